@@ -1,0 +1,38 @@
+//! The rules of Ostler.
+//!
+//! What happens to a task is decided here and nowhere else: no I/O, no clock, no async, no randomness of its
+//! own. `now` and seeds are arguments, so that every store decides alike and every decision can be tested.
+//!
+//! Start at [`decide`]: what follows when an attempt ends.
+
+mod breaker;
+mod decide;
+mod id;
+mod life;
+mod limits;
+mod outcome;
+mod policy;
+mod rank;
+mod retry;
+mod scaling;
+mod seed;
+mod state;
+mod task;
+mod time;
+mod worker;
+
+pub use breaker::{Breaker, BreakerPolicy, BreakerState, Pass, Tally, Trip};
+pub use decide::{Effect, Facts, Held, Next, Transition, decide, lapsed};
+pub use id::{BadId, Id, Minter, SessionId, TaskId, WorkerId};
+pub use life::{Cancelling, Replaying, arrival, cancel, replay, too_late};
+pub use limits::{Admission, Bucket, Rate, Taken, admit};
+pub use outcome::{Ending, ErrorClass, Failure, Outcome};
+pub use policy::{Overrides, Policy};
+pub use rank::{NEW_KEY_MS, PRIORITY_MS, Placement, Priority, Rank, STEP_MS, Turn, VirtualTime, place};
+pub use retry::{Backoff, Jitter, RetryPolicy};
+pub use scaling::{Memory, PoolLoad, Scale, ScalePolicy, scale};
+pub use seed::Seed;
+pub use state::{CancelReason, FailReason, Readiness, State, StateName, Wait};
+pub use task::{Attempt, AttemptEnd, Step, Task};
+pub use time::{Timestamp, millis};
+pub use worker::{Worker, WorkerState};

@@ -1,0 +1,79 @@
+//! What may be asked of a task from outside, and what follows: cancel and replay.
+
+use crate::decide::lapsed;
+use crate::state::{CancelReason, FailReason, Readiness, State, StateName, Wait};
+use crate::time::Timestamp;
+
+/// What a request to cancel leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cancelling {
+    /// Nobody has it: it is cancelled now.
+    Now(CancelReason),
+    /// A node has it: the task is marked, and ends when the worker or its node does.
+    Mark,
+    /// It has ended: nothing changes.
+    Ended(StateName),
+}
+
+/// What a request to cancel a task in `state` leads to.
+#[must_use]
+pub const fn cancel(state: &State) -> Cancelling {
+    match state {
+        State::Queued { .. } => Cancelling::Now(CancelReason::Requested),
+        State::Claimed { .. } | State::Running { .. } => Cancelling::Mark,
+        State::Completed { .. } | State::Failed { .. } | State::Cancelled { .. } => {
+            Cancelling::Ended(state.name())
+        }
+    }
+}
+
+/// What a request for another go leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replaying {
+    /// It failed or was cancelled: it is queued again, with its counts of trouble at zero.
+    Requeue,
+    /// It waits for a moment: the moment is now.
+    Hasten,
+    /// Nothing to do, or not to be done; the state says why.
+    Refused(StateName),
+}
+
+/// What a request to replay a task in `state` leads to.
+#[must_use]
+pub const fn replay(state: &State) -> Replaying {
+    match state {
+        State::Failed { .. } | State::Cancelled { .. } => Replaying::Requeue,
+        State::Queued { readiness: Readiness::Waiting, why, .. } => match why {
+            // Only time holds these back.
+            Wait::Scheduled | Wait::Retry | Wait::RateLimited | Wait::New | Wait::Replayed => {
+                Replaying::Hasten
+            }
+            Wait::HandedBack | Wait::LeaseExpired | Wait::Paused | Wait::Budget => Replaying::Hasten,
+            // These wait for something else, which a wish does not bring about.
+            Wait::Concurrency | Wait::BreakerOpen | Wait::Dependency => Replaying::Refused(StateName::Queued),
+        },
+        State::Queued { readiness: Readiness::Ready, .. }
+        | State::Claimed { .. }
+        | State::Running { .. }
+        | State::Completed { .. } => Replaying::Refused(state.name()),
+    }
+}
+
+/// Whether a queued task is ready at `now`, as far as time goes, and what it waits for.
+#[must_use]
+pub fn arrival(run_at: Timestamp, now: Timestamp, why: Wait) -> (Readiness, Wait) {
+    if run_at <= now {
+        return (Readiness::Ready, why);
+    }
+    let why = if why == Wait::New { Wait::Scheduled } else { why };
+    (Readiness::Waiting, why)
+}
+
+/// Where a queued task ends whose time is over at `now`; `None` while it may still run.
+#[must_use]
+pub fn too_late(not_after: Option<Timestamp>, deadline: Option<Timestamp>, now: Timestamp) -> Option<State> {
+    if lapsed(not_after, now) {
+        return Some(State::Cancelled { finished_at: now, reason: CancelReason::Expired });
+    }
+    lapsed(deadline, now).then_some(State::Failed { finished_at: now, reason: FailReason::Deadline })
+}

@@ -1,0 +1,168 @@
+//! How an attempt ended. Every way of ending — success, error, panic, crash, time-out, cancel, hand-back, the
+//! death of the node — becomes one [`Outcome`] and takes the one path through [`decide`](crate::decide()).
+
+use std::time::Duration;
+
+/// What kind of failure it was, as far as the rules care.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ErrorClass {
+    /// May work next time. Also the class of an error that nobody classed.
+    Transient,
+    /// Part of the work is done and its steps are kept; the rest may work next time.
+    Partial,
+    /// The attempt's deadline passed.
+    Timeout,
+    /// The attempt was alive but did nothing any more.
+    Stuck,
+    /// Will never work: invalid input, not found, forbidden.
+    Permanent,
+    /// Too many requests: wait until the time that was given.
+    RateLimited,
+    /// Nothing in this lane can work now: bad credentials, no quota.
+    LaneStop,
+    /// The worker died under the task: a signal, an abort, out of memory.
+    Crash,
+    /// The money set aside for this is spent.
+    Budget,
+}
+
+impl ErrorClass {
+    /// Every class, in the order of the table in the guide.
+    pub const ALL: [Self; 9] = [
+        Self::Transient,
+        Self::Partial,
+        Self::Timeout,
+        Self::Stuck,
+        Self::Permanent,
+        Self::RateLimited,
+        Self::LaneStop,
+        Self::Crash,
+        Self::Budget,
+    ];
+
+    /// The word that users see and stores keep.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Transient => "transient",
+            Self::Partial => "partial",
+            Self::Timeout => "timeout",
+            Self::Stuck => "stuck",
+            Self::Permanent => "permanent",
+            Self::RateLimited => "rate_limited",
+            Self::LaneStop => "lane_stop",
+            Self::Crash => "crash",
+            Self::Budget => "budget",
+        }
+    }
+
+    /// The class with this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|class| class.name() == name)
+    }
+}
+
+/// One failure, as it is kept with its attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// What the rules make of it.
+    pub class: ErrorClass,
+    /// One sentence for people.
+    pub message: String,
+    /// More for whoever looks closer: a stack, a response body, the end of stderr.
+    pub details: Option<String>,
+    /// The step that failed.
+    pub step: Option<String>,
+    /// What might help.
+    pub hint: Option<String>,
+    /// Do not try again before this has passed. Wins over the backoff when longer.
+    pub retry_after: Option<Duration>,
+}
+
+impl Failure {
+    /// A failure of this class, with nothing but its message.
+    #[must_use]
+    pub fn new(class: ErrorClass, message: impl Into<String>) -> Self {
+        Self { class, message: message.into(), details: None, step: None, hint: None, retry_after: None }
+    }
+}
+
+/// How an attempt ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The work is done.
+    Success,
+    /// It failed; the class says what follows.
+    Failed(Failure),
+    /// The node that held the lease is gone.
+    NodeDied,
+    /// The node gave the task back unfinished: drain, resize, scale-down.
+    HandedBack,
+    /// The worker stopped because somebody asked for it.
+    Cancelled,
+}
+
+impl Outcome {
+    /// The word that stands in an attempt's record.
+    #[must_use]
+    pub const fn ending(&self) -> Ending {
+        match self {
+            Self::Success => Ending::Success,
+            Self::Failed(failure) => Ending::Failed(failure.class),
+            Self::NodeDied => Ending::NodeDied,
+            Self::HandedBack => Ending::HandedBack,
+            Self::Cancelled => Ending::Cancelled,
+        }
+    }
+
+    /// The failure, where it was one.
+    #[must_use]
+    pub const fn failure(&self) -> Option<&Failure> {
+        match self {
+            Self::Failed(failure) => Some(failure),
+            Self::Success | Self::NodeDied | Self::HandedBack | Self::Cancelled => None,
+        }
+    }
+}
+
+/// The kind of an [`Outcome`], without its words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Ending {
+    /// See [`Outcome::Success`].
+    Success,
+    /// See [`Outcome::Failed`].
+    Failed(ErrorClass),
+    /// See [`Outcome::NodeDied`].
+    NodeDied,
+    /// See [`Outcome::HandedBack`].
+    HandedBack,
+    /// See [`Outcome::Cancelled`].
+    Cancelled,
+}
+
+impl Ending {
+    /// The word that users see and stores keep.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Success => "success",
+            Self::Failed(class) => class.name(),
+            Self::NodeDied => "node_died",
+            Self::HandedBack => "handed_back",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    /// The ending with this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "success" => Some(Self::Success),
+            "node_died" => Some(Self::NodeDied),
+            "handed_back" => Some(Self::HandedBack),
+            "cancelled" => Some(Self::Cancelled),
+            class => ErrorClass::named(class).map(Self::Failed),
+        }
+    }
+}

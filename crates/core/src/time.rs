@@ -1,0 +1,58 @@
+//! Moments, as every part of Ostler stores and compares them.
+
+use std::fmt;
+use std::time::Duration;
+
+/// A moment in milliseconds since 1970-01-01 UTC.
+///
+/// The store's clock makes these; the rules only compare and add. Arithmetic saturates, so that no
+/// duration a user writes can wrap a moment around.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Timestamp(i64);
+
+impl Timestamp {
+    /// The first moment of 1970.
+    pub const ZERO: Self = Self(0);
+
+    /// A moment from milliseconds since 1970.
+    #[must_use]
+    pub const fn from_millis(millis: i64) -> Self {
+        Self(millis)
+    }
+
+    /// Milliseconds since 1970.
+    #[must_use]
+    pub const fn millis(self) -> i64 {
+        self.0
+    }
+
+    /// This moment, later by `by`.
+    #[must_use]
+    pub fn after(self, by: Duration) -> Self {
+        Self(self.0.saturating_add(millis(by)))
+    }
+
+    /// This moment, earlier by `by`.
+    #[must_use]
+    pub fn before(self, by: Duration) -> Self {
+        Self(self.0.saturating_sub(millis(by)))
+    }
+
+    /// How long ago `earlier` was; zero when it lies ahead.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
+    }
+}
+
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// A duration in whole milliseconds, saturating at what a [`Timestamp`] can hold.
+#[must_use]
+pub fn millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+}
