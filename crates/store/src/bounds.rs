@@ -1,0 +1,260 @@
+//! The bounds of the contract, and the one place that checks a caller's input against them.
+
+use ostler_core::{Failure, Overrides};
+
+use crate::calls::{Claim, Kinds, NewEvent, NewSession, NewStep, NewTask, QueueChange, Report};
+use crate::error::Error;
+
+/// Tasks, leases or ids in one call.
+pub const MAX_BATCH: usize = 10_000;
+/// Tasks in one claim.
+pub const MAX_CLAIM: usize = 1_000;
+/// Rows that one call of `expire`, `make_ready` or `prune` works on.
+pub const MAX_BITE: usize = 10_000;
+/// Tasks on one page of a list, and events in one reading.
+pub const MAX_PAGE: usize = 1_000;
+/// Bytes in the name of a queue, a kind, a pool or a step.
+pub const MAX_NAME_BYTES: usize = 128;
+/// Bytes in a unique key or a limit key.
+pub const MAX_KEY_BYTES: usize = 512;
+/// Bytes of a failure's message; longer ones are cut, and marked.
+pub const MAX_MESSAGE_BYTES: usize = 4 * 1024;
+/// Bytes of a failure's details; longer ones are cut, and marked.
+pub const MAX_DETAILS_BYTES: usize = 64 * 1024;
+/// Bytes of a node's settings.
+pub const MAX_SETTINGS_BYTES: usize = 256 * 1024;
+/// Kinds that one claim names.
+pub const MAX_KINDS: usize = 1_000;
+/// Events in one call.
+pub const MAX_EVENTS: usize = 1_000;
+/// Bytes of one event.
+pub const MAX_EVENT_BYTES: usize = 64 * 1024;
+/// Steps of one task.
+pub const MAX_STEPS: usize = 1_000;
+/// Worker records of one node.
+pub const MAX_WORKERS: usize = 10_000;
+/// Runs of a lane whose durations are kept.
+pub const RECENT_RUNS: usize = 100;
+
+const CUT: &str = " … (cut)";
+
+/// The bounds that an owner may set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// Bytes of a payload.
+    pub payload_bytes: usize,
+    /// Bytes of an output.
+    pub output_bytes: usize,
+    /// Bytes of a step's value.
+    pub step_bytes: usize,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self { payload_bytes: 1 << 20, output_bytes: 16 << 20, step_bytes: 1 << 20 }
+    }
+}
+
+impl Bounds {
+    /// Refuses a batch with a task that breaks a rule.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid), naming the field and what would be right.
+    pub fn check_tasks(&self, tasks: &[NewTask]) -> Result<(), Error> {
+        batch("tasks", tasks.len(), MAX_BATCH)?;
+        for task in tasks {
+            name("queue", &task.queue)?;
+            name("kind", &task.kind)?;
+            self.check_payload(Some(&task.payload))?;
+            for (field, key) in [("unique key", &task.unique_key), ("limit key", &task.limit_key)] {
+                if let Some(key) = key {
+                    non_empty(field, key)?;
+                    text(field, key, MAX_KEY_BYTES)?;
+                }
+            }
+            if let Some(folder) = &task.folder {
+                text("folder", folder, MAX_MESSAGE_BYTES)?;
+            }
+            policy(&task.overrides)?;
+        }
+        Ok(())
+    }
+
+    /// Refuses a payload that is too large.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid).
+    pub fn check_payload(&self, payload: Option<&str>) -> Result<(), Error> {
+        payload.map_or(Ok(()), |payload| text("payload", payload, self.payload_bytes))
+    }
+
+    /// Refuses a batch with a report that breaks a rule.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid).
+    pub fn check_reports(&self, reports: &[Report]) -> Result<(), Error> {
+        batch("reports", reports.len(), MAX_BATCH)?;
+        for report in reports {
+            if let Some(output) = &report.output {
+                text("output", output, self.output_bytes)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses a step that breaks a rule.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid).
+    pub fn check_step(&self, step: &NewStep) -> Result<(), Error> {
+        name("step", &step.name)?;
+        text("step value", &step.value, self.step_bytes)
+    }
+
+    /// Refuses events that break a rule.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid).
+    pub fn check_events(&self, events: &[NewEvent]) -> Result<(), Error> {
+        batch("events", events.len(), MAX_EVENTS)?;
+        events.iter().try_for_each(|event| text("event", &event.data, MAX_EVENT_BYTES))
+    }
+
+    /// Refuses a queue or a change of its settings that breaks a rule.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid).
+    pub fn check_changes(&self, queue: &str, changes: &[QueueChange]) -> Result<(), Error> {
+        name("queue", queue)?;
+        batch("changes", changes.len(), MAX_BATCH)?;
+        for change in changes {
+            match change {
+                QueueChange::Pause(reason) => text("reason", reason, MAX_MESSAGE_BYTES)?,
+                QueueChange::Limit(Some(0)) => {
+                    return Err(Error::invalid(
+                        "queue limit must be at least 1; to take nothing in, pause the queue",
+                    ));
+                }
+                QueueChange::KeyConcurrency(Some(0)) => {
+                    return Err(Error::invalid(
+                        "concurrency must be at least 1; to run nothing, pause the queue",
+                    ));
+                }
+                QueueChange::Overrides(overrides) => policy(overrides)?,
+                QueueChange::Resume | QueueChange::Limit(_) | QueueChange::KeyConcurrency(_) => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Refuses a node that breaks a rule.
+///
+/// # Errors
+/// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid).
+pub fn check_session(node: &NewSession) -> Result<(), Error> {
+    name("node", &node.name)?;
+    name("version", &node.version)?;
+    text("settings", &node.settings, MAX_SETTINGS_BYTES)?;
+    if node.ttl.is_zero() {
+        return Err(Error::invalid("ttl must be longer than zero"));
+    }
+    Ok(())
+}
+
+/// Refuses a claim that breaks a rule.
+///
+/// # Errors
+/// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid).
+pub fn check_claim(claim: &Claim) -> Result<(), Error> {
+    name("queue", &claim.queue)?;
+    batch("claim", claim.limit, MAX_CLAIM)?;
+    match &claim.kinds {
+        Kinds::Any => Ok(()),
+        Kinds::Only(kinds) => batch("kinds", kinds.len(), MAX_KINDS),
+    }
+}
+
+/// Refuses more than `most` of `what`.
+///
+/// # Errors
+/// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid).
+pub fn batch(what: &str, count: usize, most: usize) -> Result<(), Error> {
+    if count > most {
+        return Err(Error::invalid(format!("{what}: {count} in one call, and at most {most} are taken")));
+    }
+    Ok(())
+}
+
+/// Refuses a name that is empty, too long, or has control characters in it.
+///
+/// # Errors
+/// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid).
+pub fn name(field: &str, name: &str) -> Result<(), Error> {
+    non_empty(field, name)?;
+    text(field, name, MAX_NAME_BYTES)?;
+    if name.chars().any(char::is_control) {
+        return Err(Error::invalid(format!("{field}: a name has no control characters or line breaks")));
+    }
+    Ok(())
+}
+
+/// Refuses a policy that no attempt can keep.
+fn policy(overrides: &Overrides) -> Result<(), Error> {
+    if overrides.attempts == Some(0) {
+        return Err(Error::invalid("attempts must be at least 1: it counts the first try too"));
+    }
+    if overrides.timeout.is_some_and(|timeout| timeout.is_zero()) {
+        return Err(Error::invalid("timeout must be longer than zero"));
+    }
+    Ok(())
+}
+
+fn non_empty(field: &str, text: &str) -> Result<(), Error> {
+    if text.is_empty() {
+        return Err(Error::invalid(format!("{field} must not be empty")));
+    }
+    Ok(())
+}
+
+fn text(field: &str, text: &str, most: usize) -> Result<(), Error> {
+    if text.len() > most {
+        return Err(Error::invalid(format!(
+            "{field} has {} bytes, and at most {most} are taken",
+            text.len()
+        )));
+    }
+    if text.contains('\0') {
+        return Err(Error::invalid(format!(
+            "{field} has a NUL character in it, which not every store can keep"
+        )));
+    }
+    Ok(())
+}
+
+/// The failure, with overlong texts cut and marked. A failure is never refused for its size: the ending of an
+/// attempt must be recorded.
+#[must_use]
+pub fn bounded(failure: &Failure) -> Failure {
+    let short = |text: &Option<String>, most| text.as_deref().map(|text| cut(text, most));
+    Failure {
+        class: failure.class,
+        message: cut(&failure.message, MAX_MESSAGE_BYTES),
+        details: short(&failure.details, MAX_DETAILS_BYTES),
+        step: short(&failure.step, MAX_NAME_BYTES),
+        hint: short(&failure.hint, MAX_MESSAGE_BYTES),
+        retry_after: failure.retry_after,
+    }
+}
+
+fn cut(text: &str, most: usize) -> String {
+    let clean = text.replace('\0', "\u{fffd}");
+    if clean.len() <= most {
+        return clean;
+    }
+    let mut end = most - CUT.len();
+    while !clean.is_char_boundary(end) {
+        end -= 1;
+    }
+    format!("{}{CUT}", &clean[..end])
+}

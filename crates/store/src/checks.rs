@@ -1,0 +1,75 @@
+//! The checks that keep a store safe, each with a switch to take it out.
+//!
+//! The switches exist only with the feature `conformance`, for one purpose: to show that the suite turns red
+//! when any one check is missing.
+
+/// One check of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Check {
+    /// A start names the token of the lease.
+    StartToken,
+    /// The report of an attempt's end names it.
+    FinishToken,
+    /// A hand-back names it.
+    ReleaseToken,
+    /// The acknowledgement of a cancel names it.
+    CancelToken,
+    /// Events name it.
+    AppendToken,
+    /// Steps name it.
+    StepToken,
+    /// A report is for a task that is leased, and not for one that has ended or waits.
+    LeasedState,
+    /// A claim is made by a session that has not ended.
+    ClaimSession,
+    /// An ended session is not renewed.
+    RenewSession,
+    /// Worker records come from a session that has not ended.
+    ReportSession,
+    /// Tasks are taken from dead sessions only.
+    ExpireDead,
+}
+
+impl Check {
+    /// Every check.
+    pub const ALL: [Self; 11] = [
+        Self::StartToken,
+        Self::FinishToken,
+        Self::ReleaseToken,
+        Self::CancelToken,
+        Self::AppendToken,
+        Self::StepToken,
+        Self::LeasedState,
+        Self::ClaimSession,
+        Self::RenewSession,
+        Self::ReportSession,
+        Self::ExpireDead,
+    ];
+}
+
+/// Which checks a store makes: all of them, unless a test took one out.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Checks {
+    #[cfg(feature = "conformance")]
+    without: Option<Check>,
+}
+
+impl Checks {
+    /// All but this one.
+    #[cfg(feature = "conformance")]
+    #[must_use]
+    pub const fn without(check: Check) -> Self {
+        Self { without: Some(check) }
+    }
+
+    /// Whether `fact` holds, or its check was taken out.
+    #[must_use]
+    #[cfg_attr(not(feature = "conformance"), allow(clippy::unused_self, unused_variables))]
+    pub fn pass(self, check: Check, fact: bool) -> bool {
+        #[cfg(feature = "conformance")]
+        if self.without == Some(check) {
+            return true;
+        }
+        fact
+    }
+}

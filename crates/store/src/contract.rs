@@ -1,0 +1,105 @@
+//! The contract: twenty verbs that every store speaks.
+
+use async_trait::async_trait;
+use ostler_core::{SessionId, TaskId, Worker};
+
+use crate::calls::{
+    Appended, CancelAnswer, Claim, ClaimAnswer, Enqueued, Expired, Fenced, Finished, MadeReady, NewEvent,
+    NewSession, NewStep, NewTask, Prune, Pruned, QueueChange, Renewed, Replay, ReplayAnswer, Report, Saved,
+    Start, Unwritten,
+};
+use crate::error::Error;
+use crate::lease::{Lease, LeaseRef};
+use crate::views::{Cursor, Event, Filter, Page, QueueSettings, Survey, TaskDetail, Which};
+use crate::wake::Wakeups;
+
+/// Where tasks live.
+///
+/// What a verb has answered is on disk. A verb that answers with an [`Error`] has written nothing. Each verb is
+/// one transaction: others see all of it or none. A list of items is answered item by item, in order.
+///
+/// Rules are not made here: a store asks `ostler_core` what follows, and writes that. The conformance suite
+/// (feature `conformance`) is the precise meaning of every verb; [`Memory`](crate::Memory) is the readable one.
+#[async_trait]
+pub trait Store: Send + Sync {
+    // ---- nodes: a session is a node's proof of life ----
+
+    /// A node comes up. Its session must be new.
+    async fn join(&self, node: NewSession) -> Result<Fenced, Error>;
+
+    /// The node is alive, and so are all its leases. Answers what happened to the tasks it holds.
+    async fn renew(&self, session: SessionId, held: &[LeaseRef]) -> Result<Renewed, Error>;
+
+    /// The node goes: what it still holds is handed back, the oldest task first, and its session ends. A node that is
+    /// late but was not yet found dead may still say so.
+    async fn leave(&self, session: SessionId) -> Result<Fenced, Error>;
+
+    /// The node's workers, all of them, replacing what it reported before.
+    async fn report(&self, session: SessionId, workers: Vec<Worker>) -> Result<Fenced, Error>;
+
+    // ---- the life of a task ----
+
+    /// Takes tasks in. A repeat of an id or a unique key answers with the task that exists.
+    async fn enqueue(&self, tasks: Vec<NewTask>) -> Result<Vec<Enqueued>, Error>;
+
+    /// Gives the ready tasks of lowest rank to a session, and raises their tokens.
+    async fn claim(&self, claim: Claim) -> Result<ClaimAnswer, Error>;
+
+    /// Attempts begin. Saying it twice is saying it once.
+    async fn start(&self, starts: Vec<Start>) -> Result<Vec<Fenced>, Error>;
+
+    /// Attempts have ended; `ostler_core::decide` says what follows.
+    async fn finish(&self, reports: Vec<Report>) -> Result<Vec<Finished>, Unwritten>;
+
+    /// Gives leases back: to `finish` with a hand-back, for tasks that have not begun.
+    async fn release(&self, leases: Vec<Lease>) -> Result<Vec<Finished>, Unwritten> {
+        self.finish(leases.into_iter().map(Report::hand_back).collect()).await
+    }
+
+    /// Appends facts to a task, in order, numbered from one.
+    async fn append(&self, lease: LeaseRef, events: Vec<NewEvent>) -> Result<Appended, Error>;
+
+    /// Saves a step. A step that was saved stays as it is.
+    async fn save_step(&self, lease: LeaseRef, step: NewStep) -> Result<Saved, Error>;
+
+    // ---- requests from outside ----
+
+    /// Cancels tasks, or asks their workers to stop.
+    async fn cancel(&self, tasks: Vec<TaskId>) -> Result<Vec<CancelAnswer>, Error>;
+
+    /// Gives failed and cancelled tasks another life, and waiting ones their turn now.
+    async fn replay(&self, tasks: Vec<TaskId>, how: Replay) -> Result<Vec<ReplayAnswer>, Error>;
+
+    /// Changes the settings of a queue, and answers with all of them. No changes: only looks.
+    async fn configure(&self, queue: &str, changes: Vec<QueueChange>) -> Result<QueueSettings, Error>;
+
+    // ---- maintenance: idempotent, safe on all nodes at once, in bites ----
+
+    /// Ends sessions that are dead or overdue, and takes up to `bite` tasks from ended sessions, the
+    /// oldest first.
+    async fn expire(&self, bite: usize) -> Result<Expired, Error>;
+
+    /// Cancels tasks that it is too late for, then makes tasks ready whose time has come, up to `bite` in all, those
+    /// first whose moment came first. A `deadline` is noticed when the task is claimed, or its attempt ends.
+    async fn make_ready(&self, bite: usize) -> Result<MadeReady, Error>;
+
+    /// Removes ended tasks with all that belongs to them.
+    async fn prune(&self, what: Prune) -> Result<Pruned, Error>;
+
+    // ---- looking ----
+
+    /// Tasks that match, the newest first, from `after` on.
+    async fn list(&self, filter: Filter, after: Option<Cursor>, limit: usize) -> Result<Page, Error>;
+
+    /// One task with its attempts and steps.
+    async fn show(&self, which: Which) -> Result<Option<TaskDetail>, Error>;
+
+    /// Events of a task with a number above `after`.
+    async fn read_events(&self, task: TaskId, after: u64, limit: usize) -> Result<Vec<Event>, Error>;
+
+    /// Queues, counts, nodes and workers.
+    async fn survey(&self) -> Result<Survey, Error>;
+
+    /// Hints that tasks became ready, from this process or another.
+    fn wakeups(&self) -> Wakeups;
+}

@@ -1,0 +1,73 @@
+//! What can go wrong with a store itself. What can happen to a task — no lease any more, no such task, a full
+//! queue — is an answer and not an error.
+
+/// Why a call could not be carried out. Nothing of it was written.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Error {
+    kind: ErrorKind,
+    message: String,
+}
+
+/// What sort of trouble it is, alike for every store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ErrorKind {
+    /// The caller's input breaks a rule; the message names the field and what would be right.
+    Invalid,
+    /// No room is left on the disk. It may work again later.
+    Full,
+    /// Somebody else holds the store. It may work again later.
+    Busy,
+    /// The store cannot be reached. It may work again later.
+    Unavailable,
+    /// The store may not be written.
+    ReadOnly,
+    /// The file is not an Ostler store.
+    Foreign,
+    /// A newer Ostler made the store.
+    TooNew,
+    /// The store is damaged.
+    Damaged,
+    /// The file was replaced or removed while it was open.
+    Replaced,
+    /// The store was closed.
+    Closed,
+    /// A defect of ours.
+    Internal,
+}
+
+impl Error {
+    /// An error of this kind, with a sentence for people.
+    #[must_use]
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into() }
+    }
+
+    /// Invalid input: the field, and what would be right.
+    #[must_use]
+    pub fn invalid(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Invalid, message)
+    }
+
+    /// What sort of trouble it is.
+    #[must_use]
+    pub const fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// Whether the same call may work later.
+    #[must_use]
+    pub const fn is_transient(&self) -> bool {
+        match self.kind {
+            ErrorKind::Full | ErrorKind::Busy | ErrorKind::Unavailable => true,
+            ErrorKind::Invalid
+            | ErrorKind::ReadOnly
+            | ErrorKind::Foreign
+            | ErrorKind::TooNew
+            | ErrorKind::Damaged
+            | ErrorKind::Replaced
+            | ErrorKind::Closed
+            | ErrorKind::Internal => false,
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! Where tasks live: the contract that every store keeps.
+//!
+//! - [`Store`]: the verbs. [`calls`] has what is said and answered, [`views`] what is shown.
+//! - [`Memory`]: the reference, short and without any cleverness. It says what the verbs mean.
+//! - `conformance` (a feature): one suite for every store, random sequences compared with the reference, and
+//!   races between two connections.
+//!
+//! A store never makes a rule: it asks `ostler_core` and writes the answer.
+
+mod bounds;
+pub mod calls;
+mod checks;
+mod clock;
+#[cfg(feature = "conformance")]
+pub mod conformance;
+mod contract;
+mod error;
+mod lease;
+mod memory;
+pub mod views;
+mod wake;
+
+pub use bounds::{
+    Bounds, MAX_BATCH, MAX_BITE, MAX_CLAIM, MAX_DETAILS_BYTES, MAX_EVENT_BYTES, MAX_EVENTS, MAX_KEY_BYTES,
+    MAX_KINDS, MAX_MESSAGE_BYTES, MAX_NAME_BYTES, MAX_PAGE, MAX_SETTINGS_BYTES, MAX_STEPS, MAX_WORKERS,
+    RECENT_RUNS, batch, bounded, check_claim, check_session, name,
+};
+pub use checks::{Check, Checks};
+pub use clock::{Clock, SystemClock};
+pub use contract::Store;
+pub use error::{Error, ErrorKind};
+pub use lease::{Lease, LeaseRef};
+pub use memory::Memory;
+pub use wake::{Bell, Wakeups};

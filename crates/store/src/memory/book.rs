@@ -1,0 +1,286 @@
+//! What the reference keeps, and the moves that all verbs are made of.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use ostler_core::{
+    Admission, Attempt, AttemptEnd, Ending, Next, Outcome, Readiness, SessionId, State, StateName, Step,
+    Task, TaskId, Timestamp, Transition, VirtualTime, Wait, admit, arrival, decide,
+};
+
+use crate::bounds::{RECENT_RUNS, bounded};
+use crate::calls::{NewSession, Ran};
+use crate::checks::{Check, Checks};
+use crate::lease::LeaseRef;
+use crate::views::{Counts, Event, QueueSettings, WorkerRecord};
+
+/// A task's place in the book: rises with every task.
+pub(super) type Slot = i64;
+
+pub(super) struct Entry {
+    pub(super) task: Task,
+    pub(super) attempts: Vec<Attempt>,
+    pub(super) steps: Vec<Step>,
+    pub(super) events: Vec<Event>,
+}
+
+#[derive(Default)]
+pub(super) struct Queue {
+    pub(super) settings: QueueSettings,
+    pub(super) clock: VirtualTime,
+    /// Where each limit key's last task was laid; the empty key stands for tasks without one.
+    pub(super) last: HashMap<String, i64>,
+}
+
+#[derive(Default)]
+pub(super) struct Lane {
+    /// Tasks that were pruned, by where they had ended.
+    pub(super) pruned: Counts,
+    pub(super) high_water: u64,
+    pub(super) recent_ms: Vec<u32>,
+}
+
+pub(super) struct Session {
+    pub(super) node: NewSession,
+    pub(super) joined_at: Timestamp,
+    pub(super) beat: Duration,
+    pub(super) killed: bool,
+    pub(super) ended: bool,
+}
+
+pub(super) struct Book {
+    pub(super) checks: Checks,
+    pub(super) now: Timestamp,
+    pub(super) uptime: Duration,
+    pub(super) entries: BTreeMap<Slot, Entry>,
+    pub(super) queues: BTreeMap<String, Queue>,
+    pub(super) lanes: BTreeMap<(String, String), Lane>,
+    /// In the order they joined.
+    pub(super) sessions: Vec<(SessionId, Session)>,
+    pub(super) workers: Vec<WorkerRecord>,
+    next_slot: Slot,
+    /// Whether the verb made something claimable.
+    pub(super) ring: bool,
+}
+
+impl Book {
+    pub(super) fn new(checks: Checks) -> Self {
+        Self {
+            checks,
+            now: Timestamp::ZERO,
+            uptime: Duration::ZERO,
+            entries: BTreeMap::new(),
+            queues: BTreeMap::new(),
+            lanes: BTreeMap::new(),
+            sessions: Vec::new(),
+            workers: Vec::new(),
+            next_slot: 1,
+            ring: false,
+        }
+    }
+
+    pub(super) fn set_time(&mut self, now: Timestamp, uptime: Duration) {
+        self.now = now;
+        self.uptime = uptime;
+    }
+
+    /// Ends a verb: notes the high water of every lane. Answers whether tasks became ready.
+    pub(super) fn close_verb(&mut self) -> bool {
+        let mut queued: HashMap<(String, String), u64> = HashMap::new();
+        for entry in self.entries.values().filter(|entry| entry.task.state.name() == StateName::Queued) {
+            *queued.entry((entry.task.queue.clone(), entry.task.kind.clone())).or_default() += 1;
+        }
+        for (name, count) in queued {
+            let lane = self.lanes.entry(name).or_default();
+            lane.high_water = lane.high_water.max(count);
+        }
+        std::mem::take(&mut self.ring)
+    }
+
+    pub(super) fn insert(&mut self, task: Task) -> Slot {
+        let slot = self.next_slot;
+        self.next_slot += 1;
+        self.lanes.entry((task.queue.clone(), task.kind.clone())).or_default();
+        self.entries
+            .insert(slot, Entry { task, attempts: Vec::new(), steps: Vec::new(), events: Vec::new() });
+        slot
+    }
+
+    pub(super) fn slot_of(&self, id: TaskId) -> Option<Slot> {
+        self.entries.iter().find(|(_, entry)| entry.task.id == id).map(|(slot, _)| *slot)
+    }
+
+    pub(super) fn task(&mut self, slot: Slot) -> &mut Task {
+        &mut self.entries.get_mut(&slot).expect("slots are only taken from the book").task
+    }
+
+    pub(super) fn entry(&mut self, slot: Slot) -> &mut Entry {
+        self.entries.get_mut(&slot).expect("slots are only taken from the book")
+    }
+
+    /// The slots of all tasks that satisfy `wanted`, lowest first.
+    pub(super) fn slots(&self, wanted: impl Fn(&Task) -> bool) -> Vec<Slot> {
+        self.entries.iter().filter(|(_, entry)| wanted(&entry.task)).map(|(slot, _)| *slot).collect()
+    }
+
+    // ---- the fence ----
+
+    /// The task of a lease, if whoever holds it may still speak for the task.
+    pub(super) fn fenced(&self, lease: LeaseRef, check: Check) -> Option<Slot> {
+        let slot = self.slot_of(lease.task)?;
+        let task = &self.entries.get(&slot)?.task;
+        let token = self.checks.pass(check, task.token == lease.token);
+        let leased = self.checks.pass(Check::LeasedState, task.state.name().is_leased());
+        (token && leased).then_some(slot)
+    }
+
+    // ---- moves ----
+
+    /// A task comes (back) into its queue: it is ready, or waits for its time or its key.
+    pub(super) fn arrive(&mut self, slot: Slot, run_at: Timestamp, why: Wait) {
+        let (readiness, why) = arrival(run_at, self.now, why);
+        self.task(slot).state = State::Queued { readiness, why, run_at };
+        self.ring |= readiness == Readiness::Ready;
+        self.settle(slot);
+    }
+
+    /// Gives the places of the task's limit key to its best-ranked tasks: what is ready or leased never
+    /// exceeds the queue's concurrency, and no parked task outranks a ready one.
+    pub(super) fn settle(&mut self, slot: Slot) {
+        let Task { queue, limit_key, .. } = self.task(slot).clone();
+        let Some(key) = limit_key else { return };
+        self.settle_key(&queue, &key);
+    }
+
+    pub(super) fn settle_key(&mut self, queue: &str, key: &str) {
+        let cap = self.queues.get(queue).and_then(|queue| queue.settings.key_concurrency);
+        let of_key = |task: &Task| task.queue == queue && task.limit_key.as_deref() == Some(key);
+        let mut used = u32::try_from(self.slots(|task| of_key(task) && task.state.name().is_leased()).len())
+            .unwrap_or(u32::MAX);
+        let mut candidates = self.slots(|task| {
+            of_key(task)
+                && matches!(
+                    task.state,
+                    State::Queued { readiness: Readiness::Ready, .. }
+                        | State::Queued { why: Wait::Concurrency, .. }
+                )
+        });
+        candidates.sort_by_key(|slot| (self.entries[slot].task.rank, *slot));
+        for slot in candidates {
+            let State::Queued { readiness, why, run_at } = self.task(slot).state else { continue };
+            let (now_readiness, now_why) = match admit(cap, used) {
+                Admission::Admit => (Readiness::Ready, why),
+                Admission::Park => (Readiness::Waiting, Wait::Concurrency),
+            };
+            used += u32::from(now_readiness == Readiness::Ready);
+            self.ring |= now_readiness == Readiness::Ready && readiness == Readiness::Waiting;
+            self.task(slot).state = State::Queued { readiness: now_readiness, why: now_why, run_at };
+        }
+    }
+
+    /// An attempt ends: the one ending for all of them.
+    pub(super) fn end_attempt(
+        &mut self,
+        slot: Slot,
+        outcome: &Outcome,
+        ran: Option<Ran>,
+        output: Option<&str>,
+    ) {
+        let now = self.now;
+        let outcome = &match outcome {
+            Outcome::Failed(failure) => Outcome::Failed(bounded(failure)),
+            Outcome::Success | Outcome::NodeDied | Outcome::HandedBack | Outcome::Cancelled => {
+                outcome.clone()
+            }
+        };
+        let task = self.task(slot);
+        let Some(facts) = task.facts() else { return };
+        let overrides = task.overrides;
+        let queue = self.queue_settings(slot);
+        let transition = decide(&facts, outcome, &overrides.resolve(&queue.overrides), now);
+        self.record_attempt(slot, outcome, ran);
+        let task = self.task(slot);
+        task.failures = transition.failures;
+        task.crashes = transition.crashes;
+        task.node_deaths = transition.node_deaths;
+        task.suspect |= transition.becomes_suspect;
+        if let Outcome::Failed(failure) = outcome {
+            task.first_failure_at.get_or_insert(now);
+            task.last_failure_at = Some(now);
+            task.last_failure = Some(failure.clone());
+        }
+        if matches!(outcome, Outcome::Success) {
+            task.output = output.map(String::from);
+        }
+        self.write_next(slot, &transition);
+        self.apply_effect(slot, outcome, &transition);
+    }
+
+    fn write_next(&mut self, slot: Slot, transition: &Transition) {
+        let now = self.now;
+        match transition.next {
+            Next::Queue { run_at, why } => self.arrive(slot, run_at, why),
+            Next::Complete => self.end(slot, State::Completed { finished_at: now }),
+            Next::Fail(reason) => self.end(slot, State::Failed { finished_at: now, reason }),
+            Next::Cancel(reason) => self.end(slot, State::Cancelled { finished_at: now, reason }),
+        }
+        self.settle(slot);
+    }
+
+    /// A task ends, and its key has room for another.
+    pub(super) fn end(&mut self, slot: Slot, state: State) {
+        self.task(slot).state = state;
+        self.settle(slot);
+    }
+
+    fn record_attempt(&mut self, slot: Slot, outcome: &Outcome, ran: Option<Ran>) {
+        let now = self.now;
+        let end =
+            AttemptEnd { finished_at: now, ending: outcome.ending(), failure: outcome.failure().cloned() };
+        let entry = self.entry(slot);
+        match (entry.task.state, ran) {
+            (State::Running { .. }, _) => {
+                let attempt = entry.attempts.last_mut().expect("a running task has an attempt");
+                attempt.end = Some(end);
+            }
+            (State::Claimed { session }, Some(ran)) => {
+                entry.task.runs += 1;
+                let (number, token) = (entry.task.runs, entry.task.token);
+                let started_at = now.before(ran.took);
+                entry.attempts.push(Attempt {
+                    number,
+                    token,
+                    session,
+                    worker: ran.worker,
+                    started_at,
+                    end: Some(end),
+                });
+            }
+            _ => return,
+        }
+        let Entry { task, attempts, .. } = entry;
+        let took = attempts.last().and_then(Attempt::took).unwrap_or_default();
+        let lane = (task.queue.clone(), task.kind.clone());
+        match outcome.ending() {
+            Ending::Success | Ending::Failed(_) => {
+                let recent = &mut self.lanes.entry(lane).or_default().recent_ms;
+                recent.push(u32::try_from(took.as_millis()).unwrap_or(u32::MAX));
+                let excess = recent.len().saturating_sub(RECENT_RUNS);
+                recent.drain(..excess);
+            }
+            Ending::NodeDied | Ending::HandedBack | Ending::Cancelled => {}
+        }
+    }
+
+    fn apply_effect(&mut self, slot: Slot, outcome: &Outcome, transition: &Transition) {
+        if let Some(reason) = transition.effect.pause_reason(outcome) {
+            let queue = self.task(slot).queue.clone();
+            self.queues.entry(queue).or_default().settings.paused.get_or_insert(reason);
+        }
+    }
+
+    pub(super) fn queue_settings(&mut self, slot: Slot) -> QueueSettings {
+        let queue = self.task(slot).queue.clone();
+        self.queues.get(&queue).map(|queue| queue.settings.clone()).unwrap_or_default()
+    }
+}

@@ -1,0 +1,254 @@
+//! The life of a task: enqueue, claim, start, finish, events and steps, cancel and replay.
+
+use ostler_core::{
+    Attempt, Cancelling, Outcome, Rank, Readiness, Replaying, State, StateName, Step, Task, TaskId,
+    Timestamp, Turn, Wait, cancel, place, replay, too_late,
+};
+
+use super::book::{Book, Slot};
+use crate::bounds::MAX_STEPS;
+use crate::calls::{
+    Appended, CancelAnswer, Claim, ClaimAnswer, Claimed, Enqueued, Fenced, Finished, Kinds, NewEvent,
+    NewStep, NewTask, Replay, ReplayAnswer, Report, Saved, Start, StepsOnReplay,
+};
+use crate::checks::Check;
+use crate::lease::{Lease, LeaseRef};
+use crate::views::Event;
+
+impl Book {
+    pub(super) fn enqueue(&mut self, new: NewTask) -> Enqueued {
+        if self.slot_of(new.id).is_some() {
+            return Enqueued::Existing(new.id);
+        }
+        if let Some(existing) = self.with_key(&new.queue, new.unique_key.as_deref()) {
+            return Enqueued::Existing(existing);
+        }
+        let queue = self.queues.entry(new.queue.clone()).or_default();
+        if let Some(limit) = queue.settings.limit {
+            let waiting = self
+                .slots(|task| task.queue == new.queue && task.state.name() == StateName::Queued)
+                .len() as u64;
+            if waiting >= limit {
+                return Enqueued::QueueFull { limit };
+            }
+        }
+        let run_at = new.run_at.unwrap_or(self.now);
+        let id = new.id;
+        let slot = self.insert(Task {
+            id,
+            queue: new.queue,
+            kind: new.kind,
+            payload: new.payload,
+            output: None,
+            priority: new.priority,
+            rank: Rank(0),
+            state: State::Queued { readiness: Readiness::Waiting, why: Wait::New, run_at },
+            unique_key: new.unique_key,
+            limit_key: new.limit_key,
+            overrides: new.overrides,
+            not_after: new.not_after,
+            deadline: new.deadline,
+            folder: new.folder,
+            token: 0,
+            runs: 0,
+            failures: 0,
+            crashes: 0,
+            node_deaths: 0,
+            suspect: false,
+            created_at: self.now,
+            cancel_requested_at: None,
+            first_failure_at: None,
+            last_failure_at: None,
+            last_failure: None,
+        });
+        self.place(slot, run_at);
+        self.arrive(slot, run_at, Wait::New);
+        Enqueued::Created(id)
+    }
+
+    fn with_key(&self, queue: &str, key: Option<&str>) -> Option<TaskId> {
+        let key = key?;
+        let has_key = |task: &Task| task.queue == queue && task.unique_key.as_deref() == Some(key);
+        self.entries.values().find(|entry| has_key(&entry.task)).map(|entry| entry.task.id)
+    }
+
+    /// Gives the task its rank, as of now.
+    pub(super) fn place(&mut self, slot: Slot, run_at: Timestamp) {
+        let arrival = run_at.max(self.now);
+        let task = self.task(slot);
+        let (name, priority, key) = (task.queue.clone(), task.priority, task.limit_key.clone());
+        let queue = self.queues.entry(name).or_default();
+        let last = queue.last.get(key.as_deref().unwrap_or_default()).copied();
+        let turn = if key.is_some() { Turn::Keyed { last } } else { Turn::Unkeyed { last } };
+        let placement = place(queue.clock, turn, arrival, priority);
+        queue.clock = placement.clock;
+        if let Some(laid) = placement.last {
+            queue.last.insert(key.unwrap_or_default(), laid);
+        }
+        self.task(slot).rank = placement.rank;
+    }
+
+    pub(super) fn claim(&mut self, claim: &Claim) -> ClaimAnswer {
+        let live = self.is_live(claim.session);
+        if !self.checks.pass(Check::ClaimSession, live) {
+            return ClaimAnswer::SessionEnded;
+        }
+        let paused = self.queues.get(&claim.queue).is_some_and(|queue| queue.settings.paused.is_some());
+        if paused {
+            return ClaimAnswer::Tasks(Vec::new());
+        }
+        let served = |task: &Task| match &claim.kinds {
+            Kinds::Any => true,
+            Kinds::Only(kinds) => kinds.contains(&task.kind),
+        };
+        let mut ready = self.slots(|task| {
+            task.queue == claim.queue
+                && served(task)
+                && matches!(task.state, State::Queued { readiness: Readiness::Ready, .. })
+        });
+        ready.sort_by_key(|slot| (self.entries[slot].task.rank, *slot));
+        ready.truncate(claim.limit);
+        // Those that are too late are looked at last: ending one may move others of its key.
+        let now = self.now;
+        let (late, fit): (Vec<Slot>, Vec<Slot>) = ready.into_iter().partition(|slot| {
+            let task = &self.entries[slot].task;
+            too_late(task.not_after, task.deadline, now).is_some()
+        });
+        let claimed = fit.into_iter().map(|slot| self.take(slot, claim)).collect();
+        for slot in late {
+            self.end_late(slot);
+        }
+        ClaimAnswer::Tasks(claimed)
+    }
+
+    fn take(&mut self, slot: Slot, claim: &Claim) -> Claimed {
+        let queue = self.queue_settings(slot);
+        let task = self.task(slot);
+        task.token += 1;
+        task.state = State::Claimed { session: claim.session };
+        let (rank, priority) = (task.rank, task.priority);
+        let claimed = Claimed {
+            lease: Lease::granted(LeaseRef { task: task.id, token: task.token, slot }),
+            queue: task.queue.as_str().into(),
+            kind: task.kind.as_str().into(),
+            payload: task.payload.clone(),
+            attempt: task.runs + 1,
+            priority,
+            suspect: task.suspect,
+            policy: task.overrides.resolve(&queue.overrides),
+            folder: task.folder.clone(),
+            created_at: task.created_at,
+            not_after: task.not_after,
+            deadline: task.deadline,
+        };
+        let queue = self.queues.entry(claim.queue.clone()).or_default();
+        queue.clock = queue.clock.advanced(rank, priority);
+        claimed
+    }
+
+    /// Ends a queued task whose time is over.
+    pub(super) fn end_late(&mut self, slot: Slot) {
+        let now = self.now;
+        let task = self.task(slot);
+        if let Some(state) = too_late(task.not_after, task.deadline, now) {
+            self.end(slot, state);
+        }
+    }
+
+    pub(super) fn start(&mut self, start: Start) -> Fenced {
+        let Some(slot) = self.fenced(start.lease, Check::StartToken) else { return Fenced::Lost };
+        let started_at = self.now;
+        let entry = self.entry(slot);
+        if let State::Claimed { session } = entry.task.state {
+            entry.task.runs += 1;
+            entry.task.state = State::Running { session, started_at };
+            let (number, token) = (entry.task.runs, entry.task.token);
+            let worker = start.worker;
+            entry.attempts.push(Attempt { number, token, session, worker, started_at, end: None });
+        }
+        Fenced::Recorded
+    }
+
+    pub(super) fn finish(&mut self, report: &Report) -> Finished {
+        let check = match report.outcome {
+            Outcome::HandedBack => Check::ReleaseToken,
+            Outcome::Cancelled => Check::CancelToken,
+            Outcome::Success | Outcome::Failed(_) | Outcome::NodeDied => Check::FinishToken,
+        };
+        let Some(slot) = self.fenced(report.lease.as_ref(), check) else { return Finished::LeaseLost };
+        self.end_attempt(slot, &report.outcome, report.ran, report.output.as_deref());
+        Finished::Recorded(self.task(slot).state.name())
+    }
+
+    pub(super) fn append(&mut self, lease: LeaseRef, events: Vec<NewEvent>) -> Appended {
+        let Some(slot) = self.fenced(lease, Check::AppendToken) else { return Appended::LeaseLost };
+        let at = self.now;
+        let entry = self.entry(slot);
+        let token = entry.task.token;
+        for NewEvent { kind, data } in events {
+            let number = entry.events.len() as u64 + 1;
+            entry.events.push(Event { number, at, token, kind, data });
+        }
+        Appended::Recorded { last: entry.events.len() as u64 }
+    }
+
+    pub(super) fn save_step(&mut self, lease: LeaseRef, step: NewStep) -> Saved {
+        let Some(slot) = self.fenced(lease, Check::StepToken) else { return Saved::LeaseLost };
+        let saved_at = self.now;
+        let entry = self.entry(slot);
+        if entry.steps.iter().any(|saved| saved.name == step.name) {
+            return Saved::AlreadySaved;
+        }
+        if entry.steps.len() >= MAX_STEPS {
+            return Saved::TooMany;
+        }
+        entry.steps.push(Step { name: step.name, value: step.value, saved_at, token: entry.task.token });
+        Saved::Recorded
+    }
+
+    pub(super) fn cancel(&mut self, id: TaskId) -> CancelAnswer {
+        let Some(slot) = self.slot_of(id) else { return CancelAnswer::NotFound };
+        let now = self.now;
+        let state = self.task(slot).state;
+        match cancel(&state) {
+            Cancelling::Now(reason) => {
+                self.end(slot, State::Cancelled { finished_at: now, reason });
+                CancelAnswer::Cancelled
+            }
+            Cancelling::Mark => {
+                self.task(slot).cancel_requested_at.get_or_insert(now);
+                CancelAnswer::Requested
+            }
+            Cancelling::Ended(state) => CancelAnswer::Ended(state),
+        }
+    }
+
+    pub(super) fn replay(&mut self, id: TaskId, how: &Replay) -> ReplayAnswer {
+        let Some(slot) = self.slot_of(id) else { return ReplayAnswer::NotFound };
+        let now = self.now;
+        let state = self.task(slot).state;
+        let answer = match replay(&state) {
+            Replaying::Refused(state) => return ReplayAnswer::Refused(state),
+            Replaying::Hasten => ReplayAnswer::Hastened,
+            Replaying::Requeue => {
+                let task = self.task(slot);
+                task.failures = 0;
+                task.crashes = 0;
+                task.node_deaths = 0;
+                task.cancel_requested_at = None;
+                task.not_after = None;
+                task.deadline = None;
+                self.place(slot, now);
+                ReplayAnswer::Requeued
+            }
+        };
+        if let Some(payload) = &how.payload {
+            self.task(slot).payload.clone_from(payload);
+        }
+        if how.steps == StepsOnReplay::Drop {
+            self.entry(slot).steps.clear();
+        }
+        self.arrive(slot, now, Wait::Replayed);
+        answer
+    }
+}

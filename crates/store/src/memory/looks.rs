@@ -1,0 +1,102 @@
+//! Looking: list, show, events, survey.
+
+use ostler_core::{State, Task, TaskId};
+
+use super::book::Book;
+use crate::views::{
+    Cursor, Event, Filter, LaneRecord, LeaseFilter, Life, NodeRecord, Page, QueueRecord, Survey, TaskDetail,
+    Which,
+};
+
+impl Book {
+    pub(super) fn list(&mut self, filter: &Filter, after: Option<Cursor>, limit: usize) -> Page {
+        let below = after.map_or(i64::MAX, |cursor| cursor.0);
+        let found: Vec<(i64, Task)> = self
+            .entries
+            .range(..below)
+            .rev()
+            .filter(|(_, entry)| filter.matches(&entry.task) && self.lease_matches(&entry.task, filter.lease))
+            .take(limit + 1)
+            .map(|(slot, entry)| (*slot, entry.task.clone()))
+            .collect();
+        let more = found.len() > limit;
+        let next = if more {
+            found.iter().take(limit).next_back().map(|(slot, _)| Cursor(*slot)).or(after)
+        } else {
+            None
+        };
+        Page { tasks: found.into_iter().take(limit).map(|(_, task)| task).collect(), next }
+    }
+
+    fn lease_matches(&self, task: &Task, lease: LeaseFilter) -> bool {
+        match lease {
+            LeaseFilter::Any => true,
+            LeaseFilter::Stale => match task.state {
+                State::Claimed { session: holder } | State::Running { session: holder, .. } => !self
+                    .sessions
+                    .iter()
+                    .any(|(id, session)| *id == holder && !session.ended && !session.is_overdue(self.uptime)),
+                State::Queued { .. }
+                | State::Completed { .. }
+                | State::Failed { .. }
+                | State::Cancelled { .. } => false,
+            },
+        }
+    }
+
+    pub(super) fn show(&self, which: &Which) -> Option<TaskDetail> {
+        let wanted = |task: &Task| match which {
+            Which::Id(id) => task.id == *id,
+            Which::Key { queue, key } => task.queue == *queue && task.unique_key.as_ref() == Some(key),
+        };
+        self.entries.values().find(|entry| wanted(&entry.task)).map(|entry| TaskDetail {
+            task: entry.task.clone(),
+            attempts: entry.attempts.clone(),
+            steps: entry.steps.clone(),
+        })
+    }
+
+    pub(super) fn read_events(&self, task: TaskId, after: u64, limit: usize) -> Vec<Event> {
+        let events =
+            self.entries.values().filter(|entry| entry.task.id == task).flat_map(|entry| &entry.events);
+        events.filter(|event| event.number > after).take(limit).cloned().collect()
+    }
+
+    pub(super) fn survey(&self) -> Survey {
+        let lanes = self.lanes.iter().map(|((queue, kind), lane)| {
+            let mut counts = lane.pruned;
+            let in_lane = |task: &&Task| task.queue == *queue && task.kind == *kind;
+            for task in self.entries.values().map(|entry| &entry.task).filter(in_lane) {
+                *counts.of(task.state.name()) += 1;
+            }
+            LaneRecord {
+                queue: queue.clone(),
+                kind: kind.clone(),
+                counts,
+                high_water: lane.high_water,
+                recent_ms: lane.recent_ms.clone(),
+            }
+        });
+        let queues = self
+            .queues
+            .iter()
+            .map(|(name, queue)| QueueRecord { name: name.clone(), settings: queue.settings.clone() });
+        let nodes =
+            self.sessions.iter().filter(|(_, session)| !session.ended).map(|(id, session)| NodeRecord {
+                session: *id,
+                name: session.node.name.clone(),
+                pid: session.node.pid,
+                version: session.node.version.clone(),
+                ttl: session.node.ttl,
+                settings: session.node.settings.clone(),
+                joined_at: session.joined_at,
+                life: if session.is_overdue(self.uptime) { Life::Overdue } else { Life::Alive },
+            });
+        Survey {
+            lanes: lanes.collect(),
+            queues: queues.collect(),
+            nodes: nodes.collect(),
+            workers: self.workers.clone(),
+        }
+    }
+}

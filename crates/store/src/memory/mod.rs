@@ -1,0 +1,188 @@
+//! The reference: a store in memory, written to be read. It is what the verbs mean, and what the conformance
+//! suite compares every other store with. It searches where a real store has an index, on purpose.
+
+mod book;
+mod life;
+mod looks;
+mod nodes;
+mod upkeep;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use ostler_core::{SessionId, TaskId, Worker};
+
+use crate::bounds::{
+    Bounds, MAX_BATCH, MAX_BITE, MAX_PAGE, MAX_WORKERS, batch, check_claim, check_session, name,
+};
+use crate::calls::{
+    Appended, CancelAnswer, Claim, ClaimAnswer, Enqueued, Expired, Fenced, Finished, MadeReady, NewEvent,
+    NewSession, NewStep, NewTask, Prune, Pruned, QueueChange, Renewed, Replay, ReplayAnswer, Report, Saved,
+    Start, Unwritten,
+};
+use crate::checks::Checks;
+use crate::clock::Clock;
+use crate::contract::Store;
+use crate::error::Error;
+use crate::lease::LeaseRef;
+use crate::views::{Cursor, Event, Filter, Page, QueueSettings, Survey, TaskDetail, Which};
+use crate::wake::{Bell, Wakeups};
+use book::Book;
+
+/// A store that keeps everything in memory. Clones share one.
+#[derive(Clone)]
+pub struct Memory {
+    clock: Arc<dyn Clock>,
+    bounds: Bounds,
+    book: Arc<Mutex<Book>>,
+    bell: Arc<Bell>,
+}
+
+impl Memory {
+    /// An empty store that takes the time from `clock`.
+    #[must_use]
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        Self::with_checks(clock, Checks::default())
+    }
+
+    /// An empty store that makes only these checks.
+    #[must_use]
+    pub fn with_checks(clock: Arc<dyn Clock>, checks: Checks) -> Self {
+        let book = Arc::new(Mutex::new(Book::new(checks)));
+        Self { clock, bounds: Bounds::default(), book, bell: Arc::default() }
+    }
+
+    /// Makes the death of a node known, as a free lock does on a real one.
+    pub fn kill(&self, session: SessionId) {
+        self.lock().kill(session);
+    }
+
+    /// The book, at the present time. A panic in a verb is a defect that the suite must see, but later tests
+    /// on the same store should say something better than "poisoned".
+    fn lock(&self) -> MutexGuard<'_, Book> {
+        let mut book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
+        book.set_time(self.clock.now(), self.clock.uptime());
+        book
+    }
+
+    /// Carries out one verb, then does what follows every verb.
+    fn write<T>(&self, verb: impl FnOnce(&mut Book) -> T) -> T {
+        let mut book = self.lock();
+        let answer = verb(&mut book);
+        if book.close_verb() {
+            self.bell.ring();
+        }
+        answer
+    }
+}
+
+#[async_trait]
+impl Store for Memory {
+    async fn join(&self, node: NewSession) -> Result<Fenced, Error> {
+        check_session(&node)?;
+        Ok(self.write(|book| book.join(node)))
+    }
+
+    async fn renew(&self, session: SessionId, held: &[LeaseRef]) -> Result<Renewed, Error> {
+        batch("leases", held.len(), MAX_BATCH)?;
+        Ok(self.write(|book| book.renew(session, held)))
+    }
+
+    async fn leave(&self, session: SessionId) -> Result<Fenced, Error> {
+        Ok(self.write(|book| book.leave(session)))
+    }
+
+    async fn report(&self, session: SessionId, workers: Vec<Worker>) -> Result<Fenced, Error> {
+        batch("workers", workers.len(), MAX_WORKERS)?;
+        workers.iter().try_for_each(|worker| name("pool", &worker.pool))?;
+        Ok(self.write(|book| book.report(session, workers)))
+    }
+
+    async fn enqueue(&self, tasks: Vec<NewTask>) -> Result<Vec<Enqueued>, Error> {
+        self.bounds.check_tasks(&tasks)?;
+        Ok(self.write(|book| tasks.into_iter().map(|task| book.enqueue(task)).collect()))
+    }
+
+    async fn claim(&self, claim: Claim) -> Result<ClaimAnswer, Error> {
+        check_claim(&claim)?;
+        Ok(self.write(|book| book.claim(&claim)))
+    }
+
+    async fn start(&self, starts: Vec<Start>) -> Result<Vec<Fenced>, Error> {
+        batch("starts", starts.len(), MAX_BATCH)?;
+        Ok(self.write(|book| starts.into_iter().map(|start| book.start(start)).collect()))
+    }
+
+    async fn finish(&self, reports: Vec<Report>) -> Result<Vec<Finished>, Unwritten> {
+        if let Err(error) = self.bounds.check_reports(&reports) {
+            return Err(Unwritten { error, reports });
+        }
+        Ok(self.write(|book| reports.iter().map(|report| book.finish(report)).collect()))
+    }
+
+    async fn append(&self, lease: LeaseRef, events: Vec<NewEvent>) -> Result<Appended, Error> {
+        self.bounds.check_events(&events)?;
+        Ok(self.write(|book| book.append(lease, events)))
+    }
+
+    async fn save_step(&self, lease: LeaseRef, step: NewStep) -> Result<Saved, Error> {
+        self.bounds.check_step(&step)?;
+        Ok(self.write(|book| book.save_step(lease, step)))
+    }
+
+    async fn cancel(&self, tasks: Vec<TaskId>) -> Result<Vec<CancelAnswer>, Error> {
+        batch("tasks", tasks.len(), MAX_BATCH)?;
+        Ok(self.write(|book| tasks.into_iter().map(|task| book.cancel(task)).collect()))
+    }
+
+    async fn replay(&self, tasks: Vec<TaskId>, how: Replay) -> Result<Vec<ReplayAnswer>, Error> {
+        batch("tasks", tasks.len(), MAX_BATCH)?;
+        self.bounds.check_payload(how.payload.as_deref())?;
+        Ok(self.write(|book| tasks.into_iter().map(|task| book.replay(task, &how)).collect()))
+    }
+
+    async fn configure(&self, queue: &str, changes: Vec<QueueChange>) -> Result<QueueSettings, Error> {
+        self.bounds.check_changes(queue, &changes)?;
+        Ok(self.write(|book| book.configure(queue, changes)))
+    }
+
+    async fn expire(&self, bite: usize) -> Result<Expired, Error> {
+        batch("bite", bite, MAX_BITE)?;
+        Ok(self.write(|book| book.expire(bite)))
+    }
+
+    async fn make_ready(&self, bite: usize) -> Result<MadeReady, Error> {
+        batch("bite", bite, MAX_BITE)?;
+        Ok(self.write(|book| book.make_ready(bite)))
+    }
+
+    async fn prune(&self, what: Prune) -> Result<Pruned, Error> {
+        match &what {
+            Prune::Retention(keep) => batch("bite", keep.bite, MAX_BITE)?,
+            Prune::Tasks(tasks) => batch("tasks", tasks.len(), MAX_BATCH)?,
+        }
+        Ok(self.write(|book| book.prune(&what)))
+    }
+
+    async fn list(&self, filter: Filter, after: Option<Cursor>, limit: usize) -> Result<Page, Error> {
+        batch("page", limit, MAX_PAGE)?;
+        Ok(self.lock().list(&filter, after, limit))
+    }
+
+    async fn show(&self, which: Which) -> Result<Option<TaskDetail>, Error> {
+        Ok(self.lock().show(&which))
+    }
+
+    async fn read_events(&self, task: TaskId, after: u64, limit: usize) -> Result<Vec<Event>, Error> {
+        batch("events", limit, MAX_PAGE)?;
+        Ok(self.lock().read_events(task, after, limit))
+    }
+
+    async fn survey(&self) -> Result<Survey, Error> {
+        Ok(self.lock().survey())
+    }
+
+    fn wakeups(&self) -> Wakeups {
+        self.bell.listen()
+    }
+}

@@ -1,0 +1,107 @@
+//! Nodes: sessions and the workers they report.
+
+use ostler_core::{Outcome, SessionId, State, Task, Worker};
+
+use super::book::{Book, Session};
+use crate::calls::{Fenced, NewSession, Renewed};
+use crate::checks::Check;
+use crate::lease::LeaseRef;
+use crate::views::WorkerRecord;
+
+impl Book {
+    pub(super) fn join(&mut self, node: NewSession) -> Fenced {
+        if self.session(node.id).is_some() {
+            return Fenced::Lost;
+        }
+        let (joined_at, beat) = (self.now, self.uptime);
+        self.sessions.push((node.id, Session { node, joined_at, beat, killed: false, ended: false }));
+        Fenced::Recorded
+    }
+
+    pub(super) fn session(&mut self, id: SessionId) -> Option<&mut Session> {
+        self.sessions.iter_mut().find(|(session, _)| *session == id).map(|(_, session)| session)
+    }
+
+    pub(super) fn kill(&mut self, id: SessionId) {
+        if let Some(session) = self.session(id) {
+            session.killed = true;
+        }
+    }
+
+    /// Whether the session may still act: it has not ended, and renewed in time.
+    pub(super) fn is_live(&mut self, id: SessionId) -> bool {
+        let uptime = self.uptime;
+        self.session(id).is_some_and(|session| !session.ended && !session.is_overdue(uptime))
+    }
+
+    pub(super) fn renew(&mut self, id: SessionId, held: &[LeaseRef]) -> Renewed {
+        let live = self.is_live(id);
+        if !self.checks.pass(Check::RenewSession, live) {
+            return Renewed::Ended;
+        }
+        let uptime = self.uptime;
+        if let Some(session) = self.session(id) {
+            session.beat = uptime;
+        }
+        let holds = |lease: &LeaseRef| {
+            self.entries.values().any(|entry| {
+                entry.task.id == lease.task && entry.task.token == lease.token && is_held_by(&entry.task, id)
+            })
+        };
+        let lost = held.iter().filter(|lease| !holds(lease)).map(|lease| lease.task).collect();
+        let marked = |task: &&Task| is_held_by(task, id) && task.cancel_requested_at.is_some();
+        let cancelled =
+            self.entries.values().map(|entry| &entry.task).filter(marked).map(|task| task.id).collect();
+        Renewed::Held { cancelled, lost }
+    }
+
+    pub(super) fn leave(&mut self, id: SessionId) -> Fenced {
+        if self.session(id).is_none_or(|session| session.ended) {
+            return Fenced::Lost;
+        }
+        for slot in self.slots(|task| is_held_by(task, id)) {
+            self.end_attempt(slot, &Outcome::HandedBack, None, None);
+        }
+        self.end_session(id);
+        Fenced::Recorded
+    }
+
+    pub(super) fn end_session(&mut self, id: SessionId) {
+        if let Some(session) = self.session(id) {
+            session.ended = true;
+        }
+        self.workers.retain(|record| record.session != id);
+    }
+
+    pub(super) fn report(&mut self, id: SessionId, workers: Vec<Worker>) -> Fenced {
+        let live = self.is_live(id);
+        if !self.checks.pass(Check::ReportSession, live) {
+            return Fenced::Lost;
+        }
+        let last_seen = self.now;
+        self.workers.retain(|record| record.session != id);
+        self.workers.extend(workers.into_iter().map(|worker| WorkerRecord {
+            session: id,
+            worker,
+            last_seen,
+        }));
+        Fenced::Recorded
+    }
+}
+
+impl Session {
+    /// Whether its time is over, or its death is known.
+    pub(super) fn is_overdue(&self, uptime: std::time::Duration) -> bool {
+        self.killed || uptime.saturating_sub(self.beat) > self.node.ttl
+    }
+}
+
+/// Whether the session has the task.
+pub(super) fn is_held_by(task: &Task, id: SessionId) -> bool {
+    match task.state {
+        State::Claimed { session } | State::Running { session, .. } => session == id,
+        State::Queued { .. } | State::Completed { .. } | State::Failed { .. } | State::Cancelled { .. } => {
+            false
+        }
+    }
+}

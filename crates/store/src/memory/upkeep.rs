@@ -1,0 +1,172 @@
+//! Maintenance: expire, make ready, prune; and the settings of queues.
+
+use std::collections::BTreeSet;
+
+use ostler_core::{Outcome, Readiness, SessionId, State, StateName, Task, Timestamp, Wait, lapsed};
+
+use super::book::{Book, Slot};
+use super::nodes::is_held_by;
+use crate::calls::{Expired, MadeReady, Prune, Pruned, QueueChange, Retention};
+use crate::checks::Check;
+use crate::views::QueueSettings;
+
+impl Book {
+    pub(super) fn expire(&mut self, bite: usize) -> Expired {
+        let uptime = self.uptime;
+        let checks = self.checks;
+        let dead: Vec<SessionId> = self
+            .sessions
+            .iter()
+            .filter(|(_, session)| {
+                !session.ended && checks.pass(Check::ExpireDead, session.is_overdue(uptime))
+            })
+            .map(|(id, _)| *id)
+            .collect();
+        for id in &dead {
+            self.end_session(*id);
+        }
+        let ended: Vec<SessionId> =
+            self.sessions.iter().filter(|(_, session)| session.ended).map(|(id, _)| *id).collect();
+        let orphans = self.slots(|task| ended.iter().any(|id| is_held_by(task, *id)));
+        for slot in orphans.iter().take(bite) {
+            self.end_attempt(*slot, &Outcome::NodeDied, None, None);
+        }
+        Expired { sessions: dead, tasks: orphans.len().min(bite), more: orphans.len() > bite }
+    }
+
+    pub(super) fn make_ready(&mut self, bite: usize) -> MadeReady {
+        let now = self.now;
+        let queued = |task: &Task| task.state.name() == StateName::Queued;
+        let mut late = self.slots(|task| queued(task) && lapsed(task.not_after, now));
+        late.sort_by_key(|slot| (self.entries[slot].task.not_after, *slot));
+        late.truncate(bite);
+        for slot in &late {
+            self.end_late(*slot);
+        }
+        let mut due = self.slots(|task| waits_until(task).is_some_and(|run_at| run_at <= now));
+        due.sort_by_key(|slot| (waits_until(&self.entries[slot].task), *slot));
+        due.truncate(bite - late.len());
+        for slot in &due {
+            let State::Queued { why, run_at, .. } = self.task(*slot).state else { continue };
+            // Its turn is as of now: a night's worth of scheduled tasks must not go before everybody else's.
+            if why == Wait::Scheduled {
+                self.place(*slot, run_at);
+            }
+            self.arrive(*slot, run_at, why);
+        }
+        let next_due = self.entries.values().filter_map(|entry| waits_until(&entry.task)).min();
+        let next_late = self
+            .entries
+            .values()
+            .filter(|entry| queued(&entry.task))
+            .filter_map(|entry| entry.task.not_after)
+            .map(|end| Timestamp::from_millis(end.millis().saturating_add(1)))
+            .min();
+        let next = [next_due, next_late].into_iter().flatten().min();
+        MadeReady { due: due.len(), expired: late.len(), next }
+    }
+
+    pub(super) fn configure(&mut self, name: &str, changes: Vec<QueueChange>) -> QueueSettings {
+        if changes.is_empty() {
+            return self.queues.get(name).map(|queue| queue.settings.clone()).unwrap_or_default();
+        }
+        let settings = &mut self.queues.entry(name.to_owned()).or_default().settings;
+        let was_paused = settings.paused.is_some();
+        for change in changes {
+            settings.apply(change);
+        }
+        let settings = settings.clone();
+        // What was ready all the time can be claimed again.
+        self.ring |= was_paused && settings.paused.is_none();
+        let keys: BTreeSet<String> = self
+            .entries
+            .values()
+            .filter(|entry| entry.task.queue == name)
+            .filter_map(|entry| entry.task.limit_key.clone())
+            .collect();
+        for key in keys {
+            self.settle_key(name, &key);
+        }
+        settings
+    }
+
+    pub(super) fn prune(&mut self, what: &Prune) -> Pruned {
+        match what {
+            Prune::Tasks(ids) => {
+                let ended: Vec<Slot> = ids
+                    .iter()
+                    .filter_map(|id| self.slot_of(*id))
+                    .filter(|slot| self.entries[slot].task.state.name().is_terminal())
+                    .collect();
+                let before = self.entries.len();
+                for slot in ended {
+                    self.remove(slot);
+                }
+                Pruned { tasks: before - self.entries.len(), more: false }
+            }
+            Prune::Retention(keep) => self.prune_by_age_and_count(keep),
+        }
+    }
+
+    fn prune_by_age_and_count(&mut self, keep: &Retention) -> Pruned {
+        let mut left = keep.bite;
+        for (state, age) in [
+            (StateName::Completed, keep.completed),
+            (StateName::Failed, keep.failed),
+            (StateName::Cancelled, keep.completed),
+        ] {
+            let cutoff = self.now.before(age);
+            let mut ended = self.slots(|task| task.state.name() == state);
+            ended.sort_by_key(|slot| (finished_at(&self.entries[slot].task), *slot));
+            let excess = ended.len().saturating_sub(usize::try_from(keep.most).unwrap_or(usize::MAX));
+            let old =
+                ended.iter().filter(|slot| finished_at(&self.entries[slot].task) < Some(cutoff)).count();
+            ended.truncate(old.max(excess).min(left));
+            left -= ended.len();
+            for slot in ended {
+                self.remove(slot);
+            }
+        }
+        Pruned { tasks: keep.bite - left, more: left == 0 && keep.bite > 0 }
+    }
+
+    fn remove(&mut self, slot: Slot) {
+        let Some(entry) = self.entries.remove(&slot) else { return };
+        let task = entry.task;
+        if let Some(key) = &task.limit_key {
+            let same = |other: &Task| other.queue == task.queue && other.limit_key.as_ref() == Some(key);
+            // Whoever comes back later with this key begins like anybody new; keys are not kept for ever.
+            if self.slots(same).is_empty()
+                && let Some(queue) = self.queues.get_mut(&task.queue)
+            {
+                queue.last.remove(key);
+            }
+        }
+        let pruned = &mut self.lanes.entry((task.queue, task.kind)).or_default().pruned;
+        *pruned.of(task.state.name()) += 1;
+    }
+}
+
+/// The moment a task waits for, if it waits for one.
+fn waits_until(task: &Task) -> Option<Timestamp> {
+    match task.state {
+        State::Queued { readiness: Readiness::Waiting, why, run_at } if why != Wait::Concurrency => {
+            Some(run_at)
+        }
+        State::Queued { .. }
+        | State::Claimed { .. }
+        | State::Running { .. }
+        | State::Completed { .. }
+        | State::Failed { .. }
+        | State::Cancelled { .. } => None,
+    }
+}
+
+fn finished_at(task: &Task) -> Option<Timestamp> {
+    match task.state {
+        State::Completed { finished_at }
+        | State::Failed { finished_at, .. }
+        | State::Cancelled { finished_at, .. } => Some(finished_at),
+        State::Queued { .. } | State::Claimed { .. } | State::Running { .. } => None,
+    }
+}

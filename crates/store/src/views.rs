@@ -1,0 +1,296 @@
+//! What a store shows.
+
+use std::time::Duration;
+
+use ostler_core::{Attempt, Overrides, SessionId, StateName, Step, Task, TaskId, Timestamp, Worker};
+
+use crate::calls::{EventKind, QueueChange};
+use crate::error::Error;
+
+/// A task with all that belongs to it, except its events.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TaskDetail {
+    /// The task.
+    pub task: Task,
+    /// Its attempts, the first one first.
+    pub attempts: Vec<Attempt>,
+    /// Its steps, in the order they were saved.
+    pub steps: Vec<Step>,
+}
+
+/// Names one task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Which {
+    /// By its id.
+    Id(TaskId),
+    /// By its unique key.
+    Key {
+        /// In this queue.
+        queue: String,
+        /// The key.
+        key: String,
+    },
+}
+
+/// Which tasks to list. Everything that is given must hold.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Filter {
+    /// In this state.
+    pub state: Option<StateName>,
+    /// In this queue.
+    pub queue: Option<String>,
+    /// Of this kind.
+    pub kind: Option<String>,
+    /// With this text in the payload, the unique key or the last failure's message, in any case of letters.
+    pub text: Option<String>,
+    /// With this value in the payload.
+    pub field: Option<Field>,
+    /// How sure the lease is.
+    pub lease: LeaseFilter,
+}
+
+/// A value that the payload must have.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Field {
+    /// The names from the outside in.
+    pub path: Vec<String>,
+    /// The value.
+    pub value: serde_json::Value,
+}
+
+/// Which leases to list.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LeaseFilter {
+    /// Any, or none.
+    #[default]
+    Any,
+    /// Only tasks whose node is dead or overdue.
+    Stale,
+}
+
+impl Field {
+    /// Reads `payload.a.b=VALUE`. The value is JSON where it can be read as JSON, else a text.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid), with an example.
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        let wrong = || {
+            Error::invalid(format!(
+                "\"{text}\" is not a filter: it looks like payload.tenant=acme or payload.size=3"
+            ))
+        };
+        let (path, value) = text.split_once('=').ok_or_else(wrong)?;
+        let path: Vec<String> =
+            path.strip_prefix("payload.").ok_or_else(wrong)?.split('.').map(String::from).collect();
+        if path.iter().any(String::is_empty) {
+            return Err(wrong());
+        }
+        let value =
+            serde_json::from_str(value).unwrap_or_else(|_| serde_json::Value::String(value.to_owned()));
+        Ok(Self { path, value })
+    }
+
+    fn matches(&self, payload: &str) -> bool {
+        let Ok(payload) = serde_json::from_str::<serde_json::Value>(payload) else { return false };
+        let found = self.path.iter().try_fold(&payload, |value, name| match value {
+            serde_json::Value::Array(items) => name.parse::<usize>().ok().and_then(|at| items.get(at)),
+            serde_json::Value::Object(fields) => fields.get(name),
+            serde_json::Value::Null
+            | serde_json::Value::Bool(_)
+            | serde_json::Value::Number(_)
+            | serde_json::Value::String(_) => None,
+        });
+        found == Some(&self.value)
+    }
+}
+
+impl Filter {
+    /// Whether the task is one of those asked for, as far as its own record says.
+    #[must_use]
+    pub fn matches(&self, task: &Task) -> bool {
+        let equal = |wanted: &Option<String>, is: &str| wanted.as_deref().is_none_or(|wanted| wanted == is);
+        self.state.is_none_or(|state| state == task.state.name())
+            && equal(&self.queue, &task.queue)
+            && equal(&self.kind, &task.kind)
+            && self.text.as_deref().is_none_or(|text| mentions(task, text))
+            && self.field.as_ref().is_none_or(|field| field.matches(&task.payload))
+    }
+}
+
+fn mentions(task: &Task, text: &str) -> bool {
+    let wanted = text.to_lowercase();
+    let has = |place: &str| place.to_lowercase().contains(&wanted);
+    has(&task.payload)
+        || task.unique_key.as_deref().is_some_and(has)
+        || task.last_failure.as_ref().is_some_and(|failure| has(&failure.message))
+}
+
+/// Where a list goes on. It stays right while tasks are added and removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cursor(pub i64);
+
+/// One page of a list, the newest task first.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Page {
+    /// The tasks. May be fewer than asked for although more follow: a call looks at a bounded number of rows.
+    pub tasks: Vec<Task>,
+    /// Where to go on; `None`: that was all.
+    pub next: Option<Cursor>,
+}
+
+/// An event of a task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// Counted from one, for each task.
+    pub number: u64,
+    /// When it was written.
+    pub at: Timestamp,
+    /// The lease it was written under.
+    pub token: u64,
+    /// What sort of fact.
+    pub kind: EventKind,
+    /// The fact.
+    pub data: String,
+}
+
+/// Everything about the system as a whole.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Survey {
+    /// Queues and kinds with their counts, in order of name.
+    pub lanes: Vec<LaneRecord>,
+    /// Queues with their settings, in order of name.
+    pub queues: Vec<QueueRecord>,
+    /// Nodes that have not ended, in the order they came up.
+    pub nodes: Vec<NodeRecord>,
+    /// Their workers.
+    pub workers: Vec<WorkerRecord>,
+}
+
+/// How many tasks of a lane stand where. What has ended is counted over the whole life of the store, pruned
+/// tasks included; so `submitted` is always the sum of the six.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Waiting, for whatever reason.
+    pub queued: u64,
+    /// Claimed.
+    pub claimed: u64,
+    /// Running.
+    pub running: u64,
+    /// Completed, ever.
+    pub completed: u64,
+    /// Failed, ever, and not replayed.
+    pub failed: u64,
+    /// Cancelled, ever, and not replayed.
+    pub cancelled: u64,
+}
+
+impl Counts {
+    /// The count of one state.
+    pub const fn of(&mut self, state: StateName) -> &mut u64 {
+        match state {
+            StateName::Queued => &mut self.queued,
+            StateName::Claimed => &mut self.claimed,
+            StateName::Running => &mut self.running,
+            StateName::Completed => &mut self.completed,
+            StateName::Failed => &mut self.failed,
+            StateName::Cancelled => &mut self.cancelled,
+        }
+    }
+
+    /// The sum: all tasks that were ever enqueued.
+    #[must_use]
+    pub const fn submitted(&self) -> u64 {
+        self.queued + self.claimed + self.running + self.completed + self.failed + self.cancelled
+    }
+}
+
+/// A queue and a kind.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LaneRecord {
+    /// The queue.
+    pub queue: String,
+    /// The kind.
+    pub kind: String,
+    /// Its tasks.
+    pub counts: Counts,
+    /// The most that ever waited at once.
+    pub high_water: u64,
+    /// How long the last runs took, in milliseconds, the oldest first; at most a hundred.
+    pub recent_ms: Vec<u32>,
+}
+
+/// A queue's settings.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct QueueSettings {
+    /// Why it is paused; `None`: it is not.
+    pub paused: Option<String>,
+    /// At most this many tasks wait in it.
+    pub limit: Option<u64>,
+    /// At most this many tasks of one limit key run at once.
+    pub key_concurrency: Option<u32>,
+    /// What is said about the policy of its tasks.
+    pub overrides: Overrides,
+}
+
+impl QueueSettings {
+    /// The settings, after one change.
+    pub fn apply(&mut self, change: QueueChange) {
+        match change {
+            QueueChange::Pause(reason) => self.paused = Some(reason),
+            QueueChange::Resume => self.paused = None,
+            QueueChange::Limit(limit) => self.limit = limit,
+            QueueChange::KeyConcurrency(cap) => self.key_concurrency = cap,
+            QueueChange::Overrides(overrides) => self.overrides = overrides,
+        }
+    }
+}
+
+/// A queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueRecord {
+    /// Its name.
+    pub name: String,
+    /// Its settings.
+    pub settings: QueueSettings,
+}
+
+/// A node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeRecord {
+    /// Its session.
+    pub session: SessionId,
+    /// What people call it.
+    pub name: String,
+    /// Its process, for display.
+    pub pid: u32,
+    /// Its version.
+    pub version: String,
+    /// How long its leases hold without a renewal.
+    pub ttl: Duration,
+    /// Its settings.
+    pub settings: String,
+    /// When it came up.
+    pub joined_at: Timestamp,
+    /// Whether it is known to be alive.
+    pub life: Life,
+}
+
+/// What is known about a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Life {
+    /// It has renewed in time.
+    Alive,
+    /// It is dead or overdue; its tasks are about to be taken from it.
+    Overdue,
+}
+
+/// A worker and the node that reported it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkerRecord {
+    /// The node.
+    pub session: SessionId,
+    /// What it reported.
+    pub worker: Worker,
+    /// When.
+    pub last_seen: Timestamp,
+}
