@@ -1,0 +1,68 @@
+//! All that a store shows, at one moment: to compare two stores, or one store before and after.
+
+use ostler_core::TaskId;
+
+use crate::contract::Store;
+use crate::views::{Cursor, Event, Filter, Survey, TaskDetail, Which};
+
+/// Small enough that every list of a test has several pages.
+const PAGE: usize = 7;
+
+/// All that a store shows.
+#[derive(Debug, PartialEq)]
+pub(super) struct Picture {
+    pub(super) survey: Survey,
+    /// The newest first, as a list has them.
+    pub(super) tasks: Vec<(TaskDetail, Vec<Event>)>,
+}
+
+impl Picture {
+    pub(super) async fn take(store: &dyn Store) -> Self {
+        let mut tasks = Vec::new();
+        for id in list_all(store, &Filter::default(), PAGE).await {
+            let shown = store.show(Which::Id(id)).await.expect("show answers");
+            let detail = shown.unwrap_or_else(|| panic!("{id} is in the list, and show does not find it"));
+            tasks.push((detail, read_all(store, id).await));
+        }
+        Self { survey: survey(store).await, tasks }
+    }
+}
+
+/// The survey, with its workers in one order: the contract promises none.
+pub(super) async fn survey(store: &dyn Store) -> Survey {
+    let mut survey = store.survey().await.expect("survey answers");
+    survey.workers.sort_by_key(|record| (record.session, record.worker.id));
+    survey
+}
+
+/// The ids of all tasks that match, page by page to the end.
+pub(super) async fn list_all(store: &dyn Store, filter: &Filter, page: usize) -> Vec<TaskId> {
+    /// A list that does not end is a defect; no test has this many tasks.
+    const MOST_PAGES: usize = 100_000;
+    let mut ids = Vec::new();
+    let mut after: Option<Cursor> = None;
+    for _ in 0..MOST_PAGES {
+        let found = store.list(filter.clone(), after, page).await.expect("list answers");
+        assert!(found.tasks.len() <= page, "a page of {page} has {} tasks", found.tasks.len());
+        ids.extend(found.tasks.iter().map(|task| task.id));
+        after = found.next;
+        if after.is_none() {
+            return ids;
+        }
+    }
+    panic!("the list goes on after {MOST_PAGES} pages");
+}
+
+/// All events of a task, a few at a time.
+pub(super) async fn read_all(store: &dyn Store, id: TaskId) -> Vec<Event> {
+    let mut events: Vec<Event> = Vec::new();
+    loop {
+        let after = events.last().map_or(0, |event| event.number);
+        let more = store.read_events(id, after, PAGE).await.expect("events are read");
+        if more.is_empty() {
+            return events;
+        }
+        assert!(more.iter().all(|event| event.number > after), "events above {after} were asked for");
+        events.extend(more);
+    }
+}

@@ -1,0 +1,330 @@
+//! Draws a sequence from a seed. Every verb, and every argument that matters, has a row in one table.
+
+use std::time::Duration;
+
+use ostler_core::{ErrorClass, Overrides, Seed, StateName};
+
+use super::op::{Act, Draft, End, How, KINDS, LIMIT_KEYS, Op, Pick, QUEUES, STEPS, Step, UNIQUE_KEYS, Via};
+use crate::calls::{QueueChange, Replay, Retention, StepsOnReplay};
+use crate::views::{Field, Filter, LeaseFilter};
+
+const DAY_MS: u64 = 86_400_000;
+/// A task number that is never enqueued.
+const NOBODY: usize = 9_999;
+
+type Row<T> = (u64, &'static str, fn(&mut Drawer) -> T);
+
+/// How often what is drawn. Each row must come up in at least one operation of a hundred.
+const SAID: &[Row<Op>] = &[
+    (40, "enqueue", |d| d.enqueue(|_, _| {})),
+    (18, "enqueue for later", |d| d.enqueue(|d, task| task.run_in_ms = Some(d.span(30_000)))),
+    (18, "enqueue with a unique key", |d| {
+        d.enqueue(|d, task| task.unique_key = Some(d.below(UNIQUE_KEYS.len())))
+    }),
+    (45, "enqueue with a limit key", |d| {
+        d.enqueue(|d, task| task.limit_key = Some(d.below(LIMIT_KEYS.len())))
+    }),
+    (18, "enqueue with an end", |d| d.enqueue(Drawer::give_an_end)),
+    (18, "enqueue again", |d| d.enqueue(|d, task| task.task = d.task())),
+    (18, "enqueue what is wrong", |d| {
+        d.tasks += 1;
+        Op::EnqueueWrong(d.draft())
+    }),
+    (80, "claim", |d| d.claim(None)),
+    (25, "claim some kinds", |d| {
+        let kinds = (0..=d.below(2)).map(|_| d.below(KINDS.len())).collect();
+        d.claim(Some(kinds))
+    }),
+    (18, "claim for a session that is over", |d| Op::Claim {
+        session: d.any_session(),
+        queue: d.queue(),
+        kinds: None,
+        limit: 3,
+    }),
+    (55, "start", |d| Op::Start(d.open(3))),
+    (18, "start with a wrong lease", |d| Op::Start(vec![d.wrong(), Pick::Open(0)])),
+    (40, "finish: success", |d| d.finish(How::Success)),
+    (25, "finish: a start that was not written", |d| {
+        let how =
+            [How::Success, How::Failed(ErrorClass::Transient), How::Failed(ErrorClass::Crash)][d.below(3)];
+        let end = End { ran_ms: Some(d.span(5_000)), ..d.end(how) };
+        Op::Finish(vec![(d.one(), end)])
+    }),
+    (18, "finish: transient", |d| d.finish(How::Failed(ErrorClass::Transient))),
+    (18, "finish: partial", |d| d.finish(How::Failed(ErrorClass::Partial))),
+    (18, "finish: timeout", |d| d.finish(How::Failed(ErrorClass::Timeout))),
+    (18, "finish: stuck", |d| d.finish(How::Failed(ErrorClass::Stuck))),
+    (20, "finish: permanent", |d| d.finish(How::Failed(ErrorClass::Permanent))),
+    (18, "finish: rate limited", |d| d.finish(How::Failed(ErrorClass::RateLimited))),
+    (18, "finish: lane stop", |d| d.finish(How::Failed(ErrorClass::LaneStop))),
+    (18, "finish: crash", |d| d.finish(How::Failed(ErrorClass::Crash))),
+    (18, "finish: budget", |d| d.finish(How::Failed(ErrorClass::Budget))),
+    (18, "finish: cancelled", |d| d.finish(How::Cancelled)),
+    (18, "finish: node died", |d| d.finish(How::NodeDied)),
+    (18, "finish with a wrong lease", |d| {
+        let how = [How::Success, How::HandedBack, How::Cancelled][d.below(3)];
+        Op::Finish(vec![(d.wrong(), d.end(how)), (d.wrong(), d.end(How::Success))])
+    }),
+    (22, "release", |d| Op::Release(d.open(3))),
+    (18, "release with a wrong lease", |d| Op::Release(vec![d.wrong()])),
+    (18, "append", |d| Op::Append { lease: d.one(), events: d.below(4) }),
+    (18, "append with a wrong lease", |d| Op::Append { lease: d.wrong(), events: 1 }),
+    (18, "save a step", |d| Op::SaveStep { lease: d.one(), name: d.below(STEPS.len()) }),
+    (18, "save a step with a wrong lease", |d| Op::SaveStep { lease: d.wrong(), name: 0 }),
+    (20, "cancel", |d| Op::Cancel(d.some_tasks())),
+    (22, "replay", |d| Op::Replay { tasks: d.some_tasks(), how: Replay::default() }),
+    (18, "replay from scratch", |d| {
+        let payload = Some(format!("{{\"again\":{}}}", d.below(9)));
+        Op::Replay { tasks: d.some_tasks(), how: Replay { steps: StepsOnReplay::Drop, payload } }
+    }),
+    (18, "look at a queue", |d| Op::Configure { queue: d.queue(), changes: Vec::new() }),
+    (18, "pause", |d| d.configure(|_| QueueChange::Pause("lunch".to_owned()))),
+    (40, "resume", |d| d.configure(|_| QueueChange::Resume)),
+    (18, "limit a queue", |d| d.configure(|d| QueueChange::Limit(d.maybe(60, |d| d.below(8) as u64)))),
+    (20, "limit a key", |d| d.configure(|d| QueueChange::KeyConcurrency(d.maybe(80, |d| d.below(4) as u32)))),
+    (18, "rules for a queue", |d| {
+        d.configure(|d| {
+            let attempts = d.maybe(60, |d| d.below(4) as u32);
+            let max_node_deaths = d.maybe(50, |d| d.below(3) as u32);
+            QueueChange::Overrides(Overrides { attempts, max_node_deaths, ..Overrides::NONE })
+        })
+    }),
+    (18, "join", Drawer::join),
+    (18, "join again", |d| Op::Join { session: d.any_session(), ttl_ms: 60_000 }),
+    (20, "renew", |d| Op::Renew { session: d.session(), held: [d.open(3), vec![d.wrong()]].concat() }),
+    (18, "leave", |d| {
+        let session = d.session();
+        d.alive.retain(|alive| *alive != session);
+        Op::Leave { session }
+    }),
+    (18, "report workers", |d| Op::Report { session: d.session(), workers: d.below(4) }),
+    (18, "expire", |_| Op::Expire { bite: 100 }),
+    (18, "expire in bites", |d| Op::Expire { bite: d.below(3) }),
+    (20, "make ready", |_| Op::MakeReady { bite: 100 }),
+    (18, "make ready in bites", |d| Op::MakeReady { bite: d.below(3) }),
+    (18, "prune what is old", |d| {
+        let hours = |d: &mut Drawer| Duration::from_secs(3_600 * d.below(60) as u64);
+        let (completed, failed) = (hours(d), hours(d));
+        Op::PruneOld(Retention { completed, failed, most: d.below(9) as u64, bite: d.below(6) })
+    }),
+    (18, "prune by name", |d| Op::PruneTasks(d.some_tasks())),
+    (18, "list", |d| Op::List { filter: Filter::default(), page: d.below(6) + 1 }),
+    (18, "list what matches", Drawer::list),
+    (18, "show", |d| Op::ShowId(d.task())),
+    (18, "show by key", |d| Op::ShowKey { queue: d.queue(), key: d.below(UNIQUE_KEYS.len()) }),
+    (18, "read events", |d| Op::ReadEvents { task: d.task(), after: d.below(4) as u64, limit: d.below(4) }),
+    (18, "survey", |_| Op::Survey),
+    (18, "wakeups", |_| Op::Wakeups),
+];
+
+/// The same, for what happens to the world around the stores.
+const WORLD: &[Row<Act>] = &[
+    (30, "some time passes", |d| Act::Pass { ms: d.span(20_000) }),
+    (18, "a TTL passes", |d| {
+        d.alive.clear();
+        Act::Pass { ms: 60_001 }
+    }),
+    (18, "days pass", |d| {
+        d.alive.clear();
+        Act::Pass { ms: DAY_MS * (d.below(3) as u64 + 1) }
+    }),
+    (18, "a node is killed", |d| {
+        let session = d.session();
+        d.alive.retain(|alive| *alive != session);
+        Act::Kill { session }
+    }),
+];
+
+/// How many rows there are.
+pub(super) const ROWS: usize = SAID.len() + WORLD.len();
+
+/// What a row is about.
+pub(super) const fn row_name(row: usize) -> &'static str {
+    if row < SAID.len() { SAID[row].1 } else { WORLD[row - SAID.len()].1 }
+}
+
+const fn weight(row: usize) -> u64 {
+    if row < SAID.len() { SAID[row].0 } else { WORLD[row - SAID.len()].0 }
+}
+
+/// The sequence of a seed, with the row that each operation comes from.
+pub(super) fn draw(seed: u64, ops: usize) -> Vec<(usize, Step)> {
+    let mut drawer = Drawer { chance: Seed::new(seed), tasks: 0, sessions: 0, alive: Vec::new() };
+    let joining = (0..ROWS).find(|row| row_name(*row) == "join").expect("a row of the table");
+    (0..ops)
+        .map(|at| {
+            // Two nodes come up first; when all are gone, others come.
+            let lonely = drawer.alive.is_empty() && drawer.chance.chance(60);
+            let row = if at < 2 || lonely { joining } else { drawer.row() };
+            let act = if row < SAID.len() {
+                Act::Say((SAID[row].2)(&mut drawer))
+            } else {
+                (WORLD[row - SAID.len()].2)(&mut drawer)
+            };
+            let via = if drawer.chance.chance(50) { Via::First } else { Via::Second };
+            (row, Step { via, act })
+        })
+        .collect()
+}
+
+/// What the drawer remembers, so that most operations meet something.
+struct Drawer {
+    chance: Seed,
+    tasks: usize,
+    sessions: usize,
+    /// Sessions that may be alive.
+    alive: Vec<usize>,
+}
+
+impl Drawer {
+    fn row(&mut self) -> usize {
+        let mut left = self.chance.below((0..ROWS).map(weight).sum());
+        for row in 0..ROWS {
+            if left < weight(row) {
+                return row;
+            }
+            left -= weight(row);
+        }
+        unreachable!("the weights add up to their sum")
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        usize::try_from(self.chance.below(bound as u64)).expect("below a usize")
+    }
+
+    /// Some milliseconds: often few, sometimes many.
+    fn span(&mut self, most: u64) -> u64 {
+        let most = if self.chance.chance(50) { 20 } else { most };
+        self.chance.below(most) + 1
+    }
+
+    fn maybe<T>(&mut self, percent: u64, then: impl FnOnce(&mut Self) -> T) -> Option<T> {
+        self.chance.chance(percent).then(|| then(self))
+    }
+
+    /// Mostly the first queue, so that tasks meet.
+    fn queue(&mut self) -> usize {
+        [0, 0, 0, 0, 0, 0, 1, 1, 1, 2][self.below(10)].min(QUEUES.len() - 1)
+    }
+
+    fn task(&mut self) -> usize {
+        if self.chance.chance(8) { NOBODY } else { self.below(self.tasks.max(1)) }
+    }
+
+    fn some_tasks(&mut self) -> Vec<usize> {
+        (0..=self.below(3)).map(|_| self.task()).collect()
+    }
+
+    fn session(&mut self) -> usize {
+        if self.alive.is_empty() {
+            return self.any_session();
+        }
+        let at = self.below(self.alive.len());
+        self.alive[at]
+    }
+
+    /// One that may never have joined.
+    fn any_session(&mut self) -> usize {
+        self.below(self.sessions + 1)
+    }
+
+    fn join(&mut self) -> Op {
+        let session = self.sessions;
+        self.sessions += 1;
+        self.alive.push(session);
+        Op::Join { session, ttl_ms: if self.chance.chance(80) { 60_000 } else { 10_000 } }
+    }
+
+    // ---- tasks ----
+
+    fn draft(&mut self) -> Draft {
+        let task = self.tasks;
+        Draft {
+            task,
+            queue: self.queue(),
+            kind: self.below(KINDS.len()),
+            priority: if self.chance.chance(30) { self.chance.below(7) as i64 - 3 } else { 0 },
+            run_in_ms: self.maybe(5, |d| d.span(5_000)),
+            unique_key: self.maybe(5, |d| d.below(UNIQUE_KEYS.len())),
+            limit_key: self.maybe(25, |d| d.below(LIMIT_KEYS.len())),
+            attempts: self.maybe(30, |d| d.below(3) as u32 + 1),
+            not_after_ms: None,
+            deadline_ms: None,
+        }
+    }
+
+    fn enqueue(&mut self, special: fn(&mut Self, &mut Draft)) -> Op {
+        let many = if self.chance.chance(30) { 3 } else { 1 };
+        let drafts = (0..many).map(|_| {
+            let mut draft = self.draft();
+            self.tasks += 1;
+            special(self, &mut draft);
+            draft
+        });
+        Op::Enqueue(drafts.collect())
+    }
+
+    fn give_an_end(&mut self, task: &mut Draft) {
+        let end = Some(self.span(40_000));
+        if self.chance.chance(50) {
+            task.not_after_ms = end;
+        } else {
+            task.deadline_ms = end;
+        }
+    }
+
+    fn claim(&mut self, kinds: Option<Vec<usize>>) -> Op {
+        Op::Claim { session: self.session(), queue: self.queue(), kinds, limit: self.below(5) }
+    }
+
+    // ---- leases ----
+
+    fn one(&mut self) -> Pick {
+        Pick::Open(self.below(4))
+    }
+
+    fn open(&mut self, most: usize) -> Vec<Pick> {
+        (0..=self.below(most)).map(|_| self.one()).collect()
+    }
+
+    fn wrong(&mut self) -> Pick {
+        let at = self.below(6);
+        [Pick::Closed(at), Pick::Closed(at), Pick::Older(at), Pick::Future(at), Pick::Unknown][self.below(5)]
+    }
+
+    fn end(&mut self, how: How) -> End {
+        End { how, ran_ms: None, retry_after_ms: self.maybe(30, |d| d.span(20_000)) }
+    }
+
+    fn finish(&mut self, how: How) -> Op {
+        let mut ends = vec![(self.one(), self.end(how))];
+        if self.chance.chance(25) {
+            ends.push((self.one(), self.end(how)));
+        }
+        Op::Finish(ends)
+    }
+
+    // ---- queues and looks ----
+
+    fn configure(&mut self, change: fn(&mut Self) -> QueueChange) -> Op {
+        let queue = self.queue();
+        let changes = vec![change(self)];
+        Op::Configure { queue, changes }
+    }
+
+    fn list(&mut self) -> Op {
+        let states = StateName::ALL;
+        let filter = Filter {
+            state: self.maybe(40, |d| states[d.below(states.len())]),
+            queue: self.maybe(30, |d| QUEUES[d.queue()].to_owned()),
+            kind: self.maybe(30, |d| KINDS[d.below(KINDS.len())].to_owned()),
+            text: self.maybe(20, |d| ["NUMBER", "u1", "again", "broke"][d.below(4)].to_owned()),
+            field: self.maybe(20, |d| Field {
+                path: vec!["number".to_owned()],
+                value: serde_json::Value::from(d.below(8)),
+            }),
+            lease: if self.chance.chance(20) { LeaseFilter::Stale } else { LeaseFilter::Any },
+        };
+        Op::List { filter, page: self.below(4) + 1 }
+    }
+}

@@ -1,0 +1,138 @@
+//! One operation, as data. It names tasks, sessions and leases by number, so that it still means something
+//! when the operations before it are taken out.
+
+use ostler_core::{ErrorClass, Id, SessionId, TaskId, WorkerId};
+
+use crate::calls::{QueueChange, Replay, Retention};
+use crate::views::Filter;
+
+pub(super) const QUEUES: [&str; 3] = ["amber", "birch", "cedar"];
+pub(super) const KINDS: [&str; 2] = ["knock", "lift"];
+pub(super) const LIMIT_KEYS: [&str; 3] = ["x", "y", "z"];
+pub(super) const UNIQUE_KEYS: [&str; 4] = ["u0", "u1", "u2", "u3"];
+pub(super) const STEPS: [&str; 3] = ["fetch", "fold", "send"];
+
+/// Which of the two connections says it to the store under test.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Via {
+    First,
+    Second,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Step {
+    pub(super) via: Via,
+    pub(super) act: Act,
+}
+
+/// What happens next.
+#[derive(Clone, Debug)]
+pub(super) enum Act {
+    /// Something is said to the stores.
+    Say(Op),
+    /// Time passes.
+    Pass { ms: u64 },
+    /// A node dies, and it is known.
+    Kill { session: usize },
+}
+
+/// Times are in milliseconds from the moment of the operation.
+#[derive(Clone, Debug)]
+pub(super) enum Op {
+    Join { session: usize, ttl_ms: u64 },
+    Renew { session: usize, held: Vec<Pick> },
+    Leave { session: usize },
+    Report { session: usize, workers: usize },
+    Enqueue(Vec<Draft>),
+    EnqueueWrong(Draft),
+    Claim { session: usize, queue: usize, kinds: Option<Vec<usize>>, limit: usize },
+    Start(Vec<Pick>),
+    Finish(Vec<(Pick, End)>),
+    Release(Vec<Pick>),
+    Append { lease: Pick, events: usize },
+    SaveStep { lease: Pick, name: usize },
+    Cancel(Vec<usize>),
+    Replay { tasks: Vec<usize>, how: Replay },
+    Configure { queue: usize, changes: Vec<QueueChange> },
+    Expire { bite: usize },
+    MakeReady { bite: usize },
+    PruneOld(Retention),
+    PruneTasks(Vec<usize>),
+    List { filter: Filter, page: usize },
+    ShowId(usize),
+    ShowKey { queue: usize, key: usize },
+    ReadEvents { task: usize, after: u64, limit: usize },
+    Survey,
+    Wakeups,
+}
+
+/// Which lease speaks.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Pick {
+    /// The n-th last of those that have not been given away.
+    Open(usize),
+    /// One that has been given away.
+    Closed(usize),
+    /// An open one, with the token before.
+    Older(usize),
+    /// An open one, with a token that was not yet given out.
+    Future(usize),
+    /// Of a task that nobody knows.
+    Unknown,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Draft {
+    pub(super) task: usize,
+    pub(super) queue: usize,
+    pub(super) kind: usize,
+    pub(super) priority: i64,
+    pub(super) run_in_ms: Option<u64>,
+    pub(super) unique_key: Option<usize>,
+    pub(super) limit_key: Option<usize>,
+    pub(super) attempts: Option<u32>,
+    pub(super) not_after_ms: Option<u64>,
+    pub(super) deadline_ms: Option<u64>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct End {
+    pub(super) how: How,
+    /// How long it ran, where the start was not written.
+    pub(super) ran_ms: Option<u64>,
+    pub(super) retry_after_ms: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum How {
+    Success,
+    Failed(ErrorClass),
+    NodeDied,
+    HandedBack,
+    Cancelled,
+}
+
+/// The names that both stores are given. They rise with nothing, so that no store can lean on their order.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Names {
+    pub(super) seed: u64,
+}
+
+impl Names {
+    fn id(self, sort: u64, number: usize) -> Id {
+        let mut chance = ostler_core::Seed::new(self.seed ^ (sort << 56) ^ ((number as u64) << 20));
+        Id::from_bits(u128::from(chance.next()) << 64 | u128::from(chance.next()))
+    }
+
+    pub(super) fn task(self, number: usize) -> TaskId {
+        TaskId(self.id(1, number))
+    }
+
+    pub(super) fn session(self, number: usize) -> SessionId {
+        SessionId(self.id(2, number))
+    }
+
+    pub(super) fn worker(self, number: usize) -> WorkerId {
+        WorkerId(self.id(3, number))
+    }
+}

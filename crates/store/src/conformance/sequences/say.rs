@@ -1,0 +1,269 @@
+//! Says one operation to one store, and brings its answer into a form that two stores share.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ostler_core::{Failure, Outcome, Overrides, Priority, TaskId, Timestamp, Worker, WorkerState};
+
+use super::super::picture::{list_all, survey};
+use super::op::{Draft, End, How, KINDS, LIMIT_KEYS, Names, Op, Pick, QUEUES, STEPS, UNIQUE_KEYS};
+use crate::calls::{
+    Claim, ClaimAnswer, Enqueued, EventKind, Fenced, Finished, Kinds, NewEvent, NewSession, NewStep, NewTask,
+    Prune, Ran, Renewed, Report, Start, Unwritten,
+};
+use crate::contract::Store;
+use crate::error::Error;
+use crate::lease::{Lease, LeaseRef};
+use crate::views::Which;
+
+/// A lease that a store has granted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Grant(LeaseRef);
+
+impl Grant {
+    /// Whether it is the same right; the place is the store's own affair.
+    pub(super) fn same(&self, lease: &LeaseRef) -> bool {
+        (self.0.task, self.0.token) == (lease.task, lease.token)
+    }
+}
+
+/// What a store answered.
+#[derive(Default)]
+pub(super) struct Said {
+    pub(super) answer: String,
+    pub(super) granted: Vec<Grant>,
+    /// Leases that are given away or lost.
+    pub(super) spent: Vec<LeaseRef>,
+    /// Tasks that were taken in.
+    pub(super) created: u64,
+}
+
+/// One store, and the leases it has granted so far.
+pub(super) struct Speaker {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) names: Names,
+    pub(super) now: Timestamp,
+    pub(super) open: Vec<Grant>,
+    pub(super) closed: Vec<Grant>,
+}
+
+impl Speaker {
+    pub(super) async fn say(&self, op: &Op) -> Said {
+        let store = &self.store;
+        let tasks =
+            |numbers: &[usize]| numbers.iter().map(|number| self.names.task(*number)).collect::<Vec<_>>();
+        match op {
+            Op::Join { session, ttl_ms } => plain(store.join(self.node(*session, *ttl_ms)).await),
+            Op::Renew { session, held } => {
+                let held = self.leases(held);
+                plain(store.renew(self.names.session(*session), &held).await.map(sorted))
+            }
+            Op::Leave { session } => plain(store.leave(self.names.session(*session)).await),
+            Op::Report { session, workers } => {
+                let workers = (0..*workers).map(|number| self.worker(*session, number)).collect();
+                plain(store.report(self.names.session(*session), workers).await)
+            }
+            Op::Enqueue(drafts) => {
+                let answers = store.enqueue(drafts.iter().map(|draft| self.task(draft)).collect()).await;
+                let is_new = |answer: &&Enqueued| matches!(answer, Enqueued::Created(_));
+                let created = answers.iter().flatten().filter(is_new).count() as u64;
+                Said { created, ..plain(answers) }
+            }
+            Op::EnqueueWrong(draft) => {
+                let wrong = NewTask { kind: String::new(), ..self.task(draft) };
+                plain(store.enqueue(vec![self.task(draft), wrong]).await)
+            }
+            Op::Claim { session, queue, kinds, limit } => {
+                self.claim(*session, *queue, kinds.as_deref(), *limit).await
+            }
+            Op::Start(picks) => self.start(picks).await,
+            Op::Finish(ends) => {
+                let reports = ends.iter().map(|(pick, end)| self.report(*pick, end)).collect();
+                self.finish(ends.iter().map(|(pick, _)| *pick), store.finish(reports).await)
+            }
+            Op::Release(picks) => {
+                let leases = self.leases(picks).into_iter().map(Lease::granted).collect();
+                self.finish(picks.iter().copied(), store.release(leases).await)
+            }
+            Op::Append { lease, events } => {
+                let events = (0..*events).map(|number| NewEvent {
+                    kind: EventKind::ALL[number % EventKind::ALL.len()],
+                    data: format!("event {number}"),
+                });
+                plain(store.append(self.lease(*lease), events.collect()).await)
+            }
+            Op::SaveStep { lease, name } => {
+                let step = NewStep { name: STEPS[*name].to_owned(), value: self.now.millis().to_string() };
+                plain(store.save_step(self.lease(*lease), step).await)
+            }
+            Op::Cancel(numbers) => plain(store.cancel(tasks(numbers)).await),
+            Op::Replay { tasks: numbers, how } => plain(store.replay(tasks(numbers), how.clone()).await),
+            Op::Configure { queue, changes } => plain(store.configure(QUEUES[*queue], changes.clone()).await),
+            Op::Expire { bite } => plain(store.expire(*bite).await.map(|mut expired| {
+                expired.sessions.sort_unstable();
+                expired
+            })),
+            Op::MakeReady { bite } => plain(store.make_ready(*bite).await),
+            Op::PruneOld(keep) => plain(store.prune(Prune::Retention(*keep)).await),
+            Op::PruneTasks(numbers) => plain(store.prune(Prune::Tasks(tasks(numbers))).await),
+            Op::List { filter, page } => plain(Ok(list_all(store.as_ref(), filter, *page).await)),
+            Op::ShowId(number) => plain(store.show(Which::Id(self.names.task(*number))).await),
+            Op::ShowKey { queue, key } => {
+                let (queue, key) = (QUEUES[*queue].to_owned(), UNIQUE_KEYS[*key].to_owned());
+                plain(store.show(Which::Key { queue, key }).await)
+            }
+            Op::ReadEvents { task, after, limit } => {
+                plain(store.read_events(self.names.task(*task), *after, *limit).await)
+            }
+            Op::Survey => plain(Ok(survey(store.as_ref()).await)),
+            Op::Wakeups => {
+                store.wakeups().arm();
+                Said::default()
+            }
+        }
+    }
+
+    async fn claim(&self, session: usize, queue: usize, kinds: Option<&[usize]>, limit: usize) -> Said {
+        let kinds = kinds.map_or(Kinds::Any, |kinds| {
+            Kinds::Only(kinds.iter().map(|kind| KINDS[*kind].to_owned()).collect())
+        });
+        let claim =
+            Claim { session: self.names.session(session), queue: QUEUES[queue].to_owned(), kinds, limit };
+        let mut granted = Vec::new();
+        let answer = self.store.claim(claim).await.map(|answer| match answer {
+            ClaimAnswer::Tasks(mut tasks) => {
+                for claimed in &mut tasks {
+                    let lease = claimed.lease.as_ref();
+                    granted.push(Grant(lease));
+                    claimed.lease = Lease::granted(LeaseRef { slot: 0, ..lease });
+                }
+                ClaimAnswer::Tasks(tasks)
+            }
+            ClaimAnswer::SessionEnded => ClaimAnswer::SessionEnded,
+        });
+        Said { granted, ..plain(answer) }
+    }
+
+    async fn start(&self, picks: &[Pick]) -> Said {
+        let starts: Vec<Start> = self
+            .leases(picks)
+            .into_iter()
+            .enumerate()
+            .map(|(number, lease)| Start { lease, worker: self.names.worker(number) })
+            .collect();
+        let answers = self.store.start(starts.clone()).await;
+        let lost = answers.iter().flatten().zip(&starts).filter(|(answer, _)| **answer == Fenced::Lost);
+        let spent = lost.map(|(_, start)| start.lease).collect();
+        Said { spent, ..plain(answers) }
+    }
+
+    /// Whatever the answer, a lease that was given away is closed; only a refused call gives it back.
+    fn finish(&self, picks: impl Iterator<Item = Pick>, answers: Result<Vec<Finished>, Unwritten>) -> Said {
+        let answers = answers.map_err(|Unwritten { error, reports }| (error.kind(), reports.len()));
+        let spent = if answers.is_ok() { picks.map(|pick| self.lease(pick)).collect() } else { Vec::new() };
+        Said { spent, answer: format!("{answers:?}"), ..Said::default() }
+    }
+
+    fn report(&self, pick: Pick, end: &End) -> Report {
+        let outcome = match end.how {
+            How::Success => Outcome::Success,
+            How::Failed(class) => Outcome::Failed(Failure {
+                retry_after: end.retry_after_ms.map(Duration::from_millis),
+                ..Failure::new(class, "it broke")
+            }),
+            How::NodeDied => Outcome::NodeDied,
+            How::HandedBack => Outcome::HandedBack,
+            How::Cancelled => Outcome::Cancelled,
+        };
+        let ran = end.ran_ms.map(|ms| Ran { worker: self.names.worker(0), took: Duration::from_millis(ms) });
+        let output = matches!(outcome, Outcome::Success).then(|| self.now.millis().to_string());
+        Report { lease: Lease::granted(self.lease(pick)), ran, outcome, output }
+    }
+
+    // ---- leases ----
+
+    fn leases(&self, picks: &[Pick]) -> Vec<LeaseRef> {
+        picks.iter().map(|pick| self.lease(*pick)).collect()
+    }
+
+    fn lease(&self, pick: Pick) -> LeaseRef {
+        let unknown = LeaseRef { task: self.names.task(usize::MAX >> 24), token: 1, slot: 1 };
+        let open =
+            |back: usize| self.open.iter().rev().nth(back % self.open.len().max(1)).map(|grant| grant.0);
+        let found = match pick {
+            Pick::Open(back) => open(back),
+            Pick::Closed(back) => {
+                self.closed.iter().rev().nth(back % self.closed.len().max(1)).map(|grant| grant.0)
+            }
+            Pick::Older(back) => {
+                open(back).map(|lease| LeaseRef { token: lease.token.saturating_sub(1), ..lease })
+            }
+            Pick::Future(back) => open(back).map(|lease| LeaseRef { token: lease.token + 1, ..lease }),
+            // The place of another task: the id decides.
+            Pick::Unknown => open(0).map(|lease| LeaseRef { task: unknown.task, ..lease }),
+        };
+        found.unwrap_or(unknown)
+    }
+
+    // ---- what is said ----
+
+    fn node(&self, session: usize, ttl_ms: u64) -> NewSession {
+        NewSession {
+            id: self.names.session(session),
+            name: format!("node {session}"),
+            pid: 100,
+            version: "1".to_owned(),
+            ttl: Duration::from_millis(ttl_ms),
+            settings: "{}".to_owned(),
+        }
+    }
+
+    fn worker(&self, session: usize, number: usize) -> Worker {
+        Worker {
+            id: self.names.worker(session * 100 + number),
+            pool: "pool".to_owned(),
+            pid: Some(7),
+            state: WorkerState::ALL[number % WorkerState::ALL.len()],
+            memory_bytes: None,
+            started_at: self.now,
+            done: number as u64,
+            failed: 0,
+            task: None::<(TaskId, Timestamp)>,
+        }
+    }
+
+    fn task(&self, draft: &Draft) -> NewTask {
+        let later = |ms: Option<u64>| ms.map(|ms| self.now.after(Duration::from_millis(ms)));
+        NewTask {
+            id: self.names.task(draft.task),
+            queue: QUEUES[draft.queue].to_owned(),
+            kind: KINDS[draft.kind].to_owned(),
+            payload: format!("{{\"number\":{}}}", draft.task),
+            priority: Priority::new(draft.priority).expect("drawn in range"),
+            run_at: later(draft.run_in_ms),
+            unique_key: draft.unique_key.map(|key| UNIQUE_KEYS[key].to_owned()),
+            limit_key: draft.limit_key.map(|key| LIMIT_KEYS[key].to_owned()),
+            overrides: Overrides { attempts: draft.attempts, ..Overrides::NONE },
+            not_after: later(draft.not_after_ms),
+            deadline: later(draft.deadline_ms),
+            folder: None,
+        }
+    }
+}
+
+/// The answer in words. Of an error only its kind is promised.
+fn plain<T: std::fmt::Debug>(answer: Result<T, Error>) -> Said {
+    let answer = answer.map_err(|error| error.kind());
+    Said { answer: format!("{answer:?}"), ..Said::default() }
+}
+
+/// Renewals tell of cancelled tasks in no promised order.
+fn sorted(renewed: Renewed) -> Renewed {
+    match renewed {
+        Renewed::Held { mut cancelled, lost } => {
+            cancelled.sort_unstable();
+            Renewed::Held { cancelled, lost }
+        }
+        Renewed::Ended => Renewed::Ended,
+    }
+}

@@ -1,0 +1,49 @@
+//! Takes one safety check out of the store at a time, and expects a case to turn red: a suite that stays green
+//! without a check does not test it.
+
+use super::fixture::Constructor;
+use super::topics::{Topic, outcome, topics};
+use crate::checks::{Check, Checks};
+
+/// Tries every check, prints which case missed it, and answers how many there are.
+///
+/// # Panics
+/// When all cases stay green without some check.
+pub async fn run(make: &Constructor) -> usize {
+    for check in Check::ALL {
+        let (topic, case, why) = first_red(make, check)
+            .await
+            .unwrap_or_else(|| panic!("no case turns red without {check:?}: the suite does not test it"));
+        let first_line = why.lines().next().unwrap_or_default();
+        println!("without {check:?}: {topic}: {case}: {first_line}");
+    }
+    Check::ALL.len()
+}
+
+async fn first_red(make: &Constructor, check: Check) -> Option<(&'static str, &'static str, String)> {
+    let (likely, others): (Vec<&Topic>, Vec<&Topic>) =
+        topics().iter().partition(|(topic, _)| *topic == likely_topic(check));
+    for (topic, cases) in likely.into_iter().chain(others) {
+        for case in *cases {
+            if let Err(why) = outcome(make.clone(), Checks::without(check), *case).await {
+                return Some((topic, case.0, why));
+            }
+        }
+    }
+    None
+}
+
+/// Where to look first. Being wrong here costs time only.
+const fn likely_topic(check: Check) -> &'static str {
+    match check {
+        Check::StartToken => "start",
+        Check::FinishToken | Check::LeasedState => "finish",
+        Check::ReleaseToken => "release",
+        Check::CancelToken => "cancel",
+        Check::AppendToken => "events",
+        Check::StepToken => "steps",
+        Check::ClaimSession => "claim",
+        Check::RenewSession | Check::ReportSession => "sessions",
+        Check::ExpireDead => "expire",
+    }
+}

@@ -1,0 +1,28 @@
+//! Small named cases, a file per topic. Each gets a store of its own and says what a user would notice.
+
+mod bounds;
+mod cancel;
+mod claim;
+mod deadlines;
+mod enqueue;
+mod events;
+mod expire;
+mod finish;
+mod limits;
+mod list;
+mod prune;
+mod queues;
+mod release;
+mod replay;
+mod runner;
+mod sessions;
+mod show;
+mod start;
+mod steps;
+mod survey;
+mod unique;
+mod upkeep;
+mod wakeups;
+
+pub use runner::run;
+pub(super) use runner::{Topic, outcome, topics, words};

@@ -1,0 +1,97 @@
+//! The table of all topics, and how a case is run.
+
+use super::super::fixture::{BoxFuture, Constructor};
+use super::super::scene::Scene;
+use crate::checks::Checks;
+
+/// One case: a name, and what happens in it. It panics when the store does something else.
+pub(in super::super) type Case = (&'static str, for<'a> fn(&'a Scene) -> BoxFuture<'a, ()>);
+
+/// Cases about one thing.
+pub(in super::super) type Topic = (&'static str, &'static [Case]);
+
+/// Cases run side by side, so that a store that waits for its disk does not make the suite wait.
+const AT_ONCE: usize = 8;
+
+macro_rules! cases {
+    ($($case:ident),* $(,)?) => {
+        pub(in super::super) const CASES: &[crate::conformance::topics::runner::Case] =
+            &[$((stringify!($case), |scene| Box::pin($case(scene)))),*];
+    };
+}
+pub(super) use cases;
+
+pub(in super::super) const fn topics() -> &'static [Topic] {
+    &[
+        ("enqueue", super::enqueue::CASES),
+        ("unique keys", super::unique::CASES),
+        ("claim", super::claim::CASES),
+        ("start", super::start::CASES),
+        ("finish", super::finish::CASES),
+        ("release", super::release::CASES),
+        ("events", super::events::CASES),
+        ("steps", super::steps::CASES),
+        ("sessions", super::sessions::CASES),
+        ("expire", super::expire::CASES),
+        ("upkeep", super::upkeep::CASES),
+        ("deadlines", super::deadlines::CASES),
+        ("limit keys", super::limits::CASES),
+        ("cancel", super::cancel::CASES),
+        ("replay", super::replay::CASES),
+        ("queues", super::queues::CASES),
+        ("list", super::list::CASES),
+        ("show", super::show::CASES),
+        ("survey", super::survey::CASES),
+        ("prune", super::prune::CASES),
+        ("wakeups", super::wakeups::CASES),
+        ("bounds", super::bounds::CASES),
+    ]
+}
+
+/// Runs every case, each on a store of its own, prints the counts and answers how many there are.
+///
+/// # Panics
+/// With the names of the cases that failed, and what they said.
+pub async fn run(make: &Constructor) -> usize {
+    let mut red = Vec::new();
+    let mut count = 0;
+    for (topic, cases) in topics() {
+        for some in cases.chunks(AT_ONCE) {
+            let running: Vec<_> = some
+                .iter()
+                .map(|case| (case.0, tokio::spawn(outcome(make.clone(), Checks::default(), *case))))
+                .collect();
+            for (name, case) in running {
+                if let Err(why) = case.await.expect("a case that panics is an answer") {
+                    red.push(format!("{topic}: {name}: {why}"));
+                }
+            }
+        }
+        println!("{topic}: {} cases", cases.len());
+        count += cases.len();
+    }
+    assert!(red.is_empty(), "{} of {count} cases failed:\n{}", red.len(), red.join("\n"));
+    count
+}
+
+/// Runs one case on a new store. `Err` is what it said when it failed.
+pub(in super::super) async fn outcome(make: Constructor, checks: Checks, case: Case) -> Result<(), String> {
+    let fixture = make(checks).await;
+    let run = tokio::spawn(async move { (case.1)(&Scene::new(fixture)).await });
+    match run.await {
+        Ok(()) => Ok(()),
+        Err(error) => Err(words(error)),
+    }
+}
+
+/// What a panic said.
+pub(in super::super) fn words(error: tokio::task::JoinError) -> String {
+    match error.try_into_panic() {
+        Ok(panic) => panic
+            .downcast_ref::<String>()
+            .cloned()
+            .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
+            .unwrap_or_else(|| "a panic without words".to_owned()),
+        Err(error) => error.to_string(),
+    }
+}
