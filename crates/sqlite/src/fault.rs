@@ -1,0 +1,89 @@
+//! What SQLite's errors mean to the caller, classed once.
+
+use ostler_store::{Error, ErrorKind};
+use rusqlite::ErrorCode;
+
+/// The error with a sentence for people and a kind for programs.
+#[allow(clippy::needless_pass_by_value, reason = "used as `map_err(fault)`")]
+pub(crate) fn fault(error: rusqlite::Error) -> Error {
+    if is_foreign_row(&error) {
+        let message =
+            format!("a row of the store holds what Ostler never writes ({error}); was it edited by hand?");
+        return Error::new(ErrorKind::Damaged, message);
+    }
+    let kind = match error.sqlite_error_code() {
+        Some(ErrorCode::DiskFull) => ErrorKind::Full,
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked | ErrorCode::FileLockingProtocolFailed) => {
+            ErrorKind::Busy
+        }
+        Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => ErrorKind::ReadOnly,
+        Some(ErrorCode::NotADatabase) => ErrorKind::Foreign,
+        Some(ErrorCode::DatabaseCorrupt) => ErrorKind::Damaged,
+        Some(
+            ErrorCode::SystemIoFailure
+            | ErrorCode::CannotOpen
+            | ErrorCode::OutOfMemory
+            | ErrorCode::OperationInterrupted
+            | ErrorCode::OperationAborted,
+        ) => ErrorKind::Unavailable,
+        // A statement of ours is wrong.
+        _ => ErrorKind::Internal,
+    };
+    Error::new(kind, sentence(kind, &error))
+}
+
+/// What was read; nothing, where a row cannot be understood. For whoever works through many rows: one that somebody
+/// edited by hand must not hold the others up.
+pub(crate) fn readable<T>(read: rusqlite::Result<T>) -> rusqlite::Result<Option<T>> {
+    match read {
+        Ok(read) => Ok(Some(read)),
+        Err(error) if is_foreign_row(&error) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether a row could be read, but not understood.
+fn is_foreign_row(error: &rusqlite::Error) -> bool {
+    matches!(
+        error,
+        rusqlite::Error::FromSqlConversionFailure(..)
+            | rusqlite::Error::IntegralValueOutOfRange(..)
+            | rusqlite::Error::InvalidColumnType(..)
+    )
+}
+
+fn sentence(kind: ErrorKind, error: &rusqlite::Error) -> String {
+    match kind {
+        ErrorKind::Full => {
+            "the disk that holds the store is full; it goes on when there is room again".into()
+        }
+        ErrorKind::Busy => {
+            "another program has held the store locked for too long (is a database tool open on it?)".into()
+        }
+        ErrorKind::ReadOnly => {
+            "the store may not be written: check the owner and mode of its file and folder".into()
+        }
+        ErrorKind::Foreign => "the file is not an Ostler store, and was left as it is".into(),
+        ErrorKind::Damaged => format!("the store's file is damaged ({error}); restore it from a backup"),
+        ErrorKind::Unavailable => format!("the store's file cannot be read or written: {error}"),
+        ErrorKind::Invalid
+        | ErrorKind::TooNew
+        | ErrorKind::Replaced
+        | ErrorKind::Closed
+        | ErrorKind::Internal => format!("a defect in the embedded store: {error}"),
+    }
+}
+
+/// The same for files beside the store.
+pub(crate) fn file_fault(what: &std::path::Path, error: &std::io::Error) -> Error {
+    use std::io::ErrorKind::{PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+    let is_one_of = |kinds: &[std::io::ErrorKind]| kinds.contains(&error.kind());
+    let kind = if is_one_of(&[StorageFull, QuotaExceeded]) {
+        ErrorKind::Full
+    } else if is_one_of(&[PermissionDenied, ReadOnlyFilesystem]) {
+        ErrorKind::ReadOnly
+    } else {
+        ErrorKind::Unavailable
+    };
+    Error::new(kind, format!("{}: {error}", what.display()))
+}

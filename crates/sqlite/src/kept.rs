@@ -1,0 +1,174 @@
+//! What a row keeps as JSON: failures, policies and what else few tasks have.
+
+use std::time::Duration;
+
+use ostler_core::{Backoff, ErrorClass, Failure, Jitter, Overrides, Timestamp};
+use rusqlite::types::FromSqlError;
+use serde::{Deserialize, Serialize};
+
+#[derive(Serialize, Deserialize)]
+struct FailureRow {
+    class: String,
+    message: String,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    details: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    step: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    hint: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    retry_after_ms: Option<u64>,
+    first_at_ms: i64,
+    last_at_ms: i64,
+}
+
+/// A failure with the times of the first and the last one.
+pub(crate) struct Failed {
+    pub(crate) failure: Failure,
+    pub(crate) first_at: Timestamp,
+    pub(crate) last_at: Timestamp,
+}
+
+/// The text that keeps a failure.
+pub(crate) fn failure_text(failure: &Failure, first_at: Timestamp, last_at: Timestamp) -> String {
+    let row = FailureRow {
+        class: failure.class.name().into(),
+        message: failure.message.clone(),
+        details: failure.details.clone(),
+        step: failure.step.clone(),
+        hint: failure.hint.clone(),
+        retry_after_ms: failure.retry_after.map(|after| u64::try_from(after.as_millis()).unwrap_or(u64::MAX)),
+        first_at_ms: first_at.millis(),
+        last_at_ms: last_at.millis(),
+    };
+    serde_json::to_string(&row).expect("a failure has only texts and numbers")
+}
+
+/// The failure that a text keeps.
+pub(crate) fn failure_from(text: Option<String>) -> rusqlite::Result<Option<Failed>> {
+    let Some(row) = json::<FailureRow>(text)? else { return Ok(None) };
+    let failure = Failure {
+        // A class of a later version reads as the default one.
+        class: ErrorClass::named(&row.class).unwrap_or(ErrorClass::Transient),
+        message: row.message,
+        details: row.details,
+        step: row.step,
+        hint: row.hint,
+        retry_after: row.retry_after_ms.map(Duration::from_millis),
+    };
+    let (first_at, last_at) =
+        (Timestamp::from_millis(row.first_at_ms), Timestamp::from_millis(row.last_at_ms));
+    Ok(Some(Failed { failure, first_at, last_at }))
+}
+
+/// What few tasks have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Extras {
+    pub(crate) overrides: Overrides,
+    pub(crate) folder: Option<String>,
+    pub(crate) deadline: Option<Timestamp>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct ExtrasRow {
+    #[serde(flatten)]
+    overrides: OverridesRow,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    folder: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    deadline_ms: Option<i64>,
+}
+
+/// The text that keeps extras; `None` when there are none.
+pub(crate) fn extras_text(
+    overrides: &Overrides,
+    folder: Option<&str>,
+    deadline: Option<Timestamp>,
+) -> Option<String> {
+    if overrides.is_none() && folder.is_none() && deadline.is_none() {
+        return None;
+    }
+    let row = ExtrasRow {
+        overrides: overrides_row(overrides),
+        folder: folder.map(String::from),
+        deadline_ms: deadline.map(Timestamp::millis),
+    };
+    Some(serde_json::to_string(&row).expect("extras have only texts and numbers"))
+}
+
+/// The extras that a text keeps.
+pub(crate) fn extras_from(text: Option<String>) -> rusqlite::Result<Extras> {
+    let Some(row) = json::<ExtrasRow>(text)? else {
+        return Ok(Extras { overrides: Overrides::NONE, folder: None, deadline: None });
+    };
+    let deadline = row.deadline_ms.map(Timestamp::from_millis);
+    Ok(Extras { overrides: overrides_of(&row.overrides), folder: row.folder, deadline })
+}
+
+#[derive(Serialize, Deserialize, Default)]
+#[serde(default)]
+struct OverridesRow {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    attempts: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    backoff: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    base_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    jitter: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_crashes: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_node_deaths: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    timeout_ms: Option<u64>,
+}
+
+/// The text that keeps overrides; `None` when nothing was said.
+pub(crate) fn overrides_text(overrides: &Overrides) -> Option<String> {
+    if overrides.is_none() {
+        return None;
+    }
+    Some(serde_json::to_string(&overrides_row(overrides)).expect("overrides have only texts and numbers"))
+}
+
+fn overrides_row(overrides: &Overrides) -> OverridesRow {
+    let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    OverridesRow {
+        attempts: overrides.attempts,
+        backoff: overrides.backoff.map(|backoff| backoff.name().into()),
+        base_ms: overrides.base.map(millis),
+        max_ms: overrides.max.map(millis),
+        jitter: overrides.jitter.map(|jitter| jitter == Jitter::Half),
+        max_crashes: overrides.max_crashes,
+        max_node_deaths: overrides.max_node_deaths,
+        timeout_ms: overrides.timeout.map(millis),
+    }
+}
+
+/// The overrides that a text keeps.
+pub(crate) fn overrides_from(text: Option<String>) -> rusqlite::Result<Overrides> {
+    Ok(json::<OverridesRow>(text)?.map_or(Overrides::NONE, |row| overrides_of(&row)))
+}
+
+fn overrides_of(row: &OverridesRow) -> Overrides {
+    Overrides {
+        attempts: row.attempts,
+        backoff: row.backoff.as_deref().and_then(Backoff::named),
+        base: row.base_ms.map(Duration::from_millis),
+        max: row.max_ms.map(Duration::from_millis),
+        jitter: row.jitter.map(|on| if on { Jitter::Half } else { Jitter::Off }),
+        max_crashes: row.max_crashes,
+        max_node_deaths: row.max_node_deaths,
+        timeout: row.timeout_ms.map(Duration::from_millis),
+    }
+}
+
+fn json<T: for<'a> Deserialize<'a>>(text: Option<String>) -> rusqlite::Result<Option<T>> {
+    let read = |text: String| {
+        serde_json::from_str(&text).map_err(|error| FromSqlError::Other(Box::new(error)).into())
+    };
+    text.map(read).transpose()
+}

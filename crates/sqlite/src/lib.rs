@@ -1,0 +1,24 @@
+//! The embedded store: one SQLite file, and a folder of locks beside it.
+//!
+//! - `writer.rs`: one thread writes, with group commit. `turnstile.rs`: how several processes take turns.
+//! - `beat.rs`: proof of life without the database. `peers.rs`: wake-ups between processes.
+//! - `readers.rs`: threads that look. `open.rs`: what is refused, and how. `fault.rs`: what errors mean.
+//! - `verbs/`: the statements of each verb. `tx.rs`, `row.rs`, `kept.rs`, `keys.rs`: what they share.
+
+mod beat;
+mod crash;
+mod fault;
+mod kept;
+mod keys;
+mod open;
+mod peers;
+mod readers;
+mod row;
+mod schema;
+mod store;
+mod turnstile;
+mod tx;
+mod verbs;
+mod writer;
+
+pub use store::{Durability, Options, Sqlite};

@@ -1,0 +1,355 @@
+//! Opening a store's file: what is refused is left as it is, byte for byte.
+
+use std::fs::OpenOptions;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ostler_store::{Error, ErrorKind};
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, OpenFlags, TransactionBehavior};
+
+use crate::Durability;
+use crate::fault::{fault, file_fault};
+use crate::schema::{APPLICATION_ID, MIGRATIONS, VERSION};
+use crate::turnstile::Turnstile;
+
+/// Older ones can damage a file that two connections write and check-point at once.
+const OLDEST_SQLITE: i32 = 3_051_003;
+/// How long a writer waits for a stranger who has the file locked.
+const MAX_BUSY: Duration = Duration::from_secs(600);
+/// Prepared statements that a connection keeps.
+const STATEMENTS: usize = 128;
+/// Pages of the write-ahead log before it is folded back into the file.
+const CHECKPOINT_PAGES: i64 = 4_000;
+/// What is left of the write-ahead log's file after it was folded back.
+const LOG_BYTES: i64 = 64 << 20;
+/// Kibibytes of pages that the writer keeps in memory at most.
+const CACHE_KIB: i64 = 16 << 10;
+/// File systems that do not keep the promises of locks and of a sync: NFS, SMB and CIFS.
+const REMOTE_FILE_SYSTEMS: [u64; 4] = [0x6969, 0x517b, 0xff53_4d42, 0xfe53_4d42];
+
+/// Which file it is, whatever its path says later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FileId {
+    device: u64,
+    inode: u64,
+}
+
+impl FileId {
+    fn of(path: &Path) -> Result<Self, Error> {
+        let file = std::fs::metadata(path).map_err(|error| file_fault(path, &error))?;
+        Ok(Self { device: file.dev(), inode: file.ino() })
+    }
+
+    /// That the path still leads to this file.
+    pub(crate) fn check(self, path: &Path) -> Result<(), Error> {
+        match Self::of(path) {
+            Ok(now) if now == self => Ok(()),
+            _ => Err(Error::new(
+                ErrorKind::Replaced,
+                format!(
+                    "{} was removed or replaced while it was open; restart to use what is there now",
+                    path.display()
+                ),
+            )),
+        }
+    }
+}
+
+/// An open file with its folder of locks.
+pub(crate) struct Opened {
+    pub(crate) path: PathBuf,
+    pub(crate) folder: PathBuf,
+    pub(crate) file: FileId,
+    pub(crate) turnstile: Turnstile,
+    pub(crate) writer: Connection,
+    pub(crate) readers: Vec<Connection>,
+}
+
+/// Opens the store at `path`, made if there is nothing, brought up to this version if it is older.
+pub(crate) fn open(path: &Path, durability: Durability, readers: usize) -> Result<Opened, Error> {
+    if rusqlite::version_number() < OLDEST_SQLITE {
+        return Err(Error::new(ErrorKind::Internal, "this program was built with an SQLite that is too old"));
+    }
+    let path = resolve(path)?;
+    open_at(&path, durability, readers).map_err(|error| named(&path, error))
+}
+
+/// The one name of the file. Whoever comes by a link must find the same locks and the same nodes beside it.
+fn resolve(path: &Path) -> Result<PathBuf, Error> {
+    let path = std::path::absolute(path).map_err(|error| file_fault(path, &error))?;
+    match (path.canonicalize(), path.parent(), path.file_name()) {
+        (Ok(path), _, _) => Ok(path),
+        (Err(error), Some(parent), Some(name))
+            if error.kind() == std::io::ErrorKind::NotFound && std::fs::symlink_metadata(&path).is_err() =>
+        {
+            let parent = parent.canonicalize().map_err(|error| file_fault(parent, &error))?;
+            Ok(parent.join(name))
+        }
+        (Err(error), _, _) => Err(file_fault(&path, &error)),
+    }
+}
+
+/// The error, with the path in its sentence.
+fn named(path: &Path, error: Error) -> Error {
+    let (name, sentence) = (path.display().to_string(), error.to_string());
+    if sentence.contains(&name) { error } else { Error::new(error.kind(), format!("{name}: {sentence}")) }
+}
+
+fn open_at(path: &Path, durability: Durability, readers: usize) -> Result<Opened, Error> {
+    let folder = folder_of(path);
+    match refuse_what_is_not_ours(path) {
+        // Another process may be making the file just now; it has the turn while it does.
+        Err(error) if matches!(error.kind(), ErrorKind::Foreign | ErrorKind::Damaged) && folder.is_dir() => {
+            let turnstile = Turnstile::open(&folder).map_err(|_| error)?;
+            let _turn = turnstile.enter()?;
+            refuse_what_is_not_ours(path)?;
+        }
+        looked => looked?,
+    }
+    make_folder(&folder)?;
+    let turnstile = Turnstile::open(&folder)?;
+    let turn = turnstile.enter()?;
+    make_file(path)?;
+    let mut writer = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    migrate(path, &mut writer)?;
+    tune_writer(&writer, durability)?;
+    drop(turn);
+    let reader = |_| {
+        let conn = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+        conn.pragma_update(None, "query_only", true).map_err(fault)?;
+        Ok(conn)
+    };
+    let readers = (0..readers).map(reader).collect::<Result<_, Error>>()?;
+    let file = FileId::of(path)?;
+    Ok(Opened { path: path.to_owned(), folder, file, turnstile, writer, readers })
+}
+
+/// The folder of locks and sockets beside the file.
+pub(crate) fn folder_of(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".nodes");
+    name.into()
+}
+
+/// Looks at the file without the right to write it.
+fn refuse_what_is_not_ours(path: &Path) -> Result<(), Error> {
+    let parent = path.parent().unwrap_or(Path::new("/"));
+    refuse_remote(parent)?;
+    let file = match std::fs::metadata(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return refuse_stray_log(path),
+        Err(error) => return Err(file_fault(path, &error)),
+    };
+    if !file.is_file() {
+        let what = if file.is_dir() { "a folder" } else { "not a plain file" };
+        return Err(Error::invalid(format!(
+            "{} is {what}; a store is a file, such as ostler.db",
+            path.display()
+        )));
+    }
+    if file.permissions().mode() & 0o222 == 0 {
+        // Also for root, whom the mode would not stop: somebody marked it on purpose.
+        return Err(Error::new(ErrorKind::ReadOnly, format!("{} is marked read-only", path.display())));
+    }
+    if file.len() == 0 {
+        return refuse_stray_log(path);
+    }
+    let conn = glance(path)?;
+    let number = |pragma: &str| number(&conn, pragma);
+    let foreign = || {
+        Error::new(
+            ErrorKind::Foreign,
+            format!("{} is not an Ostler store, and was left as it is", path.display()),
+        )
+    };
+    let application = match number("application_id") {
+        Err(error) if error.kind() == ErrorKind::Foreign => return Err(foreign()),
+        read => read?,
+    };
+    if application != i64::from(APPLICATION_ID) {
+        return Err(foreign());
+    }
+    refuse_newer(path, number("user_version")?)?;
+    refuse_truncated(path, file.len(), &conn)?;
+    refuse_newer_log(path)
+}
+
+/// Looks at the file alone. Any other way of reading a database, even one without the right to write, makes
+/// files beside it or takes a journal back.
+fn glance(path: &Path) -> Result<Connection, Error> {
+    let mut name = String::from("file:");
+    for byte in path.as_os_str().as_bytes() {
+        match byte {
+            b'/' | b'.' | b'-' | b'_' | b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' => {
+                name.push(char::from(*byte));
+            }
+            _ => name.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    name.push_str("?immutable=1");
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
+    let conn = connect(Path::new(&name), flags)?;
+    // Without this, a file that lacks pages could not even be asked whose it is.
+    conn.pragma_update(None, "writable_schema", true).map_err(fault)?;
+    Ok(conn)
+}
+
+fn number(conn: &Connection, pragma: &str) -> Result<i64, Error> {
+    conn.pragma_query_value(None, pragma, |row| row.get(0)).map_err(fault)
+}
+
+fn refuse_newer(path: &Path, version: i64) -> Result<(), Error> {
+    if version <= i64::from(VERSION) {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::TooNew,
+        format!(
+            "{} was made by a newer Ostler (schema {version}, this one knows {VERSION}); upgrade first",
+            path.display()
+        ),
+    ))
+}
+
+/// What a newer one wrote last may stand in the log only.
+fn refuse_newer_log(path: &Path) -> Result<(), Error> {
+    if is_empty(&beside(path, "-wal")) {
+        return Ok(());
+    }
+    // A log that cannot be read like this is a matter for whoever may write.
+    let version =
+        connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY).and_then(|conn| number(&conn, "user_version"));
+    version.map_or(Ok(()), |version| refuse_newer(path, version))
+}
+
+fn is_empty(path: &Path) -> bool {
+    std::fs::metadata(path).map_or(true, |file| file.len() == 0)
+}
+
+/// With an empty log, and no journal to take it back by, the file itself must have all its pages.
+fn refuse_truncated(path: &Path, bytes: u64, conn: &Connection) -> Result<(), Error> {
+    if !is_empty(&beside(path, "-wal")) || !is_empty(&beside(path, "-journal")) {
+        return Ok(());
+    }
+    // Asked strictly, SQLite itself says when whole pages are missing; a part of the last one is up to us.
+    conn.pragma_update(None, "writable_schema", false).map_err(fault)?;
+    let whole = match (number(conn, "page_count"), number(conn, "page_size")) {
+        (Ok(pages), Ok(size)) => i64::try_from(bytes).unwrap_or(i64::MAX) >= pages * size,
+        (Err(error), _) | (_, Err(error)) if error.kind() != ErrorKind::Damaged => return Err(error),
+        (Err(_), _) | (_, Err(_)) => false,
+    };
+    if whole {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::Damaged,
+        format!(
+            "{} is cut short: only {bytes} bytes of it are there; restore it from a backup",
+            path.display()
+        ),
+    ))
+}
+
+/// A log without its file holds what was acknowledged: a new file would throw it away.
+fn refuse_stray_log(path: &Path) -> Result<(), Error> {
+    match std::fs::metadata(beside(path, "-wal")) {
+        Ok(log) if log.len() > 0 => Err(Error::new(
+            ErrorKind::Damaged,
+            format!(
+                "{} is gone, but its log {}-wal is there; put the file back",
+                path.display(),
+                path.display()
+            ),
+        )),
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
+fn refuse_remote(folder: &Path) -> Result<(), Error> {
+    let system = rustix::fs::statfs(folder).map_err(|error| file_fault(folder, &error.into()))?;
+    if REMOTE_FILE_SYSTEMS.contains(&(system.f_type as u64 & 0xffff_ffff)) {
+        return Err(Error::invalid(format!(
+            "{} is on a network file system, where locks are not safe; use a local disk, or PostgreSQL",
+            folder.display()
+        )));
+    }
+    Ok(())
+}
+
+fn beside(path: &Path, end: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(end);
+    name.into()
+}
+
+fn make_folder(folder: &Path) -> Result<(), Error> {
+    match std::fs::DirBuilder::new().mode(0o700).create(folder) {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && folder.is_dir() => Ok(()),
+        Err(error) => Err(file_fault(folder, &error)),
+    }
+}
+
+/// Makes the file with a mode that keeps others out, before SQLite would make it with another.
+fn make_file(path: &Path) -> Result<(), Error> {
+    match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(file_fault(path, &error)),
+    }
+}
+
+fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, Error> {
+    let conn = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX).map_err(fault)?;
+    conn.busy_timeout(MAX_BUSY).map_err(fault)?;
+    conn.set_prepared_statement_cache_capacity(STATEMENTS);
+    // Else SQLite plans a statement anew whenever a parameter is bound that the plan may depend on, LIMIT among them: a
+    // third of the writer's time.
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map_err(fault)?;
+    conn.pragma_update(None, "trusted_schema", false).map_err(fault)?;
+    Ok(conn)
+}
+
+/// Brings the tables up to this version. The mark that the file is ours comes with the first tables, in one
+/// transaction: a crash leaves an empty file or a whole store.
+fn migrate(path: &Path, conn: &mut Connection) -> Result<(), Error> {
+    let version = number(conn, "user_version")?;
+    refuse_newer(path, version)?;
+    let done = usize::try_from(version).unwrap_or(0);
+    if done < MIGRATIONS.len() {
+        let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate).map_err(fault)?;
+        for step in &MIGRATIONS[done..] {
+            tx.execute_batch(step).map_err(fault)?;
+        }
+        tx.pragma_update(None, "application_id", APPLICATION_ID).map_err(fault)?;
+        tx.pragma_update(None, "user_version", VERSION).map_err(fault)?;
+        tx.commit().map_err(fault)?;
+    }
+    let mode: String =
+        conn.pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0)).map_err(fault)?;
+    if mode != "wal" {
+        return Err(Error::new(
+            ErrorKind::Unavailable,
+            format!("the store's file system allows no write-ahead log ({mode})"),
+        ));
+    }
+    Ok(())
+}
+
+fn tune_writer(conn: &Connection, durability: Durability) -> Result<(), Error> {
+    let synchronous = match durability {
+        Durability::Full => "full",
+        Durability::Relaxed => "normal",
+    };
+    for (pragma, value) in [
+        ("wal_autocheckpoint", CHECKPOINT_PAGES),
+        ("journal_size_limit", LOG_BYTES),
+        ("cache_size", -CACHE_KIB),
+    ] {
+        conn.pragma_update(None, pragma, value).map_err(fault)?;
+    }
+    conn.pragma_update(None, "synchronous", synchronous).map_err(fault)
+}

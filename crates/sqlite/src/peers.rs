@@ -1,0 +1,166 @@
+//! Wake-ups between processes on one host: a datagram after the commit, to every store that listens.
+//!
+//! Each listening store has a socket in the store's folder. A datagram carries nothing: it says "look". It may be
+//! lost; whoever listens also looks from time to time.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use ostler_store::{Bell, Clock};
+
+const SUFFIX: &str = "wake";
+/// Stores that are told; more than these find out by looking.
+const MAX_PEERS: usize = 256;
+/// What a folder's time of change cannot tell apart, and more: file systems take it from a clock that ticks
+/// every few milliseconds.
+const FOLDER_TICK: Duration = Duration::from_millis(50);
+/// Numbers the stores of this process.
+static NEXT: AtomicU64 = AtomicU64::new(0);
+
+/// Tells other processes, and hears them.
+pub(crate) struct Peers {
+    folder: PathBuf,
+    /// The folder, open: a short way to what is in it.
+    handle: Option<File>,
+    own: PathBuf,
+    bell: Arc<Bell>,
+    clock: Arc<dyn Clock>,
+    listener: Mutex<Option<Listener>>,
+    sender: Option<UnixDatagram>,
+    known: Mutex<Known>,
+}
+
+struct Listener {
+    thread: JoinHandle<()>,
+    stop: Arc<AtomicBool>,
+}
+
+/// The sockets in the folder, as of its last change.
+#[derive(Default)]
+struct Known {
+    changed: Option<(i64, i64)>,
+    /// Until then, the folder may have changed again without another time of change.
+    unsure_until: Duration,
+    sockets: Vec<PathBuf>,
+}
+
+impl Peers {
+    pub(crate) fn new(folder: &Path, bell: Arc<Bell>, clock: Arc<dyn Clock>) -> Self {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let own = folder.join(format!("{}-{number}.{SUFFIX}", std::process::id()));
+        let sender = UnixDatagram::unbound().ok();
+        if let Some(sender) = &sender {
+            // A peer that is slow to listen must not hold a commit up.
+            let _ = sender.set_nonblocking(true);
+        }
+        let handle = File::open(folder).ok();
+        Self {
+            folder: folder.to_owned(),
+            handle,
+            own,
+            bell,
+            clock,
+            listener: Mutex::default(),
+            sender,
+            known: Mutex::default(),
+        }
+    }
+
+    /// Begins to listen, if it does not yet. Where no socket can be made, looking has to do.
+    pub(crate) fn listen(&self) {
+        let mut listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner);
+        if listener.is_some() {
+            return;
+        }
+        // A socket of a dead process with our number may lie there.
+        let _ = std::fs::remove_file(&self.own);
+        let Ok(socket) = UnixDatagram::bind(self.short(&self.own)) else { return };
+        let stop = Arc::new(AtomicBool::new(false));
+        let (bell, stopped) = (Arc::clone(&self.bell), Arc::clone(&stop));
+        let listen = move || {
+            let mut nothing = [0u8; 1];
+            while socket.recv(&mut nothing).is_ok() && !stopped.load(Ordering::SeqCst) {
+                bell.ring();
+            }
+        };
+        let thread = std::thread::Builder::new().name("ostler-wake".into()).spawn(listen);
+        *listener = thread.ok().map(|thread| Listener { thread, stop });
+    }
+
+    /// Tells everyone that tasks became ready.
+    pub(crate) fn tell(&self) {
+        self.bell.ring();
+        let Some(sender) = &self.sender else { return };
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let changed =
+            std::fs::metadata(&self.folder).ok().map(|folder| (folder.mtime(), folder.mtime_nsec()));
+        let now = self.clock.uptime();
+        if known.changed != changed {
+            known.changed = changed;
+            known.unsure_until = now + FOLDER_TICK;
+            known.sockets = self.sockets();
+        } else if !known.unsure_until.is_zero() {
+            if now > known.unsure_until {
+                known.unsure_until = Duration::ZERO;
+            }
+            known.sockets = self.sockets();
+        }
+        for socket in &known.sockets {
+            match sender.send_to(b"!", self.short(socket)) {
+                Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
+                    // Its process died; nobody else removes it.
+                    let _ = std::fs::remove_file(socket);
+                }
+                // A full buffer means that it has been told.
+                Ok(_) | Err(_) => {}
+            }
+        }
+    }
+
+    fn short(&self, path: &Path) -> PathBuf {
+        short(self.handle.as_ref(), path)
+    }
+
+    fn sockets(&self) -> Vec<PathBuf> {
+        let Ok(entries) = std::fs::read_dir(&self.folder) else { return Vec::new() };
+        let paths = entries.flatten().map(|entry| entry.path());
+        paths
+            .filter(|path| *path != self.own && path.extension().is_some_and(|end| end == SUFFIX))
+            .take(MAX_PEERS)
+            .collect()
+    }
+}
+
+impl Drop for Peers {
+    fn drop(&mut self) {
+        let listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(Listener { thread, stop }) = listener {
+            stop.store(true, Ordering::SeqCst);
+            let woken =
+                UnixDatagram::unbound().and_then(|socket| socket.send_to(b"!", self.short(&self.own)));
+            let _ = std::fs::remove_file(&self.own);
+            if woken.is_ok() {
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+/// A path that fits into a socket address (108 bytes), by way of the open folder where it is too long.
+fn short(folder: Option<&File>, path: &Path) -> PathBuf {
+    const ROOM: usize = 100;
+    match (folder, path.file_name()) {
+        (Some(folder), Some(name)) if path.as_os_str().as_bytes().len() > ROOM => {
+            Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(name)
+        }
+        _ => path.to_owned(),
+    }
+}

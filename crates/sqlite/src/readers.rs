@@ -1,0 +1,100 @@
+//! Threads that only read, beside the writer. Each reading is one short statement or a few: a reader that lingers
+//! would keep the write-ahead log from being folded back into the file.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use ostler_store::{Clock, Error, ErrorKind};
+use rusqlite::Connection;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::fault::fault;
+use crate::tx::Sql;
+
+/// Readings that wait; over it, callers wait to be let in.
+const MAX_WAITING: usize = 256;
+/// How long one reading may take.
+const MAX_READING: Duration = Duration::from_secs(5);
+/// How often SQLite looks at the time while it reads, in steps of its machine.
+const STEPS_PER_LOOK: i32 = 10_000;
+
+type Reading = Box<dyn FnOnce(&Connection) + Send>;
+
+/// One reading thread.
+struct Desk {
+    readings: Option<mpsc::Sender<Reading>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// The reading threads.
+pub(crate) struct Readers {
+    desks: Vec<Desk>,
+    next: AtomicU64,
+}
+
+impl Readers {
+    pub(crate) fn start(connections: Vec<Connection>, clock: &Arc<dyn Clock>) -> Result<Self, Error> {
+        let desks = connections
+            .into_iter()
+            .map(|conn| desk(conn, Arc::clone(clock)))
+            .collect::<Result<_, Error>>()?;
+        Ok(Self { desks, next: AtomicU64::new(0) })
+    }
+
+    /// Reads, on one consistent view of the store.
+    pub(crate) async fn read<T, F>(&self, work: F) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Connection) -> Sql<T> + Send + 'static,
+    {
+        let closed = || Error::new(ErrorKind::Closed, "the store is closed");
+        let (caller, answer) = oneshot::channel();
+        let reading: Reading = Box::new(move |conn| {
+            let _ = caller.send(snapshot(conn, work).map_err(fault));
+        });
+        let at = self.next.fetch_add(1, Ordering::Relaxed) as usize % self.desks.len();
+        let desk = self.desks[at].readings.as_ref().ok_or_else(closed)?;
+        desk.send(reading).await.map_err(|_| closed())?;
+        answer.await.map_err(|_| closed())?
+    }
+}
+
+fn snapshot<T>(conn: &Connection, work: impl FnOnce(&Connection) -> Sql<T>) -> Sql<T> {
+    let view = conn.unchecked_transaction()?;
+    let answer = work(&view)?;
+    view.finish()?;
+    Ok(answer)
+}
+
+fn desk(mut conn: Connection, clock: Arc<dyn Clock>) -> Result<Desk, Error> {
+    let (sender, mut inbox) = mpsc::channel::<Reading>(MAX_WAITING);
+    let serve = move || {
+        let deadline = Arc::new(AtomicU64::new(u64::MAX));
+        let (end, looks) = (Arc::clone(&deadline), Arc::clone(&clock));
+        let overdue = move || looks.uptime().as_millis() as u64 > end.load(Ordering::Relaxed);
+        // Without the handler a reading could only be slow, not wrong.
+        let _ = conn.progress_handler(STEPS_PER_LOOK, Some(overdue));
+        while let Some(reading) = inbox.blocking_recv() {
+            deadline.store((clock.uptime() + MAX_READING).as_millis() as u64, Ordering::Relaxed);
+            reading(&conn);
+        }
+    };
+    let thread = std::thread::Builder::new()
+        .name("ostler-read".into())
+        .spawn(serve)
+        .map_err(|error| Error::new(ErrorKind::Unavailable, format!("no thread for a reader: {error}")))?;
+    Ok(Desk { readings: Some(sender), thread: Some(thread) })
+}
+
+impl Drop for Readers {
+    fn drop(&mut self) {
+        for desk in &mut self.desks {
+            desk.readings = None;
+            if let Some(thread) = desk.thread.take() {
+                let _ = thread.join();
+            }
+        }
+    }
+}

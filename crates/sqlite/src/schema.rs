@@ -1,0 +1,96 @@
+//! The tables. A change is a new entry in [`MIGRATIONS`]; an entry that was released is never edited.
+
+/// Marks a file as an Ostler store ("OSTL").
+pub(crate) const APPLICATION_ID: i32 = 0x4f53_544c;
+
+/// One step up for each schema version, the first one for an empty file.
+pub(crate) const MIGRATIONS: &[&str] = &[V1];
+
+/// The version that this program reads and writes.
+pub(crate) const VERSION: i32 = MIGRATIONS.len() as i32;
+
+// `phase` is the state, with the readiness of queued tasks folded in, so that each partial index holds exactly
+// the rows it is for: `ready` only what can be claimed now, `due` only what waits for a moment, `keyed` only what
+// takes part in the limit of its key. See `row.rs` for the numbers.
+// Every column of a task is read and written again by each of the two updates in its life, so what few tasks have stands
+// together in one: `trouble` (crashes, node deaths, suspicion), `extras` (policy, folder, deadline), `failure`.
+// An attempt whose begin and end are one write, and which succeeded, has no row in `attempt`: it is the task's last, and all
+// of it but who ran it (`ran`: worker and session) stands in the task's row anyway.
+const V1: &str = "
+CREATE TABLE queue(
+    id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE,
+    paused TEXT, max_queued INTEGER, key_cap INTEGER, overrides TEXT,
+    clock INTEGER
+) STRICT;
+
+CREATE TABLE lane(
+    id INTEGER PRIMARY KEY, queue INTEGER NOT NULL, kind TEXT NOT NULL,
+    queued INTEGER NOT NULL DEFAULT 0, claimed INTEGER NOT NULL DEFAULT 0, running INTEGER NOT NULL DEFAULT 0,
+    completed INTEGER NOT NULL DEFAULT 0, failed INTEGER NOT NULL DEFAULT 0, cancelled INTEGER NOT NULL DEFAULT 0,
+    pruned_completed INTEGER NOT NULL DEFAULT 0, pruned_failed INTEGER NOT NULL DEFAULT 0,
+    pruned_cancelled INTEGER NOT NULL DEFAULT 0,
+    high_water INTEGER NOT NULL DEFAULT 0, recent BLOB NOT NULL DEFAULT x'',
+    UNIQUE(queue, kind)
+) STRICT;
+
+CREATE TABLE task(
+    id INTEGER PRIMARY KEY, uid BLOB NOT NULL,
+    lane INTEGER NOT NULL, phase INTEGER NOT NULL, why INTEGER NOT NULL,
+    rank INTEGER NOT NULL, priority INTEGER NOT NULL, run_at INTEGER NOT NULL,
+    token INTEGER NOT NULL, session INTEGER,
+    runs INTEGER NOT NULL, failures INTEGER NOT NULL, trouble INTEGER NOT NULL,
+    created_at INTEGER NOT NULL, started_at INTEGER, finished_at INTEGER, cancel_at INTEGER, not_after INTEGER,
+    limit_id INTEGER, ran BLOB, extras TEXT, failure TEXT,
+    payload TEXT NOT NULL, output TEXT
+) STRICT;
+CREATE UNIQUE INDEX task_uid ON task(uid);
+CREATE INDEX ready ON task(lane, rank, id) WHERE phase = 0;
+CREATE INDEX due ON task(run_at, id) WHERE phase = 1;
+CREATE INDEX keyed ON task(limit_id, phase, rank, id) WHERE limit_id IS NOT NULL AND phase IN (0, 2);
+CREATE INDEX late ON task(not_after, id) WHERE not_after IS NOT NULL AND phase < 3;
+CREATE INDEX leased ON task(session, id) WHERE phase IN (3, 4);
+CREATE INDEX ended ON task(phase, finished_at, id) WHERE phase > 4;
+
+CREATE TABLE unique_key(
+    queue INTEGER NOT NULL, key TEXT NOT NULL, task INTEGER NOT NULL, PRIMARY KEY(queue, key)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX unique_key_task ON unique_key(task);
+
+CREATE TABLE limits(
+    id INTEGER PRIMARY KEY, queue INTEGER NOT NULL, key TEXT NOT NULL,
+    used INTEGER NOT NULL DEFAULT 0, tasks INTEGER NOT NULL DEFAULT 0, last INTEGER,
+    UNIQUE(queue, key)
+) STRICT;
+
+CREATE TABLE attempt(
+    task INTEGER NOT NULL, number INTEGER NOT NULL, token INTEGER NOT NULL,
+    session BLOB NOT NULL, worker BLOB NOT NULL,
+    started_at INTEGER NOT NULL, finished_at INTEGER, ending TEXT, failure TEXT,
+    PRIMARY KEY(task, number)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE step(
+    task INTEGER NOT NULL, name TEXT NOT NULL, place INTEGER NOT NULL, value TEXT NOT NULL,
+    saved_at INTEGER NOT NULL, token INTEGER NOT NULL,
+    PRIMARY KEY(task, name)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE event(
+    task INTEGER NOT NULL, number INTEGER NOT NULL, at INTEGER NOT NULL, token INTEGER NOT NULL,
+    kind INTEGER NOT NULL, data TEXT NOT NULL,
+    PRIMARY KEY(task, number)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE session(
+    id INTEGER PRIMARY KEY, uid BLOB NOT NULL UNIQUE, name TEXT NOT NULL, pid INTEGER NOT NULL,
+    version TEXT NOT NULL, ttl_ms INTEGER NOT NULL, settings TEXT NOT NULL,
+    joined_at INTEGER NOT NULL, ended_at INTEGER, swept INTEGER NOT NULL DEFAULT 0
+) STRICT;
+
+CREATE TABLE worker(
+    session INTEGER NOT NULL, place INTEGER NOT NULL, id BLOB NOT NULL, pool TEXT NOT NULL, pid INTEGER,
+    state INTEGER NOT NULL, memory_bytes INTEGER, started_at INTEGER NOT NULL,
+    done INTEGER NOT NULL, failed INTEGER NOT NULL, task BLOB, task_started_at INTEGER, last_seen INTEGER NOT NULL,
+    PRIMARY KEY(session, place)
+) STRICT, WITHOUT ROWID;
+";

@@ -1,0 +1,297 @@
+//! The store: the contract, on top of the writer and the readers.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use ostler_core::{SessionId, TaskId, Worker};
+use ostler_store::calls::{
+    Appended, CancelAnswer, Claim, ClaimAnswer, Enqueued, Expired, Fenced, Finished, MadeReady, NewEvent,
+    NewSession, NewStep, NewTask, Prune, Pruned, QueueChange, Renewed, Replay, ReplayAnswer, Report, Saved,
+    Start, Unwritten,
+};
+use ostler_store::views::{Cursor, Event, Filter, Page, QueueSettings, Survey, TaskDetail, Which};
+use ostler_store::{
+    Bell, Bounds, Check, Checks, Clock, Error, LeaseRef, MAX_BATCH, MAX_BITE, MAX_PAGE, MAX_WORKERS, Store,
+    Wakeups, batch, check_claim, check_session, name,
+};
+
+use rusqlite::Connection;
+
+use crate::beat::Beats;
+use crate::open::{Opened, open};
+use crate::peers::Peers;
+use crate::readers::Readers;
+use crate::tx::read_queue;
+use crate::verbs::{
+    cancel, claim, enqueue, expire, finish, looks, nodes, notes, prune, queues, ready, replay, start,
+};
+use crate::writer::{Desk, Writer};
+
+/// Threads that read.
+const READERS: usize = 2;
+
+/// What an acknowledged write survives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Durability {
+    /// The loss of power: every commit waits for the disk.
+    #[default]
+    Full,
+    /// The death of the process, but not the loss of power, which may take the last commits. Much faster on a slow disk.
+    Relaxed,
+}
+
+/// How to open a store.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// What an acknowledged write survives.
+    pub durability: Durability,
+    /// The bounds that an owner may set.
+    pub bounds: Bounds,
+    /// The checks it makes: all, outside of tests.
+    pub checks: Checks,
+}
+
+/// A store in one SQLite file.
+pub struct Sqlite {
+    // The order matters when it is dropped: the writer ends first and carries out what it was given.
+    writer: Writer,
+    readers: Readers,
+    peers: Arc<Peers>,
+    beats: Arc<Beats>,
+    bell: Arc<Bell>,
+    clock: Arc<dyn Clock>,
+    bounds: Bounds,
+    checks: Checks,
+    path: PathBuf,
+}
+
+impl Sqlite {
+    /// Opens the store at `path`; makes it if there is nothing.
+    ///
+    /// # Errors
+    /// When the file is not ours, is damaged, or may not be written; it is then left as it is. The
+    /// [`kind`](Error::kind) tells which.
+    pub fn open(path: impl AsRef<Path>, clock: Arc<dyn Clock>, options: Options) -> Result<Self, Error> {
+        let Opened { path, folder, file, turnstile, writer, readers } =
+            open(path.as_ref(), options.durability, READERS)?;
+        let bell = Arc::new(Bell::default());
+        let beats = Arc::new(Beats::open(&folder, Arc::clone(&clock)));
+        let peers = Arc::new(Peers::new(&folder, Arc::clone(&bell), Arc::clone(&clock)));
+        let readers = Readers::start(readers, &clock)?;
+        let writer = Writer::start(Desk {
+            conn: writer,
+            path: path.clone(),
+            file,
+            turnstile,
+            beats: Arc::clone(&beats),
+            peers: Arc::clone(&peers),
+            clock: Arc::clone(&clock),
+            checks: options.checks,
+        })?;
+        let Options { bounds, checks, .. } = options;
+        Ok(Self { writer, readers, peers, beats, bell, clock, bounds, checks, path })
+    }
+
+    /// The file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Lets go of a session's lock without a word, as a killed process does.
+    #[cfg(feature = "conformance")]
+    pub fn kill(&self, session: SessionId) {
+        self.beats.drop_lock(session);
+    }
+}
+
+#[async_trait]
+impl Store for Sqlite {
+    async fn join(&self, node: NewSession) -> Result<Fenced, Error> {
+        check_session(&node)?;
+        let session = node.id;
+        // The lock comes before the row: whoever sees the row can tell whether the node lives.
+        if !self.beats.begin(session, node.ttl)? {
+            return Ok(Fenced::Lost);
+        }
+        let joined = self.writer.write("join", move |tx| nodes::join(tx, &node)).await;
+        if !matches!(joined, Ok(Fenced::Recorded)) {
+            self.beats.end(session);
+        }
+        joined
+    }
+
+    async fn renew(&self, session: SessionId, held: &[LeaseRef]) -> Result<Renewed, Error> {
+        batch("leases", held.len(), MAX_BATCH)?;
+        // The beat comes first and needs no database: a busy writer, a slow reader or a full disk do not matter.
+        if !self.checks.pass(Check::RenewSession, self.beats.is_in_time(session)) {
+            return Ok(Renewed::Ended);
+        }
+        self.beats.beat(session)?;
+        let held = held.to_vec();
+        let checks = self.checks;
+        let news = move |conn: &Connection| {
+            let open = nodes::is_open(conn, session)?;
+            if !checks.pass(Check::RenewSession, open) {
+                return Ok(Renewed::Ended);
+            }
+            nodes::news(conn, session, &held)
+        };
+        self.readers.read(news).await
+    }
+
+    async fn leave(&self, session: SessionId) -> Result<Fenced, Error> {
+        let left = self.writer.write("leave", move |tx| nodes::leave(tx, session)).await?;
+        if left == Fenced::Recorded {
+            self.beats.end(session);
+        }
+        Ok(left)
+    }
+
+    async fn report(&self, session: SessionId, workers: Vec<Worker>) -> Result<Fenced, Error> {
+        batch("workers", workers.len(), MAX_WORKERS)?;
+        workers.iter().try_for_each(|worker| name("pool", &worker.pool))?;
+        self.writer.write("report", move |tx| nodes::report(tx, session, &workers)).await
+    }
+
+    async fn enqueue(&self, tasks: Vec<NewTask>) -> Result<Vec<Enqueued>, Error> {
+        self.bounds.check_tasks(&tasks)?;
+        if tasks.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.writer.write("enqueue", move |tx| enqueue::run(tx, &tasks)).await
+    }
+
+    async fn claim(&self, claim: Claim) -> Result<ClaimAnswer, Error> {
+        check_claim(&claim)?;
+        self.writer.write("claim", move |tx| claim::run(tx, &claim)).await
+    }
+
+    async fn start(&self, starts: Vec<Start>) -> Result<Vec<Fenced>, Error> {
+        batch("starts", starts.len(), MAX_BATCH)?;
+        if starts.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.writer.write("start", move |tx| start::run(tx, &starts)).await
+    }
+
+    async fn finish(&self, reports: Vec<Report>) -> Result<Vec<Finished>, Unwritten> {
+        if let Err(error) = self.bounds.check_reports(&reports) {
+            return Err(Unwritten { error, reports });
+        }
+        if reports.is_empty() {
+            return Ok(Vec::new());
+        }
+        let kept = Arc::new(reports);
+        let reports = Arc::clone(&kept);
+        let finished = self.writer.write("finish", move |tx| finish::run(tx, &reports)).await;
+        finished.map_err(|error| {
+            // The writer gives its share back before it answers. Should it have died instead, the leases died with it.
+            Unwritten { error, reports: Arc::try_unwrap(kept).unwrap_or_default() }
+        })
+    }
+
+    async fn append(&self, lease: LeaseRef, events: Vec<NewEvent>) -> Result<Appended, Error> {
+        self.bounds.check_events(&events)?;
+        self.writer.write("append", move |tx| notes::append(tx, lease, &events)).await
+    }
+
+    async fn save_step(&self, lease: LeaseRef, step: NewStep) -> Result<Saved, Error> {
+        self.bounds.check_step(&step)?;
+        self.writer.write("save_step", move |tx| notes::save_step(tx, lease, &step)).await
+    }
+
+    async fn cancel(&self, tasks: Vec<TaskId>) -> Result<Vec<CancelAnswer>, Error> {
+        batch("tasks", tasks.len(), MAX_BATCH)?;
+        self.writer.write("cancel", move |tx| cancel::run(tx, &tasks)).await
+    }
+
+    async fn replay(&self, tasks: Vec<TaskId>, how: Replay) -> Result<Vec<ReplayAnswer>, Error> {
+        batch("tasks", tasks.len(), MAX_BATCH)?;
+        self.bounds.check_payload(how.payload.as_deref())?;
+        self.writer.write("replay", move |tx| replay::run(tx, &tasks, &how)).await
+    }
+
+    async fn configure(&self, queue: &str, changes: Vec<QueueChange>) -> Result<QueueSettings, Error> {
+        self.bounds.check_changes(queue, &changes)?;
+        let queue = queue.to_owned();
+        if changes.is_empty() {
+            let settings = move |conn: &Connection| Ok(read_queue(conn, &queue)?.map(|queue| queue.settings));
+            return Ok(self.readers.read(settings).await?.unwrap_or_default());
+        }
+        self.writer.write("configure", move |tx| queues::configure(tx, &queue, &changes)).await
+    }
+
+    async fn expire(&self, bite: usize) -> Result<Expired, Error> {
+        batch("bite", bite, MAX_BITE)?;
+        let suspects = self.readers.read(expire::suspects).await?;
+        let passes = |alive: bool| self.checks.pass(Check::ExpireDead, !alive);
+        let dead: Vec<SessionId> =
+            suspects.open.into_iter().filter(|session| passes(self.beats.is_in_time(*session))).collect();
+        // Nothing to do is the usual case, and costs no write.
+        if dead.is_empty() && !suspects.unswept {
+            return Ok(Expired::default());
+        }
+        let expired = self.writer.write("expire", move |tx| expire::run(tx, &dead, bite)).await?;
+        for session in &expired.sessions {
+            self.beats.end(*session);
+        }
+        Ok(expired)
+    }
+
+    async fn make_ready(&self, bite: usize) -> Result<MadeReady, Error> {
+        batch("bite", bite, MAX_BITE)?;
+        let next = self.readers.read(ready::next).await?;
+        // Nothing to do is the usual case, and costs no write.
+        if next.is_none_or(|next| next > self.clock.now()) {
+            return Ok(MadeReady { due: 0, expired: 0, next });
+        }
+        self.writer.write("make_ready", move |tx| ready::run(tx, bite)).await
+    }
+
+    async fn prune(&self, what: Prune) -> Result<Pruned, Error> {
+        match what {
+            Prune::Retention(keep) => {
+                batch("bite", keep.bite, MAX_BITE)?;
+                self.writer.write("prune", move |tx| prune::by_age_and_count(tx, &keep)).await
+            }
+            Prune::Tasks(tasks) => {
+                batch("tasks", tasks.len(), MAX_BATCH)?;
+                self.writer.write("prune", move |tx| prune::tasks(tx, &tasks)).await
+            }
+        }
+    }
+
+    async fn list(&self, filter: Filter, after: Option<Cursor>, limit: usize) -> Result<Page, Error> {
+        batch("page", limit, MAX_PAGE)?;
+        let beats = Arc::clone(&self.beats);
+        self.readers
+            .read(move |conn| {
+                let alive = |session| {
+                    nodes::is_open(conn, session).is_ok_and(|open| open && beats.is_in_time(session))
+                };
+                looks::list(conn, &filter, after, limit, alive)
+            })
+            .await
+    }
+
+    async fn show(&self, which: Which) -> Result<Option<TaskDetail>, Error> {
+        self.readers.read(move |conn| looks::show(conn, &which)).await
+    }
+
+    async fn read_events(&self, task: TaskId, after: u64, limit: usize) -> Result<Vec<Event>, Error> {
+        batch("events", limit, MAX_PAGE)?;
+        self.readers.read(move |conn| looks::events(conn, task, after, limit)).await
+    }
+
+    async fn survey(&self) -> Result<Survey, Error> {
+        let beats = Arc::clone(&self.beats);
+        self.readers.read(move |conn| looks::survey(conn, |session| beats.is_in_time(session))).await
+    }
+
+    fn wakeups(&self) -> Wakeups {
+        self.peers.listen();
+        self.bell.listen()
+    }
+}

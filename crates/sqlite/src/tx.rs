@@ -1,0 +1,420 @@
+//! One write transaction, as the verbs see it: the connection, the time, what is known by heart, and what has to be
+//! written once at the end (the counts of lanes, the clocks of queues).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ostler_core::{SessionId, State, StateName, Timestamp, VirtualTime};
+use ostler_store::views::{Counts, QueueSettings};
+use ostler_store::{Check, Checks, RECENT_RUNS};
+use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
+
+use crate::beat::Beats;
+use crate::kept::{overrides_from, overrides_text};
+use crate::row::{Phase, Uid, why_code};
+
+/// The result of a statement.
+pub(crate) type Sql<T> = rusqlite::Result<T>;
+
+/// A queue, as it is in the file.
+#[derive(Clone, Debug)]
+pub(crate) struct Queue {
+    pub(crate) id: i64,
+    pub(crate) name: Arc<str>,
+    pub(crate) settings: QueueSettings,
+    pub(crate) clock: VirtualTime,
+    /// Its lanes: id and kind.
+    pub(crate) lanes: Vec<(i64, Arc<str>)>,
+}
+
+/// What the writer knows by heart, as long as no other process has written.
+#[derive(Default)]
+pub(crate) struct Memo {
+    queues: HashMap<String, Queue>,
+    sessions: HashMap<i64, SessionId>,
+    grants: HashMap<i64, Grant>,
+    data_version: i64,
+}
+
+/// Grants that are known by heart; over it they are forgotten, and looked up.
+const MAX_GRANTS: usize = 100_000;
+
+/// What was true of a task when this process claimed it. It stays true for as long as the token does and the attempt
+/// has not durably begun, and the statement that relies on it checks both.
+#[derive(Clone, Copy)]
+pub(crate) struct Grant {
+    pub(crate) token: u64,
+    pub(crate) lane: i64,
+    pub(crate) limit: Option<i64>,
+    pub(crate) session: i64,
+    pub(crate) runs: u32,
+}
+
+/// What changed in a lane during this transaction.
+#[derive(Default)]
+struct LaneChange {
+    counts: [i64; 6],
+    pruned: [i64; 6],
+    recent_ms: Vec<u32>,
+}
+
+/// One write transaction.
+pub(crate) struct Tx<'a> {
+    pub(crate) conn: &'a Connection,
+    pub(crate) checks: Checks,
+    pub(crate) now: Timestamp,
+    beats: &'a Beats,
+    memo: &'a mut Memo,
+    lanes: HashMap<i64, LaneChange>,
+    /// Queues whose clock has moved.
+    clocks: HashMap<i64, VirtualTime>,
+    ring: bool,
+}
+
+impl<'a> Tx<'a> {
+    /// Begins to write: BEGIN IMMEDIATE, so that no later statement can find the file locked.
+    pub(crate) fn begin(
+        conn: &'a Connection,
+        checks: Checks,
+        beats: &'a Beats,
+        memo: &'a mut Memo,
+        now: Timestamp,
+    ) -> Sql<Self> {
+        conn.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
+        let version = conn.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0));
+        let data_version = version.inspect_err(|_| {
+            let _ = conn.execute_batch("ROLLBACK");
+        })?;
+        if memo.data_version != data_version {
+            memo.queues.clear();
+            memo.sessions.clear();
+            memo.data_version = data_version;
+        }
+        Ok(Self {
+            conn,
+            checks,
+            now,
+            beats,
+            memo,
+            lanes: HashMap::new(),
+            clocks: HashMap::new(),
+            ring: false,
+        })
+    }
+
+    /// Writes what was put off, and commits. Answers whether tasks became ready.
+    pub(crate) fn commit(mut self) -> Sql<bool> {
+        self.flush_lanes()?;
+        for (queue, clock) in std::mem::take(&mut self.clocks) {
+            self.prepare("UPDATE queue SET clock = ?2 WHERE id = ?1")?.execute(params![queue, clock.0])?;
+        }
+        self.conn.prepare_cached("COMMIT")?.execute([])?;
+        Ok(self.ring)
+    }
+
+    /// Undoes everything, and forgets what it taught.
+    pub(crate) fn roll_back(self) {
+        *self.memo = Memo::default();
+        // After a full disk SQLite has already rolled back.
+        if !self.conn.is_autocommit() {
+            let _ = self.conn.execute_batch("ROLLBACK");
+        }
+    }
+
+    pub(crate) fn prepare(&self, sql: &str) -> Sql<CachedStatement<'a>> {
+        self.conn.prepare_cached(sql)
+    }
+
+    /// Tasks became ready.
+    pub(crate) fn ring(&mut self) {
+        self.ring = true;
+    }
+
+    // ---- queues and lanes ----
+
+    /// The queue of this name, if there is one.
+    pub(crate) fn queue(&mut self, name: &str) -> Sql<Option<&mut Queue>> {
+        if !self.memo.queues.contains_key(name) {
+            let Some(queue) = read_queue(self.conn, name)? else { return Ok(None) };
+            self.memo.queues.insert(name.to_owned(), queue);
+        }
+        Ok(self.memo.queues.get_mut(name))
+    }
+
+    /// The queue of this name, made if need be.
+    pub(crate) fn queue_or_new(&mut self, name: &str) -> Sql<&mut Queue> {
+        if self.queue(name)?.is_none() {
+            self.prepare("INSERT INTO queue(name) VALUES(?1)")?.execute([name])?;
+        }
+        Ok(self.queue(name)?.expect("it was just made"))
+    }
+
+    /// The lane of a kind in this queue, made if need be.
+    pub(crate) fn lane(&mut self, queue: &str, kind: &str) -> Sql<i64> {
+        let found = self.queue_or_new(queue)?;
+        if let Some((lane, _)) = found.lanes.iter().find(|(_, known)| **known == *kind) {
+            return Ok(*lane);
+        }
+        let id = found.id;
+        let lane = self.prepare("INSERT INTO lane(queue, kind) VALUES(?1, ?2)")?.insert(params![id, kind])?;
+        let found = self.queue_or_new(queue)?;
+        found.lanes.push((lane, kind.into()));
+        Ok(lane)
+    }
+
+    /// The concurrency of a lane's queue.
+    pub(crate) fn cap_of(&mut self, lane: i64) -> Sql<Option<u32>> {
+        let known = self.memo.queues.values().find(|queue| queue.lanes.iter().any(|(id, _)| *id == lane));
+        if let Some(queue) = known {
+            return Ok(queue.settings.key_concurrency);
+        }
+        let name: String = self
+            .prepare("SELECT q.name FROM lane l JOIN queue q ON q.id = l.queue WHERE l.id = ?1")?
+            .query_row([lane], |row| row.get(0))?;
+        Ok(self.queue_or_new(&name)?.settings.key_concurrency)
+    }
+
+    /// Keeps the queue's clock.
+    pub(crate) fn set_clock(&mut self, queue: &str, clock: VirtualTime) -> Sql<()> {
+        let queue = self.queue_or_new(queue)?;
+        if queue.clock != clock {
+            queue.clock = clock;
+            let id = queue.id;
+            self.clocks.insert(id, clock);
+        }
+        Ok(())
+    }
+
+    /// Keeps the queue's settings.
+    pub(crate) fn set_settings(&mut self, queue: &str, settings: &QueueSettings) -> Sql<()> {
+        let queue = self.queue_or_new(queue)?;
+        if queue.settings == *settings {
+            return Ok(());
+        }
+        let id = queue.id;
+        queue.settings = settings.clone();
+        self.prepare(
+            "UPDATE queue SET paused = ?2, max_queued = ?3, key_cap = ?4, overrides = ?5 WHERE id = ?1",
+        )?
+        .execute(params![
+            id,
+            settings.paused,
+            settings.limit,
+            settings.key_concurrency,
+            overrides_text(&settings.overrides)
+        ])?;
+        Ok(())
+    }
+
+    /// How many tasks wait in the queue, with what this transaction has changed.
+    pub(crate) fn queued(&mut self, queue: &str) -> Sql<u64> {
+        let Some(found) = self.queue(queue)? else { return Ok(0) };
+        let (id, lanes) = (found.id, found.lanes.clone());
+        let kept: i64 = self
+            .prepare("SELECT coalesce(sum(queued), 0) FROM lane WHERE queue = ?1")?
+            .query_row([id], |row| row.get(0))?;
+        let changed: i64 = lanes
+            .iter()
+            .filter_map(|(lane, _)| self.lanes.get(lane))
+            .map(|change| change.counts[StateName::Queued as usize])
+            .sum();
+        Ok(u64::try_from(kept + changed).unwrap_or(0))
+    }
+
+    // ---- sessions ----
+
+    /// The session's number, if it may still act.
+    pub(crate) fn live_session(&mut self, session: SessionId, check: Check) -> Sql<Option<i64>> {
+        let found: Option<(i64, bool)> = self
+            .prepare("SELECT id, ended_at IS NULL FROM session WHERE uid = ?1")?
+            .query_row([Uid::of(session.0)], |row| Ok((row.get(0)?, row.get(1)?)))
+            .optional()?;
+        let Some((id, open)) = found else { return Ok(None) };
+        let live = self.checks.pass(check, open && self.beats.is_in_time(session));
+        Ok(live.then_some(id))
+    }
+
+    /// The name of a session that is known by its number.
+    pub(crate) fn session_name(&mut self, id: i64) -> Sql<SessionId> {
+        if let Some(name) = self.memo.sessions.get(&id) {
+            return Ok(*name);
+        }
+        let uid: Uid =
+            self.prepare("SELECT uid FROM session WHERE id = ?1")?.query_row([id], |row| row.get(0))?;
+        self.memo.sessions.insert(id, SessionId(uid.id()));
+        Ok(SessionId(uid.id()))
+    }
+
+    /// Sessions were removed: their numbers will be those of others.
+    pub(crate) fn forget_sessions(&mut self) {
+        self.memo.sessions.clear();
+    }
+
+    /// Remembers a claim, for the report that is to come.
+    pub(crate) fn remember(&mut self, slot: i64, grant: Grant) {
+        if self.memo.grants.len() >= MAX_GRANTS {
+            self.memo.grants.clear();
+        }
+        self.memo.grants.insert(slot, grant);
+    }
+
+    /// What is remembered of a claim.
+    pub(crate) fn recall(&mut self, slot: i64, token: u64) -> Option<Grant> {
+        self.memo.grants.remove(&slot).filter(|grant| grant.token == token)
+    }
+
+    // ---- the counts of lanes ----
+
+    /// Counts a task that moved from one state to another; `None` is outside of the store.
+    pub(crate) fn count(&mut self, lane: i64, from: Option<StateName>, to: Option<StateName>) {
+        let change = self.lanes.entry(lane).or_default();
+        if let Some(from) = from {
+            change.counts[from as usize] -= 1;
+        }
+        if let Some(to) = to {
+            change.counts[to as usize] += 1;
+        }
+    }
+
+    /// Counts a task that was removed; what has ended stays counted.
+    pub(crate) fn count_pruned(&mut self, lane: i64, state: StateName) {
+        self.lanes.entry(lane).or_default().pruned[state as usize] += 1;
+    }
+
+    /// Keeps how long a run took.
+    pub(crate) fn count_run(&mut self, lane: i64, took: Duration) {
+        let took = u32::try_from(took.as_millis()).unwrap_or(u32::MAX);
+        self.lanes.entry(lane).or_default().recent_ms.push(took);
+    }
+
+    fn flush_lanes(&mut self) -> Sql<()> {
+        let lanes = std::mem::take(&mut self.lanes);
+        for (lane, change) in lanes {
+            let [queued, claimed, running, completed, failed, cancelled] = change.counts;
+            self.prepare(
+                "UPDATE lane SET queued = queued + ?2, claimed = claimed + ?3, running = running + ?4,
+                    completed = completed + ?5, failed = failed + ?6, cancelled = cancelled + ?7,
+                    high_water = max(high_water, queued + ?2)
+                 WHERE id = ?1",
+            )?
+            .execute(params![lane, queued, claimed, running, completed, failed, cancelled])?;
+            if change.pruned != [0; 6] {
+                let [_, _, _, completed, failed, cancelled] = change.pruned;
+                self.prepare(
+                    "UPDATE lane SET pruned_completed = pruned_completed + ?2, pruned_failed = pruned_failed + ?3,
+                        pruned_cancelled = pruned_cancelled + ?4 WHERE id = ?1",
+                )?
+                .execute(params![lane, completed, failed, cancelled])?;
+            }
+            if !change.recent_ms.is_empty() {
+                self.keep_recent(lane, &change.recent_ms)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn keep_recent(&self, lane: i64, new: &[u32]) -> Sql<()> {
+        let old: Vec<u8> =
+            self.prepare("SELECT recent FROM lane WHERE id = ?1")?.query_row([lane], |row| row.get(0))?;
+        let mut all = recent_from(&old);
+        all.extend(new);
+        let excess = all.len().saturating_sub(RECENT_RUNS);
+        let bytes: Vec<u8> = all[excess..].iter().flat_map(|took| took.to_le_bytes()).collect();
+        self.prepare("UPDATE lane SET recent = ?2 WHERE id = ?1")?.execute(params![lane, bytes])?;
+        Ok(())
+    }
+
+    // ---- tasks ----
+
+    /// Writes a task's new state, and counts it. Its limit key is not settled yet.
+    pub(crate) fn set_state(
+        &mut self,
+        slot: i64,
+        lane: i64,
+        limit: Option<i64>,
+        from: Phase,
+        to: &State,
+    ) -> Sql<()> {
+        let phase = Phase::of(to);
+        let finished_at = match to {
+            State::Completed { finished_at }
+            | State::Failed { finished_at, .. }
+            | State::Cancelled { finished_at, .. } => Some(finished_at.millis()),
+            State::Queued { .. } | State::Claimed { .. } | State::Running { .. } => None,
+        };
+        let run_at = match to {
+            State::Queued { run_at, .. } => Some(run_at.millis()),
+            State::Claimed { .. }
+            | State::Running { .. }
+            | State::Completed { .. }
+            | State::Failed { .. }
+            | State::Cancelled { .. } => None,
+        };
+        self.prepare(
+            "UPDATE task SET phase = ?2, why = ?3, finished_at = ?4, run_at = coalesce(?5, run_at) WHERE id = ?1",
+        )?
+        .execute(params![slot, phase, why_code(to), finished_at, run_at])?;
+        if phase == Phase::Ready {
+            self.ring();
+        }
+        self.moved(lane, limit, from, phase)
+    }
+
+    /// Counts a task that went from one phase to another: in its lane, and in its limit key.
+    pub(crate) fn moved(&mut self, lane: i64, limit: Option<i64>, from: Phase, to: Phase) -> Sql<()> {
+        if from.state() != to.state() {
+            self.count(lane, Some(from.state()), Some(to.state()));
+        }
+        let places = i64::from(to.takes_place()) - i64::from(from.takes_place());
+        match limit {
+            Some(limit) if places != 0 => {
+                self.prepare("UPDATE limits SET used = used + ?2 WHERE id = ?1")?
+                    .execute(params![limit, places])?;
+                Ok(())
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+}
+
+/// A queue from its row.
+pub(crate) fn read_queue(conn: &Connection, name: &str) -> Sql<Option<Queue>> {
+    let row = conn
+        .prepare_cached(
+            "SELECT id, paused, max_queued, key_cap, overrides, clock FROM queue WHERE name = ?1",
+        )?
+        .query_row([name], |row| {
+            let settings = QueueSettings {
+                paused: row.get(1)?,
+                limit: row.get(2)?,
+                key_concurrency: row.get(3)?,
+                overrides: overrides_from(row.get(4)?)?,
+            };
+            Ok((row.get(0)?, settings, VirtualTime(row.get(5)?)))
+        })
+        .optional()?;
+    let Some((id, settings, clock)) = row else { return Ok(None) };
+    let mut statement = conn.prepare_cached("SELECT id, kind FROM lane WHERE queue = ?1 ORDER BY id")?;
+    let lanes = statement
+        .query_map([id], |row| Ok((row.get(0)?, row.get::<_, String>(1)?.into())))?
+        .collect::<Sql<Vec<(i64, Arc<str>)>>>()?;
+    Ok(Some(Queue { id, name: name.into(), settings, clock, lanes }))
+}
+
+/// The durations that a lane keeps.
+pub(crate) fn recent_from(bytes: &[u8]) -> Vec<u32> {
+    bytes.chunks_exact(4).map(|four| u32::from_le_bytes([four[0], four[1], four[2], four[3]])).collect()
+}
+
+/// The counts of a lane, from six columns.
+pub(crate) fn counts_from(row: &rusqlite::Row<'_>, first: usize) -> Sql<Counts> {
+    Ok(Counts {
+        queued: row.get(first)?,
+        claimed: row.get(first + 1)?,
+        running: row.get(first + 2)?,
+        completed: row.get(first + 3)?,
+        failed: row.get(first + 4)?,
+        cancelled: row.get(first + 5)?,
+    })
+}

@@ -1,0 +1,35 @@
+//! Cancels tasks, or asks their workers to stop.
+
+use ostler_core::{Cancelling, State, TaskId, cancel};
+use ostler_store::calls::CancelAnswer;
+use rusqlite::params;
+
+use crate::keys;
+use crate::row::{Phase, Uid, find};
+use crate::tx::{Sql, Tx};
+
+pub(crate) fn run(tx: &mut Tx<'_>, tasks: &[TaskId]) -> Sql<Vec<CancelAnswer>> {
+    tasks.iter().map(|task| one(tx, *task)).collect()
+}
+
+fn one(tx: &mut Tx<'_>, id: TaskId) -> Sql<CancelAnswer> {
+    let Some(found) = find(tx.conn, "WHERE t.uid = ?1", [Uid::of(id.0)])? else {
+        return Ok(CancelAnswer::NotFound);
+    };
+    let now = tx.now;
+    match cancel(&found.task.state) {
+        Cancelling::Now(reason) => {
+            let cap = tx.queue_or_new(&found.task.queue)?.settings.key_concurrency;
+            let state = State::Cancelled { finished_at: now, reason };
+            tx.set_state(found.slot, found.lane, found.limit, Phase::of(&found.task.state), &state)?;
+            keys::settle(tx, found.limit, cap)?;
+            Ok(CancelAnswer::Cancelled)
+        }
+        Cancelling::Mark => {
+            tx.prepare("UPDATE task SET cancel_at = coalesce(cancel_at, ?2) WHERE id = ?1")?
+                .execute(params![found.slot, now.millis()])?;
+            Ok(CancelAnswer::Requested)
+        }
+        Cancelling::Ended(state) => Ok(CancelAnswer::Ended(state)),
+    }
+}

@@ -1,0 +1,151 @@
+//! Takes tasks in.
+
+use ostler_core::{Rank, State, TaskId, Timestamp, Turn, VirtualTime, Wait, place};
+use ostler_store::calls::{Enqueued, NewTask};
+use rusqlite::{CachedStatement, OptionalExtension, params};
+
+use crate::kept::extras_text;
+use crate::keys;
+use crate::row::{Phase, Uid, why_code};
+use crate::tx::{Sql, Tx};
+
+pub(crate) fn run(tx: &mut Tx<'_>, tasks: &[NewTask]) -> Sql<Vec<Enqueued>> {
+    let mut insert = tx.prepare(INSERT)?;
+    let mut plain: Option<Plain<'_>> = None;
+    let mut answers = Vec::with_capacity(tasks.len());
+    for new in tasks {
+        let usual = new.unique_key.is_none() && new.limit_key.is_none();
+        if !plain.as_ref().is_some_and(|lane| lane.queue == new.queue && lane.kind == new.kind) {
+            plain = Plain::lane(tx, new)?;
+        }
+        answers.push(match &plain {
+            Some(lane) if usual => insert_plain(tx, &mut insert, lane.id, new)?,
+            Some(_) | None => {
+                plain = None;
+                enqueue(tx, &mut insert, new)?
+            }
+        });
+    }
+    Ok(answers)
+}
+
+const INSERT: &str =
+    "INSERT INTO task(uid, lane, phase, why, rank, priority, run_at, token, runs, failures, trouble,
+        created_at, not_after, limit_id, extras, payload)
+     VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, 0, 0, 0, 0, ?8, ?9, ?10, ?11, ?12)
+     ON CONFLICT(uid) DO NOTHING";
+
+/// A lane of a queue without a limit and without keys: a task there leaves no trace but its row, so nothing has to be
+/// looked up, and the row's own conflict tells whether the task is new.
+struct Plain<'a> {
+    queue: &'a str,
+    kind: &'a str,
+    id: i64,
+}
+
+impl<'a> Plain<'a> {
+    fn lane(tx: &mut Tx<'_>, new: &'a NewTask) -> Sql<Option<Self>> {
+        let Some(queue) = tx.queue(&new.queue)? else { return Ok(None) };
+        if queue.settings.limit.is_some() || queue.clock.0.is_some() {
+            return Ok(None);
+        }
+        let lane = queue.lanes.iter().find(|(_, kind)| **kind == *new.kind);
+        Ok(lane.map(|(id, _)| Self { queue: &new.queue, kind: &new.kind, id: *id }))
+    }
+}
+
+fn insert_plain(
+    tx: &mut Tx<'_>,
+    insert: &mut CachedStatement<'_>,
+    lane: i64,
+    new: &NewTask,
+) -> Sql<Enqueued> {
+    let run_at = new.run_at.unwrap_or(tx.now);
+    let turn = Turn::Unkeyed { last: None };
+    let rank = place(VirtualTime(None), turn, run_at.max(tx.now), new.priority).rank;
+    let state = keys::arrived(run_at, tx.now, Wait::New);
+    let inserted = insert_row(tx, insert, lane, None, rank, &state, new)?;
+    Ok(if inserted { Enqueued::Created(new.id) } else { Enqueued::Existing(new.id) })
+}
+
+fn enqueue(tx: &mut Tx<'_>, insert: &mut CachedStatement<'_>, new: &NewTask) -> Sql<Enqueued> {
+    if exists(tx, new.id)? {
+        return Ok(Enqueued::Existing(new.id));
+    }
+    let found = tx.queue_or_new(&new.queue)?;
+    let (queue, limit, cap) = (found.id, found.settings.limit, found.settings.key_concurrency);
+    if let Some(existing) = with_key(tx, queue, new.unique_key.as_deref())? {
+        return Ok(Enqueued::Existing(existing));
+    }
+    if let Some(limit) = limit
+        && tx.queued(&new.queue)? >= limit
+    {
+        return Ok(Enqueued::QueueFull { limit });
+    }
+    let lane = tx.lane(&new.queue, &new.kind)?;
+    let limit = new.limit_key.as_deref().map(|key| keys::limit(tx, queue, key)).transpose()?;
+    let run_at = new.run_at.unwrap_or(tx.now);
+    let rank = keys::rank(tx, &new.queue, limit, run_at.max(tx.now), new.priority)?;
+    let state = keys::arrived(run_at, tx.now, Wait::New);
+    let limit = limit.map(|limit| limit.id);
+    insert_row(tx, insert, lane, limit, rank, &state, new)?;
+    if let Some(key) = &new.unique_key {
+        let slot = tx.conn.last_insert_rowid();
+        tx.prepare("INSERT INTO unique_key(queue, key, task) VALUES(?1, ?2, ?3)")?
+            .execute(params![queue, key, slot])?;
+    }
+    if let Some(limit) = limit {
+        tx.prepare("UPDATE limits SET tasks = tasks + 1, used = used + ?2 WHERE id = ?1")?
+            .execute(params![limit, Phase::of(&state).takes_place()])?;
+        keys::settle(tx, Some(limit), cap)?;
+    }
+    Ok(Enqueued::Created(new.id))
+}
+
+/// Writes and counts the row, unless there is one with this id.
+fn insert_row(
+    tx: &mut Tx<'_>,
+    insert: &mut CachedStatement<'_>,
+    lane: i64,
+    limit: Option<i64>,
+    rank: Rank,
+    state: &State,
+    new: &NewTask,
+) -> Sql<bool> {
+    let phase = Phase::of(state);
+    let run_at = new.run_at.unwrap_or(tx.now);
+    let inserted = insert.execute(params![
+        Uid::of(new.id.0),
+        lane,
+        phase,
+        why_code(state),
+        rank.0,
+        new.priority.points(),
+        run_at.millis(),
+        tx.now.millis(),
+        new.not_after.map(Timestamp::millis),
+        limit,
+        extras_text(&new.overrides, new.folder.as_deref(), new.deadline),
+        new.payload,
+    ])?;
+    if inserted == 1 {
+        tx.count(lane, None, Some(phase.state()));
+        if phase == Phase::Ready {
+            tx.ring();
+        }
+    }
+    Ok(inserted == 1)
+}
+
+fn exists(tx: &Tx<'_>, id: TaskId) -> Sql<bool> {
+    tx.prepare("SELECT 1 FROM task WHERE uid = ?1")?.exists([Uid::of(id.0)])
+}
+
+fn with_key(tx: &Tx<'_>, queue: i64, key: Option<&str>) -> Sql<Option<TaskId>> {
+    let Some(key) = key else { return Ok(None) };
+    tx.prepare(
+        "SELECT t.uid FROM unique_key u JOIN task t ON t.id = u.task WHERE u.queue = ?1 AND u.key = ?2",
+    )?
+    .query_row(params![queue, key], |row| row.get::<_, Uid>(0).map(|uid| TaskId(uid.id())))
+    .optional()
+}

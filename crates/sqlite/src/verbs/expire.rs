@@ -1,0 +1,65 @@
+//! Takes tasks from nodes that are dead.
+
+use ostler_core::{Outcome, SessionId};
+use ostler_store::Check;
+use ostler_store::calls::Expired;
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::finish::end_attempt;
+use super::nodes::{end, leased};
+use crate::fault::readable;
+use crate::row::{Uid, find};
+use crate::tx::{Sql, Tx};
+
+/// Sessions that have not ended, and whether ended ones still have tasks.
+pub(crate) struct Suspects {
+    pub(crate) open: Vec<SessionId>,
+    pub(crate) unswept: bool,
+}
+
+pub(crate) fn suspects(conn: &Connection) -> Sql<Suspects> {
+    let mut statement = conn.prepare_cached("SELECT uid FROM session WHERE ended_at IS NULL ORDER BY id")?;
+    let open = statement
+        .query_map([], |row| row.get::<_, Uid>(0).map(|uid| SessionId(uid.id())))?
+        .collect::<Sql<_>>()?;
+    let unswept =
+        conn.prepare_cached("SELECT 1 FROM session WHERE ended_at IS NOT NULL AND swept = 0")?.exists([])?;
+    Ok(Suspects { open, unswept })
+}
+
+pub(crate) fn run(tx: &mut Tx<'_>, dead: &[SessionId], bite: usize) -> Sql<Expired> {
+    let mut ended = Vec::new();
+    for session in dead {
+        let open: Option<i64> = tx
+            .prepare("SELECT id FROM session WHERE uid = ?1 AND ended_at IS NULL")?
+            .query_row([Uid::of(session.0)], |row| row.get(0))
+            .optional()?;
+        // Another node may have been first, or the node itself came back to life in the meantime.
+        if let Some(id) = open
+            && (tx.checks.pass(Check::ExpireDead, false)
+                || tx.live_session(*session, Check::ExpireDead)?.is_none())
+        {
+            end(tx, id)?;
+            ended.push(*session);
+        }
+    }
+    let unswept: Vec<i64> = {
+        let mut statement = tx.prepare("SELECT id FROM session WHERE ended_at IS NOT NULL AND swept = 0")?;
+        statement.query_map([], |row| row.get(0))?.collect::<Sql<_>>()?
+    };
+    let enough = i64::try_from(bite).unwrap_or(i64::MAX).saturating_add(1);
+    let mut orphans = Vec::new();
+    for session in &unswept {
+        let found = leased(tx, *session, enough)?;
+        if found.is_empty() {
+            tx.prepare("UPDATE session SET swept = 1 WHERE id = ?1")?.execute(params![session])?;
+        }
+        orphans.extend(found);
+    }
+    orphans.sort_unstable();
+    for slot in orphans.iter().take(bite) {
+        let Some(Some(found)) = readable(find(tx.conn, "WHERE t.id = ?1", [slot]))? else { continue };
+        end_attempt(tx, &found, &Outcome::NodeDied, None, None)?;
+    }
+    Ok(Expired { sessions: ended, tasks: orphans.len().min(bite), more: orphans.len() > bite })
+}

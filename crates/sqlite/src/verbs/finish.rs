@@ -1,0 +1,288 @@
+//! Attempts end: the one ending for all of them.
+
+use std::time::Duration;
+
+use ostler_core::{AttemptEnd, Ending, Next, Outcome, State, StateName, Timestamp, Transition, decide};
+use ostler_store::calls::{Finished, Ran, Report};
+use ostler_store::views::QueueSettings;
+use ostler_store::{Check, LeaseRef, bounded};
+use rusqlite::{CachedStatement, params};
+
+use super::start::{FENCE, Held, fenced};
+use crate::kept::failure_text;
+use crate::keys;
+use crate::row::{Found, Phase, Trouble, Uid, find, ran_bytes};
+use crate::tx::{Grant, Sql, Tx};
+
+pub(crate) fn run(tx: &mut Tx<'_>, reports: &[Report]) -> Sql<Vec<Finished>> {
+    let mut hot = Hot::prepare(tx)?;
+    reports.iter().map(|report| finish(tx, &mut hot, report)).collect()
+}
+
+fn finish(tx: &mut Tx<'_>, hot: &mut Hot<'_>, report: &Report) -> Sql<Finished> {
+    let lease = report.lease.as_ref();
+    if let (Outcome::Success, Some(ran)) = (&report.outcome, report.ran)
+        && let Some(finished) = complete_remembered(tx, hot, lease, ran, report.output.as_deref())?
+    {
+        return Ok(finished);
+    }
+    let check = match report.outcome {
+        Outcome::HandedBack => Check::ReleaseToken,
+        Outcome::Cancelled => Check::CancelToken,
+        Outcome::Success | Outcome::Failed(_) | Outcome::NodeDied => Check::FinishToken,
+    };
+    let Some(held) = fenced(tx, &mut hot.fence, lease, check)? else {
+        return Ok(Finished::LeaseLost);
+    };
+    if matches!(report.outcome, Outcome::Success) && held.phase.state().is_leased() {
+        return complete(tx, hot, &held, report.ran, report.output.as_deref());
+    }
+    let Some(found) = find(tx.conn, "WHERE t.id = ?1", [held.slot])? else { return Ok(Finished::LeaseLost) };
+    let state = end_attempt(tx, &found, &report.outcome, report.ran, report.output.as_deref())?;
+    Ok(Finished::Recorded(state))
+}
+
+/// The statements of the hot path, prepared once for a batch.
+struct Hot<'a> {
+    fence: CachedStatement<'a>,
+    remembered: CachedStatement<'a>,
+    record: CachedStatement<'a>,
+}
+
+impl<'a> Hot<'a> {
+    fn prepare(tx: &Tx<'a>) -> Sql<Self> {
+        Ok(Self {
+            fence: tx.prepare(FENCE)?,
+            remembered: tx.prepare(
+                "UPDATE task SET phase = 5, why = 0, runs = ?4, started_at = ?5, finished_at = ?6, ran = ?7, output = ?8
+                 WHERE id = ?1 AND uid = ?2 AND token = ?3 AND phase = 3",
+            )?,
+            record: tx.prepare(RECORD)?,
+        })
+    }
+}
+
+/// The hot path: a success leads to `completed` whatever else is true of the task, and what else is needed is remembered
+/// from the claim. So the row is written without being read, and the attempt's record with it; the fence stands in the
+/// statement. `None`: not remembered, or not so any more.
+fn complete_remembered(
+    tx: &mut Tx<'_>,
+    hot: &mut Hot<'_>,
+    lease: LeaseRef,
+    ran: Ran,
+    output: Option<&str>,
+) -> Sql<Option<Finished>> {
+    let Some(Grant { lane, limit, session, runs, .. }) = tx.recall(lease.slot, lease.token) else {
+        return Ok(None);
+    };
+    let now = tx.now;
+    let who = ran_bytes(ran.worker, tx.session_name(session)?);
+    let written = hot.remembered.execute(params![
+        lease.slot,
+        Uid::of(lease.task.0),
+        lease.token,
+        runs + 1,
+        now.before(ran.took).millis(),
+        now.millis(),
+        who,
+        output
+    ])?;
+    if written == 0 {
+        return Ok(None);
+    }
+    tx.count_run(lane, now.since(now.before(ran.took)));
+    make_room(tx, lane, limit, Phase::Claimed)?;
+    Ok(Some(Finished::Recorded(StateName::Completed)))
+}
+
+/// The same, where the row had to be read.
+fn complete(
+    tx: &mut Tx<'_>,
+    hot: &mut Hot<'_>,
+    held: &Held,
+    ran: Option<Ran>,
+    output: Option<&str>,
+) -> Sql<Finished> {
+    let runs = held.runs + u32::from(held.phase == Phase::Claimed && ran.is_some());
+    tx.prepare(
+        "UPDATE task SET phase = 5, why = 0, runs = ?3, finished_at = ?4, output = ?5 WHERE id = ?1 AND token = ?2",
+    )?
+    .execute(params![held.slot, held.token, runs, tx.now.millis(), output])?;
+    completed(tx, hot, held, ran)
+}
+
+/// What follows when a task was written as completed.
+fn completed(tx: &mut Tx<'_>, hot: &mut Hot<'_>, held: &Held, ran: Option<Ran>) -> Sql<Finished> {
+    let started_at = held.started_at.filter(|_| held.phase == Phase::Running);
+    let run = Run {
+        slot: held.slot,
+        lane: held.lane,
+        number: held.runs + u32::from(started_at.is_none() && ran.is_some()),
+        token: held.token,
+        session: held.session,
+        started_at,
+    };
+    let end = AttemptEnd { finished_at: tx.now, ending: Ending::Success, failure: None };
+    record(tx, &mut hot.record, &run, ran, &end)?;
+    make_room(tx, held.lane, held.limit, held.phase)?;
+    Ok(Finished::Recorded(StateName::Completed))
+}
+
+/// A task was completed: it is counted, and its key has room for another.
+fn make_room(tx: &mut Tx<'_>, lane: i64, limit: Option<i64>, from: Phase) -> Sql<()> {
+    tx.moved(lane, limit, from, Phase::Completed)?;
+    if limit.is_some() {
+        let cap = tx.cap_of(lane)?;
+        keys::settle(tx, limit, cap)?;
+    }
+    Ok(())
+}
+
+/// Ends the attempt of a leased task, as `decide` says.
+pub(crate) fn end_attempt(
+    tx: &mut Tx<'_>,
+    found: &Found,
+    outcome: &Outcome,
+    ran: Option<Ran>,
+    output: Option<&str>,
+) -> Sql<StateName> {
+    let task = &found.task;
+    let Some(facts) = task.facts() else { return Ok(task.state.name()) };
+    let outcome = &match outcome {
+        Outcome::Failed(failure) => Outcome::Failed(bounded(failure)),
+        Outcome::Success | Outcome::NodeDied | Outcome::HandedBack | Outcome::Cancelled => outcome.clone(),
+    };
+    let settings = tx.queue_or_new(&task.queue)?.settings.clone();
+    let (now, cap) = (tx.now, settings.key_concurrency);
+    let transition = decide(&facts, outcome, &task.overrides.resolve(&settings.overrides), now);
+    record_end(tx, found, outcome, ran)?;
+    write(tx, found, outcome, &transition, output)?;
+    let state = match transition.next {
+        Next::Queue { run_at, why } => keys::arrived(run_at, now, why),
+        Next::Complete => State::Completed { finished_at: now },
+        Next::Fail(reason) => State::Failed { finished_at: now, reason },
+        Next::Cancel(reason) => State::Cancelled { finished_at: now, reason },
+    };
+    tx.set_state(found.slot, found.lane, found.limit, Phase::of(&task.state), &state)?;
+    if let Some(reason) = transition.effect.pause_reason(outcome)
+        && settings.paused.is_none()
+    {
+        let paused = QueueSettings { paused: Some(reason), ..settings };
+        tx.set_settings(&task.queue, &paused)?;
+    }
+    keys::settle(tx, found.limit, cap)?;
+    Ok(state.name())
+}
+
+/// Writes what the end of an attempt changes in the task's row, apart from its state.
+fn write(
+    tx: &Tx<'_>,
+    found: &Found,
+    outcome: &Outcome,
+    transition: &Transition,
+    output: Option<&str>,
+) -> Sql<()> {
+    let task = &found.task;
+    let output = output.filter(|_| matches!(outcome, Outcome::Success));
+    let failure = outcome
+        .failure()
+        .map(|failure| failure_text(failure, task.first_failure_at.unwrap_or(tx.now), tx.now));
+    let trouble = Trouble {
+        crashes: transition.crashes,
+        node_deaths: transition.node_deaths,
+        suspect: task.suspect || transition.becomes_suspect,
+    };
+    tx.prepare(
+        "UPDATE task SET failures = ?2, trouble = ?3, failure = coalesce(?4, failure), output = coalesce(?5, output)
+         WHERE id = ?1",
+    )?
+    .execute(params![found.slot, transition.failures, trouble.code(), failure, output])?;
+    Ok(())
+}
+
+fn record_end(tx: &mut Tx<'_>, found: &Found, outcome: &Outcome, ran: Option<Ran>) -> Sql<()> {
+    let task = &found.task;
+    let started_at = match task.state {
+        State::Running { started_at, .. } => Some(started_at),
+        State::Claimed { .. }
+        | State::Queued { .. }
+        | State::Completed { .. }
+        | State::Failed { .. }
+        | State::Cancelled { .. } => None,
+    };
+    let lazily = started_at.is_none() && ran.is_some();
+    if lazily {
+        tx.prepare("UPDATE task SET runs = runs + 1 WHERE id = ?1")?.execute([found.slot])?;
+    }
+    let session =
+        tx.prepare("SELECT session FROM task WHERE id = ?1")?.query_row([found.slot], |row| row.get(0))?;
+    let run = Run {
+        slot: found.slot,
+        lane: found.lane,
+        number: task.runs + u32::from(lazily),
+        token: task.token,
+        session,
+        started_at,
+    };
+    let end =
+        AttemptEnd { finished_at: tx.now, ending: outcome.ending(), failure: outcome.failure().cloned() };
+    let mut insert = tx.prepare(RECORD)?;
+    record(tx, &mut insert, &run, ran, &end)
+}
+
+/// An attempt that ends.
+struct Run {
+    slot: i64,
+    lane: i64,
+    number: u32,
+    token: u64,
+    session: i64,
+    /// When it began, if that was written.
+    started_at: Option<Timestamp>,
+}
+
+/// An attempt whose begin and end are one write.
+const RECORD: &str =
+    "INSERT INTO attempt(task, number, token, session, worker, started_at, finished_at, ending, failure)
+     VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
+
+fn record(
+    tx: &mut Tx<'_>,
+    insert: &mut CachedStatement<'_>,
+    run: &Run,
+    ran: Option<Ran>,
+    end: &AttemptEnd,
+) -> Sql<()> {
+    let failure = end.failure.as_ref().map(|failure| failure_text(failure, end.finished_at, end.finished_at));
+    let finished_at = end.finished_at.millis();
+    let took: Duration = match (run.started_at, ran) {
+        (Some(started_at), _) => {
+            tx.prepare("UPDATE attempt SET finished_at = ?3, ending = ?4, failure = ?5 WHERE task = ?1 AND number = ?2")?
+                .execute(params![run.slot, run.number, finished_at, end.ending.name(), failure])?;
+            end.finished_at.since(started_at)
+        }
+        (None, Some(ran)) => {
+            let session = tx.session_name(run.session)?;
+            let started_at = end.finished_at.before(ran.took);
+            insert.execute(params![
+                run.slot,
+                run.number,
+                run.token,
+                Uid::of(session.0),
+                Uid::of(ran.worker.0),
+                started_at.millis(),
+                finished_at,
+                end.ending.name(),
+                failure,
+            ])?;
+            end.finished_at.since(started_at)
+        }
+        // It was claimed and never ran.
+        (None, None) => return Ok(()),
+    };
+    match end.ending {
+        Ending::Success | Ending::Failed(_) => tx.count_run(run.lane, took),
+        Ending::NodeDied | Ending::HandedBack | Ending::Cancelled => {}
+    }
+    Ok(())
+}

@@ -1,0 +1,257 @@
+//! Looking: list, show, events, survey.
+
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use ostler_core::{
+    Attempt, AttemptEnd, Ending, SessionId, State, Step, TaskId, Timestamp, Worker, WorkerId, WorkerState,
+};
+use ostler_store::calls::EventKind;
+use ostler_store::views::{
+    Cursor, Event, Filter, LaneRecord, LeaseFilter, Life, NodeRecord, Page, QueueRecord, QueueSettings,
+    Survey, TaskDetail, Which, WorkerRecord,
+};
+use rusqlite::{Connection, OptionalExtension, params};
+
+use crate::kept::{failure_from, overrides_from};
+use crate::row::{Found, Uid, find, for_each, ran_from};
+use crate::tx::{Sql, counts_from, recent_from};
+
+/// Rows that one list call looks at, so that a rare match in a million rows does not hold a reader.
+const MAX_SCAN: usize = 20_000;
+
+pub(crate) fn list(
+    conn: &Connection,
+    filter: &Filter,
+    after: Option<Cursor>,
+    limit: usize,
+    is_alive: impl Fn(SessionId) -> bool,
+) -> Sql<Page> {
+    let below = after.map_or(i64::MAX, |cursor| cursor.0);
+    let phases: &str = match filter.state {
+        None => "",
+        Some(ostler_core::StateName::Queued) => "AND t.phase < 3 ",
+        Some(ostler_core::StateName::Claimed) => "AND t.phase = 3 ",
+        Some(ostler_core::StateName::Running) => "AND t.phase = 4 ",
+        Some(ostler_core::StateName::Completed) => "AND t.phase = 5 ",
+        Some(ostler_core::StateName::Failed) => "AND t.phase = 6 ",
+        Some(ostler_core::StateName::Cancelled) => "AND t.phase = 7 ",
+    };
+    let stale = |found: &Found| match (filter.lease, found.task.state) {
+        (LeaseFilter::Any, _) => true,
+        (LeaseFilter::Stale, State::Claimed { session } | State::Running { session, .. }) => {
+            !is_alive(session)
+        }
+        (
+            LeaseFilter::Stale,
+            State::Queued { .. } | State::Completed { .. } | State::Failed { .. } | State::Cancelled { .. },
+        ) => false,
+    };
+    let mut tasks = Vec::new();
+    let mut next = None;
+    let mut last = after;
+    let mut scanned = 0;
+    for_each(conn, &format!("WHERE t.id < ?1 {phases}ORDER BY t.id DESC"), [below], |found| {
+        if scanned == MAX_SCAN {
+            next = last;
+            return ControlFlow::Break(());
+        }
+        scanned += 1;
+        let matches = filter.matches(&found.task) && stale(&found);
+        if matches && tasks.len() == limit {
+            next = last;
+            return ControlFlow::Break(());
+        }
+        if matches {
+            tasks.push(found.task);
+        }
+        if matches || tasks.len() < limit {
+            last = Some(Cursor(found.slot));
+        }
+        ControlFlow::Continue(())
+    })?;
+    Ok(Page { tasks, next })
+}
+
+pub(crate) fn show(conn: &Connection, which: &Which) -> Sql<Option<TaskDetail>> {
+    let found = match which {
+        Which::Id(id) => find(conn, "WHERE t.uid = ?1", [Uid::of(id.0)])?,
+        Which::Key { queue, key } => find(
+            conn,
+            "WHERE t.id = (SELECT u.task FROM unique_key u JOIN queue q ON q.id = u.queue WHERE q.name = ?1 AND u.key = ?2)",
+            params![queue, key],
+        )?,
+    };
+    let Some(Found { slot, task, .. }) = found else { return Ok(None) };
+    Ok(Some(TaskDetail { task, attempts: attempts(conn, slot)?, steps: steps(conn, slot)? }))
+}
+
+fn attempts(conn: &Connection, slot: i64) -> Sql<Vec<Attempt>> {
+    let mut statement = conn.prepare_cached(
+        "SELECT number, token, session, worker, started_at, finished_at, ending, failure FROM attempt
+         WHERE task = ?1 ORDER BY number",
+    )?;
+    let read = |row: &rusqlite::Row<'_>| {
+        let ending: Option<String> = row.get(6)?;
+        let end = match ending.as_deref().and_then(Ending::named) {
+            Some(ending) => Some(AttemptEnd {
+                finished_at: Timestamp::from_millis(row.get(5)?),
+                ending,
+                failure: failure_from(row.get(7)?)?.map(|failed| failed.failure),
+            }),
+            None => None,
+        };
+        Ok(Attempt {
+            number: row.get(0)?,
+            token: row.get(1)?,
+            session: SessionId(row.get::<_, Uid>(2)?.id()),
+            worker: WorkerId(row.get::<_, Uid>(3)?.id()),
+            started_at: Timestamp::from_millis(row.get(4)?),
+            end,
+        })
+    };
+    let mut attempts: Vec<Attempt> = statement.query_map([slot], read)?.collect::<Sql<_>>()?;
+    attempts.extend(last_attempt(conn, slot)?);
+    Ok(attempts)
+}
+
+/// The attempt that stands in the task's own row.
+fn last_attempt(conn: &Connection, slot: i64) -> Sql<Option<Attempt>> {
+    let read = |row: &rusqlite::Row<'_>| {
+        let (worker, session) = ran_from(row.get(0)?);
+        let time = |column| row.get(column).map(Timestamp::from_millis);
+        let end = AttemptEnd { finished_at: time(4)?, ending: Ending::Success, failure: None };
+        let (number, token) = (row.get(1)?, row.get(2)?);
+        Ok(Attempt { number, token, session, worker, started_at: time(3)?, end: Some(end) })
+    };
+    conn.prepare_cached(
+        "SELECT ran, runs, token, started_at, finished_at FROM task WHERE id = ?1 AND ran IS NOT NULL",
+    )?
+    .query_row([slot], read)
+    .optional()
+}
+
+fn steps(conn: &Connection, slot: i64) -> Sql<Vec<Step>> {
+    let mut statement = conn.prepare_cached(
+        "SELECT name, value, saved_at, token FROM step WHERE task = ?1 ORDER BY place, name",
+    )?;
+    let read = |row: &rusqlite::Row<'_>| {
+        Ok(Step {
+            name: row.get(0)?,
+            value: row.get(1)?,
+            saved_at: Timestamp::from_millis(row.get(2)?),
+            token: row.get(3)?,
+        })
+    };
+    statement.query_map([slot], read)?.collect()
+}
+
+pub(crate) fn events(conn: &Connection, task: TaskId, after: u64, limit: usize) -> Sql<Vec<Event>> {
+    let mut statement = conn.prepare_cached(
+        "SELECT e.number, e.at, e.token, e.kind, e.data FROM event e
+         WHERE e.task = (SELECT id FROM task WHERE uid = ?1) AND e.number > ?2 ORDER BY e.number LIMIT ?3",
+    )?;
+    let read = |row: &rusqlite::Row<'_>| {
+        let kind = usize::try_from(row.get::<_, i64>(3)?).ok().and_then(|at| EventKind::ALL.get(at).copied());
+        Ok(Event {
+            number: row.get(0)?,
+            at: Timestamp::from_millis(row.get(1)?),
+            token: row.get(2)?,
+            kind: kind.unwrap_or(EventKind::Log),
+            data: row.get(4)?,
+        })
+    };
+    let after = i64::try_from(after).unwrap_or(i64::MAX);
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    statement.query_map(params![Uid::of(task.0), after, limit], read)?.collect()
+}
+
+pub(crate) fn survey(conn: &Connection, is_alive: impl Fn(SessionId) -> bool) -> Sql<Survey> {
+    Ok(Survey {
+        lanes: lanes(conn)?,
+        queues: queues(conn)?,
+        nodes: nodes(conn, is_alive)?,
+        workers: workers(conn)?,
+    })
+}
+
+fn lanes(conn: &Connection) -> Sql<Vec<LaneRecord>> {
+    let mut statement = conn.prepare_cached(
+        "SELECT q.name, l.kind, l.queued, l.claimed, l.running, l.completed, l.failed, l.cancelled, l.high_water, l.recent
+         FROM lane l JOIN queue q ON q.id = l.queue ORDER BY q.name, l.kind",
+    )?;
+    let read = |row: &rusqlite::Row<'_>| {
+        Ok(LaneRecord {
+            queue: row.get(0)?,
+            kind: row.get(1)?,
+            counts: counts_from(row, 2)?,
+            high_water: row.get(8)?,
+            recent_ms: recent_from(&row.get::<_, Vec<u8>>(9)?),
+        })
+    };
+    statement.query_map([], read)?.collect()
+}
+
+fn queues(conn: &Connection) -> Sql<Vec<QueueRecord>> {
+    let mut statement =
+        conn.prepare_cached("SELECT name, paused, max_queued, key_cap, overrides FROM queue ORDER BY name")?;
+    let read = |row: &rusqlite::Row<'_>| {
+        let settings = QueueSettings {
+            paused: row.get(1)?,
+            limit: row.get(2)?,
+            key_concurrency: row.get(3)?,
+            overrides: overrides_from(row.get(4)?)?,
+        };
+        Ok(QueueRecord { name: row.get(0)?, settings })
+    };
+    statement.query_map([], read)?.collect()
+}
+
+fn nodes(conn: &Connection, is_alive: impl Fn(SessionId) -> bool) -> Sql<Vec<NodeRecord>> {
+    let mut statement = conn.prepare_cached(
+        "SELECT uid, name, pid, version, ttl_ms, settings, joined_at FROM session WHERE ended_at IS NULL ORDER BY id",
+    )?;
+    let read = |row: &rusqlite::Row<'_>| {
+        let session = SessionId(row.get::<_, Uid>(0)?.id());
+        let ttl = Duration::from_millis(u64::try_from(row.get::<_, i64>(4)?).unwrap_or(0));
+        Ok(NodeRecord {
+            session,
+            name: row.get(1)?,
+            pid: row.get(2)?,
+            version: row.get(3)?,
+            ttl,
+            settings: row.get(5)?,
+            joined_at: Timestamp::from_millis(row.get(6)?),
+            life: if is_alive(session) { Life::Alive } else { Life::Overdue },
+        })
+    };
+    statement.query_map([], read)?.collect()
+}
+
+fn workers(conn: &Connection) -> Sql<Vec<WorkerRecord>> {
+    let mut statement = conn.prepare_cached(
+        "SELECT s.uid, w.id, w.pool, w.pid, w.state, w.memory_bytes, w.started_at, w.done, w.failed, w.task,
+            w.task_started_at, w.last_seen
+         FROM worker w JOIN session s ON s.id = w.session ORDER BY w.session, w.place",
+    )?;
+    let read = |row: &rusqlite::Row<'_>| {
+        let state =
+            usize::try_from(row.get::<_, i64>(4)?).ok().and_then(|at| WorkerState::ALL.get(at).copied());
+        let task: Option<Uid> = row.get(9)?;
+        let since: Option<i64> = row.get(10)?;
+        let worker = Worker {
+            id: WorkerId(row.get::<_, Uid>(1)?.id()),
+            pool: row.get(2)?,
+            pid: row.get(3)?,
+            state: state.unwrap_or(WorkerState::Killed),
+            memory_bytes: row.get(5)?,
+            started_at: Timestamp::from_millis(row.get(6)?),
+            done: row.get(7)?,
+            failed: row.get(8)?,
+            task: task.map(|task| (TaskId(task.id()), Timestamp::from_millis(since.unwrap_or(0)))),
+        };
+        let last_seen = Timestamp::from_millis(row.get(11)?);
+        Ok(WorkerRecord { session: SessionId(row.get::<_, Uid>(0)?.id()), worker, last_seen })
+    };
+    statement.query_map([], read)?.collect()
+}

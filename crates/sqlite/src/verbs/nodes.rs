@@ -1,0 +1,115 @@
+//! Nodes: sessions and the workers they report.
+
+use ostler_core::{Outcome, SessionId, TaskId, Worker, WorkerState};
+use ostler_store::calls::{Fenced, NewSession, Renewed};
+use ostler_store::{Check, LeaseRef};
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::finish::end_attempt;
+use crate::fault::readable;
+use crate::row::{Uid, code, find};
+use crate::tx::{Sql, Tx};
+
+pub(crate) fn join(tx: &mut Tx<'_>, node: &NewSession) -> Sql<Fenced> {
+    let ttl_ms = i64::try_from(node.ttl.as_millis()).unwrap_or(i64::MAX);
+    let inserted = tx
+        .prepare(
+            "INSERT INTO session(uid, name, pid, version, ttl_ms, settings, joined_at) VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7)
+             ON CONFLICT(uid) DO NOTHING",
+        )?
+        .execute(params![
+            Uid::of(node.id.0),
+            node.name,
+            node.pid,
+            node.version,
+            ttl_ms,
+            node.settings,
+            tx.now.millis()
+        ])?;
+    Ok(if inserted == 1 { Fenced::Recorded } else { Fenced::Lost })
+}
+
+/// Whether the session is known and has not ended.
+pub(crate) fn is_open(conn: &Connection, session: SessionId) -> Sql<bool> {
+    conn.prepare_cached("SELECT 1 FROM session WHERE uid = ?1 AND ended_at IS NULL")?
+        .exists([Uid::of(session.0)])
+}
+
+/// What became of the tasks that a session holds, or thinks it holds.
+pub(crate) fn news(conn: &Connection, session: SessionId, held: &[LeaseRef]) -> Sql<Renewed> {
+    let mut statement = conn.prepare_cached(
+        "SELECT t.uid, t.token, t.cancel_at IS NOT NULL FROM task t
+         WHERE t.phase IN (3, 4) AND t.session = (SELECT id FROM session WHERE uid = ?1) ORDER BY t.id",
+    )?;
+    let holds: Vec<(TaskId, u64, bool)> = statement
+        .query_map([Uid::of(session.0)], |row| {
+            Ok((TaskId(row.get::<_, Uid>(0)?.id()), row.get(1)?, row.get(2)?))
+        })?
+        .collect::<Sql<_>>()?;
+    let known: std::collections::HashSet<(TaskId, u64)> =
+        holds.iter().map(|(id, token, _)| (*id, *token)).collect();
+    let lost = held
+        .iter()
+        .filter(|lease| !known.contains(&(lease.task, lease.token)))
+        .map(|lease| lease.task)
+        .collect();
+    let cancelled = holds.iter().filter(|(_, _, marked)| *marked).map(|(id, _, _)| *id).collect();
+    Ok(Renewed::Held { cancelled, lost })
+}
+
+pub(crate) fn leave(tx: &mut Tx<'_>, session: SessionId) -> Sql<Fenced> {
+    let found: Option<i64> = tx
+        .prepare("SELECT id FROM session WHERE uid = ?1 AND ended_at IS NULL")?
+        .query_row([Uid::of(session.0)], |row| row.get(0))
+        .optional()?;
+    let Some(id) = found else { return Ok(Fenced::Lost) };
+    for slot in leased(tx, id, i64::MAX)? {
+        let Some(Some(found)) = readable(find(tx.conn, "WHERE t.id = ?1", [slot]))? else { continue };
+        end_attempt(tx, &found, &Outcome::HandedBack, None, None)?;
+    }
+    end(tx, id)?;
+    Ok(Fenced::Recorded)
+}
+
+/// The tasks that a session holds.
+pub(crate) fn leased(tx: &Tx<'_>, session: i64, limit: i64) -> Sql<Vec<i64>> {
+    let mut statement = tx.prepare(
+        "SELECT id FROM task INDEXED BY leased WHERE session = ?1 AND phase IN (3, 4) ORDER BY id LIMIT ?2",
+    )?;
+    statement.query_map(params![session, limit], |row| row.get(0))?.collect()
+}
+
+/// A session ends, and its workers with it.
+pub(crate) fn end(tx: &Tx<'_>, session: i64) -> Sql<()> {
+    tx.prepare("UPDATE session SET ended_at = ?2 WHERE id = ?1 AND ended_at IS NULL")?
+        .execute(params![session, tx.now.millis()])?;
+    tx.prepare("DELETE FROM worker WHERE session = ?1")?.execute([session])?;
+    Ok(())
+}
+
+pub(crate) fn report(tx: &mut Tx<'_>, session: SessionId, workers: &[Worker]) -> Sql<Fenced> {
+    let Some(id) = tx.live_session(session, Check::ReportSession)? else { return Ok(Fenced::Lost) };
+    tx.prepare("DELETE FROM worker WHERE session = ?1")?.execute([id])?;
+    let mut insert = tx.prepare(
+        "INSERT INTO worker(session, place, id, pool, pid, state, memory_bytes, started_at, done, failed, task,
+            task_started_at, last_seen) VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
+    )?;
+    for (place, worker) in workers.iter().enumerate() {
+        insert.execute(params![
+            id,
+            place as i64,
+            Uid::of(worker.id.0),
+            worker.pool,
+            worker.pid,
+            code(&WorkerState::ALL, &worker.state),
+            worker.memory_bytes,
+            worker.started_at.millis(),
+            worker.done,
+            worker.failed,
+            worker.task.map(|(task, _)| Uid::of(task.0)),
+            worker.task.map(|(_, since)| since.millis()),
+            tx.now.millis(),
+        ])?;
+    }
+    Ok(Fenced::Recorded)
+}

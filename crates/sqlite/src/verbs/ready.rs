@@ -1,0 +1,85 @@
+//! Makes tasks ready whose time has come, and ends those whose time is over.
+
+use std::time::Duration;
+
+use ostler_core::{State, Timestamp, Wait, too_late};
+use ostler_store::calls::MadeReady;
+use rusqlite::{Connection, params};
+
+use crate::fault::readable;
+use crate::keys;
+use crate::row::{Found, Phase, find};
+use crate::tx::{Sql, Tx};
+
+const NEXT_DUE: &str = "SELECT min(run_at) FROM task INDEXED BY due WHERE phase = 1";
+const NEXT_LATE: &str =
+    "SELECT min(not_after) FROM task INDEXED BY late WHERE not_after IS NOT NULL AND phase < 3";
+
+/// How long a row that somebody edited by hand is let lie before it is looked at again.
+const UNREADABLE_PAUSE: Duration = Duration::from_secs(60);
+
+/// When there is something to do next. In the past: now.
+pub(crate) fn next(conn: &Connection) -> Sql<Option<Timestamp>> {
+    let first = |sql: &str| conn.prepare_cached(sql)?.query_row([], |row| row.get::<_, Option<i64>>(0));
+    let late = first(NEXT_LATE)?.map(|end| end.saturating_add(1));
+    Ok([first(NEXT_DUE)?, late].into_iter().flatten().min().map(Timestamp::from_millis))
+}
+
+pub(crate) fn run(tx: &mut Tx<'_>, bite: usize) -> Sql<MadeReady> {
+    let now = tx.now;
+    let mut unreadable = 0;
+    let late = slots(
+        tx,
+        "SELECT id FROM task INDEXED BY late WHERE not_after < ?1 AND phase < 3 ORDER BY not_after, id LIMIT ?2",
+        bite,
+    )?;
+    for slot in &late {
+        let Some(Some(found)) = readable(find(tx.conn, "WHERE t.id = ?1", [slot]))? else {
+            unreadable += 1;
+            continue;
+        };
+        let Some(state) = too_late(found.task.not_after, found.task.deadline, now) else { continue };
+        let cap = tx.queue_or_new(&found.task.queue)?.settings.key_concurrency;
+        tx.set_state(found.slot, found.lane, found.limit, Phase::of(&found.task.state), &state)?;
+        keys::settle(tx, found.limit, cap)?;
+    }
+    let due = slots(
+        tx,
+        "SELECT id FROM task INDEXED BY due WHERE phase = 1 AND run_at <= ?1 ORDER BY run_at, id LIMIT ?2",
+        bite - late.len(),
+    )?;
+    for slot in &due {
+        let Some(Some(found)) = readable(find(tx.conn, "WHERE t.id = ?1", [slot]))? else {
+            unreadable += 1;
+            continue;
+        };
+        arrive(tx, &found, now)?;
+    }
+    let mut next = next(tx.conn)?;
+    if unreadable > 0 {
+        // What cannot be understood stays where it is: asking again at once would bring the same.
+        next = next.map(|next| next.max(now.after(UNREADABLE_PAUSE)));
+    }
+    Ok(MadeReady { due: due.len(), expired: late.len(), next })
+}
+
+fn slots(tx: &Tx<'_>, sql: &str, limit: usize) -> Sql<Vec<i64>> {
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let mut statement = tx.prepare(sql)?;
+    statement.query_map(params![tx.now.millis(), limit], |row| row.get(0))?.collect()
+}
+
+/// A task that waited for a moment is ready, or waits for its key.
+fn arrive(tx: &mut Tx<'_>, found: &Found, now: Timestamp) -> Sql<()> {
+    let State::Queued { why, run_at, .. } = found.task.state else { return Ok(()) };
+    // Its turn is as of now: a night's worth of scheduled tasks must not go before everybody else's.
+    if why == Wait::Scheduled {
+        let limit = found.limit.map(|limit| keys::limit_of(tx, limit)).transpose()?;
+        let rank = keys::rank(tx, &found.task.queue, limit, run_at.max(now), found.task.priority)?;
+        tx.prepare("UPDATE task SET rank = ?2 WHERE id = ?1")?.execute(params![found.slot, rank.0])?;
+    }
+    let cap = tx.queue_or_new(&found.task.queue)?.settings.key_concurrency;
+    let state = keys::arrived(run_at, now, why);
+    tx.set_state(found.slot, found.lane, found.limit, Phase::of(&found.task.state), &state)?;
+    keys::settle(tx, found.limit, cap)
+}

@@ -1,0 +1,53 @@
+//! Gives failed and cancelled tasks another life, and waiting ones their turn now.
+
+use ostler_core::{Replaying, TaskId, Wait, replay};
+use ostler_store::calls::{Replay, ReplayAnswer, StepsOnReplay};
+use rusqlite::params;
+
+use crate::kept::extras_text;
+use crate::keys;
+use crate::row::{Phase, Trouble, Uid, find};
+use crate::tx::{Sql, Tx};
+
+pub(crate) fn run(tx: &mut Tx<'_>, tasks: &[TaskId], how: &Replay) -> Sql<Vec<ReplayAnswer>> {
+    tasks.iter().map(|task| one(tx, *task, how)).collect()
+}
+
+fn one(tx: &mut Tx<'_>, id: TaskId, how: &Replay) -> Sql<ReplayAnswer> {
+    let Some(found) = find(tx.conn, "WHERE t.uid = ?1", [Uid::of(id.0)])? else {
+        return Ok(ReplayAnswer::NotFound);
+    };
+    let now = tx.now;
+    let answer = match replay(&found.task.state) {
+        Replaying::Refused(state) => return Ok(ReplayAnswer::Refused(state)),
+        Replaying::Hasten => ReplayAnswer::Hastened,
+        Replaying::Requeue => {
+            let limit = found.limit.map(|limit| keys::limit_of(tx, limit)).transpose()?;
+            let rank = keys::rank(tx, &found.task.queue, limit, now, found.task.priority)?;
+            let task = &found.task;
+            let trouble = Trouble { suspect: task.suspect, ..Trouble::default() };
+            tx.prepare(
+                "UPDATE task SET failures = 0, trouble = ?2, cancel_at = NULL, not_after = NULL, extras = ?3, rank = ?4
+                 WHERE id = ?1",
+            )?
+            .execute(params![
+                found.slot,
+                trouble.code(),
+                extras_text(&task.overrides, task.folder.as_deref(), None),
+                rank.0
+            ])?;
+            ReplayAnswer::Requeued
+        }
+    };
+    if let Some(payload) = &how.payload {
+        tx.prepare("UPDATE task SET payload = ?2 WHERE id = ?1")?.execute(params![found.slot, payload])?;
+    }
+    if how.steps == StepsOnReplay::Drop {
+        tx.prepare("DELETE FROM step WHERE task = ?1")?.execute([found.slot])?;
+    }
+    let cap = tx.queue_or_new(&found.task.queue)?.settings.key_concurrency;
+    let state = keys::arrived(now, now, Wait::Replayed);
+    tx.set_state(found.slot, found.lane, found.limit, Phase::of(&found.task.state), &state)?;
+    keys::settle(tx, found.limit, cap)?;
+    Ok(answer)
+}
