@@ -1,0 +1,55 @@
+//! A clock that stands still until a test moves it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
+
+use ostler_core::{Timestamp, millis};
+use ostler_store::Clock;
+
+/// 2026-01-01, so that what a test prints looks like a time.
+const START_MS: i64 = 1_767_225_600_000;
+/// A machine that has been up for a day: no test depends on an uptime near zero.
+const UP_MS: u64 = 86_400_000;
+
+/// A clock that a test sets. Clones are the same clock.
+#[derive(Clone, Debug)]
+pub struct ManualClock {
+    now_ms: Arc<AtomicI64>,
+    uptime_ms: Arc<AtomicU64>,
+}
+
+impl Default for ManualClock {
+    fn default() -> Self {
+        Self { now_ms: Arc::new(AtomicI64::new(START_MS)), uptime_ms: Arc::new(AtomicU64::new(UP_MS)) }
+    }
+}
+
+impl ManualClock {
+    /// A clock at the beginning of 2026.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Time passes.
+    pub fn advance(&self, by: Duration) {
+        self.now_ms.fetch_add(millis(by), Ordering::SeqCst);
+        self.uptime_ms.fetch_add(by.as_millis() as u64, Ordering::SeqCst);
+    }
+
+    /// The wall clock is set to another time, as an administrator or a time service does. Uptime goes on.
+    pub fn step_wall(&self, to: Timestamp) {
+        self.now_ms.store(to.millis(), Ordering::SeqCst);
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_millis(self.now_ms.load(Ordering::SeqCst))
+    }
+
+    fn uptime(&self) -> Duration {
+        Duration::from_millis(self.uptime_ms.load(Ordering::SeqCst))
+    }
+}

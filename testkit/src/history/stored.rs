@@ -1,0 +1,56 @@
+//! Everything that a store holds, as it shows it.
+
+use ostler_store::views::{Cursor, Event, Filter, Survey, TaskDetail, Which};
+use ostler_store::{Error, MAX_PAGE, Store};
+
+/// What a store holds.
+#[derive(Clone, Debug, Default)]
+pub struct Stored {
+    /// All tasks.
+    pub tasks: Vec<StoredTask>,
+    /// Counts, settings, nodes and workers.
+    pub survey: Survey,
+}
+
+/// A task with all that belongs to it.
+#[derive(Clone, Debug)]
+pub struct StoredTask {
+    /// The task, its attempts and its steps.
+    pub detail: TaskDetail,
+    /// Its events.
+    pub events: Vec<Event>,
+}
+
+impl Stored {
+    /// Reads everything. Nobody may write in the meantime.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn read(store: &dyn Store) -> Result<Self, Error> {
+        let mut tasks = Vec::new();
+        let mut after: Option<Cursor> = None;
+        loop {
+            let page = store.list(Filter::default(), after, MAX_PAGE).await?;
+            for task in page.tasks {
+                // What is listed and cannot be shown is missing in the picture, and the counts then do not add up.
+                if let Some(detail) = store.show(Which::Id(task.id)).await? {
+                    tasks.push(StoredTask { detail, events: events(store, task.id).await? });
+                }
+            }
+            let Some(next) = page.next else { break };
+            after = Some(next);
+        }
+        Ok(Self { tasks, survey: store.survey().await? })
+    }
+}
+
+async fn events(store: &dyn Store, task: ostler_core::TaskId) -> Result<Vec<Event>, Error> {
+    let mut all: Vec<Event> = Vec::new();
+    loop {
+        let more = store.read_events(task, all.last().map_or(0, |event| event.number), MAX_PAGE).await?;
+        if more.is_empty() {
+            return Ok(all);
+        }
+        all.extend(more);
+    }
+}
