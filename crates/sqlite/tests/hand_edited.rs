@@ -1,0 +1,139 @@
+//! Rows that somebody edited by hand: whoever looks at such a row is told, nobody panics, and other tasks go on.
+
+use std::path::Path;
+use std::time::Duration;
+
+use ostler_core::{Outcome, SessionId, StateName, TaskId};
+use ostler_store::calls::{Claim, ClaimAnswer, Claimed, Fenced, Finished, Kinds, Report};
+use ostler_store::views::Which;
+use ostler_store::{Clock, Error, ErrorKind, Store};
+use ostler_testkit::{Ids, TempStore};
+use rusqlite::Connection;
+
+/// Edits that no Ostler makes. None of them makes a task ready.
+const EDITS: [(&str, &str); 7] = [
+    ("a phase that there is not", "phase = 99"),
+    ("a negative phase", "phase = -1"),
+    ("overrides that are not JSON", "phase = 1, run_at = 9000000000000000, extras = '{\"attempts\":'"),
+    (
+        "overrides of another shape",
+        "phase = 1, run_at = 9000000000000000, extras = '{\"attempts\":\"many\"}'",
+    ),
+    ("a failure that is not JSON", "phase = 6, finished_at = 1, failure = 'oops'"),
+    ("a reason that there is not", "phase = 6, finished_at = 1, why = 77"),
+    ("a lease of nobody", "phase = 3, session = NULL"),
+];
+
+fn edit(path: &Path, id: TaskId, change: &str) {
+    let conn = Connection::open(path).expect("the file opens");
+    let edited =
+        conn.execute(&format!("UPDATE task SET {change} WHERE uid = ?1"), [id.0.to_bytes().to_vec()]);
+    assert_eq!(edited, Ok(1), "{change}");
+}
+
+async fn node(store: &dyn Store, ids: &Ids) -> SessionId {
+    let node = ids.new_session("here", Duration::from_secs(60));
+    let session = node.id;
+    assert_eq!(store.join(node).await, Ok(Fenced::Recorded));
+    session
+}
+
+async fn claim(store: &dyn Store, session: SessionId) -> Result<Vec<Claimed>, Error> {
+    let asks = Claim { session, queue: "mail".to_owned(), kinds: Kinds::Any, limit: 10 };
+    match store.claim(asks).await? {
+        ClaimAnswer::Tasks(tasks) => Ok(tasks),
+        ClaimAnswer::SessionEnded => panic!("the session is over, and should not be"),
+    }
+}
+
+async fn complete(store: &dyn Store, claimed: Claimed) {
+    let report = Report { lease: claimed.lease, ran: None, outcome: Outcome::Success, output: None };
+    let finished = store.finish(vec![report]).await.expect("finish answers");
+    assert_eq!(finished, [Finished::Recorded(StateName::Completed)]);
+}
+
+#[tokio::test]
+async fn an_edited_row_is_an_error_for_who_looks_at_it_and_for_nobody_else() {
+    for (what, change) in EDITS {
+        let (here, _clock) = TempStore::manual();
+        let store = here.store();
+        let ids = Ids::new(1);
+        let tasks = ids.new_tasks(3, "mail", "send");
+        let (edited, other) = (tasks[0].id, tasks[1].id);
+        store.enqueue(tasks).await.expect("enqueue answers");
+        edit(&here.path(), edited, change);
+
+        let error = store.show(Which::Id(edited)).await.expect_err(what);
+        assert_eq!(error.kind(), ErrorKind::Damaged, "{what}: {error}");
+        assert!(error.to_string().len() > 20, "{what}: {error}");
+        assert!(store.show(Which::Id(other)).await.expect("show answers").is_some(), "{what}");
+
+        // Outside requests for it fail; a request for another one beside it does not.
+        let (one, both) = tokio::join!(store.cancel(vec![edited]), store.cancel(vec![other]));
+        assert_eq!(one.expect_err(what).kind(), ErrorKind::Damaged, "{what}");
+        assert!(both.is_ok(), "{what}");
+
+        let session = node(&*store, &ids).await;
+        let mut claimed = claim(&*store, session).await.expect("claim answers");
+        assert_eq!(claimed.len(), 1, "{what}: the one that is ready");
+        complete(&*store, claimed.remove(0)).await;
+        assert!(store.survey().await.is_ok(), "{what}");
+        assert!(store.make_ready(100).await.is_ok(), "{what}");
+        assert_eq!(store.leave(session).await, Ok(Fenced::Recorded), "{what}");
+    }
+}
+
+// ---- one such row does not hold the others up ---------------------------------------------------------
+
+#[tokio::test]
+async fn a_claim_goes_past_a_row_that_cannot_be_understood() {
+    for change in ["extras = 'oops'", "token = -1", "runs = -1"] {
+        let (here, _clock) = TempStore::manual();
+        let store = here.store();
+        let ids = Ids::new(1);
+        let tasks = ids.new_tasks(3, "mail", "send");
+        let edited = tasks[0].id;
+        store.enqueue(tasks).await.expect("enqueue answers");
+        edit(&here.path(), edited, change);
+        let session = node(&*store, &ids).await;
+        let claimed = claim(&*store, session).await.unwrap_or_else(|error| panic!("{change}: {error}"));
+        assert_eq!(claimed.len(), 2, "{change}");
+        assert!(claimed.iter().all(|claimed| claimed.lease.task() != edited), "{change}");
+    }
+}
+
+#[tokio::test]
+async fn expiring_goes_past_a_row_that_cannot_be_understood() {
+    let (here, clock) = TempStore::manual();
+    let store = here.store();
+    let ids = Ids::new(1);
+    let tasks = ids.new_tasks(3, "mail", "send");
+    let edited = tasks[1].id;
+    store.enqueue(tasks).await.expect("enqueue answers");
+    let session = node(&*store, &ids).await;
+    assert_eq!(claim(&*store, session).await.expect("claim answers").len(), 3);
+    edit(&here.path(), edited, "failure = 'oops'");
+    clock.advance(Duration::from_secs(61));
+    let expired = store.expire(100).await.expect("expire answers");
+    assert_eq!((expired.sessions, expired.more), (vec![session], false));
+    let counts = store.survey().await.expect("survey answers").lanes[0].counts;
+    assert_eq!((counts.queued, counts.claimed), (2, 1), "only the edited one is left");
+    assert!(!store.expire(100).await.expect("expire answers").more, "and nobody is asked to hurry");
+}
+
+#[tokio::test]
+async fn making_ready_goes_past_a_row_that_cannot_be_understood() {
+    let (here, clock) = TempStore::manual();
+    let store = here.store();
+    let ids = Ids::new(1);
+    let mut tasks = ids.new_tasks(3, "mail", "send");
+    tasks.iter_mut().for_each(|task| task.run_at = Some(clock.now().after(Duration::from_secs(5))));
+    let edited = tasks[0].id;
+    store.enqueue(tasks).await.expect("enqueue answers");
+    edit(&here.path(), edited, "extras = 'oops'");
+    clock.advance(Duration::from_secs(6));
+    let ready = store.make_ready(100).await.expect("make_ready answers");
+    assert!(ready.next.is_some_and(|next| next > clock.now()), "nobody is asked to hurry: {ready:?}");
+    let session = node(&*store, &ids).await;
+    assert_eq!(claim(&*store, session).await.expect("claim answers").len(), 2);
+}
