@@ -1,0 +1,142 @@
+//! The command line, by hand: a handful of words.
+
+use std::path::{Path, PathBuf};
+
+use crate::Error;
+use crate::child::Role;
+use crate::report::Report;
+use crate::scale::Scale;
+
+/// What is said when nothing else fits.
+pub(crate) const USAGE: &str = "\
+Usage: bench sqlite [--quick | --tiny] [--markdown] [--json FILE] [--dir DIR] [--only TEXT]
+
+Measures the SQLite store beside bare SQLite statements and prints tables, then JSON.
+
+  --quick      under a minute: short rounds, backlogs of 100,000 rows
+  --tiny       a second or two: only shows that everything runs
+  --markdown   prints the tables alone, ready for docs/benchmarks.md
+  --json FILE  writes the JSON to a file too
+  --dir DIR    where the files are put (default: ./target if it is there, else the system's folder for such)
+  --only TEXT  only rows with this text in their name, such as \"tmpfs: batch 128\"";
+
+/// What the program is asked to do.
+pub(crate) enum Asked {
+    /// To measure the SQLite store.
+    Sqlite {
+        /// How much of everything.
+        scale: Scale,
+        /// What to do with the figures.
+        output: Output,
+        /// Where the files go.
+        dir: Option<PathBuf>,
+        /// Only rows with this text in their name.
+        only: Option<String>,
+    },
+    /// To be the other process of a measurement.
+    Child {
+        /// What it does.
+        role: Role,
+        /// The store's file.
+        path: PathBuf,
+    },
+    /// To say how it is used.
+    Usage,
+}
+
+/// What happens to the figures.
+#[derive(Default)]
+pub(crate) struct Output {
+    form: Form,
+    json: Option<PathBuf>,
+}
+
+#[derive(Default)]
+enum Form {
+    #[default]
+    TablesAndJson,
+    Tables,
+}
+
+impl Output {
+    /// Prints the report, and keeps it if that was asked for.
+    pub(crate) fn write(&self, report: &Report) -> Result<(), Error> {
+        let json = serde_json::to_string_pretty(&report.json())?;
+        print!("{}", report.tables());
+        match self.form {
+            Form::TablesAndJson => println!("\n{json}"),
+            Form::Tables => {}
+        }
+        if let Some(file) = &self.json {
+            std::fs::write(file, json + "\n")?;
+        }
+        Ok(())
+    }
+}
+
+/// Reads the arguments, without the program's name.
+pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Asked, String> {
+    let mut args = args.into_iter();
+    match args.next().as_deref() {
+        Some("sqlite") => sqlite(args),
+        Some("child") => child(args),
+        Some("help" | "--help" | "-h") => Ok(Asked::Usage),
+        Some(other) => Err(format!("there is no benchmark \"{other}\"")),
+        None => Err("which benchmark?".into()),
+    }
+}
+
+fn sqlite(mut args: impl Iterator<Item = String>) -> Result<Asked, String> {
+    let (mut scale, mut output, mut dir, mut only) = (Scale::FULL, Output::default(), None, None);
+    while let Some(word) = args.next() {
+        let mut value = || args.next().ok_or_else(|| format!("{word} needs a value"));
+        match word.as_str() {
+            "--quick" => scale = Scale::QUICK,
+            "--tiny" => scale = Scale::TINY,
+            "--markdown" => output.form = Form::Tables,
+            "--json" => output.json = Some(value()?.into()),
+            "--dir" => dir = Some(value()?.into()),
+            "--only" => only = Some(value()?),
+            "--help" | "-h" => return Ok(Asked::Usage),
+            other => return Err(format!("\"{other}\" is not understood")),
+        }
+    }
+    Ok(Asked::Sqlite { scale, output, dir, only })
+}
+
+fn child(mut args: impl Iterator<Item = String>) -> Result<Asked, String> {
+    let role = args.next().as_deref().and_then(Role::named);
+    match (role, args.next(), args.next()) {
+        (Some(role), Some(path), None) => Ok(Asked::Child { role, path: Path::new(&path).to_owned() }),
+        _ => Err("\"child\" is for the benchmark itself".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str) -> Result<Asked, String> {
+        parse(line.split_whitespace().map(String::from))
+    }
+
+    #[test]
+    fn words_in_any_order_are_read() {
+        let Ok(Asked::Sqlite { scale, output, dir, only }) =
+            parsed("sqlite --dir /a --quick --json b --only c")
+        else {
+            panic!("it should be read");
+        };
+        assert_eq!((scale, dir, only), (Scale::QUICK, Some("/a".into()), Some("c".into())));
+        assert_eq!(output.json, Some("b".into()));
+    }
+
+    #[test]
+    fn what_is_not_understood_is_said() {
+        for line in ["", "postgres", "sqlite --fast", "sqlite --json", "child", "child enqueuer", "child x y"]
+        {
+            assert!(parsed(line).is_err(), "{line}");
+        }
+        assert!(matches!(parsed("child enqueuer a.db"), Ok(Asked::Child { .. })));
+    }
+}

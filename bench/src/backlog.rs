@@ -1,0 +1,153 @@
+//! The same throughput with a great many rows in the way. The yardstick is what the ceiling loses to the same rows: a
+//! bigger file costs everybody something.
+
+use std::path::Path;
+
+use ostler_sqlite::Durability;
+
+use crate::ceiling::{Bare, Rows, Synchronous};
+use crate::load::{Keys, Shape};
+use crate::ours::Ours;
+use crate::report::{BacklogRound, BacklogRow, Report};
+use crate::sides::{Sides, Start, files};
+use crate::throughput::name;
+use crate::{Bench, Error, Place, disk};
+
+/// What is in the way.
+#[derive(Clone, Copy)]
+enum Obstacle {
+    /// Rows of these sorts, as many of each.
+    Rows(&'static [Rows]),
+    /// A key with one task running and all the others behind it.
+    SaturatedKey,
+}
+
+/// One backlog, and what is measured beside it.
+struct Backlog {
+    name: &'static str,
+    obstacle: Obstacle,
+    measured: &'static [(Shape, Keys)],
+}
+
+const PLAIN: &[(Shape, Keys)] = &[(Shape::Batch(128), Keys::Without), (Shape::Callers(64), Keys::Without)];
+
+const BACKLOGS: &[Backlog] = &[
+    Backlog {
+        name: "finished, as many queued in another lane, as many behind in the same lane",
+        obstacle: Obstacle::Rows(&[Rows::Finished, Rows::Elsewhere, Rows::Behind]),
+        measured: PLAIN,
+    },
+    Backlog {
+        name: "due tomorrow, of higher rank",
+        obstacle: Obstacle::Rows(&[Rows::Waiting]),
+        measured: PLAIN,
+    },
+    Backlog {
+        name: "behind a saturated key",
+        obstacle: Obstacle::SaturatedKey,
+        // Callers with keys would wait for each other's.
+        measured: &[
+            (Shape::Batch(128), Keys::Without),
+            (Shape::Callers(64), Keys::Without),
+            (Shape::Batch(128), Keys::Distinct),
+        ],
+    },
+];
+
+/// Measures every backlog.
+pub(crate) fn run(bench: &Bench, place: &Place, report: &mut Report) -> Result<(), Error> {
+    for backlog in BACKLOGS {
+        let (count, start) = match backlog.obstacle {
+            Obstacle::Rows(_) => (bench.scale.backlog, Start::Empty),
+            // A queue with keys does more for each task, backlog or not: it is compared with its like.
+            Obstacle::SaturatedKey => (bench.scale.saturated, Start::HeldKey),
+        };
+        let title = format!("{} {}", thousands(count), backlog.name);
+        if !bench.wants(&format!("backlog: {title}")) {
+            continue;
+        }
+        let folder = place.path().join("backlog");
+        std::fs::create_dir(&folder)?;
+        fill(bench, &folder, backlog.obstacle, count)?;
+        disk::settle();
+        for (shape, keys) in backlog.measured {
+            let what = name(*shape, *keys);
+            eprintln!("bench:   {what}");
+            let mut full = Sides::open(bench, &folder, *keys, Start::Empty)?;
+            let rounds =
+                (0..bench.scale.rounds).map(|_| round(bench, place.path(), &mut full, *shape, *keys, start));
+            let rounds = rounds.collect::<Result<_, Error>>()?;
+            report.backlog.push(BacklogRow { place: place.name, backlog: title.clone(), what, rounds });
+        }
+        std::fs::remove_dir_all(&folder)?;
+    }
+    Ok(())
+}
+
+fn thousands(count: usize) -> String {
+    match count {
+        few if few < 1_000 => few.to_string(),
+        many => format!("{},{:03}", thousands(many / 1_000), many % 1_000),
+    }
+}
+
+/// Makes the backlog on both sides, without waiting for the disk.
+fn fill(bench: &Bench, folder: &Path, obstacle: Obstacle, count: usize) -> Result<(), Error> {
+    let (ours, ceiling) = files(folder);
+    let mut ceiling = Bare::open(&ceiling, Synchronous::Normal)?;
+    bench.runtime.block_on(async {
+        let ours = Ours::open(&ours, Durability::Relaxed, Keys::Without).await?;
+        match obstacle {
+            Obstacle::Rows(sorts) => {
+                for rows in sorts {
+                    ours.fill(*rows, count).await?;
+                    ceiling.fill(*rows, count)?;
+                }
+                Ok(())
+            }
+            Obstacle::SaturatedKey => {
+                ours.saturate(count).await?;
+                // The ceiling knows no keys: such rows are out of its index.
+                ceiling.fill(Rows::Waiting, count)
+            }
+        }
+    })
+}
+
+/// Both sides without and with the backlog, in turns.
+fn round(
+    bench: &Bench,
+    dir: &Path,
+    full: &mut Sides,
+    shape: Shape,
+    keys: Keys,
+    start: Start,
+) -> Result<BacklogRound, Error> {
+    let mut empty = Sides::fresh(bench, &dir.join("fresh"), keys, start)?;
+    let fdatasync = disk::probe(dir, bench.scale.probe)?;
+    for _ in 0..bench.scale.slices {
+        empty.slice(bench, shape)?;
+        full.slice(bench, shape)?;
+    }
+    let (ours_empty, ceiling_empty) = empty.end()?;
+    let (ours, ceiling) = full.take();
+    Ok(BacklogRound {
+        fdatasync,
+        ours_empty: ours_empty.rate(),
+        ours: ours.rate(),
+        ceiling_empty: ceiling_empty.rate(),
+        ceiling: ceiling.rate(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thousands_are_set_apart() {
+        assert_eq!(thousands(999), "999");
+        assert_eq!(thousands(1_000), "1,000");
+        assert_eq!(thousands(1_020_300), "1,020,300");
+    }
+}

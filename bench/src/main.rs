@@ -1,0 +1,124 @@
+//! The benchmarks: what a store reaches, beside what its database could reach, measured in the same minutes.
+//!
+//! A rate by itself says little: the disk of a rented machine may be ten times slower a minute later. So each row
+//! is measured in short rounds, in which the store (`ours.rs`) and a program of bare statements (`ceiling.rs`) take
+//! turns (`sides.rs`), with the disk's own rate before each round (`disk.rs`); what counts is the ratio.
+//!
+//! - `throughput.rs`: tasks a second from enqueue to done. `backlog.rs`: the same with a million rows in the way.
+//! - `latency.rs`: one enqueue, one pick-up, one commit beside a hot writer; `child.rs` is its other process.
+//! - `args.rs`, `scale.rs`: what is asked for. `machine.rs`, `report.rs`: what is said about it.
+
+mod args;
+mod backlog;
+mod ceiling;
+mod child;
+mod disk;
+mod latency;
+mod load;
+mod machine;
+mod ours;
+mod report;
+mod scale;
+mod sides;
+mod stats;
+mod throughput;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use crate::args::{Asked, Output, USAGE};
+use crate::machine::Machine;
+use crate::report::Report;
+use crate::scale::Scale;
+
+/// Any error of a benchmark ends it: there is nothing to save.
+type Error = Box<dyn std::error::Error + Send + Sync>;
+
+fn main() -> ExitCode {
+    match args::parse(std::env::args().skip(1)) {
+        Ok(Asked::Sqlite { scale, output, dir, only }) => said(sqlite(scale, &output, dir, only)),
+        Ok(Asked::Child { role, path }) => said(child::run(role, &path)),
+        Ok(Asked::Usage) => {
+            println!("{USAGE}");
+            ExitCode::SUCCESS
+        }
+        Err(wrong) => {
+            eprintln!("{wrong}\n\n{USAGE}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn said(done: Result<(), Error>) -> ExitCode {
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// What every part of a run works with.
+struct Bench {
+    runtime: tokio::runtime::Runtime,
+    scale: Scale,
+    only: Option<String>,
+}
+
+impl Bench {
+    fn new(scale: Scale, only: Option<String>) -> Result<Self, Error> {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_time().build()?;
+        Ok(Self { runtime, scale, only })
+    }
+
+    /// Whether a row is asked for; if so, says on stderr that it begins.
+    fn wants(&self, row: &str) -> bool {
+        let wanted = self.only.as_deref().is_none_or(|only| row.contains(only));
+        if wanted {
+            eprintln!("bench: {row}");
+        }
+        wanted
+    }
+}
+
+/// Where a row is measured.
+struct Place {
+    /// `disk` or `tmpfs`.
+    name: &'static str,
+    /// A folder of its own, removed at the end.
+    dir: tempfile::TempDir,
+}
+
+impl Place {
+    fn new(under: &Path) -> Result<Self, Error> {
+        std::fs::create_dir_all(under)?;
+        let name = if machine::file_system(under).starts_with(TMPFS) { TMPFS } else { DISK };
+        Ok(Self { name, dir: tempfile::Builder::new().prefix("ostler-bench-").tempdir_in(under)? })
+    }
+
+    fn path(&self) -> &Path {
+        self.dir.path()
+    }
+}
+
+const DISK: &str = "disk";
+const TMPFS: &str = "tmpfs";
+/// Where memory can be written as if it were a disk.
+const MEMORY: &str = "/dev/shm";
+
+fn sqlite(scale: Scale, output: &Output, dir: Option<PathBuf>, only: Option<String>) -> Result<(), Error> {
+    let bench = Bench::new(scale, only)?;
+    let disk = Place::new(&dir.unwrap_or_else(machine::default_dir))?;
+    let mut report = Report::new(Machine::look(disk.path()));
+    eprintln!("bench: draining the disk's burst for {:?}", scale.drain);
+    disk::probe(disk.path(), scale.drain)?;
+    throughput::run(&bench, &disk, &mut report)?;
+    latency::run(&bench, &disk, &mut report)?;
+    backlog::run(&bench, &disk, &mut report)?;
+    if disk.name == DISK && Path::new(MEMORY).is_dir() {
+        throughput::run(&bench, &Place::new(Path::new(MEMORY))?, &mut report)?;
+    }
+    report.end(machine::load());
+    output.write(&report)
+}

@@ -1,0 +1,326 @@
+//! The store, driven as a node drives it: through its contract, with a joined session, and every attempt recorded.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use ostler_core::{Id, Minter, Outcome, Priority, Seed, SessionId, TaskId, WorkerId};
+use ostler_sqlite::{Durability, Options, Sqlite};
+use ostler_store::calls::{
+    Claim, ClaimAnswer, Enqueued, Fenced, Finished, Kinds, NewSession, NewTask, QueueChange, Ran, Report,
+};
+use ostler_store::{Clock, Lease, MAX_BATCH, MAX_CLAIM, Store, SystemClock, Wakeups};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use crate::Error;
+use crate::ceiling::{Rows, bites};
+use crate::load::{KIND, Keys, OTHER_KIND, PAYLOAD, QUEUE, Shape, Tally};
+
+/// Longer than any run: nobody beats here.
+const TTL: Duration = Duration::from_secs(24 * 60 * 60);
+/// Batches that a producer is ahead of its consumer.
+const AHEAD: usize = 8;
+/// Finished tasks of one commit while a backlog is made.
+const FINISH_BATCH: usize = 1_000;
+/// The key that has more tasks than it may run.
+const SATURATED_KEY: &str = "saturated";
+const HIGHEST: i64 = 100;
+const LOWEST: i64 = -100;
+
+/// An open store with a node that works on it.
+pub(crate) struct Ours {
+    store: Sqlite,
+    session: SessionId,
+    worker: WorkerId,
+    queue: &'static str,
+    keys: Keys,
+    ids: Mutex<Ids>,
+}
+
+struct Ids {
+    minter: Minter,
+    seed: Seed,
+}
+
+impl Ids {
+    fn next(&mut self) -> Id {
+        let chance = u128::from(self.seed.next());
+        self.minter.mint(SystemClock.now(), chance)
+    }
+}
+
+impl Ours {
+    /// Opens the store, made if there is none, and joins.
+    pub(crate) async fn open(path: &Path, durability: Durability, keys: Keys) -> Result<Arc<Self>, Error> {
+        Self::open_queue(path, durability, keys, QUEUE).await
+    }
+
+    /// The same, to work on another queue.
+    pub(crate) async fn open_queue(
+        path: &Path,
+        durability: Durability,
+        keys: Keys,
+        queue: &'static str,
+    ) -> Result<Arc<Self>, Error> {
+        let store = Sqlite::open(path, Arc::new(SystemClock), Options { durability, ..Options::default() })?;
+        let chance = SystemClock.uptime().as_nanos() as u64 ^ u64::from(std::process::id()).rotate_left(32);
+        let mut ids = Ids { minter: Minter::new(), seed: Seed::new(chance) };
+        let (session, worker) = (SessionId(ids.next()), WorkerId(ids.next()));
+        let node = NewSession {
+            id: session,
+            name: "bench".into(),
+            pid: std::process::id(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            ttl: TTL,
+            settings: String::new(),
+        };
+        match store.join(node).await? {
+            Fenced::Recorded => {}
+            Fenced::Lost => return Err("the session was not taken".into()),
+        }
+        if keys == Keys::Distinct {
+            store.configure(queue, vec![QueueChange::KeyConcurrency(Some(1))]).await?;
+        }
+        Ok(Arc::new(Self { store, session, worker, queue, keys, ids: Mutex::new(ids) }))
+    }
+
+    /// Hints that tasks became ready.
+    pub(crate) fn wakeups(&self) -> Wakeups {
+        self.store.wakeups()
+    }
+
+    /// Tasks that are completed, as the store counts them.
+    pub(crate) async fn completed(&self) -> Result<u64, Error> {
+        Ok(self.store.survey().await?.lanes.iter().map(|lane| lane.counts.completed).sum())
+    }
+
+    // ---- work that is measured ----
+
+    /// Works for about this long, and checks that the store has completed what was counted.
+    pub(crate) async fn run(self: &Arc<Self>, shape: Shape, about: Duration) -> Result<Tally, Error> {
+        let before = self.completed().await?;
+        let begun = Instant::now();
+        let until = begun + about;
+        let done = match shape {
+            Shape::Batch(size) => self.batches(size, until).await?,
+            Shape::Callers(count) => self.callers(count, until).await?,
+            Shape::Pipelined(size) => self.pipelined(size, until).await?,
+        };
+        let took = begun.elapsed();
+        let completed = self.completed().await? - before;
+        if completed != done as u64 {
+            return Err(format!("the store completed {completed} tasks, not {done}").into());
+        }
+        Ok(Tally { done, took })
+    }
+
+    async fn batches(&self, size: usize, until: Instant) -> Result<usize, Error> {
+        let mut done = 0;
+        while done == 0 || Instant::now() < until {
+            done += self.cycle(size).await?;
+        }
+        Ok(done)
+    }
+
+    async fn callers(self: &Arc<Self>, count: usize, until: Instant) -> Result<usize, Error> {
+        let mut callers = JoinSet::new();
+        for _ in 0..count {
+            let ours = Arc::clone(self);
+            callers.spawn(async move { ours.batches(1, until).await });
+        }
+        let mut done = 0;
+        while let Some(caller) = callers.join_next().await {
+            done += caller??;
+        }
+        Ok(done)
+    }
+
+    async fn pipelined(self: &Arc<Self>, size: usize, until: Instant) -> Result<usize, Error> {
+        let (enqueued, mut batches) = mpsc::channel(AHEAD);
+        let ours = Arc::clone(self);
+        let producer = tokio::spawn(async move {
+            loop {
+                ours.enqueue(ours.tasks(size)).await?;
+                if enqueued.send(()).await.is_err() || Instant::now() >= until {
+                    return Ok::<_, Error>(());
+                }
+            }
+        });
+        let (mut done, mut held) = (0, Vec::new());
+        while batches.recv().await.is_some() {
+            let (finished, claimed) = tokio::join!(self.finish(held), self.claim_all(size));
+            done += finished?;
+            held = claimed?;
+        }
+        done += self.finish(held).await?;
+        producer.await??;
+        Ok(done)
+    }
+
+    /// Enqueue, claim, finish.
+    pub(crate) async fn cycle(&self, size: usize) -> Result<usize, Error> {
+        self.enqueue(self.tasks(size)).await?;
+        let held = self.claim_all(size).await?;
+        self.finish(held).await
+    }
+
+    /// One durable task.
+    pub(crate) async fn enqueue_one(&self) -> Result<(), Error> {
+        self.enqueue(self.tasks(1)).await
+    }
+
+    async fn enqueue(&self, tasks: Vec<NewTask>) -> Result<(), Error> {
+        for answer in self.store.enqueue(tasks).await? {
+            match answer {
+                Enqueued::Created(_) => {}
+                Enqueued::Existing(_) | Enqueued::QueueFull { .. } => {
+                    return Err(format!("a task was not taken in: {answer:?}").into());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn claim_all(&self, size: usize) -> Result<Vec<Lease>, Error> {
+        let held = self.claim(size).await?;
+        if held.len() == size { Ok(held) } else { Err(format!("claimed {} of {size}", held.len()).into()) }
+    }
+
+    /// At most so many.
+    pub(crate) async fn claim(&self, limit: usize) -> Result<Vec<Lease>, Error> {
+        let kinds = Kinds::Only(vec![KIND.into()]);
+        let claim = Claim { session: self.session, queue: self.queue.into(), kinds, limit };
+        match self.store.claim(claim).await? {
+            ClaimAnswer::Tasks(tasks) => Ok(tasks.into_iter().map(|task| task.lease).collect()),
+            ClaimAnswer::SessionEnded => Err("the session has ended".into()),
+        }
+    }
+
+    /// All with success; answers how many.
+    pub(crate) async fn finish(&self, leases: Vec<Lease>) -> Result<usize, Error> {
+        let ran = Some(Ran { worker: self.worker, took: Duration::from_millis(1) });
+        let report = |lease| Report { lease, ran, outcome: Outcome::Success, output: Some("null".into()) };
+        let finished = self.store.finish(leases.into_iter().map(report).collect()).await?;
+        match finished.iter().find(|answer| matches!(answer, Finished::LeaseLost)) {
+            None => Ok(finished.len()),
+            Some(_) => Err("a lease was lost".into()),
+        }
+    }
+
+    fn tasks(&self, count: usize) -> Vec<NewTask> {
+        let mut ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
+        let task = |place| {
+            let mut task = NewTask::new(TaskId(ids.next()), self.queue, KIND, PAYLOAD);
+            task.limit_key = match self.keys {
+                Keys::Without => None,
+                Keys::Distinct => Some(format!("tenant-{place}")),
+            };
+            task
+        };
+        (0..count).map(task).collect()
+    }
+
+    // ---- what is put in the way ----
+
+    /// Does so many tasks, for nobody to count.
+    pub(crate) async fn warm_up(&self, tasks: usize) -> Result<(), Error> {
+        self.fill(Rows::Finished, tasks).await
+    }
+
+    /// Puts rows in the way. Waiting ones wait for tomorrow, with the best rank.
+    pub(crate) async fn fill(&self, rows: Rows, count: usize) -> Result<(), Error> {
+        let tomorrow = SystemClock.now().after(Duration::from_secs(24 * 60 * 60));
+        let change = |task: &mut NewTask| match rows {
+            Rows::Finished => {}
+            Rows::Elsewhere => task.kind = OTHER_KIND.into(),
+            Rows::Behind => task.priority = Priority::new(LOWEST).unwrap_or_default(),
+            Rows::Waiting => {
+                task.priority = Priority::new(HIGHEST).unwrap_or_default();
+                task.run_at = Some(tomorrow);
+            }
+        };
+        match rows {
+            Rows::Finished => {
+                for size in bites(count, FINISH_BATCH) {
+                    self.cycle(size).await?;
+                }
+                Ok(())
+            }
+            Rows::Elsewhere | Rows::Behind | Rows::Waiting => self.put(count, change).await,
+        }
+    }
+
+    /// A key that may run one task at once has one running, and so many behind it.
+    pub(crate) async fn saturate(&self, count: usize) -> Result<(), Error> {
+        self.store.configure(self.queue, vec![QueueChange::KeyConcurrency(Some(1))]).await?;
+        let change = |task: &mut NewTask| task.limit_key = Some(SATURATED_KEY.into());
+        self.put(1, change).await?;
+        // It is held for ever: nobody expires sessions here.
+        self.claim_all(1).await?;
+        self.put(count, change).await?;
+        match self.claim(MAX_CLAIM).await?.len() {
+            0 => Ok(()),
+            more => Err(format!("{more} tasks of a saturated key were claimed").into()),
+        }
+    }
+
+    async fn put(&self, count: usize, change: impl Fn(&mut NewTask)) -> Result<(), Error> {
+        for size in bites(count, MAX_BATCH) {
+            let mut tasks = self.tasks(size);
+            tasks.iter_mut().for_each(&change);
+            self.enqueue(tasks).await?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ostler_store::views::{Counts, Filter};
+
+    use super::*;
+
+    async fn counts(ours: &Ours, kind: &str) -> Counts {
+        let survey = ours.store.survey().await.unwrap();
+        survey.lanes.into_iter().find(|lane| lane.kind == kind).unwrap().counts
+    }
+
+    #[tokio::test]
+    async fn all_that_is_counted_is_completed_in_every_shape_and_has_its_attempt() {
+        let dir = tempfile::tempdir().unwrap();
+        let ours = Ours::open(&dir.path().join("a.db"), Durability::Full, Keys::Without).await.unwrap();
+        let mut done = 0;
+        for shape in [Shape::Batch(1), Shape::Batch(3), Shape::Callers(4), Shape::Pipelined(5)] {
+            done += ours.run(shape, Duration::from_millis(5)).await.unwrap().done;
+        }
+        assert!(done > 0);
+        assert_eq!(counts(&ours, KIND).await, Counts { completed: done as u64, ..Counts::default() });
+        let page = ours.store.list(Filter::default(), None, 1).await.unwrap();
+        assert_eq!(page.tasks[0].runs, 1);
+    }
+
+    #[tokio::test]
+    async fn what_is_in_the_way_is_not_claimed_before_what_is_measured() {
+        let dir = tempfile::tempdir().unwrap();
+        let ours = Ours::open(&dir.path().join("a.db"), Durability::Relaxed, Keys::Without).await.unwrap();
+        for rows in [Rows::Finished, Rows::Elsewhere, Rows::Behind, Rows::Waiting] {
+            ours.fill(rows, 10).await.unwrap();
+        }
+        assert_eq!(ours.cycle(7).await.unwrap(), 7);
+        assert_eq!(counts(&ours, KIND).await, Counts { queued: 20, completed: 17, ..Counts::default() });
+        assert_eq!(counts(&ours, OTHER_KIND).await, Counts { queued: 10, ..Counts::default() });
+    }
+
+    #[tokio::test]
+    async fn a_saturated_key_holds_up_nobody_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let ours = Ours::open(&dir.path().join("a.db"), Durability::Relaxed, Keys::Without).await.unwrap();
+        ours.saturate(10).await.unwrap();
+        assert_eq!(ours.cycle(7).await.unwrap(), 7);
+        assert_eq!(
+            counts(&ours, KIND).await,
+            Counts { queued: 10, claimed: 1, completed: 7, ..Counts::default() }
+        );
+    }
+}

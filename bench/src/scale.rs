@@ -1,0 +1,72 @@
+//! How much of everything a run does.
+
+use std::time::Duration;
+
+/// The sizes of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Scale {
+    /// Rounds of each row; the median counts.
+    pub(crate) rounds: usize,
+    /// How often the sides take turns in a round. A rented disk changes its rate from one second to the next.
+    pub(crate) slices: usize,
+    /// How long each side works before it is the other's turn.
+    pub(crate) slice: Duration,
+    /// How long the disk is probed before each round.
+    pub(crate) probe: Duration,
+    /// How long the disk is kept busy at first, so that no row has a burst to itself.
+    pub(crate) drain: Duration,
+    /// Tasks that each fresh file sees before it counts: its log has been folded back once by then.
+    pub(crate) warm_up: usize,
+    /// Rows of each sort in a backlog.
+    pub(crate) backlog: usize,
+    /// Tasks behind a saturated key.
+    pub(crate) saturated: usize,
+    /// Samples of a latency.
+    pub(crate) samples: usize,
+    /// How long commits are made beside a hot writer.
+    pub(crate) beside: Duration,
+}
+
+impl Scale {
+    /// What docs/benchmarks.md has.
+    pub(crate) const FULL: Self = Self {
+        rounds: 5,
+        slices: 3,
+        slice: Duration::from_millis(200),
+        probe: Duration::from_millis(200),
+        drain: Duration::from_secs(5),
+        warm_up: 10_000,
+        backlog: 1_000_000,
+        saturated: 1_000_000,
+        samples: 500,
+        beside: Duration::from_secs(5),
+    };
+
+    /// Under a minute in all.
+    pub(crate) const QUICK: Self = Self {
+        rounds: 3,
+        slices: 2,
+        slice: Duration::from_millis(50),
+        probe: Duration::from_millis(50),
+        drain: Duration::from_secs(1),
+        warm_up: 2_000,
+        backlog: 100_000,
+        saturated: 100_000,
+        samples: 100,
+        beside: Duration::from_secs(1),
+    };
+
+    /// For the smoke test.
+    pub(crate) const TINY: Self = Self {
+        rounds: 1,
+        slices: 2,
+        slice: Duration::from_millis(2),
+        probe: Duration::from_millis(1),
+        drain: Duration::from_millis(1),
+        warm_up: 10,
+        backlog: 1_000,
+        saturated: 100,
+        samples: 5,
+        beside: Duration::from_millis(50),
+    };
+}

@@ -1,0 +1,68 @@
+//! Runs the whole program once, as small as it goes. No time is asserted: the program itself fails when the store has
+//! not completed what it counted.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+#[test]
+fn a_tiny_run_measures_every_row_and_writes_its_json() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("out.json");
+    let run = Command::new(env!("CARGO_BIN_EXE_bench"))
+        .args(["sqlite", "--tiny", "--markdown", "--dir"])
+        .arg(dir.path())
+        .arg("--json")
+        .arg(&file)
+        .output()
+        .unwrap();
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    let tables = String::from_utf8(run.stdout).unwrap();
+    assert!(tables.contains("| batch 128 "), "{tables}");
+
+    let report: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    for fact in ["date", "commit_when_it_ran", "cores", "kernel", "SQLite", "file_system", "load_at_the_end"]
+    {
+        assert!(report["machine"][fact].is_string(), "{fact}");
+    }
+    let rows = |part: &str| report[part].as_array().unwrap().clone();
+    let on_disk = rows("throughput").iter().filter(|row| row["place"] == "disk").count();
+    assert_eq!((on_disk, rows("latency").len(), rows("backlog").len()), (9, 6, 7));
+    for (part, figures) in [
+        ("throughput", &["store", "ceiling", "ratio", "fdatasync"][..]),
+        ("latency", &["samples", "p50_us", "p99_us", "max_us", "fdatasync"]),
+        (
+            "backlog",
+            &[
+                "store_empty",
+                "store",
+                "ceiling_empty",
+                "ceiling",
+                "store_keeps",
+                "ceiling_keeps",
+                "against_ceiling",
+            ],
+        ),
+    ] {
+        for row in rows(part) {
+            assert!(row["what"].is_string(), "{row}");
+            for figure in figures {
+                assert!(
+                    (row[figure]["median"].as_f64().or(row[figure].as_f64()))
+                        .is_some_and(|value| value > 0.0),
+                    "{figure} of {row}"
+                );
+            }
+        }
+    }
+    let left: Vec<_> =
+        std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["out.json"], "the measured files are gone");
+}
+
+#[test]
+fn anything_else_is_answered_with_the_usage() {
+    let run = Command::new(env!("CARGO_BIN_EXE_bench")).arg("redis").output().unwrap();
+    assert_eq!(run.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&run.stderr).contains("Usage: bench sqlite"));
+}
