@@ -1,0 +1,107 @@
+//! How work can be made to behave, and a handler that behaves so.
+
+use std::time::Duration;
+
+use ostler_core::ErrorClass;
+
+use crate::context::Context;
+use crate::error::TaskError;
+
+/// A way for work to behave.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Behaviour {
+    /// Gives back its payload's text.
+    Echo(String),
+    /// Fails with this class.
+    Fail(ErrorClass),
+    /// Panics.
+    Panic,
+    /// Waits for ever, and does not listen.
+    Hang,
+    /// Holds its thread for this long, and does not listen.
+    Block(Duration),
+    /// Waits until it is told to stop, then stops.
+    StopWhenTold,
+    /// Waits until it is told to stop, then finishes its work and succeeds.
+    FinishWhenTold,
+    /// Gives back this many bytes.
+    BigOutput(usize),
+    /// Logs this many lines.
+    Flood(usize),
+}
+
+impl Behaviour {
+    /// As a payload for [`act`].
+    #[must_use]
+    pub fn payload(&self) -> String {
+        match self {
+            Self::Echo(text) => format!("echo {text}"),
+            Self::Fail(class) => format!("fail {}", class.name()),
+            Self::Panic => "panic".to_owned(),
+            Self::Hang => "hang".to_owned(),
+            Self::Block(time) => format!("block {}", time.as_millis()),
+            Self::StopWhenTold => "stop".to_owned(),
+            Self::FinishWhenTold => "finish".to_owned(),
+            Self::BigOutput(bytes) => format!("big {bytes}"),
+            Self::Flood(lines) => format!("flood {lines}"),
+        }
+    }
+}
+
+/// A handler that behaves as its payload says.
+///
+/// # Errors
+/// When it is to fail.
+///
+/// # Panics
+/// When it is to panic.
+pub async fn act(payload: String, context: Context) -> Result<Option<String>, TaskError> {
+    let (what, how) = payload.split_once(' ').unwrap_or((&payload, ""));
+    let number = || how.parse::<u64>().unwrap_or(0);
+    match what {
+        "echo" => Ok(Some(how.to_owned())),
+        "fail" => Err(failure(ErrorClass::named(how))),
+        "panic" => panic!("as it was told"),
+        "hang" => std::future::pending().await,
+        "block" => {
+            let until = std::time::Instant::now() + Duration::from_millis(number());
+            while std::time::Instant::now() < until {
+                std::thread::park_timeout(Duration::from_millis(5));
+            }
+            Ok(None)
+        }
+        "stop" => {
+            context.log("waiting");
+            context.cancelled().await;
+            Err(TaskError::transient("stopped"))
+        }
+        "finish" => {
+            context.log("waiting");
+            context.cancelled().await;
+            Ok(Some("\"finished\"".to_owned()))
+        }
+        "big" => Ok(Some("x".repeat(usize::try_from(number()).unwrap_or(0)))),
+        "flood" => {
+            (0..number()).for_each(|line| context.log(format!("line {line}")));
+            Ok(None)
+        }
+        other => Err(TaskError::permanent(format!("no such behaviour: {other}"))),
+    }
+}
+
+fn failure(class: Option<ErrorClass>) -> TaskError {
+    match class {
+        Some(ErrorClass::Permanent) => TaskError::permanent("as it was told"),
+        Some(ErrorClass::Partial) => TaskError::partial("move", "as it was told").hint("look at the folder"),
+        Some(ErrorClass::RateLimited) => TaskError::rate_limited(Duration::from_secs(7), "as it was told"),
+        Some(ErrorClass::LaneStop) => TaskError::lane_stop("as it was told"),
+        Some(
+            ErrorClass::Transient
+            | ErrorClass::Timeout
+            | ErrorClass::Stuck
+            | ErrorClass::Crash
+            | ErrorClass::Budget,
+        )
+        | None => TaskError::transient("as it was told"),
+    }
+}

@@ -1,0 +1,232 @@
+//! The cases.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ostler_core::{ErrorClass, Outcome};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::{Behaviour, Fixture, GRACE, LONG, SHORT};
+use crate::contract::{Control, Ended, Slot, Work};
+use crate::notes::{Note, notes};
+
+/// Whether a case could be tried.
+pub(super) enum Tried {
+    Held,
+    LeftOut,
+}
+
+type Case = fn(Arc<dyn Fixture>) -> Pin<Box<dyn Future<Output = Tried> + Send>>;
+
+macro_rules! cases {
+    ($($name:ident),* $(,)?) => {
+        pub(super) const ALL: &[(&str, Case)] = &[$((stringify!($name), |fixture| Box::pin($name(fixture)))),*];
+    };
+}
+
+cases![
+    work_that_succeeds_gives_its_output,
+    each_class_of_error_arrives_as_it_was_given,
+    a_kind_that_nobody_serves_is_a_permanent_failure,
+    a_panic_is_a_failure_and_the_next_attempt_runs,
+    what_hangs_ends_at_its_deadline,
+    what_blocks_its_thread_is_given_up_and_the_next_attempt_runs,
+    what_is_told_to_stop_stops,
+    what_is_told_to_stop_and_finishes_in_time_has_succeeded,
+    what_does_not_listen_is_ended_after_the_grace,
+    a_cancel_before_the_start_ends_it_at_once,
+    a_big_output_arrives_whole,
+    a_flood_of_notes_is_bounded_and_the_gap_is_marked,
+    many_at_once_get_their_own_answers,
+];
+
+/// A generous bound for "in time" on a loaded machine, beside what the case itself waits for.
+const SLACK: Duration = Duration::from_secs(20);
+
+struct Run {
+    cancel: CancellationToken,
+    notes: mpsc::Receiver<Note>,
+    ended: tokio::task::JoinHandle<Ended>,
+}
+
+fn start(fixture: &Arc<dyn Fixture>, work: Work) -> Run {
+    let cancel = CancellationToken::new();
+    let (said, notes) = notes();
+    let control = Control { cancel: cancel.clone(), notes: said };
+    let executor = fixture.executor();
+    Run { cancel, notes, ended: tokio::spawn(async move { executor.run(work, control).await }) }
+}
+
+async fn end(run: Run) -> Ended {
+    let answer = tokio::time::timeout(LONG / 2 + SLACK, run.ended).await;
+    answer.expect("an answer comes in time").expect("an executor never panics")
+}
+
+async fn once(fixture: &Arc<dyn Fixture>, behaviour: &Behaviour, timeout: Duration) -> Option<Ended> {
+    let work = Work { timeout, grace: GRACE, ..fixture.work(behaviour)? };
+    Some(end(start(fixture, work)).await)
+}
+
+macro_rules! need {
+    ($value:expr) => {
+        match $value {
+            Some(value) => value,
+            None => return Tried::LeftOut,
+        }
+    };
+}
+
+async fn still_works(fixture: &Arc<dyn Fixture>) {
+    let ended =
+        once(fixture, &Behaviour::Echo("\"on\"".into()), LONG).await.expect("every executor can echo");
+    assert_eq!(ended, Ended::success(Some("\"on\"".into())), "the next attempt runs");
+}
+
+async fn work_that_succeeds_gives_its_output(f: Arc<dyn Fixture>) -> Tried {
+    let ended = need!(once(&f, &Behaviour::Echo("{\"a\":1}".into()), LONG).await);
+    assert_eq!(ended, Ended::success(Some("{\"a\":1}".into())));
+    Tried::Held
+}
+
+async fn each_class_of_error_arrives_as_it_was_given(f: Arc<dyn Fixture>) -> Tried {
+    for class in [
+        ErrorClass::Transient,
+        ErrorClass::Permanent,
+        ErrorClass::Partial,
+        ErrorClass::RateLimited,
+        ErrorClass::LaneStop,
+    ] {
+        let ended = need!(once(&f, &Behaviour::Fail(class), LONG).await);
+        let Outcome::Failed(failure) = ended.outcome else {
+            panic!("{class:?} ended as {:?}", ended.outcome)
+        };
+        assert_eq!(failure.class, class);
+        assert!(!failure.message.is_empty(), "a failure says why");
+        if class == ErrorClass::Partial {
+            assert!(failure.step.is_some() && failure.hint.is_some(), "{failure:?}");
+        }
+        if class == ErrorClass::RateLimited {
+            assert_eq!(failure.retry_after, Some(Duration::from_secs(7)));
+        }
+    }
+    Tried::Held
+}
+
+async fn a_kind_that_nobody_serves_is_a_permanent_failure(f: Arc<dyn Fixture>) -> Tried {
+    let work = need!(f.work(&Behaviour::Echo(String::new())));
+    if f.executor().served() == crate::contract::Served::Any {
+        return Tried::LeftOut;
+    }
+    let ended = end(start(&f, Work { kind: "nobody's".into(), ..work })).await;
+    let Outcome::Failed(failure) = ended.outcome else { panic!("it ended as {:?}", ended.outcome) };
+    assert_eq!(failure.class, ErrorClass::Permanent);
+    assert!(failure.message.contains("nobody's"), "{}", failure.message);
+    Tried::Held
+}
+
+async fn a_panic_is_a_failure_and_the_next_attempt_runs(f: Arc<dyn Fixture>) -> Tried {
+    let ended = need!(once(&f, &Behaviour::Panic, LONG).await);
+    let Outcome::Failed(failure) = ended.outcome else { panic!("it ended as {:?}", ended.outcome) };
+    assert!(
+        failure.message.contains("as it was told"),
+        "the message of the panic is kept: {}",
+        failure.message
+    );
+    still_works(&f).await;
+    Tried::Held
+}
+
+async fn what_hangs_ends_at_its_deadline(f: Arc<dyn Fixture>) -> Tried {
+    let began = Instant::now();
+    let ended = need!(once(&f, &Behaviour::Hang, SHORT).await);
+    let Outcome::Failed(failure) = ended.outcome else { panic!("it ended as {:?}", ended.outcome) };
+    assert_eq!((failure.class, ended.slot), (ErrorClass::Timeout, Slot::Free));
+    assert!(began.elapsed() >= SHORT, "not before its time: {:?}", began.elapsed());
+    still_works(&f).await;
+    Tried::Held
+}
+
+async fn what_blocks_its_thread_is_given_up_and_the_next_attempt_runs(f: Arc<dyn Fixture>) -> Tried {
+    let ended = need!(once(&f, &Behaviour::Block(SHORT + GRACE * 2), SHORT).await);
+    let Outcome::Failed(failure) = ended.outcome else { panic!("it ended as {:?}", ended.outcome) };
+    assert_eq!((failure.class, ended.slot), (ErrorClass::Timeout, Slot::Deaf));
+    still_works(&f).await;
+    Tried::Held
+}
+
+async fn what_is_told_to_stop_stops(f: Arc<dyn Fixture>) -> Tried {
+    let work = need!(f.work(&Behaviour::StopWhenTold));
+    let mut run = start(&f, Work { timeout: LONG, grace: LONG, ..work });
+    let _ = run.notes.recv().await;
+    run.cancel.cancel();
+    assert_eq!(end(run).await, Ended::cancelled());
+    still_works(&f).await;
+    Tried::Held
+}
+
+async fn what_is_told_to_stop_and_finishes_in_time_has_succeeded(f: Arc<dyn Fixture>) -> Tried {
+    let work = need!(f.work(&Behaviour::FinishWhenTold));
+    let mut run = start(&f, Work { timeout: LONG, grace: LONG, ..work });
+    let _ = run.notes.recv().await;
+    run.cancel.cancel();
+    assert_eq!(end(run).await.outcome, Outcome::Success);
+    Tried::Held
+}
+
+async fn what_does_not_listen_is_ended_after_the_grace(f: Arc<dyn Fixture>) -> Tried {
+    let work = need!(f.work(&Behaviour::Hang));
+    let run = start(&f, Work { timeout: LONG, grace: GRACE, ..work });
+    run.cancel.cancel();
+    let ended = end(run).await;
+    assert_eq!((ended.outcome, ended.slot), (Outcome::Cancelled, Slot::Free));
+    still_works(&f).await;
+    Tried::Held
+}
+
+async fn a_cancel_before_the_start_ends_it_at_once(f: Arc<dyn Fixture>) -> Tried {
+    let work = need!(f.work(&Behaviour::StopWhenTold));
+    let cancel = CancellationToken::new();
+    cancel.cancel();
+    let (said, _notes) = notes();
+    let control = Control { cancel, notes: said };
+    let ended = f.executor().run(Work { timeout: LONG, grace: LONG, ..work }, control).await;
+    assert_eq!(ended.outcome, Outcome::Cancelled);
+    Tried::Held
+}
+
+async fn a_big_output_arrives_whole(f: Arc<dyn Fixture>) -> Tried {
+    const BYTES: usize = 8 << 20;
+    let ended = need!(once(&f, &Behaviour::BigOutput(BYTES), LONG).await);
+    assert_eq!(ended.output.map(|output| output.len()), Some(BYTES));
+    Tried::Held
+}
+
+async fn a_flood_of_notes_is_bounded_and_the_gap_is_marked(f: Arc<dyn Fixture>) -> Tried {
+    const LINES: usize = 100_000;
+    let work = need!(f.work(&Behaviour::Flood(LINES)));
+    let mut run = start(&f, Work { timeout: LONG, grace: GRACE, ..work });
+    let ended = (&mut run.ended).await.expect("an executor never panics");
+    assert_eq!(ended.outcome, Outcome::Success, "nobody listened, and it went on");
+    let mut kept = 0;
+    while run.notes.try_recv().is_ok() {
+        kept += 1;
+    }
+    assert!(kept > 0 && kept < LINES, "{kept} of {LINES} lines were kept");
+    Tried::Held
+}
+
+async fn many_at_once_get_their_own_answers(f: Arc<dyn Fixture>) -> Tried {
+    const MANY: usize = 16;
+    let mut runs = Vec::new();
+    for number in 0..MANY {
+        let work = need!(f.work(&Behaviour::Echo(number.to_string())));
+        runs.push(start(&f, Work { timeout: LONG, grace: GRACE, ..work }));
+    }
+    for (number, run) in runs.into_iter().enumerate() {
+        assert_eq!(end(run).await, Ended::success(Some(number.to_string())));
+    }
+    Tried::Held
+}

@@ -1,0 +1,99 @@
+//! What a handler sees of the attempt that it runs.
+
+use std::time::{Duration, Instant};
+
+use ostler_core::TaskId;
+use tokio_util::sync::CancellationToken;
+
+use crate::contract::{Control, Work};
+use crate::notes::{Level, Note, Notes};
+
+/// The attempt, for its handler.
+#[derive(Clone, Debug)]
+pub struct Context {
+    task: TaskId,
+    attempt: u32,
+    queue: String,
+    kind: String,
+    folder: Option<String>,
+    until: Instant,
+    cancel: CancellationToken,
+    notes: Notes,
+}
+
+impl Context {
+    pub(crate) fn new(work: &Work, control: &Control, now: Instant) -> Self {
+        Self {
+            task: work.task,
+            attempt: work.attempt,
+            queue: work.queue.clone(),
+            kind: work.kind.clone(),
+            folder: work.folder.clone(),
+            until: now + work.timeout,
+            cancel: control.cancel.clone(),
+            notes: control.notes.clone(),
+        }
+    }
+
+    /// The task.
+    #[must_use]
+    pub const fn task(&self) -> TaskId {
+        self.task
+    }
+
+    /// The number of the attempt, counted from one.
+    #[must_use]
+    pub const fn attempt(&self) -> u32 {
+        self.attempt
+    }
+
+    /// The task's queue.
+    #[must_use]
+    pub fn queue(&self) -> &str {
+        &self.queue
+    }
+
+    /// What sort of work it is.
+    #[must_use]
+    pub fn kind(&self) -> &str {
+        &self.kind
+    }
+
+    /// The folder to work in, if the task has one.
+    #[must_use]
+    pub fn folder(&self) -> Option<&str> {
+        self.folder.as_deref()
+    }
+
+    /// How much time is left.
+    #[must_use]
+    pub fn time_left(&self) -> Duration {
+        self.until.saturating_duration_since(Instant::now())
+    }
+
+    /// Whether the attempt is to stop.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.cancel.is_cancelled()
+    }
+
+    /// Waits until the attempt is to stop.
+    pub async fn cancelled(&self) {
+        self.cancel.cancelled().await;
+    }
+
+    /// Says how far the work is.
+    pub fn progress(&self, done: u64, total: Option<u64>) {
+        self.notes.say(Note::Progress { done, total, note: None });
+    }
+
+    /// Writes a log line.
+    pub fn log(&self, message: impl Into<String>) {
+        self.log_at(Level::Info, message);
+    }
+
+    /// Writes a log line that matters more, or less.
+    pub fn log_at(&self, level: Level, message: impl Into<String>) {
+        self.notes.say(Note::Log { level, message: message.into() });
+    }
+}

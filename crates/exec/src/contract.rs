@@ -1,0 +1,116 @@
+//! The contract between a pool and whatever runs its work.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use ostler_core::{ErrorClass, Failure, Outcome, TaskId};
+use tokio_util::sync::CancellationToken;
+
+use crate::notes::Notes;
+
+/// One attempt to be run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Work {
+    /// The task.
+    pub task: TaskId,
+    /// The token of its lease.
+    pub token: u64,
+    /// The number of the attempt, counted from one.
+    pub attempt: u32,
+    /// The task's queue.
+    pub queue: String,
+    /// What sort of work it is.
+    pub kind: String,
+    /// What to work on: JSON text.
+    pub payload: String,
+    /// How long the attempt may take.
+    pub timeout: Duration,
+    /// How long it may take to stop when it is told to.
+    pub grace: Duration,
+    /// The folder it works in.
+    pub folder: Option<String>,
+}
+
+/// The strings that a pool holds while an attempt runs.
+#[derive(Clone, Debug)]
+pub struct Control {
+    /// Cancelled when the attempt is to stop: somebody asked for it, the pool drains, or the lease is lost.
+    pub cancel: CancellationToken,
+    /// Where progress and logs go.
+    pub notes: Notes,
+}
+
+/// How an attempt ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// What the rules decide by.
+    pub outcome: Outcome,
+    /// What came out, after a success: JSON text.
+    pub output: Option<String>,
+    /// Whether the slot can be used again at once.
+    pub slot: Slot,
+}
+
+/// What became of the slot that ran an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Slot {
+    /// It is free.
+    Free,
+    /// The work did not stop when it was told to, and cannot be ended from outside: it still holds its thread.
+    Deaf,
+}
+
+impl Ended {
+    /// The work is done.
+    #[must_use]
+    pub const fn success(output: Option<String>) -> Self {
+        Self { outcome: Outcome::Success, output, slot: Slot::Free }
+    }
+
+    /// It failed.
+    #[must_use]
+    pub const fn failed(failure: Failure) -> Self {
+        Self { outcome: Outcome::Failed(failure), output: None, slot: Slot::Free }
+    }
+
+    /// It failed with this class and message.
+    #[must_use]
+    pub fn failed_with(class: ErrorClass, message: impl Into<String>) -> Self {
+        Self::failed(Failure::new(class, message))
+    }
+
+    /// It stopped because it was told to.
+    #[must_use]
+    pub const fn cancelled() -> Self {
+        Self { outcome: Outcome::Cancelled, output: None, slot: Slot::Free }
+    }
+
+    /// The same, but the work still holds its thread.
+    #[must_use]
+    pub fn deaf(self) -> Self {
+        Self { slot: Slot::Deaf, ..self }
+    }
+}
+
+/// Which kinds an executor can run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Served {
+    /// Any kind.
+    Any,
+    /// These.
+    Only(Vec<String>),
+}
+
+/// Runs attempts.
+///
+/// Whatever the work does — return, fail, panic, hang, flood its output, die — `run` answers: within the attempt's timeout
+/// and one grace, and when it is told to stop, within two graces: one for the work to stop by itself, one to end it. It answers once. It never panics, and it keeps nothing of an attempt when it has answered,
+/// except where it says [`Slot::Deaf`].
+#[async_trait]
+pub trait Executor: Send + Sync {
+    /// Which kinds it can run.
+    fn served(&self) -> Served;
+
+    /// Runs one attempt to its end.
+    async fn run(&self, work: Work, control: Control) -> Ended;
+}

@@ -1,0 +1,83 @@
+//! What a Rust handler fails with.
+
+use std::time::Duration;
+
+use ostler_core::{ErrorClass, Failure};
+
+/// An error of a handler, with the class that says what follows.
+///
+/// Any error becomes one with `?`: it is *transient* then, the class of an error that nobody classed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaskError(Failure);
+
+impl TaskError {
+    /// May work next time.
+    #[must_use]
+    pub fn transient(message: impl Into<String>) -> Self {
+        Self(Failure::new(ErrorClass::Transient, message))
+    }
+
+    /// Will never work.
+    #[must_use]
+    pub fn permanent(message: impl Into<String>) -> Self {
+        Self(Failure::new(ErrorClass::Permanent, message))
+    }
+
+    /// Part of it is done; this step failed.
+    #[must_use]
+    pub fn partial(step: impl Into<String>, message: impl Into<String>) -> Self {
+        Self(Failure { step: Some(step.into()), ..Failure::new(ErrorClass::Partial, message) })
+    }
+
+    /// Too many requests: not before this has passed.
+    #[must_use]
+    pub fn rate_limited(retry_after: Duration, message: impl Into<String>) -> Self {
+        Self(Failure { retry_after: Some(retry_after), ..Failure::new(ErrorClass::RateLimited, message) })
+    }
+
+    /// Nothing in this lane can work now: bad credentials, no quota.
+    #[must_use]
+    pub fn lane_stop(message: impl Into<String>) -> Self {
+        Self(Failure::new(ErrorClass::LaneStop, message))
+    }
+
+    /// Not before this has passed.
+    #[must_use]
+    pub fn retry_after(mut self, wait: Duration) -> Self {
+        self.0.retry_after = Some(wait);
+        self
+    }
+
+    /// What might help.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.0.hint = Some(hint.into());
+        self
+    }
+
+    /// More for whoever looks closer.
+    #[must_use]
+    pub fn details(mut self, details: impl Into<String>) -> Self {
+        self.0.details = Some(details.into());
+        self
+    }
+
+    /// As the rules see it.
+    #[must_use]
+    pub fn into_failure(self) -> Failure {
+        self.0
+    }
+}
+
+impl<E: std::error::Error> From<E> for TaskError {
+    fn from(error: E) -> Self {
+        let mut details = String::new();
+        let mut cause = error.source();
+        while let Some(error) = cause {
+            details.push_str(&format!("caused by: {error}\n"));
+            cause = error.source();
+        }
+        let failure = Failure::new(ErrorClass::Transient, error.to_string());
+        Self(Failure { details: (!details.is_empty()).then_some(details), ..failure })
+    }
+}

@@ -1,0 +1,130 @@
+//! Async handlers on the runtime that the node has.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use ostler_core::ErrorClass;
+use tokio::task::{AbortHandle, JoinError};
+use tokio_util::sync::CancellationToken;
+
+use crate::context::Context;
+use crate::contract::{Control, Ended, Executor, Served, Work};
+use crate::error::TaskError;
+
+pub(crate) type Answer = Result<Option<String>, TaskError>;
+type Handler = Box<dyn Fn(String, Context) -> Pin<Box<dyn Future<Output = Answer> + Send>> + Send + Sync>;
+
+/// Runs async handlers, each as a task of its own, so that a panic ends that handler and nothing else.
+///
+/// A handler is told to stop by its context. One that does not stop within the grace, and one that is past its deadline,
+/// is dropped where it next waits. One that never waits — it blocks its thread — cannot be dropped: it is left behind and
+/// reported as deaf.
+#[derive(Default)]
+pub struct Inline {
+    handlers: BTreeMap<String, Handler>,
+}
+
+impl Inline {
+    /// Without any handler.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// With a handler for a kind: JSON text in, JSON text out.
+    #[must_use]
+    pub fn handle<F, R>(mut self, kind: impl Into<String>, handler: F) -> Self
+    where
+        F: Fn(String, Context) -> R + Send + Sync + 'static,
+        R: Future<Output = Answer> + Send + 'static,
+    {
+        let handler: Handler = Box::new(move |payload, context| Box::pin(handler(payload, context)));
+        self.handlers.insert(kind.into(), handler);
+        self
+    }
+}
+
+#[async_trait]
+impl Executor for Inline {
+    fn served(&self) -> Served {
+        Served::Only(self.handlers.keys().cloned().collect())
+    }
+
+    async fn run(&self, work: Work, control: Control) -> Ended {
+        let Some(handler) = self.handlers.get(&work.kind) else { return no_handler(&work.kind) };
+        let context = Context::new(&work, &control, Instant::now());
+        // A handler may panic before its first await, while its future is made.
+        let made =
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| handler(work.payload.clone(), context)));
+        let future = match made {
+            Ok(future) => future,
+            Err(panic) => return panicked(panic.as_ref()),
+        };
+        let mut running = tokio::spawn(future);
+        let guard = AbortOnDrop(running.abort_handle());
+        let deadline = tokio::time::sleep(work.timeout);
+        let ended = tokio::select! {
+            biased;
+            joined = &mut running => return conclude(joined, &control.cancel),
+            () = deadline => too_long(work.timeout),
+            () = control.cancel.cancelled() => {
+                // It was told by its context; what it brings within the grace counts.
+                match tokio::time::timeout(work.grace, &mut running).await {
+                    Ok(joined) => return conclude(joined, &control.cancel),
+                    Err(_) => Ended::cancelled(),
+                }
+            }
+        };
+        drop(guard);
+        // Dropping takes effect at the handler's next await. One that blocks its thread has none.
+        match tokio::time::timeout(work.grace, running).await {
+            Ok(_) => ended,
+            Err(_) => ended.deaf(),
+        }
+    }
+}
+
+/// Ends the handler when whoever waits for it is gone.
+struct AbortOnDrop(AbortHandle);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// How a handler ended that came to an end by itself. Whatever fails after it was told to stop has stopped.
+pub(crate) fn conclude(joined: Result<Answer, JoinError>, cancel: &CancellationToken) -> Ended {
+    match joined {
+        Ok(Ok(output)) => Ended::success(output),
+        Ok(Err(_)) | Err(_) if cancel.is_cancelled() => Ended::cancelled(),
+        Ok(Err(error)) => Ended::failed(error.into_failure()),
+        Err(error) if error.is_panic() => panicked(error.into_panic().as_ref()),
+        // The runtime shuts down.
+        Err(_) => Ended::cancelled(),
+    }
+}
+
+/// The attempt's deadline has passed.
+pub(crate) fn too_long(timeout: Duration) -> Ended {
+    Ended::failed_with(ErrorClass::Timeout, format!("it took longer than {timeout:?}"))
+}
+
+/// Nobody here can run this kind.
+pub(crate) fn no_handler(kind: &str) -> Ended {
+    Ended::failed_with(ErrorClass::Permanent, format!("no handler for the kind \"{kind}\""))
+}
+
+/// A panic is a failure like any other.
+pub(crate) fn panicked(panic: &(dyn Any + Send)) -> Ended {
+    let message = panic
+        .downcast_ref::<&str>()
+        .map(ToString::to_string)
+        .or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "without a message".to_owned());
+    Ended::failed_with(ErrorClass::Transient, format!("the handler panicked: {message}"))
+}

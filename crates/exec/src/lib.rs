@@ -1,0 +1,25 @@
+//! How work is run: the contract of executors, and the two for Rust handlers.
+//!
+//! - [`Executor`]: runs one attempt and says how it ended. [`Work`] is what it is given, [`Context`] what a handler
+//!   sees, [`Ended`] what comes back.
+//! - [`Inline`]: async handlers on the runtime that the node has.
+//! - [`Threads`]: handlers that are not `Send`, on OS threads of their own.
+//! - `conformance` (a feature): one suite for every executor.
+//!
+//! An executor knows nothing of stores, leases or retries: whatever happens becomes an `Outcome`.
+
+#[cfg(feature = "conformance")]
+pub mod conformance;
+mod context;
+mod contract;
+mod error;
+mod inline;
+mod notes;
+mod thread;
+
+pub use context::Context;
+pub use contract::{Control, Ended, Executor, Served, Slot, Work};
+pub use error::TaskError;
+pub use inline::Inline;
+pub use notes::{Level, Note, Notes, notes};
+pub use thread::{Backpressure, Choice, Permit, QueueFull, Runtimes, ThreadPolicy, Threads};

@@ -1,0 +1,132 @@
+//! Handlers that are not `Send`, on OS threads of their own.
+//!
+//! Each thread has its own runtime and runs one attempt at a time, in a fresh `LocalSet` that is dropped with everything
+//! the attempt spawned: nothing of one attempt is there when the next begins.
+//!
+//! - `policy.rs`: how many threads, which one is next, how much may wait.
+//! - `permit.rs`: the bound on what runs and waits, and the drain.
+//! - `worker.rs`: one thread.
+
+mod permit;
+mod policy;
+mod worker;
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use async_trait::async_trait;
+use ostler_core::{ErrorClass, Outcome};
+use tokio::sync::oneshot;
+
+use crate::context::Context;
+use crate::contract::{Control, Ended, Executor, Served, Slot, Work};
+use crate::inline::{Answer, no_handler, too_long};
+pub use permit::{Backpressure, Permit, QueueFull};
+pub use policy::{Choice, Runtimes, ThreadPolicy};
+use worker::{Job, Worker};
+
+pub(crate) type LocalHandler =
+    Arc<dyn Fn(String, Context) -> Pin<Box<dyn Future<Output = Answer>>> + Send + Sync>;
+
+/// Runs handlers that are not `Send`.
+pub struct Threads {
+    policy: ThreadPolicy,
+    handlers: BTreeMap<String, LocalHandler>,
+    workers: Vec<Worker>,
+    permits: Arc<Backpressure>,
+    next: AtomicUsize,
+}
+
+impl Threads {
+    /// Starts the threads.
+    ///
+    /// # Errors
+    /// When the system gives no more threads.
+    pub fn start(policy: ThreadPolicy) -> std::io::Result<Self> {
+        let workers = (0..policy.threads)
+            .map(|place| Worker::start(place, policy.runtimes))
+            .collect::<Result<_, _>>()?;
+        let permits = Arc::new(Backpressure::new(policy.most));
+        Ok(Self { policy, handlers: BTreeMap::new(), workers, permits, next: AtomicUsize::new(0) })
+    }
+
+    /// With a handler for a kind: JSON text in, JSON text out. Its future stays on the thread that made it.
+    #[must_use]
+    pub fn handle<F, R>(mut self, kind: impl Into<String>, handler: F) -> Self
+    where
+        F: Fn(String, Context) -> R + Send + Sync + 'static,
+        R: Future<Output = Answer> + 'static,
+    {
+        let handler: LocalHandler = Arc::new(move |payload, context| Box::pin(handler(payload, context)));
+        self.handlers.insert(kind.into(), handler);
+        self
+    }
+
+    /// What runs and waits, and the drain.
+    #[must_use]
+    pub fn permits(&self) -> &Arc<Backpressure> {
+        &self.permits
+    }
+
+    fn choose(&self) -> &Worker {
+        let turn = self.next.fetch_add(1, Ordering::Relaxed) % self.workers.len();
+        match self.policy.choice {
+            Choice::RoundRobin => &self.workers[turn],
+            // From the turn on, so that equal loads take turns too.
+            Choice::LeastLoaded => (0..self.workers.len())
+                .map(|step| &self.workers[(turn + step) % self.workers.len()])
+                .min_by_key(|worker| worker.load())
+                .unwrap_or(&self.workers[turn]),
+        }
+    }
+}
+
+#[async_trait]
+impl Executor for Threads {
+    fn served(&self) -> Served {
+        Served::Only(self.handlers.keys().cloned().collect())
+    }
+
+    async fn run(&self, work: Work, control: Control) -> Ended {
+        let Some(handler) = self.handlers.get(&work.kind).cloned() else { return no_handler(&work.kind) };
+        let Ok(_permit) = self.permits.take() else {
+            // Full, or draining: somebody else may run it.
+            return Ended { outcome: Outcome::HandedBack, output: None, slot: Slot::Free };
+        };
+        let worker = self.choose();
+        let _load = worker.count_in();
+        let (began, beginning) = oneshot::channel();
+        let (caller, ending) = oneshot::channel();
+        let (timeout, grace) = (work.timeout, work.grace);
+        let cancel = control.cancel.clone();
+        worker.send(Job { work, control, handler, began, caller });
+        tokio::select! {
+            biased;
+            begun = beginning => if begun.is_err() {
+                return Ended::failed_with(ErrorClass::Transient, "its thread has ended");
+            },
+            // It waits behind others; when its turn comes it finds that nobody waits for it.
+            () = cancel.cancelled() => return Ended::cancelled(),
+        }
+        let told = async {
+            cancel.cancelled().await;
+            // The thread gives it one grace to stop by itself; the other is for dropping what it spawned.
+            tokio::time::sleep(grace * 2).await;
+        };
+        tokio::select! {
+            biased;
+            ended = ending => ended.unwrap_or_else(|_| Ended::failed_with(ErrorClass::Transient, "its thread has ended")),
+            () = tokio::time::sleep(timeout + grace) => {
+                worker.replace();
+                too_long(timeout).deaf()
+            }
+            () = told => {
+                worker.replace();
+                Ended::cancelled().deaf()
+            }
+        }
+    }
+}

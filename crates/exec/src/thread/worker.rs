@@ -1,0 +1,164 @@
+//! One thread: its own runtime, one attempt at a time, a fresh `LocalSet` for each.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::oneshot;
+use tokio::task::LocalSet;
+
+use super::LocalHandler;
+use super::policy::Runtimes;
+use crate::context::Context;
+use crate::contract::{Control, Ended, Work};
+use crate::inline::{conclude, panicked, too_long};
+
+/// An attempt for a thread.
+pub(super) struct Job {
+    pub(super) work: Work,
+    pub(super) control: Control,
+    pub(super) handler: LocalHandler,
+    /// Told when its turn has come.
+    pub(super) began: oneshot::Sender<()>,
+    /// Told how it ended.
+    pub(super) caller: oneshot::Sender<Ended>,
+}
+
+/// A thread, or the one that took its place, and the attempts that wait for it.
+pub(super) struct Worker {
+    place: usize,
+    runtimes: Runtimes,
+    line: Arc<Line>,
+    load: AtomicUsize,
+}
+
+/// The attempts that wait for a thread. Their number is bounded by the permits of the pool.
+#[derive(Default)]
+struct Line {
+    waiting: Mutex<Waiting>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Waiting {
+    jobs: VecDeque<Job>,
+    /// Which thread serves the line: one that was replaced finds another number here, and ends.
+    serving: u64,
+    closed: bool,
+}
+
+impl Line {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next attempt for this thread; `None` when it is to end.
+    fn next(&self, thread: u64) -> Option<Job> {
+        let idle =
+            |waiting: &mut Waiting| waiting.jobs.is_empty() && waiting.serving == thread && !waiting.closed;
+        let mut waiting = self.changed.wait_while(self.lock(), idle).unwrap_or_else(PoisonError::into_inner);
+        if waiting.serving != thread || waiting.closed {
+            return None;
+        }
+        waiting.jobs.pop_front()
+    }
+}
+
+/// One attempt that a thread has, or that waits for it.
+pub(super) struct Load<'a>(&'a AtomicUsize);
+
+impl Drop for Load<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Worker {
+    pub(super) fn start(place: usize, runtimes: Runtimes) -> std::io::Result<Self> {
+        let worker = Self { place, runtimes, line: Arc::default(), load: AtomicUsize::new(0) };
+        worker.spawn(0)?;
+        Ok(worker)
+    }
+
+    fn spawn(&self, thread: u64) -> std::io::Result<()> {
+        let runtime = match self.runtimes {
+            Runtimes::TwoWorkers => Builder::new_multi_thread().worker_threads(2).enable_all().build()?,
+            Runtimes::CurrentThread => Builder::new_current_thread().enable_all().build()?,
+        };
+        let line = Arc::clone(&self.line);
+        let serve = move || {
+            while let Some(job) = line.next(thread) {
+                run(&runtime, job);
+            }
+        };
+        std::thread::Builder::new().name(format!("ostler-thread-{}", self.place)).spawn(serve)?;
+        Ok(())
+    }
+
+    pub(super) fn load(&self) -> usize {
+        self.load.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn count_in(&self) -> Load<'_> {
+        self.load.fetch_add(1, Ordering::Relaxed);
+        Load(&self.load)
+    }
+
+    pub(super) fn send(&self, job: Job) {
+        self.line.lock().jobs.push_back(job);
+        self.line.changed.notify_all();
+    }
+
+    /// Puts another thread in the place of one that a handler holds; it goes on with what waits. The old one ends when
+    /// its handler does.
+    pub(super) fn replace(&self) {
+        let mut waiting = self.line.lock();
+        // Without another thread the line keeps the old one, late as it is.
+        if self.spawn(waiting.serving + 1).is_ok() {
+            waiting.serving += 1;
+        }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.line.lock().closed = true;
+        self.line.changed.notify_all();
+    }
+}
+
+fn run(runtime: &Runtime, job: Job) {
+    let Job { work, control, handler, began, caller } = job;
+    // Whoever gave it up while it waited does not want it any more.
+    if began.send(()).is_err() {
+        return;
+    }
+    let local = LocalSet::new();
+    let attempt = local.run_until(attempt(work, control, handler));
+    let ended = catch_unwind(AssertUnwindSafe(|| runtime.block_on(attempt)))
+        .unwrap_or_else(|panic| panicked(panic.as_ref()));
+    // All that the attempt spawned goes before the next one comes, whatever its destructors do.
+    let _ = catch_unwind(AssertUnwindSafe(|| drop(local)));
+    let _ = caller.send(ended);
+}
+
+async fn attempt(work: Work, control: Control, handler: LocalHandler) -> Ended {
+    let context = Context::new(&work, &control, Instant::now());
+    let payload = work.payload.clone();
+    let mut running = tokio::task::spawn_local(async move { handler(payload, context).await });
+    tokio::select! {
+        biased;
+        joined = &mut running => conclude(joined, &control.cancel),
+        () = tokio::time::sleep(work.timeout) => too_long(work.timeout),
+        () = control.cancel.cancelled() => {
+            // It was told by its context; what it brings within the grace counts.
+            match tokio::time::timeout(work.grace, &mut running).await {
+                Ok(joined) => conclude(joined, &control.cancel),
+                Err(_) => Ended::cancelled(),
+            }
+        }
+    }
+}

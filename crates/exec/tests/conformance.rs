@@ -1,0 +1,58 @@
+//! The executors for Rust pass the suite that every executor passes.
+
+#![cfg(feature = "conformance")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ostler_core::{Id, TaskId};
+use ostler_exec::conformance::{Behaviour, Fixture, Report, act, run};
+use ostler_exec::{Choice, Executor, Inline, Runtimes, ThreadPolicy, Threads, Work};
+
+struct Rust(Arc<dyn Executor>);
+
+impl Fixture for Rust {
+    fn executor(&self) -> Arc<dyn Executor> {
+        Arc::clone(&self.0)
+    }
+
+    fn work(&self, behaviour: &Behaviour) -> Option<Work> {
+        Some(Work {
+            task: TaskId(Id::from_bits(1)),
+            token: 1,
+            attempt: 1,
+            queue: "q".into(),
+            kind: "act".into(),
+            payload: behaviour.payload(),
+            timeout: Duration::from_secs(60),
+            grace: Duration::from_secs(1),
+            folder: None,
+        })
+    }
+}
+
+fn all_held(name: &str, report: &Report) {
+    println!("{name}: {} cases", report.held.len());
+    assert!(report.left_out.is_empty(), "Rust handlers can do all of it: {:?}", report.left_out);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn inline_passes() {
+    let report = run(|| Arc::new(Rust(Arc::new(Inline::new().handle("act", act))))).await;
+    all_held("inline", &report);
+}
+
+fn threads(choice: Choice, runtimes: Runtimes) -> Arc<dyn Fixture> {
+    let policy = ThreadPolicy { threads: 2, most: 20, choice, runtimes };
+    Arc::new(Rust(Arc::new(Threads::start(policy).expect("there are threads").handle("act", act))))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn threads_in_turn_pass() {
+    all_held("threads in turn", &run(|| threads(Choice::RoundRobin, Runtimes::TwoWorkers)).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn threads_by_load_with_one_runtime_each_pass() {
+    all_held("threads by load", &run(|| threads(Choice::LeastLoaded, Runtimes::CurrentThread)).await);
+}
