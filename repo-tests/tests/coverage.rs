@@ -1,0 +1,143 @@
+//! docs/coverage.md says where each feature of the source designs is. Here it is held to that: what it names
+//! exists, and a row that names nothing says which part will bring it.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use repo_tests::{none, root, text};
+
+const DOCUMENT: &str = "docs/coverage.md";
+/// The parts that are still to come.
+const PARTS: [&str; 7] = ["node", "resilience", "processes", "postgres", "agents", "isolates", "server"];
+/// The source designs, each with a section of its own.
+const DESIGNS: [&str; 5] = ["000", "001", "002", "003", "004"];
+/// Before the names of parts.
+const TO_COME: &str = "to come: ";
+
+/// One row of a table.
+struct Row {
+    line: usize,
+    design: Option<&'static str>,
+    cells: Vec<String>,
+}
+
+fn rows() -> Vec<Row> {
+    let document = text(Path::new(DOCUMENT)).expect("the document is text");
+    let mut design = None;
+    let mut rows = Vec::new();
+    for (at, line) in document.lines().enumerate() {
+        if let Some(title) = line.strip_prefix("## ") {
+            design = DESIGNS.into_iter().find(|number| title.starts_with(&format!("Design {number}")));
+        }
+        let is_row = line.starts_with("| ") && !line.starts_with("| what the source says |");
+        if is_row {
+            let inside = line.trim().trim_start_matches('|').trim_end_matches('|');
+            let cells = inside.split(" | ").map(|cell| cell.trim().to_owned()).collect();
+            rows.push(Row { line: at + 1, design, cells });
+        }
+    }
+    rows
+}
+
+impl Row {
+    /// Complains about this row.
+    fn says(&self, what: &str) -> String {
+        format!("{DOCUMENT}:{}: {what}", self.line)
+    }
+
+    fn place(&self) -> &str {
+        self.cells.last().map_or("", String::as_str)
+    }
+
+    /// What stands between backticks in the last cell.
+    fn named(&self) -> Vec<&str> {
+        self.place().split('`').skip(1).step_by(2).collect()
+    }
+
+    /// What stands outside of them: nothing, or the parts that are to come.
+    fn parts(&self) -> Result<Vec<&str>, String> {
+        let outside: Vec<&str> =
+            self.place().split('`').step_by(2).map(|text| text.trim_matches([' ', ',', ';'])).collect();
+        let words = outside.iter().filter(|text| !text.is_empty()).copied().collect::<Vec<_>>();
+        match words.as_slice() {
+            [] => Ok(Vec::new()),
+            [one] => match one.strip_prefix(TO_COME) {
+                Some(parts) => Ok(parts.split(", ").collect()),
+                None => Err(self.says(&format!("\"{one}\" is neither a place nor \"{TO_COME}…\""))),
+            },
+            _ => Err(self.says("there is more than one text between the places")),
+        }
+    }
+}
+
+#[test]
+fn every_row_has_three_cells_and_all_are_filled() {
+    let wrong: Vec<String> = rows()
+        .iter()
+        .filter(|row| row.cells.len() != 3 || row.cells.iter().any(String::is_empty))
+        .map(|row| row.says(&format!("has {} cells, or an empty one", row.cells.len())))
+        .collect();
+    none("rows look like | source | Ostler | where |", &wrong);
+}
+
+#[test]
+fn every_row_is_located_or_says_what_brings_it() {
+    let mut wrong = Vec::new();
+    for row in rows() {
+        match row.parts() {
+            Err(why) => wrong.push(why),
+            Ok(parts) if parts.is_empty() && row.named().is_empty() => wrong.push(row.says("names no place")),
+            Ok(parts) => {
+                let unknown = parts.iter().filter(|part| !PARTS.contains(part));
+                wrong.extend(unknown.map(|part| row.says(&format!("\"{part}\" is not one of {PARTS:?}"))));
+            }
+        }
+    }
+    none("rows without a place", &wrong);
+}
+
+#[test]
+fn every_place_exists() {
+    let mut wrong = Vec::new();
+    for row in rows() {
+        for place in row.named() {
+            let (path, function) = match place.split_once("::") {
+                Some((path, function)) => (path, Some(function)),
+                None => (place, None),
+            };
+            if !root().join(path).exists() {
+                wrong.push(row.says(&format!("there is no {path}")));
+                continue;
+            }
+            let Some(function) = function else { continue };
+            let source = text(Path::new(path)).unwrap_or_default();
+            if !source.contains(&format!("fn {function}(")) {
+                wrong.push(row.says(&format!("{path} has no test {function}")));
+            }
+        }
+    }
+    none("places that do not exist", &wrong);
+}
+
+#[test]
+fn every_source_design_has_its_section() {
+    let seen: BTreeSet<&str> = rows().iter().filter_map(|row| row.design).collect();
+    assert_eq!(seen.into_iter().collect::<Vec<_>>(), DESIGNS);
+    let strays: Vec<String> = rows()
+        .iter()
+        .filter(|row| row.design.is_none())
+        .map(|row| row.says("belongs to no design"))
+        .collect();
+    none("rows outside of a section", &strays);
+}
+
+#[test]
+fn nothing_is_said_twice_in_one_design() {
+    let mut seen = BTreeSet::new();
+    let twice: Vec<String> = rows()
+        .iter()
+        .filter(|row| !seen.insert((row.design, row.cells.first().cloned())))
+        .map(|row| row.says("says what another row of its design says"))
+        .collect();
+    none("repeated rows", &twice);
+}
