@@ -18,6 +18,7 @@ mod scaling;
 mod seed;
 mod state;
 mod task;
+mod text;
 mod time;
 mod worker;
 
@@ -34,5 +35,6 @@ pub use scaling::{Memory, PoolLoad, Scale, ScalePolicy, scale};
 pub use seed::Seed;
 pub use state::{CancelReason, FailReason, Readiness, State, StateName, Wait};
 pub use task::{Attempt, AttemptEnd, Step, Task};
+pub use text::cut;
 pub use time::{Timestamp, millis};
 pub use worker::{Worker, WorkerState};

@@ -1,12 +1,12 @@
 //! What work says while it runs: progress and log lines. They go through a bounded channel to whoever keeps them.
 
+use ostler_core::cut;
 use tokio::sync::mpsc;
 
 /// Notes of one attempt that wait to be kept. Over it, log lines are dropped and counted.
 const MAX_WAITING: usize = 1_024;
 /// Bytes of one log line; longer ones are cut, and marked.
 const MAX_LINE_BYTES: usize = 16 * 1024;
-const CUT: &str = " … (cut)";
 
 /// How much a log line matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -19,6 +19,19 @@ pub enum Level {
     Warn,
     /// Something failed.
     Error,
+}
+
+impl Level {
+    /// The word that users see.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Debug => "debug",
+            Self::Info => "info",
+            Self::Warn => "warn",
+            Self::Error => "error",
+        }
+    }
 }
 
 /// Something that work said.
@@ -63,7 +76,7 @@ impl Notes {
     pub fn say(&self, note: Note) {
         use std::sync::atomic::Ordering::Relaxed;
         let note = match note {
-            Note::Log { level, message } => Note::Log { level, message: cut(message) },
+            Note::Log { level, message } => Note::Log { level, message: cut(&message, MAX_LINE_BYTES) },
             Note::Progress { .. } | Note::Dropped(_) => note,
         };
         let missed = self.dropped.swap(0, Relaxed);
@@ -76,15 +89,4 @@ impl Notes {
             self.dropped.fetch_add(1, Relaxed);
         }
     }
-}
-
-fn cut(line: String) -> String {
-    if line.len() <= MAX_LINE_BYTES {
-        return line;
-    }
-    let mut end = MAX_LINE_BYTES - CUT.len();
-    while !line.is_char_boundary(end) {
-        end -= 1;
-    }
-    format!("{}{CUT}", &line[..end])
 }

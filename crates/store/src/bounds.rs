@@ -1,6 +1,6 @@
 //! The bounds of the contract, and the one place that checks a caller's input against them.
 
-use ostler_core::{Failure, Overrides};
+use ostler_core::{Failure, Overrides, cut};
 
 use crate::calls::{Claim, Kinds, NewEvent, NewSession, NewStep, NewTask, QueueChange, Report};
 use crate::error::Error;
@@ -35,8 +35,6 @@ pub const MAX_STEPS: usize = 1_000;
 pub const MAX_WORKERS: usize = 10_000;
 /// Runs of a lane whose durations are kept.
 pub const RECENT_RUNS: usize = 100;
-
-const CUT: &str = " … (cut)";
 
 /// The bounds that an owner may set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -236,10 +234,10 @@ fn text(field: &str, text: &str, most: usize) -> Result<(), Error> {
 /// attempt must be recorded.
 #[must_use]
 pub fn bounded(failure: &Failure) -> Failure {
-    let short = |text: &Option<String>, most| text.as_deref().map(|text| cut(text, most));
+    let short = |text: &Option<String>, most| text.as_deref().map(|text| clean(text, most));
     Failure {
         class: failure.class,
-        message: cut(&failure.message, MAX_MESSAGE_BYTES),
+        message: clean(&failure.message, MAX_MESSAGE_BYTES),
         details: short(&failure.details, MAX_DETAILS_BYTES),
         step: short(&failure.step, MAX_NAME_BYTES),
         hint: short(&failure.hint, MAX_MESSAGE_BYTES),
@@ -247,14 +245,6 @@ pub fn bounded(failure: &Failure) -> Failure {
     }
 }
 
-fn cut(text: &str, most: usize) -> String {
-    let clean = text.replace('\0', "\u{fffd}");
-    if clean.len() <= most {
-        return clean;
-    }
-    let mut end = most - CUT.len();
-    while !clean.is_char_boundary(end) {
-        end -= 1;
-    }
-    format!("{}{CUT}", &clean[..end])
+fn clean(text: &str, most: usize) -> String {
+    cut(&text.replace('\0', "\u{fffd}"), most)
 }

@@ -1,0 +1,34 @@
+//! Texts that are too long are cut, and the cut is marked.
+
+const CUT: &str = " … (cut)";
+
+/// The text, with at most `most` bytes: what is over is cut off between two characters, and marked. A bound shorter than
+/// the mark leaves only as much of the text as fits.
+#[must_use]
+pub fn cut(text: &str, most: usize) -> String {
+    if text.len() <= most {
+        return text.to_owned();
+    }
+    let (mark, room) = if most > CUT.len() { (CUT, most - CUT.len()) } else { ("", most) };
+    let end = (0..=room).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+    format!("{}{mark}", &text[..end])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_within_the_bound_stays_as_it_is() {
+        assert_eq!(cut("short", 5), "short");
+    }
+
+    #[test]
+    fn a_longer_one_is_cut_between_characters_and_marked() {
+        for most in 0..64 {
+            let short = cut(&"ä€😀".repeat(20), most);
+            assert!(short.len() <= most, "{} bytes, {most} allowed", short.len());
+            assert!(most <= CUT.len() || short.ends_with(CUT), "{short}");
+        }
+    }
+}
