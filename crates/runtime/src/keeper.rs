@@ -1,0 +1,80 @@
+//! The heartbeat, on an OS thread of its own with a runtime of its own: no handler, and no full or busy pool, can keep it
+//! from beating.
+//!
+//! It is also the fence. A renewal counts from the moment it was *sent*; when none has come through for so long that the
+//! lease may soon end elsewhere, the node stops its work by itself. The same happens when the thread wakes up and finds
+//! that it was asleep for too long, as after a SIGSTOP.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use ostler_core::SessionId;
+use ostler_store::calls::Renewed;
+use ostler_store::{Clock, Store};
+use tokio::sync::watch;
+
+use crate::config::LeaseTimes;
+use crate::held::{Held, Stop};
+use crate::node::NodeState;
+
+/// How soon a node hears of a cancel, whatever its heartbeat is.
+const NEWS: Duration = Duration::from_secs(1);
+/// The part of the TTL after which a node that could not renew stops its work: the rest is for stopping.
+const FENCE_PERCENT: u32 = 75;
+
+/// Beats for one session.
+pub(crate) struct LeaseKeeper {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) session: SessionId,
+    pub(crate) times: LeaseTimes,
+    pub(crate) held: Held,
+    pub(crate) state: watch::Sender<NodeState>,
+}
+
+impl LeaseKeeper {
+    /// Starts to beat. It goes on through a drain, and ends when the node has ended.
+    pub(crate) fn start(self) -> std::io::Result<JoinHandle<()>> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+        std::thread::Builder::new().name("ostler-beat".into()).spawn(move || runtime.block_on(self.beat()))
+    }
+
+    async fn beat(self) {
+        let mut watching = self.state.subscribe();
+        let pause = self.times.heartbeat.min(NEWS);
+        let patience = self.times.ttl * FENCE_PERCENT / 100;
+        let mut renewed_at = self.clock.uptime();
+        loop {
+            if matches!(*watching.borrow_and_update(), NodeState::Ended | NodeState::Fenced) {
+                return;
+            }
+            let sent_at = self.clock.uptime();
+            if sent_at.saturating_sub(renewed_at) > patience {
+                return self.fence();
+            }
+            let left = patience.saturating_sub(sent_at.saturating_sub(renewed_at));
+            let leases = self.held.leases();
+            match tokio::time::timeout(left, self.store.renew(self.session, &leases)).await {
+                Ok(Ok(Renewed::Held { cancelled, lost })) => {
+                    renewed_at = sent_at;
+                    self.held.stop(&cancelled, Stop::Cancelled);
+                    self.held.stop(&lost, Stop::Lost);
+                }
+                Ok(Ok(Renewed::Ended)) => return self.fence(),
+                // Unknown is not lost: another try comes before the patience ends.
+                Ok(Err(_)) | Err(_) => {}
+            }
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                changed = watching.changed() => if changed.is_err() { return },
+            }
+        }
+    }
+
+    /// Stops everything: somebody else may speak for these tasks soon, or does already.
+    fn fence(&self) {
+        self.state.send_replace(NodeState::Fenced);
+        self.held.stop_all(Stop::Lost);
+    }
+}

@@ -1,0 +1,219 @@
+//! The node: starts its parts in order, and stops them in reverse.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use ostler_core::{Id, SessionId};
+use ostler_store::calls::{Fenced, NewSession};
+use ostler_store::{Clock, Store};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::attempt::Bench;
+use crate::config::{InvalidConfig, NodeConfig};
+use crate::finisher::Finisher;
+use crate::held::{Held, Stop};
+use crate::keeper::LeaseKeeper;
+use crate::pool::Pool;
+use crate::upkeep::Upkeep;
+
+/// Makes ids; the edge of the system brings the chance.
+pub type Ids = Arc<dyn Fn() -> Id + Send + Sync>;
+
+/// Where a node stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeState {
+    /// It takes work.
+    Running,
+    /// It takes no more, and ends what it has.
+    Draining,
+    /// It could not renew its leases, or was found dead: it has stopped its work.
+    Fenced,
+    /// It is over.
+    Ended,
+}
+
+/// What became of the attempts that ran when a drain began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Drained {
+    /// They ended by themselves.
+    pub finished: usize,
+    /// They were given back, and run elsewhere.
+    pub handed_back: usize,
+}
+
+/// What a node is made of, besides its settings.
+#[derive(Clone)]
+pub struct Parts {
+    /// Where tasks live.
+    pub store: Arc<dyn Store>,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+    /// Names for sessions and workers.
+    pub ids: Ids,
+}
+
+/// Why a node did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Its settings cannot work.
+    #[error(transparent)]
+    Config(#[from] InvalidConfig),
+    /// The store refused.
+    #[error(transparent)]
+    Store(#[from] ostler_store::Error),
+    /// The system gave no thread.
+    #[error("no thread for the heartbeat: {0}")]
+    Thread(#[from] std::io::Error),
+    /// The session's id was not new.
+    #[error("the store knows a session of this id already")]
+    NotNew,
+}
+
+/// A running node.
+pub struct Node {
+    session: SessionId,
+    store: Arc<dyn Store>,
+    held: Held,
+    state: watch::Sender<NodeState>,
+    pools: JoinSet<Drained>,
+    upkeep: tokio::task::JoinHandle<()>,
+    finisher: tokio::task::JoinHandle<()>,
+    keeper: JoinHandle<()>,
+    grace: Duration,
+}
+
+impl Node {
+    /// Starts a node: it joins, beats, and claims.
+    ///
+    /// # Errors
+    /// When its settings cannot work, or the store refuses.
+    pub async fn start(parts: Parts, config: NodeConfig) -> Result<Self, StartError> {
+        config.check()?;
+        let Parts { store, clock, ids } = parts;
+        let session = SessionId(ids());
+        let node = NewSession {
+            id: session,
+            name: config.name.clone(),
+            pid: std::process::id(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            ttl: config.lease.ttl,
+            settings: String::new(),
+        };
+        if store.join(node).await? == Fenced::Lost {
+            return Err(StartError::NotNew);
+        }
+        let state = watch::Sender::new(NodeState::Running);
+        let held = Held::default();
+        let keeper = LeaseKeeper {
+            store: Arc::clone(&store),
+            clock: Arc::clone(&clock),
+            session,
+            times: config.lease,
+            held: held.clone(),
+            state: state.clone(),
+        };
+        let keeper = keeper.start()?;
+        let (finisher, finishing) = Finisher::start(Arc::clone(&store), state.subscribe());
+        let mut pools = JoinSet::new();
+        let mut rosters = Vec::new();
+        let grace = config.pools.iter().map(|pool| pool.grace).max().unwrap_or_default();
+        for pool in config.pools {
+            let roster = Pool::roster(&pool, &ids, clock.now());
+            rosters.push(roster.clone());
+            let bench = Bench {
+                store: Arc::clone(&store),
+                pool: Arc::new(pool),
+                held: held.clone(),
+                finisher: finisher.clone(),
+            };
+            let pool = Pool {
+                bench,
+                session,
+                clock: Arc::clone(&clock),
+                ids: Arc::clone(&ids),
+                poll: config.lease.poll,
+                state: state.clone(),
+                roster,
+            };
+            pools.spawn(pool.serve());
+        }
+        let upkeep = Upkeep {
+            store: Arc::clone(&store),
+            clock,
+            session,
+            every: config.upkeep,
+            retention: config.retention,
+            rosters,
+            state: state.subscribe(),
+        };
+        let upkeep = tokio::spawn(upkeep.serve());
+        Ok(Self { session, store, held, state, pools, upkeep, finisher: finishing, keeper, grace })
+    }
+
+    /// Its session.
+    #[must_use]
+    pub const fn session(&self) -> SessionId {
+        self.session
+    }
+
+    /// Where it stands, and where it goes.
+    #[must_use]
+    pub fn state(&self) -> watch::Receiver<NodeState> {
+        self.state.subscribe()
+    }
+
+    /// How many attempts it holds.
+    #[must_use]
+    pub fn running(&self) -> usize {
+        self.held.len()
+    }
+
+    /// Takes no more work, waits for what runs, and after `timeout` gives the rest back. Nothing is lost, and nothing is
+    /// counted as a failure.
+    pub async fn drain(mut self, timeout: Duration) -> Drained {
+        self.state.send_if_modified(|state| {
+            let running = *state == NodeState::Running;
+            if running {
+                *state = NodeState::Draining;
+            }
+            running
+        });
+        let mut drained = Drained::default();
+        let all = async {
+            while let Some(pool) = self.pools.join_next().await {
+                let pool = pool.unwrap_or_default();
+                drained.finished += pool.finished;
+                drained.handed_back += pool.handed_back;
+            }
+        };
+        let in_time = tokio::time::timeout(timeout, all).await.is_ok();
+        if !in_time {
+            self.held.stop_all(Stop::HandBack);
+            let rest = async {
+                while let Some(pool) = self.pools.join_next().await {
+                    let pool = pool.unwrap_or_default();
+                    drained.finished += pool.finished;
+                    drained.handed_back += pool.handed_back;
+                }
+            };
+            // An executor answers within two graces. What does not is left behind, and its lease goes back below.
+            let _ = tokio::time::timeout(self.grace * 2 + self.grace, rest).await;
+        }
+        self.pools.abort_all();
+        while self.pools.join_next().await.is_some() {}
+        // Everybody who reports is gone: what they reported is written, then the finisher ends.
+        let _ = self.finisher.await;
+        // Whatever is still held goes back with the session. A node that was fenced says nothing any more.
+        if *self.state.borrow() != NodeState::Fenced {
+            let _ = self.store.leave(self.session).await;
+        }
+        self.state.send_replace(NodeState::Ended);
+        let _ = self.upkeep.await;
+        // The thread sees the state at its next look, within a second.
+        let keeper = self.keeper;
+        let _ = tokio::task::spawn_blocking(move || keeper.join()).await;
+        drained
+    }
+}
