@@ -1,0 +1,53 @@
+//! A hundred documents, two ways to hand them to a handler: by id, and whole. Run it, kill it with Ctrl-C in the middle,
+//! run it again: it goes on where it was.
+
+use std::time::Duration;
+
+use ostler::{Context, Submission, TaskError};
+use serde::{Deserialize, Serialize};
+
+/// By id: background work that looks its document up.
+#[derive(Serialize, Deserialize)]
+struct ById {
+    document: u32,
+}
+
+/// Whole: a command of a user, with everything it needs.
+#[derive(Serialize, Deserialize)]
+struct Command {
+    text: String,
+    command: String,
+    guidance: Option<String>,
+}
+
+async fn index(task: ById, ctx: Context) -> Result<usize, TaskError> {
+    ctx.log(format!("indexing document {}", task.document));
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    Ok(task.document as usize * 7 % 100)
+}
+
+async fn run(task: Command, ctx: Context) -> Result<String, TaskError> {
+    ctx.progress(0, Some(1));
+    match task.command.as_str() {
+        "shout" => Ok(task.text.to_uppercase()),
+        other => Err(TaskError::permanent(format!("no such command: {other}")).hint("try: shout")),
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let path = std::env::args().nth(1).unwrap_or_else(|| "documents.db".to_owned());
+    let pool = ostler::open(path)?.handle("index", index).handle("command", run).workers(4).start().await?;
+    for document in 0..100 {
+        // The key makes a second run of this program find the task of the first.
+        let about = Submission { key: Some(format!("index-{document}")), ..Submission::default() };
+        pool.submit_with("index", &ById { document }, about).await?;
+    }
+    let text = "a document".to_owned();
+    let shout = pool.submit("command", &Command { text, command: "shout".into(), guidance: None }).await?;
+    println!("{}", pool.wait(shout).await?.output.unwrap_or_default());
+    pool.wait_idle().await?;
+    println!("{:?}", pool.stats().await?.tasks);
+    pool.drain(Duration::from_secs(30)).await;
+    Ok(())
+}

@@ -1,0 +1,144 @@
+//! Opens a store and registers handlers, up to the start of the pool.
+
+use std::future::Future;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ostler_core::Overrides;
+use ostler_exec::{Context, Inline, TaskError};
+use ostler_runtime::{LeaseTimes, Node, NodeConfig, Parts, PoolConfig};
+use ostler_sqlite::{Options, Sqlite};
+use ostler_store::calls::QueueChange;
+use ostler_store::{Store, SystemClock};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::error::OpenError;
+use crate::ids::ids;
+use crate::pool::Pool;
+
+/// Handlers that run at once, unless told otherwise.
+const WORKERS: usize = 64;
+/// The queue, unless told otherwise.
+const QUEUE: &str = "default";
+
+/// Opens the embedded store in this file; makes it if there is nothing.
+///
+/// # Errors
+/// When the file is not an Ostler store, or may not be written; it is then left as it is.
+pub fn open(path: impl AsRef<Path>) -> Result<Builder, OpenError> {
+    let store: Arc<dyn Store> = Arc::new(Sqlite::open(path, Arc::new(SystemClock), Options::default())?);
+    Ok(Builder {
+        store,
+        queue: QUEUE.to_owned(),
+        handlers: Inline::new(),
+        workers: WORKERS,
+        lease: LeaseTimes::default(),
+        changes: Vec::new(),
+        grace: Duration::from_secs(5),
+    })
+}
+
+/// A pool that is being set up.
+pub struct Builder {
+    store: Arc<dyn Store>,
+    queue: String,
+    handlers: Inline,
+    workers: usize,
+    lease: LeaseTimes,
+    changes: Vec<QueueChange>,
+    grace: Duration,
+}
+
+impl Builder {
+    /// The queue that the pool serves and submits to. Unless told otherwise: "default".
+    #[must_use]
+    pub fn queue(mut self, queue: impl Into<String>) -> Self {
+        self.queue = queue.into();
+        self
+    }
+
+    /// A handler for a kind of task. Its payload is read from JSON; what cannot be read is a permanent failure. What it
+    /// gives back is the task's output, as JSON.
+    #[must_use]
+    pub fn handle<P, O, F, R>(mut self, kind: impl Into<String>, handler: F) -> Self
+    where
+        P: DeserializeOwned + Send + 'static,
+        O: Serialize,
+        F: Fn(P, Context) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<O, TaskError>> + Send + 'static,
+    {
+        let handler = Arc::new(handler);
+        self.handlers = self.handlers.handle(kind, move |payload: String, context| {
+            let handler = Arc::clone(&handler);
+            async move {
+                let payload = serde_json::from_str(&payload).map_err(|error| {
+                    TaskError::permanent(format!("the payload does not fit the handler: {error}"))
+                })?;
+                let output = handler(payload, context).await?;
+                serde_json::to_string(&output).map(Some).map_err(|error| {
+                    TaskError::permanent(format!("the output cannot be written as JSON: {error}"))
+                })
+            }
+        });
+        self
+    }
+
+    /// How many handlers run at once.
+    #[must_use]
+    pub fn workers(mut self, workers: usize) -> Self {
+        self.workers = workers;
+        self
+    }
+
+    /// What holds for the tasks of the queue, where they do not say otherwise: attempts, backoff, timeout. It is kept in the
+    /// store, for every process.
+    #[must_use]
+    pub fn defaults(mut self, overrides: Overrides) -> Self {
+        self.changes.push(QueueChange::Overrides(overrides));
+        self
+    }
+
+    /// At most this many tasks wait in the queue; over it, a submit answers *queue full*. It is kept in the store.
+    #[must_use]
+    pub fn queue_limit(mut self, limit: u64) -> Self {
+        self.changes.push(QueueChange::Limit(Some(limit)));
+        self
+    }
+
+    /// How leases are kept.
+    #[must_use]
+    pub fn lease(mut self, times: LeaseTimes) -> Self {
+        self.lease = times;
+        self
+    }
+
+    /// How long a handler may take to stop when it is told to.
+    #[must_use]
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.grace = grace;
+        self
+    }
+
+    /// Starts the pool: it takes work from now on.
+    ///
+    /// # Errors
+    /// When the settings cannot work, or the store refuses.
+    pub async fn start(self) -> Result<Pool, OpenError> {
+        if !self.changes.is_empty() {
+            self.store.configure(&self.queue, self.changes).await?;
+        }
+        let ids = ids()?;
+        let parts =
+            Parts { store: Arc::clone(&self.store), clock: Arc::new(SystemClock), ids: Arc::clone(&ids) };
+        let pool = PoolConfig {
+            grace: self.grace,
+            ..PoolConfig::new(self.queue.clone(), Arc::new(self.handlers), self.workers)
+        };
+        let name = format!("pid {}", std::process::id());
+        let config = NodeConfig { lease: self.lease, ..NodeConfig::new(name, vec![pool]) };
+        let node = Node::start(parts, config).await?;
+        Ok(Pool::new(self.store, node, self.queue, ids))
+    }
+}

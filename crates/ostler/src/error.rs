@@ -1,0 +1,54 @@
+//! What can go wrong for a user of the library, an error for each thing that is done.
+
+use ostler_core::TaskId;
+use ostler_runtime::StartError;
+
+/// Why a pool could not be opened or started.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The store refused.
+    #[error(transparent)]
+    Store(#[from] ostler_store::Error),
+    /// The node did not start.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// The system gave no randomness, which ids are made of.
+    #[error("no randomness from the system: {0}")]
+    Chance(#[from] getrandom::Error),
+}
+
+/// Why a task was not submitted. Nothing of it was kept.
+#[derive(Debug, thiserror::Error)]
+pub enum SubmitError {
+    /// The payload cannot be written as JSON.
+    #[error("the payload of \"{kind}\" cannot be written as JSON: {error}")]
+    Payload {
+        /// The kind it was for.
+        kind: String,
+        /// Why.
+        error: serde_json::Error,
+    },
+    /// The queue has as many tasks as it may have.
+    #[error("the queue is full: {limit} tasks wait in it")]
+    QueueFull {
+        /// How many that is.
+        limit: u64,
+    },
+    /// The pool takes no more: it drains.
+    #[error("the pool drains, and takes nothing new")]
+    Draining,
+    /// The store refused, or cannot be written.
+    #[error(transparent)]
+    Store(#[from] ostler_store::Error),
+}
+
+/// Why nothing can be said about a task.
+#[derive(Debug, thiserror::Error)]
+pub enum WaitError {
+    /// There is no such task.
+    #[error("there is no task {0}")]
+    NotFound(TaskId),
+    /// The store cannot be read.
+    #[error(transparent)]
+    Store(#[from] ostler_store::Error),
+}

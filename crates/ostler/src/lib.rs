@@ -1,0 +1,38 @@
+//! A durable worker pool for Rust programs.
+//!
+//! Open a store, register typed async handlers, start, submit, wait, drain. What [`Pool::submit`] has answered is on disk:
+//! it runs, also if this process is killed a moment later, as soon as any process with a handler for it is up.
+//!
+//! ```no_run
+//! # use serde::{Deserialize, Serialize};
+//! # #[derive(Serialize, Deserialize)] struct Resize { url: String }
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let pool = ostler::open("jobs.db")?
+//!     .handle("resize", |task: Resize, ctx| async move {
+//!         ctx.log(format!("fetching {}", task.url));
+//!         Ok(task.url.len())
+//!     })
+//!     .workers(8)
+//!     .start()
+//!     .await?;
+//! let id = pool.submit("resize", &Resize { url: "https://example.org/a.png".into() }).await?;
+//! let done = pool.wait(id).await?;
+//! println!("{:?}: {:?}", done.state.name(), done.output);
+//! pool.drain(std::time::Duration::from_secs(30)).await;
+//! # Ok(()) }
+//! ```
+
+mod builder;
+mod error;
+mod ids;
+mod pool;
+
+pub use builder::{Builder, open};
+pub use error::{OpenError, SubmitError, WaitError};
+pub use ostler_core::{
+    Backoff, ErrorClass, Failure, Jitter, Overrides, Priority, State, StateName, Task, TaskId, Timestamp,
+};
+pub use ostler_exec::{Context, Level, TaskError};
+pub use ostler_runtime::{Drained, LeaseTimes, NodeState};
+pub use ostler_store::views::Counts;
+pub use pool::{Pool, Stats, Submission};

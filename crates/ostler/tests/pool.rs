@@ -1,0 +1,136 @@
+//! The library, as a user calls it.
+
+use std::time::Duration;
+
+use ostler::{
+    Context, Drained, ErrorClass, Overrides, Pool, StateName, Submission, SubmitError, TaskError, WaitError,
+};
+use ostler_testkit::{Ids, MAX_WAIT, Signal, scratch};
+use serde::{Deserialize, Serialize};
+
+#[derive(Serialize, Deserialize)]
+struct Sum {
+    numbers: Vec<i64>,
+}
+
+async fn sums(path: &std::path::Path) -> Pool {
+    let handler = |task: Sum, _: Context| async move { Ok(task.numbers.iter().sum::<i64>()) };
+    ostler::open(path).unwrap().handle("sum", handler).workers(4).start().await.unwrap()
+}
+
+/// A handler that says when it has begun, and waits until it is told to stop.
+async fn waiting(path: &std::path::Path, began: &Signal, limit: u64) -> Pool {
+    let began = began.clone();
+    let handler = move |(): (), context: Context| {
+        began.emit();
+        async move {
+            context.cancelled().await;
+            Err::<(), _>(TaskError::transient("told to stop"))
+        }
+    };
+    let builder = ostler::open(path).unwrap().handle("wait", handler).workers(1).queue_limit(limit);
+    builder.grace(Duration::from_secs(1)).start().await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_submitted_is_run_and_its_output_comes_back() {
+    let folder = scratch();
+    let pool = sums(&folder.path().join("jobs.db")).await;
+    let id = pool.submit("sum", &Sum { numbers: vec![1, 2, 39] }).await.unwrap();
+    let done = pool.wait(id).await.unwrap();
+    assert_eq!((done.state.name(), done.output.as_deref()), (StateName::Completed, Some("42")));
+    pool.wait_idle().await.unwrap();
+    assert_eq!(pool.stats().await.unwrap().tasks.completed, 1);
+    pool.drain(MAX_WAIT).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_nobody_could_run_is_run_after_a_restart() {
+    let folder = scratch();
+    let path = folder.path().join("jobs.db");
+    let without = ostler::open(&path).unwrap().start().await.unwrap();
+    let id = without.submit("sum", &Sum { numbers: vec![7] }).await.unwrap();
+    without.drain(Duration::ZERO).await;
+    let pool = sums(&path).await;
+    assert_eq!(pool.wait(id).await.unwrap().output.as_deref(), Some("7"));
+    pool.drain(MAX_WAIT).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_payload_that_does_not_fit_is_a_permanent_failure_that_says_so() {
+    let folder = scratch();
+    let pool = sums(&folder.path().join("jobs.db")).await;
+    let id = pool.submit("sum", &"no numbers").await.unwrap();
+    let task = pool.wait(id).await.unwrap();
+    let failure = task.last_failure.expect("a failed task says why");
+    assert_eq!((task.state.name(), failure.class), (StateName::Failed, ErrorClass::Permanent));
+    assert!(failure.message.contains("does not fit"), "{}", failure.message);
+    pool.drain(MAX_WAIT).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_class_of_error_arrives_with_its_words() {
+    let folder = scratch();
+    let handler = |(): (), _: Context| async {
+        Err::<(), _>(TaskError::partial("move", "the folder is gone").hint("make it again"))
+    };
+    let once = Overrides { attempts: Some(1), ..Overrides::NONE };
+    let builder = ostler::open(folder.path().join("jobs.db")).unwrap().handle("fail", handler).defaults(once);
+    let pool = builder.start().await.unwrap();
+    let id = pool.submit("fail", &()).await.unwrap();
+    let failure = pool.wait(id).await.unwrap().last_failure.expect("a failed task says why");
+    assert_eq!(failure.class, ErrorClass::Partial);
+    assert_eq!((failure.step.as_deref(), failure.hint.as_deref()), (Some("move"), Some("make it again")));
+    pool.drain(MAX_WAIT).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_queue_says_so_and_a_patient_caller_gets_in() {
+    let folder = scratch();
+    let began = Signal::new("began");
+    let pool = waiting(&folder.path().join("jobs.db"), &began, 1).await;
+    let running = pool.submit("wait", &()).await.unwrap();
+    began.wait().await;
+    let waiting = pool.submit("wait", &()).await.unwrap();
+    assert!(matches!(pool.submit("wait", &()).await, Err(SubmitError::QueueFull { limit: 1 })));
+    let soon = pool.submit_wait("wait", &(), Duration::from_millis(20)).await;
+    assert!(matches!(soon, Err(SubmitError::QueueFull { limit: 1 })), "{soon:?}");
+    assert_eq!(pool.cancel(waiting).await.unwrap(), StateName::Queued);
+    pool.submit_wait("wait", &(), MAX_WAIT).await.unwrap();
+    assert_eq!(pool.cancel(running).await.unwrap(), StateName::Running);
+    assert_eq!(pool.wait(running).await.unwrap().state.name(), StateName::Cancelled);
+    began.wait_for(2).await;
+    assert_eq!(pool.stop_now().await, Drained { finished: 0, handed_back: 1 });
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_repeated_key_answers_with_the_task_that_is_there() {
+    let folder = scratch();
+    let pool = sums(&folder.path().join("jobs.db")).await;
+    let about = || Submission { key: Some("order-1".into()), ..Submission::default() };
+    let first = pool.submit_with("sum", &Sum { numbers: vec![1] }, about()).await.unwrap();
+    let again = pool.submit_with("sum", &Sum { numbers: vec![2] }, about()).await.unwrap();
+    assert_eq!(first, again);
+    assert_eq!(pool.wait(first).await.unwrap().output.as_deref(), Some("1"));
+    pool.drain(MAX_WAIT).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_task_that_is_not_there_is_not_found() {
+    let folder = scratch();
+    let pool = sums(&folder.path().join("jobs.db")).await;
+    let nobody = Ids::new(1).task();
+    assert!(matches!(pool.wait(nobody).await, Err(WaitError::NotFound(id)) if id == nobody));
+    assert!(matches!(pool.cancel(nobody).await, Err(WaitError::NotFound(id)) if id == nobody));
+    pool.drain(MAX_WAIT).await;
+}
+
+#[tokio::test]
+async fn a_file_that_is_not_ours_is_refused() {
+    let folder = scratch();
+    let path = folder.path().join("letter.txt");
+    std::fs::write(&path, "Dear Ada, this is not a database at all, but it is long enough to look at.")
+        .unwrap();
+    let refused = ostler::open(&path).err().expect("it is refused").to_string();
+    assert!(refused.contains("letter.txt"), "{refused}");
+}
