@@ -177,9 +177,9 @@ fn the_readme_names_the_two_commands_on_its_first_screen() {
 
 #[test]
 fn the_readme_shows_the_example_as_it_is() {
-    let example = read("crates/sqlite/examples/queue.rs");
+    let example = read("crates/ostler/examples/hello.rs");
     let shown = format!("```rust\n{}\n```", example.trim());
-    assert!(read("README.md").contains(&shown), "README.md and crates/sqlite/examples/queue.rs differ");
+    assert!(read("README.md").contains(&shown), "README.md and crates/ostler/examples/hello.rs differ");
 }
 
 #[test]

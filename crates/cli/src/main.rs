@@ -3,7 +3,6 @@
 //! So far it knows one command, the demo.
 
 mod demo;
-mod ids;
 mod worker;
 
 use std::process::ExitCode;

@@ -1,93 +1,50 @@
-//! One worker process of the demo: it claims tasks and counts the words of the texts in them.
+//! One worker process of the demo: a node that counts the words of the texts in its tasks.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use ostler_core::{ErrorClass, Failure, Outcome, SessionId, WorkerId};
+use ostler_exec::{Context, Inline, TaskError};
+use ostler_runtime::{Beginning, Node, NodeConfig, Parts, PoolConfig};
 use ostler_sqlite::{Options, Sqlite};
-use ostler_store::calls::{Claim, ClaimAnswer, Claimed, Kinds, NewSession, Report, Start};
 use ostler_store::{Store, SystemClock};
 use tokio::io::AsyncReadExt as _;
 
-use crate::ids::Ids;
-
 /// The queue of the demo.
 pub(crate) const QUEUE: &str = "documents";
-/// How long a lease holds without a beat.
-const TTL: Duration = Duration::from_secs(60);
-/// How often it beats.
-const BEAT: Duration = Duration::from_secs(15);
+/// The kind of its tasks.
+pub(crate) const KIND: &str = "count";
 /// How long a document takes: long enough to be caught in the middle of one.
 const READING: Duration = Duration::from_millis(15);
 /// Documents at a time.
 const HANDS: usize = 4;
+/// How long a worker may take to end what it has.
+const DRAIN: Duration = Duration::from_secs(5);
 
 pub(crate) fn run(store: &str, name: &str) -> anyhow::Result<()> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(serve(store, name))
 }
 
 async fn serve(path: &str, name: &str) -> anyhow::Result<()> {
-    let store = Sqlite::open(path, Arc::new(SystemClock), Options::default())?;
-    let mut ids = Ids::default();
-    let (session, worker) = (SessionId(ids.next()?), WorkerId(ids.next()?));
-    let node = NewSession {
-        id: session,
-        name: name.to_owned(),
-        pid: std::process::id(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        ttl: TTL,
-        settings: String::new(),
-    };
-    store.join(node).await?;
-    let mut wakeups = store.wakeups();
-    let mut beat = tokio::time::interval(BEAT);
-    let mut input = tokio::io::stdin();
+    let store: Arc<dyn Store> = Arc::new(Sqlite::open(path, Arc::new(SystemClock), Options::default())?);
+    let pool = PoolConfig::new(QUEUE, Arc::new(Inline::new().handle(KIND, count_words)), HANDS);
+    // Its attempts are on disk before they begin, so that the demo can show what became of them.
+    let pool = PoolConfig { beginning: Beginning::Durable, ..pool };
+    let parts = Parts { store, clock: Arc::new(SystemClock), ids: ostler::ids()? };
+    let node = Node::start(parts, NodeConfig::new(name, vec![pool])).await?;
+    // The demo closes this pipe when it is over, or when it dies.
     let mut closed = [0u8; 1];
-    loop {
-        wakeups.arm();
-        let claim = Claim { session, queue: QUEUE.to_owned(), kinds: Kinds::Any, limit: HANDS };
-        let ClaimAnswer::Tasks(tasks) = store.claim(claim).await? else {
-            anyhow::bail!("the session of {name} is over");
-        };
-        if !tasks.is_empty() {
-            work(&store, tasks, worker).await?;
-            continue;
-        }
-        tokio::select! {
-            () = wakeups.wait() => {}
-            _ = beat.tick() => { store.renew(session, &[]).await?; }
-            // The demo closes this pipe when it is over, or when it dies.
-            _ = input.read(&mut closed) => break,
-        }
-    }
-    store.leave(session).await?;
+    let _ = tokio::io::stdin().read(&mut closed).await;
+    node.drain(DRAIN).await;
     Ok(())
 }
 
-async fn work(store: &Sqlite, tasks: Vec<Claimed>, worker: WorkerId) -> anyhow::Result<()> {
-    let starts = tasks.iter().map(|task| Start { lease: task.lease.as_ref(), worker }).collect();
-    store.start(starts).await?;
-    let mut reports = Vec::new();
-    for task in tasks {
-        tokio::time::sleep(READING).await;
-        let (outcome, output) = match count_words(&task) {
-            Ok(words) => (Outcome::Success, Some(format!("{{\"words\":{words}}}"))),
-            Err(failure) => (Outcome::Failed(failure), None),
-        };
-        reports.push(Report { lease: task.lease, ran: None, outcome, output });
+async fn count_words(payload: String, context: Context) -> Result<Option<String>, TaskError> {
+    tokio::time::sleep(READING).await;
+    let payload: serde_json::Value = serde_json::from_str(&payload)
+        .map_err(|error| TaskError::permanent(format!("the payload is not JSON: {error}")))?;
+    if payload["flaky"] == true && context.attempt() < 3 {
+        return Err(TaskError::transient("the network was away for a moment"));
     }
-    store.finish(reports).await?;
-    Ok(())
-}
-
-fn count_words(task: &Claimed) -> Result<usize, Failure> {
-    let payload: serde_json::Value = serde_json::from_str(&task.payload)
-        .map_err(|error| Failure::new(ErrorClass::Permanent, format!("the payload is not JSON: {error}")))?;
-    if payload["flaky"] == true && task.attempt < 3 {
-        return Err(Failure::new(ErrorClass::Transient, "the network was away for a moment"));
-    }
-    match payload["text"].as_str() {
-        Some(text) => Ok(text.split_whitespace().count()),
-        None => Err(Failure::new(ErrorClass::Permanent, "the document has no text")),
-    }
+    let text = payload["text"].as_str().ok_or_else(|| TaskError::permanent("the document has no text"))?;
+    Ok(Some(format!("{{\"words\":{}}}", text.split_whitespace().count())))
 }

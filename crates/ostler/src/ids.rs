@@ -7,7 +7,10 @@ use ostler_runtime::Ids;
 use ostler_store::{Clock, SystemClock};
 
 /// A maker of ids. Chance is drawn once, from the system; after that a generator goes on from it.
-pub(crate) fn ids() -> Result<Ids, getrandom::Error> {
+///
+/// # Errors
+/// When the system gives no randomness.
+pub fn ids() -> Result<Ids, getrandom::Error> {
     let mut bytes = [0u8; 16];
     getrandom::fill(&mut bytes)?;
     let (low, high) = (u128::from_le_bytes(bytes) as u64, (u128::from_le_bytes(bytes) >> 64) as u64);

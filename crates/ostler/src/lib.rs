@@ -29,6 +29,7 @@ mod pool;
 
 pub use builder::{Builder, open};
 pub use error::{OpenError, SubmitError, WaitError};
+pub use ids::ids;
 pub use ostler_core::{
     Backoff, ErrorClass, Failure, Jitter, Overrides, Priority, State, StateName, Task, TaskId, Timestamp,
 };

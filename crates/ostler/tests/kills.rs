@@ -1,0 +1,107 @@
+//! Processes that are killed with -9, again and again, in the middle of their work: nothing is lost, nothing completes
+//! twice.
+
+use std::io::Write as _;
+use std::path::Path;
+use std::time::Duration;
+
+use ostler::{Context, Pool};
+use ostler_core::Ending;
+use ostler_sqlite::{Options, Sqlite};
+use ostler_store::views::{Filter, Which};
+use ostler_store::{Store, SystemClock};
+use ostler_testkit::{MAX_WAIT, Twin, Voice, scratch};
+use serde::{Deserialize, Serialize};
+
+const FOLDER: &str = "OSTLER_TEST_FOLDER";
+const TASKS: u32 = 1_000;
+const KILLS: usize = 20;
+/// Kills that must have interrupted an attempt, or the test shows nothing.
+const INTERRUPTED: usize = 15;
+/// Attempts that run at once.
+const HANDS: usize = 8;
+
+#[derive(Serialize, Deserialize)]
+struct Number {
+    number: u32,
+}
+
+/// Appends one line to a file that outlives the process.
+fn effect(folder: &Path, line: &str) {
+    let file = std::fs::OpenOptions::new().append(true).create(true).open(folder.join("effects"));
+    file.and_then(|mut file| file.write_all(format!("{line}\n").as_bytes())).expect("the effect is kept");
+}
+
+async fn pool(folder: &Path) -> Pool {
+    let here = folder.to_owned();
+    let handler = move |task: Number, _: Context| {
+        let here = here.clone();
+        async move {
+            effect(&here, &format!("begin {}", task.number));
+            tokio::time::sleep(Duration::from_millis(15)).await;
+            effect(&here, &format!("end {}", task.number));
+            Ok(task.number)
+        }
+    };
+    let builder = ostler::open(folder.join("jobs.db")).expect("the store opens");
+    builder.handle("number", handler).workers(HANDS).start().await.expect("the pool starts")
+}
+
+#[test]
+#[ignore = "the other process of the test below"]
+fn worker() {
+    let folder = std::env::var_os(FOLDER).expect("the test says where");
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let pool = pool(Path::new(&folder)).await;
+        loop {
+            let busy = pool.stats().await.expect("the store answers").running_here;
+            if busy >= 4 {
+                Voice::say("busy");
+            }
+            if pool.stats().await.expect("the store answers").tasks.completed >= u64::from(TASKS) {
+                Voice::say("done");
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    });
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn twenty_kills_lose_nothing_and_complete_nothing_twice() {
+    let folder = scratch();
+    let submitter = ostler::open(folder.path().join("jobs.db")).unwrap().start().await.unwrap();
+    for number in 0..TASKS {
+        submitter.submit("number", &Number { number }).await.unwrap();
+    }
+    submitter.drain(Duration::ZERO).await;
+    for _ in 0..KILLS {
+        let mut twin = Twin::start("worker", &[(FOLDER, folder.path().as_os_str())]);
+        let word = twin.hear();
+        twin.kill();
+        if word == "done" {
+            break;
+        }
+    }
+    let last = pool(folder.path()).await;
+    tokio::time::timeout(MAX_WAIT, last.wait_idle()).await.expect("the rest is done in time").unwrap();
+    last.drain(MAX_WAIT).await;
+
+    let store =
+        Sqlite::open(folder.path().join("jobs.db"), std::sync::Arc::new(SystemClock), Options::default())
+            .unwrap();
+    let tasks = store.list(Filter::default(), None, 1_000).await.unwrap().tasks;
+    assert_eq!(tasks.len(), TASKS as usize, "none is lost");
+    let mut interrupted = 0;
+    for task in tasks {
+        let detail = store.show(Which::Id(task.id)).await.unwrap().unwrap();
+        let ends = detail.attempts.iter().filter_map(|attempt| attempt.end.as_ref());
+        assert_eq!(ends.filter(|end| end.ending == Ending::Success).count(), 1, "{task:?} completed once");
+        assert_eq!(detail.task.failures, 0, "a kill is no failure of the task");
+        interrupted += usize::from(task.suspect);
+    }
+    let effects = std::fs::read_to_string(folder.path().join("effects")).unwrap();
+    let begins = effects.lines().filter(|line| line.starts_with("begin")).count();
+    assert!(interrupted >= INTERRUPTED, "only {interrupted} attempts were interrupted");
+    println!("{KILLS} kills: {TASKS} tasks, {begins} runs, {interrupted} interrupted, 0 lost, 0 twice");
+}
