@@ -14,6 +14,7 @@ mod twin;
 
 pub use clock::ManualClock;
 pub use ids::Ids;
+pub use rustix::process::Signal as ProcessSignal;
 pub use scratch::{TempStore, scratch};
 pub use signal::{MAX_WAIT, Signal};
 pub use twin::{Twin, Voice};

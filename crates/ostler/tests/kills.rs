@@ -105,3 +105,125 @@ async fn twenty_kills_lose_nothing_and_complete_nothing_twice() {
     assert!(interrupted >= INTERRUPTED, "only {interrupted} attempts were interrupted");
     println!("{KILLS} kills: {TASKS} tasks, {begins} runs, {interrupted} interrupted, 0 lost, 0 twice");
 }
+
+/// One of these takes its process down.
+#[derive(Serialize, Deserialize)]
+struct Letter {
+    poison: bool,
+}
+
+async fn letters(folder: &Path) -> Pool {
+    let handler = |task: Letter, _: Context| async move {
+        if task.poison {
+            // No message, no unwinding: the process is gone.
+            std::process::abort();
+        }
+        Ok(())
+    };
+    let builder = ostler::open(folder.join("jobs.db")).expect("the store opens");
+    builder.handle("letter", handler).workers(HANDS).start().await.expect("the pool starts")
+}
+
+#[test]
+#[ignore = "the other process of the test below"]
+fn poisoned() {
+    let folder = std::env::var_os(FOLDER).expect("the test says where");
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let pool = letters(Path::new(&folder)).await;
+        pool.wait_idle().await.expect("the store answers");
+        pool.drain(MAX_WAIT).await;
+    });
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_task_that_kills_its_node_is_quarantined_and_its_neighbours_complete() {
+    const NEIGHBOURS: usize = 50;
+    /// Ten deaths while it runs, one before it was known, and room for deaths that came before its start.
+    const MOST_DEATHS: usize = 30;
+    let folder = scratch();
+    let submitter = ostler::open(folder.path().join("jobs.db")).unwrap().start().await.unwrap();
+    let poison = submitter.submit("letter", &Letter { poison: true }).await.unwrap();
+    for _ in 0..NEIGHBOURS {
+        submitter.submit("letter", &Letter { poison: false }).await.unwrap();
+    }
+    let mut deaths = 0;
+    while deaths < MOST_DEATHS {
+        if Twin::start("poisoned", &[(FOLDER, folder.path().as_os_str())]).wait().success() {
+            break;
+        }
+        deaths += 1;
+    }
+    let task = submitter.get(poison).await.unwrap();
+    assert!(
+        matches!(task.state, ostler::State::Failed { reason: ostler_core::FailReason::NodeDeaths, .. }),
+        "after {deaths} deaths it stands at {:?}",
+        task.state
+    );
+    assert_eq!((task.node_deaths, task.failures), (10, 0));
+    let counts = submitter.stats().await.unwrap().tasks;
+    assert_eq!((counts.completed, counts.failed), (NEIGHBOURS as u64, 1), "{counts:?}");
+    println!("quarantined after {deaths} deaths");
+    submitter.drain(MAX_WAIT).await;
+}
+
+/// Handlers of the process that is stopped: they wait for a file.
+#[test]
+#[ignore = "the other process of the test below"]
+fn sleeper() {
+    let folder = std::env::var_os(FOLDER).expect("the test says where");
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let handler = move |(): (), context: Context| async move {
+            Voice::say("begun");
+            context.cancelled().await;
+            Voice::say("told to stop");
+            Ok("sleeper".to_owned())
+        };
+        let builder = ostler::open(Path::new(&folder).join("jobs.db")).expect("the store opens");
+        let pool =
+            builder.handle("sleep", handler).lease(short_lease()).start().await.expect("the pool starts");
+        while pool.state() != ostler::NodeState::Fenced {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        Voice::say("fenced");
+        pool.drain(Duration::ZERO).await;
+        Voice::say("over");
+    });
+}
+
+fn short_lease() -> ostler::LeaseTimes {
+    let millis = Duration::from_millis;
+    ostler::LeaseTimes { ttl: millis(1_500), heartbeat: millis(200), poll: millis(500) }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_was_stopped_past_its_ttl_stops_its_work_and_its_late_end_changes_nothing() {
+    let folder = scratch();
+    let path = folder.path().join("jobs.db");
+    let submitter = ostler::open(&path).unwrap().start().await.unwrap();
+    let id = submitter.submit("sleep", &()).await.unwrap();
+    let mut twin = Twin::start("sleeper", &[(FOLDER, folder.path().as_os_str())]);
+    twin.expect("begun");
+    // Stopped in the middle of its turn at writing, it would keep everybody out; then it is let go, and stopped again.
+    loop {
+        twin.signal(ostler_testkit::ProcessSignal::STOP);
+        if tokio::time::timeout(Duration::from_secs(2), submitter.submit("nobody's", &())).await.is_ok() {
+            break;
+        }
+        twin.signal(ostler_testkit::ProcessSignal::CONT);
+    }
+    let handler = |(): (), _: Context| async { Ok("awake".to_owned()) };
+    let awake =
+        ostler::open(&path).unwrap().handle("sleep", handler).lease(short_lease()).start().await.unwrap();
+    let done = tokio::time::timeout(MAX_WAIT, awake.wait(id)).await.expect("the other takes over").unwrap();
+    assert_eq!(done.output.as_deref(), Some("\"awake\""));
+    twin.signal(ostler_testkit::ProcessSignal::CONT);
+    let mut heard = vec![twin.hear(), twin.hear()];
+    heard.sort_unstable();
+    assert_eq!(heard, ["fenced", "told to stop"], "it stops by itself");
+    twin.expect("over");
+    assert_eq!(awake.get(id).await.unwrap(), done, "its late success was refused");
+    awake.drain(MAX_WAIT).await;
+    submitter.drain(MAX_WAIT).await;
+}

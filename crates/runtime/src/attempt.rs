@@ -7,7 +7,7 @@ use ostler_core::{Ending, Outcome, WorkerId};
 use ostler_exec::{Control, Ended, Note, Slot, Work, notes};
 use ostler_store::calls::{Appended, Claimed, EventKind, Fenced, NewEvent, Ran, Report, Start};
 use ostler_store::{LeaseRef, Store};
-use tokio::sync::mpsc;
+use tokio::sync::{Mutex, MutexGuard, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{Beginning, PoolConfig};
@@ -24,17 +24,22 @@ pub(crate) struct Bench {
     pub(crate) pool: Arc<PoolConfig>,
     pub(crate) held: Held,
     pub(crate) finisher: Finisher,
+    /// Lets suspects through one at a time: what takes its node down must not take the others down again and again.
+    pub(crate) suspects: Arc<Mutex<()>>,
 }
 
 /// Runs one attempt. Answers how it went for its slot.
 pub(crate) async fn run(bench: Bench, claimed: Claimed, worker: WorkerId) -> (Ending, Slot) {
     let lease = claimed.lease.as_ref();
     let cancel = bench.held.take(lease);
+    let alone = if claimed.suspect { wait_alone(&bench.suspects, &cancel).await } else { Turn::NotNeeded };
     let durable = claimed.suspect || bench.pool.beginning == Beginning::Durable;
-    if durable && !begin(&bench, lease, worker).await {
-        bench.held.let_go(lease);
-        // The claim is given back: nothing has happened.
-        bench.finisher.report(Report::hand_back(claimed.lease)).await;
+    if matches!(alone, Turn::Told) || (durable && !begin(&bench, lease, worker).await) {
+        let stop = bench.held.let_go(lease);
+        if stop != Some(Stop::Lost) {
+            // The claim is given back: nothing has happened.
+            bench.finisher.report(Report::hand_back(claimed.lease)).await;
+        }
         return (Ending::HandedBack, Slot::Free);
     }
     let began = Instant::now();
@@ -67,9 +72,28 @@ pub(crate) async fn run(bench: Bench, claimed: Claimed, worker: WorkerId) -> (En
         (Some(Stop::HandBack | Stop::Cancelled) | None, outcome) => outcome,
     };
     let ending = outcome.ending();
+    drop(alone);
     let ran = (!durable).then_some(Ran { worker, took: began.elapsed() });
     bench.finisher.report(Report { lease: claimed.lease, ran, outcome, output }).await;
     (ending, slot)
+}
+
+/// Whether a suspect may begin.
+enum Turn<'a> {
+    /// It is not suspect.
+    NotNeeded,
+    /// No other suspect runs while this is kept.
+    Mine { _until_dropped: MutexGuard<'a, ()> },
+    /// It was told to stop before its turn came.
+    Told,
+}
+
+async fn wait_alone<'a>(suspects: &'a Mutex<()>, cancel: &CancellationToken) -> Turn<'a> {
+    tokio::select! {
+        biased;
+        () = cancel.cancelled() => Turn::Told,
+        guard = suspects.lock() => Turn::Mine { _until_dropped: guard },
+    }
 }
 
 /// Writes the start. False: the lease is lost, or the store cannot be written; the work does not begin.

@@ -127,6 +127,7 @@ impl Node {
                 pool: Arc::new(pool),
                 held: held.clone(),
                 finisher: finisher.clone(),
+                suspects: Arc::default(),
             };
             let pool = Pool {
                 bench,
