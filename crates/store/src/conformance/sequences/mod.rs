@@ -1,6 +1,6 @@
 //! Random operations on the store and on the reference, which must answer alike.
 //!
-//! [`draw`] makes a sequence from a seed, [`pair`] says it to both stores and compares, [`shrink`] makes a
+//! `draw` makes a sequence from a seed, `pair` says it to both stores and compares, `shrink` makes a
 //! sequence that shows a difference as short as it can.
 
 mod draw;
