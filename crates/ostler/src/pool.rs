@@ -13,8 +13,8 @@ use tokio::sync::watch;
 
 use crate::error::{SubmitError, WaitError};
 
-/// How often a wait looks, at first and at most. What a task does has no signal across processes yet.
-const FIRST_LOOK: Duration = Duration::from_millis(1);
+/// How often a wait looks at what other processes do, at first and at most. What ends in this process is heard of at once.
+const FIRST_LOOK: Duration = Duration::from_millis(2);
 const LAST_LOOK: Duration = Duration::from_millis(50);
 
 /// What may be said about a task when it is submitted. What is left out comes from the queue.
@@ -126,14 +126,14 @@ impl Pool {
     /// # Errors
     /// When there is no such task, or the store cannot be read.
     pub async fn wait(&self, id: TaskId) -> Result<Task, WaitError> {
-        let mut pause = FIRST_LOOK;
+        let mut ends = Ends::new(self);
         loop {
+            ends.arm();
             let task = self.get(id).await?;
             if task.state.name().is_terminal() {
                 return Ok(task);
             }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LAST_LOOK);
+            ends.next().await;
         }
     }
 
@@ -142,14 +142,14 @@ impl Pool {
     /// # Errors
     /// When the store cannot be read.
     pub async fn wait_idle(&self) -> Result<(), WaitError> {
-        let mut pause = FIRST_LOOK;
+        let mut ends = Ends::new(self);
         loop {
+            ends.arm();
             let Counts { queued, claimed, running, .. } = self.stats().await?.tasks;
             if queued + claimed + running == 0 {
                 return Ok(());
             }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LAST_LOOK);
+            ends.next().await;
         }
     }
 
@@ -210,5 +210,28 @@ impl Pool {
     /// Gives everything back at once. Nothing is lost.
     pub async fn stop_now(self) -> Drained {
         self.drain(Duration::ZERO).await
+    }
+}
+
+/// Waits for something to have ended: at once where it ended in this process, by looking where it did not.
+struct Ends {
+    here: watch::Receiver<u64>,
+    pause: Duration,
+}
+
+impl Ends {
+    fn new(pool: &Pool) -> Self {
+        Self { here: pool.node.ends(), pause: FIRST_LOOK }
+    }
+
+    /// From now on, ends count. Arm first, then look, then wait.
+    fn arm(&mut self) {
+        self.here.mark_unchanged();
+    }
+
+    async fn next(&mut self) {
+        // Either way it is time to look again.
+        let _ = tokio::time::timeout(self.pause, self.here.changed()).await;
+        self.pause = (self.pause * 2).min(LAST_LOOK);
     }
 }

@@ -26,9 +26,10 @@ impl Finisher {
     pub(crate) fn start(
         store: Arc<dyn Store>,
         state: watch::Receiver<NodeState>,
+        written: watch::Sender<u64>,
     ) -> (Self, tokio::task::JoinHandle<()>) {
         let (sender, inbox) = mpsc::channel(MAX_WAITING);
-        (Self(sender), tokio::spawn(serve(store, state, inbox)))
+        (Self(sender), tokio::spawn(serve(store, state, inbox, written)))
     }
 
     /// Hands a report over.
@@ -38,10 +39,16 @@ impl Finisher {
     }
 }
 
-async fn serve(store: Arc<dyn Store>, state: watch::Receiver<NodeState>, mut inbox: mpsc::Receiver<Report>) {
+async fn serve(
+    store: Arc<dyn Store>,
+    state: watch::Receiver<NodeState>,
+    mut inbox: mpsc::Receiver<Report>,
+    written: watch::Sender<u64>,
+) {
     let mut batch = Vec::with_capacity(MAX_BATCH);
     while inbox.recv_many(&mut batch, MAX_BATCH).await > 0 {
         write(store.as_ref(), &state, std::mem::take(&mut batch)).await;
+        written.send_modify(|batches| *batches = batches.wrapping_add(1));
     }
 }
 

@@ -81,6 +81,7 @@ pub struct Node {
     upkeep: tokio::task::JoinHandle<()>,
     finisher: tokio::task::JoinHandle<()>,
     keeper: JoinHandle<()>,
+    written: watch::Sender<u64>,
     grace: Duration,
 }
 
@@ -106,6 +107,7 @@ impl Node {
         }
         let state = watch::Sender::new(NodeState::Running);
         let held = Held::default();
+        let written = watch::Sender::new(0);
         let keeper = LeaseKeeper {
             store: Arc::clone(&store),
             clock: Arc::clone(&clock),
@@ -115,7 +117,7 @@ impl Node {
             state: state.clone(),
         };
         let keeper = keeper.start()?;
-        let (finisher, finishing) = Finisher::start(Arc::clone(&store), state.subscribe());
+        let (finisher, finishing) = Finisher::start(Arc::clone(&store), state.subscribe(), written.clone());
         let mut pools = JoinSet::new();
         let mut rosters = Vec::new();
         let grace = config.pools.iter().map(|pool| pool.grace).max().unwrap_or_default();
@@ -150,7 +152,7 @@ impl Node {
             state: state.subscribe(),
         };
         let upkeep = tokio::spawn(upkeep.serve());
-        Ok(Self { session, store, held, state, pools, upkeep, finisher: finishing, keeper, grace })
+        Ok(Self { session, store, held, state, pools, upkeep, finisher: finishing, keeper, written, grace })
     }
 
     /// Its session.
@@ -163,6 +165,12 @@ impl Node {
     #[must_use]
     pub fn state(&self) -> watch::Receiver<NodeState> {
         self.state.subscribe()
+    }
+
+    /// Changes whenever ends of attempts were written by this node: a hint to look.
+    #[must_use]
+    pub fn ends(&self) -> watch::Receiver<u64> {
+        self.written.subscribe()
     }
 
     /// How many attempts it holds.
