@@ -1,0 +1,267 @@
+//! One attempt: follows a child from its start to the answer. One loop owns the pipes, the clock and the child.
+
+use std::io;
+use std::pin::Pin;
+use std::time::Duration;
+
+use ostler_core::{ErrorClass, Failure};
+use ostler_exec::{Control, Ended, Work};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::unix::pipe;
+use tokio::time::{Instant, Sleep};
+use tokio_util::sync::CancellationToken;
+
+use super::policy::{Codes, CommandPolicy};
+use super::streams::{Lines, Output};
+use super::verdict;
+use crate::keeper::{Child, Exit, Gone};
+
+/// Bytes read at once.
+const CHUNK_BYTES: usize = 64 * 1024;
+/// How long a pipe must be silent, after the child's end, until nothing more is expected from it.
+const IDLE: Duration = Duration::from_millis(200);
+/// How long somebody else who holds a pipe, and writes on, is listened to.
+const MAX_DRAIN: Duration = Duration::from_secs(5);
+/// How long a kill may take at least: a short grace must not make a busy system look like a child that cannot die.
+const MIN_KILL_PATIENCE: Duration = Duration::from_secs(2);
+
+/// The deadline has passed.
+pub(super) fn too_long(timeout: Duration) -> Ended {
+    Ended::failed_with(ErrorClass::Timeout, format!("it took longer than {timeout:?}"))
+}
+
+/// Why a child is being ended.
+#[derive(Clone, Copy)]
+enum Reason {
+    Deadline,
+    Cancel,
+    TooMuchOutput,
+}
+
+enum Stage {
+    Running,
+    /// It was asked to end.
+    Stopping(Reason),
+    /// It was killed.
+    Killed(Reason),
+    /// It has ended; what is still in the pipes is read.
+    Draining {
+        exit: Exit,
+        reason: Option<Reason>,
+        until: Instant,
+    },
+}
+
+enum Event {
+    Exit(Result<Exit, Gone>),
+    Stdout(io::Result<usize>),
+    Stderr(io::Result<usize>),
+    Stdin(io::Result<usize>),
+    /// The stage has lasted as long as it may.
+    Timer,
+    /// Nothing has come from the pipes for a while.
+    Silence,
+    Cancel,
+}
+
+pub(super) struct Attempt<'a> {
+    child: Child,
+    stage: Stage,
+    input: Vec<u8>,
+    output: Output,
+    lines: Lines,
+    cancel: CancellationToken,
+    timeout: Duration,
+    grace: Duration,
+    codes: &'a Codes,
+}
+
+impl<'a> Attempt<'a> {
+    pub(super) fn new(child: Child, work: Work, control: Control, policy: &'a CommandPolicy) -> Self {
+        Self {
+            child,
+            stage: Stage::Running,
+            input: work.payload.into_bytes(),
+            output: Output::new(policy.max_output_bytes),
+            lines: Lines::new(control.notes, policy.max_log_bytes),
+            cancel: control.cancel,
+            timeout: work.timeout,
+            grace: work.grace,
+            codes: &policy.codes,
+        }
+    }
+
+    /// To the end. The timer stands at the deadline; each stage sets it anew.
+    pub(super) async fn follow(mut self, mut timer: Pin<&mut Sleep>) -> Ended {
+        let mut stdin = self.child.stdin.take();
+        let mut stdout = self.child.stdout.take();
+        let mut stderr = self.child.stderr.take();
+        let mut out = vec![0; CHUNK_BYTES];
+        let mut err = vec![0; CHUNK_BYTES];
+        let mut written = 0;
+        let silence = tokio::time::sleep(IDLE);
+        tokio::pin!(silence);
+        loop {
+            let (runs, listens, drains) = match self.stage {
+                Stage::Running => (true, true, false),
+                Stage::Stopping(_) | Stage::Killed(_) => (true, false, false),
+                Stage::Draining { exit, reason, until } => {
+                    if stdout.is_none() && stderr.is_none() || Instant::now() >= until {
+                        return self.conclude(exit, reason);
+                    }
+                    (false, false, true)
+                }
+            };
+            // In this order: an end that has come counts before a deadline, a flood does not hold up the clock, and what
+            // is in the pipes of a child that has ended counts before the silence.
+            let event = tokio::select! {
+                biased;
+                exit = self.child.ended(), if runs => Event::Exit(exit),
+                () = &mut timer, if runs => Event::Timer,
+                () = self.cancel.cancelled(), if listens => Event::Cancel,
+                sent = write(&mut stdin, &self.input[written..]) => Event::Stdin(sent),
+                read = read(&mut stderr, &mut err) => Event::Stderr(read),
+                read = read(&mut stdout, &mut out) => Event::Stdout(read),
+                () = &mut silence, if drains => Event::Silence,
+            };
+            match event {
+                Event::Exit(Ok(exit)) => self.drain(exit, silence.as_mut()),
+                Event::Exit(Err(gone)) => return Ended::failed_with(ErrorClass::Crash, gone.to_string()),
+                Event::Stdout(Ok(0) | Err(_)) => stdout = None,
+                Event::Stdout(Ok(read)) => {
+                    self.rearm(silence.as_mut());
+                    if self.output.take(&out[..read]).is_err() {
+                        // Nothing more is wanted from it.
+                        stdout = None;
+                        self.overflow(timer.as_mut());
+                    }
+                }
+                Event::Stderr(Ok(0) | Err(_)) => stderr = None,
+                Event::Stderr(Ok(read)) => {
+                    self.rearm(silence.as_mut());
+                    self.lines.take(&err[..read]);
+                }
+                Event::Stdin(Ok(sent)) => {
+                    written += sent;
+                    if written == self.input.len() {
+                        stdin = None;
+                    }
+                }
+                // A child need not read what it is given.
+                Event::Stdin(Err(_)) => stdin = None,
+                Event::Cancel => self.ask_to_end(Reason::Cancel, timer.as_mut()),
+                Event::Timer | Event::Silence => match self.stage {
+                    Stage::Running => self.ask_to_end(Reason::Deadline, timer.as_mut()),
+                    Stage::Stopping(reason) => self.kill(reason, timer.as_mut()),
+                    // Killed, and still there: it hangs in the kernel.
+                    Stage::Killed(reason) => return self.judge(reason).deaf(),
+                    Stage::Draining { exit, reason, .. } => return self.conclude(exit, reason),
+                },
+            }
+        }
+    }
+
+    fn ask_to_end(&mut self, reason: Reason, timer: Pin<&mut Sleep>) {
+        self.child.terminate();
+        self.stage = Stage::Stopping(reason);
+        timer.reset(after(self.grace));
+    }
+
+    fn kill(&mut self, reason: Reason, timer: Pin<&mut Sleep>) {
+        self.child.kill();
+        self.stage = Stage::Killed(reason);
+        timer.reset(after(self.grace.max(MIN_KILL_PATIENCE)));
+    }
+
+    fn overflow(&mut self, timer: Pin<&mut Sleep>) {
+        match self.stage {
+            Stage::Running | Stage::Stopping(Reason::TooMuchOutput) => {
+                self.kill(Reason::TooMuchOutput, timer);
+            }
+            // It is being ended already, for a reason that came first; it just need not wait any longer.
+            Stage::Stopping(reason @ (Reason::Deadline | Reason::Cancel)) => self.kill(reason, timer),
+            Stage::Killed(_) => {}
+            Stage::Draining { exit, reason, until } => {
+                let reason = reason.or(Some(Reason::TooMuchOutput));
+                self.stage = Stage::Draining { exit, reason, until };
+            }
+        }
+    }
+
+    fn drain(&mut self, exit: Exit, silence: Pin<&mut Sleep>) {
+        let reason = match self.stage {
+            Stage::Running => None,
+            Stage::Stopping(reason) | Stage::Killed(reason) => Some(reason),
+            Stage::Draining { reason, .. } => reason,
+        };
+        let most = match reason {
+            None | Some(Reason::Cancel) => MAX_DRAIN,
+            // Its output does not count any more.
+            Some(Reason::Deadline | Reason::TooMuchOutput) => IDLE,
+        };
+        self.stage = Stage::Draining { exit, reason, until: after(most) };
+        self.rearm(silence);
+    }
+
+    /// Something came: after the child's end, the silence begins anew.
+    fn rearm(&self, silence: Pin<&mut Sleep>) {
+        match self.stage {
+            Stage::Draining { until, .. } => silence.reset(after(IDLE).min(until)),
+            Stage::Running | Stage::Stopping(_) | Stage::Killed(_) => {}
+        }
+    }
+
+    fn conclude(self, exit: Exit, reason: Option<Reason>) -> Ended {
+        match (reason, exit) {
+            // It was told to stop, and finished its work in the grace.
+            (None, _) | (Some(Reason::Cancel), Exit::Code(0)) => {
+                verdict::exited(exit, self.codes, self.output.into_json(), self.lines.finish())
+            }
+            (Some(reason), _) => self.judge(reason),
+        }
+    }
+
+    fn judge(self, reason: Reason) -> Ended {
+        let failure = match reason {
+            Reason::Cancel => {
+                self.lines.finish();
+                return Ended::cancelled();
+            }
+            Reason::Deadline => {
+                let message = format!("it took longer than {:?}", self.timeout);
+                Failure { details: self.lines.finish(), ..Failure::new(ErrorClass::Timeout, message) }
+            }
+            Reason::TooMuchOutput => {
+                self.lines.finish();
+                let message = format!("its output is too large: more than {} bytes", self.output.most());
+                Failure {
+                    details: Some(self.output.beginning()),
+                    ..Failure::new(ErrorClass::Permanent, message)
+                }
+            }
+        };
+        Ended::failed(failure)
+    }
+}
+
+fn after(wait: Duration) -> Instant {
+    let now = Instant::now();
+    // Far enough for a wait that the clock cannot count.
+    const FAR: Duration = Duration::from_secs(30 * 365 * 24 * 60 * 60);
+    now.checked_add(wait).unwrap_or(now + FAR)
+}
+
+/// The next chunk. A pipe that is closed has none, ever.
+async fn read(pipe: &mut Option<pipe::Receiver>, chunk: &mut [u8]) -> io::Result<usize> {
+    match pipe {
+        Some(pipe) => pipe.read(chunk).await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn write(pipe: &mut Option<pipe::Sender>, rest: &[u8]) -> io::Result<usize> {
+    match pipe {
+        Some(pipe) => pipe.write(rest).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,81 @@
+//! The executor that runs one child per task.
+
+mod attempt;
+mod policy;
+mod streams;
+mod template;
+mod verdict;
+
+use async_trait::async_trait;
+use ostler_core::ErrorClass;
+use ostler_exec::{Control, Ended, Executor, Served, Work};
+
+use crate::keeper::{Keeper, Launch, Stdin};
+use attempt::Attempt;
+pub use policy::{Codes, CommandPolicy, Environment, Input, PolicyError};
+use template::Template;
+pub use template::TemplateError;
+
+/// Runs a command for each task, whatever its kind.
+///
+/// Its stdout is the output, its stderr goes to the log line by line, its exit code says how it went. At the deadline
+/// and on a cancel its group gets SIGTERM, and after the grace all of it is killed.
+#[derive(Debug)]
+pub struct Command {
+    keeper: Keeper,
+    policy: CommandPolicy,
+    templates: Vec<Template>,
+}
+
+impl Command {
+    /// Runs commands by this policy, as children of this keeper.
+    ///
+    /// # Errors
+    /// When the policy names no program, or one of its templates is wrong.
+    pub fn new(keeper: Keeper, policy: CommandPolicy) -> Result<Self, PolicyError> {
+        let templates = policy.templates()?;
+        Ok(Self { keeper, policy, templates })
+    }
+
+    fn launch(&self, work: &Work) -> Result<Launch, String> {
+        let argv = self.templates.iter().map(|template| template.render(work)).collect::<Result<_, _>>()?;
+        Ok(Launch {
+            argv,
+            folder: work.folder.clone(),
+            keep: self.policy.environment.keep.clone(),
+            set: self.policy.environment.set.clone(),
+            stdin: match self.policy.input {
+                Input::Nothing => Stdin::Nothing,
+                Input::Payload => Stdin::Pipe,
+            },
+        })
+    }
+}
+
+#[async_trait]
+impl Executor for Command {
+    fn served(&self) -> Served {
+        Served::Any
+    }
+
+    async fn run(&self, work: Work, control: Control) -> Ended {
+        if control.cancel.is_cancelled() {
+            return Ended::cancelled();
+        }
+        let launch = match self.launch(&work) {
+            Ok(launch) => launch,
+            Err(why) => return Ended::failed_with(ErrorClass::Permanent, why),
+        };
+        let program = launch.argv.first().cloned().unwrap_or_default();
+        let deadline = tokio::time::sleep(work.timeout);
+        tokio::pin!(deadline);
+        let child = tokio::select! {
+            child = self.keeper.spawn(launch) => child,
+            () = &mut deadline => return attempt::too_long(work.timeout),
+        };
+        match child {
+            Ok(child) => Attempt::new(child, work, control, &self.policy).follow(deadline).await,
+            Err(error) => verdict::not_spawned(&program, work.folder.as_deref(), &error),
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! How a command is run, and what its exit codes mean.
+
+use ostler_core::ErrorClass;
+
+use super::template::{Template, TemplateError};
+
+/// How the command of a pool is run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommandPolicy {
+    /// The program and its arguments: templates, each of which stays one argument.
+    pub argv: Vec<String>,
+    /// What it reads.
+    pub input: Input,
+    /// The variables it gets.
+    pub environment: Environment,
+    /// What its exit codes mean.
+    pub codes: Codes,
+    /// Bytes of its output. More is a permanent failure.
+    pub max_output_bytes: usize,
+    /// Bytes of its stderr that are kept as log lines. More is dropped, and that is said.
+    pub max_log_bytes: usize,
+}
+
+/// Output of one attempt, unless the policy says otherwise.
+const MAX_OUTPUT_BYTES: usize = 16 << 20;
+/// Log lines of one attempt, unless the policy says otherwise.
+const MAX_LOG_BYTES: usize = 1 << 20;
+/// What nearly every program needs, and nothing that is a secret.
+const KEPT: [&str; 10] =
+    ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR"];
+
+impl CommandPolicy {
+    /// Runs this, with what is usual for everything else.
+    #[must_use]
+    pub fn new<A: Into<String>>(argv: impl IntoIterator<Item = A>) -> Self {
+        Self {
+            argv: argv.into_iter().map(Into::into).collect(),
+            input: Input::Nothing,
+            environment: Environment::default(),
+            codes: Codes::default(),
+            max_output_bytes: MAX_OUTPUT_BYTES,
+            max_log_bytes: MAX_LOG_BYTES,
+        }
+    }
+
+    pub(super) fn templates(&self) -> Result<Vec<Template>, PolicyError> {
+        if self.argv.first().is_none_or(String::is_empty) {
+            return Err(PolicyError::NoProgram);
+        }
+        Ok(self.argv.iter().map(|text| Template::parse(text)).collect::<Result<_, _>>()?)
+    }
+}
+
+/// A policy that cannot be followed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PolicyError {
+    /// Nothing to run.
+    #[error("the command has no program")]
+    NoProgram,
+    /// A template is wrong.
+    #[error(transparent)]
+    Template(#[from] TemplateError),
+}
+
+/// What the command reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// Nothing: the end at once.
+    Nothing,
+    /// The payload: JSON text.
+    Payload,
+}
+
+/// The variables of a command. There are no others, except the one by which the keeper knows its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Environment {
+    /// The names of those it inherits from the node.
+    pub keep: Vec<String>,
+    /// Those that are set for it.
+    pub set: Vec<(String, String)>,
+}
+
+impl Default for Environment {
+    fn default() -> Self {
+        Self { keep: KEPT.map(ToOwned::to_owned).to_vec(), set: Vec::new() }
+    }
+}
+
+/// What exit codes mean, beside 0, which is success. A code that stands nowhere is transient.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Codes {
+    /// Will never work.
+    pub permanent: Vec<i32>,
+    /// May work next time, whatever the other lists say.
+    pub transient: Vec<i32>,
+    /// Nothing in this lane can work now.
+    pub lane_stop: Vec<i32>,
+}
+
+impl Codes {
+    pub(super) fn class(&self, code: i32) -> ErrorClass {
+        if self.transient.contains(&code) {
+            ErrorClass::Transient
+        } else if self.permanent.contains(&code) {
+            ErrorClass::Permanent
+        } else if self.lane_stop.contains(&code) {
+            ErrorClass::LaneStop
+        } else {
+            ErrorClass::Transient
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! How an attempt ended, from what became of its child.
+
+use std::io;
+
+use ostler_core::{ErrorClass, Failure};
+use ostler_exec::Ended;
+use rustix::io::Errno;
+
+use super::policy::Codes;
+use crate::keeper::{About, Exit, SpawnError};
+
+/// A child that ended by itself.
+pub(super) fn exited(exit: Exit, codes: &Codes, output: Option<String>, stderr: Option<String>) -> Ended {
+    let failure = match exit {
+        Exit::Code(0) => return Ended::success(output),
+        Exit::Code(code) => {
+            let last = stderr.as_deref().and_then(|text| text.lines().next_back());
+            let why = last.map_or_else(String::new, |line| format!(": {line}"));
+            Failure::new(codes.class(code), format!("it exited with code {code}{why}"))
+        }
+        Exit::Signal(signal) => {
+            let failure = Failure::new(ErrorClass::Crash, format!("it was ended by {}", signal_name(signal)));
+            let hint = (signal == rustix::process::Signal::KILL.as_raw())
+                .then(|| "the system kills like this when it is out of memory".to_owned());
+            Failure { hint, ..failure }
+        }
+    };
+    Ended::failed(Failure { details: stderr, ..failure })
+}
+
+/// There is no child.
+pub(super) fn not_spawned(program: &str, folder: Option<&str>, error: &SpawnError) -> Ended {
+    let (class, message) = match error {
+        SpawnError::Refused { about: About::Program, error } => {
+            (class(error), format!("\"{program}\" cannot be started: {error}"))
+        }
+        SpawnError::Refused { about: About::Folder, error } => {
+            (class(error), format!("the folder \"{}\" cannot be used: {error}", folder.unwrap_or_default()))
+        }
+        SpawnError::TooLarge => (ErrorClass::Permanent, error.to_string()),
+        SpawnError::Pipe(_) | SpawnError::Gone(_) => (ErrorClass::Transient, error.to_string()),
+    };
+    Ended::failed_with(class, message)
+}
+
+/// What will not change by itself is permanent; what the system lacks now, it may have later.
+fn class(error: &io::Error) -> ErrorClass {
+    const NEVER: [Errno; 10] = [
+        Errno::NOENT,
+        Errno::ACCESS,
+        Errno::PERM,
+        Errno::TOOBIG,
+        Errno::NOEXEC,
+        Errno::NOTDIR,
+        Errno::ISDIR,
+        Errno::LOOP,
+        Errno::NAMETOOLONG,
+        Errno::INVAL,
+    ];
+    match error.raw_os_error() {
+        Some(code) if NEVER.iter().any(|errno| errno.raw_os_error() == code) => ErrorClass::Permanent,
+        Some(_) | None => ErrorClass::Transient,
+    }
+}
+
+/// The names of the signals on Linux, from 1.
+const SIGNALS: [&str; 31] = [
+    "SIGHUP",
+    "SIGINT",
+    "SIGQUIT",
+    "SIGILL",
+    "SIGTRAP",
+    "SIGABRT",
+    "SIGBUS",
+    "SIGFPE",
+    "SIGKILL",
+    "SIGUSR1",
+    "SIGSEGV",
+    "SIGUSR2",
+    "SIGPIPE",
+    "SIGALRM",
+    "SIGTERM",
+    "SIGSTKFLT",
+    "SIGCHLD",
+    "SIGCONT",
+    "SIGSTOP",
+    "SIGTSTP",
+    "SIGTTIN",
+    "SIGTTOU",
+    "SIGURG",
+    "SIGXCPU",
+    "SIGXFSZ",
+    "SIGVTALRM",
+    "SIGPROF",
+    "SIGWINCH",
+    "SIGIO",
+    "SIGPWR",
+    "SIGSYS",
+];
+
+fn signal_name(signal: i32) -> String {
+    let index = usize::try_from(signal).ok().and_then(|signal| signal.checked_sub(1));
+    match index.and_then(|index| SIGNALS.get(index)) {
+        Some(name) => (*name).to_owned(),
+        None => format!("signal {signal}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failure(ended: &Ended) -> Failure {
+        ended.outcome.failure().cloned().expect("it failed")
+    }
+
+    #[test]
+    fn codes_are_classed_by_the_policy() {
+        let codes = Codes { permanent: vec![2, 3], transient: vec![3], lane_stop: vec![77] };
+        for (code, class) in [
+            (1, ErrorClass::Transient),
+            (2, ErrorClass::Permanent),
+            (3, ErrorClass::Transient),
+            (77, ErrorClass::LaneStop),
+        ] {
+            let failure = failure(&exited(Exit::Code(code), &codes, None, Some("first\nlast".into())));
+            assert_eq!(failure.class, class);
+            assert_eq!(failure.message, format!("it exited with code {code}: last"));
+        }
+    }
+
+    #[test]
+    fn signals_are_named() {
+        let failure = failure(&exited(Exit::Signal(11), &Codes::default(), None, Some("the end".into())));
+        assert_eq!((failure.class, failure.message.as_str()), (ErrorClass::Crash, "it was ended by SIGSEGV"));
+        assert_eq!(failure.details.as_deref(), Some("the end"));
+        assert_eq!(signal_name(40), "signal 40");
+    }
+
+    #[test]
+    fn refusals_of_the_system_are_classed() {
+        for (errno, class) in [
+            (Errno::NOENT, ErrorClass::Permanent),
+            (Errno::ACCESS, ErrorClass::Permanent),
+            (Errno::TOOBIG, ErrorClass::Permanent),
+            (Errno::AGAIN, ErrorClass::Transient),
+            (Errno::NOMEM, ErrorClass::Transient),
+            (Errno::MFILE, ErrorClass::Transient),
+        ] {
+            let refused = SpawnError::Refused { about: About::Program, error: errno.into() };
+            let failure = failure(&not_spawned("tool", None, &refused));
+            assert_eq!(failure.class, class, "{errno:?}");
+            assert!(failure.message.contains("\"tool\""), "{}", failure.message);
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! What the tests are made of: a keeper, work for it, and a look at the processes there are.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use ostler_core::{Failure, Id, Outcome, TaskId};
+use ostler_exec::{Control, Ended, Executor, Note, Work, notes};
+use ostler_process::keeper::{Keeper, KeeperProgram, Launch, Stdin};
+use ostler_process::{Command, CommandPolicy};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+/// Says as what this program is started again.
+pub(crate) const ROLE: &str = "OSTLER_TEST_ROLE";
+/// A bound for whatever should be quick, on a busy machine.
+pub(crate) const SOON: Duration = Duration::from_secs(30);
+
+pub(crate) fn program(test: &str, role: &str) -> KeeperProgram {
+    let mut program = KeeperProgram::this(["--exact", test, "--ignored", "--nocapture"]);
+    program.env.push((ROLE.into(), role.into()));
+    program
+}
+
+pub(crate) async fn keeper() -> Keeper {
+    Keeper::start(program("serve_as_the_keeper", "keeper"), Vec::new()).await.expect("a keeper starts")
+}
+
+/// A shell script with its arguments.
+pub(crate) fn script(script: &str, args: &[&str]) -> Launch {
+    let argv = ["sh", "-c", script, "sh"].iter().chain(args).map(ToString::to_string).collect();
+    Launch { argv, folder: None, keep: vec!["PATH".into()], set: Vec::new(), stdin: Stdin::Nothing }
+}
+
+pub(crate) fn work(payload: impl Into<String>) -> Work {
+    Work {
+        task: TaskId(Id::from_bits(1)),
+        token: 1,
+        attempt: 1,
+        queue: "q".into(),
+        kind: "k".into(),
+        payload: payload.into(),
+        timeout: Duration::from_secs(60),
+        grace: Duration::from_secs(2),
+        folder: None,
+    }
+}
+
+/// An attempt of this policy, with what it said.
+pub(crate) async fn run(keeper: &Keeper, policy: CommandPolicy, work: Work) -> (Ended, mpsc::Receiver<Note>) {
+    let (said, notes) = notes();
+    let control = Control { cancel: CancellationToken::new(), notes: said };
+    let command = Command::new(keeper.clone(), policy).expect("the policy is right");
+    let ended = tokio::time::timeout(SOON * 3, command.run(work, control)).await.expect("an answer comes");
+    (ended, notes)
+}
+
+pub(crate) fn failure(ended: Ended) -> Failure {
+    match ended.outcome {
+        Outcome::Failed(failure) => failure,
+        other @ (Outcome::Success | Outcome::NodeDied | Outcome::HandedBack | Outcome::Cancelled) => {
+            panic!("it ended as {other:?}")
+        }
+    }
+}
+
+/// Looks again and again, within a bound, until it holds.
+pub(crate) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !holds() {
+        assert!(began.elapsed() < SOON, "not in time: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// The pids that scripts have written into a folder, one file each.
+pub(crate) fn pids(folder: &Path) -> Vec<u32> {
+    let files = fs::read_dir(folder).expect("the folder is there");
+    files.filter_map(|file| fs::read_to_string(file.ok()?.path()).ok()?.trim().parse().ok()).collect()
+}
+
+/// Whether a process runs. One that waits to be reaped does not.
+pub(crate) fn runs(pid: u32) -> bool {
+    state(pid).is_some_and(|state| state != 'Z' && state != 'X')
+}
+
+/// The state of a process, if there is one.
+pub(crate) fn state(pid: u32) -> Option<char> {
+    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let stat = String::from_utf8_lossy(&stat);
+    stat[stat.rfind(')')? + 1..].trim_start().chars().next()
+}
+
+/// The parent of a process, if there is one.
+pub(crate) fn parent(pid: u32) -> Option<u32> {
+    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let stat = String::from_utf8_lossy(&stat);
+    stat[stat.rfind(')')? + 1..].split_ascii_whitespace().nth(1)?.parse().ok()
+}

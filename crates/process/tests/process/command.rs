@@ -1,0 +1,212 @@
+//! What the command executor makes of what children do.
+
+use std::time::{Duration, Instant};
+
+use ostler_core::{ErrorClass, Outcome};
+use ostler_exec::{Ended, Note, Work};
+use ostler_process::{CommandPolicy, Environment, Input};
+use tokio::task::JoinSet;
+
+use crate::bench::{failure, keeper, run, runs, until, work};
+
+fn shell(script: &str) -> CommandPolicy {
+    CommandPolicy::new(["sh", "-c", script, "sh"])
+}
+
+fn output(ended: Ended) -> String {
+    assert_eq!(ended.outcome, Outcome::Success);
+    ended.output.expect("there is output")
+}
+
+#[tokio::test]
+async fn each_element_is_one_argument_whatever_it_contains() {
+    let keeper = keeper().await;
+    let texts = ["two words", "it's \"quoted\"", "a\nb\\n", "--leading", "", "$(id) `id` ; *", "{{ id }}"];
+    for text in texts {
+        let policy = CommandPolicy::new(["sh", "-c", "printf '%s|%s|' $# \"$1\"", "sh", "{{ payload }}"]);
+        let payload = format!("{text:?}").replace("\\'", "'");
+        let (ended, _) = run(&keeper, policy, work(payload)).await;
+        let expected = format!("{:?}", format!("1|{text}|")).replace("\\'", "'");
+        assert_eq!(output(ended), expected);
+    }
+}
+
+#[tokio::test]
+async fn a_missing_field_is_a_permanent_failure_that_names_it() {
+    let keeper = keeper().await;
+    let policy = CommandPolicy::new(["echo", "{{ payload.to }}"]);
+    let failure = failure(run(&keeper, policy, work("{}")).await.0);
+    assert_eq!(failure.class, ErrorClass::Permanent);
+    assert!(failure.message.contains("\"to\""), "{}", failure.message);
+}
+
+#[tokio::test]
+async fn what_cannot_be_started_is_permanent_and_named() {
+    let keeper = keeper().await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let plain = folder.path().join("plain");
+    std::fs::write(&plain, "no program").expect("a file");
+    let plain = plain.to_str().expect("the path is text");
+    for program in ["no-such-program", "/no/such/program", plain] {
+        let failure = failure(run(&keeper, CommandPolicy::new([program]), work("1")).await.0);
+        assert_eq!(failure.class, ErrorClass::Permanent, "{failure:?}");
+        assert!(failure.message.contains(program), "{}", failure.message);
+    }
+    let nowhere = Work { folder: Some("/no/such/folder".into()), ..work("1") };
+    let failure = failure(run(&keeper, shell("true"), nowhere).await.0);
+    assert_eq!(failure.class, ErrorClass::Permanent);
+    assert!(failure.message.contains("/no/such/folder"), "{}", failure.message);
+}
+
+#[tokio::test]
+async fn the_payload_can_come_by_stdin_and_need_not_be_read() {
+    let keeper = keeper().await;
+    let payload = format!("\"{}\"", "x".repeat(1 << 20));
+    let policy = |script| CommandPolicy { input: Input::Payload, ..shell(script) };
+    let (ended, _) = run(&keeper, policy("cat"), work(payload.clone())).await;
+    assert_eq!(output(ended).len(), payload.len());
+    let (ended, _) = run(&keeper, policy("echo 1"), work(payload)).await;
+    assert_eq!(output(ended), "1");
+    let (ended, _) = run(&keeper, shell("cat; echo end"), work("7")).await;
+    assert_eq!(output(ended), "\"end\"", "without it, there is nothing to read");
+}
+
+#[tokio::test]
+async fn a_child_gets_its_folder_and_only_the_variables_it_may_have() {
+    let keeper = keeper().await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().canonicalize().expect("it is there").to_str().expect("text").to_owned();
+    let environment = Environment { keep: vec!["PATH".into()], set: vec![("GIVEN".into(), "1 2".into())] };
+    let policy = CommandPolicy { environment, ..shell("pwd -P; env | cut -d= -f1 | sort | tr '\\n' ' '") };
+    let (ended, _) = run(&keeper, policy, Work { folder: Some(path.clone()), ..work("1") }).await;
+    let text = output(ended);
+    assert!(text.contains(&path), "{text}");
+    // The shell adds its own.
+    let names = text.replace("PWD ", "").replace("OLDPWD ", "").replace("SHLVL ", "").replace("_ ", "");
+    assert!(names.ends_with("\\nGIVEN OSTLER_CHILD PATH \""), "{names}");
+}
+
+#[tokio::test]
+async fn children_inherit_nothing_but_their_three_pipes() {
+    const AT_ONCE: usize = 20;
+    let keeper = keeper().await;
+    // What this program itself was started with goes on to everybody; what it opened does not.
+    let given = given_to_this_program();
+    let mut attempts = JoinSet::new();
+    for _ in 0..AT_ONCE {
+        let keeper = keeper.clone();
+        // No shell: it would have pipes of its own.
+        let list = CommandPolicy::new(["ls", "/proc/self/fd"]);
+        attempts.spawn(async move { output(run(&keeper, list, work("1")).await.0) });
+    }
+    for text in attempts.join_all().await {
+        let theirs = text.trim_matches('"').split("\\n").filter(|number| !["0", "1", "2"].contains(number));
+        let others: Vec<_> = theirs.filter(|number| !given.iter().any(|given| given == number)).collect();
+        assert_eq!(others.len(), 1, "only the folder that is listed: {others:?} beside {given:?}");
+    }
+}
+
+/// The descriptors that are not closed when a program is started. All that Rust opens are.
+fn given_to_this_program() -> Vec<String> {
+    const CLOSE_ON_EXEC: u32 = 0o2_000_000;
+    let open = std::fs::read_dir("/proc/self/fdinfo").expect("there is /proc");
+    let names = open.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let flags = |name: &str| {
+        let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{name}")).ok()?;
+        let flags = info.lines().find_map(|line| line.strip_prefix("flags:"))?;
+        u32::from_str_radix(flags.trim(), 8).ok()
+    };
+    names.filter(|name| flags(name).is_some_and(|flags| flags & CLOSE_ON_EXEC == 0)).collect()
+}
+
+#[tokio::test]
+async fn a_signal_is_a_crash_with_the_end_of_stderr() {
+    let keeper = keeper().await;
+    let failure = failure(run(&keeper, shell("echo going down >&2; kill -SEGV $$"), work("1")).await.0);
+    assert_eq!(failure.class, ErrorClass::Crash);
+    assert!(failure.message.contains("SIGSEGV"), "{}", failure.message);
+    assert_eq!(failure.details.as_deref(), Some("going down"));
+}
+
+#[tokio::test]
+async fn too_much_output_is_a_permanent_failure_at_once() {
+    let keeper = keeper().await;
+    let policy = CommandPolicy { max_output_bytes: 1_000, ..shell("yes") };
+    let failure = failure(run(&keeper, policy, work("1")).await.0);
+    assert_eq!(failure.class, ErrorClass::Permanent);
+    assert!(failure.message.contains("too large"), "{}", failure.message);
+}
+
+#[tokio::test]
+async fn a_mebibyte_on_stderr_before_stdout_blocks_nothing() {
+    let keeper = keeper().await;
+    let script = "head -c 1048576 /dev/zero | tr '\\0' e >&2; echo '\"done\"'";
+    let (ended, mut notes) = run(&keeper, shell(script), work("1")).await;
+    assert_eq!(output(ended), "\"done\"");
+    let Ok(Note::Log { message, .. }) = notes.try_recv() else { panic!("there is a line") };
+    assert!(
+        message.starts_with("eee") && message.ends_with("(cut)"),
+        "a line without an end is cut and marked"
+    );
+}
+
+#[tokio::test]
+async fn a_grandchild_that_holds_stdout_does_not_delay_the_result() {
+    let keeper = keeper().await;
+    // One stays in the group and dies with it; the other leaves it and is swept.
+    let script = "sleep 600 & setsid sleep 600 & echo '\"here\"'";
+    let began = Instant::now();
+    let (ended, _) = run(&keeper, shell(script), work("1")).await;
+    assert_eq!(output(ended), "\"here\"");
+    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+}
+
+#[tokio::test]
+async fn a_child_that_stops_itself_ends_at_its_deadline() {
+    let keeper = keeper().await;
+    let timeout = Duration::from_millis(200);
+    let hung = Work { timeout, grace: Duration::from_millis(200), ..work("1") };
+    let failure = failure(run(&keeper, shell("kill -STOP $$"), hung).await.0);
+    assert_eq!(failure.class, ErrorClass::Timeout);
+}
+
+#[tokio::test]
+async fn twenty_hung_children_end_in_parallel_in_about_one_grace() {
+    const HUNG: usize = 20;
+    let keeper = keeper().await;
+    let (timeout, grace) = (Duration::from_secs(1), Duration::from_secs(2));
+    let began = Instant::now();
+    let mut attempts = JoinSet::new();
+    for _ in 0..HUNG {
+        let keeper = keeper.clone();
+        attempts.spawn(async move {
+            let hung = Work { timeout, grace, ..work("1") };
+            run(&keeper, shell("trap '' TERM; while :; do sleep 60; done"), hung).await.0
+        });
+    }
+    for ended in attempts.join_all().await {
+        assert_eq!(failure(ended).class, ErrorClass::Timeout);
+    }
+    let took = began.elapsed();
+    assert!(took >= timeout + grace && took < (timeout + grace) * 5, "{took:?}");
+}
+
+#[tokio::test]
+async fn an_attempt_that_is_given_up_leaves_no_child_behind() {
+    let keeper = keeper().await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("pid");
+    let script = format!("echo $$ > {0}.new; mv {0}.new {0}; sleep 600", file.display());
+    let attempt = {
+        let keeper = keeper.clone();
+        tokio::spawn(async move { run(&keeper, shell(&script), work("1")).await.0 })
+    };
+    let mut pid = None;
+    until("the child runs", || {
+        pid = crate::bench::pids(folder.path()).first().copied();
+        file.exists() && pid.is_some()
+    })
+    .await;
+    attempt.abort();
+    until("the child is gone", || pid.is_none_or(|pid| !runs(pid))).await;
+}

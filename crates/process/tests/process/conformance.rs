@@ -1,0 +1,82 @@
+//! The command executor passes the suite that every executor passes.
+
+use std::sync::Arc;
+
+use ostler_core::ErrorClass;
+use ostler_exec::conformance::{Behaviour, Fixture, run};
+use ostler_exec::{Executor, Work};
+use ostler_process::keeper::Keeper;
+use ostler_process::{Codes, Command, CommandPolicy};
+
+use crate::bench::{keeper, work};
+
+struct Shell(Arc<dyn Executor>);
+
+fn shell(keeper: &Keeper) -> Arc<dyn Fixture> {
+    let mut policy = CommandPolicy::new(["sh", "-c", "{{ payload.script }}", "sh", "{{ payload.text }}"]);
+    policy.codes = Codes { permanent: vec![2], transient: vec![1], lane_stop: vec![3] };
+    Arc::new(Shell(Arc::new(Command::new(keeper.clone(), policy).expect("the policy is right"))))
+}
+
+impl Fixture for Shell {
+    fn executor(&self) -> Arc<dyn Executor> {
+        Arc::clone(&self.0)
+    }
+
+    fn work(&self, behaviour: &Behaviour) -> Option<Work> {
+        let (script, text) = match behaviour {
+            Behaviour::Echo(text) => ("printf '%s\\n' \"$1\"", text.clone()),
+            Behaviour::Fail(class) => ("echo as it was told >&2; exit $1", code(*class)?.to_string()),
+            // A command has no panic, and no thread that it could hold.
+            Behaviour::Panic | Behaviour::Block(_) => return None,
+            Behaviour::Hang => ("trap '' TERM; while :; do sleep 60; done", String::new()),
+            Behaviour::StopWhenTold => {
+                ("trap 'exit 5' TERM; echo waiting >&2; while :; do sleep 60 & wait; done", String::new())
+            }
+            Behaviour::FinishWhenTold => (
+                "trap 'echo finished; exit 0' TERM; echo waiting >&2; while :; do sleep 60 & wait; done",
+                String::new(),
+            ),
+            // So many bytes of JSON: a string with its quotes.
+            Behaviour::BigOutput(bytes) => {
+                ("printf '\"'; head -c $1 /dev/zero | tr '\\0' x; printf '\"'", (bytes - 2).to_string())
+            }
+            Behaviour::Flood(lines) => ("seq $1 >&2", lines.to_string()),
+        };
+        let quoted = |text: &str| format!("{text:?}").replace("\\'", "'");
+        Some(work(format!("{{\"script\":{},\"text\":{}}}", quoted(script), quoted(&text))))
+    }
+}
+
+/// An exit code has no room for a step, a hint or a time to wait.
+fn code(class: ErrorClass) -> Option<i32> {
+    match class {
+        ErrorClass::Transient => Some(1),
+        ErrorClass::Permanent => Some(2),
+        ErrorClass::LaneStop => Some(3),
+        ErrorClass::Partial
+        | ErrorClass::RateLimited
+        | ErrorClass::Timeout
+        | ErrorClass::Stuck
+        | ErrorClass::Crash
+        | ErrorClass::Budget => None,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn command_passes() {
+    let keeper = keeper().await;
+    let report = run(|| shell(&keeper)).await;
+    println!("command: {} cases", report.held.len());
+    assert_eq!(
+        report.left_out,
+        [
+            // Exit codes have three classes; `codes_are_classed_by_the_policy` covers them.
+            "each_class_of_error_arrives_as_it_was_given",
+            // It serves any kind.
+            "a_kind_that_nobody_serves_is_a_permanent_failure",
+            "a_panic_is_a_failure_and_the_next_attempt_runs",
+            "what_blocks_its_thread_is_given_up_and_the_next_attempt_runs",
+        ]
+    );
+}

@@ -1,0 +1,67 @@
+//! Two hundred children later, everything is as it was. The count needs a process in which nothing else goes on: it
+//! starts itself again.
+
+use std::fs::read_dir;
+use std::process::{Command, Stdio};
+
+use ostler_process::CommandPolicy;
+
+use crate::bench::{ROLE, keeper, parent, run, state, until, work};
+
+const CHILDREN: usize = 200;
+/// How many run at once.
+const AT_ONCE: usize = 10;
+
+/// Not a test: counts, alone in its process.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "it is the process that counts"]
+async fn count_alone() {
+    if std::env::var_os(ROLE).is_none_or(|role| role != "count") {
+        return;
+    }
+    let keeper = keeper().await;
+    // The first one opens what stays open.
+    batch(&keeper, 1).await;
+    let open = |pid: u32| read_dir(format!("/proc/{pid}/fd")).expect("it runs").count();
+    let (me, its) = (std::process::id(), keeper.pid());
+    let before = (open(me), open(its));
+    for _ in 0..CHILDREN / AT_ONCE {
+        batch(&keeper, AT_ONCE).await;
+    }
+    until("as many are open as before", || (open(me), open(its)) == before).await;
+    until("the keeper has no child, not even a dead one", || children_of(its) == 0).await;
+    keeper.stop().await;
+    assert_eq!(state(its), None, "the keeper itself is reaped");
+}
+
+async fn batch(keeper: &ostler_process::keeper::Keeper, count: usize) {
+    let mut runs = tokio::task::JoinSet::new();
+    for number in 0..count {
+        let keeper = keeper.clone();
+        // Some cannot be started, some leave a child behind.
+        let policy = match number % 3 {
+            0 => CommandPolicy::new(["sh", "-c", "echo 1; echo 2 >&2"]),
+            1 => CommandPolicy::new(["no-such-program"]),
+            _ => CommandPolicy::new(["sh", "-c", "setsid sleep 600 & exit 3"]),
+        };
+        runs.spawn(async move { run(&keeper, policy, work("1")).await.0 });
+    }
+    runs.join_all().await;
+}
+
+fn children_of(keeper: u32) -> usize {
+    let pids = read_dir("/proc").expect("there is /proc");
+    let pids = pids.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    pids.filter(|pid: &u32| parent(*pid) == Some(keeper)).count()
+}
+
+#[test]
+fn two_hundred_children_leave_no_zombie_and_no_descriptor() {
+    let status = Command::new("/proc/self/exe")
+        .args(["--exact", "leaks::count_alone", "--ignored", "--nocapture"])
+        .env(ROLE, "count")
+        .stdout(Stdio::null())
+        .status()
+        .expect("it starts");
+    assert!(status.success(), "{status}");
+}

@@ -1,0 +1,16 @@
+//! The keeper and the command executor, with real processes.
+
+mod bench;
+mod command;
+mod conformance;
+mod keeper;
+mod leaks;
+
+/// Not a test: the keeper's process is this program, started again for this one.
+#[test]
+#[ignore = "it is the keeper's process"]
+fn serve_as_the_keeper() {
+    if std::env::var_os(bench::ROLE).is_some_and(|role| role == "keeper") {
+        ostler_process::keeper::serve().expect("the keeper serves");
+    }
+}
