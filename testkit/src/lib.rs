@@ -1,19 +1,18 @@
 //! What the tests of all crates share. Never a part of the product.
 //!
-//! - `clock.rs`: a clock that is set by hand. `signal.rs`: an event that a test waits for.
+//! - [`ManualClock`]: a clock that is set by hand. `signal.rs`: an event that a test waits for.
 //! - `scratch.rs`: temporary folders, and stores in them. `ids.rs`: names from a seed.
 //! - `twin.rs`: the test's own program, started again as another process.
 //! - [`history`]: what was acknowledged, against what is stored.
 
-mod clock;
 pub mod history;
 mod ids;
 mod scratch;
 mod signal;
 mod twin;
 
-pub use clock::ManualClock;
 pub use ids::Ids;
+pub use ostler_store::conformance::ManualClock;
 pub use rustix::process::Signal as ProcessSignal;
 pub use scratch::{TempStore, scratch};
 pub use signal::{MAX_WAIT, Signal};

@@ -7,7 +7,7 @@ use ostler_sqlite::{Options, Sqlite};
 use ostler_store::{Clock, SystemClock};
 use tempfile::TempDir;
 
-use crate::clock::ManualClock;
+use crate::ManualClock;
 
 /// A file system in memory, where there is one.
 const MEMORY: &str = "/dev/shm";

@@ -79,10 +79,25 @@ impl Ended {
         Self::failed(Failure::new(class, message))
     }
 
+    /// Its deadline has passed.
+    #[must_use]
+    pub fn too_long(timeout: Duration) -> Self {
+        Self::failed_with(ErrorClass::Timeout, format!("it took longer than {timeout:?}"))
+    }
+
     /// It stopped because it was told to.
     #[must_use]
     pub const fn cancelled() -> Self {
         Self { outcome: Outcome::Cancelled, output: None, slot: Slot::Free }
+    }
+
+    /// The same failure, with more for whoever looks closer.
+    #[must_use]
+    pub fn with_details(mut self, details: Option<String>) -> Self {
+        if let Outcome::Failed(failure) = &mut self.outcome {
+            failure.details = details;
+        }
+        self
     }
 
     /// The same, but the work still holds its thread.

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use async_trait::async_trait;
 use ostler_core::ErrorClass;
@@ -70,7 +70,7 @@ impl Executor for Inline {
         let ended = tokio::select! {
             biased;
             joined = &mut running => return conclude(joined, &control.cancel),
-            () = deadline => too_long(work.timeout),
+            () = deadline => Ended::too_long(work.timeout),
             () = control.cancel.cancelled() => {
                 // It was told by its context; what it brings within the grace counts.
                 match tokio::time::timeout(work.grace, &mut running).await {
@@ -107,11 +107,6 @@ pub(crate) fn conclude(joined: Result<Answer, JoinError>, cancel: &CancellationT
         // The runtime shuts down.
         Err(_) => Ended::cancelled(),
     }
-}
-
-/// The attempt's deadline has passed.
-pub(crate) fn too_long(timeout: Duration) -> Ended {
-    Ended::failed_with(ErrorClass::Timeout, format!("it took longer than {timeout:?}"))
 }
 
 /// Nobody here can run this kind.

@@ -34,6 +34,19 @@ pub enum NodeState {
     Ended,
 }
 
+impl NodeState {
+    /// Goes to this state, if the node runs; from any other, nothing leads back.
+    pub(crate) fn instead_of_running(self, state: &watch::Sender<Self>) {
+        state.send_if_modified(|state| {
+            let running = *state == Self::Running;
+            if running {
+                *state = self;
+            }
+            running
+        });
+    }
+}
+
 /// What became of the attempts that ran when a drain began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drained {
@@ -182,33 +195,13 @@ impl Node {
     /// Takes no more work, waits for what runs, and after `timeout` gives the rest back. Nothing is lost, and nothing is
     /// counted as a failure.
     pub async fn drain(mut self, timeout: Duration) -> Drained {
-        self.state.send_if_modified(|state| {
-            let running = *state == NodeState::Running;
-            if running {
-                *state = NodeState::Draining;
-            }
-            running
-        });
+        NodeState::Draining.instead_of_running(&self.state);
         let mut drained = Drained::default();
-        let all = async {
-            while let Some(pool) = self.pools.join_next().await {
-                let pool = pool.unwrap_or_default();
-                drained.finished += pool.finished;
-                drained.handed_back += pool.handed_back;
-            }
-        };
-        let in_time = tokio::time::timeout(timeout, all).await.is_ok();
+        let in_time = tokio::time::timeout(timeout, collect(&mut self.pools, &mut drained)).await.is_ok();
         if !in_time {
             self.held.stop_all(Stop::HandBack);
-            let rest = async {
-                while let Some(pool) = self.pools.join_next().await {
-                    let pool = pool.unwrap_or_default();
-                    drained.finished += pool.finished;
-                    drained.handed_back += pool.handed_back;
-                }
-            };
             // An executor answers within two graces. What does not is left behind, and its lease goes back below.
-            let _ = tokio::time::timeout(self.grace * 2 + self.grace, rest).await;
+            let _ = tokio::time::timeout(self.grace * 3, collect(&mut self.pools, &mut drained)).await;
         }
         self.pools.abort_all();
         while self.pools.join_next().await.is_some() {}
@@ -224,5 +217,14 @@ impl Node {
         let keeper = self.keeper;
         let _ = tokio::task::spawn_blocking(move || keeper.join()).await;
         drained
+    }
+}
+
+/// Waits for all pools, and adds up what they say. Whoever stops waiting keeps what was said so far.
+async fn collect(pools: &mut JoinSet<Drained>, drained: &mut Drained) {
+    while let Some(pool) = pools.join_next().await {
+        let pool = pool.unwrap_or_default();
+        drained.finished += pool.finished;
+        drained.handed_back += pool.handed_back;
     }
 }

@@ -115,13 +115,7 @@ impl Pool {
                 NodeState::Draining | NodeState::Fenced | NodeState::Ended => Look::Filled,
             };
             if matches!(look, Look::Ended) {
-                self.state.send_if_modified(|state| {
-                    let running = *state == NodeState::Running;
-                    if running {
-                        *state = NodeState::Fenced;
-                    }
-                    running
-                });
+                NodeState::Fenced.instead_of_running(&self.state);
                 continue;
             }
             let hungry = matches!(look, Look::Short);

@@ -1,6 +1,6 @@
 //! The bounds of the contract, and the one place that checks a caller's input against them.
 
-use ostler_core::{Failure, Overrides, cut};
+use ostler_core::{Failure, Outcome, Overrides, cut};
 
 use crate::calls::{Claim, Kinds, NewEvent, NewSession, NewStep, NewTask, QueueChange, Report};
 use crate::error::Error;
@@ -230,10 +230,17 @@ fn text(field: &str, text: &str, most: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// The failure, with overlong texts cut and marked. A failure is never refused for its size: the ending of an
+/// The outcome, with overlong texts of a failure cut and marked. A failure is never refused for its size: the ending of an
 /// attempt must be recorded.
 #[must_use]
-pub fn bounded(failure: &Failure) -> Failure {
+pub fn bounded(outcome: &Outcome) -> Outcome {
+    match outcome {
+        Outcome::Failed(failure) => Outcome::Failed(bounded_failure(failure)),
+        Outcome::Success | Outcome::NodeDied | Outcome::HandedBack | Outcome::Cancelled => outcome.clone(),
+    }
+}
+
+fn bounded_failure(failure: &Failure) -> Failure {
     let short = |text: &Option<String>, most| text.as_deref().map(|text| clean(text, most));
     Failure {
         class: failure.class,

@@ -3,6 +3,8 @@
 //! The switches exist only with the feature `conformance`, for one purpose: to show that the suite turns red
 //! when any one check is missing.
 
+use ostler_core::Outcome;
+
 /// One check of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Check {
@@ -45,6 +47,18 @@ impl Check {
         Self::ReportSession,
         Self::ExpireDead,
     ];
+}
+
+impl Check {
+    /// The check that guards the report of this outcome.
+    #[must_use]
+    pub const fn of_report(outcome: &Outcome) -> Self {
+        match outcome {
+            Outcome::HandedBack => Self::ReleaseToken,
+            Outcome::Cancelled => Self::CancelToken,
+            Outcome::Success | Outcome::Failed(_) | Outcome::NodeDied => Self::FinishToken,
+        }
+    }
 }
 
 /// Which checks a store makes: all of them, unless a test took one out.

@@ -23,7 +23,7 @@ use tokio::sync::oneshot;
 
 use crate::context::Context;
 use crate::contract::{Control, Ended, Executor, Served, Slot, Work};
-use crate::inline::{Answer, no_handler, too_long};
+use crate::inline::{Answer, no_handler};
 pub use permit::{Backpressure, Permit, QueueFull};
 pub use policy::{Choice, Runtimes, ThreadPolicy};
 use worker::{Job, Worker};
@@ -121,7 +121,7 @@ impl Executor for Threads {
             ended = ending => ended.unwrap_or_else(|_| Ended::failed_with(ErrorClass::Transient, "its thread has ended")),
             () = tokio::time::sleep(timeout + grace) => {
                 worker.replace();
-                too_long(timeout).deaf()
+                Ended::too_long(timeout).deaf()
             }
             () = told => {
                 worker.replace();

@@ -14,7 +14,7 @@ use super::LocalHandler;
 use super::policy::Runtimes;
 use crate::context::Context;
 use crate::contract::{Control, Ended, Work};
-use crate::inline::{conclude, panicked, too_long};
+use crate::inline::{conclude, panicked};
 
 /// An attempt for a thread.
 pub(super) struct Job {
@@ -152,7 +152,7 @@ async fn attempt(work: Work, control: Control, handler: LocalHandler) -> Ended {
     tokio::select! {
         biased;
         joined = &mut running => conclude(joined, &control.cancel),
-        () = tokio::time::sleep(work.timeout) => too_long(work.timeout),
+        () = tokio::time::sleep(work.timeout) => Ended::too_long(work.timeout),
         () = control.cancel.cancelled() => {
             // It was told by its context; what it brings within the grace counts.
             match tokio::time::timeout(work.grace, &mut running).await {

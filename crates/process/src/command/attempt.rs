@@ -25,11 +25,6 @@ const MAX_DRAIN: Duration = Duration::from_secs(5);
 /// How long a kill may take at least: a short grace must not make a busy system look like a child that cannot die.
 const MIN_KILL_PATIENCE: Duration = Duration::from_secs(2);
 
-/// The deadline has passed.
-pub(super) fn too_long(timeout: Duration) -> Ended {
-    Ended::failed_with(ErrorClass::Timeout, format!("it took longer than {timeout:?}"))
-}
-
 /// Why a child is being ended.
 #[derive(Clone, Copy)]
 enum Reason {
@@ -228,8 +223,7 @@ impl<'a> Attempt<'a> {
                 return Ended::cancelled();
             }
             Reason::Deadline => {
-                let message = format!("it took longer than {:?}", self.timeout);
-                Failure { details: self.lines.finish(), ..Failure::new(ErrorClass::Timeout, message) }
+                return Ended::too_long(self.timeout).with_details(self.lines.finish());
             }
             Reason::TooMuchOutput => {
                 self.lines.finish();

@@ -71,7 +71,7 @@ impl Executor for Command {
         tokio::pin!(deadline);
         let child = tokio::select! {
             child = self.keeper.spawn(launch) => child,
-            () = &mut deadline => return attempt::too_long(work.timeout),
+            () = &mut deadline => return Ended::too_long(work.timeout),
         };
         match child {
             Ok(child) => Attempt::new(child, work, control, &self.policy).follow(deadline).await,

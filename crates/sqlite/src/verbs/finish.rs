@@ -26,11 +26,7 @@ fn finish(tx: &mut Tx<'_>, hot: &mut Hot<'_>, report: &Report) -> Sql<Finished> 
     {
         return Ok(finished);
     }
-    let check = match report.outcome {
-        Outcome::HandedBack => Check::ReleaseToken,
-        Outcome::Cancelled => Check::CancelToken,
-        Outcome::Success | Outcome::Failed(_) | Outcome::NodeDied => Check::FinishToken,
-    };
+    let check = Check::of_report(&report.outcome);
     let Some(held) = fenced(tx, &mut hot.fence, lease, check)? else {
         return Ok(Finished::LeaseLost);
     };
@@ -148,10 +144,7 @@ pub(crate) fn end_attempt(
 ) -> Sql<StateName> {
     let task = &found.task;
     let Some(facts) = task.facts() else { return Ok(task.state.name()) };
-    let outcome = &match outcome {
-        Outcome::Failed(failure) => Outcome::Failed(bounded(failure)),
-        Outcome::Success | Outcome::NodeDied | Outcome::HandedBack | Outcome::Cancelled => outcome.clone(),
-    };
+    let outcome = &bounded(outcome);
     let settings = tx.queue_or_new(&task.queue)?.settings.clone();
     let (now, cap) = (tx.now, settings.key_concurrency);
     let transition = decide(&facts, outcome, &task.overrides.resolve(&settings.overrides), now);

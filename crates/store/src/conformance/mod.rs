@@ -9,6 +9,7 @@
 //!
 //! [`run`] does all four. A store's test file may also call them one by one, to run them in parallel.
 
+mod clock;
 mod fixture;
 mod picture;
 pub mod races;
@@ -19,6 +20,7 @@ mod suite;
 pub mod switches;
 pub mod topics;
 
+pub use clock::ManualClock;
 pub use fixture::{BoxFuture, Constructor, Fixture};
 pub use reference::reference;
 pub use suite::{Counts, note, run};

@@ -187,12 +187,7 @@ impl Book {
         output: Option<&str>,
     ) {
         let now = self.now;
-        let outcome = &match outcome {
-            Outcome::Failed(failure) => Outcome::Failed(bounded(failure)),
-            Outcome::Success | Outcome::NodeDied | Outcome::HandedBack | Outcome::Cancelled => {
-                outcome.clone()
-            }
-        };
+        let outcome = &bounded(outcome);
         let task = self.task(slot);
         let Some(facts) = task.facts() else { return };
         let overrides = task.overrides;

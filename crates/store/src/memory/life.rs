@@ -1,8 +1,8 @@
 //! The life of a task: enqueue, claim, start, finish, events and steps, cancel and replay.
 
 use ostler_core::{
-    Attempt, Cancelling, Outcome, Rank, Readiness, Replaying, State, StateName, Step, Task, TaskId,
-    Timestamp, Turn, Wait, cancel, place, replay, too_late,
+    Attempt, Cancelling, Rank, Readiness, Replaying, State, StateName, Step, Task, TaskId, Timestamp, Turn,
+    Wait, cancel, place, replay, too_late,
 };
 
 use super::book::{Book, Slot};
@@ -170,11 +170,7 @@ impl Book {
     }
 
     pub(super) fn finish(&mut self, report: &Report) -> Finished {
-        let check = match report.outcome {
-            Outcome::HandedBack => Check::ReleaseToken,
-            Outcome::Cancelled => Check::CancelToken,
-            Outcome::Success | Outcome::Failed(_) | Outcome::NodeDied => Check::FinishToken,
-        };
+        let check = Check::of_report(&report.outcome);
         let Some(slot) = self.fenced(report.lease.as_ref(), check) else { return Finished::LeaseLost };
         self.end_attempt(slot, &report.outcome, report.ran, report.output.as_deref());
         Finished::Recorded(self.task(slot).state.name())

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::clock::Clock;
 use ostler_core::{Timestamp, millis};
-use ostler_store::Clock;
 
 /// 2026-01-01, so that what a test prints looks like a time.
 const START_MS: i64 = 1_767_225_600_000;
@@ -21,7 +21,7 @@ pub struct ManualClock {
 
 impl Default for ManualClock {
     fn default() -> Self {
-        Self { now_ms: Arc::new(AtomicI64::new(START_MS)), uptime_ms: Arc::new(AtomicU64::new(UP_MS)) }
+        Self::at(Timestamp::from_millis(START_MS))
     }
 }
 
@@ -30,6 +30,12 @@ impl ManualClock {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// A clock that shows this moment.
+    #[must_use]
+    pub fn at(now: Timestamp) -> Self {
+        Self { now_ms: Arc::new(AtomicI64::new(now.millis())), uptime_ms: Arc::new(AtomicU64::new(UP_MS)) }
     }
 
     /// Time passes.
