@@ -235,6 +235,12 @@ impl<'a> Tx<'a> {
         Ok(live.then_some(id))
     }
 
+    /// Beats for a session that begins.
+    pub(crate) fn beat(&self, session: SessionId) {
+        // Its first beat was written when it took its lock; if this one cannot be, that one counts.
+        let _ = self.beats.beat(session);
+    }
+
     /// The name of a session that is known by its number.
     pub(crate) fn session_name(&mut self, id: i64) -> Sql<SessionId> {
         if let Some(name) = self.memo.sessions.get(&id) {

@@ -126,3 +126,30 @@ async fn a_stranger_who_reads_stops_nobody() {
     stranger.let_go();
     assert_eq!(store.survey().await.expect("survey answers").lanes[0].counts.queued, 5_000);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_joined_beside_a_stranger_lives_from_when_it_could_act() {
+    let (here, clock) = TempStore::manual();
+    let store = here.store();
+    let node = Ids::new(2).new_session("here", TTL);
+    let session = node.id;
+    let stranger = Stranger::lock(here.path(), "BEGIN EXCLUSIVE").await;
+    let joining = tokio::spawn({
+        let store = Arc::clone(&store);
+        async move { store.join(node).await }
+    });
+    // Its lock file is whole when its first beat is in it; from then on it waits for the stranger.
+    let mut file = here.path().into_os_string();
+    file.push(format!(".nodes/{session}.node"));
+    let begun = async {
+        while std::fs::metadata(&file).map_or(0, |file| file.len()) == 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(MAX_WAIT, begun).await.expect("it begins");
+    clock.advance(TTL * 2);
+    stranger.let_go();
+    assert_eq!(joining.await.expect("it ends well"), Ok(Fenced::Recorded));
+    assert!(matches!(store.renew(session, &[]).await, Ok(Renewed::Held { .. })), "it is alive");
+    assert_eq!(store.expire(100).await.expect("expire answers").sessions, [], "and not taken for dead");
+}

@@ -26,7 +26,12 @@ pub(crate) fn join(tx: &mut Tx<'_>, node: &NewSession) -> Sql<Fenced> {
             node.settings,
             tx.now.millis()
         ])?;
-    Ok(if inserted == 1 { Fenced::Recorded } else { Fenced::Lost })
+    if inserted == 0 {
+        return Ok(Fenced::Lost);
+    }
+    // It may have waited for its turn for longer than its TTL: its life is counted from when it can act.
+    tx.beat(node.id);
+    Ok(Fenced::Recorded)
 }
 
 /// Whether the session is known and has not ended.
