@@ -139,6 +139,6 @@ impl Builder {
         let name = format!("pid {}", std::process::id());
         let config = NodeConfig { lease: self.lease, ..NodeConfig::new(name, vec![pool]) };
         let node = Node::start(parts, config).await?;
-        Ok(Pool::new(self.store, node, self.queue, ids))
+        Ok(Pool::new(self.store, node, self.queue, self.workers, ids))
     }
 }

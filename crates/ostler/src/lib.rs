@@ -24,6 +24,7 @@
 
 mod builder;
 mod error;
+mod handover;
 mod ids;
 mod pool;
 
@@ -36,4 +37,5 @@ pub use ostler_core::{
 pub use ostler_exec::{Context, Level, TaskError};
 pub use ostler_runtime::{Drained, LeaseTimes, NodeState};
 pub use ostler_store::views::Counts;
-pub use pool::{Pool, Stats, Submission};
+pub use ostler_store::{KindStats, Stats, WorkerCounts};
+pub use pool::{Pool, Submission};

@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use ostler_core::{Overrides, Priority, StateName, Task, TaskId, Timestamp};
 use ostler_runtime::{Drained, Ids, Node, NodeState};
-use ostler_store::Store;
 use ostler_store::calls::{CancelAnswer, Enqueued, NewTask};
 use ostler_store::views::{Counts, Which};
+use ostler_store::{Stats, Store};
 use serde::Serialize;
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
 
 use crate::error::{SubmitError, WaitError};
+use crate::handover::{HandOver, MAX_WAITING, Receipt, Refused};
 
 /// How often a wait looks at what other processes do, at first and at most. What ends in this process is heard of at once.
 const FIRST_LOOK: Duration = Duration::from_millis(2);
@@ -34,30 +35,28 @@ pub struct Submission {
     pub not_after: Option<Timestamp>,
 }
 
-/// How a queue stands.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Stats {
-    /// All tasks of the queue, by state; what has ended is counted for ever.
-    pub tasks: Counts,
-    /// The most that ever waited at once, in any one kind.
-    pub queue_high_water: u64,
-    /// Attempts that run in this process.
-    pub running_here: usize,
-}
+/// A running pool. Clones are the same pool.
+#[derive(Clone)]
+pub struct Pool(Arc<Inner>);
 
-/// A running pool.
-pub struct Pool {
+struct Inner {
     store: Arc<dyn Store>,
-    node: Node,
+    /// Until it is drained.
+    node: Mutex<Option<Node>>,
     queue: String,
+    workers: usize,
     ids: Ids,
     state: watch::Receiver<NodeState>,
+    ends: watch::Receiver<u64>,
+    hand_over: HandOver,
 }
 
 impl Pool {
-    pub(crate) fn new(store: Arc<dyn Store>, node: Node, queue: String, ids: Ids) -> Self {
-        let state = node.state();
-        Self { store, node, queue, ids, state }
+    pub(crate) fn new(store: Arc<dyn Store>, node: Node, queue: String, workers: usize, ids: Ids) -> Self {
+        let (state, ends) = (node.state(), node.ends());
+        let hand_over = HandOver::start(Arc::clone(&store));
+        let node = Mutex::new(Some(node));
+        Self(Arc::new(Inner { store, node, queue, workers, ids, state, ends, hand_over }))
     }
 
     /// Submits a task. When this has answered, the task is on disk.
@@ -78,25 +77,23 @@ impl Pool {
         payload: &P,
         about: Submission,
     ) -> Result<TaskId, SubmitError> {
-        if *self.state.borrow() != NodeState::Running {
-            return Err(SubmitError::Draining);
-        }
-        let payload = serde_json::to_string(payload)
-            .map_err(|error| SubmitError::Payload { kind: kind.to_owned(), error })?;
-        let task = NewTask {
-            priority: about.priority,
-            run_at: about.run_at,
-            unique_key: about.key,
-            limit_key: about.limit_key,
-            overrides: about.overrides,
-            not_after: about.not_after,
-            ..NewTask::new(TaskId((self.ids)()), self.queue.as_str(), kind, payload)
-        };
-        match self.store.enqueue(vec![task]).await?.as_slice() {
-            [Enqueued::Created(id) | Enqueued::Existing(id)] => Ok(*id),
-            [Enqueued::QueueFull { limit }] => Err(SubmitError::QueueFull { limit: *limit }),
-            other => unreachable!("one task has one answer, and not {other:?}"),
-        }
+        let task = self.task(kind, payload, about)?;
+        let receipt = self.0.hand_over.give(task).await;
+        settle(receipt).await
+    }
+
+    /// Submits a task without waiting for room: when too many submissions of this process wait to be written, or the queue has
+    /// as many tasks as it may have, it answers *queue full* at once. When it has answered with an id, the task is on disk.
+    ///
+    /// # Errors
+    /// As for [`submit`](Self::submit).
+    pub async fn try_submit<P: Serialize + Sync>(
+        &self,
+        kind: &str,
+        payload: &P,
+    ) -> Result<TaskId, SubmitError> {
+        let task = self.task(kind, payload, Submission::default())?;
+        settle(self.0.hand_over.try_give(task)).await
     }
 
     /// Submits a task, and waits up to `timeout` while the queue is full.
@@ -118,6 +115,24 @@ impl Pool {
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(LAST_LOOK);
+        }
+    }
+
+    /// Waits until a worker of this pool has nothing to do, so that what is submitted next begins at once.
+    ///
+    /// # Errors
+    /// [`SubmitError::Draining`] when the pool drains: no worker gets free any more.
+    pub async fn wait_for_slot(&self) -> Result<(), SubmitError> {
+        let mut ends = Ends::new(self);
+        loop {
+            ends.arm();
+            if !self.takes_work() {
+                return Err(SubmitError::Draining);
+            }
+            if self.running_here().await < self.0.workers {
+                return Ok(());
+            }
+            ends.next().await;
         }
     }
 
@@ -158,7 +173,7 @@ impl Pool {
     /// # Errors
     /// When there is no such task, or the store cannot be read.
     pub async fn get(&self, id: TaskId) -> Result<Task, WaitError> {
-        let found = self.store.show(Which::Id(id)).await?;
+        let found = self.0.store.show(Which::Id(id)).await?;
         found.map(|detail| detail.task).ok_or(WaitError::NotFound(id))
     }
 
@@ -168,7 +183,7 @@ impl Pool {
     /// # Errors
     /// When there is no such task, or the store cannot be written.
     pub async fn cancel(&self, id: TaskId) -> Result<StateName, WaitError> {
-        match self.store.cancel(vec![id]).await?.as_slice() {
+        match self.0.store.cancel(vec![id]).await?.as_slice() {
             [CancelAnswer::Cancelled] => Ok(StateName::Queued),
             [CancelAnswer::Requested] => Ok(StateName::Running),
             [CancelAnswer::Ended(state)] => Ok(*state),
@@ -177,39 +192,86 @@ impl Pool {
         }
     }
 
-    /// How the queue stands.
+    /// How the queue stands: tasks by state, how many ever waited at once, workers, and how long each kind takes.
     ///
     /// # Errors
     /// When the store cannot be read.
     pub async fn stats(&self) -> Result<Stats, WaitError> {
-        let survey = self.store.survey().await?;
-        let mut stats = Stats { running_here: self.node.running(), ..Stats::default() };
-        for lane in survey.lanes.iter().filter(|lane| lane.queue == self.queue) {
-            stats.queue_high_water = stats.queue_high_water.max(lane.high_water);
-            stats.tasks.queued += lane.counts.queued;
-            stats.tasks.claimed += lane.counts.claimed;
-            stats.tasks.running += lane.counts.running;
-            stats.tasks.completed += lane.counts.completed;
-            stats.tasks.failed += lane.counts.failed;
-            stats.tasks.cancelled += lane.counts.cancelled;
-        }
-        Ok(stats)
+        Ok(Stats::of(&self.0.store.survey().await?, Some(&self.0.queue)))
+    }
+
+    /// How many attempts this process holds.
+    pub async fn running_here(&self) -> usize {
+        self.0.node.lock().await.as_ref().map_or(0, Node::running)
     }
 
     /// Where the pool stands.
     #[must_use]
     pub fn state(&self) -> NodeState {
-        *self.state.borrow()
+        *self.0.state.borrow()
     }
 
-    /// Takes no more work, waits for what runs, and after `timeout` gives the rest back. Nothing is lost.
-    pub async fn drain(self, timeout: Duration) -> Drained {
-        self.node.drain(timeout).await
+    /// Takes no more work, waits for what runs, and after `timeout` gives the rest back. Nothing is lost. Meanwhile a submit to
+    /// this pool answers that it drains; other processes are not affected. Whoever asks while it drains waits for the end, and
+    /// is told of nothing.
+    pub async fn drain(&self, timeout: Duration) -> Drained {
+        let node = self.0.node.lock().await.take();
+        match node {
+            Some(node) => node.drain(timeout).await,
+            None => {
+                // It ends with the drain that is under way; an end that was missed is an end too.
+                let _ = self.0.state.clone().wait_for(|state| *state == NodeState::Ended).await;
+                Drained::default()
+            }
+        }
     }
 
     /// Gives everything back at once. Nothing is lost.
-    pub async fn stop_now(self) -> Drained {
+    pub async fn stop_now(&self) -> Drained {
         self.drain(Duration::ZERO).await
+    }
+
+    fn takes_work(&self) -> bool {
+        match self.state() {
+            // One that was fenced comes back, and what is submitted is on disk whether it does or not.
+            NodeState::Running | NodeState::Fenced => true,
+            NodeState::Draining | NodeState::Ended => false,
+        }
+    }
+
+    fn task<P: Serialize + Sync>(
+        &self,
+        kind: &str,
+        payload: &P,
+        about: Submission,
+    ) -> Result<NewTask, SubmitError> {
+        if !self.takes_work() {
+            return Err(SubmitError::Draining);
+        }
+        let payload = serde_json::to_string(payload)
+            .map_err(|error| SubmitError::Payload { kind: kind.to_owned(), error })?;
+        Ok(NewTask {
+            priority: about.priority,
+            run_at: about.run_at,
+            unique_key: about.key,
+            limit_key: about.limit_key,
+            overrides: about.overrides,
+            not_after: about.not_after,
+            ..NewTask::new(TaskId((self.0.ids)()), self.0.queue.as_str(), kind, payload)
+        })
+    }
+}
+
+/// Waits until a submission is on disk.
+async fn settle(receipt: Result<Receipt, Refused>) -> Result<TaskId, SubmitError> {
+    let answer = match receipt {
+        Ok(receipt) => receipt.answer().await,
+        Err(Refused::Full) => return Err(SubmitError::QueueFull { limit: MAX_WAITING as u64 }),
+        Err(Refused::Closed) => None,
+    };
+    match answer.ok_or(SubmitError::Draining)?? {
+        Enqueued::Created(id) | Enqueued::Existing(id) => Ok(id),
+        Enqueued::QueueFull { limit } => Err(SubmitError::QueueFull { limit }),
     }
 }
 
@@ -221,7 +283,7 @@ struct Ends {
 
 impl Ends {
     fn new(pool: &Pool) -> Self {
-        Self { here: pool.node.ends(), pause: FIRST_LOOK }
+        Self { here: pool.0.ends.clone(), pause: FIRST_LOOK }
     }
 
     /// From now on, ends count. Arm first, then look, then wait.

@@ -55,7 +55,7 @@ fn worker() {
     runtime.block_on(async {
         let pool = pool(Path::new(&folder)).await;
         loop {
-            let busy = pool.stats().await.expect("the store answers").running_here;
+            let busy = pool.running_here().await;
             if busy >= 4 {
                 Voice::say("busy");
             }

@@ -104,6 +104,90 @@ async fn a_full_queue_says_so_and_a_patient_caller_gets_in() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_try_does_not_wait_for_room() {
+    let folder = scratch();
+    let began = Signal::new("began");
+    let pool = waiting(&folder.path().join("jobs.db"), &began, 1).await;
+    let running = pool.try_submit("wait", &()).await.unwrap();
+    began.wait().await;
+    let waiting = pool.try_submit("wait", &()).await.unwrap();
+    assert!(matches!(pool.try_submit("wait", &()).await, Err(SubmitError::QueueFull { limit: 1 })));
+    assert_eq!(pool.get(waiting).await.unwrap().state.name(), StateName::Queued);
+    assert!(!pool.get(running).await.unwrap().state.name().is_terminal());
+    pool.stop_now().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_waits_for_a_slot_goes_on_when_a_worker_is_free() {
+    let folder = scratch();
+    let began = Signal::new("began");
+    let pool = waiting(&folder.path().join("jobs.db"), &began, 9).await;
+    pool.wait_for_slot().await.unwrap();
+    let running = pool.submit("wait", &()).await.unwrap();
+    began.wait().await;
+    let waiter = tokio::spawn({
+        let pool = pool.clone();
+        async move { pool.wait_for_slot().await }
+    });
+    assert!(!waiter.is_finished(), "the only worker is busy");
+    pool.cancel(running).await.unwrap();
+    tokio::time::timeout(MAX_WAIT, waiter).await.unwrap().unwrap().unwrap();
+    let ended = pool.wait(running).await.unwrap();
+    assert_eq!(ended.state.name(), StateName::Cancelled);
+    pool.stop_now().await;
+    assert!(matches!(pool.wait_for_slot().await, Err(SubmitError::Draining)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_bad_submission_does_not_take_its_neighbours_along() {
+    let folder = scratch();
+    let pool = sums(&folder.path().join("jobs.db")).await;
+    let (long, task) = ("k".repeat(10_000), Sum { numbers: vec![1] });
+    let (before, bad, after) =
+        tokio::join!(pool.submit("sum", &task), pool.submit(&long, &task), pool.submit("sum", &task));
+    assert!(matches!(bad, Err(SubmitError::Store(_))), "{bad:?}");
+    for id in [before.unwrap(), after.unwrap()] {
+        assert_eq!(pool.wait(id).await.unwrap().state.name(), StateName::Completed);
+    }
+    assert_eq!(pool.stats().await.unwrap().submitted(), 2);
+    pool.drain(MAX_WAIT).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pool_that_drains_says_so_to_those_who_submit() {
+    let folder = scratch();
+    let began = Signal::new("began");
+    let pool = waiting(&folder.path().join("jobs.db"), &began, 9).await;
+    let running = pool.submit("wait", &()).await.unwrap();
+    began.wait().await;
+    let drain = tokio::spawn({
+        let pool = pool.clone();
+        async move { pool.drain(MAX_WAIT).await }
+    });
+    let mut tries = tokio::time::interval(Duration::from_millis(1));
+    while !matches!(pool.submit("wait", &()).await, Err(SubmitError::Draining)) {
+        tries.tick().await;
+    }
+    pool.cancel(running).await.unwrap();
+    assert_eq!(drain.await.unwrap().finished, 1);
+    assert_eq!(pool.drain(MAX_WAIT).await, Drained::default(), "it is drained already");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_figures_tell_how_the_queue_stands() {
+    let folder = scratch();
+    let pool = sums(&folder.path().join("jobs.db")).await;
+    for number in 0..5 {
+        let id = pool.submit("sum", &Sum { numbers: vec![number] }).await.unwrap();
+        pool.wait(id).await.unwrap();
+    }
+    let stats = pool.stats().await.unwrap();
+    assert_eq!((stats.submitted(), stats.tasks.completed, stats.queue_high_water), (5, 5, 1));
+    assert_eq!(stats.kinds["sum"].count, 5);
+    pool.drain(MAX_WAIT).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_repeated_key_answers_with_the_task_that_is_there() {
     let folder = scratch();
     let pool = sums(&folder.path().join("jobs.db")).await;

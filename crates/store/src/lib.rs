@@ -17,6 +17,7 @@ mod contract;
 mod error;
 mod lease;
 mod memory;
+mod stats;
 pub mod views;
 mod wake;
 
@@ -31,4 +32,5 @@ pub use contract::Store;
 pub use error::{Error, ErrorKind};
 pub use lease::{Lease, LeaseRef};
 pub use memory::Memory;
+pub use stats::{KindStats, Stats, WorkerCounts};
 pub use wake::{Bell, Wakeups};

@@ -197,6 +197,19 @@ impl Counts {
         }
     }
 
+    /// Both together.
+    #[must_use]
+    pub const fn plus(self, other: Self) -> Self {
+        Self {
+            queued: self.queued + other.queued,
+            claimed: self.claimed + other.claimed,
+            running: self.running + other.running,
+            completed: self.completed + other.completed,
+            failed: self.failed + other.failed,
+            cancelled: self.cancelled + other.cancelled,
+        }
+    }
+
     /// The sum: all tasks that were ever enqueued.
     #[must_use]
     pub const fn submitted(&self) -> u64 {

@@ -1,0 +1,97 @@
+//! Hands submissions over to the store, many in one write: callers who submit together share a commit.
+
+use std::sync::Arc;
+
+use ostler_store::calls::{Enqueued, NewTask};
+use ostler_store::{Error, Store};
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{mpsc, oneshot};
+
+/// Submissions that wait to be written. Over it, `submit` waits and `try_submit` says *queue full*.
+pub(crate) const MAX_WAITING: usize = 100;
+
+type Answer = Result<Enqueued, Error>;
+
+/// Where submissions go.
+#[derive(Clone)]
+pub(crate) struct HandOver(mpsc::Sender<Parcel>);
+
+struct Parcel {
+    task: NewTask,
+    answer: oneshot::Sender<Answer>,
+}
+
+/// Why a submission was not handed over.
+pub(crate) enum Refused {
+    /// As many wait as may.
+    Full,
+    /// Nobody writes any more.
+    Closed,
+}
+
+/// What will be answered when the submission is on disk.
+pub(crate) struct Receipt(oneshot::Receiver<Answer>);
+
+impl HandOver {
+    /// Starts to write submissions. It ends when everybody who submits has gone.
+    pub(crate) fn start(store: Arc<dyn Store>) -> Self {
+        let (sender, inbox) = mpsc::channel(MAX_WAITING);
+        tokio::spawn(serve(store, inbox));
+        Self(sender)
+    }
+
+    /// Hands over, and waits for room if there is none.
+    pub(crate) async fn give(&self, task: NewTask) -> Result<Receipt, Refused> {
+        let (answer, receipt) = oneshot::channel();
+        self.0.send(Parcel { task, answer }).await.map_err(|_| Refused::Closed)?;
+        Ok(Receipt(receipt))
+    }
+
+    /// Hands over if there is room.
+    pub(crate) fn try_give(&self, task: NewTask) -> Result<Receipt, Refused> {
+        let (answer, receipt) = oneshot::channel();
+        match self.0.try_send(Parcel { task, answer }) {
+            Ok(()) => Ok(Receipt(receipt)),
+            Err(TrySendError::Full(_)) => Err(Refused::Full),
+            Err(TrySendError::Closed(_)) => Err(Refused::Closed),
+        }
+    }
+}
+
+impl Receipt {
+    /// Waits until it is on disk. `None`: the runtime went away before anybody could say.
+    pub(crate) async fn answer(self) -> Option<Answer> {
+        self.0.await.ok()
+    }
+}
+
+async fn serve(store: Arc<dyn Store>, mut inbox: mpsc::Receiver<Parcel>) {
+    let mut batch = Vec::with_capacity(MAX_WAITING);
+    while inbox.recv_many(&mut batch, MAX_WAITING).await > 0 {
+        let (tasks, callers): (Vec<NewTask>, Vec<_>) =
+            batch.drain(..).map(|parcel| (parcel.task, parcel.answer)).unzip();
+        // A task that is refused must not take its neighbours along; alone, nothing has to be kept for that.
+        let neighbours = if tasks.len() > 1 { Some(tasks.clone()) } else { None };
+        match (store.enqueue(tasks).await, neighbours) {
+            (Ok(answers), _) => {
+                callers.into_iter().zip(answers).for_each(|(caller, answer)| tell(caller, Ok(answer)));
+            }
+            (Err(error), Some(tasks)) if !error.is_transient() => {
+                for (task, caller) in tasks.into_iter().zip(callers) {
+                    tell(caller, alone(store.as_ref(), task).await);
+                }
+            }
+            (Err(error), _) => callers.into_iter().for_each(|caller| tell(caller, Err(error.clone()))),
+        }
+    }
+}
+
+async fn alone(store: &dyn Store, task: NewTask) -> Answer {
+    let answers = store.enqueue(vec![task]).await?;
+    Ok(*answers.first().expect("one task has one answer"))
+}
+
+fn tell(caller: oneshot::Sender<Answer>, answer: Answer) {
+    // Whoever no longer waits does not want to know; what is on disk stays there.
+    let _ = caller.send(answer);
+}
