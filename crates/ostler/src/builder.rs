@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_core::Overrides;
-use ostler_exec::{Context, Inline, TaskError};
+use ostler_exec::{Context, Executor, Inline, Served, TaskError, ThreadPolicy, Threads};
 use ostler_runtime::{LeaseTimes, Node, NodeConfig, Parts, PoolConfig};
 use ostler_sqlite::{Options, Sqlite};
 use ostler_store::calls::QueueChange;
@@ -33,19 +33,26 @@ pub fn open(path: impl AsRef<Path>) -> Result<Builder, OpenError> {
         store,
         queue: QUEUE.to_owned(),
         handlers: Inline::new(),
-        workers: WORKERS,
+        local: Vec::new(),
+        threads: None,
+        workers: None,
         lease: LeaseTimes::default(),
         changes: Vec::new(),
         grace: Duration::from_secs(5),
     })
 }
 
+/// Brings a handler to threads that have been started.
+type LocalHandler = Box<dyn FnOnce(Threads) -> Threads + Send>;
+
 /// A pool that is being set up.
 pub struct Builder {
     store: Arc<dyn Store>,
     queue: String,
     handlers: Inline,
-    workers: usize,
+    local: Vec<LocalHandler>,
+    threads: Option<ThreadPolicy>,
+    workers: Option<usize>,
     lease: LeaseTimes,
     changes: Vec<QueueChange>,
     grace: Duration,
@@ -70,25 +77,45 @@ impl Builder {
         R: Future<Output = Result<O, TaskError>> + Send + 'static,
     {
         let handler = Arc::new(handler);
-        self.handlers = self.handlers.handle(kind, move |payload: String, context| {
+        self.handlers = self.handlers.handle(kind, move |payload, context| {
             let handler = Arc::clone(&handler);
-            async move {
-                let payload = serde_json::from_str(&payload).map_err(|error| {
-                    TaskError::permanent(format!("the payload does not fit the handler: {error}"))
-                })?;
-                let output = handler(payload, context).await?;
-                serde_json::to_string(&output).map(Some).map_err(|error| {
-                    TaskError::permanent(format!("the output cannot be written as JSON: {error}"))
-                })
-            }
+            async move { call(handler.as_ref(), &payload, context).await }
         });
         self
     }
 
-    /// How many handlers run at once.
+    /// A handler whose future is not `Send`: it runs on a thread of its own, one task at a time, and whatever it spawns ends with
+    /// it. A pool has handlers of one sort.
+    #[must_use]
+    pub fn handle_local<P, O, F, R>(mut self, kind: impl Into<String>, handler: F) -> Self
+    where
+        P: DeserializeOwned + 'static,
+        O: Serialize + 'static,
+        F: Fn(P, Context) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<O, TaskError>> + 'static,
+    {
+        let (kind, handler) = (kind.into(), Arc::new(handler));
+        self.local.push(Box::new(move |threads| {
+            threads.handle(kind, move |payload, context| {
+                let handler = Arc::clone(&handler);
+                async move { call(handler.as_ref(), &payload, context).await }
+            })
+        }));
+        self
+    }
+
+    /// How the threads of [`handle_local`](Self::handle_local) are laid out. Unless told otherwise: one for each core, or what
+    /// the variables `WORKER_POOL_SIZE` and `MAX_QUEUED_WORKERS` say.
+    #[must_use]
+    pub fn threads(mut self, policy: ThreadPolicy) -> Self {
+        self.threads = Some(policy);
+        self
+    }
+
+    /// How many handlers run at once. Unless told otherwise: 64, or one for each thread where they have threads of their own.
     #[must_use]
     pub fn workers(mut self, workers: usize) -> Self {
-        self.workers = workers;
+        self.workers = Some(workers);
         self
     }
 
@@ -126,19 +153,52 @@ impl Builder {
     /// # Errors
     /// When the settings cannot work, or the store refuses.
     pub async fn start(self) -> Result<Pool, OpenError> {
+        let (executor, usual): (Arc<dyn Executor>, usize) = if self.local.is_empty() {
+            (Arc::new(self.handlers), WORKERS)
+        } else if self.handlers.served() == Served::Only(Vec::new()) {
+            let policy = match self.threads {
+                Some(policy) => policy,
+                None => ThreadPolicy::from_environment(cores(), |name| std::env::var(name).ok())
+                    .map_err(OpenError::Threads)?,
+            };
+            let threads = Threads::start(policy)
+                .map_err(|error| OpenError::Threads(format!("no threads for the handlers: {error}")))?;
+            let threads = self.local.into_iter().fold(threads, |threads, handler| handler(threads));
+            (Arc::new(threads), policy.threads)
+        } else {
+            return Err(OpenError::TwoSorts);
+        };
+        let workers = self.workers.unwrap_or(usual);
         if !self.changes.is_empty() {
             self.store.configure(&self.queue, self.changes).await?;
         }
         let ids = ids()?;
         let parts =
             Parts { store: Arc::clone(&self.store), clock: Arc::new(SystemClock), ids: Arc::clone(&ids) };
-        let pool = PoolConfig {
-            grace: self.grace,
-            ..PoolConfig::new(self.queue.clone(), Arc::new(self.handlers), self.workers)
-        };
+        let pool = PoolConfig { grace: self.grace, ..PoolConfig::new(self.queue.clone(), executor, workers) };
         let name = format!("pid {}", std::process::id());
         let config = NodeConfig { lease: self.lease, ..NodeConfig::new(name, vec![pool]) };
         let node = Node::start(parts, config).await?;
-        Ok(Pool::new(self.store, node, self.queue, self.workers, ids))
+        Ok(Pool::new(self.store, node, self.queue, workers, ids))
     }
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Reads the payload, calls the handler, and writes what it gives back.
+async fn call<P, O, F, R>(handler: &F, payload: &str, context: Context) -> Result<Option<String>, TaskError>
+where
+    P: DeserializeOwned,
+    O: Serialize,
+    F: Fn(P, Context) -> R,
+    R: Future<Output = Result<O, TaskError>>,
+{
+    let payload = serde_json::from_str(payload)
+        .map_err(|error| TaskError::permanent(format!("the payload does not fit the handler: {error}")))?;
+    let output = handler(payload, context).await?;
+    serde_json::to_string(&output)
+        .map(Some)
+        .map_err(|error| TaskError::permanent(format!("the output cannot be written as JSON: {error}")))
 }

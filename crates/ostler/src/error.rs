@@ -12,6 +12,12 @@ pub enum OpenError {
     /// The node did not start.
     #[error(transparent)]
     Start(#[from] StartError),
+    /// A pool has handlers of one sort.
+    #[error("a pool has handlers of one sort: either all by `handle`, or all by `handle_local`")]
+    TwoSorts,
+    /// There are no threads for its handlers.
+    #[error("{0}")]
+    Threads(String),
     /// The system gave no randomness, which ids are made of.
     #[error("no randomness from the system: {0}")]
     Chance(#[from] getrandom::Error),

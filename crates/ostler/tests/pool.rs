@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use ostler::{
-    Context, Drained, ErrorClass, Overrides, Pool, StateName, Submission, SubmitError, TaskError, WaitError,
+    Context, Drained, ErrorClass, OpenError, Overrides, Pool, StateName, Submission, SubmitError, TaskError,
+    ThreadPolicy, WaitError,
 };
 use ostler_testkit::{Ids, MAX_WAIT, Signal, scratch};
 use serde::{Deserialize, Serialize};
@@ -217,4 +218,28 @@ async fn a_file_that_is_not_ours_is_refused() {
         .unwrap();
     let refused = ostler::open(&path).err().expect("it is refused").to_string();
     assert!(refused.contains("letter.txt"), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_handler_that_is_not_send_runs_on_a_thread_of_its_own() {
+    let folder = scratch();
+    let handler = |task: Sum, _: Context| async move {
+        let numbers = std::rc::Rc::new(task.numbers);
+        tokio::task::yield_now().await;
+        Ok(numbers.iter().sum::<i64>())
+    };
+    let builder = ostler::open(folder.path().join("jobs.db")).unwrap().handle_local("sum", handler);
+    let pool = builder.threads(ThreadPolicy::for_cores(2)).start().await.unwrap();
+    let id = pool.submit("sum", &Sum { numbers: vec![40, 2] }).await.unwrap();
+    assert_eq!(pool.wait(id).await.unwrap().output.as_deref(), Some("42"));
+    pool.drain(MAX_WAIT).await;
+}
+
+#[tokio::test]
+async fn a_pool_with_two_sorts_of_handlers_is_refused() {
+    let folder = scratch();
+    let handler = |(): (), _: Context| async { Ok(()) };
+    let builder = ostler::open(folder.path().join("jobs.db")).unwrap();
+    let refused = builder.handle("a", handler).handle_local("b", handler).start().await;
+    assert!(matches!(refused, Err(OpenError::TwoSorts)));
 }
