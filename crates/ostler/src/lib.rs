@@ -28,6 +28,11 @@ mod handover;
 mod ids;
 mod pool;
 
+/// The guide, whose examples are run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guide/library.md")]
+struct Guide;
+
 pub use builder::{Builder, open};
 pub use error::{OpenError, SubmitError, WaitError};
 pub use ids::ids;
