@@ -7,6 +7,7 @@
 
 mod breaker;
 mod decide;
+mod dependency;
 mod id;
 mod life;
 mod limits;
@@ -15,15 +16,18 @@ mod policy;
 mod rank;
 mod retry;
 mod scaling;
+mod schedule;
 mod seed;
 mod state;
 mod task;
 mod text;
 mod time;
+mod unique;
 mod worker;
 
 pub use breaker::{Breaker, BreakerPolicy, BreakerState, Pass, Tally, Trip};
 pub use decide::{Effect, Facts, Held, Next, Transition, decide, lapsed};
+pub use dependency::{OnFailed, Release, release};
 pub use id::{BadId, Id, Minter, SessionId, TaskId, WorkerId};
 pub use life::{Cancelling, Replaying, arrival, cancel, replay, too_late};
 pub use limits::{Admission, Bucket, Rate, Taken, admit};
@@ -32,9 +36,11 @@ pub use policy::{Overrides, Policy};
 pub use rank::{NEW_KEY_MS, PRIORITY_MS, Placement, Priority, Rank, STEP_MS, Turn, VirtualTime, place};
 pub use retry::{Backoff, Jitter, RetryPolicy};
 pub use scaling::{Memory, PoolLoad, Scale, ScalePolicy, scale};
+pub use schedule::{Due, Fire, MAX_MADE_UP, MISSED_AFTER, Missed, Overlap, due, fire};
 pub use seed::Seed;
 pub use state::{CancelReason, FailReason, Readiness, State, StateName, Wait};
 pub use task::{Attempt, AttemptEnd, Step, Task};
 pub use text::cut;
 pub use time::{Timestamp, millis};
+pub use unique::{Conflict, OnConflict, conflict};
 pub use worker::{Worker, WorkerState};

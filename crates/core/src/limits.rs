@@ -34,9 +34,17 @@ pub struct Rate {
     pub amount: u64,
     /// In how long: whole milliseconds, at least one.
     pub per: Duration,
+    /// How much may come at once after a quiet time; at least one.
+    pub burst: u64,
 }
 
 impl Rate {
+    /// So much in every so long, spread evenly: at most a tenth of it comes at once.
+    #[must_use]
+    pub fn even(amount: u64, per: Duration) -> Self {
+        Self { amount, per, burst: amount.div_ceil(10).max(1) }
+    }
+
     fn per_ms(self) -> i128 {
         i128::from(millis(self.per).max(1))
     }
@@ -47,7 +55,8 @@ impl Rate {
     }
 
     fn full(self) -> i128 {
-        self.weight(self.amount)
+        // An amount of zero stops everything, whatever may come at once.
+        if self.amount == 0 { 0 } else { self.weight(self.burst.max(1)) }
     }
 }
 
@@ -84,6 +93,23 @@ impl Bucket {
     pub fn full(rates: &[Rate], now: Timestamp) -> Self {
         let windows = rates.iter().map(|rate| Window { rate: *rate, level: rate.full() }).collect();
         Self { windows, seen: now }
+    }
+
+    /// A bucket as a store kept it: when it was last looked at, and the level of each window. Rates that were changed
+    /// meanwhile begin with what is left, and no window has more than it can hold.
+    #[must_use]
+    pub fn restored(rates: &[Rate], seen: Timestamp, levels: &[i128]) -> Self {
+        let window = |(place, rate): (usize, &Rate)| {
+            let level = levels.get(place).copied().unwrap_or_else(|| rate.full());
+            Window { rate: *rate, level: level.min(rate.full()) }
+        };
+        Self { windows: rates.iter().enumerate().map(window).collect(), seen }
+    }
+
+    /// When it was last looked at, and the level of each window: what a store keeps.
+    #[must_use]
+    pub fn kept(&self) -> (Timestamp, Vec<i128>) {
+        (self.seen, self.windows.iter().map(|window| window.level).collect())
     }
 
     /// Takes `cost`, or says when to try again.
@@ -149,7 +175,7 @@ impl Window {
         if self.rate.amount == 0 {
             return i64::MAX;
         }
-        let wanted = self.rate.weight(cost.min(self.rate.amount));
+        let wanted = self.rate.weight(cost.min(self.rate.burst.max(1)));
         let missing = wanted.saturating_sub(self.level).max(0);
         let per_milli = i128::from(self.rate.amount);
         let whole = missing / per_milli;
@@ -169,7 +195,7 @@ mod tests {
     }
 
     fn rate(amount: u64, per_ms: u64) -> Rate {
-        Rate { amount, per: Duration::from_millis(per_ms) }
+        Rate { amount, per: Duration::from_millis(per_ms), burst: amount }
     }
 
     /// Takes `cost` as often and as early as the bucket lets it, and says how often that was.
@@ -299,7 +325,7 @@ mod tests {
         for amount in [1, 2, u64::MAX] {
             for per in [Duration::ZERO, Duration::from_nanos(1), Duration::from_secs(1), Duration::MAX] {
                 for start in moments {
-                    let mut bucket = Bucket::full(&[Rate { amount, per }], start);
+                    let mut bucket = Bucket::full(&[Rate { amount, per, burst: amount }], start);
                     for now in moments {
                         let taken = bucket.take(u64::MAX, now);
                         let waits_ahead = match taken {
@@ -313,5 +339,35 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn an_even_rate_lets_a_tenth_through_at_once_and_keeps_the_average() {
+        let second = Duration::from_secs(1);
+        let mut bucket = Bucket::full(&[Rate::even(100, second)], at(0));
+        let mut taken = 0;
+        for moment in 0..30_000 {
+            while bucket.take(1, at(moment)) == Taken::Granted {
+                taken += 1;
+            }
+            if moment == 0 {
+                assert_eq!(taken, 10, "at once");
+            }
+        }
+        assert!((3_000..=3_010).contains(&taken), "{taken} in thirty seconds");
+    }
+
+    #[test]
+    fn a_bucket_that_was_kept_goes_on_where_it_was() {
+        let rates = [Rate::even(100, Duration::from_secs(1))];
+        let mut bucket = Bucket::full(&rates, at(0));
+        assert_eq!(bucket.take_block(7, at(0)), 7);
+        let (seen, levels) = bucket.kept();
+        let mut again = Bucket::restored(&rates, seen, &levels);
+        assert_eq!(again, bucket);
+        assert_eq!(again.take_block(9, at(0)), 3);
+        // Another rate has no more than it can hold.
+        let mut smaller = Bucket::restored(&[Rate::even(10, Duration::from_secs(1))], seen, &levels);
+        assert_eq!(smaller.take_block(9, at(0)), 1);
     }
 }

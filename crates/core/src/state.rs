@@ -119,11 +119,15 @@ pub enum CancelReason {
     Requested,
     /// It was too late to be useful.
     Expired,
+    /// A task that it waited for did not complete.
+    Dependency,
+    /// The next run of its schedule took its place.
+    Replaced,
 }
 
 impl CancelReason {
     /// Every reason; a store keeps the place in this list.
-    pub const ALL: [Self; 2] = [Self::Requested, Self::Expired];
+    pub const ALL: [Self; 4] = [Self::Requested, Self::Expired, Self::Dependency, Self::Replaced];
 
     /// The word that users see.
     #[must_use]
@@ -131,6 +135,8 @@ impl CancelReason {
         match self {
             Self::Requested => "requested",
             Self::Expired => "expired",
+            Self::Dependency => "dependency",
+            Self::Replaced => "replaced",
         }
     }
 }
