@@ -56,7 +56,7 @@ impl LeaseKeeper {
             let left = patience.saturating_sub(sent_at.saturating_sub(renewed_at));
             let leases = self.held.leases();
             match tokio::time::timeout(left, self.store.renew(self.session, &leases)).await {
-                Ok(Ok(Renewed::Held { cancelled, lost })) => {
+                Ok(Ok(Renewed::Held { cancelled, lost, .. })) => {
                     renewed_at = sent_at;
                     self.held.stop(&cancelled, Stop::Cancelled);
                     self.held.stop(&lost, Stop::Lost);

@@ -1,8 +1,9 @@
-//! What a row keeps as JSON: failures, policies and what else few tasks have.
+//! What a row keeps as JSON: failures, policies, what else few tasks have, and orders.
 
 use std::time::Duration;
 
 use ostler_core::{Backoff, ErrorClass, Failure, Jitter, Overrides, Timestamp};
+use ostler_store::orders::Order;
 use rusqlite::types::FromSqlError;
 use serde::{Deserialize, Serialize};
 
@@ -164,6 +165,46 @@ fn overrides_of(row: &OverridesRow) -> Overrides {
         max_node_deaths: row.max_node_deaths,
         timeout: row.timeout_ms.map(Duration::from_millis),
     }
+}
+
+/// An order, with the version of its form in front, so that a later one can tell.
+#[derive(Serialize, Deserialize)]
+struct OrderRow {
+    v: u32,
+    #[serde(flatten)]
+    order: OrderText,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(tag = "order", rename_all = "snake_case")]
+enum OrderText {
+    Drain,
+    Resize { pool: String, min: u32, max: u32 },
+}
+
+/// The form in which orders are written.
+const ORDER_VERSION: u32 = 1;
+
+/// The text that keeps an order.
+pub(crate) fn order_text(order: &Order) -> String {
+    let order = match order.clone() {
+        Order::Drain => OrderText::Drain,
+        Order::Resize { pool, min, max } => OrderText::Resize { pool, min, max },
+    };
+    let row = OrderRow { v: ORDER_VERSION, order };
+    serde_json::to_string(&row).expect("an order has only texts and numbers")
+}
+
+/// The order that a text keeps. `None`: a later version wrote it, and this one could only guess what it means.
+pub(crate) fn order_from(text: &str) -> Option<Order> {
+    let row: OrderRow = serde_json::from_str(text).ok()?;
+    if row.v != ORDER_VERSION {
+        return None;
+    }
+    Some(match row.order {
+        OrderText::Drain => Order::Drain,
+        OrderText::Resize { pool, min, max } => Order::Resize { pool, min, max },
+    })
 }
 
 fn json<T: for<'a> Deserialize<'a>>(text: Option<String>) -> rusqlite::Result<Option<T>> {

@@ -87,6 +87,10 @@ CREATE TABLE session(
     joined_at INTEGER NOT NULL, ended_at INTEGER, swept INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 
+CREATE TABLE orders(
+    session INTEGER NOT NULL, number INTEGER NOT NULL, said TEXT NOT NULL, PRIMARY KEY(session, number)
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE worker(
     session INTEGER NOT NULL, place INTEGER NOT NULL, id BLOB NOT NULL, pool TEXT NOT NULL, pid INTEGER,
     state INTEGER NOT NULL, memory_bytes INTEGER, started_at INTEGER NOT NULL,

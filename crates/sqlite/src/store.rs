@@ -10,10 +10,11 @@ use ostler_store::calls::{
     NewSession, NewStep, NewTask, Prune, Pruned, QueueChange, Renewed, Replay, ReplayAnswer, Report, Saved,
     Start, Unwritten,
 };
+use ostler_store::orders::{Order, Ordered};
 use ostler_store::views::{Cursor, Event, Filter, Page, QueueSettings, Survey, TaskDetail, Which};
 use ostler_store::{
     Bell, Bounds, Check, Checks, Clock, Error, LeaseRef, MAX_BATCH, MAX_BITE, MAX_PAGE, MAX_WORKERS, Store,
-    Wakeups, batch, check_claim, check_session, name,
+    Wakeups, batch, check_claim, check_order, check_session, name,
 };
 
 use rusqlite::Connection;
@@ -24,7 +25,7 @@ use crate::peers::Peers;
 use crate::readers::Readers;
 use crate::tx::read_queue;
 use crate::verbs::{
-    cancel, claim, enqueue, expire, finish, looks, nodes, notes, prune, queues, ready, replay, start,
+    cancel, claim, enqueue, expire, finish, looks, nodes, notes, orders, prune, queues, ready, replay, start,
 };
 use crate::writer::{Desk, Writer};
 
@@ -211,6 +212,11 @@ impl Store for Sqlite {
         batch("tasks", tasks.len(), MAX_BATCH)?;
         self.bounds.check_payload(how.payload.as_deref())?;
         self.writer.write("replay", move |tx| replay::run(tx, &tasks, &how)).await
+    }
+
+    async fn order(&self, session: SessionId, order: Order) -> Result<Ordered, Error> {
+        check_order(&order)?;
+        self.writer.write("order", move |tx| orders::order(tx, session, &order)).await
     }
 
     async fn configure(&self, queue: &str, changes: Vec<QueueChange>) -> Result<QueueSettings, Error> {

@@ -13,13 +13,14 @@ use std::time::Duration;
 use ostler_core::{ErrorClass, Failure, Outcome, SessionId, Timestamp, Worker, WorkerState};
 use ostler_sqlite::{Options, Sqlite};
 use ostler_store::calls::{Claim, Claimed, Expired, Kinds, QueueChange, Retention};
+use ostler_store::orders::Order;
 use ostler_store::{Clock, Store};
 use ostler_testkit::history::{Log, Scribe, Stored, check, read};
 use ostler_testkit::{Ids, ManualClock, Twin, Voice, scratch};
 use rusqlite::Connection;
 
 /// Every verb that writes.
-const VERBS: [&str; 15] = [
+const VERBS: [&str; 16] = [
     "join",
     "leave",
     "report",
@@ -31,6 +32,7 @@ const VERBS: [&str; 15] = [
     "save_step",
     "cancel",
     "replay",
+    "order",
     "configure",
     "expire",
     "make_ready",
@@ -122,6 +124,7 @@ async fn one_round(scribe: Scribe<'_>, clock: &ManualClock, round: u32) {
     let doomed = scribe.join(ids.new_session("doomed", SHORT)).await;
     let short_lived = scribe.join(ids.new_session("short-lived", LONG)).await;
     scribe.report(here, workers(ids, clock.now())).await;
+    store.order(here, Order::Drain).await.expect("order answers");
     scribe.limit(QUEUE, 1_000).await;
     store.configure(QUEUE, vec![QueueChange::KeyConcurrency(Some(2))]).await.expect("configure answers");
 

@@ -4,7 +4,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use ostler_core::{Outcome, SessionId, StateName, TaskId};
-use ostler_store::calls::{Claim, ClaimAnswer, Claimed, Fenced, Finished, Kinds, Report};
+use ostler_store::calls::{Claim, ClaimAnswer, Claimed, Fenced, Finished, Kinds, Renewed, Report};
+use ostler_store::orders::{NumberedOrder, Order, Ordered};
 use ostler_store::views::Which;
 use ostler_store::{Clock, Error, ErrorKind, Store};
 use ostler_testkit::{Ids, TempStore};
@@ -136,4 +137,25 @@ async fn making_ready_goes_past_a_row_that_cannot_be_understood() {
     assert!(ready.next.is_some_and(|next| next > clock.now()), "nobody is asked to hurry: {ready:?}");
     let session = node(&*store, &ids).await;
     assert_eq!(claim(&*store, session).await.expect("claim answers").len(), 2);
+}
+
+/// A newer program may have given an order that this one does not know.
+#[tokio::test]
+async fn an_order_of_a_later_version_is_passed_over() {
+    let (here, _clock) = TempStore::manual();
+    let store = here.store();
+    let session = node(&*store, &Ids::new(1)).await;
+    for _ in 0..4 {
+        assert_eq!(store.order(session, Order::Drain).await, Ok(Ordered::Given));
+    }
+    let conn = Connection::open(here.path()).expect("the file opens");
+    for (number, said) in
+        [(1, "{\"v\":2,\"order\":\"drain\"}"), (2, "{\"v\":1,\"order\":\"dance\"}"), (3, "oops")]
+    {
+        let edited = conn.execute("UPDATE orders SET said = ?2 WHERE number = ?1", (number, said));
+        assert_eq!(edited, Ok(1), "{said}");
+    }
+    let orders = vec![NumberedOrder { number: 4, order: Order::Drain }];
+    let expected = Renewed::Held { cancelled: vec![], lost: vec![], orders };
+    assert_eq!(store.renew(session, &[]).await, Ok(expected), "the node lives, and hears what it knows");
 }

@@ -79,7 +79,11 @@ async fn writers_wait_for_a_stranger_and_nobody_loses_a_lease() {
         for _ in 0..8 {
             clock.advance(TTL / 4);
             let renewed = store.renew(session, &held).await;
-            assert_eq!(renewed, Ok(Renewed::Held { cancelled: vec![], lost: vec![] }), "{statement}");
+            assert_eq!(
+                renewed,
+                Ok(Renewed::Held { cancelled: vec![], lost: vec![], orders: vec![] }),
+                "{statement}"
+            );
             let expired = other.expire(100).await.expect("expire answers");
             assert_eq!((expired.sessions, expired.tasks), (vec![], 0), "{statement}");
         }

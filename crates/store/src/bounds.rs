@@ -4,6 +4,7 @@ use ostler_core::{Failure, Outcome, Overrides, cut};
 
 use crate::calls::{Claim, Kinds, NewEvent, NewSession, NewStep, NewTask, QueueChange, Report};
 use crate::error::Error;
+use crate::orders::Order;
 
 /// Tasks, leases or ids in one call.
 pub const MAX_BATCH: usize = 10_000;
@@ -33,6 +34,8 @@ pub const MAX_EVENT_BYTES: usize = 64 * 1024;
 pub const MAX_STEPS: usize = 1_000;
 /// Worker records of one node.
 pub const MAX_WORKERS: usize = 10_000;
+/// Orders to one session that are kept; over it the oldest goes.
+pub const MAX_ORDERS: usize = 64;
 /// Runs of a lane whose durations are kept.
 pub const RECENT_RUNS: usize = 100;
 
@@ -158,6 +161,26 @@ pub fn check_session(node: &NewSession) -> Result<(), Error> {
         return Err(Error::invalid("ttl must be longer than zero"));
     }
     Ok(())
+}
+
+/// Refuses an order that no node can follow.
+///
+/// # Errors
+/// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid).
+pub fn check_order(order: &Order) -> Result<(), Error> {
+    match order {
+        Order::Drain => Ok(()),
+        Order::Resize { pool, min, max } => {
+            name("pool", pool)?;
+            if *max == 0 {
+                return Err(Error::invalid("max must be at least 1; to run nothing, pause the queue"));
+            }
+            if min > max {
+                return Err(Error::invalid(format!("min is {min} and max is {max}; min must not be more")));
+            }
+            batch("max", usize::try_from(*max).unwrap_or(usize::MAX), MAX_WORKERS)
+        }
+    }
 }
 
 /// Refuses a claim that breaks a rule.

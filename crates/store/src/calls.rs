@@ -7,6 +7,7 @@ use ostler_core::{Outcome, Overrides, Policy, Priority, SessionId, StateName, Ta
 
 use crate::error::Error;
 use crate::lease::{Lease, LeaseRef};
+use crate::orders::NumberedOrder;
 
 // ---- sessions -----------------------------------------------------------------------------------------
 
@@ -36,6 +37,8 @@ pub enum Renewed {
         cancelled: Vec<TaskId>,
         /// Tasks that the node thought it had, and has not.
         lost: Vec<TaskId>,
+        /// All orders to the session that are kept, the oldest first.
+        orders: Vec<NumberedOrder>,
     },
     /// The session is over, and never comes back. Every lease of it is lost.
     Ended,

@@ -1,4 +1,4 @@
-//! The contract: twenty verbs that every store speaks.
+//! The contract: the verbs that every store speaks.
 
 use async_trait::async_trait;
 use ostler_core::{SessionId, TaskId, Worker};
@@ -10,6 +10,7 @@ use crate::calls::{
 };
 use crate::error::Error;
 use crate::lease::{Lease, LeaseRef};
+use crate::orders::{Order, Ordered};
 use crate::views::{Cursor, Event, Filter, Page, QueueSettings, Survey, TaskDetail, Which};
 use crate::wake::Wakeups;
 
@@ -27,7 +28,7 @@ pub trait Store: Send + Sync {
     /// A node comes up. Its session must be new.
     async fn join(&self, node: NewSession) -> Result<Fenced, Error>;
 
-    /// The node is alive, and so are all its leases. Answers what happened to the tasks it holds.
+    /// The node is alive, and so are all its leases. Answers what happened to the tasks it holds, and its orders.
     async fn renew(&self, session: SessionId, held: &[LeaseRef]) -> Result<Renewed, Error>;
 
     /// The node goes: what it still holds is handed back, the oldest task first, and its session ends. A node that is
@@ -69,6 +70,9 @@ pub trait Store: Send + Sync {
 
     /// Gives failed and cancelled tasks another life, and waiting ones their turn now.
     async fn replay(&self, tasks: Vec<TaskId>, how: Replay) -> Result<Vec<ReplayAnswer>, Error>;
+
+    /// Asks something of a node. It hears of it when it renews, as often as it renews, until its session ends.
+    async fn order(&self, session: SessionId, order: Order) -> Result<Ordered, Error>;
 
     /// Changes the settings of a queue, and answers with all of them. No changes: only looks.
     async fn configure(&self, queue: &str, changes: Vec<QueueChange>) -> Result<QueueSettings, Error>;

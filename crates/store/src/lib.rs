@@ -1,6 +1,7 @@
 //! Where tasks live: the contract that every store keeps.
 //!
-//! - [`Store`]: the verbs. [`calls`] has what is said and answered, [`views`] what is shown.
+//! - [`Store`]: the verbs. [`calls`] has what is said and answered, [`views`] what is shown, [`orders`] what a node is
+//!   asked to do.
 //! - [`Memory`]: the reference, short and without any cleverness. It says what the verbs mean.
 //! - `conformance` (a feature): one suite for every store, random sequences compared with the reference, and
 //!   races between two connections.
@@ -17,14 +18,15 @@ mod contract;
 mod error;
 mod lease;
 mod memory;
+pub mod orders;
 mod stats;
 pub mod views;
 mod wake;
 
 pub use bounds::{
     Bounds, MAX_BATCH, MAX_BITE, MAX_CLAIM, MAX_DETAILS_BYTES, MAX_EVENT_BYTES, MAX_EVENTS, MAX_KEY_BYTES,
-    MAX_KINDS, MAX_MESSAGE_BYTES, MAX_NAME_BYTES, MAX_PAGE, MAX_SETTINGS_BYTES, MAX_STEPS, MAX_WORKERS,
-    RECENT_RUNS, batch, bounded, check_claim, check_session, name,
+    MAX_KINDS, MAX_MESSAGE_BYTES, MAX_NAME_BYTES, MAX_ORDERS, MAX_PAGE, MAX_SETTINGS_BYTES, MAX_STEPS,
+    MAX_WORKERS, RECENT_RUNS, batch, bounded, check_claim, check_order, check_session, name,
 };
 pub use checks::{Check, Checks};
 pub use clock::{Clock, SystemClock};

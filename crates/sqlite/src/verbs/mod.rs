@@ -9,6 +9,7 @@ pub(crate) mod finish;
 pub(crate) mod looks;
 pub(crate) mod nodes;
 pub(crate) mod notes;
+pub(crate) mod orders;
 pub(crate) mod prune;
 pub(crate) mod queues;
 pub(crate) mod ready;

@@ -6,6 +6,7 @@ use ostler_store::{Check, LeaseRef};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::finish::end_attempt;
+use super::orders;
 use crate::fault::readable;
 use crate::row::{Uid, code, find};
 use crate::tx::{Sql, Tx};
@@ -40,7 +41,7 @@ pub(crate) fn is_open(conn: &Connection, session: SessionId) -> Sql<bool> {
         .exists([Uid::of(session.0)])
 }
 
-/// What became of the tasks that a session holds, or thinks it holds.
+/// What became of the tasks that a session holds, or thinks it holds, and what it is asked to do.
 pub(crate) fn news(conn: &Connection, session: SessionId, held: &[LeaseRef]) -> Sql<Renewed> {
     let mut statement = conn.prepare_cached(
         "SELECT t.uid, t.token, t.cancel_at IS NOT NULL FROM task t
@@ -59,7 +60,7 @@ pub(crate) fn news(conn: &Connection, session: SessionId, held: &[LeaseRef]) -> 
         .map(|lease| lease.task)
         .collect();
     let cancelled = holds.iter().filter(|(_, _, marked)| *marked).map(|(id, _, _)| *id).collect();
-    Ok(Renewed::Held { cancelled, lost })
+    Ok(Renewed::Held { cancelled, lost, orders: orders::of(conn, session)? })
 }
 
 pub(crate) fn leave(tx: &mut Tx<'_>, session: SessionId) -> Sql<Fenced> {
@@ -84,11 +85,12 @@ pub(crate) fn leased(tx: &Tx<'_>, session: i64, limit: i64) -> Sql<Vec<i64>> {
     statement.query_map(params![session, limit], |row| row.get(0))?.collect()
 }
 
-/// A session ends, and its workers with it.
+/// A session ends, and its workers and orders with it.
 pub(crate) fn end(tx: &Tx<'_>, session: i64) -> Sql<()> {
     tx.prepare("UPDATE session SET ended_at = ?2 WHERE id = ?1 AND ended_at IS NULL")?
         .execute(params![session, tx.now.millis()])?;
     tx.prepare("DELETE FROM worker WHERE session = ?1")?.execute([session])?;
+    tx.prepare("DELETE FROM orders WHERE session = ?1")?.execute([session])?;
     Ok(())
 }
 

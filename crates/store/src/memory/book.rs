@@ -12,6 +12,7 @@ use crate::bounds::{RECENT_RUNS, bounded};
 use crate::calls::{NewSession, Ran};
 use crate::checks::{Check, Checks};
 use crate::lease::LeaseRef;
+use crate::orders::NumberedOrder;
 use crate::views::{Counts, Event, QueueSettings, WorkerRecord};
 
 /// A task's place in the book: rises with every task.
@@ -46,6 +47,7 @@ pub(super) struct Session {
     pub(super) beat: Duration,
     pub(super) killed: bool,
     pub(super) ended: bool,
+    pub(super) orders: Vec<NumberedOrder>,
 }
 
 pub(super) struct Book {

@@ -13,7 +13,7 @@ use async_trait::async_trait;
 use ostler_core::{SessionId, TaskId, Worker};
 
 use crate::bounds::{
-    Bounds, MAX_BATCH, MAX_BITE, MAX_PAGE, MAX_WORKERS, batch, check_claim, check_session, name,
+    Bounds, MAX_BATCH, MAX_BITE, MAX_PAGE, MAX_WORKERS, batch, check_claim, check_order, check_session, name,
 };
 use crate::calls::{
     Appended, CancelAnswer, Claim, ClaimAnswer, Enqueued, Expired, Fenced, Finished, MadeReady, NewEvent,
@@ -25,6 +25,7 @@ use crate::clock::Clock;
 use crate::contract::Store;
 use crate::error::Error;
 use crate::lease::LeaseRef;
+use crate::orders::{Order, Ordered};
 use crate::views::{Cursor, Event, Filter, Page, QueueSettings, Survey, TaskDetail, Which};
 use crate::wake::{Bell, Wakeups};
 use book::Book;
@@ -139,6 +140,11 @@ impl Store for Memory {
         batch("tasks", tasks.len(), MAX_BATCH)?;
         self.bounds.check_payload(how.payload.as_deref())?;
         Ok(self.write(|book| tasks.into_iter().map(|task| book.replay(task, &how)).collect()))
+    }
+
+    async fn order(&self, session: SessionId, order: Order) -> Result<Ordered, Error> {
+        check_order(&order)?;
+        Ok(self.write(|book| book.order(session, order)))
     }
 
     async fn configure(&self, queue: &str, changes: Vec<QueueChange>) -> Result<QueueSettings, Error> {

@@ -3,9 +3,11 @@
 use ostler_core::{Outcome, SessionId, State, Task, Worker};
 
 use super::book::{Book, Session};
+use crate::bounds::MAX_ORDERS;
 use crate::calls::{Fenced, NewSession, Renewed};
 use crate::checks::Check;
 use crate::lease::LeaseRef;
+use crate::orders::{NumberedOrder, Order, Ordered};
 use crate::views::WorkerRecord;
 
 impl Book {
@@ -14,7 +16,8 @@ impl Book {
             return Fenced::Lost;
         }
         let (joined_at, beat) = (self.now, self.uptime);
-        self.sessions.push((node.id, Session { node, joined_at, beat, killed: false, ended: false }));
+        let orders = Vec::new();
+        self.sessions.push((node.id, Session { node, joined_at, beat, killed: false, ended: false, orders }));
         Fenced::Recorded
     }
 
@@ -52,7 +55,19 @@ impl Book {
         let marked = |task: &&Task| is_held_by(task, id) && task.cancel_requested_at.is_some();
         let cancelled =
             self.entries.values().map(|entry| &entry.task).filter(marked).map(|task| task.id).collect();
-        Renewed::Held { cancelled, lost }
+        let orders = self.session(id).map(|session| session.orders.clone()).unwrap_or_default();
+        Renewed::Held { cancelled, lost, orders }
+    }
+
+    pub(super) fn order(&mut self, id: SessionId, order: Order) -> Ordered {
+        let Some(session) = self.session(id).filter(|session| !session.ended) else {
+            return Ordered::NoSuchNode;
+        };
+        let number = session.orders.last().map_or(0, |last| last.number) + 1;
+        session.orders.push(NumberedOrder { number, order });
+        let excess = session.orders.len().saturating_sub(MAX_ORDERS);
+        session.orders.drain(..excess);
+        Ordered::Given
     }
 
     pub(super) fn leave(&mut self, id: SessionId) -> Fenced {
@@ -69,6 +84,7 @@ impl Book {
     pub(super) fn end_session(&mut self, id: SessionId) {
         if let Some(session) = self.session(id) {
             session.ended = true;
+            session.orders.clear();
         }
         self.workers.retain(|record| record.session != id);
     }

@@ -6,6 +6,7 @@ use ostler_core::{ErrorClass, Overrides, Seed, StateName};
 
 use super::op::{Act, Draft, End, How, KINDS, LIMIT_KEYS, Op, Pick, QUEUES, STEPS, Step, UNIQUE_KEYS, Via};
 use crate::calls::{QueueChange, Replay, Retention, StepsOnReplay};
+use crate::orders::Order;
 use crate::views::{Field, Filter, LeaseFilter};
 
 const DAY_MS: u64 = 86_400_000;
@@ -98,6 +99,8 @@ const SAID: &[Row<Op>] = &[
         Op::Leave { session }
     }),
     (18, "report workers", |d| Op::Report { session: d.session(), workers: d.below(4) }),
+    (18, "order", |d| Op::Order { session: d.session(), order: d.order() }),
+    (18, "order to a session that may be over", |d| Op::Order { session: d.any_session(), order: d.order() }),
     (18, "expire", |_| Op::Expire { bite: 100 }),
     (18, "expire in bites", |d| Op::Expire { bite: d.below(3) }),
     (20, "make ready", |_| Op::MakeReady { bite: 100 }),
@@ -233,6 +236,15 @@ impl Drawer {
         self.sessions += 1;
         self.alive.push(session);
         Op::Join { session, ttl_ms: if self.chance.chance(80) { 60_000 } else { 10_000 } }
+    }
+
+    fn order(&mut self) -> Order {
+        let [min, max] = [0; 2].map(|_| self.below(4) as u32);
+        if self.chance.chance(30) {
+            Order::Drain
+        } else {
+            Order::Resize { pool: "pool".to_owned(), min, max }
+        }
     }
 
     // ---- tasks ----

@@ -4,6 +4,7 @@
 use ostler_core::{ErrorClass, Id, SessionId, TaskId, WorkerId};
 
 use crate::calls::{QueueChange, Replay, Retention};
+use crate::orders::Order;
 use crate::views::Filter;
 
 pub(super) const QUEUES: [&str; 3] = ["amber", "birch", "cedar"];
@@ -43,6 +44,7 @@ pub(super) enum Op {
     Renew { session: usize, held: Vec<Pick> },
     Leave { session: usize },
     Report { session: usize, workers: usize },
+    Order { session: usize, order: Order },
     Enqueue(Vec<Draft>),
     EnqueueWrong(Draft),
     Claim { session: usize, queue: usize, kinds: Option<Vec<usize>>, limit: usize },

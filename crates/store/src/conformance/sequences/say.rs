@@ -63,6 +63,9 @@ impl Speaker {
                 let workers = (0..*workers).map(|number| self.worker(*session, number)).collect();
                 plain(store.report(self.names.session(*session), workers).await)
             }
+            Op::Order { session, order } => {
+                plain(store.order(self.names.session(*session), order.clone()).await)
+            }
             Op::Enqueue(drafts) => {
                 let answers = store.enqueue(drafts.iter().map(|draft| self.task(draft)).collect()).await;
                 let is_new = |answer: &&Enqueued| matches!(answer, Enqueued::Created(_));
@@ -260,9 +263,9 @@ fn plain<T: std::fmt::Debug>(answer: Result<T, Error>) -> Said {
 /// Renewals tell of cancelled tasks in no promised order.
 fn sorted(renewed: Renewed) -> Renewed {
     match renewed {
-        Renewed::Held { mut cancelled, lost } => {
+        Renewed::Held { mut cancelled, lost, orders } => {
             cancelled.sort_unstable();
-            Renewed::Held { cancelled, lost }
+            Renewed::Held { cancelled, lost, orders }
         }
         Renewed::Ended => Renewed::Ended,
     }

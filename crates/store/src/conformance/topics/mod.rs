@@ -10,6 +10,7 @@ mod expire;
 mod finish;
 mod limits;
 mod list;
+mod orders;
 mod prune;
 mod queues;
 mod release;

@@ -32,7 +32,11 @@ cases![
 ];
 
 fn held(lost: &[LeaseRef]) -> Renewed {
-    Renewed::Held { cancelled: Vec::new(), lost: lost.iter().map(|lease| lease.task).collect() }
+    Renewed::Held {
+        cancelled: Vec::new(),
+        lost: lost.iter().map(|lease| lease.task).collect(),
+        orders: Vec::new(),
+    }
 }
 
 fn worker(s: &Scene, state: WorkerState) -> Worker {
@@ -170,7 +174,7 @@ async fn a_renewal_tells_what_was_cancelled(s: &Scene) {
     s.store.cancel(vec![mine.task, theirs.task]).await.expect("cancel answers");
     for held in [vec![mine], Vec::new()] {
         let answer = s.store.renew(node, &held).await;
-        let expected = Renewed::Held { cancelled: vec![mine.task], lost: Vec::new() };
+        let expected = Renewed::Held { cancelled: vec![mine.task], lost: Vec::new(), orders: Vec::new() };
         assert_eq!(answer, Ok(expected), "told until it ends, named or not");
     }
     s.finish(crate::lease::Lease::granted(mine), Outcome::Cancelled).await;

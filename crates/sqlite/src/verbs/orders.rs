@@ -1,0 +1,44 @@
+//! Orders to nodes.
+
+use ostler_core::SessionId;
+use ostler_store::MAX_ORDERS;
+use ostler_store::orders::{NumberedOrder, Order, Ordered};
+use rusqlite::{Connection, OptionalExtension, params};
+
+use crate::kept::{order_from, order_text};
+use crate::row::Uid;
+use crate::tx::{Sql, Tx};
+
+pub(crate) fn order(tx: &mut Tx<'_>, session: SessionId, order: &Order) -> Sql<Ordered> {
+    let open: Option<i64> = tx
+        .prepare("SELECT id FROM session WHERE uid = ?1 AND ended_at IS NULL")?
+        .query_row([Uid::of(session.0)], |row| row.get(0))
+        .optional()?;
+    let Some(session) = open else { return Ok(Ordered::NoSuchNode) };
+    // The last one is never removed while the session lives, so that no number comes twice.
+    let last: i64 = tx
+        .prepare("SELECT coalesce(max(number), 0) FROM orders WHERE session = ?1")?
+        .query_row([session], |row| row.get(0))?;
+    let number = last + 1;
+    tx.prepare("INSERT INTO orders(session, number, said) VALUES(?1, ?2, ?3)")?.execute(params![
+        session,
+        number,
+        order_text(order)
+    ])?;
+    let most = i64::try_from(MAX_ORDERS).unwrap_or(i64::MAX);
+    tx.prepare("DELETE FROM orders WHERE session = ?1 AND number <= ?2")?
+        .execute(params![session, number - most])?;
+    Ok(Ordered::Given)
+}
+
+/// The orders to a session, the oldest first. What a later version wrote is not for this one.
+pub(crate) fn of(conn: &Connection, session: SessionId) -> Sql<Vec<NumberedOrder>> {
+    let mut statement = conn.prepare_cached(
+        "SELECT number, said FROM orders WHERE session = (SELECT id FROM session WHERE uid = ?1) ORDER BY number",
+    )?;
+    let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, u64>(0)?, row.get::<_, String>(1)?));
+    let said = statement.query_map([Uid::of(session.0)], read)?.collect::<Sql<Vec<_>>>()?;
+    let known =
+        |(number, text): (u64, String)| order_from(&text).map(|order| NumberedOrder { number, order });
+    Ok(said.into_iter().filter_map(known).collect())
+}
