@@ -3,9 +3,11 @@
 //! - `writer.rs`: one thread writes, with group commit. `turnstile.rs`: how several processes take turns.
 //! - `beat.rs`: proof of life without the database. `peers.rs`: wake-ups between processes.
 //! - `readers.rs`: threads that look. `open.rs`: what is refused, and how. `fault.rs`: what errors mean.
+//! - [`care`]: checks, versions and backups of the file, for whoever keeps one.
 //! - `verbs/`: the statements of each verb. `tx.rs`, `row.rs`, `kept.rs`, `keys.rs`: what they share.
 
 mod beat;
+pub mod care;
 mod crash;
 mod fault;
 mod kept;

@@ -78,7 +78,7 @@ pub(crate) fn open(path: &Path, durability: Durability, readers: usize) -> Resul
 }
 
 /// The one name of the file. Whoever comes by a link must find the same locks and the same nodes beside it.
-fn resolve(path: &Path) -> Result<PathBuf, Error> {
+pub(crate) fn resolve(path: &Path) -> Result<PathBuf, Error> {
     let path = std::path::absolute(path).map_err(|error| file_fault(path, &error))?;
     match (path.canonicalize(), path.parent(), path.file_name()) {
         (Ok(path), _, _) => Ok(path),
@@ -93,7 +93,7 @@ fn resolve(path: &Path) -> Result<PathBuf, Error> {
 }
 
 /// The error, with the path in its sentence.
-fn named(path: &Path, error: Error) -> Error {
+pub(crate) fn named(path: &Path, error: Error) -> Error {
     let (name, sentence) = (path.display().to_string(), error.to_string());
     if sentence.contains(&name) { error } else { Error::new(error.kind(), format!("{name}: {sentence}")) }
 }
@@ -135,7 +135,7 @@ pub(crate) fn folder_of(path: &Path) -> PathBuf {
 }
 
 /// Looks at the file without the right to write it.
-fn refuse_what_is_not_ours(path: &Path) -> Result<(), Error> {
+pub(crate) fn refuse_what_is_not_ours(path: &Path) -> Result<(), Error> {
     let parent = path.parent().unwrap_or(Path::new("/"));
     refuse_remote(parent)?;
     let file = match std::fs::metadata(path) {
@@ -197,7 +197,7 @@ fn glance(path: &Path) -> Result<Connection, Error> {
     Ok(conn)
 }
 
-fn number(conn: &Connection, pragma: &str) -> Result<i64, Error> {
+pub(crate) fn number(conn: &Connection, pragma: &str) -> Result<i64, Error> {
     conn.pragma_query_value(None, pragma, |row| row.get(0)).map_err(fault)
 }
 
@@ -302,7 +302,7 @@ fn make_file(path: &Path) -> Result<(), Error> {
     }
 }
 
-fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, Error> {
+pub(crate) fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, Error> {
     let conn = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX).map_err(fault)?;
     conn.busy_timeout(MAX_BUSY).map_err(fault)?;
     conn.set_prepared_statement_cache_capacity(STATEMENTS);

@@ -1,0 +1,216 @@
+//! The care of a store's file, for whoever keeps one: is it whole, which version is it, a copy of it.
+//!
+//! All of this works beside nodes that are at work, and makes no store where there is none.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use ostler_store::{Error, ErrorKind};
+use rusqlite::{Connection, OpenFlags};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+
+use crate::fault::{fault, file_fault};
+use crate::open::{connect, named, number, refuse_what_is_not_ours, resolve};
+use crate::schema::VERSION;
+
+/// Problems that are listed; a file with more of them is as bad.
+const MAX_PROBLEMS: usize = 100;
+
+/// The version of a store's tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Versions {
+    /// What was found; `None`: there is no store.
+    pub found: Option<i64>,
+    /// What this program reads and writes.
+    pub newest: i64,
+}
+
+/// How a store's file is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Health {
+    /// The version of its tables.
+    pub version: i64,
+    /// What is wrong with it, at most a hundred sentences.
+    pub problems: Vec<String>,
+}
+
+/// Which version the store is. Nothing is written.
+///
+/// # Errors
+/// When the file is not a store, or is newer than this program.
+pub fn versions(path: impl AsRef<Path>) -> Result<Versions, Error> {
+    let newest = i64::from(VERSION);
+    let path = resolve(path.as_ref())?;
+    let found = present(&path)?.then(|| number(&look(&path)?, "user_version")).transpose()?;
+    Ok(Versions { found, newest })
+}
+
+/// Looks through the whole file: its pages and indexes, its counts, and rows that belong to nothing.
+///
+/// # Errors
+/// When there is no store, or it cannot be read at all.
+pub fn check(path: impl AsRef<Path>) -> Result<Health, Error> {
+    let path = resolve(path.as_ref())?;
+    require(&path)?;
+    let conn = look(&path)?;
+    let version = number(&conn, "user_version")?;
+    let mut problems = Vec::new();
+    for part in [pages, foreign_keys, counts, strays] {
+        match part(&conn) {
+            Ok(found) => problems.extend(found),
+            // What cannot be read is a finding, and not the end of the search.
+            Err(error) => problems.push(fault(error).to_string()),
+        }
+    }
+    problems.truncate(MAX_PROBLEMS);
+    Ok(Health { version, problems })
+}
+
+/// Copies the store into a new file, as it stands at one moment. Answers how large the copy is.
+///
+/// The copy gets its name when it is whole and on disk. A file that is there is never overwritten.
+///
+/// # Errors
+/// When there is no store, the target is there already, or cannot be written.
+pub fn backup(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<u64, Error> {
+    let (from, to) = (resolve(from.as_ref())?, resolve(to.as_ref())?);
+    require(&from)?;
+    if std::fs::symlink_metadata(&to).is_ok() {
+        return Err(exists(&to));
+    }
+    let partial = partial(&to);
+    let copied = copy(&from, &partial).and_then(|bytes| {
+        publish(&partial, &to)?;
+        Ok(bytes)
+    });
+    if copied.is_err() {
+        let _ = std::fs::remove_file(&partial);
+    }
+    copied
+}
+
+/// Whether there is a file; it is a store then.
+fn present(path: &Path) -> Result<bool, Error> {
+    refuse_what_is_not_ours(path).map_err(|error| named(path, error))?;
+    // An empty file is a store that nobody has made yet.
+    Ok(std::fs::metadata(path).is_ok_and(|file| file.len() > 0))
+}
+
+fn require(path: &Path) -> Result<(), Error> {
+    if present(path)? {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::Unavailable, format!("there is no store at {}", path.display())))
+}
+
+/// A connection that only looks.
+fn look(path: &Path) -> Result<Connection, Error> {
+    let conn = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(|error| named(path, error))?;
+    conn.pragma_update(None, "query_only", true).map_err(fault)?;
+    Ok(conn)
+}
+
+// ---- the parts of a check -----------------------------------------------------------------------------
+
+type Found = rusqlite::Result<Vec<String>>;
+
+fn pages(conn: &Connection) -> Found {
+    let mut statement = conn.prepare(&format!("PRAGMA integrity_check({MAX_PROBLEMS})"))?;
+    let said: Vec<String> = statement.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
+    Ok(said.into_iter().filter(|line| line != "ok").collect())
+}
+
+fn foreign_keys(conn: &Connection) -> Found {
+    let mut statement = conn.prepare("PRAGMA foreign_key_check")?;
+    let rows = statement.query_map([], |row| {
+        let (table, parent): (String, String) = (row.get(0)?, row.get(2)?);
+        Ok(format!("a row of {table} belongs to a row of {parent} that is not there"))
+    })?;
+    rows.take(MAX_PROBLEMS).collect()
+}
+
+/// Every lane counts its own tasks; here they are counted one by one.
+fn counts(conn: &Connection) -> Found {
+    let mut statement = conn.prepare(
+        "SELECT q.name, l.kind FROM lane l JOIN queue q ON q.id = l.queue
+         LEFT JOIN (
+            SELECT lane, sum(phase < 3) queued, sum(phase = 3) claimed, sum(phase = 4) running,
+                sum(phase = 5) completed, sum(phase = 6) failed, sum(phase = 7) cancelled
+            FROM task GROUP BY lane
+         ) t ON t.lane = l.id
+         WHERE l.queued <> coalesce(t.queued, 0) OR l.claimed <> coalesce(t.claimed, 0)
+            OR l.running <> coalesce(t.running, 0)
+            OR l.completed - l.pruned_completed <> coalesce(t.completed, 0)
+            OR l.failed - l.pruned_failed <> coalesce(t.failed, 0)
+            OR l.cancelled - l.pruned_cancelled <> coalesce(t.cancelled, 0)
+         ORDER BY q.name, l.kind",
+    )?;
+    let rows = statement.query_map([], |row| {
+        let (queue, kind): (String, String) = (row.get(0)?, row.get(1)?);
+        Ok(format!("the counts of queue \"{queue}\", kind \"{kind}\" are not those of its tasks"))
+    })?;
+    rows.take(MAX_PROBLEMS).collect()
+}
+
+/// Rows that belong to nothing.
+fn strays(conn: &Connection) -> Found {
+    let mut found = Vec::new();
+    for (what, strays) in [
+        ("tasks without a lane", "task t WHERE NOT EXISTS (SELECT 1 FROM lane WHERE id = t.lane)"),
+        (
+            "leased tasks without a session",
+            "task t WHERE phase IN (3, 4) AND NOT EXISTS (SELECT 1 FROM session WHERE id = t.session)",
+        ),
+        ("attempts without a task", "attempt a WHERE NOT EXISTS (SELECT 1 FROM task WHERE id = a.task)"),
+        ("steps without a task", "step s WHERE NOT EXISTS (SELECT 1 FROM task WHERE id = s.task)"),
+        ("events without a task", "event e WHERE NOT EXISTS (SELECT 1 FROM task WHERE id = e.task)"),
+        (
+            "unique keys without a task",
+            "unique_key u WHERE NOT EXISTS (SELECT 1 FROM task WHERE id = u.task)",
+        ),
+    ] {
+        let count: i64 = conn.query_row(&format!("SELECT count(*) FROM {strays}"), [], |row| row.get(0))?;
+        if count > 0 {
+            found.push(format!("{count} {what}"));
+        }
+    }
+    Ok(found)
+}
+
+// ---- the parts of a backup ----------------------------------------------------------------------------
+
+fn exists(to: &Path) -> Error {
+    Error::invalid(format!("{} is there already, and was left as it is; name another file", to.display()))
+}
+
+/// Where the copy is made: beside its target, so that it can be renamed.
+fn partial(to: &Path) -> PathBuf {
+    let mut name = to.as_os_str().to_owned();
+    name.push(format!(".{}.partial", std::process::id()));
+    name.into()
+}
+
+fn copy(from: &Path, partial: &Path) -> Result<u64, Error> {
+    let failed = |error: std::io::Error| file_fault(partial, &error);
+    // SQLite writes into an empty file that is there, and so its mode is ours: a payload is nobody else's business.
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(partial).map_err(failed)?;
+    let conn = connect(from, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    let target = partial.to_str().ok_or_else(|| {
+        Error::invalid(format!("{}: the name of a backup is UTF-8 text", partial.display()))
+    })?;
+    conn.execute("VACUUM INTO ?1", [target]).map_err(fault)?;
+    let file = File::open(partial).map_err(failed)?;
+    file.sync_all().map_err(failed)?;
+    Ok(file.metadata().map_err(failed)?.len())
+}
+
+/// Gives the copy its name, unless somebody else has taken it meanwhile.
+fn publish(partial: &Path, to: &Path) -> Result<(), Error> {
+    renameat_with(CWD, partial, CWD, to, RenameFlags::NOREPLACE).map_err(|error| {
+        let taken = error == rustix::io::Errno::EXIST;
+        if taken { exists(to) } else { file_fault(to, &error.into()) }
+    })?;
+    let folder = to.parent().unwrap_or(Path::new("/"));
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(|error| file_fault(folder, &error))
+}

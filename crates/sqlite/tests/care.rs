@@ -1,0 +1,127 @@
+//! The care of a store's file: checks, versions, backups.
+
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::Path;
+use std::sync::Arc;
+
+use ostler_sqlite::care::{self, Versions};
+use ostler_sqlite::{Options, Sqlite};
+use ostler_store::views::Filter;
+use ostler_store::{ErrorKind, Store, SystemClock};
+use ostler_testkit::{Ids, TempStore, scratch};
+use rusqlite::Connection;
+
+fn open(path: &Path) -> Sqlite {
+    Sqlite::open(path, Arc::new(SystemClock), Options::default()).expect("the store opens")
+}
+
+async fn filled() -> TempStore {
+    let made = TempStore::real();
+    made.store().enqueue(Ids::new(1).new_tasks(300, "mail", "send")).await.expect("enqueue answers");
+    made
+}
+
+#[tokio::test]
+async fn a_store_at_work_is_whole() {
+    let made = filled().await;
+    let health = care::check(made.path()).expect("it can be read");
+    assert_eq!(care::versions(made.path()).map(|versions| versions.found), Ok(Some(health.version)));
+    assert_eq!(health.problems, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_count_that_is_wrong_and_rows_that_belong_to_nothing_are_found() {
+    let made = filled().await;
+    let conn = Connection::open(made.path()).expect("a stranger opens it");
+    conn.execute_batch(
+        "UPDATE lane SET queued = 7; INSERT INTO event VALUES(99999, 1, 0, 1, 0, 'lost'); UPDATE task SET phase = 3 WHERE id = 1",
+    )
+    .expect("a stranger writes");
+    let problems = care::check(made.path()).expect("it can be read").problems;
+    for part in
+        ["the counts of queue \"mail\", kind \"send\"", "1 events without a task", "1 leased tasks without"]
+    {
+        assert!(problems.iter().any(|problem| problem.contains(part)), "{part}: {problems:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_damaged_page_is_found() {
+    let mut made = filled().await;
+    made.close();
+    let file = std::fs::OpenOptions::new().write(true).open(made.path()).expect("the file");
+    let bytes = file.metadata().expect("its size").len();
+    for page in 4..bytes / 4096 {
+        file.write_all_at(&[0xa5; 512], page * 4096 + 8).expect("a page is overwritten");
+    }
+    let problems = care::check(made.path()).map(|health| health.problems);
+    assert!(problems.as_ref().map_or(true, |problems| !problems.is_empty()), "{problems:?}");
+}
+
+#[test]
+fn a_store_that_is_not_there_has_no_version_and_is_not_made() {
+    let folder = scratch();
+    let path = folder.path().join("ostler.db");
+    let newest = care::versions(&path).expect("nothing is in the way").newest;
+    assert_eq!(care::versions(&path), Ok(Versions { found: None, newest }));
+    for error in [care::check(&path).err(), care::backup(&path, folder.path().join("b")).err()] {
+        assert_eq!(error.map(|error| error.kind()), Some(ErrorKind::Unavailable));
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).expect("the folder").count(), 0);
+    drop(open(&path));
+    assert_eq!(care::versions(&path), Ok(Versions { found: Some(newest), newest }));
+}
+
+#[tokio::test]
+async fn a_backup_is_a_whole_store_that_only_its_owner_reads() {
+    let made = filled().await;
+    // The name has what a careless statement would stumble over.
+    let copy = made.folder().join("it's a \"copy\" %.db");
+    let bytes = care::backup(made.path(), &copy).expect("the backup is made");
+    let file = std::fs::metadata(&copy).expect("the copy");
+    assert_eq!((file.len(), file.permissions().mode() & 0o777), (bytes, 0o600));
+    assert_eq!(care::check(&copy).expect("it can be read").problems, Vec::<String>::new());
+    let page = open(&copy).list(Filter::default(), None, 1_000).await.expect("it lists");
+    assert_eq!(page.tasks.len(), 300);
+    let left =
+        std::fs::read_dir(made.folder()).expect("the folder").map(|entry| entry.expect("it").file_name());
+    let partial: Vec<_> = left.filter(|name| name.to_string_lossy().ends_with("partial")).collect();
+    assert_eq!(partial, Vec::<std::ffi::OsString>::new());
+}
+
+#[tokio::test]
+async fn a_backup_beside_a_writer_is_one_moment() {
+    let made = TempStore::real();
+    let (store, ids) = (made.store(), Ids::new(3));
+    store.enqueue(ids.new_tasks(100, "mail", "send")).await.expect("enqueue answers");
+    let more = ids.new_tasks(2_000, "mail", "send");
+    let writing = tokio::spawn(async move {
+        for task in more {
+            store.enqueue(vec![task]).await.expect("enqueue answers");
+        }
+    });
+    let (from, copy) = (made.path(), made.folder().join("copy.db"));
+    let to = copy.clone();
+    tokio::task::spawn_blocking(move || care::backup(from, to)).await.expect("no panic").expect("it is made");
+    writing.await.expect("the writer is not disturbed");
+    assert_eq!(care::check(&copy).expect("it can be read").problems, Vec::<String>::new());
+    let survey = open(&copy).survey().await.expect("it answers");
+    assert!(survey.lanes[0].counts.queued >= 100, "{survey:?}");
+}
+
+#[tokio::test]
+async fn a_backup_overwrites_nothing() {
+    let made = filled().await;
+    for target in [made.path(), made.folder().join("diary")] {
+        if !target.exists() {
+            std::fs::write(&target, "Dear diary").expect("a diary");
+        }
+        let before = std::fs::metadata(&target).expect("it is there").len();
+        let error = care::backup(made.path(), &target).expect_err("it is there");
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        assert!(error.to_string().contains(&target.display().to_string()), "{error}");
+        assert_eq!(std::fs::metadata(&target).expect("it is still there").len(), before);
+    }
+    let nowhere = care::backup(made.path(), made.folder().join("no/such/folder")).expect_err("no folder");
+    assert_eq!(nowhere.kind(), ErrorKind::Unavailable);
+}
