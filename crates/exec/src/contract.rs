@@ -36,8 +36,19 @@ pub struct Work {
 pub struct Control {
     /// Cancelled when the attempt is to stop: somebody asked for it, the pool drains, or the lease is lost.
     pub cancel: CancellationToken,
+    /// Cancelled, together with `cancel`, when the lease is lost or about to be: the work is ended at once, without grace.
+    /// Nothing it says counts any more.
+    pub lost: CancellationToken,
     /// Where progress and logs go.
     pub notes: Notes,
+}
+
+impl Control {
+    /// Strings that nobody has pulled yet.
+    #[must_use]
+    pub fn new(notes: Notes) -> Self {
+        Self { cancel: CancellationToken::new(), lost: CancellationToken::new(), notes }
+    }
 }
 
 /// How an attempt ended.
@@ -119,8 +130,9 @@ pub enum Served {
 /// Runs attempts.
 ///
 /// Whatever the work does — return, fail, panic, hang, flood its output, die — `run` answers: within the attempt's timeout
-/// and one grace, and when it is told to stop, within two graces: one for the work to stop by itself, one to end it. It answers once. It never panics, and it keeps nothing of an attempt when it has answered,
-/// except where it says [`Slot::Deaf`].
+/// and one grace, and when it is told to stop, within two graces: one for the work to stop by itself, one to end it. When
+/// the lease is lost the first of these two is left out. It answers once. It never panics, and it keeps nothing of an
+/// attempt when it has answered, except where it says [`Slot::Deaf`].
 #[async_trait]
 pub trait Executor: Send + Sync {
     /// Which kinds it can run.

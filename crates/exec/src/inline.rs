@@ -21,7 +21,7 @@ type Handler = Box<dyn Fn(String, Context) -> Pin<Box<dyn Future<Output = Answer
 /// Runs async handlers, each as a task of its own, so that a panic ends that handler and nothing else.
 ///
 /// A handler is told to stop by its context. One that does not stop within the grace, and one that is past its deadline,
-/// is dropped where it next waits. One that never waits — it blocks its thread — cannot be dropped: it is left behind and
+/// is dropped where it next waits; one whose lease is lost is dropped at once. One that never waits — it blocks its thread — cannot be dropped: it is left behind and
 /// reported as deaf.
 #[derive(Default)]
 pub struct Inline {
@@ -71,13 +71,14 @@ impl Executor for Inline {
             biased;
             joined = &mut running => return conclude(joined, &control.cancel),
             () = deadline => Ended::too_long(work.timeout),
-            () = control.cancel.cancelled() => {
+            () = control.lost.cancelled() => Ended::cancelled(),
+            () = control.cancel.cancelled() => tokio::select! {
+                biased;
                 // It was told by its context; what it brings within the grace counts.
-                match tokio::time::timeout(work.grace, &mut running).await {
-                    Ok(joined) => return conclude(joined, &control.cancel),
-                    Err(_) => Ended::cancelled(),
-                }
-            }
+                joined = &mut running => return conclude(joined, &control.cancel),
+                () = control.lost.cancelled() => Ended::cancelled(),
+                () = tokio::time::sleep(work.grace) => Ended::cancelled(),
+            },
         };
         drop(guard);
         // Dropping takes effect at the handler's next await. One that blocks its thread has none.

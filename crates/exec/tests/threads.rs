@@ -12,7 +12,6 @@ use ostler_exec::{
     Choice, Control, Ended, Executor, QueueFull, Runtimes, ThreadPolicy, Threads, Work, notes,
 };
 use tokio::sync::Semaphore;
-use tokio_util::sync::CancellationToken;
 
 fn work(payload: &str) -> Work {
     Work {
@@ -29,7 +28,7 @@ fn work(payload: &str) -> Work {
 }
 
 fn control() -> Control {
-    Control { cancel: CancellationToken::new(), notes: notes().0 }
+    Control::new(notes().0)
 }
 
 fn policy(threads: usize, most: usize, choice: Choice) -> ThreadPolicy {
@@ -122,7 +121,7 @@ async fn least_loaded_goes_past_a_busy_thread() {
     let (said, mut heard) = notes();
     let busy = tokio::spawn({
         let pool = Arc::clone(&pool);
-        async move { pool.run(work("busy"), Control { cancel: CancellationToken::new(), notes: said }).await }
+        async move { pool.run(work("busy"), Control::new(said)).await }
     });
     heard.recv().await.expect("it runs");
     for _ in 0..10 {
@@ -149,7 +148,7 @@ async fn over_the_bound_work_is_handed_back_and_a_drain_waits_for_the_rest() {
     let (said, mut heard) = notes();
     let running = tokio::spawn({
         let pool = Arc::clone(&pool);
-        async move { pool.run(work(""), Control { cancel: CancellationToken::new(), notes: said }).await }
+        async move { pool.run(work(""), Control::new(said)).await }
     });
     heard.recv().await.expect("it runs");
     assert_eq!(pool.run(work(""), control()).await.outcome, Outcome::HandedBack, "one is all it may have");
@@ -179,7 +178,7 @@ async fn what_waits_behind_a_deaf_handler_runs_on_the_thread_that_takes_its_plac
     let deaf = tokio::spawn({
         let pool = Arc::clone(&pool);
         let short = Work { timeout: Duration::from_millis(100), ..work("deaf") };
-        async move { pool.run(short, Control { cancel: CancellationToken::new(), notes: said }).await }
+        async move { pool.run(short, Control::new(said)).await }
     });
     heard.recv().await.expect("it runs");
     assert_eq!(pool.run(work(""), control()).await.outcome, Outcome::Success);

@@ -31,8 +31,9 @@ pub(crate) struct Bench {
 /// Runs one attempt. Answers how it went for its slot.
 pub(crate) async fn run(bench: Bench, claimed: Claimed, worker: WorkerId) -> (Ending, Slot) {
     let lease = claimed.lease.as_ref();
-    let cancel = bench.held.take(lease);
-    let alone = if claimed.suspect { wait_alone(&bench.suspects, &cancel).await } else { Turn::NotNeeded };
+    let strings = bench.held.take(lease);
+    let alone =
+        if claimed.suspect { wait_alone(&bench.suspects, &strings.cancel).await } else { Turn::NotNeeded };
     let durable = claimed.suspect || bench.pool.beginning == Beginning::Durable;
     if matches!(alone, Turn::Told) || (durable && !begin(&bench, lease, worker).await) {
         let stop = bench.held.let_go(lease);
@@ -57,8 +58,8 @@ pub(crate) async fn run(bench: Bench, claimed: Claimed, worker: WorkerId) -> (En
         grace: bench.pool.grace,
         folder: claimed.folder,
     };
-    let Ended { outcome, output, slot } =
-        bench.pool.executor.run(work, Control { cancel, notes: said }).await;
+    let control = Control { cancel: strings.cancel, lost: strings.lost, notes: said };
+    let Ended { outcome, output, slot } = bench.pool.executor.run(work, control).await;
     // What was said comes before the end: afterwards nobody may speak for the attempt. What the work left behind may hold
     // on to its notes; they are not waited for.
     over.cancel();

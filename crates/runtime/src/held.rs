@@ -21,7 +21,30 @@ pub(crate) enum Stop {
 struct Holding {
     lease: LeaseRef,
     stop: Option<Stop>,
-    cancel: CancellationToken,
+    strings: Strings,
+}
+
+/// The strings by which an attempt is told to stop.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Strings {
+    /// It is to stop.
+    pub(crate) cancel: CancellationToken,
+    /// It is to be ended at once: nothing may be said for it any more.
+    pub(crate) lost: CancellationToken,
+}
+
+impl Holding {
+    /// The first reason stays, except that a loss overrules the others.
+    fn stop(&mut self, why: Stop) {
+        self.stop = match (self.stop, why) {
+            (Some(_), Stop::Lost) | (None, _) => Some(why),
+            (Some(first), Stop::Cancelled | Stop::HandBack) => Some(first),
+        };
+        if why == Stop::Lost {
+            self.strings.lost.cancel();
+        }
+        self.strings.cancel.cancel();
+    }
 }
 
 /// The attempts that this node holds. Clones are the same book.
@@ -33,11 +56,11 @@ impl Held {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An attempt is held from now on. The token is cancelled when it is to stop.
-    pub(crate) fn take(&self, lease: LeaseRef) -> CancellationToken {
-        let cancel = CancellationToken::new();
-        self.lock().insert(lease.task, Holding { lease, stop: None, cancel: cancel.clone() });
-        cancel
+    /// An attempt is held from now on.
+    pub(crate) fn take(&self, lease: LeaseRef) -> Strings {
+        let strings = Strings::default();
+        self.lock().insert(lease.task, Holding { lease, stop: None, strings: strings.clone() });
+        strings
     }
 
     /// An attempt is over. Answers why it was stopped, if it was.
@@ -56,27 +79,62 @@ impl Held {
         self.lock().values().map(|holding| holding.lease).collect()
     }
 
-    /// Tells these to stop. The first reason stays, except that a loss overrules the others.
-    pub(crate) fn stop(&self, tasks: &[TaskId], why: Stop) {
+    /// Tells these to stop, where they are still held by the lease they were asked about with: a task may have ended and
+    /// come back meanwhile.
+    pub(crate) fn stop(&self, tasks: &[TaskId], asked: &[LeaseRef], why: Stop) {
+        if tasks.is_empty() {
+            return;
+        }
+        let asked: HashMap<TaskId, LeaseRef> = asked.iter().map(|lease| (lease.task, *lease)).collect();
         let mut held = self.lock();
         for task in tasks {
-            if let Some(holding) = held.get_mut(task) {
-                holding.stop = match (holding.stop, why) {
-                    (Some(_), Stop::Lost) | (None, _) => Some(why),
-                    (Some(first), Stop::Cancelled | Stop::HandBack) => Some(first),
-                };
-                holding.cancel.cancel();
+            if let Some(holding) = held.get_mut(task).filter(|held| asked.get(task) == Some(&held.lease)) {
+                holding.stop(why);
             }
         }
     }
 
     /// Tells everything to stop.
     pub(crate) fn stop_all(&self, why: Stop) {
-        let tasks: Vec<TaskId> = self.lock().keys().copied().collect();
-        self.stop(&tasks, why);
+        self.lock().values_mut().for_each(|holding| holding.stop(why));
     }
 
     pub(crate) fn len(&self) -> usize {
         self.lock().len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ostler_core::Id;
+
+    use super::*;
+
+    fn lease(token: u64) -> LeaseRef {
+        LeaseRef { task: TaskId(Id::from_bits(1)), token, slot: 1 }
+    }
+
+    #[test]
+    fn a_loss_ends_at_once_and_overrules_what_was_asked_before() {
+        let held = Held::default();
+        let strings = held.take(lease(1));
+        held.stop(&[lease(1).task], &held.leases(), Stop::Cancelled);
+        assert!(strings.cancel.is_cancelled() && !strings.lost.is_cancelled(), "a cancel leaves the grace");
+        held.stop_all(Stop::Lost);
+        assert!(strings.lost.is_cancelled());
+        held.stop_all(Stop::HandBack);
+        assert_eq!(held.let_go(lease(1)), Some(Stop::Lost));
+    }
+
+    #[test]
+    fn an_answer_about_an_earlier_lease_does_not_stop_a_task_that_came_back() {
+        let held = Held::default();
+        held.take(lease(1));
+        let asked = held.leases();
+        held.let_go(lease(1));
+        let strings = held.take(lease(2));
+        held.stop(&[lease(1).task], &asked, Stop::Lost);
+        assert!(!strings.cancel.is_cancelled());
+        assert_eq!(held.let_go(lease(2)), None);
     }
 }

@@ -58,8 +58,8 @@ impl LeaseKeeper {
             match tokio::time::timeout(left, self.store.renew(self.session, &leases)).await {
                 Ok(Ok(Renewed::Held { cancelled, lost, .. })) => {
                     renewed_at = sent_at;
-                    self.held.stop(&cancelled, Stop::Cancelled);
-                    self.held.stop(&lost, Stop::Lost);
+                    self.held.stop(&cancelled, &leases, Stop::Cancelled);
+                    self.held.stop(&lost, &leases, Stop::Lost);
                 }
                 Ok(Ok(Renewed::Ended)) => return self.fence(),
                 // Unknown is not lost: another try comes before the patience ends.

@@ -272,6 +272,40 @@ async fn a_node_that_lost_its_session_stops_its_work_and_another_completes_it_on
     assert_eq!(after.task, detail.task, "the late report of the first node changed nothing");
 }
 
+/// Tells a test that it is gone.
+struct OnDrop(Signal);
+
+impl Drop for OnDrop {
+    fn drop(&mut self) {
+        self.0.emit();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn work_whose_lease_is_lost_is_ended_without_grace() {
+    let scene = Scene::new();
+    let (began, gone) = (Signal::new("began"), Signal::new("gone"));
+    let (emits, drops) = (began.clone(), gone.clone());
+    // It would go on for ever, and has more grace than the test has patience.
+    let handler = Inline::new().handle(KIND, move |_, _| {
+        emits.emit();
+        let held = OnDrop(drops.clone());
+        async move {
+            let _held = held;
+            std::future::pending().await
+        }
+    });
+    scene.add(|_| ()).await;
+    let store = scene.here.second();
+    let patient = PoolConfig { grace: MAX_WAIT * 4, ..pool(handler, 1) };
+    let config = NodeConfig { lease: quick(), ..NodeConfig::new("node", vec![patient]) };
+    let node = Node::start(scene.parts(Arc::clone(&store) as Arc<dyn Store>), config).await.unwrap();
+    began.wait().await;
+    store.kill(node.session());
+    gone.wait().await;
+    node.drain(Duration::ZERO).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_handler_says_is_kept_with_the_task() {
     let scene = Scene::new();

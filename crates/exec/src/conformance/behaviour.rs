@@ -16,7 +16,7 @@ pub enum Behaviour {
     Fail(ErrorClass),
     /// Panics.
     Panic,
-    /// Waits for ever, and does not listen.
+    /// Says a line, waits for ever, and does not listen.
     Hang,
     /// Holds its thread for this long, and does not listen.
     Block(Duration),
@@ -24,6 +24,8 @@ pub enum Behaviour {
     StopWhenTold,
     /// Waits until it is told to stop, then finishes its work and succeeds.
     FinishWhenTold,
+    /// Waits until it is told to stop, says a line both times, and goes on for this long.
+    FinishAfter(Duration),
     /// Gives back this many bytes.
     BigOutput(usize),
     /// Logs this many lines.
@@ -42,6 +44,7 @@ impl Behaviour {
             Self::Block(time) => format!("block {}", time.as_millis()),
             Self::StopWhenTold => "stop".to_owned(),
             Self::FinishWhenTold => "finish".to_owned(),
+            Self::FinishAfter(time) => format!("finish-after {}", time.as_millis()),
             Self::BigOutput(bytes) => format!("big {bytes}"),
             Self::Flood(lines) => format!("flood {lines}"),
         }
@@ -62,7 +65,10 @@ pub async fn act(payload: String, context: Context) -> Result<Option<String>, Ta
         "echo" => Ok(Some(how.to_owned())),
         "fail" => Err(failure(ErrorClass::named(how))),
         "panic" => panic!("as it was told"),
-        "hang" => std::future::pending().await,
+        "hang" => {
+            context.log("waiting");
+            std::future::pending().await
+        }
         "block" => {
             let until = std::time::Instant::now() + Duration::from_millis(number());
             while std::time::Instant::now() < until {
@@ -79,6 +85,13 @@ pub async fn act(payload: String, context: Context) -> Result<Option<String>, Ta
             context.log("waiting");
             context.cancelled().await;
             Ok(Some("\"finished\"".to_owned()))
+        }
+        "finish-after" => {
+            context.log("waiting");
+            context.cancelled().await;
+            context.log("stopping");
+            tokio::time::sleep(Duration::from_millis(number())).await;
+            Ok(None)
         }
         "big" => Ok(Some("x".repeat(usize::try_from(number()).unwrap_or(0)))),
         "flood" => {

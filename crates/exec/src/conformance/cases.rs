@@ -37,6 +37,8 @@ cases![
     what_is_told_to_stop_stops,
     what_is_told_to_stop_and_finishes_in_time_has_succeeded,
     what_does_not_listen_is_ended_after_the_grace,
+    what_has_lost_its_lease_is_ended_at_once,
+    what_stops_and_loses_its_lease_meanwhile_is_ended_at_once,
     a_cancel_before_the_start_ends_it_at_once,
     a_big_output_arrives_whole,
     a_flood_of_notes_is_bounded_and_the_gap_is_marked,
@@ -48,16 +50,17 @@ const SLACK: Duration = Duration::from_secs(20);
 
 struct Run {
     cancel: CancellationToken,
+    lost: CancellationToken,
     notes: mpsc::Receiver<Note>,
     ended: tokio::task::JoinHandle<Ended>,
 }
 
 fn start(fixture: &Arc<dyn Fixture>, work: Work) -> Run {
-    let cancel = CancellationToken::new();
     let (said, notes) = notes();
-    let control = Control { cancel: cancel.clone(), notes: said };
+    let control = Control::new(said);
+    let (cancel, lost) = (control.cancel.clone(), control.lost.clone());
     let executor = fixture.executor();
-    Run { cancel, notes, ended: tokio::spawn(async move { executor.run(work, control).await }) }
+    Run { cancel, lost, notes, ended: tokio::spawn(async move { executor.run(work, control).await }) }
 }
 
 async fn end(run: Run) -> Ended {
@@ -186,12 +189,44 @@ async fn what_does_not_listen_is_ended_after_the_grace(f: Arc<dyn Fixture>) -> T
     Tried::Held
 }
 
+async fn what_has_lost_its_lease_is_ended_at_once(f: Arc<dyn Fixture>) -> Tried {
+    // It would stop by itself, or finish, if it were asked; it is not asked.
+    for behaviour in [Behaviour::FinishAfter(LONG), Behaviour::Hang] {
+        let work = need!(f.work(&behaviour));
+        let mut run = start(&f, Work { timeout: LONG, grace: LONG, ..work });
+        let _ = run.notes.recv().await;
+        let lost_at = Instant::now();
+        run.lost.cancel();
+        run.cancel.cancel();
+        let ended = end(run).await;
+        assert_eq!((ended.outcome, ended.slot), (Outcome::Cancelled, Slot::Free), "{behaviour:?}");
+        assert!(lost_at.elapsed() < SLACK, "no grace is given: {:?}", lost_at.elapsed());
+    }
+    still_works(&f).await;
+    Tried::Held
+}
+
+async fn what_stops_and_loses_its_lease_meanwhile_is_ended_at_once(f: Arc<dyn Fixture>) -> Tried {
+    let work = need!(f.work(&Behaviour::FinishAfter(LONG)));
+    let mut run = start(&f, Work { timeout: LONG, grace: LONG, ..work });
+    let _ = run.notes.recv().await;
+    run.cancel.cancel();
+    // It has heard of it, and takes its time.
+    let _ = run.notes.recv().await;
+    let lost_at = Instant::now();
+    run.lost.cancel();
+    let ended = end(run).await;
+    assert_eq!((ended.outcome, ended.slot), (Outcome::Cancelled, Slot::Free));
+    assert!(lost_at.elapsed() < SLACK, "the rest of the grace is not given: {:?}", lost_at.elapsed());
+    still_works(&f).await;
+    Tried::Held
+}
+
 async fn a_cancel_before_the_start_ends_it_at_once(f: Arc<dyn Fixture>) -> Tried {
     let work = need!(f.work(&Behaviour::StopWhenTold));
-    let cancel = CancellationToken::new();
-    cancel.cancel();
     let (said, _notes) = notes();
-    let control = Control { cancel, notes: said };
+    let control = Control::new(said);
+    control.cancel.cancel();
     let ended = f.executor().run(Work { timeout: LONG, grace: LONG, ..work }, control).await;
     assert_eq!(ended.outcome, Outcome::Cancelled);
     Tried::Held

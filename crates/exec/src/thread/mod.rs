@@ -101,7 +101,7 @@ impl Executor for Threads {
         let (began, beginning) = oneshot::channel();
         let (caller, ending) = oneshot::channel();
         let (timeout, grace) = (work.timeout, work.grace);
-        let cancel = control.cancel.clone();
+        let (cancel, lost) = (control.cancel.clone(), control.lost.clone());
         worker.send(Job { work, control, handler, began, caller });
         tokio::select! {
             biased;
@@ -110,11 +110,16 @@ impl Executor for Threads {
             },
             // It waits behind others; when its turn comes it finds that nobody waits for it.
             () = cancel.cancelled() => return Ended::cancelled(),
+            () = lost.cancelled() => return Ended::cancelled(),
         }
         let told = async {
-            cancel.cancelled().await;
-            // The thread gives it one grace to stop by itself; the other is for dropping what it spawned.
-            tokio::time::sleep(grace * 2).await;
+            // The thread gives it one grace to stop by itself, unless the lease is lost; the other is for dropping what it
+            // spawned.
+            tokio::select! {
+                () = lost.cancelled() => {}
+                () = async { cancel.cancelled().await; tokio::time::sleep(grace).await } => {}
+            }
+            tokio::time::sleep(grace).await;
         };
         tokio::select! {
             biased;

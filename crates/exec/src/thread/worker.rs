@@ -153,12 +153,13 @@ async fn attempt(work: Work, control: Control, handler: LocalHandler) -> Ended {
         biased;
         joined = &mut running => conclude(joined, &control.cancel),
         () = tokio::time::sleep(work.timeout) => Ended::too_long(work.timeout),
-        () = control.cancel.cancelled() => {
+        () = control.lost.cancelled() => Ended::cancelled(),
+        () = control.cancel.cancelled() => tokio::select! {
+            biased;
             // It was told by its context; what it brings within the grace counts.
-            match tokio::time::timeout(work.grace, &mut running).await {
-                Ok(joined) => conclude(joined, &control.cancel),
-                Err(_) => Ended::cancelled(),
-            }
-        }
+            joined = &mut running => conclude(joined, &control.cancel),
+            () = control.lost.cancelled() => Ended::cancelled(),
+            () = tokio::time::sleep(work.grace) => Ended::cancelled(),
+        },
     }
 }

@@ -57,6 +57,8 @@ enum Event {
     /// Nothing has come from the pipes for a while.
     Silence,
     Cancel,
+    /// The lease is lost: it is ended at once.
+    Lost,
 }
 
 pub(super) struct Attempt<'a> {
@@ -66,6 +68,7 @@ pub(super) struct Attempt<'a> {
     output: Output,
     lines: Lines,
     cancel: CancellationToken,
+    lost: CancellationToken,
     timeout: Duration,
     grace: Duration,
     codes: &'a Codes,
@@ -80,6 +83,7 @@ impl<'a> Attempt<'a> {
             output: Output::new(policy.max_output_bytes),
             lines: Lines::new(control.notes, policy.max_log_bytes),
             cancel: control.cancel,
+            lost: control.lost,
             timeout: work.timeout,
             grace: work.grace,
             codes: &policy.codes,
@@ -107,11 +111,13 @@ impl<'a> Attempt<'a> {
                     (false, false, true)
                 }
             };
+            let losable = !matches!(self.stage, Stage::Killed(_));
             // In this order: an end that has come counts before a deadline, a flood does not hold up the clock, and what
             // is in the pipes of a child that has ended counts before the silence.
             let event = tokio::select! {
                 biased;
                 exit = self.child.ended(), if runs => Event::Exit(exit),
+                () = self.lost.cancelled(), if losable => Event::Lost,
                 () = &mut timer, if runs => Event::Timer,
                 () = self.cancel.cancelled(), if listens => Event::Cancel,
                 sent = write(&mut stdin, &self.input[written..]) => Event::Stdin(sent),
@@ -145,6 +151,11 @@ impl<'a> Attempt<'a> {
                 // A child need not read what it is given.
                 Event::Stdin(Err(_)) => stdin = None,
                 Event::Cancel => self.ask_to_end(Reason::Cancel, timer.as_mut()),
+                Event::Lost => match self.stage {
+                    Stage::Running => self.kill(Reason::Cancel, timer.as_mut()),
+                    Stage::Stopping(reason) | Stage::Killed(reason) => self.kill(reason, timer.as_mut()),
+                    Stage::Draining { exit, reason, .. } => return self.conclude(exit, reason),
+                },
                 Event::Timer | Event::Silence => match self.stage {
                     Stage::Running => self.ask_to_end(Reason::Deadline, timer.as_mut()),
                     Stage::Stopping(reason) => self.kill(reason, timer.as_mut()),

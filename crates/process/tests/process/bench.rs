@@ -9,7 +9,6 @@ use ostler_exec::{Control, Ended, Executor, Note, Work, notes};
 use ostler_process::keeper::{Keeper, KeeperProgram, Launch, Stdin};
 use ostler_process::{Command, CommandPolicy};
 use tokio::sync::mpsc;
-use tokio_util::sync::CancellationToken;
 
 /// Says as what this program is started again.
 pub(crate) const ROLE: &str = "OSTLER_TEST_ROLE";
@@ -49,7 +48,7 @@ pub(crate) fn work(payload: impl Into<String>) -> Work {
 /// An attempt of this policy, with what it said.
 pub(crate) async fn run(keeper: &Keeper, policy: CommandPolicy, work: Work) -> (Ended, mpsc::Receiver<Note>) {
     let (said, notes) = notes();
-    let control = Control { cancel: CancellationToken::new(), notes: said };
+    let control = Control::new(said);
     let command = Command::new(keeper.clone(), policy).expect("the policy is right");
     let ended = tokio::time::timeout(SOON * 3, command.run(work, control)).await.expect("an answer comes");
     (ended, notes)

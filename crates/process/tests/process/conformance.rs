@@ -29,13 +29,17 @@ impl Fixture for Shell {
             Behaviour::Fail(class) => ("echo as it was told >&2; exit $1", code(*class)?.to_string()),
             // A command has no panic, and no thread that it could hold.
             Behaviour::Panic | Behaviour::Block(_) => return None,
-            Behaviour::Hang => ("trap '' TERM; while :; do sleep 60; done", String::new()),
+            Behaviour::Hang => ("trap '' TERM; echo waiting >&2; while :; do sleep 60; done", String::new()),
             Behaviour::StopWhenTold => {
                 ("trap 'exit 5' TERM; echo waiting >&2; while :; do sleep 60 & wait; done", String::new())
             }
             Behaviour::FinishWhenTold => (
                 "trap 'echo finished; exit 0' TERM; echo waiting >&2; while :; do sleep 60 & wait; done",
                 String::new(),
+            ),
+            Behaviour::FinishAfter(time) => (
+                "trap 'echo stopping >&2; sleep $1; exit 0' TERM; echo waiting >&2; while :; do sleep 60 & wait; done",
+                time.as_secs().to_string(),
             ),
             // So many bytes of JSON: a string with its quotes.
             Behaviour::BigOutput(bytes) => {
