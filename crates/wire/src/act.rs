@@ -1,0 +1,79 @@
+//! What became of a request: cancel, retry, drop, pause, drain, and the care of the store.
+
+use serde::Serialize;
+
+/// What became of one task.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Answer {
+    /// The task.
+    pub id: String,
+    /// What was done, in one word: `cancelled`, `requested`, `requeued`, `hastened`, `copied`, `dropped`; or why nothing
+    /// was: `refused`, `not_found`.
+    pub result: &'static str,
+    /// Where the task stood, if that is why nothing was done.
+    pub state: Option<&'static str>,
+    /// The copy, if one was made.
+    pub copy: Option<String>,
+}
+
+/// A queue that was paused or resumed.
+#[derive(Clone, Debug, Serialize)]
+pub struct Queue {
+    /// Its name.
+    pub queue: String,
+    /// Why it is paused; `null`: it is served.
+    pub paused: Option<String>,
+}
+
+/// A node that was asked to do something.
+#[derive(Clone, Debug, Serialize)]
+pub struct Ordered {
+    /// The node.
+    pub node: String,
+    /// What it was asked to do.
+    pub order: &'static str,
+}
+
+/// How a store's file is.
+#[derive(Clone, Debug, Serialize)]
+pub struct StoreHealth {
+    /// The file.
+    pub store: String,
+    /// Whether nothing is wrong with it.
+    pub ok: bool,
+    /// The version of its tables.
+    pub version: i64,
+    /// The version that this program reads and writes.
+    pub newest: i64,
+    /// What is wrong.
+    pub problems: Vec<String>,
+}
+
+/// A store that was brought up to date, or would be.
+#[derive(Clone, Debug, Serialize)]
+pub struct Migrated {
+    /// The file.
+    pub store: String,
+    /// The version that was found; `null`: there was no store.
+    pub from: Option<i64>,
+    /// The version that this program reads and writes.
+    pub to: i64,
+    /// Whether there is, or would be, anything to do.
+    pub pending: bool,
+}
+
+/// A copy of a store.
+#[derive(Clone, Debug, Serialize)]
+pub struct BackedUp {
+    /// The copy.
+    pub file: String,
+    /// How large it is.
+    pub bytes: u64,
+}
+
+/// Ended tasks that were removed.
+#[derive(Clone, Debug, Serialize)]
+pub struct PrunedTasks {
+    /// How many.
+    pub tasks: usize,
+}

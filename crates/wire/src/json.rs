@@ -1,0 +1,48 @@
+//! Texts that are JSON already: payloads, outputs, steps. They are passed on as they were written.
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+/// A JSON text inside of another one. Numbers keep every digit, and objects the order of their fields.
+#[derive(Clone, Debug, Serialize)]
+#[serde(transparent)]
+pub struct Json(Box<RawValue>);
+
+impl Json {
+    /// The text as it is. One that is not JSON, which only somebody else can have written, becomes a JSON string.
+    #[must_use]
+    pub fn from_text(text: &str) -> Self {
+        let raw = RawValue::from_string(text.trim().to_owned());
+        Self(raw.unwrap_or_else(|_| quoted(text)))
+    }
+
+    /// The JSON text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        self.0.get()
+    }
+}
+
+fn quoted(text: &str) -> Box<RawValue> {
+    let quoted = serde_json::Value::from(text).to_string();
+    RawValue::from_string(quoted).expect("a quoted string is JSON")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_is_passed_on_as_it_was_written() {
+        for text in [r#"{"b":1,"a":12345678901234567890123}"#, "[1.10]", "null", r#""\u0000""#] {
+            assert_eq!(serde_json::to_string(&Json::from_text(text)).unwrap(), text);
+        }
+    }
+
+    #[test]
+    fn what_is_not_json_becomes_a_string() {
+        for (text, shown) in [("hello", r#""hello""#), ("", r#""""#), ("{\"a\"", r#""{\"a\"""#)] {
+            assert_eq!(Json::from_text(text).as_str(), shown);
+        }
+    }
+}

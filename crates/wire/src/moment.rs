@@ -1,0 +1,84 @@
+//! Moments as users write and read them: RFC 3339, in UTC, with milliseconds.
+
+use std::fmt;
+
+use ostler_core::Timestamp;
+use serde::{Serialize, Serializer};
+
+/// A moment, such as `2026-08-01T03:00:00.000Z`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment(Timestamp);
+
+impl From<Timestamp> for Moment {
+    fn from(at: Timestamp) -> Self {
+        Self(at)
+    }
+}
+
+impl Moment {
+    /// Reads a moment. A time without its distance from UTC is no moment.
+    ///
+    /// # Errors
+    /// A sentence that says what would be right.
+    pub fn parse(text: &str) -> Result<Timestamp, String> {
+        let wrong = |_| {
+            "a moment is written with its distance from UTC, such as 2026-08-01T03:00:00Z or \
+             2026-08-01T05:00:00+02:00"
+                .to_owned()
+        };
+        let read: jiff::Timestamp = text.trim().parse().map_err(wrong)?;
+        Ok(Timestamp::from_millis(read.as_millisecond()))
+    }
+}
+
+impl fmt::Display for Moment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The rules let moments saturate at the end of 64 bits; a calendar ends with the year 9999.
+        let last = if self.0.millis() < 0 { jiff::Timestamp::MIN } else { jiff::Timestamp::MAX };
+        let at = jiff::Timestamp::from_millisecond(self.0.millis()).unwrap_or(last);
+        write!(f, "{at:.3}")
+    }
+}
+
+impl Serialize for Moment {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_moment_has_milliseconds_and_a_z() {
+        for (millis, text) in [
+            (0, "1970-01-01T00:00:00.000Z"),
+            (1_785_553_200_007, "2026-08-01T03:00:00.007Z"),
+            (-1, "1969-12-31T23:59:59.999Z"),
+        ] {
+            let at = Timestamp::from_millis(millis);
+            assert_eq!(Moment::from(at).to_string(), text);
+            assert_eq!(Moment::parse(text), Ok(at));
+        }
+    }
+
+    #[test]
+    fn the_end_of_all_time_can_be_shown() {
+        for millis in [i64::MAX, i64::MIN] {
+            let shown = Moment::from(Timestamp::from_millis(millis)).to_string();
+            assert!(Moment::parse(&shown).is_ok(), "{shown}");
+        }
+    }
+
+    #[test]
+    fn other_zones_are_read_and_what_has_none_is_refused() {
+        assert_eq!(Moment::parse("2026-08-01T05:00:00+02:00"), Moment::parse("2026-08-01T03:00:00Z"));
+        for text in
+            ["", "tomorrow", "2026-08-01", "2026-08-01T03:00:00", "2026-13-01T00:00:00Z", "1785553200"]
+        {
+            let sentence = Moment::parse(text).expect_err(text);
+            assert!(sentence.contains("2026-08-01T03:00:00Z"), "{sentence}");
+        }
+    }
+}

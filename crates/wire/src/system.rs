@@ -1,0 +1,207 @@
+//! The running system: counts, nodes, workers, events.
+
+use std::collections::BTreeMap;
+
+use ostler_core::{SessionId, Timestamp, Worker};
+use serde::Serialize;
+
+use crate::json::Json;
+use crate::moment::Moment;
+
+/// How everything stands.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Stats {
+    /// Tasks by state; what has ended is counted over the whole life of the store.
+    pub tasks: TaskCounts,
+    /// All tasks that were ever enqueued.
+    pub submitted: u64,
+    /// The most that ever waited at once, in any one lane.
+    pub queue_high_water: u64,
+    /// Workers of all nodes.
+    pub workers: WorkerCounts,
+    /// How long the last runs of each kind took.
+    pub kinds: BTreeMap<String, KindStats>,
+}
+
+/// Tasks by state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct TaskCounts {
+    /// Waiting, for whatever reason.
+    pub queued: u64,
+    /// Claimed.
+    pub claimed: u64,
+    /// Running.
+    pub running: u64,
+    /// Completed, ever.
+    pub completed: u64,
+    /// Failed, ever, and not replayed.
+    pub failed: u64,
+    /// Cancelled, ever, and not replayed.
+    pub cancelled: u64,
+}
+
+/// Workers by what they do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct WorkerCounts {
+    /// All.
+    pub total: usize,
+    /// Those that wait for a task.
+    pub idle: usize,
+    /// Those that run one.
+    pub busy: usize,
+}
+
+/// The last runs of a kind.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct KindStats {
+    /// How many runs this is about.
+    pub count: usize,
+    /// What they took on average.
+    pub avg_ms: f64,
+    /// Half of them took no longer.
+    pub p50_ms: u32,
+    /// All but one in a hundred took no longer.
+    pub p99_ms: u32,
+}
+
+impl KindStats {
+    /// What these durations come to; `None`: there are none.
+    #[must_use]
+    pub fn of(mut runs_ms: Vec<u32>) -> Option<Self> {
+        runs_ms.sort_unstable();
+        let last = runs_ms.len().checked_sub(1)?;
+        // The nearest rank: the smallest duration that so many hundredths of all runs do not exceed.
+        let at = |hundredths: usize| {
+            runs_ms[(runs_ms.len() * hundredths).div_ceil(100).saturating_sub(1).min(last)]
+        };
+        let sum: u64 = runs_ms.iter().copied().map(u64::from).sum();
+        #[allow(clippy::cast_precision_loss, reason = "an average for people")]
+        let avg_ms = (sum as f64 / runs_ms.len() as f64 * 10.0).round() / 10.0;
+        Some(Self { count: runs_ms.len(), avg_ms, p50_ms: at(50), p99_ms: at(99) })
+    }
+}
+
+/// A worker.
+#[derive(Clone, Debug, Serialize)]
+pub struct WorkerView {
+    /// Its name, never used again.
+    pub id: String,
+    /// Its node.
+    pub node: String,
+    /// Its pool.
+    pub pool: String,
+    /// Its process, where it has one of its own.
+    pub pid: Option<u32>,
+    /// What it is doing.
+    pub state: &'static str,
+    /// How much memory it has.
+    pub memory_bytes: Option<u64>,
+    /// How long it is up.
+    pub uptime_s: u64,
+    /// Attempts that succeeded.
+    pub done: u64,
+    /// Attempts that failed.
+    pub failed: u64,
+    /// What it runs.
+    pub task: Option<String>,
+    /// Since when.
+    pub task_started_at: Option<Moment>,
+    /// For how long.
+    pub elapsed_s: Option<u64>,
+    /// When its node last reported it.
+    pub last_seen: Moment,
+}
+
+impl WorkerView {
+    /// The worker, as its node reported it at `last_seen`, looked at now.
+    #[must_use]
+    pub fn new(worker: &Worker, node: SessionId, last_seen: Timestamp, now: Timestamp) -> Self {
+        Self {
+            id: worker.id.to_string(),
+            node: node.to_string(),
+            pool: worker.pool.clone(),
+            pid: worker.pid,
+            state: worker.state.name(),
+            memory_bytes: worker.memory_bytes,
+            uptime_s: now.since(worker.started_at).as_secs(),
+            done: worker.done,
+            failed: worker.failed,
+            task: worker.task.map(|(task, _)| task.to_string()),
+            task_started_at: worker.task.map(|(_, since)| since.into()),
+            elapsed_s: worker.task.map(|(_, since)| now.since(since).as_secs()),
+            last_seen: last_seen.into(),
+        }
+    }
+}
+
+/// A node.
+#[derive(Clone, Debug, Serialize)]
+pub struct NodeView {
+    /// Its name for this run of it.
+    pub id: String,
+    /// What people call it.
+    pub name: String,
+    /// Its process.
+    pub pid: u32,
+    /// Its version.
+    pub version: String,
+    /// `alive` or `overdue`.
+    pub state: &'static str,
+    /// When it came up.
+    pub joined_at: Moment,
+    /// Its pools.
+    pub pools: Vec<PoolView>,
+    /// Its settings, as far as it told them.
+    pub settings: Option<Json>,
+}
+
+/// A pool of a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PoolView {
+    /// Its name.
+    pub name: String,
+    /// Its workers.
+    pub workers: WorkerCounts,
+}
+
+/// An event of a task.
+#[derive(Clone, Debug, Serialize)]
+pub struct EventView {
+    /// Counted from one, for each task.
+    pub number: u64,
+    /// When it was written.
+    pub at: Moment,
+    /// The lease it was written under.
+    pub token: u64,
+    /// What sort of fact: `log`, `message`, `tool_call`, `progress` or `warning`.
+    pub kind: &'static str,
+    /// The fact.
+    pub data: String,
+}
+
+/// A node takes work from now on: what `up` says, in a line of its own.
+#[derive(Clone, Debug, Serialize)]
+pub struct Ready {
+    /// Always `ready`.
+    pub event: &'static str,
+    /// The node.
+    pub node: String,
+    /// Where it can be reached.
+    pub listen: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_percentile_is_a_duration_that_was_seen() {
+        let of = |runs: &[u32]| KindStats::of(runs.to_vec());
+        assert_eq!(of(&[]), None);
+        assert_eq!(of(&[7]), Some(KindStats { count: 1, avg_ms: 7.0, p50_ms: 7, p99_ms: 7 }));
+        assert_eq!(of(&[4, 1]), Some(KindStats { count: 2, avg_ms: 2.5, p50_ms: 1, p99_ms: 4 }));
+        let hundred: Vec<u32> = (1..=100).rev().collect();
+        assert_eq!(of(&hundred), Some(KindStats { count: 100, avg_ms: 50.5, p50_ms: 50, p99_ms: 99 }));
+        assert_eq!(of(&[u32::MAX; 3]).map(|stats| stats.p99_ms), Some(u32::MAX));
+    }
+}

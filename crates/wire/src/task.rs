@@ -1,0 +1,281 @@
+//! A task: as a list shows it, and with all that belongs to it.
+
+use std::collections::BTreeMap;
+
+use ostler_core::{
+    Attempt, CancelReason, Ending, FailReason, Failure, SessionId, State, Step, Task, TaskId, millis,
+};
+use serde::Serialize;
+
+use crate::json::Json;
+use crate::moment::Moment;
+
+/// The name of a task: what `submit` prints.
+#[derive(Clone, Debug, Serialize)]
+pub struct Submitted {
+    /// Its id.
+    pub id: String,
+}
+
+impl From<TaskId> for Submitted {
+    fn from(id: TaskId) -> Self {
+        Self { id: id.to_string() }
+    }
+}
+
+/// A task in a list.
+#[derive(Clone, Debug, Serialize)]
+pub struct Summary {
+    /// Its name, for ever.
+    pub id: String,
+    /// Its queue.
+    pub queue: String,
+    /// Its kind.
+    pub kind: String,
+    /// One of the six.
+    pub state: &'static str,
+    /// Why it waits, while it is queued.
+    pub waits_for: Option<&'static str>,
+    /// Its head start.
+    pub priority: i64,
+    /// Attempts that began.
+    pub runs: u32,
+    /// Attempts that failed.
+    pub failures: u32,
+    /// Not before this moment, while it is queued.
+    pub run_at: Option<Moment>,
+    /// When it was enqueued.
+    pub created_at: Moment,
+    /// Its unique key.
+    pub key: Option<String>,
+    /// The last failure, or why it was ended. In a list its details are left out.
+    pub error: Option<Trouble>,
+}
+
+/// A failure.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Trouble {
+    /// What sort of failure.
+    pub class: &'static str,
+    /// One sentence.
+    pub message: String,
+    /// More, for whoever looks closer.
+    pub details: Option<String>,
+    /// The step that failed.
+    pub step: Option<String>,
+    /// What might help.
+    pub hint: Option<String>,
+}
+
+/// A task with all that belongs to it, except its events.
+#[derive(Clone, Debug, Serialize)]
+pub struct Detail {
+    /// What a list shows of it.
+    #[serde(flatten)]
+    pub summary: Summary,
+    /// What to work on.
+    pub payload: Json,
+    /// What came out.
+    pub output: Option<Json>,
+    /// Its steps by name.
+    pub steps: BTreeMap<String, Json>,
+    /// Workers that died under it.
+    pub crashes: u32,
+    /// When somebody asked to cancel it, while a node had it.
+    pub cancel_requested_at: Option<Moment>,
+    /// Who has the right to run it.
+    pub lease: Option<Lease>,
+    /// Its attempts, the first one first.
+    pub attempts: Vec<Run>,
+}
+
+/// A node's right to run a task.
+#[derive(Clone, Debug, Serialize)]
+pub struct Lease {
+    /// The node.
+    pub node: String,
+    /// The number that proves it.
+    pub token: u64,
+}
+
+/// An attempt.
+#[derive(Clone, Debug, Serialize)]
+pub struct Run {
+    /// Counted from one.
+    pub number: u32,
+    /// The lease it ran under.
+    pub token: u64,
+    /// The worker that ran it.
+    pub worker: String,
+    /// The node it ran in.
+    pub node: String,
+    /// `running`, `completed`, `failed`, `cancelled`, `handed_back` or `node_died`.
+    pub state: &'static str,
+    /// When it began.
+    pub started_at: Moment,
+    /// When it ended.
+    pub finished_at: Option<Moment>,
+    /// How long it took.
+    pub duration_ms: Option<i64>,
+    /// How it failed.
+    pub error: Option<Trouble>,
+    /// Files that it left, as paths inside of the task's folder.
+    pub files: Vec<String>,
+    /// What an agent was asked.
+    pub prompt: Option<String>,
+    /// What it cost.
+    pub cost_usd: Option<f64>,
+    /// The conversation of an agent.
+    pub session_id: Option<String>,
+}
+
+/// A task that was waited for.
+#[derive(Clone, Debug, Serialize)]
+pub struct Waited {
+    /// Its id.
+    pub id: String,
+    /// How it ended.
+    pub state: &'static str,
+    /// What came out.
+    pub output: Option<Json>,
+    /// Why it did not complete.
+    pub error: Option<Trouble>,
+}
+
+impl From<&Task> for Summary {
+    fn from(task: &Task) -> Self {
+        let (waits_for, run_at) = match task.state {
+            State::Queued { why, run_at, .. } => (Some(why.name()), Some(run_at.into())),
+            State::Claimed { .. }
+            | State::Running { .. }
+            | State::Completed { .. }
+            | State::Failed { .. }
+            | State::Cancelled { .. } => (None, None),
+        };
+        Self {
+            id: task.id.to_string(),
+            queue: task.queue.clone(),
+            kind: task.kind.clone(),
+            state: task.state.name().name(),
+            waits_for,
+            priority: task.priority.points(),
+            runs: task.runs,
+            failures: task.failures,
+            run_at,
+            created_at: task.created_at.into(),
+            key: task.unique_key.clone(),
+            error: Trouble::of(task).map(|trouble| Trouble { details: None, ..trouble }),
+        }
+    }
+}
+
+impl Detail {
+    /// The task with these attempts and steps.
+    #[must_use]
+    pub fn new(task: &Task, attempts: &[Attempt], steps: &[Step]) -> Self {
+        Self {
+            summary: Summary { error: Trouble::of(task), ..Summary::from(task) },
+            payload: Json::from_text(&task.payload),
+            output: task.output.as_deref().map(Json::from_text),
+            steps: steps.iter().map(|step| (step.name.clone(), Json::from_text(&step.value))).collect(),
+            crashes: task.crashes,
+            cancel_requested_at: task.cancel_requested_at.map(Moment::from),
+            lease: holder(&task.state).map(|node| Lease { node: node.to_string(), token: task.token }),
+            attempts: attempts.iter().map(Run::from).collect(),
+        }
+    }
+}
+
+fn holder(state: &State) -> Option<SessionId> {
+    match state {
+        State::Claimed { session } | State::Running { session, .. } => Some(*session),
+        State::Queued { .. } | State::Completed { .. } | State::Failed { .. } | State::Cancelled { .. } => {
+            None
+        }
+    }
+}
+
+impl From<&Attempt> for Run {
+    fn from(attempt: &Attempt) -> Self {
+        let end = attempt.end.as_ref();
+        Self {
+            number: attempt.number,
+            token: attempt.token,
+            worker: attempt.worker.to_string(),
+            node: attempt.session.to_string(),
+            state: end.map_or("running", |end| ending(end.ending)),
+            started_at: attempt.started_at.into(),
+            finished_at: end.map(|end| end.finished_at.into()),
+            duration_ms: attempt.took().map(millis),
+            error: end.and_then(|end| end.failure.as_ref()).map(Trouble::from),
+            files: Vec::new(),
+            prompt: None,
+            cost_usd: None,
+            session_id: None,
+        }
+    }
+}
+
+/// The class of a failure is in its error; here it is a failure.
+const fn ending(ending: Ending) -> &'static str {
+    match ending {
+        Ending::Success => "completed",
+        Ending::Failed(_) => "failed",
+        Ending::NodeDied => "node_died",
+        Ending::HandedBack => "handed_back",
+        Ending::Cancelled => "cancelled",
+    }
+}
+
+impl From<&Failure> for Trouble {
+    fn from(failure: &Failure) -> Self {
+        Self {
+            class: failure.class.name(),
+            message: failure.message.clone(),
+            details: failure.details.clone(),
+            step: failure.step.clone(),
+            hint: failure.hint.clone(),
+        }
+    }
+}
+
+impl Trouble {
+    /// What is wrong with a task: why it was ended, where no failure of its own says that; else its last failure. A task
+    /// that completed in the end has no trouble.
+    #[must_use]
+    pub fn of(task: &Task) -> Option<Self> {
+        let ended =
+            |class, message: String| Some(Self { class, message, details: None, step: None, hint: None });
+        match task.state {
+            State::Completed { .. } => None,
+            State::Failed { reason: reason @ FailReason::NodeDeaths, .. } => {
+                ended(reason.name(), format!("{} nodes died while they ran it", task.node_deaths))
+            }
+            State::Failed { reason: reason @ FailReason::Deadline, .. } => {
+                ended(reason.name(), "the time for all its attempts together is over".to_owned())
+            }
+            State::Cancelled { reason: reason @ CancelReason::Expired, .. } => {
+                ended(reason.name(), "it could not be completed before its not_after".to_owned())
+            }
+            State::Failed {
+                reason: FailReason::Permanent | FailReason::Exhausted | FailReason::Crashes,
+                ..
+            }
+            | State::Cancelled { reason: CancelReason::Requested, .. }
+            | State::Queued { .. }
+            | State::Claimed { .. }
+            | State::Running { .. } => task.last_failure.as_ref().map(Self::from),
+        }
+    }
+}
+
+impl From<&Task> for Waited {
+    fn from(task: &Task) -> Self {
+        Self {
+            id: task.id.to_string(),
+            state: task.state.name().name(),
+            output: task.output.as_deref().map(Json::from_text),
+            error: Trouble::of(task),
+        }
+    }
+}
