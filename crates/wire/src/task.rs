@@ -257,6 +257,12 @@ impl Trouble {
             State::Cancelled { reason: reason @ CancelReason::Expired, .. } => {
                 ended(reason.name(), "it could not be completed before its not_after".to_owned())
             }
+            State::Cancelled { reason: reason @ CancelReason::Dependency, .. } => {
+                ended(reason.name(), "a task that it waited for did not complete".to_owned())
+            }
+            State::Cancelled { reason: reason @ CancelReason::Replaced, .. } => {
+                ended(reason.name(), "the next run of its schedule took its place".to_owned())
+            }
             State::Failed {
                 reason: FailReason::Permanent | FailReason::Exhausted | FailReason::Crashes,
                 ..
