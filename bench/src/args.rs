@@ -10,8 +10,10 @@ use crate::scale::Scale;
 /// What is said when nothing else fits.
 pub(crate) const USAGE: &str = "\
 Usage: bench sqlite [--quick | --tiny] [--markdown] [--json FILE] [--dir DIR] [--only TEXT]
+       bench node   [the same]
 
-Measures the SQLite store beside bare SQLite statements and prints tables, then JSON.
+sqlite measures the SQLite store beside bare SQLite statements. node measures a whole node on it: handlers that do
+nothing, pick-up, commands, failover, and what it costs when idle. Both print tables, then JSON.
 
   --quick      under a minute: short rounds, backlogs of 100,000 rows
   --tiny       a second or two: only shows that everything runs
@@ -24,6 +26,17 @@ Measures the SQLite store beside bare SQLite statements and prints tables, then 
 pub(crate) enum Asked {
     /// To measure the SQLite store.
     Sqlite {
+        /// How much of everything.
+        scale: Scale,
+        /// What to do with the figures.
+        output: Output,
+        /// Where the files go.
+        dir: Option<PathBuf>,
+        /// Only rows with this text in their name.
+        only: Option<String>,
+    },
+    /// To measure a node.
+    Node {
         /// How much of everything.
         scale: Scale,
         /// What to do with the figures.
@@ -78,7 +91,10 @@ impl Output {
 pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Asked, String> {
     let mut args = args.into_iter();
     match args.next().as_deref() {
-        Some("sqlite") => sqlite(args),
+        Some("sqlite") => {
+            measured(args, |scale, output, dir, only| Asked::Sqlite { scale, output, dir, only })
+        }
+        Some("node") => measured(args, |scale, output, dir, only| Asked::Node { scale, output, dir, only }),
         Some("child") => child(args),
         Some("help" | "--help" | "-h") => Ok(Asked::Usage),
         Some(other) => Err(format!("there is no benchmark \"{other}\"")),
@@ -86,7 +102,10 @@ pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Asked, Str
     }
 }
 
-fn sqlite(mut args: impl Iterator<Item = String>) -> Result<Asked, String> {
+fn measured(
+    mut args: impl Iterator<Item = String>,
+    asked: fn(Scale, Output, Option<PathBuf>, Option<String>) -> Asked,
+) -> Result<Asked, String> {
     let (mut scale, mut output, mut dir, mut only) = (Scale::FULL, Output::default(), None, None);
     while let Some(word) = args.next() {
         let mut value = || args.next().ok_or_else(|| format!("{word} needs a value"));
@@ -101,7 +120,7 @@ fn sqlite(mut args: impl Iterator<Item = String>) -> Result<Asked, String> {
             other => return Err(format!("\"{other}\" is not understood")),
         }
     }
-    Ok(Asked::Sqlite { scale, output, dir, only })
+    Ok(asked(scale, output, dir, only))
 }
 
 fn child(mut args: impl Iterator<Item = String>) -> Result<Asked, String> {

@@ -13,7 +13,7 @@ use ostler_sqlite::Durability;
 use crate::ceiling::{Bare, Synchronous};
 use crate::load::{Keys, Shape};
 use crate::ours::Ours;
-use crate::{Bench, Error};
+use crate::{Bench, Error, node};
 
 /// Another queue than the one that is measured.
 const HOT_QUEUE: &str = "hot";
@@ -33,16 +33,26 @@ pub(crate) enum Role {
     HotStore,
     /// The same with bare statements.
     HotCeiling,
+    /// A node with nothing to do.
+    IdleNode,
+    /// A node that will be killed.
+    Victim,
+    /// The keeper of a node's children.
+    Keeper,
 }
 
 impl Role {
-    const ALL: [Self; 3] = [Self::Enqueuer, Self::HotStore, Self::HotCeiling];
+    const ALL: [Self; 6] =
+        [Self::Enqueuer, Self::HotStore, Self::HotCeiling, Self::IdleNode, Self::Victim, Self::Keeper];
 
-    const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Enqueuer => "enqueuer",
             Self::HotStore => "hot-store",
             Self::HotCeiling => "hot-ceiling",
+            Self::IdleNode => "idle-node",
+            Self::Victim => "victim",
+            Self::Keeper => "keeper",
         }
     }
 
@@ -60,8 +70,15 @@ pub(crate) fn monotonic() -> Duration {
 
 /// What the started process does.
 pub(crate) fn run(role: Role, path: &Path) -> Result<(), Error> {
+    if role == Role::Keeper {
+        // Before anything else is started: it is a small process, and stays one.
+        return Ok(ostler_process::keeper::serve()?);
+    }
     let bench = Bench::new(crate::Scale::FULL, None)?;
     match role {
+        Role::Keeper => {}
+        Role::IdleNode => return node::serve_idle(&bench, path),
+        Role::Victim => return node::serve_victim(&bench, path),
         Role::Enqueuer => {
             let ours = bench.runtime.block_on(Ours::open(path, Durability::Full, Keys::Without))?;
             say("ready")?;
@@ -92,7 +109,8 @@ pub(crate) fn run(role: Role, path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-fn say(line: &str) -> Result<(), Error> {
+/// Says a line to whoever started this process.
+pub(crate) fn say(line: &str) -> Result<(), Error> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{line}")?;
     Ok(out.flush()?)
@@ -132,6 +150,18 @@ impl Other {
         let mut other = Self { child, input, output: BufReader::new(output) };
         other.hear()?;
         Ok(other)
+    }
+
+    /// Its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Kills it with -9, and waits until it is gone.
+    pub(crate) fn kill(&mut self) -> Result<(), Error> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
     }
 
     /// Tells it to go on.

@@ -6,6 +6,7 @@
 //!
 //! - `throughput.rs`: tasks a second from enqueue to done. `backlog.rs`: the same with a million rows in the way.
 //! - `latency.rs`: one enqueue, one pick-up, one commit beside a hot writer; `child.rs` is its other process.
+//! - `node/mod.rs`: a whole node: no-ops, pick-up, commands, failover, and what it costs when idle.
 //! - `args.rs`, `scale.rs`: what is asked for. `machine.rs`, `report.rs`: what is said about it.
 
 mod args;
@@ -16,6 +17,7 @@ mod disk;
 mod latency;
 mod load;
 mod machine;
+mod node;
 mod ours;
 mod report;
 mod scale;
@@ -37,6 +39,7 @@ type Error = Box<dyn std::error::Error + Send + Sync>;
 fn main() -> ExitCode {
     match args::parse(std::env::args().skip(1)) {
         Ok(Asked::Sqlite { scale, output, dir, only }) => said(sqlite(scale, &output, dir, only)),
+        Ok(Asked::Node { scale, output, dir, only }) => said(node::run(scale, &output, dir, only)),
         Ok(Asked::Child { role, path }) => said(child::run(role, &path)),
         Ok(Asked::Usage) => {
             println!("{USAGE}");
@@ -68,7 +71,7 @@ struct Bench {
 
 impl Bench {
     fn new(scale: Scale, only: Option<String>) -> Result<Self, Error> {
-        let runtime = tokio::runtime::Builder::new_multi_thread().enable_time().build()?;
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         Ok(Self { runtime, scale, only })
     }
 

@@ -5,6 +5,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+mod node;
+
+pub(crate) use node::{CommandRow, IdleRow, NodeRound, NodeRow};
+
 use crate::machine::Machine;
 use crate::stats::{Samples, median};
 
@@ -17,6 +21,12 @@ pub(crate) struct Report {
     pub(crate) latency: Vec<LatencyRow>,
     /// Tasks a second with rows in the way.
     pub(crate) backlog: Vec<BacklogRow>,
+    /// Tasks a second through a node.
+    pub(crate) nodes: Vec<NodeRow>,
+    /// Commands a second.
+    pub(crate) commands: Vec<CommandRow>,
+    /// What a node costs when idle.
+    pub(crate) idle: Option<IdleRow>,
 }
 
 /// One row of throughput.
@@ -114,24 +124,24 @@ impl BacklogRow {
 }
 
 /// A ratio over all rounds. Where the lowest and the highest are far apart, the disk was not the same for both.
-struct Spread {
+pub(crate) struct Spread {
     lowest: f64,
     median: f64,
     highest: f64,
 }
 
 impl Spread {
-    fn of(ratios: impl Iterator<Item = f64> + Clone) -> Self {
+    pub(crate) fn of(ratios: impl Iterator<Item = f64> + Clone) -> Self {
         let (lowest, highest) =
             (ratios.clone().fold(f64::INFINITY, f64::min), ratios.clone().fold(0.0, f64::max));
         Self { lowest, median: median(ratios.collect()), highest }
     }
 
-    fn shown(&self) -> [String; 2] {
+    pub(crate) fn shown(&self) -> [String; 2] {
         [hundredths(self.median), format!("{:.2}–{:.2}", self.lowest, self.highest)]
     }
 
-    fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         json!({"lowest": self.lowest, "median": self.median, "highest": self.highest})
     }
 }
@@ -139,7 +149,15 @@ impl Spread {
 impl Report {
     /// An empty report.
     pub(crate) const fn new(machine: Machine) -> Self {
-        Self { machine, throughput: Vec::new(), latency: Vec::new(), backlog: Vec::new() }
+        Self {
+            machine,
+            throughput: Vec::new(),
+            latency: Vec::new(),
+            backlog: Vec::new(),
+            nodes: Vec::new(),
+            commands: Vec::new(),
+            idle: None,
+        }
     }
 
     /// Notes how busy the machine was when all was done.
@@ -185,6 +203,9 @@ impl Report {
             "throughput": throughput.collect::<Vec<_>>(),
             "latency": latency.collect::<Vec<_>>(),
             "backlog": backlog.collect::<Vec<_>>(),
+            "node": self.nodes.iter().map(NodeRow::json).collect::<Vec<_>>(),
+            "commands": self.commands.iter().map(CommandRow::json).collect::<Vec<_>>(),
+            "idle": self.idle.as_ref().map(IdleRow::json),
         })
     }
 
@@ -193,6 +214,7 @@ impl Report {
         let mut text = String::new();
         let facts: Vec<_> = self.machine.facts().map(|(name, what)| vec![name.into(), what.into()]).collect();
         table(&mut text, &["what", "measured on"], &facts, Align::Left);
+        self.node_tables(&mut text);
         for place in ["disk", "tmpfs"] {
             let rows: Vec<&ThroughputRow> = self.throughput.iter().filter(|row| row.place == place).collect();
             if rows.is_empty() {
@@ -219,6 +241,7 @@ impl Report {
             table(&mut text, &head, &cells.collect::<Vec<_>>(), Align::Right);
         }
         self.backlog_table(&mut text);
+        self.cost_tables(&mut text);
         text
     }
 

@@ -25,6 +25,12 @@ pub(crate) struct Scale {
     pub(crate) samples: usize,
     /// How long commits are made beside a hot writer.
     pub(crate) beside: Duration,
+    /// Nodes that are killed.
+    pub(crate) kills: usize,
+    /// Commands that are run.
+    pub(crate) commands: usize,
+    /// How long an idle node is watched.
+    pub(crate) idle: Duration,
 }
 
 impl Scale {
@@ -40,6 +46,9 @@ impl Scale {
         saturated: 1_000_000,
         samples: 500,
         beside: Duration::from_secs(5),
+        kills: 50,
+        commands: 4_000,
+        idle: Duration::from_secs(20),
     };
 
     /// Under a minute in all.
@@ -54,6 +63,9 @@ impl Scale {
         saturated: 100_000,
         samples: 100,
         beside: Duration::from_secs(1),
+        kills: 10,
+        commands: 1_000,
+        idle: Duration::from_secs(3),
     };
 
     /// For the smoke test.
@@ -68,5 +80,8 @@ impl Scale {
         saturated: 100,
         samples: 5,
         beside: Duration::from_millis(50),
+        kills: 2,
+        commands: 20,
+        idle: Duration::from_millis(100),
     };
 }

@@ -61,6 +61,31 @@ fn a_tiny_run_measures_every_row_and_writes_its_json() {
 }
 
 #[test]
+fn a_tiny_run_of_the_node_measures_every_row() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("out.json");
+    let run = Command::new(env!("CARGO_BIN_EXE_bench"))
+        .args(["node", "--tiny", "--markdown", "--dir"])
+        .arg(dir.path())
+        .arg("--json")
+        .arg(&file)
+        .output()
+        .unwrap();
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    let report: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    let rows = |part: &str| report[part].as_array().unwrap().clone();
+    let on_disk = rows("node").iter().filter(|row| row["place"] == "disk").count();
+    assert_eq!((on_disk, rows("latency").len()), (3, 3));
+    assert!(!rows("commands").is_empty());
+    for row in rows("node") {
+        for figure in ["node", "store", "ceiling"] {
+            assert!(row[figure].as_f64().is_some_and(|rate| rate > 0.0), "{figure} of {row}");
+        }
+    }
+    assert!(report["idle"]["resident_kib"].as_u64().is_some_and(|size| size > 0));
+}
+
+#[test]
 fn anything_else_is_answered_with_the_usage() {
     let run = Command::new(env!("CARGO_BIN_EXE_bench")).arg("redis").output().unwrap();
     assert_eq!(run.status.code(), Some(2));

@@ -1,0 +1,90 @@
+//! Commands: one child for each task, through the node and its keeper, beside a loop that starts and reaps the same children
+//! and keeps nothing.
+
+use std::path::Path;
+use std::process::{Command as Bare, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use ostler_core::TaskId;
+use ostler_process::keeper::{Keeper, KeeperProgram};
+use ostler_process::{Command, CommandPolicy};
+use ostler_runtime::{Beginning, Node, NodeConfig, Parts, PoolConfig};
+use ostler_sqlite::{Options, Sqlite};
+use ostler_store::calls::NewTask;
+use ostler_store::{Stats, Store, SystemClock};
+
+use crate::child::Role;
+use crate::load::{KIND, QUEUE};
+use crate::report::{CommandRow, Report};
+use crate::{Bench, Error, Place, disk};
+
+const PROGRAM: &str = "true";
+/// Children at once.
+const AT_ONCE: usize = 8;
+const PATIENCE: Duration = Duration::from_secs(120);
+
+pub(super) fn run(bench: &Bench, place: &Place, report: &mut Report) -> Result<(), Error> {
+    if !bench.wants(&format!("{}: commands", place.name)) {
+        return Ok(());
+    }
+    let fdatasync = disk::probe(place.path(), bench.scale.probe)?;
+    let folder = place.path().join("commands");
+    std::fs::create_dir(&folder)?;
+    let tasks = bench.scale.commands;
+    let node = bench.runtime.block_on(through_node(&folder.join("a.db"), tasks))?;
+    let bare = bare(tasks)?;
+    std::fs::remove_dir_all(&folder)?;
+    report.commands.push(CommandRow { place: place.name, at_once: AT_ONCE, tasks, node, bare, fdatasync });
+    Ok(())
+}
+
+/// Tasks a second.
+async fn through_node(path: &Path, tasks: usize) -> Result<f64, Error> {
+    let store: Arc<dyn Store> = Arc::new(Sqlite::open(path, Arc::new(SystemClock), Options::default())?);
+    let program = KeeperProgram::this(["child", Role::Keeper.name(), "-"]);
+    let keeper = Keeper::start(program, Vec::new()).await?;
+    let executor = Command::new(keeper.clone(), CommandPolicy::new([PROGRAM]))?;
+    let ids = ostler::ids()?;
+    let task = |_| NewTask::new(TaskId(ids()), QUEUE, KIND, "null");
+    store.enqueue((0..tasks).map(task).collect()).await?;
+    let pool =
+        PoolConfig { beginning: Beginning::Durable, ..PoolConfig::new(QUEUE, Arc::new(executor), AT_ONCE) };
+    let parts = Parts { store: Arc::clone(&store), clock: Arc::new(SystemClock), ids: Arc::clone(&ids) };
+    let begun = Instant::now();
+    let node = Node::start(parts, NodeConfig::new("bench", vec![pool])).await?;
+    let mut ends = node.ends();
+    let waiting = async {
+        loop {
+            ends.mark_unchanged();
+            if Stats::of(&store.survey().await?, Some(QUEUE)).tasks.completed >= tasks as u64 {
+                return Ok::<(), Error>(());
+            }
+            ends.changed().await?;
+        }
+    };
+    tokio::time::timeout(PATIENCE, waiting).await.map_err(|_| "the commands do not get done")??;
+    let rate = tasks as f64 / begun.elapsed().as_secs_f64();
+    node.drain(PATIENCE).await;
+    keeper.stop().await;
+    Ok(rate)
+}
+
+/// The same children, started and reaped by as many threads.
+fn bare(tasks: usize) -> Result<f64, Error> {
+    let left = AtomicUsize::new(tasks);
+    let begun = Instant::now();
+    let take = || left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok();
+    let work = || {
+        while take() {
+            Bare::new(PROGRAM).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).output()?;
+        }
+        Ok::<(), std::io::Error>(())
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().try_for_each(|thread| thread.join().unwrap_or(Ok(())))
+    })?;
+    Ok(tasks as f64 / begun.elapsed().as_secs_f64())
+}

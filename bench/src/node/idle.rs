@@ -1,0 +1,60 @@
+//! What a node costs that has nothing to do.
+
+use std::path::Path;
+use std::time::Duration;
+
+use crate::child::{Other, Role, say};
+use crate::report::{IdleRow, Report};
+use crate::{Bench, Error, Place};
+
+/// A node settles first: it has just joined, and looked around.
+const SETTLE: Duration = Duration::from_secs(1);
+
+pub(super) fn run(bench: &Bench, place: &Place, report: &mut Report) -> Result<(), Error> {
+    if !bench.wants("an idle node") {
+        return Ok(());
+    }
+    let folder = place.path().join("idle");
+    std::fs::create_dir(&folder)?;
+    let node = Other::start(Role::IdleNode, &folder.join("a.db"))?;
+    let watch = |about| bench.runtime.block_on(async move { tokio::time::sleep(about).await });
+    watch(SETTLE.min(bench.scale.idle));
+    let before = cpu(node.pid())?;
+    watch(bench.scale.idle);
+    let (cpu, resident_kib) = (cpu(node.pid())? - before, resident(node.pid())?);
+    node.end()?;
+    std::fs::remove_dir_all(&folder)?;
+    report.idle = Some(IdleRow { resident_kib, cpu, watched: bench.scale.idle });
+    Ok(())
+}
+
+/// A node with a pool, and nothing to do until its standard input is closed.
+pub(crate) fn serve_idle(bench: &Bench, path: &Path) -> Result<(), Error> {
+    bench.runtime.block_on(async {
+        let handler = |(): (), _| async { Ok(()) };
+        let pool = ostler::open(path)?.handle("noop", handler).start().await?;
+        say("ready")?;
+        let closed =
+            tokio::task::spawn_blocking(|| std::io::copy(&mut std::io::stdin(), &mut std::io::sink()));
+        let _ = closed.await;
+        pool.stop_now().await;
+        Ok(())
+    })
+}
+
+/// How much CPU a process has used.
+fn cpu(pid: u32) -> Result<Duration, Error> {
+    /// Ticks a second, as Linux shows them on every machine.
+    const TICKS: u64 = 100;
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+    let ticks = |place: usize| fields.get(place).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
+    Ok(Duration::from_millis((ticks(11) + ticks(12)) * 1_000 / TICKS))
+}
+
+/// How much memory it has, in KiB.
+fn resident(pid: u32) -> Result<u64, Error> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS")?;
+    Ok(line.trim().trim_end_matches(" kB").parse()?)
+}
