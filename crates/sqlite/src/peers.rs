@@ -1,7 +1,7 @@
 //! Wake-ups between processes on one host: a datagram after the commit, to every store that listens.
 //!
-//! Each listening store has a socket in the store's folder. A datagram carries nothing: it says "look". It may be
-//! lost; whoever listens also looks from time to time.
+//! Each listening store has a socket in the store's folder. A datagram is one byte: it says which bell rings, and no
+//! more than "look". It may be lost; whoever listens also looks from time to time.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -14,9 +14,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use ostler_store::{Bell, Clock};
+use ostler_store::{Bells, Clock, Rings};
 
 const SUFFIX: &str = "wake";
+/// Tasks became ready. Also what a byte of a later version is taken for.
+const READY: &[u8; 1] = b"!";
+/// A node should renew now.
+const NEWS: &[u8; 1] = b"n";
+/// How often news is offered to a store whose buffer is full, which hot enqueues may have filled: they say nothing of it.
+const NEWS_TRIES: usize = 20;
 /// Stores that are told; more than these find out by looking.
 const MAX_PEERS: usize = 256;
 /// What a folder's time of change cannot tell apart, and more: file systems take it from a clock that ticks
@@ -31,11 +37,20 @@ pub(crate) struct Peers {
     /// The folder, open: a short way to what is in it.
     handle: Option<File>,
     own: PathBuf,
-    bell: Arc<Bell>,
+    bells: Arc<Bells>,
     clock: Arc<dyn Clock>,
     listener: Mutex<Option<Listener>>,
     sender: Option<UnixDatagram>,
     known: Mutex<Known>,
+}
+
+/// What became of a datagram.
+#[derive(PartialEq, Eq)]
+enum Sent {
+    /// It is there, or never will be.
+    Done,
+    /// There is no room for it now.
+    Full,
 }
 
 struct Listener {
@@ -53,7 +68,7 @@ struct Known {
 }
 
 impl Peers {
-    pub(crate) fn new(folder: &Path, bell: Arc<Bell>, clock: Arc<dyn Clock>) -> Self {
+    pub(crate) fn new(folder: &Path, bells: Arc<Bells>, clock: Arc<dyn Clock>) -> Self {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let own = folder.join(format!("{}-{number}.{SUFFIX}", std::process::id()));
         let sender = UnixDatagram::unbound().ok();
@@ -66,7 +81,7 @@ impl Peers {
             folder: folder.to_owned(),
             handle,
             own,
-            bell,
+            bells,
             clock,
             listener: Mutex::default(),
             sender,
@@ -84,20 +99,24 @@ impl Peers {
         let _ = std::fs::remove_file(&self.own);
         let Ok(socket) = UnixDatagram::bind(self.short(&self.own)) else { return };
         let stop = Arc::new(AtomicBool::new(false));
-        let (bell, stopped) = (Arc::clone(&self.bell), Arc::clone(&stop));
+        let (bells, stopped) = (Arc::clone(&self.bells), Arc::clone(&stop));
         let listen = move || {
-            let mut nothing = [0u8; 1];
-            while socket.recv(&mut nothing).is_ok() && !stopped.load(Ordering::SeqCst) {
-                bell.ring();
+            let mut said = [0u8; 1];
+            while socket.recv(&mut said).is_ok() && !stopped.load(Ordering::SeqCst) {
+                let news = said == *NEWS;
+                bells.ring(Rings { ready: !news, news });
             }
         };
         let thread = std::thread::Builder::new().name("ostler-wake".into()).spawn(listen);
         *listener = thread.ok().map(|thread| Listener { thread, stop });
     }
 
-    /// Tells everyone that tasks became ready.
-    pub(crate) fn tell(&self) {
-        self.bell.ring();
+    /// Rings these bells, here and everywhere.
+    pub(crate) fn tell(&self, rings: Rings) {
+        if rings == Rings::default() {
+            return;
+        }
+        self.bells.ring(rings);
         let Some(sender) = &self.sender else { return };
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let changed =
@@ -114,14 +133,26 @@ impl Peers {
             known.sockets = self.sockets();
         }
         for socket in &known.sockets {
-            match sender.send_to(b"!", self.short(socket)) {
-                Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
-                    // Its process died; nobody else removes it.
-                    let _ = std::fs::remove_file(socket);
-                }
+            if rings.ready {
                 // A full buffer means that it has been told.
-                Ok(_) | Err(_) => {}
+                self.send(sender, READY, socket);
             }
+            if rings.news {
+                let full = |_: &usize| self.send(sender, NEWS, socket) == Sent::Full;
+                (0..NEWS_TRIES).take_while(full).for_each(|_| std::thread::yield_now());
+            }
+        }
+    }
+
+    fn send(&self, sender: &UnixDatagram, said: &[u8; 1], socket: &Path) -> Sent {
+        match sender.send_to(said, self.short(socket)) {
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => Sent::Full,
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
+                // Its process died; nobody else removes it.
+                let _ = std::fs::remove_file(socket);
+                Sent::Done
+            }
+            Ok(_) | Err(_) => Sent::Done,
         }
     }
 
@@ -145,7 +176,7 @@ impl Drop for Peers {
         if let Some(Listener { thread, stop }) = listener {
             stop.store(true, Ordering::SeqCst);
             let woken =
-                UnixDatagram::unbound().and_then(|socket| socket.send_to(b"!", self.short(&self.own)));
+                UnixDatagram::unbound().and_then(|socket| socket.send_to(READY, self.short(&self.own)));
             let _ = std::fs::remove_file(&self.own);
             if woken.is_ok() {
                 let _ = thread.join();

@@ -13,7 +13,7 @@ use ostler_store::calls::{
 use ostler_store::orders::{Order, Ordered};
 use ostler_store::views::{Cursor, Event, Filter, Page, QueueSettings, Survey, TaskDetail, Which};
 use ostler_store::{
-    Bell, Bounds, Check, Checks, Clock, Error, LeaseRef, MAX_BATCH, MAX_BITE, MAX_PAGE, MAX_WORKERS, Store,
+    Bells, Bounds, Check, Checks, Clock, Error, LeaseRef, MAX_BATCH, MAX_BITE, MAX_PAGE, MAX_WORKERS, Store,
     Wakeups, batch, check_claim, check_order, check_session, name,
 };
 
@@ -60,7 +60,7 @@ pub struct Sqlite {
     readers: Readers,
     peers: Arc<Peers>,
     beats: Arc<Beats>,
-    bell: Arc<Bell>,
+    bells: Arc<Bells>,
     clock: Arc<dyn Clock>,
     bounds: Bounds,
     checks: Checks,
@@ -76,9 +76,9 @@ impl Sqlite {
     pub fn open(path: impl AsRef<Path>, clock: Arc<dyn Clock>, options: Options) -> Result<Self, Error> {
         let Opened { path, folder, file, turnstile, writer, readers } =
             open(path.as_ref(), options.durability, READERS)?;
-        let bell = Arc::new(Bell::default());
+        let bells = Arc::new(Bells::default());
         let beats = Arc::new(Beats::open(&folder, Arc::clone(&clock)));
-        let peers = Arc::new(Peers::new(&folder, Arc::clone(&bell), Arc::clone(&clock)));
+        let peers = Arc::new(Peers::new(&folder, Arc::clone(&bells), Arc::clone(&clock)));
         let readers = Readers::start(readers, &clock)?;
         let writer = Writer::start(Desk {
             conn: writer,
@@ -91,7 +91,7 @@ impl Sqlite {
             checks: options.checks,
         })?;
         let Options { bounds, checks, .. } = options;
-        Ok(Self { writer, readers, peers, beats, bell, clock, bounds, checks, path })
+        Ok(Self { writer, readers, peers, beats, bells, clock, bounds, checks, path })
     }
 
     /// The file.
@@ -298,6 +298,11 @@ impl Store for Sqlite {
 
     fn wakeups(&self) -> Wakeups {
         self.peers.listen();
-        self.bell.listen()
+        self.bells.ready.listen()
+    }
+
+    fn news(&self) -> Wakeups {
+        self.peers.listen();
+        self.bells.news.listen()
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ostler_core::{SessionId, State, StateName, Timestamp, VirtualTime};
 use ostler_store::views::{Counts, QueueSettings};
-use ostler_store::{Check, Checks, RECENT_RUNS};
+use ostler_store::{Check, Checks, RECENT_RUNS, Rings};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
 use crate::beat::Beats;
@@ -69,7 +69,7 @@ pub(crate) struct Tx<'a> {
     lanes: HashMap<i64, LaneChange>,
     /// Queues whose clock has moved.
     clocks: HashMap<i64, VirtualTime>,
-    ring: bool,
+    rings: Rings,
 }
 
 impl<'a> Tx<'a> {
@@ -99,18 +99,18 @@ impl<'a> Tx<'a> {
             memo,
             lanes: HashMap::new(),
             clocks: HashMap::new(),
-            ring: false,
+            rings: Rings::default(),
         })
     }
 
-    /// Writes what was put off, and commits. Answers whether tasks became ready.
-    pub(crate) fn commit(mut self) -> Sql<bool> {
+    /// Writes what was put off, and commits. Answers which bells to ring.
+    pub(crate) fn commit(mut self) -> Sql<Rings> {
         self.flush_lanes()?;
         for (queue, clock) in std::mem::take(&mut self.clocks) {
             self.prepare("UPDATE queue SET clock = ?2 WHERE id = ?1")?.execute(params![queue, clock.0])?;
         }
         self.conn.prepare_cached("COMMIT")?.execute([])?;
-        Ok(self.ring)
+        Ok(self.rings)
     }
 
     /// Undoes everything, and forgets what it taught.
@@ -128,7 +128,12 @@ impl<'a> Tx<'a> {
 
     /// Tasks became ready.
     pub(crate) fn ring(&mut self) {
-        self.ring = true;
+        self.rings.ready = true;
+    }
+
+    /// A node should renew now.
+    pub(crate) fn ring_news(&mut self) {
+        self.rings.news = true;
     }
 
     // ---- queues and lanes ----

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use ostler_store::{Checks, Clock, Error, ErrorKind};
+use ostler_store::{Checks, Clock, Error, ErrorKind, Rings};
 use rusqlite::Connection;
 use tokio::sync::mpsc::error::{TryRecvError, TrySendError};
 use tokio::sync::{mpsc, oneshot};
@@ -232,18 +232,18 @@ impl Desk {
         if done.is_err() && group.len() > 1 {
             for call in std::mem::take(group) {
                 let mut alone = vec![call];
-                let done = self.transact(&mut alone, memo).and_then(|ready| self.make_known(ready));
+                let done = self.transact(&mut alone, memo).and_then(|rings| self.make_known(rings));
                 answer(&mut alone, &done);
             }
             return;
         }
         drop(turn);
-        let done = done.and_then(|ready| self.make_known(ready));
+        let done = done.and_then(|rings| self.make_known(rings));
         answer(group, &done);
     }
 
-    /// One transaction. Answers whether tasks became ready; an error means that nothing was written.
-    fn transact(&self, group: &mut [Box<dyn Call>], memo: &mut Memo) -> Result<bool, Error> {
+    /// One transaction. Answers which bells to ring; an error means that nothing was written.
+    fn transact(&self, group: &mut [Box<dyn Call>], memo: &mut Memo) -> Result<Rings, Error> {
         self.file.check(&self.path)?;
         let mut tx =
             Tx::begin(&self.conn, self.checks, &self.beats, memo, self.clock.now()).map_err(fault)?;
@@ -271,11 +271,9 @@ impl Desk {
 
     /// After the commit: others are told. What was committed is worth nothing if the file is no longer the one that
     /// others open.
-    fn make_known(&self, ready: bool) -> Result<(), Error> {
+    fn make_known(&self, rings: Rings) -> Result<(), Error> {
         self.file.check(&self.path)?;
-        if ready {
-            self.peers.tell();
-        }
+        self.peers.tell(rings);
         Ok(())
     }
 }

@@ -106,4 +106,8 @@ pub trait Store: Send + Sync {
 
     /// Hints that tasks became ready, from this process or another.
     fn wakeups(&self) -> Wakeups;
+
+    /// Hints that a node should renew now, because a cancel was requested for a leased task or an order was given, by
+    /// this process or another.
+    fn news(&self) -> Wakeups;
 }

@@ -35,4 +35,4 @@ pub use error::{Error, ErrorKind};
 pub use lease::{Lease, LeaseRef};
 pub use memory::Memory;
 pub use stats::{KindStats, Stats, WorkerCounts};
-pub use wake::{Bell, Wakeups};
+pub use wake::{Bell, Bells, Rings, Wakeups};

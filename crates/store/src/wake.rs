@@ -1,8 +1,8 @@
-//! Hints that there may be work. They may be lost or come for nothing; looking is the truth.
+//! Hints that there may be work, or news for a node. They may be lost or come for nothing; looking is the truth.
 
 use tokio::sync::watch;
 
-/// Tells everyone who listens that tasks became ready.
+/// Tells everyone who listens that there is something to look at.
 #[derive(Debug)]
 pub struct Bell(watch::Sender<u64>);
 
@@ -25,7 +25,37 @@ impl Bell {
     }
 }
 
-/// Hears the bell. Arm it first, then look for work, then wait: what became ready in between is not missed.
+/// The two bells of a store: whoever waits for tasks is not woken by what only nodes need to know, and the other way round.
+#[derive(Debug, Default)]
+pub struct Bells {
+    /// Tasks became ready.
+    pub ready: Bell,
+    /// A node should renew now.
+    pub news: Bell,
+}
+
+/// Which bells a write rings, once it is on disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rings {
+    /// Tasks became ready.
+    pub ready: bool,
+    /// A node should renew now.
+    pub news: bool,
+}
+
+impl Bells {
+    /// Rings these.
+    pub fn ring(&self, rings: Rings) {
+        if rings.ready {
+            self.ready.ring();
+        }
+        if rings.news {
+            self.news.ring();
+        }
+    }
+}
+
+/// Hears a bell. Arm it first, then look, then wait: what happened in between is not missed.
 #[derive(Clone, Debug)]
 pub struct Wakeups(watch::Receiver<u64>);
 

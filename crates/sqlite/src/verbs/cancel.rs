@@ -28,6 +28,7 @@ fn one(tx: &mut Tx<'_>, id: TaskId) -> Sql<CancelAnswer> {
         Cancelling::Mark => {
             tx.prepare("UPDATE task SET cancel_at = coalesce(cancel_at, ?2) WHERE id = ?1")?
                 .execute(params![found.slot, now.millis()])?;
+            tx.ring_news();
             Ok(CancelAnswer::Requested)
         }
         Cancelling::Ended(state) => Ok(CancelAnswer::Ended(state)),

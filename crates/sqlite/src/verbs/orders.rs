@@ -28,6 +28,7 @@ pub(crate) fn order(tx: &mut Tx<'_>, session: SessionId, order: &Order) -> Sql<O
     let most = i64::try_from(MAX_ORDERS).unwrap_or(i64::MAX);
     tx.prepare("DELETE FROM orders WHERE session = ?1 AND number <= ?2")?
         .execute(params![session, number - most])?;
+    tx.ring_news();
     Ok(Ordered::Given)
 }
 

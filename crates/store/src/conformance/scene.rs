@@ -19,6 +19,7 @@ use crate::contract::Store;
 use crate::error::{Error, ErrorKind};
 use crate::lease::{Lease, LeaseRef};
 use crate::views::{Counts, Event, TaskDetail, Which};
+use crate::wake::Wakeups;
 
 /// The queue of a case, where it needs only one.
 pub(super) const QUEUE: &str = "mail";
@@ -26,6 +27,8 @@ pub(super) const QUEUE: &str = "mail";
 pub(super) const KIND: &str = "send";
 /// How long the leases of a scene hold.
 pub(super) const TTL: Duration = Duration::from_secs(60);
+/// Long enough for a busy machine; a hint comes within milliseconds.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// The least that time can pass.
 pub(super) const TICK: Duration = Duration::from_millis(1);
 
@@ -270,6 +273,19 @@ pub(super) fn one<T>(answers: Vec<T>) -> T {
 
 pub(super) const fn report(lease: Lease, outcome: Outcome) -> Report {
     Report { lease, ran: None, outcome, output: None }
+}
+
+/// Waits for the bell to ring, and arms it again.
+pub(super) async fn heard(what: &str, wakeups: &mut Wakeups) {
+    let ring = tokio::time::timeout(PATIENCE, wakeups.wait()).await;
+    assert!(ring.is_ok(), "{what} rang no bell");
+    wakeups.arm();
+}
+
+/// The bell has not rung since it was armed.
+pub(super) async fn quiet(what: &str, wakeups: &mut Wakeups) {
+    let ring = tokio::time::timeout(Duration::ZERO, wakeups.wait()).await;
+    assert!(ring.is_err(), "{what} rang a bell that is not for it");
 }
 
 /// A failure of this class, with nothing special about it.

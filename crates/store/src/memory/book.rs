@@ -14,6 +14,7 @@ use crate::checks::{Check, Checks};
 use crate::lease::LeaseRef;
 use crate::orders::NumberedOrder;
 use crate::views::{Counts, Event, QueueSettings, WorkerRecord};
+use crate::wake::Rings;
 
 /// A task's place in the book: rises with every task.
 pub(super) type Slot = i64;
@@ -61,8 +62,8 @@ pub(super) struct Book {
     pub(super) sessions: Vec<(SessionId, Session)>,
     pub(super) workers: Vec<WorkerRecord>,
     next_slot: Slot,
-    /// Whether the verb made something claimable.
-    pub(super) ring: bool,
+    /// Whom the verb gave something to look at.
+    pub(super) rings: Rings,
 }
 
 impl Book {
@@ -77,7 +78,7 @@ impl Book {
             sessions: Vec::new(),
             workers: Vec::new(),
             next_slot: 1,
-            ring: false,
+            rings: Rings::default(),
         }
     }
 
@@ -86,8 +87,8 @@ impl Book {
         self.uptime = uptime;
     }
 
-    /// Ends a verb: notes the high water of every lane. Answers whether tasks became ready.
-    pub(super) fn close_verb(&mut self) -> bool {
+    /// Ends a verb: notes the high water of every lane. Answers which bells to ring.
+    pub(super) fn close_verb(&mut self) -> Rings {
         let mut queued: HashMap<(String, String), u64> = HashMap::new();
         for entry in self.entries.values().filter(|entry| entry.task.state.name() == StateName::Queued) {
             *queued.entry((entry.task.queue.clone(), entry.task.kind.clone())).or_default() += 1;
@@ -96,7 +97,7 @@ impl Book {
             let lane = self.lanes.entry(name).or_default();
             lane.high_water = lane.high_water.max(count);
         }
-        std::mem::take(&mut self.ring)
+        std::mem::take(&mut self.rings)
     }
 
     pub(super) fn insert(&mut self, task: Task) -> Slot {
@@ -142,7 +143,7 @@ impl Book {
     pub(super) fn arrive(&mut self, slot: Slot, run_at: Timestamp, why: Wait) {
         let (readiness, why) = arrival(run_at, self.now, why);
         self.task(slot).state = State::Queued { readiness, why, run_at };
-        self.ring |= readiness == Readiness::Ready;
+        self.rings.ready |= readiness == Readiness::Ready;
         self.settle(slot);
     }
 
@@ -175,7 +176,7 @@ impl Book {
                 Admission::Park => (Readiness::Waiting, Wait::Concurrency),
             };
             used += u32::from(now_readiness == Readiness::Ready);
-            self.ring |= now_readiness == Readiness::Ready && readiness == Readiness::Waiting;
+            self.rings.ready |= now_readiness == Readiness::Ready && readiness == Readiness::Waiting;
             self.task(slot).state = State::Queued { readiness: now_readiness, why: now_why, run_at };
         }
     }

@@ -27,7 +27,7 @@ use crate::error::Error;
 use crate::lease::LeaseRef;
 use crate::orders::{Order, Ordered};
 use crate::views::{Cursor, Event, Filter, Page, QueueSettings, Survey, TaskDetail, Which};
-use crate::wake::{Bell, Wakeups};
+use crate::wake::{Bells, Wakeups};
 use book::Book;
 
 /// A store that keeps everything in memory. Clones share one.
@@ -36,7 +36,7 @@ pub struct Memory {
     clock: Arc<dyn Clock>,
     bounds: Bounds,
     book: Arc<Mutex<Book>>,
-    bell: Arc<Bell>,
+    bells: Arc<Bells>,
 }
 
 impl Memory {
@@ -50,7 +50,7 @@ impl Memory {
     #[must_use]
     pub fn with_checks(clock: Arc<dyn Clock>, checks: Checks) -> Self {
         let book = Arc::new(Mutex::new(Book::new(checks)));
-        Self { clock, bounds: Bounds::default(), book, bell: Arc::default() }
+        Self { clock, bounds: Bounds::default(), book, bells: Arc::default() }
     }
 
     /// Makes the death of a node known, as a free lock does on a real one.
@@ -70,9 +70,7 @@ impl Memory {
     fn write<T>(&self, verb: impl FnOnce(&mut Book) -> T) -> T {
         let mut book = self.lock();
         let answer = verb(&mut book);
-        if book.close_verb() {
-            self.bell.ring();
-        }
+        self.bells.ring(book.close_verb());
         answer
     }
 }
@@ -189,6 +187,10 @@ impl Store for Memory {
     }
 
     fn wakeups(&self) -> Wakeups {
-        self.bell.listen()
+        self.bells.ready.listen()
+    }
+
+    fn news(&self) -> Wakeups {
+        self.bells.news.listen()
     }
 }

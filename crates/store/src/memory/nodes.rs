@@ -67,6 +67,7 @@ impl Book {
         session.orders.push(NumberedOrder { number, order });
         let excess = session.orders.len().saturating_sub(MAX_ORDERS);
         session.orders.drain(..excess);
+        self.rings.news = true;
         Ordered::Given
     }
 

@@ -77,7 +77,7 @@ impl Book {
         }
         let settings = settings.clone();
         // What was ready all the time can be claimed again.
-        self.ring |= was_paused && settings.paused.is_none();
+        self.rings.ready |= was_paused && settings.paused.is_none();
         let keys: BTreeSet<String> = self
             .entries
             .values()

@@ -118,6 +118,7 @@ const SAID: &[Row<Op>] = &[
     (18, "read events", |d| Op::ReadEvents { task: d.task(), after: d.below(4) as u64, limit: d.below(4) }),
     (18, "survey", |_| Op::Survey),
     (18, "wakeups", |_| Op::Wakeups),
+    (18, "news", |_| Op::News),
 ];
 
 /// The same, for what happens to the world around the stores.

@@ -66,6 +66,7 @@ pub(super) enum Op {
     ReadEvents { task: usize, after: u64, limit: usize },
     Survey,
     Wakeups,
+    News,
 }
 
 /// Which lease speaks.

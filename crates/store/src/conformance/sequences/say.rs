@@ -123,6 +123,10 @@ impl Speaker {
                 store.wakeups().arm();
                 Said::default()
             }
+            Op::News => {
+                store.news().arm();
+                Said::default()
+            }
         }
     }
 

@@ -10,6 +10,7 @@ mod expire;
 mod finish;
 mod limits;
 mod list;
+mod news;
 mod orders;
 mod prune;
 mod queues;

@@ -45,6 +45,7 @@ pub(in super::super) const fn topics() -> &'static [Topic] {
         ("survey", super::survey::CASES),
         ("prune", super::prune::CASES),
         ("wakeups", super::wakeups::CASES),
+        ("news", super::news::CASES),
         ("bounds", super::bounds::CASES),
     ]
 }

@@ -1,17 +1,11 @@
 //! Hints that tasks became ready. They may come for nothing; on a healthy store none that
 //! matters is lost.
 
-use std::time::Duration;
-
 use ostler_core::Outcome;
 
-use super::super::scene::{Scene, TICK, TTL};
+use super::super::scene::{Scene, TICK, TTL, heard};
 use super::runner::cases;
 use crate::calls::QueueChange;
-use crate::wake::Wakeups;
-
-/// Long enough for a busy machine; a hint comes within milliseconds.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 cases![
     a_new_task_wakes,
@@ -22,12 +16,6 @@ cases![
     room_for_a_parked_task_wakes,
     a_resumed_queue_wakes,
 ];
-
-async fn heard(what: &str, wakeups: &mut Wakeups) {
-    let ring = tokio::time::timeout(PATIENCE, wakeups.wait()).await;
-    assert!(ring.is_ok(), "{what} rang no bell");
-    wakeups.arm();
-}
 
 async fn a_new_task_wakes(s: &Scene) {
     let mut wakeups = s.store.wakeups();

@@ -1,0 +1,101 @@
+//! Hints that a node should renew now. They have a bell of their own: tasks that become ready do not ring it.
+
+use super::super::scene::{Scene, heard, quiet};
+use super::runner::cases;
+use crate::calls::CancelAnswer;
+use crate::orders::{Order, Ordered};
+use crate::wake::Wakeups;
+
+cases![
+    a_cancel_of_a_leased_task_is_news,
+    an_order_is_news,
+    news_reach_another_connection,
+    what_happened_between_arming_and_waiting_is_not_missed,
+    a_new_task_is_no_news,
+    a_cancel_that_needs_no_worker_is_no_news,
+    news_do_not_wake_who_waits_for_tasks,
+    an_order_to_nobody_is_no_news,
+];
+
+fn armed(mut bell: Wakeups) -> Wakeups {
+    bell.arm();
+    bell
+}
+
+async fn a_cancel_of_a_leased_task_is_news(s: &Scene) {
+    let node = s.join().await;
+    let claimed = s.leased(node).await.task();
+    let running = s.running(node).await.task();
+    let mut news = armed(s.store.news());
+    for id in [claimed, running] {
+        let (answer, ()) = tokio::join!(s.cancel(id), heard("a cancel", &mut news));
+        assert_eq!(answer, CancelAnswer::Requested);
+    }
+}
+
+async fn an_order_is_news(s: &Scene) {
+    let node = s.join().await;
+    let mut news = armed(s.store.news());
+    let (answer, ()) = tokio::join!(s.store.order(node, Order::Drain), heard("an order", &mut news));
+    assert_eq!(answer, Ok(Ordered::Given));
+}
+
+async fn news_reach_another_connection(s: &Scene) {
+    let node = s.join().await;
+    let id = s.running(node).await.task();
+    let second = s.fixture.second().await;
+    let mut news = armed(second.news());
+    s.cancel(id).await;
+    heard("a cancel through the first connection", &mut news).await;
+    s.store.order(node, Order::Drain).await.expect("order answers");
+    heard("an order through the first connection", &mut news).await;
+}
+
+async fn what_happened_between_arming_and_waiting_is_not_missed(s: &Scene) {
+    let node = s.join().await;
+    let mut news = armed(s.store.news());
+    s.store.order(node, Order::Drain).await.expect("order answers");
+    heard("an order before the wait", &mut news).await;
+}
+
+async fn a_new_task_is_no_news(s: &Scene) {
+    let second = s.fixture.second().await;
+    for store in [&s.store, &second] {
+        let (mut news, mut ready) = (armed(store.news()), armed(store.wakeups()));
+        s.add().await;
+        heard("a new task", &mut ready).await;
+        quiet("a new task", &mut news).await;
+    }
+}
+
+async fn a_cancel_that_needs_no_worker_is_no_news(s: &Scene) {
+    let id = s.add().await;
+    let mut news = armed(s.store.news());
+    for answer in [CancelAnswer::Cancelled, CancelAnswer::Ended(ostler_core::StateName::Cancelled)] {
+        assert_eq!(s.cancel(id).await, answer);
+    }
+    assert_eq!(s.cancel(s.task_id()).await, CancelAnswer::NotFound);
+    quiet("a cancel that nobody has to hear of", &mut news).await;
+}
+
+async fn news_do_not_wake_who_waits_for_tasks(s: &Scene) {
+    let node = s.join().await;
+    let id = s.running(node).await.task();
+    let second = s.fixture.second().await;
+    for store in [&s.store, &second] {
+        // What was enqueued before may still ring: it is heard out first.
+        let (mut news, mut ready) = (armed(store.news()), armed(store.wakeups()));
+        s.add().await;
+        heard("a new task", &mut ready).await;
+        s.cancel(id).await;
+        s.store.order(node, Order::Drain).await.expect("order answers");
+        heard("a cancel and an order", &mut news).await;
+        quiet("a cancel or an order", &mut ready).await;
+    }
+}
+
+async fn an_order_to_nobody_is_no_news(s: &Scene) {
+    let mut news = armed(s.store.news());
+    assert_eq!(s.store.order(s.session_id(), Order::Drain).await, Ok(Ordered::NoSuchNode));
+    quiet("an order to nobody", &mut news).await;
+}
