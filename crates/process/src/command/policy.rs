@@ -43,6 +43,14 @@ impl CommandPolicy {
         }
     }
 
+    /// Every reason why it cannot be followed. With none, [`Command::new`](crate::Command::new) takes it.
+    #[must_use]
+    pub fn faults(&self) -> Vec<PolicyError> {
+        let no_program = self.argv.first().is_none_or(String::is_empty).then_some(PolicyError::NoProgram);
+        let templates = self.argv.iter().filter_map(|text| Template::parse(text).err());
+        no_program.into_iter().chain(templates.map(PolicyError::Template)).collect()
+    }
+
     pub(super) fn templates(&self) -> Result<Vec<Template>, PolicyError> {
         if self.argv.first().is_none_or(String::is_empty) {
             return Err(PolicyError::NoProgram);
@@ -108,5 +116,22 @@ impl Codes {
         } else {
             ErrorClass::Transient
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_fault_of_a_policy_is_told() {
+        let told = |argv: &[&str]| -> Vec<String> {
+            CommandPolicy::new(argv.iter().copied()).faults().iter().map(ToString::to_string).collect()
+        };
+        assert_eq!(told(&["echo", "{{ payload.name }}"]), Vec::<String>::new());
+        assert_eq!(told(&[]), ["the command has no program"]);
+        let all = told(&["", "{{ payload", "fine", "{{ nonsense }}"]);
+        assert_eq!(all.len(), 3, "{all:?}");
+        assert!(all[1].contains("without") && all[2].contains("nonsense"), "{all:?}");
     }
 }
