@@ -2,6 +2,8 @@
 //!
 //! So far it knows one command, the demo.
 
+#[cfg_attr(not(test), expect(dead_code, reason = "the commands that read it are still to come"))]
+mod config;
 mod demo;
 mod worker;
 

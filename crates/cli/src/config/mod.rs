@@ -1,0 +1,221 @@
+//! The config: `ostler.toml`, read once and valid by construction.
+//!
+//! [`DEFAULT`] is the reference: every key, with its default. A [`Config`] is plain data and is passed down; whoever
+//! holds one need not check it again.
+
+pub(crate) mod duration;
+mod expand;
+mod fault;
+mod pool;
+mod section;
+pub(crate) mod size;
+mod store_url;
+#[cfg(test)]
+mod tests;
+
+use std::io::Read as _;
+use std::ops::RangeInclusive;
+use std::path::Path;
+use std::time::Duration;
+
+use ostler_core::{Overrides, ScalePolicy};
+use ostler_process::CommandPolicy;
+use ostler_runtime::LeaseTimes;
+use ostler_store::calls::Retention;
+use ostler_store::{Bounds, MAX_WORKERS};
+use toml::de::DeTable;
+
+pub(crate) use fault::{ConfigError, ConfigErrors};
+use section::{Reading, Section};
+pub(crate) use store_url::StoreUrl;
+
+/// The reference: every key there is, with its default. As it stands it changes nothing.
+pub(crate) const DEFAULT: &str = include_str!("default.toml");
+
+/// Bytes of a config file. One that people can read is far smaller.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+/// Faults of syntax that are told: most follow from the first ones.
+const MAX_SYNTAX_FAULTS: usize = 5;
+/// What a payload may be limited to.
+const PAYLOAD_LIMITS: RangeInclusive<u64> = 1..=256 << 20;
+/// How many tasks of a sort may be kept.
+const KEPT: RangeInclusive<u64> = 1..=1_000_000_000;
+/// Top-level keys that the design names and that are not in this version.
+const LATER_KEYS: [&str; 2] = ["listen", "schedule"];
+
+/// All that `ostler.toml` says, with the defaults filled in.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Config {
+    /// Which store, if the file says so.
+    pub(crate) store: Option<StoreUrl>,
+    /// What people call the node, if the file says so.
+    pub(crate) name: Option<String>,
+    /// How long a drain waits for what runs.
+    pub(crate) shutdown_timeout: Duration,
+    /// How leases are kept.
+    pub(crate) lease: LeaseTimes,
+    /// What is kept of finished tasks.
+    pub(crate) keep: Retention,
+    /// Bytes of a payload.
+    pub(crate) payload_limit: usize,
+    /// The pools, by name.
+    pub(crate) pools: Vec<Pool>,
+}
+
+/// Who runs the tasks of one queue, and how.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Pool {
+    /// Its name, which is the queue's.
+    pub(crate) name: String,
+    /// What runs its tasks.
+    pub(crate) executor: Executor,
+    /// How many workers it has.
+    pub(crate) scale: ScalePolicy,
+    /// How long an attempt may take to stop when it is told to.
+    pub(crate) grace: Duration,
+    /// What the file says about timeouts and retries of the queue's tasks; the rest is the default.
+    pub(crate) overrides: Overrides,
+    /// At most this many tasks wait in the queue.
+    pub(crate) queue_limit: Option<u64>,
+    /// At most this many tasks of one limit key run at once.
+    pub(crate) key_concurrency: Option<u32>,
+}
+
+/// What runs the tasks of a pool.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Executor {
+    /// One child for each task.
+    Command(CommandPolicy),
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            store: None,
+            name: None,
+            shutdown_timeout: Duration::from_secs(30),
+            lease: LeaseTimes::default(),
+            keep: Retention::default(),
+            payload_limit: Bounds::default().payload_bytes,
+            pools: Vec::new(),
+        }
+    }
+}
+
+/// The config in a file. Relative paths in it begin at the file's folder.
+pub(crate) fn read(path: &Path, env: &dyn Fn(&str) -> Option<String>) -> Result<Config, ConfigError> {
+    let origin = path.display().to_string();
+    let unreadable = |why: String| ConfigError::Unreadable { path: origin.clone(), why };
+    let mut bytes = Vec::new();
+    let open = std::fs::File::open(path);
+    open.and_then(|file| file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes))
+        .map_err(|error| unreadable(why_unread(&error)))?;
+    if bytes.len() as u64 > MAX_FILE_BYTES {
+        return Err(unreadable(format!(
+            "it has more than {}, which no config has",
+            size::show(MAX_FILE_BYTES)
+        )));
+    }
+    let text = String::from_utf8(bytes).map_err(|error| {
+        let line =
+            1 + error.as_bytes()[..error.utf8_error().valid_up_to()].iter().filter(|b| **b == b'\n').count();
+        unreadable(format!("it is not UTF-8 text: line {line} has other bytes in it"))
+    })?;
+    let mut config = parse(&text, &origin, env)?;
+    let folder = path.parent().unwrap_or(Path::new(""));
+    config.store = config.store.map(|store| store.beside(folder));
+    Ok(config)
+}
+
+fn why_unread(error: &std::io::Error) -> String {
+    if error.kind() == std::io::ErrorKind::NotFound {
+        "there is no such file; \"ostler config --default\" prints one".to_owned()
+    } else if error.kind() == std::io::ErrorKind::IsADirectory {
+        "this is a folder, and a config is a file".to_owned()
+    } else {
+        format!("it cannot be read: {error}")
+    }
+}
+
+/// The config that a text means. `origin` is where the text came from, as people know it.
+pub(crate) fn parse(
+    text: &str,
+    origin: &str,
+    env: &dyn Fn(&str) -> Option<String>,
+) -> Result<Config, ConfigErrors> {
+    let reading = Reading::new(text, env);
+    let config = document(&reading, text);
+    let faults = reading.into_faults();
+    if faults.is_empty() { Ok(config) } else { Err(ConfigErrors::new(origin, faults)) }
+}
+
+fn document(reading: &Reading<'_>, text: &str) -> Config {
+    let (table, errors) = DeTable::parse_recoverable(text);
+    if errors.is_empty() {
+        return whole_file(Section::root(reading, table.get_ref()));
+    }
+    for error in errors.iter().take(MAX_SYNTAX_FAULTS) {
+        reading.fault(error.span().map(|span| span.start), error.message());
+    }
+    Config::default()
+}
+
+fn whole_file(mut top: Section<'_>) -> Config {
+    let default = Config::default();
+    let store = top.find("store").and_then(|found| {
+        let text = found.text()?;
+        StoreUrl::parse(&text).map_err(|error| found.refuse::<()>(format!("cannot be used: {error}"))).ok()
+    });
+    let config = Config {
+        store,
+        name: top.find("name").and_then(|found| found.name()),
+        shutdown_timeout: top
+            .find("shutdown_timeout")
+            .and_then(|found| found.duration())
+            .unwrap_or(default.shutdown_timeout),
+        lease: lease(top.section("lease")),
+        keep: keep(top.section("keep")),
+        payload_limit: top
+            .find("payload_limit")
+            .and_then(|found| found.size(PAYLOAD_LIMITS))
+            .and_then(|bytes| usize::try_from(bytes).ok())
+            .unwrap_or(default.payload_limit),
+        pools: pool::read_all(&top.section("pool")),
+    };
+    let workers: u64 = config.pools.iter().map(|pool| u64::from(pool.scale.max)).sum();
+    if workers > MAX_WORKERS as u64 {
+        top.fault("pool", format!("has {workers} workers in all, and a node has at most {MAX_WORKERS}"));
+    }
+    top.close(&LATER_KEYS);
+    config
+}
+
+fn lease(mut section: Section<'_>) -> LeaseTimes {
+    let default = LeaseTimes::default();
+    let lease = LeaseTimes {
+        ttl: section.find("ttl").and_then(|found| found.duration()).unwrap_or(default.ttl),
+        heartbeat: section.find("heartbeat").and_then(|found| found.duration()).unwrap_or(default.heartbeat),
+        poll: section.find("poll").and_then(|found| found.duration()).unwrap_or(default.poll),
+    };
+    if lease.ttl < lease.heartbeat * 2 {
+        let (ttl, heartbeat) = (duration::show(lease.ttl), duration::show(lease.heartbeat));
+        section.fault(
+            "ttl",
+            format!("is {ttl}, and must be at least two heartbeats, which are {heartbeat} each"),
+        );
+    }
+    section.close(&[]);
+    lease
+}
+
+fn keep(mut section: Section<'_>) -> Retention {
+    let default = Retention::default();
+    let kept = Retention {
+        completed: section.find("completed").and_then(|found| found.duration()).unwrap_or(default.completed),
+        failed: section.find("failed").and_then(|found| found.duration()).unwrap_or(default.failed),
+        most: section.find("most").and_then(|found| found.whole(KEPT)).unwrap_or(default.most),
+        bite: default.bite,
+    };
+    section.close(&[]);
+    kept
+}

@@ -1,0 +1,224 @@
+//! The tables `[pool.NAME]`: who runs the tasks of a queue, and how.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use ostler_core::{Backoff, Jitter, Overrides, ScalePolicy};
+use ostler_process::{Codes, CommandPolicy, Environment, Input};
+use ostler_store::{Bounds, MAX_CLAIM};
+
+use super::expand::is_name;
+use super::section::{Found, Section, nearest};
+use super::{Executor, Pool};
+
+/// Attempts, crashes and deaths that can be counted.
+const COUNTS: RangeInclusive<u32> = 1..=1_000_000;
+/// Tasks that a queue may be limited to.
+const LIMITS: RangeInclusive<u64> = 1..=1_000_000_000;
+/// Cores beyond this do not give a pool more workers by themselves.
+const MOST_BY_CORES: u32 = 10;
+/// Bytes of log lines that one attempt may be granted.
+const MAX_LOG_BYTES: u64 = 1 << 30;
+/// What a pool of this version can be.
+const EXECUTORS: [&str; 1] = ["command"];
+/// What the design names besides.
+const LATER: [&str; 5] = ["process", "agent", "llm", "http", "isolate"];
+/// What needs Rust functions, and so a program of one's own.
+const IN_RUST: [&str; 2] = ["inline", "thread"];
+/// Keys of a pool that the design names and that are not in this version.
+const LATER_KEYS: [&str; 5] = ["rate", "breaker", "budget", "recycle", "folder"];
+
+/// The pools of the file, by name.
+pub(super) fn read_all(section: &Section<'_>) -> Vec<Pool> {
+    section.entries().into_iter().filter_map(|(name, found)| read(name, &found)).collect()
+}
+
+fn read(name: String, found: &Found<'_>) -> Option<Pool> {
+    let named = ostler_store::name(found.path(), &name).map_err(|error| found.fault(error.to_string()));
+    let mut section = found.table()?;
+    let sort = section.find("executor").map_or_else(
+        || {
+            section.fault("executor", format!("is missing: this version has {}", EXECUTORS.join(", ")));
+            Sort::Refused
+        },
+        |found| executor_named(&found),
+    );
+    let scale = scale(&mut section);
+    let grace = section.find("grace").and_then(|found| found.duration());
+    let overrides = overrides(&mut section);
+    let queue_limit = section.find("queue_limit").and_then(|found| found.whole(LIMITS));
+    let mut concurrency = section.section("concurrency");
+    let key_concurrency = concurrency.find("limit").and_then(|found| found.count(COUNTS));
+    concurrency.close(&["key"]);
+    let executor = match sort {
+        Sort::Command => Executor::Command(command(&mut section)?),
+        // Its keys are not known here, and to refuse each of them would say nothing new.
+        Sort::Refused => return None,
+    };
+    section.close(&LATER_KEYS);
+    named.ok()?;
+    let grace = grace.unwrap_or(Pool::GRACE);
+    Some(Pool { name, executor, scale, grace, overrides, queue_limit, key_concurrency })
+}
+
+/// Which executor a pool has.
+#[derive(Clone, Copy)]
+enum Sort {
+    Command,
+    Refused,
+}
+
+fn executor_named(found: &Found<'_>) -> Sort {
+    let Some(text) = found.text() else {
+        return Sort::Refused;
+    };
+    let has = EXECUTORS.join(", ");
+    match text.as_str() {
+        "command" => return Sort::Command,
+        rust if IN_RUST.contains(&rust) => found.refuse::<()>(format!(
+            "\"{rust}\" runs Rust functions, and is for programs that use the library; this program has: {has}"
+        )),
+        later if LATER.contains(&later) => {
+            found.refuse(format!("\"{later}\" is not in this version; it has: {has}"))
+        }
+        other => {
+            let guess = match nearest(other, &EXECUTORS) {
+                Some(near) => format!("did you mean \"{near}\"?"),
+                None => format!("this version has: {has}"),
+            };
+            found.refuse(format!("{} does not exist; {guess}", found.shown()))
+        }
+    };
+    Sort::Refused
+}
+
+fn scale(section: &mut Section<'_>) -> ScalePolicy {
+    let most = u32::try_from(MAX_CLAIM).unwrap_or(u32::MAX);
+    let min = section.find("min_workers").and_then(|found| found.count(0..=most));
+    let max = section.find("max_workers").and_then(|found| found.count(1..=most));
+    if let (Some(min), Some(max)) = (min, max)
+        && min > max
+    {
+        section.fault("min_workers", format!("is {min}, and must be at most max_workers, which is {max}"));
+    }
+    let default = Pool::default_scale();
+    // Of the two only what was said counts: a file is not wrong because a machine has few cores.
+    let max = max.unwrap_or_else(|| default.max.max(min.unwrap_or(default.min)));
+    ScalePolicy {
+        min: min.unwrap_or(default.min),
+        max,
+        scale_up_at: section
+            .find("scale_up_at")
+            .and_then(|found| found.count(COUNTS))
+            .unwrap_or(default.scale_up_at),
+        idle_timeout: section
+            .find("idle_timeout")
+            .and_then(|found| found.duration())
+            .unwrap_or(default.idle_timeout),
+    }
+}
+
+fn overrides(section: &mut Section<'_>) -> Overrides {
+    let timeout = section.find("timeout").and_then(|found| found.duration());
+    let mut retry = section.section("retry");
+    let shapes = Backoff::ALL.map(|shape| (shape.name(), shape));
+    let overrides = Overrides {
+        attempts: retry.find("attempts").and_then(|found| found.count(COUNTS)),
+        backoff: retry.find("backoff").and_then(|found| found.one_of(&shapes)),
+        base: retry.find("base").and_then(|found| found.duration()),
+        max: retry.find("max").and_then(|found| found.duration()),
+        jitter: retry.find("jitter").and_then(|found| found.choice(Jitter::Half, Jitter::Off)),
+        max_crashes: retry.find("max_crashes").and_then(|found| found.count(COUNTS)),
+        max_node_deaths: retry.find("max_node_deaths").and_then(|found| found.count(COUNTS)),
+        timeout,
+    };
+    if let (Some(base), Some(max)) = (overrides.base, overrides.max)
+        && base > max
+    {
+        retry.fault("base", "is longer than max, and must not be");
+    }
+    retry.close(&[]);
+    overrides
+}
+
+fn command(section: &mut Section<'_>) -> Option<CommandPolicy> {
+    const EXAMPLE: &str = "[\"sh\", \"-c\", \"date\"]";
+    let argv = match section.find("command") {
+        Some(found) => found.texts(EXAMPLE),
+        None => {
+            section.fault("command", format!("is missing: the program and its arguments, such as {EXAMPLE}"));
+            None
+        }
+    };
+    let default = CommandPolicy::new(argv.clone().unwrap_or_default());
+    let wrong = argv.as_ref().map(|_| default.faults()).unwrap_or_default();
+    for error in &wrong {
+        section.fault("command", format!("cannot be run: {error}"));
+    }
+    let inputs = [("nothing", Input::Nothing), ("payload", Input::Payload)];
+    let max_output = Bounds::default().output_bytes as u64;
+    let policy = CommandPolicy {
+        input: section.find("stdin").and_then(|found| found.one_of(&inputs)).unwrap_or(default.input),
+        environment: environment(section, default.environment),
+        codes: codes(section),
+        max_output_bytes: bytes(section.find("max_output"), max_output).unwrap_or(default.max_output_bytes),
+        max_log_bytes: bytes(section.find("max_log"), MAX_LOG_BYTES).unwrap_or(default.max_log_bytes),
+        argv: default.argv,
+    };
+    (argv.is_some() && wrong.is_empty()).then_some(policy)
+}
+
+fn bytes(found: Option<Found<'_>>, most: u64) -> Option<usize> {
+    usize::try_from(found?.size(1..=most)?).ok()
+}
+
+fn environment(section: &mut Section<'_>, default: Environment) -> Environment {
+    let no_name = "and a variable has letters, digits and _ in its name";
+    let keep = section.find("keep_env").and_then(|found| {
+        let names = found.texts("[\"PATH\", \"HOME\"]")?;
+        for name in names.iter().filter(|name| !is_name(name)) {
+            found.refuse::<()>(format!("has \"{}\" in it, {no_name}", name.escape_debug()));
+        }
+        Some(names)
+    });
+    let mut set = Vec::new();
+    for (name, found) in section.section("env").entries() {
+        if !is_name(&name) {
+            found.refuse::<()>(format!("cannot be set, {no_name}"));
+        }
+        set.extend(found.text().map(|value| (name, value)));
+    }
+    Environment { keep: keep.unwrap_or(default.keep), set }
+}
+
+fn codes(section: &mut Section<'_>) -> Codes {
+    /// What a program can exit with, beside success.
+    const CODES: RangeInclusive<u64> = 1..=255;
+    let mut codes = section.section("exit_codes");
+    let mut list = |key| {
+        let numbers = codes.find(key).and_then(|found| found.numbers(&CODES)).unwrap_or_default();
+        numbers.into_iter().filter_map(|code| i32::try_from(code).ok()).collect::<Vec<i32>>()
+    };
+    let read =
+        Codes { permanent: list("permanent"), transient: list("transient"), lane_stop: list("lane_stop") };
+    let mut all: Vec<i32> =
+        [&read.permanent, &read.transient, &read.lane_stop].into_iter().flatten().copied().collect();
+    all.sort_unstable();
+    if let Some(twice) = all.windows(2).find(|pair| pair[0] == pair[1]) {
+        section.fault("exit_codes", format!("has {} twice, and a code has one meaning", twice[0]));
+    }
+    codes.close(&[]);
+    read
+}
+
+impl Pool {
+    /// How long an attempt may take to stop, unless the file says otherwise.
+    pub(super) const GRACE: Duration = Duration::from_secs(5);
+
+    /// How many workers a pool of commands has, unless the file says otherwise.
+    pub(super) fn default_scale() -> ScalePolicy {
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let max = u32::try_from(cores).unwrap_or(u32::MAX).min(MOST_BY_CORES);
+        ScalePolicy { min: 1, max, scale_up_at: 1, idle_timeout: Duration::from_secs(300) }
+    }
+}

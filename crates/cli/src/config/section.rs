@@ -1,0 +1,339 @@
+//! A table of the file, read key by key.
+//!
+//! A key is known because it is asked for. What nobody asked for is refused at the end, with the nearest key that was.
+//! Nothing stops at a fault: the value counts as left out, and the sentence is kept.
+
+use std::cell::RefCell;
+use std::fmt::Display;
+use std::ops::{Range, RangeInclusive};
+use std::time::Duration;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::duration::{self, short};
+use super::expand::expand;
+use super::fault::Fault;
+use super::size;
+
+/// Keys that are further from each other than this are no typing mistake.
+const MAX_DISTANCE: usize = 3;
+/// Nobody mistypes a longer key.
+const MAX_GUESSED_BYTES: usize = 64;
+
+/// One reading of one text.
+pub(super) struct Reading<'a> {
+    text: &'a str,
+    env: &'a dyn Fn(&str) -> Option<String>,
+    faults: RefCell<Vec<Fault>>,
+    /// Every key that was asked for, and whether it stood there.
+    #[cfg(test)]
+    pub(super) asked: RefCell<Vec<(String, bool)>>,
+}
+
+impl<'a> Reading<'a> {
+    pub(super) fn new(text: &'a str, env: &'a dyn Fn(&str) -> Option<String>) -> Self {
+        Self {
+            text,
+            env,
+            faults: RefCell::default(),
+            #[cfg(test)]
+            asked: RefCell::default(),
+        }
+    }
+
+    /// Keeps a sentence about what begins at this byte.
+    pub(super) fn fault(&self, at: Option<usize>, sentence: impl Into<String>) {
+        let line = at.map(|at| 1 + self.text.bytes().take(at).filter(|byte| *byte == b'\n').count());
+        self.faults.borrow_mut().push(Fault { line, sentence: sentence.into() });
+    }
+
+    pub(super) fn into_faults(self) -> Vec<Fault> {
+        self.faults.into_inner()
+    }
+
+    /// What stands there, as far as it is shown.
+    fn source(&self, span: Range<usize>) -> String {
+        short(self.text.get(span).and_then(|text| text.lines().next()).unwrap_or_default())
+    }
+}
+
+/// A table of the file, or one that is not there: then every key of it is left out.
+pub(super) struct Section<'a> {
+    reading: &'a Reading<'a>,
+    path: String,
+    at: Option<usize>,
+    table: Option<&'a DeTable<'a>>,
+    known: Vec<&'static str>,
+}
+
+impl<'a> Section<'a> {
+    /// The whole file.
+    pub(super) fn root(reading: &'a Reading<'a>, table: &'a DeTable<'a>) -> Self {
+        Self { reading, path: String::new(), at: None, table: Some(table), known: Vec::new() }
+    }
+
+    /// The value of a key, if it is there.
+    pub(super) fn find(&mut self, key: &'static str) -> Option<Found<'a>> {
+        self.known.push(key);
+        let found = self.entry(key);
+        #[cfg(test)]
+        self.reading.asked.borrow_mut().push((join(&self.path, key), found.is_some()));
+        found
+    }
+
+    fn entry(&self, key: &str) -> Option<Found<'a>> {
+        let (name, value) = self.table?.get_key_value(key)?;
+        Some(Found { reading: self.reading, path: join(&self.path, key), at: name.span().start, value })
+    }
+
+    /// The table under a key.
+    pub(super) fn section(&mut self, key: &'static str) -> Self {
+        let found = self.find(key);
+        let empty = Self {
+            reading: self.reading,
+            path: join(&self.path, key),
+            at: self.at,
+            table: None,
+            known: Vec::new(),
+        };
+        match found {
+            None => empty,
+            Some(found) => found.table().unwrap_or(empty),
+        }
+    }
+
+    /// All entries of a table whose keys are names that the owner gave.
+    pub(super) fn entries(&self) -> Vec<(String, Found<'a>)> {
+        let names = self.table.into_iter().flat_map(|table| table.keys());
+        names.filter_map(|name| Some((name.get_ref().to_string(), self.entry(name.get_ref())?))).collect()
+    }
+
+    /// Keeps a sentence about a key of it.
+    pub(super) fn fault(&self, key: &str, sentence: impl Display) {
+        let at = self.entry(key).map(|found| found.at).or(self.at);
+        self.reading.fault(at, format!("{} {sentence}", join(&self.path, key)));
+    }
+
+    /// Refuses what nobody asked for. Those in `later` are named in the design and are not in this version.
+    pub(super) fn close(self, later: &[&str]) {
+        for (key, found) in self.entries() {
+            if self.known.iter().any(|known| *known == key) {
+                continue;
+            }
+            let end = if later.contains(&key.as_str()) {
+                "this key is not in this version".to_owned()
+            } else {
+                match nearest(&key, &self.known) {
+                    Some(known) => format!("there is no such key; did you mean {known}?"),
+                    None => format!("there is no such key; the keys here are {}", self.known.join(", ")),
+                }
+            };
+            self.reading.fault(Some(found.at), format!("{}: {end}", found.path));
+        }
+    }
+}
+
+/// The known word that was probably meant.
+pub(super) fn nearest<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
+    if word.len() > MAX_GUESSED_BYTES {
+        return None;
+    }
+    let by_distance = known.iter().map(|known| (strsim::osa_distance(word, known), *known));
+    // Half of a short word may not be wrong: then it is another word.
+    let near =
+        by_distance.filter(|(distance, known)| *distance <= MAX_DISTANCE && distance * 2 <= known.len());
+    near.min_by_key(|(distance, _)| *distance).map(|(_, known)| known)
+}
+
+/// The path of a key, as TOML would write it.
+fn join(path: &str, key: &str) -> String {
+    let bare = !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
+    let key = if bare { short(key) } else { format!("\"{}\"", short(key).escape_debug()) };
+    if path.is_empty() { key } else { format!("{path}.{key}") }
+}
+
+/// A value of the file, with all that is needed to speak about it.
+pub(super) struct Found<'a> {
+    reading: &'a Reading<'a>,
+    path: String,
+    at: usize,
+    value: &'a Spanned<DeValue<'a>>,
+}
+
+impl<'a> Found<'a> {
+    /// Its name, as sentences name it.
+    pub(super) fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Keeps the sentence that its value is no good.
+    pub(super) fn refuse<T>(&self, sentence: impl Display) -> Option<T> {
+        self.fault(format!("{} {sentence}", self.path));
+        None
+    }
+
+    /// Keeps a sentence about it.
+    pub(super) fn fault(&self, sentence: impl Into<String>) {
+        self.reading.fault(Some(self.at), sentence);
+    }
+
+    /// It should have been something else.
+    fn mistaken<T>(&self, right: &str) -> Option<T> {
+        self.refuse(format!("is {}, and must be {right}", self.shown()))
+    }
+
+    /// The value as the file has it: what comes from the environment may be a secret.
+    pub(super) fn shown(&self) -> String {
+        match self.value.get_ref().as_str() {
+            Some(text) => format!("\"{}\"", short(text).escape_debug()),
+            None => self.reading.source(self.value.span()),
+        }
+    }
+
+    /// The table that it is.
+    pub(super) fn table(&self) -> Option<Section<'a>> {
+        let Some(table) = self.value.get_ref().as_table() else {
+            return self.mistaken("a table");
+        };
+        let (reading, path, at) = (self.reading, self.path.clone(), Some(self.at));
+        Some(Section { reading, path, at, table: Some(table), known: Vec::new() })
+    }
+
+    /// A string, with its variables replaced.
+    pub(super) fn text(&self) -> Option<String> {
+        match self.value.get_ref().as_str() {
+            Some(text) => self.expanded(text),
+            None => self.mistaken("a string in quotes"),
+        }
+    }
+
+    fn expanded(&self, text: &str) -> Option<String> {
+        match expand(text, self.reading.env) {
+            Err(error) => self.refuse(format!("is {}: {error}", self.shown())),
+            Ok(text) if text.contains('\0') => {
+                self.refuse("has a NUL character in it, which no program can be given")
+            }
+            Ok(text) => Some(text),
+        }
+    }
+
+    /// A name of a node, a pool or a queue.
+    pub(super) fn name(&self) -> Option<String> {
+        let name = self.text()?;
+        ostler_store::name(&self.path, &name).map_err(|error| self.fault(error.to_string())).ok()?;
+        Some(name)
+    }
+
+    /// A list of strings.
+    pub(super) fn texts(&self, example: &str) -> Option<Vec<String>> {
+        let right = format!("a list of strings, such as {example}");
+        let Some(items) = self.value.get_ref().as_array() else {
+            return self.mistaken(&right);
+        };
+        // Every element is looked at, so that every fault is told.
+        let texts: Vec<Option<String>> = items
+            .iter()
+            .map(|item| match item.get_ref().as_str() {
+                Some(text) => self.expanded(text),
+                None => self
+                    .refuse(format!("has {} in it, and must be {right}", self.reading.source(item.span()))),
+            })
+            .collect();
+        texts.into_iter().collect()
+    }
+
+    /// A list of whole numbers.
+    pub(super) fn numbers(&self, range: &RangeInclusive<u64>) -> Option<Vec<u64>> {
+        let right = format!("a list of whole numbers from {} to {}", range.start(), range.end());
+        let Some(items) = self.value.get_ref().as_array() else {
+            return self.mistaken(&right);
+        };
+        let number = |item: &Spanned<DeValue<'_>>| match whole(item.get_ref()) {
+            Some(number) if range.contains(&number) => Some(number),
+            Some(_) | None => {
+                self.refuse(format!("has {} in it, and must be {right}", self.reading.source(item.span())))
+            }
+        };
+        let numbers: Vec<Option<u64>> = items.iter().map(number).collect();
+        numbers.into_iter().collect()
+    }
+
+    /// One of a few words.
+    pub(super) fn one_of<T: Copy>(&self, choices: &[(&'static str, T)]) -> Option<T> {
+        let words: Vec<String> = choices.iter().map(|(word, _)| format!("\"{word}\"")).collect();
+        let text = self.text()?;
+        let chosen = choices.iter().find(|(word, _)| *word == text).map(|(_, choice)| *choice);
+        chosen.or_else(|| self.mistaken(&words.join(" or ")))
+    }
+
+    /// Yes or no, as one of two values.
+    pub(super) fn choice<T>(&self, yes: T, no: T) -> Option<T> {
+        match self.value.get_ref().as_bool() {
+            Some(true) => Some(yes),
+            Some(false) => Some(no),
+            None => self.mistaken("true or false"),
+        }
+    }
+
+    /// A whole number.
+    pub(super) fn whole(&self, range: RangeInclusive<u64>) -> Option<u64> {
+        match whole(self.value.get_ref()) {
+            Some(number) if range.contains(&number) => Some(number),
+            Some(_) | None => {
+                self.mistaken(&format!("a whole number from {} to {}", range.start(), range.end()))
+            }
+        }
+    }
+
+    /// A whole number that is counted in 32 bits.
+    pub(super) fn count(&self, range: RangeInclusive<u32>) -> Option<u32> {
+        let number = self.whole(u64::from(*range.start())..=u64::from(*range.end()))?;
+        u32::try_from(number).ok()
+    }
+
+    /// A duration that is longer than zero.
+    pub(super) fn duration(&self) -> Option<Duration> {
+        let text = self.number_with_unit()?;
+        match duration::parse(&text) {
+            Ok(Duration::ZERO) => self.refuse(format!("is {}, and must be longer than zero", self.bare())),
+            Ok(duration) => Some(duration),
+            Err(error) => self.refuse(format!("is {}: {error}", self.bare())),
+        }
+    }
+
+    /// A size in bytes.
+    pub(super) fn size(&self, range: RangeInclusive<u64>) -> Option<u64> {
+        let text = self.number_with_unit()?;
+        match size::parse(&text) {
+            Ok(bytes) if range.contains(&bytes) => Some(bytes),
+            Ok(_) => {
+                let (least, most) = (size::show(*range.start()), size::show(*range.end()));
+                self.refuse(format!("is {}, and must be from {least} to {most}", self.bare()))
+            }
+            Err(error) => self.refuse(format!("is {}: {error}", self.bare())),
+        }
+    }
+
+    /// A number without quotes is read too, to say that its unit is missing.
+    fn number_with_unit(&self) -> Option<String> {
+        match whole(self.value.get_ref()) {
+            Some(number) => Some(number.to_string()),
+            None if self.value.get_ref().is_integer() => Some(self.bare()),
+            None => self.text(),
+        }
+    }
+
+    /// The value without its quotes.
+    fn bare(&self) -> String {
+        match self.value.get_ref().as_str() {
+            Some(text) => short(text).escape_debug().to_string(),
+            None => self.reading.source(self.value.span()),
+        }
+    }
+}
+
+fn whole(value: &DeValue<'_>) -> Option<u64> {
+    let integer = value.as_integer()?;
+    u64::from_str_radix(integer.as_str(), integer.radix()).ok()
+}

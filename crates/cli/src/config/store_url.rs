@@ -1,0 +1,128 @@
+//! Which store: `sqlite:PATH`, or a path alone.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// Where the store is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum StoreUrl {
+    /// One SQLite file.
+    Sqlite(PathBuf),
+}
+
+/// Why a text names no store. The text itself may have a password in it, and is never repeated.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum StoreUrlError {
+    /// Nothing there.
+    #[error("a store is sqlite:PATH, such as sqlite:ostler.db")]
+    Empty,
+    /// The shared store.
+    #[error("PostgreSQL is not in this version; a store is sqlite:PATH")]
+    Postgres,
+    /// A store that would be gone with the process.
+    #[error("a store is a file that outlives the program; write sqlite:PATH")]
+    InMemory,
+    /// Another scheme.
+    #[error(
+        "there is no store \"{0}:\"; a store is sqlite:PATH (and a path with a colon is written sqlite:./PATH)"
+    )]
+    Unknown(String),
+}
+
+impl StoreUrl {
+    /// The store that a text names.
+    pub(crate) fn parse(text: &str) -> Result<Self, StoreUrlError> {
+        let (scheme, path) = match text.split_once(':') {
+            Some((scheme, path)) if is_scheme(scheme) => (scheme, path),
+            Some(_) | None => ("sqlite", text),
+        };
+        match scheme {
+            // Two slashes are what other tools write: a third one begins an absolute path.
+            "sqlite" => Self::sqlite(path.strip_prefix("//").unwrap_or(path)),
+            "postgres" | "postgresql" => Err(StoreUrlError::Postgres),
+            other => Err(StoreUrlError::Unknown(other.to_owned())),
+        }
+    }
+
+    fn sqlite(path: &str) -> Result<Self, StoreUrlError> {
+        match path {
+            "" => Err(StoreUrlError::Empty),
+            ":memory:" => Err(StoreUrlError::InMemory),
+            path => Ok(Self::Sqlite(PathBuf::from(path))),
+        }
+    }
+
+    /// The same store, where a relative path begins at `folder`.
+    #[must_use]
+    pub(crate) fn beside(self, folder: &Path) -> Self {
+        match self {
+            Self::Sqlite(path) => Self::Sqlite(folder.join(path)),
+        }
+    }
+}
+
+impl fmt::Display for StoreUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sqlite(path) => write!(f, "sqlite:{}", path.display()),
+        }
+    }
+}
+
+/// Whether this is the beginning of an address, and not of a path.
+fn is_scheme(text: &str) -> bool {
+    const MAX_SCHEME_BYTES: usize = 32;
+    let word = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);
+    (1..=MAX_SCHEME_BYTES).contains(&text.len())
+        && text.starts_with(|c: char| c.is_ascii_alphabetic())
+        && text.chars().all(word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_is_a_path_with_or_without_its_scheme() {
+        for (text, path) in [
+            ("sqlite:ostler.db", "ostler.db"),
+            ("ostler.db", "ostler.db"),
+            ("/var/lib/ostler.db", "/var/lib/ostler.db"),
+            ("sqlite:/var/lib/ostler.db", "/var/lib/ostler.db"),
+            ("sqlite:///var/lib/ostler.db", "/var/lib/ostler.db"),
+            ("sqlite://ostler.db", "ostler.db"),
+            ("./a:b.db", "./a:b.db"),
+            ("sqlite:a:b.db", "a:b.db"),
+        ] {
+            let url = StoreUrl::parse(text).expect(text);
+            assert_eq!(url, StoreUrl::Sqlite(PathBuf::from(path)), "{text}");
+            assert_eq!(StoreUrl::parse(&url.to_string()), Ok(url), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_store_is_refused_and_not_repeated() {
+        for (text, sentence) in [
+            ("", "a store is sqlite:PATH"),
+            ("sqlite:", "a store is sqlite:PATH"),
+            ("sqlite::memory:", "outlives the program"),
+            (":memory:", "outlives the program"),
+            ("postgres://anna:secret@db/x", "PostgreSQL is not in this version"),
+            ("postgresql://anna:secret@db/x", "PostgreSQL is not in this version"),
+            ("redis://anna:secret@cache", "there is no store \"redis:\""),
+            ("a:b.db", "there is no store \"a:\""),
+        ] {
+            let error = StoreUrl::parse(text).expect_err(text).to_string();
+            assert!(error.contains(sentence), "{text}: {error}");
+            assert!(!error.contains("secret"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_relative_path_begins_where_it_is_told() {
+        let beside =
+            |text: &str| StoreUrl::parse(text).expect(text).beside(Path::new("/etc/ostler")).to_string();
+        assert_eq!(beside("data/ostler.db"), "sqlite:/etc/ostler/data/ostler.db");
+        assert_eq!(beside("/data/ostler.db"), "sqlite:/data/ostler.db");
+    }
+}

@@ -1,0 +1,410 @@
+//! The config as a whole: what is read, what is refused, and that the reference tells the truth.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use ostler_core::{Backoff, Jitter, Policy};
+use ostler_process::Input;
+use ostler_testkit::scratch;
+use proptest::test_runner::{Config as ProptestConfig, RngSeed};
+
+use super::*;
+
+/// So many cases, always the same ones, with no files left behind.
+pub(super) fn cases(cases: u32) -> ProptestConfig {
+    let rng_seed = RngSeed::Fixed(0x05_71_e2);
+    ProptestConfig { cases, failure_persistence: None, rng_seed, ..ProptestConfig::default() }
+}
+
+fn env(name: &str) -> Option<String> {
+    match name {
+        "DATA" => Some("/srv/data".to_owned()),
+        "PASSWORD" => Some("hunter2".to_owned()),
+        "BAD_URL" => Some("postgres://anna:hunter2@db/x".to_owned()),
+        _ => None,
+    }
+}
+
+fn good(text: &str) -> Config {
+    parse(text, "ostler.toml", &env).unwrap_or_else(|errors| panic!("{errors}"))
+}
+
+/// The lines that tell what is wrong.
+fn told(text: &str) -> Vec<String> {
+    let errors = parse(text, "ostler.toml", &env).expect_err("it should be refused");
+    errors.to_string().lines().map(ToOwned::to_owned).collect()
+}
+
+/// The only fault of a text.
+fn fault(text: &str) -> String {
+    let lines = told(text);
+    assert_eq!(lines.len(), 1, "{lines:#?}");
+    lines.into_iter().next().unwrap_or_default()
+}
+
+/// A pool that works, with these lines in it.
+fn pool(lines: &str) -> String {
+    format!("[pool.shell]\nexecutor = \"command\"\ncommand = [\"true\"]\n{lines}\n")
+}
+
+#[test]
+fn an_empty_file_is_all_defaults() {
+    assert_eq!(good(""), Config::default());
+}
+
+#[test]
+fn a_whole_file_is_read() {
+    let config = good(
+        r#"
+        store = "sqlite:${DATA}/ostler.db"
+        name = "anna"
+        shutdown_timeout = "1m"
+        lease = { ttl = "30s", heartbeat = "10s", poll = "250ms" }
+        keep = { completed = "1d", failed = "2d", most = 1_000 }
+        payload_limit = "64KiB"
+
+        [pool.documents]
+        executor = "command"
+        command = ["python3", "work.py", "{{ payload.path }}"]
+        stdin = "payload"
+        keep_env = ["PATH"]
+        env = { TOKEN = "${PASSWORD}", PRICE = "$5 $${x}" }
+        exit_codes = { permanent = [2, 65], lane_stop = [77] }
+        max_output = "1MiB"
+        max_log = "10kB"
+        min_workers = 2
+        max_workers = 0x10
+        scale_up_at = 3
+        idle_timeout = "1h30m"
+        timeout = "10m"
+        grace = "2s"
+        retry = { attempts = 1, backoff = "linear", base = "2s", max = "1m", jitter = false, max_crashes = 1 }
+        queue_limit = 100
+        concurrency.limit = 2
+
+        [pool."old mail"]
+        executor = "command"
+        command = ["true"]
+        "#,
+    );
+    assert_eq!(config.store, Some(StoreUrl::Sqlite(PathBuf::from("/srv/data/ostler.db"))));
+    assert_eq!(config.name.as_deref(), Some("anna"));
+    assert_eq!(config.shutdown_timeout, Duration::from_secs(60));
+    assert_eq!(config.lease.poll, Duration::from_millis(250));
+    assert_eq!((config.keep.completed, config.keep.most), (Duration::from_secs(86_400), 1_000));
+    assert_eq!(config.payload_limit, 65_536);
+    let [documents, mail] = config.pools.as_slice() else { panic!("{:?}", config.pools) };
+    let Executor::Command(command) = &documents.executor;
+    assert_eq!(command.argv, ["python3", "work.py", "{{ payload.path }}"]);
+    assert_eq!(command.input, Input::Payload);
+    assert_eq!(command.environment.keep, ["PATH"]);
+    let set: Vec<(&str, &str)> =
+        command.environment.set.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    assert_eq!(set, [("PRICE", "$5 ${x}"), ("TOKEN", "hunter2")]);
+    assert_eq!(
+        (command.codes.permanent.as_slice(), command.codes.lane_stop.as_slice()),
+        (&[2, 65][..], &[77][..])
+    );
+    assert_eq!((command.max_output_bytes, command.max_log_bytes), (1 << 20, 10_000));
+    let scale = documents.scale;
+    assert_eq!((scale.min, scale.max, scale.scale_up_at), (2, 16, 3));
+    assert_eq!(scale.idle_timeout, Duration::from_secs(5_400));
+    assert_eq!(documents.grace, Duration::from_secs(2));
+    let said = documents.overrides;
+    assert_eq!(
+        (said.attempts, said.backoff, said.jitter),
+        (Some(1), Some(Backoff::Linear), Some(Jitter::Off))
+    );
+    assert_eq!((said.timeout, said.max_crashes), (Some(Duration::from_secs(600)), Some(1)));
+    assert_eq!(said.max_node_deaths, None);
+    assert_eq!((documents.queue_limit, documents.key_concurrency), (Some(100), Some(2)));
+    assert_eq!(mail.name, "old mail");
+    assert!(mail.overrides.is_none());
+}
+
+// ---- the reference -------------------------------------------------------------------------------------
+
+/// The reference with every key in force: a "#" that a key or a table follows is taken away.
+fn reference() -> String {
+    let key =
+        |line: &&str| line.strip_prefix('#').is_some_and(|rest| !rest.is_empty() && !rest.starts_with(' '));
+    DEFAULT.lines().map(|line| if key(&line) { &line[1..] } else { line }).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn the_reference_as_it_stands_changes_nothing() {
+    assert_eq!(good(DEFAULT), Config::default());
+}
+
+#[test]
+fn the_values_in_the_reference_are_the_defaults() {
+    let mut config = good(&reference());
+    let [shown] = config.pools.as_slice() else { panic!("{:?}", config.pools) };
+    let plain =
+        good("[pool.shell]\nexecutor = \"command\"\ncommand = [\"sh\", \"-c\", \"{{ payload.script }}\"]");
+    let mut plain = plain.pools.into_iter().next().expect("there is a pool");
+    assert_eq!(shown.overrides.resolve(&Overrides::NONE), Policy::default());
+    assert!([10, plain.scale.max].contains(&shown.scale.max), "{}", shown.scale.max);
+    // Those without a default have an example.
+    assert_eq!((shown.queue_limit, shown.key_concurrency), (Some(10_000), Some(2)));
+    (plain.queue_limit, plain.key_concurrency) = (shown.queue_limit, shown.key_concurrency);
+    (plain.overrides, plain.scale.max) = (shown.overrides, shown.scale.max);
+    assert_eq!(*shown, plain);
+    (config.store, config.name, config.pools) = (None, None, Vec::new());
+    assert_eq!(config, Config::default());
+}
+
+#[test]
+fn every_key_there_is_stands_in_the_reference() {
+    let text = reference();
+    let reading = Reading::new(&text, &env);
+    document(&reading, &text);
+    let asked = reading.asked.borrow();
+    assert!(asked.iter().any(|(key, _)| key == "pool.shell.retry.max_node_deaths"), "{asked:?}");
+    let missing: Vec<&str> = asked.iter().filter(|(_, there)| !there).map(|(key, _)| key.as_str()).collect();
+    assert_eq!(missing, Vec::<&str>::new(), "these keys are not in default.toml");
+    assert_eq!(asked.iter().map(|(key, _)| key).collect::<BTreeSet<_>>().len(), asked.len(), "asked twice");
+}
+
+// ---- what is refused ----------------------------------------------------------------------------------
+
+#[test]
+fn an_unknown_key_is_refused_with_its_line_and_the_nearest_known_one() {
+    assert_eq!(
+        fault(&pool("max_worker = 3")),
+        "ostler.toml:4: pool.shell.max_worker: there is no such key; did you mean max_workers?"
+    );
+    assert_eq!(fault("stroe = \"x\""), "ostler.toml:1: stroe: there is no such key; did you mean store?");
+    assert_eq!(
+        fault("[lease]\nfoo = 1"),
+        "ostler.toml:2: lease.foo: there is no such key; the keys here are ttl, heartbeat, poll"
+    );
+    let long = "x".repeat(10_000);
+    let line = fault(&format!("{long} = 1"));
+    assert!(line.len() < 300 && line.contains("there is no such key"), "{line}");
+}
+
+#[test]
+fn what_the_design_has_and_this_version_has_not_is_said_so() {
+    assert_eq!(
+        fault("listen = \"127.0.0.1:7700\""),
+        "ostler.toml:1: listen: this key is not in this version"
+    );
+    assert!(
+        fault(&pool("rate = { per_minute = 60 }"))
+            .contains("pool.shell.rate: this key is not in this version")
+    );
+    assert!(
+        fault(&pool("concurrency = { key = \"x\" }"))
+            .contains("concurrency.key: this key is not in this version")
+    );
+    assert!(fault("[schedule.nightly]\ncron = \"x\"").contains("schedule: this key is not in this version"));
+}
+
+#[test]
+fn an_executor_that_cannot_be_used_is_told_with_those_that_can() {
+    let with =
+        |executor: &str| fault(&format!("[pool.reviews]\nexecutor = \"{executor}\"\nagent = \"claude\""));
+    assert_eq!(
+        with("agent"),
+        "ostler.toml:2: pool.reviews.executor \"agent\" is not in this version; it has: command"
+    );
+    assert!(with("inline").contains("runs Rust functions, and is for programs that use the library"));
+    assert!(with("thread").contains("runs Rust functions, and is for programs that use the library"));
+    assert!(with("comand").contains("did you mean \"command\"?"));
+    assert!(with("docker").contains("this version has: command"));
+    assert!(
+        fault("[pool.x]\ntimeout = \"1s\"")
+            .contains(":1: pool.x.executor is missing: this version has command")
+    );
+    assert!(fault("[pool.x]\nexecutor = 5").contains("pool.x.executor is 5, and must be a string in quotes"));
+}
+
+#[test]
+fn a_duration_without_a_unit_is_refused_by_name() {
+    for text in ["shutdown_timeout = 5", "shutdown_timeout = \"5\""] {
+        assert_eq!(fault(text), "ostler.toml:1: shutdown_timeout is 5: a duration has a unit, such as 5s");
+    }
+}
+
+#[test]
+fn one_value_that_cannot_work_is_one_sentence() {
+    for (text, sentence) in [
+        ("shutdown_timeout = \"0s\"", ":1: shutdown_timeout is 0s, and must be longer than zero"),
+        ("shutdown_timeout = -5", "shutdown_timeout is -5: a duration is not negative"),
+        ("shutdown_timeout = \"-5s\"", "shutdown_timeout is -5s: a duration is not negative"),
+        ("shutdown_timeout = \"99999999999d\"", "is 99999999999d: the longest duration is 36500d"),
+        ("shutdown_timeout = 99999999999999999999999", "shutdown_timeout is 99999"),
+        ("shutdown_timeout = true", "shutdown_timeout is true, and must be a string in quotes"),
+        ("lease.poll = \"0ms\"", "lease.poll is 0ms, and must be longer than zero"),
+        ("lease = 5", "lease is 5, and must be a table"),
+        ("payload_limit = 1048576", "payload_limit is 1048576: a size has a unit"),
+        ("payload_limit = \"0B\"", "payload_limit is 0B, and must be from 1B to 256MiB"),
+        ("payload_limit = \"1GiB\"", "payload_limit is 1GiB, and must be from 1B to 256MiB"),
+        ("keep.most = 0", "keep.most is 0, and must be a whole number from 1 to 1000000000"),
+        ("keep.most = -1", "keep.most is -1, and must be a whole number"),
+        ("keep.most = 1.5", "keep.most is 1.5, and must be a whole number"),
+        ("name = \"\"", "name must not be empty"),
+        ("name = \"a\\nb\"", "name: a name has no control characters"),
+        ("name = \"a\\u0000b\"", "name has a NUL character in it"),
+        ("store = \"postgres://anna@db/x\"", "store cannot be used: PostgreSQL is not in this version"),
+        ("store = \"mysql://x\"", "store cannot be used: there is no store \"mysql:\""),
+        ("store = \"${NOT_THERE}/x\"", "store is \"${NOT_THERE}/x\": the variable NOT_THERE is not set"),
+        ("pool = 5", "pool is 5, and must be a table"),
+        ("pool.x = 5", "pool.x is 5, and must be a table"),
+        ("[pool.\"\"]\nexecutor = \"command\"\ncommand = [\"true\"]", "pool.\"\" must not be empty"),
+    ] {
+        let line = fault(text);
+        assert!(line.contains(sentence), "{text}: {line}");
+    }
+}
+
+#[test]
+fn one_value_of_a_pool_that_cannot_work_is_one_sentence() {
+    for (text, sentence) in [
+        ("max_workers = 0", ":4: pool.shell.max_workers is 0, and must be a whole number from 1 to 1000"),
+        ("max_workers = 1001", "pool.shell.max_workers is 1001, and must be a whole number from 1 to 1000"),
+        ("min_workers = 5\nmax_workers = 2", "min_workers is 5, and must be at most max_workers, which is 2"),
+        ("scale_up_at = 0", "pool.shell.scale_up_at is 0"),
+        ("retry.attempts = 0", "pool.shell.retry.attempts is 0, and must be a whole number from 1"),
+        ("retry.attempts = \"4\"", "pool.shell.retry.attempts is \"4\", and must be a whole number"),
+        ("retry.backoff = \"slow\"", "is \"slow\", and must be \"fixed\" or \"linear\" or \"exponential\""),
+        ("retry.jitter = 1", "pool.shell.retry.jitter is 1, and must be true or false"),
+        ("retry = { base = \"2m\", max = \"1m\" }", "pool.shell.retry.base is longer than max"),
+        ("retry.attempt = 1", "pool.shell.retry.attempt: there is no such key; did you mean attempts?"),
+        ("queue_limit = 0", "pool.shell.queue_limit is 0"),
+        ("concurrency.limit = 0", "pool.shell.concurrency.limit is 0"),
+        ("stdin = \"file\"", "pool.shell.stdin is \"file\", and must be \"nothing\" or \"payload\""),
+        ("keep_env = \"PATH\"", "pool.shell.keep_env is \"PATH\", and must be a list of strings"),
+        ("keep_env = [\"A=B\"]", "pool.shell.keep_env has \"A=B\" in it, and a variable has letters"),
+        ("env.\"A=B\" = \"x\"", "pool.shell.env.\"A=B\" cannot be set, and a variable has letters"),
+        ("env.A = 5", "pool.shell.env.A is 5, and must be a string in quotes"),
+        (
+            "exit_codes.permanent = [0]",
+            "exit_codes.permanent has 0 in it, and must be a list of whole numbers",
+        ),
+        ("exit_codes = { permanent = [7], transient = [7] }", "exit_codes has 7 twice"),
+        ("max_output = \"17MiB\"", "pool.shell.max_output is 17MiB, and must be from 1B to 16MiB"),
+    ] {
+        let line = fault(&pool(text));
+        assert!(line.contains(sentence), "{text}: {line}");
+    }
+}
+
+#[test]
+fn a_command_that_cannot_be_run_is_refused() {
+    for (command, sentence) in [
+        ("", "pool.x.command is missing: the program and its arguments"),
+        ("command = []", "pool.x.command cannot be run: the command has no program"),
+        ("command = [\"\"]", "pool.x.command cannot be run: the command has no program"),
+        (
+            "command = \"date\"",
+            "is \"date\", and must be a list of strings, such as [\"sh\", \"-c\", \"date\"]",
+        ),
+        ("command = [\"sleep\", 5]", "pool.x.command has 5 in it, and must be a list of strings"),
+        ("command = [\"echo\", \"{{ paylod }}\"]", "cannot be run: there is no field \"paylod\""),
+        ("command = [\"sh\", \"-c\", \"echo ${x:-y}\"]", "for a literal ${ write $${"),
+    ] {
+        let line = fault(&format!("[pool.x]\nexecutor = \"command\"\n{command}"));
+        assert!(line.contains(sentence), "{command}: {line}");
+    }
+}
+
+#[test]
+fn a_lease_shorter_than_two_heartbeats_is_refused() {
+    assert_eq!(
+        fault("[lease]\nheartbeat = \"10s\"\nttl = \"15s\""),
+        "ostler.toml:3: lease.ttl is 15s, and must be at least two heartbeats, which are 10s each"
+    );
+    // Also when the other one is the default.
+    assert!(
+        fault("lease.heartbeat = \"1m\"").contains("lease.ttl is 1m, and must be at least two heartbeats")
+    );
+    assert_eq!(good("lease = { ttl = \"2s\", heartbeat = \"1s\" }").lease.ttl, Duration::from_secs(2));
+}
+
+#[test]
+fn a_minimum_above_the_machines_cores_is_no_mistake() {
+    let config = good(&pool("min_workers = 900"));
+    assert_eq!((config.pools[0].scale.min, config.pools[0].scale.max), (900, 900));
+}
+
+#[test]
+fn all_pools_together_are_bounded() {
+    let many: String = (0..11)
+        .map(|at| format!("[pool.p{at}]\nexecutor = \"command\"\ncommand = [\"true\"]\nmax_workers = 1000\n"))
+        .collect();
+    assert!(fault(&many).contains("pool has 11000 workers in all, and a node has at most 10000"));
+}
+
+#[test]
+fn everything_that_is_wrong_is_told_at_once_in_the_order_of_the_file() {
+    let lines = told(concat!(
+        "shutdown_timeout = 5\n",
+        "lease = { ttl = \"1s\", heartbeat = \"1s\" }\n",
+        "keep = { completd = \"1d\" }\n",
+        "[pool.a]\nexecutor = \"agent\"\nmax_workers = 0\n",
+        "[pool.b]\nexecutor = \"command\"\ncommand = []\ntimeout = 0\nretry = { attempts = 0, base = 1 }\n",
+    ));
+    let numbers: Vec<&str> = lines.iter().filter_map(|line| line.split(':').nth(1)).collect();
+    assert_eq!(numbers, ["1", "2", "3", "5", "6", "9", "10", "11", "11"], "{lines:#?}");
+}
+
+#[test]
+fn a_file_full_of_mistakes_is_told_in_part_with_the_number_of_the_rest() {
+    let text: String = (0..150).map(|at| format!("unknown_{at} = 1\n")).collect();
+    let lines = told(&text);
+    assert_eq!((lines.len(), lines[100].as_str()), (101, "ostler.toml: and 50 more"));
+}
+
+#[test]
+fn what_is_not_toml_is_told_with_its_line() {
+    assert!(fault("name = \"a\"\nname = \"b\"").starts_with("ostler.toml:2: duplicate key"));
+    let twice = told(&(pool("") + &pool("")));
+    assert!(twice[0].starts_with("ostler.toml:5: "), "{twice:?}");
+    assert!(told("name = anna")[0].starts_with("ostler.toml:1: "), "{:?}", told("name = anna"));
+    let deep = format!("name = {}", "[".repeat(100_000));
+    assert!(!told(&deep).is_empty());
+}
+
+#[test]
+fn what_came_from_the_environment_is_not_repeated() {
+    for text in
+        ["store = \"${BAD_URL}\"", "shutdown_timeout = \"${PASSWORD}\"", &pool("stdin = \"${PASSWORD}\"")]
+    {
+        let line = fault(text);
+        assert!(!line.contains("hunter2"), "{line}");
+    }
+}
+
+// ---- files --------------------------------------------------------------------------------------------
+
+#[test]
+fn a_file_is_read_and_its_paths_begin_beside_it() {
+    let folder = scratch();
+    let path = folder.path().join("ostler.toml");
+    std::fs::write(&path, "store = \"data/ostler.db\"").expect("it can be written");
+    let config = read(&path, &env).expect("it is a config");
+    assert_eq!(config.store, Some(StoreUrl::Sqlite(folder.path().join("data/ostler.db"))));
+}
+
+#[test]
+fn a_file_that_cannot_be_a_config_is_refused_in_a_sentence() {
+    let folder = scratch();
+    let write = |name: &str, bytes: &[u8]| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, bytes).expect("it can be written");
+        path
+    };
+    for (path, sentence) in [
+        (folder.path().join("missing.toml"), "missing.toml: there is no such file"),
+        (folder.path().to_owned(), ": this is a folder, and a config is a file"),
+        (write("latin.toml", b"# fine\nname = \"\xe4\""), "latin.toml: it is not UTF-8 text: line 2"),
+        (write("large.toml", &vec![b'#'; (1 << 20) + 1]), "large.toml: it has more than 1MiB"),
+        (write("wrong.toml", b"\nnmae = \"a\""), "wrong.toml:2: nmae: there is no such key"),
+    ] {
+        let error = read(Path::new(&path), &env).expect_err("it should be refused").to_string();
+        assert!(error.contains(sentence), "{error}");
+    }
+    assert!(read(&write("full.toml", &vec![b'#'; 1 << 20]), &env).is_ok());
+}
