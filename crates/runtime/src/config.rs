@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ostler_exec::Executor;
 use ostler_store::MAX_CLAIM;
-use ostler_store::calls::Retention;
+use ostler_store::calls::{QueueChange, Retention};
 
 /// Why settings cannot work, in a sentence.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -52,6 +52,18 @@ pub struct PoolConfig {
     pub beginning: Beginning,
     /// How long an attempt may take to stop when it is told to.
     pub grace: Duration,
+    /// Settings that the node brings for the queue. Another living node that serves it must bring the same.
+    pub settings: Vec<QueueChange>,
+}
+
+/// What a node does when another living node has other settings for a queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TakeOver {
+    /// It does not start.
+    #[default]
+    No,
+    /// Its own settings hold from now on.
+    Yes,
 }
 
 impl PoolConfig {
@@ -59,7 +71,14 @@ impl PoolConfig {
     #[must_use]
     pub fn new(queue: impl Into<String>, executor: Arc<dyn Executor>, workers: usize) -> Self {
         let grace = Duration::from_secs(5);
-        Self { queue: queue.into(), executor, workers, beginning: Beginning::Lazy, grace }
+        Self {
+            queue: queue.into(),
+            executor,
+            workers,
+            beginning: Beginning::Lazy,
+            grace,
+            settings: Vec::new(),
+        }
     }
 }
 
@@ -76,6 +95,8 @@ pub struct NodeConfig {
     pub retention: Retention,
     /// How often the store is looked after.
     pub upkeep: Duration,
+    /// What happens when another living node has other settings for a queue.
+    pub take_over: TakeOver,
 }
 
 impl NodeConfig {
@@ -88,6 +109,7 @@ impl NodeConfig {
             pools,
             retention: Retention::default(),
             upkeep: Duration::from_millis(500),
+            take_over: TakeOver::No,
         }
     }
 

@@ -11,15 +11,19 @@ use std::time::Duration;
 
 use ostler_core::SessionId;
 use ostler_store::calls::Renewed;
-use ostler_store::{Clock, Store};
+use ostler_store::orders::{NumberedOrder, Order};
+use ostler_store::{Clock, Store, Wakeups};
 use tokio::sync::watch;
 
 use crate::config::LeaseTimes;
 use crate::held::{Held, Stop};
 use crate::node::NodeState;
 
-/// How soon a node hears of a cancel, whatever its heartbeat is.
+/// How soon a node hears of a cancel or an order at the latest, whatever its heartbeat is: the store rings when there is one, but
+/// a ring may be lost.
 const NEWS: Duration = Duration::from_secs(1);
+/// The shortest time between two renewals, however often it rings.
+const SHORTEST: Duration = Duration::from_millis(20);
 /// The part of the TTL after which a node that could not renew stops its work: the rest is for stopping.
 const FENCE_PERCENT: u32 = 75;
 
@@ -42,6 +46,8 @@ impl LeaseKeeper {
 
     async fn beat(self) {
         let mut watching = self.state.subscribe();
+        let mut news = self.store.news();
+        let mut obeyed = 0;
         let pause = self.times.heartbeat.min(NEWS);
         let patience = self.times.ttl * FENCE_PERCENT / 100;
         let mut renewed_at = self.clock.uptime();
@@ -49,6 +55,7 @@ impl LeaseKeeper {
             if matches!(*watching.borrow_and_update(), NodeState::Ended | NodeState::Fenced) {
                 return;
             }
+            news.arm();
             let sent_at = self.clock.uptime();
             if sent_at.saturating_sub(renewed_at) > patience {
                 return self.fence();
@@ -56,10 +63,17 @@ impl LeaseKeeper {
             let left = patience.saturating_sub(sent_at.saturating_sub(renewed_at));
             let leases = self.held.leases();
             match tokio::time::timeout(left, self.store.renew(self.session, &leases)).await {
-                Ok(Ok(Renewed::Held { cancelled, lost, .. })) => {
+                Ok(Ok(Renewed::Held { cancelled, lost, orders })) => {
                     renewed_at = sent_at;
                     self.held.stop(&cancelled, &leases, Stop::Cancelled);
                     self.held.stop(&lost, &leases, Stop::Lost);
+                    // They are told with every renewal: what was heard before is not done again.
+                    for NumberedOrder { number, order } in orders {
+                        if number > obeyed {
+                            obeyed = number;
+                            self.obey(&order);
+                        }
+                    }
                 }
                 Ok(Ok(Renewed::Ended)) => return self.fence(),
                 // Unknown is not lost: another try comes before the patience ends.
@@ -67,8 +81,17 @@ impl LeaseKeeper {
             }
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
+                () = rung(&mut news) => {}
                 changed = watching.changed() => if changed.is_err() { return },
             }
+        }
+    }
+
+    fn obey(&self, order: &Order) {
+        match order {
+            // Whoever owns the node sees that it drains, and gives it the time to.
+            Order::Drain => NodeState::Draining.instead_of_running(&self.state),
+            Order::Resize { .. } => {}
         }
     }
 
@@ -77,4 +100,10 @@ impl LeaseKeeper {
         self.state.send_replace(NodeState::Fenced);
         self.held.stop_all(Stop::Lost);
     }
+}
+
+/// Waits for news, and then for more of it that comes at the same time.
+async fn rung(news: &mut Wakeups) {
+    news.wait().await;
+    tokio::time::sleep(SHORTEST).await;
 }

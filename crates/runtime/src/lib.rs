@@ -4,6 +4,7 @@
 //! - `keeper.rs`: the heartbeat, on a thread of its own, and the fence.
 //! - `pool.rs`: claims for one queue, as much as it has free slots. `attempt.rs`: one attempt from start to report.
 //! - `finisher.rs`: reports, many in one write. `upkeep.rs`: expire, make ready, prune, and who works on what.
+//! - `settings.rs`: what the node brings for its queues, compared with what others brought.
 //! - `held.rs`: what this node holds, and how each of it is told to stop.
 
 mod attempt;
@@ -13,7 +14,9 @@ mod held;
 mod keeper;
 mod node;
 mod pool;
+mod settings;
 mod upkeep;
 
-pub use config::{Beginning, InvalidConfig, LeaseTimes, NodeConfig, PoolConfig};
+pub use config::{Beginning, InvalidConfig, LeaseTimes, NodeConfig, PoolConfig, TakeOver};
 pub use node::{Drained, Ids, Node, NodeState, Parts, StartError};
+pub use settings::Difference;

@@ -11,11 +11,12 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::attempt::Bench;
-use crate::config::{InvalidConfig, NodeConfig};
+use crate::config::{InvalidConfig, NodeConfig, TakeOver};
 use crate::finisher::Finisher;
 use crate::held::{Held, Stop};
 use crate::keeper::LeaseKeeper;
 use crate::pool::Pool;
+use crate::settings::{self, Difference};
 use crate::upkeep::Upkeep;
 
 /// Makes ids; the edge of the system brings the chance.
@@ -82,6 +83,9 @@ pub enum StartError {
     /// The session's id was not new.
     #[error("the store knows a session of this id already")]
     NotNew,
+    /// Another living node has other settings for a queue.
+    #[error("{0}")]
+    Differs(Difference),
 }
 
 /// A running node.
@@ -113,10 +117,15 @@ impl Node {
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             ttl: config.lease.ttl,
-            settings: String::new(),
+            settings: settings::text(&config.pools),
         };
         if store.join(node).await? == Fenced::Lost {
             return Err(StartError::NotNew);
+        }
+        if let Err(refused) = bring_settings(store.as_ref(), session, &config).await {
+            // It was there for a moment, and had nothing.
+            let _ = store.leave(session).await;
+            return Err(refused);
         }
         let state = watch::Sender::new(NodeState::Running);
         let held = Held::default();
@@ -218,6 +227,24 @@ impl Node {
         let _ = tokio::task::spawn_blocking(move || keeper.join()).await;
         drained
     }
+}
+
+/// Brings the settings of the node's queues, unless a living node has others. The node has joined before: of two that come up
+/// at once, the later one sees the earlier.
+async fn bring_settings(
+    store: &dyn Store,
+    session: SessionId,
+    config: &NodeConfig,
+) -> Result<(), StartError> {
+    let nodes = store.survey().await?.nodes;
+    match (config.take_over, settings::difference(&nodes, session, &settings::text(&config.pools))) {
+        (TakeOver::No, Some(difference)) => return Err(StartError::Differs(difference)),
+        (TakeOver::Yes, Some(_)) | (TakeOver::No | TakeOver::Yes, None) => {}
+    }
+    for pool in config.pools.iter().filter(|pool| !pool.settings.is_empty()) {
+        store.configure(&pool.queue, pool.settings.clone()).await?;
+    }
+    Ok(())
 }
 
 /// Waits for all pools, and adds up what they say. Whoever stops waiting keeps what was said so far.

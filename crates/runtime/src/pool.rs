@@ -121,9 +121,9 @@ impl Pool {
             let hungry = matches!(look, Look::Short);
             tokio::select! {
                 Some(ended) = running.join_next_with_id(), if !running.is_empty() => {
-                    self.ended(ended, &mut places, &mut drained, state);
+                    self.ended(ended, &mut places, &mut drained);
                     while let Some(ended) = running.try_join_next_with_id() {
-                        self.ended(ended, &mut places, &mut drained, state);
+                        self.ended(ended, &mut places, &mut drained);
                     }
                 }
                 () = wakeups.wait(), if hungry => {}
@@ -169,7 +169,6 @@ impl Pool {
         ended: Result<(tokio::task::Id, (Ending, Slot)), tokio::task::JoinError>,
         places: &mut HashMap<tokio::task::Id, usize>,
         drained: &mut Drained,
-        state: NodeState,
     ) {
         let (id, (ending, slot)) = match ended {
             Ok(ended) => ended,
@@ -179,7 +178,8 @@ impl Pool {
         if let Some(place) = places.remove(&id) {
             self.roster.free(place, ending, slot, &self.ids);
         }
-        if state != NodeState::Running {
+        // As it is now: the drain may have begun since this loop last looked.
+        if *self.state.borrow() != NodeState::Running {
             match ending {
                 Ending::HandedBack | Ending::NodeDied => drained.handed_back += 1,
                 Ending::Success | Ending::Failed(_) | Ending::Cancelled => drained.finished += 1,

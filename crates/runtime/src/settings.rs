@@ -1,0 +1,112 @@
+//! The settings that a node brings for its queues, in a form that can be compared with another node's: two nodes that serve one
+//! queue by different rules would overwrite each other's for ever.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use ostler_core::{Jitter, Overrides, SessionId};
+use ostler_store::views::{Life, NodeRecord, QueueSettings};
+use serde_json::Value;
+
+use crate::config::PoolConfig;
+
+/// What is said about one queue: setting and value, as people write them.
+type Said = BTreeMap<String, String>;
+
+/// A setting of a queue that another living node has otherwise.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// The queue.
+    pub queue: String,
+    /// The setting.
+    pub setting: String,
+    /// The other node.
+    pub node: String,
+    /// What the other node has.
+    pub there: String,
+    /// What this one brings.
+    pub here: String,
+}
+
+impl std::fmt::Display for Difference {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { queue, setting, node, there, here } = self;
+        write!(
+            f,
+            "the queue \"{queue}\" has other settings on the node \"{node}\": {setting} is {there} there, and {here} here; use \
+             the same settings, stop that node, or take over"
+        )
+    }
+}
+
+/// The settings of these pools, as a node keeps them with its session. A pool that brings none has none to compare.
+pub(crate) fn text(pools: &[PoolConfig]) -> String {
+    let pools: serde_json::Map<String, Value> = pools
+        .iter()
+        .filter(|pool| !pool.settings.is_empty())
+        .map(|pool| {
+            let fields = said(&brought(pool)).into_iter().map(|(name, value)| (name, Value::String(value)));
+            (pool.queue.clone(), Value::Object(fields.collect()))
+        })
+        .collect();
+    if pools.is_empty() { String::new() } else { Value::Object(pools).to_string() }
+}
+
+fn brought(pool: &PoolConfig) -> QueueSettings {
+    let mut settings = QueueSettings::default();
+    pool.settings.iter().cloned().for_each(|change| settings.apply(change));
+    settings
+}
+
+/// The first setting that a living node, which came up before `own`, has otherwise.
+pub(crate) fn difference(nodes: &[NodeRecord], own: SessionId, text: &str) -> Option<Difference> {
+    let here = read(text);
+    let before = nodes.iter().take_while(|node| node.session != own);
+    before.filter(|node| node.life == Life::Alive).find_map(|node| {
+        let there = read(&node.settings);
+        here.iter().find_map(|(queue, ours)| {
+            let theirs = there.get(queue)?;
+            let (setting, here, there) = differs(ours, theirs)?;
+            Some(Difference { queue: queue.clone(), setting, node: node.name.clone(), there, here })
+        })
+    })
+}
+
+fn differs(ours: &Said, theirs: &Said) -> Option<(String, String, String)> {
+    let names = ours.keys().chain(theirs.keys());
+    let value = |said: &Said, name: &String| said.get(name).cloned().unwrap_or_else(|| "not set".to_owned());
+    names
+        .map(|name| (name.clone(), value(ours, name), value(theirs, name)))
+        .find(|(_, here, there)| here != there)
+}
+
+/// What another node said; nothing of what cannot be read, which another version may have written.
+fn read(text: &str) -> BTreeMap<String, Said> {
+    serde_json::from_str(text).unwrap_or_default()
+}
+
+fn said(settings: &QueueSettings) -> Said {
+    let Overrides { attempts, backoff, base, max, jitter, max_crashes, max_node_deaths, timeout } =
+        settings.overrides;
+    let span = |span: Option<Duration>| span.map(|span| format!("{span:?}"));
+    let jitter = jitter.map(|jitter| match jitter {
+        Jitter::Off => "off".to_owned(),
+        Jitter::Half => "on".to_owned(),
+    });
+    let number = |number: Option<u32>| number.map(|number| number.to_string());
+    [
+        ("queue_limit", settings.limit.map(|limit| limit.to_string())),
+        ("concurrency", number(settings.key_concurrency)),
+        ("retry.attempts", number(attempts)),
+        ("retry.backoff", backoff.map(|backoff| backoff.name().to_owned())),
+        ("retry.base", span(base)),
+        ("retry.max", span(max)),
+        ("retry.jitter", jitter),
+        ("retry.max_crashes", number(max_crashes)),
+        ("retry.max_node_deaths", number(max_node_deaths)),
+        ("timeout", span(timeout)),
+    ]
+    .into_iter()
+    .filter_map(|(name, value)| Some((name.to_owned(), value?)))
+    .collect()
+}
