@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ostler_core::Overrides;
 use ostler_exec::{Context, Executor, Inline, Served, TaskError, ThreadPolicy, Threads};
-use ostler_runtime::{LeaseTimes, Node, NodeConfig, Parts, PoolConfig};
+use ostler_runtime::{LeaseTimes, Node, NodeConfig, Parts, PoolConfig, TakeOver};
 use ostler_sqlite::{Options, Sqlite};
 use ostler_store::calls::QueueChange;
 use ostler_store::{Store, SystemClock};
@@ -38,6 +38,7 @@ pub fn open(path: impl AsRef<Path>) -> Result<Builder, OpenError> {
         workers: None,
         lease: LeaseTimes::default(),
         changes: Vec::new(),
+        take_over: TakeOver::No,
         grace: Duration::from_secs(5),
     })
 }
@@ -55,6 +56,7 @@ pub struct Builder {
     workers: Option<usize>,
     lease: LeaseTimes,
     changes: Vec<QueueChange>,
+    take_over: TakeOver,
     grace: Duration,
 }
 
@@ -134,6 +136,13 @@ impl Builder {
         self
     }
 
+    /// Brings its own settings for the queue, also if a living process has others. Without it, such a pool does not start.
+    #[must_use]
+    pub fn take_over(mut self) -> Self {
+        self.take_over = TakeOver::Yes;
+        self
+    }
+
     /// How leases are kept.
     #[must_use]
     pub fn lease(mut self, times: LeaseTimes) -> Self {
@@ -169,15 +178,17 @@ impl Builder {
             return Err(OpenError::TwoSorts);
         };
         let workers = self.workers.unwrap_or(usual);
-        if !self.changes.is_empty() {
-            self.store.configure(&self.queue, self.changes).await?;
-        }
         let ids = ids()?;
         let parts =
             Parts { store: Arc::clone(&self.store), clock: Arc::new(SystemClock), ids: Arc::clone(&ids) };
-        let pool = PoolConfig { grace: self.grace, ..PoolConfig::new(self.queue.clone(), executor, workers) };
+        let pool = PoolConfig {
+            grace: self.grace,
+            settings: self.changes,
+            ..PoolConfig::new(self.queue.clone(), executor, workers)
+        };
         let name = format!("pid {}", std::process::id());
-        let config = NodeConfig { lease: self.lease, ..NodeConfig::new(name, vec![pool]) };
+        let config =
+            NodeConfig { lease: self.lease, take_over: self.take_over, ..NodeConfig::new(name, vec![pool]) };
         let node = Node::start(parts, config).await?;
         Ok(Pool::new(self.store, node, self.queue, workers, ids))
     }
