@@ -5,6 +5,8 @@
 #[cfg_attr(not(test), expect(dead_code, reason = "the commands that read it are still to come"))]
 mod config;
 mod demo;
+#[cfg_attr(not(test), expect(dead_code, reason = "the command that asks it is still to come"))]
+mod doctor;
 mod worker;
 
 use std::process::ExitCode;

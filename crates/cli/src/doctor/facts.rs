@@ -1,0 +1,213 @@
+//! What the doctor sees. All of the doctor's I/O is here and in `place.rs`, and all of it is bounded.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ostler_core::{StateName, Task, Timestamp};
+use ostler_sqlite::{Options, Sqlite, care};
+use ostler_store::views::{Filter, LaneRecord, LeaseFilter, Survey};
+use ostler_store::{Clock, Error, ErrorKind, Store};
+
+use super::Subject;
+use super::place::{self, Place};
+use crate::config::{Config, Executor, StoreUrl};
+
+/// How long a store may take to open, or to answer one question.
+const MAX_ANSWER: Duration = Duration::from_secs(10);
+/// Tasks of one list that are looked at.
+const MAX_LOOKED_AT: usize = 200;
+/// Lanes whose waiting tasks are looked at, those with the most first.
+const MAX_LANES: usize = 20;
+
+/// All that the rules decide by.
+#[derive(Clone, Debug)]
+pub(crate) struct Facts {
+    /// The wall clock.
+    pub(crate) now: Timestamp,
+    /// Where the store's file is.
+    pub(crate) place: Place,
+    /// What became of looking into it.
+    pub(crate) look: Look,
+    /// The config, if one was named.
+    pub(crate) config: Option<ConfigFacts>,
+}
+
+/// What became of looking into the store.
+#[derive(Clone, Debug)]
+pub(crate) enum Look {
+    /// There is none.
+    Absent,
+    /// It could not be opened or read.
+    Refused(Error),
+    /// It did not answer in time.
+    Silent(Duration),
+    /// An older program made it. It was not opened, since that would bring it up to date.
+    Outdated {
+        /// The version of its tables.
+        found: i64,
+        /// The version that this program writes.
+        newest: i64,
+    },
+    /// It was looked into.
+    Seen(Box<Seen>),
+}
+
+/// What was seen in the store.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Seen {
+    /// The system as a whole.
+    pub(crate) survey: Survey,
+    /// The tasks that were enqueued last.
+    pub(crate) newest: Sample,
+    /// Dead letters.
+    pub(crate) failed: Sample,
+    /// Tasks that a dead or overdue node has.
+    pub(crate) stale: Sample,
+    /// Tasks that wait, for the fullest lanes.
+    pub(crate) waiting: Vec<Sample>,
+}
+
+/// One page of a list.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sample {
+    /// The tasks.
+    pub(crate) tasks: Vec<Task>,
+    /// Whether there may be more.
+    pub(crate) more: bool,
+}
+
+/// What is known of the config.
+#[derive(Clone, Debug)]
+pub(crate) enum ConfigFacts {
+    /// It cannot be used; the sentences say why.
+    Broken(String),
+    /// It is good.
+    Good {
+        /// The queues that its pools serve.
+        queues: Vec<String>,
+        /// Pools whose program is not there, with the program.
+        missing_programs: Vec<(String, String)>,
+    },
+}
+
+/// Looks at everything.
+pub(crate) async fn gather(subject: Subject) -> Facts {
+    let Subject { store: StoreUrl::Sqlite(path), config, clock } = subject;
+    let now = clock.now();
+    let config = config.map(|read| match read {
+        Ok(config) => good_config(&config),
+        Err(error) => ConfigFacts::Broken(error.to_string()),
+    });
+    let place = place::look(&path);
+    let look = look(path, clock).await;
+    Facts { now, place, look, config }
+}
+
+async fn look(path: PathBuf, clock: Arc<dyn Clock>) -> Look {
+    let opened = match open(path, clock).await {
+        Ok(opened) => opened,
+        Err(look) => return look,
+    };
+    match tokio::time::timeout(MAX_ANSWER, see(&*opened)).await {
+        Ok(Ok(seen)) => Look::Seen(Box::new(seen)),
+        Ok(Err(error)) => Look::Refused(error),
+        Err(_) => {
+            // To close it would be to wait for the question that has no answer. It ends with the program.
+            std::mem::forget(opened);
+            Look::Silent(MAX_ANSWER)
+        }
+    }
+}
+
+/// Opens the store, if there is one and nothing has to be changed for it.
+///
+/// On a thread of its own, and not on one of the runtime: the file's lock may be held for as long as another process
+/// likes, and nobody can be made to stop waiting for it. The thread then ends with the program.
+async fn open(path: PathBuf, clock: Arc<dyn Clock>) -> Result<Box<Sqlite>, Look> {
+    let (answer, answered) = tokio::sync::oneshot::channel();
+    let opening = std::thread::Builder::new().name("doctor".to_owned());
+    let opening = opening.spawn(move || drop(answer.send(open_what_is_there(&path, clock))));
+    if let Err(error) = opening {
+        return Err(Look::Refused(Error::new(
+            ErrorKind::Unavailable,
+            format!("no thread to look with: {error}"),
+        )));
+    }
+    match tokio::time::timeout(MAX_ANSWER, answered).await {
+        Ok(Ok(opened)) => opened,
+        Ok(Err(_)) => Err(Look::Refused(Error::new(
+            ErrorKind::Internal,
+            "the doctor panicked while it opened the store",
+        ))),
+        Err(_) => Err(Look::Silent(MAX_ANSWER)),
+    }
+}
+
+fn open_what_is_there(path: &Path, clock: Arc<dyn Clock>) -> Result<Box<Sqlite>, Look> {
+    let versions = care::versions(path).map_err(|error| {
+        // Where the whole folder is missing, so is the store.
+        let gone = error.kind() == ErrorKind::Unavailable && std::fs::symlink_metadata(path).is_err();
+        if gone { Look::Absent } else { Look::Refused(error) }
+    })?;
+    match versions.found {
+        None => Err(Look::Absent),
+        Some(found) if found < versions.newest => Err(Look::Outdated { found, newest: versions.newest }),
+        Some(_) => Sqlite::open(path, clock, Options::default()).map(Box::new).map_err(Look::Refused),
+    }
+}
+
+async fn see(store: &dyn Store) -> Result<Seen, Error> {
+    let survey = store.survey().await?;
+    let in_state = |state| Filter { state: Some(state), ..Filter::default() };
+    let stale = Filter { lease: LeaseFilter::Stale, ..Filter::default() };
+    let mut waiting = Vec::new();
+    for lane in fullest(&survey) {
+        let (queue, kind) = (Some(lane.queue.clone()), Some(lane.kind.clone()));
+        waiting.push(sample(store, Filter { queue, kind, ..in_state(StateName::Queued) }).await?);
+    }
+    Ok(Seen {
+        newest: sample(store, Filter::default()).await?,
+        failed: sample(store, in_state(StateName::Failed)).await?,
+        stale: sample(store, stale).await?,
+        waiting,
+        survey,
+    })
+}
+
+/// The lanes with the most waiting tasks.
+fn fullest(survey: &Survey) -> Vec<&LaneRecord> {
+    let mut lanes: Vec<&LaneRecord> = survey.lanes.iter().filter(|lane| lane.counts.queued > 0).collect();
+    lanes.sort_by_key(|lane| std::cmp::Reverse(lane.counts.queued));
+    lanes.truncate(MAX_LANES);
+    lanes
+}
+
+async fn sample(store: &dyn Store, filter: Filter) -> Result<Sample, Error> {
+    let page = store.list(filter, None, MAX_LOOKED_AT).await?;
+    Ok(Sample { tasks: page.tasks, more: page.next.is_some() })
+}
+
+fn good_config(config: &Config) -> ConfigFacts {
+    let queues = config.pools.iter().map(|pool| pool.name.clone()).collect();
+    let program = |pool: &crate::config::Pool| {
+        let Executor::Command(command) = &pool.executor;
+        let program = command.argv.first()?;
+        // A template is a name only when there is a task.
+        (!program.contains("{{") && !is_program(program)).then(|| (pool.name.clone(), program.clone()))
+    };
+    ConfigFacts::Good { queues, missing_programs: config.pools.iter().filter_map(program).collect() }
+}
+
+/// Whether a program of this name would be found.
+fn is_program(name: &str) -> bool {
+    use std::os::unix::fs::PermissionsExt as _;
+    let runs = |path: &Path| {
+        std::fs::metadata(path).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+    };
+    if name.contains('/') {
+        return runs(Path::new(name));
+    }
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&folders).any(|folder| runs(&folder.join(name)))
+}

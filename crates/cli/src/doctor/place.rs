@@ -1,0 +1,83 @@
+//! Where the store's file is: what the file system says about it.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Access, AtFlags, CWD};
+use rustix::io::Errno;
+
+/// What is known of the place, as far as it could be asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// The file.
+    pub(crate) path: PathBuf,
+    /// The folder it is in.
+    pub(crate) folder: PathBuf,
+    /// The permission bits of the file, if it is there.
+    pub(crate) file_mode: Option<u32>,
+    /// The permission bits of the folder.
+    pub(crate) folder_mode: Option<u32>,
+    /// What may not be written, and why: the file, the folder, or both.
+    pub(crate) not_writable: Vec<(PathBuf, String)>,
+    /// The room on its disk.
+    pub(crate) room: Option<Room>,
+    /// The sort of file system, where it is one that SQLite should not be on.
+    pub(crate) remote: Option<&'static str>,
+}
+
+/// The room on a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Room {
+    /// Bytes that this user may still write.
+    pub(crate) free_bytes: u64,
+    /// Bytes in all.
+    pub(crate) total_bytes: u64,
+    /// Files that may still be made; `None`: the file system does not count them.
+    pub(crate) free_files: Option<u64>,
+}
+
+/// File systems behind a network, or behind a program, by the number that the kernel gives.
+const REMOTE: [(u64, &str); 9] = [
+    (0x6969, "NFS"),
+    (0x517b, "SMB"),
+    (0xff53_4d42, "CIFS"),
+    (0xfe53_4d42, "SMB"),
+    (0x6573_5546, "FUSE"),
+    (0x0102_1997, "9P"),
+    (0x00c3_6400, "Ceph"),
+    (0x5346_414f, "AFS"),
+    (0x0bd0_0bd0, "Lustre"),
+];
+
+/// The name of a file system that SQLite should not be on.
+pub(crate) fn remote_name(number: u64) -> Option<&'static str> {
+    REMOTE.iter().find(|(known, _)| *known == number & 0xffff_ffff).map(|(_, name)| *name)
+}
+
+/// Looks at the place. What cannot be asked is left out.
+pub(crate) fn look(path: &Path) -> Place {
+    // By a link it is where the link leads.
+    let path = path.canonicalize().or_else(|_| std::path::absolute(path)).unwrap_or_else(|_| path.to_owned());
+    let folder = path.parent().unwrap_or(Path::new("/")).to_owned();
+    let mode = |path: &Path| std::fs::metadata(path).ok().map(|found| found.permissions().mode() & 0o7777);
+    let (file_mode, folder_mode) = (mode(&path), mode(&folder));
+    let not_writable =
+        [&path, &folder].into_iter().filter_map(|at| Some((at.clone(), why_not_writable(at)?)));
+    let not_writable = not_writable.collect();
+    let system = rustix::fs::statfs(&folder).ok();
+    let remote = system.and_then(|system| remote_name(system.f_type as u64));
+    let room = rustix::fs::statvfs(&folder).ok().map(|disk| Room {
+        free_bytes: disk.f_bavail.saturating_mul(disk.f_frsize),
+        total_bytes: disk.f_blocks.saturating_mul(disk.f_frsize),
+        free_files: (disk.f_files > 0).then_some(disk.f_favail),
+    });
+    Place { path, folder, file_mode, folder_mode, not_writable, room, remote }
+}
+
+/// Why this may not be written; `None`: it may, or it is not there, or nobody can tell.
+fn why_not_writable(path: &Path) -> Option<String> {
+    let asked = rustix::fs::accessat(CWD, path, Access::WRITE_OK, AtFlags::EACCESS);
+    let refusals = [Errno::ACCESS, Errno::ROFS, Errno::PERM];
+    let error = asked.err().filter(|error| refusals.contains(error))?;
+    Some(std::io::Error::from(error).kind().to_string())
+}

@@ -1,0 +1,41 @@
+//! The config that was named.
+
+use super::super::facts::{ConfigFacts, Facts};
+use super::{Finding, error, queues, seen, warning, word};
+
+pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
+    match &facts.config {
+        None => Vec::new(),
+        Some(ConfigFacts::Broken(why)) => vec![error(
+            "config-broken",
+            format!("The config cannot be used: {why}"),
+            "Mend the file and check it: ostler config --check FILE. ostler config --default shows every key",
+        )],
+        Some(ConfigFacts::Good { queues, missing_programs }) => {
+            let mut found: Vec<Finding> = missing_programs.iter().map(missing).collect();
+            found.extend(not_up(facts, queues));
+            found
+        }
+    }
+}
+
+fn missing((pool, program): &(String, String)) -> Finding {
+    error(
+        "program-missing",
+        format!("Pool \"{pool}\" runs \"{}\", and there is no such program", program.escape_debug()),
+        format!("Install it, or write its whole path: command -v {} finds it", word(program)),
+    )
+}
+
+/// Pools of the config that nobody runs although nodes are up: the config was changed after they started.
+fn not_up<'f>(facts: &'f Facts, queues: &'f [String]) -> impl Iterator<Item = Finding> + 'f {
+    let served = seen(facts).and_then(|seen| queues::served(seen, facts.now));
+    let lacks = move |queue: &&String| served.as_ref().is_some_and(|served| !served.contains(queue.as_str()));
+    queues.iter().filter(lacks).map(|queue| {
+        warning(
+            "pool-not-up",
+            format!("The config has a pool \"{queue}\", and no node that is up runs it"),
+            "Was the config changed? Restart the node: ostler drain NODE, then ostler up",
+        )
+    })
+}

@@ -1,0 +1,104 @@
+//! What follows from the facts. Each rule is a pure function, and each file has those about one thing.
+
+mod clock;
+mod config;
+mod nodes;
+mod queues;
+mod store;
+mod tasks;
+
+use std::time::Duration;
+
+use super::facts::{Facts, Look, Seen};
+use super::{Finding, Severity};
+use crate::config::duration;
+
+/// Names that one sentence lists.
+const MAX_NAMED: usize = 5;
+
+/// All that is wrong, the worst first.
+pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
+    let mut found = Vec::new();
+    found.extend(store::findings(facts));
+    found.extend(clock::findings(facts));
+    found.extend(config::findings(facts));
+    if let Some(seen) = seen(facts) {
+        found.extend(nodes::findings(seen));
+        found.extend(queues::findings(seen, facts.now));
+        found.extend(tasks::findings(seen));
+    }
+    found.sort_by(|a, b| (a.severity, a.code, &a.sentence).cmp(&(b.severity, b.code, &b.sentence)));
+    found
+}
+
+/// What was seen in the store, if it could be looked into.
+fn seen(facts: &Facts) -> Option<&Seen> {
+    match &facts.look {
+        Look::Seen(seen) => Some(seen),
+        Look::Absent | Look::Refused(_) | Look::Silent(_) | Look::Outdated { .. } => None,
+    }
+}
+
+fn error(code: &'static str, sentence: impl Into<String>, advice: impl Into<String>) -> Finding {
+    Finding { code, severity: Severity::Error, sentence: sentence.into(), advice: advice.into() }
+}
+
+fn warning(code: &'static str, sentence: impl Into<String>, advice: impl Into<String>) -> Finding {
+    Finding { code, severity: Severity::Warning, sentence: sentence.into(), advice: advice.into() }
+}
+
+fn info(code: &'static str, sentence: impl Into<String>, advice: impl Into<String>) -> Finding {
+    Finding { code, severity: Severity::Info, sentence: sentence.into(), advice: advice.into() }
+}
+
+/// A duration as people say it: nobody asks for milliseconds.
+fn about(time: Duration) -> String {
+    duration::show(Duration::from_secs(time.as_secs()))
+}
+
+/// So many tasks, with the verb that fits.
+fn tasks(count: u64, one: &str, many: &str) -> String {
+    if count == 1 { format!("1 task {one}") } else { format!("{count} tasks {many}") }
+}
+
+/// The first few names, and how many more there are.
+fn names<'a>(all: impl Iterator<Item = &'a str>) -> String {
+    let all: Vec<String> = all.map(|name| format!("\"{}\"", name.escape_debug())).collect();
+    let shown = all[..all.len().min(MAX_NAMED)].join(", ");
+    if all.len() > MAX_NAMED { format!("{shown} and {} more", all.len() - MAX_NAMED) } else { shown }
+}
+
+/// A name as one word of a command line.
+fn word(name: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@".contains(c);
+    if !name.is_empty() && !name.starts_with('-') && name.chars().all(plain) {
+        name.to_owned()
+    } else {
+        format!("'{}'", name.replace('\'', r"'\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_one_word_of_a_command_line() {
+        for (name, one) in [
+            ("shell", "shell"),
+            ("old mail", "'old mail'"),
+            ("it's", r"'it'\''s'"),
+            ("", "''"),
+            ("-x", "'-x'"),
+        ] {
+            assert_eq!(word(name), one);
+        }
+    }
+
+    #[test]
+    fn a_long_list_of_names_is_cut() {
+        let all = ["a", "b", "c", "d", "e", "f", "g"];
+        assert_eq!(names(all.into_iter()), "\"a\", \"b\", \"c\", \"d\", \"e\" and 2 more");
+        assert_eq!(names(["a"].into_iter()), "\"a\"");
+    }
+}

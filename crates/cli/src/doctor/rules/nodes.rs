@@ -1,0 +1,115 @@
+//! The nodes: whether any is up, whether they answer, and whether they agree.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ostler_store::views::{Life, NodeRecord};
+use serde_json::Value;
+
+use super::super::facts::Seen;
+use super::{Finding, MAX_NAMED, about, error, names, tasks, warning};
+
+pub(super) fn findings(seen: &Seen) -> Vec<Finding> {
+    let mut found: Vec<Finding> = seen.survey.nodes.iter().filter_map(overdue).collect();
+    let alive: Vec<&NodeRecord> = seen.survey.nodes.iter().filter(|node| node.life == Life::Alive).collect();
+    found.extend(none_up(seen, &alive));
+    found.extend(versions(&alive));
+    found.extend(settings(&alive));
+    found
+}
+
+fn none_up(seen: &Seen, alive: &[&NodeRecord]) -> Option<Finding> {
+    let waiting: u64 = seen.survey.lanes.iter().map(|lane| lane.counts.queued).sum();
+    (alive.is_empty() && waiting > 0).then(|| {
+        let sentence = format!("{}, and no node is up to run them", tasks(waiting, "waits", "wait"));
+        error("no-node", sentence, "Start one: ostler up --config ostler.toml")
+    })
+}
+
+fn overdue(node: &NodeRecord) -> Option<Finding> {
+    (node.life == Life::Overdue).then(|| {
+        let (name, pid, ttl) = (&node.name, node.pid, about(node.ttl));
+        let sentence = format!(
+            "Node \"{name}\" (process {pid}) has not renewed its leases within {ttl}: it is dead, stopped, or hangs"
+        );
+        let advice = format!(
+            "Look at its process: ps -o pid,stat,etime,args -p {pid}. State T is stopped: kill -CONT {pid}. Another node takes \
+             its tasks over: ostler up"
+        );
+        warning("node-overdue", sentence, advice)
+    })
+}
+
+fn versions(alive: &[&NodeRecord]) -> Option<Finding> {
+    let versions: BTreeSet<&str> = alive.iter().map(|node| node.version.as_str()).collect();
+    (versions.len() > 1).then(|| {
+        let sentence =
+            format!("The nodes that are up have different versions: {}", names(versions.into_iter()));
+        warning(
+            "versions-differ",
+            sentence,
+            "Bring them to one version, one after the other: ostler drain NODE, then ostler up",
+        )
+    })
+}
+
+/// Two nodes that give the same setting two values. What only one of them has is no contradiction: they may well serve
+/// different queues.
+fn settings(alive: &[&NodeRecord]) -> Option<Finding> {
+    let said: Vec<(&NodeRecord, BTreeMap<String, String>)> = alive
+        .iter()
+        .filter(|node| !node.settings.is_empty())
+        .map(|node| (*node, leaves(&node.settings)))
+        .collect();
+    let (first, first_said) = said.first()?;
+    let (other, differing) = said.iter().skip(1).find_map(|(node, values)| {
+        let differs = |key: &&String| values.get(*key).is_some_and(|value| *value != first_said[*key]);
+        let differing: Vec<&str> = first_said.keys().filter(differs).map(String::as_str).collect();
+        (!differing.is_empty()).then_some((node, differing))
+    })?;
+    let which: Vec<&str> = differing.iter().copied().filter(|key| !key.is_empty()).take(MAX_NAMED).collect();
+    let which = if which.is_empty() { String::new() } else { format!(": {}", which.join(", ")) };
+    Some(warning(
+        "settings-differ",
+        format!("Nodes \"{}\" and \"{}\" are up with different settings{which}", first.name, other.name),
+        "Give both the same config, and restart one of them: ostler drain NODE, then ostler up",
+    ))
+}
+
+/// The values in settings, by their path. Settings that are not JSON are one value without a path.
+fn leaves(settings: &str) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    match serde_json::from_str(settings) {
+        Ok(value) => collect(String::new(), &value, &mut found),
+        Err(_) => {
+            found.insert(String::new(), settings.to_owned());
+        }
+    }
+    found
+}
+
+/// Settings are bounded by the store, and the reader of JSON bounds their depth.
+fn collect(path: String, value: &Value, found: &mut BTreeMap<String, String>) {
+    match value {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                collect(path, value, found);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+            found.insert(path, value.to_string());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_compared_value_by_value() {
+        let one = leaves(r#"{"pools":{"a":{"timeout":5,"retry":{"attempts":4}}}}"#);
+        assert_eq!(one.get("pools.a.retry.attempts").map(String::as_str), Some("4"));
+        assert_eq!(leaves("not JSON").get("").map(String::as_str), Some("not JSON"));
+    }
+}

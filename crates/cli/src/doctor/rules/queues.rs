@@ -1,0 +1,142 @@
+//! The queues: paused, full, served by nobody, or waiting although workers are idle.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use ostler_core::{Readiness, State, Task, Timestamp, WorkerState};
+use ostler_store::views::{Life, QueueRecord};
+
+use super::super::facts::{Sample, Seen};
+use super::{Finding, about, error, tasks, warning, word};
+
+/// A node that came up later than this has not told about its workers yet.
+const JUST_UP: Duration = Duration::from_secs(10);
+/// A ready task that waits longer than this while a worker has nothing to do is not being looked for.
+const LONG_WAIT: Duration = Duration::from_secs(300);
+/// From so many parts of a hundred on, a queue is nearly full.
+const NEARLY_FULL_PERCENT: u64 = 90;
+
+pub(super) fn findings(seen: &Seen, now: Timestamp) -> Vec<Finding> {
+    let mut found: Vec<Finding> = seen.survey.queues.iter().filter_map(|queue| paused(seen, queue)).collect();
+    found.extend(seen.survey.queues.iter().filter_map(|queue| limit(seen, queue)));
+    found.extend(unserved(seen, now));
+    found.extend(seen.waiting.iter().filter_map(|sample| waits_beside_idle_workers(seen, sample, now)));
+    found
+}
+
+fn waiting_in(seen: &Seen, queue: &str) -> u64 {
+    seen.survey.lanes.iter().filter(|lane| lane.queue == queue).map(|lane| lane.counts.queued).sum()
+}
+
+fn is_paused(seen: &Seen, queue: &str) -> bool {
+    seen.survey.queues.iter().any(|record| record.name == queue && record.settings.paused.is_some())
+}
+
+fn paused(seen: &Seen, queue: &QueueRecord) -> Option<Finding> {
+    let reason = queue.settings.paused.as_ref()?;
+    let why = if reason.is_empty() {
+        "without a reason".to_owned()
+    } else {
+        format!("\"{}\"", reason.escape_debug())
+    };
+    let waiting = tasks(waiting_in(seen, &queue.name), "waits in it", "wait in it");
+    let sentence = format!("Queue \"{}\" is paused: {why}; {waiting}", queue.name);
+    Some(warning(
+        "queue-paused",
+        sentence,
+        format!("When the reason is gone: ostler resume {}", word(&queue.name)),
+    ))
+}
+
+fn limit(seen: &Seen, queue: &QueueRecord) -> Option<Finding> {
+    let limit = queue.settings.limit?;
+    let waiting = waiting_in(seen, &queue.name);
+    let advice = "Add workers (max_workers of its pool), or raise its queue_limit in the config";
+    if waiting >= limit {
+        let sentence = format!(
+            "Queue \"{}\" is full: {waiting} tasks wait, its limit is {limit}, and new ones are refused",
+            queue.name
+        );
+        return Some(error("queue-full", sentence, advice));
+    }
+    (waiting.saturating_mul(100) >= limit.saturating_mul(NEARLY_FULL_PERCENT)).then(|| {
+        let sentence = format!(
+            "Queue \"{}\" is nearly full: {waiting} tasks wait, and its limit is {limit}",
+            queue.name
+        );
+        warning("queue-nearly-full", sentence, advice)
+    })
+}
+
+/// The queues that nodes serve; `None`: no node is up, or one has come up just now and has not told yet.
+pub(super) fn served(seen: &Seen, now: Timestamp) -> Option<BTreeSet<&str>> {
+    let alive = || seen.survey.nodes.iter().filter(|node| node.life == Life::Alive);
+    let just_up = alive().any(|node| now.since(node.joined_at) < JUST_UP);
+    if alive().next().is_none() || just_up {
+        return None;
+    }
+    let workers = seen.survey.workers.iter();
+    let of_the_living = workers.filter(|record| alive().any(|node| node.session == record.session));
+    Some(of_the_living.map(|record| record.worker.pool.as_str()).collect())
+}
+
+/// Queues with tasks that no node serves, while nodes are up. Without any node, that is told once and not for each queue.
+fn unserved(seen: &Seen, now: Timestamp) -> Vec<Finding> {
+    let Some(served) = served(seen, now) else { return Vec::new() };
+    let lanes = seen
+        .survey
+        .lanes
+        .iter()
+        .filter(|lane| lane.counts.queued > 0 && !served.contains(lane.queue.as_str()));
+    let found = lanes.map(|lane| {
+        let (queue, kind) = (&lane.queue, &lane.kind);
+        let waiting = tasks(lane.counts.queued, "waits", "wait");
+        let sentence = format!("No node that is up serves queue \"{queue}\", where {waiting} (kind \"{kind}\")");
+        let advice = format!(
+            "Start a node whose config has a pool for it, [pool.{}], or cancel the tasks: ostler cancel --queue {}",
+            word(queue),
+            word(queue)
+        );
+        error("queue-unserved", sentence, advice)
+    });
+    found.collect()
+}
+
+/// The waiting tasks of one lane, where a worker of the queue has nothing to do.
+fn waits_beside_idle_workers(seen: &Seen, sample: &Sample, now: Timestamp) -> Option<Finding> {
+    let ready_since = |task: &Task| match task.state {
+        State::Queued { readiness: Readiness::Ready, run_at, .. } => Some(run_at.max(task.created_at)),
+        State::Queued { readiness: Readiness::Waiting, .. }
+        | State::Claimed { .. }
+        | State::Running { .. }
+        | State::Completed { .. }
+        | State::Failed { .. }
+        | State::Cancelled { .. } => None,
+    };
+    let ready = sample.tasks.iter().filter_map(|task| Some((ready_since(task)?, task)));
+    let (since, oldest) = ready.min_by_key(|(since, _)| *since)?;
+    let waits = now.since(since);
+    let idle = idle_workers(seen, &oldest.queue);
+    if waits < LONG_WAIT || idle == 0 || is_paused(seen, &oldest.queue) {
+        return None;
+    }
+    let (queue, kind, waits) = (&oldest.queue, &oldest.kind, about(waits));
+    let workers = if idle == 1 { "1 worker is".to_owned() } else { format!("{idle} workers are") };
+    let sentence = format!(
+        "Task {} of kind \"{kind}\" has been ready in queue \"{queue}\" for {waits}, although {workers} idle",
+        oldest.id
+    );
+    let advice = format!(
+        "Is there a handler for the kind \"{kind}\"? A kind that nobody handles is never claimed. If there is, restart the node: \
+         ostler drain NODE, then ostler up"
+    );
+    Some(error("kind-unserved", sentence, advice))
+}
+
+fn idle_workers(seen: &Seen, queue: &str) -> usize {
+    let alive =
+        |session| seen.survey.nodes.iter().any(|node| node.session == session && node.life == Life::Alive);
+    let workers =
+        seen.survey.workers.iter().filter(|record| record.worker.pool == queue && alive(record.session));
+    workers.filter(|record| record.worker.state == WorkerState::Idle).count()
+}

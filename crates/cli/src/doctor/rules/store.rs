@@ -1,0 +1,188 @@
+//! The store itself: its file, its folder, its disk, and whether it could be looked into.
+
+use ostler_store::{Error, ErrorKind};
+
+use super::super::facts::{Facts, Look};
+use super::super::place::{Place, Room};
+use super::{Finding, about, error, info, warning};
+
+/// With less room than this, a write may fail at any moment.
+const FULL_BYTES: u64 = 8 << 20;
+/// With less room than this, it is time to make some, however small the disk is.
+const TIGHT_BYTES: u64 = 256 << 20;
+/// With more room than this, a share says nothing.
+const AMPLE_BYTES: u64 = 5 << 30;
+/// Less than this share of a disk, as one in so many, is little.
+const TIGHT_SHARE: u64 = 20;
+/// Others may write.
+const OTHERS_WRITE: u32 = 0o002;
+/// Others may read.
+const OTHERS_READ: u32 = 0o004;
+/// In such a folder, others may not remove what is not theirs.
+const STICKY: u32 = 0o1000;
+
+pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let place = &facts.place;
+    found.extend(room(place));
+    found.extend(network(place, &facts.look));
+    found.extend(writable(place));
+    found.extend(permissions(place, &facts.look));
+    found.extend(look(place, &facts.look));
+    found
+}
+
+fn room(place: &Place) -> Option<Finding> {
+    let Room { free_bytes, total_bytes, free_files } = place.room?;
+    let folder = place.folder.display();
+    let advice = "Make room: ostler db prune removes finished tasks. Nothing is lost meanwhile: what cannot be written is not \
+                  acknowledged";
+    if free_bytes < FULL_BYTES {
+        let sentence = format!("The disk of {folder} is full: {} KiB are left", free_bytes >> 10);
+        return Some(error("disk-full", sentence, advice));
+    }
+    if free_files == Some(0) {
+        let sentence =
+            format!("The disk of {folder} is full: it has room, but no more files can be made on it");
+        return Some(error("disk-full", sentence, "Remove files that are not needed, or use another disk"));
+    }
+    let small_share = free_bytes < total_bytes / TIGHT_SHARE && free_bytes < AMPLE_BYTES;
+    (free_bytes < TIGHT_BYTES || small_share).then(|| {
+        let (free_mib, total_mib) = (free_bytes >> 20, total_bytes >> 20);
+        let sentence =
+            format!("The disk of {folder} is nearly full: {free_mib} MiB of {total_mib} MiB are left");
+        warning("disk-nearly-full", sentence, advice)
+    })
+}
+
+/// The store refuses those that are known to be unsafe. The others depend on how they are mounted.
+fn network(place: &Place, look: &Look) -> Option<Finding> {
+    let (name, folder) = (place.remote?, place.folder.display());
+    let advice = "Put the store on a local disk, and name it with --store";
+    Some(match look {
+        Look::Refused(_) => error(
+            "network-file-system",
+            format!(
+                "{folder} is on a network file system ({name}), where locks are not safe: no node can start here"
+            ),
+            advice,
+        ),
+        Look::Absent | Look::Silent(_) | Look::Outdated { .. } | Look::Seen(_) => warning(
+            "network-file-system",
+            format!(
+                "{folder} is on a file system ({name}) where locks may not be safe: two nodes could run the same task"
+            ),
+            advice,
+        ),
+    })
+}
+
+fn writable(place: &Place) -> Option<Finding> {
+    let (path, why) = place.not_writable.first()?;
+    let sentence = format!("{} may not be written by this user ({why})", path.display());
+    Some(error("store-not-writable", sentence, WRITE_ADVICE))
+}
+
+const WRITE_ADVICE: &str = "The store's file and its folder must be writable: check their owner and mode (ls -la), and whether \
+                            the disk is mounted read-only";
+
+/// What is not a store is nobody's secret.
+fn permissions(place: &Place, look: &Look) -> Vec<Finding> {
+    match look {
+        Look::Absent | Look::Refused(_) => return Vec::new(),
+        Look::Silent(_) | Look::Outdated { .. } | Look::Seen(_) => {}
+    }
+    let (path, folder) = (place.path.display(), place.folder.display());
+    let mut found = Vec::new();
+    let mode = place.file_mode.unwrap_or(0);
+    let advice = format!("Keep others out: chmod 600 {path}");
+    if mode & OTHERS_WRITE != 0 {
+        let sentence =
+            format!("Everybody on this machine may write {path}, and so may change or remove any task");
+        found.push(error("store-open-to-others", sentence, advice));
+    } else if mode & OTHERS_READ != 0 {
+        let sentence = format!("Everybody on this machine may read {path}, and so every payload in it");
+        found.push(warning("store-open-to-others", sentence, advice));
+    }
+    let folder_mode = place.folder_mode.unwrap_or(0);
+    if folder_mode & OTHERS_WRITE != 0 && folder_mode & STICKY == 0 {
+        let sentence =
+            format!("Everybody on this machine may put files into {folder}, and so may replace the store");
+        found.push(warning(
+            "folder-open-to-others",
+            sentence,
+            format!("Keep others out: chmod o-w {folder}"),
+        ));
+    }
+    found
+}
+
+fn look(place: &Place, look: &Look) -> Option<Finding> {
+    let path = place.path.display();
+    match look {
+        Look::Absent => Some(warning(
+            "store-missing",
+            format!("There is no store at {path}"),
+            "Is it the right path? Name another one with --store. A store is made when a node starts or a task is submitted",
+        )),
+        Look::Refused(why) => refused(place, why),
+        Look::Silent(waited) => Some(error(
+            "store-busy",
+            format!("The store {path} did not answer within {}: another process holds it", about(*waited)),
+            "Look for a process that is stopped or hangs while it writes (ostler nodes shows the processes), or for a database \
+             tool that has the file open",
+        )),
+        Look::Outdated { found, newest } => Some(warning(
+            "store-outdated",
+            format!(
+                "{path} was made by an older version (schema {found}, this one has {newest}), and was not looked into"
+            ),
+            "Bring it up to date: ostler db migrate",
+        )),
+        Look::Seen(_) => None,
+    }
+}
+
+/// Why it could not be opened, unless the place has told already.
+fn refused(place: &Place, why: &Error) -> Option<Finding> {
+    let sentence = || why.to_string();
+    match why.kind() {
+        ErrorKind::ReadOnly | ErrorKind::Unavailable if !place.not_writable.is_empty() => None,
+        ErrorKind::ReadOnly => Some(error("store-not-writable", sentence(), WRITE_ADVICE)),
+        ErrorKind::Invalid if place.remote.is_some() => None,
+        ErrorKind::Invalid => Some(error("store-unusable", sentence(), "Name another file with --store")),
+        ErrorKind::Full => {
+            Some(error("disk-full", sentence(), "Make room on the disk; the store goes on by itself then"))
+        }
+        ErrorKind::Busy => Some(error(
+            "store-busy",
+            sentence(),
+            "Look for a database tool that has the file open, and close it",
+        )),
+        ErrorKind::Foreign => Some(error(
+            "store-foreign",
+            sentence(),
+            "Name the right file with --store; this one was left as it is",
+        )),
+        ErrorKind::TooNew => Some(error(
+            "store-too-new",
+            sentence(),
+            "Use the newer program that made it; a store never goes back",
+        )),
+        ErrorKind::Damaged | ErrorKind::Replaced => Some(error(
+            "store-damaged",
+            sentence(),
+            "Stop the nodes, keep a copy of the file as it is, and restore the last backup. ostler db check tells more",
+        )),
+        ErrorKind::Unavailable => Some(error(
+            "store-unavailable",
+            sentence(),
+            "Check that the path is right and that its folder can be entered",
+        )),
+        ErrorKind::Closed | ErrorKind::Internal => Some(info(
+            "doctor-failed",
+            sentence(),
+            "This is a defect of Ostler: please report it with this sentence",
+        )),
+    }
+}

@@ -1,0 +1,94 @@
+//! The tasks: those that failed, and those that a dead node still has.
+
+use std::collections::BTreeMap;
+
+use ostler_core::{FailReason, State, Task};
+
+use super::super::facts::{Sample, Seen};
+use super::{Finding, tasks, warning, word};
+
+/// Characters of a failure's message by which failures count as the same.
+const MAX_REASON_CHARS: usize = 80;
+
+pub(super) fn findings(seen: &Seen) -> Vec<Finding> {
+    let (quarantined, failed): (Vec<&Task>, Vec<&Task>) =
+        seen.failed.tasks.iter().partition(|task| is_quarantined(task));
+    let mut found = Vec::new();
+    found.extend(dead_letters(&failed, &seen.failed));
+    found.extend(quarantine(&quarantined, &seen.failed));
+    found.extend(stale(&seen.stale));
+    found
+}
+
+fn is_quarantined(task: &Task) -> bool {
+    match task.state {
+        State::Failed { reason: FailReason::Crashes | FailReason::NodeDeaths, .. } => true,
+        State::Failed {
+            reason: FailReason::Permanent | FailReason::Exhausted | FailReason::Deadline,
+            ..
+        }
+        | State::Queued { .. }
+        | State::Claimed { .. }
+        | State::Running { .. }
+        | State::Completed { .. }
+        | State::Cancelled { .. } => false,
+    }
+}
+
+/// So many tasks, or more where only a part of them was looked at.
+fn counted(tasks_seen: usize, sample: &Sample, one: &str, many: &str) -> String {
+    let count = tasks(tasks_seen as u64, one, many);
+    if sample.more { format!("At least {count}") } else { count }
+}
+
+fn dead_letters(failed: &[&Task], sample: &Sample) -> Option<Finding> {
+    let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
+    for task in failed {
+        *reasons.entry(reason(task)).or_default() += 1;
+    }
+    let (reason, times) = reasons.into_iter().max_by_key(|(_, times)| *times)?;
+    let sentence = format!(
+        "{}; most often ({times}): \"{}\"",
+        counted(failed.len(), sample, "has failed for good", "have failed for good"),
+        reason.escape_debug()
+    );
+    let advice = format!(
+        "Look at them: ostler dead ls. When the cause is mended: ostler dead replay --matching {}",
+        word(&reason)
+    );
+    Some(warning("dead-letters", sentence, advice))
+}
+
+/// The beginning of what it failed with. It is not marked as cut, so that a search for it finds the task.
+fn reason(task: &Task) -> String {
+    let message = task.last_failure.as_ref().map(|failure| failure.message.as_str()).unwrap_or_default();
+    let line = message.lines().next().unwrap_or_default();
+    line.chars().take(MAX_REASON_CHARS).collect()
+}
+
+fn quarantine(quarantined: &[&Task], sample: &Sample) -> Option<Finding> {
+    let newest = quarantined.first()?;
+    let sentence = format!(
+        "{} in quarantine: each took its worker or its node down too often. The newest is {} (queue \"{}\", kind \"{}\")",
+        counted(quarantined.len(), sample, "is", "are"),
+        newest.id,
+        newest.queue,
+        newest.kind
+    );
+    let id = newest.id;
+    let advice = format!(
+        "Find out what kills the worker: ostler show {id}. When it is mended: ostler dead replay {id}"
+    );
+    Some(warning("quarantined", sentence, advice))
+}
+
+fn stale(sample: &Sample) -> Option<Finding> {
+    let first = sample.tasks.first()?;
+    let sentence = format!(
+        "{} with a node that is dead or overdue, such as {}",
+        counted(sample.tasks.len(), sample, "is still", "are still"),
+        first.id
+    );
+    let advice = "A node that is up takes them over within seconds. If they stay, none is up: ostler up. See them with ostler ls --stale";
+    Some(warning("lease-stale", sentence, advice))
+}
