@@ -44,41 +44,24 @@ pub struct TaskCounts {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct WorkerCounts {
     /// All.
-    pub total: usize,
+    pub total: u64,
     /// Those that wait for a task.
-    pub idle: usize,
+    pub idle: u64,
     /// Those that run one.
-    pub busy: usize,
+    pub busy: u64,
 }
 
 /// The last runs of a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct KindStats {
     /// How many runs this is about.
-    pub count: usize,
+    pub count: u64,
     /// What they took on average.
     pub avg_ms: f64,
     /// Half of them took no longer.
     pub p50_ms: u32,
     /// All but one in a hundred took no longer.
     pub p99_ms: u32,
-}
-
-impl KindStats {
-    /// What these durations come to; `None`: there are none.
-    #[must_use]
-    pub fn of(mut runs_ms: Vec<u32>) -> Option<Self> {
-        runs_ms.sort_unstable();
-        let last = runs_ms.len().checked_sub(1)?;
-        // The nearest rank: the smallest duration that so many hundredths of all runs do not exceed.
-        let at = |hundredths: usize| {
-            runs_ms[(runs_ms.len() * hundredths).div_ceil(100).saturating_sub(1).min(last)]
-        };
-        let sum: u64 = runs_ms.iter().copied().map(u64::from).sum();
-        #[allow(clippy::cast_precision_loss, reason = "an average for people")]
-        let avg_ms = (sum as f64 / runs_ms.len() as f64 * 10.0).round() / 10.0;
-        Some(Self { count: runs_ms.len(), avg_ms, p50_ms: at(50), p99_ms: at(99) })
-    }
 }
 
 /// A worker.
@@ -188,20 +171,4 @@ pub struct Ready {
     pub node: String,
     /// Where it can be reached.
     pub listen: Option<String>,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_percentile_is_a_duration_that_was_seen() {
-        let of = |runs: &[u32]| KindStats::of(runs.to_vec());
-        assert_eq!(of(&[]), None);
-        assert_eq!(of(&[7]), Some(KindStats { count: 1, avg_ms: 7.0, p50_ms: 7, p99_ms: 7 }));
-        assert_eq!(of(&[4, 1]), Some(KindStats { count: 2, avg_ms: 2.5, p50_ms: 1, p99_ms: 4 }));
-        let hundred: Vec<u32> = (1..=100).rev().collect();
-        assert_eq!(of(&hundred), Some(KindStats { count: 100, avg_ms: 50.5, p50_ms: 50, p99_ms: 99 }));
-        assert_eq!(of(&[u32::MAX; 3]).map(|stats| stats.p99_ms), Some(u32::MAX));
-    }
 }
