@@ -98,20 +98,23 @@ pub(crate) fn named(path: &Path, error: Error) -> Error {
     if sentence.contains(&name) { error } else { Error::new(error.kind(), format!("{name}: {sentence}")) }
 }
 
+/// How long whoever opens a store waits for its turn to look at the file, or to make it.
+const OPEN_PATIENCE: Duration = Duration::from_secs(10);
+
 fn open_at(path: &Path, durability: Durability, readers: usize) -> Result<Opened, Error> {
     let folder = folder_of(path);
     match refuse_what_is_not_ours(path) {
         // Another process may be making the file just now; it has the turn while it does.
         Err(error) if matches!(error.kind(), ErrorKind::Foreign | ErrorKind::Damaged) && folder.is_dir() => {
             let turnstile = Turnstile::open(&folder).map_err(|_| error)?;
-            let _turn = turnstile.enter()?;
+            let _turn = turnstile.enter_within(OPEN_PATIENCE)?;
             refuse_what_is_not_ours(path)?;
         }
         looked => looked?,
     }
     make_folder(&folder)?;
     let turnstile = Turnstile::open(&folder)?;
-    let turn = turnstile.enter()?;
+    let turn = turnstile.enter_within(OPEN_PATIENCE)?;
     make_file(path)?;
     let mut writer = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     migrate(path, &mut writer)?;

@@ -4,11 +4,12 @@
 //! queues at `next`, takes `main` from whoever writes, and lets go of `next` at once. The hot writer, back for
 //! its next turn, finds `next` taken by the one who waits, and so goes behind it.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
-use ostler_store::Error;
+use ostler_store::{Error, ErrorKind};
 
 use crate::fault::file_fault;
 
@@ -45,9 +46,62 @@ impl Turnstile {
     }
 }
 
+/// How often whoever does not wait for ever tries again.
+const TRY_EVERY: Duration = Duration::from_millis(5);
+
+impl Turnstile {
+    /// Waits for a turn, and not for ever: whoever has it may be stopped. The writer of an open store has callers who give up by
+    /// themselves; whoever opens one has nobody.
+    pub(crate) fn enter_within(&self, patience: Duration) -> Result<Turn<'_>, Error> {
+        let until = Instant::now() + patience;
+        take_within(&self.next, until)?;
+        let main = take_within(&self.main, until);
+        let _ = self.next.unlock();
+        main?;
+        Ok(Turn(&self.main))
+    }
+}
+
+fn take_within(lock: &File, until: Instant) -> Result<(), Error> {
+    loop {
+        match lock.try_lock() {
+            Ok(()) => return Ok(()),
+            Err(TryLockError::Error(error)) => {
+                return Err(file_fault(Path::new("the store's lock"), &error));
+            }
+            Err(TryLockError::WouldBlock) if Instant::now() < until => {
+                std::thread::park_timeout(TRY_EVERY);
+            }
+            Err(TryLockError::WouldBlock) => {
+                let sentence = "another process keeps its turn at writing the store; it may be stopped";
+                return Err(Error::new(ErrorKind::Busy, sentence));
+            }
+        }
+    }
+}
+
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         // An unlock fails only for a closed file, and that frees the lock as well.
         let _ = self.0.unlock();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_opens_a_store_does_not_wait_for_ever_for_a_turn_that_somebody_keeps() {
+        let folder = std::env::temp_dir().join(format!("ostler-turnstile-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let (keeps, waits) = (Turnstile::open(&folder).unwrap(), Turnstile::open(&folder).unwrap());
+        let turn = keeps.enter().unwrap();
+        let refused = waits.enter_within(Duration::from_millis(30)).err().expect("it gives up");
+        assert_eq!(refused.kind(), ErrorKind::Busy);
+        assert!(refused.is_transient() && refused.to_string().contains("stopped"), "{refused}");
+        drop(turn);
+        drop(waits.enter_within(Duration::from_millis(30)).unwrap());
+        std::fs::remove_dir_all(folder).unwrap();
     }
 }
