@@ -19,7 +19,7 @@ use tokio::net::unix::pipe;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::frame::{self, About, Exit, MAX_DESCRIPTORS, Order};
+use super::frame::{self, About, Exit, MAX_DESCRIPTORS, Order, Spawn, Stdin};
 use super::wire::{Orders, Parcel, Roll, Waiting, locked, read, write};
 
 /// How long the keeper may take to say that it is there.
@@ -88,15 +88,6 @@ pub enum SpawnError {
     /// There is no keeper.
     #[error(transparent)]
     Gone(#[from] Gone),
-}
-
-/// What a child reads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stdin {
-    /// Nothing: the end at once.
-    Nothing,
-    /// What the node writes.
-    Pipe,
 }
 
 /// A child to be started.
@@ -182,15 +173,18 @@ impl Keeper {
     /// # Errors
     /// When it cannot be started.
     pub async fn spawn(&self, launch: Launch) -> Result<Child, SpawnError> {
-        let (their_in, stdin) = match launch.stdin {
-            Stdin::Nothing => (OwnedFd::from(std::fs::File::open("/dev/null")?), None),
+        let mut theirs = Vec::new();
+        let stdin = match launch.stdin {
+            Stdin::Nothing => None,
             Stdin::Pipe => {
-                let (theirs, ours) = new_pipe()?;
-                (theirs, Some(pipe::Sender::from_owned_fd(ours)?))
+                let (their_in, ours) = new_pipe()?;
+                theirs.push(their_in);
+                Some(pipe::Sender::from_owned_fd(ours)?)
             }
         };
         let (stdout, their_out) = new_pipe()?;
         let (stderr, their_err) = new_pipe()?;
+        theirs.extend([their_out, their_err]);
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (spawned, is_spawned) = oneshot::channel();
         let (ended, is_ended) = oneshot::channel();
@@ -206,9 +200,8 @@ impl Keeper {
             is_ended,
             leash,
         };
-        let order =
-            Order::Spawn { id, argv: launch.argv, folder: launch.folder, keep: launch.keep, set: launch.set };
-        self.order(&order, vec![their_in, their_out, their_err])?;
+        let Launch { argv, folder, keep, set, stdin } = launch;
+        self.order(&Order::Spawn(Spawn { id, argv, stdin, folder, keep, set }), theirs)?;
         child.pid = is_spawned.await.map_err(|_| Gone)??;
         Ok(child)
     }

@@ -1,13 +1,10 @@
 //! What node and keeper say to each other: JSON behind four bytes of length, with descriptors on the side.
 
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, recvmsg, sendmsg,
-};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -24,18 +21,33 @@ pub(super) const HEADER_BYTES: usize = 4;
 pub(super) enum Order {
     /// Keep these descriptors open until nothing is left.
     Hold,
-    /// Start a child on the three descriptors that come along.
-    Spawn {
-        id: u64,
-        argv: Vec<String>,
-        folder: Option<String>,
-        keep: Vec<String>,
-        set: Vec<(String, String)>,
-    },
+    /// Start a child on the descriptors that come along: where it reads, if it does, where it writes and complains.
+    Spawn(Spawn),
     /// SIGTERM to the child's group.
     Terminate { id: u64 },
     /// SIGKILL to all of it.
     Kill { id: u64 },
+}
+
+/// A child to be started.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Spawn {
+    pub(super) id: u64,
+    pub(super) argv: Vec<String>,
+    pub(super) stdin: Stdin,
+    pub(super) folder: Option<String>,
+    pub(super) keep: Vec<String>,
+    pub(super) set: Vec<(String, String)>,
+}
+
+/// What a child reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stdin {
+    /// Nothing: the end at once.
+    Nothing,
+    /// What the node writes.
+    Pipe,
 }
 
 /// From the keeper.
@@ -73,7 +85,7 @@ pub enum Exit {
 }
 
 /// A frame as bytes; `None` if it is too large.
-pub(super) fn encode(message: &impl Serialize) -> Option<Vec<u8>> {
+pub(super) fn encode<T: Serialize>(message: &T) -> Option<Vec<u8>> {
     let mut frame = vec![0; HEADER_BYTES];
     serde_json::to_writer(&mut frame, message).ok()?;
     let length = frame.len() - HEADER_BYTES;
@@ -103,42 +115,4 @@ pub(super) fn send(socket: impl AsFd, bytes: &[u8], descriptors: &[BorrowedFd<'_
         return Err(io::ErrorKind::InvalidInput.into());
     }
     Ok(sendmsg(socket, &[IoSlice::new(bytes)], &mut beside, SendFlags::NOSIGNAL)?)
-}
-
-/// Waits for the next order, with its descriptors. `None` when the node is gone.
-pub(super) fn receive(socket: impl AsFd) -> io::Result<Option<(Order, Vec<OwnedFd>)>> {
-    let mut descriptors = Vec::new();
-    let mut header = [0; HEADER_BYTES];
-    if !fill(&socket, &mut header, &mut descriptors)? {
-        return Ok(None);
-    }
-    let mut body = vec![0; length(header)?];
-    if !fill(&socket, &mut body, &mut descriptors)? {
-        return Ok(None);
-    }
-    Ok(Some((decode(&body)?, descriptors)))
-}
-
-/// Reads exactly this much, or finds the end.
-fn fill(socket: impl AsFd, buffer: &mut [u8], descriptors: &mut Vec<OwnedFd>) -> io::Result<bool> {
-    let mut filled = 0;
-    while filled < buffer.len() {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
-        let mut beside = RecvAncillaryBuffer::new(&mut space);
-        let mut parts = [IoSliceMut::new(&mut buffer[filled..])];
-        let received = match recvmsg(&socket, &mut parts, &mut beside, RecvFlags::CMSG_CLOEXEC) {
-            Err(rustix::io::Errno::INTR) => continue,
-            received => received?,
-        };
-        for message in beside.drain() {
-            if let RecvAncillaryMessage::ScmRights(rights) = message {
-                descriptors.extend(rights);
-            }
-        }
-        if received.bytes == 0 {
-            return Ok(false);
-        }
-        filled += received.bytes;
-    }
-    Ok(true)
 }

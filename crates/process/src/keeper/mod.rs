@@ -15,12 +15,15 @@
 //! child: to close them by their number would take `unsafe` too. And if the keeper itself is killed, its children live on
 //! as they are; the node sees it at once, and every handle says [`Gone`].
 
+mod children;
 mod client;
 mod frame;
+mod kin;
+mod launch;
+mod post;
 mod serve;
-mod sweep;
 mod wire;
 
-pub use client::{Child, Gone, Keeper, KeeperProgram, Launch, SpawnError, StartError, Stdin};
-pub use frame::{About, Exit};
+pub use client::{Child, Gone, Keeper, KeeperProgram, Launch, SpawnError, StartError};
+pub use frame::{About, Exit, Stdin};
 pub use serve::{ServeError, serve};

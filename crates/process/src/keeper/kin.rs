@@ -1,0 +1,189 @@
+//! Finds descendants in /proc, and kills them without ever hitting a stranger.
+
+use std::collections::HashSet;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::thread::gettid;
+
+/// The variable by which a descendant says whose it is.
+pub(super) const MARK: &str = "OSTLER_CHILD";
+/// Bytes of the list of children that are read at once.
+const LIST_BYTES: usize = 4 * 1024;
+
+/// One process, as /proc had it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Process {
+    pub(super) pid: i32,
+    parent: i32,
+    started: u64,
+}
+
+/// How descendants are found.
+#[derive(Debug)]
+pub(super) enum Finder {
+    /// By the lists of children that the kernel keeps, one for each thread. These are the keeper's own: orphans come to
+    /// its main thread, and who is started is the child of the thread that starts it.
+    Lists(Vec<File>),
+    /// By a look at every process there is: not every kernel is built with those lists.
+    Walk,
+}
+
+impl Finder {
+    /// For this process, all of whose children are started by this thread.
+    pub(super) fn new(me: i32) -> Self {
+        let this = gettid().as_raw_pid();
+        let threads = if this == me { vec![me] } else { vec![me, this] };
+        let open = |thread: i32| File::open(format!("/proc/self/task/{thread}/children"));
+        threads.into_iter().map(open).collect::<Result<_, _>>().map_or(Self::Walk, Self::Lists)
+    }
+
+    /// The keeper's own children. The lists are complete, because nobody else reaps.
+    pub(super) fn own(&self, me: i32) -> Vec<i32> {
+        match self {
+            Self::Lists(lists) => lists
+                .iter()
+                .map(numbers)
+                .collect::<Result<Vec<_>, _>>()
+                .map_or_else(|_| walked(me), |lists| lists.concat()),
+            Self::Walk => walked(me),
+        }
+    }
+
+    /// A process with all that descends from it. Whoever comes to `me` meanwhile, because its parent died, counts too.
+    pub(super) fn family(&self, root: i32, me: i32) -> Vec<Process> {
+        let all = match self {
+            Self::Lists(_) => Vec::new(),
+            Self::Walk => all(),
+        };
+        let mut found: Vec<_> = look(root).into_iter().collect();
+        let mut seen = HashSet::from([root]);
+        let mut next = 0;
+        while let Some(process) = found.get(next) {
+            let parent = process.pid;
+            let children: Vec<_> = match self {
+                Self::Lists(_) => {
+                    listed(parent).filter(|child| [parent, me].contains(&child.parent)).collect()
+                }
+                Self::Walk => children_of(parent, &all).collect(),
+            };
+            found.extend(children.into_iter().filter(|child| seen.insert(child.pid)));
+            next += 1;
+        }
+        found
+    }
+}
+
+impl Process {
+    /// Kills it. Its pid may have gone to a stranger since it was seen, so it is held first, then looked at again.
+    pub(super) fn kill(&self) {
+        let Some(pid) = Pid::from_raw(self.pid) else { return };
+        let Ok(held) = pidfd_open(pid, PidfdFlags::empty()) else { return };
+        if look(self.pid).is_some_and(|now| now.started == self.started) {
+            // It may be dead already, or not ours to kill: there is nothing else to be done then.
+            let _ = pidfd_send_signal(held, Signal::KILL);
+        }
+    }
+}
+
+/// The mark that a process bears. One that cleared its environment, or belongs to somebody else, has none that can be seen.
+pub(super) fn mark(pid: i32) -> Option<String> {
+    let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
+    let mark = environment
+        .split(|byte| *byte == 0)
+        .find_map(|variable| variable.strip_prefix(MARK.as_bytes())?.strip_prefix(b"="))?;
+    String::from_utf8(mark.to_vec()).ok()
+}
+
+/// All processes at one moment.
+fn all() -> Vec<Process> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    pids.filter_map(look).collect()
+}
+
+fn walked(parent: i32) -> Vec<i32> {
+    children_of(parent, &all()).map(|process| process.pid).collect()
+}
+
+fn children_of(parent: i32, all: &[Process]) -> impl Iterator<Item = Process> {
+    all.iter().copied().filter(move |process| process.parent == parent)
+}
+
+/// The children of every thread of a process, by the kernel's lists.
+fn listed(parent: i32) -> impl Iterator<Item = Process> {
+    let threads = fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten();
+    let lists = threads.filter_map(|thread| File::open(thread.ok()?.path().join("children")).ok());
+    lists.flat_map(|list| numbers(&list).unwrap_or_default()).filter_map(look)
+}
+
+/// The numbers in such a list.
+fn numbers(list: &File) -> io::Result<Vec<i32>> {
+    let mut text = Vec::new();
+    let mut piece = [0; LIST_BYTES];
+    loop {
+        match list.read_at(&mut piece, text.len() as u64) {
+            Ok(0) => break,
+            Ok(read) => text.extend_from_slice(&piece[..read]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let words = text.split(|byte| *byte == b' ');
+    Ok(words.filter_map(|word| std::str::from_utf8(word).ok()?.parse().ok()).collect())
+}
+
+fn look(pid: i32) -> Option<Process> {
+    // The name stands in brackets and may contain anything, brackets too: what counts comes after the last one.
+    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let end = stat.iter().rposition(|byte| *byte == b')')?;
+    let mut fields = std::str::from_utf8(&stat[end + 1..]).ok()?.split_ascii_whitespace();
+    let parent = fields.nth(1)?.parse().ok()?;
+    const FIELDS_BETWEEN: usize = 17;
+    let started = fields.nth(FIELDS_BETWEEN)?.parse().ok()?;
+    Some(Process { pid, parent, started })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::io::{BufRead, BufReader};
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn lists_and_the_walk_find_the_same_family() {
+        let me = rustix::process::getpid().as_raw_pid();
+        // One child, one grandchild, and one more below it.
+        let script = "sh -c 'sleep 600 & echo there; wait' & wait";
+        let mut head =
+            Command::new("sh").args(["-c", script]).stdout(Stdio::piped()).spawn().expect("a shell");
+        let mut line = String::new();
+        let mut output = BufReader::new(head.stdout.take().expect("a pipe"));
+        output.read_line(&mut line).expect("the family is complete");
+        let root = i32::try_from(head.id()).expect("a pid");
+
+        let lists = Finder::new(me);
+        assert!(
+            matches!(lists, Finder::Lists(_)),
+            "the kernel has lists of children, so the test can compare"
+        );
+        for finder in [&lists, &Finder::Walk] {
+            assert!(finder.own(me).contains(&root), "{finder:?}");
+        }
+        let family = |finder: &Finder| -> BTreeSet<_> {
+            finder.family(root, me).into_iter().map(|process| process.pid).collect()
+        };
+        assert_eq!(family(&lists).len(), 3);
+        assert_eq!(family(&lists), family(&Finder::Walk));
+
+        let members = lists.family(root, me);
+        members.iter().for_each(Process::kill);
+        head.wait().expect("it is dead");
+        // The pipe ends when nobody holds it any more.
+        assert_eq!(output.read_line(&mut line).expect("it ends"), 0);
+    }
+}
