@@ -56,7 +56,7 @@ impl Children {
         }
         // The kernel drops descriptors for which the receiver has no room.
         let stdio = stdio.try_into().map_err(|_| (About::Program, Errno::MFILE.into()))?;
-        let pid = launch(spawn, &self.mark(id), stdio)?;
+        let pid = launch(spawn, &self.mark(id), &stdio)?;
         self.living.insert(id, pid);
         self.ids.insert(pid.as_raw_pid(), id);
         Ok(pid)

@@ -1,36 +1,80 @@
-//! Starts a child.
+//! From an order to a child: the texts that a program is started with.
 
-use std::fs;
+use std::collections::BTreeMap;
+use std::ffi::{CString, OsStr, OsString};
 use std::io;
-use std::os::fd::OwnedFd;
-use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use rustix::io::Errno;
 use rustix::process::Pid;
 
+use super::birth::{Plan, start};
 use super::frame::{About, Spawn};
 use super::kin::MARK;
 
-/// Starts it, on three descriptors, as the head of a group of its own.
-pub(super) fn launch(spawn: Spawn, mark: &str, stdio: [OwnedFd; 3]) -> Result<Pid, (About, io::Error)> {
-    let program = |errno: Errno| (About::Program, io::Error::from(errno));
-    let (first, rest) = spawn.argv.split_first().ok_or_else(|| program(Errno::INVAL))?;
-    let mut command = Command::new(first);
-    command.args(rest).env_clear().process_group(0);
-    command.envs(spawn.keep.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
-    command.envs(spawn.set).env(MARK, mark);
-    let [stdin, stdout, stderr] = stdio.map(Stdio::from);
-    command.stdin(stdin).stdout(stdout).stderr(stderr);
-    if let Some(folder) = spawn.folder {
-        // The system does not say whether the program or the folder is missing.
-        let found = fs::metadata(&folder).map_err(|error| (About::Folder, error))?;
-        if !found.is_dir() {
-            return Err((About::Folder, Errno::NOTDIR.into()));
-        }
-        command.current_dir(folder);
+/// Where programs are looked for if there is no `PATH`.
+const USUAL_PATH: &str = "/bin:/usr/bin";
+
+/// Starts a child that reads, writes, and complains to these descriptors.
+pub(super) fn launch(spawn: Spawn, mark: &str, stdio: &[OwnedFd; 3]) -> Result<Pid, (About, io::Error)> {
+    let Some(program) = spawn.argv.first() else { return Err((About::Program, Errno::INVAL.into())) };
+    let mut variables: BTreeMap<OsString, OsString> = BTreeMap::new();
+    variables.extend(
+        spawn.keep.into_iter().filter_map(|name| Some((name.clone().into(), std::env::var_os(name)?))),
+    );
+    variables.extend(spawn.set.into_iter().map(|(name, value)| (name.into(), value.into())));
+    variables.insert(MARK.into(), mark.into());
+
+    let programs = texts(places(program, variables.get(OsStr::new("PATH")).map(OsString::as_os_str)))?;
+    let env = texts(variables.into_iter().map(|(name, value)| joined(name, b'=', value.as_bytes())))?;
+    let argv = texts(spawn.argv.into_iter().map(String::into_bytes))?;
+    let folder =
+        spawn.folder.map(CString::new).transpose().map_err(|_| (About::Folder, Errno::INVAL.into()))?;
+    let stdio = stdio.each_ref().map(AsFd::as_fd);
+    start(&Plan { programs: &programs, argv: &argv, env: &env, folder: folder.as_deref(), stdio })
+}
+
+/// The files that a program's name may mean, in the order in which they are tried. An empty place is the child's folder.
+fn places(program: &str, path: Option<&OsStr>) -> Vec<Vec<u8>> {
+    if program.contains('/') {
+        return vec![program.into()];
     }
-    let child = command.spawn().map_err(|error| (About::Program, error))?;
-    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    Ok(pid.expect("the kernel's pids are positive and fit"))
+    let path = path.unwrap_or(OsStr::new(USUAL_PATH)).as_bytes();
+    let place = |place: &[u8]| match place {
+        [] => program.into(),
+        place => joined(OsString::from_vec(place.to_vec()), b'/', program.as_bytes()),
+    };
+    path.split(|byte| *byte == b':').map(place).collect()
+}
+
+fn joined(first: OsString, between: u8, last: &[u8]) -> Vec<u8> {
+    let mut text = first.into_vec();
+    text.push(between);
+    text.extend_from_slice(last);
+    text
+}
+
+/// As the system takes them: no NUL can be in any.
+fn texts(texts: impl IntoIterator<Item = Vec<u8>>) -> Result<Vec<CString>, (About, io::Error)> {
+    let texts = texts.into_iter().map(CString::new).collect::<Result<_, _>>();
+    texts.map_err(|_| (About::Program, Errno::INVAL.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tried(program: &str, path: Option<&str>) -> Vec<String> {
+        let places = places(program, path.map(OsStr::new)).into_iter();
+        places.map(|place| String::from_utf8(place).expect("text")).collect()
+    }
+
+    #[test]
+    fn a_name_is_looked_for_in_each_place_and_a_path_is_itself() {
+        assert_eq!(tried("tool", Some("/a:/b/c::")), ["/a/tool", "/b/c/tool", "tool", "tool"]);
+        assert_eq!(tried("tool", None), ["/bin/tool", "/usr/bin/tool"]);
+        assert_eq!(tried("./tool", Some("/a")), ["./tool"]);
+        assert_eq!(tried("/x/tool", Some("/a")), ["/x/tool"]);
+    }
 }

@@ -5,16 +5,16 @@
 //! When the node's end closes, however that came about, the keeper kills everything it has, and exits only when
 //! nothing is left. Until then it holds the descriptors it was given to hold, such as the node's lock.
 //!
-//! What contains a child: a process group of its own; the keeper as subreaper, so that whatever leaves the group comes
-//! back as the keeper's own child when its parent dies; and a mark in the environment, by which the keeper knows whose
-//! it was. A child does not get a session of its own: that needs code between fork and exec, which is `unsafe`. A
-//! descendant that left the group, outlived its parents *and* cleared its environment cannot be told from
-//! another child's: it is killed when no child is left, at the latest when the node ends.
+//! What contains a child: a session and a process group of its own; the keeper as subreaper, so that whatever leaves the
+//! group comes back as the keeper's own child when its parent dies; and a mark in the environment, by which the keeper
+//! knows whose it was. A descendant that left the group, outlived its parents *and* cleared its environment cannot be told
+//! from another child's: it is killed when no child is left, at the latest when the node ends.
 //!
-//! Two things it cannot do. Descriptors that the node itself was started with, without close-on-exec, go on to every
-//! child: to close them by their number would take `unsafe` too. And if the keeper itself is killed, its children live on
-//! as they are; the node sees it at once, and every handle says [`Gone`].
+//! If the keeper itself is killed, the kernel kills its direct children with it, unless a child's program runs as another
+//! user than the keeper (set-user-id): the kernel forgets it then. What they have started lives on. The node sees it at
+//! once, and every handle says [`Gone`].
 
+mod birth;
 mod children;
 mod client;
 mod frame;

@@ -8,6 +8,7 @@ use rustix::io::Errno;
 use rustix::process::{getpid, set_child_subreaper};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use super::birth::keep_descriptors;
 use super::children::{Children, Look};
 use super::frame::{Order, Report};
 use super::post::Post;
@@ -28,6 +29,7 @@ pub enum ServeError {
 /// # Errors
 /// When standard input is not the socket, or the system refuses what the keeper needs.
 pub fn serve() -> Result<(), ServeError> {
+    keep_descriptors()?;
     set_child_subreaper(Some(getpid())).map_err(io::Error::from)?;
     let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     let mut children = Children::of(getpid().as_raw_pid())?;

@@ -1,5 +1,8 @@
 //! What the command executor makes of what children do.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use ostler_core::{ErrorClass, Outcome};
@@ -7,7 +10,7 @@ use ostler_exec::{Ended, Note, Work};
 use ostler_process::{CommandPolicy, Environment, Input};
 use tokio::task::JoinSet;
 
-use crate::bench::{failure, keeper, run, runs, until, work};
+use crate::bench::{ROLE, failure, keeper, run, runs, until, work};
 
 fn shell(script: &str) -> CommandPolicy {
     CommandPolicy::new(["sh", "-c", script, "sh"])
@@ -86,12 +89,16 @@ async fn a_child_gets_its_folder_and_only_the_variables_it_may_have() {
     assert!(names.ends_with("\\nGIVEN OSTLER_CHILD PATH \""), "{names}");
 }
 
+/// Not a test: a node that was started with a descriptor too many.
 #[tokio::test]
-async fn children_inherit_nothing_but_their_three_pipes() {
+#[ignore = "it is the node with a descriptor too many"]
+async fn start_many_children() {
     const AT_ONCE: usize = 20;
+    if std::env::var_os(ROLE).is_none_or(|role| role != "many") {
+        return;
+    }
+    assert!(std::path::Path::new("/proc/self/fd/9").exists(), "it was started with descriptor 9");
     let keeper = keeper().await;
-    // What this program itself was started with goes on to everybody; what it opened does not.
-    let given = given_to_this_program();
     let mut attempts = JoinSet::new();
     for _ in 0..AT_ONCE {
         let keeper = keeper.clone();
@@ -100,23 +107,52 @@ async fn children_inherit_nothing_but_their_three_pipes() {
         attempts.spawn(async move { output(run(&keeper, list, work("1")).await.0) });
     }
     for text in attempts.join_all().await {
-        let theirs = text.trim_matches('"').split("\\n").filter(|number| !["0", "1", "2"].contains(number));
-        let others: Vec<_> = theirs.filter(|number| !given.iter().any(|given| given == number)).collect();
-        assert_eq!(others.len(), 1, "only the folder that is listed: {others:?} beside {given:?}");
+        assert_eq!(text, "\"0\\n1\\n2\\n3\"", "three, and the folder that is listed");
     }
 }
 
-/// The descriptors that are not closed when a program is started. All that Rust opens are.
-fn given_to_this_program() -> Vec<String> {
-    const CLOSE_ON_EXEC: u32 = 0o2_000_000;
-    let open = std::fs::read_dir("/proc/self/fdinfo").expect("there is /proc");
-    let names = open.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    let flags = |name: &str| {
-        let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{name}")).ok()?;
-        let flags = info.lines().find_map(|line| line.strip_prefix("flags:"))?;
-        u32::from_str_radix(flags.trim(), 8).ok()
-    };
-    names.filter(|name| flags(name).is_some_and(|flags| flags & CLOSE_ON_EXEC == 0)).collect()
+#[test]
+fn children_inherit_nothing_but_their_three_pipes() {
+    let program = std::env::current_exe().expect("this program");
+    let status = std::process::Command::new("sh")
+        .args(["-c", "exec 9</dev/null; exec \"$@\"", "sh"])
+        .arg(program)
+        .args(["--exact", "command::start_many_children", "--ignored", "--nocapture"])
+        .env(ROLE, "many")
+        .stdout(Stdio::null())
+        .status()
+        .expect("it starts");
+    assert!(status.success(), "{status}");
+}
+
+#[tokio::test]
+async fn a_child_begins_with_every_signal_at_its_default() {
+    let keeper = keeper().await;
+    let policy = CommandPolicy::new(["sed", "-nE", "s/Sig(Blk|Ign):\t//p", "/proc/self/status"]);
+    let text = output(run(&keeper, policy, work("1")).await.0);
+    // The C library has two signals for itself, behind those that have a name.
+    const NAMED: u64 = 0x7fff_ffff;
+    let masks =
+        text.trim_matches('"').split("\\n").map(|mask| u64::from_str_radix(mask, 16).expect("a mask"));
+    let masks: Vec<_> = masks.map(|mask| mask & NAMED).collect();
+    assert_eq!(masks, [0, 0], "{text}");
+}
+
+#[tokio::test]
+async fn a_program_is_the_first_in_the_path_that_can_be_run() {
+    let keeper = keeper().await;
+    let folder = tempfile::tempdir().expect("a folder");
+    for (place, mode) in [("first", 0o600), ("second", 0o700)] {
+        let place = folder.path().join(place);
+        std::fs::create_dir(&place).expect("a folder");
+        std::fs::write(place.join("tool"), "#!/bin/sh\necho 2\n").expect("a file");
+        std::fs::set_permissions(place.join("tool"), Permissions::from_mode(mode)).expect("it is ours");
+    }
+    let path = folder.path().to_str().expect("text");
+    let path = format!("/no/such/place:{path}/first:{path}/second:/bin:/usr/bin");
+    let environment = Environment { keep: Vec::new(), set: vec![("PATH".into(), path)] };
+    let policy = CommandPolicy { environment, ..CommandPolicy::new(["tool"]) };
+    assert_eq!(output(run(&keeper, policy, work("1")).await.0), "2");
 }
 
 #[tokio::test]

@@ -202,27 +202,33 @@ async fn a_program_that_is_no_keeper_is_refused() {
 }
 
 #[tokio::test]
-async fn when_the_keeper_is_killed_every_handle_says_so() {
+async fn when_the_keeper_is_killed_its_children_are_dead_and_every_handle_says_so() {
     let keeper = keeper().await;
-    let folder = tempfile::tempdir().expect("a folder");
-    // It ends by itself when the folder is gone: nobody is left who could end it.
-    let wait = script("while [ -e $1 ]; do sleep 0.01; done", &[text(folder.path())]);
-    let mut child = keeper.spawn(wait).await.expect("it starts");
+    let mut child =
+        keeper.spawn(script("trap '' TERM; while :; do sleep 1; done", &[])).await.expect("it starts");
+    let mut other = keeper.spawn(script("exec sleep 600", &[])).await.expect("it starts");
+    let pids = [child.pid(), other.pid()].map(|pid| u32::try_from(pid).expect("a pid"));
+    assert!(pids.into_iter().all(runs));
     let status = Command::new("kill").args(["-9", &keeper.pid().to_string()]).status();
     assert!(status.expect("it is asked").success());
-    let ended = tokio::time::timeout(SOON, child.ended()).await.expect("it is seen");
-    assert_eq!(ended, Err(Gone));
+    for child in [&mut child, &mut other] {
+        let ended = tokio::time::timeout(SOON, child.ended()).await.expect("it is seen");
+        assert_eq!(ended, Err(Gone));
+    }
+    until("the children are dead", || !pids.into_iter().any(runs)).await;
     assert!(matches!(keeper.spawn(script("true", &[])).await, Err(SpawnError::Gone(Gone))));
     until("the keeper is reaped", || crate::bench::state(keeper.pid()).is_none()).await;
 }
 
 #[tokio::test]
-async fn a_child_has_a_group_of_its_own() {
+async fn a_child_has_a_session_and_a_group_of_its_own() {
     let keeper = keeper().await;
     let mut child = keeper.spawn(script("read x < /dev/null; sleep 600", &[])).await.expect("it starts");
     let stat = read_to_string(format!("/proc/{}/stat", child.pid())).expect("it runs");
-    let group = stat[stat.rfind(')').expect("a name") + 1..].split_ascii_whitespace().nth(2);
-    assert_eq!(group, Some(child.pid().to_string().as_str()));
+    let mut fields = stat[stat.rfind(')').expect("a name") + 1..].split_ascii_whitespace().skip(2);
+    let pid = child.pid().to_string();
+    assert_eq!(fields.next(), Some(pid.as_str()), "the group");
+    assert_eq!(fields.next(), Some(pid.as_str()), "the session");
     child.kill();
     assert_eq!(child.ended().await, Ok(Exit::Signal(9)));
 }

@@ -1,0 +1,199 @@
+//! Starts a process without copying the keeper first. The only file of the crate with `unsafe` in it.
+//!
+//! Between its birth and its program a child has a few things to do for itself: take a session of its own, tie its life
+//! to the keeper's, take its three descriptors, go to its folder. The standard library offers that only by a fork, which
+//! copies the keeper's memory for a moment; that costs more than all else the keeper does. So the child borrows the
+//! memory instead, as `posix_spawn` does inside: it runs on a stack of its own while the thread that started it stands still.
+#![allow(
+    unsafe_code,
+    reason = "the standard library starts a child with a session of its own only by a fork"
+)]
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::BorrowedFd;
+use std::ptr;
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use rustix::io::Errno;
+use rustix::process::{
+    Pid, Signal, WaitOptions, getpid, getppid, set_parent_process_death_signal, setsid, waitpid,
+};
+use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
+
+use super::frame::About;
+
+/// Bytes of the stack on which a child runs until it has become its program. It needs a small part of it.
+const STACK_BYTES: usize = 64 * 1024;
+/// What the processor wants a stack to be aligned to.
+const STACK_ALIGNMENT: usize = 16;
+/// The signals that have a name. What came after them is never ignored by anybody.
+const NAMED_SIGNALS: std::ops::RangeInclusive<c_int> = 1..=31;
+/// No failure.
+const NONE: i32 = 0;
+
+/// What becomes of a child.
+#[derive(Debug)]
+pub(super) struct Plan<'a> {
+    /// Where its program may be: the first that can be run, is.
+    pub(super) programs: &'a [CString],
+    pub(super) argv: &'a [CString],
+    pub(super) env: &'a [CString],
+    pub(super) folder: Option<&'a CStr>,
+    /// What it reads, writes, and complains to. Nothing else of the keeper's goes on to it.
+    pub(super) stdio: [BorrowedFd<'a>; 3],
+}
+
+/// Starts a child in a session of its own, which is killed when this thread ends. Every signal does to it what it does by
+/// default, whatever the node was started with.
+pub(super) fn start(plan: &Plan<'_>) -> Result<Pid, (About, io::Error)> {
+    let refused = |error| (About::Program, error);
+    let birth = Birth {
+        parent: getpid(),
+        plan,
+        argv: pointers(plan.argv),
+        env: pointers(plan.env),
+        failed: AtomicI32::new(NONE),
+        failed_folder: AtomicI32::new(NONE),
+    };
+    let mut stack: Box<[MaybeUninit<u8>]> = Box::new_uninit_slice(STACK_BYTES);
+    let end = stack.as_mut_ptr_range().end;
+    let top = end.wrapping_sub(end.addr() % STACK_ALIGNMENT);
+    let blocked = Blocked::all_signals().map_err(refused)?;
+    // SAFETY: `CLONE_VFORK` lets this thread stand still until the child has become another program or has ended; so the
+    // child, which has this memory (`CLONE_VM`), finds `birth` and `stack` alive and is the only one to use them. `top` is
+    // aligned, and lies in `stack` with all of it below. No signal handler can run in the child: all are blocked.
+    let pid = unsafe {
+        let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+        libc::clone(become_the_program, top.cast(), flags, ptr::from_ref(&birth).cast_mut().cast())
+    };
+    let error = io::Error::last_os_error();
+    drop(blocked);
+    let pid = (pid > 0).then(|| Pid::from_raw(pid)).flatten().ok_or_else(|| refused(error))?;
+    let failure = match (birth.failed.into_inner(), birth.failed_folder.into_inner()) {
+        (NONE, NONE) => return Ok(pid),
+        (NONE, errno) => (About::Folder, io::Error::from_raw_os_error(errno)),
+        (errno, _) => refused(io::Error::from_raw_os_error(errno)),
+    };
+    let _ = waitpid(Some(pid), WaitOptions::empty());
+    Err(failure)
+}
+
+/// From here on, what this process was started with does not go on to its children, except the first three descriptors.
+/// What it opens itself does not anyway.
+pub(super) fn keep_descriptors() -> io::Result<()> {
+    const FIRST_OTHER: c_int = 3;
+    let open: Vec<_> = std::fs::read_dir("/proc/self/fd")?.collect::<Result<_, _>>()?;
+    let numbers = open.iter().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    for number in numbers.filter(|number| *number >= FIRST_OTHER) {
+        // SAFETY: whatever the number means, it only says what happens to it when a program is started. The folder that
+        // was listed is closed again, and nobody minds.
+        unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) };
+    }
+    Ok(())
+}
+
+/// What parent and child share.
+struct Birth<'a> {
+    parent: Pid,
+    plan: &'a Plan<'a>,
+    argv: Vec<*const c_char>,
+    env: Vec<*const c_char>,
+    /// The error by which it failed, if it did.
+    failed: AtomicI32,
+    /// The same, if it is the folder's.
+    failed_folder: AtomicI32,
+}
+
+fn pointers(texts: &[CString]) -> Vec<*const c_char> {
+    texts.iter().map(|text| text.as_ptr()).chain([ptr::null()]).collect()
+}
+
+/// The child's part. It calls the system and nothing else: whatever would allocate, lock or panic, would do so in the
+/// keeper's memory.
+extern "C" fn become_the_program(birth: *mut c_void) -> c_int {
+    // SAFETY: it is the `Birth` that `start` has on its stack, and `start` stands still.
+    let birth = unsafe { &*birth.cast::<Birth<'_>>() };
+    if let Err(errno) = birth.prepare() {
+        birth.failed.store(errno.raw_os_error(), Ordering::Relaxed);
+    } else if let Some(Err(errno)) = birth.plan.folder.map(rustix::process::chdir) {
+        birth.failed_folder.store(errno.raw_os_error(), Ordering::Relaxed);
+    } else {
+        birth.failed.store(birth.exec().raw_os_error(), Ordering::Relaxed);
+    }
+    // SAFETY: it ends the child, and runs nothing that the keeper has set up for its own end.
+    unsafe { libc::_exit(127) }
+}
+
+impl Birth<'_> {
+    fn prepare(&self) -> Result<(), Errno> {
+        setsid()?;
+        set_parent_process_death_signal(Some(Signal::KILL))?;
+        if getppid() != Some(self.parent) {
+            // The keeper died before it could be told.
+            return Err(Errno::SRCH);
+        }
+        let [stdin, stdout, stderr] = self.plan.stdio;
+        dup2_stdin(stdin)?;
+        dup2_stdout(stdout)?;
+        dup2_stderr(stderr)?;
+        unblock_all_signals()
+    }
+
+    /// Becomes the first program that can be run. Comes back only if there is none, with what was wrong.
+    fn exec(&self) -> Errno {
+        let mut worst = Errno::NOENT;
+        for program in self.plan.programs {
+            // SAFETY: the three end with a null, and the texts they point to are alive.
+            unsafe { libc::execve(program.as_ptr(), self.argv.as_ptr(), self.env.as_ptr()) };
+            match Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::INVAL) {
+                Errno::NOENT | Errno::NOTDIR => {}
+                // There may be one further on that may be run.
+                Errno::ACCESS => worst = Errno::ACCESS,
+                other => return other,
+            }
+        }
+        worst
+    }
+}
+
+/// While it is there, no signal is delivered to this thread.
+struct Blocked(libc::sigset_t);
+
+impl Blocked {
+    fn all_signals() -> io::Result<Self> {
+        let mut all = MaybeUninit::uninit();
+        let mut before = MaybeUninit::uninit();
+        // SAFETY: `sigfillset` writes the whole set, and so does `pthread_sigmask` if it says zero.
+        unsafe {
+            libc::sigfillset(all.as_mut_ptr());
+            match libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr()) {
+                0 => Ok(Self(before.assume_init())),
+                error => Err(io::Error::from_raw_os_error(error)),
+            }
+        }
+    }
+}
+
+impl Drop for Blocked {
+    fn drop(&mut self) {
+        // SAFETY: the set is one that the system gave.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, ptr::null_mut()) };
+    }
+}
+
+/// In the child: what the keeper ignores or handles is the keeper's affair.
+fn unblock_all_signals() -> Result<(), Errno> {
+    // SAFETY: all zeroes is the default action without flags, and the empty set. The child has its own table of
+    // actions and its own mask.
+    let outcome = unsafe {
+        let default: libc::sigaction = std::mem::zeroed();
+        for signal in NAMED_SIGNALS {
+            // SIGKILL and SIGSTOP cannot be changed, and need not be.
+            libc::sigaction(signal, &raw const default, ptr::null_mut());
+        }
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const default.sa_mask, ptr::null_mut())
+    };
+    if outcome == 0 { Ok(()) } else { Err(Errno::from_raw_os_error(outcome)) }
+}
