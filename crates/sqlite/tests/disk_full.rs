@@ -9,7 +9,8 @@ use std::time::Duration;
 use ostler_core::{Outcome, SessionId, StateName, TaskId};
 use ostler_sqlite::{Options, Sqlite};
 use ostler_store::calls::{
-    Claim, ClaimAnswer, Claimed, Enqueued, Fenced, Finished, Kinds, NewSession, NewTask, Renewed, Report,
+    Claim, ClaimAnswer, Claimed, Enqueued, Fenced, Finished, Kinds, NewSession, NewTask, QueueChange,
+    Renewed, Report,
 };
 use ostler_store::views::{Counts, Which};
 use ostler_store::{Clock, ErrorKind, Store};
@@ -95,7 +96,7 @@ impl Disk {
         let acknowledged = self.fill().await;
         self.stays_full().await;
         self.keeps_its_leases().await;
-        self.fill_the_last_gap();
+        self.fill_the_last_gap().await;
         let reports = self.gives_reports_back().await;
         let late = self.lets_no_node_in().await;
         self.holds_what_it_acknowledged(&acknowledged).await;
@@ -164,10 +165,19 @@ impl Disk {
         unwritten.reports
     }
 
-    /// Takes the last free bytes of the disk, so that not even a small commit fits.
-    fn fill_the_last_gap(&self) {
+    /// Takes the last free bytes of the disk, and of the log, in which a large write that did not fit has left some: now
+    /// not even the smallest commit fits.
+    async fn fill_the_last_gap(&self) {
         let mut file = File::create(self.path.with_file_name("filler")).expect("a file takes no room");
         while std::io::Write::write_all(&mut file, &[7; 4_096]).is_ok() {}
+        for change in 0..MANY {
+            let small = vec![QueueChange::Pause(change.to_string())];
+            if let Err(error) = self.store.configure("another", small).await {
+                assert_eq!(error.kind(), ErrorKind::Full, "{error}");
+                return;
+            }
+        }
+        panic!("{MANY} commits fit on a full disk");
     }
 
     /// A node that comes up now is told, and may try again with the same session.
