@@ -22,6 +22,7 @@ mod state;
 mod task;
 mod text;
 mod time;
+mod told;
 mod unique;
 mod worker;
 
@@ -42,5 +43,6 @@ pub use state::{CancelReason, FailReason, Readiness, State, StateName, Wait};
 pub use task::{Attempt, AttemptEnd, Step, Task};
 pub use text::cut;
 pub use time::{Timestamp, millis};
+pub use told::{Told, told};
 pub use unique::{Conflict, OnConflict, conflict};
 pub use worker::{Worker, WorkerState};

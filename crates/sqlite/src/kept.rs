@@ -1,9 +1,10 @@
-//! What a row keeps as JSON: failures, policies, what else few tasks have, and orders.
+//! What a row keeps as text, most of it as JSON: failures, policies, what else few tasks have, what is told, and orders.
 
 use std::time::Duration;
 
-use ostler_core::{Backoff, ErrorClass, Failure, Jitter, Overrides, Timestamp};
+use ostler_core::{Backoff, ErrorClass, Failure, Jitter, Overrides, Timestamp, Told};
 use ostler_store::orders::Order;
+use ostler_store::tell::Tell;
 use rusqlite::types::FromSqlError;
 use serde::{Deserialize, Serialize};
 
@@ -165,6 +166,17 @@ fn overrides_of(row: &OverridesRow) -> Overrides {
         max_node_deaths: row.max_node_deaths,
         timeout: row.timeout_ms.map(Duration::from_millis),
     }
+}
+
+/// The text that keeps what is told: its names, with spaces between; `None` when it is nothing.
+pub(crate) fn tell_text(tell: Tell) -> Option<String> {
+    let names: Vec<&str> = Told::ALL.into_iter().filter(|what| tell.has(*what)).map(Told::name).collect();
+    (!names.is_empty()).then(|| names.join(" "))
+}
+
+/// What is told, as a text keeps it. A word of a later version asks for what this one cannot tell.
+pub(crate) fn tell_from(text: Option<String>) -> Tell {
+    text.unwrap_or_default().split(' ').filter_map(Told::named).collect()
 }
 
 /// An order, with the version of its form in front, so that a later one can tell.

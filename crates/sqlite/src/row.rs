@@ -80,7 +80,7 @@ impl FromSql for Phase {
 }
 
 /// The entry at a place that a row names. A row may have been edited by hand.
-fn place<T: Copy>(all: &[T], at: i64) -> FromSqlResult<T> {
+pub(crate) fn place<T: Copy>(all: &[T], at: i64) -> FromSqlResult<T> {
     usize::try_from(at).ok().and_then(|at| all.get(at)).copied().ok_or(FromSqlError::OutOfRange(at))
 }
 

@@ -14,12 +14,13 @@ pub(crate) const VERSION: i32 = MIGRATIONS.len() as i32;
 // takes part in the limit of its key. See `row.rs` for the numbers.
 // Every column of a task is read and written again by each of the two updates in its life, so what few tasks have stands
 // together in one: `trouble` (crashes, node deaths, suspicion), `extras` (policy, folder, deadline), `failure`.
+// The numbers of tellings never come twice, though the rows do not stay (`AUTOINCREMENT`): `told` names them.
 // An attempt whose begin and end are one write, and which succeeded, has no row in `attempt`: it is the task's last, and all
 // of it but who ran it (`ran`: worker and session) stands in the task's row anyway.
 const V1: &str = "
 CREATE TABLE queue(
     id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE,
-    paused TEXT, max_queued INTEGER, key_cap INTEGER, overrides TEXT,
+    paused TEXT, max_queued INTEGER, key_cap INTEGER, overrides TEXT, tell TEXT,
     clock INTEGER
 ) STRICT;
 
@@ -80,6 +81,14 @@ CREATE TABLE event(
     kind INTEGER NOT NULL, data TEXT NOT NULL,
     PRIMARY KEY(task, number)
 ) STRICT, WITHOUT ROWID;
+
+CREATE TABLE telling(
+    number INTEGER PRIMARY KEY AUTOINCREMENT, queue INTEGER NOT NULL, task INTEGER NOT NULL, session INTEGER,
+    attempt INTEGER NOT NULL, what INTEGER NOT NULL, at INTEGER NOT NULL, failure TEXT, run_at INTEGER
+) STRICT;
+CREATE INDEX untold ON telling(queue, number) WHERE session IS NULL;
+CREATE INDEX taken ON telling(session) WHERE session IS NOT NULL;
+CREATE INDEX telling_task ON telling(task);
 
 CREATE TABLE session(
     id INTEGER PRIMARY KEY, uid BLOB NOT NULL UNIQUE, name TEXT NOT NULL, pid INTEGER NOT NULL,

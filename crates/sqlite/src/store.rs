@@ -11,6 +11,7 @@ use ostler_store::calls::{
     Start, Unwritten,
 };
 use ostler_store::orders::{Order, Ordered};
+use ostler_store::tell::Heard;
 use ostler_store::views::{Cursor, Event, Filter, Page, QueueSettings, Survey, TaskDetail, Which};
 use ostler_store::{
     Bells, Bounds, Check, Checks, Clock, Error, LeaseRef, MAX_BATCH, MAX_BITE, MAX_PAGE, MAX_WORKERS, Store,
@@ -26,6 +27,7 @@ use crate::readers::Readers;
 use crate::tx::read_queue;
 use crate::verbs::{
     cancel, claim, enqueue, expire, finish, looks, nodes, notes, orders, prune, queues, ready, replay, start,
+    tellings,
 };
 use crate::writer::{Desk, Writer};
 
@@ -201,6 +203,33 @@ impl Store for Sqlite {
     async fn save_step(&self, lease: LeaseRef, step: NewStep) -> Result<Saved, Error> {
         self.bounds.check_step(&step)?;
         self.writer.write("save_step", move |tx| notes::save_step(tx, lease, &step)).await
+    }
+
+    async fn hear(&self, session: SessionId, queue: &str, limit: usize) -> Result<Heard, Error> {
+        name("queue", queue)?;
+        batch("tellings", limit, MAX_PAGE)?;
+        let (queue, beats, checks) = (queue.to_owned(), Arc::clone(&self.beats), self.checks);
+        let asked = queue.clone();
+        let look = move |conn: &Connection| {
+            let live = nodes::is_open(conn, session)? && beats.is_in_time(session);
+            if !checks.pass(Check::HearSession, live) {
+                return Ok(Some(Heard::SessionEnded));
+            }
+            Ok((!tellings::any(conn, &asked)?).then(|| Heard::Tellings(Vec::new())))
+        };
+        // Nothing to tell is the usual case, and costs no write.
+        if let Some(heard) = self.readers.read(look).await? {
+            return Ok(heard);
+        }
+        self.writer.write("hear", move |tx| tellings::hear(tx, session, &queue, limit)).await
+    }
+
+    async fn told(&self, session: SessionId, numbers: Vec<u64>) -> Result<(), Error> {
+        batch("numbers", numbers.len(), MAX_BATCH)?;
+        if numbers.is_empty() {
+            return Ok(());
+        }
+        self.writer.write("told", move |tx| tellings::told(tx, session, &numbers)).await
     }
 
     async fn cancel(&self, tasks: Vec<TaskId>) -> Result<Vec<CancelAnswer>, Error> {

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_core::{SessionId, State, StateName, Timestamp, VirtualTime};
+use ostler_store::tell::Tell;
 use ostler_store::views::{Counts, QueueSettings};
 use ostler_store::{Check, Checks, RECENT_RUNS, Rings};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
 use crate::beat::Beats;
-use crate::kept::{overrides_from, overrides_text};
+use crate::kept::{overrides_from, overrides_text, tell_from, tell_text};
 use crate::row::{Phase, Uid, why_code};
 
 /// The result of a statement.
@@ -34,6 +35,8 @@ pub(crate) struct Memo {
     queues: HashMap<String, Queue>,
     sessions: HashMap<i64, SessionId>,
     grants: HashMap<i64, Grant>,
+    /// What is told of each lane.
+    tells: HashMap<i64, Tell>,
     data_version: i64,
 }
 
@@ -88,6 +91,7 @@ impl<'a> Tx<'a> {
         })?;
         if memo.data_version != data_version {
             memo.queues.clear();
+            memo.tells.clear();
             memo.sessions.clear();
             memo.data_version = data_version;
         }
@@ -170,14 +174,33 @@ impl<'a> Tx<'a> {
 
     /// The concurrency of a lane's queue.
     pub(crate) fn cap_of(&mut self, lane: i64) -> Sql<Option<u32>> {
-        let known = self.memo.queues.values().find(|queue| queue.lanes.iter().any(|(id, _)| *id == lane));
-        if let Some(queue) = known {
+        if let Some(queue) = self.known_queue_of(lane) {
             return Ok(queue.settings.key_concurrency);
         }
         let name: String = self
             .prepare("SELECT q.name FROM lane l JOIN queue q ON q.id = l.queue WHERE l.id = ?1")?
             .query_row([lane], |row| row.get(0))?;
         Ok(self.queue_or_new(&name)?.settings.key_concurrency)
+    }
+
+    /// What is told of a lane's ends. Every success asks, so the answer is known by heart, or costs one look.
+    pub(crate) fn tell_of(&mut self, lane: i64) -> Sql<Tell> {
+        if let Some(tell) = self.memo.tells.get(&lane) {
+            return Ok(*tell);
+        }
+        let tell = match self.known_queue_of(lane) {
+            Some(queue) => queue.settings.tell,
+            None => tell_from(
+                self.prepare("SELECT q.tell FROM lane l JOIN queue q ON q.id = l.queue WHERE l.id = ?1")?
+                    .query_row([lane], |row| row.get(0))?,
+            ),
+        };
+        self.memo.tells.insert(lane, tell);
+        Ok(tell)
+    }
+
+    fn known_queue_of(&self, lane: i64) -> Option<&Queue> {
+        self.memo.queues.values().find(|queue| queue.lanes.iter().any(|(id, _)| *id == lane))
     }
 
     /// Keeps the queue's clock.
@@ -199,15 +222,17 @@ impl<'a> Tx<'a> {
         }
         let id = queue.id;
         queue.settings = settings.clone();
+        self.memo.tells.clear();
         self.prepare(
-            "UPDATE queue SET paused = ?2, max_queued = ?3, key_cap = ?4, overrides = ?5 WHERE id = ?1",
+            "UPDATE queue SET paused = ?2, max_queued = ?3, key_cap = ?4, overrides = ?5, tell = ?6 WHERE id = ?1",
         )?
         .execute(params![
             id,
             settings.paused,
             settings.limit,
             settings.key_concurrency,
-            overrides_text(&settings.overrides)
+            overrides_text(&settings.overrides),
+            tell_text(settings.tell)
         ])?;
         Ok(())
     }
@@ -393,7 +418,7 @@ impl<'a> Tx<'a> {
 pub(crate) fn read_queue(conn: &Connection, name: &str) -> Sql<Option<Queue>> {
     let row = conn
         .prepare_cached(
-            "SELECT id, paused, max_queued, key_cap, overrides, clock FROM queue WHERE name = ?1",
+            "SELECT id, paused, max_queued, key_cap, overrides, clock, tell FROM queue WHERE name = ?1",
         )?
         .query_row([name], |row| {
             let settings = QueueSettings {
@@ -401,6 +426,7 @@ pub(crate) fn read_queue(conn: &Connection, name: &str) -> Sql<Option<Queue>> {
                 limit: row.get(2)?,
                 key_concurrency: row.get(3)?,
                 overrides: overrides_from(row.get(4)?)?,
+                tell: tell_from(row.get(6)?),
             };
             Ok((row.get(0)?, settings, VirtualTime(row.get(5)?)))
         })

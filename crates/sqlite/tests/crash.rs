@@ -14,13 +14,14 @@ use ostler_core::{ErrorClass, Failure, Outcome, SessionId, Timestamp, Worker, Wo
 use ostler_sqlite::{Options, Sqlite};
 use ostler_store::calls::{Claim, Claimed, Expired, Kinds, QueueChange, Retention};
 use ostler_store::orders::Order;
+use ostler_store::tell::{Heard, Tell};
 use ostler_store::{Clock, Store};
 use ostler_testkit::history::{Log, Scribe, Stored, check, read};
 use ostler_testkit::{Ids, ManualClock, Twin, Voice, scratch};
 use rusqlite::Connection;
 
 /// Every verb that writes.
-const VERBS: [&str; 16] = [
+const VERBS: [&str; 18] = [
     "join",
     "leave",
     "report",
@@ -33,6 +34,8 @@ const VERBS: [&str; 16] = [
     "cancel",
     "replay",
     "order",
+    "hear",
+    "told",
     "configure",
     "expire",
     "make_ready",
@@ -126,7 +129,8 @@ async fn one_round(scribe: Scribe<'_>, clock: &ManualClock, round: u32) {
     scribe.report(here, workers(ids, clock.now())).await;
     store.order(here, Order::Drain).await.expect("order answers");
     scribe.limit(QUEUE, 1_000).await;
-    store.configure(QUEUE, vec![QueueChange::KeyConcurrency(Some(2))]).await.expect("configure answers");
+    let changes = vec![QueueChange::KeyConcurrency(Some(2)), QueueChange::Tell(Tell::ALL)];
+    store.configure(QUEUE, changes).await.expect("configure answers");
 
     // Plain ones, some with a shared key, some for later, and one that will be too late.
     let plain = scribe.enqueue(ids.new_tasks(12, QUEUE, "send")).await;
@@ -173,6 +177,13 @@ async fn one_round(scribe: Scribe<'_>, clock: &ManualClock, round: u32) {
     assert!(ready.due > 0 && ready.expired == 1, "{ready:?}");
     for claimed in scribe.claim(asks(here, 2)).await {
         scribe.complete(claimed.lease).await;
+    }
+    match store.hear(here, QUEUE, 3).await.expect("hear answers") {
+        Heard::Tellings(tellings) => {
+            let numbers = tellings.iter().map(|telling| telling.number).collect();
+            store.told(here, numbers).await.expect("told answers");
+        }
+        Heard::SessionEnded => panic!("the session is alive"),
     }
     scribe.prune(vec![done]).await;
     scribe.prune_old(Retention::default()).await;

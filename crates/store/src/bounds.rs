@@ -12,7 +12,7 @@ pub const MAX_BATCH: usize = 10_000;
 pub const MAX_CLAIM: usize = 1_000;
 /// Rows that one call of `expire`, `make_ready` or `prune` works on.
 pub const MAX_BITE: usize = 10_000;
-/// Tasks on one page of a list, and events in one reading.
+/// Tasks on one page of a list, and events or tellings in one reading.
 pub const MAX_PAGE: usize = 1_000;
 /// Bytes in the name of a queue, a kind, a pool or a step.
 pub const MAX_NAME_BYTES: usize = 128;
@@ -142,7 +142,10 @@ impl Bounds {
                     ));
                 }
                 QueueChange::Overrides(overrides) => policy(overrides)?,
-                QueueChange::Resume | QueueChange::Limit(_) | QueueChange::KeyConcurrency(_) => {}
+                QueueChange::Resume
+                | QueueChange::Limit(_)
+                | QueueChange::KeyConcurrency(_)
+                | QueueChange::Tell(_) => {}
             }
         }
         Ok(())

@@ -8,6 +8,7 @@ use ostler_core::{Outcome, Overrides, Policy, Priority, SessionId, StateName, Ta
 use crate::error::Error;
 use crate::lease::{Lease, LeaseRef};
 use crate::orders::NumberedOrder;
+use crate::tell::Tell;
 
 // ---- sessions -----------------------------------------------------------------------------------------
 
@@ -367,6 +368,8 @@ pub enum QueueChange {
     KeyConcurrency(Option<u32>),
     /// What is said about the policy of its tasks.
     Overrides(Overrides),
+    /// Which ends of its attempts are kept to be told, from now on.
+    Tell(Tell),
 }
 
 // ---- events and steps ---------------------------------------------------------------------------------

@@ -28,13 +28,17 @@ pub enum Check {
     RenewSession,
     /// Worker records come from a session that has not ended.
     ReportSession,
+    /// Tellings are given to a session that has not ended.
+    HearSession,
+    /// A telling is removed by the session that has taken it.
+    ToldTaken,
     /// Tasks are taken from dead sessions only.
     ExpireDead,
 }
 
 impl Check {
     /// Every check.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::StartToken,
         Self::FinishToken,
         Self::ReleaseToken,
@@ -45,6 +49,8 @@ impl Check {
         Self::ClaimSession,
         Self::RenewSession,
         Self::ReportSession,
+        Self::HearSession,
+        Self::ToldTaken,
         Self::ExpireDead,
     ];
 }

@@ -11,6 +11,7 @@ use crate::calls::{
 use crate::error::Error;
 use crate::lease::{Lease, LeaseRef};
 use crate::orders::{Order, Ordered};
+use crate::tell::Heard;
 use crate::views::{Cursor, Event, Filter, Page, QueueSettings, Survey, TaskDetail, Which};
 use crate::wake::Wakeups;
 
@@ -63,6 +64,15 @@ pub trait Store: Send + Sync {
     /// Saves a step. A step that was saved stays as it is.
     async fn save_step(&self, lease: LeaseRef, step: NewStep) -> Result<Saved, Error>;
 
+    // ---- tellings: what others are told of, at least once ----
+
+    /// Gives a session the oldest tellings of a queue that no session has taken. They are its to tell until it ends;
+    /// whatever it has not told by then, the next one hears that asks.
+    async fn hear(&self, session: SessionId, queue: &str, limit: usize) -> Result<Heard, Error>;
+
+    /// These were told: those that the session has taken are removed, others are left.
+    async fn told(&self, session: SessionId, numbers: Vec<u64>) -> Result<(), Error>;
+
     // ---- requests from outside ----
 
     /// Cancels tasks, or asks their workers to stop.
@@ -104,7 +114,7 @@ pub trait Store: Send + Sync {
     /// Queues, counts, nodes and workers.
     async fn survey(&self) -> Result<Survey, Error>;
 
-    /// Hints that tasks became ready, from this process or another.
+    /// Hints that tasks became ready, or that there is something to tell, from this process or another.
     fn wakeups(&self) -> Wakeups;
 
     /// Hints that a node should renew now, because a cancel was requested for a leased task or an order was given, by

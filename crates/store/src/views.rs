@@ -6,6 +6,7 @@ use ostler_core::{Attempt, Overrides, SessionId, StateName, Step, Task, TaskId, 
 
 use crate::calls::{EventKind, QueueChange};
 use crate::error::Error;
+use crate::tell::Tell;
 
 /// A task with all that belongs to it, except its events.
 #[derive(Clone, Debug, PartialEq)]
@@ -243,6 +244,8 @@ pub struct QueueSettings {
     pub key_concurrency: Option<u32>,
     /// What is said about the policy of its tasks.
     pub overrides: Overrides,
+    /// Which ends of its attempts are kept to be told.
+    pub tell: Tell,
 }
 
 impl QueueSettings {
@@ -254,6 +257,7 @@ impl QueueSettings {
             QueueChange::Limit(limit) => self.limit = limit,
             QueueChange::KeyConcurrency(cap) => self.key_concurrency = cap,
             QueueChange::Overrides(overrides) => self.overrides = overrides,
+            QueueChange::Tell(tell) => self.tell = tell,
         }
     }
 }

@@ -8,6 +8,7 @@ use ostler_store::views::QueueSettings;
 use ostler_store::{Check, Lease, LeaseRef};
 use rusqlite::{Row, params};
 
+use super::tellings::{End, note};
 use crate::fault::readable;
 use crate::kept::extras_from;
 use crate::keys;
@@ -71,6 +72,9 @@ pub(crate) fn run(tx: &mut Tx<'_>, claim: &Claim) -> Sql<ClaimAnswer> {
     for (task, state) in late {
         tx.set_state(task.slot, task.lane, task.limit, Phase::Ready, &state)?;
         keys::settle(tx, task.limit, settings.key_concurrency)?;
+        let attempt = task.claimed.attempt - 1;
+        let end = End { lane: task.lane, slot: task.slot, attempt, state: &state, outcome: None };
+        note(tx, settings.tell, &end)?;
     }
     Ok(ClaimAnswer::Tasks(claimed))
 }

@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use ostler_core::{AttemptEnd, Ending, Next, Outcome, State, StateName, Timestamp, Transition, decide};
 use ostler_store::calls::{Finished, Ran, Report};
+use ostler_store::tell::Tell;
 use ostler_store::views::QueueSettings;
 use ostler_store::{Check, LeaseRef, bounded};
 use rusqlite::{CachedStatement, params};
 
 use super::start::{FENCE, Held, fenced};
+use super::tellings::{End, note};
 use crate::kept::failure_text;
 use crate::keys;
 use crate::row::{Found, Phase, Trouble, Uid, find, ran_bytes};
@@ -88,6 +90,7 @@ fn complete_remembered(
     }
     tx.count_run(lane, now.since(now.before(ran.took)));
     make_room(tx, lane, limit, Phase::Claimed)?;
+    tell_completed(tx, lane, lease.slot, runs + 1)?;
     Ok(Some(Finished::Recorded(StateName::Completed)))
 }
 
@@ -121,6 +124,7 @@ fn completed(tx: &mut Tx<'_>, hot: &mut Hot<'_>, held: &Held, ran: Option<Ran>) 
     let end = AttemptEnd { finished_at: tx.now, ending: Ending::Success, failure: None };
     record(tx, &mut hot.record, &run, ran, &end)?;
     make_room(tx, held.lane, held.limit, held.phase)?;
+    tell_completed(tx, run.lane, run.slot, run.number)?;
     Ok(Finished::Recorded(StateName::Completed))
 }
 
@@ -132,6 +136,15 @@ fn make_room(tx: &mut Tx<'_>, lane: i64, limit: Option<i64>, from: Phase) -> Sql
         keys::settle(tx, limit, cap)?;
     }
     Ok(())
+}
+
+fn tell_completed(tx: &mut Tx<'_>, lane: i64, slot: i64, attempt: u32) -> Sql<()> {
+    let tell = tx.tell_of(lane)?;
+    if tell == Tell::NONE {
+        return Ok(());
+    }
+    let state = State::Completed { finished_at: tx.now };
+    note(tx, tell, &End { lane, slot, attempt, state: &state, outcome: Some(&Outcome::Success) })
 }
 
 /// Ends the attempt of a leased task, as `decide` says.
@@ -146,9 +159,9 @@ pub(crate) fn end_attempt(
     let Some(facts) = task.facts() else { return Ok(task.state.name()) };
     let outcome = &bounded(outcome);
     let settings = tx.queue_or_new(&task.queue)?.settings.clone();
-    let (now, cap) = (tx.now, settings.key_concurrency);
+    let (now, cap, tell) = (tx.now, settings.key_concurrency, settings.tell);
     let transition = decide(&facts, outcome, &task.overrides.resolve(&settings.overrides), now);
-    record_end(tx, found, outcome, ran)?;
+    let attempt = record_end(tx, found, outcome, ran)?;
     write(tx, found, outcome, &transition, output)?;
     let state = match transition.next {
         Next::Queue { run_at, why } => keys::arrived(run_at, now, why),
@@ -164,6 +177,8 @@ pub(crate) fn end_attempt(
         tx.set_settings(&task.queue, &paused)?;
     }
     keys::settle(tx, found.limit, cap)?;
+    let end = End { lane: found.lane, slot: found.slot, attempt, state: &state, outcome: Some(outcome) };
+    note(tx, tell, &end)?;
     Ok(state.name())
 }
 
@@ -193,7 +208,8 @@ fn write(
     Ok(())
 }
 
-fn record_end(tx: &mut Tx<'_>, found: &Found, outcome: &Outcome, ran: Option<Ran>) -> Sql<()> {
+/// Records how the attempt ended, and answers how many have begun.
+fn record_end(tx: &mut Tx<'_>, found: &Found, outcome: &Outcome, ran: Option<Ran>) -> Sql<u32> {
     let task = &found.task;
     let started_at = match task.state {
         State::Running { started_at, .. } => Some(started_at),
@@ -220,7 +236,8 @@ fn record_end(tx: &mut Tx<'_>, found: &Found, outcome: &Outcome, ran: Option<Ran
     let end =
         AttemptEnd { finished_at: tx.now, ending: outcome.ending(), failure: outcome.failure().cloned() };
     let mut insert = tx.prepare(RECORD)?;
-    record(tx, &mut insert, &run, ran, &end)
+    record(tx, &mut insert, &run, ran, &end)?;
+    Ok(run.number)
 }
 
 /// An attempt that ends.

@@ -13,7 +13,7 @@ use ostler_store::views::{
 };
 use rusqlite::{Connection, OptionalExtension, params};
 
-use crate::kept::{failure_from, overrides_from};
+use crate::kept::{failure_from, overrides_from, tell_from};
 use crate::row::{Found, Uid, find, for_each, ran_from};
 use crate::tx::{Sql, counts_from, recent_from};
 
@@ -193,14 +193,16 @@ fn lanes(conn: &Connection) -> Sql<Vec<LaneRecord>> {
 }
 
 fn queues(conn: &Connection) -> Sql<Vec<QueueRecord>> {
-    let mut statement =
-        conn.prepare_cached("SELECT name, paused, max_queued, key_cap, overrides FROM queue ORDER BY name")?;
+    let mut statement = conn.prepare_cached(
+        "SELECT name, paused, max_queued, key_cap, overrides, tell FROM queue ORDER BY name",
+    )?;
     let read = |row: &rusqlite::Row<'_>| {
         let settings = QueueSettings {
             paused: row.get(1)?,
             limit: row.get(2)?,
             key_concurrency: row.get(3)?,
             overrides: overrides_from(row.get(4)?)?,
+            tell: tell_from(row.get(5)?),
         };
         Ok(QueueRecord { name: row.get(0)?, settings })
     };

@@ -15,3 +15,4 @@ pub(crate) mod queues;
 pub(crate) mod ready;
 pub(crate) mod replay;
 pub(crate) mod start;
+pub(crate) mod tellings;

@@ -6,7 +6,7 @@ use ostler_store::{Check, LeaseRef};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::finish::end_attempt;
-use super::orders;
+use super::{orders, tellings};
 use crate::fault::readable;
 use crate::row::{Uid, code, find};
 use crate::tx::{Sql, Tx};
@@ -85,13 +85,13 @@ pub(crate) fn leased(tx: &Tx<'_>, session: i64, limit: i64) -> Sql<Vec<i64>> {
     statement.query_map(params![session, limit], |row| row.get(0))?.collect()
 }
 
-/// A session ends, and its workers and orders with it.
-pub(crate) fn end(tx: &Tx<'_>, session: i64) -> Sql<()> {
+/// A session ends, and its workers and orders with it; what it had to tell is for others.
+pub(crate) fn end(tx: &mut Tx<'_>, session: i64) -> Sql<()> {
     tx.prepare("UPDATE session SET ended_at = ?2 WHERE id = ?1 AND ended_at IS NULL")?
         .execute(params![session, tx.now.millis()])?;
     tx.prepare("DELETE FROM worker WHERE session = ?1")?.execute([session])?;
     tx.prepare("DELETE FROM orders WHERE session = ?1")?.execute([session])?;
-    Ok(())
+    tellings::free(tx, session)
 }
 
 pub(crate) fn report(tx: &mut Tx<'_>, session: SessionId, workers: &[Worker]) -> Sql<Fenced> {

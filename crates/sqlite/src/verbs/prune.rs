@@ -66,7 +66,7 @@ fn remove(tx: &mut Tx<'_>, slot: i64) -> Sql<()> {
     let (lane, phase, limit): (i64, Phase, Option<i64>) = tx
         .prepare("DELETE FROM task WHERE id = ?1 RETURNING lane, phase, limit_id")?
         .query_row([slot], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
-    for table in ["attempt", "step", "event"] {
+    for table in ["attempt", "step", "event", "telling"] {
         tx.prepare(&format!("DELETE FROM {table} WHERE task = ?1"))?.execute([slot])?;
     }
     tx.prepare("DELETE FROM unique_key WHERE task = ?1")?.execute([slot])?;

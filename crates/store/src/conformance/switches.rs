@@ -44,6 +44,7 @@ const fn likely_topic(check: Check) -> &'static str {
         Check::StepToken => "steps",
         Check::ClaimSession => "claim",
         Check::RenewSession | Check::ReportSession => "sessions",
+        Check::HearSession | Check::ToldTaken => "hearing",
         Check::ExpireDead => "expire",
     }
 }

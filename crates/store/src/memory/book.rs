@@ -8,6 +8,7 @@ use ostler_core::{
     Task, TaskId, Timestamp, Transition, VirtualTime, Wait, admit, arrival, decide,
 };
 
+use super::tellings::Kept;
 use crate::bounds::{RECENT_RUNS, bounded};
 use crate::calls::{NewSession, Ran};
 use crate::checks::{Check, Checks};
@@ -61,6 +62,9 @@ pub(super) struct Book {
     /// In the order they joined.
     pub(super) sessions: Vec<(SessionId, Session)>,
     pub(super) workers: Vec<WorkerRecord>,
+    /// In the order of their numbers.
+    pub(super) tellings: Vec<Kept>,
+    pub(super) next_telling: u64,
     next_slot: Slot,
     /// Whom the verb gave something to look at.
     pub(super) rings: Rings,
@@ -77,6 +81,8 @@ impl Book {
             lanes: BTreeMap::new(),
             sessions: Vec::new(),
             workers: Vec::new(),
+            tellings: Vec::new(),
+            next_telling: 1,
             next_slot: 1,
             rings: Rings::default(),
         }
@@ -211,6 +217,7 @@ impl Book {
             task.output = output.map(String::from);
         }
         self.write_next(slot, &transition);
+        self.note_end(slot, Some(outcome));
         self.apply_effect(slot, outcome, &transition);
     }
 

@@ -152,6 +152,7 @@ impl Book {
         let task = self.task(slot);
         if let Some(state) = too_late(task.not_after, task.deadline, now) {
             self.end(slot, state);
+            self.note_end(slot, None);
         }
     }
 

@@ -5,6 +5,7 @@ mod book;
 mod life;
 mod looks;
 mod nodes;
+mod tellings;
 mod upkeep;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,6 +27,7 @@ use crate::contract::Store;
 use crate::error::Error;
 use crate::lease::LeaseRef;
 use crate::orders::{Order, Ordered};
+use crate::tell::Heard;
 use crate::views::{Cursor, Event, Filter, Page, QueueSettings, Survey, TaskDetail, Which};
 use crate::wake::{Bells, Wakeups};
 use book::Book;
@@ -127,6 +129,18 @@ impl Store for Memory {
     async fn save_step(&self, lease: LeaseRef, step: NewStep) -> Result<Saved, Error> {
         self.bounds.check_step(&step)?;
         Ok(self.write(|book| book.save_step(lease, step)))
+    }
+
+    async fn hear(&self, session: SessionId, queue: &str, limit: usize) -> Result<Heard, Error> {
+        name("queue", queue)?;
+        batch("tellings", limit, MAX_PAGE)?;
+        Ok(self.write(|book| book.hear(session, queue, limit)))
+    }
+
+    async fn told(&self, session: SessionId, numbers: Vec<u64>) -> Result<(), Error> {
+        batch("numbers", numbers.len(), MAX_BATCH)?;
+        self.write(|book| book.told(session, &numbers));
+        Ok(())
     }
 
     async fn cancel(&self, tasks: Vec<TaskId>) -> Result<Vec<CancelAnswer>, Error> {

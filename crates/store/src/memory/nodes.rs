@@ -88,6 +88,7 @@ impl Book {
             session.orders.clear();
         }
         self.workers.retain(|record| record.session != id);
+        self.free_tellings(id);
     }
 
     pub(super) fn report(&mut self, id: SessionId, workers: Vec<Worker>) -> Fenced {

@@ -132,6 +132,7 @@ impl Book {
 
     fn remove(&mut self, slot: Slot) {
         let Some(entry) = self.entries.remove(&slot) else { return };
+        self.tellings.retain(|kept| kept.slot != slot);
         let task = entry.task;
         if let Some(key) = &task.limit_key {
             let same = |other: &Task| other.queue == task.queue && other.limit_key.as_ref() == Some(key);

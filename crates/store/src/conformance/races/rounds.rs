@@ -4,11 +4,14 @@ use std::sync::Arc;
 
 use ostler_core::{Ending, ErrorClass, Outcome, Readiness, SessionId, State, StateName, TaskId, Wait};
 
-use super::super::scene::{Scene, TICK, TTL, failure, one, report};
+use super::super::scene::{QUEUE, Scene, TICK, TTL, failure, one, report};
 use super::run::{Race, Side, Stage, Stagger, both};
-use crate::calls::{CancelAnswer, ClaimAnswer, Expired, Finished, Prune, Renewed, Replay, ReplayAnswer};
+use crate::calls::{
+    CancelAnswer, ClaimAnswer, Expired, Finished, Prune, QueueChange, Renewed, Replay, ReplayAnswer,
+};
 use crate::contract::Store;
 use crate::lease::Lease;
+use crate::tell::{Heard, Tell};
 use crate::views::TaskDetail;
 
 macro_rules! races {
@@ -21,6 +24,7 @@ pub(super) const RACES: &[Race] = races![
     "time-out and success": time_out_and_success,
     "release and expire": release_and_expire,
     "two claims of one task": two_claims,
+    "two hearings of one telling": two_hearings,
     "two replays of one dead letter": two_replays,
     "renew and expire": renew_and_expire,
     "prune and replay": prune_and_replay,
@@ -47,6 +51,13 @@ async fn claim(store: Arc<dyn Store>, scene: Arc<Scene>, session: SessionId) -> 
             tasks.pop().map(|claimed| claimed.lease)
         }
         ClaimAnswer::SessionEnded => panic!("the session is alive"),
+    }
+}
+
+async fn hear(store: Arc<dyn Store>, session: SessionId) -> Vec<TaskId> {
+    match store.hear(session, QUEUE, 10).await.expect("hear answers") {
+        Heard::Tellings(tellings) => tellings.into_iter().map(|telling| telling.task).collect(),
+        Heard::SessionEnded => panic!("the session is alive"),
     }
 }
 
@@ -202,6 +213,21 @@ async fn two_claims(stage: &Stage, stagger: Stagger) -> Side {
     let task = s.task(id).await;
     assert_eq!(task.state, State::Claimed { session: nodes[winner as usize] });
     assert_eq!((lease.as_ref().token, task.token, task.runs), (1, 1, 0));
+    clear(s, id, &nodes).await;
+    winner
+}
+
+async fn two_hearings(stage: &Stage, stagger: Stagger) -> Side {
+    let s = &stage.scene;
+    s.configure(QueueChange::Tell(Tell::ALL)).await;
+    let nodes = [s.join().await, s.join().await];
+    let id = s.completed(nodes[0]).await;
+    let [one, other] = connections(stage);
+    let winner = match both(stagger, hear(one, nodes[0]), hear(other, nodes[1])).await {
+        (left, right) if left == [id] && right.is_empty() => Side::Left,
+        (left, right) if left.is_empty() && right == [id] => Side::Right,
+        other => panic!("one of both tells it, and the answers are {other:?}"),
+    };
     clear(s, id, &nodes).await;
     winner
 }

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use ostler_core::{ErrorClass, Overrides, Seed, StateName};
+use ostler_core::{ErrorClass, Overrides, Seed, StateName, Told};
 
 use super::op::{Act, Draft, End, How, KINDS, LIMIT_KEYS, Op, Pick, QUEUES, STEPS, Step, UNIQUE_KEYS, Via};
 use crate::calls::{QueueChange, Replay, Retention, StepsOnReplay};
 use crate::orders::Order;
+use crate::tell::Tell;
 use crate::views::{Field, Filter, LeaseFilter};
 
 const DAY_MS: u64 = 86_400_000;
@@ -18,16 +19,16 @@ type Row<T> = (u64, &'static str, fn(&mut Drawer) -> T);
 /// How often what is drawn. Each row must come up in at least one operation of a hundred.
 const SAID: &[Row<Op>] = &[
     (40, "enqueue", |d| d.enqueue(|_, _| {})),
-    (18, "enqueue for later", |d| d.enqueue(|d, task| task.run_in_ms = Some(d.span(30_000)))),
-    (18, "enqueue with a unique key", |d| {
+    (20, "enqueue for later", |d| d.enqueue(|d, task| task.run_in_ms = Some(d.span(30_000)))),
+    (20, "enqueue with a unique key", |d| {
         d.enqueue(|d, task| task.unique_key = Some(d.below(UNIQUE_KEYS.len())))
     }),
     (45, "enqueue with a limit key", |d| {
         d.enqueue(|d, task| task.limit_key = Some(d.below(LIMIT_KEYS.len())))
     }),
-    (18, "enqueue with an end", |d| d.enqueue(Drawer::give_an_end)),
-    (18, "enqueue again", |d| d.enqueue(|d, task| task.task = d.task())),
-    (18, "enqueue what is wrong", |d| {
+    (20, "enqueue with an end", |d| d.enqueue(Drawer::give_an_end)),
+    (20, "enqueue again", |d| d.enqueue(|d, task| task.task = d.task())),
+    (20, "enqueue what is wrong", |d| {
         d.tasks += 1;
         Op::EnqueueWrong(d.draft())
     }),
@@ -36,14 +37,14 @@ const SAID: &[Row<Op>] = &[
         let kinds = (0..=d.below(2)).map(|_| d.below(KINDS.len())).collect();
         d.claim(Some(kinds))
     }),
-    (18, "claim for a session that is over", |d| Op::Claim {
+    (20, "claim for a session that is over", |d| Op::Claim {
         session: d.any_session(),
         queue: d.queue(),
         kinds: None,
         limit: 3,
     }),
     (55, "start", |d| Op::Start(d.open(3))),
-    (18, "start with a wrong lease", |d| Op::Start(vec![d.wrong(), Pick::Open(0)])),
+    (20, "start with a wrong lease", |d| Op::Start(vec![d.wrong(), Pick::Open(0)])),
     (40, "finish: success", |d| d.finish(How::Success)),
     (25, "finish: a start that was not written", |d| {
         let how =
@@ -51,88 +52,100 @@ const SAID: &[Row<Op>] = &[
         let end = End { ran_ms: Some(d.span(5_000)), ..d.end(how) };
         Op::Finish(vec![(d.one(), end)])
     }),
-    (18, "finish: transient", |d| d.finish(How::Failed(ErrorClass::Transient))),
-    (18, "finish: partial", |d| d.finish(How::Failed(ErrorClass::Partial))),
-    (18, "finish: timeout", |d| d.finish(How::Failed(ErrorClass::Timeout))),
-    (18, "finish: stuck", |d| d.finish(How::Failed(ErrorClass::Stuck))),
+    (20, "finish: transient", |d| d.finish(How::Failed(ErrorClass::Transient))),
+    (20, "finish: partial", |d| d.finish(How::Failed(ErrorClass::Partial))),
+    (20, "finish: timeout", |d| d.finish(How::Failed(ErrorClass::Timeout))),
+    (20, "finish: stuck", |d| d.finish(How::Failed(ErrorClass::Stuck))),
     (20, "finish: permanent", |d| d.finish(How::Failed(ErrorClass::Permanent))),
-    (18, "finish: rate limited", |d| d.finish(How::Failed(ErrorClass::RateLimited))),
-    (18, "finish: lane stop", |d| d.finish(How::Failed(ErrorClass::LaneStop))),
-    (18, "finish: crash", |d| d.finish(How::Failed(ErrorClass::Crash))),
-    (18, "finish: budget", |d| d.finish(How::Failed(ErrorClass::Budget))),
-    (18, "finish: cancelled", |d| d.finish(How::Cancelled)),
-    (18, "finish: node died", |d| d.finish(How::NodeDied)),
-    (18, "finish with a wrong lease", |d| {
+    (20, "finish: rate limited", |d| d.finish(How::Failed(ErrorClass::RateLimited))),
+    (20, "finish: lane stop", |d| d.finish(How::Failed(ErrorClass::LaneStop))),
+    (20, "finish: crash", |d| d.finish(How::Failed(ErrorClass::Crash))),
+    (20, "finish: budget", |d| d.finish(How::Failed(ErrorClass::Budget))),
+    (20, "finish: cancelled", |d| d.finish(How::Cancelled)),
+    (20, "finish: node died", |d| d.finish(How::NodeDied)),
+    (20, "finish with a wrong lease", |d| {
         let how = [How::Success, How::HandedBack, How::Cancelled][d.below(3)];
         Op::Finish(vec![(d.wrong(), d.end(how)), (d.wrong(), d.end(How::Success))])
     }),
     (22, "release", |d| Op::Release(d.open(3))),
-    (18, "release with a wrong lease", |d| Op::Release(vec![d.wrong()])),
-    (18, "append", |d| Op::Append { lease: d.one(), events: d.below(4) }),
-    (18, "append with a wrong lease", |d| Op::Append { lease: d.wrong(), events: 1 }),
-    (18, "save a step", |d| Op::SaveStep { lease: d.one(), name: d.below(STEPS.len()) }),
-    (18, "save a step with a wrong lease", |d| Op::SaveStep { lease: d.wrong(), name: 0 }),
+    (20, "release with a wrong lease", |d| Op::Release(vec![d.wrong()])),
+    (20, "append", |d| Op::Append { lease: d.one(), events: d.below(4) }),
+    (20, "append with a wrong lease", |d| Op::Append { lease: d.wrong(), events: 1 }),
+    (20, "save a step", |d| Op::SaveStep { lease: d.one(), name: d.below(STEPS.len()) }),
+    (20, "save a step with a wrong lease", |d| Op::SaveStep { lease: d.wrong(), name: 0 }),
     (20, "cancel", |d| Op::Cancel(d.some_tasks())),
     (22, "replay", |d| Op::Replay { tasks: d.some_tasks(), how: Replay::default() }),
-    (18, "replay from scratch", |d| {
+    (20, "replay from scratch", |d| {
         let payload = Some(format!("{{\"again\":{}}}", d.below(9)));
         Op::Replay { tasks: d.some_tasks(), how: Replay { steps: StepsOnReplay::Drop, payload } }
     }),
-    (18, "look at a queue", |d| Op::Configure { queue: d.queue(), changes: Vec::new() }),
-    (18, "pause", |d| d.configure(|_| QueueChange::Pause("lunch".to_owned()))),
+    (20, "look at a queue", |d| Op::Configure { queue: d.queue(), changes: Vec::new() }),
+    (20, "pause", |d| d.configure(|_| QueueChange::Pause("lunch".to_owned()))),
     (40, "resume", |d| d.configure(|_| QueueChange::Resume)),
-    (18, "limit a queue", |d| d.configure(|d| QueueChange::Limit(d.maybe(60, |d| d.below(8) as u64)))),
+    (20, "limit a queue", |d| d.configure(|d| QueueChange::Limit(d.maybe(60, |d| d.below(8) as u64)))),
     (20, "limit a key", |d| d.configure(|d| QueueChange::KeyConcurrency(d.maybe(80, |d| d.below(4) as u32)))),
-    (18, "rules for a queue", |d| {
+    (20, "rules for a queue", |d| {
         d.configure(|d| {
             let attempts = d.maybe(60, |d| d.below(4) as u32);
             let max_node_deaths = d.maybe(50, |d| d.below(3) as u32);
             QueueChange::Overrides(Overrides { attempts, max_node_deaths, ..Overrides::NONE })
         })
     }),
-    (18, "join", Drawer::join),
-    (18, "join again", |d| Op::Join { session: d.any_session(), ttl_ms: 60_000 }),
+    (26, "tell of ends", |d| {
+        d.configure(|d| QueueChange::Tell(if d.chance.chance(70) { Tell::ALL } else { d.tell() }))
+    }),
+    (26, "hear", |d| Op::Hear { session: d.session(), queue: d.queue(), limit: d.below(4) }),
+    (20, "hear for a session that may be over", |d| Op::Hear {
+        session: d.any_session(),
+        queue: d.queue(),
+        limit: 3,
+    }),
+    (26, "told", |d| Op::Told {
+        session: d.session(),
+        numbers: (0..=d.below(3)).map(|_| d.below(6) as u64 + 1).collect(),
+    }),
+    (20, "join", Drawer::join),
+    (20, "join again", |d| Op::Join { session: d.any_session(), ttl_ms: 60_000 }),
     (20, "renew", |d| Op::Renew { session: d.session(), held: [d.open(3), vec![d.wrong()]].concat() }),
-    (18, "leave", |d| {
+    (20, "leave", |d| {
         let session = d.session();
         d.alive.retain(|alive| *alive != session);
         Op::Leave { session }
     }),
-    (18, "report workers", |d| Op::Report { session: d.session(), workers: d.below(4) }),
-    (18, "order", |d| Op::Order { session: d.session(), order: d.order() }),
-    (18, "order to a session that may be over", |d| Op::Order { session: d.any_session(), order: d.order() }),
-    (18, "expire", |_| Op::Expire { bite: 100 }),
-    (18, "expire in bites", |d| Op::Expire { bite: d.below(3) }),
+    (20, "report workers", |d| Op::Report { session: d.session(), workers: d.below(4) }),
+    (20, "order", |d| Op::Order { session: d.any_session(), order: d.order() }),
+    (20, "expire", |_| Op::Expire { bite: 100 }),
+    (20, "expire in bites", |d| Op::Expire { bite: d.below(3) }),
     (20, "make ready", |_| Op::MakeReady { bite: 100 }),
-    (18, "make ready in bites", |d| Op::MakeReady { bite: d.below(3) }),
-    (18, "prune what is old", |d| {
+    (20, "make ready in bites", |d| Op::MakeReady { bite: d.below(3) }),
+    (20, "prune what is old", |d| {
         let hours = |d: &mut Drawer| Duration::from_secs(3_600 * d.below(60) as u64);
         let (completed, failed) = (hours(d), hours(d));
         Op::PruneOld(Retention { completed, failed, most: d.below(9) as u64, bite: d.below(6) })
     }),
-    (18, "prune by name", |d| Op::PruneTasks(d.some_tasks())),
-    (18, "list", |d| Op::List { filter: Filter::default(), page: d.below(6) + 1 }),
-    (18, "list what matches", Drawer::list),
-    (18, "show", |d| Op::ShowId(d.task())),
-    (18, "show by key", |d| Op::ShowKey { queue: d.queue(), key: d.below(UNIQUE_KEYS.len()) }),
-    (18, "read events", |d| Op::ReadEvents { task: d.task(), after: d.below(4) as u64, limit: d.below(4) }),
-    (18, "survey", |_| Op::Survey),
-    (18, "wakeups", |_| Op::Wakeups),
-    (18, "news", |_| Op::News),
+    (20, "prune by name", |d| Op::PruneTasks(d.some_tasks())),
+    (20, "list", |d| Op::List { filter: Filter::default(), page: d.below(6) + 1 }),
+    (20, "list what matches", Drawer::list),
+    (20, "show", |d| Op::ShowId(d.task())),
+    (20, "show by key", |d| Op::ShowKey { queue: d.queue(), key: d.below(UNIQUE_KEYS.len()) }),
+    (20, "read events", |d| Op::ReadEvents { task: d.task(), after: d.below(4) as u64, limit: d.below(4) }),
+    (20, "survey", |_| Op::Survey),
+    (20, "wakeups", |_| Op::Wakeups),
+    (20, "news", |_| Op::News),
 ];
 
 /// The same, for what happens to the world around the stores.
 const WORLD: &[Row<Act>] = &[
     (30, "some time passes", |d| Act::Pass { ms: d.span(20_000) }),
-    (18, "a TTL passes", |d| {
+    (20, "a TTL passes", |d| {
         d.alive.clear();
         Act::Pass { ms: 60_001 }
     }),
-    (18, "days pass", |d| {
+    (20, "days pass", |d| {
         d.alive.clear();
         Act::Pass { ms: DAY_MS * (d.below(3) as u64 + 1) }
     }),
-    (18, "a node is killed", |d| {
+    (20, "a node is killed", |d| {
         let session = d.session();
         d.alive.retain(|alive| *alive != session);
         Act::Kill { session }
@@ -154,12 +167,19 @@ const fn weight(row: usize) -> u64 {
 /// The sequence of a seed, with the row that each operation comes from.
 pub(super) fn draw(seed: u64, ops: usize) -> Vec<(usize, Step)> {
     let mut drawer = Drawer { chance: Seed::new(seed), tasks: 0, sessions: 0, alive: Vec::new() };
-    let joining = (0..ROWS).find(|row| row_name(*row) == "join").expect("a row of the table");
+    let row_of = |name| (0..ROWS).find(|row| row_name(*row) == name).expect("a row of the table");
+    let (joining, telling) = (row_of("join"), row_of("tell of ends"));
     (0..ops)
         .map(|at| {
-            // Two nodes come up first; when all are gone, others come.
+            // Two nodes come up first; when all are gone, others come. Most queues that tell do so from the beginning.
             let lonely = drawer.alive.is_empty() && drawer.chance.chance(60);
-            let row = if at < 2 || lonely { joining } else { drawer.row() };
+            let tells = at == 2 && drawer.chance.chance(60);
+            let row = match at {
+                0 | 1 => joining,
+                _ if lonely => joining,
+                _ if tells => telling,
+                _ => drawer.row(),
+            };
             let act = if row < SAID.len() {
                 Act::Say((SAID[row].2)(&mut drawer))
             } else {
@@ -318,6 +338,10 @@ impl Drawer {
     }
 
     // ---- queues and looks ----
+
+    fn tell(&mut self) -> Tell {
+        Told::ALL.into_iter().filter(|_| self.chance.chance(50)).collect()
+    }
 
     fn configure(&mut self, change: fn(&mut Self) -> QueueChange) -> Op {
         let queue = self.queue();

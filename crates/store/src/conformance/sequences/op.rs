@@ -53,6 +53,8 @@ pub(super) enum Op {
     Release(Vec<Pick>),
     Append { lease: Pick, events: usize },
     SaveStep { lease: Pick, name: usize },
+    Hear { session: usize, queue: usize, limit: usize },
+    Told { session: usize, numbers: Vec<u64> },
     Cancel(Vec<usize>),
     Replay { tasks: Vec<usize>, how: Replay },
     Configure { queue: usize, changes: Vec<QueueChange> },

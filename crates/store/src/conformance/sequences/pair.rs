@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use super::super::fixture::{Constructor, Fixture};
 use super::super::picture::{Picture, list_all, survey};
-use super::op::{Act, Names, Op, Step, Via};
+use super::op::{Act, Names, Op, QUEUES, Step, Via};
 use super::say::{Grant, Said, Speaker};
+use crate::bounds::MAX_PAGE;
 use crate::checks::Checks;
 use crate::contract::Store;
 use crate::views::{Filter, LeaseFilter, Survey};
@@ -15,6 +16,8 @@ use crate::views::{Filter, LeaseFilter, Survey};
 /// So often everything is compared, and not only the counts.
 const FULL_LOOK_EVERY: usize = 10;
 const PAGE: usize = 7;
+/// A session that no sequence draws.
+const LAST: usize = 9_999;
 
 /// Runs a sequence. `Err` says at which operation the stores differ, and how.
 pub(super) async fn compare(
@@ -33,6 +36,9 @@ pub(super) async fn compare(
             pair.look(step.via).await
         };
         looked.map_err(|why| (at, why))?;
+        if last {
+            pair.hear_the_rest(step.via).await.map_err(|why| (at, why))?;
+        }
     }
     Ok(())
 }
@@ -84,6 +90,15 @@ impl Pair {
             }
             Act::Say(op) => self.say(step.via, op).await,
         }
+    }
+
+    /// What is still to be told is seen by nobody but who hears it: somebody new, at the end.
+    async fn hear_the_rest(&mut self, via: Via) -> Result<(), String> {
+        self.say(via, &Op::Join { session: LAST, ttl_ms: 60_000 }).await?;
+        for queue in 0..QUEUES.len() {
+            self.say(via, &Op::Hear { session: LAST, queue, limit: MAX_PAGE }).await?;
+        }
+        Ok(())
     }
 
     async fn say(&mut self, via: Via, op: &Op) -> Result<(), String> {

@@ -99,6 +99,12 @@ impl Speaker {
                 let step = NewStep { name: STEPS[*name].to_owned(), value: self.now.millis().to_string() };
                 plain(store.save_step(self.lease(*lease), step).await)
             }
+            Op::Hear { session, queue, limit } => {
+                plain(store.hear(self.names.session(*session), QUEUES[*queue], *limit).await)
+            }
+            Op::Told { session, numbers } => {
+                plain(store.told(self.names.session(*session), numbers.clone()).await)
+            }
             Op::Cancel(numbers) => plain(store.cancel(tasks(numbers)).await),
             Op::Replay { tasks: numbers, how } => plain(store.replay(tasks(numbers), how.clone()).await),
             Op::Configure { queue, changes } => plain(store.configure(QUEUES[*queue], changes.clone()).await),

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use ostler_core::{Backoff, Jitter, Outcome, Overrides, StateName};
+use ostler_core::{Backoff, Jitter, Outcome, Overrides, StateName, Told};
 
 use super::super::scene::{QUEUE, Scene, invalid};
 use super::runner::cases;
 use crate::calls::{Enqueued, Finished, QueueChange};
+use crate::tell::Tell;
 use crate::views::{QueueRecord, QueueSettings};
 
 cases![
@@ -51,12 +52,14 @@ async fn changes_are_kept_and_answered(s: &Scene) {
         QueueChange::Limit(Some(5)),
         QueueChange::KeyConcurrency(Some(2)),
         QueueChange::Overrides(overrides),
+        QueueChange::Tell(Tell::NONE.with(Told::Failed).with(Told::Retry)),
     ];
     let expected = QueueSettings {
         paused: Some("lunch".to_owned()),
         limit: Some(5),
         key_concurrency: Some(2),
         overrides,
+        tell: [Told::Retry, Told::Failed].into_iter().collect(),
     };
     assert_eq!(configure(s, changes).await, expected);
     assert_eq!(configure(s, Vec::new()).await, expected);
@@ -68,6 +71,7 @@ async fn changes_are_kept_and_answered(s: &Scene) {
         QueueChange::Limit(None),
         QueueChange::KeyConcurrency(None),
         QueueChange::Overrides(Overrides::NONE),
+        QueueChange::Tell(Tell::NONE),
     ];
     assert_eq!(configure(s, changes).await, QueueSettings::default());
     assert_eq!(queues(s).await.len(), 1, "a queue with settings stays");

@@ -44,6 +44,8 @@ pub(in super::super) const fn topics() -> &'static [Topic] {
         ("show", super::show::CASES),
         ("survey", super::survey::CASES),
         ("prune", super::prune::CASES),
+        ("tellings", super::tellings::CASES),
+        ("hearing", super::hearing::CASES),
         ("wakeups", super::wakeups::CASES),
         ("news", super::news::CASES),
         ("bounds", super::bounds::CASES),

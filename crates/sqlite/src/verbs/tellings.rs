@@ -1,0 +1,128 @@
+//! Tellings: noted in the transaction that ends an attempt, taken by sessions, removed when they were told.
+
+use ostler_core::{Outcome, SessionId, State, TaskId, Timestamp, Told, told as to_tell};
+use ostler_store::Check;
+use ostler_store::tell::{Heard, Tell, Telling};
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use crate::fault::readable;
+use crate::kept::{failure_from, failure_text};
+use crate::row::{Uid, code, place};
+use crate::tx::{Sql, Tx};
+
+/// A task that came to where it stands.
+pub(crate) struct End<'a> {
+    pub(crate) lane: i64,
+    pub(crate) slot: i64,
+    /// How many attempts have begun.
+    pub(crate) attempt: u32,
+    pub(crate) state: &'a State,
+    /// How the attempt ended, if one did.
+    pub(crate) outcome: Option<&'a Outcome>,
+}
+
+/// Notes the end, if its queue wants it told.
+pub(crate) fn note(tx: &mut Tx<'_>, tell: Tell, end: &End<'_>) -> Sql<()> {
+    let Some(what) = to_tell(end.state, end.outcome).filter(|what| tell.has(*what)) else { return Ok(()) };
+    let run_at = match end.state {
+        State::Queued { run_at, .. } => Some(run_at.millis()),
+        State::Claimed { .. }
+        | State::Running { .. }
+        | State::Completed { .. }
+        | State::Failed { .. }
+        | State::Cancelled { .. } => None,
+    };
+    let failure = end.outcome.and_then(Outcome::failure).map(|failure| failure_text(failure, tx.now, tx.now));
+    tx.prepare(
+        "INSERT INTO telling(queue, task, attempt, what, at, failure, run_at)
+         VALUES((SELECT queue FROM lane WHERE id = ?1), ?2, ?3, ?4, ?5, ?6, ?7)",
+    )?
+    .execute(params![
+        end.lane,
+        end.slot,
+        end.attempt,
+        code(&Told::ALL, &what),
+        tx.now.millis(),
+        failure,
+        run_at
+    ])?;
+    tx.ring();
+    Ok(())
+}
+
+/// Whether the queue has anything that no session has taken.
+pub(crate) fn any(conn: &Connection, queue: &str) -> Sql<bool> {
+    conn.prepare_cached(
+        "SELECT 1 FROM telling INDEXED BY untold
+         WHERE queue = (SELECT id FROM queue WHERE name = ?1) AND session IS NULL LIMIT 1",
+    )?
+    .exists([queue])
+}
+
+pub(crate) fn hear(tx: &mut Tx<'_>, session: SessionId, queue: &str, limit: usize) -> Sql<Heard> {
+    let Some(session) = tx.live_session(session, Check::HearSession)? else { return Ok(Heard::SessionEnded) };
+    let Some(found) = tx.queue(queue)? else { return Ok(Heard::Tellings(Vec::new())) };
+    let id = found.id;
+    let mut tellings = Vec::new();
+    {
+        let mut statement = tx.prepare(
+            "SELECT g.number, t.uid, l.kind, g.attempt, g.what, g.at, g.failure, g.run_at
+             FROM telling g INDEXED BY untold JOIN task t ON t.id = g.task JOIN lane l ON l.id = t.lane
+             WHERE g.queue = ?1 AND g.session IS NULL ORDER BY g.number",
+        )?;
+        let mut rows = statement.query([id])?;
+        while tellings.len() < limit
+            && let Some(row) = rows.next()?
+        {
+            // What cannot be understood stays; it must not keep the others from being told.
+            tellings.extend(readable(telling(row, queue))?);
+        }
+    }
+    let mut take = tx.prepare("UPDATE telling SET session = ?2 WHERE number = ?1")?;
+    for telling in &tellings {
+        take.execute(params![telling.number, session])?;
+    }
+    Ok(Heard::Tellings(tellings))
+}
+
+fn telling(row: &Row<'_>, queue: &str) -> Sql<Telling> {
+    Ok(Telling {
+        number: row.get(0)?,
+        queue: queue.to_owned(),
+        task: TaskId(row.get::<_, Uid>(1)?.id()),
+        kind: row.get(2)?,
+        attempt: row.get(3)?,
+        what: place(&Told::ALL, row.get(4)?)?,
+        at: Timestamp::from_millis(row.get(5)?),
+        failure: failure_from(row.get(6)?)?.map(|failed| failed.failure),
+        run_at: row.get::<_, Option<i64>>(7)?.map(Timestamp::from_millis),
+    })
+}
+
+pub(crate) fn told(tx: &mut Tx<'_>, session: SessionId, numbers: &[u64]) -> Sql<()> {
+    let session: Option<i64> = tx
+        .prepare("SELECT id FROM session WHERE uid = ?1")?
+        .query_row([Uid::of(session.0)], |row| row.get(0))
+        .optional()?;
+    let mut taken_by = tx.prepare("SELECT session FROM telling WHERE number = ?1")?;
+    let mut remove = tx.prepare("DELETE FROM telling WHERE number = ?1")?;
+    for number in numbers.iter().filter_map(|number| i64::try_from(*number).ok()) {
+        let taken: Option<Option<i64>> = taken_by.query_row([number], |row| row.get(0)).optional()?;
+        let mine = taken.is_some_and(|taken| taken.is_some() && taken == session);
+        if tx.checks.pass(Check::ToldTaken, mine) {
+            remove.execute([number])?;
+        }
+    }
+    Ok(())
+}
+
+/// A session ends: what it had taken and not told is for others.
+pub(crate) fn free(tx: &mut Tx<'_>, session: i64) -> Sql<()> {
+    let freed = tx
+        .prepare("UPDATE telling INDEXED BY taken SET session = NULL WHERE session = ?1")?
+        .execute([session])?;
+    if freed > 0 {
+        tx.ring();
+    }
+    Ok(())
+}

@@ -1,0 +1,268 @@
+//! Tellings: what a queue wants told is noted in the transaction that ends the attempt, whatever verb that is.
+
+use std::time::Duration;
+
+use ostler_core::{ErrorClass, Failure, Outcome, Overrides, SessionId, StateName, TaskId, Told};
+
+use super::super::scene::{KIND, QUEUE, Scene, TICK, TTL, failure};
+use super::runner::cases;
+use crate::bounds::MAX_PAGE;
+use crate::calls::{Finished, QueueChange};
+use crate::lease::Lease;
+use crate::tell::{Heard, Tell, Telling};
+
+cases![
+    nothing_is_told_unless_the_queue_wants_it,
+    a_completed_task_is_told,
+    a_dead_letter_is_told_with_its_failure,
+    a_retry_is_told_with_its_next_moment,
+    every_failure_that_leads_back_is_a_retry,
+    what_only_moved_is_not_told,
+    what_was_cancelled_or_came_too_late_is_not_told,
+    a_task_that_dies_with_its_nodes_is_told,
+    a_task_past_its_deadline_is_told,
+    a_queue_tells_what_it_wants_and_no_more,
+    a_change_counts_for_attempts_that_run_already,
+    a_report_without_a_right_tells_nothing,
+];
+
+/// Some words of a failure that have to come through whole.
+fn long_story() -> Failure {
+    Failure {
+        class: ErrorClass::Permanent,
+        message: "the post office is closed".to_owned(),
+        details: Some("a long\nstory".to_owned()),
+        step: Some("knock".to_owned()),
+        hint: Some("try on Monday".to_owned()),
+        retry_after: Some(Duration::from_millis(1_500)),
+    }
+}
+
+pub(super) async fn tell(s: &Scene, tell: Tell) {
+    s.configure(QueueChange::Tell(tell)).await;
+}
+
+pub(super) async fn hear(s: &Scene, session: SessionId, limit: usize) -> Vec<Telling> {
+    match s.store.hear(session, QUEUE, limit).await.expect("hear answers") {
+        Heard::Tellings(tellings) => tellings,
+        Heard::SessionEnded => panic!("{session} is over, and should not be"),
+    }
+}
+
+/// What happened to which task, of all that is heard now.
+pub(super) async fn ends(s: &Scene, session: SessionId) -> Vec<(TaskId, Told)> {
+    hear(s, session, MAX_PAGE).await.into_iter().map(|telling| (telling.task, telling.what)).collect()
+}
+
+async fn nothing_is_told_unless_the_queue_wants_it(s: &Scene) {
+    let node = s.join().await;
+    s.completed(node).await;
+    s.dead_letter(node).await;
+    assert_eq!(hear(s, node, 10).await, []);
+    tell(s, Tell::ALL).await;
+    assert_eq!(hear(s, node, 10).await, [], "what was not noted then is not told now");
+    assert_eq!(s.store.hear(node, "nowhere", 10).await, Ok(Heard::Tellings(vec![])));
+}
+
+async fn a_completed_task_is_told(s: &Scene) {
+    tell(s, Tell::ALL).await;
+    let node = s.join().await;
+    let started = s.completed(node).await;
+    s.pass(TICK);
+    let lease = s.leased(node).await;
+    let lazy = lease.task();
+    s.finish_run(lease, Outcome::Success, TICK).await;
+    let lease = s.leased(node).await;
+    let never = lease.task();
+    s.finish(lease, Outcome::Success).await;
+    let heard = hear(s, node, 10).await;
+    let expected = |number, task, attempt, at| Telling {
+        number,
+        queue: QUEUE.to_owned(),
+        task,
+        kind: KIND.to_owned(),
+        attempt,
+        what: Told::Completed,
+        at,
+        failure: None,
+        run_at: None,
+    };
+    let (then, now) = (s.now().before(TICK), s.now());
+    assert_eq!(
+        heard,
+        [expected(1, started, 1, then), expected(2, lazy, 1, now), expected(3, never, 0, now)],
+        "whether its start was written or not"
+    );
+}
+
+async fn a_dead_letter_is_told_with_its_failure(s: &Scene) {
+    tell(s, Tell::ALL).await;
+    let node = s.join().await;
+    let lease = s.running(node).await;
+    let task = lease.task();
+    s.pass(TICK);
+    s.finish(lease, Outcome::Failed(long_story())).await;
+    let expected = Telling {
+        number: 1,
+        queue: QUEUE.to_owned(),
+        task,
+        kind: KIND.to_owned(),
+        attempt: 1,
+        what: Told::Failed,
+        at: s.now(),
+        failure: Some(long_story()),
+        run_at: None,
+    };
+    assert_eq!(hear(s, node, 10).await, [expected]);
+}
+
+async fn a_retry_is_told_with_its_next_moment(s: &Scene) {
+    tell(s, Tell::ALL).await;
+    let node = s.join().await;
+    let lease = s.leased(node).await;
+    let id = lease.task();
+    s.finish_run(lease, failure(ErrorClass::Transient), TICK).await;
+    let heard = hear(s, node, 10).await;
+    assert_eq!(heard.len(), 1);
+    let ostler_core::State::Queued { run_at, .. } = s.task(id).await.state else {
+        panic!("{id} waits for its next try")
+    };
+    assert_eq!((heard[0].what, heard[0].attempt, heard[0].run_at), (Told::Retry, 1, Some(run_at)));
+    assert!(run_at > s.now(), "it backs off");
+    assert_eq!(heard[0].failure.as_ref().map(|failure| failure.class), Some(ErrorClass::Transient));
+}
+
+async fn every_failure_that_leads_back_is_a_retry(s: &Scene) {
+    tell(s, Tell::ALL).await;
+    let node = s.join().await;
+    for class in ErrorClass::ALL {
+        let lease = s.running(node).await;
+        let id = lease.task();
+        let expected = match s.finish(lease, failure(class)).await {
+            Finished::Recorded(StateName::Queued) => Told::Retry,
+            Finished::Recorded(_) => Told::Failed,
+            Finished::LeaseLost => panic!("the lease is not lost"),
+        };
+        assert_eq!(ends(s, node).await, [(id, expected)], "{class:?}");
+        // Some classes pause the queue, and some tasks are ready at once: the next class has the stage for itself.
+        s.configure(QueueChange::Resume).await;
+        s.cancel(id).await;
+    }
+}
+
+async fn what_only_moved_is_not_told(s: &Scene) {
+    tell(s, Tell::ALL).await;
+    let [node, doomed] = [s.join().await, s.join().await];
+    let lease = s.running(node).await;
+    s.finish(lease, Outcome::HandedBack).await;
+    let lease = s.lease(node).await;
+    s.store.release(vec![lease]).await.expect("release answers");
+    s.run(doomed).await;
+    s.fixture.kill(doomed).await;
+    assert_eq!(s.store.expire(10).await.map(|expired| expired.tasks), Ok(1));
+    s.run(node).await;
+    s.store.leave(node).await.expect("leave answers");
+    let other = s.join().await;
+    assert_eq!(ends(s, other).await, []);
+}
+
+async fn what_was_cancelled_or_came_too_late_is_not_told(s: &Scene) {
+    tell(s, Tell::ALL).await;
+    let node = s.join().await;
+    let queued = s.add().await;
+    s.cancel(queued).await;
+    for outcome in [Outcome::Cancelled, failure(ErrorClass::Transient), failure(ErrorClass::Permanent)] {
+        let lease = s.running(node).await;
+        s.cancel(lease.task()).await;
+        assert_eq!(s.finish(lease, outcome).await, Finished::Recorded(StateName::Cancelled));
+    }
+    let in_a_moment = s.in_ms(1);
+    s.add_with(|task| task.not_after = Some(in_a_moment)).await;
+    let lease = s.run(node).await;
+    s.add_with(|task| task.not_after = Some(in_a_moment)).await;
+    s.pass(2 * TICK);
+    assert_eq!(
+        s.finish(lease, failure(ErrorClass::Transient)).await,
+        Finished::Recorded(StateName::Cancelled)
+    );
+    assert_eq!(s.store.make_ready(10).await.map(|made| made.expired), Ok(1));
+    assert_eq!(ends(s, node).await, []);
+}
+
+async fn a_task_that_dies_with_its_nodes_is_told(s: &Scene) {
+    tell(s, Tell::ALL).await;
+    let overrides = Overrides { max_node_deaths: Some(1), ..Overrides::NONE };
+    let node = s.join().await;
+    let id = s.add_with(|task| task.overrides = overrides).await;
+    s.run(node).await;
+    s.pass(TTL + TICK);
+    s.store.expire(10).await.expect("expire answers");
+    assert_eq!(s.state(id).await, StateName::Failed);
+    let other = s.join().await;
+    let heard = hear(s, other, 10).await;
+    assert_eq!(heard.len(), 1);
+    assert_eq!((heard[0].task, heard[0].what, heard[0].attempt), (id, Told::Failed, 1));
+    assert_eq!((&heard[0].failure, heard[0].at), (&None, s.now()), "nobody could say what was wrong");
+}
+
+async fn a_task_past_its_deadline_is_told(s: &Scene) {
+    tell(s, Tell::ALL).await;
+    let node = s.join().await;
+    let deadline = s.in_ms(1);
+    let untried = s.add_with(|task| task.deadline = Some(deadline)).await;
+    s.pass(2 * TICK);
+    assert!(s.claim(node, 10).await.is_empty());
+    let deadline = s.in_ms(1);
+    let tried = s.add_with(|task| task.deadline = Some(deadline)).await;
+    let lease = s.run(node).await;
+    s.finish(lease, failure(ErrorClass::Transient)).await;
+    assert_eq!(
+        ends(s, node).await,
+        [(untried, Told::Failed), (tried, Told::Failed)],
+        "both are dead letters"
+    );
+}
+
+async fn a_queue_tells_what_it_wants_and_no_more(s: &Scene) {
+    let node = s.join().await;
+    for wanted in Told::ALL {
+        tell(s, Tell::NONE.with(wanted)).await;
+        s.completed(node).await;
+        s.dead_letter(node).await;
+        let lease = s.running(node).await;
+        s.finish(lease, failure(ErrorClass::Transient)).await;
+        let whats: Vec<Told> = ends(s, node).await.into_iter().map(|(_, what)| what).collect();
+        assert_eq!(whats, [wanted]);
+    }
+}
+
+/// What a store knows by heart about a queue must not outlive a change, whoever made it.
+async fn a_change_counts_for_attempts_that_run_already(s: &Scene) {
+    let node = s.join().await;
+    let second = s.fixture.second().await;
+    for (wanted, expected) in [(Tell::ALL, 1), (Tell::NONE, 0), (Tell::ALL, 1)] {
+        s.completed(node).await;
+        let lease = s.leased(node).await;
+        ends(s, node).await;
+        second.configure(QUEUE, vec![QueueChange::Tell(wanted)]).await.expect("configure answers");
+        s.finish_run(lease, Outcome::Success, TICK).await;
+        assert_eq!(ends(s, node).await.len(), expected);
+        let lease = s.leased(node).await;
+        let other = if wanted == Tell::ALL { Tell::NONE } else { Tell::ALL };
+        tell(s, other).await;
+        s.finish_run(lease, Outcome::Success, TICK).await;
+        assert_eq!(ends(s, node).await.len(), 1 - expected);
+    }
+}
+
+async fn a_report_without_a_right_tells_nothing(s: &Scene) {
+    tell(s, Tell::ALL).await;
+    let node = s.join().await;
+    let lease = s.running(node).await;
+    let old = lease.as_ref();
+    s.finish(lease, Outcome::HandedBack).await;
+    for outcome in [Outcome::Success, failure(ErrorClass::Permanent), failure(ErrorClass::Transient)] {
+        assert_eq!(s.finish(Lease::granted(old), outcome).await, Finished::LeaseLost);
+    }
+    assert_eq!(ends(s, node).await, []);
+}

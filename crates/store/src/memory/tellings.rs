@@ -1,0 +1,68 @@
+//! Tellings: noted where an attempt ends, taken by sessions, removed when they were told.
+
+use ostler_core::{Outcome, SessionId, State, told};
+
+use super::book::{Book, Slot};
+use crate::checks::Check;
+use crate::tell::{Heard, Telling};
+
+/// A telling, whose task it is of, and who has taken it.
+pub(super) struct Kept {
+    telling: Telling,
+    pub(super) slot: Slot,
+    taken: Option<SessionId>,
+}
+
+impl Book {
+    /// Notes that a task came to where it stands now, if its queue wants that told.
+    pub(super) fn note_end(&mut self, slot: Slot, outcome: Option<&Outcome>) {
+        let tell = self.queue_settings(slot).tell;
+        let at = self.now;
+        let task = self.task(slot);
+        let Some(what) = told(&task.state, outcome).filter(|what| tell.has(*what)) else { return };
+        let run_at = match task.state {
+            State::Queued { run_at, .. } => Some(run_at),
+            State::Claimed { .. }
+            | State::Running { .. }
+            | State::Completed { .. }
+            | State::Failed { .. }
+            | State::Cancelled { .. } => None,
+        };
+        let (queue, task, kind, attempt) = (task.queue.clone(), task.id, task.kind.clone(), task.runs);
+        let failure = outcome.and_then(Outcome::failure).cloned();
+        let number = self.next_telling;
+        self.next_telling += 1;
+        let telling = Telling { number, queue, task, kind, attempt, what, at, failure, run_at };
+        self.tellings.push(Kept { telling, slot, taken: None });
+        self.rings.ready = true;
+    }
+
+    pub(super) fn hear(&mut self, id: SessionId, queue: &str, limit: usize) -> Heard {
+        let live = self.is_live(id);
+        if !self.checks.pass(Check::HearSession, live) {
+            return Heard::SessionEnded;
+        }
+        let free = |kept: &&mut Kept| kept.telling.queue == queue && kept.taken.is_none();
+        let taken = self.tellings.iter_mut().filter(free).take(limit).map(|kept| {
+            kept.taken = Some(id);
+            kept.telling.clone()
+        });
+        Heard::Tellings(taken.collect())
+    }
+
+    pub(super) fn told(&mut self, id: SessionId, numbers: &[u64]) {
+        let checks = self.checks;
+        self.tellings.retain(|kept| {
+            let mine = checks.pass(Check::ToldTaken, kept.taken == Some(id));
+            !(mine && numbers.contains(&kept.telling.number))
+        });
+    }
+
+    /// A session ends: what it had taken and not told is for others.
+    pub(super) fn free_tellings(&mut self, id: SessionId) {
+        for kept in self.tellings.iter_mut().filter(|kept| kept.taken == Some(id)) {
+            kept.taken = None;
+            self.rings.ready = true;
+        }
+    }
+}

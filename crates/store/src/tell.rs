@@ -1,0 +1,69 @@
+//! Tellings: which ends of attempts somebody wants to be told of, kept with the end itself until somebody was. So a
+//! callback is called at least once, also when the process is killed between the commit and the call.
+
+use ostler_core::{Failure, TaskId, Timestamp, Told};
+
+/// Which ends of a queue's attempts are kept to be told. None, unless somebody says so.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Tell {
+    /// A place for each of [`Told::ALL`].
+    wanted: [bool; Told::ALL.len()],
+}
+
+impl Tell {
+    /// Nothing is told.
+    pub const NONE: Self = Self { wanted: [false; Told::ALL.len()] };
+    /// Everything is told.
+    pub const ALL: Self = Self { wanted: [true; Told::ALL.len()] };
+
+    /// These, and this one.
+    #[must_use]
+    pub const fn with(mut self, what: Told) -> Self {
+        self.wanted[what as usize] = true;
+        self
+    }
+
+    /// Whether this is told.
+    #[must_use]
+    pub const fn has(self, what: Told) -> bool {
+        self.wanted[what as usize]
+    }
+}
+
+impl FromIterator<Told> for Tell {
+    fn from_iter<I: IntoIterator<Item = Told>>(all: I) -> Self {
+        all.into_iter().fold(Self::NONE, Self::with)
+    }
+}
+
+/// The end of an attempt, to be told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Telling {
+    /// Rises over the whole store; none comes twice.
+    pub number: u64,
+    /// The queue.
+    pub queue: String,
+    /// The task.
+    pub task: TaskId,
+    /// Its kind.
+    pub kind: String,
+    /// The number of the attempt: how many had begun by then.
+    pub attempt: u32,
+    /// What happened.
+    pub what: Told,
+    /// When.
+    pub at: Timestamp,
+    /// What the attempt failed with. A task that died with its nodes, or by its deadline, may have none.
+    pub failure: Option<Failure>,
+    /// When the next attempt may begin, if there will be one.
+    pub run_at: Option<Timestamp>,
+}
+
+/// The answer to a session that asks what there is to tell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// These, the oldest first; they are the session's to tell now. None when there are none.
+    Tellings(Vec<Telling>),
+    /// The session is over: it hears nothing any more.
+    SessionEnded,
+}
