@@ -7,6 +7,7 @@
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions, TryLockError};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -133,6 +134,12 @@ impl Beats {
             Duration::from_millis(u64::from_le_bytes(eight))
         };
         Sign::Held { beat: millis(BEAT_OFFSET as usize), ttl: millis(TTL_OFFSET) }
+    }
+
+    /// A copy of what holds the lock of a session of this process: the lock is free when the last copy is closed.
+    pub(crate) fn tether(&self, session: SessionId) -> Option<OwnedFd> {
+        let held = self.held();
+        held.get(&session).and_then(|file| file.try_clone().ok()).map(OwnedFd::from)
     }
 
     /// The session is over: its file goes, and with it the lock.

@@ -1,5 +1,6 @@
 //! The store: the contract, on top of the writer and the readers.
 
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -156,6 +157,10 @@ impl Store for Sqlite {
         batch("workers", workers.len(), MAX_WORKERS)?;
         workers.iter().try_for_each(|worker| name("pool", &worker.pool))?;
         self.writer.write("report", move |tx| nodes::report(tx, session, &workers)).await
+    }
+
+    fn tether(&self, session: SessionId) -> Option<OwnedFd> {
+        self.beats.tether(session)
     }
 
     async fn enqueue(&self, tasks: Vec<NewTask>) -> Result<Vec<Enqueued>, Error> {

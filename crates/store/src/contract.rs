@@ -1,5 +1,7 @@
 //! The contract: the verbs that every store speaks.
 
+use std::os::fd::OwnedFd;
+
 use async_trait::async_trait;
 use ostler_core::{SessionId, TaskId, Worker};
 
@@ -38,6 +40,13 @@ pub trait Store: Send + Sync {
 
     /// The node's workers, all of them, replacing what it reported before.
     async fn report(&self, session: SessionId, workers: Vec<Worker>) -> Result<Fenced, Error>;
+
+    /// What keeps the session's death from being known at once: while anybody holds it, or a copy of it, the session is
+    /// alive for as long as its last renewal holds. For who has to end the node's work after the node: nobody else
+    /// begins with it before. `None`: this store or process has nothing of the sort to give away.
+    fn tether(&self, _session: SessionId) -> Option<OwnedFd> {
+        None
+    }
 
     // ---- the life of a task ----
 

@@ -1,0 +1,115 @@
+//! The tether of a session: whoever holds a copy of it keeps the node's death from being known, and nobody else begins
+//! with its tasks while what it started still runs.
+
+#![cfg(feature = "conformance")]
+
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use ostler_core::SessionId;
+use ostler_store::Store;
+use ostler_store::calls::{Expired, Fenced};
+use ostler_store::views::Life;
+use ostler_testkit::{Ids, TempStore};
+
+const TTL: Duration = Duration::from_secs(60);
+
+/// A child has copies of everything that is open in its parent, until it begins with its own program. So no test may
+/// start one while another looks who holds what.
+static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
+async fn join(store: &dyn Store) -> SessionId {
+    let node = Ids::new(1).new_session("node", TTL);
+    let session = node.id;
+    assert_eq!(store.join(node).await, Ok(Fenced::Recorded));
+    session
+}
+
+async fn life(store: &dyn Store) -> Vec<Life> {
+    store.survey().await.expect("survey answers").nodes.iter().map(|node| node.life).collect()
+}
+
+async fn expire(store: &dyn Store) -> Vec<SessionId> {
+    store.expire(100).await.expect("expire answers").sessions
+}
+
+#[tokio::test]
+async fn a_child_with_the_tether_keeps_the_death_of_its_node_from_being_known() {
+    let _alone = ALONE.lock().await;
+    let (here, _clock) = TempStore::manual();
+    let (store, other) = (here.store(), here.second());
+    let session = join(&*store).await;
+    let tether = store.tether(session).expect("the session is of this process");
+    let mut child =
+        Command::new("sleep").arg("600").stdin(Stdio::from(tether)).spawn().expect("a child starts");
+
+    store.kill(session);
+    for looking in [&store, &other] {
+        assert_eq!(expire(&**looking).await, [], "the child still holds it");
+        assert_eq!(life(&**looking).await, [Life::Alive]);
+    }
+    child.kill().expect("the child is killed");
+    child.wait().expect("the child ends");
+    assert_eq!(life(&*other).await, [Life::Overdue]);
+    assert_eq!(expire(&*other).await, [session], "and now at once, without a TTL");
+}
+
+#[tokio::test]
+async fn the_last_copy_of_a_tether_counts() {
+    let _alone = ALONE.lock().await;
+    let (here, _clock) = TempStore::manual();
+    let store = here.store();
+    let session = join(&*store).await;
+    let tether = store.tether(session).expect("the session is of this process");
+    let copy = tether.try_clone().expect("a copy");
+    store.kill(session);
+    drop(tether);
+    assert_eq!(expire(&*store).await, []);
+    drop(copy);
+    assert_eq!(expire(&*store).await, [session]);
+}
+
+#[tokio::test]
+async fn a_tether_does_not_hold_a_session_past_its_time() {
+    let _alone = ALONE.lock().await;
+    let (here, clock) = TempStore::manual();
+    let store = here.store();
+    let session = join(&*store).await;
+    let _tether = store.tether(session).expect("the session is of this process");
+    store.kill(session);
+    clock.advance(TTL);
+    assert_eq!(expire(&*store).await, [], "its time is just not over");
+    clock.advance(Duration::from_millis(1));
+    assert_eq!(expire(&*store).await, [session]);
+}
+
+#[tokio::test]
+async fn a_node_leaves_while_its_tether_is_held() {
+    let _alone = ALONE.lock().await;
+    let (here, _clock) = TempStore::manual();
+    let (store, other) = (here.store(), here.second());
+    let session = join(&*store).await;
+    let tether = store.tether(session).expect("the session is of this process");
+    assert_eq!(store.leave(session).await, Ok(Fenced::Recorded));
+    for looking in [&store, &other] {
+        assert_eq!(life(&**looking).await, []);
+        assert_eq!(looking.expire(100).await, Ok(Expired::default()));
+    }
+    assert!(store.tether(session).is_none(), "there is no more of it");
+    drop(tether);
+    let files = std::fs::read_dir(here.folder().join("ostler.db.nodes")).expect("the folder of locks");
+    let left = files.flatten().filter(|file| file.path().extension().is_some_and(|end| end == "node"));
+    assert_eq!(left.count(), 0, "its file is gone");
+}
+
+#[tokio::test]
+async fn only_the_process_of_a_session_gives_its_tether_away() {
+    let _alone = ALONE.lock().await;
+    let (here, _clock) = TempStore::manual();
+    let (store, other) = (here.store(), here.second());
+    let session = join(&*store).await;
+    assert!(other.tether(session).is_none());
+    assert!(store.tether(Ids::new(9).new_session("nobody", TTL).id).is_none());
+    assert!(store.tether(session).is_some());
+    assert_eq!(expire(&*other).await, [], "a copy that was closed again let nothing go");
+}
