@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use ostler_core::{Attempt, Overrides, SessionId, StateName, Step, Task, TaskId, Timestamp, Worker};
+use ostler_core::{
+    Attempt, ErrorClass, Overrides, SessionId, StateName, Step, Task, TaskId, Timestamp, Worker,
+};
 
 use crate::calls::{EventKind, QueueChange};
 use crate::error::Error;
@@ -46,6 +48,12 @@ pub struct Filter {
     pub text: Option<String>,
     /// With this value in the payload.
     pub field: Option<Field>,
+    /// Whose last failure is of this class.
+    pub class: Option<ErrorClass>,
+    /// Which last failed at this moment or later.
+    pub failed_since: Option<Timestamp>,
+    /// Which last failed before this moment.
+    pub failed_until: Option<Timestamp>,
     /// How sure the lease is.
     pub lease: LeaseFilter,
 }
@@ -115,6 +123,17 @@ impl Filter {
             && equal(&self.kind, &task.kind)
             && self.text.as_deref().is_none_or(|text| mentions(task, text))
             && self.field.as_ref().is_none_or(|field| field.matches(&task.payload))
+            && self.matches_failure(task)
+    }
+}
+
+impl Filter {
+    /// A task that never failed has no class and no moment, so it is not among those that are asked for by one.
+    fn matches_failure(&self, task: &Task) -> bool {
+        let class = task.last_failure.as_ref().map(|failure| failure.class);
+        self.class.is_none_or(|wanted| class == Some(wanted))
+            && self.failed_since.is_none_or(|since| task.last_failure_at.is_some_and(|at| at >= since))
+            && self.failed_until.is_none_or(|until| task.last_failure_at.is_some_and(|at| at < until))
     }
 }
 

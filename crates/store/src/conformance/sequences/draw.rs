@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use ostler_core::{ErrorClass, Overrides, Seed, StateName, Told};
 
-use super::op::{Act, Draft, End, How, KINDS, LIMIT_KEYS, Op, Pick, QUEUES, STEPS, Step, UNIQUE_KEYS, Via};
+use super::op::{
+    Act, Draft, End, Failed, How, KINDS, LIMIT_KEYS, Op, Pick, QUEUES, STEPS, Step, UNIQUE_KEYS, Via,
+};
 use crate::calls::{QueueChange, Replay, Retention, StepsOnReplay};
 use crate::orders::Order;
 use crate::tell::Tell;
@@ -124,7 +126,7 @@ const SAID: &[Row<Op>] = &[
         Op::PruneOld(Retention { completed, failed, most: d.below(9) as u64, bite: d.below(6) })
     }),
     (20, "prune by name", |d| Op::PruneTasks(d.some_tasks())),
-    (20, "list", |d| Op::List { filter: Filter::default(), page: d.below(6) + 1 }),
+    (20, "list", |d| Op::List { filter: Filter::default(), failed: Failed::default(), page: d.below(6) + 1 }),
     (20, "list what matches", Drawer::list),
     (20, "show", |d| Op::ShowId(d.task())),
     (20, "show by key", |d| Op::ShowKey { queue: d.queue(), key: d.below(UNIQUE_KEYS.len()) }),
@@ -360,8 +362,15 @@ impl Drawer {
                 path: vec!["number".to_owned()],
                 value: serde_json::Value::from(d.below(8)),
             }),
+            class: self.maybe(20, |d| ErrorClass::ALL[d.below(ErrorClass::ALL.len())]),
+            failed_since: None,
+            failed_until: None,
             lease: if self.chance.chance(20) { LeaseFilter::Stale } else { LeaseFilter::Any },
         };
-        Op::List { filter, page: self.below(4) + 1 }
+        let failed = Failed {
+            since_ms: self.maybe(20, |d| d.span(20_000)),
+            until_ms: self.maybe(20, |d| d.span(20_000)),
+        };
+        Op::List { filter, failed, page: self.below(4) + 1 }
     }
 }

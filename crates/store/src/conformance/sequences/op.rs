@@ -62,13 +62,20 @@ pub(super) enum Op {
     MakeReady { bite: usize },
     PruneOld(Retention),
     PruneTasks(Vec<usize>),
-    List { filter: Filter, page: usize },
+    List { filter: Filter, failed: Failed, page: usize },
     ShowId(usize),
     ShowKey { queue: usize, key: usize },
     ReadEvents { task: usize, after: u64, limit: usize },
     Survey,
     Wakeups,
     News,
+}
+
+/// When the tasks of a list last failed, in milliseconds before the moment of the operation.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Failed {
+    pub(super) since_ms: Option<u64>,
+    pub(super) until_ms: Option<u64>,
 }
 
 /// Which lease speaks.

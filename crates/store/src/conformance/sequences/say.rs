@@ -14,7 +14,7 @@ use crate::calls::{
 use crate::contract::Store;
 use crate::error::Error;
 use crate::lease::{Lease, LeaseRef};
-use crate::views::Which;
+use crate::views::{Filter, Which};
 
 /// A lease that a store has granted.
 #[derive(Clone, Copy, Debug)]
@@ -115,7 +115,12 @@ impl Speaker {
             Op::MakeReady { bite } => plain(store.make_ready(*bite).await),
             Op::PruneOld(keep) => plain(store.prune(Prune::Retention(*keep)).await),
             Op::PruneTasks(numbers) => plain(store.prune(Prune::Tasks(tasks(numbers))).await),
-            Op::List { filter, page } => plain(Ok(list_all(store.as_ref(), filter, *page).await)),
+            Op::List { filter, failed, page } => {
+                let before = |ms: u64| self.now.before(Duration::from_millis(ms));
+                let (failed_since, failed_until) = (failed.since_ms.map(before), failed.until_ms.map(before));
+                let filter = Filter { failed_since, failed_until, ..filter.clone() };
+                plain(Ok(list_all(store.as_ref(), &filter, *page).await))
+            }
             Op::ShowId(number) => plain(store.show(Which::Id(self.names.task(*number))).await),
             Op::ShowKey { queue, key } => {
                 let (queue, key) = (QUEUES[*queue].to_owned(), UNIQUE_KEYS[*key].to_owned());

@@ -1,9 +1,11 @@
 //! Lists: the newest first, page by page, by filters.
 
+use std::time::Duration;
+
 use ostler_core::{ErrorClass, Failure, Outcome, StateName, TaskId};
 
 use super::super::picture::list_all;
-use super::super::scene::{Scene, TICK, TTL};
+use super::super::scene::{Scene, TICK, TTL, failure};
 use super::runner::cases;
 use crate::calls::Prune;
 use crate::views::{Cursor, Field, Filter, LeaseFilter};
@@ -18,6 +20,8 @@ cases![
     a_list_by_queue_and_kind,
     a_list_by_text,
     a_list_by_a_field_of_the_payload,
+    a_list_by_the_class_of_the_last_failure,
+    a_list_by_the_moment_of_the_last_failure,
     a_list_of_stale_leases,
     everything_that_is_given_must_hold,
 ];
@@ -166,6 +170,56 @@ async fn a_list_by_a_field_of_the_payload(s: &Scene) {
     }
 }
 
+async fn a_list_by_the_class_of_the_last_failure(s: &Scene) {
+    let node = s.join().await;
+    let by = |class| Filter { class: Some(class), ..Filter::default() };
+    s.add().await;
+    let lease = s.run(node).await;
+    let twice = lease.task();
+    s.finish(lease, failure(ErrorClass::Transient)).await;
+    let dead = s.dead_letter(node).await;
+    s.completed(node).await;
+    assert_eq!(ids(s, &by(ErrorClass::Transient)).await, [twice]);
+    assert_eq!(ids(s, &by(ErrorClass::Permanent)).await, [dead]);
+    assert_eq!(ids(s, &by(ErrorClass::Timeout)).await, []);
+    s.replay(twice).await;
+    let lease = s.run(node).await;
+    assert_eq!(ids(s, &by(ErrorClass::Transient)).await, [twice], "what it failed with before still counts");
+    s.finish(lease, failure(ErrorClass::Permanent)).await;
+    assert_eq!(ids(s, &by(ErrorClass::Transient)).await, [], "the last one counts");
+    assert_eq!(ids(s, &by(ErrorClass::Permanent)).await, [dead, twice]);
+    let dead_letters = Filter { state: Some(StateName::Failed), ..by(ErrorClass::Permanent) };
+    assert_eq!(ids(s, &dead_letters).await, [dead, twice]);
+}
+
+async fn a_list_by_the_moment_of_the_last_failure(s: &Scene) {
+    let node = s.join().await;
+    s.completed(node).await;
+    let mut dead = Vec::new();
+    let first = s.now();
+    for _ in 0..3 {
+        dead.push(s.dead_letter(node).await);
+        s.pass(TICK);
+    }
+    s.add().await;
+    let between = |since: Option<u64>, until: Option<u64>| {
+        let at = |ms: u64| first.after(Duration::from_millis(ms));
+        Filter { failed_since: since.map(at), failed_until: until.map(at), ..Filter::default() }
+    };
+    for (since, until, expected) in [
+        (Some(0), None, vec![dead[2], dead[1], dead[0]]),
+        (Some(1), None, vec![dead[2], dead[1]]),
+        (Some(3), None, vec![]),
+        (None, Some(0), vec![]),
+        (None, Some(1), vec![dead[0]]),
+        (None, Some(9), vec![dead[2], dead[1], dead[0]]),
+        (Some(1), Some(2), vec![dead[1]]),
+        (Some(2), Some(2), vec![]),
+    ] {
+        assert_eq!(ids(s, &between(since, until)).await, expected, "{since:?} until {until:?}");
+    }
+}
+
 async fn a_list_of_stale_leases(s: &Scene) {
     let [overdue, killed, alive] = [s.join().await, s.join().await, s.join().await];
     let old = s.running(overdue).await.task();
@@ -201,6 +255,9 @@ async fn everything_that_is_given_must_hold(s: &Scene) {
         kind: Some("send".to_owned()),
         text: Some("berlin".to_owned()),
         field: Some(Field::parse("payload.a=1").expect("a filter")),
+        class: None,
+        failed_since: None,
+        failed_until: None,
         lease: LeaseFilter::Any,
     };
     assert_eq!(ids(s, &filter).await, [wanted]);
