@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use ostler_core::TaskId;
 use ostler_process::keeper::{Keeper, KeeperProgram};
 use ostler_process::{Command, CommandPolicy};
-use ostler_runtime::{Beginning, Node, NodeConfig, Parts, PoolConfig};
+use ostler_runtime::{Node, NodeConfig, Parts, PoolConfig};
 use ostler_sqlite::{Options, Sqlite};
 use ostler_store::calls::NewTask;
 use ostler_store::{Stats, Store, SystemClock};
@@ -49,8 +49,7 @@ async fn through_node(path: &Path, tasks: usize) -> Result<f64, Error> {
     let ids = ostler::ids()?;
     let task = |_| NewTask::new(TaskId(ids()), QUEUE, KIND, "null");
     store.enqueue((0..tasks).map(task).collect()).await?;
-    let pool =
-        PoolConfig { beginning: Beginning::Durable, ..PoolConfig::new(QUEUE, Arc::new(executor), AT_ONCE) };
+    let pool = PoolConfig::durable(QUEUE, Arc::new(executor), AT_ONCE);
     let parts = Parts { store: Arc::clone(&store), clock: Arc::new(SystemClock), ids: Arc::clone(&ids) };
     let begun = Instant::now();
     let node = Node::start(parts, NodeConfig::new("bench", vec![pool])).await?;

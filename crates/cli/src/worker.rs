@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_exec::{Context, Inline, TaskError};
-use ostler_runtime::{Beginning, Node, NodeConfig, Parts, PoolConfig};
+use ostler_runtime::{Node, NodeConfig, Parts, PoolConfig};
 use ostler_sqlite::{Options, Sqlite};
 use ostler_store::{Store, SystemClock};
 use tokio::io::AsyncReadExt as _;
@@ -26,9 +26,8 @@ pub(crate) fn run(store: &str, name: &str) -> anyhow::Result<()> {
 
 async fn serve(path: &str, name: &str) -> anyhow::Result<()> {
     let store: Arc<dyn Store> = Arc::new(Sqlite::open(path, Arc::new(SystemClock), Options::default())?);
-    let pool = PoolConfig::new(QUEUE, Arc::new(Inline::new().handle(KIND, count_words)), HANDS);
     // Its attempts are on disk before they begin, so that the demo can show what became of them.
-    let pool = PoolConfig { beginning: Beginning::Durable, ..pool };
+    let pool = PoolConfig::durable(QUEUE, Arc::new(Inline::new().handle(KIND, count_words)), HANDS);
     let parts = Parts { store, clock: Arc::new(SystemClock), ids: ostler::ids()? };
     let node = Node::start(parts, NodeConfig::new(name, vec![pool])).await?;
     // The demo closes this pipe when it is over, or when it dies.

@@ -1,5 +1,6 @@
 //! What a handler sees of the attempt that it runs.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ostler_core::TaskId;
@@ -13,8 +14,8 @@ use crate::notes::{Level, Note, Notes};
 pub struct Context {
     task: TaskId,
     attempt: u32,
-    queue: String,
-    kind: String,
+    queue: Arc<str>,
+    kind: Arc<str>,
     folder: Option<String>,
     until: Instant,
     cancel: CancellationToken,
@@ -26,8 +27,8 @@ impl Context {
         Self {
             task: work.task,
             attempt: work.attempt,
-            queue: work.queue.clone(),
-            kind: work.kind.clone(),
+            queue: Arc::clone(&work.queue),
+            kind: Arc::clone(&work.kind),
             folder: work.folder.clone(),
             until: now + work.timeout,
             cancel: control.cancel.clone(),

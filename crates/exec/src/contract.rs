@@ -1,9 +1,10 @@
 //! The contract between a pool and whatever runs its work.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ostler_core::{ErrorClass, Failure, Outcome, TaskId};
+use ostler_core::{ErrorClass, Failure, Outcome, TaskId, WorkerId};
 use tokio_util::sync::CancellationToken;
 
 use crate::notes::Notes;
@@ -15,12 +16,14 @@ pub struct Work {
     pub task: TaskId,
     /// The token of its lease.
     pub token: u64,
+    /// The worker that runs it: one that was opened, and is not closed yet.
+    pub worker: WorkerId,
     /// The number of the attempt, counted from one.
     pub attempt: u32,
     /// The task's queue.
-    pub queue: String,
+    pub queue: Arc<str>,
     /// What sort of work it is.
-    pub kind: String,
+    pub kind: Arc<str>,
     /// What to work on: JSON text.
     pub payload: String,
     /// How long the attempt may take.
@@ -118,6 +121,15 @@ impl Ended {
     }
 }
 
+/// Whether a worker came up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Opened {
+    /// It takes work.
+    Ready,
+    /// It did not. The pool lets it go, and tries another later.
+    Failed(Failure),
+}
+
 /// Which kinds an executor can run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Served {
@@ -137,6 +149,16 @@ pub enum Served {
 pub trait Executor: Send + Sync {
     /// Which kinds it can run.
     fn served(&self) -> Served;
+
+    /// A worker is to come up, before it is given its first attempt. Only executors whose workers are things of their own,
+    /// such as processes, have something to do.
+    async fn open(&self, _worker: WorkerId) -> Opened {
+        Opened::Ready
+    }
+
+    /// A worker goes: it gets no more attempts, and whatever it was is ended. It is not told of a worker that did not
+    /// come up.
+    async fn close(&self, _worker: WorkerId) {}
 
     /// Runs one attempt to its end.
     async fn run(&self, work: Work, control: Control) -> Ended;

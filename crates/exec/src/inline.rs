@@ -55,7 +55,7 @@ impl Executor for Inline {
     }
 
     async fn run(&self, work: Work, control: Control) -> Ended {
-        let Some(handler) = self.handlers.get(&work.kind) else { return no_handler(&work.kind) };
+        let Some(handler) = self.handlers.get(&*work.kind) else { return no_handler(&work.kind) };
         let context = Context::new(&work, &control, Instant::now());
         // A handler may panic before its first await, while its future is made.
         let made =

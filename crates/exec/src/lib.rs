@@ -19,9 +19,9 @@ mod notes;
 mod thread;
 
 pub use context::Context;
-pub use contract::{Control, Ended, Executor, Served, Slot, Work};
+pub use contract::{Control, Ended, Executor, Opened, Served, Slot, Work};
 pub use error::TaskError;
 pub use guard::Guard;
 pub use inline::Inline;
-pub use notes::{Level, Note, Notes, notes};
+pub use notes::{Heard, Level, Note, Notes, notes};
 pub use thread::{Backpressure, Choice, Permit, QueueFull, Runtimes, ThreadPolicy, Threads};

@@ -1,7 +1,12 @@
-//! What work says while it runs: progress and log lines. They go through a bounded channel to whoever keeps them.
+//! What work says while it runs: progress and log lines. They wait, bounded, for whoever keeps them.
+//!
+//! Most attempts say nothing, so a pair of ends costs little until the first note.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ostler_core::cut;
-use tokio::sync::mpsc;
+use tokio::sync::Notify;
 
 /// Notes of one attempt that wait to be kept. Over it, log lines are dropped and counted.
 const MAX_WAITING: usize = 1_024;
@@ -57,36 +62,157 @@ pub enum Note {
     Dropped(u64),
 }
 
-/// Where notes go in.
-#[derive(Clone, Debug)]
-pub struct Notes {
-    sender: mpsc::Sender<Note>,
-    dropped: std::sync::Arc<std::sync::atomic::AtomicU64>,
+/// The two ends of the notes of one attempt.
+#[must_use]
+pub fn notes() -> (Notes, Heard) {
+    let between = Arc::<Between>::default();
+    (Notes(Arc::new(Mouth(Arc::clone(&between)))), Heard(between))
 }
 
-/// A channel for the notes of one attempt.
-#[must_use]
-pub fn notes() -> (Notes, mpsc::Receiver<Note>) {
-    let (sender, receiver) = mpsc::channel(MAX_WAITING);
-    (Notes { sender, dropped: std::sync::Arc::default() }, receiver)
+/// Where notes go in.
+#[derive(Clone, Debug)]
+pub struct Notes(Arc<Mouth>);
+
+/// Where notes come out.
+#[derive(Debug)]
+pub struct Heard(Arc<Between>);
+
+#[derive(Debug, Default)]
+struct Between {
+    said: Mutex<Said>,
+    /// Rung when there is a note, or never will be.
+    news: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Said {
+    waiting: VecDeque<Note>,
+    dropped: u64,
+    closed: bool,
+}
+
+impl Between {
+    fn lock(&self) -> MutexGuard<'_, Said> {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn close(&self) {
+        self.lock().closed = true;
+        self.news.notify_one();
+    }
+}
+
+/// All who can say something. When the last of them is gone, nothing more is heard.
+#[derive(Debug)]
+struct Mouth(Arc<Between>);
+
+impl Drop for Mouth {
+    fn drop(&mut self) {
+        self.0.close();
+    }
 }
 
 impl Notes {
     /// Says something. Never waits: work must not be slower because nobody listens.
     pub fn say(&self, note: Note) {
-        use std::sync::atomic::Ordering::Relaxed;
         let note = match note {
             Note::Log { level, message } => Note::Log { level, message: cut(&message, MAX_LINE_BYTES) },
             Note::Progress { .. } | Note::Dropped(_) => note,
         };
-        let missed = self.dropped.swap(0, Relaxed);
-        let room = missed == 0 || self.sender.try_send(Note::Dropped(missed)).is_ok();
-        let said = room && self.sender.try_send(note).is_ok();
-        if !room {
-            self.dropped.fetch_add(missed, Relaxed);
+        let between = &self.0.0;
+        let mut said = between.lock();
+        if said.closed {
+            return;
         }
-        if !said {
-            self.dropped.fetch_add(1, Relaxed);
+        // The mark of a gap needs room too, or it would be the next to be dropped.
+        let needed = if said.dropped > 0 { 2 } else { 1 };
+        if said.waiting.len() + needed > MAX_WAITING {
+            said.dropped += 1;
+            return;
         }
+        let missed = std::mem::take(&mut said.dropped);
+        if missed > 0 {
+            said.waiting.push_back(Note::Dropped(missed));
+        }
+        said.waiting.push_back(note);
+        drop(said);
+        between.news.notify_one();
+    }
+}
+
+impl Heard {
+    /// The next note; `None` when there will be none any more.
+    pub async fn recv(&self) -> Option<Note> {
+        let mut one = Vec::with_capacity(1);
+        self.recv_many(&mut one, 1).await;
+        one.pop()
+    }
+
+    /// Waits for notes, and adds up to `most` of them. Answers how many; none, when there will be none any more.
+    pub async fn recv_many(&self, into: &mut Vec<Note>, most: usize) -> usize {
+        loop {
+            let news = self.0.news.notified();
+            {
+                let mut said = self.0.lock();
+                let some = said.waiting.len().min(most);
+                if some > 0 || said.closed {
+                    into.extend(said.waiting.drain(..some));
+                    return some;
+                }
+            }
+            news.await;
+        }
+    }
+
+    /// A note that is there already.
+    #[must_use]
+    pub fn try_recv(&self) -> Option<Note> {
+        self.0.lock().waiting.pop_front()
+    }
+
+    /// Hears nothing new. What was said before is still there.
+    pub fn close(&self) {
+        self.0.close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(number: usize) -> Note {
+        Note::Log { level: Level::Info, message: number.to_string() }
+    }
+
+    #[tokio::test]
+    async fn what_was_said_is_heard_in_order_and_ends_with_the_last_who_could_speak() {
+        let (said, heard) = notes();
+        let other = said.clone();
+        said.say(line(1));
+        drop(said);
+        other.say(line(2));
+        drop(other);
+        assert_eq!((heard.recv().await, heard.recv().await), (Some(line(1)), Some(line(2))));
+        assert_eq!(heard.recv().await, None);
+    }
+
+    #[tokio::test]
+    async fn after_a_close_nothing_new_is_heard() {
+        let (said, heard) = notes();
+        said.say(line(1));
+        heard.close();
+        said.say(line(2));
+        assert_eq!((heard.recv().await, heard.recv().await), (Some(line(1)), None));
+    }
+
+    #[test]
+    fn over_the_bound_lines_are_dropped_and_the_gap_is_marked_once_there_is_room() {
+        let (said, heard) = notes();
+        (0..MAX_WAITING + 5).for_each(|number| said.say(line(number)));
+        let _ = (heard.try_recv(), heard.try_recv());
+        said.say(line(7));
+        let all: Vec<Note> = std::iter::from_fn(|| heard.try_recv()).collect();
+        assert_eq!(all.len(), MAX_WAITING);
+        assert_eq!(all[MAX_WAITING - 2..], [Note::Dropped(5), line(7)]);
     }
 }

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ostler_core::{Id, TaskId};
+use ostler_core::{Id, TaskId, WorkerId};
 use ostler_exec::conformance::{Behaviour, Fixture, Report, act, run};
 use ostler_exec::{Choice, Executor, Inline, Runtimes, ThreadPolicy, Threads, Work};
 
@@ -20,6 +20,7 @@ impl Fixture for Rust {
         Some(Work {
             task: TaskId(Id::from_bits(1)),
             token: 1,
+            worker: WorkerId(Id::from_bits(2)),
             attempt: 1,
             queue: "q".into(),
             kind: "act".into(),

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ostler_core::{Id, Outcome, TaskId};
+use ostler_core::{Id, Outcome, TaskId, WorkerId};
 use ostler_exec::{
     Choice, Control, Ended, Executor, QueueFull, Runtimes, ThreadPolicy, Threads, Work, notes,
 };
@@ -17,6 +17,7 @@ fn work(payload: &str) -> Work {
     Work {
         task: TaskId(Id::from_bits(1)),
         token: 1,
+        worker: WorkerId(Id::from_bits(2)),
         attempt: 1,
         queue: "q".into(),
         kind: "k".into(),
@@ -118,7 +119,7 @@ async fn least_loaded_goes_past_a_busy_thread() {
         }
     };
     let pool = Arc::new(Threads::start(policy(2, 20, Choice::LeastLoaded)).unwrap().handle("k", handler));
-    let (said, mut heard) = notes();
+    let (said, heard) = notes();
     let busy = tokio::spawn({
         let pool = Arc::clone(&pool);
         async move { pool.run(work("busy"), Control::new(said)).await }
@@ -145,7 +146,7 @@ async fn over_the_bound_work_is_handed_back_and_a_drain_waits_for_the_rest() {
         }
     };
     let pool = Arc::new(Threads::start(policy(1, 1, Choice::RoundRobin)).unwrap().handle("k", handler));
-    let (said, mut heard) = notes();
+    let (said, heard) = notes();
     let running = tokio::spawn({
         let pool = Arc::clone(&pool);
         async move { pool.run(work(""), Control::new(said)).await }
@@ -174,7 +175,7 @@ async fn what_waits_behind_a_deaf_handler_runs_on_the_thread_that_takes_its_plac
         Ok(None)
     };
     let pool = Arc::new(Threads::start(policy(1, 10, Choice::RoundRobin)).unwrap().handle("k", handler));
-    let (said, mut heard) = notes();
+    let (said, heard) = notes();
     let deaf = tokio::spawn({
         let pool = Arc::clone(&pool);
         let short = Work { timeout: Duration::from_millis(100), ..work("deaf") };

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ostler_core::Overrides;
 use ostler_exec::{Context, Executor, Inline, Served, TaskError, ThreadPolicy, Threads};
-use ostler_runtime::{LeaseTimes, Node, NodeConfig, Parts, PoolConfig, TakeOver};
+use ostler_runtime::{LeaseTimes, Node, NodeConfig, Parts, PoolConfig, Prefetch, TakeOver};
 use ostler_sqlite::{Options, Sqlite};
 use ostler_store::calls::QueueChange;
 use ostler_store::{Store, SystemClock};
@@ -162,6 +162,7 @@ impl Builder {
     /// # Errors
     /// When the settings cannot work, or the store refuses.
     pub async fn start(self) -> Result<Pool, OpenError> {
+        let on_threads = !self.local.is_empty();
         let (executor, usual): (Arc<dyn Executor>, usize) = if self.local.is_empty() {
             (Arc::new(self.handlers), WORKERS)
         } else if self.handlers.served() == Served::Only(Vec::new()) {
@@ -178,11 +179,14 @@ impl Builder {
             return Err(OpenError::TwoSorts);
         };
         let workers = self.workers.unwrap_or(usual);
+        // Threads have a line of their own, and their work is seldom short.
+        let prefetch = if on_threads { Prefetch::Off } else { Prefetch::usual(workers) };
         let ids = ids()?;
         let parts =
             Parts { store: Arc::clone(&self.store), clock: Arc::new(SystemClock), ids: Arc::clone(&ids) };
         let pool = PoolConfig {
             grace: self.grace,
+            prefetch,
             settings: self.changes,
             ..PoolConfig::new(self.queue.clone(), executor, workers)
         };

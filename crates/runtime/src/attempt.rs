@@ -1,16 +1,17 @@
 //! One attempt, from its start to its report.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ostler_core::{Ending, Outcome, WorkerId};
-use ostler_exec::{Control, Ended, Note, Slot, Work, notes};
+use ostler_exec::{Control, Ended, Heard, Note, Slot, Work, notes};
 use ostler_store::calls::{Appended, Claimed, EventKind, Fenced, NewEvent, Ran, Report, Start};
-use ostler_store::{LeaseRef, Store};
-use tokio::sync::{Mutex, MutexGuard, mpsc};
+use ostler_store::{Clock, LeaseRef, Store};
+use tokio::sync::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{Beginning, PoolConfig};
+use crate::crew::Waiting;
 use crate::finisher::Finisher;
 use crate::held::{Held, Stop};
 
@@ -18,57 +19,59 @@ use crate::held::{Held, Stop};
 const MAX_NOTES: usize = 256;
 
 /// What every attempt of a pool works with.
-#[derive(Clone)]
 pub(crate) struct Bench {
     pub(crate) store: Arc<dyn Store>,
-    pub(crate) pool: Arc<PoolConfig>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) pool: PoolConfig,
     pub(crate) held: Held,
     pub(crate) finisher: Finisher,
     /// Lets suspects through one at a time: what takes its node down must not take the others down again and again.
-    pub(crate) suspects: Arc<Mutex<()>>,
+    pub(crate) suspects: Mutex<()>,
 }
 
-/// Runs one attempt. Answers how it went for its slot.
-pub(crate) async fn run(bench: Bench, claimed: Claimed, worker: WorkerId) -> (Ending, Slot) {
-    let lease = claimed.lease.as_ref();
-    let strings = bench.held.take(lease);
-    let alone =
-        if claimed.suspect { wait_alone(&bench.suspects, &strings.cancel).await } else { Turn::NotNeeded };
-    let durable = claimed.suspect || bench.pool.beginning == Beginning::Durable;
-    if matches!(alone, Turn::Told) || (durable && !begin(&bench, lease, worker).await) {
-        let stop = bench.held.let_go(lease);
-        if stop != Some(Stop::Lost) {
-            // The claim is given back: nothing has happened.
-            bench.finisher.report(Report::hand_back(claimed.lease)).await;
-        }
-        return (Ending::HandedBack, Slot::Free);
+/// How an attempt went, for its worker.
+pub(crate) struct Done {
+    pub(crate) ending: Ending,
+    pub(crate) slot: Slot,
+    /// How long it ran, if it did.
+    pub(crate) took: Option<Duration>,
+    pub(crate) suspect: bool,
+}
+
+/// Runs one attempt.
+pub(crate) async fn run(bench: &Bench, waiting: Waiting, worker: WorkerId) -> Done {
+    let Waiting { claimed, strings, .. } = waiting;
+    let (lease, suspect) = (claimed.lease.as_ref(), claimed.suspect);
+    let alone = if suspect { wait_alone(&bench.suspects, &strings.cancel).await } else { Turn::NotNeeded };
+    let durable = suspect || bench.pool.beginning == Beginning::Durable;
+    let told = strings.cancel.is_cancelled() || matches!(alone, Turn::Told);
+    if told || (durable && !begin(bench, lease, worker).await) {
+        give_back(bench, claimed).await;
+        return Done { ending: Ending::HandedBack, slot: Slot::Free, took: None, suspect };
     }
     let began = Instant::now();
     let (said, heard) = notes();
-    let over = CancellationToken::new();
-    let listener = tokio::spawn(listen(Arc::clone(&bench.store), lease, heard, over.clone()));
     let work = Work {
         task: lease.task,
         token: lease.token,
+        worker,
         attempt: claimed.attempt,
-        queue: claimed.queue.to_string(),
-        kind: claimed.kind.to_string(),
+        queue: claimed.queue,
+        kind: claimed.kind,
         payload: claimed.payload,
         timeout: claimed.policy.timeout,
         grace: bench.pool.grace,
         folder: claimed.folder,
     };
     let control = Control { cancel: strings.cancel, lost: strings.lost, notes: said };
-    let Ended { outcome, output, slot } = bench.pool.executor.run(work, control).await;
-    // What was said comes before the end: afterwards nobody may speak for the attempt. What the work left behind may hold
-    // on to its notes; they are not waited for.
-    over.cancel();
-    let _ = listener.await;
+    let Ended { outcome, output, slot } =
+        listening(bench, lease, &heard, bench.pool.executor.run(work, control)).await;
+    let took = Some(began.elapsed());
     let outcome = match (bench.held.let_go(lease), outcome) {
         // What is done is done: if the lease is lost, the store says so.
         (_, Outcome::Success) => Outcome::Success,
         // It was stopped because somebody else speaks for the task, or soon will: nothing is said for it here.
-        (Some(Stop::Lost), _) => return (Ending::NodeDied, slot),
+        (Some(Stop::Lost), _) => return Done { ending: Ending::NodeDied, slot, took, suspect },
         (Some(Stop::HandBack), Outcome::Cancelled) => Outcome::HandedBack,
         (Some(Stop::HandBack | Stop::Cancelled) | None, outcome) => outcome,
     };
@@ -76,7 +79,14 @@ pub(crate) async fn run(bench: Bench, claimed: Claimed, worker: WorkerId) -> (En
     drop(alone);
     let ran = (!durable).then_some(Ran { worker, took: began.elapsed() });
     bench.finisher.report(Report { lease: claimed.lease, ran, outcome, output }).await;
-    (ending, slot)
+    Done { ending, slot, took, suspect }
+}
+
+/// Gives a claim back that nothing has happened with. If somebody asked to cancel the task, that ends it.
+pub(crate) async fn give_back(bench: &Bench, claimed: Claimed) {
+    if bench.held.let_go(claimed.lease.as_ref()) != Some(Stop::Lost) {
+        bench.finisher.report(Report::hand_back(claimed.lease)).await;
+    }
 }
 
 /// Whether a suspect may begin.
@@ -103,27 +113,36 @@ async fn begin(bench: &Bench, lease: LeaseRef, worker: WorkerId) -> bool {
     matches!(answer.as_deref(), Ok([Fenced::Recorded]))
 }
 
-/// Writes down what the work says, until it is over.
-async fn listen(
-    store: Arc<dyn Store>,
+/// Runs, and writes down meanwhile what the work says.
+async fn listening(
+    bench: &Bench,
     lease: LeaseRef,
-    mut heard: mpsc::Receiver<Note>,
-    over: CancellationToken,
-) {
-    let mut batch = Vec::with_capacity(MAX_NOTES);
-    loop {
-        let said = tokio::select! {
+    heard: &Heard,
+    running: impl Future<Output = Ended>,
+) -> Ended {
+    let mut listening = std::pin::pin!(listen(bench.store.as_ref(), lease, heard));
+    let mut over = false;
+    let mut running = std::pin::pin!(running);
+    let ended = loop {
+        tokio::select! {
             biased;
-            said = heard.recv_many(&mut batch, MAX_NOTES) => said,
-            () = over.cancelled() => {
-                // What is there is still taken; nothing new comes in.
-                heard.close();
-                heard.recv_many(&mut batch, MAX_NOTES).await
-            }
-        };
-        if said == 0 {
-            return;
+            ended = &mut running => break ended,
+            () = &mut listening, if !over => over = true,
         }
+    };
+    // What was said comes before the end: afterwards nobody may speak for the attempt. What the work left behind may hold
+    // on to its notes; they are not waited for.
+    heard.close();
+    if !over {
+        listening.await;
+    }
+    ended
+}
+
+/// Writes down what the work says, until nothing more is heard.
+async fn listen(store: &dyn Store, lease: LeaseRef, heard: &Heard) {
+    let mut batch = Vec::new();
+    while heard.recv_many(&mut batch, MAX_NOTES).await > 0 {
         let events = batch.drain(..).map(event).collect();
         // A note that cannot be written is not worth stopping the work for; a lost lease stops it anyway.
         if let Ok(Appended::LeaseLost) = store.append(lease, events).await {

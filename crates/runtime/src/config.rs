@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_exec::Executor;
-use ostler_store::MAX_CLAIM;
 use ostler_store::calls::{QueueChange, Retention};
+use ostler_store::{MAX_BATCH, MAX_CLAIM};
 
 /// Why settings cannot work, in a sentence.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -39,6 +39,82 @@ pub enum Beginning {
     Lazy,
 }
 
+/// How many workers a pool has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolSize {
+    /// So many from the start, and never fewer.
+    pub min: usize,
+    /// Never more.
+    pub max: usize,
+    /// More come when this many tasks wait and nobody is idle.
+    pub scale_up_at: usize,
+    /// One that had nothing to do for this long goes, down to the minimum.
+    pub idle_timeout: Duration,
+}
+
+impl PoolSize {
+    /// How long a worker above the minimum stays idle, unless told otherwise.
+    pub const IDLE_TIMEOUT: Duration = Duration::from_secs(5 * 60);
+
+    /// Always this many.
+    #[must_use]
+    pub const fn fixed(workers: usize) -> Self {
+        Self::between(workers, workers)
+    }
+
+    /// From `min` to `max`: one comes for each task that waits.
+    #[must_use]
+    pub const fn between(min: usize, max: usize) -> Self {
+        Self { min, max, scale_up_at: 1, idle_timeout: Self::IDLE_TIMEOUT }
+    }
+
+    fn check(&self, queue: &str) -> Result<(), InvalidConfig> {
+        let Self { min, max, scale_up_at, .. } = *self;
+        if max == 0 || max > MAX_CLAIM || min > max {
+            return Err(InvalidConfig(format!(
+                "the pool of queue \"{queue}\" has {min} to {max} workers, and must have at most 1 to {MAX_CLAIM}, and \
+                 at least no more than that"
+            )));
+        }
+        if scale_up_at == 0 {
+            return Err(InvalidConfig(format!(
+                "the pool of queue \"{queue}\" scales up at 0 waiting tasks, and must do so at 1 or more"
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// Whether a pool claims ahead of its workers. It does so only while its runs are short: what is held here cannot be run
+/// elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Prefetch {
+    /// Never: as much as there are workers, and no more.
+    Off,
+    /// At most this many tasks.
+    UpTo(usize),
+}
+
+impl Prefetch {
+    /// So many are good for any pool: a batch that a store writes well.
+    const USUAL_LEAST: usize = 64;
+    /// More bring nothing.
+    const USUAL_MOST: usize = 512;
+
+    /// What suits short work on so many workers.
+    #[must_use]
+    pub fn usual(workers: usize) -> Self {
+        Self::UpTo(workers.saturating_mul(2).clamp(Self::USUAL_LEAST, Self::USUAL_MOST))
+    }
+
+    fn most(self) -> usize {
+        match self {
+            Self::Off => 0,
+            Self::UpTo(most) => most,
+        }
+    }
+}
+
 /// A pool: one queue, one executor, so many workers.
 #[derive(Clone)]
 pub struct PoolConfig {
@@ -46,8 +122,10 @@ pub struct PoolConfig {
     pub queue: String,
     /// What runs its work.
     pub executor: Arc<dyn Executor>,
-    /// How many attempts run at once.
-    pub workers: usize,
+    /// How many workers it has; each runs one attempt at a time.
+    pub size: PoolSize,
+    /// Whether it claims ahead.
+    pub prefetch: Prefetch,
     /// How the start of an attempt is written.
     pub beginning: Beginning,
     /// How long an attempt may take to stop when it is told to.
@@ -67,18 +145,26 @@ pub enum TakeOver {
 }
 
 impl PoolConfig {
-    /// A pool with the usual grace of five seconds and lazy beginnings.
+    /// A pool for handlers in this process: a fixed number of workers, the usual grace of five seconds, lazy beginnings, and
+    /// short work claimed ahead.
     #[must_use]
     pub fn new(queue: impl Into<String>, executor: Arc<dyn Executor>, workers: usize) -> Self {
-        let grace = Duration::from_secs(5);
         Self {
             queue: queue.into(),
             executor,
-            workers,
+            size: PoolSize::fixed(workers),
+            prefetch: Prefetch::usual(workers),
             beginning: Beginning::Lazy,
-            grace,
+            grace: Duration::from_secs(5),
             settings: Vec::new(),
         }
+    }
+
+    /// A pool for work outside of this process: its starts are on disk before it begins, and nothing is claimed ahead.
+    #[must_use]
+    pub fn durable(queue: impl Into<String>, executor: Arc<dyn Executor>, workers: usize) -> Self {
+        let (prefetch, beginning) = (Prefetch::Off, Beginning::Durable);
+        Self { prefetch, beginning, ..Self::new(queue, executor, workers) }
     }
 }
 
@@ -129,12 +215,14 @@ impl NodeConfig {
             ));
         }
         for pool in &self.pools {
-            if pool.workers == 0 || pool.workers > MAX_CLAIM {
-                return refuse(format!(
-                    "the pool of queue \"{}\" has {} workers, and must have 1 to {MAX_CLAIM}",
-                    pool.queue, pool.workers
-                ));
-            }
+            pool.size.check(&pool.queue)?;
+        }
+        let most: usize = self.pools.iter().map(|pool| pool.size.max + pool.prefetch.most()).sum();
+        if most > MAX_BATCH {
+            return refuse(format!(
+                "the pools together could hold {most} tasks (workers and prefetch), and at most {MAX_BATCH} are renewed at \
+                 once"
+            ));
         }
         let queues: std::collections::BTreeSet<&str> =
             self.pools.iter().map(|pool| pool.queue.as_str()).collect();

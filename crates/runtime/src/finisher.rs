@@ -7,7 +7,7 @@ use ostler_store::Store;
 use ostler_store::calls::{Report, Unwritten};
 use tokio::sync::{mpsc, watch};
 
-use crate::node::NodeState;
+use crate::stand::NodeState;
 
 /// Reports that wait; over it, workers wait.
 const MAX_WAITING: usize = 4_096;

@@ -1,10 +1,11 @@
-//! What this node holds: each attempt with the string that stops it.
+//! What this node holds: each task that it has claimed, with the strings by which its attempt is told to stop.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ostler_core::TaskId;
 use ostler_store::LeaseRef;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 /// Why an attempt is to stop.
@@ -47,23 +48,34 @@ impl Holding {
     }
 }
 
-/// The attempts that this node holds. Clones are the same book.
+/// The tasks that this node holds. Clones are the same book.
 #[derive(Clone, Default)]
-pub(crate) struct Held(Arc<Mutex<HashMap<TaskId, Holding>>>);
+pub(crate) struct Held(Arc<Book>);
+
+#[derive(Default)]
+struct Book {
+    holdings: Mutex<HashMap<TaskId, Holding>>,
+    /// Rung when some were told to stop: those that wait for a worker have nobody who listens.
+    stops: watch::Sender<u64>,
+}
 
 impl Held {
     fn lock(&self) -> MutexGuard<'_, HashMap<TaskId, Holding>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.holdings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An attempt is held from now on.
-    pub(crate) fn take(&self, lease: LeaseRef) -> Strings {
-        let strings = Strings::default();
-        self.lock().insert(lease.task, Holding { lease, stop: None, strings: strings.clone() });
-        strings
+    /// These are held from now on.
+    pub(crate) fn take(&self, leases: impl Iterator<Item = LeaseRef>) -> Vec<Strings> {
+        let mut held = self.lock();
+        let take = |lease: LeaseRef| {
+            let strings = Strings::default();
+            held.insert(lease.task, Holding { lease, stop: None, strings: strings.clone() });
+            strings
+        };
+        leases.map(take).collect()
     }
 
-    /// An attempt is over. Answers why it was stopped, if it was.
+    /// One is over. Answers why it was stopped, if it was.
     pub(crate) fn let_go(&self, lease: LeaseRef) -> Option<Stop> {
         let mut held = self.lock();
         match held.get(&lease.task) {
@@ -92,15 +104,23 @@ impl Held {
                 holding.stop(why);
             }
         }
+        drop(held);
+        self.ring();
     }
 
     /// Tells everything to stop.
     pub(crate) fn stop_all(&self, why: Stop) {
         self.lock().values_mut().for_each(|holding| holding.stop(why));
+        self.ring();
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.lock().len()
+    fn ring(&self) {
+        self.0.stops.send_modify(|stops| *stops = stops.wrapping_add(1));
+    }
+
+    /// Changes whenever some were told to stop.
+    pub(crate) fn stops(&self) -> watch::Receiver<u64> {
+        self.0.stops.subscribe()
     }
 }
 
@@ -114,10 +134,14 @@ mod tests {
         LeaseRef { task: TaskId(Id::from_bits(1)), token, slot: 1 }
     }
 
+    fn take(held: &Held, token: u64) -> Strings {
+        held.take(std::iter::once(lease(token))).remove(0)
+    }
+
     #[test]
     fn a_loss_ends_at_once_and_overrules_what_was_asked_before() {
         let held = Held::default();
-        let strings = held.take(lease(1));
+        let strings = take(&held, 1);
         held.stop(&[lease(1).task], &held.leases(), Stop::Cancelled);
         assert!(strings.cancel.is_cancelled() && !strings.lost.is_cancelled(), "a cancel leaves the grace");
         held.stop_all(Stop::Lost);
@@ -129,10 +153,10 @@ mod tests {
     #[test]
     fn an_answer_about_an_earlier_lease_does_not_stop_a_task_that_came_back() {
         let held = Held::default();
-        held.take(lease(1));
+        take(&held, 1);
         let asked = held.leases();
         held.let_go(lease(1));
-        let strings = held.take(lease(2));
+        let strings = take(&held, 2);
         held.stop(&[lease(1).task], &asked, Stop::Lost);
         assert!(!strings.cancel.is_cancelled());
         assert_eq!(held.let_go(lease(2)), None);

@@ -13,11 +13,10 @@ use ostler_core::SessionId;
 use ostler_store::calls::Renewed;
 use ostler_store::orders::{NumberedOrder, Order};
 use ostler_store::{Clock, Store, Wakeups};
-use tokio::sync::watch;
 
 use crate::config::LeaseTimes;
-use crate::held::{Held, Stop};
-use crate::node::NodeState;
+use crate::held::Stop;
+use crate::stand::{NodeState, Stand};
 
 /// How soon a node hears of a cancel or an order at the latest, whatever its heartbeat is: the store rings when there is one, but
 /// a ring may be lost.
@@ -33,8 +32,7 @@ pub(crate) struct LeaseKeeper {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) session: SessionId,
     pub(crate) times: LeaseTimes,
-    pub(crate) held: Held,
-    pub(crate) state: watch::Sender<NodeState>,
+    pub(crate) stand: Stand,
 }
 
 impl LeaseKeeper {
@@ -45,7 +43,7 @@ impl LeaseKeeper {
     }
 
     async fn beat(self) {
-        let mut watching = self.state.subscribe();
+        let mut watching = self.stand.watch();
         let mut news = self.store.news();
         let mut obeyed = 0;
         let pause = self.times.heartbeat.min(NEWS);
@@ -58,15 +56,15 @@ impl LeaseKeeper {
             news.arm();
             let sent_at = self.clock.uptime();
             if sent_at.saturating_sub(renewed_at) > patience {
-                return self.fence();
+                return self.stand.fence();
             }
             let left = patience.saturating_sub(sent_at.saturating_sub(renewed_at));
-            let leases = self.held.leases();
+            let leases = self.stand.held.leases();
             match tokio::time::timeout(left, self.store.renew(self.session, &leases)).await {
                 Ok(Ok(Renewed::Held { cancelled, lost, orders })) => {
                     renewed_at = sent_at;
-                    self.held.stop(&cancelled, &leases, Stop::Cancelled);
-                    self.held.stop(&lost, &leases, Stop::Lost);
+                    self.stand.held.stop(&cancelled, &leases, Stop::Cancelled);
+                    self.stand.held.stop(&lost, &leases, Stop::Lost);
                     // They are told with every renewal: what was heard before is not done again.
                     for NumberedOrder { number, order } in orders {
                         if number > obeyed {
@@ -75,7 +73,7 @@ impl LeaseKeeper {
                         }
                     }
                 }
-                Ok(Ok(Renewed::Ended)) => return self.fence(),
+                Ok(Ok(Renewed::Ended)) => return self.stand.fence(),
                 // Unknown is not lost: another try comes before the patience ends.
                 Ok(Err(_)) | Err(_) => {}
             }
@@ -90,15 +88,9 @@ impl LeaseKeeper {
     fn obey(&self, order: &Order) {
         match order {
             // Whoever owns the node sees that it drains, and gives it the time to.
-            Order::Drain => NodeState::Draining.instead_of_running(&self.state),
+            Order::Drain => self.stand.drain(),
             Order::Resize { .. } => {}
         }
-    }
-
-    /// Stops everything: somebody else may speak for these tasks soon, or does already.
-    fn fence(&self) {
-        self.state.send_replace(NodeState::Fenced);
-        self.held.stop_all(Stop::Lost);
     }
 }
 

@@ -2,21 +2,29 @@
 //!
 //! - [`Node`]: start, drain, stop. `config.rs`: its settings, checked once.
 //! - `keeper.rs`: the heartbeat, on a thread of its own, and the fence.
-//! - `pool.rs`: claims for one queue, as much as it has free slots. `attempt.rs`: one attempt from start to report.
+//! - `pool.rs`: claims for one queue what its workers can run, and says how many there are. `crew.rs`: the workers, and what
+//!   waits for them. `hand.rs`: one worker. `attempt.rs`: one attempt from start to report. `pace.rs`: how far to claim ahead.
 //! - `finisher.rs`: reports, many in one write. `upkeep.rs`: expire, make ready, prune, and who works on what.
 //! - `settings.rs`: what the node brings for its queues, compared with what others brought.
-//! - `held.rs`: what this node holds, and how each of it is told to stop.
+//! - `held.rs`: what this node holds, and how each of it is told to stop. `stand.rs`: where it stands, and the fence.
 
 mod attempt;
 mod config;
+mod crew;
 mod finisher;
+mod hand;
 mod held;
 mod keeper;
 mod node;
+mod pace;
 mod pool;
 mod settings;
+mod stand;
 mod upkeep;
 
-pub use config::{Beginning, InvalidConfig, LeaseTimes, NodeConfig, PoolConfig, TakeOver};
-pub use node::{Drained, Ids, Node, NodeState, Parts, StartError};
+pub use config::{
+    Beginning, InvalidConfig, LeaseTimes, NodeConfig, PoolConfig, PoolSize, Prefetch, TakeOver,
+};
+pub use node::{Drained, Ids, Node, Parts, StartError};
 pub use settings::Difference;
+pub use stand::NodeState;

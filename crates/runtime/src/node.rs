@@ -7,46 +7,22 @@ use std::time::Duration;
 use ostler_core::{Id, SessionId};
 use ostler_store::calls::{Fenced, NewSession};
 use ostler_store::{Clock, Store};
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
 use tokio::task::JoinSet;
 
 use crate::attempt::Bench;
 use crate::config::{InvalidConfig, NodeConfig, TakeOver};
+use crate::crew::Crew;
 use crate::finisher::Finisher;
-use crate::held::{Held, Stop};
+use crate::held::Stop;
 use crate::keeper::LeaseKeeper;
 use crate::pool::Pool;
 use crate::settings::{self, Difference};
+use crate::stand::{NodeState, Stand};
 use crate::upkeep::Upkeep;
 
 /// Makes ids; the edge of the system brings the chance.
 pub type Ids = Arc<dyn Fn() -> Id + Send + Sync>;
-
-/// Where a node stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NodeState {
-    /// It takes work.
-    Running,
-    /// It takes no more, and ends what it has.
-    Draining,
-    /// It could not renew its leases, or was found dead: it has stopped its work.
-    Fenced,
-    /// It is over.
-    Ended,
-}
-
-impl NodeState {
-    /// Goes to this state, if the node runs; from any other, nothing leads back.
-    pub(crate) fn instead_of_running(self, state: &watch::Sender<Self>) {
-        state.send_if_modified(|state| {
-            let running = *state == Self::Running;
-            if running {
-                *state = self;
-            }
-            running
-        });
-    }
-}
 
 /// What became of the attempts that ran when a drain began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -92,8 +68,8 @@ pub enum StartError {
 pub struct Node {
     session: SessionId,
     store: Arc<dyn Store>,
-    held: Held,
-    state: watch::Sender<NodeState>,
+    stand: Stand,
+    crews: Vec<Crew>,
     pools: JoinSet<Drained>,
     upkeep: tokio::task::JoinHandle<()>,
     finisher: tokio::task::JoinHandle<()>,
@@ -127,41 +103,32 @@ impl Node {
             let _ = store.leave(session).await;
             return Err(refused);
         }
-        let state = watch::Sender::new(NodeState::Running);
-        let held = Held::default();
+        let stand = Stand::new();
         let written = watch::Sender::new(0);
         let keeper = LeaseKeeper {
             store: Arc::clone(&store),
             clock: Arc::clone(&clock),
             session,
             times: config.lease,
-            held: held.clone(),
-            state: state.clone(),
+            stand: stand.clone(),
         };
         let keeper = keeper.start()?;
-        let (finisher, finishing) = Finisher::start(Arc::clone(&store), state.subscribe(), written.clone());
+        let (finisher, finishing) = Finisher::start(Arc::clone(&store), stand.watch(), written.clone());
         let mut pools = JoinSet::new();
-        let mut rosters = Vec::new();
+        let mut crews = Vec::new();
         let grace = config.pools.iter().map(|pool| pool.grace).max().unwrap_or_default();
         for pool in config.pools {
-            let roster = Pool::roster(&pool, &ids, clock.now());
-            rosters.push(roster.clone());
+            let size = watch::Sender::new(pool.size).subscribe();
             let bench = Bench {
                 store: Arc::clone(&store),
-                pool: Arc::new(pool),
-                held: held.clone(),
-                finisher: finisher.clone(),
-                suspects: Arc::default(),
-            };
-            let pool = Pool {
-                bench,
-                session,
                 clock: Arc::clone(&clock),
-                ids: Arc::clone(&ids),
-                poll: config.lease.poll,
-                state: state.clone(),
-                roster,
+                pool,
+                held: stand.held.clone(),
+                finisher: finisher.clone(),
+                suspects: Mutex::default(),
             };
+            let pool = Pool::new(bench, session, Arc::clone(&ids), config.lease.poll, stand.clone(), size);
+            crews.push(pool.crew());
             pools.spawn(pool.serve());
         }
         let upkeep = Upkeep {
@@ -170,11 +137,11 @@ impl Node {
             session,
             every: config.upkeep,
             retention: config.retention,
-            rosters,
-            state: state.subscribe(),
+            crews: crews.clone(),
+            state: stand.watch(),
         };
         let upkeep = tokio::spawn(upkeep.serve());
-        Ok(Self { session, store, held, state, pools, upkeep, finisher: finishing, keeper, written, grace })
+        Ok(Self { session, store, stand, crews, pools, upkeep, finisher: finishing, keeper, written, grace })
     }
 
     /// Its session.
@@ -186,7 +153,7 @@ impl Node {
     /// Where it stands, and where it goes.
     #[must_use]
     pub fn state(&self) -> watch::Receiver<NodeState> {
-        self.state.subscribe()
+        self.stand.watch()
     }
 
     /// Changes whenever ends of attempts were written by this node: a hint to look.
@@ -195,20 +162,26 @@ impl Node {
         self.written.subscribe()
     }
 
-    /// How many attempts it holds.
+    /// How many attempts run.
     #[must_use]
     pub fn running(&self) -> usize {
-        self.held.len()
+        self.crews.iter().map(Crew::running).sum()
+    }
+
+    /// What does not work, in sentences: workers that do not come up.
+    #[must_use]
+    pub fn troubles(&self) -> Vec<String> {
+        self.crews.iter().filter_map(Crew::trouble).map(|failure| failure.message).collect()
     }
 
     /// Takes no more work, waits for what runs, and after `timeout` gives the rest back. Nothing is lost, and nothing is
     /// counted as a failure.
     pub async fn drain(mut self, timeout: Duration) -> Drained {
-        NodeState::Draining.instead_of_running(&self.state);
+        self.stand.drain();
         let mut drained = Drained::default();
         let in_time = tokio::time::timeout(timeout, collect(&mut self.pools, &mut drained)).await.is_ok();
         if !in_time {
-            self.held.stop_all(Stop::HandBack);
+            self.stand.held.stop_all(Stop::HandBack);
             // An executor answers within two graces. What does not is left behind, and its lease goes back below.
             let _ = tokio::time::timeout(self.grace * 3, collect(&mut self.pools, &mut drained)).await;
         }
@@ -217,10 +190,10 @@ impl Node {
         // Everybody who reports is gone: what they reported is written, then the finisher ends.
         let _ = self.finisher.await;
         // Whatever is still held goes back with the session. A node that was fenced says nothing any more.
-        if *self.state.borrow() != NodeState::Fenced {
+        if self.stand.now() != NodeState::Fenced {
             let _ = self.store.leave(self.session).await;
         }
-        self.state.send_replace(NodeState::Ended);
+        self.stand.end();
         let _ = self.upkeep.await;
         // The thread sees the state at its next look, within a second.
         let keeper = self.keeper;

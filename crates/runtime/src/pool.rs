@@ -1,146 +1,155 @@
-//! A pool: it claims for one queue as much as it has free slots, and never more.
+//! A pool: it claims for one queue what its workers can run, opens workers while tasks wait, and lets the idle go.
+//!
+//! How much waits is never asked: a claim takes as much as there are free workers and workers that may still be opened, and
+//! what it brings beyond the idle ones is what waits. Work that is short is claimed a little ahead (`pace.rs`).
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use ostler_core::{Ending, SessionId, TaskId, Timestamp, Worker, WorkerId, WorkerState};
-use ostler_exec::{Served, Slot};
+use ostler_core::{Memory, PoolLoad, Scale, ScalePolicy, SessionId, WorkerId, scale};
+use ostler_exec::Served;
 use ostler_store::calls::{Claim, ClaimAnswer, Claimed, Kinds};
-use ostler_store::{Clock, Wakeups};
+use ostler_store::{MAX_CLAIM, Wakeups};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
-use crate::attempt::{self, Bench};
-use crate::node::{Drained, Ids, NodeState};
+use crate::attempt::{Bench, give_back};
+use crate::config::{PoolSize, Prefetch};
+use crate::crew::{Crew, Load, Waiting};
+use crate::hand;
+use crate::node::{Drained, Ids};
+use crate::stand::{NodeState, Stand};
 
-/// The workers of a pool, as they are reported. Clones are the same.
-#[derive(Clone)]
-pub(crate) struct Roster(Arc<Mutex<Vec<Worker>>>);
-
-impl Roster {
-    fn new(pool: &str, workers: usize, ids: &Ids, now: Timestamp) -> Self {
-        let worker = |_| Worker {
-            id: WorkerId(ids()),
-            pool: pool.to_owned(),
-            pid: None,
-            state: WorkerState::Idle,
-            memory_bytes: None,
-            started_at: now,
-            done: 0,
-            failed: 0,
-            task: None,
-        };
-        Self(Arc::new(Mutex::new((0..workers).map(worker).collect())))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<Worker>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn workers(&self) -> Vec<Worker> {
-        self.lock().clone()
-    }
-
-    fn idle(&self) -> Vec<usize> {
-        let workers = self.lock();
-        (0..workers.len()).filter(|place| workers[*place].state == WorkerState::Idle).collect()
-    }
-
-    fn busy(&self, place: usize, task: TaskId, now: Timestamp) -> WorkerId {
-        let worker = &mut self.lock()[place];
-        worker.state = WorkerState::Busy;
-        worker.task = Some((task, now));
-        worker.id
-    }
-
-    fn free(&self, place: usize, ending: Ending, slot: Slot, ids: &Ids) {
-        let worker = &mut self.lock()[place];
-        worker.state = WorkerState::Idle;
-        worker.task = None;
-        match ending {
-            Ending::Success => worker.done += 1,
-            Ending::Failed(_) => worker.failed += 1,
-            Ending::NodeDied | Ending::HandedBack | Ending::Cancelled => {}
-        }
-        if slot == Slot::Deaf {
-            // Its handler still holds the old one; another worker has its place.
-            worker.id = WorkerId(ids());
-        }
-    }
-}
+/// What was claimed and found no worker for this long goes back: others may have one.
+const PATIENCE: Duration = Duration::from_millis(200);
+/// How long nothing is claimed ahead after a suspect was seen: what it takes down should be itself alone.
+const CALM: Duration = Duration::from_secs(1);
 
 /// Serves one queue.
 pub(crate) struct Pool {
-    pub(crate) bench: Bench,
-    pub(crate) session: SessionId,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) ids: Ids,
-    pub(crate) poll: Duration,
-    pub(crate) state: watch::Sender<NodeState>,
-    pub(crate) roster: Roster,
+    bench: Arc<Bench>,
+    session: SessionId,
+    ids: Ids,
+    poll: Duration,
+    stand: Stand,
+    crew: Crew,
+    size: watch::Receiver<PoolSize>,
+    hands: JoinSet<()>,
+    /// Nothing is claimed ahead before this moment.
+    calm_until: Option<Instant>,
+    /// Nothing is claimed beyond the idle workers before this moment.
+    modest_until: Option<Instant>,
 }
 
 /// What a claim led to.
 enum Look {
-    /// There may be more: every free slot was filled, or the store could not say.
+    /// There may be more: as much came as was asked for, or the store could not say.
     Filled,
-    /// There was less than there are free slots.
+    /// There was less than could be taken.
     Short,
-    /// The session is over.
-    Ended,
 }
 
 impl Pool {
-    pub(crate) fn roster(config: &crate::config::PoolConfig, ids: &Ids, now: Timestamp) -> Roster {
-        Roster::new(&config.queue, config.workers, ids, now)
+    pub(crate) fn new(
+        bench: Bench,
+        session: SessionId,
+        ids: Ids,
+        poll: Duration,
+        stand: Stand,
+        size: watch::Receiver<PoolSize>,
+    ) -> Self {
+        let crew = Crew::new(bench.pool.queue.clone(), size.borrow().max, stand.watch());
+        let (bench, hands) = (Arc::new(bench), JoinSet::new());
+        Self { bench, session, ids, poll, stand, crew, size, hands, calm_until: None, modest_until: None }
+    }
+
+    pub(crate) fn crew(&self) -> Crew {
+        self.crew.clone()
     }
 
     /// Claims and runs until the node drains and the last attempt has ended. Answers what became of those that ran when
     /// the drain began.
-    pub(crate) async fn serve(self) -> Drained {
-        let mut watching = self.state.subscribe();
+    pub(crate) async fn serve(mut self) -> Drained {
+        let mut state = self.stand.watch();
+        let mut stops = self.bench.held.stops();
         let mut wakeups: Wakeups = self.bench.store.wakeups();
-        let mut running: JoinSet<(Ending, Slot)> = JoinSet::new();
-        let mut places = HashMap::new();
-        let mut drained = Drained::default();
         loop {
-            let state = *watching.borrow_and_update();
-            wakeups.arm();
-            let look = match state {
-                NodeState::Running => self.claim(&mut running, &mut places).await,
-                NodeState::Draining | NodeState::Fenced | NodeState::Ended if running.is_empty() => {
-                    return drained;
+            let now = *state.borrow_and_update();
+            let look = match now {
+                NodeState::Running => {
+                    wakeups.arm();
+                    self.hand_back_stale().await;
+                    self.scale();
+                    let look = self.claim().await;
+                    self.scale();
+                    look
                 }
-                NodeState::Draining | NodeState::Fenced | NodeState::Ended => Look::Filled,
-            };
-            if matches!(look, Look::Ended) {
-                NodeState::Fenced.instead_of_running(&self.state);
-                continue;
-            }
-            let hungry = matches!(look, Look::Short);
-            tokio::select! {
-                Some(ended) = running.join_next_with_id(), if !running.is_empty() => {
-                    self.ended(ended, &mut places, &mut drained);
-                    while let Some(ended) = running.try_join_next_with_id() {
-                        self.ended(ended, &mut places, &mut drained);
+                NodeState::Draining | NodeState::Fenced | NodeState::Ended => {
+                    self.crew.close();
+                    self.give_back(self.crew.take_back(0)).await;
+                    if self.crew.is_empty() {
+                        return self.crew.drained();
                     }
+                    Look::Filled
                 }
+            };
+            let hungry = matches!(look, Look::Short);
+            let until = self.next_look();
+            tokio::select! {
+                () = self.crew.changed() => {}
+                Some(_) = self.hands.join_next(), if !self.hands.is_empty() => {}
                 () = wakeups.wait(), if hungry => {}
-                () = tokio::time::sleep(self.poll) => {}
-                _ = watching.changed() => {}
+                () = tokio::time::sleep_until(until) => {}
+                _ = stops.changed() => self.give_back(self.crew.take_stopped()).await,
+                Ok(()) = self.size.changed() => self.resize().await,
+                _ = state.changed() => {}
             }
         }
     }
 
-    /// Fills the free slots.
-    async fn claim(
-        &self,
-        running: &mut JoinSet<(Ending, Slot)>,
-        places: &mut HashMap<tokio::task::Id, usize>,
-    ) -> Look {
-        let idle = self.roster.idle();
-        if idle.is_empty() {
+    /// Does what the rules of scaling say, until they say nothing more.
+    fn scale(&mut self) {
+        let size = *self.size.borrow();
+        let policy = ScalePolicy {
+            min: count(size.min),
+            max: count(size.max),
+            scale_up_at: count(size.scale_up_at),
+            idle_timeout: size.idle_timeout,
+        };
+        // Each answer changes the crew by one worker at least.
+        for _ in 0..=MAX_CLAIM {
+            let now = Instant::now();
+            let load = self.crew.load();
+            match scale(&policy, &pool_load(&load, now)) {
+                Scale::Up(more) if load.open_again.is_none_or(|at| at <= now) => self.open(more),
+                Scale::Hold | Scale::Up(_) => return,
+                Scale::Down => self.crew.dismiss_idlest(),
+            }
+        }
+    }
+
+    fn open(&mut self, more: u32) {
+        for _ in 0..more {
+            let id = WorkerId((self.ids)());
+            let bell = self.crew.enlist(id, self.bench.clock.now());
+            self.hands.spawn(hand::serve(Arc::clone(&self.bench), self.crew.clone(), id, bell));
+        }
+    }
+
+    /// Another size: what waits goes back, the idle above the maximum go at once, the busy when they are done.
+    async fn resize(&mut self) {
+        self.crew.set_max(self.size.borrow_and_update().max);
+        self.give_back(self.crew.take_back(0)).await;
+    }
+
+    /// Takes what can be run, and a little more where that is good.
+    async fn claim(&mut self) -> Look {
+        let now = Instant::now();
+        let load = self.crew.load();
+        let (growth, ahead) = (self.growth(&load, now), self.ahead(&load, now));
+        let room = room(&load, growth, ahead);
+        if room == 0 {
             return Look::Filled;
         }
         let kinds = match self.bench.pool.executor.served() {
@@ -148,42 +157,109 @@ impl Pool {
             Served::Only(kinds) => Kinds::Only(kinds),
         };
         let queue = self.bench.pool.queue.clone();
-        let claim = Claim { session: self.session, queue, kinds, limit: idle.len() };
+        let claim = Claim { session: self.session, queue, kinds, limit: room };
         let tasks: Vec<Claimed> = match self.bench.store.claim(claim).await {
             Ok(ClaimAnswer::Tasks(tasks)) => tasks,
-            Ok(ClaimAnswer::SessionEnded) => return Look::Ended,
+            Ok(ClaimAnswer::SessionEnded) => {
+                self.stand.fence();
+                return Look::Filled;
+            }
             // The keeper knows whether the store is away for good; here the poll comes back.
             Err(_) => return Look::Filled,
         };
-        let look = if tasks.len() < idle.len() { Look::Short } else { Look::Filled };
-        for (place, claimed) in idle.into_iter().zip(tasks) {
-            let worker = self.roster.busy(place, claimed.lease.task(), self.clock.now());
-            let handle = running.spawn(attempt::run(self.bench.clone(), claimed, worker));
-            places.insert(handle.id(), place);
-        }
+        let look = if tasks.len() < room { Look::Short } else { Look::Filled };
+        self.take(tasks, growth, ahead).await;
         look
     }
 
-    fn ended(
-        &self,
-        ended: Result<(tokio::task::Id, (Ending, Slot)), tokio::task::JoinError>,
-        places: &mut HashMap<tokio::task::Id, usize>,
-        drained: &mut Drained,
-    ) {
-        let (id, (ending, slot)) = match ended {
-            Ok(ended) => ended,
-            // An attempt that panicked is a defect of ours; its lease ends with the node, and its slot goes on.
-            Err(error) => (error.id(), (Ending::NodeDied, Slot::Free)),
-        };
-        if let Some(place) = places.remove(&id) {
-            self.roster.free(place, ending, slot, &self.ids);
+    async fn take(&mut self, tasks: Vec<Claimed>, growth: usize, ahead: usize) {
+        let suspect = tasks.iter().any(|task| task.suspect);
+        let strings = self.bench.held.take(tasks.iter().map(|task| task.lease.as_ref()));
+        let since = Instant::now();
+        let tasks = tasks.into_iter().zip(strings);
+        let tasks = tasks.map(|(claimed, strings)| Waiting { claimed, strings, since });
+        // The node may have changed its mind while the store was asked.
+        if self.stand.now() != NodeState::Running {
+            return self.give_back(tasks.collect()).await;
         }
-        // As it is now: the drain may have begun since this loop last looked.
-        if *self.state.borrow() != NodeState::Running {
-            match ending {
-                Ending::HandedBack | Ending::NodeDied => drained.handed_back += 1,
-                Ending::Success | Ending::Failed(_) | Ending::Cancelled => drained.finished += 1,
-            }
+        self.crew.add(tasks, ahead / 2);
+        if suspect {
+            // Nothing is held beside it that has no worker, now or soon.
+            self.calm_until = Some(since + CALM);
+            let load = self.crew.load();
+            self.give_back(self.crew.take_back(load.idle + load.starting + growth)).await;
         }
     }
+
+    /// How many workers could still be opened for tasks that wait.
+    fn growth(&self, load: &Load, now: Instant) -> usize {
+        if is_before(now, self.modest_until) || is_before(now, load.open_again) {
+            return 0;
+        }
+        self.size.borrow().max.saturating_sub(load.total)
+    }
+
+    /// How much to claim ahead.
+    fn ahead(&self, load: &Load, now: Instant) -> usize {
+        let bound = match self.bench.pool.prefetch {
+            Prefetch::Off => return 0,
+            Prefetch::UpTo(bound) => bound,
+        };
+        let quiet = load.suspects > 0 || is_before(now, self.calm_until) || is_before(now, self.modest_until);
+        if quiet { 0 } else { load.pace.ahead(load.total - load.starting, bound) }
+    }
+
+    /// What found no worker in time goes back: the work was longer than it looked, or too little waits for another worker.
+    async fn hand_back_stale(&mut self) {
+        let (load, now) = (self.crew.load(), Instant::now());
+        if load.excess() > 0 && load.oldest_waiting.is_some_and(|since| now - since >= PATIENCE) {
+            self.modest_until = Some(now + self.poll);
+            self.crew.forget_pace();
+            self.give_back(self.crew.take_back(load.stock - load.excess())).await;
+        }
+    }
+
+    async fn give_back(&self, tasks: Vec<Waiting>) {
+        for waiting in tasks {
+            give_back(&self.bench, waiting.claimed).await;
+        }
+    }
+
+    /// When to look again, if nothing happens before.
+    fn next_look(&self) -> Instant {
+        let (load, now) = (self.crew.load(), Instant::now());
+        let idle =
+            load.oldest_idle.map(|since| since + self.size.borrow().idle_timeout).filter(|at| *at > now);
+        let stale = load.oldest_waiting.filter(|_| load.excess() > 0).map(|since| since + PATIENCE);
+        let open = load.open_again.filter(|at| *at > now);
+        [idle, stale, open].into_iter().flatten().fold(now + self.poll, Instant::min)
+    }
+}
+
+/// How much may be claimed.
+fn room(load: &Load, growth: usize, ahead: usize) -> usize {
+    let here = load.free() + growth.saturating_sub(load.excess());
+    // Ahead is claimed in batches: when half of it is used up, or a claim is made anyway.
+    let more = if here > 0 || load.excess() <= ahead / 2 { ahead.saturating_sub(load.excess()) } else { 0 };
+    (here + more).min(MAX_CLAIM)
+}
+
+/// The crew as the rules of scaling see it: an idle worker for whom a task waits is as good as busy.
+fn pool_load(load: &Load, now: Instant) -> PoolLoad {
+    PoolLoad {
+        total: count(load.total),
+        idle: count(load.free()),
+        starting: count(load.starting),
+        waiting: count(load.unserved()),
+        oldest_idle_for: load.oldest_idle.map_or(Duration::ZERO, |since| now - since),
+        memory: Memory::Free,
+    }
+}
+
+fn is_before(now: Instant, until: Option<Instant>) -> bool {
+    until.is_some_and(|until| now < until)
+}
+
+fn count(some: usize) -> u32 {
+    u32::try_from(some).unwrap_or(u32::MAX)
 }

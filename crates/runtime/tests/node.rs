@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use ostler_core::{Ending, Overrides, State, StateName, TaskId};
 use ostler_exec::{Context, Executor, Inline, TaskError};
-use ostler_runtime::{Beginning, Drained, LeaseTimes, Node, NodeConfig, NodeState, Parts, PoolConfig};
+use ostler_runtime::{
+    Beginning, Drained, LeaseTimes, Node, NodeConfig, NodeState, Parts, PoolConfig, PoolSize,
+};
 use ostler_store::calls::{CancelAnswer, EventKind, NewTask};
 use ostler_store::views::{Counts, TaskDetail, Which};
 use ostler_store::{Store, SystemClock};
@@ -333,7 +335,7 @@ async fn settings_that_cannot_work_are_refused_with_a_sentence() {
     for (config, word) in [
         (NodeConfig { lease: short, ..base() }, "two heartbeats"),
         (NodeConfig { lease: still, ..base() }, "longer than zero"),
-        (NodeConfig { pools: vec![PoolConfig { workers: 0, ..idle() }], ..base() }, "workers"),
+        (NodeConfig { pools: vec![PoolConfig { size: PoolSize::fixed(0), ..idle() }], ..base() }, "workers"),
         (NodeConfig { pools: vec![idle(), idle()], ..base() }, "one queue"),
     ] {
         let refused = Node::start(scene.parts(scene.store()), config).await.err().expect("it is refused");

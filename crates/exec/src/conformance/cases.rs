@@ -6,12 +6,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ostler_core::{ErrorClass, Outcome};
-use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::{Behaviour, Fixture, GRACE, LONG, SHORT};
 use crate::contract::{Control, Ended, Slot, Work};
-use crate::notes::{Note, notes};
+use crate::notes::{Heard, notes};
 
 /// Whether a case could be tried.
 pub(super) enum Tried {
@@ -51,7 +50,7 @@ const SLACK: Duration = Duration::from_secs(20);
 struct Run {
     cancel: CancellationToken,
     lost: CancellationToken,
-    notes: mpsc::Receiver<Note>,
+    notes: Heard,
     ended: tokio::task::JoinHandle<Ended>,
 }
 
@@ -162,7 +161,7 @@ async fn what_blocks_its_thread_is_given_up_and_the_next_attempt_runs(f: Arc<dyn
 
 async fn what_is_told_to_stop_stops(f: Arc<dyn Fixture>) -> Tried {
     let work = need!(f.work(&Behaviour::StopWhenTold));
-    let mut run = start(&f, Work { timeout: LONG, grace: LONG, ..work });
+    let run = start(&f, Work { timeout: LONG, grace: LONG, ..work });
     let _ = run.notes.recv().await;
     run.cancel.cancel();
     assert_eq!(end(run).await, Ended::cancelled());
@@ -172,7 +171,7 @@ async fn what_is_told_to_stop_stops(f: Arc<dyn Fixture>) -> Tried {
 
 async fn what_is_told_to_stop_and_finishes_in_time_has_succeeded(f: Arc<dyn Fixture>) -> Tried {
     let work = need!(f.work(&Behaviour::FinishWhenTold));
-    let mut run = start(&f, Work { timeout: LONG, grace: LONG, ..work });
+    let run = start(&f, Work { timeout: LONG, grace: LONG, ..work });
     let _ = run.notes.recv().await;
     run.cancel.cancel();
     assert_eq!(end(run).await.outcome, Outcome::Success);
@@ -193,7 +192,7 @@ async fn what_has_lost_its_lease_is_ended_at_once(f: Arc<dyn Fixture>) -> Tried 
     // It would stop by itself, or finish, if it were asked; it is not asked.
     for behaviour in [Behaviour::FinishAfter(LONG), Behaviour::Hang] {
         let work = need!(f.work(&behaviour));
-        let mut run = start(&f, Work { timeout: LONG, grace: LONG, ..work });
+        let run = start(&f, Work { timeout: LONG, grace: LONG, ..work });
         let _ = run.notes.recv().await;
         let lost_at = Instant::now();
         run.lost.cancel();
@@ -208,7 +207,7 @@ async fn what_has_lost_its_lease_is_ended_at_once(f: Arc<dyn Fixture>) -> Tried 
 
 async fn what_stops_and_loses_its_lease_meanwhile_is_ended_at_once(f: Arc<dyn Fixture>) -> Tried {
     let work = need!(f.work(&Behaviour::FinishAfter(LONG)));
-    let mut run = start(&f, Work { timeout: LONG, grace: LONG, ..work });
+    let run = start(&f, Work { timeout: LONG, grace: LONG, ..work });
     let _ = run.notes.recv().await;
     run.cancel.cancel();
     // It has heard of it, and takes its time.
@@ -246,7 +245,7 @@ async fn a_flood_of_notes_is_bounded_and_the_gap_is_marked(f: Arc<dyn Fixture>) 
     let ended = (&mut run.ended).await.expect("an executor never panics");
     assert_eq!(ended.outcome, Outcome::Success, "nobody listened, and it went on");
     let mut kept = 0;
-    while run.notes.try_recv().is_ok() {
+    while run.notes.try_recv().is_some() {
         kept += 1;
     }
     assert!(kept > 0 && kept < LINES, "{kept} of {LINES} lines were kept");

@@ -91,7 +91,7 @@ impl Executor for Threads {
     }
 
     async fn run(&self, work: Work, control: Control) -> Ended {
-        let Some(handler) = self.handlers.get(&work.kind).cloned() else { return no_handler(&work.kind) };
+        let Some(handler) = self.handlers.get(&*work.kind).cloned() else { return no_handler(&work.kind) };
         let Ok(_permit) = self.permits.take() else {
             // Full, or draining: somebody else may run it.
             return Ended { outcome: Outcome::HandedBack, output: None, slot: Slot::Free };

@@ -165,12 +165,12 @@ mod tests {
 
     /// The lines that are kept of these chunks, and the end.
     fn lines(most: usize, chunks: &[&[u8]]) -> (Vec<String>, Option<String>) {
-        let (notes, mut said) = ostler_exec::notes();
+        let (notes, said) = ostler_exec::notes();
         let mut lines = Lines::new(notes, most);
         chunks.iter().for_each(|chunk| lines.take(chunk));
         let tail = lines.finish();
         let mut kept = Vec::new();
-        while let Ok(note) = said.try_recv() {
+        while let Some(note) = said.try_recv() {
             match note {
                 Note::Log { message, .. } => kept.push(message),
                 Note::Progress { .. } | Note::Dropped(_) => panic!("only lines are said: {note:?}"),

@@ -117,7 +117,7 @@ fn from_payload(payload: &str, path: &[String]) -> Result<String, String> {
 mod tests {
     use std::time::Duration;
 
-    use ostler_core::{Id, TaskId};
+    use ostler_core::{Id, TaskId, WorkerId};
 
     use super::*;
 
@@ -125,6 +125,7 @@ mod tests {
         let work = Work {
             task: TaskId(Id::from_bits(7)),
             token: 1,
+            worker: WorkerId(Id::from_bits(2)),
             attempt: 3,
             queue: "mail".into(),
             kind: "send".into(),

@@ -4,11 +4,10 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use ostler_core::{Failure, Id, Outcome, TaskId};
-use ostler_exec::{Control, Ended, Executor, Note, Work, notes};
+use ostler_core::{Failure, Id, Outcome, TaskId, WorkerId};
+use ostler_exec::{Control, Ended, Executor, Heard, Work, notes};
 use ostler_process::keeper::{Keeper, KeeperProgram, Launch, Stdin};
 use ostler_process::{Command, CommandPolicy};
-use tokio::sync::mpsc;
 
 /// Says as what this program is started again.
 pub(crate) const ROLE: &str = "OSTLER_TEST_ROLE";
@@ -35,6 +34,7 @@ pub(crate) fn work(payload: impl Into<String>) -> Work {
     Work {
         task: TaskId(Id::from_bits(1)),
         token: 1,
+        worker: WorkerId(Id::from_bits(2)),
         attempt: 1,
         queue: "q".into(),
         kind: "k".into(),
@@ -46,7 +46,7 @@ pub(crate) fn work(payload: impl Into<String>) -> Work {
 }
 
 /// An attempt of this policy, with what it said.
-pub(crate) async fn run(keeper: &Keeper, policy: CommandPolicy, work: Work) -> (Ended, mpsc::Receiver<Note>) {
+pub(crate) async fn run(keeper: &Keeper, policy: CommandPolicy, work: Work) -> (Ended, Heard) {
     let (said, notes) = notes();
     let control = Control::new(said);
     let command = Command::new(keeper.clone(), policy).expect("the policy is right");

@@ -1,0 +1,375 @@
+//! The crew of a pool: its workers, and the tasks that are claimed and wait for one of them.
+//!
+//! A worker takes its next task here by itself; the pool is told when that changes what it should do: somebody is idle,
+//! or little is left. Nothing here waits: it is one book under one lock.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ostler_core::{Ending, Failure, Timestamp, Worker, WorkerId, WorkerState};
+use ostler_store::calls::Claimed;
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+
+use crate::attempt::Done;
+use crate::held::Strings;
+use crate::node::Drained;
+use crate::pace::Pace;
+use crate::stand::NodeState;
+
+/// How long no worker is opened after one did not come up, at first and at most.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// A task that was claimed, and waits for a worker.
+pub(crate) struct Waiting {
+    pub(crate) claimed: Claimed,
+    pub(crate) strings: Strings,
+    pub(crate) since: Instant,
+}
+
+/// What a worker does next.
+pub(crate) enum Turn {
+    /// It runs this.
+    Run(Box<Waiting>),
+    /// It waits for its bell.
+    Wait,
+    /// It goes.
+    Go,
+}
+
+/// How a crew stands.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Load {
+    /// Workers that stay: starting, idle and busy.
+    pub(crate) total: usize,
+    pub(crate) idle: usize,
+    pub(crate) starting: usize,
+    /// Tasks that wait for a worker.
+    pub(crate) stock: usize,
+    /// Tasks in hand that may take their node down.
+    pub(crate) suspects: usize,
+    pub(crate) oldest_idle: Option<Instant>,
+    pub(crate) oldest_waiting: Option<Instant>,
+    /// No worker is opened before this moment.
+    pub(crate) open_again: Option<Instant>,
+    pub(crate) pace: Pace,
+}
+
+impl Load {
+    /// Idle workers for whom no task waits.
+    pub(crate) fn free(&self) -> usize {
+        self.idle.saturating_sub(self.stock)
+    }
+
+    /// Tasks for which no idle worker waits.
+    pub(crate) fn unserved(&self) -> usize {
+        self.stock.saturating_sub(self.idle)
+    }
+
+    /// Tasks for which no worker is idle or about to come.
+    pub(crate) fn excess(&self) -> usize {
+        self.unserved().saturating_sub(self.starting)
+    }
+}
+
+/// The workers of a pool. Clones are the same crew.
+#[derive(Clone)]
+pub(crate) struct Crew(Arc<Shared>);
+
+struct Shared {
+    pool: String,
+    state: watch::Receiver<NodeState>,
+    book: Mutex<Book>,
+    changed: Notify,
+}
+
+#[derive(Default)]
+struct Book {
+    hands: BTreeMap<WorkerId, Hand>,
+    /// The one that has been idle longest comes first.
+    idle: VecDeque<WorkerId>,
+    stock: VecDeque<Waiting>,
+    suspects: usize,
+    /// The pool is told when the stock has fallen to this.
+    low_water: usize,
+    max: usize,
+    pace: Pace,
+    closing: bool,
+    drained: Drained,
+    trouble: Option<Trouble>,
+}
+
+struct Hand {
+    record: Worker,
+    idle_since: Instant,
+    bell: Arc<Notify>,
+}
+
+/// Workers do not come up.
+struct Trouble {
+    failure: Failure,
+    pause: Duration,
+    until: Instant,
+}
+
+impl Crew {
+    pub(crate) fn new(pool: impl Into<String>, max: usize, state: watch::Receiver<NodeState>) -> Self {
+        let book = Mutex::new(Book { max, ..Book::default() });
+        Self(Arc::new(Shared { pool: pool.into(), state, book, changed: Notify::new() }))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Book> {
+        self.0.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for a change that the pool should look at.
+    pub(crate) async fn changed(&self) {
+        self.0.changed.notified().await;
+    }
+
+    // ---- for the pool ----
+
+    pub(crate) fn load(&self) -> Load {
+        let book = self.lock();
+        Load {
+            total: book.staying(),
+            idle: book.idle.len(),
+            starting: book.hands.values().filter(|hand| hand.record.state == WorkerState::Starting).count(),
+            stock: book.stock.len(),
+            suspects: book.suspects,
+            oldest_idle: book.idle.front().and_then(|id| book.hands.get(id)).map(|hand| hand.idle_since),
+            oldest_waiting: book.stock.front().map(|waiting| waiting.since),
+            open_again: book.trouble.as_ref().map(|trouble| trouble.until),
+            pace: book.pace,
+        }
+    }
+
+    /// A worker comes. Its bell is rung when there is something for it, or it is to go.
+    pub(crate) fn enlist(&self, id: WorkerId, now: Timestamp) -> Arc<Notify> {
+        let bell = Arc::new(Notify::new());
+        let record = Worker {
+            id,
+            pool: self.0.pool.clone(),
+            pid: None,
+            state: WorkerState::Starting,
+            memory_bytes: None,
+            started_at: now,
+            done: 0,
+            failed: 0,
+            task: None,
+        };
+        let hand = Hand { record, idle_since: Instant::now(), bell: Arc::clone(&bell) };
+        self.lock().hands.insert(id, hand);
+        bell
+    }
+
+    /// The worker that has been idle longest goes.
+    pub(crate) fn dismiss_idlest(&self) {
+        let mut book = self.lock();
+        if let Some(id) = book.idle.pop_front() {
+            book.dismiss(id);
+        }
+    }
+
+    /// Tasks were claimed. As many idle workers as there are tasks are woken, the one that was busy last first.
+    pub(crate) fn add(&self, tasks: impl Iterator<Item = Waiting>, low_water: usize) {
+        let mut book = self.lock();
+        for task in tasks {
+            book.suspects += usize::from(task.claimed.suspect);
+            book.stock.push_back(task);
+        }
+        book.low_water = low_water;
+        let some = book.stock.len();
+        for hand in book.idle.iter().rev().take(some).filter_map(|id| book.hands.get(id)) {
+            hand.bell.notify_one();
+        }
+    }
+
+    /// Takes back what waits, the newest first, down to this many.
+    pub(crate) fn take_back(&self, down_to: usize) -> Vec<Waiting> {
+        let mut book = self.lock();
+        let keep = book.stock.len().min(down_to);
+        let taken: Vec<Waiting> = book.stock.drain(keep..).collect();
+        book.suspects -= taken.iter().filter(|waiting| waiting.claimed.suspect).count();
+        taken
+    }
+
+    /// Takes back what waits and was told to stop.
+    pub(crate) fn take_stopped(&self) -> Vec<Waiting> {
+        let mut book = self.lock();
+        let all = std::mem::take(&mut book.stock);
+        let (stopped, rest): (VecDeque<_>, VecDeque<_>) =
+            all.into_iter().partition(|waiting| waiting.strings.cancel.is_cancelled());
+        book.stock = rest;
+        book.suspects -= stopped.iter().filter(|waiting| waiting.claimed.suspect).count();
+        stopped.into()
+    }
+
+    /// Work turned out to be long.
+    pub(crate) fn forget_pace(&self) {
+        self.lock().pace.forget();
+    }
+
+    /// At most this many workers stay; those above it go when they are free.
+    pub(crate) fn set_max(&self, max: usize) {
+        self.lock().max = max;
+    }
+
+    /// All workers go: the idle at once, the busy after their attempt.
+    pub(crate) fn close(&self) {
+        let mut book = self.lock();
+        book.closing = true;
+        book.idle.clear();
+        let all: Vec<WorkerId> = book.hands.keys().copied().collect();
+        all.into_iter().for_each(|id| book.dismiss(id));
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lock().hands.is_empty()
+    }
+
+    pub(crate) fn drained(&self) -> Drained {
+        self.lock().drained
+    }
+
+    // ---- for a worker ----
+
+    /// It came up.
+    pub(crate) fn ready(&self, id: WorkerId) {
+        let mut book = self.lock();
+        book.trouble = None;
+        if let Some(hand) = book.hands.get_mut(&id).filter(|hand| hand.record.state == WorkerState::Starting)
+        {
+            hand.record.state = WorkerState::Busy;
+        }
+    }
+
+    /// It did not come up. Others are not tried for a while, twice as long every time.
+    pub(crate) fn failed(&self, failure: Failure) {
+        self.lock().fail(failure, Instant::now());
+    }
+
+    /// It has done this, and asks what is next.
+    pub(crate) fn turn(&self, id: WorkerId, done: Option<Done>, now: Timestamp) -> Turn {
+        let mut book = self.lock();
+        if let Some(done) = done {
+            book.account(id, &done, *self.0.state.borrow());
+        }
+        let too_many = book.hands.len() > book.max && book.staying() > book.max;
+        let closing = book.closing;
+        let book = &mut *book;
+        let Some(hand) = book.hands.get_mut(&id) else { return Turn::Go };
+        if closing || too_many || hand.record.state == WorkerState::Draining {
+            hand.record.state = WorkerState::Draining;
+            book.idle.retain(|other| *other != id);
+            return Turn::Go;
+        }
+        let was_idle = hand.record.state == WorkerState::Idle;
+        if let Some(waiting) = book.stock.pop_front() {
+            hand.record.state = WorkerState::Busy;
+            hand.record.task = Some((waiting.claimed.lease.task(), now));
+            if was_idle && let Some(place) = book.idle.iter().rposition(|other| *other == id) {
+                book.idle.remove(place);
+            }
+            if book.stock.len() == book.low_water {
+                self.0.changed.notify_one();
+            }
+            return Turn::Run(Box::new(waiting));
+        }
+        if !was_idle {
+            hand.record.state = WorkerState::Idle;
+            hand.idle_since = Instant::now();
+            book.idle.push_back(id);
+            self.0.changed.notify_one();
+        }
+        Turn::Wait
+    }
+
+    /// It has done this, and takes nothing more.
+    pub(crate) fn last(&self, id: WorkerId, done: &Done) {
+        let mut book = self.lock();
+        book.account(id, done, *self.0.state.borrow());
+        book.dismiss(id);
+    }
+
+    /// It is gone.
+    pub(crate) fn gone(&self, id: WorkerId) {
+        let mut book = self.lock();
+        book.idle.retain(|other| *other != id);
+        let removed = book.hands.remove(&id);
+        if removed.is_some_and(|hand| hand.record.state == WorkerState::Starting) && !book.resting() {
+            // A defect of ours or of the executor must not make the pool spin.
+            let failure = Failure::new(ostler_core::ErrorClass::Crash, "a worker broke while it came up");
+            book.fail(failure, Instant::now());
+        }
+        drop(book);
+        self.0.changed.notify_one();
+    }
+
+    // ---- for whoever looks ----
+
+    /// All workers, as they are reported.
+    pub(crate) fn workers(&self) -> Vec<Worker> {
+        self.lock().hands.values().map(|hand| hand.record.clone()).collect()
+    }
+
+    /// How many run an attempt.
+    pub(crate) fn running(&self) -> usize {
+        self.lock().hands.values().filter(|hand| hand.record.task.is_some()).count()
+    }
+
+    /// Why workers do not come up, if they do not.
+    pub(crate) fn trouble(&self) -> Option<Failure> {
+        self.lock().trouble.as_ref().map(|trouble| trouble.failure.clone())
+    }
+}
+
+impl Book {
+    fn staying(&self) -> usize {
+        self.hands.values().filter(|hand| hand.record.state != WorkerState::Draining).count()
+    }
+
+    fn resting(&self) -> bool {
+        self.trouble.as_ref().is_some_and(|trouble| Instant::now() < trouble.until)
+    }
+
+    fn dismiss(&mut self, id: WorkerId) {
+        if let Some(hand) = self.hands.get_mut(&id) {
+            hand.record.state = WorkerState::Draining;
+            hand.bell.notify_one();
+        }
+    }
+
+    /// Many that fail together count once.
+    fn fail(&mut self, failure: Failure, now: Instant) {
+        let pause = match &self.trouble {
+            None => FIRST_PAUSE,
+            Some(trouble) if now < trouble.until => return,
+            Some(trouble) => (trouble.pause * 2).min(LONGEST_PAUSE),
+        };
+        self.trouble = Some(Trouble { failure, pause, until: now + pause });
+    }
+
+    fn account(&mut self, id: WorkerId, done: &Done, state: NodeState) {
+        self.suspects -= usize::from(done.suspect);
+        if let Some(took) = done.took {
+            self.pace.ran(took);
+        }
+        let Some(hand) = self.hands.get_mut(&id) else { return };
+        hand.record.task = None;
+        match done.ending {
+            Ending::Success => hand.record.done += 1,
+            Ending::Failed(_) => hand.record.failed += 1,
+            Ending::NodeDied | Ending::HandedBack | Ending::Cancelled => {}
+        }
+        // As it is now: the pool may not have looked since the drain began.
+        if state != NodeState::Running {
+            match done.ending {
+                Ending::HandedBack | Ending::NodeDied => self.drained.handed_back += 1,
+                Ending::Success | Ending::Failed(_) | Ending::Cancelled => self.drained.finished += 1,
+            }
+        }
+    }
+}
