@@ -95,8 +95,8 @@ impl<'a> Attempt<'a> {
         let mut stdin = self.child.stdin.take();
         let mut stdout = self.child.stdout.take();
         let mut stderr = self.child.stderr.take();
-        let mut out = vec![0; CHUNK_BYTES];
-        let mut err = vec![0; CHUNK_BYTES];
+        let mut out = Vec::with_capacity(CHUNK_BYTES);
+        let mut err = Vec::with_capacity(CHUNK_BYTES);
         let mut written = 0;
         let silence = tokio::time::sleep(IDLE);
         tokio::pin!(silence);
@@ -129,18 +129,18 @@ impl<'a> Attempt<'a> {
                 Event::Exit(Ok(exit)) => self.drain(exit, silence.as_mut()),
                 Event::Exit(Err(gone)) => return Ended::failed_with(ErrorClass::Crash, gone.to_string()),
                 Event::Stdout(Ok(0) | Err(_)) => stdout = None,
-                Event::Stdout(Ok(read)) => {
+                Event::Stdout(Ok(_)) => {
                     self.rearm(silence.as_mut());
-                    if self.output.take(&out[..read]).is_err() {
+                    if self.output.take(&out).is_err() {
                         // Nothing more is wanted from it.
                         stdout = None;
                         self.overflow(timer.as_mut());
                     }
                 }
                 Event::Stderr(Ok(0) | Err(_)) => stderr = None,
-                Event::Stderr(Ok(read)) => {
+                Event::Stderr(Ok(_)) => {
                     self.rearm(silence.as_mut());
-                    self.lines.take(&err[..read]);
+                    self.lines.take(&err);
                 }
                 Event::Stdin(Ok(sent)) => {
                     written += sent;
@@ -256,10 +256,11 @@ fn after(wait: Duration) -> Instant {
     now.checked_add(wait).unwrap_or(now + FAR)
 }
 
-/// The next chunk. A pipe that is closed has none, ever.
-async fn read(pipe: &mut Option<pipe::Receiver>, chunk: &mut [u8]) -> io::Result<usize> {
+/// The next chunk, as far as there is room for it. A pipe that is closed has none, ever.
+async fn read(pipe: &mut Option<pipe::Receiver>, chunk: &mut Vec<u8>) -> io::Result<usize> {
+    chunk.clear();
     match pipe {
-        Some(pipe) => pipe.read(chunk).await,
+        Some(pipe) => pipe.read_buf(chunk).await,
         None => std::future::pending().await,
     }
 }

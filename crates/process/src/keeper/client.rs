@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use rustix::io::ioctl_fionbio;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -179,27 +180,20 @@ impl Keeper {
             Stdin::Pipe => {
                 let (their_in, ours) = new_pipe()?;
                 theirs.push(their_in);
-                Some(pipe::Sender::from_owned_fd(ours)?)
+                ioctl_fionbio(&ours, true).map_err(io::Error::from)?;
+                Some(pipe::Sender::from_owned_fd_unchecked(ours)?)
             }
         };
-        let (stdout, their_out) = new_pipe()?;
-        let (stderr, their_err) = new_pipe()?;
-        theirs.extend([their_out, their_err]);
+        let stdout = reading_end(&mut theirs)?;
+        let stderr = reading_end(&mut theirs)?;
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (spawned, is_spawned) = oneshot::channel();
         let (ended, is_ended) = oneshot::channel();
         locked(&self.waiting).as_mut().ok_or(Gone)?.insert(id, Waiting { spawned: Some(spawned), ended });
         // From here on a caller that gives up leaves no child behind.
         let leash = Leash { id, orders: self.orders.clone(), waiting: Arc::clone(&self.waiting) };
-        let mut child = Child {
-            pid: 0,
-            stdin,
-            stdout: Some(pipe::Receiver::from_owned_fd(stdout)?),
-            stderr: Some(pipe::Receiver::from_owned_fd(stderr)?),
-            exit: None,
-            is_ended,
-            leash,
-        };
+        let mut child =
+            Child { pid: 0, stdin, stdout: Some(stdout), stderr: Some(stderr), exit: None, is_ended, leash };
         let Launch { argv, folder, keep, set, stdin } = launch;
         self.order(&Order::Spawn(Spawn { id, argv, stdin, folder, keep, set }), theirs)?;
         child.pid = is_spawned.await.map_err(|_| Gone)??;
@@ -220,6 +214,14 @@ impl Keeper {
 
 fn new_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(pipe_with(PipeFlags::CLOEXEC)?)
+}
+
+/// The end of a new pipe at which the node reads. The other one is the child's.
+fn reading_end(theirs: &mut Vec<OwnedFd>) -> io::Result<pipe::Receiver> {
+    let (ours, their_end) = new_pipe()?;
+    theirs.push(their_end);
+    ioctl_fionbio(&ours, true)?;
+    pipe::Receiver::from_owned_fd_unchecked(ours)
 }
 
 /// A child. Dropped before it ended, it is killed.

@@ -14,6 +14,9 @@ use tokio_util::sync::CancellationToken;
 use super::client::SpawnError;
 use super::frame::{self, Exit, HEADER_BYTES, Report};
 
+/// Bytes of reports that are received at once, at least.
+const RECEIVED_BYTES: usize = 4 * 1024;
+
 /// It has no bound of its own: a child puts at most four orders into it in its life.
 pub(super) type Orders = mpsc::UnboundedSender<Parcel>;
 
@@ -68,7 +71,8 @@ pub(super) async fn read(
     closed: CancellationToken,
 ) {
     let mut ready = Some(ready);
-    while let Ok(report) = next_report(&stream).await {
+    let mut inbox = Inbox { stream: &stream, bytes: Vec::new(), taken: 0 };
+    while let Ok(report) = inbox.next().await {
         match report {
             Report::Ready => {
                 let _ = ready.take().map(|ready| ready.send(()));
@@ -96,23 +100,35 @@ pub(super) async fn read(
     *locked(&waiting) = None;
 }
 
-async fn next_report(stream: &UnixStream) -> io::Result<Report> {
-    let mut header = [0; HEADER_BYTES];
-    fill(stream, &mut header).await?;
-    let mut body = vec![0; frame::length(header)?];
-    fill(stream, &mut body).await?;
-    frame::decode(&body)
+/// Reports as they come, several at once if they do.
+struct Inbox<'a> {
+    stream: &'a UnixStream,
+    bytes: Vec<u8>,
+    /// So many of them are taken out.
+    taken: usize,
 }
 
-async fn fill(stream: &UnixStream, mut rest: &mut [u8]) -> io::Result<()> {
-    while !rest.is_empty() {
-        stream.readable().await?;
-        match stream.try_read(rest) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(read) => rest = &mut rest[read..],
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => return Err(error),
+impl Inbox<'_> {
+    async fn next(&mut self) -> io::Result<Report> {
+        loop {
+            let rest = &self.bytes[self.taken..];
+            if let Some((header, rest)) = rest.split_first_chunk::<HEADER_BYTES>()
+                && let Some(body) = rest.get(..frame::length(*header)?)
+            {
+                let report = frame::decode(body)?;
+                self.taken += HEADER_BYTES + body.len();
+                return Ok(report);
+            }
+            self.bytes.drain(..self.taken);
+            self.taken = 0;
+            self.bytes.reserve(RECEIVED_BYTES);
+            self.stream.readable().await?;
+            match self.stream.try_read_buf(&mut self.bytes) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
         }
     }
-    Ok(())
 }
