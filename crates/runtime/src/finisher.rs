@@ -1,11 +1,14 @@
-//! Reports how attempts ended, many in one write. What could not be written is kept, and offered again with its token.
+//! Reports how attempts ended, many in one write. What could not be written is kept, and offered again with its token, also
+//! after the node has lost its session: the store knows whether it still counts.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ostler_store::Store;
 use ostler_store::calls::{Report, Unwritten};
 use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
 
 use crate::stand::NodeState;
 
@@ -15,62 +18,102 @@ const MAX_WAITING: usize = 4_096;
 const MAX_BATCH: usize = 1_000;
 /// How long to wait after a write that failed, at first and at most.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Where reports go.
+/// Where reports go. Clones are the same.
 #[derive(Clone)]
-pub(crate) struct Finisher(mpsc::Sender<Report>);
+pub(crate) struct Finisher {
+    sender: mpsc::Sender<Report>,
+    pending: Arc<AtomicUsize>,
+    closed: CancellationToken,
+}
 
 impl Finisher {
-    /// Starts to write reports. It ends when everybody who reports has gone.
+    /// Starts to write reports. It ends when it is closed and everything is written, or the node has ended and nobody takes
+    /// what is left, or everybody who reports has gone.
     pub(crate) fn start(
         store: Arc<dyn Store>,
         state: watch::Receiver<NodeState>,
         written: watch::Sender<u64>,
     ) -> (Self, tokio::task::JoinHandle<()>) {
         let (sender, inbox) = mpsc::channel(MAX_WAITING);
-        (Self(sender), tokio::spawn(serve(store, state, inbox, written)))
+        let (pending, closed) = (Arc::<AtomicUsize>::default(), CancellationToken::new());
+        let writer = Writer { store, state, written, pending: Arc::clone(&pending), closed: closed.clone() };
+        (Self { sender, pending, closed }, tokio::spawn(writer.serve(inbox)))
     }
 
     /// Hands a report over.
     pub(crate) async fn report(&self, report: Report) {
+        self.pending.fetch_add(1, Ordering::Relaxed);
         // The finisher outlives all who report.
-        let _ = self.0.send(report).await;
+        let _ = self.sender.send(report).await;
+    }
+
+    /// How many are not written yet.
+    pub(crate) fn pending(&self) -> usize {
+        self.pending.load(Ordering::Relaxed)
+    }
+
+    /// Nobody reports any more.
+    pub(crate) fn close(&self) {
+        self.closed.cancel();
     }
 }
 
-async fn serve(
+struct Writer {
     store: Arc<dyn Store>,
     state: watch::Receiver<NodeState>,
-    mut inbox: mpsc::Receiver<Report>,
     written: watch::Sender<u64>,
-) {
-    let mut batch = Vec::with_capacity(MAX_BATCH);
-    while inbox.recv_many(&mut batch, MAX_BATCH).await > 0 {
-        write(store.as_ref(), &state, std::mem::take(&mut batch)).await;
-        written.send_modify(|batches| *batches = batches.wrapping_add(1));
-    }
+    pending: Arc<AtomicUsize>,
+    closed: CancellationToken,
 }
 
-/// Writes a batch, however often it takes, as long as the node may speak for it.
-async fn write(store: &dyn Store, state: &watch::Receiver<NodeState>, mut reports: Vec<Report>) {
-    let mut pause = FIRST_PAUSE;
-    loop {
-        // A lost lease is a normal answer: somebody else speaks for that task now.
-        let Err(Unwritten { error, reports: kept }) = store.finish(reports).await else { return };
-        if !error.is_transient() && kept.len() > 1 {
-            // One bad report must not take its neighbours along.
-            for report in kept {
-                Box::pin(write(store, state, vec![report])).await;
+impl Writer {
+    async fn serve(mut self, mut inbox: mpsc::Receiver<Report>) {
+        let mut batch = Vec::with_capacity(MAX_BATCH);
+        loop {
+            let some = tokio::select! {
+                biased;
+                some = inbox.recv_many(&mut batch, MAX_BATCH) => some,
+                () = self.closed.cancelled() => {
+                    // What is there is still taken; nothing new comes in.
+                    inbox.close();
+                    inbox.recv_many(&mut batch, MAX_BATCH).await
+                }
+            };
+            if some == 0 {
+                return;
             }
-            return;
+            self.write(std::mem::take(&mut batch)).await;
+            self.pending.fetch_sub(some, Ordering::Relaxed);
+            self.written.send_modify(|batches| *batches = batches.wrapping_add(1));
         }
-        if !error.is_transient() || *state.borrow() == NodeState::Fenced {
-            // Nobody takes it: the lease ends with the node, and the task is run again.
-            return;
+    }
+
+    /// Writes a batch, however often it takes, as long as the node lives.
+    async fn write(&mut self, mut reports: Vec<Report>) {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            // A lost lease is a normal answer: somebody else speaks for that task now.
+            let Err(Unwritten { error, reports: kept }) = self.store.finish(reports).await else { return };
+            if !error.is_transient() && kept.len() > 1 {
+                // One bad report must not take its neighbours along.
+                for report in kept {
+                    Box::pin(self.write(vec![report])).await;
+                }
+                return;
+            }
+            if !error.is_transient() || *self.state.borrow_and_update() == NodeState::Ended {
+                // Nobody takes it: the lease ends with the session, and the task is run again.
+                return;
+            }
+            reports = kept;
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                // Whether it ended is seen after one more try.
+                _ = self.state.changed() => {}
+            }
+            pause = (pause * 2).min(LONGEST_PAUSE);
         }
-        reports = kept;
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }

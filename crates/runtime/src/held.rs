@@ -114,6 +114,11 @@ impl Held {
         self.ring();
     }
 
+    /// Nothing is held any more: what there was ended with its session.
+    pub(crate) fn clear(&self) {
+        self.lock().clear();
+    }
+
     fn ring(&self) {
         self.0.stops.send_modify(|stops| *stops = stops.wrapping_add(1));
     }

@@ -16,6 +16,7 @@ use ostler_store::{Clock, Store, Wakeups};
 
 use crate::config::LeaseTimes;
 use crate::held::Stop;
+use crate::sizes::Sizes;
 use crate::stand::{NodeState, Stand};
 
 /// How soon a node hears of a cancel or an order at the latest, whatever its heartbeat is: the store rings when there is one, but
@@ -33,6 +34,7 @@ pub(crate) struct LeaseKeeper {
     pub(crate) session: SessionId,
     pub(crate) times: LeaseTimes,
     pub(crate) stand: Stand,
+    pub(crate) sizes: Sizes,
 }
 
 impl LeaseKeeper {
@@ -60,7 +62,13 @@ impl LeaseKeeper {
             }
             let left = patience.saturating_sub(sent_at.saturating_sub(renewed_at));
             let leases = self.stand.held.leases();
-            match tokio::time::timeout(left, self.store.renew(self.session, &leases)).await {
+            let renewal = tokio::time::timeout(left, self.store.renew(self.session, &leases));
+            let renewed = tokio::select! {
+                renewed = renewal => renewed,
+                // Fenced or over: no answer is waited for.
+                changed = watching.changed() => if changed.is_err() { return } else { continue },
+            };
+            match renewed {
                 Ok(Ok(Renewed::Held { cancelled, lost, orders })) => {
                     renewed_at = sent_at;
                     self.stand.held.stop(&cancelled, &leases, Stop::Cancelled);
@@ -89,7 +97,7 @@ impl LeaseKeeper {
         match order {
             // Whoever owns the node sees that it drains, and gives it the time to.
             Order::Drain => self.stand.drain(),
-            Order::Resize { .. } => {}
+            Order::Resize { pool, min, max } => self.sizes.resize(pool, *min, *max),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The node: it claims work, keeps its leases alive, has the work run, reports how it ended, and looks after the store.
 //!
-//! - [`Node`]: start, drain, stop. `config.rs`: its settings, checked once.
+//! - [`Node`]: start, drain, stop, and from term to term. `term.rs`: one session from its join to its end. `config.rs`: its
+//!   settings, checked once. `sizes.rs`: how many workers its pools have.
 //! - `keeper.rs`: the heartbeat, on a thread of its own, and the fence.
 //! - `pool.rs`: claims for one queue what its workers can run, and says how many there are. `crew.rs`: the workers, and what
 //!   waits for them. `hand.rs`: one worker. `attempt.rs`: one attempt from start to report. `pace.rs`: how far to claim ahead.
@@ -19,7 +20,9 @@ mod node;
 mod pace;
 mod pool;
 mod settings;
+mod sizes;
 mod stand;
+mod term;
 mod upkeep;
 
 pub use config::{

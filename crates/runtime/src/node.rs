@@ -1,25 +1,24 @@
-//! The node: starts its parts in order, and stops them in reverse.
+//! The node: it lives through terms, one session each. What it could not renew it stops, and then it joins anew.
 
-use std::sync::Arc;
-use std::thread::JoinHandle;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ostler_core::{Id, SessionId};
-use ostler_store::calls::{Fenced, NewSession};
 use ostler_store::{Clock, Store};
-use tokio::sync::{Mutex, watch};
-use tokio::task::JoinSet;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
-use crate::attempt::Bench;
-use crate::config::{InvalidConfig, NodeConfig, TakeOver};
+use crate::config::{InvalidConfig, NodeConfig};
 use crate::crew::Crew;
 use crate::finisher::Finisher;
-use crate::held::Stop;
-use crate::keeper::LeaseKeeper;
-use crate::pool::Pool;
-use crate::settings::{self, Difference};
+use crate::settings::Difference;
+use crate::sizes::Sizes;
 use crate::stand::{NodeState, Stand};
-use crate::upkeep::Upkeep;
+use crate::term::{Arrival, Makings, Term};
+
+/// How long to wait after a join that failed, at first and at most.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// Makes ids; the edge of the system brings the chance.
 pub type Ids = Arc<dyn Fn() -> Id + Send + Sync>;
@@ -64,18 +63,13 @@ pub enum StartError {
     Differs(Difference),
 }
 
-/// A running node.
+/// A running node. When it is dropped without a drain it stops at once; its leases end when they are not renewed.
 pub struct Node {
-    session: SessionId,
-    store: Arc<dyn Store>,
     stand: Stand,
-    crews: Vec<Crew>,
-    pools: JoinSet<Drained>,
-    upkeep: tokio::task::JoinHandle<()>,
-    finisher: tokio::task::JoinHandle<()>,
-    keeper: JoinHandle<()>,
+    present: Arc<Present>,
     written: watch::Sender<u64>,
-    grace: Duration,
+    wish: watch::Sender<Option<Duration>>,
+    supervisor: Option<JoinHandle<Drained>>,
 }
 
 impl Node {
@@ -85,72 +79,26 @@ impl Node {
     /// When its settings cannot work, or the store refuses.
     pub async fn start(parts: Parts, config: NodeConfig) -> Result<Self, StartError> {
         config.check()?;
-        let Parts { store, clock, ids } = parts;
-        let session = SessionId(ids());
-        let node = NewSession {
-            id: session,
-            name: config.name.clone(),
-            pid: std::process::id(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            ttl: config.lease.ttl,
-            settings: settings::text(&config.pools),
-        };
-        if store.join(node).await? == Fenced::Lost {
-            return Err(StartError::NotNew);
-        }
-        if let Err(refused) = bring_settings(store.as_ref(), session, &config).await {
-            // It was there for a moment, and had nothing.
-            let _ = store.leave(session).await;
-            return Err(refused);
-        }
         let stand = Stand::new();
         let written = watch::Sender::new(0);
-        let keeper = LeaseKeeper {
-            store: Arc::clone(&store),
-            clock: Arc::clone(&clock),
-            session,
-            times: config.lease,
-            stand: stand.clone(),
-        };
-        let keeper = keeper.start()?;
-        let (finisher, finishing) = Finisher::start(Arc::clone(&store), stand.watch(), written.clone());
-        let mut pools = JoinSet::new();
-        let mut crews = Vec::new();
-        let grace = config.pools.iter().map(|pool| pool.grace).max().unwrap_or_default();
-        for pool in config.pools {
-            let size = watch::Sender::new(pool.size).subscribe();
-            let bench = Bench {
-                store: Arc::clone(&store),
-                clock: Arc::clone(&clock),
-                pool,
-                held: stand.held.clone(),
-                finisher: finisher.clone(),
-                suspects: Mutex::default(),
-            };
-            let pool = Pool::new(bench, session, Arc::clone(&ids), config.lease.poll, stand.clone(), size);
-            crews.push(pool.crew());
-            pools.spawn(pool.serve());
-        }
-        let upkeep = Upkeep {
-            store: Arc::clone(&store),
-            clock,
-            session,
-            every: config.upkeep,
-            retention: config.retention,
-            crews: crews.clone(),
-            state: stand.watch(),
-        };
-        let upkeep = tokio::spawn(upkeep.serve());
-        Ok(Self { session, store, stand, crews, pools, upkeep, finisher: finishing, keeper, written, grace })
+        let (finisher, finishing) = Finisher::start(Arc::clone(&parts.store), stand.watch(), written.clone());
+        let sizes = Sizes::new(&config.pools);
+        let makings = Makings { parts, config, stand: stand.clone(), finisher, sizes };
+        let first = Term::begin(&makings, Arrival::First).await?;
+        let present = Arc::new(Present(Mutex::new(Now::of(&first))));
+        let (wish, wished) = watch::channel(None);
+        let supervisor = Supervisor { makings, finishing, present: Arc::clone(&present), wished };
+        let supervisor = Some(tokio::spawn(supervisor.serve(first)));
+        Ok(Self { stand, present, written, wish, supervisor })
     }
 
-    /// Its session.
+    /// Its session: another one after it was fenced and came back.
     #[must_use]
-    pub const fn session(&self) -> SessionId {
-        self.session
+    pub fn session(&self) -> SessionId {
+        self.present.lock().session
     }
 
-    /// Where it stands, and where it goes.
+    /// Where it stands, and where it goes. An order to drain is seen here: whoever owns the node then drains it.
     #[must_use]
     pub fn state(&self) -> watch::Receiver<NodeState> {
         self.stand.watch()
@@ -165,66 +113,174 @@ impl Node {
     /// How many attempts run.
     #[must_use]
     pub fn running(&self) -> usize {
-        self.crews.iter().map(Crew::running).sum()
+        self.present.lock().crews.iter().map(Crew::running).sum()
     }
 
-    /// What does not work, in sentences: workers that do not come up.
+    /// What does not work, in sentences: workers that do not come up, and why a fenced node is not back yet.
     #[must_use]
     pub fn troubles(&self) -> Vec<String> {
-        self.crews.iter().filter_map(Crew::trouble).map(|failure| failure.message).collect()
+        let now = self.present.lock();
+        let workers = now.crews.iter().filter_map(Crew::trouble).map(|failure| failure.message);
+        workers.chain(now.trouble.clone()).collect()
     }
 
     /// Takes no more work, waits for what runs, and after `timeout` gives the rest back. Nothing is lost, and nothing is
     /// counted as a failure.
     pub async fn drain(mut self, timeout: Duration) -> Drained {
         self.stand.drain();
-        let mut drained = Drained::default();
-        let in_time = tokio::time::timeout(timeout, collect(&mut self.pools, &mut drained)).await.is_ok();
-        if !in_time {
-            self.stand.held.stop_all(Stop::HandBack);
-            // An executor answers within two graces. What does not is left behind, and its lease goes back below.
-            let _ = tokio::time::timeout(self.grace * 3, collect(&mut self.pools, &mut drained)).await;
+        self.wish.send_replace(Some(timeout));
+        match self.supervisor.take() {
+            Some(supervisor) => supervisor.await.unwrap_or_default(),
+            None => Drained::default(),
         }
-        self.pools.abort_all();
-        while self.pools.join_next().await.is_some() {}
-        // Everybody who reports is gone: what they reported is written, then the finisher ends.
-        let _ = self.finisher.await;
-        // Whatever is still held goes back with the session. A node that was fenced says nothing any more.
-        if self.stand.now() != NodeState::Fenced {
-            let _ = self.store.leave(self.session).await;
-        }
-        self.stand.end();
-        let _ = self.upkeep.await;
-        // The thread sees the state at its next look, within a second.
-        let keeper = self.keeper;
-        let _ = tokio::task::spawn_blocking(move || keeper.join()).await;
-        drained
     }
 }
 
-/// Brings the settings of the node's queues, unless a living node has others. The node has joined before: of two that come up
-/// at once, the later one sees the earlier.
-async fn bring_settings(
-    store: &dyn Store,
+impl Drop for Node {
+    fn drop(&mut self) {
+        if let Some(supervisor) = &self.supervisor {
+            supervisor.abort();
+        }
+    }
+}
+
+/// What the present term is, for whoever asks.
+struct Present(Mutex<Now>);
+
+struct Now {
     session: SessionId,
-    config: &NodeConfig,
-) -> Result<(), StartError> {
-    let nodes = store.survey().await?.nodes;
-    match (config.take_over, settings::difference(&nodes, session, &settings::text(&config.pools))) {
-        (TakeOver::No, Some(difference)) => return Err(StartError::Differs(difference)),
-        (TakeOver::Yes, Some(_)) | (TakeOver::No | TakeOver::Yes, None) => {}
-    }
-    for pool in config.pools.iter().filter(|pool| !pool.settings.is_empty()) {
-        store.configure(&pool.queue, pool.settings.clone()).await?;
-    }
-    Ok(())
+    crews: Vec<Crew>,
+    trouble: Option<String>,
 }
 
-/// Waits for all pools, and adds up what they say. Whoever stops waiting keeps what was said so far.
-async fn collect(pools: &mut JoinSet<Drained>, drained: &mut Drained) {
-    while let Some(pool) = pools.join_next().await {
-        let pool = pool.unwrap_or_default();
-        drained.finished += pool.finished;
-        drained.handed_back += pool.handed_back;
+impl Now {
+    fn of(term: &Term) -> Self {
+        Self { session: term.session, crews: term.crews.clone(), trouble: None }
+    }
+}
+
+impl Present {
+    fn lock(&self) -> MutexGuard<'_, Now> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Goes from term to term.
+struct Supervisor {
+    makings: Makings,
+    finishing: JoinHandle<()>,
+    present: Arc<Present>,
+    /// How long a drain may take, once somebody wishes it.
+    wished: watch::Receiver<Option<Duration>>,
+}
+
+impl Supervisor {
+    async fn serve(mut self, first: Term) -> Drained {
+        let _over = EndOnDrop(self.makings.stand.clone());
+        let mut term = Some(first);
+        while let Some(mut present) = term {
+            let timeout = tokio::select! {
+                timeout = wish(&mut self.wished) => timeout,
+                () = self.makings.stand.lost() => {
+                    present.stop().await;
+                    term = self.come_back().await;
+                    continue;
+                }
+            };
+            let drained = present.wind_down(timeout).await;
+            // One that is fenced meanwhile says nothing any more.
+            if self.flush().await == Flushed::Written {
+                tokio::select! {
+                    () = present.leave() => {}
+                    () = self.makings.stand.lost() => {}
+                }
+            }
+            self.makings.stand.end();
+            present.end().await;
+            return drained;
+        }
+        // Fenced, and not wanted any more.
+        self.makings.stand.rest();
+        wish(&mut self.wished).await;
+        self.makings.stand.end();
+        let _ = self.flush().await;
+        Drained::default()
+    }
+
+    /// Joins anew, however often it takes; `None` when the node is to drain instead.
+    async fn come_back(&mut self) -> Option<Term> {
+        let mut pause = FIRST_PAUSE;
+        let leaving = self.makings.stand.leaving();
+        loop {
+            let refused = tokio::select! {
+                biased;
+                () = leaving.cancelled() => return None,
+                begun = self.begin() => match begun {
+                    Ok(term) => {
+                        *self.present.lock() = Now::of(&term);
+                        return Some(term);
+                    }
+                    Err(refused) => refused,
+                },
+            };
+            self.present.lock().trouble = Some(refused);
+            tokio::select! {
+                () = leaving.cancelled() => return None,
+                () = tokio::time::sleep(pause) => {}
+            }
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    async fn begin(&self) -> Result<Term, String> {
+        // What was done under the old session is offered first: once it is found dead, nobody takes it any more.
+        if self.makings.finisher.pending() > 0 {
+            return Err("results of the lost session wait to be written".to_owned());
+        }
+        Term::begin(&self.makings, Arrival::Again).await.map_err(|refused| refused.to_string())
+    }
+
+    /// Waits until what was reported is written. A node that is fenced meanwhile gives it up.
+    async fn flush(&mut self) -> Flushed {
+        self.makings.finisher.close();
+        tokio::select! {
+            biased;
+            () = self.makings.stand.lost() => {}
+            _ = &mut self.finishing => return Flushed::Written,
+        }
+        self.makings.stand.end();
+        let _ = (&mut self.finishing).await;
+        Flushed::GivenUp
+    }
+}
+
+/// What became of the last reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Flushed {
+    /// They are on disk.
+    Written,
+    /// The session was lost: what is not on disk is run again.
+    GivenUp,
+}
+
+/// However the supervisor ends, all parts see that the node is over.
+struct EndOnDrop(Stand);
+
+impl Drop for EndOnDrop {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+/// Waits until somebody wishes a drain.
+async fn wish(wished: &mut watch::Receiver<Option<Duration>>) -> Duration {
+    loop {
+        if let Some(timeout) = *wished.borrow_and_update() {
+            return timeout;
+        }
+        if wished.changed().await.is_err() {
+            // Nobody is left who could; the supervisor is about to be ended.
+            std::future::pending::<()>().await;
+        }
     }
 }

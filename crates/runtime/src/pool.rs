@@ -158,7 +158,12 @@ impl Pool {
         };
         let queue = self.bench.pool.queue.clone();
         let claim = Claim { session: self.session, queue, kinds, limit: room };
-        let tasks: Vec<Claimed> = match self.bench.store.claim(claim).await {
+        let answer = tokio::select! {
+            answer = self.bench.store.claim(claim) => answer,
+            // What may have been claimed ends with the session.
+            () = self.stand.lost() => return Look::Filled,
+        };
+        let tasks: Vec<Claimed> = match answer {
             Ok(ClaimAnswer::Tasks(tasks)) => tasks,
             Ok(ClaimAnswer::SessionEnded) => {
                 self.stand.fence();

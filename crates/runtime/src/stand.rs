@@ -1,6 +1,7 @@
 //! Where a node stands, and the fence.
 
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 use crate::held::{Held, Stop};
 
@@ -11,7 +12,7 @@ pub enum NodeState {
     Running,
     /// It takes no more, and ends what it has.
     Draining,
-    /// It could not renew its leases, or was found dead: it has stopped its work.
+    /// It could not renew its leases, or was found dead: it stops its work, and comes back with a new session.
     Fenced,
     /// It is over.
     Ended,
@@ -22,11 +23,50 @@ pub enum NodeState {
 pub(crate) struct Stand {
     state: watch::Sender<NodeState>,
     pub(crate) held: Held,
+    /// Somebody wants the node to drain: it does not come back when it is fenced.
+    leaving: CancellationToken,
 }
 
 impl Stand {
     pub(crate) fn new() -> Self {
-        Self { state: watch::Sender::new(NodeState::Running), held: Held::default() }
+        let state = watch::Sender::new(NodeState::Running);
+        Self { state, held: Held::default(), leaving: CancellationToken::new() }
+    }
+
+    /// Waits until the session is lost, or the node is over.
+    pub(crate) async fn lost(&self) {
+        let is_lost = |state: &NodeState| matches!(state, NodeState::Fenced | NodeState::Ended);
+        // The sender is here: it does not close.
+        let _ = self.watch().wait_for(is_lost).await;
+    }
+
+    /// Cancelled when the node is to drain.
+    pub(crate) fn leaving(&self) -> CancellationToken {
+        self.leaving.clone()
+    }
+
+    /// A term begins: nothing is held yet.
+    pub(crate) fn run(&self) {
+        self.held.clear();
+        self.go(NodeState::Fenced, NodeState::Running);
+        if self.leaving.is_cancelled() {
+            self.go(NodeState::Running, NodeState::Draining);
+        }
+    }
+
+    /// Fenced, and it does not come back: there is nothing left to do but to end.
+    pub(crate) fn rest(&self) {
+        self.go(NodeState::Fenced, NodeState::Draining);
+    }
+
+    fn go(&self, from: NodeState, to: NodeState) {
+        self.state.send_if_modified(|state| {
+            let goes = *state == from;
+            if goes {
+                *state = to;
+            }
+            goes
+        });
     }
 
     pub(crate) fn now(&self) -> NodeState {
@@ -37,15 +77,10 @@ impl Stand {
         self.state.subscribe()
     }
 
-    /// No more work is taken, if the node runs.
+    /// No more work is taken.
     pub(crate) fn drain(&self) {
-        self.state.send_if_modified(|state| {
-            let running = *state == NodeState::Running;
-            if running {
-                *state = NodeState::Draining;
-            }
-            running
-        });
+        self.leaving.cancel();
+        self.go(NodeState::Running, NodeState::Draining);
     }
 
     /// The leases are lost, or about to be: no more work is taken, and what runs is ended. The state comes first, so that what

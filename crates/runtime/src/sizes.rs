@@ -1,0 +1,39 @@
+//! How many workers each pool of the node has: from its settings, and by order while it runs. An order holds until the node
+//! ends, also when the node loses its session and comes back.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ostler_store::{MAX_BATCH, MAX_CLAIM};
+use tokio::sync::watch;
+
+use crate::config::{PoolConfig, PoolSize};
+
+/// The sizes of all pools, by their queues. Clones are the same.
+#[derive(Clone)]
+pub(crate) struct Sizes(Arc<BTreeMap<String, watch::Sender<PoolSize>>>);
+
+impl Sizes {
+    pub(crate) fn new(pools: &[PoolConfig]) -> Self {
+        let size = |pool: &PoolConfig| (pool.queue.clone(), watch::Sender::new(pool.size));
+        Self(Arc::new(pools.iter().map(size).collect()))
+    }
+
+    /// The size of a pool, as it is and as it changes.
+    pub(crate) fn watch(&self, pool: &PoolConfig) -> watch::Receiver<PoolSize> {
+        self.0
+            .get(&pool.queue)
+            .map_or_else(|| watch::Sender::new(pool.size).subscribe(), watch::Sender::subscribe)
+    }
+
+    /// Another size for a pool of this node, within what a node can hold. A pool that it does not have is somebody else's.
+    pub(crate) fn resize(&self, pool: &str, min: u32, max: u32) {
+        let Some(size) = self.0.get(pool) else { return };
+        let others: usize =
+            self.0.iter().filter(|(name, _)| *name != pool).map(|(_, size)| size.borrow().max).sum();
+        let room = (MAX_BATCH / 2).saturating_sub(others).clamp(1, MAX_CLAIM);
+        let whole = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
+        let max = whole(max).clamp(1, room);
+        size.send_modify(|size| *size = PoolSize { min: whole(min).min(max), max, ..*size });
+    }
+}

@@ -1,0 +1,202 @@
+//! One term of a node: a session from its join to its end, and all that works under it. A node that lost its session comes
+//! back with another term.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use ostler_core::SessionId;
+use ostler_store::Store;
+use ostler_store::calls::{Fenced, NewSession};
+use tokio::sync::Mutex;
+use tokio::task::JoinSet;
+
+use crate::attempt::Bench;
+use crate::config::{NodeConfig, TakeOver};
+use crate::crew::Crew;
+use crate::finisher::Finisher;
+use crate::held::Stop;
+use crate::keeper::LeaseKeeper;
+use crate::node::{Drained, Parts, StartError};
+use crate::pool::Pool;
+use crate::settings;
+use crate::sizes::Sizes;
+use crate::stand::Stand;
+use crate::upkeep::Upkeep;
+
+/// What stays the same from term to term.
+pub(crate) struct Makings {
+    pub(crate) parts: Parts,
+    pub(crate) config: NodeConfig,
+    pub(crate) stand: Stand,
+    pub(crate) finisher: Finisher,
+    pub(crate) sizes: Sizes,
+}
+
+/// Whether a node comes up, or comes back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Arrival {
+    /// It brings its settings, and may take over.
+    First,
+    /// It brings nothing: what was changed since, was changed by somebody.
+    Again,
+}
+
+/// One session, and what works under it.
+pub(crate) struct Term {
+    pub(crate) session: SessionId,
+    pub(crate) crews: Vec<Crew>,
+    store: Arc<dyn Store>,
+    stand: Stand,
+    pools: JoinSet<Drained>,
+    upkeep: tokio::task::JoinHandle<()>,
+    keeper: JoinHandle<()>,
+    grace: Duration,
+}
+
+impl Term {
+    /// Joins with a new session, and begins to work.
+    pub(crate) async fn begin(makings: &Makings, arrival: Arrival) -> Result<Self, StartError> {
+        let Makings { parts: Parts { store, ids, .. }, config, .. } = makings;
+        let session = SessionId(ids());
+        let node = NewSession {
+            id: session,
+            name: config.name.clone(),
+            pid: std::process::id(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            ttl: config.lease.ttl,
+            settings: settings::text(&config.pools),
+        };
+        if store.join(node).await? == Fenced::Lost {
+            return Err(StartError::NotNew);
+        }
+        let begun = match bring_settings(store.as_ref(), session, config, arrival).await {
+            Ok(()) => Self::work(makings, session),
+            Err(refused) => Err(refused),
+        };
+        if begun.is_err() {
+            // It was there for a moment, and had nothing.
+            let _ = store.leave(session).await;
+        }
+        begun
+    }
+
+    /// Starts the parts, in order.
+    fn work(makings: &Makings, session: SessionId) -> Result<Self, StartError> {
+        let Makings { parts, config, stand, finisher, sizes } = makings;
+        let Parts { store, clock, ids } = parts;
+        stand.run();
+        let keeper = LeaseKeeper {
+            store: Arc::clone(store),
+            clock: Arc::clone(clock),
+            session,
+            times: config.lease,
+            stand: stand.clone(),
+            sizes: sizes.clone(),
+        };
+        let keeper = keeper.start()?;
+        let mut pools = JoinSet::new();
+        let mut crews = Vec::new();
+        for pool in &config.pools {
+            let size = sizes.watch(pool);
+            let bench = Bench {
+                store: Arc::clone(store),
+                clock: Arc::clone(clock),
+                pool: pool.clone(),
+                held: stand.held.clone(),
+                finisher: finisher.clone(),
+                suspects: Mutex::default(),
+            };
+            let pool = Pool::new(bench, session, Arc::clone(ids), config.lease.poll, stand.clone(), size);
+            crews.push(pool.crew());
+            pools.spawn(pool.serve());
+        }
+        let upkeep = Upkeep {
+            store: Arc::clone(store),
+            clock: Arc::clone(clock),
+            session,
+            every: config.upkeep,
+            retention: config.retention,
+            crews: crews.clone(),
+            state: stand.watch(),
+        };
+        let upkeep = tokio::spawn(upkeep.serve());
+        let grace = config.pools.iter().map(|pool| pool.grace).max().unwrap_or_default();
+        let (store, stand) = (Arc::clone(store), stand.clone());
+        Ok(Self { session, crews, store, stand, pools, upkeep, keeper, grace })
+    }
+
+    /// The session is lost: waits until the work that was told so has ended.
+    pub(crate) async fn stop(mut self) {
+        self.collect_in_time(&mut Drained::default()).await;
+        self.upkeep.abort();
+        let _ = self.upkeep.await;
+        join(self.keeper).await;
+    }
+
+    /// The node drains: waits for what runs, and after `timeout` gives the rest back.
+    pub(crate) async fn wind_down(&mut self, timeout: Duration) -> Drained {
+        let mut drained = Drained::default();
+        let in_time = tokio::time::timeout(timeout, collect(&mut self.pools, &mut drained)).await.is_ok();
+        if !in_time {
+            self.stand.held.stop_all(Stop::HandBack);
+        }
+        self.collect_in_time(&mut drained).await;
+        drained
+    }
+
+    /// Whatever is still held goes back with the session.
+    pub(crate) async fn leave(&self) {
+        let _ = self.store.leave(self.session).await;
+    }
+
+    /// The node has ended, and its last parts see it.
+    pub(crate) async fn end(self) {
+        let _ = self.upkeep.await;
+        join(self.keeper).await;
+    }
+
+    /// An executor answers within two graces. What does not is left behind, and its lease ends with the session.
+    async fn collect_in_time(&mut self, drained: &mut Drained) {
+        let _ = tokio::time::timeout(self.grace * 3, collect(&mut self.pools, drained)).await;
+        self.pools.abort_all();
+        while self.pools.join_next().await.is_some() {}
+    }
+}
+
+/// Waits for all pools, and adds up what they say. Whoever stops waiting keeps what was said so far.
+async fn collect(pools: &mut JoinSet<Drained>, drained: &mut Drained) {
+    while let Some(pool) = pools.join_next().await {
+        let pool = pool.unwrap_or_default();
+        drained.finished += pool.finished;
+        drained.handed_back += pool.handed_back;
+    }
+}
+
+/// The thread looks at the state before and after each renewal, and while it waits.
+async fn join(keeper: JoinHandle<()>) {
+    let _ = tokio::task::spawn_blocking(move || keeper.join()).await;
+}
+
+/// Brings the settings of the node's queues, unless a living node has others. The node has joined before: of two that come up
+/// at once, the later one sees the earlier.
+async fn bring_settings(
+    store: &dyn Store,
+    session: SessionId,
+    config: &NodeConfig,
+    arrival: Arrival,
+) -> Result<(), StartError> {
+    let nodes = store.survey().await?.nodes;
+    let difference = settings::difference(&nodes, session, &settings::text(&config.pools));
+    match (arrival, config.take_over, difference) {
+        (Arrival::First, TakeOver::No, Some(difference)) | (Arrival::Again, _, Some(difference)) => {
+            return Err(StartError::Differs(difference));
+        }
+        (Arrival::Again, _, None) => return Ok(()),
+        (Arrival::First, TakeOver::Yes, Some(_)) | (Arrival::First, _, None) => {}
+    }
+    for pool in config.pools.iter().filter(|pool| !pool.settings.is_empty()) {
+        store.configure(&pool.queue, pool.settings.clone()).await?;
+    }
+    Ok(())
+}
