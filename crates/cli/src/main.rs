@@ -1,55 +1,27 @@
-//! The program `ostler`: parse, wire, run.
+//! The program `ostler`: parse, run, exit.
 //!
-//! So far it knows one command, the demo.
+//! - `args/`: what may be said. `commands/`: what is done, one file for each. `print/`: what is shown.
+//! - `place.rs`: which store. `config/`: the config file. `exit.rs`: exit codes, and the one place that tells of errors.
 
-#[cfg_attr(not(test), expect(dead_code, reason = "the commands that read it are still to come"))]
+mod args;
+mod commands;
 mod config;
 mod demo;
-#[cfg_attr(not(test), expect(dead_code, reason = "the command that asks it is still to come"))]
 mod doctor;
+mod exit;
+mod place;
+mod print;
 mod worker;
 
 use std::process::ExitCode;
 
-const USAGE: &str = "\
-ostler: a durable worker pool
-
-Usage:
-  ostler demo         a tour on an embedded store: work, a crash, its recovery
-  ostler --version    the version
-
-Exit codes: 0 done, 1 work failed, 2 bad usage.
-";
-
 fn main() -> ExitCode {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let done = match words.as_slice() {
-        ["demo"] => demo::run(),
-        // Not for people: the demo starts these.
-        ["demo-worker", store, name] => worker::run(store, name),
-        ["--version" | "-V"] => {
-            println!("ostler {}", env!("CARGO_PKG_VERSION"));
-            Ok(())
-        }
-        ["--help" | "-h" | "help"] => {
-            print!("{USAGE}");
-            Ok(())
-        }
-        [] => {
-            eprint!("{USAGE}");
-            return ExitCode::from(2);
-        }
-        [other, ..] => {
-            eprintln!("ostler: there is no command \"{}\"; try: ostler demo", other.escape_debug());
-            return ExitCode::from(2);
-        }
-    };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("ostler: {error:#}");
-            ExitCode::FAILURE
-        }
+    // A node starts this program once more as the keeper of its children: nothing may come before.
+    if std::env::args_os().nth(1).is_some_and(|word| word == commands::KEEPER) {
+        return exit::end(commands::keep());
+    }
+    match args::parse() {
+        Ok(args) => exit::end(commands::run(args)),
+        Err(code) => code.into(),
     }
 }

@@ -172,3 +172,16 @@ pub struct Ready {
     /// Where it can be reached.
     pub listen: Option<String>,
 }
+
+/// Something that is wrong, or worth knowing, as `doctor` tells it.
+#[derive(Clone, Debug, Serialize)]
+pub struct FindingView {
+    /// For programs: the same for ever.
+    pub code: &'static str,
+    /// `error`, `warning` or `info`.
+    pub severity: &'static str,
+    /// What is the matter.
+    pub sentence: String,
+    /// What helps.
+    pub advice: String,
+}

@@ -1,0 +1,124 @@
+//! Single values: each is read once, and what is wrong with one is said in a sentence.
+
+use std::time::Duration;
+
+use ostler_core::{Priority, StateName, TaskId, Timestamp};
+use ostler_store::views::{Cursor, Field};
+use ostler_store::{MAX_PAGE, name};
+use ostler_wire::moment::Moment;
+
+use crate::config::duration as durations;
+
+/// What stands before a unique key, where an id could stand.
+const KEY_PREFIX: &str = "key:";
+/// More tries than anybody means.
+const MAX_ATTEMPTS: u32 = 1_000_000;
+
+/// A task as people name it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum TaskName {
+    /// By its id.
+    Id(TaskId),
+    /// By its unique key, in some queue.
+    Key(String),
+}
+
+pub(super) fn task(text: &str) -> Result<TaskName, String> {
+    if let Some(key) = text.strip_prefix(KEY_PREFIX) {
+        if key.is_empty() {
+            return Err("a key follows after the colon, such as key:welcome-17".to_owned());
+        }
+        return Ok(TaskName::Key(key.to_owned()));
+    }
+    text.parse()
+        .map(TaskName::Id)
+        .map_err(|error: ostler_core::BadId| format!("{error}, or key:K for a unique key"))
+}
+
+pub(super) fn state(text: &str) -> Result<StateName, String> {
+    StateName::named(text).ok_or_else(|| {
+        let names: Vec<&str> = StateName::ALL.iter().map(|state| state.name()).collect();
+        format!("a state is one of {}", names.join(", "))
+    })
+}
+
+pub(super) fn queue(text: &str) -> Result<String, String> {
+    named("queue", text)
+}
+
+pub(super) fn kind(text: &str) -> Result<String, String> {
+    named("kind", text)
+}
+
+pub(super) fn node(text: &str) -> Result<String, String> {
+    named("name", text)
+}
+
+fn named(field: &str, text: &str) -> Result<String, String> {
+    name(field, text).map_err(|error| error.to_string())?;
+    Ok(text.to_owned())
+}
+
+pub(super) fn field(text: &str) -> Result<Field, String> {
+    Field::parse(text).map_err(|error| error.to_string())
+}
+
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    let read = durations::parse(text).map_err(|error| error.to_string())?;
+    if read.is_zero() { Err("it must be longer than zero".to_owned()) } else { Ok(read) }
+}
+
+pub(super) fn moment(text: &str) -> Result<Timestamp, String> {
+    Moment::parse(text)
+}
+
+pub(super) fn priority(text: &str) -> Result<Priority, String> {
+    let points = text.trim().parse().ok().and_then(Priority::new);
+    points.ok_or_else(|| format!("a priority is a whole number from {} to {}", Priority::MIN, Priority::MAX))
+}
+
+pub(super) fn attempts(text: &str) -> Result<u32, String> {
+    let number = text.trim().parse().ok().filter(|number| (1..=MAX_ATTEMPTS).contains(number));
+    number.ok_or_else(|| {
+        format!("attempts is a whole number from 1 to {MAX_ATTEMPTS}; it counts the first try too")
+    })
+}
+
+pub(super) fn limit(text: &str) -> Result<usize, String> {
+    let number = text.trim().parse().ok().filter(|number| (1..=MAX_PAGE).contains(number));
+    number.ok_or_else(|| format!("a limit is a whole number from 1 to {MAX_PAGE}; --cursor shows more"))
+}
+
+pub(super) fn cursor(text: &str) -> Result<Cursor, String> {
+    let place = text.trim().parse().ok().filter(|place: &i64| *place >= 0);
+    place.map(Cursor).ok_or_else(|| "a cursor is what the list before it said after \"more\"".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_out_of_range_are_refused_with_the_range() {
+        for text in ["101", "-101", "1.5", "", "99999999999999999999", "high"] {
+            assert!(priority(text).is_err_and(|sentence| sentence.contains("-100 to 100")), "{text}");
+        }
+        for text in ["0", "-1", "4294967297", "x"] {
+            assert!(attempts(text).is_err_and(|sentence| sentence.contains("from 1 to")), "{text}");
+            assert!(limit(text).is_err_and(|sentence| sentence.contains("from 1 to 1000")), "{text}");
+        }
+        assert_eq!(
+            (priority("-100").map(Priority::points), limit("1000"), attempts("1")),
+            (Ok(-100), Ok(1000), Ok(1))
+        );
+    }
+
+    #[test]
+    fn a_task_is_named_by_id_or_key() {
+        assert_eq!(task("key:a:b"), Ok(TaskName::Key("a:b".to_owned())));
+        assert!(matches!(task("01jc8z0q4m9t7n3v5x1b2d6f8h"), Ok(TaskName::Id(_))));
+        for text in ["", "key:", "17", "01JC8Z0Q", "../../etc"] {
+            assert!(task(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! `ostler cancel`: waiting tasks are cancelled, running ones are asked to stop.
+
+use ostler_core::{StateName, TaskId};
+use ostler_store::calls::CancelAnswer;
+use ostler_store::{MAX_BATCH, Store as _};
+use ostler_wire::act::Answer;
+
+use super::Console;
+use super::choose::{Verb, choose, chosen, report};
+use crate::args::Select;
+use crate::exit::Code;
+use crate::place::Missing;
+
+const VERB: Verb<'_> =
+    Verb { name: "cancel", states: &[StateName::Queued, StateName::Claimed, StateName::Running] };
+
+pub(super) async fn run(console: &Console, select: &Select) -> anyhow::Result<Code> {
+    chosen(select)?;
+    let store = console.place()?.open(Missing::Refuse)?;
+    let Some(picked) = choose(&store, select, &VERB).await? else { return Ok(Code::Done) };
+    let mut answers = Vec::new();
+    for ids in picked.ids.chunks(MAX_BATCH) {
+        let said = store.cancel(ids.to_vec()).await?;
+        answers.extend(ids.iter().zip(said).map(|(id, said)| answer(*id, said)));
+    }
+    report(console, &picked, &answers)
+}
+
+fn answer(id: TaskId, said: CancelAnswer) -> Answer {
+    let (result, state) = match said {
+        CancelAnswer::Cancelled | CancelAnswer::Ended(StateName::Cancelled) => ("cancelled", None),
+        CancelAnswer::Requested => ("requested", None),
+        CancelAnswer::Ended(state) => ("refused", Some(state.name())),
+        CancelAnswer::NotFound => ("not_found", None),
+    };
+    Answer { id: id.to_string(), result, state, copy: None }
+}

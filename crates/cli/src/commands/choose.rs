@@ -1,0 +1,193 @@
+//! Many tasks: named one by one, or all that match, about which is asked first. And what became of them.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, IsTerminal as _, Write as _};
+
+use ostler_core::{StateName, TaskId};
+use ostler_store::views::Filter;
+use ostler_store::{MAX_PAGE, Store};
+use ostler_wire::act::Answer;
+
+use super::{Console, show};
+use crate::args::{Chosen, Select, TaskName};
+use crate::exit::{Code, refused, say};
+use crate::print::Format;
+
+/// Tasks that one command acts on.
+const MAX_CHOSEN: usize = 1_000_000;
+
+/// What is to be done, for the question, and the states in which it makes sense.
+pub(super) struct Verb<'a> {
+    pub(super) name: &'a str,
+    pub(super) states: &'a [StateName],
+}
+
+/// The tasks to act on.
+pub(super) struct Picked {
+    pub(super) ids: Vec<TaskId>,
+    by: By,
+}
+
+impl Picked {
+    /// Whether somebody named each of them.
+    pub(super) fn is_by_name(&self) -> bool {
+        self.by == By::Name
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum By {
+    Name,
+    Filter,
+}
+
+/// Finds the tasks, and asks first if they were chosen by filters. `None`: the answer was no.
+pub(super) async fn choose(
+    store: &dyn Store,
+    select: &Select,
+    verb: &Verb<'_>,
+) -> anyhow::Result<Option<Picked>> {
+    match chosen(select)? {
+        Chosen::Named { tasks, queue } => {
+            let mut ids = Vec::new();
+            for task in &tasks {
+                ids.push(match task {
+                    TaskName::Id(id) => *id,
+                    TaskName::Key(_) => show::named(store, task, &queue).await?.task.id,
+                });
+            }
+            Ok(Some(Picked { ids, by: By::Name }))
+        }
+        Chosen::Matching(filter) => {
+            if !select.yes && !can_ask() {
+                let sentence = format!(
+                    "nobody can be asked here whether to {} all that match; --yes does it",
+                    verb.name
+                );
+                return Err(refused(Code::BadInput, sentence));
+            }
+            let ids = matching(store, &filter, verb.states).await?;
+            if !ids.is_empty() && !select.yes && !ask(format!("{} {}?", verb.name, count(ids.len()))).await? {
+                say("nothing was done");
+                return Ok(None);
+            }
+            Ok(Some(Picked { ids, by: By::Filter }))
+        }
+    }
+}
+
+/// What was chosen, without a look at any store.
+pub(super) fn chosen(select: &Select) -> anyhow::Result<Chosen> {
+    select.chosen().map_err(|sentence| refused(Code::BadInput, sentence))
+}
+
+async fn matching(store: &dyn Store, filter: &Filter, states: &[StateName]) -> anyhow::Result<Vec<TaskId>> {
+    let mut ids = Vec::new();
+    let wanted = filter.state.map_or_else(|| states.to_vec(), |state| vec![state]);
+    for state in wanted {
+        let filter = Filter { state: Some(state), ..filter.clone() };
+        let mut next = None;
+        loop {
+            let page = store.list(filter.clone(), next, MAX_PAGE).await?;
+            ids.extend(page.tasks.iter().map(|task| task.id));
+            if ids.len() > MAX_CHOSEN {
+                let sentence = format!(
+                    "more than {MAX_CHOSEN} tasks match, which is the most at once; give more filters"
+                );
+                return Err(refused(Code::BadInput, sentence));
+            }
+            next = page.next;
+            if next.is_none() {
+                break;
+            }
+        }
+    }
+    Ok(ids)
+}
+
+fn can_ask() -> bool {
+    std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
+}
+
+/// Asks on the terminal. Everything but a yes is a no.
+async fn ask(question: String) -> anyhow::Result<bool> {
+    let asked = tokio::task::spawn_blocking(move || {
+        let _ = write!(std::io::stderr(), "{question} [y/N] ");
+        let _ = std::io::stderr().flush();
+        let mut line = String::new();
+        std::io::stdin().lock().read_line(&mut line)?;
+        Ok::<_, std::io::Error>(matches!(line.trim(), "y" | "Y" | "yes"))
+    });
+    Ok(asked.await??)
+}
+
+/// Says what became of them.
+pub(super) fn report(console: &Console, picked: &Picked, answers: &[Answer]) -> anyhow::Result<Code> {
+    match (console.out.format(), picked.by) {
+        (Format::Json, _) => console.out.json(&answers)?,
+        (Format::People, By::Filter) => console.out.line(&sum(answers))?,
+        (Format::People, By::Name) => {
+            for answer in answers {
+                match sentence(answer) {
+                    Said::Done(line) => console.out.line(&line)?,
+                    Said::Not(line) => say(&line),
+                }
+            }
+        }
+    }
+    let any = |result: &str| answers.iter().any(|answer| answer.result == result);
+    // What was chosen by a filter and has moved on since is no mistake of whoever chose.
+    Ok(match picked.by {
+        By::Name if any("not_found") => Code::NotFound,
+        By::Name if any("refused") => Code::BadInput,
+        By::Name | By::Filter => Code::Done,
+    })
+}
+
+enum Said {
+    Done(String),
+    Not(String),
+}
+
+fn sentence(answer: &Answer) -> Said {
+    let id = &answer.id;
+    match (answer.result, answer.state) {
+        ("not_found", _) => Said::Not(format!("there is no task {id}")),
+        ("refused", Some("completed")) => {
+            Said::Not(format!("{id} is completed; retry --again enqueues a copy"))
+        }
+        ("refused", state) => Said::Not(format!("{id} is {}", state.unwrap_or("in another state"))),
+        ("copied", _) => Said::Done(answer.copy.clone().unwrap_or_default()),
+        (result, _) => Said::Done(format!("{id} {}", phrase(result))),
+    }
+}
+
+fn phrase(result: &str) -> &str {
+    match result {
+        "requested" => "asked to stop",
+        "requeued" => "queued again",
+        "hastened" => "due now",
+        "unchanged" => "queued already",
+        "dropped" => "removed",
+        "not_found" => "not found",
+        same => same,
+    }
+}
+
+/// How many there were of each answer.
+fn sum(answers: &[Answer]) -> String {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for answer in answers {
+        *counts.entry(phrase(answer.result)).or_default() += 1;
+    }
+    let parts: Vec<String> = counts.iter().map(|(phrase, count)| format!("{count} {phrase}")).collect();
+    if parts.is_empty() {
+        "no task matches".to_owned()
+    } else {
+        format!("{}: {}", count(answers.len()), parts.join(", "))
+    }
+}
+
+fn count(tasks: usize) -> String {
+    if tasks == 1 { "1 task".to_owned() } else { format!("{tasks} tasks") }
+}

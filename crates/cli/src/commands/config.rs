@@ -1,0 +1,42 @@
+//! `ostler config`: the reference of all settings, and what is wrong with a file.
+
+use std::path::{Path, PathBuf};
+
+use super::Console;
+use crate::args;
+use crate::config::{self, Config, ConfigError};
+use crate::exit::{Code, refused};
+use crate::place::CONFIG_FILE;
+
+pub(super) fn run(console: &Console, what: args::Config) -> anyhow::Result<Code> {
+    let Some(file) = what.check else {
+        console.out.text(config::DEFAULT)?;
+        return Ok(Code::Done);
+    };
+    let file = file.unwrap_or_else(|| CONFIG_FILE.into());
+    let config = required(&file)?;
+    let pools: Vec<&str> = config.pools.iter().map(|pool| pool.name.as_str()).collect();
+    let said = format!("{} is right; its pools: {}\n", file.display(), none_or(&pools.join(", ")));
+    console.out.answer(&serde_json::json!({ "ok": true, "pools": pools }), |_| said)?;
+    Ok(Code::Done)
+}
+
+/// The config in a file, with this process's variables.
+pub(super) fn read(path: &Path) -> Result<Config, ConfigError> {
+    config::read(path, &|name| std::env::var(name).ok())
+}
+
+/// The config in a file that must be right.
+pub(super) fn required(path: &Path) -> anyhow::Result<Config> {
+    read(path).map_err(|error| refused(Code::BadInput, error.to_string()))
+}
+
+/// The config of this folder, if it has one.
+pub(super) fn here() -> Option<PathBuf> {
+    let path = PathBuf::from(CONFIG_FILE);
+    std::fs::symlink_metadata(&path).is_ok().then_some(path)
+}
+
+fn none_or(list: &str) -> &str {
+    if list.is_empty() { "none" } else { list }
+}

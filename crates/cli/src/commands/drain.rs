@@ -1,0 +1,53 @@
+//! `ostler drain`: asks a node to end what it has, and to go.
+
+use ostler_core::SessionId;
+use ostler_store::Store as _;
+use ostler_store::orders::{Order, Ordered};
+use ostler_store::views::NodeRecord;
+use ostler_wire::act;
+
+use super::Console;
+use crate::exit::{Code, refused};
+use crate::place::Missing;
+use crate::print::visible;
+
+pub(super) async fn run(console: &Console, name: &str) -> anyhow::Result<Code> {
+    let store = console.place()?.open(Missing::Refuse)?;
+    let node = find(&store.survey().await?.nodes, name)?;
+    match store.order(node, Order::Drain).await? {
+        Ordered::Given => {
+            let view = act::Ordered { node: node.to_string(), order: "drain" };
+            console.out.answer(&view, |_| format!("{node} was told: it ends what it has, and goes\n"))?;
+            Ok(Code::Done)
+        }
+        Ordered::NoSuchNode => Err(nobody(name)),
+    }
+}
+
+/// The node with this id or name.
+fn find(nodes: &[NodeRecord], name: &str) -> anyhow::Result<SessionId> {
+    let id: Option<SessionId> = name.parse().ok();
+    let found: Vec<SessionId> = nodes
+        .iter()
+        .filter(|node| Some(node.session) == id || node.name == name)
+        .map(|node| node.session)
+        .collect();
+    match found.as_slice() {
+        [node] => Ok(*node),
+        [] => Err(nobody(name)),
+        several => {
+            let ids: Vec<String> = several.iter().map(SessionId::to_string).collect();
+            let sentence = format!(
+                "{} nodes are called \"{}\"; name one by its id: {}",
+                ids.len(),
+                visible(name),
+                ids.join(", ")
+            );
+            Err(refused(Code::BadInput, sentence))
+        }
+    }
+}
+
+fn nobody(name: &str) -> anyhow::Error {
+    refused(Code::NotFound, format!("no node \"{}\" is running; see: ostler nodes", visible(name)))
+}

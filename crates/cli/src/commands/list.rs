@@ -1,0 +1,35 @@
+//! `ostler ls` and `ostler dead ls`: a page of tasks.
+
+use std::io::Write as _;
+
+use ostler_store::{Clock as _, MAX_PAGE, Store as _, SystemClock};
+use ostler_wire::task::Summary;
+
+use super::Console;
+use crate::args::{Filters, PageArgs};
+use crate::exit::Code;
+use crate::place::Missing;
+use crate::print;
+
+pub(super) async fn run(console: &Console, filters: &Filters, part: &PageArgs) -> anyhow::Result<Code> {
+    let store = console.place()?.open(Missing::Refuse)?;
+    let filter = filters.filter();
+    let mut tasks = Vec::new();
+    let mut next = part.cursor;
+    // A call looks at a bounded number of rows: where matches are rare, it takes several to fill a page.
+    loop {
+        let page = store.list(filter.clone(), next, (part.limit - tasks.len()).min(MAX_PAGE)).await?;
+        tasks.extend(page.tasks);
+        next = page.next;
+        if next.is_none() || tasks.len() >= part.limit {
+            break;
+        }
+    }
+    let summaries: Vec<Summary> = tasks.iter().map(Summary::from).collect();
+    console.out.answer(&summaries, |looks| print::list(&tasks, SystemClock.now(), looks))?;
+    if let Some(cursor) = next {
+        // Apart from the output, so that programs get nothing but JSON.
+        let _ = writeln!(std::io::stderr(), "more: --cursor {}", cursor.0);
+    }
+    Ok(Code::Done)
+}

@@ -1,0 +1,112 @@
+//! The commands: one file for each, or for a few that belong together.
+
+mod cancel;
+mod choose;
+mod completions;
+mod config;
+mod db;
+mod dead;
+mod doctor;
+mod drain;
+mod list;
+mod logs;
+mod nodes;
+mod payload;
+mod queues;
+mod retry;
+mod show;
+mod stats;
+mod submit;
+mod up;
+mod workers;
+
+use std::future::Future;
+
+use ostler_store::calls::StepsOnReplay;
+
+use crate::args::{Args, Command, DeadCommand, Globals};
+use crate::config::Config;
+use crate::exit::Code;
+use crate::place::Place;
+use crate::print::{Format, Out};
+use crate::{demo, worker};
+
+pub(crate) use up::{KEEPER, keep};
+
+/// What every command has: which store is meant, and where to print.
+struct Console {
+    globals: Globals,
+    out: Out,
+}
+
+impl Console {
+    fn new(globals: Globals) -> Self {
+        let format = if globals.json { Format::Json } else { Format::People };
+        Self { globals, out: Out::new(format) }
+    }
+
+    /// The store that is meant.
+    fn place(&self) -> anyhow::Result<Place> {
+        self.place_by(|| match config::here() {
+            Some(path) => Ok(Some(config::required(&path)?)),
+            None => Ok(None),
+        })
+    }
+
+    /// The store that is meant, with this config.
+    fn place_by(&self, config: impl FnOnce() -> anyhow::Result<Option<Config>>) -> anyhow::Result<Place> {
+        Place::find(self.globals.store.as_deref(), &|name| std::env::var_os(name), config)
+    }
+}
+
+/// Carries a command out.
+pub(crate) fn run(args: Args) -> anyhow::Result<Code> {
+    let console = Console::new(args.globals);
+    match args.command {
+        Command::Demo => demo::run().map(|()| Code::Done),
+        Command::DemoWorker { path, name } => worker::run(&path, &name).map(|()| Code::Done),
+        Command::Up(up) => up::run(&console, up),
+        Command::Submit(submit) => block_on(submit::run(&console, submit)),
+        Command::Ls(list) => block_on(list::run(&console, &list.filters, &list.page)),
+        Command::Show(show) => block_on(show::run(&console, &show.one)),
+        Command::Logs(logs) => block_on(logs::run(&console, &logs)),
+        Command::Cancel(cancel) => block_on(cancel::run(&console, &cancel.select)),
+        Command::Retry(retry) => block_on(retry::run(&console, retry)),
+        Command::Dead(dead) => match dead {
+            DeadCommand::Ls { filters, page } => block_on(list::run(&console, &filters.filters(), &page)),
+            DeadCommand::Show(show) => block_on(dead::show(&console, &show.one)),
+            DeadCommand::Replay { select, from_scratch, payload } => {
+                let steps = if from_scratch { StepsOnReplay::Drop } else { StepsOnReplay::Keep };
+                block_on(dead::replay(&console, &select.select(), steps, payload))
+            }
+            DeadCommand::Drop(select) => block_on(dead::drop(&console, &select.select())),
+        },
+        Command::Nodes => block_on(nodes::run(&console)),
+        Command::Workers => block_on(workers::run(&console)),
+        Command::Stats { queue } => block_on(stats::run(&console, queue)),
+        Command::Pause { queue, reason } => block_on(queues::pause(&console, &queue, reason)),
+        Command::Resume { queue } => block_on(queues::resume(&console, &queue)),
+        Command::Drain { node } => block_on(drain::run(&console, &node)),
+        Command::Config(what) => config::run(&console, what),
+        Command::Db(what) => block_on(db::run(&console, what)),
+        Command::Doctor(doctor) => block_on(doctor::run(&console, doctor.config)),
+        Command::Completions { shell } => completions::run(&console, shell),
+    }
+}
+
+/// Runs to the end, or until somebody interrupts. What was written to a store by then stays.
+fn block_on(work: impl Future<Output = anyhow::Result<Code>>) -> anyhow::Result<Code> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let done = runtime.block_on(async {
+        tokio::select! {
+            done = work => done,
+            signal = tokio::signal::ctrl_c() => {
+                signal?;
+                Ok(Code::Interrupted)
+            }
+        }
+    });
+    // Somebody may still read from a terminal, for an answer that nobody needs any more.
+    runtime.shutdown_background();
+    done
+}

@@ -1,0 +1,68 @@
+//! A payload: from an argument, a file, or standard input.
+
+use std::ffi::{OsStr, OsString};
+use std::io::Read;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::Path;
+
+use ostler_store::Bounds;
+use serde_json::Value;
+
+use crate::exit::{Code, refused};
+
+/// Arrays and objects inside of each other. The reader of JSON allows no more, and so no handler would get it.
+const MAX_DEPTH: usize = 127;
+
+/// The JSON text that `given` stands for, checked but otherwise as it was written.
+pub(super) async fn read(given: OsString, bounds: Bounds) -> anyhow::Result<String> {
+    // Standard input may be a terminal, and whoever sits there may interrupt instead.
+    tokio::task::spawn_blocking(move || check(take(given, bounds)?, bounds)).await?
+}
+
+fn take(given: OsString, bounds: Bounds) -> anyhow::Result<Vec<u8>> {
+    let bytes = given.as_bytes();
+    if bytes == b"-" {
+        return bounded(std::io::stdin().lock(), "standard input", bounds);
+    }
+    if let Some(path) = bytes.strip_prefix(b"@") {
+        let path = Path::new(OsStr::from_bytes(path));
+        let file = std::fs::File::open(path).map_err(|error| {
+            refused(Code::BadInput, format!("payload: the file {} cannot be read: {error}", path.display()))
+        })?;
+        return bounded(file, &path.display().to_string(), bounds);
+    }
+    Ok(given.into_vec())
+}
+
+/// Reads no more than it takes to know that it is too much.
+fn bounded(source: impl Read, what: &str, bounds: Bounds) -> anyhow::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let read = source.take(bounds.payload_bytes as u64 + 1).read_to_end(&mut bytes);
+    read.map_err(|error| refused(Code::BadInput, format!("payload: {what} cannot be read: {error}")))?;
+    Ok(bytes)
+}
+
+fn check(bytes: Vec<u8>, bounds: Bounds) -> anyhow::Result<String> {
+    let wrong = |sentence: String| refused(Code::BadInput, format!("payload: {sentence}"));
+    if bytes.len() > bounds.payload_bytes {
+        return Err(wrong(format!(
+            "it has more than {} bytes, which is the limit; put large things in a file and name the file",
+            bounds.payload_bytes
+        )));
+    }
+    let text = String::from_utf8(bytes).map_err(|error| {
+        wrong(format!("it must be UTF-8 text, and byte {} is not", error.utf8_error().valid_up_to()))
+    })?;
+    if text.trim().is_empty() {
+        return Err(wrong("it is empty; JSON for nothing is null".to_owned()));
+    }
+    match serde_json::from_str::<Value>(&text) {
+        Ok(_) => Ok(text.trim().to_owned()),
+        Err(error) if error.to_string().contains("recursion limit") => Err(wrong(format!(
+            "its arrays and objects are more than {MAX_DEPTH} deep inside of each other, and no more are taken"
+        ))),
+        Err(error) => {
+            Err(wrong(format!("it is not JSON: {error}; a text needs quotes, such as '\"hello\"'")))
+        }
+    }
+}

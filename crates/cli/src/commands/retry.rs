@@ -1,0 +1,98 @@
+//! `ostler retry`: another go for what failed or was cancelled, now for what waits, a copy of what is completed.
+
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use ostler_core::{StateName, Task, TaskId};
+use ostler_store::calls::{Enqueued, NewTask, Replay, ReplayAnswer, StepsOnReplay};
+use ostler_store::views::Which;
+use ostler_store::{MAX_BATCH, Store};
+use ostler_wire::act::Answer;
+
+use super::choose::{Picked, Verb, choose, chosen, report};
+use super::{Console, payload};
+use crate::args::Retry;
+use crate::exit::{Code, refused};
+use crate::place::Missing;
+
+const REPLAY: Verb<'_> = Verb { name: "retry", states: &[StateName::Failed, StateName::Cancelled] };
+const AGAIN: Verb<'_> = Verb { name: "enqueue a copy of", states: &[StateName::Completed] };
+
+pub(super) async fn run(console: &Console, retry: Retry) -> anyhow::Result<Code> {
+    chosen(&retry.select)?;
+    let place = console.place()?;
+    let payload = match retry.payload {
+        Some(given) => Some(payload::read(given, place.bounds()).await?),
+        None => None,
+    };
+    let store = place.open(Missing::Refuse)?;
+    let verb = if retry.again { AGAIN } else { REPLAY };
+    let Some(picked) = choose(&store, &retry.select, &verb).await? else { return Ok(Code::Done) };
+    let answers = if retry.again {
+        copies(&store, &picked, payload).await?
+    } else {
+        let steps = if retry.from_scratch { StepsOnReplay::Drop } else { StepsOnReplay::Keep };
+        replays(&store, &picked, &Replay { steps, payload }).await?
+    };
+    report(console, &picked, &answers)
+}
+
+/// Gives them another life.
+pub(super) async fn replays(store: &dyn Store, picked: &Picked, how: &Replay) -> anyhow::Result<Vec<Answer>> {
+    let mut answers = Vec::new();
+    for ids in picked.ids.chunks(MAX_BATCH) {
+        let said = store.replay(ids.to_vec(), how.clone()).await?;
+        answers.extend(ids.iter().zip(said).map(|(id, said)| answer(*id, said)));
+    }
+    Ok(answers)
+}
+
+fn answer(id: TaskId, said: ReplayAnswer) -> Answer {
+    let (result, state) = match said {
+        ReplayAnswer::Requeued => ("requeued", None),
+        ReplayAnswer::Hastened => ("hastened", None),
+        ReplayAnswer::Refused(StateName::Queued) => ("unchanged", Some(StateName::Queued.name())),
+        ReplayAnswer::Refused(state) => ("refused", Some(state.name())),
+        ReplayAnswer::NotFound => ("not_found", None),
+    };
+    Answer { id: id.to_string(), result, state, copy: None }
+}
+
+/// Enqueues a copy of each. A copy has no unique key: that one is taken.
+async fn copies(store: &dyn Store, picked: &Picked, payload: Option<String>) -> anyhow::Result<Vec<Answer>> {
+    let ids = ostler::ids().context("no randomness from the system")?;
+    let payload: Option<Arc<str>> = payload.map(Into::into);
+    let mut answers = Vec::new();
+    for id in &picked.ids {
+        let (result, copy) = match store.show(Which::Id(*id)).await? {
+            None => ("not_found", None),
+            Some(found) => {
+                let copy = copy_of(found.task, TaskId(ids()), payload.as_deref());
+                ("copied", Some(enqueue(store, copy).await?.to_string()))
+            }
+        };
+        answers.push(Answer { id: id.to_string(), result, state: None, copy });
+    }
+    Ok(answers)
+}
+
+fn copy_of(task: Task, id: TaskId, payload: Option<&str>) -> NewTask {
+    NewTask {
+        priority: task.priority,
+        limit_key: task.limit_key,
+        overrides: task.overrides,
+        folder: task.folder,
+        ..NewTask::new(id, task.queue, task.kind, payload.map_or(task.payload, str::to_owned))
+    }
+}
+
+async fn enqueue(store: &dyn Store, task: NewTask) -> anyhow::Result<TaskId> {
+    match store.enqueue(vec![task]).await?.as_slice() {
+        [Enqueued::Created(id) | Enqueued::Existing(id)] => Ok(*id),
+        [Enqueued::QueueFull { limit }] => Err(refused(
+            Code::QueueFull,
+            format!("the queue is full: {limit} tasks wait in it, which is its limit"),
+        )),
+        other => unreachable!("one task has one answer, and not {other:?}"),
+    }
+}

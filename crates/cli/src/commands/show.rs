@@ -1,0 +1,46 @@
+//! `ostler show`: all about one task.
+
+use ostler_store::views::{TaskDetail, Which};
+use ostler_store::{Clock as _, Store, SystemClock};
+use ostler_wire::task::Detail;
+
+use super::Console;
+use crate::args::{One, TaskName};
+use crate::exit::{Code, refused};
+use crate::place::Missing;
+use crate::print::{self, visible};
+
+pub(super) async fn run(console: &Console, one: &One) -> anyhow::Result<Code> {
+    let store = console.place()?.open(Missing::Refuse)?;
+    print(console, &find(&store, one).await?)
+}
+
+pub(super) fn print(console: &Console, found: &TaskDetail) -> anyhow::Result<Code> {
+    let detail = Detail::new(&found.task, &found.attempts, &found.steps);
+    console.out.answer(&detail, |looks| print::show(found, SystemClock.now(), looks))?;
+    Ok(Code::Done)
+}
+
+/// The task that is meant.
+pub(super) async fn find(store: &dyn Store, one: &One) -> anyhow::Result<TaskDetail> {
+    named(store, &one.task, &one.queue).await
+}
+
+/// The task with this name; a key is looked for in the queue.
+pub(super) async fn named(store: &dyn Store, task: &TaskName, queue: &str) -> anyhow::Result<TaskDetail> {
+    let which = match task {
+        TaskName::Id(id) => Which::Id(*id),
+        TaskName::Key(key) => Which::Key { queue: queue.to_owned(), key: key.clone() },
+    };
+    store.show(which).await?.ok_or_else(|| {
+        let sentence = match task {
+            TaskName::Id(id) => format!("there is no task {id}"),
+            TaskName::Key(key) => format!(
+                "there is no task with the key \"{}\" in the queue \"{}\"; --queue names another queue",
+                visible(key),
+                visible(queue)
+            ),
+        };
+        refused(Code::NotFound, sentence)
+    })
+}

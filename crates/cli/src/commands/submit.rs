@@ -1,0 +1,124 @@
+//! `ostler submit`: enqueues one task, and waits for it if asked to.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use ostler_core::{Overrides, StateName, Task, TaskId};
+use ostler_store::calls::{Enqueued, NewTask};
+use ostler_store::views::Which;
+use ostler_store::{Clock as _, Store, SystemClock};
+use ostler_wire::json::Json;
+use ostler_wire::task::{Submitted, Trouble, Waited};
+
+use super::{Console, payload};
+use crate::args::Submit;
+use crate::exit::{Code, refused, say};
+use crate::place::Missing;
+use crate::print::{Format, visible};
+
+/// How often a wait looks, at first and at most.
+const FIRST_LOOK: Duration = Duration::from_millis(5);
+const LAST_LOOK: Duration = Duration::from_millis(100);
+
+pub(super) async fn run(console: &Console, submit: Submit) -> anyhow::Result<Code> {
+    let place = console.place()?;
+    let (wait, wait_timeout, queue) = (submit.wait, submit.wait_timeout, submit.queue.clone());
+    let task = task(submit, place.bounds()).await?;
+    // Before there is a store: what is refused makes none.
+    place.bounds().check_tasks(std::slice::from_ref(&task))?;
+    let store = place.open(Missing::Make)?;
+    let id = match store.enqueue(vec![task]).await?.as_slice() {
+        [Enqueued::Created(id)] => *id,
+        [Enqueued::Existing(id)] => {
+            say("a task with this key is there already; this is its id");
+            *id
+        }
+        [Enqueued::QueueFull { limit }] => {
+            let sentence = format!(
+                "the queue \"{}\" is full: {limit} tasks wait in it, which is its limit",
+                visible(&queue)
+            );
+            return Err(refused(Code::QueueFull, sentence));
+        }
+        other => unreachable!("one task has one answer, and not {other:?}"),
+    };
+    if !wait {
+        console.out.answer(&Submitted::from(id), |_| format!("{id}\n"))?;
+        return Ok(Code::Done);
+    }
+    if console.out.format() == Format::People {
+        say(&format!("{id} is enqueued; waiting for its end"));
+    }
+    let waited = waited_for(&store, id);
+    let task = match wait_timeout {
+        None => waited.await?,
+        Some(timeout) => tokio::time::timeout(timeout, waited).await.unwrap_or_else(|_| {
+            let sentence = format!("{id} has not ended in time, and goes on; see: ostler show {id}");
+            Err(refused(Code::WorkFailed, sentence))
+        })?,
+    };
+    told(console, &task)
+}
+
+/// The task that was described.
+async fn task(submit: Submit, bounds: ostler_store::Bounds) -> anyhow::Result<NewTask> {
+    let now = SystemClock.now();
+    let payload = match submit.payload {
+        Some(given) => payload::read(given, bounds).await?,
+        None => "null".to_owned(),
+    };
+    let folder = submit.folder.as_deref().map(folder).transpose()?;
+    let id = TaskId(ostler::ids().context("no randomness from the system")?());
+    Ok(NewTask {
+        priority: submit.priority.unwrap_or_default(),
+        run_at: submit.at.or_else(|| submit.delay.map(|delay| now.after(delay))),
+        unique_key: submit.key,
+        limit_key: submit.limit_key,
+        overrides: Overrides { attempts: submit.attempts, timeout: submit.timeout, ..Overrides::NONE },
+        not_after: submit.not_after,
+        folder,
+        ..NewTask::new(id, submit.queue, submit.kind, payload)
+    })
+}
+
+/// The folder by its whole path: a node has another current folder.
+fn folder(given: &Path) -> anyhow::Result<String> {
+    let wrong = |sentence: &str| refused(Code::BadInput, format!("folder: {} {sentence}", given.display()));
+    let whole = std::path::absolute(given).map_err(|error| wrong(&format!("cannot be found: {error}")))?;
+    if !whole.is_dir() {
+        return Err(wrong("is not a folder; make it first"));
+    }
+    whole.into_os_string().into_string().map_err(|_| wrong("must be UTF-8 text"))
+}
+
+async fn waited_for(store: &dyn Store, id: TaskId) -> anyhow::Result<Task> {
+    let mut pause = FIRST_LOOK;
+    loop {
+        let found = store.show(Which::Id(id)).await?;
+        let gone = || refused(Code::NotFound, format!("{id} was removed before its end was seen"));
+        let task = found.ok_or_else(gone)?.task;
+        if task.state.name().is_terminal() {
+            return Ok(task);
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LAST_LOOK);
+    }
+}
+
+/// Prints how it ended.
+fn told(console: &Console, task: &Task) -> anyhow::Result<Code> {
+    let completed = task.state.name() == StateName::Completed;
+    if console.out.format() == Format::Json {
+        console.out.json(&Waited::from(task))?;
+    } else if completed {
+        console
+            .out
+            .line(task.output.as_deref().map(Json::from_text).as_ref().map_or("null", Json::as_str))?;
+    }
+    if completed {
+        return Ok(Code::Done);
+    }
+    let why = Trouble::of(task).map(|trouble| format!(": {}", visible(&trouble.message))).unwrap_or_default();
+    Err(refused(Code::WorkFailed, format!("{} ended as {}{why}", task.id, task.state.name().name())))
+}

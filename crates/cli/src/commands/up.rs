@@ -1,0 +1,243 @@
+//! `ostler up`: a node that runs the pools of a config file, until it is told to go.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use ostler_exec::Executor as AnyExecutor;
+use ostler_process::keeper::{Keeper, KeeperProgram, serve};
+use ostler_runtime::{Beginning, Node, NodeConfig, NodeState, Parts, PoolConfig, StartError, TakeOver};
+use ostler_sqlite::Sqlite;
+use ostler_store::SystemClock;
+use ostler_store::calls::QueueChange;
+use ostler_wire::system::Ready;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::Instant;
+
+use super::{Console, config};
+use crate::args::Up;
+use crate::config::{Config, Executor, Pool, duration};
+use crate::exit::{Code, refused, say};
+use crate::place::{CONFIG_FILE, Missing, Place, refusal};
+
+/// The word by which this program knows that it is a keeper. Not for people.
+pub(crate) const KEEPER: &str = "ostler-keeper";
+/// How long a store may be away when a node starts.
+const START_PATIENCE: Duration = Duration::from_secs(10);
+/// How often it is tried.
+const TRY_AGAIN: Duration = Duration::from_millis(500);
+
+/// Keeps the children of a node; see [`serve`].
+pub(crate) fn keep() -> anyhow::Result<Code> {
+    serve()?;
+    Ok(Code::Done)
+}
+
+pub(super) fn run(console: &Console, up: Up) -> anyhow::Result<Code> {
+    let config = read(up.config)?;
+    let place = console.place_by(|| Ok(Some(config.clone())))?;
+    let take_over = if up.take_over { TakeOver::Yes } else { TakeOver::No };
+    let name = up.name.or_else(|| config.name.clone()).unwrap_or_else(machine);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let done = runtime.block_on(serve_until_told(console, &place, config, name, take_over));
+    // Whoever still waits for a store that does not answer is not waited for.
+    runtime.shutdown_background();
+    done
+}
+
+/// The config that is meant; a node without pools would do nothing.
+fn read(file: Option<PathBuf>) -> anyhow::Result<Config> {
+    let none = || {
+        let sentence = format!(
+            "there is no {CONFIG_FILE} here; name one with --config, or make one: ostler config --default"
+        );
+        refused(Code::BadInput, sentence)
+    };
+    let file = file.or_else(config::here).ok_or_else(none)?;
+    let config = config::required(&file)?;
+    if config.pools.is_empty() {
+        let sentence =
+            format!("{}: it has no pool, and a node serves at least one: [pool.NAME]", file.display());
+        return Err(refused(Code::BadInput, sentence));
+    }
+    Ok(config)
+}
+
+/// The machine's name, for a node that has none of its own.
+fn machine() -> String {
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    if name.is_empty() { "node".to_owned() } else { name }
+}
+
+async fn serve_until_told(
+    console: &Console,
+    place: &Place,
+    config: Config,
+    name: String,
+    take_over: TakeOver,
+) -> anyhow::Result<Code> {
+    let mut signals = Signals::listen()?;
+    // While the node is small: the keeper is a copy of it.
+    let keeper = Keeper::start(KeeperProgram::this([KEEPER]), Vec::new()).await?;
+    let started = tokio::select! {
+        started = start(place, &config, &keeper, name, take_over) => started,
+        () = signals.next() => return Ok(Code::Interrupted),
+    };
+    let node = match started {
+        Ok(node) => node,
+        Err(error) => {
+            keeper.stop().await;
+            return Err(error);
+        }
+    };
+    let ready = Ready { event: "ready", node: node.session().to_string(), listen: None };
+    // If nobody reads it any more, the node works all the same.
+    let _ = console.out.json(&ready);
+    say(&format!("the node {} takes work: {}", node.session(), pools(&config)));
+    let mut state = node.state();
+    let told = tokio::select! {
+        () = signals.next() => Told::ToGo,
+        why = left(&mut state) => why,
+    };
+    let patience = duration::show(config.shutdown_timeout);
+    say(&format!(
+        "draining: {} attempts have {patience} to end; told again, they are ended at once",
+        node.running()
+    ));
+    let drained = tokio::select! {
+        drained = node.drain(config.shutdown_timeout) => drained,
+        () = signals.next() => {
+            say("told twice: what runs is ended now, and run again elsewhere");
+            // The keeper sees the end of this process, and ends all children.
+            std::process::exit(Code::Interrupted.number().into());
+        }
+    };
+    keeper.stop().await;
+    say(&format!("{} attempts ended, {} were handed back", drained.finished, drained.handed_back));
+    match told {
+        Told::ToGo => Ok(Code::Done),
+        Told::Fenced => Err(refused(
+            Code::Store,
+            "the node could not keep its leases, and has stopped its work; start it again",
+        )),
+    }
+}
+
+/// Why a node goes.
+enum Told {
+    ToGo,
+    Fenced,
+}
+
+/// Waits until the node no longer takes work, for a reason of its own.
+async fn left(state: &mut tokio::sync::watch::Receiver<NodeState>) -> Told {
+    let seen = state.wait_for(|state| *state != NodeState::Running).await.map(|state| *state);
+    match seen {
+        Ok(NodeState::Draining) => {
+            say("a drain was ordered");
+            Told::ToGo
+        }
+        Ok(NodeState::Fenced) => Told::Fenced,
+        Ok(NodeState::Running | NodeState::Ended) | Err(_) => Told::ToGo,
+    }
+}
+
+async fn start(
+    place: &Place,
+    config: &Config,
+    keeper: &Keeper,
+    name: String,
+    take_over: TakeOver,
+) -> anyhow::Result<Node> {
+    let pools = config.pools.iter().map(|pool| pool_of(pool, keeper)).collect::<anyhow::Result<_>>()?;
+    let store = open(place).await?;
+    let ids = ostler::ids().context("no randomness from the system")?;
+    let parts = Parts { store: Arc::new(store), clock: Arc::new(SystemClock), ids };
+    let node =
+        NodeConfig { lease: config.lease, retention: config.keep, take_over, ..NodeConfig::new(name, pools) };
+    Node::start(parts, node).await.map_err(|error| match error {
+        StartError::Config(_) => refused(Code::BadInput, error.to_string()),
+        StartError::Differs(_) => refused(Code::BadInput, format!("{error} (--take-over)")),
+        StartError::Store(error) => refusal(error),
+        StartError::Thread(_) | StartError::NotNew => error.into(),
+    })
+}
+
+fn pool_of(pool: &Pool, keeper: &Keeper) -> anyhow::Result<PoolConfig> {
+    let executor: Arc<dyn AnyExecutor> = match &pool.executor {
+        Executor::Command(policy) => {
+            let command = ostler_process::Command::new(keeper.clone(), policy.clone());
+            Arc::new(
+                command.map_err(|error| refused(Code::BadInput, format!("pool.{}: {error}", pool.name)))?,
+            )
+        }
+    };
+    let workers = usize::try_from(pool.scale.max).unwrap_or(usize::MAX);
+    Ok(PoolConfig {
+        beginning: Beginning::Durable,
+        grace: pool.grace,
+        // All of them, also those that are left out: what a file no longer says must not hold on.
+        settings: vec![
+            QueueChange::Overrides(pool.overrides),
+            QueueChange::Limit(pool.queue_limit),
+            QueueChange::KeyConcurrency(pool.key_concurrency),
+        ],
+        ..PoolConfig::new(pool.name.clone(), executor, workers)
+    })
+}
+
+/// Opens the store. One that is away for a moment is waited for, and that is said.
+async fn open(place: &Place) -> anyhow::Result<Sqlite> {
+    place.prepare(Missing::Make)?;
+    let until = Instant::now() + START_PATIENCE;
+    let mut said = false;
+    loop {
+        let here = place.clone();
+        let opening = tokio::task::spawn_blocking(move || here.try_open());
+        let error = match tokio::time::timeout_at(until, opening).await {
+            Ok(opened) => match opened? {
+                Ok(store) => return Ok(store),
+                Err(error) => error,
+            },
+            Err(_) => {
+                let sentence = format!("the store {} does not answer", place.path().display());
+                return Err(refused(Code::Store, sentence));
+            }
+        };
+        if !error.is_transient() || Instant::now() + TRY_AGAIN > until {
+            return Err(refusal(error));
+        }
+        if !said {
+            say(&format!("{error}; trying for {} s", START_PATIENCE.as_secs()));
+            said = true;
+        }
+        tokio::time::sleep(TRY_AGAIN).await;
+    }
+}
+
+/// What is served, for people.
+fn pools(config: &Config) -> String {
+    let each = config.pools.iter().map(|pool| format!("{} with {} workers", pool.name, pool.scale.max));
+    each.collect::<Vec<_>>().join(", ")
+}
+
+/// SIGTERM and SIGINT.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn listen() -> anyhow::Result<Self> {
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    /// The next one of either.
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}

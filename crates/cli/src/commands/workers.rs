@@ -1,0 +1,22 @@
+//! `ostler workers`: the workers of all nodes, as they were last reported.
+
+use ostler_store::{Clock as _, Store as _, SystemClock};
+use ostler_wire::system::WorkerView;
+
+use super::Console;
+use crate::exit::Code;
+use crate::place::Missing;
+use crate::print;
+
+pub(super) async fn run(console: &Console) -> anyhow::Result<Code> {
+    let store = console.place()?.open(Missing::Refuse)?;
+    let survey = store.survey().await?;
+    let now = SystemClock.now();
+    let views: Vec<WorkerView> = survey
+        .workers
+        .iter()
+        .map(|record| WorkerView::new(&record.worker, record.session, record.last_seen, now))
+        .collect();
+    console.out.answer(&views, |looks| print::workers(&views, &survey, looks))?;
+    Ok(Code::Done)
+}

@@ -1,0 +1,130 @@
+//! How the program ends: exit codes, and one sentence for whatever went wrong.
+
+use std::fmt;
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use ostler_store::{Error, ErrorKind};
+
+/// The exit codes, as the help shows them.
+pub(crate) const TABLE: &str = "\
+Exit codes:
+  0    done
+  1    work failed
+  2    bad usage, input or config
+  3    the store is unreachable, refused or not writable
+  4    not found
+  5    the queue is full
+  130  interrupted";
+
+/// An exit code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Code {
+    /// Done.
+    Done,
+    /// Work failed.
+    WorkFailed,
+    /// Bad usage, input or config.
+    BadInput,
+    /// The store is unreachable, refused or not writable.
+    Store,
+    /// Not found.
+    NotFound,
+    /// The queue is full.
+    QueueFull,
+    /// Interrupted.
+    Interrupted,
+}
+
+impl Code {
+    /// The number.
+    pub(crate) const fn number(self) -> u8 {
+        match self {
+            Self::Done => 0,
+            Self::WorkFailed => 1,
+            Self::BadInput => 2,
+            Self::Store => 3,
+            Self::NotFound => 4,
+            Self::QueueFull => 5,
+            Self::Interrupted => 130,
+        }
+    }
+}
+
+impl From<Code> for ExitCode {
+    fn from(code: Code) -> Self {
+        Self::from(code.number())
+    }
+}
+
+/// Why a command was not carried out, and with which code the program ends.
+#[derive(Debug)]
+pub(crate) struct Refused {
+    code: Code,
+    sentence: String,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.sentence)
+    }
+}
+
+impl std::error::Error for Refused {}
+
+/// An error that ends the program with this code.
+pub(crate) fn refused(code: Code, sentence: impl Into<String>) -> anyhow::Error {
+    Refused { code, sentence: sentence.into() }.into()
+}
+
+/// Says what went wrong, if anything did, and how the program ends.
+pub(crate) fn end(done: anyhow::Result<Code>) -> ExitCode {
+    match done {
+        Ok(code) => code.into(),
+        // Whoever read the output has enough of it.
+        Err(error) if is_closed_pipe(&error) => Code::Done.into(),
+        Err(error) => {
+            say(&format!("{error:#}"));
+            code_of(&error).into()
+        }
+    }
+}
+
+/// A sentence for people, apart from the output. If nobody can read it, so be it.
+pub(crate) fn say(sentence: &str) {
+    let _ = writeln!(io::stderr(), "ostler: {sentence}");
+}
+
+fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    let broken = |error: &io::Error| error.kind() == io::ErrorKind::BrokenPipe;
+    error.downcast_ref::<io::Error>().is_some_and(broken)
+}
+
+fn code_of(error: &anyhow::Error) -> Code {
+    for cause in error.chain() {
+        if let Some(refused) = cause.downcast_ref::<Refused>() {
+            return refused.code;
+        }
+        if let Some(error) = cause.downcast_ref::<Error>() {
+            return of_store(error.kind());
+        }
+    }
+    Code::WorkFailed
+}
+
+/// What a store's answer means, once it is open.
+const fn of_store(kind: ErrorKind) -> Code {
+    match kind {
+        ErrorKind::Invalid => Code::BadInput,
+        ErrorKind::Full
+        | ErrorKind::Busy
+        | ErrorKind::Unavailable
+        | ErrorKind::ReadOnly
+        | ErrorKind::Foreign
+        | ErrorKind::TooNew
+        | ErrorKind::Damaged
+        | ErrorKind::Replaced
+        | ErrorKind::Closed
+        | ErrorKind::Internal => Code::Store,
+    }
+}

@@ -1,0 +1,207 @@
+//! Which store: `--store`, else `OSTLER_STORE`, else what `ostler.toml` in this folder says, else `ostler.db` in the user's
+//! state folder.
+
+use std::ffi::OsString;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ostler_sqlite::{Options, Sqlite};
+use ostler_store::calls::Retention;
+use ostler_store::{Bounds, Error, SystemClock};
+
+use crate::config::{Config, StoreUrl};
+use crate::exit::{Code, refused};
+
+/// The config file of a folder.
+pub(crate) const CONFIG_FILE: &str = "ostler.toml";
+/// The variable that names a store.
+const STORE_VARIABLE: &str = "OSTLER_STORE";
+/// The store's file in the state folder.
+const STORE_FILE: &str = "ostler.db";
+/// Our folder in the user's state folder.
+const STATE_FOLDER: &str = "ostler";
+
+/// What to do where there is no store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Missing {
+    /// Say so: whoever looks for tasks has the wrong place, or is early.
+    Refuse,
+    /// Make one.
+    Make,
+}
+
+/// Where the store is, and what is said about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    path: PathBuf,
+    origin: Origin,
+    bounds: Bounds,
+    keep: Retention,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Origin {
+    /// Somebody named it.
+    Named,
+    /// Nobody did.
+    Default,
+}
+
+/// The variables of the environment.
+pub(crate) type Env<'a> = &'a dyn Fn(&str) -> Option<OsString>;
+
+impl Place {
+    /// The store that a command is about. `config` reads the config, if there is one; it is asked only where nothing else
+    /// says which store.
+    pub(crate) fn find(
+        flag: Option<&str>,
+        env: Env<'_>,
+        config: impl FnOnce() -> anyhow::Result<Option<Config>>,
+    ) -> anyhow::Result<Self> {
+        if let Some(url) = flag {
+            return Self::named("--store", url);
+        }
+        if let Some(url) = env(STORE_VARIABLE).filter(|url| !url.is_empty()) {
+            let url = url.into_string().map_err(|_| {
+                let sentence = format!("{STORE_VARIABLE} must be UTF-8 text, such as sqlite:ostler.db");
+                refused(Code::BadInput, sentence)
+            })?;
+            return Self::named(STORE_VARIABLE, &url);
+        }
+        let Config { store, payload_limit, keep, .. } = config()?.unwrap_or_default();
+        let place = match store {
+            Some(StoreUrl::Sqlite(path)) => Self::at(path, Origin::Named),
+            None => Self::in_state_folder(env)?,
+        };
+        Ok(Self { bounds: Bounds { payload_bytes: payload_limit, ..Bounds::default() }, keep, ..place })
+    }
+
+    fn named(field: &str, url: &str) -> anyhow::Result<Self> {
+        match StoreUrl::parse(url) {
+            Ok(StoreUrl::Sqlite(path)) => Ok(Self::at(path, Origin::Named)),
+            Err(error) => Err(refused(Code::BadInput, format!("{field}: {error}"))),
+        }
+    }
+
+    fn at(path: PathBuf, origin: Origin) -> Self {
+        Self { path, origin, bounds: Bounds::default(), keep: Retention::default() }
+    }
+
+    /// The store of a user who names none.
+    fn in_state_folder(env: Env<'_>) -> anyhow::Result<Self> {
+        // A relative folder here is to be ignored, say the rules for these variables.
+        let folder = |name: &str| env(name).map(PathBuf::from).filter(|folder| folder.is_absolute());
+        let state = folder("XDG_STATE_HOME").or_else(|| folder("HOME").map(|home| home.join(".local/state")));
+        let state = state.ok_or_else(|| {
+            let sentence = "no store is named, and neither XDG_STATE_HOME nor HOME says where yours would be; give \
+                            --store sqlite:PATH, or set OSTLER_STORE";
+            refused(Code::BadInput, sentence)
+        })?;
+        Ok(Self::at(state.join(STATE_FOLDER).join(STORE_FILE), Origin::Default))
+    }
+
+    /// The file.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The bounds that hold for its tasks.
+    pub(crate) const fn bounds(&self) -> Bounds {
+        self.bounds
+    }
+
+    /// How long its ended tasks are kept.
+    pub(crate) const fn keep(&self) -> Retention {
+        self.keep
+    }
+
+    /// Opens the store.
+    pub(crate) fn open(&self, missing: Missing) -> anyhow::Result<Sqlite> {
+        self.prepare(missing)?;
+        self.try_open().map_err(refusal)
+    }
+
+    /// Opens the store, and says what sort of trouble it is if that fails.
+    pub(crate) fn try_open(&self) -> Result<Sqlite, Error> {
+        let options = Options { bounds: self.bounds, ..Options::default() };
+        Sqlite::open(&self.path, Arc::new(SystemClock), options)
+    }
+
+    /// That there is a store, or may be one.
+    pub(crate) fn prepare(&self, missing: Missing) -> anyhow::Result<()> {
+        match (missing, self.origin) {
+            (Missing::Refuse, _) if !self.is_there() => {
+                let sentence = format!(
+                    "there is no store at {}; \"ostler submit\" or \"ostler up\" makes one",
+                    self.path.display()
+                );
+                Err(refused(Code::Store, sentence))
+            }
+            (Missing::Make, Origin::Default) => self.make_state_folder(),
+            (Missing::Refuse, _) | (Missing::Make, Origin::Named) => Ok(()),
+        }
+    }
+
+    /// Whether anything is there. What cannot be looked at may be: whoever opens it says what is wrong.
+    fn is_there(&self) -> bool {
+        let not_found = |error: std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
+        !std::fs::symlink_metadata(&self.path).is_err_and(not_found)
+    }
+
+    fn make_state_folder(&self) -> anyhow::Result<()> {
+        let folder = self.path.parent().unwrap_or(Path::new("/"));
+        let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
+        made.map_err(|error| {
+            refused(Code::Store, format!("the folder {} cannot be made: {error}", folder.display()))
+        })
+    }
+}
+
+/// Whatever a store says when it is opened: the store is refused.
+#[allow(clippy::needless_pass_by_value, reason = "used as `map_err(refusal)`")]
+pub(crate) fn refusal(error: Error) -> anyhow::Error {
+    refused(Code::Store, error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn find(flag: Option<&str>, variables: &[(&str, &str)]) -> Result<String, String> {
+        let env = |name: &str| {
+            variables.iter().find(|(known, _)| *known == name).map(|(_, value)| OsString::from(value))
+        };
+        let found = Place::find(flag, &env, || Ok(None)).map_err(|error| error.to_string())?;
+        Ok(found.path().display().to_string())
+    }
+
+    #[test]
+    fn what_is_said_last_wins() {
+        let home = ("HOME", "/home/anna");
+        let all = [home, ("XDG_STATE_HOME", "/state"), ("OSTLER_STORE", "sqlite:/b.db")];
+        for (flag, variables, path) in [
+            (Some("sqlite:/a.db"), &all[..], "/a.db"),
+            (Some("a.db"), &all[..], "a.db"),
+            (None, &all[..], "/b.db"),
+            (None, &all[..2], "/state/ostler/ostler.db"),
+            (None, &all[..1], "/home/anna/.local/state/ostler/ostler.db"),
+            (None, &[home, ("OSTLER_STORE", "")], "/home/anna/.local/state/ostler/ostler.db"),
+            (None, &[home, ("XDG_STATE_HOME", "state")], "/home/anna/.local/state/ostler/ostler.db"),
+        ] {
+            assert_eq!(find(flag, variables), Ok(path.to_owned()), "{flag:?} {variables:?}");
+        }
+    }
+
+    #[test]
+    fn without_a_home_a_store_must_be_named() {
+        let sentence = find(None, &[]).expect_err("there is no place");
+        assert!(sentence.contains("--store"), "{sentence}");
+    }
+
+    #[test]
+    fn the_field_with_the_wrong_name_is_said() {
+        assert!(find(Some("redis:x"), &[]).is_err_and(|sentence| sentence.starts_with("--store: ")));
+        assert!(find(None, &[("OSTLER_STORE", "redis:x")]).is_err_and(|it| it.starts_with("OSTLER_STORE: ")));
+    }
+}

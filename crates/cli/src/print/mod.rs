@@ -1,0 +1,84 @@
+//! What is shown: tables for people, JSON for programs.
+
+mod system;
+mod table;
+mod task;
+mod when;
+
+use std::io::{self, IsTerminal as _, Write as _};
+
+use serde::Serialize;
+
+pub(crate) use system::{nodes, stats, workers};
+pub(crate) use table::visible;
+pub(crate) use task::{list, show};
+
+/// For whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// Text, for people.
+    People,
+    /// JSON, for programs.
+    Json,
+}
+
+/// How text may look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Looks {
+    /// Nothing but text, and all of it.
+    Plain,
+    /// A terminal: long columns are cut.
+    Terminal,
+    /// A terminal that is allowed colours.
+    Colour,
+}
+
+/// Standard output.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Out {
+    format: Format,
+    looks: Looks,
+}
+
+impl Out {
+    /// Standard output in this format.
+    pub(crate) fn new(format: Format) -> Self {
+        let no_colour = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let looks = match (io::stdout().is_terminal(), no_colour) {
+            (false, _) => Looks::Plain,
+            (true, true) => Looks::Terminal,
+            (true, false) => Looks::Colour,
+        };
+        Self { format, looks }
+    }
+
+    /// For whom it is.
+    pub(crate) const fn format(self) -> Format {
+        self.format
+    }
+
+    /// Prints text as it is.
+    pub(crate) fn text(self, text: &str) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        out.write_all(text.as_bytes())?;
+        out.flush()
+    }
+
+    /// Prints a line.
+    pub(crate) fn line(self, line: &str) -> io::Result<()> {
+        self.text(&format!("{line}\n"))
+    }
+
+    /// Prints a value as one JSON text.
+    pub(crate) fn json(self, value: &impl Serialize) -> io::Result<()> {
+        self.line(&serde_json::to_string(value)?)
+    }
+
+    /// Prints what a command came to: `value` for programs, else `text`.
+    pub(crate) fn answer(self, value: &impl Serialize, text: impl FnOnce(Looks) -> String) -> io::Result<()> {
+        match self.format {
+            Format::Json => self.json(value),
+            Format::People => self.text(&text(self.looks)),
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Nodes, workers and counts, for people.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use ostler_core::Timestamp;
+use ostler_store::views::{Life, NodeRecord, QueueRecord, Survey};
+use ostler_wire::system::{NodeView, Stats, WorkerView};
+
+use super::Looks;
+use super::table::{Cell, Paint, Table, visible};
+use super::when;
+
+/// The running nodes.
+pub(crate) fn nodes(records: &[NodeRecord], views: &[NodeView], now: Timestamp, looks: Looks) -> String {
+    if records.is_empty() {
+        return "no node is running\n".to_owned();
+    }
+    let mut table = Table::new(&["NODE", "NAME", "PID", "STATE", "UP", "VERSION", "POOLS"]);
+    for (record, view) in records.iter().zip(views) {
+        let paint = match record.life {
+            Life::Alive => Paint::Good,
+            Life::Overdue => Paint::Bad,
+        };
+        let pools = view
+            .pools
+            .iter()
+            .map(|pool| format!("{} {}/{}", pool.name, pool.workers.busy, pool.workers.total));
+        table.row(vec![
+            view.id.as_str().into(),
+            view.name.as_str().into(),
+            view.pid.to_string().into(),
+            Cell::painted(view.state, paint),
+            when::long(now.since(record.joined_at)).into(),
+            view.version.as_str().into(),
+            pools.collect::<Vec<_>>().join(", ").into(),
+        ]);
+    }
+    table.render(looks)
+}
+
+/// The workers of all nodes.
+pub(crate) fn workers(views: &[WorkerView], survey: &Survey, looks: Looks) -> String {
+    if views.is_empty() {
+        return "no node has reported a worker\n".to_owned();
+    }
+    let mut table =
+        Table::new(&["WORKER", "NODE", "POOL", "PID", "STATE", "UP", "DONE", "FAILED", "TASK", "FOR"]);
+    let name = |id: &str| {
+        let node = survey.nodes.iter().find(|node| node.session.to_string() == id);
+        node.map_or_else(|| id.to_owned(), |node| node.name.clone())
+    };
+    let seconds = |seconds| when::long(Duration::from_secs(seconds));
+    for view in views {
+        table.row(vec![
+            view.id.as_str().into(),
+            name(&view.node).into(),
+            view.pool.as_str().into(),
+            view.pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string()).into(),
+            Cell::painted(view.state, if view.task.is_some() { Paint::Lively } else { Paint::Plain }),
+            seconds(view.uptime_s).into(),
+            view.done.to_string().into(),
+            view.failed.to_string().into(),
+            view.task.as_deref().unwrap_or("-").into(),
+            view.elapsed_s.map(seconds).unwrap_or_default().into(),
+        ]);
+    }
+    table.render(looks)
+}
+
+/// Counts, and how long work took.
+pub(crate) fn stats(stats: &Stats, queues: &[QueueRecord], looks: Looks) -> String {
+    let tasks = &stats.tasks;
+    let mut text = String::new();
+    let _ = writeln!(
+        text,
+        "tasks      {} queued, {} claimed, {} running, {} completed, {} failed, {} cancelled",
+        tasks.queued, tasks.claimed, tasks.running, tasks.completed, tasks.failed, tasks.cancelled
+    );
+    let _ = writeln!(
+        text,
+        "submitted  {}, at most {} waiting at once in a lane",
+        stats.submitted, stats.queue_high_water
+    );
+    let workers = &stats.workers;
+    let _ = writeln!(text, "workers    {}: {} idle, {} busy", workers.total, workers.idle, workers.busy);
+    for queue in queues {
+        if let Some(reason) = &queue.settings.paused {
+            let _ = writeln!(text, "paused     {}: {}", visible(&queue.name), visible(reason));
+        }
+    }
+    if !stats.kinds.is_empty() {
+        let mut table = Table::new(&["KIND", "RUNS", "AVG MS", "P50 MS", "P99 MS"]);
+        for (kind, runs) in &stats.kinds {
+            table.row(vec![
+                kind.as_str().into(),
+                runs.count.to_string().into(),
+                format!("{:.1}", runs.avg_ms).into(),
+                runs.p50_ms.to_string().into(),
+                runs.p99_ms.to_string().into(),
+            ]);
+        }
+        text.push('\n');
+        text.push_str(&table.render(looks));
+    }
+    text
+}

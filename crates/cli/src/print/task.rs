@@ -1,0 +1,134 @@
+//! Tasks, for people.
+
+use std::fmt::Write as _;
+
+use ostler_core::{Attempt, State, Task, Timestamp};
+use ostler_store::views::TaskDetail;
+use ostler_wire::moment::Moment;
+use ostler_wire::task::Trouble;
+
+use super::Looks;
+use super::table::{Cell, Paint, Table, visible};
+use super::when;
+
+/// A list of tasks.
+pub(crate) fn list(tasks: &[Task], now: Timestamp, looks: Looks) -> String {
+    let mut table = Table::new(&["ID", "QUEUE", "KIND", "STATE", "RUNS", "AGE", "KEY", "ERROR"]);
+    for task in tasks {
+        let name = task.state.name();
+        let error = Trouble::of(task).map(|trouble| trouble.message).unwrap_or_default();
+        table.row(vec![
+            task.id.to_string().into(),
+            task.queue.as_str().into(),
+            task.kind.as_str().into(),
+            Cell::painted(stands(&task.state, now), Paint::of(name)),
+            task.runs.to_string().into(),
+            when::long(now.since(task.created_at)).into(),
+            task.unique_key.as_deref().unwrap_or("-").into(),
+            error.into(),
+        ]);
+    }
+    table.render(looks)
+}
+
+/// The state, with what it waits for.
+fn stands(state: &State, now: Timestamp) -> String {
+    let name = state.name().name();
+    match state {
+        State::Queued { why, run_at, .. } if *run_at > now => {
+            format!("{name} ({}, {})", why.name(), when::from(now, *run_at))
+        }
+        State::Queued { why, .. } => format!("{name} ({})", why.name()),
+        State::Failed { reason, .. } => format!("{name} ({})", reason.name()),
+        State::Cancelled { reason, .. } => format!("{name} ({})", reason.name()),
+        State::Claimed { .. } | State::Running { .. } | State::Completed { .. } => name.to_owned(),
+    }
+}
+
+/// All about a task.
+pub(crate) fn show(detail: &TaskDetail, now: Timestamp, looks: Looks) -> String {
+    let task = &detail.task;
+    let at = |moment: Timestamp| format!("{} ({})", Moment::from(moment), when::from(now, moment));
+    let mut lines: Vec<(&str, Option<String>)> = vec![
+        ("id", Some(task.id.to_string())),
+        ("queue", Some(task.queue.clone())),
+        ("kind", Some(task.kind.clone())),
+        ("state", Some(Paint::of(task.state.name()).on(&stands(&task.state, now), looks))),
+        ("priority", Some(task.priority.points().to_string())),
+        ("runs", Some(format!("{}, of which {} failed", task.runs, task.failures))),
+        ("crashes", (task.crashes > 0).then(|| task.crashes.to_string())),
+        ("node deaths", (task.node_deaths > 0).then(|| task.node_deaths.to_string())),
+        ("created", Some(at(task.created_at))),
+    ];
+    lines.extend(moments(&task.state).map(|(what, moment)| (what, Some(at(moment)))));
+    lines.extend([
+        ("cancel asked", task.cancel_requested_at.map(at)),
+        ("not after", task.not_after.map(at)),
+        ("deadline", task.deadline.map(at)),
+        ("key", task.unique_key.clone()),
+        ("limit key", task.limit_key.clone()),
+        ("attempts", task.overrides.attempts.map(|attempts| attempts.to_string())),
+        ("timeout", task.overrides.timeout.map(when::long)),
+        ("folder", task.folder.clone()),
+        ("payload", Some(task.payload.clone())),
+        ("output", task.output.clone()),
+    ]);
+    let mut text = String::new();
+    for (name, value) in lines.into_iter().filter_map(|(name, value)| Some((name, value?))) {
+        let value = if name == "state" { value } else { visible(&value) };
+        let _ = writeln!(text, "{name:<13} {value}");
+    }
+    if let Some(trouble) = Trouble::of(task) {
+        error(&mut text, &trouble);
+    }
+    for step in &detail.steps {
+        let _ = writeln!(text, "{:<13} {} = {}", "step", visible(&step.name), visible(&step.value));
+    }
+    if !detail.attempts.is_empty() {
+        text.push('\n');
+        text.push_str(&attempts(&detail.attempts, looks));
+    }
+    text
+}
+
+/// The moments that belong to a state.
+fn moments(state: &State) -> impl Iterator<Item = (&'static str, Timestamp)> {
+    let moment = match state {
+        State::Queued { run_at, .. } => Some(("not before", *run_at)),
+        State::Running { started_at, .. } => Some(("started", *started_at)),
+        State::Completed { finished_at }
+        | State::Failed { finished_at, .. }
+        | State::Cancelled { finished_at, .. } => Some(("finished", *finished_at)),
+        State::Claimed { .. } => None,
+    };
+    moment.into_iter()
+}
+
+fn error(text: &mut String, trouble: &Trouble) {
+    let _ = writeln!(text, "{:<13} {}: {}", "error", trouble.class, visible(&trouble.message));
+    for (name, value) in [("step", &trouble.step), ("hint", &trouble.hint)] {
+        if let Some(value) = value {
+            let _ = writeln!(text, "{:<13} {}", format!("  {name}"), visible(value));
+        }
+    }
+    for line in trouble.details.iter().flat_map(|details| details.lines()) {
+        let _ = writeln!(text, "  | {}", visible(line));
+    }
+}
+
+fn attempts(attempts: &[Attempt], looks: Looks) -> String {
+    let mut table = Table::new(&["ATTEMPT", "STARTED", "TOOK", "ENDED", "NODE", "ERROR"]);
+    for attempt in attempts {
+        let end = attempt.end.as_ref();
+        let message = end.and_then(|end| end.failure.as_ref()).map(|failure| failure.message.clone());
+        table.row(vec![
+            attempt.number.to_string().into(),
+            Moment::from(attempt.started_at).to_string().into(),
+            attempt.took().map_or_else(|| "-".to_owned(), when::long).into(),
+            end.map_or("running", |end| end.ending.name()).into(),
+            attempt.session.to_string().into(),
+            message.unwrap_or_default().into(),
+        ]);
+    }
+    table.render(looks)
+}

@@ -1,0 +1,59 @@
+//! Times as people say them: how long, and how long ago.
+
+use std::time::Duration;
+
+use ostler_core::Timestamp;
+
+/// How long, in its two largest units at most.
+pub(super) fn long(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    match seconds {
+        0 => format!("{}ms", duration.as_millis()),
+        1..60 => format!("{seconds}s"),
+        60..3_600 => two(seconds / 60, "m", seconds % 60, "s"),
+        3_600..86_400 => two(seconds / 3_600, "h", seconds % 3_600 / 60, "m"),
+        _ => two(seconds / 86_400, "d", seconds % 86_400 / 3_600, "h"),
+    }
+}
+
+fn two(large: u64, large_unit: &str, small: u64, small_unit: &str) -> String {
+    let rest = if small == 0 { String::new() } else { format!("{small}{small_unit}") };
+    format!("{large}{large_unit}{rest}")
+}
+
+/// How far from now: `3m ago`, `in 2h`, `now`.
+pub(super) fn from(now: Timestamp, at: Timestamp) -> String {
+    const NEARLY: Duration = Duration::from_secs(1);
+    let (past, future) = (now.since(at), at.since(now));
+    if past < NEARLY && future < NEARLY {
+        return "now".to_owned();
+    }
+    if at < now { format!("{} ago", long(past)) } else { format!("in {}", long(future)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_said_in_two_units_at_most() {
+        for (seconds, said) in
+            [(1, "1s"), (60, "1m"), (61, "1m1s"), (3_600, "1h"), (5_400, "1h30m"), (90_061, "1d1h")]
+        {
+            assert_eq!(long(Duration::from_secs(seconds)), said);
+        }
+        assert_eq!(long(Duration::from_millis(250)), "250ms");
+        assert_eq!(long(Duration::ZERO), "0ms");
+    }
+
+    #[test]
+    fn moments_are_said_from_now_whatever_the_clock_says() {
+        let at = Timestamp::from_millis;
+        assert_eq!(from(at(100_000), at(40_000)), "1m ago");
+        assert_eq!(from(at(0), at(7_200_000)), "in 2h");
+        assert_eq!(from(at(500), at(0)), "now");
+        // A clock that was set back to 1970 sees the past ahead.
+        assert_eq!(from(Timestamp::ZERO, at(1_785_553_200_000)), "in 20666d3h");
+        assert_eq!(from(at(i64::MIN), at(i64::MAX)).split(' ').next(), Some("in"));
+    }
+}

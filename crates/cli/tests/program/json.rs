@@ -1,0 +1,230 @@
+//! The JSON is stable: exactly these fields, whatever happened.
+
+use ostler_core::{ErrorClass, Failure, Outcome, Worker, WorkerState};
+use ostler_store::Store as _;
+use ostler_store::{Clock as _, SystemClock};
+use ostler_testkit::Ids;
+use serde_json::{Value, json};
+
+use crate::hands::Hands;
+use crate::ostler::Place;
+
+const SUMMARY: [&str; 12] = [
+    "id",
+    "queue",
+    "kind",
+    "state",
+    "waits_for",
+    "priority",
+    "runs",
+    "failures",
+    "run_at",
+    "created_at",
+    "key",
+    "error",
+];
+const DETAIL: [&str; 7] =
+    ["payload", "output", "steps", "crashes", "cancel_requested_at", "lease", "attempts"];
+const ATTEMPT: [&str; 13] = [
+    "number",
+    "token",
+    "worker",
+    "node",
+    "state",
+    "started_at",
+    "finished_at",
+    "duration_ms",
+    "error",
+    "files",
+    "prompt",
+    "cost_usd",
+    "session_id",
+];
+const ERROR: [&str; 5] = ["class", "message", "details", "step", "hint"];
+const WORKER: [&str; 13] = [
+    "id",
+    "node",
+    "pool",
+    "pid",
+    "state",
+    "memory_bytes",
+    "uptime_s",
+    "done",
+    "failed",
+    "task",
+    "task_started_at",
+    "elapsed_s",
+    "last_seen",
+];
+
+/// That the object has these fields and no other.
+fn has_exactly(value: &Value, fields: &[&str]) {
+    let mut wanted: Vec<&str> = fields.to_vec();
+    wanted.sort_unstable();
+    let object = value.as_object().unwrap_or_else(|| panic!("an object, and not {value}"));
+    let mut found: Vec<&str> = object.keys().map(String::as_str).collect();
+    found.sort_unstable();
+    assert_eq!(found, wanted);
+}
+
+fn is_moment(value: &Value) {
+    let text = value.as_str().unwrap_or_else(|| panic!("a moment, and not {value}"));
+    assert!(text.len() == 24 && text.ends_with('Z') && text.as_bytes()[10] == b'T', "{text}");
+}
+
+#[test]
+fn submit_prints_the_id() {
+    let place = Place::new();
+    let made = place.json(["submit", "mail", "send"]);
+    has_exactly(&made, &["id"]);
+    let waited = place.json(["cancel", made["id"].as_str().expect("an id")]);
+    has_exactly(&waited[0], &["id", "result", "state", "copy"]);
+}
+
+#[test]
+fn a_task_of_any_state_has_the_same_fields() {
+    let place = Place::new();
+    let hands = Hands::join(&place);
+    let queued = place.json(["submit", "later", "send", "--in", "5m", "--key", "k"]);
+    hands.enqueue("mail", "send", "1");
+    hands.complete("mail", r#"{"sent":true}"#);
+    let failed = hands.enqueue("mail", "send", "2");
+    let task = hands.begin("mail");
+    hands.step(task.lease.as_ref(), "fetched", "[1]");
+    let failure = Failure {
+        details: Some("a stack".into()),
+        step: Some("move".into()),
+        hint: Some("look".into()),
+        ..Failure::new(ErrorClass::Permanent, "no")
+    };
+    hands.end(task, Outcome::Failed(failure), None);
+    let cancelled = hands.enqueue("mail", "send", "3").to_string();
+    place.done(["cancel", &cancelled]);
+    let running = hands.enqueue("mail", "send", "4").to_string();
+    let _held = hands.begin("mail");
+
+    let list = place.json(["ls"]);
+    assert_eq!(list.as_array().map(Vec::len), Some(5));
+    for task in list.as_array().expect("a list") {
+        has_exactly(task, &SUMMARY);
+        is_moment(&task["created_at"]);
+        let shown = place.json(["show", task["id"].as_str().expect("an id")]);
+        has_exactly(&shown, &[&SUMMARY[..], &DETAIL].concat());
+        for attempt in shown["attempts"].as_array().expect("a list") {
+            has_exactly(attempt, &ATTEMPT);
+            is_moment(&attempt["started_at"]);
+        }
+    }
+
+    let shown = place.json(["show", queued["id"].as_str().expect("an id")]);
+    is_moment(&shown["run_at"]);
+    assert_eq!(
+        (&shown["waits_for"], &shown["key"], &shown["error"]),
+        (&json!("scheduled"), &json!("k"), &Value::Null)
+    );
+    assert_eq!(
+        (&shown["output"], &shown["lease"], &shown["attempts"]),
+        (&Value::Null, &Value::Null, &json!([]))
+    );
+
+    let shown = place.json(["show", &failed.to_string()]);
+    has_exactly(&shown["error"], &ERROR);
+    assert_eq!(
+        shown["error"],
+        json!({"class": "permanent", "message": "no", "details": "a stack", "step": "move", "hint": "look"})
+    );
+    assert_eq!(
+        (&shown["steps"], &shown["attempts"][0]["error"]),
+        (&json!({"fetched": [1]}), &shown["error"])
+    );
+    let attempt = &shown["attempts"][0];
+    assert_eq!(
+        (&attempt["state"], &attempt["number"], &attempt["files"]),
+        (&json!("failed"), &json!(1), &json!([]))
+    );
+    is_moment(&attempt["finished_at"]);
+    assert!(attempt["duration_ms"].is_u64(), "{attempt}");
+
+    let shown = place.json(["show", &running]);
+    has_exactly(&shown["lease"], &["node", "token"]);
+    assert_eq!(shown["lease"]["node"], hands.session.to_string());
+    let attempt = &shown["attempts"][0];
+    assert_eq!(
+        (&attempt["state"], &attempt["finished_at"], &attempt["duration_ms"]),
+        (&json!("running"), &Value::Null, &Value::Null)
+    );
+}
+
+#[test]
+fn a_list_leaves_the_details_to_show() {
+    let place = Place::new();
+    let hands = Hands::join(&place);
+    hands.enqueue("mail", "send", "2");
+    let task = hands.begin("mail");
+    let failure = Failure { details: Some("a stack".into()), ..Failure::new(ErrorClass::Permanent, "no") };
+    hands.end(task, Outcome::Failed(failure), None);
+    let error = &place.json(["ls"])[0]["error"];
+    assert_eq!((&error["message"], &error["details"]), (&json!("no"), &Value::Null));
+}
+
+#[test]
+fn figures_nodes_and_workers_have_their_fields() {
+    let place = Place::new();
+    let hands = Hands::join(&place);
+    hands.enqueue("mail", "send", "1");
+    hands.complete("mail", "1");
+    let task = hands.enqueue("mail", "send", "2");
+    let ids = Ids::new(99);
+    let now = SystemClock.now();
+    let idle = Worker {
+        id: ids.worker(),
+        pool: "mail".into(),
+        pid: None,
+        state: WorkerState::Idle,
+        memory_bytes: None,
+        started_at: now,
+        done: 3,
+        failed: 1,
+        task: None,
+    };
+    let busy = Worker {
+        id: ids.worker(),
+        pid: Some(17),
+        state: WorkerState::Busy,
+        memory_bytes: Some(4096),
+        task: Some((task, now)),
+        ..idle.clone()
+    };
+    hands.wait(hands.store.report(hands.session, vec![idle, busy])).expect("it is reported");
+
+    let stats = place.json(["stats"]);
+    has_exactly(&stats, &["tasks", "submitted", "queue_high_water", "workers", "kinds"]);
+    has_exactly(&stats["tasks"], &["queued", "claimed", "running", "completed", "failed", "cancelled"]);
+    assert_eq!(stats["workers"], json!({"total": 2, "idle": 1, "busy": 1}));
+    has_exactly(&stats["kinds"]["send"], &["count", "avg_ms", "p50_ms", "p99_ms"]);
+
+    let workers = place.json(["workers"]);
+    for worker in workers.as_array().expect("a list") {
+        has_exactly(worker, &WORKER);
+        is_moment(&worker["last_seen"]);
+    }
+    assert_eq!((&workers[0]["task"], &workers[0]["elapsed_s"]), (&Value::Null, &Value::Null));
+    assert_eq!((&workers[1]["task"], &workers[1]["pid"]), (&json!(task.to_string()), &json!(17)));
+    is_moment(&workers[1]["task_started_at"]);
+
+    let nodes = place.json(["nodes"]);
+    has_exactly(&nodes[0], &["id", "name", "pid", "version", "state", "joined_at", "pools", "settings"]);
+    has_exactly(&nodes[0]["pools"][0], &["name", "workers"]);
+    assert_eq!((&nodes[0]["state"], &nodes[0]["name"]), (&json!("alive"), &json!("hands")));
+}
+
+#[test]
+fn care_and_requests_have_their_fields() {
+    let place = Place::new();
+    has_exactly(&place.json(["pause", "mail"]), &["queue", "paused"]);
+    has_exactly(&place.json(["resume", "mail"]), &["queue", "paused"]);
+    has_exactly(&place.json(["db", "check"]), &["store", "ok", "version", "newest", "problems"]);
+    has_exactly(&place.json(["db", "migrate", "--check"]), &["store", "from", "to", "pending"]);
+    has_exactly(&place.json(["db", "backup", "b.db"]), &["file", "bytes"]);
+    has_exactly(&place.json(["db", "prune"]), &["tasks"]);
+}

@@ -1,0 +1,76 @@
+//! `ostler logs`.
+
+use ostler_core::Outcome;
+use ostler_store::Store as _;
+use ostler_store::calls::{EventKind, NewEvent};
+use ostler_testkit::ProcessSignal;
+use serde_json::Value;
+
+use crate::hands::Hands;
+use crate::ostler::{Place, Running};
+
+#[test]
+fn lines_are_printed_as_they_were_written() {
+    let place = Place::new();
+    let hands = Hands::join(&place);
+    let id = hands.enqueue("mail", "send", "1").to_string();
+    let task = hands.begin("mail");
+    for line in ["one", "  two\twith a tab\n", "three\nfour"] {
+        hands.log(task.lease.as_ref(), line);
+    }
+    let warning = NewEvent { kind: EventKind::Warning, data: "careful".into() };
+    hands.wait(hands.store.append(task.lease.as_ref(), vec![warning])).expect("it is appended");
+    assert_eq!(place.done(["logs", &id]), "one\n  two\twith a tab\nthree\nfour\n[warning] careful\n");
+    let lines = place.done(["logs", &id, "--json"]);
+    let events: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!((events.len(), &events[3]["kind"], &events[3]["number"]), (4, &"warning".into(), &4.into()));
+    let mut fields: Vec<&str> =
+        events[0].as_object().expect("an object").keys().map(String::as_str).collect();
+    fields.sort_unstable();
+    assert_eq!(fields, ["at", "data", "kind", "number", "token"]);
+}
+
+#[test]
+fn more_than_a_page_of_lines_comes_whole_and_in_order() {
+    let place = Place::new();
+    let hands = Hands::join(&place);
+    let id = hands.enqueue("mail", "send", "1").to_string();
+    let task = hands.begin("mail");
+    for part in 0..3 {
+        let events =
+            (0..900).map(|at| NewEvent { kind: EventKind::Log, data: format!("line {}", part * 900 + at) });
+        hands.wait(hands.store.append(task.lease.as_ref(), events.collect())).expect("they are appended");
+    }
+    let text = place.done(["logs", &id]);
+    assert!(text.lines().enumerate().all(|(at, line)| line == format!("line {at}")));
+    assert_eq!(text.lines().count(), 2_700);
+}
+
+#[test]
+fn a_follower_sees_what_comes_and_ends_with_the_task() {
+    let place = Place::new();
+    let hands = Hands::join(&place);
+    let id = hands.enqueue("mail", "send", "1").to_string();
+    let task = hands.begin("mail");
+    hands.log(task.lease.as_ref(), "before");
+    let following = Running::start(place.command(["logs", "-f", &id]));
+    assert_eq!(following.line(), "before");
+    hands.log(task.lease.as_ref(), "while");
+    assert_eq!(following.line(), "while");
+    hands.log(task.lease.as_ref(), "last");
+    hands.end(task, Outcome::Success, None);
+    assert_eq!(following.end(), (Some(0), vec!["last".to_owned()]));
+}
+
+#[test]
+fn an_interrupt_ends_with_its_own_code() {
+    let place = Place::new();
+    let hands = Hands::join(&place);
+    let id = hands.enqueue("mail", "send", "1").to_string();
+    let task = hands.begin("mail");
+    hands.log(task.lease.as_ref(), "before");
+    let following = Running::start(place.command(["logs", "--follow", &id]));
+    assert_eq!(following.line(), "before");
+    following.signal(ProcessSignal::INT);
+    assert_eq!(following.end().0, Some(130));
+}

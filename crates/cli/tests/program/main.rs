@@ -1,0 +1,18 @@
+//! The program as its users run it: the real binary, on a store of its own, in parallel.
+//!
+//! `ostler.rs` runs it; `hands.rs` does to the store what a node would do, so that most tests need none.
+
+mod act;
+mod bad_input;
+mod db;
+mod dead;
+mod hands;
+mod help;
+mod json;
+mod list;
+mod logs;
+mod ostler;
+mod pipes;
+mod settings;
+mod submit;
+mod up;

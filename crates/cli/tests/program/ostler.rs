@@ -1,0 +1,236 @@
+//! Runs the program, and says what came of it.
+
+use std::ffi::OsStr;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+
+use ostler_testkit::{MAX_WAIT, ProcessSignal, scratch};
+use rustix::process::{Pid, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// A folder with a store in it, or without one yet.
+pub(crate) struct Place {
+    folder: TempDir,
+}
+
+/// What came of a run.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    pub(crate) code: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        Self { folder: scratch() }
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The store's file.
+    pub(crate) fn store(&self) -> PathBuf {
+        self.folder().join("ostler.db")
+    }
+
+    /// The program, with nothing of this process's environment but the way to other programs.
+    pub(crate) fn bare(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ostler"));
+        command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
+        command.current_dir(self.folder()).stdin(Stdio::null());
+        command
+    }
+
+    /// The program on the store of this place.
+    pub(crate) fn command<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Command {
+        let mut command = self.bare();
+        command.env("OSTLER_STORE", self.store()).args(args);
+        command
+    }
+
+    /// Runs the program to its end.
+    pub(crate) fn run<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Ran {
+        ran(&mut self.command(args))
+    }
+
+    /// Runs it with this on its standard input.
+    pub(crate) fn run_with<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>, input: &[u8]) -> Ran {
+        let mut command = self.command(args);
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("it starts");
+        // It may have enough before all is written.
+        let _ = child.stdin.take().expect("its input is a pipe").write_all(input);
+        read(&child.wait_with_output().expect("it ends"))
+    }
+
+    /// Runs it, and expects it to do what it was asked.
+    pub(crate) fn done<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> String {
+        let ran = self.run(args);
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        ran.out
+    }
+
+    /// The same, with JSON as the answer.
+    pub(crate) fn json<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Value {
+        let words: Vec<A> = args.into_iter().collect();
+        let ran = ran(self.command(&words).arg("--json"));
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        ran.json()
+    }
+
+    /// Runs it, and expects it to refuse with this code and a sentence that has these words in it.
+    pub(crate) fn refused<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>, code: i32, words: &str) {
+        self.run(args).is_refused(code, words);
+    }
+
+    /// Writes a file into the folder.
+    pub(crate) fn write(&self, name: &str, text: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.folder().join(name);
+        std::fs::write(&path, text).expect("the file can be written");
+        path
+    }
+}
+
+impl Ran {
+    pub(crate) fn is_refused(&self, code: i32, words: &str) {
+        assert_eq!(self.code, Some(code), "{self:?}");
+        assert!(self.err.starts_with("ostler: "), "an error says who speaks: {self:?}");
+        assert!(self.err.contains(words), "\"{words}\" is not in {:?}", self.err);
+        assert!(!self.err.contains("panicked"), "{self:?}");
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+}
+
+/// Runs a command to its end.
+pub(crate) fn ran(command: &mut Command) -> Ran {
+    read(&command.output().expect("it starts"))
+}
+
+fn read(output: &Output) -> Ran {
+    Ran {
+        code: output.status.code(),
+        out: String::from_utf8(output.stdout.clone()).expect("it prints text"),
+        err: String::from_utf8(output.stderr.clone()).expect("it complains in text"),
+    }
+}
+
+/// A run that goes on. It is killed when this is dropped.
+pub(crate) struct Running {
+    child: Child,
+    out: Receiver<String>,
+    err: Receiver<String>,
+}
+
+impl Running {
+    pub(crate) fn start(mut command: Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+        let out = lines(child.stdout.take().expect("its output is a pipe"));
+        let err = lines(child.stderr.take().expect("its complaints are a pipe"));
+        Self { child, out, err }
+    }
+
+    /// The next line that it prints.
+    pub(crate) fn line(&self) -> String {
+        self.out.recv_timeout(MAX_WAIT).unwrap_or_else(|_| {
+            panic!("it prints nothing; it says {:?}", self.err.try_iter().collect::<Vec<_>>())
+        })
+    }
+
+    /// Waits for something that it says to people.
+    pub(crate) fn says(&self, words: &str) -> String {
+        loop {
+            let line =
+                self.err.recv_timeout(MAX_WAIT).unwrap_or_else(|_| panic!("it does not say \"{words}\""));
+            if line.contains(words) {
+                return line;
+            }
+        }
+    }
+
+    pub(crate) fn signal(&self, signal: ProcessSignal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("it is there");
+    }
+
+    /// Its exit code, once it has ended, and the lines that were not read yet.
+    pub(crate) fn end(mut self) -> (Option<i32>, Vec<String>) {
+        let mut rest = Vec::new();
+        // Its output ends when it does, at the latest.
+        loop {
+            match self.out.recv_timeout(MAX_WAIT) {
+                Ok(line) => rest.push(line),
+                Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => break,
+                Err(std::sync::mpsc::RecvTimeoutError::Timeout) => panic!("it does not end"),
+            }
+        }
+        (self.child.wait().expect("its end can be waited for").code(), rest)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn lines(pipe: impl std::io::Read + Send + 'static) -> Receiver<String> {
+    let (sender, lines) = channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(pipe).lines().map_while(Result::ok) {
+            let _ = sender.send(line);
+        }
+    });
+    lines
+}
+
+/// A terminal: what is written to `hand` is typed, and what appears can be read from it.
+pub(crate) struct Terminal {
+    hand: std::fs::File,
+    program: OwnedFd,
+}
+
+impl Terminal {
+    pub(crate) fn open() -> Self {
+        use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+        let hand = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("there are terminals");
+        grantpt(&hand).and_then(|()| unlockpt(&hand)).expect("the terminal is ours");
+        let name = ptsname(&hand, Vec::new()).expect("the terminal has a name");
+        let program = std::fs::File::options()
+            .read(true)
+            .write(true)
+            .open(name.to_str().expect("the name is text"))
+            .expect("the terminal opens");
+        Self { hand: hand.into(), program: program.into() }
+    }
+
+    /// A descriptor for the program.
+    pub(crate) fn end(&self) -> Stdio {
+        self.program.try_clone().expect("descriptors are left").into()
+    }
+
+    pub(crate) fn type_line(&mut self, line: &str) {
+        writeln!(self.hand, "{line}").expect("the terminal takes it");
+    }
+
+    /// Everything that appeared, once the program has ended.
+    pub(crate) fn screen(mut self) -> String {
+        drop(self.program);
+        let mut shown = Vec::new();
+        // A terminal that nobody else has open any more ends with an error.
+        let _ = self.hand.read_to_end(&mut shown);
+        String::from_utf8_lossy(&shown).into_owned()
+    }
+}

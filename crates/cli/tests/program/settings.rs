@@ -1,0 +1,85 @@
+//! Which store, which config, and the doctor.
+
+use crate::hands::Hands;
+use crate::ostler::{Place, ran};
+
+const POOL: &str = "[pool.shell]\nexecutor = \"command\"\ncommand = [\"true\"]\n";
+
+#[test]
+fn the_store_of_the_config_is_meant_and_what_is_said_wins() {
+    let place = Place::new();
+    place.write("ostler.toml", "store = \"sqlite:from-config.db\"\n");
+    let submit = |command: &mut std::process::Command| {
+        let ran = ran(command.args(["submit", "mail", "send"]));
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+    };
+    let there = |name: &str| place.folder().join(name).exists();
+    submit(&mut place.bare());
+    assert!(there("from-config.db"));
+    submit(place.bare().env("OSTLER_STORE", "sqlite:from-variable.db"));
+    assert!(there("from-variable.db"));
+    submit(place.bare().env("OSTLER_STORE", "sqlite:from-variable.db").args(["--store", "from-flag.db"]));
+    assert!(there("from-flag.db"));
+    assert_eq!(ran(place.bare().args(["stats", "--json"])).json()["submitted"], 1);
+}
+
+#[test]
+fn whoever_names_no_store_has_one_of_their_own() {
+    let place = Place::new();
+    let home = place.folder().join("home");
+    let state = place.folder().join("state");
+    let by_home = ran(place.bare().env("HOME", &home).args(["submit", "mail", "send"]));
+    assert_eq!(by_home.code, Some(0), "{by_home:?}");
+    assert!(home.join(".local/state/ostler/ostler.db").exists());
+    let by_state =
+        ran(place.bare().env("HOME", &home).env("XDG_STATE_HOME", &state).args(["submit", "mail", "send"]));
+    assert_eq!(by_state.code, Some(0), "{by_state:?}");
+    assert!(state.join("ostler/ostler.db").exists());
+}
+
+#[test]
+fn a_broken_config_is_told_and_another_store_can_still_be_named() {
+    let place = Place::new();
+    place.write("ostler.toml", "stor = \"sqlite:x.db\"\n");
+    ran(place.bare().arg("ls")).is_refused(2, "ostler.toml:1:");
+    place.done(["submit", "mail", "send"]);
+    place.refused(["config", "--check"], 2, "ostler.toml:1:");
+    place.write("good.toml", POOL);
+    assert!(place.done(["config", "--check", "good.toml"]).contains("its pools: shell"));
+    place.refused(["config", "--check", "missing.toml"], 2, "there is no such file");
+}
+
+#[test]
+fn the_default_config_is_right_as_it_stands() {
+    let place = Place::new();
+    let text = place.done(["config", "--default"]);
+    place.write("ostler.toml", text);
+    place.done(["config", "--check"]);
+}
+
+#[test]
+fn the_payload_limit_of_the_config_holds() {
+    let place = Place::new();
+    place.write("ostler.toml", "store = \"sqlite:o.db\"\npayload_limit = \"8B\"\n");
+    ran(place.bare().args(["submit", "mail", "send", "--payload", "\"1234567\""]))
+        .is_refused(2, "more than 8 bytes");
+    assert_eq!(ran(place.bare().args(["submit", "mail", "send", "--payload", "\"123456\""])).code, Some(0));
+}
+
+#[test]
+fn the_doctor_says_what_is_wrong_and_what_helps() {
+    let place = Place::new();
+    let hands = Hands::join(&place);
+    hands.enqueue("mail", "send", "1");
+    hands.fail("mail", "no");
+    let findings = place.json(["doctor"]);
+    let found = findings.as_array().expect("a list").iter().find(|finding| finding["code"] == "dead-letters");
+    let found = found.unwrap_or_else(|| panic!("{findings}"));
+    assert_eq!(found.as_object().map(serde_json::Map::len), Some(4));
+    assert!(place.done(["doctor"]).contains("dead ls"));
+    // What cannot be read is a finding, and a bad one.
+    place.write("ostler.toml", "nonsense = 1\n");
+    let ran = place.run(["doctor"]);
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.out.contains("nonsense"), "{ran:?}");
+}

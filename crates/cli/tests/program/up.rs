@@ -1,0 +1,270 @@
+//! `ostler up`: a node in a process of its own, with children.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use ostler_testkit::{MAX_WAIT, ProcessSignal};
+use serde_json::Value;
+
+use crate::ostler::{Place, Running, ran};
+
+/// A node is told at its next renewal, and these come often.
+const CONFIG: &str = "\
+[lease]
+ttl = \"2s\"
+heartbeat = \"100ms\"
+[pool.shell]
+executor = \"command\"
+command = [\"sh\", \"-c\", \"{{ payload }}\"]
+max_workers = 2
+grace = \"200ms\"
+";
+/// How often something is looked for that another process does.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// A node on the store of the place, that takes work.
+fn up(place: &Place, words: &[&str]) -> Running {
+    let node = Running::start(place.command(["up"].iter().chain(words)));
+    let ready: Value = serde_json::from_str(&node.line()).expect("a line of JSON");
+    let mut fields: Vec<&str> = ready.as_object().expect("an object").keys().map(String::as_str).collect();
+    fields.sort_unstable();
+    assert_eq!(fields, ["event", "listen", "node"]);
+    assert_eq!((&ready["event"], &ready["listen"]), (&"ready".into(), &Value::Null));
+    let listed = place.json(["nodes"]);
+    assert!(
+        listed.as_array().expect("a list").iter().any(|listed| listed["id"] == ready["node"]),
+        "{listed}"
+    );
+    node
+}
+
+fn configured() -> Place {
+    let place = Place::new();
+    place.write("ostler.toml", CONFIG);
+    place
+}
+
+/// A shell command as a payload.
+fn script(text: &str) -> String {
+    Value::from(text).to_string()
+}
+
+/// Waits until a file is there, which a child makes.
+fn appears(path: &Path) -> String {
+    let until = Instant::now() + MAX_WAIT;
+    let (_never, nothing) = std::sync::mpsc::channel::<()>();
+    loop {
+        if let Some(text) = std::fs::read_to_string(path).ok().filter(|text| text.ends_with('\n')) {
+            return text;
+        }
+        assert!(Instant::now() < until, "{} does not appear", path.display());
+        let _ = nothing.recv_timeout(LOOK);
+    }
+}
+
+/// Waits until a process is gone, whoever reaps it.
+fn is_gone(pid: &str) {
+    let until = Instant::now() + MAX_WAIT;
+    let (_never, nothing) = std::sync::mpsc::channel::<()>();
+    let runs = || {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
+        !stat.is_empty() && !stat.contains(") Z ")
+    };
+    while runs() {
+        assert!(Instant::now() < until, "{pid} lives on");
+        let _ = nothing.recv_timeout(LOOK);
+    }
+}
+
+#[test]
+fn a_node_runs_commands_and_goes_when_it_is_told() {
+    let place = configured();
+    let node = up(&place, &["--name", "anna"]);
+    let done =
+        place.run(["submit", "shell", "run", "--payload", &script("echo hi; echo note >&2"), "--wait"]);
+    assert_eq!((done.code, done.out.as_str()), (Some(0), "\"hi\"\n"), "{done:?}");
+    let failed =
+        place.run(["submit", "shell", "run", "--payload", &script("exit 3"), "--attempts", "1", "--wait"]);
+    failed.is_refused(1, "exited with code 3");
+    let task = &place.json(["ls", "--state", "completed"])[0];
+    assert!(place.done(["logs", task["id"].as_str().expect("an id")]).contains("note"));
+    assert_eq!(place.json(["nodes"])[0]["name"], "anna");
+    node.signal(ProcessSignal::TERM);
+    node.says("attempts ended");
+    assert_eq!(node.end().0, Some(0));
+    assert_eq!(place.json(["nodes"]), serde_json::json!([]));
+}
+
+#[test]
+fn what_runs_may_end_before_the_node_goes() {
+    let place = configured();
+    let node = up(&place, &[]);
+    let began = place.folder().join("began");
+    let gate = place.folder().join("gate");
+    let text = format!("echo > {}; read line < {}; echo done", began.display(), gate.display());
+    rustix::fs::mknodat(rustix::fs::CWD, &gate, rustix::fs::FileType::Fifo, 0o600.into(), 0).expect("a fifo");
+    let id = place.done(["submit", "shell", "run", "--payload", &script(&text)]);
+    appears(&began);
+    node.signal(ProcessSignal::INT);
+    node.says("draining");
+    std::fs::write(&gate, "go\n").expect("the gate opens");
+    assert_eq!(node.end().0, Some(0));
+    let task = place.json(["show", id.trim()]);
+    assert_eq!(
+        (&task["state"], &task["output"], &task["runs"]),
+        (&"completed".into(), &"done".into(), &1.into())
+    );
+}
+
+#[test]
+fn what_does_not_end_in_time_is_handed_back() {
+    let place = Place::new();
+    place.write("ostler.toml", format!("shutdown_timeout = \"50ms\"\n{CONFIG}"));
+    let node = up(&place, &[]);
+    let began = place.folder().join("began");
+    let id = place.done([
+        "submit",
+        "shell",
+        "run",
+        "--payload",
+        &script(&format!("echo $$ > {}; exec sleep 1000", began.display())),
+    ]);
+    let pid = appears(&began);
+    node.signal(ProcessSignal::TERM);
+    node.says("1 were handed back");
+    assert_eq!(node.end().0, Some(0));
+    is_gone(&pid);
+    let task = place.json(["show", id.trim()]);
+    assert_eq!(
+        (&task["state"], &task["waits_for"], &task["failures"]),
+        (&"queued".into(), &"handed_back".into(), &0.into())
+    );
+}
+
+#[test]
+fn told_twice_it_goes_at_once_and_leaves_nothing_behind() {
+    let place = configured();
+    let node = up(&place, &[]);
+    let began = place.folder().join("began");
+    let id = place.done([
+        "submit",
+        "shell",
+        "run",
+        "--payload",
+        &script(&format!("echo $$ > {}; exec sleep 1000", began.display())),
+    ]);
+    let pid = appears(&began);
+    node.signal(ProcessSignal::TERM);
+    node.says("draining");
+    node.signal(ProcessSignal::TERM);
+    assert_eq!(node.end().0, Some(130));
+    is_gone(&pid);
+    // Nothing is lost: another node does it, and counts no failure.
+    place.done(["cancel", id.trim()]);
+    let next = up(&place, &[]);
+    let done = place.run(["submit", "shell", "run", "--payload", &script("echo again"), "--wait"]);
+    assert_eq!(done.out, "\"again\"\n");
+    next.signal(ProcessSignal::TERM);
+    assert_eq!(next.end().0, Some(0));
+    assert_eq!(place.json(["show", id.trim()])["failures"], 0);
+}
+
+#[test]
+fn a_killed_node_leaves_no_child_and_its_task_runs_elsewhere() {
+    let place = configured();
+    let node = up(&place, &[]);
+    let (began, twice) = (place.folder().join("began"), place.folder().join("twice"));
+    // The first run leaves a mark and hangs; the second one sees the mark.
+    let text = format!(
+        "if [ -e {0} ]; then echo second; else echo $$ > {0}; exec sleep 1000; fi; echo > {1}",
+        began.display(),
+        twice.display()
+    );
+    let id = place.done(["submit", "shell", "run", "--payload", &script(&text)]);
+    let pid = appears(&began);
+    node.signal(ProcessSignal::KILL);
+    assert_eq!(node.end().0, None);
+    is_gone(&pid);
+    let next = up(&place, &[]);
+    appears(&twice);
+    next.signal(ProcessSignal::TERM);
+    assert_eq!(next.end().0, Some(0));
+    let task = place.json(["show", id.trim()]);
+    assert_eq!(
+        (&task["state"], &task["runs"], &task["failures"]),
+        (&"completed".into(), &2.into(), &0.into())
+    );
+    assert_eq!(task["attempts"][0]["state"], "node_died");
+}
+
+#[test]
+fn a_drain_can_be_ordered_from_elsewhere() {
+    let place = configured();
+    let (anna, bert) = (up(&place, &["--name", "anna"]), up(&place, &["--name", "bert"]));
+    place.refused(["drain", "carl"], 4, "no node \"carl\" is running");
+    let order = place.json(["drain", "anna"]);
+    assert_eq!(order["order"], "drain");
+    anna.says("a drain was ordered");
+    assert_eq!(anna.end().0, Some(0));
+    assert_eq!(place.json(["nodes"])[0]["name"], "bert");
+    bert.signal(ProcessSignal::TERM);
+    assert_eq!(bert.end().0, Some(0));
+}
+
+#[test]
+fn two_nodes_of_one_name_are_told_apart_by_id() {
+    let place = configured();
+    let (one, two) = (up(&place, &["--name", "twin"]), up(&place, &["--name", "twin"]));
+    place.refused(["drain", "twin"], 2, "2 nodes are called \"twin\"");
+    for node in place.json(["nodes"]).as_array().expect("a list") {
+        place.done(["drain", node["id"].as_str().expect("an id")]);
+    }
+    assert_eq!((one.end().0, two.end().0), (Some(0), Some(0)));
+}
+
+#[test]
+fn other_settings_of_one_queue_are_refused_unless_taken_over() {
+    let place = configured();
+    let first = up(&place, &[]);
+    place.write("other.toml", format!("{CONFIG}queue_limit = 5\n"));
+    place.refused(["up", "--config", "other.toml"], 2, "--take-over");
+    let second = up(&place, &["--config", "other.toml", "--take-over"]);
+    for node in [first, second] {
+        node.signal(ProcessSignal::TERM);
+        assert_eq!(node.end().0, Some(0));
+    }
+}
+
+#[test]
+fn without_a_config_or_a_pool_there_is_nothing_to_run() {
+    let place = Place::new();
+    place.refused(["up"], 2, "there is no ostler.toml here");
+    place.refused(["up", "--config", "x.toml"], 2, "there is no such file");
+    place.write("ostler.toml", "name = \"anna\"\n");
+    place.refused(["up"], 2, "it has no pool");
+    place.write("ostler.toml", "[pool.x]\nexecutor = \"command\"\ncommand = []\n");
+    place.refused(["up"], 2, "ostler.toml:");
+    assert!(!place.store().exists());
+}
+
+#[test]
+fn a_store_that_is_refused_is_not_waited_for() {
+    let place = configured();
+    std::fs::create_dir(place.folder().join("sub")).expect("a folder");
+    ran(place.bare().args(["up", "--store", "sub"])).is_refused(3, "is a folder");
+}
+
+#[test]
+fn a_store_that_is_away_is_waited_for() {
+    let place = configured();
+    let node = Running::start({
+        let mut command = place.bare();
+        command.args(["up", "--store", "away/ostler.db"]);
+        command
+    });
+    node.says("trying for 10 s");
+    std::fs::create_dir(place.folder().join("away")).expect("it comes back");
+    assert!(node.line().contains("ready"));
+    node.signal(ProcessSignal::TERM);
+    assert_eq!(node.end().0, Some(0));
+}
