@@ -86,7 +86,7 @@ CREATE TABLE telling(
     number INTEGER PRIMARY KEY AUTOINCREMENT, queue INTEGER NOT NULL, task INTEGER NOT NULL, session INTEGER,
     attempt INTEGER NOT NULL, what INTEGER NOT NULL, at INTEGER NOT NULL, failure TEXT, run_at INTEGER
 ) STRICT;
-CREATE INDEX untold ON telling(queue, number) WHERE session IS NULL;
+CREATE INDEX untold ON telling(queue, what, number) WHERE session IS NULL;
 CREATE INDEX taken ON telling(session) WHERE session IS NOT NULL;
 CREATE INDEX telling_task ON telling(task);
 

@@ -12,7 +12,7 @@ use ostler_store::calls::{
     Start, Unwritten,
 };
 use ostler_store::orders::{Order, Ordered};
-use ostler_store::tell::Heard;
+use ostler_store::tell::{Heard, Tell};
 use ostler_store::views::{Cursor, Event, Filter, Page, QueueSettings, Survey, TaskDetail, Which};
 use ostler_store::{
     Bells, Bounds, Check, Checks, Clock, Error, LeaseRef, MAX_BATCH, MAX_BITE, MAX_PAGE, MAX_WORKERS, Store,
@@ -210,7 +210,7 @@ impl Store for Sqlite {
         self.writer.write("save_step", move |tx| notes::save_step(tx, lease, &step)).await
     }
 
-    async fn hear(&self, session: SessionId, queue: &str, limit: usize) -> Result<Heard, Error> {
+    async fn hear(&self, session: SessionId, queue: &str, wants: Tell, limit: usize) -> Result<Heard, Error> {
         name("queue", queue)?;
         batch("tellings", limit, MAX_PAGE)?;
         let (queue, beats, checks) = (queue.to_owned(), Arc::clone(&self.beats), self.checks);
@@ -220,13 +220,13 @@ impl Store for Sqlite {
             if !checks.pass(Check::HearSession, live) {
                 return Ok(Some(Heard::SessionEnded));
             }
-            Ok((!tellings::any(conn, &asked)?).then(|| Heard::Tellings(Vec::new())))
+            Ok((!tellings::any(conn, &asked, wants)?).then(|| Heard::Tellings(Vec::new())))
         };
         // Nothing to tell is the usual case, and costs no write.
         if let Some(heard) = self.readers.read(look).await? {
             return Ok(heard);
         }
-        self.writer.write("hear", move |tx| tellings::hear(tx, session, &queue, limit)).await
+        self.writer.write("hear", move |tx| tellings::hear(tx, session, &queue, wants, limit)).await
     }
 
     async fn told(&self, session: SessionId, numbers: Vec<u64>) -> Result<(), Error> {

@@ -178,7 +178,7 @@ async fn one_round(scribe: Scribe<'_>, clock: &ManualClock, round: u32) {
     for claimed in scribe.claim(asks(here, 2)).await {
         scribe.complete(claimed.lease).await;
     }
-    match store.hear(here, QUEUE, 3).await.expect("hear answers") {
+    match store.hear(here, QUEUE, Tell::ALL, 3).await.expect("hear answers") {
         Heard::Tellings(tellings) => {
             let numbers = tellings.iter().map(|telling| telling.number).collect();
             store.told(here, numbers).await.expect("told answers");

@@ -33,7 +33,7 @@ async fn join(store: &dyn Store, ids: &Ids) -> SessionId {
 }
 
 async fn hear(store: &dyn Store, session: SessionId) -> Vec<Telling> {
-    match store.hear(session, QUEUE, 10).await.expect("hear answers") {
+    match store.hear(session, QUEUE, Tell::ALL, 10).await.expect("hear answers") {
         Heard::Tellings(tellings) => tellings,
         Heard::SessionEnded => panic!("the session is over, and should not be"),
     }

@@ -13,7 +13,7 @@ use crate::calls::{
 use crate::error::Error;
 use crate::lease::{Lease, LeaseRef};
 use crate::orders::{Order, Ordered};
-use crate::tell::Heard;
+use crate::tell::{Heard, Tell};
 use crate::views::{Cursor, Event, Filter, Page, QueueSettings, Survey, TaskDetail, Which};
 use crate::wake::Wakeups;
 
@@ -75,9 +75,9 @@ pub trait Store: Send + Sync {
 
     // ---- tellings: what others are told of, at least once ----
 
-    /// Gives a session the oldest tellings of a queue that no session has taken. They are its to tell until it ends;
+    /// Gives a session the oldest of those tellings of a queue that it wants and that no session has taken. They are its to tell until it ends;
     /// whatever it has not told by then, the next one hears that asks.
-    async fn hear(&self, session: SessionId, queue: &str, limit: usize) -> Result<Heard, Error>;
+    async fn hear(&self, session: SessionId, queue: &str, wants: Tell, limit: usize) -> Result<Heard, Error>;
 
     /// These were told: those that the session has taken are removed, others are left.
     async fn told(&self, session: SessionId, numbers: Vec<u64>) -> Result<(), Error>;

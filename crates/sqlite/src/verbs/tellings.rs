@@ -50,34 +50,48 @@ pub(crate) fn note(tx: &mut Tx<'_>, tell: Tell, end: &End<'_>) -> Sql<()> {
     Ok(())
 }
 
-/// Whether the queue has anything that no session has taken.
-pub(crate) fn any(conn: &Connection, queue: &str) -> Sql<bool> {
-    conn.prepare_cached(
+/// Whether the queue has anything of this that no session has taken.
+pub(crate) fn any(conn: &Connection, queue: &str, wants: Tell) -> Sql<bool> {
+    let mut statement = conn.prepare_cached(
         "SELECT 1 FROM telling INDEXED BY untold
-         WHERE queue = (SELECT id FROM queue WHERE name = ?1) AND session IS NULL LIMIT 1",
-    )?
-    .exists([queue])
+         WHERE queue = (SELECT id FROM queue WHERE name = ?1) AND what = ?2 AND session IS NULL LIMIT 1",
+    )?;
+    for what in Told::ALL.iter().filter(|what| wants.has(**what)) {
+        if statement.exists(params![queue, code(&Told::ALL, what)])? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
-pub(crate) fn hear(tx: &mut Tx<'_>, session: SessionId, queue: &str, limit: usize) -> Sql<Heard> {
+pub(crate) fn hear(
+    tx: &mut Tx<'_>,
+    session: SessionId,
+    queue: &str,
+    wants: Tell,
+    limit: usize,
+) -> Sql<Heard> {
     let Some(session) = tx.live_session(session, Check::HearSession)? else { return Ok(Heard::SessionEnded) };
     let Some(found) = tx.queue(queue)? else { return Ok(Heard::Tellings(Vec::new())) };
     let id = found.id;
     let mut tellings = Vec::new();
-    {
+    for what in Told::ALL.iter().filter(|what| wants.has(**what)) {
         let mut statement = tx.prepare(
             "SELECT g.number, t.uid, l.kind, g.attempt, g.what, g.at, g.failure, g.run_at
              FROM telling g INDEXED BY untold JOIN task t ON t.id = g.task JOIN lane l ON l.id = t.lane
-             WHERE g.queue = ?1 AND g.session IS NULL ORDER BY g.number",
+             WHERE g.queue = ?1 AND g.what = ?2 AND g.session IS NULL ORDER BY g.number",
         )?;
-        let mut rows = statement.query([id])?;
-        while tellings.len() < limit
+        let mut rows = statement.query(params![id, code(&Told::ALL, what)])?;
+        let enough = tellings.len() + limit;
+        while tellings.len() < enough
             && let Some(row) = rows.next()?
         {
             // What cannot be understood stays; it must not keep the others from being told.
             tellings.extend(readable(telling(row, queue))?);
         }
     }
+    tellings.sort_by_key(|telling| telling.number);
+    tellings.truncate(limit);
     let mut take = tx.prepare("UPDATE telling SET session = ?2 WHERE number = ?1")?;
     for telling in &tellings {
         take.execute(params![telling.number, session])?;

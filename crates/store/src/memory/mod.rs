@@ -27,7 +27,7 @@ use crate::contract::Store;
 use crate::error::Error;
 use crate::lease::LeaseRef;
 use crate::orders::{Order, Ordered};
-use crate::tell::Heard;
+use crate::tell::{Heard, Tell};
 use crate::views::{Cursor, Event, Filter, Page, QueueSettings, Survey, TaskDetail, Which};
 use crate::wake::{Bells, Wakeups};
 use book::Book;
@@ -131,10 +131,10 @@ impl Store for Memory {
         Ok(self.write(|book| book.save_step(lease, step)))
     }
 
-    async fn hear(&self, session: SessionId, queue: &str, limit: usize) -> Result<Heard, Error> {
+    async fn hear(&self, session: SessionId, queue: &str, wants: Tell, limit: usize) -> Result<Heard, Error> {
         name("queue", queue)?;
         batch("tellings", limit, MAX_PAGE)?;
-        Ok(self.write(|book| book.hear(session, queue, limit)))
+        Ok(self.write(|book| book.hear(session, queue, wants, limit)))
     }
 
     async fn told(&self, session: SessionId, numbers: Vec<u64>) -> Result<(), Error> {

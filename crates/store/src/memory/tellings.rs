@@ -4,7 +4,7 @@ use ostler_core::{Outcome, SessionId, State, told};
 
 use super::book::{Book, Slot};
 use crate::checks::Check;
-use crate::tell::{Heard, Telling};
+use crate::tell::{Heard, Tell, Telling};
 
 /// A telling, whose task it is of, and who has taken it.
 pub(super) struct Kept {
@@ -37,12 +37,14 @@ impl Book {
         self.rings.ready = true;
     }
 
-    pub(super) fn hear(&mut self, id: SessionId, queue: &str, limit: usize) -> Heard {
+    pub(super) fn hear(&mut self, id: SessionId, queue: &str, wants: Tell, limit: usize) -> Heard {
         let live = self.is_live(id);
         if !self.checks.pass(Check::HearSession, live) {
             return Heard::SessionEnded;
         }
-        let free = |kept: &&mut Kept| kept.telling.queue == queue && kept.taken.is_none();
+        let free = |kept: &&mut Kept| {
+            kept.telling.queue == queue && wants.has(kept.telling.what) && kept.taken.is_none()
+        };
         let taken = self.tellings.iter_mut().filter(free).take(limit).map(|kept| {
             kept.taken = Some(id);
             kept.telling.clone()

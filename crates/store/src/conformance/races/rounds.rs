@@ -55,7 +55,7 @@ async fn claim(store: Arc<dyn Store>, scene: Arc<Scene>, session: SessionId) -> 
 }
 
 async fn hear(store: Arc<dyn Store>, session: SessionId) -> Vec<TaskId> {
-    match store.hear(session, QUEUE, 10).await.expect("hear answers") {
+    match store.hear(session, QUEUE, Tell::ALL, 10).await.expect("hear answers") {
         Heard::Tellings(tellings) => tellings.into_iter().map(|telling| telling.task).collect(),
         Heard::SessionEnded => panic!("the session is alive"),
     }

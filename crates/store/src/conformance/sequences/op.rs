@@ -5,6 +5,7 @@ use ostler_core::{ErrorClass, Id, SessionId, TaskId, WorkerId};
 
 use crate::calls::{QueueChange, Replay, Retention};
 use crate::orders::Order;
+use crate::tell::Tell;
 use crate::views::Filter;
 
 pub(super) const QUEUES: [&str; 3] = ["amber", "birch", "cedar"];
@@ -53,7 +54,7 @@ pub(super) enum Op {
     Release(Vec<Pick>),
     Append { lease: Pick, events: usize },
     SaveStep { lease: Pick, name: usize },
-    Hear { session: usize, queue: usize, limit: usize },
+    Hear { session: usize, queue: usize, wants: Tell, limit: usize },
     Told { session: usize, numbers: Vec<u64> },
     Cancel(Vec<usize>),
     Replay { tasks: Vec<usize>, how: Replay },

@@ -99,8 +99,8 @@ impl Speaker {
                 let step = NewStep { name: STEPS[*name].to_owned(), value: self.now.millis().to_string() };
                 plain(store.save_step(self.lease(*lease), step).await)
             }
-            Op::Hear { session, queue, limit } => {
-                plain(store.hear(self.names.session(*session), QUEUES[*queue], *limit).await)
+            Op::Hear { session, queue, wants, limit } => {
+                plain(store.hear(self.names.session(*session), QUEUES[*queue], *wants, *limit).await)
             }
             Op::Told { session, numbers } => {
                 plain(store.told(self.names.session(*session), numbers.clone()).await)

@@ -11,6 +11,7 @@ use crate::tell::{Heard, Tell, Telling};
 
 cases![
     the_oldest_are_heard_first_and_only_of_one_queue,
+    a_session_hears_only_what_it_wants_and_the_rest_is_for_others,
     what_one_session_has_taken_no_other_hears,
     what_was_told_is_gone_and_its_number_with_it,
     only_who_has_taken_it_says_that_it_was_told,
@@ -53,7 +54,7 @@ async fn the_oldest_are_heard_first_and_only_of_one_queue(s: &Scene) {
     assert_eq!(numbers(&first), [1, 2, 3]);
     assert_eq!(ends(s, node).await, [(ids[3], Told::Completed)]);
     assert_eq!(ends(s, node).await, []);
-    match s.store.hear(node, "other", 10).await.expect("hear answers") {
+    match s.store.hear(node, "other", Tell::ALL, 10).await.expect("hear answers") {
         Heard::Tellings(theirs) => {
             assert_eq!(numbers(&theirs), [5, 6, 7, 8], "the numbers rise over the whole store");
             assert!(theirs.iter().all(|telling| telling.queue == "other"));
@@ -62,13 +63,23 @@ async fn the_oldest_are_heard_first_and_only_of_one_queue(s: &Scene) {
     }
 }
 
+async fn a_session_hears_only_what_it_wants_and_the_rest_is_for_others(s: &Scene) {
+    tell(s, Tell::ALL).await;
+    let [one, other] = [s.join().await, s.join().await];
+    let id = s.completed(one).await;
+    let only = Tell::NONE.with(Told::Failed).with(Told::Retry);
+    assert_eq!(s.store.hear(one, QUEUE, only, 10).await, Ok(Heard::Tellings(vec![])));
+    assert_eq!(s.store.hear(one, QUEUE, Tell::NONE, 10).await, Ok(Heard::Tellings(vec![])));
+    assert_eq!(ends(s, other).await, [(id, Told::Completed)]);
+}
+
 async fn what_one_session_has_taken_no_other_hears(s: &Scene) {
     tell(s, Tell::ALL).await;
     let [one, other] = [s.join().await, s.join().await];
     let id = s.completed(one).await;
     assert_eq!(ends(s, one).await, [(id, Told::Completed)]);
     let second = s.fixture.second().await;
-    assert_eq!(second.hear(other, QUEUE, 10).await, Ok(Heard::Tellings(vec![])));
+    assert_eq!(second.hear(other, QUEUE, Tell::ALL, 10).await, Ok(Heard::Tellings(vec![])));
     assert_eq!(ends(s, one).await, [], "nor the same one again");
 }
 
@@ -139,8 +150,8 @@ async fn a_session_that_is_over_hears_nothing(s: &Scene) {
     s.store.leave(gone).await.expect("leave answers");
     s.pass(TTL + TICK);
     for session in [late, gone, s.session_id()] {
-        assert_eq!(s.store.hear(session, QUEUE, 10).await, Ok(Heard::SessionEnded));
-        assert_eq!(s.store.hear(session, "nowhere", 10).await, Ok(Heard::SessionEnded));
+        assert_eq!(s.store.hear(session, QUEUE, Tell::ALL, 10).await, Ok(Heard::SessionEnded));
+        assert_eq!(s.store.hear(session, "nowhere", Tell::ALL, 10).await, Ok(Heard::SessionEnded));
     }
     let alive = s.join().await;
     assert_eq!(numbers(&hear(s, alive, 10).await), [1], "and has taken nothing");
@@ -183,12 +194,12 @@ async fn a_new_telling_wakes(s: &Scene) {
 
 async fn bounds_of_hearing_and_telling(s: &Scene) {
     let node = s.join().await;
-    invalid("a large hearing", s.store.hear(node, QUEUE, MAX_PAGE + 1).await);
+    invalid("a large hearing", s.store.hear(node, QUEUE, Tell::ALL, MAX_PAGE + 1).await);
     for queue in ["", "a\nb", &"x".repeat(MAX_NAME_BYTES + 1)] {
-        invalid("a queue's name", s.store.hear(node, queue, 1).await);
+        invalid("a queue's name", s.store.hear(node, queue, Tell::ALL, 1).await);
     }
     invalid("too many numbers", s.store.told(node, vec![1; MAX_BATCH + 1]).await);
-    assert_eq!(s.store.hear(node, QUEUE, MAX_PAGE).await, Ok(Heard::Tellings(vec![])));
+    assert_eq!(s.store.hear(node, QUEUE, Tell::ALL, MAX_PAGE).await, Ok(Heard::Tellings(vec![])));
     told(s, node, &vec![1; MAX_BATCH]).await;
     told(s, node, &[]).await;
 }

@@ -43,7 +43,7 @@ pub(super) async fn tell(s: &Scene, tell: Tell) {
 }
 
 pub(super) async fn hear(s: &Scene, session: SessionId, limit: usize) -> Vec<Telling> {
-    match s.store.hear(session, QUEUE, limit).await.expect("hear answers") {
+    match s.store.hear(session, QUEUE, Tell::ALL, limit).await.expect("hear answers") {
         Heard::Tellings(tellings) => tellings,
         Heard::SessionEnded => panic!("{session} is over, and should not be"),
     }
@@ -61,7 +61,7 @@ async fn nothing_is_told_unless_the_queue_wants_it(s: &Scene) {
     assert_eq!(hear(s, node, 10).await, []);
     tell(s, Tell::ALL).await;
     assert_eq!(hear(s, node, 10).await, [], "what was not noted then is not told now");
-    assert_eq!(s.store.hear(node, "nowhere", 10).await, Ok(Heard::Tellings(vec![])));
+    assert_eq!(s.store.hear(node, "nowhere", Tell::ALL, 10).await, Ok(Heard::Tellings(vec![])));
 }
 
 async fn a_completed_task_is_told(s: &Scene) {
