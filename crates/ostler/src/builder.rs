@@ -5,15 +5,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ostler_core::Overrides;
+use ostler_core::{Overrides, Told};
 use ostler_exec::{Context, Executor, Inline, Served, TaskError, ThreadPolicy, Threads};
-use ostler_runtime::{LeaseTimes, Node, NodeConfig, Parts, PoolConfig, Prefetch, TakeOver};
+use ostler_runtime::{LeaseTimes, Listener, Node, NodeConfig, Parts, PoolConfig, Prefetch, TakeOver};
 use ostler_sqlite::{Options, Sqlite};
 use ostler_store::calls::QueueChange;
 use ostler_store::{Store, SystemClock};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::callbacks::{Callbacks, Ended};
 use crate::error::OpenError;
 use crate::ids::ids;
 use crate::pool::Pool;
@@ -39,6 +40,7 @@ pub fn open(path: impl AsRef<Path>) -> Result<Builder, OpenError> {
         lease: LeaseTimes::default(),
         changes: Vec::new(),
         take_over: TakeOver::No,
+        callbacks: None,
         grace: Duration::from_secs(5),
     })
 }
@@ -57,6 +59,7 @@ pub struct Builder {
     lease: LeaseTimes,
     changes: Vec<QueueChange>,
     take_over: TakeOver,
+    callbacks: Option<Callbacks>,
     grace: Duration,
 }
 
@@ -136,6 +139,47 @@ impl Builder {
         self
     }
 
+    /// Is called when a task of the queue was completed, in whatever process: after the commit, at least once, also when this
+    /// process is killed in between (it is called after the next start then). It runs beside the workers, and holds up none; after
+    /// a minute it is given up.
+    #[must_use]
+    pub fn on_completed<F, R>(self, callback: F) -> Self
+    where
+        F: Fn(Ended) -> R + Send + Sync + 'static,
+        R: Future<Output = ()> + Send + 'static,
+    {
+        self.on(Told::Completed, callback)
+    }
+
+    /// The same when a task has failed for good.
+    #[must_use]
+    pub fn on_failed<F, R>(self, callback: F) -> Self
+    where
+        F: Fn(Ended) -> R + Send + Sync + 'static,
+        R: Future<Output = ()> + Send + 'static,
+    {
+        self.on(Told::Failed, callback)
+    }
+
+    /// The same when an attempt has failed and the task will be tried again.
+    #[must_use]
+    pub fn on_retry<F, R>(self, callback: F) -> Self
+    where
+        F: Fn(Ended) -> R + Send + Sync + 'static,
+        R: Future<Output = ()> + Send + 'static,
+    {
+        self.on(Told::Retry, callback)
+    }
+
+    fn on<F, R>(mut self, what: Told, callback: F) -> Self
+    where
+        F: Fn(Ended) -> R + Send + Sync + 'static,
+        R: Future<Output = ()> + Send + 'static,
+    {
+        self.callbacks.get_or_insert_default().set(what, callback);
+        self
+    }
+
     /// Brings its own settings for the queue, also if a living process has others. Without it, such a pool does not start.
     #[must_use]
     pub fn take_over(mut self) -> Self {
@@ -188,6 +232,7 @@ impl Builder {
             grace: self.grace,
             prefetch,
             settings: self.changes,
+            listener: self.callbacks.map(|callbacks| Arc::new(callbacks) as Arc<dyn Listener>),
             ..PoolConfig::new(self.queue.clone(), executor, workers)
         };
         let name = format!("pid {}", std::process::id());

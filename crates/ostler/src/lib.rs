@@ -23,6 +23,7 @@
 //! ```
 
 mod builder;
+mod callbacks;
 mod error;
 mod handover;
 mod ids;
@@ -34,6 +35,7 @@ mod pool;
 struct Guide;
 
 pub use builder::{Builder, open};
+pub use callbacks::Ended;
 pub use error::{OpenError, SubmitError, WaitError};
 pub use ids::ids;
 pub use ostler_core::{

@@ -15,6 +15,9 @@ use crate::crew::Waiting;
 use crate::finisher::Finisher;
 use crate::held::{Held, Stop};
 
+/// A task that has seen so many nodes die runs alone among such tasks. One death may have had any reason, and long work should not
+/// stand in line for it.
+const ALONE_AFTER_DEATHS: u32 = 2;
 /// Notes that are written together.
 const MAX_NOTES: usize = 256;
 
@@ -25,7 +28,8 @@ pub(crate) struct Bench {
     pub(crate) pool: PoolConfig,
     pub(crate) held: Held,
     pub(crate) finisher: Finisher,
-    /// Lets suspects through one at a time: what takes its node down must not take the others down again and again.
+    /// Lets through one at a time what several nodes have died of, or beside: what takes its node down must not take the others
+    /// down again and again.
     pub(crate) suspects: Mutex<()>,
 }
 
@@ -42,7 +46,11 @@ pub(crate) struct Done {
 pub(crate) async fn run(bench: &Bench, waiting: Waiting, worker: WorkerId) -> Done {
     let Waiting { claimed, strings, .. } = waiting;
     let (lease, suspect) = (claimed.lease.as_ref(), claimed.suspect);
-    let alone = if suspect { wait_alone(&bench.suspects, &strings.cancel).await } else { Turn::NotNeeded };
+    let alone = if claimed.node_deaths >= ALONE_AFTER_DEATHS {
+        wait_alone(&bench.suspects, &strings.cancel).await
+    } else {
+        Turn::NotNeeded
+    };
     let durable = suspect || bench.pool.beginning == Beginning::Durable;
     let told = strings.cancel.is_cancelled() || matches!(alone, Turn::Told);
     if told || (durable && !begin(bench, lease, worker).await) {
@@ -89,11 +97,11 @@ pub(crate) async fn give_back(bench: &Bench, claimed: Claimed) {
     }
 }
 
-/// Whether a suspect may begin.
+/// Whether a task that several nodes have died of may begin.
 enum Turn<'a> {
-    /// It is not suspect.
+    /// It is no such task.
     NotNeeded,
-    /// No other suspect runs while this is kept.
+    /// No other of them runs while this is kept.
     Mine { _until_dropped: MutexGuard<'a, ()> },
     /// It was told to stop before its turn came.
     Told,

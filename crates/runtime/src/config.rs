@@ -7,6 +7,8 @@ use ostler_exec::Executor;
 use ostler_store::calls::{QueueChange, Retention};
 use ostler_store::{MAX_BATCH, MAX_CLAIM};
 
+use crate::teller::Listener;
+
 /// Why settings cannot work, in a sentence.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
@@ -132,6 +134,8 @@ pub struct PoolConfig {
     pub grace: Duration,
     /// Settings that the node brings for the queue. Another living node that serves it must bring the same.
     pub settings: Vec<QueueChange>,
+    /// Who is told how its attempts ended.
+    pub listener: Option<Arc<dyn Listener>>,
 }
 
 /// What a node does when another living node has other settings for a queue.
@@ -157,6 +161,7 @@ impl PoolConfig {
             beginning: Beginning::Lazy,
             grace: Duration::from_secs(5),
             settings: Vec::new(),
+            listener: None,
         }
     }
 

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use ostler_core::SessionId;
+use ostler_core::{SessionId, Told};
 use ostler_store::Store;
-use ostler_store::calls::{Fenced, NewSession};
+use ostler_store::calls::{Fenced, NewSession, QueueChange};
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 
 use crate::attempt::Bench;
 use crate::config::{NodeConfig, TakeOver};
@@ -22,7 +23,11 @@ use crate::pool::Pool;
 use crate::settings;
 use crate::sizes::Sizes;
 use crate::stand::Stand;
+use crate::teller::Teller;
 use crate::upkeep::Upkeep;
+
+/// How long a node that drains waits for those who are told how its last attempts ended. What is not told then is told later.
+const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// What stays the same from term to term.
 pub(crate) struct Makings {
@@ -50,6 +55,9 @@ pub(crate) struct Term {
     stand: Stand,
     pools: JoinSet<Drained>,
     upkeep: tokio::task::JoinHandle<()>,
+    tellers: JoinSet<()>,
+    /// Cancelled when nothing more will end under this session.
+    over: CancellationToken,
     keeper: JoinHandle<()>,
     grace: Duration,
 }
@@ -97,7 +105,19 @@ impl Term {
         let keeper = keeper.start()?;
         let mut pools = JoinSet::new();
         let mut crews = Vec::new();
+        let (mut tellers, over) = (JoinSet::new(), CancellationToken::new());
         for pool in &config.pools {
+            if let Some(listener) = &pool.listener {
+                let teller = Teller {
+                    store: Arc::clone(store),
+                    session,
+                    queue: pool.queue.clone(),
+                    listener: Arc::clone(listener),
+                    poll: config.lease.poll,
+                    over: over.clone(),
+                };
+                tellers.spawn(teller.serve());
+            }
             let size = sizes.watch(pool);
             let bench = Bench {
                 store: Arc::clone(store),
@@ -123,12 +143,13 @@ impl Term {
         let upkeep = tokio::spawn(upkeep.serve());
         let grace = config.pools.iter().map(|pool| pool.grace).max().unwrap_or_default();
         let (store, stand) = (Arc::clone(store), stand.clone());
-        Ok(Self { session, crews, store, stand, pools, upkeep, keeper, grace })
+        Ok(Self { session, crews, store, stand, pools, upkeep, tellers, over, keeper, grace })
     }
 
     /// The session is lost: waits until the work that was told so has ended.
     pub(crate) async fn stop(mut self) {
         self.collect_in_time(&mut Drained::default()).await;
+        self.tellers.abort_all();
         self.upkeep.abort();
         let _ = self.upkeep.await;
         join(self.keeper).await;
@@ -145,8 +166,11 @@ impl Term {
         drained
     }
 
-    /// Whatever is still held goes back with the session.
-    pub(crate) async fn leave(&self) {
+    /// Whatever is still held goes back with the session. What can still be told is told first.
+    pub(crate) async fn leave(&mut self) {
+        self.over.cancel();
+        let told = async { while self.tellers.join_next().await.is_some() {} };
+        let _ = tokio::time::timeout(LAST_WORDS, told).await;
         let _ = self.store.leave(self.session).await;
     }
 
@@ -197,6 +221,17 @@ async fn bring_settings(
     }
     for pool in config.pools.iter().filter(|pool| !pool.settings.is_empty()) {
         store.configure(&pool.queue, pool.settings.clone()).await?;
+    }
+    for pool in &config.pools {
+        if let Some(listener) = &pool.listener {
+            // What others want to be told of is not taken from them.
+            let now = store.configure(&pool.queue, Vec::new()).await?.tell;
+            let tell =
+                Told::ALL.into_iter().filter(|what| now.has(*what) || listener.wants().has(*what)).collect();
+            if tell != now {
+                store.configure(&pool.queue, vec![QueueChange::Tell(tell)]).await?;
+            }
+        }
     }
     Ok(())
 }

@@ -176,6 +176,8 @@ pub struct Claimed {
     pub priority: Priority,
     /// Whether it must start durably, with nothing prefetched beside it.
     pub suspect: bool,
+    /// How many nodes have died while they ran it.
+    pub node_deaths: u32,
     /// The rules that hold for it.
     pub policy: Policy,
     /// The folder it works in.

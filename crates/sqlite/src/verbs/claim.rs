@@ -101,6 +101,7 @@ fn look(
         let lease =
             LeaseRef { task: TaskId(row.get::<_, Uid>(1)?.id()), token: row.get::<_, u64>(2)? + 1, slot };
         let extras = extras_from(row.get(10)?)?;
+        let trouble = Trouble::from_code(row.get(6)?);
         let claimed = Claimed {
             lease: Lease::granted(lease),
             queue: Arc::clone(queue),
@@ -108,7 +109,8 @@ fn look(
             payload: row.get(11)?,
             attempt: row.get::<_, u32>(5)? + 1,
             priority: Priority::new(row.get(4)?).unwrap_or_default(),
-            suspect: Trouble::from_code(row.get(6)?).suspect,
+            suspect: trouble.suspect,
+            node_deaths: trouble.node_deaths,
             policy: extras.overrides.resolve(&settings.overrides),
             folder: extras.folder,
             created_at: Timestamp::from_millis(row.get(7)?),

@@ -135,6 +135,7 @@ impl Book {
             attempt: task.runs + 1,
             priority,
             suspect: task.suspect,
+            node_deaths: task.node_deaths,
             policy: task.overrides.resolve(&queue.overrides),
             folder: task.folder.clone(),
             created_at: task.created_at,

@@ -262,7 +262,8 @@ async fn a_node_death_can_be_reported(s: &Scene) {
     assert_eq!(s.waits(id).await, (Readiness::Ready, Wait::LeaseExpired));
     assert_eq!(shown.attempts[0].end.as_ref().map(|end| end.ending), Some(Ending::NodeDied));
     let node = s.join().await;
-    assert!(s.claim(node, 1).await.remove(0).suspect);
+    let again = s.claim(node, 1).await.remove(0);
+    assert_eq!((again.suspect, again.node_deaths), (true, 1));
 }
 
 async fn a_cancelled_run_is_cancelled(s: &Scene) {

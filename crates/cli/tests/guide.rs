@@ -1,0 +1,140 @@
+//! The guides tell the truth: every command in a `console` block is run, in order, in a folder of its own, and must print what
+//! the page says. In what it says, `…` stands for anything in a line, and a line `…` for any lines.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use ostler_testkit::scratch;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// A command of a page, and what it says that it prints.
+#[derive(Debug, PartialEq)]
+struct Step {
+    command: String,
+    prints: Vec<String>,
+}
+
+/// Files that a page has the reader write: a block that begins with a comment that names one.
+struct File {
+    name: String,
+    text: String,
+}
+
+fn blocks<'a>(page: &'a str, language: &'a str) -> impl Iterator<Item = &'a str> + 'a {
+    let fence = format!("```{language}\n");
+    page.match_indices(&fence).map(|(at, fence)| at + fence.len()).collect::<Vec<_>>().into_iter().map(|at| {
+        let rest = &page[at..];
+        &rest[..rest.find("```").expect("a block ends")]
+    })
+}
+
+fn steps(page: &str) -> Vec<Step> {
+    let mut steps: Vec<Step> = Vec::new();
+    for line in blocks(page, "console").flat_map(str::lines) {
+        match (line.strip_prefix("$ "), steps.last_mut()) {
+            (Some(command), _) => steps.push(Step { command: command.to_owned(), prints: Vec::new() }),
+            (None, Some(step)) => step.prints.push(line.to_owned()),
+            (None, None) => panic!("a console block begins with a command, not with {line:?}"),
+        }
+    }
+    steps
+}
+
+fn files(page: &str) -> Vec<File> {
+    let named = |text: &str| {
+        let name = text.lines().next()?.strip_prefix("# ")?.to_owned();
+        Some(File { name, text: text.to_owned() })
+    };
+    blocks(page, "toml").filter_map(named).collect()
+}
+
+/// Ends what the page started in the background, also when the test fails.
+struct Background(Vec<Child>);
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn shell(folder: &Path, command: &str) -> Command {
+    let program = Path::new(env!("CARGO_BIN_EXE_ostler"));
+    let path = std::env::var("PATH").unwrap_or_default();
+    let bin = program.parent().expect("a program is in a folder").display();
+    let mut shell = Command::new("sh");
+    shell.args(["-c", command]).current_dir(folder).env("PATH", format!("{bin}:{path}"));
+    shell.env("HOME", folder).env_remove("OSTLER_STORE").env_remove("XDG_STATE_HOME").stdin(Stdio::null());
+    shell
+}
+
+fn run(page: &str) {
+    let text = std::fs::read_to_string(root().join(page)).expect("the page is there");
+    let folder = scratch();
+    let mut background = Background(Vec::new());
+    for file in files(&text) {
+        std::fs::write(folder.path().join(&file.name), &file.text).expect("the file is written");
+    }
+    let steps = steps(&text);
+    assert!(!steps.is_empty(), "{page} has commands");
+    for Step { command, prints } in steps {
+        if let Some(command) = command.strip_suffix(" &") {
+            let mut started = shell(folder.path(), &format!("exec {command}"));
+            let child = started.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
+            background.0.push(child);
+            continue;
+        }
+        let output = shell(folder.path(), &format!("{command} 2>&1")).output().expect("it runs");
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+        let lines: Vec<&str> = printed.lines().map(str::trim_end).collect();
+        let prints: Vec<&str> = prints.iter().map(|line| line.trim_end()).collect();
+        assert!(
+            matches(&prints, &lines),
+            "{page}: $ {command}\nsays that it prints\n{}\nand printed\n{printed}",
+            prints.join("\n")
+        );
+    }
+}
+
+/// Whether what was printed is what was said.
+fn matches(said: &[&str], printed: &[&str]) -> bool {
+    match (said.split_first(), printed.split_first()) {
+        (None, None) => true,
+        (None, Some(_)) => false,
+        (Some((&"…", rest)), _) => (0..=printed.len()).any(|skip| matches(rest, &printed[skip..])),
+        (Some(_), None) => false,
+        (Some((line, rest)), Some((first, more))) => line_matches(line, first) && matches(rest, more),
+    }
+}
+
+fn line_matches(said: &str, printed: &str) -> bool {
+    let mut parts = said.split('…');
+    let Some(mut rest) = parts.next().and_then(|first| printed.strip_prefix(first)) else { return false };
+    let parts: Vec<&str> = parts.collect();
+    let Some((last, between)) = parts.split_last() else { return rest.is_empty() };
+    for part in between {
+        let Some(at) = rest.find(part) else { return false };
+        rest = &rest[at + part.len()..];
+    }
+    rest.ends_with(last)
+}
+
+#[test]
+fn the_guide_to_the_command_line_prints_what_it_says() {
+    run("docs/guide/command-line.md");
+}
+
+#[test]
+fn what_is_left_out_may_be_anything_and_the_rest_may_not() {
+    assert!(matches(&["a … c"], &["a b c"]));
+    assert!(matches(&["a", "…", "z"], &["a", "b", "c", "z"]));
+    assert!(matches(&["…"], &[]));
+    assert!(!matches(&["a … c"], &["a b d"]));
+    assert!(!matches(&["a"], &["a", "b"]));
+    assert!(!matches(&["a", "b"], &["a"]));
+}
