@@ -80,13 +80,18 @@ pub(crate) fn open(path: &Path, durability: Durability, readers: usize) -> Resul
 /// The one name of the file. Whoever comes by a link must find the same locks and the same nodes beside it.
 pub(crate) fn resolve(path: &Path) -> Result<PathBuf, Error> {
     let path = std::path::absolute(path).map_err(|error| file_fault(path, &error))?;
+    let missing = |error: &std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
     match (path.canonicalize(), path.parent(), path.file_name()) {
         (Ok(path), _, _) => Ok(path),
         (Err(error), Some(parent), Some(name))
-            if error.kind() == std::io::ErrorKind::NotFound && std::fs::symlink_metadata(&path).is_err() =>
+            if missing(&error) && std::fs::symlink_metadata(&path).is_err() =>
         {
             let parent = parent.canonicalize().map_err(|error| file_fault(parent, &error))?;
             Ok(parent.join(name))
+        }
+        // It is a link to nothing, or another process has made it in this very moment.
+        (Err(error), _, _) if missing(&error) => {
+            path.canonicalize().map_err(|error| file_fault(&path, &error))
         }
         (Err(error), _, _) => Err(file_fault(&path, &error)),
     }
