@@ -93,6 +93,7 @@ impl Filters {
             text: self.text.clone(),
             field: self.field.clone(),
             lease: if self.stale { LeaseFilter::Stale } else { LeaseFilter::Any },
+            ..Filter::default()
         }
     }
 }
