@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Subcommand;
-use ostler_core::{Priority, StateName, Timestamp};
+use ostler_core::{ErrorClass, Priority, StateName, Timestamp};
 use ostler_store::views::{Cursor, Field, Filter, LeaseFilter};
 
 use super::values::{self, TaskName};
@@ -78,9 +78,25 @@ pub(crate) struct Filters {
     /// With this value in the payload, such as payload.tenant=acme
     #[arg(long = "where", value_name = "payload.X=Y", value_parser = values::field)]
     pub(crate) field: Option<Field>,
+    #[command(flatten)]
+    pub(crate) failure: FailureFilters,
     /// Held by a node that is dead or overdue
     #[arg(long)]
     pub(crate) stale: bool,
+}
+
+/// Which last failure.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct FailureFilters {
+    /// Whose last failure is of this class, such as timeout
+    #[arg(long, value_name = "C", value_parser = values::class)]
+    class: Option<ErrorClass>,
+    /// Which last failed at this moment or later
+    #[arg(long, value_name = "T", value_parser = values::moment)]
+    failed_since: Option<Timestamp>,
+    /// Which last failed before this moment
+    #[arg(long, value_name = "T", value_parser = values::moment)]
+    failed_until: Option<Timestamp>,
 }
 
 impl Filters {
@@ -92,6 +108,9 @@ impl Filters {
             kind: self.kind.clone(),
             text: self.text.clone(),
             field: self.field.clone(),
+            class: self.failure.class,
+            failed_since: self.failure.failed_since,
+            failed_until: self.failure.failed_until,
             lease: if self.stale { LeaseFilter::Stale } else { LeaseFilter::Any },
             ..Filter::default()
         }
@@ -256,13 +275,15 @@ pub(crate) struct DeadFilters {
     /// With this value in the payload, such as payload.tenant=acme
     #[arg(long = "where", value_name = "payload.X=Y", value_parser = values::field)]
     field: Option<Field>,
+    #[command(flatten)]
+    failure: FailureFilters,
 }
 
 impl DeadFilters {
     /// The same, as other commands have them.
     pub(crate) fn filters(self) -> Filters {
-        let Self { queue, kind, text, field } = self;
-        Filters { state: Some(StateName::Failed), queue, kind, text, field, stale: false }
+        let Self { queue, kind, text, field, failure } = self;
+        Filters { state: Some(StateName::Failed), queue, kind, text, field, failure, stale: false }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ostler_core::{Priority, StateName, TaskId, Timestamp};
+use ostler_core::{ErrorClass, Priority, StateName, TaskId, Timestamp};
 use ostler_store::views::{Cursor, Field};
 use ostler_store::{MAX_PAGE, name};
 use ostler_wire::moment::Moment;
@@ -39,6 +39,13 @@ pub(super) fn state(text: &str) -> Result<StateName, String> {
     StateName::named(text).ok_or_else(|| {
         let names: Vec<&str> = StateName::ALL.iter().map(|state| state.name()).collect();
         format!("a state is one of {}", names.join(", "))
+    })
+}
+
+pub(super) fn class(text: &str) -> Result<ErrorClass, String> {
+    ErrorClass::named(text).ok_or_else(|| {
+        let names: Vec<&str> = ErrorClass::ALL.iter().map(|class| class.name()).collect();
+        format!("a class is one of {}", names.join(", "))
     })
 }
 

@@ -7,7 +7,9 @@ use std::time::Duration;
 use anyhow::Context as _;
 use ostler_exec::Executor as AnyExecutor;
 use ostler_process::keeper::{Keeper, KeeperProgram, serve};
-use ostler_runtime::{Beginning, Node, NodeConfig, NodeState, Parts, PoolConfig, StartError, TakeOver};
+use ostler_runtime::{
+    Beginning, Node, NodeConfig, NodeState, Parts, PoolConfig, PoolSize, Prefetch, StartError, TakeOver,
+};
 use ostler_sqlite::Sqlite;
 use ostler_store::SystemClock;
 use ostler_store::calls::QueueChange;
@@ -173,8 +175,17 @@ fn pool_of(pool: &Pool, keeper: &Keeper) -> anyhow::Result<PoolConfig> {
             )
         }
     };
-    let workers = usize::try_from(pool.scale.max).unwrap_or(usize::MAX);
+    let count = |workers: u32| usize::try_from(workers).unwrap_or(usize::MAX);
+    let size = PoolSize {
+        min: count(pool.scale.min),
+        max: count(pool.scale.max),
+        scale_up_at: count(pool.scale.scale_up_at),
+        idle_timeout: pool.scale.idle_timeout,
+    };
     Ok(PoolConfig {
+        size,
+        // A child is never short enough to be claimed ahead.
+        prefetch: Prefetch::Off,
         beginning: Beginning::Durable,
         grace: pool.grace,
         // All of them, also those that are left out: what a file no longer says must not hold on.
@@ -183,7 +194,7 @@ fn pool_of(pool: &Pool, keeper: &Keeper) -> anyhow::Result<PoolConfig> {
             QueueChange::Limit(pool.queue_limit),
             QueueChange::KeyConcurrency(pool.key_concurrency),
         ],
-        ..PoolConfig::new(pool.name.clone(), executor, workers)
+        ..PoolConfig::new(pool.name.clone(), executor, size.max)
     })
 }
 
@@ -218,7 +229,7 @@ async fn open(place: &Place) -> anyhow::Result<Sqlite> {
 
 /// What is served, for people.
 fn pools(config: &Config) -> String {
-    let each = config.pools.iter().map(|pool| format!("{} with {} workers", pool.name, pool.scale.max));
+    let each = config.pools.iter().map(|pool| format!("{} with up to {} workers", pool.name, pool.scale.max));
     each.collect::<Vec<_>>().join(", ")
 }
 

@@ -46,6 +46,8 @@ fn what_is_wrong_is_named_with_what_would_be_right_and_no_store_is_made() {
         (vec!["show", "key:"], "a key follows"),
         (vec!["cancel", "../../etc/passwd"], "is not an id"),
         (vec!["ls", "--state", "asleep"], "queued, claimed, running, completed, failed, cancelled"),
+        (vec!["ls", "--class", "unlucky"], "transient, partial, timeout"),
+        (vec!["ls", "--failed-since", "today"], "such as 2026-08-01T03:00:00Z"),
         (vec!["ls", "--limit", "0"], "from 1 to 1000"),
         (vec!["ls", "--limit", "1001"], "from 1 to 1000"),
         (vec!["ls", "--limit", "ten"], "from 1 to 1000"),
@@ -168,7 +170,7 @@ fn a_store_that_may_not_be_written_is_refused() {
     let place = Place::new();
     place.done(["submit", "mail", "send"]);
     let mode = |mode| {
-        std::fs::set_permissions(place.store(), std::fs::Permissions::from_mode(mode)).expect("a mode")
+        std::fs::set_permissions(place.store(), std::fs::Permissions::from_mode(mode)).expect("a mode");
     };
     mode(0o400);
     place.refused(["submit", "mail", "send"], 3, "is marked read-only");

@@ -11,17 +11,15 @@ fn ids(list: &Value) -> Vec<String> {
 }
 
 /// Two queues, two kinds, and one task of each state that needs no time.
-fn scene(place: &Place) -> Vec<String> {
+fn scene(place: &Place) -> [String; 4] {
     let hands = Hands::join(place);
-    let mut made = Vec::new();
-    made.push(hands.enqueue("mail", "send", r#"{"tenant":"acme","size":3}"#));
-    made.push(hands.complete("mail", "1"));
-    made.push(hands.enqueue("mail", "send", r#"{"tenant":"acme","size":4}"#));
-    made.push(hands.fail("mail", "Connection REFUSED by peer"));
-    made.push(hands.enqueue("mail", "sort", r#"{"tenant":"umbrella","size":3}"#));
-    made.push(hands.enqueue("docs", "scan", r#""a plain text""#));
-    made.dedup();
-    made.iter().map(ToString::to_string).collect()
+    let first = hands.enqueue("mail", "send", r#"{"tenant":"acme","size":3}"#);
+    hands.complete("mail", "1");
+    let second = hands.enqueue("mail", "send", r#"{"tenant":"acme","size":4}"#);
+    hands.fail("mail", "Connection REFUSED by peer");
+    let third = hands.enqueue("mail", "sort", r#"{"tenant":"umbrella","size":3}"#);
+    let fourth = hands.enqueue("docs", "scan", r#""a plain text""#);
+    [first, second, third, fourth].map(|id| id.to_string())
 }
 
 #[test]
@@ -42,6 +40,10 @@ fn every_filter_keeps_what_it_says() {
         (&["--where", "payload.tenant=acme"], &[1, 0]),
         (&["--where", "payload.size=3"], &[2, 0]),
         (&["--where", "payload.size=3", "--state", "queued"], &[2]),
+        (&["--class", "permanent"], &[1]),
+        (&["--class", "timeout"], &[]),
+        (&["--failed-since", "2020-01-01T00:00:00Z"], &[1]),
+        (&["--failed-until", "2020-01-01T00:00:00Z"], &[]),
         (&["--stale"], &[]),
     ] {
         let list = place.json(["ls"].iter().chain(words));

@@ -268,3 +268,13 @@ fn a_store_that_is_away_is_waited_for() {
     node.signal(ProcessSignal::TERM);
     assert_eq!(node.end().0, Some(0));
 }
+
+#[test]
+fn a_store_that_stays_away_is_given_up() {
+    let place = configured();
+    let began = Instant::now();
+    let gone = ran(place.bare().args(["up", "--store", "away/ostler.db"]));
+    gone.is_refused(3, "trying for 10 s");
+    assert!(gone.err.lines().last().is_some_and(|line| line.contains("away")), "{gone:?}");
+    assert!(began.elapsed() >= Duration::from_secs(9), "it gave up after {:?}", began.elapsed());
+}
