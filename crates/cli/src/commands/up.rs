@@ -29,6 +29,8 @@ pub(crate) const KEEPER: &str = "ostler-keeper";
 const START_PATIENCE: Duration = Duration::from_secs(10);
 /// How often it is tried.
 const TRY_AGAIN: Duration = Duration::from_millis(500);
+/// How often it is looked whether something does not work.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Keeps the children of a node; see [`serve`].
 pub(crate) fn keep() -> anyhow::Result<Code> {
@@ -97,10 +99,9 @@ async fn serve_until_told(
     // If nobody reads it any more, the node works all the same.
     let _ = console.out.json(&ready);
     say(&format!("the node {} takes work: {}", node.session(), pools(&config)));
-    let mut state = node.state();
     let told = tokio::select! {
         () = signals.next() => Told::ToGo,
-        why = left(&mut state) => why,
+        why = watch(&node) => why,
     };
     let patience = duration::show(config.shutdown_timeout);
     say(&format!(
@@ -119,29 +120,50 @@ async fn serve_until_told(
     say(&format!("{} attempts ended, {} were handed back", drained.finished, drained.handed_back));
     match told {
         Told::ToGo => Ok(Code::Done),
-        Told::Fenced => Err(refused(
-            Code::Store,
-            "the node could not keep its leases, and has stopped its work; start it again",
-        )),
+        Told::Nothing => {
+            Err(refused(Code::WorkFailed, "the node ended by itself, which it never should; start it again"))
+        }
     }
 }
 
 /// Why a node goes.
 enum Told {
     ToGo,
-    Fenced,
+    /// It is over though nobody told it to go.
+    Nothing,
 }
 
-/// Waits until the node no longer takes work, for a reason of its own.
-async fn left(state: &mut tokio::sync::watch::Receiver<NodeState>) -> Told {
-    let seen = state.wait_for(|state| *state != NodeState::Running).await.map(|state| *state);
-    match seen {
-        Ok(NodeState::Draining) => {
-            say("a drain was ordered");
-            Told::ToGo
+/// Tells people what becomes of the node, until it is ordered to drain or is over.
+async fn watch(node: &Node) -> Told {
+    let mut state = node.state();
+    let mut session = node.session();
+    let mut fenced = false;
+    let mut troubles = Vec::new();
+    loop {
+        // Either way it is time to look.
+        let _ = tokio::time::timeout(LOOK, state.changed()).await;
+        match *state.borrow_and_update() {
+            NodeState::Draining => {
+                say("a drain was ordered");
+                return Told::ToGo;
+            }
+            NodeState::Ended => return Told::Nothing,
+            NodeState::Fenced if !fenced => {
+                say("the node could not keep its leases: it has stopped its work, and comes back by itself");
+                fenced = true;
+            }
+            NodeState::Fenced => {}
+            // It may have been fenced for too short a time to be seen so; another session tells.
+            NodeState::Running if node.session() != session => {
+                session = node.session();
+                fenced = false;
+                say(&format!("the node had lost its leases, and is back as {session}"));
+            }
+            NodeState::Running => {}
         }
-        Ok(NodeState::Fenced) => Told::Fenced,
-        Ok(NodeState::Running | NodeState::Ended) | Err(_) => Told::ToGo,
+        let found = node.troubles();
+        found.iter().filter(|trouble| !troubles.contains(*trouble)).for_each(|trouble| say(trouble));
+        troubles = found;
     }
 }
 

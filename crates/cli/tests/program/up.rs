@@ -11,7 +11,7 @@ use crate::ostler::{Place, Running, ran};
 /// A node is told at its next renewal, and these come often.
 const CONFIG: &str = "\
 [lease]
-ttl = \"2s\"
+ttl = \"20s\"
 heartbeat = \"100ms\"
 [pool.shell]
 executor = \"command\"
@@ -195,6 +195,24 @@ fn a_killed_node_leaves_no_child_and_its_task_runs_elsewhere() {
         (&"completed".into(), &2.into(), &0.into())
     );
     assert_eq!(task["attempts"][0]["state"], "node_died");
+}
+
+#[test]
+fn a_node_that_was_stopped_too_long_comes_back_by_itself() {
+    let place = Place::new();
+    place.write("ostler.toml", CONFIG.replace("20s", "2s"));
+    let node = up(&place, &[]);
+    node.signal(ProcessSignal::STOP);
+    let until = Instant::now() + MAX_WAIT;
+    while place.json(["nodes"])[0]["state"] != "overdue" {
+        assert!(Instant::now() < until, "the node is never overdue");
+    }
+    node.signal(ProcessSignal::CONT);
+    node.says("is back as ");
+    let done = place.run(["submit", "shell", "run", "--payload", &script("echo hi"), "--wait"]);
+    assert_eq!(done.out, "\"hi\"\n", "{done:?}");
+    node.signal(ProcessSignal::TERM);
+    assert_eq!(node.end().0, Some(0));
 }
 
 #[test]
