@@ -7,13 +7,36 @@ use serde::Serialize;
 pub struct Answer {
     /// The task.
     pub id: String,
-    /// What was done, in one word: `cancelled`, `requested`, `requeued`, `hastened`, `copied`, `dropped`; or why nothing
-    /// was: `refused`, `not_found`.
-    pub result: &'static str,
+    /// What was done, or why nothing was.
+    pub result: Did,
     /// Where the task stood, if that is why nothing was done.
     pub state: Option<&'static str>,
     /// The copy, if one was made.
     pub copy: Option<String>,
+}
+
+/// What was done to a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Did {
+    /// It is cancelled.
+    Cancelled,
+    /// Its worker is asked to stop.
+    Requested,
+    /// It is queued again.
+    Requeued,
+    /// It waited for a moment, and does not any more.
+    Hastened,
+    /// It was queued, and not for want of time.
+    Unchanged,
+    /// A copy of it is enqueued.
+    Copied,
+    /// It is removed.
+    Dropped,
+    /// Nothing: its state does not allow it.
+    Refused,
+    /// Nothing: there is no such task.
+    NotFound,
 }
 
 /// A queue that was paused or resumed.

@@ -3,7 +3,7 @@
 use ostler_core::{StateName, TaskId};
 use ostler_store::calls::CancelAnswer;
 use ostler_store::{MAX_BATCH, Store as _};
-use ostler_wire::act::Answer;
+use ostler_wire::act::{Answer, Did};
 
 use super::Console;
 use super::choose::{Verb, choose, chosen, report};
@@ -28,10 +28,10 @@ pub(super) async fn run(console: &Console, select: &Select) -> anyhow::Result<Co
 
 fn answer(id: TaskId, said: CancelAnswer) -> Answer {
     let (result, state) = match said {
-        CancelAnswer::Cancelled | CancelAnswer::Ended(StateName::Cancelled) => ("cancelled", None),
-        CancelAnswer::Requested => ("requested", None),
-        CancelAnswer::Ended(state) => ("refused", Some(state.name())),
-        CancelAnswer::NotFound => ("not_found", None),
+        CancelAnswer::Cancelled | CancelAnswer::Ended(StateName::Cancelled) => (Did::Cancelled, None),
+        CancelAnswer::Requested => (Did::Requested, None),
+        CancelAnswer::Ended(state) => (Did::Refused, Some(state.name())),
+        CancelAnswer::NotFound => (Did::NotFound, None),
     };
     Answer { id: id.to_string(), result, state, copy: None }
 }

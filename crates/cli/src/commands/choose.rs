@@ -6,7 +6,7 @@ use std::io::{BufRead as _, IsTerminal as _, Write as _};
 use ostler_core::{StateName, TaskId};
 use ostler_store::views::Filter;
 use ostler_store::{MAX_PAGE, Store};
-use ostler_wire::act::Answer;
+use ostler_wire::act::{Answer, Did};
 
 use super::{Console, show};
 use crate::args::{Chosen, Select, TaskName};
@@ -135,11 +135,11 @@ pub(super) fn report(console: &Console, picked: &Picked, answers: &[Answer]) -> 
             }
         }
     }
-    let any = |result: &str| answers.iter().any(|answer| answer.result == result);
+    let any = |result: Did| answers.iter().any(|answer| answer.result == result);
     // What was chosen by a filter and has moved on since is no mistake of whoever chose.
     Ok(match picked.by {
-        By::Name if any("not_found") => Code::NotFound,
-        By::Name if any("refused") => Code::BadInput,
+        By::Name if any(Did::NotFound) => Code::NotFound,
+        By::Name if any(Did::Refused) => Code::BadInput,
         By::Name | By::Filter => Code::Done,
     })
 }
@@ -151,36 +151,40 @@ enum Said {
 
 fn sentence(answer: &Answer) -> Said {
     let id = &answer.id;
-    match (answer.result, answer.state) {
-        ("not_found", _) => Said::Not(format!("there is no task {id}")),
-        ("refused", Some("completed")) => {
+    match answer.result {
+        Did::NotFound => Said::Not(format!("there is no task {id}")),
+        Did::Refused if answer.state == Some(StateName::Completed.name()) => {
             Said::Not(format!("{id} is completed; retry --again enqueues a copy"))
         }
-        ("refused", state) => Said::Not(format!("{id} is {}", state.unwrap_or("in another state"))),
-        ("copied", _) => Said::Done(answer.copy.clone().unwrap_or_default()),
-        (result, _) => Said::Done(format!("{id} {}", phrase(result))),
+        Did::Refused => Said::Not(format!("{id} is {}", answer.state.unwrap_or("in another state"))),
+        Did::Copied => Said::Done(answer.copy.clone().unwrap_or_default()),
+        Did::Cancelled | Did::Requested | Did::Requeued | Did::Hastened | Did::Unchanged | Did::Dropped => {
+            Said::Done(format!("{id} {}", phrase(answer.result)))
+        }
     }
 }
 
-fn phrase(result: &str) -> &str {
+const fn phrase(result: Did) -> &'static str {
     match result {
-        "requested" => "asked to stop",
-        "requeued" => "queued again",
-        "hastened" => "due now",
-        "unchanged" => "queued already",
-        "dropped" => "removed",
-        "not_found" => "not found",
-        same => same,
+        Did::Cancelled => "cancelled",
+        Did::Requested => "asked to stop",
+        Did::Requeued => "queued again",
+        Did::Hastened => "due now",
+        Did::Unchanged => "queued already",
+        Did::Copied => "copied",
+        Did::Dropped => "removed",
+        Did::Refused => "refused",
+        Did::NotFound => "not found",
     }
 }
 
 /// How many there were of each answer.
 fn sum(answers: &[Answer]) -> String {
-    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut counts: BTreeMap<Did, usize> = BTreeMap::new();
     for answer in answers {
-        *counts.entry(phrase(answer.result)).or_default() += 1;
+        *counts.entry(answer.result).or_default() += 1;
     }
-    let parts: Vec<String> = counts.iter().map(|(phrase, count)| format!("{count} {phrase}")).collect();
+    let parts: Vec<String> = counts.iter().map(|(did, count)| format!("{count} {}", phrase(*did))).collect();
     if parts.is_empty() {
         "no task matches".to_owned()
     } else {

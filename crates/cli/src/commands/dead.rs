@@ -6,7 +6,7 @@ use ostler_core::{StateName, TaskId};
 use ostler_store::calls::{Prune, Replay, StepsOnReplay};
 use ostler_store::views::Which;
 use ostler_store::{MAX_BATCH, Store};
-use ostler_wire::act::Answer;
+use ostler_wire::act::{Answer, Did};
 
 use super::choose::{Picked, Verb, choose, chosen, report};
 use super::{Console, payload, retry, show as show_task};
@@ -58,7 +58,7 @@ pub(super) async fn drop(console: &Console, select: &Select) -> anyhow::Result<C
     let (picked, mut answers) = dead_only(&store, picked).await?;
     for ids in picked.ids.chunks(MAX_BATCH) {
         store.prune(Prune::Tasks(ids.to_vec())).await?;
-        answers.extend(ids.iter().map(|id| answer(*id, "dropped", None)));
+        answers.extend(ids.iter().map(|id| answer(*id, Did::Dropped, None)));
     }
     report(console, &picked, &answers)
 }
@@ -72,14 +72,14 @@ async fn dead_only(store: &dyn Store, mut picked: Picked) -> anyhow::Result<(Pic
     for id in std::mem::take(&mut picked.ids) {
         match store.show(Which::Id(id)).await?.map(|found| found.task.state.name()) {
             Some(StateName::Failed) => dead.push(id),
-            Some(state) => others.push(answer(id, "refused", Some(state.name()))),
-            None => others.push(answer(id, "not_found", None)),
+            Some(state) => others.push(answer(id, Did::Refused, Some(state.name()))),
+            None => others.push(answer(id, Did::NotFound, None)),
         }
     }
     picked.ids = dead;
     Ok((picked, others))
 }
 
-fn answer(id: TaskId, result: &'static str, state: Option<&'static str>) -> Answer {
+fn answer(id: TaskId, result: Did, state: Option<&'static str>) -> Answer {
     Answer { id: id.to_string(), result, state, copy: None }
 }

@@ -7,7 +7,7 @@ use ostler_core::{StateName, Task, TaskId};
 use ostler_store::calls::{Enqueued, NewTask, Replay, ReplayAnswer, StepsOnReplay};
 use ostler_store::views::Which;
 use ostler_store::{MAX_BATCH, Store};
-use ostler_wire::act::Answer;
+use ostler_wire::act::{Answer, Did};
 
 use super::choose::{Picked, Verb, choose, chosen, report};
 use super::{Console, payload};
@@ -49,11 +49,11 @@ pub(super) async fn replays(store: &dyn Store, picked: &Picked, how: &Replay) ->
 
 fn answer(id: TaskId, said: ReplayAnswer) -> Answer {
     let (result, state) = match said {
-        ReplayAnswer::Requeued => ("requeued", None),
-        ReplayAnswer::Hastened => ("hastened", None),
-        ReplayAnswer::Refused(StateName::Queued) => ("unchanged", Some(StateName::Queued.name())),
-        ReplayAnswer::Refused(state) => ("refused", Some(state.name())),
-        ReplayAnswer::NotFound => ("not_found", None),
+        ReplayAnswer::Requeued => (Did::Requeued, None),
+        ReplayAnswer::Hastened => (Did::Hastened, None),
+        ReplayAnswer::Refused(StateName::Queued) => (Did::Unchanged, Some(StateName::Queued.name())),
+        ReplayAnswer::Refused(state) => (Did::Refused, Some(state.name())),
+        ReplayAnswer::NotFound => (Did::NotFound, None),
     };
     Answer { id: id.to_string(), result, state, copy: None }
 }
@@ -65,10 +65,10 @@ async fn copies(store: &dyn Store, picked: &Picked, payload: Option<String>) -> 
     let mut answers = Vec::new();
     for id in &picked.ids {
         let (result, copy) = match store.show(Which::Id(*id)).await? {
-            None => ("not_found", None),
+            None => (Did::NotFound, None),
             Some(found) => {
                 let copy = copy_of(found.task, TaskId(ids()), payload.as_deref());
-                ("copied", Some(enqueue(store, copy).await?.to_string()))
+                (Did::Copied, Some(enqueue(store, copy).await?.to_string()))
             }
         };
         answers.push(Answer { id: id.to_string(), result, state: None, copy });

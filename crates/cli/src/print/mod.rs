@@ -60,8 +60,9 @@ impl Out {
     /// Prints text as it is.
     pub(crate) fn text(self, text: &str) -> io::Result<()> {
         let mut out = io::stdout().lock();
-        out.write_all(text.as_bytes())?;
-        out.flush()
+        let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+        written
+            .map_err(|error| io::Error::new(error.kind(), format!("the output cannot be written: {error}")))
     }
 
     /// Prints a line.

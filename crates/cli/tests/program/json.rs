@@ -168,6 +168,17 @@ fn a_list_leaves_the_details_to_show() {
 }
 
 #[test]
+fn a_task_that_came_too_late_says_so() {
+    let place = Place::new();
+    let id = place.done(["submit", "mail", "send", "--not-after", "2020-01-01T00:00:00Z"]);
+    let hands = Hands::join(&place);
+    hands.wait(hands.store.make_ready(100)).expect("the store is looked after");
+    let task = place.json(["show", id.trim()]);
+    assert_eq!((&task["state"], &task["error"]["class"]), (&json!("cancelled"), &json!("expired")));
+    assert!(place.done(["ls"]).contains("cancelled (expired)"));
+}
+
+#[test]
 fn figures_nodes_and_workers_have_their_fields() {
     let place = Place::new();
     let hands = Hands::join(&place);

@@ -44,6 +44,16 @@ fn a_closed_output_is_no_trouble() {
 }
 
 #[test]
+fn an_output_that_takes_nothing_is_told() {
+    let place = Place::new();
+    let full = std::fs::File::options().write(true).open("/dev/full").expect("this machine has one");
+    let output = place.command(["config", "--default"]).stdout(full).output().expect("it runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.starts_with("ostler: the output cannot be written: "), "{said}");
+}
+
+#[test]
 fn closed_complaints_are_no_trouble_either() {
     let place = Place::new();
     for words in [&["show", "17"][..], &["ls"], &["nonsense"], &[]] {
