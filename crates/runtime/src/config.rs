@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ostler_exec::Executor;
+use ostler_exec::{Executor, Guard};
 use ostler_store::calls::{QueueChange, Retention};
 use ostler_store::{MAX_BATCH, MAX_CLAIM};
 
@@ -188,6 +188,8 @@ pub struct NodeConfig {
     pub upkeep: Duration,
     /// What happens when another living node has other settings for a queue.
     pub take_over: TakeOver,
+    /// Who keeps its proof of life until its children are gone, where it has any.
+    pub guard: Option<Arc<dyn Guard>>,
 }
 
 impl NodeConfig {
@@ -201,6 +203,7 @@ impl NodeConfig {
             retention: Retention::default(),
             upkeep: Duration::from_millis(500),
             take_over: TakeOver::No,
+            guard: None,
         }
     }
 

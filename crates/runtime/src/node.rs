@@ -58,6 +58,9 @@ pub enum StartError {
     /// The session's id was not new.
     #[error("the store knows a session of this id already")]
     NotNew,
+    /// Nobody keeps the node's proof of life until its children are gone.
+    #[error("the keeper of the children cannot hold the node's lock: {0}")]
+    Guard(std::io::Error),
     /// Another living node has other settings for a queue.
     #[error("{0}")]
     Differs(Difference),

@@ -78,7 +78,7 @@ impl Term {
         if store.join(node).await? == Fenced::Lost {
             return Err(StartError::NotNew);
         }
-        let begun = match bring_settings(store.as_ref(), session, config, arrival).await {
+        let begun = match prepare(store.as_ref(), session, config, arrival).await {
             Ok(()) => Self::work(makings, session),
             Err(refused) => Err(refused),
         };
@@ -149,10 +149,7 @@ impl Term {
     /// The session is lost: waits until the work that was told so has ended.
     pub(crate) async fn stop(mut self) {
         self.collect_in_time(&mut Drained::default()).await;
-        self.tellers.abort_all();
-        self.upkeep.abort();
-        let _ = self.upkeep.await;
-        join(self.keeper).await;
+        self.end().await;
     }
 
     /// The node drains: waits for what runs, and after `timeout` gives the rest back.
@@ -174,10 +171,14 @@ impl Term {
         let _ = self.store.leave(self.session).await;
     }
 
-    /// The node has ended, and its last parts see it.
-    pub(crate) async fn end(self) {
+    /// The session is over, and its last parts go. The upkeep may wait for a store that is away; others look after it.
+    pub(crate) async fn end(mut self) {
+        self.tellers.abort_all();
+        self.upkeep.abort();
         let _ = self.upkeep.await;
-        join(self.keeper).await;
+        // The thread looks at the state before and after each renewal, and while it waits.
+        let keeper = self.keeper;
+        let _ = tokio::task::spawn_blocking(move || keeper.join()).await;
     }
 
     /// An executor answers within two graces. What does not is left behind, and its lease ends with the session.
@@ -197,9 +198,19 @@ async fn collect(pools: &mut JoinSet<Drained>, drained: &mut Drained) {
     }
 }
 
-/// The thread looks at the state before and after each renewal, and while it waits.
-async fn join(keeper: JoinHandle<()>) {
-    let _ = tokio::task::spawn_blocking(move || keeper.join()).await;
+/// All that must be before the first claim.
+async fn prepare(
+    store: &dyn Store,
+    session: SessionId,
+    config: &NodeConfig,
+    arrival: Arrival,
+) -> Result<(), StartError> {
+    bring_settings(store, session, config, arrival).await?;
+    match (&config.guard, store.tether(session)) {
+        (Some(guard), Some(tether)) => guard.hold(tether).await.map_err(StartError::Guard),
+        // Nobody is to hold it, or this store proves life in another way.
+        (Some(_) | None, _) => Ok(()),
+    }
 }
 
 /// Brings the settings of the node's queues, unless a living node has others. The node has joined before: of two that come up

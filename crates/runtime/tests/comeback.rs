@@ -2,14 +2,16 @@
 
 use std::collections::HashSet;
 use std::fs::File;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use async_trait::async_trait;
 use ostler_core::{Ending, SessionId, StateName, TaskId};
-use ostler_exec::{Inline, TaskError};
-use ostler_runtime::{LeaseTimes, Node, NodeConfig, NodeState, Parts, PoolConfig};
+use ostler_exec::{Guard, Inline, TaskError};
+use ostler_runtime::{LeaseTimes, Node, NodeConfig, NodeState, Parts, PoolConfig, StartError};
 use ostler_store::orders::Order;
 use ostler_store::views::{TaskDetail, Which};
 use ostler_store::{Clock, Store, SystemClock};
@@ -30,13 +32,22 @@ impl Scene {
     }
 
     async fn node(&self, handlers: Inline, clock: Arc<dyn Clock>) -> Node {
+        self.start(handlers, clock, None).await.expect("the node starts")
+    }
+
+    async fn start(
+        &self,
+        handlers: Inline,
+        clock: Arc<dyn Clock>,
+        guard: Option<Arc<dyn Guard>>,
+    ) -> Result<Node, StartError> {
         let ids = Arc::clone(&self.ids);
         let parts = Parts { store: self.here.store(), clock, ids: Arc::new(move || ids.task().0) };
         let pool = PoolConfig::new(QUEUE, Arc::new(handlers), 4);
         let pool = PoolConfig { grace: Duration::from_secs(2), ..pool };
         let lease = LeaseTimes { ttl: TTL, heartbeat: Duration::from_millis(100), poll: MAX_WAIT };
-        let config = NodeConfig { lease, ..NodeConfig::new("node", vec![pool]) };
-        Node::start(parts, config).await.expect("the node starts")
+        let config = NodeConfig { lease, guard, ..NodeConfig::new("node", vec![pool]) };
+        Node::start(parts, config).await
     }
 
     async fn add(&self, count: usize) -> Vec<TaskId> {
@@ -122,15 +133,16 @@ async fn a_node_that_was_found_dead_comes_back_with_a_new_session_and_completes_
     let node = scene.node(stuck_at_first(&began), Arc::new(SystemClock)).await;
     let store = scene.here.store();
     began.wait().await;
-    let workers = |survey: ostler_store::views::Survey| -> HashSet<_> {
-        survey.workers.into_iter().map(|record| record.worker.id).collect()
+    let workers = async |session| -> HashSet<_> {
+        let workers = store.survey().await.expect("the store answers").workers.into_iter();
+        workers.filter(|record| record.session == session).map(|record| record.worker.id).collect()
     };
     for _ in 0..3 {
         let lost = node.session();
-        let before = workers(store.survey().await.unwrap());
+        let before = workers(lost).await;
         store.kill(lost);
         until_back(&node, lost).await;
-        assert!(workers(store.survey().await.unwrap()).is_disjoint(&before), "workers get new ids");
+        assert!(workers(node.session()).await.is_disjoint(&before), "workers get new ids");
     }
     for id in tasks {
         let detail = scene.until_completed(id).await;
@@ -227,4 +239,63 @@ async fn a_pool_that_is_resized_by_order_grows_and_shrinks_and_stays_so_through_
     until_back(&node, lost).await;
     until_workers(1).await;
     node.drain(MAX_WAIT).await;
+}
+
+/// Holds what it is given, unless it is told to refuse so many times.
+#[derive(Default)]
+struct Holds {
+    tether: Mutex<Option<OwnedFd>>,
+    refuse: Mutex<usize>,
+    asked: Mutex<usize>,
+}
+
+#[async_trait]
+impl Guard for Holds {
+    async fn hold(&self, tether: OwnedFd) -> std::io::Result<()> {
+        *self.asked.lock().unwrap() += 1;
+        let mut refuse = self.refuse.lock().unwrap();
+        if *refuse > 0 {
+            *refuse -= 1;
+            return Err(std::io::Error::other("the keeper is gone"));
+        }
+        *self.tether.lock().unwrap() = Some(tether);
+        Ok(())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_guard_holds_the_lock_of_each_session_before_its_first_claim() {
+    let scene = Scene::new();
+    let holds = Arc::new(Holds::default());
+    let (checks, held_at_start) = (Arc::clone(&holds), Arc::new(AtomicBool::new(false)));
+    let saw = Arc::clone(&held_at_start);
+    let handler = Inline::new().handle(KIND, move |_, _| {
+        saw.store(checks.tether.lock().unwrap().is_some(), Ordering::SeqCst);
+        async { Ok(None) }
+    });
+    let id = scene.add(1).await[0];
+    let guard = Arc::clone(&holds) as Arc<dyn Guard>;
+    let node = scene.start(handler, Arc::new(SystemClock), Some(guard)).await.unwrap();
+    scene.until_completed(id).await;
+    assert!(held_at_start.load(Ordering::SeqCst), "it was held before anything ran");
+    // It comes back only when the guard holds the new one; a refusal is tried again.
+    *holds.refuse.lock().unwrap() = 2;
+    let lost = node.session();
+    let store = scene.here.store();
+    store.kill(lost);
+    drop(holds.tether.lock().unwrap().take());
+    until_back(&node, lost).await;
+    assert_eq!(*holds.asked.lock().unwrap(), 4);
+    assert!(holds.tether.lock().unwrap().is_some());
+    node.drain(MAX_WAIT).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_whose_guard_refuses_does_not_start() {
+    let scene = Scene::new();
+    let holds = Holds { refuse: Mutex::new(1), ..Holds::default() };
+    let refused = scene.start(Inline::new(), Arc::new(SystemClock), Some(Arc::new(holds))).await.err();
+    let sentence = refused.map(|refused| refused.to_string()).unwrap_or_default();
+    assert!(sentence.contains("cannot hold the node's lock: the keeper is gone"), "{sentence}");
+    assert!(scene.here.store().survey().await.unwrap().nodes.is_empty(), "it has left");
 }
