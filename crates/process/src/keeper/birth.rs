@@ -43,6 +43,8 @@ pub(super) struct Plan<'a> {
     pub(super) folder: Option<&'a CStr>,
     /// What it reads, writes, and complains to. Nothing else of the keeper's goes on to it.
     pub(super) stdio: [BorrowedFd<'a>; 3],
+    /// The list of members of the control group that it goes into.
+    pub(super) cgroup: Option<BorrowedFd<'a>>,
 }
 
 /// Starts a child in a session of its own, which is killed when this thread ends. Every signal does to it what it does by
@@ -128,6 +130,10 @@ extern "C" fn become_the_program(birth: *mut c_void) -> c_int {
 
 impl Birth<'_> {
     fn prepare(&self) -> Result<(), Errno> {
+        if let Some(members) = self.plan.cgroup {
+            // Zero is whoever writes it.
+            rustix::io::write(members, b"0")?;
+        }
         setsid()?;
         set_parent_process_death_signal(Some(Signal::KILL))?;
         if getppid() != Some(self.parent) {

@@ -7,14 +7,16 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 
 use rustix::io::Errno;
 use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, WaitOptions, kill_process_group, wait, waitid, waitpid,
 };
 
-use super::frame::{About, Exit, Spawn, Stdin};
+use super::cgroup::{Cgroup, Cgroups};
+use super::frame::{About, Contained, Containment, Exit, Spawn, Stdin};
 use super::kin::{Finder, mark};
 use super::launch::launch;
 
@@ -23,10 +25,17 @@ pub(super) struct Children {
     finder: Finder,
     /// What a child reads that reads nothing.
     nothing: OwnedFd,
-    /// Children that are not reaped: their pids, and so their groups, belong to nobody else.
-    living: BTreeMap<u64, Pid>,
+    /// Where children are put, if they are.
+    cgroups: Option<Cgroups>,
+    /// Children that are not reaped: their pids, and so their process groups, belong to nobody else.
+    living: BTreeMap<u64, Living>,
     /// Whose the pids are.
     ids: HashMap<i32, u64>,
+}
+
+struct Living {
+    pid: Pid,
+    cgroup: Option<Cgroup>,
 }
 
 /// When the dead are to be looked at again.
@@ -41,7 +50,26 @@ impl Children {
     /// For the keeper with this pid. The thread that calls this does everything that follows.
     pub(super) fn of(me: i32) -> io::Result<Self> {
         let nothing = File::open("/dev/null")?.into();
-        Ok(Self { me, finder: Finder::new(me), nothing, living: BTreeMap::new(), ids: HashMap::new() })
+        let (living, ids) = (BTreeMap::new(), HashMap::new());
+        Ok(Self { me, finder: Finder::new(me), nothing, cgroups: None, living, ids })
+    }
+
+    /// Decides how children are contained from now on, and says it.
+    pub(super) fn contain(&mut self, how: Containment) -> io::Result<Contained> {
+        self.cgroups = match how {
+            Containment::Group => None,
+            Containment::Cgroup => Some(Cgroups::new()?),
+            Containment::Auto => Cgroups::new().ok(),
+        };
+        Ok(match self.cgroups {
+            Some(_) => Contained::Cgroup,
+            None => Contained::Group,
+        })
+    }
+
+    /// The folder of the control groups.
+    pub(super) fn cgroup(&self) -> Option<&Path> {
+        self.cgroups.as_ref().map(Cgroups::folder)
     }
 
     pub(super) fn spawn(
@@ -56,24 +84,41 @@ impl Children {
         }
         // The kernel drops descriptors for which the receiver has no room.
         let stdio = stdio.try_into().map_err(|_| (About::Program, Errno::MFILE.into()))?;
-        let pid = launch(spawn, &self.mark(id), &stdio)?;
-        self.living.insert(id, pid);
-        self.ids.insert(pid.as_raw_pid(), id);
-        Ok(pid)
+        let cgroup = self.cgroups.as_mut().map(Cgroups::take).transpose();
+        let cgroup = cgroup.map_err(|error| (About::Program, error))?;
+        let entrance = cgroup.as_ref().map(Cgroup::entrance).transpose();
+        let pid = entrance
+            .map_err(|error| (About::Program, error))
+            .and_then(|entrance| launch(spawn, &self.mark(id), &stdio, entrance.as_ref().map(AsFd::as_fd)));
+        match pid {
+            Ok(pid) => {
+                self.living.insert(id, Living { pid, cgroup });
+                self.ids.insert(pid.as_raw_pid(), id);
+            }
+            Err(_) => self.end_cgroup(cgroup),
+        }
+        pid
+    }
+
+    fn end_cgroup(&mut self, cgroup: Option<Cgroup>) {
+        if let (Some(cgroups), Some(cgroup)) = (&mut self.cgroups, cgroup) {
+            cgroups.end(cgroup);
+        }
     }
 
     /// Asks the child's group to end.
     pub(super) fn terminate(&self, id: u64) {
-        if let Some(pid) = self.living.get(&id) {
-            let _ = kill_process_group(*pid, Signal::TERM);
+        if let Some(child) = self.living.get(&id) {
+            let _ = kill_process_group(child.pid, Signal::TERM);
         }
     }
 
     /// Kills the child with all that descends from it. What came to the keeper already is found when it is dead.
     pub(super) fn kill(&self, id: u64) {
-        if let Some(pid) = self.living.get(&id) {
+        if let Some(Living { pid, cgroup }) = self.living.get(&id) {
             // The family is looked up first: it falls apart when its head dies.
             let family = self.finder.family(pid.as_raw_pid(), self.me);
+            cgroup.iter().for_each(Cgroup::kill);
             let _ = kill_process_group(*pid, Signal::KILL);
             family.iter().for_each(|process| process.kill());
         }
@@ -82,19 +127,20 @@ impl Children {
     /// Somebody died: ends what children have ended, with all they left behind, and reaps. Says who has ended.
     pub(super) fn settle(&mut self) -> (Vec<(u64, Exit)>, Look) {
         let look = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
-        let dead = |(id, pid): (&u64, &Pid)| {
-            let status = waitid(WaitId::Pid(*pid), look).ok()??;
-            Some((*id, *pid, exit(&status)?))
+        let dead = |(id, child): (&u64, &Living)| {
+            let status = waitid(WaitId::Pid(child.pid), look).ok()??;
+            Some((*id, exit(&status)?))
         };
         let dead: Vec<_> = self.living.iter().filter_map(dead).collect();
-        for (id, pid, _) in &dead {
-            let _ = kill_process_group(*pid, Signal::KILL);
-            let _ = waitpid(Some(*pid), WaitOptions::empty());
-            self.living.remove(id);
+        self.cgroups.iter_mut().for_each(Cgroups::settle);
+        for (id, _) in &dead {
+            let Some(Living { pid, cgroup }) = self.living.remove(id) else { continue };
+            let _ = kill_process_group(pid, Signal::KILL);
+            let _ = waitpid(Some(pid), WaitOptions::empty());
             self.ids.remove(&pid.as_raw_pid());
+            self.end_cgroup(cgroup);
         }
-        let look = self.sweep();
-        (dead.into_iter().map(|(id, _, exit)| (id, exit)).collect(), look)
+        (dead, self.sweep())
     }
 
     /// Kills what children left behind that have ended, and reaps of it who is dead.
@@ -129,7 +175,8 @@ impl Children {
     /// keeper's own child in the next, so the end of all children is the end of all descendants.
     pub(super) fn end_all(&mut self) {
         loop {
-            for pid in self.living.values() {
+            for Living { pid, cgroup } in self.living.values() {
+                cgroup.iter().for_each(Cgroup::kill);
                 let _ = kill_process_group(*pid, Signal::KILL);
             }
             let family = self.finder.family(self.me, self.me);
@@ -137,7 +184,7 @@ impl Children {
             let mut options = WaitOptions::empty();
             loop {
                 match wait(options) {
-                    Ok(Some((reaped, _))) => self.living.retain(|_, pid| *pid != reaped),
+                    Ok(Some((reaped, _))) => self.living.retain(|_, child| child.pid != reaped),
                     Ok(None) => break,
                     Err(Errno::INTR) => continue,
                     Err(_) => return,

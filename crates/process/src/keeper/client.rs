@@ -1,16 +1,17 @@
-//! The node's side: starts the keeper, and holds one handle per child.
+//! The node's handle on its keeper.
 
 use std::collections::HashMap;
-use std::ffi::OsString;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
+use async_trait::async_trait;
+use ostler_exec::Guard;
 use rustix::io::ioctl_fionbio;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -20,91 +21,14 @@ use tokio::net::unix::pipe;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::frame::{self, About, Exit, MAX_DESCRIPTORS, Order, Spawn, Stdin};
+use super::cgroup;
+use super::child::{Child, Gone, Launch, Leash, SpawnError};
+use super::frame::{self, Contained, MAX_DESCRIPTORS, Order, Spawn, Stdin};
+use super::program::{KeeperProgram, StartError};
 use super::wire::{Orders, Parcel, Roll, Waiting, locked, read, write};
 
-/// How long the keeper may take to say that it is there.
-const START_PATIENCE: Duration = Duration::from_secs(20);
-
-/// How the keeper's process is started: a program whose main function then calls [`serve`](super::serve()).
-#[derive(Clone, Debug)]
-pub struct KeeperProgram {
-    /// The program.
-    pub program: PathBuf,
-    /// Its arguments.
-    pub args: Vec<OsString>,
-    /// Variables it gets beside the node's own.
-    pub env: Vec<(OsString, OsString)>,
-}
-
-impl KeeperProgram {
-    /// The program that runs now, with these arguments. It is found by its inode: node and keeper are the same version
-    /// even while an update replaces the file.
-    #[must_use]
-    pub fn this<A: Into<OsString>>(args: impl IntoIterator<Item = A>) -> Self {
-        Self {
-            program: PathBuf::from("/proc/self/exe"),
-            args: args.into_iter().map(Into::into).collect(),
-            env: Vec::new(),
-        }
-    }
-}
-
-/// Why there is no keeper.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// The system refused something.
-    #[error("the keeper cannot be started: {0}")]
-    System(#[from] io::Error),
-    /// More descriptors to hold than one frame carries.
-    #[error("the keeper can hold at most {MAX_DESCRIPTORS} descriptors")]
-    TooMuchToHold,
-    /// The program was started, but it is no keeper, or it hangs.
-    #[error("the program that was started as the keeper does not answer as one")]
-    NoAnswer,
-}
-
-/// The keeper is gone, or the node has closed it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the keeper of the node's children is gone")]
-pub struct Gone;
-
-/// Why there is no child.
-#[derive(Debug, thiserror::Error)]
-pub enum SpawnError {
-    /// No pipe could be made.
-    #[error("no pipe for the child: {0}")]
-    Pipe(#[from] io::Error),
-    /// The system refused to start it.
-    #[error("the child cannot be started: {error}")]
-    Refused {
-        /// What it is about.
-        about: About,
-        /// What the system said.
-        error: io::Error,
-    },
-    /// Arguments and variables are larger than any system takes.
-    #[error("arguments and variables are too large")]
-    TooLarge,
-    /// There is no keeper.
-    #[error(transparent)]
-    Gone(#[from] Gone),
-}
-
-/// A child to be started.
-#[derive(Clone, Debug)]
-pub struct Launch {
-    /// The program and its arguments, each one argument whatever it contains.
-    pub argv: Vec<String>,
-    /// Where it starts; the keeper's own folder if there is none.
-    pub folder: Option<String>,
-    /// The names of the variables that it inherits. It gets no other.
-    pub keep: Vec<String>,
-    /// Variables that it gets beside those.
-    pub set: Vec<(String, String)>,
-    /// What it reads.
-    pub stdin: Stdin,
-}
+/// How long the keeper may take to answer what it answers at once.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The node's handle on its keeper. When the last handle and the last [`Child`] are dropped, the keeper ends.
 #[derive(Clone, Debug)]
@@ -115,13 +39,14 @@ pub struct Keeper {
     closed: CancellationToken,
     ended: CancellationToken,
     pid: u32,
+    contained: Contained,
 }
 
 impl Keeper {
     /// Starts the keeper, and gives it descriptors to hold until nothing of the node is left.
     ///
     /// # Errors
-    /// When it cannot be started, or does not answer.
+    /// When it cannot be started, cannot contain children as it is to, or does not answer.
     pub async fn start(program: KeeperProgram, held: Vec<OwnedFd>) -> Result<Self, StartError> {
         if held.len() > MAX_DESCRIPTORS {
             return Err(StartError::TooMuchToHold);
@@ -137,8 +62,12 @@ impl Keeper {
         let process = pidfd_open(Pid::from_child(&child), PidfdFlags::empty());
         let ended = CancellationToken::new();
         let over = ended.clone().drop_guard();
+        let cgroups = Arc::new(OnceLock::<PathBuf>::new());
+        let left = Arc::clone(&cgroups);
         std::thread::Builder::new().name("keeper-exit".to_owned()).spawn(move || {
             let _ = child.wait();
+            // A keeper that was killed has left its groups, and perhaps somebody in them.
+            let _ = left.get().map(|folder| cgroup::remove(folder));
             drop(over);
         })?;
 
@@ -146,27 +75,51 @@ impl Keeper {
         ours.set_nonblocking(true)?;
         let stream = Arc::new(UnixStream::from_std(ours)?);
         let (orders, parcels) = mpsc::unbounded_channel();
-        let (ready, is_ready) = oneshot::channel();
+        let (begun, has_begun) = oneshot::channel();
         let waiting: Roll = Arc::new(Mutex::new(Some(HashMap::new())));
         let closed = CancellationToken::new();
         tokio::spawn(write(Arc::clone(&stream), parcels, closed.clone()));
-        tokio::spawn(read(stream, Arc::clone(&waiting), ready, closed.clone()));
-        let keeper = Self { orders, waiting, next: Arc::default(), closed, ended, pid };
-        keeper.order(&Order::Hold, held).map_err(|_| StartError::NoAnswer)?;
-        match tokio::time::timeout(START_PATIENCE, is_ready).await {
-            Ok(Ok(())) => Ok(keeper),
-            Ok(Err(_)) | Err(_) => {
+        tokio::spawn(read(stream, Arc::clone(&waiting), begun, closed.clone()));
+        let contained = Contained::Group;
+        let mut keeper = Self { orders, waiting, next: Arc::default(), closed, ended, pid, contained };
+        let begun = async {
+            keeper.order(&Order::Begin { containment: program.containment }, Vec::new()).ok()?;
+            has_begun.await.ok()
+        };
+        match tokio::time::timeout(PATIENCE, begun).await.ok().flatten() {
+            Some(Ok((contained, folder))) => {
+                keeper.contained = contained;
+                folder.into_iter().for_each(|folder| drop(cgroups.set(folder)));
+            }
+            Some(Err(why)) => return Err(StartError::NoContainment(why)),
+            None => {
                 // It has no children that would be left alone, and need not even read its input.
                 let _ = process.and_then(|process| pidfd_send_signal(process, Signal::KILL));
-                Err(StartError::NoAnswer)
+                return Err(StartError::NoAnswer);
             }
         }
+        if !held.is_empty() {
+            keeper.hold_all(held).await?;
+        }
+        Ok(keeper)
     }
 
     /// The keeper's pid, to be shown. It is nobody's to signal.
     #[must_use]
     pub const fn pid(&self) -> u32 {
         self.pid
+    }
+
+    /// How it contains children.
+    #[must_use]
+    pub const fn containment(&self) -> Contained {
+        self.contained
+    }
+
+    /// Waits until the keeper is gone, and with it every child it had: by [`stop`](Self::stop), or because somebody
+    /// killed it. Without it a node can start no child.
+    pub async fn gone(&self) {
+        self.ended.cancelled().await;
     }
 
     /// Starts a child.
@@ -186,10 +139,9 @@ impl Keeper {
         };
         let stdout = reading_end(&mut theirs)?;
         let stderr = reading_end(&mut theirs)?;
-        let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (spawned, is_spawned) = oneshot::channel();
         let (ended, is_ended) = oneshot::channel();
-        locked(&self.waiting).as_mut().ok_or(Gone)?.insert(id, Waiting { spawned: Some(spawned), ended });
+        let id = self.wait_for(Waiting::Spawn { spawned, ended })?;
         // From here on a caller that gives up leaves no child behind.
         let leash = Leash { id, orders: self.orders.clone(), waiting: Arc::clone(&self.waiting) };
         let mut child =
@@ -203,12 +155,39 @@ impl Keeper {
     /// Closes the keeper, and waits until it has killed everything and is gone itself.
     pub async fn stop(&self) {
         self.closed.cancel();
-        self.ended.cancelled().await;
+        self.gone().await;
+    }
+
+    async fn hold_all(&self, held: Vec<OwnedFd>) -> io::Result<()> {
+        let (is_held, answer) = oneshot::channel();
+        let id = self.wait_for(Waiting::Hold(is_held)).map_err(io::Error::other)?;
+        self.order(&Order::Hold { id, count: held.len() }, held).map_err(io::Error::other)?;
+        match tokio::time::timeout(PATIENCE, answer).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) if self.closed.is_cancelled() => Err(io::Error::other(Gone)),
+            Ok(Err(_)) => {
+                Err(io::Error::other("the keeper has too many descriptors open to hold another one"))
+            }
+            Err(_) => Err(io::ErrorKind::TimedOut.into()),
+        }
+    }
+
+    fn wait_for(&self, answer: Waiting) -> Result<u64, Gone> {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        locked(&self.waiting).as_mut().ok_or(Gone)?.insert(id, answer);
+        Ok(id)
     }
 
     fn order(&self, order: &Order, descriptors: Vec<OwnedFd>) -> Result<(), SpawnError> {
         let frame = frame::encode(order).ok_or(SpawnError::TooLarge)?;
         self.orders.send(Parcel { frame, descriptors }).map_err(|_| SpawnError::Gone(Gone))
+    }
+}
+
+#[async_trait]
+impl Guard for Keeper {
+    async fn hold(&self, tether: OwnedFd) -> io::Result<()> {
+        self.hold_all(vec![tether]).await
     }
 }
 
@@ -222,74 +201,4 @@ fn reading_end(theirs: &mut Vec<OwnedFd>) -> io::Result<pipe::Receiver> {
     theirs.push(their_end);
     ioctl_fionbio(&ours, true)?;
     pipe::Receiver::from_owned_fd_unchecked(ours)
-}
-
-/// A child. Dropped before it ended, it is killed.
-#[derive(Debug)]
-pub struct Child {
-    pid: i32,
-    /// Where it reads, if it was to.
-    pub stdin: Option<pipe::Sender>,
-    /// What it writes.
-    pub stdout: Option<pipe::Receiver>,
-    /// What it complains about.
-    pub stderr: Option<pipe::Receiver>,
-    exit: Option<Exit>,
-    is_ended: oneshot::Receiver<Exit>,
-    leash: Leash,
-}
-
-impl Child {
-    /// Its pid, to be shown. Only the keeper may signal it.
-    #[must_use]
-    pub const fn pid(&self) -> i32 {
-        self.pid
-    }
-
-    /// Waits until it has ended; its group is dead then, and what left the group is being killed.
-    ///
-    /// # Errors
-    /// When the keeper is gone, and with it whoever could tell.
-    pub async fn ended(&mut self) -> Result<Exit, Gone> {
-        if self.exit.is_none() {
-            self.exit = Some((&mut self.is_ended).await.map_err(|_| Gone)?);
-        }
-        self.exit.ok_or(Gone)
-    }
-
-    /// Asks its group to end.
-    pub fn terminate(&self) {
-        self.leash.order(&Order::Terminate { id: self.leash.id });
-    }
-
-    /// Kills it with all that descends from it.
-    pub fn kill(&self) {
-        self.leash.order(&Order::Kill { id: self.leash.id });
-    }
-}
-
-#[derive(Debug)]
-struct Leash {
-    id: u64,
-    orders: Orders,
-    waiting: Roll,
-}
-
-impl Leash {
-    fn order(&self, order: &Order) {
-        // Without a keeper there is nobody to tell, and the keeper's end was the child's.
-        if let Some(frame) = frame::encode(order) {
-            let _ = self.orders.send(Parcel { frame, descriptors: Vec::new() });
-        }
-    }
-}
-
-impl Drop for Leash {
-    fn drop(&mut self) {
-        // Whoever has ended or was refused is no longer on the roll.
-        let runs = locked(&self.waiting).as_mut().is_some_and(|roll| roll.remove(&self.id).is_some());
-        if runs {
-            self.order(&Order::Kill { id: self.id });
-        }
-    }
 }

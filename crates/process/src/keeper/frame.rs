@@ -3,6 +3,7 @@
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::path::PathBuf;
 
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use serde::de::DeserializeOwned;
@@ -19,8 +20,10 @@ pub(super) const HEADER_BYTES: usize = 4;
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Order {
-    /// Keep these descriptors open until nothing is left.
-    Hold,
+    /// Contain children so.
+    Begin { containment: Containment },
+    /// Keep the descriptors that come along open until nothing is left, and no longer those from before.
+    Hold { id: u64, count: usize },
     /// Start a child on the descriptors that come along: where it reads, if it does, where it writes and complains.
     Spawn(Spawn),
     /// SIGTERM to the child's group.
@@ -54,14 +57,43 @@ pub enum Stdin {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Report {
-    /// It holds what it was given.
-    Ready,
+    /// It is ready for children.
+    Ready { contained: Contained, cgroup: Option<PathBuf> },
+    /// It cannot contain children as it was told to.
+    Unable { why: String },
+    /// It holds what came along, and nothing else.
+    Held { id: u64 },
+    /// What was to be held did not arrive. It holds what it held before.
+    NotHeld { id: u64 },
     /// The child runs.
     Spawned { id: u64, pid: i32 },
     /// It could not be started.
     Refused { id: u64, errno: i32, about: About },
     /// It ended.
     Ended { id: u64, exit: Exit },
+}
+
+/// How the children of a keeper are to be contained.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Containment {
+    /// By control groups where they can be had, else by process groups.
+    #[default]
+    Auto,
+    /// By control groups, or not at all.
+    Cgroup,
+    /// By process groups, and a search for whoever left them.
+    Group,
+}
+
+/// How the children of a keeper are contained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Contained {
+    /// By control groups: nobody leaves one unless it may write to their file system.
+    Cgroup,
+    /// By process groups, and a search for whoever left them.
+    Group,
 }
 
 /// What a refusal to spawn is about.

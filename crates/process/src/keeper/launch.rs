@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr, OsString};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use rustix::io::Errno;
@@ -16,8 +16,13 @@ use super::kin::MARK;
 /// Where programs are looked for if there is no `PATH`.
 const USUAL_PATH: &str = "/bin:/usr/bin";
 
-/// Starts a child that reads, writes, and complains to these descriptors.
-pub(super) fn launch(spawn: Spawn, mark: &str, stdio: &[OwnedFd; 3]) -> Result<Pid, (About, io::Error)> {
+/// Starts a child that reads, writes, and complains to these descriptors, in this group if there is one.
+pub(super) fn launch(
+    spawn: Spawn,
+    mark: &str,
+    stdio: &[OwnedFd; 3],
+    cgroup: Option<BorrowedFd<'_>>,
+) -> Result<Pid, (About, io::Error)> {
     let Some(program) = spawn.argv.first() else { return Err((About::Program, Errno::INVAL.into())) };
     let mut variables: BTreeMap<OsString, OsString> = BTreeMap::new();
     variables.extend(
@@ -32,7 +37,7 @@ pub(super) fn launch(spawn: Spawn, mark: &str, stdio: &[OwnedFd; 3]) -> Result<P
     let folder =
         spawn.folder.map(CString::new).transpose().map_err(|_| (About::Folder, Errno::INVAL.into()))?;
     let stdio = stdio.each_ref().map(AsFd::as_fd);
-    start(&Plan { programs: &programs, argv: &argv, env: &env, folder: folder.as_deref(), stdio })
+    start(&Plan { programs: &programs, argv: &argv, env: &env, folder: folder.as_deref(), stdio, cgroup })
 }
 
 /// The files that a program's name may mean, in the order in which they are tried. An empty place is the child's folder.

@@ -5,25 +5,35 @@
 //! When the node's end closes, however that came about, the keeper kills everything it has, and exits only when
 //! nothing is left. Until then it holds the descriptors it was given to hold, such as the node's lock.
 //!
-//! What contains a child: a session and a process group of its own; the keeper as subreaper, so that whatever leaves the
-//! group comes back as the keeper's own child when its parent dies; and a mark in the environment, by which the keeper
-//! knows whose it was. A descendant that left the group, outlived its parents *and* cleared its environment cannot be told
-//! from another child's: it is killed when no child is left, at the latest when the node ends.
+//! What contains a child, always: a session and a process group of its own; the keeper as subreaper, so that whatever leaves
+//! the group comes back as the keeper's own child when its parent dies; and a mark in the environment, by which the keeper
+//! knows whose it was. A descendant that left the group, outlived its parents *and* cleared its environment cannot be
+//! told from another child's: it is killed when no child is left, at the latest when the node ends.
+//!
+//! Where the keeper may make control groups ([`Containment`]), each child has one of its own too, and then nobody gets away
+//! who may not write to their file system. It costs little while children follow each other closely. A child that comes
+//! alone is some milliseconds late: the kernel makes sure that nobody forks while it moves somebody between groups.
 //!
 //! If the keeper itself is killed, the kernel kills its direct children with it, unless a child's program runs as another
-//! user than the keeper (set-user-id): the kernel forgets it then. What they have started lives on. The node sees it at
-//! once, and every handle says [`Gone`].
+//! user than the keeper (set-user-id): the kernel forgets it then. What they have started is ended by the node, with their
+//! control groups; without control groups it lives on. The node sees it at once, and every handle says [`Gone`]. If
+//! both are killed at once, the next keeper in the same control group ends what is left.
 
 mod birth;
+mod cgroup;
+mod child;
 mod children;
 mod client;
 mod frame;
 mod kin;
 mod launch;
 mod post;
+mod program;
 mod serve;
 mod wire;
 
-pub use client::{Child, Gone, Keeper, KeeperProgram, Launch, SpawnError, StartError};
-pub use frame::{About, Exit, Stdin};
+pub use child::{Child, Gone, Launch, SpawnError};
+pub use client::Keeper;
+pub use frame::{About, Contained, Containment, Exit, Stdin};
+pub use program::{KeeperProgram, StartError};
 pub use serve::{ServeError, serve};

@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 
 use rustix::io::Errno;
 use rustix::process::{getpid, set_child_subreaper};
@@ -41,6 +42,7 @@ pub fn serve() -> Result<(), ServeError> {
         Ok::<_, io::Error>(())
     })?;
     children.end_all();
+    drop(children);
     drop(held);
     Ok(())
 }
@@ -88,9 +90,17 @@ impl Serving<'_> {
 
     fn obey(&mut self, order: Order, descriptors: Vec<OwnedFd>) -> Option<Report> {
         match order {
-            Order::Hold => {
-                self.held.extend(descriptors);
-                Some(Report::Ready)
+            Order::Begin { containment } => Some(match self.children.contain(containment) {
+                Ok(contained) => {
+                    Report::Ready { contained, cgroup: self.children.cgroup().map(Path::to_owned) }
+                }
+                Err(error) => Report::Unable { why: error.to_string() },
+            }),
+            // The kernel drops descriptors for which the receiver has no room.
+            Order::Hold { id, count } if descriptors.len() < count => Some(Report::NotHeld { id }),
+            Order::Hold { id, .. } => {
+                *self.held = descriptors;
+                Some(Report::Held { id })
             }
             Order::Spawn(spawn) => {
                 let id = spawn.id;

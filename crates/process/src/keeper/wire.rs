@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::net::{Shutdown, shutdown};
@@ -11,8 +12,8 @@ use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::client::SpawnError;
-use super::frame::{self, Exit, HEADER_BYTES, Report};
+use super::child::SpawnError;
+use super::frame::{self, Contained, Exit, HEADER_BYTES, Report};
 
 /// Bytes of reports that are received at once, at least.
 const RECEIVED_BYTES: usize = 4 * 1024;
@@ -30,10 +31,17 @@ pub(super) struct Parcel {
 pub(super) type Roll = Arc<Mutex<Option<HashMap<u64, Waiting>>>>;
 
 #[derive(Debug)]
-pub(super) struct Waiting {
-    pub(super) spawned: Option<oneshot::Sender<Result<i32, SpawnError>>>,
-    pub(super) ended: oneshot::Sender<Exit>,
+pub(super) enum Waiting {
+    /// For a child to be started.
+    Spawn { spawned: oneshot::Sender<Result<i32, SpawnError>>, ended: oneshot::Sender<Exit> },
+    /// For its end.
+    End(oneshot::Sender<Exit>),
+    /// For something to be held.
+    Hold(oneshot::Sender<()>),
 }
+
+/// What the keeper said to its first order.
+pub(super) type Begun = Result<(Contained, Option<PathBuf>), String>;
 
 pub(super) fn locked(roll: &Roll) -> MutexGuard<'_, Option<HashMap<u64, Waiting>>> {
     roll.lock().unwrap_or_else(PoisonError::into_inner)
@@ -67,37 +75,53 @@ pub(super) async fn write(
 pub(super) async fn read(
     stream: Arc<UnixStream>,
     waiting: Roll,
-    ready: oneshot::Sender<()>,
+    begun: oneshot::Sender<Begun>,
     closed: CancellationToken,
 ) {
-    let mut ready = Some(ready);
+    let mut begun = Some(begun);
     let mut inbox = Inbox { stream: &stream, bytes: Vec::new(), taken: 0 };
     while let Ok(report) = inbox.next().await {
+        let mut begin = |answer: Begun| {
+            // Who asked may have lost patience; so may everybody below.
+            let _ = begun.take().map(|begun| begun.send(answer));
+        };
         match report {
-            Report::Ready => {
-                let _ = ready.take().map(|ready| ready.send(()));
+            Report::Ready { contained, cgroup } => begin(Ok((contained, cgroup))),
+            Report::Unable { why } => begin(Err(why)),
+            Report::Held { id } => {
+                if let Some(Waiting::Hold(held)) = off_the_roll(&waiting, id) {
+                    let _ = held.send(());
+                }
             }
+            // Whoever waits is told by the end of the channel.
+            Report::NotHeld { id } => drop(off_the_roll(&waiting, id)),
             Report::Spawned { id, pid } => {
-                let spawned = (locked(&waiting).as_mut())
-                    .and_then(|roll| roll.get_mut(&id))
-                    .and_then(|child| child.spawned.take());
-                let _ = spawned.map(|spawned| spawned.send(Ok(pid)));
+                if let Some(roll) = locked(&waiting).as_mut()
+                    && let Some(Waiting::Spawn { spawned, ended }) = roll.remove(&id)
+                {
+                    roll.insert(id, Waiting::End(ended));
+                    let _ = spawned.send(Ok(pid));
+                }
             }
             Report::Refused { id, errno, about } => {
-                let child = locked(&waiting).as_mut().and_then(|roll| roll.remove(&id));
-                let error = io::Error::from_raw_os_error(errno);
-                let _ = child
-                    .and_then(|child| child.spawned)
-                    .map(|spawned| spawned.send(Err(SpawnError::Refused { about, error })));
+                if let Some(Waiting::Spawn { spawned, .. }) = off_the_roll(&waiting, id) {
+                    let error = io::Error::from_raw_os_error(errno);
+                    let _ = spawned.send(Err(SpawnError::Refused { about, error }));
+                }
             }
             Report::Ended { id, exit } => {
-                let child = locked(&waiting).as_mut().and_then(|roll| roll.remove(&id));
-                let _ = child.map(|child| child.ended.send(exit));
+                if let Some(Waiting::End(ended)) = off_the_roll(&waiting, id) {
+                    let _ = ended.send(exit);
+                }
             }
         }
     }
     closed.cancel();
     *locked(&waiting) = None;
+}
+
+fn off_the_roll(waiting: &Roll, id: u64) -> Option<Waiting> {
+    locked(waiting).as_mut().and_then(|roll| roll.remove(&id))
 }
 
 /// Reports as they come, several at once if they do.

@@ -1,6 +1,7 @@
 //! What the tests are made of: a keeper, work for it, and a look at the processes there are.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -20,8 +21,19 @@ pub(crate) fn program(test: &str, role: &str) -> KeeperProgram {
     program
 }
 
+pub(crate) fn keeper_program() -> KeeperProgram {
+    program("serve_as_the_keeper", "keeper")
+}
+
 pub(crate) async fn keeper() -> Keeper {
-    Keeper::start(program("serve_as_the_keeper", "keeper"), Vec::new()).await.expect("a keeper starts")
+    Keeper::start(keeper_program(), Vec::new()).await.expect("a keeper starts")
+}
+
+/// A folder in which children can write, whoever they are.
+pub(crate) fn open_folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).expect("it is ours");
+    folder
 }
 
 /// A shell script with its arguments.
@@ -95,4 +107,11 @@ pub(crate) fn parent(pid: u32) -> Option<u32> {
     let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
     let stat = String::from_utf8_lossy(&stat);
     stat[stat.rfind(')')? + 1..].split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
+/// How many children a process has, dead ones too.
+pub(crate) fn children_of(keeper: u32) -> usize {
+    let pids = fs::read_dir("/proc").expect("there is /proc");
+    let pids = pids.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    pids.filter(|pid: &u32| parent(*pid) == Some(keeper)).count()
 }

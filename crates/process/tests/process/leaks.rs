@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use ostler_process::CommandPolicy;
 
-use crate::bench::{ROLE, keeper, parent, run, state, until, work};
+use crate::bench::{ROLE, children_of, keeper, run, state, until, work};
 
 const CHILDREN: usize = 200;
 /// How many run at once.
@@ -47,12 +47,6 @@ async fn batch(keeper: &ostler_process::keeper::Keeper, count: usize) {
         runs.spawn(async move { run(&keeper, policy, work("1")).await.0 });
     }
     runs.join_all().await;
-}
-
-fn children_of(keeper: u32) -> usize {
-    let pids = read_dir("/proc").expect("there is /proc");
-    let pids = pids.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    pids.filter(|pid: &u32| parent(*pid) == Some(keeper)).count()
 }
 
 #[test]

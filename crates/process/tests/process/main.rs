@@ -3,6 +3,7 @@
 mod bench;
 mod command;
 mod conformance;
+mod containment;
 mod keeper;
 mod leaks;
 

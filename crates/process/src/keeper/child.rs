@@ -1,0 +1,122 @@
+//! One child, as the node sees it.
+
+use std::io;
+
+use tokio::net::unix::pipe;
+use tokio::sync::oneshot;
+
+use super::frame::{self, About, Exit, Order, Stdin};
+use super::wire::{Orders, Parcel, Roll, locked};
+
+/// A child to be started.
+#[derive(Clone, Debug)]
+pub struct Launch {
+    /// The program and its arguments, each one argument whatever it contains.
+    pub argv: Vec<String>,
+    /// Where it starts; the keeper's own folder if there is none.
+    pub folder: Option<String>,
+    /// The names of the variables that it inherits. It gets no other.
+    pub keep: Vec<String>,
+    /// Variables that it gets beside those.
+    pub set: Vec<(String, String)>,
+    /// What it reads.
+    pub stdin: Stdin,
+}
+
+/// The keeper is gone, or the node has closed it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the keeper of the node's children is gone")]
+pub struct Gone;
+
+/// Why there is no child.
+#[derive(Debug, thiserror::Error)]
+pub enum SpawnError {
+    /// No pipe could be made.
+    #[error("no pipe for the child: {0}")]
+    Pipe(#[from] io::Error),
+    /// The system refused to start it.
+    #[error("the child cannot be started: {error}")]
+    Refused {
+        /// What it is about.
+        about: About,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// Arguments and variables are larger than any system takes.
+    #[error("arguments and variables are too large")]
+    TooLarge,
+    /// There is no keeper.
+    #[error(transparent)]
+    Gone(#[from] Gone),
+}
+
+/// A child. Dropped before it ended, it is killed.
+#[derive(Debug)]
+pub struct Child {
+    pub(super) pid: i32,
+    /// Where it reads, if it was to.
+    pub stdin: Option<pipe::Sender>,
+    /// What it writes.
+    pub stdout: Option<pipe::Receiver>,
+    /// What it complains about.
+    pub stderr: Option<pipe::Receiver>,
+    pub(super) exit: Option<Exit>,
+    pub(super) is_ended: oneshot::Receiver<Exit>,
+    pub(super) leash: Leash,
+}
+
+impl Child {
+    /// Its pid, to be shown. Only the keeper may signal it.
+    #[must_use]
+    pub const fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// Waits until it has ended; its group is dead then, and what left the group is being killed.
+    ///
+    /// # Errors
+    /// When the keeper is gone, and with it whoever could tell.
+    pub async fn ended(&mut self) -> Result<Exit, Gone> {
+        if self.exit.is_none() {
+            self.exit = Some((&mut self.is_ended).await.map_err(|_| Gone)?);
+        }
+        self.exit.ok_or(Gone)
+    }
+
+    /// Asks its group to end.
+    pub fn terminate(&self) {
+        self.leash.order(&Order::Terminate { id: self.leash.id });
+    }
+
+    /// Kills it with all that descends from it.
+    pub fn kill(&self) {
+        self.leash.order(&Order::Kill { id: self.leash.id });
+    }
+}
+
+/// Whoever drops it, kills.
+#[derive(Debug)]
+pub(super) struct Leash {
+    pub(super) id: u64,
+    pub(super) orders: Orders,
+    pub(super) waiting: Roll,
+}
+
+impl Leash {
+    fn order(&self, order: &Order) {
+        // Without a keeper there is nobody to tell, and the keeper's end was the child's.
+        if let Some(frame) = frame::encode(order) {
+            let _ = self.orders.send(Parcel { frame, descriptors: Vec::new() });
+        }
+    }
+}
+
+impl Drop for Leash {
+    fn drop(&mut self) {
+        // Whoever has ended or was refused is no longer on the roll.
+        let runs = locked(&self.waiting).as_mut().is_some_and(|roll| roll.remove(&self.id).is_some());
+        if runs {
+            self.order(&Order::Kill { id: self.id });
+        }
+    }
+}

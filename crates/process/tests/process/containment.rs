@@ -1,0 +1,358 @@
+//! Nothing survives: not the child's end, not the node's, not the keeper's. Each holds however children are contained, and
+//! whoever the keeper runs as.
+
+use std::fs::File;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use ostler_process::keeper::{Contained, Containment, Exit, Gone, Keeper, SpawnError, StartError};
+use rustix::fs::{FlockOperation, flock};
+
+use crate::bench::{
+    ROLE, SOON, children_of, keeper_program, open_folder, parent, pids, runs, script, state, until,
+};
+
+/// How a keeper is started for a test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Group,
+    Cgroup,
+    /// As a user who may nothing.
+    Nobody,
+}
+
+impl Way {
+    const ALL: [Self; 3] = [Self::Group, Self::Cgroup, Self::Nobody];
+
+    /// A keeper started so, or why there is none here.
+    async fn keeper(self) -> Result<Keeper, String> {
+        let mut program = keeper_program();
+        match self {
+            Self::Group => program.containment = Containment::Group,
+            Self::Cgroup => program.containment = Containment::Cgroup,
+            Self::Nobody => {
+                if !rustix::process::geteuid().is_root() {
+                    return Err("only root can become somebody else".to_owned());
+                }
+                let options = ["--reuid=65534", "--regid=65534", "--clear-groups", "--"].map(Into::into);
+                let this = std::env::current_exe().expect("this program").into();
+                program.args.splice(0..0, options.into_iter().chain([this]));
+                program.program = "setpriv".into();
+            }
+        }
+        match Keeper::start(program, Vec::new()).await {
+            Ok(keeper) => Ok(keeper),
+            Err(StartError::NoContainment(why)) => Err(why),
+            Err(error @ (StartError::System(_) | StartError::TooMuchToHold | StartError::NoAnswer)) => {
+                panic!("a keeper starts ({self:?}): {error}")
+            }
+        }
+    }
+}
+
+/// A keeper for each way that there is here. What is left out, is said.
+async fn each_way() -> Vec<(Way, Keeper)> {
+    let mut keepers = Vec::new();
+    for way in Way::ALL {
+        match way.keeper().await {
+            Ok(keeper) => keepers.push((way, keeper)),
+            Err(why) => println!("left out: {way:?}: {why}"),
+        }
+    }
+    keepers
+}
+
+/// A family that does all it can to survive, and lists itself in a folder: the head ignores SIGTERM, one has left the
+/// group, one is an orphan in a session of its own, and one of those has an empty environment too.
+const FAMILY: &str = r#"
+    note() { echo $1 > $2/.$1 && mv $2/.$1 $2/$1; }
+    trap '' TERM
+    note $$ $1
+    sleep 600 & note $! $1
+    setsid sh -c 'trap "" TERM; echo $$ > $1/.$$; mv $1/.$$ $1/$$; while :; do sleep 60; done' sh $1 &
+    (setsid sh -c 'trap "" TERM; echo $$ > $1/.$$; mv $1/.$$ $1/$$; while :; do sleep 60; done' sh $1 &)
+    (setsid env -i PATH="$PATH" sh -c 'echo $$ > $1/.$$; mv $1/.$$ $1/$$; while :; do sleep 60; done' sh $1 &)
+"#;
+const MEMBERS: usize = 5;
+
+async fn family_of(folder: &Path) -> Vec<u32> {
+    until("the family is complete", || pids(folder).len() == MEMBERS).await;
+    let family = pids(folder);
+    assert!(family.iter().all(|pid| runs(*pid)), "all of them run");
+    family
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("the path is text")
+}
+
+#[tokio::test]
+async fn the_containment_in_force_is_told() {
+    for (way, keeper) in each_way().await {
+        match way {
+            Way::Group => assert_eq!(keeper.containment(), Contained::Group),
+            Way::Cgroup => assert_eq!(keeper.containment(), Contained::Cgroup),
+            // Unless somebody gave it a part of the tree.
+            Way::Nobody => println!("nobody: {:?}", keeper.containment()),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_containment_that_cannot_be_had_is_refused_at_the_start() {
+    let mut program = keeper_program();
+    program.containment = Containment::Cgroup;
+    let hidden =
+        ["--mount", "--", "sh", "-c", "umount -l -t cgroup2 -a && exec \"$@\"", "sh"].map(Into::into);
+    let this = std::env::current_exe().expect("this program").into();
+    program.args.splice(0..0, hidden.into_iter().chain([this]));
+    program.program = "unshare".into();
+    if !rustix::process::geteuid().is_root() {
+        println!("left out: only root can hide the control groups");
+        return;
+    }
+    let error = Keeper::start(program.clone(), Vec::new()).await.expect_err("it cannot be had");
+    assert!(matches!(error, StartError::NoContainment(_)), "{error}");
+    assert!(error.to_string().contains("cgroup2"), "{error}");
+    program.containment = Containment::Auto;
+    let keeper = Keeper::start(program, Vec::new()).await.expect("there is another");
+    assert_eq!(keeper.containment(), Contained::Group);
+}
+
+#[tokio::test]
+async fn the_end_of_a_child_is_the_end_of_its_family() {
+    for (way, keeper) in each_way().await {
+        let folder = open_folder();
+        let wait = format!("{FAMILY} while [ ! -e $1/end ]; do sleep 0.01; done");
+        let mut child = keeper.spawn(script(&wait, &[text(folder.path())])).await.expect("it starts");
+        let family = family_of(folder.path()).await;
+        File::create(folder.path().join("end")).expect("a file");
+        assert_eq!(child.ended().await, Ok(Exit::Code(0)), "{way:?}");
+        until("nobody is left", || family.iter().all(|pid| !runs(*pid))).await;
+    }
+}
+
+#[tokio::test]
+async fn a_kill_takes_the_whole_family_and_no_other() {
+    for (_, keeper) in each_way().await {
+        let (folder, others) = (open_folder(), open_folder());
+        let wait = format!("{FAMILY} wait");
+        let mut other = keeper.spawn(script(&wait, &[text(others.path())])).await.expect("it starts");
+        let other_family = family_of(others.path()).await;
+        let mut child = keeper.spawn(script(&wait, &[text(folder.path())])).await.expect("it starts");
+        let family = family_of(folder.path()).await;
+        let may_be_left = match keeper.containment() {
+            Contained::Cgroup => 0,
+            // Orphans with an empty environment cannot be told apart while another child lives.
+            Contained::Group => 1,
+        };
+        child.kill();
+        assert_eq!(child.ended().await, Ok(Exit::Signal(9)));
+        let left = || family.iter().filter(|pid| runs(**pid)).count();
+        until("hardly anybody is left", || left() <= may_be_left).await;
+        assert!(other_family.iter().all(|pid| runs(*pid)), "another child's family lives on");
+        other.kill();
+        assert_eq!(other.ended().await, Ok(Exit::Signal(9)));
+        until("nobody is left", || family.iter().chain(&other_family).all(|pid| !runs(*pid))).await;
+    }
+}
+
+/// Lists itself, without any mark, and stays.
+const UNMARKED: &str =
+    r#"env -i PATH="$PATH" sh -c 'echo $$ > $1/.$$; mv $1/.$$ $1/$$; while :; do sleep 60; done' sh $1"#;
+
+#[tokio::test]
+async fn who_stays_in_the_group_needs_no_mark_to_end_with_it() {
+    for (_, keeper) in each_way().await {
+        let folder = open_folder();
+        // While another child lives, whoever bears no mark is not swept: only the group tells whose it is.
+        let _other = keeper.spawn(script("sleep 600", &[])).await.expect("it starts");
+        let wait = format!("{UNMARKED} & while [ ! -e $1/end ]; do sleep 0.01; done");
+        let mut child = keeper.spawn(script(&wait, &[text(folder.path())])).await.expect("it starts");
+        until("the member is there", || pids(folder.path()).len() == 1).await;
+        let member = pids(folder.path())[0];
+        File::create(folder.path().join("end")).expect("a file");
+        assert_eq!(child.ended().await, Ok(Exit::Code(0)));
+        until("the member is gone", || !runs(member)).await;
+    }
+}
+
+#[tokio::test]
+async fn who_left_the_group_needs_no_mark_to_be_killed_under_its_parent() {
+    for (_, keeper) in each_way().await {
+        let folder = open_folder();
+        let _other = keeper.spawn(script("sleep 600", &[])).await.expect("it starts");
+        let family = format!("setsid {UNMARKED} & wait");
+        let mut child = keeper.spawn(script(&family, &[text(folder.path())])).await.expect("it starts");
+        until("the member is there", || pids(folder.path()).len() == 1).await;
+        let member = pids(folder.path())[0];
+        child.kill();
+        assert_eq!(child.ended().await, Ok(Exit::Signal(9)));
+        until("the member is gone", || !runs(member)).await;
+    }
+}
+
+#[tokio::test]
+async fn whoever_is_born_while_its_family_dies_dies_too() {
+    /// Each one leaves the group, starts the next, and ends: nobody is ever there for long.
+    const RELAY: &str = r#"
+        echo $$ > $1/.$$; mv $1/.$$ $1/last
+        [ -e $1/end ] || exec setsid sh -c "$2" sh "$1" "$2" &
+    "#;
+    for (way, keeper) in each_way().await {
+        let folder = open_folder();
+        let last = folder.path().join("last");
+        let head = r#"setsid sh -c "$2" sh "$1" "$2" & while [ ! -e $1/last ]; do sleep 0.01; done"#;
+        let mut child = keeper.spawn(script(head, &[text(folder.path()), RELAY])).await.expect("it starts");
+        assert_eq!(child.ended().await, Ok(Exit::Code(0)), "{way:?}");
+        until("the relay has ended", || {
+            let runner = std::fs::read_to_string(&last).ok().and_then(|pid| pid.trim().parse().ok());
+            runner.is_some_and(|pid: u32| !runs(pid)) && children_of(keeper.pid()) == 0
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn orphans_are_reaped_while_their_family_lives() {
+    for (_, keeper) in each_way().await {
+        let folder = open_folder();
+        let orphan =
+            "(sh -c 'echo $$ > $1/.$$; mv $1/.$$ $1/$$; while [ ! -e $1/end ]; do sleep 0.01; done' sh $1 &)";
+        let child = keeper.spawn(script(&format!("{orphan}; sleep 600"), &[text(folder.path())])).await;
+        let _child = child.expect("it starts");
+        until("the orphan is there", || pids(folder.path()).len() == 1).await;
+        let orphan = pids(folder.path())[0];
+        until("it is the keeper's", || parent(orphan) == Some(keeper.pid())).await;
+        File::create(folder.path().join("end")).expect("a file");
+        until("it is gone, not a zombie", || state(orphan).is_none()).await;
+    }
+}
+
+#[tokio::test]
+async fn when_the_node_closes_nobody_survives_and_the_lock_is_held_until_then() {
+    for (_, keeper) in each_way().await {
+        let folder = open_folder();
+        let path = folder.path().join("lock");
+        let lock = File::create(&path).expect("a file");
+        flock(&lock, FlockOperation::NonBlockingLockExclusive).expect("nobody has it");
+        ostler_exec::Guard::hold(&keeper, lock.into()).await.expect("it holds it");
+        let members = open_folder();
+        let family = script(&format!("{FAMILY} wait"), &[text(members.path())]);
+        let mut child = keeper.spawn(family).await.expect("it starts");
+        let family = family_of(members.path()).await;
+        let again = File::open(&path).expect("it is there");
+        assert!(flock(&again, FlockOperation::NonBlockingLockExclusive).is_err(), "the keeper holds it");
+
+        let pid = keeper.pid();
+        let stopped = keeper.clone();
+        tokio::spawn(async move { stopped.stop().await });
+        let locked = tokio::task::spawn_blocking(move || flock(&again, FlockOperation::LockExclusive));
+        tokio::time::timeout(SOON, locked).await.expect("in time").expect("no panic").expect("it is free");
+        assert!(family.iter().all(|pid| !runs(*pid)), "the lock is free only when nobody is left");
+        assert_eq!(child.ended().await, Err(Gone));
+        until("the keeper is gone", || state(pid).is_none()).await;
+        assert!(matches!(keeper.spawn(script("true", &[])).await, Err(SpawnError::Gone(Gone))));
+        assert_eq!(cgroups_of(pid), 0, "and its groups are removed");
+    }
+}
+
+/// How many folders of control groups there are that a keeper made.
+fn cgroups_of(keeper: u32) -> usize {
+    let found =
+        Command::new("find").args(["/sys/fs/cgroup", "-name", &format!("ostler-{keeper}-*")]).output();
+    String::from_utf8_lossy(&found.expect("it can be run").stdout).lines().count()
+}
+
+/// Not a test: a node with a family, which waits to be killed.
+#[tokio::test]
+#[ignore = "it is the node that is killed"]
+async fn live_as_a_node() {
+    let Some(role) = std::env::var(ROLE).ok() else { return };
+    let Some((way, folder)) = role.split_once(' ') else { return };
+    let way = Way::ALL.into_iter().find(|known| format!("{known:?}") == way).expect("a way");
+    let keeper = way.keeper().await.expect("it was there before");
+    let family = script(&format!("{FAMILY} wait"), &[folder]);
+    let mut child = keeper.spawn(family).await.expect("it starts");
+    let _ = child.ended().await;
+}
+
+/// A node as a process of its own, with its family and its keeper.
+async fn node_with_family(way: Way, folder: &Path) -> (std::process::Child, Vec<u32>, u32) {
+    let node = Command::new("/proc/self/exe")
+        .args(["--exact", "containment::live_as_a_node", "--ignored", "--nocapture"])
+        .env(ROLE, format!("{way:?} {}", text(folder)))
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("a node starts");
+    let family = family_of(folder).await;
+    let keeper = family.iter().filter_map(|pid| parent(*pid)).find(|pid| parent(*pid) == Some(node.id()));
+    (node, family, keeper.expect("somebody's parent is the keeper"))
+}
+
+#[tokio::test]
+async fn when_the_node_is_killed_nobody_survives() {
+    for (way, _) in each_way().await {
+        let folder = open_folder();
+        let (mut node, family, keeper) = node_with_family(way, folder.path()).await;
+        node.kill().expect("it can be killed");
+        node.wait().expect("it is gone");
+        until("nobody is left", || family.iter().all(|pid| !runs(*pid))).await;
+        until("the keeper is gone too", || !runs(keeper)).await;
+        assert_eq!(cgroups_of(keeper), 0, "and its groups are removed");
+    }
+}
+
+#[tokio::test]
+async fn when_the_keeper_is_killed_its_children_are_dead_and_every_handle_says_so() {
+    for (_, keeper) in each_way().await {
+        let folder = open_folder();
+        let family = script(&format!("{FAMILY} wait"), &[text(folder.path())]);
+        let mut child = keeper.spawn(family).await.expect("it starts");
+        let mut other = keeper.spawn(script("exec sleep 600", &[])).await.expect("it starts");
+        let family = family_of(folder.path()).await;
+        let direct = [child.pid(), other.pid()].map(|pid| u32::try_from(pid).expect("a pid"));
+        assert!(direct.into_iter().all(runs));
+        kill(keeper.pid());
+        for child in [&mut child, &mut other] {
+            let ended = tokio::time::timeout(SOON, child.ended()).await.expect("it is seen");
+            assert_eq!(ended, Err(Gone));
+        }
+        tokio::time::timeout(SOON, keeper.gone()).await.expect("the node can know it");
+        assert!(matches!(keeper.spawn(script("true", &[])).await, Err(SpawnError::Gone(Gone))));
+        assert_eq!(state(keeper.pid()), None, "the keeper is reaped");
+        until("the children are dead", || !direct.into_iter().any(runs)).await;
+        match keeper.containment() {
+            Contained::Cgroup => {
+                until("so is everybody else", || !family.iter().any(|pid| runs(*pid))).await;
+                assert_eq!(cgroups_of(keeper.pid()), 0, "and the groups are removed");
+            }
+            // Nobody is left who could find them.
+            Contained::Group => family.into_iter().filter(|pid| runs(*pid)).for_each(kill),
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_a_node_and_its_keeper_left_that_were_killed_together_is_ended_by_the_next_keeper() {
+    if let Err(why) = Way::Cgroup.keeper().await {
+        return println!("left out: nobody can find them without control groups: {why}");
+    }
+    let folder = open_folder();
+    let (mut node, family, keeper) = node_with_family(Way::Cgroup, folder.path()).await;
+    // It must not see its keeper's death.
+    let stopped = Command::new("kill").args(["-STOP", &node.id().to_string()]).status();
+    assert!(stopped.expect("it is asked").success());
+    kill(keeper);
+    node.kill().expect("it can be killed");
+    node.wait().expect("it is gone");
+    until("the keeper is gone", || !runs(keeper)).await;
+    let _next = Way::Cgroup.keeper().await.expect("it was there before");
+    until("nobody is left", || family.iter().all(|pid| !runs(*pid))).await;
+    until("and their groups are removed", || cgroups_of(keeper) == 0).await;
+}
+
+fn kill(pid: u32) {
+    let status = Command::new("kill").args(["-9", &pid.to_string()]).status();
+    assert!(status.expect("it is asked").success());
+}
