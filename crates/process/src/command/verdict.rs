@@ -37,6 +37,10 @@ pub(super) fn not_spawned(program: &str, folder: Option<&str>, error: &SpawnErro
         SpawnError::Refused { about: About::Folder, error } => {
             (class(error), format!("the folder \"{}\" cannot be used: {error}", folder.unwrap_or_default()))
         }
+        // It says nothing about the task.
+        SpawnError::Refused { about: About::Containment, error } => {
+            (ErrorClass::Transient, format!("\"{program}\" cannot be contained: {error}"))
+        }
         SpawnError::TooLarge => (ErrorClass::Permanent, error.to_string()),
         SpawnError::Pipe(_) | SpawnError::Gone(_) => (ErrorClass::Transient, error.to_string()),
     };

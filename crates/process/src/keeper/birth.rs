@@ -30,8 +30,6 @@ const STACK_BYTES: usize = 64 * 1024;
 const STACK_ALIGNMENT: usize = 16;
 /// The signals that have a name. What came after them is never ignored by anybody.
 const NAMED_SIGNALS: std::ops::RangeInclusive<c_int> = 1..=31;
-/// No failure.
-const NONE: i32 = 0;
 
 /// What becomes of a child.
 #[derive(Debug)]
@@ -56,8 +54,7 @@ pub(super) fn start(plan: &Plan<'_>) -> Result<Pid, (About, io::Error)> {
         plan,
         argv: pointers(plan.argv),
         env: pointers(plan.env),
-        failed: AtomicI32::new(NONE),
-        failed_folder: AtomicI32::new(NONE),
+        failed: Failed::default(),
     };
     let mut stack: Box<[MaybeUninit<u8>]> = Box::new_uninit_slice(STACK_BYTES);
     let end = stack.as_mut_ptr_range().end;
@@ -73,13 +70,9 @@ pub(super) fn start(plan: &Plan<'_>) -> Result<Pid, (About, io::Error)> {
     let error = io::Error::last_os_error();
     drop(blocked);
     let pid = (pid > 0).then(|| Pid::from_raw(pid)).flatten().ok_or_else(|| refused(error))?;
-    let failure = match (birth.failed.into_inner(), birth.failed_folder.into_inner()) {
-        (NONE, NONE) => return Ok(pid),
-        (NONE, errno) => (About::Folder, io::Error::from_raw_os_error(errno)),
-        (errno, _) => refused(io::Error::from_raw_os_error(errno)),
-    };
+    let Some((about, errno)) = birth.failed.first() else { return Ok(pid) };
     let _ = waitpid(Some(pid), WaitOptions::empty());
-    Err(failure)
+    Err((about, io::Error::from_raw_os_error(errno)))
 }
 
 /// From here on, what this process was started with does not go on to its children, except the first three descriptors.
@@ -102,10 +95,27 @@ struct Birth<'a> {
     plan: &'a Plan<'a>,
     argv: Vec<*const c_char>,
     env: Vec<*const c_char>,
-    /// The error by which it failed, if it did.
-    failed: AtomicI32,
-    /// The same, if it is the folder's.
-    failed_folder: AtomicI32,
+    failed: Failed,
+}
+
+/// The errors by which a child failed before it became its program; nought is none.
+#[derive(Default)]
+struct Failed {
+    containment: AtomicI32,
+    folder: AtomicI32,
+    program: AtomicI32,
+}
+
+impl Failed {
+    fn first(&self) -> Option<(About, i32)> {
+        let all = [
+            (About::Containment, &self.containment),
+            (About::Folder, &self.folder),
+            (About::Program, &self.program),
+        ];
+        let mut all = all.into_iter().map(|(about, errno)| (about, errno.load(Ordering::Relaxed)));
+        all.find(|(_, errno)| *errno != 0)
+    }
 }
 
 fn pointers(texts: &[CString]) -> Vec<*const c_char> {
@@ -117,19 +127,20 @@ fn pointers(texts: &[CString]) -> Vec<*const c_char> {
 extern "C" fn become_the_program(birth: *mut c_void) -> c_int {
     // SAFETY: it is the `Birth` that `start` has on its stack, and `start` stands still.
     let birth = unsafe { &*birth.cast::<Birth<'_>>() };
-    if let Err(errno) = birth.prepare() {
-        birth.failed.store(errno.raw_os_error(), Ordering::Relaxed);
-    } else if let Some(Err(errno)) = birth.plan.folder.map(rustix::process::chdir) {
-        birth.failed_folder.store(errno.raw_os_error(), Ordering::Relaxed);
-    } else {
-        birth.failed.store(birth.exec().raw_os_error(), Ordering::Relaxed);
-    }
+    let failed = &birth.failed;
+    let (of_what, errno) = match (birth.contain(), birth.plan.folder.map(rustix::process::chdir)) {
+        (Err(errno), _) => (&failed.containment, errno),
+        (Ok(()), Some(Err(errno))) => (&failed.folder, errno),
+        (Ok(()), Some(Ok(())) | None) => (&failed.program, birth.exec()),
+    };
+    of_what.store(errno.raw_os_error(), Ordering::Relaxed);
     // SAFETY: it ends the child, and runs nothing that the keeper has set up for its own end.
     unsafe { libc::_exit(127) }
 }
 
 impl Birth<'_> {
-    fn prepare(&self) -> Result<(), Errno> {
+    /// All that keeps it from getting away, and from having what it should not have.
+    fn contain(&self) -> Result<(), Errno> {
         if let Some(members) = self.plan.cgroup {
             // Zero is whoever writes it.
             rustix::io::write(members, b"0")?;

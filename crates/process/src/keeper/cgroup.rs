@@ -16,6 +16,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, getpid, pidfd_open, pidfd_send_signal};
 
 use super::birth::{Plan, start};
+use super::frame::About;
 
 /// How the keepers' folders begin.
 const PREFIX: &str = "ostler-";
@@ -159,7 +160,7 @@ fn prove(group: &Cgroup) -> io::Result<()> {
     let plan =
         Plan { programs: &[], argv: &[], env: &[], folder: None, stdio, cgroup: Some(entrance.as_fd()) };
     match start(&plan) {
-        Err((_, error)) if error.raw_os_error() == Some(Errno::NOENT.raw_os_error()) => Ok(()),
+        Err((About::Program, error)) if error.raw_os_error() == Some(Errno::NOENT.raw_os_error()) => Ok(()),
         Err((_, error)) => Err(error),
         Ok(_) => Err(Errno::INVAL.into()),
     }

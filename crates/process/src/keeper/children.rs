@@ -85,10 +85,10 @@ impl Children {
         // The kernel drops descriptors for which the receiver has no room.
         let stdio = stdio.try_into().map_err(|_| (About::Program, Errno::MFILE.into()))?;
         let cgroup = self.cgroups.as_mut().map(Cgroups::take).transpose();
-        let cgroup = cgroup.map_err(|error| (About::Program, error))?;
+        let cgroup = cgroup.map_err(|error| (About::Containment, error))?;
         let entrance = cgroup.as_ref().map(Cgroup::entrance).transpose();
         let pid = entrance
-            .map_err(|error| (About::Program, error))
+            .map_err(|error| (About::Containment, error))
             .and_then(|entrance| launch(spawn, &self.mark(id), &stdio, entrance.as_ref().map(AsFd::as_fd)));
         match pid {
             Ok(pid) => {
@@ -162,13 +162,19 @@ impl Children {
     /// Whether an orphan may belong to a child that lives. Who bears no mark may be anybody's.
     fn is_wanted(&self, orphan: i32) -> bool {
         match mark(orphan) {
-            Some(mark) => self.living.keys().any(|id| self.mark(*id) == mark),
+            Some(mark) => self.owner(&mark).is_some_and(|id| self.living.contains_key(&id)),
             None => !self.living.is_empty(),
         }
     }
 
     fn mark(&self, id: u64) -> String {
         format!("{}.{id}", self.me)
+    }
+
+    /// Whose mark it is, if this keeper made it.
+    fn owner(&self, mark: &str) -> Option<u64> {
+        let (keeper, id) = mark.split_once('.')?;
+        if keeper.parse() == Ok(self.me) { id.parse().ok() } else { None }
     }
 
     /// The node is gone: kills until there is nobody left to wait for. Whatever escapes one round by a fork is the

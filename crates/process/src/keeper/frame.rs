@@ -104,6 +104,8 @@ pub enum About {
     Program,
     /// The folder to start it in.
     Folder,
+    /// What is to contain it.
+    Containment,
 }
 
 /// How a child ended.

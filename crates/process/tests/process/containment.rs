@@ -2,10 +2,10 @@
 //! whoever the keeper runs as.
 
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use ostler_process::keeper::{Contained, Containment, Exit, Gone, Keeper, SpawnError, StartError};
+use ostler_process::keeper::{About, Contained, Containment, Exit, Gone, Keeper, SpawnError, StartError};
 use rustix::fs::{FlockOperation, flock};
 
 use crate::bench::{
@@ -117,6 +117,23 @@ async fn a_containment_that_cannot_be_had_is_refused_at_the_start() {
     program.containment = Containment::Auto;
     let keeper = Keeper::start(program, Vec::new()).await.expect("there is another");
     assert_eq!(keeper.containment(), Contained::Group);
+}
+
+#[tokio::test]
+async fn a_child_that_cannot_be_contained_is_not_started() {
+    let keeper = match Way::Cgroup.keeper().await {
+        Ok(keeper) => keeper,
+        Err(why) => return println!("left out: {why}"),
+    };
+    let folder = cgroups_of(keeper.pid()).pop().expect("it has a folder");
+    for group in std::fs::read_dir(&folder).expect("it is there").flatten() {
+        if group.file_type().is_ok_and(|kind| kind.is_dir()) {
+            std::fs::remove_dir(group.path()).expect("nobody is in it");
+        }
+    }
+    std::fs::remove_dir(&folder).expect("nobody is in it");
+    let refused = keeper.spawn(script("true", &[])).await.expect_err("there is no place for it");
+    assert!(matches!(refused, SpawnError::Refused { about: About::Containment, .. }), "{refused}");
 }
 
 #[tokio::test]
@@ -253,15 +270,15 @@ async fn when_the_node_closes_nobody_survives_and_the_lock_is_held_until_then() 
         assert_eq!(child.ended().await, Err(Gone));
         until("the keeper is gone", || state(pid).is_none()).await;
         assert!(matches!(keeper.spawn(script("true", &[])).await, Err(SpawnError::Gone(Gone))));
-        assert_eq!(cgroups_of(pid), 0, "and its groups are removed");
+        assert!(cgroups_of(pid).is_empty(), "and its groups are removed");
     }
 }
 
-/// How many folders of control groups there are that a keeper made.
-fn cgroups_of(keeper: u32) -> usize {
+/// The folders of control groups that a keeper made.
+fn cgroups_of(keeper: u32) -> Vec<PathBuf> {
     let found =
         Command::new("find").args(["/sys/fs/cgroup", "-name", &format!("ostler-{keeper}-*")]).output();
-    String::from_utf8_lossy(&found.expect("it can be run").stdout).lines().count()
+    String::from_utf8_lossy(&found.expect("it can be run").stdout).lines().map(PathBuf::from).collect()
 }
 
 /// Not a test: a node with a family, which waits to be killed.
@@ -299,7 +316,7 @@ async fn when_the_node_is_killed_nobody_survives() {
         node.wait().expect("it is gone");
         until("nobody is left", || family.iter().all(|pid| !runs(*pid))).await;
         until("the keeper is gone too", || !runs(keeper)).await;
-        assert_eq!(cgroups_of(keeper), 0, "and its groups are removed");
+        assert!(cgroups_of(keeper).is_empty(), "and its groups are removed");
     }
 }
 
@@ -325,7 +342,7 @@ async fn when_the_keeper_is_killed_its_children_are_dead_and_every_handle_says_s
         match keeper.containment() {
             Contained::Cgroup => {
                 until("so is everybody else", || !family.iter().any(|pid| runs(*pid))).await;
-                assert_eq!(cgroups_of(keeper.pid()), 0, "and the groups are removed");
+                assert!(cgroups_of(keeper.pid()).is_empty(), "and the groups are removed");
             }
             // Nobody is left who could find them.
             Contained::Group => family.into_iter().filter(|pid| runs(*pid)).for_each(kill),
@@ -349,7 +366,7 @@ async fn what_a_node_and_its_keeper_left_that_were_killed_together_is_ended_by_t
     until("the keeper is gone", || !runs(keeper)).await;
     let _next = Way::Cgroup.keeper().await.expect("it was there before");
     until("nobody is left", || family.iter().all(|pid| !runs(*pid))).await;
-    until("and their groups are removed", || cgroups_of(keeper) == 0).await;
+    until("and their groups are removed", || cgroups_of(keeper).is_empty()).await;
 }
 
 fn kill(pid: u32) {
