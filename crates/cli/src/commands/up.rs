@@ -102,7 +102,14 @@ async fn serve_until_told(
     let told = tokio::select! {
         () = signals.next() => Told::ToGo,
         why = watch(&node) => why,
+        () = keeper.gone() => Told::WithoutKeeper,
     };
+    if matches!(told, Told::WithoutKeeper) {
+        node.drain(Duration::ZERO).await;
+        let sentence =
+            "the keeper of the node's children was killed: nothing can be run any more; start the node again";
+        return Err(refused(Code::WorkFailed, sentence));
+    }
     let patience = duration::show(config.shutdown_timeout);
     say(&format!(
         "draining: {} attempts have {patience} to end; told again, they are ended at once",
@@ -120,7 +127,7 @@ async fn serve_until_told(
     say(&format!("{} attempts ended, {} were handed back", drained.finished, drained.handed_back));
     match told {
         Told::ToGo => Ok(Code::Done),
-        Told::Nothing => {
+        Told::Nothing | Told::WithoutKeeper => {
             Err(refused(Code::WorkFailed, "the node ended by itself, which it never should; start it again"))
         }
     }
@@ -131,6 +138,8 @@ enum Told {
     ToGo,
     /// It is over though nobody told it to go.
     Nothing,
+    /// Nobody is left to start children.
+    WithoutKeeper,
 }
 
 /// Tells people what becomes of the node, until it is ordered to drain or is over.
@@ -178,13 +187,19 @@ async fn start(
     let store = open(place).await?;
     let ids = ostler::ids().context("no randomness from the system")?;
     let parts = Parts { store: Arc::new(store), clock: Arc::new(SystemClock), ids };
-    let node =
-        NodeConfig { lease: config.lease, retention: config.keep, take_over, ..NodeConfig::new(name, pools) };
+    let node = NodeConfig {
+        lease: config.lease,
+        retention: config.keep,
+        take_over,
+        // It holds the node's lock too: the node's death is known when its children are swept, and not before.
+        guard: Some(Arc::new(keeper.clone())),
+        ..NodeConfig::new(name, pools)
+    };
     Node::start(parts, node).await.map_err(|error| match error {
         StartError::Config(_) => refused(Code::BadInput, error.to_string()),
         StartError::Differs(_) => refused(Code::BadInput, format!("{error} (--take-over)")),
         StartError::Store(error) => refusal(error),
-        StartError::Thread(_) | StartError::NotNew => error.into(),
+        StartError::Thread(_) | StartError::NotNew | StartError::Guard(_) => error.into(),
     })
 }
 
