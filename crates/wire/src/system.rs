@@ -158,6 +158,8 @@ pub struct EventView {
     pub token: u64,
     /// What sort of fact: `log`, `message`, `tool_call`, `progress` or `warning`.
     pub kind: &'static str,
+    /// How much a log line matters: `debug`, `info`, `warn` or `error`; null for everything else.
+    pub level: Option<&'static str>,
     /// The fact.
     pub data: String,
 }

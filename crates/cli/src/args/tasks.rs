@@ -112,7 +112,6 @@ impl Filters {
             failed_since: self.failure.failed_since,
             failed_until: self.failure.failed_until,
             lease: if self.stale { LeaseFilter::Stale } else { LeaseFilter::Any },
-            ..Filter::default()
         }
     }
 }

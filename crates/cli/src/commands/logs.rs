@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use ostler_core::TaskId;
+use ostler_exec::Level;
 use ostler_store::calls::EventKind;
 use ostler_store::views::{Event, Which};
 use ostler_store::{MAX_PAGE, Store as _};
@@ -50,7 +51,14 @@ fn print(console: &Console, events: &[Event]) -> anyhow::Result<()> {
         match console.out.format() {
             Format::Json => text.push_str(&serde_json::to_string(&view(event))?),
             Format::People => match event.kind {
-                EventKind::Log => text.push_str(event.data.strip_suffix('\n').unwrap_or(&event.data)),
+                EventKind::Log => {
+                    let (level, line) = level(&event.data);
+                    // What programs write comes as info, and is shown as they wrote it.
+                    if let Some(level) = level.filter(|level| *level != Level::Info) {
+                        text.push_str(&format!("{}: ", level.name()));
+                    }
+                    text.push_str(line.strip_suffix('\n').unwrap_or(line));
+                }
                 EventKind::Message | EventKind::ToolCall | EventKind::Progress | EventKind::Warning => {
                     text.push_str(&format!("[{}] {}", name(event.kind), event.data));
                 }
@@ -61,13 +69,27 @@ fn print(console: &Console, events: &[Event]) -> anyhow::Result<()> {
     Ok(console.out.text(&text)?)
 }
 
+/// The level that stands before a log line, and the line.
+fn level(data: &str) -> (Option<Level>, &str) {
+    let known = [Level::Debug, Level::Info, Level::Warn, Level::Error];
+    let of = |level: Level| Some((Some(level), data.strip_prefix(level.name())?.strip_prefix(' ')?));
+    known.into_iter().find_map(of).unwrap_or((None, data))
+}
+
 fn view(event: &Event) -> EventView {
+    let (level, data) = match event.kind {
+        EventKind::Log => level(&event.data),
+        EventKind::Message | EventKind::ToolCall | EventKind::Progress | EventKind::Warning => {
+            (None, event.data.as_str())
+        }
+    };
     EventView {
         number: event.number,
         at: event.at.into(),
         token: event.token,
         kind: name(event.kind),
-        data: event.data.clone(),
+        level: level.map(Level::name),
+        data: data.to_owned(),
     }
 }
 
