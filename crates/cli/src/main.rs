@@ -11,7 +11,6 @@ mod doctor;
 mod exit;
 mod place;
 mod print;
-mod worker;
 
 use std::process::ExitCode;
 

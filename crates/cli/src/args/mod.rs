@@ -57,7 +57,7 @@ pub(crate) enum Command {
     #[command(hide = true, after_help = "Example: ostler demo")]
     DemoWorker {
         /// Its store
-        path: String,
+        path: PathBuf,
         /// Its name
         name: String,
     },

@@ -26,10 +26,10 @@ use ostler_store::calls::StepsOnReplay;
 
 use crate::args::{Args, Command, DeadCommand, Globals};
 use crate::config::Config;
+use crate::demo;
 use crate::exit::Code;
 use crate::place::Place;
 use crate::print::{Format, Out};
-use crate::{demo, worker};
 
 pub(crate) use up::{KEEPER, keep};
 
@@ -64,7 +64,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Code> {
     let console = Console::new(args.globals);
     match args.command {
         Command::Demo => demo::run().map(|()| Code::Done),
-        Command::DemoWorker { path, name } => worker::run(&path, &name).map(|()| Code::Done),
+        Command::DemoWorker { path, name } => demo::run_worker(&path, &name).map(|()| Code::Done),
         Command::Up(up) => up::run(&console, up),
         Command::Submit(submit) => block_on(submit::run(&console, submit)),
         Command::Ls(list) => block_on(list::run(&console, &list.filters, &list.page)),

@@ -1,0 +1,86 @@
+//! What the demo has to do.
+
+use std::path::Path;
+
+use anyhow::Context as _;
+use ostler_core::TaskId;
+use ostler_store::calls::NewTask;
+
+/// Tells a command whose child it is.
+pub(super) const NAME: &str = "OSTLER_DEMO_NODE";
+/// Where commands write down who they are.
+const PIDS: &str = "pids";
+
+/// One executor's share.
+pub(super) struct Lane {
+    pub(super) queue: &'static str,
+    pub(super) kind: &'static str,
+    pub(super) executor: &'static str,
+    pub(super) count: usize,
+    pub(super) what: &'static str,
+}
+
+pub(super) const DOCUMENTS: Lane = Lane {
+    queue: "documents",
+    kind: "count",
+    executor: "inline",
+    count: 160,
+    what: "async Rust handlers; five will fail at first, one can never work",
+};
+pub(super) const SUMS: Lane = Lane {
+    queue: "sums",
+    kind: "sum",
+    executor: "thread",
+    count: 60,
+    what: "Rust handlers that are not Send, on threads of their own",
+};
+pub(super) const SHELL: Lane = Lane {
+    queue: "shell",
+    kind: "run",
+    executor: "command",
+    count: 60,
+    what: "shell commands, each a child that cannot outlive its node",
+};
+/// All of them.
+pub(super) const LANES: [Lane; 3] = [DOCUMENTS, SUMS, SHELL];
+
+/// Documents that fail at first.
+const FLAKY: usize = 5;
+
+/// All tasks.
+pub(super) struct Tasks {
+    pub(super) all: Vec<NewTask>,
+    /// The one that can never work.
+    pub(super) broken: TaskId,
+}
+
+impl Tasks {
+    pub(super) fn new(folder: &Path) -> anyhow::Result<Self> {
+        let ids = ostler::ids().context("no randomness from the system")?;
+        let task = |lane: &Lane, payload: String| NewTask::new(TaskId(ids()), lane.queue, lane.kind, payload);
+        let broken = task(&DOCUMENTS, r#"{"title":"empty"}"#.to_owned());
+        let id = broken.id;
+        let documents = (2..=DOCUMENTS.count).map(|number| match number {
+            flaky if flaky <= FLAKY + 1 => r#"{"text":"hard to get","flaky":true}"#.to_owned(),
+            number => format!(r#"{{"text":"document number {number} of the demo"}}"#),
+        });
+        let sums = (1..=SUMS.count).map(|number| format!("[{number},2,3]"));
+        let pids = folder.join(PIDS);
+        let script = format!("echo $OSTLER_DEMO_NODE $$ >> '{}'; sleep 0.05; echo done", pids.display());
+        let script = serde_json::json!({ "script": script }).to_string();
+        let all = [broken]
+            .into_iter()
+            .chain(documents.map(|payload| task(&DOCUMENTS, payload)))
+            .chain(sums.map(|payload| task(&SUMS, payload)))
+            .chain((0..SHELL.count).map(|_| task(&SHELL, script.clone())))
+            .collect();
+        Ok(Self { all, broken: id })
+    }
+}
+
+/// The pids of all children that this node has started.
+pub(super) fn children_of(folder: &Path, node: &str) -> Vec<String> {
+    let text = std::fs::read_to_string(folder.join(PIDS)).unwrap_or_default();
+    let of = |line: &str| line.strip_prefix(node)?.strip_prefix(' ').map(str::to_owned);
+    text.lines().filter_map(of).collect()
+}
