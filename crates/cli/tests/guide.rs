@@ -89,7 +89,7 @@ fn run(page: &str) {
             background.0.push(child);
             continue;
         }
-        let output = shell(folder.path(), &format!("{command} 2>&1")).output().expect("it runs");
+        let output = shell(folder.path(), &format!("exec 2>&1; {command}")).output().expect("it runs");
         let printed = String::from_utf8_lossy(&output.stdout).into_owned();
         let lines: Vec<&str> = printed.lines().map(str::trim_end).collect();
         let prints: Vec<&str> = prints.iter().map(|line| line.trim_end()).collect();
