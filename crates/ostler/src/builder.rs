@@ -37,6 +37,7 @@ pub fn open(path: impl AsRef<Path>) -> Result<Builder, OpenError> {
         local: Vec::new(),
         threads: None,
         workers: None,
+        least: None,
         lease: LeaseTimes::default(),
         changes: Vec::new(),
         take_over: TakeOver::No,
@@ -56,6 +57,7 @@ pub struct Builder {
     local: Vec<LocalHandler>,
     threads: Option<ThreadPolicy>,
     workers: Option<usize>,
+    least: Option<usize>,
     lease: LeaseTimes,
     changes: Vec<QueueChange>,
     take_over: TakeOver,
@@ -121,6 +123,15 @@ impl Builder {
     #[must_use]
     pub fn workers(mut self, workers: usize) -> Self {
         self.workers = Some(workers);
+        self
+    }
+
+    /// At least `min` and at most `max` handlers run at once: more come while tasks wait, and go again when they had nothing to do
+    /// for five minutes.
+    #[must_use]
+    pub fn workers_between(mut self, min: usize, max: usize) -> Self {
+        self.workers = Some(max);
+        self.least = Some(min);
         self
     }
 
@@ -231,6 +242,7 @@ impl Builder {
         let pool = PoolConfig {
             grace: self.grace,
             prefetch,
+            size: PoolSize::between(self.least.unwrap_or(workers), workers),
             settings: self.changes,
             listener: self.callbacks.map(|callbacks| Arc::new(callbacks) as Arc<dyn Listener>),
             ..PoolConfig::new(self.queue.clone(), executor, workers)

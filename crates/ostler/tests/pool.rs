@@ -243,3 +243,25 @@ async fn a_pool_with_two_sorts_of_handlers_is_refused() {
     let refused = builder.handle("a", handler).handle_local("b", handler).start().await;
     assert!(matches!(refused, Err(OpenError::TwoSorts)));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pool_grows_to_its_most_when_tasks_wait() {
+    let folder = scratch();
+    let began = Signal::new("began");
+    let emits = began.clone();
+    let handler = move |(): (), context: Context| {
+        emits.emit();
+        async move {
+            context.cancelled().await;
+            Err::<(), _>(TaskError::transient("told to stop"))
+        }
+    };
+    let builder = ostler::open(folder.path().join("jobs.db")).unwrap().handle("wait", handler);
+    let pool = builder.workers_between(1, 4).grace(Duration::from_secs(1)).start().await.unwrap();
+    for _ in 0..6 {
+        pool.submit("wait", &()).await.unwrap();
+    }
+    began.wait_for(4).await;
+    assert_eq!(pool.running_here().await, 4);
+    pool.stop_now().await;
+}

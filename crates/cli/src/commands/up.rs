@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use ostler_exec::Executor as AnyExecutor;
-use ostler_process::keeper::{Keeper, KeeperProgram, serve};
+use ostler_process::keeper::{
+    Contained, Containment, Keeper, KeeperProgram, StartError as KeeperError, serve,
+};
 use ostler_runtime::{
     Beginning, Node, NodeConfig, NodeState, Parts, PoolConfig, PoolSize, Prefetch, StartError, TakeOver,
 };
@@ -83,7 +85,7 @@ async fn serve_until_told(
 ) -> anyhow::Result<Code> {
     let mut signals = Signals::listen()?;
     // While the node is small: the keeper is a copy of it.
-    let keeper = Keeper::start(KeeperProgram::this([KEEPER]), Vec::new()).await?;
+    let keeper = start_keeper(config.containment).await?;
     let started = tokio::select! {
         started = start(place, &config, &keeper, name, take_over) => started,
         () = signals.next() => return Ok(Code::Interrupted),
@@ -98,7 +100,15 @@ async fn serve_until_told(
     let ready = Ready { event: "ready", node: node.session().to_string(), listen: None };
     // If nobody reads it any more, the node works all the same.
     let _ = console.out.json(&ready);
-    say(&format!("the node {} takes work: {}", node.session(), pools(&config)));
+    let contained = match keeper.containment() {
+        Contained::Cgroup => "control groups",
+        Contained::Group => "process groups",
+    };
+    say(&format!(
+        "the node {} takes work: {}; its children are contained by {contained}",
+        node.session(),
+        pools(&config)
+    ));
     let told = tokio::select! {
         () = signals.next() => Told::ToGo,
         why = watch(&node) => why,
@@ -131,6 +141,12 @@ async fn serve_until_told(
             Err(refused(Code::WorkFailed, "the node ended by itself, which it never should; start it again"))
         }
     }
+}
+
+/// Starts the keeper of a node's children.
+pub(super) async fn start_keeper(containment: Containment) -> Result<Keeper, KeeperError> {
+    let program = KeeperProgram { containment, ..KeeperProgram::this([KEEPER]) };
+    Keeper::start(program, Vec::new()).await
 }
 
 /// Why a node goes.

@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use ostler_core::{Overrides, ScalePolicy};
 use ostler_process::CommandPolicy;
+use ostler_process::keeper::Containment;
 use ostler_runtime::LeaseTimes;
 use ostler_store::calls::Retention;
 use ostler_store::{Bounds, MAX_WORKERS};
@@ -40,6 +41,9 @@ const MAX_SYNTAX_FAULTS: usize = 5;
 const PAYLOAD_LIMITS: RangeInclusive<u64> = 1..=256 << 20;
 /// How many tasks of a sort may be kept.
 const KEPT: RangeInclusive<u64> = 1..=1_000_000_000;
+/// The words for how children are contained.
+const CONTAINMENTS: [(&str, Containment); 3] =
+    [("auto", Containment::Auto), ("cgroup", Containment::Cgroup), ("group", Containment::Group)];
 /// Top-level keys that the design names and that are not in this version.
 const LATER_KEYS: [&str; 2] = ["listen", "schedule"];
 
@@ -58,6 +62,8 @@ pub(crate) struct Config {
     pub(crate) keep: Retention,
     /// Bytes of a payload.
     pub(crate) payload_limit: usize,
+    /// How children are to be contained.
+    pub(crate) containment: Containment,
     /// The pools, by name.
     pub(crate) pools: Vec<Pool>,
 }
@@ -97,6 +103,7 @@ impl Default for Config {
             lease: LeaseTimes::default(),
             keep: Retention::default(),
             payload_limit: Bounds::default().payload_bytes,
+            containment: Containment::Auto,
             pools: Vec::new(),
         }
     }
@@ -180,6 +187,10 @@ fn whole_file(mut top: Section<'_>) -> Config {
             .and_then(|found| found.size(PAYLOAD_LIMITS))
             .and_then(|bytes| usize::try_from(bytes).ok())
             .unwrap_or(default.payload_limit),
+        containment: top
+            .find("containment")
+            .and_then(|found| found.one_of(&CONTAINMENTS))
+            .unwrap_or(default.containment),
         pools: pool::read_all(&top.section("pool")),
     };
     let workers: u64 = config.pools.iter().map(|pool| u64::from(pool.scale.max)).sum();

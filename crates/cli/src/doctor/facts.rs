@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_core::{StateName, Task, Timestamp};
+use ostler_process::keeper::Contained;
 use ostler_sqlite::{Options, Sqlite, care};
 use ostler_store::views::{Filter, LaneRecord, LeaseFilter, Survey};
 use ostler_store::{Clock, Error, ErrorKind, Store};
@@ -31,6 +32,8 @@ pub(crate) struct Facts {
     pub(crate) look: Look,
     /// The config, if one was named.
     pub(crate) config: Option<ConfigFacts>,
+    /// How children would be contained here, or why they cannot be.
+    pub(crate) containment: Option<Result<Contained, String>>,
 }
 
 /// What became of looking into the store.
@@ -93,7 +96,7 @@ pub(crate) enum ConfigFacts {
 
 /// Looks at everything.
 pub(crate) async fn gather(subject: Subject) -> Facts {
-    let Subject { store: StoreUrl::Sqlite(path), config, clock } = subject;
+    let Subject { store: StoreUrl::Sqlite(path), config, containment, clock } = subject;
     let now = clock.now();
     let config = config.map(|read| match read {
         Ok(config) => good_config(&config),
@@ -101,7 +104,7 @@ pub(crate) async fn gather(subject: Subject) -> Facts {
     });
     let place = place::look(&path);
     let look = look(path, clock).await;
-    Facts { now, place, look, config }
+    Facts { now, place, look, config, containment }
 }
 
 async fn look(path: PathBuf, clock: Arc<dyn Clock>) -> Look {

@@ -11,6 +11,7 @@ mod tests;
 
 use std::sync::Arc;
 
+use ostler_process::keeper::Contained;
 use ostler_store::Clock;
 
 use crate::config::{Config, ConfigError, StoreUrl};
@@ -21,6 +22,8 @@ pub(crate) struct Subject {
     pub(crate) store: StoreUrl,
     /// What became of the config, if one was named.
     pub(crate) config: Option<Result<Config, ConfigError>>,
+    /// How children would be contained here, or why they cannot be; `None`: nobody asked.
+    pub(crate) containment: Option<Result<Contained, String>>,
     /// The time.
     pub(crate) clock: Arc<dyn Clock>,
 }

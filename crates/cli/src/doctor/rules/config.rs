@@ -1,9 +1,35 @@
 //! The config that was named.
 
+use ostler_process::keeper::Contained;
+
 use super::super::facts::{ConfigFacts, Facts};
-use super::{Finding, error, queues, seen, warning, word};
+use super::{Finding, error, info, queues, seen, warning, word};
 
 pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
+    let mut found = of_the_file(facts);
+    found.extend(facts.containment.as_ref().map(containment));
+    found
+}
+
+fn containment(contained: &Result<Contained, String>) -> Finding {
+    match contained {
+        Ok(Contained::Cgroup) => {
+            info("containment", "Children are contained by control groups: none outlives its node", "")
+        }
+        Ok(Contained::Group) => info(
+            "containment",
+            "Children are contained by process groups, and a search for whoever left them",
+            "Where control groups can be made, they hold more firmly: run the node with the right to make them",
+        ),
+        Err(why) => error(
+            "containment-missing",
+            format!("Children cannot be contained as the config says: {why}"),
+            "Run the node with the right to make control groups, or set containment = \"auto\"",
+        ),
+    }
+}
+
+fn of_the_file(facts: &Facts) -> Vec<Finding> {
     match &facts.config {
         None => Vec::new(),
         Some(ConfigFacts::Broken(why)) => vec![error(

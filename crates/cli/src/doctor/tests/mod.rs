@@ -84,7 +84,7 @@ impl World {
 
     async fn findings(self) -> Vec<Finding> {
         let store = StoreUrl::Sqlite(self.files.path());
-        looked(Subject { store, config: self.config, clock: Arc::new(self.clock) }).await
+        looked(Subject { store, config: self.config, containment: None, clock: Arc::new(self.clock) }).await
     }
 }
 

@@ -4,13 +4,14 @@ use std::fs::{File, Permissions};
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
+use ostler_process::keeper::Contained;
 use ostler_sqlite::{Options, Sqlite, care};
 use ostler_testkit::{Twin, Voice, scratch};
 use rustix::mount::{MountFlags, mount, mount_remount};
 
 use super::super::facts::{Facts, Look};
-use super::super::place::{Place, Room, remote_name};
-use super::super::rules;
+use super::super::place::{self, Place, Room, remote_name};
+use super::super::{Severity, rules};
 use super::*;
 use crate::config;
 
@@ -20,7 +21,7 @@ const FOLDER: &str = "OSTLER_TEST_FOLDER";
 
 async fn findings_at(path: &Path) -> Vec<Finding> {
     let store = StoreUrl::Sqlite(path.to_owned());
-    looked(Subject { store, config: None, clock: Arc::new(ManualClock::new()) }).await
+    looked(Subject { store, config: None, containment: None, clock: Arc::new(ManualClock::new()) }).await
 }
 
 /// The file of a store that nobody has open.
@@ -145,7 +146,9 @@ async fn disks() {
     drop(Sqlite::open(&path, Arc::new(ManualClock::new()), Options::default()).expect("there is room"));
     let look = async || {
         let store = StoreUrl::Sqlite(path.clone());
-        examine(Subject { store, config: None, clock: Arc::new(ManualClock::new()) }).await.findings
+        examine(Subject { store, config: None, containment: None, clock: Arc::new(ManualClock::new()) })
+            .await
+            .findings
     };
 
     says(&only(look().await, "disk-nearly-full"), "of 16 MiB are left", "ostler db prune");
@@ -170,7 +173,7 @@ async fn disks() {
 
 fn facts(place: Place) -> Facts {
     let now = ManualClock::new().now();
-    Facts { now, place, look: Look::Seen(Box::default()), config: None }
+    Facts { now, place, look: Look::Seen(Box::default()), config: None, containment: None }
 }
 
 #[test]
@@ -252,4 +255,21 @@ async fn a_pool_of_the_config_that_nobody_runs_is_told() {
     world.config = Some(config::parse(&text, "ostler.toml", &no_env).map_err(ConfigError::from));
     let finding = only(world.findings().await, "pool-not-up");
     says(&finding, "a pool \"films\"", "ostler up");
+}
+
+#[test]
+fn how_children_are_contained_is_told_and_a_wish_that_cannot_be_had_is_a_fault() {
+    let folder = scratch();
+    let told = |contained: Result<Contained, String>| {
+        let facts = Facts { containment: Some(contained), ..facts(place::look(&folder.path().join("a.db"))) };
+        let found =
+            rules::findings(&facts).into_iter().find(|finding| finding.code.starts_with("containment"));
+        let found = found.expect("it is told");
+        (found.code, found.severity, found.sentence)
+    };
+    assert_eq!(told(Ok(Contained::Cgroup)).1, Severity::Info);
+    assert!(told(Ok(Contained::Group)).2.contains("process groups"));
+    let (code, severity, sentence) = told(Err("no control group can be made".to_owned()));
+    assert_eq!((code, severity), ("containment-missing", Severity::Error));
+    assert!(sentence.contains("no control group can be made"), "{sentence}");
 }
