@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use ostler_core::{Overrides, Told};
 use ostler_exec::{Context, Executor, Inline, Served, TaskError, ThreadPolicy, Threads};
-use ostler_runtime::{LeaseTimes, Listener, Node, NodeConfig, Parts, PoolConfig, Prefetch, TakeOver};
+use ostler_runtime::{
+    LeaseTimes, Listener, Node, NodeConfig, Parts, PoolConfig, PoolSize, Prefetch, TakeOver,
+};
 use ostler_sqlite::{Options, Sqlite};
 use ostler_store::calls::QueueChange;
 use ostler_store::{Store, SystemClock};
