@@ -121,6 +121,9 @@ pub(crate) enum Command {
         /// The node's id or name
         node: String,
     },
+    /// Give a pool another number of workers, wherever it runs, until its node ends
+    #[command(after_help = "Example: ostler resize shell 2 16")]
+    Resize(Resize),
     /// Print or check a config file
     #[command(after_help = "Example: ostler config --default > ostler.toml")]
     Config(Config),
@@ -164,6 +167,19 @@ pub(crate) struct Config {
     /// Say what is wrong with a config file [else: ostler.toml in this folder]
     #[arg(long, group = "what", value_name = "FILE", num_args = 0..=1)]
     pub(crate) check: Option<Option<PathBuf>>,
+}
+
+/// `ostler resize`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Resize {
+    /// The pool
+    pub(crate) pool: String,
+    /// Workers that it keeps at least
+    #[arg(value_name = "MIN")]
+    pub(crate) min: u32,
+    /// Workers that it has at most
+    #[arg(value_name = "MAX", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) max: u32,
 }
 
 /// `ostler doctor`.

@@ -13,6 +13,7 @@ mod logs;
 mod nodes;
 mod payload;
 mod queues;
+mod resize;
 mod retry;
 mod show;
 mod stats;
@@ -87,6 +88,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Code> {
         Command::Pause { queue, reason } => block_on(queues::pause(&console, &queue, reason)),
         Command::Resume { queue } => block_on(queues::resume(&console, &queue)),
         Command::Drain { node } => block_on(drain::run(&console, &node)),
+        Command::Resize(what) => block_on(resize::run(&console, &what)),
         Command::Config(what) => config::run(&console, what),
         Command::Db(what) => block_on(db::run(&console, what)),
         Command::Doctor(doctor) => block_on(doctor::run(&console, doctor.config)),

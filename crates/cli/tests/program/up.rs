@@ -279,6 +279,25 @@ fn a_drain_can_be_ordered_from_elsewhere() {
 }
 
 #[test]
+fn a_pool_is_resized_wherever_it_runs() {
+    let place = configured();
+    let nodes = [up(&place, &["--name", "anna"]), up(&place, &["--name", "bert"])];
+    let told = place.json(["resize", "shell", "3", "3"]);
+    assert_eq!(told.as_array().map(Vec::len), Some(2), "{told}");
+    let until = Instant::now() + MAX_WAIT;
+    while place.json(["workers"]).as_array().map(Vec::len) != Some(6) {
+        assert!(Instant::now() < until, "{}", place.json(["workers"]));
+    }
+    place.refused(["resize", "shell", "4", "3"], 2, "MIN is 4 and MAX is 3");
+    place.refused(["resize", "shell", "0", "0"], 2, "MAX");
+    place.refused(["resize", "nothing", "1", "2"], 4, "no running node has a pool \"nothing\"");
+    for node in nodes {
+        node.signal(ProcessSignal::TERM);
+        assert_eq!(node.end().0, Some(0));
+    }
+}
+
+#[test]
 fn two_nodes_of_one_name_are_told_apart_by_id() {
     let place = configured();
     let (one, two) = (up(&place, &["--name", "twin"]), up(&place, &["--name", "twin"]));

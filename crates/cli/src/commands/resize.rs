@@ -1,0 +1,48 @@
+//! `ostler resize`: another number of workers for a pool, wherever it runs, until its node ends.
+
+use std::collections::BTreeSet;
+
+use ostler_core::SessionId;
+use ostler_store::Store as _;
+use ostler_store::orders::{Order, Ordered};
+use ostler_store::views::Survey;
+use ostler_wire::act;
+
+use super::Console;
+use crate::args::Resize;
+use crate::exit::{Code, refused};
+use crate::place::Missing;
+use crate::print::visible;
+
+pub(super) async fn run(console: &Console, resize: &Resize) -> anyhow::Result<Code> {
+    let Resize { pool, min, max } = resize;
+    if min > max {
+        let sentence =
+            format!("MIN is {min} and MAX is {max}: a pool has at least MIN and at most MAX workers");
+        return Err(refused(Code::BadInput, sentence));
+    }
+    let store = console.place()?.open(Missing::Refuse)?;
+    let mut told = Vec::new();
+    for node in serving(&store.survey().await?, pool) {
+        let order = Order::Resize { pool: pool.clone(), min: *min, max: *max };
+        // One that has gone meanwhile has no pool to resize.
+        if store.order(node, order).await? == Ordered::Given {
+            told.push(act::Ordered { node: node.to_string(), order: "resize" });
+        }
+    }
+    if told.is_empty() {
+        let sentence = format!("no running node has a pool \"{}\"; see: ostler nodes", visible(pool));
+        return Err(refused(Code::NotFound, sentence));
+    }
+    console.out.answer(&told, |_| {
+        let line = |one: &act::Ordered| format!("{} was told: {pool} has {min} to {max} workers\n", one.node);
+        told.iter().map(line).collect()
+    })?;
+    Ok(Code::Done)
+}
+
+/// The nodes that have workers for this pool.
+fn serving(survey: &Survey, pool: &str) -> BTreeSet<SessionId> {
+    let workers = survey.workers.iter().filter(|record| record.worker.pool == pool);
+    workers.map(|record| record.session).collect()
+}
