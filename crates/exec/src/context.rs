@@ -1,13 +1,18 @@
 //! What a handler sees of the attempt that it runs.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ostler_core::TaskId;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
 use crate::contract::{Control, Work};
+use crate::error::TaskError;
 use crate::notes::{Level, Note, Notes};
+use crate::steps::Steps;
 
 /// The attempt, for its handler.
 #[derive(Clone, Debug)]
@@ -20,6 +25,7 @@ pub struct Context {
     until: Instant,
     cancel: CancellationToken,
     notes: Notes,
+    steps: Steps,
 }
 
 impl Context {
@@ -33,6 +39,7 @@ impl Context {
             until: now + work.timeout,
             cancel: control.cancel.clone(),
             notes: control.notes.clone(),
+            steps: control.steps.clone(),
         }
     }
 
@@ -96,5 +103,42 @@ impl Context {
     /// Writes a log line that matters more, or less.
     pub fn log_at(&self, level: Level, message: impl Into<String>) {
         self.notes.say(Note::Log { level, message: message.into() });
+    }
+
+    /// Does a step of the task, once: what it came to is durable before this answers, and a later attempt gets it back instead of
+    /// doing it again. Each step of a handler has a name of its own.
+    ///
+    /// ```
+    /// # use ostler_exec::{Context, TaskError};
+    /// # async fn download(_: &str) -> Result<String, TaskError> { Ok(String::new()) }
+    /// async fn handle(url: String, ctx: Context) -> Result<usize, TaskError> {
+    ///     let text = ctx.step("downloaded", || download(&url)).await?;
+    ///     ctx.step("counted", || async { Ok(text.len()) }).await
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// What the step failed with, with its name; or when it cannot be kept.
+    pub async fn step<T, F, R>(&self, name: &str, work: F) -> Result<T, TaskError>
+    where
+        T: Serialize + DeserializeOwned,
+        F: FnOnce() -> R,
+        R: Future<Output = Result<T, TaskError>>,
+    {
+        self.steps.take(name, work).await
+    }
+
+    /// Does a step that the task can do without: if it fails, that is a warning on the task, and `None`. It is not tried again by a
+    /// later attempt.
+    ///
+    /// # Errors
+    /// When it cannot be kept.
+    pub async fn step_or_warn<T, F, R>(&self, name: &str, work: F) -> Result<Option<T>, TaskError>
+    where
+        T: Serialize + DeserializeOwned,
+        F: FnOnce() -> R,
+        R: Future<Output = Result<T, TaskError>>,
+    {
+        self.steps.take_or_warn(&self.notes, name, work).await
     }
 }

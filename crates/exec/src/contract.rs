@@ -8,6 +8,7 @@ use ostler_core::{ErrorClass, Failure, Outcome, TaskId, WorkerId};
 use tokio_util::sync::CancellationToken;
 
 use crate::notes::Notes;
+use crate::steps::Steps;
 
 /// One attempt to be run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,13 +45,20 @@ pub struct Control {
     pub lost: CancellationToken,
     /// Where progress and logs go.
     pub notes: Notes,
+    /// Where steps are kept.
+    pub steps: Steps,
 }
 
 impl Control {
-    /// Strings that nobody has pulled yet.
+    /// Strings that nobody has pulled yet, and steps that nobody keeps.
     #[must_use]
     pub fn new(notes: Notes) -> Self {
-        Self { cancel: CancellationToken::new(), lost: CancellationToken::new(), notes }
+        Self {
+            cancel: CancellationToken::new(),
+            lost: CancellationToken::new(),
+            notes,
+            steps: Steps::forgotten(),
+        }
     }
 }
 

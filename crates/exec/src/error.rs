@@ -62,6 +62,13 @@ impl TaskError {
         self
     }
 
+    /// In this step, unless it says so itself.
+    #[must_use]
+    pub(crate) fn in_step(mut self, step: &str) -> Self {
+        self.0.step.get_or_insert_with(|| step.to_owned());
+        self
+    }
+
     /// As the rules see it.
     #[must_use]
     pub fn into_failure(self) -> Failure {

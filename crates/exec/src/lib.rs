@@ -16,6 +16,7 @@ mod error;
 mod guard;
 mod inline;
 mod notes;
+mod steps;
 mod thread;
 
 pub use context::Context;
@@ -24,4 +25,5 @@ pub use error::TaskError;
 pub use guard::Guard;
 pub use inline::Inline;
 pub use notes::{Heard, Level, Note, Notes, notes};
+pub use steps::{Beginning, StepError, StepKeeper, Steps};
 pub use thread::{Backpressure, Choice, Permit, QueueFull, Runtimes, ThreadPolicy, Threads};

@@ -58,6 +58,8 @@ pub enum Note {
         /// The line.
         message: String,
     },
+    /// Something went wrong that the work goes on without.
+    Warning(String),
     /// So many lines were dropped, because nobody took them in time.
     Dropped(u64),
 }
@@ -117,6 +119,7 @@ impl Notes {
     pub fn say(&self, note: Note) {
         let note = match note {
             Note::Log { level, message } => Note::Log { level, message: cut(&message, MAX_LINE_BYTES) },
+            Note::Warning(message) => Note::Warning(cut(&message, MAX_LINE_BYTES)),
             Note::Progress { .. } | Note::Dropped(_) => note,
         };
         let between = &self.0.0;

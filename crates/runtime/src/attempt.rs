@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ostler_core::{Ending, Outcome, WorkerId};
-use ostler_exec::{Control, Ended, Heard, Note, Slot, Work, notes};
+use ostler_exec::{Control, Ended, Heard, Note, Slot, Steps, Work, notes};
 use ostler_store::calls::{Appended, Claimed, EventKind, Fenced, NewEvent, Ran, Report, Start};
 use ostler_store::{Clock, LeaseRef, Store};
 use tokio::sync::{Mutex, MutexGuard};
@@ -14,6 +14,7 @@ use crate::config::{Beginning, PoolConfig};
 use crate::crew::Waiting;
 use crate::finisher::Finisher;
 use crate::held::{Held, Stop};
+use crate::steps::AttemptSteps;
 
 /// A task that has seen so many nodes die runs alone among such tasks. One death may have had any reason, and long work should not
 /// stand in line for it.
@@ -71,7 +72,9 @@ pub(crate) async fn run(bench: &Bench, waiting: Waiting, worker: WorkerId) -> Do
         grace: bench.pool.grace,
         folder: claimed.folder,
     };
-    let control = Control { cancel: strings.cancel, lost: strings.lost, notes: said };
+    let keeper = AttemptSteps::new(Arc::clone(&bench.store), lease);
+    let steps = Steps::kept(Arc::new(keeper));
+    let control = Control { cancel: strings.cancel, lost: strings.lost, notes: said, steps };
     let Ended { outcome, output, slot } =
         listening(bench, lease, &heard, bench.pool.executor.run(work, control)).await;
     let took = Some(began.elapsed());
@@ -170,6 +173,9 @@ fn event(note: Note) -> NewEvent {
             let total = total.map_or_else(|| "?".to_owned(), |total| total.to_string());
             let note = note.map(|note| format!(" {note}")).unwrap_or_default();
             NewEvent { kind: EventKind::Progress, data: format!("{done}/{total}{note}") }
+        }
+        Note::Warning(message) => {
+            NewEvent { kind: EventKind::Warning, data: message.replace('\0', "\u{fffd}") }
         }
         Note::Dropped(lines) => NewEvent {
             kind: EventKind::Warning,

@@ -6,6 +6,7 @@
 //! - `pool.rs`: claims for one queue what its workers can run, and says how many there are. `crew.rs`: the workers, and what
 //!   waits for them. `hand.rs`: one worker. `attempt.rs`: one attempt from start to report. `pace.rs`: how far to claim ahead.
 //! - `finisher.rs`: reports, many in one write. `upkeep.rs`: expire, make ready, prune, and who works on what.
+//! - `steps.rs`: the steps of an attempt, kept in the store.
 //! - `teller.rs`: tells whoever listens how attempts ended, after the commit.
 //! - `settings.rs`: what the node brings for its queues, compared with what others brought.
 //! - `held.rs`: what this node holds, and how each of it is told to stop. `stand.rs`: where it stands, and the fence.
@@ -23,6 +24,7 @@ mod pool;
 mod settings;
 mod sizes;
 mod stand;
+mod steps;
 mod teller;
 mod term;
 mod upkeep;

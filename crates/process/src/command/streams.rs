@@ -173,7 +173,9 @@ mod tests {
         while let Some(note) = said.try_recv() {
             match note {
                 Note::Log { message, .. } => kept.push(message),
-                Note::Progress { .. } | Note::Dropped(_) => panic!("only lines are said: {note:?}"),
+                Note::Progress { .. } | Note::Warning(_) | Note::Dropped(_) => {
+                    panic!("only lines are said: {note:?}")
+                }
             }
         }
         (kept, tail)

@@ -1,0 +1,97 @@
+//! Steps: what a step came to is kept, and a later attempt does not do it again.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use ostler::{Context, ErrorClass, Overrides, Pool, StateName, TaskError};
+use ostler_testkit::{MAX_WAIT, scratch};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+async fn pool<P, O, F, R>(folder: &Path, handler: F) -> Pool
+where
+    P: DeserializeOwned + Send + 'static,
+    O: Serialize,
+    F: Fn(P, Context) -> R + Send + Sync + 'static,
+    R: Future<Output = Result<O, TaskError>> + Send + 'static,
+{
+    let quick = Overrides { base: Some(Duration::from_millis(5)), ..Overrides::NONE };
+    let builder = ostler::open(folder.join("jobs.db")).expect("the store opens").defaults(quick);
+    builder.handle("work", handler).start().await.expect("the pool starts")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_step_that_was_done_is_not_repeated_by_the_next_attempt() {
+    #[derive(Serialize, Deserialize)]
+    struct Page {
+        text: String,
+    }
+    let folder = scratch();
+    let fetched = Arc::new(AtomicUsize::new(0));
+    let counts = Arc::clone(&fetched);
+    let handler = move |url: String, ctx: Context| {
+        let counts = Arc::clone(&counts);
+        async move {
+            let page = ctx
+                .step("fetched", || async {
+                    counts.fetch_add(1, Ordering::SeqCst);
+                    Ok(Page { text: format!("the text of {url}") })
+                })
+                .await?;
+            ctx.step("moved", || async {
+                if ctx.attempt() < 3 { Err(TaskError::transient("the folder is locked")) } else { Ok(()) }
+            })
+            .await?;
+            Ok(page.text)
+        }
+    };
+    let pool = pool(folder.path(), handler).await;
+    let id = pool.submit("work", &"a.html").await.unwrap();
+    let done = tokio::time::timeout(MAX_WAIT, pool.wait(id)).await.unwrap().unwrap();
+    assert_eq!((done.state.name(), done.runs), (StateName::Completed, 3));
+    assert_eq!(done.output.as_deref(), Some("\"the text of a.html\""));
+    assert_eq!(fetched.load(Ordering::SeqCst), 1, "it was fetched once");
+    let failure = done.last_failure.expect("it failed at first");
+    assert_eq!((failure.step.as_deref(), failure.class), (Some("moved"), ErrorClass::Transient));
+    pool.drain(MAX_WAIT).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_step_that_the_task_can_do_without_fails_as_a_warning() {
+    let folder = scratch();
+    let handler = |(): (), ctx: Context| async move {
+        let comment: Option<String> =
+            ctx.step_or_warn("comment", || async { Err(TaskError::permanent("nobody may comment")) }).await?;
+        Ok(comment.is_none())
+    };
+    let pool = pool(folder.path(), handler).await;
+    let id = pool.submit("work", &()).await.unwrap();
+    let done = pool.wait(id).await.unwrap();
+    assert_eq!((done.output.as_deref(), done.failures), (Some("true"), 0));
+    pool.drain(MAX_WAIT).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_be_a_step_is_a_permanent_failure_that_says_why() {
+    let folder = scratch();
+    let handler = |what: String, ctx: Context| async move {
+        match what.as_str() {
+            "twice" => {
+                ctx.step("same", || async { Ok(1) }).await?;
+                ctx.step("same", || async { Ok(2) }).await
+            }
+            "large" => ctx.step("large", || async { Ok("x".repeat(2 << 20)) }).await.map(|text| text.len()),
+            _ => ctx.step(&"n".repeat(1_000), || async { Ok(3) }).await,
+        }
+    };
+    let pool = pool(folder.path(), handler).await;
+    for (what, words) in [("twice", "done twice"), ("large", "step value"), ("name", "step")] {
+        let id = pool.submit("work", &what).await.unwrap();
+        let failed = pool.wait(id).await.unwrap();
+        let failure = failed.last_failure.expect("it failed");
+        assert_eq!(failure.class, ErrorClass::Permanent, "{failure:?}");
+        assert!(failure.message.contains(words), "{}", failure.message);
+    }
+    pool.drain(MAX_WAIT).await;
+}

@@ -1,0 +1,81 @@
+//! The steps of one attempt, kept in the store under its lease.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use ostler_exec::{Beginning, StepError, StepKeeper};
+use ostler_store::calls::{NewStep, Saved};
+use ostler_store::views::Which;
+use ostler_store::{LeaseRef, MAX_STEPS, Store};
+use tokio::sync::Mutex;
+
+/// Keeps the steps of one attempt.
+pub(crate) struct AttemptSteps {
+    store: Arc<dyn Store>,
+    lease: LeaseRef,
+    known: Mutex<Known>,
+}
+
+/// What is known of the task's steps.
+#[derive(Default)]
+struct Known {
+    /// What earlier attempts have done; looked up when the first step begins.
+    done: Option<HashMap<String, String>>,
+    begun: HashSet<String>,
+}
+
+impl AttemptSteps {
+    pub(crate) fn new(store: Arc<dyn Store>, lease: LeaseRef) -> Self {
+        Self { store, lease, known: Mutex::default() }
+    }
+
+    async fn look_up(&self) -> Result<HashMap<String, String>, StepError> {
+        // Under the first lease there is nothing behind it. An attempt that was lost with its node may not have been counted, but
+        // its lease was.
+        if self.lease.token <= 1 {
+            return Ok(HashMap::new());
+        }
+        let found = self.store.show(Which::Id(self.lease.task)).await;
+        match found.map_err(|error| StepError::Away(error.to_string()))? {
+            Some(detail) if detail.task.token == self.lease.token => {
+                Ok(detail.steps.into_iter().map(|step| (step.name, step.value)).collect())
+            }
+            Some(_) | None => Err(StepError::Lost),
+        }
+    }
+}
+
+impl fmt::Debug for AttemptSteps {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AttemptSteps").field("lease", &self.lease).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl StepKeeper for AttemptSteps {
+    async fn begin(&self, name: &str) -> Result<Beginning, StepError> {
+        let mut known = self.known.lock().await;
+        if known.done.is_none() {
+            known.done = Some(self.look_up().await?);
+        }
+        if !known.begun.insert(name.to_owned()) {
+            return Ok(Beginning::Twice);
+        }
+        let done = known.done.as_ref().and_then(|done| done.get(name));
+        Ok(done.map_or(Beginning::New, |value| Beginning::Done(value.clone())))
+    }
+
+    async fn save(&self, name: &str, value: &str) -> Result<(), StepError> {
+        let step = NewStep { name: name.to_owned(), value: value.to_owned() };
+        match self.store.save_step(self.lease, step).await {
+            // It stays as it was: whoever saved it first was this attempt too, and its answer was lost.
+            Ok(Saved::Recorded | Saved::AlreadySaved) => Ok(()),
+            Ok(Saved::TooMany) => Err(StepError::Refused(format!("a task has at most {MAX_STEPS} steps"))),
+            Ok(Saved::LeaseLost) => Err(StepError::Lost),
+            Err(error) if error.is_transient() => Err(StepError::Away(error.to_string())),
+            Err(error) => Err(StepError::Refused(error.to_string())),
+        }
+    }
+}
