@@ -4,9 +4,12 @@ use std::time::Duration;
 
 use ostler_core::{ErrorClass, Failure};
 
+use crate::classing::class_of;
+
 /// An error of a handler, with the class that says what follows.
 ///
-/// Any error becomes one with `?`: it is *transient* then, the class of an error that nobody classed.
+/// Any error becomes one with `?`. Those of the system have their class: a file that is not there is permanent, a time-out is a
+/// time-out. All others are *transient*, the class of an error that nobody classed; [`Classed`](crate::Classed) says otherwise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskError(Failure);
 
@@ -62,6 +65,22 @@ impl TaskError {
         self
     }
 
+    pub(crate) fn of(class: ErrorClass, message: impl Into<String>) -> Self {
+        Self(Failure::new(class, message))
+    }
+
+    /// An error with what caused it.
+    pub(crate) fn with_causes(class: ErrorClass, error: &dyn std::error::Error) -> Self {
+        let mut details = String::new();
+        let mut cause = error.source();
+        while let Some(error) = cause {
+            details.push_str(&format!("caused by: {error}\n"));
+            cause = error.source();
+        }
+        let failure = Failure::new(class, error.to_string());
+        Self(Failure { details: (!details.is_empty()).then_some(details), ..failure })
+    }
+
     /// In this step, unless it says so itself.
     #[must_use]
     pub(crate) fn in_step(mut self, step: &str) -> Self {
@@ -76,15 +95,8 @@ impl TaskError {
     }
 }
 
-impl<E: std::error::Error> From<E> for TaskError {
+impl<E: std::error::Error + 'static> From<E> for TaskError {
     fn from(error: E) -> Self {
-        let mut details = String::new();
-        let mut cause = error.source();
-        while let Some(error) = cause {
-            details.push_str(&format!("caused by: {error}\n"));
-            cause = error.source();
-        }
-        let failure = Failure::new(ErrorClass::Transient, error.to_string());
-        Self(Failure { details: (!details.is_empty()).then_some(details), ..failure })
+        Self::with_causes(class_of(&error), &error)
     }
 }

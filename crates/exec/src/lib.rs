@@ -8,6 +8,7 @@
 //!
 //! An executor knows nothing of stores, leases or retries: whatever happens becomes an `Outcome`.
 
+mod classing;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod context;
@@ -19,6 +20,7 @@ mod notes;
 mod steps;
 mod thread;
 
+pub use classing::{Classed, class_of_status};
 pub use context::Context;
 pub use contract::{Control, Ended, Executor, Opened, Served, Slot, Work};
 pub use error::TaskError;

@@ -41,7 +41,7 @@ pub use ids::ids;
 pub use ostler_core::{
     Backoff, ErrorClass, Failure, Jitter, Overrides, Priority, State, StateName, Task, TaskId, Timestamp,
 };
-pub use ostler_exec::{Choice, Context, Level, Runtimes, TaskError, ThreadPolicy};
+pub use ostler_exec::{Choice, Classed, Context, Level, Runtimes, TaskError, ThreadPolicy};
 pub use ostler_runtime::{Drained, LeaseTimes, NodeState};
 pub use ostler_store::views::Counts;
 pub use ostler_store::{KindStats, Stats, WorkerCounts};

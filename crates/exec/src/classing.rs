@@ -1,0 +1,189 @@
+//! Classes for errors that Rust programs meet: of the system, of HTTP, and of their own.
+
+use std::error::Error;
+use std::io::ErrorKind;
+use std::time::{Duration, UNIX_EPOCH};
+
+use ostler_core::{ErrorClass, Timestamp};
+
+use crate::error::TaskError;
+
+/// An error that knows its class. Turn one into a [`TaskError`] with [`TaskError::classed`].
+pub trait Classed: Error {
+    /// What the rules make of it.
+    fn class(&self) -> ErrorClass {
+        ErrorClass::Transient
+    }
+
+    /// Not before this has passed.
+    fn retry_after(&self) -> Option<Duration> {
+        None
+    }
+
+    /// What might help.
+    fn hint(&self) -> Option<String> {
+        None
+    }
+}
+
+impl TaskError {
+    /// An error of the program's own, with the class that it says it has.
+    #[must_use]
+    pub fn classed(error: &dyn Classed) -> Self {
+        let mut failed = Self::with_causes(error.class(), &as_error(error));
+        if let Some(wait) = error.retry_after() {
+            failed = failed.retry_after(wait);
+        }
+        match error.hint() {
+            Some(hint) => failed.hint(hint),
+            None => failed,
+        }
+    }
+
+    /// An answer of HTTP that is not a success. `retry_after` is the header of that name, in seconds or as a date, and `now` the
+    /// time to count a date from. 400, 403, 404 and their like are permanent; 401 and 402 stop the lane; 429 and a 503 with a
+    /// time are a rate limit; 408 and 504 took too long; everything else may work next time.
+    #[must_use]
+    pub fn from_status(
+        status: u16,
+        message: impl Into<String>,
+        retry_after: Option<&str>,
+        now: Timestamp,
+    ) -> Self {
+        let wait = retry_after.and_then(|header| wait_of(header, now));
+        let class = class_of_status(status, wait);
+        let failed = Self::of(class, message);
+        match wait {
+            Some(wait) => failed.retry_after(wait),
+            None => failed,
+        }
+    }
+}
+
+fn as_error<'a>(error: &'a (dyn Classed + 'a)) -> &'a (dyn Error + 'a) {
+    error
+}
+
+/// The class of an answer of HTTP.
+#[must_use]
+pub fn class_of_status(status: u16, retry_after: Option<Duration>) -> ErrorClass {
+    match status {
+        401 | 402 => ErrorClass::LaneStop,
+        429 => ErrorClass::RateLimited,
+        503 if retry_after.is_some() => ErrorClass::RateLimited,
+        408 | 504 => ErrorClass::Timeout,
+        // Somebody else was first, or it is too early: it may work next time.
+        409 | 423 | 425 => ErrorClass::Transient,
+        400..=499 => ErrorClass::Permanent,
+        _ => ErrorClass::Transient,
+    }
+}
+
+/// How long a `Retry-After` asks to wait: seconds, or a date. What cannot be read says nothing.
+fn wait_of(header: &str, now: Timestamp) -> Option<Duration> {
+    let header = header.trim();
+    if let Ok(seconds) = header.parse::<u64>() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let at = httpdate::parse_http_date(header).ok()?.duration_since(UNIX_EPOCH).ok()?;
+    let at = Timestamp::from_millis(i64::try_from(at.as_millis()).ok()?);
+    Some(at.since(now))
+}
+
+/// The class of an error that comes with `?`: those of the system are known, all others are transient.
+pub(crate) fn class_of(error: &(dyn Error + 'static)) -> ErrorClass {
+    if error.is::<tokio::time::error::Elapsed>() {
+        return ErrorClass::Timeout;
+    }
+    if error.is::<serde_json::Error>()
+        || error.is::<std::string::FromUtf8Error>()
+        || error.is::<std::str::Utf8Error>()
+    {
+        return ErrorClass::Permanent;
+    }
+    error.downcast_ref::<std::io::Error>().map_or(ErrorClass::Transient, |error| class_of_io(error.kind()))
+}
+
+fn class_of_io(kind: ErrorKind) -> ErrorClass {
+    match kind {
+        ErrorKind::NotFound
+        | ErrorKind::PermissionDenied
+        | ErrorKind::InvalidInput
+        | ErrorKind::InvalidData
+        | ErrorKind::IsADirectory
+        | ErrorKind::NotADirectory
+        | ErrorKind::Unsupported => ErrorClass::Permanent,
+        ErrorKind::TimedOut => ErrorClass::Timeout,
+        _ => ErrorClass::Transient,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_millis(1_445_412_420_000);
+
+    fn status(status: u16, header: Option<&str>) -> (ErrorClass, Option<Duration>) {
+        let failure = TaskError::from_status(status, "no", header, NOW).into_failure();
+        (failure.class, failure.retry_after)
+    }
+
+    #[test]
+    fn every_answer_of_http_has_its_class() {
+        for permanent in [400, 403, 404, 405, 410, 413, 422] {
+            assert_eq!(status(permanent, None).0, ErrorClass::Permanent, "{permanent}");
+        }
+        for transient in [409, 500, 502, 503, 599] {
+            assert_eq!(status(transient, None).0, ErrorClass::Transient, "{transient}");
+        }
+        assert_eq!(status(401, None).0, ErrorClass::LaneStop);
+        assert_eq!(status(402, None).0, ErrorClass::LaneStop);
+        assert_eq!(status(408, None).0, ErrorClass::Timeout);
+        assert_eq!(status(429, None).0, ErrorClass::RateLimited);
+        assert_eq!(status(503, Some("7")).0, ErrorClass::RateLimited);
+    }
+
+    #[test]
+    fn a_time_to_wait_is_read_in_seconds_or_as_a_date() {
+        assert_eq!(status(429, Some(" 120 ")).1, Some(Duration::from_secs(120)));
+        // A minute from now.
+        assert_eq!(status(429, Some("Wed, 21 Oct 2015 07:28:00 GMT")).1, Some(Duration::from_secs(60)));
+        assert_eq!(status(429, Some("Tue, 21 Oct 2014 07:28:00 GMT")).1, Some(Duration::ZERO), "long past");
+        assert_eq!(status(429, Some("soon")).1, None);
+        assert_eq!(status(429, Some("-5")).1, None);
+    }
+
+    #[test]
+    fn errors_of_the_system_have_their_class_and_all_others_are_transient() {
+        let of = |kind: ErrorKind| TaskError::from(std::io::Error::from(kind)).into_failure().class;
+        assert_eq!(of(ErrorKind::NotFound), ErrorClass::Permanent);
+        assert_eq!(of(ErrorKind::TimedOut), ErrorClass::Timeout);
+        assert_eq!(of(ErrorKind::ConnectionReset), ErrorClass::Transient);
+        let bad = serde_json::from_str::<u32>("x").unwrap_err();
+        assert_eq!(TaskError::from(bad).into_failure().class, ErrorClass::Permanent);
+        assert_eq!(TaskError::from(std::fmt::Error).into_failure().class, ErrorClass::Transient);
+    }
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("the account is empty")]
+    struct Empty(#[source] std::fmt::Error);
+
+    impl Classed for Empty {
+        fn class(&self) -> ErrorClass {
+            ErrorClass::LaneStop
+        }
+
+        fn hint(&self) -> Option<String> {
+            Some("put money in".to_owned())
+        }
+    }
+
+    #[test]
+    fn an_error_of_the_program_s_own_says_its_class() {
+        let failure = TaskError::classed(&Empty(std::fmt::Error)).into_failure();
+        assert_eq!((failure.class, failure.message.as_str()), (ErrorClass::LaneStop, "the account is empty"));
+        assert_eq!(failure.hint.as_deref(), Some("put money in"));
+        assert!(failure.details.is_some_and(|details| details.contains("caused by")));
+    }
+}
