@@ -104,17 +104,24 @@ pub(crate) fn class_of(error: &(dyn Error + 'static)) -> ErrorClass {
     error.downcast_ref::<std::io::Error>().map_or(ErrorClass::Transient, |error| class_of_io(error.kind()))
 }
 
+/// Errors of the system that will be the same next time.
+const PERMANENT: [ErrorKind; 7] = [
+    ErrorKind::NotFound,
+    ErrorKind::PermissionDenied,
+    ErrorKind::InvalidInput,
+    ErrorKind::InvalidData,
+    ErrorKind::IsADirectory,
+    ErrorKind::NotADirectory,
+    ErrorKind::Unsupported,
+];
+
 fn class_of_io(kind: ErrorKind) -> ErrorClass {
-    match kind {
-        ErrorKind::NotFound
-        | ErrorKind::PermissionDenied
-        | ErrorKind::InvalidInput
-        | ErrorKind::InvalidData
-        | ErrorKind::IsADirectory
-        | ErrorKind::NotADirectory
-        | ErrorKind::Unsupported => ErrorClass::Permanent,
-        ErrorKind::TimedOut => ErrorClass::Timeout,
-        _ => ErrorClass::Transient,
+    if kind == ErrorKind::TimedOut {
+        ErrorClass::Timeout
+    } else if PERMANENT.contains(&kind) {
+        ErrorClass::Permanent
+    } else {
+        ErrorClass::Transient
     }
 }
 

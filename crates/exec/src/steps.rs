@@ -79,7 +79,7 @@ impl Steps {
         R: Future<Output = Result<T, TaskError>>,
     {
         let Some(keeper) = &self.0 else { return work().await };
-        match keeper.begin(name).await.map_err(|error| unkept(name, error))? {
+        match keeper.begin(name).await.map_err(|error| unkept(name, &error))? {
             Beginning::New => {}
             Beginning::Done(value) => {
                 return serde_json::from_str(&value).map_err(|error| {
@@ -97,7 +97,7 @@ impl Steps {
         let value = serde_json::to_string(&done).map_err(|error| {
             at(name, TaskError::permanent(format!("the step \"{name}\" cannot be written as JSON: {error}")))
         })?;
-        keeper.save(name, &value).await.map_err(|error| unkept(name, error))?;
+        keeper.save(name, &value).await.map_err(|error| unkept(name, &error))?;
         Ok(done)
     }
 
@@ -137,7 +137,7 @@ fn at(name: &str, error: TaskError) -> TaskError {
     error.in_step(name)
 }
 
-fn unkept(name: &str, error: StepError) -> TaskError {
+fn unkept(name: &str, error: &StepError) -> TaskError {
     let message = format!("the step \"{name}\" is not kept: {error}");
     let error = match error {
         // It is being stopped; whatever it says does not count.
