@@ -5,22 +5,26 @@ use std::process::Command;
 
 use serde_json::Value;
 
-#[test]
-fn a_tiny_run_measures_every_row_and_writes_its_json() {
+/// A run as small as it goes: its folder, its tables, its JSON.
+fn tiny(benchmark: &str) -> (tempfile::TempDir, String, Value) {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("out.json");
     let run = Command::new(env!("CARGO_BIN_EXE_bench"))
-        .args(["sqlite", "--tiny", "--markdown", "--dir"])
+        .args([benchmark, "--tiny", "--markdown", "--dir"])
         .arg(dir.path())
         .arg("--json")
         .arg(&file)
         .output()
         .unwrap();
     assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
-    let tables = String::from_utf8(run.stdout).unwrap();
-    assert!(tables.contains("| batch 128 "), "{tables}");
+    let report = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    (dir, String::from_utf8(run.stdout).unwrap(), report)
+}
 
-    let report: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+#[test]
+fn a_tiny_run_measures_every_row_and_writes_its_json() {
+    let (dir, tables, report) = tiny("sqlite");
+    assert!(tables.contains("| batch 128 "), "{tables}");
     for fact in ["date", "commit_when_it_ran", "cores", "kernel", "SQLite", "file_system", "load_at_the_end"]
     {
         assert!(report["machine"][fact].is_string(), "{fact}");
@@ -62,17 +66,7 @@ fn a_tiny_run_measures_every_row_and_writes_its_json() {
 
 #[test]
 fn a_tiny_run_of_the_node_measures_every_row() {
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("out.json");
-    let run = Command::new(env!("CARGO_BIN_EXE_bench"))
-        .args(["node", "--tiny", "--markdown", "--dir"])
-        .arg(dir.path())
-        .arg("--json")
-        .arg(&file)
-        .output()
-        .unwrap();
-    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
-    let report: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    let (_dir, _, report) = tiny("node");
     let rows = |part: &str| report[part].as_array().unwrap().clone();
     let on_disk = rows("node").iter().filter(|row| row["place"] == "disk").count();
     assert_eq!((on_disk, rows("latency").len()), (3, 3));
