@@ -8,6 +8,7 @@
 mod breaker;
 mod decide;
 mod dependency;
+mod gate;
 mod id;
 mod life;
 mod limits;
@@ -29,6 +30,7 @@ mod worker;
 pub use breaker::{Breaker, BreakerPolicy, BreakerState, Pass, Tally, Trip};
 pub use decide::{Effect, Facts, Held, Next, Transition, decide, lapsed};
 pub use dependency::{OnFailed, Release, release};
+pub use gate::{AHEAD, Entry, Gate, GateRules, Line, Probe, Shut};
 pub use id::{BadId, Id, Minter, SessionId, TaskId, WorkerId};
 pub use life::{Cancelling, Replaying, arrival, cancel, replay, too_late};
 pub use limits::{Admission, Bucket, Rate, Taken, admit};

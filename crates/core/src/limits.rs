@@ -106,6 +106,36 @@ impl Bucket {
         Self { windows: rates.iter().enumerate().map(window).collect(), seen }
     }
 
+    /// The same bucket under other rates: each window keeps the tokens it has left, as far as it can hold them. A window
+    /// that is new is full.
+    #[must_use]
+    pub fn with_rates(self, rates: &[Rate]) -> Self {
+        if self.windows.iter().map(|window| window.rate).eq(rates.iter().copied()) {
+            return self;
+        }
+        let level = |place: usize, rate: &Rate| match self.windows.get(place) {
+            Some(old) => {
+                old.level.saturating_mul(rate.per_ms()).div_euclid(old.rate.per_ms()).min(rate.full())
+            }
+            None => rate.full(),
+        };
+        let window = |(place, rate): (usize, &Rate)| Window { rate: *rate, level: level(place, rate) };
+        Self { windows: rates.iter().enumerate().map(window).collect(), seen: self.seen }
+    }
+
+    /// The rates of its windows.
+    pub fn rates(&self) -> impl Iterator<Item = Rate> {
+        self.windows.iter().map(|window| window.rate)
+    }
+
+    /// Whether all of its windows are full at this moment.
+    #[must_use]
+    pub fn is_full(&self, now: Timestamp) -> bool {
+        let mut then = self.clone();
+        then.refill(now);
+        then.windows.iter().all(|window| window.level == window.rate.full())
+    }
+
     /// When it was last looked at, and the level of each window: what a store keeps.
     #[must_use]
     pub fn kept(&self) -> (Timestamp, Vec<i128>) {
