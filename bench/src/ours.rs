@@ -192,7 +192,7 @@ impl Ours {
         let kinds = Kinds::Only(vec![KIND.into()]);
         let claim = Claim { session: self.session, queue: self.queue.into(), kinds, limit };
         match self.store.claim(claim).await? {
-            ClaimAnswer::Tasks(tasks) => Ok(tasks.into_iter().map(|task| task.lease).collect()),
+            ClaimAnswer::Tasks { tasks, .. } => Ok(tasks.into_iter().map(|task| task.lease).collect()),
             ClaimAnswer::SessionEnded => Err("the session has ended".into()),
         }
     }

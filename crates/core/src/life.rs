@@ -52,7 +52,7 @@ pub const fn replay(state: &State) -> Replaying {
             // These wait for something else, which a wish does not bring about.
             Wait::Concurrency | Wait::BreakerOpen | Wait::Dependency => Replaying::Refused(StateName::Queued),
         },
-        State::Queued { readiness: Readiness::Ready, .. }
+        State::Queued { readiness: Readiness::Ready | Readiness::Parked, .. }
         | State::Claimed { .. }
         | State::Running { .. }
         | State::Completed { .. } => Replaying::Refused(state.name()),

@@ -75,8 +75,10 @@ impl Wait {
 pub enum Readiness {
     /// A claim may take it.
     Ready,
-    /// A claim does not even look at it.
+    /// It waits for a moment, or for another task. A claim does not even look at it.
     Waiting,
+    /// It waits for its limit key: for a place, or for the key's gate. A claim does not even look at it.
+    Parked,
 }
 
 /// Why a task failed for good.

@@ -41,6 +41,8 @@ pub struct Task {
     pub deadline: Option<Timestamp>,
     /// The folder it works in.
     pub folder: Option<String>,
+    /// What it takes from the rates of its queue and its key.
+    pub cost: u32,
     /// How often it was claimed: the number that proves a lease.
     pub token: u64,
     /// Attempts that began.

@@ -138,7 +138,7 @@ impl Model {
                     self.go(State::Claimed { session: SESSION });
                 }
             }
-            State::Queued { readiness: Readiness::Waiting, .. }
+            State::Queued { readiness: Readiness::Waiting | Readiness::Parked, .. }
             | State::Claimed { .. }
             | State::Running { .. }
             | State::Completed { .. }
@@ -544,7 +544,9 @@ fn a_wish_for_now_is_granted_where_only_time_is_in_the_way() {
         let elsewhere = [Wait::Concurrency, Wait::BreakerOpen, Wait::Dependency].contains(&why);
         let expected = if elsewhere { Replaying::Refused(StateName::Queued) } else { Replaying::Hasten };
         assert_eq!(replay(&waiting), expected, "{}", why.name());
-        let ready = State::Queued { readiness: Readiness::Ready, why, run_at: START };
-        assert_eq!(replay(&ready), Replaying::Refused(StateName::Queued), "{}", why.name());
+        for readiness in [Readiness::Ready, Readiness::Parked] {
+            let state = State::Queued { readiness, why, run_at: START };
+            assert_eq!(replay(&state), Replaying::Refused(StateName::Queued), "{readiness:?} {}", why.name());
+        }
     }
 }

@@ -164,7 +164,7 @@ impl Pool {
             () = self.stand.lost() => return Look::Filled,
         };
         let tasks: Vec<Claimed> = match answer {
-            Ok(ClaimAnswer::Tasks(tasks)) => tasks,
+            Ok(ClaimAnswer::Tasks { tasks, .. }) => tasks,
             Ok(ClaimAnswer::SessionEnded) => {
                 self.stand.fence();
                 return Look::Filled;

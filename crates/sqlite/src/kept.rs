@@ -69,6 +69,7 @@ pub(crate) struct Extras {
     pub(crate) overrides: Overrides,
     pub(crate) folder: Option<String>,
     pub(crate) deadline: Option<Timestamp>,
+    pub(crate) cost: u32,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -79,6 +80,8 @@ struct ExtrasRow {
     folder: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     deadline_ms: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    cost: Option<u32>,
 }
 
 /// The text that keeps extras; `None` when there are none.
@@ -86,14 +89,16 @@ pub(crate) fn extras_text(
     overrides: &Overrides,
     folder: Option<&str>,
     deadline: Option<Timestamp>,
+    cost: u32,
 ) -> Option<String> {
-    if overrides.is_none() && folder.is_none() && deadline.is_none() {
+    if overrides.is_none() && folder.is_none() && deadline.is_none() && cost == 1 {
         return None;
     }
     let row = ExtrasRow {
         overrides: overrides_row(overrides),
         folder: folder.map(String::from),
         deadline_ms: deadline.map(Timestamp::millis),
+        cost: (cost != 1).then_some(cost),
     };
     Some(serde_json::to_string(&row).expect("extras have only texts and numbers"))
 }
@@ -101,10 +106,11 @@ pub(crate) fn extras_text(
 /// The extras that a text keeps.
 pub(crate) fn extras_from(text: Option<String>) -> rusqlite::Result<Extras> {
     let Some(row) = json::<ExtrasRow>(text)? else {
-        return Ok(Extras { overrides: Overrides::NONE, folder: None, deadline: None });
+        return Ok(Extras { overrides: Overrides::NONE, folder: None, deadline: None, cost: 1 });
     };
     let deadline = row.deadline_ms.map(Timestamp::from_millis);
-    Ok(Extras { overrides: overrides_of(&row.overrides), folder: row.folder, deadline })
+    let (overrides, cost) = (overrides_of(&row.overrides), row.cost.unwrap_or(1));
+    Ok(Extras { overrides, folder: row.folder, deadline, cost })
 }
 
 #[derive(Serialize, Deserialize, Default)]
@@ -219,7 +225,7 @@ pub(crate) fn order_from(text: &str) -> Option<Order> {
     })
 }
 
-fn json<T: for<'a> Deserialize<'a>>(text: Option<String>) -> rusqlite::Result<Option<T>> {
+pub(crate) fn json<T: for<'a> Deserialize<'a>>(text: Option<String>) -> rusqlite::Result<Option<T>> {
     let read = |text: String| {
         serde_json::from_str(&text).map_err(|error| FromSqlError::Other(Box::new(error)).into())
     };

@@ -1,8 +1,9 @@
 //! Limit keys: where a key's tasks stand in line, and how many of them may be ready or leased at once.
 
-use ostler_core::{Admission, Priority, Rank, State, Timestamp, Turn, Wait, admit, place};
+use ostler_core::{Admission, Priority, Rank, Timestamp, Turn, Wait, admit, place};
 use rusqlite::{OptionalExtension, params};
 
+use crate::gates::{self, KeyRules};
 use crate::row::{Phase, code};
 use crate::tx::{Sql, Tx};
 
@@ -65,11 +66,21 @@ pub(crate) fn rank(
     Ok(placement.rank)
 }
 
-/// Gives the places of a limit key to its best-ranked tasks: what is ready or leased does not exceed the cap, and
-/// no parked task outranks a ready one. Each call moves a task or two, whatever the length of the line.
-pub(crate) fn settle(tx: &mut Tx<'_>, limit: Option<i64>, cap: Option<u32>) -> Sql<()> {
+/// Lets in what the gate of a limit key lets through. Where it is open, the places of the key go to its best-ranked tasks:
+/// what is ready or leased does not exceed the cap, and no parked task outranks a ready one. Each call moves a task or two,
+/// whatever the length of the line; what waited for a gate comes in small blocks.
+pub(crate) fn settle(tx: &mut Tx<'_>, limit: Option<i64>, rules: &KeyRules) -> Sql<()> {
     let Some(limit) = limit else { return Ok(()) };
-    let Some(cap) = cap else { return Ok(()) };
+    if rules.may_gate() && !gates::settle(tx, limit, rules)? {
+        return Ok(());
+    }
+    match rules.cap {
+        Some(cap) => settle_by_cap(tx, limit, cap),
+        None => Ok(()),
+    }
+}
+
+fn settle_by_cap(tx: &mut Tx<'_>, limit: i64, cap: u32) -> Sql<()> {
     loop {
         let used: i64 =
             tx.prepare("SELECT used FROM limits WHERE id = ?1")?.query_row([limit], |row| row.get(0))?;
@@ -82,7 +93,7 @@ pub(crate) fn settle(tx: &mut Tx<'_>, limit: Option<i64>, cap: Option<u32>) -> S
             }
             Admission::Park if used > cap => {
                 let Some(worst) = worst_ready(tx, limit)? else { return Ok(()) };
-                park(tx, limit, &worst)?;
+                park(tx, limit, &worst, Wait::Concurrency)?;
                 continue;
             }
             Admission::Park => (best_parked(tx, limit)?, worst_ready(tx, limit)?),
@@ -90,7 +101,7 @@ pub(crate) fn settle(tx: &mut Tx<'_>, limit: Option<i64>, cap: Option<u32>) -> S
         // Every place is taken: by the best?
         match (best, worst) {
             (Some(best), Some(worst)) if (best.rank, best.slot) < (worst.rank, worst.slot) => {
-                park(tx, limit, &worst)?;
+                park(tx, limit, &worst, Wait::Concurrency)?;
                 let_in(tx, limit, &best)?;
             }
             (Some(_) | None, Some(_) | None) => return Ok(()),
@@ -98,24 +109,22 @@ pub(crate) fn settle(tx: &mut Tx<'_>, limit: Option<i64>, cap: Option<u32>) -> S
     }
 }
 
-/// Settles every key of a queue whose cap was changed.
-pub(crate) fn settle_queue(tx: &mut Tx<'_>, queue: i64, cap: Option<u32>) -> Sql<()> {
+/// Settles every key of a queue whose rules were changed.
+pub(crate) fn settle_queue(tx: &mut Tx<'_>, queue: i64, rules: KeyRules) -> Sql<()> {
     let limits: Vec<i64> = {
         let mut statement = tx.prepare("SELECT id FROM limits WHERE queue = ?1")?;
         statement.query_map([queue], |row| row.get(0))?.collect::<Sql<_>>()?
     };
-    for limit in limits {
-        // Without a cap nothing is parked.
-        let cap = cap.unwrap_or(u32::MAX);
-        settle(tx, Some(limit), Some(cap))?;
-    }
-    Ok(())
+    // Without a cap nothing is parked for it.
+    let rules = KeyRules { cap: Some(rules.cap.unwrap_or(u32::MAX)), ..rules.looked_at() };
+    limits.into_iter().try_for_each(|limit| settle(tx, Some(limit), &rules))
 }
 
-struct Candidate {
-    slot: i64,
-    lane: i64,
-    rank: i64,
+/// A queued task of a key.
+pub(crate) struct Candidate {
+    pub(crate) slot: i64,
+    pub(crate) lane: i64,
+    pub(crate) rank: i64,
 }
 
 fn best_parked(tx: &Tx<'_>, limit: i64) -> Sql<Option<Candidate>> {
@@ -127,7 +136,7 @@ fn best_parked(tx: &Tx<'_>, limit: i64) -> Sql<Option<Candidate>> {
     )
 }
 
-fn worst_ready(tx: &Tx<'_>, limit: i64) -> Sql<Option<Candidate>> {
+pub(crate) fn worst_ready(tx: &Tx<'_>, limit: i64) -> Sql<Option<Candidate>> {
     candidate(
         tx,
         limit,
@@ -142,23 +151,19 @@ fn candidate(tx: &Tx<'_>, limit: i64, sql: &str) -> Sql<Option<Candidate>> {
     tx.prepare(sql)?.query_row([limit], read).optional()
 }
 
-fn park(tx: &mut Tx<'_>, limit: i64, task: &Candidate) -> Sql<()> {
+/// A ready task is parked, for this reason.
+pub(crate) fn park(tx: &mut Tx<'_>, limit: i64, task: &Candidate, why: Wait) -> Sql<()> {
     tx.prepare("UPDATE task SET phase = ?2, why = ?3 WHERE id = ?1")?.execute(params![
         task.slot,
         Phase::Parked,
-        code(&Wait::ALL, &Wait::Concurrency)
+        code(&Wait::ALL, &why)
     ])?;
     tx.moved(task.lane, Some(limit), Phase::Ready, Phase::Parked)
 }
 
-fn let_in(tx: &mut Tx<'_>, limit: i64, task: &Candidate) -> Sql<()> {
+/// A parked task is ready.
+pub(crate) fn let_in(tx: &mut Tx<'_>, limit: i64, task: &Candidate) -> Sql<()> {
     tx.prepare("UPDATE task SET phase = ?2 WHERE id = ?1")?.execute(params![task.slot, Phase::Ready])?;
     tx.ring();
     tx.moved(task.lane, Some(limit), Phase::Parked, Phase::Ready)
-}
-
-/// The state of a task that comes (back) into its queue, as far as time goes.
-pub(crate) fn arrived(run_at: Timestamp, now: Timestamp, why: Wait) -> State {
-    let (readiness, why) = ostler_core::arrival(run_at, now, why);
-    State::Queued { readiness, why, run_at }
 }

@@ -4,12 +4,15 @@
 //! - `beat.rs`: proof of life without the database. `peers.rs`: wake-ups between processes.
 //! - `readers.rs`: threads that look. `open.rs`: what is refused, and how. `fault.rs`: what errors mean.
 //! - [`care`]: checks, versions and backups of the file, for whoever keeps one.
-//! - `verbs/`: the statements of each verb. `tx.rs`, `row.rs`, `kept.rs`, `keys.rs`: what they share.
+//! - `verbs/`: the statements of each verb. `tx.rs`, `row.rs`, `kept.rs`, `gate_row.rs`, `keys.rs`, `gates/`: what
+//!   they share.
 
 mod beat;
 pub mod care;
 mod crash;
 mod fault;
+mod gate_row;
+mod gates;
 mod kept;
 mod keys;
 mod open;

@@ -56,8 +56,8 @@ impl Phase {
     pub(crate) const fn of(state: &State) -> Self {
         match state {
             State::Queued { readiness: Readiness::Ready, .. } => Self::Ready,
-            State::Queued { why: Wait::Concurrency, .. } => Self::Parked,
-            State::Queued { .. } => Self::Timed,
+            State::Queued { readiness: Readiness::Parked, .. } => Self::Parked,
+            State::Queued { readiness: Readiness::Waiting, .. } => Self::Timed,
             State::Claimed { .. } => Self::Claimed,
             State::Running { .. } => Self::Running,
             State::Completed { .. } => Self::Completed,
@@ -177,16 +177,15 @@ fn found(row: &Row<'_>) -> rusqlite::Result<Found> {
     let finished_at = at(13)?;
     let state = match row.get::<_, Phase>(8)? {
         Phase::Ready => State::Queued { readiness: Readiness::Ready, why: place(&Wait::ALL, why)?, run_at },
-        Phase::Timed | Phase::Parked => {
-            State::Queued { readiness: Readiness::Waiting, why: place(&Wait::ALL, why)?, run_at }
-        }
+        Phase::Timed => State::Queued { readiness: Readiness::Waiting, why: place(&Wait::ALL, why)?, run_at },
+        Phase::Parked => State::Queued { readiness: Readiness::Parked, why: place(&Wait::ALL, why)?, run_at },
         Phase::Claimed => State::Claimed { session: session()? },
         Phase::Running => State::Running { session: session()?, started_at: at(12)? },
         Phase::Completed => State::Completed { finished_at },
         Phase::Failed => State::Failed { finished_at, reason: place(&FailReason::ALL, why)? },
         Phase::Cancelled => State::Cancelled { finished_at, reason: place(&CancelReason::ALL, why)? },
     };
-    let Extras { overrides, folder, deadline } = extras_from(row.get(16)?)?;
+    let Extras { overrides, folder, deadline, cost } = extras_from(row.get(16)?)?;
     let Trouble { crashes, node_deaths, suspect } = Trouble::from_code(row.get(21)?);
     let failed = failure_from(row.get(24)?)?;
     let task = Task {
@@ -204,6 +203,7 @@ fn found(row: &Row<'_>) -> rusqlite::Result<Found> {
         not_after: time(17)?,
         deadline,
         folder,
+        cost,
         token: row.get(18)?,
         runs: row.get(19)?,
         failures: row.get(20)?,

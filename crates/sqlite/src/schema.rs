@@ -14,14 +14,16 @@ pub(crate) const VERSION: i32 = MIGRATIONS.len() as i32;
 // takes part in the limit of its key. See `row.rs` for the numbers.
 // Every column of a task is read and written again by each of the two updates in its life, so what few tasks have stands
 // together in one: `trouble` (crashes, node deaths, suspicion), `extras` (policy, folder, deadline), `failure`.
+// A limit key that is shut (`shut_until`) has parked tasks that wait for its gate, or parks whatever arrives; `gate` is what the
+// gate has to remember. The indexes on it hold only such keys.
 // The numbers of tellings never come twice, though the rows do not stay (`AUTOINCREMENT`): `told` names them.
 // An attempt whose begin and end are one write, and which succeeded, has no row in `attempt`: it is the task's last, and all
 // of it but who ran it (`ran`: worker and session) stands in the task's row anyway.
 const V1: &str = "
 CREATE TABLE queue(
     id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE,
-    paused TEXT, max_queued INTEGER, key_cap INTEGER, overrides TEXT, tell TEXT,
-    clock INTEGER
+    paused TEXT, max_queued INTEGER, key_cap INTEGER, overrides TEXT, tell TEXT, rules TEXT,
+    clock INTEGER, gate TEXT
 ) STRICT;
 
 CREATE TABLE lane(
@@ -60,8 +62,12 @@ CREATE INDEX unique_key_task ON unique_key(task);
 CREATE TABLE limits(
     id INTEGER PRIMARY KEY, queue INTEGER NOT NULL, key TEXT NOT NULL,
     used INTEGER NOT NULL DEFAULT 0, tasks INTEGER NOT NULL DEFAULT 0, last INTEGER,
+    gate TEXT, shut_why INTEGER, shut_until INTEGER,
     UNIQUE(queue, key)
 ) STRICT;
+CREATE INDEX shut ON limits(queue, shut_until, key) WHERE shut_until IS NOT NULL;
+CREATE INDEX shut_due ON limits(shut_until, key) WHERE shut_until IS NOT NULL;
+CREATE INDEX unused ON limits(id) WHERE tasks = 0 AND key <> '';
 
 CREATE TABLE attempt(
     task INTEGER NOT NULL, number INTEGER NOT NULL, token INTEGER NOT NULL,

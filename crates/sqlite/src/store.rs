@@ -327,7 +327,8 @@ impl Store for Sqlite {
 
     async fn survey(&self) -> Result<Survey, Error> {
         let beats = Arc::clone(&self.beats);
-        self.readers.read(move |conn| looks::survey(conn, |session| beats.is_in_time(session))).await
+        let now = self.clock.now();
+        self.readers.read(move |conn| looks::survey(conn, now, |session| beats.is_in_time(session))).await
     }
 
     fn wakeups(&self) -> Wakeups {

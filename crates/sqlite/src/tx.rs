@@ -5,13 +5,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ostler_core::{SessionId, State, StateName, Timestamp, VirtualTime};
+use ostler_core::{Gate, SessionId, State, StateName, Timestamp, VirtualTime};
 use ostler_store::tell::Tell;
 use ostler_store::views::{Counts, QueueSettings};
 use ostler_store::{Check, Checks, RECENT_RUNS, Rings};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
 use crate::beat::Beats;
+use crate::gate_row::{gate_from, gate_text, read_rules, rules_text};
+use crate::gates::{KeyRules, any_shut};
 use crate::kept::{overrides_from, overrides_text, tell_from, tell_text};
 use crate::row::{Phase, Uid, why_code};
 
@@ -25,6 +27,9 @@ pub(crate) struct Queue {
     pub(crate) name: Arc<str>,
     pub(crate) settings: QueueSettings,
     pub(crate) clock: VirtualTime,
+    pub(crate) gate: Gate,
+    /// Whether any of its keys is shut.
+    pub(crate) any_shut: bool,
     /// Its lanes: id and kind.
     pub(crate) lanes: Vec<(i64, Arc<str>)>,
 }
@@ -35,9 +40,17 @@ pub(crate) struct Memo {
     queues: HashMap<String, Queue>,
     sessions: HashMap<i64, SessionId>,
     grants: HashMap<i64, Grant>,
-    /// What is told of each lane.
-    tells: HashMap<i64, Tell>,
+    /// What the ends of each lane lead to.
+    ends: HashMap<i64, Ends>,
     data_version: i64,
+}
+
+/// What the ends of a lane lead to, besides the end itself.
+#[derive(Clone, Copy)]
+pub(crate) struct Ends {
+    pub(crate) tell: Tell,
+    /// Whether a breaker counts them.
+    pub(crate) counted: bool,
 }
 
 /// Grants that are known by heart; over it they are forgotten, and looked up.
@@ -72,6 +85,8 @@ pub(crate) struct Tx<'a> {
     lanes: HashMap<i64, LaneChange>,
     /// Queues whose clock has moved.
     clocks: HashMap<i64, VirtualTime>,
+    /// Queues whose gate has moved.
+    gates: HashMap<i64, Gate>,
     rings: Rings,
 }
 
@@ -91,7 +106,7 @@ impl<'a> Tx<'a> {
         })?;
         if memo.data_version != data_version {
             memo.queues.clear();
-            memo.tells.clear();
+            memo.ends.clear();
             memo.sessions.clear();
             memo.data_version = data_version;
         }
@@ -103,6 +118,7 @@ impl<'a> Tx<'a> {
             memo,
             lanes: HashMap::new(),
             clocks: HashMap::new(),
+            gates: HashMap::new(),
             rings: Rings::default(),
         })
     }
@@ -112,6 +128,10 @@ impl<'a> Tx<'a> {
         self.flush_lanes()?;
         for (queue, clock) in std::mem::take(&mut self.clocks) {
             self.prepare("UPDATE queue SET clock = ?2 WHERE id = ?1")?.execute(params![queue, clock.0])?;
+        }
+        for (queue, gate) in std::mem::take(&mut self.gates) {
+            self.prepare("UPDATE queue SET gate = ?2 WHERE id = ?1")?
+                .execute(params![queue, gate_text(&gate)])?;
         }
         self.conn.prepare_cached("COMMIT")?.execute([])?;
         Ok(self.rings)
@@ -172,35 +192,44 @@ impl<'a> Tx<'a> {
         Ok(lane)
     }
 
-    /// The concurrency of a lane's queue.
-    pub(crate) fn cap_of(&mut self, lane: i64) -> Sql<Option<u32>> {
-        if let Some(queue) = self.known_queue_of(lane) {
-            return Ok(queue.settings.key_concurrency);
+    /// What holds for the keys of a queue.
+    pub(crate) fn key_rules(&mut self, queue: &str) -> Sql<KeyRules> {
+        Ok(KeyRules::of(self.queue_or_new(queue)?))
+    }
+
+    /// The name of a lane's queue.
+    pub(crate) fn queue_of(&mut self, lane: i64) -> Sql<Arc<str>> {
+        let has_lane = |queue: &&Queue| queue.lanes.iter().any(|(id, _)| *id == lane);
+        if let Some(queue) = self.memo.queues.values().find(has_lane) {
+            return Ok(Arc::clone(&queue.name));
         }
         let name: String = self
             .prepare("SELECT q.name FROM lane l JOIN queue q ON q.id = l.queue WHERE l.id = ?1")?
             .query_row([lane], |row| row.get(0))?;
-        Ok(self.queue_or_new(&name)?.settings.key_concurrency)
+        Ok(Arc::clone(&self.queue_or_new(&name)?.name))
     }
 
-    /// What is told of a lane's ends. Every success asks, so the answer is known by heart, or costs one look.
-    pub(crate) fn tell_of(&mut self, lane: i64) -> Sql<Tell> {
-        if let Some(tell) = self.memo.tells.get(&lane) {
-            return Ok(*tell);
+    /// What the ends of a lane lead to. Every success asks, so the answer is known by heart, or costs one look.
+    pub(crate) fn ends_of(&mut self, lane: i64) -> Sql<Ends> {
+        if let Some(ends) = self.memo.ends.get(&lane) {
+            return Ok(*ends);
         }
-        let tell = match self.known_queue_of(lane) {
-            Some(queue) => queue.settings.tell,
-            None => tell_from(
-                self.prepare("SELECT q.tell FROM lane l JOIN queue q ON q.id = l.queue WHERE l.id = ?1")?
-                    .query_row([lane], |row| row.get(0))?,
-            ),
-        };
-        self.memo.tells.insert(lane, tell);
-        Ok(tell)
+        let queue = self.queue_of(lane)?;
+        let settings = &self.queue_or_new(&queue)?.settings;
+        let ends = Ends { tell: settings.tell, counted: settings.breaker.is_some() };
+        self.memo.ends.insert(lane, ends);
+        Ok(ends)
     }
 
-    fn known_queue_of(&self, lane: i64) -> Option<&Queue> {
-        self.memo.queues.values().find(|queue| queue.lanes.iter().any(|(id, _)| *id == lane))
+    /// Keeps the queue's gate.
+    pub(crate) fn set_gate(&mut self, queue: &str, gate: Gate) -> Sql<()> {
+        let queue = self.queue_or_new(queue)?;
+        if queue.gate != gate {
+            queue.gate.clone_from(&gate);
+            let id = queue.id;
+            self.gates.insert(id, gate);
+        }
+        Ok(())
     }
 
     /// Keeps the queue's clock.
@@ -222,9 +251,10 @@ impl<'a> Tx<'a> {
         }
         let id = queue.id;
         queue.settings = settings.clone();
-        self.memo.tells.clear();
+        self.memo.ends.clear();
         self.prepare(
-            "UPDATE queue SET paused = ?2, max_queued = ?3, key_cap = ?4, overrides = ?5, tell = ?6 WHERE id = ?1",
+            "UPDATE queue SET paused = ?2, max_queued = ?3, key_cap = ?4, overrides = ?5, tell = ?6, rules = ?7
+             WHERE id = ?1",
         )?
         .execute(params![
             id,
@@ -232,7 +262,8 @@ impl<'a> Tx<'a> {
             settings.limit,
             settings.key_concurrency,
             overrides_text(&settings.overrides),
-            tell_text(settings.tell)
+            tell_text(settings.tell),
+            rules_text(settings)
         ])?;
         Ok(())
     }
@@ -414,29 +445,39 @@ impl<'a> Tx<'a> {
     }
 }
 
+/// The columns of a queue that [`settings_from`] reads.
+pub(crate) const SETTINGS: &str = "paused, max_queued, key_cap, overrides, tell, rules";
+
+/// The settings of a queue, from its columns.
+pub(crate) fn settings_from(row: &rusqlite::Row<'_>, first: usize) -> Sql<QueueSettings> {
+    let mut settings = QueueSettings {
+        paused: row.get(first)?,
+        limit: row.get(first + 1)?,
+        key_concurrency: row.get(first + 2)?,
+        overrides: overrides_from(row.get(first + 3)?)?,
+        tell: tell_from(row.get(first + 4)?),
+        ..QueueSettings::default()
+    };
+    read_rules(row.get(first + 5)?, &mut settings)?;
+    Ok(settings)
+}
+
 /// A queue from its row.
 pub(crate) fn read_queue(conn: &Connection, name: &str) -> Sql<Option<Queue>> {
     let row = conn
-        .prepare_cached(
-            "SELECT id, paused, max_queued, key_cap, overrides, clock, tell FROM queue WHERE name = ?1",
-        )?
+        .prepare_cached(&format!("SELECT id, clock, gate, {SETTINGS} FROM queue WHERE name = ?1"))?
         .query_row([name], |row| {
-            let settings = QueueSettings {
-                paused: row.get(1)?,
-                limit: row.get(2)?,
-                key_concurrency: row.get(3)?,
-                overrides: overrides_from(row.get(4)?)?,
-                tell: tell_from(row.get(6)?),
-            };
-            Ok((row.get(0)?, settings, VirtualTime(row.get(5)?)))
+            let (clock, gate) = (VirtualTime(row.get(1)?), gate_from(row.get(2)?));
+            Ok((row.get(0)?, clock, gate, settings_from(row, 3)?))
         })
         .optional()?;
-    let Some((id, settings, clock)) = row else { return Ok(None) };
+    let Some((id, clock, gate, settings)) = row else { return Ok(None) };
     let mut statement = conn.prepare_cached("SELECT id, kind FROM lane WHERE queue = ?1 ORDER BY id")?;
     let lanes = statement
         .query_map([id], |row| Ok((row.get(0)?, row.get::<_, String>(1)?.into())))?
         .collect::<Sql<Vec<(i64, Arc<str>)>>>()?;
-    Ok(Some(Queue { id, name: name.into(), settings, clock, lanes }))
+    let any_shut = any_shut(conn, id)?;
+    Ok(Some(Queue { id, name: name.into(), settings, clock, gate, any_shut, lanes }))
 }
 
 /// The durations that a lane keeps.

@@ -86,7 +86,7 @@ impl Disk {
         assert_eq!(store.join(node).await, Ok(Fenced::Recorded));
         store.enqueue(ids.new_tasks(2, "mail", "send")).await.expect("there is room");
         let asks = Claim { session, queue: "mail".to_owned(), kinds: Kinds::Any, limit: 2 };
-        let ClaimAnswer::Tasks(held) = store.claim(asks).await.expect("there is room") else {
+        let ClaimAnswer::Tasks { tasks: held, .. } = store.claim(asks).await.expect("there is room") else {
             panic!("the session is over")
         };
         Self { path, ballast, clock, ids, store, session, held }

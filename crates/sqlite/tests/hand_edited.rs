@@ -42,7 +42,7 @@ async fn node(store: &dyn Store, ids: &Ids) -> SessionId {
 async fn claim(store: &dyn Store, session: SessionId) -> Result<Vec<Claimed>, Error> {
     let asks = Claim { session, queue: "mail".to_owned(), kinds: Kinds::Any, limit: 10 };
     match store.claim(asks).await? {
-        ClaimAnswer::Tasks(tasks) => Ok(tasks),
+        ClaimAnswer::Tasks { tasks, .. } => Ok(tasks),
         ClaimAnswer::SessionEnded => panic!("the session is over, and should not be"),
     }
 }

@@ -54,7 +54,7 @@ async fn listening_node() {
     assert_eq!(store.join(node).await, Ok(Fenced::Recorded));
     let claim = Claim { session, queue: QUEUE.to_owned(), kinds: Kinds::Any, limit: ROUNDS };
     let claimed = store.claim(claim).await.expect("claim answers");
-    assert!(matches!(&claimed, ClaimAnswer::Tasks(tasks) if tasks.len() == ROUNDS), "{claimed:?}");
+    assert!(matches!(&claimed, ClaimAnswer::Tasks { tasks, .. } if tasks.len() == ROUNDS), "{claimed:?}");
     Voice::say(&session.to_string());
     let mut news = store.news();
     loop {

@@ -53,7 +53,7 @@ async fn join(store: &dyn Store, ids: &Ids, ttl: Duration) -> SessionId {
 async fn claim(store: &dyn Store, session: SessionId, limit: usize) -> Vec<Claimed> {
     let claim = Claim { session, queue: QUEUE.to_owned(), kinds: Kinds::Any, limit };
     match store.claim(claim).await.expect("claim answers") {
-        ClaimAnswer::Tasks(tasks) => tasks,
+        ClaimAnswer::Tasks { tasks, .. } => tasks,
         ClaimAnswer::SessionEnded => panic!("the session is over, and should not be"),
     }
 }

@@ -56,7 +56,9 @@ async fn nothing_is_acknowledged_into_the_void() {
         let kept = before.id;
         assert_eq!(store.enqueue(vec![before]).await, Ok(vec![Enqueued::Created(kept)]));
         let asks = Claim { session, queue: "mail".to_owned(), kinds: Kinds::Any, limit: 1 };
-        let ClaimAnswer::Tasks(mut claimed) = store.claim(asks.clone()).await.expect("claim answers") else {
+        let ClaimAnswer::Tasks { tasks: mut claimed, .. } =
+            store.claim(asks.clone()).await.expect("claim answers")
+        else {
             panic!("the session is over")
         };
 

@@ -21,7 +21,7 @@ async fn lease(store: &dyn Store, ids: &Ids, session: SessionId) -> Lease {
     store.enqueue(ids.new_tasks(1, "mail", "send")).await.expect("enqueue answers");
     let asks = Claim { session, queue: "mail".to_owned(), kinds: Kinds::Any, limit: 1 };
     match store.claim(asks).await.expect("claim answers") {
-        ClaimAnswer::Tasks(mut claimed) => claimed.remove(0).lease,
+        ClaimAnswer::Tasks { tasks: mut claimed, .. } => claimed.remove(0).lease,
         ClaimAnswer::SessionEnded => panic!("the session is over, and should not be"),
     }
 }

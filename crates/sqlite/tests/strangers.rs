@@ -56,7 +56,8 @@ async fn writers_wait_for_a_stranger_and_nobody_loses_a_lease() {
     assert_eq!(store.join(node).await, Ok(Fenced::Recorded));
     store.enqueue(ids.new_tasks(2, "mail", "send")).await.expect("enqueue answers");
     let asks = Claim { session, queue: "mail".to_owned(), kinds: Kinds::Any, limit: 2 };
-    let ClaimAnswer::Tasks(mut claimed) = store.claim(asks).await.expect("claim answers") else {
+    let ClaimAnswer::Tasks { tasks: mut claimed, .. } = store.claim(asks).await.expect("claim answers")
+    else {
         panic!("the session is over")
     };
     let held: Vec<_> = claimed.iter().map(|claimed| claimed.lease.as_ref()).collect();

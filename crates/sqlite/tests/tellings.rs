@@ -81,7 +81,7 @@ async fn telling_node() {
     store.enqueue(ids.new_tasks(3, QUEUE, "send")).await.expect("enqueue answers");
     let session = join(&store, &ids).await;
     let claim = Claim { session, queue: QUEUE.to_owned(), kinds: Kinds::Any, limit: 3 };
-    let ClaimAnswer::Tasks(claimed) = store.claim(claim).await.expect("claim answers") else {
+    let ClaimAnswer::Tasks { tasks: claimed, .. } = store.claim(claim).await.expect("claim answers") else {
         panic!("the session is over, and should not be")
     };
     let failed = |class| Outcome::Failed(Failure::new(class, "the post office is closed"));

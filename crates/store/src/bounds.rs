@@ -4,6 +4,7 @@ use ostler_core::{Failure, Outcome, Overrides, cut};
 
 use crate::calls::{Claim, Kinds, NewEvent, NewSession, NewStep, NewTask, QueueChange, Report};
 use crate::error::Error;
+use crate::gates::{check_breaker, check_cost, check_rates};
 use crate::orders::Order;
 
 /// Tasks, leases or ids in one call.
@@ -69,14 +70,14 @@ impl Bounds {
             self.check_payload(Some(&task.payload))?;
             for (field, key) in [("unique key", &task.unique_key), ("limit key", &task.limit_key)] {
                 if let Some(key) = key {
-                    non_empty(field, key)?;
-                    text(field, key, MAX_KEY_BYTES)?;
+                    key_text(field, key)?;
                 }
             }
             if let Some(folder) = &task.folder {
                 text("folder", folder, MAX_MESSAGE_BYTES)?;
             }
             policy(&task.overrides)?;
+            check_cost(task.cost)?;
         }
         Ok(())
     }
@@ -142,10 +143,19 @@ impl Bounds {
                     ));
                 }
                 QueueChange::Overrides(overrides) => policy(overrides)?,
+                QueueChange::Rate(rates) | QueueChange::KeyRate(rates) => check_rates(rates)?,
+                QueueChange::Breaker(Some(breaker)) => check_breaker(breaker)?,
+                QueueChange::OpenKeyBreaker { key, .. }
+                | QueueChange::ResetKeyBreaker(key)
+                | QueueChange::EndKeyHold(key) => key_text("limit key", key)?,
                 QueueChange::Resume
                 | QueueChange::Limit(_)
                 | QueueChange::KeyConcurrency(_)
-                | QueueChange::Tell(_) => {}
+                | QueueChange::Tell(_)
+                | QueueChange::Breaker(None)
+                | QueueChange::OpenBreaker(_)
+                | QueueChange::ResetBreaker
+                | QueueChange::EndHold => {}
             }
         }
         Ok(())
@@ -232,6 +242,12 @@ fn policy(overrides: &Overrides) -> Result<(), Error> {
         return Err(Error::invalid("timeout must be longer than zero"));
     }
     Ok(())
+}
+
+/// Refuses a key that is empty or too long.
+fn key_text(field: &str, key: &str) -> Result<(), Error> {
+    non_empty(field, key)?;
+    text(field, key, MAX_KEY_BYTES)
 }
 
 fn non_empty(field: &str, text: &str) -> Result<(), Error> {

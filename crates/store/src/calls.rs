@@ -3,9 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ostler_core::{Outcome, Overrides, Policy, Priority, SessionId, StateName, TaskId, Timestamp, WorkerId};
+use ostler_core::{
+    Outcome, Overrides, Policy, Priority, Rate, SessionId, StateName, TaskId, Timestamp, WorkerId,
+};
 
 use crate::error::Error;
+use crate::gates::BreakerSetting;
 use crate::lease::{Lease, LeaseRef};
 use crate::orders::NumberedOrder;
 use crate::tell::Tell;
@@ -83,6 +86,8 @@ pub struct NewTask {
     pub deadline: Option<Timestamp>,
     /// The folder it works in.
     pub folder: Option<String>,
+    /// What it takes from the rates of its queue and its key, such as the tokens that it will use.
+    pub cost: u32,
 }
 
 impl NewTask {
@@ -107,6 +112,7 @@ impl NewTask {
             not_after: None,
             deadline: None,
             folder: None,
+            cost: 1,
         }
     }
 }
@@ -152,9 +158,15 @@ pub struct Claim {
 /// The answer to a claim.
 #[derive(Debug, PartialEq)]
 pub enum ClaimAnswer {
-    /// The tasks, lowest rank first; none when there are none. There may be fewer than asked for although more are
-    /// ready: those that turn out to be too late are ended instead.
-    Tasks(Vec<Claimed>),
+    /// What there is.
+    Tasks {
+        /// The tasks, lowest rank first; none when there are none. There may be fewer than asked for although more are
+        /// ready: those that turn out to be too late are ended instead, and those that a gate refuses wait.
+        tasks: Vec<Claimed>,
+        /// When a gate may let more through: a hold is over, there are tokens again, a probe may go. In the past, or now:
+        /// there is more to look at. `None`: whatever comes rings.
+        next: Option<Timestamp>,
+    },
     /// The session is over: it gets nothing any more.
     SessionEnded,
 }
@@ -264,7 +276,7 @@ pub struct Expired {
 /// What one bite of making ready did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MadeReady {
-    /// Tasks whose time has come.
+    /// Tasks whose time has come, and limit keys whose gates may let tasks in again.
     pub due: usize,
     /// Tasks that were cancelled because it was too late for them.
     pub expired: usize,
@@ -372,6 +384,29 @@ pub enum QueueChange {
     Overrides(Overrides),
     /// Which ends of its attempts are kept to be told, from now on.
     Tell(Tell),
+    /// So much of it begins in a time, over all nodes; all windows hold. None: any amount.
+    Rate(Vec<Rate>),
+    /// So much of each limit key begins in a time, over all nodes; all windows hold. None: any amount.
+    KeyRate(Vec<Rate>),
+    /// When its breaker, or that of each limit key, opens; `None`: only by hand. Another scope begins with closed ones.
+    Breaker(Option<BreakerSetting>),
+    /// Opens its breaker by hand: nothing of it begins before this moment, or before a reset.
+    OpenBreaker(Option<Timestamp>),
+    /// Closes its breaker, and forgets what it has counted.
+    ResetBreaker,
+    /// Opens the breaker of one limit key by hand.
+    OpenKeyBreaker {
+        /// The key.
+        key: String,
+        /// Until this moment, or until a reset.
+        until: Option<Timestamp>,
+    },
+    /// Closes the breaker of one limit key.
+    ResetKeyBreaker(String),
+    /// Ends a hold: whoever said "too many requests" may be asked again.
+    EndHold,
+    /// Ends the hold of one limit key.
+    EndKeyHold(String),
 }
 
 // ---- events and steps ---------------------------------------------------------------------------------

@@ -34,11 +34,17 @@ pub enum Check {
     ToldTaken,
     /// Tasks are taken from dead sessions only.
     ExpireDead,
+    /// A claim asks the gate of the queue.
+    QueueGate,
+    /// A claim asks the gates of limit keys.
+    KeyGate,
+    /// While a probe is under way, the ends of other attempts do not move the breaker.
+    ProbeEnd,
 }
 
 impl Check {
     /// Every check.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 16] = [
         Self::StartToken,
         Self::FinishToken,
         Self::ReleaseToken,
@@ -52,6 +58,9 @@ impl Check {
         Self::HearSession,
         Self::ToldTaken,
         Self::ExpireDead,
+        Self::QueueGate,
+        Self::KeyGate,
+        Self::ProbeEnd,
     ];
 }
 

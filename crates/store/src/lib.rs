@@ -1,7 +1,7 @@
 //! Where tasks live: the contract that every store keeps.
 //!
 //! - [`Store`]: the verbs. [`calls`] has what is said and answered, [`views`] what is shown, [`orders`] what a node is
-//!   asked to do, [`tell`] what others are told of.
+//!   asked to do, [`tell`] what others are told of, [`gates`] what holds tasks back.
 //! - [`Memory`]: the reference, short and without any cleverness. It says what the verbs mean.
 //! - `conformance` (a feature): one suite for every store, random sequences compared with the reference, and
 //!   races between two connections.
@@ -16,6 +16,7 @@ mod clock;
 pub mod conformance;
 mod contract;
 mod error;
+pub mod gates;
 mod lease;
 mod memory;
 pub mod orders;

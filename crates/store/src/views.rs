@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use ostler_core::{
-    Attempt, ErrorClass, Overrides, SessionId, StateName, Step, Task, TaskId, Timestamp, Worker,
+    Attempt, BreakerState, ErrorClass, Overrides, Rate, SessionId, StateName, Step, Task, TaskId, Timestamp,
+    Worker,
 };
 
 use crate::calls::{EventKind, QueueChange};
 use crate::error::Error;
+use crate::gates::{BreakerSetting, KeyRecord};
 use crate::tell::Tell;
 
 /// A task with all that belongs to it, except its events.
@@ -180,6 +182,9 @@ pub struct Survey {
     pub lanes: Vec<LaneRecord>,
     /// Queues with their settings, in order of name.
     pub queues: Vec<QueueRecord>,
+    /// Limit keys whose tasks are held back: queue by queue, the soonest over first; at most
+    /// [`MAX_KEYS_SHOWN`](crate::gates::MAX_KEYS_SHOWN).
+    pub keys: Vec<KeyRecord>,
     /// Nodes that have not ended, in the order they came up.
     pub nodes: Vec<NodeRecord>,
     /// Their workers.
@@ -265,6 +270,12 @@ pub struct QueueSettings {
     pub overrides: Overrides,
     /// Which ends of its attempts are kept to be told.
     pub tell: Tell,
+    /// So much of it begins in a time, over all nodes.
+    pub rate: Vec<Rate>,
+    /// So much of each limit key begins in a time, over all nodes.
+    pub key_rate: Vec<Rate>,
+    /// When its breaker, or that of each limit key, opens.
+    pub breaker: Option<BreakerSetting>,
 }
 
 impl QueueSettings {
@@ -277,6 +288,16 @@ impl QueueSettings {
             QueueChange::KeyConcurrency(cap) => self.key_concurrency = cap,
             QueueChange::Overrides(overrides) => self.overrides = overrides,
             QueueChange::Tell(tell) => self.tell = tell,
+            QueueChange::Rate(rates) => self.rate = rates,
+            QueueChange::KeyRate(rates) => self.key_rate = rates,
+            QueueChange::Breaker(breaker) => self.breaker = breaker,
+            // These change how gates stand, and not what is set.
+            QueueChange::OpenBreaker(_)
+            | QueueChange::ResetBreaker
+            | QueueChange::OpenKeyBreaker { .. }
+            | QueueChange::ResetKeyBreaker(_)
+            | QueueChange::EndHold
+            | QueueChange::EndKeyHold(_) => {}
         }
     }
 }
@@ -288,6 +309,10 @@ pub struct QueueRecord {
     pub name: String,
     /// Its settings.
     pub settings: QueueSettings,
+    /// Somebody said "too many requests": nothing of it begins before this moment, which lies ahead.
+    pub held_until: Option<Timestamp>,
+    /// Where its breaker stands; `None`: it has none, or each of its keys has one.
+    pub breaker: Option<BreakerState>,
 }
 
 /// A node.

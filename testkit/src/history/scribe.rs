@@ -79,7 +79,7 @@ impl Scribe<'_> {
     pub async fn claim(&self, claim: Claim) -> Vec<Claimed> {
         let asked = self.log.ask(&Call::Claim);
         match self.store.claim(claim).await.expect("claim answers") {
-            ClaimAnswer::Tasks(tasks) => {
+            ClaimAnswer::Tasks { tasks, .. } => {
                 let leases = tasks.iter().map(|claimed| claimed.lease.as_ref());
                 asked.answered(Answer::Claimed(leases.map(|lease| (lease.task, lease.token)).collect()));
                 tasks

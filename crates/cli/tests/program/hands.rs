@@ -71,7 +71,7 @@ impl Hands {
             wakeups.arm();
             let claim = Claim { session: self.session, queue: queue.into(), kinds: Kinds::Any, limit: 1 };
             let answer = self.wait(self.store.claim(claim)).expect("the store answers");
-            let ClaimAnswer::Tasks(tasks) = answer else { panic!("the session is over") };
+            let ClaimAnswer::Tasks { tasks, .. } = answer else { panic!("the session is over") };
             if let Some(task) = tasks.into_iter().next() {
                 let start = Start { lease: task.lease.as_ref(), worker: self.ids.worker() };
                 self.wait(self.store.start(vec![start])).expect("it begins");

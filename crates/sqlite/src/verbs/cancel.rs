@@ -19,10 +19,10 @@ fn one(tx: &mut Tx<'_>, id: TaskId) -> Sql<CancelAnswer> {
     let now = tx.now;
     match cancel(&found.task.state) {
         Cancelling::Now(reason) => {
-            let cap = tx.queue_or_new(&found.task.queue)?.settings.key_concurrency;
             let state = State::Cancelled { finished_at: now, reason };
             tx.set_state(found.slot, found.lane, found.limit, Phase::of(&found.task.state), &state)?;
-            keys::settle(tx, found.limit, cap)?;
+            let rules = tx.key_rules(&found.task.queue)?;
+            keys::settle(tx, found.limit, &rules)?;
             Ok(CancelAnswer::Cancelled)
         }
         Cancelling::Mark => {

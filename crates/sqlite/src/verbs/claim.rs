@@ -2,16 +2,18 @@
 
 use std::sync::Arc;
 
-use ostler_core::{Priority, Rank, TaskId, Timestamp, too_late};
+use ostler_core::{Priority, Probe, Rank, State, TaskId, Timestamp, too_late};
 use ostler_store::calls::{Claim, ClaimAnswer, Claimed, Kinds};
+use ostler_store::gates::most_looked_at;
 use ostler_store::views::QueueSettings;
 use ostler_store::{Check, Lease, LeaseRef};
 use rusqlite::{Row, params};
 
 use super::tellings::{End, note};
 use crate::fault::readable;
+use crate::gates::{Asks, Doors, Passed};
 use crate::kept::extras_from;
-use crate::keys;
+use crate::keys::{self, Candidate};
 use crate::row::{Phase, Trouble, Uid};
 use crate::tx::{Grant, Sql, Tx};
 
@@ -21,6 +23,7 @@ struct Ready {
     lane: i64,
     rank: Rank,
     limit: Option<i64>,
+    cost: u32,
     claimed: Claimed,
 }
 
@@ -31,52 +34,125 @@ pub(crate) fn run(tx: &mut Tx<'_>, claim: &Claim) -> Sql<ClaimAnswer> {
     let Some(session) = tx.live_session(claim.session, Check::ClaimSession)? else {
         return Ok(ClaimAnswer::SessionEnded);
     };
-    let nothing = Ok(ClaimAnswer::Tasks(Vec::new()));
-    let Some(queue) = tx.queue(&claim.queue)? else { return nothing };
+    let nothing = |next| Ok(ClaimAnswer::Tasks { tasks: Vec::new(), next });
+    let Some(queue) = tx.queue(&claim.queue)? else { return nothing(None) };
     if queue.settings.paused.is_some() {
-        return nothing;
+        return nothing(None);
     }
+    let mut doors = Doors::of(queue);
+    let (name, settings, mut clock) = (Arc::clone(&queue.name), queue.settings.clone(), queue.clock);
     let served = |kind: &str| match &claim.kinds {
         Kinds::Any => true,
         Kinds::Only(kinds) => kinds.iter().any(|known| known == kind),
     };
     let lanes: Vec<(i64, Arc<str>)> = queue.lanes.iter().filter(|(_, kind)| served(kind)).cloned().collect();
-    let (name, settings, mut clock) = (Arc::clone(&queue.name), queue.settings.clone(), queue.clock);
-    let mut ready = Vec::new();
-    for (lane, kind) in &lanes {
-        look(tx, *lane, kind, &name, &settings, claim.limit, &mut ready)?;
+    if let Some(doors) = &mut doors {
+        if let Some(shut) = doors.shut(tx) {
+            return nothing(shut.until);
+        }
+        doors.settle_due(tx)?;
     }
-    if lanes.len() > 1 {
-        ready.sort_by_key(|task| (task.rank, task.slot));
-        ready.truncate(claim.limit);
-    }
+    let lanes = Lanes { lanes: &lanes, queue: &name, settings: &settings };
     let now = tx.now;
     let mut take = tx.prepare(TAKE)?;
-    let mut claimed = Vec::with_capacity(ready.len());
-    let mut late = Vec::new();
-    for task in ready {
-        if let Some(state) = too_late(task.claimed.not_after, task.claimed.deadline, now) {
-            late.push((task, state));
-            continue;
+    let mut claimed = Vec::new();
+    let mut late: Vec<(Ready, State)> = Vec::new();
+    let mut next = None;
+    let mut look = Look { left: most_looked_at(claim.limit), parked: true };
+    // Each round looks at as many as may still be claimed. Another one follows where some of them were parked.
+    while next.is_none() && look.parked && claimed.len() + late.len() < claim.limit {
+        let wanted = claim.limit - claimed.len() - late.len();
+        let ready = lanes.best(tx, wanted.min(look.left + 1), &late)?;
+        look.parked = false;
+        claimed.reserve(ready.len());
+        for task in ready {
+            if look.left == 0 {
+                next = Some(Some(now));
+                break;
+            }
+            look.left -= 1;
+            if let Some(state) = too_late(task.claimed.not_after, task.claimed.deadline, now) {
+                late.push((task, state));
+                continue;
+            }
+            match doors.as_mut().map_or(Ok(Passed::Yes), |doors| doors.pass(tx, &task.asks()))? {
+                Passed::Yes => {}
+                Passed::Key(shut) => {
+                    look.parked = true;
+                    let Some(limit) = task.limit else { continue };
+                    let candidate = Candidate { slot: task.slot, lane: task.lane, rank: task.rank.0 };
+                    keys::park(tx, limit, &candidate, shut.why)?;
+                    continue;
+                }
+                Passed::Queue(shut) => {
+                    next = Some(shut.until);
+                    break;
+                }
+            }
+            take.execute(params![task.slot, session])?;
+            let (token, runs) = (task.claimed.lease.as_ref().token, task.claimed.attempt - 1);
+            let grant = Grant { token, lane: task.lane, limit: task.limit, session, runs };
+            tx.remember(task.slot, grant);
+            tx.moved(task.lane, task.limit, Phase::Ready, Phase::Claimed)?;
+            clock = clock.advanced(task.rank, task.claimed.priority);
+            claimed.push(task.claimed);
         }
-        take.execute(params![task.slot, session])?;
-        let (token, runs) = (task.claimed.lease.as_ref().token, task.claimed.attempt - 1);
-        let grant = Grant { token, lane: task.lane, limit: task.limit, session, runs };
-        tx.remember(task.slot, grant);
-        tx.moved(task.lane, task.limit, Phase::Ready, Phase::Claimed)?;
-        clock = clock.advanced(task.rank, task.claimed.priority);
-        claimed.push(task.claimed);
     }
     tx.set_clock(&claim.queue, clock)?;
+    let asked = doors.map(|doors| doors.keep(tx)).transpose()?;
     // Those that are too late come last: ending one may move others of its key.
     for (task, state) in late {
         tx.set_state(task.slot, task.lane, task.limit, Phase::Ready, &state)?;
-        keys::settle(tx, task.limit, settings.key_concurrency)?;
+        let rules = tx.key_rules(&name)?;
+        keys::settle(tx, task.limit, &rules)?;
         let attempt = task.claimed.attempt - 1;
         let end = End { lane: task.lane, slot: task.slot, attempt, state: &state, outcome: None };
         note(tx, settings.tell, &end)?;
     }
-    Ok(ClaimAnswer::Tasks(claimed))
+    let keys = asked.map(|asked| asked.settle(tx)).transpose()?.flatten();
+    let next = [next.flatten(), keys].into_iter().flatten().min();
+    Ok(ClaimAnswer::Tasks { tasks: claimed, next })
+}
+
+/// How far a claim looks.
+struct Look {
+    /// Rows that may still be looked at.
+    left: usize,
+    /// Whether the last round parked some, so that there may be others behind them.
+    parked: bool,
+}
+
+impl Ready {
+    fn asks(&self) -> Asks {
+        let lease = self.claimed.lease.as_ref();
+        let attempt = Probe { task: lease.task, token: lease.token };
+        Asks { limit: self.limit, cost: self.cost, attempt }
+    }
+}
+
+/// The lanes that a claim serves.
+struct Lanes<'a> {
+    lanes: &'a [(i64, Arc<str>)],
+    queue: &'a Arc<str>,
+    settings: &'a QueueSettings,
+}
+
+impl Lanes<'_> {
+    /// The best of all lanes, apart from those that are known to be too late.
+    fn best(&self, tx: &Tx<'_>, wanted: usize, late: &[(Ready, State)]) -> Sql<Vec<Ready>> {
+        let mut ready = Vec::new();
+        for (lane, kind) in self.lanes {
+            look(tx, *lane, kind, self.queue, self.settings, wanted + late.len(), &mut ready)?;
+        }
+        if !late.is_empty() {
+            ready.retain(|task| late.iter().all(|(known, _)| known.slot != task.slot));
+        }
+        if self.lanes.len() > 1 || !late.is_empty() {
+            ready.sort_by_key(|task| (task.rank, task.slot));
+            ready.truncate(wanted);
+        }
+        Ok(ready)
+    }
 }
 
 /// The best of one lane.
@@ -117,7 +193,8 @@ fn look(
             not_after: time(8)?,
             deadline: extras.deadline,
         };
-        Ok(Ready { slot, lane, rank: Rank(row.get(3)?), limit: row.get(9)?, claimed })
+        let cost = extras.cost;
+        Ok(Ready { slot, lane, rank: Rank(row.get(3)?), limit: row.get(9)?, cost, claimed })
     };
     let mut rows = statement.query([lane])?;
     let enough = ready.len() + limit;

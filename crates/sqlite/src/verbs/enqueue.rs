@@ -1,9 +1,10 @@
 //! Takes tasks in.
 
-use ostler_core::{Rank, State, TaskId, Timestamp, Turn, VirtualTime, Wait, place};
+use ostler_core::{Rank, State, TaskId, Timestamp, Turn, VirtualTime, Wait, arrival, place};
 use ostler_store::calls::{Enqueued, NewTask};
 use rusqlite::{CachedStatement, OptionalExtension, params};
 
+use crate::gates;
 use crate::kept::extras_text;
 use crate::keys;
 use crate::row::{Phase, Uid, why_code};
@@ -63,7 +64,8 @@ fn insert_plain(
     let run_at = new.run_at.unwrap_or(tx.now);
     let turn = Turn::Unkeyed { last: None };
     let rank = place(VirtualTime(None), turn, run_at.max(tx.now), new.priority).rank;
-    let state = keys::arrived(run_at, tx.now, Wait::New);
+    let (readiness, why) = arrival(run_at, tx.now, Wait::New);
+    let state = State::Queued { readiness, why, run_at };
     let inserted = insert_row(tx, insert, lane, None, rank, &state, new)?;
     Ok(if inserted { Enqueued::Created(new.id) } else { Enqueued::Existing(new.id) })
 }
@@ -73,7 +75,7 @@ fn enqueue(tx: &mut Tx<'_>, insert: &mut CachedStatement<'_>, new: &NewTask) -> 
         return Ok(Enqueued::Existing(new.id));
     }
     let found = tx.queue_or_new(&new.queue)?;
-    let (queue, limit, cap) = (found.id, found.settings.limit, found.settings.key_concurrency);
+    let (queue, limit) = (found.id, found.settings.limit);
     if let Some(existing) = with_key(tx, queue, new.unique_key.as_deref())? {
         return Ok(Enqueued::Existing(existing));
     }
@@ -86,8 +88,9 @@ fn enqueue(tx: &mut Tx<'_>, insert: &mut CachedStatement<'_>, new: &NewTask) -> 
     let limit = new.limit_key.as_deref().map(|key| keys::limit(tx, queue, key)).transpose()?;
     let run_at = new.run_at.unwrap_or(tx.now);
     let rank = keys::rank(tx, &new.queue, limit, run_at.max(tx.now), new.priority)?;
-    let state = keys::arrived(run_at, tx.now, Wait::New);
     let limit = limit.map(|limit| limit.id);
+    let rules = tx.key_rules(&new.queue)?;
+    let state = gates::arrived(tx, &rules, limit, run_at, Wait::New)?;
     insert_row(tx, insert, lane, limit, rank, &state, new)?;
     if let Some(key) = &new.unique_key {
         let slot = tx.conn.last_insert_rowid();
@@ -97,7 +100,7 @@ fn enqueue(tx: &mut Tx<'_>, insert: &mut CachedStatement<'_>, new: &NewTask) -> 
     if let Some(limit) = limit {
         tx.prepare("UPDATE limits SET tasks = tasks + 1, used = used + ?2 WHERE id = ?1")?
             .execute(params![limit, Phase::of(&state).takes_place()])?;
-        keys::settle(tx, Some(limit), cap)?;
+        gates::settle_arrival(tx, &rules, Some(limit), &state)?;
     }
     Ok(Enqueued::Created(new.id))
 }
@@ -125,7 +128,7 @@ fn insert_row(
         tx.now.millis(),
         new.not_after.map(Timestamp::millis),
         limit,
-        extras_text(&new.overrides, new.folder.as_deref(), new.deadline),
+        extras_text(&new.overrides, new.folder.as_deref(), new.deadline, new.cost),
         new.payload,
     ])?;
     if inserted == 1 {

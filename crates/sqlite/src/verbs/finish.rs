@@ -2,19 +2,22 @@
 
 use std::time::Duration;
 
-use ostler_core::{AttemptEnd, Ending, Next, Outcome, State, StateName, Timestamp, Transition, decide};
+use ostler_core::{
+    AttemptEnd, Effect, Ending, Held, Next, Outcome, Probe, State, StateName, Timestamp, Transition, decide,
+};
 use ostler_store::calls::{Finished, Ran, Report};
 use ostler_store::tell::Tell;
 use ostler_store::views::QueueSettings;
 use ostler_store::{Check, LeaseRef, bounded};
 use rusqlite::{CachedStatement, params};
 
-use super::start::{FENCE, Held, fenced};
+use super::start::{FENCE, Leased, fenced};
 use super::tellings::{End, note};
+use crate::gates;
 use crate::kept::failure_text;
 use crate::keys;
 use crate::row::{Found, Phase, Trouble, Uid, find, ran_bytes};
-use crate::tx::{Grant, Sql, Tx};
+use crate::tx::{Ends, Grant, Sql, Tx};
 
 pub(crate) fn run(tx: &mut Tx<'_>, reports: &[Report]) -> Sql<Vec<Finished>> {
     let mut hot = Hot::prepare(tx)?;
@@ -33,7 +36,7 @@ fn finish(tx: &mut Tx<'_>, hot: &mut Hot<'_>, report: &Report) -> Sql<Finished> 
         return Ok(Finished::LeaseLost);
     };
     if matches!(report.outcome, Outcome::Success) && held.phase.state().is_leased() {
-        return complete(tx, hot, &held, report.ran, report.output.as_deref());
+        return complete(tx, hot, lease, &held, report.ran, report.output.as_deref());
     }
     let Some(found) = find(tx.conn, "WHERE t.id = ?1", [held.slot])? else { return Ok(Finished::LeaseLost) };
     let state = end_attempt(tx, &found, &report.outcome, report.ran, report.output.as_deref())?;
@@ -89,8 +92,8 @@ fn complete_remembered(
         return Ok(None);
     }
     tx.count_run(lane, now.since(now.before(ran.took)));
-    make_room(tx, lane, limit, Phase::Claimed)?;
-    tell_completed(tx, lane, lease.slot, runs + 1)?;
+    let done = Done { lane, slot: lease.slot, limit, lease, attempt: runs + 1 };
+    make_room(tx, &done, Phase::Claimed)?;
     Ok(Some(Finished::Recorded(StateName::Completed)))
 }
 
@@ -98,7 +101,8 @@ fn complete_remembered(
 fn complete(
     tx: &mut Tx<'_>,
     hot: &mut Hot<'_>,
-    held: &Held,
+    lease: LeaseRef,
+    held: &Leased,
     ran: Option<Ran>,
     output: Option<&str>,
 ) -> Sql<Finished> {
@@ -107,11 +111,17 @@ fn complete(
         "UPDATE task SET phase = 5, why = 0, runs = ?3, finished_at = ?4, output = ?5 WHERE id = ?1 AND token = ?2",
     )?
     .execute(params![held.slot, held.token, runs, tx.now.millis(), output])?;
-    completed(tx, hot, held, ran)
+    completed(tx, hot, lease, held, ran)
 }
 
 /// What follows when a task was written as completed.
-fn completed(tx: &mut Tx<'_>, hot: &mut Hot<'_>, held: &Held, ran: Option<Ran>) -> Sql<Finished> {
+fn completed(
+    tx: &mut Tx<'_>,
+    hot: &mut Hot<'_>,
+    lease: LeaseRef,
+    held: &Leased,
+    ran: Option<Ran>,
+) -> Sql<Finished> {
     let started_at = held.started_at.filter(|_| held.phase == Phase::Running);
     let run = Run {
         slot: held.slot,
@@ -123,23 +133,37 @@ fn completed(tx: &mut Tx<'_>, hot: &mut Hot<'_>, held: &Held, ran: Option<Ran>) 
     };
     let end = AttemptEnd { finished_at: tx.now, ending: Ending::Success, failure: None };
     record(tx, &mut hot.record, &run, ran, &end)?;
-    make_room(tx, held.lane, held.limit, held.phase)?;
-    tell_completed(tx, run.lane, run.slot, run.number)?;
+    let lease = LeaseRef { task: lease.task, token: held.token, slot: held.slot };
+    let done = Done { lane: held.lane, slot: held.slot, limit: held.limit, lease, attempt: run.number };
+    make_room(tx, &done, held.phase)?;
     Ok(Finished::Recorded(StateName::Completed))
 }
 
-/// A task was completed: it is counted, and its key has room for another.
-fn make_room(tx: &mut Tx<'_>, lane: i64, limit: Option<i64>, from: Phase) -> Sql<()> {
-    tx.moved(lane, limit, from, Phase::Completed)?;
-    if limit.is_some() {
-        let cap = tx.cap_of(lane)?;
-        keys::settle(tx, limit, cap)?;
-    }
-    Ok(())
+/// A task that was written as completed.
+struct Done {
+    lane: i64,
+    slot: i64,
+    limit: Option<i64>,
+    lease: LeaseRef,
+    attempt: u32,
 }
 
-fn tell_completed(tx: &mut Tx<'_>, lane: i64, slot: i64, attempt: u32) -> Sql<()> {
-    let tell = tx.tell_of(lane)?;
+/// A task was completed: it is counted, its gates hear of it, its key has room for another, and somebody may be told.
+fn make_room(tx: &mut Tx<'_>, done: &Done, from: Phase) -> Sql<()> {
+    let Done { lane, slot, limit, lease, attempt } = *done;
+    tx.moved(lane, limit, from, Phase::Completed)?;
+    let Ends { tell, counted } = tx.ends_of(lane)?;
+    if counted || limit.is_some() {
+        let queue = tx.queue_of(lane)?;
+        let rules = if counted {
+            let attempt = Probe { task: lease.task, token: lease.token };
+            let effect = Effect::BreakerSuccess;
+            gates::ended(tx, &gates::Ended { queue: &queue, limit, attempt, effect, unused: None })?
+        } else {
+            tx.key_rules(&queue)?
+        };
+        keys::settle(tx, limit, &rules)?;
+    }
     if tell == Tell::NONE {
         return Ok(());
     }
@@ -159,12 +183,15 @@ pub(crate) fn end_attempt(
     let Some(facts) = task.facts() else { return Ok(task.state.name()) };
     let outcome = &bounded(outcome);
     let settings = tx.queue_or_new(&task.queue)?.settings.clone();
-    let (now, cap, tell) = (tx.now, settings.key_concurrency, settings.tell);
+    let (now, tell) = (tx.now, settings.tell);
     let transition = decide(&facts, outcome, &task.overrides.resolve(&settings.overrides), now);
     let attempt = record_end(tx, found, outcome, ran)?;
     write(tx, found, outcome, &transition, output)?;
     let state = match transition.next {
-        Next::Queue { run_at, why } => keys::arrived(run_at, now, why),
+        Next::Queue { run_at, why } => {
+            let rules = tx.key_rules(&task.queue)?;
+            gates::arrived(tx, &rules, found.limit, run_at, why)?
+        }
         Next::Complete => State::Completed { finished_at: now },
         Next::Fail(reason) => State::Failed { finished_at: now, reason },
         Next::Cancel(reason) => State::Cancelled { finished_at: now, reason },
@@ -176,7 +203,12 @@ pub(crate) fn end_attempt(
         let paused = QueueSettings { paused: Some(reason), ..settings };
         tx.set_settings(&task.queue, &paused)?;
     }
-    keys::settle(tx, found.limit, cap)?;
+    let begun = facts.held == Held::Running || ran.is_some();
+    let unused = (matches!(outcome, Outcome::HandedBack) && !begun).then_some(task.cost);
+    let attempted = Probe { task: task.id, token: task.token };
+    let (queue, limit, effect) = (task.queue.as_str(), found.limit, transition.effect);
+    let rules = gates::ended(tx, &gates::Ended { queue, limit, attempt: attempted, effect, unused })?;
+    keys::settle(tx, found.limit, &rules)?;
     let end = End { lane: found.lane, slot: found.slot, attempt, state: &state, outcome: Some(outcome) };
     note(tx, tell, &end)?;
     Ok(state.name())

@@ -7,15 +7,18 @@ use ostler_core::{
     Attempt, AttemptEnd, Ending, SessionId, State, Step, TaskId, Timestamp, Worker, WorkerId, WorkerState,
 };
 use ostler_store::calls::EventKind;
+use ostler_store::gates::{KeyRecord, MAX_KEYS_SHOWN};
 use ostler_store::views::{
-    Cursor, Event, Filter, LaneRecord, LeaseFilter, Life, NodeRecord, Page, QueueRecord, QueueSettings,
-    Survey, TaskDetail, Which, WorkerRecord,
+    Cursor, Event, Filter, LaneRecord, LeaseFilter, Life, NodeRecord, Page, QueueRecord, Survey, TaskDetail,
+    Which, WorkerRecord,
 };
 use rusqlite::{Connection, OptionalExtension, params};
 
-use crate::kept::{failure_from, overrides_from, tell_from};
+use crate::gate_row::gate_from;
+use crate::gates::shut_from;
+use crate::kept::failure_from;
 use crate::row::{Found, Uid, find, for_each, ran_from};
-use crate::tx::{Sql, counts_from, recent_from};
+use crate::tx::{SETTINGS, Sql, counts_from, recent_from, settings_from};
 
 /// Rows that one list call looks at, so that a rare match in a million rows does not hold a reader.
 const MAX_SCAN: usize = 20_000;
@@ -166,10 +169,12 @@ pub(crate) fn events(conn: &Connection, task: TaskId, after: u64, limit: usize) 
     statement.query_map(params![Uid::of(task.0), after, limit], read)?.collect()
 }
 
-pub(crate) fn survey(conn: &Connection, is_alive: impl Fn(SessionId) -> bool) -> Sql<Survey> {
+pub(crate) fn survey(conn: &Connection, now: Timestamp, is_alive: impl Fn(SessionId) -> bool) -> Sql<Survey> {
+    let queues = queues(conn, now)?;
     Ok(Survey {
         lanes: lanes(conn)?,
-        queues: queues(conn)?,
+        keys: keys(conn, &queues, now)?,
+        queues,
         nodes: nodes(conn, is_alive)?,
         workers: workers(conn)?,
     })
@@ -192,21 +197,48 @@ fn lanes(conn: &Connection) -> Sql<Vec<LaneRecord>> {
     statement.query_map([], read)?.collect()
 }
 
-fn queues(conn: &Connection) -> Sql<Vec<QueueRecord>> {
-    let mut statement = conn.prepare_cached(
-        "SELECT name, paused, max_queued, key_cap, overrides, tell FROM queue ORDER BY name",
-    )?;
+fn queues(conn: &Connection, now: Timestamp) -> Sql<Vec<QueueRecord>> {
+    let mut statement =
+        conn.prepare_cached(&format!("SELECT name, gate, {SETTINGS} FROM queue ORDER BY name"))?;
     let read = |row: &rusqlite::Row<'_>| {
-        let settings = QueueSettings {
-            paused: row.get(1)?,
-            limit: row.get(2)?,
-            key_concurrency: row.get(3)?,
-            overrides: overrides_from(row.get(4)?)?,
-            tell: tell_from(row.get(5)?),
-        };
-        Ok(QueueRecord { name: row.get(0)?, settings })
+        let settings = settings_from(row, 2)?;
+        let gate = gate_from(row.get(1)?);
+        let has_breaker = settings.queue_rules().breaker.is_some() || gate.breaker.is_some();
+        Ok(QueueRecord {
+            name: row.get(0)?,
+            settings,
+            held_until: gate.held_until.filter(|until| *until > now),
+            breaker: has_breaker.then(|| gate.breaker_state()),
+        })
     };
     statement.query_map([], read)?.collect()
+}
+
+/// Keys that are shut, as many as are shown.
+fn keys(conn: &Connection, queues: &[QueueRecord], now: Timestamp) -> Sql<Vec<KeyRecord>> {
+    let mut statement = conn.prepare_cached(
+        "SELECT key, gate, shut_why, shut_until FROM limits INDEXED BY shut
+         WHERE queue = (SELECT id FROM queue WHERE name = ?1) AND shut_until IS NOT NULL ORDER BY shut_until, key LIMIT ?2",
+    )?;
+    let mut records = Vec::new();
+    for queue in queues {
+        let policy = queue.settings.key_rules().breaker;
+        let left = MAX_KEYS_SHOWN - records.len();
+        let mut rows = statement.query(params![queue.name, left as i64])?;
+        while let Some(row) = rows.next()? {
+            let Some(shut) = shut_from(row, 2)? else { continue };
+            let gate = gate_from(row.get(1)?);
+            let has_breaker = policy.is_some() || gate.breaker.is_some();
+            records.push(KeyRecord {
+                queue: queue.name.clone(),
+                key: row.get(0)?,
+                shut,
+                held_until: gate.held_until.filter(|until| *until > now),
+                breaker: has_breaker.then(|| gate.breaker_state()),
+            });
+        }
+    }
+    Ok(records)
 }
 
 fn nodes(conn: &Connection, is_alive: impl Fn(SessionId) -> bool) -> Sql<Vec<NodeRecord>> {

@@ -4,6 +4,7 @@ use ostler_core::{StateName, TaskId};
 use ostler_store::calls::{Pruned, Retention};
 use rusqlite::{OptionalExtension, params};
 
+use crate::gates;
 use crate::row::{Phase, Uid};
 use crate::tx::{Sql, Tx};
 
@@ -56,6 +57,7 @@ pub(crate) fn by_age_and_count(tx: &mut Tx<'_>, keep: &Retention) -> Sql<Pruned>
             remove(tx, slot)?;
         }
     }
+    gates::sweep(tx, keep.bite)?;
     tx.prepare("DELETE FROM session WHERE swept = 1 AND ended_at < ?1")?
         .execute([tx.now.millis().saturating_sub(SESSION_DAYS_MS)])?;
     tx.forget_sessions();
@@ -72,8 +74,7 @@ fn remove(tx: &mut Tx<'_>, slot: i64) -> Sql<()> {
     tx.prepare("DELETE FROM unique_key WHERE task = ?1")?.execute([slot])?;
     if let Some(limit) = limit {
         tx.prepare("UPDATE limits SET tasks = tasks - 1 WHERE id = ?1")?.execute([limit])?;
-        // Whoever comes back later with this key begins like anybody new.
-        tx.prepare("DELETE FROM limits WHERE id = ?1 AND tasks = 0")?.execute([limit])?;
+        gates::forget_key(tx, limit)?;
     }
     let state: StateName = phase.state();
     tx.count_pruned(lane, state);

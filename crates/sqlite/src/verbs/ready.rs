@@ -7,6 +7,7 @@ use ostler_store::calls::MadeReady;
 use rusqlite::{Connection, params};
 
 use crate::fault::readable;
+use crate::gates;
 use crate::keys;
 use crate::row::{Found, Phase, find};
 use crate::tx::{Sql, Tx};
@@ -22,7 +23,8 @@ const UNREADABLE_PAUSE: Duration = Duration::from_secs(60);
 pub(crate) fn next(conn: &Connection) -> Sql<Option<Timestamp>> {
     let first = |sql: &str| conn.prepare_cached(sql)?.query_row([], |row| row.get::<_, Option<i64>>(0));
     let late = first(NEXT_LATE)?.map(|end| end.saturating_add(1));
-    Ok([first(NEXT_DUE)?, late].into_iter().flatten().min().map(Timestamp::from_millis))
+    let moments = [first(NEXT_DUE)?, late, gates::next_due(conn)?];
+    Ok(moments.into_iter().flatten().min().map(Timestamp::from_millis))
 }
 
 pub(crate) fn run(tx: &mut Tx<'_>, bite: usize) -> Sql<MadeReady> {
@@ -39,9 +41,9 @@ pub(crate) fn run(tx: &mut Tx<'_>, bite: usize) -> Sql<MadeReady> {
             continue;
         };
         let Some(state) = too_late(found.task.not_after, found.task.deadline, now) else { continue };
-        let cap = tx.queue_or_new(&found.task.queue)?.settings.key_concurrency;
         tx.set_state(found.slot, found.lane, found.limit, Phase::of(&found.task.state), &state)?;
-        keys::settle(tx, found.limit, cap)?;
+        let rules = tx.key_rules(&found.task.queue)?;
+        keys::settle(tx, found.limit, &rules)?;
     }
     let due = slots(
         tx,
@@ -55,12 +57,13 @@ pub(crate) fn run(tx: &mut Tx<'_>, bite: usize) -> Sql<MadeReady> {
         };
         arrive(tx, &found, now)?;
     }
+    let keys = gates::settle_due(tx, bite - late.len() - due.len())?;
     let mut next = next(tx.conn)?;
     if unreadable > 0 {
         // What cannot be understood stays where it is: asking again at once would bring the same.
         next = next.map(|next| next.max(now.after(UNREADABLE_PAUSE)));
     }
-    Ok(MadeReady { due: due.len(), expired: late.len(), next })
+    Ok(MadeReady { due: due.len() + keys, expired: late.len(), next })
 }
 
 fn slots(tx: &Tx<'_>, sql: &str, limit: usize) -> Sql<Vec<i64>> {
@@ -78,8 +81,8 @@ fn arrive(tx: &mut Tx<'_>, found: &Found, now: Timestamp) -> Sql<()> {
         let rank = keys::rank(tx, &found.task.queue, limit, run_at.max(now), found.task.priority)?;
         tx.prepare("UPDATE task SET rank = ?2 WHERE id = ?1")?.execute(params![found.slot, rank.0])?;
     }
-    let cap = tx.queue_or_new(&found.task.queue)?.settings.key_concurrency;
-    let state = keys::arrived(run_at, now, why);
+    let rules = tx.key_rules(&found.task.queue)?;
+    let state = gates::arrived(tx, &rules, found.limit, run_at, why)?;
     tx.set_state(found.slot, found.lane, found.limit, Phase::of(&found.task.state), &state)?;
-    keys::settle(tx, found.limit, cap)
+    gates::settle_arrival(tx, &rules, found.limit, &state)
 }

@@ -4,6 +4,7 @@ use ostler_core::{Replaying, TaskId, Wait, replay};
 use ostler_store::calls::{Replay, ReplayAnswer, StepsOnReplay};
 use rusqlite::params;
 
+use crate::gates;
 use crate::kept::extras_text;
 use crate::keys;
 use crate::row::{Phase, Trouble, Uid, find};
@@ -33,7 +34,7 @@ fn one(tx: &mut Tx<'_>, id: TaskId, how: &Replay) -> Sql<ReplayAnswer> {
             .execute(params![
                 found.slot,
                 trouble.code(),
-                extras_text(&task.overrides, task.folder.as_deref(), None),
+                extras_text(&task.overrides, task.folder.as_deref(), None, task.cost),
                 rank.0
             ])?;
             ReplayAnswer::Requeued
@@ -45,9 +46,9 @@ fn one(tx: &mut Tx<'_>, id: TaskId, how: &Replay) -> Sql<ReplayAnswer> {
     if how.steps == StepsOnReplay::Drop {
         tx.prepare("DELETE FROM step WHERE task = ?1")?.execute([found.slot])?;
     }
-    let cap = tx.queue_or_new(&found.task.queue)?.settings.key_concurrency;
-    let state = keys::arrived(now, now, Wait::Replayed);
+    let rules = tx.key_rules(&found.task.queue)?;
+    let state = gates::arrived(tx, &rules, found.limit, now, Wait::Replayed)?;
     tx.set_state(found.slot, found.lane, found.limit, Phase::of(&found.task.state), &state)?;
-    keys::settle(tx, found.limit, cap)?;
+    gates::settle_arrival(tx, &rules, found.limit, &state)?;
     Ok(answer)
 }

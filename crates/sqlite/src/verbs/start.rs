@@ -9,7 +9,7 @@ use crate::row::{Phase, Uid};
 use crate::tx::{Sql, Tx};
 
 /// What a lease leads to.
-pub(crate) struct Held {
+pub(crate) struct Leased {
     pub(crate) slot: i64,
     pub(crate) lane: i64,
     pub(crate) phase: Phase,
@@ -30,9 +30,9 @@ pub(crate) fn fenced(
     statement: &mut CachedStatement<'_>,
     lease: LeaseRef,
     check: Check,
-) -> Sql<Option<Held>> {
+) -> Sql<Option<Leased>> {
     let read = |row: &rusqlite::Row<'_>| {
-        Ok(Held {
+        Ok(Leased {
             slot: lease.slot,
             lane: row.get(0)?,
             phase: row.get(1)?,

@@ -132,7 +132,7 @@ impl Scene {
 
     pub(super) async fn claim(&self, session: SessionId, limit: usize) -> Vec<Claimed> {
         match self.store.claim(self.asks(session, limit)).await.expect("a claim is answered") {
-            ClaimAnswer::Tasks(tasks) => tasks,
+            ClaimAnswer::Tasks { tasks, .. } => tasks,
             ClaimAnswer::SessionEnded => panic!("the session of {session} is over, and should not be"),
         }
     }
@@ -146,6 +146,14 @@ impl Scene {
     pub(super) async fn lease(&self, session: SessionId) -> Lease {
         let mut claimed = self.claim(session, 10).await;
         assert_eq!(claimed.len(), 1, "one task is ready");
+        claimed.remove(0).lease
+    }
+
+    /// Claims, and expects these tasks and no others; the lease of the first.
+    pub(super) async fn lease_first(&self, session: SessionId, expected: &[TaskId]) -> Lease {
+        let mut claimed = self.claim(session, 10).await;
+        let ids: Vec<TaskId> = claimed.iter().map(|claimed| claimed.lease.task()).collect();
+        assert_eq!(ids, expected, "these may go");
         claimed.remove(0).lease
     }
 

@@ -46,5 +46,7 @@ const fn likely_topic(check: Check) -> &'static str {
         Check::RenewSession | Check::ReportSession => "sessions",
         Check::HearSession | Check::ToldTaken => "hearing",
         Check::ExpireDead => "expire",
+        Check::QueueGate | Check::KeyGate => "holds",
+        Check::ProbeEnd => "breakers",
     }
 }

@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use ostler_core::{
-    Admission, Attempt, AttemptEnd, Ending, Next, Outcome, Readiness, SessionId, State, StateName, Step,
-    Task, TaskId, Timestamp, Transition, VirtualTime, Wait, admit, arrival, decide,
+    Attempt, AttemptEnd, Ending, Gate, Held, Next, Outcome, Readiness, SessionId, Shut, State, StateName,
+    Step, Task, TaskId, Timestamp, Transition, VirtualTime, Wait, arrival, decide,
 };
 
+use super::gates::Begun;
 use super::tellings::Kept;
 use crate::bounds::{RECENT_RUNS, bounded};
 use crate::calls::{NewSession, Ran};
@@ -31,8 +32,19 @@ pub(super) struct Entry {
 pub(super) struct Queue {
     pub(super) settings: QueueSettings,
     pub(super) clock: VirtualTime,
-    /// Where each limit key's last task was laid; the empty key stands for tasks without one.
-    pub(super) last: HashMap<String, i64>,
+    pub(super) gate: Gate,
+    /// Its limit keys; the empty one stands for tasks without one.
+    pub(super) keys: BTreeMap<String, Key>,
+}
+
+/// A limit key.
+#[derive(Clone, Default)]
+pub(super) struct Key {
+    /// Where its last task was laid.
+    pub(super) last: Option<i64>,
+    pub(super) gate: Gate,
+    /// What its parked tasks wait for, apart from a place.
+    pub(super) shut: Option<Shut>,
 }
 
 #[derive(Default)]
@@ -145,46 +157,24 @@ impl Book {
 
     // ---- moves ----
 
-    /// A task comes (back) into its queue: it is ready, or waits for its time or its key.
+    /// A task comes into its queue: it is ready, or waits for its time or its key.
     pub(super) fn arrive(&mut self, slot: Slot, run_at: Timestamp, why: Wait) {
+        self.put(slot, run_at, why);
+        // A key that is shut lets nobody in because of one more who waits.
+        if self.shut_of(slot).is_none() {
+            self.settle(slot);
+        }
+    }
+
+    /// Puts a task into its queue. Its key is not settled yet.
+    fn put(&mut self, slot: Slot, run_at: Timestamp, why: Wait) {
         let (readiness, why) = arrival(run_at, self.now, why);
+        let (readiness, why) = match (readiness, self.shut_of(slot)) {
+            (Readiness::Ready, Some(shut)) => (Readiness::Parked, shut.why),
+            (Readiness::Ready | Readiness::Waiting | Readiness::Parked, _) => (readiness, why),
+        };
         self.task(slot).state = State::Queued { readiness, why, run_at };
         self.rings.ready |= readiness == Readiness::Ready;
-        self.settle(slot);
-    }
-
-    /// Gives the places of the task's limit key to its best-ranked tasks: what is ready or leased never
-    /// exceeds the queue's concurrency, and no parked task outranks a ready one.
-    pub(super) fn settle(&mut self, slot: Slot) {
-        let Task { queue, limit_key, .. } = self.task(slot).clone();
-        let Some(key) = limit_key else { return };
-        self.settle_key(&queue, &key);
-    }
-
-    pub(super) fn settle_key(&mut self, queue: &str, key: &str) {
-        let cap = self.queues.get(queue).and_then(|queue| queue.settings.key_concurrency);
-        let of_key = |task: &Task| task.queue == queue && task.limit_key.as_deref() == Some(key);
-        let mut used = u32::try_from(self.slots(|task| of_key(task) && task.state.name().is_leased()).len())
-            .unwrap_or(u32::MAX);
-        let mut candidates = self.slots(|task| {
-            of_key(task)
-                && matches!(
-                    task.state,
-                    State::Queued { readiness: Readiness::Ready, .. }
-                        | State::Queued { why: Wait::Concurrency, .. }
-                )
-        });
-        candidates.sort_by_key(|slot| (self.entries[slot].task.rank, *slot));
-        for slot in candidates {
-            let State::Queued { readiness, why, run_at } = self.task(slot).state else { continue };
-            let (now_readiness, now_why) = match admit(cap, used) {
-                Admission::Admit => (Readiness::Ready, why),
-                Admission::Park => (Readiness::Waiting, Wait::Concurrency),
-            };
-            used += u32::from(now_readiness == Readiness::Ready);
-            self.rings.ready |= now_readiness == Readiness::Ready && readiness == Readiness::Waiting;
-            self.task(slot).state = State::Queued { readiness: now_readiness, why: now_why, run_at };
-        }
     }
 
     /// An attempt ends: the one ending for all of them.
@@ -202,6 +192,7 @@ impl Book {
         let overrides = task.overrides;
         let queue = self.queue_settings(slot);
         let transition = decide(&facts, outcome, &overrides.resolve(&queue.overrides), now);
+        let begun = if facts.held == Held::Running || ran.is_some() { Begun::Yes } else { Begun::No };
         self.record_attempt(slot, outcome, ran);
         let task = self.task(slot);
         task.failures = transition.failures;
@@ -218,21 +209,22 @@ impl Book {
         }
         self.write_next(slot, &transition);
         self.note_end(slot, Some(outcome));
-        self.apply_effect(slot, outcome, &transition);
+        self.pause(slot, outcome, &transition);
+        self.tell_gates(slot, outcome, transition.effect, begun);
+        self.settle(slot);
     }
 
     fn write_next(&mut self, slot: Slot, transition: &Transition) {
         let now = self.now;
         match transition.next {
-            Next::Queue { run_at, why } => self.arrive(slot, run_at, why),
-            Next::Complete => self.end(slot, State::Completed { finished_at: now }),
-            Next::Fail(reason) => self.end(slot, State::Failed { finished_at: now, reason }),
-            Next::Cancel(reason) => self.end(slot, State::Cancelled { finished_at: now, reason }),
+            Next::Queue { run_at, why } => self.put(slot, run_at, why),
+            Next::Complete => self.task(slot).state = State::Completed { finished_at: now },
+            Next::Fail(reason) => self.task(slot).state = State::Failed { finished_at: now, reason },
+            Next::Cancel(reason) => self.task(slot).state = State::Cancelled { finished_at: now, reason },
         }
-        self.settle(slot);
     }
 
-    /// A task ends, and its key has room for another.
+    /// A queued task ends, and its key has room for another.
     pub(super) fn end(&mut self, slot: Slot, state: State) {
         self.task(slot).state = state;
         self.settle(slot);
@@ -277,7 +269,7 @@ impl Book {
         }
     }
 
-    fn apply_effect(&mut self, slot: Slot, outcome: &Outcome, transition: &Transition) {
+    fn pause(&mut self, slot: Slot, outcome: &Outcome, transition: &Transition) {
         if let Some(reason) = transition.effect.pause_reason(outcome) {
             let queue = self.task(slot).queue.clone();
             self.queues.entry(queue).or_default().settings.paused.get_or_insert(reason);

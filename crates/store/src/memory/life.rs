@@ -1,17 +1,21 @@
 //! The life of a task: enqueue, claim, start, finish, events and steps, cancel and replay.
 
+use std::collections::BTreeMap;
+
 use ostler_core::{
     Attempt, Cancelling, Rank, Readiness, Replaying, State, StateName, Step, Task, TaskId, Timestamp, Turn,
     Wait, cancel, place, replay, too_late,
 };
 
 use super::book::{Book, Slot};
+use super::gates::Passed;
 use crate::bounds::MAX_STEPS;
 use crate::calls::{
     Appended, CancelAnswer, Claim, ClaimAnswer, Claimed, Enqueued, Fenced, Finished, Kinds, NewEvent,
     NewStep, NewTask, Replay, ReplayAnswer, Report, Saved, Start, StepsOnReplay,
 };
 use crate::checks::Check;
+use crate::gates::{MAX_DUE_KEYS, most_looked_at};
 use crate::lease::{Lease, LeaseRef};
 use crate::views::Event;
 
@@ -49,6 +53,7 @@ impl Book {
             not_after: new.not_after,
             deadline: new.deadline,
             folder: new.folder,
+            cost: new.cost,
             token: 0,
             runs: 0,
             failures: 0,
@@ -78,13 +83,12 @@ impl Book {
         let task = self.task(slot);
         let (name, priority, key) = (task.queue.clone(), task.priority, task.limit_key.clone());
         let queue = self.queues.entry(name).or_default();
-        let last = queue.last.get(key.as_deref().unwrap_or_default()).copied();
+        let kept = queue.keys.entry(key.clone().unwrap_or_default()).or_default();
+        let last = kept.last;
         let turn = if key.is_some() { Turn::Keyed { last } } else { Turn::Unkeyed { last } };
         let placement = place(queue.clock, turn, arrival, priority);
         queue.clock = placement.clock;
-        if let Some(laid) = placement.last {
-            queue.last.insert(key.unwrap_or_default(), laid);
-        }
+        kept.last = placement.last.or(last);
         self.task(slot).rank = placement.rank;
     }
 
@@ -95,8 +99,12 @@ impl Book {
         }
         let paused = self.queues.get(&claim.queue).is_some_and(|queue| queue.settings.paused.is_some());
         if paused {
-            return ClaimAnswer::Tasks(Vec::new());
+            return ClaimAnswer::Tasks { tasks: Vec::new(), next: None };
         }
+        if let Some(shut) = self.queue_shut(&claim.queue) {
+            return ClaimAnswer::Tasks { tasks: Vec::new(), next: shut.until };
+        }
+        self.settle_due_keys(Some(&claim.queue), MAX_DUE_KEYS);
         let served = |task: &Task| match &claim.kinds {
             Kinds::Any => true,
             Kinds::Only(kinds) => kinds.contains(&task.kind),
@@ -107,18 +115,46 @@ impl Book {
                 && matches!(task.state, State::Queued { readiness: Readiness::Ready, .. })
         });
         ready.sort_by_key(|slot| (self.entries[slot].task.rank, *slot));
-        ready.truncate(claim.limit);
-        // Those that are too late are looked at last: ending one may move others of its key.
         let now = self.now;
-        let (late, fit): (Vec<Slot>, Vec<Slot>) = ready.into_iter().partition(|slot| {
-            let task = &self.entries[slot].task;
-            too_late(task.not_after, task.deadline, now).is_some()
-        });
-        let claimed = fit.into_iter().map(|slot| self.take(slot, claim)).collect();
+        let mut next = None;
+        let (mut claimed, mut late, mut asked) = (Vec::new(), Vec::new(), Vec::new());
+        // What a key refused, nobody of it overtakes in this claim.
+        let mut refused = BTreeMap::new();
+        for (looked, slot) in ready.into_iter().enumerate() {
+            if claimed.len() + late.len() == claim.limit {
+                break;
+            }
+            if looked == most_looked_at(claim.limit) {
+                next = Some(now);
+                break;
+            }
+            let task = &self.entries[&slot].task;
+            if too_late(task.not_after, task.deadline, now).is_some() {
+                late.push(slot);
+                continue;
+            }
+            match self.pass(slot, &refused) {
+                Passed::Yes => claimed.push(self.take(slot, claim)),
+                Passed::Key(shut) => {
+                    self.park(slot, shut);
+                    refused.extend(self.task(slot).limit_key.clone().map(|key| (key, shut)));
+                }
+                Passed::Queue(shut) => {
+                    next = shut.until;
+                    break;
+                }
+            }
+            asked.push(slot);
+        }
+        // Those that are too late are ended last: ending one may move others of its key.
         for slot in late {
             self.end_late(slot);
         }
-        ClaimAnswer::Tasks(claimed)
+        for slot in asked {
+            self.settle(slot);
+        }
+        let keys = self.key_moments(Some(&claim.queue)).into_iter().map(|(until, _, _)| until);
+        ClaimAnswer::Tasks { tasks: claimed, next: keys.chain(next).min() }
     }
 
     fn take(&mut self, slot: Slot, claim: &Claim) -> Claimed {

@@ -77,10 +77,15 @@ impl Book {
                 recent_ms: lane.recent_ms.clone(),
             }
         });
-        let queues = self
-            .queues
-            .iter()
-            .map(|(name, queue)| QueueRecord { name: name.clone(), settings: queue.settings.clone() });
+        let queues = self.queues.iter().map(|(name, queue)| {
+            let has_breaker = queue.settings.queue_rules().breaker.is_some();
+            QueueRecord {
+                name: name.clone(),
+                settings: queue.settings.clone(),
+                held_until: queue.gate.held_until.filter(|until| *until > self.now),
+                breaker: (has_breaker || queue.gate.breaker.is_some()).then(|| queue.gate.breaker_state()),
+            }
+        });
         let nodes =
             self.sessions.iter().filter(|(_, session)| !session.ended).map(|(id, session)| NodeRecord {
                 session: *id,
@@ -95,6 +100,7 @@ impl Book {
         Survey {
             lanes: lanes.collect(),
             queues: queues.collect(),
+            keys: self.key_records(),
             nodes: nodes.collect(),
             workers: self.workers.clone(),
         }

@@ -54,7 +54,9 @@ impl Book {
             }
             self.arrive(*slot, run_at, why);
         }
+        let keys = self.settle_due_keys(None, bite - late.len() - due.len());
         let next_due = self.entries.values().filter_map(|entry| waits_until(&entry.task)).min();
+        let next_key = self.key_moments(None).into_iter().map(|(until, _, _)| until).min();
         let next_late = self
             .entries
             .values()
@@ -62,28 +64,29 @@ impl Book {
             .filter_map(|entry| entry.task.not_after)
             .map(|end| Timestamp::from_millis(end.millis().saturating_add(1)))
             .min();
-        let next = [next_due, next_late].into_iter().flatten().min();
-        MadeReady { due: due.len(), expired: late.len(), next }
+        let next = [next_due, next_late, next_key].into_iter().flatten().min();
+        MadeReady { due: due.len() + keys, expired: late.len(), next }
     }
 
     pub(super) fn configure(&mut self, name: &str, changes: Vec<QueueChange>) -> QueueSettings {
         if changes.is_empty() {
             return self.queues.get(name).map(|queue| queue.settings.clone()).unwrap_or_default();
         }
-        let settings = &mut self.queues.entry(name.to_owned()).or_default().settings;
-        let was_paused = settings.paused.is_some();
+        let before = self.queues.entry(name.to_owned()).or_default().settings.clone();
+        let mut keys = BTreeSet::new();
         for change in changes {
-            settings.apply(change);
+            keys.extend(self.change_gates(name, &change));
+            // Whoever waits for the gate of the queue asks again.
+            self.rings.ready |= change.moves_gates();
+            self.queues.entry(name.to_owned()).or_default().settings.apply(change);
         }
-        let settings = settings.clone();
+        let settings = self.queues.entry(name.to_owned()).or_default().settings.clone();
         // What was ready all the time can be claimed again.
-        self.rings.ready |= was_paused && settings.paused.is_none();
-        let keys: BTreeSet<String> = self
-            .entries
-            .values()
-            .filter(|entry| entry.task.queue == name)
-            .filter_map(|entry| entry.task.limit_key.clone())
-            .collect();
+        self.rings.ready |= before.paused.is_some() && settings.paused.is_none();
+        let rules = |settings: &QueueSettings| (settings.key_concurrency, settings.key_rules());
+        if rules(&before) != rules(&settings) {
+            keys.extend(self.keys_of(name));
+        }
         for key in keys {
             self.settle_key(name, &key);
         }
@@ -137,10 +140,8 @@ impl Book {
         if let Some(key) = &task.limit_key {
             let same = |other: &Task| other.queue == task.queue && other.limit_key.as_ref() == Some(key);
             // Whoever comes back later with this key begins like anybody new; keys are not kept for ever.
-            if self.slots(same).is_empty()
-                && let Some(queue) = self.queues.get_mut(&task.queue)
-            {
-                queue.last.remove(key);
+            if self.slots(same).is_empty() {
+                self.forget_key(&task.queue, key);
             }
         }
         let pruned = &mut self.lanes.entry((task.queue, task.kind)).or_default().pruned;
@@ -151,9 +152,7 @@ impl Book {
 /// The moment a task waits for, if it waits for one.
 fn waits_until(task: &Task) -> Option<Timestamp> {
     match task.state {
-        State::Queued { readiness: Readiness::Waiting, why, run_at } if why != Wait::Concurrency => {
-            Some(run_at)
-        }
+        State::Queued { readiness: Readiness::Waiting, run_at, .. } => Some(run_at),
         State::Queued { .. }
         | State::Claimed { .. }
         | State::Running { .. }

@@ -101,6 +101,7 @@ fn stored(id: TaskId, state: State) -> StoredTask {
         not_after: None,
         deadline: None,
         folder: None,
+        cost: 1,
         token: 0,
         runs: 0,
         failures: 0,
@@ -402,6 +403,7 @@ fn a_lost_setting_is_found() {
     history.say(Call::Configure("mail".to_owned(), 10), Answer::Configured);
     assert_eq!(history.violations(), [Violation::LostSetting("mail".to_owned())]);
     let settings = QueueSettings { limit: Some(10), ..QueueSettings::default() };
-    history.stored.survey.queues = vec![QueueRecord { name: "mail".to_owned(), settings }];
+    history.stored.survey.queues =
+        vec![QueueRecord { name: "mail".to_owned(), settings, held_until: None, breaker: None }];
     assert_eq!(history.violations(), []);
 }

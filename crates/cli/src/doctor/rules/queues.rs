@@ -106,7 +106,7 @@ fn unserved(seen: &Seen, now: Timestamp) -> Vec<Finding> {
 fn waits_beside_idle_workers(seen: &Seen, sample: &Sample, now: Timestamp) -> Option<Finding> {
     let ready_since = |task: &Task| match task.state {
         State::Queued { readiness: Readiness::Ready, run_at, .. } => Some(run_at.max(task.created_at)),
-        State::Queued { readiness: Readiness::Waiting, .. }
+        State::Queued { readiness: Readiness::Waiting | Readiness::Parked, .. }
         | State::Claimed { .. }
         | State::Running { .. }
         | State::Completed { .. }

@@ -77,7 +77,7 @@ impl World {
     async fn claim(&self, session: SessionId, queue: &str, limit: usize) -> Vec<Claimed> {
         let claim = Claim { session, queue: queue.to_owned(), kinds: Kinds::Any, limit };
         match self.files.store().claim(claim).await.expect("a claim is answered") {
-            ClaimAnswer::Tasks(tasks) => tasks,
+            ClaimAnswer::Tasks { tasks, .. } => tasks,
             other => panic!("{other:?}"),
         }
     }

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use ostler_core::{Ending, ErrorClass, Outcome, Readiness, SessionId, State, StateName, TaskId, Wait};
+use ostler_core::{
+    BreakerPolicy, BreakerState, Ending, ErrorClass, Outcome, Readiness, SessionId, State, StateName, TaskId,
+    Timestamp, Trip, Wait,
+};
 
 use super::super::scene::{QUEUE, Scene, TICK, TTL, failure, one, report};
 use super::run::{Race, Side, Stage, Stagger, both};
@@ -10,6 +13,7 @@ use crate::calls::{
     CancelAnswer, ClaimAnswer, Expired, Finished, Prune, QueueChange, Renewed, Replay, ReplayAnswer,
 };
 use crate::contract::Store;
+use crate::gates::{BreakerScope, BreakerSetting};
 use crate::lease::Lease;
 use crate::tell::{Heard, Tell};
 use crate::views::TaskDetail;
@@ -28,6 +32,7 @@ pub(super) const RACES: &[Race] = races![
     "two replays of one dead letter": two_replays,
     "renew and expire": renew_and_expire,
     "prune and replay": prune_and_replay,
+    "two claims at a half-open breaker": two_claims_at_a_half_open_breaker,
 ];
 
 // ---- what a side does ----
@@ -46,7 +51,7 @@ async fn replay(store: Arc<dyn Store>, id: TaskId) -> ReplayAnswer {
 
 async fn claim(store: Arc<dyn Store>, scene: Arc<Scene>, session: SessionId) -> Option<Lease> {
     match store.claim(scene.asks(session, 10)).await.expect("claim answers") {
-        ClaimAnswer::Tasks(mut tasks) => {
+        ClaimAnswer::Tasks { mut tasks, .. } => {
             assert!(tasks.len() <= 1, "one task was there, and {} were given", tasks.len());
             tasks.pop().map(|claimed| claimed.lease)
         }
@@ -307,5 +312,31 @@ async fn prune_and_replay(stage: &Stage, stagger: Stagger) -> Side {
     };
     assert_eq!(s.counts().await.submitted(), before, "what was submitted stays counted");
     clear(s, id, &[node]).await;
+    winner
+}
+
+/// Two tasks wait, and either side could take one; the first who asks has the probe, and the other gets nothing.
+async fn two_claims_at_a_half_open_breaker(stage: &Stage, stagger: Stagger) -> Side {
+    let s = &stage.scene;
+    let policy = BreakerPolicy { trip: Trip::Consecutive(1), reset: TTL };
+    let setting = BreakerSetting { policy, scope: BreakerScope::Queue };
+    s.configure(QueueChange::Breaker(Some(setting))).await;
+    s.configure(QueueChange::OpenBreaker(Some(Timestamp::ZERO))).await;
+    let nodes = [s.join().await, s.join().await];
+    let ids = [s.add().await, s.add().await];
+    let [one, other] = connections(stage);
+    let left = claim(one, Arc::clone(s), nodes[0]);
+    let right = claim(other, Arc::clone(s), nodes[1]);
+    let (winner, probe) = match both(stagger, left, right).await {
+        (Some(probe), None) => (Side::Left, probe),
+        (None, Some(probe)) => (Side::Right, probe),
+        other => panic!("one probe goes, and the answers are {other:?}"),
+    };
+    let breaker = s.store.survey().await.expect("survey answers").queues[0].breaker;
+    assert!(matches!(breaker, Some(BreakerState::HalfOpen { .. })), "{breaker:?}");
+    assert_eq!((probe.task(), s.state(ids[1]).await), (ids[0], StateName::Queued));
+    s.finish(probe, Outcome::Success).await;
+    clear(s, ids[0], &[]).await;
+    clear(s, ids[1], &nodes).await;
     winner
 }

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use ostler_core::{ErrorClass, Overrides, Seed, StateName, Told};
+use ostler_core::{BreakerPolicy, ErrorClass, Overrides, Rate, Seed, StateName, Timestamp, Told, Trip};
 
 use super::op::{
     Act, Draft, End, Failed, How, KINDS, LIMIT_KEYS, Op, Pick, QUEUES, STEPS, Step, UNIQUE_KEYS, Via,
 };
 use crate::calls::{QueueChange, Replay, Retention, StepsOnReplay};
+use crate::gates::{BreakerScope, BreakerSetting};
 use crate::orders::Order;
 use crate::tell::Tell;
 use crate::views::{Field, Filter, LeaseFilter};
@@ -18,7 +19,7 @@ const NOBODY: usize = 9_999;
 
 type Row<T> = (u64, &'static str, fn(&mut Drawer) -> T);
 
-/// How often what is drawn. Each row must come up in at least one operation of a hundred.
+/// How often what is drawn. Each row must come up in at least one operation of two hundred.
 const SAID: &[Row<Op>] = &[
     (40, "enqueue", |d| d.enqueue(|_, _| {})),
     (20, "enqueue for later", |d| d.enqueue(|d, task| task.run_in_ms = Some(d.span(30_000)))),
@@ -93,6 +94,10 @@ const SAID: &[Row<Op>] = &[
             QueueChange::Overrides(Overrides { attempts, max_node_deaths, ..Overrides::NONE })
         })
     }),
+    (20, "limit a rate", |d| d.configure(Drawer::rate)),
+    (20, "set a breaker", |d| d.configure(|d| QueueChange::Breaker(d.maybe(90, Drawer::breaker)))),
+    (30, "ask for a probe", Drawer::ask_for_a_probe),
+    (20, "move a gate by hand", |d| d.configure(Drawer::by_hand)),
     (26, "tell of ends", |d| {
         d.configure(|d| QueueChange::Tell(if d.chance.chance(70) { Tell::ALL } else { d.tell() }))
     }),
@@ -171,16 +176,19 @@ const fn weight(row: usize) -> u64 {
 pub(super) fn draw(seed: u64, ops: usize) -> Vec<(usize, Step)> {
     let mut drawer = Drawer { chance: Seed::new(seed), tasks: 0, sessions: 0, alive: Vec::new() };
     let row_of = |name| (0..ROWS).find(|row| row_name(*row) == name).expect("a row of the table");
-    let (joining, telling) = (row_of("join"), row_of("tell of ends"));
+    let (joining, telling, breaking) = (row_of("join"), row_of("tell of ends"), row_of("set a breaker"));
     (0..ops)
         .map(|at| {
-            // Two nodes come up first; when all are gone, others come. Most queues that tell do so from the beginning.
+            // Two nodes come up first; when all are gone, others come. Most queues that tell, or have a breaker, do so
+            // from the beginning.
             let lonely = drawer.alive.is_empty() && drawer.chance.chance(60);
             let tells = at == 2 && drawer.chance.chance(60);
+            let breaks = at == 3 && drawer.chance.chance(60);
             let row = match at {
                 0 | 1 => joining,
                 _ if lonely => joining,
                 _ if tells => telling,
+                _ if breaks => breaking,
                 _ => drawer.row(),
             };
             let act = if row < SAID.len() {
@@ -286,6 +294,7 @@ impl Drawer {
             attempts: self.maybe(30, |d| d.below(3) as u32 + 1),
             not_after_ms: None,
             deadline_ms: None,
+            cost: if self.chance.chance(20) { self.below(7) as u32 + 1 } else { 1 },
         }
     }
 
@@ -344,6 +353,57 @@ impl Drawer {
 
     fn tell(&mut self) -> Tell {
         Told::ALL.into_iter().filter(|_| self.chance.chance(50)).collect()
+    }
+
+    /// Small, so that it is used up.
+    fn rate(&mut self) -> QueueChange {
+        let windows = if self.chance.chance(15) { 0 } else { self.below(2) + 1 };
+        let rates = (0..windows).map(|_| Rate {
+            amount: self.below(4) as u64 + 1,
+            per: Duration::from_millis(self.span(20_000)),
+            burst: self.below(5) as u64 + 1,
+        });
+        let rates = rates.collect();
+        if self.chance.chance(50) { QueueChange::Rate(rates) } else { QueueChange::KeyRate(rates) }
+    }
+
+    /// Quick to open.
+    fn breaker(&mut self) -> BreakerSetting {
+        let trip = if self.chance.chance(60) {
+            Trip::Consecutive(self.below(2) as u32 + 1)
+        } else {
+            let window = Duration::from_millis(self.span(20_000));
+            let at_least = self.below(3) as u32 + 1;
+            Trip::Rate { failures_percent: 50, at_least, window }
+        };
+        let policy = BreakerPolicy { trip, reset: Duration::from_millis(self.span(10_000)) };
+        let scope = BreakerScope::ALL[self.below(2)];
+        BreakerSetting { policy, scope }
+    }
+
+    fn by_hand(&mut self) -> QueueChange {
+        let key = LIMIT_KEYS[self.below(LIMIT_KEYS.len())].to_owned();
+        let until = self.maybe(50, |_| Timestamp::ZERO);
+        match self.below(6) {
+            0 => QueueChange::OpenBreaker(until),
+            1 => QueueChange::OpenKeyBreaker { key, until },
+            2 => QueueChange::ResetBreaker,
+            3 => QueueChange::ResetKeyBreaker(key),
+            4 => QueueChange::EndHold,
+            _ => QueueChange::EndKeyHold(key),
+        }
+    }
+
+    /// A breaker whose time to wait is over: whoever is claimed next is the probe.
+    fn ask_for_a_probe(&mut self) -> Op {
+        let breaker = self.breaker();
+        let key = LIMIT_KEYS[self.below(LIMIT_KEYS.len())].to_owned();
+        let until = Some(Timestamp::ZERO);
+        let open = match breaker.scope {
+            BreakerScope::Queue => QueueChange::OpenBreaker(until),
+            BreakerScope::Key => QueueChange::OpenKeyBreaker { key, until },
+        };
+        Op::Configure { queue: self.queue(), changes: vec![QueueChange::Breaker(Some(breaker)), open] }
     }
 
     fn configure(&mut self, change: fn(&mut Self) -> QueueChange) -> Op {

@@ -106,6 +106,7 @@ pub(super) struct Draft {
     pub(super) attempts: Option<u32>,
     pub(super) not_after_ms: Option<u64>,
     pub(super) deadline_ms: Option<u64>,
+    pub(super) cost: u32,
 }
 
 #[derive(Clone, Debug)]

@@ -12,6 +12,9 @@ const AT_ONCE: u64 = 8;
 /// From so many operations on, the share of each sort is no accident.
 const ENOUGH: usize = 20_000;
 
+/// Every sort of operation comes up in one of so many, at least.
+const RAREST: usize = 200;
+
 /// How much was compared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SequenceReport {
@@ -27,7 +30,7 @@ pub struct SequenceReport {
 ///
 /// # Panics
 /// When the stores differ: with the seed, and the shortest sequence that was found to show it. Also when, in
-/// a large run, some sort of operation came up in less than one of a hundred.
+/// a large run, some sort of operation came up in less than one of two hundred.
 pub async fn run(
     make: &Constructor,
     reference: &Constructor,
@@ -72,8 +75,8 @@ pub async fn run(
         rarest.0, rarest.1
     );
     assert!(
-        operations < ENOUGH || rarest.1 * 100 >= operations,
-        "only {} of {operations} operations are \"{}\": less than one of a hundred",
+        operations < ENOUGH || rarest.1 * RAREST >= operations,
+        "only {} of {operations} operations are \"{}\": less than one of {RAREST}",
         rarest.1,
         rarest.0
     );

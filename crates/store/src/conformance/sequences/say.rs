@@ -149,13 +149,13 @@ impl Speaker {
             Claim { session: self.names.session(session), queue: QUEUES[queue].to_owned(), kinds, limit };
         let mut granted = Vec::new();
         let answer = self.store.claim(claim).await.map(|answer| match answer {
-            ClaimAnswer::Tasks(mut tasks) => {
+            ClaimAnswer::Tasks { mut tasks, next } => {
                 for claimed in &mut tasks {
                     let lease = claimed.lease.as_ref();
                     granted.push(Grant(lease));
                     claimed.lease = Lease::granted(LeaseRef { slot: 0, ..lease });
                 }
-                ClaimAnswer::Tasks(tasks)
+                ClaimAnswer::Tasks { tasks, next }
             }
             ClaimAnswer::SessionEnded => ClaimAnswer::SessionEnded,
         });
@@ -265,6 +265,7 @@ impl Speaker {
             not_after: later(draft.not_after_ms),
             deadline: later(draft.deadline_ms),
             folder: None,
+            cost: draft.cost,
         }
     }
 }

@@ -103,7 +103,7 @@ async fn a_claim_for_nothing_gets_nothing(s: &Scene) {
     let before = s.picture().await;
     assert!(s.claim(node, 0).await.is_empty());
     let none = Claim { kinds: Kinds::Only(Vec::new()), ..s.asks(node, 10) };
-    assert_eq!(s.store.claim(none).await, Ok(ClaimAnswer::Tasks(Vec::new())));
+    assert_eq!(s.store.claim(none).await, Ok(ClaimAnswer::Tasks { tasks: Vec::new(), next: None }));
     assert_eq!(s.picture().await, before);
 }
 
@@ -113,7 +113,7 @@ async fn a_claim_takes_only_its_queue(s: &Scene) {
     let before = s.picture().await;
     assert!(s.claim(node, 10).await.is_empty());
     let nowhere = Claim { queue: "nowhere".to_owned(), ..s.asks(node, 10) };
-    assert_eq!(s.store.claim(nowhere).await, Ok(ClaimAnswer::Tasks(Vec::new())));
+    assert_eq!(s.store.claim(nowhere).await, Ok(ClaimAnswer::Tasks { tasks: Vec::new(), next: None }));
     assert_eq!(s.picture().await, before, "asking makes no queue");
     assert_eq!(s.state(id).await, StateName::Queued);
 }
@@ -131,7 +131,7 @@ async fn a_claim_takes_only_the_kinds_it_serves(s: &Scene) {
         (Kinds::Any, vec![ids[1]]),
     ] {
         let answer = s.store.claim(Claim { kinds: asked.clone(), ..s.asks(node, 10) }).await;
-        let Ok(ClaimAnswer::Tasks(claimed)) = answer else { panic!("{asked:?}: {answer:?}") };
+        let Ok(ClaimAnswer::Tasks { tasks: claimed, .. }) = answer else { panic!("{asked:?}: {answer:?}") };
         let taken: Vec<_> = claimed.iter().map(|claimed| claimed.lease.task()).collect();
         assert_eq!(taken, expected, "{asked:?}");
     }
@@ -146,7 +146,9 @@ async fn the_kinds_of_a_queue_share_one_order(s: &Scene) {
     }
     assert_eq!(s.claim_ids(node, 3).await, order[..3]);
     let rest = Claim { kinds: Kinds::Only(vec!["b".to_owned(), "a".to_owned()]), ..s.asks(node, 10) };
-    let Ok(ClaimAnswer::Tasks(claimed)) = s.store.claim(rest).await else { panic!("tasks are ready") };
+    let Ok(ClaimAnswer::Tasks { tasks: claimed, .. }) = s.store.claim(rest).await else {
+        panic!("tasks are ready")
+    };
     assert_eq!(claimed.iter().map(|claimed| claimed.lease.task()).collect::<Vec<_>>(), order[3..]);
 }
 

@@ -49,6 +49,7 @@ async fn a_task_is_kept_as_it_was_given(s: &Scene) {
         not_after: Some(s.in_ms(50_000)),
         deadline: Some(s.in_ms(60_000)),
         folder: Some("/tmp/letters".to_owned()),
+        cost: 12,
     };
     s.enqueue(new.clone()).await;
     let shown = s.show(id).await;
@@ -60,7 +61,7 @@ async fn a_task_is_kept_as_it_was_given(s: &Scene) {
         (&task.unique_key, &task.limit_key, &task.folder),
         (&new.unique_key, &new.limit_key, &new.folder)
     );
-    assert_eq!((task.priority, task.overrides), (new.priority, new.overrides));
+    assert_eq!((task.priority, task.overrides, task.cost), (new.priority, new.overrides, 12));
     assert_eq!((task.not_after, task.deadline, task.created_at), (new.not_after, new.deadline, s.now()));
     assert_eq!((task.token, task.runs, task.failures, task.crashes, task.node_deaths), (0, 0, 0, 0, 0));
     assert!(!task.suspect && task.output.is_none() && task.last_failure.is_none());

@@ -44,7 +44,7 @@ async fn the_oldest_are_heard_first_and_only_of_one_queue(s: &Scene) {
     }
     let asks = Claim { queue: "other".to_owned(), ..s.asks(node, 10) };
     let claimed = s.store.claim(asks).await.expect("claim answers");
-    let ClaimAnswer::Tasks(theirs) = claimed else { panic!("the session is alive") };
+    let ClaimAnswer::Tasks { tasks: theirs, .. } = claimed else { panic!("the session is alive") };
     for claimed in theirs {
         s.finish(claimed.lease, Outcome::Success).await;
     }

@@ -14,7 +14,7 @@ use super::runner::cases;
 use crate::calls::{NewTask, QueueChange, ReplayAnswer};
 use crate::lease::Lease;
 
-const PARKED: (Readiness, Wait) = (Readiness::Waiting, Wait::Concurrency);
+const PARKED: (Readiness, Wait) = (Readiness::Parked, Wait::Concurrency);
 
 cases![
     over_the_cap_tasks_are_parked,
@@ -57,7 +57,7 @@ async fn check(s: &Scene) {
         let ready: Vec<_> =
             ranks(|state| matches!(state, State::Queued { readiness: Readiness::Ready, .. })).collect();
         let parked: Vec<_> = ranks(|state| {
-            matches!(state, State::Queued { readiness: Readiness::Waiting, why: Wait::Concurrency, .. })
+            matches!(state, State::Queued { readiness: Readiness::Parked, why: Wait::Concurrency, .. })
         })
         .collect();
         let Some(cap) = cap.map(|cap| cap as usize) else {

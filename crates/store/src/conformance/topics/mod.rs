@@ -1,6 +1,7 @@
 //! Small named cases, a file per topic. Each gets a store of its own and says what a user would notice.
 
 mod bounds;
+mod breakers;
 mod cancel;
 mod claim;
 mod deadlines;
@@ -9,12 +10,14 @@ mod events;
 mod expire;
 mod finish;
 mod hearing;
+mod holds;
 mod limits;
 mod list;
 mod news;
 mod orders;
 mod prune;
 mod queues;
+mod rates;
 mod release;
 mod replay;
 mod runner;

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use ostler_core::{Backoff, Jitter, Outcome, Overrides, StateName, Told};
+use ostler_core::{Backoff, BreakerPolicy, Jitter, Outcome, Overrides, Rate, StateName, Told, Trip};
 
 use super::super::scene::{QUEUE, Scene, invalid};
 use super::runner::cases;
 use crate::calls::{Enqueued, Finished, QueueChange};
+use crate::gates::{BreakerScope, BreakerSetting};
 use crate::tell::Tell;
 use crate::views::{QueueRecord, QueueSettings};
 
@@ -47,12 +48,21 @@ async fn changes_are_kept_and_answered(s: &Scene) {
         max_node_deaths: Some(5),
         timeout: Some(Duration::from_secs(33)),
     };
+    let rate = vec![Rate { amount: 7, per: Duration::from_millis(1_500), burst: 9 }];
+    let key_rate = vec![Rate::even(10, Duration::from_secs(1)), Rate::even(100, Duration::from_secs(60))];
+    let window = Duration::from_millis(2_500);
+    let trip = Trip::Rate { failures_percent: 40, at_least: 5, window };
+    let policy = BreakerPolicy { trip, reset: Duration::from_secs(30) };
+    let breaker = BreakerSetting { policy, scope: BreakerScope::Key };
     let changes = vec![
         QueueChange::Pause("lunch".to_owned()),
         QueueChange::Limit(Some(5)),
         QueueChange::KeyConcurrency(Some(2)),
         QueueChange::Overrides(overrides),
         QueueChange::Tell(Tell::NONE.with(Told::Failed).with(Told::Retry)),
+        QueueChange::Rate(rate.clone()),
+        QueueChange::KeyRate(key_rate.clone()),
+        QueueChange::Breaker(Some(breaker)),
     ];
     let expected = QueueSettings {
         paused: Some("lunch".to_owned()),
@@ -60,10 +70,13 @@ async fn changes_are_kept_and_answered(s: &Scene) {
         key_concurrency: Some(2),
         overrides,
         tell: [Told::Retry, Told::Failed].into_iter().collect(),
+        rate,
+        key_rate,
+        breaker: Some(breaker),
     };
     assert_eq!(configure(s, changes).await, expected);
     assert_eq!(configure(s, Vec::new()).await, expected);
-    assert_eq!(queues(s).await, [QueueRecord { name: QUEUE.to_owned(), settings: expected.clone() }]);
+    assert_eq!(queues(s).await, [record(expected.clone())]);
     let second = s.fixture.second().await;
     assert_eq!(second.configure(QUEUE, Vec::new()).await, Ok(expected));
     let changes = vec![
@@ -72,9 +85,17 @@ async fn changes_are_kept_and_answered(s: &Scene) {
         QueueChange::KeyConcurrency(None),
         QueueChange::Overrides(Overrides::NONE),
         QueueChange::Tell(Tell::NONE),
+        QueueChange::Rate(Vec::new()),
+        QueueChange::KeyRate(Vec::new()),
+        QueueChange::Breaker(None),
     ];
     assert_eq!(configure(s, changes).await, QueueSettings::default());
     assert_eq!(queues(s).await.len(), 1, "a queue with settings stays");
+}
+
+/// The record of a queue that nothing holds back.
+fn record(settings: QueueSettings) -> QueueRecord {
+    QueueRecord { name: QUEUE.to_owned(), settings, held_until: None, breaker: None }
 }
 
 async fn changes_of_one_call_are_made_in_order(s: &Scene) {
@@ -87,7 +108,7 @@ async fn changes_of_one_call_are_made_in_order(s: &Scene) {
 
 async fn a_queue_is_there_with_its_first_task(s: &Scene) {
     s.add().await;
-    assert_eq!(queues(s).await, [QueueRecord { name: QUEUE.to_owned(), settings: QueueSettings::default() }]);
+    assert_eq!(queues(s).await, [record(QueueSettings::default())]);
 }
 
 async fn a_paused_queue_gives_nothing_and_takes_everything(s: &Scene) {

@@ -144,8 +144,9 @@ async fn every_failure_that_leads_back_is_a_retry(s: &Scene) {
             Finished::LeaseLost => panic!("the lease is not lost"),
         };
         assert_eq!(ends(s, node).await, [(id, expected)], "{class:?}");
-        // Some classes pause the queue, and some tasks are ready at once: the next class has the stage for itself.
+        // Some classes pause or hold the queue, and some tasks are ready at once: the next class has the stage for itself.
         s.configure(QueueChange::Resume).await;
+        s.configure(QueueChange::EndHold).await;
         s.cancel(id).await;
     }
 }
