@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ostler_core::{Memory, PoolLoad, Scale, ScalePolicy, SessionId, WorkerId, scale};
+use ostler_core::{Memory, PoolLoad, Scale, ScalePolicy, SessionId, Timestamp, WorkerId, scale};
 use ostler_exec::Served;
 use ostler_store::calls::{Claim, ClaimAnswer, Claimed, Kinds};
 use ostler_store::{MAX_CLAIM, Wakeups};
@@ -23,6 +23,8 @@ use crate::stand::{NodeState, Stand};
 
 /// What was claimed and found no worker for this long goes back: others may have one.
 const PATIENCE: Duration = Duration::from_millis(200);
+/// The shortest pause between two claims of what a gate lets through.
+const SHORTEST: Duration = Duration::from_millis(1);
 /// How long nothing is claimed ahead after a suspect was seen: what it takes down should be itself alone.
 const CALM: Duration = Duration::from_secs(1);
 
@@ -46,8 +48,8 @@ pub(crate) struct Pool {
 enum Look {
     /// There may be more: as much came as was asked for, or the store could not say.
     Filled,
-    /// There was less than could be taken.
-    Short,
+    /// There was less than could be taken. A gate may let more through at this moment.
+    Short(Option<Instant>),
 }
 
 impl Pool {
@@ -94,8 +96,11 @@ impl Pool {
                     Look::Filled
                 }
             };
-            let hungry = matches!(look, Look::Short);
-            let until = self.next_look();
+            let (hungry, gate) = match look {
+                Look::Short(gate) => (true, gate),
+                Look::Filled => (false, None),
+            };
+            let until = gate.into_iter().fold(self.next_look(), Instant::min);
             tokio::select! {
                 () = self.crew.changed() => {}
                 Some(_) = self.hands.join_next(), if !self.hands.is_empty() => {}
@@ -163,8 +168,8 @@ impl Pool {
             // What may have been claimed ends with the session.
             () = self.stand.lost() => return Look::Filled,
         };
-        let tasks: Vec<Claimed> = match answer {
-            Ok(ClaimAnswer::Tasks { tasks, .. }) => tasks,
+        let (tasks, next): (Vec<Claimed>, _) = match answer {
+            Ok(ClaimAnswer::Tasks { tasks, next }) => (tasks, next),
             Ok(ClaimAnswer::SessionEnded) => {
                 self.stand.fence();
                 return Look::Filled;
@@ -172,7 +177,9 @@ impl Pool {
             // The keeper knows whether the store is away for good; here the poll comes back.
             Err(_) => return Look::Filled,
         };
-        let look = if tasks.len() < room { Look::Short } else { Look::Filled };
+        let wait = |next: Timestamp| next.since(self.bench.clock.now()).max(SHORTEST).min(self.poll);
+        let gate = next.map(|next| Instant::now() + wait(next));
+        let look = if tasks.len() < room { Look::Short(gate) } else { Look::Filled };
         self.take(tasks, growth, ahead).await;
         look
     }

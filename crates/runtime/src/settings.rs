@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ostler_core::{Jitter, Overrides, SessionId};
+use ostler_core::{Jitter, Overrides, Rate, SessionId};
 use ostler_store::views::{Life, NodeRecord, QueueSettings};
 use serde_json::Value;
 
@@ -94,9 +94,16 @@ fn said(settings: &QueueSettings) -> Said {
         Jitter::Half => "on".to_owned(),
     });
     let number = |number: Option<u32>| number.map(|number| number.to_string());
+    let rates = |rates: &[Rate]| {
+        let one = |rate: &Rate| format!("{} per {:?}, {} at once", rate.amount, rate.per, rate.burst);
+        (!rates.is_empty()).then(|| rates.iter().map(one).collect::<Vec<_>>().join(" and "))
+    };
     [
         ("queue_limit", settings.limit.map(|limit| limit.to_string())),
         ("concurrency", number(settings.key_concurrency)),
+        ("rate", rates(&settings.rate)),
+        ("key_rate", rates(&settings.key_rate)),
+        ("breaker", settings.breaker.map(|breaker| format!("{breaker:?}"))),
         ("retry.attempts", number(attempts)),
         ("retry.backoff", backoff.map(|backoff| backoff.name().to_owned())),
         ("retry.base", span(base)),
