@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use ostler_core::{Readiness, State, Task, Timestamp, WorkerState};
+use ostler_core::{BreakerState, Readiness, State, Task, Timestamp, WorkerState};
 use ostler_store::views::{Life, QueueRecord};
 
 use super::super::facts::{Sample, Seen};
@@ -30,6 +30,15 @@ fn waiting_in(seen: &Seen, queue: &str) -> u64 {
 
 fn is_paused(seen: &Seen, queue: &str) -> bool {
     seen.survey.queues.iter().any(|record| record.name == queue && record.settings.paused.is_some())
+}
+
+/// Whether its tasks may have to wait, however many workers there are.
+fn is_held_back(seen: &Seen, queue: &str) -> bool {
+    let open = |breaker: Option<BreakerState>| !matches!(breaker, None | Some(BreakerState::Closed));
+    let gated = |record: &QueueRecord| {
+        record.held_until.is_some() || open(record.breaker) || !record.settings.rate.is_empty()
+    };
+    is_paused(seen, queue) || seen.survey.queues.iter().any(|record| record.name == queue && gated(record))
 }
 
 fn paused(seen: &Seen, queue: &QueueRecord) -> Option<Finding> {
@@ -117,7 +126,7 @@ fn waits_beside_idle_workers(seen: &Seen, sample: &Sample, now: Timestamp) -> Op
     let (since, oldest) = ready.min_by_key(|(since, _)| *since)?;
     let waits = now.since(since);
     let idle = idle_workers(seen, &oldest.queue);
-    if waits < LONG_WAIT || idle == 0 || is_paused(seen, &oldest.queue) {
+    if waits < LONG_WAIT || idle == 0 || is_held_back(seen, &oldest.queue) {
         return None;
     }
     let (queue, kind, waits) = (&oldest.queue, &oldest.kind, about(waits));
