@@ -20,6 +20,8 @@ enum Obstacle {
     Rows(&'static [Rows]),
     /// A key with one task running and all the others behind it.
     SaturatedKey,
+    /// A thousand keys that were told to come back tomorrow, and all tasks theirs.
+    LimitedKeys,
 }
 
 /// One backlog, and what is measured beside it.
@@ -52,6 +54,15 @@ const BACKLOGS: &[Backlog] = &[
             (Shape::Batch(128), Keys::Distinct),
         ],
     },
+    Backlog {
+        name: "of a thousand keys that were told to come back tomorrow",
+        obstacle: Obstacle::LimitedKeys,
+        measured: &[
+            (Shape::Batch(128), Keys::Without),
+            (Shape::Callers(64), Keys::Without),
+            (Shape::Batch(128), Keys::Distinct),
+        ],
+    },
 ];
 
 /// Measures every backlog.
@@ -61,6 +72,7 @@ pub(crate) fn run(bench: &Bench, place: &Place, report: &mut Report) -> Result<(
             Obstacle::Rows(_) => (bench.scale.backlog, Start::Empty),
             // A queue with keys does more for each task, backlog or not: it is compared with its like.
             Obstacle::SaturatedKey => (bench.scale.saturated, Start::HeldKey),
+            Obstacle::LimitedKeys => (bench.scale.saturated, Start::LimitedKeys),
         };
         let title = format!("{} {}", thousands(count), backlog.name);
         if !bench.wants(&format!("backlog: {title}")) {
@@ -108,6 +120,10 @@ fn fill(bench: &Bench, folder: &Path, obstacle: Obstacle, count: usize) -> Resul
             Obstacle::SaturatedKey => {
                 ours.saturate(count).await?;
                 // The ceiling knows no keys: such rows are out of its index.
+                ceiling.fill(Rows::Waiting, count)
+            }
+            Obstacle::LimitedKeys => {
+                ours.limit(count).await?;
                 ceiling.fill(Rows::Waiting, count)
             }
         }

@@ -1,10 +1,11 @@
 //! The store, driven as a node drives it: through its contract, with a joined session, and every attempt recorded.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use ostler_core::{Id, Minter, Outcome, Priority, Seed, SessionId, TaskId, WorkerId};
+use ostler_core::{ErrorClass, Failure, Id, Minter, Outcome, Priority, Seed, SessionId, TaskId, WorkerId};
 use ostler_sqlite::{Durability, Options, Sqlite};
 use ostler_store::calls::{
     Claim, ClaimAnswer, Enqueued, Fenced, Finished, Kinds, NewSession, NewTask, QueueChange, Ran, Report,
@@ -25,6 +26,8 @@ const AHEAD: usize = 8;
 const FINISH_BATCH: usize = 1_000;
 /// The key that has more tasks than it may run.
 const SATURATED_KEY: &str = "saturated";
+/// Keys that were told to come back tomorrow.
+const LIMITED_KEYS: usize = 1_000;
 const HIGHEST: i64 = 100;
 const LOWEST: i64 = -100;
 
@@ -265,6 +268,32 @@ impl Ours {
         }
     }
 
+    /// A thousand keys were told to come back tomorrow, with so many tasks in all: half of them were ready by then, and are
+    /// parked by the claims that meet them; the others come later.
+    pub(crate) async fn limit(&self, count: usize) -> Result<(), Error> {
+        let number = AtomicUsize::new(0);
+        let change = |task: &mut NewTask| {
+            let key = number.fetch_add(1, Ordering::Relaxed) % LIMITED_KEYS;
+            task.limit_key = Some(format!("limited-{key}"));
+        };
+        self.put(LIMITED_KEYS.max(count / 2), change).await?;
+        let leases = self.claim_all(LIMITED_KEYS).await?;
+        let tomorrow = Some(Duration::from_secs(24 * 60 * 60));
+        let failure = Failure::new(ErrorClass::RateLimited, "too many requests");
+        let outcome = Outcome::Failed(Failure { retry_after: tomorrow, ..failure });
+        let report = |lease| Report { lease, ran: None, outcome: outcome.clone(), output: None };
+        self.store.finish(leases.into_iter().map(report).collect()).await?;
+        self.put(count / 2, change).await?;
+        // Each claim parks some of those that were ready, until there are none.
+        for _ in 0..=count.div_ceil(MAX_CLAIM) {
+            match self.claim(MAX_CLAIM).await?.len() {
+                0 => {}
+                more => return Err(format!("{more} tasks of keys that wait were claimed").into()),
+            }
+        }
+        Ok(())
+    }
+
     async fn put(&self, count: usize, change: impl Fn(&mut NewTask)) -> Result<(), Error> {
         for size in bites(count, MAX_BATCH) {
             let mut tasks = self.tasks(size);
@@ -310,6 +339,16 @@ mod tests {
         assert_eq!(ours.cycle(7).await.unwrap(), 7);
         assert_eq!(counts(&ours, KIND).await, Counts { queued: 20, completed: 17, ..Counts::default() });
         assert_eq!(counts(&ours, OTHER_KIND).await, Counts { queued: 10, ..Counts::default() });
+    }
+
+    #[tokio::test]
+    async fn keys_that_wait_hold_up_nobody_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let ours = Ours::open(&dir.path().join("a.db"), Durability::Relaxed, Keys::Without).await.unwrap();
+        ours.limit(3 * LIMITED_KEYS).await.unwrap();
+        assert_eq!(ours.cycle(7).await.unwrap(), 7);
+        let queued = 3 * LIMITED_KEYS as u64;
+        assert_eq!(counts(&ours, KIND).await, Counts { queued, completed: 7, ..Counts::default() });
     }
 
     #[tokio::test]

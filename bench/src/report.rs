@@ -278,8 +278,8 @@ impl Report {
         ];
         table(text, &head, &cells.collect::<Vec<_>>(), Align::Right);
         text.push_str(
-            "For tasks due tomorrow and behind a saturated key, the ceiling's rows are out of its index of ready rows \
-             by their state: it has no clock and no keys.\n",
+            "For tasks due tomorrow, behind a saturated key and of keys that wait, the ceiling's rows are out of its index of \
+             ready rows by their state: it has no clock and no keys.\n",
         );
     }
 }

@@ -17,6 +17,8 @@ pub(crate) enum Start {
     Empty,
     /// One task of a key that may run one at once: it is running, and none is behind it.
     HeldKey,
+    /// One task of each of a thousand keys that were told to come back tomorrow, and none behind them.
+    LimitedKeys,
 }
 
 /// The store and the ceiling, each with what it has done so far.
@@ -50,6 +52,7 @@ impl Sides {
             match start {
                 Start::Empty => {}
                 Start::HeldKey => ours.saturate(0).await?,
+                Start::LimitedKeys => ours.limit(0).await?,
             }
             ours.warm_up(bench.scale.warm_up).await?;
             Ok::<_, Error>(ours)
