@@ -31,7 +31,7 @@ fn a_tiny_run_measures_every_row_and_writes_its_json() {
     }
     let rows = |part: &str| report[part].as_array().unwrap().clone();
     let on_disk = rows("throughput").iter().filter(|row| row["place"] == "disk").count();
-    assert_eq!((on_disk, rows("latency").len(), rows("backlog").len()), (9, 6, 7));
+    assert_eq!((on_disk, rows("latency").len(), rows("backlog").len()), (9, 6, 10));
     for (part, figures) in [
         ("throughput", &["store", "ceiling", "ratio", "fdatasync"][..]),
         ("latency", &["samples", "p50_us", "p99_us", "max_us", "fdatasync"]),
