@@ -15,7 +15,8 @@ pub(crate) const VERSION: i32 = MIGRATIONS.len() as i32;
 // Every column of a task is read and written again by each of the two updates in its life, so what few tasks have stands
 // together in one: `trouble` (crashes, node deaths, suspicion), `extras` (policy, folder, deadline), `failure`.
 // A limit key that is shut (`shut_until`) has parked tasks that wait for its gate, or parks whatever arrives; `gate` is what the
-// gate has to remember. The indexes on it hold only such keys.
+// gate has to remember. The indexes on it hold only such keys. A key without tasks whose gate has something to remember is in
+// `unused_key`, until it has not.
 // The numbers of tellings never come twice, though the rows do not stay (`AUTOINCREMENT`): `told` names them.
 // An attempt whose begin and end are one write, and which succeeded, has no row in `attempt`: it is the task's last, and all
 // of it but who ran it (`ran`: worker and session) stands in the task's row anyway.
@@ -67,7 +68,7 @@ CREATE TABLE limits(
 ) STRICT;
 CREATE INDEX shut ON limits(queue, shut_until, key) WHERE shut_until IS NOT NULL;
 CREATE INDEX shut_due ON limits(shut_until, key) WHERE shut_until IS NOT NULL;
-CREATE INDEX unused ON limits(id) WHERE tasks = 0 AND key <> '';
+CREATE TABLE unused_key(id INTEGER PRIMARY KEY, limit_id INTEGER NOT NULL UNIQUE) STRICT;
 
 CREATE TABLE attempt(
     task INTEGER NOT NULL, number INTEGER NOT NULL, token INTEGER NOT NULL,

@@ -152,18 +152,22 @@ pub(crate) fn forget_key(tx: &mut Tx<'_>, limit: i64) -> Sql<()> {
         tx.prepare("DELETE FROM limits WHERE id = ?1")?.execute([limit])?;
     } else {
         tx.prepare("UPDATE limits SET last = NULL WHERE id = ?1")?.execute([limit])?;
+        tx.prepare("INSERT OR IGNORE INTO unused_key(limit_id) VALUES(?1)")?.execute([limit])?;
     }
     Ok(())
 }
 
-/// Keys without tasks whose gates have nothing to remember any more, up to a bite of them.
+/// Looks at a bite of the keys that had no tasks and something to remember: those that have nothing to remember any more go.
 pub(crate) fn sweep(tx: &mut Tx<'_>, bite: usize) -> Sql<()> {
+    let bite = i64::try_from(bite).unwrap_or(i64::MAX);
     let unused: Vec<i64> = {
-        let mut statement = tx.prepare(
-            "SELECT id FROM limits INDEXED BY unused WHERE tasks = 0 AND key <> '' ORDER BY id LIMIT ?1",
-        )?;
-        let bite = i64::try_from(bite).unwrap_or(i64::MAX);
+        let mut statement = tx.prepare("SELECT limit_id FROM unused_key ORDER BY id LIMIT ?1")?;
         statement.query_map([bite], |row| row.get(0))?.collect::<Sql<_>>()?
     };
-    unused.into_iter().try_for_each(|limit| forget_key(tx, limit))
+    for limit in unused {
+        // What has to stay is put at the end: the next bite is of others.
+        tx.prepare("DELETE FROM unused_key WHERE limit_id = ?1")?.execute([limit])?;
+        forget_key(tx, limit)?;
+    }
+    Ok(())
 }
