@@ -177,7 +177,10 @@ impl Ours {
         for answer in self.store.enqueue(tasks).await? {
             match answer {
                 Enqueued::Created(_) => {}
-                Enqueued::Existing(_) | Enqueued::QueueFull { .. } => {
+                Enqueued::Existing(_)
+                | Enqueued::Replaced(_)
+                | Enqueued::Rejected { .. }
+                | Enqueued::QueueFull { .. } => {
                     return Err(format!("a task was not taken in: {answer:?}").into());
                 }
             }

@@ -40,6 +40,12 @@ pub enum SubmitError {
         /// How many that is.
         limit: u64,
     },
+    /// Another task has the key.
+    #[error("the task {holder} has this key")]
+    KeyTaken {
+        /// Which one.
+        holder: TaskId,
+    },
     /// The pool takes no more: it drains.
     #[error("the pool drains, and takes nothing new")]
     Draining,

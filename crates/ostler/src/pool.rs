@@ -6,6 +6,7 @@ use std::time::Duration;
 use ostler_core::{Overrides, Priority, StateName, Task, TaskId, Timestamp};
 use ostler_runtime::{Drained, Ids, Node, NodeState};
 use ostler_store::calls::{CancelAnswer, Enqueued, NewTask};
+use ostler_store::plans::Unique;
 use ostler_store::views::{Counts, Which};
 use ostler_store::{Stats, Store};
 use serde::Serialize;
@@ -253,7 +254,7 @@ impl Pool {
         Ok(NewTask {
             priority: about.priority,
             run_at: about.run_at,
-            unique_key: about.key,
+            unique: about.key.map(Unique::new),
             limit_key: about.limit_key,
             overrides: about.overrides,
             not_after: about.not_after,
@@ -270,7 +271,8 @@ async fn settle(receipt: Result<Receipt, Refused>) -> Result<TaskId, SubmitError
         Err(Refused::Closed) => None,
     };
     match answer.ok_or(SubmitError::Draining)?? {
-        Enqueued::Created(id) | Enqueued::Existing(id) => Ok(id),
+        Enqueued::Created(id) | Enqueued::Existing(id) | Enqueued::Replaced(id) => Ok(id),
+        Enqueued::Rejected { holder } => Err(SubmitError::KeyTaken { holder }),
         Enqueued::QueueFull { limit } => Err(SubmitError::QueueFull { limit }),
     }
 }

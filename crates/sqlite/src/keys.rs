@@ -40,6 +40,22 @@ pub(crate) fn limit_of(tx: &mut Tx<'_>, id: i64) -> Sql<Limit> {
     Ok(Limit { id, last })
 }
 
+/// A task leaves its limit key. Whoever comes back later with a key that no task has begins like anybody new.
+pub(crate) fn leave(tx: &mut Tx<'_>, limit: i64) -> Sql<Left> {
+    tx.prepare("UPDATE limits SET tasks = tasks - 1 WHERE id = ?1")?.execute([limit])?;
+    gates::forget_key(tx, limit)?;
+    let kept = tx.prepare("SELECT 1 FROM limits WHERE id = ?1")?.exists([limit])?;
+    Ok(if kept { Left::Kept } else { Left::Gone })
+}
+
+/// What became of a limit key that a task left.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// Others have it, or there is something to remember about it.
+    Kept,
+    Gone,
+}
+
 /// The rank of a task that may first run at `arrival`, as of now, and where its key's last task lies from now on.
 pub(crate) fn rank(
     tx: &mut Tx<'_>,

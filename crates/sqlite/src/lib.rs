@@ -23,6 +23,7 @@ mod schema;
 mod store;
 mod turnstile;
 mod tx;
+mod unique;
 mod verbs;
 mod writer;
 

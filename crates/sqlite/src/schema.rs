@@ -56,7 +56,7 @@ CREATE INDEX leased ON task(session, id) WHERE phase IN (3, 4);
 CREATE INDEX ended ON task(phase, finished_at, id) WHERE phase > 4;
 
 CREATE TABLE unique_key(
-    queue INTEGER NOT NULL, key TEXT NOT NULL, task INTEGER NOT NULL, PRIMARY KEY(queue, key)
+    queue INTEGER NOT NULL, key TEXT NOT NULL, task INTEGER NOT NULL, until INTEGER, PRIMARY KEY(queue, key)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX unique_key_task ON unique_key(task);
 
@@ -90,7 +90,7 @@ CREATE TABLE event(
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE telling(
-    number INTEGER PRIMARY KEY AUTOINCREMENT, queue INTEGER NOT NULL, task INTEGER NOT NULL, session INTEGER,
+    number INTEGER PRIMARY KEY AUTOINCREMENT, queue INTEGER NOT NULL, lane INTEGER NOT NULL, task INTEGER NOT NULL, session INTEGER,
     attempt INTEGER NOT NULL, what INTEGER NOT NULL, at INTEGER NOT NULL, failure TEXT, run_at INTEGER
 ) STRICT;
 CREATE INDEX untold ON telling(queue, what, number) WHERE session IS NULL;

@@ -14,6 +14,7 @@ use ostler_core::{ErrorClass, Failure, Outcome, SessionId, Timestamp, Worker, Wo
 use ostler_sqlite::{Options, Sqlite};
 use ostler_store::calls::{Claim, Claimed, Expired, Kinds, QueueChange, Retention};
 use ostler_store::orders::Order;
+use ostler_store::plans::Unique;
 use ostler_store::tell::{Heard, Tell};
 use ostler_store::{Clock, Store};
 use ostler_testkit::history::{Log, Scribe, Stored, check, read};
@@ -138,7 +139,7 @@ async fn one_round(scribe: Scribe<'_>, clock: &ManualClock, round: u32) {
     special.iter_mut().take(3).for_each(|task| task.limit_key = Some("acme".to_owned()));
     special.iter_mut().skip(3).for_each(|task| task.run_at = Some(clock.now().after(Duration::from_secs(5))));
     special[5].not_after = Some(clock.now().after(Duration::from_secs(6)));
-    special[0].unique_key = Some(format!("letter {round}"));
+    special[0].unique = Some(Unique::new(format!("letter {round}")));
     scribe.enqueue(special).await;
 
     let taken = scribe.claim(asks(doomed, 3)).await;

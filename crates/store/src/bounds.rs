@@ -68,10 +68,14 @@ impl Bounds {
             name("queue", &task.queue)?;
             name("kind", &task.kind)?;
             self.check_payload(Some(&task.payload))?;
-            for (field, key) in [("unique key", &task.unique_key), ("limit key", &task.limit_key)] {
+            let unique_key = task.unique.as_ref().map(|unique| &unique.key);
+            for (field, key) in [("unique key", unique_key), ("limit key", task.limit_key.as_ref())] {
                 if let Some(key) = key {
                     key_text(field, key)?;
                 }
+            }
+            if task.unique.as_ref().and_then(|unique| unique.hold).is_some_and(|hold| hold.is_zero()) {
+                return Err(Error::invalid("the time of a unique key must be longer than zero"));
             }
             if let Some(folder) = &task.folder {
                 text("folder", folder, MAX_MESSAGE_BYTES)?;

@@ -11,6 +11,7 @@ use crate::error::Error;
 use crate::gates::BreakerSetting;
 use crate::lease::{Lease, LeaseRef};
 use crate::orders::NumberedOrder;
+use crate::plans::Unique;
 use crate::tell::Tell;
 
 // ---- sessions -----------------------------------------------------------------------------------------
@@ -74,8 +75,8 @@ pub struct NewTask {
     pub priority: Priority,
     /// Not before this moment; `None`: at once.
     pub run_at: Option<Timestamp>,
-    /// While a task with this key is kept in the queue, a repeat answers with that one.
-    pub unique_key: Option<String>,
+    /// A key that no other task of the queue has at the same time.
+    pub unique: Option<Unique>,
     /// Shares limits, and takes turns, with others of the same key.
     pub limit_key: Option<String>,
     /// What is said about its policy.
@@ -106,7 +107,7 @@ impl NewTask {
             payload: payload.into(),
             priority: Priority::NORMAL,
             run_at: None,
-            unique_key: None,
+            unique: None,
             limit_key: None,
             overrides: Overrides::NONE,
             not_after: None,
@@ -122,8 +123,15 @@ impl NewTask {
 pub enum Enqueued {
     /// It is there now.
     Created(TaskId),
-    /// A task with this id or this unique key was there already.
+    /// A task with this id or this unique key was there already, and stays as it is.
     Existing(TaskId),
+    /// This task waited and has the unique key. It takes over what the new one brings, and its attempts are counted anew.
+    Replaced(TaskId),
+    /// Another task has the unique key, and this one was not to be taken in then.
+    Rejected {
+        /// Which one.
+        holder: TaskId,
+    },
     /// The queue has as many tasks as it may have.
     QueueFull {
         /// How many that is.

@@ -50,7 +50,8 @@ pub trait Store: Send + Sync {
 
     // ---- the life of a task ----
 
-    /// Takes tasks in. A repeat of an id or a unique key answers with the task that exists.
+    /// Takes tasks in. A repeat of an id answers with the task that exists; `ostler_core::conflict` says what a repeat of a
+    /// unique key leads to.
     async fn enqueue(&self, tasks: Vec<NewTask>) -> Result<Vec<Enqueued>, Error>;
 
     /// Gives the ready tasks of lowest rank to a session, and raises their tokens.

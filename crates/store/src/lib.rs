@@ -1,7 +1,7 @@
 //! Where tasks live: the contract that every store keeps.
 //!
-//! - [`Store`]: the verbs. [`calls`] has what is said and answered, [`views`] what is shown, [`orders`] what a node is
-//!   asked to do, [`tell`] what others are told of, [`gates`] what holds tasks back.
+//! - [`Store`]: the verbs. [`calls`] has what is said and answered, [`views`] what is shown, [`plans`] what is said
+//!   ahead of time, [`orders`] what a node is asked to do, [`tell`] what others are told of, [`gates`] what holds tasks back.
 //! - [`Memory`]: the reference, short and without any cleverness. It says what the verbs mean.
 //! - `conformance` (a feature): one suite for every store, random sequences compared with the reference, and
 //!   races between two connections.
@@ -20,6 +20,7 @@ pub mod gates;
 mod lease;
 mod memory;
 pub mod orders;
+pub mod plans;
 mod stats;
 pub mod tell;
 pub mod views;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use ostler_core::{Overrides, StateName, Task, TaskId};
 use ostler_store::calls::{Enqueued, NewTask};
+use ostler_store::plans::Unique;
 use ostler_store::views::Which;
 use ostler_store::{Clock as _, Store, SystemClock};
 use ostler_wire::json::Json;
@@ -73,7 +74,7 @@ async fn task(submit: Submit, bounds: ostler_store::Bounds) -> anyhow::Result<Ne
     Ok(NewTask {
         priority: submit.priority.unwrap_or_default(),
         run_at: submit.at.or_else(|| submit.delay.map(|delay| now.after(delay))),
-        unique_key: submit.key,
+        unique: submit.key.map(Unique::new),
         limit_key: submit.limit_key,
         overrides: Overrides { attempts: submit.attempts, timeout: submit.timeout, ..Overrides::NONE },
         not_after: submit.not_after,

@@ -2,20 +2,21 @@
 
 use ostler_core::{Rank, State, TaskId, Timestamp, Turn, VirtualTime, Wait, arrival, place};
 use ostler_store::calls::{Enqueued, NewTask};
-use rusqlite::{CachedStatement, OptionalExtension, params};
+use rusqlite::{CachedStatement, params};
 
 use crate::gates;
 use crate::kept::extras_text;
 use crate::keys;
 use crate::row::{Phase, Uid, why_code};
 use crate::tx::{Sql, Tx};
+use crate::unique;
 
 pub(crate) fn run(tx: &mut Tx<'_>, tasks: &[NewTask]) -> Sql<Vec<Enqueued>> {
     let mut insert = tx.prepare(INSERT)?;
     let mut plain: Option<Plain<'_>> = None;
     let mut answers = Vec::with_capacity(tasks.len());
     for new in tasks {
-        let usual = new.unique_key.is_none() && new.limit_key.is_none();
+        let usual = new.unique.is_none() && new.limit_key.is_none();
         if !plain.as_ref().is_some_and(|lane| lane.queue == new.queue && lane.kind == new.kind) {
             plain = Plain::lane(tx, new)?;
         }
@@ -76,8 +77,8 @@ fn enqueue(tx: &mut Tx<'_>, insert: &mut CachedStatement<'_>, new: &NewTask) -> 
     }
     let found = tx.queue_or_new(&new.queue)?;
     let (queue, limit) = (found.id, found.settings.limit);
-    if let Some(existing) = with_key(tx, queue, new.unique_key.as_deref())? {
-        return Ok(Enqueued::Existing(existing));
+    if let Some(answer) = unique::clash(tx, queue, new)? {
+        return Ok(answer);
     }
     if let Some(limit) = limit
         && tx.queued(&new.queue)? >= limit
@@ -92,10 +93,8 @@ fn enqueue(tx: &mut Tx<'_>, insert: &mut CachedStatement<'_>, new: &NewTask) -> 
     let rules = tx.key_rules(&new.queue)?;
     let state = gates::arrived(tx, &rules, limit, run_at, Wait::New)?;
     insert_row(tx, insert, lane, limit, rank, &state, new)?;
-    if let Some(key) = &new.unique_key {
-        let slot = tx.conn.last_insert_rowid();
-        tx.prepare("INSERT INTO unique_key(queue, key, task) VALUES(?1, ?2, ?3)")?
-            .execute(params![queue, key, slot])?;
+    if let Some(unique) = &new.unique {
+        unique::give(tx, queue, tx.conn.last_insert_rowid(), unique)?;
     }
     if let Some(limit) = limit {
         tx.prepare("UPDATE limits SET tasks = tasks + 1, used = used + ?2 WHERE id = ?1")?
@@ -142,13 +141,4 @@ fn insert_row(
 
 fn exists(tx: &Tx<'_>, id: TaskId) -> Sql<bool> {
     tx.prepare("SELECT 1 FROM task WHERE uid = ?1")?.exists([Uid::of(id.0)])
-}
-
-fn with_key(tx: &Tx<'_>, queue: i64, key: Option<&str>) -> Sql<Option<TaskId>> {
-    let Some(key) = key else { return Ok(None) };
-    tx.prepare(
-        "SELECT t.uid FROM unique_key u JOIN task t ON t.id = u.task WHERE u.queue = ?1 AND u.key = ?2",
-    )?
-    .query_row(params![queue, key], |row| row.get::<_, Uid>(0).map(|uid| TaskId(uid.id())))
-    .optional()
 }

@@ -5,6 +5,7 @@ use ostler_store::calls::{Pruned, Retention};
 use rusqlite::{OptionalExtension, params};
 
 use crate::gates;
+use crate::keys;
 use crate::row::{Phase, Uid};
 use crate::tx::{Sql, Tx};
 
@@ -73,8 +74,7 @@ fn remove(tx: &mut Tx<'_>, slot: i64) -> Sql<()> {
     }
     tx.prepare("DELETE FROM unique_key WHERE task = ?1")?.execute([slot])?;
     if let Some(limit) = limit {
-        tx.prepare("UPDATE limits SET tasks = tasks - 1 WHERE id = ?1")?.execute([limit])?;
-        gates::forget_key(tx, limit)?;
+        keys::leave(tx, limit)?;
     }
     let state: StateName = phase.state();
     tx.count_pruned(lane, state);

@@ -34,8 +34,8 @@ pub(crate) fn note(tx: &mut Tx<'_>, tell: Tell, end: &End<'_>) -> Sql<()> {
     };
     let failure = end.outcome.and_then(Outcome::failure).map(|failure| failure_text(failure, tx.now, tx.now));
     tx.prepare(
-        "INSERT INTO telling(queue, task, attempt, what, at, failure, run_at)
-         VALUES((SELECT queue FROM lane WHERE id = ?1), ?2, ?3, ?4, ?5, ?6, ?7)",
+        "INSERT INTO telling(queue, lane, task, attempt, what, at, failure, run_at)
+         VALUES((SELECT queue FROM lane WHERE id = ?1), ?1, ?2, ?3, ?4, ?5, ?6, ?7)",
     )?
     .execute(params![
         end.lane,
@@ -78,7 +78,7 @@ pub(crate) fn hear(
     for what in Told::ALL.iter().filter(|what| wants.has(**what)) {
         let mut statement = tx.prepare(
             "SELECT g.number, t.uid, l.kind, g.attempt, g.what, g.at, g.failure, g.run_at
-             FROM telling g INDEXED BY untold JOIN task t ON t.id = g.task JOIN lane l ON l.id = t.lane
+             FROM telling g INDEXED BY untold JOIN task t ON t.id = g.task JOIN lane l ON l.id = g.lane
              WHERE g.queue = ?1 AND g.what = ?2 AND g.session IS NULL ORDER BY g.number",
         )?;
         let mut rows = statement.query(params![id, code(&Told::ALL, what)])?;

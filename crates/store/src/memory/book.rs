@@ -26,6 +26,8 @@ pub(super) struct Entry {
     pub(super) attempts: Vec<Attempt>,
     pub(super) steps: Vec<Step>,
     pub(super) events: Vec<Event>,
+    /// When its unique key is free for others; `None`: when the task is gone.
+    pub(super) key_until: Option<Timestamp>,
 }
 
 #[derive(Default)]
@@ -122,8 +124,8 @@ impl Book {
         let slot = self.next_slot;
         self.next_slot += 1;
         self.lanes.entry((task.queue.clone(), task.kind.clone())).or_default();
-        self.entries
-            .insert(slot, Entry { task, attempts: Vec::new(), steps: Vec::new(), events: Vec::new() });
+        let (attempts, steps, events) = (Vec::new(), Vec::new(), Vec::new());
+        self.entries.insert(slot, Entry { task, attempts, steps, events, key_until: None });
         slot
     }
 

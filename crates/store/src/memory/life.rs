@@ -24,8 +24,8 @@ impl Book {
         if self.slot_of(new.id).is_some() {
             return Enqueued::Existing(new.id);
         }
-        if let Some(existing) = self.with_key(&new.queue, new.unique_key.as_deref()) {
-            return Enqueued::Existing(existing);
+        if let Some(answer) = self.clash(&new) {
+            return answer;
         }
         let queue = self.queues.entry(new.queue.clone()).or_default();
         if let Some(limit) = queue.settings.limit {
@@ -47,7 +47,7 @@ impl Book {
             priority: new.priority,
             rank: Rank(0),
             state: State::Queued { readiness: Readiness::Waiting, why: Wait::New, run_at },
-            unique_key: new.unique_key,
+            unique_key: None,
             limit_key: new.limit_key,
             overrides: new.overrides,
             not_after: new.not_after,
@@ -66,15 +66,12 @@ impl Book {
             last_failure_at: None,
             last_failure: None,
         });
+        if let Some(unique) = &new.unique {
+            self.give_key(slot, unique);
+        }
         self.place(slot, run_at);
         self.arrive(slot, run_at, Wait::New);
         Enqueued::Created(id)
-    }
-
-    fn with_key(&self, queue: &str, key: Option<&str>) -> Option<TaskId> {
-        let key = key?;
-        let has_key = |task: &Task| task.queue == queue && task.unique_key.as_deref() == Some(key);
-        self.entries.values().find(|entry| has_key(&entry.task)).map(|entry| entry.task.id)
     }
 
     /// Gives the task its rank, as of now.

@@ -7,6 +7,7 @@ mod life;
 mod looks;
 mod nodes;
 mod tellings;
+mod unique;
 mod upkeep;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -138,14 +138,19 @@ impl Book {
         self.tellings.retain(|kept| kept.slot != slot);
         let task = entry.task;
         if let Some(key) = &task.limit_key {
-            let same = |other: &Task| other.queue == task.queue && other.limit_key.as_ref() == Some(key);
-            // Whoever comes back later with this key begins like anybody new; keys are not kept for ever.
-            if self.slots(same).is_empty() {
-                self.forget_key(&task.queue, key);
-            }
+            self.leave_key(&task.queue, key);
         }
         let pruned = &mut self.lanes.entry((task.queue, task.kind)).or_default().pruned;
         *pruned.of(task.state.name()) += 1;
+    }
+
+    /// A task leaves its limit key. Whoever comes back later with a key that no task has begins like anybody new; keys are not
+    /// kept for ever.
+    pub(super) fn leave_key(&mut self, queue: &str, key: &str) {
+        let same = |task: &Task| task.queue == queue && task.limit_key.as_deref() == Some(key);
+        if self.slots(same).is_empty() {
+            self.forget_key(queue, key);
+        }
     }
 }
 

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use ostler_core::{BreakerPolicy, ErrorClass, Overrides, Rate, Seed, StateName, Timestamp, Told, Trip};
+use ostler_core::{
+    BreakerPolicy, ErrorClass, OnConflict, Overrides, Rate, Seed, StateName, Timestamp, Told, Trip,
+};
 
 use super::op::{
     Act, Draft, End, Failed, How, KINDS, LIMIT_KEYS, Op, Pick, QUEUES, STEPS, Step, UNIQUE_KEYS, Via,
@@ -23,9 +25,7 @@ type Row<T> = (u64, &'static str, fn(&mut Drawer) -> T);
 const SAID: &[Row<Op>] = &[
     (40, "enqueue", |d| d.enqueue(|_, _| {})),
     (20, "enqueue for later", |d| d.enqueue(|d, task| task.run_in_ms = Some(d.span(30_000)))),
-    (20, "enqueue with a unique key", |d| {
-        d.enqueue(|d, task| task.unique_key = Some(d.below(UNIQUE_KEYS.len())))
-    }),
+    (26, "enqueue with a unique key", |d| d.enqueue(Drawer::give_a_key)),
     (45, "enqueue with a limit key", |d| {
         d.enqueue(|d, task| task.limit_key = Some(d.below(LIMIT_KEYS.len())))
     }),
@@ -290,6 +290,8 @@ impl Drawer {
             priority: if self.chance.chance(30) { self.chance.below(7) as i64 - 3 } else { 0 },
             run_in_ms: self.maybe(5, |d| d.span(5_000)),
             unique_key: self.maybe(5, |d| d.below(UNIQUE_KEYS.len())),
+            hold_ms: None,
+            on_conflict: OnConflict::Keep,
             limit_key: self.maybe(25, |d| d.below(LIMIT_KEYS.len())),
             attempts: self.maybe(30, |d| d.below(3) as u32 + 1),
             not_after_ms: None,
@@ -307,6 +309,12 @@ impl Drawer {
             draft
         });
         Op::Enqueue(drafts.collect())
+    }
+
+    fn give_a_key(&mut self, task: &mut Draft) {
+        task.unique_key = Some(self.below(UNIQUE_KEYS.len()));
+        task.hold_ms = self.maybe(50, |d| d.span(40_000));
+        task.on_conflict = OnConflict::ALL[self.below(OnConflict::ALL.len())];
     }
 
     fn give_an_end(&mut self, task: &mut Draft) {

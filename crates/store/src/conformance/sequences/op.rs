@@ -1,7 +1,7 @@
 //! One operation, as data. It names tasks, sessions and leases by number, so that it still means something
 //! when the operations before it are taken out.
 
-use ostler_core::{ErrorClass, Id, SessionId, TaskId, WorkerId};
+use ostler_core::{ErrorClass, Id, OnConflict, SessionId, TaskId, WorkerId};
 
 use crate::calls::{QueueChange, Replay, Retention};
 use crate::orders::Order;
@@ -102,6 +102,9 @@ pub(super) struct Draft {
     pub(super) priority: i64,
     pub(super) run_in_ms: Option<u64>,
     pub(super) unique_key: Option<usize>,
+    /// How long it has the key, if not for as long as it is kept.
+    pub(super) hold_ms: Option<u64>,
+    pub(super) on_conflict: OnConflict,
     pub(super) limit_key: Option<usize>,
     pub(super) attempts: Option<u32>,
     pub(super) not_after_ms: Option<u64>,

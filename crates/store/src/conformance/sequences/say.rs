@@ -14,6 +14,7 @@ use crate::calls::{
 use crate::contract::Store;
 use crate::error::Error;
 use crate::lease::{Lease, LeaseRef};
+use crate::plans::Unique;
 use crate::views::{Filter, Which};
 
 /// A lease that a store has granted.
@@ -259,7 +260,11 @@ impl Speaker {
             payload: format!("{{\"number\":{}}}", draft.task),
             priority: Priority::new(draft.priority).expect("drawn in range"),
             run_at: later(draft.run_in_ms),
-            unique_key: draft.unique_key.map(|key| UNIQUE_KEYS[key].to_owned()),
+            unique: draft.unique_key.map(|key| Unique {
+                key: UNIQUE_KEYS[key].to_owned(),
+                hold: draft.hold_ms.map(Duration::from_millis),
+                on_conflict: draft.on_conflict,
+            }),
             limit_key: draft.limit_key.map(|key| LIMIT_KEYS[key].to_owned()),
             overrides: Overrides { attempts: draft.attempts, ..Overrides::NONE },
             not_after: later(draft.not_after_ms),

@@ -14,6 +14,7 @@ use crate::calls::{
 };
 use crate::error::ErrorKind;
 use crate::lease::{Lease, LeaseRef};
+use crate::plans::Unique;
 use crate::views::Filter;
 
 cases![
@@ -72,11 +73,15 @@ async fn keys(s: &Scene) {
     let over = MAX_KEY_BYTES + 1;
     invalid(
         "a long unique key",
-        s.store.enqueue(vec![NewTask { unique_key: some(over), ..s.draft() }]).await,
+        s.store.enqueue(vec![NewTask { unique: some(over).map(Unique::new), ..s.draft() }]).await,
     );
     invalid("a long limit key", s.store.enqueue(vec![NewTask { limit_key: some(over), ..s.draft() }]).await);
     assert_eq!(s.counts().await.submitted(), 0);
-    s.add_with(|task| (task.unique_key, task.limit_key) = (some(MAX_KEY_BYTES), some(MAX_KEY_BYTES))).await;
+    s.add_with(|task| {
+        task.unique = some(MAX_KEY_BYTES).map(Unique::new);
+        task.limit_key = some(MAX_KEY_BYTES);
+    })
+    .await;
 }
 
 async fn a_payload(s: &Scene) {

@@ -7,6 +7,7 @@ use ostler_core::{Backoff, Jitter, Overrides, Priority, Readiness, State, StateN
 use super::super::scene::{KIND, QUEUE, Scene, invalid};
 use super::runner::cases;
 use crate::calls::{Enqueued, NewTask, QueueChange};
+use crate::plans::Unique;
 
 cases![
     a_task_is_kept_as_it_was_given,
@@ -43,7 +44,7 @@ async fn a_task_is_kept_as_it_was_given(s: &Scene) {
         payload: "{\"to\":\"Ada\"}".to_owned(),
         priority: Priority::new(-3).expect("in range"),
         run_at: None,
-        unique_key: Some("u".to_owned()),
+        unique: Some(Unique::new("u")),
         limit_key: Some("l".to_owned()),
         overrides,
         not_after: Some(s.in_ms(50_000)),
@@ -58,8 +59,8 @@ async fn a_task_is_kept_as_it_was_given(s: &Scene) {
     assert_eq!(task.state, State::Queued { readiness, why, run_at });
     assert_eq!((&task.queue, &task.kind, &task.payload), (&new.queue, &new.kind, &new.payload));
     assert_eq!(
-        (&task.unique_key, &task.limit_key, &task.folder),
-        (&new.unique_key, &new.limit_key, &new.folder)
+        (task.unique_key.as_deref(), &task.limit_key, &task.folder),
+        (Some("u"), &new.limit_key, &new.folder)
     );
     assert_eq!((task.priority, task.overrides, task.cost), (new.priority, new.overrides, 12));
     assert_eq!((task.not_after, task.deadline, task.created_at), (new.not_after, new.deadline, s.now()));
@@ -138,7 +139,7 @@ async fn only_what_waits_fills_a_queue(s: &Scene) {
 
 async fn a_full_queue_still_knows_its_tasks(s: &Scene) {
     s.configure(QueueChange::Limit(Some(1))).await;
-    let first = NewTask { unique_key: Some("k".to_owned()), ..s.draft() };
+    let first = NewTask { unique: Some(Unique::new("k")), ..s.draft() };
     let id = s.enqueue(first.clone()).await;
     let same_key = NewTask { id: s.task_id(), ..first.clone() };
     let answers = s.store.enqueue(vec![first, same_key]).await;
@@ -155,14 +156,16 @@ async fn one_wrong_task_refuses_the_whole_call(s: &Scene) {
 async fn names_and_keys_have_a_form(s: &Scene) {
     let draft = || s.draft();
     let some = |text: &str| Some(text.to_owned());
+    let for_no_time = Unique { hold: Some(Duration::ZERO), ..Unique::new("k") };
     let wrong = [
         ("an empty queue", NewTask { queue: String::new(), ..draft() }),
         ("a queue with a line break", NewTask { queue: "a\nb".to_owned(), ..draft() }),
         ("a queue with a NUL", NewTask { queue: "a\0b".to_owned(), ..draft() }),
         ("a kind with a tab", NewTask { kind: "a\tb".to_owned(), ..draft() }),
-        ("an empty unique key", NewTask { unique_key: some(""), ..draft() }),
+        ("an empty unique key", NewTask { unique: Some(Unique::new("")), ..draft() }),
         ("an empty limit key", NewTask { limit_key: some(""), ..draft() }),
-        ("a key with a NUL", NewTask { unique_key: some("a\0b"), ..draft() }),
+        ("a key with a NUL", NewTask { unique: Some(Unique::new("a\0b")), ..draft() }),
+        ("a unique key for no time", NewTask { unique: Some(for_no_time), ..draft() }),
         ("a payload with a NUL", NewTask { payload: "\"\0\"".to_owned(), ..draft() }),
         ("a folder with a NUL", NewTask { folder: some("/tmp/\0"), ..draft() }),
     ];
@@ -189,7 +192,7 @@ async fn any_text_survives(s: &Scene) {
             task.queue = odd.to_owned();
             task.kind = odd.to_owned();
             task.payload = format!("{odd}\r\n\t\u{7f}");
-            task.unique_key = Some(odd.to_owned());
+            task.unique = Some(Unique::new(odd));
             task.limit_key = Some(format!("{odd}\n"));
             task.folder = Some(odd.to_owned());
         })

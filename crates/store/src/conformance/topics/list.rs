@@ -8,6 +8,7 @@ use super::super::picture::list_all;
 use super::super::scene::{Scene, TICK, TTL, failure};
 use super::runner::cases;
 use crate::calls::Prune;
+use crate::plans::Unique;
 use crate::views::{Cursor, Field, Filter, LeaseFilter};
 
 cases![
@@ -137,7 +138,7 @@ async fn a_list_by_text(s: &Scene) {
     let said = Failure::new(ErrorClass::Permanent, "The \u{c4}pfel are 100% gone");
     s.finish(lease, Outcome::Failed(said)).await;
     let payload = s.add_with(|task| task.payload = "{\"fruit\":\"\u{e4}PFEL_1\"}".to_owned()).await;
-    let key = s.add_with(|task| task.unique_key = Some("Order-\u{c4}pfel".to_owned())).await;
+    let key = s.add_with(|task| task.unique = Some(Unique::new("Order-\u{c4}pfel"))).await;
     let by = |text: &str| Filter { text: Some(text.to_owned()), ..Filter::default() };
     assert_eq!(ids(s, &by("\u{e4}pfel")).await, [key, payload, failed], "in any case of letters");
     assert_eq!(ids(s, &by("ORDER-")).await, [key]);
