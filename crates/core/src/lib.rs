@@ -32,7 +32,7 @@ pub use decide::{Effect, Facts, Held, Next, Transition, decide, lapsed};
 pub use dependency::{OnFailed, Release, release};
 pub use gate::{AHEAD, Entry, Gate, GateRules, Line, Probe, Shut};
 pub use id::{BadId, Id, Minter, SessionId, TaskId, WorkerId};
-pub use life::{Cancelling, Replaying, arrival, cancel, replay, too_late};
+pub use life::{Cancelling, Replaying, arrival, cancel, in_time_until, replay, too_late};
 pub use limits::{Admission, Bucket, Rate, Taken, admit};
 pub use outcome::{Ending, ErrorClass, Failure, Outcome};
 pub use policy::{Overrides, Policy};

@@ -69,6 +69,12 @@ pub fn arrival(run_at: Timestamp, now: Timestamp, why: Wait) -> (Readiness, Wait
     (Readiness::Waiting, why)
 }
 
+/// The last moment that a queued task is not [`too_late`] for; `None`: it has all the time there is.
+#[must_use]
+pub fn in_time_until(not_after: Option<Timestamp>, deadline: Option<Timestamp>) -> Option<Timestamp> {
+    [not_after, deadline].into_iter().flatten().min()
+}
+
 /// Where a queued task ends whose time is over at `now`; `None` while it may still run.
 #[must_use]
 pub fn too_late(not_after: Option<Timestamp>, deadline: Option<Timestamp>, now: Timestamp) -> Option<State> {
@@ -76,4 +82,22 @@ pub fn too_late(not_after: Option<Timestamp>, deadline: Option<Timestamp>, now: 
         return Some(State::Cancelled { finished_at: now, reason: CancelReason::Expired });
     }
     lapsed(deadline, now).then_some(State::Failed { finished_at: now, reason: FailReason::Deadline })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_is_in_time_until_the_first_of_its_ends_and_not_a_moment_longer() {
+        let moments = [None, Some(4), Some(5), Some(6)];
+        let at = |ms: i64| Timestamp::from_millis(ms);
+        for (not_after, deadline) in moments.into_iter().flat_map(|a| moments.map(|b| (a.map(at), b.map(at))))
+        {
+            for now in (3..8).map(at) {
+                let late = in_time_until(not_after, deadline).is_some_and(|last| now > last);
+                assert_eq!(too_late(not_after, deadline, now).is_some(), late);
+            }
+        }
+    }
 }

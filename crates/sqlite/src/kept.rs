@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ostler_core::{Backoff, ErrorClass, Failure, Jitter, Overrides, Timestamp, Told};
+use ostler_core::{Backoff, ErrorClass, Failure, Jitter, Overrides, Timestamp, Told, in_time_until};
 use ostler_store::orders::Order;
 use ostler_store::tell::Tell;
 use rusqlite::types::FromSqlError;
@@ -63,12 +63,26 @@ pub(crate) fn failure_from(text: Option<String>) -> rusqlite::Result<Option<Fail
     Ok(Some(Failed { failure, first_at, last_at }))
 }
 
+/// The two ends that a task may have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Until {
+    pub(crate) not_after: Option<Timestamp>,
+    pub(crate) deadline: Option<Timestamp>,
+}
+
+impl Until {
+    /// The first of both, which has a column of its own.
+    pub(crate) fn late_at(self) -> Option<i64> {
+        in_time_until(self.not_after, self.deadline).map(Timestamp::millis)
+    }
+}
+
 /// What few tasks have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Extras {
     pub(crate) overrides: Overrides,
     pub(crate) folder: Option<String>,
-    pub(crate) deadline: Option<Timestamp>,
+    pub(crate) ends: Until,
     pub(crate) cost: u32,
 }
 
@@ -80,6 +94,9 @@ struct ExtrasRow {
     folder: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     deadline_ms: Option<i64>,
+    /// Only beside a deadline: without one it is the first of both ends.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    not_after_ms: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     cost: Option<u32>,
 }
@@ -88,9 +105,10 @@ struct ExtrasRow {
 pub(crate) fn extras_text(
     overrides: &Overrides,
     folder: Option<&str>,
-    deadline: Option<Timestamp>,
+    ends: Until,
     cost: u32,
 ) -> Option<String> {
+    let Until { not_after, deadline } = ends;
     if overrides.is_none() && folder.is_none() && deadline.is_none() && cost == 1 {
         return None;
     }
@@ -98,19 +116,24 @@ pub(crate) fn extras_text(
         overrides: overrides_row(overrides),
         folder: folder.map(String::from),
         deadline_ms: deadline.map(Timestamp::millis),
+        not_after_ms: deadline.and(not_after).map(Timestamp::millis),
         cost: (cost != 1).then_some(cost),
     };
     Some(serde_json::to_string(&row).expect("extras have only texts and numbers"))
 }
 
-/// The extras that a text keeps.
-pub(crate) fn extras_from(text: Option<String>) -> rusqlite::Result<Extras> {
+/// The extras that a text keeps, beside the first of the two ends.
+pub(crate) fn extras_from(text: Option<String>, late_at: Option<i64>) -> rusqlite::Result<Extras> {
+    let not_after = late_at.map(Timestamp::from_millis);
     let Some(row) = json::<ExtrasRow>(text)? else {
-        return Ok(Extras { overrides: Overrides::NONE, folder: None, deadline: None, cost: 1 });
+        let ends = Until { not_after, deadline: None };
+        return Ok(Extras { overrides: Overrides::NONE, folder: None, ends, cost: 1 });
     };
     let deadline = row.deadline_ms.map(Timestamp::from_millis);
+    let not_after = if deadline.is_some() { row.not_after_ms.map(Timestamp::from_millis) } else { not_after };
+    let ends = Until { not_after, deadline };
     let (overrides, cost) = (overrides_of(&row.overrides), row.cost.unwrap_or(1));
-    Ok(Extras { overrides, folder: row.folder, deadline, cost })
+    Ok(Extras { overrides, folder: row.folder, ends, cost })
 }
 
 #[derive(Serialize, Deserialize, Default)]

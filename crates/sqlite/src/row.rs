@@ -126,7 +126,7 @@ impl FromSql for Uid {
 
 /// Every column of a task that a [`Task`] has, with the names that its numbers stand for.
 const SELECT: &str = "SELECT t.id, t.uid, q.name, l.kind, t.payload, t.output, t.priority, t.rank, t.phase, t.why,
-    t.run_at, s.uid, t.started_at, t.finished_at, u.key, k.key, t.extras, t.not_after, t.token, t.runs, t.failures,
+    t.run_at, s.uid, t.started_at, t.finished_at, u.key, k.key, t.extras, t.late_at, t.token, t.runs, t.failures,
     t.trouble, t.created_at, t.cancel_at, t.failure, t.limit_id, t.lane
     FROM task t JOIN lane l ON l.id = t.lane JOIN queue q ON q.id = l.queue
     LEFT JOIN limits k ON k.id = t.limit_id LEFT JOIN session s ON s.id = t.session
@@ -185,7 +185,7 @@ fn found(row: &Row<'_>) -> rusqlite::Result<Found> {
         Phase::Failed => State::Failed { finished_at, reason: place(&FailReason::ALL, why)? },
         Phase::Cancelled => State::Cancelled { finished_at, reason: place(&CancelReason::ALL, why)? },
     };
-    let Extras { overrides, folder, deadline, cost } = extras_from(row.get(16)?)?;
+    let Extras { overrides, folder, ends, cost } = extras_from(row.get(16)?, row.get(17)?)?;
     let Trouble { crashes, node_deaths, suspect } = Trouble::from_code(row.get(21)?);
     let failed = failure_from(row.get(24)?)?;
     let task = Task {
@@ -200,8 +200,8 @@ fn found(row: &Row<'_>) -> rusqlite::Result<Found> {
         unique_key: row.get(14)?,
         limit_key: row.get(15)?,
         overrides,
-        not_after: time(17)?,
-        deadline,
+        not_after: ends.not_after,
+        deadline: ends.deadline,
         folder,
         cost,
         token: row.get(18)?,

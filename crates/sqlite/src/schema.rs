@@ -13,7 +13,8 @@ pub(crate) const VERSION: i32 = MIGRATIONS.len() as i32;
 // the rows it is for: `ready` only what can be claimed now, `due` only what waits for a moment, `keyed` only what
 // takes part in the limit of its key. See `row.rs` for the numbers.
 // Every column of a task is read and written again by each of the two updates in its life, so what few tasks have stands
-// together in one: `trouble` (crashes, node deaths, suspicion), `extras` (policy, folder, deadline), `failure`.
+// together in one: `trouble` (crashes, node deaths, suspicion), `extras` (policy, folder, deadline), `failure`. `late_at` is the
+// first of a task's two ends; it is `not_after`, unless there is a deadline, which has both ends in `extras`.
 // A limit key that is shut (`shut_until`) has parked tasks that wait for its gate, or parks whatever arrives; `gate` is what the
 // gate has to remember. The indexes on it hold only such keys. A key without tasks whose gate has something to remember is in
 // `unused_key`, until it has not.
@@ -43,7 +44,7 @@ CREATE TABLE task(
     rank INTEGER NOT NULL, priority INTEGER NOT NULL, run_at INTEGER NOT NULL,
     token INTEGER NOT NULL, session INTEGER,
     runs INTEGER NOT NULL, failures INTEGER NOT NULL, trouble INTEGER NOT NULL,
-    created_at INTEGER NOT NULL, started_at INTEGER, finished_at INTEGER, cancel_at INTEGER, not_after INTEGER,
+    created_at INTEGER NOT NULL, started_at INTEGER, finished_at INTEGER, cancel_at INTEGER, late_at INTEGER,
     limit_id INTEGER, ran BLOB, extras TEXT, failure TEXT,
     payload TEXT NOT NULL, output TEXT
 ) STRICT;
@@ -51,7 +52,7 @@ CREATE UNIQUE INDEX task_uid ON task(uid);
 CREATE INDEX ready ON task(lane, rank, id) WHERE phase = 0;
 CREATE INDEX due ON task(run_at, id) WHERE phase = 1;
 CREATE INDEX keyed ON task(limit_id, phase, rank, id) WHERE limit_id IS NOT NULL AND phase IN (0, 2);
-CREATE INDEX late ON task(not_after, id) WHERE not_after IS NOT NULL AND phase < 3;
+CREATE INDEX late ON task(late_at, id) WHERE late_at IS NOT NULL AND phase < 3;
 CREATE INDEX leased ON task(session, id) WHERE phase IN (3, 4);
 CREATE INDEX ended ON task(phase, finished_at, id) WHERE phase > 4;
 

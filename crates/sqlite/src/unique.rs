@@ -6,7 +6,7 @@ use ostler_store::plans::Unique;
 use rusqlite::{OptionalExtension, params};
 
 use crate::gates;
-use crate::kept::extras_text;
+use crate::kept::{Until, extras_text};
 use crate::keys::{self, Left, Limit};
 use crate::row::{Found, Phase, Trouble, find};
 use crate::tx::{Sql, Tx};
@@ -60,9 +60,10 @@ fn take_over(tx: &mut Tx<'_>, queue: i64, found: &Found, new: &NewTask) -> Sql<(
     let run_at = new.run_at.unwrap_or(now);
     let rank = keys::rank(tx, &new.queue, limit, run_at.max(now), new.priority)?;
     let limit = limit.map(|limit| limit.id);
+    let ends = Until { not_after: new.not_after, deadline: new.deadline };
     let trouble = Trouble { suspect: found.task.suspect, ..Trouble::default() };
     tx.prepare(
-        "UPDATE task SET lane = ?2, rank = ?3, priority = ?4, failures = 0, trouble = ?5, not_after = ?6, limit_id = ?7,
+        "UPDATE task SET lane = ?2, rank = ?3, priority = ?4, failures = 0, trouble = ?5, late_at = ?6, limit_id = ?7,
             extras = ?8, payload = ?9
          WHERE id = ?1",
     )?
@@ -72,9 +73,9 @@ fn take_over(tx: &mut Tx<'_>, queue: i64, found: &Found, new: &NewTask) -> Sql<(
         rank.0,
         new.priority.points(),
         trouble.code(),
-        new.not_after.map(Timestamp::millis),
+        ends.late_at(),
         limit,
-        extras_text(&new.overrides, new.folder.as_deref(), new.deadline, new.cost),
+        extras_text(&new.overrides, new.folder.as_deref(), ends, new.cost),
         new.payload
     ])?;
     tx.prepare("DELETE FROM step WHERE task = ?1")?.execute([slot])?;

@@ -83,7 +83,7 @@ pub struct NewTask {
     pub overrides: Overrides,
     /// Too late to be useful after this.
     pub not_after: Option<Timestamp>,
-    /// No attempt begins after this.
+    /// No attempt begins after this: the time for all of them together. A task that waits then has failed.
     pub deadline: Option<Timestamp>,
     /// The folder it works in.
     pub folder: Option<String>,
@@ -286,7 +286,7 @@ pub struct Expired {
 pub struct MadeReady {
     /// Tasks whose time has come, and limit keys whose gates may let tasks in again.
     pub due: usize,
-    /// Tasks that were cancelled because it was too late for them.
+    /// Tasks that were ended because it was too late for them.
     pub expired: usize,
     /// When the next one is due. In the past: there is more to do.
     pub next: Option<Timestamp>,

@@ -103,8 +103,8 @@ pub trait Store: Send + Sync {
     /// oldest first.
     async fn expire(&self, bite: usize) -> Result<Expired, Error>;
 
-    /// Cancels tasks that it is too late for, then makes tasks ready whose time has come, up to `bite` in all, those
-    /// first whose moment came first. A `deadline` is noticed when the task is claimed, or its attempt ends.
+    /// Ends tasks that it is too late for, then makes tasks ready whose time has come, up to `bite` in all, those
+    /// first whose moment came first.
     async fn make_ready(&self, bite: usize) -> Result<MadeReady, Error>;
 
     /// Removes ended tasks with all that belongs to them.

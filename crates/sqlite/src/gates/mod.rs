@@ -176,7 +176,7 @@ fn best_parked(tx: &Tx<'_>, limit: i64, most: usize, costs_matter: bool) -> Sql<
     let read = |row: &Row<'_>| {
         let task = Candidate { slot: row.get(0)?, lane: row.get(1)?, rank: row.get(2)? };
         // What cannot be understood is let in like any other; a claim leaves it where it is, and `show` says why.
-        let cost = extras_from(row.get(3)?).map_or(1, |extras| extras.cost);
+        let cost = extras_from(row.get(3)?, None).map_or(1, |extras| extras.cost);
         Ok((task, cost))
     };
     statement.query_map(params![limit, most as i64], read)?.collect()

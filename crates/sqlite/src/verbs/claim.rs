@@ -166,17 +166,14 @@ fn look(
     ready: &mut Vec<Ready>,
 ) -> Sql<()> {
     let mut statement = tx.prepare(
-        "SELECT id, uid, token, rank, priority, runs, trouble, created_at, not_after, limit_id, extras, payload
+        "SELECT id, uid, token, rank, priority, runs, trouble, created_at, late_at, limit_id, extras, payload
          FROM task INDEXED BY ready WHERE lane = ?1 AND phase = 0 ORDER BY rank, id",
     )?;
     let read = |row: &Row<'_>| {
         let slot: i64 = row.get(0)?;
-        let time = |column: usize| {
-            row.get::<_, Option<i64>>(column).map(|millis| millis.map(Timestamp::from_millis))
-        };
         let lease =
             LeaseRef { task: TaskId(row.get::<_, Uid>(1)?.id()), token: row.get::<_, u64>(2)? + 1, slot };
-        let extras = extras_from(row.get(10)?)?;
+        let extras = extras_from(row.get(10)?, row.get(8)?)?;
         let trouble = Trouble::from_code(row.get(6)?);
         let claimed = Claimed {
             lease: Lease::granted(lease),
@@ -190,8 +187,8 @@ fn look(
             policy: extras.overrides.resolve(&settings.overrides),
             folder: extras.folder,
             created_at: Timestamp::from_millis(row.get(7)?),
-            not_after: time(8)?,
-            deadline: extras.deadline,
+            not_after: extras.ends.not_after,
+            deadline: extras.ends.deadline,
         };
         let cost = extras.cost;
         Ok(Ready { slot, lane, rank: Rank(row.get(3)?), limit: row.get(9)?, cost, claimed })

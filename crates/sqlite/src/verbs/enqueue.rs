@@ -1,11 +1,11 @@
 //! Takes tasks in.
 
-use ostler_core::{Rank, State, TaskId, Timestamp, Turn, VirtualTime, Wait, arrival, place};
+use ostler_core::{Rank, State, TaskId, Turn, VirtualTime, Wait, arrival, place};
 use ostler_store::calls::{Enqueued, NewTask};
 use rusqlite::{CachedStatement, params};
 
 use crate::gates;
-use crate::kept::extras_text;
+use crate::kept::{Until, extras_text};
 use crate::keys;
 use crate::row::{Phase, Uid, why_code};
 use crate::tx::{Sql, Tx};
@@ -33,7 +33,7 @@ pub(crate) fn run(tx: &mut Tx<'_>, tasks: &[NewTask]) -> Sql<Vec<Enqueued>> {
 
 const INSERT: &str =
     "INSERT INTO task(uid, lane, phase, why, rank, priority, run_at, token, runs, failures, trouble,
-        created_at, not_after, limit_id, extras, payload)
+        created_at, late_at, limit_id, extras, payload)
      VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, 0, 0, 0, 0, ?8, ?9, ?10, ?11, ?12)
      ON CONFLICT(uid) DO NOTHING";
 
@@ -116,6 +116,7 @@ fn insert_row(
 ) -> Sql<bool> {
     let phase = Phase::of(state);
     let run_at = new.run_at.unwrap_or(tx.now);
+    let ends = Until { not_after: new.not_after, deadline: new.deadline };
     let inserted = insert.execute(params![
         Uid::of(new.id.0),
         lane,
@@ -125,9 +126,9 @@ fn insert_row(
         new.priority.points(),
         run_at.millis(),
         tx.now.millis(),
-        new.not_after.map(Timestamp::millis),
+        ends.late_at(),
         limit,
-        extras_text(&new.overrides, new.folder.as_deref(), new.deadline, new.cost),
+        extras_text(&new.overrides, new.folder.as_deref(), ends, new.cost),
         new.payload,
     ])?;
     if inserted == 1 {

@@ -6,6 +6,7 @@ use ostler_core::{State, Timestamp, Wait, too_late};
 use ostler_store::calls::MadeReady;
 use rusqlite::{Connection, params};
 
+use super::tellings::{End, note};
 use crate::fault::readable;
 use crate::gates;
 use crate::keys;
@@ -14,7 +15,7 @@ use crate::tx::{Sql, Tx};
 
 const NEXT_DUE: &str = "SELECT min(run_at) FROM task INDEXED BY due WHERE phase = 1";
 const NEXT_LATE: &str =
-    "SELECT min(not_after) FROM task INDEXED BY late WHERE not_after IS NOT NULL AND phase < 3";
+    "SELECT min(late_at) FROM task INDEXED BY late WHERE late_at IS NOT NULL AND phase < 3";
 
 /// How long a row that somebody edited by hand is let lie before it is looked at again.
 const UNREADABLE_PAUSE: Duration = Duration::from_secs(60);
@@ -32,7 +33,7 @@ pub(crate) fn run(tx: &mut Tx<'_>, bite: usize) -> Sql<MadeReady> {
     let mut unreadable = 0;
     let late = slots(
         tx,
-        "SELECT id FROM task INDEXED BY late WHERE not_after < ?1 AND phase < 3 ORDER BY not_after, id LIMIT ?2",
+        "SELECT id FROM task INDEXED BY late WHERE late_at < ?1 AND phase < 3 ORDER BY late_at, id LIMIT ?2",
         bite,
     )?;
     for slot in &late {
@@ -44,6 +45,8 @@ pub(crate) fn run(tx: &mut Tx<'_>, bite: usize) -> Sql<MadeReady> {
         tx.set_state(found.slot, found.lane, found.limit, Phase::of(&found.task.state), &state)?;
         let rules = tx.key_rules(&found.task.queue)?;
         keys::settle(tx, found.limit, &rules)?;
+        let (attempt, tell) = (found.task.runs, tx.queue_or_new(&found.task.queue)?.settings.tell);
+        note(tx, tell, &End { lane: found.lane, slot: found.slot, attempt, state: &state, outcome: None })?;
     }
     let due = slots(
         tx,

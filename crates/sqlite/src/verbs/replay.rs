@@ -5,7 +5,7 @@ use ostler_store::calls::{Replay, ReplayAnswer, StepsOnReplay};
 use rusqlite::params;
 
 use crate::gates;
-use crate::kept::extras_text;
+use crate::kept::{Until, extras_text};
 use crate::keys;
 use crate::row::{Phase, Trouble, Uid, find};
 use crate::tx::{Sql, Tx};
@@ -28,13 +28,13 @@ fn one(tx: &mut Tx<'_>, id: TaskId, how: &Replay) -> Sql<ReplayAnswer> {
             let task = &found.task;
             let trouble = Trouble { suspect: task.suspect, ..Trouble::default() };
             tx.prepare(
-                "UPDATE task SET failures = 0, trouble = ?2, cancel_at = NULL, not_after = NULL, extras = ?3, rank = ?4
+                "UPDATE task SET failures = 0, trouble = ?2, cancel_at = NULL, late_at = NULL, extras = ?3, rank = ?4
                  WHERE id = ?1",
             )?
             .execute(params![
                 found.slot,
                 trouble.code(),
-                extras_text(&task.overrides, task.folder.as_deref(), None, task.cost),
+                extras_text(&task.overrides, task.folder.as_deref(), Until::default(), task.cost),
                 rank.0
             ])?;
             ReplayAnswer::Requeued

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use ostler_core::{Outcome, Readiness, SessionId, State, StateName, Task, Timestamp, Wait, lapsed};
+use ostler_core::{
+    Outcome, Readiness, SessionId, State, StateName, Task, Timestamp, Wait, in_time_until, lapsed,
+};
 
 use super::book::{Book, Slot};
 use super::nodes::is_held_by;
@@ -37,8 +39,9 @@ impl Book {
     pub(super) fn make_ready(&mut self, bite: usize) -> MadeReady {
         let now = self.now;
         let queued = |task: &Task| task.state.name() == StateName::Queued;
-        let mut late = self.slots(|task| queued(task) && lapsed(task.not_after, now));
-        late.sort_by_key(|slot| (self.entries[slot].task.not_after, *slot));
+        let end = |task: &Task| in_time_until(task.not_after, task.deadline);
+        let mut late = self.slots(|task| queued(task) && lapsed(end(task), now));
+        late.sort_by_key(|slot| (end(&self.entries[slot].task), *slot));
         late.truncate(bite);
         for slot in &late {
             self.end_late(*slot);
@@ -61,7 +64,7 @@ impl Book {
             .entries
             .values()
             .filter(|entry| queued(&entry.task))
-            .filter_map(|entry| entry.task.not_after)
+            .filter_map(|entry| end(&entry.task))
             .map(|end| Timestamp::from_millis(end.millis().saturating_add(1)))
             .min();
         let next = [next_due, next_late, next_key].into_iter().flatten().min();

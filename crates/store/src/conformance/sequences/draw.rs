@@ -318,12 +318,9 @@ impl Drawer {
     }
 
     fn give_an_end(&mut self, task: &mut Draft) {
-        let end = Some(self.span(40_000));
-        if self.chance.chance(50) {
-            task.not_after_ms = end;
-        } else {
-            task.deadline_ms = end;
-        }
+        let which = self.below(3);
+        task.not_after_ms = (which != 0).then(|| self.span(40_000));
+        task.deadline_ms = (which != 1).then(|| self.span(40_000));
     }
 
     fn claim(&mut self, kinds: Option<Vec<usize>>) -> Op {

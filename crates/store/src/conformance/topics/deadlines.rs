@@ -6,7 +6,7 @@ use ostler_core::{CancelReason, ErrorClass, FailReason, Failure, Outcome, State,
 
 use super::super::scene::{Scene, TICK, failure};
 use super::runner::cases;
-use crate::calls::{Finished, MadeReady};
+use crate::calls::{ClaimAnswer, Finished, Kinds, MadeReady, NewTask, QueueChange, ReplayAnswer};
 
 cases![
     a_task_that_is_too_late_is_cancelled_by_upkeep,
@@ -20,6 +20,10 @@ cases![
     a_retry_past_not_after_is_cancelled,
     a_retry_past_the_deadline_fails,
     both_lapsed_is_cancelled,
+    a_deadline_that_passes_while_a_task_waits_fails_it,
+    whatever_a_task_waits_for_its_deadline_counts,
+    the_first_of_both_ends_counts,
+    an_upkeep_that_comes_late_ends_a_task_by_what_lapsed,
 ];
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -157,4 +161,60 @@ async fn both_lapsed_is_cancelled(s: &Scene) {
     s.pass(SECOND);
     assert!(s.claim(node, 10).await.is_empty());
     assert_eq!(s.task(id).await.state, cancelled(s));
+}
+
+async fn a_deadline_that_passes_while_a_task_waits_fails_it(s: &Scene) {
+    let id = s.add_with(|task| task.deadline = Some(s.in_ms(5))).await;
+    let next = Some(s.in_ms(6));
+    s.pass(Duration::from_millis(5));
+    assert_eq!(s.store.make_ready(100).await, Ok(MadeReady { due: 0, expired: 0, next }));
+    s.pass(TICK);
+    assert_eq!(s.store.make_ready(100).await, Ok(MadeReady { due: 0, expired: 1, next: None }));
+    assert_eq!(s.task(id).await.state, failed(s));
+    assert_eq!((s.counts().await.queued, s.counts().await.failed), (0, 1));
+    assert_eq!(s.replay(id).await, ReplayAnswer::Requeued);
+    assert_eq!(s.store.make_ready(100).await, Ok(MadeReady::default()), "another life has no deadline");
+}
+
+async fn whatever_a_task_waits_for_its_deadline_counts(s: &Scene) {
+    let node = s.join().await;
+    s.configure(QueueChange::KeyConcurrency(Some(1))).await;
+    let deadline = Some(s.in_ms(5_000));
+    let keyed = |task: &mut NewTask| (task.deadline, task.limit_key) = (deadline, Some("k".to_owned()));
+    let ready = s.add_with(keyed).await;
+    let parked = s.add_with(keyed).await;
+    let scheduled = s.add_with(|task| (task.deadline, task.run_at) = (deadline, Some(s.in_ms(90_000)))).await;
+    let retried = s.add_with(|task| (task.deadline, task.kind) = (deadline, "fails".to_owned())).await;
+    let mut claim = s.asks(node, 1);
+    claim.kinds = Kinds::Only(vec!["fails".to_owned()]);
+    let ClaimAnswer::Tasks { tasks: mut claimed, .. } = s.store.claim(claim).await.expect("claim answers")
+    else {
+        panic!("the session is alive")
+    };
+    s.finish(claimed.remove(0).lease, failure(ErrorClass::Transient)).await;
+    s.pass(Duration::from_millis(5_001));
+    assert_eq!(s.store.make_ready(100).await, Ok(MadeReady { due: 0, expired: 4, next: None }));
+    for id in [ready, parked, scheduled, retried] {
+        assert_eq!(s.task(id).await.state, failed(s));
+    }
+}
+
+async fn the_first_of_both_ends_counts(s: &Scene) {
+    let (soon, later) = (Some(s.in_ms(5)), Some(s.in_ms(50)));
+    let fails = s.add_with(|task| (task.deadline, task.not_after) = (soon, later)).await;
+    let cancels = s.add_with(|task| (task.deadline, task.not_after) = (later, soon)).await;
+    s.pass(Duration::from_millis(6));
+    assert_eq!(s.store.make_ready(100).await.map(|made| made.expired), Ok(2));
+    assert_eq!(s.task(fails).await.state, failed(s));
+    assert_eq!(s.task(cancels).await.state, cancelled(s));
+    let shown = s.task(fails).await;
+    assert_eq!((shown.deadline, shown.not_after), (soon, later));
+}
+
+async fn an_upkeep_that_comes_late_ends_a_task_by_what_lapsed(s: &Scene) {
+    let (soon, later) = (Some(s.in_ms(5)), Some(s.in_ms(50)));
+    let id = s.add_with(|task| (task.deadline, task.not_after) = (soon, later)).await;
+    s.pass(SECOND);
+    assert_eq!(s.store.make_ready(100).await.map(|made| made.expired), Ok(1));
+    assert_eq!(s.task(id).await.state, cancelled(s), "it was too late to be useful, too");
 }

@@ -217,10 +217,14 @@ async fn a_task_past_its_deadline_is_told(s: &Scene) {
     let tried = s.add_with(|task| task.deadline = Some(deadline)).await;
     let lease = s.run(node).await;
     s.finish(lease, failure(ErrorClass::Transient)).await;
+    let deadline = s.in_ms(1);
+    let unserved = s.add_with(|task| task.deadline = Some(deadline)).await;
+    s.pass(2 * TICK);
+    s.store.make_ready(10).await.expect("make_ready answers");
     assert_eq!(
         ends(s, node).await,
-        [(untried, Told::Failed), (tried, Told::Failed)],
-        "both are dead letters"
+        [(untried, Told::Failed), (tried, Told::Failed), (unserved, Told::Failed)],
+        "all are dead letters"
     );
 }
 
