@@ -1,5 +1,5 @@
 //! What a task may use: how often it may fail, how long it may take. A value given with the task wins over
-//! the queue's, and that over the default.
+//! that of its kind, that over the queue's, and that over the default.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ impl Default for Policy {
     }
 }
 
-/// What was said about a task, or about all tasks of a queue. What is left out comes from further up.
+/// What was said about a task, about all tasks of a kind, or about all tasks of a queue. What is left out comes from further up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Overrides {
     /// See [`RetryPolicy::attempts`].
@@ -69,25 +69,54 @@ impl Overrides {
         *self == Self::NONE
     }
 
-    /// The rules that hold: these, then `queue`'s, then the defaults.
+    /// These, and what is left out from further up.
     #[must_use]
-    pub fn resolve(&self, queue: &Self) -> Policy {
-        let default = Policy::default();
+    pub fn or(&self, further: &Self) -> Self {
+        Self {
+            attempts: self.attempts.or(further.attempts),
+            backoff: self.backoff.or(further.backoff),
+            base: self.base.or(further.base),
+            max: self.max.or(further.max),
+            jitter: self.jitter.or(further.jitter),
+            max_crashes: self.max_crashes.or(further.max_crashes),
+            max_node_deaths: self.max_node_deaths.or(further.max_node_deaths),
+            timeout: self.timeout.or(further.timeout),
+        }
+    }
+
+    /// The rules that hold: these, then those from `further` up, then the defaults.
+    #[must_use]
+    pub fn resolve(&self, further: &Self) -> Policy {
+        let (said, default) = (self.or(further), Policy::default());
         let retry = RetryPolicy {
-            attempts: self.attempts.or(queue.attempts).unwrap_or(default.retry.attempts),
-            backoff: self.backoff.or(queue.backoff).unwrap_or(default.retry.backoff),
-            base: self.base.or(queue.base).unwrap_or(default.retry.base),
-            max: self.max.or(queue.max).unwrap_or(default.retry.max),
-            jitter: self.jitter.or(queue.jitter).unwrap_or(default.retry.jitter),
+            attempts: said.attempts.unwrap_or(default.retry.attempts),
+            backoff: said.backoff.unwrap_or(default.retry.backoff),
+            base: said.base.unwrap_or(default.retry.base),
+            max: said.max.unwrap_or(default.retry.max),
+            jitter: said.jitter.unwrap_or(default.retry.jitter),
         };
         Policy {
             retry,
-            max_crashes: self.max_crashes.or(queue.max_crashes).unwrap_or(default.max_crashes),
-            max_node_deaths: self
-                .max_node_deaths
-                .or(queue.max_node_deaths)
-                .unwrap_or(default.max_node_deaths),
-            timeout: self.timeout.or(queue.timeout).unwrap_or(default.timeout),
+            max_crashes: said.max_crashes.unwrap_or(default.max_crashes),
+            max_node_deaths: said.max_node_deaths.unwrap_or(default.max_node_deaths),
+            timeout: said.timeout.unwrap_or(default.timeout),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_nearer_to_the_task_wins_and_what_is_left_out_comes_from_further_up() {
+        let attempts = |attempts| Overrides { attempts: Some(attempts), ..Overrides::NONE };
+        let slow = Overrides { timeout: Some(Duration::from_secs(9)), ..attempts(3) };
+        let (task, kind, queue) = (attempts(1), slow, attempts(5));
+        let policy = task.resolve(&kind.or(&queue));
+        assert_eq!((policy.retry.attempts, policy.timeout), (1, Duration::from_secs(9)));
+        assert_eq!(Overrides::NONE.resolve(&kind.or(&queue)).retry.attempts, 3);
+        assert_eq!(Overrides::NONE.resolve(&Overrides::NONE.or(&queue)).retry.attempts, 5);
+        assert_eq!(Overrides::NONE.resolve(&Overrides::NONE), Policy::default());
     }
 }

@@ -1,5 +1,6 @@
 //! What a row keeps as text, most of it as JSON: failures, policies, what else few tasks have, what is told, and orders.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ostler_core::{Backoff, ErrorClass, Failure, Jitter, Overrides, Timestamp, Told, in_time_until};
@@ -182,6 +183,22 @@ fn overrides_row(overrides: &Overrides) -> OverridesRow {
 /// The overrides that a text keeps.
 pub(crate) fn overrides_from(text: Option<String>) -> rusqlite::Result<Overrides> {
     Ok(json::<OverridesRow>(text)?.map_or(Overrides::NONE, |row| overrides_of(&row)))
+}
+
+/// The text that keeps what is said about kinds; `None` when nothing was said.
+pub(crate) fn kinds_text(kinds: &BTreeMap<String, Overrides>) -> Option<String> {
+    if kinds.is_empty() {
+        return None;
+    }
+    let rows: BTreeMap<&String, OverridesRow> =
+        kinds.iter().map(|(kind, overrides)| (kind, overrides_row(overrides))).collect();
+    Some(serde_json::to_string(&rows).expect("overrides have only texts and numbers"))
+}
+
+/// What is said about kinds, as a text keeps it.
+pub(crate) fn kinds_from(text: Option<String>) -> rusqlite::Result<BTreeMap<String, Overrides>> {
+    let rows = json::<BTreeMap<String, OverridesRow>>(text)?.unwrap_or_default();
+    Ok(rows.into_iter().map(|(kind, row)| (kind, overrides_of(&row))).collect())
 }
 
 fn overrides_of(row: &OverridesRow) -> Overrides {

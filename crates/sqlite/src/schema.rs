@@ -24,7 +24,7 @@ pub(crate) const VERSION: i32 = MIGRATIONS.len() as i32;
 const V1: &str = "
 CREATE TABLE queue(
     id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE,
-    paused TEXT, max_queued INTEGER, key_cap INTEGER, overrides TEXT, tell TEXT, rules TEXT,
+    paused TEXT, max_queued INTEGER, key_cap INTEGER, overrides TEXT, kinds TEXT, tell TEXT, rules TEXT,
     clock INTEGER, gate TEXT
 ) STRICT;
 

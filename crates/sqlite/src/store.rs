@@ -5,18 +5,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use ostler_core::{SessionId, TaskId, Worker};
+use ostler_core::{Overrides, SessionId, TaskId, Worker};
 use ostler_store::calls::{
     Appended, CancelAnswer, Claim, ClaimAnswer, Enqueued, Expired, Fenced, Finished, MadeReady, NewEvent,
     NewSession, NewStep, NewTask, Prune, Pruned, QueueChange, Renewed, Replay, ReplayAnswer, Report, Saved,
     Start, Unwritten,
 };
 use ostler_store::orders::{Order, Ordered};
+use ostler_store::plans::Amended;
 use ostler_store::tell::{Heard, Tell};
 use ostler_store::views::{Cursor, Event, Filter, Page, QueueSettings, Survey, TaskDetail, Which};
 use ostler_store::{
     Bells, Bounds, Check, Checks, Clock, Error, LeaseRef, MAX_BATCH, MAX_BITE, MAX_PAGE, MAX_WORKERS, Store,
-    Wakeups, batch, check_claim, check_order, check_session, name,
+    Wakeups, batch, check_claim, check_order, check_overrides, check_session, name,
 };
 
 use rusqlite::Connection;
@@ -27,8 +28,8 @@ use crate::peers::Peers;
 use crate::readers::Readers;
 use crate::tx::read_queue;
 use crate::verbs::{
-    cancel, claim, enqueue, expire, finish, looks, nodes, notes, orders, prune, queues, ready, replay, start,
-    tellings,
+    amend, cancel, claim, enqueue, expire, finish, looks, nodes, notes, orders, prune, queues, ready, replay,
+    start, tellings,
 };
 use crate::writer::{Desk, Writer};
 
@@ -248,6 +249,11 @@ impl Store for Sqlite {
         self.writer.write("replay", move |tx| replay::run(tx, &tasks, &how)).await
     }
 
+    async fn amend(&self, task: TaskId, overrides: Overrides) -> Result<Amended, Error> {
+        check_overrides(&overrides)?;
+        self.writer.write("amend", move |tx| amend::run(tx, task, &overrides)).await
+    }
+
     async fn order(&self, session: SessionId, order: Order) -> Result<Ordered, Error> {
         check_order(&order)?;
         self.writer.write("order", move |tx| orders::order(tx, session, &order)).await
@@ -260,7 +266,7 @@ impl Store for Sqlite {
             let settings = move |conn: &Connection| Ok(read_queue(conn, &queue)?.map(|queue| queue.settings));
             return Ok(self.readers.read(settings).await?.unwrap_or_default());
         }
-        self.writer.write("configure", move |tx| queues::configure(tx, &queue, &changes)).await
+        self.writer.write("configure", move |tx| queues::configure(tx, &queue, &changes)).await?
     }
 
     async fn expire(&self, bite: usize) -> Result<Expired, Error> {

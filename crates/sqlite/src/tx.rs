@@ -14,7 +14,7 @@ use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 use crate::beat::Beats;
 use crate::gate_row::{gate_from, gate_text, read_rules, rules_text};
 use crate::gates::{KeyRules, any_shut};
-use crate::kept::{overrides_from, overrides_text, tell_from, tell_text};
+use crate::kept::{kinds_from, kinds_text, overrides_from, overrides_text, tell_from, tell_text};
 use crate::row::{Phase, Uid, why_code};
 
 /// The result of a statement.
@@ -253,7 +253,7 @@ impl<'a> Tx<'a> {
         queue.settings = settings.clone();
         self.memo.ends.clear();
         self.prepare(
-            "UPDATE queue SET paused = ?2, max_queued = ?3, key_cap = ?4, overrides = ?5, tell = ?6, rules = ?7
+            "UPDATE queue SET paused = ?2, max_queued = ?3, key_cap = ?4, overrides = ?5, kinds = ?6, tell = ?7, rules = ?8
              WHERE id = ?1",
         )?
         .execute(params![
@@ -262,6 +262,7 @@ impl<'a> Tx<'a> {
             settings.limit,
             settings.key_concurrency,
             overrides_text(&settings.overrides),
+            kinds_text(&settings.kinds),
             tell_text(settings.tell),
             rules_text(settings)
         ])?;
@@ -446,7 +447,7 @@ impl<'a> Tx<'a> {
 }
 
 /// The columns of a queue that [`settings_from`] reads.
-pub(crate) const SETTINGS: &str = "paused, max_queued, key_cap, overrides, tell, rules";
+pub(crate) const SETTINGS: &str = "paused, max_queued, key_cap, overrides, kinds, tell, rules";
 
 /// The settings of a queue, from its columns.
 pub(crate) fn settings_from(row: &rusqlite::Row<'_>, first: usize) -> Sql<QueueSettings> {
@@ -455,10 +456,11 @@ pub(crate) fn settings_from(row: &rusqlite::Row<'_>, first: usize) -> Sql<QueueS
         limit: row.get(first + 1)?,
         key_concurrency: row.get(first + 2)?,
         overrides: overrides_from(row.get(first + 3)?)?,
-        tell: tell_from(row.get(first + 4)?),
+        kinds: kinds_from(row.get(first + 4)?)?,
+        tell: tell_from(row.get(first + 5)?),
         ..QueueSettings::default()
     };
-    read_rules(row.get(first + 5)?, &mut settings)?;
+    read_rules(row.get(first + 6)?, &mut settings)?;
     Ok(settings)
 }
 

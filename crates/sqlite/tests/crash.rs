@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ostler_core::{ErrorClass, Failure, Outcome, SessionId, Timestamp, Worker, WorkerState};
+use ostler_core::{ErrorClass, Failure, Outcome, Overrides, SessionId, Timestamp, Worker, WorkerState};
 use ostler_sqlite::{Options, Sqlite};
 use ostler_store::calls::{Claim, Claimed, Expired, Kinds, QueueChange, Retention};
 use ostler_store::orders::Order;
@@ -22,7 +22,7 @@ use ostler_testkit::{Ids, ManualClock, Twin, Voice, scratch};
 use rusqlite::Connection;
 
 /// Every verb that writes.
-const VERBS: [&str; 18] = [
+const VERBS: [&str; 19] = [
     "join",
     "leave",
     "report",
@@ -34,6 +34,7 @@ const VERBS: [&str; 18] = [
     "save_step",
     "cancel",
     "replay",
+    "amend",
     "order",
     "hear",
     "told",
@@ -168,6 +169,8 @@ async fn one_round(scribe: Scribe<'_>, clock: &ManualClock, round: u32) {
     scribe.finish(marked, Outcome::Cancelled).await;
     scribe.cancel(next().task()).await;
     scribe.cancel(plain[11]).await;
+    let once_more = Overrides { attempts: Some(9), ..Overrides::NONE };
+    store.amend(plain[10], once_more).await.expect("amend answers");
     scribe.replay(dead).await;
     scribe.replay(plain[11]).await;
 

@@ -6,6 +6,7 @@ use crate::calls::{Claim, Kinds, NewEvent, NewSession, NewStep, NewTask, QueueCh
 use crate::error::Error;
 use crate::gates::{check_breaker, check_cost, check_rates};
 use crate::orders::Order;
+use crate::views::QueueSettings;
 
 /// Tasks, leases or ids in one call.
 pub const MAX_BATCH: usize = 10_000;
@@ -25,7 +26,7 @@ pub const MAX_MESSAGE_BYTES: usize = 4 * 1024;
 pub const MAX_DETAILS_BYTES: usize = 64 * 1024;
 /// Bytes of a node's settings.
 pub const MAX_SETTINGS_BYTES: usize = 256 * 1024;
-/// Kinds that one claim names.
+/// Kinds that one claim names, and kinds of a queue that have a policy of their own.
 pub const MAX_KINDS: usize = 1_000;
 /// Events in one call.
 pub const MAX_EVENTS: usize = 1_000;
@@ -80,7 +81,7 @@ impl Bounds {
             if let Some(folder) = &task.folder {
                 text("folder", folder, MAX_MESSAGE_BYTES)?;
             }
-            policy(&task.overrides)?;
+            check_overrides(&task.overrides)?;
             check_cost(task.cost)?;
         }
         Ok(())
@@ -146,7 +147,11 @@ impl Bounds {
                         "concurrency must be at least 1; to run nothing, pause the queue",
                     ));
                 }
-                QueueChange::Overrides(overrides) => policy(overrides)?,
+                QueueChange::Overrides(overrides) => check_overrides(overrides)?,
+                QueueChange::KindOverrides(kind, overrides) => {
+                    name("kind", kind)?;
+                    check_overrides(overrides)?;
+                }
                 QueueChange::Rate(rates) | QueueChange::KeyRate(rates) => check_rates(rates)?,
                 QueueChange::Breaker(Some(breaker)) => check_breaker(breaker)?,
                 QueueChange::OpenKeyBreaker { key, .. }
@@ -164,6 +169,14 @@ impl Bounds {
         }
         Ok(())
     }
+}
+
+/// Refuses settings of a queue that have grown too large.
+///
+/// # Errors
+/// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid).
+pub fn check_settings(settings: &QueueSettings) -> Result<(), Error> {
+    batch("kinds with a policy of their own", settings.kinds.len(), MAX_KINDS)
 }
 
 /// Refuses a node that breaks a rule.
@@ -238,7 +251,10 @@ pub fn name(field: &str, name: &str) -> Result<(), Error> {
 }
 
 /// Refuses a policy that no attempt can keep.
-fn policy(overrides: &Overrides) -> Result<(), Error> {
+///
+/// # Errors
+/// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid).
+pub fn check_overrides(overrides: &Overrides) -> Result<(), Error> {
     if overrides.attempts == Some(0) {
         return Err(Error::invalid("attempts must be at least 1: it counts the first try too"));
     }

@@ -390,6 +390,8 @@ pub enum QueueChange {
     KeyConcurrency(Option<u32>),
     /// What is said about the policy of its tasks.
     Overrides(Overrides),
+    /// What is said about the policy of its tasks of this kind; with nothing said, the queue's holds again.
+    KindOverrides(String, Overrides),
     /// Which ends of its attempts are kept to be told, from now on.
     Tell(Tell),
     /// So much of it begins in a time, over all nodes; all windows hold. None: any amount.

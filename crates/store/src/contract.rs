@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 
 use async_trait::async_trait;
-use ostler_core::{SessionId, TaskId, Worker};
+use ostler_core::{Overrides, SessionId, TaskId, Worker};
 
 use crate::calls::{
     Appended, CancelAnswer, Claim, ClaimAnswer, Enqueued, Expired, Fenced, Finished, MadeReady, NewEvent,
@@ -13,6 +13,7 @@ use crate::calls::{
 use crate::error::Error;
 use crate::lease::{Lease, LeaseRef};
 use crate::orders::{Order, Ordered};
+use crate::plans::Amended;
 use crate::tell::{Heard, Tell};
 use crate::views::{Cursor, Event, Filter, Page, QueueSettings, Survey, TaskDetail, Which};
 use crate::wake::Wakeups;
@@ -90,6 +91,9 @@ pub trait Store: Send + Sync {
 
     /// Gives failed and cancelled tasks another life, and waiting ones their turn now.
     async fn replay(&self, tasks: Vec<TaskId>, how: Replay) -> Result<Vec<ReplayAnswer>, Error>;
+
+    /// Says something else about the policy of a task that has not ended. What is left out stays as it was.
+    async fn amend(&self, task: TaskId, overrides: Overrides) -> Result<Amended, Error>;
 
     /// Asks something of a node. It hears of it when it renews, as often as it renews, until its session ends.
     async fn order(&self, session: SessionId, order: Order) -> Result<Ordered, Error>;

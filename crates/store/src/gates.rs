@@ -112,6 +112,7 @@ impl QueueChange {
             | Self::Limit(_)
             | Self::KeyConcurrency(_)
             | Self::Overrides(_)
+            | Self::KindOverrides(..)
             | Self::Tell(_)
             | Self::KeyRate(_)
             | Self::OpenKeyBreaker { .. }

@@ -1,8 +1,8 @@
-//! Plans: what is said about a task beyond "run this": that it comes once.
+//! Plans: what is said about a task beyond "run this": that it comes once, and that it may try more often after all.
 
 use std::time::Duration;
 
-use ostler_core::OnConflict;
+use ostler_core::{OnConflict, StateName};
 
 /// A key that one task of a queue has at a time.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,4 +21,15 @@ impl Unique {
     pub fn new(key: impl Into<String>) -> Self {
         Self { key: key.into(), hold: None, on_conflict: OnConflict::Keep }
     }
+}
+
+/// What became of a wish to amend a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Amended {
+    /// It holds from now on, also for the end of an attempt that runs.
+    Done,
+    /// The task had ended before, and stays as it is.
+    Ended(StateName),
+    /// There is no such task.
+    NotFound,
 }

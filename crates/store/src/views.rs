@@ -1,5 +1,6 @@
 //! What a store shows.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ostler_core::{
@@ -268,6 +269,8 @@ pub struct QueueSettings {
     pub key_concurrency: Option<u32>,
     /// What is said about the policy of its tasks.
     pub overrides: Overrides,
+    /// What is said about the policy of the tasks of a kind, which wins over the queue's.
+    pub kinds: BTreeMap<String, Overrides>,
     /// Which ends of its attempts are kept to be told.
     pub tell: Tell,
     /// So much of it begins in a time, over all nodes.
@@ -287,6 +290,12 @@ impl QueueSettings {
             QueueChange::Limit(limit) => self.limit = limit,
             QueueChange::KeyConcurrency(cap) => self.key_concurrency = cap,
             QueueChange::Overrides(overrides) => self.overrides = overrides,
+            QueueChange::KindOverrides(kind, overrides) if overrides.is_none() => {
+                self.kinds.remove(&kind);
+            }
+            QueueChange::KindOverrides(kind, overrides) => {
+                self.kinds.insert(kind, overrides);
+            }
             QueueChange::Tell(tell) => self.tell = tell,
             QueueChange::Rate(rates) => self.rate = rates,
             QueueChange::KeyRate(rates) => self.key_rate = rates,
@@ -299,6 +308,12 @@ impl QueueSettings {
             | QueueChange::EndHold
             | QueueChange::EndKeyHold(_) => {}
         }
+    }
+
+    /// What is said about the policy of this kind, here or for the queue. What the task says wins over it.
+    #[must_use]
+    pub fn of_kind(&self, kind: &str) -> Overrides {
+        self.kinds.get(kind).map_or(self.overrides, |own| own.or(&self.overrides))
     }
 }
 

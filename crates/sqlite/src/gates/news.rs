@@ -104,6 +104,7 @@ pub(crate) fn change(
         | QueueChange::Limit(_)
         | QueueChange::KeyConcurrency(_)
         | QueueChange::Overrides(_)
+        | QueueChange::KindOverrides(..)
         | QueueChange::Tell(_)
         | QueueChange::Rate(_)
         | QueueChange::KeyRate(_) => return Ok(Vec::new()),

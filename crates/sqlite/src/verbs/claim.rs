@@ -165,6 +165,7 @@ fn look(
     limit: usize,
     ready: &mut Vec<Ready>,
 ) -> Sql<()> {
+    let further = settings.of_kind(kind);
     let mut statement = tx.prepare(
         "SELECT id, uid, token, rank, priority, runs, trouble, created_at, late_at, limit_id, extras, payload
          FROM task INDEXED BY ready WHERE lane = ?1 AND phase = 0 ORDER BY rank, id",
@@ -184,7 +185,7 @@ fn look(
             priority: Priority::new(row.get(4)?).unwrap_or_default(),
             suspect: trouble.suspect,
             node_deaths: trouble.node_deaths,
-            policy: extras.overrides.resolve(&settings.overrides),
+            policy: extras.overrides.resolve(&further),
             folder: extras.folder,
             created_at: Timestamp::from_millis(row.get(7)?),
             not_after: extras.ends.not_after,

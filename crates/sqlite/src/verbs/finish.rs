@@ -184,7 +184,8 @@ pub(crate) fn end_attempt(
     let outcome = &bounded(outcome);
     let settings = tx.queue_or_new(&task.queue)?.settings.clone();
     let (now, tell) = (tx.now, settings.tell);
-    let transition = decide(&facts, outcome, &task.overrides.resolve(&settings.overrides), now);
+    let policy = task.overrides.resolve(&settings.of_kind(&task.kind));
+    let transition = decide(&facts, outcome, &policy, now);
     let attempt = record_end(tx, found, outcome, ran)?;
     write(tx, found, outcome, &transition, output)?;
     let state = match transition.next {

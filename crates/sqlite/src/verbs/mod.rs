@@ -1,6 +1,7 @@
 //! The verbs, each as statements inside one transaction. No rule is made here: `ostler_core` decides, and these
 //! write what it says.
 
+pub(crate) mod amend;
 pub(crate) mod cancel;
 pub(crate) mod claim;
 pub(crate) mod enqueue;

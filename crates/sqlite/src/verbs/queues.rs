@@ -2,24 +2,26 @@
 
 use ostler_store::calls::QueueChange;
 use ostler_store::views::QueueSettings;
+use ostler_store::{Error, check_settings};
 
 use crate::gates;
 use crate::keys;
 use crate::tx::{Sql, Tx};
 
-pub(crate) fn configure(tx: &mut Tx<'_>, name: &str, changes: &[QueueChange]) -> Sql<QueueSettings> {
-    let queue = tx.queue_or_new(name)?;
-    let (id, before) = (queue.id, queue.settings.clone());
+/// Changes the settings. An error of the caller's is found before anything is written.
+pub(crate) fn configure(
+    tx: &mut Tx<'_>,
+    name: &str,
+    changes: &[QueueChange],
+) -> Sql<Result<QueueSettings, Error>> {
+    let before = tx.queue(name)?.map(|queue| queue.settings.clone()).unwrap_or_default();
     let mut settings = before.clone();
-    let mut limits = Vec::new();
-    for change in changes {
-        limits.extend(gates::change(tx, name, &settings, change)?);
-        if change.moves_gates() {
-            // Whoever waits for the gate of the queue asks again.
-            tx.ring();
-        }
-        settings.apply(change.clone());
+    changes.iter().for_each(|change| settings.apply(change.clone()));
+    if let Err(error) = check_settings(&settings) {
+        return Ok(Err(error));
     }
+    let id = tx.queue_or_new(name)?.id;
+    let limits = change_gates(tx, name, &before, changes)?;
     tx.set_settings(name, &settings)?;
     let rules = |settings: &QueueSettings| (settings.key_concurrency, settings.key_rules());
     let now = tx.key_rules(name)?.looked_at();
@@ -31,5 +33,25 @@ pub(crate) fn configure(tx: &mut Tx<'_>, name: &str, changes: &[QueueChange]) ->
     if before.paused.is_some() && settings.paused.is_none() {
         tx.ring();
     }
-    Ok(settings)
+    Ok(Ok(settings))
+}
+
+/// What the changes do to gates, one after the other. Answers the keys that they are about.
+fn change_gates(
+    tx: &mut Tx<'_>,
+    name: &str,
+    before: &QueueSettings,
+    changes: &[QueueChange],
+) -> Sql<Vec<i64>> {
+    let mut settings = before.clone();
+    let mut limits = Vec::new();
+    for change in changes {
+        limits.extend(gates::change(tx, name, &settings, change)?);
+        if change.moves_gates() {
+            // Whoever waits for the gate of the queue asks again.
+            tx.ring();
+        }
+        settings.apply(change.clone());
+    }
+    Ok(limits)
 }

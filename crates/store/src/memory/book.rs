@@ -191,9 +191,9 @@ impl Book {
         let outcome = &bounded(outcome);
         let task = self.task(slot);
         let Some(facts) = task.facts() else { return };
-        let overrides = task.overrides;
-        let queue = self.queue_settings(slot);
-        let transition = decide(&facts, outcome, &overrides.resolve(&queue.overrides), now);
+        let (overrides, kind) = (task.overrides, task.kind.clone());
+        let policy = overrides.resolve(&self.queue_settings(slot).of_kind(&kind));
+        let transition = decide(&facts, outcome, &policy, now);
         let begun = if facts.held == Held::Running || ran.is_some() { Begun::Yes } else { Begun::No };
         self.record_attempt(slot, outcome, ran);
         let task = self.task(slot);

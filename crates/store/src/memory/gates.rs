@@ -266,6 +266,7 @@ impl Book {
             | QueueChange::Limit(_)
             | QueueChange::KeyConcurrency(_)
             | QueueChange::Overrides(_)
+            | QueueChange::KindOverrides(..)
             | QueueChange::Tell(_)
             | QueueChange::Rate(_)
             | QueueChange::KeyRate(_) => {}

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use ostler_core::{
-    Attempt, Cancelling, Rank, Readiness, Replaying, State, StateName, Step, Task, TaskId, Timestamp, Turn,
-    Wait, cancel, place, replay, too_late,
+    Attempt, Cancelling, Overrides, Rank, Readiness, Replaying, State, StateName, Step, Task, TaskId,
+    Timestamp, Turn, Wait, cancel, place, replay, too_late,
 };
 
 use super::book::{Book, Slot};
@@ -17,6 +17,7 @@ use crate::calls::{
 use crate::checks::Check;
 use crate::gates::{MAX_DUE_KEYS, most_looked_at};
 use crate::lease::{Lease, LeaseRef};
+use crate::plans::Amended;
 use crate::views::Event;
 
 impl Book {
@@ -169,7 +170,7 @@ impl Book {
             priority,
             suspect: task.suspect,
             node_deaths: task.node_deaths,
-            policy: task.overrides.resolve(&queue.overrides),
+            policy: task.overrides.resolve(&queue.of_kind(&task.kind)),
             folder: task.folder.clone(),
             created_at: task.created_at,
             not_after: task.not_after,
@@ -253,6 +254,17 @@ impl Book {
             }
             Cancelling::Ended(state) => CancelAnswer::Ended(state),
         }
+    }
+
+    pub(super) fn amend(&mut self, id: TaskId, overrides: &Overrides) -> Amended {
+        let Some(slot) = self.slot_of(id) else { return Amended::NotFound };
+        let task = self.task(slot);
+        let state = task.state.name();
+        if state.is_terminal() {
+            return Amended::Ended(state);
+        }
+        task.overrides = overrides.or(&task.overrides);
+        Amended::Done
     }
 
     pub(super) fn replay(&mut self, id: TaskId, how: &Replay) -> ReplayAnswer {

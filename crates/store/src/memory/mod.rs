@@ -13,10 +13,11 @@ mod upkeep;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use ostler_core::{SessionId, TaskId, Worker};
+use ostler_core::{Overrides, SessionId, TaskId, Worker};
 
 use crate::bounds::{
-    Bounds, MAX_BATCH, MAX_BITE, MAX_PAGE, MAX_WORKERS, batch, check_claim, check_order, check_session, name,
+    Bounds, MAX_BATCH, MAX_BITE, MAX_PAGE, MAX_WORKERS, batch, check_claim, check_order, check_overrides,
+    check_session, name,
 };
 use crate::calls::{
     Appended, CancelAnswer, Claim, ClaimAnswer, Enqueued, Expired, Fenced, Finished, MadeReady, NewEvent,
@@ -29,6 +30,7 @@ use crate::contract::Store;
 use crate::error::Error;
 use crate::lease::LeaseRef;
 use crate::orders::{Order, Ordered};
+use crate::plans::Amended;
 use crate::tell::{Heard, Tell};
 use crate::views::{Cursor, Event, Filter, Page, QueueSettings, Survey, TaskDetail, Which};
 use crate::wake::{Bells, Wakeups};
@@ -156,6 +158,11 @@ impl Store for Memory {
         Ok(self.write(|book| tasks.into_iter().map(|task| book.replay(task, &how)).collect()))
     }
 
+    async fn amend(&self, task: TaskId, overrides: Overrides) -> Result<Amended, Error> {
+        check_overrides(&overrides)?;
+        Ok(self.write(|book| book.amend(task, &overrides)))
+    }
+
     async fn order(&self, session: SessionId, order: Order) -> Result<Ordered, Error> {
         check_order(&order)?;
         Ok(self.write(|book| book.order(session, order)))
@@ -163,7 +170,7 @@ impl Store for Memory {
 
     async fn configure(&self, queue: &str, changes: Vec<QueueChange>) -> Result<QueueSettings, Error> {
         self.bounds.check_changes(queue, &changes)?;
-        Ok(self.write(|book| book.configure(queue, changes)))
+        self.write(|book| book.configure(queue, changes))
     }
 
     async fn expire(&self, bite: usize) -> Result<Expired, Error> {

@@ -8,8 +8,10 @@ use ostler_core::{
 
 use super::book::{Book, Slot};
 use super::nodes::is_held_by;
+use crate::bounds::check_settings;
 use crate::calls::{Expired, MadeReady, Prune, Pruned, QueueChange, Retention};
 use crate::checks::Check;
+use crate::error::Error;
 use crate::views::QueueSettings;
 
 impl Book {
@@ -71,11 +73,18 @@ impl Book {
         MadeReady { due: due.len() + keys, expired: late.len(), next }
     }
 
-    pub(super) fn configure(&mut self, name: &str, changes: Vec<QueueChange>) -> QueueSettings {
+    pub(super) fn configure(
+        &mut self,
+        name: &str,
+        changes: Vec<QueueChange>,
+    ) -> Result<QueueSettings, Error> {
+        let before = self.queues.get(name).map(|queue| queue.settings.clone()).unwrap_or_default();
         if changes.is_empty() {
-            return self.queues.get(name).map(|queue| queue.settings.clone()).unwrap_or_default();
+            return Ok(before);
         }
-        let before = self.queues.entry(name.to_owned()).or_default().settings.clone();
+        let mut settings = before.clone();
+        changes.iter().for_each(|change| settings.apply(change.clone()));
+        check_settings(&settings)?;
         let mut keys = BTreeSet::new();
         for change in changes {
             keys.extend(self.change_gates(name, &change));
@@ -83,7 +92,6 @@ impl Book {
             self.rings.ready |= change.moves_gates();
             self.queues.entry(name.to_owned()).or_default().settings.apply(change);
         }
-        let settings = self.queues.entry(name.to_owned()).or_default().settings.clone();
         // What was ready all the time can be claimed again.
         self.rings.ready |= before.paused.is_some() && settings.paused.is_none();
         let rules = |settings: &QueueSettings| (settings.key_concurrency, settings.key_rules());
@@ -93,7 +101,7 @@ impl Book {
         for key in keys {
             self.settle_key(name, &key);
         }
-        settings
+        Ok(settings)
     }
 
     pub(super) fn prune(&mut self, what: &Prune) -> Pruned {

@@ -82,16 +82,16 @@ const SAID: &[Row<Op>] = &[
         let payload = Some(format!("{{\"again\":{}}}", d.below(9)));
         Op::Replay { tasks: d.some_tasks(), how: Replay { steps: StepsOnReplay::Drop, payload } }
     }),
+    (20, "amend", |d| Op::Amend { task: d.task(), overrides: d.overrides() }),
     (20, "look at a queue", |d| Op::Configure { queue: d.queue(), changes: Vec::new() }),
     (20, "pause", |d| d.configure(|_| QueueChange::Pause("lunch".to_owned()))),
     (40, "resume", |d| d.configure(|_| QueueChange::Resume)),
     (20, "limit a queue", |d| d.configure(|d| QueueChange::Limit(d.maybe(60, |d| d.below(8) as u64)))),
     (20, "limit a key", |d| d.configure(|d| QueueChange::KeyConcurrency(d.maybe(80, |d| d.below(4) as u32)))),
     (20, "rules for a queue", |d| {
-        d.configure(|d| {
-            let attempts = d.maybe(60, |d| d.below(4) as u32);
-            let max_node_deaths = d.maybe(50, |d| d.below(3) as u32);
-            QueueChange::Overrides(Overrides { attempts, max_node_deaths, ..Overrides::NONE })
+        d.configure(|d| match d.below(2) {
+            0 => QueueChange::Overrides(d.overrides()),
+            _ => QueueChange::KindOverrides(KINDS[d.below(KINDS.len())].to_owned(), d.overrides()),
         })
     }),
     (20, "limit a rate", |d| d.configure(Drawer::rate)),
@@ -409,6 +409,12 @@ impl Drawer {
             BreakerScope::Key => QueueChange::OpenKeyBreaker { key, until },
         };
         Op::Configure { queue: self.queue(), changes: vec![QueueChange::Breaker(Some(breaker)), open] }
+    }
+
+    fn overrides(&mut self) -> Overrides {
+        let attempts = self.maybe(60, |d| d.below(4) as u32);
+        let max_node_deaths = self.maybe(50, |d| d.below(3) as u32);
+        Overrides { attempts, max_node_deaths, ..Overrides::NONE }
     }
 
     fn configure(&mut self, change: fn(&mut Self) -> QueueChange) -> Op {

@@ -1,7 +1,7 @@
 //! One operation, as data. It names tasks, sessions and leases by number, so that it still means something
 //! when the operations before it are taken out.
 
-use ostler_core::{ErrorClass, Id, OnConflict, SessionId, TaskId, WorkerId};
+use ostler_core::{ErrorClass, Id, OnConflict, Overrides, SessionId, TaskId, WorkerId};
 
 use crate::calls::{QueueChange, Replay, Retention};
 use crate::orders::Order;
@@ -58,6 +58,7 @@ pub(super) enum Op {
     Told { session: usize, numbers: Vec<u64> },
     Cancel(Vec<usize>),
     Replay { tasks: Vec<usize>, how: Replay },
+    Amend { task: usize, overrides: Overrides },
     Configure { queue: usize, changes: Vec<QueueChange> },
     Expire { bite: usize },
     MakeReady { bite: usize },

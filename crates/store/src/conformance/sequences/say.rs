@@ -108,6 +108,7 @@ impl Speaker {
             }
             Op::Cancel(numbers) => plain(store.cancel(tasks(numbers)).await),
             Op::Replay { tasks: numbers, how } => plain(store.replay(tasks(numbers), how.clone()).await),
+            Op::Amend { task, overrides } => plain(store.amend(self.names.task(*task), *overrides).await),
             Op::Configure { queue, changes } => plain(store.configure(QUEUES[*queue], changes.clone()).await),
             Op::Expire { bite } => plain(store.expire(*bite).await.map(|mut expired| {
                 expired.sessions.sort_unstable();

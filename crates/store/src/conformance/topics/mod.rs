@@ -1,5 +1,6 @@
 //! Small named cases, a file per topic. Each gets a store of its own and says what a user would notice.
 
+mod amend;
 mod bounds;
 mod breakers;
 mod cancel;

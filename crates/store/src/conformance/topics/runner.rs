@@ -42,6 +42,7 @@ pub(in super::super) const fn topics() -> &'static [Topic] {
         ("breakers", super::breakers::CASES),
         ("cancel", super::cancel::CASES),
         ("replay", super::replay::CASES),
+        ("amend", super::amend::CASES),
         ("queues", super::queues::CASES),
         ("list", super::list::CASES),
         ("show", super::show::CASES),
