@@ -180,6 +180,7 @@ impl Ours {
                 Enqueued::Existing(_)
                 | Enqueued::Replaced(_)
                 | Enqueued::Rejected { .. }
+                | Enqueued::NoSuchTask(_)
                 | Enqueued::QueueFull { .. } => {
                     return Err(format!("a task was not taken in: {answer:?}").into());
                 }

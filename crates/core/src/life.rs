@@ -59,13 +59,14 @@ pub const fn replay(state: &State) -> Replaying {
     }
 }
 
-/// Whether a queued task is ready at `now`, as far as time goes, and what it waits for.
+/// Whether a queued task is ready at `now`, as far as time goes, and what it waits for. One that waited for other tasks, and
+/// does not any more, may still wait for its time.
 #[must_use]
 pub fn arrival(run_at: Timestamp, now: Timestamp, why: Wait) -> (Readiness, Wait) {
     if run_at <= now {
         return (Readiness::Ready, why);
     }
-    let why = if why == Wait::New { Wait::Scheduled } else { why };
+    let why = if matches!(why, Wait::New | Wait::Dependency) { Wait::Scheduled } else { why };
     (Readiness::Waiting, why)
 }
 

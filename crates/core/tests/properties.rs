@@ -532,7 +532,8 @@ fn a_task_whose_time_has_not_come_waits_and_says_for_what() {
     let later = START.after(Duration::from_millis(1));
     for why in Wait::ALL {
         assert_eq!(arrival(START, START, why), (Readiness::Ready, why));
-        let waits_for = if why == Wait::New { Wait::Scheduled } else { why };
+        // Nothing but time is in the way of those any more.
+        let waits_for = if matches!(why, Wait::New | Wait::Dependency) { Wait::Scheduled } else { why };
         assert_eq!(arrival(later, START, why), (Readiness::Waiting, waits_for));
     }
 }

@@ -46,6 +46,9 @@ pub enum SubmitError {
         /// Which one.
         holder: TaskId,
     },
+    /// The task that it should wait for is not there.
+    #[error("there is no task {0}")]
+    NoSuchTask(TaskId),
     /// The pool takes no more: it drains.
     #[error("the pool drains, and takes nothing new")]
     Draining,

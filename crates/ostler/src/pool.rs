@@ -273,6 +273,7 @@ async fn settle(receipt: Result<Receipt, Refused>) -> Result<TaskId, SubmitError
     match answer.ok_or(SubmitError::Draining)?? {
         Enqueued::Created(id) | Enqueued::Existing(id) | Enqueued::Replaced(id) => Ok(id),
         Enqueued::Rejected { holder } => Err(SubmitError::KeyTaken { holder }),
+        Enqueued::NoSuchTask(id) => Err(SubmitError::NoSuchTask(id)),
         Enqueued::QueueFull { limit } => Err(SubmitError::QueueFull { limit }),
     }
 }

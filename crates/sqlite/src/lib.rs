@@ -10,6 +10,7 @@
 mod beat;
 pub mod care;
 mod crash;
+mod dependents;
 mod fault;
 mod gate_row;
 mod gates;

@@ -138,6 +138,8 @@ pub(crate) struct Found {
     pub(crate) task: Task,
     pub(crate) limit: Option<i64>,
     pub(crate) lane: i64,
+    /// Whether a task ever waited for it.
+    pub(crate) awaited: bool,
 }
 
 /// The one task that satisfies a condition.
@@ -186,7 +188,7 @@ fn found(row: &Row<'_>) -> rusqlite::Result<Found> {
         Phase::Cancelled => State::Cancelled { finished_at, reason: place(&CancelReason::ALL, why)? },
     };
     let Extras { overrides, folder, ends, cost } = extras_from(row.get(16)?, row.get(17)?)?;
-    let Trouble { crashes, node_deaths, suspect } = Trouble::from_code(row.get(21)?);
+    let Trouble { crashes, node_deaths, suspect, awaited } = Trouble::from_code(row.get(21)?);
     let failed = failure_from(row.get(24)?)?;
     let task = Task {
         id: TaskId(row.get::<_, Uid>(1)?.id()),
@@ -216,7 +218,7 @@ fn found(row: &Row<'_>) -> rusqlite::Result<Found> {
         last_failure_at: failed.as_ref().map(|failed| failed.last_at),
         last_failure: failed.map(|failed| failed.failure),
     };
-    Ok(Found { slot: row.get(0)?, task, limit: row.get(25)?, lane: row.get(26)? })
+    Ok(Found { slot: row.get(0)?, task, limit: row.get(25)?, lane: row.get(26)?, awaited })
 }
 
 /// Who ran an attempt, where it has no row of its own: the worker, then the session.
@@ -234,27 +236,56 @@ pub(crate) fn ran_from(bytes: [u8; 32]) -> (WorkerId, SessionId) {
     (WorkerId(half(0)), SessionId(half(16)))
 }
 
-/// What went wrong with a task besides its failures, as one number.
+/// What went wrong with a task besides its failures, and whether others waited for it, as one number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Trouble {
     pub(crate) crashes: u32,
     pub(crate) node_deaths: u32,
     pub(crate) suspect: bool,
+    pub(crate) awaited: bool,
 }
 
 impl Trouble {
+    /// Set for a task that others wait for. It is the sign, so that a statement can ask for it in a few letters.
+    pub(crate) const AWAITED: i64 = i64::MIN;
     /// Room for each count; no policy allows as many.
     const BITS: u32 = 20;
     const MOST: u32 = (1 << Self::BITS) - 1;
 
     pub(crate) fn code(self) -> i64 {
-        i64::from(self.suspect)
+        let awaited = if self.awaited { Self::AWAITED } else { 0 };
+        awaited
+            | i64::from(self.suspect)
             | i64::from(self.crashes.min(Self::MOST)) << 1
             | i64::from(self.node_deaths.min(Self::MOST)) << (1 + Self::BITS)
     }
 
     pub(crate) fn from_code(code: i64) -> Self {
         let count = |shift: u32| ((code >> shift) as u32) & Self::MOST;
-        Self { crashes: count(1), node_deaths: count(1 + Self::BITS), suspect: code & 1 == 1 }
+        let (crashes, node_deaths) = (count(1), count(1 + Self::BITS));
+        Self { crashes, node_deaths, suspect: code & 1 == 1, awaited: code < 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_for_trouble_keeps_all_of_it() {
+        for (crashes, node_deaths) in [(0, 0), (1, 0), (0, 1), (7, 9), (Trouble::MOST, Trouble::MOST)] {
+            for suspect in [false, true] {
+                for awaited in [false, true] {
+                    let trouble = Trouble { crashes, node_deaths, suspect, awaited };
+                    assert_eq!(Trouble::from_code(trouble.code()), trouble);
+                    assert_eq!(trouble.code() < 0, awaited, "the sign alone tells who is awaited");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_numbers_in_the_statements_are_those_of_the_lists() {
+        assert_eq!(code(&Wait::ALL, &Wait::Dependency), 7, "the index of due tasks leaves it out");
     }
 }

@@ -11,13 +11,15 @@ pub(crate) const VERSION: i32 = MIGRATIONS.len() as i32;
 
 // `phase` is the state, with the readiness of queued tasks folded in, so that each partial index holds exactly
 // the rows it is for: `ready` only what can be claimed now, `due` only what waits for a moment, `keyed` only what
-// takes part in the limit of its key. See `row.rs` for the numbers.
+// takes part in the limit of its key. See `row.rs` for the numbers. A `why` of 7 is a wait for other tasks, which no moment ends.
 // Every column of a task is read and written again by each of the two updates in its life, so what few tasks have stands
 // together in one: `trouble` (crashes, node deaths, suspicion), `extras` (policy, folder, deadline), `failure`. `late_at` is the
 // first of a task's two ends; it is `not_after`, unless there is a deadline, which has both ends in `extras`.
 // A limit key that is shut (`shut_until`) has parked tasks that wait for its gate, or parks whatever arrives; `gate` is what the
 // gate has to remember. The indexes on it hold only such keys. A key without tasks whose gate has something to remember is in
 // `unused_key`, until it has not.
+// An `edge` is a task that waits for another; `freed` has the ended ones whose waiting tasks were not all seen to, and how far
+// that has come. Whether anybody ever waited for a task is the sign of its `trouble`.
 // The numbers of tellings never come twice, though the rows do not stay (`AUTOINCREMENT`): `told` names them.
 // An attempt whose begin and end are one write, and which succeeded, has no row in `attempt`: it is the task's last, and all
 // of it but who ran it (`ran`: worker and session) stands in the task's row anyway.
@@ -50,7 +52,7 @@ CREATE TABLE task(
 ) STRICT;
 CREATE UNIQUE INDEX task_uid ON task(uid);
 CREATE INDEX ready ON task(lane, rank, id) WHERE phase = 0;
-CREATE INDEX due ON task(run_at, id) WHERE phase = 1;
+CREATE INDEX due ON task(run_at, id) WHERE phase = 1 AND why <> 7;
 CREATE INDEX keyed ON task(limit_id, phase, rank, id) WHERE limit_id IS NOT NULL AND phase IN (0, 2);
 CREATE INDEX late ON task(late_at, id) WHERE late_at IS NOT NULL AND phase < 3;
 CREATE INDEX leased ON task(session, id) WHERE phase IN (3, 4);
@@ -70,6 +72,15 @@ CREATE TABLE limits(
 CREATE INDEX shut ON limits(queue, shut_until, key) WHERE shut_until IS NOT NULL;
 CREATE INDEX shut_due ON limits(shut_until, key) WHERE shut_until IS NOT NULL;
 CREATE TABLE unused_key(id INTEGER PRIMARY KEY, limit_id INTEGER NOT NULL UNIQUE) STRICT;
+
+CREATE TABLE edge(
+    task INTEGER NOT NULL, after INTEGER NOT NULL, on_failed INTEGER NOT NULL, PRIMARY KEY(task, after)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX edge_after ON edge(after, task, on_failed);
+
+CREATE TABLE freed(
+    task INTEGER PRIMARY KEY, reached INTEGER NOT NULL
+) STRICT;
 
 CREATE TABLE attempt(
     task INTEGER NOT NULL, number INTEGER NOT NULL, token INTEGER NOT NULL,

@@ -288,9 +288,10 @@ impl Store for Sqlite {
 
     async fn make_ready(&self, bite: usize) -> Result<MadeReady, Error> {
         batch("bite", bite, MAX_BITE)?;
-        let next = self.readers.read(ready::next).await?;
+        let now = self.clock.now();
+        let next = self.readers.read(move |conn| ready::next(conn, now)).await?;
         // Nothing to do is the usual case, and costs no write.
-        if next.is_none_or(|next| next > self.clock.now()) {
+        if next.is_none_or(|next| next > now) {
             return Ok(MadeReady { due: 0, expired: 0, next });
         }
         self.writer.write("make_ready", move |tx| ready::run(tx, bite)).await

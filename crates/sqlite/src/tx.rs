@@ -88,6 +88,8 @@ pub(crate) struct Tx<'a> {
     /// Queues whose gate has moved.
     gates: HashMap<i64, Gate>,
     rings: Rings,
+    /// Whether a task that others wait for ended in this verb.
+    frees: bool,
 }
 
 impl<'a> Tx<'a> {
@@ -120,6 +122,7 @@ impl<'a> Tx<'a> {
             clocks: HashMap::new(),
             gates: HashMap::new(),
             rings: Rings::default(),
+            frees: false,
         })
     }
 
@@ -153,6 +156,16 @@ impl<'a> Tx<'a> {
     /// Tasks became ready.
     pub(crate) fn ring(&mut self) {
         self.rings.ready = true;
+    }
+
+    /// A task that others wait for has ended.
+    pub(crate) fn frees(&mut self) {
+        self.frees = true;
+    }
+
+    /// Whether one has, since this was asked last.
+    pub(crate) fn has_freed(&mut self) -> bool {
+        std::mem::take(&mut self.frees)
     }
 
     /// A node should renew now.

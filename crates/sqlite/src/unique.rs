@@ -1,10 +1,11 @@
 //! Unique keys: who has one, until when, and what happens to whoever comes with the same.
 
-use ostler_core::{Conflict, StateName, TaskId, Timestamp, Wait, conflict};
+use ostler_core::{Conflict, Readiness, State, StateName, TaskId, Timestamp, Wait, conflict};
 use ostler_store::calls::{Enqueued, NewTask};
 use ostler_store::plans::Unique;
 use rusqlite::{OptionalExtension, params};
 
+use crate::dependents;
 use crate::gates;
 use crate::kept::{Until, extras_text};
 use crate::keys::{self, Left, Limit};
@@ -45,7 +46,8 @@ pub(crate) fn give(tx: &Tx<'_>, queue: i64, slot: i64, unique: &Unique) -> Sql<(
     Ok(())
 }
 
-/// A task that waits becomes what another one brings, as if it had just come. Its steps are of other work.
+/// A task that waits becomes what another one brings, as if it had just come. Its steps are of other work. What it waits for
+/// stays: so nobody comes to wait for himself in the end.
 fn take_over(tx: &mut Tx<'_>, queue: i64, found: &Found, new: &NewTask) -> Sql<()> {
     let (slot, now) = (found.slot, tx.now);
     let lane = tx.lane(&new.queue, &new.kind)?;
@@ -61,7 +63,8 @@ fn take_over(tx: &mut Tx<'_>, queue: i64, found: &Found, new: &NewTask) -> Sql<(
     let rank = keys::rank(tx, &new.queue, limit, run_at.max(now), new.priority)?;
     let limit = limit.map(|limit| limit.id);
     let ends = Until { not_after: new.not_after, deadline: new.deadline };
-    let trouble = Trouble { suspect: found.task.suspect, ..Trouble::default() };
+    let (suspect, awaited) = (found.task.suspect, found.awaited);
+    let trouble = Trouble { suspect, awaited, ..Trouble::default() };
     tx.prepare(
         "UPDATE task SET lane = ?2, rank = ?3, priority = ?4, failures = 0, trouble = ?5, late_at = ?6, limit_id = ?7,
             extras = ?8, payload = ?9
@@ -79,6 +82,13 @@ fn take_over(tx: &mut Tx<'_>, queue: i64, found: &Found, new: &NewTask) -> Sql<(
         new.payload
     ])?;
     tx.prepare("DELETE FROM step WHERE task = ?1")?.execute([slot])?;
+    let waits = matches!(
+        found.task.state,
+        State::Queued { readiness: Readiness::Waiting, why: Wait::Dependency, .. }
+    );
+    if waits {
+        return tx.set_state(slot, lane, limit, Phase::Timed, &dependents::waiting(run_at));
+    }
     let rules = tx.key_rules(&new.queue)?;
     let state = gates::arrived(tx, &rules, limit, run_at, Wait::New)?;
     tx.set_state(slot, lane, limit, Phase::Timed, &state)?;

@@ -16,6 +16,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::beat::Beats;
 use crate::crash;
+use crate::dependents::close_verb;
 use crate::fault::fault;
 use crate::open::FileId;
 use crate::peers::Peers;
@@ -250,7 +251,7 @@ impl Desk {
         crash_point(group, "begun");
         for call in group.iter_mut() {
             tx.now = self.clock.now();
-            if let Err(error) = call.run(&mut tx) {
+            if let Err(error) = call.run(&mut tx).and_then(|()| close_verb(&mut tx)) {
                 tx.roll_back();
                 return Err(fault(error));
             }

@@ -10,7 +10,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ostler_core::{ErrorClass, Failure, Outcome, Overrides, SessionId, Timestamp, Worker, WorkerState};
+use ostler_core::{
+    ErrorClass, Failure, OnFailed, Outcome, Overrides, SessionId, Timestamp, Worker, WorkerState,
+};
 use ostler_sqlite::{Options, Sqlite};
 use ostler_store::calls::{Claim, Claimed, Expired, Kinds, QueueChange, Retention};
 use ostler_store::orders::Order;
@@ -140,6 +142,9 @@ async fn one_round(scribe: Scribe<'_>, clock: &ManualClock, round: u32) {
     special.iter_mut().take(3).for_each(|task| task.limit_key = Some("acme".to_owned()));
     special.iter_mut().skip(3).for_each(|task| task.run_at = Some(clock.now().after(Duration::from_secs(5))));
     special[5].not_after = Some(clock.now().after(Duration::from_secs(6)));
+    special[1].after = vec![plain[0], plain[11]];
+    special[4].after = vec![special[1].id];
+    special.iter_mut().for_each(|task| task.on_failed = OnFailed::Run);
     special[0].unique = Some(Unique::new(format!("letter {round}")));
     scribe.enqueue(special).await;
 

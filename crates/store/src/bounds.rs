@@ -38,6 +38,13 @@ pub const MAX_STEPS: usize = 1_000;
 pub const MAX_WORKERS: usize = 10_000;
 /// Orders to one session that are kept; over it the oldest goes.
 pub const MAX_ORDERS: usize = 64;
+/// Tasks that one task waits for.
+pub const MAX_AFTER: usize = 1_000;
+/// Tasks that those of one call wait for, all together.
+pub const MAX_AFTER_IN_CALL: usize = 100_000;
+/// Who waits for a task that has ended is seen to by the verb that ends it, for so many of them; the others follow with
+/// `make_ready`.
+pub const MAX_CASCADE: usize = 1_000;
 /// Runs of a lane whose durations are kept.
 pub const RECENT_RUNS: usize = 100;
 
@@ -65,7 +72,13 @@ impl Bounds {
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid), naming the field and what would be right.
     pub fn check_tasks(&self, tasks: &[NewTask]) -> Result<(), Error> {
         batch("tasks", tasks.len(), MAX_BATCH)?;
+        let after = tasks.iter().map(|task| task.after.len()).sum();
+        batch("tasks to wait for", after, MAX_AFTER_IN_CALL)?;
         for task in tasks {
+            batch("tasks to wait for by one", task.after.len(), MAX_AFTER)?;
+            if task.after.contains(&task.id) {
+                return Err(Error::invalid(format!("the task {} cannot wait for itself", task.id)));
+            }
             name("queue", &task.queue)?;
             name("kind", &task.kind)?;
             self.check_payload(Some(&task.payload))?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_core::{
-    Outcome, Overrides, Policy, Priority, Rate, SessionId, StateName, TaskId, Timestamp, WorkerId,
+    OnFailed, Outcome, Overrides, Policy, Priority, Rate, SessionId, StateName, TaskId, Timestamp, WorkerId,
 };
 
 use crate::error::Error;
@@ -79,6 +79,10 @@ pub struct NewTask {
     pub unique: Option<Unique>,
     /// Shares limits, and takes turns, with others of the same key.
     pub limit_key: Option<String>,
+    /// It waits until all of these have ended well.
+    pub after: Vec<TaskId>,
+    /// What happens when one of them does not.
+    pub on_failed: OnFailed,
     /// What is said about its policy.
     pub overrides: Overrides,
     /// Too late to be useful after this.
@@ -109,6 +113,8 @@ impl NewTask {
             run_at: None,
             unique: None,
             limit_key: None,
+            after: Vec::new(),
+            on_failed: OnFailed::default(),
             overrides: Overrides::NONE,
             not_after: None,
             deadline: None,
@@ -125,13 +131,16 @@ pub enum Enqueued {
     Created(TaskId),
     /// A task with this id or this unique key was there already, and stays as it is.
     Existing(TaskId),
-    /// This task waited and has the unique key. It takes over what the new one brings, and its attempts are counted anew.
+    /// This task waited and has the unique key. It takes over what the new one brings, but for what it waits for, and its
+    /// attempts are counted anew.
     Replaced(TaskId),
     /// Another task has the unique key, and this one was not to be taken in then.
     Rejected {
         /// Which one.
         holder: TaskId,
     },
+    /// There is no task of this id to wait for: it never was, or it was pruned.
+    NoSuchTask(TaskId),
     /// The queue has as many tasks as it may have.
     QueueFull {
         /// How many that is.
@@ -288,7 +297,7 @@ pub struct MadeReady {
     pub due: usize,
     /// Tasks that were ended because it was too late for them.
     pub expired: usize,
-    /// When the next one is due. In the past: there is more to do.
+    /// When there is something to do next. In the past: there is more to do.
     pub next: Option<Timestamp>,
 }
 

@@ -52,7 +52,8 @@ pub trait Store: Send + Sync {
     // ---- the life of a task ----
 
     /// Takes tasks in. A repeat of an id answers with the task that exists; `ostler_core::conflict` says what a repeat of a
-    /// unique key leads to.
+    /// unique key leads to. A task that waits for others is freed, or cancelled, by the verb that ends the last of them, as
+    /// `ostler_core::release` says; whom one verb leaves over [`MAX_CASCADE`](crate::MAX_CASCADE), `make_ready` sees to.
     async fn enqueue(&self, tasks: Vec<NewTask>) -> Result<Vec<Enqueued>, Error>;
 
     /// Gives the ready tasks of lowest rank to a session, and raises their tokens.
@@ -107,8 +108,8 @@ pub trait Store: Send + Sync {
     /// oldest first.
     async fn expire(&self, bite: usize) -> Result<Expired, Error>;
 
-    /// Ends tasks that it is too late for, then makes tasks ready whose time has come, up to `bite` in all, those
-    /// first whose moment came first.
+    /// Ends tasks that it is too late for, sees to those that waited for tasks that have ended, then makes tasks ready whose
+    /// time has come, up to `bite` in all, those first whose moment came first.
     async fn make_ready(&self, bite: usize) -> Result<MadeReady, Error>;
 
     /// Removes ended tasks with all that belongs to them.

@@ -22,6 +22,8 @@ pub struct TaskDetail {
     pub attempts: Vec<Attempt>,
     /// Its steps, in the order they were saved.
     pub steps: Vec<Step>,
+    /// The tasks that it still waits for, the oldest first.
+    pub after: Vec<TaskId>,
 }
 
 /// Names one task.

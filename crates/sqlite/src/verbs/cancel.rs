@@ -4,6 +4,7 @@ use ostler_core::{Cancelling, State, TaskId, cancel};
 use ostler_store::calls::CancelAnswer;
 use rusqlite::params;
 
+use crate::dependents::ended_in_queue;
 use crate::keys;
 use crate::row::{Phase, Uid, find};
 use crate::tx::{Sql, Tx};
@@ -23,6 +24,7 @@ fn one(tx: &mut Tx<'_>, id: TaskId) -> Sql<CancelAnswer> {
             tx.set_state(found.slot, found.lane, found.limit, Phase::of(&found.task.state), &state)?;
             let rules = tx.key_rules(&found.task.queue)?;
             keys::settle(tx, found.limit, &rules)?;
+            ended_in_queue(tx, &found)?;
             Ok(CancelAnswer::Cancelled)
         }
         Cancelling::Mark => {

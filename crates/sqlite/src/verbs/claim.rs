@@ -10,6 +10,7 @@ use ostler_store::{Check, Lease, LeaseRef};
 use rusqlite::{Row, params};
 
 use super::tellings::{End, note};
+use crate::dependents;
 use crate::fault::readable;
 use crate::gates::{Asks, Doors, Passed};
 use crate::kept::extras_from;
@@ -24,6 +25,8 @@ struct Ready {
     rank: Rank,
     limit: Option<i64>,
     cost: u32,
+    /// Whether a task ever waited for it.
+    awaited: bool,
     claimed: Claimed,
 }
 
@@ -108,6 +111,9 @@ pub(crate) fn run(tx: &mut Tx<'_>, claim: &Claim) -> Sql<ClaimAnswer> {
         let attempt = task.claimed.attempt - 1;
         let end = End { lane: task.lane, slot: task.slot, attempt, state: &state, outcome: None };
         note(tx, settings.tell, &end)?;
+        if task.awaited {
+            dependents::ended(tx, task.slot)?;
+        }
     }
     let keys = asked.map(|asked| asked.settle(tx)).transpose()?.flatten();
     let next = [next.flatten(), keys].into_iter().flatten().min();
@@ -191,8 +197,8 @@ fn look(
             not_after: extras.ends.not_after,
             deadline: extras.ends.deadline,
         };
-        let cost = extras.cost;
-        Ok(Ready { slot, lane, rank: Rank(row.get(3)?), limit: row.get(9)?, cost, claimed })
+        let (rank, limit, cost) = (Rank(row.get(3)?), row.get(9)?, extras.cost);
+        Ok(Ready { slot, lane, rank, limit, cost, awaited: trouble.awaited, claimed })
     };
     let mut rows = statement.query([lane])?;
     let enough = ready.len() + limit;

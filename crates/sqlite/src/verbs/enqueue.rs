@@ -4,6 +4,7 @@ use ostler_core::{Rank, State, TaskId, Turn, VirtualTime, Wait, arrival, place};
 use ostler_store::calls::{Enqueued, NewTask};
 use rusqlite::{CachedStatement, params};
 
+use crate::dependents::{self, Others};
 use crate::gates;
 use crate::kept::{Until, extras_text};
 use crate::keys;
@@ -16,7 +17,7 @@ pub(crate) fn run(tx: &mut Tx<'_>, tasks: &[NewTask]) -> Sql<Vec<Enqueued>> {
     let mut plain: Option<Plain<'_>> = None;
     let mut answers = Vec::with_capacity(tasks.len());
     for new in tasks {
-        let usual = new.unique.is_none() && new.limit_key.is_none();
+        let usual = new.unique.is_none() && new.limit_key.is_none() && new.after.is_empty();
         if !plain.as_ref().is_some_and(|lane| lane.queue == new.queue && lane.kind == new.kind) {
             plain = Plain::lane(tx, new)?;
         }
@@ -75,11 +76,18 @@ fn enqueue(tx: &mut Tx<'_>, insert: &mut CachedStatement<'_>, new: &NewTask) -> 
     if exists(tx, new.id)? {
         return Ok(Enqueued::Existing(new.id));
     }
-    let found = tx.queue_or_new(&new.queue)?;
-    let (queue, limit) = (found.id, found.settings.limit);
-    if let Some(answer) = unique::clash(tx, queue, new)? {
+    // Nothing is written for a task that is not taken in, not even its queue.
+    if let Some(queue) = tx.queue(&new.queue)?.map(|queue| queue.id)
+        && let Some(answer) = unique::clash(tx, queue, new)?
+    {
         return Ok(answer);
     }
+    let others = dependents::others(tx, new)?;
+    if let Others::Unknown(id) = others {
+        return Ok(Enqueued::NoSuchTask(id));
+    }
+    let found = tx.queue_or_new(&new.queue)?;
+    let (queue, limit) = (found.id, found.settings.limit);
     if let Some(limit) = limit
         && tx.queued(&new.queue)? >= limit
     {
@@ -91,15 +99,27 @@ fn enqueue(tx: &mut Tx<'_>, insert: &mut CachedStatement<'_>, new: &NewTask) -> 
     let rank = keys::rank(tx, &new.queue, limit, run_at.max(tx.now), new.priority)?;
     let limit = limit.map(|limit| limit.id);
     let rules = tx.key_rules(&new.queue)?;
-    let state = gates::arrived(tx, &rules, limit, run_at, Wait::New)?;
+    let state = match others {
+        Others::Done => gates::arrived(tx, &rules, limit, run_at, Wait::New)?,
+        Others::Unfinished(_) | Others::Failed | Others::Unknown(_) => dependents::waiting(run_at),
+    };
     insert_row(tx, insert, lane, limit, rank, &state, new)?;
+    let slot = tx.conn.last_insert_rowid();
     if let Some(unique) = &new.unique {
-        unique::give(tx, queue, tx.conn.last_insert_rowid(), unique)?;
+        unique::give(tx, queue, slot, unique)?;
     }
     if let Some(limit) = limit {
         tx.prepare("UPDATE limits SET tasks = tasks + 1, used = used + ?2 WHERE id = ?1")?
             .execute(params![limit, Phase::of(&state).takes_place()])?;
-        gates::settle_arrival(tx, &rules, Some(limit), &state)?;
+    }
+    match others {
+        Others::Unfinished(others) => dependents::wait_for(tx, slot, &others, new.on_failed)?,
+        Others::Failed => {
+            let cancelled = dependents::cancelled(tx.now);
+            tx.set_state(slot, lane, limit, Phase::of(&state), &cancelled)?;
+            keys::settle(tx, limit, &rules)?;
+        }
+        Others::Done | Others::Unknown(_) => gates::settle_arrival(tx, &rules, limit, &state)?,
     }
     Ok(Enqueued::Created(new.id))
 }

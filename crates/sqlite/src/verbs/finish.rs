@@ -13,6 +13,7 @@ use rusqlite::{CachedStatement, params};
 
 use super::start::{FENCE, Leased, fenced};
 use super::tellings::{End, note};
+use crate::dependents;
 use crate::gates;
 use crate::kept::failure_text;
 use crate::keys;
@@ -56,7 +57,7 @@ impl<'a> Hot<'a> {
             fence: tx.prepare(FENCE)?,
             remembered: tx.prepare(
                 "UPDATE task SET phase = 5, why = 0, runs = ?4, started_at = ?5, finished_at = ?6, ran = ?7, output = ?8
-                 WHERE id = ?1 AND uid = ?2 AND token = ?3 AND phase = 3",
+                 WHERE id = ?1 AND uid = ?2 AND token = ?3 AND phase = 3 AND trouble >= 0",
             )?,
             record: tx.prepare(RECORD)?,
         })
@@ -65,7 +66,7 @@ impl<'a> Hot<'a> {
 
 /// The hot path: a success leads to `completed` whatever else is true of the task, and what else is needed is remembered
 /// from the claim. So the row is written without being read, and the attempt's record with it; the fence stands in the
-/// statement. `None`: not remembered, or not so any more.
+/// statement, and so does that nobody waits for the task. `None`: not remembered, or not so any more.
 fn complete_remembered(
     tx: &mut Tx<'_>,
     hot: &mut Hot<'_>,
@@ -136,6 +137,9 @@ fn completed(
     let lease = LeaseRef { task: lease.task, token: held.token, slot: held.slot };
     let done = Done { lane: held.lane, slot: held.slot, limit: held.limit, lease, attempt: run.number };
     make_room(tx, &done, held.phase)?;
+    if held.awaited {
+        dependents::ended(tx, held.slot)?;
+    }
     Ok(Finished::Recorded(StateName::Completed))
 }
 
@@ -212,6 +216,9 @@ pub(crate) fn end_attempt(
     keys::settle(tx, found.limit, &rules)?;
     let end = End { lane: found.lane, slot: found.slot, attempt, state: &state, outcome: Some(outcome) };
     note(tx, tell, &end)?;
+    if found.awaited && state.name().is_terminal() {
+        dependents::ended(tx, found.slot)?;
+    }
     Ok(state.name())
 }
 
@@ -232,6 +239,7 @@ fn write(
         crashes: transition.crashes,
         node_deaths: transition.node_deaths,
         suspect: task.suspect || transition.becomes_suspect,
+        awaited: found.awaited,
     };
     tx.prepare(
         "UPDATE task SET failures = ?2, trouble = ?3, failure = coalesce(?4, failure), output = coalesce(?5, output)

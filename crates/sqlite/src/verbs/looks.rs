@@ -14,6 +14,7 @@ use ostler_store::views::{
 };
 use rusqlite::{Connection, OptionalExtension, params};
 
+use crate::dependents::after;
 use crate::gate_row::gate_from;
 use crate::gates::shut_from;
 use crate::kept::failure_from;
@@ -86,7 +87,8 @@ pub(crate) fn show(conn: &Connection, which: &Which) -> Sql<Option<TaskDetail>> 
         )?,
     };
     let Some(Found { slot, task, .. }) = found else { return Ok(None) };
-    Ok(Some(TaskDetail { task, attempts: attempts(conn, slot)?, steps: steps(conn, slot)? }))
+    let (attempts, steps, after) = (attempts(conn, slot)?, steps(conn, slot)?, after(conn, slot)?);
+    Ok(Some(TaskDetail { task, attempts, steps, after }))
 }
 
 fn attempts(conn: &Connection, slot: i64) -> Sql<Vec<Attempt>> {

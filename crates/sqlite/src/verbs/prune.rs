@@ -1,9 +1,11 @@
 //! Removes ended tasks with all that belongs to them.
 
 use ostler_core::{StateName, TaskId};
+use ostler_store::MAX_CASCADE;
 use ostler_store::calls::{Pruned, Retention};
 use rusqlite::{OptionalExtension, params};
 
+use crate::dependents::let_go;
 use crate::gates;
 use crate::keys;
 use crate::row::{Phase, Uid};
@@ -13,22 +15,21 @@ use crate::tx::{Sql, Tx};
 const SESSION_DAYS_MS: i64 = 7 * 24 * 60 * 60 * 1000;
 
 pub(crate) fn tasks(tx: &mut Tx<'_>, ids: &[TaskId]) -> Sql<Pruned> {
-    let mut removed = 0;
+    let (mut removed, mut left) = (0, MAX_CASCADE);
     for id in ids {
         let slot: Option<i64> = tx
             .prepare("SELECT id FROM task WHERE uid = ?1 AND phase > 4")?
             .query_row([Uid::of(id.0)], |row| row.get(0))
             .optional()?;
         if let Some(slot) = slot {
-            remove(tx, slot)?;
-            removed += 1;
+            removed += usize::from(remove(tx, slot, &mut left)?);
         }
     }
     Ok(Pruned { tasks: removed, more: false })
 }
 
 pub(crate) fn by_age_and_count(tx: &mut Tx<'_>, keep: &Retention) -> Sql<Pruned> {
-    let mut left = keep.bite;
+    let (mut left, mut removed, mut cascade) = (keep.bite, 0, MAX_CASCADE);
     for (phase, age, kept) in [
         (Phase::Completed, keep.completed, "sum(completed - pruned_completed)"),
         (Phase::Failed, keep.failed, "sum(failed - pruned_failed)"),
@@ -55,17 +56,21 @@ pub(crate) fn by_age_and_count(tx: &mut Tx<'_>, keep: &Retention) -> Sql<Pruned>
             .collect();
         left -= go.len();
         for slot in go {
-            remove(tx, slot)?;
+            removed += usize::from(remove(tx, slot, &mut cascade)?);
         }
     }
     gates::sweep(tx, keep.bite)?;
     tx.prepare("DELETE FROM session WHERE swept = 1 AND ended_at < ?1")?
         .execute([tx.now.millis().saturating_sub(SESSION_DAYS_MS)])?;
     tx.forget_sessions();
-    Ok(Pruned { tasks: keep.bite - left, more: left == 0 && keep.bite > 0 })
+    Ok(Pruned { tasks: removed, more: left == 0 && removed > 0 })
 }
 
-fn remove(tx: &mut Tx<'_>, slot: i64) -> Sql<()> {
+/// Removes a task, unless too many still wait for it: then the next call goes on with it.
+fn remove(tx: &mut Tx<'_>, slot: i64, cascade: &mut usize) -> Sql<bool> {
+    if !let_go(tx, slot, cascade)? {
+        return Ok(false);
+    }
     let (lane, phase, limit): (i64, Phase, Option<i64>) = tx
         .prepare("DELETE FROM task WHERE id = ?1 RETURNING lane, phase, limit_id")?
         .query_row([slot], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
@@ -78,5 +83,5 @@ fn remove(tx: &mut Tx<'_>, slot: i64) -> Sql<()> {
     }
     let state: StateName = phase.state();
     tx.count_pruned(lane, state);
-    Ok(())
+    Ok(true)
 }

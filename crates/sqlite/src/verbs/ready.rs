@@ -2,29 +2,31 @@
 
 use std::time::Duration;
 
-use ostler_core::{State, Timestamp, Wait, too_late};
+use ostler_core::{Timestamp, too_late};
 use ostler_store::calls::MadeReady;
 use rusqlite::{Connection, params};
 
 use super::tellings::{End, note};
+use crate::dependents::{NEXT_FREED, come_forward, ended_in_queue, see_to};
 use crate::fault::readable;
 use crate::gates;
 use crate::keys;
-use crate::row::{Found, Phase, find};
+use crate::row::{Phase, find};
 use crate::tx::{Sql, Tx};
 
-const NEXT_DUE: &str = "SELECT min(run_at) FROM task INDEXED BY due WHERE phase = 1";
+const NEXT_DUE: &str = "SELECT min(run_at) FROM task INDEXED BY due WHERE phase = 1 AND why <> 7";
 const NEXT_LATE: &str =
     "SELECT min(late_at) FROM task INDEXED BY late WHERE late_at IS NOT NULL AND phase < 3";
 
 /// How long a row that somebody edited by hand is let lie before it is looked at again.
 const UNREADABLE_PAUSE: Duration = Duration::from_secs(60);
 
-/// When there is something to do next. In the past: now.
-pub(crate) fn next(conn: &Connection) -> Sql<Option<Timestamp>> {
+/// When there is something to do next. In the past: now. Who waits for what has ended is due at once, wherever a clock was set.
+pub(crate) fn next(conn: &Connection, now: Timestamp) -> Sql<Option<Timestamp>> {
     let first = |sql: &str| conn.prepare_cached(sql)?.query_row([], |row| row.get::<_, Option<i64>>(0));
     let late = first(NEXT_LATE)?.map(|end| end.saturating_add(1));
-    let moments = [first(NEXT_DUE)?, late, gates::next_due(conn)?];
+    let freed = first(NEXT_FREED)?.map(|ended| ended.min(now.millis()));
+    let moments = [first(NEXT_DUE)?, late, freed, gates::next_due(conn)?];
     Ok(moments.into_iter().flatten().min().map(Timestamp::from_millis))
 }
 
@@ -47,21 +49,23 @@ pub(crate) fn run(tx: &mut Tx<'_>, bite: usize) -> Sql<MadeReady> {
         keys::settle(tx, found.limit, &rules)?;
         let (attempt, tell) = (found.task.runs, tx.queue_or_new(&found.task.queue)?.settings.tell);
         note(tx, tell, &End { lane: found.lane, slot: found.slot, attempt, state: &state, outcome: None })?;
+        ended_in_queue(tx, &found)?;
     }
+    let seen_to = see_to(tx, bite - late.len())?;
     let due = slots(
         tx,
-        "SELECT id FROM task INDEXED BY due WHERE phase = 1 AND run_at <= ?1 ORDER BY run_at, id LIMIT ?2",
-        bite - late.len(),
+        "SELECT id FROM task INDEXED BY due WHERE phase = 1 AND why <> 7 AND run_at <= ?1 ORDER BY run_at, id LIMIT ?2",
+        bite - late.len() - seen_to,
     )?;
     for slot in &due {
         let Some(Some(found)) = readable(find(tx.conn, "WHERE t.id = ?1", [slot]))? else {
             unreadable += 1;
             continue;
         };
-        arrive(tx, &found, now)?;
+        come_forward(tx, &found)?;
     }
-    let keys = gates::settle_due(tx, bite - late.len() - due.len())?;
-    let mut next = next(tx.conn)?;
+    let keys = gates::settle_due(tx, bite - late.len() - seen_to - due.len())?;
+    let mut next = next(tx.conn, now)?;
     if unreadable > 0 {
         // What cannot be understood stays where it is: asking again at once would bring the same.
         next = next.map(|next| next.max(now.after(UNREADABLE_PAUSE)));
@@ -73,19 +77,4 @@ fn slots(tx: &Tx<'_>, sql: &str, limit: usize) -> Sql<Vec<i64>> {
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let mut statement = tx.prepare(sql)?;
     statement.query_map(params![tx.now.millis(), limit], |row| row.get(0))?.collect()
-}
-
-/// A task that waited for a moment is ready, or waits for its key.
-fn arrive(tx: &mut Tx<'_>, found: &Found, now: Timestamp) -> Sql<()> {
-    let State::Queued { why, run_at, .. } = found.task.state else { return Ok(()) };
-    // Its turn is as of now: a night's worth of scheduled tasks must not go before everybody else's.
-    if why == Wait::Scheduled {
-        let limit = found.limit.map(|limit| keys::limit_of(tx, limit)).transpose()?;
-        let rank = keys::rank(tx, &found.task.queue, limit, run_at.max(now), found.task.priority)?;
-        tx.prepare("UPDATE task SET rank = ?2 WHERE id = ?1")?.execute(params![found.slot, rank.0])?;
-    }
-    let rules = tx.key_rules(&found.task.queue)?;
-    let state = gates::arrived(tx, &rules, found.limit, run_at, why)?;
-    tx.set_state(found.slot, found.lane, found.limit, Phase::of(&found.task.state), &state)?;
-    gates::settle_arrival(tx, &rules, found.limit, &state)
 }

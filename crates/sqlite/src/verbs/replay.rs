@@ -4,6 +4,7 @@ use ostler_core::{Replaying, TaskId, Wait, replay};
 use ostler_store::calls::{Replay, ReplayAnswer, StepsOnReplay};
 use rusqlite::params;
 
+use crate::dependents;
 use crate::gates;
 use crate::kept::{Until, extras_text};
 use crate::keys;
@@ -26,7 +27,9 @@ fn one(tx: &mut Tx<'_>, id: TaskId, how: &Replay) -> Sql<ReplayAnswer> {
             let limit = found.limit.map(|limit| keys::limit_of(tx, limit)).transpose()?;
             let rank = keys::rank(tx, &found.task.queue, limit, now, found.task.priority)?;
             let task = &found.task;
-            let trouble = Trouble { suspect: task.suspect, ..Trouble::default() };
+            dependents::revived(tx, &found)?;
+            let (suspect, awaited) = (task.suspect, found.awaited);
+            let trouble = Trouble { suspect, awaited, ..Trouble::default() };
             tx.prepare(
                 "UPDATE task SET failures = 0, trouble = ?2, cancel_at = NULL, late_at = NULL, extras = ?3, rank = ?4
                  WHERE id = ?1",

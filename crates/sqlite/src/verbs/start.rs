@@ -5,7 +5,7 @@ use ostler_store::calls::{Fenced, Start};
 use ostler_store::{Check, LeaseRef};
 use rusqlite::{CachedStatement, OptionalExtension, params};
 
-use crate::row::{Phase, Uid};
+use crate::row::{Phase, Trouble, Uid};
 use crate::tx::{Sql, Tx};
 
 /// What a lease leads to.
@@ -18,11 +18,12 @@ pub(crate) struct Leased {
     pub(crate) runs: u32,
     pub(crate) started_at: Option<Timestamp>,
     pub(crate) limit: Option<i64>,
+    /// Whether a task ever waited for it.
+    pub(crate) awaited: bool,
 }
 
 /// Finds the task of a lease.
-pub(crate) const FENCE: &str =
-    "SELECT lane, phase, session, token, runs, started_at, limit_id FROM task WHERE id = ?1 AND uid = ?2";
+pub(crate) const FENCE: &str = "SELECT lane, phase, session, token, runs, started_at, limit_id, trouble FROM task WHERE id = ?1 AND uid = ?2";
 
 /// The task of a lease, if whoever holds it may still speak for the task.
 pub(crate) fn fenced(
@@ -41,6 +42,7 @@ pub(crate) fn fenced(
             runs: row.get(4)?,
             started_at: row.get::<_, Option<i64>>(5)?.map(Timestamp::from_millis),
             limit: row.get(6)?,
+            awaited: Trouble::from_code(row.get(7)?).awaited,
         })
     };
     let found = statement.query_row(params![lease.slot, Uid::of(lease.task.0)], read).optional()?;

@@ -1,16 +1,16 @@
 //! What the reference keeps, and the moves that all verbs are made of.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use ostler_core::{
-    Attempt, AttemptEnd, Ending, Gate, Held, Next, Outcome, Readiness, SessionId, Shut, State, StateName,
-    Step, Task, TaskId, Timestamp, Transition, VirtualTime, Wait, arrival, decide,
+    Attempt, AttemptEnd, Ending, Gate, Held, Next, OnFailed, Outcome, Readiness, SessionId, Shut, State,
+    StateName, Step, Task, TaskId, Timestamp, Transition, VirtualTime, Wait, arrival, decide,
 };
 
 use super::gates::Begun;
 use super::tellings::Kept;
-use crate::bounds::{RECENT_RUNS, bounded};
+use crate::bounds::{MAX_CASCADE, RECENT_RUNS, bounded};
 use crate::calls::{NewSession, Ran};
 use crate::checks::{Check, Checks};
 use crate::lease::LeaseRef;
@@ -28,6 +28,11 @@ pub(super) struct Entry {
     pub(super) events: Vec<Event>,
     /// When its unique key is free for others; `None`: when the task is gone.
     pub(super) key_until: Option<Timestamp>,
+    /// The tasks that it still waits for.
+    pub(super) after: BTreeSet<Slot>,
+    pub(super) on_failed: OnFailed,
+    /// Whether a task ever waited for it.
+    pub(super) awaited: bool,
 }
 
 #[derive(Default)]
@@ -80,6 +85,10 @@ pub(super) struct Book {
     pub(super) tellings: Vec<Kept>,
     pub(super) next_telling: u64,
     next_slot: Slot,
+    /// Tasks that have ended, and who of those that wait for them was seen to last.
+    pub(super) freed: BTreeMap<Slot, Slot>,
+    /// Whether a task that others wait for ended in this verb.
+    pub(super) frees: bool,
     /// Whom the verb gave something to look at.
     pub(super) rings: Rings,
 }
@@ -98,6 +107,8 @@ impl Book {
             tellings: Vec::new(),
             next_telling: 1,
             next_slot: 1,
+            freed: BTreeMap::new(),
+            frees: false,
             rings: Rings::default(),
         }
     }
@@ -107,8 +118,13 @@ impl Book {
         self.uptime = uptime;
     }
 
-    /// Ends a verb: notes the high water of every lane. Answers which bells to ring.
+    /// Ends a verb: sees to those who waited for what it ended, and notes the high water of every lane. Answers which bells to
+    /// ring.
     pub(super) fn close_verb(&mut self) -> Rings {
+        if std::mem::take(&mut self.frees) {
+            self.see_to_dependents(MAX_CASCADE);
+            self.frees = false;
+        }
         let mut queued: HashMap<(String, String), u64> = HashMap::new();
         for entry in self.entries.values().filter(|entry| entry.task.state.name() == StateName::Queued) {
             *queued.entry((entry.task.queue.clone(), entry.task.kind.clone())).or_default() += 1;
@@ -125,7 +141,9 @@ impl Book {
         self.next_slot += 1;
         self.lanes.entry((task.queue.clone(), task.kind.clone())).or_default();
         let (attempts, steps, events) = (Vec::new(), Vec::new(), Vec::new());
-        self.entries.insert(slot, Entry { task, attempts, steps, events, key_until: None });
+        let (after, on_failed, awaited) = (BTreeSet::new(), OnFailed::default(), false);
+        let entry = Entry { task, attempts, steps, events, key_until: None, after, on_failed, awaited };
+        self.entries.insert(slot, entry);
         slot
     }
 
@@ -214,6 +232,9 @@ impl Book {
         self.pause(slot, outcome, &transition);
         self.tell_gates(slot, outcome, transition.effect, begun);
         self.settle(slot);
+        if self.task(slot).state.name().is_terminal() {
+            self.note_freed(slot);
+        }
     }
 
     fn write_next(&mut self, slot: Slot, transition: &Transition) {
@@ -226,10 +247,11 @@ impl Book {
         }
     }
 
-    /// A queued task ends, and its key has room for another.
+    /// A queued task ends: its key has room for another, and others may have waited for it.
     pub(super) fn end(&mut self, slot: Slot, state: State) {
         self.task(slot).state = state;
         self.settle(slot);
+        self.note_freed(slot);
     }
 
     fn record_attempt(&mut self, slot: Slot, outcome: &Outcome, ran: Option<Ran>) {

@@ -28,6 +28,10 @@ impl Book {
         if let Some(answer) = self.clash(&new) {
             return answer;
         }
+        let others = match self.places(&new.after) {
+            Ok(others) => others,
+            Err(unknown) => return Enqueued::NoSuchTask(unknown),
+        };
         let queue = self.queues.entry(new.queue.clone()).or_default();
         if let Some(limit) = queue.settings.limit {
             let waiting = self
@@ -71,7 +75,7 @@ impl Book {
             self.give_key(slot, unique);
         }
         self.place(slot, run_at);
-        self.arrive(slot, run_at, Wait::New);
+        self.arrive_after(slot, &others, new.on_failed);
         Enqueued::Created(id)
     }
 
@@ -283,6 +287,7 @@ impl Book {
                 task.not_after = None;
                 task.deadline = None;
                 self.place(slot, now);
+                self.freed.remove(&slot);
                 ReplayAnswer::Requeued
             }
         };

@@ -53,6 +53,7 @@ impl Book {
             task: entry.task.clone(),
             attempts: entry.attempts.clone(),
             steps: entry.steps.clone(),
+            after: entry.after.iter().map(|slot| self.entries[slot].task.id).collect(),
         })
     }
 

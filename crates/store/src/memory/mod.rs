@@ -2,6 +2,7 @@
 //! suite compares every other store with. It searches where a real store has an index, on purpose.
 
 mod book;
+mod dependents;
 mod gates;
 mod life;
 mod looks;

@@ -43,7 +43,8 @@ impl Book {
         self.entries.iter().find(|(_, entry)| has_key(&entry.task)).map(|(slot, _)| *slot)
     }
 
-    /// A task that waits becomes what another one brings, as if it had just come. Its steps are of other work.
+    /// A task that waits becomes what another one brings, as if it had just come. Its steps are of other work. What it waits for
+    /// stays: so nobody comes to wait for himself in the end.
     fn take_over(&mut self, slot: Slot, new: &NewTask) {
         let run_at = new.run_at.unwrap_or(self.now);
         let entry = self.entry(slot);
@@ -69,6 +70,6 @@ impl Book {
             }
         }
         self.place(slot, run_at);
-        self.arrive(slot, run_at, Wait::New);
+        self.arrive_or_wait(slot);
     }
 }

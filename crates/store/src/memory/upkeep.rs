@@ -8,7 +8,7 @@ use ostler_core::{
 
 use super::book::{Book, Slot};
 use super::nodes::is_held_by;
-use crate::bounds::check_settings;
+use crate::bounds::{MAX_CASCADE, check_settings};
 use crate::calls::{Expired, MadeReady, Prune, Pruned, QueueChange, Retention};
 use crate::checks::Check;
 use crate::error::Error;
@@ -48,18 +48,15 @@ impl Book {
         for slot in &late {
             self.end_late(*slot);
         }
+        let seen_to = self.see_to_dependents(bite - late.len());
+        self.frees = false;
         let mut due = self.slots(|task| waits_until(task).is_some_and(|run_at| run_at <= now));
         due.sort_by_key(|slot| (waits_until(&self.entries[slot].task), *slot));
-        due.truncate(bite - late.len());
+        due.truncate(bite - late.len() - seen_to);
         for slot in &due {
-            let State::Queued { why, run_at, .. } = self.task(*slot).state else { continue };
-            // Its turn is as of now: a night's worth of scheduled tasks must not go before everybody else's.
-            if why == Wait::Scheduled {
-                self.place(*slot, run_at);
-            }
-            self.arrive(*slot, run_at, why);
+            self.come_forward(*slot);
         }
-        let keys = self.settle_due_keys(None, bite - late.len() - due.len());
+        let keys = self.settle_due_keys(None, bite - late.len() - seen_to - due.len());
         let next_due = self.entries.values().filter_map(|entry| waits_until(&entry.task)).min();
         let next_key = self.key_moments(None).into_iter().map(|(until, _, _)| until).min();
         let next_late = self
@@ -69,7 +66,7 @@ impl Book {
             .filter_map(|entry| end(&entry.task))
             .map(|end| Timestamp::from_millis(end.millis().saturating_add(1)))
             .min();
-        let next = [next_due, next_late, next_key].into_iter().flatten().min();
+        let next = [next_due, next_late, next_key, self.next_freed()].into_iter().flatten().min();
         MadeReady { due: due.len() + keys, expired: late.len(), next }
     }
 
@@ -112,18 +109,16 @@ impl Book {
                     .filter_map(|id| self.slot_of(*id))
                     .filter(|slot| self.entries[slot].task.state.name().is_terminal())
                     .collect();
-                let before = self.entries.len();
-                for slot in ended {
-                    self.remove(slot);
-                }
-                Pruned { tasks: before - self.entries.len(), more: false }
+                let mut left = MAX_CASCADE;
+                let tasks = ended.into_iter().filter(|slot| self.remove(*slot, &mut left)).count();
+                Pruned { tasks, more: false }
             }
             Prune::Retention(keep) => self.prune_by_age_and_count(keep),
         }
     }
 
     fn prune_by_age_and_count(&mut self, keep: &Retention) -> Pruned {
-        let mut left = keep.bite;
+        let (mut left, mut tasks, mut cascade) = (keep.bite, 0, MAX_CASCADE);
         for (state, age) in [
             (StateName::Completed, keep.completed),
             (StateName::Failed, keep.failed),
@@ -137,15 +132,17 @@ impl Book {
                 ended.iter().filter(|slot| finished_at(&self.entries[slot].task) < Some(cutoff)).count();
             ended.truncate(old.max(excess).min(left));
             left -= ended.len();
-            for slot in ended {
-                self.remove(slot);
-            }
+            tasks += ended.into_iter().filter(|slot| self.remove(*slot, &mut cascade)).count();
         }
-        Pruned { tasks: keep.bite - left, more: left == 0 && keep.bite > 0 }
+        Pruned { tasks, more: left == 0 && tasks > 0 }
     }
 
-    fn remove(&mut self, slot: Slot) {
-        let Some(entry) = self.entries.remove(&slot) else { return };
+    /// Removes a task, unless too many still wait for it: then the next call goes on with it.
+    fn remove(&mut self, slot: Slot, cascade: &mut usize) -> bool {
+        if !self.entries.contains_key(&slot) || !self.let_go(slot, cascade) {
+            return false;
+        }
+        let Some(entry) = self.entries.remove(&slot) else { return false };
         self.tellings.retain(|kept| kept.slot != slot);
         let task = entry.task;
         if let Some(key) = &task.limit_key {
@@ -153,6 +150,7 @@ impl Book {
         }
         let pruned = &mut self.lanes.entry((task.queue, task.kind)).or_default().pruned;
         *pruned.of(task.state.name()) += 1;
+        true
     }
 
     /// A task leaves its limit key. Whoever comes back later with a key that no task has begins like anybody new; keys are not
@@ -168,7 +166,9 @@ impl Book {
 /// The moment a task waits for, if it waits for one.
 fn waits_until(task: &Task) -> Option<Timestamp> {
     match task.state {
-        State::Queued { readiness: Readiness::Waiting, run_at, .. } => Some(run_at),
+        State::Queued { readiness: Readiness::Waiting, why, run_at } if why != Wait::Dependency => {
+            Some(run_at)
+        }
         State::Queued { .. }
         | State::Claimed { .. }
         | State::Running { .. }

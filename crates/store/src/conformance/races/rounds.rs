@@ -8,6 +8,7 @@ use ostler_core::{
 };
 
 use super::super::scene::{QUEUE, Scene, TICK, TTL, failure, one, report};
+use super::plans::{finish_and_enqueue_after, two_tasks_with_one_key};
 use super::run::{Race, Side, Stage, Stagger, both};
 use crate::calls::{
     CancelAnswer, ClaimAnswer, Expired, Finished, Prune, QueueChange, Renewed, Replay, ReplayAnswer,
@@ -33,11 +34,13 @@ pub(super) const RACES: &[Race] = races![
     "renew and expire": renew_and_expire,
     "prune and replay": prune_and_replay,
     "two claims at a half-open breaker": two_claims_at_a_half_open_breaker,
+    "two tasks with one key": two_tasks_with_one_key,
+    "finish and enqueue after it": finish_and_enqueue_after,
 ];
 
 // ---- what a side does ----
 
-async fn finish(store: Arc<dyn Store>, lease: Lease, outcome: Outcome) -> Finished {
+pub(super) async fn finish(store: Arc<dyn Store>, lease: Lease, outcome: Outcome) -> Finished {
     one(store.finish(vec![report(lease, outcome)]).await.expect("finish answers"))
 }
 
@@ -69,7 +72,7 @@ async fn hear(store: Arc<dyn Store>, session: SessionId) -> Vec<TaskId> {
 // ---- before and after ----
 
 /// The two connections, as the two sides own them.
-fn connections(stage: &Stage) -> [Arc<dyn Store>; 2] {
+pub(super) fn connections(stage: &Stage) -> [Arc<dyn Store>; 2] {
     [Arc::clone(&stage.scene.store), Arc::clone(&stage.second)]
 }
 
@@ -80,7 +83,7 @@ fn assert_one_attempt(shown: &TaskDetail, ending: Ending) {
 }
 
 /// Leaves nothing for the next round.
-async fn clear(s: &Scene, id: TaskId, sessions: &[SessionId]) {
+pub(super) async fn clear(s: &Scene, id: TaskId, sessions: &[SessionId]) {
     s.cancel(id).await;
     for session in sessions {
         s.store.leave(*session).await.expect("leave answers");

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ostler_core::{
-    BreakerPolicy, ErrorClass, OnConflict, Overrides, Rate, Seed, StateName, Timestamp, Told, Trip,
+    BreakerPolicy, ErrorClass, OnConflict, OnFailed, Overrides, Rate, Seed, StateName, Timestamp, Told, Trip,
 };
 
 use super::op::{
@@ -30,6 +30,7 @@ const SAID: &[Row<Op>] = &[
         d.enqueue(|d, task| task.limit_key = Some(d.below(LIMIT_KEYS.len())))
     }),
     (20, "enqueue with an end", |d| d.enqueue(Drawer::give_an_end)),
+    (50, "enqueue after others", |d| d.enqueue(Drawer::wait_for_others)),
     (20, "enqueue again", |d| d.enqueue(|d, task| task.task = d.task())),
     (20, "enqueue what is wrong", |d| {
         d.tasks += 1;
@@ -293,6 +294,8 @@ impl Drawer {
             hold_ms: None,
             on_conflict: OnConflict::Keep,
             limit_key: self.maybe(25, |d| d.below(LIMIT_KEYS.len())),
+            after: Vec::new(),
+            on_failed: OnFailed::Cancel,
             attempts: self.maybe(30, |d| d.below(3) as u32 + 1),
             not_after_ms: None,
             deadline_ms: None,
@@ -315,6 +318,19 @@ impl Drawer {
         task.unique_key = Some(self.below(UNIQUE_KEYS.len()));
         task.hold_ms = self.maybe(50, |d| d.span(40_000));
         task.on_conflict = OnConflict::ALL[self.below(OnConflict::ALL.len())];
+    }
+
+    fn wait_for_others(&mut self, task: &mut Draft) {
+        let before = task.task.max(1);
+        let recent = |d: &mut Self| before.saturating_sub(1 + d.below(4));
+        task.after = (0..=self.below(2))
+            .map(|_| match self.below(12) {
+                0 => NOBODY,
+                1..=4 => self.below(before),
+                _ => recent(self),
+            })
+            .collect();
+        task.on_failed = OnFailed::ALL[self.below(OnFailed::ALL.len())];
     }
 
     fn give_an_end(&mut self, task: &mut Draft) {

@@ -1,7 +1,7 @@
 //! One operation, as data. It names tasks, sessions and leases by number, so that it still means something
 //! when the operations before it are taken out.
 
-use ostler_core::{ErrorClass, Id, OnConflict, Overrides, SessionId, TaskId, WorkerId};
+use ostler_core::{ErrorClass, Id, OnConflict, OnFailed, Overrides, SessionId, TaskId, WorkerId};
 
 use crate::calls::{QueueChange, Replay, Retention};
 use crate::orders::Order;
@@ -107,6 +107,8 @@ pub(super) struct Draft {
     pub(super) hold_ms: Option<u64>,
     pub(super) on_conflict: OnConflict,
     pub(super) limit_key: Option<usize>,
+    pub(super) after: Vec<usize>,
+    pub(super) on_failed: OnFailed,
     pub(super) attempts: Option<u32>,
     pub(super) not_after_ms: Option<u64>,
     pub(super) deadline_ms: Option<u64>,

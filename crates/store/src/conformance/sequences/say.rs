@@ -267,6 +267,8 @@ impl Speaker {
                 on_conflict: draft.on_conflict,
             }),
             limit_key: draft.limit_key.map(|key| LIMIT_KEYS[key].to_owned()),
+            after: draft.after.iter().map(|number| self.names.task(*number)).collect(),
+            on_failed: draft.on_failed,
             overrides: Overrides { attempts: draft.attempts, ..Overrides::NONE },
             not_after: later(draft.not_after_ms),
             deadline: later(draft.deadline_ms),

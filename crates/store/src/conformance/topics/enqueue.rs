@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ostler_core::{Backoff, Jitter, Overrides, Priority, Readiness, State, StateName, Wait};
+use ostler_core::{Backoff, Jitter, OnFailed, Overrides, Priority, Readiness, State, StateName, Wait};
 
 use super::super::scene::{KIND, QUEUE, Scene, invalid};
 use super::runner::cases;
@@ -46,6 +46,8 @@ async fn a_task_is_kept_as_it_was_given(s: &Scene) {
         run_at: None,
         unique: Some(Unique::new("u")),
         limit_key: Some("l".to_owned()),
+        after: Vec::new(),
+        on_failed: OnFailed::Cancel,
         overrides,
         not_after: Some(s.in_ms(50_000)),
         deadline: Some(s.in_ms(60_000)),

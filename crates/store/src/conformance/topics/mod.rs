@@ -6,6 +6,8 @@ mod breakers;
 mod cancel;
 mod claim;
 mod deadlines;
+mod dependencies;
+mod dependents;
 mod enqueue;
 mod events;
 mod expire;

@@ -36,6 +36,8 @@ pub(in super::super) const fn topics() -> &'static [Topic] {
         ("expire", super::expire::CASES),
         ("upkeep", super::upkeep::CASES),
         ("deadlines", super::deadlines::CASES),
+        ("dependencies", super::dependencies::CASES),
+        ("dependents", super::dependents::CASES),
         ("limit keys", super::limits::CASES),
         ("holds", super::holds::CASES),
         ("rates", super::rates::CASES),
