@@ -109,6 +109,12 @@ CREATE INDEX untold ON telling(queue, what, number) WHERE session IS NULL;
 CREATE INDEX taken ON telling(session) WHERE session IS NOT NULL;
 CREATE INDEX telling_task ON telling(task);
 
+CREATE TABLE schedule(
+    name TEXT PRIMARY KEY, spec TEXT NOT NULL, overlap INTEGER NOT NULL, missed INTEGER NOT NULL,
+    queue TEXT NOT NULL, kind TEXT NOT NULL, payload TEXT NOT NULL, priority INTEGER NOT NULL, overrides TEXT,
+    activity INTEGER NOT NULL, next_at INTEGER, last_at INTEGER, last_task BLOB
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE session(
     id INTEGER PRIMARY KEY, uid BLOB NOT NULL UNIQUE, name TEXT NOT NULL, pid INTEGER NOT NULL,
     version TEXT NOT NULL, ttl_ms INTEGER NOT NULL, settings TEXT NOT NULL,

@@ -13,11 +13,12 @@ use ostler_store::calls::{
 };
 use ostler_store::orders::{Order, Ordered};
 use ostler_store::plans::Amended;
+use ostler_store::schedules::{Activity, Fired, Firing, Put, Schedule, ScheduleAnswer, ScheduleRecord};
 use ostler_store::tell::{Heard, Tell};
 use ostler_store::views::{Cursor, Event, Filter, Page, QueueSettings, Survey, TaskDetail, Which};
 use ostler_store::{
     Bells, Bounds, Check, Checks, Clock, Error, LeaseRef, MAX_BATCH, MAX_BITE, MAX_PAGE, MAX_WORKERS, Store,
-    Wakeups, batch, check_claim, check_order, check_overrides, check_session, name,
+    Wakeups, batch, check_claim, check_order, check_overrides, check_schedule, check_session, name,
 };
 
 use rusqlite::Connection;
@@ -29,7 +30,7 @@ use crate::readers::Readers;
 use crate::tx::read_queue;
 use crate::verbs::{
     amend, cancel, claim, enqueue, expire, finish, looks, nodes, notes, orders, prune, queues, ready, replay,
-    start, tellings,
+    schedules, start, tellings,
 };
 use crate::writer::{Desk, Writer};
 
@@ -269,6 +270,26 @@ impl Store for Sqlite {
         self.writer.write("configure", move |tx| queues::configure(tx, &queue, &changes)).await?
     }
 
+    async fn put_schedule(&self, schedule: Schedule) -> Result<Put, Error> {
+        check_schedule(&schedule)?;
+        self.writer.write("put_schedule", move |tx| schedules::put(tx, &schedule)).await
+    }
+
+    async fn drop_schedule(&self, name: &str) -> Result<ScheduleAnswer, Error> {
+        let name = name.to_owned();
+        self.writer.write("drop_schedule", move |tx| schedules::remove(tx, &name)).await
+    }
+
+    async fn pause_schedule(&self, name: &str, activity: Activity) -> Result<ScheduleAnswer, Error> {
+        let name = name.to_owned();
+        self.writer.write("pause_schedule", move |tx| schedules::pause(tx, &name, activity)).await
+    }
+
+    async fn fire(&self, firing: Firing) -> Result<Fired, Error> {
+        self.bounds.check_firing(&firing)?;
+        self.writer.write("fire", move |tx| schedules::fire(tx, &firing)).await
+    }
+
     async fn expire(&self, bite: usize) -> Result<Expired, Error> {
         batch("bite", bite, MAX_BITE)?;
         let suspects = self.readers.read(expire::suspects).await?;
@@ -336,6 +357,10 @@ impl Store for Sqlite {
         let beats = Arc::clone(&self.beats);
         let now = self.clock.now();
         self.readers.read(move |conn| looks::survey(conn, now, |session| beats.is_in_time(session))).await
+    }
+
+    async fn schedules(&self) -> Result<Vec<ScheduleRecord>, Error> {
+        self.readers.read(schedules::list).await
     }
 
     fn wakeups(&self) -> Wakeups {

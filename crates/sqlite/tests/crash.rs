@@ -11,12 +11,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_core::{
-    ErrorClass, Failure, OnFailed, Outcome, Overrides, SessionId, Timestamp, Worker, WorkerState,
+    ErrorClass, Failure, Missed, OnFailed, Outcome, Overlap, Overrides, Priority, SessionId, Timestamp,
+    Worker, WorkerState,
 };
 use ostler_sqlite::{Options, Sqlite};
 use ostler_store::calls::{Claim, Claimed, Expired, Kinds, QueueChange, Retention};
 use ostler_store::orders::Order;
 use ostler_store::plans::Unique;
+use ostler_store::schedules::{Activity, Firing, Schedule, Template};
 use ostler_store::tell::{Heard, Tell};
 use ostler_store::{Clock, Store};
 use ostler_testkit::history::{Log, Scribe, Stored, check, read};
@@ -24,7 +26,7 @@ use ostler_testkit::{Ids, ManualClock, Twin, Voice, scratch};
 use rusqlite::Connection;
 
 /// Every verb that writes.
-const VERBS: [&str; 19] = [
+const VERBS: [&str; 23] = [
     "join",
     "leave",
     "report",
@@ -41,6 +43,10 @@ const VERBS: [&str; 19] = [
     "hear",
     "told",
     "configure",
+    "put_schedule",
+    "drop_schedule",
+    "pause_schedule",
+    "fire",
     "expire",
     "make_ready",
     "prune",
@@ -148,6 +154,7 @@ async fn one_round(scribe: Scribe<'_>, clock: &ManualClock, round: u32) {
     special[0].unique = Some(Unique::new(format!("letter {round}")));
     scribe.enqueue(special).await;
 
+    scheduled(scribe, clock.now()).await;
     let taken = scribe.claim(asks(doomed, 3)).await;
     scribe.start(taken[0].lease.as_ref()).await;
     scribe.claim(asks(short_lived, 2)).await;
@@ -197,6 +204,22 @@ async fn one_round(scribe: Scribe<'_>, clock: &ManualClock, round: u32) {
     scribe.prune(vec![done]).await;
     scribe.prune_old(Retention::default()).await;
     scribe.leave(here).await;
+}
+
+/// A schedule comes, is fired, paused and dropped.
+async fn scheduled(scribe: Scribe<'_>, now: Timestamp) {
+    let Scribe { store, ids, .. } = scribe;
+    let (queue, kind, payload) = (QUEUE.to_owned(), "sweep".to_owned(), "{}".to_owned());
+    let task = Template { queue, kind, payload, priority: Priority::NORMAL, overrides: Overrides::NONE };
+    let (name, spec) = ("nightly".to_owned(), "0 3 * * *".to_owned());
+    let (overlap, missed, next_at) = (Overlap::Queue, Missed::One, Some(now));
+    let schedule = Schedule { name, spec, overlap, missed, task, next_at };
+    store.put_schedule(schedule.clone()).await.expect("put_schedule answers");
+    let task = Some(ids.new_task(QUEUE, "sweep"));
+    let next = Some(now.after(LONG));
+    scribe.fire(Firing { schedule: schedule.name.clone(), expected: now, next, task }).await;
+    store.pause_schedule(&schedule.name, Activity::Paused).await.expect("pause_schedule answers");
+    store.drop_schedule(&schedule.name).await.expect("drop_schedule answers");
 }
 
 fn workers(ids: &Ids, now: Timestamp) -> Vec<Worker> {

@@ -6,6 +6,7 @@ use crate::calls::{Claim, Kinds, NewEvent, NewSession, NewStep, NewTask, QueueCh
 use crate::error::Error;
 use crate::gates::{check_breaker, check_cost, check_rates};
 use crate::orders::Order;
+use crate::schedules::{Firing, Schedule};
 use crate::views::QueueSettings;
 
 /// Tasks, leases or ids in one call.
@@ -45,6 +46,10 @@ pub const MAX_AFTER_IN_CALL: usize = 100_000;
 /// Who waits for a task that has ended is seen to by the verb that ends it, for so many of them; the others follow with
 /// `make_ready`.
 pub const MAX_CASCADE: usize = 1_000;
+/// Schedules that a store has.
+pub const MAX_SCHEDULES: usize = 1_000;
+/// Bytes of the payload of a schedule's task: all schedules are listed at once.
+pub const MAX_TEMPLATE_BYTES: usize = 64 * 1024;
 /// Runs of a lane whose durations are kept.
 pub const RECENT_RUNS: usize = 100;
 
@@ -140,6 +145,23 @@ impl Bounds {
         events.iter().try_for_each(|event| text("event", &event.data, MAX_EVENT_BYTES))
     }
 
+    /// Refuses a firing that breaks a rule.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid).
+    pub fn check_firing(&self, firing: &Firing) -> Result<(), Error> {
+        if firing.next.is_some_and(|next| next <= firing.expected) {
+            return Err(Error::invalid("next must be after the moment that is fired"));
+        }
+        let Some(task) = &firing.task else { return Ok(()) };
+        if task.unique.is_some() || !task.after.is_empty() {
+            return Err(Error::invalid(
+                "the run of a schedule has no unique key and waits for nobody: its schedule sees to that",
+            ));
+        }
+        self.check_tasks(std::slice::from_ref(task))
+    }
+
     /// Refuses a queue or a change of its settings that breaks a rule.
     ///
     /// # Errors
@@ -190,6 +212,20 @@ impl Bounds {
 /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid).
 pub fn check_settings(settings: &QueueSettings) -> Result<(), Error> {
     batch("kinds with a policy of their own", settings.kinds.len(), MAX_KINDS)
+}
+
+/// Refuses a schedule that breaks a rule.
+///
+/// # Errors
+/// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid).
+pub fn check_schedule(schedule: &Schedule) -> Result<(), Error> {
+    name("schedule", &schedule.name)?;
+    non_empty("spec", &schedule.spec)?;
+    text("spec", &schedule.spec, MAX_MESSAGE_BYTES)?;
+    name("queue", &schedule.task.queue)?;
+    name("kind", &schedule.task.kind)?;
+    text("payload", &schedule.task.payload, MAX_TEMPLATE_BYTES)?;
+    check_overrides(&schedule.task.overrides)
 }
 
 /// Refuses a node that breaks a rule.

@@ -40,11 +40,13 @@ pub enum Check {
     KeyGate,
     /// While a probe is under way, the ends of other attempts do not move the breaker.
     ProbeEnd,
+    /// A firing names the next moment of its schedule.
+    FireExpected,
 }
 
 impl Check {
     /// Every check.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::StartToken,
         Self::FinishToken,
         Self::ReleaseToken,
@@ -61,6 +63,7 @@ impl Check {
         Self::QueueGate,
         Self::KeyGate,
         Self::ProbeEnd,
+        Self::FireExpected,
     ];
 }
 

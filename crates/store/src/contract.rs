@@ -14,6 +14,7 @@ use crate::error::Error;
 use crate::lease::{Lease, LeaseRef};
 use crate::orders::{Order, Ordered};
 use crate::plans::Amended;
+use crate::schedules::{Activity, Fired, Firing, Put, Schedule, ScheduleAnswer, ScheduleRecord};
 use crate::tell::{Heard, Tell};
 use crate::views::{Cursor, Event, Filter, Page, QueueSettings, Survey, TaskDetail, Which};
 use crate::wake::Wakeups;
@@ -102,6 +103,21 @@ pub trait Store: Send + Sync {
     /// Changes the settings of a queue, and answers with all of them. No changes: only looks.
     async fn configure(&self, queue: &str, changes: Vec<QueueChange>) -> Result<QueueSettings, Error>;
 
+    // ---- schedules ----
+
+    /// Keeps a schedule, in the place of the one with its name.
+    async fn put_schedule(&self, schedule: Schedule) -> Result<Put, Error>;
+
+    /// Removes a schedule. What it has enqueued stays.
+    async fn drop_schedule(&self, name: &str) -> Result<ScheduleAnswer, Error>;
+
+    /// Pauses a schedule, or resumes it.
+    async fn pause_schedule(&self, name: &str, activity: Activity) -> Result<ScheduleAnswer, Error>;
+
+    /// A moment of a schedule has come: its run is enqueued, as `ostler_core::fire` says, and the schedule goes on to its next
+    /// moment. Of all who fire the same moment, one does.
+    async fn fire(&self, firing: Firing) -> Result<Fired, Error>;
+
     // ---- maintenance: idempotent, safe on all nodes at once, in bites ----
 
     /// Ends sessions that are dead or overdue, and takes up to `bite` tasks from ended sessions, the
@@ -129,10 +145,13 @@ pub trait Store: Send + Sync {
     /// Queues, counts, nodes and workers.
     async fn survey(&self) -> Result<Survey, Error>;
 
+    /// All schedules, in order of name.
+    async fn schedules(&self) -> Result<Vec<ScheduleRecord>, Error>;
+
     /// Hints that tasks became ready, or that there is something to tell, from this process or another.
     fn wakeups(&self) -> Wakeups;
 
-    /// Hints that a node should renew now, because a cancel was requested for a leased task or an order was given, by
-    /// this process or another.
+    /// Hints that a node should renew now, because a cancel was requested for a leased task or an order was given, or that it
+    /// should look at the schedules, because one was changed; by this process or another.
     fn news(&self) -> Wakeups;
 }

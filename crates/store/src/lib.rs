@@ -1,7 +1,8 @@
 //! Where tasks live: the contract that every store keeps.
 //!
-//! - [`Store`]: the verbs. [`calls`] has what is said and answered, [`views`] what is shown, [`plans`] what is said
-//!   ahead of time, [`orders`] what a node is asked to do, [`tell`] what others are told of, [`gates`] what holds tasks back.
+//! - [`Store`]: the verbs. [`calls`] has what is said and answered, [`views`] what is shown, [`plans`] and
+//!   [`schedules`] what is said ahead of time, [`orders`] what a node is asked to do, [`tell`] what others are told of,
+//!   [`gates`] what holds tasks back.
 //! - [`Memory`]: the reference, short and without any cleverness. It says what the verbs mean.
 //! - `conformance` (a feature): one suite for every store, random sequences compared with the reference, and
 //!   races between two connections.
@@ -21,6 +22,7 @@ mod lease;
 mod memory;
 pub mod orders;
 pub mod plans;
+pub mod schedules;
 mod stats;
 pub mod tell;
 pub mod views;
@@ -29,8 +31,9 @@ mod wake;
 pub use bounds::{
     Bounds, MAX_AFTER, MAX_AFTER_IN_CALL, MAX_BATCH, MAX_BITE, MAX_CASCADE, MAX_CLAIM, MAX_DETAILS_BYTES,
     MAX_EVENT_BYTES, MAX_EVENTS, MAX_KEY_BYTES, MAX_KINDS, MAX_MESSAGE_BYTES, MAX_NAME_BYTES, MAX_ORDERS,
-    MAX_PAGE, MAX_SETTINGS_BYTES, MAX_STEPS, MAX_WORKERS, RECENT_RUNS, batch, bounded, check_claim,
-    check_order, check_overrides, check_session, check_settings, name,
+    MAX_PAGE, MAX_SCHEDULES, MAX_SETTINGS_BYTES, MAX_STEPS, MAX_TEMPLATE_BYTES, MAX_WORKERS, RECENT_RUNS,
+    batch, bounded, check_claim, check_order, check_overrides, check_schedule, check_session, check_settings,
+    name,
 };
 pub use checks::{Check, Checks};
 pub use clock::{Clock, SystemClock};

@@ -6,6 +6,7 @@ use ostler_store::calls::{
     NewEvent, NewSession, NewStep, NewTask, Prune, QueueChange, Replay, ReplayAnswer, Report, Retention,
     Saved, Start,
 };
+use ostler_store::schedules::{Fired, Firing};
 use ostler_store::{Lease, LeaseRef, Store};
 
 use super::log::{Answer, Call, Log};
@@ -73,6 +74,15 @@ impl Scribe<'_> {
         assert_eq!(answers, created);
         asked.answered(Answer::Enqueued);
         ids
+    }
+
+    /// Fires a schedule: it must be due, and its run must be new.
+    pub async fn fire(&self, firing: Firing) -> TaskId {
+        let run = firing.task.as_ref().expect("a firing with a run").id;
+        let asked = self.log.ask(&Call::Enqueue(vec![run]));
+        assert_eq!(self.store.fire(firing).await.expect("fire answers"), Fired::Enqueued(run));
+        asked.answered(Answer::Enqueued);
+        run
     }
 
     /// Claims; the session must be alive.

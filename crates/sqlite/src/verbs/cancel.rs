@@ -1,12 +1,12 @@
 //! Cancels tasks, or asks their workers to stop.
 
-use ostler_core::{Cancelling, State, TaskId, cancel};
+use ostler_core::{CancelReason, Cancelling, State, TaskId, cancel};
 use ostler_store::calls::CancelAnswer;
 use rusqlite::params;
 
 use crate::dependents::ended_in_queue;
 use crate::keys;
-use crate::row::{Phase, Uid, find};
+use crate::row::{Found, Phase, Uid, find};
 use crate::tx::{Sql, Tx};
 
 pub(crate) fn run(tx: &mut Tx<'_>, tasks: &[TaskId]) -> Sql<Vec<CancelAnswer>> {
@@ -17,14 +17,19 @@ fn one(tx: &mut Tx<'_>, id: TaskId) -> Sql<CancelAnswer> {
     let Some(found) = find(tx.conn, "WHERE t.uid = ?1", [Uid::of(id.0)])? else {
         return Ok(CancelAnswer::NotFound);
     };
+    stop(tx, &found, CancelReason::Requested)
+}
+
+/// Cancels a task for this reason, or asks its worker to stop.
+pub(crate) fn stop(tx: &mut Tx<'_>, found: &Found, reason: CancelReason) -> Sql<CancelAnswer> {
     let now = tx.now;
     match cancel(&found.task.state) {
-        Cancelling::Now(reason) => {
+        Cancelling::Now(_) => {
             let state = State::Cancelled { finished_at: now, reason };
             tx.set_state(found.slot, found.lane, found.limit, Phase::of(&found.task.state), &state)?;
             let rules = tx.key_rules(&found.task.queue)?;
             keys::settle(tx, found.limit, &rules)?;
-            ended_in_queue(tx, &found)?;
+            ended_in_queue(tx, found)?;
             Ok(CancelAnswer::Cancelled)
         }
         Cancelling::Mark => {

@@ -160,6 +160,6 @@ fn insert_row(
     Ok(inserted == 1)
 }
 
-fn exists(tx: &Tx<'_>, id: TaskId) -> Sql<bool> {
+pub(crate) fn exists(tx: &Tx<'_>, id: TaskId) -> Sql<bool> {
     tx.prepare("SELECT 1 FROM task WHERE uid = ?1")?.exists([Uid::of(id.0)])
 }

@@ -15,5 +15,6 @@ pub(crate) mod prune;
 pub(crate) mod queues;
 pub(crate) mod ready;
 pub(crate) mod replay;
+pub(crate) mod schedules;
 pub(crate) mod start;
 pub(crate) mod tellings;

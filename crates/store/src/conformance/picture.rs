@@ -3,6 +3,7 @@
 use ostler_core::TaskId;
 
 use crate::contract::Store;
+use crate::schedules::ScheduleRecord;
 use crate::views::{Cursor, Event, Filter, Survey, TaskDetail, Which};
 
 /// Small enough that every list of a test has several pages.
@@ -12,6 +13,7 @@ const PAGE: usize = 7;
 #[derive(Debug, PartialEq)]
 pub(super) struct Picture {
     pub(super) survey: Survey,
+    pub(super) schedules: Vec<ScheduleRecord>,
     /// The newest first, as a list has them.
     pub(super) tasks: Vec<(TaskDetail, Vec<Event>)>,
 }
@@ -24,7 +26,8 @@ impl Picture {
             let detail = shown.unwrap_or_else(|| panic!("{id} is in the list, and show does not find it"));
             tasks.push((detail, read_all(store, id).await));
         }
-        Self { survey: survey(store).await, tasks }
+        let schedules = store.schedules().await.expect("schedules answers");
+        Self { survey: survey(store).await, schedules, tasks }
     }
 }
 

@@ -48,5 +48,6 @@ const fn likely_topic(check: Check) -> &'static str {
         Check::ExpireDead => "expire",
         Check::QueueGate | Check::KeyGate => "holds",
         Check::ProbeEnd => "breakers",
+        Check::FireExpected => "schedules",
     }
 }

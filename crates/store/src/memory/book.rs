@@ -15,6 +15,7 @@ use crate::calls::{NewSession, Ran};
 use crate::checks::{Check, Checks};
 use crate::lease::LeaseRef;
 use crate::orders::NumberedOrder;
+use crate::schedules::ScheduleRecord;
 use crate::views::{Counts, Event, QueueSettings, WorkerRecord};
 use crate::wake::Rings;
 
@@ -89,6 +90,7 @@ pub(super) struct Book {
     pub(super) freed: BTreeMap<Slot, Slot>,
     /// Whether a task that others wait for ended in this verb.
     pub(super) frees: bool,
+    pub(super) schedules: BTreeMap<String, ScheduleRecord>,
     /// Whom the verb gave something to look at.
     pub(super) rings: Rings,
 }
@@ -109,6 +111,7 @@ impl Book {
             next_slot: 1,
             freed: BTreeMap::new(),
             frees: false,
+            schedules: BTreeMap::new(),
             rings: Rings::default(),
         }
     }

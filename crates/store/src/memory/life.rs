@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use ostler_core::{
-    Attempt, Cancelling, Overrides, Rank, Readiness, Replaying, State, StateName, Step, Task, TaskId,
-    Timestamp, Turn, Wait, cancel, place, replay, too_late,
+    Attempt, CancelReason, Cancelling, Overrides, Rank, Readiness, Replaying, State, StateName, Step, Task,
+    TaskId, Timestamp, Turn, Wait, cancel, place, replay, too_late,
 };
 
 use super::book::{Book, Slot};
@@ -244,10 +244,15 @@ impl Book {
 
     pub(super) fn cancel(&mut self, id: TaskId) -> CancelAnswer {
         let Some(slot) = self.slot_of(id) else { return CancelAnswer::NotFound };
+        self.stop(slot, CancelReason::Requested)
+    }
+
+    /// Cancels a task for this reason, or asks its worker to stop.
+    pub(super) fn stop(&mut self, slot: Slot, reason: CancelReason) -> CancelAnswer {
         let now = self.now;
         let state = self.task(slot).state;
         match cancel(&state) {
-            Cancelling::Now(reason) => {
+            Cancelling::Now(_) => {
                 self.end(slot, State::Cancelled { finished_at: now, reason });
                 CancelAnswer::Cancelled
             }

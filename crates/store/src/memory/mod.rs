@@ -7,6 +7,7 @@ mod gates;
 mod life;
 mod looks;
 mod nodes;
+mod schedules;
 mod tellings;
 mod unique;
 mod upkeep;
@@ -18,7 +19,7 @@ use ostler_core::{Overrides, SessionId, TaskId, Worker};
 
 use crate::bounds::{
     Bounds, MAX_BATCH, MAX_BITE, MAX_PAGE, MAX_WORKERS, batch, check_claim, check_order, check_overrides,
-    check_session, name,
+    check_schedule, check_session, name,
 };
 use crate::calls::{
     Appended, CancelAnswer, Claim, ClaimAnswer, Enqueued, Expired, Fenced, Finished, MadeReady, NewEvent,
@@ -32,6 +33,7 @@ use crate::error::Error;
 use crate::lease::LeaseRef;
 use crate::orders::{Order, Ordered};
 use crate::plans::Amended;
+use crate::schedules::{Activity, Fired, Firing, Put, Schedule, ScheduleAnswer, ScheduleRecord};
 use crate::tell::{Heard, Tell};
 use crate::views::{Cursor, Event, Filter, Page, QueueSettings, Survey, TaskDetail, Which};
 use crate::wake::{Bells, Wakeups};
@@ -174,6 +176,24 @@ impl Store for Memory {
         self.write(|book| book.configure(queue, changes))
     }
 
+    async fn put_schedule(&self, schedule: Schedule) -> Result<Put, Error> {
+        check_schedule(&schedule)?;
+        Ok(self.write(|book| book.put_schedule(schedule)))
+    }
+
+    async fn drop_schedule(&self, name: &str) -> Result<ScheduleAnswer, Error> {
+        Ok(self.write(|book| book.drop_schedule(name)))
+    }
+
+    async fn pause_schedule(&self, name: &str, activity: Activity) -> Result<ScheduleAnswer, Error> {
+        Ok(self.write(|book| book.pause_schedule(name, activity)))
+    }
+
+    async fn fire(&self, firing: Firing) -> Result<Fired, Error> {
+        self.bounds.check_firing(&firing)?;
+        Ok(self.write(|book| book.fire(firing)))
+    }
+
     async fn expire(&self, bite: usize) -> Result<Expired, Error> {
         batch("bite", bite, MAX_BITE)?;
         Ok(self.write(|book| book.expire(bite)))
@@ -208,6 +228,10 @@ impl Store for Memory {
 
     async fn survey(&self) -> Result<Survey, Error> {
         Ok(self.lock().survey())
+    }
+
+    async fn schedules(&self) -> Result<Vec<ScheduleRecord>, Error> {
+        Ok(self.lock().schedules.values().cloned().collect())
     }
 
     fn wakeups(&self) -> Wakeups {

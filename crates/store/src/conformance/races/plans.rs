@@ -1,15 +1,16 @@
-//! Races about plans: one key, and a task that comes to wait for another as that one ends.
+//! Races about plans: one key, one moment of a schedule, and a task that comes to wait for another as that one ends.
 
 use std::sync::Arc;
 
-use ostler_core::{OnConflict, Outcome, Readiness, StateName, Wait};
+use ostler_core::{Missed, OnConflict, Outcome, Overlap, Overrides, Priority, Readiness, StateName, Wait};
 
-use super::super::scene::one;
+use super::super::scene::{KIND, QUEUE, TTL, one};
 use super::rounds::{clear, connections, finish};
 use super::run::{Side, Stage, Stagger, both};
 use crate::calls::{Enqueued, Finished, NewTask};
 use crate::contract::Store;
 use crate::plans::Unique;
+use crate::schedules::{Fired, Firing, Put, Schedule, ScheduleAnswer, Template};
 
 async fn enqueue(store: Arc<dyn Store>, task: NewTask) -> Enqueued {
     one(store.enqueue(vec![task]).await.expect("enqueue answers"))
@@ -58,5 +59,32 @@ pub(super) async fn finish_and_enqueue_after(stage: &Stage, stagger: Stagger) ->
     };
     clear(s, id, &[]).await;
     clear(s, first, &[node]).await;
+    winner
+}
+
+pub(super) async fn two_firings(stage: &Stage, stagger: Stagger) -> Side {
+    let s = &stage.scene;
+    let (queue, kind, payload) = (QUEUE.to_owned(), KIND.to_owned(), "{}".to_owned());
+    let task = Template { queue, kind, payload, priority: Priority::NORMAL, overrides: Overrides::NONE };
+    let (name, spec) = ("nightly".to_owned(), "every minute".to_owned());
+    let (overlap, missed, next_at) = (Overlap::Queue, Missed::One, Some(s.now()));
+    let schedule = Schedule { name: name.clone(), spec, overlap, missed, task: task.clone(), next_at };
+    assert_eq!(s.store.put_schedule(schedule).await, Ok(Put::Created));
+    let ids = [s.task_id(), s.task_id()];
+    let next = Some(s.now().after(TTL));
+    let firing = |id| Firing { schedule: name.clone(), expected: s.now(), next, task: Some(task.task(id)) };
+    let fires =
+        |store: Arc<dyn Store>, firing| async move { store.fire(firing).await.expect("fire answers") };
+    let [one, other] = connections(stage);
+    let winner = match both(stagger, fires(one, firing(ids[0])), fires(other, firing(ids[1]))).await {
+        (Fired::Enqueued(id), Fired::NotDue) if id == ids[0] => Side::Left,
+        (Fired::NotDue, Fired::Enqueued(id)) if id == ids[1] => Side::Right,
+        other => panic!("one run is made, and the answers are {other:?}"),
+    };
+    let kept = s.store.schedules().await.expect("schedules answers").remove(0);
+    assert_eq!((kept.schedule.next_at, kept.last_task), (next, Some(ids[winner as usize])));
+    assert_eq!(s.counts().await.queued, 1, "one run");
+    assert_eq!(s.store.drop_schedule(&name).await, Ok(ScheduleAnswer::Done));
+    clear(s, ids[winner as usize], &[]).await;
     winner
 }

@@ -8,7 +8,7 @@ use ostler_core::{
 };
 
 use super::super::scene::{QUEUE, Scene, TICK, TTL, failure, one, report};
-use super::plans::{finish_and_enqueue_after, two_tasks_with_one_key};
+use super::plans::{finish_and_enqueue_after, two_firings, two_tasks_with_one_key};
 use super::run::{Race, Side, Stage, Stagger, both};
 use crate::calls::{
     CancelAnswer, ClaimAnswer, Expired, Finished, Prune, QueueChange, Renewed, Replay, ReplayAnswer,
@@ -36,6 +36,7 @@ pub(super) const RACES: &[Race] = races![
     "two claims at a half-open breaker": two_claims_at_a_half_open_breaker,
     "two tasks with one key": two_tasks_with_one_key,
     "finish and enqueue after it": finish_and_enqueue_after,
+    "two firings of one moment": two_firings,
 ];
 
 // ---- what a side does ----

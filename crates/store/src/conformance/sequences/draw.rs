@@ -3,15 +3,18 @@
 use std::time::Duration;
 
 use ostler_core::{
-    BreakerPolicy, ErrorClass, OnConflict, OnFailed, Overrides, Rate, Seed, StateName, Timestamp, Told, Trip,
+    BreakerPolicy, ErrorClass, Missed, OnConflict, OnFailed, Overlap, Overrides, Rate, Seed, StateName,
+    Timestamp, Told, Trip,
 };
 
 use super::op::{
-    Act, Draft, End, Failed, How, KINDS, LIMIT_KEYS, Op, Pick, QUEUES, STEPS, Step, UNIQUE_KEYS, Via,
+    Act, Draft, End, Failed, How, KINDS, LIMIT_KEYS, Moment, Op, Pick, Plan, QUEUES, SCHEDULES, SPECS, STEPS,
+    Step, UNIQUE_KEYS, Via,
 };
 use crate::calls::{QueueChange, Replay, Retention, StepsOnReplay};
 use crate::gates::{BreakerScope, BreakerSetting};
 use crate::orders::Order;
+use crate::schedules::Activity;
 use crate::tell::Tell;
 use crate::views::{Field, Filter, LeaseFilter};
 
@@ -113,6 +116,8 @@ const SAID: &[Row<Op>] = &[
         session: d.session(),
         numbers: (0..=d.below(3)).map(|_| d.below(6) as u64 + 1).collect(),
     }),
+    (24, "change a schedule", Drawer::change_a_schedule),
+    (36, "fire", Drawer::fire),
     (20, "join", Drawer::join),
     (20, "join again", |d| Op::Join { session: d.any_session(), ttl_ms: 60_000 }),
     (20, "renew", |d| Op::Renew { session: d.session(), held: [d.open(3), vec![d.wrong()]].concat() }),
@@ -341,6 +346,36 @@ impl Drawer {
 
     fn claim(&mut self, kinds: Option<Vec<usize>>) -> Op {
         Op::Claim { session: self.session(), queue: self.queue(), kinds, limit: self.below(5) }
+    }
+
+    fn change_a_schedule(&mut self) -> Op {
+        let name = self.below(SCHEDULES.len());
+        match self.below(8) {
+            0 => Op::DropSchedule { name },
+            1 => Op::PauseSchedule { name, activity: Activity::Paused },
+            2 => Op::PauseSchedule { name, activity: Activity::Active },
+            _ => {
+                let plan = Plan {
+                    spec: self.below(SPECS.len()),
+                    overlap: Overlap::ALL[self.below(Overlap::ALL.len())],
+                    missed: Missed::ALL[self.below(Missed::ALL.len())],
+                    queue: self.queue(),
+                    next_in_ms: self.maybe(90, |d| d.span(5_000)),
+                };
+                Op::PutSchedule { name, plan }
+            }
+        }
+    }
+
+    fn fire(&mut self) -> Op {
+        let run = self.maybe(90, |d| {
+            let draft = d.draft();
+            d.tasks += 1;
+            draft
+        });
+        let moment = if self.chance.chance(80) { Moment::Next } else { Moment::Other };
+        let next_in_ms = self.maybe(90, |d| d.span(5_000));
+        Op::Fire { name: self.below(SCHEDULES.len()), moment, next_in_ms, run }
     }
 
     // ---- leases ----

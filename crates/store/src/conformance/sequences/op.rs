@@ -1,10 +1,13 @@
 //! One operation, as data. It names tasks, sessions and leases by number, so that it still means something
 //! when the operations before it are taken out.
 
-use ostler_core::{ErrorClass, Id, OnConflict, OnFailed, Overrides, SessionId, TaskId, WorkerId};
+use ostler_core::{
+    ErrorClass, Id, Missed, OnConflict, OnFailed, Overlap, Overrides, SessionId, TaskId, WorkerId,
+};
 
 use crate::calls::{QueueChange, Replay, Retention};
 use crate::orders::Order;
+use crate::schedules::Activity;
 use crate::tell::Tell;
 use crate::views::Filter;
 
@@ -12,6 +15,8 @@ pub(super) const QUEUES: [&str; 3] = ["amber", "birch", "cedar"];
 pub(super) const KINDS: [&str; 2] = ["knock", "lift"];
 pub(super) const LIMIT_KEYS: [&str; 3] = ["x", "y", "z"];
 pub(super) const UNIQUE_KEYS: [&str; 4] = ["u0", "u1", "u2", "u3"];
+pub(super) const SCHEDULES: [&str; 2] = ["daily", "hourly"];
+pub(super) const SPECS: [&str; 2] = ["0 3 * * *", "every 1h"];
 pub(super) const STEPS: [&str; 3] = ["fetch", "fold", "send"];
 
 /// Which of the two connections says it to the store under test.
@@ -60,6 +65,10 @@ pub(super) enum Op {
     Replay { tasks: Vec<usize>, how: Replay },
     Amend { task: usize, overrides: Overrides },
     Configure { queue: usize, changes: Vec<QueueChange> },
+    PutSchedule { name: usize, plan: Plan },
+    DropSchedule { name: usize },
+    PauseSchedule { name: usize, activity: Activity },
+    Fire { name: usize, moment: Moment, next_in_ms: Option<u64>, run: Option<Draft> },
     Expire { bite: usize },
     MakeReady { bite: usize },
     PruneOld(Retention),
@@ -71,6 +80,25 @@ pub(super) enum Op {
     Survey,
     Wakeups,
     News,
+}
+
+/// A schedule, as it is put.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    pub(super) spec: usize,
+    pub(super) overlap: Overlap,
+    pub(super) missed: Missed,
+    pub(super) queue: usize,
+    pub(super) next_in_ms: Option<u64>,
+}
+
+/// The moment that a schedule is fired for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Moment {
+    /// Its next one, whenever that is.
+    Next,
+    /// Some other.
+    Other,
 }
 
 /// When the tasks of a list last failed, in milliseconds before the moment of the operation.

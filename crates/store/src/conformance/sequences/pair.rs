@@ -149,6 +149,7 @@ impl Pair {
         let got = Picture::take(self.other(via).as_ref()).await;
         self.check_counts(&expected.survey)?;
         equal("the survey", &expected.survey, &got.survey)?;
+        equal("the schedules", &expected.schedules, &got.schedules)?;
         for (expected, got) in expected.tasks.iter().zip(&got.tasks) {
             equal("a task", expected, got)?;
         }

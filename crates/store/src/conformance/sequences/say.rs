@@ -6,7 +6,10 @@ use std::time::Duration;
 use ostler_core::{Failure, Outcome, Overrides, Priority, TaskId, Timestamp, Worker, WorkerState};
 
 use super::super::picture::{list_all, survey};
-use super::op::{Draft, End, How, KINDS, LIMIT_KEYS, Names, Op, Pick, QUEUES, STEPS, UNIQUE_KEYS};
+use super::op::{
+    Draft, End, How, KINDS, LIMIT_KEYS, Moment, Names, Op, Pick, Plan, QUEUES, SCHEDULES, SPECS, STEPS,
+    UNIQUE_KEYS,
+};
 use crate::calls::{
     Claim, ClaimAnswer, Enqueued, EventKind, Fenced, Finished, Kinds, NewEvent, NewSession, NewStep, NewTask,
     Prune, Ran, Renewed, Report, Start, Unwritten,
@@ -15,6 +18,7 @@ use crate::contract::Store;
 use crate::error::Error;
 use crate::lease::{Lease, LeaseRef};
 use crate::plans::Unique;
+use crate::schedules::{Fired, Firing, Schedule, Template};
 use crate::views::{Filter, Which};
 
 /// A lease that a store has granted.
@@ -110,6 +114,14 @@ impl Speaker {
             Op::Replay { tasks: numbers, how } => plain(store.replay(tasks(numbers), how.clone()).await),
             Op::Amend { task, overrides } => plain(store.amend(self.names.task(*task), *overrides).await),
             Op::Configure { queue, changes } => plain(store.configure(QUEUES[*queue], changes.clone()).await),
+            Op::PutSchedule { name, plan } => plain(store.put_schedule(self.schedule(*name, plan)).await),
+            Op::DropSchedule { name } => plain(store.drop_schedule(SCHEDULES[*name]).await),
+            Op::PauseSchedule { name, activity } => {
+                plain(store.pause_schedule(SCHEDULES[*name], *activity).await)
+            }
+            Op::Fire { name, moment, next_in_ms, run } => {
+                self.fire(SCHEDULES[*name], *moment, *next_in_ms, run.as_ref()).await
+            }
             Op::Expire { bite } => plain(store.expire(*bite).await.map(|mut expired| {
                 expired.sessions.sort_unstable();
                 expired
@@ -162,6 +174,38 @@ impl Speaker {
             ClaimAnswer::SessionEnded => ClaimAnswer::SessionEnded,
         });
         Said { granted, ..plain(answer) }
+    }
+
+    async fn fire(&self, name: &str, moment: Moment, next_in_ms: Option<u64>, run: Option<&Draft>) -> Said {
+        let all = self.store.schedules().await.expect("schedules answers");
+        let next_at =
+            all.iter().find(|kept| kept.schedule.name == name).and_then(|kept| kept.schedule.next_at);
+        let expected = match moment {
+            Moment::Next => next_at.unwrap_or(self.now),
+            Moment::Other => self.now.before(Duration::from_millis(1)),
+        };
+        let next = next_in_ms.map(|ms| expected.max(self.now).after(Duration::from_millis(ms)));
+        let task = run.map(|draft| NewTask { unique: None, ..self.task(draft) });
+        let fired = self.store.fire(Firing { schedule: name.to_owned(), expected, next, task }).await;
+        let created = u64::from(matches!(fired, Ok(Fired::Enqueued(_) | Fired::Replaced { .. })));
+        Said { created, ..plain(fired) }
+    }
+
+    fn schedule(&self, name: usize, plan: &Plan) -> Schedule {
+        Schedule {
+            name: SCHEDULES[name].to_owned(),
+            spec: SPECS[plan.spec].to_owned(),
+            overlap: plan.overlap,
+            missed: plan.missed,
+            task: Template {
+                queue: QUEUES[plan.queue].to_owned(),
+                kind: KINDS[0].to_owned(),
+                payload: "{}".to_owned(),
+                priority: Priority::NORMAL,
+                overrides: Overrides::NONE,
+            },
+            next_at: plan.next_in_ms.map(|ms| self.now.after(Duration::from_millis(ms))),
+        }
     }
 
     async fn start(&self, picks: &[Pick]) -> Said {

@@ -38,6 +38,8 @@ pub(in super::super) const fn topics() -> &'static [Topic] {
         ("deadlines", super::deadlines::CASES),
         ("dependencies", super::dependencies::CASES),
         ("dependents", super::dependents::CASES),
+        ("schedules", super::schedules::CASES),
+        ("overlaps", super::overlaps::CASES),
         ("limit keys", super::limits::CASES),
         ("holds", super::holds::CASES),
         ("rates", super::rates::CASES),
