@@ -3,9 +3,10 @@
 use std::path::Path;
 use std::time::Duration;
 
-use ostler_core::{Outcome, SessionId, StateName, TaskId};
+use ostler_core::{Missed, Outcome, Overlap, Overrides, Priority, SessionId, StateName, TaskId};
 use ostler_store::calls::{Claim, ClaimAnswer, Claimed, Fenced, Finished, Kinds, Renewed, Report};
 use ostler_store::orders::{NumberedOrder, Order, Ordered};
+use ostler_store::schedules::{Fired, Firing, Put, Schedule, Skipped, Template};
 use ostler_store::views::Which;
 use ostler_store::{Clock, Error, ErrorKind, Store};
 use ostler_testkit::{Ids, TempStore};
@@ -137,6 +138,76 @@ async fn making_ready_goes_past_a_row_that_cannot_be_understood() {
     assert!(ready.next.is_some_and(|next| next > clock.now()), "nobody is asked to hurry: {ready:?}");
     let session = node(&*store, &ids).await;
     assert_eq!(claim(&*store, session).await.expect("claim answers").len(), 2);
+}
+
+#[tokio::test]
+async fn who_waits_with_others_is_freed_though_one_of_them_cannot_be_understood() {
+    let (here, _clock) = TempStore::manual();
+    let store = here.store();
+    let ids = Ids::new(1);
+    let mut tasks = ids.new_tasks(4, "mail", "send");
+    let (first, edited) = (tasks[0].id, tasks[2].id);
+    tasks.iter_mut().skip(1).for_each(|task| task.after = vec![first]);
+    store.enqueue(tasks).await.expect("enqueue answers");
+    edit(&here.path(), edited, "extras = 'oops'");
+    let session = node(&*store, &ids).await;
+    let mut claimed = claim(&*store, session).await.expect("claim answers");
+    complete(&*store, claimed.remove(0)).await;
+    let freed = claim(&*store, session).await.expect("claim answers");
+    assert_eq!(freed.len(), 2, "the others");
+    assert_eq!(store.make_ready(100).await.map(|made| made.next), Ok(None), "and nobody is asked to hurry");
+}
+
+#[tokio::test]
+async fn an_end_that_cannot_be_understood_frees_nobody_and_holds_nobody_else_up() {
+    let (here, _clock) = TempStore::manual();
+    let store = here.store();
+    let ids = Ids::new(1);
+    let mut tasks = ids.new_tasks(4, "mail", "send");
+    let edited = tasks[0].id;
+    tasks[2].after = vec![edited];
+    tasks[3].after = vec![tasks[1].id];
+    let freed = tasks[3].id;
+    store.enqueue(tasks).await.expect("enqueue answers");
+    edit(&here.path(), edited, "phase = 99");
+    let conn = Connection::open(here.path()).expect("the file opens");
+    conn.execute("INSERT INTO freed(task, reached) SELECT id, 0 FROM task WHERE phase = 99", [])
+        .expect("the file is written");
+    drop(conn);
+    let session = node(&*store, &ids).await;
+    let mut claimed = claim(&*store, session).await.expect("claim answers");
+    complete(&*store, claimed.remove(0)).await;
+    let next = claim(&*store, session).await.expect("claim answers");
+    assert_eq!(next.iter().map(|claimed| claimed.lease.task()).collect::<Vec<_>>(), [freed]);
+}
+
+#[tokio::test]
+async fn a_schedule_that_cannot_be_understood_is_passed_over() {
+    let (here, clock) = TempStore::manual();
+    let store = here.store();
+    let task = Template {
+        queue: "mail".to_owned(),
+        kind: "send".to_owned(),
+        payload: "{}".to_owned(),
+        priority: Priority::NORMAL,
+        overrides: Overrides::NONE,
+    };
+    for name in ["broken", "whole"] {
+        let (name, spec, next_at) = (name.to_owned(), "every 1h".to_owned(), Some(clock.now()));
+        let (overlap, missed) = (Overlap::Skip, Missed::One);
+        let schedule = Schedule { name, spec, overlap, missed, task: task.clone(), next_at };
+        assert_eq!(store.put_schedule(schedule).await, Ok(Put::Created));
+    }
+    let conn = Connection::open(here.path()).expect("the file opens");
+    let edited = conn.execute("UPDATE schedule SET overlap = 77 WHERE name = 'broken'", []);
+    assert_eq!(edited, Ok(1));
+    let all = store.schedules().await.expect("schedules answers");
+    assert_eq!(all.iter().map(|kept| kept.schedule.name.as_str()).collect::<Vec<_>>(), ["whole"]);
+    let firing =
+        |name: &str| Firing { schedule: name.to_owned(), expected: clock.now(), next: None, task: None };
+    let error = store.fire(firing("broken")).await.expect_err("it cannot be understood");
+    assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
+    assert_eq!(store.fire(firing("whole")).await, Ok(Fired::Skipped(Skipped::Missed)));
 }
 
 /// A newer program may have given an order that this one does not know.
