@@ -172,6 +172,8 @@ typed_id! {
     SessionId;
     /// Names one worker slot of one node.
     WorkerId;
+    /// Names one job.
+    JobId;
 }
 
 #[cfg(test)]

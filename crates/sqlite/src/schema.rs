@@ -115,6 +115,13 @@ CREATE TABLE schedule(
     activity INTEGER NOT NULL, next_at INTEGER, last_at INTEGER, last_task BLOB
 ) STRICT, WITHOUT ROWID;
 
+CREATE TABLE job(
+    id BLOB PRIMARY KEY, name TEXT NOT NULL, queue TEXT NOT NULL, fingerprint TEXT NOT NULL, spec TEXT NOT NULL,
+    items INTEGER NOT NULL, made_at INTEGER NOT NULL, cancelled_at INTEGER
+) STRICT, WITHOUT ROWID;
+CREATE INDEX job_fingerprint ON job(fingerprint, id);
+CREATE INDEX job_made ON job(made_at, id);
+
 CREATE TABLE session(
     id INTEGER PRIMARY KEY, uid BLOB NOT NULL UNIQUE, name TEXT NOT NULL, pid INTEGER NOT NULL,
     version TEXT NOT NULL, ttl_ms INTEGER NOT NULL, settings TEXT NOT NULL,

@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use ostler_core::{Overrides, SessionId, TaskId, Worker};
+use ostler_core::{JobId, Overrides, SessionId, TaskId, Worker};
 use ostler_store::calls::{
     Appended, CancelAnswer, Claim, ClaimAnswer, Enqueued, Expired, Fenced, Finished, MadeReady, NewEvent,
     NewSession, NewStep, NewTask, Prune, Pruned, QueueChange, Renewed, Replay, ReplayAnswer, Report, Saved,
     Start, Unwritten,
 };
+use ostler_store::jobs::{JobAnswer, JobChange, JobFilter, JobPut, JobRecord, NewJob};
 use ostler_store::orders::{Order, Ordered};
 use ostler_store::plans::Amended;
 use ostler_store::schedules::{Activity, Fired, Firing, Put, Schedule, ScheduleAnswer, ScheduleRecord};
@@ -18,7 +19,8 @@ use ostler_store::tell::{Heard, Tell};
 use ostler_store::views::{Cursor, Event, Filter, Page, QueueSettings, Survey, TaskDetail, Which};
 use ostler_store::{
     Bells, Bounds, Check, Checks, Clock, Error, LeaseRef, MAX_BATCH, MAX_BITE, MAX_PAGE, MAX_WORKERS, Store,
-    Wakeups, batch, check_claim, check_order, check_overrides, check_schedule, check_session, name,
+    Wakeups, batch, check_claim, check_job, check_order, check_overrides, check_schedule, check_session,
+    name,
 };
 
 use rusqlite::Connection;
@@ -29,8 +31,8 @@ use crate::peers::Peers;
 use crate::readers::Readers;
 use crate::tx::read_queue;
 use crate::verbs::{
-    amend, cancel, claim, enqueue, expire, finish, looks, nodes, notes, orders, prune, queues, ready, replay,
-    schedules, start, tellings,
+    amend, cancel, claim, enqueue, expire, finish, jobs, looks, nodes, notes, orders, prune, queues, ready,
+    replay, schedules, start, tellings,
 };
 use crate::writer::{Desk, Writer};
 
@@ -290,6 +292,15 @@ impl Store for Sqlite {
         self.writer.write("fire", move |tx| schedules::fire(tx, &firing)).await
     }
 
+    async fn put_job(&self, job: NewJob) -> Result<JobPut, Error> {
+        check_job(&job)?;
+        self.writer.write("put_job", move |tx| jobs::put(tx, &job)).await
+    }
+
+    async fn change_job(&self, job: JobId, change: JobChange) -> Result<JobAnswer, Error> {
+        self.writer.write("change_job", move |tx| jobs::change(tx, job, change)).await
+    }
+
     async fn expire(&self, bite: usize) -> Result<Expired, Error> {
         batch("bite", bite, MAX_BITE)?;
         let suspects = self.readers.read(expire::suspects).await?;
@@ -361,6 +372,11 @@ impl Store for Sqlite {
 
     async fn schedules(&self) -> Result<Vec<ScheduleRecord>, Error> {
         self.readers.read(schedules::list).await
+    }
+
+    async fn jobs(&self, filter: JobFilter, limit: usize) -> Result<Vec<JobRecord>, Error> {
+        batch("page", limit, MAX_PAGE)?;
+        self.readers.read(move |conn| jobs::list(conn, &filter, limit)).await
     }
 
     fn wakeups(&self) -> Wakeups {

@@ -205,6 +205,15 @@ impl<'a> Tx<'a> {
         Ok(lane)
     }
 
+    /// A queue was removed: its number, and those of its lanes, will be those of others.
+    pub(crate) fn forget_queue(&mut self, id: i64) {
+        self.memo.queues.clear();
+        self.memo.ends.clear();
+        self.memo.grants.clear();
+        self.clocks.remove(&id);
+        self.gates.remove(&id);
+    }
+
     /// What holds for the keys of a queue.
     pub(crate) fn key_rules(&mut self, queue: &str) -> Sql<KeyRules> {
         Ok(KeyRules::of(self.queue_or_new(queue)?))
@@ -369,7 +378,8 @@ impl<'a> Tx<'a> {
         self.lanes.entry(lane).or_default().recent_ms.push(took);
     }
 
-    fn flush_lanes(&mut self) -> Sql<()> {
+    /// Writes what was counted so far.
+    pub(crate) fn flush_lanes(&mut self) -> Sql<()> {
         let lanes = std::mem::take(&mut self.lanes);
         for (lane, change) in lanes {
             let [queued, claimed, running, completed, failed, cancelled] = change.counts;

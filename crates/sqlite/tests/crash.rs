@@ -11,11 +11,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_core::{
-    ErrorClass, Failure, Missed, OnFailed, Outcome, Overlap, Overrides, Priority, SessionId, Timestamp,
-    Worker, WorkerState,
+    ErrorClass, Failure, JobId, Missed, OnFailed, Outcome, Overlap, Overrides, Priority, SessionId,
+    Timestamp, Worker, WorkerState,
 };
 use ostler_sqlite::{Options, Sqlite};
 use ostler_store::calls::{Claim, Claimed, Expired, Kinds, QueueChange, Retention};
+use ostler_store::jobs::{JobChange, NewJob};
 use ostler_store::orders::Order;
 use ostler_store::plans::Unique;
 use ostler_store::schedules::{Activity, Firing, Schedule, Template};
@@ -26,7 +27,7 @@ use ostler_testkit::{Ids, ManualClock, Twin, Voice, scratch};
 use rusqlite::Connection;
 
 /// Every verb that writes.
-const VERBS: [&str; 23] = [
+const VERBS: [&str; 25] = [
     "join",
     "leave",
     "report",
@@ -47,6 +48,8 @@ const VERBS: [&str; 23] = [
     "drop_schedule",
     "pause_schedule",
     "fire",
+    "put_job",
+    "change_job",
     "expire",
     "make_ready",
     "prune",
@@ -155,6 +158,7 @@ async fn one_round(scribe: Scribe<'_>, clock: &ManualClock, round: u32) {
     scribe.enqueue(special).await;
 
     scheduled(scribe, clock.now()).await;
+    counted(scribe).await;
     let taken = scribe.claim(asks(doomed, 3)).await;
     scribe.start(taken[0].lease.as_ref()).await;
     scribe.claim(asks(short_lived, 2)).await;
@@ -220,6 +224,15 @@ async fn scheduled(scribe: Scribe<'_>, now: Timestamp) {
     scribe.fire(Firing { schedule: schedule.name.clone(), expected: now, next, task }).await;
     store.pause_schedule(&schedule.name, Activity::Paused).await.expect("pause_schedule answers");
     store.drop_schedule(&schedule.name).await.expect("drop_schedule answers");
+}
+
+/// A job comes, and is cancelled.
+async fn counted(scribe: Scribe<'_>) {
+    let Scribe { store, ids, .. } = scribe;
+    let id = JobId(ids.session().0);
+    let (name, fingerprint, spec) = ("letters".to_owned(), "f".to_owned(), "{}".to_owned());
+    store.put_job(NewJob { id, name, fingerprint, spec, items: 1 }).await.expect("put_job answers");
+    store.change_job(id, JobChange::Cancel).await.expect("change_job answers");
 }
 
 fn workers(ids: &Ids, now: Timestamp) -> Vec<Worker> {

@@ -5,6 +5,7 @@ use ostler_core::{Failure, Outcome, Overrides, cut};
 use crate::calls::{Claim, Kinds, NewEvent, NewSession, NewStep, NewTask, QueueChange, Report};
 use crate::error::Error;
 use crate::gates::{check_breaker, check_cost, check_rates};
+use crate::jobs::{MAX_SPEC_BYTES, NewJob};
 use crate::orders::Order;
 use crate::schedules::{Firing, Schedule};
 use crate::views::QueueSettings;
@@ -226,6 +227,16 @@ pub fn check_schedule(schedule: &Schedule) -> Result<(), Error> {
     name("kind", &schedule.task.kind)?;
     text("payload", &schedule.task.payload, MAX_TEMPLATE_BYTES)?;
     check_overrides(&schedule.task.overrides)
+}
+
+/// Refuses a job that breaks a rule.
+///
+/// # Errors
+/// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid).
+pub fn check_job(job: &NewJob) -> Result<(), Error> {
+    name("job", &job.name)?;
+    name("fingerprint", &job.fingerprint)?;
+    text("spec", &job.spec, MAX_SPEC_BYTES)
 }
 
 /// Refuses a node that breaks a rule.

@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 
 use async_trait::async_trait;
-use ostler_core::{Overrides, SessionId, TaskId, Worker};
+use ostler_core::{JobId, Overrides, SessionId, TaskId, Worker};
 
 use crate::calls::{
     Appended, CancelAnswer, Claim, ClaimAnswer, Enqueued, Expired, Fenced, Finished, MadeReady, NewEvent,
@@ -11,6 +11,7 @@ use crate::calls::{
     Start, Unwritten,
 };
 use crate::error::Error;
+use crate::jobs::{JobAnswer, JobChange, JobFilter, JobPut, JobRecord, NewJob};
 use crate::lease::{Lease, LeaseRef};
 use crate::orders::{Order, Ordered};
 use crate::plans::Amended;
@@ -118,6 +119,14 @@ pub trait Store: Send + Sync {
     /// moment. Of all who fire the same moment, one does.
     async fn fire(&self, firing: Firing) -> Result<Fired, Error>;
 
+    // ---- jobs: many tasks made together ----
+
+    /// Keeps a job. Saying it twice is saying it once.
+    async fn put_job(&self, job: NewJob) -> Result<JobPut, Error>;
+
+    /// Changes a job.
+    async fn change_job(&self, job: JobId, change: JobChange) -> Result<JobAnswer, Error>;
+
     // ---- maintenance: idempotent, safe on all nodes at once, in bites ----
 
     /// Ends sessions that are dead or overdue, and takes up to `bite` tasks from ended sessions, the
@@ -128,7 +137,8 @@ pub trait Store: Send + Sync {
     /// time has come, up to `bite` in all, those first whose moment came first.
     async fn make_ready(&self, bite: usize) -> Result<MadeReady, Error>;
 
-    /// Removes ended tasks with all that belongs to them.
+    /// Removes ended tasks with all that belongs to them, and by their age also jobs without tasks, with their queues; what was counted
+    /// there stays counted under [`FORMER_JOBS`](crate::jobs::FORMER_JOBS).
     async fn prune(&self, what: Prune) -> Result<Pruned, Error>;
 
     // ---- looking ----
@@ -147,6 +157,9 @@ pub trait Store: Send + Sync {
 
     /// All schedules, in order of name.
     async fn schedules(&self) -> Result<Vec<ScheduleRecord>, Error>;
+
+    /// Jobs that match, those with the highest ids first.
+    async fn jobs(&self, filter: JobFilter, limit: usize) -> Result<Vec<JobRecord>, Error>;
 
     /// Hints that tasks became ready, or that there is something to tell, from this process or another.
     fn wakeups(&self) -> Wakeups;

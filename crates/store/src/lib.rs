@@ -2,7 +2,7 @@
 //!
 //! - [`Store`]: the verbs. [`calls`] has what is said and answered, [`views`] what is shown, [`plans`] and
 //!   [`schedules`] what is said ahead of time, [`orders`] what a node is asked to do, [`tell`] what others are told of,
-//!   [`gates`] what holds tasks back.
+//!   [`gates`] what holds tasks back, [`jobs`] what was made together.
 //! - [`Memory`]: the reference, short and without any cleverness. It says what the verbs mean.
 //! - `conformance` (a feature): one suite for every store, random sequences compared with the reference, and
 //!   races between two connections.
@@ -18,6 +18,7 @@ pub mod conformance;
 mod contract;
 mod error;
 pub mod gates;
+pub mod jobs;
 mod lease;
 mod memory;
 pub mod orders;
@@ -32,8 +33,8 @@ pub use bounds::{
     Bounds, MAX_AFTER, MAX_AFTER_IN_CALL, MAX_BATCH, MAX_BITE, MAX_CASCADE, MAX_CLAIM, MAX_DETAILS_BYTES,
     MAX_EVENT_BYTES, MAX_EVENTS, MAX_KEY_BYTES, MAX_KINDS, MAX_MESSAGE_BYTES, MAX_NAME_BYTES, MAX_ORDERS,
     MAX_PAGE, MAX_SCHEDULES, MAX_SETTINGS_BYTES, MAX_STEPS, MAX_TEMPLATE_BYTES, MAX_WORKERS, RECENT_RUNS,
-    batch, bounded, check_claim, check_order, check_overrides, check_schedule, check_session, check_settings,
-    name,
+    batch, bounded, check_claim, check_job, check_order, check_overrides, check_schedule, check_session,
+    check_settings, name,
 };
 pub use checks::{Check, Checks};
 pub use clock::{Clock, SystemClock};

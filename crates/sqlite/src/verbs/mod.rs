@@ -7,6 +7,7 @@ pub(crate) mod claim;
 pub(crate) mod enqueue;
 pub(crate) mod expire;
 pub(crate) mod finish;
+pub(crate) mod jobs;
 pub(crate) mod looks;
 pub(crate) mod nodes;
 pub(crate) mod notes;

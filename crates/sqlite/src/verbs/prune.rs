@@ -5,6 +5,7 @@ use ostler_store::MAX_CASCADE;
 use ostler_store::calls::{Pruned, Retention};
 use rusqlite::{OptionalExtension, params};
 
+use super::jobs;
 use crate::dependents::let_go;
 use crate::gates;
 use crate::keys;
@@ -60,6 +61,7 @@ pub(crate) fn by_age_and_count(tx: &mut Tx<'_>, keep: &Retention) -> Sql<Pruned>
         }
     }
     gates::sweep(tx, keep.bite)?;
+    jobs::prune(tx, keep.completed.max(keep.failed))?;
     tx.prepare("DELETE FROM session WHERE swept = 1 AND ended_at < ?1")?
         .execute([tx.now.millis().saturating_sub(SESSION_DAYS_MS)])?;
     tx.forget_sessions();

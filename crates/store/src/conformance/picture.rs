@@ -2,7 +2,9 @@
 
 use ostler_core::TaskId;
 
+use crate::bounds::MAX_PAGE;
 use crate::contract::Store;
+use crate::jobs::{JobFilter, JobRecord};
 use crate::schedules::ScheduleRecord;
 use crate::views::{Cursor, Event, Filter, Survey, TaskDetail, Which};
 
@@ -14,6 +16,7 @@ const PAGE: usize = 7;
 pub(super) struct Picture {
     pub(super) survey: Survey,
     pub(super) schedules: Vec<ScheduleRecord>,
+    pub(super) jobs: Vec<JobRecord>,
     /// The newest first, as a list has them.
     pub(super) tasks: Vec<(TaskDetail, Vec<Event>)>,
 }
@@ -27,7 +30,8 @@ impl Picture {
             tasks.push((detail, read_all(store, id).await));
         }
         let schedules = store.schedules().await.expect("schedules answers");
-        Self { survey: survey(store).await, schedules, tasks }
+        let jobs = store.jobs(JobFilter::default(), MAX_PAGE).await.expect("jobs answers");
+        Self { survey: survey(store).await, schedules, jobs, tasks }
     }
 }
 

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use ostler_core::{
-    Attempt, AttemptEnd, Ending, Gate, Held, Next, OnFailed, Outcome, Readiness, SessionId, Shut, State,
-    StateName, Step, Task, TaskId, Timestamp, Transition, VirtualTime, Wait, arrival, decide,
+    Attempt, AttemptEnd, Ending, Gate, Held, JobId, Next, OnFailed, Outcome, Readiness, SessionId, Shut,
+    State, StateName, Step, Task, TaskId, Timestamp, Transition, VirtualTime, Wait, arrival, decide,
 };
 
 use super::gates::Begun;
@@ -13,6 +13,7 @@ use super::tellings::Kept;
 use crate::bounds::{MAX_CASCADE, RECENT_RUNS, bounded};
 use crate::calls::{NewSession, Ran};
 use crate::checks::{Check, Checks};
+use crate::jobs::JobRecord;
 use crate::lease::LeaseRef;
 use crate::orders::NumberedOrder;
 use crate::schedules::ScheduleRecord;
@@ -91,6 +92,8 @@ pub(super) struct Book {
     /// Whether a task that others wait for ended in this verb.
     pub(super) frees: bool,
     pub(super) schedules: BTreeMap<String, ScheduleRecord>,
+    /// As they were put and changed; what their queues say comes when they are shown.
+    pub(super) jobs: BTreeMap<JobId, JobRecord>,
     /// Whom the verb gave something to look at.
     pub(super) rings: Rings,
 }
@@ -112,6 +115,7 @@ impl Book {
             freed: BTreeMap::new(),
             frees: false,
             schedules: BTreeMap::new(),
+            jobs: BTreeMap::new(),
             rings: Rings::default(),
         }
     }

@@ -4,6 +4,7 @@
 mod book;
 mod dependents;
 mod gates;
+mod jobs;
 mod life;
 mod looks;
 mod nodes;
@@ -15,11 +16,11 @@ mod upkeep;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use ostler_core::{Overrides, SessionId, TaskId, Worker};
+use ostler_core::{JobId, Overrides, SessionId, TaskId, Worker};
 
 use crate::bounds::{
-    Bounds, MAX_BATCH, MAX_BITE, MAX_PAGE, MAX_WORKERS, batch, check_claim, check_order, check_overrides,
-    check_schedule, check_session, name,
+    Bounds, MAX_BATCH, MAX_BITE, MAX_PAGE, MAX_WORKERS, batch, check_claim, check_job, check_order,
+    check_overrides, check_schedule, check_session, name,
 };
 use crate::calls::{
     Appended, CancelAnswer, Claim, ClaimAnswer, Enqueued, Expired, Fenced, Finished, MadeReady, NewEvent,
@@ -30,6 +31,7 @@ use crate::checks::Checks;
 use crate::clock::Clock;
 use crate::contract::Store;
 use crate::error::Error;
+use crate::jobs::{JobAnswer, JobChange, JobFilter, JobPut, JobRecord, NewJob};
 use crate::lease::LeaseRef;
 use crate::orders::{Order, Ordered};
 use crate::plans::Amended;
@@ -194,6 +196,15 @@ impl Store for Memory {
         Ok(self.write(|book| book.fire(firing)))
     }
 
+    async fn put_job(&self, job: NewJob) -> Result<JobPut, Error> {
+        check_job(&job)?;
+        Ok(self.write(|book| book.put_job(job)))
+    }
+
+    async fn change_job(&self, job: JobId, change: JobChange) -> Result<JobAnswer, Error> {
+        Ok(self.write(|book| book.change_job(job, change)))
+    }
+
     async fn expire(&self, bite: usize) -> Result<Expired, Error> {
         batch("bite", bite, MAX_BITE)?;
         Ok(self.write(|book| book.expire(bite)))
@@ -232,6 +243,11 @@ impl Store for Memory {
 
     async fn schedules(&self) -> Result<Vec<ScheduleRecord>, Error> {
         Ok(self.lock().schedules.values().cloned().collect())
+    }
+
+    async fn jobs(&self, filter: JobFilter, limit: usize) -> Result<Vec<JobRecord>, Error> {
+        batch("page", limit, MAX_PAGE)?;
+        Ok(self.lock().jobs(&filter, limit))
     }
 
     fn wakeups(&self) -> Wakeups {

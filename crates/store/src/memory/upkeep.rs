@@ -134,6 +134,7 @@ impl Book {
             left -= ended.len();
             tasks += ended.into_iter().filter(|slot| self.remove(*slot, &mut cascade)).count();
         }
+        self.prune_jobs(keep.completed.max(keep.failed));
         Pruned { tasks, more: left == 0 && tasks > 0 }
     }
 

@@ -8,11 +8,12 @@ use ostler_core::{
 };
 
 use super::op::{
-    Act, Draft, End, Failed, How, KINDS, LIMIT_KEYS, Moment, Op, Pick, Plan, QUEUES, SCHEDULES, SPECS, STEPS,
-    Step, UNIQUE_KEYS, Via,
+    Act, Draft, End, Failed, How, JOBS, KINDS, LIMIT_KEYS, Moment, Op, Pick, Plan, QUEUES, SCHEDULES, SPECS,
+    STEPS, Step, UNIQUE_KEYS, Via,
 };
 use crate::calls::{QueueChange, Replay, Retention, StepsOnReplay};
 use crate::gates::{BreakerScope, BreakerSetting};
+use crate::jobs::{JobChange, JobFilter};
 use crate::orders::Order;
 use crate::schedules::Activity;
 use crate::tell::Tell;
@@ -100,7 +101,7 @@ const SAID: &[Row<Op>] = &[
     }),
     (20, "limit a rate", |d| d.configure(Drawer::rate)),
     (20, "set a breaker", |d| d.configure(|d| QueueChange::Breaker(d.maybe(90, Drawer::breaker)))),
-    (30, "ask for a probe", Drawer::ask_for_a_probe),
+    (70, "ask for a probe", Drawer::ask_for_a_probe),
     (20, "move a gate by hand", |d| d.configure(Drawer::by_hand)),
     (26, "tell of ends", |d| {
         d.configure(|d| QueueChange::Tell(if d.chance.chance(70) { Tell::ALL } else { d.tell() }))
@@ -118,6 +119,8 @@ const SAID: &[Row<Op>] = &[
     }),
     (24, "change a schedule", Drawer::change_a_schedule),
     (36, "fire", Drawer::fire),
+    (24, "change a job", Drawer::change_a_job),
+    (20, "look at jobs", |d| Op::Jobs { filter: d.job_filter(), limit: d.below(3) }),
     (20, "join", Drawer::join),
     (20, "join again", |d| Op::Join { session: d.any_session(), ttl_ms: 60_000 }),
     (20, "renew", |d| Op::Renew { session: d.session(), held: [d.open(3), vec![d.wrong()]].concat() }),
@@ -346,6 +349,23 @@ impl Drawer {
 
     fn claim(&mut self, kinds: Option<Vec<usize>>) -> Op {
         Op::Claim { session: self.session(), queue: self.queue(), kinds, limit: self.below(5) }
+    }
+
+    fn change_a_job(&mut self) -> Op {
+        let job = self.below(JOBS.len());
+        match self.below(4) {
+            0 => Op::ChangeJob { job, change: JobChange::Cancel },
+            1 => Op::ChangeJob { job, change: JobChange::Reopen },
+            _ => Op::PutJob { job, items: self.span(100) },
+        }
+    }
+
+    fn job_filter(&mut self) -> JobFilter {
+        JobFilter {
+            id: self.maybe(20, |d| JOBS[d.below(JOBS.len())]),
+            fingerprint: self.maybe(30, |d| format!("made from {}", d.below(3))),
+            before: self.maybe(30, |d| JOBS[d.below(JOBS.len())]),
+        }
     }
 
     fn change_a_schedule(&mut self) -> Op {

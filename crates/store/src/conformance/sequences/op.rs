@@ -2,16 +2,19 @@
 //! when the operations before it are taken out.
 
 use ostler_core::{
-    ErrorClass, Id, Missed, OnConflict, OnFailed, Overlap, Overrides, SessionId, TaskId, WorkerId,
+    ErrorClass, Id, JobId, Missed, OnConflict, OnFailed, Overlap, Overrides, SessionId, TaskId, WorkerId,
 };
 
 use crate::calls::{QueueChange, Replay, Retention};
+use crate::jobs::{JobChange, JobFilter};
 use crate::orders::Order;
 use crate::schedules::Activity;
 use crate::tell::Tell;
 use crate::views::Filter;
 
-pub(super) const QUEUES: [&str; 3] = ["amber", "birch", "cedar"];
+/// The last one is that of a job.
+pub(super) const QUEUES: [&str; 3] = ["amber", "birch", "job 00000000000000000000000001"];
+pub(super) const JOBS: [JobId; 2] = [JobId(Id::from_bits(1)), JobId(Id::from_bits(2))];
 pub(super) const KINDS: [&str; 2] = ["knock", "lift"];
 pub(super) const LIMIT_KEYS: [&str; 3] = ["x", "y", "z"];
 pub(super) const UNIQUE_KEYS: [&str; 4] = ["u0", "u1", "u2", "u3"];
@@ -69,6 +72,9 @@ pub(super) enum Op {
     DropSchedule { name: usize },
     PauseSchedule { name: usize, activity: Activity },
     Fire { name: usize, moment: Moment, next_in_ms: Option<u64>, run: Option<Draft> },
+    PutJob { job: usize, items: u64 },
+    ChangeJob { job: usize, change: JobChange },
+    Jobs { filter: JobFilter, limit: usize },
     Expire { bite: usize },
     MakeReady { bite: usize },
     PruneOld(Retention),

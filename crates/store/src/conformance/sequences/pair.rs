@@ -150,6 +150,7 @@ impl Pair {
         self.check_counts(&expected.survey)?;
         equal("the survey", &expected.survey, &got.survey)?;
         equal("the schedules", &expected.schedules, &got.schedules)?;
+        equal("the jobs", &expected.jobs, &got.jobs)?;
         for (expected, got) in expected.tasks.iter().zip(&got.tasks) {
             equal("a task", expected, got)?;
         }

@@ -7,7 +7,7 @@ use ostler_core::{Failure, Outcome, Overrides, Priority, TaskId, Timestamp, Work
 
 use super::super::picture::{list_all, survey};
 use super::op::{
-    Draft, End, How, KINDS, LIMIT_KEYS, Moment, Names, Op, Pick, Plan, QUEUES, SCHEDULES, SPECS, STEPS,
+    Draft, End, How, JOBS, KINDS, LIMIT_KEYS, Moment, Names, Op, Pick, Plan, QUEUES, SCHEDULES, SPECS, STEPS,
     UNIQUE_KEYS,
 };
 use crate::calls::{
@@ -16,6 +16,7 @@ use crate::calls::{
 };
 use crate::contract::Store;
 use crate::error::Error;
+use crate::jobs::NewJob;
 use crate::lease::{Lease, LeaseRef};
 use crate::plans::Unique;
 use crate::schedules::{Fired, Firing, Schedule, Template};
@@ -122,6 +123,9 @@ impl Speaker {
             Op::Fire { name, moment, next_in_ms, run } => {
                 self.fire(SCHEDULES[*name], *moment, *next_in_ms, run.as_ref()).await
             }
+            Op::PutJob { job, items } => plain(store.put_job(job_of(*job, *items)).await),
+            Op::ChangeJob { job, change } => plain(store.change_job(JOBS[*job], *change).await),
+            Op::Jobs { filter, limit } => plain(store.jobs(filter.clone(), *limit).await),
             Op::Expire { bite } => plain(store.expire(*bite).await.map(|mut expired| {
                 expired.sessions.sort_unstable();
                 expired
@@ -319,6 +323,16 @@ impl Speaker {
             folder: None,
             cost: draft.cost,
         }
+    }
+}
+
+fn job_of(number: usize, items: u64) -> NewJob {
+    NewJob {
+        id: JOBS[number],
+        name: "sorting".to_owned(),
+        fingerprint: format!("made from {number}"),
+        spec: "{}".to_owned(),
+        items,
     }
 }
 

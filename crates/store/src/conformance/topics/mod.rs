@@ -14,6 +14,7 @@ mod expire;
 mod finish;
 mod hearing;
 mod holds;
+mod jobs;
 mod limits;
 mod list;
 mod news;

@@ -40,6 +40,7 @@ pub(in super::super) const fn topics() -> &'static [Topic] {
         ("dependents", super::dependents::CASES),
         ("schedules", super::schedules::CASES),
         ("overlaps", super::overlaps::CASES),
+        ("jobs", super::jobs::CASES),
         ("limit keys", super::limits::CASES),
         ("holds", super::holds::CASES),
         ("rates", super::rates::CASES),
