@@ -80,6 +80,10 @@ pub enum Slot {
     Free,
     /// The work did not stop when it was told to, and cannot be ended from outside: it still holds its thread.
     Deaf,
+    /// Its worker has done its share: it takes no more, and is closed. Another comes where one is needed.
+    Spent,
+    /// Its worker is dead, or was ended with the work. Another comes where one is needed.
+    Dead,
 }
 
 impl Ended {
@@ -122,10 +126,28 @@ impl Ended {
         self
     }
 
+    /// It was not begun, and can be run by somebody else.
+    #[must_use]
+    pub const fn handed_back() -> Self {
+        Self { outcome: Outcome::HandedBack, output: None, slot: Slot::Free }
+    }
+
     /// The same, but the work still holds its thread.
     #[must_use]
     pub fn deaf(self) -> Self {
         Self { slot: Slot::Deaf, ..self }
+    }
+
+    /// The same, but its worker takes no more.
+    #[must_use]
+    pub fn spent(self) -> Self {
+        Self { slot: Slot::Spent, ..self }
+    }
+
+    /// The same, but its worker is dead.
+    #[must_use]
+    pub fn dead(self) -> Self {
+        Self { slot: Slot::Dead, ..self }
     }
 }
 
@@ -136,6 +158,15 @@ pub enum Opened {
     Ready,
     /// It did not. The pool lets it go, and tries another later.
     Failed(Failure),
+}
+
+/// What can be told of a worker that is a thing of its own, such as a process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Vitals {
+    /// Its process, to be shown. Nobody may signal it.
+    pub pid: Option<u32>,
+    /// How much memory it has, with all that it started.
+    pub memory_bytes: Option<u64>,
 }
 
 /// Which kinds an executor can run.
@@ -153,6 +184,10 @@ pub enum Served {
 /// and one grace, and when it is told to stop, within two graces: one for the work to stop by itself, one to end it. When
 /// the lease is lost the first of these two is left out. It answers once. It never panics, and it keeps nothing of an
 /// attempt when it has answered, except where it says [`Slot::Deaf`].
+///
+/// A worker that is a thing of its own lives from its [`open`](Self::open) to its [`close`](Self::close), and is never brought
+/// back to life: when it dies, another one with another name takes its place. That it died is told by what `run` says of its slot,
+/// or, between two attempts, by [`ended`](Self::ended).
 #[async_trait]
 pub trait Executor: Send + Sync {
     /// Which kinds it can run.
@@ -167,6 +202,20 @@ pub trait Executor: Send + Sync {
     /// A worker goes: it gets no more attempts, and whatever it was is ended. It is not told of a worker that did not
     /// come up.
     async fn close(&self, _worker: WorkerId) {}
+
+    /// Waits until an open worker that runs nothing is over, though nobody has closed it: its process died. Says why. Whoever
+    /// stops waiting loses nothing.
+    async fn ended(&self, _worker: WorkerId) -> Failure {
+        std::future::pending().await
+    }
+
+    /// Nobody looks after a worker any more, whatever became of it: what is left of it is ended at once.
+    fn abandon(&self, _worker: WorkerId) {}
+
+    /// What can be told of a worker now.
+    fn vitals(&self, _worker: WorkerId) -> Vitals {
+        Vitals::default()
+    }
 
     /// Runs one attempt to its end.
     async fn run(&self, work: Work, control: Control) -> Ended;

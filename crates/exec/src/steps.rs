@@ -22,6 +22,12 @@ pub trait StepKeeper: Debug + Send + Sync {
     /// When nobody can say whether it was done before.
     async fn begin(&self, name: &str) -> Result<Beginning, StepError>;
 
+    /// The steps that earlier attempts have done, with what each came to: JSON text.
+    ///
+    /// # Errors
+    /// When nobody can say.
+    async fn done(&self) -> Result<Vec<(String, String)>, StepError>;
+
     /// A step came to this: JSON text. When it answers, that is durable.
     ///
     /// # Errors
@@ -69,6 +75,12 @@ impl Steps {
     #[must_use]
     pub const fn forgotten() -> Self {
         Self(None)
+    }
+
+    /// Who keeps them, if anybody does.
+    #[must_use]
+    pub const fn keeper(&self) -> Option<&Arc<dyn StepKeeper>> {
+        self.0.as_ref()
     }
 
     /// Does a step, unless it was done before.

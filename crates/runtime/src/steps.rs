@@ -67,6 +67,15 @@ impl StepKeeper for AttemptSteps {
         Ok(done.map_or(Beginning::New, |value| Beginning::Done(value.clone())))
     }
 
+    async fn done(&self) -> Result<Vec<(String, String)>, StepError> {
+        let mut known = self.known.lock().await;
+        if known.done.is_none() {
+            known.done = Some(self.look_up().await?);
+        }
+        let done = known.done.iter().flatten();
+        Ok(done.map(|(name, value)| (name.clone(), value.clone())).collect())
+    }
+
     async fn save(&self, name: &str, value: &str) -> Result<(), StepError> {
         let step = NewStep { name: name.to_owned(), value: value.to_owned() };
         match self.store.save_step(self.lease, step).await {

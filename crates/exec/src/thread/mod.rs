@@ -18,11 +18,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
-use ostler_core::{ErrorClass, Outcome};
+use ostler_core::ErrorClass;
 use tokio::sync::oneshot;
 
 use crate::context::Context;
-use crate::contract::{Control, Ended, Executor, Served, Slot, Work};
+use crate::contract::{Control, Ended, Executor, Served, Work};
 use crate::inline::{Answer, no_handler};
 pub use permit::{Backpressure, Permit, QueueFull};
 pub use policy::{Choice, Runtimes, ThreadPolicy};
@@ -94,7 +94,7 @@ impl Executor for Threads {
         let Some(handler) = self.handlers.get(&*work.kind).cloned() else { return no_handler(&work.kind) };
         let Ok(_permit) = self.permits.take() else {
             // Full, or draining: somebody else may run it.
-            return Ended { outcome: Outcome::HandedBack, output: None, slot: Slot::Free };
+            return Ended::handed_back();
         };
         let worker = self.choose();
         let _load = worker.count_in();
