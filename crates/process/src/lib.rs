@@ -3,10 +3,17 @@
 //! - [`keeper`]: one small process per node. It spawns every child, sees it end, and leaves nothing of it behind, not even
 //!   when the node itself is killed.
 //! - [`Command`]: the executor that runs one child per task. Its arguments come from a template, its stdout is the output.
+//! - [`Process`]: the executor of long-lived workers in any language, which talk over a socket.
+//! - [`Gauge`]: whether there is memory for more work.
 //!
 //! Only the keeper sends signals: a child that it has not reaped cannot give its pid to anybody else.
 
 mod command;
 pub mod keeper;
+mod lines;
+mod memory;
+mod worker;
 
 pub use command::{Codes, Command, CommandPolicy, Environment, Input, PolicyError, TemplateError};
+pub use memory::Gauge;
+pub use worker::{MAX_FRAME_BYTES, Process, ProcessPolicy, Recycle};

@@ -11,10 +11,11 @@ use tokio::net::unix::pipe;
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::CancellationToken;
 
+use super::output::Output;
 use super::policy::{Codes, CommandPolicy};
-use super::streams::{Lines, Output};
 use super::verdict;
 use crate::keeper::{Child, Exit, Gone};
+use crate::lines::{Lines, Tail};
 
 /// Bytes read at once.
 const CHUNK_BYTES: usize = 64 * 1024;
@@ -67,6 +68,7 @@ pub(super) struct Attempt<'a> {
     input: Vec<u8>,
     output: Output,
     lines: Lines,
+    tail: Tail,
     cancel: CancellationToken,
     lost: CancellationToken,
     timeout: Duration,
@@ -81,7 +83,8 @@ impl<'a> Attempt<'a> {
             stage: Stage::Running,
             input: work.payload.into_bytes(),
             output: Output::new(policy.max_output_bytes),
-            lines: Lines::new(control.notes, policy.max_log_bytes),
+            lines: Lines::new(control.notes, "stderr", policy.max_log_bytes),
+            tail: Tail::default(),
             cancel: control.cancel,
             lost: control.lost,
             timeout: work.timeout,
@@ -141,6 +144,7 @@ impl<'a> Attempt<'a> {
                 Event::Stderr(Ok(_)) => {
                     self.rearm(silence.as_mut());
                     self.lines.take(&err);
+                    self.tail.take(&err);
                 }
                 Event::Stdin(Ok(sent)) => {
                     written += sent;
@@ -217,11 +221,18 @@ impl<'a> Attempt<'a> {
         }
     }
 
+    /// What it said last, once all that it said is in the log.
+    fn last_words(lines: Lines, mut tail: Tail) -> Option<String> {
+        lines.finish();
+        tail.text()
+    }
+
     fn conclude(self, exit: Exit, reason: Option<Reason>) -> Ended {
         match (reason, exit) {
             // It was told to stop, and finished its work in the grace.
             (None, _) | (Some(Reason::Cancel), Exit::Code(0)) => {
-                verdict::exited(exit, self.codes, self.output.into_json(), self.lines.finish())
+                let said = Self::last_words(self.lines, self.tail);
+                verdict::exited(exit, self.codes, self.output.into_json(), said)
             }
             (Some(reason), _) => self.judge(reason),
         }
@@ -234,7 +245,7 @@ impl<'a> Attempt<'a> {
                 return Ended::cancelled();
             }
             Reason::Deadline => {
-                return Ended::too_long(self.timeout).with_details(self.lines.finish());
+                return Ended::too_long(self.timeout).with_details(Self::last_words(self.lines, self.tail));
             }
             Reason::TooMuchOutput => {
                 self.lines.finish();

@@ -1,16 +1,16 @@
 //! The executor that runs one child per task.
 
 mod attempt;
+mod output;
 mod policy;
-mod streams;
 mod template;
-mod verdict;
+pub(crate) mod verdict;
 
 use async_trait::async_trait;
 use ostler_core::ErrorClass;
 use ostler_exec::{Control, Ended, Executor, Served, Work};
 
-use crate::keeper::{Keeper, Launch, Stdin};
+use crate::keeper::{Keeper, Launch, Socket, Stdin};
 use attempt::Attempt;
 pub use policy::{Codes, CommandPolicy, Environment, Input, PolicyError};
 use template::Template;
@@ -48,6 +48,7 @@ impl Command {
                 Input::Nothing => Stdin::Nothing,
                 Input::Payload => Stdin::Pipe,
             },
+            socket: Socket::None,
         })
     }
 }
@@ -75,7 +76,7 @@ impl Executor for Command {
         };
         match child {
             Ok(child) => Attempt::new(child, work, control, &self.policy).follow(deadline).await,
-            Err(error) => verdict::not_spawned(&program, work.folder.as_deref(), &error),
+            Err(error) => Ended::failed(verdict::not_spawned(&program, work.folder.as_deref(), &error)),
         }
     }
 }

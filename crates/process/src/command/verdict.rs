@@ -20,16 +20,28 @@ pub(super) fn exited(exit: Exit, codes: &Codes, output: Option<String>, stderr: 
         }
         Exit::Signal(signal) => {
             let failure = Failure::new(ErrorClass::Crash, format!("it was ended by {}", signal_name(signal)));
-            let hint = (signal == rustix::process::Signal::KILL.as_raw())
-                .then(|| "the system kills like this when it is out of memory".to_owned());
-            Failure { hint, ..failure }
+            Failure { hint: hint(exit), ..failure }
         }
     };
     Ended::failed(Failure { details: stderr, ..failure })
 }
 
+/// What became of a child, in words.
+pub(crate) fn how(exit: Exit) -> String {
+    match exit {
+        Exit::Code(code) => format!("exited with code {code}"),
+        Exit::Signal(signal) => format!("was ended by {}", signal_name(signal)),
+    }
+}
+
+/// What might explain an end that nobody here has caused.
+pub(crate) fn hint(exit: Exit) -> Option<String> {
+    (exit == Exit::Signal(rustix::process::Signal::KILL.as_raw()))
+        .then(|| "the system kills like this when it is out of memory".to_owned())
+}
+
 /// There is no child.
-pub(super) fn not_spawned(program: &str, folder: Option<&str>, error: &SpawnError) -> Ended {
+pub(crate) fn not_spawned(program: &str, folder: Option<&str>, error: &SpawnError) -> Failure {
     let (class, message) = match error {
         SpawnError::Refused { about: About::Program, error } => {
             (class(error), format!("\"{program}\" cannot be started: {error}"))
@@ -44,7 +56,7 @@ pub(super) fn not_spawned(program: &str, folder: Option<&str>, error: &SpawnErro
         SpawnError::TooLarge => (ErrorClass::Permanent, error.to_string()),
         SpawnError::Pipe(_) | SpawnError::Gone(_) => (ErrorClass::Transient, error.to_string()),
     };
-    Ended::failed_with(class, message)
+    Failure::new(class, message)
 }
 
 /// What will not change by itself is permanent; what the system lacks now, it may have later.
@@ -152,7 +164,7 @@ mod tests {
             (Errno::MFILE, ErrorClass::Transient),
         ] {
             let refused = SpawnError::Refused { about: About::Program, error: errno.into() };
-            let failure = failure(&not_spawned("tool", None, &refused));
+            let failure = not_spawned("tool", None, &refused);
             assert_eq!(failure.class, class, "{errno:?}");
             assert!(failure.message.contains("\"tool\""), "{}", failure.message);
         }

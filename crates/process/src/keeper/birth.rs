@@ -1,7 +1,7 @@
 //! Starts a process without copying the keeper first. The only file of the crate with `unsafe` in it.
 //!
 //! Between its birth and its program a child has a few things to do for itself: take a session of its own, tie its life
-//! to the keeper's, take its three descriptors, go to its folder. The standard library offers that only by a fork, which
+//! to the keeper's, take its descriptors, go to its folder. The standard library offers that only by a fork, which
 //! copies the keeper's memory for a moment; that costs more than all else the keeper does. So the child borrows the
 //! memory instead, as `posix_spawn` does inside: it runs on a stack of its own while the thread that started it stands still.
 #![allow(
@@ -12,7 +12,7 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicI32, Ordering};
 
@@ -22,7 +22,7 @@ use rustix::process::{
 };
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 
-use super::frame::About;
+use super::frame::{About, SOCKET_FD};
 
 /// Bytes of the stack on which a child runs until it has become its program. It needs a small part of it.
 const STACK_BYTES: usize = 64 * 1024;
@@ -41,6 +41,8 @@ pub(super) struct Plan<'a> {
     pub(super) folder: Option<&'a CStr>,
     /// What it reads, writes, and complains to. Nothing else of the keeper's goes on to it.
     pub(super) stdio: [BorrowedFd<'a>; 3],
+    /// Its socket, which becomes [`SOCKET_FD`].
+    pub(super) socket: Option<BorrowedFd<'a>>,
     /// The list of members of the control group that it goes into.
     pub(super) cgroup: Option<BorrowedFd<'a>>,
 }
@@ -155,6 +157,8 @@ impl Birth<'_> {
         dup2_stdin(stdin)?;
         dup2_stdout(stdout)?;
         dup2_stderr(stderr)?;
+        // Last: whatever has its number by chance was taken before.
+        self.plan.socket.map_or(Ok(()), take_socket)?;
         unblock_all_signals()
     }
 
@@ -198,6 +202,22 @@ impl Drop for Blocked {
         // SAFETY: the set is one that the system gave.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, ptr::null_mut()) };
     }
+}
+
+/// In the child: the socket gets the number that the program knows, and goes on to it.
+fn take_socket(socket: BorrowedFd<'_>) -> Result<(), Errno> {
+    // SAFETY: the child has its own table of descriptors, so nothing of the keeper's is closed by this. A copy goes on to the
+    // program; a descriptor that had the number already is none, so it is told to.
+    let outcome = unsafe {
+        match libc::dup2(socket.as_raw_fd(), SOCKET_FD) {
+            -1 => -1,
+            _ => libc::fcntl(SOCKET_FD, libc::F_SETFD, 0),
+        }
+    };
+    if outcome == -1 {
+        return Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::INVAL));
+    }
+    Ok(())
 }
 
 /// In the child: what the keeper ignores or handles is the keeper's affair.

@@ -157,8 +157,8 @@ fn prove(group: &Cgroup) -> io::Result<()> {
     let nothing = File::open("/dev/null")?;
     let entrance = group.entrance()?;
     let stdio = [nothing.as_fd(); 3];
-    let plan =
-        Plan { programs: &[], argv: &[], env: &[], folder: None, stdio, cgroup: Some(entrance.as_fd()) };
+    let cgroup = Some(entrance.as_fd());
+    let plan = Plan { programs: &[], argv: &[], env: &[], folder: None, stdio, socket: None, cgroup };
     match start(&plan) {
         Err((About::Program, error)) if error.raw_os_error() == Some(Errno::NOENT.raw_os_error()) => Ok(()),
         Err((_, error)) => Err(error),
@@ -167,7 +167,7 @@ fn prove(group: &Cgroup) -> io::Result<()> {
 }
 
 /// The folder of the group in which this process runs.
-fn own_folder() -> io::Result<PathBuf> {
+pub(crate) fn own_folder() -> io::Result<PathBuf> {
     let none = || io::Error::new(io::ErrorKind::NotFound, "there is no cgroup2 file system here");
     let mounts = fs::read_to_string("/proc/self/mountinfo")?;
     let groups = fs::read_to_string("/proc/self/cgroup")?;

@@ -2,10 +2,11 @@
 
 use std::io;
 
+use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
 use tokio::sync::oneshot;
 
-use super::frame::{self, About, Exit, Order, Stdin};
+use super::frame::{self, About, Exit, Order, Socket, Stdin};
 use super::wire::{Orders, Parcel, Roll, locked};
 
 /// A child to be started.
@@ -21,6 +22,8 @@ pub struct Launch {
     pub set: Vec<(String, String)>,
     /// What it reads.
     pub stdin: Stdin,
+    /// Whether it has a socket too.
+    pub socket: Socket,
 }
 
 /// The keeper is gone, or the node has closed it.
@@ -60,6 +63,8 @@ pub struct Child {
     pub stdout: Option<pipe::Receiver>,
     /// What it complains about.
     pub stderr: Option<pipe::Receiver>,
+    /// The other end of its socket, if it was to have one.
+    pub socket: Option<UnixStream>,
     pub(super) exit: Option<Exit>,
     pub(super) is_ended: oneshot::Receiver<Exit>,
     pub(super) leash: Leash,
@@ -81,6 +86,15 @@ impl Child {
             self.exit = Some((&mut self.is_ended).await.map_err(|_| Gone)?);
         }
         self.exit.ok_or(Gone)
+    }
+
+    /// Whether it is known to have ended.
+    #[must_use]
+    pub fn has_ended(&mut self) -> bool {
+        if self.exit.is_none() {
+            self.exit = self.is_ended.try_recv().ok();
+        }
+        self.exit.is_some()
     }
 
     /// Asks its group to end.

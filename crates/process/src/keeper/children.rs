@@ -16,7 +16,7 @@ use rustix::process::{
 };
 
 use super::cgroup::{Cgroup, Cgroups};
-use super::frame::{About, Contained, Containment, Exit, Spawn, Stdin};
+use super::frame::{About, Contained, Containment, Exit, Socket, Spawn, Stdin};
 use super::kin::{Finder, mark};
 use super::launch::launch;
 
@@ -83,13 +83,19 @@ impl Children {
             stdio.insert(0, self.nothing.try_clone().map_err(|error| (About::Program, error))?);
         }
         // The kernel drops descriptors for which the receiver has no room.
-        let stdio = stdio.try_into().map_err(|_| (About::Program, Errno::MFILE.into()))?;
+        let missing = || (About::Program, Errno::MFILE.into());
+        let socket = match spawn.socket {
+            Socket::None => None,
+            Socket::Pair => Some(stdio.pop().ok_or_else(missing)?),
+        };
+        let stdio = stdio.try_into().map_err(|_| missing())?;
         let cgroup = self.cgroups.as_mut().map(Cgroups::take).transpose();
         let cgroup = cgroup.map_err(|error| (About::Containment, error))?;
         let entrance = cgroup.as_ref().map(Cgroup::entrance).transpose();
-        let pid = entrance
-            .map_err(|error| (About::Containment, error))
-            .and_then(|entrance| launch(spawn, &self.mark(id), &stdio, entrance.as_ref().map(AsFd::as_fd)));
+        let pid = entrance.map_err(|error| (About::Containment, error)).and_then(|entrance| {
+            let (socket, entrance) = (socket.as_ref().map(AsFd::as_fd), entrance.as_ref().map(AsFd::as_fd));
+            launch(spawn, &self.mark(id), &stdio, socket, entrance)
+        });
         match pid {
             Ok(pid) => {
                 self.living.insert(id, Living { pid, cgroup });

@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::cgroup;
 use super::child::{Child, Gone, Launch, Leash, SpawnError};
-use super::frame::{self, Contained, MAX_DESCRIPTORS, Order, Spawn, Stdin};
+use super::frame::{self, Contained, MAX_DESCRIPTORS, Order, Socket, Spawn, Stdin};
 use super::program::{KeeperProgram, StartError};
 use super::wire::{Orders, Parcel, Roll, Waiting, locked, read, write};
 
@@ -51,8 +51,7 @@ impl Keeper {
         if held.len() > MAX_DESCRIPTORS {
             return Err(StartError::TooMuchToHold);
         }
-        let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
-            .map_err(io::Error::from)?;
+        let (ours, theirs) = new_sockets()?;
         let mut command = Command::new(program.program);
         command.args(program.args).envs(program.env).stdin(Stdio::from(theirs)).stdout(Stdio::null());
         // A group of its own: Ctrl-C at the terminal is for the node, which then ends its children in order.
@@ -71,9 +70,7 @@ impl Keeper {
             drop(over);
         })?;
 
-        let ours = std::os::unix::net::UnixStream::from(ours);
-        ours.set_nonblocking(true)?;
-        let stream = Arc::new(UnixStream::from_std(ours)?);
+        let stream = Arc::new(our_end(ours)?);
         let (orders, parcels) = mpsc::unbounded_channel();
         let (begun, has_begun) = oneshot::channel();
         let waiting: Roll = Arc::new(Mutex::new(Some(HashMap::new())));
@@ -139,15 +136,23 @@ impl Keeper {
         };
         let stdout = reading_end(&mut theirs)?;
         let stderr = reading_end(&mut theirs)?;
+        let socket = match launch.socket {
+            Socket::None => None,
+            Socket::Pair => {
+                let (ours, their_end) = new_sockets()?;
+                theirs.push(their_end);
+                Some(our_end(ours)?)
+            }
+        };
         let (spawned, is_spawned) = oneshot::channel();
         let (ended, is_ended) = oneshot::channel();
         let id = self.wait_for(Waiting::Spawn { spawned, ended })?;
         // From here on a caller that gives up leaves no child behind.
         let leash = Leash { id, orders: self.orders.clone(), waiting: Arc::clone(&self.waiting) };
-        let mut child =
-            Child { pid: 0, stdin, stdout: Some(stdout), stderr: Some(stderr), exit: None, is_ended, leash };
-        let Launch { argv, folder, keep, set, stdin } = launch;
-        self.order(&Order::Spawn(Spawn { id, argv, stdin, folder, keep, set }), theirs)?;
+        let (stdout, stderr) = (Some(stdout), Some(stderr));
+        let mut child = Child { pid: 0, stdin, stdout, stderr, socket, exit: None, is_ended, leash };
+        let Launch { argv, folder, keep, set, stdin, socket } = launch;
+        self.order(&Order::Spawn(Spawn { id, argv, stdin, socket, folder, keep, set }), theirs)?;
         child.pid = is_spawned.await.map_err(|_| Gone)??;
         Ok(child)
     }
@@ -189,6 +194,17 @@ impl Guard for Keeper {
     async fn hold(&self, tether: OwnedFd) -> io::Result<()> {
         self.hold_all(vec![tether]).await
     }
+}
+
+fn new_sockets() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?)
+}
+
+/// The end of a pair that the node talks over.
+fn our_end(socket: OwnedFd) -> io::Result<UnixStream> {
+    let socket = std::os::unix::net::UnixStream::from(socket);
+    socket.set_nonblocking(true)?;
+    UnixStream::from_std(socket)
 }
 
 fn new_pipe() -> io::Result<(OwnedFd, OwnedFd)> {

@@ -24,7 +24,8 @@ pub(super) enum Order {
     Begin { containment: Containment },
     /// Keep the descriptors that come along open until nothing is left, and no longer those from before.
     Hold { id: u64, count: usize },
-    /// Start a child on the descriptors that come along: where it reads, if it does, where it writes and complains.
+    /// Start a child on the descriptors that come along: where it reads, if it does, where it writes and complains, and its
+    /// socket, if it has one.
     Spawn(Spawn),
     /// SIGTERM to the child's group.
     Terminate { id: u64 },
@@ -38,6 +39,7 @@ pub(super) struct Spawn {
     pub(super) id: u64,
     pub(super) argv: Vec<String>,
     pub(super) stdin: Stdin,
+    pub(super) socket: Socket,
     pub(super) folder: Option<String>,
     pub(super) keep: Vec<String>,
     pub(super) set: Vec<(String, String)>,
@@ -52,6 +54,20 @@ pub enum Stdin {
     /// What the node writes.
     Pipe,
 }
+
+/// Whether a child has a socket beside its three pipes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Socket {
+    /// None.
+    #[default]
+    None,
+    /// One whose other end the node has. The child finds it at [`SOCKET_FD`].
+    Pair,
+}
+
+/// The descriptor at which a child finds its socket.
+pub const SOCKET_FD: i32 = 3;
 
 /// From the keeper.
 #[derive(Debug, Serialize, Deserialize)]

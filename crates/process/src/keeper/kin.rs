@@ -88,6 +88,13 @@ impl Process {
     }
 }
 
+/// A process with all that descends from it, as far as each one's parent lives.
+pub(crate) fn descendants(root: i32) -> Vec<i32> {
+    let has_lists = fs::exists("/proc/thread-self/children").unwrap_or(false);
+    let finder = if has_lists { Finder::Lists(Vec::new()) } else { Finder::Walk };
+    finder.family(root, root).into_iter().map(|process| process.pid).collect()
+}
+
 /// The mark that a process bears. One that cleared its environment, or belongs to somebody else, has none that can be seen.
 pub(super) fn mark(pid: i32) -> Option<String> {
     let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;

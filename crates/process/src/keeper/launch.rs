@@ -16,11 +16,13 @@ use super::kin::MARK;
 /// Where programs are looked for if there is no `PATH`.
 const USUAL_PATH: &str = "/bin:/usr/bin";
 
-/// Starts a child that reads, writes, and complains to these descriptors, in this group if there is one.
+/// Starts a child that reads, writes, and complains to these descriptors, with this socket if there is one, and in this
+/// group if there is one.
 pub(super) fn launch(
     spawn: Spawn,
     mark: &str,
     stdio: &[OwnedFd; 3],
+    socket: Option<BorrowedFd<'_>>,
     cgroup: Option<BorrowedFd<'_>>,
 ) -> Result<Pid, (About, io::Error)> {
     let Some(program) = spawn.argv.first() else { return Err((About::Program, Errno::INVAL.into())) };
@@ -37,7 +39,15 @@ pub(super) fn launch(
     let folder =
         spawn.folder.map(CString::new).transpose().map_err(|_| (About::Folder, Errno::INVAL.into()))?;
     let stdio = stdio.each_ref().map(AsFd::as_fd);
-    start(&Plan { programs: &programs, argv: &argv, env: &env, folder: folder.as_deref(), stdio, cgroup })
+    start(&Plan {
+        programs: &programs,
+        argv: &argv,
+        env: &env,
+        folder: folder.as_deref(),
+        stdio,
+        socket,
+        cgroup,
+    })
 }
 
 /// The files that a program's name may mean, in the order in which they are tried. An empty place is the child's folder.

@@ -32,8 +32,10 @@ mod program;
 mod serve;
 mod wire;
 
+pub(crate) use cgroup::own_folder as own_cgroup;
 pub use child::{Child, Gone, Launch, SpawnError};
 pub use client::Keeper;
-pub use frame::{About, Contained, Containment, Exit, Stdin};
+pub use frame::{About, Contained, Containment, Exit, SOCKET_FD, Socket, Stdin};
+pub(crate) use kin::descendants;
 pub use program::{KeeperProgram, StartError};
 pub use serve::{ServeError, serve};

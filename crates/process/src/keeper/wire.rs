@@ -18,7 +18,7 @@ use super::frame::{self, Contained, Exit, HEADER_BYTES, Report};
 /// Bytes of reports that are received at once, at least.
 const RECEIVED_BYTES: usize = 4 * 1024;
 
-/// It has no bound of its own: a child puts at most four orders into it in its life.
+/// It has no bound of its own: a child puts at most a few orders into it in its life.
 pub(super) type Orders = mpsc::UnboundedSender<Parcel>;
 
 #[derive(Debug)]

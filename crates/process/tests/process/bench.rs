@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use ostler_core::{Failure, Id, Outcome, TaskId, WorkerId};
 use ostler_exec::{Control, Ended, Executor, Heard, Work, notes};
-use ostler_process::keeper::{Keeper, KeeperProgram, Launch, Stdin};
+use ostler_process::keeper::{Keeper, KeeperProgram, Launch, Socket, Stdin};
 use ostler_process::{Command, CommandPolicy};
 
 /// Says as what this program is started again.
@@ -39,7 +39,14 @@ pub(crate) fn open_folder() -> tempfile::TempDir {
 /// A shell script with its arguments.
 pub(crate) fn script(script: &str, args: &[&str]) -> Launch {
     let argv = ["sh", "-c", script, "sh"].iter().chain(args).map(ToString::to_string).collect();
-    Launch { argv, folder: None, keep: vec!["PATH".into()], set: Vec::new(), stdin: Stdin::Nothing }
+    Launch {
+        argv,
+        folder: None,
+        keep: vec!["PATH".into()],
+        set: Vec::new(),
+        stdin: Stdin::Nothing,
+        socket: Socket::None,
+    }
 }
 
 pub(crate) fn work(payload: impl Into<String>) -> Work {

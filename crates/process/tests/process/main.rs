@@ -1,11 +1,15 @@
-//! The keeper and the command executor, with real processes.
+//! The keeper and the executors of children, with real processes.
 
 mod bench;
 mod command;
 mod conformance;
 mod containment;
+mod desk;
 mod keeper;
 mod leaks;
+mod misbehaviour;
+mod worker_suite;
+mod workers;
 
 /// Not a test: the keeper's process is this program, started again for this one.
 #[test]

@@ -1,0 +1,153 @@
+//! What a child wrote for people: line by line to the notes, and the end of it for a failure.
+
+use std::collections::VecDeque;
+
+use ostler_exec::{Level, Note, Notes};
+
+/// Bytes of one log line. The rest of a longer one is dropped, and that is said.
+const MAX_LINE_BYTES: usize = 8 * 1024;
+/// Bytes of the end that stand in a failure's details.
+pub(crate) const TAIL_BYTES: usize = 4 * 1024;
+pub(crate) const CUT: &str = " … (cut)";
+
+/// The end of what was written.
+#[derive(Debug, Default)]
+pub(crate) struct Tail(VecDeque<u8>);
+
+impl Tail {
+    pub(crate) fn take(&mut self, chunk: &[u8]) {
+        self.0.extend(&chunk[chunk.len().saturating_sub(TAIL_BYTES)..]);
+        self.0.drain(..self.0.len().saturating_sub(TAIL_BYTES));
+    }
+
+    /// As text, if there is any.
+    pub(crate) fn text(&mut self) -> Option<String> {
+        let text = String::from_utf8_lossy(self.0.make_contiguous()).trim().to_owned();
+        (!text.is_empty()).then_some(text)
+    }
+}
+
+/// One stream of an attempt, as log lines.
+pub(crate) struct Lines {
+    notes: Notes,
+    /// What people call the stream.
+    name: &'static str,
+    line: Vec<u8>,
+    state: Line,
+    left: usize,
+}
+
+#[derive(Clone, Copy)]
+enum Line {
+    Kept,
+    /// It is too long: its rest is dropped.
+    Cut,
+    /// All that is allowed has been kept: everything is dropped.
+    Over,
+}
+
+impl Lines {
+    /// At most this many bytes of it are kept.
+    pub(crate) const fn new(notes: Notes, name: &'static str, most: usize) -> Self {
+        Self { notes, name, line: Vec::new(), state: Line::Kept, left: most }
+    }
+
+    pub(crate) fn take(&mut self, chunk: &[u8]) {
+        for piece in chunk.split_inclusive(|byte| *byte == b'\n') {
+            let (text, ends) = match piece.strip_suffix(b"\n") {
+                Some(text) => (text, true),
+                None => (piece, false),
+            };
+            match self.state {
+                Line::Kept => {
+                    let room = MAX_LINE_BYTES - self.line.len();
+                    self.line.extend_from_slice(&text[..text.len().min(room)]);
+                    if text.len() > room {
+                        self.state = Line::Cut;
+                    }
+                }
+                Line::Cut => {}
+                Line::Over => return,
+            }
+            if ends {
+                self.end_line();
+            }
+        }
+    }
+
+    /// What stands there without a line's end is a line too.
+    pub(crate) fn finish(mut self) {
+        if !self.line.is_empty() {
+            self.end_line();
+        }
+    }
+
+    fn end_line(&mut self) {
+        let line = std::mem::take(&mut self.line);
+        let cut = match std::mem::replace(&mut self.state, Line::Kept) {
+            Line::Kept => "",
+            Line::Cut => CUT,
+            Line::Over => return self.state = Line::Over,
+        };
+        let Some(left) = self.left.checked_sub(line.len() + 1) else {
+            self.state = Line::Over;
+            return self.say(format!("… (the rest of {} is not kept: it is too much)", self.name));
+        };
+        self.left = left;
+        self.say(format!("{}{cut}", String::from_utf8_lossy(&line)));
+    }
+
+    fn say(&self, message: String) {
+        self.notes.say(Note::Log { level: Level::Info, message });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The lines that are kept of these chunks, and the end.
+    fn lines(most: usize, chunks: &[&[u8]]) -> (Vec<String>, Option<String>) {
+        let (notes, said) = ostler_exec::notes();
+        let (mut lines, mut tail) = (Lines::new(notes, "stderr", most), Tail::default());
+        for chunk in chunks {
+            lines.take(chunk);
+            tail.take(chunk);
+        }
+        lines.finish();
+        let mut kept = Vec::new();
+        while let Some(note) = said.try_recv() {
+            match note {
+                Note::Log { message, .. } => kept.push(message),
+                Note::Progress { .. } | Note::Warning(_) | Note::Dropped(_) => {
+                    panic!("only lines are said: {note:?}")
+                }
+            }
+        }
+        (kept, tail.text())
+    }
+
+    #[test]
+    fn lines_are_put_together_from_chunks() {
+        let (kept, tail) = lines(100, &[b"one\ntw", b"o\n", b"\nb\xffd"]);
+        assert_eq!(kept, ["one", "two", "", "b\u{fffd}d"]);
+        assert_eq!(tail.as_deref(), Some("one\ntwo\n\nb\u{fffd}d"));
+    }
+
+    #[test]
+    fn a_long_line_is_cut_and_marked_and_the_next_is_whole() {
+        let long = [b'x'; MAX_LINE_BYTES];
+        let (kept, _) = lines(1 << 20, &[&long, b"yz\nnext\n"]);
+        assert_eq!(kept.len(), 2);
+        assert!(kept[0].ends_with(CUT) && kept[0].len() == MAX_LINE_BYTES + CUT.len());
+        assert_eq!(kept[1], "next");
+    }
+
+    #[test]
+    fn too_many_lines_are_dropped_and_that_is_said_once() {
+        let (kept, tail) = lines(10, &[b"12345\n", b"67890\n", b"more\n", b"last"]);
+        assert_eq!(kept.len(), 2, "{kept:?}");
+        assert!(kept[1].contains("not kept"));
+        assert!(tail.is_some_and(|tail| tail.ends_with("last")), "the end is kept all the same");
+    }
+}

@@ -1,0 +1,427 @@
+//! One attempt on a worker: from its frame to the answer. One loop owns the link, the clock and the strings of the pool.
+
+use std::collections::HashSet;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ostler_core::{ErrorClass, Failure};
+use ostler_exec::{Control, Ended, StepError, Work};
+use tokio::time::{Instant, Sleep};
+
+use super::frame;
+use super::life::Worker;
+use super::link::{Ear, Link, Moved, Nonsense, Stream, maybe};
+use super::past::Past;
+use super::policy::ProcessPolicy;
+use super::said::{Said, What, begins_as_result};
+use super::steps::{Saving, earlier_steps, save};
+use super::why::{Why, conclude, strange, too_large};
+use crate::command::verdict;
+use crate::keeper::{Child, Exit, Gone};
+use crate::lines::Lines;
+
+/// How long a kill may take at least: a short grace must not make a busy system look like a child that cannot die.
+const MIN_KILL_PATIENCE: Duration = Duration::from_secs(2);
+/// How long the end of a worker may take to be known that has closed its socket. Most have died.
+const LAST_GASP: Duration = Duration::from_secs(1);
+
+enum Stage {
+    Running,
+    /// It was told to stop, and may do so by itself.
+    Told(Why),
+    /// It got SIGTERM.
+    Terminating(Why),
+    /// It was killed.
+    Killed(Why),
+    /// It has closed its socket, and is about to die. It may have been told to stop.
+    Leaving(Option<Why>),
+}
+
+enum Event {
+    Exit(Result<Exit, Gone>),
+    /// The lease is lost: it is ended at once.
+    Lost,
+    /// The stage has lasted as long as it may.
+    Timer,
+    Cancel,
+    Saved(String, Result<(), StepError>),
+    Moved(Moved),
+}
+
+pub(super) struct Attempt<'a> {
+    child: &'a mut Child,
+    link: &'a mut Link,
+    past: &'a mut Past,
+    policy: &'a ProcessPolicy,
+    id: String,
+    work: Work,
+    control: Control,
+    stage: Stage,
+    /// The first result counts.
+    result: Option<Result<Option<String>, Failure>>,
+    steps: HashSet<String>,
+    saving: Option<Saving>,
+    stdout: Lines,
+    stderr: Lines,
+}
+
+impl<'a> Attempt<'a> {
+    pub(super) fn new(
+        Worker { child, link, past, .. }: &'a mut Worker,
+        policy: &'a ProcessPolicy,
+        work: Work,
+        control: Control,
+    ) -> Self {
+        let (out, err) = (control.notes.clone(), control.notes.clone());
+        Self {
+            child,
+            link,
+            past,
+            policy,
+            id: work.task.to_string(),
+            work,
+            control,
+            stage: Stage::Running,
+            result: None,
+            steps: HashSet::new(),
+            saving: None,
+            stdout: Lines::new(out, "stdout", policy.max_log_bytes),
+            stderr: Lines::new(err, "stderr", policy.max_log_bytes),
+        }
+    }
+
+    /// To the end.
+    pub(super) async fn follow(mut self) -> Ended {
+        let timer = tokio::time::sleep(self.work.timeout);
+        tokio::pin!(timer);
+        let done = match earlier_steps(&self.control, self.work.timeout, timer.as_mut()).await {
+            Ok(done) => done,
+            Err(ended) => return ended,
+        };
+        let mut refused = Ok(());
+        self.link.say(|into| refused = frame::task(into, &self.id, &self.work, &done));
+        if let Err(why) = refused {
+            return Ended::failed_with(
+                ErrorClass::Permanent,
+                format!("the task cannot be sent to a worker: {why}"),
+            );
+        }
+        if self.child.has_ended() || !self.link.is_heard() {
+            // It has died before, and never heard of this task.
+            return Ended::handed_back().dead();
+        }
+        let ended = self.converse(timer).await;
+        self.past.add(self.id, self.work.token);
+        self.stdout.finish();
+        self.stderr.finish();
+        ended
+    }
+
+    async fn converse(&mut self, mut timer: Pin<&mut Sleep>) -> Ended {
+        loop {
+            let listens = matches!(self.stage, Stage::Running);
+            let losable = !matches!(self.stage, Stage::Killed(_));
+            // What it says waits while a step of it is being saved.
+            let ear = if self.saving.is_some() { Ear::Shut } else { Ear::Open };
+            // In this order: an end that has come counts before a deadline, and a flood does not hold up the clock.
+            let event = tokio::select! {
+                biased;
+                exit = self.child.ended() => Event::Exit(exit),
+                () = self.control.lost.cancelled(), if losable => Event::Lost,
+                () = &mut timer => Event::Timer,
+                () = self.control.cancel.cancelled(), if listens => Event::Cancel,
+                (name, saved) = maybe(&mut self.saving) => Event::Saved(name, saved),
+                moved = self.link.moved(ear) => Event::Moved(moved),
+            };
+            match event {
+                Event::Exit(exit) => return self.mourn(exit).await,
+                Event::Lost => match std::mem::replace(&mut self.stage, Stage::Running) {
+                    Stage::Running | Stage::Leaving(None) => self.kill(Why::Cancel, timer.as_mut()),
+                    Stage::Told(why)
+                    | Stage::Terminating(why)
+                    | Stage::Killed(why)
+                    | Stage::Leaving(Some(why)) => self.kill(why, timer.as_mut()),
+                },
+                Event::Timer => match std::mem::replace(&mut self.stage, Stage::Running) {
+                    Stage::Running => self.terminate(Why::Deadline, timer.as_mut()),
+                    Stage::Told(why) => self.terminate(why, timer.as_mut()),
+                    Stage::Terminating(why) => self.kill(why, timer.as_mut()),
+                    Stage::Leaving(why) => {
+                        let crash = self.crash("closed its socket, and went on without it".to_owned());
+                        self.kill(why.unwrap_or(Why::Failed(crash)), timer.as_mut());
+                    }
+                    // Killed, and still there: it hangs in the kernel.
+                    Stage::Killed(why) => return self.judge(why).deaf(),
+                },
+                Event::Cancel => self.tell(Why::Cancel, "the task is to stop", timer.as_mut()),
+                Event::Saved(name, saved) => {
+                    self.saving = None;
+                    self.answer_step(&name, saved, timer.as_mut());
+                }
+                Event::Moved(Moved::Wrote(stream)) => self.log(stream),
+                Event::Moved(Moved::Closed) => self.closed(timer.as_mut()),
+                Event::Moved(Moved::Received) => {}
+            }
+            // What came before a step was saved was received with it.
+            if self.saving.is_none() {
+                self.hear(timer.as_mut());
+            }
+            if let Some(ended) = self.answer() {
+                return ended;
+            }
+        }
+    }
+
+    /// It has closed its socket. Nearly always it has died, and that is known in a moment.
+    fn closed(&mut self, timer: Pin<&mut Sleep>) {
+        let why = match std::mem::replace(&mut self.stage, Stage::Running) {
+            Stage::Running => None,
+            Stage::Told(why) => Some(why),
+            ending @ (Stage::Terminating(_) | Stage::Killed(_) | Stage::Leaving(_)) => {
+                return self.stage = ending;
+            }
+        };
+        self.stage = Stage::Leaving(why);
+        timer.reset(after(LAST_GASP));
+    }
+
+    /// Takes what was received, up to a step that is to be saved, or the result.
+    fn hear(&mut self, mut timer: Pin<&mut Sleep>) {
+        while self.saving.is_none() && self.result.is_none() {
+            match self.link.next() {
+                Ok(None) => return,
+                Ok(Some(Said::Unknown | Said::Ready { .. })) => {}
+                Ok(Some(Said::Of { id, token, what })) => {
+                    if id == self.id && token == self.work.token {
+                        self.take(what, timer.as_mut());
+                    } else if !self.past.has(&id, token) {
+                        return self.fault(strange(&id, token, Some((&self.id, self.work.token))), timer);
+                    }
+                }
+                Err(nonsense) => return self.nonsense(&nonsense, timer),
+            }
+        }
+    }
+
+    fn take(&mut self, what: What, timer: Pin<&mut Sleep>) {
+        match what {
+            What::Note(note) => self.control.notes.say(note),
+            What::Step { name, value } => self.step(name, value, timer),
+            What::Done(output) => self.finish(output),
+            What::Failed(failure) => self.result = Some(Err(failure)),
+        }
+    }
+
+    fn finish(&mut self, output: Option<String>) {
+        let (bytes, most) = (output.as_ref().map_or(0, String::len), self.policy.max_output_bytes);
+        self.result = Some(if bytes > most { Err(too_large(most)) } else { Ok(output) });
+    }
+
+    fn step(&mut self, name: String, value: String, timer: Pin<&mut Sleep>) {
+        if !self.steps.insert(name.clone()) {
+            let message = format!("the step \"{name}\" is done twice in one attempt; each has its own name");
+            let failure = Failure { step: Some(name), ..Failure::new(ErrorClass::Permanent, message) };
+            return self.tell(Why::Failed(failure), "a step has a name that another one had", timer);
+        }
+        match self.control.steps.keeper() {
+            Some(keeper) => self.saving = Some(save(Arc::clone(keeper), name, value)),
+            None => self.answer_step(&name, Ok(()), timer),
+        }
+    }
+
+    fn answer_step(&mut self, name: &str, saved: Result<(), StepError>, timer: Pin<&mut Sleep>) {
+        let (id, token) = (self.id.as_str(), self.work.token);
+        let (class, why) = match saved {
+            Ok(()) => return self.link.say(|into| frame::saved(into, id, token, name)),
+            Err(StepError::Lost) => {
+                self.link.say(|into| frame::lost(into, id, token));
+                // Nothing that it says counts any more.
+                return self.told(Why::Cancel, timer);
+            }
+            Err(StepError::Refused(why)) => (ErrorClass::Permanent, why),
+            Err(StepError::Away(why)) => (ErrorClass::Transient, why),
+        };
+        let message = format!("the step \"{name}\" is not kept: {why}");
+        let failure = Failure { step: Some(name.to_owned()), ..Failure::new(class, message) };
+        self.tell(Why::Failed(failure), "a step could not be kept", timer);
+    }
+
+    fn log(&mut self, stream: Stream) {
+        let chunk = &self.link.chunk;
+        match stream {
+            Stream::Stdout => self.stdout.take(chunk),
+            Stream::Stderr => self.stderr.take(chunk),
+        }
+    }
+
+    /// What it wrote before its result, or its end, belongs to this attempt.
+    fn log_rest(&mut self) {
+        let Self { link, stdout, stderr, .. } = self;
+        link.read_rest(|stream, chunk| match stream {
+            Stream::Stdout => stdout.take(chunk),
+            Stream::Stderr => stderr.take(chunk),
+        });
+    }
+
+    // ---- ways to end it ----
+
+    /// Tells it to stop, and gives it the grace for it.
+    fn tell(&mut self, why: Why, reason: &str, timer: Pin<&mut Sleep>) {
+        let (id, token) = (self.id.as_str(), self.work.token);
+        if matches!(self.stage, Stage::Running) {
+            self.link.say(|into| frame::cancel(into, id, token, reason));
+        }
+        self.told(why, timer);
+    }
+
+    fn told(&mut self, why: Why, mut timer: Pin<&mut Sleep>) {
+        match self.stage {
+            Stage::Running => timer.as_mut().reset(after(self.work.grace)),
+            // It is being ended already; but a failure counts more than the wish that it stop.
+            Stage::Told(Why::Cancel) if matches!(why, Why::Failed(_)) => {}
+            Stage::Told(_) | Stage::Terminating(_) | Stage::Killed(_) | Stage::Leaving(_) => return,
+        }
+        self.stage = Stage::Told(why);
+    }
+
+    fn terminate(&mut self, why: Why, timer: Pin<&mut Sleep>) {
+        self.child.terminate();
+        self.stage = Stage::Terminating(why);
+        timer.reset(after(self.work.grace));
+    }
+
+    fn kill(&mut self, why: Why, timer: Pin<&mut Sleep>) {
+        self.child.kill();
+        self.stage = Stage::Killed(why);
+        timer.reset(after(self.work.grace.max(MIN_KILL_PATIENCE)));
+    }
+
+    /// What it says cannot be believed any more: it is ended, and the attempt is a crash.
+    fn fault(&mut self, what: String, timer: Pin<&mut Sleep>) {
+        let crash = self.crash(what);
+        match std::mem::replace(&mut self.stage, Stage::Running) {
+            Stage::Running | Stage::Told(Why::Cancel) | Stage::Leaving(None | Some(Why::Cancel)) => {
+                self.kill(Why::Failed(crash), timer);
+            }
+            Stage::Told(why) | Stage::Terminating(why) | Stage::Leaving(Some(why)) => self.kill(why, timer),
+            // What comes after the kill does not matter.
+            killed @ Stage::Killed(_) => self.stage = killed,
+        }
+    }
+
+    fn nonsense(&mut self, nonsense: &Nonsense, timer: Pin<&mut Sleep>) {
+        match nonsense {
+            Nonsense::Bad(error) => self.fault(error.to_string(), timer),
+            Nonsense::Long(long) if begins_as_result(&long.beginning) => {
+                self.kill(Why::Failed(too_large(frame::MAX_FRAME_BYTES)), timer);
+            }
+            Nonsense::Long(_) => self.fault("sent a frame that is longer than 16 MiB".to_owned(), timer),
+        }
+    }
+
+    fn crash(&mut self, what: String) -> Failure {
+        let message = if what.starts_with("the worker") { what } else { format!("the worker {what}") };
+        let details = self.link.tail.text();
+        let message = match details.as_deref().and_then(|text| text.lines().next_back()) {
+            Some(line) => format!("{message}: {line}"),
+            None => message,
+        };
+        Failure { details, ..Failure::new(ErrorClass::Crash, message) }
+    }
+
+    // ---- the answer ----
+
+    /// The answer, if the result is there and its worker goes on.
+    fn answer(&mut self) -> Option<Ended> {
+        match &self.stage {
+            Stage::Running | Stage::Told(_) => {}
+            // It is on its way out: its end is waited for, so that nothing of it is left.
+            Stage::Terminating(_) | Stage::Killed(_) | Stage::Leaving(_) => return None,
+        }
+        let result = self.result.take()?;
+        self.log_rest();
+        let why = match std::mem::replace(&mut self.stage, Stage::Running) {
+            Stage::Told(why) => Some(why),
+            Stage::Running | Stage::Terminating(_) | Stage::Killed(_) | Stage::Leaving(_) => None,
+        };
+        Some(conclude(result, why))
+    }
+
+    /// The worker is dead. What it had said by then counts.
+    async fn mourn(&mut self, exit: Result<Exit, Gone>) -> Ended {
+        if let Some(saving) = &mut self.saving {
+            // It is written or not, whoever waits for it.
+            let _ = tokio::time::timeout(self.work.grace, saving).await;
+            self.saving = None;
+        }
+        self.hear_rest();
+        self.log_rest();
+        let (result, stage) = (self.result.take(), std::mem::replace(&mut self.stage, Stage::Running));
+        let ended = match (stage, result) {
+            (Stage::Running | Stage::Leaving(None), Some(result)) => conclude(result, None),
+            (
+                Stage::Told(Why::Cancel)
+                | Stage::Terminating(Why::Cancel)
+                | Stage::Leaving(Some(Why::Cancel)),
+                Some(result),
+            ) => conclude(result, Some(Why::Cancel)),
+            (Stage::Running | Stage::Leaving(None), None) => Ended::failed(self.died(exit)),
+            (
+                Stage::Told(why) | Stage::Terminating(why) | Stage::Killed(why) | Stage::Leaving(Some(why)),
+                _,
+            ) => self.judge(why),
+        };
+        ended.dead()
+    }
+
+    /// What a dead worker has sent, up to its result. A step in it is not saved: nobody hears the answer.
+    fn hear_rest(&mut self) {
+        loop {
+            while self.result.is_none() {
+                match self.link.next() {
+                    Ok(Some(Said::Of { id, token, what })) if id == self.id && token == self.work.token => {
+                        match what {
+                            What::Note(note) => self.control.notes.say(note),
+                            What::Done(output) => self.finish(output),
+                            What::Failed(failure) => self.result = Some(Err(failure)),
+                            What::Step { .. } => {}
+                        }
+                    }
+                    Ok(Some(Said::Of { .. } | Said::Unknown | Said::Ready { .. })) => {}
+                    Ok(None) => break,
+                    Err(_) => return,
+                }
+            }
+            if self.result.is_some() || !self.link.receive_rest() {
+                return;
+            }
+        }
+    }
+
+    fn died(&mut self, exit: Result<Exit, Gone>) -> Failure {
+        let what = match exit {
+            Ok(exit) => {
+                let half = if self.link.is_in_a_frame() { ", in the middle of a frame" } else { "" };
+                format!("{} before it gave a result{half}", verdict::how(exit))
+            }
+            Err(gone) => return Failure::new(ErrorClass::Crash, gone.to_string()),
+        };
+        Failure { hint: exit.ok().and_then(verdict::hint), ..self.crash(what) }
+    }
+
+    fn judge(&mut self, why: Why) -> Ended {
+        match why {
+            Why::Cancel => Ended::cancelled(),
+            Why::Deadline => Ended::too_long(self.work.timeout).with_details(self.link.tail.text()),
+            Why::Failed(failure) => Ended::failed(failure),
+        }
+    }
+}
+
+fn after(wait: Duration) -> Instant {
+    let now = Instant::now();
+    // Far enough for a wait that the clock cannot count.
+    const FAR: Duration = Duration::from_secs(30 * 365 * 24 * 60 * 60);
+    now.checked_add(wait).unwrap_or(now + FAR)
+}

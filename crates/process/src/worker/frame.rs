@@ -1,0 +1,167 @@
+//! What a worker is told: the frames of the worker protocol, version 1, that go to it. Pure, to bytes. The page
+//! `docs/guide/worker-protocol.md` is the reference for whoever writes the other side.
+
+use std::borrow::Cow;
+
+use ostler_exec::Work;
+use serde::de::IgnoredAny;
+
+/// Bytes of one frame, without the end of its line.
+pub const MAX_FRAME_BYTES: usize = 16 << 20;
+/// The version that is spoken here.
+pub(super) const PROTOCOL: u64 = 1;
+
+/// The first frame.
+pub(super) fn hello(into: &mut Vec<u8>, pool: &str, worker: &str) {
+    let (pool, worker) = (text(pool), text(worker));
+    line(into, &[r#"{"type":"hello","protocol":1,"pool":"#, &pool, r#","worker":"#, &worker, "}"]);
+}
+
+/// Why a task cannot be put into a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Unsendable {
+    #[error("its payload is not JSON")]
+    NotJson,
+    #[error("its payload and steps are larger than a frame of the worker protocol, which has at most 16 MiB")]
+    TooLarge,
+}
+
+/// A task, with the steps that earlier attempts have done.
+pub(super) fn task(
+    into: &mut Vec<u8>,
+    id: &str,
+    work: &Work,
+    steps: &[(String, String)],
+) -> Result<(), Unsendable> {
+    let texts = [work.payload.as_str()].into_iter().chain(steps.iter().map(|(_, value)| value.as_str()));
+    for json in texts {
+        serde_json::from_str::<IgnoredAny>(json).map_err(|_| Unsendable::NotJson)?;
+    }
+    let timeout_ms = u64::try_from(work.timeout.as_millis()).unwrap_or(u64::MAX);
+    let head = format!(
+        r#"{{"type":"task","id":"{id}","token":{},"attempt":{},"kind":{},"payload":"#,
+        work.token,
+        work.attempt,
+        text(&work.kind),
+    );
+    let folder = work.folder.as_deref().map_or_else(|| "null".to_owned(), text);
+    let middle = format!(r#","timeout_ms":{timeout_ms},"folder":{folder},"steps":{{"#);
+    let steps: Vec<String> =
+        steps.iter().map(|(name, value)| format!("{}:{}", text(name), one_line(value))).collect();
+    let steps = steps.join(",");
+    let payload = one_line(&work.payload);
+    let parts = [head.as_str(), &payload, &middle, &steps, "}}"];
+    if parts.iter().map(|part| part.len()).sum::<usize>() > MAX_FRAME_BYTES {
+        return Err(Unsendable::TooLarge);
+    }
+    line(into, &parts);
+    Ok(())
+}
+
+/// A step is durable.
+pub(super) fn saved(into: &mut Vec<u8>, id: &str, token: u64, step: &str) {
+    line(into, &[&about("saved", id, token), r#","step":"#, &text(step), "}"]);
+}
+
+/// The lease is lost.
+pub(super) fn lost(into: &mut Vec<u8>, id: &str, token: u64) {
+    line(into, &[&about("lost", id, token), "}"]);
+}
+
+/// The attempt is to stop.
+pub(super) fn cancel(into: &mut Vec<u8>, id: &str, token: u64, reason: &str) {
+    line(into, &[&about("cancel", id, token), r#","reason":"#, &text(reason), "}"]);
+}
+
+/// The worker is to go.
+pub(super) fn stop(into: &mut Vec<u8>) {
+    line(into, &[r#"{"type":"stop"}"#]);
+}
+
+fn about(sort: &str, id: &str, token: u64) -> String {
+    format!(r#"{{"type":"{sort}","id":"{id}","token":{token}"#)
+}
+
+fn line(into: &mut Vec<u8>, parts: &[&str]) {
+    parts.iter().for_each(|part| into.extend_from_slice(part.as_bytes()));
+    into.push(b'\n');
+}
+
+fn text(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+/// JSON on one line: between its words, the end of a line is as good as a space, and inside of them it is not JSON.
+fn one_line(json: &str) -> Cow<'_, str> {
+    if json.contains(['\n', '\r']) { json.replace(['\n', '\r'], " ").into() } else { json.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use ostler_core::{Id, TaskId, WorkerId};
+
+    use super::*;
+
+    fn work(payload: &str) -> Work {
+        Work {
+            task: TaskId(Id::from_bits(1)),
+            token: 3,
+            worker: WorkerId(Id::from_bits(2)),
+            attempt: 2,
+            queue: "docs".into(),
+            kind: "a \"b\"".into(),
+            payload: payload.into(),
+            timeout: Duration::from_secs(300),
+            grace: Duration::from_secs(5),
+            folder: Some("/tmp/x".into()),
+        }
+    }
+
+    fn sent(write: impl FnOnce(&mut Vec<u8>)) -> serde_json::Value {
+        let mut bytes = Vec::new();
+        write(&mut bytes);
+        assert_eq!(bytes.iter().position(|byte| *byte == b'\n'), Some(bytes.len() - 1), "one line");
+        serde_json::from_slice(&bytes).expect("a frame is JSON")
+    }
+
+    #[test]
+    fn every_frame_to_a_worker_is_one_line_of_json() {
+        use serde_json::json;
+        assert_eq!(
+            sent(|into| hello(into, "docs", "w\n1")),
+            json!({"type": "hello", "protocol": 1, "pool": "docs", "worker": "w\n1"})
+        );
+        assert_eq!(
+            sent(|into| saved(into, "T", 3, "a")),
+            json!({"type": "saved", "id": "T", "token": 3, "step": "a"})
+        );
+        assert_eq!(sent(|into| lost(into, "T", 3)), json!({"type": "lost", "id": "T", "token": 3}));
+        assert_eq!(
+            sent(|into| cancel(into, "T", 3, "why")),
+            json!({"type": "cancel", "id": "T", "token": 3, "reason": "why"})
+        );
+        assert_eq!(sent(stop), json!({"type": "stop"}));
+        let steps = [("fetched".to_owned(), "{\"n\":\n1}".to_owned()), ("b".to_owned(), "null".to_owned())];
+        assert_eq!(
+            sent(|into| task(into, "T", &work("{\"a\":\r\n [1]}"), &steps).expect("it fits")),
+            json!({
+                "type": "task", "id": "T", "token": 3, "attempt": 2, "kind": "a \"b\"",
+                "timeout_ms": 300_000, "folder": "/tmp/x", "payload": {"a": [1]},
+                "steps": {"fetched": {"n": 1}, "b": null},
+            })
+        );
+    }
+
+    #[test]
+    fn a_task_that_is_no_frame_is_not_sent() {
+        let mut bytes = Vec::new();
+        for wrong in ["", "{", "a\nb", "1 2"] {
+            assert_eq!(task(&mut bytes, "T", &work(wrong), &[]), Err(Unsendable::NotJson), "{wrong}");
+        }
+        let large = format!("\"{}\"", "x".repeat(MAX_FRAME_BYTES));
+        assert_eq!(task(&mut bytes, "T", &work(&large), &[]), Err(Unsendable::TooLarge));
+        assert!(bytes.is_empty());
+    }
+}

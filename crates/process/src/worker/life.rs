@@ -1,0 +1,195 @@
+//! One worker: a child that was started to run many tasks, one after the other. From its start to the frame that says that
+//! it is ready, between two tasks, and to its end.
+
+use std::time::Duration;
+
+use ostler_core::{ErrorClass, Failure, WorkerId};
+use tokio::time::Instant;
+
+use super::frame::{self, PROTOCOL};
+use super::link::{Ear, Link, Moved, Nonsense};
+use super::past::Past;
+use super::policy::ProcessPolicy;
+use super::said::Said;
+use super::why::strange;
+use crate::command::verdict;
+use crate::keeper::{Child, Exit, Gone, Keeper, Launch, SOCKET_FD, Socket, Stdin};
+
+/// The variable that names the worker's end of the socket.
+const FD_VARIABLE: &str = "OSTLER_FD";
+/// How long a kill may take. What is not dead then hangs in the kernel, and nobody waits for it.
+const MAX_KILL: Duration = Duration::from_secs(2);
+
+/// One worker.
+pub(super) struct Worker {
+    pub(super) child: Child,
+    pub(super) link: Link,
+    pub(super) past: Past,
+    /// Attempts that it has run.
+    pub(super) tasks: u64,
+    /// When its memory was last looked at for its recycling.
+    pub(super) weighed: Instant,
+}
+
+/// What a worker says that it can run; `None`: anything.
+pub(super) type Kinds = Option<Vec<String>>;
+
+impl Worker {
+    /// Starts one, and waits until it is ready.
+    pub(super) async fn start(
+        keeper: &Keeper,
+        policy: &ProcessPolicy,
+        id: WorkerId,
+    ) -> Result<(Self, Kinds), Failure> {
+        let until = Instant::now() + policy.ready_timeout;
+        let late = || {
+            let message = format!("the worker was not ready within {:?}", policy.ready_timeout);
+            Failure::new(ErrorClass::Crash, message)
+        };
+        let mut set = policy.environment.set.clone();
+        set.push((FD_VARIABLE.to_owned(), SOCKET_FD.to_string()));
+        let launch = Launch {
+            argv: policy.argv.clone(),
+            folder: None,
+            keep: policy.environment.keep.clone(),
+            set,
+            stdin: Stdin::Nothing,
+            socket: Socket::Pair,
+        };
+        let spawned = tokio::time::timeout_at(until, keeper.spawn(launch)).await.map_err(|_| late())?;
+        let program = policy.argv.first().map_or("", String::as_str);
+        let mut child = spawned.map_err(|error| verdict::not_spawned(program, None, &error))?;
+        let link = Link::to(&mut child);
+        let mut worker = Self { child, link, past: Past::default(), tasks: 0, weighed: Instant::now() };
+        worker.link.say(|into| frame::hello(into, &policy.pool, &format!("w-{id}")));
+        match tokio::time::timeout_at(until, worker.become_ready()).await {
+            Ok(Ok(kinds)) => Ok((worker, kinds)),
+            Ok(Err(failure)) => Err(worker.with_last_words(failure)),
+            Err(_) => Err(worker.with_last_words(late())),
+        }
+    }
+
+    /// What it wrote before it failed says why.
+    fn with_last_words(&mut self, failure: Failure) -> Failure {
+        self.link.read_rest(|_, _| {});
+        let details = self.link.tail.text();
+        let last = details.as_deref().and_then(|text| text.lines().next_back());
+        let message = match last {
+            Some(line) => format!("{}: {line}", failure.message),
+            None => failure.message,
+        };
+        Failure { message, details, ..failure }
+    }
+
+    async fn become_ready(&mut self) -> Result<Kinds, Failure> {
+        loop {
+            match self.next().await {
+                Next::Said(Said::Ready { protocol: PROTOCOL, kinds }) => return Ok(kinds),
+                Next::Said(Said::Ready { protocol, .. }) => {
+                    return Err(crash(format!(
+                        "speaks version {protocol} of the protocol, and this node {PROTOCOL}"
+                    )));
+                }
+                Next::Said(Said::Unknown) => {}
+                Next::Said(Said::Of { id, token, .. }) => return Err(crash(strange(&id, token, None))),
+                Next::Nonsense(nonsense) => return Err(senseless(&nonsense)),
+                Next::Ended(exit) => return Err(died(exit, "before it was ready")),
+            }
+        }
+    }
+
+    /// Waits, between two tasks, until it is over. What it writes for people is nobody's.
+    pub(super) async fn rest(&mut self) -> Failure {
+        loop {
+            let failure = match self.next().await {
+                Next::Said(Said::Unknown | Said::Ready { .. }) => continue,
+                Next::Said(Said::Of { id, token, .. }) if self.past.has(&id, token) => continue,
+                Next::Said(Said::Of { id, token, .. }) => crash(strange(&id, token, None)),
+                Next::Nonsense(nonsense) => senseless(&nonsense),
+                Next::Ended(exit) => died(exit, "while it had nothing to do"),
+            };
+            return self.with_last_words(failure);
+        }
+    }
+
+    async fn next(&mut self) -> Next {
+        loop {
+            match self.link.next() {
+                Ok(Some(said)) => return Next::Said(said),
+                Ok(None) => {}
+                Err(nonsense) => return Next::Nonsense(nonsense),
+            }
+            tokio::select! {
+                biased;
+                exit = self.child.ended() => return Next::Ended(exit),
+                moved = self.link.moved(Ear::Open) => match moved {
+                    Moved::Received | Moved::Wrote(_) => {}
+                    Moved::Closed => return Next::Ended(self.gasp().await),
+                },
+            }
+        }
+    }
+
+    /// It has closed its socket: it has died, or it is of no more use.
+    async fn gasp(&mut self) -> Result<Exit, Gone> {
+        const LAST_GASP: Duration = Duration::from_secs(1);
+        if let Ok(exit) = tokio::time::timeout(LAST_GASP, self.child.ended()).await {
+            return exit;
+        }
+        self.child.kill();
+        self.child.ended().await
+    }
+
+    /// Ends it: by a word, after the grace by SIGTERM, after another one by SIGKILL.
+    pub(super) async fn end(mut self, grace: Duration) {
+        self.link.say(frame::stop);
+        if self.is_over_within(grace).await {
+            return;
+        }
+        self.child.terminate();
+        if self.is_over_within(grace).await {
+            return;
+        }
+        self.child.kill();
+        let _ = tokio::time::timeout(MAX_KILL, self.child.ended()).await;
+    }
+
+    /// Listens until it has ended, so that nothing that it writes holds it up.
+    async fn is_over_within(&mut self, time: Duration) -> bool {
+        let over = async {
+            loop {
+                tokio::select! {
+                    biased;
+                    _ = self.child.ended() => return,
+                    _ = self.link.moved(Ear::Open) => while let Ok(Some(_)) = self.link.next() {},
+                }
+            }
+        };
+        tokio::time::timeout(time, over).await.is_ok()
+    }
+}
+
+/// What a worker that runs nothing did next.
+enum Next {
+    Said(Said),
+    Nonsense(Nonsense),
+    Ended(Result<Exit, Gone>),
+}
+
+fn crash(what: impl std::fmt::Display) -> Failure {
+    Failure::new(ErrorClass::Crash, format!("the worker {what}"))
+}
+
+fn senseless(nonsense: &Nonsense) -> Failure {
+    match nonsense {
+        Nonsense::Bad(error) => Failure::new(ErrorClass::Crash, error.to_string()),
+        Nonsense::Long(_) => crash("sent a frame that is longer than 16 MiB"),
+    }
+}
+
+fn died(exit: Result<Exit, Gone>, when: &str) -> Failure {
+    match exit {
+        Ok(exit) => Failure { hint: verdict::hint(exit), ..crash(format!("{} {when}", verdict::how(exit))) },
+        Err(gone) => Failure::new(ErrorClass::Crash, gone.to_string()),
+    }
+}

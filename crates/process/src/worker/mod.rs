@@ -1,0 +1,213 @@
+//! The executor of long-lived workers: children in any language, which run many tasks, one after the other, and talk
+//! with the node over a socket. The protocol has its page: `docs/guide/worker-protocol.md`.
+//!
+//! A worker of the pool is one child, for life. `open` starts it and waits until it says that it is ready; `run` gives it a
+//! task, and says by the slot what became of it; between two tasks `ended` listens to it and sees it die; `close` tells it
+//! to go. Whoever calls moves its bytes: there is no thread and no task beside, and so no way to lose a result.
+
+mod attempt;
+mod frame;
+mod inbox;
+mod life;
+mod link;
+mod past;
+mod policy;
+mod said;
+mod steps;
+mod why;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use ostler_core::{ErrorClass, Failure, WorkerId};
+use ostler_exec::{Control, Ended, Executor, Opened, Served, Slot, Vitals, Work};
+use tokio::time::Instant;
+
+use crate::command::PolicyError;
+use crate::keeper::Keeper;
+use crate::memory::family_bytes;
+use attempt::Attempt;
+pub use frame::MAX_FRAME_BYTES;
+use life::{Kinds, Worker};
+pub use policy::{ProcessPolicy, Recycle};
+
+/// How often a worker's memory is looked at: it costs about as much as a small task.
+const WEIGH_EVERY: Duration = Duration::from_millis(100);
+/// How often its memory is told anew.
+const TELL_EVERY: Duration = Duration::from_secs(5);
+
+/// Runs tasks on long-lived workers.
+///
+/// A task is told to stop by a frame; after the grace its worker gets SIGTERM, and after another one it is killed. At the
+/// deadline SIGTERM comes at once. When the lease is lost there is no grace. A worker that dies takes at most the one task with it
+/// that it runs, and that is a crash, unless its result had arrived.
+pub struct Process {
+    keeper: Keeper,
+    policy: ProcessPolicy,
+    seats: Mutex<Seats>,
+}
+
+#[derive(Default)]
+struct Seats {
+    taken: HashMap<WorkerId, Arc<Seat>>,
+    /// What the workers that came up last can run, when there are none.
+    known: Kinds,
+}
+
+/// The place of one worker, as long as it lives.
+struct Seat {
+    worker: tokio::sync::Mutex<Option<Worker>>,
+    pid: i32,
+    kinds: Kinds,
+    told: Mutex<Option<(Instant, Option<u64>)>>,
+}
+
+impl Seat {
+    fn serves(&self, kind: &str) -> bool {
+        self.kinds.as_ref().is_none_or(|kinds| kinds.iter().any(|known| known == kind))
+    }
+}
+
+impl Process {
+    /// Runs workers by this policy, as children of this keeper.
+    ///
+    /// # Errors
+    /// When the policy names no program.
+    pub fn new(keeper: Keeper, policy: ProcessPolicy) -> Result<Self, PolicyError> {
+        if policy.argv.first().is_none_or(String::is_empty) {
+            return Err(PolicyError::NoProgram);
+        }
+        Ok(Self { keeper, policy, seats: Mutex::default() })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Seats> {
+        self.seats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn seat(&self, worker: WorkerId) -> Option<Arc<Seat>> {
+        self.lock().taken.get(&worker).cloned()
+    }
+
+    fn remove(&self, worker: WorkerId) -> Option<Arc<Seat>> {
+        self.lock().taken.remove(&worker)
+    }
+
+    /// Whether a worker that has just run something has done its share.
+    fn is_spent(&self, worker: &mut Worker) -> bool {
+        let Recycle { after_tasks, above_memory } = self.policy.recycle;
+        if after_tasks.is_some_and(|most| worker.tasks >= most) {
+            return true;
+        }
+        let Some(most) = above_memory else { return false };
+        let now = Instant::now();
+        if now - worker.weighed < WEIGH_EVERY {
+            return false;
+        }
+        worker.weighed = now;
+        family_bytes(worker.child.pid()).is_some_and(|bytes| bytes > most)
+    }
+}
+
+#[async_trait]
+impl Executor for Process {
+    /// What all workers that live can run; when none does, what those could that lived last.
+    fn served(&self) -> Served {
+        let seats = self.lock();
+        let mut announced = seats.taken.values().filter_map(|seat| seat.kinds.as_ref());
+        let common = match announced.next() {
+            Some(first) => {
+                let by_all = |kind: &&String| seats.taken.values().all(|seat| seat.serves(kind));
+                Some(first.iter().filter(by_all).cloned().collect())
+            }
+            None if seats.taken.is_empty() => seats.known.clone(),
+            None => None,
+        };
+        common.map_or(Served::Any, Served::Only)
+    }
+
+    async fn open(&self, worker: WorkerId) -> Opened {
+        match Worker::start(&self.keeper, &self.policy, worker).await {
+            Ok((child, kinds)) => {
+                let pid = child.child.pid();
+                let mut seats = self.lock();
+                seats.known.clone_from(&kinds);
+                let seat = Seat { worker: Some(child).into(), pid, kinds, told: Mutex::default() };
+                seats.taken.insert(worker, Arc::new(seat));
+                Opened::Ready
+            }
+            Err(failure) => Opened::Failed(failure),
+        }
+    }
+
+    async fn close(&self, worker: WorkerId) {
+        let Some(seat) = self.remove(worker) else { return };
+        let child = seat.worker.lock().await.take();
+        if let Some(child) = child {
+            child.end(self.policy.grace).await;
+        }
+    }
+
+    async fn ended(&self, worker: WorkerId) -> Failure {
+        let gone = || Failure::new(ErrorClass::Crash, "the worker is not there any more");
+        let Some(seat) = self.seat(worker) else { return gone() };
+        let mut place = seat.worker.lock().await;
+        let Some(child) = place.as_mut() else { return gone() };
+        let why = child.rest().await;
+        // What is left of it is killed.
+        *place = None;
+        self.remove(worker);
+        why
+    }
+
+    fn abandon(&self, worker: WorkerId) {
+        // Whoever drops a child kills it.
+        drop(self.remove(worker));
+    }
+
+    fn vitals(&self, worker: WorkerId) -> Vitals {
+        let Some(seat) = self.seat(worker) else { return Vitals::default() };
+        let now = Instant::now();
+        let mut told = seat.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let memory_bytes = match *told {
+            Some((at, bytes)) if now - at < TELL_EVERY => bytes,
+            Some(_) | None => family_bytes(seat.pid),
+        };
+        if told.is_none_or(|(at, _)| now - at >= TELL_EVERY) {
+            *told = Some((now, memory_bytes));
+        }
+        Vitals { pid: u32::try_from(seat.pid).ok(), memory_bytes }
+    }
+
+    async fn run(&self, work: Work, control: Control) -> Ended {
+        if control.cancel.is_cancelled() {
+            return Ended::cancelled();
+        }
+        let id = work.worker;
+        let Some(seat) = self.seat(id) else { return Ended::handed_back().dead() };
+        if !seat.serves(&work.kind) {
+            // It was claimed before this was known. It waits for whoever can run it.
+            return Ended::handed_back();
+        }
+        let mut place = seat.worker.lock().await;
+        let Some(worker) = place.as_mut() else { return Ended::handed_back().dead() };
+        let ended = Attempt::new(worker, &self.policy, work, control).follow().await;
+        worker.tasks += 1;
+        match ended.slot {
+            Slot::Free if self.is_spent(worker) => ended.spent(),
+            Slot::Free | Slot::Spent => ended,
+            Slot::Dead | Slot::Deaf => {
+                *place = None;
+                self.remove(id);
+                ended
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Process {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Process").field("policy", &self.policy).finish_non_exhaustive()
+    }
+}

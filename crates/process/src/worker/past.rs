@@ -1,0 +1,37 @@
+//! Attempts that a worker has run. Something that it says late about one of them is no fault: a thread of it may still
+//! have had something in hand when the result was sent.
+
+use std::collections::VecDeque;
+
+/// So many are remembered.
+const REMEMBERED: usize = 64;
+
+#[derive(Debug, Default)]
+pub(super) struct Past(VecDeque<(String, u64)>);
+
+impl Past {
+    pub(super) fn add(&mut self, id: String, token: u64) {
+        if self.0.len() == REMEMBERED {
+            self.0.pop_front();
+        }
+        self.0.push_back((id, token));
+    }
+
+    pub(super) fn has(&self, id: &str, token: u64) -> bool {
+        self.0.iter().any(|(known, its)| known == id && *its == token)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_attempts_are_remembered_each_with_its_token() {
+        let mut past = Past::default();
+        (0..=REMEMBERED as u64).for_each(|token| past.add("T".to_owned(), token));
+        assert!(past.has("T", 1) && past.has("T", REMEMBERED as u64));
+        assert!(!past.has("T", 0), "it is too long ago");
+        assert!(!past.has("U", 1) && !past.has("T", REMEMBERED as u64 + 1));
+    }
+}

@@ -1,0 +1,366 @@
+//! What a worker says: the frames of the worker protocol, version 1, that come to the node. Pure, from bytes.
+
+use std::borrow::Cow;
+use std::path::{Component, Path};
+use std::time::Duration;
+
+use ostler_core::{ErrorClass, Failure};
+use ostler_exec::{Level, Note};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+/// What a failure says that has no message.
+const NO_MESSAGE: &str = "it failed, and did not say why";
+
+/// What a worker said.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Said {
+    /// It takes tasks.
+    Ready { protocol: u64, kinds: Option<Vec<String>> },
+    /// Something about the attempt that it runs, or has run.
+    Of { id: String, token: u64, what: What },
+    /// Something that this version does not know.
+    Unknown,
+}
+
+/// What it said about an attempt.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum What {
+    /// Something to be kept with it.
+    Note(Note),
+    /// A step came to this: JSON text.
+    Step {
+        name: String,
+        value: String,
+    },
+    /// It is done, with this output: JSON text.
+    Done(Option<String>),
+    Failed(Failure),
+}
+
+/// A line that is no frame.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the worker sent a frame that cannot be read: {0}")]
+pub(super) struct BadFrame(String);
+
+#[derive(Deserialize)]
+struct Head<'a> {
+    #[serde(rename = "type", borrow)]
+    sort: Cow<'a, str>,
+}
+
+#[derive(Deserialize)]
+struct Ready {
+    protocol: u64,
+    kinds: Option<Vec<String>>,
+}
+
+#[derive(Deserialize)]
+struct Of<T> {
+    id: String,
+    token: u64,
+    #[serde(flatten)]
+    what: T,
+}
+
+#[derive(Deserialize)]
+struct Progress {
+    id: String,
+    token: u64,
+    done: f64,
+    total: Option<f64>,
+    note: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Step<'a> {
+    id: String,
+    token: u64,
+    name: String,
+    #[serde(borrow)]
+    value: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct StepFailed {
+    name: String,
+    #[serde(default)]
+    message: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct File {
+    path: String,
+}
+
+#[derive(Deserialize)]
+struct Log {
+    level: Option<String>,
+    message: String,
+}
+
+#[derive(Deserialize)]
+struct Outcome<'a> {
+    id: String,
+    token: u64,
+    ok: bool,
+    #[serde(borrow)]
+    output: Option<&'a RawValue>,
+    error: Option<Fault>,
+}
+
+#[derive(Deserialize, Default)]
+struct Fault {
+    class: Option<String>,
+    message: Option<String>,
+    retry_after_ms: Option<f64>,
+    step: Option<String>,
+    hint: Option<String>,
+    details: Option<String>,
+}
+
+/// What a line says.
+pub(super) fn decode(line: &[u8]) -> Result<Said, BadFrame> {
+    let bad = |error: serde_json::Error| BadFrame(format!("{error}: {}", shown(line)));
+    fn of<'a, T: Deserialize<'a>>(line: &'a [u8]) -> serde_json::Result<(String, u64, T)> {
+        let Of { id, token, what } = serde_json::from_slice(line)?;
+        Ok((id, token, what))
+    }
+    let Head { sort } = serde_json::from_slice(line).map_err(bad)?;
+    let (id, token, what) = match sort.as_ref() {
+        "ready" => {
+            let Ready { protocol, kinds } = serde_json::from_slice(line).map_err(bad)?;
+            return Ok(Said::Ready { protocol, kinds });
+        }
+        "progress" => {
+            let Progress { id, token, done, total, note } = serde_json::from_slice(line).map_err(bad)?;
+            (id, token, What::Note(Note::Progress { done: whole(done), total: total.map(whole), note }))
+        }
+        "step" => {
+            let Step { id, token, name, value } = serde_json::from_slice(line).map_err(bad)?;
+            (id, token, What::Step { name, value: value.map_or("null", RawValue::get).to_owned() })
+        }
+        "step_failed" => {
+            let (id, token, StepFailed { name, message }) = of(line).map_err(bad)?;
+            let message = message.unwrap_or_else(|| NO_MESSAGE.to_owned());
+            (id, token, What::Note(Note::Warning(format!("the step \"{name}\" failed: {message}"))))
+        }
+        "file" => {
+            let (id, token, File { path }) = of(line).map_err(bad)?;
+            (id, token, What::Note(file(&path)))
+        }
+        "log" => {
+            let (id, token, Log { level, message }) = of(line).map_err(bad)?;
+            (id, token, What::Note(Note::Log { level: level_named(level.as_deref()), message }))
+        }
+        "result" => {
+            let Outcome { id, token, ok, output, error } = serde_json::from_slice(line).map_err(bad)?;
+            let what = if ok {
+                What::Done(output.map(|output| output.get().to_owned()))
+            } else {
+                What::Failed(failure(error.unwrap_or_default()))
+            };
+            (id, token, what)
+        }
+        _ => return Ok(Said::Unknown),
+    };
+    Ok(Said::Of { id, token, what })
+}
+
+/// Whether the beginning of a line is that of a result: of one that is too long, nothing else is known.
+pub(super) fn begins_as_result(line: &[u8]) -> bool {
+    let word = |rest: &'_ [u8], word: &[u8]| -> Option<usize> {
+        let at = rest.iter().position(|byte| !byte.is_ascii_whitespace())?;
+        rest[at..].starts_with(word).then_some(at + word.len())
+    };
+    let mut at = 0;
+    for expected in [&b"{"[..], b"\"type\"", b":", b"\"result\""] {
+        match word(&line[at..], expected) {
+            Some(length) => at += length,
+            None => return false,
+        }
+    }
+    true
+}
+
+fn failure(fault: Fault) -> Failure {
+    let Fault { class, message, retry_after_ms, step, hint, details } = fault;
+    // A class that this version does not know is that of an error which nobody classed.
+    let class = class.as_deref().and_then(ErrorClass::named).unwrap_or(ErrorClass::Transient);
+    let message = message.filter(|text| !text.is_empty()).unwrap_or_else(|| NO_MESSAGE.to_owned());
+    let retry_after = retry_after_ms.map(|millis| Duration::from_millis(whole(millis)));
+    Failure { class, message, details, step, hint, retry_after }
+}
+
+/// A file is told, not kept: stores have no files yet.
+fn file(path: &str) -> Note {
+    let stays = !path.is_empty()
+        && Path::new(path).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
+    if stays {
+        Note::Log { level: Level::Info, message: format!("file: {path}") }
+    } else {
+        Note::Warning(format!("the file \"{}\" is not in the task's folder", path.escape_debug()))
+    }
+}
+
+fn level_named(name: Option<&str>) -> Level {
+    match name {
+        Some("debug") => Level::Debug,
+        Some("warn" | "warning") => Level::Warn,
+        Some("error") => Level::Error,
+        Some(_) | None => Level::Info,
+    }
+}
+
+/// Some languages have no whole numbers.
+fn whole(number: f64) -> u64 {
+    // Below zero, and what is no number at all, is nought; too much is as much as can be.
+    number as u64
+}
+
+/// The beginning of a line, for a message.
+fn shown(line: &[u8]) -> String {
+    const SHOWN: usize = 80;
+    let text = String::from_utf8_lossy(&line[..line.len().min(SHOWN)]);
+    format!("\"{}\"{}", text.escape_debug(), if line.len() > SHOWN { " …" } else { "" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(line: &str) -> Said {
+        decode(line.as_bytes()).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    fn of(what: What) -> Said {
+        Said::Of { id: "T".into(), token: 3, what }
+    }
+
+    fn note(note: Note) -> Said {
+        of(What::Note(note))
+    }
+
+    #[test]
+    fn a_file_outside_of_the_folder_is_a_warning() {
+        for path in ["/etc/passwd", "../x", "a/../../x", ""] {
+            assert!(matches!(file(path), Note::Warning(_)), "{path}");
+        }
+        assert!(matches!(file("./a/b c.pdf"), Note::Log { .. }));
+    }
+
+    #[test]
+    fn every_frame_of_a_worker_is_read() {
+        assert_eq!(
+            read(r#"{"type":"ready","protocol":1,"sdk":"python/0.1","kinds":["resize"]}"#),
+            Said::Ready { protocol: 1, kinds: Some(vec!["resize".into()]) }
+        );
+        assert_eq!(read(r#"{"type":"ready","protocol":1}"#), Said::Ready { protocol: 1, kinds: None });
+        assert_eq!(
+            read(r#"{"type":"progress","id":"T","token":3,"done":40,"total":100,"note":"x"}"#),
+            note(Note::Progress { done: 40, total: Some(100), note: Some("x".into()) })
+        );
+        assert_eq!(
+            read(r#"{"type":"step","id":"T","token":3,"name":"fetched","value":{"a": [1]}}"#),
+            of(What::Step { name: "fetched".into(), value: r#"{"a": [1]}"#.into() })
+        );
+        assert_eq!(
+            read(r#"{"type":"step_failed","id":"T","token":3,"name":"comment","message":"no"}"#),
+            note(Note::Warning("the step \"comment\" failed: no".into()))
+        );
+        assert_eq!(
+            read(r#"{"type":"file","id":"T","token":3,"path":"report.pdf"}"#),
+            note(Note::Log { level: Level::Info, message: "file: report.pdf".into() })
+        );
+        assert_eq!(
+            read(r#"{"type":"log","id":"T","token":3,"level":"warn","message":"m"}"#),
+            note(Note::Log { level: Level::Warn, message: "m".into() })
+        );
+        assert_eq!(
+            read(r#"{"type":"result","id":"T","token":3,"ok":true,"output":{"n": 1}}"#),
+            of(What::Done(Some(r#"{"n": 1}"#.into())))
+        );
+        assert_eq!(read(r#"{"type":"result","id":"T","token":3,"ok":true}"#), of(What::Done(None)));
+        assert_eq!(
+            read(r#"{"type":"result","id":"T","token":3,"ok":true,"output":null}"#),
+            of(What::Done(None))
+        );
+    }
+
+    #[test]
+    fn a_failure_has_its_class_and_all_that_was_said() {
+        let line = r#"{"type":"result","id":"T","token":3,"ok":false,"error":{"class":"rate_limited","message":"slow",
+            "retry_after_ms":2000,"step":"move","hint":"wait","details":"d"}}"#;
+        let failure = Failure {
+            details: Some("d".into()),
+            step: Some("move".into()),
+            hint: Some("wait".into()),
+            retry_after: Some(Duration::from_secs(2)),
+            ..Failure::new(ErrorClass::RateLimited, "slow")
+        };
+        assert_eq!(read(line), of(What::Failed(failure)));
+        for unclassed in [
+            r#"{"type":"result","id":"T","token":3,"ok":false,"error":{"message":"m"}}"#,
+            r#"{"type":"result","id":"T","token":3,"ok":false,"error":{"class":null,"message":"m"}}"#,
+            r#"{"type":"result","id":"T","token":3,"ok":false,"error":{"class":"new","message":"m"}}"#,
+        ] {
+            assert_eq!(read(unclassed), of(What::Failed(Failure::new(ErrorClass::Transient, "m"))));
+        }
+        let silent = read(r#"{"type":"result","id":"T","token":3,"ok":false}"#);
+        assert_eq!(silent, of(What::Failed(Failure::new(ErrorClass::Transient, NO_MESSAGE))));
+    }
+
+    #[test]
+    fn unknown_types_and_fields_are_ignored() {
+        assert_eq!(read(r#"{"type":"dance","id":7,"token":"x"}"#), Said::Unknown);
+        assert_eq!(
+            read(r#"{"new":{"a":[]},"type":"file","id":"T","token":3,"path":"p","mood":1}"#),
+            note(Note::Log { level: Level::Info, message: "file: p".into() })
+        );
+    }
+
+    #[test]
+    fn numbers_may_come_from_languages_without_whole_ones() {
+        let progress =
+            |done: &str| read(&format!(r#"{{"type":"progress","id":"T","token":3,"done":{done}}}"#));
+        for (said, done) in [("4.0", 4), ("4.9", 4), ("-1", 0), ("1e30", u64::MAX)] {
+            assert_eq!(progress(said), note(Note::Progress { done, total: None, note: None }), "{said}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_frame_is_refused_with_its_beginning() {
+        for line in
+            ["noise", "", "[]", "7", "{\"type\":\"log\"", r#"{"type":"result","id":"T"}"#, "{\"a\":1}"]
+        {
+            let error = decode(line.as_bytes()).expect_err(line).to_string();
+            assert!(
+                error.contains("cannot be read") && error.contains(&*line.escape_debug().to_string()),
+                "{error}"
+            );
+        }
+        assert!(decode(b"\xff\xfe").is_err());
+        let deep = format!(
+            r#"{{"type":"result","id":"T","token":3,"ok":true,"output":{}1{}}}"#,
+            "[".repeat(100_000),
+            "]".repeat(100_000)
+        );
+        // However deep it is, nothing overflows.
+        let _ = decode(deep.as_bytes());
+    }
+
+    #[test]
+    fn the_beginning_of_a_result_is_known() {
+        for (line, is) in [
+            (r#"{"type":"result","id""#, true),
+            (r#" { "type" : "result" , "#, true),
+            (r#"{"type":"results","#, false),
+            (r#"{"type":"log","message":"result"#, false),
+            (r#"{"id":"x","type":"result""#, false),
+            ("{", false),
+            ("", false),
+        ] {
+            assert_eq!(begins_as_result(line.as_bytes()), is, "{line}");
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! The steps of an attempt on a worker: those that earlier attempts have done, and those that it does.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ostler_core::ErrorClass;
+use ostler_exec::{Beginning, Control, Ended, StepError, StepKeeper};
+use tokio::time::Sleep;
+
+/// A step that is being saved, with its name.
+pub(super) type Saving = Pin<Box<dyn Future<Output = (String, Result<(), StepError>)> + Send>>;
+
+/// What earlier attempts have done. The first has nothing behind it, and asks nobody.
+pub(super) async fn earlier_steps(
+    control: &Control,
+    timeout: Duration,
+    timer: Pin<&mut Sleep>,
+) -> Result<Vec<(String, String)>, Ended> {
+    let Some(keeper) = control.steps.keeper() else { return Ok(Vec::new()) };
+    let done = tokio::select! {
+        biased;
+        done = keeper.done() => done,
+        () = control.cancel.cancelled() => return Err(Ended::cancelled()),
+        () = timer => return Err(Ended::too_long(timeout)),
+    };
+    done.map_err(|error| match error {
+        StepError::Lost => Ended::cancelled(),
+        StepError::Away(why) | StepError::Refused(why) => {
+            Ended::failed_with(ErrorClass::Transient, format!("its steps cannot be looked up: {why}"))
+        }
+    })
+}
+
+/// Saves a step, unless it was done before.
+pub(super) fn save(keeper: Arc<dyn StepKeeper>, name: String, value: String) -> Saving {
+    Box::pin(async move {
+        let saved = match keeper.begin(&name).await {
+            Ok(Beginning::New) => keeper.save(&name, &value).await,
+            // An earlier attempt has done it: what it came to then stays.
+            Ok(Beginning::Done(_)) => Ok(()),
+            Ok(Beginning::Twice) => Err(StepError::Refused("it was begun before in this attempt".to_owned())),
+            Err(error) => Err(error),
+        };
+        (name, saved)
+    })
+}

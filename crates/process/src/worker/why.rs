@@ -1,0 +1,57 @@
+//! Why an attempt ends, and what that makes of its result.
+
+use ostler_core::{ErrorClass, Failure};
+use ostler_exec::Ended;
+
+/// Why a worker, or its attempt, is being ended.
+#[derive(Clone, Debug)]
+pub(super) enum Why {
+    Deadline,
+    Cancel,
+    /// It fails with this, whatever it says.
+    Failed(Failure),
+}
+
+/// What a result means, for an attempt that was to stop or not.
+pub(super) fn conclude(result: Result<Option<String>, Failure>, why: Option<Why>) -> Ended {
+    match (result, why) {
+        (_, Some(Why::Failed(failure))) => Ended::failed(failure),
+        // It was told to stop, and finished its work in the grace.
+        (Ok(output), None | Some(Why::Cancel | Why::Deadline)) => Ended::success(output),
+        (Err(failure), None | Some(Why::Deadline)) => Ended::failed(failure),
+        (Err(_), Some(Why::Cancel)) => Ended::cancelled(),
+    }
+}
+
+pub(super) fn too_large(most: usize) -> Failure {
+    Failure::new(ErrorClass::Permanent, format!("its output is too large: more than {most} bytes"))
+}
+
+/// What a worker said about an attempt that it does not run.
+pub(super) fn strange(id: &str, token: u64, runs: Option<(&str, u64)>) -> String {
+    let runs = runs.map_or_else(|| "nothing".to_owned(), |(id, token)| format!("{id} with token {token}"));
+    let id: String = id.chars().take(40).flat_map(char::escape_debug).collect();
+    format!("spoke for the task {id} with token {token}, and runs {runs}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_told_to_stop_has_succeeded_if_it_says_so_and_is_cancelled_else() {
+        let failed = || Failure::new(ErrorClass::Permanent, "no");
+        assert_eq!(conclude(Ok(None), Some(Why::Cancel)), Ended::success(None));
+        assert_eq!(conclude(Err(failed()), Some(Why::Cancel)), Ended::cancelled());
+        assert_eq!(conclude(Err(failed()), None), Ended::failed(failed()));
+        let refused = Failure::new(ErrorClass::Permanent, "a step was done twice");
+        assert_eq!(conclude(Ok(None), Some(Why::Failed(refused.clone()))), Ended::failed(refused));
+    }
+
+    #[test]
+    fn what_a_stranger_calls_itself_is_shown_within_bounds() {
+        let said = strange(&"\n".repeat(1_000), 7, Some(("T", 3)));
+        assert!(said.len() < 200 && said.contains("\\n") && said.contains("T with token 3"), "{said}");
+        assert!(strange("x", 7, None).contains("nothing"));
+    }
+}

@@ -1,0 +1,113 @@
+//! Long-lived workers for tests: the real python3, on a program that misbehaves as it is told.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use ostler_core::{Failure, Id, Outcome, WorkerId};
+use ostler_exec::{Control, Ended, Executor, Heard, Note, Opened, Work, notes};
+use ostler_process::keeper::Keeper;
+use ostler_process::{Process, ProcessPolicy};
+
+use crate::bench::{SOON, keeper, work};
+
+/// How long an attempt of these tests may take to stop.
+pub(crate) const GRACE: Duration = Duration::from_secs(2);
+
+/// The policy of workers that start like this.
+pub(crate) fn policy(start: &str) -> ProcessPolicy {
+    let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/process/worker.py");
+    ProcessPolicy {
+        grace: GRACE,
+        ready_timeout: SOON,
+        ..ProcessPolicy::new("docs", ["python3", program, start])
+    }
+}
+
+/// A task that does this, under a lease of its own.
+pub(crate) fn task(what: &str, how: &str) -> Work {
+    static NEXT_TOKEN: AtomicU64 = AtomicU64::new(1);
+    let token = NEXT_TOKEN.fetch_add(1, Ordering::Relaxed);
+    Work { token, grace: GRACE, ..work(format!("{{\"do\":\"{what}\",\"how\":{how}}}")) }
+}
+
+/// An executor, and whose names are free.
+pub(crate) struct Desk {
+    pub(crate) keeper: Keeper,
+    pub(crate) process: Arc<Process>,
+    next: AtomicU64,
+}
+
+impl Desk {
+    pub(crate) async fn of(policy: ProcessPolicy) -> Self {
+        let keeper = keeper().await;
+        let process = Arc::new(Process::new(keeper.clone(), policy).expect("the policy is right"));
+        Self { keeper, process, next: AtomicU64::new(1) }
+    }
+
+    pub(crate) async fn well() -> Self {
+        Self::of(policy("well")).await
+    }
+
+    pub(crate) fn name(&self) -> WorkerId {
+        WorkerId(Id::from_bits(self.next.fetch_add(1, Ordering::Relaxed).into()))
+    }
+
+    /// A worker that is ready.
+    pub(crate) async fn open(&self) -> WorkerId {
+        let worker = self.name();
+        assert_eq!(self.process.open(worker).await, Opened::Ready);
+        worker
+    }
+
+    /// Why a worker does not come up.
+    pub(crate) async fn refused(&self) -> Failure {
+        match tokio::time::timeout(SOON, self.process.open(self.name())).await.expect("in time") {
+            Opened::Failed(failure) => failure,
+            Opened::Ready => panic!("it came up"),
+        }
+    }
+
+    /// An attempt on a worker, with what it said.
+    pub(crate) async fn run(&self, worker: WorkerId, work: Work) -> (Ended, Heard) {
+        let (said, heard) = notes();
+        (self.run_with(worker, work, Control::new(said)).await, heard)
+    }
+
+    pub(crate) async fn run_with(&self, worker: WorkerId, work: Work, control: Control) -> Ended {
+        let running = self.process.run(Work { worker, ..work }, control);
+        tokio::time::timeout(SOON * 3, running).await.expect("an answer comes")
+    }
+
+    /// An attempt on a worker of its own.
+    pub(crate) async fn once(&self, what: &str, how: &str) -> Ended {
+        let worker = self.open().await;
+        let ended = self.run(worker, task(what, how)).await.0;
+        self.process.close(worker).await;
+        ended
+    }
+
+    /// That a neighbour, which was there before, works on.
+    pub(crate) async fn still_works(&self, neighbour: WorkerId) {
+        assert_eq!(output(self.run(neighbour, task("echo", "\"on\"")).await.0), "\"on\"");
+    }
+}
+
+pub(crate) fn output(ended: Ended) -> String {
+    assert_eq!(ended.outcome, Outcome::Success);
+    ended.output.expect("there is output")
+}
+
+/// What was said, in order.
+pub(crate) fn heard(heard: &Heard) -> Vec<Note> {
+    std::iter::from_fn(|| heard.try_recv()).collect()
+}
+
+/// The log lines among it.
+pub(crate) fn lines(notes: &Heard) -> Vec<String> {
+    let line = |note| match note {
+        Note::Log { message, .. } => Some(message),
+        Note::Progress { .. } | Note::Warning(_) | Note::Dropped(_) => None,
+    };
+    heard(notes).into_iter().filter_map(line).collect()
+}

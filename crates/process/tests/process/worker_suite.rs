@@ -1,0 +1,71 @@
+//! Long-lived workers pass the suite that every executor passes.
+
+use std::sync::Arc;
+
+use ostler_core::ErrorClass;
+use ostler_exec::conformance::{Behaviour, Fixture, run};
+use ostler_exec::{Executor, Work};
+use ostler_process::Process;
+use ostler_process::keeper::Keeper;
+
+use crate::bench::keeper;
+use crate::desk::{policy, task};
+
+struct Python(Arc<dyn Executor>);
+
+fn python(keeper: &Keeper) -> Arc<dyn Fixture> {
+    Arc::new(Python(Arc::new(Process::new(keeper.clone(), policy("well")).expect("the policy is right"))))
+}
+
+impl Fixture for Python {
+    fn executor(&self) -> Arc<dyn Executor> {
+        Arc::clone(&self.0)
+    }
+
+    fn work(&self, behaviour: &Behaviour) -> Option<Work> {
+        Some(match behaviour {
+            Behaviour::Echo(text) if text.is_empty() => task("echo", "null"),
+            Behaviour::Echo(text) => task("echo", text),
+            Behaviour::Fail(class) => task("fail", &error(*class)),
+            Behaviour::Panic => task("raise", "null"),
+            // Whatever holds it, a process can be ended.
+            Behaviour::Block(_) => return None,
+            Behaviour::Hang => task("hang", "null"),
+            Behaviour::StopWhenTold => task("stop", "null"),
+            Behaviour::FinishWhenTold => task("finish", "null"),
+            Behaviour::FinishAfter(time) => task("finish-after", &time.as_secs().to_string()),
+            Behaviour::BigOutput(bytes) => task("big", &bytes.to_string()),
+            Behaviour::Flood(lines) => task("flood", &lines.to_string()),
+        })
+    }
+}
+
+fn error(class: ErrorClass) -> String {
+    let more = match class {
+        ErrorClass::Partial => ",\"step\":\"move\",\"hint\":\"look at the folder\"",
+        ErrorClass::RateLimited => ",\"retry_after_ms\":7000",
+        ErrorClass::Transient
+        | ErrorClass::Permanent
+        | ErrorClass::LaneStop
+        | ErrorClass::Timeout
+        | ErrorClass::Stuck
+        | ErrorClass::Crash
+        | ErrorClass::Budget => "",
+    };
+    format!("{{\"class\":\"{}\",\"message\":\"as it was told\"{more}}}", class.name())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn process_passes() {
+    let keeper = keeper().await;
+    let report = run(|| python(&keeper)).await;
+    println!("process: {} cases", report.held.len());
+    assert_eq!(
+        report.left_out,
+        [
+            // A worker that says nothing of kinds serves any; `a_worker_gets_only_the_kinds_that_it_has_named` has the other case.
+            "a_kind_that_nobody_serves_is_a_permanent_failure",
+            "what_blocks_its_thread_is_given_up_and_the_next_attempt_runs",
+        ]
+    );
+}
