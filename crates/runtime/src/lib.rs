@@ -9,11 +9,14 @@
 //! - `steps.rs`: the steps of an attempt, kept in the store.
 //! - `teller.rs`: tells whoever listens how attempts ended, after the commit.
 //! - `settings.rs`: what the node brings for its queues, compared with what others brought.
+//! - `calendar.rs`, `cron.rs`: when a schedule runs. `schedules.rs`: fires what is due.
 //! - `held.rs`: what this node holds, and how each of it is told to stop. `stand.rs`: where it stands, and the fence.
 
 mod attempt;
+mod calendar;
 mod config;
 mod crew;
+mod cron;
 mod finisher;
 mod hand;
 mod held;
@@ -29,9 +32,11 @@ mod teller;
 mod term;
 mod upkeep;
 
+pub use calendar::{BadTimes, Interval, Times};
 pub use config::{
     Beginning, InvalidConfig, LeaseTimes, NodeConfig, PoolConfig, PoolSize, Prefetch, TakeOver,
 };
+pub use cron::CronLine;
 pub use node::{Drained, Ids, Node, Parts, StartError};
 pub use settings::Difference;
 pub use stand::NodeState;

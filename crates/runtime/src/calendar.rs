@@ -1,0 +1,196 @@
+//! When a schedule runs: by a cron line in a time zone, in equal steps, or once. From a text and a moment comes the next moment;
+//! there is no clock here, and no file: the time zones are in the program.
+//!
+//! A store keeps the text, as [`Times`] shows itself, and does not read it.
+
+use std::fmt;
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use ostler_core::{Timestamp, millis};
+
+use crate::cron::CronLine;
+
+/// The shortest step: a schedule is no loop.
+const SHORTEST: Duration = Duration::from_secs(1);
+/// The longest step, a hundred years.
+const LONGEST: Duration = Duration::from_secs(36_500 * 24 * 60 * 60);
+
+/// Why something says no times, in a sentence.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct BadTimes(pub(crate) String);
+
+/// The moments of a schedule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Times {
+    /// Whenever the clocks of a time zone show what a cron line says.
+    Cron(CronLine),
+    /// In equal steps, counted from its first moment: however late a run is, the next one is not moved by that.
+    Every(Interval),
+    /// Once.
+    At(Timestamp),
+}
+
+/// A step between two runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interval(Duration);
+
+impl Interval {
+    /// How long it is.
+    #[must_use]
+    pub const fn length(self) -> Duration {
+        self.0
+    }
+}
+
+impl Times {
+    /// By a cron line with five fields, in a time zone such as `Europe/Berlin`.
+    ///
+    /// # Errors
+    /// When the line says nothing that ever comes, or there is no such time zone.
+    pub fn cron(line: &str, timezone: &str) -> Result<Self, BadTimes> {
+        CronLine::new(line, timezone).map(Self::Cron)
+    }
+
+    /// In equal steps.
+    ///
+    /// # Errors
+    /// When they are shorter than a second, or longer than a hundred years.
+    pub fn every(step: Duration) -> Result<Self, BadTimes> {
+        if (SHORTEST..=LONGEST).contains(&step) {
+            // A store counts in milliseconds.
+            return Ok(Self::Every(Interval(Duration::from_millis(step.as_millis() as u64))));
+        }
+        Err(BadTimes(format!("a step of {step:?} is too short or too long: it is from 1s to 36500d")))
+    }
+
+    /// Once. A moment that has passed was missed.
+    #[must_use]
+    pub const fn at(moment: Timestamp) -> Self {
+        Self::At(moment)
+    }
+
+    /// Reads what was shown.
+    ///
+    /// # Errors
+    /// When it cannot be read; another version may have written it.
+    pub fn parse(text: &str) -> Result<Self, BadTimes> {
+        let unreadable = || BadTimes(format!("\"{}\" says no times that can be read", text.escape_debug()));
+        let (sort, rest) = text.split_once(' ').ok_or_else(unreadable)?;
+        match sort {
+            "cron" => {
+                let (line, timezone) = rest.rsplit_once(' ').ok_or_else(unreadable)?;
+                Self::cron(line, timezone)
+            }
+            "every" => {
+                let step: SignedDuration = rest.parse().map_err(|_| unreadable())?;
+                Self::every(Duration::try_from(step).map_err(|_| unreadable())?)
+            }
+            "at" => {
+                let moment: jiff::Timestamp = rest.parse().map_err(|_| unreadable())?;
+                Ok(Self::At(Timestamp::from_millis(moment.as_millisecond())))
+            }
+            _ => Err(unreadable()),
+        }
+    }
+
+    /// The first moment of a schedule that is made now; `None`: none will ever come.
+    #[must_use]
+    pub fn first(&self, now: Timestamp) -> Option<Timestamp> {
+        match self {
+            Self::Cron(line) => line.next(now),
+            Self::Every(step) => Some(now.after(step.0)),
+            Self::At(moment) => Some(*moment),
+        }
+    }
+
+    /// The first moment after `after`. `known` is one of the schedule's moments: steps are counted from it.
+    #[must_use]
+    pub fn next(&self, known: Timestamp, after: Timestamp) -> Option<Timestamp> {
+        match self {
+            Self::Cron(line) => line.next(after),
+            Self::Every(step) => {
+                let step = millis(step.0);
+                let passed = after.millis().checked_sub(known.millis())?.div_euclid(step);
+                let next = passed.checked_add(1)?.checked_mul(step)?.checked_add(known.millis())?;
+                Some(Timestamp::from_millis(next))
+            }
+            Self::At(moment) => (*moment > after).then_some(*moment),
+        }
+    }
+}
+
+impl fmt::Display for Times {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cron(line) => write!(f, "cron {} {}", line.line(), line.timezone()),
+            Self::Every(Interval(step)) => {
+                write!(f, "every {:#}", SignedDuration::from_millis(millis(*step)))
+            }
+            Self::At(moment) => {
+                // A calendar ends with the year 9999.
+                let last = if moment.millis() < 0 { jiff::Timestamp::MIN } else { jiff::Timestamp::MAX };
+                write!(f, "at {:.3}", jiff::Timestamp::from_millisecond(moment.millis()).unwrap_or(last))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const T: Timestamp = Timestamp::from_millis(1_767_225_600_000);
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn what_is_shown_is_read_as_the_same() {
+        for (times, text) in [
+            (Times::cron("0  3 * * MON", "europe/berlin"), "cron 0 3 * * MON Europe/Berlin"),
+            (Times::cron("@daily", "UTC"), "cron @daily UTC"),
+            (Times::every(90 * MINUTE), "every 1h 30m"),
+            (Times::every(Duration::from_millis(1_500)), "every 1s 500ms"),
+            (Times::every(LONGEST), "every 876000h"),
+            (Ok(Times::at(T)), "at 2026-01-01T00:00:00.000Z"),
+        ] {
+            let times = times.unwrap();
+            assert_eq!(times.to_string(), text);
+            assert_eq!(Times::parse(text), Ok(times));
+        }
+    }
+
+    #[test]
+    fn what_says_no_times_is_refused() {
+        for text in
+            ["", "cron", "cron 0", "daily", "every", "every moon", "every 10ms", "at noon", "sometimes x"]
+        {
+            assert!(Times::parse(text).is_err(), "{text}");
+        }
+        assert!(Times::every(Duration::from_millis(999)).is_err());
+        assert!(Times::every(LONGEST + MINUTE).is_err());
+    }
+
+    #[test]
+    fn steps_are_counted_from_a_known_moment_and_do_not_drift() {
+        let times = Times::every(10 * MINUTE).unwrap();
+        let first = times.first(T).unwrap();
+        assert_eq!(first, T.after(10 * MINUTE));
+        // Looked at late, and later than many of them.
+        for late in [0, 1, 9] {
+            assert_eq!(times.next(first, first.after(late * MINUTE)), Some(first.after(10 * MINUTE)));
+        }
+        assert_eq!(times.next(first, first.after(1_234_567 * MINUTE)), Some(first.after(1_234_570 * MINUTE)));
+        assert_eq!(times.next(first, first.before(MINUTE)), Some(first));
+        let end = Timestamp::from_millis(i64::MAX);
+        assert_eq!(times.next(first, end), None);
+    }
+
+    #[test]
+    fn one_moment_comes_once_and_is_not_lost_by_being_in_the_past() {
+        let once = Times::at(T);
+        assert_eq!(once.first(T.after(MINUTE)), Some(T));
+        assert_eq!(once.next(T, T.before(MINUTE)), Some(T));
+        assert_eq!(once.next(T, T), None);
+    }
+}

@@ -1,0 +1,337 @@
+//! A cron line in a time zone. `croner` says which times of the calendar match; what that means on a day when the clocks are
+//! set is said here:
+//!
+//! - A time that does not exist on that day runs once, at the moment when the clocks go forward.
+//! - A time that comes twice runs once, the first time. But a line for every hour (`*` as its hours) runs in every hour that
+//!   passes, and so in both.
+
+use croner::Cron;
+use croner::parser::{CronParser, Seconds, Year};
+use jiff::civil::DateTime;
+use jiff::tz::{AmbiguousOffset, Offset, TimeZone, TimeZoneDatabase};
+use jiff::{SignedDuration, Timestamp as Instant};
+use ostler_core::Timestamp;
+
+use crate::calendar::BadTimes;
+
+/// Bytes of a line; people write far shorter ones.
+const MAX_LINE_BYTES: usize = 256;
+/// Times of the calendar that are looked at to find one that has not passed: those of a day that comes twice, and more.
+const MAX_REPEATED: usize = 2_000;
+/// Changes of the clocks that are looked at between two runs: those of many years.
+const MAX_CHANGES: usize = 200;
+/// The smallest step between two moments of a line.
+const SECOND: SignedDuration = SignedDuration::from_secs(1);
+
+/// A cron line, in a time zone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CronLine {
+    line: String,
+    timezone: String,
+    pattern: Cron,
+    zone: TimeZone,
+    hours: Hours,
+}
+
+/// In which hours a line runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hours {
+    /// In every hour that passes.
+    Every,
+    /// In those that it names.
+    Named,
+}
+
+impl CronLine {
+    /// The line as it was given, but for its spaces.
+    #[must_use]
+    pub fn line(&self) -> &str {
+        &self.line
+    }
+
+    /// The name of its time zone.
+    #[must_use]
+    pub fn timezone(&self) -> &str {
+        &self.timezone
+    }
+
+    pub(crate) fn new(line: &str, timezone: &str) -> Result<Self, BadTimes> {
+        let wrong = |why: &str| {
+            let shown = ostler_core::cut(line, 64);
+            BadTimes(format!(
+                "\"{}\" is not a cron line: {why}; it has five fields (minute, hour, day of the month, month, day of the week), \
+                 such as \"0 3 * * *\"",
+                shown.escape_debug()
+            ))
+        };
+        if line.len() > MAX_LINE_BYTES {
+            return Err(wrong("it is too long"));
+        }
+        let line = line.split_whitespace().collect::<Vec<_>>().join(" ");
+        let parser = CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).build();
+        let pattern = parser.parse(&line).map_err(|error| wrong(error.to_string().trim_end_matches('.')))?;
+        // The calendar repeats itself after four hundred years: what does not come within them never does.
+        if matching(&pattern, DateTime::constant(2000, 1, 1, 0, 0, 0, 0)).is_none() {
+            return Err(wrong("it says a day that never comes"));
+        }
+        let zone = TimeZoneDatabase::bundled().get(timezone).map_err(|_| {
+            let shown = ostler_core::cut(timezone, 64);
+            BadTimes(format!(
+                "\"{}\" is not a time zone; one is UTC or a name such as Europe/Berlin",
+                shown.escape_debug()
+            ))
+        })?;
+        let timezone = zone.iana_name().unwrap_or(timezone).to_owned();
+        let all = (0..24).all(|hour| pattern.pattern.hour_match(hour).unwrap_or(false));
+        let hours = if all { Hours::Every } else { Hours::Named };
+        Ok(Self { line, timezone, pattern, zone, hours })
+    }
+
+    /// The first moment after this one; `None`: the calendar ends before.
+    pub(crate) fn next(&self, after: Timestamp) -> Option<Timestamp> {
+        let after = Instant::from_millisecond(after.millis()).ok()?;
+        let first = self.first_time(after);
+        let next = match self.hours {
+            Hours::Named => first,
+            Hours::Every => self.second_time(after, first).or(first),
+        };
+        next.map(|next| Timestamp::from_millis(next.as_millisecond()))
+    }
+
+    /// The next moment, where a time that comes twice counts the first time.
+    fn first_time(&self, after: Instant) -> Option<Instant> {
+        let mut local = self.zone.to_datetime(after);
+        for _ in 0..MAX_REPEATED {
+            local = matching(&self.pattern, local)?;
+            let moment = self.moment(local)?;
+            // It is not, where the clocks were set back a moment ago.
+            if moment > after {
+                return Some(moment);
+            }
+        }
+        None
+    }
+
+    /// When the clocks show this for the first time; when they go past it, if they never do.
+    fn moment(&self, local: DateTime) -> Option<Instant> {
+        match self.zone.to_ambiguous_timestamp(local).offset() {
+            AmbiguousOffset::Unambiguous { offset } => offset.to_timestamp(local).ok(),
+            AmbiguousOffset::Fold { before, .. } => before.to_timestamp(local).ok(),
+            AmbiguousOffset::Gap { after, .. } => {
+                let just_before = after.to_timestamp(local).ok()?;
+                self.zone.following(just_before).next().map(|change| change.timestamp())
+            }
+        }
+    }
+
+    /// The next moment at which the clocks show a matching time for the second time, if one comes before `until`.
+    fn second_time(&self, after: Instant, until: Option<Instant>) -> Option<Instant> {
+        let last = self.zone.preceding(after.checked_add(SECOND).ok()?).next();
+        let to_come = self.zone.following(after).take(MAX_CHANGES);
+        let changes = last.into_iter().chain(to_come).map(|change| (change.timestamp(), change.offset()));
+        let in_time = |moment: &Instant| until.is_none_or(|until| *moment < until);
+        changes
+            .take_while(|(change, _)| in_time(change))
+            .find_map(|(change, now)| self.in_second_pass(change, now, after).filter(in_time))
+    }
+
+    /// The first match after `after` in the time that comes a second time after this change; `now` is the distance from UTC
+    /// since then.
+    fn in_second_pass(&self, change: Instant, now: Offset, after: Instant) -> Option<Instant> {
+        let just_before = change.checked_sub(SECOND).ok()?;
+        let was = self.zone.to_offset(just_before);
+        let repeated = i64::from(was.seconds()) - i64::from(now.seconds());
+        if repeated <= 0 {
+            return None;
+        }
+        let end = change.checked_add(SignedDuration::from_secs(repeated)).ok()?;
+        let local = matching(&self.pattern, now.to_datetime(just_before.max(after)))?;
+        now.to_timestamp(local).ok().filter(|moment| *moment < end)
+    }
+}
+
+/// The first matching time of the calendar after this one, whatever clocks do.
+fn matching(pattern: &Cron, after: DateTime) -> Option<DateTime> {
+    let whole = after.with().subsec_nanosecond(0).build().ok()?;
+    // In UTC every time of the calendar comes once.
+    let next = pattern.find_next_occurrence(&whole.to_zoned(TimeZone::UTC).ok()?, false).ok()?;
+    Some(next.datetime())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use proptest::test_runner::{Config, RngSeed};
+
+    use super::*;
+
+    fn line(line: &str, zone: &str) -> CronLine {
+        CronLine::new(line, zone).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// So many moments after this one, in UTC.
+    fn moments(cron: &CronLine, after: &str, count: usize) -> Vec<String> {
+        let mut at = millis(after);
+        (0..count)
+            .map(|_| {
+                at = cron.next(at).expect("there is one");
+                Instant::from_millisecond(at.millis()).unwrap().to_string()
+            })
+            .collect()
+    }
+
+    fn millis(text: &str) -> Timestamp {
+        Timestamp::from_millis(text.parse::<Instant>().unwrap().as_millisecond())
+    }
+
+    #[test]
+    fn a_time_that_does_not_exist_that_day_runs_once_at_the_shift() {
+        // 02:00 is 03:00 on this day, which is 01:00 in UTC.
+        let berlin = line("30 2 * * *", "Europe/Berlin");
+        let days = moments(&berlin, "2026-03-28T00:00:00Z", 3);
+        assert_eq!(days, ["2026-03-28T01:30:00Z", "2026-03-29T01:00:00Z", "2026-03-30T00:30:00Z"]);
+        let twice = line("0,30 2 * * *", "Europe/Berlin");
+        let days = moments(&twice, "2026-03-28T12:00:00Z", 2);
+        assert_eq!(days, ["2026-03-29T01:00:00Z", "2026-03-30T00:00:00Z"]);
+        let new_york = line("30 2 * * *", "America/New_York");
+        let days = moments(&new_york, "2026-03-07T12:00:00Z", 2);
+        assert_eq!(days, ["2026-03-08T07:00:00Z", "2026-03-09T06:30:00Z"]);
+        // Where the clocks go forward at midnight, the day has no midnight.
+        let midnight = line("@daily", "America/Sao_Paulo");
+        assert_eq!(moments(&midnight, "2018-11-03T12:00:00Z", 1), ["2018-11-04T03:00:00Z"]);
+        // A whole day was left out here: the 30th of December 2011.
+        let apia = line("0 12 * * *", "Pacific/Apia");
+        let days = moments(&apia, "2011-12-29T12:00:00Z", 3);
+        assert_eq!(days, ["2011-12-29T22:00:00Z", "2011-12-30T10:00:00Z", "2011-12-30T22:00:00Z"]);
+    }
+
+    #[test]
+    fn a_time_that_comes_twice_runs_once_the_first_time() {
+        // 03:00 is 02:00 again on this day, which is 01:00 in UTC.
+        let berlin = line("30 2 * * *", "Europe/Berlin");
+        let days = moments(&berlin, "2026-10-24T12:00:00Z", 2);
+        assert_eq!(days, ["2026-10-25T00:30:00Z", "2026-10-26T01:30:00Z"]);
+        // Also when it is looked for between the two.
+        assert_eq!(moments(&berlin, "2026-10-25T01:10:00Z", 1), ["2026-10-26T01:30:00Z"]);
+        let often = line("*/20 2 * * *", "Europe/Berlin");
+        let day = moments(&often, "2026-10-24T12:00:00Z", 4);
+        let expected =
+            ["2026-10-25T00:00:00Z", "2026-10-25T00:20:00Z", "2026-10-25T00:40:00Z", "2026-10-26T01:00:00Z"];
+        assert_eq!(day, expected);
+        let new_york = line("30 1 * * *", "America/New_York");
+        let days = moments(&new_york, "2026-10-31T12:00:00Z", 2);
+        assert_eq!(days, ["2026-11-01T05:30:00Z", "2026-11-02T06:30:00Z"]);
+    }
+
+    #[test]
+    fn a_line_for_every_hour_runs_in_every_hour_that_passes() {
+        let half_hours = line("*/30 * * * *", "Europe/Berlin");
+        for (after, first) in [("2026-10-24T22:45:00Z", 23), ("2026-03-28T22:45:00Z", 23)] {
+            let all = moments(&half_hours, after, 12);
+            let expected: Vec<Timestamp> = (0..12)
+                .map(|half| millis(&after.replace("22:45", &format!("{first}:00"))).after(half * HALF_HOUR))
+                .collect();
+            assert_eq!(all.iter().map(|moment| millis(moment)).collect::<Vec<_>>(), expected);
+        }
+        // Half an hour comes twice here, and the line runs once in each of them.
+        let lord_howe = line("45 * * * *", "Australia/Lord_Howe");
+        let all = moments(&lord_howe, "2026-04-04T14:00:00Z", 3);
+        assert_eq!(all, ["2026-04-04T14:45:00Z", "2026-04-04T15:15:00Z", "2026-04-04T16:15:00Z"]);
+    }
+
+    const HALF_HOUR: std::time::Duration = std::time::Duration::from_secs(1_800);
+
+    #[test]
+    fn seconds_and_milliseconds_after_a_moment_do_not_bring_it_again() {
+        let daily = line("0 3 * * *", "UTC");
+        for after in ["2026-01-01T03:00:00Z", "2026-01-01T03:00:00.001Z", "2026-01-01T03:00:59.999Z"] {
+            assert_eq!(moments(&daily, after, 1), ["2026-01-02T03:00:00Z"]);
+        }
+        assert_eq!(moments(&daily, "2026-01-01T02:59:59.999Z", 1), ["2026-01-01T03:00:00Z"]);
+    }
+
+    #[test]
+    fn what_crontab_knows_is_read() {
+        for (text, next) in [
+            ("@hourly", "2026-01-01T01:00:00Z"),
+            ("@daily", "2026-01-02T00:00:00Z"),
+            ("@weekly", "2026-01-04T00:00:00Z"),
+            ("@monthly", "2026-02-01T00:00:00Z"),
+            ("@yearly", "2027-01-01T00:00:00Z"),
+            ("5,10-12 * * * *", "2026-01-01T00:05:00Z"),
+            ("0 9 * * mon-fri", "2026-01-01T09:00:00Z"),
+            ("0 0 * * 7", "2026-01-04T00:00:00Z"),
+            ("0 0 29 2 *", "2028-02-29T00:00:00Z"),
+            ("0 0 L * *", "2026-01-31T00:00:00Z"),
+            // The 13th, and every Friday.
+            ("0 0 13 * 5", "2026-01-02T00:00:00Z"),
+        ] {
+            assert_eq!(moments(&line(text, "UTC"), "2026-01-01T00:00:00Z", 1), [next], "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_cron_line_is_refused_with_what_would_be_right() {
+        for text in [
+            "",
+            "* * * *",
+            "* * * * * *",
+            "61 * * * *",
+            "0 24 * * *",
+            "*/0 * * * *",
+            "5-1 * * * *",
+            "@never",
+            "x",
+        ] {
+            let error = CronLine::new(text, "UTC").expect_err(text).to_string();
+            assert!(error.contains("such as \"0 3 * * *\""), "{text}: {error}");
+        }
+        for never in ["0 0 30 2 *", "0 0 31 4,6 *"] {
+            let error = CronLine::new(never, "UTC").expect_err(never).to_string();
+            assert!(error.contains("a day that never comes"), "{error}");
+        }
+        for zone in ["", "Berlin", "Europe/Berlyn", "+02:00", "local"] {
+            let error = CronLine::new("0 3 * * *", zone).expect_err(zone).to_string();
+            assert!(error.contains("such as Europe/Berlin"), "{error}");
+        }
+        assert!(CronLine::new(&"1,".repeat(200), "UTC").is_err_and(|error| error.to_string().len() < 400));
+    }
+
+    proptest! {
+        #![proptest_config(Config { cases: 1_000, failure_persistence: None, rng_seed: RngSeed::Fixed(0x05_71_e2), ..Config::default() })]
+
+        #[test]
+        fn no_text_makes_it_panic(text in "[0-9*/,LW#@a-z? -]{0,24}|.{0,40}", zone in "UTC|Europe/Berlin|.{0,12}") {
+            if let Ok(cron) = CronLine::new(&text, &zone) {
+                let after = Timestamp::from_millis(1_767_225_600_000);
+                prop_assert!(cron.next(after).is_some_and(|next| next > after));
+            }
+        }
+
+        /// Whatever the zone does, the moments of a line that runs each minute are a minute apart, and those of a daily
+        /// line come once a day.
+        #[test]
+        fn no_moment_is_lost_or_comes_twice(hour in 0..(20 * 366 * 24_i64), zone in 0..ZONES.len()) {
+            let after = Timestamp::from_millis(1_262_304_000_000 + hour * 3_600_000);
+            let minutely = line("* * * * *", ZONES[zone]);
+            prop_assert_eq!(minutely.next(after), Some(after.after(std::time::Duration::from_secs(60))));
+            let daily = line("30 2 * * *", ZONES[zone]);
+            let first = daily.next(after).expect("there is one");
+            let second = daily.next(first).expect("there is one");
+            let hours = second.since(first).as_secs() / 3_600;
+            prop_assert!(first > after && (22..=26).contains(&hours), "{} hours", hours);
+        }
+    }
+
+    /// Where clocks are set at midnight, by half an hour, twice around Ramadan, or never.
+    const ZONES: [&str; 8] = [
+        "Europe/Berlin",
+        "America/New_York",
+        "America/Sao_Paulo",
+        "Australia/Lord_Howe",
+        "Africa/Casablanca",
+        "Asia/Tehran",
+        "Asia/Kolkata",
+        "UTC",
+    ];
+}
