@@ -24,6 +24,7 @@ mod keeper;
 mod node;
 mod pace;
 mod pool;
+mod schedules;
 mod settings;
 mod sizes;
 mod stand;

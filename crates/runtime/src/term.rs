@@ -20,6 +20,7 @@ use crate::held::Stop;
 use crate::keeper::LeaseKeeper;
 use crate::node::{Drained, Parts, StartError};
 use crate::pool::Pool;
+use crate::schedules::Scheduler;
 use crate::settings;
 use crate::sizes::Sizes;
 use crate::stand::Stand;
@@ -55,6 +56,7 @@ pub(crate) struct Term {
     stand: Stand,
     pools: JoinSet<Drained>,
     upkeep: tokio::task::JoinHandle<()>,
+    scheduler: tokio::task::JoinHandle<()>,
     tellers: JoinSet<()>,
     /// Cancelled when nothing more will end under this session.
     over: CancellationToken,
@@ -141,9 +143,16 @@ impl Term {
             state: stand.watch(),
         };
         let upkeep = tokio::spawn(upkeep.serve());
+        let scheduler = Scheduler {
+            store: Arc::clone(store),
+            clock: Arc::clone(clock),
+            ids: Arc::clone(ids),
+            state: stand.watch(),
+        };
+        let scheduler = tokio::spawn(scheduler.serve());
         let grace = config.pools.iter().map(|pool| pool.grace).max().unwrap_or_default();
         let (store, stand) = (Arc::clone(store), stand.clone());
-        Ok(Self { session, crews, store, stand, pools, upkeep, tellers, over, keeper, grace })
+        Ok(Self { session, crews, store, stand, pools, upkeep, scheduler, tellers, over, keeper, grace })
     }
 
     /// The session is lost: waits until the work that was told so has ended.
@@ -171,11 +180,13 @@ impl Term {
         let _ = self.store.leave(self.session).await;
     }
 
-    /// The session is over, and its last parts go. The upkeep may wait for a store that is away; others look after it.
+    /// The session is over, and its last parts go. They may wait for a store that is away; others look after it.
     pub(crate) async fn end(mut self) {
         self.tellers.abort_all();
         self.upkeep.abort();
+        self.scheduler.abort();
         let _ = self.upkeep.await;
+        let _ = self.scheduler.await;
         // The thread looks at the state before and after each renewal, and while it waits.
         let keeper = self.keeper;
         let _ = tokio::task::spawn_blocking(move || keeper.join()).await;

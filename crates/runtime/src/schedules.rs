@@ -1,0 +1,125 @@
+//! Fires schedules: whatever is due gets its run, once over all nodes. Every node does this, also while it drains; of all who fire
+//! the same moment, the store takes one.
+//!
+//! The moment that is fired is compared in the transaction that enqueues the run. So a call whose answer was lost is not made
+//! again: whoever looks next sees that the schedule has gone on. The run's id is new each time. An id made of the name and the moment
+//! would say no more, and would keep out the run of a schedule that was removed and put again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ostler_core::{Due, TaskId, Timestamp, due};
+use ostler_store::schedules::{Activity, Fired, Firing, ScheduleRecord};
+use ostler_store::{Clock, Store, Wakeups};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::calendar::Times;
+use crate::node::Ids;
+use crate::stand::NodeState;
+
+/// Schedules that are fired in one turn, one moment of each. Who comes together is committed together.
+const MAX_AT_ONCE: usize = 100;
+/// The longest pause between two looks: a ring may be lost, and clocks are set.
+const LONGEST: Duration = Duration::from_secs(5);
+/// The shortest one, however much is due.
+const SHORTEST: Duration = Duration::from_millis(5);
+/// The pause when something is due and could not be fired: the store is away, or its clock is behind this one.
+const AGAIN: Duration = Duration::from_millis(250);
+
+/// Fires for one session of the node.
+pub(crate) struct Scheduler {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) ids: Ids,
+    pub(crate) state: watch::Receiver<NodeState>,
+}
+
+/// What a turn led to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    /// Nothing is due before this moment.
+    Until(Option<Timestamp>),
+    /// Something was fired, by this node or another: there may be more.
+    Went,
+    /// Something is due, and nobody fired it.
+    Stuck,
+}
+
+impl Scheduler {
+    /// Goes on until the node has ended, also while it drains.
+    pub(crate) async fn serve(mut self) {
+        let mut news = self.store.news();
+        loop {
+            if matches!(*self.state.borrow_and_update(), NodeState::Ended | NodeState::Fenced) {
+                return;
+            }
+            news.arm();
+            let pause = match self.turn().await {
+                Turn::Until(next) => next.map_or(LONGEST, |next| next.since(self.clock.now())),
+                Turn::Went => SHORTEST,
+                Turn::Stuck => AGAIN,
+            };
+            tokio::select! {
+                () = tokio::time::sleep(pause.clamp(SHORTEST, LONGEST)) => {}
+                () = rung(&mut news) => {}
+                changed = self.state.changed() => if changed.is_err() { return },
+            }
+        }
+    }
+
+    /// Fires one moment of each schedule that is due.
+    async fn turn(&self) -> Turn {
+        let Ok(records) = self.store.schedules().await else { return Turn::Stuck };
+        let now = self.clock.now();
+        let waiting = |record: &ScheduleRecord| match record.activity {
+            Activity::Active => record.schedule.next_at,
+            Activity::Paused => None,
+        };
+        let next = records.iter().filter_map(waiting).filter(|next| *next > now).min();
+        let is_due = |record: &&ScheduleRecord| waiting(record).is_some_and(|next| next <= now);
+        let mut firings: Vec<Firing> =
+            records.iter().filter(is_due).filter_map(|record| self.firing(record, now)).collect();
+        if firings.is_empty() {
+            return Turn::Until(next);
+        }
+        // Those that wait the longest come first, so that none is left behind by the others.
+        firings.sort_by_key(|firing| firing.expected);
+        firings.truncate(MAX_AT_ONCE);
+        self.fire(firings).await
+    }
+
+    /// What is to be said to the store; `None`: its times cannot be read, which another version may have written. The doctor
+    /// tells of it.
+    fn firing(&self, record: &ScheduleRecord, now: Timestamp) -> Option<Firing> {
+        let schedule = &record.schedule;
+        let expected = schedule.next_at?;
+        let times = Times::parse(&schedule.spec).ok()?;
+        let Due { run, next } = due(schedule.missed, expected, now, |after| times.next(expected, after));
+        let task = run.map(|_| schedule.task.task(TaskId((self.ids)())));
+        Some(Firing { schedule: schedule.name.clone(), expected, next, task })
+    }
+
+    async fn fire(&self, firings: Vec<Firing>) -> Turn {
+        let mut fired = JoinSet::new();
+        for firing in firings {
+            let store = Arc::clone(&self.store);
+            fired.spawn(async move { store.fire(firing).await });
+        }
+        let mut turn = Turn::Stuck;
+        while let Some(answer) = fired.join_next().await {
+            match answer {
+                Ok(Ok(Fired::Enqueued(_) | Fired::Replaced { .. } | Fired::Skipped(_))) => turn = Turn::Went,
+                // Somebody else was first, or the store's clock is behind, or it is away: the next look tells.
+                Ok(Ok(Fired::NotDue) | Err(_)) | Err(_) => {}
+            }
+        }
+        turn
+    }
+}
+
+/// Waits for news, and then for more of it that comes at the same time.
+async fn rung(news: &mut Wakeups) {
+    news.wait().await;
+    tokio::time::sleep(SHORTEST).await;
+}
