@@ -7,6 +7,7 @@ use ostler_exec::{Executor, Guard};
 use ostler_store::calls::{QueueChange, Retention};
 use ostler_store::{MAX_BATCH, MAX_CLAIM};
 
+use crate::schedules::Plan;
 use crate::teller::Listener;
 
 /// Why settings cannot work, in a sentence.
@@ -182,6 +183,8 @@ pub struct NodeConfig {
     pub lease: LeaseTimes,
     /// Its pools.
     pub pools: Vec<PoolConfig>,
+    /// Schedules that it brings to the store. One that is there already goes on where it was.
+    pub schedules: Vec<Plan>,
     /// What is kept of finished tasks.
     pub retention: Retention,
     /// How often the store is looked after.
@@ -200,6 +203,7 @@ impl NodeConfig {
             name: name.into(),
             lease: LeaseTimes::default(),
             pools,
+            schedules: Vec::new(),
             retention: Retention::default(),
             upkeep: Duration::from_millis(500),
             take_over: TakeOver::No,

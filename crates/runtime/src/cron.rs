@@ -6,6 +6,7 @@
 //!   passes, and so in both.
 
 use croner::Cron;
+use croner::errors::CronError;
 use croner::parser::{CronParser, Seconds, Year};
 use jiff::civil::DateTime;
 use jiff::tz::{AmbiguousOffset, Offset, TimeZone, TimeZoneDatabase};
@@ -69,7 +70,19 @@ impl CronLine {
         }
         let line = line.split_whitespace().collect::<Vec<_>>().join(" ");
         let parser = CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).build();
-        let pattern = parser.parse(&line).map_err(|error| wrong(error.to_string().trim_end_matches('.')))?;
+        let fields = line.split_whitespace().count();
+        if fields != 5 && !line.starts_with('@') {
+            return Err(wrong(&format!("it has {fields} fields")));
+        }
+        let pattern = parser.parse(&line).map_err(|error| match error {
+            CronError::ComponentError(why) => wrong(why.trim_end_matches('.').to_lowercase().as_str()),
+            CronError::IllegalCharacters(_) => wrong("it has characters in it that mean nothing there"),
+            CronError::EmptyPattern
+            | CronError::InvalidDate
+            | CronError::InvalidTime
+            | CronError::TimeSearchLimitExceeded
+            | CronError::InvalidPattern(_) => wrong("it cannot be read"),
+        })?;
         // The calendar repeats itself after four hundred years: what does not come within them never does.
         if matching(&pattern, DateTime::constant(2000, 1, 1, 0, 0, 0, 0)).is_none() {
             return Err(wrong("it says a day that never comes"));

@@ -39,6 +39,7 @@ pub use config::{
 };
 pub use cron::CronLine;
 pub use node::{Drained, Ids, Node, Parts, StartError};
+pub use schedules::Plan;
 pub use settings::Difference;
 pub use stand::NodeState;
 pub use teller::Listener;

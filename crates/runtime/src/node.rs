@@ -61,6 +61,14 @@ pub enum StartError {
     /// Nobody keeps the node's proof of life until its children are gone.
     #[error("the keeper of the children cannot hold the node's lock: {0}")]
     Guard(std::io::Error),
+    /// The store has as many schedules as it may have.
+    #[error("the schedule \"{name}\" is one too many: a store has at most {limit}; remove some first")]
+    TooManySchedules {
+        /// The one that was too many.
+        name: String,
+        /// How many a store has.
+        limit: usize,
+    },
     /// Another living node has other settings for a queue.
     #[error("{0}")]
     Differs(Difference),

@@ -8,8 +8,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ostler_core::{Due, TaskId, Timestamp, due};
-use ostler_store::schedules::{Activity, Fired, Firing, ScheduleRecord};
+use ostler_core::{Due, Missed, Overlap, TaskId, Timestamp, due};
+use ostler_store::schedules::{Activity, Fired, Firing, Schedule, ScheduleRecord, Template};
 use ostler_store::{Clock, Store, Wakeups};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -26,6 +26,30 @@ const LONGEST: Duration = Duration::from_secs(5);
 const SHORTEST: Duration = Duration::from_millis(5);
 /// The pause when something is due and could not be fired: the store is away, or its clock is behind this one.
 const AGAIN: Duration = Duration::from_millis(250);
+
+/// A schedule as somebody wants it: its times are known to be right.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Its name; there is one of each.
+    pub name: String,
+    /// When it runs.
+    pub times: Times,
+    /// What happens when a run is due and the one before is not over.
+    pub overlap: Overlap,
+    /// What happens with runs whose moment passed while nobody looked.
+    pub missed: Missed,
+    /// What a run is.
+    pub task: Template,
+}
+
+impl Plan {
+    /// The schedule, put at this moment.
+    #[must_use]
+    pub fn schedule(&self, now: Timestamp) -> Schedule {
+        let Self { name, times, overlap, missed, task } = self.clone();
+        Schedule { name, spec: times.to_string(), overlap, missed, task, next_at: times.first(now) }
+    }
+}
 
 /// Fires for one session of the node.
 pub(crate) struct Scheduler {

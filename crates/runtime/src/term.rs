@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use ostler_core::{SessionId, Told};
+use ostler_core::{SessionId, Timestamp, Told};
 use ostler_store::Store;
 use ostler_store::calls::{Fenced, NewSession, QueueChange};
+use ostler_store::schedules::Put;
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -20,7 +21,7 @@ use crate::held::Stop;
 use crate::keeper::LeaseKeeper;
 use crate::node::{Drained, Parts, StartError};
 use crate::pool::Pool;
-use crate::schedules::Scheduler;
+use crate::schedules::{Plan, Scheduler};
 use crate::settings;
 use crate::sizes::Sizes;
 use crate::stand::Stand;
@@ -80,7 +81,7 @@ impl Term {
         if store.join(node).await? == Fenced::Lost {
             return Err(StartError::NotNew);
         }
-        let begun = match prepare(store.as_ref(), session, config, arrival).await {
+        let begun = match prepare(makings, session, arrival).await {
             Ok(()) => Self::work(makings, session),
             Err(refused) => Err(refused),
         };
@@ -210,18 +211,30 @@ async fn collect(pools: &mut JoinSet<Drained>, drained: &mut Drained) {
 }
 
 /// All that must be before the first claim.
-async fn prepare(
-    store: &dyn Store,
-    session: SessionId,
-    config: &NodeConfig,
-    arrival: Arrival,
-) -> Result<(), StartError> {
-    bring_settings(store, session, config, arrival).await?;
+async fn prepare(makings: &Makings, session: SessionId, arrival: Arrival) -> Result<(), StartError> {
+    let Makings { parts: Parts { store, clock, .. }, config, .. } = makings;
+    bring_settings(store.as_ref(), session, config, arrival).await?;
+    if arrival == Arrival::First {
+        bring_schedules(store.as_ref(), &config.schedules, clock.now()).await?;
+    }
     match (&config.guard, store.tether(session)) {
         (Some(guard), Some(tether)) => guard.hold(tether).await.map_err(StartError::Guard),
         // Nobody is to hold it, or this store proves life in another way.
         (Some(_) | None, _) => Ok(()),
     }
+}
+
+/// Brings the node's schedules. One that somebody removed meanwhile stays away until the next start.
+async fn bring_schedules(store: &dyn Store, plans: &[Plan], now: Timestamp) -> Result<(), StartError> {
+    for plan in plans {
+        match store.put_schedule(plan.schedule(now)).await? {
+            Put::Created | Put::Replaced => {}
+            Put::TooMany { limit } => {
+                return Err(StartError::TooManySchedules { name: plan.name.clone(), limit });
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Brings the settings of the node's queues, unless a living node has others. The node has joined before: of two that come up

@@ -1,7 +1,7 @@
 //! The shapes of the JSON that users see: on the command line, and later over HTTP and MCP.
 //!
 //! - [`task`]: a task as a list shows it, and one with all that belongs to it.
-//! - [`system`]: counts, nodes and workers. [`act`]: what became of a request.
+//! - [`system`]: counts, nodes and workers. [`schedule`]: schedules. [`act`]: what became of a request.
 //! - [`moment`]: how moments are written and read. [`json`]: texts that are JSON already.
 //!
 //! The shapes are stable: a field may be added, and none is renamed or taken away. What does not apply is `null`, never left
@@ -10,5 +10,6 @@
 pub mod act;
 pub mod json;
 pub mod moment;
+pub mod schedule;
 pub mod system;
 pub mod task;

@@ -1,5 +1,6 @@
 //! What may be said on the command line. Everything that can be checked without a store is checked here.
 
+mod schedule;
 mod tasks;
 mod values;
 
@@ -11,6 +12,7 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::exit::{self, Code};
 
+pub(crate) use schedule::{AddSchedule, ScheduleCommand};
 pub(crate) use tasks::{
     Cancel, Chosen, DeadCommand, Filters, List, Logs, One, PageArgs, Retry, Select, Show, Submit,
 };
@@ -85,6 +87,9 @@ pub(crate) enum Command {
     /// Dead letters: tasks that failed for good
     #[command(subcommand, after_help = "Example: ostler dead ls --queue mail")]
     Dead(DeadCommand),
+    /// Work that comes again and again
+    #[command(subcommand, after_help = "Example: ostler schedule ls")]
+    Schedule(ScheduleCommand),
     /// List the running nodes
     #[command(after_help = "Example: ostler nodes --json")]
     Nodes,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ostler_core::{ErrorClass, Priority, StateName, TaskId, Timestamp};
+use ostler_core::{ErrorClass, Missed, Overlap, Priority, StateName, TaskId, Timestamp};
 use ostler_store::views::{Cursor, Field};
 use ostler_store::{MAX_PAGE, name};
 use ostler_wire::moment::Moment;
@@ -55,6 +55,27 @@ pub(super) fn queue(text: &str) -> Result<String, String> {
 
 pub(super) fn kind(text: &str) -> Result<String, String> {
     named("kind", text)
+}
+
+pub(super) fn schedule(text: &str) -> Result<String, String> {
+    named("schedule", text)
+}
+
+/// One of a few words.
+fn one_of<T: Copy>(text: &str, all: &[T], word: fn(T) -> &'static str) -> Result<T, String> {
+    let found = all.iter().copied().find(|choice| word(*choice) == text);
+    found.ok_or_else(|| {
+        let words: Vec<&str> = all.iter().map(|choice| word(*choice)).collect();
+        format!("it is one of {}", words.join(", "))
+    })
+}
+
+pub(super) fn overlap(text: &str) -> Result<Overlap, String> {
+    one_of(text, &Overlap::ALL, Overlap::name)
+}
+
+pub(super) fn missed(text: &str) -> Result<Missed, String> {
+    one_of(text, &Missed::ALL, Missed::name)
 }
 
 pub(super) fn node(text: &str) -> Result<String, String> {

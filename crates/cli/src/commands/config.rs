@@ -16,8 +16,13 @@ pub(super) fn run(console: &Console, what: args::Config) -> anyhow::Result<Code>
     let file = file.unwrap_or_else(|| CONFIG_FILE.into());
     let config = required(&file)?;
     let pools: Vec<&str> = config.pools.iter().map(|pool| pool.name.as_str()).collect();
-    let said = format!("{} is right; its pools: {}\n", file.display(), none_or(&pools.join(", ")));
-    console.out.answer(&serde_json::json!({ "ok": true, "pools": pools }), |_| said)?;
+    let schedules: Vec<&str> = config.schedules.iter().map(|plan| plan.name.as_str()).collect();
+    let mut said = format!("{} is right; its pools: {}", file.display(), none_or(&pools.join(", ")));
+    if !schedules.is_empty() {
+        said.push_str(&format!("; its schedules: {}", schedules.join(", ")));
+    }
+    let view = serde_json::json!({ "ok": true, "pools": pools, "schedules": schedules });
+    console.out.answer(&view, |_| format!("{said}\n"))?;
     Ok(Code::Done)
 }
 

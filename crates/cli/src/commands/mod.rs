@@ -15,6 +15,7 @@ mod payload;
 mod queues;
 mod resize;
 mod retry;
+mod schedule;
 mod show;
 mod stats;
 mod submit;
@@ -82,6 +83,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Code> {
             }
             DeadCommand::Drop(select) => block_on(dead::drop(&console, &select.select())),
         },
+        Command::Schedule(what) => block_on(schedule::run(&console, what)),
         Command::Nodes => block_on(nodes::run(&console)),
         Command::Workers => block_on(workers::run(&console)),
         Command::Stats { queue } => block_on(stats::run(&console, queue)),

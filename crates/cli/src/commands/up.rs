@@ -206,13 +206,16 @@ async fn start(
     let node = NodeConfig {
         lease: config.lease,
         retention: config.keep,
+        schedules: config.schedules.clone(),
         take_over,
         // It holds the node's lock too: the node's death is known when its children are swept, and not before.
         guard: Some(Arc::new(keeper.clone())),
         ..NodeConfig::new(name, pools)
     };
     Node::start(parts, node).await.map_err(|error| match error {
-        StartError::Config(_) => refused(Code::BadInput, error.to_string()),
+        StartError::Config(_) | StartError::TooManySchedules { .. } => {
+            refused(Code::BadInput, error.to_string())
+        }
         StartError::Differs(_) => refused(Code::BadInput, format!("{error} (--take-over)")),
         StartError::Store(error) => refusal(error),
         StartError::Thread(_) | StartError::NotNew | StartError::Guard(_) => error.into(),

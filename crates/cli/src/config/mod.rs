@@ -7,6 +7,7 @@ pub(crate) mod duration;
 mod expand;
 mod fault;
 mod pool;
+mod schedule;
 mod section;
 pub(crate) mod size;
 mod store_url;
@@ -21,12 +22,13 @@ use std::time::Duration;
 use ostler_core::{Overrides, ScalePolicy};
 use ostler_process::CommandPolicy;
 use ostler_process::keeper::Containment;
-use ostler_runtime::LeaseTimes;
+use ostler_runtime::{LeaseTimes, Plan};
 use ostler_store::calls::Retention;
 use ostler_store::{Bounds, MAX_WORKERS};
 use toml::de::DeTable;
 
 pub(crate) use fault::{ConfigError, ConfigErrors};
+pub(crate) use schedule::UTC;
 use section::{Reading, Section};
 pub(crate) use store_url::StoreUrl;
 
@@ -45,7 +47,7 @@ const KEPT: RangeInclusive<u64> = 1..=1_000_000_000;
 const CONTAINMENTS: [(&str, Containment); 3] =
     [("auto", Containment::Auto), ("cgroup", Containment::Cgroup), ("group", Containment::Group)];
 /// Top-level keys that the design names and that are not in this version.
-const LATER_KEYS: [&str; 2] = ["listen", "schedule"];
+const LATER_KEYS: [&str; 1] = ["listen"];
 
 /// All that `ostler.toml` says, with the defaults filled in.
 #[derive(Clone, Debug, PartialEq)]
@@ -66,6 +68,8 @@ pub(crate) struct Config {
     pub(crate) containment: Containment,
     /// The pools, by name.
     pub(crate) pools: Vec<Pool>,
+    /// The schedules, by name.
+    pub(crate) schedules: Vec<Plan>,
 }
 
 /// Who runs the tasks of one queue, and how.
@@ -105,6 +109,7 @@ impl Default for Config {
             payload_limit: Bounds::default().payload_bytes,
             containment: Containment::Auto,
             pools: Vec::new(),
+            schedules: Vec::new(),
         }
     }
 }
@@ -192,6 +197,7 @@ fn whole_file(mut top: Section<'_>) -> Config {
             .and_then(|found| found.one_of(&CONTAINMENTS))
             .unwrap_or(default.containment),
         pools: pool::read_all(&top.section("pool")),
+        schedules: schedule::read_all(&top.section("schedule")),
     };
     let workers: u64 = config.pools.iter().map(|pool| u64::from(pool.scale.max)).sum();
     if workers > MAX_WORKERS as u64 {

@@ -12,7 +12,7 @@ use super::section::{Found, Section, nearest};
 use super::{Executor, Pool};
 
 /// Attempts, crashes and deaths that can be counted.
-const COUNTS: RangeInclusive<u32> = 1..=1_000_000;
+pub(super) const COUNTS: RangeInclusive<u32> = 1..=1_000_000;
 /// Tasks that a queue may be limited to.
 const LIMITS: RangeInclusive<u64> = 1..=1_000_000_000;
 /// Cores beyond this do not give a pool more workers by themselves.

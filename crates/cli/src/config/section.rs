@@ -3,6 +3,8 @@
 //! A key is known because it is asked for. What nobody asked for is refused at the end, with the nearest key that was.
 //! Nothing stops at a fault: the value counts as left out, and the sentence is kept.
 
+mod plain;
+
 use std::cell::RefCell;
 use std::fmt::Display;
 use std::ops::{Range, RangeInclusive};
@@ -101,6 +103,12 @@ impl<'a> Section<'a> {
             None => empty,
             Some(found) => found.table().unwrap_or(empty),
         }
+    }
+
+    /// Which of these keys stand there. They are known; whoever wants a value asks for it.
+    pub(super) fn present(&mut self, keys: &[&'static str]) -> Vec<&'static str> {
+        self.known.extend(keys);
+        keys.iter().copied().filter(|key| self.entry(key).is_some()).collect()
     }
 
     /// All entries of a table whose keys are names that the owner gave.

@@ -1,5 +1,6 @@
 //! What is shown: tables for people, JSON for programs.
 
+mod schedule;
 mod system;
 mod table;
 mod task;
@@ -9,6 +10,7 @@ use std::io::{self, IsTerminal as _, Write as _};
 
 use serde::Serialize;
 
+pub(crate) use schedule::{schedule, schedule_state, schedules};
 pub(crate) use system::{nodes, stats, workers};
 pub(crate) use table::visible;
 pub(crate) use task::{list, show};

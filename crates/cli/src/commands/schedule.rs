@@ -1,0 +1,173 @@
+//! `ostler schedule`: work that comes again and again is shown, added, paused, removed.
+
+use ostler_core::{Overrides, Timestamp, millis};
+use ostler_runtime::{Plan, Times};
+use ostler_store::schedules::{Activity, Put, ScheduleAnswer as Answer, ScheduleRecord, Template};
+use ostler_store::{Clock as _, Store, SystemClock, check_schedule};
+use ostler_wire::moment::Moment;
+use ostler_wire::schedule::{Run, ScheduleAnswer, ScheduleDetail, ScheduleView, When};
+
+use super::{Console, payload};
+use crate::args::{AddSchedule, ScheduleCommand};
+use crate::config::UTC;
+use crate::exit::{Code, refused};
+use crate::place::Missing;
+use crate::print::{self, visible};
+
+/// Moments that `show` tells ahead.
+const UPCOMING: usize = 5;
+
+pub(super) async fn run(console: &Console, what: ScheduleCommand) -> anyhow::Result<Code> {
+    match what {
+        ScheduleCommand::Ls => list(console).await,
+        ScheduleCommand::Show(named) => show(console, &named.name).await,
+        ScheduleCommand::Add(add) => self::add(console, *add).await,
+        ScheduleCommand::Rm(named) => remove(console, &named.name).await,
+        ScheduleCommand::Pause(named) => pause(console, &named.name, Activity::Paused).await,
+        ScheduleCommand::Resume(named) => pause(console, &named.name, Activity::Active).await,
+    }
+}
+
+async fn list(console: &Console) -> anyhow::Result<Code> {
+    let store = console.place()?.open(Missing::Refuse)?;
+    let records = store.schedules().await?;
+    let views: Vec<ScheduleView> = records.iter().map(view).collect();
+    console.out.answer(&views, |looks| print::schedules(&records, SystemClock.now(), looks))?;
+    Ok(Code::Done)
+}
+
+async fn show(console: &Console, name: &str) -> anyhow::Result<Code> {
+    let store = console.place()?.open(Missing::Refuse)?;
+    let record = find(&store, name).await?;
+    let upcoming = upcoming(&record);
+    let moments = upcoming.iter().copied().map(Moment::from).collect();
+    let detail = ScheduleDetail { schedule: view(&record), upcoming: moments };
+    console.out.answer(&detail, |_| print::schedule(&record, &upcoming, SystemClock.now()))?;
+    Ok(Code::Done)
+}
+
+async fn add(console: &Console, add: AddSchedule) -> anyhow::Result<Code> {
+    let place = console.place()?;
+    let times = match (&add.times.cron, add.times.every, add.times.at) {
+        (Some(line), _, _) => Times::cron(line, add.timezone.as_deref().unwrap_or(UTC)),
+        (None, Some(step), _) => Times::every(step),
+        (None, None, Some(moment)) => Ok(Times::at(moment)),
+        (None, None, None) => unreachable!("one of the three is asked for"),
+    };
+    let times = times.map_err(|error| refused(Code::BadInput, error.to_string()))?;
+    let payload = match add.payload {
+        Some(given) => payload::read(given, place.bounds()).await?,
+        None => "null".to_owned(),
+    };
+    let task = Template {
+        queue: add.queue,
+        kind: add.kind,
+        payload,
+        priority: add.priority.unwrap_or_default(),
+        overrides: Overrides { attempts: add.attempts, timeout: add.timeout, ..Overrides::NONE },
+    };
+    let plan = Plan { name: add.name, times, overlap: add.overlap, missed: add.missed, task };
+    let schedule = plan.schedule(SystemClock.now());
+    // Before there is a store: what is refused makes none.
+    check_schedule(&schedule)?;
+    let store = place.open(Missing::Make)?;
+    let result = match store.put_schedule(schedule).await? {
+        Put::Created => "created",
+        Put::Replaced => "replaced",
+        Put::TooMany { limit } => {
+            let sentence = format!(
+                "there are {limit} schedules, and a store has no more; \"ostler schedule rm\" removes one"
+            );
+            return Err(refused(Code::QueueFull, sentence));
+        }
+    };
+    let record = find(&store, &plan.name).await?;
+    let next = next(&record);
+    let answer = answer(&plan.name, result, next);
+    console.out.answer(&answer, |_| {
+        let name = visible(&plan.name);
+        match (next, record.activity) {
+            (Some(next), _) => format!("{name} is {result}; it runs next at {}\n", Moment::from(next)),
+            (None, Activity::Paused) => {
+                format!("{name} is {result}, and paused; \"ostler schedule resume {name}\" ends that\n")
+            }
+            (None, Activity::Active) => {
+                format!("{name} is {result}, and over: its moment was before; give another one, or remove it first\n")
+            }
+        }
+    })?;
+    Ok(Code::Done)
+}
+
+async fn remove(console: &Console, name: &str) -> anyhow::Result<Code> {
+    let store = console.place()?.open(Missing::Refuse)?;
+    match store.drop_schedule(name).await? {
+        Answer::Done => {}
+        Answer::NotFound => return Err(not_found(name)),
+    }
+    console.out.answer(&answer(name, "removed", None), |_| format!("{} is removed\n", visible(name)))?;
+    Ok(Code::Done)
+}
+
+async fn pause(console: &Console, name: &str, activity: Activity) -> anyhow::Result<Code> {
+    let store = console.place()?.open(Missing::Refuse)?;
+    match store.pause_schedule(name, activity).await? {
+        Answer::Done => {}
+        Answer::NotFound => return Err(not_found(name)),
+    }
+    let next = next(&find(&store, name).await?);
+    let (result, said) = match activity {
+        Activity::Paused => ("paused", "is paused: \"ostler schedule resume\" ends that"),
+        Activity::Active => ("resumed", "goes on"),
+    };
+    console.out.answer(&answer(name, result, next), |_| format!("{} {said}\n", visible(name)))?;
+    Ok(Code::Done)
+}
+
+fn answer(name: &str, result: &'static str, next: Option<Timestamp>) -> ScheduleAnswer {
+    ScheduleAnswer { schedule: name.to_owned(), result, next_at: next.map(Moment::from) }
+}
+
+async fn find(store: &dyn Store, name: &str) -> anyhow::Result<ScheduleRecord> {
+    let all = store.schedules().await?;
+    all.into_iter().find(|record| record.schedule.name == name).ok_or_else(|| not_found(name))
+}
+
+fn not_found(name: &str) -> anyhow::Error {
+    let sentence = format!("there is no schedule \"{}\"; \"ostler schedule ls\" lists them", visible(name));
+    refused(Code::NotFound, sentence)
+}
+
+/// When it runs next; one that is paused does not.
+fn next(record: &ScheduleRecord) -> Option<Timestamp> {
+    match record.activity {
+        Activity::Active => record.schedule.next_at,
+        Activity::Paused => None,
+    }
+}
+
+fn upcoming(record: &ScheduleRecord) -> Vec<Timestamp> {
+    let (Some(first), Ok(times)) = (next(record), Times::parse(&record.schedule.spec)) else {
+        return Vec::new();
+    };
+    std::iter::successors(Some(first), |last| times.next(first, *last)).take(UPCOMING).collect()
+}
+
+fn view(record: &ScheduleRecord) -> ScheduleView {
+    let schedule = &record.schedule;
+    let when = match Times::parse(&schedule.spec) {
+        Ok(Times::Cron(line)) => When {
+            cron: Some(line.line().to_owned()),
+            timezone: Some(line.timezone().to_owned()),
+            ..When::default()
+        },
+        Ok(Times::Every(step)) => When { every_ms: Some(millis(step.length())), ..When::default() },
+        Ok(Times::At(moment)) => When { at: Some(moment.into()), ..When::default() },
+        Err(_) => When::default(),
+    };
+    let Template { queue, kind, payload, priority, overrides } = &schedule.task;
+    let run = Run::new(queue, kind, payload, *priority, overrides);
+    let view = ScheduleView::new(&schedule.name, when, schedule.overlap, schedule.missed, run);
+    let view = view.with_runs(next(record), record.last_at, record.last_task);
+    ScheduleView { state: print::schedule_state(record), ..view }
+}

@@ -1,0 +1,96 @@
+//! The tables `[schedule.NAME]`: work that comes again and again. A node brings them to the store when it starts.
+
+use ostler_core::{Missed, Overlap, Overrides, Priority, Timestamp};
+use ostler_runtime::{BadTimes, Plan, Times};
+use ostler_store::check_schedule;
+use ostler_store::schedules::Template;
+
+use super::pool::COUNTS;
+use super::section::{Found, Section};
+
+/// The time zone of a line that names none.
+pub(crate) const UTC: &str = "UTC";
+/// The keys that say when; each schedule has one of them.
+const WHEN: [&str; 3] = ["cron", "every", "at"];
+
+/// The schedules of the file, by name.
+pub(super) fn read_all(section: &Section<'_>) -> Vec<Plan> {
+    section.entries().into_iter().filter_map(|(name, found)| read(name, &found)).collect()
+}
+
+fn read(name: String, found: &Found<'_>) -> Option<Plan> {
+    let mut section = found.table()?;
+    let times = times(&mut section);
+    let overlaps = Overlap::ALL.map(|choice| (choice.name(), choice));
+    let overlap = section.find("overlap").map_or(Some(Overlap::default()), |found| found.one_of(&overlaps));
+    let policies = Missed::ALL.map(|choice| (choice.name(), choice));
+    let missed = section.find("missed").map_or(Some(Missed::default()), |found| found.one_of(&policies));
+    let task = match section.find("task") {
+        Some(found) => found.table().and_then(task),
+        None => {
+            section
+                .fault("task", "is missing: what a run is, such as { queue = \"shell\", kind = \"sweep\" }");
+            None
+        }
+    };
+    section.close(&[]);
+    let plan = Plan { name, times: times?, overlap: overlap?, missed: missed?, task: task? };
+    // Its name and its payload, whose bounds the store knows.
+    let checked = check_schedule(&plan.schedule(Timestamp::ZERO));
+    checked.map_err(|error| found.fault(format!("{}: {error}", found.path()))).ok()?;
+    Some(plan)
+}
+
+/// When it runs.
+fn times(section: &mut Section<'_>) -> Option<Times> {
+    let said = section.present(&WHEN);
+    let timezone = section.find("timezone");
+    let when = match said.as_slice() {
+        [when] => *when,
+        [] => {
+            section.fault("cron", "is missing, and so are every and at: one of them says when it runs");
+            return None;
+        }
+        [first, second, ..] => {
+            section.fault(second, format!("and {first} are both given, and only one says when it runs"));
+            return None;
+        }
+    };
+    if let (Some(timezone), "every" | "at") = (&timezone, when) {
+        timezone.refuse::<()>("is for cron lines; a step or a moment has none");
+    }
+    let found = section.find(when)?;
+    let refuse = |error: BadTimes| found.refuse::<Times>(format!("cannot be used: {error}"));
+    match when {
+        "cron" => {
+            let zone = timezone.map_or(Some(UTC.to_owned()), |timezone| timezone.text())?;
+            Times::cron(&found.text()?, &zone).map_or_else(refuse, Some)
+        }
+        "every" => Times::every(found.duration()?).map_or_else(refuse, Some),
+        _ => Some(Times::at(found.moment()?)),
+    }
+}
+
+/// What a run is.
+fn task(mut section: Section<'_>) -> Option<Template> {
+    let mut named = |key: &'static str| match section.find(key) {
+        Some(found) => found.name(),
+        None => {
+            section.fault(key, "is missing: a run has a queue and a kind");
+            None
+        }
+    };
+    let (queue, kind) = (named("queue"), named("kind"));
+    let payload =
+        section.find("payload").map_or(Some("null".to_owned()), |found| Some(found.json()?.to_string()));
+    let points =
+        section.find("priority").map_or(Some(0), |found| found.signed(Priority::MIN..=Priority::MAX));
+    let overrides = Overrides {
+        attempts: section.find("attempts").and_then(|found| found.count(COUNTS)),
+        timeout: section.find("timeout").and_then(|found| found.duration()),
+        ..Overrides::NONE
+    };
+    section.close(&[]);
+    let priority = points.and_then(Priority::new)?;
+    Some(Template { queue: queue?, kind: kind?, payload: payload?, priority, overrides })
+}

@@ -1,0 +1,79 @@
+//! Values that a file has for others: JSON for a payload, a moment, a number that may be negative.
+
+use std::ops::RangeInclusive;
+
+use ostler_core::Timestamp;
+use ostler_wire::moment::Moment;
+use serde_json::{Map, Number, Value};
+use toml::Spanned;
+use toml::de::DeValue;
+
+use super::super::expand::expand;
+use super::Found;
+
+impl Found<'_> {
+    /// Whatever it is, as JSON. Texts have their variables replaced.
+    pub(in super::super) fn json(&self) -> Option<Value> {
+        self.json_of(self.value)
+    }
+
+    fn json_of(&self, value: &Spanned<DeValue<'_>>) -> Option<Value> {
+        let shown = || self.reading.source(value.span());
+        match value.get_ref() {
+            DeValue::String(text) => match expand(text, self.reading.env) {
+                Ok(text) => Some(Value::String(text)),
+                Err(error) => self.refuse(format!("has {} in it: {error}", shown())),
+            },
+            DeValue::Integer(integer) => {
+                let number = i64::from_str_radix(integer.as_str(), integer.radix()).ok();
+                let number = number.map(|number| Value::Number(number.into()));
+                number.or_else(|| self.refuse(format!("has {} in it, which is too large a number", shown())))
+            }
+            DeValue::Float(float) => {
+                let number = float.as_str().parse().ok().and_then(Number::from_f64).map(Value::Number);
+                number.or_else(|| self.refuse(format!("has {} in it, which JSON cannot say", shown())))
+            }
+            DeValue::Boolean(yes) => Some(Value::Bool(*yes)),
+            DeValue::Datetime(at) => Some(Value::String(at.to_string())),
+            // Every element is looked at, so that every fault is told.
+            DeValue::Array(items) => {
+                let items: Vec<Option<Value>> = items.iter().map(|item| self.json_of(item)).collect();
+                items.into_iter().collect::<Option<Vec<_>>>().map(Value::Array)
+            }
+            DeValue::Table(table) => {
+                let fields: Vec<Option<(String, Value)>> = table
+                    .iter()
+                    .map(|(name, value)| Some((name.get_ref().to_string(), self.json_of(value)?)))
+                    .collect();
+                fields.into_iter().collect::<Option<Map<_, _>>>().map(Value::Object)
+            }
+        }
+    }
+
+    /// A moment, in quotes or as TOML writes it.
+    pub(in super::super) fn moment(&self) -> Option<Timestamp> {
+        let text = match self.value.get_ref() {
+            DeValue::Datetime(at) => at.to_string(),
+            DeValue::String(_)
+            | DeValue::Integer(_)
+            | DeValue::Float(_)
+            | DeValue::Boolean(_)
+            | DeValue::Array(_)
+            | DeValue::Table(_) => self.text()?,
+        };
+        Moment::parse(&text).map_err(|error| self.refuse::<()>(format!("is {}: {error}", self.shown()))).ok()
+    }
+
+    /// A whole number that may be negative.
+    pub(in super::super) fn signed(&self, range: RangeInclusive<i64>) -> Option<i64> {
+        let number = self.value.get_ref().as_integer().and_then(|integer| {
+            i64::from_str_radix(integer.as_str(), integer.radix())
+                .ok()
+                .filter(|number| range.contains(number))
+        });
+        number.or_else(|| {
+            let right = format!("a whole number from {} to {}", range.start(), range.end());
+            self.refuse(format!("is {}, and must be {right}", self.shown()))
+        })
+    }
+}

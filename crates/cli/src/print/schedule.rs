@@ -1,0 +1,89 @@
+//! Schedules, for people.
+
+use std::fmt::Write as _;
+
+use ostler_core::Timestamp;
+use ostler_runtime::Times;
+use ostler_store::schedules::{Activity, ScheduleRecord};
+use ostler_wire::moment::Moment;
+
+use super::Looks;
+use super::table::{Cell, Paint, Table, visible};
+use super::when;
+use crate::config::duration;
+
+/// `active`, `paused`, or `over` when no moment is left.
+pub(crate) fn schedule_state(record: &ScheduleRecord) -> &'static str {
+    match (record.activity, record.schedule.next_at) {
+        (_, None) => "over",
+        (Activity::Active, Some(_)) => "active",
+        (Activity::Paused, Some(_)) => "paused",
+    }
+}
+
+/// A list of schedules.
+pub(crate) fn schedules(records: &[ScheduleRecord], now: Timestamp, looks: Looks) -> String {
+    if records.is_empty() {
+        return "there are no schedules; \"ostler schedule add\" makes one\n".to_owned();
+    }
+    let mut table = Table::new(&["NAME", "WHEN", "QUEUE", "KIND", "STATE", "NEXT", "LAST"]);
+    for record in records {
+        let schedule = &record.schedule;
+        let state = schedule_state(record);
+        let paint = if state == "active" { Paint::Good } else { Paint::Faint };
+        let from_now = |moment: Option<Timestamp>| moment.map_or("-".to_owned(), |at| when::from(now, at));
+        let next = schedule.next_at.filter(|_| record.activity == Activity::Active);
+        table.row(vec![
+            schedule.name.as_str().into(),
+            times(&schedule.spec).into(),
+            schedule.task.queue.as_str().into(),
+            schedule.task.kind.as_str().into(),
+            Cell::painted(state, paint),
+            from_now(next).into(),
+            from_now(record.last_at).into(),
+        ]);
+    }
+    table.render(looks)
+}
+
+/// All about a schedule.
+pub(crate) fn schedule(record: &ScheduleRecord, upcoming: &[Timestamp], now: Timestamp) -> String {
+    let schedule = &record.schedule;
+    let at = |moment: Timestamp| format!("{} ({})", Moment::from(moment), when::from(now, moment));
+    let task = &schedule.task;
+    let mut lines: Vec<(&str, Option<String>)> = vec![
+        ("name", Some(schedule.name.clone())),
+        ("state", Some(schedule_state(record).to_owned())),
+        ("when", Some(times(&schedule.spec))),
+        ("overlap", Some(schedule.overlap.name().to_owned())),
+        ("missed", Some(schedule.missed.name().to_owned())),
+    ];
+    let names = std::iter::once("next").chain(std::iter::repeat("then"));
+    lines.extend(names.zip(upcoming).map(|(name, moment)| (name, Some(at(*moment)))));
+    lines.extend([
+        ("last", record.last_at.map(at)),
+        ("last task", record.last_task.map(|id| id.to_string())),
+        ("queue", Some(task.queue.clone())),
+        ("kind", Some(task.kind.clone())),
+        ("priority", Some(task.priority.points().to_string())),
+        ("attempts", task.overrides.attempts.map(|attempts| attempts.to_string())),
+        ("timeout", task.overrides.timeout.map(when::long)),
+        ("payload", Some(task.payload.clone())),
+    ]);
+    let mut text = String::new();
+    for (name, value) in lines.into_iter().filter_map(|(name, value)| Some((name, value?))) {
+        let _ = writeln!(text, "{name:<13} {}", visible(&value));
+    }
+    text
+}
+
+/// When it runs, as people write it.
+fn times(spec: &str) -> String {
+    match Times::parse(spec) {
+        Ok(Times::Cron(line)) => format!("{} {}", line.line(), line.timezone()),
+        Ok(Times::Every(step)) => format!("every {}", duration::show(step.length())),
+        Ok(Times::At(moment)) => format!("at {}", Moment::from(moment)),
+        // Another version may have written it.
+        Err(_) => spec.to_owned(),
+    }
+}
