@@ -31,6 +31,8 @@ pub enum Did {
     Unchanged,
     /// A copy of it is enqueued.
     Copied,
+    /// Its rules are others now.
+    Amended,
     /// It is removed.
     Dropped,
     /// Nothing: its state does not allow it.

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use ostler_core::{
-    Attempt, CancelReason, Ending, FailReason, Failure, SessionId, State, Step, Task, TaskId, millis,
+    Attempt, Backoff, CancelReason, Ending, FailReason, Failure, Overrides, SessionId, State, Step, Task,
+    TaskId, millis,
 };
 use serde::Serialize;
 
@@ -13,14 +14,10 @@ use crate::moment::Moment;
 /// The name of a task: what `submit` prints.
 #[derive(Clone, Debug, Serialize)]
 pub struct Submitted {
-    /// Its id.
+    /// Its id; where a unique key was taken, that of the task that has it.
     pub id: String,
-}
-
-impl From<TaskId> for Submitted {
-    fn from(id: TaskId) -> Self {
-        Self { id: id.to_string() }
-    }
+    /// `created`; or, where a unique key was taken, `existing`, `replaced` or `rejected`.
+    pub result: &'static str,
 }
 
 /// A task in a list.
@@ -79,6 +76,14 @@ pub struct Detail {
     pub output: Option<Json>,
     /// Its steps by name.
     pub steps: BTreeMap<String, Json>,
+    /// The tasks that it still waits for.
+    pub after: Vec<String>,
+    /// Too late to be useful after this.
+    pub not_after: Option<Moment>,
+    /// No attempt begins after this.
+    pub deadline: Option<Moment>,
+    /// What was said about its tries and its time. What was not is its kind's or its queue's.
+    pub rules: Rules,
     /// Workers that died under it.
     pub crashes: u32,
     /// When somebody asked to cancel it, while a node had it.
@@ -87,6 +92,33 @@ pub struct Detail {
     pub lease: Option<Lease>,
     /// Its attempts, the first one first.
     pub attempts: Vec<Run>,
+}
+
+/// What was said about the tries and the time of a task.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Rules {
+    /// How many tries may fail.
+    pub attempts: Option<u32>,
+    /// How long one attempt may take.
+    pub timeout_ms: Option<i64>,
+    /// How waits grow: `fixed`, `linear` or `exponential`.
+    pub backoff: Option<&'static str>,
+    /// The first wait.
+    pub base_ms: Option<i64>,
+    /// The longest wait.
+    pub max_ms: Option<i64>,
+}
+
+impl From<&Overrides> for Rules {
+    fn from(overrides: &Overrides) -> Self {
+        Self {
+            attempts: overrides.attempts,
+            timeout_ms: overrides.timeout.map(millis),
+            backoff: overrides.backoff.map(Backoff::name),
+            base_ms: overrides.base.map(millis),
+            max_ms: overrides.max.map(millis),
+        }
+    }
 }
 
 /// A node's right to run a task.
@@ -170,14 +202,18 @@ impl From<&Task> for Summary {
 }
 
 impl Detail {
-    /// The task with these attempts and steps.
+    /// The task with these attempts and steps, and those that it still waits for.
     #[must_use]
-    pub fn new(task: &Task, attempts: &[Attempt], steps: &[Step]) -> Self {
+    pub fn new(task: &Task, attempts: &[Attempt], steps: &[Step], after: &[TaskId]) -> Self {
         Self {
             summary: Summary { error: Trouble::of(task), ..Summary::from(task) },
             payload: Json::from_text(&task.payload),
             output: task.output.as_deref().map(Json::from_text),
             steps: steps.iter().map(|step| (step.name.clone(), Json::from_text(&step.value))).collect(),
+            after: after.iter().map(TaskId::to_string).collect(),
+            not_after: task.not_after.map(Moment::from),
+            deadline: task.deadline.map(Moment::from),
+            rules: Rules::from(&task.overrides),
             crashes: task.crashes,
             cancel_requested_at: task.cancel_requested_at.map(Moment::from),
             lease: holder(&task.state).map(|node| Lease { node: node.to_string(), token: task.token }),

@@ -1,5 +1,6 @@
 //! What may be said on the command line. Everything that can be checked without a store is checked here.
 
+mod plans;
 mod schedule;
 mod tasks;
 mod values;
@@ -12,6 +13,7 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::exit::{self, Code};
 
+pub(crate) use plans::Amend;
 pub(crate) use schedule::{AddSchedule, ScheduleCommand};
 pub(crate) use tasks::{
     Cancel, Chosen, DeadCommand, Filters, List, Logs, One, PageArgs, Retry, Select, Show, Submit,
@@ -84,6 +86,9 @@ pub(crate) enum Command {
     /// Give failed and cancelled tasks another go, and waiting ones their turn now
     #[command(after_help = "Example: ostler retry 01JC8Z0Q4M9T7N3V5X1B2D6F8H --from-scratch")]
     Retry(Retry),
+    /// Say something else about the tries and the time of a task that has not ended
+    #[command(after_help = "Example: ostler amend key:report --queue shell --attempts 10 --timeout 30m")]
+    Amend(Amend),
     /// Dead letters: tasks that failed for good
     #[command(subcommand, after_help = "Example: ostler dead ls --queue mail")]
     Dead(DeadCommand),

@@ -8,6 +8,7 @@ use clap::Subcommand;
 use ostler_core::{ErrorClass, Priority, StateName, Timestamp};
 use ostler_store::views::{Cursor, Field, Filter, LeaseFilter};
 
+use super::plans::Plans;
 use super::values::{self, TaskName};
 
 /// The queue in which a key is looked for, unless another one is named.
@@ -52,6 +53,8 @@ pub(crate) struct Submit {
     /// Shares limits, and takes turns, with other tasks of this key
     #[arg(long, value_name = "K")]
     pub(crate) limit_key: Option<String>,
+    #[command(flatten)]
+    pub(crate) plans: Plans,
     /// Wait for its end, and print its output
     #[arg(long)]
     pub(crate) wait: bool,

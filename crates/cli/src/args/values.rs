@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use ostler_core::{ErrorClass, Missed, Overlap, Priority, StateName, TaskId, Timestamp};
+use ostler_core::{
+    Backoff, ErrorClass, Missed, OnConflict, OnFailed, Overlap, Priority, StateName, TaskId, Timestamp,
+};
 use ostler_store::views::{Cursor, Field};
 use ostler_store::{MAX_PAGE, name};
 use ostler_wire::moment::Moment;
@@ -76,6 +78,18 @@ pub(super) fn overlap(text: &str) -> Result<Overlap, String> {
 
 pub(super) fn missed(text: &str) -> Result<Missed, String> {
     one_of(text, &Missed::ALL, Missed::name)
+}
+
+pub(super) fn on_conflict(text: &str) -> Result<OnConflict, String> {
+    one_of(text, &OnConflict::ALL, OnConflict::name)
+}
+
+pub(super) fn on_failed(text: &str) -> Result<OnFailed, String> {
+    one_of(text, &OnFailed::ALL, OnFailed::name)
+}
+
+pub(super) fn backoff(text: &str) -> Result<Backoff, String> {
+    one_of(text, &Backoff::ALL, Backoff::name)
 }
 
 pub(super) fn node(text: &str) -> Result<String, String> {

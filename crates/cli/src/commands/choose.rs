@@ -158,9 +158,13 @@ fn sentence(answer: &Answer) -> Said {
         }
         Did::Refused => Said::Not(format!("{id} is {}", answer.state.unwrap_or("in another state"))),
         Did::Copied => Said::Done(answer.copy.clone().unwrap_or_default()),
-        Did::Cancelled | Did::Requested | Did::Requeued | Did::Hastened | Did::Unchanged | Did::Dropped => {
-            Said::Done(format!("{id} {}", phrase(answer.result)))
-        }
+        Did::Cancelled
+        | Did::Requested
+        | Did::Requeued
+        | Did::Hastened
+        | Did::Unchanged
+        | Did::Amended
+        | Did::Dropped => Said::Done(format!("{id} {}", phrase(answer.result))),
     }
 }
 
@@ -172,6 +176,7 @@ const fn phrase(result: Did) -> &'static str {
         Did::Hastened => "due now",
         Did::Unchanged => "queued already",
         Did::Copied => "copied",
+        Did::Amended => "amended",
         Did::Dropped => "removed",
         Did::Refused => "refused",
         Did::NotFound => "not found",

@@ -1,5 +1,6 @@
 //! The commands: one file for each, or for a few that belong together.
 
+mod amend;
 mod cancel;
 mod choose;
 mod completions;
@@ -74,6 +75,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Code> {
         Command::Logs(logs) => block_on(logs::run(&console, &logs)),
         Command::Cancel(cancel) => block_on(cancel::run(&console, &cancel.select)),
         Command::Retry(retry) => block_on(retry::run(&console, retry)),
+        Command::Amend(amend) => block_on(amend::run(&console, &amend)),
         Command::Dead(dead) => match dead {
             DeadCommand::Ls { filters, page } => block_on(list::run(&console, &filters.filters(), &page)),
             DeadCommand::Show(show) => block_on(dead::show(&console, &show.one)),

@@ -16,7 +16,7 @@ pub(super) async fn run(console: &Console, one: &One) -> anyhow::Result<Code> {
 }
 
 pub(super) fn print(console: &Console, found: &TaskDetail) -> anyhow::Result<Code> {
-    let detail = Detail::new(&found.task, &found.attempts, &found.steps);
+    let detail = Detail::new(&found.task, &found.attempts, &found.steps, &found.after);
     console.out.answer(&detail, |looks| print::show(found, SystemClock.now(), looks))?;
     Ok(Code::Done)
 }

@@ -8,12 +8,12 @@ use ostler_core::{Overrides, StateName, Task, TaskId};
 use ostler_store::calls::{Enqueued, NewTask};
 use ostler_store::plans::Unique;
 use ostler_store::views::Which;
-use ostler_store::{Clock as _, Store, SystemClock};
+use ostler_store::{Clock as _, MAX_AFTER, Store, SystemClock, batch};
 use ostler_wire::json::Json;
 use ostler_wire::task::{Submitted, Trouble, Waited};
 
-use super::{Console, payload};
-use crate::args::Submit;
+use super::{Console, payload, show};
+use crate::args::{Submit, TaskName};
 use crate::exit::{Code, refused, say};
 use crate::place::Missing;
 use crate::print::{Format, visible};
@@ -25,27 +25,25 @@ const LAST_LOOK: Duration = Duration::from_millis(100);
 pub(super) async fn run(console: &Console, submit: Submit) -> anyhow::Result<Code> {
     let place = console.place()?;
     let (wait, wait_timeout, queue) = (submit.wait, submit.wait_timeout, submit.queue.clone());
-    let task = task(submit, place.bounds()).await?;
+    let others = submit.plans.after.clone();
+    let mut task = task(submit, place.bounds()).await?;
     // Before there is a store: what is refused makes none.
+    batch("tasks to wait for by one", others.len(), MAX_AFTER)?;
     place.bounds().check_tasks(std::slice::from_ref(&task))?;
-    let store = place.open(Missing::Make)?;
-    let id = match store.enqueue(vec![task]).await?.as_slice() {
-        [Enqueued::Created(id)] => *id,
-        [Enqueued::Existing(id)] => {
-            say("a task with this key is there already; this is its id");
-            *id
-        }
-        [Enqueued::QueueFull { limit }] => {
-            let sentence = format!(
-                "the queue \"{}\" is full: {limit} tasks wait in it, which is its limit",
-                visible(&queue)
-            );
-            return Err(refused(Code::QueueFull, sentence));
-        }
-        other => unreachable!("one task has one answer, and not {other:?}"),
-    };
+    // Whoever waits for others has them in a store.
+    let missing = if others.is_empty() { Missing::Make } else { Missing::Refuse };
+    let store = place.open(missing)?;
+    for other in &others {
+        task.after.push(match other {
+            TaskName::Id(id) => *id,
+            TaskName::Key(_) => show::named(&store, other, &queue).await?.task.id,
+        });
+    }
+    let answers = store.enqueue(vec![task]).await?;
+    let answer = *answers.first().expect("one task has one answer");
+    let (id, result) = became(console, answer, &queue)?;
     if !wait {
-        console.out.answer(&Submitted::from(id), |_| format!("{id}\n"))?;
+        console.out.answer(&Submitted { id: id.to_string(), result }, |_| format!("{id}\n"))?;
         return Ok(Code::Done);
     }
     if console.out.format() == Format::People {
@@ -62,9 +60,40 @@ pub(super) async fn run(console: &Console, submit: Submit) -> anyhow::Result<Cod
     told(console, &task)
 }
 
-/// The task that was described.
+/// The task that is there now, and what became of the one that was to be. What is kept of another one is said.
+fn became(console: &Console, answer: Enqueued, queue: &str) -> anyhow::Result<(TaskId, &'static str)> {
+    match answer {
+        Enqueued::Created(id) => Ok((id, "created")),
+        Enqueued::Existing(id) => {
+            say("a task with this key is there already; this is its id");
+            Ok((id, "existing"))
+        }
+        Enqueued::Replaced(id) => {
+            say("a task with this key waited, and is this one now; this is its id");
+            Ok((id, "replaced"))
+        }
+        Enqueued::Rejected { holder } => {
+            if console.out.format() == Format::Json {
+                console.out.json(&Submitted { id: holder.to_string(), result: "rejected" })?;
+            }
+            Err(refused(Code::BadInput, format!("the task {holder} has this key; nothing was enqueued")))
+        }
+        Enqueued::NoSuchTask(id) => {
+            Err(refused(Code::NotFound, format!("there is no task {id} to run after; nothing was enqueued")))
+        }
+        Enqueued::QueueFull { limit } => {
+            let sentence = format!(
+                "the queue \"{}\" is full: {limit} tasks wait in it, which is its limit",
+                visible(queue)
+            );
+            Err(refused(Code::QueueFull, sentence))
+        }
+    }
+}
+
+/// The task that was described, but for those that it waits for.
 async fn task(submit: Submit, bounds: ostler_store::Bounds) -> anyhow::Result<NewTask> {
-    let now = SystemClock.now();
+    let (now, plans) = (SystemClock.now(), submit.plans);
     let payload = match submit.payload {
         Some(given) => payload::read(given, bounds).await?,
         None => "null".to_owned(),
@@ -74,7 +103,13 @@ async fn task(submit: Submit, bounds: ostler_store::Bounds) -> anyhow::Result<Ne
     Ok(NewTask {
         priority: submit.priority.unwrap_or_default(),
         run_at: submit.at.or_else(|| submit.delay.map(|delay| now.after(delay))),
-        unique: submit.key.map(Unique::new),
+        unique: submit.key.map(|key| Unique {
+            hold: plans.key_for,
+            on_conflict: plans.if_taken.unwrap_or_default(),
+            ..Unique::new(key)
+        }),
+        on_failed: plans.if_failed.unwrap_or_default(),
+        deadline: plans.deadline.map(|time| now.after(time)),
         limit_key: submit.limit_key,
         overrides: Overrides { attempts: submit.attempts, timeout: submit.timeout, ..Overrides::NONE },
         not_after: submit.not_after,

@@ -60,6 +60,7 @@ pub(crate) fn show(detail: &TaskDetail, now: Timestamp, looks: Looks) -> String 
         ("node deaths", (task.node_deaths > 0).then(|| task.node_deaths.to_string())),
         ("created", Some(at(task.created_at))),
     ];
+    lines.extend(detail.after.iter().map(|other| ("waits for", Some(other.to_string()))));
     lines.extend(moments(&task.state).map(|(what, moment)| (what, Some(at(moment)))));
     lines.extend([
         ("cancel asked", task.cancel_requested_at.map(at)),
@@ -69,6 +70,9 @@ pub(crate) fn show(detail: &TaskDetail, now: Timestamp, looks: Looks) -> String 
         ("limit key", task.limit_key.clone()),
         ("attempts", task.overrides.attempts.map(|attempts| attempts.to_string())),
         ("timeout", task.overrides.timeout.map(when::long)),
+        ("backoff", task.overrides.backoff.map(|backoff| backoff.name().to_owned())),
+        ("first wait", task.overrides.base.map(when::long)),
+        ("longest wait", task.overrides.max.map(when::long)),
         ("folder", task.folder.clone()),
         ("payload", Some(task.payload.clone())),
         ("output", task.output.clone()),

@@ -23,8 +23,19 @@ const SUMMARY: [&str; 12] = [
     "key",
     "error",
 ];
-const DETAIL: [&str; 7] =
-    ["payload", "output", "steps", "crashes", "cancel_requested_at", "lease", "attempts"];
+const DETAIL: [&str; 11] = [
+    "payload",
+    "output",
+    "steps",
+    "after",
+    "not_after",
+    "deadline",
+    "rules",
+    "crashes",
+    "cancel_requested_at",
+    "lease",
+    "attempts",
+];
 const ATTEMPT: [&str; 13] = [
     "number",
     "token",
@@ -76,7 +87,8 @@ fn is_moment(value: &Value) {
 fn submit_prints_the_id() {
     let place = Place::new();
     let made = place.json(["submit", "mail", "send"]);
-    has_exactly(&made, &["id"]);
+    has_exactly(&made, &["id", "result"]);
+    assert_eq!(made["result"], "created");
     let waited = place.json(["cancel", made["id"].as_str().expect("an id")]);
     has_exactly(&waited[0], &["id", "result", "state", "copy"]);
 }

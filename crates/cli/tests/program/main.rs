@@ -13,6 +13,7 @@ mod list;
 mod logs;
 mod ostler;
 mod pipes;
+mod plans;
 mod schedule;
 mod settings;
 mod submit;

@@ -1,0 +1,34 @@
+//! `ostler amend`: other rules for a task that has not ended.
+
+use ostler_store::plans::Amended;
+use ostler_store::{Store as _, check_overrides};
+use ostler_wire::act::{Answer, Did};
+
+use super::{Console, show};
+use crate::args::Amend;
+use crate::exit::{Code, refused};
+use crate::place::Missing;
+
+pub(super) async fn run(console: &Console, amend: &Amend) -> anyhow::Result<Code> {
+    let overrides = amend.rules.overrides();
+    check_overrides(&overrides)?;
+    if let (Some(base), Some(max)) = (overrides.base, overrides.max)
+        && base > max
+    {
+        return Err(refused(Code::BadInput, "--base is longer than --max, and must not be"));
+    }
+    let store = console.place()?.open(Missing::Refuse)?;
+    let id = show::find(&store, &amend.one).await?.task.id;
+    match store.amend(id, overrides).await? {
+        Amended::Done => {
+            let answer = Answer { id: id.to_string(), result: Did::Amended, state: None, copy: None };
+            console.out.answer(&answer, |_| format!("{id} amended\n"))?;
+            Ok(Code::Done)
+        }
+        Amended::Ended(state) => Err(refused(
+            Code::BadInput,
+            format!("{id} is {}: only a task that has not ended can be amended", state.name()),
+        )),
+        Amended::NotFound => Err(refused(Code::NotFound, format!("there is no task {id}"))),
+    }
+}
