@@ -145,6 +145,14 @@ impl Builder {
         self
     }
 
+    /// What holds for the tasks of one kind, where they do not say otherwise. It wins over [`defaults`](Self::defaults), and is
+    /// kept in the store, for every process.
+    #[must_use]
+    pub fn defaults_of(mut self, kind: impl Into<String>, overrides: Overrides) -> Self {
+        self.changes.push(QueueChange::KindOverrides(kind.into(), overrides));
+        self
+    }
+
     /// At most this many tasks wait in the queue; over it, a submit answers *queue full*. It is kept in the store.
     #[must_use]
     pub fn queue_limit(mut self, limit: u64) -> Self {

@@ -86,13 +86,6 @@ fn read(text: &str) -> BTreeMap<String, Said> {
 }
 
 fn said(settings: &QueueSettings) -> Said {
-    let Overrides { attempts, backoff, base, max, jitter, max_crashes, max_node_deaths, timeout } =
-        settings.overrides;
-    let span = |span: Option<Duration>| span.map(|span| format!("{span:?}"));
-    let jitter = jitter.map(|jitter| match jitter {
-        Jitter::Off => "off".to_owned(),
-        Jitter::Half => "on".to_owned(),
-    });
     let number = |number: Option<u32>| number.map(|number| number.to_string());
     let rates = |rates: &[Rate]| {
         let one = |rate: &Rate| format!("{} per {:?}, {} at once", rate.amount, rate.per, rate.burst);
@@ -104,6 +97,25 @@ fn said(settings: &QueueSettings) -> Said {
         ("rate", rates(&settings.rate)),
         ("key_rate", rates(&settings.key_rate)),
         ("breaker", settings.breaker.map(|breaker| format!("{breaker:?}"))),
+    ]
+    .into_iter()
+    .filter_map(|(name, value)| Some((name.to_owned(), value?)))
+    .chain(rules("", &settings.overrides))
+    .chain(settings.kinds.iter().flat_map(|(kind, overrides)| rules(&format!("kind.{kind}."), overrides)))
+    .collect()
+}
+
+/// What is said about the policy of tasks, under names that begin like this.
+fn rules(begin: &str, overrides: &Overrides) -> Vec<(String, String)> {
+    let Overrides { attempts, backoff, base, max, jitter, max_crashes, max_node_deaths, timeout } =
+        *overrides;
+    let span = |span: Option<Duration>| span.map(|span| format!("{span:?}"));
+    let number = |number: Option<u32>| number.map(|number| number.to_string());
+    let jitter = jitter.map(|jitter| match jitter {
+        Jitter::Off => "off".to_owned(),
+        Jitter::Half => "on".to_owned(),
+    });
+    [
         ("retry.attempts", number(attempts)),
         ("retry.backoff", backoff.map(|backoff| backoff.name().to_owned())),
         ("retry.base", span(base)),
@@ -114,6 +126,6 @@ fn said(settings: &QueueSettings) -> Said {
         ("timeout", span(timeout)),
     ]
     .into_iter()
-    .filter_map(|(name, value)| Some((name.to_owned(), value?)))
+    .filter_map(|(name, value)| Some((format!("{begin}{name}"), value?)))
     .collect()
 }

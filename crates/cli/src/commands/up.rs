@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use ostler_core::Overrides;
 use ostler_exec::Executor as AnyExecutor;
 use ostler_process::keeper::{
     Contained, Containment, Keeper, KeeperProgram, StartError as KeeperError, serve,
@@ -13,8 +14,8 @@ use ostler_runtime::{
     Beginning, Node, NodeConfig, NodeState, Parts, PoolConfig, PoolSize, Prefetch, StartError, TakeOver,
 };
 use ostler_sqlite::Sqlite;
-use ostler_store::SystemClock;
 use ostler_store::calls::QueueChange;
+use ostler_store::{Store as _, SystemClock};
 use ostler_wire::system::Ready;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
@@ -199,8 +200,12 @@ async fn start(
     name: String,
     take_over: TakeOver,
 ) -> anyhow::Result<Node> {
-    let pools = config.pools.iter().map(|pool| pool_of(pool, keeper)).collect::<anyhow::Result<_>>()?;
+    let mut pools: Vec<PoolConfig> =
+        config.pools.iter().map(|pool| pool_of(pool, keeper)).collect::<anyhow::Result<_>>()?;
     let store = open(place).await?;
+    for (pool, said) in pools.iter_mut().zip(&config.pools) {
+        pool.settings.extend(kinds(&store, said).await?);
+    }
     let ids = ostler::ids().context("no randomness from the system")?;
     let parts = Parts { store: Arc::new(store), clock: Arc::new(SystemClock), ids };
     let node = NodeConfig {
@@ -220,6 +225,15 @@ async fn start(
         StartError::Store(error) => refusal(error),
         StartError::Thread(_) | StartError::NotNew | StartError::Guard(_) => error.into(),
     })
+}
+
+/// What is said about kinds, and that nothing is said any more about those that the file has left out.
+async fn kinds(store: &Sqlite, pool: &Pool) -> anyhow::Result<Vec<QueueChange>> {
+    let before = store.configure(&pool.name, Vec::new()).await.map_err(refusal)?.kinds;
+    let gone = before.into_keys().filter(|kind| !pool.kinds.contains_key(kind));
+    let gone = gone.map(|kind| QueueChange::KindOverrides(kind, Overrides::NONE));
+    let said = pool.kinds.iter().map(|(kind, said)| QueueChange::KindOverrides(kind.clone(), *said));
+    Ok(gone.chain(said).collect())
 }
 
 fn pool_of(pool: &Pool, keeper: &Keeper) -> anyhow::Result<PoolConfig> {

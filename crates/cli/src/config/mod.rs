@@ -6,6 +6,7 @@
 pub(crate) mod duration;
 mod expand;
 mod fault;
+mod kind;
 mod pool;
 mod schedule;
 mod section;
@@ -14,6 +15,7 @@ mod store_url;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -85,6 +87,8 @@ pub(crate) struct Pool {
     pub(crate) grace: Duration,
     /// What the file says about timeouts and retries of the queue's tasks; the rest is the default.
     pub(crate) overrides: Overrides,
+    /// What it says about those of a kind, which wins.
+    pub(crate) kinds: BTreeMap<String, Overrides>,
     /// At most this many tasks wait in the queue.
     pub(crate) queue_limit: Option<u64>,
     /// At most this many tasks of one limit key run at once.

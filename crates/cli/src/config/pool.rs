@@ -9,7 +9,7 @@ use ostler_store::{Bounds, MAX_CLAIM};
 
 use super::expand::is_name;
 use super::section::{Found, Section, nearest};
-use super::{Executor, Pool};
+use super::{Executor, Pool, kind};
 
 /// Attempts, crashes and deaths that can be counted.
 pub(super) const COUNTS: RangeInclusive<u32> = 1..=1_000_000;
@@ -46,6 +46,7 @@ fn read(name: String, found: &Found<'_>) -> Option<Pool> {
     let scale = scale(&mut section);
     let grace = section.find("grace").and_then(|found| found.duration());
     let overrides = overrides(&mut section);
+    let kinds = kind::read_all(&section.section("kind"));
     let queue_limit = section.find("queue_limit").and_then(|found| found.whole(LIMITS));
     let mut concurrency = section.section("concurrency");
     let key_concurrency = concurrency.find("limit").and_then(|found| found.count(COUNTS));
@@ -58,7 +59,7 @@ fn read(name: String, found: &Found<'_>) -> Option<Pool> {
     section.close(&LATER_KEYS);
     named.ok()?;
     let grace = grace.unwrap_or(Pool::GRACE);
-    Some(Pool { name, executor, scale, grace, overrides, queue_limit, key_concurrency })
+    Some(Pool { name, executor, scale, grace, overrides, kinds, queue_limit, key_concurrency })
 }
 
 /// Which executor a pool has.
@@ -118,7 +119,7 @@ fn scale(section: &mut Section<'_>) -> ScalePolicy {
     }
 }
 
-fn overrides(section: &mut Section<'_>) -> Overrides {
+pub(super) fn overrides(section: &mut Section<'_>) -> Overrides {
     let timeout = section.find("timeout").and_then(|found| found.duration());
     let mut retry = section.section("retry");
     let shapes = Backoff::ALL.map(|shape| (shape.name(), shape));

@@ -123,6 +123,11 @@ impl<'a> Section<'a> {
         self.reading.fault(at, format!("{} {sentence}", join(&self.path, key)));
     }
 
+    /// Keeps a sentence about the whole of it.
+    pub(super) fn fault_all(&self, sentence: impl Display) {
+        self.reading.fault(self.at, format!("{} {sentence}", self.path));
+    }
+
     /// Refuses what nobody asked for. Those in `later` are named in the design and are not in this version.
     pub(super) fn close(self, later: &[&str]) {
         for (key, found) in self.entries() {

@@ -84,6 +84,10 @@ fn a_whole_file_is_read() {
         queue_limit = 100
         concurrency.limit = 2
 
+        [pool.documents.kind.scan]
+        timeout = "1h"
+        retry.attempts = 9
+
         [pool."old mail"]
         executor = "command"
         command = ["true"]
@@ -120,6 +124,8 @@ fn a_whole_file_is_read() {
     assert_eq!((said.timeout, said.max_crashes), (Some(Duration::from_secs(600)), Some(1)));
     assert_eq!(said.max_node_deaths, None);
     assert_eq!((documents.queue_limit, documents.key_concurrency), (Some(100), Some(2)));
+    let scan = documents.kinds["scan"];
+    assert_eq!((scan.attempts, scan.timeout, scan.base), (Some(9), Some(Duration::from_secs(3_600)), None));
     assert_eq!(mail.name, "old mail");
     assert!(mail.overrides.is_none());
 }
@@ -151,6 +157,8 @@ fn the_values_in_the_reference_are_the_defaults() {
     assert_eq!((shown.queue_limit, shown.key_concurrency), (Some(10_000), Some(2)));
     (plain.queue_limit, plain.key_concurrency) = (shown.queue_limit, shown.key_concurrency);
     (plain.overrides, plain.scale.max) = (shown.overrides, shown.scale.max);
+    assert_eq!(shown.kinds["report"].resolve(&Overrides::NONE), Policy::default());
+    plain.kinds = shown.kinds.clone();
     assert_eq!(*shown, plain);
     for plan in &config.schedules {
         assert_eq!((plan.overlap, plan.missed), (Overlap::default(), Missed::default()), "{}", plan.name);
@@ -286,6 +294,9 @@ fn one_value_of_a_pool_that_cannot_work_is_one_sentence() {
         ("retry = { base = \"2m\", max = \"1m\" }", "pool.shell.retry.base is longer than max"),
         ("retry.attempt = 1", "pool.shell.retry.attempt: there is no such key; did you mean attempts?"),
         ("queue_limit = 0", "pool.shell.queue_limit is 0"),
+        ("kind.scan.retry.attempts = 0", "pool.shell.kind.scan.retry.attempts is 0"),
+        ("kind.scan.grace = \"1s\"", "pool.shell.kind.scan.grace: there is no such key"),
+        ("kind.scan = 1", "pool.shell.kind.scan is 1, and must be a table"),
         ("concurrency.limit = 0", "pool.shell.concurrency.limit is 0"),
         ("stdin = \"file\"", "pool.shell.stdin is \"file\", and must be \"nothing\" or \"payload\""),
         ("keep_env = \"PATH\"", "pool.shell.keep_env is \"PATH\", and must be a list of strings"),

@@ -2,10 +2,11 @@
 
 use ostler_core::{ErrorClass, Failure, Outcome};
 use ostler_store::Store as _;
+use ostler_testkit::ProcessSignal;
 use serde_json::{Value, json};
 
 use crate::hands::Hands;
-use crate::ostler::{Place, ran};
+use crate::ostler::{Place, Running, ran};
 
 const NOBODY: &str = "01JC8Z0Q4M9T7N3V5X1B2D6F8H";
 
@@ -178,4 +179,30 @@ fn what_cannot_be_amended_says_why() {
     place.refused(["amend", NOBODY, "--attempts", "2"], 4, "there is no task");
     hands.complete("mail", "1");
     place.refused(["amend", &id, "--attempts", "2"], 2, "is completed: only a task that has not ended");
+}
+
+// ---- rules of a kind ----------------------------------------------------------------------------------
+
+#[test]
+fn a_kind_has_rules_of_its_own_until_the_file_says_nothing_of_it() {
+    let place = Place::new();
+    let config = "[pool.shell]\nexecutor = \"command\"\ncommand = [\"false\"]\nretry.attempts = 1\n";
+    let kind = "[pool.shell.kind.report]\nretry = { attempts = 3, base = \"1ms\" }\n";
+    let failures = |kind: &str| {
+        let ended =
+            ran(place.command(["submit", "shell", kind, "--wait", "--json"]).args(["--payload", "1"])).json();
+        shown(&place, ended["id"].as_str().expect("an id"))["failures"].clone()
+    };
+    for (text, report) in [(format!("{config}{kind}"), 3), (config.to_owned(), 1)] {
+        place.write("ostler.toml", text);
+        let node = Running::start(place.command(["up"]));
+        assert!(node.line().contains("ready"));
+        assert_eq!((failures("report"), failures("other")), (json!(report), json!(1)));
+        // Another node that says otherwise does not start.
+        place.write("other.toml", format!("{config}{}", kind.replace('3', "4")));
+        let words = ["up", "--config", "other.toml"];
+        place.refused(words, 2, "kind.report.retry.attempts is ");
+        node.signal(ProcessSignal::TERM);
+        assert_eq!(node.end().0, Some(0));
+    }
 }
