@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ostler_core::{Jitter, Overrides, Rate, SessionId};
+use ostler_core::{Jitter, Overrides, Rate, SessionId, Trip};
+use ostler_store::gates::BreakerSetting;
+use ostler_store::paths::PayloadPath;
 use ostler_store::views::{Life, NodeRecord, QueueSettings};
 use serde_json::Value;
 
@@ -87,16 +89,20 @@ fn read(text: &str) -> BTreeMap<String, Said> {
 
 fn said(settings: &QueueSettings) -> Said {
     let number = |number: Option<u32>| number.map(|number| number.to_string());
+    let path = |path: &Option<PayloadPath>| path.as_ref().map(ToString::to_string);
     let rates = |rates: &[Rate]| {
         let one = |rate: &Rate| format!("{} per {:?}, {} at once", rate.amount, rate.per, rate.burst);
         (!rates.is_empty()).then(|| rates.iter().map(one).collect::<Vec<_>>().join(" and "))
     };
     [
         ("queue_limit", settings.limit.map(|limit| limit.to_string())),
-        ("concurrency", number(settings.key_concurrency)),
+        ("concurrency.total", number(settings.concurrency)),
+        ("concurrency.limit", number(settings.key_concurrency)),
+        ("key", path(&settings.key_path)),
+        ("cost", path(&settings.cost_path)),
         ("rate", rates(&settings.rate)),
         ("key_rate", rates(&settings.key_rate)),
-        ("breaker", settings.breaker.map(|breaker| format!("{breaker:?}"))),
+        ("breaker", settings.breaker.as_ref().map(breaker)),
     ]
     .into_iter()
     .filter_map(|(name, value)| Some((name.to_owned(), value?)))
@@ -128,4 +134,15 @@ fn rules(begin: &str, overrides: &Overrides) -> Vec<(String, String)> {
     .into_iter()
     .filter_map(|(name, value)| Some((format!("{begin}{name}"), value?)))
     .collect()
+}
+
+fn breaker(setting: &BreakerSetting) -> String {
+    let BreakerSetting { policy, scope } = setting;
+    let trip = match policy.trip {
+        Trip::Consecutive(failures) => format!("{failures} failures in a row"),
+        Trip::Rate { failures_percent, at_least, window } => {
+            format!("{failures_percent} % of at least {at_least} in {window:?}")
+        }
+    };
+    format!("{trip}, reset after {:?}, for each {}", policy.reset, scope.name())
 }

@@ -6,6 +6,7 @@ use ostler_core::{
     Breaker, BreakerPolicy, BreakerState, Bucket, Gate, Id, Probe, Rate, Tally, TaskId, Timestamp, Trip,
 };
 use ostler_store::gates::{BreakerScope, BreakerSetting};
+use ostler_store::paths::PayloadPath;
 use ostler_store::views::QueueSettings;
 use serde::{Deserialize, Serialize};
 
@@ -134,6 +135,12 @@ struct RulesRow {
     key_rate: Vec<RateRow>,
     #[serde(skip_serializing_if = "Option::is_none")]
     breaker: Option<SettingRow>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    concurrency: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key_path: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cost_path: Option<String>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -151,9 +158,10 @@ enum TripRow {
     Rate { failures_percent: u8, at_least: u32, window_ms: u64 },
 }
 
-/// The text that keeps what is set for the gates of a queue; `None` when nothing is.
+/// The text that keeps what is set for the limits of a queue; `None` when nothing is.
 pub(crate) fn rules_text(settings: &QueueSettings) -> Option<String> {
-    if settings.rate.is_empty() && settings.key_rate.is_empty() && settings.breaker.is_none() {
+    let gated = !settings.rate.is_empty() || !settings.key_rate.is_empty() || settings.breaker.is_some();
+    if !gated && settings.concurrency.is_none() && !settings.reads_payloads() {
         return None;
     }
     let rates = |rates: &[Rate]| rates.iter().copied().map(rate_row).collect();
@@ -167,7 +175,15 @@ pub(crate) fn rules_text(settings: &QueueSettings) -> Option<String> {
         reset_ms: millis(policy.reset),
         scope: scope.name().to_owned(),
     });
-    let row = RulesRow { rate: rates(&settings.rate), key_rate: rates(&settings.key_rate), breaker };
+    let path = |path: &Option<PayloadPath>| path.as_ref().map(ToString::to_string);
+    let row = RulesRow {
+        rate: rates(&settings.rate),
+        key_rate: rates(&settings.key_rate),
+        breaker,
+        concurrency: settings.concurrency,
+        key_path: path(&settings.key_path),
+        cost_path: path(&settings.cost_path),
+    };
     Some(serde_json::to_string(&row).expect("rules have only texts and numbers"))
 }
 
@@ -176,6 +192,10 @@ pub(crate) fn read_rules(text: Option<String>, settings: &mut QueueSettings) -> 
     let Some(row) = json::<RulesRow>(text)? else { return Ok(()) };
     settings.rate = row.rate.into_iter().map(rate_of).collect();
     settings.key_rate = row.key_rate.into_iter().map(rate_of).collect();
+    settings.concurrency = row.concurrency;
+    // A path of a later version leads nowhere.
+    let path = |text: Option<String>| text.and_then(|text| PayloadPath::parse(&text).ok());
+    (settings.key_path, settings.cost_path) = (path(row.key_path), path(row.cost_path));
     settings.breaker = row.breaker.map(|row| BreakerSetting {
         policy: BreakerPolicy {
             trip: match row.trip {

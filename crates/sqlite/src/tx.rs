@@ -49,7 +49,7 @@ pub(crate) struct Memo {
 #[derive(Clone, Copy)]
 pub(crate) struct Ends {
     pub(crate) tell: Tell,
-    /// Whether a breaker counts them.
+    /// Whether a breaker counts them, or a place of the queue becomes free.
     pub(crate) counted: bool,
 }
 
@@ -238,7 +238,10 @@ impl<'a> Tx<'a> {
         }
         let queue = self.queue_of(lane)?;
         let settings = &self.queue_or_new(&queue)?.settings;
-        let ends = Ends { tell: settings.tell, counted: settings.breaker.is_some() };
+        let ends = Ends {
+            tell: settings.tell,
+            counted: settings.breaker.is_some() || settings.concurrency.is_some(),
+        };
         self.memo.ends.insert(lane, ends);
         Ok(ends)
     }
@@ -293,16 +296,24 @@ impl<'a> Tx<'a> {
 
     /// How many tasks wait in the queue, with what this transaction has changed.
     pub(crate) fn queued(&mut self, queue: &str) -> Sql<u64> {
+        self.standing(queue, "queued", &[StateName::Queued])
+    }
+
+    /// How many tasks of the queue are leased, with what this transaction has changed.
+    pub(crate) fn leased(&mut self, queue: &str) -> Sql<u64> {
+        self.standing(queue, "claimed + running", &[StateName::Claimed, StateName::Running])
+    }
+
+    /// How many tasks of the queue stand like this.
+    fn standing(&mut self, queue: &str, columns: &str, states: &[StateName]) -> Sql<u64> {
         let Some(found) = self.queue(queue)? else { return Ok(0) };
         let (id, lanes) = (found.id, found.lanes.clone());
         let kept: i64 = self
-            .prepare("SELECT coalesce(sum(queued), 0) FROM lane WHERE queue = ?1")?
+            .prepare(&format!("SELECT coalesce(sum({columns}), 0) FROM lane WHERE queue = ?1"))?
             .query_row([id], |row| row.get(0))?;
-        let changed: i64 = lanes
-            .iter()
-            .filter_map(|(lane, _)| self.lanes.get(lane))
-            .map(|change| change.counts[StateName::Queued as usize])
-            .sum();
+        let changes = lanes.iter().filter_map(|(lane, _)| self.lanes.get(lane));
+        let changed: i64 =
+            changes.flat_map(|change| states.iter().map(|state| change.counts[*state as usize])).sum();
         Ok(u64::try_from(kept + changed).unwrap_or(0))
     }
 

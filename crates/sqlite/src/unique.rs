@@ -78,7 +78,7 @@ fn take_over(tx: &mut Tx<'_>, queue: i64, found: &Found, new: &NewTask) -> Sql<(
         trouble.code(),
         ends.late_at(),
         limit,
-        extras_text(&new.overrides, new.folder.as_deref(), ends, new.cost),
+        extras_text(&new.overrides, new.folder.as_deref(), ends, new.cost.unwrap_or(1)),
         new.payload
     ])?;
     tx.prepare("DELETE FROM step WHERE task = ?1")?.execute([slot])?;

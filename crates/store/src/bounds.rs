@@ -101,7 +101,7 @@ impl Bounds {
                 text("folder", folder, MAX_MESSAGE_BYTES)?;
             }
             check_overrides(&task.overrides)?;
-            check_cost(task.cost)?;
+            task.cost.map_or(Ok(()), check_cost)?;
         }
         Ok(())
     }
@@ -178,7 +178,7 @@ impl Bounds {
                         "queue limit must be at least 1; to take nothing in, pause the queue",
                     ));
                 }
-                QueueChange::KeyConcurrency(Some(0)) => {
+                QueueChange::Concurrency(Some(0)) | QueueChange::KeyConcurrency(Some(0)) => {
                     return Err(Error::invalid(
                         "concurrency must be at least 1; to run nothing, pause the queue",
                     ));
@@ -195,7 +195,10 @@ impl Bounds {
                 | QueueChange::EndKeyHold(key) => key_text("limit key", key)?,
                 QueueChange::Resume
                 | QueueChange::Limit(_)
+                | QueueChange::Concurrency(_)
                 | QueueChange::KeyConcurrency(_)
+                | QueueChange::KeyPath(_)
+                | QueueChange::CostPath(_)
                 | QueueChange::Tell(_)
                 | QueueChange::Breaker(None)
                 | QueueChange::OpenBreaker(_)

@@ -11,6 +11,7 @@ use crate::error::Error;
 use crate::gates::BreakerSetting;
 use crate::lease::{Lease, LeaseRef};
 use crate::orders::NumberedOrder;
+use crate::paths::PayloadPath;
 use crate::plans::Unique;
 use crate::tell::Tell;
 
@@ -77,7 +78,7 @@ pub struct NewTask {
     pub run_at: Option<Timestamp>,
     /// A key that no other task of the queue has at the same time.
     pub unique: Option<Unique>,
-    /// Shares limits, and takes turns, with others of the same key.
+    /// Shares limits, and takes turns, with others of the same key; `None`: what its queue finds in the payload.
     pub limit_key: Option<String>,
     /// It waits until all of these have ended well.
     pub after: Vec<TaskId>,
@@ -91,8 +92,9 @@ pub struct NewTask {
     pub deadline: Option<Timestamp>,
     /// The folder it works in.
     pub folder: Option<String>,
-    /// What it takes from the rates of its queue and its key, such as the tokens that it will use.
-    pub cost: u32,
+    /// What it takes from the rates of its queue and its key, such as the tokens that it will use; `None`: what its queue finds
+    /// in the payload, else one.
+    pub cost: Option<u32>,
 }
 
 impl NewTask {
@@ -119,7 +121,7 @@ impl NewTask {
             not_after: None,
             deadline: None,
             folder: None,
-            cost: 1,
+            cost: None,
         }
     }
 }
@@ -395,8 +397,14 @@ pub enum QueueChange {
     Resume,
     /// At most this many tasks wait in it; `None`: any number.
     Limit(Option<u64>),
-    /// At most this many tasks of one limit key run at once; `None`: any number.
+    /// At most this many tasks of it run at once, over all nodes; `None`: any number.
+    Concurrency(Option<u32>),
+    /// At most this many tasks of one limit key run at once, over all nodes; `None`: any number.
     KeyConcurrency(Option<u32>),
+    /// Where the payload has the limit key of a task that comes without one; `None`: nowhere. Tasks that are there keep theirs.
+    KeyPath(Option<PayloadPath>),
+    /// Where the payload has the cost of a task that comes without one; `None`: nowhere. Tasks that are there keep theirs.
+    CostPath(Option<PayloadPath>),
     /// What is said about the policy of its tasks.
     Overrides(Overrides),
     /// What is said about the policy of its tasks of this kind; with nothing said, the queue's holds again.

@@ -38,6 +38,8 @@ pub enum Check {
     QueueGate,
     /// A claim asks the gates of limit keys.
     KeyGate,
+    /// A claim keeps to the concurrency of the queue.
+    QueuePlaces,
     /// While a probe is under way, the ends of other attempts do not move the breaker.
     ProbeEnd,
     /// A firing names the next moment of its schedule.
@@ -46,7 +48,7 @@ pub enum Check {
 
 impl Check {
     /// Every check.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::StartToken,
         Self::FinishToken,
         Self::ReleaseToken,
@@ -62,6 +64,7 @@ impl Check {
         Self::ExpireDead,
         Self::QueueGate,
         Self::KeyGate,
+        Self::QueuePlaces,
         Self::ProbeEnd,
         Self::FireExpected,
     ];

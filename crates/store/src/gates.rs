@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use ostler_core::{BreakerPolicy, BreakerState, GateRules, Rate, Shut, Timestamp, Trip};
+use ostler_core::{BreakerPolicy, BreakerState, Entry, Gate, GateRules, Rate, Shut, Timestamp, Trip, Wait};
 
 use crate::calls::QueueChange;
 use crate::error::Error;
@@ -94,6 +94,24 @@ impl QueueSettings {
         GateRules { rates: self.key_rate.clone(), breaker: self.breaker_of(BreakerScope::Key) }
     }
 
+    /// How many more of its tasks may be leased, where so many are; `None`: any number.
+    #[must_use]
+    pub fn free_places(&self, leased: u64) -> Option<u64> {
+        self.concurrency.map(|cap| u64::from(cap).saturating_sub(leased))
+    }
+
+    /// Why nothing of the queue may begin now, where its gate stands like this and so many of its tasks are leased.
+    #[must_use]
+    pub fn shut(&self, gate: &Gate, leased: u64, now: Timestamp) -> Option<Shut> {
+        match gate.clone().ask(&self.queue_rules(), 1, now) {
+            Entry::Wait(shut) => Some(shut),
+            Entry::Go | Entry::Probe => {
+                let full = self.free_places(leased) == Some(0);
+                full.then_some(Shut { why: Wait::Concurrency, until: None })
+            }
+        }
+    }
+
     fn breaker_of(&self, scope: BreakerScope) -> Option<BreakerPolicy> {
         self.breaker.filter(|breaker| breaker.scope == scope).map(|breaker| breaker.policy)
     }
@@ -104,13 +122,18 @@ impl QueueChange {
     #[must_use]
     pub const fn moves_gates(&self) -> bool {
         match self {
-            Self::Rate(_) | Self::Breaker(_) | Self::OpenBreaker(_) | Self::ResetBreaker | Self::EndHold => {
-                true
-            }
+            Self::Concurrency(_)
+            | Self::Rate(_)
+            | Self::Breaker(_)
+            | Self::OpenBreaker(_)
+            | Self::ResetBreaker
+            | Self::EndHold => true,
             Self::Pause(_)
             | Self::Resume
             | Self::Limit(_)
             | Self::KeyConcurrency(_)
+            | Self::KeyPath(_)
+            | Self::CostPath(_)
             | Self::Overrides(_)
             | Self::KindOverrides(..)
             | Self::Tell(_)

@@ -2,7 +2,7 @@
 //!
 //! - [`Store`]: the verbs. [`calls`] has what is said and answered, [`views`] what is shown, [`plans`] and
 //!   [`schedules`] what is said ahead of time, [`orders`] what a node is asked to do, [`tell`] what others are told of,
-//!   [`gates`] what holds tasks back, [`jobs`] what was made together.
+//!   [`gates`] what holds tasks back, [`paths`] where payloads have keys and costs, [`jobs`] what was made together.
 //! - [`Memory`]: the reference, short and without any cleverness. It says what the verbs mean.
 //! - `conformance` (a feature): one suite for every store, random sequences compared with the reference, and
 //!   races between two connections.
@@ -22,6 +22,7 @@ pub mod jobs;
 mod lease;
 mod memory;
 pub mod orders;
+pub mod paths;
 pub mod plans;
 pub mod schedules;
 mod stats;

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ostler_core::{
-    Attempt, BreakerState, ErrorClass, Overrides, Rate, SessionId, StateName, Step, Task, TaskId, Timestamp,
-    Worker,
+    Attempt, BreakerState, ErrorClass, Overrides, Rate, SessionId, Shut, StateName, Step, Task, TaskId,
+    Timestamp, Worker,
 };
 
 use crate::calls::{EventKind, QueueChange};
 use crate::error::Error;
 use crate::gates::{BreakerSetting, KeyRecord};
+use crate::paths::PayloadPath;
 use crate::tell::Tell;
 
 /// A task with all that belongs to it, except its events.
@@ -267,8 +268,14 @@ pub struct QueueSettings {
     pub paused: Option<String>,
     /// At most this many tasks wait in it.
     pub limit: Option<u64>,
-    /// At most this many tasks of one limit key run at once.
+    /// At most this many tasks of it run at once, over all nodes.
+    pub concurrency: Option<u32>,
+    /// At most this many tasks of one limit key run at once, over all nodes.
     pub key_concurrency: Option<u32>,
+    /// Where payloads have limit keys.
+    pub key_path: Option<PayloadPath>,
+    /// Where payloads have costs.
+    pub cost_path: Option<PayloadPath>,
     /// What is said about the policy of its tasks.
     pub overrides: Overrides,
     /// What is said about the policy of the tasks of a kind, which wins over the queue's.
@@ -290,7 +297,10 @@ impl QueueSettings {
             QueueChange::Pause(reason) => self.paused = Some(reason),
             QueueChange::Resume => self.paused = None,
             QueueChange::Limit(limit) => self.limit = limit,
+            QueueChange::Concurrency(cap) => self.concurrency = cap,
             QueueChange::KeyConcurrency(cap) => self.key_concurrency = cap,
+            QueueChange::KeyPath(path) => self.key_path = path,
+            QueueChange::CostPath(path) => self.cost_path = path,
             QueueChange::Overrides(overrides) => self.overrides = overrides,
             QueueChange::KindOverrides(kind, overrides) if overrides.is_none() => {
                 self.kinds.remove(&kind);
@@ -330,6 +340,9 @@ pub struct QueueRecord {
     pub held_until: Option<Timestamp>,
     /// Where its breaker stands; `None`: it has none, or each of its keys has one.
     pub breaker: Option<BreakerState>,
+    /// Why nothing of it may begin now, and until when; `None`: something may, as far as the queue as a whole is concerned. That it
+    /// is paused is not said here.
+    pub shut: Option<Shut>,
 }
 
 /// A node.

@@ -27,13 +27,14 @@ pub(crate) fn ended(tx: &mut Tx<'_>, end: &Ended<'_>) -> Sql<KeyRules> {
     let queue = tx.queue_or_new(end.queue)?;
     let (queue_rules, key_rules) = (queue.settings.queue_rules(), queue.settings.key_rules());
     let mut gate = queue.gate.clone();
+    let capped = queue.settings.concurrency.is_some();
     let before = gate.breaker_state();
     if let (Effect::HoldUntil(until), None) = (end.effect, end.limit) {
         gate.hold(until);
     }
     hear(tx, &mut gate, &queue_rules, end);
-    if gate.breaker_state() != before {
-        // Whoever was told another moment should ask again.
+    if capped || gate.breaker_state() != before {
+        // Whoever found every place taken, or was told another moment, should ask again.
         tx.ring();
     }
     tx.set_gate(end.queue, gate)?;
@@ -102,7 +103,10 @@ pub(crate) fn change(
         QueueChange::Pause(_)
         | QueueChange::Resume
         | QueueChange::Limit(_)
+        | QueueChange::Concurrency(_)
         | QueueChange::KeyConcurrency(_)
+        | QueueChange::KeyPath(_)
+        | QueueChange::CostPath(_)
         | QueueChange::Overrides(_)
         | QueueChange::KindOverrides(..)
         | QueueChange::Tell(_)

@@ -49,10 +49,17 @@ pub(crate) fn run(tx: &mut Tx<'_>, claim: &Claim) -> Sql<ClaimAnswer> {
         Kinds::Only(kinds) => kinds.iter().any(|known| known == kind),
     };
     let lanes: Vec<(i64, Arc<str>)> = queue.lanes.iter().filter(|(_, kind)| served(kind)).cloned().collect();
+    if let Some(shut) = doors.as_ref().and_then(|doors| doors.shut(tx)) {
+        return nothing(shut.until);
+    }
+    let limit = match settings.concurrency {
+        Some(_) => places(tx, &settings, claim)?,
+        None => claim.limit,
+    };
+    if limit == 0 && claim.limit > 0 {
+        return nothing(None);
+    }
     if let Some(doors) = &mut doors {
-        if let Some(shut) = doors.shut(tx) {
-            return nothing(shut.until);
-        }
         doors.settle_due(tx)?;
     }
     let lanes = Lanes { lanes: &lanes, queue: &name, settings: &settings };
@@ -61,10 +68,10 @@ pub(crate) fn run(tx: &mut Tx<'_>, claim: &Claim) -> Sql<ClaimAnswer> {
     let mut claimed = Vec::new();
     let mut late: Vec<(Ready, State)> = Vec::new();
     let mut next = None;
-    let mut look = Look { left: most_looked_at(claim.limit), parked: true };
+    let mut look = Look { left: most_looked_at(limit), parked: true };
     // Each round looks at as many as may still be claimed. Another one follows where some of them were parked.
-    while next.is_none() && look.parked && claimed.len() + late.len() < claim.limit {
-        let wanted = claim.limit - claimed.len() - late.len();
+    while next.is_none() && look.parked && claimed.len() + late.len() < limit {
+        let wanted = limit - claimed.len() - late.len();
         let ready = lanes.best(tx, wanted.min(look.left + 1), &late)?;
         look.parked = false;
         claimed.reserve(ready.len());
@@ -118,6 +125,13 @@ pub(crate) fn run(tx: &mut Tx<'_>, claim: &Claim) -> Sql<ClaimAnswer> {
     let keys = asked.map(|asked| asked.settle(tx)).transpose()?.flatten();
     let next = [next.flatten(), keys].into_iter().flatten().min();
     Ok(ClaimAnswer::Tasks { tasks: claimed, next })
+}
+
+/// How many a claim may take of a queue that may have only so many leased at once.
+fn places(tx: &mut Tx<'_>, settings: &QueueSettings, claim: &Claim) -> Sql<usize> {
+    let free = settings.free_places(tx.leased(&claim.queue)?).unwrap_or(u64::MAX);
+    let within = usize::try_from(free).unwrap_or(usize::MAX).min(claim.limit);
+    Ok(if tx.checks.pass(Check::QueuePlaces, false) { claim.limit } else { within })
 }
 
 /// How far a claim looks.

@@ -38,7 +38,7 @@ const INSERT: &str =
      VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, 0, 0, 0, 0, ?8, ?9, ?10, ?11, ?12)
      ON CONFLICT(uid) DO NOTHING";
 
-/// A lane of a queue without a limit and without keys: a task there leaves no trace but its row, so nothing has to be
+/// A lane of a queue without a limit and without keys, which takes nothing from payloads: a task there leaves no trace but its row, so nothing has to be
 /// looked up, and the row's own conflict tells whether the task is new.
 struct Plain<'a> {
     queue: &'a str,
@@ -49,7 +49,7 @@ struct Plain<'a> {
 impl<'a> Plain<'a> {
     fn lane(tx: &mut Tx<'_>, new: &'a NewTask) -> Sql<Option<Self>> {
         let Some(queue) = tx.queue(&new.queue)? else { return Ok(None) };
-        if queue.settings.limit.is_some() || queue.clock.0.is_some() {
+        if queue.settings.limit.is_some() || queue.settings.reads_payloads() || queue.clock.0.is_some() {
             return Ok(None);
         }
         let lane = queue.lanes.iter().find(|(_, kind)| **kind == *new.kind);
@@ -76,6 +76,11 @@ fn enqueue(tx: &mut Tx<'_>, insert: &mut CachedStatement<'_>, new: &NewTask) -> 
     if exists(tx, new.id)? {
         return Ok(Enqueued::Existing(new.id));
     }
+    let filled = match tx.queue(&new.queue)? {
+        Some(queue) if queue.settings.reads_payloads() => Some(queue.settings.filled(new.clone())),
+        Some(_) | None => None,
+    };
+    let new = filled.as_ref().unwrap_or(new);
     // Nothing is written for a task that is not taken in, not even its queue.
     if let Some(queue) = tx.queue(&new.queue)?.map(|queue| queue.id)
         && let Some(answer) = unique::clash(tx, queue, new)?
@@ -148,7 +153,7 @@ fn insert_row(
         tx.now.millis(),
         ends.late_at(),
         limit,
-        extras_text(&new.overrides, new.folder.as_deref(), ends, new.cost),
+        extras_text(&new.overrides, new.folder.as_deref(), ends, new.cost.unwrap_or(1)),
         new.payload,
     ])?;
     if inserted == 1 {

@@ -172,9 +172,10 @@ pub(crate) fn events(conn: &Connection, task: TaskId, after: u64, limit: usize) 
 }
 
 pub(crate) fn survey(conn: &Connection, now: Timestamp, is_alive: impl Fn(SessionId) -> bool) -> Sql<Survey> {
-    let queues = queues(conn, now)?;
+    let lanes = lanes(conn)?;
+    let queues = queues(conn, &lanes, now)?;
     Ok(Survey {
-        lanes: lanes(conn)?,
+        lanes,
         keys: keys(conn, &queues, now)?,
         queues,
         nodes: nodes(conn, is_alive)?,
@@ -199,15 +200,19 @@ fn lanes(conn: &Connection) -> Sql<Vec<LaneRecord>> {
     statement.query_map([], read)?.collect()
 }
 
-fn queues(conn: &Connection, now: Timestamp) -> Sql<Vec<QueueRecord>> {
+fn queues(conn: &Connection, lanes: &[LaneRecord], now: Timestamp) -> Sql<Vec<QueueRecord>> {
     let mut statement =
         conn.prepare_cached(&format!("SELECT name, gate, {SETTINGS} FROM queue ORDER BY name"))?;
     let read = |row: &rusqlite::Row<'_>| {
         let settings = settings_from(row, 2)?;
         let gate = gate_from(row.get(1)?);
         let has_breaker = settings.queue_rules().breaker.is_some() || gate.breaker.is_some();
+        let name: String = row.get(0)?;
+        let leased = |lane: &LaneRecord| lane.counts.claimed + lane.counts.running;
+        let leased = lanes.iter().filter(|lane| lane.queue == name).map(leased).sum();
         Ok(QueueRecord {
-            name: row.get(0)?,
+            name,
+            shut: settings.shut(&gate, leased, now),
             settings,
             held_until: gate.held_until.filter(|until| *until > now),
             breaker: has_breaker.then(|| gate.breaker_state()),

@@ -47,6 +47,7 @@ const fn likely_topic(check: Check) -> &'static str {
         Check::HearSession | Check::ToldTaken => "hearing",
         Check::ExpireDead => "expire",
         Check::QueueGate | Check::KeyGate => "holds",
+        Check::QueuePlaces => "concurrency",
         Check::ProbeEnd => "breakers",
         Check::FireExpected => "schedules",
     }

@@ -161,6 +161,18 @@ impl Book {
         (!self.checks.pass(Check::QueueGate, false)).then_some(shut)
     }
 
+    /// How many a claim of so many may take: the queue may have only so many leased at once.
+    pub(super) fn free_places(&self, queue: &str, limit: usize) -> usize {
+        let settings = self.queues.get(queue).map(|queue| queue.settings.clone()).unwrap_or_default();
+        let free = settings.free_places(self.leased_in(queue)).unwrap_or(u64::MAX);
+        let within = usize::try_from(free).unwrap_or(usize::MAX).min(limit);
+        if self.checks.pass(Check::QueuePlaces, false) { limit } else { within }
+    }
+
+    pub(super) fn leased_in(&self, queue: &str) -> u64 {
+        self.slots(|task| task.queue == queue && task.state.name().is_leased()).len() as u64
+    }
+
     /// Asks the gates of a ready task: its key's, then its queue's. What it costs is taken from both or from none.
     pub(super) fn pass(&mut self, slot: Slot, refused: &BTreeMap<String, Shut>) -> Passed {
         let (now, checks) = (self.now, self.checks);
@@ -229,7 +241,9 @@ impl Book {
             }
         }
         let moved = found.gate.breaker_state() != state;
-        self.rings.ready |= moved;
+        // Whoever found every place of the queue taken should ask again.
+        let has_room = found.settings.concurrency.is_some();
+        self.rings.ready |= moved || has_room;
     }
 
     // ---- settings ----
@@ -264,7 +278,10 @@ impl Book {
             QueueChange::Pause(_)
             | QueueChange::Resume
             | QueueChange::Limit(_)
+            | QueueChange::Concurrency(_)
             | QueueChange::KeyConcurrency(_)
+            | QueueChange::KeyPath(_)
+            | QueueChange::CostPath(_)
             | QueueChange::Overrides(_)
             | QueueChange::KindOverrides(..)
             | QueueChange::Tell(_)

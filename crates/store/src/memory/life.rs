@@ -25,6 +25,10 @@ impl Book {
         if self.slot_of(new.id).is_some() {
             return Enqueued::Existing(new.id);
         }
+        let new = match self.queues.get(&new.queue) {
+            Some(queue) => queue.settings.filled(new),
+            None => new,
+        };
         if let Some(answer) = self.clash(&new) {
             return answer;
         }
@@ -58,7 +62,7 @@ impl Book {
             not_after: new.not_after,
             deadline: new.deadline,
             folder: new.folder,
-            cost: new.cost,
+            cost: new.cost.unwrap_or(1),
             token: 0,
             runs: 0,
             failures: 0,
@@ -106,6 +110,10 @@ impl Book {
         if let Some(shut) = self.queue_shut(&claim.queue) {
             return ClaimAnswer::Tasks { tasks: Vec::new(), next: shut.until };
         }
+        let limit = self.free_places(&claim.queue, claim.limit);
+        if limit == 0 && claim.limit > 0 {
+            return ClaimAnswer::Tasks { tasks: Vec::new(), next: None };
+        }
         self.settle_due_keys(Some(&claim.queue), MAX_DUE_KEYS);
         let served = |task: &Task| match &claim.kinds {
             Kinds::Any => true,
@@ -123,10 +131,10 @@ impl Book {
         // What a key refused, nobody of it overtakes in this claim.
         let mut refused = BTreeMap::new();
         for (looked, slot) in ready.into_iter().enumerate() {
-            if claimed.len() + late.len() == claim.limit {
+            if claimed.len() + late.len() == limit {
                 break;
             }
-            if looked == most_looked_at(claim.limit) {
+            if looked == most_looked_at(limit) {
                 next = Some(now);
                 break;
             }

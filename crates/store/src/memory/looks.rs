@@ -85,6 +85,7 @@ impl Book {
                 settings: queue.settings.clone(),
                 held_until: queue.gate.held_until.filter(|until| *until > self.now),
                 breaker: (has_breaker || queue.gate.breaker.is_some()).then(|| queue.gate.breaker_state()),
+                shut: queue.settings.shut(&queue.gate, self.leased_in(name), self.now),
             }
         });
         let nodes =

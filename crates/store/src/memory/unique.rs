@@ -59,7 +59,7 @@ impl Book {
         task.not_after = new.not_after;
         task.deadline = new.deadline;
         task.folder.clone_from(&new.folder);
-        task.cost = new.cost;
+        task.cost = new.cost.unwrap_or(1);
         (task.failures, task.crashes, task.node_deaths) = (0, 0, 0);
         task.state = State::Queued { readiness: Readiness::Waiting, why: Wait::New, run_at };
         self.lanes.entry((new.queue.clone(), new.kind.clone())).or_default();

@@ -404,6 +404,6 @@ fn a_lost_setting_is_found() {
     assert_eq!(history.violations(), [Violation::LostSetting("mail".to_owned())]);
     let settings = QueueSettings { limit: Some(10), ..QueueSettings::default() };
     history.stored.survey.queues =
-        vec![QueueRecord { name: "mail".to_owned(), settings, held_until: None, breaker: None }];
+        vec![QueueRecord { name: "mail".to_owned(), settings, held_until: None, breaker: None, shut: None }];
     assert_eq!(history.violations(), []);
 }

@@ -15,6 +15,7 @@ use crate::calls::{QueueChange, Replay, Retention, StepsOnReplay};
 use crate::gates::{BreakerScope, BreakerSetting};
 use crate::jobs::{JobChange, JobFilter};
 use crate::orders::Order;
+use crate::paths::PayloadPath;
 use crate::schedules::Activity;
 use crate::tell::Tell;
 use crate::views::{Field, Filter, LeaseFilter};
@@ -92,6 +93,19 @@ const SAID: &[Row<Op>] = &[
     (20, "pause", |d| d.configure(|_| QueueChange::Pause("lunch".to_owned()))),
     (40, "resume", |d| d.configure(|_| QueueChange::Resume)),
     (20, "limit a queue", |d| d.configure(|d| QueueChange::Limit(d.maybe(60, |d| d.below(8) as u64)))),
+    (20, "limit how many at once", |d| {
+        d.configure(|d| QueueChange::Concurrency(d.maybe(50, |d| d.below(6) as u32)))
+    }),
+    (24, "look into payloads", |d| {
+        d.configure(|d| {
+            let path = |d: &mut Drawer, text| d.maybe(80, |_| PayloadPath::parse(text).expect("a path"));
+            if d.chance.chance(70) {
+                QueueChange::KeyPath(path(d, "payload.tenant"))
+            } else {
+                QueueChange::CostPath(path(d, "payload.much.tokens"))
+            }
+        })
+    }),
     (20, "limit a key", |d| d.configure(|d| QueueChange::KeyConcurrency(d.maybe(80, |d| d.below(4) as u32)))),
     (20, "rules for a queue", |d| {
         d.configure(|d| match d.below(2) {
@@ -201,7 +215,7 @@ pub(super) fn draw(seed: u64, ops: usize) -> Vec<(usize, Step)> {
                 _ => drawer.row(),
             };
             let act = if row < SAID.len() {
-                Act::Say((SAID[row].2)(&mut drawer))
+                Act::Say(Box::new((SAID[row].2)(&mut drawer)))
             } else {
                 (WORLD[row - SAID.len()].2)(&mut drawer)
             };
@@ -307,7 +321,7 @@ impl Drawer {
             attempts: self.maybe(30, |d| d.below(3) as u32 + 1),
             not_after_ms: None,
             deadline_ms: None,
-            cost: if self.chance.chance(20) { self.below(7) as u32 + 1 } else { 1 },
+            cost: self.maybe(20, |d| d.below(7) as u32 + 1),
         }
     }
 

@@ -39,7 +39,7 @@ pub(super) struct Step {
 #[derive(Clone, Debug)]
 pub(super) enum Act {
     /// Something is said to the stores.
-    Say(Op),
+    Say(Box<Op>),
     /// Time passes.
     Pass { ms: u64 },
     /// A node dies, and it is known.
@@ -146,7 +146,7 @@ pub(super) struct Draft {
     pub(super) attempts: Option<u32>,
     pub(super) not_after_ms: Option<u64>,
     pub(super) deadline_ms: Option<u64>,
-    pub(super) cost: u32,
+    pub(super) cost: Option<u32>,
 }
 
 #[derive(Clone, Debug)]

@@ -306,7 +306,7 @@ impl Speaker {
             id: self.names.task(draft.task),
             queue: QUEUES[draft.queue].to_owned(),
             kind: KINDS[draft.kind].to_owned(),
-            payload: format!("{{\"number\":{}}}", draft.task),
+            payload: payload(draft.task),
             priority: Priority::new(draft.priority).expect("drawn in range"),
             run_at: later(draft.run_in_ms),
             unique: draft.unique_key.map(|key| Unique {
@@ -334,6 +334,13 @@ fn job_of(number: usize, items: u64) -> NewJob {
         spec: "{}".to_owned(),
         items,
     }
+}
+
+/// A payload by its number, with a limit key and a cost in it, or with something there that is none.
+fn payload(number: usize) -> String {
+    let tenant = LIMIT_KEYS.get(number % 4).map_or_else(|| "[1]".to_owned(), |key| format!("\"{key}\""));
+    let tokens = number % 9;
+    format!("{{\"number\":{number},\"tenant\":{tenant},\"much\":{{\"tokens\":{tokens}}}}}")
 }
 
 /// The answer in words. Of an error only its kind is promised.

@@ -52,7 +52,7 @@ async fn a_task_is_kept_as_it_was_given(s: &Scene) {
         not_after: Some(s.in_ms(50_000)),
         deadline: Some(s.in_ms(60_000)),
         folder: Some("/tmp/letters".to_owned()),
-        cost: 12,
+        cost: Some(12),
     };
     s.enqueue(new.clone()).await;
     let shown = s.show(id).await;

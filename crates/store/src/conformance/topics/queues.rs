@@ -8,6 +8,7 @@ use super::super::scene::{QUEUE, Scene, invalid};
 use super::runner::cases;
 use crate::calls::{Enqueued, Finished, QueueChange};
 use crate::gates::{BreakerScope, BreakerSetting};
+use crate::paths::PayloadPath;
 use crate::tell::Tell;
 use crate::views::{QueueRecord, QueueSettings};
 
@@ -54,6 +55,7 @@ async fn changes_are_kept_and_answered(s: &Scene) {
     let trip = Trip::Rate { failures_percent: 40, at_least: 5, window };
     let policy = BreakerPolicy { trip, reset: Duration::from_secs(30) };
     let breaker = BreakerSetting { policy, scope: BreakerScope::Key };
+    let path = |text| PayloadPath::parse(text).ok();
     let changes = vec![
         QueueChange::Pause("lunch".to_owned()),
         QueueChange::Limit(Some(5)),
@@ -64,11 +66,17 @@ async fn changes_are_kept_and_answered(s: &Scene) {
         QueueChange::Rate(rate.clone()),
         QueueChange::KeyRate(key_rate.clone()),
         QueueChange::Breaker(Some(breaker)),
+        QueueChange::Concurrency(Some(3)),
+        QueueChange::KeyPath(path("payload.tenant")),
+        QueueChange::CostPath(path("payload.a.b")),
     ];
     let expected = QueueSettings {
         paused: Some("lunch".to_owned()),
         limit: Some(5),
+        concurrency: Some(3),
         key_concurrency: Some(2),
+        key_path: path("payload.tenant"),
+        cost_path: path("payload.a.b"),
         overrides,
         kinds: [("send".to_owned(), overrides)].into(),
         tell: [Told::Retry, Told::Failed].into_iter().collect(),
@@ -91,6 +99,9 @@ async fn changes_are_kept_and_answered(s: &Scene) {
         QueueChange::Rate(Vec::new()),
         QueueChange::KeyRate(Vec::new()),
         QueueChange::Breaker(None),
+        QueueChange::Concurrency(None),
+        QueueChange::KeyPath(None),
+        QueueChange::CostPath(None),
     ];
     assert_eq!(configure(s, changes).await, QueueSettings::default());
     assert_eq!(queues(s).await.len(), 1, "a queue with settings stays");
@@ -98,7 +109,7 @@ async fn changes_are_kept_and_answered(s: &Scene) {
 
 /// The record of a queue that nothing holds back.
 fn record(settings: QueueSettings) -> QueueRecord {
-    QueueRecord { name: QUEUE.to_owned(), settings, held_until: None, breaker: None }
+    QueueRecord { name: QUEUE.to_owned(), settings, held_until: None, breaker: None, shut: None }
 }
 
 async fn changes_of_one_call_are_made_in_order(s: &Scene) {

@@ -30,6 +30,7 @@ cases![
     a_key_that_was_pruned_has_not_more_tokens,
     a_cap_and_a_rate_hold_together,
     two_stores_never_take_more_than_the_rate_gives,
+    two_stores_at_a_hundred_a_second_come_within_two_percent,
     rates_and_costs_that_cannot_work_are_refused,
 ];
 
@@ -129,7 +130,7 @@ async fn tasks_without_a_key_have_no_rate_of_a_key(s: &Scene) {
 async fn a_task_takes_what_it_costs(s: &Scene) {
     let node = s.join().await;
     s.configure(QueueChange::Rate(rate(10))).await;
-    let costly = s.add_with(|task| task.cost = 8).await;
+    let costly = s.add_with(|task| task.cost = Some(8)).await;
     let ids = add(s, None, 3).await;
     assert_eq!(look(s, node, 10).await, (vec![costly, ids[0], ids[1]], Some(s.in_ms(100))));
     assert_eq!(s.task(costly).await.cost, 8);
@@ -143,7 +144,7 @@ async fn what_costs_more_than_there_ever_is_goes_when_all_of_it_is_there(s: &Sce
         s.configure(QueueChange::Rate(Vec::new())).await;
         s.configure(change).await;
         let first = s.add_with(|task| task.limit_key.clone_from(&key)).await;
-        let huge = s.add_with(|task| (task.limit_key, task.cost) = (key.clone(), 35)).await;
+        let huge = s.add_with(|task| (task.limit_key, task.cost) = (key.clone(), Some(35))).await;
         let last = s.add_with(|task| task.limit_key.clone_from(&key)).await;
         assert_eq!(look(s, node, 10).await, (vec![first], Some(s.in_ms(100))));
         s.pass(Duration::from_millis(100));
@@ -157,7 +158,7 @@ async fn a_costly_task_is_not_overtaken_in_its_queue(s: &Scene) {
     let node = s.join().await;
     s.configure(QueueChange::Rate(rate(10))).await;
     let ids = add(s, None, 5).await;
-    let costly = s.add_with(|task| task.cost = 9).await;
+    let costly = s.add_with(|task| task.cost = Some(9)).await;
     let after = add(s, None, 5).await;
     assert_eq!(look(s, node, 20).await, (ids, Some(s.in_ms(400))));
     assert_eq!(
@@ -175,7 +176,7 @@ async fn a_costly_task_of_a_key_gets_its_turn(s: &Scene) {
     s.configure(QueueChange::KeyRate(rate(10))).await;
     let first = add(s, Some("k"), 10).await;
     assert_eq!(s.claim_ids(node, 10).await, first);
-    let costly = s.add_with(|task| (task.limit_key, task.cost) = (Some("k".to_owned()), 10)).await;
+    let costly = s.add_with(|task| (task.limit_key, task.cost) = (Some("k".to_owned()), Some(10))).await;
     let mut waited = 0;
     // Cheaper ones keep coming; they wait behind it.
     while s.state(costly).await == StateName::Queued {
@@ -299,6 +300,26 @@ async fn two_stores_never_take_more_than_the_rate_gives(s: &Scene) {
     }
 }
 
+async fn two_stores_at_a_hundred_a_second_come_within_two_percent(s: &Scene) {
+    const SECONDS: u32 = 30;
+    let node = s.join().await;
+    s.configure(QueueChange::Rate(vec![Rate::even(100, SECOND)])).await;
+    let stores: [Arc<dyn Store>; 2] = [Arc::clone(&s.store), s.fixture.second().await];
+    add(s, None, 4_000).await;
+    let (began, mut taken, mut chance) = (s.now(), 0, Seed::new(5));
+    while s.now() < began.after(SECOND * SECONDS) {
+        // Each comes back when it was told to, or a little later.
+        let answer = stores[usize::from(chance.chance(50))].claim(s.asks(node, 10)).await;
+        let Ok(ClaimAnswer::Tasks { tasks, next }) = answer else { panic!("{answer:?}") };
+        taken += tasks.len();
+        let due = next.map_or(Duration::ZERO, |next| next.since(s.now()));
+        s.pass(due + Duration::from_millis(chance.below(40)));
+        s.store.renew(node, &[]).await.expect("renew answers");
+    }
+    let wanted = 100 * SECONDS as usize;
+    assert!(taken.abs_diff(wanted) * 50 <= wanted, "{taken} in {SECONDS} s");
+}
+
 async fn rates_and_costs_that_cannot_work_are_refused(s: &Scene) {
     let before = s.picture().await;
     let good = rate(1)[0];
@@ -317,14 +338,14 @@ async fn rates_and_costs_that_cannot_work_are_refused(s: &Scene) {
         invalid(what, s.store.configure("mail", vec![QueueChange::KeyRate(rates)]).await);
     }
     for cost in [0, MAX_COST + 1] {
-        invalid("a cost", s.store.enqueue(vec![NewTask { cost, ..s.draft() }]).await);
+        invalid("a cost", s.store.enqueue(vec![NewTask { cost: Some(cost), ..s.draft() }]).await);
     }
     assert_eq!(s.picture().await, before, "what was refused changed nothing");
     // The largest that are taken are kept as they are.
     let extreme = Rate { amount: MAX_AMOUNT, per: MAX_WINDOW, burst: MAX_AMOUNT };
     s.configure(QueueChange::Rate(vec![extreme; MAX_WINDOWS])).await;
     let node = s.join().await;
-    let id = s.add_with(|task| task.cost = MAX_COST).await;
+    let id = s.add_with(|task| task.cost = Some(MAX_COST)).await;
     assert_eq!(look(s, node, 10).await, (vec![id], None::<Timestamp>));
     let second = s.fixture.second().await;
     let kept = second.configure("mail", Vec::new()).await.expect("configure answers");

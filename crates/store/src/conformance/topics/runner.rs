@@ -42,6 +42,8 @@ pub(in super::super) const fn topics() -> &'static [Topic] {
         ("overlaps", super::overlaps::CASES),
         ("jobs", super::jobs::CASES),
         ("limit keys", super::limits::CASES),
+        ("concurrency", super::concurrency::CASES),
+        ("payload paths", super::paths::CASES),
         ("holds", super::holds::CASES),
         ("rates", super::rates::CASES),
         ("breakers", super::breakers::CASES),
