@@ -57,6 +57,28 @@ pub enum SubmitError {
     Store(#[from] ostler_store::Error),
 }
 
+/// Why a schedule was not kept.
+#[derive(Debug, thiserror::Error)]
+pub enum ScheduleError {
+    /// The payload cannot be written as JSON.
+    #[error("the payload of \"{kind}\" cannot be written as JSON: {error}")]
+    Payload {
+        /// The kind it was for.
+        kind: String,
+        /// Why.
+        error: serde_json::Error,
+    },
+    /// The store has as many as it may have.
+    #[error("there are {limit} schedules, and a store has no more")]
+    TooMany {
+        /// How many that is.
+        limit: usize,
+    },
+    /// The store refused, or cannot be written.
+    #[error(transparent)]
+    Store(#[from] ostler_store::Error),
+}
+
 /// Why nothing can be said about a task.
 #[derive(Debug, thiserror::Error)]
 pub enum WaitError {

@@ -22,12 +22,14 @@
 //! # Ok(()) }
 //! ```
 
+mod acts;
 mod builder;
 mod callbacks;
 mod error;
 mod handover;
 mod ids;
 mod pool;
+mod schedules;
 
 /// The guide, whose examples are run as tests.
 #[cfg(doctest)]
@@ -36,13 +38,18 @@ struct Guide;
 
 pub use builder::{Builder, open};
 pub use callbacks::Ended;
-pub use error::{OpenError, SubmitError, WaitError};
+pub use error::{OpenError, ScheduleError, SubmitError, WaitError};
 pub use ids::ids;
 pub use ostler_core::{
-    Backoff, ErrorClass, Failure, Jitter, Overrides, Priority, State, StateName, Task, TaskId, Timestamp,
+    Backoff, ErrorClass, Failure, Jitter, Missed, OnConflict, OnFailed, Overlap, Overrides, Priority, State,
+    StateName, Task, TaskId, Timestamp,
 };
 pub use ostler_exec::{Choice, Classed, Context, Level, Runtimes, TaskError, ThreadPolicy};
-pub use ostler_runtime::{Drained, LeaseTimes, NodeState};
-pub use ostler_store::views::Counts;
+pub use ostler_runtime::{BadTimes, Drained, LeaseTimes, NodeState, Times};
+pub use ostler_store::calls::{Replay, ReplayAnswer, StepsOnReplay};
+pub use ostler_store::plans::Amended;
+pub use ostler_store::schedules::{ScheduleAnswer, ScheduleRecord};
+pub use ostler_store::views::{Counts, Cursor, Field, Filter, Page};
 pub use ostler_store::{KindStats, Stats, WorkerCounts};
 pub use pool::{Pool, Submission};
+pub use schedules::Recurrence;

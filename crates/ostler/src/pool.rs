@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ostler_core::{Overrides, Priority, StateName, Task, TaskId, Timestamp};
+use ostler_core::{OnConflict, OnFailed, Overrides, Priority, StateName, Task, TaskId, Timestamp};
 use ostler_runtime::{Drained, Ids, Node, NodeState};
 use ostler_store::calls::{CancelAnswer, Enqueued, NewTask};
 use ostler_store::plans::Unique;
@@ -34,6 +34,18 @@ pub struct Submission {
     pub overrides: Overrides,
     /// Too late to be useful after this.
     pub not_after: Option<Timestamp>,
+    /// How long it has its key, from now on; `None`: for as long as it is kept.
+    pub key_for: Option<Duration>,
+    /// What happens if another task has the key.
+    pub on_conflict: OnConflict,
+    /// It waits until all of these have ended well.
+    pub after: Vec<TaskId>,
+    /// What happens when one of them does not.
+    pub on_failed: OnFailed,
+    /// No attempt begins after this: the time for all of them together.
+    pub deadline: Option<Timestamp>,
+    /// The folder it works in.
+    pub folder: Option<String>,
 }
 
 /// A running pool. Clones are the same pool.
@@ -68,7 +80,8 @@ impl Pool {
         self.submit_with(kind, payload, Submission::default()).await
     }
 
-    /// Submits a task of which more is said. A task whose key is there already answers with the one that is there.
+    /// Submits a task of which more is said. A task whose key is there already answers with the one that is there, unless
+    /// [`Submission::on_conflict`] says otherwise.
     ///
     /// # Errors
     /// As for [`submit`](Self::submit).
@@ -232,6 +245,14 @@ impl Pool {
         self.drain(Duration::ZERO).await
     }
 
+    pub(crate) fn store(&self) -> &dyn Store {
+        self.0.store.as_ref()
+    }
+
+    pub(crate) fn queue(&self) -> &str {
+        &self.0.queue
+    }
+
     fn takes_work(&self) -> bool {
         match self.state() {
             // One that was fenced comes back, and what is submitted is on disk whether it does or not.
@@ -254,7 +275,15 @@ impl Pool {
         Ok(NewTask {
             priority: about.priority,
             run_at: about.run_at,
-            unique: about.key.map(Unique::new),
+            unique: about.key.map(|key| Unique {
+                hold: about.key_for,
+                on_conflict: about.on_conflict,
+                ..Unique::new(key)
+            }),
+            after: about.after,
+            on_failed: about.on_failed,
+            deadline: about.deadline,
+            folder: about.folder,
             limit_key: about.limit_key,
             overrides: about.overrides,
             not_after: about.not_after,

@@ -1,0 +1,152 @@
+//! What is said ahead of time, and acts from outside, as a user of the library calls them.
+
+use std::time::Duration;
+
+use ostler::{
+    Amended, Filter, Missed, OnConflict, OnFailed, Overlap, Overrides, Pool, Recurrence, Replay,
+    ReplayAnswer, ScheduleAnswer, StateName, Submission, SubmitError, TaskError, TaskId, Times, WaitError,
+};
+use ostler_testkit::{Ids, MAX_WAIT, scratch};
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// A pool whose tasks do what their payload says: they come to it, or they fail with it.
+async fn pool(path: &std::path::Path) -> Pool {
+    let say = |text: String, _| async move { Ok(text) };
+    let fail = |text: String, _| async move { Err::<(), _>(TaskError::permanent(text)) };
+    ostler::open(path).unwrap().handle("say", say).handle("fail", fail).workers(2).start().await.unwrap()
+}
+
+async fn submit(pool: &Pool, kind: &str, about: Submission) -> TaskId {
+    pool.submit_with(kind, &"x", about).await.unwrap()
+}
+
+async fn state(pool: &Pool, id: TaskId) -> StateName {
+    pool.get(id).await.unwrap().state.name()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_task_waits_for_others_and_their_failure_means_what_was_said() {
+    let folder = scratch();
+    let pool = pool(&folder.path().join("jobs.db")).await;
+    pool.pause("not yet").await.unwrap();
+    let (good, bad) = (pool.submit("say", &"x").await.unwrap(), pool.submit("fail", &"x").await.unwrap());
+    let after = |others: &[TaskId], on_failed| Submission {
+        after: others.to_vec(),
+        on_failed,
+        ..Submission::default()
+    };
+    let last = submit(&pool, "say", after(&[good], OnFailed::Cancel)).await;
+    let cancelled = submit(&pool, "say", after(&[good, bad], OnFailed::Cancel)).await;
+    let runs = submit(&pool, "say", after(&[bad], OnFailed::Run)).await;
+    let waits = submit(&pool, "say", after(&[bad], OnFailed::Wait)).await;
+    pool.resume().await.unwrap();
+    for (id, ends) in
+        [(last, StateName::Completed), (cancelled, StateName::Cancelled), (runs, StateName::Completed)]
+    {
+        assert_eq!(pool.wait(id).await.unwrap().state.name(), ends);
+    }
+    assert_eq!(state(&pool, waits).await, StateName::Queued);
+    let nobody = Ids::new(7).task();
+    let refused = pool.submit_with("say", &"x", after(&[nobody], OnFailed::Run)).await;
+    assert!(matches!(refused, Err(SubmitError::NoSuchTask(id)) if id == nobody), "{refused:?}");
+    pool.drain(MAX_WAIT).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_taken_key_is_kept_replaced_or_refused_for_its_time() {
+    let folder = scratch();
+    let pool = pool(&folder.path().join("jobs.db")).await;
+    pool.pause("not yet").await.unwrap();
+    let about = |on_conflict, key_for| Submission {
+        key: Some("k".into()),
+        on_conflict,
+        key_for,
+        ..Submission::default()
+    };
+    let first = pool.submit_with("say", &"1", about(OnConflict::Keep, Some(HOUR))).await.unwrap();
+    let again = pool.submit_with("say", &"2", about(OnConflict::Replace, Some(HOUR))).await.unwrap();
+    assert_eq!((again, pool.get(first).await.unwrap().payload.as_str()), (first, "\"2\""));
+    let refused = pool.submit_with("say", &"3", about(OnConflict::Reject, None)).await;
+    assert!(matches!(refused, Err(SubmitError::KeyTaken { holder }) if holder == first), "{refused:?}");
+    pool.drain(MAX_WAIT).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_time_for_all_attempts_ends_and_a_folder_is_kept() {
+    let folder = scratch();
+    let pool = pool(&folder.path().join("jobs.db")).await;
+    let past = Submission { deadline: Some(pool.now().before(HOUR)), ..Submission::default() };
+    let late = submit(&pool, "say", past).await;
+    assert_eq!(pool.wait(late).await.unwrap().state.name(), StateName::Failed);
+    let about = Submission {
+        folder: Some("/tmp".into()),
+        deadline: Some(pool.now().after(HOUR)),
+        ..Submission::default()
+    };
+    let done = pool.wait(submit(&pool, "say", about).await).await.unwrap();
+    assert_eq!((done.state.name(), done.folder.as_deref()), (StateName::Completed, Some("/tmp")));
+    pool.drain(MAX_WAIT).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tasks_are_listed_amended_and_replayed() {
+    let folder = scratch();
+    let path = folder.path().join("jobs.db");
+    let pool = pool(&path).await;
+    let other = ostler::open(&path).unwrap().queue("other").start().await.unwrap();
+    let elsewhere = other.submit("say", &"x").await.unwrap();
+    let (good, bad) = (pool.submit("say", &"x").await.unwrap(), pool.submit("fail", &"x").await.unwrap());
+    pool.wait(good).await.unwrap();
+    pool.wait(bad).await.unwrap();
+    let page = pool.list(Filter::default(), None, 1).await.unwrap();
+    assert_eq!(page.tasks.iter().map(|task| task.id).collect::<Vec<_>>(), [bad]);
+    let rest = pool.list(Filter::default(), page.next, 10).await.unwrap();
+    assert_eq!(rest.tasks.iter().map(|task| task.id).collect::<Vec<_>>(), [good], "those of its queue");
+    let named = Filter { queue: Some("other".into()), ..Filter::default() };
+    assert_eq!(pool.list(named, None, 10).await.unwrap().tasks[0].id, elsewhere);
+
+    let rules = Overrides { attempts: Some(9), ..Overrides::NONE };
+    assert_eq!(pool.amend(good, rules).await.unwrap(), Amended::Ended(StateName::Completed));
+    assert_eq!(pool.amend(elsewhere, rules).await.unwrap(), Amended::Done);
+    assert_eq!(pool.get(elsewhere).await.unwrap().overrides.attempts, Some(9));
+    let completed = ReplayAnswer::Refused(StateName::Completed);
+    assert_eq!(pool.replay(good, Replay::default()).await.unwrap(), completed);
+    let payload = Replay { payload: Some("\"again\"".into()), ..Replay::default() };
+    assert_eq!(pool.replay(bad, payload).await.unwrap(), ReplayAnswer::Requeued);
+    let failed = pool.wait(bad).await.unwrap();
+    assert_eq!(failed.last_failure.map(|failure| failure.message).as_deref(), Some("again"));
+    let nobody = Ids::new(7).task();
+    assert!(matches!(pool.amend(nobody, rules).await, Err(WaitError::NotFound(_))));
+    assert!(matches!(pool.replay(nobody, Replay::default()).await, Err(WaitError::NotFound(_))));
+    other.drain(MAX_WAIT).await;
+    pool.drain(MAX_WAIT).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_schedule_is_kept_goes_on_and_is_removed() {
+    let folder = scratch();
+    let pool = pool(&folder.path().join("jobs.db")).await;
+    let hourly = Times::every(HOUR).unwrap();
+    let about = Recurrence { overlap: Overlap::Replace, missed: Missed::All, ..Recurrence::default() };
+    let next = pool.schedule_with("s", hourly.clone(), "say", &"x", about).await.unwrap();
+    assert!(next.is_some_and(|next| next > pool.now()));
+    assert_eq!(pool.schedule("s", hourly, "say", &"y").await.unwrap(), next, "it goes on where it was");
+    assert_eq!(pool.pause_schedule("s").await.unwrap(), ScheduleAnswer::Done);
+    let once = Times::at(pool.now());
+    assert_eq!(pool.schedule("s", once, "say", &"z").await.unwrap(), None, "it is paused");
+    assert_eq!(pool.resume_schedule("s").await.unwrap(), ScheduleAnswer::Done);
+    let until = tokio::time::Instant::now() + MAX_WAIT;
+    let run = loop {
+        let kept = pool.schedules().await.unwrap().remove(0);
+        if let Some(task) = kept.last_task {
+            break task;
+        }
+        assert!(tokio::time::Instant::now() < until, "it does not run");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    };
+    assert_eq!(pool.wait(run).await.unwrap().output.as_deref(), Some("\"z\""));
+    assert_eq!(pool.unschedule("s").await.unwrap(), ScheduleAnswer::Done);
+    assert_eq!(pool.unschedule("s").await.unwrap(), ScheduleAnswer::NotFound);
+    pool.drain(MAX_WAIT).await;
+}
