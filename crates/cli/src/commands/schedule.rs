@@ -78,7 +78,7 @@ async fn add(console: &Console, add: AddSchedule) -> anyhow::Result<Code> {
             let sentence = format!(
                 "there are {limit} schedules, and a store has no more; \"ostler schedule rm\" removes one"
             );
-            return Err(refused(Code::QueueFull, sentence));
+            return Err(refused(Code::BadInput, sentence));
         }
     };
     let record = find(&store, &plan.name).await?;

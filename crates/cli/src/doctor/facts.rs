@@ -7,6 +7,7 @@ use std::time::Duration;
 use ostler_core::{StateName, Task, Timestamp};
 use ostler_process::keeper::Contained;
 use ostler_sqlite::{Options, Sqlite, care};
+use ostler_store::schedules::ScheduleRecord;
 use ostler_store::views::{Filter, LaneRecord, LeaseFilter, Survey};
 use ostler_store::{Clock, Error, ErrorKind, Store};
 
@@ -69,6 +70,8 @@ pub(crate) struct Seen {
     pub(crate) stale: Sample,
     /// Tasks that wait, for the fullest lanes.
     pub(crate) waiting: Vec<Sample>,
+    /// The schedules.
+    pub(crate) schedules: Vec<ScheduleRecord>,
 }
 
 /// One page of a list.
@@ -174,6 +177,7 @@ async fn see(store: &dyn Store) -> Result<Seen, Error> {
         failed: sample(store, in_state(StateName::Failed)).await?,
         stale: sample(store, stale).await?,
         waiting,
+        schedules: store.schedules().await?,
         survey,
     })
 }

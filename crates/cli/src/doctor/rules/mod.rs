@@ -4,6 +4,7 @@ mod clock;
 mod config;
 mod nodes;
 mod queues;
+mod schedules;
 mod store;
 mod tasks;
 
@@ -25,6 +26,7 @@ pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
     if let Some(seen) = seen(facts) {
         found.extend(nodes::findings(seen));
         found.extend(queues::findings(seen, facts.now));
+        found.extend(schedules::findings(seen, facts.now));
         found.extend(tasks::findings(seen));
     }
     found.sort_by(|a, b| (a.severity, a.code, &a.sentence).cmp(&(b.severity, b.code, &b.sentence)));

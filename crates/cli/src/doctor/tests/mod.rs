@@ -1,6 +1,7 @@
 //! Every fault is made for real, in a temporary store, and recognised by its code. All findings are compared, so that a
 //! false alarm is noticed too.
 
+mod schedules;
 mod store;
 mod work;
 

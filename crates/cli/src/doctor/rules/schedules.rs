@@ -1,0 +1,97 @@
+//! The schedules: those whose moment has long passed, whose queue nobody serves, and whose times cannot be read.
+
+use std::time::Duration;
+
+use ostler_core::Timestamp;
+use ostler_runtime::Times;
+use ostler_store::schedules::{Activity, ScheduleRecord};
+use ostler_store::views::Life;
+
+use super::super::facts::Seen;
+use super::{Finding, about, error, names, queues, warning, word};
+
+/// A moment that passed longer ago than this was not just missed by a little: nobody fires.
+const LATE: Duration = Duration::from_secs(300);
+
+/// Schedules that are told of one by one.
+const MAX_TOLD: usize = 20;
+
+pub(super) fn findings(seen: &Seen, now: Timestamp) -> Vec<Finding> {
+    let active = || {
+        let runs = |record: &&ScheduleRecord| {
+            record.activity == Activity::Active && record.schedule.next_at.is_some()
+        };
+        seen.schedules.iter().filter(runs)
+    };
+    let (readable, strange): (Vec<&ScheduleRecord>, Vec<&ScheduleRecord>) =
+        active().partition(|record| Times::parse(&record.schedule.spec).is_ok());
+    let mut found = Vec::new();
+    found.extend(unreadable(&strange));
+    found.extend(late(seen, &readable, now));
+    found.extend(unserved(seen, &readable, now));
+    found
+}
+
+fn named(records: &[&ScheduleRecord]) -> String {
+    names(records.iter().map(|record| record.schedule.name.as_str()))
+}
+
+fn first(records: &[&ScheduleRecord]) -> String {
+    records.first().map(|record| word(&record.schedule.name)).unwrap_or_default()
+}
+
+fn unreadable(strange: &[&ScheduleRecord]) -> Option<Finding> {
+    if strange.is_empty() {
+        return None;
+    }
+    let sentence = format!(
+        "This version cannot read when these schedules run, and does not fire them: {}",
+        named(strange)
+    );
+    let advice = format!(
+        "Did a newer version put them? Then start its nodes. Else: ostler schedule rm {}, and add it anew",
+        first(strange)
+    );
+    Some(error("schedule-unreadable", sentence, advice))
+}
+
+fn late(seen: &Seen, active: &[&ScheduleRecord], now: Timestamp) -> Option<Finding> {
+    let since = |record: &ScheduleRecord| record.schedule.next_at.map(|next| now.since(next));
+    let late: Vec<&ScheduleRecord> =
+        active.iter().copied().filter(|record| since(record).is_some_and(|late| late > LATE)).collect();
+    let longest = late.iter().filter_map(|record| since(record)).max()?;
+    let is_up = seen.survey.nodes.iter().any(|node| node.life == Life::Alive);
+    let (who, advice) = if is_up {
+        (
+            "although a node is up",
+            "Restart the node: ostler drain NODE, then ostler up. Does its clock show the right time?"
+                .to_owned(),
+        )
+    } else {
+        (
+            "and no node is up",
+            format!("Start one: ostler up. What is not wanted any more: ostler schedule rm {}", first(&late)),
+        )
+    };
+    let sentence =
+        format!("These schedules should have run up to {} ago, {who}: {}", about(longest), named(&late));
+    Some(error("schedule-late", sentence, advice))
+}
+
+/// Those that enqueue what nobody runs. A kind that nobody handles is seen by its waiting tasks.
+fn unserved(seen: &Seen, active: &[&ScheduleRecord], now: Timestamp) -> Vec<Finding> {
+    let Some(served) = queues::served(seen, now) else { return Vec::new() };
+    let lacks = |record: &&&ScheduleRecord| !served.contains(record.schedule.task.queue.as_str());
+    let found = active.iter().filter(lacks).take(MAX_TOLD).map(|record| {
+        let (name, queue) = (&record.schedule.name, &record.schedule.task.queue);
+        let sentence =
+            format!("Schedule \"{name}\" enqueues in queue \"{queue}\", which no node that is up serves");
+        let advice = format!(
+            "Start a node whose config has a pool for it, [pool.{}], or remove it: ostler schedule rm {}",
+            word(queue),
+            word(name)
+        );
+        warning("schedule-unserved", sentence, advice)
+    });
+    found.collect()
+}
