@@ -25,7 +25,7 @@ pub struct BadTimes(pub(crate) String);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Times {
     /// Whenever the clocks of a time zone show what a cron line says.
-    Cron(CronLine),
+    Cron(Box<CronLine>),
     /// In equal steps, counted from its first moment: however late a run is, the next one is not moved by that.
     Every(Interval),
     /// Once.
@@ -50,7 +50,7 @@ impl Times {
     /// # Errors
     /// When the line says nothing that ever comes, or there is no such time zone.
     pub fn cron(line: &str, timezone: &str) -> Result<Self, BadTimes> {
-        CronLine::new(line, timezone).map(Self::Cron)
+        CronLine::new(line, timezone).map(|line| Self::Cron(Box::new(line)))
     }
 
     /// In equal steps.
