@@ -8,12 +8,16 @@
 //!
 //! Only the keeper sends signals: a child that it has not reaped cannot give its pid to anybody else.
 
+mod argument;
 mod command;
 pub mod keeper;
 mod lines;
 mod memory;
 mod worker;
 
-pub use command::{Codes, Command, CommandPolicy, Environment, Input, PolicyError, TemplateError};
+pub use argument::Argument;
+pub use command::{
+    Codes, Command, CommandPolicy, Environment, Input, OutputForm, PolicyError, TemplateError,
+};
 pub use memory::Gauge;
 pub use worker::{MAX_FRAME_BYTES, Process, ProcessPolicy, Recycle};

@@ -162,6 +162,7 @@ fn command(section: &mut Section<'_>) -> Option<CommandPolicy> {
         input: section.find("stdin").and_then(|found| found.one_of(&inputs)).unwrap_or(default.input),
         environment: environment(section, default.environment),
         codes: codes(section),
+        output: default.output,
         max_output_bytes: bytes(section.find("max_output"), max_output).unwrap_or(default.max_output_bytes),
         max_log_bytes: bytes(section.find("max_log"), MAX_LOG_BYTES).unwrap_or(default.max_log_bytes),
         argv: default.argv,

@@ -82,7 +82,7 @@ impl<'a> Attempt<'a> {
             child,
             stage: Stage::Running,
             input: work.payload.into_bytes(),
-            output: Output::new(policy.max_output_bytes),
+            output: Output::new(policy.output, policy.max_output_bytes),
             lines: Lines::new(control.notes, "stderr", policy.max_log_bytes),
             tail: Tail::default(),
             cancel: control.cancel,

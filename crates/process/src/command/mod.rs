@@ -10,9 +10,12 @@ use async_trait::async_trait;
 use ostler_core::ErrorClass;
 use ostler_exec::{Control, Ended, Executor, Served, Work};
 
+use serde::Deserialize;
+
+use crate::argument::Argument;
 use crate::keeper::{Keeper, Launch, Socket, Stdin};
 use attempt::Attempt;
-pub use policy::{Codes, CommandPolicy, Environment, Input, PolicyError};
+pub use policy::{Codes, CommandPolicy, Environment, Input, OutputForm, PolicyError};
 use template::Template;
 pub use template::TemplateError;
 
@@ -24,7 +27,20 @@ pub use template::TemplateError;
 pub struct Command {
     keeper: Keeper,
     policy: CommandPolicy,
-    templates: Vec<Template>,
+    words: Words,
+}
+
+/// Where a command's words come from.
+#[derive(Debug)]
+enum Words {
+    Templates(Vec<Template>),
+    Payload,
+}
+
+/// What stands in a payload that brings its own command.
+#[derive(Deserialize)]
+struct Given {
+    argv: Vec<Argument>,
 }
 
 impl Command {
@@ -33,12 +49,31 @@ impl Command {
     /// # Errors
     /// When the policy names no program, or one of its templates is wrong.
     pub fn new(keeper: Keeper, policy: CommandPolicy) -> Result<Self, PolicyError> {
-        let templates = policy.templates()?;
-        Ok(Self { keeper, policy, templates })
+        let words = Words::Templates(policy.templates()?);
+        Ok(Self { keeper, policy, words })
+    }
+
+    /// Runs what each task says in its payload: `{"argv": ["program", "argument"]}`. The policy's own words are not used.
+    #[must_use]
+    pub const fn of_payload(keeper: Keeper, policy: CommandPolicy) -> Self {
+        Self { keeper, policy, words: Words::Payload }
+    }
+
+    fn argv(&self, work: &Work) -> Result<Vec<Argument>, String> {
+        match &self.words {
+            Words::Templates(templates) => {
+                templates.iter().map(|template| template.render(work).map(Argument::from)).collect()
+            }
+            Words::Payload => {
+                let given: Given = serde_json::from_str(&work.payload)
+                    .map_err(|error| format!("the payload has no argv to run: {error}"))?;
+                Ok(given.argv)
+            }
+        }
     }
 
     fn launch(&self, work: &Work) -> Result<Launch, String> {
-        let argv = self.templates.iter().map(|template| template.render(work)).collect::<Result<_, _>>()?;
+        let argv = self.argv(work)?;
         Ok(Launch {
             argv,
             folder: work.folder.clone(),
@@ -67,7 +102,7 @@ impl Executor for Command {
             Ok(launch) => launch,
             Err(why) => return Ended::failed_with(ErrorClass::Permanent, why),
         };
-        let program = launch.argv.first().cloned().unwrap_or_default();
+        let program = launch.argv.first().map(Argument::shown).unwrap_or_default();
         let deadline = tokio::time::sleep(work.timeout);
         tokio::pin!(deadline);
         let child = tokio::select! {

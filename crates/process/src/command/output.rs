@@ -1,9 +1,12 @@
 //! What a command gave out, within bounds.
 
+use super::policy::OutputForm;
+use crate::argument::Argument;
 use crate::lines::{CUT, TAIL_BYTES};
 
 /// Stdout, up to a bound.
 pub(super) struct Output {
+    form: OutputForm,
     bytes: Vec<u8>,
     most: usize,
 }
@@ -13,8 +16,8 @@ pub(super) struct Output {
 pub(super) struct TooLarge;
 
 impl Output {
-    pub(super) const fn new(most: usize) -> Self {
-        Self { bytes: Vec::new(), most }
+    pub(super) const fn new(form: OutputForm, most: usize) -> Self {
+        Self { form, bytes: Vec::new(), most }
     }
 
     pub(super) fn take(&mut self, chunk: &[u8]) -> Result<(), TooLarge> {
@@ -25,8 +28,13 @@ impl Output {
         Ok(())
     }
 
-    /// As JSON text: as it is if it is JSON, else as a JSON string. Nothing is no output.
+    /// As JSON text. Nothing is no output.
     pub(super) fn into_json(self) -> Option<String> {
+        match self.form {
+            OutputForm::Json => {}
+            OutputForm::Exact if self.bytes.is_empty() => return None,
+            OutputForm::Exact => return serde_json::to_string(&Argument(self.bytes)).ok(),
+        }
         let text = match String::from_utf8(self.bytes) {
             Ok(text) => text,
             Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
@@ -55,7 +63,7 @@ mod tests {
     use super::*;
 
     fn json(bytes: &[u8]) -> Option<String> {
-        let mut output = Output::new(100);
+        let mut output = Output::new(OutputForm::Json, 100);
         output.take(bytes).expect("it fits");
         output.into_json()
     }
@@ -72,7 +80,7 @@ mod tests {
 
     #[test]
     fn output_has_a_bound() {
-        let mut output = Output::new(4);
+        let mut output = Output::new(OutputForm::Json, 4);
         assert_eq!(output.take(b"1234"), Ok(()));
         assert_eq!(output.take(b"5"), Err(TooLarge));
         assert!(output.beginning().starts_with("1234 …"));

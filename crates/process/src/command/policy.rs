@@ -15,6 +15,8 @@ pub struct CommandPolicy {
     pub environment: Environment,
     /// What its exit codes mean.
     pub codes: Codes,
+    /// What its output is.
+    pub output: OutputForm,
     /// Bytes of its output. More is a permanent failure.
     pub max_output_bytes: usize,
     /// Bytes of its stderr that are kept as log lines. More is dropped, and that is said.
@@ -38,6 +40,7 @@ impl CommandPolicy {
             input: Input::Nothing,
             environment: Environment::default(),
             codes: Codes::default(),
+            output: OutputForm::Json,
             max_output_bytes: MAX_OUTPUT_BYTES,
             max_log_bytes: MAX_LOG_BYTES,
         }
@@ -77,6 +80,15 @@ pub enum Input {
     Nothing,
     /// The payload: JSON text.
     Payload,
+}
+
+/// What the output of a command is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OutputForm {
+    /// What it wrote, if that is JSON; else a JSON string of it, without the end of its last line.
+    Json,
+    /// What it wrote, byte by byte, as an [`Argument`](crate::Argument) is written in JSON.
+    Exact,
 }
 
 /// The variables of a command. There are no others, except the one by which the keeper knows its own.

@@ -6,6 +6,8 @@ use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
 use tokio::sync::oneshot;
 
+use crate::argument::Argument;
+
 use super::frame::{self, About, Exit, Order, Socket, Stdin};
 use super::wire::{Orders, Parcel, Roll, locked};
 
@@ -13,7 +15,7 @@ use super::wire::{Orders, Parcel, Roll, locked};
 #[derive(Clone, Debug)]
 pub struct Launch {
     /// The program and its arguments, each one argument whatever it contains.
-    pub argv: Vec<String>,
+    pub argv: Vec<Argument>,
     /// Where it starts; the keeper's own folder if there is none.
     pub folder: Option<String>,
     /// The names of the variables that it inherits. It gets no other.

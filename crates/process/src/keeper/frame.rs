@@ -9,6 +9,8 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::argument::Argument;
+
 /// Bytes of one frame. More than any argument list that the kernel takes, escaped.
 pub(super) const MAX_FRAME_BYTES: usize = 16 << 20;
 /// Descriptors that come with one frame.
@@ -37,7 +39,7 @@ pub(super) enum Order {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Spawn {
     pub(super) id: u64,
-    pub(super) argv: Vec<String>,
+    pub(super) argv: Vec<Argument>,
     pub(super) stdin: Stdin,
     pub(super) socket: Socket,
     pub(super) folder: Option<String>,

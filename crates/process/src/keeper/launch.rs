@@ -33,9 +33,9 @@ pub(super) fn launch(
     variables.extend(spawn.set.into_iter().map(|(name, value)| (name.into(), value.into())));
     variables.insert(MARK.into(), mark.into());
 
-    let programs = texts(places(program, variables.get(OsStr::new("PATH")).map(OsString::as_os_str)))?;
+    let programs = texts(places(&program.0, variables.get(OsStr::new("PATH")).map(OsString::as_os_str)))?;
     let env = texts(variables.into_iter().map(|(name, value)| joined(name, b'=', value.as_bytes())))?;
-    let argv = texts(spawn.argv.into_iter().map(String::into_bytes))?;
+    let argv = texts(spawn.argv.into_iter().map(|word| word.0))?;
     let folder =
         spawn.folder.map(CString::new).transpose().map_err(|_| (About::Folder, Errno::INVAL.into()))?;
     let stdio = stdio.each_ref().map(AsFd::as_fd);
@@ -51,14 +51,14 @@ pub(super) fn launch(
 }
 
 /// The files that a program's name may mean, in the order in which they are tried. An empty place is the child's folder.
-fn places(program: &str, path: Option<&OsStr>) -> Vec<Vec<u8>> {
-    if program.contains('/') {
+fn places(program: &[u8], path: Option<&OsStr>) -> Vec<Vec<u8>> {
+    if program.contains(&b'/') {
         return vec![program.into()];
     }
     let path = path.unwrap_or(OsStr::new(USUAL_PATH)).as_bytes();
     let place = |place: &[u8]| match place {
         [] => program.into(),
-        place => joined(OsString::from_vec(place.to_vec()), b'/', program.as_bytes()),
+        place => joined(OsString::from_vec(place.to_vec()), b'/', program),
     };
     path.split(|byte| *byte == b':').map(place).collect()
 }
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     fn tried(program: &str, path: Option<&str>) -> Vec<String> {
-        let places = places(program, path.map(OsStr::new)).into_iter();
+        let places = places(program.as_bytes(), path.map(OsStr::new)).into_iter();
         places.map(|place| String::from_utf8(place).expect("text")).collect()
     }
 

@@ -49,7 +49,7 @@ impl Worker {
         let mut set = policy.environment.set.clone();
         set.push((FD_VARIABLE.to_owned(), SOCKET_FD.to_string()));
         let launch = Launch {
-            argv: policy.argv.clone(),
+            argv: policy.argv.iter().cloned().map(Into::into).collect(),
             folder: None,
             keep: policy.environment.keep.clone(),
             set,

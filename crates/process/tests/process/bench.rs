@@ -38,7 +38,7 @@ pub(crate) fn open_folder() -> tempfile::TempDir {
 
 /// A shell script with its arguments.
 pub(crate) fn script(script: &str, args: &[&str]) -> Launch {
-    let argv = ["sh", "-c", script, "sh"].iter().chain(args).map(ToString::to_string).collect();
+    let argv = ["sh", "-c", script, "sh"].iter().chain(args).map(|word| (*word).into()).collect();
     Launch {
         argv,
         folder: None,

@@ -1,0 +1,58 @@
+//! Words for programs: bytes, which are text nearly always.
+
+use serde::{Deserialize, Serialize};
+
+/// A word that a program is given, or bytes that it wrote. In JSON it is a string, or the list of its bytes where it is not text.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(from = "Written", into = "Written")]
+pub struct Argument(pub Vec<u8>);
+
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum Written {
+    Text(String),
+    Bytes(Vec<u8>),
+}
+
+impl From<Written> for Argument {
+    fn from(written: Written) -> Self {
+        match written {
+            Written::Text(text) => Self(text.into_bytes()),
+            Written::Bytes(bytes) => Self(bytes),
+        }
+    }
+}
+
+impl From<Argument> for Written {
+    fn from(argument: Argument) -> Self {
+        String::from_utf8(argument.0).map_or_else(|error| Self::Bytes(error.into_bytes()), Self::Text)
+    }
+}
+
+impl<T: Into<String>> From<T> for Argument {
+    fn from(text: T) -> Self {
+        Self(text.into().into_bytes())
+    }
+}
+
+impl Argument {
+    /// For people: what is not text is marked.
+    #[must_use]
+    pub fn shown(&self) -> String {
+        String::from_utf8_lossy(&self.0).into_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_a_string_and_other_bytes_are_a_list() {
+        for (bytes, json) in [(&b"a \"b\""[..], r#""a \"b\"""#), (b"\xff/", "[255,47]"), (b"", "\"\"")] {
+            let argument = Argument(bytes.to_vec());
+            assert_eq!(serde_json::to_string(&argument).expect("JSON"), json);
+            assert_eq!(serde_json::from_str::<Argument>(json).expect("an argument"), argument);
+        }
+    }
+}
