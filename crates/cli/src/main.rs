@@ -9,6 +9,7 @@ mod config;
 mod demo;
 mod doctor;
 mod exit;
+mod map;
 mod place;
 mod print;
 

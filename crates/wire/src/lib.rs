@@ -8,6 +8,7 @@
 //! out. The rules of Ostler know nothing of them; they are made here from what the rules say.
 
 pub mod act;
+pub mod job;
 pub mod json;
 pub mod moment;
 pub mod schedule;

@@ -1,5 +1,6 @@
 //! What may be said on the command line. Everything that can be checked without a store is checked here.
 
+mod map;
 mod plans;
 mod schedule;
 mod tasks;
@@ -13,6 +14,7 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::exit::{self, Code};
 
+pub(crate) use map::{JobCommand, JobName, Map};
 pub(crate) use plans::Amend;
 pub(crate) use schedule::{AddSchedule, ScheduleCommand};
 pub(crate) use tasks::{
@@ -95,6 +97,12 @@ pub(crate) enum Command {
     /// Work that comes again and again
     #[command(subcommand, after_help = "Example: ostler schedule ls")]
     Schedule(ScheduleCommand),
+    /// Run a command over many items, and lose none of them
+    #[command(after_help = "Example: ostler map -j4 -- pandoc {} -o {.}.html ::: a.md b.md")]
+    Map(Box<Map>),
+    /// Jobs: what "ostler map" has made
+    #[command(subcommand, after_help = "Example: ostler job ls")]
+    Job(JobCommand),
     /// List the running nodes
     #[command(after_help = "Example: ostler nodes --json")]
     Nodes,

@@ -96,6 +96,10 @@ pub(super) fn node(text: &str) -> Result<String, String> {
     named("name", text)
 }
 
+pub(super) fn job(text: &str) -> Result<String, String> {
+    named("job", text)
+}
+
 fn named(field: &str, text: &str) -> Result<String, String> {
     name(field, text).map_err(|error| error.to_string())?;
     Ok(text.to_owned())

@@ -70,7 +70,7 @@ fn print(console: &Console, events: &[Event]) -> anyhow::Result<()> {
 }
 
 /// The level that stands before a log line, and the line.
-fn level(data: &str) -> (Option<Level>, &str) {
+pub(crate) fn level(data: &str) -> (Option<Level>, &str) {
     let known = [Level::Debug, Level::Info, Level::Warn, Level::Error];
     let of = |level: Level| Some((Some(level), data.strip_prefix(level.name())?.strip_prefix(' ')?));
     known.into_iter().find_map(of).unwrap_or((None, data))

@@ -9,8 +9,10 @@ mod db;
 mod dead;
 mod doctor;
 mod drain;
+mod job;
 mod list;
 mod logs;
+mod map;
 mod nodes;
 mod payload;
 mod queues;
@@ -34,7 +36,9 @@ use crate::exit::Code;
 use crate::place::Place;
 use crate::print::{Format, Out};
 
-pub(crate) use up::{KEEPER, keep};
+pub(crate) use job::job_view;
+pub(crate) use logs::level;
+pub(crate) use up::{KEEPER, Signals, keep, machine, start_keeper};
 
 /// What every command has: which store is meant, and where to print.
 struct Console {
@@ -86,6 +90,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Code> {
             DeadCommand::Drop(select) => block_on(dead::drop(&console, &select.select())),
         },
         Command::Schedule(what) => block_on(schedule::run(&console, what)),
+        Command::Map(what) => map::run(&console, &what),
+        Command::Job(what) => block_on(job::run(&console, what)),
         Command::Nodes => block_on(nodes::run(&console)),
         Command::Workers => block_on(workers::run(&console)),
         Command::Stats { queue } => block_on(stats::run(&console, queue)),

@@ -72,7 +72,7 @@ fn read(file: Option<PathBuf>) -> anyhow::Result<Config> {
 }
 
 /// The machine's name, for a node that has none of its own.
-fn machine() -> String {
+pub(crate) fn machine() -> String {
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
     if name.is_empty() { "node".to_owned() } else { name }
 }
@@ -145,7 +145,7 @@ async fn serve_until_told(
 }
 
 /// Starts the keeper of a node's children.
-pub(super) async fn start_keeper(containment: Containment) -> Result<Keeper, KeeperError> {
+pub(crate) async fn start_keeper(containment: Containment) -> Result<Keeper, KeeperError> {
     let program = KeeperProgram { containment, ..KeeperProgram::this([KEEPER]) };
     Keeper::start(program, Vec::new()).await
 }
@@ -304,18 +304,18 @@ fn pools(config: &Config) -> String {
 }
 
 /// SIGTERM and SIGINT.
-struct Signals {
+pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
 }
 
 impl Signals {
-    fn listen() -> anyhow::Result<Self> {
+    pub(crate) fn listen() -> anyhow::Result<Self> {
         Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
     }
 
     /// The next one of either.
-    async fn next(&mut self) {
+    pub(crate) async fn next(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}

@@ -1,5 +1,6 @@
 //! What is shown: tables for people, JSON for programs.
 
+mod job;
 mod schedule;
 mod system;
 mod table;
@@ -10,6 +11,7 @@ use std::io::{self, IsTerminal as _, Write as _};
 
 use serde::Serialize;
 
+pub(crate) use job::{job, jobs};
 pub(crate) use schedule::{schedule, schedule_state, schedules};
 pub(crate) use system::{nodes, stats, workers};
 pub(crate) use table::visible;

@@ -11,6 +11,7 @@ mod help;
 mod json;
 mod list;
 mod logs;
+mod map;
 mod ostler;
 mod pipes;
 mod plans;

@@ -1,0 +1,17 @@
+//! `ostler map`: a command over many items, as a job in the store.
+//!
+//! [`item`], [`template`], [`source`] and [`halt`] say what the words on the command line mean, [`identity`] which job that is,
+//! [`plan`] puts them together. [`run`] does it; [`report`] prints what comes out, [`progress`] how far it is, [`results`] writes it down.
+
+pub(crate) mod halt;
+pub(crate) mod identity;
+pub(crate) mod item;
+pub(crate) mod job;
+pub(crate) mod plan;
+pub(crate) mod progress;
+pub(crate) mod report;
+pub(crate) mod results;
+pub(crate) mod run;
+pub(crate) mod source;
+pub(crate) mod tally;
+pub(crate) mod template;

@@ -1,0 +1,237 @@
+//! What a map job is, from what was said on the command line. Nothing is run and no store is opened here.
+
+use std::ffi::OsString;
+use std::io::{self, IsTerminal as _, Read};
+use std::os::unix::ffi::OsStringExt as _;
+
+use ostler_core::{JobId, TaskId};
+use ostler_process::Argument;
+use ostler_store::calls::NewTask;
+use ostler_store::jobs::{NewJob, queue_of};
+use serde::{Deserialize, Serialize};
+
+use super::identity::{Mark, Order, fingerprint, marks, task_of};
+use super::item::Item;
+use super::source::{Items, Source};
+use super::template::Template;
+use crate::args::Map;
+use crate::exit::{Code, refused};
+
+/// What stands between the template and the items.
+const ITEMS: &[u8] = b":::";
+/// The kind of the tasks of a map job.
+pub(crate) const KIND: &str = "item";
+
+/// What is done with which items.
+pub(crate) struct Plan {
+    /// The job's name.
+    pub(crate) name: String,
+    /// The words as they were given.
+    words: Vec<Vec<u8>>,
+    template: Template,
+    /// The items, in their order.
+    pub(crate) items: Vec<Item>,
+    marks: Vec<Mark>,
+    /// Where it is done.
+    folder: String,
+    timeout_ms: Option<u128>,
+}
+
+/// What is done with each item, as a job keeps it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Spec {
+    /// The words of the template.
+    pub(crate) command: Vec<Argument>,
+    /// Where it is done.
+    pub(crate) folder: String,
+    /// Who does it.
+    pub(crate) served_by: ServedBy,
+    /// So many at once.
+    pub(crate) jobs: u32,
+    /// How often an item is tried.
+    pub(crate) attempts: u32,
+    /// How long an item may take, in milliseconds.
+    pub(crate) timeout_ms: Option<u64>,
+}
+
+/// Who does the work of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ServedBy {
+    /// Whoever runs `ostler map`.
+    Mapper,
+    /// A running node.
+    Node,
+}
+
+/// What the task of an item has to work on.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Payload {
+    /// Where it stands among the items, counted from one.
+    pub(crate) number: u64,
+    /// The item.
+    pub(crate) item: Argument,
+    /// What is run for it.
+    pub(crate) argv: Vec<Argument>,
+}
+
+impl Plan {
+    /// Reads the items, and puts everything together.
+    pub(crate) fn make(map: &Map) -> anyhow::Result<Self> {
+        let (words, given) = split(&map.words)?;
+        let source = source(map, given)?;
+        let items = source.read(stdin).map_err(|error| refused(Code::BadInput, error.to_string()))?;
+        let Items { all, fields } = items;
+        if all.is_empty() {
+            return Err(refused(Code::BadInput, "there are no items"));
+        }
+        let template = Template::parse(&words, &fields);
+        let name = map.name.clone().unwrap_or_else(|| name_of(&words));
+        let timeout_ms = map.timeout.map(|timeout| timeout.as_millis());
+        let marks = marks(&all);
+        Ok(Self { name, words, template, items: all, marks, folder: folder()?, timeout_ms })
+    }
+
+    /// Digest of all that it is made from.
+    pub(crate) fn fingerprint(&self) -> String {
+        let order = if self.template.counts() { Order::Matters } else { Order::Free };
+        let timeout = self.timeout_ms.map(|ms| ms.to_string()).unwrap_or_default();
+        let mut texts: Vec<&[u8]> = vec![self.folder.as_bytes(), timeout.as_bytes()];
+        texts.extend(self.words.iter().map(Vec::as_slice));
+        fingerprint(&texts, &self.marks, order)
+    }
+
+    /// The words for the `number`-th item, counted from one.
+    pub(crate) fn argv(&self, number: u64, item: &Item) -> Vec<Vec<u8>> {
+        self.template.argv(item, number)
+    }
+
+    /// The job, as it is put.
+    pub(crate) fn job(&self, id: JobId, spec: &Spec) -> anyhow::Result<NewJob> {
+        Ok(NewJob {
+            id,
+            name: self.name.clone(),
+            fingerprint: self.fingerprint(),
+            spec: serde_json::to_string(spec)?,
+            items: self.items.len() as u64,
+        })
+    }
+
+    /// What is done with each item.
+    pub(crate) fn spec(&self, map: &Map, jobs: u32) -> Spec {
+        Spec {
+            command: self.words.iter().cloned().map(Argument).collect(),
+            folder: self.folder.clone(),
+            served_by: if map.detach { ServedBy::Node } else { ServedBy::Mapper },
+            jobs,
+            attempts: map.retries + 1,
+            timeout_ms: self.timeout_ms.map(|ms| u64::try_from(ms).unwrap_or(u64::MAX)),
+        }
+    }
+
+    /// The task of an item, by its place.
+    pub(crate) fn task(&self, job: JobId, place: usize) -> anyhow::Result<NewTask> {
+        let item = &self.items[place];
+        let number = place as u64 + 1;
+        let payload = Payload {
+            number,
+            item: Argument(item.bytes.clone()),
+            argv: self.argv(number, item).into_iter().map(Argument).collect(),
+        };
+        let task =
+            NewTask::new(self.task_id(job, place), queue_of(job), KIND, serde_json::to_string(&payload)?);
+        Ok(NewTask { folder: Some(self.folder.clone()), ..task })
+    }
+
+    /// The id of an item's task.
+    pub(crate) fn task_id(&self, job: JobId, place: usize) -> TaskId {
+        task_of(job, self.marks[place])
+    }
+}
+
+/// Words before and after `:::`.
+type Split = (Vec<Vec<u8>>, Option<Vec<Vec<u8>>>);
+
+fn split(words: &[OsString]) -> anyhow::Result<Split> {
+    let words: Vec<Vec<u8>> = words.iter().map(|word| word.clone().into_vec()).collect();
+    let mut parts = words.split(|word| word == ITEMS);
+    let template = parts.next().unwrap_or_default().to_vec();
+    let items = parts.next().map(<[Vec<u8>]>::to_vec);
+    if parts.next().is_some() {
+        return Err(refused(Code::BadInput, "\":::\" is there twice, and the items come from one place"));
+    }
+    if template.is_empty() {
+        return Err(refused(Code::BadInput, "there is nothing to run before \":::\""));
+    }
+    Ok((template, items))
+}
+
+fn source(map: &Map, given: Option<Vec<Vec<u8>>>) -> anyhow::Result<Source> {
+    let other = [
+        map.files.clone().map(Source::Files),
+        map.csv.clone().map(Source::Csv),
+        map.jsonl.clone().map(Source::Jsonl),
+        map.null.then_some(Source::Nul),
+    ]
+    .into_iter()
+    .flatten()
+    .next();
+    match (given, other) {
+        (Some(_), Some(_)) => {
+            Err(refused(Code::BadInput, "the items come from \":::\" or from an option, not from both"))
+        }
+        (Some(words), None) => Ok(Source::Words(words)),
+        (None, Some(other)) => Ok(other),
+        (None, None) if io::stdin().is_terminal() => {
+            let sentence = "there are no items: give them after \":::\", by --files, --csv or --jsonl, or line by line on standard input";
+            Err(refused(Code::BadInput, sentence))
+        }
+        (None, None) => Ok(Source::Lines),
+    }
+}
+
+fn stdin() -> Box<dyn Read> {
+    Box::new(io::stdin())
+}
+
+/// The program's own name.
+fn name_of(words: &[Vec<u8>]) -> String {
+    let first = words.first().map(Vec::as_slice).unwrap_or_default();
+    let first =
+        first.split(|byte| byte.is_ascii_whitespace()).find(|word| !word.is_empty()).unwrap_or_default();
+    let name = Item::plain(first).name().to_vec();
+    let name: String = String::from_utf8_lossy(&name).chars().filter(|c| !c.is_control()).take(32).collect();
+    if name.is_empty() { "map".to_owned() } else { name }
+}
+
+fn folder() -> anyhow::Result<String> {
+    let folder = std::env::current_dir()?;
+    folder.into_os_string().into_string().map_err(|folder| {
+        refused(Code::BadInput, format!("the name of this folder is not UTF-8 text: {}", folder.display()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_is_called_after_its_program() {
+        let name =
+            |words: &[&str]| name_of(&words.iter().map(|word| word.as_bytes().to_vec()).collect::<Vec<_>>());
+        assert_eq!(name(&["/usr/bin/pandoc", "{}"]), "pandoc");
+        assert_eq!(name(&["cat {} | wc -l"]), "cat");
+        assert_eq!(name(&["/"]), "map");
+    }
+
+    #[test]
+    fn items_stand_after_three_colons() {
+        let words = |text: &str| text.split(' ').map(OsString::from).collect::<Vec<_>>();
+        let (template, items) = split(&words("gzip -9 ::: a b")).expect("words");
+        assert_eq!(template, [b"gzip".to_vec(), b"-9".to_vec()]);
+        assert_eq!(items, Some(vec![b"a".to_vec(), b"b".to_vec()]));
+        assert_eq!(split(&words("gzip")).expect("words").1, None);
+        assert!(split(&words("::: a")).is_err());
+        assert!(split(&words("x ::: a ::: b")).is_err());
+    }
+}

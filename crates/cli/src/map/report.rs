@@ -1,0 +1,169 @@
+//! Prints what items wrote, one after the other: after the commit, and again after a kill only what was not printed yet.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write as _};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use indicatif::ProgressBar;
+use ostler_core::{StateName, Task, TaskId, Told};
+use ostler_process::Argument;
+use ostler_runtime::Listener;
+use ostler_store::calls::EventKind;
+use ostler_store::tell::{Tell, Telling};
+use ostler_store::views::Which;
+use ostler_store::{MAX_PAGE, Store};
+use tokio::sync::mpsc;
+
+use super::plan::Payload;
+use crate::commands::level;
+use crate::exit::say;
+use crate::print::visible;
+
+/// Hears which tasks have ended, and passes their names on.
+pub(crate) struct Reporter {
+    ends: Mutex<Option<mpsc::Sender<TaskId>>>,
+}
+
+impl Reporter {
+    /// A reporter, and where the names come out. It has room for all of them, so that nobody who reads slowly holds it up.
+    pub(crate) fn new(items: usize) -> (Arc<Self>, mpsc::Receiver<TaskId>) {
+        // One that was told twice has room, too.
+        let (sender, ends) = mpsc::channel(items.saturating_mul(2).max(1));
+        (Arc::new(Self { ends: Mutex::new(Some(sender)) }), ends)
+    }
+
+    /// Nothing more comes.
+    pub(crate) fn close(&self) {
+        self.ends.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+}
+
+#[async_trait]
+impl Listener for Reporter {
+    fn wants(&self) -> Tell {
+        Tell::NONE.with(Told::Completed).with(Told::Failed)
+    }
+
+    async fn hear(&self, telling: Telling, _task: Task) {
+        let sender = self.ends.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(sender) = sender {
+            let _ = sender.send(telling.task).await;
+        }
+    }
+}
+
+/// In which order outputs are printed.
+pub(crate) enum Order {
+    /// As they come.
+    AsTheyCome,
+    /// In the order of the items; these numbers are still to come, the lowest first.
+    Kept(Vec<u64>),
+}
+
+/// Prints outputs until nothing more comes.
+pub(crate) struct Printer {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) bar: Option<ProgressBar>,
+    pub(crate) order: Order,
+}
+
+impl Printer {
+    pub(crate) async fn serve(self, mut ends: mpsc::Receiver<TaskId>) -> anyhow::Result<()> {
+        let mut early: BTreeMap<u64, TaskId> = BTreeMap::new();
+        let mut expected = match &self.order {
+            Order::AsTheyCome => None,
+            Order::Kept(numbers) => Some(numbers.iter().copied().peekable()),
+        };
+        let mut readable = true;
+        while let Some(id) = ends.recv().await {
+            let Some(expected) = &mut expected else {
+                readable = readable && self.print(id).await?;
+                continue;
+            };
+            let Some(number) = self.number(id).await? else { continue };
+            early.insert(number, id);
+            while let Some(next) = expected.peek().copied() {
+                // What was done before, and is told of only now, comes as it comes.
+                let Some(entry) = early.first_entry().filter(|entry| *entry.key() <= next) else { break };
+                if *entry.key() == next {
+                    expected.next();
+                }
+                let id = entry.remove();
+                readable = readable && self.print(id).await?;
+            }
+        }
+        // What never came leaves a gap; what stands behind it is printed all the same.
+        for id in early.into_values() {
+            readable = readable && self.print(id).await?;
+        }
+        Ok(())
+    }
+
+    async fn number(&self, id: TaskId) -> anyhow::Result<Option<u64>> {
+        let Some(found) = self.store.show(Which::Id(id)).await? else { return Ok(None) };
+        Ok(serde_json::from_str::<Payload>(&found.task.payload).ok().map(|payload| payload.number))
+    }
+
+    /// Prints one; false when nobody reads any more.
+    async fn print(&self, id: TaskId) -> anyhow::Result<bool> {
+        let Some(found) = self.store.show(Which::Id(id)).await? else { return Ok(true) };
+        let task = found.task;
+        let last = found.attempts.last().map(|attempt| attempt.token);
+        let complaints = log_of(self.store.as_ref(), id, last).await?;
+        let output = output_of(&task);
+        let trouble = trouble_of(&task);
+        let bar = self.bar.clone();
+        // Whoever reads slowly holds up this thread, and nothing else.
+        tokio::task::spawn_blocking(move || {
+            let write = || {
+                let _ = io::stderr().write_all(&complaints);
+                if let Some(trouble) = &trouble {
+                    say(trouble);
+                }
+                let mut out = io::stdout().lock();
+                out.write_all(&output).and_then(|()| out.flush()).is_ok()
+            };
+            match bar {
+                Some(bar) => bar.suspend(write),
+                None => write(),
+            }
+        })
+        .await
+        .map_err(Into::into)
+    }
+}
+
+/// What it wrote to standard output.
+pub(crate) fn output_of(task: &Task) -> Vec<u8> {
+    let output = task.output.as_deref().and_then(|output| serde_json::from_str::<Argument>(output).ok());
+    output.unwrap_or_default().0
+}
+
+/// What went wrong with it, for people.
+fn trouble_of(task: &Task) -> Option<String> {
+    if task.state.name() != StateName::Failed {
+        return None;
+    }
+    let payload = serde_json::from_str::<Payload>(&task.payload).ok();
+    let item = payload.map_or_else(|| task.id.to_string(), |payload| payload.item.shown());
+    let why = task.last_failure.as_ref().map_or("it died with its node", |failure| failure.message.as_str());
+    Some(format!("{}: {}", visible(&item), visible(why)))
+}
+
+/// What the attempt with this token wrote to standard error, as far as it was kept.
+pub(crate) async fn log_of(store: &dyn Store, id: TaskId, token: Option<u64>) -> anyhow::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    let mut after = 0;
+    loop {
+        let events = store.read_events(id, after, MAX_PAGE).await?;
+        let Some(last) = events.last() else { return Ok(text) };
+        after = last.number;
+        for event in events.iter().filter(|event| event.kind == EventKind::Log && Some(event.token) == token)
+        {
+            let (_, line) = level(&event.data);
+            text.extend_from_slice(line.as_bytes());
+            text.push(b'\n');
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! What became of the items of a job, in their order: printed, or written to files.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use ostler_core::{Attempt, JobId, TaskId};
+use ostler_store::Store;
+use ostler_store::jobs::queue_of;
+use ostler_store::views::{Filter, TaskDetail, Which};
+use ostler_wire::job::Result as Row;
+
+use super::plan::Payload;
+use super::report::{log_of, output_of};
+use crate::exit::{Code, refused};
+
+/// Tasks on one page: each comes with its output.
+const PAGE: usize = 50;
+
+/// Where results go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// A table.
+    Csv(PathBuf),
+    /// One JSON value on each line.
+    Jsonl(PathBuf),
+    /// A folder with a file for each output.
+    Folder(PathBuf),
+}
+
+impl Target {
+    /// What is meant by a path: its extension tells.
+    pub(crate) fn of(path: &Path) -> anyhow::Result<Self> {
+        match path.extension().and_then(|extension| extension.to_str()) {
+            Some("csv") => Ok(Self::Csv(path.to_owned())),
+            Some("jsonl") => Ok(Self::Jsonl(path.to_owned())),
+            Some(other) if !path.is_dir() => {
+                let sentence = format!(
+                    "--results {}: there is no form \".{other}\"; it is .csv, .jsonl, or a folder",
+                    path.display()
+                );
+                Err(refused(Code::BadInput, sentence))
+            }
+            Some(_) | None => Ok(Self::Folder(path.to_owned())),
+        }
+    }
+
+    /// Writes the results of a job. A file is there when it is whole, and not before.
+    pub(crate) async fn write(&self, store: &dyn Store, job: JobId) -> anyhow::Result<()> {
+        match self {
+            Self::Csv(path) => whole(path, rows(store, job, Form::Csv).await?),
+            Self::Jsonl(path) => whole(path, rows(store, job, Form::Jsonl).await?),
+            Self::Folder(folder) => {
+                let named = || format!("the results cannot be written to {}", folder.display());
+                std::fs::create_dir_all(folder).with_context(named)?;
+                let numbered = numbered(store, job).await?;
+                let width = numbered.last().map_or(1, |(number, _)| number.to_string().len());
+                for (number, id) in numbered {
+                    let Some(found) = store.show(Which::Id(id)).await? else { continue };
+                    let last = found.attempts.last().map(|attempt| attempt.token);
+                    let file = |end: &str| folder.join(format!("{number:0width$}.{end}"));
+                    std::fs::write(file("out"), output_of(&found.task)).with_context(named)?;
+                    std::fs::write(file("err"), log_of(store, id, last).await?).with_context(named)?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+fn whole(path: &Path, mut bytes: io::Cursor<Vec<u8>>) -> anyhow::Result<()> {
+    let named = || format!("the results cannot be written to {}", path.display());
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut file = tempfile::NamedTempFile::new_in(folder).with_context(named)?;
+    bytes.set_position(0);
+    io::copy(&mut bytes, &mut file).with_context(named)?;
+    file.persist(path).with_context(named)?;
+    Ok(())
+}
+
+/// How rows are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// A table with a head.
+    Csv,
+    /// One JSON value on each line.
+    Jsonl,
+}
+
+async fn rows(store: &dyn Store, job: JobId, form: Form) -> anyhow::Result<io::Cursor<Vec<u8>>> {
+    let mut bytes = io::Cursor::new(Vec::new());
+    print(store, job, form, &mut bytes).await?;
+    Ok(bytes)
+}
+
+/// Writes one row for each item, in their order.
+pub(crate) async fn print(
+    store: &dyn Store,
+    job: JobId,
+    form: Form,
+    out: &mut impl Write,
+) -> anyhow::Result<()> {
+    let mut head = true;
+    for (number, id) in numbered(store, job).await? {
+        let Some(found) = store.show(Which::Id(id)).await? else { continue };
+        let row = row(number, &found);
+        match form {
+            Form::Jsonl => {
+                serde_json::to_writer(&mut *out, &row)?;
+                out.write_all(b"\n")?;
+            }
+            Form::Csv => {
+                // Row by row, so that no more than one is held here.
+                let mut table = csv::WriterBuilder::new().has_headers(head).from_writer(&mut *out);
+                table.serialize(&row)?;
+                table.flush()?;
+                head = false;
+            }
+        }
+    }
+    Ok(out.flush()?)
+}
+
+fn row(number: u64, found: &TaskDetail) -> Row {
+    let task = &found.task;
+    let payload = serde_json::from_str::<Payload>(&task.payload).ok();
+    let took = found.attempts.last().and_then(Attempt::took);
+    let output = task.output.as_ref().map(|_| String::from_utf8_lossy(&output_of(task)).into_owned());
+    Row {
+        number,
+        item: payload.map(|payload| payload.item.shown()).unwrap_or_default(),
+        state: task.state.name().name(),
+        runs: task.runs,
+        duration_ms: took.map(|took| u64::try_from(took.as_millis()).unwrap_or(u64::MAX)),
+        output,
+        error: task.last_failure.as_ref().map(|failure| failure.message.clone()),
+        task: task.id.to_string(),
+    }
+}
+
+/// The tasks of a job, in the order of their items.
+async fn numbered(store: &dyn Store, job: JobId) -> anyhow::Result<Vec<(u64, TaskId)>> {
+    let filter = Filter { queue: Some(queue_of(job)), ..Filter::default() };
+    let mut all = Vec::new();
+    let mut after = None;
+    loop {
+        let page = store.list(filter.clone(), after, PAGE).await?;
+        for task in &page.tasks {
+            let payload = serde_json::from_str::<Payload>(&task.payload);
+            all.extend(payload.ok().map(|payload| (payload.number, task.id)));
+        }
+        after = page.next;
+        if after.is_none() {
+            all.sort_unstable();
+            return Ok(all);
+        }
+    }
+}

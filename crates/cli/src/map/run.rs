@@ -1,0 +1,337 @@
+//! Runs a map job to its end: finds or makes it, enqueues its items, serves its queue, and says how it went.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use ostler_core::{JobId, Overrides, StateName};
+use ostler_exec::Executor;
+use ostler_process::keeper::{Containment, Keeper};
+use ostler_process::{Command, CommandPolicy, Environment, OutputForm};
+use ostler_runtime::{Listener, Node, NodeConfig, Parts, PoolConfig, StartError, TakeOver};
+use ostler_store::calls::{QueueChange, Retention};
+use ostler_store::jobs::{JobChange, JobRecord, queue_of};
+use ostler_store::{Store, SystemClock};
+use ostler_wire::job::{JobDone, JobState};
+
+use super::halt::{Halt, How};
+use super::job;
+use super::plan::{Plan, Spec};
+use super::progress::{Progress, ended};
+use super::report::{Order, Printer, Reporter};
+use super::results::Target;
+use super::tally::{Counted, Tally};
+use crate::args::Map;
+use crate::commands::{Signals, job_view, machine, start_keeper};
+use crate::exit::{Code, refused, say};
+use crate::place::{Missing, Place, refusal};
+use crate::print::{Format, Out};
+
+/// Tasks that are enqueued together.
+const BATCH: usize = 1_000;
+/// How often it is looked how far the job is, at least and at most.
+const LOOK: Duration = Duration::from_millis(10);
+const POLL: Duration = Duration::from_millis(200);
+/// How long an item may take if nobody says: as good as for ever.
+const NO_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+/// How long whatever runs may take to its end when nothing more is begun.
+const SOON: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+/// What is to be done, and how it is shown.
+pub(crate) struct Mapping<'a> {
+    pub(crate) map: &'a Map,
+    pub(crate) plan: Plan,
+    pub(crate) place: Place,
+    pub(crate) out: Out,
+}
+
+/// Why the work has stopped.
+enum Over {
+    /// All items have ended.
+    Done,
+    /// Enough has ended.
+    Halted(How),
+    /// Somebody cancelled the job.
+    Cancelled,
+    /// Somebody interrupted.
+    Interrupted,
+}
+
+impl Mapping<'_> {
+    /// Does it.
+    pub(crate) async fn run(self) -> anyhow::Result<Code> {
+        let target = self.map.results.as_deref().map(Target::of).transpose()?;
+        let mut signals = Signals::listen()?;
+        // While this process is small: the keeper is a copy of it.
+        let keeper = if self.map.detach { None } else { Some(start_keeper(Containment::Auto).await?) };
+        let store: Arc<dyn Store> = Arc::new(self.place.open(Missing::Make)?);
+        let jobs = self.map.jobs.map_or_else(cores, u32::from);
+        let spec = self.plan.spec(self.map, jobs);
+        let Some(job) = self.find_or_make(store.as_ref(), &spec).await? else {
+            return Ok(Code::Done);
+        };
+        match keeper {
+            None => self.leave(store.as_ref(), job).await,
+            Some(keeper) => {
+                let done = self.serve(&store, &keeper, job, &spec, target, &mut signals).await;
+                keeper.stop().await;
+                done
+            }
+        }
+    }
+
+    /// The job to go on with, or a new one. `None`: all is done, and is not to be done again.
+    async fn find_or_make(&self, store: &dyn Store, spec: &Spec) -> anyhow::Result<Option<JobId>> {
+        let found = job::made_from(store, self.plan.fingerprint()).await?;
+        match found {
+            Some(found) if job::state(&found) == JobState::Completed => {
+                if self.map.once {
+                    self.remark(&format!("all {} items were done before", found.job.items));
+                    return Ok(None);
+                }
+            }
+            Some(found) => {
+                self.go_on(store, &found).await?;
+                return Ok(Some(found.job.id));
+            }
+            None => {}
+        }
+        let id = JobId(ostler::ids().context("no randomness from the system")?());
+        store.put_job(self.plan.job(id, spec)?).await?;
+        Ok(Some(id))
+    }
+
+    async fn go_on(&self, store: &dyn Store, found: &JobRecord) -> anyhow::Result<()> {
+        let id = found.job.id;
+        store.change_job(id, JobChange::Reopen).await?;
+        if found.paused.is_some() {
+            store.configure(&queue_of(id), vec![QueueChange::Resume]).await?;
+        }
+        let again = job::replay(store, id, &[StateName::Failed, StateName::Cancelled]).await?;
+        let done = found.counts.completed;
+        let mut remark = format!("going on with job {id}: {done} of {} items are done", found.job.items);
+        if again > 0 {
+            remark.push_str(&format!(", {again} that failed or were cancelled are tried again"));
+        }
+        if found.pruned > 0 {
+            remark.push_str(&format!("; {} were done so long ago that they are done again", found.pruned));
+        }
+        self.remark(&remark);
+        Ok(())
+    }
+
+    fn remark(&self, sentence: &str) {
+        if !self.map.quiet {
+            say(sentence);
+        }
+    }
+
+    /// Enqueues the items, and leaves them to a running node.
+    async fn leave(&self, store: &dyn Store, job: JobId) -> anyhow::Result<Code> {
+        let items = enqueue(store, &self.plan, job).await?;
+        let done = JobDone { id: job.to_string(), done: "enqueued", tasks: items };
+        self.out.answer(&done, |_| format!("{job}\n"))?;
+        Ok(Code::Done)
+    }
+
+    async fn serve(
+        self,
+        store: &Arc<dyn Store>,
+        keeper: &Keeper,
+        job: JobId,
+        spec: &Spec,
+        target: Option<Target>,
+        signals: &mut Signals,
+    ) -> anyhow::Result<Code> {
+        let items = self.plan.items.len() as u64;
+        let before = record(store.as_ref(), job).await?.counts;
+        let mut progress =
+            if self.map.quiet { Progress::quiet(items) } else { Progress::visible(items, before.completed) };
+        let (reporter, ends) = Reporter::new(self.plan.items.len());
+        let order = if self.map.keep_order {
+            Order::Kept(self.open_numbers(store.as_ref(), job).await?)
+        } else {
+            Order::AsTheyCome
+        };
+        let printer = Printer { store: Arc::clone(store), bar: progress.bar(), order };
+        let printing = match self.out.format() {
+            Format::People => Some(tokio::spawn(printer.serve(ends))),
+            Format::Json => None,
+        };
+        let halt = if self.map.fail_fast { Some(Halt::FIRST_FAILURE) } else { self.map.halt };
+        let tally = Tally::new(halt, items, spec.attempts, before.completed);
+        let command = Command::of_payload(keeper.clone(), policy());
+        let executor = Arc::new(Counted { command, tally: Arc::clone(&tally) });
+        let listener: Arc<dyn Listener> = Arc::clone(&reporter) as Arc<dyn Listener>;
+        let pool = PoolConfig { listener: Some(listener), ..pool_of(executor, job, spec) };
+        let node = start(store, keeper, pool, self.place.keep()).await?;
+        let enqueued = {
+            let (store, plan) = (Arc::clone(store), self.plan);
+            tokio::spawn(async move { enqueue(store.as_ref(), &plan, job).await })
+        };
+        let watching = Watch { store: store.as_ref(), node: &node, job, items };
+        let over = tokio::select! {
+            over = watching.until_over(&mut progress, enqueued) => over?,
+            how = tally.enough() => Over::Halted(how),
+            () = signals.next() => Over::Interrupted,
+            () = keeper.gone() => {
+                let sentence = "the keeper of the children was killed; run the same command again to go on";
+                return Err(refused(Code::WorkFailed, sentence));
+            }
+        };
+        let patience = match over {
+            Over::Halted(How::Soon) => SOON,
+            Over::Done | Over::Halted(How::Now) | Over::Cancelled | Over::Interrupted => Duration::ZERO,
+        };
+        tokio::select! {
+            _ = node.drain(patience) => {}
+            () = signals.next() => {
+                // The keeper sees the end of this process, and ends all children.
+                std::process::exit(Code::Interrupted.number().into());
+            }
+        }
+        reporter.close();
+        if let Some(printing) = printing {
+            printing.await??;
+        }
+        let counts = record(store.as_ref(), job).await?.counts;
+        progress.finish(&counts);
+        if let Some(target) = target {
+            target.write(store.as_ref(), job).await?;
+        }
+        if self.out.format() == Format::Json {
+            self.out.json(&job_view(&record(store.as_ref(), job).await?))?;
+        }
+        if !self.map.quiet && counts.completed < items {
+            say("run the same command again to go on with what is not done");
+        }
+        Ok(match over {
+            Over::Interrupted => Code::Interrupted,
+            Over::Cancelled => Code::WorkFailed,
+            Over::Done | Over::Halted(_) if counts.failed + counts.cancelled > 0 => Code::WorkFailed,
+            Over::Done | Over::Halted(_) => Code::Done,
+        })
+    }
+
+    /// The numbers of the items that are not done yet.
+    async fn open_numbers(&self, store: &dyn Store, job: JobId) -> anyhow::Result<Vec<u64>> {
+        let done: std::collections::HashSet<_> =
+            job::tasks(store, job, StateName::Completed).await?.into_iter().collect();
+        let places = 0..self.plan.items.len();
+        let open = places.filter(|place| !done.contains(&self.plan.task_id(job, *place)));
+        Ok(open.map(|place| place as u64 + 1).collect())
+    }
+}
+
+fn cores() -> u32 {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    u32::try_from(cores).unwrap_or(1)
+}
+
+async fn record(store: &dyn Store, job: JobId) -> anyhow::Result<JobRecord> {
+    let gone = || refused(Code::NotFound, format!("the job {job} was removed meanwhile"));
+    job::by_id(store, job).await?.ok_or_else(gone)
+}
+
+/// Enqueues the items. Those that are there stay as they are; a job that was cancelled gets no more.
+async fn enqueue(store: &dyn Store, plan: &Plan, job: JobId) -> anyhow::Result<u64> {
+    let places: Vec<usize> = (0..plan.items.len()).collect();
+    for some in places.chunks(BATCH) {
+        if record(store, job).await?.cancelled_at.is_some() {
+            break;
+        }
+        let tasks = some.iter().map(|place| plan.task(job, *place)).collect::<anyhow::Result<_>>()?;
+        store.enqueue(tasks).await?;
+    }
+    Ok(plan.items.len() as u64)
+}
+
+async fn start(
+    store: &Arc<dyn Store>,
+    keeper: &Keeper,
+    pool: PoolConfig,
+    keep: Retention,
+) -> anyhow::Result<Node> {
+    let ids = ostler::ids().context("no randomness from the system")?;
+    let parts = Parts { store: Arc::clone(store), clock: Arc::new(SystemClock), ids };
+    let node = NodeConfig {
+        retention: keep,
+        // Whoever runs the same job twice at once means the newer one.
+        take_over: TakeOver::Yes,
+        guard: Some(Arc::new(keeper.clone())),
+        ..NodeConfig::new(machine(), vec![pool])
+    };
+    Node::start(parts, node).await.map_err(|error| match error {
+        StartError::Store(error) => refusal(error),
+        StartError::Config(_)
+        | StartError::TooManySchedules { .. }
+        | StartError::Differs(_)
+        | StartError::Thread(_)
+        | StartError::NotNew
+        | StartError::Guard(_) => error.into(),
+    })
+}
+
+/// As with any program that is started from a shell, everything is inherited, and what it writes is kept as it is.
+fn policy() -> CommandPolicy {
+    let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    CommandPolicy {
+        environment: Environment { keep: names.collect(), set: Vec::new() },
+        output: OutputForm::Exact,
+        ..CommandPolicy::new(Vec::<String>::new())
+    }
+}
+
+/// The pool that serves a job's queue.
+fn pool_of(executor: Arc<dyn Executor>, job: JobId, spec: &Spec) -> PoolConfig {
+    let workers = usize::try_from(spec.jobs).unwrap_or(1);
+    let timeout = spec.timeout_ms.map_or(NO_TIMEOUT, Duration::from_millis);
+    let overrides = Overrides { attempts: Some(spec.attempts), timeout: Some(timeout), ..Overrides::NONE };
+    PoolConfig {
+        settings: vec![QueueChange::Overrides(overrides)],
+        ..PoolConfig::durable(queue_of(job), executor, workers)
+    }
+}
+
+/// Watches a job until it is over.
+struct Watch<'a> {
+    store: &'a dyn Store,
+    node: &'a Node,
+    job: JobId,
+    items: u64,
+}
+
+impl Watch<'_> {
+    async fn until_over(
+        &self,
+        progress: &mut Progress,
+        mut enqueued: tokio::task::JoinHandle<anyhow::Result<u64>>,
+    ) -> anyhow::Result<Over> {
+        let mut ends = self.node.ends();
+        let mut all_enqueued = false;
+        let mut said_paused = false;
+        loop {
+            tokio::select! {
+                done = &mut enqueued, if !all_enqueued => {
+                    done??;
+                    all_enqueued = true;
+                }
+                _ = ends.changed() => {}
+                () = tokio::time::sleep(POLL) => {}
+            }
+            let record = record(self.store, self.job).await?;
+            progress.update(&record.counts);
+            if all_enqueued && ended(&record.counts) >= self.items {
+                return Ok(Over::Done);
+            }
+            if record.cancelled_at.is_some() {
+                return Ok(Over::Cancelled);
+            }
+            if let Some(why) = record.paused.filter(|_| !said_paused) {
+                progress.aside(|| say(&format!("the job is paused: {why}; ostler job resume {}", self.job)));
+                said_paused = true;
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! Where the items of a map job come from: words, lines, files, tables.
+
+use std::ffi::OsStr;
+use std::io::{self, BufRead, Read};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use globset::GlobBuilder;
+use serde_json::Value;
+use walkdir::WalkDir;
+
+use super::item::Item;
+
+/// Items of one job.
+const MAX_ITEMS: usize = 5_000_000;
+/// Bytes of one item: the kernel takes no longer argument.
+const MAX_ITEM_BYTES: usize = 128 * 1024;
+
+/// Where items come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// The words behind `:::`.
+    Words(Vec<Vec<u8>>),
+    /// Standard input, line by line.
+    Lines,
+    /// Standard input, ended by NUL each.
+    Nul,
+    /// The files that a pattern means.
+    Files(String),
+    /// A table with a head line; `-` is standard input.
+    Csv(PathBuf),
+    /// One JSON value on each line; `-` is standard input.
+    Jsonl(PathBuf),
+}
+
+/// The items, and the names of the fields that they have.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Items {
+    pub(crate) all: Vec<Item>,
+    pub(crate) fields: Vec<String>,
+}
+
+/// Why there are no items, in a sentence.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct NoItems(String);
+
+fn wrong<T>(sentence: impl Into<String>) -> Result<T, NoItems> {
+    Err(NoItems(sentence.into()))
+}
+
+impl Source {
+    /// Reads all of it.
+    pub(crate) fn read(self, stdin: impl FnOnce() -> Box<dyn Read>) -> Result<Items, NoItems> {
+        let items = match self {
+            Self::Words(words) => plain(words.into_iter().map(Ok))?,
+            Self::Lines => plain(records(stdin(), b'\n'))?,
+            Self::Nul => plain(records(stdin(), 0))?,
+            Self::Files(pattern) => files(&pattern)?,
+            Self::Csv(file) => csv(&file, open(&file, stdin)?)?,
+            Self::Jsonl(file) => jsonl(&file, open(&file, stdin)?)?,
+        };
+        for (place, item) in items.all.iter().enumerate() {
+            if item.bytes.contains(&0) || item.fields.iter().any(|(_, value)| value.contains('\0')) {
+                return wrong(format!(
+                    "item {} has a NUL character in it, which no argument can have",
+                    place + 1
+                ));
+            }
+        }
+        Ok(items)
+    }
+}
+
+fn plain(texts: impl Iterator<Item = io::Result<Vec<u8>>>) -> Result<Items, NoItems> {
+    let mut all = Vec::new();
+    for text in texts {
+        match text {
+            Ok(bytes) => push(&mut all, Item::plain(bytes))?,
+            Err(error) => return wrong(format!("standard input cannot be read: {error}")),
+        }
+    }
+    Ok(Items { all, fields: Vec::new() })
+}
+
+fn push(all: &mut Vec<Item>, item: Item) -> Result<(), NoItems> {
+    if all.len() >= MAX_ITEMS {
+        return wrong(format!("there are more than {MAX_ITEMS} items, and one job takes no more"));
+    }
+    if item.bytes.len() > MAX_ITEM_BYTES {
+        return wrong(format!(
+            "item {} has {} bytes, and an argument has at most {MAX_ITEM_BYTES}",
+            all.len() + 1,
+            item.bytes.len()
+        ));
+    }
+    all.push(item);
+    Ok(())
+}
+
+/// What stands between the ends; empty ones are left out.
+fn records(input: Box<dyn Read>, end: u8) -> impl Iterator<Item = io::Result<Vec<u8>>> {
+    let split = io::BufReader::new(input).split(end);
+    split.filter(|record| record.as_ref().map_or(true, |bytes| !bytes.is_empty()))
+}
+
+/// The files that a pattern means, in the order of their names. As in a shell, what is hidden is meant only where it is named.
+fn files(pattern: &str) -> Result<Items, NoItems> {
+    let fault = |error: &dyn std::fmt::Display| NoItems(format!("--files {pattern}: {error}"));
+    let wanted = GlobBuilder::new(pattern).literal_separator(true).build().map_err(|error| fault(&error))?;
+    let wanted = wanted.compile_matcher();
+    let (root, within) = root_of(pattern);
+    let named_hidden = pattern[within..].split('/').any(|part| part.starts_with('.'));
+    let hidden = |name: &OsStr| name.as_bytes().starts_with(b".") && !named_hidden;
+    let walk =
+        WalkDir::new(&root).follow_links(true).sort_by_file_name().max_depth(depth_of(pattern, within));
+    let mut all = Vec::new();
+    for entry in walk.into_iter().filter_entry(|entry| entry.depth() == 0 || !hidden(entry.file_name())) {
+        let entry = match entry {
+            Ok(entry) => entry,
+            // There is no such folder: nothing matches.
+            Err(error) if error.depth() == 0 => break,
+            Err(error) => return Err(fault(&error)),
+        };
+        // "." stands for this folder where the pattern does not begin with one.
+        let path =
+            if within == 0 { entry.path().strip_prefix(".").unwrap_or(entry.path()) } else { entry.path() };
+        if entry.file_type().is_file() && wanted.is_match(path) {
+            push(&mut all, Item::plain(path.as_os_str().as_bytes()))?;
+        }
+    }
+    if all.is_empty() {
+        return wrong(format!("--files {pattern}: no file matches"));
+    }
+    Ok(Items { all, fields: Vec::new() })
+}
+
+/// The folder that everything which matches is in, and how many bytes of the pattern that is.
+fn root_of(pattern: &str) -> (PathBuf, usize) {
+    let special = pattern.find(['*', '?', '[', '{', '\\']).unwrap_or(pattern.len());
+    match pattern[..special].rfind('/') {
+        Some(0) => ("/".into(), 1),
+        Some(slash) => (pattern[..slash].into(), slash + 1),
+        None => (".".into(), 0),
+    }
+}
+
+/// How deep below that folder something may match.
+fn depth_of(pattern: &str, within: usize) -> usize {
+    let rest = &pattern[within..];
+    if rest.contains("**") { usize::MAX } else { rest.split('/').count() }
+}
+
+fn open(file: &Path, stdin: impl FnOnce() -> Box<dyn Read>) -> Result<Box<dyn Read>, NoItems> {
+    if file == Path::new("-") {
+        return Ok(stdin());
+    }
+    match std::fs::File::open(file) {
+        Ok(opened) => Ok(Box::new(opened)),
+        Err(error) => wrong(format!("{} cannot be read: {error}", file.display())),
+    }
+}
+
+/// A row's bytes are the row as a JSON object, so that `{}` means all of it.
+fn csv(file: &Path, input: Box<dyn Read>) -> Result<Items, NoItems> {
+    let mut reader = csv::Reader::from_reader(input);
+    let fault = |error: csv::Error| NoItems(format!("{}: {error}", file.display()));
+    let fields: Vec<String> = reader.headers().map_err(fault)?.iter().map(ToOwned::to_owned).collect();
+    if let Some(twice) = fields.iter().enumerate().find(|(at, name)| fields[..*at].contains(name)) {
+        return wrong(format!("{}: the column \"{}\" is there twice", file.display(), twice.1));
+    }
+    let mut all = Vec::new();
+    for row in reader.records() {
+        let row = row.map_err(fault)?;
+        let values: Vec<(String, String)> =
+            fields.iter().cloned().zip(row.iter().map(ToOwned::to_owned)).collect();
+        let object: serde_json::Map<String, Value> =
+            values.iter().map(|(name, value)| (name.clone(), Value::from(value.as_str()))).collect();
+        push(&mut all, Item { bytes: Value::from(object).to_string().into_bytes(), fields: values })?;
+    }
+    Ok(Items { all, fields })
+}
+
+fn jsonl(file: &Path, input: Box<dyn Read>) -> Result<Items, NoItems> {
+    let mut items = Items::default();
+    for (place, line) in io::BufReader::new(input).lines().enumerate() {
+        let at = || format!("{}, line {}", file.display(), place + 1);
+        let line = line.map_err(|error| NoItems(format!("{}: {error}", at())))?;
+        if line.trim().is_empty() {
+            continue;
+        }
+        let value: Value =
+            serde_json::from_str(&line).map_err(|error| NoItems(format!("{}: {error}", at())))?;
+        let mut fields = Vec::new();
+        if let Value::Object(object) = &value {
+            for (name, value) in object {
+                if !items.fields.contains(name) {
+                    items.fields.push(name.clone());
+                }
+                fields.push((name.clone(), text(value)));
+            }
+        }
+        push(&mut items.all, Item { bytes: text(&value).into_bytes(), fields })?;
+    }
+    Ok(items)
+}
+
+/// A text as it is, anything else as JSON.
+fn text(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Null => String::new(),
+        Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => value.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(source: Source, stdin: &'static [u8]) -> Result<Items, String> {
+        source.read(|| Box::new(stdin)).map_err(|error| error.to_string())
+    }
+
+    fn texts(items: &Items) -> Vec<String> {
+        items.all.iter().map(|item| String::from_utf8_lossy(&item.bytes).into_owned()).collect()
+    }
+
+    #[test]
+    fn lines_and_records_are_items_as_they_are() {
+        let lines = read(Source::Lines, b"a b\n\n 'c'\nlast").expect("items");
+        assert_eq!(texts(&lines), ["a b", " 'c'", "last"]);
+        let records = read(Source::Nul, b"a\nb\0\xff\0").expect("items");
+        assert_eq!(records.all, [Item::plain("a\nb"), Item::plain(vec![0xff])]);
+    }
+
+    #[test]
+    fn rows_of_a_table_have_fields() {
+        let csv = read(Source::Csv("-".into()), b"name,to\n\"Anna, B\",x@y\n").expect("items");
+        assert_eq!(csv.fields, ["name", "to"]);
+        assert_eq!(csv.all[0].field("name"), Some("Anna, B"));
+        assert_eq!(texts(&csv)[0], r#"{"name":"Anna, B","to":"x@y"}"#);
+        let jsonl =
+            read(Source::Jsonl("-".into()), b"{\"a\":1,\"b\":{\"c\":2}}\n\n\"text\"\n").expect("items");
+        assert_eq!(jsonl.fields, ["a", "b"]);
+        assert_eq!((jsonl.all[0].field("a"), jsonl.all[0].field("b")), (Some("1"), Some("{\"c\":2}")));
+        assert_eq!(jsonl.all[1], Item::plain("text"));
+    }
+
+    #[test]
+    fn a_pattern_means_files_that_are_not_hidden_in_the_order_of_their_names() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| folder.path().join(name);
+        std::fs::create_dir_all(at("b/c")).expect("folders");
+        std::fs::create_dir_all(at(".git")).expect("folders");
+        for name in ["b.md", "a.md", ".h.md", "x.txt", "b/d.md", "b/c/e.md", ".git/f.md"] {
+            std::fs::write(at(name), "").expect("a file");
+        }
+        let found = |pattern: &str| {
+            let items =
+                read(Source::Files(at(pattern).to_str().expect("text").to_owned()), b"").expect("items");
+            let start = folder.path().to_str().expect("text").len() + 1;
+            texts(&items).iter().map(|path| path[start..].to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(found("*.md"), ["a.md", "b.md"]);
+        assert_eq!(found("**/*.md"), ["a.md", "b/c/e.md", "b/d.md", "b.md"]);
+        assert_eq!(found("*/*.md"), ["b/d.md"]);
+        assert_eq!(found("x.txt"), ["x.txt"]);
+        assert_eq!(found("{a,b}.md"), ["a.md", "b.md"]);
+        assert_eq!(found(".h*"), [".h.md"]);
+    }
+
+    #[test]
+    fn what_cannot_be_an_item_is_said_with_its_place() {
+        let told = |source: Source, stdin| read(source, stdin).expect_err("refused");
+        assert!(told(Source::Lines, b"fine\na\0b\n").starts_with("item 2 has a NUL"));
+        assert!(told(Source::Jsonl("-".into()), b"{}\n{x\n").contains("line 2"));
+        assert!(told(Source::Csv("-".into()), b"a,b\n1\n").contains("fields"));
+        assert!(told(Source::Csv("-".into()), b"a,a\n1,2\n").contains("twice"));
+        assert!(told(Source::Files("/nowhere/*.x".into()), b"").contains("no file matches"));
+        assert!(told(Source::Csv("/nowhere/x.csv".into()), b"").contains("cannot be read"));
+        let long = told(Source::Words(vec![vec![b'x'; MAX_ITEM_BYTES + 1]]), b"");
+        assert!(long.contains("at most 131072"), "{long}");
+    }
+}

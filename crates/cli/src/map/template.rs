@@ -1,0 +1,240 @@
+//! What is run for each item: words with placeholders, as GNU parallel has them.
+
+use super::item::Item;
+
+/// A program and its arguments, or a line for the shell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Template {
+    /// Run as it is: each word stays one argument.
+    Argv(Vec<Word>),
+    /// Given to `sh -c`; what is put in is quoted.
+    Shell(Word),
+}
+
+/// One word: texts and placeholders in turn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Word(Vec<Piece>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Piece {
+    Text(Vec<u8>),
+    Place(Place),
+}
+
+/// What stands for a part of the item.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Place {
+    /// `{}`
+    Item,
+    /// `{.}`
+    Stem,
+    /// `{/}`
+    Name,
+    /// `{//}`
+    Folder,
+    /// `{/.}`
+    NameStem,
+    /// `{#}`
+    Number,
+    /// `{name}`
+    Field(String),
+}
+
+impl Template {
+    /// Reads the words of a command line. `fields` are the names that rows have. One word with something in it that only a shell
+    /// understands is a line for the shell.
+    pub(crate) fn parse(words: &[Vec<u8>], fields: &[String]) -> Self {
+        let mut template = match words {
+            [line] if needs_shell(line) => Self::Shell(Word::parse(line, fields)),
+            words => Self::Argv(words.iter().map(|word| Word::parse(word, fields)).collect()),
+        };
+        if !template.has_place() {
+            match &mut template {
+                Self::Argv(words) => words.push(Word(vec![Piece::Place(Place::Item)])),
+                Self::Shell(line) => {
+                    line.0.extend([Piece::Text(b" ".to_vec()), Piece::Place(Place::Item)]);
+                }
+            }
+        }
+        template
+    }
+
+    fn has_place(&self) -> bool {
+        let places = |word: &Word| word.0.iter().any(|piece| matches!(piece, Piece::Place(_)));
+        match self {
+            Self::Argv(words) => words.iter().any(places),
+            Self::Shell(line) => places(line),
+        }
+    }
+
+    /// Whether what is run depends on where an item stands.
+    pub(crate) fn counts(&self) -> bool {
+        let counts = |word: &Word| word.0.contains(&Piece::Place(Place::Number));
+        match self {
+            Self::Argv(words) => words.iter().any(counts),
+            Self::Shell(line) => counts(line),
+        }
+    }
+
+    /// The program and its arguments for one item, the `number`-th, counted from one.
+    pub(crate) fn argv(&self, item: &Item, number: u64) -> Vec<Vec<u8>> {
+        match self {
+            Self::Argv(words) => words.iter().map(|word| word.fill(item, number, <[u8]>::to_vec)).collect(),
+            Self::Shell(line) => vec![b"sh".to_vec(), b"-c".to_vec(), line.fill(item, number, quoted)],
+        }
+    }
+}
+
+impl Word {
+    fn parse(word: &[u8], fields: &[String]) -> Self {
+        let mut pieces = Vec::new();
+        let mut text = Vec::new();
+        let mut rest = word;
+        while let Some((first, after)) = rest.split_first() {
+            match place_at(rest, fields) {
+                Some((place, length)) => {
+                    if !text.is_empty() {
+                        pieces.push(Piece::Text(std::mem::take(&mut text)));
+                    }
+                    pieces.push(Piece::Place(place));
+                    rest = &rest[length..];
+                }
+                None => {
+                    text.push(*first);
+                    rest = after;
+                }
+            }
+        }
+        if !text.is_empty() || pieces.is_empty() {
+            pieces.push(Piece::Text(text));
+        }
+        Self(pieces)
+    }
+
+    fn fill(&self, item: &Item, number: u64, put_in: fn(&[u8]) -> Vec<u8>) -> Vec<u8> {
+        let mut filled = Vec::new();
+        for piece in &self.0 {
+            match piece {
+                Piece::Text(text) => filled.extend_from_slice(text),
+                Piece::Place(place) => filled.extend(put_in(&place.of(item, number))),
+            }
+        }
+        filled
+    }
+}
+
+impl Place {
+    fn of(&self, item: &Item, number: u64) -> Vec<u8> {
+        match self {
+            Self::Item => item.bytes.clone(),
+            Self::Stem => item.stem().to_vec(),
+            Self::Name => item.name().to_vec(),
+            Self::Folder => item.folder().to_vec(),
+            Self::NameStem => item.name_stem().to_vec(),
+            Self::Number => number.to_string().into_bytes(),
+            // A row that has no such field has nothing there.
+            Self::Field(name) => item.field(name).unwrap_or_default().as_bytes().to_vec(),
+        }
+    }
+}
+
+/// The placeholder that the text begins with, and how long it is. Other braces are text, as `awk '{print}'` needs it.
+fn place_at(text: &[u8], fields: &[String]) -> Option<(Place, usize)> {
+    let inside = text.strip_prefix(b"{")?;
+    let end = inside.iter().position(|byte| *byte == b'}')?;
+    let place = match &inside[..end] {
+        b"" => Place::Item,
+        b"." => Place::Stem,
+        b"/" => Place::Name,
+        b"//" => Place::Folder,
+        b"/." => Place::NameStem,
+        b"#" => Place::Number,
+        name => {
+            let known = fields.iter().find(|field| field.as_bytes() == name)?;
+            Place::Field(known.clone())
+        }
+    };
+    Some((place, end + 2))
+}
+
+/// Whether one word is more than the name of a program: `gzip` is not, `gzip -9` is.
+fn needs_shell(line: &[u8]) -> bool {
+    let plain =
+        |byte: &u8| byte.is_ascii_alphanumeric() || b"_-./+,:@%{}#".contains(byte) || !byte.is_ascii();
+    !line.iter().all(plain)
+}
+
+/// As one word for a shell, whatever is in it.
+pub(crate) fn quoted(bytes: &[u8]) -> Vec<u8> {
+    let mut word = vec![b'\''];
+    for byte in bytes {
+        match byte {
+            b'\'' => word.extend_from_slice(b"'\\''"),
+            other => word.push(*other),
+        }
+    }
+    word.push(b'\'');
+    word
+}
+
+/// As one word for a shell, without quotes where it needs none.
+pub(crate) fn quoted_if_needed(bytes: &[u8]) -> Vec<u8> {
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"_-./+,:@%=".contains(byte);
+    if !bytes.is_empty() && bytes.iter().all(plain) { bytes.to_vec() } else { quoted(bytes) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn argv(words: &[&str], item: &Item) -> Vec<String> {
+        let words: Vec<Vec<u8>> = words.iter().map(|word| word.as_bytes().to_vec()).collect();
+        let names: Vec<String> = item.fields.iter().map(|(name, _)| name.clone()).collect();
+        let argv = Template::parse(&words, &names).argv(item, 3);
+        argv.into_iter().map(|word| String::from_utf8(word).expect("text")).collect()
+    }
+
+    #[test]
+    fn placeholders_are_filled_and_every_word_stays_one_argument() {
+        let item = Item::plain("dir/a file.md");
+        assert_eq!(
+            argv(&["pandoc", "{}", "-o", "{.}.html", "{/}:{//}:{/.}:{#}"], &item),
+            ["pandoc", "dir/a file.md", "-o", "dir/a file.html", "a file.md:dir:a file:3"]
+        );
+    }
+
+    #[test]
+    fn a_template_without_a_placeholder_gets_the_item_as_its_last_argument() {
+        assert_eq!(argv(&["gzip", "-9"], &Item::plain("-x y")), ["gzip", "-9", "-x y"]);
+        assert_eq!(argv(&["gzip"], &Item::plain("a b")), ["gzip", "a b"], "the name of a program alone");
+        assert_eq!(argv(&["wc -l"], &Item::plain("it's")), ["sh", "-c", "wc -l 'it'\\''s'"]);
+    }
+
+    #[test]
+    fn one_quoted_string_is_for_the_shell_and_items_are_quoted_in_it() {
+        assert_eq!(
+            argv(&["cat {} | wc -l > {.}.n"], &Item::plain("a;b\n$(x).txt")),
+            ["sh", "-c", "cat 'a;b\n$(x).txt' | wc -l > 'a;b\n$(x)'.n"]
+        );
+    }
+
+    #[test]
+    fn other_braces_are_text() {
+        assert_eq!(argv(&["awk", "{print $1}", "{}"], &Item::plain("f")), ["awk", "{print $1}", "f"]);
+        assert_eq!(argv(&["echo", "{", "}", "{x}"], &Item::plain("f")), ["echo", "{", "}", "{x}", "f"]);
+    }
+
+    #[test]
+    fn fields_are_placeholders_where_rows_have_them() {
+        let fields = vec![("name".to_owned(), "Anna B".to_owned()), ("to".to_owned(), String::new())];
+        let item = Item { bytes: b"whole".to_vec(), fields };
+        assert_eq!(argv(&["mail", "{name}", "{to}", "{}"], &item), ["mail", "Anna B", "", "whole"]);
+        assert_eq!(argv(&["mail {name}"], &item), ["sh", "-c", "mail 'Anna B'"]);
+    }
+
+    #[test]
+    fn items_that_are_not_text_go_through_as_they_are() {
+        let template = Template::parse(&[b"cat".to_vec(), b"x{}".to_vec()], &[]);
+        assert_eq!(template.argv(&Item::plain(vec![0xff, b'/']), 1), [b"cat".to_vec(), b"x\xff/".to_vec()]);
+    }
+}

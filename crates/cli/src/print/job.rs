@@ -1,0 +1,74 @@
+//! Jobs, for people.
+
+use std::fmt::Write as _;
+
+use ostler_wire::job::{JobState, JobView};
+
+use super::Looks;
+use super::table::{Cell, Paint, Table, visible};
+
+const fn paint(state: JobState) -> Paint {
+    match state {
+        JobState::Running => Paint::Lively,
+        JobState::Unfinished | JobState::Paused => Paint::Plain,
+        JobState::Completed => Paint::Good,
+        JobState::Failed => Paint::Bad,
+        JobState::Cancelled => Paint::Faint,
+    }
+}
+
+/// All jobs.
+pub(crate) fn jobs(views: &[JobView], looks: Looks) -> String {
+    if views.is_empty() {
+        return "there are no jobs; \"ostler map\" makes one\n".to_owned();
+    }
+    let mut table = Table::new(&["JOB", "NAME", "STATE", "ITEMS", "DONE", "FAILED", "MADE", "COMMAND"]);
+    for view in views {
+        table.row(vec![
+            view.id.as_str().into(),
+            view.name.as_str().into(),
+            Cell::painted(view.state.name(), paint(view.state)),
+            view.items.to_string().into(),
+            view.tasks.completed.to_string().into(),
+            view.tasks.failed.to_string().into(),
+            view.created_at.to_string().into(),
+            view.command.join(" ").into(),
+        ]);
+    }
+    table.render(looks)
+}
+
+/// One job, and some of its items that failed, each with the reason.
+pub(crate) fn job(view: &JobView, failed: &[(String, String)], looks: Looks) -> String {
+    let mut text = String::new();
+    let mut line = |name: &str, value: &str| {
+        let _ = writeln!(text, "{name:<10}{}", visible(value));
+    };
+    line("job", &view.id);
+    line("name", &view.name);
+    line("state", view.state.name());
+    if let Some(why) = &view.paused {
+        line("paused", why);
+    }
+    line("made", &view.created_at.to_string());
+    line("command", &view.command.join(" "));
+    line("folder", view.folder.as_deref().unwrap_or("-"));
+    line("queue", &view.queue);
+    let tasks = &view.tasks;
+    let open = tasks.queued + tasks.claimed + tasks.running;
+    line(
+        "items",
+        &format!(
+            "{}: {} completed, {} failed, {} cancelled, {open} open",
+            view.items, tasks.completed, tasks.failed, tasks.cancelled
+        ),
+    );
+    if !failed.is_empty() {
+        let mut table = Table::new(&["FAILED ITEM", "WHY"]);
+        for (item, why) in failed {
+            table.row(vec![item.as_str().into(), Cell::painted(why, Paint::Bad)]);
+        }
+        let _ = write!(text, "\n{}", table.render(looks));
+    }
+    text
+}

@@ -1,0 +1,359 @@
+//! `ostler map` and `ostler job`: a command over many items, in one process, on one store.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::Path;
+use std::time::Instant;
+
+use ostler_testkit::{MAX_WAIT, ProcessSignal};
+use serde_json::Value;
+
+use crate::ostler::{Place, Ran, Running};
+
+/// Maps quietly, and expects it to do all of it.
+fn mapped(place: &Place, words: &[&str]) -> String {
+    place.done(["map", "-q"].iter().chain(words))
+}
+
+/// How often each item was done: a line of this file for each time.
+fn times(file: &Path) -> Vec<String> {
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    let mut lines: Vec<String> = text.lines().map(ToOwned::to_owned).collect();
+    lines.sort_unstable();
+    lines
+}
+
+fn jobs(place: &Place) -> Vec<Value> {
+    place.json(["job", "ls"]).as_array().expect("a list").clone()
+}
+
+fn sorted(text: &str) -> Vec<&str> {
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.sort_unstable();
+    lines
+}
+
+// ---- what is run ----
+
+#[test]
+fn each_item_is_one_argument_whatever_is_in_it() {
+    let place = Place::new();
+    let items = ["a b", "-n", "it's \"so\"", "$(x) `y` *", "new\nline", ""];
+    let words: Vec<&str> = ["-k", "-j1", "printf", "<%s>", "{}", ":::"].into_iter().chain(items).collect();
+    let expected: String = items.iter().map(|item| format!("<{item}>")).collect();
+    assert_eq!(mapped(&place, &words), expected);
+    // The same by a shell, which would fall for each of them.
+    let words: Vec<&str> = ["-k", "-j1", "printf '<%s>' {}", ":::"].into_iter().chain(items).collect();
+    assert_eq!(mapped(&place, &words), expected);
+}
+
+#[test]
+fn placeholders_are_those_of_gnu_parallel() {
+    let place = Place::new();
+    let words = ["-k", "echo", "{}", "{.}", "{/}", "{//}", "{/.}", "{#}", ":::", "a/b.tar.gz", "plain"];
+    assert_eq!(
+        mapped(&place, &words),
+        "a/b.tar.gz a/b.tar b.tar.gz a b.tar 1\nplain plain plain . plain 2\n"
+    );
+    assert_eq!(
+        mapped(&place, &["echo", "done", ":::", "x"]),
+        "done x\n",
+        "an item that has no place comes last"
+    );
+    assert_eq!(mapped(&place, &["-k", "echo '{x}' {} | tr a-z A-Z", ":::", "a"]), "{X} A\n");
+}
+
+#[test]
+fn items_come_from_lines_records_files_and_tables() {
+    let place = Place::new();
+    let ran = place.run_with(["map", "-qk", "echo", "<{}>"], b"one two\nthree\n");
+    assert_eq!(ran.out, "<one two>\n<three>\n", "{ran:?}");
+    let ran = place.run_with(["map", "-qk0", "printf", "<%s>"], b"a\nb\0c\0");
+    assert_eq!(ran.out, "<a\nb><c>", "{ran:?}");
+    place.write("x1.txt", "1");
+    place.write("x2.txt", "22");
+    assert_eq!(mapped(&place, &["-k", "--files", "x*.txt", "cat {}; echo"]), "1\n22\n");
+    place.write("people.csv", "name,city\n\"Anna, B\",Wien\nBen,Graz\n");
+    assert_eq!(
+        mapped(&place, &["-k", "--csv", "people.csv", "echo", "{city}:", "{name}"]),
+        "Wien: Anna, B\nGraz: Ben\n"
+    );
+    place.write("rows.jsonl", "{\"n\":1,\"deep\":{\"a\":[2]}}\n\"text\"\n");
+    assert_eq!(
+        mapped(&place, &["-k", "--jsonl", "rows.jsonl", "echo", "{n}", "{deep}", "{}"]),
+        "1 {\"a\":[2]} {\"deep\":{\"a\":[2]},\"n\":1}\n  text\n"
+    );
+}
+
+#[test]
+fn names_that_are_not_text_go_through_and_so_does_output() {
+    let place = Place::new();
+    let name = OsString::from_vec(b"na\xffme".to_vec());
+    std::fs::write(place.folder().join(&name), b"in\xfeside").expect("a file");
+    let words = [OsStr::new("map"), OsStr::new("-q"), OsStr::new("cat"), OsStr::new(":::"), &name];
+    let output = place.command(words).output().expect("it runs");
+    assert_eq!(output.stdout, b"in\xfeside", "{output:?}");
+    let words = ["map", "-q", "--files", "na*", "echo"];
+    let output = place.command(words).output().expect("it runs");
+    assert_eq!(output.stdout, [name.as_bytes(), b"\n"].concat(), "{output:?}");
+}
+
+#[test]
+fn a_dry_run_prints_what_a_shell_would_understand_and_makes_no_store() {
+    let place = Place::new();
+    let out = place.done(["map", "--dry-run", "pandoc", "{}", "-o", "{.}.html", ":::", "a b.md", "c.md"]);
+    assert_eq!(out, "pandoc 'a b.md' -o 'a b.html'\npandoc c.md -o c.html\n");
+    assert!(!place.store().exists());
+}
+
+#[test]
+fn bad_input_is_refused_in_a_sentence_and_makes_no_store() {
+    let place = Place::new();
+    place.write("twice.csv", "a,a\n1,2\n");
+    let cases: [(&[&str], &str); 9] = [
+        (&[":::", "a"], "nothing to run"),
+        (&["echo", ":::"], "there are no items"),
+        (&["echo", ":::", "a", ":::", "b"], "twice"),
+        (&["--files", "none*", "echo"], "no file matches"),
+        (&["--files", "x", "echo", ":::", "a"], "not from both"),
+        (&["--csv", "twice.csv", "echo"], "twice"),
+        (&["--csv", "missing.csv", "echo"], "cannot be read"),
+        (&["--halt", "sometimes", "echo", ":::", "a"], "now,fail=1"),
+        (&["--results", "out.xlsx", "echo", ":::", "a"], ".jsonl"),
+    ];
+    for (words, sentence) in cases {
+        place.refused(["map"].iter().chain(words), 2, sentence);
+    }
+    place.run_with(["map", "echo"], b"").is_refused(2, "there are no items");
+    place.run_with(["map", "echo"], b"a\0b\n").is_refused(2, "NUL");
+    assert!(!place.store().exists());
+}
+
+// ---- how it ends ----
+
+#[test]
+fn a_failure_is_said_and_the_others_go_on() {
+    let place = Place::new();
+    let ran = place.run(["map", "-k", "echo out{}; echo err{} >&2; test {} != 2", ":::", "1", "2", "3"]);
+    assert_eq!((ran.code, ran.out.as_str()), (Some(1), "out1\nout3\n"), "{ran:?}");
+    for line in ["err1", "err2", "err3", "ostler: 2: it exited with code 1: err2"] {
+        assert!(ran.err.lines().any(|said| said == line), "{line}: {ran:?}");
+    }
+    assert!(ran.err.contains("3 items in ") && ran.err.contains("2 completed, 1 failed"), "{ran:?}");
+}
+
+#[test]
+fn a_program_that_is_not_there_fails_every_item() {
+    let place = Place::new();
+    let ran = place.run(["map", "no-such-program", ":::", "a", "b"]);
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.err.contains("\"no-such-program\" cannot be started"), "{ran:?}");
+}
+
+#[test]
+fn an_item_is_tried_again_as_often_as_is_said() {
+    let place = Place::new();
+    let ran =
+        place.run(["map", "--retries", "1", "echo x >> tries; test $(wc -l < tries) = 2 #", ":::", "a"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert_eq!(times(&place.folder().join("tries")).len(), 2);
+}
+
+#[test]
+fn an_item_that_takes_too_long_is_ended() {
+    let place = Place::new();
+    let ran = place.run(["map", "--timeout", "100ms", "sleep", ":::", "0", "600"]);
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.err.contains("600: it took longer than 100ms"), "{ran:?}");
+}
+
+#[test]
+fn at_the_first_failure_nothing_more_begins() {
+    let place = Place::new();
+    let words = ["map", "-j1", "--fail-fast", "echo {} >> begun; test {} != 2", ":::", "1", "2", "3", "4"];
+    let ran = place.run(words);
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert_eq!(times(&place.folder().join("begun")), ["1", "2"]);
+    assert!(ran.err.contains("2 left"), "{ran:?}");
+    let words = ["map", "-j1", "--halt", "soon,success=1", "echo {} >> more", ":::", "1", "2", "3"];
+    assert_eq!(place.run(words).code, Some(0));
+    assert_eq!(times(&place.folder().join("more")), ["1"]);
+}
+
+#[test]
+fn results_are_written_as_lines_as_a_table_and_as_files() {
+    let place = Place::new();
+    let words = |to: &str| {
+        let script = "echo out{}; echo err{} >&2; test {} != 2";
+        place.run(["map", "-q", "--results", to, script, ":::", "1", "2"])
+    };
+    assert_eq!(words("r.jsonl").code, Some(1));
+    let text = std::fs::read_to_string(place.folder().join("r.jsonl")).expect("the results");
+    let rows: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!(
+        (&rows[0]["number"], &rows[0]["item"], &rows[0]["output"]),
+        (&1.into(), &"1".into(), &"out1\n".into())
+    );
+    assert_eq!((&rows[1]["state"], &rows[1]["runs"]), (&"failed".into(), &1.into()));
+    assert_eq!(words("r.csv").code, Some(1));
+    let text = std::fs::read_to_string(place.folder().join("r.csv")).expect("the results");
+    assert!(
+        text.starts_with("number,item,state,runs,duration_ms,output,error,task\n1,1,completed,"),
+        "{text}"
+    );
+    assert_eq!(words("folder").code, Some(1));
+    let file =
+        |name: &str| std::fs::read_to_string(place.folder().join("folder").join(name)).expect("a file");
+    assert_eq!(
+        (file("1.out"), file("1.err"), file("2.err")),
+        ("out1\n".into(), "err1\n".into(), "err2\n".into())
+    );
+    let exported = place.done(["job", "export", "echo"]);
+    assert_eq!(exported.lines().count(), 2, "{exported}");
+}
+
+#[test]
+fn json_is_the_job_and_nothing_else() {
+    let place = Place::new();
+    let job = place.run(["map", "--json", "echo", ":::", "a", "b"]).json();
+    assert_eq!(
+        (&job["name"], &job["state"], &job["items"]),
+        (&"echo".into(), &"completed".into(), &2.into())
+    );
+    assert_eq!(job["tasks"]["completed"], 2);
+}
+
+// ---- again ----
+
+#[test]
+fn a_job_that_was_killed_goes_on_where_it_was() {
+    let place = Place::new();
+    let script = "echo {} >> done; test -e go || test {} -lt 3 || exec sleep 600";
+    let words: Vec<&str> =
+        ["map", "-j2", script, ":::"].into_iter().chain(["1", "2", "3", "4", "5"]).collect();
+    let running = Running::start(place.command(&words));
+    let until = Instant::now() + MAX_WAIT;
+    while times(&place.folder().join("done")).len() < 4 {
+        assert!(Instant::now() < until, "the first items are not done");
+        std::thread::yield_now();
+    }
+    // It is killed, without a word.
+    drop(running);
+    place.write("go", "");
+    let ran = place.run(&words);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(ran.err.contains("going on with job") && ran.err.contains("2 of 5 items are done"), "{ran:?}");
+    assert_eq!(
+        times(&place.folder().join("done")),
+        ["1", "2", "3", "3", "4", "4", "5"],
+        "what was done stays done"
+    );
+    assert_eq!(jobs(&place).len(), 1);
+}
+
+#[test]
+fn an_interrupted_job_says_so_and_leaves_nothing_behind() {
+    let place = Place::new();
+    let script = "echo $$ >> pids; exec sleep 600 #";
+    let running = Running::start(place.command(["map", "-j2", script, ":::", "a", "b", "c"]));
+    let until = Instant::now() + MAX_WAIT;
+    while times(&place.folder().join("pids")).len() < 2 {
+        assert!(Instant::now() < until, "nothing runs");
+        std::thread::yield_now();
+    }
+    running.signal(ProcessSignal::INT);
+    assert_eq!(running.end().0, Some(130));
+    for pid in times(&place.folder().join("pids")) {
+        assert!(!Path::new("/proc").join(&pid).join("exe").exists(), "{pid} is still there");
+    }
+    assert_eq!(jobs(&place)[0]["state"], "unfinished");
+}
+
+#[test]
+fn only_what_failed_is_done_again_and_a_completed_job_anew() {
+    let place = Place::new();
+    let words = ["map", "-q", "echo {} >> done; test {} != 2 -o -e go", ":::", "1", "2", "3"];
+    assert_eq!(place.run(words).code, Some(1));
+    place.write("go", "");
+    assert_eq!(place.run(words).code, Some(0));
+    assert_eq!(times(&place.folder().join("done")), ["1", "2", "2", "3"]);
+    assert_eq!(place.run(words).code, Some(0));
+    assert_eq!(times(&place.folder().join("done")).len(), 7, "all of it once more");
+    assert_eq!(jobs(&place).len(), 2);
+    let once: Vec<&str> = ["map", "--once"].into_iter().chain(words.into_iter().skip(2)).collect();
+    let ran = place.run(once);
+    assert_eq!((ran.code, times(&place.folder().join("done")).len()), (Some(0), 7), "{ran:?}");
+    assert!(ran.err.contains("all 3 items were done before"), "{ran:?}");
+}
+
+#[test]
+fn equal_items_are_two_and_another_order_is_the_same_job() {
+    let place = Place::new();
+    let words = |items: &[&str]| -> Ran {
+        place.run(["map", "-q", "echo {} >> done; test -e go", ":::"].iter().chain(items))
+    };
+    assert_eq!(words(&["a", "b", "a"]).code, Some(1));
+    place.write("go", "");
+    assert_eq!(words(&["b", "a", "a"]).code, Some(0));
+    assert_eq!(times(&place.folder().join("done")), ["a", "a", "a", "a", "b", "b"]);
+    assert_eq!(jobs(&place).len(), 1);
+    assert_eq!(words(&["a", "b"]).code, Some(0));
+    assert_eq!(jobs(&place).len(), 2, "other items are another job");
+}
+
+// ---- jobs ----
+
+#[test]
+fn a_job_is_shown_with_what_failed() {
+    let place = Place::new();
+    place.run(["map", "-q", "--name", "letters", "test {} != b", ":::", "a", "b"]);
+    let shown = place.done(["job", "show", "letters"]);
+    for words in ["letters", "failed", "2: 1 completed, 1 failed", "FAILED ITEM", "it exited with code 1"] {
+        assert!(shown.contains(words), "{words}: {shown}");
+    }
+    let view = place.json(["job", "show", "letters"]);
+    assert_eq!(view["command"], serde_json::json!(["test {} != b"]));
+    assert_eq!(place.json(["job", "show", view["id"].as_str().expect("an id")])["name"], "letters");
+    place.refused(["job", "show", "nobody"], 4, "there is no job");
+}
+
+#[test]
+fn failed_items_get_another_go_by_hand() {
+    let place = Place::new();
+    let words = ["map", "-q", "--name", "letters", "echo {} >> done; test -e go", ":::", "a", "b"];
+    assert_eq!(place.run(words).code, Some(1));
+    let again = place.json(["job", "retry-failed", "letters"]);
+    assert_eq!((&again["done"], &again["tasks"]), (&"retried".into(), &2.into()));
+    assert_eq!(place.json(["job", "show", "letters"])["tasks"]["queued"], 2);
+    place.write("go", "");
+    assert_eq!(place.run(words).code, Some(0));
+    assert_eq!(times(&place.folder().join("done")), ["a", "a", "b", "b"]);
+}
+
+#[test]
+fn a_job_is_paused_resumed_and_cancelled_while_it_runs() {
+    let place = Place::new();
+    let script = "echo {} >> begun; until test -e {}.go; do sleep 0.01; done";
+    let running =
+        Running::start(place.command(["map", "-j1", "--name", "slow", script, ":::", "1", "2", "3"]));
+    let until = Instant::now() + MAX_WAIT;
+    let begun = |count: usize| {
+        while times(&place.folder().join("begun")).len() < count {
+            assert!(Instant::now() < until, "item {count} does not begin");
+            std::thread::yield_now();
+        }
+    };
+    begun(1);
+    place.done(["job", "pause", "slow"]);
+    assert_eq!(place.json(["job", "show", "slow"])["paused"], "paused by hand");
+    place.write("1.go", "");
+    running.says("the job is paused");
+    assert_eq!(times(&place.folder().join("begun")), ["1"], "nothing begins while it is paused");
+    place.done(["job", "resume", "slow"]);
+    begun(2);
+    place.done(["job", "cancel", "slow"]);
+    assert_eq!(running.end().0, Some(1));
+    let job = place.json(["job", "show", "slow"]);
+    assert_eq!((&job["state"], &job["tasks"]["completed"]), (&"cancelled".into(), &1.into()));
+    assert_eq!(sorted(&place.done(["job", "export", "slow"])).len(), 3);
+}
