@@ -1,0 +1,113 @@
+"""Handlers without a node: `worker.test`, as users call it in tests of their own. And what the package says of itself."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import re
+import unittest
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import ostler
+from ostler import AsyncContext, Context, Permanent, Transient, Worker
+
+SDK = Path(__file__).resolve().parent.parent
+
+
+class Alone(unittest.TestCase):
+    def setUp(self) -> None:
+        self.worker = Worker()
+        self.fetched = 0
+
+        @self.worker.task("convert")
+        def convert(payload: dict[str, Any], ctx: Context) -> tuple[int, str]:
+            if not payload.get("url"):
+                raise Permanent("there is no url")
+            pages = ctx.step("fetched", self.fetch)
+            ctx.progress(1, 2, "half")
+            ctx.log("info", f"attempt {ctx.attempt}")
+            if ctx.attempt == 1:
+                raise Transient("the disk is full")
+            ctx.step_or_warn("announced", lambda: [][0])
+            ctx.file("out.pdf")
+            return pages, str(ctx.folder)
+
+    def fetch(self) -> int:
+        self.fetched += 1
+        return 7
+
+    def test_a_handler_can_be_tried_attempt_by_attempt(self) -> None:
+        steps: dict[str, Any] = {}
+        with self.assertRaises(Transient):
+            self.worker.test("convert", {"url": "x"}, steps=steps)
+        self.assertEqual(steps, {"fetched": 7})
+        tested = self.worker.test("convert", {"url": "x"}, steps=steps, attempt=2, folder="/work/t1", timeout=60)
+        self.assertEqual(tested.output, [7, "/work/t1"])
+        self.assertEqual(self.fetched, 1, "a step that was kept is not done again")
+        self.assertEqual(tested.steps, {"fetched": 7, "announced": None})
+        self.assertEqual(tested.progress, [(1, 2, "half")])
+        self.assertEqual(tested.logs, [("info", "attempt 2")])
+        self.assertEqual(tested.files, ["out.pdf"])
+        self.assertEqual(tested.warnings, [("announced", "IndexError: list index out of range")])
+
+    def test_what_a_handler_raises_comes_out(self) -> None:
+        with self.assertRaisesRegex(Permanent, "no url"):
+            self.worker.test("convert", {})
+        with self.assertRaisesRegex(Permanent, 'no handler for the kind "paint"; it has: convert'):
+            self.worker.test("paint")
+
+    def test_an_async_handler_can_be_tried_too(self) -> None:
+        @self.worker.task("wait")
+        async def wait(payload: float, ctx: AsyncContext) -> float:
+            await asyncio.sleep(0)
+            return await ctx.step("waited", lambda: payload)
+
+        tested = self.worker.test("wait", 1.5)
+        self.assertEqual((tested.output, tested.steps), (1.5, {"waited": 1.5}))
+
+    def test_an_object_can_be_a_handler(self) -> None:
+        class Doubler:
+            async def __call__(self, payload: int, ctx: AsyncContext) -> int:
+                return 2 * payload
+
+        self.worker.task("double")(Doubler())
+        self.assertEqual(self.worker.test("double", 4).output, 8)
+
+    def test_the_payload_of_the_test_is_not_the_handler_s_to_change(self) -> None:
+        @self.worker.task("change")
+        def change(payload: list[int], ctx: Context) -> None:
+            payload.append(1)
+
+        payload: list[int] = []
+        self.worker.test("change", payload)
+        self.assertEqual(payload, [])
+
+
+class Package(unittest.TestCase):
+    def test_every_public_name_is_there_and_documented(self) -> None:
+        for name in ostler.__all__:
+            self.assertTrue(getattr(ostler, name).__doc__, name)
+        for of in (Context, AsyncContext, Worker):
+            for name in dir(of):
+                if not name.startswith("_"):
+                    self.assertTrue(getattr(of, name).__doc__, f"{of.__name__}.{name}")
+
+    def test_the_examples_of_the_page_run(self) -> None:
+        page = (SDK / "README.md").read_text()
+        blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+        self.assertGreater(len(blocks), 2)
+        with mock.patch.object(Worker, "run"):
+            for block in blocks:
+                exec(compile(block, "README.md", "exec"), {})
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            self.assertEqual(ostler.worker.test("count", {"text": "to be"}).output, {"words": 2})
+            self.assertEqual(ostler.worker.test("render", {"pages": 2}).progress, [(1, 2, None), (2, 2, None)])
+            self.assertEqual(ostler.worker.test("poll", {"seconds": 0}).steps, {"asked": "yes"})
+        self.assertEqual(printed.getvalue(), "counted 2\nalso when it is cancelled\n")
+
+
+if __name__ == "__main__":
+    unittest.main()
