@@ -1,0 +1,99 @@
+// Handlers without a node: `worker.test`, as users call it in tests of their own. And what the package says of itself.
+
+import assert from "node:assert/strict";
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { describe, test } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
+import { fileURLToPath } from "node:url";
+
+import sdk, { Cancelled, Permanent, Transient, Worker } from "../index.js";
+import { Driver } from "./driver.mjs";
+
+const SDK = fileURLToPath(new URL("..", import.meta.url));
+
+function converter() {
+  const worker = new Worker();
+  worker.fetched = 0;
+  worker.task("convert", async (payload, ctx) => {
+    if (!payload.url) throw new Permanent("there is no url");
+    const pages = await ctx.step("fetched", () => {
+      worker.fetched += 1;
+      return 7;
+    });
+    ctx.progress(1, 2, "half");
+    ctx.log("info", `attempt ${ctx.attempt}`);
+    if (ctx.attempt === 1) throw new Transient("the disk is full");
+    await ctx.stepOrWarn("announced", () => Promise.reject(new Error("nobody listens")));
+    ctx.file("out.pdf");
+    return { pages, folder: ctx.folder, at: new Date(0) };
+  });
+  return worker;
+}
+
+describe("without a node", { timeout: 60_000 }, () => {
+  test("a handler can be tried attempt by attempt", async () => {
+    const worker = converter();
+    const steps = {};
+    await assert.rejects(worker.test("convert", { url: "x" }, { steps }), Transient);
+    assert.deepEqual(steps, { fetched: 7 });
+    const options = { steps, attempt: 2, folder: "/work/t1", timeoutMs: 60_000 };
+    assert.deepEqual(await worker.test("convert", { url: "x" }, options), {
+      output: { pages: 7, folder: "/work/t1", at: "1970-01-01T00:00:00.000Z" },
+      steps: { fetched: 7, announced: null },
+      progress: [{ done: 1, total: 2, note: "half" }],
+      logs: [{ level: "info", message: "attempt 2" }],
+      files: ["out.pdf"],
+      warnings: [{ step: "announced", message: "Error: nobody listens" }],
+    });
+    assert.equal(worker.fetched, 1, "a step that was kept is not done again");
+  });
+
+  test("what a handler throws comes out", async () => {
+    await assert.rejects(converter().test("convert", {}), /there is no url/);
+    await assert.rejects(converter().test("paint"), /no handler for the kind "paint"; it has: convert/);
+  });
+
+  test("a cancel can be tried too", async () => {
+    const worker = new Worker();
+    worker.task("wait", (payload, ctx) => sleep(3_600_000, null, { signal: ctx.signal }));
+    worker.task("check", (payload, ctx) => ctx.check());
+    const abort = new AbortController();
+    const tried = worker.test("wait", null, { signal: abort.signal });
+    abort.abort();
+    await assert.rejects(tried, { name: "AbortError" });
+    await assert.rejects(worker.test("check", null, { signal: abort.signal }), Cancelled);
+  });
+
+  test("every public name is in the types", () => {
+    const types = readFileSync(join(SDK, "index.d.ts"), "utf8");
+    for (const name of Object.keys(sdk)) assert.match(types, new RegExp(`export (class|const) ${name}\\b`));
+  });
+
+  test("the version is the same everywhere", () => {
+    const { version } = JSON.parse(readFileSync(join(SDK, "package.json"), "utf8"));
+    assert.ok(readFileSync(join(SDK, "index.js"), "utf8").includes(`const VERSION = "${version}";`));
+  });
+
+  test("the examples of the page run", async (t) => {
+    const page = readFileSync(join(SDK, "README.md"), "utf8");
+    const blocks = [...page.matchAll(/```js\n(.*?)```/gs)].map(([, block]) => block);
+    assert.ok(blocks.length > 2);
+    const folder = mkdtempSync(join(tmpdir(), "ostler-js-"));
+    t.after(() => rmSync(folder, { recursive: true }));
+    mkdirSync(join(folder, "node_modules"));
+    symlinkSync(SDK, join(folder, "node_modules", "ostler"));
+    for (const [at, block] of blocks.entries()) {
+      const program = join(folder, `block-${at}.mjs`);
+      writeFileSync(program, block);
+      const node = new Driver(program);
+      t.after(() => node.close());
+      // For those that run a worker.
+      node.say({ type: "hello", protocol: 1 });
+      node.say({ type: "stop" });
+      const { code, err } = await node.end();
+      assert.equal(code, 0, `${block}\n${err}`);
+    }
+  });
+});
