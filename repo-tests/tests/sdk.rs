@@ -1,0 +1,137 @@
+//! The worker SDKs and the examples: their own tests, run by the real python3 and node; that they can be installed; and that
+//! what stands in several places is the same everywhere.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use repo_tests::{root, text};
+
+/// A folder of this test's own, empty at its start. Cargo's build folder has it, so nothing is left in the repository.
+fn folder(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    if folder.exists() {
+        fs::remove_dir_all(&folder).expect("an old folder of this test can be removed");
+    }
+    fs::create_dir_all(&folder).expect("a folder can be made");
+    folder
+}
+
+/// Runs a program in a folder, and gives what it printed.
+fn run(folder: &Path, program: impl AsRef<OsStr>, arguments: &[&str]) -> String {
+    let program = program.as_ref();
+    let shown = program.to_string_lossy();
+    let output = Command::new(program)
+        .args(arguments)
+        .current_dir(folder)
+        .env_remove("OSTLER_FD")
+        .env_remove("NODE_TEST_CONTEXT")
+        // Nothing is to be left beside the sources.
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .env("PYTHONPATH", if folder.ends_with("sdk/python") { "." } else { "" })
+        .output()
+        .unwrap_or_else(|error| panic!("this test needs {shown}, which ./test installs on Debian: {error}"));
+    let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (stdout, stderr) = (said(&output.stdout), said(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{shown} {}: {}\n{stdout}\n{stderr}",
+        arguments.join(" "),
+        output.status
+    );
+    stdout + &stderr
+}
+
+fn read(path: &str) -> String {
+    text(Path::new(path)).unwrap_or_else(|| panic!("{path} is not text"))
+}
+
+/// The one line of the file that begins so, without that beginning.
+fn line<'a>(page: &'a str, begins: &str) -> &'a str {
+    page.lines()
+        .find_map(|line| line.trim().strip_prefix(begins))
+        .unwrap_or_else(|| panic!("no line begins with {begins}"))
+}
+
+#[test]
+fn the_python_sdk_and_the_examples_pass_their_tests() {
+    let said = run(&root().join("sdk/python"), "python3", &["-m", "unittest", "discover", "-s", "tests"]);
+    assert!(said.trim_end().ends_with("OK"), "not all of them ran:\n{said}");
+}
+
+#[test]
+fn the_javascript_sdk_passes_its_tests() {
+    let files = ["--test", "test/alone.test.mjs", "test/worker.test.mjs"];
+    let said = run(&root().join("sdk/js"), "node", &files);
+    assert!(said.contains("skipped 0") && said.contains("fail 0"), "not all of them ran:\n{said}");
+}
+
+/// Needs the package registry, for the tool that packs it.
+#[test]
+fn the_python_sdk_can_be_installed_with_its_types() {
+    let folder = folder("install-python");
+    run(&folder, "python3", &["-m", "venv", "."]);
+    let source = root().join("sdk/python");
+    let source = source.to_str().expect("the path is text");
+    run(&folder, folder.join("bin/pip"), &["install", "--quiet", "--disable-pip-version-check", source]);
+    let look = "import ostler, pathlib; print(ostler.__version__, pathlib.Path(ostler.__file__).with_name('py.typed').exists())";
+    assert_eq!(run(&folder, folder.join("bin/python"), &["-c", look]), "0.1.0 True\n");
+}
+
+#[test]
+fn the_javascript_sdk_can_be_installed_with_its_types() {
+    let source = root().join("sdk/js");
+    let source = source.to_str().expect("the path is text");
+    // As a link, which is what npm makes of a folder, and as the package that would be published.
+    for (name, how) in [("install-js-link", "--install-links=false"), ("install-js-pack", "--install-links")]
+    {
+        let folder = folder(name);
+        fs::write(folder.join("package.json"), "{}").expect("a file can be written");
+        let cache = folder.join("cache");
+        let cache = format!("--cache={}", cache.display());
+        run(&folder, "npm", &["install", "--offline", "--no-audit", "--no-fund", &cache, how, source]);
+        fs::write(
+            folder.join("look.mjs"),
+            "import { worker } from 'ostler'; console.log(typeof worker.run);",
+        )
+        .expect("a file can be written");
+        assert_eq!(run(&folder, "node", &["look.mjs"]), "function\n");
+        assert_eq!(run(&folder, "node", &["-p", "typeof require('ostler').worker.run"]), "function\n");
+        for file in ["index.d.ts", "README.md", "LICENSE-MIT", "LICENSE-APACHE"] {
+            assert!(
+                folder.join("node_modules/ostler").join(file).exists(),
+                "{how}: {file} is not in the package"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_version_is_that_of_the_program() {
+    let version = format!("\"{}\"", env!("CARGO_PKG_VERSION"));
+    assert_eq!(line(&read("sdk/python/ostler/__init__.py"), "__version__ = "), version);
+    assert_eq!(line(&read("sdk/js/index.js"), "const VERSION = "), format!("{version};"));
+    assert_eq!(line(&read("sdk/js/package.json"), "\"version\": "), format!("{version},"));
+}
+
+#[test]
+fn the_pages_show_the_examples_as_they_are() {
+    for (page, example, language) in [
+        ("docs/guide/write-an-sdk.md", "examples/worker.sh", "bash"),
+        ("sdk/python/README.md", "examples/worker.py", "python"),
+        ("sdk/js/README.md", "examples/worker.mjs", "js"),
+    ] {
+        let shown = format!("```{language}\n{}\n```", read(example).trim());
+        assert!(read(page).contains(&shown), "{page} and {example} differ");
+    }
+}
+
+#[test]
+fn each_package_has_the_licences() {
+    for sdk in ["sdk/python", "sdk/js"] {
+        for licence in ["LICENSE-MIT", "LICENSE-APACHE"] {
+            assert_eq!(read(&format!("{sdk}/{licence}")), read(licence), "{sdk}/{licence}");
+        }
+    }
+}
