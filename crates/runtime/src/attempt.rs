@@ -10,7 +10,7 @@ use ostler_store::{Clock, LeaseRef, Store};
 use tokio::sync::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 
-use crate::config::{Beginning, PoolConfig};
+use crate::config::{Beginning, MemoryGauge, PoolConfig};
 use crate::crew::Waiting;
 use crate::finisher::Finisher;
 use crate::held::{Held, Stop};
@@ -29,6 +29,8 @@ pub(crate) struct Bench {
     pub(crate) pool: PoolConfig,
     pub(crate) held: Held,
     pub(crate) finisher: Finisher,
+    /// Whether there is memory for more.
+    pub(crate) memory: MemoryGauge,
     /// Lets through one at a time what several nodes have died of, or beside: what takes its node down must not take the others
     /// down again and again.
     pub(crate) suspects: Mutex<()>,

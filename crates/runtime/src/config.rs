@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ostler_core::Memory;
 use ostler_exec::{Executor, Guard};
 use ostler_store::calls::{QueueChange, Retention};
 use ostler_store::{MAX_BATCH, MAX_CLAIM};
@@ -174,6 +175,9 @@ impl PoolConfig {
     }
 }
 
+/// Whether there is memory for more work; it is asked often, and must answer at once.
+pub type MemoryGauge = Arc<dyn Fn() -> Memory + Send + Sync>;
+
 /// A node.
 #[derive(Clone)]
 pub struct NodeConfig {
@@ -193,6 +197,9 @@ pub struct NodeConfig {
     pub take_over: TakeOver,
     /// Who keeps its proof of life until its children are gone, where it has any.
     pub guard: Option<Arc<dyn Guard>>,
+    /// Whether there is memory for more work. When it is tight, pools have no more workers than their minimum, and each begins a
+    /// task only when it runs nothing else.
+    pub memory: MemoryGauge,
 }
 
 impl NodeConfig {
@@ -208,6 +215,7 @@ impl NodeConfig {
             upkeep: Duration::from_millis(500),
             take_over: TakeOver::No,
             guard: None,
+            memory: Arc::new(|| Memory::Free),
         }
     }
 

@@ -5,10 +5,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use ostler_core::{Ending, Failure, Timestamp, Worker, WorkerId, WorkerState};
+use ostler_exec::{Executor, Slot, Vitals};
 use ostler_store::calls::Claimed;
+use ostler_store::orders::Who;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
@@ -17,10 +18,7 @@ use crate::held::Strings;
 use crate::node::Drained;
 use crate::pace::Pace;
 use crate::stand::NodeState;
-
-/// How long no worker is opened after one did not come up, at first and at most.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+use crate::starts::{STEADY, Starts};
 
 /// A task that was claimed, and waits for a worker.
 pub(crate) struct Waiting {
@@ -54,6 +52,8 @@ pub(crate) struct Load {
     pub(crate) oldest_waiting: Option<Instant>,
     /// No worker is opened before this moment.
     pub(crate) open_again: Option<Instant>,
+    /// Workers are not opened any more: they die at their start.
+    pub(crate) gave_up: bool,
     pub(crate) pace: Pace,
 }
 
@@ -68,6 +68,11 @@ impl Load {
         self.stock.saturating_sub(self.idle)
     }
 
+    /// Whether nothing runs, and nothing is about to.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.stock == 0 && self.total == self.idle + self.starting
+    }
+
     /// Tasks for which no worker is idle or about to come.
     pub(crate) fn excess(&self) -> usize {
         self.unserved().saturating_sub(self.starting)
@@ -80,6 +85,7 @@ pub(crate) struct Crew(Arc<Shared>);
 
 struct Shared {
     pool: String,
+    executor: Arc<dyn Executor>,
     state: watch::Receiver<NodeState>,
     book: Mutex<Book>,
     changed: Notify,
@@ -98,26 +104,40 @@ struct Book {
     pace: Pace,
     closing: bool,
     drained: Drained,
-    trouble: Option<Trouble>,
+    starts: Starts,
 }
 
 struct Hand {
     record: Worker,
     idle_since: Instant,
+    /// When it came up.
+    up_since: Option<Instant>,
     bell: Arc<Notify>,
 }
 
-/// Workers do not come up.
-struct Trouble {
-    failure: Failure,
-    pause: Duration,
-    until: Instant,
+/// What became of an order to recycle.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Recycled {
+    /// These go.
+    pub(crate) recycled: Vec<WorkerId>,
+    /// These are busy, and stay.
+    pub(crate) busy: Vec<WorkerId>,
 }
 
 impl Crew {
-    pub(crate) fn new(pool: impl Into<String>, max: usize, state: watch::Receiver<NodeState>) -> Self {
+    pub(crate) fn new(
+        pool: impl Into<String>,
+        executor: Arc<dyn Executor>,
+        max: usize,
+        state: watch::Receiver<NodeState>,
+    ) -> Self {
         let book = Mutex::new(Book { max, ..Book::default() });
-        Self(Arc::new(Shared { pool: pool.into(), state, book, changed: Notify::new() }))
+        Self(Arc::new(Shared { pool: pool.into(), executor, state, book, changed: Notify::new() }))
+    }
+
+    /// The pool that it is of.
+    pub(crate) fn pool(&self) -> &str {
+        &self.0.pool
     }
 
     fn lock(&self) -> MutexGuard<'_, Book> {
@@ -141,7 +161,8 @@ impl Crew {
             suspects: book.suspects,
             oldest_idle: book.idle.front().and_then(|id| book.hands.get(id)).map(|hand| hand.idle_since),
             oldest_waiting: book.stock.front().map(|waiting| waiting.since),
-            open_again: book.trouble.as_ref().map(|trouble| trouble.until),
+            open_again: book.starts.open_again(),
+            gave_up: book.starts.given_up().is_some(),
             pace: book.pace,
         }
     }
@@ -160,7 +181,7 @@ impl Crew {
             failed: 0,
             task: None,
         };
-        let hand = Hand { record, idle_since: Instant::now(), bell: Arc::clone(&bell) };
+        let hand = Hand { record, idle_since: Instant::now(), up_since: None, bell: Arc::clone(&bell) };
         self.lock().hands.insert(id, hand);
         bell
     }
@@ -173,6 +194,40 @@ impl Crew {
         }
     }
 
+    /// Those that are meant and have nothing to do go. One that is about to take a task is as good as busy.
+    pub(crate) fn recycle(&self, who: Who) -> Recycled {
+        let mut book = self.lock();
+        let free = book.idle.len().saturating_sub(book.stock.len());
+        // The one that has been idle longest is the last to be given a task.
+        let idle: Vec<WorkerId> = book.idle.iter().take(free).copied().collect();
+        let stays = |hand: &Hand| !matches!(hand.record.state, WorkerState::Draining | WorkerState::Killed);
+        let staying = book.hands.iter().filter(|(_, hand)| stays(hand)).map(|(id, _)| *id);
+        let is_meant = |id: &WorkerId| match who {
+            Who::One(one) => one == *id,
+            Who::Any | Who::All => true,
+        };
+        let (mut recycled, busy): (Vec<_>, Vec<_>) =
+            staying.filter(is_meant).partition(|id| idle.contains(id));
+        if who == Who::Any {
+            recycled = idle.first().copied().into_iter().collect();
+        }
+        for id in &recycled {
+            book.idle.retain(|other| other != id);
+            book.dismiss(*id);
+        }
+        Recycled { recycled, busy }
+    }
+
+    /// Why workers are not opened any more, if they are not.
+    pub(crate) fn given_up(&self) -> Option<Failure> {
+        self.lock().starts.given_up().cloned()
+    }
+
+    /// Somebody says that workers are to be opened again.
+    pub(crate) fn try_again(&self) {
+        self.lock().starts.proved();
+    }
+
     /// Tasks were claimed. As many idle workers as there are tasks are woken, the one that was busy last first.
     pub(crate) fn add(&self, tasks: impl Iterator<Item = Waiting>, low_water: usize) {
         let mut book = self.lock();
@@ -181,10 +236,7 @@ impl Crew {
             book.stock.push_back(task);
         }
         book.low_water = low_water;
-        let some = book.stock.len();
-        for hand in book.idle.iter().rev().take(some).filter_map(|id| book.hands.get(id)) {
-            hand.bell.notify_one();
-        }
+        book.ring();
     }
 
     /// Takes back what waits, the newest first, down to this many.
@@ -239,16 +291,34 @@ impl Crew {
     /// It came up.
     pub(crate) fn ready(&self, id: WorkerId) {
         let mut book = self.lock();
-        book.trouble = None;
+        book.starts.came_up();
         if let Some(hand) = book.hands.get_mut(&id).filter(|hand| hand.record.state == WorkerState::Starting)
         {
             hand.record.state = WorkerState::Busy;
+            hand.up_since = Some(Instant::now());
         }
     }
 
     /// It did not come up. Others are not tried for a while, twice as long every time.
     pub(crate) fn failed(&self, failure: Failure) {
-        self.lock().fail(failure, Instant::now());
+        self.lock().starts.failed(failure, Instant::now());
+    }
+
+    /// It died while it had nothing to do. One that did so as soon as it was up has not come up at all.
+    pub(crate) fn died(&self, id: WorkerId, failure: Failure) {
+        let (mut book, now) = (self.lock(), Instant::now());
+        book.idle.retain(|other| *other != id);
+        // Somebody else takes what it was about to take.
+        book.ring();
+        let Book { hands, starts, .. } = &mut *book;
+        let Some(hand) = hands.get_mut(&id) else { return };
+        hand.record.state = WorkerState::Killed;
+        let has_run = hand.record.done + hand.record.failed > 0;
+        if has_run || hand.up_since.is_some_and(|since| now - since >= STEADY) {
+            starts.proved();
+        } else {
+            starts.failed(failure, now);
+        }
     }
 
     /// It has done this, and asks what is next.
@@ -292,6 +362,11 @@ impl Crew {
         let mut book = self.lock();
         book.account(id, done, *self.0.state.borrow());
         book.dismiss(id);
+        if done.slot == Slot::Dead
+            && let Some(hand) = book.hands.get_mut(&id)
+        {
+            hand.record.state = WorkerState::Killed;
+        }
     }
 
     /// It is gone.
@@ -299,10 +374,12 @@ impl Crew {
         let mut book = self.lock();
         book.idle.retain(|other| *other != id);
         let removed = book.hands.remove(&id);
-        if removed.is_some_and(|hand| hand.record.state == WorkerState::Starting) && !book.resting() {
+        if removed.is_some_and(|hand| hand.record.state == WorkerState::Starting)
+            && !book.starts.is_resting(Instant::now())
+        {
             // A defect of ours or of the executor must not make the pool spin.
             let failure = Failure::new(ostler_core::ErrorClass::Crash, "a worker broke while it came up");
-            book.fail(failure, Instant::now());
+            book.starts.failed(failure, Instant::now());
         }
         drop(book);
         self.0.changed.notify_one();
@@ -312,7 +389,12 @@ impl Crew {
 
     /// All workers, as they are reported.
     pub(crate) fn workers(&self) -> Vec<Worker> {
-        self.lock().hands.values().map(|hand| hand.record.clone()).collect()
+        let records: Vec<Worker> = self.lock().hands.values().map(|hand| hand.record.clone()).collect();
+        let with_vitals = |record: Worker| {
+            let Vitals { pid, memory_bytes } = self.0.executor.vitals(record.id);
+            Worker { pid, memory_bytes, ..record }
+        };
+        records.into_iter().map(with_vitals).collect()
     }
 
     /// How many run an attempt.
@@ -322,17 +404,22 @@ impl Crew {
 
     /// Why workers do not come up, if they do not.
     pub(crate) fn trouble(&self) -> Option<Failure> {
-        self.lock().trouble.as_ref().map(|trouble| trouble.failure.clone())
+        self.lock().starts.trouble().cloned()
     }
 }
 
 impl Book {
     fn staying(&self) -> usize {
-        self.hands.values().filter(|hand| hand.record.state != WorkerState::Draining).count()
+        let goes = |state| matches!(state, WorkerState::Draining | WorkerState::Killed);
+        self.hands.values().filter(|hand| !goes(hand.record.state)).count()
     }
 
-    fn resting(&self) -> bool {
-        self.trouble.as_ref().is_some_and(|trouble| Instant::now() < trouble.until)
+    /// As many idle workers as there are tasks are woken, the one that was busy last first.
+    fn ring(&self) {
+        let some = self.stock.len();
+        for hand in self.idle.iter().rev().take(some).filter_map(|id| self.hands.get(id)) {
+            hand.bell.notify_one();
+        }
     }
 
     fn dismiss(&mut self, id: WorkerId) {
@@ -342,20 +429,11 @@ impl Book {
         }
     }
 
-    /// Many that fail together count once.
-    fn fail(&mut self, failure: Failure, now: Instant) {
-        let pause = match &self.trouble {
-            None => FIRST_PAUSE,
-            Some(trouble) if now < trouble.until => return,
-            Some(trouble) => (trouble.pause * 2).min(LONGEST_PAUSE),
-        };
-        self.trouble = Some(Trouble { failure, pause, until: now + pause });
-    }
-
     fn account(&mut self, id: WorkerId, done: &Done, state: NodeState) {
         self.suspects -= usize::from(done.suspect);
         if let Some(took) = done.took {
             self.pace.ran(took);
+            self.starts.proved();
         }
         let Some(hand) = self.hands.get_mut(&id) else { return };
         hand.record.task = None;

@@ -4,22 +4,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_core::{ErrorClass, Failure, WorkerId};
-use ostler_exec::{Opened, Slot};
+use ostler_exec::{Executor, Opened, Slot};
 use tokio::sync::Notify;
 
 use crate::attempt::{self, Bench};
 use crate::crew::{Crew, Turn};
 
-/// How long a worker may take to come up.
-const MAX_OPENING: Duration = Duration::from_secs(60);
+/// How long a worker may take to come up. Executors have bounds of their own; this one is for those that keep none.
+const MAX_OPENING: Duration = Duration::from_secs(15 * 60);
 /// How long it may take to go.
 const MAX_CLOSING: Duration = Duration::from_secs(30);
 
 /// Serves until the crew tells it to go.
 pub(crate) async fn serve(bench: Arc<Bench>, crew: Crew, id: WorkerId, bell: Arc<Notify>) {
-    let _place = Place { crew: &crew, id };
+    let executor = &bench.pool.executor;
+    let _place = Place { crew: &crew, executor: executor.as_ref(), id };
     let opened = tokio::select! {
-        opened = tokio::time::timeout(MAX_OPENING, bench.pool.executor.open(id)) => opened.unwrap_or_else(|_| {
+        opened = tokio::time::timeout(MAX_OPENING, executor.open(id)) => opened.unwrap_or_else(|_| {
             let message = format!("a worker did not come up within {MAX_OPENING:?}");
             Opened::Failed(Failure::new(ErrorClass::Timeout, message))
         }),
@@ -35,29 +36,39 @@ pub(crate) async fn serve(bench: Arc<Bench>, crew: Crew, id: WorkerId, bell: Arc
         match crew.turn(id, done.take(), bench.clock.now()) {
             Turn::Run(waiting) => {
                 let ended = attempt::run(&bench, *waiting, id).await;
-                if ended.slot == Slot::Deaf {
-                    // Its work still holds it; another worker takes its place.
-                    crew.last(id, &ended);
+                match ended.slot {
+                    Slot::Free => done = Some(ended),
+                    // Its work still holds it, or there is nothing left of it; another worker takes its place.
+                    Slot::Deaf | Slot::Spent | Slot::Dead => {
+                        crew.last(id, &ended);
+                        break;
+                    }
+                }
+            }
+            Turn::Wait => tokio::select! {
+                () = bell.notified() => {}
+                failure = executor.ended(id) => {
+                    crew.died(id, failure);
                     break;
                 }
-                done = Some(ended);
-            }
-            Turn::Wait => bell.notified().await,
+            },
             Turn::Go => break,
         }
     }
     // An executor that cannot end its worker in time is not waited for.
-    let _ = tokio::time::timeout(MAX_CLOSING, bench.pool.executor.close(id)).await;
+    let _ = tokio::time::timeout(MAX_CLOSING, executor.close(id)).await;
 }
 
-/// Leaves the crew, however the worker ends.
+/// Leaves the crew, however the worker ends, and leaves nothing of it behind.
 struct Place<'a> {
     crew: &'a Crew,
+    executor: &'a dyn Executor,
     id: WorkerId,
 }
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
+        self.executor.abandon(self.id);
         self.crew.gone(self.id);
     }
 }

@@ -13,9 +13,11 @@ use ostler_core::SessionId;
 use ostler_store::calls::Renewed;
 use ostler_store::orders::{NumberedOrder, Order};
 use ostler_store::{Clock, Store, Wakeups};
+use tokio::sync::mpsc;
 
 use crate::config::LeaseTimes;
 use crate::held::Stop;
+use crate::recycler::Asked;
 use crate::sizes::Sizes;
 use crate::stand::{NodeState, Stand};
 
@@ -35,6 +37,8 @@ pub(crate) struct LeaseKeeper {
     pub(crate) times: LeaseTimes,
     pub(crate) stand: Stand,
     pub(crate) sizes: Sizes,
+    /// Where orders about workers go.
+    pub(crate) recycles: mpsc::Sender<Asked>,
 }
 
 impl LeaseKeeper {
@@ -77,7 +81,7 @@ impl LeaseKeeper {
                     for NumberedOrder { number, order } in orders {
                         if number > obeyed {
                             obeyed = number;
-                            self.obey(&order);
+                            self.obey(number, order);
                         }
                     }
                 }
@@ -93,11 +97,13 @@ impl LeaseKeeper {
         }
     }
 
-    fn obey(&self, order: &Order) {
+    fn obey(&self, number: u64, order: Order) {
         match order {
             // Whoever owns the node sees that it drains, and gives it the time to.
             Order::Drain => self.stand.drain(),
-            Order::Resize { pool, min, max } => self.sizes.resize(pool, *min, *max),
+            Order::Resize { pool, min, max } => self.sizes.resize(&pool, min, max),
+            // There is room for all orders that a node can have. Nobody waits here: the beat goes on.
+            Order::Recycle { pool, who } => drop(self.recycles.try_send(Asked { number, pool, who })),
         }
     }
 }

@@ -6,6 +6,7 @@
 //! - `pool.rs`: claims for one queue what its workers can run, and says how many there are. `crew.rs`: the workers, and what
 //!   waits for them. `hand.rs`: one worker. `attempt.rs`: one attempt from start to report. `pace.rs`: how far to claim ahead.
 //! - `finisher.rs`: reports, many in one write. `upkeep.rs`: expire, make ready, prune, and who works on what.
+//! - `starts.rs`: what follows when workers do not come up. `recycler.rs`: workers that are replaced by order.
 //! - `steps.rs`: the steps of an attempt, kept in the store.
 //! - `teller.rs`: tells whoever listens how attempts ended, after the commit.
 //! - `settings.rs`: what the node brings for its queues, compared with what others brought.
@@ -24,10 +25,12 @@ mod keeper;
 mod node;
 mod pace;
 mod pool;
+mod recycler;
 mod schedules;
 mod settings;
 mod sizes;
 mod stand;
+mod starts;
 mod steps;
 mod teller;
 mod term;
@@ -35,7 +38,7 @@ mod upkeep;
 
 pub use calendar::{BadTimes, Interval, Times};
 pub use config::{
-    Beginning, InvalidConfig, LeaseTimes, NodeConfig, PoolConfig, PoolSize, Prefetch, TakeOver,
+    Beginning, InvalidConfig, LeaseTimes, MemoryGauge, NodeConfig, PoolConfig, PoolSize, Prefetch, TakeOver,
 };
 pub use cron::CronLine;
 pub use node::{Drained, Ids, Node, Parts, StartError};

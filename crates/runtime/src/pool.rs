@@ -6,16 +6,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ostler_core::{Memory, PoolLoad, Scale, ScalePolicy, SessionId, Timestamp, WorkerId, scale};
+use ostler_core::{Memory, PoolLoad, Scale, ScalePolicy, SessionId, Timestamp, WorkerId, cut, scale};
 use ostler_exec::Served;
-use ostler_store::calls::{Claim, ClaimAnswer, Claimed, Kinds};
-use ostler_store::{MAX_CLAIM, Wakeups};
+use ostler_store::calls::{Claim, ClaimAnswer, Claimed, Kinds, QueueChange};
+use ostler_store::{MAX_CLAIM, MAX_MESSAGE_BYTES, Wakeups};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::attempt::{Bench, give_back};
-use crate::config::{PoolSize, Prefetch};
+use crate::config::{PoolConfig, PoolSize, Prefetch};
 use crate::crew::{Crew, Load, Waiting};
 use crate::hand;
 use crate::node::{Drained, Ids};
@@ -42,6 +42,15 @@ pub(crate) struct Pool {
     calm_until: Option<Instant>,
     /// Nothing is claimed beyond the idle workers before this moment.
     modest_until: Option<Instant>,
+    rests: Rests,
+}
+
+/// Whether the queue is paused because workers die at their start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rests {
+    No,
+    /// Until somebody resumes it.
+    Paused,
 }
 
 /// What a claim led to.
@@ -61,9 +70,21 @@ impl Pool {
         stand: Stand,
         size: watch::Receiver<PoolSize>,
     ) -> Self {
-        let crew = Crew::new(bench.pool.queue.clone(), size.borrow().max, stand.watch());
-        let (bench, hands) = (Arc::new(bench), JoinSet::new());
-        Self { bench, session, ids, poll, stand, crew, size, hands, calm_until: None, modest_until: None }
+        let PoolConfig { queue, executor, .. } = &bench.pool;
+        let crew = Crew::new(queue.clone(), Arc::clone(executor), size.borrow().max, stand.watch());
+        Self {
+            bench: Arc::new(bench),
+            session,
+            ids,
+            poll,
+            stand,
+            crew,
+            size,
+            hands: JoinSet::new(),
+            calm_until: None,
+            modest_until: None,
+            rests: Rests::No,
+        }
     }
 
     pub(crate) fn crew(&self) -> Crew {
@@ -82,6 +103,7 @@ impl Pool {
                 NodeState::Running => {
                     wakeups.arm();
                     self.hand_back_stale().await;
+                    self.rest_or_go_on().await;
                     self.scale();
                     let look = self.claim().await;
                     self.scale();
@@ -126,8 +148,9 @@ impl Pool {
         for _ in 0..=MAX_CLAIM {
             let now = Instant::now();
             let load = self.crew.load();
-            match scale(&policy, &pool_load(&load, now)) {
-                Scale::Up(more) if load.open_again.is_none_or(|at| at <= now) => self.open(more),
+            let may_open = !load.gave_up && load.open_again.is_none_or(|at| at <= now);
+            match scale(&policy, &pool_load(&load, now, (self.bench.memory)())) {
+                Scale::Up(more) if may_open => self.open(more),
                 Scale::Hold | Scale::Up(_) => return,
                 Scale::Down => self.crew.dismiss_idlest(),
             }
@@ -153,7 +176,11 @@ impl Pool {
         let now = Instant::now();
         let load = self.crew.load();
         let (growth, ahead) = (self.growth(&load, now), self.ahead(&load, now));
-        let room = room(&load, growth, ahead);
+        let room = match (self.bench.memory)() {
+            Memory::Free => room(&load, growth, ahead),
+            // One at a time: what waits for memory that others have would wait for ever.
+            Memory::Tight => room(&load, growth, ahead).min(usize::from(load.is_at_rest())),
+        };
         if room == 0 {
             return Look::Filled;
         }
@@ -205,7 +232,7 @@ impl Pool {
 
     /// How many workers could still be opened for tasks that wait.
     fn growth(&self, load: &Load, now: Instant) -> usize {
-        if is_before(now, self.modest_until) || is_before(now, load.open_again) {
+        if load.gave_up || is_before(now, self.modest_until) || is_before(now, load.open_again) {
             return 0;
         }
         self.size.borrow().max.saturating_sub(load.total)
@@ -231,6 +258,32 @@ impl Pool {
         }
     }
 
+    /// Workers that die at their start again and again pause the queue, with the reason, instead of being tried for ever. Whoever
+    /// resumes it has them tried again.
+    async fn rest_or_go_on(&mut self) {
+        let Some(failure) = self.crew.given_up() else { return };
+        let (store, queue) = (&self.bench.store, &self.bench.pool.queue);
+        // A store that is away is asked again in the next round.
+        let Ok(settings) = store.configure(queue, Vec::new()).await else { return };
+        match (self.rests, settings.paused) {
+            (Rests::Paused, None) => {
+                self.rests = Rests::No;
+                self.crew.try_again();
+            }
+            (Rests::No, None) => {
+                let reason =
+                    cut(&format!("its workers do not come up: {}", failure.message), MAX_MESSAGE_BYTES);
+                let reason = reason.replace('\0', "\u{fffd}");
+                if store.configure(queue, vec![QueueChange::Pause(reason)]).await.is_ok() {
+                    self.rests = Rests::Paused;
+                }
+            }
+            // Somebody else has paused it, and knows why.
+            (Rests::No, Some(_)) => self.rests = Rests::Paused,
+            (Rests::Paused, Some(_)) => {}
+        }
+    }
+
     async fn give_back(&self, tasks: Vec<Waiting>) {
         for waiting in tasks {
             give_back(&self.bench, waiting.claimed).await;
@@ -243,7 +296,7 @@ impl Pool {
         let idle =
             load.oldest_idle.map(|since| since + self.size.borrow().idle_timeout).filter(|at| *at > now);
         let stale = load.oldest_waiting.filter(|_| load.excess() > 0).map(|since| since + PATIENCE);
-        let open = load.open_again.filter(|at| *at > now);
+        let open = load.open_again.filter(|at| *at > now && !load.gave_up);
         [idle, stale, open].into_iter().flatten().fold(now + self.poll, Instant::min)
     }
 }
@@ -257,14 +310,14 @@ fn room(load: &Load, growth: usize, ahead: usize) -> usize {
 }
 
 /// The crew as the rules of scaling see it: an idle worker for whom a task waits is as good as busy.
-fn pool_load(load: &Load, now: Instant) -> PoolLoad {
+fn pool_load(load: &Load, now: Instant, memory: Memory) -> PoolLoad {
     PoolLoad {
         total: count(load.total),
         idle: count(load.free()),
         starting: count(load.starting),
         waiting: count(load.unserved()),
         oldest_idle_for: load.oldest_idle.map_or(Duration::ZERO, |since| now - since),
-        memory: Memory::Free,
+        memory,
     }
 }
 

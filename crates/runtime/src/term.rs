@@ -6,10 +6,10 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use ostler_core::{SessionId, Timestamp, Told};
-use ostler_store::Store;
 use ostler_store::calls::{Fenced, NewSession, QueueChange};
 use ostler_store::schedules::Put;
-use tokio::sync::Mutex;
+use ostler_store::{MAX_ORDERS, Store};
+use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -21,6 +21,7 @@ use crate::held::Stop;
 use crate::keeper::LeaseKeeper;
 use crate::node::{Drained, Parts, StartError};
 use crate::pool::Pool;
+use crate::recycler::Recycler;
 use crate::schedules::{Plan, Scheduler};
 use crate::settings;
 use crate::sizes::Sizes;
@@ -58,6 +59,7 @@ pub(crate) struct Term {
     pools: JoinSet<Drained>,
     upkeep: tokio::task::JoinHandle<()>,
     scheduler: tokio::task::JoinHandle<()>,
+    recycler: tokio::task::JoinHandle<()>,
     tellers: JoinSet<()>,
     /// Cancelled when nothing more will end under this session.
     over: CancellationToken,
@@ -97,6 +99,7 @@ impl Term {
         let Makings { parts, config, stand, finisher, sizes } = makings;
         let Parts { store, clock, ids } = parts;
         stand.run();
+        let (recycles, orders) = mpsc::channel(MAX_ORDERS);
         let keeper = LeaseKeeper {
             store: Arc::clone(store),
             clock: Arc::clone(clock),
@@ -104,6 +107,7 @@ impl Term {
             times: config.lease,
             stand: stand.clone(),
             sizes: sizes.clone(),
+            recycles,
         };
         let keeper = keeper.start()?;
         let mut pools = JoinSet::new();
@@ -128,12 +132,15 @@ impl Term {
                 pool: pool.clone(),
                 held: stand.held.clone(),
                 finisher: finisher.clone(),
+                memory: Arc::clone(&config.memory),
                 suspects: Mutex::default(),
             };
             let pool = Pool::new(bench, session, Arc::clone(ids), config.lease.poll, stand.clone(), size);
             crews.push(pool.crew());
             pools.spawn(pool.serve());
         }
+        let recycler = Recycler { store: Arc::clone(store), session, crews: crews.clone(), orders };
+        let recycler = tokio::spawn(recycler.serve());
         let upkeep = Upkeep {
             store: Arc::clone(store),
             clock: Arc::clone(clock),
@@ -153,7 +160,20 @@ impl Term {
         let scheduler = tokio::spawn(scheduler.serve());
         let grace = config.pools.iter().map(|pool| pool.grace).max().unwrap_or_default();
         let (store, stand) = (Arc::clone(store), stand.clone());
-        Ok(Self { session, crews, store, stand, pools, upkeep, scheduler, tellers, over, keeper, grace })
+        Ok(Self {
+            session,
+            crews,
+            store,
+            stand,
+            pools,
+            upkeep,
+            scheduler,
+            recycler,
+            tellers,
+            over,
+            keeper,
+            grace,
+        })
     }
 
     /// The session is lost: waits until the work that was told so has ended.
@@ -186,6 +206,7 @@ impl Term {
         self.tellers.abort_all();
         self.upkeep.abort();
         self.scheduler.abort();
+        self.recycler.abort();
         let _ = self.upkeep.await;
         let _ = self.scheduler.await;
         // The thread looks at the state before and after each renewal, and while it waits.

@@ -70,7 +70,7 @@ async fn a_node_that_is_ordered_to_drain_says_so_at_once() {
     let here = TempStore::real();
     let node = Node::start(parts(&here, 1), config("anna", 10, TakeOver::No)).await.unwrap();
     let ordered = here.store().order(node.session(), Order::Drain).await.unwrap();
-    assert_eq!(ordered, Ordered::Given);
+    assert_eq!(ordered, Ordered::Given { number: 1 });
     let mut state = node.state();
     let drains = state.wait_for(|state| *state == NodeState::Draining);
     // Its heartbeat is twenty seconds away.

@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ostler_core::{Backoff, ErrorClass, Failure, Jitter, Overrides, Timestamp, Told, in_time_until};
-use ostler_store::orders::Order;
+use ostler_core::{
+    Backoff, ErrorClass, Failure, Jitter, Overrides, Timestamp, Told, WorkerId, in_time_until,
+};
+use ostler_store::orders::{Answer, Order, Who};
 use ostler_store::tell::Tell;
 use rusqlite::types::FromSqlError;
 use serde::{Deserialize, Serialize};
@@ -238,6 +240,23 @@ struct OrderRow {
 enum OrderText {
     Drain,
     Resize { pool: String, min: u32, max: u32 },
+    Recycle { pool: String, who: WhoText },
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum WhoText {
+    One(String),
+    Any,
+    All,
+}
+
+/// An answer, with the version of its form in front.
+#[derive(Serialize, Deserialize)]
+struct AnswerRow {
+    v: u32,
+    recycled: Vec<String>,
+    busy: Vec<String>,
 }
 
 /// The form in which orders are written.
@@ -248,6 +267,14 @@ pub(crate) fn order_text(order: &Order) -> String {
     let order = match order.clone() {
         Order::Drain => OrderText::Drain,
         Order::Resize { pool, min, max } => OrderText::Resize { pool, min, max },
+        Order::Recycle { pool, who } => {
+            let who = match who {
+                Who::One(worker) => WhoText::One(worker.to_string()),
+                Who::Any => WhoText::Any,
+                Who::All => WhoText::All,
+            };
+            OrderText::Recycle { pool, who }
+        }
     };
     let row = OrderRow { v: ORDER_VERSION, order };
     serde_json::to_string(&row).expect("an order has only texts and numbers")
@@ -262,7 +289,32 @@ pub(crate) fn order_from(text: &str) -> Option<Order> {
     Some(match row.order {
         OrderText::Drain => Order::Drain,
         OrderText::Resize { pool, min, max } => Order::Resize { pool, min, max },
+        OrderText::Recycle { pool, who } => {
+            let who = match who {
+                WhoText::One(worker) => Who::One(worker.parse().ok()?),
+                WhoText::Any => Who::Any,
+                WhoText::All => Who::All,
+            };
+            Order::Recycle { pool, who }
+        }
     })
+}
+
+/// The text that keeps an answer.
+pub(crate) fn answer_text(answer: &Answer) -> String {
+    let texts = |workers: &[WorkerId]| workers.iter().map(WorkerId::to_string).collect();
+    let row = AnswerRow { v: ORDER_VERSION, recycled: texts(&answer.recycled), busy: texts(&answer.busy) };
+    serde_json::to_string(&row).expect("an answer has only texts")
+}
+
+/// The answer to an order that a text keeps. `None`: a later version wrote it.
+pub(crate) fn answer_from(number: u64, text: &str) -> Option<Answer> {
+    let row: AnswerRow = serde_json::from_str(text).ok()?;
+    if row.v != ORDER_VERSION {
+        return None;
+    }
+    let ids = |texts: Vec<String>| texts.iter().filter_map(|text| text.parse().ok()).collect();
+    Some(Answer { number, recycled: ids(row.recycled), busy: ids(row.busy) })
 }
 
 pub(crate) fn json<T: for<'a> Deserialize<'a>>(text: Option<String>) -> rusqlite::Result<Option<T>> {

@@ -129,7 +129,7 @@ CREATE TABLE session(
 ) STRICT;
 
 CREATE TABLE orders(
-    session INTEGER NOT NULL, number INTEGER NOT NULL, said TEXT NOT NULL, PRIMARY KEY(session, number)
+    session INTEGER NOT NULL, number INTEGER NOT NULL, said TEXT NOT NULL, answer TEXT, PRIMARY KEY(session, number)
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE worker(

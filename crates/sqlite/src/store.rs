@@ -12,15 +12,15 @@ use ostler_store::calls::{
     Start, Unwritten,
 };
 use ostler_store::jobs::{JobAnswer, JobChange, JobFilter, JobPut, JobRecord, NewJob};
-use ostler_store::orders::{Order, Ordered};
+use ostler_store::orders::{Answer, Order, Ordered};
 use ostler_store::plans::Amended;
 use ostler_store::schedules::{Activity, Fired, Firing, Put, Schedule, ScheduleAnswer, ScheduleRecord};
 use ostler_store::tell::{Heard, Tell};
 use ostler_store::views::{Cursor, Event, Filter, Page, QueueSettings, Survey, TaskDetail, Which};
 use ostler_store::{
     Bells, Bounds, Check, Checks, Clock, Error, LeaseRef, MAX_BATCH, MAX_BITE, MAX_PAGE, MAX_WORKERS, Store,
-    Wakeups, batch, check_claim, check_job, check_order, check_overrides, check_schedule, check_session,
-    name,
+    Wakeups, batch, check_answer, check_claim, check_job, check_order, check_overrides, check_schedule,
+    check_session, name,
 };
 
 use rusqlite::Connection;
@@ -155,6 +155,11 @@ impl Store for Sqlite {
             self.beats.end(session);
         }
         Ok(left)
+    }
+
+    async fn answer(&self, session: SessionId, answer: Answer) -> Result<Fenced, Error> {
+        check_answer(&answer)?;
+        self.writer.write("answer", move |tx| orders::answer(tx, session, &answer)).await
     }
 
     async fn report(&self, session: SessionId, workers: Vec<Worker>) -> Result<Fenced, Error> {

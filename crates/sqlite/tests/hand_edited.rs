@@ -216,8 +216,8 @@ async fn an_order_of_a_later_version_is_passed_over() {
     let (here, _clock) = TempStore::manual();
     let store = here.store();
     let session = node(&*store, &Ids::new(1)).await;
-    for _ in 0..4 {
-        assert_eq!(store.order(session, Order::Drain).await, Ok(Ordered::Given));
+    for number in 1..=4 {
+        assert_eq!(store.order(session, Order::Drain).await, Ok(Ordered::Given { number }));
     }
     let conn = Connection::open(here.path()).expect("the file opens");
     for (number, said) in

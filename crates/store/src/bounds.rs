@@ -6,7 +6,7 @@ use crate::calls::{Claim, Kinds, NewEvent, NewSession, NewStep, NewTask, QueueCh
 use crate::error::Error;
 use crate::gates::{check_breaker, check_cost, check_rates};
 use crate::jobs::{MAX_SPEC_BYTES, NewJob};
-use crate::orders::Order;
+use crate::orders::{Answer, Order};
 use crate::schedules::{Firing, Schedule};
 use crate::views::QueueSettings;
 
@@ -273,7 +273,16 @@ pub fn check_order(order: &Order) -> Result<(), Error> {
             }
             batch("max", usize::try_from(*max).unwrap_or(usize::MAX), MAX_WORKERS)
         }
+        Order::Recycle { pool, .. } => name("pool", pool),
     }
+}
+
+/// Refuses an answer about more workers than a node has.
+///
+/// # Errors
+/// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid).
+pub fn check_answer(answer: &Answer) -> Result<(), Error> {
+    batch("workers", answer.recycled.len() + answer.busy.len(), MAX_WORKERS)
 }
 
 /// Refuses a claim that breaks a rule.

@@ -13,7 +13,7 @@ use crate::calls::{
 use crate::error::Error;
 use crate::jobs::{JobAnswer, JobChange, JobFilter, JobPut, JobRecord, NewJob};
 use crate::lease::{Lease, LeaseRef};
-use crate::orders::{Order, Ordered};
+use crate::orders::{Answer, Order, Ordered};
 use crate::plans::Amended;
 use crate::schedules::{Activity, Fired, Firing, Put, Schedule, ScheduleAnswer, ScheduleRecord};
 use crate::tell::{Heard, Tell};
@@ -40,6 +40,10 @@ pub trait Store: Send + Sync {
     /// The node goes: what it still holds is handed back, the oldest task first, and its session ends. A node that is
     /// late but was not yet found dead may still say so.
     async fn leave(&self, session: SessionId) -> Result<Fenced, Error>;
+
+    /// What the node did about an order, for whoever looks: it stands with the node as long as the order does. An order that is not
+    /// there any more has no answer.
+    async fn answer(&self, session: SessionId, answer: Answer) -> Result<Fenced, Error>;
 
     /// The node's workers, all of them, replacing what it reported before.
     async fn report(&self, session: SessionId, workers: Vec<Worker>) -> Result<Fenced, Error>;

@@ -11,6 +11,7 @@ use ostler_core::{
 use crate::calls::{EventKind, QueueChange};
 use crate::error::Error;
 use crate::gates::{BreakerSetting, KeyRecord};
+use crate::orders::Answer;
 use crate::paths::PayloadPath;
 use crate::tell::Tell;
 
@@ -364,6 +365,8 @@ pub struct NodeRecord {
     pub joined_at: Timestamp,
     /// Whether it is known to be alive.
     pub life: Life,
+    /// What it answered to its orders, the oldest first.
+    pub answers: Vec<Answer>,
 }
 
 /// What is known about a node.

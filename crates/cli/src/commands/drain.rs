@@ -15,7 +15,7 @@ pub(super) async fn run(console: &Console, name: &str) -> anyhow::Result<Code> {
     let store = console.place()?.open(Missing::Refuse)?;
     let node = find(&store.survey().await?.nodes, name)?;
     match store.order(node, Order::Drain).await? {
-        Ordered::Given => {
+        Ordered::Given { .. } => {
             let view = act::Ordered { node: node.to_string(), order: "drain" };
             console.out.answer(&view, |_| format!("{node} was told: it ends what it has, and goes\n"))?;
             Ok(Code::Done)

@@ -26,7 +26,7 @@ pub(super) async fn run(console: &Console, resize: &Resize) -> anyhow::Result<Co
     for node in serving(&store.survey().await?, pool) {
         let order = Order::Resize { pool: pool.clone(), min: *min, max: *max };
         // One that has gone meanwhile has no pool to resize.
-        if store.order(node, order).await? == Ordered::Given {
+        if let Ordered::Given { .. } = store.order(node, order).await? {
             told.push(act::Ordered { node: node.to_string(), order: "resize" });
         }
     }

@@ -14,6 +14,7 @@ use ostler_store::views::{
 };
 use rusqlite::{Connection, OptionalExtension, params};
 
+use super::orders;
 use crate::dependents::after;
 use crate::gate_row::gate_from;
 use crate::gates::shut_from;
@@ -250,7 +251,7 @@ fn keys(conn: &Connection, queues: &[QueueRecord], now: Timestamp) -> Sql<Vec<Ke
 
 fn nodes(conn: &Connection, is_alive: impl Fn(SessionId) -> bool) -> Sql<Vec<NodeRecord>> {
     let mut statement = conn.prepare_cached(
-        "SELECT uid, name, pid, version, ttl_ms, settings, joined_at FROM session WHERE ended_at IS NULL ORDER BY id",
+        "SELECT uid, name, pid, version, ttl_ms, settings, joined_at, id FROM session WHERE ended_at IS NULL ORDER BY id",
     )?;
     let read = |row: &rusqlite::Row<'_>| {
         let session = SessionId(row.get::<_, Uid>(0)?.id());
@@ -264,6 +265,7 @@ fn nodes(conn: &Connection, is_alive: impl Fn(SessionId) -> bool) -> Sql<Vec<Nod
             settings: row.get(5)?,
             joined_at: Timestamp::from_millis(row.get(6)?),
             life: if is_alive(session) { Life::Alive } else { Life::Overdue },
+            answers: orders::answers(conn, row.get(7)?)?,
         })
     };
     statement.query_map([], read)?.collect()

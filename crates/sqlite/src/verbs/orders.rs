@@ -1,11 +1,12 @@
 //! Orders to nodes.
 
 use ostler_core::SessionId;
-use ostler_store::MAX_ORDERS;
-use ostler_store::orders::{NumberedOrder, Order, Ordered};
+use ostler_store::calls::Fenced;
+use ostler_store::orders::{Answer, NumberedOrder, Order, Ordered};
+use ostler_store::{Check, MAX_ORDERS};
 use rusqlite::{Connection, OptionalExtension, params};
 
-use crate::kept::{order_from, order_text};
+use crate::kept::{answer_from, answer_text, order_from, order_text};
 use crate::row::Uid;
 use crate::tx::{Sql, Tx};
 
@@ -29,7 +30,27 @@ pub(crate) fn order(tx: &mut Tx<'_>, session: SessionId, order: &Order) -> Sql<O
     tx.prepare("DELETE FROM orders WHERE session = ?1 AND number <= ?2")?
         .execute(params![session, number - most])?;
     tx.ring_news();
-    Ok(Ordered::Given)
+    Ok(Ordered::Given { number: u64::try_from(number).unwrap_or(0) })
+}
+
+pub(crate) fn answer(tx: &mut Tx<'_>, session: SessionId, answer: &Answer) -> Sql<Fenced> {
+    let Some(id) = tx.live_session(session, Check::ReportSession)? else { return Ok(Fenced::Lost) };
+    tx.prepare("UPDATE orders SET answer = ?3 WHERE session = ?1 AND number = ?2")?.execute(params![
+        id,
+        i64::try_from(answer.number).unwrap_or(0),
+        answer_text(answer)
+    ])?;
+    Ok(Fenced::Recorded)
+}
+
+/// What a session, by the number of its row, has answered, the oldest first.
+pub(crate) fn answers(conn: &Connection, session: i64) -> Sql<Vec<Answer>> {
+    let mut statement = conn.prepare_cached(
+        "SELECT number, answer FROM orders WHERE session = ?1 AND answer IS NOT NULL ORDER BY number",
+    )?;
+    let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, u64>(0)?, row.get::<_, String>(1)?));
+    let said = statement.query_map([session], read)?.collect::<Sql<Vec<_>>>()?;
+    Ok(said.into_iter().filter_map(|(number, text)| answer_from(number, &text)).collect())
 }
 
 /// The orders to a session, the oldest first. What a later version wrote is not for this one.

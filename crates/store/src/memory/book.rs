@@ -15,7 +15,7 @@ use crate::calls::{NewSession, Ran};
 use crate::checks::{Check, Checks};
 use crate::jobs::JobRecord;
 use crate::lease::LeaseRef;
-use crate::orders::NumberedOrder;
+use crate::orders::{Answer, NumberedOrder};
 use crate::schedules::ScheduleRecord;
 use crate::views::{Counts, Event, QueueSettings, WorkerRecord};
 use crate::wake::Rings;
@@ -71,6 +71,7 @@ pub(super) struct Session {
     pub(super) killed: bool,
     pub(super) ended: bool,
     pub(super) orders: Vec<NumberedOrder>,
+    pub(super) answers: Vec<Answer>,
 }
 
 pub(super) struct Book {

@@ -19,8 +19,8 @@ use async_trait::async_trait;
 use ostler_core::{JobId, Overrides, SessionId, TaskId, Worker};
 
 use crate::bounds::{
-    Bounds, MAX_BATCH, MAX_BITE, MAX_PAGE, MAX_WORKERS, batch, check_claim, check_job, check_order,
-    check_overrides, check_schedule, check_session, name,
+    Bounds, MAX_BATCH, MAX_BITE, MAX_PAGE, MAX_WORKERS, batch, check_answer, check_claim, check_job,
+    check_order, check_overrides, check_schedule, check_session, name,
 };
 use crate::calls::{
     Appended, CancelAnswer, Claim, ClaimAnswer, Enqueued, Expired, Fenced, Finished, MadeReady, NewEvent,
@@ -33,7 +33,7 @@ use crate::contract::Store;
 use crate::error::Error;
 use crate::jobs::{JobAnswer, JobChange, JobFilter, JobPut, JobRecord, NewJob};
 use crate::lease::LeaseRef;
-use crate::orders::{Order, Ordered};
+use crate::orders::{Answer, Order, Ordered};
 use crate::plans::Amended;
 use crate::schedules::{Activity, Fired, Firing, Put, Schedule, ScheduleAnswer, ScheduleRecord};
 use crate::tell::{Heard, Tell};
@@ -100,6 +100,11 @@ impl Store for Memory {
 
     async fn leave(&self, session: SessionId) -> Result<Fenced, Error> {
         Ok(self.write(|book| book.leave(session)))
+    }
+
+    async fn answer(&self, session: SessionId, answer: Answer) -> Result<Fenced, Error> {
+        check_answer(&answer)?;
+        Ok(self.write(|book| book.answer(session, answer)))
     }
 
     async fn report(&self, session: SessionId, workers: Vec<Worker>) -> Result<Fenced, Error> {

@@ -7,7 +7,7 @@ use crate::bounds::MAX_ORDERS;
 use crate::calls::{Fenced, NewSession, Renewed};
 use crate::checks::Check;
 use crate::lease::LeaseRef;
-use crate::orders::{NumberedOrder, Order, Ordered};
+use crate::orders::{Answer, NumberedOrder, Order, Ordered};
 use crate::views::WorkerRecord;
 
 impl Book {
@@ -16,8 +16,9 @@ impl Book {
             return Fenced::Lost;
         }
         let (joined_at, beat) = (self.now, self.uptime);
-        let orders = Vec::new();
-        self.sessions.push((node.id, Session { node, joined_at, beat, killed: false, ended: false, orders }));
+        let (orders, answers) = (Vec::new(), Vec::new());
+        let session = Session { joined_at, beat, killed: false, ended: false, orders, answers, node };
+        self.sessions.push((session.node.id, session));
         Fenced::Recorded
     }
 
@@ -67,8 +68,23 @@ impl Book {
         session.orders.push(NumberedOrder { number, order });
         let excess = session.orders.len().saturating_sub(MAX_ORDERS);
         session.orders.drain(..excess);
+        session.forget_answers();
         self.rings.news = true;
-        Ordered::Given
+        Ordered::Given { number }
+    }
+
+    pub(super) fn answer(&mut self, id: SessionId, answer: Answer) -> Fenced {
+        let live = self.is_live(id);
+        if !self.checks.pass(Check::ReportSession, live) {
+            return Fenced::Lost;
+        }
+        if let Some(session) = self.session(id) {
+            session.answers.retain(|other| other.number != answer.number);
+            session.answers.push(answer);
+            session.answers.sort_by_key(|answer| answer.number);
+            session.forget_answers();
+        }
+        Fenced::Recorded
     }
 
     pub(super) fn leave(&mut self, id: SessionId) -> Fenced {
@@ -86,6 +102,7 @@ impl Book {
         if let Some(session) = self.session(id) {
             session.ended = true;
             session.orders.clear();
+            session.answers.clear();
         }
         self.workers.retain(|record| record.session != id);
         self.free_tellings(id);
@@ -108,6 +125,12 @@ impl Book {
 }
 
 impl Session {
+    /// An answer stays as long as its order.
+    fn forget_answers(&mut self) {
+        let Self { orders, answers, .. } = self;
+        answers.retain(|answer| orders.iter().any(|order| order.number == answer.number));
+    }
+
     /// Whether its time is over, or its death is known.
     pub(super) fn is_overdue(&self, uptime: std::time::Duration) -> bool {
         self.killed || uptime.saturating_sub(self.beat) > self.node.ttl

@@ -14,7 +14,7 @@ use super::op::{
 use crate::calls::{QueueChange, Replay, Retention, StepsOnReplay};
 use crate::gates::{BreakerScope, BreakerSetting};
 use crate::jobs::{JobChange, JobFilter};
-use crate::orders::Order;
+use crate::orders::{Order, Who};
 use crate::paths::PayloadPath;
 use crate::schedules::Activity;
 use crate::tell::Tell;
@@ -145,6 +145,7 @@ const SAID: &[Row<Op>] = &[
     }),
     (20, "report workers", |d| Op::Report { session: d.session(), workers: d.below(4) }),
     (20, "order", |d| Op::Order { session: d.any_session(), order: d.order() }),
+    (20, "answer", |d| Op::Answer { session: d.any_session(), number: d.below(4) as u64 }),
     (20, "expire", |_| Op::Expire { bite: 100 }),
     (20, "expire in bites", |d| Op::Expire { bite: d.below(3) }),
     (20, "make ready", |_| Op::MakeReady { bite: 100 }),
@@ -297,6 +298,8 @@ impl Drawer {
         let [min, max] = [0; 2].map(|_| self.below(4) as u32);
         if self.chance.chance(30) {
             Order::Drain
+        } else if self.chance.chance(40) {
+            Order::Recycle { pool: "pool".to_owned(), who: if min == 0 { Who::Any } else { Who::All } }
         } else {
             Order::Resize { pool: "pool".to_owned(), min, max }
         }

@@ -54,6 +54,7 @@ pub(super) enum Op {
     Leave { session: usize },
     Report { session: usize, workers: usize },
     Order { session: usize, order: Order },
+    Answer { session: usize, number: u64 },
     Enqueue(Vec<Draft>),
     EnqueueWrong(Draft),
     Claim { session: usize, queue: usize, kinds: Option<Vec<usize>>, limit: usize },

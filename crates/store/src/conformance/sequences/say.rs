@@ -18,6 +18,7 @@ use crate::contract::Store;
 use crate::error::Error;
 use crate::jobs::NewJob;
 use crate::lease::{Lease, LeaseRef};
+use crate::orders::Answer;
 use crate::plans::Unique;
 use crate::schedules::{Fired, Firing, Schedule, Template};
 use crate::views::{Filter, Which};
@@ -71,6 +72,11 @@ impl Speaker {
             }
             Op::Order { session, order } => {
                 plain(store.order(self.names.session(*session), order.clone()).await)
+            }
+            Op::Answer { session, number } => {
+                let busy = vec![self.worker(*session, 0).id];
+                let answer = Answer { number: *number, recycled: Vec::new(), busy };
+                plain(store.answer(self.names.session(*session), answer).await)
             }
             Op::Enqueue(drafts) => {
                 let answers = store.enqueue(drafts.iter().map(|draft| self.task(draft)).collect()).await;

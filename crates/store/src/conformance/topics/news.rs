@@ -37,7 +37,7 @@ async fn an_order_is_news(s: &Scene) {
     let node = s.join().await;
     let mut news = armed(s.store.news());
     let (answer, ()) = tokio::join!(s.store.order(node, Order::Drain), heard("an order", &mut news));
-    assert_eq!(answer, Ok(Ordered::Given));
+    assert_eq!(answer, Ok(Ordered::Given { number: 1 }));
 }
 
 async fn news_reach_another_connection(s: &Scene) {

@@ -1,12 +1,12 @@
 //! Orders to a node: told with every renewal, for as long as its session lives.
 
-use ostler_core::SessionId;
+use ostler_core::{Id, SessionId, WorkerId};
 
 use super::super::scene::{Scene, TICK, TTL, invalid};
 use super::runner::cases;
 use crate::bounds::{MAX_NAME_BYTES, MAX_ORDERS, MAX_WORKERS};
 use crate::calls::{Fenced, Renewed};
-use crate::orders::{NumberedOrder, Order, Ordered};
+use crate::orders::{Answer, NumberedOrder, Order, Ordered, Who};
 
 cases![
     an_order_comes_with_every_renewal,
@@ -19,10 +19,16 @@ cases![
     a_new_session_has_no_orders,
     an_order_changes_nothing_else,
     an_order_that_no_node_can_follow_is_refused,
+    an_answer_stands_with_the_node_as_long_as_its_order,
+    an_answer_is_for_the_session_that_was_asked,
 ];
 
 fn resize(pool: &str, min: u32, max: u32) -> Order {
     Order::Resize { pool: pool.to_owned(), min, max }
+}
+
+fn recycle(pool: &str, who: Who) -> Order {
+    Order::Recycle { pool: pool.to_owned(), who }
 }
 
 async fn order(s: &Scene, session: SessionId, order: Order) -> Ordered {
@@ -42,7 +48,7 @@ async fn heard(s: &Scene, session: SessionId) -> Vec<(u64, Order)> {
 async fn an_order_comes_with_every_renewal(s: &Scene) {
     let node = s.join().await;
     assert_eq!(heard(s, node).await, []);
-    assert_eq!(order(s, node, Order::Drain).await, Ordered::Given);
+    assert_eq!(order(s, node, Order::Drain).await, Ordered::Given { number: 1 });
     for _ in 0..3 {
         assert_eq!(heard(s, node).await, [(1, Order::Drain)], "also to a node whose last answer was lost");
         s.pass(TTL);
@@ -72,7 +78,7 @@ async fn an_order_is_for_one_node_only(s: &Scene) {
 async fn an_order_through_another_connection_is_heard(s: &Scene) {
     let node = s.join().await;
     let second = s.fixture.second().await;
-    assert_eq!(second.order(node, Order::Drain).await, Ok(Ordered::Given));
+    assert_eq!(second.order(node, Order::Drain).await, Ok(Ordered::Given { number: 1 }));
     assert_eq!(heard(s, node).await, [(1, Order::Drain)]);
 }
 
@@ -80,8 +86,8 @@ async fn over_the_bound_the_oldest_order_goes(s: &Scene) {
     let node = s.join().await;
     let most = u32::try_from(MAX_ORDERS).expect("a small number");
     let all: Vec<(u64, Order)> = (1..=most + 2).map(|at| (u64::from(at), resize("letters", 0, at))).collect();
-    for (_, said) in &all {
-        assert_eq!(order(s, node, said.clone()).await, Ordered::Given);
+    for (number, said) in &all {
+        assert_eq!(order(s, node, said.clone()).await, Ordered::Given { number: *number });
     }
     assert_eq!(heard(s, node).await, all[2..], "the numbers go on");
 }
@@ -101,7 +107,7 @@ async fn an_order_to_nobody_is_not_given(s: &Scene) {
 async fn an_order_to_a_node_that_is_late_is_given(s: &Scene) {
     let node = s.join().await;
     s.pass(TTL + TICK);
-    assert_eq!(order(s, node, Order::Drain).await, Ordered::Given, "nobody has ended it yet");
+    assert_eq!(order(s, node, Order::Drain).await, Ordered::Given { number: 1 }, "nobody has ended it yet");
     assert_eq!(s.store.renew(node, &[]).await, Ok(Renewed::Ended), "and it does not come back for it");
 }
 
@@ -136,5 +142,51 @@ async fn an_order_that_no_node_can_follow_is_refused(s: &Scene) {
         invalid(&format!("{wrong:?}"), s.store.order(node, wrong).await);
     }
     assert_eq!(heard(s, node).await, []);
-    assert_eq!(order(s, node, resize(&long[1..], most, most)).await, Ordered::Given, "what just fits");
+    let just_fits = order(s, node, resize(&long[1..], most, most)).await;
+    assert_eq!(just_fits, Ordered::Given { number: 1 });
+    invalid("a pool without a name", s.store.order(node, recycle("", Who::Any)).await);
+}
+
+/// What a node is shown to have answered.
+async fn answers(s: &Scene, session: SessionId) -> Vec<Answer> {
+    let nodes = s.store.survey().await.expect("survey answers").nodes;
+    nodes.into_iter().find(|node| node.session == session).map(|node| node.answers).unwrap_or_default()
+}
+
+async fn an_answer_stands_with_the_node_as_long_as_its_order(s: &Scene) {
+    let node = s.join().await;
+    let worker = |bits| WorkerId(Id::from_bits(bits));
+    for (number, who) in [(1, Who::One(worker(7))), (2, Who::Any), (3, Who::All)] {
+        assert_eq!(order(s, node, recycle("letters", who)).await, Ordered::Given { number });
+    }
+    let heard: Vec<Order> = heard(s, node).await.into_iter().map(|(_, order)| order).collect();
+    assert_eq!(heard, [Who::One(worker(7)), Who::Any, Who::All].map(|who| recycle("letters", who)));
+    assert_eq!(answers(s, node).await, []);
+    let third = Answer { number: 3, recycled: vec![worker(8), worker(9)], busy: vec![worker(7)] };
+    let first = Answer { number: 1, recycled: Vec::new(), busy: vec![worker(7)] };
+    for answer in [&third, &first, &third] {
+        assert_eq!(s.store.answer(node, answer.clone()).await, Ok(Fenced::Recorded));
+    }
+    assert_eq!(answers(s, node).await, [first, third.clone()]);
+    let unasked = Answer { number: 9, ..third.clone() };
+    assert_eq!(s.store.answer(node, unasked).await, Ok(Fenced::Recorded));
+    assert_eq!(answers(s, node).await.len(), 2, "nobody has asked for that one");
+    for _ in 0..MAX_ORDERS - 2 {
+        order(s, node, Order::Drain).await;
+    }
+    let left = answers(s, node).await;
+    assert_eq!(left, std::slice::from_ref(&third), "the oldest order is gone, and its answer with it");
+    let many = vec![worker(1); MAX_WORKERS + 1];
+    invalid("more workers than there are", s.store.answer(node, Answer { recycled: many, ..third }).await);
+}
+
+async fn an_answer_is_for_the_session_that_was_asked(s: &Scene) {
+    let [one, other] = [s.join().await, s.join().await];
+    order(s, one, recycle("letters", Who::Any)).await;
+    let answer = Answer { number: 1, recycled: Vec::new(), busy: Vec::new() };
+    assert_eq!(s.store.answer(other, answer.clone()).await, Ok(Fenced::Recorded));
+    assert_eq!((answers(s, one).await, answers(s, other).await), (Vec::new(), Vec::new()));
+    assert_eq!(s.store.leave(one).await, Ok(Fenced::Recorded));
+    assert_eq!(s.store.answer(one, answer.clone()).await, Ok(Fenced::Lost), "its session is over");
+    assert_eq!(s.store.answer(s.session_id(), answer).await, Ok(Fenced::Lost));
 }

@@ -1,0 +1,53 @@
+//! Does what somebody orders about the workers of this node, and says what became of it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ostler_core::SessionId;
+use ostler_store::Store;
+use ostler_store::orders::{Answer, Who};
+use tokio::sync::mpsc;
+
+use crate::crew::{Crew, Recycled};
+
+/// How often an answer is offered to a store that is away.
+const TRIES: usize = 20;
+/// How long it is waited in between.
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// An order to recycle workers of a pool.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    pub(crate) number: u64,
+    pub(crate) pool: String,
+    pub(crate) who: Who,
+}
+
+/// Recycles workers by order.
+pub(crate) struct Recycler {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) session: SessionId,
+    pub(crate) crews: Vec<Crew>,
+    pub(crate) orders: mpsc::Receiver<Asked>,
+}
+
+impl Recycler {
+    /// Goes on until nobody hears orders any more.
+    pub(crate) async fn serve(mut self) {
+        while let Some(Asked { number, pool, who }) = self.orders.recv().await {
+            let crew = self.crews.iter().find(|crew| crew.pool() == pool);
+            let Recycled { recycled, busy } = crew.map(|crew| crew.recycle(who)).unwrap_or_default();
+            self.answer(Answer { number, recycled, busy }).await;
+        }
+    }
+
+    /// Whoever asked waits for it; the workers go whether it is written or not.
+    async fn answer(&self, answer: Answer) {
+        for _ in 0..TRIES {
+            match self.store.answer(self.session, answer.clone()).await {
+                Err(error) if error.is_transient() => tokio::time::sleep(PAUSE).await,
+                Ok(_) | Err(_) => return,
+            }
+        }
+    }
+}

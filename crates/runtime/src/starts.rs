@@ -1,0 +1,127 @@
+//! How the workers of a pool come up, and what follows when they do not: others are not tried for a while, longer every time,
+//! and after a few times not at all, until somebody says so.
+
+use std::time::Duration;
+
+use ostler_core::Failure;
+use tokio::time::Instant;
+
+/// How long no worker is opened after one did not come up, at first and at most.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// So often in a row workers may die at their start. Those that do so together count once.
+const MAX_FAILED: u32 = 5;
+/// A worker that dies by itself, without having run anything, within this time has died at its start.
+pub(crate) const STEADY: Duration = Duration::from_secs(10);
+
+/// The starts of a pool's workers.
+#[derive(Debug, Default)]
+pub(crate) struct Starts {
+    trouble: Option<Trouble>,
+    /// How often in a row none was of any use.
+    failed: u32,
+}
+
+/// Workers do not come up.
+#[derive(Debug)]
+struct Trouble {
+    failure: Failure,
+    pause: Duration,
+    until: Instant,
+}
+
+impl Starts {
+    /// A worker did not come up, or died as soon as it had. Many that fail together count once.
+    pub(crate) fn failed(&mut self, failure: Failure, now: Instant) {
+        let pause = match &self.trouble {
+            None => FIRST_PAUSE,
+            Some(trouble) if now < trouble.until => return,
+            Some(trouble) => (trouble.pause * 2).min(LONGEST_PAUSE),
+        };
+        self.failed = self.failed.saturating_add(1);
+        self.trouble = Some(Trouble { failure, pause, until: now + pause });
+    }
+
+    /// A worker came up. Whether it is of any use is to be seen.
+    pub(crate) fn came_up(&mut self) {
+        if self.failed < MAX_FAILED {
+            self.trouble = None;
+        }
+    }
+
+    /// A worker has run something, or has lived for long enough.
+    pub(crate) fn proved(&mut self) {
+        *self = Self::default();
+    }
+
+    /// No worker is opened before this moment.
+    pub(crate) fn open_again(&self) -> Option<Instant> {
+        self.trouble.as_ref().map(|trouble| trouble.until)
+    }
+
+    pub(crate) fn is_resting(&self, now: Instant) -> bool {
+        self.open_again().is_some_and(|until| now < until)
+    }
+
+    /// Why workers do not come up, if they do not.
+    pub(crate) fn trouble(&self) -> Option<&Failure> {
+        self.trouble.as_ref().map(|trouble| &trouble.failure)
+    }
+
+    /// They did not come up so often that it is no use to go on.
+    pub(crate) fn given_up(&self) -> Option<&Failure> {
+        if self.failed >= MAX_FAILED { self.trouble() } else { None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ostler_core::ErrorClass;
+
+    use super::*;
+
+    fn failure(message: &str) -> Failure {
+        Failure::new(ErrorClass::Crash, message)
+    }
+
+    #[test]
+    fn pauses_grow_and_those_that_fail_together_count_once() {
+        let (mut starts, mut now) = (Starts::default(), Instant::now());
+        let mut pauses = Vec::new();
+        for _ in 0..4 {
+            (0..3).for_each(|_| starts.failed(failure("no"), now));
+            let until = starts.open_again().expect("a pause");
+            pauses.push(until - now);
+            assert!(starts.is_resting(now) && !starts.is_resting(until));
+            now = until;
+        }
+        assert_eq!(pauses, [100, 200, 400, 800].map(Duration::from_millis));
+        assert_eq!(starts.given_up(), None);
+        starts.failed(failure("still no"), now);
+        assert_eq!(starts.given_up(), Some(&failure("still no")));
+    }
+
+    #[test]
+    fn who_comes_up_and_dies_at_once_has_not_come_up() {
+        let (mut starts, mut now) = (Starts::default(), Instant::now());
+        for _ in 0..MAX_FAILED {
+            assert_eq!(starts.given_up(), None);
+            starts.came_up();
+            assert_eq!(starts.trouble(), None, "it looks well");
+            starts.failed(failure("short-lived"), now);
+            now += LONGEST_PAUSE;
+        }
+        assert!(starts.given_up().is_some());
+    }
+
+    #[test]
+    fn one_that_was_of_use_makes_good_for_all_before() {
+        let (mut starts, mut now) = (Starts::default(), Instant::now());
+        for _ in 0..MAX_FAILED * 3 {
+            starts.failed(failure("now and then"), now);
+            now += LONGEST_PAUSE;
+            starts.proved();
+        }
+        assert_eq!((starts.trouble(), starts.given_up()), (None, None));
+    }
+}
