@@ -82,19 +82,15 @@ impl Mapping<'_> {
 
     /// The job to go on with, or a new one. `None`: all is done, and is not to be done again.
     async fn find_or_make(&self, store: &dyn Store, spec: &Spec) -> anyhow::Result<Option<JobId>> {
-        let found = job::made_from(store, self.plan.fingerprint()).await?;
-        match found {
-            Some(found) if job::state(&found) == JobState::Completed => {
-                if self.map.once {
-                    self.remark(&format!("all {} items were done before", found.job.items));
-                    return Ok(None);
-                }
-            }
-            Some(found) => {
+        if let Some(found) = job::made_from(store, self.plan.fingerprint()).await? {
+            if job::state(&found) != JobState::Completed {
                 self.go_on(store, &found).await?;
                 return Ok(Some(found.job.id));
             }
-            None => {}
+            if self.map.once {
+                self.remark(&format!("all {} items were done before", found.job.items));
+                return Ok(None);
+            }
         }
         let id = JobId(ostler::ids().context("no randomness from the system")?());
         store.put_job(self.plan.job(id, spec)?).await?;
