@@ -342,6 +342,7 @@ fn node(session: SessionId) -> NodeRecord {
         settings: "{}".to_owned(),
         joined_at: NOW,
         life: Life::Alive,
+        answers: Vec::new(),
     }
 }
 
