@@ -258,12 +258,7 @@ fn pool_of(pool: &Pool, keeper: &Keeper) -> anyhow::Result<PoolConfig> {
         prefetch: Prefetch::Off,
         beginning: Beginning::Durable,
         grace: pool.grace,
-        // All of them, also those that are left out: what a file no longer says must not hold on.
-        settings: vec![
-            QueueChange::Overrides(pool.overrides),
-            QueueChange::Limit(pool.queue_limit),
-            QueueChange::KeyConcurrency(pool.key_concurrency),
-        ],
+        settings: [vec![QueueChange::Overrides(pool.overrides)], pool.limits.changes()].concat(),
         ..PoolConfig::new(pool.name.clone(), executor, size.max)
     })
 }

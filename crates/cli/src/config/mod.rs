@@ -7,6 +7,7 @@ pub(crate) mod duration;
 mod expand;
 mod fault;
 mod kind;
+pub(crate) mod limits;
 mod pool;
 mod schedule;
 mod section;
@@ -30,6 +31,7 @@ use ostler_store::{Bounds, MAX_WORKERS};
 use toml::de::DeTable;
 
 pub(crate) use fault::{ConfigError, ConfigErrors};
+use limits::Limits;
 pub(crate) use schedule::UTC;
 use section::{Reading, Section};
 pub(crate) use store_url::StoreUrl;
@@ -89,10 +91,8 @@ pub(crate) struct Pool {
     pub(crate) overrides: Overrides,
     /// What it says about those of a kind, which wins.
     pub(crate) kinds: BTreeMap<String, Overrides>,
-    /// At most this many tasks wait in the queue.
-    pub(crate) queue_limit: Option<u64>,
-    /// At most this many tasks of one limit key run at once.
-    pub(crate) key_concurrency: Option<u32>,
+    /// What holds its tasks back.
+    pub(crate) limits: Limits,
 }
 
 /// What runs the tasks of a pool.

@@ -9,7 +9,7 @@ use ostler_store::{Bounds, MAX_CLAIM};
 
 use super::expand::is_name;
 use super::section::{Found, Section, nearest};
-use super::{Executor, Pool, kind};
+use super::{Executor, Pool, kind, limits};
 
 /// Attempts, crashes and deaths that can be counted.
 pub(super) const COUNTS: RangeInclusive<u32> = 1..=1_000_000;
@@ -26,7 +26,7 @@ const LATER: [&str; 5] = ["process", "agent", "llm", "http", "isolate"];
 /// What needs Rust functions, and so a program of one's own.
 const IN_RUST: [&str; 2] = ["inline", "thread"];
 /// Keys of a pool that the design names and that are not in this version.
-const LATER_KEYS: [&str; 5] = ["rate", "breaker", "budget", "recycle", "folder"];
+const LATER_KEYS: [&str; 3] = ["budget", "recycle", "folder"];
 
 /// The pools of the file, by name.
 pub(super) fn read_all(section: &Section<'_>) -> Vec<Pool> {
@@ -47,10 +47,7 @@ fn read(name: String, found: &Found<'_>) -> Option<Pool> {
     let grace = section.find("grace").and_then(|found| found.duration());
     let overrides = overrides(&mut section);
     let kinds = kind::read_all(&section.section("kind"));
-    let queue_limit = section.find("queue_limit").and_then(|found| found.whole(LIMITS));
-    let mut concurrency = section.section("concurrency");
-    let key_concurrency = concurrency.find("limit").and_then(|found| found.count(COUNTS));
-    concurrency.close(&["key"]);
+    let limits = limits::read(&mut section, LIMITS);
     let executor = match sort {
         Sort::Command => Executor::Command(command(&mut section)?),
         // Its keys are not known here, and to refuse each of them would say nothing new.
@@ -59,7 +56,7 @@ fn read(name: String, found: &Found<'_>) -> Option<Pool> {
     section.close(&LATER_KEYS);
     named.ok()?;
     let grace = grace.unwrap_or(Pool::GRACE);
-    Some(Pool { name, executor, scale, grace, overrides, kinds, queue_limit, key_concurrency })
+    Some(Pool { name, executor, scale, grace, overrides, kinds, limits })
 }
 
 /// Which executor a pool has.

@@ -84,6 +84,32 @@ impl<'a> Section<'a> {
         found
     }
 
+    /// Those of some keys that are there, of which one is to be chosen, with their places in the list.
+    pub(super) fn choose(&mut self, keys: &[&'static str]) -> Vec<(usize, Found<'a>)> {
+        self.known.extend(keys);
+        keys.iter().enumerate().filter_map(|(at, key)| Some((at, self.entry(key)?))).collect()
+    }
+
+    /// The value of a key that must be there; `about` says what it is.
+    pub(super) fn required(&mut self, key: &'static str, about: &str) -> Option<Found<'a>> {
+        let found = self.find(key);
+        if found.is_none() {
+            self.fault(key, format!("is missing: {about}"));
+        }
+        found
+    }
+
+    /// Its name, as sentences name it.
+    pub(super) fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Keeps a sentence about it as a whole.
+    pub(super) fn refuse<T>(&self, sentence: impl Display) -> Option<T> {
+        self.reading.fault(self.at, format!("{} {sentence}", self.path));
+        None
+    }
+
     fn entry(&self, key: &str) -> Option<Found<'a>> {
         let (name, value) = self.table?.get_key_value(key)?;
         Some(Found { reading: self.reading, path: join(&self.path, key), at: name.span().start, value })
@@ -211,6 +237,43 @@ impl<'a> Found<'a> {
         };
         let (reading, path, at) = (self.reading, self.path.clone(), Some(self.at));
         Some(Section { reading, path, at, table: Some(table), known: Vec::new() })
+    }
+
+    /// The table that it is, or the tables of a list.
+    pub(super) fn tables(&self, example: &str) -> Vec<Section<'a>> {
+        let right = format!("a table such as {example}, or a list of such");
+        let Some(items) = self.value.get_ref().as_array() else {
+            if self.value.get_ref().is_table() {
+                return self.table().into_iter().collect();
+            }
+            return self.mistaken::<Vec<_>>(&right).unwrap_or_default();
+        };
+        let section = |(at, item): (usize, &'a Spanned<DeValue<'a>>)| {
+            let path = format!("{}[{}]", self.path, at + 1);
+            match item.get_ref().as_table() {
+                Some(table) => {
+                    let (reading, at) = (self.reading, Some(item.span().start));
+                    Some(Section { reading, path, at, table: Some(table), known: Vec::new() })
+                }
+                None => self
+                    .refuse(format!("has {} in it, and must be {right}", self.reading.source(item.span()))),
+            }
+        };
+        items.iter().enumerate().filter_map(section).collect()
+    }
+
+    /// A part of one, as a whole number of hundredths.
+    pub(super) fn percent(&self) -> Option<u8> {
+        let value = self.value.get_ref();
+        let text = value
+            .as_float()
+            .map(|float| float.as_str())
+            .or_else(|| value.as_integer().map(|whole| whole.as_str()));
+        let percent = text.and_then(|text| text.parse::<f64>().ok()).map(|part| (part * 100.0).round());
+        match percent {
+            Some(percent) if (1.0..=100.0).contains(&percent) => Some(percent as u8),
+            Some(_) | None => self.mistaken("a part of one, from 0.01 to 1.0"),
+        }
     }
 
     /// A string, with its variables replaced.

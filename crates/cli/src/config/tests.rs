@@ -27,7 +27,7 @@ fn env(name: &str) -> Option<String> {
     }
 }
 
-fn good(text: &str) -> Config {
+pub(super) fn good(text: &str) -> Config {
     parse(text, "ostler.toml", &env).unwrap_or_else(|errors| panic!("{errors}"))
 }
 
@@ -38,14 +38,14 @@ fn told(text: &str) -> Vec<String> {
 }
 
 /// The only fault of a text.
-fn fault(text: &str) -> String {
+pub(super) fn fault(text: &str) -> String {
     let lines = told(text);
     assert_eq!(lines.len(), 1, "{lines:#?}");
     lines.into_iter().next().unwrap_or_default()
 }
 
 /// A pool that works, with these lines in it.
-fn pool(lines: &str) -> String {
+pub(super) fn pool(lines: &str) -> String {
     format!("[pool.shell]\nexecutor = \"command\"\ncommand = [\"true\"]\n{lines}\n")
 }
 
@@ -123,7 +123,7 @@ fn a_whole_file_is_read() {
     );
     assert_eq!((said.timeout, said.max_crashes), (Some(Duration::from_secs(600)), Some(1)));
     assert_eq!(said.max_node_deaths, None);
-    assert_eq!((documents.queue_limit, documents.key_concurrency), (Some(100), Some(2)));
+    assert_eq!((documents.limits.queue_limit, documents.limits.key_concurrency), (Some(100), Some(2)));
     let scan = documents.kinds["scan"];
     assert_eq!((scan.attempts, scan.timeout, scan.base), (Some(9), Some(Duration::from_secs(3_600)), None));
     assert_eq!(mail.name, "old mail");
@@ -154,8 +154,8 @@ fn the_values_in_the_reference_are_the_defaults() {
     assert_eq!(shown.overrides.resolve(&Overrides::NONE), Policy::default());
     assert!([10, plain.scale.max].contains(&shown.scale.max), "{}", shown.scale.max);
     // Those without a default have an example.
-    assert_eq!((shown.queue_limit, shown.key_concurrency), (Some(10_000), Some(2)));
-    (plain.queue_limit, plain.key_concurrency) = (shown.queue_limit, shown.key_concurrency);
+    assert_eq!((shown.limits.queue_limit, shown.limits.key_concurrency), (Some(10_000), Some(2)));
+    plain.limits = shown.limits.clone();
     (plain.overrides, plain.scale.max) = (shown.overrides, shown.scale.max);
     assert_eq!(shown.kinds["report"].resolve(&Overrides::NONE), Policy::default());
     plain.kinds = shown.kinds.clone();
@@ -213,12 +213,8 @@ fn what_the_design_has_and_this_version_has_not_is_said_so() {
         "ostler.toml:1: listen: this key is not in this version"
     );
     assert!(
-        fault(&pool("rate = { per_minute = 60 }"))
-            .contains("pool.shell.rate: this key is not in this version")
-    );
-    assert!(
-        fault(&pool("concurrency = { key = \"x\" }"))
-            .contains("concurrency.key: this key is not in this version")
+        fault(&pool("budget = { per_day = \"$50\" }"))
+            .contains("pool.shell.budget: this key is not in this version")
     );
 }
 

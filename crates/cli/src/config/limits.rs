@@ -1,0 +1,395 @@
+//! The limits of a pool: `rate`, `concurrency` and `breaker`.
+//!
+//! Each is for the queue as a whole or, with a `key`, for each limit key. A task has one limit key and one cost, so all limits of
+//! a pool name the same ones.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use ostler_core::{BreakerPolicy, Rate, Trip};
+use ostler_store::calls::QueueChange;
+use ostler_store::gates::{BreakerScope, BreakerSetting, MAX_AMOUNT, MAX_WINDOW, MAX_WINDOWS};
+use ostler_store::paths::PayloadPath;
+
+use super::section::{Found, Section};
+
+/// How much, at once or in a time.
+const AMOUNTS: RangeInclusive<u64> = 1..=MAX_AMOUNT;
+/// Tasks that may run at once, failures that open a breaker, and ends that it looks at.
+const COUNTS: RangeInclusive<u32> = 1..=1_000_000;
+/// The windows of a rate.
+const WINDOWS: [(&str, Duration); 4] = [
+    ("per_second", Duration::from_secs(1)),
+    ("per_minute", Duration::from_secs(60)),
+    ("per_hour", Duration::from_secs(3_600)),
+    ("per_day", Duration::from_secs(86_400)),
+];
+/// Stands for the key that a task was submitted with.
+const GIVEN: &str = "limit_key";
+
+/// The limits of a pool.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Limits {
+    /// At most this many tasks wait in the queue.
+    pub(crate) queue_limit: Option<u64>,
+    /// At most this many tasks run at once, over all nodes.
+    pub(crate) concurrency: Option<u32>,
+    /// At most this many tasks of one limit key run at once, over all nodes.
+    pub(crate) key_concurrency: Option<u32>,
+    /// So much begins in a time.
+    pub(crate) rate: Vec<Rate>,
+    /// So much of each limit key begins in a time.
+    pub(crate) key_rate: Vec<Rate>,
+    /// When work is stopped because it fails.
+    pub(crate) breaker: Option<BreakerSetting>,
+    /// Where payloads have the limit key.
+    pub(crate) key: Option<PayloadPath>,
+    /// Where payloads have the cost.
+    pub(crate) cost: Option<PayloadPath>,
+}
+
+impl Limits {
+    /// All of them, also those that are left out: what a file no longer says must not hold on.
+    pub(crate) fn changes(&self) -> Vec<QueueChange> {
+        vec![
+            QueueChange::Limit(self.queue_limit),
+            QueueChange::Concurrency(self.concurrency),
+            QueueChange::KeyConcurrency(self.key_concurrency),
+            QueueChange::Rate(self.rate.clone()),
+            QueueChange::KeyRate(self.key_rate.clone()),
+            QueueChange::Breaker(self.breaker),
+            QueueChange::KeyPath(self.key.clone()),
+            QueueChange::CostPath(self.cost.clone()),
+        ]
+    }
+}
+
+/// Reads the limits of a pool.
+pub(super) fn read(pool: &mut Section<'_>, queue_limits: RangeInclusive<u64>) -> Limits {
+    let mut same = Same::default();
+    let queue_limit = pool.find("queue_limit").and_then(|found| found.whole(queue_limits));
+    let mut concurrency = pool.section("concurrency");
+    let key_concurrency = concurrency.find("limit").and_then(|found| found.count(COUNTS));
+    let total = concurrency.find("total").and_then(|found| found.count(COUNTS));
+    same.key(concurrency.find("key"));
+    concurrency.close(&[]);
+    let (rate, key_rate) = rates(pool, &mut same);
+    let breaker = breaker(pool, &mut same);
+    Limits {
+        queue_limit,
+        concurrency: total,
+        key_concurrency,
+        rate,
+        key_rate,
+        breaker,
+        key: same.key.and_then(|(_, key)| key),
+        cost: same.cost.and_then(|(_, cost)| cost),
+    }
+}
+
+/// What all limits of a pool have in common, with what said it first.
+#[derive(Default)]
+struct Same {
+    key: Option<(String, Option<PayloadPath>)>,
+    cost: Option<(String, Option<PayloadPath>)>,
+}
+
+/// What a limit is about.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Of {
+    Queue,
+    Key,
+}
+
+impl Same {
+    /// Reads the key of a limit.
+    fn key(&mut self, found: Option<Found<'_>>) -> Of {
+        let Some(found) = found else { return Of::Queue };
+        let Some(text) = found.text() else { return Of::Key };
+        let key = if text == GIVEN { Some(None) } else { path(&found, &text).map(Some) };
+        let Some(key) = key else { return Of::Key };
+        match &self.key {
+            Some((place, known)) if *known != key => {
+                found.refuse::<()>(format!("is {}, and {place} is another: {ONE_KEY}", found.shown()));
+            }
+            Some(_) => {}
+            None => self.key = Some((found.path().to_owned(), key)),
+        }
+        Of::Key
+    }
+
+    /// Reads the cost of a rate, which counts tasks where it says nothing.
+    fn cost(&mut self, rate: &mut Section<'_>) {
+        let found = rate.find("cost");
+        let place = found.as_ref().map_or_else(|| rate.path().to_owned(), |found| found.path().to_owned());
+        let cost = match &found {
+            Some(found) => match found.text().and_then(|text| path(found, &text)) {
+                Some(cost) => Some(cost),
+                None => return,
+            },
+            None => None,
+        };
+        match &self.cost {
+            Some((known, other)) if *other != cost => {
+                rate.fault("cost", format!("is not that of {known}: {ONE_COST}"));
+            }
+            Some(_) => {}
+            None => self.cost = Some((place, cost)),
+        }
+    }
+}
+
+const ONE_KEY: &str = "a task has one limit key, so all limits of a pool have the same key";
+const ONE_COST: &str = "a task has one cost, so every rate of a pool has the same cost, or none has one";
+
+fn path(found: &Found<'_>, text: &str) -> Option<PayloadPath> {
+    PayloadPath::parse(text).map_err(|error| found.refuse::<()>(format!("cannot be used: {error}"))).ok()
+}
+
+/// The rates of the queue, and those of its keys.
+fn rates(pool: &mut Section<'_>, same: &mut Same) -> (Vec<Rate>, Vec<Rate>) {
+    let Some(found) = pool.find("rate") else { return (Vec::new(), Vec::new()) };
+    let (mut queue, mut keys) = (Vec::new(), Vec::new());
+    for mut section in found.tables("{ per_minute = 60 }") {
+        let of = same.key(section.find("key"));
+        same.cost(&mut section);
+        let rate = rate(&mut section);
+        section.close(&[]);
+        match of {
+            Of::Queue => queue.extend(rate),
+            Of::Key => keys.extend(rate),
+        }
+    }
+    if queue.len() > MAX_WINDOWS || keys.len() > MAX_WINDOWS {
+        found.refuse::<()>(format!("has more than {MAX_WINDOWS} windows, and at most so many are taken"));
+    }
+    (queue, keys)
+}
+
+fn rate(section: &mut Section<'_>) -> Option<Rate> {
+    let burst = section.find("burst").and_then(|found| found.whole(AMOUNTS));
+    let windows = section.choose(&WINDOWS.map(|(name, _)| name));
+    let [(at, found)] = windows.as_slice() else {
+        let names = WINDOWS.map(|(name, _)| name).join(", ");
+        return section.refuse(format!(
+            "has {} of {names}, and must have one; several rates are a list",
+            windows.len()
+        ));
+    };
+    let amount = found.whole(AMOUNTS)?;
+    let usual = Rate::even(amount, WINDOWS[*at].1);
+    Some(Rate { burst: burst.unwrap_or(usual.burst), ..usual })
+}
+
+fn breaker(pool: &mut Section<'_>, same: &mut Same) -> Option<BreakerSetting> {
+    let mut section = pool.find("breaker")?.table()?;
+    let of = same.key(section.find("key"));
+    let reset = section.find("reset");
+    if reset.is_none() {
+        section.fault("reset", "is missing: how long it stays open before one task may try, such as \"5m\"");
+    }
+    let reset = reset.and_then(|found| span(&found));
+    let trip = trip(&mut section);
+    section.close(&[]);
+    let scope = match of {
+        Of::Queue => BreakerScope::Queue,
+        Of::Key => BreakerScope::Key,
+    };
+    Some(BreakerSetting { policy: BreakerPolicy { trip: trip?, reset: reset? }, scope })
+}
+
+fn trip(section: &mut Section<'_>) -> Option<Trip> {
+    let chosen = section.choose(&["failures", "share"]);
+    match chosen.as_slice() {
+        [(0, failures)] => {
+            for (_, found) in section.choose(&["window", "at_least"]) {
+                found.refuse::<()>("goes with share, and not with failures, which are counted in a row");
+            }
+            failures.count(COUNTS).map(Trip::Consecutive)
+        }
+        [(_, share)] => {
+            let failures_percent = share.percent();
+            let at_least = section.required("at_least", "fewer ends than this say nothing yet, such as 20");
+            let at_least = at_least.and_then(|found| found.count(COUNTS));
+            let window = section.required("window", "how far back to look, such as \"1m\"");
+            let window = window.and_then(|found| span(&found));
+            Some(Trip::Rate { failures_percent: failures_percent?, at_least: at_least?, window: window? })
+        }
+        _ => section.refuse(
+            "must have either failures, how many in a row are too much, or share, which part of what ended lately is too much",
+        ),
+    }
+}
+
+/// A time that a breaker or a window may have.
+fn span(found: &Found<'_>) -> Option<Duration> {
+    let span = found.duration()?;
+    if span > MAX_WINDOW {
+        return found.refuse(format!("is {}, and must be at most 366d", found.shown()));
+    }
+    Some(span)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{fault, good, pool};
+    use super::*;
+
+    fn limits(lines: &str) -> Limits {
+        good(&pool(lines)).pools.remove(0).limits
+    }
+
+    fn tenant() -> Option<PayloadPath> {
+        PayloadPath::parse("payload.tenant").ok()
+    }
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn nothing_said_is_no_limit() {
+        assert_eq!(limits(""), Limits::default());
+    }
+
+    #[test]
+    fn a_rate_is_for_the_queue_or_with_a_key_for_each_key() {
+        let queue = limits("rate = { per_minute = 60 }");
+        assert_eq!(queue.rate, [Rate { amount: 60, per: MINUTE, burst: 6 }]);
+        assert_eq!((queue.key_rate.len(), queue.key, queue.cost), (0, None, None));
+        let keys = limits(r#"rate = { per_second = 3, key = "payload.tenant", burst = 9 }"#);
+        assert_eq!(keys.key_rate, [Rate { amount: 3, per: Duration::from_secs(1), burst: 9 }]);
+        assert_eq!((keys.rate.len(), keys.key), (0, tenant()));
+        let given = limits(r#"rate = { per_day = 3, key = "limit_key" }"#);
+        assert_eq!((given.key_rate.len(), given.key), (1, None));
+    }
+
+    #[test]
+    fn several_windows_are_a_list_and_may_have_a_cost() {
+        let both = limits(
+            r#"
+            [[pool.shell.rate]]
+            per_second = 10
+            cost = "payload.tokens"
+            [[pool.shell.rate]]
+            per_hour = 1000
+            cost = "payload.tokens"
+            key = "payload.tenant"
+            "#,
+        );
+        assert_eq!((both.rate.len(), both.key_rate.len(), both.key), (1, 1, tenant()));
+        assert_eq!(both.cost.map(|cost| cost.to_string()).as_deref(), Some("payload.tokens"));
+        let rates = "[{ per_second = 1 }, { per_minute = 20 }, { per_hour = 100 }, { per_day = 500 }]";
+        assert_eq!(limits(&format!("rate = {rates}")).rate.len(), 4);
+    }
+
+    #[test]
+    fn concurrency_is_for_each_key_and_in_total() {
+        let both = limits(r#"concurrency = { limit = 2, total = 20, key = "payload.tenant" }"#);
+        assert_eq!((both.key_concurrency, both.concurrency, both.key), (Some(2), Some(20), tenant()));
+        let given = limits("concurrency = { limit = 2 }");
+        assert_eq!((given.key_concurrency, given.concurrency, given.key), (Some(2), None, None));
+        let turns = limits(r#"concurrency = { key = "payload.tenant" }"#);
+        assert_eq!((turns.key_concurrency, turns.key), (None, tenant()));
+    }
+
+    #[test]
+    fn a_breaker_counts_failures_or_a_share_of_them() {
+        let reset = 5 * MINUTE;
+        let row = limits(r#"breaker = { failures = 5, reset = "5m" }"#).breaker.expect("a breaker");
+        let policy = BreakerPolicy { trip: Trip::Consecutive(5), reset };
+        assert_eq!(row, BreakerSetting { policy, scope: BreakerScope::Queue });
+        let share = limits(
+            r#"breaker = { share = 0.5, window = "1m", at_least = 20, reset = "5m", key = "payload.tenant" }"#,
+        );
+        let policy =
+            BreakerPolicy { trip: Trip::Rate { failures_percent: 50, at_least: 20, window: MINUTE }, reset };
+        assert_eq!(share.breaker, Some(BreakerSetting { policy, scope: BreakerScope::Key }));
+        assert_eq!(share.key, tenant());
+    }
+
+    #[test]
+    fn what_cannot_work_is_one_sentence() {
+        for (text, sentence) in [
+            (
+                "rate = 60",
+                "pool.shell.rate is 60, and must be a table such as { per_minute = 60 }, or a list of such",
+            ),
+            ("rate = [60]", "pool.shell.rate has 60 in it, and must be a table such as { per_minute = 60 }"),
+            (
+                "rate = {}",
+                "pool.shell.rate has 0 of per_second, per_minute, per_hour, per_day, and must have one",
+            ),
+            ("rate = { per_minute = 1, per_hour = 2 }", "has 2 of per_second"),
+            (
+                "rate = { per_minute = 0 }",
+                "pool.shell.rate.per_minute is 0, and must be a whole number from 1",
+            ),
+            ("rate = { per_minute = 1, burst = 0 }", "pool.shell.rate.burst is 0"),
+            (
+                "rate = { per_minut = 1, per_hour = 1 }",
+                "rate.per_minut: there is no such key; did you mean per_minute?",
+            ),
+            (
+                "rate = { per_minute = 1, key = \"tenant\" }",
+                "pool.shell.rate.key cannot be used: \"tenant\" is no path",
+            ),
+            ("rate = { per_minute = 1, cost = 3 }", "pool.shell.rate.cost is 3, and must be a string"),
+            (
+                "rate = [{ per_minute = 1 }, { per_hour = 1, cost = \"payload.x\" }]",
+                "pool.shell.rate[2].cost is not that of pool.shell.rate[1]: a task has one cost",
+            ),
+            (
+                "rate = { per_minute = 1, key = \"payload.a\" }\nbreaker = { failures = 1, reset = \"1s\", key = \"payload.b\" }",
+                "pool.shell.breaker.key is \"payload.b\", and pool.shell.rate.key is another: a task has one limit key",
+            ),
+            (
+                "concurrency = { key = \"limit_key\" }\nrate = { per_minute = 1, key = \"payload.a\" }",
+                "pool.shell.rate.key is \"payload.a\", and pool.shell.concurrency.key is another",
+            ),
+            ("concurrency = { total = 0 }", "pool.shell.concurrency.total is 0"),
+            ("breaker = { reset = \"5m\" }", "pool.shell.breaker must have either failures"),
+            (
+                "breaker = { failures = 5, share = 0.5, reset = \"5m\" }",
+                "pool.shell.breaker must have either failures",
+            ),
+            ("breaker = { failures = 5 }", "pool.shell.breaker.reset is missing"),
+            ("breaker = { failures = 0, reset = \"5m\" }", "pool.shell.breaker.failures is 0"),
+            (
+                "breaker = { failures = 5, reset = \"367d\" }",
+                "pool.shell.breaker.reset is \"367d\", and must be at most 366d",
+            ),
+            (
+                "breaker = { failures = 5, window = \"1m\", reset = \"5m\" }",
+                "pool.shell.breaker.window goes with share",
+            ),
+            (
+                "breaker = { share = 0.5, window = \"1m\", reset = \"5m\" }",
+                "pool.shell.breaker.at_least is missing",
+            ),
+            (
+                "breaker = { share = 0.5, at_least = 2, reset = \"5m\" }",
+                "pool.shell.breaker.window is missing",
+            ),
+        ] {
+            let line = fault(&pool(text));
+            assert!(line.contains(sentence), "{text}: {line}");
+        }
+        for share in ["0", "0.001", "1.5", "50", "-0.5", "nan", "inf", "\"half\""] {
+            let text =
+                format!("breaker = {{ share = {share}, window = \"1m\", at_least = 20, reset = \"5m\" }}");
+            let line = fault(&pool(&text));
+            assert!(line.contains("and must be a part of one, from 0.01 to 1.0"), "{share}: {line}");
+        }
+        let many = vec!["{ per_minute = 1 }"; 5].join(", ");
+        assert!(fault(&pool(&format!("rate = [{many}]"))).contains("has more than 4 windows"));
+    }
+
+    #[test]
+    fn the_reference_names_the_keys_of_which_only_one_is_given() {
+        for (key, _) in WINDOWS {
+            assert!(super::super::DEFAULT.contains(key), "{key}");
+        }
+        for key in ["share", "window", "at_least", GIVEN] {
+            assert!(super::super::DEFAULT.contains(key), "{key}");
+        }
+    }
+}
