@@ -72,6 +72,25 @@ async fn keys_without_tasks_stay_until_their_gates_have_nothing_to_remember() {
 }
 
 #[tokio::test]
+async fn a_key_that_was_only_named_leaves_nothing_behind() {
+    let (here, clock) = TempStore::manual();
+    let store = here.store();
+    let key = || "nobody".to_owned();
+    for change in [QueueChange::ResetKeyBreaker(key()), QueueChange::EndKeyHold(key())] {
+        store.configure(QUEUE, vec![change.clone(), change]).await.expect("configure answers");
+        assert_eq!(number(&here, "SELECT count(*) FROM limits"), 0);
+    }
+    let until = Some(ostler_store::Clock::now(&clock).after(SECOND));
+    store
+        .configure(QUEUE, vec![QueueChange::OpenKeyBreaker { key: key(), until }])
+        .await
+        .expect("configure answers");
+    assert_eq!(store.survey().await.expect("survey answers").keys.len(), 1, "it is open");
+    store.configure(QUEUE, vec![QueueChange::ResetKeyBreaker(key())]).await.expect("configure answers");
+    assert_eq!(number(&here, "SELECT count(*) FROM limits"), 0);
+}
+
+#[tokio::test]
 async fn gates_that_somebody_edited_by_hand_hold_nobody_back() {
     let (here, _clock) = TempStore::manual();
     let (store, ids) = (here.store(), Ids::new(1));

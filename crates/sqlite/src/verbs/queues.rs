@@ -26,10 +26,12 @@ pub(crate) fn configure(
     let rules = |settings: &QueueSettings| (settings.key_concurrency, settings.key_rules());
     let now = tx.key_rules(name)?.looked_at();
     if rules(&before) == rules(&settings) {
-        limits.into_iter().try_for_each(|limit| keys::settle(tx, Some(limit), &now))?;
+        limits.iter().try_for_each(|limit| keys::settle(tx, Some(*limit), &now))?;
     } else {
         keys::settle_queue(tx, id, now)?;
     }
+    // A key that somebody named and no task has is kept only as long as there is something to remember about it.
+    limits.into_iter().try_for_each(|limit| gates::forget_key(tx, limit))?;
     if before.paused.is_some() && settings.paused.is_none() {
         tx.ring();
     }
