@@ -2,6 +2,7 @@
 //!
 //! - [`task`]: a task as a list shows it, and one with all that belongs to it.
 //! - [`system`]: counts, nodes and workers. [`schedule`]: schedules. [`act`]: what became of a request.
+//! - [`limits`]: the limits of queues, and what holds tasks back.
 //! - [`moment`]: how moments are written and read. [`json`]: texts that are JSON already.
 //!
 //! The shapes are stable: a field may be added, and none is renamed or taken away. What does not apply is `null`, never left
@@ -10,6 +11,7 @@
 pub mod act;
 pub mod job;
 pub mod json;
+pub mod limits;
 pub mod moment;
 pub mod schedule;
 pub mod system;

@@ -16,6 +16,12 @@ impl From<Timestamp> for Moment {
 }
 
 impl Moment {
+    /// The moment as the rules know it.
+    #[must_use]
+    pub const fn timestamp(self) -> Timestamp {
+        self.0
+    }
+
     /// Reads a moment. A time without its distance from UTC is no moment.
     ///
     /// # Errors

@@ -6,6 +6,7 @@ use ostler_core::{SessionId, Timestamp, Worker};
 use serde::Serialize;
 
 use crate::json::Json;
+use crate::limits::Held;
 use crate::moment::Moment;
 
 /// How everything stands.
@@ -21,6 +22,8 @@ pub struct Stats {
     pub workers: WorkerCounts,
     /// How long the last runs of each kind took.
     pub kinds: BTreeMap<String, KindStats>,
+    /// What holds tasks back.
+    pub held: Vec<Held>,
 }
 
 /// Tasks by state.

@@ -9,6 +9,7 @@ use ostler_core::{
 use serde::Serialize;
 
 use crate::json::Json;
+use crate::limits::Held;
 use crate::moment::Moment;
 
 /// The name of a task: what `submit` prints.
@@ -92,6 +93,12 @@ pub struct Detail {
     pub lease: Option<Lease>,
     /// Its attempts, the first one first.
     pub attempts: Vec<Run>,
+    /// Shares limits, and takes turns, with other tasks of this key.
+    pub limit_key: Option<String>,
+    /// What it takes from the rates of its queue.
+    pub cost: u32,
+    /// What holds it back, while it is queued.
+    pub held: Option<Held>,
 }
 
 /// What was said about the tries and the time of a task.
@@ -202,9 +209,15 @@ impl From<&Task> for Summary {
 }
 
 impl Detail {
-    /// The task with these attempts and steps, and those that it still waits for.
+    /// The task with these attempts and steps, those that it still waits for, and what holds it back.
     #[must_use]
-    pub fn new(task: &Task, attempts: &[Attempt], steps: &[Step], after: &[TaskId]) -> Self {
+    pub fn new(
+        task: &Task,
+        attempts: &[Attempt],
+        steps: &[Step],
+        after: &[TaskId],
+        held: Option<Held>,
+    ) -> Self {
         Self {
             summary: Summary { error: Trouble::of(task), ..Summary::from(task) },
             payload: Json::from_text(&task.payload),
@@ -218,6 +231,9 @@ impl Detail {
             cancel_requested_at: task.cancel_requested_at.map(Moment::from),
             lease: holder(&task.state).map(|node| Lease { node: node.to_string(), token: task.token }),
             attempts: attempts.iter().map(Run::from).collect(),
+            limit_key: task.limit_key.clone(),
+            cost: task.cost,
+            held,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What may be said on the command line. Everything that can be checked without a store is checked here.
 
 mod map;
+mod limits;
 mod plans;
 mod schedule;
 mod tasks;
@@ -15,6 +16,7 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 use crate::exit::{self, Code};
 
 pub(crate) use map::{JobCommand, JobName, Map};
+pub(crate) use limits::{BreakerCommand, QueueCommand, Set};
 pub(crate) use plans::Amend;
 pub(crate) use schedule::{AddSchedule, ScheduleCommand};
 pub(crate) use tasks::{
@@ -133,6 +135,12 @@ pub(crate) enum Command {
         #[arg(value_parser = values::queue)]
         queue: String,
     },
+    /// The limits of queues: see them, and change them while nodes run
+    #[command(subcommand, after_help = "Example: ostler queue show mail")]
+    Queue(QueueCommand),
+    /// Breakers: work that keeps failing is stopped, and tried again with care
+    #[command(subcommand, after_help = "Example: ostler breaker ls")]
+    Breaker(BreakerCommand),
     /// Ask a node to take no more work, to end what it has, and to go
     #[command(after_help = "Example: ostler drain worker-1")]
     Drain {

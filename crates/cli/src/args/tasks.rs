@@ -50,9 +50,12 @@ pub(crate) struct Submit {
     /// Too late to be useful after this moment
     #[arg(long, value_name = "T", value_parser = values::moment)]
     pub(crate) not_after: Option<Timestamp>,
-    /// Shares limits, and takes turns, with other tasks of this key
+    /// Shares limits, and takes turns, with other tasks of this key [else: what the queue finds in the payload]
     #[arg(long, value_name = "K")]
     pub(crate) limit_key: Option<String>,
+    /// What it takes from the rates of its queue [else: what the queue finds in the payload, then 1]
+    #[arg(long, value_name = "N", value_parser = super::limits::cost)]
+    pub(crate) cost: Option<u32>,
     #[command(flatten)]
     pub(crate) plans: Plans,
     /// Wait for its end, and print its output

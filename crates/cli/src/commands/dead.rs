@@ -25,7 +25,7 @@ pub(super) async fn show(console: &Console, one: &One) -> anyhow::Result<Code> {
             format!("{} is no dead letter: it is {}; see: ostler show", found.task.id, state.name());
         return Err(refused(Code::NotFound, sentence));
     }
-    show_task::print(console, &found)
+    show_task::print(console, &found, None)
 }
 
 pub(super) async fn replay(

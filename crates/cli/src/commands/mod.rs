@@ -1,6 +1,7 @@
 //! The commands: one file for each, or for a few that belong together.
 
 mod amend;
+mod breaker;
 mod cancel;
 mod choose;
 mod completions;
@@ -15,6 +16,7 @@ mod logs;
 mod map;
 mod nodes;
 mod payload;
+mod queue;
 mod queues;
 mod resize;
 mod retry;
@@ -97,6 +99,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Code> {
         Command::Stats { queue } => block_on(stats::run(&console, queue)),
         Command::Pause { queue, reason } => block_on(queues::pause(&console, &queue, reason)),
         Command::Resume { queue } => block_on(queues::resume(&console, &queue)),
+        Command::Queue(what) => block_on(queue::run(&console, what)),
+        Command::Breaker(what) => block_on(breaker::run(&console, what)),
         Command::Drain { node } => block_on(drain::run(&console, &node)),
         Command::Resize(what) => block_on(resize::run(&console, &what)),
         Command::Config(what) => config::run(&console, what),

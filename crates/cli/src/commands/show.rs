@@ -2,9 +2,10 @@
 
 use ostler_store::views::{TaskDetail, Which};
 use ostler_store::{Clock as _, Store, SystemClock};
+use ostler_wire::limits::Held;
 use ostler_wire::task::Detail;
 
-use super::Console;
+use super::{Console, queue};
 use crate::args::{One, TaskName};
 use crate::exit::{Code, refused};
 use crate::place::Missing;
@@ -12,12 +13,17 @@ use crate::print::{self, visible};
 
 pub(super) async fn run(console: &Console, one: &One) -> anyhow::Result<Code> {
     let store = console.place()?.open(Missing::Refuse)?;
-    print(console, &find(&store, one).await?)
+    let found = find(&store, one).await?;
+    let held = queue::holds(&store, &found.task).await?;
+    print(console, &found, held)
 }
 
-pub(super) fn print(console: &Console, found: &TaskDetail) -> anyhow::Result<Code> {
-    let detail = Detail::new(&found.task, &found.attempts, &found.steps, &found.after);
-    console.out.answer(&detail, |looks| print::show(found, SystemClock.now(), looks))?;
+/// Prints a task, and what holds it back.
+pub(super) fn print(console: &Console, found: &TaskDetail, held: Option<Held>) -> anyhow::Result<Code> {
+    let detail = Detail::new(&found.task, &found.attempts, &found.steps, &found.after, held);
+    console
+        .out
+        .answer(&detail, |looks| print::show(found, detail.held.as_ref(), SystemClock.now(), looks))?;
     Ok(Code::Done)
 }
 

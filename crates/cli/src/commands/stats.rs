@@ -1,9 +1,10 @@
 //! `ostler stats`: counts of tasks and workers, and how long work took.
 
-use ostler_store::{Stats, Store as _};
+use ostler_store::{Clock as _, Stats, Store as _, SystemClock};
+use ostler_wire::limits::Held;
 use ostler_wire::system;
 
-use super::Console;
+use super::{Console, queue};
 use crate::exit::Code;
 use crate::place::Missing;
 use crate::print;
@@ -11,14 +12,15 @@ use crate::print;
 pub(super) async fn run(console: &Console, queue: Option<String>) -> anyhow::Result<Code> {
     let store = console.place()?.open(Missing::Refuse)?;
     let survey = store.survey().await?;
-    let stats = view(&Stats::of(&survey, queue.as_deref()));
+    let held = queue::held(&survey, queue.as_deref());
+    let stats = view(&Stats::of(&survey, queue.as_deref()), held);
     let mut queues = survey.queues;
     queues.retain(|record| queue.as_ref().is_none_or(|queue| *queue == record.name));
-    console.out.answer(&stats, |looks| print::stats(&stats, &queues, looks))?;
+    console.out.answer(&stats, |looks| print::stats(&stats, &queues, SystemClock.now(), looks))?;
     Ok(Code::Done)
 }
 
-fn view(stats: &Stats) -> system::Stats {
+fn view(stats: &Stats, held: Vec<Held>) -> system::Stats {
     let (tasks, workers) = (&stats.tasks, &stats.workers);
     let kinds = stats.kinds.iter().map(|(kind, runs)| {
         let figures = system::KindStats {
@@ -43,5 +45,6 @@ fn view(stats: &Stats) -> system::Stats {
         queue_high_water: stats.queue_high_water,
         workers: system::WorkerCounts { total: workers.total, idle: workers.idle, busy: workers.busy },
         kinds: kinds.collect(),
+        held,
     }
 }

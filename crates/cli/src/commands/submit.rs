@@ -111,6 +111,7 @@ async fn task(submit: Submit, bounds: ostler_store::Bounds) -> anyhow::Result<Ne
         on_failed: plans.if_failed.unwrap_or_default(),
         deadline: plans.deadline.map(|time| now.after(time)),
         limit_key: submit.limit_key,
+        cost: submit.cost,
         overrides: Overrides { attempts: submit.attempts, timeout: submit.timeout, ..Overrides::NONE },
         not_after: submit.not_after,
         folder,

@@ -379,7 +379,7 @@ mod tests {
             let line = fault(&pool(&text));
             assert!(line.contains("and must be a part of one, from 0.01 to 1.0"), "{share}: {line}");
         }
-        let many = vec!["{ per_minute = 1 }"; 5].join(", ");
+        let many = ["{ per_minute = 1 }"; 5].join(", ");
         assert!(fault(&pool(&format!("rate = [{many}]"))).contains("has more than 4 windows"));
     }
 

@@ -1,6 +1,7 @@
 //! What is shown: tables for people, JSON for programs.
 
 mod job;
+mod limits;
 mod schedule;
 mod system;
 mod table;
@@ -12,6 +13,7 @@ use std::io::{self, IsTerminal as _, Write as _};
 use serde::Serialize;
 
 pub(crate) use job::{job, jobs};
+pub(crate) use limits::{breaker, breakers, queue, queues};
 pub(crate) use schedule::{schedule, schedule_state, schedules};
 pub(crate) use system::{nodes, stats, workers};
 pub(crate) use table::visible;

@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use ostler_core::Timestamp;
 use ostler_store::views::{Life, NodeRecord, QueueRecord, Survey};
+use ostler_wire::limits::PAUSED;
 use ostler_wire::system::{NodeView, Stats, WorkerView};
 
 use super::Looks;
+use super::limits::held_back;
 use super::table::{Cell, Paint, Table, visible};
 use super::when;
 
@@ -69,7 +71,7 @@ pub(crate) fn workers(views: &[WorkerView], survey: &Survey, looks: Looks) -> St
 }
 
 /// Counts, and how long work took.
-pub(crate) fn stats(stats: &Stats, queues: &[QueueRecord], looks: Looks) -> String {
+pub(crate) fn stats(stats: &Stats, queues: &[QueueRecord], now: Timestamp, looks: Looks) -> String {
     let tasks = &stats.tasks;
     let mut text = String::new();
     let _ = writeln!(
@@ -88,6 +90,11 @@ pub(crate) fn stats(stats: &Stats, queues: &[QueueRecord], looks: Looks) -> Stri
         if let Some(reason) = &queue.settings.paused {
             let _ = writeln!(text, "paused     {}: {}", visible(&queue.name), visible(reason));
         }
+    }
+    // Pauses have been told, with their reasons.
+    for held in stats.held.iter().filter(|held| held.waits_for != PAUSED) {
+        let key = held.key.as_ref().map(|key| format!(", key {}", visible(key))).unwrap_or_default();
+        let _ = writeln!(text, "held       {}{key}: {}", visible(&held.queue), held_back(held, now));
     }
     if !stats.kinds.is_empty() {
         let mut table = Table::new(&["KIND", "RUNS", "AVG MS", "P50 MS", "P99 MS"]);

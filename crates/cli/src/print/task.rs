@@ -4,10 +4,12 @@ use std::fmt::Write as _;
 
 use ostler_core::{Attempt, State, Task, Timestamp};
 use ostler_store::views::TaskDetail;
+use ostler_wire::limits::Held;
 use ostler_wire::moment::Moment;
 use ostler_wire::task::Trouble;
 
 use super::Looks;
+use super::limits::held_back;
 use super::table::{Cell, Paint, Table, visible};
 use super::when;
 
@@ -46,7 +48,7 @@ fn stands(state: &State, now: Timestamp) -> String {
 }
 
 /// All about a task.
-pub(crate) fn show(detail: &TaskDetail, now: Timestamp, looks: Looks) -> String {
+pub(crate) fn show(detail: &TaskDetail, held: Option<&Held>, now: Timestamp, looks: Looks) -> String {
     let task = &detail.task;
     let at = |moment: Timestamp| format!("{} ({})", Moment::from(moment), when::from(now, moment));
     let mut lines: Vec<(&str, Option<String>)> = vec![
@@ -54,6 +56,7 @@ pub(crate) fn show(detail: &TaskDetail, now: Timestamp, looks: Looks) -> String 
         ("queue", Some(task.queue.clone())),
         ("kind", Some(task.kind.clone())),
         ("state", Some(Paint::of(task.state.name()).on(&stands(&task.state, now), looks))),
+        ("held back", held.map(|held| held_by(held, now))),
         ("priority", Some(task.priority.points().to_string())),
         ("runs", Some(format!("{}, of which {} failed", task.runs, task.failures))),
         ("crashes", (task.crashes > 0).then(|| task.crashes.to_string())),
@@ -68,6 +71,7 @@ pub(crate) fn show(detail: &TaskDetail, now: Timestamp, looks: Looks) -> String 
         ("deadline", task.deadline.map(at)),
         ("key", task.unique_key.clone()),
         ("limit key", task.limit_key.clone()),
+        ("cost", (task.cost != 1).then(|| task.cost.to_string())),
         ("attempts", task.overrides.attempts.map(|attempts| attempts.to_string())),
         ("timeout", task.overrides.timeout.map(when::long)),
         ("backoff", task.overrides.backoff.map(|backoff| backoff.name().to_owned())),
@@ -93,6 +97,12 @@ pub(crate) fn show(detail: &TaskDetail, now: Timestamp, looks: Looks) -> String 
         text.push_str(&attempts(&detail.attempts, looks));
     }
     text
+}
+
+/// What holds a task back: its key, or its queue.
+fn held_by(held: &Held, now: Timestamp) -> String {
+    let whose = if held.key.is_some() { "its limit key" } else { "its queue" };
+    format!("{whose}: {}", held_back(held, now))
 }
 
 /// The moments that belong to a state.

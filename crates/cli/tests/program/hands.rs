@@ -63,6 +63,12 @@ impl Hands {
         id
     }
 
+    /// Many tasks in one call.
+    pub(crate) fn enqueue_many(&self, count: usize, queue: &str, kind: &str, payload: &str) {
+        let task = |_| NewTask::new(self.ids.task(), queue, kind, payload);
+        self.wait(self.store.enqueue((0..count).map(task).collect())).expect("they are enqueued");
+    }
+
     /// The next task of a queue, begun. Waits until there is one.
     pub(crate) fn begin(&self, queue: &str) -> Claimed {
         let until = std::time::Instant::now() + MAX_WAIT;

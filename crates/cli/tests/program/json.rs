@@ -23,7 +23,7 @@ const SUMMARY: [&str; 12] = [
     "key",
     "error",
 ];
-const DETAIL: [&str; 11] = [
+const DETAIL: [&str; 14] = [
     "payload",
     "output",
     "steps",
@@ -35,6 +35,9 @@ const DETAIL: [&str; 11] = [
     "cancel_requested_at",
     "lease",
     "attempts",
+    "limit_key",
+    "cost",
+    "held",
 ];
 const ATTEMPT: [&str; 13] = [
     "number",
@@ -69,7 +72,7 @@ const WORKER: [&str; 13] = [
 ];
 
 /// That the object has these fields and no other.
-fn has_exactly(value: &Value, fields: &[&str]) {
+pub(crate) fn has_exactly(value: &Value, fields: &[&str]) {
     let mut wanted: Vec<&str> = fields.to_vec();
     wanted.sort_unstable();
     let object = value.as_object().unwrap_or_else(|| panic!("an object, and not {value}"));
@@ -221,7 +224,7 @@ fn figures_nodes_and_workers_have_their_fields() {
     hands.wait(hands.store.report(hands.session, vec![idle, busy])).expect("it is reported");
 
     let stats = place.json(["stats"]);
-    has_exactly(&stats, &["tasks", "submitted", "queue_high_water", "workers", "kinds"]);
+    has_exactly(&stats, &["tasks", "submitted", "queue_high_water", "workers", "kinds", "held"]);
     has_exactly(&stats["tasks"], &["queued", "claimed", "running", "completed", "failed", "cancelled"]);
     assert_eq!(stats["workers"], json!({"total": 2, "idle": 1, "busy": 1}));
     has_exactly(&stats["kinds"]["send"], &["count", "avg_ms", "p50_ms", "p99_ms"]);

@@ -9,6 +9,8 @@ mod dead;
 mod hands;
 mod help;
 mod json;
+mod limited;
+mod limits;
 mod list;
 mod logs;
 mod map;

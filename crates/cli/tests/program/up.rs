@@ -23,7 +23,7 @@ grace = \"200ms\"
 const LOOK: Duration = Duration::from_millis(10);
 
 /// A node on the store of the place, that takes work.
-fn up(place: &Place, words: &[&str]) -> Running {
+pub(crate) fn up(place: &Place, words: &[&str]) -> Running {
     let node = Running::start(place.command(["up"].iter().chain(words)));
     let ready: Value = serde_json::from_str(&node.line()).expect("a line of JSON");
     let mut fields: Vec<&str> = ready.as_object().expect("an object").keys().map(String::as_str).collect();
@@ -45,12 +45,12 @@ fn configured() -> Place {
 }
 
 /// A shell command as a payload.
-fn script(text: &str) -> String {
+pub(crate) fn script(text: &str) -> String {
     Value::from(text).to_string()
 }
 
 /// Waits until a file is there, which a child makes.
-fn appears(path: &Path) -> String {
+pub(crate) fn appears(path: &Path) -> String {
     let until = Instant::now() + MAX_WAIT;
     let (_never, nothing) = std::sync::mpsc::channel::<()>();
     loop {

@@ -2,6 +2,7 @@
 
 mod clock;
 mod config;
+mod limits;
 mod nodes;
 mod queues;
 mod schedules;
@@ -27,6 +28,7 @@ pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
         found.extend(nodes::findings(seen));
         found.extend(queues::findings(seen, facts.now));
         found.extend(schedules::findings(seen, facts.now));
+        found.extend(limits::findings(seen, facts.now));
         found.extend(tasks::findings(seen));
     }
     found.sort_by(|a, b| (a.severity, a.code, &a.sentence).cmp(&(b.severity, b.code, &b.sentence)));

@@ -36,7 +36,7 @@ fn is_paused(seen: &Seen, queue: &str) -> bool {
 fn is_held_back(seen: &Seen, queue: &str) -> bool {
     let open = |breaker: Option<BreakerState>| !matches!(breaker, None | Some(BreakerState::Closed));
     let gated = |record: &QueueRecord| {
-        record.held_until.is_some() || open(record.breaker) || !record.settings.rate.is_empty()
+        record.shut.is_some() || open(record.breaker) || !record.settings.rate.is_empty()
     };
     is_paused(seen, queue) || seen.survey.queues.iter().any(|record| record.name == queue && gated(record))
 }

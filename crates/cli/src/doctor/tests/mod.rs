@@ -2,6 +2,7 @@
 //! false alarm is noticed too.
 
 mod schedules;
+mod limits;
 mod store;
 mod work;
 

@@ -1,0 +1,80 @@
+//! `ostler breaker`: breakers of queues and limit keys, opened and reset by hand.
+
+use ostler_store::calls::QueueChange;
+use ostler_store::views::{QueueRecord, Survey};
+use ostler_store::{Clock as _, Store as _, SystemClock};
+use ostler_wire::limits::{BreakerStateView, BreakerView};
+
+use super::Console;
+use super::queue::{named, rule};
+use crate::args::BreakerCommand;
+use crate::exit::Code;
+use crate::place::Missing;
+use crate::print;
+
+pub(super) async fn run(console: &Console, command: BreakerCommand) -> anyhow::Result<Code> {
+    match command {
+        BreakerCommand::Ls => list(console).await,
+        BreakerCommand::Open { queue, key, span } => {
+            let until = span.map(|span| SystemClock.now().after(span));
+            let change = match key.clone() {
+                None => QueueChange::OpenBreaker(until),
+                Some(key) => QueueChange::OpenKeyBreaker { key, until },
+            };
+            set(console, &queue, key.as_deref(), change).await
+        }
+        BreakerCommand::Reset { queue, key } => {
+            let change = key.clone().map_or(QueueChange::ResetBreaker, QueueChange::ResetKeyBreaker);
+            set(console, &queue, key.as_deref(), change).await
+        }
+    }
+}
+
+async fn list(console: &Console) -> anyhow::Result<Code> {
+    let store = console.place()?.open(Missing::Refuse)?;
+    let survey = store.survey().await?;
+    let views: Vec<BreakerView> = survey.queues.iter().flat_map(|record| of_queue(&survey, record)).collect();
+    console.out.answer(&views, |looks| print::breakers(&views, SystemClock.now(), looks))?;
+    Ok(Code::Done)
+}
+
+/// The breakers of a queue: its own, or the rule for those of its keys, and those keys whose breakers hold them back.
+fn of_queue(survey: &Survey, record: &QueueRecord) -> Vec<BreakerView> {
+    let has_one = record.breaker.is_some() || record.settings.breaker.is_some();
+    let own = has_one.then(|| one(record, None, record.breaker.map(Into::into)));
+    let keys = survey.keys.iter().filter(|key| key.queue == record.name);
+    let keys = keys.filter_map(|key| Some(one(record, Some(&key.key), Some(key.breaker?.into()))));
+    own.into_iter().chain(keys).collect()
+}
+
+fn one(record: &QueueRecord, key: Option<&str>, state: Option<BreakerStateView>) -> BreakerView {
+    BreakerView {
+        queue: record.name.clone(),
+        key: key.map(str::to_owned),
+        state: state.map(|state| state.state),
+        until: state.and_then(|state| state.until),
+        breaker: rule(record),
+    }
+}
+
+async fn set(console: &Console, queue: &str, key: Option<&str>, change: QueueChange) -> anyhow::Result<Code> {
+    let place = console.place()?;
+    place.bounds().check_changes(queue, std::slice::from_ref(&change))?;
+    let store = place.open(Missing::Refuse)?;
+    named(&store.survey().await?, queue)?;
+    store.configure(queue, vec![change]).await?;
+    let survey = store.survey().await?;
+    let record = named(&survey, queue)?;
+    let state = match key {
+        None => record.breaker,
+        Some(key) => {
+            let found = survey.keys.iter().find(|record| record.queue == queue && record.key == key);
+            found.and_then(|record| record.breaker)
+        }
+    };
+    // One that nothing is remembered of is closed.
+    let closed = BreakerStateView { state: "closed", until: None };
+    let view = one(record, key, Some(state.map_or(closed, Into::into)));
+    console.out.answer(&view, |_| print::breaker(&view, SystemClock.now()))?;
+    Ok(Code::Done)
+}

@@ -1,0 +1,89 @@
+//! What holds tasks back though nobody paused it: open breakers, and "too many requests".
+
+use ostler_core::{BreakerState, Timestamp};
+use ostler_store::gates::KeyRecord;
+use ostler_store::views::QueueRecord;
+
+use super::super::facts::Seen;
+use super::{Finding, about, info, names, warning, word};
+
+/// No moment that a clock ever shows: it lasts until somebody ends it.
+const FOR_EVER: Timestamp = Timestamp::from_millis(i64::MAX);
+
+pub(super) fn findings(seen: &Seen, now: Timestamp) -> Vec<Finding> {
+    let queues = &seen.survey.queues;
+    let mut found: Vec<Finding> = queues.iter().filter_map(|queue| breaker(queue, now)).collect();
+    found.extend(queues.iter().filter_map(|queue| held(queue, now)));
+    for queue in queues {
+        let keys = || seen.survey.keys.iter().filter(|key| key.queue == queue.name);
+        found.extend(open_keys(queue, &keys().filter(|key| is_open(key.breaker)).collect::<Vec<_>>()));
+        found.extend(held_keys(queue, &keys().filter(|key| key.held_until.is_some()).collect::<Vec<_>>()));
+    }
+    found
+}
+
+fn is_open(breaker: Option<BreakerState>) -> bool {
+    !matches!(breaker, None | Some(BreakerState::Closed))
+}
+
+fn breaker(queue: &QueueRecord, now: Timestamp) -> Option<Finding> {
+    let (name, one) = (&queue.name, word(&queue.name));
+    let how = match queue.breaker? {
+        BreakerState::Closed => return None,
+        BreakerState::Open { until: FOR_EVER } => "is open until somebody resets it".to_owned(),
+        BreakerState::Open { until } if until > now => {
+            format!("is open for another {}", about(until.since(now)))
+        }
+        BreakerState::Open { .. } => {
+            "is open, and the next task tries whether work succeeds again".to_owned()
+        }
+        BreakerState::HalfOpen { .. } => {
+            "is half open: one task tries whether work succeeds again".to_owned()
+        }
+    };
+    let sentence = format!("The breaker of queue \"{name}\" {how}; its other tasks wait");
+    let advice =
+        format!("See what failed: ostler ls --queue {one}. When that is mended: ostler breaker reset {one}");
+    Some(warning("breaker-open", sentence, advice))
+}
+
+fn held(queue: &QueueRecord, now: Timestamp) -> Option<Finding> {
+    let until = queue.held_until?;
+    let sentence = format!(
+        "Queue \"{}\" is held for another {}: one of its tasks was told to come back later",
+        queue.name,
+        about(until.since(now))
+    );
+    let advice =
+        format!("It goes on by itself. To ask again now: ostler queue release {}", word(&queue.name));
+    Some(info("queue-held", sentence, advice))
+}
+
+fn open_keys(queue: &QueueRecord, keys: &[&KeyRecord]) -> Option<Finding> {
+    let first = keys.first()?;
+    let sentence = format!(
+        "The breakers of these limit keys of queue \"{}\" are open: {}",
+        queue.name,
+        names(keys.iter().map(|key| key.key.as_str()))
+    );
+    let (queue, key) = (word(&queue.name), word(&first.key));
+    let advice = format!(
+        "See what failed: ostler ls --queue {queue}. When that is mended: ostler breaker reset {queue} --key {key}"
+    );
+    Some(warning("key-breaker-open", sentence, advice))
+}
+
+fn held_keys(queue: &QueueRecord, keys: &[&KeyRecord]) -> Option<Finding> {
+    let first = keys.first()?;
+    let sentence = format!(
+        "These limit keys of queue \"{}\" are held, because their tasks were told to come back later: {}",
+        queue.name,
+        names(keys.iter().map(|key| key.key.as_str()))
+    );
+    let advice = format!(
+        "They go on by themselves. To ask again now: ostler queue release {} --key {}",
+        word(&queue.name),
+        word(&first.key)
+    );
+    Some(info("keys-held", sentence, advice))
+}

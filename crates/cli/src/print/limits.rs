@@ -1,0 +1,159 @@
+//! Queues, their limits and their breakers, for people.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use ostler_core::Timestamp;
+use ostler_wire::limits::{BreakerRule, BreakerStateView, BreakerView, Held, QueueView, RateView};
+use ostler_wire::moment::Moment;
+
+use super::Looks;
+use super::table::{Cell, Paint, Table, visible};
+use super::when;
+
+/// The queues, with what holds them back.
+pub(crate) fn queues(views: &[QueueView], now: Timestamp, looks: Looks) -> String {
+    if views.is_empty() {
+        return "there is no queue yet\n".to_owned();
+    }
+    let mut table = Table::new(&["QUEUE", "QUEUED", "RUNNING", "FAILED", "HELD BACK"]);
+    for view in views {
+        let tasks = &view.tasks;
+        table.row(vec![
+            view.queue.as_str().into(),
+            tasks.queued.to_string().into(),
+            (tasks.claimed + tasks.running).to_string().into(),
+            tasks.failed.to_string().into(),
+            Cell::painted(stands(view, now), Paint::Bad),
+        ]);
+    }
+    table.render(looks)
+}
+
+fn stands(view: &QueueView, now: Timestamp) -> String {
+    let paused = view.paused.as_ref().map(|reason| format!("paused: {reason}"));
+    let held = view.held.as_ref().map(|held| held_back(held, now));
+    let keys = match view.keys.len() {
+        0 => None,
+        1 => Some("1 key".to_owned()),
+        many => Some(format!("{many} keys")),
+    };
+    [paused, held, keys].into_iter().flatten().collect::<Vec<_>>().join("; ")
+}
+
+/// What holds something back, and until when.
+pub(super) fn held_back(held: &Held, now: Timestamp) -> String {
+    format!("{}{}", held.waits_for, until(held.until, now))
+}
+
+fn until(moment: Option<Moment>, now: Timestamp) -> String {
+    moment.map_or_else(String::new, |moment| {
+        format!(" until {moment} ({})", when::from(now, moment.timestamp()))
+    })
+}
+
+/// A queue, its limits and how they stand.
+pub(crate) fn queue(view: &QueueView, now: Timestamp, looks: Looks) -> String {
+    let tasks = &view.tasks;
+    let number = |number: Option<u32>| number.map(|number| format!("{number} at once"));
+    let lines = [
+        ("queue", Some(visible(&view.queue))),
+        (
+            "tasks",
+            Some(format!("{} queued, {} claimed, {} running", tasks.queued, tasks.claimed, tasks.running)),
+        ),
+        ("paused", view.paused.as_deref().map(visible)),
+        ("held back", view.held.as_ref().map(|held| held_back(held, now))),
+        ("queue limit", view.queue_limit.map(|limit| format!("{limit} tasks may wait"))),
+        ("limit key", view.key.as_deref().map(visible)),
+        ("cost", view.cost.as_deref().map(visible)),
+        ("concurrency", number(view.concurrency)),
+        ("  of a key", number(view.key_concurrency)),
+        ("rate", rates(&view.rate)),
+        ("  of a key", rates(&view.key_rate)),
+        ("breaker", view.breaker.as_ref().map(rule)),
+        ("  it is", view.breaker_state.as_ref().map(|state| breaker_state(state, now))),
+    ];
+    let mut text = String::new();
+    for (name, value) in lines.into_iter().filter_map(|(name, value)| Some((name, value?))) {
+        let _ = writeln!(text, "{name:<12} {value}");
+    }
+    if !view.keys.is_empty() {
+        let mut table = Table::new(&["KEY", "WAITS FOR", "UNTIL", "BREAKER"]);
+        for key in &view.keys {
+            table.row(vec![
+                key.key.as_str().into(),
+                key.waits_for.into(),
+                until(key.until, now).trim_start_matches(" until ").into(),
+                key.breaker_state.map_or("-", |state| state.state).into(),
+            ]);
+        }
+        text.push('\n');
+        text.push_str(&table.render(looks));
+    }
+    text
+}
+
+fn rates(rates: &[RateView]) -> Option<String> {
+    let one =
+        |rate: &RateView| format!("{} in {}, at most {} at once", rate.amount, long(rate.per_ms), rate.burst);
+    (!rates.is_empty()).then(|| rates.iter().map(one).collect::<Vec<_>>().join("; "))
+}
+
+fn rule(rule: &BreakerRule) -> String {
+    let trip = match (rule.failures, rule.share, rule.at_least) {
+        (Some(failures), _, _) => format!("opens after {failures} failures in a row"),
+        (None, share, at_least) => format!(
+            "opens when {} % of at least {} ends in {} have failed",
+            (share.unwrap_or_default() * 100.0).round(),
+            at_least.unwrap_or_default(),
+            long(rule.window_ms.unwrap_or_default())
+        ),
+    };
+    let each = if rule.per == "key" { ", for each limit key" } else { "" };
+    format!("{trip}{each}; one task tries after {}", long(rule.reset_ms))
+}
+
+fn long(ms: i64) -> String {
+    when::long(Duration::from_millis(ms.unsigned_abs()))
+}
+
+fn breaker_state(state: &BreakerStateView, now: Timestamp) -> String {
+    let open = match (state.state, state.until) {
+        ("open", None) => " until it is reset".to_owned(),
+        _ => until(state.until, now),
+    };
+    format!("{}{open}", state.state)
+}
+
+/// The breakers.
+pub(crate) fn breakers(views: &[BreakerView], now: Timestamp, looks: Looks) -> String {
+    if views.is_empty() {
+        return "no queue has a breaker\n".to_owned();
+    }
+    let mut table = Table::new(&["QUEUE", "KEY", "STATE", "OPENS BY ITSELF"]);
+    for view in views {
+        let stands = view.state.map_or_else(
+            || "of each key".to_owned(),
+            |state| breaker_state(&BreakerStateView { state, until: view.until }, now),
+        );
+        let paint = if matches!(view.state, Some("closed")) { Paint::Good } else { Paint::Bad };
+        table.row(vec![
+            view.queue.as_str().into(),
+            view.key.as_deref().unwrap_or("-").into(),
+            Cell::painted(stands, if view.state.is_none() { Paint::Plain } else { paint }),
+            view.breaker.as_ref().map_or_else(|| "never".to_owned(), rule).into(),
+        ]);
+    }
+    table.render(looks)
+}
+
+/// A breaker that was opened or reset.
+pub(crate) fn breaker(view: &BreakerView, now: Timestamp) -> String {
+    let whose = match &view.key {
+        None => visible(&view.queue),
+        Some(key) => format!("{} of {}", visible(key), visible(&view.queue)),
+    };
+    let state = BreakerStateView { state: view.state.unwrap_or("closed"), until: view.until };
+    format!("the breaker of {whose} is {}\n", breaker_state(&state, now))
+}
