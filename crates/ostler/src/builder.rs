@@ -1,5 +1,7 @@
 //! Opens a store and registers handlers, up to the start of the pool.
 
+mod limits;
+
 use std::future::Future;
 use std::path::Path;
 use std::sync::Arc;
@@ -42,6 +44,7 @@ pub fn open(path: impl AsRef<Path>) -> Result<Builder, OpenError> {
         least: None,
         lease: LeaseTimes::default(),
         changes: Vec::new(),
+        refused: None,
         take_over: TakeOver::No,
         callbacks: None,
         grace: Duration::from_secs(5),
@@ -62,6 +65,8 @@ pub struct Builder {
     least: Option<usize>,
     lease: LeaseTimes,
     changes: Vec<QueueChange>,
+    /// What was said and cannot be used.
+    refused: Option<ostler_store::Error>,
     take_over: TakeOver,
     callbacks: Option<Callbacks>,
     grace: Duration,
@@ -227,6 +232,9 @@ impl Builder {
     /// # Errors
     /// When the settings cannot work, or the store refuses.
     pub async fn start(self) -> Result<Pool, OpenError> {
+        if let Some(error) = self.refused {
+            return Err(error.into());
+        }
         let on_threads = !self.local.is_empty();
         let (executor, usual): (Arc<dyn Executor>, usize) = if self.local.is_empty() {
             (Arc::new(self.handlers), WORKERS)

@@ -41,8 +41,8 @@ pub use callbacks::Ended;
 pub use error::{OpenError, ScheduleError, SubmitError, WaitError};
 pub use ids::ids;
 pub use ostler_core::{
-    Backoff, ErrorClass, Failure, Jitter, Missed, OnConflict, OnFailed, Overlap, Overrides, Priority, State,
-    StateName, Task, TaskId, Timestamp,
+    Backoff, BreakerPolicy, ErrorClass, Failure, Jitter, Missed, OnConflict, OnFailed, Overlap, Overrides,
+    Priority, Rate, State, StateName, Task, TaskId, Timestamp, Trip,
 };
 pub use ostler_exec::{Choice, Classed, Context, Level, Runtimes, TaskError, ThreadPolicy};
 pub use ostler_runtime::{BadTimes, Drained, LeaseTimes, NodeState, Times};

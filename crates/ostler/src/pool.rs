@@ -28,8 +28,10 @@ pub struct Submission {
     pub run_at: Option<Timestamp>,
     /// While a task with this key is kept, a repeat answers with that one.
     pub key: Option<String>,
-    /// Shares limits, and takes turns, with others of the same key.
+    /// Shares limits, and takes turns, with others of the same key. Unless it is said: what the queue finds in the payload.
     pub limit_key: Option<String>,
+    /// What it takes from the rates. Unless it is said: what the queue finds in the payload, else one.
+    pub cost: Option<u32>,
     /// Attempts, backoff, timeout.
     pub overrides: Overrides,
     /// Too late to be useful after this.
@@ -285,6 +287,7 @@ impl Pool {
             deadline: about.deadline,
             folder: about.folder,
             limit_key: about.limit_key,
+            cost: about.cost,
             overrides: about.overrides,
             not_after: about.not_after,
             ..NewTask::new(TaskId((self.0.ids)()), self.0.queue.as_str(), kind, payload)

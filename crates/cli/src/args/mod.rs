@@ -1,7 +1,7 @@
 //! What may be said on the command line. Everything that can be checked without a store is checked here.
 
-mod map;
 mod limits;
+mod map;
 mod plans;
 mod schedule;
 mod tasks;
@@ -15,8 +15,8 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::exit::{self, Code};
 
-pub(crate) use map::{JobCommand, JobName, Map};
 pub(crate) use limits::{BreakerCommand, QueueCommand, Set};
+pub(crate) use map::{JobCommand, JobName, Map};
 pub(crate) use plans::Amend;
 pub(crate) use schedule::{AddSchedule, ScheduleCommand};
 pub(crate) use tasks::{

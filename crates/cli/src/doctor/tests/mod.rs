@@ -1,8 +1,8 @@
 //! Every fault is made for real, in a temporary store, and recognised by its code. All findings are compared, so that a
 //! false alarm is noticed too.
 
-mod schedules;
 mod limits;
+mod schedules;
 mod store;
 mod work;
 
