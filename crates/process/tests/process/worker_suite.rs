@@ -5,19 +5,20 @@ use std::sync::Arc;
 use ostler_core::ErrorClass;
 use ostler_exec::conformance::{Behaviour, Fixture, run};
 use ostler_exec::{Executor, Work};
-use ostler_process::Process;
 use ostler_process::keeper::Keeper;
+use ostler_process::{Process, ProcessPolicy};
 
 use crate::bench::keeper;
 use crate::desk::{policy, task};
 
-struct Python(Arc<dyn Executor>);
+struct Told(Arc<dyn Executor>);
 
-fn python(keeper: &Keeper) -> Arc<dyn Fixture> {
-    Arc::new(Python(Arc::new(Process::new(keeper.clone(), policy("well")).expect("the policy is right"))))
+/// Workers that do as their payload says.
+pub(crate) fn told(keeper: &Keeper, policy: ProcessPolicy) -> Arc<dyn Fixture> {
+    Arc::new(Told(Arc::new(Process::new(keeper.clone(), policy).expect("the policy is right"))))
 }
 
-impl Fixture for Python {
+impl Fixture for Told {
     fn executor(&self) -> Arc<dyn Executor> {
         Arc::clone(&self.0)
     }
@@ -58,7 +59,7 @@ fn error(class: ErrorClass) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn process_passes() {
     let keeper = keeper().await;
-    let report = run(|| python(&keeper)).await;
+    let report = run(|| told(&keeper, policy("well"))).await;
     println!("process: {} cases", report.held.len());
     assert_eq!(
         report.left_out,

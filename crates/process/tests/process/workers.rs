@@ -88,10 +88,10 @@ async fn what_it_says_and_writes_is_kept_with_its_task() {
 
 /// Keeps steps in memory, and may refuse.
 #[derive(Debug, Default)]
-struct Book {
-    done: HashMap<String, String>,
-    saved: Mutex<Vec<(String, String)>>,
-    refuses: Option<StepError>,
+pub(crate) struct Book {
+    pub(crate) done: HashMap<String, String>,
+    pub(crate) saved: Mutex<Vec<(String, String)>>,
+    pub(crate) refuses: Option<StepError>,
 }
 
 #[async_trait]

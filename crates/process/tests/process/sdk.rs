@@ -1,0 +1,169 @@
+//! Workers by the SDKs, and those in examples/, run by the executor itself.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::sync::Arc;
+
+use ostler_core::{ErrorClass, Outcome};
+use ostler_exec::conformance::run;
+use ostler_exec::{
+    Control, Ended, Executor, Heard, Level, Note, Served, StepError, StepKeeper, Steps, Work, notes,
+};
+use ostler_process::ProcessPolicy;
+
+use crate::bench::{SOON, failure, keeper};
+use crate::desk::{Desk, GRACE, heard, lines, output, task};
+use crate::worker_suite::told;
+use crate::workers::Book;
+
+/// The root of the repository.
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+/// Workers that do as their payload says, without the ends of their names.
+const TOLD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/process/sdk_worker");
+
+fn policy(program: &str, script: impl Into<String>) -> ProcessPolicy {
+    let argv = [program.to_owned(), script.into()];
+    let mut policy = ProcessPolicy { grace: GRACE, ready_timeout: SOON, ..ProcessPolicy::new("docs", argv) };
+    for (name, value) in
+        [("PYTHONPATH", format!("{ROOT}/sdk/python")), ("PYTHONDONTWRITEBYTECODE", "1".into())]
+    {
+        policy.environment.set.push((name.to_owned(), value));
+    }
+    policy
+}
+
+fn python() -> ProcessPolicy {
+    policy("python3", format!("{TOLD}.py"))
+}
+
+fn javascript() -> ProcessPolicy {
+    policy("node", format!("{TOLD}.mjs"))
+}
+
+/// An attempt on a new worker, with steps that are kept there, and what it said.
+async fn with_steps(desk: &Desk, book: &Arc<Book>, work: Work) -> (Ended, Heard) {
+    let (said, heard) = notes();
+    let steps = Steps::kept(Arc::clone(book) as Arc<dyn StepKeeper>);
+    let ended = desk.run_with(desk.open().await, work, Control { steps, ..Control::new(said) }).await;
+    (ended, heard)
+}
+
+/// All but the cases that no worker has: it can be ended whatever it does, and gets only the kinds that it has named.
+async fn passes(policy: ProcessPolicy) {
+    let keeper = keeper().await;
+    let report = run(|| told(&keeper, policy.clone())).await;
+    let left_out = [
+        "a_kind_that_nobody_serves_is_a_permanent_failure",
+        "what_blocks_its_thread_is_given_up_and_the_next_attempt_runs",
+    ];
+    assert_eq!(report.left_out, left_out);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn workers_by_the_python_sdk_pass_the_suite_of_executors() {
+    passes(python()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn workers_by_the_javascript_sdk_pass_the_suite_of_executors() {
+    passes(javascript()).await;
+}
+
+#[tokio::test]
+async fn what_a_handler_says_and_prints_is_kept_and_its_steps_are_durable() {
+    for policy in [python(), javascript()] {
+        let desk = Desk::of(policy).await;
+        let book = Arc::new(Book { done: [("old".into(), "\"kept\"".into())].into(), ..Book::default() });
+        let (ended, notes) = with_steps(&desk, &book, task("steps", "[\"old\",\"new\"]")).await;
+        assert_eq!(output(ended), "[\"kept\",\"did new\"]");
+        let saved = book.saved.lock().expect("nobody panicked").clone();
+        assert_eq!(saved, [("new".into(), "\"did new\"".into()), ("extra".into(), "null".into())]);
+        let said = heard(&notes);
+        let printed = Note::Log { level: Level::Info, message: "beginning".into() };
+        assert!(said.contains(&printed), "{said:?}");
+        assert!(
+            said.contains(&Note::Progress { done: 1, total: Some(2), note: Some("so far".into()) }),
+            "{said:?}"
+        );
+        let warned =
+            |note: &Note| matches!(note, Note::Warning(text) if text.contains("the step \"extra\" failed"));
+        assert!(said.iter().any(warned), "{said:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_step_that_is_not_kept_does_not_go_on() {
+    for policy in [python(), javascript()] {
+        let desk = Desk::of(policy).await;
+        for (refuses, class) in
+            [(StepError::Refused("too many".into()), Some(ErrorClass::Permanent)), (StepError::Lost, None)]
+        {
+            let book = Arc::new(Book { refuses: Some(refuses), ..Book::default() });
+            let (ended, _) = with_steps(&desk, &book, task("steps", "[\"a\",\"b\"]")).await;
+            match class {
+                Some(class) => {
+                    let failure = failure(ended);
+                    assert_eq!((failure.class, failure.step.as_deref()), (class, Some("a")));
+                }
+                None => assert_eq!(ended.outcome, Outcome::Cancelled),
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_async_handler_is_cancelled_and_cleans_up_and_its_worker_goes_on() {
+    for policy in [python(), javascript()] {
+        let desk = Desk::of(policy).await;
+        let worker = desk.open().await;
+        let kind = || Arc::from("k-async");
+        let (said, notes) = notes();
+        let control = Control::new(said);
+        let cancel = control.cancel.clone();
+        let work = Work { grace: SOON, kind: kind(), ..task("wait", "null") };
+        let stopped = async {
+            let _ = notes.recv().await;
+            cancel.cancel();
+        };
+        let (ended, ()) = tokio::join!(desk.run_with(worker, work, control), stopped);
+        assert_eq!(ended, Ended::cancelled());
+        assert_eq!(lines(&notes), ["cleaned up"]);
+        let next = desk.run(worker, Work { kind: kind(), ..task("echo", "7") }).await.0;
+        assert_eq!(output(next), "7", "it is the same worker");
+    }
+}
+
+#[tokio::test]
+async fn the_workers_in_the_examples_run() {
+    // As after `npm install ./sdk/js`.
+    let folder = tempfile::tempdir().expect("a folder");
+    let modules = folder.path().join("node_modules");
+    fs::create_dir(&modules).expect("a folder can be made");
+    symlink(format!("{ROOT}/sdk/js"), modules.join("ostler")).expect("a link can be made");
+    let script = folder.path().join("worker.mjs");
+    fs::copy(format!("{ROOT}/examples/worker.mjs"), &script).expect("the example is there");
+    for policy in [
+        policy("bash", format!("{ROOT}/examples/worker.sh")),
+        policy("python3", format!("{ROOT}/examples/worker.py")),
+        policy("node", script.to_str().expect("the path is text")),
+    ] {
+        let shown = policy.argv[0].clone();
+        let desk = Desk::of(policy).await;
+        let count =
+            |payload: &str| Work { kind: "count".into(), payload: payload.into(), ..task("", "null") };
+        let worker = desk.open().await;
+        assert_eq!(desk.process.served(), Served::Only(vec!["count".into()]), "{shown}");
+        let book = Arc::new(Book::default());
+        let (ended, notes) = with_steps(&desk, &book, count("{\"text\":\"to be\\nor not\"}")).await;
+        assert_eq!(output(ended), "{\"words\":4}", "{shown}");
+        let saved = book.saved.lock().expect("nobody panicked").clone();
+        assert_eq!(saved, [("split".into(), "[\"to\",\"be\",\"or\",\"not\"]".into())], "{shown}");
+        assert!(heard(&notes).iter().any(|note| matches!(note, Note::Progress { done: 4, .. })), "{shown}");
+        let failure = failure(desk.run(worker, count("{}")).await.0);
+        assert_eq!(
+            (failure.class, failure.message.as_str()),
+            (ErrorClass::Permanent, "the payload has no text")
+        );
+        desk.process.close(worker).await;
+    }
+}
