@@ -59,6 +59,15 @@ pub struct Ordered {
     pub order: &'static str,
 }
 
+/// Workers that were to be replaced.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Recycled {
+    /// Those that go, because they had nothing to do.
+    pub recycled: Vec<String>,
+    /// Those that stay, because they are busy.
+    pub busy: Vec<String>,
+}
+
 /// How a store's file is.
 #[derive(Clone, Debug, Serialize)]
 pub struct StoreHealth {

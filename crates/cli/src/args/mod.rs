@@ -3,6 +3,7 @@
 mod limits;
 mod map;
 mod plans;
+mod recycle;
 mod schedule;
 mod tasks;
 mod values;
@@ -18,6 +19,7 @@ use crate::exit::{self, Code};
 pub(crate) use limits::{BreakerCommand, QueueCommand, Set};
 pub(crate) use map::{JobCommand, JobName, Map};
 pub(crate) use plans::Amend;
+pub(crate) use recycle::Recycle;
 pub(crate) use schedule::{AddSchedule, ScheduleCommand};
 pub(crate) use tasks::{
     Cancel, Chosen, DeadCommand, Filters, List, Logs, One, PageArgs, Retry, Select, Show, Submit,
@@ -150,6 +152,9 @@ pub(crate) enum Command {
     /// Give a pool another number of workers, wherever it runs, until its node ends
     #[command(after_help = "Example: ostler resize shell 2 16")]
     Resize(Resize),
+    /// Replace idle workers by new ones; a busy one stays
+    #[command(after_help = "Example: ostler recycle --any documents")]
+    Recycle(Recycle),
     /// Print or check a config file
     #[command(after_help = "Example: ostler config --default > ostler.toml")]
     Config(Config),

@@ -18,6 +18,7 @@ mod nodes;
 mod payload;
 mod queue;
 mod queues;
+mod recycle;
 mod resize;
 mod retry;
 mod schedule;
@@ -103,6 +104,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Code> {
         Command::Breaker(what) => block_on(breaker::run(&console, what)),
         Command::Drain { node } => block_on(drain::run(&console, &node)),
         Command::Resize(what) => block_on(resize::run(&console, &what)),
+        Command::Recycle(whom) => block_on(recycle::run(&console, &whom)),
         Command::Config(what) => config::run(&console, what),
         Command::Db(what) => block_on(db::run(&console, what)),
         Command::Doctor(doctor) => block_on(doctor::run(&console, doctor.config)),

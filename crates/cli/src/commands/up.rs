@@ -208,6 +208,7 @@ async fn start(
     }
     let ids = ostler::ids().context("no randomness from the system")?;
     let parts = Parts { store: Arc::new(store), clock: Arc::new(SystemClock), ids };
+    let gauge = ostler_process::Gauge::default();
     let node = NodeConfig {
         lease: config.lease,
         retention: config.keep,
@@ -215,6 +216,7 @@ async fn start(
         take_over,
         // It holds the node's lock too: the node's death is known when its children are swept, and not before.
         guard: Some(Arc::new(keeper.clone())),
+        memory: Arc::new(move || gauge.memory()),
         ..NodeConfig::new(name, pools)
     };
     Node::start(parts, node).await.map_err(|error| match error {
@@ -244,6 +246,12 @@ fn pool_of(pool: &Pool, keeper: &Keeper) -> anyhow::Result<PoolConfig> {
                 command.map_err(|error| refused(Code::BadInput, format!("pool.{}: {error}", pool.name)))?,
             )
         }
+        Executor::Process(policy) => {
+            let process = ostler_process::Process::new(keeper.clone(), policy.clone());
+            Arc::new(
+                process.map_err(|error| refused(Code::BadInput, format!("pool.{}: {error}", pool.name)))?,
+            )
+        }
     };
     let count = |workers: u32| usize::try_from(workers).unwrap_or(usize::MAX);
     let size = PoolSize {
@@ -254,8 +262,12 @@ fn pool_of(pool: &Pool, keeper: &Keeper) -> anyhow::Result<PoolConfig> {
     };
     Ok(PoolConfig {
         size,
-        // A child is never short enough to be claimed ahead.
-        prefetch: Prefetch::Off,
+        prefetch: match &pool.executor {
+            // A child is never short enough to be claimed ahead.
+            Executor::Command(_) => Prefetch::Off,
+            // What a worker does may be.
+            Executor::Process(_) => Prefetch::usual(size.max),
+        },
         beginning: Beginning::Durable,
         grace: pool.grace,
         settings: [vec![QueueChange::Overrides(pool.overrides)], pool.limits.changes()].concat(),

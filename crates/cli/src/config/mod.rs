@@ -9,6 +9,7 @@ mod fault;
 mod kind;
 pub(crate) mod limits;
 mod pool;
+mod process;
 mod schedule;
 mod section;
 pub(crate) mod size;
@@ -23,8 +24,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use ostler_core::{Overrides, ScalePolicy};
-use ostler_process::CommandPolicy;
 use ostler_process::keeper::Containment;
+use ostler_process::{CommandPolicy, ProcessPolicy};
 use ostler_runtime::{LeaseTimes, Plan};
 use ostler_store::calls::Retention;
 use ostler_store::{Bounds, MAX_WORKERS};
@@ -100,6 +101,8 @@ pub(crate) struct Pool {
 pub(crate) enum Executor {
     /// One child for each task.
     Command(CommandPolicy),
+    /// Long-lived workers.
+    Process(ProcessPolicy),
 }
 
 impl Default for Config {

@@ -9,7 +9,7 @@ use ostler_store::{Bounds, MAX_CLAIM};
 
 use super::expand::is_name;
 use super::section::{Found, Section, nearest};
-use super::{Executor, Pool, kind, limits};
+use super::{Executor, Pool, kind, limits, process};
 
 /// Attempts, crashes and deaths that can be counted.
 pub(super) const COUNTS: RangeInclusive<u32> = 1..=1_000_000;
@@ -18,15 +18,15 @@ const LIMITS: RangeInclusive<u64> = 1..=1_000_000_000;
 /// Cores beyond this do not give a pool more workers by themselves.
 const MOST_BY_CORES: u32 = 10;
 /// Bytes of log lines that one attempt may be granted.
-const MAX_LOG_BYTES: u64 = 1 << 30;
+pub(super) const MAX_LOG_BYTES: u64 = 1 << 30;
 /// What a pool of this version can be.
-const EXECUTORS: [&str; 1] = ["command"];
+const EXECUTORS: [&str; 2] = ["command", "process"];
 /// What the design names besides.
-const LATER: [&str; 5] = ["process", "agent", "llm", "http", "isolate"];
+const LATER: [&str; 4] = ["agent", "llm", "http", "isolate"];
 /// What needs Rust functions, and so a program of one's own.
 const IN_RUST: [&str; 2] = ["inline", "thread"];
 /// Keys of a pool that the design names and that are not in this version.
-const LATER_KEYS: [&str; 3] = ["budget", "recycle", "folder"];
+const LATER_KEYS: [&str; 2] = ["budget", "folder"];
 
 /// The pools of the file, by name.
 pub(super) fn read_all(section: &Section<'_>) -> Vec<Pool> {
@@ -43,19 +43,19 @@ fn read(name: String, found: &Found<'_>) -> Option<Pool> {
         },
         |found| executor_named(&found),
     );
-    let scale = scale(&mut section);
-    let grace = section.find("grace").and_then(|found| found.duration());
+    let scale = scale(&mut section, sort);
+    let grace = section.find("grace").and_then(|found| found.duration()).unwrap_or(Pool::GRACE);
     let overrides = overrides(&mut section);
     let kinds = kind::read_all(&section.section("kind"));
     let limits = limits::read(&mut section, LIMITS);
     let executor = match sort {
         Sort::Command => Executor::Command(command(&mut section)?),
+        Sort::Process => Executor::Process(process::read(&name, &mut section, grace)?),
         // Its keys are not known here, and to refuse each of them would say nothing new.
         Sort::Refused => return None,
     };
     section.close(&LATER_KEYS);
     named.ok()?;
-    let grace = grace.unwrap_or(Pool::GRACE);
     Some(Pool { name, executor, scale, grace, overrides, kinds, limits })
 }
 
@@ -63,6 +63,7 @@ fn read(name: String, found: &Found<'_>) -> Option<Pool> {
 #[derive(Clone, Copy)]
 enum Sort {
     Command,
+    Process,
     Refused,
 }
 
@@ -73,6 +74,7 @@ fn executor_named(found: &Found<'_>) -> Sort {
     let has = EXECUTORS.join(", ");
     match text.as_str() {
         "command" => return Sort::Command,
+        "process" => return Sort::Process,
         rust if IN_RUST.contains(&rust) => found.refuse::<()>(format!(
             "\"{rust}\" runs Rust functions, and is for programs that use the library; this program has: {has}"
         )),
@@ -90,7 +92,7 @@ fn executor_named(found: &Found<'_>) -> Sort {
     Sort::Refused
 }
 
-fn scale(section: &mut Section<'_>) -> ScalePolicy {
+fn scale(section: &mut Section<'_>, sort: Sort) -> ScalePolicy {
     let most = u32::try_from(MAX_CLAIM).unwrap_or(u32::MAX);
     let min = section.find("min_workers").and_then(|found| found.count(0..=most));
     let max = section.find("max_workers").and_then(|found| found.count(1..=most));
@@ -99,11 +101,14 @@ fn scale(section: &mut Section<'_>) -> ScalePolicy {
     {
         section.fault("min_workers", format!("is {min}, and must be at most max_workers, which is {max}"));
     }
-    let default = Pool::default_scale();
+    let default = match sort {
+        Sort::Command | Sort::Refused => Pool::default_scale(),
+        Sort::Process => ScalePolicy { min: process::MIN_WORKERS, ..Pool::default_scale() },
+    };
     // Of the two only what was said counts: a file is not wrong because a machine has few cores.
     let max = max.unwrap_or_else(|| default.max.max(min.unwrap_or(default.min)));
     ScalePolicy {
-        min: min.unwrap_or(default.min),
+        min: min.unwrap_or(default.min.min(max)),
         max,
         scale_up_at: section
             .find("scale_up_at")
@@ -167,11 +172,11 @@ fn command(section: &mut Section<'_>) -> Option<CommandPolicy> {
     (argv.is_some() && wrong.is_empty()).then_some(policy)
 }
 
-fn bytes(found: Option<Found<'_>>, most: u64) -> Option<usize> {
+pub(super) fn bytes(found: Option<Found<'_>>, most: u64) -> Option<usize> {
     usize::try_from(found?.size(1..=most)?).ok()
 }
 
-fn environment(section: &mut Section<'_>, default: Environment) -> Environment {
+pub(super) fn environment(section: &mut Section<'_>, default: Environment) -> Environment {
     let no_name = "and a variable has letters, digits and _ in its name";
     let keep = section.find("keep_env").and_then(|found| {
         let names = found.texts("[\"PATH\", \"HOME\"]")?;
@@ -214,7 +219,7 @@ impl Pool {
     /// How long an attempt may take to stop, unless the file says otherwise.
     pub(super) const GRACE: Duration = Duration::from_secs(5);
 
-    /// How many workers a pool of commands has, unless the file says otherwise.
+    /// How many workers a pool has, unless the file says otherwise.
     pub(super) fn default_scale() -> ScalePolicy {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let max = u32::try_from(cores).unwrap_or(u32::MAX).min(MOST_BY_CORES);

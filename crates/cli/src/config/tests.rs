@@ -1,5 +1,6 @@
 //! The config as a whole: what is read, what is refused, and that the reference tells the truth.
 
+mod process;
 mod schedules;
 
 use std::collections::BTreeSet;
@@ -100,7 +101,7 @@ fn a_whole_file_is_read() {
     assert_eq!((config.keep.completed, config.keep.most), (Duration::from_secs(86_400), 1_000));
     assert_eq!(config.payload_limit, 65_536);
     let [documents, mail] = config.pools.as_slice() else { panic!("{:?}", config.pools) };
-    let Executor::Command(command) = &documents.executor;
+    let Executor::Command(command) = &documents.executor else { panic!("{documents:?}") };
     assert_eq!(command.argv, ["python3", "work.py", "{{ payload.path }}"]);
     assert_eq!(command.input, Input::Payload);
     assert_eq!(command.environment.keep, ["PATH"]);
@@ -147,7 +148,8 @@ fn the_reference_as_it_stands_changes_nothing() {
 #[test]
 fn the_values_in_the_reference_are_the_defaults() {
     let mut config = good(&reference());
-    let [shown] = config.pools.as_slice() else { panic!("{:?}", config.pools) };
+    let [workers, shown] = config.pools.as_slice() else { panic!("{:?}", config.pools) };
+    assert_eq!(*workers, plain_workers(), "and what has no default has an example");
     let plain =
         good("[pool.shell]\nexecutor = \"command\"\ncommand = [\"sh\", \"-c\", \"{{ payload.script }}\"]");
     let mut plain = plain.pools.into_iter().next().expect("there is a pool");
@@ -168,6 +170,13 @@ fn the_values_in_the_reference_are_the_defaults() {
     assert_eq!(config, Config::default());
 }
 
+/// A pool of workers with nothing but what must be said, and what has no default as the reference has it.
+fn plain_workers() -> Pool {
+    let text = "[pool.documents]\nexecutor = \"process\"\ncommand = [\"python3\", \"worker.py\"]
+        recycle = { after_tasks = 1000, above_memory = \"512MiB\" }";
+    good(text).pools.into_iter().next().expect("there is a pool")
+}
+
 #[test]
 fn every_key_there_is_stands_in_the_reference() {
     let text = reference();
@@ -175,9 +184,9 @@ fn every_key_there_is_stands_in_the_reference() {
     document(&reading, &text);
     let asked = reading.asked.borrow();
     assert!(asked.iter().any(|(key, _)| key == "pool.shell.retry.max_node_deaths"), "{asked:?}");
-    // Of schedules there are three, for the three ways to say when: a key stands in one of them.
+    // Of schedules there are three, for the three ways to say when, and of pools two: a key stands in one of them.
     let sort = |key: &str| match key.splitn(3, '.').collect::<Vec<_>>().as_slice() {
-        ["schedule", _, rest] => format!("schedule.*.{rest}"),
+        [table @ ("schedule" | "pool"), _, rest] => format!("{table}.*.{rest}"),
         _ => key.to_owned(),
     };
     let there: BTreeSet<String> =
@@ -224,7 +233,7 @@ fn an_executor_that_cannot_be_used_is_told_with_those_that_can() {
         |executor: &str| fault(&format!("[pool.reviews]\nexecutor = \"{executor}\"\nagent = \"claude\""));
     assert_eq!(
         with("agent"),
-        "ostler.toml:2: pool.reviews.executor \"agent\" is not in this version; it has: command"
+        "ostler.toml:2: pool.reviews.executor \"agent\" is not in this version; it has: command, process"
     );
     assert!(with("inline").contains("runs Rust functions, and is for programs that use the library"));
     assert!(with("thread").contains("runs Rust functions, and is for programs that use the library"));

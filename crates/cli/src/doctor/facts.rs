@@ -198,8 +198,11 @@ async fn sample(store: &dyn Store, filter: Filter) -> Result<Sample, Error> {
 fn good_config(config: &Config) -> ConfigFacts {
     let queues = config.pools.iter().map(|pool| pool.name.clone()).collect();
     let program = |pool: &crate::config::Pool| {
-        let Executor::Command(command) = &pool.executor;
-        let program = command.argv.first()?;
+        let argv = match &pool.executor {
+            Executor::Command(command) => &command.argv,
+            Executor::Process(process) => &process.argv,
+        };
+        let program = argv.first()?;
         // A template is a name only when there is a task.
         (!program.contains("{{") && !is_program(program)).then(|| (pool.name.clone(), program.clone()))
     };

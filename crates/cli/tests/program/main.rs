@@ -21,3 +21,4 @@ mod schedule;
 mod settings;
 mod submit;
 mod up;
+mod workers;

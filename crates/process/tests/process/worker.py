@@ -186,6 +186,22 @@ def run(task, do, how):
         if os.fork() == 0:
             forever()
         task.done("here")
+    elif do == "fail-once":
+        if task.frame["attempt"] == 1:
+            task.step("fetched", how)
+            task.failed(message="not yet")
+        else:
+            task.done(task.frame["steps"])
+    elif do == "die-once":
+        if task.frame["attempt"] == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        task.done("at last")
+    elif do == "gate":
+        with open(how + ".began", "w") as began:
+            began.write("yes\n")
+        with open(how) as gate:
+            gate.read()
+        task.done("through")
     elif do == "grow":
         KEPT.append(bytearray(os.urandom(1) * how))
         task.done(os.getpid())

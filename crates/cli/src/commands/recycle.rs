@@ -1,0 +1,152 @@
+//! `ostler recycle`: replaces idle workers by new ones. The node decides, and answers: a worker that is busy by then stays.
+
+use std::time::Duration;
+
+use ostler_core::{SessionId, WorkerId, WorkerState};
+use ostler_store::Store;
+use ostler_store::orders::{Answer, Order, Ordered, Who};
+use ostler_store::views::{Survey, WorkerRecord};
+use ostler_wire::act::Recycled;
+use tokio::time::Instant;
+
+use super::Console;
+use crate::args::Recycle;
+use crate::exit::{Code, refused};
+use crate::place::Missing;
+use crate::print::visible;
+
+/// How long a node may take to answer: it hears of an order within a second.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How often it is looked for the answer.
+const LOOK: Duration = Duration::from_millis(50);
+
+pub(super) async fn run(console: &Console, whom: &Recycle) -> anyhow::Result<Code> {
+    let store = console.place()?.open(Missing::Refuse)?;
+    let survey = store.survey().await?;
+    let done = match (&whom.worker, &whom.any, &whom.all) {
+        (Some(worker), _, _) => one(&store, &survey, worker).await?,
+        (None, Some(pool), _) => any(&store, &survey, pool).await?,
+        (None, None, Some(pool)) => all(&store, &survey, pool).await?,
+        (None, None, None) => Recycled::default(),
+    };
+    console.out.answer(&done, |_| sentences(&done))?;
+    Ok(if done.recycled.is_empty() { Code::WorkFailed } else { Code::Done })
+}
+
+async fn one(store: &dyn Store, survey: &Survey, named: &str) -> anyhow::Result<Recycled> {
+    let record = find(&survey.workers, named)?;
+    let (id, pool) = (record.worker.id, &record.worker.pool);
+    let answer = ask(store, record.session, pool, Who::One(id)).await?.unwrap_or_else(nothing);
+    if answer.recycled.is_empty() && answer.busy.is_empty() {
+        return Err(nobody(named));
+    }
+    if answer.recycled.is_empty() {
+        let sentence =
+            format!("the worker {id} is busy, and only an idle one is replaced; try again when it is idle");
+        return Err(refused(Code::WorkFailed, sentence));
+    }
+    Ok(view(&[answer]))
+}
+
+/// Of all nodes that have such a pool, the first that has an idle worker.
+async fn any(store: &dyn Store, survey: &Survey, pool: &str) -> anyhow::Result<Recycled> {
+    for node in serving(survey, pool)? {
+        let answer = ask(store, node, pool, Who::Any).await?.unwrap_or_else(nothing);
+        if !answer.recycled.is_empty() {
+            return Ok(view(&[Answer { busy: Vec::new(), ..answer }]));
+        }
+    }
+    let sentence =
+        format!("no worker of the pool \"{}\" is idle, and a busy one is not replaced", visible(pool));
+    Err(refused(Code::WorkFailed, sentence))
+}
+
+async fn all(store: &dyn Store, survey: &Survey, pool: &str) -> anyhow::Result<Recycled> {
+    let mut answers = Vec::new();
+    for node in serving(survey, pool)? {
+        answers.extend(ask(store, node, pool, Who::All).await?);
+    }
+    Ok(view(&answers))
+}
+
+/// What the node answers; `None` when it has gone meanwhile.
+async fn ask(store: &dyn Store, node: SessionId, pool: &str, who: Who) -> anyhow::Result<Option<Answer>> {
+    let order = Order::Recycle { pool: pool.to_owned(), who };
+    let Ordered::Given { number } = store.order(node, order).await? else { return Ok(None) };
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let nodes = store.survey().await?.nodes;
+        let Some(record) = nodes.into_iter().find(|record| record.session == node) else { return Ok(None) };
+        if let Some(answer) = record.answers.into_iter().find(|answer| answer.number == number) {
+            return Ok(Some(answer));
+        }
+        if Instant::now() >= until {
+            let sentence = format!(
+                "the node {node} was told, and has not answered for {} s; see: ostler workers",
+                PATIENCE.as_secs()
+            );
+            return Err(refused(Code::WorkFailed, sentence));
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+const fn nothing() -> Answer {
+    Answer { number: 0, recycled: Vec::new(), busy: Vec::new() }
+}
+
+/// The worker with this id or pid.
+fn find<'a>(workers: &'a [WorkerRecord], named: &str) -> anyhow::Result<&'a WorkerRecord> {
+    // As the worker itself knows its name.
+    let id: Option<WorkerId> = named.strip_prefix("w-").unwrap_or(named).parse().ok();
+    let pid: Option<u32> = named.parse().ok();
+    let is_meant =
+        |record: &&WorkerRecord| Some(record.worker.id) == id || (pid.is_some() && record.worker.pid == pid);
+    let found: Vec<&WorkerRecord> = workers.iter().filter(is_meant).collect();
+    match found.as_slice() {
+        [record] => Ok(record),
+        [] => Err(nobody(named)),
+        several => {
+            let ids: Vec<String> = several.iter().map(|record| record.worker.id.to_string()).collect();
+            let sentence =
+                format!("{} workers have the pid {named}; name one by its id: {}", ids.len(), ids.join(", "));
+            Err(refused(Code::BadInput, sentence))
+        }
+    }
+}
+
+/// The nodes with workers of this pool, those first that have an idle one.
+fn serving(survey: &Survey, pool: &str) -> anyhow::Result<Vec<SessionId>> {
+    let mut nodes: Vec<(bool, SessionId)> = Vec::new();
+    for record in survey.workers.iter().filter(|record| record.worker.pool == pool) {
+        let is_idle = record.worker.state == WorkerState::Idle;
+        match nodes.iter_mut().find(|(_, node)| *node == record.session) {
+            Some((has_idle, _)) => *has_idle |= is_idle,
+            None => nodes.push((is_idle, record.session)),
+        }
+    }
+    if nodes.is_empty() {
+        let sentence = format!("no running node has workers for \"{}\"; see: ostler workers", visible(pool));
+        return Err(refused(Code::NotFound, sentence));
+    }
+    nodes.sort_by_key(|(has_idle, _)| !has_idle);
+    Ok(nodes.into_iter().map(|(_, node)| node).collect())
+}
+
+fn nobody(named: &str) -> anyhow::Error {
+    let sentence = format!("no worker \"{}\" is running; see: ostler workers", visible(named));
+    refused(Code::NotFound, sentence)
+}
+
+fn view(answers: &[Answer]) -> Recycled {
+    let texts = |pick: fn(&Answer) -> &Vec<WorkerId>| {
+        answers.iter().flat_map(pick).map(WorkerId::to_string).collect()
+    };
+    Recycled { recycled: texts(|answer| &answer.recycled), busy: texts(|answer| &answer.busy) }
+}
+
+fn sentences(done: &Recycled) -> String {
+    let goes = done.recycled.iter().map(|id| format!("{id} goes; another one comes where it is needed\n"));
+    let stays = done.busy.iter().map(|id| format!("{id} is busy, and stays\n"));
+    goes.chain(stays).collect()
+}
