@@ -1,4 +1,4 @@
-//! Jobs.
+//! Jobs: many tasks made together from one template, as users see them.
 
 use serde::Serialize;
 

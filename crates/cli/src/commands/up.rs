@@ -15,15 +15,18 @@ use ostler_runtime::{
 };
 use ostler_sqlite::Sqlite;
 use ostler_store::calls::QueueChange;
-use ostler_store::{Store as _, SystemClock};
+use ostler_store::{Store, SystemClock};
 use ostler_wire::system::Ready;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::{Console, config};
 use crate::args::Up;
-use crate::config::{Config, Executor, Pool, duration};
+use crate::config::{Config, DetachedJobs, Executor, Pool, duration};
 use crate::exit::{Code, refused, say};
+use crate::map::serve::JobServer;
 use crate::place::{CONFIG_FILE, Missing, Place, refusal};
 
 /// The word by which this program knows that it is a keeper. Not for people.
@@ -63,7 +66,7 @@ fn read(file: Option<PathBuf>) -> anyhow::Result<Config> {
     };
     let file = file.or_else(config::here).ok_or_else(none)?;
     let config = config::required(&file)?;
-    if config.pools.is_empty() {
+    if config.pools.is_empty() && config.jobs == DetachedJobs::Left {
         let sentence =
             format!("{}: it has no pool, and a node serves at least one: [pool.NAME]", file.display());
         return Err(refused(Code::BadInput, sentence));
@@ -91,8 +94,8 @@ async fn serve_until_told(
         started = start(place, &config, &keeper, name, take_over) => started,
         () = signals.next() => return Ok(Code::Interrupted),
     };
-    let node = match started {
-        Ok(node) => node,
+    let (node, store) = match started {
+        Ok(started) => started,
         Err(error) => {
             keeper.stop().await;
             return Err(error);
@@ -110,12 +113,15 @@ async fn serve_until_told(
         node.session(),
         pools(&config)
     ));
+    let going = watch::Sender::new(false);
+    let jobs = serve_jobs(&config, store, &going);
     let told = tokio::select! {
         () = signals.next() => Told::ToGo,
-        why = watch(&node) => why,
+        why = follow(&node) => why,
         () = keeper.gone() => Told::WithoutKeeper,
     };
     if matches!(told, Told::WithoutKeeper) {
+        going.send_replace(true);
         node.drain(Duration::ZERO).await;
         let sentence =
             "the keeper of the node's children was killed: nothing can be run any more; start the node again";
@@ -127,7 +133,11 @@ async fn serve_until_told(
         node.running()
     ));
     let drained = tokio::select! {
-        drained = node.drain(config.shutdown_timeout) => drained,
+        drained = async {
+            going.send_replace(true);
+            let (drained, _) = tokio::join!(node.drain(config.shutdown_timeout), jobs);
+            drained
+        } => drained,
         () = signals.next() => {
             say("told twice: what runs is ended now, and run again elsewhere");
             // The keeper sees the end of this process, and ends all children.
@@ -141,6 +151,17 @@ async fn serve_until_told(
         Told::Nothing | Told::WithoutKeeper => {
             Err(refused(Code::WorkFailed, "the node ended by itself, which it never should; start it again"))
         }
+    }
+}
+
+/// Serves jobs beside the pools, if the file says so, until the node goes.
+fn serve_jobs(config: &Config, store: Arc<dyn Store>, going: &watch::Sender<bool>) -> JoinHandle<()> {
+    let (containment, keep, patience) = (config.containment, config.keep, config.shutdown_timeout);
+    match config.jobs {
+        DetachedJobs::Served => {
+            tokio::spawn(JobServer { store, containment, keep, patience }.serve(going.subscribe()))
+        }
+        DetachedJobs::Left => tokio::spawn(std::future::ready(())),
     }
 }
 
@@ -160,7 +181,7 @@ enum Told {
 }
 
 /// Tells people what becomes of the node, until it is ordered to drain or is over.
-async fn watch(node: &Node) -> Told {
+async fn follow(node: &Node) -> Told {
     let mut state = node.state();
     let mut session = node.session();
     let mut fenced = false;
@@ -199,7 +220,7 @@ async fn start(
     keeper: &Keeper,
     name: String,
     take_over: TakeOver,
-) -> anyhow::Result<Node> {
+) -> anyhow::Result<(Node, Arc<dyn Store>)> {
     let mut pools: Vec<PoolConfig> =
         config.pools.iter().map(|pool| pool_of(pool, keeper)).collect::<anyhow::Result<_>>()?;
     let store = open(place).await?;
@@ -207,7 +228,8 @@ async fn start(
         pool.settings.extend(kinds(&store, said).await?);
     }
     let ids = ostler::ids().context("no randomness from the system")?;
-    let parts = Parts { store: Arc::new(store), clock: Arc::new(SystemClock), ids };
+    let store: Arc<dyn Store> = Arc::new(store);
+    let parts = Parts { store: Arc::clone(&store), clock: Arc::new(SystemClock), ids };
     let gauge = ostler_process::Gauge::default();
     let node = NodeConfig {
         lease: config.lease,
@@ -219,14 +241,15 @@ async fn start(
         memory: Arc::new(move || gauge.memory()),
         ..NodeConfig::new(name, pools)
     };
-    Node::start(parts, node).await.map_err(|error| match error {
+    let node = Node::start(parts, node).await.map_err(|error| match error {
         StartError::Config(_) | StartError::TooManySchedules { .. } => {
             refused(Code::BadInput, error.to_string())
         }
         StartError::Differs(_) => refused(Code::BadInput, format!("{error} (--take-over)")),
         StartError::Store(error) => refusal(error),
         StartError::Thread(_) | StartError::NotNew | StartError::Guard(_) => error.into(),
-    })
+    })?;
+    Ok((node, store))
 }
 
 /// What is said about kinds, and that nothing is said any more about those that the file has left out.
@@ -307,7 +330,11 @@ async fn open(place: &Place) -> anyhow::Result<Sqlite> {
 /// What is served, for people.
 fn pools(config: &Config) -> String {
     let each = config.pools.iter().map(|pool| format!("{} with up to {} workers", pool.name, pool.scale.max));
-    each.collect::<Vec<_>>().join(", ")
+    let jobs = match config.jobs {
+        DetachedJobs::Served => Some("jobs that are left to nodes".to_owned()),
+        DetachedJobs::Left => None,
+    };
+    each.chain(jobs).collect::<Vec<_>>().join(", ")
 }
 
 /// SIGTERM and SIGINT.

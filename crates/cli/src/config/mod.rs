@@ -71,10 +71,21 @@ pub(crate) struct Config {
     pub(crate) payload_limit: usize,
     /// How children are to be contained.
     pub(crate) containment: Containment,
+    /// Whether jobs are served that were left to nodes.
+    pub(crate) jobs: DetachedJobs,
     /// The pools, by name.
     pub(crate) pools: Vec<Pool>,
     /// The schedules, by name.
     pub(crate) schedules: Vec<Plan>,
+}
+
+/// Whether a node serves the jobs that `ostler map --detach` makes. They bring commands of their own, so nobody does unless told to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DetachedJobs {
+    /// It does.
+    Served,
+    /// It does not.
+    Left,
 }
 
 /// Who runs the tasks of one queue, and how.
@@ -115,6 +126,7 @@ impl Default for Config {
             keep: Retention::default(),
             payload_limit: Bounds::default().payload_bytes,
             containment: Containment::Auto,
+            jobs: DetachedJobs::Left,
             pools: Vec::new(),
             schedules: Vec::new(),
         }
@@ -203,6 +215,10 @@ fn whole_file(mut top: Section<'_>) -> Config {
             .find("containment")
             .and_then(|found| found.one_of(&CONTAINMENTS))
             .unwrap_or(default.containment),
+        jobs: top
+            .find("serve_jobs")
+            .and_then(|found| found.choice(DetachedJobs::Served, DetachedJobs::Left))
+            .unwrap_or(default.jobs),
         pools: pool::read_all(&top.section("pool")),
         schedules: schedule::read_all(&top.section("schedule")),
     };

@@ -12,6 +12,7 @@ pub(crate) mod progress;
 pub(crate) mod report;
 pub(crate) mod results;
 pub(crate) mod run;
+pub(crate) mod serve;
 pub(crate) mod source;
 pub(crate) mod tally;
 pub(crate) mod template;

@@ -242,7 +242,7 @@ async fn enqueue(store: &dyn Store, plan: &Plan, job: JobId) -> anyhow::Result<u
     Ok(plan.items.len() as u64)
 }
 
-async fn start(
+pub(crate) async fn start(
     store: &Arc<dyn Store>,
     keeper: &Keeper,
     pool: PoolConfig,
@@ -269,7 +269,7 @@ async fn start(
 }
 
 /// As with any program that is started from a shell, everything is inherited, and what it writes is kept as it is.
-fn policy() -> CommandPolicy {
+pub(crate) fn policy() -> CommandPolicy {
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     CommandPolicy {
         environment: Environment { keep: names.collect(), set: Vec::new() },
@@ -279,7 +279,7 @@ fn policy() -> CommandPolicy {
 }
 
 /// The pool that serves a job's queue.
-fn pool_of(executor: Arc<dyn Executor>, job: JobId, spec: &Spec) -> PoolConfig {
+pub(crate) fn pool_of(executor: Arc<dyn Executor>, job: JobId, spec: &Spec) -> PoolConfig {
     let workers = usize::try_from(spec.jobs).unwrap_or(1);
     let timeout = spec.timeout_ms.map_or(NO_TIMEOUT, Duration::from_millis);
     let overrides = Overrides { attempts: Some(spec.attempts), timeout: Some(timeout), ..Overrides::NONE };

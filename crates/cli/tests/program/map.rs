@@ -357,3 +357,28 @@ fn a_job_is_paused_resumed_and_cancelled_while_it_runs() {
     assert_eq!((&job["state"], &job["tasks"]["completed"]), (&"cancelled".into(), &1.into()));
     assert_eq!(sorted(&place.done(["job", "export", "slow"])).len(), 3);
 }
+
+#[test]
+fn a_job_that_is_left_to_a_node_is_done_by_one_that_serves_jobs() {
+    let place = Place::new();
+    place.write("ostler.toml", "serve_jobs = true\nshutdown_timeout = \"100ms\"\n");
+    let node = Running::start(place.command(["up"]));
+    node.line();
+    let id = place.done(["map", "--detach", "echo {} >> done", ":::", "a", "b"]);
+    node.says("serving the job");
+    let until = Instant::now() + MAX_WAIT;
+    while place.json(["job", "show", id.trim()])["state"] != "completed" {
+        assert!(Instant::now() < until, "nobody does it");
+    }
+    assert_eq!(times(&place.folder().join("done")), ["a", "b"]);
+    // The node goes in order while it serves a job that would take for ever.
+    let id = place.done(["map", "--detach", "echo {} >> begun; exec sleep 600", ":::", "c"]);
+    while times(&place.folder().join("begun")).is_empty() {
+        assert!(Instant::now() < until, "it does not begin");
+        std::thread::yield_now();
+    }
+    node.signal(ProcessSignal::TERM);
+    assert_eq!(node.end().0, Some(0));
+    let job = place.json(["job", "show", id.trim()]);
+    assert_eq!((&job["state"], &job["tasks"]["queued"]), (&"unfinished".into(), &1.into()), "{job}");
+}

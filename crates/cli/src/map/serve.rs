@@ -1,0 +1,130 @@
+//! Serves the jobs that `ostler map --detach` leaves to a running node: each gets a pool of its own for as long as it lasts.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ostler_core::JobId;
+use ostler_process::Command;
+use ostler_process::keeper::Containment;
+use ostler_store::calls::Retention;
+use ostler_store::jobs::{JobFilter, JobRecord};
+use ostler_store::{MAX_PAGE, Store};
+use ostler_wire::job::JobState;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::job;
+use super::plan::{ServedBy, Spec};
+use super::progress::ended;
+use super::run::{policy, pool_of, start};
+use crate::commands::start_keeper;
+use crate::exit::say;
+
+/// Jobs that are served at once; the others wait.
+const MAX_SERVED: usize = 4;
+/// Jobs that are looked through.
+const MAX_LOOKED: usize = 10_000;
+/// How often it is looked for jobs, and how far they are, when nobody says anything.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// What jobs are served with.
+#[derive(Clone)]
+pub(crate) struct JobServer {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) containment: Containment,
+    pub(crate) keep: Retention,
+    /// How long what runs may take to its end when the node goes.
+    pub(crate) patience: Duration,
+}
+
+impl JobServer {
+    /// Serves jobs until it is told to go, and then until nothing of them runs here.
+    pub(crate) async fn serve(self, mut going: watch::Receiver<bool>) {
+        let mut news = self.store.news();
+        let mut served = HashSet::new();
+        let mut at_work = JoinSet::new();
+        loop {
+            news.arm();
+            // If the store does not answer, the next look may find more.
+            for record in self.open_jobs().await.unwrap_or_default() {
+                let id = record.job.id;
+                if at_work.len() < MAX_SERVED && served.insert(id) {
+                    let (server, going) = (self.clone(), going.clone());
+                    at_work.spawn(async move {
+                        if let Err(error) = server.serve_one(&record, going).await {
+                            say(&format!("the job {id} is not served any more: {error:#}"));
+                        }
+                        id
+                    });
+                }
+            }
+            tokio::select! {
+                Some(Ok(id)) = at_work.join_next() => {
+                    served.remove(&id);
+                }
+                () = news.wait() => {}
+                () = tokio::time::sleep(LOOK) => {}
+                _ = going.wait_for(|going| *going) => break,
+            }
+        }
+        while at_work.join_next().await.is_some() {}
+    }
+
+    /// The jobs that are left to nodes and have something to do, the oldest first.
+    async fn open_jobs(&self) -> anyhow::Result<Vec<JobRecord>> {
+        let mut open = Vec::new();
+        let mut before = None;
+        for _ in 0..MAX_LOOKED / MAX_PAGE {
+            let page = self.store.jobs(JobFilter { before, ..JobFilter::default() }, MAX_PAGE).await?;
+            before = page.last().map(|record| record.job.id);
+            open.extend(page.into_iter().filter(is_for_nodes));
+            if before.is_none() {
+                break;
+            }
+        }
+        open.reverse();
+        Ok(open)
+    }
+
+    async fn serve_one(&self, record: &JobRecord, mut going: watch::Receiver<bool>) -> anyhow::Result<()> {
+        let id = record.job.id;
+        let spec: Spec = serde_json::from_str(&record.job.spec)?;
+        // A keeper holds the proof of life of one node, and this is one of its own.
+        let keeper = start_keeper(self.containment).await?;
+        let executor = Arc::new(Command::of_payload(keeper.clone(), policy()));
+        let pool = pool_of(executor, id, &spec);
+        let node = start(&self.store, &keeper, pool, self.keep).await?;
+        say(&format!("serving the job {id} ({})", record.job.name));
+        tokio::select! {
+            over = self.until_over(id) => over?,
+            _ = going.wait_for(|going| *going) => {}
+            () = keeper.gone() => {}
+        }
+        node.drain(self.patience).await;
+        keeper.stop().await;
+        Ok(())
+    }
+
+    async fn until_over(&self, id: JobId) -> anyhow::Result<()> {
+        loop {
+            let open = job::by_id(self.store.as_ref(), id).await?.is_some_and(|record| is_for_nodes(&record));
+            if !open {
+                return Ok(());
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+}
+
+fn is_for_nodes(record: &JobRecord) -> bool {
+    let by_node =
+        serde_json::from_str::<Spec>(&record.job.spec).is_ok_and(|spec| spec.served_by == ServedBy::Node);
+    let counts = &record.counts;
+    let something_left =
+        ended(counts) < record.job.items && counts.queued + counts.claimed + counts.running > 0;
+    match job::state(record) {
+        JobState::Running | JobState::Unfinished | JobState::Paused => by_node && something_left,
+        JobState::Completed | JobState::Failed | JobState::Cancelled => false,
+    }
+}
