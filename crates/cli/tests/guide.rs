@@ -140,6 +140,11 @@ fn the_guide_to_map_prints_what_it_says() {
 }
 
 #[test]
+fn the_guide_to_limits_prints_what_it_says() {
+    run("docs/guide/limits.md");
+}
+
+#[test]
 fn what_is_left_out_may_be_anything_and_the_rest_may_not() {
     assert!(matches(&["a … c"], &["a b c"]));
     assert!(matches(&["a", "…", "z"], &["a", "b", "c", "z"]));
