@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::Error;
 use crate::child::Role;
+use crate::rate::Wanted;
 use crate::report::Report;
 use crate::scale::Scale;
 
@@ -11,9 +12,11 @@ use crate::scale::Scale;
 pub(crate) const USAGE: &str = "\
 Usage: bench sqlite [--quick | --tiny] [--markdown] [--json FILE] [--dir DIR] [--only TEXT]
        bench node   [the same]
+       bench rate   [--seconds N] [--per-second N] [--dir DIR]
 
 sqlite measures the SQLite store beside bare SQLite statements. node measures a whole node on it: handlers that do
-nothing, pick-up, commands, failover, and what it costs when idle. Both print tables, then JSON.
+nothing, pick-up, commands, failover, and what it costs when idle. Both print tables, then JSON. rate lets two nodes share
+one rate, for 30 seconds at 100 a second, and prints how many tasks began and how far that is off.
 
   --quick      under a minute: short rounds, backlogs of 100,000 rows
   --tiny       a second or two: only shows that everything runs
@@ -21,6 +24,9 @@ nothing, pick-up, commands, failover, and what it costs when idle. Both print ta
   --json FILE  writes the JSON to a file too
   --dir DIR    where the files are put (default: ./target if it is there, else the system's folder for such)
   --only TEXT  only rows with this text in their name, such as \"tmpfs: batch 128\"";
+
+/// Seconds of a rate, and tasks in each of them.
+const MOST: u64 = 10_000;
 
 /// What the program is asked to do.
 pub(crate) enum Asked {
@@ -45,6 +51,13 @@ pub(crate) enum Asked {
         dir: Option<PathBuf>,
         /// Only rows with this text in their name.
         only: Option<String>,
+    },
+    /// To see whether nodes keep to a rate.
+    Rate {
+        /// How long, and how many.
+        wanted: Wanted,
+        /// Where the files go.
+        dir: Option<PathBuf>,
     },
     /// To be the other process of a measurement.
     Child {
@@ -95,6 +108,7 @@ pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Asked, Str
             measured(args, |scale, output, dir, only| Asked::Sqlite { scale, output, dir, only })
         }
         Some("node") => measured(args, |scale, output, dir, only| Asked::Node { scale, output, dir, only }),
+        Some("rate") => rate(args),
         Some("child") => child(args),
         Some("help" | "--help" | "-h") => Ok(Asked::Usage),
         Some(other) => Err(format!("there is no benchmark \"{other}\"")),
@@ -121,6 +135,23 @@ fn measured(
         }
     }
     Ok(asked(scale, output, dir, only))
+}
+
+fn rate(mut args: impl Iterator<Item = String>) -> Result<Asked, String> {
+    let (mut wanted, mut dir) = (Wanted::default(), None);
+    while let Some(word) = args.next() {
+        let mut value = || args.next().ok_or_else(|| format!("{word} needs a value"));
+        let number = |text: String| text.parse().ok().filter(|number| (1..=MOST).contains(number));
+        let number = |text| number(text).ok_or_else(|| format!("{word} is a whole number from 1 to {MOST}"));
+        match word.as_str() {
+            "--seconds" => wanted.seconds = number(value()?)?,
+            "--per-second" => wanted.per_second = number(value()?)?,
+            "--dir" => dir = Some(value()?.into()),
+            "--help" | "-h" => return Ok(Asked::Usage),
+            other => return Err(format!("\"{other}\" is not understood")),
+        }
+    }
+    Ok(Asked::Rate { wanted, dir })
 }
 
 fn child(mut args: impl Iterator<Item = String>) -> Result<Asked, String> {
@@ -152,8 +183,16 @@ mod tests {
 
     #[test]
     fn what_is_not_understood_is_said() {
-        for line in ["", "postgres", "sqlite --fast", "sqlite --json", "child", "child enqueuer", "child x y"]
-        {
+        for line in [
+            "",
+            "postgres",
+            "sqlite --fast",
+            "sqlite --json",
+            "rate --seconds 0",
+            "child",
+            "child enqueuer",
+            "child x y",
+        ] {
             assert!(parsed(line).is_err(), "{line}");
         }
         assert!(matches!(parsed("child enqueuer a.db"), Ok(Asked::Child { .. })));

@@ -13,7 +13,7 @@ use ostler_sqlite::Durability;
 use crate::ceiling::{Bare, Synchronous};
 use crate::load::{Keys, Shape};
 use crate::ours::Ours;
-use crate::{Bench, Error, node};
+use crate::{Bench, Error, node, rate};
 
 /// Another queue than the one that is measured.
 const HOT_QUEUE: &str = "hot";
@@ -37,13 +37,22 @@ pub(crate) enum Role {
     IdleNode,
     /// A node that will be killed.
     Victim,
+    /// A node that shares a rate.
+    RatedNode,
     /// The keeper of a node's children.
     Keeper,
 }
 
 impl Role {
-    const ALL: [Self; 6] =
-        [Self::Enqueuer, Self::HotStore, Self::HotCeiling, Self::IdleNode, Self::Victim, Self::Keeper];
+    const ALL: [Self; 7] = [
+        Self::Enqueuer,
+        Self::HotStore,
+        Self::HotCeiling,
+        Self::IdleNode,
+        Self::Victim,
+        Self::RatedNode,
+        Self::Keeper,
+    ];
 
     pub(crate) const fn name(self) -> &'static str {
         match self {
@@ -52,6 +61,7 @@ impl Role {
             Self::HotCeiling => "hot-ceiling",
             Self::IdleNode => "idle-node",
             Self::Victim => "victim",
+            Self::RatedNode => "rated-node",
             Self::Keeper => "keeper",
         }
     }
@@ -79,6 +89,7 @@ pub(crate) fn run(role: Role, path: &Path) -> Result<(), Error> {
         Role::Keeper => {}
         Role::IdleNode => return node::serve_idle(&bench, path),
         Role::Victim => return node::serve_victim(&bench, path),
+        Role::RatedNode => return rate::serve(&bench, path),
         Role::Enqueuer => {
             let ours = bench.runtime.block_on(Ours::open(path, Durability::Full, Keys::Without))?;
             say("ready")?;

@@ -7,6 +7,7 @@
 //! - `throughput.rs`: tasks a second from enqueue to done. `backlog.rs`: the same with a million rows in the way.
 //! - `latency.rs`: one enqueue, one pick-up, one commit beside a hot writer; `child.rs` is its other process.
 //! - `node/mod.rs`: a whole node: no-ops, pick-up, commands, failover, and what it costs when idle.
+//! - `rate.rs`: whether two nodes keep to one rate.
 //! - `args.rs`, `scale.rs`: what is asked for. `machine.rs`, `report.rs`: what is said about it.
 
 mod args;
@@ -19,6 +20,7 @@ mod load;
 mod machine;
 mod node;
 mod ours;
+mod rate;
 mod report;
 mod scale;
 mod sides;
@@ -40,6 +42,7 @@ fn main() -> ExitCode {
     match args::parse(std::env::args().skip(1)) {
         Ok(Asked::Sqlite { scale, output, dir, only }) => said(sqlite(scale, &output, dir, only)),
         Ok(Asked::Node { scale, output, dir, only }) => said(node::run(scale, &output, dir, only)),
+        Ok(Asked::Rate { wanted, dir }) => said(rate::run(wanted, dir)),
         Ok(Asked::Child { role, path }) => said(child::run(role, &path)),
         Ok(Asked::Usage) => {
             println!("{USAGE}");

@@ -80,6 +80,22 @@ fn a_tiny_run_of_the_node_measures_every_row() {
 }
 
 #[test]
+fn two_nodes_begin_tasks_at_one_rate_and_it_is_said_how_many() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = Command::new(env!("CARGO_BIN_EXE_bench"))
+        .args(["rate", "--seconds", "1", "--per-second", "200", "--dir"])
+        .arg(dir.path())
+        .output()
+        .unwrap();
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    let said = String::from_utf8(run.stdout).unwrap();
+    assert!(
+        said.contains(" tasks in ") && said.contains("on 2 nodes") && said.trim_end().ends_with(" %"),
+        "{said}"
+    );
+}
+
+#[test]
 fn anything_else_is_answered_with_the_usage() {
     let run = Command::new(env!("CARGO_BIN_EXE_bench")).arg("redis").output().unwrap();
     assert_eq!(run.status.code(), Some(2));
