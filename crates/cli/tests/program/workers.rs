@@ -263,3 +263,38 @@ fn no_worker_outlives_its_node() {
     node.signal(ProcessSignal::KILL);
     until("all are gone", || all.iter().all(|pid| !runs(*pid)).then_some(()));
 }
+
+#[test]
+fn the_examples_in_three_languages_run_under_a_node() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let place = Place::new();
+    // The package is where node looks for it, as after an install.
+    let modules = place.folder().join("node_modules");
+    std::fs::create_dir(&modules).expect("a folder");
+    std::os::unix::fs::symlink(format!("{root}/sdk/js"), modules.join("ostler")).expect("a link");
+    std::fs::copy(format!("{root}/examples/worker.mjs"), place.folder().join("worker.mjs")).expect("a copy");
+    let python = format!("env = {{ PYTHONPATH = \"{root}/sdk/python\", PYTHONDONTWRITEBYTECODE = \"1\" }}");
+    let pool = |name: &str, argv: &str, more: &str| {
+        format!("[pool.{name}]\nexecutor = \"process\"\ncommand = [{argv}]\nmax_workers = 1\n{more}\n")
+    };
+    let config = [
+        pool("bash", &format!("\"bash\", \"{root}/examples/worker.sh\""), ""),
+        pool("python", &format!("\"python3\", \"{root}/examples/worker.py\""), &python),
+        pool("js", &format!("\"node\", \"{}\"", place.folder().join("worker.mjs").display()), ""),
+    ];
+    place.write("ostler.toml", config.concat());
+    let node = up(&place);
+    for pool in ["bash", "python", "js"] {
+        let words = ["submit", pool, "count", "--payload", "{\"text\":\"to be or not\"}", "--wait"];
+        let ran = place.run(words);
+        assert_eq!((ran.code, ran.out.as_str()), (Some(0), "{\"words\":4}\n"), "{pool}: {ran:?}");
+        let ran = place.run(["submit", pool, "count", "--payload", "{}", "--wait"]);
+        ran.is_refused(1, "the payload has no text");
+    }
+    for task in place.json(["ls", "--state", "completed"]).as_array().expect("a list") {
+        let task = place.json(["show", task["id"].as_str().expect("an id")]);
+        assert_eq!(task["steps"], json!({"split": ["to", "be", "or", "not"]}), "{task}");
+    }
+    node.signal(ProcessSignal::TERM);
+    assert_eq!(node.end().0, Some(0));
+}

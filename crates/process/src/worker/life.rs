@@ -17,6 +17,8 @@ use crate::keeper::{Child, Exit, Gone, Keeper, Launch, SOCKET_FD, Socket, Stdin}
 
 /// The variable that names the worker's end of the socket.
 const FD_VARIABLE: &str = "OSTLER_FD";
+/// Kinds that a worker may name: a claim asks for no more.
+const MAX_KINDS: usize = 1_000;
 /// How long a kill may take. What is not dead then hangs in the kernel, and nobody waits for it.
 const MAX_KILL: Duration = Duration::from_secs(2);
 
@@ -84,6 +86,14 @@ impl Worker {
     async fn become_ready(&mut self) -> Result<Kinds, Failure> {
         loop {
             match self.next().await {
+                Next::Said(Said::Ready { protocol: PROTOCOL, kinds: Some(kinds) })
+                    if kinds.len() > MAX_KINDS =>
+                {
+                    return Err(crash(format!(
+                        "names {} kinds, and at most {MAX_KINDS} can be asked for",
+                        kinds.len()
+                    )));
+                }
                 Next::Said(Said::Ready { protocol: PROTOCOL, kinds }) => return Ok(kinds),
                 Next::Said(Said::Ready { protocol, .. }) => {
                     return Err(crash(format!(
