@@ -90,18 +90,18 @@ fn wait_of(header: &str, now: Timestamp) -> Option<Duration> {
     Some(at.since(now))
 }
 
-/// The class of an error that comes with `?`: those of the system are known, all others are transient.
-pub(crate) fn class_of(error: &(dyn Error + 'static)) -> ErrorClass {
+/// The class of an error that comes with `?`: those of the system are known, all others say nothing.
+pub(crate) fn class_of(error: &(dyn Error + 'static)) -> Option<ErrorClass> {
     if error.is::<tokio::time::error::Elapsed>() {
-        return ErrorClass::Timeout;
+        return Some(ErrorClass::Timeout);
     }
     if error.is::<serde_json::Error>()
         || error.is::<std::string::FromUtf8Error>()
         || error.is::<std::str::Utf8Error>()
     {
-        return ErrorClass::Permanent;
+        return Some(ErrorClass::Permanent);
     }
-    error.downcast_ref::<std::io::Error>().map_or(ErrorClass::Transient, |error| class_of_io(error.kind()))
+    error.downcast_ref::<std::io::Error>().and_then(|error| class_of_io(error.kind()))
 }
 
 /// Errors of the system that will be the same next time.
@@ -115,19 +115,23 @@ const PERMANENT: [ErrorKind; 7] = [
     ErrorKind::Unsupported,
 ];
 
-fn class_of_io(kind: ErrorKind) -> ErrorClass {
+fn class_of_io(kind: ErrorKind) -> Option<ErrorClass> {
     if kind == ErrorKind::TimedOut {
-        ErrorClass::Timeout
+        Some(ErrorClass::Timeout)
     } else if PERMANENT.contains(&kind) {
-        ErrorClass::Permanent
+        Some(ErrorClass::Permanent)
+    } else if kind == ErrorKind::Other {
+        // Not the system's: somebody's own error in its clothes.
+        None
     } else {
-        ErrorClass::Transient
+        Some(ErrorClass::Transient)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::contract::Classing;
 
     const NOW: Timestamp = Timestamp::from_millis(1_445_412_420_000);
 
@@ -170,6 +174,29 @@ mod tests {
         let bad = serde_json::from_str::<u32>("x").unwrap_err();
         assert_eq!(TaskError::from(bad).into_failure().class, ErrorClass::Permanent);
         assert_eq!(TaskError::from(std::fmt::Error).into_failure().class, ErrorClass::Transient);
+    }
+
+    #[test]
+    fn it_is_known_whether_somebody_has_said_the_class() {
+        let io = |kind: ErrorKind| TaskError::from(std::io::Error::from(kind));
+        for given in [
+            TaskError::transient("once more"),
+            TaskError::permanent("never"),
+            TaskError::from_status(500, "down", None, NOW),
+            TaskError::classed(&Empty(std::fmt::Error)),
+            io(ErrorKind::NotFound),
+            io(ErrorKind::ConnectionReset),
+        ] {
+            assert_eq!(given.clone().into_end().classing, Classing::Given, "{given:?}");
+        }
+        for assumed in [TaskError::from(std::fmt::Error), TaskError::from(std::io::Error::other("mine"))] {
+            assert_eq!(assumed.clone().into_end().classing, Classing::Assumed, "{assumed:?}");
+            assert_eq!(
+                assumed.hint("look").into_end().classing,
+                Classing::Assumed,
+                "more words do not class it"
+            );
+        }
     }
 
     #[derive(Debug, thiserror::Error)]

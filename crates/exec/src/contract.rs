@@ -71,6 +71,17 @@ pub struct Ended {
     pub output: Option<String>,
     /// Whether the slot can be used again at once.
     pub slot: Slot,
+    /// Whose word the class of a failure is.
+    pub classing: Classing,
+}
+
+/// Whose word the class of a failure is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Classing {
+    /// The work's, its policy's, or the system's.
+    Given,
+    /// Nobody's: it is transient because something has to be assumed. A pool may assume otherwise.
+    Assumed,
 }
 
 /// What became of the slot that ran an attempt.
@@ -90,13 +101,13 @@ impl Ended {
     /// The work is done.
     #[must_use]
     pub const fn success(output: Option<String>) -> Self {
-        Self { outcome: Outcome::Success, output, slot: Slot::Free }
+        Self { outcome: Outcome::Success, output, slot: Slot::Free, classing: Classing::Given }
     }
 
     /// It failed.
     #[must_use]
     pub const fn failed(failure: Failure) -> Self {
-        Self { outcome: Outcome::Failed(failure), output: None, slot: Slot::Free }
+        Self { outcome: Outcome::Failed(failure), output: None, slot: Slot::Free, classing: Classing::Given }
     }
 
     /// It failed with this class and message.
@@ -114,7 +125,13 @@ impl Ended {
     /// It stopped because it was told to.
     #[must_use]
     pub const fn cancelled() -> Self {
-        Self { outcome: Outcome::Cancelled, output: None, slot: Slot::Free }
+        Self { outcome: Outcome::Cancelled, output: None, slot: Slot::Free, classing: Classing::Given }
+    }
+
+    /// The same failure, whose class nobody has said: the pool says what is assumed.
+    #[must_use]
+    pub fn unclassed(self) -> Self {
+        Self { classing: Classing::Assumed, ..self }
     }
 
     /// The same failure, with more for whoever looks closer.
@@ -129,7 +146,7 @@ impl Ended {
     /// It was not begun, and can be run by somebody else.
     #[must_use]
     pub const fn handed_back() -> Self {
-        Self { outcome: Outcome::HandedBack, output: None, slot: Slot::Free }
+        Self { outcome: Outcome::HandedBack, output: None, slot: Slot::Free, classing: Classing::Given }
     }
 
     /// The same, but the work still holds its thread.

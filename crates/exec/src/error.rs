@@ -5,68 +5,74 @@ use std::time::Duration;
 use ostler_core::{ErrorClass, Failure};
 
 use crate::classing::class_of;
+use crate::contract::{Classing, Ended};
 
 /// An error of a handler, with the class that says what follows.
 ///
 /// Any error becomes one with `?`. Those of the system have their class: a file that is not there is permanent, a time-out is a
-/// time-out. All others are *transient*, the class of an error that nobody classed; [`Classed`](crate::Classed) says otherwise.
+/// time-out. All others are *transient*, the class of an error that nobody classed, unless the pool assumes otherwise;
+/// [`Classed`](crate::Classed) gives an error its class.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TaskError(Failure);
+pub struct TaskError {
+    /// Apart, so that a result of a handler is small.
+    failure: Box<Failure>,
+    classing: Classing,
+}
 
 impl TaskError {
     /// May work next time.
     #[must_use]
     pub fn transient(message: impl Into<String>) -> Self {
-        Self(Failure::new(ErrorClass::Transient, message))
+        Self::of(ErrorClass::Transient, message)
     }
 
     /// Will never work.
     #[must_use]
     pub fn permanent(message: impl Into<String>) -> Self {
-        Self(Failure::new(ErrorClass::Permanent, message))
+        Self::of(ErrorClass::Permanent, message)
     }
 
     /// Part of it is done; this step failed.
     #[must_use]
     pub fn partial(step: impl Into<String>, message: impl Into<String>) -> Self {
-        Self(Failure { step: Some(step.into()), ..Failure::new(ErrorClass::Partial, message) })
+        Self::of(ErrorClass::Partial, message).in_step(step)
     }
 
     /// Too many requests: not before this has passed.
     #[must_use]
     pub fn rate_limited(retry_after: Duration, message: impl Into<String>) -> Self {
-        Self(Failure { retry_after: Some(retry_after), ..Failure::new(ErrorClass::RateLimited, message) })
+        Self::of(ErrorClass::RateLimited, message).retry_after(retry_after)
     }
 
     /// Nothing in this lane can work now: bad credentials, no quota.
     #[must_use]
     pub fn lane_stop(message: impl Into<String>) -> Self {
-        Self(Failure::new(ErrorClass::LaneStop, message))
+        Self::of(ErrorClass::LaneStop, message)
     }
 
     /// Not before this has passed.
     #[must_use]
     pub fn retry_after(mut self, wait: Duration) -> Self {
-        self.0.retry_after = Some(wait);
+        self.failure.retry_after = Some(wait);
         self
     }
 
     /// What might help.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
-        self.0.hint = Some(hint.into());
+        self.failure.hint = Some(hint.into());
         self
     }
 
     /// More for whoever looks closer.
     #[must_use]
     pub fn details(mut self, details: impl Into<String>) -> Self {
-        self.0.details = Some(details.into());
+        self.failure.details = Some(details.into());
         self
     }
 
     pub(crate) fn of(class: ErrorClass, message: impl Into<String>) -> Self {
-        Self(Failure::new(class, message))
+        Self { failure: Box::new(Failure::new(class, message)), classing: Classing::Given }
     }
 
     /// An error with what caused it.
@@ -77,26 +83,34 @@ impl TaskError {
             details.push_str(&format!("caused by: {error}\n"));
             cause = error.source();
         }
-        let failure = Failure::new(class, error.to_string());
-        Self(Failure { details: (!details.is_empty()).then_some(details), ..failure })
+        let failed = Self::of(class, error.to_string());
+        if details.is_empty() { failed } else { failed.details(details) }
     }
 
     /// In this step, unless it says so itself.
     #[must_use]
-    pub(crate) fn in_step(mut self, step: &str) -> Self {
-        self.0.step.get_or_insert_with(|| step.to_owned());
+    pub(crate) fn in_step(mut self, step: impl Into<String>) -> Self {
+        self.failure.step.get_or_insert_with(|| step.into());
         self
     }
 
     /// As the rules see it.
     #[must_use]
     pub fn into_failure(self) -> Failure {
-        self.0
+        *self.failure
+    }
+
+    /// As the end of an attempt.
+    pub(crate) fn into_end(self) -> Ended {
+        Ended { classing: self.classing, ..Ended::failed(*self.failure) }
     }
 }
 
 impl<E: std::error::Error + 'static> From<E> for TaskError {
     fn from(error: E) -> Self {
-        Self::with_causes(class_of(&error), &error)
+        match class_of(&error) {
+            Some(class) => Self::with_causes(class, &error),
+            None => Self { classing: Classing::Assumed, ..Self::with_causes(ErrorClass::Transient, &error) },
+        }
     }
 }

@@ -103,7 +103,7 @@ pub(crate) fn conclude(joined: Result<Answer, JoinError>, cancel: &CancellationT
     match joined {
         Ok(Ok(output)) => Ended::success(output),
         Ok(Err(_)) | Err(_) if cancel.is_cancelled() => Ended::cancelled(),
-        Ok(Err(error)) => Ended::failed(error.into_failure()),
+        Ok(Err(error)) => error.into_end(),
         Err(error) if error.is_panic() => panicked(error.into_panic().as_ref()),
         // The runtime shuts down.
         Err(_) => Ended::cancelled(),
@@ -115,12 +115,12 @@ pub(crate) fn no_handler(kind: &str) -> Ended {
     Ended::failed_with(ErrorClass::Permanent, format!("no handler for the kind \"{kind}\""))
 }
 
-/// A panic is a failure like any other.
+/// A panic is a failure like any other, and nobody has said its class.
 pub(crate) fn panicked(panic: &(dyn Any + Send)) -> Ended {
     let message = panic
         .downcast_ref::<&str>()
         .map(ToString::to_string)
         .or_else(|| panic.downcast_ref::<String>().cloned())
         .unwrap_or_else(|| "without a message".to_owned());
-    Ended::failed_with(ErrorClass::Transient, format!("the handler panicked: {message}"))
+    Ended::failed_with(ErrorClass::Transient, format!("the handler panicked: {message}")).unclassed()
 }

@@ -22,7 +22,7 @@ mod thread;
 
 pub use classing::{Classed, class_of_status};
 pub use context::Context;
-pub use contract::{Control, Ended, Executor, Opened, Served, Slot, Vitals, Work};
+pub use contract::{Classing, Control, Ended, Executor, Opened, Served, Slot, Vitals, Work};
 pub use error::TaskError;
 pub use guard::Guard;
 pub use inline::Inline;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use ostler_core::{Overrides, Told};
 use ostler_exec::{Context, Executor, Inline, Served, TaskError, ThreadPolicy, Threads};
 use ostler_runtime::{
-    LeaseTimes, Listener, Node, NodeConfig, Parts, PoolConfig, PoolSize, Prefetch, TakeOver,
+    LeaseTimes, Listener, Node, NodeConfig, Parts, PoolConfig, PoolSize, Prefetch, TakeOver, Unclassed,
 };
 use ostler_sqlite::{Options, Sqlite};
 use ostler_store::calls::QueueChange;
@@ -47,6 +47,7 @@ pub fn open(path: impl AsRef<Path>) -> Result<Builder, OpenError> {
         refused: None,
         take_over: TakeOver::No,
         callbacks: None,
+        unclassed: Unclassed::default(),
         grace: Duration::from_secs(5),
     })
 }
@@ -69,6 +70,7 @@ pub struct Builder {
     refused: Option<ostler_store::Error>,
     take_over: TakeOver,
     callbacks: Option<Callbacks>,
+    unclassed: Unclassed,
     grace: Duration,
 }
 
@@ -162,6 +164,14 @@ impl Builder {
     #[must_use]
     pub fn queue_limit(mut self, limit: u64) -> Self {
         self.changes.push(QueueChange::Limit(Some(limit)));
+        self
+    }
+
+    /// What an error is that nobody has classed: neither its own type, nor the handler, nor the system; a panic too. Unless told
+    /// otherwise: transient.
+    #[must_use]
+    pub fn unclassed(mut self, unclassed: Unclassed) -> Self {
+        self.unclassed = unclassed;
         self
     }
 
@@ -262,6 +272,7 @@ impl Builder {
             prefetch,
             size: PoolSize::between(self.least.unwrap_or(workers), workers),
             settings: self.changes,
+            unclassed: self.unclassed,
             listener: self.callbacks.map(|callbacks| Arc::new(callbacks) as Arc<dyn Listener>),
             ..PoolConfig::new(self.queue.clone(), executor, workers)
         };

@@ -45,7 +45,7 @@ pub use ostler_core::{
     Priority, Rate, State, StateName, Task, TaskId, Timestamp, Trip,
 };
 pub use ostler_exec::{Choice, Classed, Context, Level, Runtimes, TaskError, ThreadPolicy};
-pub use ostler_runtime::{BadTimes, Drained, LeaseTimes, NodeState, Times};
+pub use ostler_runtime::{BadTimes, Drained, LeaseTimes, NodeState, Times, Unclassed};
 pub use ostler_store::calls::{Replay, ReplayAnswer, StepsOnReplay};
 pub use ostler_store::plans::Amended;
 pub use ostler_store::schedules::{ScheduleAnswer, ScheduleRecord};

@@ -77,9 +77,10 @@ pub(crate) async fn run(bench: &Bench, waiting: Waiting, worker: WorkerId) -> Do
     let keeper = AttemptSteps::new(Arc::clone(&bench.store), lease);
     let steps = Steps::kept(Arc::new(keeper));
     let control = Control { cancel: strings.cancel, lost: strings.lost, notes: said, steps };
-    let Ended { outcome, output, slot } =
+    let Ended { outcome, output, slot, classing } =
         listening(bench, lease, &heard, bench.pool.executor.run(work, control)).await;
     let took = Some(began.elapsed());
+    let outcome = bench.pool.unclassed.judge(outcome, classing);
     let outcome = match (bench.held.let_go(lease), outcome) {
         // What is done is done: if the lease is lost, the store says so.
         (_, Outcome::Success) => Outcome::Success,

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ostler_core::Memory;
-use ostler_exec::{Executor, Guard};
+use ostler_core::{ErrorClass, Failure, Memory, Outcome};
+use ostler_exec::{Classing, Executor, Guard};
 use ostler_store::calls::{QueueChange, Retention};
 use ostler_store::{MAX_BATCH, MAX_CLAIM};
 
@@ -138,6 +138,30 @@ pub struct PoolConfig {
     pub settings: Vec<QueueChange>,
     /// Who is told how its attempts ended.
     pub listener: Option<Arc<dyn Listener>>,
+    /// What a failure is that nobody has classed.
+    pub unclassed: Unclassed,
+}
+
+/// What a failure is that nobody has classed: an exit code in no list, an error of a program's own, a panic.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Unclassed {
+    /// It may work next time.
+    #[default]
+    Transient,
+    /// It will never work.
+    Permanent,
+}
+
+impl Unclassed {
+    /// The outcome, with the class that is assumed where nobody has said one.
+    pub(crate) fn judge(self, outcome: Outcome, classing: Classing) -> Outcome {
+        match (outcome, classing, self) {
+            (Outcome::Failed(failure), Classing::Assumed, Self::Permanent) => {
+                Outcome::Failed(Failure { class: ErrorClass::Permanent, ..failure })
+            }
+            (outcome, Classing::Assumed | Classing::Given, Self::Permanent | Self::Transient) => outcome,
+        }
+    }
 }
 
 /// What a node does when another living node has other settings for a queue.
@@ -164,6 +188,7 @@ impl PoolConfig {
             grace: Duration::from_secs(5),
             settings: Vec::new(),
             listener: None,
+            unclassed: Unclassed::default(),
         }
     }
 

@@ -39,6 +39,7 @@ mod upkeep;
 pub use calendar::{BadTimes, Interval, Times};
 pub use config::{
     Beginning, InvalidConfig, LeaseTimes, MemoryGauge, NodeConfig, PoolConfig, PoolSize, Prefetch, TakeOver,
+    Unclassed,
 };
 pub use cron::CronLine;
 pub use node::{Drained, Ids, Node, Parts, StartError};

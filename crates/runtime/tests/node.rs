@@ -6,7 +6,7 @@ use std::time::Duration;
 use ostler_core::{Ending, Overrides, State, StateName, TaskId};
 use ostler_exec::{Context, Executor, Inline, TaskError};
 use ostler_runtime::{
-    Beginning, Drained, LeaseTimes, Node, NodeConfig, NodeState, Parts, PoolConfig, PoolSize,
+    Beginning, Drained, LeaseTimes, Node, NodeConfig, NodeState, Parts, PoolConfig, PoolSize, Unclassed,
 };
 use ostler_store::calls::{CancelAnswer, EventKind, NewTask};
 use ostler_store::views::{Counts, TaskDetail, Which};
@@ -134,6 +134,34 @@ async fn a_waiting_node_hears_of_new_work_without_polling() {
         done.wait_for(number).await;
     }
     node.drain(MAX_WAIT).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pool_says_what_a_failure_is_that_nobody_classed_and_only_of_those() {
+    for (unclassed, panics, says) in [
+        (Unclassed::Transient, (StateName::Completed, 2), (StateName::Completed, 2)),
+        (Unclassed::Permanent, (StateName::Failed, 1), (StateName::Completed, 2)),
+    ] {
+        let scene = Scene::new();
+        let handler = Inline::new().handle(KIND, |payload: String, context: Context| async move {
+            match (payload.as_str(), context.attempt()) {
+                ("1", 1) => panic!("nobody classed this"),
+                ("2", 1) => Err(TaskError::transient("the handler classed this")),
+                _ => Ok(None),
+            }
+        });
+        let soon = Overrides { base: Some(Duration::from_millis(10)), ..Overrides::NONE };
+        let add = async |payload: &str| {
+            let payload = payload.to_owned();
+            scene.add(|task| (task.payload, task.overrides) = (payload, soon)).await
+        };
+        let (first, second) = (add("1").await, add("2").await);
+        let node = scene.node(PoolConfig { unclassed, ..pool(handler, 1) }).await;
+        for (id, (state, runs)) in [(first, panics), (second, says)] {
+            assert_eq!(scene.until(id, state).await.task.runs, runs, "{unclassed:?}");
+        }
+        node.drain(MAX_WAIT).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

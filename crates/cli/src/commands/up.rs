@@ -294,6 +294,7 @@ fn pool_of(pool: &Pool, keeper: &Keeper) -> anyhow::Result<PoolConfig> {
         beginning: Beginning::Durable,
         grace: pool.grace,
         settings: [vec![QueueChange::Overrides(pool.overrides)], pool.limits.changes()].concat(),
+        unclassed: pool.unclassed,
         ..PoolConfig::new(pool.name.clone(), executor, size.max)
     })
 }

@@ -26,7 +26,7 @@ use std::time::Duration;
 use ostler_core::{Overrides, ScalePolicy};
 use ostler_process::keeper::Containment;
 use ostler_process::{CommandPolicy, ProcessPolicy};
-use ostler_runtime::{LeaseTimes, Plan};
+use ostler_runtime::{LeaseTimes, Plan, Unclassed};
 use ostler_store::calls::Retention;
 use ostler_store::{Bounds, MAX_WORKERS};
 use toml::de::DeTable;
@@ -105,6 +105,8 @@ pub(crate) struct Pool {
     pub(crate) kinds: BTreeMap<String, Overrides>,
     /// What holds its tasks back.
     pub(crate) limits: Limits,
+    /// What a failure is that nobody has classed.
+    pub(crate) unclassed: Unclassed,
 }
 
 /// What runs the tasks of a pool.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use ostler_core::{Backoff, Jitter, Overrides, ScalePolicy};
 use ostler_process::{Codes, CommandPolicy, Environment, Input};
+use ostler_runtime::Unclassed;
 use ostler_store::{Bounds, MAX_CLAIM};
 
 use super::expand::is_name;
@@ -48,6 +49,9 @@ fn read(name: String, found: &Found<'_>) -> Option<Pool> {
     let overrides = overrides(&mut section);
     let kinds = kind::read_all(&section.section("kind"));
     let limits = limits::read(&mut section, LIMITS);
+    let assumptions = [("transient", Unclassed::Transient), ("permanent", Unclassed::Permanent)];
+    let unclassed =
+        section.find("unclassed").and_then(|found| found.one_of(&assumptions)).unwrap_or_default();
     let executor = match sort {
         Sort::Command => Executor::Command(command(&mut section)?),
         Sort::Process => Executor::Process(process::read(&name, &mut section, grace)?),
@@ -56,7 +60,7 @@ fn read(name: String, found: &Found<'_>) -> Option<Pool> {
     };
     section.close(&LATER_KEYS);
     named.ok()?;
-    Some(Pool { name, executor, scale, grace, overrides, kinds, limits })
+    Some(Pool { name, executor, scale, grace, overrides, kinds, unclassed, limits })
 }
 
 /// Which executor a pool has.

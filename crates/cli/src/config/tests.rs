@@ -82,6 +82,7 @@ fn a_whole_file_is_read() {
         timeout = "10m"
         grace = "2s"
         retry = { attempts = 1, backoff = "linear", base = "2s", max = "1m", jitter = false, max_crashes = 1 }
+        unclassed = "permanent"
         queue_limit = 100
         concurrency.limit = 2
 
@@ -125,6 +126,7 @@ fn a_whole_file_is_read() {
     assert_eq!((said.timeout, said.max_crashes), (Some(Duration::from_secs(600)), Some(1)));
     assert_eq!(said.max_node_deaths, None);
     assert_eq!((documents.limits.queue_limit, documents.limits.key_concurrency), (Some(100), Some(2)));
+    assert_eq!((documents.unclassed, mail.unclassed), (Unclassed::Permanent, Unclassed::Transient));
     let scan = documents.kinds["scan"];
     assert_eq!((scan.attempts, scan.timeout, scan.base), (Some(9), Some(Duration::from_secs(3_600)), None));
     assert_eq!(mail.name, "old mail");
@@ -303,6 +305,7 @@ fn one_value_of_a_pool_that_cannot_work_is_one_sentence() {
         ("kind.scan.grace = \"1s\"", "pool.shell.kind.scan.grace: there is no such key"),
         ("kind.scan = 1", "pool.shell.kind.scan is 1, and must be a table"),
         ("concurrency.limit = 0", "pool.shell.concurrency.limit is 0"),
+        ("unclassed = \"fatal\"", "unclassed is \"fatal\", and must be \"transient\" or \"permanent\""),
         ("stdin = \"file\"", "pool.shell.stdin is \"file\", and must be \"nothing\" or \"payload\""),
         ("keep_env = \"PATH\"", "pool.shell.keep_env is \"PATH\", and must be a list of strings"),
         ("keep_env = [\"A=B\"]", "pool.shell.keep_env has \"A=B\" in it, and a variable has letters"),

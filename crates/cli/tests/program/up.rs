@@ -96,6 +96,23 @@ fn a_node_runs_commands_and_goes_when_it_is_told() {
 }
 
 #[test]
+fn an_exit_code_in_no_list_is_what_the_pool_says() {
+    let place = Place::new();
+    let lists = "exit_codes = { transient = [3] }\nretry.base = \"10ms\"\nunclassed = \"permanent\"\n";
+    place.write("ostler.toml", format!("{CONFIG}{lists}"));
+    let node = up(&place, &[]);
+    for (code, runs, class) in [("9", 1, "permanent"), ("3", 4, "transient")] {
+        let ended =
+            place.run(["submit", "shell", "run", "--payload", &script(&format!("exit {code}")), "--wait"]);
+        ended.is_refused(1, &format!("exited with code {code}"));
+        let task = &place.json(["dead", "ls", "--class", class])[0];
+        assert_eq!((&task["runs"], &task["error"]["class"]), (&runs.into(), &class.into()));
+    }
+    node.signal(ProcessSignal::TERM);
+    assert_eq!(node.end().0, Some(0));
+}
+
+#[test]
 fn what_runs_may_end_before_the_node_goes() {
     let place = configured();
     let node = up(&place, &[]);

@@ -14,6 +14,8 @@ pub enum Behaviour {
     Echo(String),
     /// Fails with this class.
     Fail(ErrorClass),
+    /// Fails, and says nothing about its class.
+    FailUnclassed,
     /// Panics.
     Panic,
     /// Says a line, waits for ever, and does not listen.
@@ -39,6 +41,7 @@ impl Behaviour {
         match self {
             Self::Echo(text) => format!("echo {text}"),
             Self::Fail(class) => format!("fail {}", class.name()),
+            Self::FailUnclassed => "fail-unclassed".to_owned(),
             Self::Panic => "panic".to_owned(),
             Self::Hang => "hang".to_owned(),
             Self::Block(time) => format!("block {}", time.as_millis()),
@@ -64,6 +67,7 @@ pub async fn act(payload: String, context: Context) -> Result<Option<String>, Ta
     match what {
         "echo" => Ok(Some(how.to_owned())),
         "fail" => Err(failure(ErrorClass::named(how))),
+        "fail-unclassed" => Err(std::fmt::Error.into()),
         "panic" => panic!("as it was told"),
         "hang" => {
             context.log("waiting");

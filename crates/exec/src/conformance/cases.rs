@@ -10,7 +10,7 @@ use ostler_core::{ErrorClass, Id, Outcome, WorkerId};
 use tokio_util::sync::CancellationToken;
 
 use super::{Behaviour, Fixture, GRACE, LONG, SHORT};
-use crate::contract::{Control, Ended, Executor, Opened, Slot, Work};
+use crate::contract::{Classing, Control, Ended, Executor, Opened, Slot, Work};
 use crate::notes::{Heard, notes};
 
 /// Whether a case could be tried.
@@ -30,6 +30,7 @@ macro_rules! cases {
 cases![
     work_that_succeeds_gives_its_output,
     each_class_of_error_arrives_as_it_was_given,
+    a_failure_that_nobody_classed_is_transient_and_says_that_this_is_assumed,
     a_kind_that_nobody_serves_is_a_permanent_failure,
     a_panic_is_a_failure_and_the_next_attempt_runs,
     what_hangs_ends_at_its_deadline,
@@ -131,7 +132,7 @@ async fn each_class_of_error_arrives_as_it_was_given(f: Arc<dyn Fixture>) -> Tri
         let Outcome::Failed(failure) = ended.outcome else {
             panic!("{class:?} ended as {:?}", ended.outcome)
         };
-        assert_eq!(failure.class, class);
+        assert_eq!((failure.class, ended.classing), (class, Classing::Given));
         assert!(!failure.message.is_empty(), "a failure says why");
         if class == ErrorClass::Partial {
             assert!(failure.step.is_some() && failure.hint.is_some(), "{failure:?}");
@@ -140,6 +141,15 @@ async fn each_class_of_error_arrives_as_it_was_given(f: Arc<dyn Fixture>) -> Tri
             assert_eq!(failure.retry_after, Some(Duration::from_secs(7)));
         }
     }
+    Tried::Held
+}
+
+async fn a_failure_that_nobody_classed_is_transient_and_says_that_this_is_assumed(
+    f: Arc<dyn Fixture>,
+) -> Tried {
+    let ended = need!(once(&f, &Behaviour::FailUnclassed, LONG).await);
+    let class = ended.outcome.failure().map(|failure| failure.class);
+    assert_eq!((class, ended.classing), (Some(ErrorClass::Transient), Classing::Assumed));
     Tried::Held
 }
 

@@ -106,7 +106,8 @@ impl Default for Environment {
     }
 }
 
-/// What exit codes mean, beside 0, which is success. A code that stands nowhere is transient.
+/// What exit codes mean, beside 0, which is success. A code that stands nowhere is unclassed: transient, unless the pool assumes
+/// otherwise.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Codes {
     /// Will never work.
@@ -118,15 +119,16 @@ pub struct Codes {
 }
 
 impl Codes {
-    pub(super) fn class(&self, code: i32) -> ErrorClass {
+    /// What a code means, if it stands somewhere.
+    pub(super) fn class(&self, code: i32) -> Option<ErrorClass> {
         if self.transient.contains(&code) {
-            ErrorClass::Transient
+            Some(ErrorClass::Transient)
         } else if self.permanent.contains(&code) {
-            ErrorClass::Permanent
+            Some(ErrorClass::Permanent)
         } else if self.lane_stop.contains(&code) {
-            ErrorClass::LaneStop
+            Some(ErrorClass::LaneStop)
         } else {
-            ErrorClass::Transient
+            None
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::io;
 
 use ostler_core::{ErrorClass, Failure};
-use ostler_exec::Ended;
+use ostler_exec::{Classing, Ended};
 use rustix::io::Errno;
 
 use super::policy::Codes;
@@ -11,19 +11,24 @@ use crate::keeper::{About, Exit, SpawnError};
 
 /// A child that ended by itself.
 pub(super) fn exited(exit: Exit, codes: &Codes, output: Option<String>, stderr: Option<String>) -> Ended {
+    let mut classing = Classing::Given;
     let failure = match exit {
         Exit::Code(0) => return Ended::success(output),
         Exit::Code(code) => {
             let last = stderr.as_deref().and_then(|text| text.lines().next_back());
             let why = last.map_or_else(String::new, |line| format!(": {line}"));
-            Failure::new(codes.class(code), format!("it exited with code {code}{why}"))
+            let class = codes.class(code).unwrap_or_else(|| {
+                classing = Classing::Assumed;
+                ErrorClass::Transient
+            });
+            Failure::new(class, format!("it exited with code {code}{why}"))
         }
         Exit::Signal(signal) => {
             let failure = Failure::new(ErrorClass::Crash, format!("it was ended by {}", signal_name(signal)));
             Failure { hint: hint(exit), ..failure }
         }
     };
-    Ended::failed(Failure { details: stderr, ..failure })
+    Ended { classing, ..Ended::failed(Failure { details: stderr, ..failure }) }
 }
 
 /// What became of a child, in words.
@@ -133,14 +138,15 @@ mod tests {
     #[test]
     fn codes_are_classed_by_the_policy() {
         let codes = Codes { permanent: vec![2, 3], transient: vec![3], lane_stop: vec![77] };
-        for (code, class) in [
-            (1, ErrorClass::Transient),
-            (2, ErrorClass::Permanent),
-            (3, ErrorClass::Transient),
-            (77, ErrorClass::LaneStop),
+        for (code, class, classing) in [
+            (1, ErrorClass::Transient, Classing::Assumed),
+            (2, ErrorClass::Permanent, Classing::Given),
+            (3, ErrorClass::Transient, Classing::Given),
+            (77, ErrorClass::LaneStop, Classing::Given),
         ] {
-            let failure = failure(&exited(Exit::Code(code), &codes, None, Some("first\nlast".into())));
-            assert_eq!(failure.class, class);
+            let ended = exited(Exit::Code(code), &codes, None, Some("first\nlast".into()));
+            let failure = failure(&ended);
+            assert_eq!((failure.class, ended.classing), (class, classing));
             assert_eq!(failure.message, format!("it exited with code {code}: last"));
         }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_core::{ErrorClass, Failure};
-use ostler_exec::{Control, Ended, StepError, Work};
+use ostler_exec::{Classing, Control, Ended, StepError, Work};
 use tokio::time::{Instant, Sleep};
 
 use super::frame;
@@ -16,7 +16,7 @@ use super::past::Past;
 use super::policy::ProcessPolicy;
 use super::said::{Said, What, begins_as_result};
 use super::steps::{Saving, earlier_steps, save};
-use super::why::{Why, conclude, strange, too_large};
+use super::why::{Answer, Why, conclude, strange, too_large};
 use crate::command::verdict;
 use crate::keeper::{Child, Exit, Gone};
 use crate::lines::Lines;
@@ -59,7 +59,7 @@ pub(super) struct Attempt<'a> {
     control: Control,
     stage: Stage,
     /// The first result counts.
-    result: Option<Result<Option<String>, Failure>>,
+    result: Option<Answer>,
     steps: HashSet<String>,
     saving: Option<Saving>,
     stdout: Lines,
@@ -209,13 +209,13 @@ impl<'a> Attempt<'a> {
             What::Note(note) => self.control.notes.say(note),
             What::Step { name, value } => self.step(name, value, timer),
             What::Done(output) => self.finish(output),
-            What::Failed(failure) => self.result = Some(Err(failure)),
+            What::Failed(failure, classing) => self.result = Some(Err((failure, classing))),
         }
     }
 
     fn finish(&mut self, output: Option<String>) {
         let (bytes, most) = (output.as_ref().map_or(0, String::len), self.policy.max_output_bytes);
-        self.result = Some(if bytes > most { Err(too_large(most)) } else { Ok(output) });
+        self.result = Some(if bytes > most { Err((too_large(most), Classing::Given)) } else { Ok(output) });
     }
 
     fn step(&mut self, name: String, value: String, timer: Pin<&mut Sleep>) {
@@ -384,7 +384,7 @@ impl<'a> Attempt<'a> {
                         match what {
                             What::Note(note) => self.control.notes.say(note),
                             What::Done(output) => self.finish(output),
-                            What::Failed(failure) => self.result = Some(Err(failure)),
+                            What::Failed(failure, classing) => self.result = Some(Err((failure, classing))),
                             What::Step { .. } => {}
                         }
                     }

@@ -5,7 +5,7 @@ use std::path::{Component, Path};
 use std::time::Duration;
 
 use ostler_core::{ErrorClass, Failure};
-use ostler_exec::{Level, Note};
+use ostler_exec::{Classing, Level, Note};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -35,7 +35,7 @@ pub(super) enum What {
     },
     /// It is done, with this output: JSON text.
     Done(Option<String>),
-    Failed(Failure),
+    Failed(Failure, Classing),
 }
 
 /// A line that is no frame.
@@ -158,7 +158,8 @@ pub(super) fn decode(line: &[u8]) -> Result<Said, BadFrame> {
             let what = if ok {
                 What::Done(output.map(|output| output.get().to_owned()))
             } else {
-                What::Failed(failure(error.unwrap_or_default()))
+                let (failure, classing) = failure(error.unwrap_or_default());
+                What::Failed(failure, classing)
             };
             (id, token, what)
         }
@@ -183,13 +184,15 @@ pub(super) fn begins_as_result(line: &[u8]) -> bool {
     true
 }
 
-fn failure(fault: Fault) -> Failure {
+fn failure(fault: Fault) -> (Failure, Classing) {
     let Fault { class, message, retry_after_ms, step, hint, details } = fault;
     // A class that this version does not know is that of an error which nobody classed.
-    let class = class.as_deref().and_then(ErrorClass::named).unwrap_or(ErrorClass::Transient);
+    let known = class.as_deref().and_then(ErrorClass::named);
+    let classing = if known.is_some() { Classing::Given } else { Classing::Assumed };
+    let class = known.unwrap_or(ErrorClass::Transient);
     let message = message.filter(|text| !text.is_empty()).unwrap_or_else(|| NO_MESSAGE.to_owned());
     let retry_after = retry_after_ms.map(|millis| Duration::from_millis(whole(millis)));
-    Failure { class, message, details, step, hint, retry_after }
+    (Failure { class, message, details, step, hint, retry_after }, classing)
 }
 
 /// A file is told, not kept: stores have no files yet.
@@ -298,16 +301,22 @@ mod tests {
             retry_after: Some(Duration::from_secs(2)),
             ..Failure::new(ErrorClass::RateLimited, "slow")
         };
-        assert_eq!(read(line), of(What::Failed(failure)));
+        assert_eq!(read(line), of(What::Failed(failure, Classing::Given)));
         for unclassed in [
             r#"{"type":"result","id":"T","token":3,"ok":false,"error":{"message":"m"}}"#,
             r#"{"type":"result","id":"T","token":3,"ok":false,"error":{"class":null,"message":"m"}}"#,
             r#"{"type":"result","id":"T","token":3,"ok":false,"error":{"class":"new","message":"m"}}"#,
         ] {
-            assert_eq!(read(unclassed), of(What::Failed(Failure::new(ErrorClass::Transient, "m"))));
+            assert_eq!(
+                read(unclassed),
+                of(What::Failed(Failure::new(ErrorClass::Transient, "m"), Classing::Assumed))
+            );
         }
         let silent = read(r#"{"type":"result","id":"T","token":3,"ok":false}"#);
-        assert_eq!(silent, of(What::Failed(Failure::new(ErrorClass::Transient, NO_MESSAGE))));
+        assert_eq!(
+            silent,
+            of(What::Failed(Failure::new(ErrorClass::Transient, NO_MESSAGE), Classing::Assumed))
+        );
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Why an attempt ends, and what that makes of its result.
 
 use ostler_core::{ErrorClass, Failure};
-use ostler_exec::Ended;
+use ostler_exec::{Classing, Ended};
 
 /// Why a worker, or its attempt, is being ended.
 #[derive(Clone, Debug)]
@@ -12,13 +12,18 @@ pub(super) enum Why {
     Failed(Failure),
 }
 
+/// What a worker answered: its output, or what it failed with.
+pub(super) type Answer = Result<Option<String>, (Failure, Classing)>;
+
 /// What a result means, for an attempt that was to stop or not.
-pub(super) fn conclude(result: Result<Option<String>, Failure>, why: Option<Why>) -> Ended {
+pub(super) fn conclude(result: Answer, why: Option<Why>) -> Ended {
     match (result, why) {
         (_, Some(Why::Failed(failure))) => Ended::failed(failure),
         // It was told to stop, and finished its work in the grace.
         (Ok(output), None | Some(Why::Cancel | Why::Deadline)) => Ended::success(output),
-        (Err(failure), None | Some(Why::Deadline)) => Ended::failed(failure),
+        (Err((failure, classing)), None | Some(Why::Deadline)) => {
+            Ended { classing, ..Ended::failed(failure) }
+        }
         (Err(_), Some(Why::Cancel)) => Ended::cancelled(),
     }
 }
@@ -42,8 +47,9 @@ mod tests {
     fn what_was_told_to_stop_has_succeeded_if_it_says_so_and_is_cancelled_else() {
         let failed = || Failure::new(ErrorClass::Permanent, "no");
         assert_eq!(conclude(Ok(None), Some(Why::Cancel)), Ended::success(None));
-        assert_eq!(conclude(Err(failed()), Some(Why::Cancel)), Ended::cancelled());
-        assert_eq!(conclude(Err(failed()), None), Ended::failed(failed()));
+        assert_eq!(conclude(Err((failed(), Classing::Given)), Some(Why::Cancel)), Ended::cancelled());
+        assert_eq!(conclude(Err((failed(), Classing::Given)), None), Ended::failed(failed()));
+        assert_eq!(conclude(Err((failed(), Classing::Assumed)), None), Ended::failed(failed()).unclassed());
         let refused = Failure::new(ErrorClass::Permanent, "a step was done twice");
         assert_eq!(conclude(Ok(None), Some(Why::Failed(refused.clone()))), Ended::failed(refused));
     }

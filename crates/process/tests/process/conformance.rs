@@ -27,6 +27,7 @@ impl Fixture for Shell {
         let (script, text) = match behaviour {
             Behaviour::Echo(text) => ("printf '%s\\n' \"$1\"", text.clone()),
             Behaviour::Fail(class) => ("echo as it was told >&2; exit $1", code(*class)?.to_string()),
+            Behaviour::FailUnclassed => ("exit 9", String::new()),
             // A command has no panic, and no thread that it could hold.
             Behaviour::Panic | Behaviour::Block(_) => return None,
             Behaviour::Hang => ("trap '' TERM; echo waiting >&2; while :; do sleep 60; done", String::new()),

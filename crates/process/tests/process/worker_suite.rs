@@ -28,6 +28,7 @@ impl Fixture for Told {
             Behaviour::Echo(text) if text.is_empty() => task("echo", "null"),
             Behaviour::Echo(text) => task("echo", text),
             Behaviour::Fail(class) => task("fail", &error(*class)),
+            Behaviour::FailUnclassed => task("fail", "{\"message\":\"nobody classed it\"}"),
             Behaviour::Panic => task("raise", "null"),
             // Whatever holds it, a process can be ended.
             Behaviour::Block(_) => return None,
