@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use ostler_core::{Failure, Task, Timestamp, Told};
 use ostler_runtime::Listener;
 use ostler_store::tell::{Tell, Telling};
+use ostler_store::views::TaskDetail;
 
 /// The end of an attempt, for a callback.
 #[derive(Clone, Debug, PartialEq)]
@@ -67,10 +68,11 @@ impl Listener for Callbacks {
         Told::ALL.into_iter().filter(|what| self.of(*what).is_some()).collect()
     }
 
-    async fn hear(&self, telling: Telling, task: Task) {
+    async fn hear(&self, telling: Telling, found: TaskDetail) -> Result<(), String> {
         // Another process may have asked for more than this one wants to hear.
-        let Some(callback) = self.of(telling.what) else { return };
+        let Some(callback) = self.of(telling.what) else { return Ok(()) };
         let Telling { attempt, at, failure, run_at, .. } = telling;
-        callback(Ended { task, attempt, at, failure, next_try: run_at }).await;
+        callback(Ended { task: found.task, attempt, at, failure, next_try: run_at }).await;
+        Ok(())
     }
 }

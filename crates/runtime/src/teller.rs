@@ -6,16 +6,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ostler_core::{SessionId, Task};
-use ostler_store::Store;
-use ostler_store::tell::{Heard, Tell, Telling};
-use ostler_store::views::Which;
+use ostler_core::{SessionId, TaskId, cut};
+use ostler_store::tell::{Delivery, Heard, Tell, Telling};
+use ostler_store::views::{TaskDetail, Which};
+use ostler_store::{MAX_MESSAGE_BYTES, Store};
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 /// Tellings that are under way at once.
 const AT_ONCE: usize = 16;
-/// How long a listener may take for one telling. After that it counts as told.
+/// How long a listener may take for one telling, unless it says otherwise. After that it counts as told.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How long to wait after the store did not answer.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -26,9 +26,17 @@ pub trait Listener: Send + Sync {
     /// What it wants to know.
     fn wants(&self) -> Tell;
 
+    /// How long it may take for one telling. After that it counts as told, and a warning on the task says so.
+    fn patience(&self) -> Duration {
+        PATIENCE
+    }
+
     /// Is told of an end, with the task as it stands now: it may have gone on since. It may be told twice of the same end, when
     /// its process was killed in between.
-    async fn hear(&self, telling: Telling, task: Task);
+    ///
+    /// # Errors
+    /// What went wrong, in a sentence: it becomes a warning on the task, and the end is not told again.
+    async fn hear(&self, telling: Telling, found: TaskDetail) -> Result<(), String>;
 }
 
 /// Tells one queue's listener, for one session of the node.
@@ -58,7 +66,7 @@ enum Look {
 impl Teller {
     pub(crate) async fn serve(self) {
         let mut wakeups = self.store.wakeups();
-        let mut telling: JoinSet<()> = JoinSet::new();
+        let mut telling: JoinSet<Delivery> = JoinSet::new();
         let mut numbers = HashMap::new();
         loop {
             wakeups.arm();
@@ -83,7 +91,11 @@ impl Teller {
     }
 
     /// Begins to tell as much as there is room for.
-    async fn look(&self, telling: &mut JoinSet<()>, numbers: &mut HashMap<tokio::task::Id, u64>) -> Look {
+    async fn look(
+        &self,
+        telling: &mut JoinSet<Delivery>,
+        numbers: &mut HashMap<tokio::task::Id, u64>,
+    ) -> Look {
         let room = AT_ONCE - telling.len();
         if room == 0 {
             return Look::Busy;
@@ -105,24 +117,49 @@ impl Teller {
     /// Marks as told what has ended. A listener that panicked was told. What cannot be marked is told again: at least once.
     async fn told(
         &self,
-        first: Result<(tokio::task::Id, ()), JoinError>,
-        telling: &mut JoinSet<()>,
+        first: Result<(tokio::task::Id, Delivery), JoinError>,
+        telling: &mut JoinSet<Delivery>,
         numbers: &mut HashMap<tokio::task::Id, u64>,
     ) {
         let mut done = Vec::new();
         let mut ended = Some(first);
         while let Some(one) = ended {
-            let id = one.map_or_else(|error| error.id(), |(id, ())| id);
-            done.extend(numbers.remove(&id));
+            match one {
+                Ok((id, delivery)) => {
+                    numbers.remove(&id);
+                    done.push(delivery);
+                }
+                Err(error) => {
+                    let warning = Some("whoever was told of its end panicked".to_owned());
+                    done.extend(numbers.remove(&error.id()).map(|number| Delivery { number, warning }));
+                }
+            }
             ended = telling.try_join_next_with_id();
         }
         let _ = self.store.told(self.session, done).await;
     }
 }
 
-async fn tell(store: Arc<dyn Store>, listener: Arc<dyn Listener>, telling: Telling) {
+async fn tell(store: Arc<dyn Store>, listener: Arc<dyn Listener>, telling: Telling) -> Delivery {
+    let number = telling.number;
     // A task that is not there any more has nothing to say.
-    if let Ok(Some(detail)) = store.show(Which::Id(telling.task)).await {
-        let _ = tokio::time::timeout(PATIENCE, listener.hear(telling, detail.task)).await;
+    let Some(found) = find(store.as_ref(), telling.task).await else { return number.into() };
+    let patience = listener.patience();
+    let warning = match tokio::time::timeout(patience, listener.hear(telling, found)).await {
+        Ok(Ok(())) => None,
+        Ok(Err(sentence)) => Some(cut(&sentence.replace('\0', "\u{fffd}"), MAX_MESSAGE_BYTES)),
+        Err(_) => Some(format!("whoever was told of its end took longer than {patience:?}")),
+    };
+    Delivery { number, warning }
+}
+
+/// The task, however often a store that is away has to be asked: what it does not answer is not told. Ends with the teller.
+async fn find(store: &dyn Store, task: TaskId) -> Option<TaskDetail> {
+    loop {
+        match store.show(Which::Id(task)).await {
+            Ok(found) => return found,
+            Err(error) if !error.is_transient() => return None,
+            Err(_) => tokio::time::sleep(PAUSE).await,
+        }
     }
 }

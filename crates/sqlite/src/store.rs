@@ -15,7 +15,7 @@ use ostler_store::jobs::{JobAnswer, JobChange, JobFilter, JobPut, JobRecord, New
 use ostler_store::orders::{Answer, Order, Ordered};
 use ostler_store::plans::Amended;
 use ostler_store::schedules::{Activity, Fired, Firing, Put, Schedule, ScheduleAnswer, ScheduleRecord};
-use ostler_store::tell::{Heard, Tell};
+use ostler_store::tell::{Delivery, Heard, Tell};
 use ostler_store::views::{Cursor, Event, Filter, Page, QueueSettings, Survey, TaskDetail, Which};
 use ostler_store::{
     Bells, Bounds, Check, Checks, Clock, Error, LeaseRef, MAX_BATCH, MAX_BITE, MAX_PAGE, MAX_WORKERS, Store,
@@ -238,12 +238,12 @@ impl Store for Sqlite {
         self.writer.write("hear", move |tx| tellings::hear(tx, session, &queue, wants, limit)).await
     }
 
-    async fn told(&self, session: SessionId, numbers: Vec<u64>) -> Result<(), Error> {
-        batch("numbers", numbers.len(), MAX_BATCH)?;
-        if numbers.is_empty() {
+    async fn told(&self, session: SessionId, deliveries: Vec<Delivery>) -> Result<(), Error> {
+        self.bounds.check_deliveries(&deliveries)?;
+        if deliveries.is_empty() {
             return Ok(());
         }
-        self.writer.write("told", move |tx| tellings::told(tx, session, &numbers)).await
+        self.writer.write("told", move |tx| tellings::told(tx, session, &deliveries)).await
     }
 
     async fn cancel(&self, tasks: Vec<TaskId>) -> Result<Vec<CancelAnswer>, Error> {

@@ -200,8 +200,8 @@ async fn one_round(scribe: Scribe<'_>, clock: &ManualClock, round: u32) {
     }
     match store.hear(here, QUEUE, Tell::ALL, 3).await.expect("hear answers") {
         Heard::Tellings(tellings) => {
-            let numbers = tellings.iter().map(|telling| telling.number).collect();
-            store.told(here, numbers).await.expect("told answers");
+            let deliveries = tellings.iter().map(|telling| telling.number.into()).collect();
+            store.told(here, deliveries).await.expect("told answers");
         }
         Heard::SessionEnded => panic!("the session is alive"),
     }

@@ -94,6 +94,6 @@ async fn telling_node() {
         .collect();
     store.finish(reports).await.expect("finish answers");
     let heard = hear(&store, session).await;
-    let numbers = heard.iter().take(2).map(|telling| telling.number).collect();
-    store.told(session, numbers).await.expect("told answers");
+    let deliveries = heard.iter().take(2).map(|telling| telling.number.into()).collect();
+    store.told(session, deliveries).await.expect("told answers");
 }

@@ -8,6 +8,7 @@ use crate::gates::{check_breaker, check_cost, check_rates};
 use crate::jobs::{MAX_SPEC_BYTES, NewJob};
 use crate::orders::{Answer, Order};
 use crate::schedules::{Firing, Schedule};
+use crate::tell::Delivery;
 use crate::views::QueueSettings;
 
 /// Tasks, leases or ids in one call.
@@ -144,6 +145,16 @@ impl Bounds {
     pub fn check_events(&self, events: &[NewEvent]) -> Result<(), Error> {
         batch("events", events.len(), MAX_EVENTS)?;
         events.iter().try_for_each(|event| text("event", &event.data, MAX_EVENT_BYTES))
+    }
+
+    /// Refuses a batch with a delivery that breaks a rule.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid).
+    pub fn check_deliveries(&self, deliveries: &[Delivery]) -> Result<(), Error> {
+        batch("deliveries", deliveries.len(), MAX_BATCH)?;
+        let warnings = deliveries.iter().filter_map(|delivery| delivery.warning.as_deref());
+        warnings.into_iter().try_for_each(|warning| text("warning", warning, MAX_MESSAGE_BYTES))
     }
 
     /// Refuses a firing that breaks a rule.

@@ -16,7 +16,7 @@ use crate::lease::{Lease, LeaseRef};
 use crate::orders::{Answer, Order, Ordered};
 use crate::plans::Amended;
 use crate::schedules::{Activity, Fired, Firing, Put, Schedule, ScheduleAnswer, ScheduleRecord};
-use crate::tell::{Heard, Tell};
+use crate::tell::{Delivery, Heard, Tell};
 use crate::views::{Cursor, Event, Filter, Page, QueueSettings, Survey, TaskDetail, Which};
 use crate::wake::Wakeups;
 
@@ -88,8 +88,9 @@ pub trait Store: Send + Sync {
     /// whatever it has not told by then, the next one hears that asks.
     async fn hear(&self, session: SessionId, queue: &str, wants: Tell, limit: usize) -> Result<Heard, Error>;
 
-    /// These were told: those that the session has taken are removed, others are left.
-    async fn told(&self, session: SessionId, numbers: Vec<u64>) -> Result<(), Error>;
+    /// These were told: those that the session has taken are removed, and their warnings appended to the events of their tasks.
+    /// Others are left.
+    async fn told(&self, session: SessionId, deliveries: Vec<Delivery>) -> Result<(), Error>;
 
     // ---- requests from outside ----
 

@@ -59,6 +59,22 @@ pub struct Telling {
     pub run_at: Option<Timestamp>,
 }
 
+/// A telling that was told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Delivery {
+    /// Which.
+    pub number: u64,
+    /// What went wrong with it. It is kept as a warning on the task, so that a hook that fails is not silent.
+    pub warning: Option<String>,
+}
+
+impl From<u64> for Delivery {
+    /// All went well.
+    fn from(number: u64) -> Self {
+        Self { number, warning: None }
+    }
+}
+
 /// The answer to a session that asks what there is to tell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Heard {

@@ -11,7 +11,7 @@ use ostler_process::Argument;
 use ostler_runtime::Listener;
 use ostler_store::calls::EventKind;
 use ostler_store::tell::{Tell, Telling};
-use ostler_store::views::Which;
+use ostler_store::views::{TaskDetail, Which};
 use ostler_store::{MAX_PAGE, Store};
 use tokio::sync::mpsc;
 
@@ -45,11 +45,12 @@ impl Listener for Reporter {
         Tell::NONE.with(Told::Completed).with(Told::Failed)
     }
 
-    async fn hear(&self, telling: Telling, _task: Task) {
+    async fn hear(&self, telling: Telling, _found: TaskDetail) -> Result<(), String> {
         let sender = self.ends.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(sender) = sender {
             let _ = sender.send(telling.task).await;
         }
+        Ok(())
     }
 }
 

@@ -2,7 +2,8 @@
 
 use ostler_core::{Outcome, SessionId, State, TaskId, Timestamp, Told, told as to_tell};
 use ostler_store::Check;
-use ostler_store::tell::{Heard, Tell, Telling};
+use ostler_store::calls::EventKind;
+use ostler_store::tell::{Delivery, Heard, Tell, Telling};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::fault::readable;
@@ -113,20 +114,37 @@ fn telling(row: &Row<'_>, queue: &str) -> Sql<Telling> {
     })
 }
 
-pub(crate) fn told(tx: &mut Tx<'_>, session: SessionId, numbers: &[u64]) -> Sql<()> {
+pub(crate) fn told(tx: &mut Tx<'_>, session: SessionId, deliveries: &[Delivery]) -> Sql<()> {
     let session: Option<i64> = tx
         .prepare("SELECT id FROM session WHERE uid = ?1")?
         .query_row([Uid::of(session.0)], |row| row.get(0))
         .optional()?;
-    let mut taken_by = tx.prepare("SELECT session FROM telling WHERE number = ?1")?;
+    let mut taken_by = tx.prepare("SELECT session, task FROM telling WHERE number = ?1")?;
     let mut remove = tx.prepare("DELETE FROM telling WHERE number = ?1")?;
-    for number in numbers.iter().filter_map(|number| i64::try_from(*number).ok()) {
-        let taken: Option<Option<i64>> = taken_by.query_row([number], |row| row.get(0)).optional()?;
-        let mine = taken.is_some_and(|taken| taken.is_some() && taken == session);
+    for Delivery { number, warning } in deliveries {
+        let Ok(number) = i64::try_from(*number) else { continue };
+        let taken: Option<(Option<i64>, i64)> =
+            taken_by.query_row([number], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
+        let Some((taken, task)) = taken else { continue };
+        let mine = taken.is_some() && taken == session;
         if tx.checks.pass(Check::ToldTaken, mine) {
             remove.execute([number])?;
+            if let Some(warning) = warning {
+                warn(tx, task, warning)?;
+            }
         }
     }
+    Ok(())
+}
+
+/// Appends a warning to the events of a task, whoever holds it.
+fn warn(tx: &Tx<'_>, task: i64, warning: &str) -> Sql<()> {
+    tx.prepare(
+        "INSERT INTO event(task, number, at, token, kind, data)
+         SELECT id, (SELECT coalesce(max(number), 0) + 1 FROM event WHERE task = ?1), ?2, token, ?3, ?4
+         FROM task WHERE id = ?1",
+    )?
+    .execute(params![task, tx.now.millis(), code(&EventKind::ALL, &EventKind::Warning), warning])?;
     Ok(())
 }
 

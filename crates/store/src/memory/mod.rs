@@ -36,7 +36,7 @@ use crate::lease::LeaseRef;
 use crate::orders::{Answer, Order, Ordered};
 use crate::plans::Amended;
 use crate::schedules::{Activity, Fired, Firing, Put, Schedule, ScheduleAnswer, ScheduleRecord};
-use crate::tell::{Heard, Tell};
+use crate::tell::{Delivery, Heard, Tell};
 use crate::views::{Cursor, Event, Filter, Page, QueueSettings, Survey, TaskDetail, Which};
 use crate::wake::{Bells, Wakeups};
 use book::Book;
@@ -151,9 +151,9 @@ impl Store for Memory {
         Ok(self.write(|book| book.hear(session, queue, wants, limit)))
     }
 
-    async fn told(&self, session: SessionId, numbers: Vec<u64>) -> Result<(), Error> {
-        batch("numbers", numbers.len(), MAX_BATCH)?;
-        self.write(|book| book.told(session, &numbers));
+    async fn told(&self, session: SessionId, deliveries: Vec<Delivery>) -> Result<(), Error> {
+        self.bounds.check_deliveries(&deliveries)?;
+        self.write(|book| deliveries.into_iter().for_each(|delivery| book.told(session, delivery)));
         Ok(())
     }
 

@@ -3,8 +3,10 @@
 use ostler_core::{Outcome, SessionId, State, told};
 
 use super::book::{Book, Slot};
+use crate::calls::EventKind;
 use crate::checks::Check;
-use crate::tell::{Heard, Tell, Telling};
+use crate::tell::{Delivery, Heard, Tell, Telling};
+use crate::views::Event;
 
 /// A telling, whose task it is of, and who has taken it.
 pub(super) struct Kept {
@@ -52,12 +54,20 @@ impl Book {
         Heard::Tellings(taken.collect())
     }
 
-    pub(super) fn told(&mut self, id: SessionId, numbers: &[u64]) {
-        let checks = self.checks;
-        self.tellings.retain(|kept| {
-            let mine = checks.pass(Check::ToldTaken, kept.taken == Some(id));
-            !(mine && numbers.contains(&kept.telling.number))
-        });
+    pub(super) fn told(&mut self, id: SessionId, delivery: Delivery) {
+        let Delivery { number, warning } = delivery;
+        let Some(place) = self.tellings.iter().position(|kept| kept.telling.number == number) else { return };
+        let mine = self.tellings[place].taken == Some(id);
+        if !self.checks.pass(Check::ToldTaken, mine) {
+            return;
+        }
+        let Kept { slot, .. } = self.tellings.remove(place);
+        let at = self.now;
+        let entry = self.entry(slot);
+        if let Some(data) = warning {
+            let (number, token) = (entry.events.len() as u64 + 1, entry.task.token);
+            entry.events.push(Event { number, at, token, kind: EventKind::Warning, data });
+        }
     }
 
     /// A session ends: what it had taken and not told is for others.

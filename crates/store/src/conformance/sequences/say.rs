@@ -21,6 +21,7 @@ use crate::lease::{Lease, LeaseRef};
 use crate::orders::Answer;
 use crate::plans::Unique;
 use crate::schedules::{Fired, Firing, Schedule, Template};
+use crate::tell::Delivery;
 use crate::views::{Filter, Which};
 
 /// A lease that a store has granted.
@@ -115,7 +116,11 @@ impl Speaker {
                 plain(store.hear(self.names.session(*session), QUEUES[*queue], *wants, *limit).await)
             }
             Op::Told { session, numbers } => {
-                plain(store.told(self.names.session(*session), numbers.clone()).await)
+                let warning =
+                    |number: u64| number.is_multiple_of(2).then(|| format!("nobody hears of {number}"));
+                let delivery = |number: &u64| Delivery { number: *number, warning: warning(*number) };
+                let deliveries = numbers.iter().map(delivery).collect();
+                plain(store.told(self.names.session(*session), deliveries).await)
             }
             Op::Cancel(numbers) => plain(store.cancel(tasks(numbers)).await),
             Op::Replay { tasks: numbers, how } => plain(store.replay(tasks(numbers), how.clone()).await),

@@ -5,9 +5,10 @@ use ostler_core::{Outcome, SessionId, Told};
 use super::super::scene::{QUEUE, Scene, TICK, TTL, heard, invalid};
 use super::runner::cases;
 use super::tellings::{ends, hear, tell};
-use crate::bounds::{MAX_BATCH, MAX_NAME_BYTES, MAX_PAGE};
-use crate::calls::{Claim, ClaimAnswer, NewTask, Prune, QueueChange};
-use crate::tell::{Heard, Tell, Telling};
+use crate::bounds::{MAX_BATCH, MAX_MESSAGE_BYTES, MAX_NAME_BYTES, MAX_PAGE};
+use crate::calls::{Claim, ClaimAnswer, EventKind, NewEvent, NewTask, Prune, QueueChange};
+use crate::tell::{Delivery, Heard, Tell, Telling};
+use crate::views::Event;
 
 cases![
     the_oldest_are_heard_first_and_only_of_one_queue,
@@ -15,6 +16,7 @@ cases![
     what_one_session_has_taken_no_other_hears,
     what_was_told_is_gone_and_its_number_with_it,
     only_who_has_taken_it_says_that_it_was_told,
+    what_went_wrong_with_a_telling_is_a_warning_on_its_task,
     what_a_session_leaves_untold_the_next_one_hears,
     what_a_dead_session_leaves_untold_the_next_one_hears,
     a_session_that_is_over_hears_nothing,
@@ -25,7 +27,8 @@ cases![
 ];
 
 async fn told(s: &Scene, session: SessionId, numbers: &[u64]) {
-    assert_eq!(s.store.told(session, numbers.to_vec()).await, Ok(()));
+    let deliveries = numbers.iter().copied().map(Delivery::from).collect();
+    assert_eq!(s.store.told(session, deliveries).await, Ok(()));
 }
 
 fn numbers(tellings: &[Telling]) -> Vec<u64> {
@@ -109,6 +112,25 @@ async fn only_who_has_taken_it_says_that_it_was_told(s: &Scene) {
     assert_eq!(numbers(&hear(s, other, 10).await), [2], "nobody had taken it");
     s.store.leave(one).await.expect("leave answers");
     assert_eq!(numbers(&hear(s, other, 10).await), [1]);
+}
+
+async fn what_went_wrong_with_a_telling_is_a_warning_on_its_task(s: &Scene) {
+    tell(s, Tell::ALL).await;
+    let [one, other] = [s.join().await, s.join().await];
+    let lease = s.running(one).await;
+    let id = lease.task();
+    let line = NewEvent { kind: EventKind::Log, data: "a line".to_owned() };
+    s.store.append(lease.as_ref(), vec![line]).await.expect("append answers");
+    s.finish(lease, Outcome::Success).await;
+    assert_eq!(numbers(&hear(s, one, 10).await), [1]);
+    let wrong = |warning: &str| vec![Delivery { number: 1, warning: Some(warning.to_owned()) }];
+    assert_eq!(s.store.told(other, wrong("not mine")).await, Ok(()));
+    s.pass(TICK);
+    assert_eq!(s.store.told(one, wrong("the hook failed")).await, Ok(()));
+    assert_eq!(s.store.told(one, wrong("twice")).await, Ok(()), "it is told already");
+    let events = s.store.read_events(id, 1, 10).await.expect("events are read");
+    let (at, kind, data) = (s.now(), EventKind::Warning, "the hook failed".to_owned());
+    assert_eq!(events, [Event { number: 2, at, token: 1, kind, data }]);
 }
 
 async fn what_a_session_leaves_untold_the_next_one_hears(s: &Scene) {
@@ -198,7 +220,11 @@ async fn bounds_of_hearing_and_telling(s: &Scene) {
     for queue in ["", "a\nb", &"x".repeat(MAX_NAME_BYTES + 1)] {
         invalid("a queue's name", s.store.hear(node, queue, Tell::ALL, 1).await);
     }
-    invalid("too many numbers", s.store.told(node, vec![1; MAX_BATCH + 1]).await);
+    invalid("too many deliveries", s.store.told(node, vec![Delivery::from(1); MAX_BATCH + 1]).await);
+    for warning in ["a\0b".to_owned(), "x".repeat(MAX_MESSAGE_BYTES + 1)] {
+        let delivery = Delivery { number: 1, warning: Some(warning) };
+        invalid("a warning", s.store.told(node, vec![delivery]).await);
+    }
     assert_eq!(s.store.hear(node, QUEUE, Tell::ALL, MAX_PAGE).await, Ok(Heard::Tellings(vec![])));
     told(s, node, &vec![1; MAX_BATCH]).await;
     told(s, node, &[]).await;
