@@ -102,7 +102,8 @@ fn replaying() {
         .map(|_| {
             let (store, start) = (Arc::clone(&store), Arc::clone(&start));
             std::thread::spawn(move || {
-                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+                let runtime =
+                    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
                 start.wait();
                 let answer = runtime.block_on(store.replay(vec![id], Replay::default()));
                 match answer.expect("replay answers").as_slice() {

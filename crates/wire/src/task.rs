@@ -91,6 +91,10 @@ pub struct Detail {
     pub cancel_requested_at: Option<Moment>,
     /// Who has the right to run it.
     pub lease: Option<Lease>,
+    /// When it first failed.
+    pub first_failure: Option<Moment>,
+    /// When it last failed.
+    pub last_failure: Option<Moment>,
     /// Its attempts, the first one first.
     pub attempts: Vec<Run>,
     /// Shares limits, and takes turns, with other tasks of this key.
@@ -222,7 +226,7 @@ impl Detail {
             summary: Summary { error: Trouble::of(task), ..Summary::from(task) },
             payload: Json::from_text(&task.payload),
             output: task.output.as_deref().map(Json::from_text),
-            steps: steps.iter().map(|step| (step.name.clone(), Json::from_text(&step.value))).collect(),
+            steps: self::steps(steps),
             after: after.iter().map(TaskId::to_string).collect(),
             not_after: task.not_after.map(Moment::from),
             deadline: task.deadline.map(Moment::from),
@@ -230,12 +234,18 @@ impl Detail {
             crashes: task.crashes,
             cancel_requested_at: task.cancel_requested_at.map(Moment::from),
             lease: holder(&task.state).map(|node| Lease { node: node.to_string(), token: task.token }),
+            first_failure: task.first_failure_at.map(Moment::from),
+            last_failure: task.last_failure_at.map(Moment::from),
             attempts: attempts.iter().map(Run::from).collect(),
             limit_key: task.limit_key.clone(),
             cost: task.cost,
             held,
         }
     }
+}
+
+pub(crate) fn steps(saved: &[Step]) -> BTreeMap<String, Json> {
+    saved.iter().map(|step| (step.name.clone(), Json::from_text(&step.value))).collect()
 }
 
 fn holder(state: &State) -> Option<SessionId> {

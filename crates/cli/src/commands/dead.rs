@@ -5,16 +5,32 @@ use std::ffi::OsString;
 use ostler_core::{StateName, TaskId};
 use ostler_store::calls::{Prune, Replay, StepsOnReplay};
 use ostler_store::views::Which;
-use ostler_store::{MAX_BATCH, Store};
+use ostler_store::{Clock as _, MAX_BATCH, Store, SystemClock};
 use ostler_wire::act::{Answer, Did};
+use ostler_wire::dead::{Letter, LetterDetail};
 
 use super::choose::{Picked, Verb, choose, chosen, report};
-use super::{Console, payload, retry, show as show_task};
-use crate::args::{One, Select};
+use super::{Console, list, payload, retry, show as show_task};
+use crate::args::{Chosen, Filters, One, PageArgs, Select};
 use crate::exit::{Code, refused};
 use crate::place::Missing;
+use crate::print::{self, Format};
 
 const STATES: &[StateName] = &[StateName::Failed];
+
+pub(super) async fn list(console: &Console, filters: &Filters, part: &PageArgs) -> anyhow::Result<Code> {
+    let store = console.place()?.open(Missing::Refuse)?;
+    let found = list::page(&store, filters, part).await?;
+    let mut letters = Vec::new();
+    if console.out.format() == Format::Json {
+        for task in &found.tasks {
+            // One that is gone since the list was made has no steps either.
+            let steps = store.show(Which::Id(task.id)).await?.map(|found| found.steps).unwrap_or_default();
+            letters.push(Letter::new(task, &steps));
+        }
+    }
+    list::print(console, &found, &letters)
+}
 
 pub(super) async fn show(console: &Console, one: &One) -> anyhow::Result<Code> {
     let store = console.place()?.open(Missing::Refuse)?;
@@ -25,7 +41,9 @@ pub(super) async fn show(console: &Console, one: &One) -> anyhow::Result<Code> {
             format!("{} is no dead letter: it is {}; see: ostler show", found.task.id, state.name());
         return Err(refused(Code::NotFound, sentence));
     }
-    show_task::print(console, &found, None)
+    let letter = LetterDetail::new(&found.task, &found.attempts, &found.steps, &found.after);
+    console.out.answer(&letter, |looks| print::show(&found, None, SystemClock.now(), looks))?;
+    Ok(Code::Done)
 }
 
 pub(super) async fn replay(
@@ -34,7 +52,11 @@ pub(super) async fn replay(
     steps: StepsOnReplay,
     payload: Option<OsString>,
 ) -> anyhow::Result<Code> {
-    chosen(select)?;
+    let one = matches!(chosen(select)?, Chosen::Named { tasks, .. } if tasks.len() == 1);
+    if payload.is_some() && !one {
+        let sentence = "--payload is for one dead letter: name one by id or key:K";
+        return Err(refused(Code::BadInput, sentence));
+    }
     let place = console.place()?;
     let payload = match payload {
         Some(given) => Some(payload::read(given, place.bounds()).await?),

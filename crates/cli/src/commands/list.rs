@@ -2,8 +2,10 @@
 
 use std::io::Write as _;
 
-use ostler_store::{Clock as _, MAX_PAGE, Store as _, SystemClock};
+use ostler_store::views::Page;
+use ostler_store::{Clock as _, MAX_PAGE, Store, SystemClock};
 use ostler_wire::task::Summary;
+use serde::Serialize;
 
 use super::Console;
 use crate::args::{Filters, PageArgs};
@@ -13,6 +15,13 @@ use crate::print;
 
 pub(super) async fn run(console: &Console, filters: &Filters, part: &PageArgs) -> anyhow::Result<Code> {
     let store = console.place()?.open(Missing::Refuse)?;
+    let found = page(&store, filters, part).await?;
+    let summaries: Vec<Summary> = found.tasks.iter().map(Summary::from).collect();
+    print(console, &found, &summaries)
+}
+
+/// The part of the list that was asked for.
+pub(super) async fn page(store: &dyn Store, filters: &Filters, part: &PageArgs) -> anyhow::Result<Page> {
     let filter = filters.filter();
     let mut tasks = Vec::new();
     let mut next = part.cursor;
@@ -22,12 +31,15 @@ pub(super) async fn run(console: &Console, filters: &Filters, part: &PageArgs) -
         tasks.extend(page.tasks);
         next = page.next;
         if next.is_none() || tasks.len() >= part.limit {
-            break;
+            return Ok(Page { tasks, next });
         }
     }
-    let summaries: Vec<Summary> = tasks.iter().map(Summary::from).collect();
-    console.out.answer(&summaries, |looks| print::list(&tasks, SystemClock.now(), looks))?;
-    if let Some(cursor) = next {
+}
+
+/// Shows it: to programs as they are to see each of its tasks.
+pub(super) fn print<T: Serialize>(console: &Console, found: &Page, views: &[T]) -> anyhow::Result<Code> {
+    console.out.answer(&views, |looks| print::list(&found.tasks, SystemClock.now(), looks))?;
+    if let Some(cursor) = found.next {
         // Apart from the output, so that programs get nothing but JSON.
         let _ = writeln!(std::io::stderr(), "more: --cursor {}", cursor.0);
     }

@@ -84,7 +84,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Code> {
         Command::Retry(retry) => block_on(retry::run(&console, retry)),
         Command::Amend(amend) => block_on(amend::run(&console, &amend)),
         Command::Dead(dead) => match dead {
-            DeadCommand::Ls { filters, page } => block_on(list::run(&console, &filters.filters(), &page)),
+            DeadCommand::Ls { filters, page } => block_on(dead::list(&console, &filters.filters(), &page)),
             DeadCommand::Show(show) => block_on(dead::show(&console, &show.one)),
             DeadCommand::Replay { select, from_scratch, payload } => {
                 let steps = if from_scratch { StepsOnReplay::Drop } else { StepsOnReplay::Keep };

@@ -62,6 +62,8 @@ pub(crate) fn show(detail: &TaskDetail, held: Option<&Held>, now: Timestamp, loo
         ("crashes", (task.crashes > 0).then(|| task.crashes.to_string())),
         ("node deaths", (task.node_deaths > 0).then(|| task.node_deaths.to_string())),
         ("created", Some(at(task.created_at))),
+        ("first failure", task.first_failure_at.map(at)),
+        ("last failure", task.last_failure_at.map(at)),
     ];
     lines.extend(detail.after.iter().map(|other| ("waits for", Some(other.to_string()))));
     lines.extend(moments(&task.state).map(|(what, moment)| (what, Some(at(moment)))));

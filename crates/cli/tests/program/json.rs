@@ -23,7 +23,7 @@ const SUMMARY: [&str; 12] = [
     "key",
     "error",
 ];
-const DETAIL: [&str; 14] = [
+const DETAIL: [&str; 16] = [
     "payload",
     "output",
     "steps",
@@ -34,11 +34,15 @@ const DETAIL: [&str; 14] = [
     "crashes",
     "cancel_requested_at",
     "lease",
+    "first_failure",
+    "last_failure",
     "attempts",
     "limit_key",
     "cost",
     "held",
 ];
+/// What a dead letter has beside what every task has.
+const LETTER: [&str; 6] = ["reason", "class", "first_failure", "last_failure", "details", "steps"];
 const ATTEMPT: [&str; 13] = [
     "number",
     "token",
@@ -168,6 +172,62 @@ fn a_task_of_any_state_has_the_same_fields() {
         (&attempt["state"], &attempt["finished_at"], &attempt["duration_ms"]),
         (&json!("running"), &Value::Null, &Value::Null)
     );
+}
+
+#[test]
+fn dead_letters_have_their_fields_in_a_list_and_alone() {
+    let place = Place::new();
+    let hands = Hands::join(&place);
+    let id = hands.enqueue("mail", "send", "2").to_string();
+    let task = hands.begin("mail");
+    hands.step(task.lease.as_ref(), "fetched", "[1]");
+    let failure = Failure { details: Some("a stack".into()), ..Failure::new(ErrorClass::Permanent, "no") };
+    hands.end(task, Outcome::Failed(failure), None);
+    let listed = place.json(["dead", "ls"])[0].clone();
+    has_exactly(&listed, &[&SUMMARY[..], &LETTER].concat());
+    let shown = place.json(["dead", "show", &id]);
+    let mut fields = [&SUMMARY[..], &DETAIL, &LETTER].concat();
+    fields.sort_unstable();
+    fields.dedup();
+    has_exactly(&shown, &fields);
+    for letter in [listed, shown] {
+        assert_eq!(
+            (&letter["id"], &letter["kind"], &letter["failures"]),
+            (&json!(id), &json!("send"), &json!(1))
+        );
+        assert_eq!((&letter["reason"], &letter["class"]), (&json!("permanent"), &json!("permanent")));
+        assert_eq!((&letter["details"], &letter["steps"]), (&json!("a stack"), &json!({"fetched": [1]})));
+        is_moment(&letter["first_failure"]);
+        is_moment(&letter["last_failure"]);
+    }
+}
+
+#[test]
+fn each_failure_stands_with_its_attempt_and_the_first_and_the_last_are_at_hand() {
+    let place = Place::new();
+    let hands = Hands::join(&place);
+    let id = hands.enqueue("mail", "send", "2").to_string();
+    for (class, message) in [(ErrorClass::Partial, "half"), (ErrorClass::Permanent, "never")] {
+        // Another attempt of the same task, without the wait.
+        place.run(["retry", &id]);
+        let task = hands.begin("mail");
+        let failure = Failure {
+            details: Some(format!("more about {message}")),
+            step: Some("move".into()),
+            hint: Some("look".into()),
+            ..Failure::new(class, message)
+        };
+        hands.end(task, Outcome::Failed(failure), None);
+    }
+    let shown = place.json(["show", &id]);
+    let attempts = shown["attempts"].as_array().expect("a list");
+    let errors: Vec<&Value> = attempts.iter().map(|attempt| &attempt["error"]).collect();
+    let error = |class: &str, message: &str| json!({"class": class, "message": message, "details": format!("more about {message}"), "step": "move", "hint": "look"});
+    assert_eq!(errors, [&error("partial", "half"), &error("permanent", "never")]);
+    assert_eq!(shown["first_failure"], attempts[0]["finished_at"]);
+    assert_eq!(shown["last_failure"], attempts[1]["finished_at"]);
+    let text = place.done(["show", &id]);
+    assert!(text.contains("first failure") && text.contains("last failure"), "{text}");
 }
 
 #[test]
