@@ -1,6 +1,7 @@
 //! The program `ostler`: parse, run, exit.
 //!
 //! - `args/`: what may be said. `commands/`: what is done, one file for each. `print/`: what is shown.
+//! - `hooks/`: what is done when a task has failed for good.
 //! - `place.rs`: which store. `config/`: the config file. `exit.rs`: exit codes, and the one place that tells of errors.
 
 mod args;
@@ -9,6 +10,7 @@ mod config;
 mod demo;
 mod doctor;
 mod exit;
+mod hooks;
 mod map;
 mod place;
 mod print;

@@ -37,6 +37,20 @@ pub struct LetterDetail {
     pub post_mortem: PostMortem,
 }
 
+/// A dead letter, as hooks are told of it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Notice {
+    /// What happened: `failed`.
+    pub event: &'static str,
+    /// The number of the telling. It may come twice; whoever has seen it need not act again.
+    pub telling: u64,
+    /// Whether parts were left out because all of it was too large.
+    pub cut: bool,
+    /// The dead letter.
+    #[serde(flatten)]
+    pub letter: LetterDetail,
+}
+
 /// How a task came to its end.
 #[derive(Clone, Debug, Serialize)]
 pub struct PostMortem {

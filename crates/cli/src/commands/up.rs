@@ -11,7 +11,8 @@ use ostler_process::keeper::{
     Contained, Containment, Keeper, KeeperProgram, StartError as KeeperError, serve,
 };
 use ostler_runtime::{
-    Beginning, Node, NodeConfig, NodeState, Parts, PoolConfig, PoolSize, Prefetch, StartError, TakeOver,
+    Beginning, Listener, Node, NodeConfig, NodeState, Parts, PoolConfig, PoolSize, Prefetch, StartError,
+    TakeOver,
 };
 use ostler_sqlite::Sqlite;
 use ostler_store::calls::QueueChange;
@@ -26,6 +27,7 @@ use super::{Console, config};
 use crate::args::Up;
 use crate::config::{Config, DetachedJobs, Executor, Pool, duration};
 use crate::exit::{Code, refused, say};
+use crate::hooks::{Hooks, Tools};
 use crate::map::serve::JobServer;
 use crate::place::{CONFIG_FILE, Missing, Place, refusal};
 
@@ -223,12 +225,13 @@ async fn start(
 ) -> anyhow::Result<(Node, Arc<dyn Store>)> {
     let mut pools: Vec<PoolConfig> =
         config.pools.iter().map(|pool| pool_of(pool, keeper)).collect::<anyhow::Result<_>>()?;
-    let store = open(place).await?;
+    let store: Arc<dyn Store> = Arc::new(open(place).await?);
+    let tools = Tools { keeper: keeper.clone(), store: Arc::clone(&store), bounds: place.bounds() };
     for (pool, said) in pools.iter_mut().zip(&config.pools) {
-        pool.settings.extend(kinds(&store, said).await?);
+        pool.settings.extend(kinds(store.as_ref(), said).await?);
+        pool.listener = listener(said, &tools)?;
     }
     let ids = ostler::ids().context("no randomness from the system")?;
-    let store: Arc<dyn Store> = Arc::new(store);
     let parts = Parts { store: Arc::clone(&store), clock: Arc::new(SystemClock), ids };
     let gauge = ostler_process::Gauge::default();
     let node = NodeConfig {
@@ -253,7 +256,7 @@ async fn start(
 }
 
 /// What is said about kinds, and that nothing is said any more about those that the file has left out.
-async fn kinds(store: &Sqlite, pool: &Pool) -> anyhow::Result<Vec<QueueChange>> {
+async fn kinds(store: &dyn Store, pool: &Pool) -> anyhow::Result<Vec<QueueChange>> {
     let before = store.configure(&pool.name, Vec::new()).await.map_err(refusal)?.kinds;
     let gone = before.into_keys().filter(|kind| !pool.kinds.contains_key(kind));
     let gone = gone.map(|kind| QueueChange::KindOverrides(kind, Overrides::NONE));
@@ -297,6 +300,13 @@ fn pool_of(pool: &Pool, keeper: &Keeper) -> anyhow::Result<PoolConfig> {
         unclassed: pool.unclassed,
         ..PoolConfig::new(pool.name.clone(), executor, size.max)
     })
+}
+
+/// Who is told how the pool's tasks ended: its hooks.
+fn listener(pool: &Pool, tools: &Tools) -> anyhow::Result<Option<Arc<dyn Listener>>> {
+    let hooks = Hooks::arm(&pool.on_failed, tools)
+        .map_err(|error| refused(Code::BadInput, format!("pool.{}.on_failed: {error}", pool.name)))?;
+    Ok(hooks.map(|hooks| Arc::new(hooks) as Arc<dyn Listener>))
 }
 
 /// Opens the store. One that is away for a moment is waited for, and that is said.

@@ -6,6 +6,7 @@
 pub(crate) mod duration;
 mod expand;
 mod fault;
+mod hooks;
 mod kind;
 pub(crate) mod limits;
 mod pool;
@@ -36,6 +37,8 @@ use limits::Limits;
 pub(crate) use schedule::UTC;
 use section::{Reading, Section};
 pub(crate) use store_url::StoreUrl;
+
+use crate::hooks::Hook;
 
 /// The reference: every key there is, with its default. As it stands it changes nothing.
 pub(crate) const DEFAULT: &str = include_str!("default.toml");
@@ -107,6 +110,8 @@ pub(crate) struct Pool {
     pub(crate) limits: Limits,
     /// What a failure is that nobody has classed.
     pub(crate) unclassed: Unclassed,
+    /// What is done when a task has failed for good.
+    pub(crate) on_failed: Vec<Hook>,
 }
 
 /// What runs the tasks of a pool.
@@ -227,6 +232,12 @@ fn whole_file(mut top: Section<'_>) -> Config {
     let workers: u64 = config.pools.iter().map(|pool| u64::from(pool.scale.max)).sum();
     if workers > MAX_WORKERS as u64 {
         top.fault("pool", format!("has {workers} workers in all, and a node has at most {MAX_WORKERS}"));
+    }
+    if let Some(pool) = hooks::circle(&config.pools) {
+        top.fault(
+            "pool",
+            format!("has a circle: what fails in \"{pool}\" becomes a task there again, by on_failed.task"),
+        );
     }
     top.close(&LATER_KEYS);
     config

@@ -10,7 +10,7 @@ use ostler_store::{Bounds, MAX_CLAIM};
 
 use super::expand::is_name;
 use super::section::{Found, Section, nearest};
-use super::{Executor, Pool, kind, limits, process};
+use super::{Executor, Pool, hooks, kind, limits, process};
 
 /// Attempts, crashes and deaths that can be counted.
 pub(super) const COUNTS: RangeInclusive<u32> = 1..=1_000_000;
@@ -52,6 +52,7 @@ fn read(name: String, found: &Found<'_>) -> Option<Pool> {
     let assumptions = [("transient", Unclassed::Transient), ("permanent", Unclassed::Permanent)];
     let unclassed =
         section.find("unclassed").and_then(|found| found.one_of(&assumptions)).unwrap_or_default();
+    let on_failed = section.find("on_failed").map(|found| hooks::read(&found)).unwrap_or_default();
     let executor = match sort {
         Sort::Command => Executor::Command(command(&mut section)?),
         Sort::Process => Executor::Process(process::read(&name, &mut section, grace)?),
@@ -60,7 +61,7 @@ fn read(name: String, found: &Found<'_>) -> Option<Pool> {
     };
     section.close(&LATER_KEYS);
     named.ok()?;
-    Some(Pool { name, executor, scale, grace, overrides, kinds, unclassed, limits })
+    Some(Pool { name, executor, scale, grace, overrides, kinds, unclassed, on_failed, limits })
 }
 
 /// Which executor a pool has.

@@ -143,6 +143,11 @@ impl<'a> Section<'a> {
         names.filter_map(|name| Some((name.get_ref().to_string(), self.entry(name.get_ref())?))).collect()
     }
 
+    /// Whether a key stands there.
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.entry(key).is_some()
+    }
+
     /// Keeps a sentence about a key of it.
     pub(super) fn fault(&self, key: &str, sentence: impl Display) {
         let at = self.entry(key).map(|found| found.at).or(self.at);

@@ -160,6 +160,13 @@ fn the_values_in_the_reference_are_the_defaults() {
     // Those without a default have an example.
     assert_eq!((shown.limits.queue_limit, shown.limits.key_concurrency), (Some(10_000), Some(2)));
     plain.limits = shown.limits.clone();
+    assert_eq!(shown.on_failed.len(), 3, "one of each sort");
+    let usual = good(&pool("on_failed.webhook = \"http://a/\""));
+    for hook in &shown.on_failed {
+        let [usual] = usual.pools[0].on_failed.as_slice() else { panic!("one hook") };
+        assert_eq!((hook.timeout, hook.attempts), (usual.timeout, usual.attempts));
+    }
+    plain.on_failed.clone_from(&shown.on_failed);
     (plain.overrides, plain.scale.max) = (shown.overrides, shown.scale.max);
     assert_eq!(shown.kinds["report"].resolve(&Overrides::NONE), Policy::default());
     plain.kinds = shown.kinds.clone();
@@ -321,6 +328,52 @@ fn one_value_of_a_pool_that_cannot_work_is_one_sentence() {
         let line = fault(&pool(text));
         assert!(line.contains(sentence), "{text}: {line}");
     }
+}
+
+#[test]
+fn hooks_are_one_table_or_a_list_of_them() {
+    let count = |lines: &str| good(&pool(lines)).pools[0].on_failed.len();
+    assert_eq!(count(""), 0);
+    assert_eq!(count("on_failed = { command = [\"true\"], task = { queue = \"a\", kind = \"b\" } }"), 2);
+    let two = "[[pool.shell.on_failed]]\nwebhook = \"http://a/${PASSWORD}\"\n[[pool.shell.on_failed]]\nwebhook = \"http://b/\"";
+    assert_eq!(count(two), 2);
+    for (text, sentence) in [
+        ("on_failed = 5", "pool.shell.on_failed is 5, and must be a table"),
+        ("on_failed = {}", "pool.shell.on_failed.command is missing, and so are webhook and task"),
+        (
+            "on_failed = [{ comand = [\"true\"], webhook = \"http://a/\" }]",
+            "on_failed[0].comand: there is no such key; did you mean command?",
+        ),
+        ("on_failed.command = []", "pool.shell.on_failed.command cannot be run: the command has no program"),
+        (
+            "on_failed.command = [\"echo\", \"{{ paylod }}\"]",
+            "on_failed.command cannot be run: there is no field \"paylod\"",
+        ),
+        ("on_failed.webhook = \"127.0.0.1/x\"", "pool.shell.on_failed.webhook cannot be read"),
+        ("on_failed.webhook = \"ftp://${PASSWORD}/x\"", "pool.shell.on_failed.webhook begins with \"ftp:\""),
+        ("on_failed.task = { queue = \"alerts\" }", "pool.shell.on_failed.task.kind is missing"),
+        (
+            "on_failed.task = { queue = \"\", kind = \"b\" }",
+            "pool.shell.on_failed.task.queue must not be empty",
+        ),
+        ("on_failed = { webhook = \"http://a/\", timeout = \"6m\" }", "on_failed.timeout is longer than 5m"),
+        ("on_failed = { webhook = \"http://a/\", attempts = 11 }", "on_failed.attempts is 11"),
+    ] {
+        let line = fault(&pool(text));
+        assert!(line.contains(sentence) && !line.contains("hunter2"), "{text}: {line}");
+    }
+}
+
+#[test]
+fn failures_that_would_be_told_of_in_a_circle_are_refused() {
+    let to = |pool: &str, queue: &str| {
+        format!(
+            "[pool.{pool}]\nexecutor = \"command\"\ncommand = [\"true\"]\non_failed.task = {{ queue = \"{queue}\", kind = \"dead\" }}\n"
+        )
+    };
+    assert!(fault(&to("a", "a")).contains("what fails in \"a\" becomes a task there again"));
+    assert!(fault(&format!("{}{}", to("a", "b"), to("b", "a"))).contains("circle"));
+    good(&format!("{}{}", to("a", "b"), to("b", "c")));
 }
 
 #[test]

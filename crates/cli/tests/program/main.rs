@@ -8,6 +8,7 @@ mod db;
 mod dead;
 mod hands;
 mod help;
+mod hooks;
 mod json;
 mod limited;
 mod limits;

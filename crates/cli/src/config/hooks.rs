@@ -1,0 +1,115 @@
+//! `on_failed` of a pool: what is done when one of its tasks has failed for good.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use ostler_process::{CommandPolicy, Input};
+
+use super::Pool;
+use super::section::{Found, Section};
+use crate::hooks::{Hook, HookAct, WebAddress};
+
+/// How long one try may take, unless the file says otherwise.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// What a try may be granted: a hook is no place for work.
+const LONGEST: Duration = Duration::from_secs(5 * 60);
+/// How often a hook is tried, unless the file says otherwise.
+const ATTEMPTS: u32 = 5;
+/// How often it may be tried.
+const TRIES: RangeInclusive<u32> = 1..=10;
+/// Hooks of one pool.
+const MAX_HOOKS: usize = 16;
+
+/// The hooks of a pool: one table, or a list of them. A table may name one of each sort.
+pub(super) fn read(found: &Found<'_>) -> Vec<Hook> {
+    let hooks: Vec<Hook> = found
+        .tables("{ webhook = \"http://127.0.0.1:8080/failed\" }")
+        .into_iter()
+        .flat_map(one_table)
+        .collect();
+    if hooks.len() > MAX_HOOKS {
+        found.refuse::<()>(format!("has {} hooks, and a pool has at most {MAX_HOOKS}", hooks.len()));
+    }
+    hooks
+}
+
+fn one_table(mut section: Section<'_>) -> Vec<Hook> {
+    let timeout = section.find("timeout").and_then(|found| {
+        let timeout = found.duration()?;
+        if timeout > LONGEST {
+            return found
+                .refuse("is longer than 5m, and a hook is no place for work: enqueue a task instead");
+        }
+        Some(timeout)
+    });
+    let attempts = section.find("attempts").and_then(|found| found.count(TRIES)).unwrap_or(ATTEMPTS);
+    let timeout = timeout.unwrap_or(TIMEOUT);
+    let given = ["command", "webhook", "task"].map(|key| section.has(key)).contains(&true);
+    if !given {
+        section.fault("command", "is missing, and so are webhook and task: a hook does one of these");
+    }
+    let acts = [
+        section.find("command").and_then(|found| command(&found)),
+        section.find("webhook").and_then(|found| webhook(&found)),
+        task(&mut section),
+    ];
+    section.close(&[]);
+    acts.into_iter().flatten().map(|act| Hook { act, timeout, attempts }).collect()
+}
+
+fn command(found: &Found<'_>) -> Option<HookAct> {
+    let argv = found.texts("[\"sh\", \"alert.sh\"]")?;
+    let policy = CommandPolicy { input: Input::Payload, ..CommandPolicy::new(argv) };
+    let wrong = policy.faults();
+    for error in &wrong {
+        found.refuse::<()>(format!("cannot be run: {error}"));
+    }
+    wrong.is_empty().then_some(HookAct::Command(policy))
+}
+
+fn webhook(found: &Found<'_>) -> Option<HookAct> {
+    let address = WebAddress::parse(&found.text()?);
+    address.map(HookAct::Webhook).map_err(|why| found.refuse::<()>(why)).ok()
+}
+
+fn task(section: &mut Section<'_>) -> Option<HookAct> {
+    let mut task = section.section("task");
+    let (queue, kind) = (task.find("queue"), task.find("kind"));
+    if section.has("task") {
+        for (key, missing) in [("queue", queue.is_none()), ("kind", kind.is_none())] {
+            if missing {
+                task.fault(key, "is missing: a task has a queue and a kind");
+            }
+        }
+    }
+    let named = (queue.and_then(|found| found.name()), kind.and_then(|found| found.name()));
+    task.close(&[]);
+    let (Some(queue), Some(kind)) = named else { return None };
+    Some(HookAct::Task { queue, kind })
+}
+
+/// A pool whose failures come back to it through the tasks of hooks: one that fails would be told of for ever.
+pub(super) fn circle(pools: &[Pool]) -> Option<&str> {
+    let to = |pool: &Pool| -> Vec<String> {
+        let queue = |hook: &Hook| match &hook.act {
+            HookAct::Task { queue, .. } => Some(queue.clone()),
+            HookAct::Command(_) | HookAct::Webhook(_) => None,
+        };
+        pool.on_failed.iter().filter_map(queue).collect()
+    };
+    let next: BTreeMap<&str, Vec<String>> = pools.iter().map(|pool| (pool.name.as_str(), to(pool))).collect();
+    next.keys().copied().find(|pool| {
+        let (mut seen, mut open) = (BTreeSet::new(), next[pool].clone());
+        // Each queue is opened once.
+        while let Some(queue) = open.pop() {
+            if queue == *pool {
+                return true;
+            }
+            if seen.insert(queue.clone()) {
+                open.extend(next.get(queue.as_str()).cloned().unwrap_or_default());
+            }
+        }
+        false
+    })
+}

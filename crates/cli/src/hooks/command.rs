@@ -1,0 +1,47 @@
+//! A hook that runs a command, as a child of the node's keeper.
+
+use std::time::Duration;
+
+use ostler_core::{Id, Outcome, WorkerId};
+use ostler_exec::{Control, Executor as _, Work, notes};
+use ostler_process::keeper::Keeper;
+use ostler_process::{Command, CommandPolicy, PolicyError};
+
+use super::Missed;
+use super::notice::Notice;
+
+/// How long a command may take to stop when its time is over. Then it is killed.
+const GRACE: Duration = Duration::from_secs(2);
+
+pub(super) struct CommandHook(Command);
+
+impl CommandHook {
+    pub(super) fn new(keeper: Keeper, policy: CommandPolicy) -> Result<Self, PolicyError> {
+        Command::new(keeper, policy).map(Self)
+    }
+
+    pub(super) async fn run(&self, notice: &Notice, timeout: Duration) -> Result<(), Missed> {
+        let work = Work {
+            task: notice.task,
+            token: 0,
+            // It is no worker of a pool.
+            worker: WorkerId(Id::from_bits(0)),
+            attempt: notice.attempt,
+            queue: notice.queue.as_str().into(),
+            kind: notice.kind.as_str().into(),
+            payload: notice.json(),
+            timeout,
+            grace: GRACE,
+            folder: None,
+        };
+        // What it writes to stderr is kept if it fails: its last line is in the message.
+        let (said, _unheard) = notes();
+        match self.0.run(work, Control::new(said)).await.outcome {
+            Outcome::Success => Ok(()),
+            Outcome::Failed(failure) => Err(Missed::MayPass(failure.message)),
+            Outcome::NodeDied | Outcome::HandedBack | Outcome::Cancelled => {
+                Err(Missed::MayPass("it was stopped".to_owned()))
+            }
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! What a hook is told: the dead letter, as `ostler dead show --json` prints it, and which telling it is.
+
+use ostler_core::{TaskId, Timestamp};
+use ostler_store::tell::Telling;
+use ostler_store::views::TaskDetail;
+use ostler_wire::dead::{LetterDetail, Notice as View};
+use ostler_wire::json::Json;
+
+/// A dead letter that hooks are told of.
+pub(super) struct Notice {
+    /// The number of the telling: the same when it is told again.
+    pub(super) telling: u64,
+    pub(super) task: TaskId,
+    pub(super) queue: String,
+    pub(super) kind: String,
+    pub(super) attempt: u32,
+    /// When it failed.
+    pub(super) at: Timestamp,
+    view: View,
+}
+
+impl Notice {
+    pub(super) fn new(telling: &Telling, found: &TaskDetail) -> Self {
+        let letter = LetterDetail::new(&found.task, &found.attempts, &found.steps, &found.after);
+        Self {
+            telling: telling.number,
+            task: telling.task,
+            queue: telling.queue.clone(),
+            kind: telling.kind.clone(),
+            attempt: telling.attempt,
+            at: telling.at,
+            view: View { event: "failed", telling: telling.number, cut: false, letter },
+        }
+    }
+
+    /// All of it.
+    pub(super) fn json(&self) -> String {
+        text(&self.view)
+    }
+
+    /// At most so many bytes of it: what is large is left out, and that is said. `None`: not even the rest fits.
+    pub(super) fn json_within(&self, most: usize) -> Option<String> {
+        let whole = self.json();
+        if whole.len() <= most {
+            return Some(whole);
+        }
+        let mut view = View { cut: true, ..self.view.clone() };
+        let detail = &mut view.letter.detail;
+        (detail.payload, detail.output) = (Json::from_text("null"), None);
+        detail.steps.clear();
+        detail.attempts.clear();
+        let brief = text(&view);
+        if brief.len() <= most {
+            return Some(brief);
+        }
+        view.letter.post_mortem.details = None;
+        view.letter.detail.summary.error = None;
+        Some(text(&view)).filter(|text| text.len() <= most)
+    }
+}
+
+fn text(view: &View) -> String {
+    serde_json::to_string(view).expect("a view is JSON")
+}

@@ -1,0 +1,52 @@
+//! A hook that enqueues a task. Its id follows from the telling, so that a telling which is told again enqueues nothing again.
+
+use std::sync::Arc;
+
+use ostler_core::{Minter, Seed, TaskId};
+use ostler_store::calls::{Enqueued, NewTask};
+use ostler_store::{Bounds, Store};
+
+use super::Missed;
+use super::notice::Notice;
+
+pub(super) struct TaskHook {
+    store: Arc<dyn Store>,
+    bounds: Bounds,
+    queue: String,
+    kind: String,
+}
+
+impl TaskHook {
+    pub(super) fn new(store: Arc<dyn Store>, bounds: Bounds, queue: String, kind: String) -> Self {
+        Self { store, bounds, queue, kind }
+    }
+
+    pub(super) async fn enqueue(&self, notice: &Notice) -> Result<(), Missed> {
+        let Some(payload) = notice.json_within(self.bounds.payload_bytes) else {
+            return Err(Missed::Never("the payload_limit is too small for any dead letter".to_owned()));
+        };
+        let id = id_for(notice, &self.queue, &self.kind);
+        let task = NewTask::new(id, self.queue.as_str(), self.kind.as_str(), payload);
+        match self.store.enqueue(vec![task]).await.as_deref() {
+            Ok([Enqueued::QueueFull { limit }]) => Err(Missed::MayPass(format!(
+                "the queue is full: {limit} tasks wait in it, which is its limit"
+            ))),
+            Ok(_) => Ok(()),
+            Err(error) if error.is_transient() => Err(Missed::MayPass(error.to_string())),
+            Err(error) => Err(Missed::Never(error.to_string())),
+        }
+    }
+}
+
+/// The id of the task that this hook makes of this telling, always the same.
+fn id_for(notice: &Notice, queue: &str, kind: &str) -> TaskId {
+    let bits = notice.task.0.bits();
+    let mut mixed = Seed::new((bits as u64) ^ ((bits >> 64) as u64)).next() ^ notice.telling;
+    // A zero between the two, which no name has.
+    for byte in queue.bytes().chain([0]).chain(kind.bytes()) {
+        mixed = Seed::new(mixed ^ u64::from(byte)).next();
+    }
+    let mut seed = Seed::new(mixed);
+    let chance = (u128::from(seed.next()) << 64) | u128::from(seed.next());
+    TaskId(Minter::new().mint(notice.at, chance))
+}

@@ -1,0 +1,136 @@
+//! A hook that posts the dead letter to an address of the web.
+
+use std::fmt;
+use std::time::Duration;
+
+use ostler_core::ErrorClass;
+use ostler_exec::class_of_status;
+use ureq::http::Uri;
+use ureq::http::header::LOCATION;
+use ureq::{Agent, Error};
+
+use super::Missed;
+use super::notice::Notice;
+
+/// An address that can be posted to. It may have a secret in it: people are shown the host alone.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct WebAddress(Uri);
+
+impl WebAddress {
+    /// Reads an address.
+    ///
+    /// # Errors
+    /// A sentence that does not repeat the address.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let right = "and must be an address such as http://127.0.0.1:8080/dead";
+        let uri: Uri = text.parse().map_err(|error| format!("cannot be read ({error}), {right}"))?;
+        let host = uri.host().is_some_and(|host| !host.is_empty());
+        match uri.scheme_str() {
+            Some("http") if host => Ok(Self(uri)),
+            Some("https") if host && cfg!(feature = "tls") => Ok(Self(uri)),
+            Some("https") if host => {
+                Err("begins with https, and this program was built without the feature \"tls\"".to_owned())
+            }
+            Some("http" | "https") => Err(format!("has no host, {right}")),
+            Some(other) => Err(format!("begins with \"{other}:\", {right}")),
+            None => Err(format!("does not begin with http:// or https://, {right}")),
+        }
+    }
+}
+
+impl fmt::Display for WebAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let port = self.0.port().map(|port| format!(":{port}")).unwrap_or_default();
+        write!(f, "{}://{}{port}", self.0.scheme_str().unwrap_or("http"), self.0.host().unwrap_or_default())
+    }
+}
+
+pub(super) struct Webhook {
+    agent: Agent,
+    address: WebAddress,
+}
+
+impl Webhook {
+    pub(super) fn new(address: WebAddress, timeout: Duration) -> Self {
+        let config = Agent::config_builder()
+            .timeout_global(Some(timeout))
+            .http_status_as_error(false)
+            // Whoever gets a dead letter is whom the config names, and nobody to whom that one points.
+            .max_redirects(0)
+            .max_redirects_will_error(false)
+            .user_agent(concat!("ostler/", env!("CARGO_PKG_VERSION")))
+            .build();
+        Self { agent: config.into(), address }
+    }
+
+    pub(super) async fn post(&self, notice: &Notice) -> Result<(), Missed> {
+        let (agent, uri, body) = (self.agent.clone(), self.address.0.clone(), notice.json());
+        let key = format!("{}-{}", notice.task, notice.telling);
+        // It waits for the network on a thread for such, and for no longer than its timeout.
+        let posting = tokio::task::spawn_blocking(move || {
+            let request =
+                agent.post(uri).header("Content-Type", "application/json").header("Idempotency-Key", key);
+            request.send(body)
+        });
+        let Ok(answered) = posting.await else { return Err(Missed::MayPass("it panicked".to_owned())) };
+        let answer = answered.map_err(missed)?;
+        let status = answer.status();
+        if status.is_success() {
+            return Ok(());
+        }
+        if status.is_redirection() {
+            let to = answer.headers().get(LOCATION).and_then(|to| to.to_str().ok()).unwrap_or("nowhere");
+            return Err(Missed::Never(format!(
+                "it answered {status}, to {to}: no redirect is followed; give the address itself"
+            )));
+        }
+        let sentence = format!("it answered {status}");
+        Err(match class_of_status(status.as_u16(), None) {
+            ErrorClass::Permanent | ErrorClass::LaneStop => Missed::Never(sentence),
+            ErrorClass::Transient
+            | ErrorClass::Partial
+            | ErrorClass::Timeout
+            | ErrorClass::Stuck
+            | ErrorClass::RateLimited
+            | ErrorClass::Crash
+            | ErrorClass::Budget => Missed::MayPass(sentence),
+        })
+    }
+}
+
+/// No answer came. Nothing of that is for ever: a host may get its name, its network or its certificate back.
+#[allow(clippy::needless_pass_by_value, reason = "it is what a failed call gives")]
+fn missed(error: Error) -> Missed {
+    Missed::MayPass(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_shown_without_its_secrets() {
+        let address = WebAddress::parse("http://anna:hunter2@127.0.0.1:8080/T0K3N?key=secret").unwrap();
+        assert_eq!(address.to_string(), "http://127.0.0.1:8080");
+    }
+
+    #[test]
+    fn what_cannot_be_posted_to_is_refused_without_being_repeated() {
+        for (text, words) in [
+            ("secret", "does not begin with http://"),
+            ("/secret", "does not begin with http://"),
+            ("ftp://secret/x", "begins with \"ftp:\""),
+            ("http://", "cannot be read"),
+            ("http:///secret", "cannot be read"),
+            ("http://se cret/", "cannot be read"),
+        ] {
+            let error = WebAddress::parse(text).expect_err(text);
+            assert!(error.contains(words) && !error.contains("secret"), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn https_is_for_programs_with_tls() {
+        assert_eq!(WebAddress::parse("https://example.org/x").is_ok(), cfg!(feature = "tls"));
+    }
+}

@@ -1,0 +1,268 @@
+//! Hooks of a pool: what is done when one of its tasks has failed for good.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use ostler_testkit::{MAX_WAIT, ProcessSignal};
+use serde_json::{Value, json};
+
+use crate::ostler::{Place, Running};
+
+/// How often something is looked for that another process does.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// A node whose pool has these lines.
+fn up(place: &Place, lines: &str) -> Running {
+    let pool = "[lease]\npoll = \"200ms\"\n[pool.shell]\nexecutor = \"command\"\ncommand = [\"sh\", \"-c\", \"{{ payload }}\"]\n\
+                retry = { attempts = 1 }\n";
+    place.write("ostler.toml", format!("{pool}{lines}\n"));
+    let node = Running::start(place.command(["up"]));
+    assert!(node.line().contains("ready"));
+    node
+}
+
+/// A task that fails for good.
+fn fail(place: &Place) -> String {
+    let failed =
+        place.run(["submit", "shell", "run", "--payload", "\"echo why >&2; exit 9\"", "--wait", "--json"]);
+    assert_eq!(failed.code, Some(1), "{failed:?}");
+    failed.json()["id"].as_str().expect("an id").to_owned()
+}
+
+fn ends(node: Running) {
+    node.signal(ProcessSignal::TERM);
+    assert_eq!(node.end().0, Some(0));
+}
+
+/// Looks until it is there.
+fn until<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
+    let until = Instant::now() + MAX_WAIT;
+    let (_never, nothing) = std::sync::mpsc::channel::<()>();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < until, "not in time: {what}");
+        let _ = nothing.recv_timeout(LOOK);
+    }
+}
+
+/// The lines of a file that a hook writes, once there are so many.
+fn lines(place: &Place, file: &str, many: usize) -> Vec<String> {
+    let path = place.folder().join(file);
+    until(file, || {
+        let text = std::fs::read_to_string(&path).ok()?;
+        let lines: Vec<String> = text.lines().map(ToOwned::to_owned).collect();
+        (text.ends_with('\n') && lines.len() >= many).then_some(lines)
+    })
+}
+
+/// One request to a server of the test: its head, its body as JSON, and where the answer goes.
+struct Request {
+    head: String,
+    body: Value,
+    stream: TcpStream,
+}
+
+impl Request {
+    fn take(server: &TcpListener) -> Self {
+        let (stream, _) = server.accept().expect("somebody comes");
+        let mut reader = BufReader::new(stream.try_clone().expect("a second handle"));
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            assert!(reader.read_line(&mut head).expect("it is text") > 0, "{head}");
+        }
+        let length = head.lines().find_map(|line| {
+            let (name, value) = line.split_once(':')?;
+            name.eq_ignore_ascii_case("content-length")
+                .then(|| value.trim().parse::<u64>().expect("a length"))
+        });
+        let mut body = String::new();
+        reader.take(length.expect("its length is said")).read_to_string(&mut body).expect("it is text");
+        Self { head, body: serde_json::from_str(&body).expect("it is JSON"), stream }
+    }
+
+    fn answer(mut self, status: &str) {
+        let answer = format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+        self.stream.write_all(answer.as_bytes()).expect("the answer is read");
+    }
+}
+
+/// Somebody who listens on this machine, and the address.
+fn server() -> (TcpListener, String) {
+    let server = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let address = format!("http://{}/dead?key=T0K3N", server.local_addr().expect("an address"));
+    (server, address)
+}
+
+fn is_the_dead_letter(told: &Value, id: &str) {
+    assert_eq!(
+        (&told["id"], &told["event"], &told["state"]),
+        (&json!(id), &json!("failed"), &json!("failed"))
+    );
+    assert_eq!(
+        (&told["reason"], &told["class"], &told["failures"], &told["queue"]),
+        (&json!("exhausted"), &json!("transient"), &json!(1), &json!("shell"))
+    );
+    assert_eq!((&told["details"], &told["cut"]), (&json!("why"), &json!(false)));
+    assert!(told["telling"].is_u64() && told["first_failure"].is_string(), "{told}");
+}
+
+#[test]
+fn a_command_gets_the_dead_letter_and_fields_of_it_in_its_arguments() {
+    let place = Place::new();
+    let script = "cat >> letters; echo >> letters; echo \"$1\" >> ids";
+    let node = up(
+        &place,
+        &format!(
+            "on_failed.command = [\"sh\", \"-c\", '{script}', \"sh\", \"{{{{ id }}}} {{{{ payload.class }}}}\"]"
+        ),
+    );
+    let id = fail(&place);
+    assert_eq!(lines(&place, "ids", 1), [format!("{id} transient")]);
+    let told: Value = serde_json::from_str(&lines(&place, "letters", 1)[0]).expect("JSON");
+    is_the_dead_letter(&told, &id);
+    // What `dead show` prints is all in it: a hook can be tried by hand.
+    for (field, value) in place.json(["dead", "show", &id]).as_object().expect("an object") {
+        assert_eq!(&told[field], value, "{field}");
+    }
+    place.done(["submit", "shell", "run", "--payload", "\"true\"", "--wait"]);
+    ends(node);
+    assert_eq!(lines(&place, "ids", 1).len(), 1, "once, and only for what failed");
+}
+
+#[test]
+fn a_webhook_is_posted_and_tried_again_until_it_is_taken() {
+    let place = Place::new();
+    let (server, address) = server();
+    let node = up(&place, &format!("on_failed = {{ webhook = \"{address}\", timeout = \"5s\" }}"));
+    let id = fail(&place);
+    let first = Request::take(&server);
+    assert!(first.head.starts_with("POST /dead?key=T0K3N HTTP/1.1\r\n"), "{}", first.head);
+    is_the_dead_letter(&first.body, &id);
+    let key = |request: &Request| -> String {
+        let line =
+            request.head.lines().find(|line| line.to_ascii_lowercase().starts_with("idempotency-key:"));
+        line.expect("it can be told from others").to_owned()
+    };
+    let told = key(&first);
+    first.answer("503 Service Unavailable");
+    let second = Request::take(&server);
+    assert_eq!(key(&second), told, "the same telling");
+    second.answer("204 No Content");
+    ends(node);
+    assert_eq!(place.done(["logs", &id]), "why\n", "all is well: no warning");
+}
+
+#[test]
+fn a_hook_that_fails_is_a_warning_on_the_task_and_follows_no_redirect() {
+    let place = Place::new();
+    let (server, address) = server();
+    let (elsewhere, other) = self::server();
+    let lines = format!(
+        "[[pool.shell.on_failed]]\nwebhook = \"{address}\"\n\
+         [[pool.shell.on_failed]]\ncommand = [\"sh\", \"-c\", \"echo no mail >&2; exit 3\"]\nattempts = 2\n"
+    );
+    let node = up(&place, &lines);
+    let id = fail(&place);
+    Request::take(&server).answer(&format!("307 Temporary Redirect\r\nLocation: {other}"));
+    let said = node.says("on_failed.webhook");
+    assert!(said.contains(&id) && said.contains("no redirect is followed"), "{said}");
+    let warnings = until("the warning", || {
+        let log = place.done(["logs", &id]);
+        log.contains("[warning]").then_some(log)
+    });
+    assert!(warnings.contains("was tried once and failed: it answered 307"), "{warnings}");
+    assert!(
+        warnings.contains("\"sh\" was tried 2 times and failed: it exited with code 3: no mail"),
+        "{warnings}"
+    );
+    assert!(!warnings.contains("dead?key=T0K3N was"), "the address may have a secret in it: {warnings}");
+    elsewhere.set_nonblocking(true).expect("it need not wait");
+    assert!(elsewhere.accept().is_err(), "nobody went there");
+    ends(node);
+}
+
+#[test]
+fn a_task_in_another_queue_is_enqueued_with_the_dead_letter() {
+    let place = Place::new();
+    let node = up(&place, "on_failed.task = { queue = \"alerts\", kind = \"dead\" }");
+    let ids = [fail(&place), fail(&place)];
+    let alerts = until("two alerts", || {
+        let found = place.json(["ls", "--queue", "alerts"]);
+        (found.as_array().map(Vec::len) == Some(2)).then_some(found)
+    });
+    for alert in alerts.as_array().expect("a list") {
+        let alert = place.json(["show", alert["id"].as_str().expect("an id")]);
+        assert_eq!((&alert["kind"], &alert["state"]), (&json!("dead"), &json!("queued")));
+        let of =
+            ids.iter().find(|id| alert["payload"]["id"] == id.as_str()).expect("it is of one of the two");
+        is_the_dead_letter(&alert["payload"], of);
+    }
+    ends(node);
+}
+
+#[test]
+fn what_is_too_large_for_a_payload_is_left_out_and_that_is_said() {
+    let place = Place::new();
+    let node = {
+        let pool = "store = \"sqlite:ostler.db\"\npayload_limit = \"2KiB\"\n[pool.shell]\nexecutor = \"command\"\ncommand = [\"sh\", \"-c\", \"exit 9\"]\n\
+                    retry.attempts = 1\non_failed.task = { queue = \"alerts\", kind = \"dead\" }\n";
+        place.write("ostler.toml", pool);
+        let node = Running::start({
+            let mut command = place.bare();
+            command.arg("up");
+            command
+        });
+        assert!(node.line().contains("ready"));
+        node
+    };
+    let large = json!("x".repeat(2_000)).to_string();
+    place.run(["submit", "shell", "run", "--payload", &large, "--wait"]).is_refused(1, "exited with code 9");
+    let alert = until("the alert", || place.json(["ls", "--queue", "alerts"]).get(0).cloned());
+    let alert = place.json(["show", alert["id"].as_str().expect("an id")]);
+    assert_eq!((&alert["payload"]["cut"], &alert["payload"]["payload"]), (&json!(true), &Value::Null));
+    assert_eq!(alert["payload"]["class"], "transient");
+    ends(node);
+}
+
+#[test]
+fn a_hook_that_hangs_holds_up_no_work_and_no_drain() {
+    let place = Place::new();
+    let node = up(
+        &place,
+        "on_failed = { command = [\"sh\", \"-c\", \"echo > began; sleep 1000\"], timeout = \"5m\" }",
+    );
+    fail(&place);
+    lines(&place, "began", 1);
+    let done = place.run(["submit", "shell", "run", "--payload", "\"echo on\"", "--wait"]);
+    assert_eq!(done.out, "\"on\"\n");
+    let told = Instant::now();
+    ends(node);
+    assert!(told.elapsed() < Duration::from_secs(20), "the drain took {:?}", told.elapsed());
+}
+
+#[test]
+fn a_node_that_is_killed_between_the_failure_and_the_hook_leaves_the_hook_to_the_next_one() {
+    let place = Place::new();
+    // The first hook says that it began, and never ends; the second one sees that.
+    let script = "if [ -e began ]; then cat > letter; echo >> letter; else echo > began; sleep 1000; fi";
+    let hooks = format!(
+        "on_failed = {{ command = [\"sh\", \"-c\", \"{script}\"], task = {{ queue = \"alerts\", kind = \"dead\" }}, timeout = \"5m\" }}"
+    );
+    let node = up(&place, &hooks);
+    let id = fail(&place);
+    lines(&place, "began", 1);
+    until("the alert", || place.json(["ls", "--queue", "alerts"]).get(0).cloned());
+    node.signal(ProcessSignal::KILL);
+    assert_eq!(node.end().0, None);
+    assert!(!place.folder().join("letter").exists());
+    let next = up(&place, &hooks);
+    let told: Value = serde_json::from_str(&lines(&place, "letter", 1)[0]).expect("JSON");
+    is_the_dead_letter(&told, &id);
+    assert_eq!(place.json(["show", &id])["runs"], 1, "the work itself is not repeated");
+    ends(next);
+    let alerts = place.json(["ls", "--queue", "alerts"]);
+    assert_eq!(alerts.as_array().map(Vec::len), Some(1), "told twice, enqueued once: {alerts}");
+}
