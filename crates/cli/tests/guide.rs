@@ -124,9 +124,30 @@ fn line_matches(said: &str, printed: &str) -> bool {
     rest.ends_with(last)
 }
 
+/// The guides with commands in them, each run by a test of its own.
+macro_rules! pages {
+    ($($name:ident: $page:literal,)*) => {
+        const PAGES: &[&str] = &[$($page),*];
+        $(#[test]
+        fn $name() {
+            run($page);
+        })*
+    };
+}
+
+pages! {
+    the_guide_to_the_command_line_prints_what_it_says: "docs/guide/command-line.md",
+    the_guide_to_failures_prints_what_it_says: "docs/guide/failures.md",
+}
+
 #[test]
-fn the_guide_to_the_command_line_prints_what_it_says() {
-    run("docs/guide/command-line.md");
+fn every_guide_with_commands_is_run() {
+    for file in std::fs::read_dir(root().join("docs/guide")).expect("there are guides") {
+        let path = file.expect("the folder can be read").path();
+        let text = std::fs::read_to_string(&path).expect("a guide is text");
+        let name = format!("docs/guide/{}", path.file_name().expect("a file has a name").display());
+        assert!(steps(&text).is_empty() || PAGES.contains(&name.as_str()), "{name} is not run");
+    }
 }
 
 #[test]
