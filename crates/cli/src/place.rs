@@ -5,12 +5,13 @@ use std::ffi::OsString;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use ostler_sqlite::{Options, Sqlite};
 use ostler_store::calls::Retention;
 use ostler_store::{Bounds, Error, SystemClock};
 
-use crate::config::{Config, StoreUrl};
+use crate::config::{Config, STRAYS, StoreUrl};
 use crate::exit::{Code, refused};
 
 /// The config file of a folder.
@@ -38,6 +39,7 @@ pub(crate) struct Place {
     origin: Origin,
     bounds: Bounds,
     keep: Retention,
+    strays: Duration,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,12 +71,17 @@ impl Place {
             })?;
             return Self::named(STORE_VARIABLE, &url);
         }
-        let Config { store, payload_limit, keep, .. } = config()?.unwrap_or_default();
+        let Config { store, payload_limit, keep, strays, .. } = config()?.unwrap_or_default();
         let place = match store {
             Some(StoreUrl::Sqlite(path)) => Self::at(path, Origin::Named),
             None => Self::in_state_folder(env)?,
         };
-        Ok(Self { bounds: Bounds { payload_bytes: payload_limit, ..Bounds::default() }, keep, ..place })
+        Ok(Self {
+            bounds: Bounds { payload_bytes: payload_limit, ..Bounds::default() },
+            keep,
+            strays,
+            ..place
+        })
     }
 
     fn named(field: &str, url: &str) -> anyhow::Result<Self> {
@@ -85,7 +92,7 @@ impl Place {
     }
 
     fn at(path: PathBuf, origin: Origin) -> Self {
-        Self { path, origin, bounds: Bounds::default(), keep: Retention::default() }
+        Self { path, origin, bounds: Bounds::default(), keep: Retention::default(), strays: STRAYS }
     }
 
     /// The store of a user who names none.
@@ -114,6 +121,11 @@ impl Place {
     /// How long its ended tasks are kept.
     pub(crate) const fn keep(&self) -> Retention {
         self.keep
+    }
+
+    /// How long rows without a task are left alone.
+    pub(crate) const fn strays(&self) -> Duration {
+        self.strays
     }
 
     /// Opens the store.

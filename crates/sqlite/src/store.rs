@@ -3,6 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use ostler_core::{JobId, Overrides, SessionId, TaskId, Worker};
@@ -32,7 +33,7 @@ use crate::readers::Readers;
 use crate::tx::read_queue;
 use crate::verbs::{
     amend, cancel, claim, enqueue, expire, finish, jobs, looks, nodes, notes, orders, prune, queues, ready,
-    replay, schedules, start, tellings,
+    replay, schedules, start, strays, tellings,
 };
 use crate::writer::{Desk, Writer};
 
@@ -99,6 +100,23 @@ impl Sqlite {
         })?;
         let Options { bounds, checks, .. } = options;
         Ok(Self { writer, readers, peers, beats, bells, clock, bounds, checks, path })
+    }
+
+    /// Removes rows that belong to no task and are older than this: steps, attempts and events. No verb leaves any; somebody who
+    /// edits the file by hand may. Answers how many there were.
+    ///
+    /// # Errors
+    /// When the store cannot be written.
+    pub async fn sweep(&self, older: Duration) -> Result<usize, Error> {
+        let mut removed = 0;
+        // In bites, so that others can write between them. Each full one removes rows: it ends.
+        loop {
+            let bite = self.writer.write("sweep", move |tx| strays::sweep(tx, older, MAX_BITE)).await?;
+            removed += bite;
+            if bite < MAX_BITE {
+                return Ok(removed);
+            }
+        }
     }
 
     /// The file.

@@ -3,9 +3,12 @@
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
+use ostler_core::{ErrorClass, Failure, Outcome};
 use ostler_sqlite::care::{self, Versions};
 use ostler_sqlite::{Options, Sqlite};
+use ostler_store::calls::{Claim, ClaimAnswer, Kinds, NewStep, Prune, Replay, Report, StepsOnReplay};
 use ostler_store::views::Filter;
 use ostler_store::{ErrorKind, Store, SystemClock};
 use ostler_testkit::{Ids, TempStore, scratch};
@@ -43,6 +46,74 @@ async fn a_count_that_is_wrong_and_rows_that_belong_to_nothing_are_found() {
     {
         assert!(problems.iter().any(|problem| problem.contains(part)), "{part}: {problems:?}");
     }
+}
+
+#[tokio::test]
+async fn what_a_stranger_left_without_its_task_is_found_and_swept_once_it_is_old() {
+    let made = filled().await;
+    let conn = Connection::open(made.path()).expect("a stranger opens it");
+    conn.execute_batch(
+        "INSERT INTO step VALUES(99999, 'old', 0, '1', 0, 1), (99999, 'young', 1, '1', 9000000000000000, 1), (1, 'mine', 0, '1', 0, 1);
+         INSERT INTO event VALUES(99999, 1, 0, 1, 0, 'lost'), (1, 1, 0, 1, 0, 'mine');
+         INSERT INTO attempt VALUES(99999, 1, 1, x'00', x'00', 0, NULL, NULL, NULL)",
+    )
+    .expect("a stranger writes");
+    let strays = || care::check(made.path()).expect("it can be read").problems;
+    assert_eq!(strays(), ["1 attempts without a task", "2 steps without a task", "1 events without a task"]);
+    let store = open(&made.path());
+    assert_eq!(store.sweep(Duration::from_secs(60)).await, Ok(3));
+    assert_eq!(strays(), ["1 steps without a task"], "what is young stays for whoever looks into it");
+    assert_eq!(store.sweep(Duration::from_secs(60)).await, Ok(0));
+    let mine: i64 = conn
+        .query_row(
+            "SELECT (SELECT count(*) FROM step WHERE task = 1) + (SELECT count(*) FROM event)",
+            [],
+            |row| row.get(0),
+        )
+        .expect("it can be read");
+    assert_eq!(mine, 2, "what has its task stays");
+}
+
+#[tokio::test]
+async fn neither_a_replay_nor_pruning_leaves_steps_without_their_task() {
+    let made = TempStore::real();
+    let (store, ids) = (made.store(), Ids::new(3));
+    let node = ids.new_session("node", Duration::from_secs(60));
+    let session = node.id;
+    store.join(node).await.expect("join answers");
+    for how in [StepsOnReplay::Keep, StepsOnReplay::Drop] {
+        store.enqueue(vec![ids.new_task("mail", "send")]).await.expect("enqueue answers");
+        let claim = || Claim { session, queue: "mail".to_owned(), kinds: Kinds::Any, limit: 1 };
+        let mut task = None;
+        // Fails with a step, is replayed, and fails again.
+        for round in 0..2 {
+            let ClaimAnswer::Tasks { mut tasks, .. } = store.claim(claim()).await.expect("claim answers")
+            else {
+                panic!("the session is alive")
+            };
+            let lease = tasks.remove(0).lease;
+            let id = *task.insert(lease.task());
+            let step = NewStep { name: format!("step {round}"), value: "1".to_owned() };
+            store.save_step(lease.as_ref(), step).await.expect("save_step answers");
+            let outcome = Outcome::Failed(Failure::new(ErrorClass::Permanent, "no"));
+            let report = Report { lease, ran: None, outcome, output: None };
+            store.finish(vec![report]).await.expect("finish answers");
+            if round == 0 {
+                let how = Replay { steps: how, payload: None };
+                store.replay(vec![id], how).await.expect("replay answers");
+            }
+        }
+        store.prune(Prune::Tasks(task.into_iter().collect())).await.expect("prune answers");
+        assert_eq!(
+            care::check(made.path()).expect("it can be read").problems,
+            Vec::<String>::new(),
+            "{how:?}"
+        );
+    }
+    let conn = Connection::open(made.path()).expect("a stranger opens it");
+    let left: i64 =
+        conn.query_row("SELECT count(*) FROM step", [], |row| row.get(0)).expect("it can be read");
+    assert_eq!(left, 0);
 }
 
 #[tokio::test]

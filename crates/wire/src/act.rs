@@ -110,4 +110,6 @@ pub struct BackedUp {
 pub struct PrunedTasks {
     /// How many.
     pub tasks: usize,
+    /// Rows that belonged to no task.
+    pub strays: usize,
 }

@@ -249,6 +249,9 @@ pub(crate) enum Db {
         /// Failed tasks that ended longer ago than this [else: 30d]
         #[arg(long, value_name = "D", value_parser = values::duration)]
         failed_older: Option<Duration>,
+        /// Steps, attempts and events of no task that are older than this [else: 7d]
+        #[arg(long, value_name = "D", value_parser = values::duration)]
+        strays_older: Option<Duration>,
     },
 }
 

@@ -22,8 +22,14 @@ pub(super) async fn run(console: &Console, what: Db) -> anyhow::Result<Code> {
         Db::Migrate { check: true } => look(console, &place),
         Db::Migrate { check: false } => migrate(console, &place),
         Db::Backup { file } => backup(console, &place, file).await,
-        Db::Prune { completed_older, failed_older } => {
-            prune(console, &place, completed_older, failed_older).await
+        Db::Prune { completed_older, failed_older, strays_older } => {
+            let usual = place.keep();
+            let keep = Retention {
+                completed: completed_older.unwrap_or(usual.completed),
+                failed: failed_older.unwrap_or(usual.failed),
+                ..usual
+            };
+            prune(console, &place, keep, strays_older.unwrap_or(place.strays())).await
         }
     }
 }
@@ -88,19 +94,8 @@ async fn backup(console: &Console, place: &Place, file: PathBuf) -> anyhow::Resu
     Ok(Code::Done)
 }
 
-async fn prune(
-    console: &Console,
-    place: &Place,
-    completed: Option<Duration>,
-    failed: Option<Duration>,
-) -> anyhow::Result<Code> {
+async fn prune(console: &Console, place: &Place, keep: Retention, strays: Duration) -> anyhow::Result<Code> {
     let store = place.open(Missing::Refuse)?;
-    let usual = place.keep();
-    let keep = Retention {
-        completed: completed.unwrap_or(usual.completed),
-        failed: failed.unwrap_or(usual.failed),
-        ..usual
-    };
     let mut tasks = 0;
     // In bites, so that nodes can write between them. Each one removes rows: it ends.
     loop {
@@ -110,7 +105,11 @@ async fn prune(
             break;
         }
     }
-    console.out.answer(&PrunedTasks { tasks }, |_| format!("{tasks} ended tasks were removed\n"))?;
+    let strays = store.sweep(strays).await?;
+    console.out.answer(&PrunedTasks { tasks, strays }, |_| {
+        let swept = if strays == 0 { String::new() } else { format!(", and {strays} rows of no task") };
+        format!("{tasks} ended tasks were removed{swept}\n")
+    })?;
     Ok(Code::Done)
 }
 

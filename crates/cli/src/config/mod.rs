@@ -51,6 +51,8 @@ const MAX_SYNTAX_FAULTS: usize = 5;
 const PAYLOAD_LIMITS: RangeInclusive<u64> = 1..=256 << 20;
 /// How many tasks of a sort may be kept.
 const KEPT: RangeInclusive<u64> = 1..=1_000_000_000;
+/// How long rows without a task are left alone, unless the file says otherwise.
+pub(crate) const STRAYS: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// The words for how children are contained.
 const CONTAINMENTS: [(&str, Containment); 3] =
     [("auto", Containment::Auto), ("cgroup", Containment::Cgroup), ("group", Containment::Group)];
@@ -70,6 +72,8 @@ pub(crate) struct Config {
     pub(crate) lease: LeaseTimes,
     /// What is kept of finished tasks.
     pub(crate) keep: Retention,
+    /// Rows without a task that are younger than this are not swept.
+    pub(crate) strays: Duration,
     /// Bytes of a payload.
     pub(crate) payload_limit: usize,
     /// How children are to be contained.
@@ -131,6 +135,7 @@ impl Default for Config {
             shutdown_timeout: Duration::from_secs(30),
             lease: LeaseTimes::default(),
             keep: Retention::default(),
+            strays: STRAYS,
             payload_limit: Bounds::default().payload_bytes,
             containment: Containment::Auto,
             jobs: DetachedJobs::Left,
@@ -204,6 +209,7 @@ fn whole_file(mut top: Section<'_>) -> Config {
         let text = found.text()?;
         StoreUrl::parse(&text).map_err(|error| found.refuse::<()>(format!("cannot be used: {error}"))).ok()
     });
+    let (kept, strays) = keep(top.section("keep"));
     let config = Config {
         store,
         name: top.find("name").and_then(|found| found.name()),
@@ -212,7 +218,8 @@ fn whole_file(mut top: Section<'_>) -> Config {
             .and_then(|found| found.duration())
             .unwrap_or(default.shutdown_timeout),
         lease: lease(top.section("lease")),
-        keep: keep(top.section("keep")),
+        keep: kept,
+        strays,
         payload_limit: top
             .find("payload_limit")
             .and_then(|found| found.size(PAYLOAD_LIMITS))
@@ -261,7 +268,8 @@ fn lease(mut section: Section<'_>) -> LeaseTimes {
     lease
 }
 
-fn keep(mut section: Section<'_>) -> Retention {
+/// What is kept of ended tasks, and how long rows without a task are left alone.
+fn keep(mut section: Section<'_>) -> (Retention, Duration) {
     let default = Retention::default();
     let kept = Retention {
         completed: section.find("completed").and_then(|found| found.duration()).unwrap_or(default.completed),
@@ -269,6 +277,7 @@ fn keep(mut section: Section<'_>) -> Retention {
         most: section.find("most").and_then(|found| found.whole(KEPT)).unwrap_or(default.most),
         bite: default.bite,
     };
+    let strays = section.find("strays").and_then(|found| found.duration()).unwrap_or(STRAYS);
     section.close(&[]);
-    kept
+    (kept, strays)
 }

@@ -312,5 +312,5 @@ fn care_and_requests_have_their_fields() {
     has_exactly(&place.json(["db", "check"]), &["store", "ok", "version", "newest", "problems"]);
     has_exactly(&place.json(["db", "migrate", "--check"]), &["store", "from", "to", "pending"]);
     has_exactly(&place.json(["db", "backup", "b.db"]), &["file", "bytes"]);
-    has_exactly(&place.json(["db", "prune"]), &["tasks"]);
+    has_exactly(&place.json(["db", "prune"]), &["tasks", "strays"]);
 }

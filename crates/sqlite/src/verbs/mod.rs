@@ -18,4 +18,5 @@ pub(crate) mod ready;
 pub(crate) mod replay;
 pub(crate) mod schedules;
 pub(crate) mod start;
+pub(crate) mod strays;
 pub(crate) mod tellings;
