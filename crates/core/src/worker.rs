@@ -16,11 +16,14 @@ pub enum WorkerState {
     Draining,
     /// It was ended.
     Killed,
+    /// Its attempt is past its time and does not stop: it still holds its thread. Another worker has its place.
+    Deaf,
 }
 
 impl WorkerState {
     /// Every state; a store keeps the place in this list.
-    pub const ALL: [Self; 5] = [Self::Starting, Self::Idle, Self::Busy, Self::Draining, Self::Killed];
+    pub const ALL: [Self; 6] =
+        [Self::Starting, Self::Idle, Self::Busy, Self::Draining, Self::Killed, Self::Deaf];
 
     /// The word that users see.
     #[must_use]
@@ -31,6 +34,7 @@ impl WorkerState {
             Self::Busy => "busy",
             Self::Draining => "draining",
             Self::Killed => "killed",
+            Self::Deaf => "deaf",
         }
     }
 }

@@ -217,7 +217,7 @@ pub trait Executor: Send + Sync {
     }
 
     /// A worker goes: it gets no more attempts, and whatever it was is ended. It is not told of a worker that did not
-    /// come up.
+    /// come up. For one whose slot is [`Slot::Deaf`] it answers when nothing holds that any more, however long that takes.
     async fn close(&self, _worker: WorkerId) {}
 
     /// Waits until an open worker that runs nothing is over, though nobody has closed it: its process died. Says why. Whoever

@@ -7,12 +7,13 @@ use std::pin::Pin;
 use std::time::Instant;
 
 use async_trait::async_trait;
-use ostler_core::ErrorClass;
+use ostler_core::{ErrorClass, WorkerId};
 use tokio::task::{AbortHandle, JoinError};
 use tokio_util::sync::CancellationToken;
 
 use crate::context::Context;
 use crate::contract::{Control, Ended, Executor, Served, Work};
+use crate::deaf::Deaf;
 use crate::error::TaskError;
 
 pub(crate) type Answer = Result<Option<String>, TaskError>;
@@ -26,6 +27,7 @@ type Handler = Box<dyn Fn(String, Context) -> Pin<Box<dyn Future<Output = Answer
 #[derive(Default)]
 pub struct Inline {
     handlers: BTreeMap<String, Handler>,
+    deaf: Deaf,
 }
 
 impl Inline {
@@ -82,10 +84,17 @@ impl Executor for Inline {
         };
         drop(guard);
         // Dropping takes effect at the handler's next await. One that blocks its thread has none.
-        match tokio::time::timeout(work.grace, running).await {
+        match tokio::time::timeout(work.grace, &mut running).await {
             Ok(_) => ended,
-            Err(_) => ended.deaf(),
+            Err(_) => {
+                self.deaf.keep(work.worker, async move { drop(running.await) });
+                ended.deaf()
+            }
         }
+    }
+
+    async fn close(&self, worker: WorkerId) {
+        self.deaf.ended(worker).await;
     }
 }
 

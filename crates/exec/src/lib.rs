@@ -13,6 +13,7 @@ mod classing;
 pub mod conformance;
 mod context;
 mod contract;
+mod deaf;
 mod error;
 mod guard;
 mod inline;

@@ -13,7 +13,8 @@ use tokio_util::sync::CancellationToken;
 use crate::config::{Beginning, MemoryGauge, PoolConfig};
 use crate::crew::Waiting;
 use crate::finisher::Finisher;
-use crate::held::{Held, Stop};
+use crate::held::{Entrusted, Held, Stop};
+use crate::stages::Stages;
 use crate::steps::AttemptSteps;
 
 /// A task that has seen so many nodes die runs alone among such tasks. One death may have had any reason, and long work should not
@@ -34,6 +35,8 @@ pub(crate) struct Bench {
     /// Lets through one at a time what several nodes have died of, or beside: what takes its node down must not take the others
     /// down again and again.
     pub(crate) suspects: Mutex<()>,
+    /// Where attempts run.
+    pub(crate) stages: Stages,
 }
 
 /// How an attempt went, for its worker.
@@ -45,8 +48,11 @@ pub(crate) struct Done {
     pub(crate) suspect: bool,
 }
 
-/// Runs one attempt.
-pub(crate) async fn run(bench: &Bench, waiting: Waiting, worker: WorkerId) -> Done {
+/// How much later than it should an executor may answer, before its attempt is given up.
+const SLACK: Duration = Duration::from_millis(500);
+
+/// Runs one attempt. `None`: it was given up meanwhile, and somebody else has spoken for it.
+pub(crate) async fn run(bench: &Bench, waiting: Waiting, worker: WorkerId) -> Option<Done> {
     let Waiting { claimed, strings, .. } = waiting;
     let (lease, suspect) = (claimed.lease.as_ref(), claimed.suspect);
     let alone = if claimed.node_deaths >= ALONE_AFTER_DEATHS {
@@ -58,9 +64,12 @@ pub(crate) async fn run(bench: &Bench, waiting: Waiting, worker: WorkerId) -> Do
     let told = strings.cancel.is_cancelled() || matches!(alone, Turn::Told);
     if told || (durable && !begin(bench, lease, worker).await) {
         give_back(bench, claimed).await;
-        return Done { ending: Ending::HandedBack, slot: Slot::Free, took: None, suspect };
+        return Some(Done { ending: Ending::HandedBack, slot: Slot::Free, took: None, suspect });
     }
     let began = Instant::now();
+    let (timeout, grace) = (claimed.policy.timeout, bench.pool.grace);
+    let due = began.checked_add(timeout + grace * 2 + SLACK);
+    bench.held.entrust(Entrusted { lease: claimed.lease, worker, began, due, timeout, durable, suspect });
     let (said, heard) = notes();
     let work = Work {
         task: lease.task,
@@ -70,8 +79,8 @@ pub(crate) async fn run(bench: &Bench, waiting: Waiting, worker: WorkerId) -> Do
         queue: claimed.queue,
         kind: claimed.kind,
         payload: claimed.payload,
-        timeout: claimed.policy.timeout,
-        grace: bench.pool.grace,
+        timeout,
+        grace,
         folder: claimed.folder,
     };
     let keeper = AttemptSteps::new(Arc::clone(&bench.store), lease);
@@ -81,19 +90,40 @@ pub(crate) async fn run(bench: &Bench, waiting: Waiting, worker: WorkerId) -> Do
         listening(bench, lease, &heard, bench.pool.executor.run(work, control)).await;
     let took = Some(began.elapsed());
     let outcome = bench.pool.unclassed.judge(outcome, classing);
-    let outcome = match (bench.held.let_go(lease), outcome) {
+    let (entrusted, stop) = bench.held.reclaim(lease)?;
+    let outcome = match (stop, outcome) {
         // What is done is done: if the lease is lost, the store says so.
         (_, Outcome::Success) => Outcome::Success,
         // It was stopped because somebody else speaks for the task, or soon will: nothing is said for it here.
-        (Some(Stop::Lost), _) => return Done { ending: Ending::NodeDied, slot, took, suspect },
+        (Some(Stop::Lost), _) => return Some(Done { ending: Ending::NodeDied, slot, took, suspect }),
         (Some(Stop::HandBack), Outcome::Cancelled) => Outcome::HandedBack,
         (Some(Stop::HandBack | Stop::Cancelled) | None, outcome) => outcome,
     };
     let ending = outcome.ending();
     drop(alone);
-    let ran = (!durable).then_some(Ran { worker, took: began.elapsed() });
-    bench.finisher.report(Report { lease: claimed.lease, ran, outcome, output }).await;
-    Done { ending, slot, took, suspect }
+    bench.finisher.report(entrusted.report(outcome, output)).await;
+    Some(Done { ending, slot, took, suspect })
+}
+
+impl Entrusted {
+    fn report(self, outcome: Outcome, output: Option<String>) -> Report {
+        let ran = (!self.durable).then(|| Ran { worker: self.worker, took: self.began.elapsed() });
+        Report { lease: self.lease, ran, outcome, output }
+    }
+}
+
+/// Gives up attempts that should have been answered for long ago: nothing moves where they run.
+pub(crate) async fn give_up(bench: &Bench, overdue: Vec<(Entrusted, Option<Stop>)>) -> Vec<(WorkerId, Done)> {
+    let mut given_up = Vec::new();
+    for (entrusted, stop) in overdue {
+        let Entrusted { worker, timeout, suspect, .. } = entrusted;
+        let (outcome, took) = (Ended::too_long(timeout).outcome, Some(entrusted.began.elapsed()));
+        given_up.push((worker, Done { ending: outcome.ending(), slot: Slot::Deaf, took, suspect }));
+        if stop != Some(Stop::Lost) {
+            bench.finisher.report(entrusted.report(outcome, None)).await;
+        }
+    }
+    given_up
 }
 
 /// Gives a claim back that nothing has happened with. If somebody asked to cancel the task, that ends it.

@@ -20,6 +20,9 @@ use crate::pace::Pace;
 use crate::stand::NodeState;
 use crate::starts::{STEADY, Starts};
 
+/// Workers that do not stop, each with a thread that it holds. With more of them no other is opened.
+const MAX_DEAF: usize = 256;
+
 /// A task that was claimed, and waits for a worker.
 pub(crate) struct Waiting {
     pub(crate) claimed: Claimed,
@@ -52,7 +55,7 @@ pub(crate) struct Load {
     pub(crate) oldest_waiting: Option<Instant>,
     /// No worker is opened before this moment.
     pub(crate) open_again: Option<Instant>,
-    /// Workers are not opened any more: they die at their start.
+    /// Workers are not opened any more: they die at their start, or too many of them do not stop.
     pub(crate) gave_up: bool,
     pub(crate) pace: Pace,
 }
@@ -109,6 +112,10 @@ struct Book {
 
 struct Hand {
     record: Worker,
+    /// The stage that it is on.
+    stage: usize,
+    /// Nobody waits for it: it may never move again.
+    lost: bool,
     idle_since: Instant,
     /// When it came up.
     up_since: Option<Instant>,
@@ -162,13 +169,13 @@ impl Crew {
             oldest_idle: book.idle.front().and_then(|id| book.hands.get(id)).map(|hand| hand.idle_since),
             oldest_waiting: book.stock.front().map(|waiting| waiting.since),
             open_again: book.starts.open_again(),
-            gave_up: book.starts.given_up().is_some(),
+            gave_up: book.starts.given_up().is_some() || book.deaf() >= MAX_DEAF,
             pace: book.pace,
         }
     }
 
     /// A worker comes. Its bell is rung when there is something for it, or it is to go.
-    pub(crate) fn enlist(&self, id: WorkerId, now: Timestamp) -> Arc<Notify> {
+    pub(crate) fn enlist(&self, id: WorkerId, stage: usize, now: Timestamp) -> Arc<Notify> {
         let bell = Arc::new(Notify::new());
         let record = Worker {
             id,
@@ -181,9 +188,35 @@ impl Crew {
             failed: 0,
             task: None,
         };
-        let hand = Hand { record, idle_since: Instant::now(), up_since: None, bell: Arc::clone(&bell) };
+        let hand = Hand {
+            record,
+            stage,
+            lost: false,
+            idle_since: Instant::now(),
+            up_since: None,
+            bell: Arc::clone(&bell),
+        };
         self.lock().hands.insert(id, hand);
         bell
+    }
+
+    /// All workers, and the stages that they are on.
+    pub(crate) fn stages(&self) -> BTreeMap<WorkerId, usize> {
+        self.lock().hands.iter().map(|(id, hand)| (*id, hand.stage)).collect()
+    }
+
+    /// Workers on stages before this one that wait for work would wait for ever: they are given up.
+    pub(crate) fn retire(&self, before: usize) {
+        let mut book = self.lock();
+        let Book { hands, idle, .. } = &mut *book;
+        for (id, hand) in hands.iter_mut().filter(|(_, hand)| hand.stage < before) {
+            if matches!(hand.record.state, WorkerState::Idle | WorkerState::Starting) {
+                hand.record.state = WorkerState::Killed;
+                hand.lost = true;
+                hand.bell.notify_one();
+                idle.retain(|other| other != id);
+            }
+        }
     }
 
     /// The worker that has been idle longest goes.
@@ -200,7 +233,9 @@ impl Crew {
         let free = book.idle.len().saturating_sub(book.stock.len());
         // The one that has been idle longest is the last to be given a task.
         let idle: Vec<WorkerId> = book.idle.iter().take(free).copied().collect();
-        let stays = |hand: &Hand| !matches!(hand.record.state, WorkerState::Draining | WorkerState::Killed);
+        let stays = |hand: &Hand| {
+            !matches!(hand.record.state, WorkerState::Draining | WorkerState::Deaf | WorkerState::Killed)
+        };
         let staying = book.hands.iter().filter(|(_, hand)| stays(hand)).map(|(id, _)| *id);
         let is_meant = |id: &WorkerId| match who {
             Who::One(one) => one == *id,
@@ -278,8 +313,9 @@ impl Crew {
         all.into_iter().for_each(|id| book.dismiss(id));
     }
 
+    /// Whether nobody is left who can be waited for.
     pub(crate) fn is_empty(&self) -> bool {
-        self.lock().hands.is_empty()
+        self.lock().hands.values().all(|hand| hand.lost)
     }
 
     pub(crate) fn drained(&self) -> Drained {
@@ -331,7 +367,9 @@ impl Crew {
         let closing = book.closing;
         let book = &mut *book;
         let Some(hand) = book.hands.get_mut(&id) else { return Turn::Go };
-        if closing || too_many || hand.record.state == WorkerState::Draining {
+        let goes =
+            matches!(hand.record.state, WorkerState::Draining | WorkerState::Deaf | WorkerState::Killed);
+        if closing || too_many || goes {
             hand.record.state = WorkerState::Draining;
             book.idle.retain(|other| *other != id);
             return Turn::Go;
@@ -369,6 +407,21 @@ impl Crew {
         }
     }
 
+    /// Its attempt has ended so, and its work still holds it: another worker takes its place. It stays in the book, with what
+    /// it does not stop, until it is gone.
+    pub(crate) fn deafen(&self, id: WorkerId, done: &Done) {
+        let mut book = self.lock();
+        let task = book.hands.get(&id).and_then(|hand| hand.record.task);
+        book.account(id, done, *self.0.state.borrow());
+        if let Some(hand) = book.hands.get_mut(&id) {
+            hand.record.state = WorkerState::Deaf;
+            hand.record.task = task;
+            hand.lost = true;
+        }
+        drop(book);
+        self.0.changed.notify_one();
+    }
+
     /// It is gone.
     pub(crate) fn gone(&self, id: WorkerId) {
         let mut book = self.lock();
@@ -399,19 +452,33 @@ impl Crew {
 
     /// How many run an attempt.
     pub(crate) fn running(&self) -> usize {
-        self.lock().hands.values().filter(|hand| hand.record.task.is_some()).count()
+        let runs = |hand: &&Hand| hand.record.task.is_some() && hand.record.state != WorkerState::Deaf;
+        self.lock().hands.values().filter(runs).count()
     }
 
     /// Why workers do not come up, if they do not.
     pub(crate) fn trouble(&self) -> Option<Failure> {
-        self.lock().starts.trouble().cloned()
+        let book = self.lock();
+        if book.deaf() >= MAX_DEAF {
+            let message = format!(
+                "{} workers of the pool \"{}\" do not stop, and it opens no more: start the program again",
+                book.deaf(),
+                self.0.pool
+            );
+            return Some(Failure::new(ostler_core::ErrorClass::Stuck, message));
+        }
+        book.starts.trouble().cloned()
     }
 }
 
 impl Book {
     fn staying(&self) -> usize {
-        let goes = |state| matches!(state, WorkerState::Draining | WorkerState::Killed);
+        let goes = |state| matches!(state, WorkerState::Draining | WorkerState::Deaf | WorkerState::Killed);
         self.hands.values().filter(|hand| !goes(hand.record.state)).count()
+    }
+
+    fn deaf(&self) -> usize {
+        self.hands.values().filter(|hand| hand.record.state == WorkerState::Deaf).count()
     }
 
     /// As many idle workers as there are tasks are woken, the one that was busy last first.
@@ -423,9 +490,10 @@ impl Book {
     }
 
     fn dismiss(&mut self, id: WorkerId) {
-        if let Some(hand) = self.hands.get_mut(&id) {
+        let Some(hand) = self.hands.get_mut(&id) else { return };
+        hand.bell.notify_one();
+        if !matches!(hand.record.state, WorkerState::Deaf | WorkerState::Killed) {
             hand.record.state = WorkerState::Draining;
-            hand.bell.notify_one();
         }
     }
 

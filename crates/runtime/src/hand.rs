@@ -35,13 +35,20 @@ pub(crate) async fn serve(bench: Arc<Bench>, crew: Crew, id: WorkerId, bell: Arc
     loop {
         match crew.turn(id, done.take(), bench.clock.now()) {
             Turn::Run(waiting) => {
-                let ended = attempt::run(&bench, *waiting, id).await;
+                // Given up: others have its place.
+                let Some(ended) = attempt::run(&bench, *waiting, id).await else { break };
                 match ended.slot {
                     Slot::Free => done = Some(ended),
-                    // Its work still holds it, or there is nothing left of it; another worker takes its place.
-                    Slot::Deaf | Slot::Spent | Slot::Dead => {
+                    // There is nothing left of it; another worker takes its place.
+                    Slot::Spent | Slot::Dead => {
                         crew.last(id, &ended);
                         break;
+                    }
+                    // Its work still holds it; another worker takes its place. It is in the book until that has ended, and a
+                    // pool that ends does not wait for it.
+                    Slot::Deaf => {
+                        crew.deafen(id, &ended);
+                        return executor.close(id).await;
                     }
                 }
             }

@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
-use ostler_core::TaskId;
-use ostler_store::LeaseRef;
+use ostler_core::{TaskId, WorkerId};
+use ostler_store::{Lease, LeaseRef};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -23,6 +24,21 @@ struct Holding {
     lease: LeaseRef,
     stop: Option<Stop>,
     strings: Strings,
+    /// While it runs.
+    entrusted: Option<Entrusted>,
+}
+
+/// An attempt that runs, with the right to speak for it: whoever takes this back first reports how it ended.
+pub(crate) struct Entrusted {
+    pub(crate) lease: Lease,
+    pub(crate) worker: WorkerId,
+    pub(crate) began: Instant,
+    /// When its executor must have answered at the latest; `None`: in a time that no clock counts.
+    pub(crate) due: Option<Instant>,
+    pub(crate) timeout: Duration,
+    /// Whether its start is on disk.
+    pub(crate) durable: bool,
+    pub(crate) suspect: bool,
 }
 
 /// The strings by which an attempt is told to stop.
@@ -32,6 +48,12 @@ pub(crate) struct Strings {
     pub(crate) cancel: CancellationToken,
     /// It is to be ended at once: nothing may be said for it any more.
     pub(crate) lost: CancellationToken,
+}
+
+impl Entrusted {
+    fn is_late(&self, now: Instant) -> bool {
+        self.due.is_some_and(|due| due <= now)
+    }
 }
 
 impl Holding {
@@ -69,7 +91,7 @@ impl Held {
         let mut held = self.lock();
         let take = |lease: LeaseRef| {
             let strings = Strings::default();
-            held.insert(lease.task, Holding { lease, stop: None, strings: strings.clone() });
+            held.insert(lease.task, Holding { lease, stop: None, strings: strings.clone(), entrusted: None });
             strings
         };
         leases.map(take).collect()
@@ -84,6 +106,41 @@ impl Held {
             }
             Some(_) | None => None,
         }
+    }
+
+    /// An attempt begins.
+    pub(crate) fn entrust(&self, run: Entrusted) {
+        let lease = run.lease.as_ref();
+        if let Some(holding) = self.lock().get_mut(&lease.task).filter(|holding| holding.lease == lease) {
+            holding.entrusted = Some(run);
+        }
+    }
+
+    /// An attempt has ended. `None`: somebody else has spoken for it.
+    pub(crate) fn reclaim(&self, lease: LeaseRef) -> Option<(Entrusted, Option<Stop>)> {
+        let mut held = self.lock();
+        held.get(&lease.task).filter(|holding| holding.lease == lease)?;
+        let Holding { entrusted, stop, .. } = held.remove(&lease.task)?;
+        Some((entrusted?, stop))
+    }
+
+    /// The workers whose attempts are overdue.
+    pub(crate) fn late(&self, now: Instant) -> Vec<WorkerId> {
+        let held = self.lock();
+        let runs = held.values().filter_map(|holding| holding.entrusted.as_ref());
+        runs.filter(|run| run.is_late(now)).map(|run| run.worker).collect()
+    }
+
+    /// Takes back the attempts of these workers that are overdue.
+    pub(crate) fn overdue(
+        &self,
+        now: Instant,
+        is_theirs: impl Fn(WorkerId) -> bool,
+    ) -> Vec<(Entrusted, Option<Stop>)> {
+        let mut held = self.lock();
+        let is_late = |run: &Entrusted| run.is_late(now) && is_theirs(run.worker);
+        let late = held.extract_if(|_, holding| holding.entrusted.as_ref().is_some_and(is_late));
+        late.filter_map(|(_, holding)| Some((holding.entrusted?, holding.stop))).collect()
     }
 
     /// All leases, for a renewal.

@@ -2,6 +2,7 @@
 //!
 //! - [`Node`]: start, drain, stop, and from term to term. `term.rs`: one session from its join to its end. `config.rs`: its
 //!   settings, checked once. `sizes.rs`: how many workers its pools have.
+//! - `house.rs`: the thread that all of this lives on. `stages.rs`: the runtime that attempts run on.
 //! - `keeper.rs`: the heartbeat, on a thread of its own, and the fence.
 //! - `pool.rs`: claims for one queue what its workers can run, and says how many there are. `crew.rs`: the workers, and what
 //!   waits for them. `hand.rs`: one worker. `attempt.rs`: one attempt from start to report. `pace.rs`: how far to claim ahead.
@@ -21,6 +22,7 @@ mod cron;
 mod finisher;
 mod hand;
 mod held;
+mod house;
 mod keeper;
 mod node;
 mod pace;
@@ -29,6 +31,7 @@ mod recycler;
 mod schedules;
 mod settings;
 mod sizes;
+mod stages;
 mod stand;
 mod starts;
 mod steps;

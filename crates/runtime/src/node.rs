@@ -11,8 +11,10 @@ use tokio::task::JoinHandle;
 use crate::config::{InvalidConfig, NodeConfig};
 use crate::crew::Crew;
 use crate::finisher::Finisher;
+use crate::house::House;
 use crate::settings::Difference;
 use crate::sizes::Sizes;
+use crate::stages::Stages;
 use crate::stand::{NodeState, Stand};
 use crate::term::{Arrival, Makings, Term};
 
@@ -53,7 +55,7 @@ pub enum StartError {
     #[error(transparent)]
     Store(#[from] ostler_store::Error),
     /// The system gave no thread.
-    #[error("no thread for the heartbeat: {0}")]
+    #[error("no thread for the node: {0}")]
     Thread(#[from] std::io::Error),
     /// The session's id was not new.
     #[error("the store knows a session of this id already")]
@@ -76,11 +78,34 @@ pub enum StartError {
 
 /// A running node. When it is dropped without a drain it stops at once; its leases end when they are not renewed.
 pub struct Node {
+    lodger: Lodger,
+    _house: House,
+}
+
+/// What lives in the house, as others see it.
+struct Lodger {
     stand: Stand,
     present: Arc<Present>,
     written: watch::Sender<u64>,
     wish: watch::Sender<Option<Duration>>,
     supervisor: Option<JoinHandle<Drained>>,
+}
+
+impl Lodger {
+    /// Moves in: everything that is spawned from here on lives there too.
+    async fn begin(parts: Parts, config: NodeConfig, stages: Stages) -> Result<Self, StartError> {
+        let stand = Stand::new();
+        let written = watch::Sender::new(0);
+        let (finisher, finishing) = Finisher::start(Arc::clone(&parts.store), stand.watch(), written.clone());
+        let sizes = Sizes::new(&config.pools);
+        let makings = Makings { parts, config, stand: stand.clone(), finisher, sizes, stages };
+        let first = Term::begin(&makings, Arrival::First).await?;
+        let present = Arc::new(Present(Mutex::new(Now::of(&first))));
+        let (wish, wished) = watch::channel(None);
+        let supervisor = Supervisor { makings, finishing, present: Arc::clone(&present), wished };
+        let supervisor = Some(tokio::spawn(supervisor.serve(first)));
+        Ok(Self { stand, present, written, wish, supervisor })
+    }
 }
 
 impl Node {
@@ -90,47 +115,41 @@ impl Node {
     /// When its settings cannot work, or the store refuses.
     pub async fn start(parts: Parts, config: NodeConfig) -> Result<Self, StartError> {
         config.check()?;
-        let stand = Stand::new();
-        let written = watch::Sender::new(0);
-        let (finisher, finishing) = Finisher::start(Arc::clone(&parts.store), stand.watch(), written.clone());
-        let sizes = Sizes::new(&config.pools);
-        let makings = Makings { parts, config, stand: stand.clone(), finisher, sizes };
-        let first = Term::begin(&makings, Arrival::First).await?;
-        let present = Arc::new(Present(Mutex::new(Now::of(&first))));
-        let (wish, wished) = watch::channel(None);
-        let supervisor = Supervisor { makings, finishing, present: Arc::clone(&present), wished };
-        let supervisor = Some(tokio::spawn(supervisor.serve(first)));
-        Ok(Self { stand, present, written, wish, supervisor })
+        let house = House::open()?;
+        match house.spawn(Lodger::begin(parts, config, Stages::here())).await {
+            Ok(lodger) => Ok(Self { lodger: lodger?, _house: house }),
+            Err(broken) => std::panic::resume_unwind(broken.into_panic()),
+        }
     }
 
     /// Its session: another one after it was fenced and came back.
     #[must_use]
     pub fn session(&self) -> SessionId {
-        self.present.lock().session
+        self.lodger.present.lock().session
     }
 
     /// Where it stands, and where it goes. An order to drain is seen here: whoever owns the node then drains it.
     #[must_use]
     pub fn state(&self) -> watch::Receiver<NodeState> {
-        self.stand.watch()
+        self.lodger.stand.watch()
     }
 
     /// Changes whenever ends of attempts were written by this node: a hint to look.
     #[must_use]
     pub fn ends(&self) -> watch::Receiver<u64> {
-        self.written.subscribe()
+        self.lodger.written.subscribe()
     }
 
     /// How many attempts run.
     #[must_use]
     pub fn running(&self) -> usize {
-        self.present.lock().crews.iter().map(Crew::running).sum()
+        self.lodger.present.lock().crews.iter().map(Crew::running).sum()
     }
 
     /// What does not work, in sentences: workers that do not come up, and why a fenced node is not back yet.
     #[must_use]
     pub fn troubles(&self) -> Vec<String> {
-        let now = self.present.lock();
+        let now = self.lodger.present.lock();
         let workers = now.crews.iter().filter_map(Crew::trouble).map(|failure| failure.message);
         workers.chain(now.trouble.clone()).collect()
     }
@@ -138,9 +157,9 @@ impl Node {
     /// Takes no more work, waits for what runs, and after `timeout` gives the rest back. Nothing is lost, and nothing is
     /// counted as a failure.
     pub async fn drain(mut self, timeout: Duration) -> Drained {
-        self.stand.drain();
-        self.wish.send_replace(Some(timeout));
-        match self.supervisor.take() {
+        self.lodger.stand.drain();
+        self.lodger.wish.send_replace(Some(timeout));
+        match self.lodger.supervisor.take() {
             Some(supervisor) => supervisor.await.unwrap_or_default(),
             None => Drained::default(),
         }
@@ -149,7 +168,7 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        if let Some(supervisor) = &self.supervisor {
+        if let Some(supervisor) = &self.lodger.supervisor {
             supervisor.abort();
         }
     }

@@ -3,6 +3,7 @@
 //! How much waits is never asked: a claim takes as much as there are free workers and workers that may still be opened, and
 //! what it brings beyond the idle ones is what waits. Work that is short is claimed a little ahead (`pace.rs`).
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::attempt::{Bench, give_back};
+use crate::attempt::{Bench, give_back, give_up};
 use crate::config::{PoolConfig, PoolSize, Prefetch};
 use crate::crew::{Crew, Load, Waiting};
 use crate::hand;
@@ -25,6 +26,8 @@ use crate::stand::{NodeState, Stand};
 const PATIENCE: Duration = Duration::from_millis(200);
 /// The shortest pause between two claims of what a gate lets through.
 const SHORTEST: Duration = Duration::from_millis(1);
+/// How often it is looked whether attempts are overdue, while any run.
+const LATE_LOOK: Duration = Duration::from_millis(500);
 /// How long nothing is claimed ahead after a suspect was seen: what it takes down should be itself alone.
 const CALM: Duration = Duration::from_secs(1);
 
@@ -42,6 +45,8 @@ pub(crate) struct Pool {
     calm_until: Option<Instant>,
     /// Nothing is claimed beyond the idle workers before this moment.
     modest_until: Option<Instant>,
+    /// When it is looked again whether attempts are overdue, while any run.
+    late_at: Instant,
     rests: Rests,
 }
 
@@ -83,6 +88,7 @@ impl Pool {
             hands: JoinSet::new(),
             calm_until: None,
             modest_until: None,
+            late_at: Instant::now(),
             rests: Rests::No,
         }
     }
@@ -99,6 +105,7 @@ impl Pool {
         let mut wakeups: Wakeups = self.bench.store.wakeups();
         loop {
             let now = *state.borrow_and_update();
+            self.give_up_overdue().await;
             let look = match now {
                 NodeState::Running => {
                     wakeups.arm();
@@ -159,9 +166,36 @@ impl Pool {
 
     fn open(&mut self, more: u32) {
         for _ in 0..more {
-            let id = WorkerId((self.ids)());
-            let bell = self.crew.enlist(id, self.bench.clock.now());
-            self.hands.spawn(hand::serve(Arc::clone(&self.bench), self.crew.clone(), id, bell));
+            let (id, stage) = (WorkerId((self.ids)()), self.bench.stages.now());
+            let bell = self.crew.enlist(id, stage.number, self.bench.clock.now());
+            let hand = hand::serve(Arc::clone(&self.bench), self.crew.clone(), id, bell);
+            self.hands.spawn_on(hand, &stage.handle);
+        }
+    }
+
+    /// Attempts whose executor should have answered for them, and did not: nothing moves where they run. They have failed, and
+    /// the work goes on elsewhere.
+    async fn give_up_overdue(&mut self) {
+        let now = Instant::now();
+        if now < self.late_at {
+            return;
+        }
+        self.late_at = now + LATE_LOOK;
+        let mine = self.crew.stages();
+        let late = self.bench.held.late(now.into_std());
+        let stages: BTreeSet<usize> = late.iter().filter_map(|worker| mine.get(worker)).copied().collect();
+        for stage in stages {
+            // An executor may be late for reasons of its own: where something moves, it will answer.
+            if self.bench.stages.moves(stage).await {
+                continue;
+            }
+            let stuck = |worker: WorkerId| mine.get(&worker) == Some(&stage);
+            let overdue = self.bench.held.overdue(now.into_std(), stuck);
+            for (worker, done) in give_up(&self.bench, overdue).await {
+                self.crew.deafen(worker, &done);
+            }
+            self.bench.stages.leave(stage, self.size.borrow().max);
+            self.crew.retire(self.bench.stages.now().number);
         }
     }
 
@@ -297,7 +331,9 @@ impl Pool {
             load.oldest_idle.map(|since| since + self.size.borrow().idle_timeout).filter(|at| *at > now);
         let stale = load.oldest_waiting.filter(|_| load.excess() > 0).map(|since| since + PATIENCE);
         let open = load.open_again.filter(|at| *at > now && !load.gave_up);
-        [idle, stale, open].into_iter().flatten().fold(now + self.poll, Instant::min)
+        let runs = load.total > load.idle + load.starting;
+        let late = runs.then_some(self.late_at);
+        [idle, stale, open, late].into_iter().flatten().fold(now + self.poll, Instant::min)
     }
 }
 

@@ -13,6 +13,8 @@ use ostler_store::{MAX_MESSAGE_BYTES, Store};
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
+use crate::stages::Stages;
+
 /// Tellings that are under way at once.
 const AT_ONCE: usize = 16;
 /// How long a listener may take for one telling, unless it says otherwise. After that it counts as told.
@@ -49,6 +51,8 @@ pub(crate) struct Teller {
     pub(crate) poll: Duration,
     /// Cancelled when nothing more will end: what is there is told, and then it is over.
     pub(crate) over: CancellationToken,
+    /// Where listeners are called.
+    pub(crate) stages: Stages,
 }
 
 /// What a look led to.
@@ -108,7 +112,8 @@ impl Teller {
         let look = if heard.len() < room { Look::All } else { Look::Busy };
         for one in heard {
             let number = one.number;
-            let task = telling.spawn(tell(Arc::clone(&self.store), Arc::clone(&self.listener), one));
+            let told = tell(Arc::clone(&self.store), Arc::clone(&self.listener), one);
+            let task = telling.spawn_on(told, &self.stages.now().handle);
             numbers.insert(task.id(), number);
         }
         look

@@ -25,6 +25,7 @@ use crate::recycler::Recycler;
 use crate::schedules::{Plan, Scheduler};
 use crate::settings;
 use crate::sizes::Sizes;
+use crate::stages::Stages;
 use crate::stand::Stand;
 use crate::teller::Teller;
 use crate::upkeep::Upkeep;
@@ -39,6 +40,7 @@ pub(crate) struct Makings {
     pub(crate) stand: Stand,
     pub(crate) finisher: Finisher,
     pub(crate) sizes: Sizes,
+    pub(crate) stages: Stages,
 }
 
 /// Whether a node comes up, or comes back.
@@ -96,7 +98,7 @@ impl Term {
 
     /// Starts the parts, in order.
     fn work(makings: &Makings, session: SessionId) -> Result<Self, StartError> {
-        let Makings { parts, config, stand, finisher, sizes } = makings;
+        let Makings { parts, config, stand, finisher, sizes, stages } = makings;
         let Parts { store, clock, ids } = parts;
         stand.run();
         let (recycles, orders) = mpsc::channel(MAX_ORDERS);
@@ -122,11 +124,13 @@ impl Term {
                     listener: Arc::clone(listener),
                     poll: config.lease.poll,
                     over: over.clone(),
+                    stages: stages.clone(),
                 };
                 tellers.spawn(teller.serve());
             }
             let size = sizes.watch(pool);
             let bench = Bench {
+                stages: stages.clone(),
                 store: Arc::clone(store),
                 clock: Arc::clone(clock),
                 pool: pool.clone(),

@@ -60,7 +60,7 @@ impl Stats {
             match record.worker.state {
                 WorkerState::Idle => stats.workers.idle += 1,
                 WorkerState::Busy | WorkerState::Draining => stats.workers.busy += 1,
-                WorkerState::Starting | WorkerState::Killed => {}
+                WorkerState::Starting | WorkerState::Killed | WorkerState::Deaf => {}
             }
         }
         stats.kinds = runs.into_iter().map(|(kind, runs)| (kind.to_owned(), KindStats::of(runs))).collect();

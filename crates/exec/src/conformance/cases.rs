@@ -193,6 +193,9 @@ async fn what_blocks_its_thread_is_given_up_and_the_next_attempt_runs(f: Arc<dyn
     let Outcome::Failed(failure) = ended.outcome else { panic!("it ended as {:?}", ended.outcome) };
     assert_eq!((failure.class, ended.slot), (ErrorClass::Timeout, Slot::Deaf));
     still_works(&f).await;
+    let worker = need!(f.work(&Behaviour::Panic)).worker;
+    let closed = tokio::time::timeout(SLACK, f.executor().close(worker)).await;
+    assert!(closed.is_ok(), "a worker that was deaf is closed once its work has ended");
     Tried::Held
 }
 

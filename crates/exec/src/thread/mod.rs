@@ -18,11 +18,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
-use ostler_core::ErrorClass;
+use ostler_core::{ErrorClass, WorkerId};
 use tokio::sync::oneshot;
 
 use crate::context::Context;
 use crate::contract::{Control, Ended, Executor, Served, Work};
+use crate::deaf::Deaf;
 use crate::inline::{Answer, no_handler};
 pub use permit::{Backpressure, Permit, QueueFull};
 pub use policy::{Choice, Runtimes, ThreadPolicy};
@@ -38,6 +39,7 @@ pub struct Threads {
     workers: Vec<Worker>,
     permits: Arc<Backpressure>,
     next: AtomicUsize,
+    deaf: Deaf,
 }
 
 impl Threads {
@@ -50,7 +52,14 @@ impl Threads {
             .map(|place| Worker::start(place, policy.runtimes))
             .collect::<Result<_, _>>()?;
         let permits = Arc::new(Backpressure::new(policy.most));
-        Ok(Self { policy, handlers: BTreeMap::new(), workers, permits, next: AtomicUsize::new(0) })
+        Ok(Self {
+            policy,
+            handlers: BTreeMap::new(),
+            workers,
+            permits,
+            next: AtomicUsize::new(0),
+            deaf: Deaf::default(),
+        })
     }
 
     /// With a handler for a kind: JSON text in, JSON text out. Its future stays on the thread that made it.
@@ -99,7 +108,8 @@ impl Executor for Threads {
         let worker = self.choose();
         let _load = worker.count_in();
         let (began, beginning) = oneshot::channel();
-        let (caller, ending) = oneshot::channel();
+        let (caller, mut ending) = oneshot::channel();
+        let place = work.worker;
         let (timeout, grace) = (work.timeout, work.grace);
         let (cancel, lost) = (control.cancel.clone(), control.lost.clone());
         worker.send(Job { work, control, handler, began, caller });
@@ -121,17 +131,20 @@ impl Executor for Threads {
             }
             tokio::time::sleep(grace).await;
         };
-        tokio::select! {
+        let ended = tokio::select! {
             biased;
-            ended = ending => ended.unwrap_or_else(|_| Ended::failed_with(ErrorClass::Transient, "its thread has ended")),
-            () = tokio::time::sleep(timeout + grace) => {
-                worker.replace();
-                Ended::too_long(timeout).deaf()
+            ended = &mut ending => {
+                return ended.unwrap_or_else(|_| Ended::failed_with(ErrorClass::Transient, "its thread has ended"));
             }
-            () = told => {
-                worker.replace();
-                Ended::cancelled().deaf()
-            }
-        }
+            () = tokio::time::sleep(timeout + grace) => Ended::too_long(timeout),
+            () = told => Ended::cancelled(),
+        };
+        worker.replace();
+        self.deaf.keep(place, async move { drop(ending.await) });
+        ended.deaf()
+    }
+
+    async fn close(&self, worker: WorkerId) {
+        self.deaf.ended(worker).await;
     }
 }

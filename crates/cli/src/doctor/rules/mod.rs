@@ -8,6 +8,7 @@ mod queues;
 mod schedules;
 mod store;
 mod tasks;
+mod workers;
 
 use std::time::Duration;
 
@@ -26,6 +27,7 @@ pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
     found.extend(config::findings(facts));
     if let Some(seen) = seen(facts) {
         found.extend(nodes::findings(seen));
+        found.extend(workers::findings(seen));
         found.extend(queues::findings(seen, facts.now));
         found.extend(schedules::findings(seen, facts.now));
         found.extend(limits::findings(seen, facts.now));

@@ -37,6 +37,20 @@ async fn a_healthy_store_has_no_findings() {
 }
 
 #[tokio::test]
+async fn workers_that_do_not_stop_are_told_with_their_task() {
+    let world = World::new();
+    let node = world.node("anna", &[]).await;
+    world.enqueue(1, "mail", "send").await;
+    let task = world.claim(node, "mail", 1).await[0].lease.task();
+    let now = world.clock.now();
+    let deaf = Worker { state: WorkerState::Deaf, task: Some((task, now)), ..world.worker("mail", now) };
+    let workers = vec![deaf, world.worker("mail", now)];
+    assert_eq!(world.files.store().report(node, workers).await, Ok(Fenced::Recorded));
+    let finding = only(world.findings().await, "workers-deaf");
+    says(&finding, "In pool \"mail\" of node \"anna\" 1 worker does not stop", &task.to_string());
+}
+
+#[tokio::test]
 async fn an_empty_store_has_no_findings() {
     assert_eq!(World::new().findings().await, []);
 }

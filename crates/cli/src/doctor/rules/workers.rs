@@ -1,0 +1,39 @@
+//! The workers: whether some do not stop though their time is over.
+
+use std::collections::BTreeMap;
+
+use ostler_core::WorkerState;
+use ostler_store::views::Life;
+
+use super::super::facts::Seen;
+use super::{Finding, warning, word};
+
+/// Handlers that hold their thread past their deadline, told once for each pool of a node.
+pub(super) fn findings(seen: &Seen) -> Vec<Finding> {
+    let mut deaf: BTreeMap<(&str, &str), Vec<String>> = BTreeMap::new();
+    for record in seen.survey.workers.iter().filter(|record| record.worker.state == WorkerState::Deaf) {
+        let node = seen.survey.nodes.iter().find(|node| node.session == record.session);
+        if let Some(node) = node.filter(|node| node.life == Life::Alive) {
+            let task = record.worker.task.map(|(task, _)| task.to_string());
+            deaf.entry((&node.name, &record.worker.pool)).or_default().extend(task);
+        }
+    }
+    deaf.into_iter().map(|((node, pool), tasks)| finding(node, pool, &tasks)).collect()
+}
+
+fn finding(node: &str, pool: &str, tasks: &[String]) -> Finding {
+    let count = match tasks.len() {
+        1 => "1 worker does".to_owned(),
+        many => format!("{many} workers do"),
+    };
+    let sentence = format!(
+        "In pool \"{pool}\" of node \"{node}\" {count} not stop, though the time of its attempt is over: each holds a thread"
+    );
+    let example =
+        tasks.first().map(|task| format!(", such as ostler show {}", word(task))).unwrap_or_default();
+    let advice = format!(
+        "Others have taken their places. See what their handlers wait for{example}: one that blocks belongs on a thread of its own \
+         (spawn_blocking, or handle_local). To free the threads, restart the program"
+    );
+    warning("workers-deaf", sentence, advice)
+}
