@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::Error;
 use crate::child::Role;
+use crate::map;
 use crate::rate::Wanted;
 use crate::report::Report;
 use crate::scale::Scale;
@@ -13,10 +14,12 @@ pub(crate) const USAGE: &str = "\
 Usage: bench sqlite [--quick | --tiny] [--markdown] [--json FILE] [--dir DIR] [--only TEXT]
        bench node   [the same]
        bench rate   [--seconds N] [--per-second N] [--dir DIR]
+       bench map    [--items N] [--at-once N] [--rounds N] [--ostler PATH] [--dir DIR]
 
 sqlite measures the SQLite store beside bare SQLite statements. node measures a whole node on it: handlers that do
 nothing, pick-up, commands, failover, and what it costs when idle. Both print tables, then JSON. rate lets two nodes share
 one rate, for 30 seconds at 100 a second, and prints how many tasks began and how far that is off.
+map runs `true` for many items by ostler map, xargs and GNU parallel in turns, and prints how long each takes.
 
   --quick      under a minute: short rounds, backlogs of 100,000 rows
   --tiny       a second or two: only shows that everything runs
@@ -56,6 +59,13 @@ pub(crate) enum Asked {
     Rate {
         /// How long, and how many.
         wanted: Wanted,
+        /// Where the files go.
+        dir: Option<PathBuf>,
+    },
+    /// To measure `ostler map` beside its peers.
+    Map {
+        /// What is run.
+        wanted: map::Wanted,
         /// Where the files go.
         dir: Option<PathBuf>,
     },
@@ -109,6 +119,7 @@ pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Asked, Str
         }
         Some("node") => measured(args, |scale, output, dir, only| Asked::Node { scale, output, dir, only }),
         Some("rate") => rate(args),
+        Some("map") => mapped(args),
         Some("child") => child(args),
         Some("help" | "--help" | "-h") => Ok(Asked::Usage),
         Some(other) => Err(format!("there is no benchmark \"{other}\"")),
@@ -154,6 +165,25 @@ fn rate(mut args: impl Iterator<Item = String>) -> Result<Asked, String> {
     Ok(Asked::Rate { wanted, dir })
 }
 
+fn mapped(mut args: impl Iterator<Item = String>) -> Result<Asked, String> {
+    let (mut wanted, mut dir) = (map::Wanted::default(), None);
+    while let Some(word) = args.next() {
+        let mut value = || args.next().ok_or_else(|| format!("{word} needs a value"));
+        let number = |text: String| text.parse().ok().filter(|number| (1..=1_000_000).contains(number));
+        let number = |text| number(text).ok_or_else(|| format!("{word} is a whole number from 1 to 1000000"));
+        match word.as_str() {
+            "--items" => wanted.items = number(value()?)?,
+            "--at-once" => wanted.at_once = number(value()?)?,
+            "--rounds" => wanted.rounds = number(value()?)?,
+            "--ostler" => wanted.ostler = Some(value()?.into()),
+            "--dir" => dir = Some(value()?.into()),
+            "--help" | "-h" => return Ok(Asked::Usage),
+            other => return Err(format!("\"{other}\" is not understood")),
+        }
+    }
+    Ok(Asked::Map { wanted, dir })
+}
+
 fn child(mut args: impl Iterator<Item = String>) -> Result<Asked, String> {
     let role = args.next().as_deref().and_then(Role::named);
     match (role, args.next(), args.next()) {
@@ -189,6 +219,7 @@ mod tests {
             "sqlite --fast",
             "sqlite --json",
             "rate --seconds 0",
+            "map --items x",
             "child",
             "child enqueuer",
             "child x y",

@@ -7,7 +7,7 @@
 //! - `throughput.rs`: tasks a second from enqueue to done. `backlog.rs`: the same with a million rows in the way.
 //! - `latency.rs`: one enqueue, one pick-up, one commit beside a hot writer; `child.rs` is its other process.
 //! - `node/mod.rs`: a whole node: no-ops, pick-up, commands, failover, and what it costs when idle.
-//! - `rate.rs`: whether two nodes keep to one rate.
+//! - `rate.rs`: whether two nodes keep to one rate. `map.rs`: `ostler map` beside xargs and GNU parallel.
 //! - `args.rs`, `scale.rs`: what is asked for. `machine.rs`, `report.rs`: what is said about it.
 
 mod args;
@@ -18,6 +18,7 @@ mod disk;
 mod latency;
 mod load;
 mod machine;
+mod map;
 mod node;
 mod ours;
 mod rate;
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
         Ok(Asked::Sqlite { scale, output, dir, only }) => said(sqlite(scale, &output, dir, only)),
         Ok(Asked::Node { scale, output, dir, only }) => said(node::run(scale, &output, dir, only)),
         Ok(Asked::Rate { wanted, dir }) => said(rate::run(wanted, dir)),
+        Ok(Asked::Map { wanted, dir }) => said(map::run(&wanted, dir)),
         Ok(Asked::Child { role, path }) => said(child::run(role, &path)),
         Ok(Asked::Usage) => {
             println!("{USAGE}");
