@@ -1,6 +1,6 @@
 //! `ostler resize`: another number of workers for a pool, wherever it runs, until its node ends.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ostler_core::SessionId;
 use ostler_store::Store as _;
@@ -41,8 +41,14 @@ pub(super) async fn run(console: &Console, resize: &Resize) -> anyhow::Result<Co
     Ok(Code::Done)
 }
 
-/// The nodes that have workers for this pool.
+/// The nodes that have this pool. A node says when it joins which queues it brings settings for, before it has any worker; one
+/// that brings none is known by its workers.
 fn serving(survey: &Survey, pool: &str) -> BTreeSet<SessionId> {
+    let brings = |settings: &str| {
+        let said = serde_json::from_str::<BTreeMap<String, serde_json::Value>>(settings);
+        said.is_ok_and(|queues| queues.contains_key(pool))
+    };
+    let nodes = survey.nodes.iter().filter(|node| brings(&node.settings)).map(|node| node.session);
     let workers = survey.workers.iter().filter(|record| record.worker.pool == pool);
-    workers.map(|record| record.session).collect()
+    nodes.chain(workers.map(|record| record.session)).collect()
 }
