@@ -342,7 +342,7 @@ fn hooks_are_one_table_or_a_list_of_them() {
         ("on_failed = {}", "pool.shell.on_failed.command is missing, and so are webhook and task"),
         (
             "on_failed = [{ comand = [\"true\"], webhook = \"http://a/\" }]",
-            "on_failed[0].comand: there is no such key; did you mean command?",
+            "on_failed[1].comand: there is no such key; did you mean command?",
         ),
         ("on_failed.command = []", "pool.shell.on_failed.command cannot be run: the command has no program"),
         (
