@@ -142,11 +142,11 @@ fn reset_keys(tx: &Tx<'_>, queue: i64) -> Sql<Vec<i64>> {
 // ---- keys without tasks -------------------------------------------------------------------------------
 
 /// The last task of a key is gone: the key goes too, unless its gate has something to remember. Whoever comes back later
-/// begins like anybody new.
+/// begins like anybody new. What stands for all tasks without a key never had one to lose, and stays.
 pub(crate) fn forget_key(tx: &mut Tx<'_>, limit: i64) -> Sql<()> {
     let found: Option<String> = tx
         .prepare(
-            "SELECT q.name FROM limits l JOIN queue q ON q.id = l.queue WHERE l.id = ?1 AND l.tasks = 0",
+            "SELECT q.name FROM limits l JOIN queue q ON q.id = l.queue WHERE l.id = ?1 AND l.tasks = 0 AND l.key <> ''",
         )?
         .query_row([limit], |row| row.get(0))
         .optional()?;
