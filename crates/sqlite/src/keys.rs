@@ -8,7 +8,7 @@ use crate::row::{Phase, code};
 use crate::tx::{Sql, Tx};
 
 /// Keeps the place of tasks without a limit key, in queues where others have one.
-const NO_KEY: &str = "";
+pub(crate) const NO_KEY: &str = "";
 
 /// A limit key of a queue.
 #[derive(Clone, Copy)]

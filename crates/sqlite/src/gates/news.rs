@@ -5,7 +5,7 @@ use ostler_store::Check;
 use ostler_store::calls::QueueChange;
 use ostler_store::gates::BreakerSetting;
 use ostler_store::views::QueueSettings;
-use rusqlite::OptionalExtension;
+use rusqlite::{OptionalExtension, params};
 
 use super::{KeyRules, read_key, write_gate};
 use crate::gate_row::gate_from;
@@ -142,13 +142,14 @@ fn reset_keys(tx: &Tx<'_>, queue: i64) -> Sql<Vec<i64>> {
 // ---- keys without tasks -------------------------------------------------------------------------------
 
 /// The last task of a key is gone: the key goes too, unless its gate has something to remember. Whoever comes back later
-/// begins like anybody new. What stands for all tasks without a key never had one to lose, and stays.
+/// begins like anybody new. The row that keeps the place of tasks without a key counts none of them, and stays.
 pub(crate) fn forget_key(tx: &mut Tx<'_>, limit: i64) -> Sql<()> {
     let found: Option<String> = tx
         .prepare(
-            "SELECT q.name FROM limits l JOIN queue q ON q.id = l.queue WHERE l.id = ?1 AND l.tasks = 0 AND l.key <> ''",
+            "SELECT q.name FROM limits l JOIN queue q ON q.id = l.queue
+             WHERE l.id = ?1 AND l.tasks = 0 AND l.key <> ?2",
         )?
-        .query_row([limit], |row| row.get(0))
+        .query_row(params![limit, keys::NO_KEY], |row| row.get(0))
         .optional()?;
     let Some(queue) = found else { return Ok(()) };
     let rules = tx.key_rules(&queue)?;

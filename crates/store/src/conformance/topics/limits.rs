@@ -6,12 +6,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ostler_core::{ErrorClass, Outcome, Priority, Readiness, State, StateName, Task, TaskId, Wait};
+use ostler_core::{
+    BreakerPolicy, ErrorClass, Outcome, Priority, Readiness, State, StateName, Task, TaskId, Trip, Wait,
+};
 
 use super::super::picture::Picture;
 use super::super::scene::{QUEUE, Scene, TICK, TTL, failure};
 use super::runner::cases;
 use crate::calls::{NewTask, QueueChange, ReplayAnswer};
+use crate::gates::{BreakerScope, BreakerSetting};
 use crate::lease::Lease;
 
 const PARKED: (Readiness, Wait) = (Readiness::Parked, Wait::Concurrency);
@@ -36,6 +39,7 @@ cases![
     keys_take_turns,
     a_flood_of_one_key_does_not_hold_up_another,
     tasks_without_a_key_take_turns_with_the_keys,
+    another_breaker_leaves_the_turns_as_they_are,
     a_random_walk_keeps_the_invariant,
 ];
 
@@ -331,6 +335,20 @@ async fn tasks_without_a_key_take_turns_with_the_keys(s: &Scene) {
     let [one, two] = [s.add().await, s.add().await];
     let next = s.claim_ids(node, 4).await;
     assert!(next.contains(&one) && next.contains(&two), "they count as one more key");
+}
+
+async fn another_breaker_leaves_the_turns_as_they_are(s: &Scene) {
+    let node = s.join().await;
+    s.add_keyed("k").await;
+    let before = [s.add().await, s.add().await, s.add().await];
+    let policy = BreakerPolicy { trip: Trip::Consecutive(9), reset: TTL };
+    for scope in [BreakerScope::Queue, BreakerScope::Key] {
+        s.configure(QueueChange::Breaker(Some(BreakerSetting { policy, scope }))).await;
+    }
+    let after = s.add().await;
+    let order = s.claim_ids(node, 10).await;
+    let place = |id: TaskId| order.iter().position(|claimed| *claimed == id).expect("all are ready");
+    assert!(before.into_iter().all(|id| place(id) < place(after)), "who came last goes last: {order:?}");
 }
 
 async fn a_random_walk_keeps_the_invariant(s: &Scene) {
