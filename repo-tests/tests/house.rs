@@ -182,6 +182,29 @@ fn the_readme_shows_the_example_as_it_is() {
     assert!(read("README.md").contains(&shown), "README.md and crates/ostler/examples/hello.rs differ");
 }
 
+/// The guides are run by the tests of the program, so what stands there is true.
+#[test]
+fn what_the_readme_says_that_a_command_prints_stands_in_a_guide() {
+    let readme = read("README.md");
+    let guides: Vec<String> = documents()
+        .iter()
+        .filter(|path| path.starts_with("docs/guide"))
+        .filter_map(|path| text(path))
+        .collect();
+    let blocks: Vec<&str> = readme
+        .split("```console\n")
+        .skip(1)
+        .filter_map(|rest| rest.split_once("```").map(|(block, _)| block))
+        .collect();
+    assert!(!blocks.is_empty(), "README.md shows what a command prints");
+    let unknown: Vec<String> = blocks
+        .iter()
+        .map(|block| format!("```console\n{block}```"))
+        .filter(|block| !guides.iter().any(|guide| guide.contains(block)))
+        .collect();
+    none("blocks of README.md that stand in no guide", &unknown);
+}
+
 #[test]
 fn every_decision_is_in_the_index() {
     let index = read("docs/decisions/README.md");

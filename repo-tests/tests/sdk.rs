@@ -127,6 +127,23 @@ fn the_pages_show_the_examples_as_they_are() {
     }
 }
 
+/// The code as it stands, and apart from it the config and the command that its first lines tell of.
+#[test]
+fn the_readme_shows_the_python_worker_as_it_is() {
+    let (readme, example) = (read("README.md"), read("examples/worker.py"));
+    let (about, code) = example.split_once("\n\"\"\"\n").expect("the example begins with what it is for");
+    let (_, about) = about.split_once("In ostler.toml:").expect("it tells of its config");
+    let (config, command) = about.split_once("Then:").expect("and of a command");
+    let config: Vec<&str> = config.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    for shown in [
+        format!("```python\n{}\n```", code.trim()),
+        format!("```toml\n{}\n```", config.join("\n")),
+        format!("\n{}\n", command.trim()),
+    ] {
+        assert!(readme.contains(&shown), "README.md does not show what examples/worker.py has:\n{shown}");
+    }
+}
+
 #[test]
 fn each_package_has_the_licences() {
     for sdk in ["sdk/python", "sdk/js"] {
