@@ -107,7 +107,7 @@ impl Mapping<'_> {
         let done = found.counts.completed;
         let mut remark = format!("going on with job {id}: {done} of {} items are done", found.job.items);
         if again > 0 {
-            remark.push_str(&format!(", {again} that failed or were cancelled are tried again"));
+            remark.push_str(&format!(", trying {again} again"));
         }
         if found.pruned > 0 {
             remark.push_str(&format!("; {} were done so long ago that they are done again", found.pruned));
