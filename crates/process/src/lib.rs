@@ -10,14 +10,17 @@
 
 mod argument;
 mod command;
+mod folders;
 pub mod keeper;
 mod lines;
 mod memory;
+pub mod sandbox;
 mod worker;
 
 pub use argument::Argument;
 pub use command::{
     Codes, Command, CommandPolicy, Environment, Input, OutputForm, PolicyError, TemplateError,
 };
+pub use folders::Folders;
 pub use memory::Gauge;
 pub use worker::{MAX_FRAME_BYTES, Process, ProcessPolicy, Recycle};

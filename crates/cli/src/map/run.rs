@@ -156,7 +156,7 @@ impl Mapping<'_> {
         };
         let halt = if self.map.fail_fast { Some(Halt::FIRST_FAILURE) } else { self.map.halt };
         let tally = Tally::new(halt, items, spec.attempts, before.completed);
-        let command = Command::of_payload(keeper.clone(), policy());
+        let command = Command::of_payload(keeper.clone(), policy())?;
         let executor = Arc::new(Counted { command, tally: Arc::clone(&tally) });
         let listener: Arc<dyn Listener> = Arc::clone(&reporter) as Arc<dyn Listener>;
         let pool = PoolConfig { listener: Some(listener), ..pool_of(executor, job, spec) };

@@ -92,7 +92,7 @@ impl JobServer {
         let spec: Spec = serde_json::from_str(&record.job.spec)?;
         // A keeper holds the proof of life of one node, and this is one of its own.
         let keeper = start_keeper(self.containment).await?;
-        let executor = Arc::new(Command::of_payload(keeper.clone(), policy()));
+        let executor = Arc::new(Command::of_payload(keeper.clone(), policy())?);
         let pool = pool_of(executor, id, &spec);
         let node = start(&self.store, &keeper, pool, self.keep).await?;
         say(&format!("serving the job {id} ({})", record.job.name));

@@ -6,14 +6,17 @@ mod policy;
 mod template;
 pub(crate) mod verdict;
 
+use std::path::PathBuf;
+
 use async_trait::async_trait;
-use ostler_core::ErrorClass;
+use ostler_core::{ErrorClass, Failure};
 use ostler_exec::{Control, Ended, Executor, Served, Work};
 
 use serde::Deserialize;
 
 use crate::argument::Argument;
 use crate::keeper::{Keeper, Launch, Socket, Stdin};
+use crate::sandbox::{Private, Room};
 use attempt::Attempt;
 pub use policy::{Codes, CommandPolicy, Environment, Input, OutputForm, PolicyError};
 use template::Template;
@@ -28,6 +31,7 @@ pub struct Command {
     keeper: Keeper,
     policy: CommandPolicy,
     words: Words,
+    room: Option<Room>,
 }
 
 /// Where a command's words come from.
@@ -47,16 +51,26 @@ impl Command {
     /// Runs commands by this policy, as children of this keeper.
     ///
     /// # Errors
-    /// When the policy names no program, or one of its templates is wrong.
+    /// When the policy names no program, one of its templates is wrong, or its sandbox cannot be kept.
     pub fn new(keeper: Keeper, policy: CommandPolicy) -> Result<Self, PolicyError> {
-        let words = Words::Templates(policy.templates()?);
-        Ok(Self { keeper, policy, words })
+        let templates = policy.templates()?;
+        let fixed: Vec<String> = templates.iter().filter_map(Template::fixed).collect();
+        let fixed: Vec<&str> = fixed.iter().map(String::as_str).collect();
+        let room = policy.sandbox.clone().map(|sandbox| {
+            Room::new(keeper.clone(), sandbox, &fixed, &policy.environment, policy.folders.start_path())
+        });
+        Ok(Self { keeper, room: room.transpose()?, words: Words::Templates(templates), policy })
     }
 
     /// Runs what each task says in its payload: `{"argv": ["program", "argument"]}`. The policy's own words are not used.
-    #[must_use]
-    pub const fn of_payload(keeper: Keeper, policy: CommandPolicy) -> Self {
-        Self { keeper, policy, words: Words::Payload }
+    ///
+    /// # Errors
+    /// When its sandbox cannot be kept.
+    pub fn of_payload(keeper: Keeper, policy: CommandPolicy) -> Result<Self, PolicyError> {
+        let room = policy.sandbox.clone().map(|sandbox| {
+            Room::new(keeper.clone(), sandbox, &[], &policy.environment, policy.folders.start_path())
+        });
+        Ok(Self { keeper, room: room.transpose()?, words: Words::Payload, policy })
     }
 
     fn argv(&self, work: &Work) -> Result<Vec<Argument>, String> {
@@ -72,19 +86,31 @@ impl Command {
         }
     }
 
-    fn launch(&self, work: &Work) -> Result<Launch, String> {
-        let argv = self.argv(work)?;
-        Ok(Launch {
+    fn launch(&self, work: &Work) -> Result<(Launch, Option<Private>), Failure> {
+        let argv = self.argv(work).map_err(|why| Failure::new(ErrorClass::Permanent, why))?;
+        let mut set = self.policy.environment.set.clone();
+        let (confinement, private) = match &self.room {
+            None => (None, None),
+            Some(room) => {
+                let own = work.folder.as_ref().map(PathBuf::from);
+                let confined = room.confine(self.policy.folders.start_path(), own, &mut set);
+                let (confinement, private) = confined.map_err(|error| error.failure())?;
+                (Some(confinement), Some(private))
+            }
+        };
+        let launch = Launch {
             argv,
-            folder: work.folder.clone(),
+            folder: work.folder.clone().or_else(|| self.policy.folders.start()),
             keep: self.policy.environment.keep.clone(),
-            set: self.policy.environment.set.clone(),
+            set,
             stdin: match self.policy.input {
                 Input::Nothing => Stdin::Nothing,
                 Input::Payload => Stdin::Pipe,
             },
             socket: Socket::None,
-        })
+            confinement,
+        };
+        Ok((launch, private))
     }
 }
 
@@ -94,13 +120,18 @@ impl Executor for Command {
         Served::Any
     }
 
-    async fn run(&self, work: Work, control: Control) -> Ended {
+    async fn run(&self, mut work: Work, control: Control) -> Ended {
         if control.cancel.is_cancelled() {
             return Ended::cancelled();
         }
-        let launch = match self.launch(&work) {
+        let launch = self.policy.folders.own(&work).and_then(|own| {
+            work.folder = own;
+            self.launch(&work)
+        });
+        // The private folder goes when all is over.
+        let (launch, _private) = match launch {
             Ok(launch) => launch,
-            Err(why) => return Ended::failed_with(ErrorClass::Permanent, why),
+            Err(failure) => return Ended::failed(failure),
         };
         let program = launch.argv.first().map(Argument::shown).unwrap_or_default();
         let deadline = tokio::time::sleep(work.timeout);
@@ -111,7 +142,10 @@ impl Executor for Command {
         };
         match child {
             Ok(child) => Attempt::new(child, work, control, &self.policy).follow(deadline).await,
-            Err(error) => Ended::failed(verdict::not_spawned(&program, work.folder.as_deref(), &error)),
+            Err(error) => {
+                let folder = work.folder.clone().or_else(|| self.policy.folders.start());
+                Ended::failed(verdict::not_spawned(&program, folder.as_deref(), &error))
+            }
         }
     }
 }

@@ -2,6 +2,9 @@
 
 use ostler_core::ErrorClass;
 
+use crate::folders::Folders;
+use crate::sandbox::{Sandbox, SandboxError};
+
 use super::template::{Template, TemplateError};
 
 /// How the command of a pool is run.
@@ -21,6 +24,10 @@ pub struct CommandPolicy {
     pub max_output_bytes: usize,
     /// Bytes of its stderr that are kept as log lines. More is dropped, and that is said.
     pub max_log_bytes: usize,
+    /// Where it works.
+    pub folders: Folders,
+    /// What it may do at most.
+    pub sandbox: Option<Sandbox>,
 }
 
 /// Output of one attempt, unless the policy says otherwise.
@@ -43,6 +50,8 @@ impl CommandPolicy {
             output: OutputForm::Json,
             max_output_bytes: MAX_OUTPUT_BYTES,
             max_log_bytes: MAX_LOG_BYTES,
+            folders: Folders::default(),
+            sandbox: None,
         }
     }
 
@@ -71,6 +80,9 @@ pub enum PolicyError {
     /// A template is wrong.
     #[error(transparent)]
     Template(#[from] TemplateError),
+    /// The sandbox cannot be what it says.
+    #[error("the sandbox: {0}")]
+    Sandbox(#[from] SandboxError),
 }
 
 /// What the command reads.

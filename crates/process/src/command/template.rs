@@ -52,6 +52,15 @@ impl Template {
         Ok(Self(parts))
     }
 
+    /// The argument, if it is the same for every task.
+    pub(super) fn fixed(&self) -> Option<String> {
+        let text = |part: &Part| match part {
+            Part::Text(text) => Some(text.clone()),
+            Part::Id | Part::Attempt | Part::Kind | Part::Queue | Part::Payload(_) => None,
+        };
+        self.0.iter().map(text).collect()
+    }
+
     /// The argument for this attempt, or the sentence that says why there is none.
     pub(super) fn render(&self, work: &Work) -> Result<String, String> {
         let mut argument = String::new();

@@ -5,6 +5,7 @@ use std::io;
 use ostler_core::{ErrorClass, Failure};
 use ostler_exec::{Classing, Ended};
 use rustix::io::Errno;
+use rustix::process::Signal;
 
 use super::policy::Codes;
 use crate::keeper::{About, Exit, SpawnError};
@@ -41,8 +42,13 @@ pub(crate) fn how(exit: Exit) -> String {
 
 /// What might explain an end that nobody here has caused.
 pub(crate) fn hint(exit: Exit) -> Option<String> {
-    (exit == Exit::Signal(rustix::process::Signal::KILL.as_raw()))
-        .then(|| "the system kills like this when it is out of memory".to_owned())
+    let hints = [
+        (Signal::KILL, "the system kills like this when it is out of memory"),
+        (Signal::XCPU, "it used more processor time than it may: \"cpu\" of its sandbox"),
+        (Signal::XFSZ, "it wrote a file that is larger than it may be: \"file_size\" of its sandbox"),
+    ];
+    let hint = hints.into_iter().find(|(signal, _)| exit == Exit::Signal(signal.as_raw()));
+    hint.map(|(_, hint)| hint.to_owned())
 }
 
 /// There is no child.
@@ -57,6 +63,9 @@ pub(crate) fn not_spawned(program: &str, folder: Option<&str>, error: &SpawnErro
         // It says nothing about the task.
         SpawnError::Refused { about: About::Containment, error } => {
             (ErrorClass::Transient, format!("\"{program}\" cannot be contained: {error}"))
+        }
+        SpawnError::Refused { about: About::Sandbox, error } => {
+            (ErrorClass::Transient, format!("\"{program}\" cannot be put into its sandbox: {error}"))
         }
         SpawnError::TooLarge => (ErrorClass::Permanent, error.to_string()),
         SpawnError::Pipe(_) | SpawnError::Gone(_) => (ErrorClass::Transient, error.to_string()),

@@ -18,11 +18,13 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, Signal, WaitOptions, getpid, getppid, set_parent_process_death_signal, setsid, waitpid,
+    Pid, Signal, WaitOptions, getpid, getppid, set_parent_process_death_signal, setrlimit, setsid, waitpid,
 };
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
+use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_no_new_privs};
 
 use super::frame::{About, SOCKET_FD};
+use crate::sandbox::Cage;
 
 /// Bytes of the stack on which a child runs until it has become its program. It needs a small part of it.
 const STACK_BYTES: usize = 64 * 1024;
@@ -45,6 +47,8 @@ pub(super) struct Plan<'a> {
     pub(super) socket: Option<BorrowedFd<'a>>,
     /// The list of members of the control group that it goes into.
     pub(super) cgroup: Option<BorrowedFd<'a>>,
+    /// What it may do at most from then on.
+    pub(super) cage: Option<&'a Cage>,
 }
 
 /// Starts a child in a session of its own, which is killed when this thread ends. Every signal does to it what it does by
@@ -105,6 +109,7 @@ struct Birth<'a> {
 struct Failed {
     containment: AtomicI32,
     folder: AtomicI32,
+    sandbox: AtomicI32,
     program: AtomicI32,
 }
 
@@ -113,6 +118,7 @@ impl Failed {
         let all = [
             (About::Containment, &self.containment),
             (About::Folder, &self.folder),
+            (About::Sandbox, &self.sandbox),
             (About::Program, &self.program),
         ];
         let mut all = all.into_iter().map(|(about, errno)| (about, errno.load(Ordering::Relaxed)));
@@ -130,10 +136,15 @@ extern "C" fn become_the_program(birth: *mut c_void) -> c_int {
     // SAFETY: it is the `Birth` that `start` has on its stack, and `start` stands still.
     let birth = unsafe { &*birth.cast::<Birth<'_>>() };
     let failed = &birth.failed;
-    let (of_what, errno) = match (birth.contain(), birth.plan.folder.map(rustix::process::chdir)) {
-        (Err(errno), _) => (&failed.containment, errno),
-        (Ok(()), Some(Err(errno))) => (&failed.folder, errno),
-        (Ok(()), Some(Ok(())) | None) => (&failed.program, birth.exec()),
+    let ready = birth
+        .contain()
+        .map_err(|errno| (&failed.containment, errno))
+        .and_then(|()| birth.go().map_err(|errno| (&failed.folder, errno)))
+        // Last: whoever is in it may no longer do what comes before.
+        .and_then(|()| birth.confine().map_err(|errno| (&failed.sandbox, errno)));
+    let (of_what, errno) = match ready {
+        Err(failed) => failed,
+        Ok(()) => (&failed.program, birth.exec()),
     };
     of_what.store(errno.raw_os_error(), Ordering::Relaxed);
     // SAFETY: it ends the child, and runs nothing that the keeper has set up for its own end.
@@ -160,6 +171,40 @@ impl Birth<'_> {
         // Last: whatever has its number by chance was taken before.
         self.plan.socket.map_or(Ok(()), take_socket)?;
         unblock_all_signals()
+    }
+
+    fn go(&self) -> Result<(), Errno> {
+        self.plan.folder.map_or(Ok(()), rustix::process::chdir)
+    }
+
+    /// Gives up whatever its program is not to have. Nothing of it can be taken back.
+    fn confine(&self) -> Result<(), Errno> {
+        let Some(cage) = self.plan.cage else { return Ok(()) };
+        set_no_new_privs(true)?;
+        for (resource, limit) in &cage.limits {
+            setrlimit(*resource, *limit)?;
+        }
+        let none = CapabilitySet::empty();
+        set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?;
+        let no_flags: c_int = 0;
+        // SAFETY: it takes a descriptor and no memory, and changes what this process may do, not the keeper.
+        let outcome =
+            unsafe { libc::syscall(libc::SYS_landlock_restrict_self, cage.ruleset.as_raw_fd(), no_flags) };
+        if outcome != 0 {
+            return Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::INVAL));
+        }
+        if cage.filter.is_empty() {
+            return Ok(());
+        }
+        // It makes two calls to the system, and holds nothing that would have to be given back.
+        seccompiler::apply_filter(&cage.filter).map_err(|error| match error {
+            seccompiler::Error::Prctl(error) | seccompiler::Error::Seccomp(error) => {
+                Errno::from_io_error(&error).unwrap_or(Errno::INVAL)
+            }
+            seccompiler::Error::Backend(_)
+            | seccompiler::Error::EmptyFilter
+            | seccompiler::Error::ThreadSync(_) => Errno::INVAL,
+        })
     }
 
     /// Becomes the first program that can be run. Comes back only if there is none, with what was wrong.

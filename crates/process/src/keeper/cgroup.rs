@@ -16,7 +16,9 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, getpid, pidfd_open, pidfd_send_signal};
 
 use super::birth::{Plan, start};
+use super::controllers::{hand_on, limit, place_for_groups};
 use super::frame::About;
+use crate::sandbox::Limits;
 
 /// How the keepers' folders begin.
 const PREFIX: &str = "ostler-";
@@ -47,24 +49,26 @@ pub(super) struct Cgroups {
 #[derive(Debug)]
 pub(super) struct Cgroup {
     folder: PathBuf,
+    /// What whoever was in it last was limited to.
+    limits: Limits,
 }
 
 impl Cgroups {
     /// Makes the folder, and proves that a child can be put into a group and be killed there.
     pub(super) fn new() -> io::Result<Self> {
-        let own = own_folder()?;
-        remove_abandoned(&own);
-        let mut groups = Self::claim(&own)?;
+        let place = place_for_groups(own_folder()?);
+        remove_abandoned(&place);
+        let mut groups = Self::claim(&place)?;
         let group = groups.take()?;
         prove(&group)?;
         groups.idle.push(group);
         Ok(groups)
     }
 
-    fn claim(own: &Path) -> io::Result<Self> {
+    fn claim(place: &Path) -> io::Result<Self> {
         let mut refused = io::Error::from(Errno::AGAIN);
         for attempt in 0..MAX_TRIES {
-            let folder = own.join(format!("{PREFIX}{}-{attempt}", getpid()));
+            let folder = place.join(format!("{PREFIX}{}-{attempt}", getpid()));
             match fs::create_dir(&folder).and_then(|()| locked(&folder)) {
                 Ok(lock) => {
                     let (idle, dying) = (Vec::new(), Vec::new());
@@ -88,7 +92,18 @@ impl Cgroups {
         self.made += 1;
         let folder = self.folder.join(self.made.to_string());
         fs::create_dir(&folder)?;
-        Ok(Cgroup { folder })
+        Ok(Cgroup { folder, limits: Limits::default() })
+    }
+
+    /// Limits whoever comes into a group next.
+    pub(super) fn limit(&self, group: &mut Cgroup, limits: &Limits) -> io::Result<()> {
+        let limits = limits.of_group();
+        if group.limits != limits {
+            hand_on(&self.folder, &limits)?;
+            limit(&group.folder, &limits)?;
+            group.limits = limits;
+        }
+        Ok(())
     }
 
     /// Its child has ended: whoever is left in it, is killed.
@@ -158,7 +173,8 @@ fn prove(group: &Cgroup) -> io::Result<()> {
     let entrance = group.entrance()?;
     let stdio = [nothing.as_fd(); 3];
     let cgroup = Some(entrance.as_fd());
-    let plan = Plan { programs: &[], argv: &[], env: &[], folder: None, stdio, socket: None, cgroup };
+    let plan =
+        Plan { programs: &[], argv: &[], env: &[], folder: None, stdio, socket: None, cgroup, cage: None };
     match start(&plan) {
         Err((About::Program, error)) if error.raw_os_error() == Some(Errno::NOENT.raw_os_error()) => Ok(()),
         Err((_, error)) => Err(error),
@@ -197,8 +213,8 @@ fn locked(folder: &Path) -> io::Result<File> {
 }
 
 /// Ends what keepers left behind that were killed together with their nodes: nobody holds their locks.
-fn remove_abandoned(own: &Path) {
-    for entry in fs::read_dir(own).into_iter().flatten().flatten() {
+fn remove_abandoned(place: &Path) {
+    for entry in fs::read_dir(place).into_iter().flatten().flatten() {
         let is_keepers = entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX));
         if is_keepers && locked(&entry.path()).is_ok() {
             let _ = remove(&entry.path());

@@ -7,6 +7,7 @@ use tokio::net::unix::pipe;
 use tokio::sync::oneshot;
 
 use crate::argument::Argument;
+use crate::sandbox::Confinement;
 
 use super::frame::{self, About, Exit, Order, Socket, Stdin};
 use super::wire::{Orders, Parcel, Roll, locked};
@@ -26,6 +27,8 @@ pub struct Launch {
     pub stdin: Stdin,
     /// Whether it has a socket too.
     pub socket: Socket,
+    /// What it may do at most, if that is less than whatever the node may.
+    pub confinement: Option<Confinement>,
 }
 
 /// The keeper is gone, or the node has closed it.

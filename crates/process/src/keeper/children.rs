@@ -90,7 +90,11 @@ impl Children {
         };
         let stdio = stdio.try_into().map_err(|_| missing())?;
         let cgroup = self.cgroups.as_mut().map(Cgroups::take).transpose();
-        let cgroup = cgroup.map_err(|error| (About::Containment, error))?;
+        let mut cgroup = cgroup.map_err(|error| (About::Containment, error))?;
+        if let Err(error) = self.limit(cgroup.as_mut(), &spawn) {
+            self.end_cgroup(cgroup);
+            return Err((About::Sandbox, error));
+        }
         let entrance = cgroup.as_ref().map(Cgroup::entrance).transpose();
         let pid = entrance.map_err(|error| (About::Containment, error)).and_then(|entrance| {
             let (socket, entrance) = (socket.as_ref().map(AsFd::as_fd), entrance.as_ref().map(AsFd::as_fd));
@@ -104,6 +108,18 @@ impl Children {
             Err(_) => self.end_cgroup(cgroup),
         }
         pid
+    }
+
+    /// Limits whoever comes into the group next as it is to be, or to nothing.
+    fn limit(&self, cgroup: Option<&mut Cgroup>, spawn: &Spawn) -> io::Result<()> {
+        let limits = spawn.confinement.as_ref().map(|confinement| confinement.limits).unwrap_or_default();
+        match (&self.cgroups, cgroup) {
+            (Some(cgroups), Some(cgroup)) => cgroups.limit(cgroup, &limits),
+            (_, _) if limits == limits.of_process() => Ok(()),
+            (_, _) => Err(io::Error::other(
+                "memory and processes are limited by control groups, and children have none here",
+            )),
+        }
     }
 
     fn end_cgroup(&mut self, cgroup: Option<Cgroup>) {

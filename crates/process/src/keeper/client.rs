@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -151,10 +151,17 @@ impl Keeper {
         let leash = Leash { id, orders: self.orders.clone(), waiting: Arc::clone(&self.waiting) };
         let (stdout, stderr) = (Some(stdout), Some(stderr));
         let mut child = Child { pid: 0, stdin, stdout, stderr, socket, exit: None, is_ended, leash };
-        let Launch { argv, folder, keep, set, stdin, socket } = launch;
-        self.order(&Order::Spawn(Spawn { id, argv, stdin, socket, folder, keep, set }), theirs)?;
+        let Launch { argv, folder, keep, set, stdin, socket, confinement } = launch;
+        let spawn = Spawn { id, argv, stdin, socket, folder, keep, set, confinement };
+        self.order(&Order::Spawn(Box::new(spawn)), theirs)?;
         child.pid = is_spawned.await.map_err(|_| Gone)??;
         Ok(child)
+    }
+
+    /// Has the keeper remove a folder when nothing is left that could use it.
+    pub(crate) fn tidy(&self, folder: &Path) {
+        // Without a keeper there is nobody who could use it either.
+        let _ = self.order(&Order::Tidy { folder: folder.to_owned() }, Vec::new());
     }
 
     /// Closes the keeper, and waits until it has killed everything and is gone itself.

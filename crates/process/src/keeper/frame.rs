@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::argument::Argument;
+use crate::sandbox::Confinement;
 
 /// Bytes of one frame. More than any argument list that the kernel takes, escaped.
 pub(super) const MAX_FRAME_BYTES: usize = 16 << 20;
@@ -28,7 +29,9 @@ pub(super) enum Order {
     Hold { id: u64, count: usize },
     /// Start a child on the descriptors that come along: where it reads, if it does, where it writes and complains, and its
     /// socket, if it has one.
-    Spawn(Spawn),
+    Spawn(Box<Spawn>),
+    /// Remove this folder when nothing is left.
+    Tidy { folder: PathBuf },
     /// SIGTERM to the child's group.
     Terminate { id: u64 },
     /// SIGKILL to all of it.
@@ -45,6 +48,7 @@ pub(super) struct Spawn {
     pub(super) folder: Option<String>,
     pub(super) keep: Vec<String>,
     pub(super) set: Vec<(String, String)>,
+    pub(super) confinement: Option<Confinement>,
 }
 
 /// What a child reads.
@@ -85,8 +89,8 @@ pub(super) enum Report {
     NotHeld { id: u64 },
     /// The child runs.
     Spawned { id: u64, pid: i32 },
-    /// It could not be started.
-    Refused { id: u64, errno: i32, about: About },
+    /// It could not be started. Where a number says too little, a sentence says why.
+    Refused { id: u64, errno: i32, about: About, why: Option<String> },
     /// It ended.
     Ended { id: u64, exit: Exit },
 }
@@ -124,6 +128,8 @@ pub enum About {
     Folder,
     /// What is to contain it.
     Containment,
+    /// Its sandbox.
+    Sandbox,
 }
 
 /// How a child ended.

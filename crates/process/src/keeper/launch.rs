@@ -12,6 +12,7 @@ use rustix::process::Pid;
 use super::birth::{Plan, start};
 use super::frame::{About, Spawn};
 use super::kin::MARK;
+use crate::sandbox::Cage;
 
 /// Where programs are looked for if there is no `PATH`.
 const USUAL_PATH: &str = "/bin:/usr/bin";
@@ -25,6 +26,8 @@ pub(super) fn launch(
     socket: Option<BorrowedFd<'_>>,
     cgroup: Option<BorrowedFd<'_>>,
 ) -> Result<Pid, (About, io::Error)> {
+    let cage = spawn.confinement.as_ref().map(Cage::new).transpose();
+    let cage = cage.map_err(|error| (About::Sandbox, error))?;
     let Some(program) = spawn.argv.first() else { return Err((About::Program, Errno::INVAL.into())) };
     let mut variables: BTreeMap<OsString, OsString> = BTreeMap::new();
     variables.extend(
@@ -47,6 +50,7 @@ pub(super) fn launch(
         stdio,
         socket,
         cgroup,
+        cage: cage.as_ref(),
     })
 }
 

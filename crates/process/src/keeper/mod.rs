@@ -24,6 +24,7 @@ mod cgroup;
 mod child;
 mod children;
 mod client;
+mod controllers;
 mod frame;
 mod kin;
 mod launch;

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 use rustix::process::{getpid, set_child_subreaper};
@@ -35,14 +35,19 @@ pub fn serve() -> Result<(), ServeError> {
     let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     let mut children = Children::of(getpid().as_raw_pid())?;
     let mut held = Vec::new();
+    let mut untidy = Vec::new();
     tokio::runtime::Builder::new_current_thread().enable_io().build()?.block_on(async {
         let deaths = signal(SignalKind::child())?;
         let post = Post::new(socket)?;
-        Serving { post, deaths, children: &mut children, held: &mut held }.run().await;
+        Serving { post, deaths, children: &mut children, held: &mut held, untidy: &mut untidy }.run().await;
         Ok::<_, io::Error>(())
     })?;
     children.end_all();
     drop(children);
+    for folder in untidy {
+        // Nobody else would; and there is nobody left to be told.
+        let _ = std::fs::remove_dir_all(folder);
+    }
     drop(held);
     Ok(())
 }
@@ -59,6 +64,8 @@ struct Serving<'a> {
     deaths: Signal,
     children: &'a mut Children,
     held: &'a mut Vec<OwnedFd>,
+    /// Folders to be removed at the end: one for each pool at most.
+    untidy: &'a mut Vec<PathBuf>,
 }
 
 impl Serving<'_> {
@@ -104,14 +111,19 @@ impl Serving<'_> {
             }
             Order::Spawn(spawn) => {
                 let id = spawn.id;
-                Some(match self.children.spawn(spawn, descriptors) {
+                Some(match self.children.spawn(*spawn, descriptors) {
                     Ok(pid) => Report::Spawned { id, pid: pid.as_raw_pid() },
                     Err((about, error)) => Report::Refused {
                         id,
                         errno: error.raw_os_error().unwrap_or_else(|| Errno::INVAL.raw_os_error()),
                         about,
+                        why: error.raw_os_error().is_none().then(|| error.to_string()),
                     },
                 })
+            }
+            Order::Tidy { folder } => {
+                self.untidy.push(folder);
+                None
             }
             Order::Terminate { id } => {
                 self.children.terminate(id);

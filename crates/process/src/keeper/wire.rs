@@ -103,9 +103,9 @@ pub(super) async fn read(
                     let _ = spawned.send(Ok(pid));
                 }
             }
-            Report::Refused { id, errno, about } => {
+            Report::Refused { id, errno, about, why } => {
                 if let Some(Waiting::Spawn { spawned, .. }) = off_the_roll(&waiting, id) {
-                    let error = io::Error::from_raw_os_error(errno);
+                    let error = why.map_or_else(|| io::Error::from_raw_os_error(errno), io::Error::other);
                     let _ = spawned.send(Err(SpawnError::Refused { about, error }));
                 }
             }

@@ -14,6 +14,7 @@ use super::said::Said;
 use super::why::strange;
 use crate::command::verdict;
 use crate::keeper::{Child, Exit, Gone, Keeper, Launch, SOCKET_FD, Socket, Stdin};
+use crate::sandbox::{Private, Room};
 
 /// The variable that names the worker's end of the socket.
 const FD_VARIABLE: &str = "OSTLER_FD";
@@ -31,6 +32,8 @@ pub(super) struct Worker {
     pub(super) tasks: u64,
     /// When its memory was last looked at for its recycling.
     pub(super) weighed: Instant,
+    /// Where it keeps what is temporary, if it is in a sandbox.
+    _private: Option<Private>,
 }
 
 /// What a worker says that it can run; `None`: anything.
@@ -41,6 +44,7 @@ impl Worker {
     pub(super) async fn start(
         keeper: &Keeper,
         policy: &ProcessPolicy,
+        room: Option<&Room>,
         id: WorkerId,
     ) -> Result<(Self, Kinds), Failure> {
         let until = Instant::now() + policy.ready_timeout;
@@ -50,19 +54,32 @@ impl Worker {
         };
         let mut set = policy.environment.set.clone();
         set.push((FD_VARIABLE.to_owned(), SOCKET_FD.to_string()));
+        let (confinement, private) = match room {
+            None => (None, None),
+            Some(room) => {
+                policy.folders.prepare()?;
+                let confined =
+                    room.confine(policy.folders.start_path(), policy.folders.each.clone(), &mut set);
+                let (confinement, private) = confined.map_err(|error| error.failure())?;
+                (Some(confinement), Some(private))
+            }
+        };
         let launch = Launch {
             argv: policy.argv.iter().cloned().map(Into::into).collect(),
-            folder: None,
+            folder: policy.folders.start(),
             keep: policy.environment.keep.clone(),
             set,
             stdin: Stdin::Nothing,
             socket: Socket::Pair,
+            confinement,
         };
         let spawned = tokio::time::timeout_at(until, keeper.spawn(launch)).await.map_err(|_| late())?;
         let program = policy.argv.first().map_or("", String::as_str);
-        let mut child = spawned.map_err(|error| verdict::not_spawned(program, None, &error))?;
+        let folder = policy.folders.start();
+        let mut child = spawned.map_err(|error| verdict::not_spawned(program, folder.as_deref(), &error))?;
         let link = Link::to(&mut child);
-        let mut worker = Self { child, link, past: Past::default(), tasks: 0, weighed: Instant::now() };
+        let (past, weighed) = (Past::default(), Instant::now());
+        let mut worker = Self { child, link, past, tasks: 0, weighed, _private: private };
         worker.link.say(|into| frame::hello(into, &policy.pool, &format!("w-{id}")));
         match tokio::time::timeout_at(until, worker.become_ready()).await {
             Ok(Ok(kinds)) => Ok((worker, kinds)),

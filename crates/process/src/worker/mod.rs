@@ -17,6 +17,7 @@ mod steps;
 mod why;
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -28,6 +29,7 @@ use tokio::time::Instant;
 use crate::command::PolicyError;
 use crate::keeper::Keeper;
 use crate::memory::family_bytes;
+use crate::sandbox::Room;
 use attempt::Attempt;
 pub use frame::MAX_FRAME_BYTES;
 use life::{Kinds, Worker};
@@ -46,6 +48,7 @@ const TELL_EVERY: Duration = Duration::from_secs(5);
 pub struct Process {
     keeper: Keeper,
     policy: ProcessPolicy,
+    room: Option<Room>,
     seats: Mutex<Seats>,
 }
 
@@ -74,12 +77,16 @@ impl Process {
     /// Runs workers by this policy, as children of this keeper.
     ///
     /// # Errors
-    /// When the policy names no program.
+    /// When the policy names no program, or its sandbox cannot be kept.
     pub fn new(keeper: Keeper, policy: ProcessPolicy) -> Result<Self, PolicyError> {
         if policy.argv.first().is_none_or(String::is_empty) {
             return Err(PolicyError::NoProgram);
         }
-        Ok(Self { keeper, policy, seats: Mutex::default() })
+        let words: Vec<&str> = policy.argv.iter().map(String::as_str).collect();
+        let room = policy.sandbox.clone().map(|sandbox| {
+            Room::new(keeper.clone(), sandbox, &words, &policy.environment, policy.folders.start_path())
+        });
+        Ok(Self { keeper, room: room.transpose()?, policy, seats: Mutex::default() })
     }
 
     fn lock(&self) -> MutexGuard<'_, Seats> {
@@ -92,6 +99,21 @@ impl Process {
 
     fn remove(&self, worker: WorkerId) -> Option<Arc<Seat>> {
         self.lock().taken.remove(&worker)
+    }
+
+    /// The folder of a task. What its worker may change was settled when the worker was started.
+    fn folder(&self, work: &Work) -> Result<Option<String>, Failure> {
+        let folder = self.policy.folders.own(work)?;
+        let (Some(room), Some(own)) = (&self.room, &work.folder) else { return Ok(folder) };
+        let each = self.policy.folders.each.as_deref();
+        if room.may_change(Path::new(own), each) {
+            return Ok(folder);
+        }
+        let message = format!(
+            "the task's folder \"{own}\" is not one that the workers of this pool may change: their sandbox has it \
+             neither in \"write\" nor below \"folders\""
+        );
+        Err(Failure::new(ErrorClass::Permanent, message))
     }
 
     /// Whether a worker that has just run something has done its share.
@@ -128,7 +150,7 @@ impl Executor for Process {
     }
 
     async fn open(&self, worker: WorkerId) -> Opened {
-        match Worker::start(&self.keeper, &self.policy, worker).await {
+        match Worker::start(&self.keeper, &self.policy, self.room.as_ref(), worker).await {
             Ok((child, kinds)) => {
                 let pid = child.child.pid();
                 let mut seats = self.lock();
@@ -180,9 +202,13 @@ impl Executor for Process {
         Vitals { pid: u32::try_from(seat.pid).ok(), memory_bytes }
     }
 
-    async fn run(&self, work: Work, control: Control) -> Ended {
+    async fn run(&self, mut work: Work, control: Control) -> Ended {
         if control.cancel.is_cancelled() {
             return Ended::cancelled();
+        }
+        match self.folder(&work) {
+            Ok(folder) => work.folder = folder,
+            Err(failure) => return Ended::failed(failure),
         }
         let id = work.worker;
         let Some(seat) = self.seat(id) else { return Ended::handed_back().dead() };

@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use crate::command::Environment;
+use crate::folders::Folders;
+use crate::sandbox::Sandbox;
 
 /// How the workers of a pool are run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +25,10 @@ pub struct ProcessPolicy {
     pub max_output_bytes: usize,
     /// Bytes of stdout, and as many of stderr, that are kept of one attempt as log lines. More is dropped, and that is said.
     pub max_log_bytes: usize,
+    /// Where it starts, and where its tasks work.
+    pub folders: Folders,
+    /// What it may do at most.
+    pub sandbox: Option<Sandbox>,
 }
 
 /// When a worker has done its share, and another takes its place. Both are looked at between two tasks.
@@ -56,6 +62,8 @@ impl ProcessPolicy {
             recycle: Recycle::default(),
             max_output_bytes: MAX_OUTPUT_BYTES,
             max_log_bytes: MAX_LOG_BYTES,
+            folders: Folders::default(),
+            sandbox: None,
         }
     }
 }

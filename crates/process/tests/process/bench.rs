@@ -46,6 +46,7 @@ pub(crate) fn script(script: &str, args: &[&str]) -> Launch {
         set: Vec::new(),
         stdin: Stdin::Nothing,
         socket: Socket::None,
+        confinement: None,
     }
 }
 

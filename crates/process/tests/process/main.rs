@@ -8,6 +8,7 @@ mod desk;
 mod keeper;
 mod leaks;
 mod misbehaviour;
+mod sandbox;
 mod sdk;
 mod worker_suite;
 mod workers;

@@ -181,6 +181,13 @@ def run(task, do, how):
         send(type="file", **task.of, path="../secret")
         send(type="log", **task.of, level="warn", message="mind this")
         task.done()
+    elif do == "write":
+        try:
+            with open(how["path"], "w") as file:
+                file.write(how["text"])
+            task.done("written")
+        except OSError as error:
+            task.failed(message=str(error))
     elif do == "grandchild":
         # It holds stdout, stderr and the socket.
         if os.fork() == 0:

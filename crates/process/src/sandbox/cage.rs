@@ -1,0 +1,140 @@
+//! What the keeper makes of a confinement: all that the kernel needs to be told, ready to be put on.
+//!
+//! It is made before the child is born, because a child that borrows the keeper's memory can only call the system. See
+//! `keeper/birth.rs`, which puts it on.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+
+use landlock::{
+    ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
+    RulesetCreated, RulesetCreatedAttr, Scope,
+};
+use rustix::fs::{FileType, fstat};
+use rustix::process::{Resource, Rlimit, getrlimit};
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+};
+
+use super::confinement::{Confinement, Limits, Network};
+
+/// The least that is asked of the kernel: without it a file that may not be written can still be cut to nothing.
+const LEAST: ABI = ABI::V3;
+/// With these, a child cannot signal processes that it did not start, and cannot control devices.
+const BETTER: ABI = ABI::V6;
+/// What any program may use, and nobody can keep anything in.
+const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
+/// Between the polite end of a process that has used up its time, and the other one.
+const LAST_SECOND: u64 = 1;
+
+/// All that confines one child.
+#[derive(Debug)]
+pub(crate) struct Cage {
+    pub(crate) ruleset: OwnedFd,
+    /// Empty if it may talk to anybody.
+    pub(crate) filter: BpfProgram,
+    pub(crate) limits: Vec<(Resource, Rlimit)>,
+}
+
+impl Cage {
+    /// For this confinement. What the control group does is not in it.
+    pub(crate) fn new(confinement: &Confinement) -> io::Result<Self> {
+        Ok(Self {
+            ruleset: ruleset(confinement)?,
+            filter: filter(confinement.network)?,
+            limits: limits(&confinement.limits),
+        })
+    }
+}
+
+fn ruleset(confinement: &Confinement) -> io::Result<OwnedFd> {
+    let unable = |error: &dyn std::fmt::Display| {
+        io::Error::other(format!(
+            "files cannot be kept from children here: Landlock of Linux 6.2 or newer is missing ({error})"
+        ))
+    };
+    let mut made = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
+    made = made.handle_access(AccessFs::from_all(LEAST)).map_err(|error| unable(&error))?;
+    made = made.set_compatibility(CompatLevel::BestEffort);
+    made = made.handle_access(AccessFs::from_all(BETTER)).map_err(|error| unable(&error))?;
+    let scope = match confinement.network {
+        Network::None => Scope::Signal | Scope::AbstractUnixSocket,
+        Network::Unix | Network::Open => Scope::Signal.into(),
+    };
+    made = made.scope(scope).map_err(|error| unable(&error))?;
+    let mut made = made.create().map_err(|error| unable(&error))?;
+    let (read, write) = (AccessFs::from_read(LEAST), AccessFs::from_all(LEAST));
+    let device = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::Truncate;
+    let devices = DEVICES.map(PathBuf::from);
+    for (paths, access) in
+        [(&confinement.read[..], read), (&confinement.write[..], write), (&devices[..], device)]
+    {
+        for path in paths {
+            made = allow(made, path, access)?;
+        }
+    }
+    Option::<OwnedFd>::from(made).ok_or_else(|| unable(&"the kernel has none"))
+}
+
+/// What is not there, or cannot be reached, needs no rule: nobody can reach it then.
+fn allow(made: RulesetCreated, path: &PathBuf, access: BitFlags<AccessFs>) -> io::Result<RulesetCreated> {
+    let Ok(place) = PathFd::new(path) else { return Ok(made) };
+    let is_folder = FileType::from_raw_mode(fstat(place.as_fd())?.st_mode) == FileType::Directory;
+    let access = if is_folder { access } else { access & AccessFs::from_file(LEAST) };
+    made.add_rule(PathBeneath::new(place, access)).map_err(io::Error::other)
+}
+
+/// Refuses sockets, and the one way around that.
+fn filter(network: Network) -> io::Result<BpfProgram> {
+    let unable = |error: &dyn std::fmt::Display| {
+        io::Error::other(format!("the network cannot be kept from children here: seccomp: {error}"))
+    };
+    let not_unix = || -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
+        let family = u64::try_from(libc::AF_UNIX).unwrap_or_default();
+        let other = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, family)?;
+        Ok(vec![SeccompRule::new(vec![other])?])
+    };
+    let always = Vec::new;
+    let sockets = match network {
+        Network::Open => return Ok(BpfProgram::new()),
+        Network::None => always(),
+        Network::Unix => not_unix().map_err(|error| unable(&error))?,
+    };
+    let mut rules = BTreeMap::from([
+        (libc::SYS_socket, sockets),
+        (libc::SYS_socketpair, not_unix().map_err(|error| unable(&error))?),
+        // A ring makes sockets that no filter sees.
+        (libc::SYS_io_uring_setup, always()),
+    ]);
+    // A second set of numbers for the same calls, where the kernel has it.
+    #[cfg(target_arch = "x86_64")]
+    {
+        const X32: i64 = 0x4000_0000;
+        rules.append(&mut rules.clone().into_iter().map(|(call, rules)| (call | X32, rules)).collect());
+    }
+    let refuse = SeccompAction::Errno(libc::EACCES.unsigned_abs());
+    let arch = std::env::consts::ARCH.try_into().map_err(|error| unable(&error))?;
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, refuse, arch);
+    filter.and_then(BpfProgram::try_from).map_err(|error| unable(&error))
+}
+
+fn limits(limits: &Limits) -> Vec<(Resource, Rlimit)> {
+    let &Limits { cpu_seconds, open_files, file_bytes, memory_bytes: _, processes: _ } = limits;
+    let wanted = [
+        (Resource::Cpu, cpu_seconds, LAST_SECOND),
+        (Resource::Nofile, open_files, 0),
+        (Resource::Fsize, file_bytes, 0),
+        // It would be written where the system wants it.
+        (Resource::Core, Some(0), 0),
+    ];
+    let limit = |(resource, most, more): (Resource, Option<u64>, u64)| {
+        let most = most?;
+        // Nobody may raise what the keeper itself was given.
+        let given = getrlimit(resource).maximum.unwrap_or(u64::MAX);
+        let (current, maximum) = (most.min(given), most.saturating_add(more).min(given));
+        Some((resource, Rlimit { current: Some(current), maximum: Some(maximum) }))
+    };
+    wanted.into_iter().filter_map(limit).collect()
+}

@@ -1,0 +1,58 @@
+//! What one child may do at most, as the keeper is told.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// What one child may do at most.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Confinement {
+    /// What it may read and run, with all that is below. What is not there is left out.
+    pub read: Vec<PathBuf>,
+    /// What it may change too, with all that is below.
+    pub write: Vec<PathBuf>,
+    /// Whom it may talk to.
+    pub network: Network,
+    /// How much it may use.
+    pub limits: Limits,
+}
+
+/// Whom a child may talk to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Network {
+    /// Nobody: it can make no socket, except pairs for itself and its own children.
+    #[default]
+    None,
+    /// Whoever listens at a socket file of this machine.
+    Unix,
+    /// Anybody.
+    Open,
+}
+
+/// How much a child may use. What is left out has the limit that the node has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// Memory, with all that it starts: by its control group.
+    pub memory_bytes: Option<u64>,
+    /// Processes and threads at once, with all that it starts: by its control group.
+    pub processes: Option<u64>,
+    /// Seconds of processor time that one process may use.
+    pub cpu_seconds: Option<u64>,
+    /// Files that one process may have open.
+    pub open_files: Option<u64>,
+    /// Bytes of one file that it writes.
+    pub file_bytes: Option<u64>,
+}
+
+impl Limits {
+    /// What a control group enforces of it.
+    pub(crate) const fn of_group(&self) -> Self {
+        Self { cpu_seconds: None, open_files: None, file_bytes: None, ..*self }
+    }
+
+    /// What each process is held to by itself.
+    pub(crate) const fn of_process(&self) -> Self {
+        Self { memory_bytes: None, processes: None, ..*self }
+    }
+}

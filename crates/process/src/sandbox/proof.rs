@@ -1,0 +1,138 @@
+//! The node's part of the proof: it sets up what must not be reached, and lets a child in the sandbox try.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::io::AsyncReadExt as _;
+
+use super::confinement::Network;
+use super::policy::{Sandbox, SandboxError};
+use super::probe::{BREACH, TRIED, Trial, attempt};
+use crate::keeper::{Keeper, Launch, Socket, SpawnError, Stdin};
+
+/// How long the proof may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Bytes that the probe may say. It has less to say.
+const MAX_SAID: u64 = 64 * 1024;
+
+/// Why a sandbox is not used.
+#[derive(Debug, thiserror::Error)]
+pub enum Unproved {
+    /// It cannot be what it says.
+    #[error("{0}")]
+    Wrong(#[from] SandboxError),
+    /// Nothing was named that must stay hidden.
+    #[error("there is nothing that must stay hidden, and so nothing to try it with")]
+    NothingHidden,
+    /// The machine does not have what it takes.
+    #[error("this machine cannot enforce it: {0}")]
+    Unable(String),
+    /// What must not work does not work without the sandbox either, so nothing is proved.
+    #[error("it cannot be tried out here, because even without it only this works: {0}")]
+    NoControl(String),
+    /// What must not work, works.
+    #[error("it does not hold: {0}")]
+    Broken(String),
+    /// The probe did not say how it went.
+    #[error("the child that should try it out did not say how it went: {0}")]
+    Silent(String),
+    /// The system refused something else.
+    #[error("it cannot be tried out: {0}")]
+    System(#[from] io::Error),
+}
+
+/// Proves a sandbox: starts a child in it, which tries to read and to write what is hidden, to make a file beside it, and to
+/// talk to somebody. The words start this program again, so that it calls [`probe`](super::probe) with one more word, which is
+/// added here.
+///
+/// # Errors
+/// When the sandbox is not to be used; then nothing of its pool may be started.
+pub async fn prove(
+    keeper: &Keeper,
+    sandbox: &Sandbox,
+    words: &[&str],
+    variables: &[(&str, &str)],
+) -> Result<(), Unproved> {
+    if let Some(fault) = sandbox.faults().into_iter().next() {
+        return Err(fault.into());
+    }
+    let secret = sandbox.hidden.first().ok_or(Unproved::NothingHidden)?.canonicalize()?;
+    let folder = tempfile::Builder::new().prefix("ostler-proof-").tempdir()?;
+    let inside = tempfile::tempdir_in(folder.path())?;
+    let stage = Stage::set(folder.path())?;
+    let mark = folder.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let trial = Trial {
+        closed: secret.with_file_name(format!(".{mark}")),
+        open: inside.path().join("file"),
+        secret,
+        listener: stage.address,
+        socket: stage.socket.clone(),
+        network: sandbox.network,
+    };
+    control(&trial)?;
+
+    // The program itself, and nothing else beside what the pool gives.
+    let confinement = sandbox.confine([PathBuf::from(THIS)], [inside.path().to_owned()])?;
+    let trial = serde_json::to_string(&trial).map_err(io::Error::from)?;
+    let launch = Launch {
+        argv: [&[THIS], words, &[&trial]].concat().into_iter().map(Into::into).collect(),
+        folder: None,
+        keep: Vec::new(),
+        set: variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
+        stdin: Stdin::Nothing,
+        socket: Socket::None,
+        confinement: Some(confinement),
+    };
+    let said = tokio::time::timeout(PATIENCE, said_by(keeper, launch)).await;
+    let said = said.map_err(|_| Unproved::Silent(format!("it took longer than {PATIENCE:?}")))??;
+    if !said.lines().any(|line| line == TRIED) {
+        return Err(Unproved::Silent(said.trim().to_owned()));
+    }
+    let breaches: Vec<&str> = said.lines().filter_map(|line| line.strip_prefix(BREACH)).collect();
+    if breaches.is_empty() { Ok(()) } else { Err(Unproved::Broken(breaches.join("; "))) }
+}
+
+/// The program that runs now, found by its inode.
+const THIS: &str = "/proc/self/exe";
+
+/// Whom the probe must not reach.
+struct Stage {
+    address: SocketAddr,
+    socket: PathBuf,
+    _listeners: (TcpListener, UnixListener),
+}
+
+impl Stage {
+    fn set(folder: &Path) -> io::Result<Self> {
+        let inet = TcpListener::bind("127.0.0.1:0").or_else(|_| TcpListener::bind("[::1]:0"))?;
+        let socket = folder.join("socket");
+        let unix = UnixListener::bind(&socket)?;
+        Ok(Self { address: inet.local_addr()?, socket, _listeners: (inet, unix) })
+    }
+}
+
+/// Whoever is not in a sandbox can do all of it; else it proves nothing that the probe cannot.
+fn control(trial: &Trial) -> Result<(), Unproved> {
+    /// To read and to write what is hidden, to make a file beside it, and three ways to talk to somebody.
+    const ALL: usize = 6;
+    let could = attempt(&Trial { network: Network::None, ..trial.clone() });
+    if could.len() == ALL { Ok(()) } else { Err(Unproved::NoControl(could.join("; "))) }
+}
+
+async fn said_by(keeper: &Keeper, launch: Launch) -> Result<String, Unproved> {
+    let mut child = keeper.spawn(launch).await.map_err(|error| match error {
+        SpawnError::Refused { error, .. } => Unproved::Unable(error.to_string()),
+        SpawnError::Pipe(error) => Unproved::System(error),
+        SpawnError::TooLarge | SpawnError::Gone(_) => Unproved::System(io::Error::other(error)),
+    })?;
+    let (mut said, mut complained) = (Vec::new(), Vec::new());
+    if let (Some(out), Some(err)) = (child.stdout.take(), child.stderr.take()) {
+        let (mut out, mut err) = (out.take(MAX_SAID), err.take(MAX_SAID));
+        tokio::try_join!(out.read_to_end(&mut said), err.read_to_end(&mut complained))?;
+    }
+    let _ = child.ended().await;
+    Ok(String::from_utf8_lossy(&[said, complained].concat()).into_owned())
+}

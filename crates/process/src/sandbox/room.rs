@@ -1,0 +1,150 @@
+//! The sandboxes of one pool: each child gets a private folder for what is temporary, which goes when the child has gone.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ostler_core::{ErrorClass, Failure};
+
+use super::confinement::Confinement;
+use super::hidden::real;
+use super::policy::{Sandbox, SandboxError};
+use crate::command::Environment;
+use crate::keeper::Keeper;
+
+/// How the folders of pools begin.
+const PREFIX: &str = "ostler-";
+/// The variable that says where temporary files go.
+const TEMPORARY: &str = "TMPDIR";
+/// Where programs are looked for if there is no `PATH`.
+const USUAL_PATH: &str = "/bin:/usr/bin";
+
+/// Makes sandboxes for the children of one pool.
+#[derive(Debug)]
+pub(crate) struct Room {
+    sandbox: Sandbox,
+    /// The files that the command names.
+    named: Vec<PathBuf>,
+    keeper: Keeper,
+    /// Made with the first child.
+    temporary: OnceLock<tempfile::TempDir>,
+    made: AtomicU64,
+}
+
+/// A private folder. It is removed when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Private(PathBuf);
+
+/// Why a child has no sandbox.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NoRoom {
+    #[error(transparent)]
+    Exposed(#[from] SandboxError),
+    #[error("there is no folder for its temporary files: {0}")]
+    Temporary(#[from] io::Error),
+}
+
+impl NoRoom {
+    /// What becomes of the attempt.
+    pub(crate) fn failure(&self) -> Failure {
+        let class = match self {
+            // The task's own folder is to blame.
+            Self::Exposed(_) => ErrorClass::Permanent,
+            Self::Temporary(_) => ErrorClass::Transient,
+        };
+        Failure::new(class, format!("it cannot be put into its sandbox: {self}"))
+    }
+}
+
+impl Room {
+    /// For children that are started by these words, in this folder. Words that depend on the task are not among them: it must
+    /// not be the task that says what may be read.
+    pub(crate) fn new(
+        keeper: Keeper,
+        sandbox: Sandbox,
+        words: &[&str],
+        environment: &Environment,
+        folder: Option<&Path>,
+    ) -> Result<Self, SandboxError> {
+        if let Some(fault) = sandbox.faults().into_iter().next() {
+            return Err(fault);
+        }
+        let named: Vec<PathBuf> = named(words, environment, folder);
+        named.iter().try_for_each(|path| sandbox.keeps_hidden(path))?;
+        Ok(Self { sandbox, named, keeper, temporary: OnceLock::new(), made: AtomicU64::new(0) })
+    }
+
+    /// The sandbox of a child that starts in one folder and may change others. Its variables get one more.
+    pub(crate) fn confine(
+        &self,
+        start: Option<&Path>,
+        own: impl IntoIterator<Item = PathBuf>,
+        set: &mut Vec<(String, String)>,
+    ) -> Result<(Confinement, Private), NoRoom> {
+        let private = self.private()?;
+        let read = self.named.iter().cloned().chain(start.map(Path::to_owned));
+        let write = own.into_iter().chain([private.0.clone()]);
+        let confinement = self.sandbox.confine(read, write)?;
+        if set.iter().all(|(name, _)| name != TEMPORARY) {
+            let path = private.0.to_str().ok_or_else(|| io::Error::other("its name is not UTF-8"))?;
+            set.push((TEMPORARY.to_owned(), path.to_owned()));
+        }
+        Ok((confinement, private))
+    }
+
+    /// Whether children may change what is in this folder, whatever the task, if they may change another one too.
+    pub(crate) fn may_change(&self, folder: &Path, also: Option<&Path>) -> bool {
+        let folder = real(folder);
+        self.sandbox.write.iter().map(PathBuf::as_path).chain(also).any(|path| folder.starts_with(real(path)))
+    }
+
+    fn private(&self) -> io::Result<Private> {
+        let all = match self.temporary.get() {
+            Some(all) => all,
+            None => {
+                let made = tempfile::Builder::new().prefix(PREFIX).tempdir()?;
+                self.keeper.tidy(made.path());
+                self.temporary.get_or_init(|| made)
+            }
+        };
+        let number = self.made.fetch_add(1, Ordering::Relaxed);
+        let folder = all.path().join(number.to_string());
+        std::fs::create_dir(&folder)?;
+        Ok(Private(folder))
+    }
+}
+
+impl Drop for Private {
+    fn drop(&mut self) {
+        let folder = std::mem::take(&mut self.0);
+        let remove = move || {
+            // What cannot be removed now is tried again by the keeper, at the end.
+            let _ = std::fs::remove_dir_all(folder);
+        };
+        // It may be large, and nobody waits for it.
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) => drop(runtime.spawn_blocking(remove)),
+            Err(_) => remove(),
+        }
+    }
+}
+
+/// The files that words mean: the program, wherever it is found, and what else names a file.
+fn named(words: &[&str], environment: &Environment, folder: Option<&Path>) -> Vec<PathBuf> {
+    let at = |path: &Path| folder.map_or_else(|| path.to_owned(), |folder| folder.join(path));
+    let mut files: Vec<PathBuf> = words.iter().map(|word| at(Path::new(word))).collect();
+    if let Some(program) = words.first().filter(|word| !word.contains('/')) {
+        files.extend(std::env::split_paths(&path(environment)).map(|place| at(&place).join(program)));
+    }
+    files.retain(|file| file.is_file());
+    files
+}
+
+/// The `PATH` that children get.
+fn path(environment: &Environment) -> std::ffi::OsString {
+    let set = environment.set.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.into());
+    let kept =
+        || environment.keep.iter().any(|name| name == "PATH").then(|| std::env::var_os("PATH")).flatten();
+    set.or_else(kept).unwrap_or_else(|| USUAL_PATH.into())
+}
