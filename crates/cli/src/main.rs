@@ -22,6 +22,10 @@ fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|word| word == commands::KEEPER) {
         return exit::end(commands::keep());
     }
+    // Or as a child that tries out the sandbox of a pool.
+    if std::env::args_os().nth(1).is_some_and(|word| word == commands::PROBE) {
+        return exit::end(commands::try_sandbox());
+    }
     match args::parse() {
         Ok(args) => exit::end(commands::run(args)),
         Err(code) => code.into(),

@@ -21,6 +21,7 @@ mod queues;
 mod recycle;
 mod resize;
 mod retry;
+mod sandbox;
 mod schedule;
 mod show;
 mod stats;
@@ -41,6 +42,7 @@ use crate::print::{Format, Out};
 
 pub(crate) use job::job_view;
 pub(crate) use logs::level;
+pub(crate) use sandbox::{PROBE, try_sandbox};
 pub(crate) use up::{KEEPER, Signals, keep, machine, start_keeper};
 
 /// What every command has: which store is meant, and where to print.

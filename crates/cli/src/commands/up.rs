@@ -23,7 +23,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::{Console, config};
+use super::{Console, config, sandbox};
 use crate::args::Up;
 use crate::config::{Config, DetachedJobs, Executor, Pool, duration};
 use crate::exit::{Code, refused, say};
@@ -49,6 +49,7 @@ pub(crate) fn keep() -> anyhow::Result<Code> {
 pub(super) fn run(console: &Console, up: Up) -> anyhow::Result<Code> {
     let config = read(up.config)?;
     let place = console.place_by(|| Ok(Some(config.clone())))?;
+    let config = sandbox::hide(config, place.path())?;
     let take_over = if up.take_over { TakeOver::Yes } else { TakeOver::No };
     let name = up.name.or_else(|| config.name.clone()).unwrap_or_else(machine);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -227,6 +228,7 @@ async fn start(
         config.pools.iter().map(|pool| pool_of(pool, keeper)).collect::<anyhow::Result<_>>()?;
     let store: Arc<dyn Store> = Arc::new(open(place).await?);
     let tools = Tools { keeper: keeper.clone(), store: Arc::clone(&store), bounds: place.bounds() };
+    sandbox::prove_all(config, keeper).await?;
     for (pool, said) in pools.iter_mut().zip(&config.pools) {
         pool.settings.extend(kinds(store.as_ref(), said).await?);
         pool.listener = listener(said, &tools)?;

@@ -11,6 +11,7 @@ mod kind;
 pub(crate) mod limits;
 mod pool;
 mod process;
+mod sandbox;
 mod schedule;
 mod section;
 pub(crate) mod size;
@@ -26,6 +27,7 @@ use std::time::Duration;
 
 use ostler_core::{Overrides, ScalePolicy};
 use ostler_process::keeper::Containment;
+use ostler_process::sandbox::Sandbox;
 use ostler_process::{CommandPolicy, ProcessPolicy};
 use ostler_runtime::{LeaseTimes, Plan, Unclassed};
 use ostler_store::calls::Retention;
@@ -127,6 +129,33 @@ pub(crate) enum Executor {
     Process(ProcessPolicy),
 }
 
+impl Executor {
+    /// What its children may do at most.
+    pub(crate) fn sandbox_mut(&mut self) -> Option<&mut Sandbox> {
+        match self {
+            Self::Command(policy) => policy.sandbox.as_mut(),
+            Self::Process(policy) => policy.sandbox.as_mut(),
+        }
+    }
+
+    /// The same.
+    pub(crate) const fn sandbox(&self) -> Option<&Sandbox> {
+        match self {
+            Self::Command(policy) => policy.sandbox.as_ref(),
+            Self::Process(policy) => policy.sandbox.as_ref(),
+        }
+    }
+
+    /// Relative paths begin at this folder.
+    fn beside(&mut self, folder: &Path) {
+        let (folders, sandbox) = match self {
+            Self::Command(policy) => (&mut policy.folders, policy.sandbox.as_mut()),
+            Self::Process(policy) => (&mut policy.folders, policy.sandbox.as_mut()),
+        };
+        sandbox::beside(folders, sandbox, folder);
+    }
+}
+
 impl Default for Config {
     fn default() -> Self {
         Self {
@@ -167,6 +196,7 @@ pub(crate) fn read(path: &Path, env: &dyn Fn(&str) -> Option<String>) -> Result<
     let mut config = parse(&text, &origin, env)?;
     let folder = path.parent().unwrap_or(Path::new(""));
     config.store = config.store.map(|store| store.beside(folder));
+    config.pools.iter_mut().for_each(|pool| pool.executor.beside(folder));
     Ok(config)
 }
 

@@ -10,7 +10,7 @@ use ostler_store::{Bounds, MAX_CLAIM};
 
 use super::expand::is_name;
 use super::section::{Found, Section, nearest};
-use super::{Executor, Pool, hooks, kind, limits, process};
+use super::{Executor, Pool, hooks, kind, limits, process, sandbox};
 
 /// Attempts, crashes and deaths that can be counted.
 pub(super) const COUNTS: RangeInclusive<u32> = 1..=1_000_000;
@@ -27,7 +27,7 @@ const LATER: [&str; 4] = ["agent", "llm", "http", "isolate"];
 /// What needs Rust functions, and so a program of one's own.
 const IN_RUST: [&str; 2] = ["inline", "thread"];
 /// Keys of a pool that the design names and that are not in this version.
-const LATER_KEYS: [&str; 2] = ["budget", "folder"];
+const LATER_KEYS: [&str; 1] = ["budget"];
 
 /// The pools of the file, by name.
 pub(super) fn read_all(section: &Section<'_>) -> Vec<Pool> {
@@ -172,6 +172,8 @@ fn command(section: &mut Section<'_>) -> Option<CommandPolicy> {
         output: default.output,
         max_output_bytes: bytes(section.find("max_output"), max_output).unwrap_or(default.max_output_bytes),
         max_log_bytes: bytes(section.find("max_log"), MAX_LOG_BYTES).unwrap_or(default.max_log_bytes),
+        folders: sandbox::folders(section),
+        sandbox: sandbox::read(section),
         argv: default.argv,
     };
     (argv.is_some() && wrong.is_empty()).then_some(policy)

@@ -6,9 +6,9 @@ use std::time::Duration;
 use ostler_process::{MAX_FRAME_BYTES, ProcessPolicy, Recycle};
 use ostler_store::Bounds;
 
-use super::duration;
 use super::pool::{MAX_LOG_BYTES, bytes, environment};
 use super::section::Section;
+use super::{duration, sandbox};
 
 /// Workers that are there from the start, unless the file says otherwise.
 pub(super) const MIN_WORKERS: u32 = 2;
@@ -31,6 +31,8 @@ pub(super) fn read(pool: &str, section: &mut Section<'_>, grace: Duration) -> Op
         recycle: recycle(section.section("recycle")),
         max_output_bytes: bytes(section.find("max_output"), max_output).unwrap_or(default.max_output_bytes),
         max_log_bytes: bytes(section.find("max_log"), MAX_LOG_BYTES).unwrap_or(default.max_log_bytes),
+        folders: sandbox::folders(section),
+        sandbox: sandbox::read(section),
         ..default
     };
     argv.map(|_| policy)

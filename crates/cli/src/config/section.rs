@@ -235,10 +235,25 @@ impl<'a> Found<'a> {
         }
     }
 
+    /// Whether it is yes or no, if it is one of them.
+    pub(super) fn truth(&self) -> Option<bool> {
+        self.value.get_ref().as_bool()
+    }
+
+    /// Whether it is this text.
+    pub(super) fn is_text(&self, text: &str) -> bool {
+        self.value.get_ref().as_str() == Some(text)
+    }
+
     /// The table that it is.
     pub(super) fn table(&self) -> Option<Section<'a>> {
+        self.table_or("a table")
+    }
+
+    /// The table that it is, where it could have been something else.
+    pub(super) fn table_or(&self, right: &str) -> Option<Section<'a>> {
         let Some(table) = self.value.get_ref().as_table() else {
-            return self.mistaken("a table");
+            return self.mistaken(right);
         };
         let (reading, path, at) = (self.reading, self.path.clone(), Some(self.at));
         Some(Section { reading, path, at, table: Some(table), known: Vec::new() })

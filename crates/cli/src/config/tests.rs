@@ -1,6 +1,7 @@
 //! The config as a whole: what is read, what is refused, and that the reference tells the truth.
 
 mod process;
+mod sandbox;
 mod schedules;
 
 use std::collections::BTreeSet;
@@ -167,6 +168,7 @@ fn the_values_in_the_reference_are_the_defaults() {
         assert_eq!((hook.timeout, hook.attempts), (usual.timeout, usual.attempts));
     }
     plain.on_failed.clone_from(&shown.on_failed);
+    plain.executor = sandbox::with_examples(plain.executor, &shown.executor);
     (plain.overrides, plain.scale.max) = (shown.overrides, shown.scale.max);
     assert_eq!(shown.kinds["report"].resolve(&Overrides::NONE), Policy::default());
     plain.kinds = shown.kinds.clone();

@@ -18,6 +18,7 @@ mod map;
 mod ostler;
 mod pipes;
 mod plans;
+mod sandbox;
 mod schedule;
 mod settings;
 mod submit;

@@ -1,0 +1,87 @@
+//! The keys of a pool that say where its children work, and what they may do at most.
+
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+
+use ostler_process::Folders;
+use ostler_process::sandbox::{Network, Sandbox};
+
+use super::section::{Found, Section};
+
+/// Memory that a child may be limited to. With less, hardly anything starts.
+const MEMORY: RangeInclusive<u64> = 1 << 20..=1 << 44;
+/// Files that a process may have open: its three streams, and something to work with.
+const OPEN_FILES: RangeInclusive<u64> = 8..=1 << 20;
+/// What a file may be limited to.
+const FILE_SIZE: RangeInclusive<u64> = 1..=1 << 50;
+/// Processes and threads that a child may have at once.
+const PROCESSES: RangeInclusive<u64> = 1..=4_000_000;
+
+/// Where the children of a pool work.
+pub(super) fn folders(section: &mut Section<'_>) -> Folders {
+    let mut path = |key| section.find(key).and_then(|found| one_path(&found));
+    Folders { start: path("folder"), each: path("folders") }
+}
+
+fn one_path(found: &Found<'_>) -> Option<PathBuf> {
+    let text = found.text()?;
+    if text.is_empty() {
+        found.refuse("is empty, and must be the path of a folder")
+    } else {
+        Some(text.into())
+    }
+}
+
+/// What they may do at most: everything, the least, or what a table says.
+pub(super) fn read(section: &mut Section<'_>) -> Option<Sandbox> {
+    let found = section.find("sandbox")?;
+    match found.truth() {
+        Some(true) => Some(Sandbox::default()),
+        Some(false) => None,
+        None => {
+            let mut table = found.table_or("true, false or a table such as { memory = \"512MiB\" }")?;
+            let sandbox = Sandbox {
+                network: table.find("network").and_then(|found| network(&found)).unwrap_or_default(),
+                read: paths(&mut table, "read"),
+                write: paths(&mut table, "write"),
+                memory_bytes: table.find("memory").and_then(|found| found.size(MEMORY)),
+                processes: table.find("processes").and_then(|found| found.whole(PROCESSES)),
+                cpu: table.find("cpu").and_then(|found| found.duration()),
+                open_files: table.find("files").and_then(|found| found.whole(OPEN_FILES)),
+                file_bytes: table.find("file_size").and_then(|found| found.size(FILE_SIZE)),
+                hidden: Vec::new(),
+            };
+            table.close(&[]);
+            Some(sandbox)
+        }
+    }
+}
+
+fn network(found: &Found<'_>) -> Option<Network> {
+    match found.truth() {
+        Some(false) => Some(Network::None),
+        Some(true) => Some(Network::Open),
+        None if found.is_text("unix") => Some(Network::Unix),
+        None => found.refuse(format!("is {}, and must be false, true or \"unix\"", found.shown())),
+    }
+}
+
+fn paths(section: &mut Section<'_>, key: &'static str) -> Vec<PathBuf> {
+    let texts = section.find(key).and_then(|found| {
+        let texts = found.texts("[\"/srv/fonts\"]")?;
+        if texts.iter().any(String::is_empty) {
+            return found.refuse("has an empty path in it");
+        }
+        Some(texts)
+    });
+    texts.unwrap_or_default().into_iter().map(PathBuf::from).collect()
+}
+
+/// Relative paths begin at this folder.
+pub(super) fn beside(folders: &mut Folders, sandbox: Option<&mut Sandbox>, folder: &Path) {
+    let listed = sandbox.into_iter().flat_map(|sandbox| sandbox.read.iter_mut().chain(&mut sandbox.write));
+    for path in folders.start.iter_mut().chain(&mut folders.each).chain(listed) {
+        let joined = folder.join(&path);
+        *path = std::path::absolute(&joined).unwrap_or(joined);
+    }
+}

@@ -1,0 +1,98 @@
+//! Where children work, and what they may do at most.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ostler_process::sandbox::{Network, Sandbox};
+use ostler_process::{CommandPolicy, Folders};
+use ostler_testkit::scratch;
+
+use super::super::Executor;
+use super::{fault, good, pool};
+
+/// A pool, with what has no default as the reference has it.
+pub(super) fn with_examples(plain: Executor, shown: &Executor) -> Executor {
+    let (Executor::Command(plain), Executor::Command(shown)) = (plain, shown) else {
+        panic!("it is of commands")
+    };
+    assert_eq!(shown.sandbox.as_ref().map(|sandbox| sandbox.network), Some(Network::None));
+    let (folders, sandbox) = (shown.folders.clone(), shown.sandbox.clone());
+    Executor::Command(CommandPolicy { folders, sandbox, ..plain })
+}
+
+fn sandbox(lines: &str) -> Option<Sandbox> {
+    good(&pool(lines)).pools[0].executor.sandbox().cloned()
+}
+
+#[test]
+fn a_sandbox_is_off_on_or_a_table() {
+    assert_eq!((sandbox(""), sandbox("sandbox = false")), (None, None));
+    assert_eq!(sandbox("sandbox = true"), Some(Sandbox::default()));
+    assert_eq!(sandbox("sandbox = {}"), Some(Sandbox::default()));
+    let table = sandbox(
+        "sandbox = { network = \"unix\", read = [\"${DATA}\"], write = [\"out\"], memory = \"1MiB\", processes = 7, cpu = \"90s\",
+         files = 8, file_size = \"1KiB\" }",
+    );
+    let expected = Sandbox {
+        network: Network::Unix,
+        read: vec!["/srv/data".into()],
+        write: vec!["out".into()],
+        memory_bytes: Some(1 << 20),
+        processes: Some(7),
+        cpu: Some(Duration::from_secs(90)),
+        open_files: Some(8),
+        file_bytes: Some(1_024),
+        hidden: Vec::new(),
+    };
+    assert_eq!(table, Some(expected));
+    let open = sandbox("sandbox = { network = true }").expect("there is one");
+    assert_eq!(open.network, Network::Open);
+}
+
+#[test]
+fn workers_have_one_too() {
+    let text = "[pool.docs]\nexecutor = \"process\"\ncommand = [\"w\"]\nsandbox = true\nfolder = \"a\"\nfolders = \"b\"";
+    let config = good(text);
+    let Executor::Process(policy) = &config.pools[0].executor else { panic!("{:?}", config.pools) };
+    assert_eq!(policy.sandbox, Some(Sandbox::default()));
+    assert_eq!(policy.folders, Folders { start: Some("a".into()), each: Some("b".into()) });
+}
+
+#[test]
+fn what_a_sandbox_cannot_be_is_refused_with_a_sentence() {
+    for (lines, words) in [
+        ("sandbox = 1", "pool.shell.sandbox is 1, and must be true, false or a table"),
+        ("sandbox = \"yes\"", "must be true, false or a table"),
+        (
+            "sandbox = { network = \"tcp\" }",
+            "pool.shell.sandbox.network is \"tcp\", and must be false, true or \"unix\"",
+        ),
+        ("sandbox = { reed = [] }", "did you mean read?"),
+        ("sandbox = { read = \"/usr\" }", "must be a list of strings"),
+        ("sandbox = { write = [\"\"] }", "pool.shell.sandbox.write has an empty path in it"),
+        ("sandbox = { memory = \"1KiB\" }", "must be from 1MiB"),
+        ("sandbox = { cpu = 30 }", "pool.shell.sandbox.cpu is 30"),
+        ("sandbox = { files = 3 }", "must be a whole number from 8"),
+        ("folder = \"\"", "pool.shell.folder is empty"),
+        ("folders = [\"a\"]", "pool.shell.folders is [\"a\"], and must be a string"),
+    ] {
+        let told = fault(&pool(lines));
+        assert!(told.contains(words), "{lines}: {told}");
+    }
+}
+
+#[test]
+fn relative_paths_begin_at_the_folder_of_the_file() {
+    let folder = scratch();
+    let file = folder.path().join("ostler.toml");
+    let lines =
+        "folder = \"start\"\nfolders = \"/each\"\nsandbox = { read = [\"r\", \"/usr\"], write = [\"../w\"] }";
+    std::fs::write(&file, pool(lines)).expect("a file");
+    let config = super::super::read(&file, &|_| None).expect("it is right");
+    let Executor::Command(policy) = &config.pools[0].executor else { panic!("{:?}", config.pools) };
+    let at = |name: &str| -> PathBuf { Path::new(folder.path()).join(name) };
+    assert_eq!(policy.folders, Folders { start: Some(at("start")), each: Some("/each".into()) });
+    let sandbox = policy.sandbox.as_ref().expect("there is one");
+    assert_eq!(sandbox.read, [at("r"), "/usr".into()]);
+    assert_eq!(sandbox.write, [at("../w")]);
+}
