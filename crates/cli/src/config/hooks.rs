@@ -65,7 +65,7 @@ fn command(found: &Found<'_>) -> Option<HookAct> {
     for error in &wrong {
         found.refuse::<()>(format!("cannot be run: {error}"));
     }
-    wrong.is_empty().then_some(HookAct::Command(policy))
+    wrong.is_empty().then_some(HookAct::Command(Box::new(policy)))
 }
 
 fn webhook(found: &Found<'_>) -> Option<HookAct> {

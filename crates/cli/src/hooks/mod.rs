@@ -55,7 +55,7 @@ pub(crate) struct Hook {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum HookAct {
     /// Runs this, with the dead letter on its standard input.
-    Command(CommandPolicy),
+    Command(Box<CommandPolicy>),
     /// Posts the dead letter there.
     Webhook(WebAddress),
     /// Enqueues a task with the dead letter as its payload.
@@ -147,7 +147,7 @@ impl Armed {
         let (name, way) = match &hook.act {
             HookAct::Command(policy) => {
                 let program = policy.argv.first().cloned().unwrap_or_default();
-                let command = CommandHook::new(tools.keeper.clone(), policy.clone())?;
+                let command = CommandHook::new(tools.keeper.clone(), policy.as_ref().clone())?;
                 (format!("on_failed.command \"{program}\""), Way::Command(Box::new(command)))
             }
             HookAct::Webhook(address) => {
