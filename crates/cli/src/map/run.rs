@@ -8,7 +8,7 @@ use ostler_core::{JobId, Overrides, StateName};
 use ostler_exec::Executor;
 use ostler_process::keeper::{Containment, Keeper};
 use ostler_process::{Command, CommandPolicy, Environment, OutputForm};
-use ostler_runtime::{Listener, Node, NodeConfig, Parts, PoolConfig, StartError, TakeOver};
+use ostler_runtime::{Listener, Node, NodeConfig, Parts, PoolConfig, Prefetch, StartError, TakeOver};
 use ostler_store::calls::{QueueChange, Retention};
 use ostler_store::jobs::{JobChange, JobRecord, queue_of};
 use ostler_store::{Store, SystemClock};
@@ -284,6 +284,8 @@ pub(crate) fn pool_of(executor: Arc<dyn Executor>, job: JobId, spec: &Spec) -> P
     let timeout = spec.timeout_ms.map_or(NO_TIMEOUT, Duration::from_millis);
     let overrides = Overrides { attempts: Some(spec.attempts), timeout: Some(timeout), ..Overrides::NONE };
     PoolConfig {
+        // Nobody else waits for items of this job, so short ones may be claimed ahead.
+        prefetch: Prefetch::UpTo(workers.saturating_mul(2)),
         settings: vec![QueueChange::Overrides(overrides)],
         ..PoolConfig::durable(queue_of(job), executor, workers)
     }
