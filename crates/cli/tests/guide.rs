@@ -140,6 +140,7 @@ pages! {
     the_guide_to_failures_prints_what_it_says: "docs/guide/failures.md",
     the_guide_to_limits_prints_what_it_says: "docs/guide/limits.md",
     the_guide_to_map_prints_what_it_says: "docs/guide/map.md",
+    the_guide_to_processes_prints_what_it_says: "docs/guide/processes.md",
     the_guide_to_schedules_prints_what_it_says: "docs/guide/schedules.md",
 }
 

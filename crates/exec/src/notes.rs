@@ -13,6 +13,9 @@ const MAX_WAITING: usize = 1_024;
 /// Bytes of one log line; longer ones are cut, and marked.
 const MAX_LINE_BYTES: usize = 16 * 1024;
 
+/// Files that are recorded of one attempt. They are facts about what came out, and never dropped because lines came too fast.
+pub const MAX_FILES: usize = 1_000;
+
 /// How much a log line matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Level {
@@ -60,6 +63,15 @@ pub enum Note {
     },
     /// Something went wrong that the work goes on without.
     Warning(String),
+    /// A file that it left in its task's folder.
+    File {
+        /// Where, in the folder.
+        path: String,
+        /// Its bytes.
+        size: u64,
+        /// The SHA-256 of them, in hexadecimal digits.
+        sha256: String,
+    },
     /// So many lines were dropped, because nobody took them in time.
     Dropped(u64),
 }
@@ -90,6 +102,7 @@ struct Between {
 struct Said {
     waiting: VecDeque<Note>,
     dropped: u64,
+    files: usize,
     closed: bool,
 }
 
@@ -120,12 +133,26 @@ impl Notes {
         let note = match note {
             Note::Log { level, message } => Note::Log { level, message: cut(&message, MAX_LINE_BYTES) },
             Note::Warning(message) => Note::Warning(cut(&message, MAX_LINE_BYTES)),
-            Note::Progress { .. } | Note::Dropped(_) => note,
+            Note::Progress { .. } | Note::File { .. } | Note::Dropped(_) => note,
         };
+        let is_file = matches!(note, Note::File { .. });
         let between = &self.0.0;
         let mut said = between.lock();
         if said.closed {
             return;
+        }
+        if is_file {
+            said.files += 1;
+            match said.files.cmp(&(MAX_FILES + 1)) {
+                std::cmp::Ordering::Less => said.waiting.push_back(note),
+                std::cmp::Ordering::Equal => {
+                    let message = format!("not all files are recorded: there are more than {MAX_FILES}");
+                    said.waiting.push_back(Note::Warning(message));
+                }
+                std::cmp::Ordering::Greater => return,
+            }
+            drop(said);
+            return between.news.notify_one();
         }
         // The mark of a gap needs room too, or it would be the next to be dropped.
         let needed = if said.dropped > 0 { 2 } else { 1 };
@@ -206,6 +233,17 @@ mod tests {
         heard.close();
         said.say(line(2));
         assert_eq!((heard.recv().await, heard.recv().await), (Some(line(1)), None));
+    }
+
+    #[test]
+    fn files_are_heard_however_many_lines_wait_up_to_a_bound_of_their_own() {
+        let (said, heard) = notes();
+        (0..MAX_WAITING + 5).for_each(|number| said.say(line(number)));
+        let file = Note::File { path: "a".into(), size: 1, sha256: String::new() };
+        (0..MAX_FILES + 5).for_each(|_| said.say(file.clone()));
+        let all: Vec<Note> = std::iter::from_fn(|| heard.try_recv()).collect();
+        assert_eq!(all.iter().filter(|note| **note == file).count(), MAX_FILES);
+        assert!(matches!(all.last(), Some(Note::Warning(why)) if why.contains("1000")), "{:?}", all.last());
     }
 
     #[test]

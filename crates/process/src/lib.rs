@@ -10,6 +10,7 @@
 
 mod argument;
 mod command;
+mod files;
 mod folders;
 pub mod keeper;
 mod lines;

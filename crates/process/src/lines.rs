@@ -53,6 +53,9 @@ impl Lines {
     }
 
     pub(crate) fn take(&mut self, chunk: &[u8]) {
+        if matches!(self.state, Line::Over) {
+            return;
+        }
         for piece in chunk.split_inclusive(|byte| *byte == b'\n') {
             let (text, ends) = match piece.strip_suffix(b"\n") {
                 Some(text) => (text, true),
@@ -119,7 +122,7 @@ mod tests {
         while let Some(note) = said.try_recv() {
             match note {
                 Note::Log { message, .. } => kept.push(message),
-                Note::Progress { .. } | Note::Warning(_) | Note::Dropped(_) => {
+                Note::Progress { .. } | Note::Warning(_) | Note::File { .. } | Note::Dropped(_) => {
                     panic!("only lines are said: {note:?}")
                 }
             }

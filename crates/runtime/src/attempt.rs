@@ -210,6 +210,10 @@ fn event(note: Note) -> NewEvent {
         Note::Warning(message) => {
             NewEvent { kind: EventKind::Warning, data: message.replace('\0', "\u{fffd}") }
         }
+        Note::File { path, size, sha256 } => {
+            let file = serde_json::json!({"path": path, "size": size, "sha256": sha256});
+            NewEvent { kind: EventKind::File, data: file.to_string() }
+        }
         Note::Dropped(lines) => NewEvent {
             kind: EventKind::Warning,
             data: format!("{lines} lines were dropped: they came too fast"),

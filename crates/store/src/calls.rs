@@ -451,11 +451,14 @@ pub enum EventKind {
     Progress,
     /// A step that failed without failing the task, and other warnings.
     Warning,
+    /// A file that an attempt left: JSON with its `path` in the task's folder, `size` and `sha256`.
+    File,
 }
 
 impl EventKind {
     /// Every sort; a store keeps the place in this list.
-    pub const ALL: [Self; 5] = [Self::Log, Self::Message, Self::ToolCall, Self::Progress, Self::Warning];
+    pub const ALL: [Self; 6] =
+        [Self::Log, Self::Message, Self::ToolCall, Self::Progress, Self::Warning, Self::File];
 }
 
 /// A fact to be appended.

@@ -6,7 +6,7 @@ use ostler_core::{
     Attempt, Backoff, CancelReason, Ending, FailReason, Failure, Overrides, SessionId, State, Step, Task,
     TaskId, millis,
 };
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::json::Json;
 use crate::limits::Held;
@@ -162,14 +162,33 @@ pub struct Run {
     pub duration_ms: Option<i64>,
     /// How it failed.
     pub error: Option<Trouble>,
-    /// Files that it left, as paths inside of the task's folder.
-    pub files: Vec<String>,
+    /// Files that it left in the task's folder.
+    pub files: Vec<FileView>,
     /// What an agent was asked.
     pub prompt: Option<String>,
     /// What it cost.
     pub cost_usd: Option<f64>,
     /// The conversation of an agent.
     pub session_id: Option<String>,
+}
+
+/// A file that an attempt left.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileView {
+    /// Where, in the task's folder.
+    pub path: String,
+    /// Its bytes.
+    pub size: u64,
+    /// The SHA-256 of them, in hexadecimal digits.
+    pub sha256: String,
+}
+
+impl FileView {
+    /// What the event of a file says, if it can be read.
+    #[must_use]
+    pub fn of_event(data: &str) -> Option<Self> {
+        serde_json::from_str(data).ok()
+    }
 }
 
 /// A task that was waited for.
@@ -246,6 +265,20 @@ impl Detail {
 
 pub(crate) fn steps(saved: &[Step]) -> BTreeMap<String, Json> {
     saved.iter().map(|step| (step.name.clone(), Json::from_text(&step.value))).collect()
+}
+
+impl Detail {
+    /// The same, with the files that attempts left. Each comes with the token of its attempt; of two with one path the later
+    /// counts.
+    #[must_use]
+    pub fn with_files(mut self, files: Vec<(u64, FileView)>) -> Self {
+        for (token, file) in files {
+            let Some(run) = self.attempts.iter_mut().find(|run| run.token == token) else { continue };
+            run.files.retain(|known| known.path != file.path);
+            run.files.push(file);
+        }
+        self
+    }
 }
 
 fn holder(state: &State) -> Option<SessionId> {

@@ -41,8 +41,10 @@ pub(super) async fn show(console: &Console, one: &One) -> anyhow::Result<Code> {
             format!("{} is no dead letter: it is {}; see: ostler show", found.task.id, state.name());
         return Err(refused(Code::NotFound, sentence));
     }
-    let letter = LetterDetail::new(&found.task, &found.attempts, &found.steps, &found.after);
-    console.out.answer(&letter, |looks| print::show(&found, None, SystemClock.now(), looks))?;
+    let mut letter = LetterDetail::new(&found.task, &found.attempts, &found.steps, &found.after);
+    letter.detail = letter.detail.with_files(show_task::files(&store, found.task.id).await?);
+    let runs = letter.detail.attempts.clone();
+    console.out.answer(&letter, |looks| print::show(&found, None, &runs, SystemClock.now(), looks))?;
     Ok(Code::Done)
 }
 

@@ -8,12 +8,13 @@ use ostler_store::calls::EventKind;
 use ostler_store::views::{Event, Which};
 use ostler_store::{MAX_PAGE, Store as _};
 use ostler_wire::system::EventView;
+use ostler_wire::task::FileView;
 
 use super::{Console, show};
 use crate::args::Logs;
 use crate::exit::{Code, refused};
 use crate::place::Missing;
-use crate::print::Format;
+use crate::print::{Format, visible};
 
 /// How often whoever follows looks for more. Events ring no bell.
 const LOOK: Duration = Duration::from_millis(200);
@@ -59,6 +60,11 @@ fn print(console: &Console, events: &[Event]) -> anyhow::Result<()> {
                     }
                     text.push_str(line.strip_suffix('\n').unwrap_or(line));
                 }
+                EventKind::File => {
+                    let shown = FileView::of_event(&event.data);
+                    let shown = shown.map(|file| format!("{} ({} bytes)", visible(&file.path), file.size));
+                    text.push_str(&format!("[file] {}", shown.unwrap_or_else(|| event.data.clone())));
+                }
                 EventKind::Message | EventKind::ToolCall | EventKind::Progress | EventKind::Warning => {
                     text.push_str(&format!("[{}] {}", name(event.kind), event.data));
                 }
@@ -79,9 +85,11 @@ pub(crate) fn level(data: &str) -> (Option<Level>, &str) {
 fn view(event: &Event) -> EventView {
     let (level, data) = match event.kind {
         EventKind::Log => level(&event.data),
-        EventKind::Message | EventKind::ToolCall | EventKind::Progress | EventKind::Warning => {
-            (None, event.data.as_str())
-        }
+        EventKind::Message
+        | EventKind::ToolCall
+        | EventKind::Progress
+        | EventKind::Warning
+        | EventKind::File => (None, event.data.as_str()),
     };
     EventView {
         number: event.number,
@@ -100,5 +108,6 @@ const fn name(kind: EventKind) -> &'static str {
         EventKind::ToolCall => "tool_call",
         EventKind::Progress => "progress",
         EventKind::Warning => "warning",
+        EventKind::File => "file",
     }
 }

@@ -1,9 +1,11 @@
 //! `ostler show`: all about one task.
 
+use ostler_core::TaskId;
+use ostler_store::calls::EventKind;
 use ostler_store::views::{TaskDetail, Which};
-use ostler_store::{Clock as _, Store, SystemClock};
+use ostler_store::{Clock as _, MAX_PAGE, Store, SystemClock};
 use ostler_wire::limits::Held;
-use ostler_wire::task::Detail;
+use ostler_wire::task::{Detail, FileView};
 
 use super::{Console, queue};
 use crate::args::{One, TaskName};
@@ -15,15 +17,34 @@ pub(super) async fn run(console: &Console, one: &One) -> anyhow::Result<Code> {
     let store = console.place()?.open(Missing::Refuse)?;
     let found = find(&store, one).await?;
     let held = queue::holds(&store, &found.task).await?;
-    print(console, &found, held)
+    let files = files(&store, found.task.id).await?;
+    print(console, &found, held, files)
 }
 
-/// Prints a task, and what holds it back.
-pub(super) fn print(console: &Console, found: &TaskDetail, held: Option<Held>) -> anyhow::Result<Code> {
+/// The files that its attempts left, with the tokens of the attempts.
+pub(super) async fn files(store: &dyn Store, id: TaskId) -> anyhow::Result<Vec<(u64, FileView)>> {
+    let (mut files, mut last) = (Vec::new(), 0);
+    loop {
+        let events = store.read_events(id, last, MAX_PAGE).await?;
+        let Some(newest) = events.last() else { return Ok(files) };
+        last = newest.number;
+        let recorded = events.iter().filter(|event| event.kind == EventKind::File);
+        files.extend(recorded.filter_map(|event| Some((event.token, FileView::of_event(&event.data)?))));
+    }
+}
+
+/// Prints a task, what holds it back, and what its attempts left.
+pub(super) fn print(
+    console: &Console,
+    found: &TaskDetail,
+    held: Option<Held>,
+    files: Vec<(u64, FileView)>,
+) -> anyhow::Result<Code> {
     let detail = Detail::new(&found.task, &found.attempts, &found.steps, &found.after, held);
-    console
-        .out
-        .answer(&detail, |looks| print::show(found, detail.held.as_ref(), SystemClock.now(), looks))?;
+    let detail = detail.with_files(files);
+    console.out.answer(&detail, |looks| {
+        print::show(found, detail.held.as_ref(), &detail.attempts, SystemClock.now(), looks)
+    })?;
     Ok(Code::Done)
 }
 

@@ -174,9 +174,23 @@ fn command(section: &mut Section<'_>) -> Option<CommandPolicy> {
         max_log_bytes: bytes(section.find("max_log"), MAX_LOG_BYTES).unwrap_or(default.max_log_bytes),
         folders: sandbox::folders(section),
         sandbox: sandbox::read(section),
+        files: files(section),
         argv: default.argv,
     };
     (argv.is_some() && wrong.is_empty()).then_some(policy)
+}
+
+/// Which files are recorded.
+fn files(section: &mut Section<'_>) -> Vec<String> {
+    let patterns = section.find("files").and_then(|found| {
+        let patterns = found.texts("[\"*.pdf\"]")?;
+        let policy = CommandPolicy { files: patterns.clone(), ..CommandPolicy::new(["true"]) };
+        policy
+            .faults()
+            .first()
+            .map_or(Some(patterns), |fault| found.refuse(format!("cannot be used: {fault}")))
+    });
+    patterns.unwrap_or_default()
 }
 
 pub(super) fn bytes(found: Option<Found<'_>>, most: u64) -> Option<usize> {

@@ -6,12 +6,13 @@ use ostler_core::{Attempt, State, Task, Timestamp};
 use ostler_store::views::TaskDetail;
 use ostler_wire::limits::Held;
 use ostler_wire::moment::Moment;
-use ostler_wire::task::Trouble;
+use ostler_wire::task::{Run, Trouble};
 
 use super::Looks;
 use super::limits::held_back;
 use super::table::{Cell, Paint, Table, visible};
 use super::when;
+use crate::config::size;
 
 /// A list of tasks.
 pub(crate) fn list(tasks: &[Task], now: Timestamp, looks: Looks) -> String {
@@ -48,7 +49,13 @@ fn stands(state: &State, now: Timestamp) -> String {
 }
 
 /// All about a task.
-pub(crate) fn show(detail: &TaskDetail, held: Option<&Held>, now: Timestamp, looks: Looks) -> String {
+pub(crate) fn show(
+    detail: &TaskDetail,
+    held: Option<&Held>,
+    runs: &[Run],
+    now: Timestamp,
+    looks: Looks,
+) -> String {
     let task = &detail.task;
     let at = |moment: Timestamp| format!("{} ({})", Moment::from(moment), when::from(now, moment));
     let mut lines: Vec<(&str, Option<String>)> = vec![
@@ -93,6 +100,10 @@ pub(crate) fn show(detail: &TaskDetail, held: Option<&Held>, now: Timestamp, loo
     }
     for step in &detail.steps {
         let _ = writeln!(text, "{:<13} {} = {}", "step", visible(&step.name), visible(&step.value));
+    }
+    for (run, file) in runs.iter().flat_map(|run| run.files.iter().map(move |file| (run, file))) {
+        let (path, size) = (visible(&file.path), size::show(file.size));
+        let _ = writeln!(text, "{:<13} {path} ({size}, attempt {})", "file", run.number);
     }
     if !detail.attempts.is_empty() {
         text.push('\n');

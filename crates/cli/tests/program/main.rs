@@ -6,6 +6,7 @@ mod act;
 mod bad_input;
 mod db;
 mod dead;
+mod files;
 mod hands;
 mod help;
 mod hooks;

@@ -2,6 +2,7 @@
 
 mod attempt;
 mod output;
+mod outputs;
 mod policy;
 mod template;
 pub(crate) mod verdict;
@@ -15,9 +16,11 @@ use ostler_exec::{Control, Ended, Executor, Served, Work};
 use serde::Deserialize;
 
 use crate::argument::Argument;
+use crate::files::Patterns;
 use crate::keeper::{Keeper, Launch, Socket, Stdin};
 use crate::sandbox::{Private, Room};
 use attempt::Attempt;
+use outputs::Outputs;
 pub use policy::{Codes, CommandPolicy, Environment, Input, OutputForm, PolicyError};
 use template::Template;
 pub use template::TemplateError;
@@ -32,6 +35,7 @@ pub struct Command {
     policy: CommandPolicy,
     words: Words,
     room: Option<Room>,
+    files: Option<Patterns>,
 }
 
 /// Where a command's words come from.
@@ -51,7 +55,7 @@ impl Command {
     /// Runs commands by this policy, as children of this keeper.
     ///
     /// # Errors
-    /// When the policy names no program, one of its templates is wrong, or its sandbox cannot be kept.
+    /// When the policy names no program, one of its templates or patterns is wrong, or its sandbox cannot be kept.
     pub fn new(keeper: Keeper, policy: CommandPolicy) -> Result<Self, PolicyError> {
         let templates = policy.templates()?;
         let fixed: Vec<String> = templates.iter().filter_map(Template::fixed).collect();
@@ -59,18 +63,20 @@ impl Command {
         let room = policy.sandbox.clone().map(|sandbox| {
             Room::new(keeper.clone(), sandbox, &fixed, &policy.environment, policy.folders.start_path())
         });
-        Ok(Self { keeper, room: room.transpose()?, words: Words::Templates(templates), policy })
+        let files = Patterns::new(&policy.files).map_err(PolicyError::Files)?;
+        Ok(Self { keeper, room: room.transpose()?, words: Words::Templates(templates), files, policy })
     }
 
     /// Runs what each task says in its payload: `{"argv": ["program", "argument"]}`. The policy's own words are not used.
     ///
     /// # Errors
-    /// When its sandbox cannot be kept.
+    /// When one of its patterns for files is wrong, or its sandbox cannot be kept.
     pub fn of_payload(keeper: Keeper, policy: CommandPolicy) -> Result<Self, PolicyError> {
         let room = policy.sandbox.clone().map(|sandbox| {
             Room::new(keeper.clone(), sandbox, &[], &policy.environment, policy.folders.start_path())
         });
-        Ok(Self { keeper, room: room.transpose()?, words: Words::Payload, policy })
+        let files = Patterns::new(&policy.files).map_err(PolicyError::Files)?;
+        Ok(Self { keeper, room: room.transpose()?, words: Words::Payload, files, policy })
     }
 
     fn argv(&self, work: &Work) -> Result<Vec<Argument>, String> {
@@ -141,7 +147,14 @@ impl Executor for Command {
             () = &mut deadline => return Ended::too_long(work.timeout),
         };
         match child {
-            Ok(child) => Attempt::new(child, work, control, &self.policy).follow(deadline).await,
+            Ok(child) => {
+                let outputs = self.files.clone().map(|patterns| Outputs::of(patterns, &work, &control));
+                let ended = Attempt::new(child, work, control, &self.policy).follow(deadline).await;
+                if let Some(outputs) = outputs {
+                    outputs.record(&ended).await;
+                }
+                ended
+            }
             Err(error) => {
                 let folder = work.folder.clone().or_else(|| self.policy.folders.start());
                 Ended::failed(verdict::not_spawned(&program, folder.as_deref(), &error))

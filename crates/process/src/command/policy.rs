@@ -2,6 +2,7 @@
 
 use ostler_core::ErrorClass;
 
+use crate::files::Patterns;
 use crate::folders::Folders;
 use crate::sandbox::{Sandbox, SandboxError};
 
@@ -28,6 +29,8 @@ pub struct CommandPolicy {
     pub folders: Folders,
     /// What it may do at most.
     pub sandbox: Option<Sandbox>,
+    /// Which files that it leaves in its task's folder are recorded: patterns such as `*.pdf` or `pages/**/*.png`.
+    pub files: Vec<String>,
 }
 
 /// Output of one attempt, unless the policy says otherwise.
@@ -52,6 +55,7 @@ impl CommandPolicy {
             max_log_bytes: MAX_LOG_BYTES,
             folders: Folders::default(),
             sandbox: None,
+            files: Vec::new(),
         }
     }
 
@@ -60,7 +64,8 @@ impl CommandPolicy {
     pub fn faults(&self) -> Vec<PolicyError> {
         let no_program = self.argv.first().is_none_or(String::is_empty).then_some(PolicyError::NoProgram);
         let templates = self.argv.iter().filter_map(|text| Template::parse(text).err());
-        no_program.into_iter().chain(templates.map(PolicyError::Template)).collect()
+        let files = Patterns::new(&self.files).err().map(PolicyError::Files);
+        no_program.into_iter().chain(templates.map(PolicyError::Template)).chain(files).collect()
     }
 
     pub(super) fn templates(&self) -> Result<Vec<Template>, PolicyError> {
@@ -80,6 +85,9 @@ pub enum PolicyError {
     /// A template is wrong.
     #[error(transparent)]
     Template(#[from] TemplateError),
+    /// A pattern for files is wrong.
+    #[error("there is no such pattern for files: {0}")]
+    Files(String),
     /// The sandbox cannot be what it says.
     #[error("the sandbox: {0}")]
     Sandbox(#[from] SandboxError),

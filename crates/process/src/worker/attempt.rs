@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_core::{ErrorClass, Failure};
-use ostler_exec::{Classing, Control, Ended, StepError, Work};
+use ostler_exec::{Classing, Control, Ended, MAX_FILES, Note, StepError, Work};
 use tokio::time::{Instant, Sleep};
 
 use super::frame;
@@ -18,6 +18,7 @@ use super::said::{Said, What, begins_as_result};
 use super::steps::{Saving, earlier_steps, save};
 use super::why::{Answer, Why, conclude, strange, too_large};
 use crate::command::verdict;
+use crate::files::{Filing, filing};
 use crate::keeper::{Child, Exit, Gone};
 use crate::lines::Lines;
 
@@ -46,6 +47,8 @@ enum Event {
     Timer,
     Cancel,
     Saved(String, Result<(), StepError>),
+    /// A file was read that it told of.
+    Filed(Option<Note>),
     Moved(Moved),
 }
 
@@ -62,6 +65,8 @@ pub(super) struct Attempt<'a> {
     result: Option<Answer>,
     steps: HashSet<String>,
     saving: Option<Saving>,
+    /// A file that it has told of, while it is read.
+    filing: Option<Filing>,
     stdout: Lines,
     stderr: Lines,
 }
@@ -86,6 +91,7 @@ impl<'a> Attempt<'a> {
             result: None,
             steps: HashSet::new(),
             saving: None,
+            filing: None,
             stdout: Lines::new(out, "stdout", policy.max_log_bytes),
             stderr: Lines::new(err, "stderr", policy.max_log_bytes),
         }
@@ -122,8 +128,8 @@ impl<'a> Attempt<'a> {
         loop {
             let listens = matches!(self.stage, Stage::Running);
             let losable = !matches!(self.stage, Stage::Killed(_));
-            // What it says waits while a step of it is being saved.
-            let ear = if self.saving.is_some() { Ear::Shut } else { Ear::Open };
+            // What it says waits while a step of it is being saved, or a file is being read.
+            let ear = if self.is_busy() { Ear::Shut } else { Ear::Open };
             // In this order: an end that has come counts before a deadline, and a flood does not hold up the clock.
             let event = tokio::select! {
                 biased;
@@ -132,6 +138,7 @@ impl<'a> Attempt<'a> {
                 () = &mut timer => Event::Timer,
                 () = self.control.cancel.cancelled(), if listens => Event::Cancel,
                 (name, saved) = maybe(&mut self.saving) => Event::Saved(name, saved),
+                note = maybe(&mut self.filing) => Event::Filed(note),
                 moved = self.link.moved(ear) => Event::Moved(moved),
             };
             match event {
@@ -159,18 +166,27 @@ impl<'a> Attempt<'a> {
                     self.saving = None;
                     self.answer_step(&name, saved, timer.as_mut());
                 }
+                Event::Filed(note) => {
+                    self.filing = None;
+                    note.into_iter().for_each(|note| self.control.notes.say(note));
+                }
                 Event::Moved(Moved::Wrote(stream)) => self.log(stream),
                 Event::Moved(Moved::Closed) => self.closed(timer.as_mut()),
                 Event::Moved(Moved::Received) => {}
             }
             // What came before a step was saved was received with it.
-            if self.saving.is_none() {
+            if !self.is_busy() {
                 self.hear(timer.as_mut());
             }
             if let Some(ended) = self.answer() {
                 return ended;
             }
         }
+    }
+
+    /// Whether something that it said is still being done.
+    const fn is_busy(&self) -> bool {
+        self.saving.is_some() || self.filing.is_some()
     }
 
     /// It has closed its socket. Nearly always it has died, and that is known in a moment.
@@ -188,7 +204,7 @@ impl<'a> Attempt<'a> {
 
     /// Takes what was received, up to a step that is to be saved, or the result.
     fn hear(&mut self, mut timer: Pin<&mut Sleep>) {
-        while self.saving.is_none() && self.result.is_none() {
+        while !self.is_busy() && self.result.is_none() {
             match self.link.next() {
                 Ok(None) => return,
                 Ok(Some(Said::Unknown | Said::Ready { .. })) => {}
@@ -207,6 +223,7 @@ impl<'a> Attempt<'a> {
     fn take(&mut self, what: What, timer: Pin<&mut Sleep>) {
         match what {
             What::Note(note) => self.control.notes.say(note),
+            What::File(path) => self.filing = Some(filing(self.work.folder.clone(), path)),
             What::Step { name, value } => self.step(name, value, timer),
             What::Done(output) => self.finish(output),
             What::Failed(failure, classing) => self.result = Some(Err((failure, classing))),
@@ -355,7 +372,19 @@ impl<'a> Attempt<'a> {
             let _ = tokio::time::timeout(self.work.grace, saving).await;
             self.saving = None;
         }
-        self.hear_rest();
+        let files = [self.filing.take()].into_iter().flatten().chain(self.hear_rest());
+        let notes = self.control.notes.clone();
+        let filed = async move {
+            for file in files.collect::<Vec<_>>() {
+                file.await.into_iter().for_each(|note| notes.say(note));
+            }
+        };
+        let time = match self.stage {
+            Stage::Running | Stage::Told(_) | Stage::Leaving(_) => self.work.grace,
+            // It had its time.
+            Stage::Terminating(_) | Stage::Killed(_) => Duration::ZERO,
+        };
+        let _ = tokio::time::timeout(time, filed).await;
         self.log_rest();
         let (result, stage) = (self.result.take(), std::mem::replace(&mut self.stage, Stage::Running));
         let ended = match (stage, result) {
@@ -375,14 +404,20 @@ impl<'a> Attempt<'a> {
         ended.dead()
     }
 
-    /// What a dead worker has sent, up to its result. A step in it is not saved: nobody hears the answer.
-    fn hear_rest(&mut self) {
+    /// What a dead worker has sent, up to its result. A step in it is not saved: nobody hears the answer. The files in it
+    /// are being read.
+    fn hear_rest(&mut self) -> Vec<Filing> {
+        let mut files = Vec::new();
         loop {
             while self.result.is_none() {
                 match self.link.next() {
                     Ok(Some(Said::Of { id, token, what })) if id == self.id && token == self.work.token => {
                         match what {
                             What::Note(note) => self.control.notes.say(note),
+                            What::File(path) if files.len() < MAX_FILES => {
+                                files.push(filing(self.work.folder.clone(), path));
+                            }
+                            What::File(_) => {}
                             What::Done(output) => self.finish(output),
                             What::Failed(failure, classing) => self.result = Some(Err((failure, classing))),
                             What::Step { .. } => {}
@@ -390,11 +425,11 @@ impl<'a> Attempt<'a> {
                     }
                     Ok(Some(Said::Of { .. } | Said::Unknown | Said::Ready { .. })) => {}
                     Ok(None) => break,
-                    Err(_) => return,
+                    Err(_) => return files,
                 }
             }
             if self.result.is_some() || !self.link.receive_rest() {
-                return;
+                return files;
             }
         }
     }

@@ -1,7 +1,6 @@
 //! What a worker says: the frames of the worker protocol, version 1, that come to the node. Pure, from bytes.
 
 use std::borrow::Cow;
-use std::path::{Component, Path};
 use std::time::Duration;
 
 use ostler_core::{ErrorClass, Failure};
@@ -28,6 +27,8 @@ pub(super) enum Said {
 pub(super) enum What {
     /// Something to be kept with it.
     Note(Note),
+    /// It left this file in the task's folder.
+    File(String),
     /// A step came to this: JSON text.
     Step {
         name: String,
@@ -147,7 +148,7 @@ pub(super) fn decode(line: &[u8]) -> Result<Said, BadFrame> {
         }
         "file" => {
             let (id, token, File { path }) = of(line).map_err(bad)?;
-            (id, token, What::Note(file(&path)))
+            (id, token, What::File(path))
         }
         "log" => {
             let (id, token, Log { level, message }) = of(line).map_err(bad)?;
@@ -195,17 +196,6 @@ fn failure(fault: Fault) -> (Failure, Classing) {
     (Failure { class, message, details, step, hint, retry_after }, classing)
 }
 
-/// A file is told, not kept: stores have no files yet.
-fn file(path: &str) -> Note {
-    let stays = !path.is_empty()
-        && Path::new(path).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
-    if stays {
-        Note::Log { level: Level::Info, message: format!("file: {path}") }
-    } else {
-        Note::Warning(format!("the file \"{}\" is not in the task's folder", path.escape_debug()))
-    }
-}
-
 fn level_named(name: Option<&str>) -> Level {
     match name {
         Some("debug") => Level::Debug,
@@ -245,14 +235,6 @@ mod tests {
     }
 
     #[test]
-    fn a_file_outside_of_the_folder_is_a_warning() {
-        for path in ["/etc/passwd", "../x", "a/../../x", ""] {
-            assert!(matches!(file(path), Note::Warning(_)), "{path}");
-        }
-        assert!(matches!(file("./a/b c.pdf"), Note::Log { .. }));
-    }
-
-    #[test]
     fn every_frame_of_a_worker_is_read() {
         assert_eq!(
             read(r#"{"type":"ready","protocol":1,"sdk":"python/0.1","kinds":["resize"]}"#),
@@ -273,7 +255,7 @@ mod tests {
         );
         assert_eq!(
             read(r#"{"type":"file","id":"T","token":3,"path":"report.pdf"}"#),
-            note(Note::Log { level: Level::Info, message: "file: report.pdf".into() })
+            of(What::File("report.pdf".into()))
         );
         assert_eq!(
             read(r#"{"type":"log","id":"T","token":3,"level":"warn","message":"m"}"#),
@@ -324,7 +306,7 @@ mod tests {
         assert_eq!(read(r#"{"type":"dance","id":7,"token":"x"}"#), Said::Unknown);
         assert_eq!(
             read(r#"{"new":{"a":[]},"type":"file","id":"T","token":3,"path":"p","mood":1}"#),
-            note(Note::Log { level: Level::Info, message: "file: p".into() })
+            of(What::File("p".into()))
         );
     }
 

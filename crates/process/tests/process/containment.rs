@@ -64,7 +64,7 @@ async fn each_way() -> Vec<(Way, Keeper)> {
 
 /// A family that does all it can to survive, and lists itself in a folder: the head ignores SIGTERM, one has left the
 /// group, one is an orphan in a session of its own, and one of those has an empty environment too.
-const FAMILY: &str = r#"
+pub(crate) const FAMILY: &str = r#"
     note() { echo $1 > $2/.$1 && mv $2/.$1 $2/$1; }
     trap '' TERM
     note $$ $1
@@ -75,7 +75,7 @@ const FAMILY: &str = r#"
 "#;
 const MEMBERS: usize = 5;
 
-async fn family_of(folder: &Path) -> Vec<u32> {
+pub(crate) async fn family_of(folder: &Path) -> Vec<u32> {
     until("the family is complete", || pids(folder).len() == MEMBERS).await;
     let family = pids(folder);
     assert!(family.iter().all(|pid| runs(*pid)), "all of them run");

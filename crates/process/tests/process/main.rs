@@ -5,6 +5,7 @@ mod command;
 mod conformance;
 mod containment;
 mod desk;
+mod files;
 mod keeper;
 mod leaks;
 mod misbehaviour;

@@ -10,7 +10,8 @@ use ostler_process::keeper::{Containment, Keeper};
 use ostler_process::sandbox::{Network, Sandbox, Unproved, probe, prove};
 use ostler_process::{Command, CommandPolicy, Environment, Folders, PolicyError};
 
-use crate::bench::{ROLE, SOON, failure, keeper, keeper_program, run, until, work};
+use crate::bench::{ROLE, SOON, failure, keeper, keeper_program, run, runs, until, work};
+use crate::containment::{FAMILY, family_of};
 use crate::desk::{Desk, output, policy as workers, task};
 
 /// The system's own: one in somebody's home is not to be seen from a sandbox.
@@ -416,4 +417,24 @@ async fn long_lived_workers_are_in_a_sandbox_too() {
 #[test]
 fn long_lived_workers_are_in_a_sandbox_too_as_nobody() {
     as_nobody("long_lived_workers_are_in_a_sandbox_too");
+}
+
+#[tokio::test]
+async fn a_family_in_a_sandbox_ends_like_any_other() {
+    let (keeper, scene) = (keeper().await, Scene::new());
+    let policy = scene.shell(scene.sandbox(), &format!("set -- .; {FAMILY} wait"));
+    let hung = Work { timeout: Duration::from_secs(3), grace: Duration::from_millis(200), ..scene.task() };
+    let attempt = {
+        let keeper = keeper.clone();
+        tokio::spawn(async move { run(&keeper, policy, hung).await.0 })
+    };
+    let family = family_of(&scene.path("work")).await;
+    let late = failure(attempt.await.expect("no panic"));
+    assert_eq!(late.class, ErrorClass::Timeout);
+    until("nobody is left", || family.iter().all(|pid| !runs(*pid))).await;
+}
+
+#[test]
+fn a_family_in_a_sandbox_ends_like_any_other_as_nobody() {
+    as_nobody("a_family_in_a_sandbox_ends_like_any_other");
 }

@@ -103,6 +103,11 @@ def run(task, do, how):
         for line in range(how):
             print("line", line, file=sys.stderr)
         task.done()
+    elif do == "flood-lines":
+        block = b"a line of this length...\n" * 2048
+        for _ in range(how // len(block)):
+            os.write(2, block)
+        task.done()
     elif do == "flood-bytes":
         block = b"e" * 65536
         for _ in range(how // len(block)):
@@ -180,6 +185,13 @@ def run(task, do, how):
         send(type="file", **task.of, path="report.pdf")
         send(type="file", **task.of, path="../secret")
         send(type="log", **task.of, level="warn", message="mind this")
+        task.done()
+    elif do == "file-and-die":
+        send(type="file", **task.of, path=how)
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif do == "files":
+        for path in how:
+            send(type="file", **task.of, path=path)
         task.done()
     elif do == "write":
         try:

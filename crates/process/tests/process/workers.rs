@@ -61,11 +61,17 @@ async fn a_worker_has_its_socket_and_nothing_else_of_the_node() {
     assert!(env.get("OSTLER_TEST_ROLE").is_none(), "{env}");
 }
 
+/// As every book about it has it.
+const SUM_OF_ABC: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+
 #[tokio::test]
 async fn what_it_says_and_writes_is_kept_with_its_task() {
     let desk = Desk::well().await;
     let worker = desk.open().await;
-    let (ended, notes) = desk.run(worker, task("tell", "null")).await;
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(folder.path().join("report.pdf"), "abc").expect("a file");
+    let in_folder = Work { folder: folder.path().to_str().map(Into::into), ..task("tell", "null") };
+    let (ended, notes) = desk.run(worker, in_folder).await;
     assert_eq!(ended, Ended::success(None));
     let log = |level, message: &str| Note::Log { level, message: message.into() };
     assert_eq!(
@@ -73,7 +79,7 @@ async fn what_it_says_and_writes_is_kept_with_its_task() {
         [
             Note::Progress { done: 40, total: Some(100), note: Some("so far".into()) },
             Note::Warning("the step \"comment\" failed: no comment".into()),
-            log(Level::Info, "file: report.pdf"),
+            Note::File { path: "report.pdf".into(), size: 3, sha256: SUM_OF_ABC.into() },
             Note::Warning("the file \"../secret\" is not in the task's folder".into()),
             log(Level::Warn, "mind this"),
         ]

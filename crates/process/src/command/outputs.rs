@@ -1,0 +1,58 @@
+//! The files that a command leaves: they are recorded when it has ended, in what is left of its time.
+
+use std::time::Duration;
+
+use ostler_core::{ErrorClass, Outcome};
+use ostler_exec::{Control, Ended, Note, Notes, Work};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::files::{Patterns, search};
+
+pub(super) struct Outputs {
+    patterns: Patterns,
+    folder: Option<String>,
+    notes: Notes,
+    lost: CancellationToken,
+    began: Instant,
+    /// What an attempt may take until it answers.
+    most: Duration,
+}
+
+impl Outputs {
+    /// Of an attempt that begins now.
+    pub(super) fn of(patterns: Patterns, work: &Work, control: &Control) -> Self {
+        Self {
+            patterns,
+            folder: work.folder.clone(),
+            notes: control.notes.clone(),
+            lost: control.lost.clone(),
+            began: Instant::now(),
+            most: work.timeout.saturating_add(work.grace),
+        }
+    }
+
+    /// Records what there is. An attempt that was stopped, or took too long, has no time for it.
+    pub(super) async fn record(self, ended: &Ended) {
+        match &ended.outcome {
+            Outcome::Success => {}
+            Outcome::Failed(failure) if failure.class != ErrorClass::Timeout => {}
+            Outcome::Failed(_) | Outcome::NodeDied | Outcome::HandedBack | Outcome::Cancelled => return,
+        }
+        let Self { patterns, folder, notes, lost, began, most } = self;
+        let Some(folder) = folder else {
+            let message = "no files are recorded: the task has no folder of its own";
+            return notes.say(Note::Warning(message.to_owned()));
+        };
+        let found = notes.clone();
+        let mut search = search(folder, patterns, move |note| found.say(note));
+        tokio::select! {
+            _ = search.done() => {}
+            () = lost.cancelled() => {}
+            () = tokio::time::sleep(most.saturating_sub(began.elapsed())) => {
+                let message = "not all files are recorded: there was no time left to read them";
+                notes.say(Note::Warning(message.to_owned()));
+            }
+        }
+    }
+}

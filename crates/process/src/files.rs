@@ -1,0 +1,253 @@
+//! The files that an attempt leaves in its task's folder: found by patterns, or told by a worker, with size and sha256.
+//!
+//! Whatever a child made may be read here by somebody who may more than the child. So nothing is followed that leads out of the
+//! folder: no link, and nothing but plain files.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::fd::AsFd as _;
+use std::path::{Component, Path};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use ostler_exec::{MAX_FILES, Note};
+use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
+use sha2::{Digest as _, Sha256};
+use walkdir::WalkDir;
+
+/// How deep below the folder files are looked for.
+const MAX_DEPTH: usize = 32;
+/// How many files and folders are looked at.
+const MAX_LOOKED_AT: usize = 100_000;
+/// Bytes that are read at once.
+const CHUNK_BYTES: usize = 64 * 1024;
+
+/// Patterns for files, such as `*.pdf` or `pages/**/*.png`. A star does not cross folders.
+#[derive(Clone, Debug)]
+pub(crate) struct Patterns(GlobSet);
+
+impl Patterns {
+    /// None if there is no pattern.
+    pub(crate) fn new(patterns: &[String]) -> Result<Option<Self>, String> {
+        let mut set = GlobSetBuilder::new();
+        for pattern in patterns {
+            let glob = GlobBuilder::new(pattern).literal_separator(true).build();
+            set.add(glob.map_err(|error| error.to_string())?);
+        }
+        if patterns.is_empty() {
+            return Ok(None);
+        }
+        set.build().map(|set| Some(Self(set))).map_err(|error| error.to_string())
+    }
+}
+
+/// Looks for files on a thread of its own, and hands over each as soon as it is known. Whoever drops it stops the search.
+pub(crate) fn search(
+    folder: String,
+    patterns: Patterns,
+    mut found: impl FnMut(Note) + Send + 'static,
+) -> Reading<()> {
+    Reading::begin(move |stopped| {
+        for note in matching(Path::new(&folder), &patterns, stopped) {
+            found(note);
+        }
+    })
+}
+
+/// One file that a worker has told of.
+fn told(folder: Option<String>, path: String) -> Reading<Note> {
+    Reading::begin(move |stopped| {
+        let shown = path.escape_debug();
+        let Some(folder) = folder else {
+            return Note::Warning(format!("the file \"{shown}\" is not recorded: the task has no folder"));
+        };
+        let stays = |part| matches!(part, Component::Normal(_) | Component::CurDir);
+        if path.is_empty() || !Path::new(&path).components().all(stays) {
+            return Note::Warning(format!("the file \"{shown}\" is not in the task's folder"));
+        }
+        // Without what means nothing, so that it has one name.
+        let path: std::path::PathBuf =
+            Path::new(&path).components().filter(|part| matches!(part, Component::Normal(_))).collect();
+        let opened = File::open(&folder).and_then(|folder| record(&folder, &path, stopped));
+        opened.unwrap_or_else(|error| Note::Warning(format!("the file \"{shown}\" is not recorded: {error}")))
+    })
+}
+
+/// A file that a worker has told of, while it is read.
+pub(crate) type Filing = Pin<Box<dyn Future<Output = Option<Note>> + Send>>;
+
+/// The same, as a future that stops reading when it is dropped.
+pub(crate) fn filing(folder: Option<String>, path: String) -> Filing {
+    Box::pin(async move { told(folder, path).done().await })
+}
+
+/// Something that is read on a thread of its own. Dropped, it stops soon.
+#[derive(Debug)]
+pub(crate) struct Reading<T> {
+    thread: tokio::task::JoinHandle<T>,
+    stopped: Arc<AtomicBool>,
+}
+
+impl<T: Send + 'static> Reading<T> {
+    fn begin(read: impl FnOnce(&AtomicBool) -> T + Send + 'static) -> Self {
+        let stopped = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&stopped);
+        Self { thread: tokio::task::spawn_blocking(move || read(&seen)), stopped }
+    }
+
+    /// Waits for it. None if it could not be read to its end.
+    pub(crate) async fn done(&mut self) -> Option<T> {
+        (&mut self.thread).await.ok()
+    }
+}
+
+impl<T> Drop for Reading<T> {
+    fn drop(&mut self) {
+        self.stopped.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The files that match, one by one, and what is to be said about the search.
+fn matching<'a>(
+    folder: &'a Path,
+    patterns: &'a Patterns,
+    stopped: &'a AtomicBool,
+) -> impl Iterator<Item = Note> + 'a {
+    let opened = File::open(folder);
+    let mut looked_at = 0;
+    let mut entries = WalkDir::new(folder).min_depth(1).max_depth(MAX_DEPTH).sort_by_file_name().into_iter();
+    let mut recorded = 0;
+    std::iter::from_fn(move || {
+        let top = match &opened {
+            Ok(top) => top,
+            // Said once.
+            Err(_) if looked_at > 0 => return None,
+            Err(error) => {
+                looked_at += 1;
+                let shown = folder.display();
+                return Some(Note::Warning(format!(
+                    "no files are recorded: \"{shown}\" cannot be read: {error}"
+                )));
+            }
+        };
+        loop {
+            if stopped.load(Ordering::Relaxed) || recorded > MAX_FILES || looked_at > MAX_LOOKED_AT {
+                return None;
+            }
+            looked_at += 1;
+            if looked_at > MAX_LOOKED_AT {
+                let message =
+                    format!("not all files are recorded: there are more than {MAX_LOOKED_AT} in the folder");
+                return Some(Note::Warning(message));
+            }
+            // What cannot be looked at cannot be recorded either.
+            let Ok(entry) = entries.next()? else { continue };
+            let Ok(path) = entry.path().strip_prefix(folder) else { continue };
+            if !entry.file_type().is_file() || !patterns.0.is_match(path) {
+                continue;
+            }
+            recorded += 1;
+            let note = record(top, path, stopped);
+            let shown = path.display();
+            return Some(note.unwrap_or_else(|error| {
+                Note::Warning(format!("the file \"{shown}\" is not recorded: {error}"))
+            }));
+        }
+    })
+}
+
+fn record(folder: &File, path: &Path, stopped: &AtomicBool) -> io::Result<Note> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let inside = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    let mut file = File::from(openat2(folder.as_fd(), path, flags, Mode::empty(), inside)?);
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("it is no plain file"));
+    }
+    let (mut digest, mut size) = (Sha256::new(), 0);
+    let mut chunk = vec![0; CHUNK_BYTES];
+    loop {
+        if stopped.load(Ordering::Relaxed) {
+            return Err(io::Error::other("there is no time left to read it"));
+        }
+        let read = file.read(&mut chunk)?;
+        if read == 0 {
+            break;
+        }
+        digest.update(&chunk[..read]);
+        size += read as u64;
+    }
+    let sha256 = digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(Note::File { path: path.to_string_lossy().into_owned(), size, sha256 })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn found(folder: &Path, patterns: &[&str]) -> Vec<String> {
+        let patterns: Vec<String> = patterns.iter().map(|pattern| (*pattern).to_owned()).collect();
+        let patterns = Patterns::new(&patterns).expect("they are right").expect("there are some");
+        let shown = |note| match note {
+            Note::File { path, size, .. } => format!("{path} {size}"),
+            Note::Warning(message) => message,
+            Note::Log { .. } | Note::Progress { .. } | Note::Dropped(_) => panic!("{note:?}"),
+        };
+        matching(folder, &patterns, &AtomicBool::new(false)).map(shown).collect()
+    }
+
+    fn folder() -> tempfile::TempDir {
+        let folder = tempfile::tempdir().expect("a folder");
+        fs::create_dir_all(folder.path().join("pages/deep")).expect("a folder");
+        for (name, text) in [("a.pdf", "abc"), ("b.txt", "b"), ("pages/c.pdf", ""), ("pages/deep/d.pdf", "d")]
+        {
+            fs::write(folder.path().join(name), text).expect("a file");
+        }
+        folder
+    }
+
+    #[test]
+    fn patterns_find_files_in_the_folder_and_below() {
+        let folder = folder();
+        assert_eq!(found(folder.path(), &["*.pdf"]), ["a.pdf 3"]);
+        assert_eq!(found(folder.path(), &["**/*.pdf"]), ["a.pdf 3", "pages/c.pdf 0", "pages/deep/d.pdf 1"]);
+        assert_eq!(found(folder.path(), &["pages/*", "b.*"]), ["b.txt 1", "pages/c.pdf 0"]);
+        assert_eq!(found(folder.path(), &["*.png"]), Vec::<String>::new());
+        let missing = found(&folder.path().join("no"), &["*"]);
+        assert!(missing.len() == 1 && missing[0].contains("cannot be read"), "{missing:?}");
+        assert!(Patterns::new(&["a[".to_owned()]).is_err());
+    }
+
+    #[test]
+    fn nothing_is_followed_out_of_the_folder_and_only_plain_files_count() {
+        let folder = folder();
+        let at = |name: &str| folder.path().join(name);
+        std::os::unix::fs::symlink("/etc/passwd", at("e.pdf")).expect("a link");
+        std::os::unix::fs::symlink("/etc", at("pages/etc")).expect("a link");
+        rustix::fs::mknodat(rustix::fs::CWD, at("pipe.pdf"), rustix::fs::FileType::Fifo, Mode::RUSR, 0)
+            .expect("a pipe");
+        assert_eq!(found(folder.path(), &["*.pdf", "pages/etc/passwd"]), ["a.pdf 3"]);
+    }
+
+    #[tokio::test]
+    async fn a_file_that_is_told_is_recorded_with_its_sum() {
+        let folder = folder();
+        let tell = async |path: &str| {
+            let folder = folder.path().to_str().map(ToOwned::to_owned);
+            told(folder, path.to_owned()).done().await.expect("it is read")
+        };
+        // The sum of "abc" stands in every book about it.
+        let sha256 = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad".to_owned();
+        let expected = Note::File { path: "a.pdf".into(), size: 3, sha256 };
+        assert_eq!((tell("a.pdf").await, tell("./a.pdf").await), (expected.clone(), expected));
+        std::os::unix::fs::symlink("/etc", folder.path().join("etc")).expect("a link");
+        for wrong in ["/etc/passwd", "../x", "pages/../../x", "", "etc/passwd", "pages", "no"] {
+            assert!(matches!(tell(wrong).await, Note::Warning(_)), "{wrong}");
+        }
+        let nowhere = told(None, "a.pdf".to_owned()).done().await;
+        assert!(matches!(nowhere, Some(Note::Warning(why)) if why.contains("has no folder")));
+    }
+}
