@@ -156,7 +156,7 @@ fn look(pid: i32) -> Option<Process> {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
-    use std::io::{BufRead, BufReader};
+    use std::io::{BufRead, BufReader, Write as _};
     use std::process::{Command, Stdio};
 
     use super::*;
@@ -192,5 +192,64 @@ mod tests {
         head.wait().expect("it is dead");
         // The pipe ends when nobody holds it any more.
         assert_eq!(output.read_line(&mut line).expect("it ends"), 0);
+    }
+
+    /// Not a test: has the pid of a process used again, in a namespace where it may say which comes next.
+    #[test]
+    #[ignore = "it is the process in a namespace of its own"]
+    fn use_a_pid_again() {
+        if std::env::var_os("OSTLER_TEST_ROLE").is_none_or(|role| role != "pids") {
+            return;
+        }
+        let start =
+            || Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
+        let pid = |child: &std::process::Child| i32::try_from(child.id()).expect("a pid");
+        let end = |mut child: std::process::Child| {
+            child.kill().expect("it is ours");
+            child.wait().expect("it is ours");
+        };
+        let first = start();
+        let seen = look(pid(&first)).expect("it runs");
+        end(first);
+        // Until the clock by which processes are told apart has moved on, and the pid is had.
+        const MAX_TRIES: u32 = 10_000;
+        let again = |_| {
+            let last = (seen.pid - 1).to_string();
+            fs::write("/proc/sys/kernel/ns_last_pid", last).expect("it can be said");
+            let next = start();
+            match look(pid(&next)) {
+                Some(now) if now.pid == seen.pid && now.started != seen.started => Some(next),
+                Some(_) | None => {
+                    end(next);
+                    None
+                }
+            }
+        };
+        let mut stranger = (0..MAX_TRIES).find_map(again).expect("the pid can be had");
+        seen.kill();
+        // Whoever is to die does nothing before.
+        let (mut to, from) =
+            (stranger.stdin.take().expect("a pipe"), stranger.stdout.take().expect("a pipe"));
+        writeln!(to, "still there").expect("a stranger was not killed");
+        let mut line = String::new();
+        BufReader::new(from).read_line(&mut line).expect("it answers");
+        assert_eq!(line, "still there\n", "a stranger was killed");
+        look(seen.pid).expect("it runs").kill();
+        stranger.wait().expect("this time it was meant");
+    }
+
+    #[test]
+    fn a_process_that_took_the_pid_of_another_is_not_killed_for_it() {
+        if !rustix::process::geteuid().is_root() {
+            return println!("left out: only root can have a namespace of pids");
+        }
+        let status = Command::new("unshare")
+            .args(["--pid", "--fork", "--kill-child", "--mount-proc", "--"])
+            .arg(std::env::current_exe().expect("this program"))
+            .args(["--exact", "keeper::kin::tests::use_a_pid_again", "--ignored", "--nocapture"])
+            .env("OSTLER_TEST_ROLE", "pids")
+            .stdout(Stdio::null())
+            .status();
+        assert!(status.expect("it starts").success());
     }
 }
