@@ -2,17 +2,20 @@
 //!
 //! - [`ManualClock`]: a clock that is set by hand. `signal.rs`: an event that a test waits for.
 //! - `scratch.rs`: temporary folders, and stores in them. `ids.rs`: names from a seed.
+//! - `postgres.rs`: a private PostgreSQL server.
 //! - `twin.rs`: the test's own program, started again as another process.
 //! - [`history`]: what was acknowledged, against what is stored.
 
 pub mod history;
 mod ids;
+mod postgres;
 mod scratch;
 mod signal;
 mod twin;
 
 pub use ids::Ids;
 pub use ostler_store::conformance::ManualClock;
+pub use postgres::{Disk, PrivatePostgres};
 pub use rustix::process::Signal as ProcessSignal;
 pub use scratch::{TempStore, scratch};
 pub use signal::{MAX_WAIT, Signal};
