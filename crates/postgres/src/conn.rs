@@ -1,0 +1,219 @@
+//! One connection, as the verbs use it: statements are prepared once, and every wait has an end.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use deadpool_postgres::{ClientWrapper, Object, Pool};
+use tokio::time::timeout;
+use tokio_postgres::types::{FromSqlOwned, ToSql};
+use tokio_postgres::{Row, Statement};
+
+use crate::fault::{Sql, Stop, with_source};
+
+/// What a statement is given.
+pub(crate) type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
+
+/// The name of the schema in the statements of this crate.
+pub(crate) const SCHEMA: &str = "ostler";
+
+/// How long one statement may take, its waits for others included. The server ends it a little earlier, where it can.
+pub(crate) const MAX_STATEMENT: Duration = Duration::from_secs(20);
+
+/// Begins a transaction. Plans are made for large tables, whatever their size is now: a plan that was made for an
+/// empty table would still be used when a million rows are in it. Whoever falls silent in the middle of a transaction does not
+/// hold up the others for longer than the server's patience.
+const BEGIN: &str = "BEGIN; SET LOCAL enable_seqscan = off; SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; \
+     SET LOCAL lock_timeout = '10s'; SET LOCAL statement_timeout = '15s'; \
+     SET LOCAL idle_in_transaction_session_timeout = '15s'";
+
+/// Begins a look at one moment of the store.
+const BEGIN_LOOK: &str =
+    "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL statement_timeout = '15s'";
+
+/// Where the tables are.
+#[derive(Debug)]
+pub(crate) struct Names {
+    schema: String,
+}
+
+impl Names {
+    pub(crate) fn new(schema: &str) -> Self {
+        Self { schema: schema.to_owned() }
+    }
+
+    /// The statement, with the schema that is meant.
+    pub(crate) fn text<'a>(&self, sql: &'a str) -> Cow<'a, str> {
+        if self.schema == SCHEMA {
+            return Cow::Borrowed(sql);
+        }
+        Cow::Owned(sql.replace("ostler.", &format!("{}.", quoted(&self.schema))))
+    }
+}
+
+/// A name, as SQL wants it.
+pub(crate) fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// A connection of the pool. One that is dropped in the middle of a transaction does not go back: nobody knows where it stands.
+pub(crate) struct Conn {
+    link: Option<Link>,
+    names: Arc<Names>,
+    in_transaction: bool,
+}
+
+enum Link {
+    Pooled(Object),
+    Own(ClientWrapper),
+}
+
+impl Conn {
+    pub(crate) async fn get(pool: &Pool, names: &Arc<Names>) -> Sql<Self> {
+        let object = pool.get().await.map_err(|error| Stop::Away(with_source(&error)))?;
+        Ok(Self { link: Some(Link::Pooled(object)), names: Arc::clone(names), in_transaction: false })
+    }
+
+    /// A connection that is nobody else's.
+    pub(crate) fn own(client: ClientWrapper, names: &Arc<Names>) -> Self {
+        Self { link: Some(Link::Own(client)), names: Arc::clone(names), in_transaction: false }
+    }
+
+    /// Whether the connection is known to be lost.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.client().is_closed()
+    }
+
+    fn client(&self) -> &ClientWrapper {
+        match &self.link {
+            Some(Link::Pooled(object)) => object,
+            Some(Link::Own(client)) => client,
+            None => unreachable!("a connection is only given up when it is dropped"),
+        }
+    }
+
+    /// The statement, prepared. Statements that are to be sent at once have to be prepared before: otherwise one that has to be
+    /// prepared first is overtaken by the next.
+    pub(crate) async fn prepare(&self, sql: &str) -> Sql<Statement> {
+        let text = self.names.text(sql);
+        in_time(async { Ok(self.client().prepare_cached(&text).await?) }).await
+    }
+
+    /// What a prepared statement answers. It is sent when this is polled first.
+    pub(crate) async fn run(&self, statement: &Statement, params: Params<'_>) -> Sql<Vec<Row>> {
+        in_time(async { Ok(self.client().query(statement, params).await?) }).await
+    }
+
+    /// What the statement answers.
+    pub(crate) async fn rows(&self, sql: &str, params: Params<'_>) -> Sql<Vec<Row>> {
+        let statement = self.prepare(sql).await?;
+        self.run(&statement, params).await
+    }
+
+    /// The first row of the answer, if there is one.
+    pub(crate) async fn row(&self, sql: &str, params: Params<'_>) -> Sql<Option<Row>> {
+        Ok(self.rows(sql, params).await?.into_iter().next())
+    }
+
+    /// The one row of an answer that always has one.
+    pub(crate) async fn one(&self, sql: &str, params: Params<'_>) -> Sql<Row> {
+        self.row(sql, params).await?.ok_or_else(|| Stop::Foreign(format!("no row from: {sql}")))
+    }
+
+    /// Whether the statement finds anything.
+    pub(crate) async fn exists(&self, sql: &str, params: Params<'_>) -> Sql<bool> {
+        Ok(!self.rows(sql, params).await?.is_empty())
+    }
+
+    /// Carries a statement out, and answers how many rows it touched.
+    pub(crate) async fn exec(&self, sql: &str, params: Params<'_>) -> Sql<u64> {
+        let statement = self.prepare(sql).await?;
+        in_time(async { Ok(self.client().execute(&statement, params).await?) }).await
+    }
+
+    /// Several statements without parameters, in one message.
+    pub(crate) async fn batch(&self, sql: &str) -> Sql<()> {
+        let text = self.names.text(sql);
+        in_time(async { Ok(self.client().batch_execute(&text).await?) }).await
+    }
+
+    // ---- transactions ----
+
+    pub(crate) fn begins(&mut self) {
+        self.in_transaction = true;
+    }
+
+    /// Sends the begin of a transaction that writes. Whoever polls it together with the next statements sends all of them at once.
+    pub(crate) async fn begin(&self) -> Sql<()> {
+        self.batch(BEGIN).await
+    }
+
+    pub(crate) async fn begin_look(&mut self) -> Sql<()> {
+        self.in_transaction = true;
+        self.batch(BEGIN_LOOK).await
+    }
+
+    pub(crate) async fn commit(&mut self) -> Sql<()> {
+        self.batch("COMMIT").await?;
+        self.in_transaction = false;
+        Ok(())
+    }
+
+    pub(crate) async fn roll_back(&mut self) -> Sql<()> {
+        self.batch("ROLLBACK").await?;
+        self.in_transaction = false;
+        Ok(())
+    }
+}
+
+impl Drop for Conn {
+    fn drop(&mut self) {
+        if self.in_transaction
+            && let Some(Link::Pooled(object)) = self.link.take()
+        {
+            drop(Object::take(object));
+        }
+    }
+}
+
+async fn in_time<T>(work: impl Future<Output = Sql<T>>) -> Sql<T> {
+    timeout(MAX_STATEMENT, work).await.unwrap_or(Err(Stop::Silent))
+}
+
+/// A column. What has another type was not written by us.
+pub(crate) fn get<T: FromSqlOwned>(row: &Row, at: usize) -> Sql<T> {
+    row.try_get(at).map_err(|error| Stop::Foreign(with_source(&error)))
+}
+
+/// A column with a number that is never negative.
+pub(crate) fn get_u64(row: &Row, at: usize) -> Sql<u64> {
+    let number: i64 = get(row, at)?;
+    u64::try_from(number).map_err(|error| Stop::Foreign(error.to_string()))
+}
+
+/// A column with a number that is never negative, if there is one.
+pub(crate) fn get_u64_opt(row: &Row, at: usize) -> Sql<Option<u64>> {
+    let number: Option<i64> = get(row, at)?;
+    number.map(u64::try_from).transpose().map_err(|error| Stop::Foreign(error.to_string()))
+}
+
+/// A column with a small number that is never negative.
+pub(crate) fn get_u32(row: &Row, at: usize) -> Sql<u32> {
+    let number: i32 = get(row, at)?;
+    u32::try_from(number).map_err(|error| Stop::Foreign(error.to_string()))
+}
+
+/// A number as a column keeps it.
+pub(crate) fn big(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// A small number as a column keeps it.
+pub(crate) fn int(number: u32) -> i32 {
+    i32::try_from(number).unwrap_or(i32::MAX)
+}
+
+/// How many rows are wanted.
+pub(crate) fn most(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,151 @@
+//! What stops a verb, and what PostgreSQL's errors mean to the caller, classed once.
+
+use ostler_store::{Error, ErrorKind};
+use tokio_postgres::error::SqlState;
+
+use crate::locks::Locks;
+
+/// Why a verb was not carried out.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    /// The server refused a statement, or the connection is lost.
+    Server(tokio_postgres::Error),
+    /// No connection is to be had.
+    Away(String),
+    /// No answer came in time.
+    Silent,
+    /// A row holds what Ostler never writes.
+    Foreign(String),
+    /// The transaction met a queue or a session that it has not locked. It begins anew, with these locks too.
+    Needs(Locks),
+    /// The caller's mistake, or what the store as a whole refuses.
+    Refused(Error),
+}
+
+/// The result of a statement.
+pub(crate) type Sql<T> = Result<T, Stop>;
+
+impl From<tokio_postgres::Error> for Stop {
+    fn from(error: tokio_postgres::Error) -> Self {
+        Self::Server(error)
+    }
+}
+
+impl Stop {
+    /// Whether the same transaction may go through when it is tried again at once. Nothing of it was written.
+    pub(crate) fn is_passing(&self) -> bool {
+        match self {
+            Self::Server(error) => match error.code() {
+                Some(code) => is_passing(code),
+                None => error.is_closed() || is_io(error),
+            },
+            Self::Needs(_) => true,
+            Self::Away(_) | Self::Silent | Self::Foreign(_) | Self::Refused(_) => false,
+        }
+    }
+
+    /// Whether nobody can say what the server did with the last statement.
+    pub(crate) fn is_open_question(&self) -> bool {
+        match self {
+            Self::Server(error) => error.code().is_none_or(|code| code.code().starts_with("57P")),
+            Self::Silent => true,
+            Self::Away(_) | Self::Foreign(_) | Self::Needs(_) | Self::Refused(_) => false,
+        }
+    }
+}
+
+/// Two transactions were in each other's way, or the server is on its way down.
+fn is_passing(code: &SqlState) -> bool {
+    [
+        SqlState::T_R_SERIALIZATION_FAILURE,
+        SqlState::T_R_DEADLOCK_DETECTED,
+        SqlState::UNIQUE_VIOLATION,
+        SqlState::ADMIN_SHUTDOWN,
+        SqlState::CRASH_SHUTDOWN,
+        SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT,
+    ]
+    .contains(code)
+}
+
+fn is_io(error: &tokio_postgres::Error) -> bool {
+    use std::error::Error as _;
+    error.source().is_some_and(|source| source.is::<std::io::Error>())
+}
+
+/// The error with a sentence for people and a kind for programs.
+#[allow(clippy::needless_pass_by_value, reason = "used as `map_err(fault)`")]
+pub(crate) fn fault(stop: Stop) -> Error {
+    match stop {
+        Stop::Refused(error) => error,
+        Stop::Foreign(what) => Error::new(
+            ErrorKind::Damaged,
+            format!("a row of the store holds what Ostler never writes ({what}); was it edited by hand?"),
+        ),
+        Stop::Away(why) => {
+            Error::new(ErrorKind::Unavailable, format!("the PostgreSQL server cannot be reached: {why}"))
+        }
+        Stop::Silent => Error::new(ErrorKind::Unavailable, "the PostgreSQL server did not answer in time"),
+        Stop::Needs(locks) => Error::new(
+            ErrorKind::Busy,
+            format!("the store is too busy: a verb needed more and more locks ({locks})"),
+        ),
+        Stop::Server(error) => server_fault(&error),
+    }
+}
+
+fn server_fault(error: &tokio_postgres::Error) -> Error {
+    let Some(db) = error.as_db_error() else {
+        let message = format!("the connection to the PostgreSQL server is lost: {}", with_source(error));
+        return Error::new(ErrorKind::Unavailable, message);
+    };
+    let kind = kind_of(db.code().code());
+    let said = db.message();
+    let sentence = match kind {
+        ErrorKind::Full => {
+            "the disk of the PostgreSQL server is full; it goes on when there is room again".into()
+        }
+        ErrorKind::Busy => format!("others have held the store for too long ({said})"),
+        ErrorKind::ReadOnly => format!("the store may not be written: {said}"),
+        ErrorKind::Replaced => format!("the tables of the store are gone: {said}"),
+        ErrorKind::Damaged => format!("the database is damaged: {said}"),
+        ErrorKind::Unavailable => format!("the PostgreSQL server is not available: {said}"),
+        ErrorKind::Invalid => format!("the PostgreSQL server does not let us in: {said}"),
+        ErrorKind::Foreign | ErrorKind::TooNew | ErrorKind::Closed | ErrorKind::Internal => {
+            format!("a defect in the shared store: {said} ({})", db.code().code())
+        }
+    };
+    Error::new(kind, sentence)
+}
+
+/// What a code of the SQL standard or of PostgreSQL means.
+fn kind_of(code: &str) -> ErrorKind {
+    match code {
+        "53100" => ErrorKind::Full,
+        "40001" | "40P01" | "55P03" | "57014" => ErrorKind::Busy,
+        "25006" | "42501" => ErrorKind::ReadOnly,
+        "42P01" | "3F000" => ErrorKind::Replaced,
+        "XX001" | "XX002" => ErrorKind::Damaged,
+        "3D000" => ErrorKind::Invalid,
+        code if code.starts_with("28") => ErrorKind::Invalid,
+        code if ["08", "53", "57"].iter().any(|class| code.starts_with(class)) => ErrorKind::Unavailable,
+        _ => ErrorKind::Internal,
+    }
+}
+
+/// An error with what is behind it: on its own it only says at what it failed.
+pub(crate) fn with_source(error: &dyn std::error::Error) -> String {
+    match error.source() {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    }
+}
+
+/// What was read; nothing, where a row cannot be understood. For whoever works through many rows: one that somebody
+/// edited by hand must not hold the others up.
+pub(crate) fn readable<T>(read: Sql<T>) -> Sql<Option<T>> {
+    match read {
+        Ok(read) => Ok(Some(read)),
+        Err(Stop::Foreign(_)) => Ok(None),
+        Err(stop) => Err(stop),
+    }
+}

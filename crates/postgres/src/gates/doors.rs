@@ -1,0 +1,160 @@
+//! What a claim asks: the gate of its queue, and the gates of the keys of the tasks that it meets.
+
+use std::collections::hash_map::Entry as MapEntry;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use ostler_core::{Entry, Gate, GateRules, Probe, Shut, Timestamp};
+use ostler_store::Check;
+use ostler_store::gates::MAX_DUE_KEYS;
+
+use super::{KeyRules, NO_MOMENT, read_key, write_gate};
+use crate::conn::{get, most};
+use crate::fault::Sql;
+use crate::keys;
+use crate::queue::Queue;
+use crate::tx::Tx;
+
+/// The gates of a queue and of its keys, for one claim.
+pub(crate) struct Doors {
+    id: i64,
+    rules: GateRules,
+    gate: Gate,
+    keys: KeyRules,
+    /// Gates of keys that were asked.
+    asked: HashMap<i64, Gate>,
+    /// Keys that refused somebody: nobody of them overtakes in this claim.
+    refused: HashMap<i64, Shut>,
+}
+
+/// What the gates of a ready task say to a claim.
+pub(crate) enum Passed {
+    /// It may begin, and what it costs was taken.
+    Yes,
+    /// Its key refuses it: it is parked.
+    Key(Shut),
+    /// The queue refuses it, and whatever comes after it.
+    Queue(Shut),
+}
+
+/// A ready task, as far as gates care.
+pub(crate) struct Asks {
+    pub(crate) limit: Option<i64>,
+    pub(crate) cost: u32,
+    /// The attempt that would begin.
+    pub(crate) attempt: Probe,
+}
+
+impl Doors {
+    /// The doors of a queue; `None` where all are open for ever.
+    pub(crate) fn of(queue: &Queue) -> Option<Self> {
+        let keys = KeyRules::of(queue);
+        let rules = queue.settings.queue_rules();
+        if rules.is_none() && queue.gate == Gate::default() && !keys.may_gate() {
+            return None;
+        }
+        let (asked, refused) = (HashMap::new(), HashMap::new());
+        Some(Self { id: queue.id, rules, gate: queue.gate.clone(), keys, asked, refused })
+    }
+
+    /// Why nothing of the queue is to be looked at.
+    pub(crate) fn shut(&self, tx: &Tx) -> Option<Shut> {
+        match self.gate.clone().ask(&self.rules, 1, tx.now) {
+            Entry::Wait(shut) if !tx.checks.pass(Check::QueueGate, false) => Some(shut),
+            Entry::Wait(_) | Entry::Go | Entry::Probe => None,
+        }
+    }
+
+    /// Keys of the queue whose time has come let their tasks in.
+    pub(crate) async fn settle_due(&mut self, tx: &mut Tx) -> Sql<()> {
+        if !self.keys.any_shut {
+            return Ok(());
+        }
+        let due = tx
+            .conn
+            .rows(
+                "SELECT id FROM ostler.limits WHERE queue = $1 AND shut_until <= $2 ORDER BY shut_until, key LIMIT $3",
+                &[&self.id, &tx.now.millis(), &most(MAX_DUE_KEYS)],
+            )
+            .await?;
+        for row in &due {
+            keys::settle(tx, Some(get(row, 0)?), &self.keys).await?;
+        }
+        Ok(())
+    }
+
+    /// Asks the gates of a ready task: its key's, then its queue's. What it costs is taken from both or from none.
+    pub(crate) async fn pass(&mut self, tx: &Tx, task: &Asks) -> Sql<Passed> {
+        let (now, checks) = (tx.now, tx.checks);
+        let key = match task.limit {
+            Some(limit) if self.keys.may_gate() => {
+                if let Some(shut) = self.refused.get(&limit) {
+                    return Ok(Passed::Key(*shut));
+                }
+                let mut gate = match self.asked.entry(limit) {
+                    MapEntry::Occupied(known) => known.get().clone(),
+                    MapEntry::Vacant(new) => new.insert(read_key(tx, limit).await?.gate).clone(),
+                };
+                match gate.ask(&self.keys.gate, task.cost, now) {
+                    Entry::Wait(shut) if !checks.pass(Check::KeyGate, false) => {
+                        self.refused.insert(limit, shut);
+                        return Ok(Passed::Key(shut));
+                    }
+                    Entry::Probe => gate.probe = Some(task.attempt),
+                    Entry::Go | Entry::Wait(_) => {}
+                }
+                Some((limit, gate))
+            }
+            Some(_) | None => None,
+        };
+        let mut gate = self.gate.clone();
+        match gate.ask(&self.rules, task.cost, now) {
+            Entry::Wait(shut) if !checks.pass(Check::QueueGate, false) => return Ok(Passed::Queue(shut)),
+            Entry::Probe => gate.probe = Some(task.attempt),
+            Entry::Go | Entry::Wait(_) => {}
+        }
+        self.gate = gate;
+        self.asked.extend(key);
+        Ok(Passed::Yes)
+    }
+
+    /// Keeps what was taken. Answers the keys that were asked; they are not settled yet.
+    pub(crate) async fn keep(self, tx: &mut Tx) -> Sql<Asked> {
+        let now = tx.now;
+        // What has nothing to remember any more is forgotten: the next claim has less to ask.
+        let kept = |gate: Gate, rules: &GateRules| {
+            if gate.is_at_rest(rules, now) { Gate::default() } else { gate }
+        };
+        for (limit, gate) in &self.asked {
+            write_gate(tx, *limit, &kept(gate.clone(), &self.keys.gate)).await?;
+        }
+        tx.set_gate(&self.keys.queue, kept(self.gate, &self.rules)).await?;
+        Ok(Asked { queue: self.id, name: self.keys.queue, limits: self.asked.into_keys().collect() })
+    }
+}
+
+/// The keys that a claim has asked.
+pub(crate) struct Asked {
+    queue: i64,
+    name: Arc<str>,
+    limits: BTreeSet<i64>,
+}
+
+impl Asked {
+    /// Lets the next ones in. Answers when a key of the queue is to be asked again.
+    pub(crate) async fn settle(self, tx: &mut Tx) -> Sql<Option<Timestamp>> {
+        let rules = tx.key_rules(&self.name)?;
+        for limit in self.limits {
+            keys::settle(tx, Some(limit), &rules).await?;
+        }
+        let row = tx
+            .conn
+            .one(
+                "SELECT min(shut_until) FROM ostler.limits WHERE queue = $1 AND shut_until IS NOT NULL",
+                &[&self.queue],
+            )
+            .await?;
+        let first: Option<i64> = get(&row, 0)?;
+        Ok(first.filter(|until| *until != NO_MOMENT).map(Timestamp::from_millis))
+    }
+}

@@ -1,0 +1,161 @@
+//! Wake-ups between processes: a notice to all who listen, at most every few milliseconds, and the connection that hears the notices of
+//! others. They are hints: one that is lost costs the time until the next look.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use deadpool_postgres::Pool;
+use ostler_store::{Bells, Rings};
+use tokio::sync::Notify;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::{sleep, timeout};
+use tokio_postgres::Client;
+
+use crate::conn::quoted;
+use crate::connect::Connector;
+use crate::fault::Sql;
+
+/// The least time between two notices of one process. A notice takes a lock of the whole database when it is committed.
+const SPACING: Duration = Duration::from_millis(5);
+/// How long a notice may take.
+const MAX_NOTICE: Duration = Duration::from_secs(5);
+/// The pause before the first try to listen again; each one is twice as long as the one before.
+const PAUSE: Duration = Duration::from_millis(50);
+/// The longest of these pauses.
+const MAX_PAUSE: Duration = Duration::from_secs(5);
+
+/// Whether the notices of other processes are heard.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Listening {
+    /// They are, over a connection of their own.
+    #[default]
+    On,
+    /// They are not: for who stays for one call only.
+    Off,
+}
+
+/// Tells others, and hears them, until it is dropped.
+pub(crate) struct Herald {
+    pending: Arc<Pending>,
+    _tasks: JoinSet<()>,
+}
+
+/// What others are to be told.
+#[derive(Default)]
+struct Pending {
+    ready: AtomicBool,
+    news: AtomicBool,
+    some: Notify,
+}
+
+impl Herald {
+    /// Begins to tell, and to listen. When this answers, notices are heard.
+    pub(crate) async fn start(
+        pool: &Pool,
+        connector: Connector,
+        channel: String,
+        bells: &Arc<Bells>,
+        listening: Listening,
+    ) -> Sql<Self> {
+        let pending = Arc::new(Pending::default());
+        // Tells our own notices from those of others.
+        let own = format!("{:x}", RandomState::new().build_hasher().finish());
+        let mut tasks = JoinSet::new();
+        if listening == Listening::On {
+            let ear = Ear { connector, channel: channel.clone(), own: own.clone(), bells: Arc::clone(bells) };
+            let hearing = ear.listen().await?;
+            tasks.spawn(ear.keep_listening(hearing));
+        }
+        tasks.spawn(speak(pool.clone(), channel, own, Arc::clone(&pending)));
+        Ok(Self { pending, _tasks: tasks })
+    }
+
+    /// Tells others that these bells rang.
+    pub(crate) fn tell(&self, rings: Rings) {
+        if rings.ready {
+            self.pending.ready.store(true, Ordering::SeqCst);
+        }
+        if rings.news {
+            self.pending.news.store(true, Ordering::SeqCst);
+        }
+        if rings.ready || rings.news {
+            self.pending.some.notify_one();
+        }
+    }
+}
+
+/// Sends what is pending, many rings as one notice.
+async fn speak(pool: Pool, channel: String, own: String, pending: Arc<Pending>) {
+    loop {
+        pending.some.notified().await;
+        let ready = pending.ready.swap(false, Ordering::SeqCst);
+        let news = pending.news.swap(false, Ordering::SeqCst);
+        let words = [(ready, READY), (news, NEWS)];
+        let said: Vec<&str> = words.into_iter().filter(|(rang, _)| *rang).map(|(_, word)| word).collect();
+        if !said.is_empty() {
+            let notice = format!("{own} {}", said.join(" "));
+            // A hint that cannot be given is lost: whoever waits looks from time to time.
+            let _ = timeout(MAX_NOTICE, notify(&pool, &channel, &notice)).await;
+        }
+        sleep(SPACING).await;
+    }
+}
+
+/// What a notice says.
+const READY: &str = "ready";
+const NEWS: &str = "news";
+
+async fn notify(pool: &Pool, channel: &str, notice: &str) {
+    let Ok(conn) = pool.get().await else { return };
+    let Ok(statement) = conn.prepare_cached("SELECT pg_notify($1, $2)").await else { return };
+    let _ = conn.execute(&statement, &[&channel, &notice]).await;
+}
+
+/// Hears the notices of others.
+struct Ear {
+    connector: Connector,
+    channel: String,
+    own: String,
+    bells: Arc<Bells>,
+}
+
+/// A connection that hears. It is closed when this is dropped.
+struct Hearing {
+    _client: Client,
+    lost: JoinHandle<()>,
+}
+
+impl Ear {
+    async fn listen(&self) -> Sql<Hearing> {
+        let (bells, own) = (Arc::clone(&self.bells), self.own.clone());
+        let hear = move |notice: &str| {
+            let mut words = notice.split(' ');
+            if words.next() == Some(own.as_str()) {
+                return;
+            }
+            let said: Vec<&str> = words.collect();
+            bells.ring(Rings { ready: said.contains(&READY), news: said.contains(&NEWS) });
+        };
+        let (client, lost) = self.connector.listener(Box::new(hear)).await?;
+        client.batch_execute(&format!("LISTEN {}", quoted(&self.channel))).await?;
+        Ok(Hearing { _client: client, lost })
+    }
+
+    async fn keep_listening(self, mut hearing: Hearing) {
+        loop {
+            let _ = (&mut hearing.lost).await;
+            let mut pause = PAUSE;
+            hearing = loop {
+                sleep(pause).await;
+                pause = (pause * 2).min(MAX_PAUSE);
+                if let Ok(hearing) = self.listen().await {
+                    break hearing;
+                }
+            };
+            // What was said meanwhile nobody has heard.
+            self.bells.ring(Rings { ready: true, news: true });
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! What a row keeps as text, most of it as JSON: failures, policies, what else few tasks have, what is told, and orders.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use ostler_core::{
+    Backoff, ErrorClass, Failure, Jitter, Overrides, Timestamp, Told, WorkerId, in_time_until,
+};
+use ostler_store::orders::{Answer, Order, Who};
+use ostler_store::tell::Tell;
+use serde::{Deserialize, Serialize};
+
+use crate::fault::{Sql, Stop};
+
+#[derive(Serialize, Deserialize)]
+struct FailureRow {
+    class: String,
+    message: String,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    details: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    step: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    hint: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    retry_after_ms: Option<u64>,
+    first_at_ms: i64,
+    last_at_ms: i64,
+}
+
+/// A failure with the times of the first and the last one.
+pub(crate) struct Failed {
+    pub(crate) failure: Failure,
+    pub(crate) first_at: Timestamp,
+    pub(crate) last_at: Timestamp,
+}
+
+/// The text that keeps a failure.
+pub(crate) fn failure_text(failure: &Failure, first_at: Timestamp, last_at: Timestamp) -> String {
+    let row = FailureRow {
+        class: failure.class.name().into(),
+        message: failure.message.clone(),
+        details: failure.details.clone(),
+        step: failure.step.clone(),
+        hint: failure.hint.clone(),
+        retry_after_ms: failure.retry_after.map(|after| u64::try_from(after.as_millis()).unwrap_or(u64::MAX)),
+        first_at_ms: first_at.millis(),
+        last_at_ms: last_at.millis(),
+    };
+    serde_json::to_string(&row).expect("a failure has only texts and numbers")
+}
+
+/// The failure that a text keeps.
+pub(crate) fn failure_from(text: Option<String>) -> Sql<Option<Failed>> {
+    let Some(row) = json::<FailureRow>(text)? else { return Ok(None) };
+    let failure = Failure {
+        // A class of a later version reads as the default one.
+        class: ErrorClass::named(&row.class).unwrap_or(ErrorClass::Transient),
+        message: row.message,
+        details: row.details,
+        step: row.step,
+        hint: row.hint,
+        retry_after: row.retry_after_ms.map(Duration::from_millis),
+    };
+    let (first_at, last_at) =
+        (Timestamp::from_millis(row.first_at_ms), Timestamp::from_millis(row.last_at_ms));
+    Ok(Some(Failed { failure, first_at, last_at }))
+}
+
+/// The two ends that a task may have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Until {
+    pub(crate) not_after: Option<Timestamp>,
+    pub(crate) deadline: Option<Timestamp>,
+}
+
+impl Until {
+    /// The first of both, which has a column of its own.
+    pub(crate) fn late_at(self) -> Option<i64> {
+        in_time_until(self.not_after, self.deadline).map(Timestamp::millis)
+    }
+}
+
+/// What few tasks have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Extras {
+    pub(crate) overrides: Overrides,
+    pub(crate) folder: Option<String>,
+    pub(crate) ends: Until,
+    pub(crate) cost: u32,
+}
+
+#[derive(Serialize, Deserialize)]
+struct ExtrasRow {
+    #[serde(flatten)]
+    overrides: OverridesRow,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    folder: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    deadline_ms: Option<i64>,
+    /// Only beside a deadline: without one it is the first of both ends.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    not_after_ms: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    cost: Option<u32>,
+}
+
+/// The text that keeps extras; `None` when there are none.
+pub(crate) fn extras_text(
+    overrides: &Overrides,
+    folder: Option<&str>,
+    ends: Until,
+    cost: u32,
+) -> Option<String> {
+    let Until { not_after, deadline } = ends;
+    if overrides.is_none() && folder.is_none() && deadline.is_none() && cost == 1 {
+        return None;
+    }
+    let row = ExtrasRow {
+        overrides: overrides_row(overrides),
+        folder: folder.map(String::from),
+        deadline_ms: deadline.map(Timestamp::millis),
+        not_after_ms: deadline.and(not_after).map(Timestamp::millis),
+        cost: (cost != 1).then_some(cost),
+    };
+    Some(serde_json::to_string(&row).expect("extras have only texts and numbers"))
+}
+
+/// The extras that a text keeps, beside the first of the two ends.
+pub(crate) fn extras_from(text: Option<String>, late_at: Option<i64>) -> Sql<Extras> {
+    let not_after = late_at.map(Timestamp::from_millis);
+    let Some(row) = json::<ExtrasRow>(text)? else {
+        let ends = Until { not_after, deadline: None };
+        return Ok(Extras { overrides: Overrides::NONE, folder: None, ends, cost: 1 });
+    };
+    let deadline = row.deadline_ms.map(Timestamp::from_millis);
+    let not_after = if deadline.is_some() { row.not_after_ms.map(Timestamp::from_millis) } else { not_after };
+    let ends = Until { not_after, deadline };
+    let (overrides, cost) = (overrides_of(&row.overrides), row.cost.unwrap_or(1));
+    Ok(Extras { overrides, folder: row.folder, ends, cost })
+}
+
+#[derive(Serialize, Deserialize, Default)]
+#[serde(default)]
+struct OverridesRow {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    attempts: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    backoff: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    base_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    jitter: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_crashes: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_node_deaths: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    timeout_ms: Option<u64>,
+}
+
+/// The text that keeps overrides; `None` when nothing was said.
+pub(crate) fn overrides_text(overrides: &Overrides) -> Option<String> {
+    if overrides.is_none() {
+        return None;
+    }
+    Some(serde_json::to_string(&overrides_row(overrides)).expect("overrides have only texts and numbers"))
+}
+
+fn overrides_row(overrides: &Overrides) -> OverridesRow {
+    let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    OverridesRow {
+        attempts: overrides.attempts,
+        backoff: overrides.backoff.map(|backoff| backoff.name().into()),
+        base_ms: overrides.base.map(millis),
+        max_ms: overrides.max.map(millis),
+        jitter: overrides.jitter.map(|jitter| jitter == Jitter::Half),
+        max_crashes: overrides.max_crashes,
+        max_node_deaths: overrides.max_node_deaths,
+        timeout_ms: overrides.timeout.map(millis),
+    }
+}
+
+/// The overrides that a text keeps.
+pub(crate) fn overrides_from(text: Option<String>) -> Sql<Overrides> {
+    Ok(json::<OverridesRow>(text)?.map_or(Overrides::NONE, |row| overrides_of(&row)))
+}
+
+/// The text that keeps what is said about kinds; `None` when nothing was said.
+pub(crate) fn kinds_text(kinds: &BTreeMap<String, Overrides>) -> Option<String> {
+    if kinds.is_empty() {
+        return None;
+    }
+    let rows: BTreeMap<&String, OverridesRow> =
+        kinds.iter().map(|(kind, overrides)| (kind, overrides_row(overrides))).collect();
+    Some(serde_json::to_string(&rows).expect("overrides have only texts and numbers"))
+}
+
+/// What is said about kinds, as a text keeps it.
+pub(crate) fn kinds_from(text: Option<String>) -> Sql<BTreeMap<String, Overrides>> {
+    let rows = json::<BTreeMap<String, OverridesRow>>(text)?.unwrap_or_default();
+    Ok(rows.into_iter().map(|(kind, row)| (kind, overrides_of(&row))).collect())
+}
+
+fn overrides_of(row: &OverridesRow) -> Overrides {
+    Overrides {
+        attempts: row.attempts,
+        backoff: row.backoff.as_deref().and_then(Backoff::named),
+        base: row.base_ms.map(Duration::from_millis),
+        max: row.max_ms.map(Duration::from_millis),
+        jitter: row.jitter.map(|on| if on { Jitter::Half } else { Jitter::Off }),
+        max_crashes: row.max_crashes,
+        max_node_deaths: row.max_node_deaths,
+        timeout: row.timeout_ms.map(Duration::from_millis),
+    }
+}
+
+/// The text that keeps what is told: its names, with spaces between; `None` when it is nothing.
+pub(crate) fn tell_text(tell: Tell) -> Option<String> {
+    let names: Vec<&str> = Told::ALL.into_iter().filter(|what| tell.has(*what)).map(Told::name).collect();
+    (!names.is_empty()).then(|| names.join(" "))
+}
+
+/// What is told, as a text keeps it. A word of a later version asks for what this one cannot tell.
+pub(crate) fn tell_from(text: Option<String>) -> Tell {
+    text.unwrap_or_default().split(' ').filter_map(Told::named).collect()
+}
+
+/// An order, with the version of its form in front, so that a later one can tell.
+#[derive(Serialize, Deserialize)]
+struct OrderRow {
+    v: u32,
+    #[serde(flatten)]
+    order: OrderText,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(tag = "order", rename_all = "snake_case")]
+enum OrderText {
+    Drain,
+    Resize { pool: String, min: u32, max: u32 },
+    Recycle { pool: String, who: WhoText },
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum WhoText {
+    One(String),
+    Any,
+    All,
+}
+
+/// An answer, with the version of its form in front.
+#[derive(Serialize, Deserialize)]
+struct AnswerRow {
+    v: u32,
+    recycled: Vec<String>,
+    busy: Vec<String>,
+}
+
+/// The form in which orders are written.
+const ORDER_VERSION: u32 = 1;
+
+/// The text that keeps an order.
+pub(crate) fn order_text(order: &Order) -> String {
+    let order = match order.clone() {
+        Order::Drain => OrderText::Drain,
+        Order::Resize { pool, min, max } => OrderText::Resize { pool, min, max },
+        Order::Recycle { pool, who } => {
+            let who = match who {
+                Who::One(worker) => WhoText::One(worker.to_string()),
+                Who::Any => WhoText::Any,
+                Who::All => WhoText::All,
+            };
+            OrderText::Recycle { pool, who }
+        }
+    };
+    let row = OrderRow { v: ORDER_VERSION, order };
+    serde_json::to_string(&row).expect("an order has only texts and numbers")
+}
+
+/// The order that a text keeps. `None`: a later version wrote it, and this one could only guess what it means.
+pub(crate) fn order_from(text: &str) -> Option<Order> {
+    let row: OrderRow = serde_json::from_str(text).ok()?;
+    if row.v != ORDER_VERSION {
+        return None;
+    }
+    Some(match row.order {
+        OrderText::Drain => Order::Drain,
+        OrderText::Resize { pool, min, max } => Order::Resize { pool, min, max },
+        OrderText::Recycle { pool, who } => {
+            let who = match who {
+                WhoText::One(worker) => Who::One(worker.parse().ok()?),
+                WhoText::Any => Who::Any,
+                WhoText::All => Who::All,
+            };
+            Order::Recycle { pool, who }
+        }
+    })
+}
+
+/// The text that keeps an answer.
+pub(crate) fn answer_text(answer: &Answer) -> String {
+    let texts = |workers: &[WorkerId]| workers.iter().map(WorkerId::to_string).collect();
+    let row = AnswerRow { v: ORDER_VERSION, recycled: texts(&answer.recycled), busy: texts(&answer.busy) };
+    serde_json::to_string(&row).expect("an answer has only texts")
+}
+
+/// The answer to an order that a text keeps. `None`: a later version wrote it.
+pub(crate) fn answer_from(number: u64, text: &str) -> Option<Answer> {
+    let row: AnswerRow = serde_json::from_str(text).ok()?;
+    if row.v != ORDER_VERSION {
+        return None;
+    }
+    let ids = |texts: Vec<String>| texts.iter().filter_map(|text| text.parse().ok()).collect();
+    Some(Answer { number, recycled: ids(row.recycled), busy: ids(row.busy) })
+}
+
+/// What a text keeps as JSON.
+pub(crate) fn json<T: for<'a> Deserialize<'a>>(text: Option<String>) -> Sql<Option<T>> {
+    text.map(|text| serde_json::from_str(&text).map_err(|error| Stop::Foreign(error.to_string()))).transpose()
+}

@@ -1,0 +1,34 @@
+//! The shared store: one PostgreSQL database for any number of nodes.
+//!
+//! - [`Postgres`]: the contract, on top of the rest. `verbs`: the statements of each verb.
+//! - `desk.rs`: carries verbs out, each as one transaction. `tx.rs`: one transaction as the verbs see it. `locks.rs`: who waits for
+//!   whom. `counts.rs`: what lanes count, without anybody waiting.
+//! - `row.rs`, `kept.rs`, `gate_row.rs`: rows and records. `queue.rs`: queues. `memo.rs`: what is known by heart.
+//! - `keys.rs`, `gates`: limit keys, rates, breakers. `unique.rs`, `dependents.rs`: plans.
+//! - `open.rs`, `connect.rs`, `schema.rs`: how a store is opened. `herald.rs`: hints between processes. `fault.rs`: what errors mean.
+
+mod conn;
+mod connect;
+mod counts;
+mod dependents;
+mod desk;
+mod fault;
+mod gate_row;
+mod gates;
+mod herald;
+mod kept;
+mod keys;
+mod locks;
+mod memo;
+mod open;
+mod queue;
+mod row;
+mod schema;
+mod store;
+mod tx;
+mod unique;
+mod verbs;
+
+pub use herald::Listening;
+pub use open::Options;
+pub use store::Postgres;

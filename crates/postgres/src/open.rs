@@ -1,0 +1,215 @@
+//! Opens a store: what is refused, and how its tables come to be.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use deadpool_postgres::{Pool, Runtime, Timeouts};
+use ostler_store::{Bells, Bounds, Checks, Clock, Error, ErrorKind};
+use tokio_postgres::Config;
+use tokio_postgres::config::TargetSessionAttrs;
+
+use crate::conn::{Conn, Names, SCHEMA, get, quoted};
+use crate::connect::{Connector, MAX_CONNECT};
+use crate::desk::{Desk, Time};
+use crate::fault::{Sql, Stop, fault};
+use crate::herald::{Herald, Listening};
+use crate::locks::{Locks, Mode, What};
+use crate::memo::Memo;
+use crate::schema::{MIGRATIONS, SINCE, VERSION};
+
+/// The oldest server that is spoken to.
+const OLDEST_SERVER: i32 = 140_000;
+/// How long a verb waits for a connection of the pool.
+const MAX_WAIT: Duration = Duration::from_secs(20);
+/// Connections of the pool, unless something else is said.
+const CONNECTIONS: usize = 8;
+/// Bytes in the name of a schema.
+const MAX_SCHEMA_BYTES: usize = 48;
+
+/// How to open a store.
+#[derive(Clone)]
+pub struct Options {
+    /// The schema that has the tables. It is made if there is none.
+    pub schema: String,
+    /// How many connections the verbs share. Two more are for the heartbeat and for hints.
+    pub connections: usize,
+    /// Whether hints from other processes are heard.
+    pub listening: Listening,
+    /// The clock; `None`: the server's, which all nodes share.
+    pub clock: Option<Arc<dyn Clock>>,
+    /// The bounds that an owner may set.
+    pub bounds: Bounds,
+    /// The checks it makes: all, outside of tests.
+    pub checks: Checks,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            schema: SCHEMA.to_owned(),
+            connections: CONNECTIONS,
+            listening: Listening::On,
+            clock: None,
+            bounds: Bounds::default(),
+            checks: Checks::default(),
+        }
+    }
+}
+
+/// Opens the store at `url`.
+pub(crate) async fn open(url: &str, options: &Options) -> Result<(Desk, Connector), Error> {
+    check_schema(&options.schema)?;
+    let connector = Connector::new(config(url)?);
+    let names = Arc::new(Names::new(&options.schema));
+    let timeouts = Timeouts { wait: Some(MAX_WAIT), create: Some(MAX_CONNECT), recycle: Some(MAX_CONNECT) };
+    let pool = Pool::builder(connector.manager())
+        .max_size(options.connections.max(1))
+        .timeouts(timeouts)
+        .runtime(Runtime::Tokio1)
+        .build()
+        .map_err(|error| Error::new(ErrorKind::Internal, format!("a pool of connections: {error}")))?;
+    // Asked over a connection of its own: its errors say more than those of a pool.
+    let mut conn = Conn::own(connector.client().await.map_err(fault)?, &names);
+    look_at_server(&conn).await.map_err(fault)?;
+    migrate(&mut conn, &options.schema).await.map_err(fault)?;
+    let bells = Arc::new(Bells::default());
+    let channel = format!("ostler {}", options.schema);
+    let herald = Herald::start(&pool, connector.clone(), channel, &bells, options.listening).await;
+    let time = options.clock.clone().map_or(Time::Server, Time::Given);
+    let desk = Desk {
+        pool,
+        names,
+        memo: Arc::new(Memo::new(&options.schema)),
+        checks: options.checks,
+        time,
+        bells,
+        herald: herald.map_err(fault)?,
+    };
+    Ok((desk, connector))
+}
+
+fn config(url: &str) -> Result<Config, Error> {
+    let mut config: Config = url.parse().map_err(|error| {
+        let what = crate::fault::with_source(&error);
+        Error::invalid(format!(
+            "the URL of the store cannot be read ({what}): it looks like postgres://user@host/database"
+        ))
+    })?;
+    if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
+        return Err(Error::invalid(
+            "the URL of the store names no host: it looks like postgres://user@host/database",
+        ));
+    }
+    if config.get_application_name().is_none() {
+        config.application_name("ostler");
+    }
+    if config.get_connect_timeout().is_none() {
+        config.connect_timeout(MAX_CONNECT);
+    }
+    if config.get_hosts().len() > 1 && config.get_target_session_attrs() == TargetSessionAttrs::Any {
+        // Of several servers, the one that can be written.
+        config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+    }
+    Ok(config)
+}
+
+fn check_schema(name: &str) -> Result<(), Error> {
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+    let begins_well = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_');
+    if name.len() <= MAX_SCHEMA_BYTES && begins_well && name.chars().all(plain) && !name.starts_with("pg_") {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "\"{name}\" is no name for a schema: it has small letters, digits and \"_\", at most {MAX_SCHEMA_BYTES}"
+    )))
+}
+
+/// Refuses a server that is too old, or may not be written.
+async fn look_at_server(conn: &Conn) -> Sql<()> {
+    let row = conn
+        .one(
+            "SELECT current_setting('server_version_num')::integer, pg_is_in_recovery(), current_setting('server_version')",
+            &[],
+        )
+        .await?;
+    if get::<i32>(&row, 0)? < OLDEST_SERVER {
+        let version: String = get(&row, 2)?;
+        let sentence = format!("the server is PostgreSQL {version}, and 14 or newer is needed");
+        return Err(Stop::Refused(Error::new(ErrorKind::Foreign, sentence)));
+    }
+    if get(&row, 1)? {
+        let sentence =
+            "the server is a standby, which cannot be written: the store must be opened at the primary";
+        return Err(Stop::Refused(Error::new(ErrorKind::ReadOnly, sentence)));
+    }
+    Ok(())
+}
+
+/// Brings the tables up to this version. Of all who open the store at the same time, one does it, and the others wait.
+async fn migrate(conn: &mut Conn, schema: &str) -> Sql<()> {
+    if version(conn, schema).await?.is_some_and(|version| version >= VERSION) {
+        return Ok(());
+    }
+    conn.begins();
+    let migrated = migrate_alone(conn, schema).await;
+    match migrated {
+        Ok(()) => conn.commit().await,
+        Err(stop) => {
+            let _ = conn.roll_back().await;
+            Err(stop)
+        }
+    }
+}
+
+async fn migrate_alone(conn: &Conn, schema: &str) -> Sql<()> {
+    let (lock, _) = Locks::none().and(What::Schema, Mode::Alone).columns(schema);
+    conn.batch("BEGIN; SET LOCAL lock_timeout = 0; SET LOCAL client_min_messages = warning").await?;
+    conn.rows("SELECT pg_advisory_xact_lock(hashtextextended($1, 0)) IS NULL", &[&lock[0]]).await?;
+    let before = version(conn, schema).await?.unwrap_or(0);
+    if before == 0 {
+        refuse_foreign(conn, schema).await?;
+        conn.batch(&format!("CREATE SCHEMA IF NOT EXISTS {}", quoted(schema))).await?;
+        conn.batch("CREATE TABLE ostler.meta(version integer NOT NULL, since integer NOT NULL)").await?;
+        conn.batch("INSERT INTO ostler.meta(version, since) VALUES(0, 0)").await?;
+    }
+    for step in MIGRATIONS.iter().skip(usize::try_from(before).unwrap_or(0)) {
+        conn.batch(step).await?;
+    }
+    conn.batch(&format!(
+        "UPDATE ostler.meta SET version = {VERSION}, since = {SINCE} WHERE version < {VERSION}"
+    ))
+    .await
+}
+
+/// The version of the tables; `None`: there are none.
+async fn version(conn: &Conn, schema: &str) -> Sql<Option<i32>> {
+    let row = conn.one("SELECT to_regclass($1) IS NOT NULL", &[&format!("{}.meta", quoted(schema))]).await?;
+    if !get::<bool>(&row, 0)? {
+        return Ok(None);
+    }
+    let Some(row) = conn.row("SELECT version, since FROM ostler.meta", &[]).await? else { return Ok(None) };
+    if get::<i32>(&row, 1)? > VERSION {
+        let sentence = format!(
+            "the schema \"{schema}\" was made by a newer Ostler, which this one cannot share it with"
+        );
+        return Err(Stop::Refused(Error::new(ErrorKind::TooNew, sentence)));
+    }
+    Ok(Some(get(&row, 0)?))
+}
+
+/// Refuses a schema that has tables of somebody else in it.
+async fn refuse_foreign(conn: &Conn, schema: &str) -> Sql<()> {
+    let theirs = conn
+        .exists(
+            "SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 LIMIT 1",
+            &[&schema],
+        )
+        .await?;
+    if !theirs {
+        return Ok(());
+    }
+    let sentence = format!(
+        "the schema \"{schema}\" has tables in it that are not an Ostler store, and was left as it is; choose another schema"
+    );
+    Err(Stop::Refused(Error::new(ErrorKind::Foreign, sentence)))
+}

@@ -1,0 +1,163 @@
+//! The tables. A change is a new entry in [`MIGRATIONS`]; an entry that was released is never edited, and only adds: nodes of
+//! this version and of the one before may share a schema.
+//!
+//! In every statement of this crate the schema is called `ostler`; another name takes its place before the statement is sent.
+
+/// One step up for each version of the schema, the first one for an empty schema.
+pub(crate) const MIGRATIONS: &[&str] = &[V1];
+
+/// The version that this program reads and writes.
+pub(crate) const VERSION: i32 = MIGRATIONS.len() as i32;
+
+/// The oldest version whose programs can still use what this one writes.
+pub(crate) const SINCE: i32 = 1;
+
+// `phase` is the state, with the readiness of queued tasks folded in, so that each partial index holds exactly
+// the rows it is for: `ready` only what can be claimed now, `due` only what waits for a moment, `keyed` only what
+// takes part in the limit of its key. See `row.rs` for the numbers. A `why` of 7 is a wait for other tasks, which no moment ends.
+// What few tasks have stands together in one column: `trouble` (crashes, node deaths, suspicion, and by its sign whether anybody
+// ever waited for the task), `extras` (policy, folder, deadline), `failure`. `late_at` is the first of a task's two ends.
+// A limit key that is shut (`shut_until`) has parked tasks that wait for its gate, or parks whatever arrives; `gate` is what the
+// gate has to remember. A key without tasks whose gate has something to remember is in `unused_key`, until it has not.
+// An `edge` is a task that waits for another; `freed` has the ended ones whose waiting tasks were not all seen to, and how far
+// that has come.
+// The counts of a lane are those of its row and of all its rows in `lane_delta`: each transaction adds a row there, so that none
+// has to wait for another; they are summed up from time to time.
+// An attempt whose begin and end are one write, and which succeeded, has no row in `attempt`: it is the task's last, and all
+// of it but who ran it (`ran`: worker and session) stands in the task's row anyway.
+const V1: &str = "
+CREATE TABLE ostler.queue(
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name text COLLATE \"C\" NOT NULL UNIQUE,
+    paused text, max_queued bigint, key_cap bigint, overrides text, kinds text, tell text, rules text,
+    clock bigint, gate text
+) WITH (fillfactor = 50);
+
+CREATE TABLE ostler.lane(
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, queue bigint NOT NULL, kind text COLLATE \"C\" NOT NULL,
+    queued bigint NOT NULL DEFAULT 0, claimed bigint NOT NULL DEFAULT 0, running bigint NOT NULL DEFAULT 0,
+    completed bigint NOT NULL DEFAULT 0, failed bigint NOT NULL DEFAULT 0, cancelled bigint NOT NULL DEFAULT 0,
+    pruned_completed bigint NOT NULL DEFAULT 0, pruned_failed bigint NOT NULL DEFAULT 0,
+    pruned_cancelled bigint NOT NULL DEFAULT 0,
+    high_water bigint NOT NULL DEFAULT 0, recent bigint[] NOT NULL DEFAULT '{}',
+    UNIQUE(queue, kind)
+) WITH (fillfactor = 50);
+
+CREATE TABLE ostler.lane_delta(
+    seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, lane bigint NOT NULL,
+    queued bigint NOT NULL, claimed bigint NOT NULL, running bigint NOT NULL,
+    completed bigint NOT NULL, failed bigint NOT NULL, cancelled bigint NOT NULL,
+    pruned_completed bigint NOT NULL, pruned_failed bigint NOT NULL, pruned_cancelled bigint NOT NULL,
+    recent bigint[] NOT NULL
+) WITH (autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_cost_delay = 0);
+
+CREATE TABLE ostler.task(
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, uid uuid NOT NULL,
+    queue bigint NOT NULL, lane bigint NOT NULL,
+    rank bigint NOT NULL, run_at bigint NOT NULL, token bigint NOT NULL, trouble bigint NOT NULL, created_at bigint NOT NULL,
+    session bigint, limit_id bigint, started_at bigint, finished_at bigint, cancel_at bigint, late_at bigint,
+    runs integer NOT NULL, failures integer NOT NULL,
+    phase smallint NOT NULL, why smallint NOT NULL, priority smallint NOT NULL,
+    ran bytea, extras text, failure text,
+    payload text NOT NULL, output text
+) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_insert_scale_factor = 0.1,
+    autovacuum_analyze_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
+CREATE UNIQUE INDEX task_uid ON ostler.task(uid);
+CREATE INDEX task_ready ON ostler.task(lane, rank, id) WHERE phase = 0;
+CREATE INDEX task_due ON ostler.task(run_at, id) WHERE phase = 1 AND why <> 7;
+CREATE INDEX task_keyed ON ostler.task(limit_id, phase, rank, id) WHERE limit_id IS NOT NULL AND phase IN (0, 2);
+CREATE INDEX task_late ON ostler.task(late_at, id) WHERE late_at IS NOT NULL AND phase < 3;
+CREATE INDEX task_leased ON ostler.task(session, id) WHERE phase IN (3, 4);
+CREATE INDEX task_ended ON ostler.task(phase, finished_at, id) WHERE phase > 4;
+
+CREATE TABLE ostler.unique_key(
+    queue bigint NOT NULL, key text COLLATE \"C\" NOT NULL, task bigint NOT NULL, until bigint, PRIMARY KEY(queue, key)
+);
+CREATE INDEX unique_key_task ON ostler.unique_key(task);
+
+CREATE TABLE ostler.limits(
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, queue bigint NOT NULL, key text COLLATE \"C\" NOT NULL,
+    used bigint NOT NULL DEFAULT 0, tasks bigint NOT NULL DEFAULT 0, last bigint,
+    gate text, shut_why smallint, shut_until bigint,
+    UNIQUE(queue, key)
+) WITH (fillfactor = 70);
+CREATE INDEX limits_shut ON ostler.limits(queue, shut_until, key) WHERE shut_until IS NOT NULL;
+CREATE INDEX limits_due ON ostler.limits(shut_until, key) WHERE shut_until IS NOT NULL;
+CREATE TABLE ostler.unused_key(
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, limit_id bigint NOT NULL UNIQUE
+);
+
+CREATE TABLE ostler.edge(
+    task bigint NOT NULL, after bigint NOT NULL, on_failed smallint NOT NULL, PRIMARY KEY(task, after)
+);
+CREATE INDEX edge_after ON ostler.edge(after, task);
+CREATE TABLE ostler.freed(task bigint PRIMARY KEY, reached bigint NOT NULL);
+
+CREATE TABLE ostler.attempt(
+    task bigint NOT NULL, number integer NOT NULL, token bigint NOT NULL,
+    session uuid NOT NULL, worker uuid NOT NULL,
+    started_at bigint NOT NULL, finished_at bigint, ending text, failure text,
+    PRIMARY KEY(task, number)
+);
+CREATE TABLE ostler.step(
+    task bigint NOT NULL, name text COLLATE \"C\" NOT NULL, place integer NOT NULL, value text NOT NULL,
+    saved_at bigint NOT NULL, token bigint NOT NULL,
+    PRIMARY KEY(task, name)
+);
+CREATE TABLE ostler.event(
+    task bigint NOT NULL, number bigint NOT NULL, at bigint NOT NULL, token bigint NOT NULL,
+    kind smallint NOT NULL, data text NOT NULL,
+    PRIMARY KEY(task, number)
+);
+
+CREATE TABLE ostler.telling(
+    number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    queue bigint NOT NULL, lane bigint NOT NULL, task bigint NOT NULL, session bigint,
+    attempt integer NOT NULL, what smallint NOT NULL, at bigint NOT NULL, failure text, run_at bigint
+);
+CREATE INDEX telling_untold ON ostler.telling(queue, what, number) WHERE session IS NULL;
+CREATE INDEX telling_taken ON ostler.telling(session) WHERE session IS NOT NULL;
+CREATE INDEX telling_task ON ostler.telling(task);
+
+CREATE TABLE ostler.schedule(
+    name text COLLATE \"C\" PRIMARY KEY, spec text NOT NULL, overlap smallint NOT NULL, missed smallint NOT NULL,
+    queue text NOT NULL, kind text NOT NULL, payload text NOT NULL, priority smallint NOT NULL, overrides text,
+    activity smallint NOT NULL, next_at bigint, last_at bigint, last_task uuid
+);
+CREATE TABLE ostler.job(
+    id uuid PRIMARY KEY, name text NOT NULL, queue text COLLATE \"C\" NOT NULL, fingerprint text COLLATE \"C\" NOT NULL,
+    spec text NOT NULL, items bigint NOT NULL, made_at bigint NOT NULL, cancelled_at bigint
+);
+CREATE INDEX job_fingerprint ON ostler.job(fingerprint, id);
+CREATE INDEX job_made ON ostler.job(made_at, id);
+
+CREATE TABLE ostler.session(
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, uid uuid NOT NULL UNIQUE, name text NOT NULL, pid bigint NOT NULL,
+    version text NOT NULL, ttl_ms bigint NOT NULL, settings text NOT NULL,
+    joined_at bigint NOT NULL, expires_at bigint NOT NULL, renewals bigint NOT NULL DEFAULT 0,
+    ended_at bigint, swept boolean NOT NULL DEFAULT false
+) WITH (fillfactor = 50);
+CREATE INDEX session_open ON ostler.session(id) WHERE ended_at IS NULL;
+CREATE INDEX session_unswept ON ostler.session(id) WHERE ended_at IS NOT NULL AND NOT swept;
+
+CREATE TABLE ostler.orders(
+    session bigint NOT NULL, number bigint NOT NULL, said text NOT NULL, answer text, PRIMARY KEY(session, number)
+);
+CREATE TABLE ostler.worker(
+    session bigint NOT NULL, place integer NOT NULL, id uuid NOT NULL, pool text NOT NULL, pid bigint,
+    state smallint NOT NULL, memory_bytes bigint, started_at bigint NOT NULL,
+    done bigint NOT NULL, failed bigint NOT NULL, task uuid, task_started_at bigint, last_seen bigint NOT NULL,
+    PRIMARY KEY(session, place)
+) WITH (fillfactor = 50);
+";
+
+/// Empties all tables. The numbers of tellings begin anew.
+#[cfg(feature = "conformance")]
+pub(crate) const CLEAR: &str = "
+DELETE FROM ostler.queue; DELETE FROM ostler.lane; DELETE FROM ostler.lane_delta; DELETE FROM ostler.task;
+DELETE FROM ostler.unique_key; DELETE FROM ostler.limits; DELETE FROM ostler.unused_key;
+DELETE FROM ostler.edge; DELETE FROM ostler.freed;
+DELETE FROM ostler.attempt; DELETE FROM ostler.step; DELETE FROM ostler.event; DELETE FROM ostler.telling;
+DELETE FROM ostler.schedule; DELETE FROM ostler.job;
+DELETE FROM ostler.session; DELETE FROM ostler.orders; DELETE FROM ostler.worker;
+SELECT setval(pg_get_serial_sequence('ostler.telling', 'number'), 1, false);
+";

@@ -1,0 +1,397 @@
+//! The store: the contract, on top of the desk.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use ostler_core::{JobId, Overrides, SessionId, TaskId, Worker};
+use ostler_store::calls::{
+    Appended, CancelAnswer, Claim, ClaimAnswer, Enqueued, Expired, Fenced, Finished, MadeReady, NewEvent,
+    NewSession, NewStep, NewTask, Prune, Pruned, QueueChange, Renewed, Replay, ReplayAnswer, Report, Saved,
+    Start, Unwritten,
+};
+use ostler_store::jobs::{JobAnswer, JobChange, JobFilter, JobPut, JobRecord, NewJob};
+use ostler_store::orders::{Answer, Order, Ordered};
+use ostler_store::plans::Amended;
+use ostler_store::schedules::{Activity, Fired, Firing, Put, Schedule, ScheduleAnswer, ScheduleRecord};
+use ostler_store::tell::{Delivery, Heard, Tell};
+use ostler_store::views::{Cursor, Event, Filter, Page, QueueSettings, Survey, TaskDetail, Which};
+use ostler_store::{
+    Bounds, Error, LeaseRef, MAX_BATCH, MAX_BITE, MAX_PAGE, MAX_WORKERS, Store, Wakeups, batch, check_answer,
+    check_claim, check_job, check_order, check_overrides, check_schedule, check_session, name,
+};
+use tokio::sync::Mutex;
+use tokio::time::timeout;
+
+use crate::conn::Conn;
+use crate::connect::Connector;
+use crate::desk::Desk;
+use crate::fault::{Sql, Stop, fault};
+use crate::locks::Locks;
+use crate::open::{Options, open};
+use crate::verbs::{
+    amend, cancel, claim, enqueue, expire, finish, jobs, looks, nodes, notes, orders, prune, queues, ready,
+    replay, schedules, start, survey, tellings,
+};
+
+/// How long a renewal may take: a node has to hear in time that it cannot be had.
+const MAX_RENEWAL: Duration = Duration::from_secs(10);
+
+/// A store in a PostgreSQL database.
+pub struct Postgres {
+    desk: Desk,
+    connector: Connector,
+    /// The connection of the heartbeat. It is opened where the heartbeat runs, and shares nothing with the work.
+    heart: Mutex<Option<Conn>>,
+    bounds: Bounds,
+}
+
+impl Postgres {
+    /// Opens the store at `url`, such as `postgres://user@host/database`; makes its tables if there are none.
+    ///
+    /// # Errors
+    /// When the server cannot be reached or may not be written, or the schema is not ours. The [`kind`](Error::kind) tells which.
+    pub async fn open(url: &str, options: Options) -> Result<Self, Error> {
+        let (desk, connector) = open(url, &options).await?;
+        Ok(Self { desk, connector, heart: Mutex::new(None), bounds: options.bounds })
+    }
+
+    /// Makes the death of a node known at once, as if its lease had run out.
+    ///
+    /// # Errors
+    /// When the store cannot be reached.
+    #[cfg(feature = "conformance")]
+    pub async fn kill(&self, session: SessionId) -> Result<(), Error> {
+        let conn = self.desk.conn().await.map_err(fault)?;
+        let uid = crate::row::Uid::of(session.0);
+        let killed = conn.exec("UPDATE ostler.session SET expires_at = 0 WHERE uid = $1", &[&uid]).await;
+        killed.map(drop).map_err(fault)
+    }
+
+    /// Empties the store, as if it had just been made.
+    ///
+    /// # Errors
+    /// When the store cannot be reached.
+    #[cfg(feature = "conformance")]
+    pub async fn clear(&self) -> Result<(), Error> {
+        let conn = self.desk.conn().await.map_err(fault)?;
+        conn.batch(crate::schema::CLEAR).await.map_err(fault)
+    }
+
+    /// Renews over the heartbeat's own connection, opened anew if it is lost.
+    async fn beat(&self, session: SessionId, held: &[LeaseRef]) -> Sql<Renewed> {
+        let mut heart = self.heart.lock().await;
+        // A renewal that is given up in the middle leaves nothing behind that the next one would read.
+        let conn = match heart.take().filter(|conn| !conn.is_closed()) {
+            Some(conn) => conn,
+            None => Conn::own(self.connector.client().await?, &self.desk.names),
+        };
+        let renewed = nodes::renew(&conn, self.desk.checks, self.desk.time.given(), session, held).await;
+        if renewed.is_ok() {
+            *heart = Some(conn);
+        }
+        renewed
+    }
+}
+
+impl Postgres {
+    /// Records ends. The reports stay with the caller.
+    async fn record(&self, reports: &[Report]) -> Result<Vec<Finished>, Error> {
+        let (mut locks, unknown) = finish::locks(&self.desk.memo, reports);
+        if !unknown.is_empty() {
+            let looked = self.desk.look(&unknown, |conn, slots| Box::pin(finish::queues_of(conn, slots)));
+            locks = locks.with(looked.await?);
+        }
+        self.desk.write(locks, reports, |tx, reports| Box::pin(finish::run(tx, reports))).await
+    }
+
+    /// The queues of tasks, to be locked.
+    async fn queues_of(&self, tasks: &[TaskId]) -> Result<Locks, Error> {
+        self.desk.look(tasks, |conn, tasks| Box::pin(cancel::locks(conn, tasks))).await
+    }
+}
+
+#[async_trait]
+impl Store for Postgres {
+    async fn join(&self, node: NewSession) -> Result<Fenced, Error> {
+        check_session(&node)?;
+        self.desk.write(Locks::none(), &node, |tx, node| Box::pin(nodes::join(tx, node))).await
+    }
+
+    async fn renew(&self, session: SessionId, held: &[LeaseRef]) -> Result<Renewed, Error> {
+        batch("leases", held.len(), MAX_BATCH)?;
+        let renewed = timeout(MAX_RENEWAL, async {
+            match self.beat(session, held).await {
+                // A connection that was lost since the last renewal is found out by this one.
+                Err(stop) if stop.is_passing() => self.beat(session, held).await,
+                renewed => renewed,
+            }
+        });
+        renewed.await.unwrap_or(Err(Stop::Silent)).map_err(fault)
+    }
+
+    async fn leave(&self, session: SessionId) -> Result<Fenced, Error> {
+        let locks =
+            self.desk.look(&session, |conn, session| Box::pin(nodes::leave_locks(conn, *session))).await?;
+        self.desk.write(locks, &session, |tx, session| Box::pin(nodes::leave(tx, *session))).await
+    }
+
+    async fn answer(&self, session: SessionId, answer: Answer) -> Result<Fenced, Error> {
+        check_answer(&answer)?;
+        let input = (session, answer);
+        self.desk
+            .write(orders::locks(session), &input, |tx, (session, answer)| {
+                Box::pin(orders::answer(tx, *session, answer))
+            })
+            .await
+    }
+
+    async fn report(&self, session: SessionId, workers: Vec<Worker>) -> Result<Fenced, Error> {
+        batch("workers", workers.len(), MAX_WORKERS)?;
+        workers.iter().try_for_each(|worker| name("pool", &worker.pool))?;
+        let input = (session, workers);
+        self.desk
+            .write(orders::locks(session), &input, |tx, (session, workers)| {
+                Box::pin(nodes::report(tx, *session, workers))
+            })
+            .await
+    }
+
+    async fn enqueue(&self, tasks: Vec<NewTask>) -> Result<Vec<Enqueued>, Error> {
+        self.bounds.check_tasks(&tasks)?;
+        if tasks.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.desk.write(enqueue::locks(&tasks), &tasks, |tx, tasks| Box::pin(enqueue::run(tx, tasks))).await
+    }
+
+    async fn claim(&self, claim: Claim) -> Result<ClaimAnswer, Error> {
+        check_claim(&claim)?;
+        self.desk.write(claim::locks(&claim), &claim, |tx, claim| Box::pin(claim::run(tx, claim))).await
+    }
+
+    async fn start(&self, starts: Vec<Start>) -> Result<Vec<Fenced>, Error> {
+        batch("starts", starts.len(), MAX_BATCH)?;
+        if starts.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.desk.write(Locks::none(), &starts, |tx, starts| Box::pin(start::run(tx, starts))).await
+    }
+
+    async fn finish(&self, reports: Vec<Report>) -> Result<Vec<Finished>, Unwritten> {
+        if let Err(error) = self.bounds.check_reports(&reports) {
+            return Err(Unwritten { error, reports });
+        }
+        if reports.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.record(&reports).await.map_err(|error| Unwritten { error, reports })
+    }
+
+    async fn append(&self, lease: LeaseRef, events: Vec<NewEvent>) -> Result<Appended, Error> {
+        self.bounds.check_events(&events)?;
+        let input = (lease, events);
+        self.desk
+            .write(Locks::none(), &input, |tx, (lease, events)| Box::pin(notes::append(tx, *lease, events)))
+            .await
+    }
+
+    async fn save_step(&self, lease: LeaseRef, step: NewStep) -> Result<Saved, Error> {
+        self.bounds.check_step(&step)?;
+        let input = (lease, step);
+        self.desk
+            .write(Locks::none(), &input, |tx, (lease, step)| Box::pin(notes::save_step(tx, *lease, step)))
+            .await
+    }
+
+    async fn hear(&self, session: SessionId, queue: &str, wants: Tell, limit: usize) -> Result<Heard, Error> {
+        name("queue", queue)?;
+        batch("tellings", limit, MAX_PAGE)?;
+        let asks = tellings::Asks { session, queue: queue.to_owned(), wants, limit };
+        self.desk.write(tellings::locks(session), &asks, |tx, asks| Box::pin(tellings::hear(tx, asks))).await
+    }
+
+    async fn told(&self, session: SessionId, deliveries: Vec<Delivery>) -> Result<(), Error> {
+        self.bounds.check_deliveries(&deliveries)?;
+        if deliveries.is_empty() {
+            return Ok(());
+        }
+        let input = (session, deliveries);
+        self.desk
+            .write(Locks::none(), &input, |tx, (session, deliveries)| {
+                Box::pin(tellings::told(tx, *session, deliveries))
+            })
+            .await
+    }
+
+    async fn cancel(&self, tasks: Vec<TaskId>) -> Result<Vec<CancelAnswer>, Error> {
+        batch("tasks", tasks.len(), MAX_BATCH)?;
+        let locks = self.queues_of(&tasks).await?;
+        self.desk.write(locks, &tasks, |tx, tasks| Box::pin(cancel::run(tx, tasks))).await
+    }
+
+    async fn replay(&self, tasks: Vec<TaskId>, how: Replay) -> Result<Vec<ReplayAnswer>, Error> {
+        batch("tasks", tasks.len(), MAX_BATCH)?;
+        self.bounds.check_payload(how.payload.as_deref())?;
+        let locks = self.queues_of(&tasks).await?;
+        let input = (tasks, how);
+        self.desk.write(locks, &input, |tx, (tasks, how)| Box::pin(replay::run(tx, tasks, how))).await
+    }
+
+    async fn amend(&self, task: TaskId, overrides: Overrides) -> Result<Amended, Error> {
+        check_overrides(&overrides)?;
+        let input = (task, overrides);
+        self.desk
+            .write(Locks::none(), &input, |tx, (task, overrides)| Box::pin(amend::run(tx, *task, overrides)))
+            .await
+    }
+
+    async fn order(&self, session: SessionId, order: Order) -> Result<Ordered, Error> {
+        check_order(&order)?;
+        let input = (session, order);
+        self.desk
+            .write(orders::locks(session), &input, |tx, (session, order)| {
+                Box::pin(orders::order(tx, *session, order))
+            })
+            .await
+    }
+
+    async fn configure(&self, queue: &str, changes: Vec<QueueChange>) -> Result<QueueSettings, Error> {
+        self.bounds.check_changes(queue, &changes)?;
+        if changes.is_empty() {
+            return self.desk.look(queue, |conn, queue| Box::pin(survey::settings(conn, queue))).await;
+        }
+        let input = (queue, changes);
+        self.desk
+            .write(queues::locks(queue), &input, |tx, (queue, changes)| {
+                Box::pin(queues::configure(tx, queue, changes))
+            })
+            .await
+    }
+
+    async fn put_schedule(&self, schedule: Schedule) -> Result<Put, Error> {
+        check_schedule(&schedule)?;
+        self.desk
+            .write(schedules::put_locks(), &schedule, |tx, schedule| Box::pin(schedules::put(tx, schedule)))
+            .await
+    }
+
+    async fn drop_schedule(&self, name: &str) -> Result<ScheduleAnswer, Error> {
+        self.desk.write(Locks::none(), name, |tx, name| Box::pin(schedules::remove(tx, name))).await
+    }
+
+    async fn pause_schedule(&self, name: &str, activity: Activity) -> Result<ScheduleAnswer, Error> {
+        let input = (name, activity);
+        self.desk
+            .write(Locks::none(), &input, |tx, (name, activity)| {
+                Box::pin(schedules::pause(tx, name, *activity))
+            })
+            .await
+    }
+
+    async fn fire(&self, firing: Firing) -> Result<Fired, Error> {
+        self.bounds.check_firing(&firing)?;
+        let locks =
+            self.desk.look(&firing, |conn, firing| Box::pin(schedules::fire_locks(conn, firing))).await?;
+        self.desk.write(locks, &firing, |tx, firing| Box::pin(schedules::fire(tx, firing))).await
+    }
+
+    async fn put_job(&self, job: NewJob) -> Result<JobPut, Error> {
+        check_job(&job)?;
+        self.desk.write(Locks::none(), &job, |tx, job| Box::pin(jobs::put(tx, job))).await
+    }
+
+    async fn change_job(&self, job: JobId, change: JobChange) -> Result<JobAnswer, Error> {
+        let input = (job, change);
+        self.desk
+            .write(Locks::none(), &input, |tx, (job, change)| Box::pin(jobs::change(tx, *job, *change)))
+            .await
+    }
+
+    async fn expire(&self, bite: usize) -> Result<Expired, Error> {
+        batch("bite", bite, MAX_BITE)?;
+        let asked = (self.desk.checks, self.desk.time.given(), bite);
+        let work = self
+            .desk
+            .look(&asked, |conn, (checks, now, bite)| Box::pin(expire::work(conn, *checks, *now, *bite)))
+            .await?;
+        // Nothing to do is the usual case, and costs no write.
+        if work.dead.is_empty() && !work.unswept {
+            return Ok(Expired::default());
+        }
+        let input = (work.dead, bite);
+        self.desk.write(work.locks, &input, |tx, (dead, bite)| Box::pin(expire::run(tx, dead, *bite))).await
+    }
+
+    async fn make_ready(&self, bite: usize) -> Result<MadeReady, Error> {
+        batch("bite", bite, MAX_BITE)?;
+        let asked = (self.desk.time.given(), bite);
+        let work =
+            self.desk.look(&asked, |conn, (now, bite)| Box::pin(ready::work(conn, *now, *bite))).await?;
+        // Nothing to do is the usual case, and costs no write.
+        let locks = match work {
+            ready::Work::Later(next) => return Ok(MadeReady { due: 0, expired: 0, next }),
+            ready::Work::Now(locks) => locks,
+        };
+        self.desk.write(locks, &bite, |tx, bite| Box::pin(ready::run(tx, *bite))).await
+    }
+
+    async fn prune(&self, what: Prune) -> Result<Pruned, Error> {
+        match what {
+            Prune::Retention(keep) => {
+                batch("bite", keep.bite, MAX_BITE)?;
+                let asked = (keep, self.desk.time.given());
+                let locks = self
+                    .desk
+                    .look(&asked, |conn, (keep, now)| Box::pin(prune::locks(conn, keep, *now)))
+                    .await?;
+                self.desk.write(locks, &keep, |tx, keep| Box::pin(prune::by_age_and_count(tx, keep))).await
+            }
+            Prune::Tasks(tasks) => {
+                batch("tasks", tasks.len(), MAX_BATCH)?;
+                let locks = self.queues_of(&tasks).await?;
+                self.desk.write(locks, &tasks, |tx, tasks| Box::pin(prune::tasks(tx, tasks))).await
+            }
+        }
+    }
+
+    async fn list(&self, filter: Filter, after: Option<Cursor>, limit: usize) -> Result<Page, Error> {
+        batch("page", limit, MAX_PAGE)?;
+        let asked = looks::List { filter: &filter, after, limit, now: self.desk.time.given() };
+        self.desk.look(&asked, |conn, asked| Box::pin(looks::list(conn, asked))).await
+    }
+
+    async fn show(&self, which: Which) -> Result<Option<TaskDetail>, Error> {
+        self.desk.look(&which, |conn, which| Box::pin(looks::show(conn, which))).await
+    }
+
+    async fn read_events(&self, task: TaskId, after: u64, limit: usize) -> Result<Vec<Event>, Error> {
+        batch("events", limit, MAX_PAGE)?;
+        let asked = (task, after, limit);
+        self.desk
+            .look(&asked, |conn, (task, after, limit)| Box::pin(looks::events(conn, *task, *after, *limit)))
+            .await
+    }
+
+    async fn survey(&self) -> Result<Survey, Error> {
+        let now = self.desk.time.given();
+        self.desk.look(&now, |conn, now| Box::pin(survey::survey(conn, *now))).await
+    }
+
+    async fn schedules(&self) -> Result<Vec<ScheduleRecord>, Error> {
+        self.desk.look(&(), |conn, ()| Box::pin(schedules::list(conn))).await
+    }
+
+    async fn jobs(&self, filter: JobFilter, limit: usize) -> Result<Vec<JobRecord>, Error> {
+        batch("page", limit, MAX_PAGE)?;
+        let asked = (filter, limit);
+        self.desk.look(&asked, |conn, (filter, limit)| Box::pin(jobs::list(conn, filter, *limit))).await
+    }
+
+    fn wakeups(&self) -> Wakeups {
+        self.desk.bells.ready.listen()
+    }
+
+    fn news(&self) -> Wakeups {
+        self.desk.bells.news.listen()
+    }
+}

@@ -1,0 +1,487 @@
+//! One write transaction, as the verbs see it: the connection, the time, the queues that are locked, and what has to be written
+//! once at the end (the counts of lanes, the clocks and gates of queues, what is to be told).
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ostler_core::{Gate, SessionId, State, StateName, TaskId, Timestamp, VirtualTime};
+use ostler_store::views::QueueSettings;
+use ostler_store::{Check, Checks, Rings};
+
+use crate::conn::{Conn, get};
+use crate::counts::{LaneChanges, Written};
+use crate::fault::{Sql, Stop};
+use crate::gate_row::{gate_text, rules_text};
+use crate::gates::KeyRules;
+use crate::kept::{kinds_text, overrides_text, tell_text};
+use crate::locks::{Locks, Mode, What};
+use crate::memo::Memo;
+use crate::queue::{QUEUES, Queue, read_queues};
+use crate::row::{BY_SLOT, Found, Phase, Uid, find_text, found_from, why_code};
+use crate::verbs::tellings::{self, Noted};
+
+const LOCK: &str = "SELECT CASE WHEN alone THEN pg_advisory_xact_lock(hashtextextended(name, 0)) IS NULL
+        ELSE pg_advisory_xact_lock_shared(hashtextextended(name, 0)) IS NULL END
+     FROM unnest($1::text[], $2::boolean[]) AS wanted(name, alone)";
+
+/// Holds rows of tasks.
+const HOLD: &str = "SELECT 1 FROM ostler.task WHERE id = ANY($1) ORDER BY id FOR NO KEY UPDATE";
+
+/// The time: the caller's, if it has one, else the server's.
+pub(crate) const NOW: &str =
+    "SELECT coalesce($1::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint)";
+
+/// One write transaction.
+pub(crate) struct Tx {
+    pub(crate) conn: Conn,
+    pub(crate) checks: Checks,
+    pub(crate) now: Timestamp,
+    pub(crate) memo: Arc<Memo>,
+    held: Locks,
+    /// The queues that are locked, as far as there are any of these names.
+    queues: BTreeMap<String, Queue>,
+    lanes: LaneChanges,
+    /// Queues whose clock has moved.
+    clocks: HashMap<i64, VirtualTime>,
+    /// Queues whose gate has moved.
+    gates: HashMap<i64, Gate>,
+    /// What is to be told. It is numbered when it is written, and a transaction that begins anew uses up no number.
+    told: Vec<Noted>,
+    rings: Rings,
+    /// Whether a task that others wait for ended in this verb.
+    frees: bool,
+}
+
+/// A transaction that has written all it has to, and only has to be committed.
+pub(crate) struct Done {
+    pub(crate) conn: Conn,
+    pub(crate) rings: Rings,
+    pub(crate) written: Written,
+}
+
+impl Tx {
+    /// Begins to write: first the locks, then the time and the queues, as they are under the locks. Gives the connection back if
+    /// that cannot be.
+    pub(crate) async fn begin(
+        mut conn: Conn,
+        locks: Locks,
+        memo: &Arc<Memo>,
+        checks: Checks,
+        now: Option<i64>,
+    ) -> Result<Self, (Conn, Stop)> {
+        conn.begins();
+        let (now, queues) = match lock(&conn, &locks, &memo.schema, now).await {
+            Ok(opened) => opened,
+            Err(stop) => return Err((conn, stop)),
+        };
+        let tx = Self {
+            now,
+            conn,
+            checks,
+            memo: Arc::clone(memo),
+            held: locks,
+            queues,
+            lanes: LaneChanges::default(),
+            clocks: HashMap::new(),
+            gates: HashMap::new(),
+            told: Vec::new(),
+            rings: Rings::default(),
+            frees: false,
+        };
+        match tx.check_modes() {
+            Ok(()) => Ok(tx),
+            Err(stop) => Err((tx.conn, stop)),
+        }
+    }
+
+    /// Where tasks of a queue are bound to each other, the queue has to be held alone.
+    fn check_modes(&self) -> Sql<()> {
+        let mut needs = Locks::none();
+        for queue in self.queues.values() {
+            self.memo.note(&queue.name, queue.binds());
+            let what = What::Queue(queue.name.to_string());
+            if queue.binds() && self.held.mode(&what) == Some(Mode::Shared) {
+                needs.add(what, Mode::Alone);
+            }
+        }
+        if needs.is_empty() { Ok(()) } else { Err(Stop::Needs(needs)) }
+    }
+
+    /// Writes what was put off.
+    pub(crate) async fn close(mut self) -> Sql<Done> {
+        for (queue, clock) in std::mem::take(&mut self.clocks) {
+            self.conn.exec("UPDATE ostler.queue SET clock = $2 WHERE id = $1", &[&queue, &clock.0]).await?;
+        }
+        for (queue, gate) in std::mem::take(&mut self.gates) {
+            self.conn
+                .exec("UPDATE ostler.queue SET gate = $2 WHERE id = $1", &[&queue, &gate_text(&gate)])
+                .await?;
+        }
+        tellings::write(&self.conn, &self.told).await?;
+        let written = if self.lanes.is_empty() {
+            let row = self.conn.one("SELECT pg_current_xact_id_if_assigned()::text", &[]).await?;
+            Written { transaction: get(&row, 0)?, ..Written::default() }
+        } else {
+            self.lanes.write(&self.conn).await?
+        };
+        Ok(Done { conn: self.conn, rings: self.rings, written })
+    }
+
+    /// The connection of a transaction that is not to be.
+    pub(crate) fn give_up(self) -> Conn {
+        self.conn
+    }
+
+    /// Tasks became ready.
+    pub(crate) fn ring(&mut self) {
+        self.rings.ready = true;
+    }
+
+    /// A node should renew now.
+    pub(crate) fn ring_news(&mut self) {
+        self.rings.news = true;
+    }
+
+    /// A task that others wait for has ended.
+    pub(crate) fn frees(&mut self) {
+        self.frees = true;
+    }
+
+    /// Whether one has, since this was asked last.
+    pub(crate) fn has_freed(&mut self) -> bool {
+        std::mem::take(&mut self.frees)
+    }
+
+    /// Keeps an end, to be told.
+    pub(crate) fn tell(&mut self, noted: Noted) {
+        self.told.push(noted);
+        self.ring();
+    }
+
+    // ---- locks ----
+
+    /// Begins anew, unless the queue is locked.
+    pub(crate) fn locked(&self, queue: &str) -> Sql<()> {
+        let what = What::Queue(queue.to_owned());
+        if self.held.mode(&what).is_some() {
+            return Ok(());
+        }
+        Err(Stop::Needs(Locks::none().and(what, Mode::Shared)))
+    }
+
+    /// Begins anew, unless the queue is locked alone.
+    pub(crate) fn alone(&self, queue: &str) -> Sql<()> {
+        let what = What::Queue(queue.to_owned());
+        if self.held.mode(&what) == Some(Mode::Alone) {
+            return Ok(());
+        }
+        Err(Stop::Needs(Locks::none().and(what, Mode::Alone)))
+    }
+
+    // ---- queues and lanes ----
+
+    /// The queue of this name, if there is one.
+    pub(crate) fn queue(&mut self, name: &str) -> Sql<Option<&mut Queue>> {
+        self.locked(name)?;
+        Ok(self.queues.get_mut(name))
+    }
+
+    /// The queue of this name, made if need be.
+    pub(crate) async fn queue_or_new(&mut self, name: &str) -> Sql<&mut Queue> {
+        self.locked(name)?;
+        if !self.queues.contains_key(name) {
+            self.conn
+                .exec("INSERT INTO ostler.queue(name) VALUES($1) ON CONFLICT(name) DO NOTHING", &[&name])
+                .await?;
+            // Somebody else may have made it at the same time.
+            let row = self.conn.one("SELECT id FROM ostler.queue WHERE name = $1", &[&name]).await?;
+            self.queues.insert(name.to_owned(), Queue::new(get(&row, 0)?, name));
+        }
+        Ok(self.queues.get_mut(name).expect("it is there, or was just made"))
+    }
+
+    /// The lane of a kind in this queue, made if need be.
+    pub(crate) async fn lane(&mut self, queue: &str, kind: &str) -> Sql<i64> {
+        let found = self.queue_or_new(queue).await?;
+        if let Some(lane) = found.lane(kind) {
+            return Ok(lane);
+        }
+        let id = found.id;
+        self.conn
+            .exec(
+                "INSERT INTO ostler.lane(queue, kind) VALUES($1, $2) ON CONFLICT(queue, kind) DO NOTHING",
+                &[&id, &kind],
+            )
+            .await?;
+        let row =
+            self.conn.one("SELECT id FROM ostler.lane WHERE queue = $1 AND kind = $2", &[&id, &kind]).await?;
+        let lane = get(&row, 0)?;
+        self.queue_or_new(queue).await?.lanes.push((lane, kind.into()));
+        Ok(lane)
+    }
+
+    /// A queue was removed.
+    pub(crate) fn forget_queue(&mut self, name: &str) {
+        if let Some(queue) = self.queues.remove(name) {
+            self.clocks.remove(&queue.id);
+            self.gates.remove(&queue.id);
+            for (lane, _) in &queue.lanes {
+                self.lanes.forget(*lane);
+            }
+        }
+    }
+
+    /// What holds for the keys of a queue.
+    pub(crate) fn key_rules(&mut self, queue: &str) -> Sql<KeyRules> {
+        Ok(self.queue(queue)?.map_or_else(|| KeyRules::none(queue), |queue| KeyRules::of(queue)))
+    }
+
+    /// The settings of a queue.
+    pub(crate) fn settings(&mut self, queue: &str) -> Sql<QueueSettings> {
+        Ok(self.queue(queue)?.map(|queue| queue.settings.clone()).unwrap_or_default())
+    }
+
+    /// Keeps the queue's gate.
+    pub(crate) async fn set_gate(&mut self, name: &str, gate: Gate) -> Sql<()> {
+        let queue = self.queue_or_new(name).await?;
+        if queue.gate != gate {
+            queue.gate.clone_from(&gate);
+            let id = queue.id;
+            self.alone(name)?;
+            self.gates.insert(id, gate);
+        }
+        Ok(())
+    }
+
+    /// Keeps the queue's clock.
+    pub(crate) async fn set_clock(&mut self, name: &str, clock: VirtualTime) -> Sql<()> {
+        let queue = self.queue_or_new(name).await?;
+        if queue.clock != clock {
+            queue.clock = clock;
+            let id = queue.id;
+            self.alone(name)?;
+            self.clocks.insert(id, clock);
+        }
+        Ok(())
+    }
+
+    /// Keeps the queue's settings.
+    pub(crate) async fn set_settings(&mut self, name: &str, settings: &QueueSettings) -> Sql<()> {
+        let queue = self.queue_or_new(name).await?;
+        if queue.settings == *settings {
+            return Ok(());
+        }
+        let id = queue.id;
+        queue.settings = settings.clone();
+        self.alone(name)?;
+        self.conn
+            .exec(
+                "UPDATE ostler.queue SET paused = $2, max_queued = $3, key_cap = $4, overrides = $5, kinds = $6, tell = $7, rules = $8
+                 WHERE id = $1",
+                &[
+                    &id,
+                    &settings.paused,
+                    &settings.limit.map(|limit| i64::try_from(limit).unwrap_or(i64::MAX)),
+                    &settings.key_concurrency.map(i64::from),
+                    &overrides_text(&settings.overrides),
+                    &kinds_text(&settings.kinds),
+                    &tell_text(settings.tell),
+                    &rules_text(settings),
+                ],
+            )
+            .await?;
+        Ok(())
+    }
+
+    /// How many tasks wait in the queue, with what this transaction has changed. Exact where the queue is held alone.
+    pub(crate) async fn queued(&mut self, queue: &str) -> Sql<u64> {
+        self.standing(queue, "queued", &[StateName::Queued]).await
+    }
+
+    /// How many tasks of the queue are leased, with what this transaction has changed.
+    pub(crate) async fn leased(&mut self, queue: &str) -> Sql<u64> {
+        self.standing(queue, "claimed + running", &[StateName::Claimed, StateName::Running]).await
+    }
+
+    /// How many tasks of the queue stand like this.
+    async fn standing(&mut self, queue: &str, columns: &str, states: &[StateName]) -> Sql<u64> {
+        let Some(found) = self.queue(queue)? else { return Ok(0) };
+        let lanes: Vec<i64> = found.lanes.iter().map(|(lane, _)| *lane).collect();
+        let sql = format!(
+            "SELECT (coalesce((SELECT sum({columns}) FROM ostler.lane WHERE id = ANY($1)), 0)
+                + coalesce((SELECT sum({columns}) FROM ostler.lane_delta WHERE lane = ANY($1)), 0))::bigint"
+        );
+        let kept: i64 = get(&self.conn.one(&sql, &[&lanes]).await?, 0)?;
+        Ok(u64::try_from(kept + self.lanes.sum(&lanes, states)).unwrap_or(0))
+    }
+
+    // ---- sessions ----
+
+    /// The session's number, if it may still act. The verb holds the session's lock, so that it does not end meanwhile.
+    pub(crate) async fn live_session(&self, session: SessionId, check: Check) -> Sql<Option<i64>> {
+        let row = self
+            .conn
+            .row(
+                "SELECT id, ended_at IS NULL AND expires_at >= $2 FROM ostler.session WHERE uid = $1",
+                &[&Uid::of(session.0), &self.now.millis()],
+            )
+            .await?;
+        let Some(row) = row else { return Ok(None) };
+        let live = self.checks.pass(check, get(&row, 1)?);
+        Ok(if live { Some(get(&row, 0)?) } else { None })
+    }
+
+    /// The name of a session that is known by its number.
+    pub(crate) async fn session_name(&self, id: i64) -> Sql<SessionId> {
+        if let Some(name) = self.memo.session(id) {
+            return Ok(name);
+        }
+        let row = self.conn.one("SELECT uid FROM ostler.session WHERE id = $1", &[&id]).await?;
+        let name = SessionId(get::<Uid>(&row, 0)?.id());
+        self.memo.remember_session(id, name);
+        Ok(name)
+    }
+
+    // ---- the counts of lanes ----
+
+    /// Counts a task that moved from one state to another; `None` is outside of the store.
+    pub(crate) fn count(&mut self, lane: i64, from: Option<StateName>, to: Option<StateName>) {
+        self.lanes.count(lane, from, to);
+    }
+
+    /// Counts a task that was removed; what has ended stays counted.
+    pub(crate) fn count_pruned(&mut self, lane: i64, state: StateName) {
+        self.lanes.count_pruned(lane, state);
+    }
+
+    /// Keeps how long a run took.
+    pub(crate) fn count_run(&mut self, lane: i64, took: Duration) {
+        self.lanes.count_run(lane, took);
+    }
+
+    /// Writes what was counted so far.
+    pub(crate) async fn flush_lanes(&mut self) -> Sql<()> {
+        if !self.lanes.is_empty() {
+            self.lanes.write(&self.conn).await?;
+        }
+        Ok(())
+    }
+
+    // ---- tasks ----
+
+    /// Holds the rows of tasks, the oldest first, and answers which of them there are. From here on nobody else moves them.
+    pub(crate) async fn hold(&self, ids: &[TaskId]) -> Sql<HashMap<TaskId, i64>> {
+        let uids: Vec<Uid> = ids.iter().map(|id| Uid::of(id.0)).collect();
+        let rows = self
+            .conn
+            .rows(
+                "SELECT uid, id FROM ostler.task WHERE uid = ANY($1) ORDER BY id FOR NO KEY UPDATE",
+                &[&uids],
+            )
+            .await?;
+        rows.iter().map(|row| Ok((TaskId(get::<Uid>(row, 0)?.id()), get(row, 1)?))).collect()
+    }
+
+    /// The same for rows that are known by their numbers.
+    pub(crate) async fn hold_slots(&self, slots: &[i64]) -> Sql<()> {
+        self.conn.exec(HOLD, &[&slots]).await?;
+        Ok(())
+    }
+
+    /// Holds a task and reads it, as it is then. Begins anew, unless its queue is locked.
+    pub(crate) async fn take(&self, slot: i64) -> Sql<Option<Found>> {
+        let (hold, find) = (self.conn.prepare(HOLD).await?, self.conn.prepare(&find_text(BY_SLOT)).await?);
+        let slots = [slot];
+        let (held, found) = tokio::join!(
+            biased;
+            async { self.conn.run(&hold, &[&slots.as_slice()]).await },
+            async { self.conn.run(&find, &[&slot]).await },
+        );
+        held?;
+        let found = found?.first().map(found_from).transpose()?;
+        if let Some(found) = &found {
+            self.locked(&found.task.queue)?;
+        }
+        Ok(found)
+    }
+
+    /// Writes a task's new state, and counts it. Its limit key is not settled yet.
+    pub(crate) async fn set_state(
+        &mut self,
+        slot: i64,
+        lane: i64,
+        limit: Option<i64>,
+        from: Phase,
+        to: &State,
+    ) -> Sql<()> {
+        let phase = Phase::of(to);
+        let finished_at = match to {
+            State::Completed { finished_at }
+            | State::Failed { finished_at, .. }
+            | State::Cancelled { finished_at, .. } => Some(finished_at.millis()),
+            State::Queued { .. } | State::Claimed { .. } | State::Running { .. } => None,
+        };
+        let run_at = match to {
+            State::Queued { run_at, .. } => Some(run_at.millis()),
+            State::Claimed { .. }
+            | State::Running { .. }
+            | State::Completed { .. }
+            | State::Failed { .. }
+            | State::Cancelled { .. } => None,
+        };
+        self.conn
+            .exec(
+                "UPDATE ostler.task SET phase = $2, why = $3, finished_at = $4, run_at = coalesce($5, run_at) WHERE id = $1",
+                &[&slot, &phase.code(), &why_code(to), &finished_at, &run_at],
+            )
+            .await?;
+        if phase == Phase::Ready {
+            self.ring();
+        }
+        self.moved(lane, limit, from, phase).await
+    }
+
+    /// Counts a task that went from one phase to another: in its lane, and in its limit key.
+    pub(crate) async fn moved(&mut self, lane: i64, limit: Option<i64>, from: Phase, to: Phase) -> Sql<()> {
+        if from.state() != to.state() {
+            self.count(lane, Some(from.state()), Some(to.state()));
+        }
+        let places = i64::from(to.takes_place()) - i64::from(from.takes_place());
+        match limit {
+            Some(limit) if places != 0 => {
+                self.conn
+                    .exec("UPDATE ostler.limits SET used = used + $2 WHERE id = $1", &[&limit, &places])
+                    .await?;
+                Ok(())
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+}
+
+/// Begins, locks, and reads the time and the queues.
+async fn lock(
+    conn: &Conn,
+    locks: &Locks,
+    schema: &str,
+    now: Option<i64>,
+) -> Sql<(Timestamp, BTreeMap<String, Queue>)> {
+    let names = locks.queues();
+    let (wanted, alone) = locks.columns(schema);
+    let (lock, read, time) =
+        (conn.prepare(LOCK).await?, conn.prepare(QUEUES).await?, conn.prepare(NOW).await?);
+    // Sent at once, and carried out one after the other.
+    let (begun, locked, found, time) = tokio::join!(
+        biased;
+        conn.begin(),
+        async { conn.run(&lock, &[&wanted, &alone]).await },
+        async { conn.run(&read, &[&names]).await },
+        async { conn.run(&time, &[&now]).await },
+    );
+    begun?;
+    locked?;
+    let queues = read_queues(&found?)?.into_iter().map(|queue| (queue.name.to_string(), queue)).collect();
+    let now = time?.first().map(|row| get(row, 0)).transpose()?.unwrap_or_default();
+    Ok((Timestamp::from_millis(now), queues))
+}

@@ -1,0 +1,351 @@
+//! Gives the ready tasks of lowest rank to a session.
+
+use std::sync::Arc;
+
+use ostler_core::{Probe, Rank, SessionId, State, TaskId, Timestamp, too_late};
+use ostler_store::calls::{Claim, ClaimAnswer, Claimed, Kinds};
+use ostler_store::gates::most_looked_at;
+use ostler_store::views::QueueSettings;
+use ostler_store::{Check, Lease, LeaseRef};
+use tokio_postgres::Row;
+
+use super::tellings::{End, note};
+use crate::conn::{get, get_u32, get_u64, most};
+use crate::dependents;
+use crate::fault::{Sql, readable};
+use crate::gates::{Asks, Doors, Passed};
+use crate::kept::extras_from;
+use crate::keys::{self, Candidate};
+use crate::locks::{Locks, Mode, What};
+use crate::memo::Grant;
+use crate::row::{Phase, Trouble, Uid, priority};
+use crate::tx::Tx;
+
+/// A ready task, before it is known whether it is claimed.
+struct Ready {
+    slot: i64,
+    lane: i64,
+    rank: Rank,
+    limit: Option<i64>,
+    cost: u32,
+    /// Whether a task ever waited for it.
+    awaited: bool,
+    claimed: Claimed,
+}
+
+/// The columns of a ready task.
+const COLUMNS: &str = "t.id, t.lane, t.uid, t.token, t.rank, t.priority, t.runs, t.trouble, t.created_at, t.late_at, t.limit_id, t.extras,
+    t.payload";
+
+/// Whose locks are needed.
+pub(crate) fn locks(claim: &Claim) -> Locks {
+    Locks::none().and(What::Session(claim.session), Mode::Shared).queue(&claim.queue)
+}
+
+pub(crate) async fn run(tx: &mut Tx, claim: &Claim) -> Sql<ClaimAnswer> {
+    let Some(session) = tx.live_session(claim.session, Check::ClaimSession).await? else {
+        return Ok(ClaimAnswer::SessionEnded);
+    };
+    let nothing = |next| Ok(ClaimAnswer::Tasks { tasks: Vec::new(), next });
+    let Some(queue) = tx.queue(&claim.queue)? else { return nothing(None) };
+    if queue.settings.paused.is_some() {
+        return nothing(None);
+    }
+    let binds = queue.binds();
+    let mut doors = Doors::of(queue);
+    let (name, settings, mut clock) = (Arc::clone(&queue.name), queue.settings.clone(), queue.clock);
+    let served = |kind: &str| match &claim.kinds {
+        Kinds::Any => true,
+        Kinds::Only(kinds) => kinds.iter().any(|known| known == kind),
+    };
+    let lanes: Vec<(i64, Arc<str>)> = queue.lanes.iter().filter(|(_, kind)| served(kind)).cloned().collect();
+    let lanes = Lanes { lanes: &lanes, queue: &name, settings: &settings };
+    let who = Who { number: session, name: claim.session };
+    if !binds {
+        return plain(tx, &lanes, who, claim.limit).await;
+    }
+    if let Some(shut) = doors.as_ref().and_then(|doors| doors.shut(tx)) {
+        return nothing(shut.until);
+    }
+    let limit = match settings.concurrency {
+        Some(_) => places(tx, &settings, claim).await?,
+        None => claim.limit,
+    };
+    if limit == 0 && claim.limit > 0 {
+        return nothing(None);
+    }
+    if let Some(doors) = &mut doors {
+        doors.settle_due(tx).await?;
+    }
+    let now = tx.now;
+    let mut claimed = Vec::new();
+    let mut late: Vec<(Ready, State)> = Vec::new();
+    let mut taken: Vec<Ready> = Vec::new();
+    let mut next = None;
+    let mut look = Look { left: most_looked_at(limit), parked: true };
+    // Each round looks at as many as may still be claimed. Another one follows where some of them were parked.
+    while next.is_none() && look.parked && claimed.len() + late.len() < limit {
+        let wanted = limit - claimed.len() - late.len();
+        let ready = lanes.best(tx, wanted.min(look.left + 1), &late).await?;
+        look.parked = false;
+        for task in ready {
+            if look.left == 0 {
+                next = Some(Some(now));
+                break;
+            }
+            look.left -= 1;
+            if let Some(state) = too_late(task.claimed.not_after, task.claimed.deadline, now) {
+                late.push((task, state));
+                continue;
+            }
+            let passed = match &mut doors {
+                Some(doors) => doors.pass(tx, &task.asks()).await?,
+                None => Passed::Yes,
+            };
+            match passed {
+                Passed::Yes => {}
+                Passed::Key(shut) => {
+                    look.parked = true;
+                    let Some(limit) = task.limit else { continue };
+                    let candidate = Candidate { slot: task.slot, lane: task.lane, rank: task.rank.0 };
+                    keys::park(tx, limit, &candidate, shut.why).await?;
+                    continue;
+                }
+                Passed::Queue(shut) => {
+                    next = Some(shut.until);
+                    break;
+                }
+            }
+            clock = clock.advanced(task.rank, task.claimed.priority);
+            taken.push(task);
+        }
+        // Before the next round looks for others.
+        take(tx, &taken, session).await?;
+        for task in std::mem::take(&mut taken) {
+            tx.moved(task.lane, task.limit, Phase::Ready, Phase::Claimed).await?;
+            claimed.push(task);
+        }
+    }
+    tx.set_clock(&claim.queue, clock).await?;
+    let asked = match doors {
+        Some(doors) => Some(doors.keep(tx).await?),
+        None => None,
+    };
+    end_late(tx, &lanes, late).await?;
+    let keys = match asked {
+        Some(asked) => asked.settle(tx).await?,
+        None => None,
+    };
+    let next = [next.flatten(), keys].into_iter().flatten().min();
+    Ok(ClaimAnswer::Tasks { tasks: remember(tx, &lanes, who, claimed), next })
+}
+
+/// Who claims.
+#[derive(Clone, Copy)]
+struct Who {
+    number: i64,
+    name: SessionId,
+}
+
+/// A claim from a queue whose tasks have nothing to do with each other: one statement takes the best of them, and leaves out what
+/// others are about to take.
+async fn plain(tx: &mut Tx, lanes: &Lanes<'_>, who: Who, limit: usize) -> Sql<ClaimAnswer> {
+    let numbers: Vec<i64> = lanes.lanes.iter().map(|(lane, _)| *lane).collect();
+    if numbers.is_empty() || limit == 0 {
+        return Ok(ClaimAnswer::Tasks { tasks: Vec::new(), next: None });
+    }
+    // Several lanes each offer as many as are wanted; the best of all are taken.
+    let best = if numbers.len() == 1 {
+        "SELECT id, rank FROM ostler.task WHERE lane = ($1::bigint[])[1] AND phase = 0
+         ORDER BY rank, id LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED"
+    } else {
+        "SELECT b.id, b.rank FROM unnest($1::bigint[]) AS n(lane) CROSS JOIN LATERAL (
+            SELECT id, rank FROM ostler.task WHERE lane = n.lane AND phase = 0
+            ORDER BY rank, id LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED) b
+         ORDER BY b.rank, b.id LIMIT $2"
+    };
+    let sql = format!(
+        "WITH best AS MATERIALIZED ({best})
+         UPDATE ostler.task t SET phase = 3, why = 0, token = t.token + 1, session = $3, started_at = NULL
+         FROM best WHERE t.id = best.id RETURNING {COLUMNS}"
+    );
+    let rows = tx.conn.rows(&sql, &[&numbers, &most(limit), &who.number]).await?;
+    let (mut claimed, mut others) = (Vec::with_capacity(rows.len()), Vec::new());
+    let mut late = Vec::new();
+    for row in &rows {
+        match readable(lanes.read(row, Token::Raised))? {
+            // A task whose row cannot be understood is not run; it stays, and `show` says why.
+            None => others.push(get::<i64>(row, 0)?),
+            Some(task) => match too_late(task.claimed.not_after, task.claimed.deadline, tx.now) {
+                Some(state) => {
+                    others.push(task.slot);
+                    late.push((task, state));
+                }
+                None => claimed.push(task),
+            },
+        }
+    }
+    if !others.is_empty() {
+        give_back(tx, &others).await?;
+    }
+    claimed.sort_by_key(|task| (task.rank, task.slot));
+    late.sort_by_key(|(task, _)| (task.rank, task.slot));
+    for task in &claimed {
+        tx.moved(task.lane, task.limit, Phase::Ready, Phase::Claimed).await?;
+    }
+    end_late(tx, lanes, late).await?;
+    Ok(ClaimAnswer::Tasks { tasks: remember(tx, lanes, who, claimed), next: None })
+}
+
+/// These were not to be claimed after all. Nobody has seen it yet.
+async fn give_back(tx: &Tx, slots: &[i64]) -> Sql<()> {
+    tx.conn
+        .exec(
+            "UPDATE ostler.task SET phase = 0, token = token - 1, session = NULL WHERE id = ANY($1)",
+            &[&slots],
+        )
+        .await?;
+    Ok(())
+}
+
+/// Those that are too late come last: ending one may move others of its key.
+async fn end_late(tx: &mut Tx, lanes: &Lanes<'_>, late: Vec<(Ready, State)>) -> Sql<()> {
+    for (task, state) in late {
+        tx.set_state(task.slot, task.lane, task.limit, Phase::Ready, &state).await?;
+        let rules = tx.key_rules(lanes.queue)?;
+        keys::settle(tx, task.limit, &rules).await?;
+        let attempt = task.claimed.attempt - 1;
+        let end = End { lane: task.lane, slot: task.slot, attempt, state: &state, outcome: None };
+        note(tx, lanes.settings.tell, &end);
+        if task.awaited {
+            dependents::ended(tx, task.slot).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Remembers what was claimed, for the reports that are to come.
+fn remember(tx: &Tx, lanes: &Lanes<'_>, who: Who, claimed: Vec<Ready>) -> Vec<Claimed> {
+    let grant = |task: &Ready| {
+        let token = task.claimed.lease.as_ref().token;
+        let (queue, lane, limit) = (Arc::clone(lanes.queue), task.lane, task.limit);
+        (task.slot, Grant { token, queue, lane, limit, session: who.name, runs: task.claimed.attempt - 1 })
+    };
+    tx.memo.remember(claimed.iter().map(grant));
+    claimed.into_iter().map(|task| task.claimed).collect()
+}
+
+async fn take(tx: &Tx, tasks: &[Ready], session: i64) -> Sql<()> {
+    if tasks.is_empty() {
+        return Ok(());
+    }
+    let slots: Vec<i64> = tasks.iter().map(|task| task.slot).collect();
+    tx.conn
+        .exec(
+            "UPDATE ostler.task SET phase = 3, why = 0, token = token + 1, session = $2, started_at = NULL
+             WHERE id = ANY($1)",
+            &[&slots, &session],
+        )
+        .await?;
+    Ok(())
+}
+
+/// How many a claim may take of a queue that may have only so many leased at once.
+async fn places(tx: &mut Tx, settings: &QueueSettings, claim: &Claim) -> Sql<usize> {
+    let free = settings.free_places(tx.leased(&claim.queue).await?).unwrap_or(u64::MAX);
+    let within = usize::try_from(free).unwrap_or(usize::MAX).min(claim.limit);
+    Ok(if tx.checks.pass(Check::QueuePlaces, false) { claim.limit } else { within })
+}
+
+/// How far a claim looks.
+struct Look {
+    /// Rows that may still be looked at.
+    left: usize,
+    /// Whether the last round parked some, so that there may be others behind them.
+    parked: bool,
+}
+
+impl Ready {
+    fn asks(&self) -> Asks {
+        let lease = self.claimed.lease.as_ref();
+        let attempt = Probe { task: lease.task, token: lease.token };
+        Asks { limit: self.limit, cost: self.cost, attempt }
+    }
+}
+
+/// Whether the token of a row is that of the claim already.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Token {
+    Raised,
+    ToBeRaised,
+}
+
+/// The lanes that a claim serves.
+struct Lanes<'a> {
+    lanes: &'a [(i64, Arc<str>)],
+    queue: &'a Arc<str>,
+    settings: &'a QueueSettings,
+}
+
+impl Lanes<'_> {
+    /// The best of all lanes, apart from those that are known to be too late. The rows are held: who only has to hold the row, and
+    /// not the queue, does not change it meanwhile.
+    async fn best(&self, tx: &Tx, wanted: usize, late: &[(Ready, State)]) -> Sql<Vec<Ready>> {
+        let known: Vec<i64> = late.iter().map(|(task, _)| task.slot).collect();
+        let mut ready = Vec::new();
+        let sql = format!(
+            "SELECT {COLUMNS} FROM ostler.task t WHERE t.lane = $1 AND t.phase = 0 AND t.id <> ALL($3)
+             ORDER BY t.rank, t.id LIMIT $2 FOR NO KEY UPDATE"
+        );
+        for (lane, _) in self.lanes {
+            let mut offset = wanted;
+            loop {
+                let rows = tx.conn.rows(&sql, &[lane, &most(offset), &known]).await?;
+                let mut some = Vec::with_capacity(rows.len());
+                for row in &rows {
+                    // A task whose row cannot be understood is not run; it stays, and `show` says why.
+                    some.extend(readable(self.read(row, Token::ToBeRaised))?);
+                }
+                // Behind those that cannot be understood there may be others.
+                if some.len() >= wanted || rows.len() < offset {
+                    ready.extend(some.into_iter().take(wanted));
+                    break;
+                }
+                offset *= 2;
+            }
+        }
+        if self.lanes.len() > 1 {
+            ready.sort_by_key(|task| (task.rank, task.slot));
+            ready.truncate(wanted);
+        }
+        Ok(ready)
+    }
+
+    fn read(&self, row: &Row, token: Token) -> Sql<Ready> {
+        let (slot, lane): (i64, i64) = (get(row, 0)?, get(row, 1)?);
+        let raise = u64::from(token == Token::ToBeRaised);
+        let lease =
+            LeaseRef { task: TaskId(get::<Uid>(row, 2)?.id()), token: get_u64(row, 3)? + raise, slot };
+        let kind = self.lanes.iter().find(|(known, _)| *known == lane).map(|(_, kind)| Arc::clone(kind));
+        let kind = kind.unwrap_or_else(|| Arc::from(""));
+        let extras = extras_from(get(row, 11)?, get(row, 9)?)?;
+        let trouble = Trouble::from_code(get(row, 7)?);
+        let claimed = Claimed {
+            lease: Lease::granted(lease),
+            queue: Arc::clone(self.queue),
+            payload: get(row, 12)?,
+            attempt: get_u32(row, 6)? + 1,
+            priority: priority(get(row, 5)?),
+            suspect: trouble.suspect,
+            node_deaths: trouble.node_deaths,
+            policy: extras.overrides.resolve(&self.settings.of_kind(&kind)),
+            kind,
+            folder: extras.folder,
+            created_at: Timestamp::from_millis(get(row, 8)?),
+            not_after: extras.ends.not_after,
+            deadline: extras.ends.deadline,
+        };
+        let (rank, limit, cost) = (Rank(get(row, 4)?), get(row, 10)?, extras.cost);
+        Ok(Ready { slot, lane, rank, limit, cost, awaited: trouble.awaited, claimed })
+    }
+}

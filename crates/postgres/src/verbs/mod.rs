@@ -1,0 +1,23 @@
+//! The verbs, each as statements inside one transaction. No rule is made here: `ostler_core` decides, and these
+//! write what it says.
+
+pub(crate) mod amend;
+pub(crate) mod cancel;
+pub(crate) mod claim;
+pub(crate) mod enqueue;
+pub(crate) mod expire;
+pub(crate) mod finish;
+pub(crate) mod jobs;
+pub(crate) mod looks;
+pub(crate) mod nodes;
+pub(crate) mod notes;
+pub(crate) mod orders;
+pub(crate) mod prune;
+pub(crate) mod queues;
+pub(crate) mod ready;
+pub(crate) mod replay;
+pub(crate) mod schedules;
+pub(crate) mod start;
+pub(crate) mod success;
+pub(crate) mod survey;
+pub(crate) mod tellings;

@@ -1,0 +1,176 @@
+//! Nodes: sessions and the workers they report. A session lives until `expires_at`; every renewal moves that on.
+
+use std::collections::HashSet;
+
+use ostler_core::{Outcome, SessionId, TaskId, Worker, WorkerState};
+use ostler_store::calls::{Fenced, NewSession, Renewed};
+use ostler_store::{Check, Checks, LeaseRef};
+
+use super::finish::{end_attempt, queues_of};
+use super::{orders, tellings};
+use crate::conn::{Conn, big, get, get_u64};
+use crate::fault::{Sql, readable};
+use crate::locks::{Locks, Mode, What};
+use crate::row::{Uid, code};
+use crate::tx::Tx;
+
+pub(crate) async fn join(tx: &Tx, node: &NewSession) -> Sql<Fenced> {
+    let ttl_ms = i64::try_from(node.ttl.as_millis()).unwrap_or(i64::MAX);
+    let inserted = tx
+        .conn
+        .exec(
+            "INSERT INTO ostler.session(uid, name, pid, version, ttl_ms, settings, joined_at, expires_at)
+             VALUES($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT(uid) DO NOTHING",
+            &[
+                &Uid::of(node.id.0),
+                &node.name,
+                &i64::from(node.pid),
+                &node.version,
+                &ttl_ms,
+                &node.settings,
+                &tx.now.millis(),
+                &tx.now.after(node.ttl).millis(),
+            ],
+        )
+        .await?;
+    Ok(if inserted == 0 { Fenced::Lost } else { Fenced::Recorded })
+}
+
+/// Renews a session, and looks what became of the tasks that it holds, or thinks it holds, and what it is asked to do. The renewal is
+/// one statement of its own: it waits for nobody but whoever ends the session.
+pub(crate) async fn renew(
+    conn: &Conn,
+    checks: Checks,
+    now: Option<i64>,
+    session: SessionId,
+    held: &[LeaseRef],
+) -> Sql<Renewed> {
+    let whatever = checks.pass(Check::RenewSession, false);
+    let row = conn
+        .row(
+            "WITH clock AS (SELECT coalesce($2::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint) AS now)
+             UPDATE ostler.session s SET expires_at = clock.now + s.ttl_ms, renewals = s.renewals + 1 FROM clock
+             WHERE s.uid = $1 AND ($3 OR (s.ended_at IS NULL AND s.expires_at >= clock.now)) RETURNING s.id",
+            &[&Uid::of(session.0), &now, &whatever],
+        )
+        .await?;
+    let Some(row) = row else { return Ok(Renewed::Ended) };
+    let number: i64 = get(&row, 0)?;
+    let rows = conn
+        .rows(
+            "SELECT uid, token, cancel_at IS NOT NULL FROM ostler.task WHERE phase IN (3, 4) AND session = $1 ORDER BY id",
+            &[&number],
+        )
+        .await?;
+    let mut known: HashSet<(TaskId, u64)> = HashSet::with_capacity(rows.len());
+    let mut cancelled = Vec::new();
+    for row in &rows {
+        let id = TaskId(get::<Uid>(row, 0)?.id());
+        known.insert((id, get_u64(row, 1)?));
+        if get(row, 2)? {
+            cancelled.push(id);
+        }
+    }
+    let lost = held
+        .iter()
+        .filter(|lease| !known.contains(&(lease.task, lease.token)))
+        .map(|lease| lease.task)
+        .collect();
+    Ok(Renewed::Held { cancelled, lost, orders: orders::of(conn, number).await? })
+}
+
+/// Whose locks are needed to end a session: it does nothing more meanwhile, and the queues of its tasks are held.
+pub(crate) async fn leave_locks(conn: &Conn, session: SessionId) -> Sql<Locks> {
+    let rows = conn
+        .rows(
+            "SELECT id FROM ostler.task
+             WHERE phase IN (3, 4) AND session = (SELECT id FROM ostler.session WHERE uid = $1)",
+            &[&Uid::of(session.0)],
+        )
+        .await?;
+    let slots = rows.iter().map(|row| get(row, 0)).collect::<Sql<Vec<i64>>>()?;
+    let queues = if slots.is_empty() { Locks::none() } else { queues_of(conn, &slots).await? };
+    Ok(queues.and(What::Session(session), Mode::Alone))
+}
+
+pub(crate) async fn leave(tx: &mut Tx, session: SessionId) -> Sql<Fenced> {
+    let open = tx
+        .conn
+        .row("SELECT id FROM ostler.session WHERE uid = $1 AND ended_at IS NULL", &[&Uid::of(session.0)])
+        .await?;
+    let Some(row) = open else { return Ok(Fenced::Lost) };
+    let id: i64 = get(&row, 0)?;
+    for slot in leased(tx, &[id], i64::MAX).await? {
+        let Some(Some(found)) = readable(tx.take(slot).await)? else { continue };
+        end_attempt(tx, &found, &Outcome::HandedBack, None, None).await?;
+    }
+    end(tx, id).await?;
+    Ok(Fenced::Recorded)
+}
+
+/// The tasks that sessions hold, the oldest first. Their rows are held.
+pub(crate) async fn leased(tx: &Tx, sessions: &[i64], limit: i64) -> Sql<Vec<i64>> {
+    let rows = tx
+        .conn
+        .rows(
+            "SELECT id FROM ostler.task WHERE session = ANY($1) AND phase IN (3, 4) ORDER BY id LIMIT $2 FOR NO KEY UPDATE",
+            &[&sessions, &limit],
+        )
+        .await?;
+    rows.iter().map(|row| get(row, 0)).collect()
+}
+
+/// A session ends, and its workers and orders with it; what it had to tell is for others.
+pub(crate) async fn end(tx: &mut Tx, session: i64) -> Sql<()> {
+    tx.conn
+        .exec(
+            "UPDATE ostler.session SET ended_at = $2 WHERE id = $1 AND ended_at IS NULL",
+            &[&session, &tx.now.millis()],
+        )
+        .await?;
+    tx.conn.exec("DELETE FROM ostler.worker WHERE session = $1", &[&session]).await?;
+    tx.conn.exec("DELETE FROM ostler.orders WHERE session = $1", &[&session]).await?;
+    tellings::free(tx, session).await
+}
+
+pub(crate) async fn report(tx: &mut Tx, session: SessionId, workers: &[Worker]) -> Sql<Fenced> {
+    let Some(id) = tx.live_session(session, Check::ReportSession).await? else { return Ok(Fenced::Lost) };
+    tx.conn.exec("DELETE FROM ostler.worker WHERE session = $1", &[&id]).await?;
+    let ids: Vec<Uid> = workers.iter().map(|worker| Uid::of(worker.id.0)).collect();
+    let pools: Vec<&str> = workers.iter().map(|worker| worker.pool.as_str()).collect();
+    let pids: Vec<Option<i64>> = workers.iter().map(|worker| worker.pid.map(i64::from)).collect();
+    let states: Vec<i16> = workers.iter().map(|worker| code(&WorkerState::ALL, &worker.state)).collect();
+    let memory: Vec<Option<i64>> = workers.iter().map(|worker| worker.memory_bytes.map(big)).collect();
+    let started: Vec<i64> = workers.iter().map(|worker| worker.started_at.millis()).collect();
+    let done: Vec<i64> = workers.iter().map(|worker| big(worker.done)).collect();
+    let failed: Vec<i64> = workers.iter().map(|worker| big(worker.failed)).collect();
+    let tasks: Vec<Option<Uid>> =
+        workers.iter().map(|worker| worker.task.map(|(task, _)| Uid::of(task.0))).collect();
+    let since: Vec<Option<i64>> =
+        workers.iter().map(|worker| worker.task.map(|(_, since)| since.millis())).collect();
+    tx.conn
+        .exec(
+            "INSERT INTO ostler.worker(session, place, id, pool, pid, state, memory_bytes, started_at, done, failed, task,
+                task_started_at, last_seen)
+             SELECT $1, n.place, n.id, n.pool, n.pid, n.state, n.memory, n.started, n.done, n.failed, n.task, n.since, $2
+             FROM unnest($3::uuid[], $4::text[], $5::bigint[], $6::smallint[], $7::bigint[], $8::bigint[], $9::bigint[],
+                $10::bigint[], $11::uuid[], $12::bigint[])
+                WITH ORDINALITY AS n(id, pool, pid, state, memory, started, done, failed, task, since, place)",
+            &[
+                &id,
+                &tx.now.millis(),
+                &ids,
+                &pools,
+                &pids,
+                &states,
+                &memory,
+                &started,
+                &done,
+                &failed,
+                &tasks,
+                &since,
+            ],
+        )
+        .await?;
+    Ok(Fenced::Recorded)
+}

@@ -1,0 +1,128 @@
+//! Makes tasks ready whose time has come, and ends those whose time is over.
+
+use std::time::Duration;
+
+use ostler_core::{Timestamp, too_late};
+use ostler_store::calls::MadeReady;
+
+use super::tellings::{End, note};
+use crate::conn::{Conn, get, most};
+use crate::dependents::{NEXT_FREED, come_forward, ended_in_queue, see_to};
+use crate::fault::{Sql, readable};
+use crate::gates;
+use crate::keys;
+use crate::locks::{Locks, Mode, What};
+use crate::row::{BY_SLOT, Phase, find};
+use crate::tx::{NOW, Tx};
+
+const NEXT_DUE: &str = "SELECT min(run_at) FROM ostler.task WHERE phase = 1 AND why <> 7";
+const NEXT_LATE: &str = "SELECT min(late_at) FROM ostler.task WHERE late_at IS NOT NULL AND phase < 3";
+
+/// How long a row that somebody edited by hand is let lie before it is looked at again.
+const UNREADABLE_PAUSE: Duration = Duration::from_secs(60);
+
+/// When there is something to do next. In the past: now. Who waits for what has ended is due at once, wherever a clock was set.
+pub(crate) async fn next(conn: &Conn, now: Timestamp) -> Sql<Option<Timestamp>> {
+    let first = async |sql: &str| get::<Option<i64>>(&conn.one(sql, &[]).await?, 0);
+    let late = first(NEXT_LATE).await?.map(|end| end.saturating_add(1));
+    let freed = first(NEXT_FREED).await?.map(|ended| ended.min(now.millis()));
+    let moments = [first(NEXT_DUE).await?, late, freed, gates::next_due(conn).await?];
+    Ok(moments.into_iter().flatten().min().map(Timestamp::from_millis))
+}
+
+/// What there is to do.
+pub(crate) enum Work {
+    /// Nothing before this moment.
+    Later(Option<Timestamp>),
+    /// Something, with these locks.
+    Now(Locks),
+}
+
+/// Looks whether there is anything to do.
+pub(crate) async fn work(conn: &Conn, now: Option<i64>, bite: usize) -> Sql<Work> {
+    let now = Timestamp::from_millis(get(&conn.one(NOW, &[&now]).await?, 0)?);
+    let next = next(conn, now).await?;
+    if next.is_none_or(|next| next > now) {
+        return Ok(Work::Later(next));
+    }
+    Ok(Work::Now(locks(conn, now, bite).await?))
+}
+
+/// Whose locks are needed, as far as can be seen from here.
+async fn locks(conn: &Conn, now: Timestamp, bite: usize) -> Sql<Locks> {
+    let rows = conn
+        .rows(
+            "SELECT DISTINCT q.name, false FROM (
+                (SELECT queue FROM ostler.task WHERE late_at < $1 AND phase < 3 ORDER BY late_at, id LIMIT $2)
+                UNION ALL
+                (SELECT queue FROM ostler.task WHERE phase = 1 AND why <> 7 AND run_at <= $1 ORDER BY run_at, id LIMIT $2)
+             ) t JOIN ostler.queue q ON q.id = t.queue
+             UNION
+             SELECT DISTINCT q.name, true
+             FROM (SELECT queue FROM ostler.limits WHERE shut_until <= $1 ORDER BY shut_until, key LIMIT $2) k
+             JOIN ostler.queue q ON q.id = k.queue",
+            &[&now.millis(), &most(bite)],
+        )
+        .await?;
+    let mut locks = Locks::none();
+    for row in &rows {
+        let mode = if get(row, 1)? { Mode::Alone } else { Mode::Shared };
+        locks.add(What::Queue(get(row, 0)?), mode);
+    }
+    Ok(locks)
+}
+
+pub(crate) async fn run(tx: &mut Tx, bite: usize) -> Sql<MadeReady> {
+    let now = tx.now;
+    let mut unreadable = 0;
+    // What somebody else holds is moved by them, or looked at again the next time.
+    let late = slots(
+        tx,
+        "SELECT id FROM ostler.task WHERE late_at < $1 AND phase < 3 ORDER BY late_at, id LIMIT $2
+         FOR NO KEY UPDATE SKIP LOCKED",
+        bite,
+    )
+    .await?;
+    for slot in &late {
+        let Some(Some(found)) = readable(find(&tx.conn, BY_SLOT, &[slot]).await)? else {
+            unreadable += 1;
+            continue;
+        };
+        let Some(state) = too_late(found.task.not_after, found.task.deadline, now) else { continue };
+        let tell = tx.settings(&found.task.queue)?.tell;
+        tx.set_state(found.slot, found.lane, found.limit, Phase::of(&found.task.state), &state).await?;
+        let rules = tx.key_rules(&found.task.queue)?;
+        keys::settle(tx, found.limit, &rules).await?;
+        let attempt = found.task.runs;
+        note(tx, tell, &End { lane: found.lane, slot: found.slot, attempt, state: &state, outcome: None });
+        ended_in_queue(tx, &found).await?;
+    }
+    let seen_to = see_to(tx, bite - late.len()).await?;
+    let due = slots(
+        tx,
+        "SELECT id FROM ostler.task WHERE phase = 1 AND why <> 7 AND run_at <= $1 ORDER BY run_at, id LIMIT $2
+         FOR NO KEY UPDATE SKIP LOCKED",
+        bite - late.len() - seen_to,
+    )
+    .await?;
+    for slot in &due {
+        let Some(Some(found)) = readable(find(&tx.conn, BY_SLOT, &[slot]).await)? else {
+            unreadable += 1;
+            continue;
+        };
+        tx.locked(&found.task.queue)?;
+        come_forward(tx, &found).await?;
+    }
+    let keys = gates::settle_due(tx, bite - late.len() - seen_to - due.len()).await?;
+    let mut next = next(&tx.conn, now).await?;
+    if unreadable > 0 {
+        // What cannot be understood stays where it is: asking again at once would bring the same.
+        next = next.map(|next| next.max(now.after(UNREADABLE_PAUSE)));
+    }
+    Ok(MadeReady { due: due.len() + keys, expired: late.len(), next })
+}
+
+async fn slots(tx: &Tx, sql: &str, limit: usize) -> Sql<Vec<i64>> {
+    let rows = tx.conn.rows(sql, &[&tx.now.millis(), &most(limit)]).await?;
+    rows.iter().map(|row| get(row, 0)).collect()
+}

@@ -1,0 +1,65 @@
+//! Gives failed and cancelled tasks another life, and waiting ones their turn now.
+
+use ostler_core::{Replaying, TaskId, Wait, replay};
+use ostler_store::calls::{Replay, ReplayAnswer, StepsOnReplay};
+
+use crate::dependents;
+use crate::fault::Sql;
+use crate::gates;
+use crate::kept::{Until, extras_text};
+use crate::keys;
+use crate::row::{BY_SLOT, Found, Phase, Trouble, find};
+use crate::tx::Tx;
+
+pub(crate) async fn run(tx: &mut Tx, tasks: &[TaskId], how: &Replay) -> Sql<Vec<ReplayAnswer>> {
+    let slots = tx.hold(tasks).await?;
+    let mut answers = Vec::with_capacity(tasks.len());
+    for task in tasks {
+        let found = match slots.get(task) {
+            Some(slot) => find(&tx.conn, BY_SLOT, &[slot]).await?,
+            None => None,
+        };
+        answers.push(match found {
+            Some(found) => one(tx, &found, how).await?,
+            None => ReplayAnswer::NotFound,
+        });
+    }
+    Ok(answers)
+}
+
+async fn one(tx: &mut Tx, found: &Found, how: &Replay) -> Sql<ReplayAnswer> {
+    let now = tx.now;
+    tx.locked(&found.task.queue)?;
+    let answer = match replay(&found.task.state) {
+        Replaying::Refused(state) => return Ok(ReplayAnswer::Refused(state)),
+        Replaying::Hasten => ReplayAnswer::Hastened,
+        Replaying::Requeue => {
+            let limit = keys::limit_of(tx, found.limit).await?;
+            let rank = keys::rank(tx, &found.task.queue, limit, now, found.task.priority).await?;
+            let task = &found.task;
+            dependents::revived(tx, found).await?;
+            let (suspect, awaited) = (task.suspect, found.awaited);
+            let trouble = Trouble { suspect, awaited, ..Trouble::default() };
+            let extras = extras_text(&task.overrides, task.folder.as_deref(), Until::default(), task.cost);
+            tx.conn
+                .exec(
+                    "UPDATE ostler.task SET failures = 0, trouble = $2, cancel_at = NULL, late_at = NULL, extras = $3, rank = $4
+                     WHERE id = $1",
+                    &[&found.slot, &trouble.code(), &extras, &rank.0],
+                )
+                .await?;
+            ReplayAnswer::Requeued
+        }
+    };
+    if let Some(payload) = &how.payload {
+        tx.conn.exec("UPDATE ostler.task SET payload = $2 WHERE id = $1", &[&found.slot, payload]).await?;
+    }
+    if how.steps == StepsOnReplay::Drop {
+        tx.conn.exec("DELETE FROM ostler.step WHERE task = $1", &[&found.slot]).await?;
+    }
+    let rules = tx.key_rules(&found.task.queue)?;
+    let state = gates::arrived(tx, &rules, found.limit, now, Wait::Replayed).await?;
+    tx.set_state(found.slot, found.lane, found.limit, Phase::of(&found.task.state), &state).await?;
+    gates::settle_arrival(tx, &rules, found.limit, &state).await?;
+    Ok(answer)
+}

@@ -1,0 +1,88 @@
+//! The hot path of an end: many successes in one statement. A success leads to `completed` whatever else is true of the task,
+//! and what else is needed is remembered from the claim. So rows are written without being read, and the attempts' records
+//! with them; the fence stands in the statement, and so does that nobody waits for the task.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use ostler_core::{Outcome, State, StateName};
+use ostler_store::calls::{Finished, Ran, Report};
+use ostler_store::tell::Tell;
+
+use super::tellings::{End, note};
+use crate::conn::{big, get, int};
+use crate::fault::Sql;
+use crate::memo::Grant;
+use crate::row::{Uid, ran_bytes};
+use crate::tx::Tx;
+
+/// A success whose claim is remembered.
+pub(crate) struct Hot<'a> {
+    report: &'a Report,
+    ran: Ran,
+    grant: Grant,
+}
+
+/// The successes among reports that may take the short way, by their places.
+pub(crate) fn among<'a>(tx: &mut Tx, reports: &'a [Report]) -> Sql<HashMap<usize, Hot<'a>>> {
+    let mut seen = HashSet::new();
+    let mut hot = HashMap::new();
+    for (at, report) in reports.iter().enumerate() {
+        let lease = report.lease.as_ref();
+        // Only the first report of a task: it settles what becomes of the others.
+        let first = seen.insert(lease.slot);
+        let (Outcome::Success, Some(ran), true) = (&report.outcome, report.ran, first) else { continue };
+        let Some(grant) = tx.memo.recall(lease.slot, lease.token) else { continue };
+        let alone = tx.queue(&grant.queue)?.is_some_and(|queue| !queue.binds());
+        if alone && grant.limit.is_none() {
+            hot.insert(at, Hot { report, ran, grant });
+        }
+    }
+    Ok(hot)
+}
+
+/// Writes them. Answers the numbers of those that were written; the others are not as they are remembered.
+pub(crate) async fn write(tx: &Tx, hot: &HashMap<usize, Hot<'_>>) -> Sql<HashSet<i64>> {
+    if hot.is_empty() {
+        return Ok(HashSet::new());
+    }
+    let mut sorted: Vec<&Hot<'_>> = hot.values().collect();
+    sorted.sort_by_key(|hot| hot.report.lease.as_ref().slot);
+    let now = tx.now;
+    let column_of = |of: &dyn Fn(&Hot<'_>) -> i64| sorted.iter().map(|hot| of(hot)).collect::<Vec<i64>>();
+    let slots = column_of(&|hot| hot.report.lease.as_ref().slot);
+    let tokens = column_of(&|hot| big(hot.report.lease.as_ref().token));
+    let began = column_of(&|hot| now.before(hot.ran.took).millis());
+    let uids: Vec<Uid> = sorted.iter().map(|hot| Uid::of(hot.report.lease.task().0)).collect();
+    let runs: Vec<i32> = sorted.iter().map(|hot| int(hot.grant.runs + 1)).collect();
+    let who: Vec<Vec<u8>> =
+        sorted.iter().map(|hot| ran_bytes(hot.ran.worker, hot.grant.session).to_vec()).collect();
+    let outputs: Vec<Option<&str>> = sorted.iter().map(|hot| hot.report.output.as_deref()).collect();
+    let rows = tx
+        .conn
+        .rows(
+            "UPDATE ostler.task t SET phase = 5, why = 0, runs = n.runs, started_at = n.began, finished_at = $8, ran = n.ran,
+                output = n.output
+             FROM unnest($1::bigint[], $2::uuid[], $3::bigint[], $4::integer[], $5::bigint[], $6::bytea[], $7::text[])
+                AS n(id, uid, token, runs, began, ran, output)
+             WHERE t.id = n.id AND t.uid = n.uid AND t.token = n.token AND t.phase = 3 AND t.trouble >= 0
+             RETURNING t.id",
+            &[&slots, &uids, &tokens, &runs, &began, &who, &outputs, &now.millis()],
+        )
+        .await?;
+    rows.iter().map(|row| get(row, 0)).collect()
+}
+
+/// Counts a success that was written, and notes it for whoever wants to be told.
+pub(crate) fn count(tx: &mut Tx, hot: &Hot<'_>) -> Sql<Finished> {
+    let now = tx.now;
+    let (lane, slot) = (hot.grant.lane, hot.report.lease.as_ref().slot);
+    tx.count_run(lane, now.since(now.before(hot.ran.took)));
+    tx.count(lane, Some(StateName::Claimed), Some(StateName::Completed));
+    let queue = Arc::clone(&hot.grant.queue);
+    let tell = tx.queue(&queue)?.map_or(Tell::NONE, |queue| queue.settings.tell);
+    let state = State::Completed { finished_at: now };
+    let outcome = Some(&Outcome::Success);
+    note(tx, tell, &End { lane, slot, attempt: hot.grant.runs + 1, state: &state, outcome });
+    Ok(Finished::Recorded(StateName::Completed))
+}

@@ -1,0 +1,165 @@
+//! Looking at the system as a whole: queues, counts, nodes and workers.
+
+use std::time::Duration;
+
+use ostler_core::{SessionId, TaskId, Timestamp, Worker, WorkerId, WorkerState};
+use ostler_store::gates::{KeyRecord, MAX_KEYS_SHOWN};
+use ostler_store::views::{LaneRecord, Life, NodeRecord, QueueRecord, QueueSettings, Survey, WorkerRecord};
+use tokio_postgres::Row;
+
+use super::orders;
+use crate::conn::{Conn, get, get_u64, get_u64_opt, most};
+use crate::counts::counted;
+use crate::fault::{Sql, Stop};
+use crate::gate_row::gate_from;
+use crate::gates::shut_from;
+use crate::queue::{SETTINGS, settings_from};
+use crate::row::Uid;
+use crate::tx::NOW;
+
+pub(crate) async fn survey(conn: &Conn, now: Option<i64>) -> Sql<Survey> {
+    let now = Timestamp::from_millis(get(&conn.one(NOW, &[&now]).await?, 0)?);
+    let lanes = lanes(conn).await?;
+    let queues = queues(conn, &lanes, now).await?;
+    Ok(Survey {
+        lanes,
+        keys: keys(conn, &queues, now).await?,
+        queues,
+        nodes: nodes(conn, now).await?,
+        workers: workers(conn).await?,
+    })
+}
+
+async fn lanes(conn: &Conn) -> Sql<Vec<LaneRecord>> {
+    let mut counts = counted(conn, None).await?;
+    let rows = conn
+        .rows(
+            "SELECT q.name, l.kind, l.id FROM ostler.lane l JOIN ostler.queue q ON q.id = l.queue ORDER BY q.name, l.kind",
+            &[],
+        )
+        .await?;
+    let read = |row: &Row| {
+        let counted = counts.remove(&get(row, 2)?).unwrap_or_default();
+        Ok(LaneRecord {
+            queue: get(row, 0)?,
+            kind: get(row, 1)?,
+            counts: counted.counts,
+            high_water: counted.high_water,
+            recent_ms: counted.recent_ms,
+        })
+    };
+    rows.iter().map(read).collect()
+}
+
+async fn queues(conn: &Conn, lanes: &[LaneRecord], now: Timestamp) -> Sql<Vec<QueueRecord>> {
+    let sql = format!("SELECT q.name, q.gate, {SETTINGS} FROM ostler.queue q ORDER BY q.name");
+    let read = |row: &Row| {
+        let settings = settings_from(row, 2)?;
+        let gate = gate_from(get(row, 1)?);
+        let has_breaker = settings.queue_rules().breaker.is_some() || gate.breaker.is_some();
+        let name: String = get(row, 0)?;
+        let leased = |lane: &LaneRecord| lane.counts.claimed + lane.counts.running;
+        let leased = lanes.iter().filter(|lane| lane.queue == name).map(leased).sum();
+        Ok(QueueRecord {
+            name,
+            shut: settings.shut(&gate, leased, now),
+            settings,
+            held_until: gate.held_until.filter(|until| *until > now),
+            breaker: has_breaker.then(|| gate.breaker_state()),
+        })
+    };
+    conn.rows(&sql, &[]).await?.iter().map(read).collect()
+}
+
+/// The settings of one queue.
+pub(crate) async fn settings(conn: &Conn, name: &str) -> Sql<QueueSettings> {
+    let row = conn.row(&format!("SELECT {SETTINGS} FROM ostler.queue q WHERE q.name = $1"), &[&name]).await?;
+    row.map_or_else(|| Ok(QueueSettings::default()), |row| settings_from(&row, 0))
+}
+
+/// Keys that are shut, as many as are shown.
+async fn keys(conn: &Conn, queues: &[QueueRecord], now: Timestamp) -> Sql<Vec<KeyRecord>> {
+    let rows = conn
+        .rows(
+            "SELECT q.name, l.key, l.gate, l.shut_why, l.shut_until FROM ostler.limits l JOIN ostler.queue q ON q.id = l.queue
+             WHERE l.shut_until IS NOT NULL ORDER BY q.name, l.shut_until, l.key LIMIT $1",
+            &[&most(MAX_KEYS_SHOWN)],
+        )
+        .await?;
+    let mut records = Vec::new();
+    for row in &rows {
+        let Some(shut) = shut_from(row, 3)? else { continue };
+        let (name, gate): (String, _) = (get(row, 0)?, gate_from(get(row, 2)?));
+        let policy = queues.iter().find(|queue| queue.name == name);
+        let has_breaker = policy.is_some_and(|queue| queue.settings.key_rules().breaker.is_some())
+            || gate.breaker.is_some();
+        records.push(KeyRecord {
+            queue: name,
+            key: get(row, 1)?,
+            shut,
+            held_until: gate.held_until.filter(|until| *until > now),
+            breaker: has_breaker.then(|| gate.breaker_state()),
+        });
+    }
+    Ok(records)
+}
+
+async fn nodes(conn: &Conn, now: Timestamp) -> Sql<Vec<NodeRecord>> {
+    let rows = conn
+        .rows(
+            "SELECT uid, name, pid, version, ttl_ms, settings, joined_at, expires_at, id FROM ostler.session
+             WHERE ended_at IS NULL ORDER BY id",
+            &[],
+        )
+        .await?;
+    let mut nodes = Vec::with_capacity(rows.len());
+    for row in &rows {
+        nodes.push(NodeRecord {
+            session: SessionId(get::<Uid>(row, 0)?.id()),
+            name: get(row, 1)?,
+            pid: pid(get(row, 2)?)?,
+            version: get(row, 3)?,
+            ttl: Duration::from_millis(get_u64(row, 4)?),
+            settings: get(row, 5)?,
+            joined_at: Timestamp::from_millis(get(row, 6)?),
+            life: if get::<i64>(row, 7)? >= now.millis() { Life::Alive } else { Life::Overdue },
+            answers: orders::answers(conn, get(row, 8)?).await?,
+        });
+    }
+    Ok(nodes)
+}
+
+fn pid(number: i64) -> Sql<u32> {
+    u32::try_from(number).map_err(|error| Stop::Foreign(error.to_string()))
+}
+
+async fn workers(conn: &Conn) -> Sql<Vec<WorkerRecord>> {
+    let rows = conn
+        .rows(
+            "SELECT s.uid, w.id, w.pool, w.pid, w.state, w.memory_bytes, w.started_at, w.done, w.failed, w.task,
+                w.task_started_at, w.last_seen
+             FROM ostler.worker w JOIN ostler.session s ON s.id = w.session ORDER BY w.session, w.place",
+            &[],
+        )
+        .await?;
+    rows.iter().map(worker).collect()
+}
+
+fn worker(row: &Row) -> Sql<WorkerRecord> {
+    let state = usize::try_from(get::<i16>(row, 4)?).ok().and_then(|at| WorkerState::ALL.get(at).copied());
+    let task: Option<Uid> = get(row, 9)?;
+    let since: Option<i64> = get(row, 10)?;
+    let worker = Worker {
+        id: WorkerId(get::<Uid>(row, 1)?.id()),
+        pool: get(row, 2)?,
+        pid: get::<Option<i64>>(row, 3)?.map(pid).transpose()?,
+        state: state.unwrap_or(WorkerState::Killed),
+        memory_bytes: get_u64_opt(row, 5)?,
+        started_at: Timestamp::from_millis(get(row, 6)?),
+        done: get_u64(row, 7)?,
+        failed: get_u64(row, 8)?,
+        task: task.map(|task| (TaskId(task.id()), Timestamp::from_millis(since.unwrap_or(0)))),
+    };
+    let last_seen = Timestamp::from_millis(get(row, 11)?);
+    Ok(WorkerRecord { session: SessionId(get::<Uid>(row, 0)?.id()), worker, last_seen })
+}

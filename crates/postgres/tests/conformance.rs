@@ -1,0 +1,164 @@
+//! The shared store passes the suite that every store passes.
+
+#![cfg(feature = "conformance")]
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use ostler_core::{SessionId, Timestamp};
+use ostler_postgres::{Listening, Options, Postgres};
+use ostler_store::conformance::{Constructor, Fixture, note, races, reference, sequences, switches, topics};
+use ostler_store::{Checks, Clock, Store};
+use ostler_testkit::{ManualClock, PrivatePostgres};
+
+/// A schema of the shared server, with two stores open on it.
+struct InSchema {
+    clock: ManualClock,
+    first: Arc<Postgres>,
+    second: Arc<Postgres>,
+}
+
+static SCHEMAS: AtomicU64 = AtomicU64::new(0);
+
+impl InSchema {
+    async fn new(checks: Checks, listening: Listening) -> Self {
+        let clock = ManualClock::new();
+        let number = SCHEMAS.fetch_add(1, Ordering::SeqCst);
+        let options = Options {
+            schema: format!("case_{number}"),
+            connections: 2,
+            listening,
+            clock: Some(Arc::new(clock.clone())),
+            checks,
+            ..Options::default()
+        };
+        let (first, second) = (open(&options).await, open(&options).await);
+        Self { clock, first, second }
+    }
+
+    /// An empty store that another sequence has used before, or a new one. It does not hear hints: some might be of the sequence
+    /// before.
+    async fn again(checks: Checks) -> Self {
+        let used = USED.lock().expect("no test panicked here").pop();
+        match used {
+            Some(used) => {
+                used.first.clear().await.expect("the store is emptied");
+                used.clock.step_wall(ManualClock::new().now());
+                used
+            }
+            None => Self::new(checks, Listening::Off).await,
+        }
+    }
+}
+
+async fn open(options: &Options) -> Arc<Postgres> {
+    let url = PrivatePostgres::shared().url();
+    Arc::new(Postgres::open(&url, options.clone()).await.expect("the store opens"))
+}
+
+/// Stores that were used. To make one takes longer than a sequence does.
+static USED: Mutex<Vec<InSchema>> = Mutex::new(Vec::new());
+
+/// A store that may be used again.
+struct Lent(Option<InSchema>);
+
+impl Lent {
+    fn schema(&self) -> &InSchema {
+        self.0.as_ref().expect("it is given back when this is dropped")
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        USED.lock().expect("no test panicked here").extend(self.0.take());
+    }
+}
+
+#[async_trait]
+impl Fixture for InSchema {
+    fn store(&self) -> Arc<dyn Store> {
+        Arc::clone(&self.first) as Arc<dyn Store>
+    }
+
+    async fn second(&self) -> Arc<dyn Store> {
+        Arc::clone(&self.second) as Arc<dyn Store>
+    }
+
+    fn advance(&self, by: Duration) {
+        self.clock.advance(by);
+    }
+
+    fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    async fn kill(&self, session: SessionId) {
+        self.first.kill(session).await.expect("the node is killed");
+    }
+}
+
+#[async_trait]
+impl Fixture for Lent {
+    fn store(&self) -> Arc<dyn Store> {
+        self.schema().store()
+    }
+
+    async fn second(&self) -> Arc<dyn Store> {
+        self.schema().second().await
+    }
+
+    fn advance(&self, by: Duration) {
+        self.schema().advance(by);
+    }
+
+    fn now(&self) -> Timestamp {
+        self.schema().now()
+    }
+
+    async fn kill(&self, session: SessionId) {
+        self.schema().kill(session).await;
+    }
+}
+
+fn constructor() -> Constructor {
+    Arc::new(|checks| {
+        Box::pin(async move { Box::new(InSchema::new(checks, Listening::On).await) as Box<dyn Fixture> })
+    })
+}
+
+fn used() -> Constructor {
+    Arc::new(|checks| {
+        Box::pin(async move { Box::new(Lent(Some(InSchema::again(checks).await))) as Box<dyn Fixture> })
+    })
+}
+
+/// Fewer than in the embedded store, which needs no other process: each operation is a few round trips.
+const SEQUENCES: usize = 300;
+const OPS: usize = 60;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_topic_holds() {
+    let cases = topics::run(&constructor()).await;
+    note(&format!("postgres: {cases} cases"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_missing_check_is_found() {
+    let switches = switches::run(&constructor()).await;
+    note(&format!("postgres: {switches} switches found"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn random_sequences_answer_as_the_reference_does() {
+    let start = ManualClock::new().now();
+    let report = sequences::run(&used(), &reference(start), SEQUENCES, OPS, 1).await;
+    note(&format!("postgres: {} sequences, {} operations", report.sequences, report.operations));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_race_has_one_winner() {
+    let rounds = races::run(&constructor(), 200).await;
+    note(&format!("postgres: {rounds} interleavings"));
+}
