@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use deadpool_postgres::{ClientWrapper, Object, Pool};
+use deadpool_postgres::{ClientWrapper, Object, Pool, PoolError};
 use tokio::time::timeout;
 use tokio_postgres::types::{FromSqlOwned, ToSql};
 use tokio_postgres::{Row, Statement};
@@ -42,6 +42,11 @@ impl Names {
         Self { schema: schema.to_owned() }
     }
 
+    /// The schema that has the tables.
+    pub(crate) fn schema(&self) -> &str {
+        &self.schema
+    }
+
     /// The statement, with the schema that is meant.
     pub(crate) fn text<'a>(&self, sql: &'a str) -> Cow<'a, str> {
         if self.schema == SCHEMA {
@@ -70,7 +75,15 @@ enum Link {
 
 impl Conn {
     pub(crate) async fn get(pool: &Pool, names: &Arc<Names>) -> Sql<Self> {
-        let object = pool.get().await.map_err(|error| Stop::Away(with_source(&error)))?;
+        let object = pool.get().await.map_err(|error| match error {
+            PoolError::Backend(error) => Stop::unconnected(error),
+            PoolError::Timeout(_) => {
+                Stop::Away("no connection was free, or could be opened, in time".to_owned())
+            }
+            PoolError::Closed | PoolError::NoRuntimeSpecified | PoolError::PostCreateHook(_) => {
+                Stop::Away(error.to_string())
+            }
+        })?;
         Ok(Self { link: Some(Link::Pooled(object)), names: Arc::clone(names), in_transaction: false })
     }
 
@@ -148,8 +161,8 @@ impl Conn {
         self.batch(BEGIN).await
     }
 
-    pub(crate) async fn begin_look(&mut self) -> Sql<()> {
-        self.in_transaction = true;
+    /// The same for a look at one moment of the store.
+    pub(crate) async fn begin_look(&self) -> Sql<()> {
         self.batch(BEGIN_LOOK).await
     }
 

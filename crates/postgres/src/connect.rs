@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls, Socket};
 
-use crate::fault::{Sql, Stop, with_source};
+use crate::fault::{Sql, Stop};
 
 /// How long it may take to open a connection.
 pub(crate) const MAX_CONNECT: Duration = Duration::from_secs(10);
@@ -60,7 +60,7 @@ where
     T: MakeTlsConnect<Socket>,
     T::Stream: Send + 'static,
 {
-    let (client, connection) = config.connect(tls).await.map_err(|error| Stop::Away(with_source(&error)))?;
+    let (client, connection) = config.connect(tls).await.map_err(Stop::unconnected)?;
     Ok((client, Box::pin(drive(connection, hear))))
 }
 

@@ -12,9 +12,10 @@ use crate::counts::fold;
 use crate::dependents::close_verb;
 use crate::fault::{Sql, Stop, fault};
 use crate::herald::Herald;
+use crate::inbox::{self, Which};
 use crate::locks::{Locks, Mode, What};
 use crate::memo::Memo;
-use crate::tx::{Done, Tx};
+use crate::tx::{Done, Inbox, Tx};
 
 /// How often a transaction begins anew because it met a queue that it had not locked.
 const MAX_GROWING: usize = 64;
@@ -24,6 +25,8 @@ const MAX_TRIES: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(2);
 /// The longest of these pauses.
 const MAX_PAUSE: Duration = Duration::from_millis(250);
+/// How many bites of the inbox a verb takes in before it does what it was called for.
+const MAX_INBOXES: usize = 20;
 /// How often it is asked what became of a commit whose answer was lost.
 const MAX_QUESTIONS: u32 = 40;
 
@@ -73,32 +76,71 @@ impl Desk {
         T: Send,
         W: for<'t> Fn(&'t mut Tx, &'t A) -> Work<'t, T> + Sync,
     {
-        let mut locks = self.memo.strengthened(locks);
-        let (mut grown, mut tries) = (0, 0);
+        let mut patience = Patience::default();
         loop {
-            match self.attempt(locks.clone(), input, &work).await {
-                Ok(answer) => return Ok(answer),
-                Err(Stop::Needs(more)) if grown < MAX_GROWING => {
-                    grown += 1;
-                    locks = self.memo.strengthened(locks.with(more));
+            match self.carry_out(locks.clone(), input, &work, patience.inbox()).await {
+                Err(Stop::Inbox) => {
+                    patience.inboxes += 1;
+                    self.take_in(Which::New).await?;
                 }
-                Err(stop) if stop.is_passing() && tries < MAX_TRIES => {
-                    tokio::time::sleep((PAUSE * 2_u32.pow(tries)).min(MAX_PAUSE)).await;
-                    tries += 1;
-                }
-                Err(stop) => return Err(fault(stop)),
+                other => return other.map_err(fault),
             }
         }
     }
 
-    async fn attempt<A, T, W>(&self, locks: Locks, input: &A, work: &W) -> Sql<T>
+    /// Takes a bite of what came with others' transactions in. Answers how many rows there were.
+    pub(crate) async fn take_in(&self, which: Which) -> Result<usize, Error> {
+        let mut tries = 0;
+        let locks = loop {
+            let looked = async { inbox::locks(&self.conn().await?, which).await };
+            match looked.await {
+                Ok(locks) => break locks,
+                Err(stop) if stop.is_passing() && tries < MAX_TRIES => {
+                    pause(tries).await;
+                    tries += 1;
+                }
+                Err(stop) => return Err(fault(stop)),
+            }
+        };
+        fn work<'t>(tx: &'t mut Tx, which: &'t Which) -> Work<'t, usize> {
+            Box::pin(inbox::take_in(tx, *which))
+        }
+        self.carry_out(locks, &which, &work, Inbox::Passed).await.map_err(fault)
+    }
+
+    /// Tries until the verb is carried out, or cannot be.
+    async fn carry_out<A, T, W>(&self, locks: Locks, input: &A, work: &W, inbox: Inbox) -> Sql<T>
+    where
+        A: Sync + ?Sized,
+        T: Send,
+        W: for<'t> Fn(&'t mut Tx, &'t A) -> Work<'t, T> + Sync,
+    {
+        let mut locks = self.memo.strengthened(locks);
+        let (mut grown, mut tries) = (0, 0);
+        loop {
+            match self.attempt(locks.clone(), input, work, inbox).await {
+                Err(Stop::Needs(more)) if grown < MAX_GROWING => {
+                    grown += 1;
+                    locks = self.memo.strengthened(locks.with(more));
+                }
+                Err(Stop::Inbox) => return Err(Stop::Inbox),
+                Err(stop) if stop.is_passing() && tries < MAX_TRIES => {
+                    pause(tries).await;
+                    tries += 1;
+                }
+                other => return other,
+            }
+        }
+    }
+
+    async fn attempt<A, T, W>(&self, locks: Locks, input: &A, work: &W, inbox: Inbox) -> Sql<T>
     where
         A: Sync + ?Sized,
         T: Send,
         W: for<'t> Fn(&'t mut Tx, &'t A) -> Work<'t, T> + Sync,
     {
         let conn = self.conn().await?;
-        let mut tx = match Tx::begin(conn, locks, &self.memo, self.checks, self.time.given()).await {
+        let mut tx = match Tx::begin(conn, locks, &self.memo, self.checks, self.time.given(), inbox).await {
             Ok(tx) => tx,
             Err((conn, stop)) => return Err(undone(conn, stop).await),
         };
@@ -159,12 +201,17 @@ impl Desk {
         T: Send,
         W: for<'t> Fn(&'t Conn, &'t A) -> Work<'t, T> + Sync,
     {
+        let mut patience = Patience::default();
         let mut tries = 0;
         loop {
-            match self.look_once(input, &work).await {
+            match self.look_once(input, &work, patience.inbox()).await {
                 Ok(answer) => return Ok(answer),
+                Err(Stop::Inbox) => {
+                    patience.inboxes += 1;
+                    self.take_in(Which::New).await?;
+                }
                 Err(stop) if stop.is_passing() && tries < MAX_TRIES => {
-                    tokio::time::sleep((PAUSE * 2_u32.pow(tries)).min(MAX_PAUSE)).await;
+                    pause(tries).await;
                     tries += 1;
                 }
                 Err(stop) => return Err(fault(stop)),
@@ -172,15 +219,18 @@ impl Desk {
         }
     }
 
-    async fn look_once<A, T, W>(&self, input: &A, work: &W) -> Sql<T>
+    async fn look_once<A, T, W>(&self, input: &A, work: &W, inbox: Inbox) -> Sql<T>
     where
         A: Sync + ?Sized,
         T: Send,
         W: for<'t> Fn(&'t Conn, &'t A) -> Work<'t, T> + Sync,
     {
         let mut conn = self.conn().await?;
-        conn.begin_look().await?;
-        match work(&conn, input).await {
+        let looked = match begin_look(&mut conn, inbox).await {
+            Ok(()) => work(&conn, input).await,
+            Err(stop) => Err(stop),
+        };
+        match looked {
             Ok(answer) => {
                 conn.commit().await?;
                 Ok(answer)
@@ -188,6 +238,35 @@ impl Desk {
             Err(stop) => Err(undone(conn, stop).await),
         }
     }
+}
+
+/// Begins a look at one moment, unless there is something to be taken in first.
+async fn begin_look(conn: &mut Conn, inbox: Inbox) -> Sql<()> {
+    conn.begins();
+    let any = conn.prepare(inbox::ANY).await?;
+    let (begun, any) = tokio::join!(biased; conn.begin_look(), async { conn.run(&any, &[]).await });
+    begun?;
+    match any?.first() {
+        Some(row) if inbox == Inbox::First && get(row, 0)? => Err(Stop::Inbox),
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// How long a verb puts up with an inbox that fills again and again.
+#[derive(Default)]
+struct Patience {
+    inboxes: usize,
+}
+
+impl Patience {
+    const fn inbox(&self) -> Inbox {
+        if self.inboxes < MAX_INBOXES { Inbox::First } else { Inbox::Passed }
+    }
+}
+
+/// Waits before the next try.
+async fn pause(tries: u32) {
+    tokio::time::sleep((PAUSE * 2_u32.pow(tries)).min(MAX_PAUSE)).await;
 }
 
 /// Undoes a transaction. The connection goes back to the pool if that worked.

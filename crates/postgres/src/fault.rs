@@ -18,6 +18,8 @@ pub(crate) enum Stop {
     Foreign(String),
     /// The transaction met a queue or a session that it has not locked. It begins anew, with these locks too.
     Needs(Locks),
+    /// Tasks that came with somebody else's transaction have to be taken in first.
+    Inbox,
     /// The caller's mistake, or what the store as a whole refuses.
     Refused(Error),
 }
@@ -32,6 +34,11 @@ impl From<tokio_postgres::Error> for Stop {
 }
 
 impl Stop {
+    /// A connection could not be opened: the server said why, or there was none.
+    pub(crate) fn unconnected(error: tokio_postgres::Error) -> Self {
+        if error.as_db_error().is_some() { Self::Server(error) } else { Self::Away(with_source(&error)) }
+    }
+
     /// Whether the same transaction may go through when it is tried again at once. Nothing of it was written.
     pub(crate) fn is_passing(&self) -> bool {
         match self {
@@ -39,7 +46,7 @@ impl Stop {
                 Some(code) => is_passing(code),
                 None => error.is_closed() || is_io(error),
             },
-            Self::Needs(_) => true,
+            Self::Needs(_) | Self::Inbox => true,
             Self::Away(_) | Self::Silent | Self::Foreign(_) | Self::Refused(_) => false,
         }
     }
@@ -49,7 +56,7 @@ impl Stop {
         match self {
             Self::Server(error) => error.code().is_none_or(|code| code.code().starts_with("57P")),
             Self::Silent => true,
-            Self::Away(_) | Self::Foreign(_) | Self::Needs(_) | Self::Refused(_) => false,
+            Self::Away(_) | Self::Foreign(_) | Self::Needs(_) | Self::Inbox | Self::Refused(_) => false,
         }
     }
 }
@@ -88,6 +95,10 @@ pub(crate) fn fault(stop: Stop) -> Error {
         Stop::Needs(locks) => Error::new(
             ErrorKind::Busy,
             format!("the store is too busy: a verb needed more and more locks ({locks})"),
+        ),
+        Stop::Inbox => Error::new(
+            ErrorKind::Busy,
+            "the store is too busy: its inbox fills faster than it can be taken in",
         ),
         Stop::Server(error) => server_fault(&error),
     }

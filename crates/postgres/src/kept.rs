@@ -140,9 +140,10 @@ pub(crate) fn extras_from(text: Option<String>, late_at: Option<i64>) -> Sql<Ext
     Ok(Extras { overrides, folder: row.folder, ends, cost })
 }
 
+/// Overrides, as JSON has them.
 #[derive(Serialize, Deserialize, Default)]
 #[serde(default)]
-struct OverridesRow {
+pub(crate) struct OverridesRow {
     #[serde(skip_serializing_if = "Option::is_none")]
     attempts: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -169,7 +170,8 @@ pub(crate) fn overrides_text(overrides: &Overrides) -> Option<String> {
     Some(serde_json::to_string(&overrides_row(overrides)).expect("overrides have only texts and numbers"))
 }
 
-fn overrides_row(overrides: &Overrides) -> OverridesRow {
+/// Overrides, as JSON has them.
+pub(crate) fn overrides_row(overrides: &Overrides) -> OverridesRow {
     let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     OverridesRow {
         attempts: overrides.attempts,
@@ -204,7 +206,8 @@ pub(crate) fn kinds_from(text: Option<String>) -> Sql<BTreeMap<String, Overrides
     Ok(rows.into_iter().map(|(kind, row)| (kind, overrides_of(&row))).collect())
 }
 
-fn overrides_of(row: &OverridesRow) -> Overrides {
+/// The overrides that JSON has.
+pub(crate) fn overrides_of(row: &OverridesRow) -> Overrides {
     Overrides {
         attempts: row.attempts,
         backoff: row.backoff.as_deref().and_then(Backoff::named),

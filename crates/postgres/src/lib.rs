@@ -5,7 +5,8 @@
 //!   whom. `counts.rs`: what lanes count, without anybody waiting.
 //! - `row.rs`, `kept.rs`, `gate_row.rs`: rows and records. `queue.rs`: queues. `memo.rs`: what is known by heart.
 //! - `keys.rs`, `gates`: limit keys, rates, breakers. `unique.rs`, `dependents.rs`: plans.
-//! - `open.rs`, `connect.rs`, `schema.rs`: how a store is opened. `herald.rs`: hints between processes. `fault.rs`: what errors mean.
+//! - `open.rs`, `connect.rs`, `schema.rs`: how a store is opened. `herald.rs`: hints between processes.
+//!   `inbox.rs`: tasks that come with others' transactions. `fault.rs`: what errors mean.
 
 mod conn;
 mod connect;
@@ -16,6 +17,7 @@ mod fault;
 mod gate_row;
 mod gates;
 mod herald;
+mod inbox;
 mod kept;
 mod keys;
 mod locks;
@@ -32,3 +34,5 @@ mod verbs;
 pub use herald::Listening;
 pub use open::Options;
 pub use store::Postgres;
+/// The crate whose transactions [`Postgres::enqueue_in`] takes.
+pub use tokio_postgres;

@@ -13,6 +13,7 @@ use crate::connect::{Connector, MAX_CONNECT};
 use crate::desk::{Desk, Time};
 use crate::fault::{Sql, Stop, fault};
 use crate::herald::{Herald, Listening};
+use crate::inbox::channel;
 use crate::locks::{Locks, Mode, What};
 use crate::memo::Memo;
 use crate::schema::{MIGRATIONS, SINCE, VERSION};
@@ -73,8 +74,8 @@ pub(crate) async fn open(url: &str, options: &Options) -> Result<(Desk, Connecto
     look_at_server(&conn).await.map_err(fault)?;
     migrate(&mut conn, &options.schema).await.map_err(fault)?;
     let bells = Arc::new(Bells::default());
-    let channel = format!("ostler {}", options.schema);
-    let herald = Herald::start(&pool, connector.clone(), channel, &bells, options.listening).await;
+    let herald =
+        Herald::start(&pool, connector.clone(), channel(&options.schema), &bells, options.listening).await;
     let time = options.clock.clone().map_or(Time::Server, Time::Given);
     let desk = Desk {
         pool,
@@ -183,8 +184,15 @@ async fn migrate_alone(conn: &Conn, schema: &str) -> Sql<()> {
 
 /// The version of the tables; `None`: there are none.
 async fn version(conn: &Conn, schema: &str) -> Sql<Option<i32>> {
-    let row = conn.one("SELECT to_regclass($1) IS NOT NULL", &[&format!("{}.meta", quoted(schema))]).await?;
-    if !get::<bool>(&row, 0)? {
+    // Read from the catalogue itself: what the server remembers of names may be older than the lock.
+    let made = conn
+        .exists(
+            "SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+             WHERE n.nspname = $1 AND c.relname = 'meta' AND c.relkind = 'r'",
+            &[&schema],
+        )
+        .await?;
+    if !made {
         return Ok(None);
     }
     let Some(row) = conn.row("SELECT version, since FROM ostler.meta", &[]).await? else { return Ok(None) };

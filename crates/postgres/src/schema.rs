@@ -23,6 +23,7 @@ pub(crate) const SINCE: i32 = 1;
 // that has come.
 // The counts of a lane are those of its row and of all its rows in `lane_delta`: each transaction adds a row there, so that none
 // has to wait for another; they are summed up from time to time.
+// What was enqueued with somebody else's transaction is in `inbox` until somebody takes it in; what `waits` there had no room.
 // An attempt whose begin and end are one write, and which succeeded, has no row in `attempt`: it is the task's last, and all
 // of it but who ran it (`ran`: worker and session) stands in the task's row anyway.
 const V1: &str = "
@@ -148,6 +149,70 @@ CREATE TABLE ostler.worker(
     done bigint NOT NULL, failed bigint NOT NULL, task uuid, task_started_at bigint, last_seen bigint NOT NULL,
     PRIMARY KEY(session, place)
 ) WITH (fillfactor = 50);
+
+CREATE TABLE ostler.inbox(
+    seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, waits boolean NOT NULL DEFAULT false,
+    queue text NOT NULL, task text NOT NULL
+);
+CREATE INDEX inbox_new ON ostler.inbox(seq) WHERE NOT waits;
+CREATE INDEX inbox_waits ON ostler.inbox(seq) WHERE waits;
+
+CREATE FUNCTION ostler.new_id() RETURNS text LANGUAGE sql VOLATILE AS $$
+    WITH made AS (
+        SELECT B'00' || ('x' || lpad(to_hex(floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0')
+            || left(md5(gen_random_uuid()::text || gen_random_uuid()::text), 20))::bit(128) AS bits
+    )
+    SELECT string_agg(substr('0123456789ABCDEFGHJKMNPQRSTVWXYZ', substring(bits FROM 5 * at + 1 FOR 5)::bit(5)::integer + 1, 1), ''
+        ORDER BY at)
+    FROM made, generate_series(0, 25) AS at
+$$;
+
+CREATE FUNCTION ostler.enqueue(
+    queue text, kind text, payload jsonb DEFAULT '{}', priority integer DEFAULT 0, run_at timestamptz DEFAULT NULL,
+    unique_key text DEFAULT NULL, limit_key text DEFAULT NULL, not_after timestamptz DEFAULT NULL, deadline timestamptz DEFAULT NULL,
+    id text DEFAULT NULL
+) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    given text := upper(coalesce(enqueue.id, ostler.new_id()));
+    body text := coalesce(enqueue.payload, 'null')::text;
+    quiet boolean;
+BEGIN
+    IF coalesce(octet_length(enqueue.queue), 0) NOT BETWEEN 1 AND 128 OR enqueue.queue ~ '[[:cntrl:]]' THEN
+        RAISE EXCEPTION 'queue must be a name of 1 to 128 bytes, without control characters' USING ERRCODE = '22023';
+    END IF;
+    IF coalesce(octet_length(enqueue.kind), 0) NOT BETWEEN 1 AND 128 OR enqueue.kind ~ '[[:cntrl:]]' THEN
+        RAISE EXCEPTION 'kind must be a name of 1 to 128 bytes, without control characters' USING ERRCODE = '22023';
+    END IF;
+    IF octet_length(body) > 1048576 THEN
+        RAISE EXCEPTION 'payload has % bytes, and at most 1048576 are taken', octet_length(body) USING ERRCODE = '22023';
+    END IF;
+    IF coalesce(enqueue.priority, 0) NOT BETWEEN -100 AND 100 THEN
+        RAISE EXCEPTION 'priority is %, and must be from -100 to 100', enqueue.priority USING ERRCODE = '22023';
+    END IF;
+    IF octet_length(enqueue.unique_key) NOT BETWEEN 1 AND 512 THEN
+        RAISE EXCEPTION 'unique_key must have 1 to 512 bytes' USING ERRCODE = '22023';
+    END IF;
+    IF octet_length(enqueue.limit_key) NOT BETWEEN 1 AND 512 THEN
+        RAISE EXCEPTION 'limit_key must have 1 to 512 bytes' USING ERRCODE = '22023';
+    END IF;
+    IF given !~ '^[0-7][0-9A-HJKMNP-TV-Z]{25}$' THEN
+        RAISE EXCEPTION 'id must have 26 letters and digits, such as 01JC8Z0Q4M9T7N3V5X1B2D6F8H' USING ERRCODE = '22023';
+    END IF;
+    -- Whoever finds something there has been told of it.
+    quiet := EXISTS(SELECT 1 FROM ostler.inbox i WHERE NOT i.waits);
+    INSERT INTO ostler.inbox(queue, task) VALUES(enqueue.queue, jsonb_strip_nulls(jsonb_build_object(
+        'id', given, 'queue', enqueue.queue, 'kind', enqueue.kind, 'payload', body, 'priority', coalesce(enqueue.priority, 0),
+        'run_at_ms', floor(extract(epoch FROM enqueue.run_at) * 1000)::bigint,
+        'unique_key', enqueue.unique_key, 'limit_key', enqueue.limit_key,
+        'not_after_ms', floor(extract(epoch FROM enqueue.not_after) * 1000)::bigint,
+        'deadline_ms', floor(extract(epoch FROM enqueue.deadline) * 1000)::bigint))::text);
+    IF NOT quiet THEN
+        PERFORM pg_notify('ostler ' || n.nspname, 'sql ready') FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE c.oid = 'ostler.inbox'::regclass;
+    END IF;
+    RETURN given;
+END
+$$;
 ";
 
 /// Empties all tables. The numbers of tellings begin anew.
@@ -157,7 +222,7 @@ DELETE FROM ostler.queue; DELETE FROM ostler.lane; DELETE FROM ostler.lane_delta
 DELETE FROM ostler.unique_key; DELETE FROM ostler.limits; DELETE FROM ostler.unused_key;
 DELETE FROM ostler.edge; DELETE FROM ostler.freed;
 DELETE FROM ostler.attempt; DELETE FROM ostler.step; DELETE FROM ostler.event; DELETE FROM ostler.telling;
-DELETE FROM ostler.schedule; DELETE FROM ostler.job;
+DELETE FROM ostler.inbox; DELETE FROM ostler.schedule; DELETE FROM ostler.job;
 DELETE FROM ostler.session; DELETE FROM ostler.orders; DELETE FROM ostler.worker;
 SELECT setval(pg_get_serial_sequence('ostler.telling', 'number'), 1, false);
 ";

@@ -21,11 +21,13 @@ use ostler_store::{
 };
 use tokio::sync::Mutex;
 use tokio::time::timeout;
+use tokio_postgres::Transaction;
 
 use crate::conn::Conn;
 use crate::connect::Connector;
-use crate::desk::Desk;
+use crate::desk::{Desk, Work};
 use crate::fault::{Sql, Stop, fault};
+use crate::inbox;
 use crate::locks::Locks;
 use crate::open::{Options, open};
 use crate::verbs::{
@@ -53,6 +55,20 @@ impl Postgres {
     pub async fn open(url: &str, options: Options) -> Result<Self, Error> {
         let (desk, connector) = open(url, &options).await?;
         Ok(Self { desk, connector, heart: Mutex::new(None), bounds: options.bounds })
+    }
+
+    /// Takes tasks in with a transaction of the caller's: they exist if and only if it commits. (From any language:
+    /// `SELECT ostler.enqueue('mail', 'send', '{"to": "ann"}')`.)
+    ///
+    /// What a unique key or a full queue means for them is seen when the transaction has committed: whose key another task has is not
+    /// taken in, and whoever finds a queue full waits until it is not. Nobody waits for the transaction meanwhile.
+    ///
+    /// # Errors
+    /// When a task breaks a rule, or waits for one that the transaction does not see, or the transaction has failed.
+    pub async fn enqueue_in(&self, transaction: &Transaction<'_>, tasks: Vec<NewTask>) -> Result<(), Error> {
+        self.bounds.check_tasks(&tasks)?;
+        inbox::add(transaction, &self.desk.names, &tasks).await.map_err(fault)?;
+        Ok(())
     }
 
     /// Makes the death of a node known at once, as if its lease had run out.
@@ -325,14 +341,23 @@ impl Store for Postgres {
     async fn make_ready(&self, bite: usize) -> Result<MadeReady, Error> {
         batch("bite", bite, MAX_BITE)?;
         let asked = (self.desk.time.given(), bite);
-        let work =
-            self.desk.look(&asked, |conn, (now, bite)| Box::pin(ready::work(conn, *now, *bite))).await?;
+        fn look<'t>(conn: &'t Conn, (now, bite): &'t (Option<i64>, usize)) -> Work<'t, ready::Work> {
+            Box::pin(ready::work(conn, *now, *bite))
+        }
+        let mut work = self.desk.look(&asked, look).await?;
+        let waits = work.waits;
+        if waits {
+            // There may be room by now.
+            self.desk.take_in(inbox::Which::Waiting).await?;
+            work = self.desk.look(&asked, look).await?;
+        }
         // Nothing to do is the usual case, and costs no write.
-        let locks = match work {
-            ready::Work::Later(next) => return Ok(MadeReady { due: 0, expired: 0, next }),
-            ready::Work::Now(locks) => locks,
+        let made = match work.locks {
+            Some(locks) => self.desk.write(locks, &bite, |tx, bite| Box::pin(ready::run(tx, *bite))).await?,
+            None => MadeReady { due: 0, expired: 0, next: work.next },
         };
-        self.desk.write(locks, &bite, |tx, bite| Box::pin(ready::run(tx, *bite))).await
+        let again = waits.then(|| work.now.after(ready::LOOK_AGAIN));
+        Ok(MadeReady { next: [made.next, again].into_iter().flatten().min(), ..made })
     }
 
     async fn prune(&self, what: Prune) -> Result<Pruned, Error> {

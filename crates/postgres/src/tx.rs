@@ -28,9 +28,19 @@ const LOCK: &str = "SELECT CASE WHEN alone THEN pg_advisory_xact_lock(hashtextex
 /// Holds rows of tasks.
 const HOLD: &str = "SELECT 1 FROM ostler.task WHERE id = ANY($1) ORDER BY id FOR NO KEY UPDATE";
 
-/// The time: the caller's, if it has one, else the server's.
+/// The time: the caller's, if it has one, else the server's; and whether the inbox has something in it.
 pub(crate) const NOW: &str =
-    "SELECT coalesce($1::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint)";
+    "SELECT coalesce($1::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint),
+        EXISTS(SELECT 1 FROM ostler.inbox WHERE NOT waits)";
+
+/// What a transaction does about tasks that came with somebody else's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Inbox {
+    /// They have to be taken in first.
+    First,
+    /// It takes them in itself, or has waited for them long enough.
+    Passed,
+}
 
 /// One write transaction.
 pub(crate) struct Tx {
@@ -69,9 +79,10 @@ impl Tx {
         memo: &Arc<Memo>,
         checks: Checks,
         now: Option<i64>,
+        inbox: Inbox,
     ) -> Result<Self, (Conn, Stop)> {
         conn.begins();
-        let (now, queues) = match lock(&conn, &locks, &memo.schema, now).await {
+        let (now, queues) = match lock(&conn, &locks, &memo.schema, now, inbox).await {
             Ok(opened) => opened,
             Err(stop) => return Err((conn, stop)),
         };
@@ -466,6 +477,7 @@ async fn lock(
     locks: &Locks,
     schema: &str,
     now: Option<i64>,
+    inbox: Inbox,
 ) -> Sql<(Timestamp, BTreeMap<String, Queue>)> {
     let names = locks.queues();
     let (wanted, alone) = locks.columns(schema);
@@ -482,6 +494,10 @@ async fn lock(
     begun?;
     locked?;
     let queues = read_queues(&found?)?.into_iter().map(|queue| (queue.name.to_string(), queue)).collect();
-    let now = time?.first().map(|row| get(row, 0)).transpose()?.unwrap_or_default();
-    Ok((Timestamp::from_millis(now), queues))
+    let time = time?;
+    let Some(row) = time.first() else { return Err(Stop::Foreign("no time".to_owned())) };
+    if inbox == Inbox::First && get(row, 1)? {
+        return Err(Stop::Inbox);
+    }
+    Ok((Timestamp::from_millis(get(row, 0)?), queues))
 }

@@ -12,12 +12,14 @@ use ostler_postgres::{Listening, Options, Postgres};
 use ostler_store::conformance::{Constructor, Fixture, note, races, reference, sequences, switches, topics};
 use ostler_store::{Checks, Clock, Store};
 use ostler_testkit::{ManualClock, PrivatePostgres};
+use tokio::sync::OnceCell;
 
-/// A schema of the shared server, with two stores open on it.
+/// A schema of the shared server, with one store open on it, or two.
 struct InSchema {
     clock: ManualClock,
+    options: Options,
     first: Arc<Postgres>,
-    second: Arc<Postgres>,
+    second: OnceCell<Arc<Postgres>>,
 }
 
 static SCHEMAS: AtomicU64 = AtomicU64::new(0);
@@ -34,8 +36,8 @@ impl InSchema {
             checks,
             ..Options::default()
         };
-        let (first, second) = (open(&options).await, open(&options).await);
-        Self { clock, first, second }
+        let first = open(&options).await;
+        Self { clock, options, first, second: OnceCell::new() }
     }
 
     /// An empty store that another sequence has used before, or a new one. It does not hear hints: some might be of the sequence
@@ -83,7 +85,8 @@ impl Fixture for InSchema {
     }
 
     async fn second(&self) -> Arc<dyn Store> {
-        Arc::clone(&self.second) as Arc<dyn Store>
+        let second = self.second.get_or_init(|| open(&self.options)).await;
+        Arc::clone(second) as Arc<dyn Store>
     }
 
     fn advance(&self, by: Duration) {

@@ -33,9 +33,15 @@ struct Ready {
     claimed: Claimed,
 }
 
+/// Rows that cannot be understood which one claim passes over; behind more of them it sees nothing.
+const MAX_UNREADABLE: usize = 1_000;
+
 /// The columns of a ready task.
 const COLUMNS: &str = "t.id, t.lane, t.uid, t.token, t.rank, t.priority, t.runs, t.trouble, t.created_at, t.late_at, t.limit_id, t.extras,
     t.payload";
+
+/// Where the reason stands behind these columns, for what is given back.
+const WHY: usize = 13;
 
 /// Whose locks are needed.
 pub(crate) fn locks(claim: &Claim) -> Locks {
@@ -154,42 +160,41 @@ async fn plain(tx: &mut Tx, lanes: &Lanes<'_>, who: Who, limit: usize) -> Sql<Cl
     if numbers.is_empty() || limit == 0 {
         return Ok(ClaimAnswer::Tasks { tasks: Vec::new(), next: None });
     }
-    // Several lanes each offer as many as are wanted; the best of all are taken.
-    let best = if numbers.len() == 1 {
-        "SELECT id, rank FROM ostler.task WHERE lane = ($1::bigint[])[1] AND phase = 0
-         ORDER BY rank, id LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED"
-    } else {
-        "SELECT b.id, b.rank FROM unnest($1::bigint[]) AS n(lane) CROSS JOIN LATERAL (
-            SELECT id, rank FROM ostler.task WHERE lane = n.lane AND phase = 0
-            ORDER BY rank, id LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED) b
-         ORDER BY b.rank, b.id LIMIT $2"
-    };
-    let sql = format!(
-        "WITH best AS MATERIALIZED ({best})
-         UPDATE ostler.task t SET phase = 3, why = 0, token = t.token + 1, session = $3, started_at = NULL
-         FROM best WHERE t.id = best.id RETURNING {COLUMNS}"
-    );
-    let rows = tx.conn.rows(&sql, &[&numbers, &most(limit), &who.number]).await?;
-    let (mut claimed, mut others) = (Vec::with_capacity(rows.len()), Vec::new());
-    let mut late = Vec::new();
-    for row in &rows {
-        match readable(lanes.read(row, Token::Raised))? {
-            // A task whose row cannot be understood is not run; it stays, and `show` says why.
-            None => others.push(get::<i64>(row, 0)?),
-            Some(task) => match too_late(task.claimed.not_after, task.claimed.deadline, tx.now) {
-                Some(state) => {
-                    others.push(task.slot);
-                    late.push((task, state));
+    let (mut claimed, mut late) = (Vec::new(), Vec::new());
+    let mut unreadable: Vec<i64> = Vec::new();
+    loop {
+        let wanted = limit - claimed.len() - late.len();
+        let rows = take_best(tx, &numbers, wanted, who, &unreadable).await?;
+        let (full, before) = (rows.len() == wanted, unreadable.len());
+        let (mut others, mut whys) = (Vec::new(), Vec::new());
+        for row in &rows {
+            match readable(lanes.read(row, Token::Raised))? {
+                // A task whose row cannot be understood is not run; it stays, and `show` says why.
+                None => {
+                    unreadable.push(get(row, 0)?);
+                    others.push(get(row, 0)?);
+                    whys.push(get::<i16>(row, WHY)?);
                 }
-                None => claimed.push(task),
-            },
+                Some(task) => match too_late(task.claimed.not_after, task.claimed.deadline, tx.now) {
+                    Some(state) => {
+                        others.push(task.slot);
+                        whys.push(get(row, WHY)?);
+                        late.push((task, state));
+                    }
+                    None => claimed.push(task),
+                },
+            }
+        }
+        if !others.is_empty() {
+            give_back(tx, &others, &whys).await?;
+        }
+        // Behind those that cannot be understood there may be others.
+        if unreadable.len() == before || !full || unreadable.len() > MAX_UNREADABLE {
+            break;
         }
     }
-    if !others.is_empty() {
-        give_back(tx, &others).await?;
-    }
-    claimed.sort_by_key(|task| (task.rank, task.slot));
-    late.sort_by_key(|(task, _)| (task.rank, task.slot));
+    claimed.sort_by_key(|task: &Ready| (task.rank, task.slot));
+    late.sort_by_key(|(task, _): &(Ready, State)| (task.rank, task.slot));
     for task in &claimed {
         tx.moved(task.lane, task.limit, Phase::Ready, Phase::Claimed).await?;
     }
@@ -197,12 +202,33 @@ async fn plain(tx: &mut Tx, lanes: &Lanes<'_>, who: Who, limit: usize) -> Sql<Cl
     Ok(ClaimAnswer::Tasks { tasks: remember(tx, lanes, who, claimed), next: None })
 }
 
+/// Takes the best of these lanes, apart from those that cannot be understood.
+async fn take_best(tx: &Tx, lanes: &[i64], wanted: usize, who: Who, but: &[i64]) -> Sql<Vec<Row>> {
+    // Several lanes each offer as many as are wanted; the best of all are taken.
+    let best = if lanes.len() == 1 {
+        "SELECT id, rank, why FROM ostler.task WHERE lane = ($1::bigint[])[1] AND phase = 0 AND id <> ALL($4)
+         ORDER BY rank, id LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED"
+    } else {
+        "SELECT b.id, b.rank, b.why FROM unnest($1::bigint[]) AS n(lane) CROSS JOIN LATERAL (
+            SELECT id, rank, why FROM ostler.task WHERE lane = n.lane AND phase = 0 AND id <> ALL($4)
+            ORDER BY rank, id LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED) b
+         ORDER BY b.rank, b.id LIMIT $2"
+    };
+    let sql = format!(
+        "WITH best AS MATERIALIZED ({best})
+         UPDATE ostler.task t SET phase = 3, why = 0, token = t.token + 1, session = $3, started_at = NULL
+         FROM best WHERE t.id = best.id RETURNING {COLUMNS}, best.why"
+    );
+    tx.conn.rows(&sql, &[&lanes, &most(wanted), &who.number, &but]).await
+}
+
 /// These were not to be claimed after all. Nobody has seen it yet.
-async fn give_back(tx: &Tx, slots: &[i64]) -> Sql<()> {
+async fn give_back(tx: &Tx, slots: &[i64], whys: &[i16]) -> Sql<()> {
     tx.conn
         .exec(
-            "UPDATE ostler.task SET phase = 0, token = token - 1, session = NULL WHERE id = ANY($1)",
-            &[&slots],
+            "UPDATE ostler.task t SET phase = 0, why = n.why, token = t.token - 1, session = NULL
+             FROM unnest($1::bigint[], $2::smallint[]) AS n(id, why) WHERE t.id = n.id",
+            &[&slots, &whys],
         )
         .await?;
     Ok(())

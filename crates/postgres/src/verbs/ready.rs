@@ -10,6 +10,7 @@ use crate::conn::{Conn, get, most};
 use crate::dependents::{NEXT_FREED, come_forward, ended_in_queue, see_to};
 use crate::fault::{Sql, readable};
 use crate::gates;
+use crate::inbox::any_waits;
 use crate::keys;
 use crate::locks::{Locks, Mode, What};
 use crate::row::{BY_SLOT, Phase, find};
@@ -20,6 +21,8 @@ const NEXT_LATE: &str = "SELECT min(late_at) FROM ostler.task WHERE late_at IS N
 
 /// How long a row that somebody edited by hand is let lie before it is looked at again.
 const UNREADABLE_PAUSE: Duration = Duration::from_secs(60);
+/// How long what waits in the inbox for room is let lie before it is tried again.
+pub(crate) const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// When there is something to do next. In the past: now. Who waits for what has ended is due at once, wherever a clock was set.
 pub(crate) async fn next(conn: &Conn, now: Timestamp) -> Sql<Option<Timestamp>> {
@@ -31,21 +34,25 @@ pub(crate) async fn next(conn: &Conn, now: Timestamp) -> Sql<Option<Timestamp>> 
 }
 
 /// What there is to do.
-pub(crate) enum Work {
-    /// Nothing before this moment.
-    Later(Option<Timestamp>),
-    /// Something, with these locks.
-    Now(Locks),
+pub(crate) struct Work {
+    pub(crate) now: Timestamp,
+    /// When there is something to do next.
+    pub(crate) next: Option<Timestamp>,
+    /// The locks for what is to be done now; `None`: nothing is.
+    pub(crate) locks: Option<Locks>,
+    /// Whether the inbox has something in it that waits for room.
+    pub(crate) waits: bool,
 }
 
 /// Looks whether there is anything to do.
 pub(crate) async fn work(conn: &Conn, now: Option<i64>, bite: usize) -> Sql<Work> {
     let now = Timestamp::from_millis(get(&conn.one(NOW, &[&now]).await?, 0)?);
-    let next = next(conn, now).await?;
-    if next.is_none_or(|next| next > now) {
-        return Ok(Work::Later(next));
-    }
-    Ok(Work::Now(locks(conn, now, bite).await?))
+    let (next, waits) = (next(conn, now).await?, any_waits(conn).await?);
+    let locks = match next {
+        Some(next) if next <= now => Some(locks(conn, now, bite).await?),
+        Some(_) | None => None,
+    };
+    Ok(Work { now, next, locks, waits })
 }
 
 /// Whose locks are needed, as far as can be seen from here.

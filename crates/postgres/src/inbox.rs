@@ -1,0 +1,272 @@
+//! Tasks that come with somebody else's transaction: from Rust by [`Postgres::enqueue_in`](crate::Postgres::enqueue_in), from any
+//! language by the SQL function `ostler.enqueue`.
+//!
+//! Such a transaction may stay open for long, so it takes no lock of ours: it only adds a row to the inbox, which is there if and only if it
+//! commits. Whoever uses the store next, for whatever it is, first takes in what is there. So nobody can tell a task of the inbox from one that was
+//! enqueued. What a full queue has no room for stays in the inbox until it has.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use ostler_core::{OnConflict, OnFailed, Priority, TaskId, Timestamp};
+use ostler_store::Error;
+use ostler_store::calls::{Enqueued, NewTask};
+use ostler_store::plans::Unique;
+use serde::{Deserialize, Serialize};
+use tokio_postgres::Transaction;
+
+use crate::conn::{Conn, Names, get, most};
+use crate::fault::{Sql, Stop};
+use crate::kept::{OverridesRow, overrides_of, overrides_row};
+use crate::locks::Locks;
+use crate::row::Uid;
+use crate::tx::Tx;
+use crate::verbs::enqueue;
+
+/// Rows that are taken in by one transaction.
+const BITE: usize = 500;
+
+/// Adds rows to the inbox.
+const ADD: &str =
+    "INSERT INTO ostler.inbox(queue, task) SELECT n.queue, n.task FROM unnest($1::text[], $2::text[])
+        WITH ORDINALITY AS n(queue, task, place) ORDER BY n.place";
+
+/// Whether anything is there that was not tried yet.
+pub(crate) const ANY: &str = "SELECT EXISTS(SELECT 1 FROM ostler.inbox WHERE NOT waits)";
+
+/// Adds tasks with a transaction of the caller's, and tells whoever listens when it commits.
+pub(crate) async fn add(transaction: &Transaction<'_>, names: &Names, tasks: &[NewTask]) -> Sql<()> {
+    let mut after: Vec<Uid> = tasks.iter().flat_map(|new| &new.after).map(|id| Uid::of(id.0)).collect();
+    after.sort_unstable();
+    after.dedup();
+    let known = tasks.iter().map(|new| Uid::of(new.id.0)).collect::<HashSet<_>>();
+    after.retain(|uid| !known.contains(uid));
+    if !after.is_empty() {
+        let row = transaction.query_one(&*names.text(COUNT), &[&after]).await?;
+        let found: i64 = row.try_get(0)?;
+        if usize::try_from(found).is_ok_and(|found| found < after.len()) {
+            let sentence = "after names a task that is not there, as far as this transaction sees";
+            return Err(Stop::Refused(Error::invalid(sentence)));
+        }
+    }
+    let queues: Vec<&str> = tasks.iter().map(|new| new.queue.as_str()).collect();
+    let texts: Vec<String> = tasks.iter().map(text).collect();
+    transaction.execute(&*names.text(ADD), &[&queues, &texts]).await?;
+    transaction.execute("SELECT pg_notify($1, 'sql ready')", &[&channel(names.schema())]).await?;
+    Ok(())
+}
+
+/// Where hints are given.
+pub(crate) fn channel(schema: &str) -> String {
+    format!("ostler {schema}")
+}
+
+/// How many of these tasks there are.
+const COUNT: &str = "SELECT count(*) FROM ostler.task WHERE uid = ANY($1)";
+
+/// A task as the inbox keeps it. The SQL function writes the same.
+#[derive(Serialize, Deserialize)]
+struct Row {
+    id: String,
+    queue: String,
+    kind: String,
+    payload: String,
+    #[serde(default)]
+    priority: i64,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    run_at_ms: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    unique_key: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    hold_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    on_conflict: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    limit_key: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    after: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    on_failed: Option<String>,
+    #[serde(default)]
+    overrides: OverridesRow,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    not_after_ms: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    deadline_ms: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    folder: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    cost: Option<u32>,
+}
+
+/// The text that keeps a task.
+pub(crate) fn text(new: &NewTask) -> String {
+    let millis = |hold: Duration| u64::try_from(hold.as_millis()).unwrap_or(u64::MAX);
+    let unique = new.unique.as_ref();
+    let row = Row {
+        id: new.id.0.to_string(),
+        queue: new.queue.clone(),
+        kind: new.kind.clone(),
+        payload: new.payload.clone(),
+        priority: new.priority.points(),
+        run_at_ms: new.run_at.map(Timestamp::millis),
+        unique_key: unique.map(|unique| unique.key.clone()),
+        hold_ms: unique.and_then(|unique| unique.hold).map(millis),
+        on_conflict: unique.map(|unique| unique.on_conflict.name().to_owned()),
+        limit_key: new.limit_key.clone(),
+        after: new.after.iter().map(|id| id.0.to_string()).collect(),
+        on_failed: Some(new.on_failed.name().to_owned()),
+        overrides: overrides_row(&new.overrides),
+        not_after_ms: new.not_after.map(Timestamp::millis),
+        deadline_ms: new.deadline.map(Timestamp::millis),
+        folder: new.folder.clone(),
+        cost: new.cost,
+    };
+    serde_json::to_string(&row).expect("a task has only texts and numbers")
+}
+
+/// The task that a text keeps.
+fn task(text: &str) -> Sql<NewTask> {
+    let foreign = |error: &dyn std::fmt::Display| Stop::Foreign(error.to_string());
+    let row: Row = serde_json::from_str(text).map_err(|error| foreign(&error))?;
+    let id = |text: &str| text.parse().map(TaskId).map_err(|error| foreign(&error));
+    let word = |name: &Option<String>, known: &[&str]| {
+        known.iter().position(|word| Some(*word) == name.as_deref()).unwrap_or(0)
+    };
+    let on_conflict = OnConflict::ALL[word(&row.on_conflict, &OnConflict::ALL.map(OnConflict::name))];
+    let on_failed = OnFailed::ALL[word(&row.on_failed, &OnFailed::ALL.map(OnFailed::name))];
+    let hold = row.hold_ms.map(Duration::from_millis);
+    let mut new = NewTask::new(id(&row.id)?, row.queue, row.kind, row.payload);
+    new.priority = Priority::new(row.priority).unwrap_or_default();
+    new.run_at = row.run_at_ms.map(Timestamp::from_millis);
+    new.unique = row.unique_key.map(|key| Unique { key, hold, on_conflict });
+    new.limit_key = row.limit_key;
+    new.after = row.after.iter().map(|text| id(text)).collect::<Sql<_>>()?;
+    new.on_failed = on_failed;
+    new.overrides = overrides_of(&row.overrides);
+    new.not_after = row.not_after_ms.map(Timestamp::from_millis);
+    new.deadline = row.deadline_ms.map(Timestamp::from_millis);
+    new.folder = row.folder;
+    new.cost = row.cost;
+    Ok(new)
+}
+
+/// Which rows are taken in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Which {
+    /// Those that were not tried yet.
+    New,
+    /// Those that a full queue had no room for.
+    Waiting,
+}
+
+impl Which {
+    const fn waits(self) -> bool {
+        match self {
+            Self::New => false,
+            Self::Waiting => true,
+        }
+    }
+}
+
+/// Whether anything waits there for room.
+pub(crate) async fn any_waits(conn: &Conn) -> Sql<bool> {
+    conn.exists("SELECT 1 FROM ostler.inbox WHERE waits LIMIT 1", &[]).await
+}
+
+/// Whose locks are needed for a bite.
+pub(crate) async fn locks(conn: &Conn, which: Which) -> Sql<Locks> {
+    let rows = conn
+        .rows(
+            "SELECT queue, task FROM ostler.inbox WHERE waits = $1 ORDER BY seq LIMIT $2",
+            &[&which.waits(), &most(BITE)],
+        )
+        .await?;
+    let mut locks = Locks::none();
+    for row in &rows {
+        locks = match task(&get::<String>(row, 1)?) {
+            Ok(new) => locks.with(enqueue::locks(std::slice::from_ref(&new))),
+            Err(_) => locks,
+        };
+    }
+    Ok(locks)
+}
+
+/// Takes a bite of the inbox in. Answers how many rows there were.
+pub(crate) async fn take_in(tx: &mut Tx, which: Which) -> Sql<usize> {
+    // Whoever is at it already is waited for: what it takes in is to be seen then.
+    let rows = tx
+        .conn
+        .rows(
+            "SELECT seq, task FROM ostler.inbox WHERE waits = $1 ORDER BY seq LIMIT $2 FOR UPDATE",
+            &[&which.waits(), &most(BITE)],
+        )
+        .await?;
+    let (mut done, mut full) = (Vec::new(), Vec::new());
+    for row in &rows {
+        let seq: i64 = get(row, 0)?;
+        // What cannot be read was written by somebody else, and is left for whoever can.
+        let taken = match task(&get::<String>(row, 1)?) {
+            Ok(new) => !is_full(enqueue_one(tx, new).await?),
+            Err(_) => false,
+        };
+        if taken { done.push(seq) } else { full.push(seq) }
+    }
+    tx.conn.exec("DELETE FROM ostler.inbox WHERE seq = ANY($1)", &[&done]).await?;
+    if which == Which::New {
+        tx.conn.exec("UPDATE ostler.inbox SET waits = true WHERE seq = ANY($1)", &[&full]).await?;
+    }
+    Ok(rows.len())
+}
+
+/// Takes one task in. Tasks that it was to wait for and that were pruned meanwhile hold nobody up.
+async fn enqueue_one(tx: &mut Tx, mut new: NewTask) -> Sql<Enqueued> {
+    loop {
+        let answer = enqueue::run(tx, std::slice::from_ref(&new)).await?.pop();
+        match answer {
+            Some(Enqueued::NoSuchTask(gone)) => new.after.retain(|id| *id != gone),
+            Some(answer) => return Ok(answer),
+            None => return Ok(Enqueued::Existing(new.id)),
+        }
+    }
+}
+
+const fn is_full(answer: Enqueued) -> bool {
+    match answer {
+        Enqueued::QueueFull { .. } => true,
+        Enqueued::Created(_)
+        | Enqueued::Existing(_)
+        | Enqueued::Replaced(_)
+        | Enqueued::Rejected { .. }
+        | Enqueued::NoSuchTask(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ostler_core::{Id, Overrides};
+
+    use super::*;
+
+    #[test]
+    fn a_task_comes_out_of_the_inbox_as_it_went_in() {
+        let id = |bits: u128| TaskId(Id::from_bits(bits));
+        let plain = NewTask::new(id(7), "mail", "send", "{\"to\":\"ä\"}");
+        let mut rich = NewTask::new(id(u128::MAX >> 3), "mail", "send", "null");
+        rich.priority = Priority::new(-100).expect("in range");
+        rich.run_at = Some(Timestamp::from_millis(5));
+        let hold = Some(Duration::from_millis(9));
+        rich.unique = Some(Unique { key: "k".to_owned(), hold, on_conflict: OnConflict::Replace });
+        rich.limit_key = Some("tenant".to_owned());
+        rich.after = vec![id(1), id(2)];
+        rich.on_failed = OnFailed::Wait;
+        rich.overrides = Overrides { attempts: Some(3), ..Overrides::NONE };
+        rich.not_after = Some(Timestamp::from_millis(6));
+        rich.deadline = Some(Timestamp::from_millis(7));
+        rich.folder = Some("/srv".to_owned());
+        rich.cost = Some(12);
+        for new in [plain, rich] {
+            assert_eq!(task(&text(&new)).expect("it can be read"), new);
+        }
+    }
+}
