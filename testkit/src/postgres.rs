@@ -3,9 +3,9 @@
 //! A server does not run as root, so that it is started as another user then. It hangs on a pipe of the process that started it: when
 //! that process ends, however it ends, the server is stopped and its folder removed.
 
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Output, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
@@ -21,13 +21,19 @@ const NAME: &str = "ostler";
 /// How long to wait before looking again whether the server is up.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// Starts the server ($1: its folder; the rest: the program with its arguments), waits until its own standard input is closed, and clears up.
+/// Runs the server ($1: its folder; the rest: the program with its arguments), stops and starts it as it hears on its standard input, and
+/// clears up when that is closed.
 const KEEPER: &str = r#"folder=$1; shift
-"$@" >"$folder/server.log" 2>&1 </dev/null &
-server=$!
-cat >/dev/null
-kill -QUIT "$server" 2>/dev/null
-wait "$server" 2>/dev/null
+run() { "$@" >>"$folder/server.log" 2>&1 </dev/null & server=$!; }
+end() { kill -QUIT "$server" 2>/dev/null; wait "$server" 2>/dev/null; }
+run "$@"
+while read -r word; do
+    case $word in
+    stop) end && echo stopped || echo stopped ;;
+    start) run "$@" && echo started ;;
+    esac
+done
+end
 rm -rf "$folder""#;
 
 /// What a server does about its disk.
@@ -47,6 +53,7 @@ pub struct PrivatePostgres {
     keeper: Child,
     /// Closed to stop the server.
     line: Option<ChildStdin>,
+    heard: BufReader<ChildStdout>,
 }
 
 impl PrivatePostgres {
@@ -73,57 +80,57 @@ impl PrivatePostgres {
         }
         .keep();
         let user = unprivileged();
-        if let Some(user) = &user {
-            run(Command::new("chown").arg(user).arg(&folder));
-        }
-        let data = folder.join("data");
-        let as_user = |program: &str| {
-            let path = programs.join(program);
-            match &user {
-                Some(user) => {
-                    let mut command = Command::new("setpriv");
-                    let who = [format!("--reuid={user}"), format!("--regid={}", group_of(user))];
-                    command.args(who).arg("--clear-groups").arg(path);
-                    command
-                }
-                None => Command::new(path),
-            }
-        };
-        run(as_user("initdb")
-            .current_dir(&folder)
-            .args(["--auth=trust", "--no-sync", "--encoding=UTF8", "--locale=C", "-U", NAME, "-D"])
-            .arg(&data));
-        let server = as_user("postgres");
-        let mut keeper = Command::new("sh");
-        keeper.args(["-c", KEEPER, "keeper"]).arg(&folder).arg(server.get_program()).args(server.get_args());
-        keeper.arg("-D").arg(&data).arg("-k").arg(&folder).args(["-c", "listen_addresses="]);
-        keeper.args([
-            "-c",
-            "max_connections=300",
-            "-c",
-            "shared_buffers=128MB",
-            "-c",
-            "deadlock_timeout=200ms",
-        ]);
-        match disk {
-            Disk::Unsynced => keeper.args(["-c", "fsync=off", "-c", "full_page_writes=off"]),
-            Disk::Synced => keeper.args(["-c", "fsync=on", "-c", "max_wal_size=4GB"]),
-        };
-        let mut keeper = keeper
-            .current_dir(&folder)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("sh can be started");
-        let line = keeper.stdin.take();
-        let server = Self { folder, programs, keeper, line };
-        server.wait_until_up();
+        let made = Made { programs, folder, user };
+        made.give_folder();
+        let mut initdb = made.program("initdb");
+        initdb.args(["--auth=trust", "--no-sync", "--encoding=UTF8", "--locale=C", "-U", NAME, "-D"]);
+        run(initdb.arg(made.data()));
+        let server = made.launch(disk);
         run(Command::new(server.programs.join("createdb"))
             .arg("-h")
             .arg(&server.folder)
             .args(["-U", NAME, NAME]));
         server
+    }
+
+    /// Starts a standby of this server, which follows it and can only be read.
+    ///
+    /// # Panics
+    /// When it does not come up.
+    #[must_use]
+    pub fn standby(&self) -> Self {
+        let folder = crate::scratch().keep();
+        let made = Made { programs: self.programs.clone(), folder, user: unprivileged() };
+        made.give_folder();
+        let mut copy = made.program("pg_basebackup");
+        copy.args(["--no-sync", "--checkpoint=fast", "-R", "-U", NAME, "-h"]).arg(&self.folder);
+        run(copy.arg("-D").arg(made.data()));
+        made.launch(Disk::Unsynced)
+    }
+
+    /// Stops the server at once, as a crash does.
+    ///
+    /// # Panics
+    /// When it cannot be told.
+    pub fn stop(&mut self) {
+        self.say("stop");
+    }
+
+    /// Starts it again after a stop, at the same place.
+    ///
+    /// # Panics
+    /// When it does not come up.
+    pub fn start_again(&mut self) {
+        self.say("start");
+        self.wait_until_up();
+    }
+
+    fn say(&mut self, word: &str) {
+        let line = self.line.as_mut().expect("the line is open until the end");
+        writeln!(line, "{word}").expect("the keeper listens");
+        let mut answer = String::new();
+        self.heard.read_line(&mut answer).expect("the keeper answers");
+        assert!(!answer.is_empty(), "the keeper of the private PostgreSQL is gone");
     }
 
     /// Where it is: its one database, which has nothing in it but what tests make.
@@ -165,6 +172,73 @@ impl Drop for PrivatePostgres {
     fn drop(&mut self) {
         drop(self.line.take());
         let _ = self.keeper.wait();
+    }
+}
+
+/// Where a server is to be, and who it runs as.
+struct Made {
+    programs: PathBuf,
+    folder: PathBuf,
+    user: Option<String>,
+}
+
+impl Made {
+    fn data(&self) -> PathBuf {
+        self.folder.join("data")
+    }
+
+    fn give_folder(&self) {
+        if let Some(user) = &self.user {
+            run(Command::new("chown").arg(user).arg(&self.folder));
+        }
+    }
+
+    /// One of the server's programs, as the user that it runs as.
+    fn program(&self, name: &str) -> Command {
+        let path = self.programs.join(name);
+        let mut command = match &self.user {
+            Some(user) => {
+                let mut command = Command::new("setpriv");
+                let who = [format!("--reuid={user}"), format!("--regid={}", group_of(user))];
+                command.args(who).arg("--clear-groups").arg(path);
+                command
+            }
+            None => Command::new(path),
+        };
+        command.current_dir(&self.folder);
+        command
+    }
+
+    fn launch(self, disk: Disk) -> PrivatePostgres {
+        let server = self.program("postgres");
+        let mut keeper = Command::new("sh");
+        keeper.args(["-c", KEEPER, "keeper"]).arg(&self.folder);
+        keeper.arg(server.get_program()).args(server.get_args());
+        keeper.arg("-D").arg(self.data()).arg("-k").arg(&self.folder).args(["-c", "listen_addresses="]);
+        keeper.args([
+            "-c",
+            "max_connections=300",
+            "-c",
+            "shared_buffers=128MB",
+            "-c",
+            "deadlock_timeout=200ms",
+        ]);
+        match disk {
+            Disk::Unsynced => keeper.args(["-c", "fsync=off", "-c", "full_page_writes=off"]),
+            Disk::Synced => keeper.args(["-c", "fsync=on", "-c", "max_wal_size=4GB"]),
+        };
+        let mut keeper = keeper
+            .current_dir(&self.folder)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("sh can be started");
+        let line = keeper.stdin.take();
+        let heard = BufReader::new(keeper.stdout.take().expect("it was piped"));
+        let server = PrivatePostgres { folder: self.folder, programs: self.programs, keeper, line, heard };
+        server.wait_until_up();
+        server
     }
 }
 
