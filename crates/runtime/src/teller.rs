@@ -11,6 +11,7 @@ use ostler_store::tell::{Delivery, Heard, Tell, Telling};
 use ostler_store::views::{TaskDetail, Which};
 use ostler_store::{MAX_MESSAGE_BYTES, Store};
 use tokio::task::{JoinError, JoinSet};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::stages::Stages;
@@ -21,6 +22,9 @@ const AT_ONCE: usize = 16;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How long to wait after the store did not answer.
 const PAUSE: Duration = Duration::from_millis(500);
+/// Ends that come as close together as this are taken and marked together: each of the two is a write. The first one after a pause
+/// is told at once.
+const TOGETHER: Duration = Duration::from_millis(10);
 
 /// Somebody who wants to know how the attempts of a queue ended.
 #[async_trait]
@@ -72,10 +76,14 @@ impl Teller {
         let mut wakeups = self.store.wakeups();
         let mut telling: JoinSet<Delivery> = JoinSet::new();
         let mut numbers = HashMap::new();
+        let mut done = Vec::new();
         loop {
             wakeups.arm();
             let last = self.over.is_cancelled();
-            let look = self.look(&mut telling, &mut numbers).await;
+            let together = Instant::now() + TOGETHER;
+            // One write for both, where a store writes together what comes together.
+            let marks = self.mark(std::mem::take(&mut done));
+            let ((), look) = tokio::join!(marks, self.look(&mut telling, &mut numbers));
             let (pause, hungry) = match look {
                 Look::Ended => return,
                 Look::All | Look::Away if last && telling.is_empty() => return,
@@ -84,13 +92,24 @@ impl Teller {
                 Look::Away => (PAUSE, false),
             };
             tokio::select! {
-                Some(ended) = telling.join_next_with_id(), if !telling.is_empty() => {
-                    self.told(ended, &mut telling, &mut numbers).await;
+                Some(first) = telling.join_next_with_id(), if !telling.is_empty() => {
+                    if matches!(look, Look::All) && !last {
+                        self.rest(together).await;
+                    }
+                    done = ended(first, &mut telling, &mut numbers);
                 }
-                () = wakeups.wait(), if hungry => {}
+                () = wakeups.wait(), if hungry => self.rest(together).await,
                 () = tokio::time::sleep(pause) => {}
                 () = self.over.cancelled(), if !last => {}
             }
+        }
+    }
+
+    /// Waits until this moment, unless it is over.
+    async fn rest(&self, until: Instant) {
+        tokio::select! {
+            () = tokio::time::sleep_until(until) => {}
+            () = self.over.cancelled() => {}
         }
     }
 
@@ -119,30 +138,36 @@ impl Teller {
         look
     }
 
-    /// Marks as told what has ended. A listener that panicked was told. What cannot be marked is told again: at least once.
-    async fn told(
-        &self,
-        first: Result<(tokio::task::Id, Delivery), JoinError>,
-        telling: &mut JoinSet<Delivery>,
-        numbers: &mut HashMap<tokio::task::Id, u64>,
-    ) {
-        let mut done = Vec::new();
-        let mut ended = Some(first);
-        while let Some(one) = ended {
-            match one {
-                Ok((id, delivery)) => {
-                    numbers.remove(&id);
-                    done.push(delivery);
-                }
-                Err(error) => {
-                    let warning = Some("whoever was told of its end panicked".to_owned());
-                    done.extend(numbers.remove(&error.id()).map(|number| Delivery { number, warning }));
-                }
-            }
-            ended = telling.try_join_next_with_id();
+    /// Marks as told what has ended. What cannot be marked is told again: at least once.
+    async fn mark(&self, done: Vec<Delivery>) {
+        if !done.is_empty() {
+            let _ = self.store.told(self.session, done).await;
         }
-        let _ = self.store.told(self.session, done).await;
     }
+}
+
+/// What was told by now. A listener that panicked was told.
+fn ended(
+    first: Result<(tokio::task::Id, Delivery), JoinError>,
+    telling: &mut JoinSet<Delivery>,
+    numbers: &mut HashMap<tokio::task::Id, u64>,
+) -> Vec<Delivery> {
+    let mut done = Vec::new();
+    let mut next = Some(first);
+    while let Some(one) = next {
+        match one {
+            Ok((id, delivery)) => {
+                numbers.remove(&id);
+                done.push(delivery);
+            }
+            Err(error) => {
+                let warning = Some("whoever was told of its end panicked".to_owned());
+                done.extend(numbers.remove(&error.id()).map(|number| Delivery { number, warning }));
+            }
+        }
+        next = telling.try_join_next_with_id();
+    }
+    done
 }
 
 async fn tell(store: Arc<dyn Store>, listener: Arc<dyn Listener>, telling: Telling) -> Delivery {

@@ -20,14 +20,27 @@ use crate::commands::level;
 use crate::exit::say;
 use crate::print::visible;
 
-/// Hears which tasks have ended, and passes their names on.
+/// Ends that are passed on as they were found; of those beyond only the names are, and they are looked up again.
+const MAX_WHOLE: usize = 256;
+/// Bytes of output of such an end.
+const MAX_WHOLE_BYTES: usize = 4 * 1024;
+
+/// The end of an item.
+pub(crate) enum End {
+    /// As it was found.
+    Whole(Box<TaskDetail>),
+    /// Its name alone.
+    Named(TaskId),
+}
+
+/// Hears which tasks have ended, and passes them on.
 pub(crate) struct Reporter {
-    ends: Mutex<Option<mpsc::Sender<TaskId>>>,
+    ends: Mutex<Option<mpsc::Sender<End>>>,
 }
 
 impl Reporter {
-    /// A reporter, and where the names come out. It has room for all of them, so that nobody who reads slowly holds it up.
-    pub(crate) fn new(items: usize) -> (Arc<Self>, mpsc::Receiver<TaskId>) {
+    /// A reporter, and where the ends come out. It has room for all of them, so that nobody who reads slowly holds it up.
+    pub(crate) fn new(items: usize) -> (Arc<Self>, mpsc::Receiver<End>) {
         // One that was told twice has room, too.
         let (sender, ends) = mpsc::channel(items.saturating_mul(2).max(1));
         (Arc::new(Self { ends: Mutex::new(Some(sender)) }), ends)
@@ -45,10 +58,14 @@ impl Listener for Reporter {
         Tell::NONE.with(Told::Completed).with(Told::Failed)
     }
 
-    async fn hear(&self, telling: Telling, _found: TaskDetail) -> Result<(), String> {
+    async fn hear(&self, telling: Telling, found: TaskDetail) -> Result<(), String> {
         let sender = self.ends.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(sender) = sender {
-            let _ = sender.send(telling.task).await;
+            let waiting = sender.max_capacity() - sender.capacity();
+            let bytes = found.task.output.as_ref().map_or(0, String::len) + found.task.payload.len();
+            let small = waiting < MAX_WHOLE && bytes <= MAX_WHOLE_BYTES;
+            let end = if small { End::Whole(Box::new(found)) } else { End::Named(telling.task) };
+            let _ = sender.send(end).await;
         }
         Ok(())
     }
@@ -70,50 +87,62 @@ pub(crate) struct Printer {
 }
 
 impl Printer {
-    pub(crate) async fn serve(self, mut ends: mpsc::Receiver<TaskId>) -> anyhow::Result<()> {
-        let mut early: BTreeMap<u64, TaskId> = BTreeMap::new();
+    pub(crate) async fn serve(self, mut ends: mpsc::Receiver<End>) -> anyhow::Result<()> {
+        let mut early: BTreeMap<u64, End> = BTreeMap::new();
         let mut expected = match &self.order {
             Order::AsTheyCome => None,
             Order::Kept(numbers) => Some(numbers.iter().copied().peekable()),
         };
         let mut readable = true;
-        while let Some(id) = ends.recv().await {
+        while let Some(end) = ends.recv().await {
             let Some(expected) = &mut expected else {
-                readable = readable && self.print(id).await?;
+                readable = readable && self.print(end).await?;
                 continue;
             };
-            let Some(number) = self.number(id).await? else { continue };
-            early.insert(number, id);
+            let Some((number, end)) = self.numbered(end).await? else { continue };
+            early.insert(number, end);
             while let Some(next) = expected.peek().copied() {
                 // What was done before, and is told of only now, comes as it comes.
                 let Some(entry) = early.first_entry().filter(|entry| *entry.key() <= next) else { break };
                 if *entry.key() == next {
                     expected.next();
                 }
-                let id = entry.remove();
-                readable = readable && self.print(id).await?;
+                let end = entry.remove();
+                readable = readable && self.print(end).await?;
             }
         }
         // What never came leaves a gap; what stands behind it is printed all the same.
-        for id in early.into_values() {
-            readable = readable && self.print(id).await?;
+        for end in early.into_values() {
+            readable = readable && self.print(end).await?;
         }
         Ok(())
     }
 
-    async fn number(&self, id: TaskId) -> anyhow::Result<Option<u64>> {
-        let Some(found) = self.store.show(Which::Id(id)).await? else { return Ok(None) };
-        Ok(serde_json::from_str::<Payload>(&found.task.payload).ok().map(|payload| payload.number))
+    async fn found(&self, end: End) -> anyhow::Result<Option<Box<TaskDetail>>> {
+        Ok(match end {
+            End::Whole(found) => Some(found),
+            End::Named(id) => self.store.show(Which::Id(id)).await?.map(Box::new),
+        })
+    }
+
+    /// The number of the item, and its name alone: it may have to wait for long.
+    async fn numbered(&self, end: End) -> anyhow::Result<Option<(u64, End)>> {
+        let Some(found) = self.found(end).await? else { return Ok(None) };
+        let payload = serde_json::from_str::<Payload>(&found.task.payload).ok();
+        Ok(payload.map(|payload| (payload.number, End::Named(found.task.id))))
     }
 
     /// Prints one; false when nobody reads any more.
-    async fn print(&self, id: TaskId) -> anyhow::Result<bool> {
-        let Some(found) = self.store.show(Which::Id(id)).await? else { return Ok(true) };
+    async fn print(&self, end: End) -> anyhow::Result<bool> {
+        let Some(found) = self.found(end).await? else { return Ok(true) };
         let task = found.task;
         let last = found.attempts.last().map(|attempt| attempt.token);
-        let complaints = log_of(self.store.as_ref(), id, last).await?;
+        let complaints = log_of(self.store.as_ref(), task.id, last).await?;
         let output = output_of(&task);
         let trouble = trouble_of(&task);
+        if complaints.is_empty() && output.is_empty() && trouble.is_none() {
+            return Ok(true);
+        }
         let bar = self.bar.clone();
         // Whoever reads slowly holds up this thread, and nothing else.
         tokio::task::spawn_blocking(move || {

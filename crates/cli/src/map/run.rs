@@ -29,6 +29,8 @@ use crate::print::{Format, Out};
 
 /// Tasks that are enqueued together.
 const BATCH: usize = 1_000;
+/// Items that are claimed ahead for each worker, as long as they are short.
+const AHEAD: usize = 8;
 /// How often it is looked how far the job is, at least and at most.
 const LOOK: Duration = Duration::from_millis(10);
 const POLL: Duration = Duration::from_millis(200);
@@ -285,7 +287,7 @@ pub(crate) fn pool_of(executor: Arc<dyn Executor>, job: JobId, spec: &Spec) -> P
     let overrides = Overrides { attempts: Some(spec.attempts), timeout: Some(timeout), ..Overrides::NONE };
     PoolConfig {
         // Nobody else waits for items of this job, so short ones may be claimed ahead.
-        prefetch: Prefetch::UpTo(workers.saturating_mul(2)),
+        prefetch: Prefetch::UpTo(workers.saturating_mul(AHEAD)),
         settings: vec![QueueChange::Overrides(overrides)],
         ..PoolConfig::durable(queue_of(job), executor, workers)
     }
