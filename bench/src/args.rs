@@ -8,6 +8,7 @@ use crate::map;
 use crate::rate::Wanted;
 use crate::report::Report;
 use crate::scale::Scale;
+use crate::workers;
 
 /// What is said when nothing else fits.
 pub(crate) const USAGE: &str = "\
@@ -15,11 +16,14 @@ Usage: bench sqlite [--quick | --tiny] [--markdown] [--json FILE] [--dir DIR] [-
        bench node   [the same]
        bench rate   [--seconds N] [--per-second N] [--dir DIR]
        bench map    [--items N] [--at-once N] [--rounds N] [--ostler PATH] [--dir DIR]
+       bench workers [--calls N] [--rounds N] [--workers N] [--ours] [--dir DIR]
 
 sqlite measures the SQLite store beside bare SQLite statements. node measures a whole node on it: handlers that do
 nothing, pick-up, commands, failover, and what it costs when idle. Both print tables, then JSON. rate lets two nodes share
 one rate, for 30 seconds at 100 a second, and prints how many tasks began and how far that is off.
 map runs `true` for many items by ostler map, xargs and GNU parallel in turns, and prints how long each takes.
+workers sends tasks that do nothing to long-lived workers, and to ProcessPoolExecutor, loky and piscina, which it
+installs (--ours: leaves out).
 
   --quick      under a minute: short rounds, backlogs of 100,000 rows
   --tiny       a second or two: only shows that everything runs
@@ -66,6 +70,13 @@ pub(crate) enum Asked {
     Map {
         /// What is run.
         wanted: map::Wanted,
+        /// Where the files go.
+        dir: Option<PathBuf>,
+    },
+    /// To measure long-lived workers beside their peers.
+    Workers {
+        /// What is run.
+        wanted: workers::Wanted,
         /// Where the files go.
         dir: Option<PathBuf>,
     },
@@ -120,6 +131,7 @@ pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Asked, Str
         Some("node") => measured(args, |scale, output, dir, only| Asked::Node { scale, output, dir, only }),
         Some("rate") => rate(args),
         Some("map") => mapped(args),
+        Some("workers") => workers(args),
         Some("child") => child(args),
         Some("help" | "--help" | "-h") => Ok(Asked::Usage),
         Some(other) => Err(format!("there is no benchmark \"{other}\"")),
@@ -184,6 +196,25 @@ fn mapped(mut args: impl Iterator<Item = String>) -> Result<Asked, String> {
     Ok(Asked::Map { wanted, dir })
 }
 
+fn workers(mut args: impl Iterator<Item = String>) -> Result<Asked, String> {
+    let (mut wanted, mut dir) = (workers::Wanted::default(), None);
+    while let Some(word) = args.next() {
+        let mut value = || args.next().ok_or_else(|| format!("{word} needs a value"));
+        let number = |text: String| text.parse().ok().filter(|number| (1..=1_000_000).contains(number));
+        let number = |text| number(text).ok_or_else(|| format!("{word} is a whole number from 1 to 1000000"));
+        match word.as_str() {
+            "--ours" => wanted.peers = workers::Beside::Nobody,
+            "--calls" => wanted.calls = number(value()?)?,
+            "--rounds" => wanted.rounds = number(value()?)?,
+            "--workers" => wanted.workers = vec![number(value()?)?],
+            "--dir" => dir = Some(value()?.into()),
+            "--help" | "-h" => return Ok(Asked::Usage),
+            other => return Err(format!("\"{other}\" is not understood")),
+        }
+    }
+    Ok(Asked::Workers { wanted, dir })
+}
+
 fn child(mut args: impl Iterator<Item = String>) -> Result<Asked, String> {
     let role = args.next().as_deref().and_then(Role::named);
     match (role, args.next(), args.next()) {
@@ -220,6 +251,7 @@ mod tests {
             "sqlite --json",
             "rate --seconds 0",
             "map --items x",
+            "workers --calls 0",
             "child",
             "child enqueuer",
             "child x y",

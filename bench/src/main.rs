@@ -8,6 +8,7 @@
 //! - `latency.rs`: one enqueue, one pick-up, one commit beside a hot writer; `child.rs` is its other process.
 //! - `node/mod.rs`: a whole node: no-ops, pick-up, commands, failover, and what it costs when idle.
 //! - `rate.rs`: whether two nodes keep to one rate. `map.rs`: `ostler map` beside xargs and GNU parallel.
+//! - `workers/`: long-lived workers beside the process pools of Python and the thread pools of JavaScript.
 //! - `args.rs`, `scale.rs`: what is asked for. `machine.rs`, `report.rs`: what is said about it.
 
 mod args;
@@ -27,6 +28,7 @@ mod scale;
 mod sides;
 mod stats;
 mod throughput;
+mod workers;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -45,6 +47,7 @@ fn main() -> ExitCode {
         Ok(Asked::Node { scale, output, dir, only }) => said(node::run(scale, &output, dir, only)),
         Ok(Asked::Rate { wanted, dir }) => said(rate::run(wanted, dir)),
         Ok(Asked::Map { wanted, dir }) => said(map::run(&wanted, dir)),
+        Ok(Asked::Workers { wanted, dir }) => said(workers::run(&wanted, dir)),
         Ok(Asked::Child { role, path }) => said(child::run(role, &path)),
         Ok(Asked::Usage) => {
             println!("{USAGE}");

@@ -96,6 +96,21 @@ fn two_nodes_begin_tasks_at_one_rate_and_it_is_said_how_many() {
 }
 
 #[test]
+fn workers_in_both_languages_run_what_they_are_sent() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = Command::new(env!("CARGO_BIN_EXE_bench"))
+        .args(["workers", "--ours", "--calls", "20", "--rounds", "1", "--workers", "2", "--dir"])
+        .arg(dir.path())
+        .output()
+        .unwrap();
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    let said = String::from_utf8(run.stdout).unwrap();
+    for side in ["Python worker |", "JavaScript worker |", "each task on disk |"] {
+        assert!(said.contains(side), "{said}");
+    }
+}
+
+#[test]
 fn anything_else_is_answered_with_the_usage() {
     let run = Command::new(env!("CARGO_BIN_EXE_bench")).arg("redis").output().unwrap();
     assert_eq!(run.status.code(), Some(2));

@@ -5,16 +5,13 @@ use std::path::Path;
 use std::process::{Command as Bare, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use ostler_core::TaskId;
 use ostler_process::keeper::{Keeper, KeeperProgram};
 use ostler_process::{Command, CommandPolicy};
-use ostler_runtime::{Node, NodeConfig, Parts, PoolConfig};
-use ostler_sqlite::{Options, Sqlite};
-use ostler_store::calls::NewTask;
-use ostler_store::{Stats, Store, SystemClock};
+use ostler_runtime::PoolConfig;
 
+use super::drained::drained;
 use crate::child::Role;
 use crate::load::{KIND, QUEUE};
 use crate::report::{CommandRow, Report};
@@ -23,7 +20,6 @@ use crate::{Bench, Error, Place, disk};
 const PROGRAM: &str = "true";
 /// Children at once.
 const AT_ONCE: usize = 8;
-const PATIENCE: Duration = Duration::from_secs(120);
 
 pub(super) fn run(bench: &Bench, place: &Place, report: &mut Report) -> Result<(), Error> {
     if !bench.wants(&format!("{}: commands", place.name)) {
@@ -42,30 +38,11 @@ pub(super) fn run(bench: &Bench, place: &Place, report: &mut Report) -> Result<(
 
 /// Tasks a second.
 async fn through_node(path: &Path, tasks: usize) -> Result<f64, Error> {
-    let store: Arc<dyn Store> = Arc::new(Sqlite::open(path, Arc::new(SystemClock), Options::default())?);
     let program = KeeperProgram::this(["child", Role::Keeper.name(), "-"]);
     let keeper = Keeper::start(program, Vec::new()).await?;
     let executor = Command::new(keeper.clone(), CommandPolicy::new([PROGRAM]))?;
-    let ids = ostler::ids()?;
-    let task = |_| NewTask::new(TaskId(ids()), QUEUE, KIND, "null");
-    store.enqueue((0..tasks).map(task).collect()).await?;
     let pool = PoolConfig::durable(QUEUE, Arc::new(executor), AT_ONCE);
-    let parts = Parts { store: Arc::clone(&store), clock: Arc::new(SystemClock), ids: Arc::clone(&ids) };
-    let begun = Instant::now();
-    let node = Node::start(parts, NodeConfig::new("bench", vec![pool])).await?;
-    let mut ends = node.ends();
-    let waiting = async {
-        loop {
-            ends.mark_unchanged();
-            if Stats::of(&store.survey().await?, Some(QUEUE)).tasks.completed >= tasks as u64 {
-                return Ok::<(), Error>(());
-            }
-            ends.changed().await?;
-        }
-    };
-    tokio::time::timeout(PATIENCE, waiting).await.map_err(|_| "the commands do not get done")??;
-    let rate = tasks as f64 / begun.elapsed().as_secs_f64();
-    node.drain(PATIENCE).await;
+    let rate = drained(path, KIND, tasks, pool).await?;
     keeper.stop().await;
     Ok(rate)
 }

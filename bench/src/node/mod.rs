@@ -1,6 +1,7 @@
 //! The node from end to end: no-op handlers beside the store and the ceiling, pick-up, commands, an idle node, failover.
 
 mod commands;
+mod drained;
 mod failover;
 mod idle;
 mod pick_up;
@@ -19,6 +20,7 @@ use crate::report::{NodeRound, NodeRow, Report};
 use crate::scale::Scale;
 use crate::{Bench, DISK, Error, MEMORY, Place, disk};
 
+pub(crate) use drained::drained;
 pub(crate) use failover::serve_victim;
 pub(crate) use idle::serve_idle;
 use side::NodeSide;
