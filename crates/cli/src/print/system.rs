@@ -46,8 +46,9 @@ pub(crate) fn workers(views: &[WorkerView], survey: &Survey, looks: Looks) -> St
     if views.is_empty() {
         return "no node has reported a worker\n".to_owned();
     }
-    let mut table =
-        Table::new(&["WORKER", "NODE", "POOL", "PID", "STATE", "UP", "DONE", "FAILED", "TASK", "FOR"]);
+    let mut table = Table::new(&[
+        "WORKER", "NODE", "POOL", "PID", "STATE", "MEMORY", "UP", "DONE", "FAILED", "TASK", "FOR",
+    ]);
     let name = |id: &str| {
         let node = survey.nodes.iter().find(|node| node.session.to_string() == id);
         node.map_or_else(|| id.to_owned(), |node| node.name.clone())
@@ -60,6 +61,9 @@ pub(crate) fn workers(views: &[WorkerView], survey: &Survey, looks: Looks) -> St
             view.pool.as_str().into(),
             view.pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string()).into(),
             Cell::painted(view.state, if view.task.is_some() { Paint::Lively } else { Paint::Plain }),
+            view.memory_bytes
+                .map_or_else(|| "-".to_owned(), |bytes| format!("{} MiB", bytes.div_ceil(1 << 20)))
+                .into(),
             seconds(view.uptime_s).into(),
             view.done.to_string().into(),
             view.failed.to_string().into(),
