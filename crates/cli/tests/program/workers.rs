@@ -136,7 +136,7 @@ fn a_worker_that_is_killed_is_replaced_and_its_task_is_run_again() {
     assert_eq!(run(&place, "die-once", &Value::Null), "at last");
     let task = &place.json(["ls", "--state", "completed"])[0];
     let task = place.json(["show", task["id"].as_str().expect("an id")]);
-    assert_eq!((&task["runs"], &task["crashes"]), (&2.into(), &1.into()));
+    assert_eq!((&task["runs"], &task["crashes"]), (&2.into(), &1.into()), "{task}");
     assert_eq!(task["attempts"][0]["error"]["class"], "crash");
     idle(&place, 2);
 }

@@ -105,6 +105,9 @@ impl<'a> Attempt<'a> {
             Ok(done) => done,
             Err(ended) => return ended,
         };
+        if self.child.has_ended() {
+            return Ended::handed_back().dead();
+        }
         let mut refused = Ok(());
         self.link.say(|into| refused = frame::task(into, &self.id, &self.work, &done));
         if let Err(why) = refused {
@@ -113,8 +116,8 @@ impl<'a> Attempt<'a> {
                 format!("the task cannot be sent to a worker: {why}"),
             );
         }
-        if self.child.has_ended() || !self.link.is_heard() {
-            // It has died before, and never heard of this task.
+        if !self.link.is_heard() {
+            // It has died before, and never heard of this task. One that is known to be dead only now may have died of it.
             return Ended::handed_back().dead();
         }
         let ended = self.converse(timer).await;

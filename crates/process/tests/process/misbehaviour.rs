@@ -1,5 +1,6 @@
 //! Workers that misbehave. Each ends as `docs/guide/worker-protocol.md` says, and its neighbours go on.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ostler_core::{ErrorClass, Outcome};
@@ -28,6 +29,26 @@ async fn crashes(what: &str, how: &str, says: &str) {
 async fn a_worker_that_is_killed_is_a_crash_of_the_task_it_ran() {
     crashes("die", "9", "SIGKILL").await;
     crashes("die", "11", "SIGSEGV").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_worker_that_dies_of_its_task_at_once_has_crashed_every_time() {
+    let desk = Arc::new(Desk::well().await);
+    let mut all = JoinSet::new();
+    for _ in 0..4 {
+        let desk = Arc::clone(&desk);
+        all.spawn(async move {
+            for _ in 0..10 {
+                let worker = desk.open().await;
+                let ended = desk.run(worker, task("die", "9")).await.0;
+                // Were it handed back, it would never count, and would take down one worker after the other.
+                assert_eq!(failure(ended).class, ErrorClass::Crash);
+            }
+        });
+    }
+    while let Some(done) = all.join_next().await {
+        done.expect("each of them crashed");
+    }
 }
 
 #[tokio::test]
