@@ -2,6 +2,7 @@
 //
 //     node piscina.mjs FOLDER CALLS WORKERS      FOLDER has piscina installed
 
+import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -9,7 +10,7 @@ import { fileURLToPath } from "node:url";
 const [folder, calls, workers] = [process.argv[2], Number(process.argv[3]), Number(process.argv[4])];
 const require = createRequire(join(folder, "package.json"));
 const { Piscina } = require("piscina");
-const { version } = require("piscina/package.json");
+const { version } = JSON.parse(readFileSync(join(folder, "node_modules/piscina/package.json"), "utf8"));
 
 const filename = fileURLToPath(new URL("noop.mjs", import.meta.url));
 const pool = new Piscina({ filename, minThreads: workers, maxThreads: workers, concurrentTasksPerWorker: 1 });

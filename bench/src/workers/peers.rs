@@ -90,7 +90,7 @@ fn carry_out(command: &mut Command) -> Result<String, Error> {
     let done = command.output().map_err(|error| format!("{name}: {error}"))?;
     if !done.status.success() {
         let why = String::from_utf8_lossy(&done.stderr);
-        return Err(format!("{name}: {}", why.trim().lines().last().unwrap_or("it failed")).into());
+        return Err(format!("{name} failed: {}", why.trim()).into());
     }
     Ok(String::from_utf8(done.stdout)?)
 }

@@ -157,7 +157,7 @@ async fn a_worker_that_hangs_ends_at_its_deadline_by_sigterm() {
 #[tokio::test]
 async fn twenty_hung_workers_end_in_parallel_in_about_one_grace() {
     const HUNG: usize = 20;
-    let desk = std::sync::Arc::new(Desk::well().await);
+    let desk = Arc::new(Desk::well().await);
     let timeout = Duration::from_secs(1);
     let mut workers = Vec::new();
     for _ in 0..HUNG {
@@ -166,7 +166,7 @@ async fn twenty_hung_workers_end_in_parallel_in_about_one_grace() {
     let began = Instant::now();
     let mut attempts = JoinSet::new();
     for worker in workers {
-        let desk = std::sync::Arc::clone(&desk);
+        let desk = Arc::clone(&desk);
         attempts.spawn(async move { desk.run(worker, Work { timeout, ..task("hang", "null") }).await.0 });
     }
     for ended in attempts.join_all().await {
