@@ -125,6 +125,16 @@ impl PrivatePostgres {
         self.wait_until_up();
     }
 
+    /// A standby becomes a server that can be written.
+    ///
+    /// # Panics
+    /// When it does not.
+    pub fn promote(&self) {
+        let made =
+            Made { programs: self.programs.clone(), folder: self.folder.clone(), user: unprivileged() };
+        run(made.program("pg_ctl").arg("promote").arg("--wait").arg("-D").arg(made.data()));
+    }
+
     fn say(&mut self, word: &str) {
         let line = self.line.as_mut().expect("the line is open until the end");
         writeln!(line, "{word}").expect("the keeper listens");

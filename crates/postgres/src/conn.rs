@@ -17,29 +17,35 @@ pub(crate) type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
 /// The name of the schema in the statements of this crate.
 pub(crate) const SCHEMA: &str = "ostler";
 
-/// How long one statement may take, its waits for others included. The server ends it a little earlier, where it can.
-pub(crate) const MAX_STATEMENT: Duration = Duration::from_secs(20);
-
 /// Begins a transaction. Plans are made for large tables, whatever their size is now: a plan that was made for an
 /// empty table would still be used when a million rows are in it. Whoever falls silent in the middle of a transaction does not
 /// hold up the others for longer than the server's patience.
-const BEGIN: &str = "BEGIN; SET LOCAL enable_seqscan = off; SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; \
-     SET LOCAL lock_timeout = '10s'; SET LOCAL statement_timeout = '15s'; \
-     SET LOCAL idle_in_transaction_session_timeout = '15s'";
+const BEGIN: &str = "BEGIN; SET LOCAL enable_seqscan = off; SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off";
 
 /// Begins a look at one moment of the store.
-const BEGIN_LOOK: &str =
-    "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL statement_timeout = '15s'";
+const BEGIN_LOOK: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 
-/// Where the tables are.
+/// Where the tables are, and how long anything may take there.
 #[derive(Debug)]
 pub(crate) struct Names {
     schema: String,
+    /// How long one statement may take, its waits for others included.
+    patience: Duration,
+    begin: String,
+    begin_look: String,
 }
 
 impl Names {
-    pub(crate) fn new(schema: &str) -> Self {
-        Self { schema: schema.to_owned() }
+    pub(crate) fn new(schema: &str, patience: Duration) -> Self {
+        // The server gives up a little earlier, where it can, so that it is known what became of the statement.
+        let sooner = (patience * 3 / 4).as_millis();
+        let lock = (patience / 2).as_millis();
+        let begin = format!(
+            "{BEGIN}; SET LOCAL lock_timeout = {lock}; SET LOCAL statement_timeout = {sooner}; \
+             SET LOCAL idle_in_transaction_session_timeout = {sooner}"
+        );
+        let begin_look = format!("{BEGIN_LOOK}; SET LOCAL statement_timeout = {sooner}");
+        Self { schema: schema.to_owned(), patience, begin, begin_look }
     }
 
     /// The schema that has the tables.
@@ -109,12 +115,12 @@ impl Conn {
     /// prepared first is overtaken by the next.
     pub(crate) async fn prepare(&self, sql: &str) -> Sql<Statement> {
         let text = self.names.text(sql);
-        in_time(async { Ok(self.client().prepare_cached(&text).await?) }).await
+        self.in_time(async { Ok(self.client().prepare_cached(&text).await?) }).await
     }
 
     /// What a prepared statement answers. It is sent when this is polled first.
     pub(crate) async fn run(&self, statement: &Statement, params: Params<'_>) -> Sql<Vec<Row>> {
-        in_time(async { Ok(self.client().query(statement, params).await?) }).await
+        self.in_time(async { Ok(self.client().query(statement, params).await?) }).await
     }
 
     /// What the statement answers.
@@ -141,13 +147,17 @@ impl Conn {
     /// Carries a statement out, and answers how many rows it touched.
     pub(crate) async fn exec(&self, sql: &str, params: Params<'_>) -> Sql<u64> {
         let statement = self.prepare(sql).await?;
-        in_time(async { Ok(self.client().execute(&statement, params).await?) }).await
+        self.in_time(async { Ok(self.client().execute(&statement, params).await?) }).await
     }
 
     /// Several statements without parameters, in one message.
     pub(crate) async fn batch(&self, sql: &str) -> Sql<()> {
         let text = self.names.text(sql);
-        in_time(async { Ok(self.client().batch_execute(&text).await?) }).await
+        self.in_time(async { Ok(self.client().batch_execute(&text).await?) }).await
+    }
+
+    async fn in_time<T>(&self, work: impl Future<Output = Sql<T>>) -> Sql<T> {
+        timeout(self.names.patience, work).await.unwrap_or(Err(Stop::Silent))
     }
 
     // ---- transactions ----
@@ -158,12 +168,12 @@ impl Conn {
 
     /// Sends the begin of a transaction that writes. Whoever polls it together with the next statements sends all of them at once.
     pub(crate) async fn begin(&self) -> Sql<()> {
-        self.batch(BEGIN).await
+        self.batch(&self.names.begin).await
     }
 
     /// The same for a look at one moment of the store.
     pub(crate) async fn begin_look(&self) -> Sql<()> {
-        self.batch(BEGIN_LOOK).await
+        self.batch(&self.names.begin_look).await
     }
 
     pub(crate) async fn commit(&mut self) -> Sql<()> {
@@ -187,10 +197,6 @@ impl Drop for Conn {
             drop(Object::take(object));
         }
     }
-}
-
-async fn in_time<T>(work: impl Future<Output = Sql<T>>) -> Sql<T> {
-    timeout(MAX_STATEMENT, work).await.unwrap_or(Err(Stop::Silent))
 }
 
 /// A column. What has another type was not written by us.

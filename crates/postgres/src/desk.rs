@@ -185,7 +185,10 @@ impl Desk {
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(MAX_PAUSE);
         }
-        Err(stop)
+        // It must not be tried again: it may have gone through.
+        Err(Stop::Away(
+            "it was lost at a commit, and whether that went through cannot be known yet".to_owned(),
+        ))
     }
 
     async fn status(&self, transaction: &str) -> Sql<Option<String>> {

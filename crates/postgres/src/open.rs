@@ -20,8 +20,8 @@ use crate::schema::{MIGRATIONS, SINCE, VERSION};
 
 /// The oldest server that is spoken to.
 const OLDEST_SERVER: i32 = 140_000;
-/// How long a verb waits for a connection of the pool.
-const MAX_WAIT: Duration = Duration::from_secs(20);
+/// How long one statement may take, unless something else is said.
+const PATIENCE: Duration = Duration::from_secs(20);
 /// Connections of the pool, unless something else is said.
 const CONNECTIONS: usize = 8;
 /// Bytes in the name of a schema.
@@ -34,6 +34,8 @@ pub struct Options {
     pub schema: String,
     /// How many connections the verbs share. Two more are for the heartbeat and for hints.
     pub connections: usize,
+    /// How long one statement may take, its waits for others included. Whoever does not answer for so long is given up.
+    pub patience: Duration,
     /// Whether hints from other processes are heard.
     pub listening: Listening,
     /// The clock; `None`: the server's, which all nodes share.
@@ -49,6 +51,7 @@ impl Default for Options {
         Self {
             schema: SCHEMA.to_owned(),
             connections: CONNECTIONS,
+            patience: PATIENCE,
             listening: Listening::On,
             clock: None,
             bounds: Bounds::default(),
@@ -61,8 +64,9 @@ impl Default for Options {
 pub(crate) async fn open(url: &str, options: &Options) -> Result<(Desk, Connector), Error> {
     check_schema(&options.schema)?;
     let connector = Connector::new(config(url)?);
-    let names = Arc::new(Names::new(&options.schema));
-    let timeouts = Timeouts { wait: Some(MAX_WAIT), create: Some(MAX_CONNECT), recycle: Some(MAX_CONNECT) };
+    let names = Arc::new(Names::new(&options.schema, options.patience));
+    let opening = Some(MAX_CONNECT.min(options.patience));
+    let timeouts = Timeouts { wait: Some(options.patience), create: opening, recycle: opening };
     let pool = Pool::builder(connector.manager())
         .max_size(options.connections.max(1))
         .timeouts(timeouts)
