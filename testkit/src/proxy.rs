@@ -1,4 +1,5 @@
-//! A proxy in front of a private server, which does to connections what networks do: it cuts them, falls silent, and loses an answer.
+//! A proxy in front of a private server, which does to connections what networks do: it cuts them, falls silent, and loses an answer. It can
+//! also look like a pooler.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,6 +15,18 @@ use crate::postgres::PrivatePostgres;
 const CHUNK: usize = 64 * 1024;
 /// The last words of a transaction, as a client sends them.
 const COMMIT: &[u8] = b"COMMIT\0";
+
+/// How the message begins with which whoever answers gives the number of its process.
+const KEY: &[u8] = b"K\0\0\0\x0c";
+
+/// Whose process a client is told of when it connects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Told {
+    /// The server's.
+    Servers,
+    /// Another one, as a pooler does.
+    Ours,
+}
 
 /// What the proxy does with what passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,13 +58,25 @@ impl Proxy {
     /// # Panics
     /// When no port can be had.
     pub async fn start(server: &PrivatePostgres) -> Self {
+        Self::telling(server, Told::Servers).await
+    }
+
+    /// The same, which looks like a pooler: a client is told of another process than the one that serves it.
+    ///
+    /// # Panics
+    /// When no port can be had.
+    pub async fn pooling(server: &PrivatePostgres) -> Self {
+        Self::telling(server, Told::Ours).await
+    }
+
+    async fn telling(server: &PrivatePostgres, told: Told) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port can be had");
         let port = listener.local_addr().expect("the port is known").port();
         let weather = Arc::new(watch::Sender::new(Weather::Fair));
         let open = Arc::new(Mutex::new(Vec::new()));
         let socket = server.folder().join(".s.PGSQL.5432");
         let mut serving = JoinSet::new();
-        serving.spawn(serve(listener, socket, Arc::clone(&weather), Arc::clone(&open)));
+        serving.spawn(serve(listener, Behind { socket, told }, Arc::clone(&weather), Arc::clone(&open)));
         Self { port, weather, open, _serving: serving }
     }
 
@@ -78,9 +103,16 @@ impl Proxy {
     }
 }
 
+/// What is behind the proxy, and what is said of it.
+#[derive(Clone)]
+struct Behind {
+    socket: PathBuf,
+    told: Told,
+}
+
 async fn serve(
     listener: TcpListener,
-    socket: PathBuf,
+    behind: Behind,
     weather: Arc<watch::Sender<Weather>>,
     open: Arc<Mutex<Vec<AbortHandle>>>,
 ) {
@@ -89,17 +121,18 @@ async fn serve(
         if *weather.borrow() == Weather::Cut {
             continue;
         }
-        let handle = connections.spawn(connection(client, socket.clone(), Arc::clone(&weather)));
+        let handle = connections.spawn(connection(client, behind.clone(), Arc::clone(&weather)));
         open.lock().unwrap_or_else(PoisonError::into_inner).push(handle);
     }
 }
 
 /// Passes bytes on in both directions until one side closes, or the weather does.
-async fn connection(mut client: TcpStream, socket: PathBuf, weather: Arc<watch::Sender<Weather>>) {
-    let Ok(mut server) = UnixStream::connect(&socket).await else { return };
+async fn connection(mut client: TcpStream, behind: Behind, weather: Arc<watch::Sender<Weather>>) {
+    let Ok(mut server) = UnixStream::connect(&behind.socket).await else { return };
     let (mut said, mut answered) = (vec![0; CHUNK], vec![0; CHUNK]);
     let mut seen = weather.subscribe();
     let mut ends_with_answer = false;
+    let mut told = behind.told;
     loop {
         // In silence nothing is read either; what was sent meanwhile arrives when it is over.
         if seen.wait_for(|weather| *weather != Weather::Silent).await.is_err() {
@@ -108,7 +141,7 @@ async fn connection(mut client: TcpStream, socket: PathBuf, weather: Arc<watch::
         tokio::select! {
             read = client.read(&mut said) => {
                 let Ok(count @ 1..) = read else { return };
-                let commits = said[..count].windows(COMMIT.len()).any(|bytes| bytes == COMMIT);
+                let commits = place_of(COMMIT, &said[..count]).is_some();
                 let now = *weather.borrow();
                 if commits && now == Weather::LosesCommit {
                     weather.send_replace(Weather::Fair);
@@ -124,6 +157,11 @@ async fn connection(mut client: TcpStream, socket: PathBuf, weather: Arc<watch::
             }
             read = server.read(&mut answered) => {
                 let Ok(count @ 1..) = read else { return };
+                if told == Told::Ours && let Some(at) = place_of(KEY, &answered[..count]) {
+                    answered[at + KEY.len()] ^= 1;
+                    // It is said once.
+                    told = Told::Servers;
+                }
                 if ends_with_answer || client.write_all(&answered[..count]).await.is_err() {
                     return;
                 }
@@ -131,4 +169,8 @@ async fn connection(mut client: TcpStream, socket: PathBuf, weather: Arc<watch::
             changed = seen.changed() => if changed.is_err() { return },
         }
     }
+}
+
+fn place_of(wanted: &[u8], bytes: &[u8]) -> Option<usize> {
+    bytes.windows(wanted.len()).position(|bytes| bytes == wanted)
 }

@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use deadpool_postgres::{ClientWrapper, Manager, ManagerConfig, RecyclingMethod};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls, Socket};
 
+use crate::backend::told_pid;
 use crate::fault::{Sql, Stop};
 
 /// How long it may take to open a connection.
@@ -44,6 +46,18 @@ impl Connector {
         Ok(ClientWrapper::new(client, tokio::spawn(drive)))
     }
 
+    /// The same, with word of its loss.
+    pub(crate) async fn watched(&self) -> Sql<Watched> {
+        let (client, drive) = self.open(Box::new(|_| {})).await?;
+        let told_pid = told_pid(&client).await;
+        let (ends, lost) = oneshot::channel();
+        let driving = tokio::spawn(async move {
+            drive.await;
+            drop(ends);
+        });
+        Ok(Watched { client: ClientWrapper::new(client, driving), told_pid, lost })
+    }
+
     /// A connection that hears notices.
     pub(crate) async fn listener(&self, hear: Hear) -> Sql<(Client, JoinHandle<()>)> {
         let (client, drive) = self.open(hear).await?;
@@ -53,6 +67,15 @@ impl Connector {
     async fn open(&self, hear: Hear) -> Sql<(Client, Drive)> {
         in_time(open(&self.config, NoTls, hear)).await
     }
+}
+
+/// A connection whose loss is told.
+pub(crate) struct Watched {
+    pub(crate) client: ClientWrapper,
+    /// The number of the server's process, as it was told when the connection was opened.
+    pub(crate) told_pid: Option<i32>,
+    /// Ends when the connection is lost.
+    pub(crate) lost: oneshot::Receiver<()>,
 }
 
 async fn open<T>(config: &Config, tls: T, hear: Hear) -> Sql<(Client, Drive)>

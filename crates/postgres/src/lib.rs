@@ -6,8 +6,10 @@
 //! - `row.rs`, `kept.rs`, `gate_row.rs`: rows and records. `queue.rs`: queues. `memo.rs`: what is known by heart.
 //! - `keys.rs`, `gates`: limit keys, rates, breakers. `unique.rs`, `dependents.rs`: plans.
 //! - `open.rs`, `connect.rs`, `schema.rs`: how a store is opened. `herald.rs`: hints between processes.
+//!   `heart.rs`, `backend.rs`: the heartbeat's connection, and how it is known that another node's is gone.
 //!   `inbox.rs`: tasks that come with others' transactions. `fault.rs`: what errors mean.
 
+mod backend;
 mod conn;
 mod connect;
 mod counts;
@@ -16,6 +18,7 @@ mod desk;
 mod fault;
 mod gate_row;
 mod gates;
+mod heart;
 mod herald;
 mod inbox;
 mod kept;
@@ -31,6 +34,7 @@ mod tx;
 mod unique;
 mod verbs;
 
+pub use heart::Failover;
 pub use herald::Listening;
 pub use open::Options;
 pub use store::Postgres;

@@ -12,6 +12,7 @@ use crate::conn::{Conn, Names, SCHEMA, get, quoted};
 use crate::connect::{Connector, MAX_CONNECT};
 use crate::desk::{Desk, Time};
 use crate::fault::{Sql, Stop, fault};
+use crate::heart::Failover;
 use crate::herald::{Herald, Listening};
 use crate::inbox::channel;
 use crate::locks::{Locks, Mode, What};
@@ -36,6 +37,8 @@ pub struct Options {
     pub connections: usize,
     /// How long one statement may take, its waits for others included. Whoever does not answer for so long is given up.
     pub patience: Duration,
+    /// When the tasks of this node are given to others, should it die.
+    pub failover: Failover,
     /// Whether hints from other processes are heard.
     pub listening: Listening,
     /// The clock; `None`: the server's, which all nodes share.
@@ -52,6 +55,7 @@ impl Default for Options {
             schema: SCHEMA.to_owned(),
             connections: CONNECTIONS,
             patience: PATIENCE,
+            failover: Failover::Known,
             listening: Listening::On,
             clock: None,
             bounds: Bounds::default(),

@@ -24,6 +24,7 @@ pub(crate) const SINCE: i32 = 1;
 // The counts of a lane are those of its row and of all its rows in `lane_delta`: each transaction adds a row there, so that none
 // has to wait for another; they are summed up from time to time.
 // What was enqueued with somebody else's transaction is in `inbox` until somebody takes it in; what `waits` there had no room.
+// The heart of a session is the server's end of its connection, if that tells anything: its process, and the starts of it and of the server.
 // An attempt whose begin and end are one write, and which succeeded, has no row in `attempt`: it is the task's last, and all
 // of it but who ran it (`ran`: worker and session) stands in the task's row anyway.
 const V1: &str = "
@@ -135,7 +136,8 @@ CREATE TABLE ostler.session(
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, uid uuid NOT NULL UNIQUE, name text NOT NULL, pid bigint NOT NULL,
     version text NOT NULL, ttl_ms bigint NOT NULL, settings text NOT NULL,
     joined_at bigint NOT NULL, expires_at bigint NOT NULL, renewals bigint NOT NULL DEFAULT 0,
-    ended_at bigint, swept boolean NOT NULL DEFAULT false
+    ended_at bigint, swept boolean NOT NULL DEFAULT false,
+    heart_pid integer, heart_since bigint, heart_server bigint
 ) WITH (fillfactor = 50);
 CREATE INDEX session_open ON ostler.session(id) WHERE ended_at IS NULL;
 CREATE INDEX session_unswept ON ostler.session(id) WHERE ended_at IS NOT NULL AND NOT swept;

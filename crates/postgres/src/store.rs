@@ -1,6 +1,6 @@
 //! The store: the contract, on top of the desk.
 
-use std::time::Duration;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use ostler_core::{JobId, Overrides, SessionId, TaskId, Worker};
@@ -19,14 +19,12 @@ use ostler_store::{
     Bounds, Error, LeaseRef, MAX_BATCH, MAX_BITE, MAX_PAGE, MAX_WORKERS, Store, Wakeups, batch, check_answer,
     check_claim, check_job, check_order, check_overrides, check_schedule, check_session, name,
 };
-use tokio::sync::Mutex;
-use tokio::time::timeout;
 use tokio_postgres::Transaction;
 
 use crate::conn::Conn;
-use crate::connect::Connector;
 use crate::desk::{Desk, Work};
-use crate::fault::{Sql, Stop, fault};
+use crate::fault::fault;
+use crate::heart::{Chest, Heart, Renewal};
 use crate::inbox;
 use crate::locks::Locks;
 use crate::open::{Options, open};
@@ -35,15 +33,11 @@ use crate::verbs::{
     replay, schedules, start, survey, tellings,
 };
 
-/// How long a renewal may take: a node has to hear in time that it cannot be had.
-const MAX_RENEWAL: Duration = Duration::from_secs(10);
-
 /// A store in a PostgreSQL database.
 pub struct Postgres {
     desk: Desk,
-    connector: Connector,
-    /// The connection of the heartbeat. It is opened where the heartbeat runs, and shares nothing with the work.
-    heart: Mutex<Option<Conn>>,
+    /// Shares nothing with the work.
+    heart: Heart,
     bounds: Bounds,
 }
 
@@ -54,7 +48,14 @@ impl Postgres {
     /// When the server cannot be reached or may not be written, or the schema is not ours. The [`kind`](Error::kind) tells which.
     pub async fn open(url: &str, options: Options) -> Result<Self, Error> {
         let (desk, connector) = open(url, &options).await?;
-        Ok(Self { desk, connector, heart: Mutex::new(None), bounds: options.bounds })
+        let heart = Heart::new(Chest {
+            connector,
+            names: Arc::clone(&desk.names),
+            checks: desk.checks,
+            bells: Arc::clone(&desk.bells),
+            failover: options.failover,
+        });
+        Ok(Self { desk, heart, bounds: options.bounds })
     }
 
     /// Takes tasks in with a transaction of the caller's: they exist if and only if it commits. (From any language:
@@ -92,21 +93,6 @@ impl Postgres {
         let conn = self.desk.conn().await.map_err(fault)?;
         conn.batch(crate::schema::CLEAR).await.map_err(fault)
     }
-
-    /// Renews over the heartbeat's own connection, opened anew if it is lost.
-    async fn beat(&self, session: SessionId, held: &[LeaseRef]) -> Sql<Renewed> {
-        let mut heart = self.heart.lock().await;
-        // A renewal that is given up in the middle leaves nothing behind that the next one would read.
-        let conn = match heart.take().filter(|conn| !conn.is_closed()) {
-            Some(conn) => conn,
-            None => Conn::own(self.connector.client().await?, &self.desk.names),
-        };
-        let renewed = nodes::renew(&conn, self.desk.checks, self.desk.time.given(), session, held).await;
-        if renewed.is_ok() {
-            *heart = Some(conn);
-        }
-        renewed
-    }
 }
 
 impl Postgres {
@@ -135,14 +121,8 @@ impl Store for Postgres {
 
     async fn renew(&self, session: SessionId, held: &[LeaseRef]) -> Result<Renewed, Error> {
         batch("leases", held.len(), MAX_BATCH)?;
-        let renewed = timeout(MAX_RENEWAL, async {
-            match self.beat(session, held).await {
-                // A connection that was lost since the last renewal is found out by this one.
-                Err(stop) if stop.is_passing() => self.beat(session, held).await,
-                renewed => renewed,
-            }
-        });
-        renewed.await.unwrap_or(Err(Stop::Silent)).map_err(fault)
+        let renewal = Renewal { session, held: held.to_vec(), now: self.desk.time.given() };
+        self.heart.renew(renewal).await.map_err(fault)
     }
 
     async fn leave(&self, session: SessionId) -> Result<Fenced, Error> {
@@ -325,11 +305,9 @@ impl Store for Postgres {
 
     async fn expire(&self, bite: usize) -> Result<Expired, Error> {
         batch("bite", bite, MAX_BITE)?;
-        let asked = (self.desk.checks, self.desk.time.given(), bite);
-        let work = self
-            .desk
-            .look(&asked, |conn, (checks, now, bite)| Box::pin(expire::work(conn, *checks, *now, *bite)))
-            .await?;
+        let (checks, now, known) = (self.desk.checks, self.desk.time.given(), self.heart.dead().await);
+        let asked = expire::Asked { checks, now, bite, known };
+        let work = self.desk.look(&asked, |conn, asked| Box::pin(expire::work(conn, asked))).await?;
         // Nothing to do is the usual case, and costs no write.
         if work.dead.is_empty() && !work.unswept {
             return Ok(Expired::default());

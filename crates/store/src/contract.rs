@@ -135,7 +135,9 @@ pub trait Store: Send + Sync {
     // ---- maintenance: idempotent, safe on all nodes at once, in bites ----
 
     /// Ends sessions that are dead or overdue, and takes up to `bite` tasks from ended sessions, the
-    /// oldest first.
+    /// oldest first. Overdue is who has not renewed for its TTL. Dead is whose death is known sooner: on one host, when nobody holds its
+    /// [tether](Store::tether); on a server, when its connection is gone and it did not renew for some seconds after that. A
+    /// store that cannot know waits for the TTL.
     async fn expire(&self, bite: usize) -> Result<Expired, Error>;
 
     /// Ends tasks that it is too late for, sees to those that waited for tasks that have ended, then makes tasks ready whose
@@ -170,6 +172,7 @@ pub trait Store: Send + Sync {
     fn wakeups(&self) -> Wakeups;
 
     /// Hints that a node should renew now, because a cancel was requested for a leased task or an order was given, or that it
-    /// should look at the schedules, because one was changed; by this process or another.
+    /// should look at the schedules, because one was changed; by this process or another. Also that the connection is lost by which
+    /// others see that the node is alive: a node that then does not renew within some seconds may be taken for dead.
     fn news(&self) -> Wakeups;
 }

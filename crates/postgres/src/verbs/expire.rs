@@ -8,6 +8,7 @@ use super::finish::{end_attempt, queues_of};
 use super::nodes::{end, leased};
 use crate::conn::{Conn, get, most};
 use crate::fault::{Sql, readable};
+use crate::heart::Gone;
 use crate::locks::{Locks, Mode, What};
 use crate::row::Uid;
 use crate::tx::{NOW, Tx};
@@ -15,21 +16,61 @@ use crate::tx::{NOW, Tx};
 /// Sessions that one call ends at most; the next call goes on.
 const MAX_SESSIONS: usize = 1_000;
 
-/// What there is to do: sessions that are overdue, and whether ended ones still have tasks.
+/// What there is to do: sessions that are dead, and whether ended ones still have tasks.
 pub(crate) struct Work {
-    pub(crate) dead: Vec<SessionId>,
+    pub(crate) dead: Vec<Dead>,
     pub(crate) unswept: bool,
     pub(crate) locks: Locks,
 }
 
+/// A session that is to be ended.
+pub(crate) struct Dead {
+    session: SessionId,
+    /// How often it had renewed when it was found out that it is dead; `None`: its lease has run out.
+    renewals: Option<i64>,
+}
+
+/// What is asked about the dead.
+pub(crate) struct Asked {
+    pub(crate) checks: Checks,
+    pub(crate) now: Option<i64>,
+    pub(crate) bite: usize,
+    /// Who is known to be dead, whatever their lease.
+    pub(crate) known: Vec<Gone>,
+}
+
+/// Sessions whose connection is gone, under the server's present start. Of a process of somebody else's only its number may be seen: where
+/// that is in use, nothing is known.
+pub(crate) async fn gone(conn: &Conn) -> Sql<Vec<Gone>> {
+    let rows = conn
+        .rows(
+            "SELECT s.uid, s.renewals FROM ostler.session s
+             WHERE s.ended_at IS NULL
+                AND s.heart_server = (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint
+                AND NOT EXISTS(SELECT 1 FROM pg_stat_activity a WHERE a.pid = s.heart_pid
+                    AND coalesce((extract(epoch FROM a.backend_start) * 1000000)::bigint = s.heart_since, true))
+             ORDER BY s.id LIMIT $1",
+            &[&most(MAX_SESSIONS)],
+        )
+        .await?;
+    let gone = |row| Ok(Gone { session: SessionId(get::<Uid>(row, 0)?.id()), renewals: get(row, 1)? });
+    rows.iter().map(gone).collect()
+}
+
 /// Looks whether there is anything to do.
-pub(crate) async fn work(conn: &Conn, checks: Checks, now: Option<i64>, bite: usize) -> Sql<Work> {
-    let now: i64 = get(&conn.one(NOW, &[&now]).await?, 0)?;
+pub(crate) async fn work(conn: &Conn, asked: &Asked) -> Sql<Work> {
+    let Asked { checks, now, bite, known } = asked;
+    let now: i64 = get(&conn.one(NOW, &[now]).await?, 0)?;
+    let uids: Vec<Uid> = known.iter().map(|gone| Uid::of(gone.session.0)).collect();
+    let renewals: Vec<i64> = known.iter().map(|gone| gone.renewals).collect();
     let whoever = checks.pass(Check::ExpireDead, false);
     let rows = conn
         .rows(
-            "SELECT uid, id FROM ostler.session WHERE ended_at IS NULL AND ($2 OR expires_at < $1) ORDER BY id LIMIT $3",
-            &[&now, &whoever, &most(MAX_SESSIONS)],
+            "SELECT uid, id, CASE WHEN $2 OR expires_at < $1 THEN NULL ELSE renewals END FROM ostler.session
+             WHERE ended_at IS NULL AND ($2 OR expires_at < $1
+                OR (uid, renewals) IN (SELECT known.uid, known.renewals FROM unnest($4::uuid[], $5::bigint[]) AS known(uid, renewals)))
+             ORDER BY id LIMIT $3",
+            &[&now, &whoever, &most(MAX_SESSIONS), &uids, &renewals],
         )
         .await?;
     let mut locks = Locks::none();
@@ -37,7 +78,7 @@ pub(crate) async fn work(conn: &Conn, checks: Checks, now: Option<i64>, bite: us
     for row in &rows {
         let session = SessionId(get::<Uid>(row, 0)?.id());
         locks.add(What::Session(session), Mode::Alone);
-        dead.push(session);
+        dead.push(Dead { session, renewals: get(row, 2)? });
         numbers.push(get::<i64>(row, 1)?);
     }
     let unswept = unswept(conn).await?;
@@ -46,7 +87,7 @@ pub(crate) async fn work(conn: &Conn, checks: Checks, now: Option<i64>, bite: us
         let rows = conn
             .rows(
                 "SELECT id FROM ostler.task WHERE session = ANY($1) AND phase IN (3, 4) ORDER BY id LIMIT $2",
-                &[&numbers, &most(bite)],
+                &[&numbers, &most(*bite)],
             )
             .await?;
         let slots = rows.iter().map(|row| get(row, 0)).collect::<Sql<Vec<i64>>>()?;
@@ -64,16 +105,17 @@ async fn unswept(conn: &Conn) -> Sql<Vec<i64>> {
     rows.iter().map(|row| get(row, 0)).collect()
 }
 
-pub(crate) async fn run(tx: &mut Tx, dead: &[SessionId], bite: usize) -> Sql<Expired> {
+pub(crate) async fn run(tx: &mut Tx, dead: &[Dead], bite: usize) -> Sql<Expired> {
     let mut ended = Vec::new();
     let whoever = tx.checks.pass(Check::ExpireDead, false);
-    for session in dead {
+    for Dead { session, renewals } in dead {
         // Another node may have been first, or the node itself renewed in the meantime.
         let row = tx
             .conn
             .row(
-                "SELECT id FROM ostler.session WHERE uid = $1 AND ended_at IS NULL AND ($3 OR expires_at < $2) FOR UPDATE",
-                &[&Uid::of(session.0), &tx.now.millis(), &whoever],
+                "SELECT id FROM ostler.session
+                 WHERE uid = $1 AND ended_at IS NULL AND ($3 OR expires_at < $2 OR renewals = $4) FOR UPDATE",
+                &[&Uid::of(session.0), &tx.now.millis(), &whoever, renewals],
             )
             .await?;
         if let Some(row) = row {

@@ -4,12 +4,14 @@ use std::collections::HashSet;
 
 use ostler_core::{Outcome, SessionId, TaskId, Worker, WorkerState};
 use ostler_store::calls::{Fenced, NewSession, Renewed};
-use ostler_store::{Check, Checks, LeaseRef};
+use ostler_store::{Check, Checks};
 
 use super::finish::{end_attempt, queues_of};
 use super::{orders, tellings};
+use crate::backend::Backend;
 use crate::conn::{Conn, big, get, get_u64};
 use crate::fault::{Sql, readable};
+use crate::heart::Renewal;
 use crate::locks::{Locks, Mode, What};
 use crate::row::{Uid, code};
 use crate::tx::Tx;
@@ -37,21 +39,30 @@ pub(crate) async fn join(tx: &Tx, node: &NewSession) -> Sql<Fenced> {
 }
 
 /// Renews a session, and looks what became of the tasks that it holds, or thinks it holds, and what it is asked to do. The renewal is
-/// one statement of its own: it waits for nobody but whoever ends the session.
+/// one statement of its own: it waits for nobody but whoever ends the session. It says which connection it came over, if the end of that is to
+/// be taken for the node's.
 pub(crate) async fn renew(
     conn: &Conn,
     checks: Checks,
-    now: Option<i64>,
-    session: SessionId,
-    held: &[LeaseRef],
+    renewal: &Renewal,
+    heart: Option<Backend>,
 ) -> Sql<Renewed> {
     let whatever = checks.pass(Check::RenewSession, false);
     let row = conn
         .row(
             "WITH clock AS (SELECT coalesce($2::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint) AS now)
-             UPDATE ostler.session s SET expires_at = clock.now + s.ttl_ms, renewals = s.renewals + 1 FROM clock
+             UPDATE ostler.session s SET expires_at = clock.now + s.ttl_ms, renewals = s.renewals + 1,
+                heart_pid = $4, heart_since = $5, heart_server = $6
+             FROM clock
              WHERE s.uid = $1 AND ($3 OR (s.ended_at IS NULL AND s.expires_at >= clock.now)) RETURNING s.id",
-            &[&Uid::of(session.0), &now, &whatever],
+            &[
+                &Uid::of(renewal.session.0),
+                &renewal.now,
+                &whatever,
+                &heart.map(|heart| heart.pid),
+                &heart.map(|heart| heart.since),
+                &heart.map(|heart| heart.server),
+            ],
         )
         .await?;
     let Some(row) = row else { return Ok(Renewed::Ended) };
@@ -71,7 +82,8 @@ pub(crate) async fn renew(
             cancelled.push(id);
         }
     }
-    let lost = held
+    let lost = renewal
+        .held
         .iter()
         .filter(|lease| !known.contains(&(lease.task, lease.token)))
         .map(|lease| lease.task)

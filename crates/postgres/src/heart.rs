@@ -1,0 +1,279 @@
+//! The heartbeat's connection, on a thread of its own: it renews the node's session, stays idle between, and its end is how others know
+//! that the node is dead. It also watches the connections of the others.
+//!
+//! A lost connection is not a death. Whoever lives renews over a new one; so only a session is taken for dead whose connection was gone
+//! and which did not renew for a whole [`GRACE`], seen over a connection that was there all the time: had the server thrown
+//! everybody out, it would have thrown out whoever watches, too.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use ostler_core::SessionId;
+use ostler_store::calls::Renewed;
+use ostler_store::{Bells, Checks, LeaseRef};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, timeout};
+
+use crate::backend::Backend;
+use crate::conn::{Conn, Names};
+use crate::connect::Connector;
+use crate::fault::{Sql, Stop};
+use crate::verbs::{expire, nodes};
+
+/// For how long a node whose connection is lost may come back before it is taken for dead.
+pub(crate) const GRACE: Duration = Duration::from_secs(3);
+/// How long a renewal may take: a node has to hear in time that it cannot be had.
+const MAX_RENEWAL: Duration = Duration::from_secs(10);
+/// How long a look at the connections of others may hold up a renewal.
+const MAX_LOOK: Duration = Duration::from_secs(2);
+/// Calls that wait for the heart.
+const MAX_ASKS: usize = 64;
+
+/// When the tasks of a dead node are given to others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Failover {
+    /// Some seconds after its connection is lost, where that can be known; else when its lease has run out. A network that ends the
+    /// connection of a living node, and lets it open no other, can have a task run twice at the same time; only one run counts.
+    #[default]
+    Known,
+    /// When its lease has run out: for work that is paid for. Holds for the node that says so, whatever the others say.
+    Strict,
+}
+
+/// A session whose connection is gone, and how often it had renewed when that was seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Gone {
+    pub(crate) session: SessionId,
+    pub(crate) renewals: i64,
+}
+
+/// Beats for the node that has the store open, once it has renewed for the first time.
+pub(crate) struct Heart {
+    chest: Chest,
+    asks: Mutex<Option<mpsc::Sender<Ask>>>,
+}
+
+/// What the heart needs to beat.
+#[derive(Clone)]
+pub(crate) struct Chest {
+    pub(crate) connector: Connector,
+    pub(crate) names: Arc<Names>,
+    pub(crate) checks: Checks,
+    pub(crate) bells: Arc<Bells>,
+    pub(crate) failover: Failover,
+}
+
+/// What the heart is asked.
+enum Ask {
+    /// To renew.
+    Renew { renewal: Renewal, answer: oneshot::Sender<Sql<Renewed>> },
+    /// Who is known to be dead.
+    Dead { answer: oneshot::Sender<Vec<Gone>> },
+}
+
+/// Whose session is renewed, what it holds, and the time, unless it is the server's.
+pub(crate) struct Renewal {
+    pub(crate) session: SessionId,
+    pub(crate) held: Vec<LeaseRef>,
+    pub(crate) now: Option<i64>,
+}
+
+impl Heart {
+    pub(crate) const fn new(chest: Chest) -> Self {
+        Self { chest, asks: Mutex::new(None) }
+    }
+
+    /// Renews a session, whatever runtime the caller has.
+    pub(crate) async fn renew(&self, renewal: Renewal) -> Sql<Renewed> {
+        let asks = self.beating()?;
+        let (answer, answered) = oneshot::channel();
+        let asked = async {
+            asks.send(Ask::Renew { renewal, answer }).await.map_err(|_| stopped())?;
+            answered.await.map_err(|_| stopped())?
+        };
+        timeout(MAX_RENEWAL, asked).await.unwrap_or(Err(Stop::Silent))
+    }
+
+    /// Who is known to be dead. Nobody, for who has no heart or cannot tell: the lease decides.
+    pub(crate) async fn dead(&self) -> Vec<Gone> {
+        let asks = self.asks.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let (answer, answered) = oneshot::channel();
+        match asks {
+            Some(asks) if asks.send(Ask::Dead { answer }).await.is_ok() => answered.await.unwrap_or_default(),
+            Some(_) | None => Vec::new(),
+        }
+    }
+
+    /// Starts to beat, unless it does.
+    fn beating(&self) -> Sql<mpsc::Sender<Ask>> {
+        let mut asks = self.asks.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(asks) = asks.as_ref().filter(|asks| !asks.is_closed()) {
+            return Ok(asks.clone());
+        }
+        let (sender, receiver) = mpsc::channel(MAX_ASKS);
+        let beat = Beat { chest: self.chest.clone(), link: None };
+        let no_thread = |error| Stop::Away(format!("the heartbeat gets no thread: {error}"));
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(no_thread)?;
+        let thread = std::thread::Builder::new().name("ostler-heart".into());
+        thread.spawn(move || runtime.block_on(beat.serve(receiver))).map_err(no_thread)?;
+        Ok(asks.insert(sender).clone())
+    }
+}
+
+fn stopped() -> Stop {
+    Stop::Away("the heartbeat has stopped".to_owned())
+}
+
+/// The part that runs on the thread.
+struct Beat {
+    chest: Chest,
+    link: Option<Link>,
+}
+
+/// The connection, and what was seen over it.
+struct Link {
+    conn: Conn,
+    lost: oneshot::Receiver<()>,
+    /// `None`: there is a pooler between.
+    backend: Option<Backend>,
+    suspects: Suspects,
+}
+
+impl Beat {
+    /// Serves until nobody can ask any more.
+    async fn serve(mut self, mut asks: mpsc::Receiver<Ask>) {
+        loop {
+            let ask = tokio::select! {
+                ask = asks.recv() => ask,
+                () = lost(self.link.as_mut()) => {
+                    self.let_go();
+                    continue;
+                }
+            };
+            match ask {
+                Some(Ask::Renew { renewal, mut answer }) => {
+                    tokio::select! {
+                        renewed = self.renew(&renewal) => drop(answer.send(renewed)),
+                        // Whoever asked has given up. The connection is in the middle of something, and is given up too.
+                        () = answer.closed() => {}
+                    }
+                }
+                Some(Ask::Dead { answer }) => drop(answer.send(self.dead().await)),
+                None => return,
+            }
+        }
+    }
+
+    async fn renew(&mut self, renewal: &Renewal) -> Sql<Renewed> {
+        match self.renew_once(renewal).await {
+            // A connection that was lost since the last renewal is found out by this one.
+            Err(stop) if stop.is_passing() => self.renew_once(renewal).await,
+            renewed => renewed,
+        }
+    }
+
+    async fn renew_once(&mut self, renewal: &Renewal) -> Sql<Renewed> {
+        // A renewal that is given up in the middle leaves nothing behind that the next one would read.
+        let link = match self.link.take().filter(|link| !link.conn.is_closed()) {
+            Some(link) => link,
+            None => self.open().await?,
+        };
+        let shown = match self.chest.failover {
+            Failover::Known => link.backend,
+            Failover::Strict => None,
+        };
+        let renewed = nodes::renew(&link.conn, self.chest.checks, renewal, shown).await?;
+        self.link = Some(link);
+        Ok(renewed)
+    }
+
+    async fn open(&self) -> Sql<Link> {
+        let opened = self.chest.connector.watched().await?;
+        let conn = Conn::own(opened.client, &self.chest.names);
+        let backend = Backend::of(&conn, opened.told_pid).await?;
+        Ok(Link { conn, lost: opened.lost, backend, suspects: Suspects::default() })
+    }
+
+    async fn dead(&mut self) -> Vec<Gone> {
+        let watches = self.chest.failover == Failover::Known;
+        let Some(mut link) = self.link.take_if(|link| watches && link.backend.is_some()) else {
+            return Vec::new();
+        };
+        let Ok(Ok(gone)) = timeout(MAX_LOOK, expire::gone(&link.conn)).await else {
+            self.let_go();
+            return Vec::new();
+        };
+        let dead = link.suspects.see(&gone, Instant::now());
+        self.link = Some(link);
+        dead
+    }
+
+    /// The connection is lost. The node should renew now, over another one: others may be watching.
+    fn let_go(&mut self) {
+        self.link = None;
+        self.chest.bells.news.ring();
+    }
+}
+
+/// Waits for the loss of a connection; for ever, when there is none.
+async fn lost(link: Option<&mut Link>) {
+    match link {
+        Some(link) => drop((&mut link.lost).await),
+        None => std::future::pending().await,
+    }
+}
+
+/// Sessions whose connection was gone when it was last looked, and since when that is so without a renewal.
+#[derive(Default)]
+struct Suspects(HashMap<SessionId, (i64, Instant)>);
+
+impl Suspects {
+    /// Takes in what was seen now, and answers who was gone for the whole grace.
+    fn see(&mut self, gone: &[Gone], now: Instant) -> Vec<Gone> {
+        let before = std::mem::take(&mut self.0);
+        for seen in gone {
+            let since = match before.get(&seen.session) {
+                Some((renewals, since)) if *renewals == seen.renewals => *since,
+                Some(_) | None => now,
+            };
+            self.0.insert(seen.session, (seen.renewals, since));
+        }
+        let dead = |seen: &&Gone| now.duration_since(self.0[&seen.session].1) >= GRACE;
+        gone.iter().filter(dead).copied().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ostler_core::Id;
+
+    use super::*;
+
+    const ONE: SessionId = SessionId(Id::from_bits(1));
+    const OTHER: SessionId = SessionId(Id::from_bits(2));
+
+    fn gone(session: SessionId, renewals: i64) -> Gone {
+        Gone { session, renewals }
+    }
+
+    #[test]
+    fn who_is_gone_for_the_whole_grace_is_dead() {
+        let (mut suspects, start) = (Suspects::default(), Instant::now());
+        assert_eq!(suspects.see(&[gone(ONE, 4)], start), []);
+        let almost = start + GRACE - Duration::from_millis(1);
+        assert_eq!(suspects.see(&[gone(ONE, 4), gone(OTHER, 1)], almost), []);
+        assert_eq!(suspects.see(&[gone(ONE, 4), gone(OTHER, 1)], start + GRACE), [gone(ONE, 4)]);
+    }
+
+    #[test]
+    fn who_renewed_or_was_seen_has_the_whole_grace_again() {
+        let (mut suspects, start) = (Suspects::default(), Instant::now());
+        suspects.see(&[gone(ONE, 4), gone(OTHER, 1)], start);
+        suspects.see(&[gone(ONE, 4)], start + GRACE / 2);
+        let both = [gone(ONE, 5), gone(OTHER, 1)];
+        assert_eq!(suspects.see(&both, start + GRACE), [], "one renewed, the other was there between");
+        assert_eq!(suspects.see(&both, start + GRACE * 2), both);
+    }
+}
