@@ -4,6 +4,8 @@
 //! that process ends, however it ends, the server is stopped and its folder removed.
 
 use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 use std::sync::OnceLock;
@@ -18,6 +20,8 @@ const DEBIAN: &str = "/usr/lib/postgresql";
 const USERS: [&str; 2] = ["postgres", "nobody"];
 /// The user and the database that tests connect with.
 const NAME: &str = "ostler";
+/// The port of a server that is only spoken to over its socket, where it is a part of the socket's name.
+const PORT: u16 = 5432;
 /// How long to wait before looking again whether the server is up.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
@@ -50,6 +54,7 @@ pub enum Disk {
 pub struct PrivatePostgres {
     folder: PathBuf,
     programs: PathBuf,
+    port: u16,
     keeper: Child,
     /// Closed to stop the server.
     line: Option<ChildStdin>,
@@ -73,24 +78,36 @@ impl PrivatePostgres {
     /// When there is none on this machine, or it does not come up.
     #[must_use]
     pub fn start(disk: Disk) -> Self {
-        let programs = programs();
-        let folder = match disk {
-            Disk::Unsynced => crate::scratch(),
-            Disk::Synced => tempfile::tempdir().expect("a temporary folder can be made"),
+        Made::new(disk).initialised().launch(disk, &[]).with_database()
+    }
+
+    /// Starts a server that is spoken to over the network of this machine, and encrypts: with this certificate and its key, as PEM.
+    ///
+    /// # Panics
+    /// When there is none on this machine, or it does not come up.
+    #[must_use]
+    pub fn encrypting(certificate: &str, key: &str) -> Self {
+        // Free a moment ago. A server that does not get it does not come up.
+        let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+        let made =
+            Made { port: free.expect("a port can be had").port(), ..Made::new(Disk::Unsynced) }.initialised();
+        let mut settings = vec!["listen_addresses=127.0.0.1".to_owned(), "ssl=on".to_owned()];
+        for (name, pem) in [("ssl_cert_file", certificate), ("ssl_key_file", key)] {
+            settings.push(format!("{name}={}", made.keep_secret(name, pem).display()));
         }
-        .keep();
-        let user = unprivileged();
-        let made = Made { programs, folder, user };
-        made.give_folder();
-        let mut initdb = made.program("initdb");
-        initdb.args(["--auth=trust", "--no-sync", "--encoding=UTF8", "--locale=C", "-U", NAME, "-D"]);
-        run(initdb.arg(made.data()));
-        let server = made.launch(disk);
-        run(Command::new(server.programs.join("createdb"))
-            .arg("-h")
-            .arg(&server.folder)
-            .args(["-U", NAME, NAME]));
-        server
+        made.launch(Disk::Unsynced, &settings).with_database()
+    }
+
+    fn with_database(self) -> Self {
+        run(self.program("createdb").args(["-U", NAME, NAME]));
+        self
+    }
+
+    /// A program that speaks to this server.
+    fn program(&self, name: &str) -> Command {
+        let mut program = Command::new(self.programs.join(name));
+        program.arg("-h").arg(&self.folder).args(["-p", &self.port.to_string()]);
+        program
     }
 
     /// Starts a standby of this server, which follows it and can only be read.
@@ -100,12 +117,12 @@ impl PrivatePostgres {
     #[must_use]
     pub fn standby(&self) -> Self {
         let folder = crate::scratch().keep();
-        let made = Made { programs: self.programs.clone(), folder, user: unprivileged() };
-        made.give_folder();
+        let made = Made { programs: self.programs.clone(), folder, port: PORT, user: unprivileged() };
+        made.give(&made.folder);
         let mut copy = made.program("pg_basebackup");
         copy.args(["--no-sync", "--checkpoint=fast", "-R", "-U", NAME, "-h"]).arg(&self.folder);
         run(copy.arg("-D").arg(made.data()));
-        made.launch(Disk::Unsynced)
+        made.launch(Disk::Unsynced, &[])
     }
 
     /// Stops the server at once, as a crash does.
@@ -130,8 +147,8 @@ impl PrivatePostgres {
     /// # Panics
     /// When it does not.
     pub fn promote(&self) {
-        let made =
-            Made { programs: self.programs.clone(), folder: self.folder.clone(), user: unprivileged() };
+        let (programs, folder) = (self.programs.clone(), self.folder.clone());
+        let made = Made { programs, folder, port: self.port, user: unprivileged() };
         run(made.program("pg_ctl").arg("promote").arg("--wait").arg("-D").arg(made.data()));
     }
 
@@ -150,6 +167,12 @@ impl PrivatePostgres {
         format!("postgres://{NAME}@{socket}/{NAME}")
     }
 
+    /// Its port, if it is spoken to over the network.
+    #[must_use]
+    pub const fn port(&self) -> u16 {
+        self.port
+    }
+
     /// The folder of its socket and its data.
     #[must_use]
     pub fn folder(&self) -> &Path {
@@ -160,9 +183,12 @@ impl PrivatePostgres {
         let until = Instant::now() + MAX_WAIT;
         let (_never, pause) = channel::<()>();
         loop {
-            let mut ready = Command::new(self.programs.join("pg_isready"));
-            ready.arg("-q").arg("-h").arg(&self.folder).args(["-U", NAME]);
-            if ready.status().is_ok_and(|status| status.success()) {
+            if self
+                .program("pg_isready")
+                .args(["-q", "-U", NAME])
+                .status()
+                .is_ok_and(|status| status.success())
+            {
                 return;
             }
             assert!(Instant::now() < until, "the private PostgreSQL does not come up: {}", self.log());
@@ -189,17 +215,45 @@ impl Drop for PrivatePostgres {
 struct Made {
     programs: PathBuf,
     folder: PathBuf,
+    port: u16,
     user: Option<String>,
 }
 
 impl Made {
+    fn new(disk: Disk) -> Self {
+        let folder = match disk {
+            Disk::Unsynced => crate::scratch(),
+            Disk::Synced => tempfile::tempdir().expect("a temporary folder can be made"),
+        };
+        let made = Self { programs: programs(), folder: folder.keep(), port: PORT, user: unprivileged() };
+        made.give(&made.folder);
+        made
+    }
+
+    fn initialised(self) -> Self {
+        let mut initdb = self.program("initdb");
+        initdb.args(["--auth=trust", "--no-sync", "--encoding=UTF8", "--locale=C", "-U", NAME, "-D"]);
+        run(initdb.arg(self.data()));
+        self
+    }
+
+    /// A file that only the server may read.
+    fn keep_secret(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.folder.join(name);
+        let mut file = std::fs::OpenOptions::new();
+        let opened = file.write(true).create_new(true).mode(0o600).open(&path);
+        opened.and_then(|mut file| file.write_all(text.as_bytes())).expect("the file can be written");
+        self.give(&path);
+        path
+    }
+
     fn data(&self) -> PathBuf {
         self.folder.join("data")
     }
 
-    fn give_folder(&self) {
+    fn give(&self, path: &Path) {
         if let Some(user) = &self.user {
-            run(Command::new("chown").arg(user).arg(&self.folder));
+            run(Command::new("chown").arg(user).arg(path));
         }
     }
 
@@ -219,12 +273,13 @@ impl Made {
         command
     }
 
-    fn launch(self, disk: Disk) -> PrivatePostgres {
+    fn launch(self, disk: Disk, settings: &[String]) -> PrivatePostgres {
         let server = self.program("postgres");
         let mut keeper = Command::new("sh");
         keeper.args(["-c", KEEPER, "keeper"]).arg(&self.folder);
         keeper.arg(server.get_program()).args(server.get_args());
         keeper.arg("-D").arg(self.data()).arg("-k").arg(&self.folder).args(["-c", "listen_addresses="]);
+        keeper.args(["-p", &self.port.to_string()]);
         keeper.args([
             "-c",
             "max_connections=300",
@@ -237,6 +292,9 @@ impl Made {
             Disk::Unsynced => keeper.args(["-c", "fsync=off", "-c", "full_page_writes=off"]),
             Disk::Synced => keeper.args(["-c", "fsync=on", "-c", "max_wal_size=4GB"]),
         };
+        for setting in settings {
+            keeper.arg("-c").arg(setting);
+        }
         let mut keeper = keeper
             .current_dir(&self.folder)
             .stdin(Stdio::piped())
@@ -246,7 +304,8 @@ impl Made {
             .expect("sh can be started");
         let line = keeper.stdin.take();
         let heard = BufReader::new(keeper.stdout.take().expect("it was piped"));
-        let server = PrivatePostgres { folder: self.folder, programs: self.programs, keeper, line, heard };
+        let (folder, programs, port) = (self.folder, self.programs, self.port);
+        let server = PrivatePostgres { folder, programs, port, keeper, line, heard };
         server.wait_until_up();
         server
     }
@@ -303,12 +362,7 @@ mod tests {
     #[test]
     fn a_server_comes_up_and_leaves_nothing_behind() {
         let server = PrivatePostgres::start(Disk::Unsynced);
-        let asked = run(Command::new(server.programs.join("psql")).arg("-h").arg(server.folder()).args([
-            "-U",
-            NAME,
-            "-Atc",
-            "SELECT 6 * 7",
-        ]));
+        let asked = run(server.program("psql").args(["-U", NAME, "-Atc", "SELECT 6 * 7"]));
         assert_eq!(String::from_utf8_lossy(&asked.stdout).trim(), "42");
         let folder = server.folder().to_owned();
         assert!(folder.exists());

@@ -10,7 +10,8 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_postgres::tls::MakeTlsConnect;
-use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls, Socket};
+use tokio_postgres::{AsyncMessage, Client, Config, Connection, Socket};
+use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::backend::told_pid;
 use crate::fault::{Sql, Stop};
@@ -27,17 +28,18 @@ type Drive = Pin<Box<dyn Future<Output = ()> + Send>>;
 #[derive(Clone)]
 pub(crate) struct Connector {
     config: Config,
+    tls: MakeRustlsConnect,
 }
 
 impl Connector {
-    pub(crate) const fn new(config: Config) -> Self {
-        Self { config }
+    pub(crate) const fn new(config: Config, tls: MakeRustlsConnect) -> Self {
+        Self { config, tls }
     }
 
     /// What makes the connections of a pool.
     pub(crate) fn manager(&self) -> Manager {
         let how = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-        Manager::from_config(self.config.clone(), NoTls, how)
+        Manager::from_config(self.config.clone(), self.tls.clone(), how)
     }
 
     /// A connection that is nobody else's.
@@ -65,7 +67,7 @@ impl Connector {
     }
 
     async fn open(&self, hear: Hear) -> Sql<(Client, Drive)> {
-        in_time(open(&self.config, NoTls, hear)).await
+        in_time(open(&self.config, self.tls.clone(), hear)).await
     }
 }
 

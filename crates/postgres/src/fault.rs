@@ -36,7 +36,16 @@ impl From<tokio_postgres::Error> for Stop {
 impl Stop {
     /// A connection could not be opened: the server said why, or there was none.
     pub(crate) fn unconnected(error: tokio_postgres::Error) -> Self {
-        if error.as_db_error().is_some() { Self::Server(error) } else { Self::Away(with_source(&error)) }
+        if error.as_db_error().is_some() {
+            return Self::Server(error);
+        }
+        match distrust(&error) {
+            Some(why) => Self::Refused(Error::invalid(format!(
+                "the certificate of the PostgreSQL server is not one to trust ({why}): sslrootcert must name the root that has signed \
+                 it, and the URL the server by the name that it has there"
+            ))),
+            None => Self::Away(with_source(&error)),
+        }
     }
 
     /// Whether the same transaction may go through when it is tried again at once. Nothing of it was written.
@@ -72,6 +81,16 @@ fn is_passing(code: &SqlState) -> bool {
         SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT,
     ]
     .contains(code)
+}
+
+/// Why the certificate of a server was refused, if that is what went wrong.
+fn distrust(error: &tokio_postgres::Error) -> Option<String> {
+    use std::error::Error as _;
+    let io = error.source()?.downcast_ref::<std::io::Error>()?;
+    match io.get_ref()?.downcast_ref::<rustls::Error>()? {
+        rustls::Error::InvalidCertificate(why) => Some(why.to_string()),
+        _ => None,
+    }
 }
 
 fn is_io(error: &tokio_postgres::Error) -> bool {

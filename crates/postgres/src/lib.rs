@@ -5,7 +5,7 @@
 //!   whom. `counts.rs`: what lanes count, without anybody waiting.
 //! - `row.rs`, `kept.rs`, `gate_row.rs`: rows and records. `queue.rs`: queues. `memo.rs`: what is known by heart.
 //! - `keys.rs`, `gates`: limit keys, rates, breakers. `unique.rs`, `dependents.rs`: plans.
-//! - `open.rs`, `connect.rs`, `schema.rs`: how a store is opened. `herald.rs`: hints between processes.
+//! - `open.rs`, `connect.rs`, `tls.rs`, `schema.rs`: how a store is opened. `herald.rs`: hints between processes.
 //!   `heart.rs`, `backend.rs`: the heartbeat's connection, and how it is known that another node's is gone.
 //!   `inbox.rs`: tasks that come with others' transactions. `fault.rs`: what errors mean.
 
@@ -30,6 +30,7 @@ mod queue;
 mod row;
 mod schema;
 mod store;
+mod tls;
 mod tx;
 mod unique;
 mod verbs;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use deadpool_postgres::{Pool, Runtime, Timeouts};
 use ostler_store::{Bells, Bounds, Checks, Clock, Error, ErrorKind};
 use tokio_postgres::Config;
-use tokio_postgres::config::TargetSessionAttrs;
+use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 
 use crate::conn::{Conn, Names, SCHEMA, get, quoted};
 use crate::connect::{Connector, MAX_CONNECT};
@@ -18,6 +18,7 @@ use crate::inbox::channel;
 use crate::locks::{Locks, Mode, What};
 use crate::memo::Memo;
 use crate::schema::{MIGRATIONS, SINCE, VERSION};
+use crate::tls::certificates;
 
 /// The oldest server that is spoken to.
 const OLDEST_SERVER: i32 = 140_000;
@@ -67,7 +68,8 @@ impl Default for Options {
 /// Opens the store at `url`.
 pub(crate) async fn open(url: &str, options: &Options) -> Result<(Desk, Connector), Error> {
     check_schema(&options.schema)?;
-    let connector = Connector::new(config(url)?);
+    let (url, certificates) = certificates(url);
+    let connector = Connector::new(config(&url)?, certificates.encryption()?);
     let names = Arc::new(Names::new(&options.schema, options.patience));
     let opening = Some(MAX_CONNECT.min(options.patience));
     let timeouts = Timeouts { wait: Some(options.patience), create: opening, recycle: opening };
@@ -108,6 +110,16 @@ fn config(url: &str) -> Result<Config, Error> {
         return Err(Error::invalid(
             "the URL of the store names no host: it looks like postgres://user@host/database",
         ));
+    }
+    if config.get_hosts().is_empty() {
+        // An address is the name of its server, too.
+        for address in config.get_hostaddrs().to_vec() {
+            config.host(address.to_string());
+        }
+    }
+    if config.get_hosts().iter().all(|host| matches!(host, Host::Unix(_))) {
+        // Nobody listens between processes of one machine, and no server offers encryption there.
+        config.ssl_mode(SslMode::Disable);
     }
     if config.get_application_name().is_none() {
         config.application_name("ostler");
