@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use deadpool_postgres::Pool;
 use ostler_store::{Bells, Checks, Clock, Error};
 
 use crate::conn::{Conn, Names, get};
@@ -15,6 +14,7 @@ use crate::herald::Herald;
 use crate::inbox::{self, Which};
 use crate::locks::{Locks, Mode, What};
 use crate::memo::Memo;
+use crate::pools::Pools;
 use crate::tx::{Done, Inbox, Tx};
 
 /// How often a transaction begins anew because it met a queue that it had not locked.
@@ -54,7 +54,7 @@ impl Time {
 
 /// What all verbs share.
 pub(crate) struct Desk {
-    pub(crate) pool: Pool,
+    pub(crate) pools: Pools,
     pub(crate) names: Arc<Names>,
     pub(crate) memo: Arc<Memo>,
     pub(crate) checks: Checks,
@@ -66,7 +66,7 @@ pub(crate) struct Desk {
 impl Desk {
     /// A connection.
     pub(crate) async fn conn(&self) -> Sql<Conn> {
-        Conn::get(&self.pool, &self.names).await
+        Conn::get(&self.pools.here()?, &self.names).await
     }
 
     /// Carries a verb out, and answers when it is on disk.
@@ -153,16 +153,22 @@ impl Desk {
             Err(stop) => return Err(undone(tx.give_up(), stop).await),
         };
         let Done { mut conn, rings, written } = tx.close().await?;
-        if let Err(stop) = conn.commit().await {
-            drop(conn);
-            self.settle(stop, written.transaction.as_deref()).await?;
-        } else if written.fold {
-            // A sum that is not made now is made the next time.
-            let lock = Locks::none().and(What::Fold, Mode::Alone).columns(&self.memo.schema).0;
-            let _ = fold(&conn, &lock[0]).await;
+        match conn.commit().await {
+            Ok(()) => {
+                if written.fold {
+                    // A sum that is not made now is made the next time.
+                    let lock = Locks::none().and(What::Fold, Mode::Alone).columns(&self.memo.schema).0;
+                    let _ = fold(&conn, &lock[0]).await;
+                }
+                drop(conn);
+            }
+            Err(stop) => {
+                drop(conn);
+                self.settle(stop, written.transaction.as_deref()).await?;
+            }
         }
         self.bells.ring(rings);
-        self.herald.tell(rings);
+        self.herald.tell(rings).await;
         Ok(answer)
     }
 

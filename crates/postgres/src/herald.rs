@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use deadpool_postgres::Pool;
 use ostler_store::{Bells, Rings};
 use tokio::sync::Notify;
 use tokio::task::{JoinHandle, JoinSet};
@@ -16,6 +15,7 @@ use tokio_postgres::Client;
 use crate::conn::quoted;
 use crate::connect::Connector;
 use crate::fault::Sql;
+use crate::pools::Pools;
 
 /// The least time between two notices of one process. A notice takes a lock of the whole database when it is committed.
 const SPACING: Duration = Duration::from_millis(5);
@@ -32,14 +32,27 @@ pub enum Listening {
     /// They are, over a connection of their own.
     #[default]
     On,
-    /// They are not: for who stays for one call only.
+    /// They are not.
     Off,
+    /// They are not, by who stays for a few calls only: what others are to be told is told before a verb answers.
+    Brief,
 }
 
 /// Tells others, and hears them, until it is dropped.
 pub(crate) struct Herald {
+    voice: Voice,
+    listening: Listening,
     pending: Arc<Pending>,
     _tasks: JoinSet<()>,
+}
+
+/// Gives notices.
+#[derive(Clone)]
+struct Voice {
+    pools: Pools,
+    channel: String,
+    /// Tells our own notices from those of others.
+    own: String,
 }
 
 /// What others are to be told.
@@ -53,27 +66,34 @@ struct Pending {
 impl Herald {
     /// Begins to tell, and to listen. When this answers, notices are heard.
     pub(crate) async fn start(
-        pool: &Pool,
+        pools: &Pools,
         connector: Connector,
         channel: String,
         bells: &Arc<Bells>,
         listening: Listening,
     ) -> Sql<Self> {
         let pending = Arc::new(Pending::default());
-        // Tells our own notices from those of others.
         let own = format!("{:x}", RandomState::new().build_hasher().finish());
         let mut tasks = JoinSet::new();
-        if listening == Listening::On {
-            let ear = Ear { connector, channel: channel.clone(), own: own.clone(), bells: Arc::clone(bells) };
-            let hearing = ear.listen().await?;
-            tasks.spawn(ear.keep_listening(hearing));
+        let voice = Voice { pools: pools.clone(), channel: channel.clone(), own: own.clone() };
+        match listening {
+            Listening::On => {
+                let ear = Ear { connector, channel, own, bells: Arc::clone(bells) };
+                let hearing = ear.listen().await?;
+                tasks.spawn(ear.keep_listening(hearing));
+                tasks.spawn(voice.clone().speak(Arc::clone(&pending)));
+            }
+            Listening::Off => drop(tasks.spawn(voice.clone().speak(Arc::clone(&pending)))),
+            Listening::Brief => {}
         }
-        tasks.spawn(speak(pool.clone(), channel, own, Arc::clone(&pending)));
-        Ok(Self { pending, _tasks: tasks })
+        Ok(Self { voice, listening, pending, _tasks: tasks })
     }
 
-    /// Tells others that these bells rang.
-    pub(crate) fn tell(&self, rings: Rings) {
+    /// Tells others that these bells rang: soon, or before this answers where nobody may be left to do it soon.
+    pub(crate) async fn tell(&self, rings: Rings) {
+        if self.listening == Listening::Brief {
+            return self.voice.say(rings).await;
+        }
         if rings.ready {
             self.pending.ready.store(true, Ordering::SeqCst);
         }
@@ -86,32 +106,39 @@ impl Herald {
     }
 }
 
-/// Sends what is pending, many rings as one notice.
-async fn speak(pool: Pool, channel: String, own: String, pending: Arc<Pending>) {
-    loop {
-        pending.some.notified().await;
-        let ready = pending.ready.swap(false, Ordering::SeqCst);
-        let news = pending.news.swap(false, Ordering::SeqCst);
-        let words = [(ready, READY), (news, NEWS)];
+impl Voice {
+    /// Sends what is pending, many rings as one notice.
+    async fn speak(self, pending: Arc<Pending>) {
+        loop {
+            pending.some.notified().await;
+            let ready = pending.ready.swap(false, Ordering::SeqCst);
+            let news = pending.news.swap(false, Ordering::SeqCst);
+            self.say(Rings { ready, news }).await;
+            sleep(SPACING).await;
+        }
+    }
+
+    async fn say(&self, rings: Rings) {
+        let words = [(rings.ready, READY), (rings.news, NEWS)];
         let said: Vec<&str> = words.into_iter().filter(|(rang, _)| *rang).map(|(_, word)| word).collect();
         if !said.is_empty() {
-            let notice = format!("{own} {}", said.join(" "));
+            let notice = format!("{} {}", self.own, said.join(" "));
             // A hint that cannot be given is lost: whoever waits looks from time to time.
-            let _ = timeout(MAX_NOTICE, notify(&pool, &channel, &notice)).await;
+            let _ = timeout(MAX_NOTICE, self.notify(&notice)).await;
         }
-        sleep(SPACING).await;
+    }
+
+    async fn notify(&self, notice: &str) {
+        let Ok(pool) = self.pools.here() else { return };
+        let Ok(conn) = pool.get().await else { return };
+        let Ok(statement) = conn.prepare_cached("SELECT pg_notify($1, $2)").await else { return };
+        let _ = conn.execute(&statement, &[&self.channel, &notice]).await;
     }
 }
 
 /// What a notice says.
 const READY: &str = "ready";
 const NEWS: &str = "news";
-
-async fn notify(pool: &Pool, channel: &str, notice: &str) {
-    let Ok(conn) = pool.get().await else { return };
-    let Ok(statement) = conn.prepare_cached("SELECT pg_notify($1, $2)").await else { return };
-    let _ = conn.execute(&statement, &[&channel, &notice]).await;
-}
 
 /// Hears the notices of others.
 struct Ear {

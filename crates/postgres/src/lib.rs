@@ -5,11 +5,14 @@
 //!   whom. `counts.rs`: what lanes count, without anybody waiting.
 //! - `row.rs`, `kept.rs`, `gate_row.rs`: rows and records. `queue.rs`: queues. `memo.rs`: what is known by heart.
 //! - `keys.rs`, `gates`: limit keys, rates, breakers. `unique.rs`, `dependents.rs`: plans.
-//! - `open.rs`, `connect.rs`, `tls.rs`, `schema.rs`: how a store is opened. `herald.rs`: hints between processes.
+//! - `address.rs`: where a store is. `open.rs`, `connect.rs`, `tls.rs`, `schema.rs`: how it is opened. [`care`]: how it is.
+//!   `pools.rs`: connections. `herald.rs`: hints between processes.
 //!   `heart.rs`, `backend.rs`: the heartbeat's connection, and how it is known that another node's is gone.
 //!   `inbox.rs`: tasks that come with others' transactions. `fault.rs`: what errors mean.
 
+mod address;
 mod backend;
+pub mod care;
 mod conn;
 mod connect;
 mod counts;
@@ -26,6 +29,7 @@ mod keys;
 mod locks;
 mod memo;
 mod open;
+mod pools;
 mod queue;
 mod row;
 mod schema;
@@ -35,6 +39,7 @@ mod tx;
 mod unique;
 mod verbs;
 
+pub use address::Address;
 pub use heart::Failover;
 pub use herald::Listening;
 pub use open::Options;

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use deadpool_postgres::{Pool, Runtime, Timeouts};
+use deadpool_postgres::Timeouts;
 use ostler_store::{Bells, Bounds, Checks, Clock, Error, ErrorKind};
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 
+use crate::address::Address;
 use crate::conn::{Conn, Names, SCHEMA, get, quoted};
 use crate::connect::{Connector, MAX_CONNECT};
 use crate::desk::{Desk, Time};
@@ -17,6 +18,7 @@ use crate::herald::{Herald, Listening};
 use crate::inbox::channel;
 use crate::locks::{Locks, Mode, What};
 use crate::memo::Memo;
+use crate::pools::Pools;
 use crate::schema::{MIGRATIONS, SINCE, VERSION};
 use crate::tls::certificates;
 
@@ -34,7 +36,8 @@ const MAX_SCHEMA_BYTES: usize = 48;
 pub struct Options {
     /// The schema that has the tables. It is made if there is none.
     pub schema: String,
-    /// How many connections the verbs share. Two more are for the heartbeat and for hints.
+    /// How many connections the verbs share, on each runtime of the process (a node has one of its own). Two more are for the
+    /// heartbeat and for hints.
     pub connections: usize,
     /// How long one statement may take, its waits for others included. Whoever does not answer for so long is given up.
     pub patience: Duration,
@@ -65,30 +68,43 @@ impl Default for Options {
     }
 }
 
-/// Opens the store at `url`.
-pub(crate) async fn open(url: &str, options: &Options) -> Result<(Desk, Connector), Error> {
+/// What to do where there are no tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tables {
+    /// Make them.
+    Make,
+    /// Leave it at that: there is no store.
+    Expect,
+}
+
+/// Opens the store at `url`; `None`: there is none, and none was to be made.
+pub(crate) async fn open(
+    url: &str,
+    options: &Options,
+    tables: Tables,
+) -> Result<Option<(Desk, Connector)>, Error> {
+    let address = Address::parse(url)?;
+    let options = &address.options(options);
     check_schema(&options.schema)?;
-    let (url, certificates) = certificates(url);
+    let (url, certificates) = certificates(address.url());
     let connector = Connector::new(config(&url)?, certificates.encryption()?);
     let names = Arc::new(Names::new(&options.schema, options.patience));
     let opening = Some(MAX_CONNECT.min(options.patience));
     let timeouts = Timeouts { wait: Some(options.patience), create: opening, recycle: opening };
-    let pool = Pool::builder(connector.manager())
-        .max_size(options.connections.max(1))
-        .timeouts(timeouts)
-        .runtime(Runtime::Tokio1)
-        .build()
-        .map_err(|error| Error::new(ErrorKind::Internal, format!("a pool of connections: {error}")))?;
+    let pools = Pools::new(connector.clone(), options.connections, timeouts);
     // Asked over a connection of its own: its errors say more than those of a pool.
     let mut conn = Conn::own(connector.client().await.map_err(fault)?, &names);
     look_at_server(&conn).await.map_err(fault)?;
+    if tables == Tables::Expect && version(&conn, &options.schema).await.map_err(fault)?.is_none() {
+        return Ok(None);
+    }
     migrate(&mut conn, &options.schema).await.map_err(fault)?;
     let bells = Arc::new(Bells::default());
     let herald =
-        Herald::start(&pool, connector.clone(), channel(&options.schema), &bells, options.listening).await;
+        Herald::start(&pools, connector.clone(), channel(&options.schema), &bells, options.listening).await;
     let time = options.clock.clone().map_or(Time::Server, Time::Given);
     let desk = Desk {
-        pool,
+        pools,
         names,
         memo: Arc::new(Memo::new(&options.schema)),
         checks: options.checks,
@@ -96,10 +112,10 @@ pub(crate) async fn open(url: &str, options: &Options) -> Result<(Desk, Connecto
         bells,
         herald: herald.map_err(fault)?,
     };
-    Ok((desk, connector))
+    Ok(Some((desk, connector)))
 }
 
-fn config(url: &str) -> Result<Config, Error> {
+pub(crate) fn config(url: &str) -> Result<Config, Error> {
     let mut config: Config = url.parse().map_err(|error| {
         let what = crate::fault::with_source(&error);
         Error::invalid(format!(
@@ -134,7 +150,7 @@ fn config(url: &str) -> Result<Config, Error> {
     Ok(config)
 }
 
-fn check_schema(name: &str) -> Result<(), Error> {
+pub(crate) fn check_schema(name: &str) -> Result<(), Error> {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     let begins_well = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_');
     if name.len() <= MAX_SCHEMA_BYTES && begins_well && name.chars().all(plain) && !name.starts_with("pg_") {
@@ -146,7 +162,7 @@ fn check_schema(name: &str) -> Result<(), Error> {
 }
 
 /// Refuses a server that is too old, or may not be written.
-async fn look_at_server(conn: &Conn) -> Sql<()> {
+pub(crate) async fn look_at_server(conn: &Conn) -> Sql<()> {
     let row = conn
         .one(
             "SELECT current_setting('server_version_num')::integer, pg_is_in_recovery(), current_setting('server_version')",
@@ -203,7 +219,7 @@ async fn migrate_alone(conn: &Conn, schema: &str) -> Sql<()> {
 }
 
 /// The version of the tables; `None`: there are none.
-async fn version(conn: &Conn, schema: &str) -> Sql<Option<i32>> {
+pub(crate) async fn version(conn: &Conn, schema: &str) -> Sql<Option<i32>> {
     // Read from the catalogue itself: what the server remembers of names may be older than the lock.
     let made = conn
         .exists(

@@ -22,12 +22,13 @@ use ostler_store::{
 use tokio_postgres::Transaction;
 
 use crate::conn::Conn;
+use crate::connect::Connector;
 use crate::desk::{Desk, Work};
 use crate::fault::fault;
 use crate::heart::{Chest, Heart, Renewal};
 use crate::inbox;
 use crate::locks::Locks;
-use crate::open::{Options, open};
+use crate::open::{Options, Tables, open};
 use crate::verbs::{
     amend, cancel, claim, enqueue, expire, finish, jobs, looks, nodes, notes, orders, prune, queues, ready,
     replay, schedules, start, survey, tellings,
@@ -42,12 +43,26 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    /// Opens the store at `url`, such as `postgres://user@host/database`; makes its tables if there are none.
+    /// Opens the store at `url`, such as `postgres://user@host/database`; makes its tables if there are none. What the URL says of
+    /// the store (`?schema=NAME&connections=N`) wins over `options`.
     ///
     /// # Errors
     /// When the server cannot be reached or may not be written, or the schema is not ours. The [`kind`](Error::kind) tells which.
     pub async fn open(url: &str, options: Options) -> Result<Self, Error> {
-        let (desk, connector) = open(url, &options).await?;
+        let opened = open(url, &options, Tables::Make).await?;
+        Ok(Self::of(opened.expect("tables that are not there are made"), &options))
+    }
+
+    /// Opens the store at `url` if there is one. Nothing is made where there is none.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open).
+    pub async fn open_existing(url: &str, options: Options) -> Result<Option<Self>, Error> {
+        let opened = open(url, &options, Tables::Expect).await?;
+        Ok(opened.map(|opened| Self::of(opened, &options)))
+    }
+
+    fn of((desk, connector): (Desk, Connector), options: &Options) -> Self {
         let heart = Heart::new(Chest {
             connector,
             names: Arc::clone(&desk.names),
@@ -55,7 +70,7 @@ impl Postgres {
             bells: Arc::clone(&desk.bells),
             failover: options.failover,
         });
-        Ok(Self { desk, heart, bounds: options.bounds })
+        Self { desk, heart, bounds: options.bounds }
     }
 
     /// Takes tasks in with a transaction of the caller's: they exist if and only if it commits. (From any language:

@@ -1,0 +1,191 @@
+//! Where a store is: the URL of its database, with what is said about the store itself.
+//!
+//! Two options of the URL are ours and not the server's: `schema` names the schema that has the tables, `connections` how many connections
+//! the verbs share. A password may stand in the URL, so that an address is shown without it.
+
+use std::fmt;
+
+use ostler_store::Error;
+
+use crate::open::{Options, check_schema, config};
+
+/// The most connections that a URL may ask for.
+const MAX_CONNECTIONS: usize = 1_000;
+/// What stands where a password was.
+const HIDDEN: &str = "***";
+
+/// The address of a store. It is shown without its password.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Address {
+    /// As it was said.
+    text: String,
+    /// The URL without what is ours.
+    url: String,
+    schema: Option<String>,
+    connections: Option<usize>,
+}
+
+impl Address {
+    /// The address that a URL means, such as `postgres://user@host/database?schema=jobs`.
+    ///
+    /// # Errors
+    /// When it cannot be read. What was said is not repeated: a password may be in it.
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        let (place, query) = split(text);
+        let (mut schema, mut connections) = (None, None);
+        let mut theirs = Vec::new();
+        for option in query.iter().flat_map(|query| query.split('&')) {
+            match option.split_once('=') {
+                Some(("schema", name)) => schema = Some(name.to_owned()),
+                Some(("connections", count)) => connections = Some(count_of(count)?),
+                Some(_) | None => theirs.push(option),
+            }
+        }
+        let url = if theirs.is_empty() { place.to_owned() } else { format!("{place}?{}", theirs.join("&")) };
+        config(&url)?;
+        if let Some(schema) = &schema {
+            check_schema(schema)?;
+        }
+        Ok(Self { text: text.to_owned(), url, schema, connections })
+    }
+
+    /// The URL as it was said, with its password.
+    #[must_use]
+    pub fn secret(&self) -> &str {
+        &self.text
+    }
+
+    /// The URL as the server's side of it.
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// What the address says of the store wins.
+    pub(crate) fn options(&self, options: &Options) -> Options {
+        let mut options = options.clone();
+        if let Some(schema) = &self.schema {
+            options.schema.clone_from(schema);
+        }
+        options.connections = self.connections.unwrap_or(options.connections);
+        options
+    }
+}
+
+/// The place, and the options behind it. A question mark in front of the host belongs to a password.
+fn split(text: &str) -> (&str, Option<&str>) {
+    let host = text.find('@').map_or(0, |at| at + 1);
+    match text[host..].find('?') {
+        Some(at) => (&text[..host + at], Some(&text[host + at + 1..])),
+        None => (text, None),
+    }
+}
+
+fn count_of(text: &str) -> Result<usize, Error> {
+    let count = text.parse().ok().filter(|count| (1..=MAX_CONNECTIONS).contains(count));
+    count.ok_or_else(|| {
+        Error::invalid(format!(
+            "connections is a whole number from 1 to {MAX_CONNECTIONS} in the URL of the store"
+        ))
+    })
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (scheme, rest) = self.text.split_once("://").unwrap_or(("postgres", HIDDEN));
+        // The last one: a password with an "@" in it that nobody escaped is hidden too.
+        let (who, place) = match rest.rsplit_once('@') {
+            Some((who, place)) => (Some(who), place),
+            None => (None, rest),
+        };
+        write!(f, "{scheme}://")?;
+        match who.map(|who| who.split_once(':')) {
+            Some(Some((user, _))) => write!(f, "{user}:{HIDDEN}@")?,
+            Some(None) => write!(f, "{}@", who.unwrap_or_default())?,
+            None => {}
+        }
+        match place.split_once('?') {
+            Some((place, query)) => {
+                let shown: Vec<String> = query.split('&').map(shown).collect();
+                write!(f, "{place}?{}", shown.join("&"))
+            }
+            None => f.write_str(place),
+        }
+    }
+}
+
+/// An option, without the value of a password.
+fn shown(option: &str) -> String {
+    match option.split_once('=') {
+        Some((key, _)) if key.contains("pass") => format!("{key}={HIDDEN}"),
+        Some(_) | None => option.to_owned(),
+    }
+}
+
+impl fmt::Debug for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_says_where_the_store_is_and_what_is_said_of_it() {
+        for (text, url, schema, connections) in [
+            ("postgres://anna@db/jobs", "postgres://anna@db/jobs", "ostler", 8),
+            ("postgresql://db/jobs?schema=mine", "postgresql://db/jobs", "mine", 8),
+            ("postgres://db/jobs?connections=3&schema=mine", "postgres://db/jobs", "mine", 3),
+            (
+                "postgres://db/jobs?connect_timeout=5&schema=a&application_name=x",
+                "postgres://db/jobs?connect_timeout=5&application_name=x",
+                "a",
+                8,
+            ),
+            ("postgres://anna:p?schema=x@db/jobs", "postgres://anna:p?schema=x@db/jobs", "ostler", 8),
+        ] {
+            let address = Address::parse(text).expect(text);
+            let options = address.options(&Options::default());
+            assert_eq!(
+                (address.url(), options.schema.as_str(), options.connections),
+                (url, schema, connections)
+            );
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_an_address_is_refused_with_a_sentence_and_without_a_password() {
+        for (text, words) in [
+            ("postgres://anna:secret@db/jobs?schema=A-B", "is no name for a schema"),
+            ("postgres://anna:secret@db/jobs?connections=0", "connections is a whole number"),
+            ("postgres://anna:secret@db/jobs?connections=many", "connections is a whole number"),
+            ("postgres://anna:secret@db/jobs?colour=red", "unknown option `colour`"),
+            ("postgres://anna:secret@db:port/jobs", "cannot be read"),
+            ("postgres:///jobs", "names no host"),
+        ] {
+            let sentence = Address::parse(text).expect_err(text).to_string();
+            assert!(sentence.contains(words), "{text}: {sentence}");
+            assert!(!sentence.contains("secret"), "{sentence}");
+        }
+    }
+
+    #[test]
+    fn an_address_is_shown_without_its_password() {
+        for (text, shown) in [
+            ("postgres://anna@db/jobs", "postgres://anna@db/jobs"),
+            ("postgres://db/jobs?schema=a", "postgres://db/jobs?schema=a"),
+            ("postgres://anna:secret@db:6432/jobs?schema=a", "postgres://anna:***@db:6432/jobs?schema=a"),
+            ("postgres://anna:sec@secret@db/jobs", "postgres://anna:***@db/jobs"),
+            (
+                "postgres://anna@db/jobs?password=secret&schema=a",
+                "postgres://anna@db/jobs?password=***&schema=a",
+            ),
+        ] {
+            let address = Address::parse(text).expect(text);
+            assert_eq!(address.to_string(), shown);
+            assert_eq!(format!("{address:?}"), shown);
+            assert_eq!(address.secret(), text);
+        }
+    }
+}
