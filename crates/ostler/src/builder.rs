@@ -9,33 +9,38 @@ use std::time::Duration;
 
 use ostler_core::{Overrides, Told};
 use ostler_exec::{Context, Executor, Inline, Served, TaskError, ThreadPolicy, Threads};
+use ostler_postgres::{Address, Postgres};
 use ostler_runtime::{
     LeaseTimes, Listener, Node, NodeConfig, Parts, PoolConfig, PoolSize, Prefetch, TakeOver, Unclassed,
 };
 use ostler_sqlite::{Options, Sqlite};
+use ostler_store::SystemClock;
 use ostler_store::calls::QueueChange;
-use ostler_store::{Store, SystemClock};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::callbacks::{Callbacks, Ended};
 use crate::error::OpenError;
 use crate::ids::ids;
-use crate::pool::Pool;
+use crate::pool::{AnyStore, Pool};
 
 /// Handlers that run at once, unless told otherwise.
 const WORKERS: usize = 64;
 /// The queue, unless told otherwise.
 const QUEUE: &str = "default";
 
-/// Opens the embedded store in this file; makes it if there is nothing.
+/// Opens the embedded store in this file, or the shared one at a URL such as `postgres://user@host/database`; makes it if there is
+/// nothing. A server is first spoken to by [`Builder::start`].
 ///
 /// # Errors
-/// When the file is not an Ostler store, or may not be written; it is then left as it is.
-pub fn open(path: impl AsRef<Path>) -> Result<Builder, OpenError> {
-    let store: Arc<dyn Store> = Arc::new(Sqlite::open(path, Arc::new(SystemClock), Options::default())?);
+/// When the file is not an Ostler store, or may not be written; it is then left as it is. When the URL cannot be read.
+pub fn open(place: impl AsRef<Path>) -> Result<Builder, OpenError> {
+    let source = match shared(place.as_ref()) {
+        Some(url) => Source::Shared(Address::parse(url)?),
+        None => Source::Embedded(Arc::new(Sqlite::open(place, Arc::new(SystemClock), Options::default())?)),
+    };
     Ok(Builder {
-        store,
+        source,
         queue: QUEUE.to_owned(),
         handlers: Inline::new(),
         local: Vec::new(),
@@ -52,12 +57,38 @@ pub fn open(path: impl AsRef<Path>) -> Result<Builder, OpenError> {
     })
 }
 
+/// The URL, if this is the place of a shared store and not of a file.
+fn shared(place: &Path) -> Option<&str> {
+    let text = place.to_str()?;
+    ["postgres://", "postgresql://"].iter().any(|scheme| text.starts_with(scheme)).then_some(text)
+}
+
+/// Where tasks live.
+enum Source {
+    /// In a file, which is open.
+    Embedded(Arc<Sqlite>),
+    /// On a server.
+    Shared(Address),
+}
+
+impl Source {
+    async fn open(self) -> Result<AnyStore, OpenError> {
+        Ok(match self {
+            Self::Embedded(store) => AnyStore::Embedded(store),
+            Self::Shared(address) => {
+                let options = ostler_postgres::Options::default();
+                AnyStore::Shared(Arc::new(Postgres::open(address.secret(), options).await?))
+            }
+        })
+    }
+}
+
 /// Brings a handler to threads that have been started.
 type LocalHandler = Box<dyn FnOnce(Threads) -> Threads + Send>;
 
 /// A pool that is being set up.
 pub struct Builder {
-    store: Arc<dyn Store>,
+    source: Source,
     queue: String,
     handlers: Inline,
     local: Vec<LocalHandler>,
@@ -265,8 +296,8 @@ impl Builder {
         // Threads have a line of their own, and their work is seldom short.
         let prefetch = if on_threads { Prefetch::Off } else { Prefetch::usual(workers) };
         let ids = ids()?;
-        let parts =
-            Parts { store: Arc::clone(&self.store), clock: Arc::new(SystemClock), ids: Arc::clone(&ids) };
+        let store = self.source.open().await?;
+        let parts = Parts { store: store.any(), clock: Arc::new(SystemClock), ids: Arc::clone(&ids) };
         let pool = PoolConfig {
             grace: self.grace,
             prefetch,
@@ -280,7 +311,7 @@ impl Builder {
         let config =
             NodeConfig { lease: self.lease, take_over: self.take_over, ..NodeConfig::new(name, vec![pool]) };
         let node = Node::start(parts, config).await?;
-        Ok(Pool::new(self.store, node, self.queue, workers, ids))
+        Ok(Pool::new(store, node, self.queue, workers, ids))
     }
 }
 

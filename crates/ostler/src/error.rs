@@ -49,6 +49,9 @@ pub enum SubmitError {
     /// The task that it should wait for is not there.
     #[error("there is no task {0}")]
     NoSuchTask(TaskId),
+    /// The store has no transactions that others could take part in.
+    #[error("the store is a file, and only one on PostgreSQL takes tasks with a transaction of yours")]
+    NotShared,
     /// The pool takes no more: it drains.
     #[error("the pool drains, and takes nothing new")]
     Draining,

@@ -21,6 +21,8 @@
 //! pool.drain(std::time::Duration::from_secs(30)).await;
 //! # Ok(()) }
 //! ```
+//!
+//! The store is a file, or a PostgreSQL database that any number of machines share: `ostler::open("postgres://user@host/database")`.
 
 mod acts;
 mod builder;
@@ -35,6 +37,13 @@ mod schedules;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/guide/library.md")]
 struct Guide;
+
+/// The shared store by itself, for whoever only submits: [`postgres::Postgres::open`](ostler_postgres::Postgres::open), then
+/// [`enqueue_in`](ostler_postgres::Postgres::enqueue_in) with a transaction of [`tokio_postgres`](ostler_postgres::tokio_postgres).
+pub mod postgres {
+    pub use ostler_postgres::{Address, Listening, Options, Postgres, tokio_postgres};
+    pub use ostler_store::calls::NewTask;
+}
 
 pub use builder::{Builder, open};
 pub use callbacks::Ended;

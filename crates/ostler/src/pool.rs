@@ -4,7 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_core::{OnConflict, OnFailed, Overrides, Priority, StateName, Task, TaskId, Timestamp};
+use ostler_postgres::Postgres;
+use ostler_postgres::tokio_postgres::Transaction;
 use ostler_runtime::{Drained, Ids, Node, NodeState};
+use ostler_sqlite::Sqlite;
 use ostler_store::calls::{CancelAnswer, Enqueued, NewTask};
 use ostler_store::plans::Unique;
 use ostler_store::views::{Counts, Which};
@@ -50,12 +53,32 @@ pub struct Submission {
     pub folder: Option<String>,
 }
 
+/// The store of a pool.
+pub(crate) enum AnyStore {
+    /// One file.
+    Embedded(Arc<Sqlite>),
+    /// A database.
+    Shared(Arc<Postgres>),
+}
+
+impl AnyStore {
+    /// The store, of whatever sort it is.
+    pub(crate) fn any(&self) -> Arc<dyn Store> {
+        match self {
+            Self::Embedded(store) => Arc::clone(store) as Arc<dyn Store>,
+            Self::Shared(store) => Arc::clone(store) as Arc<dyn Store>,
+        }
+    }
+}
+
 /// A running pool. Clones are the same pool.
 #[derive(Clone)]
 pub struct Pool(Arc<Inner>);
 
 struct Inner {
     store: Arc<dyn Store>,
+    /// The same, where it takes tasks with a transaction of the caller's.
+    shared: Option<Arc<Postgres>>,
     /// Until it is drained.
     node: Mutex<Option<Node>>,
     queue: String,
@@ -67,11 +90,15 @@ struct Inner {
 }
 
 impl Pool {
-    pub(crate) fn new(store: Arc<dyn Store>, node: Node, queue: String, workers: usize, ids: Ids) -> Self {
+    pub(crate) fn new(store: AnyStore, node: Node, queue: String, workers: usize, ids: Ids) -> Self {
         let (state, ends) = (node.state(), node.ends());
+        let (store, shared) = match store {
+            AnyStore::Embedded(store) => (store as Arc<dyn Store>, None),
+            AnyStore::Shared(store) => (Arc::clone(&store) as Arc<dyn Store>, Some(store)),
+        };
         let hand_over = HandOver::start(Arc::clone(&store));
         let node = Mutex::new(Some(node));
-        Self(Arc::new(Inner { store, node, queue, workers, ids, state, ends, hand_over }))
+        Self(Arc::new(Inner { store, shared, node, queue, workers, ids, state, ends, hand_over }))
     }
 
     /// Submits a task. When this has answered, the task is on disk.
@@ -96,6 +123,37 @@ impl Pool {
         let task = self.task(kind, payload, about)?;
         let receipt = self.0.hand_over.give(task).await;
         settle(receipt).await
+    }
+
+    /// Submits a task with a transaction of the caller's, on the database of the pool: the task exists if and only if the transaction
+    /// commits. Nobody waits for the transaction meanwhile, however long it takes. What a key that is taken or a full queue means
+    /// for the task is seen when it has committed: whose key another task has is not taken in, and one that finds the queue full waits
+    /// until it is not.
+    ///
+    /// ```no_run
+    /// # async fn example(pool: ostler::Pool, mut client: ostler::postgres::tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// let transaction = client.transaction().await?;
+    /// transaction.execute("INSERT INTO orders(id) VALUES (17)", &[]).await?;
+    /// let id = pool.submit_in(&transaction, "send-invoice", &17, ostler::Submission::default()).await?;
+    /// transaction.commit().await?;
+    /// pool.wait(id).await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`SubmitError::NotShared`] when the store is a file. Else when the pool drains, a rule is broken, or the transaction has failed.
+    pub async fn submit_in<P: Serialize + Sync>(
+        &self,
+        transaction: &Transaction<'_>,
+        kind: &str,
+        payload: &P,
+        about: Submission,
+    ) -> Result<TaskId, SubmitError> {
+        let shared = self.0.shared.as_ref().ok_or(SubmitError::NotShared)?;
+        let task = self.task(kind, payload, about)?;
+        let id = task.id;
+        shared.enqueue_in(transaction, vec![task]).await?;
+        Ok(id)
     }
 
     /// Submits a task without waiting for room: when too many submissions of this process wait to be written, or the queue has

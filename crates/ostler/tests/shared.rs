@@ -1,0 +1,164 @@
+//! The library on a PostgreSQL server: only the place is another one, and tasks come with the caller's own transaction.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use ostler::postgres::tokio_postgres::{Client, NoTls, connect};
+use ostler::postgres::{NewTask, Options, Postgres};
+use ostler::{Overrides, Pool, StateName, Submission, SubmitError, TaskId};
+use ostler_store::Store as _;
+use ostler_store::views::Which;
+use ostler_testkit::{MAX_WAIT, PrivatePostgres, scratch};
+use tokio::runtime::Builder;
+
+/// How often something is looked for.
+const LOOK: Duration = Duration::from_millis(20);
+/// How soon a node that is not held up has ended what blocks: sooner than a connection that nobody drives is given up.
+const AGAIN_WITHIN: Duration = Duration::from_secs(15);
+
+/// A store of its own on the shared server.
+fn url() -> String {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    format!("{}?schema=library_{}", PrivatePostgres::shared().url(), NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// A pool that counts letters.
+async fn pool(url: &str) -> Pool {
+    let handler = |text: String, _| async move { Ok(text.len()) };
+    ostler::open(url).expect("the URL is right").handle("count", handler).start().await.expect("it starts")
+}
+
+/// A connection of the caller's own.
+async fn client() -> Client {
+    let (client, connection) = connect(&PrivatePostgres::shared().url(), NoTls).await.expect("it connects");
+    tokio::spawn(connection);
+    client
+}
+
+async fn ended(pool: &Pool, id: TaskId) -> Option<String> {
+    let task = tokio::time::timeout(MAX_WAIT, pool.wait(id)).await.expect("in time").expect("it is there");
+    assert_eq!(task.state.name(), StateName::Completed);
+    task.output
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_pools_on_one_server_run_what_either_submits() {
+    let url = url();
+    let (one, two) = (pool(&url).await, pool(&url).await);
+    for pool in [&one, &two] {
+        let id = pool.submit("count", &"four").await.expect("it is submitted");
+        assert_eq!(ended(&two, id).await.as_deref(), Some("4"));
+    }
+    one.drain(Duration::from_secs(5)).await;
+    let id = two.submit("count", &"three").await.expect("it is submitted");
+    assert_eq!(ended(&two, id).await.as_deref(), Some("5"));
+    two.drain(Duration::from_secs(5)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_task_of_a_transaction_exists_if_and_only_if_it_commits() {
+    let pool = pool(&url()).await;
+    let mut client = client().await;
+    client
+        .batch_execute("CREATE TABLE IF NOT EXISTS public.orders(id integer)")
+        .await
+        .expect("a table of theirs");
+    let transaction = client.transaction().await.expect("it begins");
+    transaction.execute("INSERT INTO public.orders VALUES (1)", &[]).await.expect("their own write");
+    let gone =
+        pool.submit_in(&transaction, "count", &"gone", Submission::default()).await.expect("it is taken");
+    transaction.rollback().await.expect("it is undone");
+    let transaction = client.transaction().await.expect("it begins");
+    transaction.execute("INSERT INTO public.orders VALUES (2)", &[]).await.expect("their own write");
+    let kept =
+        pool.submit_in(&transaction, "count", &"kept", Submission::default()).await.expect("it is taken");
+    assert!(pool.get(kept).await.is_err(), "nobody sees it before the commit");
+    transaction.commit().await.expect("it commits");
+    assert_eq!(ended(&pool, kept).await.as_deref(), Some("4"));
+    assert!(pool.get(gone).await.is_err(), "what was undone never was");
+    let orders = client.query("SELECT id FROM public.orders", &[]).await.expect("they are there");
+    assert_eq!(orders.iter().map(|row| row.get::<_, i32>(0)).collect::<Vec<_>>(), [2]);
+    pool.drain(Duration::from_secs(5)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_takes_no_part_in_a_transaction_and_says_so() {
+    let folder = scratch();
+    let file = folder.path().join("jobs.db");
+    let pool = pool(file.to_str().expect("the path is text")).await;
+    let mut client = client().await;
+    let transaction = client.transaction().await.expect("it begins");
+    let refused = pool.submit_in(&transaction, "count", &"x", Submission::default()).await;
+    assert!(matches!(refused, Err(SubmitError::NotShared)), "{refused:?}");
+    pool.drain(Duration::from_secs(5)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_place_that_is_none_is_refused_without_its_password() {
+    let refused =
+        ostler::open("postgres://anna:secret@db/jobs?colour=red").err().expect("it is refused").to_string();
+    assert!(refused.contains("unknown option `colour`") && !refused.contains("secret"), "{refused}");
+    let nobody = ostler::open("postgres://anna:secret@127.0.0.1:1/jobs").expect("the URL is right");
+    let refused = nobody.start().await.err().expect("nobody is there").to_string();
+    assert!(refused.contains("cannot be reached") && !refused.contains("secret"), "{refused}");
+}
+
+/// Holds threads until it is opened, or dropped.
+#[derive(Clone, Default)]
+struct Wall(Arc<(Mutex<bool>, Condvar)>);
+
+impl Wall {
+    fn block(&self) {
+        let open = self.0.0.lock().expect("nobody panics behind it");
+        drop(self.0.1.wait_while(open, |open| !*open));
+    }
+
+    fn open(&self) {
+        *self.0.0.lock().expect("nobody panics behind it") = true;
+        self.0.1.notify_all();
+    }
+}
+
+#[test]
+fn handlers_that_block_every_thread_of_the_caller_do_not_hold_up_the_node() {
+    const THREADS: usize = 2;
+    let url = url();
+    let theirs = Builder::new_multi_thread().worker_threads(THREADS).enable_all().build().expect("a runtime");
+    let wall = Wall::default();
+    let behind = wall.clone();
+    let handler = move |(): (), _| {
+        let wall = behind.clone();
+        async move {
+            wall.block();
+            Ok(())
+        }
+    };
+    let timeout =
+        Overrides { timeout: Some(Duration::from_millis(100)), attempts: Some(1), ..Overrides::NONE };
+    let pool = ostler::open(&url).expect("the URL is right").handle("deaf", handler).defaults(timeout);
+    let pool = theirs.block_on(pool.grace(Duration::from_millis(50)).start()).expect("it starts");
+    // Connections of their runtime are open by now.
+    theirs.block_on(pool.stats()).expect("it is read");
+    let ours = Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let began = Instant::now();
+    ours.block_on(async {
+        let looking = Postgres::open(&url, Options::default()).await.expect("it opens");
+        let ids = ostler::ids().expect("there is chance");
+        let tasks: Vec<NewTask> =
+            (0..THREADS).map(|_| NewTask::new(TaskId(ids()), "default", "deaf", "null")).collect();
+        looking.enqueue(tasks.clone()).await.expect("they are submitted");
+        for task in tasks {
+            loop {
+                let found = looking.show(Which::Id(task.id)).await.expect("it is read").expect("it is there");
+                if found.task.state.name() == StateName::Failed {
+                    break;
+                }
+                assert!(began.elapsed() < AGAIN_WITHIN, "the node is held up: {:?}", found.task.state);
+                tokio::time::sleep(LOOK).await;
+            }
+        }
+    });
+    wall.open();
+    theirs.block_on(pool.drain(Duration::from_secs(5)));
+}
