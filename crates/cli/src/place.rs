@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ostler_sqlite::{Options, Sqlite};
+use ostler_postgres::{Listening, Postgres};
+use ostler_sqlite::Sqlite;
 use ostler_store::calls::Retention;
-use ostler_store::{Bounds, Error, SystemClock};
+use ostler_store::{Bounds, Error, ErrorKind, Store, SystemClock};
 
 use crate::config::{Config, STRAYS, StoreUrl};
 use crate::exit::{Code, refused};
@@ -22,6 +23,8 @@ const STORE_VARIABLE: &str = "OSTLER_STORE";
 const STORE_FILE: &str = "ostler.db";
 /// Our folder in the user's state folder.
 const STATE_FOLDER: &str = "ostler";
+/// How long a store may take to open.
+pub(crate) const MAX_OPENING: Duration = Duration::from_secs(10);
 
 /// What to do where there is no store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,10 +35,37 @@ pub(crate) enum Missing {
     Make,
 }
 
+/// For how long a store is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stay {
+    /// For a few calls.
+    Brief,
+    /// To work with it: hints of others are wanted.
+    Long,
+}
+
+/// A store that is open.
+pub(crate) enum Opened {
+    /// One file.
+    Sqlite(Arc<Sqlite>),
+    /// A database.
+    Postgres(Arc<Postgres>),
+}
+
+impl Opened {
+    /// The store, of whatever sort it is.
+    pub(crate) fn store(self) -> Arc<dyn Store> {
+        match self {
+            Self::Sqlite(store) => store,
+            Self::Postgres(store) => store,
+        }
+    }
+}
+
 /// Where the store is, and what is said about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
-    path: PathBuf,
+    url: StoreUrl,
     origin: Origin,
     bounds: Bounds,
     keep: Retention,
@@ -73,7 +103,7 @@ impl Place {
         }
         let Config { store, payload_limit, keep, strays, .. } = config()?.unwrap_or_default();
         let place = match store {
-            Some(StoreUrl::Sqlite(path)) => Self::at(path, Origin::Named),
+            Some(url) => Self::at(url, Origin::Named),
             None => Self::in_state_folder(env)?,
         };
         Ok(Self {
@@ -86,13 +116,13 @@ impl Place {
 
     fn named(field: &str, url: &str) -> anyhow::Result<Self> {
         match StoreUrl::parse(url) {
-            Ok(StoreUrl::Sqlite(path)) => Ok(Self::at(path, Origin::Named)),
+            Ok(url) => Ok(Self::at(url, Origin::Named)),
             Err(error) => Err(refused(Code::BadInput, format!("{field}: {error}"))),
         }
     }
 
-    fn at(path: PathBuf, origin: Origin) -> Self {
-        Self { path, origin, bounds: Bounds::default(), keep: Retention::default(), strays: STRAYS }
+    fn at(url: StoreUrl, origin: Origin) -> Self {
+        Self { url, origin, bounds: Bounds::default(), keep: Retention::default(), strays: STRAYS }
     }
 
     /// The store of a user who names none.
@@ -102,15 +132,23 @@ impl Place {
         let state = folder("XDG_STATE_HOME").or_else(|| folder("HOME").map(|home| home.join(".local/state")));
         let state = state.ok_or_else(|| {
             let sentence = "no store is named, and neither XDG_STATE_HOME nor HOME says where yours would be; give \
-                            --store sqlite:PATH, or set OSTLER_STORE";
+                            --store sqlite:PATH or --store postgres://…, or set OSTLER_STORE";
             refused(Code::BadInput, sentence)
         })?;
-        Ok(Self::at(state.join(STATE_FOLDER).join(STORE_FILE), Origin::Default))
+        Ok(Self::at(StoreUrl::Sqlite(state.join(STATE_FOLDER).join(STORE_FILE)), Origin::Default))
     }
 
-    /// The file.
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
+    /// Where it is.
+    pub(crate) const fn url(&self) -> &StoreUrl {
+        &self.url
+    }
+
+    /// Where it is, for people: a path, or an address without its password.
+    pub(crate) fn name(&self) -> String {
+        match &self.url {
+            StoreUrl::Sqlite(path) => path.display().to_string(),
+            StoreUrl::Postgres(address) => address.to_string(),
+        }
     }
 
     /// The bounds that hold for its tasks.
@@ -128,46 +166,84 @@ impl Place {
         self.strays
     }
 
+    /// Opens the store for a few calls.
+    pub(crate) async fn open(&self, missing: Missing) -> anyhow::Result<Arc<dyn Store>> {
+        Ok(self.open_for(Stay::Brief, missing).await?.store())
+    }
+
     /// Opens the store.
-    pub(crate) fn open(&self, missing: Missing) -> anyhow::Result<Sqlite> {
+    pub(crate) async fn open_for(&self, stay: Stay, missing: Missing) -> anyhow::Result<Opened> {
         self.prepare(missing)?;
-        self.try_open().map_err(refusal)
+        let opened = tokio::time::timeout(MAX_OPENING, self.try_open(stay, missing)).await;
+        let opened = opened.map_err(|_| self.silent())?.map_err(refusal)?;
+        opened.ok_or_else(|| self.absent())
     }
 
-    /// Opens the store, and says what sort of trouble it is if that fails.
-    pub(crate) fn try_open(&self) -> Result<Sqlite, Error> {
-        let options = Options { bounds: self.bounds, ..Options::default() };
-        Sqlite::open(&self.path, Arc::new(SystemClock), options)
-    }
-
-    /// That there is a store, or may be one.
-    pub(crate) fn prepare(&self, missing: Missing) -> anyhow::Result<()> {
-        match (missing, self.origin) {
-            (Missing::Refuse, _) if !self.is_there() => {
-                let sentence = format!(
-                    "there is no store at {}; \"ostler submit\" or \"ostler up\" makes one",
-                    self.path.display()
-                );
-                Err(refused(Code::Store, sentence))
+    /// Opens the store, and says what sort of trouble it is if that fails; `None`: there is none, and none is to be made.
+    pub(crate) async fn try_open(&self, stay: Stay, missing: Missing) -> Result<Option<Opened>, Error> {
+        let address = match &self.url {
+            StoreUrl::Sqlite(path) => {
+                let (path, bounds) = (path.clone(), self.bounds);
+                let options = ostler_sqlite::Options { bounds, ..ostler_sqlite::Options::default() };
+                let opening =
+                    tokio::task::spawn_blocking(move || Sqlite::open(path, Arc::new(SystemClock), options));
+                let opened =
+                    opening.await.map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))?;
+                return opened.map(|store| Some(Opened::Sqlite(Arc::new(store))));
             }
-            (Missing::Make, Origin::Default) => self.make_state_folder(),
+            StoreUrl::Postgres(address) => address,
+        };
+        let listening = match stay {
+            Stay::Brief => Listening::Brief,
+            Stay::Long => Listening::On,
+        };
+        let options = ostler_postgres::Options {
+            listening,
+            bounds: self.bounds,
+            ..ostler_postgres::Options::default()
+        };
+        let opened = match missing {
+            Missing::Refuse => Postgres::open_existing(address.secret(), options).await?,
+            Missing::Make => Some(Postgres::open(address.secret(), options).await?),
+        };
+        Ok(opened.map(|store| Opened::Postgres(Arc::new(store))))
+    }
+
+    /// That there is a store, or may be one. Of a database that is only known once it is opened.
+    pub(crate) fn prepare(&self, missing: Missing) -> anyhow::Result<()> {
+        let StoreUrl::Sqlite(path) = &self.url else { return Ok(()) };
+        match (missing, self.origin) {
+            (Missing::Refuse, _) if !is_there(path) => Err(self.absent()),
+            (Missing::Make, Origin::Default) => make_state_folder(path),
             (Missing::Refuse, _) | (Missing::Make, Origin::Named) => Ok(()),
         }
     }
 
-    /// Whether anything is there. What cannot be looked at may be: whoever opens it says what is wrong.
-    fn is_there(&self) -> bool {
-        let not_found = |error: std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
-        !std::fs::symlink_metadata(&self.path).is_err_and(not_found)
+    /// There is no store.
+    pub(crate) fn absent(&self) -> anyhow::Error {
+        let sentence =
+            format!("there is no store at {}; \"ostler submit\" or \"ostler up\" makes one", self.name());
+        refused(Code::Store, sentence)
     }
 
-    fn make_state_folder(&self) -> anyhow::Result<()> {
-        let folder = self.path.parent().unwrap_or(Path::new("/"));
-        let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
-        made.map_err(|error| {
-            refused(Code::Store, format!("the folder {} cannot be made: {error}", folder.display()))
-        })
+    /// The store says nothing.
+    pub(crate) fn silent(&self) -> anyhow::Error {
+        refused(Code::Store, format!("the store {} does not answer", self.name()))
     }
+}
+
+/// Whether anything is there. What cannot be looked at may be: whoever opens it says what is wrong.
+fn is_there(path: &Path) -> bool {
+    let not_found = |error: std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
+    !std::fs::symlink_metadata(path).is_err_and(not_found)
+}
+
+fn make_state_folder(path: &Path) -> anyhow::Result<()> {
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
+    made.map_err(|error| {
+        refused(Code::Store, format!("the folder {} cannot be made: {error}", folder.display()))
+    })
 }
 
 /// Whatever a store says when it is opened: the store is refused.
@@ -185,7 +261,7 @@ mod tests {
             variables.iter().find(|(known, _)| *known == name).map(|(_, value)| OsString::from(value))
         };
         let found = Place::find(flag, &env, || Ok(None)).map_err(|error| error.to_string())?;
-        Ok(found.path().display().to_string())
+        Ok(found.name())
     }
 
     #[test]
@@ -213,6 +289,8 @@ mod tests {
 
     #[test]
     fn the_field_with_the_wrong_name_is_said() {
+        let database = find(Some("postgres://anna:secret@db/jobs"), &[]);
+        assert_eq!(database, Ok("postgres://anna:***@db/jobs".to_owned()));
         assert!(find(Some("redis:x"), &[]).is_err_and(|sentence| sentence.starts_with("--store: ")));
         assert!(find(None, &[("OSTLER_STORE", "redis:x")]).is_err_and(|it| it.starts_with("OSTLER_STORE: ")));
     }

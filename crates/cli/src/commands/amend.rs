@@ -1,7 +1,7 @@
 //! `ostler amend`: other rules for a task that has not ended.
 
+use ostler_store::check_overrides;
 use ostler_store::plans::Amended;
-use ostler_store::{Store as _, check_overrides};
 use ostler_wire::act::{Answer, Did};
 
 use super::{Console, show};
@@ -17,8 +17,8 @@ pub(super) async fn run(console: &Console, amend: &Amend) -> anyhow::Result<Code
     {
         return Err(refused(Code::BadInput, "--base is longer than --max, and must not be"));
     }
-    let store = console.place()?.open(Missing::Refuse)?;
-    let id = show::find(&store, &amend.one).await?.task.id;
+    let store = console.place()?.open(Missing::Refuse).await?;
+    let id = show::find(store.as_ref(), &amend.one).await?.task.id;
     match store.amend(id, overrides).await? {
         Amended::Done => {
             let answer = Answer { id: id.to_string(), result: Did::Amended, state: None, copy: None };

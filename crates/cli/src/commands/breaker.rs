@@ -2,7 +2,7 @@
 
 use ostler_store::calls::QueueChange;
 use ostler_store::views::{QueueRecord, Survey};
-use ostler_store::{Clock as _, Store as _, SystemClock};
+use ostler_store::{Clock as _, SystemClock};
 use ostler_wire::limits::{BreakerStateView, BreakerView};
 
 use super::Console;
@@ -31,7 +31,7 @@ pub(super) async fn run(console: &Console, command: BreakerCommand) -> anyhow::R
 }
 
 async fn list(console: &Console) -> anyhow::Result<Code> {
-    let store = console.place()?.open(Missing::Refuse)?;
+    let store = console.place()?.open(Missing::Refuse).await?;
     let survey = store.survey().await?;
     let views: Vec<BreakerView> = survey.queues.iter().flat_map(|record| of_queue(&survey, record)).collect();
     console.out.answer(&views, |looks| print::breakers(&views, SystemClock.now(), looks))?;
@@ -60,7 +60,7 @@ fn one(record: &QueueRecord, key: Option<&str>, state: Option<BreakerStateView>)
 async fn set(console: &Console, queue: &str, key: Option<&str>, change: QueueChange) -> anyhow::Result<Code> {
     let place = console.place()?;
     place.bounds().check_changes(queue, std::slice::from_ref(&change))?;
-    let store = place.open(Missing::Refuse)?;
+    let store = place.open(Missing::Refuse).await?;
     named(&store.survey().await?, queue)?;
     store.configure(queue, vec![change]).await?;
     let survey = store.survey().await?;

@@ -1,8 +1,8 @@
 //! `ostler cancel`: waiting tasks are cancelled, running ones are asked to stop.
 
 use ostler_core::{StateName, TaskId};
+use ostler_store::MAX_BATCH;
 use ostler_store::calls::CancelAnswer;
-use ostler_store::{MAX_BATCH, Store as _};
 use ostler_wire::act::{Answer, Did};
 
 use super::Console;
@@ -16,8 +16,8 @@ const VERB: Verb<'_> =
 
 pub(super) async fn run(console: &Console, select: &Select) -> anyhow::Result<Code> {
     chosen(select)?;
-    let store = console.place()?.open(Missing::Refuse)?;
-    let Some(picked) = choose(&store, select, &VERB).await? else { return Ok(Code::Done) };
+    let store = console.place()?.open(Missing::Refuse).await?;
+    let Some(picked) = choose(store.as_ref(), select, &VERB).await? else { return Ok(Code::Done) };
     let mut answers = Vec::new();
     for ids in picked.ids.chunks(MAX_BATCH) {
         let said = store.cancel(ids.to_vec()).await?;

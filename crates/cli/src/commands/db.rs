@@ -1,26 +1,29 @@
-//! `ostler db`: the care of the store's file.
+//! `ostler db`: the care of the store.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use ostler_postgres::care as shared;
 use ostler_sqlite::care;
 use ostler_store::calls::{Prune, Retention};
-use ostler_store::{ErrorKind, Store as _};
+use ostler_store::{Error, ErrorKind, Store};
 use ostler_wire::act::{BackedUp, Migrated, PrunedTasks, StoreHealth};
 
 use super::Console;
 use crate::args::Db;
+use crate::config::StoreUrl;
 use crate::exit::{Code, refused};
-use crate::place::{Missing, Place, refusal};
+use crate::place::{MAX_OPENING, Missing, Opened, Place, Stay, refusal};
 use crate::print::visible;
 
 pub(super) async fn run(console: &Console, what: Db) -> anyhow::Result<Code> {
     let place = console.place()?;
     match what {
         Db::Check => check(console, &place).await,
-        Db::Migrate { check: true } => look(console, &place),
-        Db::Migrate { check: false } => migrate(console, &place),
+        Db::Migrate { check: true } => look(console, &place).await,
+        Db::Migrate { check: false } => migrate(console, &place).await,
         Db::Backup { file } => backup(console, &place, file).await,
         Db::Prune { completed_older, failed_older, strays_older } => {
             let usual = place.keep();
@@ -36,16 +39,19 @@ pub(super) async fn run(console: &Console, what: Db) -> anyhow::Result<Code> {
 
 async fn check(console: &Console, place: &Place) -> anyhow::Result<Code> {
     place.prepare(Missing::Refuse)?;
-    let path = place.path().to_owned();
-    let health = apart(move || care::check(path)).await?.map_err(refusal)?;
-    let newest = care::versions(place.path()).map_err(refusal)?.newest;
-    let view = StoreHealth {
-        store: name(place.path()),
-        ok: health.problems.is_empty(),
-        version: health.version,
-        newest,
-        problems: health.problems,
+    let (version, newest, problems) = match place.url() {
+        StoreUrl::Sqlite(path) => {
+            let here = path.clone();
+            let health = apart(move || care::check(here)).await?.map_err(refusal)?;
+            (health.version, care::versions(path).map_err(refusal)?.newest, health.problems)
+        }
+        StoreUrl::Postgres(address) => {
+            let newest = in_time(place, shared::versions(address)).await?.newest;
+            let health = in_time(place, shared::check(address)).await?.ok_or_else(|| place.absent())?;
+            (health.version, newest, health.problems)
+        }
     };
+    let view = StoreHealth { store: place.name(), ok: problems.is_empty(), version, newest, problems };
     console.out.answer(&view, |_| {
         if view.ok {
             return format!("{} is whole (version {})\n", view.store, view.version);
@@ -55,24 +61,43 @@ async fn check(console: &Console, place: &Place) -> anyhow::Result<Code> {
     if view.ok {
         return Ok(Code::Done);
     }
-    let sentence = format!("{} is not whole; stop its nodes, and restore it from a backup", view.store);
+    let sentence = match place.url() {
+        StoreUrl::Sqlite(_) => {
+            format!("{} is not whole; stop its nodes, and restore it from a backup", view.store)
+        }
+        StoreUrl::Postgres(_) => format!("{} is not whole", view.store),
+    };
     Err(refused(Code::WorkFailed, sentence))
 }
 
-fn look(console: &Console, place: &Place) -> anyhow::Result<Code> {
-    let versions = care::versions(place.path()).map_err(refusal)?;
-    tell(console, place, versions.found, versions.newest)
+async fn look(console: &Console, place: &Place) -> anyhow::Result<Code> {
+    let (found, newest) = versions(place).await?;
+    tell(console, place, found, newest)
 }
 
-fn migrate(console: &Console, place: &Place) -> anyhow::Result<Code> {
+async fn migrate(console: &Console, place: &Place) -> anyhow::Result<Code> {
     place.prepare(Missing::Make)?;
-    let versions = care::versions(place.path()).map_err(refusal)?;
-    drop(place.open(Missing::Make)?);
-    tell(console, place, versions.found, versions.newest)
+    let (found, newest) = versions(place).await?;
+    drop(place.open(Missing::Make).await?);
+    tell(console, place, found, newest)
+}
+
+/// The version of the tables, and the newest one.
+async fn versions(place: &Place) -> anyhow::Result<(Option<i64>, i64)> {
+    match place.url() {
+        StoreUrl::Sqlite(path) => {
+            let versions = care::versions(path).map_err(refusal)?;
+            Ok((versions.found, versions.newest))
+        }
+        StoreUrl::Postgres(address) => {
+            let versions = in_time(place, shared::versions(address)).await?;
+            Ok((versions.found, versions.newest))
+        }
+    }
 }
 
 fn tell(console: &Console, place: &Place, from: Option<i64>, to: i64) -> anyhow::Result<Code> {
-    let view = Migrated { store: name(place.path()), from, to, pending: from != Some(to) };
+    let view = Migrated { store: place.name(), from, to, pending: from != Some(to) };
     console.out.answer(&view, |_| match from {
         None => format!("{}: no store is there; a new one has version {to}\n", view.store),
         Some(from) if from == to => format!("{}: version {to}, nothing to do\n", view.store),
@@ -82,20 +107,32 @@ fn tell(console: &Console, place: &Place, from: Option<i64>, to: i64) -> anyhow:
 }
 
 async fn backup(console: &Console, place: &Place, file: PathBuf) -> anyhow::Result<Code> {
+    let from = match place.url() {
+        StoreUrl::Sqlite(path) => path.clone(),
+        StoreUrl::Postgres(address) => {
+            let sentence = format!(
+                "{address} is backed up by PostgreSQL's own tools, such as pg_dump: they copy a database while nodes work on it"
+            );
+            return Err(refused(Code::BadInput, sentence));
+        }
+    };
     place.prepare(Missing::Refuse)?;
-    let (from, to) = (place.path().to_owned(), file.clone());
+    let to = file.clone();
     let bytes = apart(move || care::backup(from, to)).await?.map_err(|error| {
         // The store is fine: it is the target that is not.
         let bad_target = error.kind() == ErrorKind::Invalid;
         if bad_target { refused(Code::BadInput, error.to_string()) } else { refusal(error) }
     })?;
-    let view = BackedUp { file: name(&file), bytes };
+    let view = BackedUp { file: file.display().to_string(), bytes };
     console.out.answer(&view, |_| format!("{} has {bytes} bytes\n", view.file))?;
     Ok(Code::Done)
 }
 
 async fn prune(console: &Console, place: &Place, keep: Retention, strays: Duration) -> anyhow::Result<Code> {
-    let store = place.open(Missing::Refuse)?;
+    let (store, embedded) = match place.open_for(Stay::Brief, Missing::Refuse).await? {
+        Opened::Sqlite(store) => (Arc::clone(&store) as Arc<dyn Store>, Some(store)),
+        Opened::Postgres(store) => (store as Arc<dyn Store>, None),
+    };
     let mut tasks = 0;
     // In bites, so that nodes can write between them. Each one removes rows: it ends.
     loop {
@@ -105,7 +142,11 @@ async fn prune(console: &Console, place: &Place, keep: Retention, strays: Durati
             break;
         }
     }
-    let strays = store.sweep(strays).await?;
+    let strays = match embedded {
+        Some(store) => store.sweep(strays).await?,
+        // Only whoever edits a store by hand leaves such rows, and a database is guarded against that by its permissions.
+        None => 0,
+    };
     console.out.answer(&PrunedTasks { tasks, strays }, |_| {
         let swept = if strays == 0 { String::new() } else { format!(", and {strays} rows of no task") };
         format!("{tasks} ended tasks were removed{swept}\n")
@@ -118,6 +159,8 @@ async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> 
     tokio::task::spawn_blocking(work).await.context("the work on the file was lost")
 }
 
-fn name(path: &Path) -> String {
-    path.display().to_string()
+/// What the server of a store says, if it says it in time.
+async fn in_time<T>(place: &Place, asked: impl Future<Output = Result<T, Error>>) -> anyhow::Result<T> {
+    let answered = tokio::time::timeout(MAX_OPENING, asked).await;
+    answered.map_err(|_| place.silent())?.map_err(refusal)
 }

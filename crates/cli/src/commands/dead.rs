@@ -19,8 +19,8 @@ use crate::print::{self, Format};
 const STATES: &[StateName] = &[StateName::Failed];
 
 pub(super) async fn list(console: &Console, filters: &Filters, part: &PageArgs) -> anyhow::Result<Code> {
-    let store = console.place()?.open(Missing::Refuse)?;
-    let found = list::page(&store, filters, part).await?;
+    let store = console.place()?.open(Missing::Refuse).await?;
+    let found = list::page(store.as_ref(), filters, part).await?;
     let mut letters = Vec::new();
     if console.out.format() == Format::Json {
         for task in &found.tasks {
@@ -33,8 +33,8 @@ pub(super) async fn list(console: &Console, filters: &Filters, part: &PageArgs) 
 }
 
 pub(super) async fn show(console: &Console, one: &One) -> anyhow::Result<Code> {
-    let store = console.place()?.open(Missing::Refuse)?;
-    let found = show_task::find(&store, one).await?;
+    let store = console.place()?.open(Missing::Refuse).await?;
+    let found = show_task::find(store.as_ref(), one).await?;
     let state = found.task.state.name();
     if state != StateName::Failed {
         let sentence =
@@ -42,7 +42,7 @@ pub(super) async fn show(console: &Console, one: &One) -> anyhow::Result<Code> {
         return Err(refused(Code::NotFound, sentence));
     }
     let mut letter = LetterDetail::new(&found.task, &found.attempts, &found.steps, &found.after);
-    letter.detail = letter.detail.with_files(show_task::files(&store, found.task.id).await?);
+    letter.detail = letter.detail.with_files(show_task::files(store.as_ref(), found.task.id).await?);
     let runs = letter.detail.attempts.clone();
     console.out.answer(&letter, |looks| print::show(&found, None, &runs, SystemClock.now(), looks))?;
     Ok(Code::Done)
@@ -64,22 +64,22 @@ pub(super) async fn replay(
         Some(given) => Some(payload::read(given, place.bounds()).await?),
         None => None,
     };
-    let store = place.open(Missing::Refuse)?;
-    let Some(picked) = choose(&store, select, &Verb { name: "replay", states: STATES }).await? else {
+    let store = place.open(Missing::Refuse).await?;
+    let Some(picked) = choose(store.as_ref(), select, &Verb { name: "replay", states: STATES }).await? else {
         return Ok(Code::Done);
     };
-    let (picked, mut answers) = dead_only(&store, picked).await?;
-    answers.extend(retry::replays(&store, &picked, &Replay { steps, payload }).await?);
+    let (picked, mut answers) = dead_only(store.as_ref(), picked).await?;
+    answers.extend(retry::replays(store.as_ref(), &picked, &Replay { steps, payload }).await?);
     report(console, &picked, &answers)
 }
 
 pub(super) async fn drop(console: &Console, select: &Select) -> anyhow::Result<Code> {
     chosen(select)?;
-    let store = console.place()?.open(Missing::Refuse)?;
-    let Some(picked) = choose(&store, select, &Verb { name: "remove", states: STATES }).await? else {
+    let store = console.place()?.open(Missing::Refuse).await?;
+    let Some(picked) = choose(store.as_ref(), select, &Verb { name: "remove", states: STATES }).await? else {
         return Ok(Code::Done);
     };
-    let (picked, mut answers) = dead_only(&store, picked).await?;
+    let (picked, mut answers) = dead_only(store.as_ref(), picked).await?;
     for ids in picked.ids.chunks(MAX_BATCH) {
         store.prune(Prune::Tasks(ids.to_vec())).await?;
         answers.extend(ids.iter().map(|id| answer(*id, Did::Dropped, None)));

@@ -9,7 +9,6 @@ use ostler_store::SystemClock;
 use ostler_wire::system::FindingView;
 
 use super::{Console, config, up};
-use crate::config::StoreUrl;
 use crate::doctor::{Severity, Subject, examine};
 use crate::exit::Code;
 use crate::print::visible;
@@ -18,7 +17,7 @@ pub(super) async fn run(console: &Console, file: Option<PathBuf>) -> anyhow::Res
     // A config that cannot be read is something to be found, and not in the way of finding more.
     let config = file.or_else(config::here).map(|path| config::read(&path));
     let place = console.place_by(|| Ok(config.as_ref().and_then(|read| read.as_ref().ok()).cloned()))?;
-    let store = StoreUrl::Sqlite(place.path().to_owned());
+    let store = place.url().clone();
     // Only a node has children, and only a config makes a node.
     let containment = match &config {
         Some(Ok(config)) => Some(contained(config.containment).await),

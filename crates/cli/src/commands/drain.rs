@@ -1,7 +1,6 @@
 //! `ostler drain`: asks a node to end what it has, and to go.
 
 use ostler_core::SessionId;
-use ostler_store::Store as _;
 use ostler_store::orders::{Order, Ordered};
 use ostler_store::views::NodeRecord;
 use ostler_wire::act;
@@ -12,7 +11,7 @@ use crate::place::Missing;
 use crate::print::visible;
 
 pub(super) async fn run(console: &Console, name: &str) -> anyhow::Result<Code> {
-    let store = console.place()?.open(Missing::Refuse)?;
+    let store = console.place()?.open(Missing::Refuse).await?;
     let node = find(&store.survey().await?.nodes, name)?;
     match store.order(node, Order::Drain).await? {
         Ordered::Given { .. } => {

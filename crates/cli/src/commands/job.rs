@@ -21,30 +21,32 @@ use crate::print;
 const SHOWN: usize = 20;
 
 pub(super) async fn run(console: &Console, what: JobCommand) -> anyhow::Result<Code> {
-    let store = console.place()?.open(Missing::Refuse)?;
+    let store = console.place()?.open(Missing::Refuse).await?;
     match what {
-        JobCommand::Ls { limit } => list(console, &store, usize::from(limit)).await,
-        JobCommand::Show(name) => show(console, &store, &name).await,
+        JobCommand::Ls { limit } => list(console, store.as_ref(), usize::from(limit)).await,
+        JobCommand::Show(name) => show(console, store.as_ref(), &name).await,
         JobCommand::Pause(name) => {
             let pause = QueueChange::Pause("paused by hand".to_owned());
-            configure(console, &store, &name, pause, "paused").await
+            configure(console, store.as_ref(), &name, pause, "paused").await
         }
-        JobCommand::Resume(name) => configure(console, &store, &name, QueueChange::Resume, "resumed").await,
+        JobCommand::Resume(name) => {
+            configure(console, store.as_ref(), &name, QueueChange::Resume, "resumed").await
+        }
         JobCommand::Cancel(name) => {
-            let id = job::find(&store, &name.job).await?.job.id;
-            let tasks = job::cancel(&store, id).await?;
+            let id = job::find(store.as_ref(), &name.job).await?.job.id;
+            let tasks = job::cancel(store.as_ref(), id).await?;
             done(console, id.to_string(), "cancelled", tasks)
         }
         JobCommand::RetryFailed(name) => {
-            let id = job::find(&store, &name.job).await?.job.id;
+            let id = job::find(store.as_ref(), &name.job).await?.job.id;
             store.change_job(id, JobChange::Reopen).await?;
-            let tasks = job::replay(&store, id, &[StateName::Failed]).await?;
+            let tasks = job::replay(store.as_ref(), id, &[StateName::Failed]).await?;
             done(console, id.to_string(), "retried", tasks)
         }
         JobCommand::Export { job: name, csv, .. } => {
-            let id = job::find(&store, &name.job).await?.job.id;
+            let id = job::find(store.as_ref(), &name.job).await?.job.id;
             let form = if csv { Form::Csv } else { Form::Jsonl };
-            print_results(&store, id, form, &mut std::io::stdout()).await?;
+            print_results(store.as_ref(), id, form, &mut std::io::stdout()).await?;
             Ok(Code::Done)
         }
     }

@@ -14,8 +14,8 @@ use crate::place::Missing;
 use crate::print;
 
 pub(super) async fn run(console: &Console, filters: &Filters, part: &PageArgs) -> anyhow::Result<Code> {
-    let store = console.place()?.open(Missing::Refuse)?;
-    let found = page(&store, filters, part).await?;
+    let store = console.place()?.open(Missing::Refuse).await?;
+    let found = page(store.as_ref(), filters, part).await?;
     let summaries: Vec<Summary> = found.tasks.iter().map(Summary::from).collect();
     print(console, &found, &summaries)
 }

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use ostler_core::TaskId;
 use ostler_exec::Level;
+use ostler_store::MAX_PAGE;
 use ostler_store::calls::EventKind;
 use ostler_store::views::{Event, Which};
-use ostler_store::{MAX_PAGE, Store as _};
 use ostler_wire::system::EventView;
 use ostler_wire::task::FileView;
 
@@ -20,8 +20,8 @@ use crate::print::{Format, visible};
 const LOOK: Duration = Duration::from_millis(200);
 
 pub(super) async fn run(console: &Console, logs: &Logs) -> anyhow::Result<Code> {
-    let store = console.place()?.open(Missing::Refuse)?;
-    let id = show::find(&store, &logs.one).await?.task.id;
+    let store = console.place()?.open(Missing::Refuse).await?;
+    let id = show::find(store.as_ref(), &logs.one).await?.task.id;
     let mut last = 0;
     loop {
         // First the state, then the events: what was written before the end is seen before it is over.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ostler_core::WorkerState;
 use ostler_store::views::{Life, NodeRecord, Survey};
-use ostler_store::{Clock as _, Store as _, SystemClock};
+use ostler_store::{Clock as _, SystemClock};
 use ostler_wire::json::Json;
 use ostler_wire::system::{NodeView, PoolView, WorkerCounts};
 
@@ -14,7 +14,7 @@ use crate::place::Missing;
 use crate::print;
 
 pub(super) async fn run(console: &Console) -> anyhow::Result<Code> {
-    let store = console.place()?.open(Missing::Refuse)?;
+    let store = console.place()?.open(Missing::Refuse).await?;
     let survey = store.survey().await?;
     let views: Vec<NodeView> = survey.nodes.iter().map(|node| view(node, &survey)).collect();
     console.out.answer(&views, |looks| print::nodes(&survey.nodes, &views, SystemClock.now(), looks))?;

@@ -23,7 +23,7 @@ pub(super) async fn run(console: &Console, command: QueueCommand) -> anyhow::Res
 }
 
 async fn list(console: &Console) -> anyhow::Result<Code> {
-    let store = console.place()?.open(Missing::Refuse)?;
+    let store = console.place()?.open(Missing::Refuse).await?;
     let survey = store.survey().await?;
     let views: Vec<QueueView> = survey.queues.iter().map(|record| view(&survey, record)).collect();
     console.out.answer(&views, |looks| print::queues(&views, SystemClock.now(), looks))?;
@@ -31,7 +31,7 @@ async fn list(console: &Console) -> anyhow::Result<Code> {
 }
 
 async fn show(console: &Console, queue: &str) -> anyhow::Result<Code> {
-    let store = console.place()?.open(Missing::Refuse)?;
+    let store = console.place()?.open(Missing::Refuse).await?;
     let survey = store.survey().await?;
     tell(console, &survey, queue)
 }
@@ -49,7 +49,7 @@ async fn change(console: &Console, set: Set) -> anyhow::Result<Code> {
     let changes = set.changes().map_err(|sentence| refused(Code::BadInput, sentence))?;
     // Before there is a store: what is refused makes none.
     place.bounds().check_changes(&queue, &changes)?;
-    let store = place.open(Missing::Make)?;
+    let store = place.open(Missing::Make).await?;
     store.configure(&queue, changes).await?;
     let survey = store.survey().await?;
     if let Some(node) = who_brings(&survey, &queue) {
@@ -77,7 +77,7 @@ async fn release(console: &Console, queue: &str, key: Option<String>) -> anyhow:
     let place = console.place()?;
     let change = key.clone().map_or(QueueChange::EndHold, QueueChange::EndKeyHold);
     place.bounds().check_changes(queue, std::slice::from_ref(&change))?;
-    let store = place.open(Missing::Refuse)?;
+    let store = place.open(Missing::Refuse).await?;
     let before = store.survey().await?;
     let record = named(&before, queue)?;
     let held = match &key {

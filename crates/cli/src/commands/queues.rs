@@ -1,6 +1,5 @@
 //! `ostler pause` and `ostler resume`: whether a queue is served.
 
-use ostler_store::Store as _;
 use ostler_store::calls::QueueChange;
 use ostler_wire::act::Queue;
 
@@ -14,14 +13,14 @@ pub(super) async fn pause(console: &Console, queue: &str, reason: String) -> any
     let change = QueueChange::Pause(reason);
     // Before there is a store: what is refused makes none.
     place.bounds().check_changes(queue, std::slice::from_ref(&change))?;
-    let settings = place.open(Missing::Make)?.configure(queue, vec![change]).await?;
+    let settings = place.open(Missing::Make).await?.configure(queue, vec![change]).await?;
     let view = Queue { queue: queue.to_owned(), paused: settings.paused };
     console.out.answer(&view, |_| format!("{} is paused: \"ostler resume\" ends that\n", visible(queue)))?;
     Ok(Code::Done)
 }
 
 pub(super) async fn resume(console: &Console, queue: &str) -> anyhow::Result<Code> {
-    let store = console.place()?.open(Missing::Refuse)?;
+    let store = console.place()?.open(Missing::Refuse).await?;
     let before = store.configure(queue, Vec::new()).await?;
     let was_paused = before.paused.is_some();
     if was_paused {

@@ -21,12 +21,12 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(50);
 
 pub(super) async fn run(console: &Console, whom: &Recycle) -> anyhow::Result<Code> {
-    let store = console.place()?.open(Missing::Refuse)?;
+    let store = console.place()?.open(Missing::Refuse).await?;
     let survey = store.survey().await?;
     let done = match (&whom.worker, &whom.any, &whom.all) {
-        (Some(worker), _, _) => one(&store, &survey, worker).await?,
-        (None, Some(pool), _) => any(&store, &survey, pool).await?,
-        (None, None, Some(pool)) => all(&store, &survey, pool).await?,
+        (Some(worker), _, _) => one(store.as_ref(), &survey, worker).await?,
+        (None, Some(pool), _) => any(store.as_ref(), &survey, pool).await?,
+        (None, None, Some(pool)) => all(store.as_ref(), &survey, pool).await?,
         (None, None, None) => Recycled::default(),
     };
     console.out.answer(&done, |_| sentences(&done))?;

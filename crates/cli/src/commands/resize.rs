@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ostler_core::SessionId;
-use ostler_store::Store as _;
 use ostler_store::orders::{Order, Ordered};
 use ostler_store::views::Survey;
 use ostler_wire::act;
@@ -21,7 +20,7 @@ pub(super) async fn run(console: &Console, resize: &Resize) -> anyhow::Result<Co
             format!("MIN is {min} and MAX is {max}: a pool has at least MIN and at most MAX workers");
         return Err(refused(Code::BadInput, sentence));
     }
-    let store = console.place()?.open(Missing::Refuse)?;
+    let store = console.place()?.open(Missing::Refuse).await?;
     let mut told = Vec::new();
     for node in serving(&store.survey().await?, pool) {
         let order = Order::Resize { pool: pool.clone(), min: *min, max: *max };

@@ -25,14 +25,14 @@ pub(super) async fn run(console: &Console, retry: Retry) -> anyhow::Result<Code>
         Some(given) => Some(payload::read(given, place.bounds()).await?),
         None => None,
     };
-    let store = place.open(Missing::Refuse)?;
+    let store = place.open(Missing::Refuse).await?;
     let verb = if retry.again { AGAIN } else { REPLAY };
-    let Some(picked) = choose(&store, &retry.select, &verb).await? else { return Ok(Code::Done) };
+    let Some(picked) = choose(store.as_ref(), &retry.select, &verb).await? else { return Ok(Code::Done) };
     let answers = if retry.again {
-        copies(&store, &picked, payload).await?
+        copies(store.as_ref(), &picked, payload).await?
     } else {
         let steps = if retry.from_scratch { StepsOnReplay::Drop } else { StepsOnReplay::Keep };
-        replays(&store, &picked, &Replay { steps, payload }).await?
+        replays(store.as_ref(), &picked, &Replay { steps, payload }).await?
     };
     report(console, &picked, &answers)
 }

@@ -1,11 +1,9 @@
 //! The sandboxes of a node's pools: they are proved before anything runs in them.
 
-use std::path::Path;
-
 use ostler_process::keeper::Keeper;
 use ostler_process::sandbox::{probe, prove};
 
-use crate::config::{Config, Pool};
+use crate::config::{Config, Pool, StoreUrl};
 use crate::exit::{Code, refused};
 
 /// The word by which this program knows that it is to try out a sandbox. Not for people.
@@ -18,10 +16,14 @@ pub(crate) fn try_sandbox() -> anyhow::Result<Code> {
 }
 
 /// The same config, with the store hidden from every sandbox, and nothing that would give it away.
-pub(super) fn hide(mut config: Config, store: &Path) -> anyhow::Result<Config> {
+pub(super) fn hide(mut config: Config, store: &StoreUrl) -> anyhow::Result<Config> {
     for pool in &mut config.pools {
         let Some(sandbox) = pool.executor.sandbox_mut() else { continue };
-        sandbox.hidden.push(std::path::absolute(store)?);
+        match store {
+            StoreUrl::Sqlite(path) => sandbox.hidden.push(std::path::absolute(path)?),
+            // It is nothing that a file system could hide; no child is told where it is.
+            StoreUrl::Postgres(_) => {}
+        }
         if let Some(fault) = sandbox.faults().first() {
             return Err(refusal(pool, fault));
         }

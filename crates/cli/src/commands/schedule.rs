@@ -29,7 +29,7 @@ pub(super) async fn run(console: &Console, what: ScheduleCommand) -> anyhow::Res
 }
 
 async fn list(console: &Console) -> anyhow::Result<Code> {
-    let store = console.place()?.open(Missing::Refuse)?;
+    let store = console.place()?.open(Missing::Refuse).await?;
     let records = store.schedules().await?;
     let views: Vec<ScheduleView> = records.iter().map(view).collect();
     console.out.answer(&views, |looks| print::schedules(&records, SystemClock.now(), looks))?;
@@ -37,8 +37,8 @@ async fn list(console: &Console) -> anyhow::Result<Code> {
 }
 
 async fn show(console: &Console, name: &str) -> anyhow::Result<Code> {
-    let store = console.place()?.open(Missing::Refuse)?;
-    let record = find(&store, name).await?;
+    let store = console.place()?.open(Missing::Refuse).await?;
+    let record = find(store.as_ref(), name).await?;
     let upcoming = upcoming(&record);
     let moments = upcoming.iter().copied().map(Moment::from).collect();
     let detail = ScheduleDetail { schedule: view(&record), upcoming: moments };
@@ -70,7 +70,7 @@ async fn add(console: &Console, add: AddSchedule) -> anyhow::Result<Code> {
     let schedule = plan.schedule(SystemClock.now());
     // Before there is a store: what is refused makes none.
     check_schedule(&schedule)?;
-    let store = place.open(Missing::Make)?;
+    let store = place.open(Missing::Make).await?;
     let result = match store.put_schedule(schedule).await? {
         Put::Created => "created",
         Put::Replaced => "replaced",
@@ -81,7 +81,7 @@ async fn add(console: &Console, add: AddSchedule) -> anyhow::Result<Code> {
             return Err(refused(Code::BadInput, sentence));
         }
     };
-    let record = find(&store, &plan.name).await?;
+    let record = find(store.as_ref(), &plan.name).await?;
     let next = next(&record);
     let answer = answer(&plan.name, result, next);
     console.out.answer(&answer, |_| {
@@ -100,7 +100,7 @@ async fn add(console: &Console, add: AddSchedule) -> anyhow::Result<Code> {
 }
 
 async fn remove(console: &Console, name: &str) -> anyhow::Result<Code> {
-    let store = console.place()?.open(Missing::Refuse)?;
+    let store = console.place()?.open(Missing::Refuse).await?;
     match store.drop_schedule(name).await? {
         Answer::Done => {}
         Answer::NotFound => return Err(not_found(name)),
@@ -110,12 +110,12 @@ async fn remove(console: &Console, name: &str) -> anyhow::Result<Code> {
 }
 
 async fn pause(console: &Console, name: &str, activity: Activity) -> anyhow::Result<Code> {
-    let store = console.place()?.open(Missing::Refuse)?;
+    let store = console.place()?.open(Missing::Refuse).await?;
     match store.pause_schedule(name, activity).await? {
         Answer::Done => {}
         Answer::NotFound => return Err(not_found(name)),
     }
-    let next = next(&find(&store, name).await?);
+    let next = next(&find(store.as_ref(), name).await?);
     let (result, said) = match activity {
         Activity::Paused => ("paused", "is paused: \"ostler schedule resume\" ends that"),
         Activity::Active => ("resumed", "goes on"),

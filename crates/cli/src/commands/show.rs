@@ -14,10 +14,10 @@ use crate::place::Missing;
 use crate::print::{self, visible};
 
 pub(super) async fn run(console: &Console, one: &One) -> anyhow::Result<Code> {
-    let store = console.place()?.open(Missing::Refuse)?;
-    let found = find(&store, one).await?;
-    let held = queue::holds(&store, &found.task).await?;
-    let files = files(&store, found.task.id).await?;
+    let store = console.place()?.open(Missing::Refuse).await?;
+    let found = find(store.as_ref(), one).await?;
+    let held = queue::holds(store.as_ref(), &found.task).await?;
+    let files = files(store.as_ref(), found.task.id).await?;
     print(console, &found, held, files)
 }
 

@@ -1,6 +1,6 @@
 //! `ostler stats`: counts of tasks and workers, and how long work took.
 
-use ostler_store::{Clock as _, Stats, Store as _, SystemClock};
+use ostler_store::{Clock as _, Stats, SystemClock};
 use ostler_wire::limits::Held;
 use ostler_wire::system;
 
@@ -10,7 +10,7 @@ use crate::place::Missing;
 use crate::print;
 
 pub(super) async fn run(console: &Console, queue: Option<String>) -> anyhow::Result<Code> {
-    let store = console.place()?.open(Missing::Refuse)?;
+    let store = console.place()?.open(Missing::Refuse).await?;
     let survey = store.survey().await?;
     let held = queue::held(&survey, queue.as_deref());
     let stats = view(&Stats::of(&survey, queue.as_deref()), held);

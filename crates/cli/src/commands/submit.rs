@@ -32,11 +32,11 @@ pub(super) async fn run(console: &Console, submit: Submit) -> anyhow::Result<Cod
     place.bounds().check_tasks(std::slice::from_ref(&task))?;
     // Whoever waits for others has them in a store.
     let missing = if others.is_empty() { Missing::Make } else { Missing::Refuse };
-    let store = place.open(missing)?;
+    let store = place.open(missing).await?;
     for other in &others {
         task.after.push(match other {
             TaskName::Id(id) => *id,
-            TaskName::Key(_) => show::named(&store, other, &queue).await?.task.id,
+            TaskName::Key(_) => show::named(store.as_ref(), other, &queue).await?.task.id,
         });
     }
     let answers = store.enqueue(vec![task]).await?;
@@ -49,7 +49,7 @@ pub(super) async fn run(console: &Console, submit: Submit) -> anyhow::Result<Cod
     if console.out.format() == Format::People {
         say(&format!("{id} is enqueued; waiting for its end"));
     }
-    let waited = waited_for(&store, id);
+    let waited = waited_for(store.as_ref(), id);
     let task = match wait_timeout {
         None => waited.await?,
         Some(timeout) => tokio::time::timeout(timeout, waited).await.unwrap_or_else(|_| {

@@ -14,7 +14,6 @@ use ostler_runtime::{
     Beginning, Listener, Node, NodeConfig, NodeState, Parts, PoolConfig, PoolSize, Prefetch, StartError,
     TakeOver,
 };
-use ostler_sqlite::Sqlite;
 use ostler_store::calls::QueueChange;
 use ostler_store::{Store, SystemClock};
 use ostler_wire::system::Ready;
@@ -29,7 +28,7 @@ use crate::config::{Config, DetachedJobs, Executor, Pool, duration};
 use crate::exit::{Code, refused, say};
 use crate::hooks::{Hooks, Tools};
 use crate::map::serve::JobServer;
-use crate::place::{CONFIG_FILE, Missing, Place, refusal};
+use crate::place::{CONFIG_FILE, Missing, Place, Stay, refusal};
 
 /// The word by which this program knows that it is a keeper. Not for people.
 pub(crate) const KEEPER: &str = "ostler-keeper";
@@ -49,7 +48,7 @@ pub(crate) fn keep() -> anyhow::Result<Code> {
 pub(super) fn run(console: &Console, up: Up) -> anyhow::Result<Code> {
     let config = read(up.config)?;
     let place = console.place_by(|| Ok(Some(config.clone())))?;
-    let config = sandbox::hide(config, place.path())?;
+    let config = sandbox::hide(config, place.url())?;
     let take_over = if up.take_over { TakeOver::Yes } else { TakeOver::No };
     let name = up.name.or_else(|| config.name.clone()).unwrap_or_else(machine);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -226,7 +225,7 @@ async fn start(
 ) -> anyhow::Result<(Node, Arc<dyn Store>)> {
     let mut pools: Vec<PoolConfig> =
         config.pools.iter().map(|pool| pool_of(pool, keeper)).collect::<anyhow::Result<_>>()?;
-    let store: Arc<dyn Store> = Arc::new(open(place).await?);
+    let store = open(place).await?;
     let tools = Tools { keeper: keeper.clone(), store: Arc::clone(&store), bounds: place.bounds() };
     sandbox::prove_all(config, keeper).await?;
     for (pool, said) in pools.iter_mut().zip(&config.pools) {
@@ -312,22 +311,17 @@ fn listener(pool: &Pool, tools: &Tools) -> anyhow::Result<Option<Arc<dyn Listene
 }
 
 /// Opens the store. One that is away for a moment is waited for, and that is said.
-async fn open(place: &Place) -> anyhow::Result<Sqlite> {
+async fn open(place: &Place) -> anyhow::Result<Arc<dyn Store>> {
     place.prepare(Missing::Make)?;
     let until = Instant::now() + START_PATIENCE;
     let mut said = false;
     loop {
-        let here = place.clone();
-        let opening = tokio::task::spawn_blocking(move || here.try_open());
+        let opening = place.try_open(Stay::Long, Missing::Make);
         let error = match tokio::time::timeout_at(until, opening).await {
-            Ok(opened) => match opened? {
-                Ok(store) => return Ok(store),
-                Err(error) => error,
-            },
-            Err(_) => {
-                let sentence = format!("the store {} does not answer", place.path().display());
-                return Err(refused(Code::Store, sentence));
-            }
+            Ok(Ok(Some(opened))) => return Ok(opened.store()),
+            Ok(Ok(None)) => return Err(place.absent()),
+            Ok(Err(error)) => error,
+            Err(_) => return Err(place.silent()),
         };
         if !error.is_transient() || Instant::now() + TRY_AGAIN > until {
             return Err(refusal(error));

@@ -1,6 +1,6 @@
 //! `ostler workers`: the workers of all nodes, as they were last reported.
 
-use ostler_store::{Clock as _, Store as _, SystemClock};
+use ostler_store::{Clock as _, SystemClock};
 use ostler_wire::system::WorkerView;
 
 use super::Console;
@@ -9,7 +9,7 @@ use crate::place::Missing;
 use crate::print;
 
 pub(super) async fn run(console: &Console) -> anyhow::Result<Code> {
-    let store = console.place()?.open(Missing::Refuse)?;
+    let store = console.place()?.open(Missing::Refuse).await?;
     let survey = store.survey().await?;
     let now = SystemClock.now();
     let views: Vec<WorkerView> = survey

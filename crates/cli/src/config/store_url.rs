@@ -1,30 +1,34 @@
-//! Which store: `sqlite:PATH`, or a path alone.
+//! Which store: `sqlite:PATH`, a path alone, or `postgres://…`.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+
+use ostler_postgres::Address;
 
 /// Where the store is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum StoreUrl {
     /// One SQLite file.
     Sqlite(PathBuf),
+    /// A PostgreSQL database. It is shown without its password.
+    Postgres(Address),
 }
 
 /// Why a text names no store. The text itself may have a password in it, and is never repeated.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum StoreUrlError {
     /// Nothing there.
-    #[error("a store is sqlite:PATH, such as sqlite:ostler.db")]
+    #[error("a store is sqlite:PATH, such as sqlite:ostler.db, or postgres://user@host/database")]
     Empty,
-    /// The shared store.
-    #[error("PostgreSQL is not in this version; a store is sqlite:PATH")]
-    Postgres,
+    /// The shared store, and what is wrong with its URL.
+    #[error("{0}")]
+    Postgres(String),
     /// A store that would be gone with the process.
     #[error("a store is a file that outlives the program; write sqlite:PATH")]
     InMemory,
     /// Another scheme.
     #[error(
-        "there is no store \"{0}:\"; a store is sqlite:PATH (and a path with a colon is written sqlite:./PATH)"
+        "there is no store \"{0}:\"; a store is sqlite:PATH (and a path with a colon is written sqlite:./PATH), or postgres://…"
     )]
     Unknown(String),
 }
@@ -39,7 +43,9 @@ impl StoreUrl {
         match scheme {
             // Two slashes are what other tools write: a third one begins an absolute path.
             "sqlite" => Self::sqlite(path.strip_prefix("//").unwrap_or(path)),
-            "postgres" | "postgresql" => Err(StoreUrlError::Postgres),
+            "postgres" | "postgresql" => Address::parse(text)
+                .map(Self::Postgres)
+                .map_err(|error| StoreUrlError::Postgres(error.to_string())),
             other => Err(StoreUrlError::Unknown(other.to_owned())),
         }
     }
@@ -57,6 +63,7 @@ impl StoreUrl {
     pub(crate) fn beside(self, folder: &Path) -> Self {
         match self {
             Self::Sqlite(path) => Self::Sqlite(folder.join(path)),
+            Self::Postgres(address) => Self::Postgres(address),
         }
     }
 }
@@ -65,6 +72,7 @@ impl fmt::Display for StoreUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Sqlite(path) => write!(f, "sqlite:{}", path.display()),
+            Self::Postgres(address) => write!(f, "{address}"),
         }
     }
 }
@@ -101,14 +109,26 @@ mod tests {
     }
 
     #[test]
+    fn a_database_is_a_store_and_its_password_is_not_shown() {
+        for text in ["postgres://anna:secret@db/jobs", "postgresql://anna:secret@db/jobs?schema=ostler_2"] {
+            let url = StoreUrl::parse(text).expect(text);
+            assert!(matches!(&url, StoreUrl::Postgres(address) if address.secret() == text));
+            for shown in [url.to_string(), format!("{url:?}"), url.beside(Path::new("/etc")).to_string()] {
+                assert!(shown.contains("anna") && !shown.contains("secret"), "{shown}");
+            }
+        }
+    }
+
+    #[test]
     fn what_is_no_store_is_refused_and_not_repeated() {
         for (text, sentence) in [
             ("", "a store is sqlite:PATH"),
             ("sqlite:", "a store is sqlite:PATH"),
             ("sqlite::memory:", "outlives the program"),
             (":memory:", "outlives the program"),
-            ("postgres://anna:secret@db/x", "PostgreSQL is not in this version"),
-            ("postgresql://anna:secret@db/x", "PostgreSQL is not in this version"),
+            ("postgres:anna:secret@db/x", "postgres://user@host/database"),
+            ("postgres://anna:secret@db:x/y", "postgres://user@host/database"),
+            ("postgresql://anna:secret@db/x?color=red", "unknown option `color`"),
             ("redis://anna:secret@cache", "there is no store \"redis:\""),
             ("a:b.db", "there is no store \"a:\""),
         ] {

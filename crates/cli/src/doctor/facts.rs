@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_core::{StateName, Task, Timestamp};
+use ostler_postgres::{Address, Listening, Postgres};
 use ostler_process::keeper::Contained;
 use ostler_sqlite::{Options, Sqlite, care};
 use ostler_store::schedules::ScheduleRecord;
@@ -27,14 +28,23 @@ const MAX_LANES: usize = 20;
 pub(crate) struct Facts {
     /// The wall clock.
     pub(crate) now: Timestamp,
-    /// Where the store's file is.
-    pub(crate) place: Place,
+    /// Where the store is.
+    pub(crate) site: Site,
     /// What became of looking into it.
     pub(crate) look: Look,
     /// The config, if one was named.
     pub(crate) config: Option<ConfigFacts>,
     /// How children would be contained here, or why they cannot be.
     pub(crate) containment: Option<Result<Contained, String>>,
+}
+
+/// Where the store is.
+#[derive(Clone, Debug)]
+pub(crate) enum Site {
+    /// In a file.
+    File(Place),
+    /// On a server, by its address without the password.
+    Server(String),
 }
 
 /// What became of looking into the store.
@@ -99,19 +109,21 @@ pub(crate) enum ConfigFacts {
 
 /// Looks at everything.
 pub(crate) async fn gather(subject: Subject) -> Facts {
-    let Subject { store: StoreUrl::Sqlite(path), config, containment, clock } = subject;
+    let Subject { store, config, containment, clock } = subject;
     let now = clock.now();
     let config = config.map(|read| match read {
         Ok(config) => good_config(&config),
         Err(error) => ConfigFacts::Broken(error.to_string()),
     });
-    let place = place::look(&path);
-    let look = look(path, clock).await;
-    Facts { now, place, look, config, containment }
+    let (site, opened) = match store {
+        StoreUrl::Sqlite(path) => (Site::File(place::look(&path)), open(path, clock).await),
+        StoreUrl::Postgres(address) => (Site::Server(address.to_string()), connect(&address).await),
+    };
+    Facts { now, site, look: look(opened).await, config, containment }
 }
 
-async fn look(path: PathBuf, clock: Arc<dyn Clock>) -> Look {
-    let opened = match open(path, clock).await {
+async fn look(opened: Result<Box<dyn Store>, Look>) -> Look {
+    let opened = match opened {
         Ok(opened) => opened,
         Err(look) => return look,
     };
@@ -130,7 +142,7 @@ async fn look(path: PathBuf, clock: Arc<dyn Clock>) -> Look {
 ///
 /// On a thread of its own, and not on one of the runtime: the file's lock may be held for as long as another process
 /// likes, and nobody can be made to stop waiting for it. The thread then ends with the program.
-async fn open(path: PathBuf, clock: Arc<dyn Clock>) -> Result<Box<Sqlite>, Look> {
+async fn open(path: PathBuf, clock: Arc<dyn Clock>) -> Result<Box<dyn Store>, Look> {
     let (answer, answered) = tokio::sync::oneshot::channel();
     let opening = std::thread::Builder::new().name("doctor".to_owned());
     let opening = opening.spawn(move || drop(answer.send(open_what_is_there(&path, clock))));
@@ -150,7 +162,7 @@ async fn open(path: PathBuf, clock: Arc<dyn Clock>) -> Result<Box<Sqlite>, Look>
     }
 }
 
-fn open_what_is_there(path: &Path, clock: Arc<dyn Clock>) -> Result<Box<Sqlite>, Look> {
+fn open_what_is_there(path: &Path, clock: Arc<dyn Clock>) -> Result<Box<dyn Store>, Look> {
     let versions = care::versions(path).map_err(|error| {
         // Where the whole folder is missing, so is the store.
         let gone = error.kind() == ErrorKind::Unavailable && std::fs::symlink_metadata(path).is_err();
@@ -159,8 +171,33 @@ fn open_what_is_there(path: &Path, clock: Arc<dyn Clock>) -> Result<Box<Sqlite>,
     match versions.found {
         None => Err(Look::Absent),
         Some(found) if found < versions.newest => Err(Look::Outdated { found, newest: versions.newest }),
-        Some(_) => Sqlite::open(path, clock, Options::default()).map(Box::new).map_err(Look::Refused),
+        Some(_) => match Sqlite::open(path, clock, Options::default()) {
+            Ok(store) => Ok(Box::new(store)),
+            Err(error) => Err(Look::Refused(error)),
+        },
     }
+}
+
+/// Opens the store of a server, if there is one and nothing has to be changed for it.
+async fn connect(address: &Address) -> Result<Box<dyn Store>, Look> {
+    let opening = async {
+        let versions = ostler_postgres::care::versions(address).await.map_err(Look::Refused)?;
+        match versions.found {
+            None => return Err(Look::Absent),
+            Some(found) if found < versions.newest => {
+                return Err(Look::Outdated { found, newest: versions.newest });
+            }
+            Some(_) => {}
+        }
+        let options =
+            ostler_postgres::Options { listening: Listening::Brief, ..ostler_postgres::Options::default() };
+        match Postgres::open_existing(address.secret(), options).await {
+            Ok(Some(store)) => Ok(Box::new(store) as Box<dyn Store>),
+            Ok(None) => Err(Look::Absent),
+            Err(error) => Err(Look::Refused(error)),
+        }
+    };
+    tokio::time::timeout(MAX_ANSWER, opening).await.unwrap_or(Err(Look::Silent(MAX_ANSWER)))
 }
 
 async fn see(store: &dyn Store) -> Result<Seen, Error> {

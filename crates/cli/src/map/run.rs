@@ -24,7 +24,7 @@ use super::tally::{Counted, Tally};
 use crate::args::Map;
 use crate::commands::{Signals, job_view, machine, start_keeper};
 use crate::exit::{Code, refused, say};
-use crate::place::{Missing, Place, refusal};
+use crate::place::{Missing, Place, Stay, refusal};
 use crate::print::{Format, Out};
 
 /// Tasks that are enqueued together.
@@ -66,7 +66,8 @@ impl Mapping<'_> {
         let mut signals = Signals::listen()?;
         // While this process is small: the keeper is a copy of it.
         let keeper = if self.map.detach { None } else { Some(start_keeper(Containment::Auto).await?) };
-        let store: Arc<dyn Store> = Arc::new(self.place.open(Missing::Make)?);
+        let stay = if self.map.detach { Stay::Brief } else { Stay::Long };
+        let store = self.place.open_for(stay, Missing::Make).await?.store();
         let jobs = self.map.jobs.map_or_else(cores, u32::from);
         let spec = self.plan.spec(self.map, jobs);
         let Some(job) = self.find_or_make(store.as_ref(), &spec).await? else {

@@ -1,6 +1,7 @@
 //! The program as its users run it: the real binary, on a store of its own, in parallel.
 //!
 //! `ostler.rs` runs it; `hands.rs` does to the store what a node would do, so that most tests need none.
+//! `postgres.rs` and `together.rs` have a real server, and many nodes on it.
 
 mod act;
 mod bad_input;
@@ -19,9 +20,11 @@ mod map;
 mod ostler;
 mod pipes;
 mod plans;
+mod postgres;
 mod sandbox;
 mod schedule;
 mod settings;
 mod submit;
+mod together;
 mod up;
 mod workers;

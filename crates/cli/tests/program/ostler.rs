@@ -5,9 +5,10 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 
-use ostler_testkit::{MAX_WAIT, ProcessSignal, scratch};
+use ostler_testkit::{MAX_WAIT, PrivatePostgres, ProcessSignal, scratch};
 use rustix::process::{Pid, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -15,6 +16,8 @@ use tempfile::TempDir;
 /// A folder with a store in it, or without one yet.
 pub(crate) struct Place {
     folder: TempDir,
+    /// The store, if it is not a file of the folder.
+    url: Option<String>,
 }
 
 /// What came of a run.
@@ -27,7 +30,24 @@ pub(crate) struct Ran {
 
 impl Place {
     pub(crate) fn new() -> Self {
-        Self { folder: scratch() }
+        Self { folder: scratch(), url: None }
+    }
+
+    /// A place whose store is on the PostgreSQL server that all tests share, in a schema of its own.
+    pub(crate) fn on_server() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let schema = NEXT.fetch_add(1, Ordering::Relaxed);
+        Self::at(format!("{}?schema=place_{schema}", PrivatePostgres::shared().url()))
+    }
+
+    /// A place whose store is there.
+    pub(crate) fn at(url: String) -> Self {
+        Self { url: Some(url), ..Self::new() }
+    }
+
+    /// Another folder with the same store, as on another machine.
+    pub(crate) fn elsewhere(&self) -> Self {
+        Self { folder: scratch(), url: self.url.clone() }
     }
 
     pub(crate) fn folder(&self) -> &Path {
@@ -50,7 +70,11 @@ impl Place {
     /// The program on the store of this place.
     pub(crate) fn command<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Command {
         let mut command = self.bare();
-        command.env("OSTLER_STORE", self.store()).args(args);
+        match &self.url {
+            Some(url) => command.env("OSTLER_STORE", url),
+            None => command.env("OSTLER_STORE", self.store()),
+        };
+        command.args(args);
         command
     }
 

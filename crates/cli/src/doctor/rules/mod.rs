@@ -6,13 +6,14 @@ mod limits;
 mod nodes;
 mod queues;
 mod schedules;
+mod server;
 mod store;
 mod tasks;
 mod workers;
 
 use std::time::Duration;
 
-use super::facts::{Facts, Look, Seen};
+use super::facts::{Facts, Look, Seen, Site};
 use super::{Finding, Severity};
 use crate::config::duration;
 
@@ -22,7 +23,10 @@ const MAX_NAMED: usize = 5;
 /// All that is wrong, the worst first.
 pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
     let mut found = Vec::new();
-    found.extend(store::findings(facts));
+    match &facts.site {
+        Site::File(place) => found.extend(store::findings(place, facts)),
+        Site::Server(address) => found.extend(server::finding(address, &facts.look)),
+    }
     found.extend(clock::findings(facts));
     found.extend(config::findings(facts));
     if let Some(seen) = seen(facts) {

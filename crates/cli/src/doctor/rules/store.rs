@@ -21,9 +21,8 @@ const OTHERS_READ: u32 = 0o004;
 /// In such a folder, others may not remove what is not theirs.
 const STICKY: u32 = 0o1000;
 
-pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
+pub(super) fn findings(place: &Place, facts: &Facts) -> Vec<Finding> {
     let mut found = Vec::new();
-    let place = &facts.place;
     found.extend(room(place));
     found.extend(network(place, &facts.look));
     found.extend(writable(place));

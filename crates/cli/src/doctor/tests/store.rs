@@ -9,7 +9,7 @@ use ostler_sqlite::{Options, Sqlite, care};
 use ostler_testkit::{Twin, Voice, scratch};
 use rustix::mount::{MountFlags, mount, mount_remount};
 
-use super::super::facts::{Facts, Look};
+use super::super::facts::{Facts, Look, Site};
 use super::super::place::{self, Place, Room, remote_name};
 use super::super::{Severity, rules};
 use super::*;
@@ -173,7 +173,8 @@ async fn disks() {
 
 fn facts(place: Place) -> Facts {
     let now = ManualClock::new().now();
-    Facts { now, place, look: Look::Seen(Box::default()), config: None, containment: None }
+    let site = Site::File(place);
+    Facts { now, site, look: Look::Seen(Box::default()), config: None, containment: None }
 }
 
 #[test]
