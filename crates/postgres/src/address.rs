@@ -8,6 +8,7 @@ use std::fmt;
 use ostler_store::Error;
 
 use crate::open::{Options, check_schema, config};
+use crate::tls::certificates;
 
 /// The most connections that a URL may ask for.
 const MAX_CONNECTIONS: usize = 1_000;
@@ -42,7 +43,7 @@ impl Address {
             }
         }
         let url = if theirs.is_empty() { place.to_owned() } else { format!("{place}?{}", theirs.join("&")) };
-        config(&url)?;
+        config(&certificates(&url).0)?;
         if let Some(schema) = &schema {
             check_schema(schema)?;
         }
@@ -140,6 +141,12 @@ mod tests {
             (
                 "postgres://db/jobs?connect_timeout=5&schema=a&application_name=x",
                 "postgres://db/jobs?connect_timeout=5&application_name=x",
+                "a",
+                8,
+            ),
+            (
+                "postgres://db/jobs?sslmode=verify-full&sslrootcert=/ca.pem&schema=a",
+                "postgres://db/jobs?sslmode=verify-full&sslrootcert=/ca.pem",
                 "a",
                 8,
             ),

@@ -6,9 +6,8 @@ use ostler_store::Error;
 
 use crate::address::Address;
 use crate::conn::{Conn, Names, get};
-use crate::connect::Connector;
 use crate::fault::{Sql, fault};
-use crate::open::{Options, config, look_at_server, version};
+use crate::open::{Options, connector, look_at_server, version};
 use crate::schema::VERSION;
 
 /// Sentences about what is wrong, at most.
@@ -61,8 +60,8 @@ pub async fn check(address: &Address) -> Result<Option<Health>, Error> {
 
 async fn look(address: &Address) -> Sql<(Conn, String)> {
     let Options { schema, patience, .. } = address.options(&Options::default());
-    let config = config(address.url()).map_err(crate::fault::Stop::Refused)?;
-    let conn = Conn::own(Connector::new(config).client().await?, &Arc::new(Names::new(&schema, patience)));
+    let connector = connector(address).map_err(crate::fault::Stop::Refused)?;
+    let conn = Conn::own(connector.client().await?, &Arc::new(Names::new(&schema, patience)));
     look_at_server(&conn).await?;
     Ok((conn, schema))
 }

@@ -86,8 +86,7 @@ pub(crate) async fn open(
     let address = Address::parse(url)?;
     let options = &address.options(options);
     check_schema(&options.schema)?;
-    let (url, certificates) = certificates(address.url());
-    let connector = Connector::new(config(&url)?, certificates.encryption()?);
+    let connector = connector(&address)?;
     let names = Arc::new(Names::new(&options.schema, options.patience));
     let opening = Some(MAX_CONNECT.min(options.patience));
     let timeouts = Timeouts { wait: Some(options.patience), create: opening, recycle: opening };
@@ -113,6 +112,12 @@ pub(crate) async fn open(
         herald: herald.map_err(fault)?,
     };
     Ok(Some((desk, connector)))
+}
+
+/// Who makes the connections to an address.
+pub(crate) fn connector(address: &Address) -> Result<Connector, Error> {
+    let (url, certificates) = certificates(address.url());
+    Ok(Connector::new(config(&url)?, certificates.encryption()?))
 }
 
 pub(crate) fn config(url: &str) -> Result<Config, Error> {
