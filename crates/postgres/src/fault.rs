@@ -87,10 +87,10 @@ fn is_passing(code: &SqlState) -> bool {
 fn distrust(error: &tokio_postgres::Error) -> Option<String> {
     use std::error::Error as _;
     let io = error.source()?.downcast_ref::<std::io::Error>()?;
-    match io.get_ref()?.downcast_ref::<rustls::Error>()? {
-        rustls::Error::InvalidCertificate(why) => Some(why.to_string()),
-        _ => None,
-    }
+    let rustls::Error::InvalidCertificate(why) = io.get_ref()?.downcast_ref::<rustls::Error>()? else {
+        return None;
+    };
+    Some(why.to_string())
 }
 
 fn is_io(error: &tokio_postgres::Error) -> bool {

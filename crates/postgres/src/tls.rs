@@ -57,7 +57,7 @@ impl Certificates {
         // As for PostgreSQL's own programs: who names a root wants it to be asked.
         let trust = match self.trust {
             Trust::Anyone if self.roots.is_some() => Trust::Signed,
-            trust => trust,
+            trust @ (Trust::Anyone | Trust::Signed | Trust::SignedForName) => trust,
         };
         let signed = match trust {
             Trust::Anyone => None,
