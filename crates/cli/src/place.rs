@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ostler_postgres::{Listening, Postgres};
+use ostler_postgres::{Failover, Listening, Postgres};
 use ostler_sqlite::Sqlite;
 use ostler_store::calls::Retention;
 use ostler_store::{Bounds, Error, ErrorKind, Store, SystemClock};
@@ -70,6 +70,7 @@ pub(crate) struct Place {
     bounds: Bounds,
     keep: Retention,
     strays: Duration,
+    failover: Failover,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,7 +123,14 @@ impl Place {
     }
 
     fn at(url: StoreUrl, origin: Origin) -> Self {
-        Self { url, origin, bounds: Bounds::default(), keep: Retention::default(), strays: STRAYS }
+        Self {
+            url,
+            origin,
+            bounds: Bounds::default(),
+            keep: Retention::default(),
+            strays: STRAYS,
+            failover: Failover::Known,
+        }
     }
 
     /// The store of a user who names none.
@@ -149,6 +157,11 @@ impl Place {
             StoreUrl::Sqlite(path) => path.display().to_string(),
             StoreUrl::Postgres(address) => address.to_string(),
         }
+    }
+
+    /// The same place, for a node that says when its tasks are given to others.
+    pub(crate) fn with_failover(self, failover: Failover) -> Self {
+        Self { failover, ..self }
     }
 
     /// The bounds that hold for its tasks.
@@ -199,6 +212,7 @@ impl Place {
         };
         let options = ostler_postgres::Options {
             listening,
+            failover: self.failover,
             bounds: self.bounds,
             ..ostler_postgres::Options::default()
         };

@@ -47,7 +47,7 @@ pub(crate) fn keep() -> anyhow::Result<Code> {
 
 pub(super) fn run(console: &Console, up: Up) -> anyhow::Result<Code> {
     let config = read(up.config)?;
-    let place = console.place_by(|| Ok(Some(config.clone())))?;
+    let place = console.place_by(|| Ok(Some(config.clone())))?.with_failover(config.failover);
     let config = sandbox::hide(config, place.url())?;
     let take_over = if up.take_over { TakeOver::Yes } else { TakeOver::No };
     let name = up.name.or_else(|| config.name.clone()).unwrap_or_else(machine);

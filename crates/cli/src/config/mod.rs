@@ -26,6 +26,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use ostler_core::{Overrides, ScalePolicy};
+use ostler_postgres::Failover;
 use ostler_process::keeper::Containment;
 use ostler_process::sandbox::Sandbox;
 use ostler_process::{CommandPolicy, ProcessPolicy};
@@ -58,6 +59,8 @@ pub(crate) const STRAYS: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// The words for how children are contained.
 const CONTAINMENTS: [(&str, Containment); 3] =
     [("auto", Containment::Auto), ("cgroup", Containment::Cgroup), ("group", Containment::Group)];
+/// When the tasks of a dead node are given to others.
+const FAILOVERS: [(&str, Failover); 2] = [("known", Failover::Known), ("strict", Failover::Strict)];
 /// Top-level keys that the design names and that are not in this version.
 const LATER_KEYS: [&str; 1] = ["listen"];
 
@@ -72,6 +75,8 @@ pub(crate) struct Config {
     pub(crate) shutdown_timeout: Duration,
     /// How leases are kept.
     pub(crate) lease: LeaseTimes,
+    /// When the tasks of a dead node are given to others, where the store has a choice.
+    pub(crate) failover: Failover,
     /// What is kept of finished tasks.
     pub(crate) keep: Retention,
     /// Rows without a task that are younger than this are not swept.
@@ -163,6 +168,7 @@ impl Default for Config {
             name: None,
             shutdown_timeout: Duration::from_secs(30),
             lease: LeaseTimes::default(),
+            failover: Failover::default(),
             keep: Retention::default(),
             strays: STRAYS,
             payload_limit: Bounds::default().payload_bytes,
@@ -240,6 +246,7 @@ fn whole_file(mut top: Section<'_>) -> Config {
         StoreUrl::parse(&text).map_err(|error| found.refuse::<()>(format!("cannot be used: {error}"))).ok()
     });
     let (kept, strays) = keep(top.section("keep"));
+    let (lease, failover) = lease(top.section("lease"));
     let config = Config {
         store,
         name: top.find("name").and_then(|found| found.name()),
@@ -247,7 +254,8 @@ fn whole_file(mut top: Section<'_>) -> Config {
             .find("shutdown_timeout")
             .and_then(|found| found.duration())
             .unwrap_or(default.shutdown_timeout),
-        lease: lease(top.section("lease")),
+        lease,
+        failover,
         keep: kept,
         strays,
         payload_limit: top
@@ -280,7 +288,7 @@ fn whole_file(mut top: Section<'_>) -> Config {
     config
 }
 
-fn lease(mut section: Section<'_>) -> LeaseTimes {
+fn lease(mut section: Section<'_>) -> (LeaseTimes, Failover) {
     let default = LeaseTimes::default();
     let lease = LeaseTimes {
         ttl: section.find("ttl").and_then(|found| found.duration()).unwrap_or(default.ttl),
@@ -294,8 +302,9 @@ fn lease(mut section: Section<'_>) -> LeaseTimes {
             format!("is {ttl}, and must be at least two heartbeats, which are {heartbeat} each"),
         );
     }
+    let failover = section.find("failover").and_then(|found| found.one_of(&FAILOVERS)).unwrap_or_default();
     section.close(&[]);
-    lease
+    (lease, failover)
 }
 
 /// What is kept of ended tasks, and how long rows without a task are left alone.

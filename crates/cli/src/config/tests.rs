@@ -63,7 +63,7 @@ fn a_whole_file_is_read() {
         store = "sqlite:${DATA}/ostler.db"
         name = "anna"
         shutdown_timeout = "1m"
-        lease = { ttl = "30s", heartbeat = "10s", poll = "250ms" }
+        lease = { ttl = "30s", heartbeat = "10s", poll = "250ms", failover = "strict" }
         keep = { completed = "1d", failed = "2d", most = 1_000 }
         payload_limit = "64KiB"
 
@@ -100,6 +100,7 @@ fn a_whole_file_is_read() {
     assert_eq!(config.name.as_deref(), Some("anna"));
     assert_eq!(config.shutdown_timeout, Duration::from_secs(60));
     assert_eq!(config.lease.poll, Duration::from_millis(250));
+    assert_eq!(config.failover, Failover::Strict);
     assert_eq!((config.keep.completed, config.keep.most), (Duration::from_secs(86_400), 1_000));
     assert_eq!(config.payload_limit, 65_536);
     let [documents, mail] = config.pools.as_slice() else { panic!("{:?}", config.pools) };
@@ -219,7 +220,7 @@ fn an_unknown_key_is_refused_with_its_line_and_the_nearest_known_one() {
     assert_eq!(fault("stroe = \"x\""), "ostler.toml:1: stroe: there is no such key; did you mean store?");
     assert_eq!(
         fault("[lease]\nfoo = 1"),
-        "ostler.toml:2: lease.foo: there is no such key; the keys here are ttl, heartbeat, poll"
+        "ostler.toml:2: lease.foo: there is no such key; the keys here are ttl, heartbeat, poll, failover"
     );
     let long = "x".repeat(10_000);
     let line = fault(&format!("{long} = 1"));
@@ -275,6 +276,7 @@ fn one_value_that_cannot_work_is_one_sentence() {
         ("shutdown_timeout = true", "shutdown_timeout is true, and must be a string in quotes"),
         ("lease.poll = \"0ms\"", "lease.poll is 0ms, and must be longer than zero"),
         ("lease = 5", "lease is 5, and must be a table"),
+        ("lease.failover = \"fast\"", "lease.failover is \"fast\", and must be \"known\" or \"strict\""),
         ("payload_limit = 1048576", "payload_limit is 1048576: a size has a unit"),
         ("payload_limit = \"0B\"", "payload_limit is 0B, and must be from 1B to 256MiB"),
         ("payload_limit = \"1GiB\"", "payload_limit is 1GiB, and must be from 1B to 256MiB"),
