@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 use ostler::postgres::tokio_postgres::{Client, NoTls, connect};
 use ostler::postgres::{NewTask, Options, Postgres};
 use ostler::{Overrides, Pool, StateName, Submission, SubmitError, TaskId};
+use ostler_core::Ending;
 use ostler_store::Store as _;
-use ostler_store::views::Which;
-use ostler_testkit::{MAX_WAIT, PrivatePostgres, scratch};
+use ostler_store::views::{Filter, Which};
+use ostler_testkit::{MAX_WAIT, PrivatePostgres, Twin, Voice, scratch};
 use tokio::runtime::Builder;
 
 /// How often something is looked for.
@@ -102,6 +103,94 @@ async fn a_place_that_is_none_is_refused_without_its_password() {
     let nobody = ostler::open("postgres://anna:secret@127.0.0.1:1/jobs").expect("the URL is right");
     let refused = nobody.start().await.err().expect("nobody is there").to_string();
     assert!(refused.contains("cannot be reached") && !refused.contains("secret"), "{refused}");
+}
+
+// ---- two nodes, one of which is killed ----------------------------------------------------------------
+
+/// Where the other processes find the store.
+const URL: &str = "OSTLER_TEST_URL";
+const TASKS: usize = 10_000;
+/// Tasks in one write, and in one page.
+const MANY: usize = 1_000;
+/// How soon all must be done, on a slow machine: sooner than the lease of the dead node ends, which is a minute.
+const ALL_WITHIN: Duration = Duration::from_secs(50);
+
+#[test]
+#[ignore = "the other process of the test below"]
+fn node() {
+    let url = std::env::var(URL).expect("the test says where");
+    let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let handler = |(): (), _| async move {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            Ok(())
+        };
+        let pool = ostler::open(&url).expect("the URL is right").handle("work", handler).workers(16);
+        let _pool = pool.start().await.expect("it starts");
+        Voice::say("up");
+        std::future::pending::<()>().await;
+    });
+}
+
+async fn completed(store: &Postgres) -> u64 {
+    let survey = store.survey().await.expect("it is read");
+    survey.lanes.iter().map(|lane| lane.counts.completed).sum()
+}
+
+async fn until_completed(store: &Postgres, count: usize) -> Duration {
+    let began = Instant::now();
+    while completed(store).await < count as u64 {
+        assert!(began.elapsed() < ALL_WITHIN, "not in time: {} of {count}", completed(store).await);
+        tokio::time::sleep(LOOK).await;
+    }
+    began.elapsed()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_nodes_share_ten_thousand_tasks_and_one_is_killed_in_the_middle() {
+    let url = url();
+    let store = Postgres::open(&url, Options::default()).await.expect("it opens");
+    let [lives, dies] = [(); 2].map(|()| {
+        let mut twin = Twin::start("node", &[(URL, url.as_ref())]);
+        twin.expect("up");
+        twin
+    });
+    let ids = ostler::ids().expect("there is chance");
+    for _ in 0..TASKS / MANY {
+        let tasks = (0..MANY).map(|_| NewTask::new(TaskId(ids()), "default", "work", "null")).collect();
+        store.enqueue(tasks).await.expect("they are submitted");
+    }
+    until_completed(&store, TASKS / 4).await;
+    dies.kill();
+    let before = completed(&store).await;
+    assert!(before < TASKS as u64, "it is killed in the middle");
+    let took = until_completed(&store, TASKS).await;
+    let (mut tasks, mut after) = (Vec::new(), None);
+    loop {
+        let page = store.list(Filter::default(), after, MANY).await.expect("it is read");
+        tasks.extend(page.tasks);
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!(tasks.len(), TASKS);
+    let mut moved = 0;
+    for task in tasks {
+        assert_eq!((task.state.name(), task.failures), (StateName::Completed, 0));
+        if task.runs > 1 || task.suspect {
+            moved += 1;
+            let attempts =
+                store.show(Which::Id(task.id)).await.expect("it is read").expect("it is there").attempts;
+            let ends = attempts.iter().filter_map(|attempt| attempt.end.as_ref());
+            assert_eq!(ends.filter(|end| end.ending == Ending::Success).count(), 1, "{attempts:?}");
+        }
+    }
+    assert!(moved > 0, "the node that died had some");
+    println!(
+        "killed after {before} of {TASKS} tasks: {moved} were moved, and all were done {took:?} later, none twice"
+    );
+    lives.kill();
 }
 
 /// Holds threads until it is opened, or dropped.

@@ -1,9 +1,10 @@
 //! The program as its users run it: the real binary, on a store of its own, in parallel.
 //!
 //! `ostler.rs` runs it; `hands.rs` does to the store what a node would do, so that most tests need none.
-//! `postgres.rs` and `together.rs` have a real server, and many nodes on it.
+//! `postgres.rs`, `together.rs` and `away.rs` have a real server, and many nodes on it; `shared.rs` is the server as they see it.
 
 mod act;
+mod away;
 mod bad_input;
 mod db;
 mod dead;
@@ -24,6 +25,7 @@ mod postgres;
 mod sandbox;
 mod schedule;
 mod settings;
+mod shared;
 mod submit;
 mod together;
 mod up;

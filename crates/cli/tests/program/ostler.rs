@@ -45,6 +45,11 @@ impl Place {
         Self { url: Some(url), ..Self::new() }
     }
 
+    /// Where its store is, if it is not a file of the folder.
+    pub(crate) fn url(&self) -> &str {
+        self.url.as_deref().expect("the store is on a server")
+    }
+
     /// Another folder with the same store, as on another machine.
     pub(crate) fn elsewhere(&self) -> Self {
         Self { folder: scratch(), url: self.url.clone() }

@@ -63,7 +63,7 @@ pub(crate) fn appears(path: &Path) -> String {
 }
 
 /// Waits until a process is gone, whoever reaps it.
-fn is_gone(pid: &str) {
+pub(crate) fn is_gone(pid: &str) {
     let until = Instant::now() + MAX_WAIT;
     let (_never, nothing) = std::sync::mpsc::channel::<()>();
     let runs = || {
