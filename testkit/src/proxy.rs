@@ -86,6 +86,12 @@ impl Proxy {
         format!("postgres://ostler@127.0.0.1:{}/ostler", self.port)
     }
 
+    /// Its port.
+    #[must_use]
+    pub const fn port(&self) -> u16 {
+        self.port
+    }
+
     /// The weather changes, for connections that are open and for new ones.
     pub fn set(&self, weather: Weather) {
         self.weather.send_replace(weather);

@@ -7,8 +7,9 @@ use std::fmt;
 
 use ostler_store::Error;
 
-use crate::open::{Options, check_schema, config};
+use crate::open::{Options, check_schema};
 use crate::tls::certificates;
+use crate::url::servers;
 
 /// The most connections that a URL may ask for.
 const MAX_CONNECTIONS: usize = 1_000;
@@ -43,7 +44,7 @@ impl Address {
             }
         }
         let url = if theirs.is_empty() { place.to_owned() } else { format!("{place}?{}", theirs.join("&")) };
-        config(&certificates(&url).0)?;
+        servers(&certificates(&url).0)?;
         if let Some(schema) = &schema {
             check_schema(schema)?;
         }

@@ -17,10 +17,10 @@ pub(crate) type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
 /// The name of the schema in the statements of this crate.
 pub(crate) const SCHEMA: &str = "ostler";
 
-/// Begins a transaction. Plans are made for large tables, whatever their size is now: a plan that was made for an
+/// Begins a transaction. It sees what others did before it got its locks, whatever the database is set to. Plans are made for large tables, whatever their size is now: a plan that was made for an
 /// empty table would still be used when a million rows are in it. Whoever falls silent in the middle of a transaction does not
 /// hold up the others for longer than the server's patience.
-const BEGIN: &str = "BEGIN; SET LOCAL enable_seqscan = off; SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off";
+const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL enable_seqscan = off; SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off";
 
 /// Begins a look at one moment of the store.
 const BEGIN_LOOK: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";

@@ -2,9 +2,11 @@
 
 use std::future::poll_fn;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use deadpool_postgres::{ClientWrapper, Manager, ManagerConfig, RecyclingMethod};
+use deadpool_postgres::{ClientWrapper, Connect, Manager, ManagerConfig, RecyclingMethod};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -16,30 +18,57 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 use crate::backend::told_pid;
 use crate::fault::{Sql, Stop};
 
-/// How long it may take to open a connection.
+/// How long it may take to open a connection, whichever server answers.
 pub(crate) const MAX_CONNECT: Duration = Duration::from_secs(10);
+/// How long one of several servers may say nothing before the next one is tried.
+const MAX_SILENCE: Duration = Duration::from_secs(3);
 
 /// What is done with a notice.
 type Hear = Box<dyn FnMut(&str) + Send>;
 /// Moves the bytes of a connection, until it is lost or nobody uses it any more.
 type Drive = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Knows where the server is, and how to speak to it.
+type Stream = <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream;
+/// A connection, before anybody moves its bytes.
+type Opened = (Client, Connection<Socket, Stream>);
+
+/// Knows where the servers are, and how to speak to them.
 #[derive(Clone)]
 pub(crate) struct Connector {
-    config: Config,
+    /// One or more.
+    servers: Arc<[Config]>,
+    /// Which of them answered last.
+    last: Arc<AtomicUsize>,
     tls: MakeRustlsConnect,
+    bound: Duration,
 }
 
 impl Connector {
-    pub(crate) const fn new(config: Config, tls: MakeRustlsConnect) -> Self {
-        Self { config, tls }
+    /// Connects to one of these servers, within this time.
+    pub(crate) fn new(servers: Vec<Config>, tls: MakeRustlsConnect, bound: Duration) -> Self {
+        Self { servers: servers.into(), last: Arc::default(), tls, bound }
+    }
+
+    /// Tries the servers one after the other, first the one that answered last.
+    async fn reach(&self) -> Result<Opened, tokio_postgres::Error> {
+        let (count, first) = (self.servers.len(), self.last.load(Ordering::Relaxed));
+        for step in 1..count {
+            let at = (first + step - 1) % count;
+            if let Ok(Ok(opened)) = timeout(MAX_SILENCE, self.servers[at].connect(self.tls.clone())).await {
+                self.last.store(at, Ordering::Relaxed);
+                return Ok(opened);
+            }
+        }
+        let at = (first + count - 1) % count;
+        let opened = self.servers[at].connect(self.tls.clone()).await?;
+        self.last.store(at, Ordering::Relaxed);
+        Ok(opened)
     }
 
     /// What makes the connections of a pool.
     pub(crate) fn manager(&self) -> Manager {
         let how = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-        Manager::from_config(self.config.clone(), self.tls.clone(), how)
+        Manager::from_connect(self.servers[0].clone(), self.clone(), how)
     }
 
     /// A connection that is nobody else's.
@@ -67,9 +96,26 @@ impl Connector {
     }
 
     async fn open(&self, hear: Hear) -> Sql<(Client, Drive)> {
-        in_time(open(&self.config, self.tls.clone(), hear)).await
+        let late = || Err(Stop::Away(format!("no connection within {} ms", self.bound.as_millis())));
+        let reaching = async { self.reach().await.map_err(Stop::unconnected) };
+        let (client, connection) = timeout(self.bound, reaching).await.unwrap_or_else(|_| late())?;
+        Ok((client, Box::pin(drive(connection, hear))))
     }
 }
+
+/// For the pool, which has a bound of its own.
+impl Connect for Connector {
+    fn connect(&self, _: &Config) -> Pooled<'_> {
+        Box::pin(async {
+            let (client, connection) = self.reach().await?;
+            Ok((client, tokio::spawn(drive(connection, Box::new(|_| {})))))
+        })
+    }
+}
+
+/// What a pool wants for a connection.
+type Pooled<'a> =
+    Pin<Box<dyn Future<Output = Result<(Client, JoinHandle<()>), tokio_postgres::Error>> + Send + 'a>>;
 
 /// A connection whose loss is told.
 pub(crate) struct Watched {
@@ -78,15 +124,6 @@ pub(crate) struct Watched {
     pub(crate) told_pid: Option<i32>,
     /// Ends when the connection is lost.
     pub(crate) lost: oneshot::Receiver<()>,
-}
-
-async fn open<T>(config: &Config, tls: T, hear: Hear) -> Sql<(Client, Drive)>
-where
-    T: MakeTlsConnect<Socket>,
-    T::Stream: Send + 'static,
-{
-    let (client, connection) = config.connect(tls).await.map_err(Stop::unconnected)?;
-    Ok((client, Box::pin(drive(connection, hear))))
 }
 
 async fn drive<S, T>(mut connection: Connection<S, T>, mut hear: Hear)
@@ -99,9 +136,4 @@ where
             hear(notice.payload());
         }
     }
-}
-
-async fn in_time<T>(opening: impl Future<Output = Sql<T>>) -> Sql<T> {
-    let late = || Err(Stop::Away(format!("no connection within {} s", MAX_CONNECT.as_secs())));
-    timeout(MAX_CONNECT, opening).await.unwrap_or_else(|_| late())
 }

@@ -14,7 +14,7 @@ use tokio_postgres::Client;
 
 use crate::conn::quoted;
 use crate::connect::Connector;
-use crate::fault::Sql;
+use crate::fault::{Sql, Stop};
 use crate::pools::Pools;
 
 /// The least time between two notices of one process. A notice takes a lock of the whole database when it is committed.
@@ -166,7 +166,8 @@ impl Ear {
             bells.ring(Rings { ready: said.contains(&READY), news: said.contains(&NEWS) });
         };
         let (client, lost) = self.connector.listener(Box::new(hear)).await?;
-        client.batch_execute(&format!("LISTEN {}", quoted(&self.channel))).await?;
+        let listen = format!("LISTEN {}", quoted(&self.channel));
+        timeout(MAX_NOTICE, client.batch_execute(&listen)).await.map_err(|_| Stop::Silent)??;
         Ok(Hearing { _client: client, lost })
     }
 

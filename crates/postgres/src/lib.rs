@@ -5,7 +5,7 @@
 //!   whom. `counts.rs`: what lanes count, without anybody waiting.
 //! - `row.rs`, `kept.rs`, `gate_row.rs`: rows and records. `queue.rs`: queues. `memo.rs`: what is known by heart.
 //! - `keys.rs`, `gates`: limit keys, rates, breakers. `unique.rs`, `dependents.rs`: plans.
-//! - `address.rs`: where a store is. `open.rs`, `connect.rs`, `tls.rs`, `schema.rs`: how it is opened. [`care`]: how it is.
+//! - `address.rs`, `url.rs`: where a store is. `open.rs`, `connect.rs`, `tls.rs`, `schema.rs`: how it is opened. [`care`]: how it is.
 //!   `pools.rs`: connections. `herald.rs`: hints between processes.
 //!   `heart.rs`, `backend.rs`: the heartbeat's connection, and how it is known that another node's is gone.
 //!   `inbox.rs`: tasks that come with others' transactions. `fault.rs`: what errors mean.
@@ -37,6 +37,7 @@ mod store;
 mod tls;
 mod tx;
 mod unique;
+mod url;
 mod verbs;
 
 pub use address::Address;

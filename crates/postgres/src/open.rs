@@ -5,8 +5,6 @@ use std::time::Duration;
 
 use deadpool_postgres::Timeouts;
 use ostler_store::{Bells, Bounds, Checks, Clock, Error, ErrorKind};
-use tokio_postgres::Config;
-use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 
 use crate::address::Address;
 use crate::conn::{Conn, Names, SCHEMA, get, quoted};
@@ -21,6 +19,7 @@ use crate::memo::Memo;
 use crate::pools::Pools;
 use crate::schema::{MIGRATIONS, SINCE, VERSION};
 use crate::tls::certificates;
+use crate::url::servers;
 
 /// The oldest server that is spoken to.
 const OLDEST_SERVER: i32 = 140_000;
@@ -86,10 +85,10 @@ pub(crate) async fn open(
     let address = Address::parse(url)?;
     let options = &address.options(options);
     check_schema(&options.schema)?;
-    let connector = connector(&address)?;
+    let bound = MAX_CONNECT.min(options.patience);
+    let connector = connector(&address, bound)?;
     let names = Arc::new(Names::new(&options.schema, options.patience));
-    let opening = Some(MAX_CONNECT.min(options.patience));
-    let timeouts = Timeouts { wait: Some(options.patience), create: opening, recycle: opening };
+    let timeouts = Timeouts { wait: Some(options.patience), create: Some(bound), recycle: Some(bound) };
     let pools = Pools::new(connector.clone(), options.connections, timeouts);
     // Asked over a connection of its own: its errors say more than those of a pool.
     let mut conn = Conn::own(connector.client().await.map_err(fault)?, &names);
@@ -114,45 +113,10 @@ pub(crate) async fn open(
     Ok(Some((desk, connector)))
 }
 
-/// Who makes the connections to an address.
-pub(crate) fn connector(address: &Address) -> Result<Connector, Error> {
+/// Who makes the connections to an address, each within this time.
+pub(crate) fn connector(address: &Address, bound: Duration) -> Result<Connector, Error> {
     let (url, certificates) = certificates(address.url());
-    Ok(Connector::new(config(&url)?, certificates.encryption()?))
-}
-
-pub(crate) fn config(url: &str) -> Result<Config, Error> {
-    let mut config: Config = url.parse().map_err(|error| {
-        let what = crate::fault::with_source(&error);
-        Error::invalid(format!(
-            "the URL of the store cannot be read ({what}): it looks like postgres://user@host/database"
-        ))
-    })?;
-    if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
-        return Err(Error::invalid(
-            "the URL of the store names no host: it looks like postgres://user@host/database",
-        ));
-    }
-    if config.get_hosts().is_empty() {
-        // An address is the name of its server, too.
-        for address in config.get_hostaddrs().to_vec() {
-            config.host(address.to_string());
-        }
-    }
-    if config.get_hosts().iter().all(|host| matches!(host, Host::Unix(_))) {
-        // Nobody listens between processes of one machine, and no server offers encryption there.
-        config.ssl_mode(SslMode::Disable);
-    }
-    if config.get_application_name().is_none() {
-        config.application_name("ostler");
-    }
-    if config.get_connect_timeout().is_none() {
-        config.connect_timeout(MAX_CONNECT);
-    }
-    if config.get_hosts().len() > 1 && config.get_target_session_attrs() == TargetSessionAttrs::Any {
-        // Of several servers, the one that can be written.
-        config.target_session_attrs(TargetSessionAttrs::ReadWrite);
-    }
-    Ok(config)
+    Ok(Connector::new(servers(&url)?, certificates.encryption()?, bound))
 }
 
 pub(crate) fn check_schema(name: &str) -> Result<(), Error> {

@@ -1,0 +1,144 @@
+//! Reads the URL of a store: which servers it names, one after the other, and how they are spoken to.
+
+use std::time::Duration;
+
+use ostler_store::Error;
+use tokio_postgres::Config;
+use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
+
+use crate::fault::with_source;
+
+/// How long the network may take to reach a server.
+const MAX_REACH: Duration = Duration::from_secs(10);
+
+/// The servers of a URL, in its order: one or more.
+pub(crate) fn servers(url: &str) -> Result<Vec<Config>, Error> {
+    let all = config(url)?;
+    let (hosts, addresses, ports) = (all.get_hosts(), all.get_hostaddrs(), all.get_ports());
+    if !(addresses.is_empty() || addresses.len() == hosts.len()) {
+        return Err(Error::invalid("the URL of the store must have as many hostaddr as host"));
+    }
+    if !(ports.len() < 2 || ports.len() == hosts.len()) {
+        return Err(Error::invalid("the URL of the store must have one port, or as many as host"));
+    }
+    let one = |(at, host): (usize, &Host)| {
+        let mut config = without_host(&all);
+        match host {
+            Host::Tcp(name) => config.host(name),
+            Host::Unix(folder) => config.host_path(folder),
+        };
+        if let Some(address) = addresses.get(at) {
+            config.hostaddr(*address);
+        }
+        if let Some(port) = ports.get(at).or(ports.first()) {
+            config.port(*port);
+        }
+        config
+    };
+    Ok(hosts.iter().enumerate().map(one).collect())
+}
+
+fn config(url: &str) -> Result<Config, Error> {
+    let mut config: Config = url.parse().map_err(|error| {
+        let what = with_source(&error);
+        Error::invalid(format!(
+            "the URL of the store cannot be read ({what}): it looks like postgres://user@host/database"
+        ))
+    })?;
+    if config.get_hosts().is_empty() {
+        // An address is the name of its server, too.
+        for address in config.get_hostaddrs().to_vec() {
+            config.host(address.to_string());
+        }
+    }
+    if config.get_hosts().is_empty() {
+        return Err(Error::invalid(
+            "the URL of the store names no host: it looks like postgres://user@host/database",
+        ));
+    }
+    if config.get_hosts().iter().all(|host| matches!(host, Host::Unix(_))) {
+        // Nobody listens between processes of one machine, and no server offers encryption there.
+        config.ssl_mode(SslMode::Disable);
+    }
+    if config.get_application_name().is_none() {
+        config.application_name("ostler");
+    }
+    if config.get_connect_timeout().is_none() {
+        config.connect_timeout(MAX_REACH);
+    }
+    if config.get_hosts().len() > 1 && config.get_target_session_attrs() == TargetSessionAttrs::Any {
+        // Of several servers, the one that can be written.
+        config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+    }
+    Ok(config)
+}
+
+/// All that is said of each server.
+fn without_host(all: &Config) -> Config {
+    let mut config = Config::new();
+    if let Some(user) = all.get_user() {
+        config.user(user);
+    }
+    if let Some(password) = all.get_password() {
+        config.password(password);
+    }
+    if let Some(database) = all.get_dbname() {
+        config.dbname(database);
+    }
+    if let Some(options) = all.get_options() {
+        config.options(options);
+    }
+    if let Some(name) = all.get_application_name() {
+        config.application_name(name);
+    }
+    if let Some(timeout) = all.get_connect_timeout() {
+        config.connect_timeout(*timeout);
+    }
+    if let Some(timeout) = all.get_tcp_user_timeout() {
+        config.tcp_user_timeout(*timeout);
+    }
+    if let Some(interval) = all.get_keepalives_interval() {
+        config.keepalives_interval(interval);
+    }
+    if let Some(retries) = all.get_keepalives_retries() {
+        config.keepalives_retries(retries);
+    }
+    config
+        .keepalives(all.get_keepalives())
+        .keepalives_idle(all.get_keepalives_idle())
+        .ssl_mode(all.get_ssl_mode())
+        .ssl_negotiation(all.get_ssl_negotiation())
+        .target_session_attrs(all.get_target_session_attrs())
+        .channel_binding(all.get_channel_binding());
+    config
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_server_of_a_url_is_what_the_url_says_of_it() {
+        let url = "postgres://u:secret@one:1,two:2/d?connect_timeout=7&keepalives_idle=9&sslmode=require&options=-c%20jit%3Doff";
+        let each = servers(url).expect("it can be read");
+        for (at, one) in each.iter().enumerate() {
+            let alone = format!(
+                "postgres://u:secret@{}/d?connect_timeout=7&keepalives_idle=9&sslmode=require&options=-c%20jit%3Doff",
+                ["one:1", "two:2"][at]
+            );
+            let mut alone: Config = alone.parse().expect("it can be read");
+            alone.application_name("ostler").target_session_attrs(TargetSessionAttrs::ReadWrite);
+            assert_eq!(*one, alone);
+        }
+        assert_eq!(each.len(), 2);
+    }
+
+    #[test]
+    fn what_does_not_fit_together_is_refused() {
+        for url in ["host=a,b port=1,2,3", "host=a,b hostaddr=127.0.0.1", "user=u", "postgres://host:port/x"]
+        {
+            assert!(servers(url).is_err(), "{url}");
+        }
+        assert_eq!(servers("hostaddr=127.0.0.1").expect("it can be read").len(), 1);
+    }
+}
