@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ostler_store::{Bells, Rings};
-use tokio::sync::Notify;
+use tokio::sync::{Mutex, Notify};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 use tokio_postgres::Client;
@@ -61,6 +61,8 @@ struct Pending {
     ready: AtomicBool,
     news: AtomicBool,
     some: Notify,
+    /// Held by who tells.
+    telling: Mutex<()>,
 }
 
 impl Herald {
@@ -104,6 +106,21 @@ impl Herald {
             self.pending.some.notify_one();
         }
     }
+
+    /// Waits until all is told.
+    #[cfg(feature = "conformance")]
+    pub(crate) async fn silent(&self) {
+        loop {
+            {
+                let _telling = self.pending.telling.lock().await;
+                let left = [&self.pending.ready, &self.pending.news];
+                if !left.into_iter().any(|word| word.load(Ordering::SeqCst)) {
+                    return;
+                }
+            }
+            sleep(SPACING).await;
+        }
+    }
 }
 
 impl Voice {
@@ -111,9 +128,12 @@ impl Voice {
     async fn speak(self, pending: Arc<Pending>) {
         loop {
             pending.some.notified().await;
-            let ready = pending.ready.swap(false, Ordering::SeqCst);
-            let news = pending.news.swap(false, Ordering::SeqCst);
-            self.say(Rings { ready, news }).await;
+            {
+                let _telling = pending.telling.lock().await;
+                let ready = pending.ready.swap(false, Ordering::SeqCst);
+                let news = pending.news.swap(false, Ordering::SeqCst);
+                self.say(Rings { ready, news }).await;
+            }
             sleep(SPACING).await;
         }
     }

@@ -99,14 +99,16 @@ impl Postgres {
         killed.map(drop).map_err(fault)
     }
 
-    /// Empties the store, as if it had just been made.
+    /// Empties the store, as if it had just been made. What was to be told to others is told before.
     ///
     /// # Errors
     /// When the store cannot be reached.
     #[cfg(feature = "conformance")]
     pub async fn clear(&self) -> Result<(), Error> {
         let conn = self.desk.conn().await.map_err(fault)?;
-        conn.batch(crate::schema::CLEAR).await.map_err(fault)
+        conn.batch(crate::schema::CLEAR).await.map_err(fault)?;
+        self.desk.herald.silent().await;
+        Ok(())
     }
 }
 

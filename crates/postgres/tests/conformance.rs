@@ -40,18 +40,31 @@ impl InSchema {
         Self { clock, options, first, second: OnceCell::new() }
     }
 
-    /// An empty store that another sequence has used before, or a new one. It does not hear hints: some might be of the sequence
-    /// before.
-    async fn again(checks: Checks) -> Self {
-        let used = USED.lock().expect("no test panicked here").pop();
-        match used {
+    /// An empty store that another case has used before, or a new one.
+    async fn again(used: &Used, checks: Checks, listening: Listening) -> Self {
+        let fits = |used: &Self| used.is_without(checks);
+        let found = {
+            let mut used = used.lock().expect("no test panicked here");
+            used.iter().position(fits).map(|at| used.swap_remove(at))
+        };
+        match found {
             Some(used) => {
                 used.first.clear().await.expect("the store is emptied");
                 used.clock.step_wall(ManualClock::new().now());
                 used
             }
-            None => Self::new(checks, Listening::Off).await,
+            None => Self::new(checks, listening).await,
         }
+    }
+
+    /// Whether the same check is taken out, or none.
+    fn is_without(&self, checks: Checks) -> bool {
+        format!("{:?}", self.options.checks) == format!("{checks:?}")
+    }
+
+    /// Whether nobody could hear something in the next case that was said in this one. A store does not hear itself.
+    fn is_quiet(&self) -> bool {
+        self.options.listening == Listening::Off || !self.second.initialized()
     }
 }
 
@@ -60,21 +73,25 @@ async fn open(options: &Options) -> Arc<Postgres> {
     Arc::new(Postgres::open(&url, options.clone()).await.expect("the store opens"))
 }
 
-/// Stores that were used. To make one takes longer than a sequence does.
-static USED: Mutex<Vec<InSchema>> = Mutex::new(Vec::new());
+/// Stores that were used by cases of one test. To make one takes longer than a case does.
+type Used = Arc<Mutex<Vec<InSchema>>>;
 
 /// A store that may be used again.
-struct Lent(Option<InSchema>);
+struct Lent {
+    used: Used,
+    lent: Option<InSchema>,
+}
 
 impl Lent {
     fn schema(&self) -> &InSchema {
-        self.0.as_ref().expect("it is given back when this is dropped")
+        self.lent.as_ref().expect("it is given back when this is dropped")
     }
 }
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        USED.lock().expect("no test panicked here").extend(self.0.take());
+        let lent = self.lent.take().filter(InSchema::is_quiet);
+        self.used.lock().expect("no test panicked here").extend(lent);
     }
 }
 
@@ -125,15 +142,14 @@ impl Fixture for Lent {
     }
 }
 
-fn constructor() -> Constructor {
-    Arc::new(|checks| {
-        Box::pin(async move { Box::new(InSchema::new(checks, Listening::On).await) as Box<dyn Fixture> })
-    })
-}
-
-fn used() -> Constructor {
-    Arc::new(|checks| {
-        Box::pin(async move { Box::new(Lent(Some(InSchema::again(checks).await))) as Box<dyn Fixture> })
+fn constructor(listening: Listening) -> Constructor {
+    let used = Used::default();
+    Arc::new(move |checks| {
+        let used = Arc::clone(&used);
+        Box::pin(async move {
+            let lent = Some(InSchema::again(&used, checks, listening).await);
+            Box::new(Lent { used, lent }) as Box<dyn Fixture>
+        })
     })
 }
 
@@ -143,25 +159,25 @@ const OPS: usize = 60;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_topic_holds() {
-    let cases = topics::run(&constructor()).await;
+    let cases = topics::run(&constructor(Listening::On)).await;
     note(&format!("postgres: {cases} cases"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_missing_check_is_found() {
-    let switches = switches::run(&constructor()).await;
+    let switches = switches::run(&constructor(Listening::On)).await;
     note(&format!("postgres: {switches} switches found"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn random_sequences_answer_as_the_reference_does() {
     let start = ManualClock::new().now();
-    let report = sequences::run(&used(), &reference(start), SEQUENCES, OPS, 1).await;
+    let report = sequences::run(&constructor(Listening::Off), &reference(start), SEQUENCES, OPS, 1).await;
     note(&format!("postgres: {} sequences, {} operations", report.sequences, report.operations));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_race_has_one_winner() {
-    let rounds = races::run(&constructor(), 200).await;
+    let rounds = races::run(&constructor(Listening::On), 200).await;
     note(&format!("postgres: {rounds} interleavings"));
 }
