@@ -44,8 +44,7 @@ pub(crate) struct LeaseKeeper {
 impl LeaseKeeper {
     /// Starts to beat. It goes on through a drain, and ends when the node has ended.
     pub(crate) fn start(self) -> std::io::Result<JoinHandle<()>> {
-        // With I/O: a store may have a connection for the heartbeat alone.
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
         std::thread::Builder::new().name("ostler-beat".into()).spawn(move || runtime.block_on(self.beat()))
     }
 

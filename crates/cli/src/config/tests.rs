@@ -24,7 +24,7 @@ fn env(name: &str) -> Option<String> {
     match name {
         "DATA" => Some("/srv/data".to_owned()),
         "PASSWORD" => Some("hunter2".to_owned()),
-        "BAD_URL" => Some("postgres://anna:hunter2@db/x".to_owned()),
+        "BAD_URL" => Some("redis://anna:hunter2@db/x".to_owned()),
         _ => None,
     }
 }
@@ -286,7 +286,10 @@ fn one_value_that_cannot_work_is_one_sentence() {
         ("name = \"\"", "name must not be empty"),
         ("name = \"a\\nb\"", "name: a name has no control characters"),
         ("name = \"a\\u0000b\"", "name has a NUL character in it"),
-        ("store = \"postgres://anna@db/x\"", "store cannot be used: PostgreSQL is not in this version"),
+        (
+            "store = \"postgres://anna@db/x?colour=red\"",
+            "store cannot be used: the URL of the store cannot be read",
+        ),
         ("store = \"mysql://x\"", "store cannot be used: there is no store \"mysql:\""),
         ("store = \"${NOT_THERE}/x\"", "store is \"${NOT_THERE}/x\": the variable NOT_THERE is not set"),
         ("pool = 5", "pool is 5, and must be a table"),

@@ -54,7 +54,7 @@ fn what_is_wrong_is_named_with_what_would_be_right_and_no_store_is_made() {
         (vec!["ls", "--cursor", "x"], "a cursor is"),
         (vec!["ls", "--where", "tenant=acme"], "payload.tenant=acme"),
         (vec!["ls", "--store", "redis://x"], "there is no store \"redis:\""),
-        (vec!["ls", "--store", "postgres://u:secret@h/d"], "PostgreSQL is not in this version"),
+        (vec!["ls", "--store", "postgres://u:secret@h/d?colour=red"], "unknown option `colour`"),
         (vec!["ls", "--store", "sqlite::memory:"], "outlives the program"),
         (vec!["db", "prune", "--failed-older", "0d"], "longer than zero"),
         (vec!["retry", ID, "--again", "--from-scratch"], "cannot be used with"),
