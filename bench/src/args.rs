@@ -13,13 +13,15 @@ use crate::workers;
 /// What is said when nothing else fits.
 pub(crate) const USAGE: &str = "\
 Usage: bench sqlite [--quick | --tiny] [--markdown] [--json FILE] [--dir DIR] [--only TEXT]
+       bench postgres [the same]
        bench node   [the same]
        bench rate   [--seconds N] [--per-second N] [--dir DIR]
        bench map    [--items N] [--at-once N] [--rounds N] [--ostler PATH] [--dir DIR]
        bench workers [--calls N] [--rounds N] [--workers N] [--ours] [--dir DIR]
 
-sqlite measures the SQLite store beside bare SQLite statements. node measures a whole node on it: handlers that do
-nothing, pick-up, commands, failover, and what it costs when idle. Both print tables, then JSON. rate lets two nodes share
+sqlite measures the SQLite store beside bare SQLite statements. postgres starts a server of its own and measures the shared
+store beside bare statements and beside graphile-worker and pg-boss, which it installs with npm into bench/peers. node measures a whole node on it: handlers that do
+nothing, pick-up, commands, failover, and what it costs when idle. All print tables, then JSON. rate lets two nodes share
 one rate, for 30 seconds at 100 a second, and prints how many tasks began and how far that is off.
 map runs `true` for many items by ostler map, xargs and GNU parallel in turns, and prints how long each takes.
 workers sends tasks that do nothing to long-lived workers, and to ProcessPoolExecutor, loky and piscina, which it
@@ -44,6 +46,17 @@ pub(crate) enum Asked {
         /// What to do with the figures.
         output: Output,
         /// Where the files go.
+        dir: Option<PathBuf>,
+        /// Only rows with this text in their name.
+        only: Option<String>,
+    },
+    /// To measure the shared store.
+    Postgres {
+        /// How much of everything.
+        scale: Scale,
+        /// What to do with the figures.
+        output: Output,
+        /// Where the server's folder goes.
         dir: Option<PathBuf>,
         /// Only rows with this text in their name.
         only: Option<String>,
@@ -127,6 +140,9 @@ pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Asked, Str
     match args.next().as_deref() {
         Some("sqlite") => {
             measured(args, |scale, output, dir, only| Asked::Sqlite { scale, output, dir, only })
+        }
+        Some("postgres") => {
+            measured(args, |scale, output, dir, only| Asked::Postgres { scale, output, dir, only })
         }
         Some("node") => measured(args, |scale, output, dir, only| Asked::Node { scale, output, dir, only }),
         Some("rate") => rate(args),
@@ -246,7 +262,7 @@ mod tests {
     fn what_is_not_understood_is_said() {
         for line in [
             "",
-            "postgres",
+            "redis",
             "sqlite --fast",
             "sqlite --json",
             "rate --seconds 0",

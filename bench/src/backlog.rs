@@ -89,7 +89,12 @@ pub(crate) fn run(bench: &Bench, place: &Place, report: &mut Report) -> Result<(
             let rounds =
                 (0..bench.scale.rounds).map(|_| round(bench, place.path(), &mut full, *shape, *keys, start));
             let rounds = rounds.collect::<Result<_, Error>>()?;
-            report.backlog.push(BacklogRow { place: place.name, backlog: title.clone(), what, rounds });
+            let outside_index = match backlog.obstacle {
+                Obstacle::Rows(sorts) => sorts.iter().any(|rows| matches!(rows, Rows::Waiting)),
+                Obstacle::SaturatedKey | Obstacle::LimitedKeys => true,
+            };
+            let (place, backlog) = (place.name, title.clone());
+            report.backlog.push(BacklogRow { place, backlog, outside_index, what, rounds });
         }
         std::fs::remove_dir_all(&folder)?;
     }

@@ -13,7 +13,7 @@ use ostler_sqlite::Durability;
 use crate::ceiling::{Bare, Synchronous};
 use crate::load::{Keys, Shape};
 use crate::ours::Ours;
-use crate::{Bench, Error, node, rate};
+use crate::{Bench, Error, node, postgres, rate};
 
 /// Another queue than the one that is measured.
 const HOT_QUEUE: &str = "hot";
@@ -29,6 +29,8 @@ pub(crate) const MAX_BUSY: Duration = Duration::from_secs(30);
 pub(crate) enum Role {
     /// Enqueues one task for each line it reads, and answers with the moment before.
     Enqueuer,
+    /// The same on the shared store.
+    SharedEnqueuer,
     /// Brings tasks through the store as fast as it can.
     HotStore,
     /// The same with bare statements.
@@ -44,8 +46,9 @@ pub(crate) enum Role {
 }
 
 impl Role {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Enqueuer,
+        Self::SharedEnqueuer,
         Self::HotStore,
         Self::HotCeiling,
         Self::IdleNode,
@@ -57,6 +60,7 @@ impl Role {
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Enqueuer => "enqueuer",
+            Self::SharedEnqueuer => "shared-enqueuer",
             Self::HotStore => "hot-store",
             Self::HotCeiling => "hot-ceiling",
             Self::IdleNode => "idle-node",
@@ -90,6 +94,7 @@ pub(crate) fn run(role: Role, path: &Path) -> Result<(), Error> {
         Role::IdleNode => return node::serve_idle(&bench, path),
         Role::Victim => return node::serve_victim(&bench, path),
         Role::RatedNode => return rate::serve(&bench, path),
+        Role::SharedEnqueuer => return postgres::serve_enqueuer(&bench, &path.to_string_lossy()),
         Role::Enqueuer => {
             let ours = bench.runtime.block_on(Ours::open(path, Durability::Full, Keys::Without))?;
             say("ready")?;

@@ -74,7 +74,10 @@ fn enqueue_bare(bench: &Bench, path: &Path) -> Result<Samples, Error> {
 }
 
 /// Arms, looks in vain, lets `go` say that a task may come, waits, and claims; answers when it was claimed.
-async fn wait_for_one(ours: &Ours, go: impl FnOnce() -> Result<(), Error>) -> Result<Duration, Error> {
+pub(crate) async fn wait_for_one(
+    ours: &Ours,
+    go: impl FnOnce() -> Result<(), Error>,
+) -> Result<Duration, Error> {
     let mut wakeups = ours.wakeups();
     wakeups.arm();
     let mut held = ours.claim(1).await?;

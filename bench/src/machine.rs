@@ -17,9 +17,19 @@ pub(crate) struct Machine {
 impl Machine {
     /// Looks around. What cannot be found out is said to be unknown.
     pub(crate) fn look(dir: &Path) -> Self {
+        let sqlite = vec![
+            ("SQLite", rusqlite::version().to_owned()),
+            ("store's settings", store_settings()),
+            ("ceiling's settings", ceiling_settings(dir).unwrap_or_else(|_| "unknown".into())),
+        ];
+        Self::with(dir, sqlite)
+    }
+
+    /// The same, with what is known about the database.
+    pub(crate) fn with(dir: &Path, database: Vec<(&'static str, String)>) -> Self {
         let cores = std::thread::available_parallelism().map_or(0, usize::from);
         let profile = if cfg!(debug_assertions) { "debug: the figures mean nothing" } else { "release" };
-        let facts = vec![
+        let mut facts = vec![
             ("date", date(SystemClock.now())),
             ("commit, when it ran", commit()),
             ("build", profile.to_owned()),
@@ -28,10 +38,8 @@ impl Machine {
             ("load at the start", load()),
             ("folder", from_here(dir)),
             ("file system", file_system(dir)),
-            ("SQLite", rusqlite::version().to_owned()),
-            ("store's settings", store_settings()),
-            ("ceiling's settings", ceiling_settings(dir).unwrap_or_else(|_| "unknown".into())),
         ];
+        facts.extend(database);
         Self { facts }
     }
 

@@ -6,6 +6,7 @@
 //!
 //! - `throughput.rs`: tasks a second from enqueue to done. `backlog.rs`: the same with a million rows in the way.
 //! - `latency.rs`: one enqueue, one pick-up, one commit beside a hot writer; `child.rs` is its other process.
+//! - `postgres/mod.rs`: the shared store, beside bare statements and peers on the same server.
 //! - `node/mod.rs`: a whole node: no-ops, pick-up, commands, failover, and what it costs when idle.
 //! - `rate.rs`: whether two nodes keep to one rate. `map.rs`: `ostler map` beside xargs and GNU parallel.
 //! - `workers/`: long-lived workers beside the process pools of Python and the thread pools of JavaScript.
@@ -22,6 +23,7 @@ mod machine;
 mod map;
 mod node;
 mod ours;
+mod postgres;
 mod rate;
 mod report;
 mod scale;
@@ -44,6 +46,7 @@ type Error = Box<dyn std::error::Error + Send + Sync>;
 fn main() -> ExitCode {
     match args::parse(std::env::args().skip(1)) {
         Ok(Asked::Sqlite { scale, output, dir, only }) => said(sqlite(scale, &output, dir, only)),
+        Ok(Asked::Postgres { scale, output, dir, only }) => said(postgres::run(scale, &output, dir, only)),
         Ok(Asked::Node { scale, output, dir, only }) => said(node::run(scale, &output, dir, only)),
         Ok(Asked::Rate { wanted, dir }) => said(rate::run(wanted, dir)),
         Ok(Asked::Map { wanted, dir }) => said(map::run(&wanted, dir)),

@@ -33,7 +33,7 @@ const LOWEST: i64 = -100;
 
 /// An open store with a node that works on it.
 pub(crate) struct Ours {
-    store: Sqlite,
+    store: Arc<dyn Store>,
     session: SessionId,
     worker: WorkerId,
     queue: &'static str,
@@ -67,6 +67,15 @@ impl Ours {
         queue: &'static str,
     ) -> Result<Arc<Self>, Error> {
         let store = Sqlite::open(path, Arc::new(SystemClock), Options { durability, ..Options::default() })?;
+        Self::join(Arc::new(store), keys, queue).await
+    }
+
+    /// Joins a store that is open.
+    pub(crate) async fn join(
+        store: Arc<dyn Store>,
+        keys: Keys,
+        queue: &'static str,
+    ) -> Result<Arc<Self>, Error> {
         let chance = SystemClock.uptime().as_nanos() as u64 ^ u64::from(std::process::id()).rotate_left(32);
         let mut ids = Ids { minter: Minter::new(), seed: Seed::new(chance) };
         let (session, worker) = (SessionId(ids.next()), WorkerId(ids.next()));
@@ -171,6 +180,11 @@ impl Ours {
     /// One durable task.
     pub(crate) async fn enqueue_one(&self) -> Result<(), Error> {
         self.enqueue(self.tasks(1)).await
+    }
+
+    /// One durable batch.
+    pub(crate) async fn enqueue_batch(&self, size: usize) -> Result<(), Error> {
+        self.enqueue(self.tasks(size)).await
     }
 
     async fn enqueue(&self, tasks: Vec<NewTask>) -> Result<(), Error> {

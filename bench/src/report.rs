@@ -6,8 +6,10 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 mod node;
+mod peers;
 
 pub(crate) use node::{CommandRow, IdleRow, NodeRound, NodeRow};
+pub(crate) use peers::PeerRow;
 
 use crate::machine::Machine;
 use crate::stats::{Samples, median};
@@ -27,6 +29,8 @@ pub(crate) struct Report {
     pub(crate) commands: Vec<CommandRow>,
     /// What a node costs when idle.
     pub(crate) idle: Option<IdleRow>,
+    /// Who drained the same jobs on the same server: the ceiling, the store, and peers.
+    pub(crate) peers: Vec<PeerRow>,
 }
 
 /// One row of throughput.
@@ -56,6 +60,8 @@ pub(crate) struct BacklogRow {
     pub(crate) place: &'static str,
     /// What was in the way.
     pub(crate) backlog: String,
+    /// Whether what was in the way is outside of the ceiling's index.
+    pub(crate) outside_index: bool,
     /// How tasks were brought through.
     pub(crate) what: String,
     /// What each round gave.
@@ -157,6 +163,7 @@ impl Report {
             nodes: Vec::new(),
             commands: Vec::new(),
             idle: None,
+            peers: Vec::new(),
         }
     }
 
@@ -206,6 +213,7 @@ impl Report {
             "node": self.nodes.iter().map(NodeRow::json).collect::<Vec<_>>(),
             "commands": self.commands.iter().map(CommandRow::json).collect::<Vec<_>>(),
             "idle": self.idle.as_ref().map(IdleRow::json),
+            "peers": self.peers.iter().map(PeerRow::json).collect::<Vec<_>>(),
         })
     }
 
@@ -214,6 +222,7 @@ impl Report {
         let mut text = String::new();
         let facts: Vec<_> = self.machine.facts().map(|(name, what)| vec![name.into(), what.into()]).collect();
         table(&mut text, &["what", "measured on"], &facts, Align::Left);
+        self.peer_table(&mut text);
         self.node_tables(&mut text);
         for place in ["disk", "tmpfs"] {
             let rows: Vec<&ThroughputRow> = self.throughput.iter().filter(|row| row.place == place).collect();
@@ -277,6 +286,9 @@ impl Report {
             "fdatasync/s",
         ];
         table(text, &head, &cells.collect::<Vec<_>>(), Align::Right);
+        if self.backlog.iter().all(|row| !row.outside_index) {
+            return;
+        }
         text.push_str(
             "For tasks due tomorrow, behind a saturated key and of keys that wait, the ceiling's rows are out of its index of \
              ready rows by their state: it has no clock and no keys.\n",

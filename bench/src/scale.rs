@@ -31,6 +31,10 @@ pub(crate) struct Scale {
     pub(crate) commands: usize,
     /// How long an idle node is watched.
     pub(crate) idle: Duration,
+    /// Jobs that peers drain.
+    pub(crate) jobs: usize,
+    /// How long a transaction is held that does nothing.
+    pub(crate) held: Duration,
 }
 
 impl Scale {
@@ -49,6 +53,8 @@ impl Scale {
         kills: 50,
         commands: 4_000,
         idle: Duration::from_secs(20),
+        jobs: 50_000,
+        held: Duration::from_secs(60),
     };
 
     /// Under a minute in all.
@@ -66,6 +72,8 @@ impl Scale {
         kills: 10,
         commands: 1_000,
         idle: Duration::from_secs(3),
+        jobs: 10_000,
+        held: Duration::from_secs(5),
     };
 
     /// For the smoke test.
@@ -83,5 +91,7 @@ impl Scale {
         kills: 2,
         commands: 20,
         idle: Duration::from_millis(100),
+        jobs: 200,
+        held: Duration::from_millis(10),
     };
 }

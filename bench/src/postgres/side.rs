@@ -1,0 +1,88 @@
+//! The store, driven by as many workers as the ceiling has connections, through its contract.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ostler_postgres::{Options, Postgres};
+use ostler_store::MAX_BATCH;
+
+use super::bare::{CONNECTIONS, all};
+use crate::Error;
+use crate::ceiling::{Rows, bites};
+use crate::load::{Keys, QUEUE, Tally};
+use crate::ours::Ours;
+
+/// Opens a store in this schema, made if there is none, and joins.
+pub(crate) async fn open(url: &str, schema: &str) -> Result<Arc<Ours>, Error> {
+    let options = Options { schema: schema.into(), connections: CONNECTIONS, ..Options::default() };
+    let store = Postgres::open(url, options).await?;
+    Ours::join(Arc::new(store), Keys::Without, QUEUE).await
+}
+
+/// Puts rows in the way.
+pub(crate) async fn fill(ours: &Ours, rows: Rows, count: usize) -> Result<(), Error> {
+    match rows {
+        Rows::Finished => {
+            fill_ready(ours, count).await?;
+            let done = drain(ours, super::FILL, Duration::MAX).await?.done;
+            if done < count { Err(format!("the store did {done} of {count}").into()) } else { Ok(()) }
+        }
+        Rows::Elsewhere | Rows::Behind | Rows::Waiting => ours.fill(rows, count).await,
+    }
+}
+
+/// Enqueues so many of those that are measured.
+pub(crate) async fn fill_ready(ours: &Ours, count: usize) -> Result<(), Error> {
+    for size in bites(count, MAX_BATCH) {
+        ours.enqueue_batch(size).await?;
+    }
+    Ok(())
+}
+
+/// Claims and finishes for about this long, or until nothing is left. What is counted is completed.
+pub(crate) async fn drain(ours: &Ours, batch: usize, about: Duration) -> Result<Tally, Error> {
+    counted(ours, |begun| async move {
+        let one = || async {
+            let (mut done, mut held) = (0, ours.claim(batch).await?);
+            while !held.is_empty() && begun.elapsed() < about {
+                let (finished, claimed) = tokio::try_join!(biased; ours.finish(held), ours.claim(batch))?;
+                done += finished;
+                held = claimed;
+            }
+            Ok::<_, Error>(done + ours.finish(held).await?)
+        };
+        all((0..CONNECTIONS).map(|_| one())).await
+    })
+    .await
+}
+
+/// Enqueues, claims and finishes for about this long.
+pub(crate) async fn cycle(ours: &Ours, batch: usize, about: Duration) -> Result<Tally, Error> {
+    counted(ours, |begun| async move {
+        let one = || async {
+            let mut done = 0;
+            while done == 0 || begun.elapsed() < about {
+                ours.enqueue_batch(batch).await?;
+                done += ours.finish(ours.claim(batch).await?).await?;
+            }
+            Ok::<_, Error>(done)
+        };
+        all((0..CONNECTIONS).map(|_| one())).await
+    })
+    .await
+}
+
+/// Takes the time, and makes sure that the store has completed what was counted.
+async fn counted<F>(ours: &Ours, work: impl FnOnce(Instant) -> F) -> Result<Tally, Error>
+where
+    F: Future<Output = Result<usize, Error>>,
+{
+    let before = ours.completed().await?;
+    let begun = Instant::now();
+    let done = work(begun).await?;
+    let took = begun.elapsed();
+    match ours.completed().await? - before {
+        completed if completed == done as u64 => Ok(Tally { done, took }),
+        completed => Err(format!("the store completed {completed} tasks, not {done}").into()),
+    }
+}
