@@ -17,10 +17,12 @@ pub(crate) type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
 /// The name of the schema in the statements of this crate.
 pub(crate) const SCHEMA: &str = "ostler";
 
-/// Begins a transaction. It sees what others did before it got its locks, whatever the database is set to. Plans are made for large tables, whatever their size is now: a plan that was made for an
-/// empty table would still be used when a million rows are in it. Whoever falls silent in the middle of a transaction does not
-/// hold up the others for longer than the server's patience.
-const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL enable_seqscan = off; SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off";
+/// Begins a transaction. It sees what others did before it got its locks, whatever the database is set to. Plans are made for large tables,
+/// whatever their size is now: a plan that was made for an empty table would still be used when a million rows are in it. So no plan depends on
+/// what is asked for, and each is made once: making it anew takes longer than to carry it out. Whoever falls silent in the middle of a
+/// transaction does not hold up the others for longer than the server's patience.
+const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL enable_seqscan = off; SET LOCAL enable_hashjoin = off; \
+     SET LOCAL enable_mergejoin = off; SET LOCAL plan_cache_mode = force_generic_plan";
 
 /// Begins a look at one moment of the store.
 const BEGIN_LOOK: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
@@ -174,6 +176,16 @@ impl Conn {
     /// The same for a look at one moment of the store.
     pub(crate) async fn begin_look(&self) -> Sql<()> {
         self.batch(&self.names.begin_look).await
+    }
+
+    /// The last statement of a transaction together with its commit, which undoes all of it if the statement fails.
+    pub(crate) async fn commit_with(&mut self, sql: &str, params: Params<'_>) -> Sql<Vec<Row>> {
+        let last = self.prepare(sql).await?;
+        let (answered, committed) = tokio::join!(biased; async { self.run(&last, params).await }, async { self.batch("COMMIT").await });
+        let rows = answered?;
+        committed?;
+        self.in_transaction = false;
+        Ok(rows)
     }
 
     pub(crate) async fn commit(&mut self) -> Sql<()> {

@@ -8,6 +8,9 @@ use ostler_core::StateName;
 use ostler_store::RECENT_RUNS;
 use ostler_store::views::Counts;
 
+use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
+
 use crate::conn::{Conn, get};
 use crate::fault::Sql;
 
@@ -65,6 +68,15 @@ impl LaneChanges {
 
     /// Writes what was counted.
     pub(crate) async fn write(&mut self, conn: &Conn) -> Sql<Written> {
+        written(&conn.rows(ADD, &self.take().params()).await?)
+    }
+
+    /// Writes what was counted, and commits.
+    pub(crate) async fn write_with_commit(&mut self, conn: &mut Conn) -> Sql<Written> {
+        written(&conn.commit_with(ADD, &self.take().params()).await?)
+    }
+
+    fn take(&mut self) -> Columns {
         let changes: BTreeMap<i64, LaneChange> = std::mem::take(&mut self.0).into_iter().collect();
         let column = |of: fn(&LaneChange) -> i64| changes.values().map(of).collect::<Vec<i64>>();
         let lanes: Vec<i64> = changes.keys().copied().collect();
@@ -75,36 +87,50 @@ impl LaneChanges {
             format!("{{{}}}", texts.join(","))
         };
         let recent: Vec<String> = changes.values().map(recent).collect();
-        let rows = conn
-            .rows(
-                "INSERT INTO ostler.lane_delta(lane, queued, claimed, running, completed, failed, cancelled, pruned_completed,
-                    pruned_failed, pruned_cancelled, recent)
-                 SELECT a, b, c, d, e, f, g, h, i, j, k::bigint[]
-                 FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[],
-                    $8::bigint[], $9::bigint[], $10::bigint[], $11::text[]) AS n(a, b, c, d, e, f, g, h, i, j, k)
-                 RETURNING seq, pg_current_xact_id()::text",
-                &[
-                    &lanes,
-                    &column(|change| change.counts[0]),
-                    &column(|change| change.counts[1]),
-                    &column(|change| change.counts[2]),
-                    &column(|change| change.counts[3]),
-                    &column(|change| change.counts[4]),
-                    &column(|change| change.counts[5]),
-                    &column(|change| change.pruned[3]),
-                    &column(|change| change.pruned[4]),
-                    &column(|change| change.pruned[5]),
-                    &recent,
-                ],
-            )
-            .await?;
-        let mut written = Written::default();
-        for row in &rows {
-            written.fold |= get::<i64>(row, 0)? % FOLD_EVERY == 0;
-            written.transaction = Some(get(row, 1)?);
-        }
-        Ok(written)
+        let numbers = [
+            lanes,
+            column(|change| change.counts[0]),
+            column(|change| change.counts[1]),
+            column(|change| change.counts[2]),
+            column(|change| change.counts[3]),
+            column(|change| change.counts[4]),
+            column(|change| change.counts[5]),
+            column(|change| change.pruned[3]),
+            column(|change| change.pruned[4]),
+            column(|change| change.pruned[5]),
+        ];
+        Columns { numbers, recent }
     }
+}
+
+/// Adds a row for each lane.
+const ADD: &str = "INSERT INTO ostler.lane_delta(lane, queued, claimed, running, completed, failed, cancelled, pruned_completed,
+        pruned_failed, pruned_cancelled, recent)
+     SELECT a, b, c, d, e, f, g, h, i, j, k::bigint[]
+     FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[],
+        $8::bigint[], $9::bigint[], $10::bigint[], $11::text[]) AS n(a, b, c, d, e, f, g, h, i, j, k)
+     RETURNING seq, pg_current_xact_id()::text";
+
+/// What [`ADD`] is given.
+struct Columns {
+    numbers: [Vec<i64>; 10],
+    recent: Vec<String>,
+}
+
+impl Columns {
+    fn params(&self) -> Vec<&(dyn ToSql + Sync)> {
+        let numbers = self.numbers.iter().map(|column| column as &(dyn ToSql + Sync));
+        numbers.chain([&self.recent as &(dyn ToSql + Sync)]).collect()
+    }
+}
+
+fn written(rows: &[Row]) -> Sql<Written> {
+    let mut written = Written::default();
+    for row in rows {
+        written.fold |= get::<i64>(row, 0)? % FOLD_EVERY == 0;
+        written.transaction = Some(get(row, 1)?);
+    }
+    Ok(written)
 }
 
 /// What a transaction learns when it writes its counts.

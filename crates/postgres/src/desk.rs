@@ -15,7 +15,7 @@ use crate::inbox::{self, Which};
 use crate::locks::{Locks, Mode, What};
 use crate::memo::Memo;
 use crate::pools::Pools;
-use crate::tx::{Done, Inbox, Tx};
+use crate::tx::{Inbox, Tx};
 
 /// How often a transaction begins anew because it met a queue that it had not locked.
 const MAX_GROWING: usize = 64;
@@ -152,21 +152,18 @@ impl Desk {
             Ok(answer) => answer,
             Err(stop) => return Err(undone(tx.give_up(), stop).await),
         };
-        let Done { mut conn, rings, written } = tx.close().await?;
-        match conn.commit().await {
-            Ok(()) => {
-                if written.fold {
-                    // A sum that is not made now is made the next time.
-                    let lock = Locks::none().and(What::Fold, Mode::Alone).columns(&self.memo.schema).0;
-                    let _ = fold(&conn, &lock[0]).await;
-                }
-                drop(conn);
+        let mut done = tx.close().await?;
+        let (rings, learned) = (done.rings, std::mem::take(&mut done.learned));
+        match done.commit().await {
+            Ok((conn, written)) if written.fold => {
+                // A sum that is not made now is made the next time.
+                let lock = Locks::none().and(What::Fold, Mode::Alone).columns(&self.memo.schema).0;
+                let _ = fold(&conn, &lock[0]).await;
             }
-            Err(stop) => {
-                drop(conn);
-                self.settle(stop, written.transaction.as_deref()).await?;
-            }
+            Ok(_) => {}
+            Err((stop, number)) => self.settle(stop, number.as_deref()).await?,
         }
+        learned.keep(&self.memo);
         self.bells.ring(rings);
         self.herald.tell(rings).await;
         Ok(answer)

@@ -95,6 +95,14 @@ impl Locks {
         self.0.is_empty()
     }
 
+    /// The session that acts, if one does.
+    pub(crate) fn session(&self) -> Option<SessionId> {
+        self.0.keys().find_map(|what| match what {
+            What::Session(session) => Some(*session),
+            What::Desk(_) | What::Queue(_) | What::Schedules | What::Schema | What::Fold => None,
+        })
+    }
+
     /// The names of the queues.
     pub(crate) fn queues(&self) -> Vec<&str> {
         let mut names = Vec::new();

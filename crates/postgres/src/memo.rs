@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use ostler_core::SessionId;
 
@@ -37,6 +38,40 @@ struct Known {
     sessions: HashMap<i64, SessionId>,
     /// Queues whose tasks were bound to each other when they were last seen.
     binding: HashSet<String>,
+    /// Where the last claim of a lane left off.
+    cursors: HashMap<i64, Cursor>,
+}
+
+/// Where a claim looks from: the rank and the number of a task.
+pub(crate) type Place = (i64, i64);
+
+/// The first place of all.
+pub(crate) const HEAD: Place = (i64::MIN, i64::MIN);
+
+/// How long claims go on from where the last one left off. What came to stand before that place by somebody else's doing is seen when
+/// a claim looks from the head again; so is what a transaction held that was undone.
+const CURSOR_LIFE: Duration = Duration::from_secs(1);
+/// Tasks that are claimed before it is worth while: so many dead entries at the head of the index cost little.
+const CURSOR_AFTER: usize = 1_000;
+
+#[derive(Debug)]
+struct Cursor {
+    place: Place,
+    /// Tasks that were claimed since claims go on from it.
+    passed: usize,
+    /// When a claim looked from the head.
+    since: Instant,
+}
+
+/// How a claim moved on in a lane.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Step {
+    pub(crate) lane: i64,
+    /// Where it looked from.
+    pub(crate) from: Place,
+    /// The last that it took.
+    pub(crate) to: Place,
+    pub(crate) taken: usize,
 }
 
 impl Memo {
@@ -69,6 +104,34 @@ impl Memo {
         for slot in slots {
             known.grants.remove(&slot);
         }
+    }
+
+    /// Where to look from in a lane. Whoever finds too little there looks from the head.
+    pub(crate) fn place(&self, lane: i64) -> Place {
+        let known = self.known();
+        let fresh = |cursor: &&Cursor| cursor.passed >= CURSOR_AFTER && cursor.since.elapsed() < CURSOR_LIFE;
+        known.cursors.get(&lane).filter(fresh).map_or(HEAD, |cursor| cursor.place)
+    }
+
+    /// A claim took some, and is committed.
+    pub(crate) fn step(&self, step: Step) {
+        let mut known = self.known();
+        if known.cursors.len() >= MAX_NAMES {
+            known.cursors.clear();
+        }
+        let new = Cursor { place: step.to, passed: 0, since: Instant::now() };
+        let cursor = known.cursors.entry(step.lane).or_insert(new);
+        // Of two claims at once, the one that came less far may have been the first.
+        cursor.place = if step.from == HEAD { step.to } else { cursor.place.max(step.to) };
+        cursor.passed += step.taken;
+        if step.from == HEAD {
+            cursor.since = Instant::now();
+        }
+    }
+
+    /// A task of this rank, or none below it, came to stand in some lane.
+    pub(crate) fn came(&self, rank: i64) {
+        self.known().cursors.retain(|_, cursor| rank > cursor.place.0);
     }
 
     pub(crate) fn session(&self, id: i64) -> Option<SessionId> {
@@ -109,5 +172,56 @@ impl Memo {
             locks.add(What::Queue(name), Mode::Alone);
         }
         locks
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LANE: i64 = 7;
+
+    fn taken(from: Place, to: Place, taken: usize) -> Step {
+        Step { lane: LANE, from, to, taken }
+    }
+
+    #[test]
+    fn claims_go_on_from_where_the_last_one_left_off_once_many_were_claimed() {
+        let memo = Memo::new("ostler");
+        assert_eq!(memo.place(LANE), HEAD);
+        memo.step(taken(HEAD, (10, 1), CURSOR_AFTER - 1));
+        assert_eq!(memo.place(LANE), HEAD, "few entries at the head cost little");
+        memo.step(taken(HEAD, (11, 2), 1));
+        assert_eq!(memo.place(LANE), (11, 2));
+        assert_eq!(memo.place(LANE + 1), HEAD, "each lane has its own place");
+    }
+
+    #[test]
+    fn of_two_claims_at_once_the_further_one_counts() {
+        let memo = Memo::new("ostler");
+        memo.step(taken(HEAD, (10, 1), CURSOR_AFTER));
+        memo.step(taken((10, 1), (30, 9), 1));
+        memo.step(taken((10, 1), (20, 5), 1));
+        assert_eq!(memo.place(LANE), (30, 9));
+    }
+
+    #[test]
+    fn a_task_of_a_lower_rank_makes_the_next_claim_look_from_the_head() {
+        let memo = Memo::new("ostler");
+        memo.step(taken(HEAD, (10, 1), CURSOR_AFTER));
+        memo.came(11);
+        assert_eq!(memo.place(LANE), (10, 1), "it comes behind that place");
+        memo.came(10);
+        assert_eq!(memo.place(LANE), HEAD);
+    }
+
+    #[test]
+    fn after_a_while_a_claim_looks_from_the_head_again() {
+        let memo = Memo::new("ostler");
+        memo.step(taken(HEAD, (10, 1), CURSOR_AFTER));
+        memo.known().cursors.get_mut(&LANE).unwrap().since -= CURSOR_LIFE;
+        assert_eq!(memo.place(LANE), HEAD);
+        memo.step(taken(HEAD, (12, 3), 1));
+        assert_eq!(memo.place(LANE), (12, 3));
     }
 }

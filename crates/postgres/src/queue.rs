@@ -78,9 +78,9 @@ pub(crate) fn settings_from(row: &Row, first: usize) -> Sql<QueueSettings> {
     Ok(settings)
 }
 
-/// Finds queues by their names.
+/// Finds queues by their names. (An `EXISTS` would be answered by reading the shut keys of all queues.)
 pub(crate) const QUEUES: &str = "SELECT q.id, q.name, q.clock, q.gate,
-        EXISTS(SELECT 1 FROM ostler.limits k WHERE k.queue = q.id AND k.shut_until IS NOT NULL),
+        coalesce((SELECT true FROM ostler.limits k WHERE k.queue = q.id AND k.shut_until IS NOT NULL LIMIT 1), false),
         (SELECT array_agg(l.id ORDER BY l.id) FROM ostler.lane l WHERE l.queue = q.id),
         (SELECT array_agg(l.kind ORDER BY l.id) FROM ostler.lane l WHERE l.queue = q.id),
         q.paused, q.max_queued, q.key_cap, q.overrides, q.kinds, q.tell, q.rules

@@ -2,21 +2,22 @@
 //! once at the end (the counts of lanes, the clocks and gates of queues, what is to be told).
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use ostler_core::{Gate, SessionId, State, StateName, TaskId, Timestamp, VirtualTime};
 use ostler_store::views::QueueSettings;
 use ostler_store::{Check, Checks, Rings};
+use tokio_postgres::Row;
 
-use crate::conn::{Conn, get};
+use crate::conn::{Conn, Params, get};
 use crate::counts::{LaneChanges, Written};
 use crate::fault::{Sql, Stop};
 use crate::gate_row::{gate_text, rules_text};
 use crate::gates::KeyRules;
 use crate::kept::{kinds_text, overrides_text, tell_text};
 use crate::locks::{Locks, Mode, What};
-use crate::memo::Memo;
+use crate::memo::{Memo, Step};
 use crate::queue::{QUEUES, Queue, read_queues};
 use crate::row::{BY_SLOT, Found, Phase, Uid, find_text, found_from, why_code};
 use crate::verbs::tellings::{self, Noted};
@@ -32,6 +33,12 @@ const HOLD: &str = "SELECT 1 FROM ostler.task WHERE id = ANY($1) ORDER BY id FOR
 pub(crate) const NOW: &str =
     "SELECT coalesce($1::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint),
         EXISTS(SELECT 1 FROM ostler.inbox WHERE NOT waits)";
+
+/// The session that acts.
+const ACTING: &str = "SELECT id, ended_at IS NULL, expires_at FROM ostler.session WHERE uid = $1";
+
+/// The transaction's own number, if it has written anything.
+const NUMBER: &str = "SELECT pg_current_xact_id_if_assigned()::text";
 
 /// What a transaction does about tasks that came with somebody else's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,15 +66,64 @@ pub(crate) struct Tx {
     /// What is to be told. It is numbered when it is written, and a transaction that begins anew uses up no number.
     told: Vec<Noted>,
     rings: Rings,
+    /// The session that acts, as it was under its lock.
+    acting: Option<Acting>,
+    /// The transaction's own number, once it is known.
+    number: OnceLock<String>,
+    /// What is known better when this is committed.
+    learned: Learned,
     /// Whether a task that others wait for ended in this verb.
     frees: bool,
 }
 
-/// A transaction that has written all it has to, and only has to be committed.
+/// A transaction that has written all it has to but the counts, and has to be committed.
 pub(crate) struct Done {
-    pub(crate) conn: Conn,
+    conn: Conn,
     pub(crate) rings: Rings,
-    pub(crate) written: Written,
+    lanes: LaneChanges,
+    written: Written,
+    pub(crate) learned: Learned,
+}
+
+impl Done {
+    /// Commits. An error comes with the transaction's number, if it has written anything.
+    pub(crate) async fn commit(mut self) -> Result<(Conn, Written), (Stop, Option<String>)> {
+        let committed = if self.lanes.is_empty() {
+            self.conn.commit().await.map(|()| Written::default())
+        } else {
+            self.lanes.write_with_commit(&mut self.conn).await
+        };
+        match committed {
+            Ok(last) => Ok((self.conn, Written { fold: last.fold || self.written.fold, ..self.written })),
+            Err(stop) => Err((stop, self.written.transaction)),
+        }
+    }
+}
+
+/// What a process knows better when a transaction is committed.
+#[derive(Default)]
+pub(crate) struct Learned {
+    /// How claims moved on.
+    steps: Vec<Step>,
+    /// The lowest rank of those that became ready.
+    lowest: Option<i64>,
+}
+
+impl Learned {
+    pub(crate) fn keep(self, memo: &Memo) {
+        if let Some(rank) = self.lowest {
+            memo.came(rank);
+        }
+        self.steps.into_iter().for_each(|step| memo.step(step));
+    }
+}
+
+/// A session that acts.
+struct Acting {
+    name: SessionId,
+    id: i64,
+    open: bool,
+    expires_at: i64,
 }
 
 impl Tx {
@@ -82,7 +138,7 @@ impl Tx {
         inbox: Inbox,
     ) -> Result<Self, (Conn, Stop)> {
         conn.begins();
-        let (now, queues) = match lock(&conn, &locks, &memo.schema, now, inbox).await {
+        let Opened { now, queues, acting } = match lock(&conn, &locks, &memo.schema, now, inbox).await {
             Ok(opened) => opened,
             Err(stop) => return Err((conn, stop)),
         };
@@ -98,6 +154,9 @@ impl Tx {
             gates: HashMap::new(),
             told: Vec::new(),
             rings: Rings::default(),
+            acting,
+            number: OnceLock::new(),
+            learned: Learned::default(),
             frees: false,
         };
         match tx.check_modes() {
@@ -130,13 +189,35 @@ impl Tx {
                 .await?;
         }
         tellings::write(&self.conn, &self.told).await?;
-        let written = if self.lanes.is_empty() {
-            let row = self.conn.one("SELECT pg_current_xact_id_if_assigned()::text", &[]).await?;
-            Written { transaction: get(&row, 0)?, ..Written::default() }
-        } else {
-            self.lanes.write(&self.conn).await?
+        // Its number has to be known before the commit is sent: the answer to that may be lost.
+        let written = match self.number.take() {
+            Some(number) => Written { transaction: Some(number), ..Written::default() },
+            None if self.lanes.is_empty() => {
+                let row = self.conn.one(NUMBER, &[]).await?;
+                Written { transaction: get(&row, 0)?, ..Written::default() }
+            }
+            None => self.lanes.write(&self.conn).await?,
         };
-        Ok(Done { conn: self.conn, rings: self.rings, written })
+        let (conn, rings, lanes, learned) = (self.conn, self.rings, self.lanes, self.learned);
+        Ok(Done { conn, rings, lanes, written, learned })
+    }
+
+    /// What a statement that writes answers. The transaction's number is asked for in the same breath, so that the counts can be
+    /// sent together with the commit.
+    pub(crate) async fn write(&self, sql: &str, params: Params<'_>) -> Sql<Vec<Row>> {
+        let (statement, number) = (self.conn.prepare(sql).await?, self.conn.prepare(NUMBER).await?);
+        let (rows, number) = tokio::join!(
+            biased;
+            async { self.conn.run(&statement, params).await },
+            async { self.conn.run(&number, &[]).await },
+        );
+        let rows = rows?;
+        if let Some(row) = number?.first()
+            && let Some(number) = get::<Option<String>>(row, 0)?
+        {
+            let _ = self.number.set(number);
+        }
+        Ok(rows)
     }
 
     /// The connection of a transaction that is not to be.
@@ -144,9 +225,20 @@ impl Tx {
         self.conn
     }
 
-    /// Tasks became ready.
+    /// Tasks became ready, whatever their ranks are.
     pub(crate) fn ring(&mut self) {
+        self.ring_at(i64::MIN);
+    }
+
+    /// A task of this rank became ready.
+    pub(crate) fn ring_at(&mut self, rank: i64) {
         self.rings.ready = true;
+        self.learned.lowest = Some(self.learned.lowest.map_or(rank, |lowest| lowest.min(rank)));
+    }
+
+    /// A claim moved on.
+    pub(crate) fn step(&mut self, step: Step) {
+        self.learned.steps.push(step);
     }
 
     /// A node should renew now.
@@ -167,7 +259,7 @@ impl Tx {
     /// Keeps an end, to be told.
     pub(crate) fn tell(&mut self, noted: Noted) {
         self.told.push(noted);
-        self.ring();
+        self.rings.ready = true;
     }
 
     // ---- locks ----
@@ -331,6 +423,10 @@ impl Tx {
 
     /// The session's number, if it may still act. The verb holds the session's lock, so that it does not end meanwhile.
     pub(crate) async fn live_session(&self, session: SessionId, check: Check) -> Sql<Option<i64>> {
+        if let Some(acting) = self.acting.as_ref().filter(|acting| acting.name == session) {
+            let live = self.checks.pass(check, acting.open && acting.expires_at >= self.now.millis());
+            return Ok(live.then_some(acting.id));
+        }
         let row = self
             .conn
             .row(
@@ -472,24 +568,28 @@ impl Tx {
 }
 
 /// Begins, locks, and reads the time and the queues.
-async fn lock(
-    conn: &Conn,
-    locks: &Locks,
-    schema: &str,
-    now: Option<i64>,
-    inbox: Inbox,
-) -> Sql<(Timestamp, BTreeMap<String, Queue>)> {
+async fn lock(conn: &Conn, locks: &Locks, schema: &str, now: Option<i64>, inbox: Inbox) -> Sql<Opened> {
     let names = locks.queues();
     let (wanted, alone) = locks.columns(schema);
     let (lock, read, time) =
         (conn.prepare(LOCK).await?, conn.prepare(QUEUES).await?, conn.prepare(NOW).await?);
+    let acts = match locks.session() {
+        Some(session) => Some((session, conn.prepare(ACTING).await?)),
+        None => None,
+    };
     // Sent at once, and carried out one after the other.
-    let (begun, locked, found, time) = tokio::join!(
+    let (begun, locked, found, time, acting) = tokio::join!(
         biased;
         conn.begin(),
         async { conn.run(&lock, &[&wanted, &alone]).await },
         async { conn.run(&read, &[&names]).await },
         async { conn.run(&time, &[&now]).await },
+        async {
+            match &acts {
+                Some((session, acting)) => conn.run(acting, &[&Uid::of(session.0)]).await,
+                None => Ok(Vec::new()),
+            }
+        },
     );
     begun?;
     locked?;
@@ -499,5 +599,18 @@ async fn lock(
     if inbox == Inbox::First && get(row, 1)? {
         return Err(Stop::Inbox);
     }
-    Ok((Timestamp::from_millis(get(row, 0)?), queues))
+    let acting = match (acts, acting?.first()) {
+        (Some((name, _)), Some(row)) => {
+            Some(Acting { name, id: get(row, 0)?, open: get(row, 1)?, expires_at: get(row, 2)? })
+        }
+        (Some(_) | None, _) => None,
+    };
+    Ok(Opened { now: Timestamp::from_millis(get(row, 0)?), queues, acting })
+}
+
+/// What a transaction begins with.
+struct Opened {
+    now: Timestamp,
+    queues: BTreeMap<String, Queue>,
+    acting: Option<Acting>,
 }

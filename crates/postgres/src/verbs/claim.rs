@@ -17,7 +17,7 @@ use crate::gates::{Asks, Doors, Passed};
 use crate::kept::extras_from;
 use crate::keys::{self, Candidate};
 use crate::locks::{Locks, Mode, What};
-use crate::memo::Grant;
+use crate::memo::{Grant, HEAD, Place, Step};
 use crate::row::{Phase, Trouble, Uid, priority};
 use crate::tx::Tx;
 
@@ -160,11 +160,12 @@ async fn plain(tx: &mut Tx, lanes: &Lanes<'_>, who: Who, limit: usize) -> Sql<Cl
     if numbers.is_empty() || limit == 0 {
         return Ok(ClaimAnswer::Tasks { tasks: Vec::new(), next: None });
     }
-    let (mut claimed, mut late) = (Vec::new(), Vec::new());
+    let (mut claimed, mut late): (Vec<Ready>, Vec<(Ready, State)>) = (Vec::new(), Vec::new());
     let mut unreadable: Vec<i64> = Vec::new();
+    let mut from: Vec<Place> = numbers.iter().map(|lane| tx.memo.place(*lane)).collect();
     loop {
         let wanted = limit - claimed.len() - late.len();
-        let rows = take_best(tx, &numbers, wanted, who, &unreadable).await?;
+        let rows = take_best(tx, &numbers, &from, wanted, who, &unreadable).await?;
         let (full, before) = (rows.len() == wanted, unreadable.len());
         let (mut others, mut whys) = (Vec::new(), Vec::new());
         for row in &rows {
@@ -188,6 +189,11 @@ async fn plain(tx: &mut Tx, lanes: &Lanes<'_>, who: Who, limit: usize) -> Sql<Cl
         if !others.is_empty() {
             give_back(tx, &others, &whys).await?;
         }
+        if !full && from.iter().any(|place| *place != HEAD) {
+            // Others may have come to stand further in front.
+            from.fill(HEAD);
+            continue;
+        }
         // Behind those that cannot be understood there may be others.
         if unreadable.len() == before || !full || unreadable.len() > MAX_UNREADABLE {
             break;
@@ -198,20 +204,36 @@ async fn plain(tx: &mut Tx, lanes: &Lanes<'_>, who: Who, limit: usize) -> Sql<Cl
     for task in &claimed {
         tx.moved(task.lane, task.limit, Phase::Ready, Phase::Claimed).await?;
     }
+    for (lane, from) in numbers.iter().copied().zip(from) {
+        let taken = claimed.iter().filter(|task| task.lane == lane);
+        if let Some(last) = taken.clone().next_back() {
+            tx.step(Step { lane, from, to: (last.rank.0, last.slot), taken: taken.count() });
+        }
+    }
     end_late(tx, lanes, late).await?;
     Ok(ClaimAnswer::Tasks { tasks: remember(tx, lanes, who, claimed), next: None })
 }
 
-/// Takes the best of these lanes, apart from those that cannot be understood.
-async fn take_best(tx: &Tx, lanes: &[i64], wanted: usize, who: Who, but: &[i64]) -> Sql<Vec<Row>> {
+/// Takes the best of these lanes behind these places, apart from those that cannot be understood.
+async fn take_best(
+    tx: &Tx,
+    lanes: &[i64],
+    from: &[Place],
+    wanted: usize,
+    who: Who,
+    but: &[i64],
+) -> Sql<Vec<Row>> {
+    let (ranks, slots): (Vec<i64>, Vec<i64>) = from.iter().copied().unzip();
     // Several lanes each offer as many as are wanted; the best of all are taken.
     let best = if lanes.len() == 1 {
-        "SELECT id, rank, why FROM ostler.task WHERE lane = ($1::bigint[])[1] AND phase = 0 AND id <> ALL($4)
+        "SELECT id, rank, why FROM ostler.task WHERE lane = ($1::bigint[])[1] AND phase = 0
+            AND (rank, id) > (($5::bigint[])[1], ($6::bigint[])[1]) AND id <> ALL($4)
          ORDER BY rank, id LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED"
     } else {
-        "SELECT b.id, b.rank, b.why FROM unnest($1::bigint[]) AS n(lane) CROSS JOIN LATERAL (
-            SELECT id, rank, why FROM ostler.task WHERE lane = n.lane AND phase = 0 AND id <> ALL($4)
-            ORDER BY rank, id LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED) b
+        "SELECT b.id, b.rank, b.why FROM unnest($1::bigint[], $5::bigint[], $6::bigint[]) AS n(lane, rank, id) CROSS JOIN LATERAL (
+            SELECT id, rank, why FROM ostler.task t WHERE t.lane = n.lane AND t.phase = 0
+                AND (t.rank, t.id) > (n.rank, n.id) AND t.id <> ALL($4)
+            ORDER BY t.rank, t.id LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED) b
          ORDER BY b.rank, b.id LIMIT $2"
     };
     let sql = format!(
@@ -219,7 +241,7 @@ async fn take_best(tx: &Tx, lanes: &[i64], wanted: usize, who: Who, but: &[i64])
          UPDATE ostler.task t SET phase = 3, why = 0, token = t.token + 1, session = $3, started_at = NULL
          FROM best WHERE t.id = best.id RETURNING {COLUMNS}, best.why"
     );
-    tx.conn.rows(&sql, &[&lanes, &most(wanted), &who.number, &but]).await
+    tx.write(&sql, &[&lanes, &most(wanted), &who.number, &but, &ranks, &slots]).await
 }
 
 /// These were not to be claimed after all. Nobody has seen it yet.
