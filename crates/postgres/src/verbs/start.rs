@@ -1,8 +1,11 @@
 //! Attempts begin. A row that is held is enough for this: where a task stands among others of its queue does not change.
 
+use std::collections::HashMap;
+
 use ostler_core::Timestamp;
 use ostler_store::calls::{Fenced, Start};
 use ostler_store::{Check, LeaseRef};
+use tokio_postgres::Row;
 
 use crate::conn::{big, get, get_u32, get_u64, int};
 use crate::fault::Sql;
@@ -23,70 +26,100 @@ pub(crate) struct Leased {
     pub(crate) awaited: bool,
 }
 
+/// The columns of a [`Leased`].
+const COLUMNS: &str = "id, uid, lane, phase, session, token, runs, started_at, limit_id, trouble";
+
+/// The rows of these tasks, by their numbers. They are held from here on.
+async fn hold(tx: &Tx, slots: &[i64]) -> Sql<HashMap<i64, (Uid, Leased)>> {
+    let sql = format!("SELECT {COLUMNS} FROM ostler.task WHERE id = ANY($1) ORDER BY id FOR NO KEY UPDATE");
+    let rows = tx.conn.rows(&sql, &[&slots]).await?;
+    rows.iter().map(|row| Ok((get(row, 0)?, (get(row, 1)?, leased(row)?)))).collect()
+}
+
+fn leased(row: &Row) -> Sql<Leased> {
+    Ok(Leased {
+        slot: get(row, 0)?,
+        lane: get(row, 2)?,
+        phase: Phase::from_code(get(row, 3)?)?,
+        session: get::<Option<i64>>(row, 4)?.unwrap_or_default(),
+        token: get_u64(row, 5)?,
+        runs: get_u32(row, 6)?,
+        started_at: get::<Option<i64>>(row, 7)?.map(Timestamp::from_millis),
+        limit: get(row, 8)?,
+        awaited: Trouble::from_code(get(row, 9)?).awaited,
+    })
+}
+
+/// Whether whoever holds this lease may still speak for the task.
+fn speaks(tx: &Tx, lease: LeaseRef, (uid, held): &(Uid, Leased), check: Check) -> bool {
+    *uid == Uid::of(lease.task.0)
+        && tx.checks.pass(check, held.token == lease.token)
+        && tx.checks.pass(Check::LeasedState, held.phase.state().is_leased())
+}
+
 /// The task of a lease, if whoever holds it may still speak for the task. Its row is held from here on.
 pub(crate) async fn fenced(tx: &Tx, lease: LeaseRef, check: Check) -> Sql<Option<Leased>> {
-    let row = tx
-        .conn
-        .row(
-            "SELECT lane, phase, session, token, runs, started_at, limit_id, trouble FROM ostler.task
-             WHERE id = $1 AND uid = $2 FOR NO KEY UPDATE",
-            &[&lease.slot, &Uid::of(lease.task.0)],
-        )
-        .await?;
-    let Some(row) = row else { return Ok(None) };
-    let held = Leased {
-        slot: lease.slot,
-        lane: get(&row, 0)?,
-        phase: Phase::from_code(get(&row, 1)?)?,
-        session: get::<Option<i64>>(&row, 2)?.unwrap_or_default(),
-        token: get_u64(&row, 3)?,
-        runs: get_u32(&row, 4)?,
-        started_at: get::<Option<i64>>(&row, 5)?.map(Timestamp::from_millis),
-        limit: get(&row, 6)?,
-        awaited: Trouble::from_code(get(&row, 7)?).awaited,
-    };
-    let holds = tx.checks.pass(check, held.token == lease.token)
-        && tx.checks.pass(Check::LeasedState, held.phase.state().is_leased());
-    Ok(holds.then_some(held))
+    let held = hold(tx, &[lease.slot]).await?.remove(&lease.slot);
+    Ok(held.filter(|held| speaks(tx, lease, held, check)).map(|(_, held)| held))
+}
+
+/// What is written about an attempt that begins.
+#[derive(Default)]
+struct Begun {
+    slots: Vec<i64>,
+    numbers: Vec<i32>,
+    tokens: Vec<i64>,
+    sessions: Vec<Uid>,
+    workers: Vec<Uid>,
 }
 
 pub(crate) async fn run(tx: &mut Tx, starts: &[Start]) -> Sql<Vec<Fenced>> {
-    if starts.len() > 1 {
-        let slots: Vec<i64> = starts.iter().map(|start| start.lease.slot).collect();
-        tx.hold_slots(&slots).await?;
-    }
+    let slots: Vec<i64> = starts.iter().map(|start| start.lease.slot).collect();
+    let mut rows = hold(tx, &slots).await?;
+    let mut begun = Begun::default();
     let mut answers = Vec::with_capacity(starts.len());
     for start in starts {
-        answers.push(begin(tx, start).await?);
+        let row = rows.get_mut(&start.lease.slot);
+        let Some(row) = row.filter(|row| speaks(tx, start.lease, row, Check::StartToken)) else {
+            answers.push(Fenced::Lost);
+            continue;
+        };
+        let held = &mut row.1;
+        if held.phase == Phase::Claimed {
+            // The second start of the same attempt finds it begun.
+            held.phase = Phase::Running;
+            let session = tx.session_name(held.session).await?;
+            begun.slots.push(held.slot);
+            begun.numbers.push(int(held.runs + 1));
+            begun.tokens.push(big(held.token));
+            begun.sessions.push(Uid::of(session.0));
+            begun.workers.push(Uid::of(start.worker.0));
+            tx.count(held.lane, Some(Phase::Claimed.state()), Some(Phase::Running.state()));
+        }
+        answers.push(Fenced::Recorded);
+    }
+    if !begun.slots.is_empty() {
+        write(tx, &begun).await?;
     }
     Ok(answers)
 }
 
-async fn begin(tx: &mut Tx, start: &Start) -> Sql<Fenced> {
-    let Some(held) = fenced(tx, start.lease, Check::StartToken).await? else { return Ok(Fenced::Lost) };
-    if held.phase == Phase::Claimed {
-        let now = tx.now.millis();
-        tx.conn
-            .exec(
-                "UPDATE ostler.task SET phase = 4, runs = runs + 1, started_at = $2 WHERE id = $1",
-                &[&held.slot, &now],
-            )
-            .await?;
-        let session = tx.session_name(held.session).await?;
-        tx.conn
-            .exec(
-                "INSERT INTO ostler.attempt(task, number, token, session, worker, started_at) VALUES($1, $2, $3, $4, $5, $6)",
-                &[
-                    &held.slot,
-                    &int(held.runs + 1),
-                    &big(held.token),
-                    &Uid::of(session.0),
-                    &Uid::of(start.worker.0),
-                    &now,
-                ],
-            )
-            .await?;
-        tx.count(held.lane, Some(Phase::Claimed.state()), Some(Phase::Running.state()));
-    }
-    Ok(Fenced::Recorded)
+async fn write(tx: &Tx, begun: &Begun) -> Sql<()> {
+    tx.write(
+        "WITH n AS (SELECT * FROM unnest($1::bigint[], $2::integer[], $3::bigint[], $4::uuid[], $5::uuid[])
+                AS n(task, number, token, session, worker)),
+         begun AS (UPDATE ostler.task t SET phase = 4, runs = n.number, started_at = $6 FROM n WHERE t.id = n.task)
+         INSERT INTO ostler.attempt(task, number, token, session, worker, started_at)
+         SELECT task, number, token, session, worker, $6 FROM n",
+        &[
+            &begun.slots,
+            &begun.numbers,
+            &begun.tokens,
+            &begun.sessions,
+            &begun.workers,
+            &tx.now.millis(),
+        ],
+    )
+    .await?;
+    Ok(())
 }
