@@ -69,7 +69,7 @@ pub(crate) fn run(
     let mut report = Report::new(Machine::with(server.folder(), facts));
     let peers = peers::install(&bench)?;
     disk::probe(server.folder(), scale.drain)?;
-    peers::run(&parts, peers, &mut report)?;
+    peers::run(&parts, &peers, &mut report)?;
     parts.throughput(Way::Drain, &mut report)?;
     parts.throughput(Way::Cycle, &mut report)?;
     latency::run(&parts, &mut report)?;

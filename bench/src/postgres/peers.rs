@@ -61,7 +61,7 @@ pub(super) fn install(bench: &Bench) -> Result<Vec<Installed>, Error> {
 }
 
 /// Lets all of them drain, the store and the ceiling too, in turns.
-pub(super) fn run(parts: &Parts<'_>, peers: Vec<Installed>, report: &mut Report) -> Result<(), Error> {
+pub(super) fn run(parts: &Parts<'_>, peers: &[Installed], report: &mut Report) -> Result<(), Error> {
     if peers.is_empty() {
         return Ok(());
     }
