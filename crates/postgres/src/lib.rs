@@ -1,7 +1,7 @@
 //! The shared store: one PostgreSQL database for any number of nodes.
 //!
 //! - [`Postgres`]: the contract, on top of the rest. `verbs`: the statements of each verb.
-//! - `desk.rs`: carries verbs out, each as one transaction. `tx.rs`: one transaction as the verbs see it. `locks.rs`: who waits for
+//! - `desk.rs`: carries verbs out, each as one transaction. `tx`: one transaction as the verbs see it. `locks.rs`: who waits for
 //!   whom. `counts.rs`: what lanes count, without anybody waiting.
 //! - `row.rs`, `kept.rs`, `gate_row.rs`: rows and records. `queue.rs`: queues. `memo.rs`: what is known by heart.
 //! - `keys.rs`, `gates`: limit keys, rates, breakers. `unique.rs`, `dependents.rs`: plans.

@@ -1,21 +1,20 @@
 //! One write transaction, as the verbs see it: the connection, the time, the queues that are locked, and what has to be written
-//! once at the end (the counts of lanes, the clocks and gates of queues, what is to be told).
+//! once at the end (the counts of lanes, the clocks and gates of queues, what is to be told). `queues.rs`: its queues and lanes.
+
+mod queues;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use ostler_core::{Gate, SessionId, State, StateName, TaskId, Timestamp, VirtualTime};
-use ostler_store::views::QueueSettings;
 use ostler_store::{Check, Checks, Rings};
 use tokio_postgres::Row;
 
 use crate::conn::{Conn, Params, get};
 use crate::counts::{LaneChanges, Written};
 use crate::fault::{Sql, Stop};
-use crate::gate_row::{gate_text, rules_text};
-use crate::gates::KeyRules;
-use crate::kept::{kinds_text, overrides_text, tell_text};
+use crate::gate_row::gate_text;
 use crate::locks::{Locks, Mode, What};
 use crate::memo::{Memo, Step};
 use crate::queue::{QUEUES, Queue, read_queues};
@@ -280,143 +279,6 @@ impl Tx {
             return Ok(());
         }
         Err(Stop::Needs(Locks::none().and(what, Mode::Alone)))
-    }
-
-    // ---- queues and lanes ----
-
-    /// The queue of this name, if there is one.
-    pub(crate) fn queue(&mut self, name: &str) -> Sql<Option<&mut Queue>> {
-        self.locked(name)?;
-        Ok(self.queues.get_mut(name))
-    }
-
-    /// The queue of this name, made if need be.
-    pub(crate) async fn queue_or_new(&mut self, name: &str) -> Sql<&mut Queue> {
-        self.locked(name)?;
-        if !self.queues.contains_key(name) {
-            self.conn
-                .exec("INSERT INTO ostler.queue(name) VALUES($1) ON CONFLICT(name) DO NOTHING", &[&name])
-                .await?;
-            // Somebody else may have made it at the same time.
-            let row = self.conn.one("SELECT id FROM ostler.queue WHERE name = $1", &[&name]).await?;
-            self.queues.insert(name.to_owned(), Queue::new(get(&row, 0)?, name));
-        }
-        Ok(self.queues.get_mut(name).expect("it is there, or was just made"))
-    }
-
-    /// The lane of a kind in this queue, made if need be.
-    pub(crate) async fn lane(&mut self, queue: &str, kind: &str) -> Sql<i64> {
-        let found = self.queue_or_new(queue).await?;
-        if let Some(lane) = found.lane(kind) {
-            return Ok(lane);
-        }
-        let id = found.id;
-        self.conn
-            .exec(
-                "INSERT INTO ostler.lane(queue, kind) VALUES($1, $2) ON CONFLICT(queue, kind) DO NOTHING",
-                &[&id, &kind],
-            )
-            .await?;
-        let row =
-            self.conn.one("SELECT id FROM ostler.lane WHERE queue = $1 AND kind = $2", &[&id, &kind]).await?;
-        let lane = get(&row, 0)?;
-        self.queue_or_new(queue).await?.lanes.push((lane, kind.into()));
-        Ok(lane)
-    }
-
-    /// A queue was removed.
-    pub(crate) fn forget_queue(&mut self, name: &str) {
-        if let Some(queue) = self.queues.remove(name) {
-            self.clocks.remove(&queue.id);
-            self.gates.remove(&queue.id);
-            for (lane, _) in &queue.lanes {
-                self.lanes.forget(*lane);
-            }
-        }
-    }
-
-    /// What holds for the keys of a queue.
-    pub(crate) fn key_rules(&mut self, queue: &str) -> Sql<KeyRules> {
-        Ok(self.queue(queue)?.map_or_else(|| KeyRules::none(queue), |queue| KeyRules::of(queue)))
-    }
-
-    /// The settings of a queue.
-    pub(crate) fn settings(&mut self, queue: &str) -> Sql<QueueSettings> {
-        Ok(self.queue(queue)?.map(|queue| queue.settings.clone()).unwrap_or_default())
-    }
-
-    /// Keeps the queue's gate.
-    pub(crate) async fn set_gate(&mut self, name: &str, gate: Gate) -> Sql<()> {
-        let queue = self.queue_or_new(name).await?;
-        if queue.gate != gate {
-            queue.gate.clone_from(&gate);
-            let id = queue.id;
-            self.alone(name)?;
-            self.gates.insert(id, gate);
-        }
-        Ok(())
-    }
-
-    /// Keeps the queue's clock.
-    pub(crate) async fn set_clock(&mut self, name: &str, clock: VirtualTime) -> Sql<()> {
-        let queue = self.queue_or_new(name).await?;
-        if queue.clock != clock {
-            queue.clock = clock;
-            let id = queue.id;
-            self.alone(name)?;
-            self.clocks.insert(id, clock);
-        }
-        Ok(())
-    }
-
-    /// Keeps the queue's settings.
-    pub(crate) async fn set_settings(&mut self, name: &str, settings: &QueueSettings) -> Sql<()> {
-        let queue = self.queue_or_new(name).await?;
-        if queue.settings == *settings {
-            return Ok(());
-        }
-        let id = queue.id;
-        queue.settings = settings.clone();
-        self.alone(name)?;
-        self.conn
-            .exec(
-                "UPDATE ostler.queue SET paused = $2, max_queued = $3, key_cap = $4, overrides = $5, kinds = $6, tell = $7, rules = $8
-                 WHERE id = $1",
-                &[
-                    &id,
-                    &settings.paused,
-                    &settings.limit.map(|limit| i64::try_from(limit).unwrap_or(i64::MAX)),
-                    &settings.key_concurrency.map(i64::from),
-                    &overrides_text(&settings.overrides),
-                    &kinds_text(&settings.kinds),
-                    &tell_text(settings.tell),
-                    &rules_text(settings),
-                ],
-            )
-            .await?;
-        Ok(())
-    }
-
-    /// How many tasks wait in the queue, with what this transaction has changed. Exact where the queue is held alone.
-    pub(crate) async fn queued(&mut self, queue: &str) -> Sql<u64> {
-        self.standing(queue, "queued", &[StateName::Queued]).await
-    }
-
-    /// How many tasks of the queue are leased, with what this transaction has changed.
-    pub(crate) async fn leased(&mut self, queue: &str) -> Sql<u64> {
-        self.standing(queue, "claimed + running", &[StateName::Claimed, StateName::Running]).await
-    }
-
-    /// How many tasks of the queue stand like this.
-    async fn standing(&mut self, queue: &str, columns: &str, states: &[StateName]) -> Sql<u64> {
-        let Some(found) = self.queue(queue)? else { return Ok(0) };
-        let lanes: Vec<i64> = found.lanes.iter().map(|(lane, _)| *lane).collect();
-        let sql = format!(
-            "SELECT (coalesce((SELECT sum({columns}) FROM ostler.lane WHERE id = ANY($1)), 0)
-                + coalesce((SELECT sum({columns}) FROM ostler.lane_delta WHERE lane = ANY($1)), 0))::bigint"
-        );
-        let kept: i64 = get(&self.conn.one(&sql, &[&lanes]).await?, 0)?;
-        Ok(u64::try_from(kept + self.lanes.sum(&lanes, states)).unwrap_or(0))
     }
 
     // ---- sessions ----
