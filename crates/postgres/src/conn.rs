@@ -19,13 +19,14 @@ pub(crate) const SCHEMA: &str = "ostler";
 
 /// Begins a transaction. It sees what others did before it got its locks, whatever the database is set to. Plans are made for large tables,
 /// whatever their size is now: a plan that was made for an empty table would still be used when a million rows are in it. So no plan depends on
-/// what is asked for, and each is made once: making it anew takes longer than to carry it out. Whoever falls silent in the middle of a
-/// transaction does not hold up the others for longer than the server's patience.
+/// what is asked for, and each is made once: making it anew takes longer than to carry it out. And none is compiled: where a table has to be
+/// read as a whole all the same, the server takes the plan for a very expensive one, and would compile it for half a second. Whoever falls
+/// silent in the middle of a transaction does not hold up the others for longer than the server's patience.
 const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL enable_seqscan = off; SET LOCAL enable_hashjoin = off; \
-     SET LOCAL enable_mergejoin = off; SET LOCAL plan_cache_mode = force_generic_plan";
+     SET LOCAL enable_mergejoin = off; SET LOCAL plan_cache_mode = force_generic_plan; SET LOCAL jit = off";
 
 /// Begins a look at one moment of the store.
-const BEGIN_LOOK: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
+const BEGIN_LOOK: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL jit = off";
 
 /// Where the tables are, and how long anything may take there.
 #[derive(Debug)]
