@@ -124,6 +124,8 @@ const fn of_store(kind: ErrorKind) -> Code {
         | ErrorKind::TooNew
         | ErrorKind::Damaged
         | ErrorKind::Replaced
+        | ErrorKind::Moving
+        | ErrorKind::Moved
         | ErrorKind::Closed
         | ErrorKind::Internal => Code::Store,
     }

@@ -3,6 +3,7 @@
 use ostler_store::{Error, ErrorKind};
 use tokio_postgres::error::SqlState;
 
+use crate::arrival::REFUSES_WHILE_ARRIVING;
 use crate::locks::Locks;
 
 /// Why a verb was not carried out.
@@ -140,7 +141,12 @@ fn server_fault(error: &tokio_postgres::Error) -> Error {
         ErrorKind::Damaged => format!("the database is damaged: {said}"),
         ErrorKind::Unavailable => format!("the PostgreSQL server is not available: {said}"),
         ErrorKind::Invalid => format!("the PostgreSQL server does not let us in: {said}"),
-        ErrorKind::Foreign | ErrorKind::TooNew | ErrorKind::Closed | ErrorKind::Internal => {
+        ErrorKind::Moving => said.to_owned(),
+        ErrorKind::Foreign
+        | ErrorKind::TooNew
+        | ErrorKind::Moved
+        | ErrorKind::Closed
+        | ErrorKind::Internal => {
             format!("a defect in the shared store: {said} ({})", db.code().code())
         }
     };
@@ -156,6 +162,7 @@ fn kind_of(code: &str) -> ErrorKind {
         "42P01" | "3F000" => ErrorKind::Replaced,
         "XX001" | "XX002" => ErrorKind::Damaged,
         "3D000" => ErrorKind::Invalid,
+        REFUSES_WHILE_ARRIVING => ErrorKind::Moving,
         code if code.starts_with("28") => ErrorKind::Invalid,
         code if ["08", "53", "57"].iter().any(|class| code.starts_with(class)) => ErrorKind::Unavailable,
         _ => ErrorKind::Internal,

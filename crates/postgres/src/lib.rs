@@ -8,9 +8,11 @@
 //! - `address.rs`, `url.rs`: where a store is. `open.rs`, `connect.rs`, `tls.rs`, `schema.rs`: how it is opened. [`care`]: how it is.
 //!   `pools.rs`: connections. `herald.rs`: hints between processes.
 //!   `heart.rs`, `backend.rs`: the heartbeat's connection, and how it is known that another node's is gone.
+//!   [`Arrival`]: a store that moves in.
 //!   `inbox.rs`: tasks that come with others' transactions. `fault.rs`: what errors mean.
 
 mod address;
+mod arrival;
 mod backend;
 pub mod care;
 mod conn;
@@ -41,6 +43,7 @@ mod url;
 mod verbs;
 
 pub use address::Address;
+pub use arrival::Arrival;
 pub use heart::Failover;
 pub use herald::Listening;
 pub use open::Options;

@@ -7,6 +7,7 @@ use deadpool_postgres::Timeouts;
 use ostler_store::{Bells, Bounds, Checks, Clock, Error, ErrorKind};
 
 use crate::address::Address;
+use crate::arrival::refuse_half;
 use crate::conn::{Conn, Names, SCHEMA, get, quoted};
 use crate::connect::{Connector, MAX_CONNECT};
 use crate::desk::{Desk, Time};
@@ -97,6 +98,7 @@ pub(crate) async fn open(
         return Ok(None);
     }
     migrate(&mut conn, &options.schema).await.map_err(fault)?;
+    refuse_half(&conn, &options.schema).await.map_err(fault)?;
     let bells = Arc::new(Bells::default());
     let herald =
         Herald::start(&pools, connector.clone(), channel(&options.schema), &bells, options.listening).await;
@@ -152,7 +154,7 @@ pub(crate) async fn look_at_server(conn: &Conn) -> Sql<()> {
 }
 
 /// Brings the tables up to this version. Of all who open the store at the same time, one does it, and the others wait.
-async fn migrate(conn: &mut Conn, schema: &str) -> Sql<()> {
+pub(crate) async fn migrate(conn: &mut Conn, schema: &str) -> Sql<()> {
     if version(conn, schema).await?.is_some_and(|version| version >= VERSION) {
         return Ok(());
     }

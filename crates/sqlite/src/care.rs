@@ -97,7 +97,7 @@ fn present(path: &Path) -> Result<bool, Error> {
     Ok(std::fs::metadata(path).is_ok_and(|file| file.len() > 0))
 }
 
-fn require(path: &Path) -> Result<(), Error> {
+pub(crate) fn require(path: &Path) -> Result<(), Error> {
     if present(path)? {
         return Ok(());
     }

@@ -69,6 +69,8 @@ fn sentence(kind: ErrorKind, error: &rusqlite::Error) -> String {
         ErrorKind::Invalid
         | ErrorKind::TooNew
         | ErrorKind::Replaced
+        | ErrorKind::Moving
+        | ErrorKind::Moved
         | ErrorKind::Closed
         | ErrorKind::Internal => format!("a defect in the embedded store: {error}"),
     }

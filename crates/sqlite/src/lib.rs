@@ -4,12 +4,14 @@
 //! - `beat.rs`: proof of life without the database. `peers.rs`: wake-ups between processes.
 //! - `readers.rs`: threads that look. `open.rs`: what is refused, and how. `fault.rs`: what errors mean.
 //! - [`care`]: checks, versions and backups of the file, for whoever keeps one.
+//! - `departure.rs`: how a store is moved to another place.
 //! - `verbs/`: the statements of each verb. `tx.rs`, `row.rs`, `kept.rs`, `gate_row.rs`, `keys.rs`, `gates/`: what
 //!   they share.
 
 mod beat;
 pub mod care;
 mod crash;
+mod departure;
 mod dependents;
 mod fault;
 mod gate_row;
@@ -28,4 +30,5 @@ mod unique;
 mod verbs;
 mod writer;
 
+pub use departure::Leaving;
 pub use store::{Durability, Options, Sqlite};

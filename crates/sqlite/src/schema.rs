@@ -4,7 +4,7 @@
 pub(crate) const APPLICATION_ID: i32 = 0x4f53_544c;
 
 /// One step up for each schema version, the first one for an empty file.
-pub(crate) const MIGRATIONS: &[&str] = &[V1];
+pub(crate) const MIGRATIONS: &[&str] = &[V1, V2];
 
 /// The version that this program reads and writes.
 pub(crate) const VERSION: i32 = MIGRATIONS.len() as i32;
@@ -138,4 +138,12 @@ CREATE TABLE worker(
     done INTEGER NOT NULL, failed INTEGER NOT NULL, task BLOB, task_started_at INTEGER, last_seen INTEGER NOT NULL,
     PRIMARY KEY(session, place)
 ) STRICT, WITHOUT ROWID;
+";
+
+// What the store keeps about its move to another place: which one, how far, where to. It has one row, from the first move on.
+const V2: &str = "
+CREATE TABLE departure(
+    one INTEGER PRIMARY KEY CHECK(one = 1), uid BLOB NOT NULL, round INTEGER NOT NULL,
+    stage INTEGER NOT NULL, target TEXT NOT NULL
+) STRICT;
 ";

@@ -27,6 +27,7 @@ use ostler_store::{
 use rusqlite::Connection;
 
 use crate::beat::Beats;
+use crate::departure::refuse_gone;
 use crate::open::{Opened, open};
 use crate::peers::Peers;
 use crate::readers::Readers;
@@ -64,10 +65,10 @@ pub struct Options {
 /// A store in one SQLite file.
 pub struct Sqlite {
     // The order matters when it is dropped: the writer ends first and carries out what it was given.
-    writer: Writer,
-    readers: Readers,
+    pub(crate) writer: Writer,
+    pub(crate) readers: Readers,
     peers: Arc<Peers>,
-    beats: Arc<Beats>,
+    pub(crate) beats: Arc<Beats>,
     bells: Arc<Bells>,
     clock: Arc<dyn Clock>,
     bounds: Bounds,
@@ -82,8 +83,19 @@ impl Sqlite {
     /// When the file is not ours, is damaged, or may not be written; it is then left as it is. The
     /// [`kind`](Error::kind) tells which.
     pub fn open(path: impl AsRef<Path>, clock: Arc<dyn Clock>, options: Options) -> Result<Self, Error> {
-        let Opened { path, folder, file, turnstile, writer, readers } =
-            open(path.as_ref(), options.durability, READERS)?;
+        let opened = open(path.as_ref(), options.durability, READERS)?;
+        refuse_gone(&opened)?;
+        Self::serve(opened, clock, options)
+    }
+
+    /// Opens the store though it may have moved: for the move itself.
+    pub(crate) fn open_leaving(path: &Path, clock: Arc<dyn Clock>) -> Result<Self, Error> {
+        let options = Options::default();
+        Self::serve(open(path, options.durability, READERS)?, clock, options)
+    }
+
+    fn serve(opened: Opened, clock: Arc<dyn Clock>, options: Options) -> Result<Self, Error> {
+        let Opened { path, folder, file, turnstile, writer, readers } = opened;
         let bells = Arc::new(Bells::default());
         let beats = Arc::new(Beats::open(&folder, Arc::clone(&clock)));
         let peers = Arc::new(Peers::new(&folder, Arc::clone(&bells), Arc::clone(&clock)));

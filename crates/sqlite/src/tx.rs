@@ -7,11 +7,13 @@ use std::time::Duration;
 
 use ostler_core::{Gate, SessionId, State, StateName, Timestamp, VirtualTime};
 use ostler_store::tell::Tell;
+use ostler_store::transfer::{Departure, Stage};
 use ostler_store::views::{Counts, QueueSettings};
 use ostler_store::{Check, Checks, RECENT_RUNS, Rings};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
 use crate::beat::Beats;
+use crate::departure;
 use crate::gate_row::{gate_from, gate_text, read_rules, rules_text};
 use crate::gates::{KeyRules, any_shut};
 use crate::kept::{kinds_from, kinds_text, overrides_from, overrides_text, tell_from, tell_text};
@@ -42,6 +44,8 @@ pub(crate) struct Memo {
     grants: HashMap<i64, Grant>,
     /// What the ends of each lane lead to.
     ends: HashMap<i64, Ends>,
+    /// The store is on its way to another place; unknown as long as nobody has looked.
+    departure: Option<Option<Departure>>,
     data_version: i64,
 }
 
@@ -110,6 +114,7 @@ impl<'a> Tx<'a> {
             memo.queues.clear();
             memo.ends.clear();
             memo.sessions.clear();
+            memo.departure = None;
             memo.data_version = data_version;
         }
         Ok(Self {
@@ -171,6 +176,20 @@ impl<'a> Tx<'a> {
     /// A node should renew now.
     pub(crate) fn ring_news(&mut self) {
         self.rings.news = true;
+    }
+
+    /// Where the store is going, if it is not here to stay.
+    pub(crate) fn departure(&mut self) -> Sql<Option<&Departure>> {
+        if self.memo.departure.is_none() {
+            let going = departure::read(self.conn)?.filter(|departure| departure.stage != Stage::Staying);
+            self.memo.departure = Some(going);
+        }
+        Ok(self.memo.departure.as_ref().and_then(Option::as_ref))
+    }
+
+    /// What is kept about the departure was changed.
+    pub(crate) fn forget_departure(&mut self) {
+        self.memo.departure = None;
     }
 
     // ---- queues and lanes ----

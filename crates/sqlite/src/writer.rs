@@ -3,12 +3,13 @@
 //! Callers send their verb and wait. The thread takes all that has come in the meantime into one transaction and
 //! commits once: a commit costs a sync of the disk, whatever is in it. Nobody is answered before the commit.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use ostler_store::transfer::Departure;
 use ostler_store::{Checks, Clock, Error, ErrorKind, Rings};
 use rusqlite::Connection;
 use tokio::sync::mpsc::error::{TryRecvError, TrySendError};
@@ -16,6 +17,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::beat::Beats;
 use crate::crash;
+use crate::departure::{admits, refusal};
 use crate::dependents::close_verb;
 use crate::fault::fault;
 use crate::open::FileId;
@@ -244,10 +246,18 @@ impl Desk {
     }
 
     /// One transaction. Answers which bells to ring; an error means that nothing was written.
-    fn transact(&self, group: &mut [Box<dyn Call>], memo: &mut Memo) -> Result<Rings, Error> {
+    fn transact(&self, group: &mut Vec<Box<dyn Call>>, memo: &mut Memo) -> Result<Rings, Error> {
         self.file.check(&self.path)?;
         let mut tx =
             Tx::begin(&self.conn, self.checks, &self.beats, memo, self.clock.now()).map_err(fault)?;
+        match tx.departure() {
+            Ok(None) => {}
+            Ok(Some(departure)) => turn_away(group, departure, &self.path),
+            Err(error) => {
+                tx.roll_back();
+                return Err(fault(error));
+            }
+        }
         crash_point(group, "begun");
         for call in group.iter_mut() {
             tx.now = self.clock.now();
@@ -276,6 +286,13 @@ impl Desk {
         self.file.check(&self.path)?;
         self.peers.tell(rings);
         Ok(())
+    }
+}
+
+/// Tells those who are not served any more where the store goes.
+fn turn_away(group: &mut Vec<Box<dyn Call>>, departure: &Departure, path: &Path) {
+    for call in group.extract_if(.., |call| !admits(departure.stage, call.verb())) {
+        call.answer(Err(refusal(departure, path)));
     }
 }
 

@@ -30,6 +30,10 @@ pub enum ErrorKind {
     Damaged,
     /// The file was replaced or removed while it was open.
     Replaced,
+    /// The store is on its way to another place, and takes nothing new. It may work again later, there or here.
+    Moving,
+    /// The store was moved to another place, which the message names.
+    Moved,
     /// The store was closed.
     Closed,
     /// A defect of ours.
@@ -59,13 +63,14 @@ impl Error {
     #[must_use]
     pub const fn is_transient(&self) -> bool {
         match self.kind {
-            ErrorKind::Full | ErrorKind::Busy | ErrorKind::Unavailable => true,
+            ErrorKind::Full | ErrorKind::Busy | ErrorKind::Unavailable | ErrorKind::Moving => true,
             ErrorKind::Invalid
             | ErrorKind::ReadOnly
             | ErrorKind::Foreign
             | ErrorKind::TooNew
             | ErrorKind::Damaged
             | ErrorKind::Replaced
+            | ErrorKind::Moved
             | ErrorKind::Closed
             | ErrorKind::Internal => false,
         }

@@ -3,6 +3,7 @@
 //! - [`Store`]: the verbs. [`calls`] has what is said and answered, [`views`] what is shown, [`plans`] and
 //!   [`schedules`] what is said ahead of time, [`orders`] what a node is asked to do, [`tell`] what others are told of,
 //!   [`gates`] what holds tasks back, [`paths`] where payloads have keys and costs, [`jobs`] what was made together.
+//! - [`transfer`]: moving all of it from one store to another.
 //! - [`Memory`]: the reference, short and without any cleverness. It says what the verbs mean.
 //! - `conformance` (a feature): one suite for every store, random sequences compared with the reference, and
 //!   races between two connections.
@@ -27,6 +28,7 @@ pub mod plans;
 pub mod schedules;
 mod stats;
 pub mod tell;
+pub mod transfer;
 pub mod views;
 mod wake;
 

@@ -38,6 +38,9 @@ pub(crate) fn run(tx: &mut Tx<'_>, claim: &Claim) -> Sql<ClaimAnswer> {
         return Ok(ClaimAnswer::SessionEnded);
     };
     let nothing = |next| Ok(ClaimAnswer::Tasks { tasks: Vec::new(), next });
+    if tx.departure()?.is_some() {
+        return nothing(None);
+    }
     let Some(queue) = tx.queue(&claim.queue)? else { return nothing(None) };
     if queue.settings.paused.is_some() {
         return nothing(None);

@@ -30,6 +30,20 @@ pub trait Fixture: Send + Sync {
 
     /// Makes the death of a node known at once, where the store can know it (a freed lock, a lost connection).
     async fn kill(&self, session: SessionId);
+
+    /// A random sequence is half over: a fixture may carry all it has to another store now, and answer with that one from here on.
+    async fn halfway(&self) -> Halfway {
+        Halfway::Stays
+    }
+}
+
+/// What became of a store in the middle of a sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Halfway {
+    /// It is the same one.
+    Stays,
+    /// Another one has taken its place. All sessions have ended, and what they held was handed back.
+    Moved,
 }
 
 /// Makes an empty store that makes only these checks. The clock of every store it makes starts at the same

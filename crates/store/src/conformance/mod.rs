@@ -21,6 +21,7 @@ pub mod switches;
 pub mod topics;
 
 pub use clock::ManualClock;
-pub use fixture::{BoxFuture, Constructor, Fixture};
+pub use fixture::{BoxFuture, Constructor, Fixture, Halfway};
+pub use picture::Picture;
 pub use reference::reference;
 pub use suite::{Counts, note, run};

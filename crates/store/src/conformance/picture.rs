@@ -13,7 +13,7 @@ const PAGE: usize = 7;
 
 /// All that a store shows.
 #[derive(Debug, PartialEq)]
-pub(super) struct Picture {
+pub struct Picture {
     pub(super) survey: Survey,
     pub(super) schedules: Vec<ScheduleRecord>,
     pub(super) jobs: Vec<JobRecord>,
@@ -22,7 +22,11 @@ pub(super) struct Picture {
 }
 
 impl Picture {
-    pub(super) async fn take(store: &dyn Store) -> Self {
+    /// Takes it.
+    ///
+    /// # Panics
+    /// When the store does not answer.
+    pub async fn take(store: &dyn Store) -> Self {
         let mut tasks = Vec::new();
         for id in list_all(store, &Filter::default(), PAGE).await {
             let shown = store.show(Which::Id(id)).await.expect("show answers");

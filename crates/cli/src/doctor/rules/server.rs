@@ -64,6 +64,11 @@ fn refused(why: &Error) -> Finding {
             sentence,
             "Check that the server is up, and that the host and the port of the URL are right",
         ),
+        ErrorKind::Moving | ErrorKind::Moved => error(
+            "store-moving",
+            sentence,
+            "Wait until the move has ended, run ostler db move again if it was stopped, or give it up with --abandon",
+        ),
         ErrorKind::Closed | ErrorKind::Internal => {
             info("doctor-failed", sentence, "This is a defect of Ostler: please report it with this sentence")
         }

@@ -178,6 +178,16 @@ fn refused(place: &Place, why: &Error) -> Option<Finding> {
             sentence(),
             "Check that the path is right and that its folder can be entered",
         )),
+        ErrorKind::Moving => Some(error(
+            "store-moving",
+            sentence(),
+            "Wait until the move has ended, run ostler db move again if it was stopped, or give it up with --abandon",
+        )),
+        ErrorKind::Moved => Some(error(
+            "store-moved",
+            sentence(),
+            "Name the new store with --store, OSTLER_STORE or in ostler.toml",
+        )),
         ErrorKind::Closed | ErrorKind::Internal => Some(info(
             "doctor-failed",
             sentence(),

@@ -4,11 +4,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::super::fixture::{Constructor, Fixture};
+use super::super::fixture::{Constructor, Fixture, Halfway};
 use super::super::picture::{Picture, list_all, survey};
 use super::op::{Act, Names, Op, QUEUES, Step, Via};
 use super::say::{Grant, Said, Speaker};
-use crate::bounds::MAX_PAGE;
+use crate::bounds::{MAX_BITE, MAX_PAGE};
 use crate::checks::Checks;
 use crate::contract::Store;
 use crate::tell::Tell;
@@ -37,6 +37,10 @@ pub(super) async fn compare(
             pair.look(step.via).await
         };
         looked.map_err(|why| (at, why))?;
+        if at == steps.len() / 2 && pair.tested.halfway().await == Halfway::Moved {
+            pair.follow().await;
+            pair.look_at_everything(step.via).await.map_err(|why| (at, format!("after the move: {why}")))?;
+        }
         if last {
             pair.hear_the_rest(step.via).await.map_err(|why| (at, why))?;
         }
@@ -65,6 +69,15 @@ impl Pair {
         let (expected, first, second) = (reference.store(), tested.store(), tested.second().await);
         let (open, closed) = (Vec::new(), Vec::new());
         Self { reference, tested, expected, first, second, names, open, closed, submitted: 0 }
+    }
+
+    /// The tested store is another one now. What the move did to the nodes of the old one is done to those of the reference.
+    async fn follow(&mut self) {
+        (self.first, self.second) = (self.tested.store(), self.tested.second().await);
+        while self.expected.expire(MAX_BITE).await.expect("expire answers").more {}
+        for node in survey(self.expected.as_ref()).await.nodes {
+            self.expected.leave(node.session).await.expect("leave answers");
+        }
     }
 
     async fn step(&mut self, step: &Step) -> Result<(), String> {

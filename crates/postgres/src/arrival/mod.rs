@@ -1,0 +1,284 @@
+//! A store that is moved into this database: nobody is let in until all of it is here.
+//!
+//! While it arrives, a trigger on every table refuses whatever does not come with the move: also those who opened the store before,
+//! whatever version they have. Without a move there is no trigger, and nobody pays for it.
+
+mod rows;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use ostler_store::transfer::{Arriving, Key, MoveId, Record, Shelf, Table, Target};
+use ostler_store::{Error, ErrorKind};
+use tokio::sync::Mutex;
+use tokio_postgres::Row;
+
+use crate::address::Address;
+use crate::conn::{Conn, Names, get, get_u32, quoted};
+use crate::connect::MAX_CONNECT;
+use crate::desk::Work;
+use crate::fault::{Sql, Stop, fault};
+use crate::open::{Options, connector, look_at_server, migrate};
+use crate::row::Uid;
+
+/// How long a statement of the move may take: a bite is large, and its rows have many indexes.
+const MAX_STEP: Duration = Duration::from_secs(120);
+
+/// What the triggers say to whoever does not come with the move.
+pub(crate) const REFUSES_WHILE_ARRIVING: &str = "OSMOV";
+
+/// The setting that marks a transaction of the move. (Not in our schema: it is a name of the server.)
+const COMES_WITH_THE_MOVE: &str = "SELECT set_config('ostler_move.arriving', 'yes', true)";
+
+/// The mark. `stage` is 0 while the store arrives, and 1 when it is in use.
+const MARK: &str = "CREATE TABLE IF NOT EXISTS ostler.arrival(
+    uid uuid NOT NULL, round integer NOT NULL, stage smallint NOT NULL, source text NOT NULL
+)";
+
+const GUARD: &str = "CREATE OR REPLACE FUNCTION ostler.refuse_while_arriving() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF current_setting('ostler_move.arriving', true) IS DISTINCT FROM 'yes' THEN
+        RAISE EXCEPTION 'a store is moving in here, and cannot be used before it has arrived: wait for \"ostler db move\", or run it again'
+            USING ERRCODE = 'OSMOV';
+    END IF;
+    RETURN NULL;
+END
+$$";
+
+/// Tables of ours that hold something of a store.
+const TABLES: &str = "SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+     WHERE n.nspname = $1 AND c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relname NOT IN ('meta', 'arrival')
+     ORDER BY c.relname";
+
+/// Columns that number their rows themselves.
+const IDENTITIES: &str = "SELECT table_name::text, column_name::text FROM information_schema.columns
+     WHERE table_schema = $1 AND is_identity = 'YES' ORDER BY table_name, column_name";
+
+/// The database that a store moves into, for whoever moves it.
+pub struct Arrival {
+    conn: Mutex<Conn>,
+    schema: String,
+}
+
+/// What is kept about the store that arrives, or has arrived.
+struct Mark {
+    id: MoveId,
+    open: bool,
+    source: String,
+}
+
+impl Arrival {
+    /// Opens the database at `url`, such as `postgres://user@host/database?schema=jobs`; makes the tables if there are none.
+    ///
+    /// # Errors
+    /// When the server cannot be reached or may not be written, or the schema is not ours.
+    pub async fn reach(url: &str) -> Result<Self, Error> {
+        let address = Address::parse(url)?;
+        let schema = address.options(&Options::default()).schema;
+        let names = Arc::new(Names::new(&schema, MAX_STEP));
+        let client = connector(&address, MAX_CONNECT)?.client().await.map_err(fault)?;
+        let mut conn = Conn::own(client, &names);
+        look_at_server(&conn).await.map_err(fault)?;
+        migrate(&mut conn, &schema).await.map_err(fault)?;
+        Ok(Self { conn: Mutex::new(conn), schema })
+    }
+
+    /// Carries a step out as one transaction.
+    async fn step<A, W>(&self, input: &A, work: W) -> Result<(), Error>
+    where
+        A: Sync + ?Sized,
+        W: for<'t> Fn(&'t Conn, &'t A) -> Work<'t, ()> + Sync,
+    {
+        let mut conn = self.conn.lock().await;
+        conn.begins();
+        let worked = match start(&conn).await {
+            Ok(()) => work(&conn, input).await,
+            Err(stop) => Err(stop),
+        };
+        let ended = match worked {
+            Ok(()) => conn.commit().await,
+            Err(stop) => {
+                let _ = conn.roll_back().await;
+                Err(stop)
+            }
+        };
+        ended.map_err(fault)
+    }
+}
+
+async fn start(conn: &Conn) -> Sql<()> {
+    conn.batch("BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '10s'; SET LOCAL client_min_messages = warning").await?;
+    conn.rows(COMES_WITH_THE_MOVE, &[]).await?;
+    Ok(())
+}
+
+/// Refuses a store that has not arrived yet.
+pub(crate) async fn refuse_half(conn: &Conn, schema: &str) -> Sql<()> {
+    match mark(conn, schema).await? {
+        Some(mark) if !mark.open => {
+            let sentence = format!(
+                "the store {} is moving in here, and cannot be used before it has arrived: wait for \"ostler db move\", or run it again",
+                mark.source
+            );
+            Err(Stop::Refused(Error::new(ErrorKind::Moving, sentence)))
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+async fn mark(conn: &Conn, schema: &str) -> Sql<Option<Mark>> {
+    let known = conn
+        .exists(
+            "SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+             WHERE n.nspname = $1 AND c.relname = 'arrival'",
+            &[&schema],
+        )
+        .await?;
+    if !known {
+        return Ok(None);
+    }
+    let row = conn.row("SELECT uid, round, stage, source FROM ostler.arrival", &[]).await?;
+    let read = |row: Row| {
+        let id = MoveId { id: get::<Uid>(&row, 0)?.id(), round: get_u32(&row, 1)? };
+        Ok(Mark { id, open: get::<i16>(&row, 2)? == 1, source: get(&row, 3)? })
+    };
+    row.map(read).transpose()
+}
+
+/// What the database is to this move.
+async fn look(conn: &Conn, schema: &str, id: MoveId) -> Sql<Arriving> {
+    let refused = |sentence: String| Err(Stop::Refused(Error::invalid(sentence)));
+    match mark(conn, schema).await? {
+        Some(mark) if mark.id == id => Ok(if mark.open { Arriving::Open } else { Arriving::Half }),
+        Some(mark) if mark.id.id == id.id && !mark.open => Ok(Arriving::Stale),
+        Some(mark) if !mark.open => refused(format!(
+            "the database holds a part of another store, {}, which is moving in: finish that move, or give it up with --abandon",
+            mark.source
+        )),
+        Some(_) | None => match first_filled(conn, schema).await? {
+            None => Ok(Arriving::Empty),
+            Some(table) => refused(format!(
+                "the database is not empty: there are rows in \"{schema}\".\"{table}\". A store moves into an empty one; name another \
+                 database, or drop the schema if nobody needs it"
+            )),
+        },
+    }
+}
+
+async fn tables(conn: &Conn, schema: &str) -> Sql<Vec<String>> {
+    conn.rows(TABLES, &[&schema]).await?.iter().map(|row| get(row, 0)).collect()
+}
+
+/// A table that has rows in it.
+async fn first_filled(conn: &Conn, schema: &str) -> Sql<Option<String>> {
+    let one = |table: &String| format!("(SELECT '{table}'::text FROM ostler.{} LIMIT 1)", quoted(table));
+    let each: Vec<String> = tables(conn, schema).await?.iter().map(one).collect();
+    conn.row(&each.join(" UNION ALL "), &[]).await?.map(|row| get(&row, 0)).transpose()
+}
+
+async fn begin(conn: &Conn, schema: &str, id: MoveId, from: &str) -> Sql<()> {
+    conn.batch(MARK).await?;
+    let all = tables(conn, schema).await?;
+    let lock = "LOCK TABLE ostler.arrival IN ACCESS EXCLUSIVE MODE".to_owned();
+    let locks =
+        all.iter().map(|table| format!("LOCK TABLE ostler.{} IN ACCESS EXCLUSIVE MODE", quoted(table)));
+    conn.batch(&[lock].into_iter().chain(locks).collect::<Vec<_>>().join("; ")).await?;
+    match look(conn, schema, id).await? {
+        Arriving::Half | Arriving::Open => return Ok(()),
+        Arriving::Stale => empty(conn, &all).await?,
+        Arriving::Empty => {}
+    }
+    let guard = |table: &String| {
+        format!(
+            "DROP TRIGGER IF EXISTS arriving ON ostler.{table};
+             CREATE TRIGGER arriving BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON ostler.{table}
+             FOR EACH STATEMENT EXECUTE FUNCTION ostler.refuse_while_arriving()",
+            table = quoted(table)
+        )
+    };
+    conn.batch(GUARD).await?;
+    conn.batch(&all.iter().map(guard).collect::<Vec<_>>().join("; ")).await?;
+    conn.exec("DELETE FROM ostler.arrival", &[]).await?;
+    let round = i32::try_from(id.round).unwrap_or(i32::MAX);
+    conn.exec(
+        "INSERT INTO ostler.arrival(uid, round, stage, source) VALUES($1, $2, 0, $3)",
+        &[&Uid::of(id.id), &round, &from],
+    )
+    .await?;
+    Ok(())
+}
+
+async fn empty(conn: &Conn, tables: &[String]) -> Sql<()> {
+    let names: Vec<String> = tables.iter().map(|table| format!("ostler.{}", quoted(table))).collect();
+    conn.batch(&format!("TRUNCATE {} RESTART IDENTITY", names.join(", "))).await
+}
+
+async fn unguard(conn: &Conn, tables: &[String]) -> Sql<()> {
+    let drop = |table: &String| format!("DROP TRIGGER IF EXISTS arriving ON ostler.{}", quoted(table));
+    conn.batch(&tables.iter().map(drop).collect::<Vec<_>>().join("; ")).await?;
+    conn.batch("DROP FUNCTION IF EXISTS ostler.refuse_while_arriving()").await
+}
+
+async fn open(conn: &Conn, schema: &str, last_telling: i64) -> Sql<()> {
+    for row in conn.rows(IDENTITIES, &[&schema]).await? {
+        let (table, column): (String, String) = (get(&row, 0)?, get(&row, 1)?);
+        let least = if table == Table::Telling.name() { last_telling } else { 0 };
+        let sequence = format!("pg_get_serial_sequence('ostler.{}', '{column}')", quoted(&table));
+        // The next number is the one after all that were used; where none was, it is the first.
+        let sql = format!(
+            "SELECT setval({sequence}, greatest(used, 1), used > 0)
+             FROM (SELECT greatest(coalesce(max({}), 0), $1) AS used FROM ostler.{}) AS counted",
+            quoted(&column),
+            quoted(&table)
+        );
+        conn.rows(&sql, &[&least]).await?;
+    }
+    unguard(conn, &tables(conn, schema).await?).await?;
+    conn.batch("UPDATE ostler.arrival SET stage = 1").await
+}
+
+async fn forget(conn: &Conn, schema: &str) -> Sql<()> {
+    let all = tables(conn, schema).await?;
+    empty(conn, &all).await?;
+    unguard(conn, &all).await?;
+    conn.batch("DELETE FROM ostler.arrival").await
+}
+
+#[async_trait]
+impl Target for Arrival {
+    async fn look(&self, id: MoveId) -> Result<Arriving, Error> {
+        let conn = self.conn.lock().await;
+        look(&conn, &self.schema, id).await.map_err(fault)
+    }
+
+    async fn begin(&self, id: MoveId, from: &str) -> Result<(), Error> {
+        let input = (self.schema.as_str(), id, from);
+        self.step(&input, |conn, (schema, id, from)| Box::pin(begin(conn, schema, *id, from))).await
+    }
+
+    async fn reached(&self, table: Table) -> Result<Option<Key>, Error> {
+        rows::last(&*self.conn.lock().await, table).await.map_err(fault)
+    }
+
+    async fn put(&self, table: Table, records: &[Record]) -> Result<(), Error> {
+        let input = (table, records);
+        self.step(&input, |conn, (table, records)| Box::pin(rows::put(conn, *table, records))).await
+    }
+
+    async fn open(&self, last_telling: i64) -> Result<(), Error> {
+        let input = (self.schema.as_str(), last_telling);
+        self.step(&input, |conn, (schema, last)| Box::pin(open(conn, schema, *last))).await
+    }
+
+    async fn forget(&self) -> Result<(), Error> {
+        self.step(self.schema.as_str(), |conn, schema| Box::pin(forget(conn, schema))).await
+    }
+}
+
+#[async_trait]
+impl Shelf for Arrival {
+    async fn read(&self, table: Table, after: Option<&Key>, limit: usize) -> Result<Vec<Record>, Error> {
+        rows::read(&*self.conn.lock().await, table, after, limit).await.map_err(fault)
+    }
+}

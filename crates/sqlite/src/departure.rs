@@ -1,0 +1,299 @@
+//! A store that is moved to another place: who is still served meanwhile, and what is carried out of it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use ostler_core::{Id, SessionId};
+use ostler_store::transfer::{
+    Departure, Key, Kind, MAX_BITE_BYTES, MoveId, Record, Shelf, Source, Stage, Table, Value,
+};
+use ostler_store::{Clock, Error, ErrorKind, MAX_BITE, Store};
+use rusqlite::types::{ToSql, ToSqlOutput, ValueRef};
+use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
+
+use crate::care::require;
+use crate::fault::fault;
+use crate::open::{Opened, resolve};
+use crate::row::{Uid, code, place};
+use crate::store::Sqlite;
+use crate::tx::{Sql, Tx, recent_from};
+use crate::verbs::nodes;
+
+/// Verbs that speak for a session or its leases. They stay: what runs may end, and once the sessions have ended, each of them is refused by
+/// its fence and writes nothing. A claim finds nothing.
+const FENCED: [&str; 11] =
+    ["claim", "start", "finish", "append", "save_step", "leave", "answer", "report", "hear", "told", "order"];
+/// Verbs of the move itself.
+const OURS: [&str; 4] = ["set_out", "freeze", "go", "stay"];
+
+/// Whether a verb is still carried out.
+pub(crate) fn admits(stage: Stage, verb: &str) -> bool {
+    let fenced = || FENCED.contains(&verb) || OURS.contains(&verb);
+    match stage {
+        Stage::Staying => true,
+        // A node that dies meanwhile is found dead as ever.
+        Stage::Leaving => fenced() || verb == "expire",
+        Stage::Frozen | Stage::Gone => fenced(),
+    }
+}
+
+/// What whoever is not served any more is told.
+pub(crate) fn refusal(departure: &Departure, path: &Path) -> Error {
+    let (path, target) = (path.display(), &departure.target);
+    match departure.stage {
+        Stage::Staying | Stage::Leaving | Stage::Frozen => Error::new(
+            ErrorKind::Moving,
+            format!("{path} is moving to {target}, and takes nothing new: go there when the move is done"),
+        ),
+        Stage::Gone => Error::new(
+            ErrorKind::Moved,
+            format!(
+                "{path} has moved to {target}, and is not used any more: name the new store with --store, OSTLER_STORE or in \
+                 ostler.toml"
+            ),
+        ),
+    }
+}
+
+/// Refuses a store that has moved.
+pub(crate) fn refuse_gone(opened: &Opened) -> Result<(), Error> {
+    match read(&opened.writer).map_err(fault)? {
+        Some(departure) if departure.stage == Stage::Gone => Err(refusal(&departure, &opened.path)),
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// What is kept about the departure.
+pub(crate) fn read(conn: &Connection) -> Sql<Option<Departure>> {
+    conn.prepare_cached("SELECT uid, round, stage, target FROM departure")?
+        .query_row([], |row| {
+            let id = MoveId { id: row.get::<_, Uid>(0)?.id(), round: row.get(1)? };
+            Ok(Departure { id, stage: place(&Stage::ALL, row.get(2)?)?, target: row.get(3)? })
+        })
+        .optional()
+}
+
+/// A store on its way out, for whoever moves it.
+pub struct Leaving {
+    store: Sqlite,
+}
+
+impl Leaving {
+    /// Opens the store at `path`, also one that has moved.
+    ///
+    /// # Errors
+    /// When there is none, or it cannot be opened.
+    pub fn open(path: impl AsRef<Path>, clock: Arc<dyn Clock>) -> Result<Self, Error> {
+        let path: PathBuf = resolve(path.as_ref())?;
+        require(&path)?;
+        Ok(Self { store: Sqlite::open_leaving(&path, clock)? })
+    }
+
+    /// The file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.store.path()
+    }
+
+    async fn mark(&self, verb: &'static str, stage: Stage) -> Result<(), Error> {
+        self.store.writer.write(verb, move |tx| set_stage(tx, stage)).await
+    }
+}
+
+fn set_stage(tx: &mut Tx<'_>, stage: Stage) -> Sql<()> {
+    tx.prepare("UPDATE departure SET stage = ?1")?.execute([code(&Stage::ALL, &stage)])?;
+    tx.forget_departure();
+    Ok(())
+}
+
+fn set_out(tx: &mut Tx<'_>, id: MoveId, target: &str) -> Sql<()> {
+    tx.prepare(
+        "INSERT INTO departure(one, uid, round, stage, target) VALUES(1, ?1, ?2, ?3, ?4)
+         ON CONFLICT(one) DO UPDATE SET uid = excluded.uid, round = excluded.round, stage = excluded.stage,
+            target = excluded.target",
+    )?
+    .execute(params![Uid::of(id.id), id.round, code(&Stage::ALL, &Stage::Leaving), target])?;
+    tx.forget_departure();
+    // Whoever sleeps until there is work hears of it at its next renewal.
+    tx.ring_news();
+    Ok(())
+}
+
+/// Ends all sessions. Answers which they were, and how many tasks they handed back.
+fn freeze(tx: &mut Tx<'_>) -> Sql<(Vec<SessionId>, u64)> {
+    let leased: i64 = count_leased(tx.conn)?;
+    let open: Vec<SessionId> = {
+        let mut statement = tx.prepare("SELECT uid FROM session WHERE ended_at IS NULL ORDER BY id")?;
+        let uids = statement.query_map([], |row| row.get::<_, Uid>(0).map(|uid| SessionId(uid.id())))?;
+        uids.collect::<Sql<_>>()?
+    };
+    for session in &open {
+        nodes::leave(tx, *session)?;
+    }
+    set_stage(tx, Stage::Frozen)?;
+    // The nodes renew at once, and learn that they have to stop.
+    tx.ring_news();
+    Ok((open, u64::try_from(leased).unwrap_or(0)))
+}
+
+fn count_leased(conn: &Connection) -> Sql<i64> {
+    conn.prepare_cached("SELECT count(*) FROM task INDEXED BY leased WHERE phase IN (3, 4)")?
+        .query_row([], |row| row.get(0))
+}
+
+#[async_trait]
+impl Source for Leaving {
+    async fn departure(&self) -> Result<Option<Departure>, Error> {
+        self.store.readers.read(read).await
+    }
+
+    async fn leave(&self, id: MoveId, target: &str) -> Result<(), Error> {
+        let target = target.to_owned();
+        self.store.writer.write("set_out", move |tx| set_out(tx, id, &target)).await
+    }
+
+    async fn leased(&self) -> Result<u64, Error> {
+        let leased = self.store.readers.read(count_leased).await?;
+        Ok(u64::try_from(leased).unwrap_or(0))
+    }
+
+    async fn freeze(&self) -> Result<u64, Error> {
+        // The dead first: what they held was lost with them, and not handed back. Each full bite takes tasks from them: it ends.
+        while self.store.expire(MAX_BITE).await?.more {}
+        let (sessions, handed_back) = self.store.writer.write("freeze", freeze).await?;
+        for session in sessions {
+            self.store.beats.end(session);
+        }
+        Ok(handed_back)
+    }
+
+    async fn last_telling(&self) -> Result<i64, Error> {
+        let last = |conn: &Connection| {
+            conn.query_row(
+                "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'telling'",
+                [],
+                |row| row.get(0),
+            )
+        };
+        self.store.readers.read(last).await
+    }
+
+    async fn go(&self) -> Result<(), Error> {
+        self.mark("go", Stage::Gone).await
+    }
+
+    async fn stay(&self) -> Result<(), Error> {
+        self.mark("stay", Stage::Staying).await
+    }
+}
+
+#[async_trait]
+impl Shelf for Leaving {
+    async fn read(&self, table: Table, after: Option<&Key>, limit: usize) -> Result<Vec<Record>, Error> {
+        let after = after.cloned();
+        self.store.readers.read(move |conn| records(conn, table, after.as_ref(), limit)).await
+    }
+}
+
+/// Rows above a key, as many as go at once.
+fn records(conn: &Connection, table: Table, after: Option<&Key>, limit: usize) -> Sql<Vec<Record>> {
+    let names: Vec<&str> = table.columns().iter().map(|column| column.name).collect();
+    let key = names[..table.key()].join(", ");
+    let above = match after {
+        Some(after) => format!("WHERE ({key}) > ({})", vec!["?"; after.0.len()].join(", ")),
+        None => String::new(),
+    };
+    let sql = format!("SELECT {} FROM {} {above} ORDER BY {key}", names.join(", "), table.name());
+    let mut statement = conn.prepare_cached(&sql)?;
+    let bound: &[Value] = after.map_or(&[], |after| &after.0);
+    let mut rows = statement.query(params_from_iter(bound.iter().map(Bound)))?;
+    let (mut found, mut weight) = (Vec::new(), 0);
+    while found.len() < limit
+        && weight < MAX_BITE_BYTES
+        && let Some(row) = rows.next()?
+    {
+        let record = record(row, table)?;
+        weight += record.weight();
+        found.push(record);
+    }
+    Ok(found)
+}
+
+fn record(row: &Row<'_>, table: Table) -> Sql<Record> {
+    let value = |(at, kind): (usize, Kind)| {
+        if row.get_ref(at)? == ValueRef::Null {
+            return Ok(Value::Nothing);
+        }
+        Ok(match kind {
+            Kind::Number | Kind::Flag => Value::Number(row.get(at)?),
+            Kind::Text => Value::Text(row.get(at)?),
+            Kind::Id => Value::Bytes(Id::to_bytes(row.get::<_, Uid>(at)?.id()).to_vec()),
+            Kind::Bytes => Value::Bytes(row.get(at)?),
+            Kind::Numbers => {
+                let bytes: Vec<u8> = row.get(at)?;
+                Value::Numbers(recent_from(&bytes).into_iter().map(i64::from).collect())
+            }
+        })
+    };
+    let kinds = table.columns().iter().map(|column| column.kind).enumerate();
+    kinds.map(value).collect::<Sql<Vec<Value>>>().map(Record)
+}
+
+/// A part of a key, as a statement is given it.
+struct Bound<'a>(&'a Value);
+
+impl ToSql for Bound<'_> {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(ToSqlOutput::Borrowed(match self.0 {
+            Value::Number(number) => ValueRef::Integer(*number),
+            Value::Text(text) => ValueRef::Text(text.as_bytes()),
+            Value::Bytes(bytes) => ValueRef::Blob(bytes),
+            // No key has these.
+            Value::Nothing | Value::Numbers(_) => ValueRef::Null,
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::schema::MIGRATIONS;
+
+    /// What stays behind: the mark itself, and what only living nodes have.
+    const STAYS: [&str; 3] = ["departure", "orders", "worker"];
+
+    #[test]
+    fn every_column_of_every_table_is_carried_or_named_here() {
+        let conn = Connection::open_in_memory().expect("a database");
+        MIGRATIONS.iter().for_each(|step| conn.execute_batch(step).expect("its tables"));
+        let names = |sql: &str| -> BTreeSet<String> {
+            let mut statement = conn.prepare(sql).expect("a statement");
+            let rows = statement.query_map([], |row| row.get(0)).expect("rows");
+            rows.collect::<Sql<_>>().expect("names")
+        };
+        let mut tables =
+            names("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'");
+        for table in Table::ALL {
+            assert!(tables.remove(table.name()), "{} is a table", table.name());
+            let there = names(&format!("SELECT name FROM pragma_table_info('{}')", table.name()));
+            let carried: BTreeSet<String> =
+                table.columns().iter().map(|column| column.name.to_owned()).collect();
+            assert_eq!(there, carried, "the columns of {}", table.name());
+        }
+        assert_eq!(tables, STAYS.map(str::to_owned).into(), "what is not carried");
+    }
+
+    #[test]
+    fn only_what_is_fenced_is_carried_out_when_nothing_may_change() {
+        for verb in ["enqueue", "join", "configure", "prune", "fire", "put_job", "make_ready", "replay"] {
+            for stage in [Stage::Leaving, Stage::Frozen, Stage::Gone] {
+                assert!(!admits(stage, verb), "{verb} in {stage:?}");
+            }
+            assert!(admits(Stage::Staying, verb), "{verb}");
+        }
+        assert!(admits(Stage::Leaving, "expire") && !admits(Stage::Frozen, "expire"));
+    }
+}

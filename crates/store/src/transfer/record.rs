@@ -1,0 +1,159 @@
+//! One row on its way, and the sum over many of them.
+
+use std::fmt;
+
+use sha2::{Digest, Sha256};
+
+use super::tables::Table;
+
+/// Bytes of the rows that go at once, unless one row alone has more.
+pub const MAX_BITE_BYTES: usize = 8 << 20;
+
+/// What a column of one row holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// Nothing.
+    Nothing,
+    /// A number, a moment, or 1 and 0 for yes and no.
+    Number(i64),
+    /// Text.
+    Text(String),
+    /// Bytes, or the sixteen of an id.
+    Bytes(Vec<u8>),
+    /// A short list of numbers.
+    Numbers(Vec<i64>),
+}
+
+impl Value {
+    /// About how many bytes it takes.
+    #[must_use]
+    pub const fn weight(&self) -> usize {
+        match self {
+            Self::Nothing => 1,
+            Self::Number(_) => 8,
+            Self::Text(text) => text.len(),
+            Self::Bytes(bytes) => bytes.len(),
+            Self::Numbers(numbers) => numbers.len() * 8,
+        }
+    }
+
+    /// Its sort, then its length where it has one, then itself: no two different rows give the same bytes.
+    fn feed(&self, hash: &mut Sha256) {
+        let mut long = |sort: u8, bytes: &[u8]| {
+            hash.update([sort]);
+            hash.update((bytes.len() as u64).to_le_bytes());
+            hash.update(bytes);
+        };
+        match self {
+            Self::Nothing => hash.update([0]),
+            Self::Number(number) => long(1, &number.to_le_bytes()),
+            Self::Text(text) => long(2, text.as_bytes()),
+            Self::Bytes(bytes) => long(3, bytes),
+            Self::Numbers(numbers) => {
+                long(4, &numbers.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<u8>>());
+            }
+        }
+    }
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nothing => f.write_str("nothing"),
+            Self::Number(number) => write!(f, "{number}"),
+            Self::Text(text) => write!(f, "{text:?}"),
+            Self::Bytes(bytes) => bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}")),
+            Self::Numbers(numbers) => write!(f, "{numbers:?}"),
+        }
+    }
+}
+
+/// Which row it is: its first columns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Key(pub Vec<Value>);
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, value) in self.0.iter().enumerate() {
+            write!(f, "{}{value}", if at == 0 { "" } else { ", " })?;
+        }
+        Ok(())
+    }
+}
+
+/// One row, with a value for each column of its table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record(pub Vec<Value>);
+
+impl Record {
+    /// Which row it is.
+    #[must_use]
+    pub fn key(&self, table: Table) -> Key {
+        Key(self.0.iter().take(table.key()).cloned().collect())
+    }
+
+    /// About how many bytes it takes.
+    #[must_use]
+    pub fn weight(&self) -> usize {
+        self.0.iter().map(Value::weight).sum()
+    }
+}
+
+/// The count of some rows, and a sum over all that is in them.
+#[derive(Clone, Debug, Default)]
+pub struct Sum {
+    rows: u64,
+    hash: Sha256,
+}
+
+impl Sum {
+    /// One row more.
+    pub fn add(&mut self, record: &Record) {
+        self.rows += 1;
+        self.hash.update((record.0.len() as u64).to_le_bytes());
+        record.0.iter().for_each(|value| value.feed(&mut self.hash));
+    }
+
+    /// How many rows there were.
+    #[must_use]
+    pub const fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// The sum (SHA-256), in hexadecimal digits.
+    #[must_use]
+    pub fn text(&self) -> String {
+        self.hash.clone().finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sum(records: &[Record]) -> String {
+        let mut sum = Sum::default();
+        records.iter().for_each(|record| sum.add(record));
+        sum.text()
+    }
+
+    #[test]
+    fn what_differs_anywhere_has_another_sum() {
+        let text = |text: &str| Value::Text(text.to_owned());
+        let rows = [
+            vec![Record(vec![text("ab"), text("c")])],
+            vec![Record(vec![text("a"), text("bc")])],
+            vec![Record(vec![Value::Bytes(b"ab".to_vec()), text("c")])],
+            vec![Record(vec![text("ab")]), Record(vec![text("c")])],
+            vec![Record(vec![text("ab"), text("c"), Value::Nothing])],
+            vec![Record(vec![Value::Number(1)])],
+            vec![Record(vec![Value::Numbers(vec![1])])],
+            vec![Record(vec![text("")])],
+            vec![Record(vec![Value::Nothing])],
+        ];
+        let sums: Vec<String> = rows.iter().map(|records| sum(records)).collect();
+        for (at, one) in sums.iter().enumerate() {
+            assert_eq!(sums.iter().filter(|other| *other == one).count(), 1, "row {at}");
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! What is carried: the tables with their columns, in the order in which they go.
+//!
+//! Both stores keep the same facts, each in its own way. The names here are those of the columns in both; what one of them keeps besides
+//! follows from these, or is of living nodes, and none lives when the copy begins. A test in each store compares this list with its schema, so
+//! that a new column is either carried or named there.
+
+/// A table that is carried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Table {
+    /// Queues with their settings, pauses, clocks and gates.
+    Queue,
+    /// Lanes with what they count, former tasks included.
+    Lane,
+    /// Sessions, all of which have ended.
+    Session,
+    /// Limit keys, with what their gates remember.
+    Limits,
+    /// Limit keys without tasks whose gates remember something.
+    UnusedKey,
+    /// Tasks.
+    Task,
+    /// Unique keys.
+    UniqueKey,
+    /// Who waits for whom.
+    Edge,
+    /// Ended tasks whose dependents were not all seen to.
+    Freed,
+    /// Attempts.
+    Attempt,
+    /// Steps.
+    Step,
+    /// Events.
+    Event,
+    /// Ends that are to be told.
+    Telling,
+    /// Schedules.
+    Schedule,
+    /// Jobs.
+    Job,
+}
+
+/// What a column holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A whole number, or a moment in milliseconds.
+    Number,
+    /// Yes or no, as 1 and 0.
+    Flag,
+    /// Text.
+    Text,
+    /// The sixteen bytes of an id.
+    Id,
+    /// Bytes.
+    Bytes,
+    /// A short list of numbers.
+    Numbers,
+}
+
+/// A column that is carried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Column {
+    /// Its name, in both stores.
+    pub name: &'static str,
+    /// What it holds.
+    pub kind: Kind,
+}
+
+const fn number(name: &'static str) -> Column {
+    Column { name, kind: Kind::Number }
+}
+
+const fn flag(name: &'static str) -> Column {
+    Column { name, kind: Kind::Flag }
+}
+
+const fn text(name: &'static str) -> Column {
+    Column { name, kind: Kind::Text }
+}
+
+const fn id(name: &'static str) -> Column {
+    Column { name, kind: Kind::Id }
+}
+
+const fn bytes(name: &'static str) -> Column {
+    Column { name, kind: Kind::Bytes }
+}
+
+const fn numbers(name: &'static str) -> Column {
+    Column { name, kind: Kind::Numbers }
+}
+
+impl Table {
+    /// All of them, in the order in which they go: a row comes after those that it names.
+    pub const ALL: [Self; 15] = [
+        Self::Queue,
+        Self::Lane,
+        Self::Session,
+        Self::Limits,
+        Self::UnusedKey,
+        Self::Task,
+        Self::UniqueKey,
+        Self::Edge,
+        Self::Freed,
+        Self::Attempt,
+        Self::Step,
+        Self::Event,
+        Self::Telling,
+        Self::Schedule,
+        Self::Job,
+    ];
+
+    /// Its name, in both stores.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Queue => "queue",
+            Self::Lane => "lane",
+            Self::Session => "session",
+            Self::Limits => "limits",
+            Self::UnusedKey => "unused_key",
+            Self::Task => "task",
+            Self::UniqueKey => "unique_key",
+            Self::Edge => "edge",
+            Self::Freed => "freed",
+            Self::Attempt => "attempt",
+            Self::Step => "step",
+            Self::Event => "event",
+            Self::Telling => "telling",
+            Self::Schedule => "schedule",
+            Self::Job => "job",
+        }
+    }
+
+    /// How many of the first columns say which row it is. Rows go in their order, which is the same in both stores.
+    #[must_use]
+    pub const fn key(self) -> usize {
+        match self {
+            Self::Queue
+            | Self::Lane
+            | Self::Session
+            | Self::Limits
+            | Self::UnusedKey
+            | Self::Task
+            | Self::Freed
+            | Self::Telling
+            | Self::Schedule
+            | Self::Job => 1,
+            Self::UniqueKey | Self::Edge | Self::Attempt | Self::Step | Self::Event => 2,
+        }
+    }
+
+    /// What is carried of each row.
+    #[must_use]
+    pub const fn columns(self) -> &'static [Column] {
+        match self {
+            Self::Queue => QUEUE,
+            Self::Lane => LANE,
+            Self::Session => SESSION,
+            Self::Limits => LIMITS,
+            Self::UnusedKey => UNUSED_KEY,
+            Self::Task => TASK,
+            Self::UniqueKey => UNIQUE_KEY,
+            Self::Edge => EDGE,
+            Self::Freed => FREED,
+            Self::Attempt => ATTEMPT,
+            Self::Step => STEP,
+            Self::Event => EVENT,
+            Self::Telling => TELLING,
+            Self::Schedule => SCHEDULE,
+            Self::Job => JOB,
+        }
+    }
+}
+
+const QUEUE: &[Column] = &[
+    number("id"),
+    text("name"),
+    text("paused"),
+    number("max_queued"),
+    number("key_cap"),
+    text("overrides"),
+    text("kinds"),
+    text("tell"),
+    text("rules"),
+    number("clock"),
+    text("gate"),
+];
+
+const LANE: &[Column] = &[
+    number("id"),
+    number("queue"),
+    text("kind"),
+    number("queued"),
+    number("claimed"),
+    number("running"),
+    number("completed"),
+    number("failed"),
+    number("cancelled"),
+    number("pruned_completed"),
+    number("pruned_failed"),
+    number("pruned_cancelled"),
+    number("high_water"),
+    numbers("recent"),
+];
+
+const SESSION: &[Column] = &[
+    number("id"),
+    id("uid"),
+    text("name"),
+    number("pid"),
+    text("version"),
+    number("ttl_ms"),
+    text("settings"),
+    number("joined_at"),
+    number("ended_at"),
+    flag("swept"),
+];
+
+const LIMITS: &[Column] = &[
+    number("id"),
+    number("queue"),
+    text("key"),
+    number("used"),
+    number("tasks"),
+    number("last"),
+    text("gate"),
+    number("shut_why"),
+    number("shut_until"),
+];
+
+const UNUSED_KEY: &[Column] = &[number("id"), number("limit_id")];
+
+const TASK: &[Column] = &[
+    number("id"),
+    id("uid"),
+    number("lane"),
+    number("phase"),
+    number("why"),
+    number("rank"),
+    number("priority"),
+    number("run_at"),
+    number("token"),
+    number("session"),
+    number("runs"),
+    number("failures"),
+    number("trouble"),
+    number("created_at"),
+    number("started_at"),
+    number("finished_at"),
+    number("cancel_at"),
+    number("late_at"),
+    number("limit_id"),
+    bytes("ran"),
+    text("extras"),
+    text("failure"),
+    text("payload"),
+    text("output"),
+];
+
+const UNIQUE_KEY: &[Column] = &[number("queue"), text("key"), number("task"), number("until")];
+const EDGE: &[Column] = &[number("task"), number("after"), number("on_failed")];
+const FREED: &[Column] = &[number("task"), number("reached")];
+
+const ATTEMPT: &[Column] = &[
+    number("task"),
+    number("number"),
+    number("token"),
+    id("session"),
+    id("worker"),
+    number("started_at"),
+    number("finished_at"),
+    text("ending"),
+    text("failure"),
+];
+
+const STEP: &[Column] =
+    &[number("task"), text("name"), number("place"), text("value"), number("saved_at"), number("token")];
+const EVENT: &[Column] =
+    &[number("task"), number("number"), number("at"), number("token"), number("kind"), text("data")];
+
+const TELLING: &[Column] = &[
+    number("number"),
+    number("queue"),
+    number("lane"),
+    number("task"),
+    number("session"),
+    number("attempt"),
+    number("what"),
+    number("at"),
+    text("failure"),
+    number("run_at"),
+];
+
+const SCHEDULE: &[Column] = &[
+    text("name"),
+    text("spec"),
+    number("overlap"),
+    number("missed"),
+    text("queue"),
+    text("kind"),
+    text("payload"),
+    number("priority"),
+    text("overrides"),
+    number("activity"),
+    number("next_at"),
+    number("last_at"),
+    id("last_task"),
+];
+
+const JOB: &[Column] = &[
+    id("id"),
+    text("name"),
+    text("queue"),
+    text("fingerprint"),
+    text("spec"),
+    number("items"),
+    number("made_at"),
+    number("cancelled_at"),
+];
