@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ostler_core::{Id, SessionId};
-use ostler_store::{Clock, Store};
+use ostler_store::{Clock, ErrorKind, Store};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -154,6 +154,12 @@ impl Node {
         workers.chain(now.trouble.clone()).collect()
     }
 
+    /// Where the store went, if it has moved and the node cannot come back to it. Whoever owns the node then drains it.
+    #[must_use]
+    pub fn moved(&self) -> Option<ostler_store::Error> {
+        self.lodger.present.lock().moved.clone()
+    }
+
     /// Takes no more work, waits for what runs, and after `timeout` gives the rest back. Nothing is lost, and nothing is
     /// counted as a failure.
     pub async fn drain(mut self, timeout: Duration) -> Drained {
@@ -181,11 +187,12 @@ struct Now {
     session: SessionId,
     crews: Vec<Crew>,
     trouble: Option<String>,
+    moved: Option<ostler_store::Error>,
 }
 
 impl Now {
     fn of(term: &Term) -> Self {
-        Self { session: term.session, crews: term.crews.clone(), trouble: None }
+        Self { session: term.session, crews: term.crews.clone(), trouble: None, moved: None }
     }
 }
 
@@ -237,7 +244,7 @@ impl Supervisor {
         Drained::default()
     }
 
-    /// Joins anew, however often it takes; `None` when the node is to drain instead.
+    /// Joins anew, however often it takes; `None` when the node is to drain instead, or the store has moved.
     async fn come_back(&mut self) -> Option<Term> {
         let mut pause = FIRST_PAUSE;
         let leaving = self.makings.stand.leaving();
@@ -253,7 +260,13 @@ impl Supervisor {
                     Err(refused) => refused,
                 },
             };
-            self.present.lock().trouble = Some(refused);
+            match refused {
+                Refused::Moved(error) => {
+                    self.present.lock().moved = Some(error);
+                    return None;
+                }
+                Refused::Now(why) => self.present.lock().trouble = Some(why),
+            }
             tokio::select! {
                 () = leaving.cancelled() => return None,
                 () = tokio::time::sleep(pause) => {}
@@ -262,12 +275,19 @@ impl Supervisor {
         }
     }
 
-    async fn begin(&self) -> Result<Term, String> {
+    async fn begin(&self) -> Result<Term, Refused> {
         // What was done under the old session is offered first: once it is found dead, nobody takes it any more.
         if self.makings.finisher.pending() > 0 {
-            return Err("results of the lost session wait to be written".to_owned());
+            return Err(Refused::Now("results of the lost session wait to be written".to_owned()));
         }
-        Term::begin(&self.makings, Arrival::Again).await.map_err(|refused| refused.to_string())
+        Term::begin(&self.makings, Arrival::Again).await.map_err(|refused| {
+            if let StartError::Store(error) = &refused
+                && error.kind() == ErrorKind::Moved
+            {
+                return Refused::Moved(error.clone());
+            }
+            Refused::Now(refused.to_string())
+        })
     }
 
     /// Waits until what was reported is written. A node that is fenced meanwhile gives it up.
@@ -282,6 +302,14 @@ impl Supervisor {
         let _ = (&mut self.finishing).await;
         Flushed::GivenUp
     }
+}
+
+/// Why a fenced node is not back.
+enum Refused {
+    /// Another try may work.
+    Now(String),
+    /// The store is somewhere else, for good.
+    Moved(ostler_store::Error),
 }
 
 /// What became of the last reports.

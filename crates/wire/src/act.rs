@@ -105,6 +105,41 @@ pub struct BackedUp {
     pub bytes: u64,
 }
 
+/// A store that was moved to another place.
+#[derive(Clone, Debug, Serialize)]
+pub struct MovedStore {
+    /// The old place.
+    pub from: String,
+    /// The new one, without a password.
+    pub to: String,
+    /// How many tasks it has.
+    pub tasks: u64,
+    /// How many rows, in all tables.
+    pub rows: u64,
+    /// Every table that was compared; none when the move had ended before.
+    pub tables: Vec<MovedTable>,
+}
+
+/// A table that is the same in both places.
+#[derive(Clone, Debug, Serialize)]
+pub struct MovedTable {
+    /// Its name.
+    pub table: String,
+    /// Its rows.
+    pub rows: u64,
+    /// The sum over all that is in them.
+    pub sha256: String,
+}
+
+/// A store whose move was given up.
+#[derive(Clone, Debug, Serialize)]
+pub struct StayedStore {
+    /// The store.
+    pub store: String,
+    /// Where it was going.
+    pub target: String,
+}
+
 /// Ended tasks that were removed.
 #[derive(Clone, Debug, Serialize)]
 pub struct PrunedTasks {

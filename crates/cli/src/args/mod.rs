@@ -221,6 +221,23 @@ pub(crate) struct Doctor {
     pub(crate) config: Option<PathBuf>,
 }
 
+/// `ostler db move`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Move {
+    /// The store to move [else: the one that --store and the config name]
+    #[arg(long, value_name = "URL")]
+    pub(crate) from: Option<String>,
+    /// Where it goes: an empty database of a PostgreSQL server
+    #[arg(long, value_name = "URL", required_unless_present = "abandon")]
+    pub(crate) to: Option<String>,
+    /// How long tasks that run may take to end; then they are handed back, and run again at the new place
+    #[arg(long, value_name = "D", value_parser = values::duration, default_value = "30s")]
+    pub(crate) wait: Duration,
+    /// Give up a move that has not ended: the old store works as before
+    #[arg(long)]
+    pub(crate) abandon: bool,
+}
+
 /// `ostler db`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Db {
@@ -240,6 +257,11 @@ pub(crate) enum Db {
         /// The copy; it must not be there yet
         file: PathBuf,
     },
+    /// Move the whole store to PostgreSQL, and mark the old one
+    #[command(
+        after_help = "Example: ostler db move --from sqlite:ostler.db --to postgres://ostler@db.example.org/work"
+    )]
+    Move(Move),
     /// Remove ended tasks that are old enough
     #[command(after_help = "Example: ostler db prune --completed-older 1d --failed-older 30d")]
     Prune {

@@ -11,7 +11,7 @@ use ostler_store::calls::{Prune, Retention};
 use ostler_store::{Error, ErrorKind, Store};
 use ostler_wire::act::{BackedUp, Migrated, PrunedTasks, StoreHealth};
 
-use super::Console;
+use super::{Console, moving};
 use crate::args::Db;
 use crate::config::StoreUrl;
 use crate::exit::{Code, refused};
@@ -19,13 +19,14 @@ use crate::place::{MAX_OPENING, Missing, Opened, Place, Stay, refusal};
 use crate::print::visible;
 
 pub(super) async fn run(console: &Console, what: Db) -> anyhow::Result<Code> {
-    let place = console.place()?;
     match what {
-        Db::Check => check(console, &place).await,
-        Db::Migrate { check: true } => look(console, &place).await,
-        Db::Migrate { check: false } => migrate(console, &place).await,
-        Db::Backup { file } => backup(console, &place, file).await,
+        Db::Move(what) => moving::run(console, what).await,
+        Db::Check => check(console, &console.place()?).await,
+        Db::Migrate { check: true } => look(console, &console.place()?).await,
+        Db::Migrate { check: false } => migrate(console, &console.place()?).await,
+        Db::Backup { file } => backup(console, &console.place()?, file).await,
         Db::Prune { completed_older, failed_older, strays_older } => {
+            let place = console.place()?;
             let usual = place.keep();
             let keep = Retention {
                 completed: completed_older.unwrap_or(usual.completed),

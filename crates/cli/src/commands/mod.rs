@@ -14,6 +14,7 @@ mod job;
 mod list;
 mod logs;
 mod map;
+mod moving;
 mod nodes;
 mod payload;
 mod queue;

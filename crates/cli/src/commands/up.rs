@@ -15,7 +15,7 @@ use ostler_runtime::{
     TakeOver,
 };
 use ostler_store::calls::QueueChange;
-use ostler_store::{Store, SystemClock};
+use ostler_store::{Error, Store, SystemClock};
 use ostler_wire::system::Ready;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
@@ -150,6 +150,7 @@ async fn serve_until_told(
     say(&format!("{} attempts ended, {} were handed back", drained.finished, drained.handed_back));
     match told {
         Told::ToGo => Ok(Code::Done),
+        Told::Elsewhere(error) => Err(refusal(error)),
         Told::Nothing | Told::WithoutKeeper => {
             Err(refused(Code::WorkFailed, "the node ended by itself, which it never should; start it again"))
         }
@@ -180,6 +181,8 @@ enum Told {
     Nothing,
     /// Nobody is left to start children.
     WithoutKeeper,
+    /// The store has moved.
+    Elsewhere(Error),
 }
 
 /// Tells people what becomes of the node, until it is ordered to drain or is over.
@@ -193,6 +196,9 @@ async fn follow(node: &Node) -> Told {
         let _ = tokio::time::timeout(LOOK, state.changed()).await;
         match *state.borrow_and_update() {
             NodeState::Draining => {
+                if let Some(error) = node.moved() {
+                    return Told::Elsewhere(error);
+                }
                 say("a drain was ordered");
                 return Told::ToGo;
             }

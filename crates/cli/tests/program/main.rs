@@ -18,6 +18,7 @@ mod limits;
 mod list;
 mod logs;
 mod map;
+mod moving;
 mod ostler;
 mod pipes;
 mod plans;

@@ -38,7 +38,7 @@ pub(crate) fn up(place: &Place, words: &[&str]) -> Running {
     node
 }
 
-fn configured() -> Place {
+pub(crate) fn configured() -> Place {
     let place = Place::new();
     place.write("ostler.toml", CONFIG);
     place
