@@ -7,6 +7,10 @@ use serde_json::Value;
 
 /// A run as small as it goes: its folder, its tables, its JSON.
 fn tiny(benchmark: &str) -> (tempfile::TempDir, String, Value) {
+    tiny_with(benchmark, &[])
+}
+
+fn tiny_with(benchmark: &str, words: &[&str]) -> (tempfile::TempDir, String, Value) {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("out.json");
     let run = Command::new(env!("CARGO_BIN_EXE_bench"))
@@ -14,6 +18,7 @@ fn tiny(benchmark: &str) -> (tempfile::TempDir, String, Value) {
         .arg(dir.path())
         .arg("--json")
         .arg(&file)
+        .args(words)
         .output()
         .unwrap();
     assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
@@ -77,6 +82,30 @@ fn a_tiny_run_of_the_node_measures_every_row() {
         }
     }
     assert!(report["idle"]["resident_kib"].as_u64().is_some_and(|size| size > 0));
+}
+
+#[test]
+fn a_tiny_run_on_a_server_of_its_own_measures_the_shared_store_and_leaves_nothing_behind() {
+    // Everything but the peers, which would have to be installed.
+    for (only, part, count) in [
+        ("batch", "throughput", 10),
+        ("latency", "latency", 3),
+        ("backlog", "backlog", 2),
+        ("idle", "backlog", 1),
+    ] {
+        let (dir, tables, report) = tiny_with("postgres", &["--only", only]);
+        let rows = report[part].as_array().unwrap();
+        assert_eq!(rows.len(), count, "{tables}");
+        assert!(report["machine"]["PostgreSQL"].is_string());
+        for row in rows.iter().filter(|row| row["store"].is_number()) {
+            for figure in ["store", "ceiling"] {
+                assert!(row[figure].as_f64().is_some_and(|rate| rate > 0.0), "{figure} of {row}");
+            }
+        }
+        let left: Vec<_> =
+            std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left, ["out.json"], "the server is gone");
+    }
 }
 
 #[test]
