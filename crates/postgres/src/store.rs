@@ -23,6 +23,7 @@ use tokio_postgres::Transaction;
 
 use crate::conn::Conn;
 use crate::connect::Connector;
+use crate::crowd::{Crowd, Outcome};
 use crate::desk::{Desk, Work};
 use crate::fault::fault;
 use crate::heart::{Chest, Heart, Renewal};
@@ -36,7 +37,10 @@ use crate::verbs::{
 
 /// A store in a PostgreSQL database.
 pub struct Postgres {
-    desk: Desk,
+    desk: Arc<Desk>,
+    enqueues: Crowd<Desk, NewTask, Enqueued>,
+    starts: Crowd<Desk, Start, Fenced>,
+    reports: Crowd<Desk, Report, Finished>,
     /// Shares nothing with the work.
     heart: Heart,
     bounds: Bounds,
@@ -70,7 +74,23 @@ impl Postgres {
             bells: Arc::clone(&desk.bells),
             failover: options.failover,
         });
-        Self { desk, heart, bounds: options.bounds }
+        let desk = Arc::new(desk);
+        Self {
+            enqueues: Crowd::new(
+                &desk,
+                |task| task.payload.len(),
+                |desk, tasks| Box::pin(take_in(desk, tasks)),
+            ),
+            starts: Crowd::new(&desk, |_| 0, |desk, starts| Box::pin(begin(desk, starts))),
+            reports: Crowd::new(
+                &desk,
+                |report| report.output.as_ref().map_or(0, String::len),
+                |desk, reports| Box::pin(record(desk, reports)),
+            ),
+            desk,
+            heart,
+            bounds: options.bounds,
+        }
     }
 
     /// Takes tasks in with a transaction of the caller's: they exist if and only if it commits. (From any language:
@@ -113,20 +133,33 @@ impl Postgres {
 }
 
 impl Postgres {
-    /// Records ends. The reports stay with the caller.
-    async fn record(&self, reports: &[Report]) -> Result<Vec<Finished>, Error> {
-        let (mut locks, unknown) = finish::locks(&self.desk.memo, reports);
-        if !unknown.is_empty() {
-            let looked = self.desk.look(&unknown, |conn, slots| Box::pin(finish::queues_of(conn, slots)));
-            locks = locks.with(looked.await?);
-        }
-        self.desk.write(locks, reports, |tx, reports| Box::pin(finish::run(tx, reports))).await
-    }
-
     /// The queues of tasks, to be locked.
     async fn queues_of(&self, tasks: &[TaskId]) -> Result<Locks, Error> {
         self.desk.look(tasks, |conn, tasks| Box::pin(cancel::locks(conn, tasks))).await
     }
+}
+
+async fn take_in(desk: Arc<Desk>, tasks: Vec<NewTask>) -> Outcome<NewTask, Enqueued> {
+    let locks = enqueue::locks(&tasks);
+    let written = desk.write(locks, &tasks, |tx, tasks| Box::pin(enqueue::run(tx, tasks))).await;
+    written.map_err(|error| (error, tasks))
+}
+
+async fn begin(desk: Arc<Desk>, starts: Vec<Start>) -> Outcome<Start, Fenced> {
+    let written = desk.write(Locks::none(), &starts, |tx, starts| Box::pin(start::run(tx, starts))).await;
+    written.map_err(|error| (error, starts))
+}
+
+async fn record(desk: Arc<Desk>, reports: Vec<Report>) -> Outcome<Report, Finished> {
+    let (mut locks, unknown) = finish::locks(&desk.memo, &reports);
+    if !unknown.is_empty() {
+        match desk.look(&unknown, |conn, slots| Box::pin(finish::queues_of(conn, slots))).await {
+            Ok(looked) => locks = locks.with(looked),
+            Err(error) => return Err((error, reports)),
+        }
+    }
+    let written = desk.write(locks, &reports, |tx, reports| Box::pin(finish::run(tx, reports))).await;
+    written.map_err(|error| (error, reports))
 }
 
 #[async_trait]
@@ -174,7 +207,7 @@ impl Store for Postgres {
         if tasks.is_empty() {
             return Ok(Vec::new());
         }
-        self.desk.write(enqueue::locks(&tasks), &tasks, |tx, tasks| Box::pin(enqueue::run(tx, tasks))).await
+        self.enqueues.call(tasks).await.map_err(|(error, _)| error)
     }
 
     async fn claim(&self, claim: Claim) -> Result<ClaimAnswer, Error> {
@@ -187,7 +220,7 @@ impl Store for Postgres {
         if starts.is_empty() {
             return Ok(Vec::new());
         }
-        self.desk.write(Locks::none(), &starts, |tx, starts| Box::pin(start::run(tx, starts))).await
+        self.starts.call(starts).await.map_err(|(error, _)| error)
     }
 
     async fn finish(&self, reports: Vec<Report>) -> Result<Vec<Finished>, Unwritten> {
@@ -197,7 +230,7 @@ impl Store for Postgres {
         if reports.is_empty() {
             return Ok(Vec::new());
         }
-        self.record(&reports).await.map_err(|error| Unwritten { error, reports })
+        self.reports.call(reports).await.map_err(|(error, reports)| Unwritten { error, reports })
     }
 
     async fn append(&self, lease: LeaseRef, events: Vec<NewEvent>) -> Result<Appended, Error> {

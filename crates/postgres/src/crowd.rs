@@ -1,0 +1,311 @@
+//! Calls of one verb that come at once share a transaction, and with it its commit: a hundred callers with a task each cost little more than
+//! one caller with a hundred tasks. Nobody waits for others to come: a call that finds a free turn is carried out at once, and those that
+//! come meanwhile go together when the next turn is free.
+
+use std::collections::{HashMap, VecDeque};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ostler_store::{Error, ErrorKind};
+use tokio::runtime::{Handle, Id};
+use tokio::sync::{Semaphore, oneshot};
+
+/// Transactions of one verb at once: while one waits for the disk, the next one is put together.
+const TURNS: usize = 2;
+/// Items of calls that share a transaction. One call may have more.
+const MAX_ITEMS: usize = 1_000;
+/// What calls that share a transaction may bring along, all together. One call may be larger.
+const MAX_BYTES: usize = 8 << 20;
+/// Runtimes that are remembered; over it, those without calls are forgotten.
+const MAX_RUNTIMES: usize = 16;
+
+/// What became of a call: an answer for each item, or the items again.
+pub(crate) type Outcome<I, A> = Result<Vec<A>, (Error, Vec<I>)>;
+
+/// How calls are carried out: an answer for each item, in their order.
+pub(crate) type Carry<C, I, A> = fn(Arc<C>, Vec<I>) -> Pin<Box<dyn Future<Output = Outcome<I, A>> + Send>>;
+
+/// The calls of one verb. Those of each runtime of the process keep to themselves: one whose threads are blocked holds up no other.
+pub(crate) struct Crowd<C, I, A> {
+    with: Arc<C>,
+    work: Carry<C, I, A>,
+    bytes: fn(&I) -> usize,
+    lines: Mutex<HashMap<Id, Arc<Line<I, A>>>>,
+}
+
+/// The calls of one runtime. Each of those that wait belongs to a caller that waits, for a turn or for its answer.
+struct Line<I, A> {
+    turns: Arc<Semaphore>,
+    waiting: Mutex<VecDeque<Call<I, A>>>,
+}
+
+struct Call<I, A> {
+    items: Vec<I>,
+    answer: oneshot::Sender<Outcome<I, A>>,
+}
+
+impl<C, I, A> Crowd<C, I, A>
+where
+    C: Send + Sync + 'static,
+    I: Send + 'static,
+    A: Send + 'static,
+{
+    /// No calls yet. `bytes` is what an item brings along.
+    pub(crate) fn new(with: &Arc<C>, bytes: fn(&I) -> usize, work: Carry<C, I, A>) -> Self {
+        Self { with: Arc::clone(with), work, bytes, lines: Mutex::default() }
+    }
+
+    /// Carries a call out, with others if there are any. A call whose caller goes away before its turn is not carried out.
+    pub(crate) async fn call(&self, items: Vec<I>) -> Outcome<I, A> {
+        let line = self.here();
+        if let Ok(_turn) = line.turns.try_acquire() {
+            return (self.work)(Arc::clone(&self.with), items).await;
+        }
+        let (answer, mut answered) = oneshot::channel();
+        line.lock().push_back(Call { items, answer });
+        let turn = tokio::select! {
+            biased;
+            answer = &mut answered => return given(answer),
+            turn = Arc::clone(&line.turns).acquire_owned() => turn,
+        };
+        let calls = line.next(self.bytes);
+        if !calls.is_empty() {
+            let (with, work) = (Arc::clone(&self.with), self.work);
+            // Not with this caller: the others would end with it.
+            tokio::spawn(async move {
+                let _turn = turn;
+                together(calls, |items| work(Arc::clone(&with), items)).await;
+            });
+        }
+        given(answered.await)
+    }
+
+    fn here(&self) -> Arc<Line<I, A>> {
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let runtime = Handle::current().id();
+        if !lines.contains_key(&runtime) && lines.len() >= MAX_RUNTIMES {
+            lines.retain(|_, line| Arc::strong_count(line) > 1);
+        }
+        Arc::clone(lines.entry(runtime).or_insert_with(|| {
+            Arc::new(Line { turns: Arc::new(Semaphore::new(TURNS)), waiting: Mutex::default() })
+        }))
+    }
+}
+
+impl<I, A> Line<I, A> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, VecDeque<Call<I, A>>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The first of those that wait, as many as may go together.
+    fn next(&self, bytes: fn(&I) -> usize) -> Vec<Call<I, A>> {
+        let mut waiting = self.lock();
+        let (mut calls, mut items, mut size) = (Vec::new(), 0, 0);
+        while let Some(call) = waiting.front() {
+            let more: usize = call.items.iter().map(bytes).sum();
+            if !calls.is_empty() && (items + call.items.len() > MAX_ITEMS || size + more > MAX_BYTES) {
+                break;
+            }
+            (items, size) = (items + call.items.len(), size + more);
+            // Whose caller is gone is nobody's.
+            calls.extend(waiting.pop_front().filter(|call| !call.answer.is_closed()));
+        }
+        calls
+    }
+}
+
+/// Carries calls out as one, and gives each its own answer. If that cannot be, for a reason that may lie in one of them, each is carried
+/// out by itself.
+async fn together<I, A, F>(calls: Vec<Call<I, A>>, work: impl Fn(Vec<I>) -> F)
+where
+    F: Future<Output = Outcome<I, A>>,
+{
+    let (mut items, mut callers) = (Vec::new(), Vec::with_capacity(calls.len()));
+    for call in calls {
+        callers.push((call.items.len(), call.answer));
+        items.extend(call.items);
+    }
+    let many = callers.len() > 1;
+    // Whoever is gone does not hear it.
+    match work(items).await {
+        Ok(answers) => {
+            let mut answers = answers.into_iter();
+            for (count, caller) in callers {
+                let _ = caller.send(Ok(answers.by_ref().take(count).collect()));
+            }
+        }
+        Err((error, items)) => {
+            let mut items = items.into_iter();
+            for (count, caller) in callers {
+                let own: Vec<I> = items.by_ref().take(count).collect();
+                let alone = many && error.kind() != ErrorKind::Unavailable;
+                let _ = caller.send(if alone { work(own).await } else { Err((error.clone(), own)) });
+            }
+        }
+    }
+}
+
+/// The answer. There is none only if whoever carried the call out has panicked.
+fn given<T>(answer: Result<T, oneshot::error::RecvError>) -> T {
+    answer.expect("a call that is carried out with others is answered")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    use tokio::sync::Notify;
+    use tokio::task::JoinHandle;
+
+    use super::*;
+
+    /// Work that waits until it may go on, and keeps what it was given. An item of 0 is refused, and one of 1 finds the store away.
+    #[derive(Default)]
+    struct Work {
+        batches: Mutex<Vec<Vec<u32>>>,
+        waits: Notify,
+        begun: AtomicUsize,
+    }
+
+    type Numbers = Crowd<Work, u32, u32>;
+
+    async fn carry_out(work: Arc<Work>, items: Vec<u32>) -> Outcome<u32, u32> {
+        work.begun.fetch_add(1, Ordering::SeqCst);
+        work.waits.notified().await;
+        work.batches.lock().unwrap().push(items.clone());
+        match items.iter().copied().min() {
+            Some(0) => Err((Error::invalid("a zero"), items)),
+            Some(1) => Err((Error::new(ErrorKind::Unavailable, "away"), items)),
+            Some(_) | None => Ok(items.iter().map(|item| item * 10).collect()),
+        }
+    }
+
+    fn call(crowd: &Arc<Numbers>, items: &[u32]) -> JoinHandle<Outcome<u32, u32>> {
+        let (crowd, items) = (Arc::clone(crowd), items.to_vec());
+        tokio::spawn(async move { crowd.call(items).await })
+    }
+
+    /// A crowd whose turns are all taken, and the calls that have them.
+    async fn busy() -> (Arc<Numbers>, Arc<Work>, Vec<JoinHandle<Outcome<u32, u32>>>) {
+        let work = Arc::new(Work::default());
+        let crowd = Arc::new(Crowd::new(&work, |_| 1, |work, items| Box::pin(carry_out(work, items))));
+        let first = (0..TURNS).map(|_| call(&crowd, &[5])).collect();
+        begun(&work, TURNS).await;
+        (crowd, work, first)
+    }
+
+    async fn begun(work: &Work, count: usize) {
+        while work.begun.load(Ordering::SeqCst) < count {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    async fn waiting(crowd: &Numbers, count: usize) {
+        while crowd.here().lock().len() < count {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    async fn answer(call: JoinHandle<Outcome<u32, u32>>) -> Outcome<u32, u32> {
+        tokio::time::timeout(Duration::from_secs(60), call).await.unwrap().unwrap()
+    }
+
+    #[tokio::test]
+    async fn calls_that_come_meanwhile_go_together_and_each_gets_its_own_answers() {
+        let (crowd, work, first) = busy().await;
+        let mut others = Vec::new();
+        for (at, items) in [&[6, 7][..], &[8][..], &[9][..]].into_iter().enumerate() {
+            others.push(call(&crowd, items));
+            waiting(&crowd, at + 1).await;
+        }
+        work.waits.notify_one();
+        begun(&work, TURNS + 1).await;
+        (0..TURNS).for_each(|_| work.waits.notify_one());
+        for call in first {
+            assert_eq!(answer(call).await, Ok(vec![50]));
+        }
+        let mut answers = Vec::new();
+        for call in others {
+            work.waits.notify_one();
+            answers.push(answer(call).await.unwrap());
+        }
+        assert_eq!(answers, [vec![60, 70], vec![80], vec![90]]);
+        assert!(work.batches.lock().unwrap().contains(&vec![6, 7, 8, 9]));
+    }
+
+    #[tokio::test]
+    async fn a_call_that_is_refused_does_not_take_others_with_it_and_a_store_that_is_away_is_asked_once() {
+        for (bad, good, batches) in [(0, Ok(vec![60]), 3), (1, Err(ErrorKind::Unavailable), 1)] {
+            let (crowd, work, first) = busy().await;
+            let refused = call(&crowd, &[bad]);
+            waiting(&crowd, 1).await;
+            let other = call(&crowd, &[6]);
+            waiting(&crowd, 2).await;
+            let wakes = tokio::spawn({
+                let work = Arc::clone(&work);
+                async move {
+                    loop {
+                        work.waits.notify_one();
+                        tokio::task::yield_now().await;
+                    }
+                }
+            });
+            for call in first {
+                assert_eq!(answer(call).await, Ok(vec![50]));
+            }
+            let (_, given_back) = answer(refused).await.unwrap_err();
+            assert_eq!(given_back, [bad]);
+            assert_eq!(answer(other).await.map_err(|(error, _)| error.kind()), good);
+            assert_eq!(work.batches.lock().unwrap().len(), TURNS + batches);
+            wakes.abort();
+        }
+    }
+
+    #[tokio::test]
+    async fn whoever_goes_away_takes_only_its_own_call_along() {
+        let (crowd, work, mut first) = busy().await;
+        let gone = call(&crowd, &[6]);
+        waiting(&crowd, 1).await;
+        let led = call(&crowd, &[7]);
+        waiting(&crowd, 2).await;
+        let other = call(&crowd, &[8]);
+        waiting(&crowd, 3).await;
+        gone.abort();
+        assert!(gone.await.unwrap_err().is_cancelled());
+        // The next turn is that of the second, which goes away in the middle of it.
+        work.waits.notify_one();
+        begun(&work, TURNS + 1).await;
+        led.abort();
+        assert!(led.await.unwrap_err().is_cancelled());
+        (0..TURNS).for_each(|_| work.waits.notify_one());
+        while !other.is_finished() {
+            work.waits.notify_one();
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(answer(other).await, Ok(vec![80]));
+        assert!(work.batches.lock().unwrap().contains(&vec![7, 8]));
+        for call in first.drain(..) {
+            assert_eq!(answer(call).await, Ok(vec![50]));
+        }
+    }
+
+    #[test]
+    fn no_more_go_together_than_may() {
+        let line = Line { turns: Arc::new(Semaphore::new(TURNS)), waiting: Mutex::default() };
+        let mut callers = Vec::new();
+        let mut add = |count: usize| {
+            let (answer, answered) = oneshot::channel::<Outcome<usize, ()>>();
+            callers.push(answered);
+            line.lock().push_back(Call { items: vec![MAX_BYTES / 4; count], answer });
+        };
+        [2, 2, 1, 9, 1].into_iter().for_each(&mut add);
+        let mut sizes = Vec::new();
+        while !line.lock().is_empty() {
+            sizes.push(line.next(|bytes| *bytes).iter().map(|call| call.items.len()).sum::<usize>());
+        }
+        assert_eq!(sizes, [4, 1, 9, 1]);
+        [MAX_ITEMS, 1].into_iter().for_each(&mut add);
+        assert_eq!(line.next(|_| 0).len(), 1);
+    }
+}
