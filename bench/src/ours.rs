@@ -107,6 +107,11 @@ impl Ours {
         Ok(self.store.survey().await?.lanes.iter().map(|lane| lane.counts.completed).sum())
     }
 
+    /// Tasks that are queued, as the store counts them.
+    pub(crate) async fn queued(&self) -> Result<u64, Error> {
+        Ok(self.store.survey().await?.lanes.iter().map(|lane| lane.counts.queued).sum())
+    }
+
     // ---- work that is measured ----
 
     /// Works for about this long, and checks that the store has completed what was counted.

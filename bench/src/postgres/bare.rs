@@ -139,6 +139,14 @@ impl Bare {
         Ok(Tally { done, took: begun.elapsed() })
     }
 
+    /// Enqueues for about this long.
+    pub(crate) async fn enqueues(&mut self, batch: usize, about: Duration) -> Result<Tally, Error> {
+        let begun = Instant::now();
+        let enqueues = self.hands.iter_mut().map(|hand| hand.enqueues(batch, begun, about));
+        let done = all(enqueues).await?;
+        Ok(Tally { done, took: begun.elapsed() })
+    }
+
     /// One durable task.
     pub(crate) async fn enqueue_one(&mut self) -> Result<(), Error> {
         self.hands[0].enqueue(1, MEASURED_QUEUE, 0, READY).await
@@ -199,6 +207,15 @@ impl Hand {
             held = claimed;
         }
         Ok(done + self.finish(&held).await?)
+    }
+
+    async fn enqueues(&mut self, batch: usize, begun: Instant, about: Duration) -> Result<usize, Error> {
+        let mut done = 0;
+        while done == 0 || begun.elapsed() < about {
+            self.enqueue(batch, MEASURED_QUEUE, 0, READY).await?;
+            done += batch;
+        }
+        Ok(done)
     }
 
     async fn cycles(&mut self, batch: usize, begun: Instant, about: Duration) -> Result<usize, Error> {

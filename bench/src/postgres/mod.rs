@@ -1,9 +1,11 @@
 //! The PostgreSQL store beside bare statements on the same server, and beside its peers.
 //!
 //! The server is the benchmark's own (`server.rs`). `side.rs` drives the store, `bare.rs` is the ceiling; both are open at once and take
-//! turns. `latency.rs`: how long one thing takes. `peers.rs`: other queues, installed by name and driven by scripts of ours.
+//! turns. `latency.rs`: how long one thing takes. `faults.rs`: how fast it is after
+//! faults. `peers.rs`: other queues, installed by name and driven by scripts of ours.
 
 mod bare;
+mod faults;
 mod latency;
 mod peers;
 mod server;
@@ -25,13 +27,15 @@ use crate::{Bench, Error, disk};
 
 pub(crate) use latency::serve_enqueuer;
 
-use bare::{Bare, connect};
+use bare::{Bare, CONNECTIONS, connect};
 use server::{SETTINGS, Server};
 
 /// Tasks of a call while a backlog is made.
 const FILL: usize = 1_000;
 /// Tasks in each call.
 const BATCHES: [usize; 5] = [1, 32, 128, 500, 1_000];
+/// Callers at once.
+const CALLERS: [usize; 2] = [8, 64];
 /// The batch that peers and backlogs are measured with.
 const BATCH: usize = 500;
 /// More than a second of any batch could drain: the share of a slice is laid in before it.
@@ -72,9 +76,11 @@ pub(crate) fn run(
     peers::run(&parts, &peers, &mut report)?;
     parts.throughput(Way::Drain, &mut report)?;
     parts.throughput(Way::Cycle, &mut report)?;
+    parts.throughput(Way::Callers, &mut report)?;
     latency::run(&parts, &mut report)?;
     parts.backlog(&mut report)?;
     parts.holder(&mut report)?;
+    faults::run(&parts, &mut report)?;
     report.end(machine::load());
     output.write(&report)
 }
@@ -86,6 +92,19 @@ enum Way {
     Drain,
     /// They are enqueued, claimed and finished, one after the other.
     Cycle,
+    /// They are enqueued by as many callers as a batch has tasks, one in each call. The ceiling enqueues batches: what an ideal group
+    /// commit could reach.
+    Callers,
+}
+
+impl Way {
+    /// The batches that it is measured with.
+    const fn batches(self) -> &'static [usize] {
+        match self {
+            Self::Drain | Self::Cycle => &BATCHES,
+            Self::Callers => &CALLERS,
+        }
+    }
 }
 
 /// The store and the ceiling, each in a schema of its own.
@@ -117,10 +136,11 @@ impl Parts<'_> {
     }
 
     fn throughput(&self, way: Way, report: &mut Report) -> Result<(), Error> {
-        for batch in BATCHES {
+        for batch in way.batches().iter().copied() {
             let what = match way {
                 Way::Drain => format!("drain, batch {batch}"),
                 Way::Cycle => format!("enqueue to done, batch {batch}"),
+                Way::Callers => format!("enqueue, {batch} callers of single tasks"),
             };
             if !self.bench.wants(&what) {
                 continue;
@@ -173,6 +193,10 @@ impl Parts<'_> {
                 Way::Cycle => {
                     ours.add(side::cycle(&sides.ours, batch, about).await?);
                     ceiling.add(sides.bare.cycle(batch, about).await?);
+                }
+                Way::Callers => {
+                    ours.add(side::call(&sides.ours, batch, about).await?);
+                    ceiling.add(sides.bare.enqueues(batch / CONNECTIONS, about).await?);
                 }
             }
             Ok(())

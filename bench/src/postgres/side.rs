@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use ostler_postgres::{Options, Postgres};
 use ostler_store::MAX_BATCH;
+use tokio::task::JoinSet;
 
 use super::bare::{CONNECTIONS, all};
 use crate::Error;
@@ -70,6 +71,33 @@ pub(crate) async fn cycle(ours: &Ours, batch: usize, about: Duration) -> Result<
         all((0..CONNECTIONS).map(|_| one())).await
     })
     .await
+}
+
+/// So many callers enqueue one task in each call, for about this long. What is counted is in the store.
+pub(crate) async fn call(ours: &Arc<Ours>, callers: usize, about: Duration) -> Result<Tally, Error> {
+    let before = ours.queued().await?;
+    let begun = Instant::now();
+    let mut calls = JoinSet::new();
+    for _ in 0..callers {
+        let ours = Arc::clone(ours);
+        calls.spawn(async move {
+            let mut done = 0;
+            while done == 0 || begun.elapsed() < about {
+                ours.enqueue_one().await?;
+                done += 1;
+            }
+            Ok::<_, Error>(done)
+        });
+    }
+    let mut done = 0;
+    while let Some(called) = calls.join_next().await {
+        done += called??;
+    }
+    let took = begun.elapsed();
+    match ours.queued().await? - before {
+        queued if queued == done as u64 => Ok(Tally { done, took }),
+        queued => Err(format!("the store has {queued} more tasks, not {done}").into()),
+    }
 }
 
 /// Takes the time, and makes sure that the store has completed what was counted.

@@ -6,7 +6,6 @@ use ostler_store::Error;
 
 use crate::address::Address;
 use crate::conn::{Conn, Names, get};
-use crate::connect::MAX_CONNECT;
 use crate::fault::{Sql, fault};
 use crate::open::{Options, connector, look_at_server, version};
 use crate::schema::VERSION;
@@ -61,7 +60,7 @@ pub async fn check(address: &Address) -> Result<Option<Health>, Error> {
 
 async fn look(address: &Address) -> Sql<(Conn, String)> {
     let Options { schema, patience, .. } = address.options(&Options::default());
-    let connector = connector(address, MAX_CONNECT.min(patience)).map_err(crate::fault::Stop::Refused)?;
+    let connector = connector(address, patience).map_err(crate::fault::Stop::Refused)?;
     let conn = Conn::own(connector.client().await?, &Arc::new(Names::new(&schema, patience)));
     look_at_server(&conn).await?;
     Ok((conn, schema))

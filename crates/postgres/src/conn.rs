@@ -10,23 +10,13 @@ use tokio_postgres::types::{FromSqlOwned, ToSql};
 use tokio_postgres::{Row, Statement};
 
 use crate::fault::{Sql, Stop, with_source};
+use crate::manners::{BEGIN, Manners, begin_untaught, look, look_untaught};
 
 /// What a statement is given.
 pub(crate) type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
 
 /// The name of the schema in the statements of this crate.
 pub(crate) const SCHEMA: &str = "ostler";
-
-/// Begins a transaction. It sees what others did before it got its locks, whatever the database is set to. Plans are made for large tables,
-/// whatever their size is now: a plan that was made for an empty table would still be used when a million rows are in it. So no plan depends on
-/// what is asked for, and each is made once: making it anew takes longer than to carry it out. And none is compiled: where a table has to be
-/// read as a whole all the same, the server takes the plan for a very expensive one, and would compile it for half a second. Whoever falls
-/// silent in the middle of a transaction does not hold up the others for longer than the server's patience.
-const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL enable_seqscan = off; SET LOCAL enable_hashjoin = off; \
-     SET LOCAL enable_mergejoin = off; SET LOCAL plan_cache_mode = force_generic_plan; SET LOCAL jit = off";
-
-/// Begins a look at one moment of the store.
-const BEGIN_LOOK: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL jit = off";
 
 /// Where the tables are, and how long anything may take there.
 #[derive(Debug)]
@@ -36,19 +26,19 @@ pub(crate) struct Names {
     patience: Duration,
     begin: String,
     begin_look: String,
+    /// The same on a connection whose [`Manners`] hold.
+    begin_look_taught: String,
 }
 
 impl Names {
     pub(crate) fn new(schema: &str, patience: Duration) -> Self {
-        // The server gives up a little earlier, where it can, so that it is known what became of the statement.
-        let sooner = (patience * 3 / 4).as_millis();
-        let lock = (patience / 2).as_millis();
-        let begin = format!(
-            "{BEGIN}; SET LOCAL lock_timeout = {lock}; SET LOCAL statement_timeout = {sooner}; \
-             SET LOCAL idle_in_transaction_session_timeout = {sooner}"
-        );
-        let begin_look = format!("{BEGIN_LOOK}; SET LOCAL statement_timeout = {sooner}");
-        Self { schema: schema.to_owned(), patience, begin, begin_look }
+        Self {
+            schema: schema.to_owned(),
+            patience,
+            begin: begin_untaught(patience),
+            begin_look: look_untaught(patience),
+            begin_look_taught: look(),
+        }
     }
 
     /// The schema that has the tables.
@@ -78,12 +68,12 @@ pub(crate) struct Conn {
 }
 
 enum Link {
-    Pooled(Object),
+    Pooled(Object, Arc<Manners>),
     Own(ClientWrapper),
 }
 
 impl Conn {
-    pub(crate) async fn get(pool: &Pool, names: &Arc<Names>) -> Sql<Self> {
+    pub(crate) async fn get(pool: &Pool, manners: &Arc<Manners>, names: &Arc<Names>) -> Sql<Self> {
         let object = pool.get().await.map_err(|error| match error {
             PoolError::Backend(error) => Stop::unconnected(error),
             PoolError::Timeout(_) => {
@@ -93,7 +83,8 @@ impl Conn {
                 Stop::Away(error.to_string())
             }
         })?;
-        Ok(Self { link: Some(Link::Pooled(object)), names: Arc::clone(names), in_transaction: false })
+        let link = Some(Link::Pooled(object, Arc::clone(manners)));
+        Ok(Self { link, names: Arc::clone(names), in_transaction: false })
     }
 
     /// A connection that is nobody else's.
@@ -108,7 +99,7 @@ impl Conn {
 
     fn client(&self) -> &ClientWrapper {
         match &self.link {
-            Some(Link::Pooled(object)) => object,
+            Some(Link::Pooled(object, _)) => object,
             Some(Link::Own(client)) => client,
             None => unreachable!("a connection is only given up when it is dropped"),
         }
@@ -171,12 +162,21 @@ impl Conn {
 
     /// Sends the begin of a transaction that writes. Whoever polls it together with the next statements sends all of them at once.
     pub(crate) async fn begin(&self) -> Sql<()> {
-        self.batch(&self.names.begin).await
+        self.batch(if self.is_taught() { BEGIN } else { &self.names.begin }).await
     }
 
     /// The same for a look at one moment of the store.
     pub(crate) async fn begin_look(&self) -> Sql<()> {
-        self.batch(&self.names.begin_look).await
+        self.batch(if self.is_taught() { &self.names.begin_look_taught } else { &self.names.begin_look })
+            .await
+    }
+
+    /// Whether it was told beforehand how transactions are.
+    fn is_taught(&self) -> bool {
+        match &self.link {
+            Some(Link::Pooled(_, manners)) => manners.hold(),
+            Some(Link::Own(_)) | None => false,
+        }
     }
 
     /// The last statement of a transaction together with its commit, which undoes all of it if the statement fails.
@@ -205,7 +205,7 @@ impl Conn {
 impl Drop for Conn {
     fn drop(&mut self) {
         if self.in_transaction
-            && let Some(Link::Pooled(object)) = self.link.take()
+            && let Some(Link::Pooled(object, _)) = self.link.take()
         {
             drop(Object::take(object));
         }

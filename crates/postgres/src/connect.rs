@@ -17,6 +17,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::backend::told_pid;
 use crate::fault::{Sql, Stop};
+use crate::manners::Manners;
 
 /// How long it may take to open a connection, whichever server answers.
 pub(crate) const MAX_CONNECT: Duration = Duration::from_secs(10);
@@ -41,12 +42,23 @@ pub(crate) struct Connector {
     last: Arc<AtomicUsize>,
     tls: MakeRustlsConnect,
     bound: Duration,
+    manners: Arc<Manners>,
 }
 
 impl Connector {
     /// Connects to one of these servers, within this time.
-    pub(crate) fn new(servers: Vec<Config>, tls: MakeRustlsConnect, bound: Duration) -> Self {
-        Self { servers: servers.into(), last: Arc::default(), tls, bound }
+    pub(crate) fn new(
+        servers: Vec<Config>,
+        tls: MakeRustlsConnect,
+        bound: Duration,
+        manners: Manners,
+    ) -> Self {
+        Self { servers: servers.into(), last: Arc::default(), tls, bound, manners: Arc::new(manners) }
+    }
+
+    /// What the connections of its pools are told.
+    pub(crate) const fn manners(&self) -> &Arc<Manners> {
+        &self.manners
     }
 
     /// Tries the servers one after the other, first the one that answered last.
@@ -108,7 +120,10 @@ impl Connect for Connector {
     fn connect(&self, _: &Config) -> Pooled<'_> {
         Box::pin(async {
             let (client, connection) = self.reach().await?;
-            Ok((client, tokio::spawn(drive(connection, Box::new(|_| {})))))
+            let told = told_pid(&client).await;
+            let driving = tokio::spawn(drive(connection, Box::new(|_| {})));
+            self.manners.teach(&client, told).await?;
+            Ok((client, driving))
         })
     }
 }

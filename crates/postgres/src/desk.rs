@@ -66,7 +66,7 @@ pub(crate) struct Desk {
 impl Desk {
     /// A connection.
     pub(crate) async fn conn(&self) -> Sql<Conn> {
-        Conn::get(&self.pools.here()?, &self.names).await
+        Conn::get(&self.pools.here()?, self.pools.manners(), &self.names).await
     }
 
     /// Carries a verb out, and answers when it is on disk.

@@ -16,6 +16,7 @@ use crate::heart::Failover;
 use crate::herald::{Herald, Listening};
 use crate::inbox::channel;
 use crate::locks::{Locks, Mode, What};
+use crate::manners::Manners;
 use crate::memo::Memo;
 use crate::pools::Pools;
 use crate::schema::{MIGRATIONS, SINCE, VERSION};
@@ -87,7 +88,7 @@ pub(crate) async fn open(
     let options = &address.options(options);
     check_schema(&options.schema)?;
     let bound = MAX_CONNECT.min(options.patience);
-    let connector = connector(&address, bound)?;
+    let connector = connector(&address, options.patience)?;
     let names = Arc::new(Names::new(&options.schema, options.patience));
     let timeouts = Timeouts { wait: Some(options.patience), create: Some(bound), recycle: Some(bound) };
     let pools = Pools::new(connector.clone(), options.connections, timeouts);
@@ -115,10 +116,11 @@ pub(crate) async fn open(
     Ok(Some((desk, connector)))
 }
 
-/// Who makes the connections to an address, each within this time.
-pub(crate) fn connector(address: &Address, bound: Duration) -> Result<Connector, Error> {
+/// Who makes the connections to an address; statements on them may take as long as `patience`.
+pub(crate) fn connector(address: &Address, patience: Duration) -> Result<Connector, Error> {
     let (url, certificates) = certificates(address.url());
-    Ok(Connector::new(servers(&url)?, certificates.encryption()?, bound))
+    let bound = MAX_CONNECT.min(patience);
+    Ok(Connector::new(servers(&url)?, certificates.encryption()?, bound, Manners::new(patience)))
 }
 
 pub(crate) fn check_schema(name: &str) -> Result<(), Error> {

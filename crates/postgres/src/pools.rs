@@ -11,6 +11,7 @@ use tokio::runtime::{Handle, Id};
 
 use crate::connect::Connector;
 use crate::fault::{Sql, Stop};
+use crate::manners::Manners;
 
 /// Runtimes that are remembered; over it, those without connections are forgotten.
 const MAX_RUNTIMES: usize = 16;
@@ -30,6 +31,11 @@ impl Pools {
     /// Each has at most so many connections.
     pub(crate) fn new(connector: Connector, most: usize, timeouts: Timeouts) -> Self {
         Self(Arc::new(Inner { connector, most: most.max(1), timeouts, by_runtime: Mutex::default() }))
+    }
+
+    /// What their connections were told.
+    pub(crate) fn manners(&self) -> &Arc<Manners> {
+        self.0.connector.manners()
     }
 
     /// The pool of the runtime that this is called on.

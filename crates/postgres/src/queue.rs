@@ -80,15 +80,26 @@ pub(crate) fn settings_from(row: &Row, first: usize) -> Sql<QueueSettings> {
 
 /// Finds queues by their names. (An `EXISTS` would be answered by reading the shut keys of all queues.)
 pub(crate) const QUEUES: &str = "SELECT q.id, q.name, q.clock, q.gate,
-        coalesce((SELECT true FROM ostler.limits k WHERE k.queue = q.id AND k.shut_until IS NOT NULL LIMIT 1), false),
-        (SELECT array_agg(l.id ORDER BY l.id) FROM ostler.lane l WHERE l.queue = q.id),
-        (SELECT array_agg(l.kind ORDER BY l.id) FROM ostler.lane l WHERE l.queue = q.id),
-        q.paused, q.max_queued, q.key_cap, q.overrides, q.kinds, q.tell, q.rules
-     FROM ostler.queue q WHERE q.name = ANY($1)";
+        coalesce((SELECT true FROM ostler.limits k WHERE k.queue = q.id AND k.shut_until IS NOT NULL LIMIT 1), false) AS shut,
+        lanes.ids, lanes.kinds,
+        q.paused, q.max_queued, q.key_cap, q.overrides, q.kinds AS kind_settings, q.tell, q.rules
+     FROM ostler.queue q CROSS JOIN LATERAL (
+        SELECT array_agg(l.id) AS ids, array_agg(l.kind) AS kinds
+        FROM (SELECT id, kind FROM ostler.lane WHERE queue = q.id ORDER BY id) AS l) AS lanes
+     WHERE q.name = ANY($1)";
 
-/// The queues that [`QUEUES`] finds.
+/// How many columns [`QUEUES`] has.
+pub(crate) const COLUMNS: usize = 14;
+
+/// The queues that [`QUEUES`] finds, in rows that begin with its columns. Where there is none, these are empty.
 pub(crate) fn read_queues(rows: &[Row]) -> Sql<Vec<Queue>> {
-    rows.iter().map(queue).collect()
+    let mut queues = Vec::with_capacity(rows.len());
+    for row in rows {
+        if get::<Option<i64>>(row, 0)?.is_some() {
+            queues.push(queue(row)?);
+        }
+    }
+    Ok(queues)
 }
 
 fn queue(row: &Row) -> Sql<Queue> {

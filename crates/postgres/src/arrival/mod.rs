@@ -16,7 +16,6 @@ use tokio_postgres::Row;
 
 use crate::address::Address;
 use crate::conn::{Conn, Names, get, get_u32, quoted};
-use crate::connect::MAX_CONNECT;
 use crate::desk::Work;
 use crate::fault::{Sql, Stop, fault};
 use crate::open::{Options, connector, look_at_server, migrate};
@@ -77,7 +76,7 @@ impl Arrival {
         let address = Address::parse(url)?;
         let schema = address.options(&Options::default()).schema;
         let names = Arc::new(Names::new(&schema, MAX_STEP));
-        let client = connector(&address, MAX_CONNECT)?.client().await.map_err(fault)?;
+        let client = connector(&address, MAX_STEP)?.client().await.map_err(fault)?;
         let mut conn = Conn::own(client, &names);
         look_at_server(&conn).await.map_err(fault)?;
         migrate(&mut conn, &schema).await.map_err(fault)?;

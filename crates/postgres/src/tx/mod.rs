@@ -17,7 +17,7 @@ use crate::fault::{Sql, Stop};
 use crate::gate_row::gate_text;
 use crate::locks::{Locks, Mode, What};
 use crate::memo::{Memo, Step};
-use crate::queue::{QUEUES, Queue, read_queues};
+use crate::queue::{COLUMNS, QUEUES, Queue, read_queues};
 use crate::row::{BY_SLOT, Found, Phase, Uid, find_text, found_from, why_code};
 use crate::verbs::tellings::{self, Noted};
 
@@ -33,8 +33,10 @@ pub(crate) const NOW: &str =
     "SELECT coalesce($1::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint),
         EXISTS(SELECT 1 FROM ostler.inbox WHERE NOT waits)";
 
-/// The session that acts.
-const ACTING: &str = "SELECT id, ended_at IS NULL, expires_at FROM ostler.session WHERE uid = $1";
+/// The same beside the queues.
+const NOW_TOO: &str =
+    "SELECT coalesce($2::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint) AS now,
+        EXISTS(SELECT 1 FROM ostler.inbox WHERE NOT waits) AS came";
 
 /// The transaction's own number, if it has written anything.
 const NUMBER: &str = "SELECT pg_current_xact_id_if_assigned()::text";
@@ -429,45 +431,48 @@ impl Tx {
     }
 }
 
+/// What a transaction begins with, once it has its locks: the queues, the time, whether the inbox has something in it, and the session that
+/// acts. It has a row for each queue, and one without a queue where there are none.
+fn opening() -> &'static str {
+    static TEXT: OnceLock<String> = OnceLock::new();
+    TEXT.get_or_init(|| {
+        format!(
+            "SELECT q.*, n.now, n.came, s.id, s.ended_at IS NULL, s.expires_at
+             FROM ({NOW_TOO}) AS n LEFT JOIN ostler.session s ON s.uid = $3 LEFT JOIN ({QUEUES}) AS q ON true"
+        )
+    })
+}
+
 /// Begins, locks, and reads the time and the queues.
 async fn lock(conn: &Conn, locks: &Locks, schema: &str, now: Option<i64>, inbox: Inbox) -> Sql<Opened> {
     let names = locks.queues();
     let (wanted, alone) = locks.columns(schema);
-    let (lock, read, time) =
-        (conn.prepare(LOCK).await?, conn.prepare(QUEUES).await?, conn.prepare(NOW).await?);
-    let acts = match locks.session() {
-        Some(session) => Some((session, conn.prepare(ACTING).await?)),
-        None => None,
-    };
+    let session = locks.session();
+    let uid = session.map(|session| Uid::of(session.0));
+    let (lock, read) = (conn.prepare(LOCK).await?, conn.prepare(opening()).await?);
     // Sent at once, and carried out one after the other.
-    let (begun, locked, found, time, acting) = tokio::join!(
+    let (begun, locked, found) = tokio::join!(
         biased;
         conn.begin(),
         async { conn.run(&lock, &[&wanted, &alone]).await },
-        async { conn.run(&read, &[&names]).await },
-        async { conn.run(&time, &[&now]).await },
-        async {
-            match &acts {
-                Some((session, acting)) => conn.run(acting, &[&Uid::of(session.0)]).await,
-                None => Ok(Vec::new()),
-            }
-        },
+        async { conn.run(&read, &[&names, &now, &uid]).await },
     );
     begun?;
     locked?;
-    let queues = read_queues(&found?)?.into_iter().map(|queue| (queue.name.to_string(), queue)).collect();
-    let time = time?;
-    let Some(row) = time.first() else { return Err(Stop::Foreign("no time".to_owned())) };
-    if inbox == Inbox::First && get(row, 1)? {
+    let found = found?;
+    let Some(row) = found.first() else { return Err(Stop::Foreign("no time".to_owned())) };
+    if inbox == Inbox::First && get(row, COLUMNS + 1)? {
         return Err(Stop::Inbox);
     }
-    let acting = match (acts, acting?.first()) {
-        (Some((name, _)), Some(row)) => {
-            Some(Acting { name, id: get(row, 0)?, open: get(row, 1)?, expires_at: get(row, 2)? })
+    let acting = match (session, get(row, COLUMNS + 2)?) {
+        (Some(name), Some(id)) => {
+            let (open, expires_at) = (get(row, COLUMNS + 3)?, get(row, COLUMNS + 4)?);
+            Some(Acting { name, id, open, expires_at })
         }
         (Some(_) | None, _) => None,
     };
-    Ok(Opened { now: Timestamp::from_millis(get(row, 0)?), queues, acting })
+    let queues = read_queues(&found)?.into_iter().map(|queue| (queue.name.to_string(), queue)).collect();
+    Ok(Opened { now: Timestamp::from_millis(get(row, COLUMNS)?), queues, acting })
 }
 
 /// What a transaction begins with.

@@ -1,0 +1,106 @@
+//! How fast the store is after its server has crashed under load, again and again: the same open store, as a node would have it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::sync::watch;
+use tokio_postgres::Client;
+
+use super::bare::{Bare, CONNECTIONS, connect};
+use super::{BATCH, Parts, Sides, Way};
+use crate::Error;
+use crate::ours::Ours;
+use crate::report::{BacklogRound, BacklogRow, Report};
+
+/// How often the server crashes.
+const CRASHES: usize = 5;
+/// How long it works between two crashes.
+const BETWEEN: Duration = Duration::from_secs(1);
+/// How long it may take to come back.
+const MAX_BACK: Duration = Duration::from_secs(60);
+/// How long to wait before looking again.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+pub(super) fn run(parts: &Parts<'_>, report: &mut Report) -> Result<(), Error> {
+    let title = format!("after {CRASHES} crashes of the server under load");
+    if !parts.bench.wants(&title) {
+        return Ok(());
+    }
+    let round = |_| {
+        let mut sides = parts.fresh()?;
+        let fdatasync = parts.fdatasync()?;
+        let (ours_empty, ceiling_empty) = parts.slices(&mut sides, Way::Cycle, BATCH)?;
+        let Sides { ours, bare } = sides;
+        drop(bare);
+        parts.bench.runtime.block_on(crash_under_load(&parts.server.url(), &ours))?;
+        // The ceiling does not come back by itself.
+        let bare = parts.bench.runtime.block_on(async {
+            let mut bare = Bare::make(&parts.server.url(), &parts.schema("bare")).await?;
+            bare.fill(crate::ceiling::Rows::Finished, parts.bench.scale.warm_up).await?;
+            Ok::<_, Error>(bare)
+        })?;
+        let (ours, ceiling) = parts.slices(&mut Sides { ours, bare }, Way::Cycle, BATCH)?;
+        Ok(BacklogRound {
+            fdatasync,
+            ours_empty: ours_empty.rate(),
+            ours: ours.rate(),
+            ceiling_empty: ceiling_empty.rate(),
+            ceiling: ceiling.rate(),
+        })
+    };
+    let rounds = (0..parts.bench.scale.rounds).map(round).collect::<Result<_, Error>>()?;
+    let what = format!("enqueue to done, batch {BATCH}");
+    report.backlog.push(BacklogRow {
+        place: parts.place,
+        backlog: title,
+        outside_index: false,
+        what,
+        rounds,
+    });
+    Ok(())
+}
+
+/// The store works, whatever becomes of its calls, while the server crashes.
+async fn crash_under_load(url: &str, ours: &Arc<Ours>) -> Result<(), Error> {
+    let (ends, ended) = watch::channel(false);
+    let work = (0..CONNECTIONS).map(|_| {
+        let (ours, ended) = (Arc::clone(ours), ended.clone());
+        tokio::spawn(async move {
+            while !*ended.borrow() {
+                // What fails here is what is to be survived.
+                let _ = ours.cycle(BATCH).await;
+            }
+        })
+    });
+    let work: Vec<_> = work.collect();
+    for _ in 0..CRASHES {
+        tokio::time::sleep(BETWEEN).await;
+        crash(back(url).await?).await?;
+    }
+    back(url).await?;
+    ends.send(true)?;
+    for worker in work {
+        worker.await?;
+    }
+    Ok(())
+}
+
+/// Kills a process of the server's, upon which all of it starts anew.
+async fn crash(client: Client) -> Result<(), Error> {
+    let pid: i32 = client.query_one("select pg_backend_pid()", &[]).await?.try_get(0)?;
+    let pid = Pid::from_raw(pid).ok_or("the server names no process")?;
+    Ok(kill_process(pid, Signal::KILL)?)
+}
+
+/// A connection, as soon as the server takes one again.
+async fn back(url: &str) -> Result<Client, Error> {
+    let begun = Instant::now();
+    loop {
+        match connect(url).await {
+            Ok(client) => return Ok(client),
+            Err(error) if begun.elapsed() > MAX_BACK => return Err(error),
+            Err(_) => tokio::time::sleep(LOOK_AGAIN).await,
+        }
+    }
+}

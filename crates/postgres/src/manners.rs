@@ -1,0 +1,116 @@
+//! How transactions are, whatever the server is set to: what is said at their begin, or once to a connection that keeps it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio_postgres::Client;
+
+/// Begins a transaction that writes. It sees what others did before it got its locks, whatever the database is set to.
+pub(crate) const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
+
+/// Begins a look at one moment of the store.
+const BEGIN_LOOK: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
+
+/// What holds for transactions that write. Plans are made for large tables, whatever their size is now: a plan that was made for an empty
+/// table would still be used when a million rows are in it. So no plan depends on what is asked for, and each is made once: making it anew
+/// takes longer than to carry it out.
+const WRITING: [(&str, &str); 4] = [
+    ("enable_seqscan", "off"),
+    ("enable_hashjoin", "off"),
+    ("enable_mergejoin", "off"),
+    ("plan_cache_mode", "force_generic_plan"),
+];
+
+/// The same for looks: as the server comes.
+const LOOKING: [(&str, &str); 4] = [
+    ("enable_seqscan", "on"),
+    ("enable_hashjoin", "on"),
+    ("enable_mergejoin", "on"),
+    ("plan_cache_mode", "auto"),
+];
+
+/// No plan is compiled: where a table has to be read as a whole, the server takes the plan for a very expensive one, and would compile it for
+/// half a second.
+const UNCOMPILED: (&str, &str) = ("jit", "off");
+
+/// Begins a transaction that writes on a connection that was told nothing.
+pub(crate) fn begin_untaught(patience: Duration) -> String {
+    local(BEGIN, &writing(patience))
+}
+
+/// Begins a look at one moment on a connection that was told nothing.
+pub(crate) fn look_untaught(patience: Duration) -> String {
+    local(BEGIN_LOOK, &[uncompiled(), statement_bound(patience)])
+}
+
+/// Begins a look on a connection that was told how transactions that write are.
+pub(crate) fn look() -> String {
+    local(BEGIN_LOOK, &LOOKING.map(|(name, value)| (name, value.to_owned())))
+}
+
+fn local(begin: &str, settings: &[Setting]) -> String {
+    let said = settings.iter().map(|(name, value)| format!("; SET LOCAL {name} = {value}"));
+    said.fold(begin.to_owned(), |text, setting| text + &setting)
+}
+
+/// A name of the server's, and its value.
+type Setting = (&'static str, String);
+
+fn uncompiled() -> Setting {
+    (UNCOMPILED.0, UNCOMPILED.1.to_owned())
+}
+
+/// The server gives up a little earlier, where it can, so that it is known what became of the statement.
+fn statement_bound(patience: Duration) -> Setting {
+    ("statement_timeout", (patience * 3 / 4).as_millis().to_string())
+}
+
+/// What holds for transactions that write. Whoever falls silent in the middle of one does not hold up the others for longer than the
+/// server's patience.
+fn writing(patience: Duration) -> Vec<Setting> {
+    let mut settings = WRITING.map(|(name, value)| (name, value.to_owned())).to_vec();
+    let (_, sooner) = statement_bound(patience);
+    settings.extend([
+        uncompiled(),
+        statement_bound(patience),
+        ("lock_timeout", (patience / 2).as_millis().to_string()),
+        ("idle_in_transaction_session_timeout", sooner),
+    ]);
+    settings
+}
+
+/// What the connections of a pool are told once, so that it need not be said again in each transaction. A pooler between us and the server
+/// may give each transaction another connection, and ours to others: where there is one, nothing is said beforehand.
+#[derive(Debug)]
+pub(crate) struct Manners {
+    settings: String,
+    pooler: AtomicBool,
+}
+
+impl Manners {
+    pub(crate) fn new(patience: Duration) -> Self {
+        let settings =
+            writing(patience).iter().map(|(name, value)| format!("SET {name} = {value}; ")).collect();
+        Self { settings, pooler: AtomicBool::new(false) }
+    }
+
+    /// Teaches a new connection, if it is the server that answers: `told` is the process that whoever answered has named.
+    pub(crate) async fn teach(
+        &self,
+        client: &Client,
+        told: Option<i32>,
+    ) -> Result<(), tokio_postgres::Error> {
+        let pid: i32 = client.query_one("SELECT pg_backend_pid()", &[]).await?.try_get(0)?;
+        if told == Some(pid) {
+            client.batch_execute(&self.settings).await
+        } else {
+            self.pooler.store(true, Ordering::Release);
+            Ok(())
+        }
+    }
+
+    /// Whether all connections of the pool have them.
+    pub(crate) fn hold(&self) -> bool {
+        !self.pooler.load(Ordering::Acquire)
+    }
+}
