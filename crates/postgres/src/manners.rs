@@ -114,3 +114,52 @@ impl Manners {
         !self.pooler.load(Ordering::Acquire)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use ostler_testkit::PrivatePostgres;
+    use tokio_postgres::NoTls;
+
+    use super::*;
+    use crate::backend::told_pid;
+
+    async fn client() -> Client {
+        let (client, connection) =
+            tokio_postgres::connect(&PrivatePostgres::shared().url(), NoTls).await.unwrap();
+        tokio::spawn(connection);
+        client
+    }
+
+    async fn shown(client: &Client, setting: &str) -> String {
+        client.query_one(&format!("SHOW {setting}"), &[]).await.unwrap().get(0)
+    }
+
+    #[tokio::test]
+    async fn a_connection_of_the_servers_own_is_taught_once_and_a_look_on_it_is_as_the_server_comes() {
+        let (client, manners) = (client().await, Manners::new(Duration::from_secs(20)));
+        manners.teach(&client, told_pid(&client).await).await.unwrap();
+        assert!(manners.hold());
+        for (name, value) in WRITING {
+            assert_eq!(shown(&client, name).await, value);
+        }
+        assert_eq!(shown(&client, "statement_timeout").await, "15s");
+        client.batch_execute(&look()).await.unwrap();
+        for (name, value) in LOOKING {
+            assert_eq!(shown(&client, name).await, value);
+        }
+        assert_eq!(shown(&client, "jit").await, "off");
+    }
+
+    #[tokio::test]
+    async fn a_connection_of_a_poolers_is_left_as_it_is() {
+        let (client, manners) = (client().await, Manners::new(Duration::from_secs(20)));
+        let other = told_pid(&client).await.map(|pid| pid + 1);
+        manners.teach(&client, other).await.unwrap();
+        assert!(!manners.hold());
+        assert_eq!(shown(&client, "enable_seqscan").await, "on");
+        client.batch_execute(&begin_untaught(Duration::from_secs(20))).await.unwrap();
+        assert_eq!(shown(&client, "enable_seqscan").await, "off");
+        client.batch_execute("COMMIT").await.unwrap();
+        assert_eq!(shown(&client, "enable_seqscan").await, "on");
+    }
+}
