@@ -2,7 +2,7 @@
 //!
 //! - [`ManualClock`]: a clock that is set by hand. `signal.rs`: an event that a test waits for.
 //! - `scratch.rs`: temporary folders, and stores in them. `ids.rs`: names from a seed.
-//! - `postgres.rs`: a private PostgreSQL server. `proxy.rs`: a bad network in front of it.
+//! - `postgres.rs`: a private PostgreSQL server. `redis.rs`: a private Redis. `proxy.rs`: a bad network in front of one.
 //! - `twin.rs`: the test's own program, started again as another process.
 //! - [`history`]: what was acknowledged, against what is stored.
 
@@ -10,6 +10,7 @@ pub mod history;
 mod ids;
 mod postgres;
 mod proxy;
+mod redis;
 mod scratch;
 mod signal;
 mod twin;
@@ -18,6 +19,7 @@ pub use ids::Ids;
 pub use ostler_store::conformance::ManualClock;
 pub use postgres::{Disk, PrivatePostgres};
 pub use proxy::{Proxy, Weather};
+pub use redis::{Heard, PrivateRedis};
 pub use rustix::process::Signal as ProcessSignal;
 pub use scratch::{TempStore, scratch};
 pub use signal::{MAX_WAIT, Signal};

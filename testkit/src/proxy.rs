@@ -1,15 +1,17 @@
-//! A proxy in front of a private server, which does to connections what networks do: it cuts them, falls silent, and loses an answer. It can
-//! also look like a pooler.
+//! A proxy in front of a private server, which does to connections what networks do: it cuts them, is slow, falls silent, and loses an
+//! answer. It can also look like a pooler.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 
 use crate::postgres::PrivatePostgres;
+use crate::redis::PrivateRedis;
 
 /// Bytes that are passed on at once.
 const CHUNK: usize = 64 * 1024;
@@ -33,6 +35,8 @@ enum Told {
 pub enum Weather {
     /// It passes everything on.
     Fair,
+    /// It passes everything on, and each answer so much later.
+    Slow(Duration),
     /// It passes nothing on, and closes nothing: nobody is told.
     Silent,
     /// It closes every connection at once, and every new one.
@@ -69,18 +73,30 @@ impl Proxy {
         Self::telling(server, Told::Ours).await
     }
 
+    /// A proxy in front of this Redis, in fair weather.
+    ///
+    /// # Panics
+    /// When no port can be had.
+    pub async fn before(server: &PrivateRedis) -> Self {
+        Self::serving(Behind { place: Server::Port(server.port()), told: Told::Servers }).await
+    }
+
     async fn telling(server: &PrivatePostgres, told: Told) -> Self {
+        let place = Server::Socket(server.folder().join(".s.PGSQL.5432"));
+        Self::serving(Behind { place, told }).await
+    }
+
+    async fn serving(behind: Behind) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port can be had");
         let port = listener.local_addr().expect("the port is known").port();
         let weather = Arc::new(watch::Sender::new(Weather::Fair));
         let open = Arc::new(Mutex::new(Vec::new()));
-        let socket = server.folder().join(".s.PGSQL.5432");
         let mut serving = JoinSet::new();
-        serving.spawn(serve(listener, Behind { socket, told }, Arc::clone(&weather), Arc::clone(&open)));
+        serving.spawn(serve(listener, behind, Arc::clone(&weather), Arc::clone(&open)));
         Self { port, weather, open, _serving: serving }
     }
 
-    /// Where a client finds the server behind it.
+    /// Where a client finds the PostgreSQL server behind it.
     #[must_use]
     pub fn url(&self) -> String {
         format!("postgres://ostler@127.0.0.1:{}/ostler", self.port)
@@ -112,8 +128,15 @@ impl Proxy {
 /// What is behind the proxy, and what is said of it.
 #[derive(Clone)]
 struct Behind {
-    socket: PathBuf,
+    place: Server,
     told: Told,
+}
+
+/// Where the server listens.
+#[derive(Clone)]
+enum Server {
+    Socket(PathBuf),
+    Port(u16),
 }
 
 async fn serve(
@@ -132,13 +155,29 @@ async fn serve(
     }
 }
 
+async fn connection(client: TcpStream, behind: Behind, weather: Arc<watch::Sender<Weather>>) {
+    match &behind.place {
+        Server::Socket(path) => {
+            let Ok(server) = UnixStream::connect(path).await else { return };
+            pass_on(client, server, behind.told, weather).await;
+        }
+        Server::Port(port) => {
+            let Ok(server) = TcpStream::connect(("127.0.0.1", *port)).await else { return };
+            pass_on(client, server, behind.told, weather).await;
+        }
+    }
+}
+
 /// Passes bytes on in both directions until one side closes, or the weather does.
-async fn connection(mut client: TcpStream, behind: Behind, weather: Arc<watch::Sender<Weather>>) {
-    let Ok(mut server) = UnixStream::connect(&behind.socket).await else { return };
+async fn pass_on(
+    mut client: TcpStream,
+    mut server: impl AsyncRead + AsyncWrite + Unpin,
+    mut told: Told,
+    weather: Arc<watch::Sender<Weather>>,
+) {
     let (mut said, mut answered) = (vec![0; CHUNK], vec![0; CHUNK]);
     let mut seen = weather.subscribe();
     let mut ends_with_answer = false;
-    let mut told = behind.told;
     loop {
         // In silence nothing is read either; what was sent meanwhile arrives when it is over.
         if seen.wait_for(|weather| *weather != Weather::Silent).await.is_err() {
@@ -163,6 +202,10 @@ async fn connection(mut client: TcpStream, behind: Behind, weather: Arc<watch::S
             }
             read = server.read(&mut answered) => {
                 let Ok(count @ 1..) = read else { return };
+                let now = *weather.borrow();
+                if let Weather::Slow(by) = now {
+                    tokio::time::sleep(by).await;
+                }
                 if told == Told::Ours && let Some(at) = place_of(KEY, &answered[..count]) {
                     answered[at + KEY.len()] ^= 1;
                     // It is said once.
