@@ -8,6 +8,7 @@ use ostler_exec::{Classing, Executor, Guard};
 use ostler_store::calls::{QueueChange, Retention};
 use ostler_store::{MAX_BATCH, MAX_CLAIM};
 
+use crate::presence::Presence;
 use crate::schedules::Plan;
 use crate::teller::Listener;
 
@@ -225,6 +226,8 @@ pub struct NodeConfig {
     /// Whether there is memory for more work. When it is tight, pools have no more workers than their minimum, and each begins a
     /// task only when it runs nothing else.
     pub memory: MemoryGauge,
+    /// Where it says that it is there, for monitors outside. Its work does not depend on it.
+    pub presence: Option<Presence>,
 }
 
 impl NodeConfig {
@@ -241,6 +244,7 @@ impl NodeConfig {
             take_over: TakeOver::No,
             guard: None,
             memory: Arc::new(|| Memory::Free),
+            presence: None,
         }
     }
 

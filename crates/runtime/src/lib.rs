@@ -12,6 +12,7 @@
 //! - `teller.rs`: tells whoever listens how attempts ended, after the commit.
 //! - `settings.rs`: what the node brings for its queues, compared with what others brought.
 //! - `calendar.rs`, `cron.rs`: when a schedule runs. `schedules.rs`: fires what is due.
+//! - `presence/mod.rs`: tells Redis that the node is there (feature `redis`).
 //! - `held.rs`: what this node holds, and how each of it is told to stop. `stand.rs`: where it stands, and the fence.
 
 mod attempt;
@@ -27,6 +28,7 @@ mod keeper;
 mod node;
 mod pace;
 mod pool;
+mod presence;
 mod recycler;
 mod schedules;
 mod settings;
@@ -46,6 +48,9 @@ pub use config::{
 };
 pub use cron::CronLine;
 pub use node::{Drained, Ids, Node, Parts, StartError};
+pub use presence::Presence;
+#[cfg(feature = "redis")]
+pub use presence::{BadRedisAddress, RedisAddress, RedisFault, Standing};
 pub use schedules::Plan;
 pub use settings::Difference;
 pub use stand::NodeState;

@@ -21,6 +21,7 @@ use crate::held::Stop;
 use crate::keeper::LeaseKeeper;
 use crate::node::{Drained, Parts, StartError};
 use crate::pool::Pool;
+use crate::presence::{Subject, announce};
 use crate::recycler::Recycler;
 use crate::schedules::{Plan, Scheduler};
 use crate::settings;
@@ -66,6 +67,7 @@ pub(crate) struct Term {
     /// Cancelled when nothing more will end under this session.
     over: CancellationToken,
     keeper: JoinHandle<()>,
+    presence: Option<tokio::task::JoinHandle<()>>,
     grace: Duration,
 }
 
@@ -162,6 +164,10 @@ impl Term {
             state: stand.watch(),
         };
         let scheduler = tokio::spawn(scheduler.serve());
+        let presence = config.presence.clone().map(|presence| {
+            let (crews, clock) = (crews.clone(), Arc::clone(clock));
+            tokio::spawn(announce(presence, Subject { session, crews, clock, state: stand.watch() }))
+        });
         let grace = config.pools.iter().map(|pool| pool.grace).max().unwrap_or_default();
         let (store, stand) = (Arc::clone(store), stand.clone());
         Ok(Self {
@@ -176,6 +182,7 @@ impl Term {
             tellers,
             over,
             keeper,
+            presence,
             grace,
         })
     }
@@ -216,6 +223,10 @@ impl Term {
         // The thread looks at the state before and after each renewal, and while it waits.
         let keeper = self.keeper;
         let _ = tokio::task::spawn_blocking(move || keeper.join()).await;
+        // It says farewell, in a second at most.
+        if let Some(presence) = self.presence {
+            let _ = presence.await;
+        }
     }
 
     /// An executor answers within two graces. What does not is left behind, and its lease ends with the session.

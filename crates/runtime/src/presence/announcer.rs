@@ -1,0 +1,153 @@
+//! The task that tells Redis of a node, beat by beat. It has one connection and no queue: a beat that failed is not made up for, the next
+//! one says how things are then.
+
+use std::time::Duration;
+
+use ostler_core::Seed;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::event::{Pool, Seen};
+use super::heal::{Line, Word, pause, word};
+use super::link::Link;
+use super::{RedisAddress, RedisFault, Subject};
+use crate::crew::Crew;
+use crate::stand::NodeState;
+
+/// How often a node tells of itself, unless told otherwise.
+const EVERY: Duration = Duration::from_secs(10);
+/// How long its key holds without that.
+const TTL: Duration = Duration::from_secs(30);
+/// How long a node that goes waits until Redis has heard of it. A key that is left expires by itself.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// Where a node says that it is there. Clones have the same standing.
+#[derive(Clone, Debug)]
+pub struct Presence {
+    address: RedisAddress,
+    every: Duration,
+    ttl: Duration,
+    standing: watch::Sender<Standing>,
+}
+
+/// Whether Redis knows of the node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It was not told yet.
+    Untold,
+    /// It knows.
+    Known,
+    /// It could not be told. It is tried again, for as long as the node is up.
+    Away(RedisFault),
+}
+
+impl Presence {
+    /// Presence there, every ten seconds, for thirty.
+    #[must_use]
+    pub fn new(address: RedisAddress) -> Self {
+        Self { address, every: EVERY, ttl: TTL, standing: watch::Sender::new(Standing::Untold) }
+    }
+
+    /// The same, with other times.
+    #[must_use]
+    pub fn beating(self, every: Duration, ttl: Duration) -> Self {
+        Self { every, ttl, ..self }
+    }
+
+    /// Whether Redis knows of the node, as it is and as it changes.
+    #[must_use]
+    pub fn standing(&self) -> watch::Receiver<Standing> {
+        self.standing.subscribe()
+    }
+}
+
+/// Tells of a node until its session is over.
+pub(crate) async fn announce(presence: Presence, subject: Subject) {
+    let key = format!("ostler:node:{}", subject.session);
+    Announcer { presence, subject, key, link: None }.serve().await;
+}
+
+struct Announcer {
+    presence: Presence,
+    subject: Subject,
+    key: String,
+    link: Option<Link>,
+}
+
+impl Announcer {
+    async fn serve(mut self) {
+        let mut state = self.subject.state.clone();
+        let mut chance = Seed::new(self.subject.session.0.bits() as u64);
+        let mut failures = 0_u32;
+        loop {
+            let began = Instant::now();
+            let told = tokio::select! {
+                biased;
+                () = over(&mut state) => break,
+                told = self.beat() => told,
+            };
+            let wait = match told {
+                Ok(()) => {
+                    failures = 0;
+                    self.stands(Standing::Known);
+                    self.presence.every
+                }
+                Err(fault) => {
+                    // What it may still say is not waited for.
+                    self.link = None;
+                    failures = failures.saturating_add(1);
+                    self.stands(Standing::Away(fault));
+                    pause(failures, self.presence.every, &mut chance)
+                }
+            };
+            tokio::select! {
+                biased;
+                () = over(&mut state) => break,
+                () = tokio::time::sleep_until(began + wait) => {}
+            }
+        }
+        // Where there is no connection, the key expires.
+        let _ = tokio::time::timeout(FAREWELL, self.farewell()).await;
+    }
+
+    async fn beat(&mut self) -> Result<(), RedisFault> {
+        let line = if self.link.is_some() { Line::Kept } else { Line::New };
+        let link = match &mut self.link {
+            Some(link) => link,
+            none => none.insert(Link::open(&self.presence.address).await?),
+        };
+        let seen = self.subject.seen();
+        let key = link.refresh(&self.key, &seen.event(Word::Heartbeat), self.presence.ttl).await?;
+        link.publish(&seen.event(word(line, key))).await
+    }
+
+    async fn farewell(&mut self) -> Result<(), RedisFault> {
+        let Some(link) = &mut self.link else { return Ok(()) };
+        link.remove(&self.key).await?;
+        link.publish(&self.subject.seen().event(Word::Offline)).await
+    }
+
+    fn stands(&self, now: Standing) {
+        self.presence.standing.send_if_modified(|standing| {
+            let changes = *standing != now;
+            *standing = now;
+            changes
+        });
+    }
+}
+
+impl Subject {
+    /// The node as it is now.
+    fn seen(&self) -> Seen {
+        let pool = |crew: &Crew| Pool { name: crew.pool().to_owned(), workers: crew.workers() };
+        let pools = self.crews.iter().map(pool).collect();
+        Seen { node: self.session, pools, now: self.clock.now() }
+    }
+}
+
+/// Waits until the session is over.
+async fn over(state: &mut watch::Receiver<NodeState>) {
+    let is_over = |state: &NodeState| matches!(state, NodeState::Ended | NodeState::Fenced);
+    // If nobody is left who could end it, it is over too.
+    let _ = state.wait_for(is_over).await;
+}

@@ -1,0 +1,110 @@
+//! What a node says at a beat, and how long it waits after one that failed. Without I/O.
+
+use std::time::Duration;
+
+use ostler_core::Seed;
+
+/// How long it is waited after the first beat that failed.
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+
+/// Over what a beat goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Line {
+    /// It was opened for this beat: at the start, or after a beat that failed.
+    New,
+    /// The beat before went over it, too.
+    Kept,
+}
+
+/// What was found where the node's key is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Key {
+    /// The key.
+    There,
+    /// Nothing: somebody has removed it, or it has expired.
+    Gone,
+}
+
+/// What is said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Word {
+    /// The node is there, and may not have been seen before.
+    Online,
+    /// It is still there.
+    Heartbeat,
+    /// It goes.
+    Offline,
+}
+
+impl Word {
+    /// The word that users see.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Online => "node_online",
+            Self::Heartbeat => "node_heartbeat",
+            Self::Offline => "node_offline",
+        }
+    }
+}
+
+/// Whoever watches may have missed the node, or taken it for gone: then it is online again.
+pub(super) const fn word(line: Line, key: Key) -> Word {
+    match (line, key) {
+        (Line::New, Key::There | Key::Gone) | (Line::Kept, Key::Gone) => Word::Online,
+        (Line::Kept, Key::There) => Word::Heartbeat,
+    }
+}
+
+/// How long to wait after so many failures in a row: twice as long each time, never longer than a beat, and up to half of it shorter by
+/// chance, so that the nodes of a server that is back do not come all at once.
+pub(super) fn pause(failures: u32, every: Duration, chance: &mut Seed) -> Duration {
+    let doubled = 2_u32.saturating_pow(failures.saturating_sub(1));
+    let longest = FIRST_PAUSE.saturating_mul(doubled).min(every);
+    let half = longest / 2;
+    let millis = u64::try_from(half.as_millis()).unwrap_or(u64::MAX);
+    half + Duration::from_millis(chance.below(millis.saturating_add(1)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_is_online_again_when_it_may_have_been_missed() {
+        for (line, key, said) in [
+            (Line::New, Key::Gone, "node_online"),
+            (Line::New, Key::There, "node_online"),
+            (Line::Kept, Key::Gone, "node_online"),
+            (Line::Kept, Key::There, "node_heartbeat"),
+        ] {
+            assert_eq!(word(line, key).name(), said, "{line:?} {key:?}");
+        }
+    }
+
+    #[test]
+    fn pauses_grow_and_are_never_longer_than_a_beat() {
+        let every = Duration::from_secs(10);
+        let mut chance = Seed::new(7);
+        let mut before = Duration::ZERO;
+        for failures in 1..=6 {
+            let longest = FIRST_PAUSE * 2_u32.pow(failures - 1);
+            let pause = pause(failures, every, &mut chance);
+            assert!(pause >= longest.min(every) / 2 && pause <= longest.min(every), "{failures}: {pause:?}");
+            assert!(pause >= before / 2, "{failures}");
+            before = pause;
+        }
+        for failures in [7, 40, u32::MAX] {
+            let pause = pause(failures, every, &mut chance);
+            assert!(pause >= every / 2 && pause <= every, "{failures}: {pause:?}");
+        }
+    }
+
+    #[test]
+    fn two_nodes_do_not_come_back_at_the_same_moment() {
+        let pauses = |seed| {
+            let mut chance = Seed::new(seed);
+            (1..9).map(|failures| pause(failures, Duration::from_secs(10), &mut chance)).collect::<Vec<_>>()
+        };
+        assert_ne!(pauses(1), pauses(2));
+    }
+}

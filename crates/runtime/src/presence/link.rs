@@ -1,0 +1,138 @@
+//! One connection to Redis. Every answer is waited for no longer than [`ANSWER`].
+//!
+//! What a server says in words is never shown: it may repeat what it was sent, and a password is sent. Its codes are.
+
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, Cmd, ErrorKind, FromRedisValue, RedisError};
+use rustls::crypto::{CryptoProvider, ring};
+
+use super::RedisAddress;
+use super::heal::Key;
+
+/// How long Redis may take to let us in, and again to answer all that one beat asks.
+const ANSWER: Duration = Duration::from_secs(2);
+/// Letters of a code that a server answers with.
+const MAX_CODE: usize = 32;
+/// The channel of all events.
+const CHANNEL: &str = "ostler:events";
+/// A key that nobody has, for the probe.
+const NOBODY: &str = "ostler:node:nobody";
+
+/// What is wrong with Redis.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RedisFault {
+    /// No connection, or one that broke.
+    #[error("it cannot be reached: {0}")]
+    Unreachable(String),
+    /// No answer.
+    #[error("it did not answer within {} s", ANSWER.as_secs())]
+    Silent,
+    /// The user or the password is not the right one, or there should be one.
+    #[error("it does not let us in: it wants a user and a password, or others than these")]
+    NotLetIn,
+    /// The user may not do what is needed.
+    #[error("it does not allow this user to set a key ostler:node:… or to publish on {CHANNEL}")]
+    NotAllowed,
+    /// It takes no more keys.
+    #[error("it is out of memory, and takes no more keys")]
+    Full,
+    /// It cannot be written.
+    #[error("it is a replica, and can only be read")]
+    ReadOnly,
+    /// Another error, by its code.
+    #[error("it answered with the error {0}")]
+    Refused(String),
+    /// Something else answers there.
+    #[error("what answers there does not speak as Redis does")]
+    Foreign,
+}
+
+impl From<RedisError> for RedisFault {
+    fn from(error: RedisError) -> Self {
+        if error.is_timeout() {
+            return Self::Silent;
+        }
+        if error.kind() == ErrorKind::AuthenticationFailed {
+            return Self::NotLetIn;
+        }
+        if error.is_io_error() {
+            return Self::Unreachable(error.to_string());
+        }
+        match error.code() {
+            Some("WRONGPASS" | "NOAUTH") => Self::NotLetIn,
+            Some("NOPERM") => Self::NotAllowed,
+            Some("OOM") => Self::Full,
+            Some("READONLY") => Self::ReadOnly,
+            Some(code) if is_code(code) => Self::Refused(code.to_owned()),
+            Some(_) | None => Self::Foreign,
+        }
+    }
+}
+
+/// Whether this is a code, and not something that was repeated.
+fn is_code(text: &str) -> bool {
+    (1..=MAX_CODE).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_uppercase())
+}
+
+impl RedisAddress {
+    /// Asks Redis whether a node could keep its presence there. Nothing is changed.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub async fn probe(&self) -> Result<(), RedisFault> {
+        let mut link = Link::open(self).await?;
+        // A key that is not there is not set, but whoever may not set one is told so.
+        in_time(link.ask::<redis::Value>(redis::cmd("SET").arg(NOBODY).arg("").arg("XX").arg("PX").arg(1)))
+            .await?;
+        Ok(())
+    }
+}
+
+/// A connection.
+pub(super) struct Link(MultiplexedConnection);
+
+impl Link {
+    /// Opens one, and says who we are.
+    pub(super) async fn open(address: &RedisAddress) -> Result<Self, RedisFault> {
+        if address.encrypts() && CryptoProvider::get_default().is_none() {
+            // If somebody was faster, it is theirs that is used.
+            let _ = ring::default_provider().install_default();
+        }
+        let client = Client::open(address.info().clone())?;
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(ANSWER))
+            .set_response_timeout(Some(ANSWER));
+        in_time(async { Ok(Self(client.get_multiplexed_async_connection_with_config(&config).await?)) }).await
+    }
+
+    /// Keeps the key alive with what it says now, and tells whether it was there.
+    pub(super) async fn refresh(&mut self, key: &str, value: &str, ttl: Duration) -> Result<Key, RedisFault> {
+        let millis = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
+        let refreshed = async {
+            let found: u64 = self.ask(redis::cmd("EXISTS").arg(key)).await?;
+            self.ask::<()>(redis::cmd("SET").arg(key).arg(value).arg("PX").arg(millis)).await?;
+            Ok(if found == 0 { Key::Gone } else { Key::There })
+        };
+        in_time(refreshed).await
+    }
+
+    /// Tells whoever listens.
+    pub(super) async fn publish(&mut self, event: &str) -> Result<(), RedisFault> {
+        in_time(self.ask(redis::cmd("PUBLISH").arg(CHANNEL).arg(event))).await
+    }
+
+    /// Removes the key.
+    pub(super) async fn remove(&mut self, key: &str) -> Result<(), RedisFault> {
+        in_time(self.ask(redis::cmd("DEL").arg(key))).await
+    }
+
+    async fn ask<T: FromRedisValue>(&mut self, command: &Cmd) -> Result<T, RedisFault> {
+        Ok(command.query_async(&mut self.0).await?)
+    }
+}
+
+async fn in_time<T>(answer: impl Future<Output = Result<T, RedisFault>>) -> Result<T, RedisFault> {
+    tokio::time::timeout(ANSWER, answer).await.unwrap_or(Err(RedisFault::Silent))
+}

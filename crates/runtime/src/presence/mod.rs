@@ -1,0 +1,51 @@
+//! Presence: a node tells Redis that it is there, for monitors outside of Ostler. A hint, and never more: nothing here decides about
+//! work, and work goes on without it.
+//!
+//! - `announcer.rs`: the task that tells, beat by beat. `heal.rs`: what is said at a beat, and when to try again.
+//! - `event.rs`: the JSON. `link.rs`: one connection, every answer bounded. `address.rs`: where Redis is.
+//!
+//! Without the feature `redis` there is none of it: `absent.rs`.
+
+#[cfg(not(feature = "redis"))]
+mod absent;
+#[cfg(feature = "redis")]
+mod address;
+#[cfg(feature = "redis")]
+mod announcer;
+#[cfg(feature = "redis")]
+mod event;
+#[cfg(feature = "redis")]
+mod heal;
+#[cfg(feature = "redis")]
+mod link;
+
+#[cfg(not(feature = "redis"))]
+pub use absent::Presence;
+#[cfg(not(feature = "redis"))]
+pub(crate) use absent::announce;
+#[cfg(feature = "redis")]
+pub use address::{BadRedisAddress, RedisAddress};
+#[cfg(feature = "redis")]
+pub(crate) use announcer::announce;
+#[cfg(feature = "redis")]
+pub use announcer::{Presence, Standing};
+#[cfg(feature = "redis")]
+pub use link::RedisFault;
+
+use std::sync::Arc;
+
+use ostler_core::SessionId;
+use ostler_store::Clock;
+use tokio::sync::watch;
+
+use crate::crew::Crew;
+use crate::stand::NodeState;
+
+/// Who is told of.
+#[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "without Redis, nobody is told"))]
+pub(crate) struct Subject {
+    pub(crate) session: SessionId,
+    pub(crate) crews: Vec<Crew>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) state: watch::Receiver<NodeState>,
+}
