@@ -17,6 +17,7 @@ mod map;
 mod moving;
 mod nodes;
 mod payload;
+mod presence;
 mod queue;
 mod queues;
 mod recycle;

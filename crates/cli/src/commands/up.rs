@@ -11,8 +11,8 @@ use ostler_process::keeper::{
     Contained, Containment, Keeper, KeeperProgram, StartError as KeeperError, serve,
 };
 use ostler_runtime::{
-    Beginning, Listener, Node, NodeConfig, NodeState, Parts, PoolConfig, PoolSize, Prefetch, StartError,
-    TakeOver,
+    Beginning, Listener, Node, NodeConfig, NodeState, Parts, PoolConfig, PoolSize, Prefetch, Presence,
+    StartError, TakeOver,
 };
 use ostler_store::calls::QueueChange;
 use ostler_store::{Error, Store, SystemClock};
@@ -22,6 +22,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use super::presence::Watcher;
 use super::{Console, config, sandbox};
 use crate::args::Up;
 use crate::config::{Config, DetachedJobs, Executor, Pool, duration};
@@ -92,8 +93,9 @@ async fn serve_until_told(
     let mut signals = Signals::listen()?;
     // While the node is small: the keeper is a copy of it.
     let keeper = start_keeper(config.containment).await?;
+    let (presence, mut watcher) = config.presence.as_ref().map(Watcher::of).unzip();
     let started = tokio::select! {
-        started = start(place, &config, &keeper, name, take_over) => started,
+        started = start(place, &config, &keeper, name, take_over, presence) => started,
         () = signals.next() => return Ok(Code::Interrupted),
     };
     let (node, store) = match started {
@@ -119,7 +121,7 @@ async fn serve_until_told(
     let jobs = serve_jobs(&config, store, &going);
     let told = tokio::select! {
         () = signals.next() => Told::ToGo,
-        why = follow(&node) => why,
+        why = follow(&node, watcher.as_mut()) => why,
         () = keeper.gone() => Told::WithoutKeeper,
     };
     if matches!(told, Told::WithoutKeeper) {
@@ -160,9 +162,11 @@ async fn serve_until_told(
 /// Serves jobs beside the pools, if the file says so, until the node goes.
 fn serve_jobs(config: &Config, store: Arc<dyn Store>, going: &watch::Sender<bool>) -> JoinHandle<()> {
     let (containment, keep, patience) = (config.containment, config.keep, config.shutdown_timeout);
+    let presence = config.presence.clone();
     match config.jobs {
         DetachedJobs::Served => {
-            tokio::spawn(JobServer { store, containment, keep, patience }.serve(going.subscribe()))
+            let server = JobServer { store, containment, keep, patience, presence };
+            tokio::spawn(server.serve(going.subscribe()))
         }
         DetachedJobs::Left => tokio::spawn(std::future::ready(())),
     }
@@ -186,7 +190,7 @@ enum Told {
 }
 
 /// Tells people what becomes of the node, until it is ordered to drain or is over.
-async fn follow(node: &Node) -> Told {
+async fn follow(node: &Node, mut presence: Option<&mut Watcher>) -> Told {
     let mut state = node.state();
     let mut session = node.session();
     let mut fenced = false;
@@ -216,6 +220,9 @@ async fn follow(node: &Node) -> Told {
             }
             NodeState::Running => {}
         }
+        if let Some(presence) = &mut presence {
+            presence.look();
+        }
         let found = node.troubles();
         found.iter().filter(|trouble| !troubles.contains(*trouble)).for_each(|trouble| say(trouble));
         troubles = found;
@@ -228,6 +235,7 @@ async fn start(
     keeper: &Keeper,
     name: String,
     take_over: TakeOver,
+    presence: Option<Presence>,
 ) -> anyhow::Result<(Node, Arc<dyn Store>)> {
     let mut pools: Vec<PoolConfig> =
         config.pools.iter().map(|pool| pool_of(pool, keeper)).collect::<anyhow::Result<_>>()?;
@@ -249,6 +257,7 @@ async fn start(
         // It holds the node's lock too: the node's death is known when its children are swept, and not before.
         guard: Some(Arc::new(keeper.clone())),
         memory: Arc::new(move || gauge.memory()),
+        presence,
         ..NodeConfig::new(name, pools)
     };
     let node = Node::start(parts, node).await.map_err(|error| match error {

@@ -30,7 +30,7 @@ use ostler_postgres::Failover;
 use ostler_process::keeper::Containment;
 use ostler_process::sandbox::Sandbox;
 use ostler_process::{CommandPolicy, ProcessPolicy};
-use ostler_runtime::{LeaseTimes, Plan, Unclassed};
+use ostler_runtime::{LeaseTimes, Plan, RedisAddress, Unclassed};
 use ostler_store::calls::Retention;
 use ostler_store::{Bounds, MAX_WORKERS};
 use toml::de::DeTable;
@@ -85,6 +85,8 @@ pub(crate) struct Config {
     pub(crate) payload_limit: usize,
     /// How children are to be contained.
     pub(crate) containment: Containment,
+    /// Where nodes say that they are there, if the file says so. It is shown without its password.
+    pub(crate) presence: Option<RedisAddress>,
     /// Whether jobs are served that were left to nodes.
     pub(crate) jobs: DetachedJobs,
     /// The pools, by name.
@@ -173,6 +175,7 @@ impl Default for Config {
             strays: STRAYS,
             payload_limit: Bounds::default().payload_bytes,
             containment: Containment::Auto,
+            presence: None,
             jobs: DetachedJobs::Left,
             pools: Vec::new(),
             schedules: Vec::new(),
@@ -267,6 +270,7 @@ fn whole_file(mut top: Section<'_>) -> Config {
             .find("containment")
             .and_then(|found| found.one_of(&CONTAINMENTS))
             .unwrap_or(default.containment),
+        presence: presence(top.section("presence")),
         jobs: top
             .find("serve_jobs")
             .and_then(|found| found.choice(DetachedJobs::Served, DetachedJobs::Left))
@@ -305,6 +309,17 @@ fn lease(mut section: Section<'_>) -> (LeaseTimes, Failover) {
     let failover = section.find("failover").and_then(|found| found.one_of(&FAILOVERS)).unwrap_or_default();
     section.close(&[]);
     (lease, failover)
+}
+
+fn presence(mut section: Section<'_>) -> Option<RedisAddress> {
+    let address = section.find("redis").and_then(|found| {
+        let text = found.text()?;
+        RedisAddress::parse(&text)
+            .map_err(|error| found.refuse::<()>(format!("cannot be used: {error}")))
+            .ok()
+    });
+    section.close(&[]);
+    address
 }
 
 /// What is kept of ended tasks, and how long rows without a task are left alone.

@@ -66,6 +66,7 @@ fn a_whole_file_is_read() {
         lease = { ttl = "30s", heartbeat = "10s", poll = "250ms", failover = "strict" }
         keep = { completed = "1d", failed = "2d", most = 1_000 }
         payload_limit = "64KiB"
+        presence = { redis = "rediss://anna:${PASSWORD}@cache/2" }
 
         [pool.documents]
         executor = "command"
@@ -103,6 +104,8 @@ fn a_whole_file_is_read() {
     assert_eq!(config.failover, Failover::Strict);
     assert_eq!((config.keep.completed, config.keep.most), (Duration::from_secs(86_400), 1_000));
     assert_eq!(config.payload_limit, 65_536);
+    let shown = config.presence.as_ref().map(ToString::to_string);
+    assert_eq!(shown.as_deref(), Some("rediss://anna:***@cache:6379/2"));
     let [documents, mail] = config.pools.as_slice() else { panic!("{:?}", config.pools) };
     let Executor::Command(command) = &documents.executor else { panic!("{documents:?}") };
     assert_eq!(command.argv, ["python3", "work.py", "{{ payload.path }}"]);
@@ -179,6 +182,10 @@ fn the_values_in_the_reference_are_the_defaults() {
         assert_eq!(plan.task.overrides.resolve(&Overrides::NONE), Policy::default());
     }
     (config.store, config.name, config.pools, config.schedules) = (None, None, Vec::new(), Vec::new());
+    assert_eq!(
+        config.presence.take().map(|redis| redis.to_string()).as_deref(),
+        Some("redis://127.0.0.1:6379")
+    );
     assert_eq!(config, Config::default());
 }
 
@@ -292,6 +299,21 @@ fn one_value_that_cannot_work_is_one_sentence() {
         ),
         ("store = \"mysql://x\"", "store cannot be used: there is no store \"mysql:\""),
         ("store = \"${NOT_THERE}/x\"", "store is \"${NOT_THERE}/x\": the variable NOT_THERE is not set"),
+        ("presence = true", "presence is true, and must be a table"),
+        (
+            "presence.redis = \"cache:6379\"",
+            "presence.redis cannot be used: Redis is named redis://host:port",
+        ),
+        (
+            "presence.redis = \"redis://cache/jobs\"",
+            "presence.redis cannot be used: write redis://user:password@host",
+        ),
+        ("presence.redis = 6379", "presence.redis is 6379, and must be a string in quotes"),
+        ("presence.ttl = \"5s\"", "presence.ttl: there is no such key; the keys here are redis"),
+        (
+            "presence.redis = \"${NOT_THERE}\"",
+            "presence.redis is \"${NOT_THERE}\": the variable NOT_THERE is not set",
+        ),
         ("pool = 5", "pool is 5, and must be a table"),
         ("pool.x = 5", "pool.x is 5, and must be a table"),
         ("[pool.\"\"]\nexecutor = \"command\"\ncommand = [\"true\"]", "pool.\"\" must not be empty"),
@@ -461,9 +483,13 @@ fn what_is_not_toml_is_told_with_its_line() {
 
 #[test]
 fn what_came_from_the_environment_is_not_repeated() {
-    for text in
-        ["store = \"${BAD_URL}\"", "shutdown_timeout = \"${PASSWORD}\"", &pool("stdin = \"${PASSWORD}\"")]
-    {
+    for text in [
+        "store = \"${BAD_URL}\"",
+        "presence.redis = \"${BAD_URL}\"",
+        "presence.redis = \"${PASSWORD}\"",
+        "shutdown_timeout = \"${PASSWORD}\"",
+        &pool("stdin = \"${PASSWORD}\""),
+    ] {
         let line = fault(text);
         assert!(!line.contains("hunter2"), "{line}");
     }

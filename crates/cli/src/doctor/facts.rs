@@ -7,6 +7,7 @@ use std::time::Duration;
 use ostler_core::{StateName, Task, Timestamp};
 use ostler_postgres::{Address, Listening, Postgres};
 use ostler_process::keeper::Contained;
+use ostler_runtime::{RedisAddress, RedisFault};
 use ostler_sqlite::{Options, Sqlite, care};
 use ostler_store::schedules::ScheduleRecord;
 use ostler_store::views::{Filter, LaneRecord, LeaseFilter, Survey};
@@ -36,6 +37,17 @@ pub(crate) struct Facts {
     pub(crate) config: Option<ConfigFacts>,
     /// How children would be contained here, or why they cannot be.
     pub(crate) containment: Option<Result<Contained, String>>,
+    /// Whether presence can be kept, if the config wants it.
+    pub(crate) presence: Option<PresenceFacts>,
+}
+
+/// What is known of the Redis server in which nodes say that they are there.
+#[derive(Clone, Debug)]
+pub(crate) struct PresenceFacts {
+    /// Its address, without the password.
+    pub(crate) address: String,
+    /// Whether it could be asked.
+    pub(crate) probed: Result<(), RedisFault>,
 }
 
 /// Where the store is.
@@ -111,6 +123,8 @@ pub(crate) enum ConfigFacts {
 pub(crate) async fn gather(subject: Subject) -> Facts {
     let Subject { store, config, containment, clock } = subject;
     let now = clock.now();
+    let redis =
+        config.as_ref().and_then(|read| read.as_ref().ok()).and_then(|config| config.presence.clone());
     let config = config.map(|read| match read {
         Ok(config) => good_config(&config),
         Err(error) => ConfigFacts::Broken(error.to_string()),
@@ -119,7 +133,14 @@ pub(crate) async fn gather(subject: Subject) -> Facts {
         StoreUrl::Sqlite(path) => (Site::File(place::look(&path)), open(path, clock).await),
         StoreUrl::Postgres(address) => (Site::Server(address.to_string()), connect(&address).await),
     };
-    Facts { now, site, look: look(opened).await, config, containment }
+    let (look, presence) = tokio::join!(look(opened), probe(redis));
+    Facts { now, site, look, config, containment, presence }
+}
+
+/// Asks the Redis server, within seconds.
+async fn probe(redis: Option<RedisAddress>) -> Option<PresenceFacts> {
+    let redis = redis?;
+    Some(PresenceFacts { address: redis.to_string(), probed: redis.probe().await })
 }
 
 async fn look(opened: Result<Box<dyn Store>, Look>) -> Look {

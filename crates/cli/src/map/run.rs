@@ -8,7 +8,9 @@ use ostler_core::{JobId, Overrides, StateName};
 use ostler_exec::Executor;
 use ostler_process::keeper::{Containment, Keeper};
 use ostler_process::{Command, CommandPolicy, Environment, OutputForm};
-use ostler_runtime::{Listener, Node, NodeConfig, Parts, PoolConfig, Prefetch, StartError, TakeOver};
+use ostler_runtime::{
+    Listener, Node, NodeConfig, Parts, PoolConfig, Prefetch, Presence, StartError, TakeOver,
+};
 use ostler_store::calls::{QueueChange, Retention};
 use ostler_store::jobs::{JobChange, JobRecord, queue_of};
 use ostler_store::{Store, SystemClock};
@@ -163,7 +165,7 @@ impl Mapping<'_> {
         let executor = Arc::new(Counted { command, tally: Arc::clone(&tally) });
         let listener: Arc<dyn Listener> = Arc::clone(&reporter) as Arc<dyn Listener>;
         let pool = PoolConfig { listener: Some(listener), ..pool_of(executor, job, spec) };
-        let node = start(store, keeper, pool, self.place.keep()).await?;
+        let node = start(store, keeper, pool, self.place.keep(), None).await?;
         let enqueued = {
             let (store, plan) = (Arc::clone(store), self.plan);
             tokio::spawn(async move { enqueue(store.as_ref(), &plan, job).await })
@@ -250,6 +252,7 @@ pub(crate) async fn start(
     keeper: &Keeper,
     pool: PoolConfig,
     keep: Retention,
+    presence: Option<Presence>,
 ) -> anyhow::Result<Node> {
     let ids = ostler::ids().context("no randomness from the system")?;
     let parts = Parts { store: Arc::clone(store), clock: Arc::new(SystemClock), ids };
@@ -258,6 +261,7 @@ pub(crate) async fn start(
         // Whoever runs the same job twice at once means the newer one.
         take_over: TakeOver::Yes,
         guard: Some(Arc::new(keeper.clone())),
+        presence,
         ..NodeConfig::new(machine(), vec![pool])
     };
     Node::start(parts, node).await.map_err(|error| match error {

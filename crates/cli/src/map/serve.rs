@@ -7,6 +7,7 @@ use std::time::Duration;
 use ostler_core::JobId;
 use ostler_process::Command;
 use ostler_process::keeper::Containment;
+use ostler_runtime::{Presence, RedisAddress};
 use ostler_store::calls::Retention;
 use ostler_store::jobs::{JobFilter, JobRecord};
 use ostler_store::{MAX_PAGE, Store};
@@ -36,6 +37,8 @@ pub(crate) struct JobServer {
     pub(crate) keep: Retention,
     /// How long what runs may take to its end when the node goes.
     pub(crate) patience: Duration,
+    /// Where the nodes of jobs say that they are there.
+    pub(crate) presence: Option<RedisAddress>,
 }
 
 impl JobServer {
@@ -94,7 +97,8 @@ impl JobServer {
         let keeper = start_keeper(self.containment).await?;
         let executor = Arc::new(Command::of_payload(keeper.clone(), policy())?);
         let pool = pool_of(executor, id, &spec);
-        let node = start(&self.store, &keeper, pool, self.keep).await?;
+        let presence = self.presence.clone().map(Presence::new);
+        let node = start(&self.store, &keeper, pool, self.keep, presence).await?;
         say(&format!("serving the job {id} ({})", record.job.name));
         tokio::select! {
             over = self.until_over(id) => over?,

@@ -1,7 +1,7 @@
 //! The program as its users run it: the real binary, on a store of its own, in parallel.
 //!
 //! `ostler.rs` runs it; `hands.rs` does to the store what a node would do, so that most tests need none.
-//! `postgres.rs`, `together.rs` and `away.rs` have a real server, and many nodes on it; `shared.rs` is the server as they see it.
+//! `presence.rs` has a real Redis; `postgres.rs`, `together.rs` and `away.rs` have a real server, and many nodes on it; `shared.rs` is the server as they see it.
 
 mod act;
 mod away;
@@ -23,6 +23,7 @@ mod ostler;
 mod pipes;
 mod plans;
 mod postgres;
+mod presence;
 mod sandbox;
 mod schedule;
 mod settings;

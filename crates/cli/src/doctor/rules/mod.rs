@@ -4,6 +4,7 @@ mod clock;
 mod config;
 mod limits;
 mod nodes;
+mod presence;
 mod queues;
 mod schedules;
 mod server;
@@ -29,6 +30,7 @@ pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
     }
     found.extend(clock::findings(facts));
     found.extend(config::findings(facts));
+    found.extend(facts.presence.as_ref().map(presence::finding));
     if let Some(seen) = seen(facts) {
         found.extend(nodes::findings(seen));
         found.extend(workers::findings(seen));

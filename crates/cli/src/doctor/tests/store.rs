@@ -174,7 +174,7 @@ async fn disks() {
 fn facts(place: Place) -> Facts {
     let now = ManualClock::new().now();
     let site = Site::File(place);
-    Facts { now, site, look: Look::Seen(Box::default()), config: None, containment: None }
+    Facts { now, site, look: Look::Seen(Box::default()), config: None, containment: None, presence: None }
 }
 
 #[test]

@@ -1,0 +1,50 @@
+//! Says to people when Redis cannot be told of a node, and when it can again: once each, however long it takes.
+
+use ostler_runtime::{Presence, RedisAddress, Standing};
+use tokio::sync::watch;
+
+use crate::exit::say;
+
+/// Looks after the presence of one node.
+pub(super) struct Watcher {
+    address: RedisAddress,
+    standing: watch::Receiver<Standing>,
+    said: Said,
+}
+
+/// What people were told last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Said {
+    /// Nothing, or that all is well.
+    Well,
+    /// That Redis is away.
+    Away,
+}
+
+impl Watcher {
+    /// A presence there, and who looks after it.
+    pub(super) fn of(address: &RedisAddress) -> (Presence, Self) {
+        let presence = Presence::new(address.clone());
+        let standing = presence.standing();
+        (presence, Self { address: address.clone(), standing, said: Said::Well })
+    }
+
+    /// Says what has changed.
+    pub(super) fn look(&mut self) {
+        let sentence = match (&*self.standing.borrow_and_update(), self.said) {
+            (Standing::Away(fault), Said::Well) => {
+                self.said = Said::Away;
+                format!(
+                    "no presence in {}: {fault}; work goes on, and it is tried again and again",
+                    self.address
+                )
+            }
+            (Standing::Known, Said::Away) => {
+                self.said = Said::Well;
+                format!("{} is back, and knows of the node again", self.address)
+            }
+            (Standing::Away(_), Said::Away) | (Standing::Known, Said::Well) | (Standing::Untold, _) => return,
+        };
+        say(&sentence);
+    }
+}
