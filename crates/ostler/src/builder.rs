@@ -11,7 +11,8 @@ use ostler_core::{Overrides, Told};
 use ostler_exec::{Context, Executor, Inline, Served, TaskError, ThreadPolicy, Threads};
 use ostler_postgres::{Address, Postgres};
 use ostler_runtime::{
-    LeaseTimes, Listener, Node, NodeConfig, Parts, PoolConfig, PoolSize, Prefetch, TakeOver, Unclassed,
+    LeaseTimes, Listener, Node, NodeConfig, Parts, PoolConfig, PoolSize, Prefetch, Presence, TakeOver,
+    Unclassed,
 };
 use ostler_sqlite::{Options, Sqlite};
 use ostler_store::SystemClock;
@@ -54,6 +55,7 @@ pub fn open(place: impl AsRef<Path>) -> Result<Builder, OpenError> {
         callbacks: None,
         unclassed: Unclassed::default(),
         grace: Duration::from_secs(5),
+        presence: None,
     })
 }
 
@@ -103,6 +105,7 @@ pub struct Builder {
     callbacks: Option<Callbacks>,
     unclassed: Unclassed,
     grace: Duration,
+    presence: Option<Presence>,
 }
 
 impl Builder {
@@ -268,6 +271,18 @@ impl Builder {
         self
     }
 
+    /// Says in the Redis server of this URL, such as `redis://cache:6379`, that the pool is there: for monitors outside. Its work does not
+    /// depend on it. A URL that cannot be read keeps the pool from starting.
+    #[cfg(feature = "redis")]
+    #[must_use]
+    pub fn presence(mut self, url: &str) -> Self {
+        match ostler_runtime::RedisAddress::parse(url) {
+            Ok(address) => self.presence = Some(Presence::new(address)),
+            Err(error) => self.refused = Some(ostler_store::Error::invalid(format!("presence: {error}"))),
+        }
+        self
+    }
+
     /// Starts the pool: it takes work from now on.
     ///
     /// # Errors
@@ -308,8 +323,12 @@ impl Builder {
             ..PoolConfig::new(self.queue.clone(), executor, workers)
         };
         let name = format!("pid {}", std::process::id());
-        let config =
-            NodeConfig { lease: self.lease, take_over: self.take_over, ..NodeConfig::new(name, vec![pool]) };
+        let config = NodeConfig {
+            lease: self.lease,
+            take_over: self.take_over,
+            presence: self.presence,
+            ..NodeConfig::new(name, vec![pool])
+        };
         let node = Node::start(parts, config).await?;
         Ok(Pool::new(store, node, self.queue, workers, ids))
     }

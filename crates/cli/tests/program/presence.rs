@@ -5,6 +5,7 @@ use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use ostler_testkit::{Heard, MAX_WAIT, PrivateRedis, ProcessSignal, Proxy, Weather};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
@@ -309,14 +310,41 @@ fn the_doctor_says_whether_redis_can_be_told_and_what_is_wrong() {
 }
 
 #[test]
+fn a_redis_that_encrypts_is_told_if_it_can_prove_who_it_is() {
+    let mut params = CertificateParams::new(Vec::new()).expect("a root needs no name");
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let root = CertifiedIssuer::self_signed(params, KeyPair::generate().expect("a key")).expect("a root");
+    let key = KeyPair::generate().expect("a key");
+    let names = CertificateParams::new(["localhost".to_owned()]).expect("a name for the server");
+    let certificate = names.signed_by(&key, &root).expect("a certificate");
+    let (redis, port) = PrivateRedis::encrypting(&certificate.pem(), &key.serialize_pem());
+    let place = present(&format!("rediss://localhost:{port}"));
+    place.done(["db", "migrate"]);
+    let trusted = place.write("root.pem", root.pem());
+    let stranger =
+        KeyPair::generate().and_then(|key| CertificateParams::default().self_signed(&key)).expect("another");
+    let other = place.write("other.pem", stranger.pem());
+    let refused = ran(place.command(["doctor"]).env("SSL_CERT_FILE", other));
+    assert!(refused.out.contains("it cannot be reached: invalid peer certificate"), "{refused:?}");
+    let well = ran(place.command(["doctor"]).env("SSL_CERT_FILE", &trusted));
+    assert!(well.out.contains(&format!("Nodes can say in rediss://localhost:{port}")), "{well:?}");
+    let heard = redis.listen(CHANNEL);
+    let mut command = place.command(["up"]);
+    command.env("SSL_CERT_FILE", &trusted);
+    let node = Running::start(command);
+    assert!(node.line().contains("ready"));
+    assert_eq!(next(&heard)["type"], "node_online");
+    goes(node);
+    until("it says farewell", || Some(next(&heard)).filter(|event| event["type"] == "node_offline"));
+}
+
+#[test]
 fn a_password_is_shown_nowhere() {
     let mut redis = PrivateRedis::guarded("hunter2");
     let place = present("${REDIS}");
     let mut command = place.command(["up"]);
-    let node = Running::start({
-        command.env("REDIS", redis.url());
-        command
-    });
+    command.env("REDIS", redis.url());
+    let node = Running::start(command);
     assert!(node.line().contains("ready"));
     let key = format!("ostler:node:{}", node_of(&place));
     until("it is told", || (redis.ask(&["EXISTS", &key]) == "1").then_some(()));
@@ -324,11 +352,10 @@ fn a_password_is_shown_nowhere() {
     redis.stop();
     let away = node.says("no presence in");
     assert!(away.contains("redis://:***@127.0.0.1:") && !away.contains("hunter2"), "{away}");
-    let arguments =
-        std::process::Command::new("ps").args(["-eo", "args"]).output().expect("ps can be started");
-    let arguments = String::from_utf8_lossy(&arguments.stdout).into_owned();
-    let ours = |line: &&str| line.contains("ostler") && line.contains("up") && line.contains("hunter2");
-    assert_eq!(arguments.lines().find(ours), None);
+    // What ps shows to everybody.
+    let pid = place.json(["nodes"])[0]["pid"].clone();
+    let arguments = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).expect("the node is up");
+    assert!(arguments.contains("up") && !arguments.contains("hunter2"), "{arguments:?}");
     let env = place.run(["submit", "shell", "run", "--payload", &script("env"), "--wait"]);
     assert!(!env.out.contains("hunter2"), "no child has it: {env:?}");
     for line in goes(node) {
