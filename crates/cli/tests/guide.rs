@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use ostler_testkit::{PrivatePostgres, scratch};
+use ostler_testkit::{PrivatePostgres, PrivateRedis, scratch};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -63,19 +63,41 @@ impl Drop for Background {
     }
 }
 
-/// The variable in which a page finds the URL of a PostgreSQL server.
+/// The variables in which a page finds the URL of a PostgreSQL server, and of a Redis.
 const SERVER: &str = "DATABASE_URL";
+const REDIS: &str = "REDIS_URL";
 
-fn shell(folder: &Path, server: Option<&str>, command: &str) -> Command {
+/// The servers that a page speaks of.
+struct Servers {
+    postgres: Option<String>,
+    redis: Option<PrivateRedis>,
+}
+
+impl Servers {
+    fn of(page: &str) -> Self {
+        Self {
+            postgres: page.contains(SERVER).then(|| PrivatePostgres::shared().url()),
+            redis: page.contains(REDIS).then(PrivateRedis::start),
+        }
+    }
+
+    fn variables(&self) -> [(&'static str, Option<String>); 2] {
+        [(SERVER, self.postgres.clone()), (REDIS, self.redis.as_ref().map(PrivateRedis::url))]
+    }
+}
+
+fn shell(folder: &Path, servers: &Servers, command: &str) -> Command {
     let program = Path::new(env!("CARGO_BIN_EXE_ostler"));
     let path = std::env::var("PATH").unwrap_or_default();
     let bin = program.parent().expect("a program is in a folder").display();
     let mut shell = Command::new("sh");
     shell.args(["-c", command]).current_dir(folder).env("PATH", format!("{bin}:{path}"));
-    match server {
-        Some(url) => shell.env(SERVER, url),
-        None => shell.env_remove(SERVER),
-    };
+    for (name, url) in servers.variables() {
+        match url {
+            Some(url) => shell.env(name, url),
+            None => shell.env_remove(name),
+        };
+    }
     shell.env("HOME", folder).env_remove("OSTLER_STORE").env_remove("XDG_STATE_HOME").stdin(Stdio::null());
     shell
 }
@@ -83,7 +105,7 @@ fn shell(folder: &Path, server: Option<&str>, command: &str) -> Command {
 fn run(page: &str) {
     let text = std::fs::read_to_string(root().join(page)).expect("the page is there");
     let folder = scratch();
-    let server = text.contains(SERVER).then(|| PrivatePostgres::shared().url());
+    let servers = Servers::of(&text);
     let mut background = Background(Vec::new());
     for file in files(&text) {
         std::fs::write(folder.path().join(&file.name), &file.text).expect("the file is written");
@@ -92,14 +114,13 @@ fn run(page: &str) {
     assert!(!steps.is_empty(), "{page} has commands");
     for Step { command, prints } in steps {
         if let Some(command) = command.strip_suffix(" &") {
-            let mut started = shell(folder.path(), server.as_deref(), &format!("exec {command}"));
+            let mut started = shell(folder.path(), &servers, &format!("exec {command}"));
             let child = started.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
             background.0.push(child);
             continue;
         }
-        let output = shell(folder.path(), server.as_deref(), &format!("exec 2>&1; {command}"))
-            .output()
-            .expect("it runs");
+        let output =
+            shell(folder.path(), &servers, &format!("exec 2>&1; {command}")).output().expect("it runs");
         let printed = String::from_utf8_lossy(&output.stdout).into_owned();
         let lines: Vec<&str> = printed.lines().map(str::trim_end).collect();
         let prints: Vec<&str> = prints.iter().map(|line| line.trim_end()).collect();
@@ -151,6 +172,7 @@ pages! {
     the_guide_to_limits_prints_what_it_says: "docs/guide/limits.md",
     the_guide_to_many_machines_prints_what_it_says: "docs/guide/postgres.md",
     the_guide_to_map_prints_what_it_says: "docs/guide/map.md",
+    the_guide_to_presence_prints_what_it_says: "docs/guide/presence.md",
     the_guide_to_processes_prints_what_it_says: "docs/guide/processes.md",
     the_guide_to_schedules_prints_what_it_says: "docs/guide/schedules.md",
 }
