@@ -21,7 +21,7 @@ const KIND: &str = "read";
 const CHANNEL: &str = "ostler:events";
 /// Often, so that tests are quick.
 const EVERY: Duration = Duration::from_millis(100);
-const TTL: Duration = Duration::from_secs(20);
+const TTL: Duration = Duration::from_secs(600);
 /// A node that goes waits a second for Redis at most. The rest is what a busy machine takes.
 const SOON: Duration = Duration::from_secs(10);
 

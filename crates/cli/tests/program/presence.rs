@@ -176,6 +176,24 @@ fn the_memory_and_the_pids_of_workers_are_told() {
 }
 
 #[test]
+fn a_job_that_is_left_to_the_node_is_seen_as_a_node_of_its_own_while_it_lasts() {
+    let redis = PrivateRedis::start();
+    let heard = redis.listen(CHANNEL);
+    let place = Place::new();
+    place.write("ostler.toml", format!("serve_jobs = true\npresence.redis = \"{}\"\n", redis.url()));
+    let node = Running::start(place.command(["up"]));
+    assert!(node.line().contains("ready"));
+    let first = next(&heard);
+    place.done(["map", "--detach", "echo", "{}", ":::", "a", "b"]);
+    let of_another = |sort: &'static str| {
+        let wanted = |event: &Value| event["type"] == sort && event["node"] != first["node"];
+        until(sort, || Some(next(&heard)).filter(wanted))
+    };
+    assert_eq!(of_another("node_online")["node"], of_another("node_offline")["node"]);
+    goes(node);
+}
+
+#[test]
 fn a_redis_that_comes_later_and_is_flushed_and_restarted_is_told_again() {
     let mut redis = PrivateRedis::start();
     redis.stop();
