@@ -76,9 +76,8 @@ async fn crash_under_load(url: &str, ours: &Arc<Ours>) -> Result<(), Error> {
     let work: Vec<_> = work.collect();
     for _ in 0..CRASHES {
         tokio::time::sleep(BETWEEN).await;
-        crash(back(url).await?).await?;
+        crash(url).await?;
     }
-    back(url).await?;
     ends.send(true)?;
     for worker in work {
         worker.await?;
@@ -86,11 +85,20 @@ async fn crash_under_load(url: &str, ours: &Arc<Ours>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Kills a process of the server's, upon which all of it starts anew.
-async fn crash(client: Client) -> Result<(), Error> {
-    let pid: i32 = client.query_one("select pg_backend_pid()", &[]).await?.try_get(0)?;
-    let pid = Pid::from_raw(pid).ok_or("the server names no process")?;
-    Ok(kill_process(pid, Signal::KILL)?)
+/// Kills a process of the server's, upon which all of it starts anew, and waits until it has.
+async fn crash(url: &str) -> Result<(), Error> {
+    let (victim, witness) = (connect(url).await?, connect(url).await?);
+    let pid: i32 = victim.query_one("select pg_backend_pid()", &[]).await?.try_get(0)?;
+    kill_process(Pid::from_raw(pid).ok_or("the server names no process")?, Signal::KILL)?;
+    let begun = Instant::now();
+    // The other processes are ended first: a connection before that would be ended too.
+    while !witness.is_closed() {
+        if begun.elapsed() > MAX_BACK {
+            return Err("the server goes on without one of its processes".into());
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+    back(url).await.map(drop)
 }
 
 /// A connection, as soon as the server takes one again.

@@ -72,17 +72,11 @@ pub(crate) fn run(
     let facts = vec![("PostgreSQL", version), ("its settings", SETTINGS.join(", "))];
     let mut report = Report::new(Machine::with(server.folder(), facts));
     let peers = peers::install(&bench)?;
-    disk::probe(server.folder(), scale.drain)?;
-    peers::run(&parts, &peers, &mut report)?;
-    parts.throughput(Way::Drain, &mut report)?;
-    parts.throughput(Way::Cycle, &mut report)?;
-    parts.throughput(Way::Callers, &mut report)?;
-    latency::run(&parts, &mut report)?;
-    parts.backlog(&mut report)?;
-    parts.holder(&mut report)?;
-    faults::run(&parts, &mut report)?;
+    let measured = parts.measure(&peers, &mut report);
     report.end(machine::load());
-    output.write(&report)
+    // What was measured before something went wrong is worth being seen.
+    output.write(&report)?;
+    measured
 }
 
 /// How tasks are brought through.
@@ -114,6 +108,19 @@ struct Sides {
 }
 
 impl Parts<'_> {
+    /// All of it, one after the other.
+    fn measure(&self, peers: &[peers::Installed], report: &mut Report) -> Result<(), Error> {
+        disk::probe(self.server.folder(), self.bench.scale.drain)?;
+        peers::run(self, peers, report)?;
+        self.throughput(Way::Drain, report)?;
+        self.throughput(Way::Cycle, report)?;
+        self.throughput(Way::Callers, report)?;
+        latency::run(self, report)?;
+        self.backlog(report)?;
+        self.holder(report)?;
+        faults::run(self, report)
+    }
+
     fn fdatasync(&self) -> Result<f64, Error> {
         disk::probe(self.server.folder(), self.bench.scale.probe)
     }
