@@ -1,6 +1,7 @@
 //! The counts of lanes. Each transaction adds a row for each lane whose tasks it moved, so that no transaction has to wait for
 //! another; from time to time these are summed up. What a lane counts is its own row and all rows that were added.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use tokio_postgres::types::ToSql;
 
 use crate::conn::{Conn, get};
 use crate::fault::Sql;
+use crate::herald::Notice;
 
 /// Rows are summed up when so many were added.
 const FOLD_EVERY: i64 = 256;
@@ -71,9 +73,23 @@ impl LaneChanges {
         written(&conn.rows(ADD, &self.take().params()).await?)
     }
 
-    /// Writes what was counted, and commits.
-    pub(crate) async fn write_with_commit(&mut self, conn: &mut Conn) -> Sql<Written> {
-        written(&conn.commit_with(ADD, &self.take().params()).await?)
+    /// Writes what was counted, and commits; whoever listens hears the notice then.
+    pub(crate) async fn write_with_commit(
+        &mut self,
+        conn: &mut Conn,
+        notice: Option<&Notice>,
+    ) -> Sql<Written> {
+        let columns = self.take();
+        let mut params = columns.params();
+        let sql = match notice {
+            None => Cow::Borrowed(ADD),
+            Some(notice) => {
+                params.push(&notice.channel);
+                params.push(&notice.text);
+                Cow::Owned(format!("{ADD}, pg_notify($12, $13)"))
+            }
+        };
+        written(&conn.commit_with(&sql, &params).await?)
     }
 
     fn take(&mut self) -> Columns {

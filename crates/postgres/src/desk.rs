@@ -154,18 +154,26 @@ impl Desk {
         };
         let mut done = tx.close().await?;
         let (rings, learned) = (done.rings, std::mem::take(&mut done.learned));
-        match done.commit().await {
+        let notice = done.notice(&self.herald);
+        match done.commit(notice.as_ref()).await {
             Ok((conn, written)) if written.fold => {
                 // A sum that is not made now is made the next time.
                 let lock = Locks::none().and(What::Fold, Mode::Alone).columns(&self.memo.schema).0;
                 let _ = fold(&conn, &lock[0]).await;
             }
             Ok(_) => {}
+            // A hint is not worth a commit: it is left out, and the transaction begins anew.
+            Err((stop, _)) if notice.is_some() && stop.is_over_a_limit() => {
+                self.herald.hold_back();
+                return Err(Stop::Needs(Locks::none()));
+            }
             Err((stop, number)) => self.settle(stop, number.as_deref()).await?,
         }
         learned.keep(&self.memo);
         self.bells.ring(rings);
-        self.herald.tell(rings).await;
+        if notice.is_none() {
+            self.herald.tell(rings).await;
+        }
         Ok(answer)
     }
 

@@ -61,6 +61,11 @@ impl Stop {
         }
     }
 
+    /// Whether the server has too much of something, such as notices that nobody has fetched.
+    pub(crate) fn is_over_a_limit(&self) -> bool {
+        matches!(self, Self::Server(error) if error.code() == Some(&SqlState::PROGRAM_LIMIT_EXCEEDED))
+    }
+
     /// Whether nobody can say what the server did with the last statement.
     pub(crate) fn is_open_question(&self) -> bool {
         match self {

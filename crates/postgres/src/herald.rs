@@ -2,14 +2,14 @@
 //! others. They are hints: one that is lost costs the time until the next look.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ostler_store::{Bells, Rings};
 use tokio::sync::{Mutex, Notify};
 use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_postgres::Client;
 
 use crate::conn::quoted;
@@ -19,6 +19,8 @@ use crate::pools::Pools;
 
 /// The least time between two notices of one process. A notice takes a lock of the whole database when it is committed.
 const SPACING: Duration = Duration::from_millis(5);
+/// How long no notice goes with a commit after the server has refused one.
+const HELD_BACK: Duration = Duration::from_secs(60);
 /// How long a notice may take.
 const MAX_NOTICE: Duration = Duration::from_secs(5);
 /// The pause before the first try to listen again; each one is twice as long as the one before.
@@ -36,6 +38,12 @@ pub enum Listening {
     Off,
     /// They are not, by who stays for a few calls only: what others are to be told is told before a verb answers.
     Brief,
+}
+
+/// What is told together with a commit.
+pub(crate) struct Notice {
+    pub(crate) channel: String,
+    pub(crate) text: String,
 }
 
 /// Tells others, and hears them, until it is dropped.
@@ -61,8 +69,22 @@ struct Pending {
     ready: AtomicBool,
     news: AtomicBool,
     some: Notify,
+    /// Until when nothing is told with a commit.
+    quiet_until: StdMutex<Option<Instant>>,
     /// Held by who tells.
     telling: Mutex<()>,
+}
+
+impl Pending {
+    fn quiet_until(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.quiet_until.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A notice was given.
+    fn is_told(&self) {
+        let mut quiet = self.quiet_until();
+        *quiet = (*quiet).max(Some(Instant::now() + SPACING));
+    }
 }
 
 impl Herald {
@@ -89,6 +111,26 @@ impl Herald {
             Listening::Brief => {}
         }
         Ok(Self { voice, listening, pending, _tasks: tasks })
+    }
+
+    /// The notice that these bells rang, for the commit that has rung them: others hear it at once, and it costs no transaction of its own.
+    /// `None`: there is nothing to tell, or it is not time; see [`tell`](Self::tell).
+    pub(crate) fn with_commit(&self, rings: Rings) -> Option<Notice> {
+        let text = self.voice.text(rings)?;
+        let left = [&self.pending.ready, &self.pending.news];
+        let waits = left.into_iter().any(|word| word.load(Ordering::SeqCst));
+        let mut quiet = self.pending.quiet_until();
+        let now = Instant::now();
+        if waits || quiet.is_some_and(|until| now < until) {
+            return None;
+        }
+        *quiet = Some(now + SPACING);
+        Some(Notice { channel: self.voice.channel.clone(), text })
+    }
+
+    /// The server does not take notices with commits now.
+    pub(crate) fn hold_back(&self) {
+        *self.pending.quiet_until() = Some(Instant::now() + HELD_BACK);
     }
 
     /// Tells others that these bells rang: soon, or before this answers where nobody may be left to do it soon.
@@ -134,18 +176,23 @@ impl Voice {
                 let news = pending.news.swap(false, Ordering::SeqCst);
                 self.say(Rings { ready, news }).await;
             }
+            pending.is_told();
             sleep(SPACING).await;
         }
     }
 
     async fn say(&self, rings: Rings) {
-        let words = [(rings.ready, READY), (rings.news, NEWS)];
-        let said: Vec<&str> = words.into_iter().filter(|(rang, _)| *rang).map(|(_, word)| word).collect();
-        if !said.is_empty() {
-            let notice = format!("{} {}", self.own, said.join(" "));
+        if let Some(notice) = self.text(rings) {
             // A hint that cannot be given is lost: whoever waits looks from time to time.
             let _ = timeout(MAX_NOTICE, self.notify(&notice)).await;
         }
+    }
+
+    /// What is said of these bells, if any of them rang.
+    fn text(&self, rings: Rings) -> Option<String> {
+        let words = [(rings.ready, READY), (rings.news, NEWS)];
+        let said: Vec<&str> = words.into_iter().filter(|(rang, _)| *rang).map(|(_, word)| word).collect();
+        (!said.is_empty()).then(|| format!("{} {}", self.own, said.join(" ")))
     }
 
     async fn notify(&self, notice: &str) {

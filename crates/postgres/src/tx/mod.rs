@@ -15,6 +15,7 @@ use crate::conn::{Conn, Params, get};
 use crate::counts::{LaneChanges, Written};
 use crate::fault::{Sql, Stop};
 use crate::gate_row::gate_text;
+use crate::herald::{Herald, Notice};
 use crate::locks::{Locks, Mode, What};
 use crate::memo::{Memo, Step};
 use crate::queue::{COLUMNS, QUEUES, Queue, read_queues};
@@ -87,12 +88,20 @@ pub(crate) struct Done {
 }
 
 impl Done {
+    /// What is to be told with the commit, as the herald says. It goes with the counts.
+    pub(crate) fn notice(&self, herald: &Herald) -> Option<Notice> {
+        if self.lanes.is_empty() { None } else { herald.with_commit(self.rings) }
+    }
+
     /// Commits. An error comes with the transaction's number, if it has written anything.
-    pub(crate) async fn commit(mut self) -> Result<(Conn, Written), (Stop, Option<String>)> {
+    pub(crate) async fn commit(
+        mut self,
+        notice: Option<&Notice>,
+    ) -> Result<(Conn, Written), (Stop, Option<String>)> {
         let committed = if self.lanes.is_empty() {
             self.conn.commit().await.map(|()| Written::default())
         } else {
-            self.lanes.write_with_commit(&mut self.conn).await
+            self.lanes.write_with_commit(&mut self.conn, notice).await
         };
         match committed {
             Ok(last) => Ok((self.conn, Written { fold: last.fold || self.written.fold, ..self.written })),
