@@ -168,7 +168,7 @@ impl<'a> Section<'a> {
             let end = if later.contains(&key.as_str()) {
                 "this key is not in this version".to_owned()
             } else {
-                match nearest(&key, &self.known) {
+                match probably(&key, &self.known) {
                     Some(known) => format!("there is no such key; did you mean {known}?"),
                     None => format!("there is no such key; the keys here are {}", self.known.join(", ")),
                 }
@@ -176,6 +176,13 @@ impl<'a> Section<'a> {
             self.reading.fault(Some(found.at), format!("{}: {end}", found.path));
         }
     }
+}
+
+/// The keys that were probably meant: those that have the word in them, or else the one that is written much like it.
+fn probably(word: &str, known: &[&str]) -> Option<String> {
+    let having: Vec<&str> =
+        known.iter().copied().filter(|key| key.split('_').any(|part| part == word)).collect();
+    if having.is_empty() { nearest(word, known).map(str::to_owned) } else { Some(having.join(" or ")) }
 }
 
 /// The known word that was probably meant.

@@ -224,6 +224,10 @@ fn an_unknown_key_is_refused_with_its_line_and_the_nearest_known_one() {
         fault(&pool("max_worker = 3")),
         "ostler.toml:4: pool.shell.max_worker: there is no such key; did you mean max_workers?"
     );
+    assert_eq!(
+        fault(&pool("workers = 3")),
+        "ostler.toml:4: pool.shell.workers: there is no such key; did you mean min_workers or max_workers?"
+    );
     assert_eq!(fault("stroe = \"x\""), "ostler.toml:1: stroe: there is no such key; did you mean store?");
     assert_eq!(
         fault("[lease]\nfoo = 1"),
