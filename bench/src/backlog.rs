@@ -152,13 +152,7 @@ fn round(
     }
     let (ours_empty, ceiling_empty) = empty.end()?;
     let (ours, ceiling) = full.take();
-    Ok(BacklogRound {
-        fdatasync,
-        ours_empty: ours_empty.rate(),
-        ours: ours.rate(),
-        ceiling_empty: ceiling_empty.rate(),
-        ceiling: ceiling.rate(),
-    })
+    Ok(BacklogRound::of(fdatasync, (ours_empty, ceiling_empty), (ours, ceiling)))
 }
 
 #[cfg(test)]

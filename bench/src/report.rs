@@ -11,6 +11,7 @@ mod peers;
 pub(crate) use node::{CommandRow, IdleRow, NodeRound, NodeRow};
 pub(crate) use peers::PeerRow;
 
+use crate::load::Tally;
 use crate::machine::Machine;
 use crate::stats::{Samples, median};
 
@@ -81,6 +82,19 @@ pub(crate) struct BacklogRound {
     pub(crate) ceiling_empty: f64,
     /// Bare statements, with the backlog.
     pub(crate) ceiling: f64,
+}
+
+impl BacklogRound {
+    /// What the store and the ceiling did, without the backlog and with it.
+    pub(crate) fn of(fdatasync: f64, empty: (Tally, Tally), full: (Tally, Tally)) -> Self {
+        Self {
+            fdatasync,
+            ours_empty: empty.0.rate(),
+            ours: full.0.rate(),
+            ceiling_empty: empty.1.rate(),
+            ceiling: full.1.rate(),
+        }
+    }
 }
 
 /// One row of latency.

@@ -41,13 +41,7 @@ pub(super) fn run(parts: &Parts<'_>, report: &mut Report) -> Result<(), Error> {
             Ok::<_, Error>(bare)
         })?;
         let (ours, ceiling) = parts.slices(&mut Sides { ours, bare }, Way::Cycle, BATCH)?;
-        Ok(BacklogRound {
-            fdatasync,
-            ours_empty: ours_empty.rate(),
-            ours: ours.rate(),
-            ceiling_empty: ceiling_empty.rate(),
-            ceiling: ceiling.rate(),
-        })
+        Ok(BacklogRound::of(fdatasync, (ours_empty, ceiling_empty), (ours, ceiling)))
     };
     let rounds = (0..parts.bench.scale.rounds).map(round).collect::<Result<_, Error>>()?;
     let what = format!("enqueue to done, batch {BATCH}");

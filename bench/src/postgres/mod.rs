@@ -236,13 +236,7 @@ impl Parts<'_> {
                     self.slice(&mut empty, way, BATCH, &mut ours_empty, &mut ceiling_empty)?;
                     self.slice(&mut full, way, BATCH, &mut ours, &mut ceiling)?;
                 }
-                Ok(BacklogRound {
-                    fdatasync,
-                    ours_empty: ours_empty.rate(),
-                    ours: ours.rate(),
-                    ceiling_empty: ceiling_empty.rate(),
-                    ceiling: ceiling.rate(),
-                })
+                Ok(BacklogRound::of(fdatasync, (ours_empty, ceiling_empty), (ours, ceiling)))
             };
             let rounds = (0..self.bench.scale.rounds).map(round).collect::<Result<_, Error>>()?;
             let what = format!("{what}, batch {BATCH}");
@@ -280,13 +274,7 @@ impl Parts<'_> {
             (ours, ceiling) = self.slices(&mut sides, Way::Cycle, BATCH)?;
         }
         drop(holder);
-        let round = BacklogRound {
-            fdatasync,
-            ours_empty: ours_empty.rate(),
-            ours: ours.rate(),
-            ceiling_empty: ceiling_empty.rate(),
-            ceiling: ceiling.rate(),
-        };
+        let round = BacklogRound::of(fdatasync, (ours_empty, ceiling_empty), (ours, ceiling));
         let what = format!("enqueue to done, batch {BATCH}");
         report.backlog.push(BacklogRow {
             place: self.place,
