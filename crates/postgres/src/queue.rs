@@ -78,7 +78,7 @@ pub(crate) fn settings_from(row: &Row, first: usize) -> Sql<QueueSettings> {
     Ok(settings)
 }
 
-/// Finds queues by their names. (An `EXISTS` would be answered by reading the shut keys of all queues.)
+/// Finds queues by their names, beside the time. (An `EXISTS` would be answered by reading the shut keys of all queues.)
 pub(crate) const QUEUES: &str = "SELECT q.id, q.name, q.clock, q.gate,
         coalesce((SELECT true FROM ostler.limits k WHERE k.queue = q.id AND k.shut_until IS NOT NULL LIMIT 1), false) AS shut,
         lanes.ids, lanes.kinds,
@@ -86,7 +86,7 @@ pub(crate) const QUEUES: &str = "SELECT q.id, q.name, q.clock, q.gate,
      FROM ostler.queue q CROSS JOIN LATERAL (
         SELECT array_agg(l.id) AS ids, array_agg(l.kind) AS kinds
         FROM (SELECT id, kind FROM ostler.lane WHERE queue = q.id ORDER BY id) AS l) AS lanes
-     WHERE q.name = ANY($1)";
+     WHERE q.name = ANY($2)";
 
 /// How many columns [`QUEUES`] has.
 pub(crate) const COLUMNS: usize = 14;

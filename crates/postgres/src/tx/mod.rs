@@ -31,12 +31,7 @@ const HOLD: &str = "SELECT 1 FROM ostler.task WHERE id = ANY($1) ORDER BY id FOR
 
 /// The time: the caller's, if it has one, else the server's; and whether the inbox has something in it.
 pub(crate) const NOW: &str =
-    "SELECT coalesce($1::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint),
-        EXISTS(SELECT 1 FROM ostler.inbox WHERE NOT waits)";
-
-/// The same beside the queues.
-const NOW_TOO: &str =
-    "SELECT coalesce($2::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint) AS now,
+    "SELECT coalesce($1::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint) AS now,
         EXISTS(SELECT 1 FROM ostler.inbox WHERE NOT waits) AS came";
 
 /// The transaction's own number, if it has written anything.
@@ -447,7 +442,7 @@ fn opening() -> &'static str {
     TEXT.get_or_init(|| {
         format!(
             "SELECT q.*, n.now, n.came, s.id, s.ended_at IS NULL, s.expires_at
-             FROM ({NOW_TOO}) AS n LEFT JOIN ostler.session s ON s.uid = $3 LEFT JOIN ({QUEUES}) AS q ON true"
+             FROM ({NOW}) AS n LEFT JOIN ostler.session s ON s.uid = $3 LEFT JOIN ({QUEUES}) AS q ON true"
         )
     })
 }
@@ -464,7 +459,7 @@ async fn lock(conn: &Conn, locks: &Locks, schema: &str, now: Option<i64>, inbox:
         biased;
         conn.begin(),
         async { conn.run(&lock, &[&wanted, &alone]).await },
-        async { conn.run(&read, &[&names, &now, &uid]).await },
+        async { conn.run(&read, &[&now, &names, &uid]).await },
     );
     begun?;
     locked?;
