@@ -38,9 +38,9 @@ describe("without a node", { timeout: 60_000 }, () => {
     const steps = {};
     await assert.rejects(worker.test("convert", { url: "x" }, { steps }), Transient);
     assert.deepEqual(steps, { fetched: 7 });
-    const options = { steps, attempt: 2, folder: "/work/t1", timeoutMs: 60_000 };
+    const options = { steps, attempt: 2, folder: "/tasks/t1", timeoutMs: 60_000 };
     assert.deepEqual(await worker.test("convert", { url: "x" }, options), {
-      output: { pages: 7, folder: "/work/t1", at: "1970-01-01T00:00:00.000Z" },
+      output: { pages: 7, folder: "/tasks/t1", at: "1970-01-01T00:00:00.000Z" },
       steps: { fetched: 7, announced: null },
       progress: [{ done: 1, total: 2, note: "half" }],
       logs: [{ level: "info", message: "attempt 2" }],

@@ -46,7 +46,7 @@ describe("tasks", options, () => {
   });
 
   test("progress, logs and files are said in order", async () => {
-    assert.deepEqual((await shared.node.do("notes", null, { folder: "/work/t1" })).slice(0, -1), [
+    assert.deepEqual((await shared.node.do("notes", null, { folder: "/tasks/t1" })).slice(0, -1), [
       { type: "progress", done: 1 },
       { type: "progress", done: 40, total: 100, note: "pages" },
       { type: "log", level: "warn", message: "half \ufffd a name" },
@@ -81,8 +81,8 @@ describe("tasks", options, () => {
   });
 
   test("a file outside of the folder is refused", async () => {
-    for (const sentence of (await shared.node.result("outside", null, { folder: "/work/t1" })).output) {
-      assert.match(sentence, /inside of the task's folder, \/work\/t1/);
+    for (const sentence of (await shared.node.result("outside", null, { folder: "/tasks/t1" })).output) {
+      assert.match(sentence, /inside of the task's folder, \/tasks\/t1/);
     }
   });
 

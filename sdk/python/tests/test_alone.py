@@ -44,8 +44,8 @@ class Alone(unittest.TestCase):
         with self.assertRaises(Transient):
             self.worker.test("convert", {"url": "x"}, steps=steps)
         self.assertEqual(steps, {"fetched": 7})
-        tested = self.worker.test("convert", {"url": "x"}, steps=steps, attempt=2, folder="/work/t1", timeout=60)
-        self.assertEqual(tested.output, [7, "/work/t1"])
+        tested = self.worker.test("convert", {"url": "x"}, steps=steps, attempt=2, folder="/tasks/t1", timeout=60)
+        self.assertEqual(tested.output, [7, "/tasks/t1"])
         self.assertEqual(self.fetched, 1, "a step that was kept is not done again")
         self.assertEqual(tested.steps, {"fetched": 7, "announced": None})
         self.assertEqual(tested.progress, [(1, 2, "half")])

@@ -63,7 +63,7 @@ class Tasks(OneWorker):
 
     def test_progress_logs_and_files_are_said_in_order(self) -> None:
         self.assertEqual(
-            self.node.do("notes", folder="/work/t1")[:-1],
+            self.node.do("notes", folder="/tasks/t1")[:-1],
             [
                 {"type": "progress", "done": 1},
                 {"type": "progress", "done": 40, "total": 100, "note": "pages"},
@@ -83,8 +83,8 @@ class Tasks(OneWorker):
             self.assertIn(words, sentence)
 
     def test_a_file_outside_of_the_folder_is_refused(self) -> None:
-        said = self.result("outside", folder="/work/t1")["output"]
-        self.assertEqual([sentence.count("inside of the task's folder, /work/t1") for sentence in said], [1, 1, 1])
+        said = self.result("outside", folder="/tasks/t1")["output"]
+        self.assertEqual([sentence.count("inside of the task's folder, /tasks/t1") for sentence in said], [1, 1, 1])
 
     def test_a_kind_without_a_handler_is_a_permanent_error_with_the_kinds_there_are(self) -> None:
         error = self.error("paint")

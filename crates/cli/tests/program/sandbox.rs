@@ -109,5 +109,5 @@ fn long_lived_workers_take_tasks_in_a_sandbox() {
     assert!(ran.code == Some(1) && ran.err.contains("Permission denied"), "{ran:?}");
     let frame = json!({"do": "frame", "how": null}).to_string();
     let frame = place.done(["submit", "docs", "k", "--wait", "--payload", &frame]);
-    assert!(frame.contains(&format!("{}/work/", place.folder().display())), "{frame}");
+    assert!(frame.contains(&place.folder().join("work/").display().to_string()), "{frame}");
 }

@@ -46,7 +46,7 @@ mod tests {
         }
         assert!(exposes(Path::new("/"), &store));
         assert!(exposes(&at("data"), &at("link/ostler.db")), "a link to it is it");
-        for right in ["data/work", "data/old.db", "other", "data2", "data/work/ostler.db"] {
+        for right in ["data/tasks", "data/old.db", "other", "data2", "data/tasks/ostler.db"] {
             assert!(!exposes(&at(right), &store), "{right}");
         }
     }
