@@ -1,9 +1,11 @@
 //! The command line, by hand: a handful of words.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crate::Error;
 use crate::child::Role;
+use crate::faults;
 use crate::map;
 use crate::rate::Wanted;
 use crate::report::Report;
@@ -18,6 +20,7 @@ Usage: bench sqlite [--quick | --tiny] [--markdown] [--json FILE] [--dir DIR] [-
        bench rate   [--seconds N] [--per-second N] [--dir DIR]
        bench map    [--items N] [--at-once N] [--rounds N] [--ostler PATH] [--dir DIR]
        bench workers [--calls N] [--rounds N] [--workers N] [--ours] [--dir DIR]
+       bench faults [--faults N] [--tasks N] [--seed N] [--only TEXT] [--ostler PATH] [--dir DIR]
 
 sqlite measures the SQLite store beside bare SQLite statements. postgres starts a server of its own and measures the shared
 store beside bare statements and beside graphile-worker and pg-boss, which it installs with npm into bench/peers. node measures a whole node on it: handlers that do
@@ -26,6 +29,8 @@ one rate, for 30 seconds at 100 a second, and prints how many tasks began and ho
 map runs `true` for many items by ostler map, xargs and GNU parallel in turns, and prints how long each takes.
 workers sends tasks that do nothing to long-lived workers, and to ProcessPoolExecutor, loky and piscina, which it
 installs (--ours: leaves out).
+faults kills, stops and starves nodes of the real program while they work, crashes their server and fills their disk; it prints what
+was lost, completed twice, run twice at once and left behind, and fails if anything was.
 
   --quick      under a minute: short rounds, backlogs of 100,000 rows
   --tiny       a second or two: only shows that everything runs
@@ -93,6 +98,22 @@ pub(crate) enum Asked {
         /// Where the files go.
         dir: Option<PathBuf>,
     },
+    /// To see what faults lead to.
+    Faults {
+        /// Which, and how many.
+        wanted: faults::Wanted,
+        /// Where the files go.
+        dir: Option<PathBuf>,
+    },
+    /// To be the work of a task of a fault run.
+    Effect {
+        /// Where it leaves its lines.
+        folder: PathBuf,
+        /// The task.
+        id: String,
+        /// How long it runs.
+        time: Duration,
+    },
     /// To be the other process of a measurement.
     Child {
         /// What it does.
@@ -148,6 +169,8 @@ pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Asked, Str
         Some("rate") => rate(args),
         Some("map") => mapped(args),
         Some("workers") => workers(args),
+        Some("faults") => faulty(args),
+        Some(faults::effect::WORD) => effect(args),
         Some("child") => child(args),
         Some("help" | "--help" | "-h") => Ok(Asked::Usage),
         Some(other) => Err(format!("there is no benchmark \"{other}\"")),
@@ -231,6 +254,38 @@ fn workers(mut args: impl Iterator<Item = String>) -> Result<Asked, String> {
     Ok(Asked::Workers { wanted, dir })
 }
 
+fn faulty(mut args: impl Iterator<Item = String>) -> Result<Asked, String> {
+    let (mut wanted, mut dir) = (faults::Wanted::default(), None);
+    while let Some(word) = args.next() {
+        let mut value = || args.next().ok_or_else(|| format!("{word} needs a value"));
+        let number = |text: String| text.parse().ok().filter(|number| (1..=1_000_000).contains(number));
+        let number = |text| number(text).ok_or_else(|| format!("{word} is a whole number from 1 to 1000000"));
+        match word.as_str() {
+            "--faults" => wanted.faults = number(value()?)?,
+            "--tasks" => wanted.tasks = number(value()?)?,
+            "--seed" => wanted.seed = number(value()?)?,
+            "--only" => wanted.only = Some(value()?),
+            "--ostler" => wanted.ostler = Some(value()?.into()),
+            faults::INSIDE => wanted.place = faults::Namespace::Own,
+            "--dir" => dir = Some(value()?.into()),
+            "--help" | "-h" => return Ok(Asked::Usage),
+            other => return Err(format!("\"{other}\" is not understood")),
+        }
+    }
+    Ok(Asked::Faults { wanted, dir })
+}
+
+fn effect(mut args: impl Iterator<Item = String>) -> Result<Asked, String> {
+    let (folder, id) = (args.next(), args.next());
+    let millis = args.next().and_then(|millis| millis.parse().ok());
+    match (folder, id, millis, args.next()) {
+        (Some(folder), Some(id), Some(millis), None) => {
+            Ok(Asked::Effect { folder: folder.into(), id, time: Duration::from_millis(millis) })
+        }
+        _ => Err("\"effect\" is for the benchmark itself".into()),
+    }
+}
+
 fn child(mut args: impl Iterator<Item = String>) -> Result<Asked, String> {
     let role = args.next().as_deref().and_then(Role::named);
     match (role, args.next(), args.next()) {
@@ -268,6 +323,8 @@ mod tests {
             "rate --seconds 0",
             "map --items x",
             "workers --calls 0",
+            "faults --tasks 0",
+            "effect",
             "child",
             "child enqueuer",
             "child x y",

@@ -10,6 +10,7 @@
 //! - `node/mod.rs`: a whole node: no-ops, pick-up, commands, failover, and what it costs when idle.
 //! - `rate.rs`: whether two nodes keep to one rate. `map.rs`: `ostler map` beside xargs and GNU parallel.
 //! - `workers/`: long-lived workers beside the process pools of Python and the thread pools of JavaScript.
+//! - `faults/`: nodes, servers and disks that fail, and whether anything is lost by it.
 //! - `args.rs`, `scale.rs`: what is asked for. `machine.rs`, `report.rs`: what is said about it.
 
 mod args;
@@ -17,6 +18,7 @@ mod backlog;
 mod ceiling;
 mod child;
 mod disk;
+mod faults;
 mod latency;
 mod load;
 mod machine;
@@ -51,6 +53,8 @@ fn main() -> ExitCode {
         Ok(Asked::Rate { wanted, dir }) => said(rate::run(wanted, dir)),
         Ok(Asked::Map { wanted, dir }) => said(map::run(&wanted, dir)),
         Ok(Asked::Workers { wanted, dir }) => said(workers::run(&wanted, dir)),
+        Ok(Asked::Faults { wanted, dir }) => said(faults::run(&wanted, dir)),
+        Ok(Asked::Effect { folder, id, time }) => said(faults::effect::run(&folder, &id, time)),
         Ok(Asked::Child { role, path }) => said(child::run(role, &path)),
         Ok(Asked::Usage) => {
             println!("{USAGE}");

@@ -91,7 +91,7 @@ pub(crate) fn run(wanted: &Wanted, dir: Option<PathBuf>) -> Result<(), Error> {
     Ok(())
 }
 
-fn beside_this() -> Result<PathBuf, Error> {
+pub(crate) fn beside_this() -> Result<PathBuf, Error> {
     let path = std::env::current_exe()?.with_file_name("ostler");
     if !path.exists() {
         return Err(

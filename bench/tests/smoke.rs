@@ -145,3 +145,26 @@ fn anything_else_is_answered_with_the_usage() {
     assert_eq!(run.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&run.stderr).contains("Usage: bench sqlite"));
 }
+
+#[test]
+fn nodes_that_are_killed_lose_nothing_and_it_is_said() {
+    let bench = std::path::Path::new(env!("CARGO_BIN_EXE_bench"));
+    let ostler = bench.with_file_name("ostler");
+    if !ostler.exists() {
+        // The tests of the whole workspace have built it.
+        let built = Command::new(env!("CARGO")).args(["build", "--locked", "-p", "ostler-cli"]).status();
+        assert!(built.unwrap().success());
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let run = Command::new(bench)
+        .args(["faults", "--only", "kills", "--faults", "6", "--tasks", "60", "--dir"])
+        .arg(dir.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8(run.stdout).unwrap();
+    assert!(run.status.success(), "{said}{}", String::from_utf8_lossy(&run.stderr));
+    let row = said.lines().find(|line| line.starts_with("| kills | ")).expect("it prints its row");
+    let cells: Vec<&str> = row.split(" | ").collect();
+    assert_eq!((cells[2], cells[5], cells[7]), ("60", "0", "0"), "{said}");
+    assert!(cells[1].parse::<u32>().unwrap() > 0, "something was killed: {said}");
+}

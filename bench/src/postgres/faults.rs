@@ -82,7 +82,7 @@ async fn crash_under_load(url: &str, ours: &Arc<Ours>) -> Result<(), Error> {
 }
 
 /// Kills a process of the server's, upon which all of it starts anew, and waits until it has.
-async fn crash(url: &str) -> Result<(), Error> {
+pub(crate) async fn crash(url: &str) -> Result<(), Error> {
     let (victim, witness) = (connect(url).await?, connect(url).await?);
     let pid: i32 = victim.query_one("select pg_backend_pid()", &[]).await?.try_get(0)?;
     kill_process(Pid::from_raw(pid).ok_or("the server names no process")?, Signal::KILL)?;

@@ -4,11 +4,11 @@
 //! turns. `latency.rs`: how long one thing takes. `faults.rs`: how fast it is after
 //! faults. `peers.rs`: other queues, installed by name and driven by scripts of ours.
 
-mod bare;
-mod faults;
+pub(crate) mod bare;
+pub(crate) mod faults;
 mod latency;
 mod peers;
-mod server;
+pub(crate) mod server;
 mod side;
 
 use std::path::PathBuf;
