@@ -9,7 +9,7 @@ use ostler_exec::Executor;
 use ostler_process::keeper::{Containment, Keeper};
 use ostler_process::{Command, CommandPolicy, Environment, OutputForm};
 use ostler_runtime::{
-    Listener, Node, NodeConfig, Parts, PoolConfig, Prefetch, Presence, StartError, TakeOver,
+    Listener, Node, NodeConfig, NodeState, Parts, PoolConfig, Prefetch, Presence, StartError, TakeOver,
 };
 use ostler_store::calls::{QueueChange, Retention};
 use ostler_store::jobs::{JobChange, JobRecord, queue_of};
@@ -184,8 +184,17 @@ impl Mapping<'_> {
             Over::Halted(How::Soon) => SOON,
             Over::Done | Over::Halted(How::Now) | Over::Cancelled | Over::Interrupted => Duration::ZERO,
         };
+        let mut state = node.state();
+        let drain = async {
+            let drains = async {
+                // The node's own end closes the channel, and is no longer running either.
+                let _ = state.wait_for(|state| *state != NodeState::Running).await;
+                tally.drains();
+            };
+            tokio::join!(node.drain(patience), drains);
+        };
         tokio::select! {
-            _ = node.drain(patience) => {}
+            () = drain => {}
             () = signals.next() => {
                 // The keeper sees the end of this process, and ends all children.
                 std::process::exit(Code::Interrupted.number().into());

@@ -20,13 +20,16 @@ pub(crate) struct Tally {
     completed: AtomicU64,
     failed: AtomicU64,
     reached: watch::Sender<Option<How>>,
+    /// True once the node takes no more work: what is handed back from then on stays in the queue.
+    draining: watch::Sender<bool>,
 }
 
 impl Tally {
     /// Nothing has ended yet but what was completed `before`.
     pub(crate) fn new(halt: Option<Halt>, items: u64, attempts: u32, before: u64) -> Arc<Self> {
         let (completed, failed) = (AtomicU64::new(before), AtomicU64::new(0));
-        Arc::new(Self { halt, items, attempts, completed, failed, reached: watch::Sender::new(None) })
+        let (reached, draining) = (watch::Sender::new(None), watch::Sender::new(false));
+        Arc::new(Self { halt, items, attempts, completed, failed, reached, draining })
     }
 
     /// Waits until enough have ended.
@@ -37,6 +40,27 @@ impl Tally {
             // The sender lives as long as this does.
             Ok(None) | Err(_) => std::future::pending().await,
         }
+    }
+
+    /// The node takes no more work: items that were held back at the halt go back to the queue.
+    pub(crate) fn drains(&self) {
+        self.draining.send_replace(true);
+    }
+
+    /// Whether one more item may begin. If enough have ended, the answer comes only when the item can be handed back: before the
+    /// node drains, it would claim the item again at once. A node that lets the others finish (`soon`) cancels nothing, so its
+    /// drain is what counts.
+    async fn admit(&self, cancelled: impl Future<Output = ()>) -> Admission {
+        if self.reached.borrow().is_none() {
+            return Admission::Begin;
+        }
+        let mut draining = self.draining.subscribe();
+        tokio::select! {
+            () = cancelled => {}
+            // The sender lives as long as this does.
+            _ = draining.wait_for(|draining| *draining) => {}
+        }
+        Admission::HandBack
     }
 
     fn count(&self, outcome: &Outcome, attempt: u32) {
@@ -60,6 +84,13 @@ impl Tally {
     }
 }
 
+/// Whether an item may begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Admission {
+    Begin,
+    HandBack,
+}
+
 /// Runs commands until enough have ended.
 pub(crate) struct Counted {
     pub(crate) command: Command,
@@ -73,14 +104,48 @@ impl Executor for Counted {
     }
 
     async fn run(&self, work: Work, control: Control) -> Ended {
-        if self.tally.reached.borrow().is_some() {
-            // The node is about to be drained, and then it goes back.
-            control.cancel.cancelled().await;
-            return Ended::handed_back();
+        match self.tally.admit(control.cancel.cancelled()).await {
+            Admission::Begin => {}
+            Admission::HandBack => return Ended::handed_back(),
         }
         let attempt = work.attempt;
         let ended = self.command.run(work, control).await;
         self.tally.count(&ended.outcome, attempt);
         ended
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, poll_fn, ready};
+    use std::pin::pin;
+    use std::task::Poll;
+
+    use super::*;
+
+    async fn is_pending(future: impl Future) -> bool {
+        let mut future = pin!(future);
+        poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx).is_pending())).await
+    }
+
+    #[tokio::test]
+    async fn an_item_that_comes_after_the_halt_goes_back_when_the_node_drains_though_nobody_cancels_it() {
+        let tally = Tally::new(Some(Halt::parse("soon,success=2").expect("a condition")), 60, 1, 0);
+        for _ in 0..2 {
+            assert_eq!(tally.admit(pending()).await, Admission::Begin);
+            tally.count(&Outcome::Success, 1);
+        }
+        assert_eq!(tally.enough().await, How::Soon);
+        assert!(is_pending(tally.admit(pending())).await, "it would be claimed again");
+        tally.drains();
+        assert_eq!(tally.admit(pending()).await, Admission::HandBack);
+    }
+
+    #[tokio::test]
+    async fn an_item_that_comes_after_the_halt_goes_back_when_it_is_cancelled() {
+        let tally = Tally::new(Some(Halt::parse("now,success=1").expect("a condition")), 60, 1, 0);
+        tally.count(&Outcome::Success, 1);
+        assert!(is_pending(tally.admit(pending())).await);
+        assert_eq!(tally.admit(ready(())).await, Admission::HandBack);
     }
 }

@@ -180,6 +180,23 @@ fn at_the_first_failure_nothing_more_begins() {
     assert_eq!(times(&place.folder().join("more")), ["1"]);
 }
 
+/// While the item ends that is one too many, another worker has often taken its next one: seven rounds of eight would hang.
+#[test]
+fn a_job_that_halts_soon_ends_however_many_items_its_workers_have_taken() {
+    const ROUNDS: usize = 4;
+    let place = Place::new();
+    for round in 0..ROUNDS {
+        let script = format!(": round {round}; false {{}}");
+        let mut words = vec!["map", "-q", "-j4", "--halt", "soon,fail=30", &script, ":::"];
+        let items: Vec<String> = (1..=60).map(|item| item.to_string()).collect();
+        words.extend(items.iter().map(String::as_str));
+        let (code, _) = Running::start(place.command(words)).end();
+        assert_eq!(code, Some(1), "round {round}");
+        let running = place.json(["ls", "--state", "running"]);
+        assert_eq!(running, serde_json::json!([]), "round {round}");
+    }
+}
+
 #[test]
 fn results_are_written_as_lines_as_a_table_and_as_files() {
     let place = Place::new();
