@@ -217,6 +217,8 @@ impl Crew {
                 idle.retain(|other| other != id);
             }
         }
+        // Another worker takes what they were about to take.
+        book.ring();
     }
 
     /// The worker that has been idle longest goes.
@@ -372,6 +374,8 @@ impl Crew {
         if closing || too_many || goes {
             hand.record.state = WorkerState::Draining;
             book.idle.retain(|other| *other != id);
+            // Another worker takes what it was about to take.
+            book.ring();
             return Turn::Go;
         }
         let was_idle = hand.record.state == WorkerState::Idle;
@@ -427,6 +431,7 @@ impl Crew {
         let mut book = self.lock();
         book.idle.retain(|other| *other != id);
         let removed = book.hands.remove(&id);
+        book.ring();
         if removed.is_some_and(|hand| hand.record.state == WorkerState::Starting)
             && !book.starts.is_resting(Instant::now())
         {
@@ -519,3 +524,6 @@ impl Book {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

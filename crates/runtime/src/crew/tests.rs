@@ -1,0 +1,82 @@
+//! Who is woken for a task, and what becomes of the task when that worker goes.
+
+use std::pin::pin;
+
+use async_trait::async_trait;
+use ostler_core::{Id, Overrides, Priority, TaskId};
+use ostler_exec::{Control, Ended, Served, Work};
+use ostler_store::{Lease, LeaseRef};
+
+use super::*;
+
+const NOW: Timestamp = Timestamp::from_millis(0);
+
+struct Nobody;
+
+#[async_trait]
+impl Executor for Nobody {
+    fn served(&self) -> Served {
+        Served::Any
+    }
+
+    async fn run(&self, _: Work, _: Control) -> Ended {
+        Ended::success(None)
+    }
+}
+
+fn task() -> Waiting {
+    let lease = LeaseRef { task: TaskId(Id::from_bits(9)), token: 1, slot: 1 };
+    let claimed = Claimed {
+        lease: Lease::granted(lease),
+        queue: "q".into(),
+        kind: "k".into(),
+        payload: "null".to_owned(),
+        attempt: 1,
+        priority: Priority::default(),
+        suspect: false,
+        node_deaths: 0,
+        policy: Overrides::NONE.resolve(&Overrides::NONE),
+        folder: None,
+        created_at: NOW,
+        not_after: None,
+        deadline: None,
+    };
+    Waiting { claimed, strings: Strings::default(), since: Instant::now() }
+}
+
+/// A crew with one task, and two idle workers: the first stays, and the second has been woken for the task.
+fn crew() -> (Crew, Arc<Notify>, WorkerId) {
+    let crew = Crew::new("q", Arc::new(Nobody), 2, watch::channel(NodeState::Running).1);
+    let [first, second] = [1, 2].map(|number| WorkerId(Id::from_bits(number)));
+    let bells = [(first, 1), (second, 0)].map(|(id, stage)| {
+        let bell = crew.enlist(id, stage, NOW);
+        crew.ready(id);
+        assert!(matches!(crew.turn(id, None, NOW), Turn::Wait));
+        bell
+    });
+    let [bell, woken] = bells;
+    crew.add(std::iter::once(task()), 0);
+    assert!(rung(&woken) && !rung(&bell));
+    (crew, bell, second)
+}
+
+fn rung(bell: &Notify) -> bool {
+    let mut rung = pin!(bell.notified());
+    rung.as_mut().enable()
+}
+
+#[test]
+fn a_worker_that_goes_instead_of_taking_a_task_leaves_it_to_another() {
+    let (crew, bell, woken) = crew();
+    crew.set_max(1);
+    assert!(matches!(crew.turn(woken, None, NOW), Turn::Go));
+    assert!(rung(&bell), "above the maximum");
+
+    let (crew, bell, _) = self::crew();
+    crew.retire(1);
+    assert!(rung(&bell), "given up with its runtime");
+
+    let (crew, bell, woken) = self::crew();
+    crew.gone(woken);
+    assert!(rung(&bell), "broken");
+}
