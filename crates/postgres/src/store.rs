@@ -349,7 +349,9 @@ impl Store for Postgres {
     async fn change_job(&self, job: JobId, change: JobChange) -> Result<JobAnswer, Error> {
         let input = (job, change);
         self.desk
-            .write(Locks::none(), &input, |tx, (job, change)| Box::pin(jobs::change(tx, *job, *change)))
+            .write(jobs::change_locks(job, change), &input, |tx, (job, change)| {
+                Box::pin(jobs::change(tx, *job, *change))
+            })
             .await
     }
 

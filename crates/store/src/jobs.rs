@@ -66,6 +66,8 @@ pub enum JobChange {
     Cancel,
     /// It goes on.
     Reopen,
+    /// It is removed, with its queue, if none of its tasks is left; what was counted there stays counted under [`FORMER_JOBS`].
+    Remove,
 }
 
 /// What became of a change.
@@ -75,6 +77,8 @@ pub enum JobAnswer {
     Done,
     /// There is no such job.
     NotFound,
+    /// It has tasks, so it was not removed.
+    HasTasks,
 }
 
 /// Which jobs to list. Everything that is given must hold.

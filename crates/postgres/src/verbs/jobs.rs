@@ -45,6 +45,7 @@ pub(crate) async fn change(tx: &mut Tx, job: JobId, change: JobChange) -> Sql<Jo
     let set = match change {
         JobChange::Cancel => "coalesce(cancelled_at, $2)",
         JobChange::Reopen => "nullif($2::bigint, $2)",
+        JobChange::Remove => return remove(tx, job).await,
     };
     let changed = tx
         .conn
@@ -56,6 +57,32 @@ pub(crate) async fn change(tx: &mut Tx, job: JobId, change: JobChange) -> Sql<Jo
     if changed == 0 {
         return Ok(JobAnswer::NotFound);
     }
+    tx.ring_news();
+    Ok(JobAnswer::Done)
+}
+
+/// Whose locks are needed for a change.
+pub(crate) fn change_locks(job: JobId, change: JobChange) -> Locks {
+    match change {
+        JobChange::Cancel | JobChange::Reopen => Locks::none(),
+        JobChange::Remove => Locks::none().and(What::Queue(queue_of(job)), Mode::Alone).queue(FORMER_JOBS),
+    }
+}
+
+/// Removes a job that has no tasks, with its queue.
+async fn remove(tx: &mut Tx, job: JobId) -> Sql<JobAnswer> {
+    let (id, name) = (Uid::of(job.0), queue_of(job));
+    if tx.conn.row("SELECT 1 FROM ostler.job WHERE id = $1", &[&id]).await?.is_none() {
+        return Ok(JobAnswer::NotFound);
+    }
+    if let Some(queue) = tx.queue(&name)?.map(|queue| queue.id) {
+        let lanes = counted(&tx.conn, Some(queue)).await?;
+        if lanes.values().any(|lane| lane.counts.submitted() > lane.pruned.iter().sum()) {
+            return Ok(JobAnswer::HasTasks);
+        }
+    }
+    tx.conn.exec("DELETE FROM ostler.job WHERE id = $1", &[&id]).await?;
+    drop_queue(tx, &name).await?;
     tx.ring_news();
     Ok(JobAnswer::Done)
 }

@@ -7,11 +7,16 @@ use ostler_store::jobs::{
     FORMER_JOBS, JobAnswer, JobChange, JobFilter, JobPut, JobRecord, MAX_JOBS_PRUNED, NewJob, queue_of,
 };
 use ostler_store::views::Counts;
-use rusqlite::{Connection, Row, params};
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use crate::fault::readable;
 use crate::row::Uid;
 use crate::tx::{Sql, Tx};
+
+/// Whether the job `j` has tasks that were not removed yet.
+const HAS_TASKS: &str = "EXISTS(SELECT 1 FROM queue q JOIN lane l ON l.queue = q.id
+    WHERE q.name = j.queue AND (l.queued + l.claimed + l.running
+        + l.completed - l.pruned_completed + l.failed - l.pruned_failed + l.cancelled - l.pruned_cancelled) > 0)";
 
 pub(crate) fn put(tx: &mut Tx<'_>, job: &NewJob) -> Sql<JobPut> {
     let made = tx
@@ -39,6 +44,7 @@ pub(crate) fn change(tx: &mut Tx<'_>, job: JobId, change: JobChange) -> Sql<JobA
     let set = match change {
         JobChange::Cancel => "coalesce(cancelled_at, ?2)",
         JobChange::Reopen => "nullif(?2, ?2)",
+        JobChange::Remove => return remove(tx, job),
     };
     let changed = tx
         .prepare(&format!("UPDATE job SET cancelled_at = {set} WHERE id = ?1"))?
@@ -48,6 +54,25 @@ pub(crate) fn change(tx: &mut Tx<'_>, job: JobId, change: JobChange) -> Sql<JobA
     }
     tx.ring_news();
     Ok(JobAnswer::Done)
+}
+
+/// Removes a job that has no tasks, with its queue.
+fn remove(tx: &mut Tx<'_>, job: JobId) -> Sql<JobAnswer> {
+    // What this transaction has counted so far decides whether it is empty.
+    tx.flush_lanes()?;
+    let found: Option<(String, bool)> = tx
+        .prepare(&format!("SELECT j.queue, {HAS_TASKS} FROM job j WHERE j.id = ?1"))?
+        .query_row([Uid::of(job.0)], |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()?;
+    match found {
+        None => Ok(JobAnswer::NotFound),
+        Some((_, true)) => Ok(JobAnswer::HasTasks),
+        Some((queue, false)) => {
+            drop_job(tx, Uid::of(job.0), &queue)?;
+            tx.ring_news();
+            Ok(JobAnswer::Done)
+        }
+    }
 }
 
 /// The jobs that match. One that cannot be understood is passed over.
@@ -112,23 +137,23 @@ pub(crate) fn prune(tx: &mut Tx<'_>, age: Duration) -> Sql<()> {
     // What this transaction has counted so far decides who is empty.
     tx.flush_lanes()?;
     let old: Vec<(Uid, String)> = {
-        let mut statement = tx.prepare(
-            "SELECT j.id, j.queue FROM job j WHERE j.made_at < ?1 AND NOT EXISTS(
-                SELECT 1 FROM queue q JOIN lane l ON l.queue = q.id
-                WHERE q.name = j.queue AND (l.queued + l.claimed + l.running
-                    + l.completed - l.pruned_completed + l.failed - l.pruned_failed + l.cancelled - l.pruned_cancelled) > 0)
-             ORDER BY j.made_at, j.id LIMIT ?2",
-        )?;
+        let mut statement = tx.prepare(&format!(
+            "SELECT j.id, j.queue FROM job j WHERE j.made_at < ?1 AND NOT {HAS_TASKS} ORDER BY j.made_at, j.id LIMIT ?2"
+        ))?;
         let most = i64::try_from(MAX_JOBS_PRUNED).unwrap_or(i64::MAX);
         statement
             .query_map(params![tx.now.before(age).millis(), most], |row| Ok((row.get(0)?, row.get(1)?)))?
             .collect::<Sql<_>>()?
     };
-    for (job, queue) in &old {
-        tx.prepare("DELETE FROM job WHERE id = ?1")?.execute([job])?;
-        drop_queue(tx, queue)?;
+    for (job, queue) in old {
+        drop_job(tx, job, &queue)?;
     }
     Ok(())
+}
+
+fn drop_job(tx: &mut Tx<'_>, job: Uid, queue: &str) -> Sql<()> {
+    tx.prepare("DELETE FROM job WHERE id = ?1")?.execute([job])?;
+    drop_queue(tx, queue)
 }
 
 /// Removes a queue that has no tasks. What it has counted goes on under another name.

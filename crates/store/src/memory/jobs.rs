@@ -30,6 +30,8 @@ impl Book {
                 kept.cancelled_at.get_or_insert(now);
             }
             JobChange::Reopen => kept.cancelled_at = None,
+            JobChange::Remove if self.has_tasks(job) => return JobAnswer::HasTasks,
+            JobChange::Remove => self.remove_job(job),
         }
         self.rings.news = true;
         JobAnswer::Done
@@ -63,18 +65,25 @@ impl Book {
     /// Removes jobs that are older than `age` and have no tasks, the oldest first, with their queues.
     pub(super) fn prune_jobs(&mut self, age: Duration) {
         let cutoff = self.now.before(age);
-        let empty = |job: JobId| self.entries.values().all(|entry| entry.task.queue != queue_of(job));
         let mut old: Vec<(_, JobId)> = self
             .jobs
             .values()
-            .filter(|record| record.made_at < cutoff && empty(record.job.id))
+            .filter(|record| record.made_at < cutoff && !self.has_tasks(record.job.id))
             .map(|record| (record.made_at, record.job.id))
             .collect();
         old.sort_unstable();
         for (_, job) in old.into_iter().take(MAX_JOBS_PRUNED) {
-            self.jobs.remove(&job);
-            self.drop_queue(&queue_of(job));
+            self.remove_job(job);
         }
+    }
+
+    fn has_tasks(&self, job: JobId) -> bool {
+        self.entries.values().any(|entry| entry.task.queue == queue_of(job))
+    }
+
+    fn remove_job(&mut self, job: JobId) {
+        self.jobs.remove(&job);
+        self.drop_queue(&queue_of(job));
     }
 
     /// Removes a queue that has no tasks. What it has counted goes on under another name.

@@ -370,9 +370,10 @@ impl Drawer {
 
     fn change_a_job(&mut self) -> Op {
         let job = self.below(JOBS.len());
-        match self.below(4) {
+        match self.below(5) {
             0 => Op::ChangeJob { job, change: JobChange::Cancel },
             1 => Op::ChangeJob { job, change: JobChange::Reopen },
+            2 => Op::ChangeJob { job, change: JobChange::Remove },
             _ => Op::PutJob { job, items: self.span(100) },
         }
     }

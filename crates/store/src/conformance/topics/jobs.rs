@@ -29,6 +29,8 @@ cases![
     an_old_job_without_tasks_is_removed_and_stays_counted,
     a_queue_that_was_removed_can_come_back,
     a_prune_removes_so_many_jobs,
+    a_job_without_tasks_is_removed_by_name,
+    a_job_with_tasks_is_not_removed_by_name,
 ];
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -154,7 +156,7 @@ async fn a_job_is_cancelled_and_goes_on(s: &Scene) {
 
 async fn a_job_that_nobody_knows_is_not_changed(s: &Scene) {
     let before = s.picture().await;
-    for change in [JobChange::Cancel, JobChange::Reopen] {
+    for change in [JobChange::Cancel, JobChange::Reopen, JobChange::Remove] {
         assert_eq!(s.store.change_job(id(1), change).await, Ok(JobAnswer::NotFound));
     }
     assert_eq!(s.picture().await, before);
@@ -245,4 +247,38 @@ async fn a_prune_removes_so_many_jobs(s: &Scene) {
     assert_eq!(listed(s, JobFilter::default()).await.len(), 5);
     prune(s).await;
     assert_eq!(listed(s, JobFilter::default()).await, []);
+}
+
+async fn a_job_without_tasks_is_removed_by_name(s: &Scene) {
+    put(s, 1).await;
+    put(s, 2).await;
+    let over = task(s, 1);
+    s.store.enqueue(vec![over.clone()]).await.expect("enqueue answers");
+    s.cancel(over.id).await;
+    s.store.prune(Prune::Tasks(vec![over.id])).await.expect("prune answers");
+    let mut news = s.store.news();
+    news.arm();
+    assert_eq!(s.store.change_job(id(1), JobChange::Remove).await, Ok(JobAnswer::Done));
+    heard("a job is gone", &mut news).await;
+    assert_eq!(numbers(s, JobFilter::default()).await, [2], "the other one stays");
+    let survey = s.store.survey().await.expect("survey answers");
+    assert!(survey.queues.iter().all(|queue| queue.name != queue_of(id(1))), "its queue is gone");
+    let lane = survey.lanes.iter().find(|lane| lane.queue == FORMER_JOBS).expect("its counts are there");
+    assert_eq!((lane.kind.as_str(), lane.counts.cancelled), (KIND, 1));
+    assert_eq!(s.store.change_job(id(1), JobChange::Remove).await, Ok(JobAnswer::NotFound));
+    // One that never had a task has no queue either.
+    assert_eq!(s.store.change_job(id(2), JobChange::Remove).await, Ok(JobAnswer::Done));
+    assert_eq!(listed(s, JobFilter::default()).await, []);
+}
+
+async fn a_job_with_tasks_is_not_removed_by_name(s: &Scene) {
+    put(s, 1).await;
+    let left = task(s, 1);
+    s.store.enqueue(vec![left.clone()]).await.expect("enqueue answers");
+    let before = s.picture().await;
+    assert_eq!(s.store.change_job(id(1), JobChange::Remove).await, Ok(JobAnswer::HasTasks), "it waits");
+    assert_eq!(s.picture().await, before);
+    s.cancel(left.id).await;
+    assert_eq!(s.store.change_job(id(1), JobChange::Remove).await, Ok(JobAnswer::HasTasks), "it has ended");
+    assert_eq!(s.task(left.id).await.queue, queue_of(id(1)));
 }
