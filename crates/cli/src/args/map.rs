@@ -42,6 +42,9 @@ pub(crate) struct Map {
     /// Only print what would be run
     #[arg(long)]
     pub(crate) dry_run: bool,
+    /// Run all items, also those that an earlier run of the same command has done
+    #[arg(long, conflicts_with = "once")]
+    pub(crate) fresh: bool,
     /// Do not do anything again that a completed job has done
     #[arg(long)]
     pub(crate) once: bool,
@@ -93,6 +96,9 @@ pub(crate) enum JobCommand {
     /// Give the failed items of a job another go
     #[command(after_help = "Example: ostler job retry-failed gzip")]
     RetryFailed(JobName),
+    /// Remove a job that is not running, with its tasks and their results
+    #[command(after_help = "Example: ostler job rm gzip")]
+    Rm(JobName),
     /// Print the results of a job, in the order of its items
     #[command(after_help = "Example: ostler job export gzip --csv > results.csv")]
     Export {

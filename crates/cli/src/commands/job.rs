@@ -43,6 +43,11 @@ pub(super) async fn run(console: &Console, what: JobCommand) -> anyhow::Result<C
             let tasks = job::replay(store.as_ref(), id, &[StateName::Failed]).await?;
             done(console, id.to_string(), "retried", tasks)
         }
+        JobCommand::Rm(name) => {
+            let found = job::find(store.as_ref(), &name.job).await?;
+            let tasks = job::remove(store.as_ref(), &found).await?;
+            done(console, found.job.id.to_string(), "removed", tasks)
+        }
         JobCommand::Export { job: name, csv, .. } => {
             let id = job::find(store.as_ref(), &name.job).await?.job.id;
             let form = if csv { Form::Csv } else { Form::Jsonl };

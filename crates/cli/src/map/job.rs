@@ -1,10 +1,10 @@
 //! Jobs in the store: found by id, by name, or by what they were made from; and where they stand.
 
 use ostler_core::{JobId, StateName, TaskId};
-use ostler_store::calls::{Replay, ReplayAnswer};
-use ostler_store::jobs::{JobChange, JobFilter, JobRecord, queue_of};
-use ostler_store::views::Filter;
-use ostler_store::{MAX_PAGE, Store};
+use ostler_store::calls::{Prune, Replay, ReplayAnswer};
+use ostler_store::jobs::{JobAnswer, JobChange, JobFilter, JobRecord, queue_of};
+use ostler_store::views::{Filter, Life, NodeRecord, Survey};
+use ostler_store::{MAX_BATCH, MAX_BITE, MAX_PAGE, Store};
 use ostler_wire::job::JobState;
 
 use super::progress::ended;
@@ -14,6 +14,8 @@ use crate::exit::{Code, refused};
 const PAGE: usize = 100;
 /// Jobs that are looked through for a name.
 const MAX_LOOKED: usize = 100_000;
+/// Bites in which the tasks of dead nodes are taken from them.
+const MAX_BITES: usize = 1_000;
 
 /// The job that is meant: the one with this id, or the newest with this name.
 pub(crate) async fn find(store: &dyn Store, wanted: &str) -> anyhow::Result<JobRecord> {
@@ -107,6 +109,51 @@ pub(crate) async fn cancel(store: &dyn Store, job: JobId) -> anyhow::Result<usiz
         }
     }
     Ok(count)
+}
+
+/// The living node that serves a job, if one does: a mapping process, or a node that serves jobs.
+pub(crate) fn server(survey: &Survey, job: JobId) -> Option<&NodeRecord> {
+    let queue = queue_of(job);
+    let serves = |node: &&NodeRecord| {
+        let brings = serde_json::from_str::<serde_json::Value>(&node.settings)
+            .is_ok_and(|settings| settings.get(&queue).is_some());
+        brings || survey.workers.iter().any(|at| at.session == node.session && at.worker.pool == queue)
+    };
+    survey.nodes.iter().filter(|node| node.life == Life::Alive).find(serves)
+}
+
+/// Removes a job that nobody works on, with its tasks. Answers how many tasks that were.
+pub(crate) async fn remove(store: &dyn Store, found: &JobRecord) -> anyhow::Result<usize> {
+    let id = found.job.id;
+    // What dead nodes had is free again.
+    for _ in 0..MAX_BITES {
+        if !store.expire(MAX_BITE).await?.more {
+            break;
+        }
+    }
+    if let Some(node) = server(&store.survey().await?, id) {
+        let sentence = format!(
+            "the job {id} is being run by process {} (node \"{}\"); stop it first: ostler job cancel {id}",
+            node.pid, node.name
+        );
+        return Err(refused(Code::BadInput, sentence));
+    }
+    cancel(store, id).await?;
+    let mut count = 0;
+    for state in [StateName::Completed, StateName::Failed, StateName::Cancelled] {
+        for ids in tasks(store, id, state).await?.chunks(MAX_BATCH) {
+            count += store.prune(Prune::Tasks(ids.to_vec())).await?.tasks;
+        }
+    }
+    match store.change_job(id, JobChange::Remove).await? {
+        JobAnswer::Done | JobAnswer::NotFound => Ok(count),
+        JobAnswer::HasTasks => {
+            let sentence = format!(
+                "{count} tasks of the job {id} are removed, but not all: some still run, or others wait for them; try it again"
+            );
+            Err(refused(Code::WorkFailed, sentence))
+        }
+    }
 }
 
 #[cfg(test)]

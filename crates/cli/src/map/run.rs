@@ -12,10 +12,11 @@ use ostler_runtime::{
     Listener, Node, NodeConfig, NodeState, Parts, PoolConfig, Prefetch, Presence, StartError, TakeOver,
 };
 use ostler_store::calls::{QueueChange, Retention};
-use ostler_store::jobs::{JobChange, JobRecord, queue_of};
-use ostler_store::{Store, SystemClock};
-use ostler_wire::job::{JobDone, JobState};
+use ostler_store::jobs::{JobRecord, queue_of};
+use ostler_store::{Clock as _, Store, SystemClock};
+use ostler_wire::job::JobDone;
 
+use super::former::{self, What};
 use super::halt::{Halt, How};
 use super::job;
 use super::plan::{Plan, Spec};
@@ -72,8 +73,13 @@ impl Mapping<'_> {
         let store = self.place.open_for(stay, Missing::Make).await?.store();
         let jobs = self.map.jobs.map_or_else(cores, u32::from);
         let spec = self.plan.spec(self.map, jobs);
-        let Some(job) = self.find_or_make(store.as_ref(), &spec).await? else {
-            return Ok(Code::Done);
+        let chosen = former::choose(store.as_ref(), &self.plan, &spec, self.map, SystemClock.now()).await?;
+        if let Some(remark) = &chosen.remark {
+            self.remark(remark);
+        }
+        let job = match chosen.what {
+            What::Do(job) => job,
+            What::Nothing(done) => return self.nothing_to_do(store.as_ref(), &done, target).await,
         };
         match keeper {
             None => self.leave(store.as_ref(), job).await,
@@ -85,40 +91,20 @@ impl Mapping<'_> {
         }
     }
 
-    /// The job to go on with, or a new one. `None`: all is done, and is not to be done again.
-    async fn find_or_make(&self, store: &dyn Store, spec: &Spec) -> anyhow::Result<Option<JobId>> {
-        if let Some(found) = job::made_from(store, self.plan.fingerprint()).await? {
-            if job::state(&found) != JobState::Completed {
-                self.go_on(store, &found).await?;
-                return Ok(Some(found.job.id));
-            }
-            if self.map.once {
-                self.remark(&format!("all {} items were done before", found.job.items));
-                return Ok(None);
-            }
+    /// All of it was done before: what is asked for is what came of that.
+    async fn nothing_to_do(
+        &self,
+        store: &dyn Store,
+        done: &JobRecord,
+        target: Option<Target>,
+    ) -> anyhow::Result<Code> {
+        if let Some(target) = target {
+            target.write(store, done.job.id).await?;
         }
-        let id = JobId(ostler::ids().context("no randomness from the system")?());
-        store.put_job(self.plan.job(id, spec)?).await?;
-        Ok(Some(id))
-    }
-
-    async fn go_on(&self, store: &dyn Store, found: &JobRecord) -> anyhow::Result<()> {
-        let id = found.job.id;
-        store.change_job(id, JobChange::Reopen).await?;
-        if found.paused.is_some() {
-            store.configure(&queue_of(id), vec![QueueChange::Resume]).await?;
+        if self.out.format() == Format::Json {
+            self.out.json(&job_view(done))?;
         }
-        let again = job::replay(store, id, &[StateName::Failed, StateName::Cancelled]).await?;
-        let done = found.counts.completed;
-        let mut remark = format!("going on with job {id}: {done} of {} items are done", found.job.items);
-        if again > 0 {
-            remark.push_str(&format!(", trying {again} again"));
-        }
-        if found.pruned > 0 {
-            remark.push_str(&format!("; {} were done so long ago that they are done again", found.pruned));
-        }
-        self.remark(&remark);
-        Ok(())
+        Ok(Code::Done)
     }
 
     fn remark(&self, sentence: &str) {
@@ -213,7 +199,9 @@ impl Mapping<'_> {
             self.out.json(&job_view(&record(store.as_ref(), job).await?))?;
         }
         if !self.map.quiet && counts.completed < items {
-            say("run the same command again to go on with what is not done");
+            let all =
+                if counts.completed > 0 { format!("; --fresh runs all {items}") } else { String::new() };
+            say(&format!("run the same command again to go on with what is not done{all}"));
         }
         Ok(match over {
             Over::Interrupted => Code::Interrupted,

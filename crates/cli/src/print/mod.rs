@@ -18,6 +18,7 @@ pub(crate) use schedule::{schedule, schedule_state, schedules};
 pub(crate) use system::{nodes, stats, workers};
 pub(crate) use table::visible;
 pub(crate) use task::{list, show};
+pub(crate) use when::ago;
 
 /// For whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -31,6 +31,14 @@ pub(super) fn from(now: Timestamp, at: Timestamp) -> String {
     if at < now { format!("{} ago", long(past)) } else { format!("in {}", long(future)) }
 }
 
+/// When that was, in a sentence: `3m ago`, `just now`.
+pub(crate) fn ago(now: Timestamp, at: Timestamp) -> String {
+    match from(now, at) {
+        said if said == "now" => "just now".to_owned(),
+        said => said,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -324,6 +324,65 @@ fn equal_items_are_two_and_another_order_is_the_same_job() {
 fn a_job_is_shown_with_what_failed() {
     let place = Place::new();
     place.run(["map", "-q", "--name", "letters", "test {} != b", ":::", "a", "b"]);
+#[test]
+fn a_job_that_had_a_failure_is_begun_anew_when_that_is_asked_for() {
+    let place = Place::new();
+    let words = ["map", "echo {} >> done; test {} != 2 -o -e go", ":::", "1", "2", "3"];
+    let ran = place.run(words);
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.err.contains("go on with what is not done; --fresh runs all 3"), "{ran:?}");
+    place.write("go", "");
+    let fresh: Vec<&str> = ["map", "--fresh"].into_iter().chain(words.into_iter().skip(1)).collect();
+    let ran = place.run(&fresh);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert_eq!(times(&place.folder().join("done")), ["1", "1", "2", "2", "3", "3"], "all of it");
+    assert_eq!(jobs(&place).len(), 2, "the former job stays to be looked at");
+    assert!(ran.err.contains("3 items in ") && !ran.err.contains("before"), "{ran:?}");
+    place.refused(["map", "--fresh", "--once", "true", ":::", "a"], 2, "--once");
+}
+
+#[test]
+fn what_is_skipped_is_said_and_how_old_it_is() {
+    let place = Place::new();
+    let words = ["map", "test {} != 2", ":::", "1", "2", "3"];
+    assert_eq!(place.run(words).code, Some(1));
+    let ran = place.run(words);
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    let said = ran.err.lines().find(|line| line.contains("going on with job")).expect("it is said");
+    assert!(
+        said.contains(", created ") && (said.contains(" ago: ") || said.contains("just now: ")),
+        "{said}"
+    );
+    let rest = "2 of 3 items are done and skipped, trying 1 again; --fresh runs all 3";
+    assert!(said.ends_with(rest), "{said}");
+}
+
+#[test]
+fn what_a_superseded_job_had_left_is_cancelled() {
+    let place = Place::new();
+    let words = ["map", "-j1", "--fail-fast", "echo {} >> done; test -e go", ":::", "1", "2", "3"];
+    assert_eq!(place.run(words).code, Some(1));
+    assert_eq!(jobs(&place)[0]["tasks"]["queued"], 2);
+    place.write("go", "");
+    let fresh: Vec<&str> = ["map", "--fresh"].into_iter().chain(words.into_iter().skip(1)).collect();
+    let ran = place.run(&fresh);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(ran.err.contains("cancelled 2 items that job "), "{ran:?}");
+    let all = jobs(&place);
+    assert_eq!((&all[0]["state"], &all[1]["state"]), (&"completed".into(), &"cancelled".into()), "{all:?}");
+    assert_eq!(all[1]["tasks"]["queued"], 0);
+}
+
+#[test]
+fn a_job_that_is_complete_still_answers_with_its_results() {
+    let place = Place::new();
+    mapped(&place, &["echo", ":::", "a"]);
+    let ran = place.run(["map", "--once", "--json", "--results", "r.jsonl", "echo", ":::", "a"]);
+    assert_eq!((ran.code, &ran.json()["state"]), (Some(0), &"completed".into()), "{ran:?}");
+    let text = std::fs::read_to_string(place.folder().join("r.jsonl")).expect("the results");
+    assert!(text.contains("\"output\":\"a\\n\""), "{text}");
+}
+
     let shown = place.done(["job", "show", "letters"]);
     for words in ["letters", "failed", "2: 1 completed, 1 failed", "FAILED ITEM", "it exited with code 1"] {
         assert!(shown.contains(words), "{words}: {shown}");
@@ -368,6 +427,43 @@ fn a_job_is_paused_resumed_and_cancelled_while_it_runs() {
     assert_eq!(times(&place.folder().join("begun")), ["1"], "nothing begins while it is paused");
     place.done(["job", "resume", "slow"]);
     begun(2);
+#[test]
+fn a_job_is_removed_with_its_tasks_unless_it_runs() {
+    let place = Place::new();
+    // One that failed, and whose map was killed: its tasks are in every state.
+    let script = "echo {} >> begun; test {} != 2 || exit 1; test {} != 3 || exec sleep 600";
+    let words = ["map", "-j1", "--name", "letters", script, ":::", "1", "2", "3", "4"];
+    let running = Running::start(place.command(words));
+    let until = Instant::now() + MAX_WAIT;
+    while times(&place.folder().join("begun")).len() < 3 {
+        assert!(Instant::now() < until, "the third does not begin");
+        std::thread::yield_now();
+    }
+    place.refused(["job", "rm", "letters"], 2, "is being run by process");
+    assert_eq!(place.json(["job", "show", "letters"])["cancelled_at"], Value::Null, "nothing was done to it");
+    drop(running);
+    // What it ran is ended first.
+    let removed = loop {
+        let ran = place.run(["job", "rm", "letters", "--json"]);
+        if ran.code == Some(0) {
+            break ran.json();
+        }
+        assert!(Instant::now() < until, "it is not removed: {ran:?}");
+    };
+    assert_eq!((&removed["done"], &removed["tasks"]), (&"removed".into(), &4.into()));
+    assert_eq!(jobs(&place).len(), 0);
+    assert_eq!(place.json(["ls"]).as_array().map(Vec::len), Some(0), "its tasks are gone");
+    place.refused(["job", "rm", "letters"], 4, "there is no job");
+    // The same line begins anew.
+    std::fs::remove_file(place.folder().join("begun")).expect("the file is there");
+    let running = Running::start(place.command(words));
+    while times(&place.folder().join("begun")).len() < 3 {
+        assert!(Instant::now() < until, "the third does not begin again");
+        std::thread::yield_now();
+    }
+    drop(running);
+}
+
     place.done(["job", "cancel", "slow"]);
     assert_eq!(running.end().0, Some(1));
     let job = place.json(["job", "show", "slow"]);

@@ -1,0 +1,167 @@
+//! The former job, made from the same command, folder, options and items: resumed, skipped because it is complete (`--once`), or
+//! superseded by a new job (`--fresh`).
+
+use anyhow::Context as _;
+use ostler_core::{JobId, StateName, Timestamp};
+use ostler_store::Store;
+use ostler_store::calls::QueueChange;
+use ostler_store::jobs::{JobChange, JobRecord, queue_of};
+use ostler_wire::job::JobState;
+
+use super::job;
+use super::plan::{Plan, Spec};
+use crate::args::Map;
+use crate::print::ago;
+
+/// Which job is to be done, and what is said about it.
+pub(crate) struct Chosen {
+    /// What to do.
+    pub(crate) what: What,
+    /// A sentence about the former job, if there is something to say.
+    pub(crate) remark: Option<String>,
+}
+
+/// What to do.
+pub(crate) enum What {
+    /// Do this job: it is new, or goes on.
+    Do(JobId),
+    /// Nothing: this job did all of it.
+    Nothing(Box<JobRecord>),
+}
+
+/// What becomes of a former job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// It goes on: only what is not done is done.
+    Resume,
+    /// It is complete, and that is enough.
+    Enough,
+    /// All of it is done again, by a new job.
+    Supersede,
+}
+
+fn fate(map: &Map, state: JobState) -> Fate {
+    match state {
+        _ if map.fresh => Fate::Supersede,
+        JobState::Completed if map.once => Fate::Enough,
+        JobState::Completed => Fate::Supersede,
+        JobState::Running
+        | JobState::Unfinished
+        | JobState::Paused
+        | JobState::Failed
+        | JobState::Cancelled => Fate::Resume,
+    }
+}
+
+/// Finds the job to go on with, or makes a new one.
+pub(crate) async fn choose(
+    store: &dyn Store,
+    plan: &Plan,
+    spec: &Spec,
+    map: &Map,
+    now: Timestamp,
+) -> anyhow::Result<Chosen> {
+    let former = job::made_from(store, plan.fingerprint()).await?;
+    let fate = former.as_ref().map(|found| fate(map, job::state(found)));
+    match (former, fate) {
+        (Some(found), Some(Fate::Resume)) => {
+            let remark = Some(resume(store, &found, now).await?);
+            Ok(Chosen { what: What::Do(found.job.id), remark })
+        }
+        (Some(found), Some(Fate::Enough)) => {
+            let remark =
+                format!("all {} items were done before ({})", found.job.items, ago(now, found.made_at));
+            Ok(Chosen { what: What::Nothing(Box::new(found)), remark: Some(remark) })
+        }
+        (former, _) => {
+            // First the new one: should this be interrupted, the next run finds that, and not what is given up here.
+            let id = JobId(ostler::ids().context("no randomness from the system")?());
+            store.put_job(plan.job(id, spec)?).await?;
+            let remark = match former {
+                Some(found) => give_up(store, &found, now).await?,
+                None => None,
+            };
+            Ok(Chosen { what: What::Do(id), remark })
+        }
+    }
+}
+
+/// Goes on with a job, and says what is skipped.
+async fn resume(store: &dyn Store, found: &JobRecord, now: Timestamp) -> anyhow::Result<String> {
+    let id = found.job.id;
+    store.change_job(id, JobChange::Reopen).await?;
+    if found.paused.is_some() {
+        store.configure(&queue_of(id), vec![QueueChange::Resume]).await?;
+    }
+    let again = job::replay(store, id, &[StateName::Failed, StateName::Cancelled]).await?;
+    Ok(resumed(found, again, now))
+}
+
+fn resumed(found: &JobRecord, again: usize, now: Timestamp) -> String {
+    let (id, items, done) = (found.job.id, found.job.items, found.counts.completed);
+    let mut remark = format!(
+        "going on with job {id}, created {}: {done} of {items} items are done and skipped",
+        ago(now, found.made_at)
+    );
+    if again > 0 {
+        remark.push_str(&format!(", trying {again} again"));
+    }
+    if found.pruned > 0 {
+        remark.push_str(&format!("; {} were done so long ago that they are done again", found.pruned));
+    }
+    if done > 0 {
+        remark.push_str(&format!("; --fresh runs all {items}"));
+    }
+    remark
+}
+
+/// Cancels what is left of a job that nobody will come back to. One that somebody works on now is left alone.
+async fn give_up(store: &dyn Store, found: &JobRecord, now: Timestamp) -> anyhow::Result<Option<String>> {
+    let (id, counts) = (found.job.id, &found.counts);
+    if counts.queued + counts.claimed + counts.running == 0 {
+        return Ok(None);
+    }
+    if let Some(node) = job::server(&store.survey().await?, id) {
+        return Ok(Some(format!("job {id} with the same items is still run by process {}", node.pid)));
+    }
+    let left = job::cancel(store, id).await?;
+    let items = if left == 1 { "item" } else { "items" };
+    Ok(Some(format!("cancelled {left} {items} that job {id}, created {}, had left", ago(now, found.made_at))))
+}
+
+#[cfg(test)]
+mod tests {
+    use ostler_core::Id;
+    use ostler_store::jobs::NewJob;
+    use ostler_store::views::Counts;
+
+    use super::*;
+
+    #[test]
+    fn what_is_skipped_is_said_with_its_age() {
+        let job = NewJob {
+            id: JobId(Id::from_bits(1)),
+            name: "j".to_owned(),
+            fingerprint: "f".to_owned(),
+            spec: "{}".to_owned(),
+            items: 3,
+        };
+        let counts = Counts { completed: 2, failed: 1, ..Counts::default() };
+        let (made_at, now) = (Timestamp::ZERO, Timestamp::from_millis(86_400_000));
+        let record = JobRecord { job, made_at, cancelled_at: None, paused: None, counts, pruned: 0 };
+        let id = record.job.id;
+        assert_eq!(
+            resumed(&record, 1, now),
+            format!(
+                "going on with job {id}, created 1d ago: 2 of 3 items are done and skipped, trying 1 again; --fresh runs all 3"
+            )
+        );
+        let none = JobRecord { counts: Counts { failed: 3, ..Counts::default() }, ..record };
+        assert_eq!(
+            resumed(&none, 3, now),
+            format!(
+                "going on with job {id}, created 1d ago: 0 of 3 items are done and skipped, trying 3 again"
+            )
+        );
+    }
+}
