@@ -1,16 +1,21 @@
 //! `ostler map`: a command over many items.
 
 use std::io::{self, Write as _};
+use std::path::Path;
 
 use super::Console;
 use crate::args::Map;
-use crate::exit::Code;
+use crate::exit::{Code, say};
 use crate::map::plan::Plan;
+use crate::map::results::Target;
 use crate::map::run::Mapping;
 use crate::map::template::quoted_if_needed;
+use crate::print::Format;
 
 pub(super) fn run(console: &Console, map: &Map) -> anyhow::Result<Code> {
-    let plan = Plan::make(map)?;
+    let Some(plan) = Plan::make(map)? else {
+        return nothing(console, map);
+    };
     if map.dry_run {
         return dry_run(&plan);
     }
@@ -20,6 +25,29 @@ pub(super) fn run(console: &Console, map: &Map) -> anyhow::Result<Code> {
     // Whoever still waits for a store that does not answer is not waited for.
     runtime.shutdown_background();
     done
+}
+
+/// No items came, as on a day on which `find` finds nothing: that is no error, and makes no store. Results are empty, so that
+/// nobody takes those of an earlier run for them.
+fn nothing(console: &Console, map: &Map) -> anyhow::Result<Code> {
+    let target = map.results.as_deref().map(Target::of).transpose()?;
+    if !map.quiet {
+        let from = map.csv.as_deref().or(map.jsonl.as_deref()).filter(|file| *file != Path::new("-"));
+        match from {
+            Some(file) => say(&format!("no items in {}: nothing to do", file.display())),
+            None => say("no items on standard input: nothing to do"),
+        }
+    }
+    if map.dry_run {
+        return Ok(Code::Done);
+    }
+    if let Some(target) = target {
+        target.write_nothing()?;
+    }
+    if console.out.format() == Format::Json {
+        console.out.json(&serde_json::Value::Null)?;
+    }
+    Ok(Code::Done)
 }
 
 /// Prints each command as a line that a shell would understand.

@@ -38,6 +38,7 @@ use toml::de::DeTable;
 pub(crate) use fault::{ConfigError, ConfigErrors};
 use limits::Limits;
 pub(crate) use schedule::UTC;
+pub(crate) use section::nearest;
 use section::{Reading, Section};
 pub(crate) use store_url::StoreUrl;
 

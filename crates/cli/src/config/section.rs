@@ -186,7 +186,7 @@ fn probably(word: &str, known: &[&str]) -> Option<String> {
 }
 
 /// The known word that was probably meant.
-pub(super) fn nearest<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
+pub(crate) fn nearest<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
     if word.len() > MAX_GUESSED_BYTES {
         return None;
     }

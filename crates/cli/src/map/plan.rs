@@ -76,20 +76,21 @@ pub(crate) struct Payload {
 }
 
 impl Plan {
-    /// Reads the items, and puts everything together.
-    pub(crate) fn make(map: &Map) -> anyhow::Result<Self> {
+    /// Reads the items, and puts everything together. `None`: there are no items, so there is nothing to do.
+    pub(crate) fn make(map: &Map) -> anyhow::Result<Option<Self>> {
         let (words, given) = split(&map.words)?;
         let source = source(map, given)?;
         let items = source.read(stdin).map_err(|error| refused(Code::BadInput, error.to_string()))?;
         let Items { all, fields } = items;
         if all.is_empty() {
-            return Err(refused(Code::BadInput, "there are no items"));
+            return Ok(None);
         }
-        let template = Template::parse(&words, &fields);
+        let template = Template::parse(&words, &fields)
+            .map_err(|unknown| refused(Code::BadInput, unknown.to_string()))?;
         let name = map.name.clone().unwrap_or_else(|| name_of(&words));
         let timeout_ms = map.timeout.map(|timeout| timeout.as_millis());
         let marks = marks(&all);
-        Ok(Self { name, words, template, items: all, marks, folder: folder()?, timeout_ms })
+        Ok(Some(Self { name, words, template, items: all, marks, folder: folder()?, timeout_ms }))
     }
 
     /// Digest of all that it is made from.
@@ -179,6 +180,9 @@ fn source(map: &Map, given: Option<Vec<Vec<u8>>>) -> anyhow::Result<Source> {
     match (given, other) {
         (Some(_), Some(_)) => {
             Err(refused(Code::BadInput, "the items come from \":::\" or from an option, not from both"))
+        }
+        (Some(words), None) if words.is_empty() => {
+            Err(refused(Code::BadInput, "there are no items after \":::\""))
         }
         (Some(words), None) => Ok(Source::Words(words)),
         (None, Some(other)) => Ok(other),

@@ -45,6 +45,15 @@ impl Target {
         }
     }
 
+    /// Writes the results of no items: an empty file, or a folder.
+    pub(crate) fn write_nothing(&self) -> anyhow::Result<()> {
+        match self {
+            Self::Csv(path) | Self::Jsonl(path) => whole(path, io::Cursor::default()),
+            Self::Folder(folder) => std::fs::create_dir_all(folder)
+                .with_context(|| format!("the results cannot be written to {}", folder.display())),
+        }
+    }
+
     /// Writes the results of a job. A file is there when it is whole, and not before.
     pub(crate) async fn write(&self, store: &dyn Store, job: JobId) -> anyhow::Result<()> {
         match self {

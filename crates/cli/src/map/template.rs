@@ -1,6 +1,7 @@
 //! What is run for each item: words with placeholders, as GNU parallel has them.
 
 use super::item::Item;
+use crate::config::nearest;
 
 /// A program and its arguments, or a line for the shell.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,10 +44,12 @@ enum Place {
 impl Template {
     /// Reads the words of a command line. `fields` are the names that rows have. One word with something in it that only a shell
     /// understands is a line for the shell.
-    pub(crate) fn parse(words: &[Vec<u8>], fields: &[String]) -> Self {
+    pub(crate) fn parse(words: &[Vec<u8>], fields: &[String]) -> Result<Self, Unknown> {
         let mut template = match words {
-            [line] if needs_shell(line) => Self::Shell(Word::parse(line, fields)),
-            words => Self::Argv(words.iter().map(|word| Word::parse(word, fields)).collect()),
+            [line] if needs_shell(line) => Self::Shell(Word::parse(line, fields)?),
+            words => Self::Argv(
+                words.iter().map(|word| Word::parse(word, fields)).collect::<Result<_, Unknown>>()?,
+            ),
         };
         if !template.has_place() {
             match &mut template {
@@ -56,7 +59,7 @@ impl Template {
                 }
             }
         }
-        template
+        Ok(template)
     }
 
     fn has_place(&self) -> bool {
@@ -85,12 +88,56 @@ impl Template {
     }
 }
 
+/// A placeholder that stands for nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Unknown {
+    /// The items have columns, but not this one.
+    #[error("there is no column \"{name}\"; {}. For the text itself, write \\{{{name}}}", hint(.near.as_deref(), .columns))]
+    Column {
+        /// What was asked for.
+        name: String,
+        /// A column with nearly that name.
+        near: Option<String>,
+        /// All columns.
+        columns: Vec<String>,
+    },
+    /// The items have no columns.
+    #[error(
+        "{{{0}}} is no placeholder: only rows of --csv and --jsonl have columns; the item is {{}}. For the text itself, write \\{{{0}}}"
+    )]
+    NoColumns(String),
+}
+
+fn hint(near: Option<&str>, columns: &[String]) -> String {
+    let all = format!("the columns are {}", columns.join(", "));
+    match near {
+        Some(near) => format!("did you mean {{{near}}}? {}{}", all[..1].to_uppercase(), &all[1..]),
+        None => all,
+    }
+}
+
+impl Unknown {
+    fn new(name: &str, fields: &[String]) -> Self {
+        if fields.is_empty() {
+            return Self::NoColumns(name.to_owned());
+        }
+        let known: Vec<&str> = fields.iter().map(String::as_str).collect();
+        let near = nearest(name, &known).map(ToOwned::to_owned);
+        Self::Column { name: name.to_owned(), near, columns: fields.to_vec() }
+    }
+}
+
 impl Word {
-    fn parse(word: &[u8], fields: &[String]) -> Self {
+    fn parse(word: &[u8], fields: &[String]) -> Result<Self, Unknown> {
         let mut pieces = Vec::new();
         let mut text = Vec::new();
         let mut rest = word;
         while let Some((first, after)) = rest.split_first() {
+            if let Some(literal) = literal_at(rest, fields) {
+                text.extend_from_slice(literal);
+                rest = &rest[1 + literal.len()..];
+                continue;
+            }
             match place_at(rest, fields) {
                 Some((place, length)) => {
                     if !text.is_empty() {
@@ -100,6 +147,9 @@ impl Word {
                     rest = &rest[length..];
                 }
                 None => {
+                    if let Some(name) = name_at(rest).filter(|name| is_meant(name, &text)) {
+                        return Err(Unknown::new(name, fields));
+                    }
                     text.push(*first);
                     rest = after;
                 }
@@ -108,7 +158,7 @@ impl Word {
         if !text.is_empty() || pieces.is_empty() {
             pieces.push(Piece::Text(text));
         }
-        Self(pieces)
+        Ok(Self(pieces))
     }
 
     fn fill(&self, item: &Item, number: u64, put_in: fn(&[u8]) -> Vec<u8>) -> Vec<u8> {
@@ -157,6 +207,34 @@ fn place_at(text: &[u8], fields: &[String]) -> Option<(Place, usize)> {
     Some((place, end + 2))
 }
 
+/// What is between braces, if it reads like the name of a column: `{name}`. Not `{print $1}`, `{a,b}`, `{3}` or JSON.
+fn name_at(text: &[u8]) -> Option<&str> {
+    let inside = text.strip_prefix(b"{")?;
+    let end = inside.iter().position(|byte| *byte == b'}')?;
+    let name = std::str::from_utf8(&inside[..end]).ok()?;
+    let begins = name.starts_with(|first: char| first.is_alphabetic() || first == '_');
+    let goes_on = name.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '-');
+    (begins && goes_on).then_some(name)
+}
+
+/// Whether a name in braces is meant as a placeholder. Other languages have braces too: `${HOME}`, git's `@{upstream}`, curl's
+/// `%{http_code}`, Ruby's `#{x}`, and `awk {print}`.
+fn is_meant(name: &str, before: &[u8]) -> bool {
+    let sigil = before.last().is_some_and(|last| b"$@%#".contains(last));
+    !sigil && !AWK_ACTIONS.contains(&name)
+}
+
+/// Actions of awk that are one word.
+const AWK_ACTIONS: [&str; 5] = ["print", "next", "nextfile", "exit", "getline"];
+
+/// A placeholder, or what reads like one, behind a backslash: the text itself.
+fn literal_at<'t>(text: &'t [u8], fields: &[String]) -> Option<&'t [u8]> {
+    let braced = text.strip_prefix(b"\\")?;
+    let is_one = place_at(braced, fields).is_some() || name_at(braced).is_some();
+    let end = braced.iter().position(|byte| *byte == b'}').filter(|_| is_one)?;
+    Some(&braced[..=end])
+}
+
 /// Whether one word is more than the name of a program: `gzip` is not, `gzip -9` is.
 fn needs_shell(line: &[u8]) -> bool {
     let plain =
@@ -190,7 +268,7 @@ mod tests {
     fn argv(words: &[&str], item: &Item) -> Vec<String> {
         let words: Vec<Vec<u8>> = words.iter().map(|word| word.as_bytes().to_vec()).collect();
         let names: Vec<String> = item.fields.iter().map(|(name, _)| name.clone()).collect();
-        let argv = Template::parse(&words, &names).argv(item, 3);
+        let argv = Template::parse(&words, &names).expect("a template").argv(item, 3);
         argv.into_iter().map(|word| String::from_utf8(word).expect("text")).collect()
     }
 
@@ -221,7 +299,53 @@ mod tests {
     #[test]
     fn other_braces_are_text() {
         assert_eq!(argv(&["awk", "{print $1}", "{}"], &Item::plain("f")), ["awk", "{print $1}", "f"]);
-        assert_eq!(argv(&["echo", "{", "}", "{x}"], &Item::plain("f")), ["echo", "{", "}", "{x}", "f"]);
+        let texts = [
+            "{",
+            "}",
+            "${HOME}",
+            "{a,b}",
+            "{1..9}",
+            "x{3}",
+            "{\"a\":1}",
+            "{{json .}}",
+            "@{upstream}",
+            "%{http_code}",
+            "#{x}",
+            "{print}",
+            "{ cat; }",
+            "{b.c}",
+        ];
+        for text in texts {
+            assert_eq!(argv(&["echo", text], &Item::plain("f")), ["echo", text, "f"]);
+        }
+    }
+
+    #[test]
+    fn a_placeholder_that_does_not_exist_is_refused() {
+        let refused = |word: &str, fields: &[&str]| {
+            let fields: Vec<String> = fields.iter().map(ToString::to_string).collect();
+            Template::parse(&[b"rm".to_vec(), word.as_bytes().to_vec()], &fields).expect_err(word).to_string()
+        };
+        assert_eq!(
+            refused("x{nme}.txt", &["name", "city"]),
+            "there is no column \"nme\"; did you mean {name}? The columns are name, city. For the text itself, write \\{nme}"
+        );
+        assert!(!refused("{zzz}", &["name"]).contains("did you mean"));
+        assert_eq!(
+            refused("{nme}", &[]),
+            "{nme} is no placeholder: only rows of --csv and --jsonl have columns; the item is {}. For the text itself, write \\{nme}"
+        );
+    }
+
+    #[test]
+    fn a_backslash_keeps_a_placeholder_as_it_is() {
+        let fields = vec![("name".to_owned(), "Anna".to_owned())];
+        let item = Item { bytes: b"f".to_vec(), fields };
+        assert_eq!(
+            argv(&["x", "\\{name}", "\\{nme}", "\\{}", "{}"], &item),
+            ["x", "{name}", "{nme}", "{}", "f"]
+        );
+        assert_eq!(argv(&["grep", "a\\{3\\}", "\\d"], &item), ["grep", "a\\{3\\}", "\\d", "f"]);
     }
 
     #[test]
@@ -234,7 +358,7 @@ mod tests {
 
     #[test]
     fn items_that_are_not_text_go_through_as_they_are() {
-        let template = Template::parse(&[b"cat".to_vec(), b"x{}".to_vec()], &[]);
+        let template = Template::parse(&[b"cat".to_vec(), b"x{}".to_vec()], &[]).expect("a template");
         assert_eq!(template.argv(&Item::plain(vec![0xff, b'/']), 1), [b"cat".to_vec(), b"x\xff/".to_vec()]);
     }
 }

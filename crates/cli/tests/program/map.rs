@@ -60,7 +60,8 @@ fn placeholders_are_those_of_gnu_parallel() {
         "done x\n",
         "an item that has no place comes last"
     );
-    assert_eq!(mapped(&place, &["-k", "echo '{x}' {} | tr a-z A-Z", ":::", "a"]), "{X} A\n");
+    assert_eq!(mapped(&place, &["-k", "echo '\\{x}' {} | tr a-z A-Z", ":::", "a"]), "{X} A\n");
+    assert_eq!(mapped(&place, &["X=1; echo ${X} {} | awk '{print}'", ":::", "a"]), "1 a\n");
 }
 
 #[test]
@@ -110,9 +111,13 @@ fn a_dry_run_prints_what_a_shell_would_understand_and_makes_no_store() {
 fn bad_input_is_refused_in_a_sentence_and_makes_no_store() {
     let place = Place::new();
     place.write("twice.csv", "a,a\n1,2\n");
-    let cases: [(&[&str], &str); 9] = [
+    place.write("people.csv", "name,city\nAnna,Wien\n");
+    let cases: [(&[&str], &str); 12] = [
         (&[":::", "a"], "nothing to run"),
         (&["echo", ":::"], "there are no items"),
+        (&["rm", "{nme}", ":::", "a"], "{nme} is no placeholder"),
+        (&["--csv", "people.csv", "rm", "{nme}"], "did you mean {name}?"),
+        (&["--csv", "people.csv", "rm -f x {nme}"], "The columns are name, city"),
         (&["echo", ":::", "a", ":::", "b"], "twice"),
         (&["--files", "none*", "echo"], "no file matches"),
         (&["--files", "x", "echo", ":::", "a"], "not from both"),
@@ -124,8 +129,24 @@ fn bad_input_is_refused_in_a_sentence_and_makes_no_store() {
     for (words, sentence) in cases {
         place.refused(["map"].iter().chain(words), 2, sentence);
     }
-    place.run_with(["map", "echo"], b"").is_refused(2, "there are no items");
     place.run_with(["map", "echo"], b"a\0b\n").is_refused(2, "NUL");
+    assert!(!place.store().exists());
+}
+
+#[test]
+fn no_items_on_standard_input_is_nothing_to_do() {
+    let place = Place::new();
+    place.write("empty.csv", "name\n");
+    place.write("r.jsonl", "of yesterday\n");
+    for words in [&["map", "echo"][..], &["map", "-0", "echo"], &["map", "--csv", "empty.csv", "echo {name}"]]
+    {
+        let ran = place.run_with(words, b"");
+        assert_eq!((ran.code, ran.out.as_str()), (Some(0), ""), "{ran:?}");
+        assert!(ran.err.starts_with("ostler: no items ") && ran.err.contains("nothing to do"), "{ran:?}");
+    }
+    let ran = place.run_with(["map", "-q", "--results", "r.jsonl", "--json", "echo"], b"\n");
+    assert_eq!((ran.code, ran.out.as_str(), ran.err.as_str()), (Some(0), "null\n", ""), "{ran:?}");
+    assert_eq!(std::fs::read(place.folder().join("r.jsonl")).expect("the results"), b"");
     assert!(!place.store().exists());
 }
 
@@ -304,27 +325,6 @@ fn only_what_failed_is_done_again_and_a_completed_job_anew() {
 }
 
 #[test]
-fn equal_items_are_two_and_another_order_is_the_same_job() {
-    let place = Place::new();
-    let words = |items: &[&str]| -> Ran {
-        place.run(["map", "-q", "echo {} >> done; test -e go", ":::"].iter().chain(items))
-    };
-    assert_eq!(words(&["a", "b", "a"]).code, Some(1));
-    place.write("go", "");
-    assert_eq!(words(&["b", "a", "a"]).code, Some(0));
-    assert_eq!(times(&place.folder().join("done")), ["a", "a", "a", "a", "b", "b"]);
-    assert_eq!(jobs(&place).len(), 1);
-    assert_eq!(words(&["a", "b"]).code, Some(0));
-    assert_eq!(jobs(&place).len(), 2, "other items are another job");
-}
-
-// ---- jobs ----
-
-#[test]
-fn a_job_is_shown_with_what_failed() {
-    let place = Place::new();
-    place.run(["map", "-q", "--name", "letters", "test {} != b", ":::", "a", "b"]);
-#[test]
 fn a_job_that_had_a_failure_is_begun_anew_when_that_is_asked_for() {
     let place = Place::new();
     let words = ["map", "echo {} >> done; test {} != 2 -o -e go", ":::", "1", "2", "3"];
@@ -383,6 +383,27 @@ fn a_job_that_is_complete_still_answers_with_its_results() {
     assert!(text.contains("\"output\":\"a\\n\""), "{text}");
 }
 
+#[test]
+fn equal_items_are_two_and_another_order_is_the_same_job() {
+    let place = Place::new();
+    let words = |items: &[&str]| -> Ran {
+        place.run(["map", "-q", "echo {} >> done; test -e go", ":::"].iter().chain(items))
+    };
+    assert_eq!(words(&["a", "b", "a"]).code, Some(1));
+    place.write("go", "");
+    assert_eq!(words(&["b", "a", "a"]).code, Some(0));
+    assert_eq!(times(&place.folder().join("done")), ["a", "a", "a", "a", "b", "b"]);
+    assert_eq!(jobs(&place).len(), 1);
+    assert_eq!(words(&["a", "b"]).code, Some(0));
+    assert_eq!(jobs(&place).len(), 2, "other items are another job");
+}
+
+// ---- jobs ----
+
+#[test]
+fn a_job_is_shown_with_what_failed() {
+    let place = Place::new();
+    place.run(["map", "-q", "--name", "letters", "test {} != b", ":::", "a", "b"]);
     let shown = place.done(["job", "show", "letters"]);
     for words in ["letters", "failed", "2: 1 completed, 1 failed", "FAILED ITEM", "it exited with code 1"] {
         assert!(shown.contains(words), "{words}: {shown}");
@@ -406,27 +427,6 @@ fn failed_items_get_another_go_by_hand() {
     assert_eq!(times(&place.folder().join("done")), ["a", "a", "b", "b"]);
 }
 
-#[test]
-fn a_job_is_paused_resumed_and_cancelled_while_it_runs() {
-    let place = Place::new();
-    let script = "echo {} >> begun; until test -e {}.go; do sleep 0.01; done";
-    let running =
-        Running::start(place.command(["map", "-j1", "--name", "slow", script, ":::", "1", "2", "3"]));
-    let until = Instant::now() + MAX_WAIT;
-    let begun = |count: usize| {
-        while times(&place.folder().join("begun")).len() < count {
-            assert!(Instant::now() < until, "item {count} does not begin");
-            std::thread::yield_now();
-        }
-    };
-    begun(1);
-    place.done(["job", "pause", "slow"]);
-    assert_eq!(place.json(["job", "show", "slow"])["paused"], "paused by hand");
-    place.write("1.go", "");
-    running.says("the job is paused");
-    assert_eq!(times(&place.folder().join("begun")), ["1"], "nothing begins while it is paused");
-    place.done(["job", "resume", "slow"]);
-    begun(2);
 #[test]
 fn a_job_is_removed_with_its_tasks_unless_it_runs() {
     let place = Place::new();
@@ -464,6 +464,27 @@ fn a_job_is_removed_with_its_tasks_unless_it_runs() {
     drop(running);
 }
 
+#[test]
+fn a_job_is_paused_resumed_and_cancelled_while_it_runs() {
+    let place = Place::new();
+    let script = "echo {} >> begun; until test -e {}.go; do sleep 0.01; done";
+    let running =
+        Running::start(place.command(["map", "-j1", "--name", "slow", script, ":::", "1", "2", "3"]));
+    let until = Instant::now() + MAX_WAIT;
+    let begun = |count: usize| {
+        while times(&place.folder().join("begun")).len() < count {
+            assert!(Instant::now() < until, "item {count} does not begin");
+            std::thread::yield_now();
+        }
+    };
+    begun(1);
+    place.done(["job", "pause", "slow"]);
+    assert_eq!(place.json(["job", "show", "slow"])["paused"], "paused by hand");
+    place.write("1.go", "");
+    running.says("the job is paused");
+    assert_eq!(times(&place.folder().join("begun")), ["1"], "nothing begins while it is paused");
+    place.done(["job", "resume", "slow"]);
+    begun(2);
     place.done(["job", "cancel", "slow"]);
     assert_eq!(running.end().0, Some(1));
     let job = place.json(["job", "show", "slow"]);
