@@ -5,7 +5,7 @@ use std::time::Duration;
 use ostler_core::{
     Breaker, BreakerPolicy, BreakerState, Bucket, Gate, Id, Probe, Rate, Tally, TaskId, Timestamp, Trip,
 };
-use ostler_store::gates::{BreakerScope, BreakerSetting};
+use ostler_store::gates::{BreakerScope, BreakerSetting, SetBy};
 use ostler_store::paths::PayloadPath;
 use ostler_store::views::QueueSettings;
 use serde::{Deserialize, Serialize};
@@ -142,6 +142,8 @@ struct RulesRow {
     key_path: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     cost_path: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    set_by: Option<String>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -162,7 +164,8 @@ enum TripRow {
 /// The text that keeps what is set for the limits of a queue; `None` when nothing is.
 pub(crate) fn rules_text(settings: &QueueSettings) -> Option<String> {
     let gated = !settings.rate.is_empty() || !settings.key_rate.is_empty() || settings.breaker.is_some();
-    if !gated && settings.concurrency.is_none() && !settings.reads_payloads() {
+    let by_hand = settings.set_by == SetBy::Hand;
+    if !gated && !by_hand && settings.concurrency.is_none() && !settings.reads_payloads() {
         return None;
     }
     let rates = |rates: &[Rate]| rates.iter().copied().map(rate_row).collect();
@@ -184,6 +187,7 @@ pub(crate) fn rules_text(settings: &QueueSettings) -> Option<String> {
         concurrency: settings.concurrency,
         key_path: path(&settings.key_path),
         cost_path: path(&settings.cost_path),
+        set_by: by_hand.then(|| settings.set_by.name().to_owned()),
     };
     Some(serde_json::to_string(&row).expect("rules have only texts and numbers"))
 }
@@ -197,6 +201,7 @@ pub(crate) fn read_rules(text: Option<String>, settings: &mut QueueSettings) -> 
     // A path of a later version leads nowhere.
     let path = |text: Option<String>| text.and_then(|text| PayloadPath::parse(&text).ok());
     (settings.key_path, settings.cost_path) = (path(row.key_path), path(row.cost_path));
+    settings.set_by = row.set_by.and_then(|name| SetBy::named(&name)).unwrap_or_default();
     settings.breaker = row.breaker.map(|row| BreakerSetting {
         policy: BreakerPolicy {
             trip: match row.trip {

@@ -52,6 +52,6 @@ pub use presence::Presence;
 #[cfg(feature = "redis")]
 pub use presence::{BadRedisAddress, RedisAddress, RedisFault, Standing};
 pub use schedules::Plan;
-pub use settings::Difference;
+pub use settings::{Difference, LIMIT_SETTINGS};
 pub use stand::NodeState;
 pub use teller::Listener;

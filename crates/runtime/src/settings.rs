@@ -12,6 +12,10 @@ use serde_json::Value;
 
 use crate::config::PoolConfig;
 
+/// The limits among the settings of a queue, by the names under which a node keeps them with its session.
+pub const LIMIT_SETTINGS: [&str; 8] =
+    ["queue_limit", "concurrency.total", "concurrency.limit", "key", "cost", "rate", "key_rate", "breaker"];
+
 /// What is said about one queue: setting and value, as people write them.
 type Said = BTreeMap<String, String>;
 
@@ -94,21 +98,23 @@ fn said(settings: &QueueSettings) -> Said {
         let one = |rate: &Rate| format!("{} per {:?}, {} at once", rate.amount, rate.per, rate.burst);
         (!rates.is_empty()).then(|| rates.iter().map(one).collect::<Vec<_>>().join(" and "))
     };
-    [
-        ("queue_limit", settings.limit.map(|limit| limit.to_string())),
-        ("concurrency.total", number(settings.concurrency)),
-        ("concurrency.limit", number(settings.key_concurrency)),
-        ("key", path(&settings.key_path)),
-        ("cost", path(&settings.cost_path)),
-        ("rate", rates(&settings.rate)),
-        ("key_rate", rates(&settings.key_rate)),
-        ("breaker", settings.breaker.as_ref().map(breaker)),
-    ]
-    .into_iter()
-    .filter_map(|(name, value)| Some((name.to_owned(), value?)))
-    .chain(rules("", &settings.overrides))
-    .chain(settings.kinds.iter().flat_map(|(kind, overrides)| rules(&format!("kind.{kind}."), overrides)))
-    .collect()
+    let limits = [
+        settings.limit.map(|limit| limit.to_string()),
+        number(settings.concurrency),
+        number(settings.key_concurrency),
+        path(&settings.key_path),
+        path(&settings.cost_path),
+        rates(&settings.rate),
+        rates(&settings.key_rate),
+        settings.breaker.as_ref().map(breaker),
+    ];
+    LIMIT_SETTINGS
+        .into_iter()
+        .zip(limits)
+        .filter_map(|(name, value)| Some((name.to_owned(), value?)))
+        .chain(rules("", &settings.overrides))
+        .chain(settings.kinds.iter().flat_map(|(kind, overrides)| rules(&format!("kind.{kind}."), overrides)))
+        .collect()
 }
 
 /// What is said about the policy of tasks, under names that begin like this.

@@ -211,6 +211,7 @@ impl Bounds {
                 | QueueChange::KeyPath(_)
                 | QueueChange::CostPath(_)
                 | QueueChange::Tell(_)
+                | QueueChange::SetBy(_)
                 | QueueChange::Breaker(None)
                 | QueueChange::OpenBreaker(_)
                 | QueueChange::ResetBreaker

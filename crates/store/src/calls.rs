@@ -8,7 +8,7 @@ use ostler_core::{
 };
 
 use crate::error::Error;
-use crate::gates::BreakerSetting;
+use crate::gates::{BreakerSetting, SetBy};
 use crate::lease::{Lease, LeaseRef};
 use crate::orders::NumberedOrder;
 use crate::paths::PayloadPath;
@@ -417,6 +417,8 @@ pub enum QueueChange {
     KeyRate(Vec<Rate>),
     /// When its breaker, or that of each limit key, opens; `None`: only by hand. Another scope begins with closed ones.
     Breaker(Option<BreakerSetting>),
+    /// Who sets the limits that this call changes.
+    SetBy(SetBy),
     /// Opens its breaker by hand: nothing of it begins before this moment, or before a reset.
     OpenBreaker(Option<Timestamp>),
     /// Closes its breaker, and forgets what it has counted.

@@ -66,6 +66,36 @@ impl BreakerScope {
     }
 }
 
+/// Who set the limits of a queue last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum SetBy {
+    /// A node, from its config; or nobody yet.
+    #[default]
+    Config,
+    /// A person, while nodes run. A node whose config says nothing about limits leaves them alone.
+    Hand,
+}
+
+impl SetBy {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Config, Self::Hand];
+
+    /// The word that stores keep.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Config => "config",
+            Self::Hand => "hand",
+        }
+    }
+
+    /// The one with this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|by| by.name() == name)
+    }
+}
+
 /// A limit key whose tasks are held back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyRecord {
@@ -140,7 +170,8 @@ impl QueueChange {
             | Self::KeyRate(_)
             | Self::OpenKeyBreaker { .. }
             | Self::ResetKeyBreaker(_)
-            | Self::EndKeyHold(_) => false,
+            | Self::EndKeyHold(_)
+            | Self::SetBy(_) => false,
         }
     }
 }

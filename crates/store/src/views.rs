@@ -10,7 +10,7 @@ use ostler_core::{
 
 use crate::calls::{EventKind, QueueChange};
 use crate::error::Error;
-use crate::gates::{BreakerSetting, KeyRecord};
+use crate::gates::{BreakerSetting, KeyRecord, SetBy};
 use crate::orders::Answer;
 use crate::paths::PayloadPath;
 use crate::tell::Tell;
@@ -289,6 +289,8 @@ pub struct QueueSettings {
     pub key_rate: Vec<Rate>,
     /// When its breaker, or that of each limit key, opens.
     pub breaker: Option<BreakerSetting>,
+    /// Who set its limits last.
+    pub set_by: SetBy,
 }
 
 impl QueueSettings {
@@ -313,6 +315,7 @@ impl QueueSettings {
             QueueChange::Rate(rates) => self.rate = rates,
             QueueChange::KeyRate(rates) => self.key_rate = rates,
             QueueChange::Breaker(breaker) => self.breaker = breaker,
+            QueueChange::SetBy(by) => self.set_by = by,
             // These change how gates stand, and not what is set.
             QueueChange::OpenBreaker(_)
             | QueueChange::ResetBreaker

@@ -1,7 +1,9 @@
 //! `ostler queue`: the limits of queues, what they hold back, and how they are changed while nodes run.
 
 use ostler_core::{State, Task};
+use ostler_runtime::LIMIT_SETTINGS;
 use ostler_store::calls::QueueChange;
+use ostler_store::gates::SetBy;
 use ostler_store::views::{Life, QueueRecord, Survey};
 use ostler_store::{Clock as _, Store, SystemClock};
 use ostler_wire::limits::{BreakerRule, Held, KeyView, QueueView};
@@ -46,31 +48,36 @@ fn tell(console: &Console, survey: &Survey, queue: &str) -> anyhow::Result<Code>
 async fn change(console: &Console, set: Set) -> anyhow::Result<Code> {
     let place = console.place()?;
     let queue = set.queue.clone();
-    let changes = set.changes().map_err(|sentence| refused(Code::BadInput, sentence))?;
+    let mut changes = set.changes().map_err(|sentence| refused(Code::BadInput, sentence))?;
+    changes.push(QueueChange::SetBy(SetBy::Hand));
     // Before there is a store: what is refused makes none.
     place.bounds().check_changes(&queue, &changes)?;
     let store = place.open(Missing::Make).await?;
     store.configure(&queue, changes).await?;
     let survey = store.survey().await?;
-    if let Some(node) = who_brings(&survey, &queue) {
+    if let Some((node, limits)) = who_brings(&survey, &queue) {
         say(&format!(
-            "this holds from now on; the config of the node \"{}\" has limits for {} too, which hold again when a node starts with \
-             it",
+            "this holds from now on; the config of the node \"{}\" has limits for {} too ({}), which hold again when a node starts \
+             with it",
             visible(node),
-            visible(&queue)
+            visible(&queue),
+            limits.join(", ")
         ));
     }
     tell(console, &survey, &queue)
 }
 
-/// A living node whose config has settings for the queue.
-fn who_brings<'a>(survey: &'a Survey, queue: &str) -> Option<&'a str> {
-    let brings = |settings: &str| {
+/// A living node whose config has limits for the queue, and which.
+fn who_brings<'a>(survey: &'a Survey, queue: &str) -> Option<(&'a str, Vec<&'static str>)> {
+    let brings = |settings: &str| -> Vec<&'static str> {
         let said: serde_json::Value = serde_json::from_str(settings).unwrap_or_default();
-        said.get(queue).is_some()
+        LIMIT_SETTINGS
+            .into_iter()
+            .filter(|limit| said.get(queue).is_some_and(|said| said.get(limit).is_some()))
+            .collect()
     };
     let alive = survey.nodes.iter().filter(|node| node.life == Life::Alive);
-    alive.filter(|node| brings(&node.settings)).map(|node| node.name.as_str()).next()
+    alive.map(|node| (node.name.as_str(), brings(&node.settings))).find(|(_, limits)| !limits.is_empty())
 }
 
 async fn release(console: &Console, queue: &str, key: Option<String>) -> anyhow::Result<Code> {

@@ -15,6 +15,7 @@ use ostler_runtime::{
     StartError, TakeOver,
 };
 use ostler_store::calls::QueueChange;
+use ostler_store::views::QueueSettings;
 use ostler_store::{Error, Store, SystemClock};
 use ostler_wire::system::Ready;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -25,7 +26,7 @@ use tokio::time::Instant;
 use super::presence::Watcher;
 use super::{Console, config, sandbox};
 use crate::args::Up;
-use crate::config::{Config, DetachedJobs, Executor, Pool, duration};
+use crate::config::{Config, DetachedJobs, Executor, Pool, Replaces, duration};
 use crate::exit::{Code, refused, say};
 use crate::hooks::{Hooks, Tools};
 use crate::map::serve::JobServer;
@@ -242,8 +243,16 @@ async fn start(
     let store = open(place).await?;
     let tools = Tools { keeper: keeper.clone(), store: Arc::clone(&store), bounds: place.bounds() };
     sandbox::prove_all(config, keeper).await?;
+    let mut replaced = Vec::new();
     for (pool, said) in pools.iter_mut().zip(&config.pools) {
-        pool.settings.extend(kinds(store.as_ref(), said).await?);
+        let before = store.configure(&said.name, Vec::new()).await.map_err(refusal)?;
+        let limits = said.limits.bring(&before);
+        match limits.replaces {
+            Replaces::SetByHand => replaced.push(said.name.as_str()),
+            Replaces::Nothing => {}
+        }
+        pool.settings.extend(limits.changes);
+        pool.settings.extend(kinds(&before, said));
         pool.listener = listener(said, &tools)?;
     }
     let ids = ostler::ids().context("no randomness from the system")?;
@@ -268,16 +277,20 @@ async fn start(
         StartError::Store(error) => refusal(error),
         StartError::Thread(_) | StartError::NotNew | StartError::Guard(_) => error.into(),
     })?;
+    for queue in replaced {
+        say(&format!(
+            "the limits of {queue} are those of the config now; what \"ostler queue set\" had set is replaced"
+        ));
+    }
     Ok((node, store))
 }
 
 /// What is said about kinds, and that nothing is said any more about those that the file has left out.
-async fn kinds(store: &dyn Store, pool: &Pool) -> anyhow::Result<Vec<QueueChange>> {
-    let before = store.configure(&pool.name, Vec::new()).await.map_err(refusal)?.kinds;
-    let gone = before.into_keys().filter(|kind| !pool.kinds.contains_key(kind));
-    let gone = gone.map(|kind| QueueChange::KindOverrides(kind, Overrides::NONE));
+fn kinds(before: &QueueSettings, pool: &Pool) -> Vec<QueueChange> {
+    let gone = before.kinds.keys().filter(|kind| !pool.kinds.contains_key(*kind));
+    let gone = gone.map(|kind| QueueChange::KindOverrides(kind.clone(), Overrides::NONE));
     let said = pool.kinds.iter().map(|(kind, said)| QueueChange::KindOverrides(kind.clone(), *said));
-    Ok(gone.chain(said).collect())
+    gone.chain(said).collect()
 }
 
 fn pool_of(pool: &Pool, keeper: &Keeper) -> anyhow::Result<PoolConfig> {
@@ -312,7 +325,7 @@ fn pool_of(pool: &Pool, keeper: &Keeper) -> anyhow::Result<PoolConfig> {
         },
         beginning: Beginning::Durable,
         grace: pool.grace,
-        settings: [vec![QueueChange::Overrides(pool.overrides)], pool.limits.changes()].concat(),
+        settings: vec![QueueChange::Overrides(pool.overrides)],
         unclassed: pool.unclassed,
         ..PoolConfig::new(pool.name.clone(), executor, size.max)
     })

@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use ostler_core::{BreakerPolicy, Rate, Trip};
 use ostler_store::calls::QueueChange;
-use ostler_store::gates::{BreakerScope, BreakerSetting, MAX_AMOUNT, MAX_WINDOW, MAX_WINDOWS};
+use ostler_store::gates::{BreakerScope, BreakerSetting, MAX_AMOUNT, MAX_WINDOW, MAX_WINDOWS, SetBy};
 use ostler_store::paths::PayloadPath;
+use ostler_store::views::QueueSettings;
 
 use super::section::{Found, Section};
 
@@ -49,8 +50,24 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
+    /// What a node that starts with these does about the limits of its queue, which are as they were set `before`.
+    pub(crate) fn bring(&self, before: &QueueSettings) -> Bring {
+        let none = *self == Self::default();
+        match before.set_by {
+            SetBy::Hand if none => Bring { changes: Vec::new(), replaces: Replaces::Nothing },
+            SetBy::Config => Bring { changes: self.changes(), replaces: Replaces::Nothing },
+            SetBy::Hand => {
+                let changes = self.changes();
+                let mut after = before.clone();
+                changes.iter().cloned().for_each(|change| after.apply(change));
+                let same = QueueSettings { set_by: before.set_by, ..after } == *before;
+                Bring { changes, replaces: if same { Replaces::Nothing } else { Replaces::SetByHand } }
+            }
+        }
+    }
+
     /// All of them, also those that are left out: what a file no longer says must not hold on.
-    pub(crate) fn changes(&self) -> Vec<QueueChange> {
+    fn changes(&self) -> Vec<QueueChange> {
         vec![
             QueueChange::Limit(self.queue_limit),
             QueueChange::Concurrency(self.concurrency),
@@ -60,8 +77,27 @@ impl Limits {
             QueueChange::Breaker(self.breaker),
             QueueChange::KeyPath(self.key.clone()),
             QueueChange::CostPath(self.cost.clone()),
+            QueueChange::SetBy(SetBy::Config),
         ]
     }
+}
+
+/// What becomes of the limits of a queue when a node starts.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Bring {
+    /// What the node changes.
+    pub(crate) changes: Vec<QueueChange>,
+    /// What that takes the place of.
+    pub(crate) replaces: Replaces,
+}
+
+/// What the limits of a config take the place of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Replaces {
+    /// Nothing that anybody would miss.
+    Nothing,
+    /// Other limits that `ostler queue set` has set.
+    SetByHand,
 }
 
 /// Reads the limits of a pool.
@@ -248,6 +284,21 @@ mod tests {
     #[test]
     fn nothing_said_is_no_limit() {
         assert_eq!(limits(""), Limits::default());
+    }
+
+    #[test]
+    fn a_file_without_limits_leaves_those_that_were_set_by_hand() {
+        let rate = |rate| vec![Rate { amount: rate, per: MINUTE, burst: 6 }];
+        let by_hand = QueueSettings { rate: rate(9), set_by: SetBy::Hand, ..QueueSettings::default() };
+        let none = limits("");
+        assert_eq!(none.bring(&by_hand), Bring { changes: Vec::new(), replaces: Replaces::Nothing });
+        // What an earlier file said, and this one does not say any more, goes.
+        let by_file = QueueSettings { set_by: SetBy::Config, ..by_hand.clone() };
+        assert_eq!(none.bring(&by_file), Bring { changes: none.changes(), replaces: Replaces::Nothing });
+        let some = limits("rate = { per_minute = 60 }");
+        assert_eq!(some.bring(&by_hand), Bring { changes: some.changes(), replaces: Replaces::SetByHand });
+        let same = QueueSettings { rate: rate(60), ..by_hand };
+        assert_eq!(some.bring(&same).replaces, Replaces::Nothing, "they are the same");
     }
 
     #[test]

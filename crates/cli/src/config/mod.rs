@@ -37,6 +37,7 @@ use toml::de::DeTable;
 
 pub(crate) use fault::{ConfigError, ConfigErrors};
 use limits::Limits;
+pub(crate) use limits::Replaces;
 pub(crate) use schedule::UTC;
 pub(crate) use section::nearest;
 use section::{Reading, Section};

@@ -4,11 +4,11 @@ use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 use ostler_core::{ErrorClass, Failure, Outcome};
-use ostler_testkit::MAX_WAIT;
+use ostler_testkit::{MAX_WAIT, ProcessSignal};
 use serde_json::{Value, json};
 
 use crate::hands::Hands;
-use crate::ostler::Place;
+use crate::ostler::{Place, Running};
 use crate::up::{appears, up};
 
 /// A pool that runs the script of its payload, with these lines.
@@ -40,6 +40,12 @@ fn tasks(place: &Place) -> Value {
 fn completed(place: &Place, count: u64) {
     until("the end of all", || tasks(place)["completed"] == count);
     assert_eq!(tasks(place)["failed"], 0, "what waits does not fail");
+}
+
+/// Ends a node in order.
+fn goes(node: Running) {
+    node.signal(ProcessSignal::TERM);
+    assert_eq!(node.end().0, Some(0));
 }
 
 fn payload(tenant: &str, script: &str) -> String {
@@ -91,11 +97,37 @@ fn nodes_with_other_limits_refuse_to_start() {
 }
 
 #[test]
+fn what_is_set_live_outlives_nodes_whose_config_has_no_limits() {
+    let place = configured("max_workers = 1");
+    let anna = up(&place, &["--name", "anna"]);
+    let set = place.run(["queue", "set", "shell", "--rate", "7/s", "--queue-limit", "9", "--json"]);
+    assert_eq!((set.code, set.err.as_str()), (Some(0), ""), "no config has limits for it");
+    goes(anna);
+    let limits = || {
+        let view = place.json(["queue", "show", "shell"]);
+        (view["rate"][0]["amount"].clone(), view["concurrency"].clone(), view["queue_limit"].clone())
+    };
+    let anna = up(&place, &["--name", "anna"]);
+    assert_eq!(limits(), (json!(7), Value::Null, json!(9)), "they stay");
+    goes(anna);
+    // A config that has some wins, with all that it leaves out, and that is said.
+    place.write("ostler.toml", pool("concurrency = { total = 3 }"));
+    let anna = up(&place, &["--name", "anna"]);
+    anna.says("the limits of shell are those of the config now");
+    assert_eq!(limits(), (Value::Null, json!(3), Value::Null));
+    goes(anna);
+    // They were the config's, so they go with it.
+    place.write("ostler.toml", pool(""));
+    let _anna = up(&place, &["--name", "anna"]);
+    assert_eq!(limits(), (Value::Null, Value::Null, Value::Null));
+}
+
+#[test]
 fn what_is_set_live_holds_until_a_node_starts_with_a_config() {
     let place = configured("rate = { per_second = 20 }");
     let _anna = up(&place, &["--name", "anna"]);
     let set = place.run(["queue", "set", "shell", "--rate", "7/s", "--concurrency", "3", "--json"]);
-    assert!(set.err.contains("the config of the node \"anna\" has limits for shell too"), "{set:?}");
+    assert!(set.err.contains("the config of the node \"anna\" has limits for shell too (rate)"), "{set:?}");
     let rate = |view: &Value| (view["rate"][0]["amount"].clone(), view["concurrency"].clone());
     assert_eq!(rate(&set.json()), (json!(7), json!(3)));
     assert_eq!(rate(&place.json(["queue", "show", "shell"])), (json!(7), json!(3)));

@@ -111,6 +111,7 @@ pub(crate) async fn change(
         | QueueChange::Overrides(_)
         | QueueChange::KindOverrides(..)
         | QueueChange::Tell(_)
+        | QueueChange::SetBy(_)
         | QueueChange::Rate(_)
         | QueueChange::KeyRate(_) => return Ok(Vec::new()),
     }

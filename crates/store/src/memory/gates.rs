@@ -285,6 +285,7 @@ impl Book {
             | QueueChange::Overrides(_)
             | QueueChange::KindOverrides(..)
             | QueueChange::Tell(_)
+            | QueueChange::SetBy(_)
             | QueueChange::Rate(_)
             | QueueChange::KeyRate(_) => {}
         }

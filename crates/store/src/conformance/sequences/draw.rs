@@ -12,7 +12,7 @@ use super::op::{
     STEPS, Step, UNIQUE_KEYS, Via,
 };
 use crate::calls::{QueueChange, Replay, Retention, StepsOnReplay};
-use crate::gates::{BreakerScope, BreakerSetting};
+use crate::gates::{BreakerScope, BreakerSetting, SetBy};
 use crate::jobs::{JobChange, JobFilter};
 use crate::orders::{Order, Who};
 use crate::paths::PayloadPath;
@@ -114,6 +114,9 @@ const SAID: &[Row<Op>] = &[
         })
     }),
     (20, "limit a rate", |d| d.configure(Drawer::rate)),
+    (10, "say who sets limits", |d| {
+        d.configure(|d| QueueChange::SetBy(SetBy::ALL[d.below(SetBy::ALL.len())]))
+    }),
     (20, "set a breaker", |d| d.configure(|d| QueueChange::Breaker(d.maybe(90, Drawer::breaker)))),
     (70, "ask for a probe", Drawer::ask_for_a_probe),
     (20, "move a gate by hand", |d| d.configure(Drawer::by_hand)),

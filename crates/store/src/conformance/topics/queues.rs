@@ -7,7 +7,7 @@ use ostler_core::{Backoff, BreakerPolicy, Jitter, Outcome, Overrides, Rate, Stat
 use super::super::scene::{QUEUE, Scene, invalid};
 use super::runner::cases;
 use crate::calls::{Enqueued, Finished, QueueChange};
-use crate::gates::{BreakerScope, BreakerSetting};
+use crate::gates::{BreakerScope, BreakerSetting, SetBy};
 use crate::paths::PayloadPath;
 use crate::tell::Tell;
 use crate::views::{QueueRecord, QueueSettings};
@@ -69,6 +69,7 @@ async fn changes_are_kept_and_answered(s: &Scene) {
         QueueChange::Concurrency(Some(3)),
         QueueChange::KeyPath(path("payload.tenant")),
         QueueChange::CostPath(path("payload.a.b")),
+        QueueChange::SetBy(SetBy::Hand),
     ];
     let expected = QueueSettings {
         paused: Some("lunch".to_owned()),
@@ -83,6 +84,7 @@ async fn changes_are_kept_and_answered(s: &Scene) {
         rate,
         key_rate,
         breaker: Some(breaker),
+        set_by: SetBy::Hand,
     };
     assert_eq!(configure(s, changes).await, expected);
     assert_eq!(configure(s, Vec::new()).await, expected);
@@ -103,6 +105,10 @@ async fn changes_are_kept_and_answered(s: &Scene) {
         QueueChange::KeyPath(None),
         QueueChange::CostPath(None),
     ];
+    let lifted = QueueSettings { set_by: SetBy::Hand, ..QueueSettings::default() };
+    assert_eq!(configure(s, changes).await, lifted, "who lifted all limits is known");
+    assert_eq!(second.configure(QUEUE, Vec::new()).await, Ok(lifted));
+    let changes = vec![QueueChange::SetBy(SetBy::Config)];
     assert_eq!(configure(s, changes).await, QueueSettings::default());
     assert_eq!(queues(s).await.len(), 1, "a queue with settings stays");
 }
