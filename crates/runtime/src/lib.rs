@@ -48,6 +48,7 @@ pub use config::{
 };
 pub use cron::CronLine;
 pub use node::{Drained, Ids, Node, Parts, StartError};
+pub use pool::WORKERS_FAIL;
 pub use presence::Presence;
 #[cfg(feature = "redis")]
 pub use presence::{BadRedisAddress, RedisAddress, RedisFault, Standing};

@@ -30,6 +30,8 @@ const SHORTEST: Duration = Duration::from_millis(1);
 const LATE_LOOK: Duration = Duration::from_millis(500);
 /// How long nothing is claimed ahead after a suspect was seen: what it takes down should be itself alone.
 const CALM: Duration = Duration::from_secs(1);
+/// How the reason begins with which a pool pauses its queue when its workers die as soon as they start.
+pub const WORKERS_FAIL: &str = "its workers do not come up";
 
 /// Serves one queue.
 pub(crate) struct Pool {
@@ -305,8 +307,7 @@ impl Pool {
                 self.crew.try_again();
             }
             (Rests::No, None) => {
-                let reason =
-                    cut(&format!("its workers do not come up: {}", failure.message), MAX_MESSAGE_BYTES);
+                let reason = cut(&format!("{WORKERS_FAIL}: {}", failure.message), MAX_MESSAGE_BYTES);
                 let reason = reason.replace('\0', "\u{fffd}");
                 if store.configure(queue, vec![QueueChange::Pause(reason)]).await.is_ok() {
                     self.rests = Rests::Paused;

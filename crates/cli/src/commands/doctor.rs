@@ -1,5 +1,6 @@
 //! `ostler doctor`: what is wrong, in sentences, and what helps.
 
+use std::cell::Cell;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,15 +10,15 @@ use ostler_store::SystemClock;
 use ostler_wire::system::FindingView;
 
 use super::{Console, config, up};
+use crate::config::{Config, ConfigError, StoreUrl};
 use crate::doctor::{Severity, Subject, examine};
-use crate::exit::Code;
+use crate::exit::{Code, refused};
 use crate::print::visible;
 
 pub(super) async fn run(console: &Console, file: Option<PathBuf>) -> anyhow::Result<Code> {
     // A config that cannot be read is something to be found, and not in the way of finding more.
     let config = file.or_else(config::here).map(|path| config::read(&path));
-    let place = console.place_by(|| Ok(config.as_ref().and_then(|read| read.as_ref().ok()).cloned()))?;
-    let store = place.url().clone();
+    let store = store(console, config.as_ref())?;
     // Only a node has children, and only a config makes a node.
     let containment = match &config {
         Some(Ok(config)) => Some(contained(config.containment).await),
@@ -37,6 +38,24 @@ pub(super) async fn run(console: &Console, file: Option<PathBuf>) -> anyhow::Res
     console.out.answer(&findings, |_| text(&findings))?;
     let bad = examination.findings.iter().any(|finding| finding.severity == Severity::Error);
     Ok(if bad { Code::WorkFailed } else { Code::Done })
+}
+
+/// The store that is meant. Where only a config could tell, and it cannot be used, there is none: another one would be somebody
+/// else's.
+fn store(
+    console: &Console,
+    config: Option<&Result<Config, ConfigError>>,
+) -> anyhow::Result<Option<StoreUrl>> {
+    let unnamed = Cell::new(false);
+    let place = console.place_by(|| match config {
+        Some(Ok(config)) => Ok(Some(config.clone())),
+        Some(Err(error)) => {
+            unnamed.set(true);
+            Err(refused(Code::BadInput, error.to_string()))
+        }
+        None => Ok(None),
+    });
+    if unnamed.get() { Ok(None) } else { Ok(Some(place?.url().clone())) }
 }
 
 /// How children would be contained: a keeper is started, asked, and ended.

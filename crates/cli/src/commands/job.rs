@@ -1,6 +1,6 @@
 //! `ostler job`: what `ostler map` has made is listed, shown, paused, cancelled, tried again, exported.
 
-use ostler_core::StateName;
+use ostler_core::{JobId, StateName};
 use ostler_store::Store;
 use ostler_store::calls::QueueChange;
 use ostler_store::jobs::{JobChange, JobFilter, JobRecord, queue_of};
@@ -10,12 +10,12 @@ use ostler_wire::system::TaskCounts;
 
 use super::Console;
 use crate::args::{JobCommand, JobName};
-use crate::exit::Code;
+use crate::exit::{Code, say};
 use crate::map::job;
-use crate::map::plan::{Payload, Spec};
+use crate::map::plan::{Payload, ServedBy, Spec};
 use crate::map::results::{Form, print as print_results};
 use crate::place::Missing;
-use crate::print;
+use crate::print::{self, visible};
 
 /// Failed items that are shown.
 const SHOWN: usize = 20;
@@ -30,7 +30,9 @@ pub(super) async fn run(console: &Console, what: JobCommand) -> anyhow::Result<C
             configure(console, store.as_ref(), &name, pause, "paused").await
         }
         JobCommand::Resume(name) => {
-            configure(console, store.as_ref(), &name, QueueChange::Resume, "resumed").await
+            let code = configure(console, store.as_ref(), &name, QueueChange::Resume, "resumed").await?;
+            hint(store.as_ref(), job::find(store.as_ref(), &name.job).await?.job.id).await?;
+            Ok(code)
         }
         JobCommand::Cancel(name) => {
             let id = job::find(store.as_ref(), &name.job).await?.job.id;
@@ -41,7 +43,11 @@ pub(super) async fn run(console: &Console, what: JobCommand) -> anyhow::Result<C
             let id = job::find(store.as_ref(), &name.job).await?.job.id;
             store.change_job(id, JobChange::Reopen).await?;
             let tasks = job::replay(store.as_ref(), id, &[StateName::Failed]).await?;
-            done(console, id.to_string(), "retried", tasks)
+            let code = done(console, id.to_string(), "retried", tasks)?;
+            if tasks > 0 {
+                hint(store.as_ref(), id).await?;
+            }
+            Ok(code)
         }
         JobCommand::Rm(name) => {
             let found = job::find(store.as_ref(), &name.job).await?;
@@ -55,6 +61,27 @@ pub(super) async fn run(console: &Console, what: JobCommand) -> anyhow::Result<C
             Ok(Code::Done)
         }
     }
+}
+
+/// Says that nobody does what a job has left, and who would.
+async fn hint(store: &dyn Store, id: JobId) -> anyhow::Result<()> {
+    if job::server(&store.survey().await?, id).is_some() {
+        return Ok(());
+    }
+    let Some(record) = job::by_id(store, id).await?.filter(|record| record.counts.queued > 0) else {
+        return Ok(());
+    };
+    let spec = serde_json::from_str::<Spec>(&record.job.spec).ok();
+    match spec.as_ref().map(|spec| spec.served_by) {
+        Some(ServedBy::Node) => say("a node whose config has serve_jobs = true does them"),
+        Some(ServedBy::Mapper) | None => {
+            let folder = spec.map(|spec| format!(", in {}", visible(&spec.folder))).unwrap_or_default();
+            say(&format!(
+                "nobody runs this job now; to do them, run the same \"ostler map\" line again{folder}"
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// A job, as users see it.

@@ -11,6 +11,7 @@ use ostler_store::{Bounds, MAX_CLAIM};
 use super::expand::is_name;
 use super::section::{Found, Section, nearest};
 use super::{Executor, Pool, hooks, kind, limits, process, sandbox};
+use crate::print::visible;
 
 /// Attempts, crashes and deaths that can be counted.
 pub(super) const COUNTS: RangeInclusive<u32> = 1..=1_000_000;
@@ -202,7 +203,7 @@ pub(super) fn environment(section: &mut Section<'_>, default: Environment) -> En
     let keep = section.find("keep_env").and_then(|found| {
         let names = found.texts("[\"PATH\", \"HOME\"]")?;
         for name in names.iter().filter(|name| !is_name(name)) {
-            found.refuse::<()>(format!("has \"{}\" in it, {no_name}", name.escape_debug()));
+            found.refuse::<()>(format!("has \"{}\" in it, {no_name}", visible(name)));
         }
         Some(names)
     });

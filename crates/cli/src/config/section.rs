@@ -17,6 +17,7 @@ use super::duration::{self, short};
 use super::expand::expand;
 use super::fault::Fault;
 use super::size;
+use crate::print::visible;
 
 /// Keys that are further from each other than this are no typing mistake.
 const MAX_DISTANCE: usize = 3;
@@ -200,7 +201,7 @@ pub(crate) fn nearest<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
 /// The path of a key, as TOML would write it.
 fn join(path: &str, key: &str) -> String {
     let bare = !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
-    let key = if bare { short(key) } else { format!("\"{}\"", short(key).escape_debug()) };
+    let key = if bare { short(key) } else { format!("\"{}\"", visible(&short(key))) };
     if path.is_empty() { key } else { format!("{path}.{key}") }
 }
 
@@ -237,7 +238,7 @@ impl<'a> Found<'a> {
     /// The value as the file has it: what comes from the environment may be a secret.
     pub(super) fn shown(&self) -> String {
         match self.value.get_ref().as_str() {
-            Some(text) => format!("\"{}\"", short(text).escape_debug()),
+            Some(text) => format!("\"{}\"", visible(&short(text))),
             None => self.reading.source(self.value.span()),
         }
     }
@@ -430,7 +431,7 @@ impl<'a> Found<'a> {
     /// The value without its quotes.
     fn bare(&self) -> String {
         match self.value.get_ref().as_str() {
-            Some(text) => short(text).escape_debug().to_string(),
+            Some(text) => visible(&short(text)),
             None => self.reading.source(self.value.span()),
         }
     }

@@ -9,6 +9,7 @@ use ostler_postgres::{Address, Listening, Postgres};
 use ostler_process::keeper::Contained;
 use ostler_runtime::{RedisAddress, RedisFault};
 use ostler_sqlite::{Options, Sqlite, care};
+use ostler_store::jobs::{JobFilter, JobRecord};
 use ostler_store::schedules::ScheduleRecord;
 use ostler_store::views::{Filter, LaneRecord, LeaseFilter, Survey};
 use ostler_store::{Clock, Error, ErrorKind, Store};
@@ -16,6 +17,7 @@ use ostler_store::{Clock, Error, ErrorKind, Store};
 use super::Subject;
 use super::place::{self, Place};
 use crate::config::{Config, Executor, StoreUrl};
+use crate::map::job;
 
 /// How long a store may take to open, or to answer one question.
 const MAX_ANSWER: Duration = Duration::from_secs(10);
@@ -23,14 +25,16 @@ const MAX_ANSWER: Duration = Duration::from_secs(10);
 const MAX_LOOKED_AT: usize = 200;
 /// Lanes whose waiting tasks are looked at, those with the most first.
 const MAX_LANES: usize = 20;
+/// Jobs with items left that are looked at.
+const MAX_JOBS: usize = 20;
 
 /// All that the rules decide by.
 #[derive(Clone, Debug)]
 pub(crate) struct Facts {
     /// The wall clock.
     pub(crate) now: Timestamp,
-    /// Where the store is.
-    pub(crate) site: Site,
+    /// Where the store is; `None`: nobody can tell which one is meant.
+    pub(crate) site: Option<Site>,
     /// What became of looking into it.
     pub(crate) look: Look,
     /// The config, if one was named.
@@ -62,6 +66,8 @@ pub(crate) enum Site {
 /// What became of looking into the store.
 #[derive(Clone, Debug)]
 pub(crate) enum Look {
+    /// Nobody can tell which one is meant: the config that would name it cannot be used.
+    Unnamed,
     /// There is none.
     Absent,
     /// It could not be opened or read.
@@ -94,6 +100,8 @@ pub(crate) struct Seen {
     pub(crate) waiting: Vec<Sample>,
     /// The schedules.
     pub(crate) schedules: Vec<ScheduleRecord>,
+    /// Jobs that have items left, those with the most first.
+    pub(crate) jobs: Vec<JobRecord>,
 }
 
 /// One page of a list.
@@ -130,8 +138,11 @@ pub(crate) async fn gather(subject: Subject) -> Facts {
         Err(error) => ConfigFacts::Broken(error.to_string()),
     });
     let (site, opened) = match store {
-        StoreUrl::Sqlite(path) => (Site::File(place::look(&path)), open(path, clock).await),
-        StoreUrl::Postgres(address) => (Site::Server(address.to_string()), connect(&address).await),
+        None => (None, Err(Look::Unnamed)),
+        Some(StoreUrl::Sqlite(path)) => (Some(Site::File(place::look(&path))), open(path, clock).await),
+        Some(StoreUrl::Postgres(address)) => {
+            (Some(Site::Server(address.to_string())), connect(&address).await)
+        }
     };
     let (look, presence) = tokio::join!(look(opened), probe(redis));
     Facts { now, site, look, config, containment, presence }
@@ -236,8 +247,21 @@ async fn see(store: &dyn Store) -> Result<Seen, Error> {
         stale: sample(store, stale).await?,
         waiting,
         schedules: store.schedules().await?,
+        jobs: open_jobs(store, &survey).await?,
         survey,
     })
+}
+
+/// The jobs with the most items that are left.
+async fn open_jobs(store: &dyn Store, survey: &Survey) -> Result<Vec<JobRecord>, Error> {
+    let left = |lane: &&LaneRecord| lane.counts.queued + lane.counts.claimed + lane.counts.running;
+    let mut lanes: Vec<&LaneRecord> = survey.lanes.iter().filter(|lane| left(lane) > 0).collect();
+    lanes.sort_by_key(|lane| std::cmp::Reverse(left(lane)));
+    let mut jobs = Vec::new();
+    for id in lanes.into_iter().filter_map(|lane| job::of_queue(&lane.queue)).take(MAX_JOBS) {
+        jobs.extend(store.jobs(JobFilter { id: Some(id), ..JobFilter::default() }, 1).await?);
+    }
+    Ok(jobs)
 }
 
 /// The lanes with the most waiting tasks.

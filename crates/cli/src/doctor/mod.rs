@@ -18,8 +18,8 @@ use crate::config::{Config, ConfigError, StoreUrl};
 
 /// What is to be examined.
 pub(crate) struct Subject {
-    /// The store.
-    pub(crate) store: StoreUrl,
+    /// The store; `None`: the config that would name it cannot be used.
+    pub(crate) store: Option<StoreUrl>,
     /// What became of the config, if one was named.
     pub(crate) config: Option<Result<Config, ConfigError>>,
     /// How children would be contained here, or why they cannot be; `None`: nobody asked.

@@ -111,6 +111,12 @@ pub(crate) async fn cancel(store: &dyn Store, job: JobId) -> anyhow::Result<usiz
     Ok(count)
 }
 
+/// The job whose queue this is, if it is one of a job.
+pub(crate) fn of_queue(queue: &str) -> Option<JobId> {
+    let id = queue.split(' ').next_back()?.parse().ok()?;
+    (queue_of(id) == queue).then_some(id)
+}
+
 /// The living node that serves a job, if one does: a mapping process, or a node that serves jobs.
 pub(crate) fn server(survey: &Survey, job: JobId) -> Option<&NodeRecord> {
     let queue = queue_of(job);

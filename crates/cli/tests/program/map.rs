@@ -305,6 +305,13 @@ fn an_interrupted_job_says_so_and_leaves_nothing_behind() {
         assert!(!Path::new("/proc").join(&pid).join("exe").exists(), "{pid} is still there");
     }
     assert_eq!(jobs(&place)[0]["state"], "unfinished");
+    // The doctor knows what helps: no config has a pool for a job.
+    let advice = place.done(["doctor"]);
+    assert!(
+        advice.contains("run the same \"ostler map\" line again") && advice.contains("ostler job rm"),
+        "{advice}"
+    );
+    assert!(!advice.contains("ostler up"), "{advice}");
 }
 
 #[test]
@@ -419,7 +426,12 @@ fn failed_items_get_another_go_by_hand() {
     let place = Place::new();
     let words = ["map", "-q", "--name", "letters", "echo {} >> done; test -e go", ":::", "a", "b"];
     assert_eq!(place.run(words).code, Some(1));
-    let again = place.json(["job", "retry-failed", "letters"]);
+    let again = place.run(["job", "retry-failed", "letters", "--json"]);
+    assert!(
+        again.err.contains("nobody runs this job now") && again.err.contains("\"ostler map\" line"),
+        "{again:?}"
+    );
+    let again = again.json();
     assert_eq!((&again["done"], &again["tasks"]), (&"retried".into(), &2.into()));
     assert_eq!(place.json(["job", "show", "letters"])["tasks"]["queued"], 2);
     place.write("go", "");

@@ -83,3 +83,30 @@ fn the_doctor_says_what_is_wrong_and_what_helps() {
     assert_eq!(ran.code, Some(1), "{ran:?}");
     assert!(ran.out.contains("nonsense"), "{ran:?}");
 }
+
+#[test]
+fn a_broken_config_keeps_the_doctor_out_of_other_stores() {
+    let place = Place::new();
+    let home = place.folder().join("home");
+    let bare = || {
+        let mut command = place.bare();
+        command.env("HOME", &home);
+        command
+    };
+    assert_eq!(ran(bare().args(["submit", "mail", "send"])).code, Some(0));
+    let whole = ran(bare().args(["doctor", "--json"])).json();
+    assert_eq!(whole[0]["code"], "no-node", "the store in HOME has something to tell: {whole}");
+    place.write("broken.toml", "stor = \"sqlite:x.db\"\n");
+    let ran_broken = ran(bare().args(["doctor", "--json", "--config", "broken.toml"]));
+    assert_eq!(ran_broken.code, Some(1), "{ran_broken:?}");
+    let findings = ran_broken.json();
+    let codes: Vec<&str> =
+        findings.as_array().expect("a list").iter().filter_map(|finding| finding["code"].as_str()).collect();
+    assert_eq!(codes, ["config-broken"], "{findings}");
+    assert!(findings[0]["advice"].as_str().is_some_and(|advice| advice.contains("--store")), "{findings}");
+    // One that is named is looked into.
+    let named = home.join(".local/state/ostler/ostler.db");
+    let ran_named =
+        ran(bare().args(["doctor", "--json", "--config", "broken.toml", "--store"]).arg(&named)).json();
+    assert!(ran_named.as_array().is_some_and(|all| all.len() == 2), "{ran_named}");
+}

@@ -4,6 +4,7 @@ use ostler_process::keeper::Contained;
 
 use super::super::facts::{ConfigFacts, Facts};
 use super::{Finding, error, info, queues, seen, warning, word};
+use crate::print::visible;
 
 pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
     let mut found = of_the_file(facts);
@@ -32,11 +33,16 @@ fn containment(contained: &Result<Contained, String>) -> Finding {
 fn of_the_file(facts: &Facts) -> Vec<Finding> {
     match &facts.config {
         None => Vec::new(),
-        Some(ConfigFacts::Broken(why)) => vec![error(
-            "config-broken",
-            format!("The config cannot be used: {why}"),
-            "Mend the file and check it: ostler config --check FILE. ostler config --default shows every key",
-        )],
+        Some(ConfigFacts::Broken(why)) => {
+            let mut advice =
+                "Mend the file and check it: ostler config --check FILE. ostler config --default shows every key".to_owned();
+            if facts.site.is_none() {
+                advice.push_str(
+                    ". The config says which store is meant, so none was looked into; to look into one: --store URL",
+                );
+            }
+            vec![error("config-broken", format!("The config cannot be used: {why}"), advice)]
+        }
         Some(ConfigFacts::Good { queues, missing_programs }) => {
             let mut found: Vec<Finding> = missing_programs.iter().map(missing).collect();
             found.extend(not_up(facts, queues));
@@ -48,7 +54,7 @@ fn of_the_file(facts: &Facts) -> Vec<Finding> {
 fn missing((pool, program): &(String, String)) -> Finding {
     error(
         "program-missing",
-        format!("Pool \"{pool}\" runs \"{}\", and there is no such program", program.escape_debug()),
+        format!("Pool \"{pool}\" runs \"{}\", and there is no such program", visible(program)),
         format!("Install it, or write its whole path: command -v {} finds it", word(program)),
     )
 }
@@ -56,7 +62,7 @@ fn missing((pool, program): &(String, String)) -> Finding {
 /// Pools of the config that nobody runs although nodes are up: the config was changed after they started.
 fn not_up<'f>(facts: &'f Facts, queues: &'f [String]) -> impl Iterator<Item = Finding> + 'f {
     let served = seen(facts).and_then(|seen| queues::served(seen, facts.now));
-    let lacks = move |queue: &&String| served.as_ref().is_some_and(|served| !served.contains(queue.as_str()));
+    let lacks = move |queue: &&String| served.as_ref().is_some_and(|served| !served.contains(*queue));
     queues.iter().filter(lacks).map(|queue| {
         warning(
             "pool-not-up",

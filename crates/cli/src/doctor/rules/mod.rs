@@ -2,6 +2,7 @@
 
 mod clock;
 mod config;
+mod jobs;
 mod limits;
 mod nodes;
 mod presence;
@@ -17,6 +18,7 @@ use std::time::Duration;
 use super::facts::{Facts, Look, Seen, Site};
 use super::{Finding, Severity};
 use crate::config::duration;
+use crate::print::visible;
 
 /// Names that one sentence lists.
 const MAX_NAMED: usize = 5;
@@ -25,8 +27,9 @@ const MAX_NAMED: usize = 5;
 pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
     let mut found = Vec::new();
     match &facts.site {
-        Site::File(place) => found.extend(store::findings(place, facts)),
-        Site::Server(address) => found.extend(server::finding(address, &facts.look)),
+        Some(Site::File(place)) => found.extend(store::findings(place, facts)),
+        Some(Site::Server(address)) => found.extend(server::finding(address, &facts.look)),
+        None => {}
     }
     found.extend(clock::findings(facts));
     found.extend(config::findings(facts));
@@ -38,6 +41,7 @@ pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
         found.extend(schedules::findings(seen, facts.now));
         found.extend(limits::findings(seen, facts.now));
         found.extend(tasks::findings(seen));
+        found.extend(jobs::findings(seen));
     }
     found.sort_by(|a, b| (a.severity, a.code, &a.sentence).cmp(&(b.severity, b.code, &b.sentence)));
     found
@@ -47,7 +51,7 @@ pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
 fn seen(facts: &Facts) -> Option<&Seen> {
     match &facts.look {
         Look::Seen(seen) => Some(seen),
-        Look::Absent | Look::Refused(_) | Look::Silent(_) | Look::Outdated { .. } => None,
+        Look::Unnamed | Look::Absent | Look::Refused(_) | Look::Silent(_) | Look::Outdated { .. } => None,
     }
 }
 
@@ -75,7 +79,7 @@ fn tasks(count: u64, one: &str, many: &str) -> String {
 
 /// The first few names, and how many more there are.
 fn names<'a>(all: impl Iterator<Item = &'a str>) -> String {
-    let all: Vec<String> = all.map(|name| format!("\"{}\"", name.escape_debug())).collect();
+    let all: Vec<String> = all.map(|name| format!("\"{}\"", visible(name))).collect();
     let shown = all[..all.len().min(MAX_NAMED)].join(", ");
     if all.len() > MAX_NAMED { format!("{shown} and {} more", all.len() - MAX_NAMED) } else { shown }
 }

@@ -6,7 +6,7 @@ use ostler_store::views::{Life, NodeRecord};
 use serde_json::Value;
 
 use super::super::facts::Seen;
-use super::{Finding, MAX_NAMED, about, error, names, tasks, warning};
+use super::{Finding, MAX_NAMED, about, error, jobs, names, tasks, warning};
 
 pub(super) fn findings(seen: &Seen) -> Vec<Finding> {
     let mut found: Vec<Finding> = seen.survey.nodes.iter().filter_map(overdue).collect();
@@ -18,7 +18,8 @@ pub(super) fn findings(seen: &Seen) -> Vec<Finding> {
 }
 
 fn none_up(seen: &Seen, alive: &[&NodeRecord]) -> Option<Finding> {
-    let waiting: u64 = seen.survey.lanes.iter().map(|lane| lane.counts.queued).sum();
+    let lanes = seen.survey.lanes.iter().filter(|lane| jobs::of_queue(&lane.queue).is_none());
+    let waiting: u64 = lanes.map(|lane| lane.counts.queued).sum();
     (alive.is_empty() && waiting > 0).then(|| {
         let sentence = format!("{}, and no node is up to run them", tasks(waiting, "waits", "wait"));
         error("no-node", sentence, "Start one: ostler up --config ostler.toml")
@@ -31,12 +32,22 @@ fn overdue(node: &NodeRecord) -> Option<Finding> {
         let sentence = format!(
             "Node \"{name}\" (process {pid}) has not renewed its leases within {ttl}: it is dead, stopped, or hangs"
         );
+        let go_on = if is_map(node) {
+            "If it is gone, run the same \"ostler map\" line again"
+        } else {
+            "Another node takes its tasks over: ostler up"
+        };
         let advice = format!(
-            "Look at its process: ps -o pid,stat,etime,args -p {pid}. State T is stopped: kill -CONT {pid}. Another node takes \
-             its tasks over: ostler up"
+            "Look at its process: ps -o pid,stat,etime,args -p {pid}. State T is stopped: kill -CONT {pid}. {go_on}"
         );
         warning("node-overdue", sentence, advice)
     })
+}
+
+/// Whether the node is an `ostler map`: it serves the queue of a job.
+fn is_map(node: &NodeRecord) -> bool {
+    let queues = serde_json::from_str::<BTreeMap<String, Value>>(&node.settings).unwrap_or_default();
+    queues.keys().any(|queue| jobs::of_queue(queue).is_some())
 }
 
 fn versions(alive: &[&NodeRecord]) -> Option<Finding> {

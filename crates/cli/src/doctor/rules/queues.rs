@@ -1,13 +1,15 @@
 //! The queues: paused, full, served by nobody, or waiting although workers are idle.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use ostler_core::{BreakerState, Readiness, State, Task, Timestamp, WorkerState};
-use ostler_store::views::{Life, QueueRecord};
+use ostler_runtime::WORKERS_FAIL;
+use ostler_store::views::{Life, NodeRecord, QueueRecord};
 
 use super::super::facts::{Sample, Seen};
-use super::{Finding, about, error, tasks, warning, word};
+use super::{Finding, about, error, jobs, tasks, warning, word};
+use crate::print::visible;
 
 /// A node that came up later than this has not told about its workers yet.
 const JUST_UP: Duration = Duration::from_secs(10);
@@ -43,12 +45,26 @@ fn is_held_back(seen: &Seen, queue: &str) -> bool {
 
 fn paused(seen: &Seen, queue: &QueueRecord) -> Option<Finding> {
     let reason = queue.settings.paused.as_ref()?;
-    let why = if reason.is_empty() {
-        "without a reason".to_owned()
-    } else {
-        format!("\"{}\"", reason.escape_debug())
-    };
     let waiting = tasks(waiting_in(seen, &queue.name), "waits in it", "wait in it");
+    if let Some(cause) = reason.strip_prefix(WORKERS_FAIL) {
+        let sentence = format!(
+            "The workers of pool \"{}\" do not come up: {}. Its queue is paused, and {waiting}",
+            queue.name,
+            cause.trim_start_matches(':').trim()
+        );
+        let advice = format!("Mend that, then have them tried again: ostler resume {}", word(&queue.name));
+        return Some(error("workers-failing", sentence, advice));
+    }
+    let why =
+        if reason.is_empty() { "without a reason".to_owned() } else { format!("\"{}\"", visible(reason)) };
+    if let Some(job) = jobs::of_queue(&queue.name) {
+        let sentence = format!("Job {job} is paused: {why}; {waiting}");
+        return Some(warning(
+            "queue-paused",
+            sentence,
+            format!("When the reason is gone: ostler job resume {job}"),
+        ));
+    }
     let sentence = format!("Queue \"{}\" is paused: {why}; {waiting}", queue.name);
     Some(warning(
         "queue-paused",
@@ -77,8 +93,14 @@ fn limit(seen: &Seen, queue: &QueueRecord) -> Option<Finding> {
     })
 }
 
+/// The queues that a node has brought settings for: it has a pool for each, also while none of its workers is up.
+fn brought(node: &NodeRecord) -> BTreeSet<String> {
+    let settings = serde_json::from_str::<BTreeMap<String, serde_json::Value>>(&node.settings);
+    settings.unwrap_or_default().into_keys().collect()
+}
+
 /// The queues that nodes serve; `None`: no node is up, or one has come up just now and has not told yet.
-pub(super) fn served(seen: &Seen, now: Timestamp) -> Option<BTreeSet<&str>> {
+pub(super) fn served(seen: &Seen, now: Timestamp) -> Option<BTreeSet<String>> {
     let alive = || seen.survey.nodes.iter().filter(|node| node.life == Life::Alive);
     let just_up = alive().any(|node| now.since(node.joined_at) < JUST_UP);
     if alive().next().is_none() || just_up {
@@ -86,7 +108,8 @@ pub(super) fn served(seen: &Seen, now: Timestamp) -> Option<BTreeSet<&str>> {
     }
     let workers = seen.survey.workers.iter();
     let of_the_living = workers.filter(|record| alive().any(|node| node.session == record.session));
-    Some(of_the_living.map(|record| record.worker.pool.as_str()).collect())
+    let with_workers = of_the_living.map(|record| record.worker.pool.clone());
+    Some(with_workers.chain(alive().flat_map(brought)).collect())
 }
 
 /// Queues with tasks that no node serves, while nodes are up. Without any node, that is told once and not for each queue.
@@ -96,7 +119,9 @@ fn unserved(seen: &Seen, now: Timestamp) -> Vec<Finding> {
         .survey
         .lanes
         .iter()
-        .filter(|lane| lane.counts.queued > 0 && !served.contains(lane.queue.as_str()));
+        .filter(|lane| lane.counts.queued > 0 && !served.contains(&lane.queue))
+        // No config can have a pool for the queue of a job.
+        .filter(|lane| jobs::of_queue(&lane.queue).is_none());
     let found = lanes.map(|lane| {
         let (queue, kind) = (&lane.queue, &lane.kind);
         let waiting = tasks(lane.counts.queued, "waits", "wait");

@@ -25,7 +25,7 @@ pub(super) fn finding(address: &str, look: &Look) -> Option<Finding> {
             ),
             "Bring it up to date: ostler db migrate",
         )),
-        Look::Seen(_) => None,
+        Look::Unnamed | Look::Seen(_) => None,
     }
 }
 

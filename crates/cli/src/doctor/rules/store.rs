@@ -66,7 +66,7 @@ fn network(place: &Place, look: &Look) -> Option<Finding> {
             ),
             advice,
         ),
-        Look::Absent | Look::Silent(_) | Look::Outdated { .. } | Look::Seen(_) => warning(
+        Look::Unnamed | Look::Absent | Look::Silent(_) | Look::Outdated { .. } | Look::Seen(_) => warning(
             "network-file-system",
             format!(
                 "{folder} is on a file system ({name}) where locks may not be safe: two nodes could run the same task"
@@ -88,7 +88,7 @@ const WRITE_ADVICE: &str = "The store's file and its folder must be writable: ch
 /// What is not a store is nobody's secret.
 fn permissions(place: &Place, look: &Look) -> Vec<Finding> {
     match look {
-        Look::Absent | Look::Refused(_) => return Vec::new(),
+        Look::Unnamed | Look::Absent | Look::Refused(_) => return Vec::new(),
         Look::Silent(_) | Look::Outdated { .. } | Look::Seen(_) => {}
     }
     let (path, folder) = (place.path.display(), place.folder.display());
@@ -138,7 +138,7 @@ fn look(place: &Place, look: &Look) -> Option<Finding> {
             ),
             "Bring it up to date: ostler db migrate",
         )),
-        Look::Seen(_) => None,
+        Look::Unnamed | Look::Seen(_) => None,
     }
 }
 

@@ -5,14 +5,19 @@ use std::collections::BTreeMap;
 use ostler_core::{FailReason, State, Task};
 
 use super::super::facts::{Sample, Seen};
-use super::{Finding, tasks, warning, word};
+use super::{Finding, jobs, tasks, warning, word};
+use crate::print::visible;
 
 /// Characters of a failure's message by which failures count as the same.
 const MAX_REASON_CHARS: usize = 80;
 
 pub(super) fn findings(seen: &Seen) -> Vec<Finding> {
-    let (quarantined, failed): (Vec<&Task>, Vec<&Task>) =
-        seen.failed.tasks.iter().partition(|task| is_quarantined(task));
+    let (quarantined, failed): (Vec<&Task>, Vec<&Task>) = seen
+        .failed
+        .tasks
+        .iter()
+        .filter(|task| jobs::of_queue(&task.queue).is_none())
+        .partition(|task| is_quarantined(task));
     let mut found = Vec::new();
     found.extend(dead_letters(&failed, &seen.failed));
     found.extend(quarantine(&quarantined, &seen.failed));
@@ -36,21 +41,26 @@ fn is_quarantined(task: &Task) -> bool {
 }
 
 /// So many tasks, or more where only a part of them was looked at.
-fn counted(tasks_seen: usize, sample: &Sample, one: &str, many: &str) -> String {
+pub(super) fn counted(tasks_seen: usize, sample: &Sample, one: &str, many: &str) -> String {
     let count = tasks(tasks_seen as u64, one, many);
     if sample.more { format!("At least {count}") } else { count }
 }
 
-fn dead_letters(failed: &[&Task], sample: &Sample) -> Option<Finding> {
+/// What they failed with most often, and how often.
+pub(super) fn most_often(failed: &[&Task]) -> Option<(String, usize)> {
     let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
     for task in failed {
         *reasons.entry(reason(task)).or_default() += 1;
     }
-    let (reason, times) = reasons.into_iter().max_by_key(|(_, times)| *times)?;
+    reasons.into_iter().max_by_key(|(_, times)| *times)
+}
+
+fn dead_letters(failed: &[&Task], sample: &Sample) -> Option<Finding> {
+    let (reason, times) = most_often(failed)?;
     let sentence = format!(
         "{}; most often ({times}): \"{}\"",
         counted(failed.len(), sample, "has failed for good", "have failed for good"),
-        reason.escape_debug()
+        visible(&reason)
     );
     let advice = format!(
         "Look at them: ostler dead ls. When the cause is mended: ostler dead replay --matching {}",
@@ -82,11 +92,14 @@ fn quarantine(quarantined: &[&Task], sample: &Sample) -> Option<Finding> {
     Some(warning("quarantined", sentence, advice))
 }
 
+/// Items of jobs are told of with their jobs.
 fn stale(sample: &Sample) -> Option<Finding> {
-    let first = sample.tasks.first()?;
+    let stale: Vec<&Task> =
+        sample.tasks.iter().filter(|task| jobs::of_queue(&task.queue).is_none()).collect();
+    let first = stale.first()?;
     let sentence = format!(
         "{} with a node that is dead or overdue, such as {}",
-        counted(sample.tasks.len(), sample, "is still", "are still"),
+        counted(stale.len(), sample, "is still", "are still"),
         first.id
     );
     let advice = "A node that is up takes them over within seconds. If they stay, none is up: ostler up. See them with ostler ls --stale";

@@ -1,6 +1,7 @@
 //! Every fault is made for real, in a temporary store, and recognised by its code. All findings are compared, so that a
 //! false alarm is noticed too.
 
+mod jobs;
 mod limits;
 mod schedules;
 mod store;
@@ -85,7 +86,7 @@ impl World {
     }
 
     async fn findings(self) -> Vec<Finding> {
-        let store = StoreUrl::Sqlite(self.files.path());
+        let store = Some(StoreUrl::Sqlite(self.files.path()));
         looked(Subject { store, config: self.config, containment: None, clock: Arc::new(self.clock) }).await
     }
 }

@@ -20,7 +20,7 @@ const VERSION_OFFSET: u64 = 60;
 const FOLDER: &str = "OSTLER_TEST_FOLDER";
 
 async fn findings_at(path: &Path) -> Vec<Finding> {
-    let store = StoreUrl::Sqlite(path.to_owned());
+    let store = Some(StoreUrl::Sqlite(path.to_owned()));
     looked(Subject { store, config: None, containment: None, clock: Arc::new(ManualClock::new()) }).await
 }
 
@@ -145,7 +145,7 @@ async fn disks() {
     let path = disk.join("ostler.db");
     drop(Sqlite::open(&path, Arc::new(ManualClock::new()), Options::default()).expect("there is room"));
     let look = async || {
-        let store = StoreUrl::Sqlite(path.clone());
+        let store = Some(StoreUrl::Sqlite(path.clone()));
         examine(Subject { store, config: None, containment: None, clock: Arc::new(ManualClock::new()) })
             .await
             .findings
@@ -173,7 +173,7 @@ async fn disks() {
 
 fn facts(place: Place) -> Facts {
     let now = ManualClock::new().now();
-    let site = Site::File(place);
+    let site = Some(Site::File(place));
     Facts { now, site, look: Look::Seen(Box::default()), config: None, containment: None, presence: None }
 }
 

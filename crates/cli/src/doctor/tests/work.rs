@@ -5,6 +5,7 @@ use ostler_store::calls::{NewTask, QueueChange, Report};
 
 use super::super::Severity;
 use super::*;
+use crate::config;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -97,6 +98,26 @@ async fn a_kind_without_a_handler_waits_beside_idle_workers() {
         &finding,
         "of kind \"fax\" has been ready in queue \"mail\" for 6m, although 1 worker is idle",
         "a handler",
+    );
+}
+
+#[tokio::test]
+async fn workers_that_do_not_come_up_are_the_cause_and_the_only_finding() {
+    let mut world = World::new();
+    let settings = r#"{"py":{"attempts":"4"}}"#.to_owned();
+    let node = world.join(NewSession { settings, ..world.ids.new_session("anna", TTL) }, &[]).await;
+    world.enqueue(2, "py", "resize").await;
+    let why = "its workers do not come up: ModuleNotFoundError: No module named 'nosuchmodule'";
+    configure(&world, "py", QueueChange::Pause(why.to_owned())).await;
+    world.pass(MINUTE, &[node]).await;
+    let text = "[pool.py]\nexecutor = \"process\"\ncommand = [\"sh\", \"w.sh\"]\n";
+    world.config = Some(config::parse(text, "ostler.toml", &|_| None).map_err(ConfigError::from));
+    let finding = only(world.findings().await, "workers-failing");
+    assert_eq!(finding.severity, Severity::Error);
+    says(
+        &finding,
+        "The workers of pool \"py\" do not come up: ModuleNotFoundError: No module named 'nosuchmodule'. Its queue is paused",
+        "ostler resume py",
     );
 }
 
