@@ -1,6 +1,6 @@
 //! How far a map job is: a bar on a terminal, plain lines elsewhere. All of it goes to standard error.
 
-use std::io::{self, IsTerminal as _};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -8,11 +8,19 @@ use ostler_store::views::Counts;
 use tokio::time::Instant;
 
 use crate::exit::say;
+use crate::print::how_long;
 
 /// How often a line is printed where there is no bar.
 const LINES_EVERY: Duration = Duration::from_secs(10);
-/// How the bar looks.
-const LOOK: &str = "{bar:30} {pos}/{len} {msg} {per_sec}, {eta} left";
+/// What the bar is drawn from: one line that fits the terminal, put together by [`line`].
+const LOOK: &str = "{msg}";
+/// Columns of a terminal that does not say how wide it is.
+const USUAL_COLUMNS: usize = 80;
+/// Columns of the bar itself, at most; with fewer than the least it is left out.
+const BAR_COLUMNS: usize = 30;
+const LEAST_BAR_COLUMNS: usize = 5;
+/// More than this is not said of what is left.
+const MAX_SHOWN_SECONDS: f64 = 1e9;
 
 /// How far it is.
 pub(crate) struct Progress {
@@ -43,8 +51,6 @@ impl Progress {
             if let Ok(style) = ProgressStyle::with_template(LOOK) {
                 bar.set_style(style);
             }
-            bar.set_position(before);
-            bar.reset_eta();
             Shown::Bar(bar)
         } else {
             Shown::Lines { last: began }
@@ -58,8 +64,7 @@ impl Progress {
         match &mut self.shown {
             Shown::Nothing => {}
             Shown::Bar(bar) => {
-                bar.set_message(failed(counts));
-                bar.set_position(done);
+                bar.set_message(line(done, self.before, self.items, counts, self.began.elapsed(), columns()));
             }
             Shown::Lines { last } if last.elapsed() < LINES_EVERY => {}
             Shown::Lines { last } => {
@@ -79,23 +84,89 @@ impl Progress {
     }
 
     /// A handle for whoever prints beside the bar.
-    pub(crate) fn bar(&self) -> Option<ProgressBar> {
+    pub(crate) fn beside(&self) -> Beside {
         match &self.shown {
-            Shown::Bar(bar) => Some(bar.clone()),
-            Shown::Nothing | Shown::Lines { .. } => None,
+            Shown::Bar(bar) => Beside(Some(bar.clone())),
+            Shown::Nothing | Shown::Lines { .. } => Beside(None),
+        }
+    }
+
+    /// The bar goes, and does not come back: what follows is said in lines.
+    pub(crate) fn clear(&self) {
+        match &self.shown {
+            Shown::Bar(bar) => bar.finish_and_clear(),
+            Shown::Nothing | Shown::Lines { .. } => {}
         }
     }
 
     /// It is over: the bar goes, and the summary comes.
     pub(crate) fn finish(self, counts: &Counts) {
-        let took = self.began.elapsed();
-        match self.shown {
-            Shown::Nothing => return,
-            Shown::Bar(bar) => bar.finish_and_clear(),
-            Shown::Lines { .. } => {}
+        self.clear();
+        match &self.shown {
+            Shown::Nothing => {}
+            Shown::Bar(_) | Shown::Lines { .. } => {
+                say(&summary(self.items, self.before, counts, self.began.elapsed()));
+            }
         }
-        say(&summary(self.items, self.before, counts, took));
     }
+}
+
+/// However it ends, no dead bar stays on the screen.
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+/// Prints beside the bar.
+#[derive(Clone)]
+pub(crate) struct Beside(Option<ProgressBar>);
+
+impl Beside {
+    /// Writes `output` to standard output, after whatever `first` prints, while the bar is out of the way. An output that does not
+    /// end its line would have the bar drawn behind it, so the line is ended on the terminal; the output itself stays as it is.
+    pub(crate) fn print(&self, output: &[u8], first: impl FnOnce()) -> io::Result<()> {
+        let write = || {
+            first();
+            let mut out = io::stdout().lock();
+            out.write_all(output).and_then(|()| out.flush())
+        };
+        let Some(bar) = &self.0 else { return write() };
+        bar.suspend(|| {
+            let written = write();
+            if !output.is_empty() && !output.ends_with(b"\n") && io::stdout().is_terminal() {
+                let _ = io::stderr().write_all(b"\n");
+            }
+            written
+        })
+    }
+}
+
+/// How wide the terminal is.
+fn columns() -> usize {
+    let size = rustix::termios::tcgetwinsize(io::stderr()).ok();
+    size.map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0).unwrap_or(USUAL_COLUMNS)
+}
+
+/// How far it is, in one line that leaves the last column free: some terminals wrap as soon as that is filled.
+fn line(done: u64, before: u64, items: u64, counts: &Counts, took: Duration, columns: usize) -> String {
+    let rate = done.saturating_sub(before) as f64 / took.as_secs_f64().max(0.001);
+    let mut text = format!("{done}/{items}");
+    if counts.failed > 0 {
+        text.push_str(&format!(" {}", failed(counts)));
+    }
+    if rate > 0.0 {
+        let left = Duration::from_secs_f64((items.saturating_sub(done) as f64 / rate).min(MAX_SHOWN_SECONDS));
+        text.push_str(&format!(" {rate:.1}/s, {} left", how_long(left)));
+    }
+    let room = columns.saturating_sub(1);
+    let width = room.saturating_sub(text.len() + 1).min(BAR_COLUMNS);
+    if width < LEAST_BAR_COLUMNS {
+        text.truncate(room);
+        return text;
+    }
+    let full = usize::try_from(done.saturating_mul(width as u64) / items.max(1)).unwrap_or(width).min(width);
+    format!("{}{} {text}", "█".repeat(full), "░".repeat(width - full))
 }
 
 /// How many have ended.
@@ -153,6 +224,20 @@ mod tests {
         );
         let all = Counts { completed: 1, ..Counts::default() };
         assert_eq!(summary(1, 0, &all, took), "1 item in 1.5 s: 1 completed");
+    }
+
+    #[test]
+    fn the_bar_fits_the_terminal() {
+        let counts = Counts { completed: 30, failed: 2, ..Counts::default() };
+        let at = |columns| line(32, 12, 52, &counts, Duration::from_secs(10), columns);
+        let wide = at(200);
+        assert_eq!(wide, format!("{}{} 32/52 (2 failed) 2.0/s, 10s left", "█".repeat(18), "░".repeat(12)));
+        for columns in 0..100 {
+            assert!(at(columns).chars().count() < columns.max(1), "{columns}: {}", at(columns));
+        }
+        assert_eq!(at(36), "32/52 (2 failed) 2.0/s, 10s left", "no room for a bar");
+        let none = line(0, 0, 52, &Counts::default(), Duration::from_secs(1), 50);
+        assert_eq!(none, format!("{} 0/52", "░".repeat(30)), "nothing is known of how fast it will be");
     }
 
     #[test]

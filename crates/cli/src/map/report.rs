@@ -5,7 +5,6 @@ use std::io::{self, Write as _};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use indicatif::ProgressBar;
 use ostler_core::{StateName, Task, TaskId, Told};
 use ostler_process::Argument;
 use ostler_runtime::Listener;
@@ -16,6 +15,7 @@ use ostler_store::{MAX_PAGE, Store};
 use tokio::sync::mpsc;
 
 use super::plan::Payload;
+use super::progress::Beside;
 use crate::commands::level;
 use crate::exit::say;
 use crate::print::visible;
@@ -82,7 +82,7 @@ pub(crate) enum Order {
 /// Prints outputs until nothing more comes.
 pub(crate) struct Printer {
     pub(crate) store: Arc<dyn Store>,
-    pub(crate) bar: Option<ProgressBar>,
+    pub(crate) beside: Beside,
     pub(crate) order: Order,
 }
 
@@ -143,21 +143,16 @@ impl Printer {
         if complaints.is_empty() && output.is_empty() && trouble.is_none() {
             return Ok(true);
         }
-        let bar = self.bar.clone();
+        let beside = self.beside.clone();
         // Whoever reads slowly holds up this thread, and nothing else.
         tokio::task::spawn_blocking(move || {
-            let write = || {
+            let complain = || {
                 let _ = io::stderr().write_all(&complaints);
                 if let Some(trouble) = &trouble {
                     say(trouble);
                 }
-                let mut out = io::stdout().lock();
-                out.write_all(&output).and_then(|()| out.flush()).is_ok()
             };
-            match bar {
-                Some(bar) => bar.suspend(write),
-                None => write(),
-            }
+            beside.print(&output, complain).is_ok()
         })
         .await
         .map_err(Into::into)

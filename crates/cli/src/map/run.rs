@@ -140,7 +140,7 @@ impl Mapping<'_> {
         } else {
             Order::AsTheyCome
         };
-        let printer = Printer { store: Arc::clone(store), bar: progress.bar(), order };
+        let printer = Printer { store: Arc::clone(store), beside: progress.beside(), order };
         let printing = match self.out.format() {
             Format::People => Some(tokio::spawn(printer.serve(ends))),
             Format::Json => None,
@@ -166,6 +166,17 @@ impl Mapping<'_> {
                 return Err(refused(Code::WorkFailed, sentence));
             }
         };
+        match over {
+            Over::Interrupted => {
+                progress.clear();
+                let running = node.running();
+                if running > 0 && !self.map.quiet {
+                    let items = if running == 1 { "item" } else { "items" };
+                    say(&format!("stopping {running} {items}; interrupt again to stop at once"));
+                }
+            }
+            Over::Done | Over::Halted(_) | Over::Cancelled => {}
+        }
         let patience = match over {
             Over::Halted(How::Soon) => SOON,
             Over::Done | Over::Halted(How::Now) | Over::Cancelled | Over::Interrupted => Duration::ZERO,

@@ -18,7 +18,7 @@ pub(crate) use schedule::{schedule, schedule_state, schedules};
 pub(crate) use system::{nodes, stats, workers};
 pub(crate) use table::visible;
 pub(crate) use task::{list, show};
-pub(crate) use when::ago;
+pub(crate) use when::{ago, long as how_long};
 
 /// For whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use ostler_core::Timestamp;
 
 /// How long, in its two largest units at most.
-pub(super) fn long(duration: Duration) -> String {
+pub(crate) fn long(duration: Duration) -> String {
     let seconds = duration.as_secs();
     match seconds {
         0 => format!("{}ms", duration.as_millis()),

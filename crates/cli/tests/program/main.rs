@@ -6,6 +6,7 @@
 mod act;
 mod away;
 mod bad_input;
+mod bar;
 mod db;
 mod dead;
 mod files;

@@ -250,6 +250,12 @@ impl Terminal {
         self.program.try_clone().expect("descriptors are left").into()
     }
 
+    /// Makes it so wide.
+    pub(crate) fn columns(&self, columns: u16) {
+        let size = rustix::termios::Winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        rustix::termios::tcsetwinsize(&self.program, size).expect("the terminal has a size");
+    }
+
     pub(crate) fn type_line(&mut self, line: &str) {
         writeln!(self.hand, "{line}").expect("the terminal takes it");
     }
