@@ -198,6 +198,44 @@ fn workers_are_replaced_by_hand_if_they_are_idle() {
     assert_eq!(node.end().0, Some(0));
 }
 
+/// Handlers of the Python SDK: one prints what is secret, the others never give a result.
+const SECRETIVE: &str = "import os, time\nfrom ostler import worker\n\n\
+    @worker.task('secret')\ndef secret(payload, ctx):\n    print('password of tenant A is hunter2')\n\n\
+    @worker.task('die')\ndef die(payload, ctx):\n    os._exit(9)\n\n\
+    @worker.task('hang')\ndef hang(payload, ctx):\n    time.sleep(600)\n\n\
+    worker.run()\n";
+
+#[test]
+fn what_one_task_printed_is_in_its_own_log_and_in_nothing_of_the_next() {
+    let place = Place::new();
+    let script = place.write("tasks.py", SECRETIVE);
+    let config = format!(
+        "lease = {{ poll = \"100ms\" }}\n[pool.py]\nexecutor = \"process\"\nmax_workers = 1\ngrace = \"1s\"\n\
+         command = [\"python3\", \"{}\"]\n\
+         env = {{ PYTHONPATH = \"{}/../../sdk/python\", PYTHONDONTWRITEBYTECODE = \"1\" }}\n",
+        script.display(),
+        env!("CARGO_MANIFEST_DIR")
+    );
+    place.write("ostler.toml", config);
+    let _node = up(&place);
+    for (last, words) in [("die", &[][..]), ("hang", &["--timeout", "300ms"])] {
+        place.done(["submit", "py", "secret", "--wait"]);
+        let ran = place.run([&["submit", "py", last, "--attempts", "1", "--wait"], words].concat());
+        assert_eq!(ran.code, Some(1), "{ran:?}");
+        assert!(!ran.err.contains("hunter2"), "{ran:?}");
+    }
+    for failed in place.json(["ls", "--state", "failed"]).as_array().expect("a list") {
+        let id = failed["id"].as_str().expect("an id");
+        for words in [&["show", id][..], &["show", "--json", id], &["logs", id], &["dead", "show", id]] {
+            assert!(!place.done(words).contains("hunter2"), "{words:?}: {failed}");
+        }
+    }
+    for done in place.json(["ls", "--state", "completed"]).as_array().expect("a list") {
+        let said = place.done(["logs", done["id"].as_str().expect("an id")]);
+        assert_eq!(said, "password of tenant A is hunter2\n");
+    }
+}
+
 #[test]
 fn workers_that_do_not_come_up_pause_the_queue_with_the_reason_until_it_is_resumed() {
     let place = Place::new();

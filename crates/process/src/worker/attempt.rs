@@ -20,7 +20,7 @@ use super::why::{Answer, Why, conclude, strange, too_large};
 use crate::command::verdict;
 use crate::files::{Filing, filing};
 use crate::keeper::{Child, Exit, Gone};
-use crate::lines::Lines;
+use crate::lines::{Lines, Tail};
 
 /// How long a kill may take at least: a short grace must not make a busy system look like a child that cannot die.
 const MIN_KILL_PATIENCE: Duration = Duration::from_secs(2);
@@ -55,6 +55,8 @@ enum Event {
 pub(super) struct Attempt<'a> {
     child: &'a mut Child,
     link: &'a mut Link,
+    /// What the worker writes while it runs nothing: of no attempt.
+    idle_tail: &'a mut Tail,
     past: &'a mut Past,
     policy: &'a ProcessPolicy,
     id: String,
@@ -69,11 +71,13 @@ pub(super) struct Attempt<'a> {
     filing: Option<Filing>,
     stdout: Lines,
     stderr: Lines,
+    /// What was written last during this attempt, on both.
+    tail: Tail,
 }
 
 impl<'a> Attempt<'a> {
     pub(super) fn new(
-        Worker { child, link, past, .. }: &'a mut Worker,
+        Worker { child, link, idle_tail, past, .. }: &'a mut Worker,
         policy: &'a ProcessPolicy,
         work: Work,
         control: Control,
@@ -82,6 +86,7 @@ impl<'a> Attempt<'a> {
         Self {
             child,
             link,
+            idle_tail,
             past,
             policy,
             id: work.task.to_string(),
@@ -94,6 +99,7 @@ impl<'a> Attempt<'a> {
             filing: None,
             stdout: Lines::new(out, "stdout", policy.max_log_bytes),
             stderr: Lines::new(err, "stderr", policy.max_log_bytes),
+            tail: Tail::default(),
         }
     }
 
@@ -108,6 +114,9 @@ impl<'a> Attempt<'a> {
         if self.child.has_ended() {
             return Ended::handed_back().dead();
         }
+        // What is in the pipes by now was written before this attempt began: it must not stand in its log or its failure.
+        let Self { link, idle_tail, .. } = &mut self;
+        link.read_rest(|_, chunk| idle_tail.take(chunk));
         let mut refused = Ok(());
         self.link.say(|into| refused = frame::task(into, &self.id, &self.work, &done));
         if let Err(why) = refused {
@@ -269,6 +278,7 @@ impl<'a> Attempt<'a> {
 
     fn log(&mut self, stream: Stream) {
         let chunk = &self.link.chunk;
+        self.tail.take(chunk);
         match stream {
             Stream::Stdout => self.stdout.take(chunk),
             Stream::Stderr => self.stderr.take(chunk),
@@ -277,10 +287,13 @@ impl<'a> Attempt<'a> {
 
     /// What it wrote before its result, or its end, belongs to this attempt.
     fn log_rest(&mut self) {
-        let Self { link, stdout, stderr, .. } = self;
-        link.read_rest(|stream, chunk| match stream {
-            Stream::Stdout => stdout.take(chunk),
-            Stream::Stderr => stderr.take(chunk),
+        let Self { link, stdout, stderr, tail, .. } = self;
+        link.read_rest(|stream, chunk| {
+            tail.take(chunk);
+            match stream {
+                Stream::Stdout => stdout.take(chunk),
+                Stream::Stderr => stderr.take(chunk),
+            }
         });
     }
 
@@ -342,7 +355,7 @@ impl<'a> Attempt<'a> {
 
     fn crash(&mut self, what: String) -> Failure {
         let message = if what.starts_with("the worker") { what } else { format!("the worker {what}") };
-        let details = self.link.tail.text();
+        let details = self.tail.text();
         let message = match details.as_deref().and_then(|text| text.lines().next_back()) {
             Some(line) => format!("{message}: {line}"),
             None => message,
@@ -451,7 +464,7 @@ impl<'a> Attempt<'a> {
     fn judge(&mut self, why: Why) -> Ended {
         match why {
             Why::Cancel => Ended::cancelled(),
-            Why::Deadline => Ended::too_long(self.work.timeout).with_details(self.link.tail.text()),
+            Why::Deadline => Ended::too_long(self.work.timeout).with_details(self.tail.text()),
             Why::Failed(failure) => Ended::failed(failure),
         }
     }

@@ -14,6 +14,7 @@ use super::said::Said;
 use super::why::strange;
 use crate::command::verdict;
 use crate::keeper::{Child, Exit, Gone, Keeper, Launch, SOCKET_FD, Socket, Stdin};
+use crate::lines::Tail;
 use crate::sandbox::{Private, Room};
 
 /// The variable that names the worker's end of the socket.
@@ -27,6 +28,8 @@ const MAX_KILL: Duration = Duration::from_secs(2);
 pub(super) struct Worker {
     pub(super) child: Child,
     pub(super) link: Link,
+    /// What it wrote last while it ran nothing. What it writes during an attempt is the attempt's, and never stands here.
+    pub(super) idle_tail: Tail,
     pub(super) past: Past,
     /// Attempts that it has run.
     pub(super) tasks: u64,
@@ -78,8 +81,8 @@ impl Worker {
         let folder = policy.folders.start();
         let mut child = spawned.map_err(|error| verdict::not_spawned(program, folder.as_deref(), &error))?;
         let link = Link::to(&mut child);
-        let (past, weighed) = (Past::default(), Instant::now());
-        let mut worker = Self { child, link, past, tasks: 0, weighed, _private: private };
+        let (idle_tail, past, weighed) = (Tail::default(), Past::default(), Instant::now());
+        let mut worker = Self { child, link, idle_tail, past, tasks: 0, weighed, _private: private };
         worker.link.say(|into| frame::hello(into, &policy.pool, &format!("w-{id}")));
         match tokio::time::timeout_at(until, worker.become_ready()).await {
             Ok(Ok(kinds)) => Ok((worker, kinds)),
@@ -90,8 +93,8 @@ impl Worker {
 
     /// What it wrote before it failed says why.
     fn with_last_words(&mut self, failure: Failure) -> Failure {
-        self.link.read_rest(|_, _| {});
-        let details = self.link.tail.text();
+        self.link.read_rest(|_, chunk| self.idle_tail.take(chunk));
+        let details = self.idle_tail.text();
         let last = details.as_deref().and_then(|text| text.lines().next_back());
         let message = match last {
             Some(line) => format!("{}: {line}", failure.message),
@@ -125,7 +128,7 @@ impl Worker {
         }
     }
 
-    /// Waits, between two tasks, until it is over. What it writes for people is nobody's.
+    /// Waits, between two tasks, until it is over. What it writes for people belongs to no task.
     pub(super) async fn rest(&mut self) -> Failure {
         loop {
             let failure = match self.next().await {
@@ -150,7 +153,8 @@ impl Worker {
                 biased;
                 exit = self.child.ended() => return Next::Ended(exit),
                 moved = self.link.moved(Ear::Open) => match moved {
-                    Moved::Received | Moved::Wrote(_) => {}
+                    Moved::Received => {}
+                    Moved::Wrote(_) => self.idle_tail.take(&self.link.chunk),
                     Moved::Closed => return Next::Ended(self.gasp().await),
                 },
             }

@@ -13,14 +13,14 @@ use tokio::net::unix::pipe;
 use super::inbox::{Inbox, TooLong};
 use super::said::{self, Said};
 use crate::keeper::Child;
-use crate::lines::Tail;
 
 /// Bytes that are read at once of what a worker writes for people.
 const CHUNK_BYTES: usize = 16 * 1024;
 /// Bytes that wait to be sent. Above it, the worker is not listened to: it asks faster than it reads the answers.
 const MAX_UNSENT_BYTES: usize = 1 << 20;
-/// Reads at the end of an attempt, to have what was written before its result. A pipe is empty after a few.
-const LAST_READS: usize = 8;
+/// Reads before and after an attempt, to have what was written until then: 1 MiB, the most that a pipe holds unless its owner
+/// is privileged.
+const LAST_READS: usize = 64;
 
 /// What a worker writes for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,8 +66,6 @@ pub(super) struct Link {
     stdout: Option<pipe::Receiver>,
     stderr: Option<pipe::Receiver>,
     pub(super) chunk: Vec<u8>,
-    /// What it wrote last, on both.
-    pub(super) tail: Tail,
     /// Whose turn is first: a flood on one of them must not hold up the others.
     turn: usize,
 }
@@ -85,7 +83,6 @@ impl Link {
             stdout,
             stderr,
             chunk: Vec::new(),
-            tail: Tail::default(),
             turn: 0,
         }
     }
@@ -226,9 +223,6 @@ impl Link {
                 false
             }
         };
-        if has_some {
-            self.tail.take(&chunk);
-        }
         self.chunk = chunk;
         has_some
     }
@@ -246,7 +240,6 @@ impl Link {
                 if !matches!(read, Some(Ok(some)) if some > 0) {
                     break;
                 }
-                self.tail.take(&self.chunk);
                 take(stream, &self.chunk);
             }
         }

@@ -92,6 +92,45 @@ async fn what_it_says_and_writes_is_kept_with_its_task() {
     }
 }
 
+#[tokio::test]
+async fn what_one_task_wrote_stands_in_no_log_and_no_failure_of_another() {
+    let desk = Desk::of(policy("noise")).await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let mark = folder.path().join("mark");
+    let later = json!({"text": "hunter2 later", "mark": mark}).to_string();
+    for last in ["leave", "exit", "hang-politely", "garbage"] {
+        let worker = desk.open().await;
+        let (ended, notes) = desk.run(worker, task("say", "\"hunter2\"")).await;
+        assert_eq!(ended, Ended::success(None));
+        assert_eq!(lines(&notes).len(), 2, "it is in the log of the task that wrote it");
+        assert_eq!(desk.run(worker, task("say-later", &later)).await.0, Ended::success(None));
+        until("it has written", || mark.exists()).await;
+        let work = Work { timeout: Duration::from_millis(500), ..task(last, "9") };
+        let (ended, notes) = desk.run(worker, work).await;
+        assert_eq!(ended.slot, Slot::Dead, "{last}");
+        let failure = failure(ended);
+        let said = format!("{failure:?} {:?}", lines(&notes));
+        assert!(!said.contains("hunter2") && !said.contains("noise"), "{last}: {said}");
+        let expected = (last == "exit").then(|| "going down".to_owned());
+        assert_eq!(failure.details, expected, "{last}");
+        std::fs::remove_file(&mark).expect("it is there");
+    }
+}
+
+#[tokio::test]
+async fn a_worker_that_dies_between_tasks_says_its_own_last_words_and_not_those_of_a_task() {
+    let desk = Desk::well().await;
+    let worker = desk.open().await;
+    assert_eq!(desk.run(worker, task("say", "\"hunter2\"")).await.0, Ended::success(None));
+    let folder = tempfile::tempdir().expect("a folder");
+    let go = folder.path().join("go");
+    let how = json!({"text": "that was it", "go": go}).to_string();
+    assert_eq!(desk.run(worker, task("last-words", &how)).await.0, Ended::success(None));
+    std::fs::write(&go, "").expect("a file");
+    let failure = tokio::time::timeout(SOON, desk.process.ended(worker)).await.expect("it is known");
+    assert_eq!(failure.details.as_deref(), Some("that was it"), "{failure:?}");
+}
+
 /// Keeps steps in memory, and may refuse.
 #[derive(Debug, Default)]
 pub(crate) struct Book {
