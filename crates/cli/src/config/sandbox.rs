@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use ostler_process::Folders;
-use ostler_process::sandbox::{Network, Sandbox};
+use ostler_process::sandbox::{Attributes, Network, Sandbox};
 
 use super::section::{Found, Section};
 
@@ -42,6 +42,10 @@ pub(super) fn read(section: &mut Section<'_>) -> Option<Sandbox> {
             let mut table = found.table_or("true, false or a table such as { memory = \"512MiB\" }")?;
             let sandbox = Sandbox {
                 network: table.find("network").and_then(|found| network(&found)).unwrap_or_default(),
+                attributes: table
+                    .find("chmod")
+                    .and_then(|found| found.choice(Attributes::Changeable, Attributes::Fixed))
+                    .unwrap_or_default(),
                 read: paths(&mut table, "read"),
                 write: paths(&mut table, "write"),
                 memory_bytes: table.find("memory").and_then(|found| found.size(MEMORY)),

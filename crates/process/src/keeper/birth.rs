@@ -9,7 +9,7 @@
     reason = "the standard library starts a child with a session of its own only by a fork"
 )]
 
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_long, c_void};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -24,7 +24,7 @@ use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_no_new_privs};
 
 use super::frame::{About, SOCKET_FD};
-use crate::sandbox::Cage;
+use crate::sandbox::{Cage, Call};
 
 /// Bytes of the stack on which a child runs until it has become its program. It needs a small part of it.
 const STACK_BYTES: usize = 64 * 1024;
@@ -93,6 +93,16 @@ pub(super) fn keep_descriptors() -> io::Result<()> {
         unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) };
     }
     Ok(())
+}
+
+/// Tries a call that sandboxes deny, and says what the kernel answered. Where it is not denied it does nothing either.
+pub(crate) fn try_call(call: &Call) -> Result<c_long, Errno> {
+    let [a, b, c, d, e, f] = call.trial();
+    // SAFETY: only the table of denied calls makes a `Call`, and its arguments are no addresses at which there is memory.
+    match unsafe { libc::syscall(call.number(), a, b, c, d, e, f) } {
+        -1 => Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::INVAL)),
+        answer => Ok(answer),
+    }
 }
 
 /// What parent and child share.
@@ -193,17 +203,16 @@ impl Birth<'_> {
         if outcome != 0 {
             return Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::INVAL));
         }
-        if cage.filter.is_empty() {
-            return Ok(());
-        }
-        // It makes two calls to the system, and holds nothing that would have to be given back.
-        seccompiler::apply_filter(&cage.filter).map_err(|error| match error {
-            seccompiler::Error::Prctl(error) | seccompiler::Error::Seccomp(error) => {
-                Errno::from_io_error(&error).unwrap_or(Errno::INVAL)
-            }
-            seccompiler::Error::Backend(_)
-            | seccompiler::Error::EmptyFilter
-            | seccompiler::Error::ThreadSync(_) => Errno::INVAL,
+        cage.filters.iter().try_for_each(|filter| {
+            // It makes two calls to the system, and holds nothing that would have to be given back.
+            seccompiler::apply_filter(filter).map_err(|error| match error {
+                seccompiler::Error::Prctl(error) | seccompiler::Error::Seccomp(error) => {
+                    Errno::from_io_error(&error).unwrap_or(Errno::INVAL)
+                }
+                seccompiler::Error::Backend(_)
+                | seccompiler::Error::EmptyFilter
+                | seccompiler::Error::ThreadSync(_) => Errno::INVAL,
+            })
         })
     }
 

@@ -33,6 +33,7 @@ mod program;
 mod serve;
 mod wire;
 
+pub(crate) use birth::try_call;
 pub(crate) use cgroup::own_folder as own_cgroup;
 pub use child::{Child, Gone, Launch, SpawnError};
 pub use client::Keeper;

@@ -3,7 +3,6 @@
 //! It is made before the child is born, because a child that borrows the keeper's memory can only call the system. See
 //! `keeper/birth.rs`, which puts it on.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
@@ -14,11 +13,10 @@ use landlock::{
 };
 use rustix::fs::{FileType, fstat};
 use rustix::process::{Resource, Rlimit, getrlimit};
-use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
-};
+use seccompiler::BpfProgram;
 
 use super::confinement::{Confinement, Limits, Network};
+use super::filter::filters;
 
 /// The least that is asked of the kernel: without it a file that may not be written can still be cut to nothing.
 const LEAST: ABI = ABI::V3;
@@ -33,8 +31,8 @@ const LAST_SECOND: u64 = 1;
 #[derive(Debug)]
 pub(crate) struct Cage {
     pub(crate) ruleset: OwnedFd,
-    /// Empty if it may talk to anybody.
-    pub(crate) filter: BpfProgram,
+    /// None of them takes back what another one denies.
+    pub(crate) filters: Vec<BpfProgram>,
     pub(crate) limits: Vec<(Resource, Rlimit)>,
 }
 
@@ -43,7 +41,7 @@ impl Cage {
     pub(crate) fn new(confinement: &Confinement) -> io::Result<Self> {
         Ok(Self {
             ruleset: ruleset(confinement)?,
-            filter: filter(confinement.network)?,
+            filters: filters(confinement)?,
             limits: limits(&confinement.limits),
         })
     }
@@ -84,40 +82,6 @@ fn allow(made: RulesetCreated, path: &PathBuf, access: BitFlags<AccessFs>) -> io
     let is_folder = FileType::from_raw_mode(fstat(place.as_fd())?.st_mode) == FileType::Directory;
     let access = if is_folder { access } else { access & AccessFs::from_file(LEAST) };
     made.add_rule(PathBeneath::new(place, access)).map_err(io::Error::other)
-}
-
-/// Refuses sockets, and the one way around that.
-fn filter(network: Network) -> io::Result<BpfProgram> {
-    let unable = |error: &dyn std::fmt::Display| {
-        io::Error::other(format!("the network cannot be kept from children here: seccomp: {error}"))
-    };
-    let not_unix = || -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
-        let family = u64::try_from(libc::AF_UNIX).unwrap_or_default();
-        let other = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, family)?;
-        Ok(vec![SeccompRule::new(vec![other])?])
-    };
-    let always = Vec::new;
-    let sockets = match network {
-        Network::Open => return Ok(BpfProgram::new()),
-        Network::None => always(),
-        Network::Unix => not_unix().map_err(|error| unable(&error))?,
-    };
-    let mut rules = BTreeMap::from([
-        (libc::SYS_socket, sockets),
-        (libc::SYS_socketpair, not_unix().map_err(|error| unable(&error))?),
-        // A ring makes sockets that no filter sees.
-        (libc::SYS_io_uring_setup, always()),
-    ]);
-    // A second set of numbers for the same calls, where the kernel has it.
-    #[cfg(target_arch = "x86_64")]
-    {
-        const X32: i64 = 0x4000_0000;
-        rules.append(&mut rules.clone().into_iter().map(|(call, rules)| (call | X32, rules)).collect());
-    }
-    let refuse = SeccompAction::Errno(libc::EACCES.unsigned_abs());
-    let arch = std::env::consts::ARCH.try_into().map_err(|error| unable(&error))?;
-    let filter = SeccompFilter::new(rules, SeccompAction::Allow, refuse, arch);
-    filter.and_then(BpfProgram::try_from).map_err(|error| unable(&error))
 }
 
 fn limits(limits: &Limits) -> Vec<(Resource, Rlimit)> {

@@ -13,6 +13,8 @@ pub struct Confinement {
     pub write: Vec<PathBuf>,
     /// Whom it may talk to.
     pub network: Network,
+    /// What it may do to the attributes of files.
+    pub attributes: Attributes,
     /// How much it may use.
     pub limits: Limits,
 }
@@ -28,6 +30,18 @@ pub enum Network {
     Unix,
     /// Anybody.
     Open,
+}
+
+/// What a child may do to the attributes of files: their modes, owners, times and extended attributes. Landlock does not cover
+/// them, and seccomp cannot tell one path from another: it is all or nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Attributes {
+    /// They stay as the file was made.
+    #[default]
+    Fixed,
+    /// It may change them, on every file that belongs to the node's user.
+    Changeable,
 }
 
 /// How much a child may use. What is left out has the limit that the node has.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::confinement::{Confinement, Limits, Network};
+use super::confinement::{Attributes, Confinement, Limits, Network};
 use super::hidden::{exposes, real};
 
 /// What every child may read: programs, libraries and what they look at first. No settings that have secrets in them, no home
@@ -44,6 +44,8 @@ const SYSTEM: [&str; 28] = [
 pub struct Sandbox {
     /// Whom they may talk to.
     pub network: Network,
+    /// What they may do to modes, owners, times and extended attributes of files.
+    pub attributes: Attributes,
     /// What they may read and run, beside the system's programs and libraries and the files that the command itself names.
     pub read: Vec<PathBuf>,
     /// What they may change, beside the task's own folder and a private one for what is temporary.
@@ -116,6 +118,7 @@ impl Sandbox {
             read: system.chain(also_read).collect(),
             write,
             network: self.network,
+            attributes: self.attributes,
             limits: Limits {
                 memory_bytes: self.memory_bytes,
                 processes: self.processes,

@@ -3,12 +3,16 @@
 use std::fs::OpenOptions;
 use std::io::Read as _;
 use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::fs::{AtFlags, CWD, Mode, Timespec, Timestamps};
 use serde::{Deserialize, Serialize};
 
-use super::confinement::Network;
+use super::calls::{Call, denied, landlock_version};
+use super::confinement::{Attributes, Network};
+use crate::keeper::try_call;
 
 /// How long a connection may take that must not come about.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -30,7 +34,12 @@ pub(super) struct Trial {
     pub(super) listener: SocketAddr,
     /// At a socket file too.
     pub(super) socket: PathBuf,
+    /// And at one for datagrams.
+    pub(super) datagrams: PathBuf,
+    /// A file outside whose attributes must not be changed.
+    pub(super) file: PathBuf,
     pub(super) network: Network,
+    pub(super) attributes: Attributes,
 }
 
 /// What is wrong with a sandbox, as far as the process that calls this can tell.
@@ -54,9 +63,43 @@ pub(super) fn attempt(trial: &Trial) -> Vec<String> {
         UdpSocket::bind(any).is_ok_and(|socket| socket.send_to(b"x", trial.listener).is_ok())
     };
     allowed(inet && sends(), format!("a datagram to {} can be sent", trial.listener));
-    let calls = || std::os::unix::net::UnixStream::connect(&trial.socket).is_ok();
+    let calls = || UnixStream::connect(&trial.socket).is_ok();
     allowed(unix && calls(), format!("a connection to \"{}\" comes about", trial.socket.display()));
+    let posts = || UnixDatagram::pair().is_ok_and(|(one, _)| one.send_to(b"x", &trial.datagrams).is_ok());
+    allowed(unix && posts(), format!("a datagram to \"{}\" can be sent", trial.datagrams.display()));
+    let fixed = match trial.attributes {
+        Attributes::Fixed => true,
+        Attributes::Changeable => false,
+    };
+    let outside = trial.file.display();
+    allowed(fixed && changes_mode(&trial.file), format!("the mode of \"{outside}\" can be changed"));
+    allowed(fixed && changes_times(&trial.file), format!("the times of \"{outside}\" can be changed"));
     breaches
+}
+
+fn changes_mode(path: &Path) -> bool {
+    rustix::fs::chmodat(CWD, path, Mode::RUSR, AtFlags::empty()).is_ok()
+}
+
+fn changes_times(path: &Path) -> bool {
+    let long_ago = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let times = Timestamps { last_access: long_ago, last_modification: long_ago };
+    rustix::fs::utimensat(CWD, path, &times, AtFlags::empty()).is_ok()
+}
+
+/// The calls among these that the kernel would carry out.
+fn undenied(calls: &[Call]) -> Vec<&'static str> {
+    let reaches = |call: &&Call| !matches!(try_call(call), Err(error) if Call::is_denial(error));
+    calls.iter().filter(reaches).map(Call::name).collect()
+}
+
+/// Whether a process can be signalled that must not be. Before its sixth version, Landlock does not promise it.
+fn signals_its_parent() -> bool {
+    /// The version that keeps signals inside.
+    const SCOPED: std::ffi::c_long = 6;
+    let promised = try_call(&landlock_version()).is_ok_and(|version| version >= SCOPED);
+    let signals = |parent| rustix::process::test_kill_process(parent).is_ok();
+    promised && rustix::process::getppid().is_some_and(signals)
 }
 
 fn reads(path: &Path) -> bool {
@@ -80,7 +123,15 @@ fn makes(path: &Path) -> bool {
 /// When there is no trial, or nobody listens.
 pub fn probe(trial: &str) -> std::io::Result<()> {
     use std::io::Write as _;
-    let mut breaches = attempt(&serde_json::from_str(trial)?);
+    let trial: Trial = serde_json::from_str(trial)?;
+    let mut breaches = attempt(&trial);
+    let undenied = undenied(&denied(trial.network, trial.attributes));
+    if !undenied.is_empty() {
+        breaches.push(format!("these system calls are not denied: {}", undenied.join(", ")));
+    }
+    if signals_its_parent() {
+        breaches.push("a process outside can be signalled".to_owned());
+    }
     if !rustix::thread::no_new_privs()? {
         breaches.push("a program can give it new privileges".to_owned());
     }
@@ -92,4 +143,31 @@ pub fn probe(trial: &str) -> std::io::Result<()> {
     }
     writeln!(out, "{TRIED}")?;
     out.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_probe_sees_what_nobody_denies() {
+        // What every container allows, and what does nothing with the arguments of a trial for whoever calls it.
+        let names = [
+            "socketpair",
+            "fchmod",
+            "fchmodat",
+            "fchown",
+            "utimensat",
+            "prlimit64",
+            "setpriority",
+            "sched_setparam",
+            "kill",
+            "clone",
+            "ioctl",
+        ];
+        let calls = denied(Network::None, Attributes::Fixed);
+        let some: Vec<Call> = calls.into_iter().filter(|call| names.contains(&call.name())).collect();
+        assert_eq!(some.len(), names.len());
+        assert_eq!(undenied(&some).len(), names.len(), "{:?}", undenied(&some));
+    }
 }

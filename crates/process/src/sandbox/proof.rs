@@ -2,13 +2,13 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokio::io::AsyncReadExt as _;
 
-use super::confinement::Network;
+use super::confinement::{Attributes, Network};
 use super::policy::{Sandbox, SandboxError};
 use super::probe::{BREACH, TRIED, Trial, attempt};
 use crate::keeper::{Keeper, Launch, Socket, SpawnError, Stdin};
@@ -44,8 +44,8 @@ pub enum Unproved {
     System(#[from] io::Error),
 }
 
-/// Proves a sandbox: starts a child in it, which tries to read and to write what is hidden, to make a file beside it, and to
-/// talk to somebody. The words start this program again, so that it calls [`probe`](super::probe) with one more word, which is
+/// Proves a sandbox: starts a child in it, which tries to read and to write what is hidden, to make a file beside it, to
+/// change the attributes of a file, to talk to somebody, and every system call that is denied. The words start this program again, so that it calls [`probe`](super::probe) with one more word, which is
 /// added here.
 ///
 /// # Errors
@@ -70,7 +70,10 @@ pub async fn prove(
         secret,
         listener: stage.address,
         socket: stage.socket.clone(),
+        datagrams: stage.datagrams.clone(),
+        file: stage.file.clone(),
         network: sandbox.network,
+        attributes: sandbox.attributes,
     };
     control(&trial)?;
 
@@ -98,11 +101,13 @@ pub async fn prove(
 /// The program that runs now, found by its inode.
 const THIS: &str = "/proc/self/exe";
 
-/// Whom the probe must not reach.
+/// Whom and what the probe must not reach.
 struct Stage {
     address: SocketAddr,
     socket: PathBuf,
-    _listeners: (TcpListener, UnixListener),
+    datagrams: PathBuf,
+    file: PathBuf,
+    _listeners: (TcpListener, UnixListener, UnixDatagram),
 }
 
 impl Stage {
@@ -110,15 +115,20 @@ impl Stage {
         let inet = TcpListener::bind("127.0.0.1:0").or_else(|_| TcpListener::bind("[::1]:0"))?;
         let socket = folder.join("socket");
         let unix = UnixListener::bind(&socket)?;
-        Ok(Self { address: inet.local_addr()?, socket, _listeners: (inet, unix) })
+        let datagrams = folder.join("datagrams");
+        let datagram = UnixDatagram::bind(&datagrams)?;
+        let file = folder.join("outside");
+        std::fs::write(&file, "")?;
+        Ok(Self { address: inet.local_addr()?, socket, datagrams, file, _listeners: (inet, unix, datagram) })
     }
 }
 
 /// Whoever is not in a sandbox can do all of it; else it proves nothing that the probe cannot.
 fn control(trial: &Trial) -> Result<(), Unproved> {
-    /// To read and to write what is hidden, to make a file beside it, and three ways to talk to somebody.
-    const ALL: usize = 6;
-    let could = attempt(&Trial { network: Network::None, ..trial.clone() });
+    /// To read and to write what is hidden, to make a file beside it, four ways to talk to somebody, and two to change a file.
+    const ALL: usize = 9;
+    let all = Trial { network: Network::None, attributes: Attributes::Fixed, ..trial.clone() };
+    let could = attempt(&all);
     if could.len() == ALL { Ok(()) } else { Err(Unproved::NoControl(could.join("; "))) }
 }
 

@@ -5,6 +5,7 @@ mod command;
 mod conformance;
 mod containment;
 mod desk;
+mod escapes;
 mod files;
 mod flood;
 mod keeper;

@@ -15,36 +15,36 @@ use crate::containment::{FAMILY, family_of};
 use crate::desk::{Desk, output, policy as workers, task};
 
 /// The system's own: one in somebody's home is not to be seen from a sandbox.
-const PYTHON: &str = "/usr/bin/python3";
+pub(crate) const PYTHON: &str = "/usr/bin/python3";
 /// What a sandbox hides.
-const SECRET: &str = "store.db";
+pub(crate) const SECRET: &str = "store.db";
 
 /// A folder with a store and a folder for tasks in it.
-struct Scene {
+pub(crate) struct Scene {
     folder: tempfile::TempDir,
 }
 
 impl Scene {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         std::fs::write(folder.path().join(SECRET), "secret").expect("a file");
         std::fs::create_dir(folder.path().join("work")).expect("a folder");
         Self { folder }
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    fn text(&self, name: &str) -> String {
+    pub(crate) fn text(&self, name: &str) -> String {
         self.path(name).to_str().expect("the path is text").to_owned()
     }
 
-    fn sandbox(&self) -> Sandbox {
+    pub(crate) fn sandbox(&self) -> Sandbox {
         Sandbox { hidden: vec![self.path(SECRET)], ..Sandbox::default() }
     }
 
-    fn shell(&self, sandbox: Sandbox, script: &str) -> CommandPolicy {
+    pub(crate) fn shell(&self, sandbox: Sandbox, script: &str) -> CommandPolicy {
         CommandPolicy {
             sandbox: Some(sandbox),
             ..CommandPolicy::new(["sh", "-c", script, "sh", "{{ payload }}"])
@@ -52,19 +52,19 @@ impl Scene {
     }
 
     /// A task in the folder for tasks. Its payload is the scene's folder.
-    fn task(&self) -> Work {
+    pub(crate) fn task(&self) -> Work {
         Work { folder: Some(self.text("work")), ..work(format!("\"{}\"", self.text(""))) }
     }
 }
 
-async fn text(keeper: &Keeper, policy: CommandPolicy, work: Work) -> String {
+pub(crate) async fn text(keeper: &Keeper, policy: CommandPolicy, work: Work) -> String {
     let (ended, notes) = run(keeper, policy, work).await;
     assert_eq!(ended.outcome, Outcome::Success, "{:?}", crate::desk::lines(&notes));
     ended.output.unwrap_or_default()
 }
 
 /// Runs a test of this file again as a user who may nothing. It says so when it cannot.
-fn as_nobody(test: &str) {
+pub(crate) fn as_nobody(test: &str) {
     if !rustix::process::geteuid().is_root() {
         return println!("left out: only root can become somebody else");
     }
@@ -72,7 +72,7 @@ fn as_nobody(test: &str) {
     let ran = Program::new("setpriv")
         .args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"])
         .arg(this)
-        .args(["--exact", &format!("sandbox::{test}"), "--nocapture"])
+        .args(["--exact", test, "--nocapture"])
         .env("HOME", "/")
         .stdin(Stdio::null())
         .output()
@@ -116,7 +116,7 @@ async fn only_what_is_listed_can_be_read_and_only_its_own_folders_changed() {
 
 #[test]
 fn only_what_is_listed_can_be_read_and_only_its_own_folders_changed_by_nobody() {
-    as_nobody("only_what_is_listed_can_be_read_and_only_its_own_folders_changed");
+    as_nobody("sandbox::only_what_is_listed_can_be_read_and_only_its_own_folders_changed");
 }
 
 /// Tries sockets, and prints which came about.
@@ -153,7 +153,7 @@ async fn a_child_without_network_makes_no_socket_of_any_sort() {
 
 #[test]
 fn a_child_without_network_makes_no_socket_of_any_sort_as_nobody() {
-    as_nobody("a_child_without_network_makes_no_socket_of_any_sort");
+    as_nobody("sandbox::a_child_without_network_makes_no_socket_of_any_sort");
 }
 
 #[tokio::test]
@@ -177,7 +177,7 @@ async fn a_child_has_no_privileges_and_cannot_signal_or_look_into_others() {
 
 #[test]
 fn a_child_has_no_privileges_and_cannot_signal_or_look_into_others_as_nobody() {
-    as_nobody("a_child_has_no_privileges_and_cannot_signal_or_look_into_others");
+    as_nobody("sandbox::a_child_has_no_privileges_and_cannot_signal_or_look_into_others");
 }
 
 #[tokio::test]
@@ -285,7 +285,7 @@ async fn a_sandbox_proves_itself() {
 
 #[test]
 fn a_sandbox_proves_itself_to_nobody() {
-    as_nobody("a_sandbox_proves_itself");
+    as_nobody("sandbox::a_sandbox_proves_itself");
 }
 
 #[tokio::test]
@@ -416,7 +416,7 @@ async fn long_lived_workers_are_in_a_sandbox_too() {
 
 #[test]
 fn long_lived_workers_are_in_a_sandbox_too_as_nobody() {
-    as_nobody("long_lived_workers_are_in_a_sandbox_too");
+    as_nobody("sandbox::long_lived_workers_are_in_a_sandbox_too");
 }
 
 #[tokio::test]
@@ -436,5 +436,5 @@ async fn a_family_in_a_sandbox_ends_like_any_other() {
 
 #[test]
 fn a_family_in_a_sandbox_ends_like_any_other_as_nobody() {
-    as_nobody("a_family_in_a_sandbox_ends_like_any_other");
+    as_nobody("sandbox::a_family_in_a_sandbox_ends_like_any_other");
 }

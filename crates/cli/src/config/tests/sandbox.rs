@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ostler_process::sandbox::{Network, Sandbox};
+use ostler_process::sandbox::{Attributes, Network, Sandbox};
 use ostler_process::{CommandPolicy, Folders};
 use ostler_testkit::scratch;
 
@@ -30,11 +30,12 @@ fn a_sandbox_is_off_on_or_a_table() {
     assert_eq!(sandbox("sandbox = true"), Some(Sandbox::default()));
     assert_eq!(sandbox("sandbox = {}"), Some(Sandbox::default()));
     let table = sandbox(
-        "sandbox = { network = \"unix\", read = [\"${DATA}\"], write = [\"out\"], memory = \"1MiB\", processes = 7, cpu = \"90s\",
+        "sandbox = { network = \"unix\", chmod = true, read = [\"${DATA}\"], write = [\"out\"], memory = \"1MiB\", processes = 7, cpu = \"90s\",
          files = 8, file_size = \"1KiB\" }",
     );
     let expected = Sandbox {
         network: Network::Unix,
+        attributes: Attributes::Changeable,
         read: vec!["/srv/data".into()],
         write: vec!["out".into()],
         memory_bytes: Some(1 << 20),
@@ -67,6 +68,7 @@ fn what_a_sandbox_cannot_be_is_refused_with_a_sentence() {
             "sandbox = { network = \"tcp\" }",
             "pool.shell.sandbox.network is \"tcp\", and must be false, true or \"unix\"",
         ),
+        ("sandbox = { chmod = \"x\" }", "pool.shell.sandbox.chmod is \"x\", and must be true or false"),
         ("sandbox = { reed = [] }", "did you mean read?"),
         ("sandbox = { read = \"/usr\" }", "must be a list of strings"),
         ("sandbox = { write = [\"\"] }", "pool.shell.sandbox.write has an empty path in it"),
