@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use ostler_postgres::{Failover, Listening, Postgres};
 use ostler_sqlite::Sqlite;
+use ostler_sqlite::care::{self, UnopenableLock};
 use ostler_store::calls::Retention;
 use ostler_store::{Bounds, Error, ErrorKind, Store, SystemClock};
 
@@ -233,6 +234,15 @@ impl Place {
         }
     }
 
+    /// What a node should say about the place when it starts.
+    pub(crate) fn warning(&self) -> Option<String> {
+        match &self.url {
+            // A folder that cannot be read keeps the store from being opened, which is said.
+            StoreUrl::Sqlite(path) => unopenable_sentence(&care::unopenable_locks(path).unwrap_or_default()),
+            StoreUrl::Postgres(_) => None,
+        }
+    }
+
     /// There is no store.
     pub(crate) fn absent(&self) -> anyhow::Error {
         let sentence =
@@ -244,6 +254,20 @@ impl Place {
     pub(crate) fn silent(&self) -> anyhow::Error {
         refused(Code::Store, format!("the store {} does not answer", self.name()))
     }
+}
+
+/// What is to be said of lock files that this user cannot open; `None`: there are none.
+pub(crate) fn unopenable_sentence(locks: &[UnopenableLock]) -> Option<String> {
+    let UnopenableLock { file, reason } = locks.first()?;
+    let more = match locks.len() - 1 {
+        0 => String::new(),
+        more => format!(", nor {more} more"),
+    };
+    Some(format!(
+        "The lock file {} of a node cannot be opened by this user ({reason}){more}: if that node dies, its tasks wait until its \
+         lease runs out",
+        file.display()
+    ))
 }
 
 /// Whether anything is there. What cannot be looked at may be: whoever opens it says what is wrong.

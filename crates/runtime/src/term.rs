@@ -253,7 +253,7 @@ async fn prepare(makings: &Makings, session: SessionId, arrival: Arrival) -> Res
     if arrival == Arrival::First {
         bring_schedules(store.as_ref(), &config.schedules, clock.now()).await?;
     }
-    match (&config.guard, store.tether(session)) {
+    match (&config.guard, store.tether(session)?) {
         (Some(guard), Some(tether)) => guard.hold(tether).await.map_err(StartError::Guard),
         // Nobody is to hold it, or this store proves life in another way.
         (Some(_) | None, _) => Ok(()),

@@ -4,11 +4,16 @@
 //! writes the machine's uptime into it at every beat. A free lock is a certain death, known at once. A beat that is
 //! older than the TTL is an expired lease, also when the node still holds the lock: it may be stopped. Neither a
 //! busy database nor a full disk keeps a beat back: it overwrites eight bytes in place.
+//!
+//! An observer that cannot open or read the file knows nothing of that, and must not guess: it may be out of
+//! descriptors, or the file may belong to another user. It can still see that the file changes, which needs no
+//! descriptor and no right to read: a node whose file has not changed for a whole TTL, by the observer's own
+//! monotonic clock, has not beaten.
 
 use std::collections::HashMap;
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, Metadata, TryLockError};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -17,6 +22,7 @@ use ostler_core::SessionId;
 use ostler_store::{Clock, Error};
 
 use crate::fault::file_fault;
+use crate::lock_folder::{Owner, SUFFIX, open_existing, open_or_make};
 
 /// Names the boot of this machine: uptimes of different boots do not compare.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
@@ -29,16 +35,29 @@ const FILE_BYTES: usize = 56;
 /// The sessions' files.
 pub(crate) struct Beats {
     folder: PathBuf,
+    /// To whom the files belong.
+    owner: Option<Owner>,
     clock: Arc<dyn Clock>,
     boot: [u8; BOOT_BYTES],
     /// The sessions of this process, with their locks.
     held: Mutex<HashMap<SessionId, File>>,
+    /// Sessions whose file this process cannot read.
+    unreadable: Mutex<HashMap<SessionId, Watched>>,
+}
+
+/// A file that can be seen but not read.
+#[derive(Clone, Copy)]
+struct Watched {
+    /// Its time of change, which only ever is compared with itself: the wall clock decides nothing.
+    changed: (i64, i64),
+    /// Since when it has been this one, in uptime.
+    since: Duration,
 }
 
 /// What a session's file says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sign {
-    /// Its lock is free, its file is gone, or it is from before a reboot.
+    /// Its lock is free, or its file is gone.
     Dead,
     /// Its lock is held.
     Held {
@@ -47,16 +66,26 @@ enum Sign {
         /// How long a beat holds.
         ttl: Duration,
     },
+    /// It could not be opened or read, or what it says is of no use.
+    Unknown {
+        /// Its time of change; `None`: that is not known either.
+        changed: Option<(i64, i64)>,
+    },
 }
 
 impl Beats {
-    pub(crate) fn open(folder: &Path, clock: Arc<dyn Clock>) -> Self {
+    /// # Errors
+    /// When it cannot be known which boot of the machine this is.
+    pub(crate) fn open(folder: &Path, owner: Option<Owner>, clock: Arc<dyn Clock>) -> Result<Self, Error> {
         let mut boot = [b'-'; BOOT_BYTES];
-        // Without a boot id (not on Linux) the lock alone tells of a reboot, and it does: locks end with it.
-        if let Ok(text) = std::fs::read(BOOT_ID) {
-            boot.iter_mut().zip(&text).for_each(|(to, from)| *to = *from);
+        match std::fs::read(BOOT_ID) {
+            Ok(text) => boot.iter_mut().zip(&text).for_each(|(to, from)| *to = *from),
+            // Without a boot id (not on Linux) the lock alone tells of a reboot, and it does: locks end with it.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(file_fault(Path::new(BOOT_ID), &error)),
         }
-        Self { folder: folder.to_owned(), clock, boot, held: Mutex::default() }
+        let folder = folder.to_owned();
+        Ok(Self { folder, owner, clock, boot, held: Mutex::default(), unreadable: Mutex::default() })
     }
 
     fn held(&self) -> MutexGuard<'_, HashMap<SessionId, File>> {
@@ -64,16 +93,14 @@ impl Beats {
     }
 
     pub(crate) fn path(&self, session: SessionId) -> PathBuf {
-        self.folder.join(format!("{session}.node"))
+        self.folder.join(format!("{session}.{SUFFIX}"))
     }
 
     /// Takes the lock of a new session and writes its first beat. False: somebody has the lock.
     pub(crate) fn begin(&self, session: SessionId, ttl: Duration) -> Result<bool, Error> {
         let path = self.path(session);
         let fail = |error: std::io::Error| file_fault(&path, &error);
-        let mut how = OpenOptions::new();
-        how.read(true).write(true).create(true).truncate(false).mode(0o600);
-        let file = how.open(&path).map_err(fail)?;
+        let file = open_or_make(&path, self.owner).map_err(fail)?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Ok(false),
@@ -94,40 +121,75 @@ impl Beats {
         let path = self.path(session);
         let written = match self.held().get(&session) {
             Some(file) => file.write_all_at(&bytes, BEAT_OFFSET),
-            None => OpenOptions::new()
-                .write(true)
-                .open(&path)
-                .and_then(|file| file.write_all_at(&bytes, BEAT_OFFSET)),
+            None => open_existing(&path).and_then(|file| file.write_all_at(&bytes, BEAT_OFFSET)),
         };
         written.map_err(|error| file_fault(&path, &error))
     }
 
-    /// Whether the session's node lives and has beaten within its TTL.
+    /// Whether the session may still act, as far as is known: its node is not dead, and has beaten within its TTL.
     pub(crate) fn is_in_time(&self, session: SessionId) -> bool {
         match self.sign(session) {
             Sign::Dead => false,
-            Sign::Held { beat, ttl } => self.clock.uptime().saturating_sub(beat) <= ttl,
+            Sign::Held { beat, ttl } => self.is_within(beat, ttl),
+            Sign::Unknown { .. } => true,
         }
+    }
+
+    /// Whether the session is over: its node is dead, or has not beaten within its TTL. `ttl` is that of the session's row, for
+    /// a file that cannot be read.
+    pub(crate) fn is_over(&self, session: SessionId, ttl: Duration) -> bool {
+        let sign = self.sign(session);
+        let mut unreadable = self.unreadable.lock().unwrap_or_else(PoisonError::into_inner);
+        match sign {
+            Sign::Dead | Sign::Held { .. } => {
+                unreadable.remove(&session);
+            }
+            Sign::Unknown { .. } => {}
+        }
+        match sign {
+            Sign::Dead => true,
+            Sign::Held { beat, ttl } => !self.is_within(beat, ttl),
+            Sign::Unknown { changed: Some(changed) } => {
+                let seen = Watched { changed, since: self.clock.uptime() };
+                let watched = unreadable.entry(session).or_insert(seen);
+                if watched.changed != changed {
+                    *watched = seen;
+                }
+                !self.is_within(watched.since, ttl)
+            }
+            // Nothing was observed, so nothing follows.
+            Sign::Unknown { changed: None } => false,
+        }
+    }
+
+    fn is_within(&self, beat: Duration, ttl: Duration) -> bool {
+        self.clock.uptime().saturating_sub(beat) <= ttl
     }
 
     fn sign(&self, session: SessionId) -> Sign {
         if let Some(file) = self.held().get(&session) {
             return self.read(file);
         }
-        let Ok(file) = OpenOptions::new().read(true).write(true).open(self.path(session)) else {
-            return Sign::Dead;
+        let path = self.path(session);
+        let file = match open_existing(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Sign::Dead,
+            Err(_) => return unknown(std::fs::symlink_metadata(&path)),
         };
         match file.try_lock() {
             // It was free. Closing the file frees it again.
             Ok(()) => Sign::Dead,
+            // Whoever could not ask for the lock can still read the beat.
             Err(TryLockError::WouldBlock | TryLockError::Error(_)) => self.read(&file),
         }
     }
 
+    /// Reads a file whose lock is held, or may be.
     fn read(&self, file: &File) -> Sign {
         let mut bytes = [0u8; FILE_BYTES];
+        // A lock does not outlive a reboot. A file with another boot's id in it was not written by whoever holds its lock.
         if file.read_exact_at(&mut bytes, 0).is_err() || bytes[..BOOT_BYTES] != self.boot {
-            return Sign::Dead;
+            return unknown(file.metadata());
         }
         let millis = |at: usize| {
             let eight: [u8; 8] = bytes[at..at + 8].try_into().expect("eight bytes are eight bytes");
@@ -137,14 +199,17 @@ impl Beats {
     }
 
     /// A copy of what holds the lock of a session of this process: the lock is free when the last copy is closed.
-    pub(crate) fn tether(&self, session: SessionId) -> Option<OwnedFd> {
+    pub(crate) fn tether(&self, session: SessionId) -> Result<Option<OwnedFd>, Error> {
         let held = self.held();
-        held.get(&session).and_then(|file| file.try_clone().ok()).map(OwnedFd::from)
+        let copy = held.get(&session).map(File::try_clone).transpose();
+        let copy = copy.map_err(|error| file_fault(&self.path(session), &error))?;
+        Ok(copy.map(OwnedFd::from))
     }
 
     /// The session is over: its file goes, and with it the lock.
     pub(crate) fn end(&self, session: SessionId) {
         self.held().remove(&session);
+        self.unreadable.lock().unwrap_or_else(PoisonError::into_inner).remove(&session);
         // Somebody else may have been first.
         let _ = std::fs::remove_file(self.path(session));
     }
@@ -153,6 +218,15 @@ impl Beats {
     #[cfg(feature = "conformance")]
     pub(crate) fn drop_lock(&self, session: SessionId) {
         self.held().remove(&session);
+    }
+}
+
+/// What can be said of a file that cannot be read.
+fn unknown(seen: std::io::Result<Metadata>) -> Sign {
+    match seen {
+        Ok(file) => Sign::Unknown { changed: Some((file.mtime(), file.mtime_nsec())) },
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Sign::Dead,
+        Err(_) => Sign::Unknown { changed: None },
     }
 }
 

@@ -11,6 +11,8 @@ use rusqlite::{Connection, OpenFlags};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use crate::fault::{fault, file_fault};
+pub use crate::lock_folder::UnopenableLock;
+use crate::lock_folder::{folder_of, unopenable};
 use crate::open::{connect, named, number, refuse_what_is_not_ours, resolve};
 use crate::schema::VERSION;
 
@@ -76,8 +78,10 @@ pub fn check(path: impl AsRef<Path>) -> Result<Health, Error> {
 pub fn backup(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<u64, Error> {
     let (from, to) = (resolve(from.as_ref())?, resolve(to.as_ref())?);
     require(&from)?;
-    if std::fs::symlink_metadata(&to).is_ok() {
-        return Err(exists(&to));
+    match std::fs::symlink_metadata(&to) {
+        Ok(_) => return Err(exists(&to)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        Err(error) => return Err(file_fault(&to, &error)),
     }
     let partial = partial(&to);
     let copied = copy(&from, &partial).and_then(|bytes| {
@@ -90,11 +94,23 @@ pub fn backup(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<u64, Error
     copied
 }
 
+/// The lock files of nodes that this user cannot open: those of another user's nodes, mostly.
+///
+/// # Errors
+/// When the store's folder of locks cannot be read.
+pub fn unopenable_locks(path: impl AsRef<Path>) -> Result<Vec<UnopenableLock>, Error> {
+    unopenable(&folder_of(&resolve(path.as_ref())?))
+}
+
 /// Whether there is a file; it is a store then.
 fn present(path: &Path) -> Result<bool, Error> {
     refuse_what_is_not_ours(path).map_err(|error| named(path, error))?;
-    // An empty file is a store that nobody has made yet.
-    Ok(std::fs::metadata(path).is_ok_and(|file| file.len() > 0))
+    match std::fs::metadata(path) {
+        // An empty file is a store that nobody has made yet.
+        Ok(file) => Ok(file.len() > 0),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(file_fault(path, &error)),
+    }
 }
 
 pub(crate) fn require(path: &Path) -> Result<(), Error> {

@@ -1,7 +1,8 @@
 //! The embedded store: one SQLite file, and a folder of locks beside it.
 //!
 //! - `writer.rs`: one thread writes, with group commit. `turnstile.rs`: how several processes take turns.
-//! - `beat.rs`: proof of life without the database. `peers.rs`: wake-ups between processes.
+//! - `beat.rs`: proof of life without the database. `peers.rs`: wake-ups between processes. `lock_folder.rs`: where both have
+//!   their files.
 //! - `readers.rs`: threads that look. `open.rs`: what is refused, and how. `fault.rs`: what errors mean.
 //! - [`care`]: checks, versions and backups of the file, for whoever keeps one.
 //! - `departure.rs`: how a store is moved to another place.
@@ -18,6 +19,7 @@ mod gate_row;
 mod gates;
 mod kept;
 mod keys;
+mod lock_folder;
 mod open;
 mod peers;
 mod readers;

@@ -1,8 +1,8 @@
 //! Opening a store's file: what is refused is left as it is, byte for byte.
 
-use std::fs::OpenOptions;
+use std::fs::{Metadata, OpenOptions};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
 use crate::Durability;
 use crate::fault::{fault, file_fault};
+use crate::lock_folder::{self, Owner, folder_of};
 use crate::schema::{APPLICATION_ID, MIGRATIONS, VERSION};
 use crate::turnstile::Turnstile;
 
@@ -40,19 +41,30 @@ pub(crate) struct FileId {
 impl FileId {
     fn of(path: &Path) -> Result<Self, Error> {
         let file = std::fs::metadata(path).map_err(|error| file_fault(path, &error))?;
-        Ok(Self { device: file.dev(), inode: file.ino() })
+        Ok(Self::named(&file))
     }
 
-    /// That the path still leads to this file.
+    fn named(file: &Metadata) -> Self {
+        Self { device: file.dev(), inode: file.ino() }
+    }
+
+    /// That the path still leads to this file. Only a look that succeeds can tell that it does not: a path that cannot be
+    /// looked at just now is [`Unavailable`](ErrorKind::Unavailable), which may pass.
     pub(crate) fn check(self, path: &Path) -> Result<(), Error> {
-        match Self::of(path) {
-            Ok(now) if now == self => Ok(()),
-            _ => Err(Error::new(
-                ErrorKind::Replaced,
-                format!(
-                    "{} was removed or replaced while it was open; restart to use what is there now",
-                    path.display()
-                ),
+        let replaced = || {
+            let sentence = format!(
+                "{} was removed or replaced while it was open; restart to use what is there now",
+                path.display()
+            );
+            Err(Error::new(ErrorKind::Replaced, sentence))
+        };
+        match std::fs::metadata(path) {
+            Ok(file) if Self::named(&file) == self => Ok(()),
+            Ok(_) => replaced(),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => replaced(),
+            Err(error) => Err(Error::new(
+                ErrorKind::Unavailable,
+                format!("{} cannot be looked at: {error}", path.display()),
             )),
         }
     }
@@ -62,6 +74,7 @@ impl FileId {
 pub(crate) struct Opened {
     pub(crate) path: PathBuf,
     pub(crate) folder: PathBuf,
+    pub(crate) owner: Option<Owner>,
     pub(crate) file: FileId,
     pub(crate) turnstile: Turnstile,
     pub(crate) writer: Connection,
@@ -107,18 +120,19 @@ pub(crate) fn named(path: &Path, error: Error) -> Error {
 const OPEN_PATIENCE: Duration = Duration::from_secs(10);
 
 fn open_at(path: &Path, durability: Durability, readers: usize) -> Result<Opened, Error> {
-    let folder = folder_of(path);
+    let (folder, owner) = (folder_of(path), Owner::of_store(path)?);
     match refuse_what_is_not_ours(path) {
         // Another process may be making the file just now; it has the turn while it does.
         Err(error) if matches!(error.kind(), ErrorKind::Foreign | ErrorKind::Damaged) && folder.is_dir() => {
-            let turnstile = Turnstile::open(&folder).map_err(|_| error)?;
+            lock_folder::check(&folder, owner)?;
+            let turnstile = Turnstile::open(&folder, owner).map_err(|_| error)?;
             let _turn = turnstile.enter_within(OPEN_PATIENCE)?;
             refuse_what_is_not_ours(path)?;
         }
         looked => looked?,
     }
-    make_folder(&folder)?;
-    let turnstile = Turnstile::open(&folder)?;
+    lock_folder::make(&folder, owner)?;
+    let turnstile = Turnstile::open(&folder, owner)?;
     let turn = turnstile.enter_within(OPEN_PATIENCE)?;
     make_file(path)?;
     let mut writer = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
@@ -132,14 +146,8 @@ fn open_at(path: &Path, durability: Durability, readers: usize) -> Result<Opened
     };
     let readers = (0..readers).map(reader).collect::<Result<_, Error>>()?;
     let file = FileId::of(path)?;
-    Ok(Opened { path: path.to_owned(), folder, file, turnstile, writer, readers })
-}
-
-/// The folder of locks and sockets beside the file.
-pub(crate) fn folder_of(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".nodes");
-    name.into()
+    let owner = Owner::of_store(path)?;
+    Ok(Opened { path: path.to_owned(), folder, owner, file, turnstile, writer, readers })
 }
 
 /// Looks at the file without the right to write it.
@@ -224,7 +232,7 @@ fn refuse_newer(path: &Path, version: i64) -> Result<(), Error> {
 
 /// What a newer one wrote last may stand in the log only.
 fn refuse_newer_log(path: &Path) -> Result<(), Error> {
-    if is_empty(&beside(path, "-wal")) {
+    if is_empty(&beside(path, "-wal"))? {
         return Ok(());
     }
     // A log that cannot be read like this is a matter for whoever may write.
@@ -233,13 +241,18 @@ fn refuse_newer_log(path: &Path) -> Result<(), Error> {
     version.map_or(Ok(()), |version| refuse_newer(path, version))
 }
 
-fn is_empty(path: &Path) -> bool {
-    std::fs::metadata(path).map_or(true, |file| file.len() == 0)
+/// Whether there is nothing in the file, or no file.
+fn is_empty(path: &Path) -> Result<bool, Error> {
+    match std::fs::metadata(path) {
+        Ok(file) => Ok(file.len() == 0),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(true),
+        Err(error) => Err(file_fault(path, &error)),
+    }
 }
 
 /// With an empty log, and no journal to take it back by, the file itself must have all its pages.
 fn refuse_truncated(path: &Path, bytes: u64, conn: &Connection) -> Result<(), Error> {
-    if !is_empty(&beside(path, "-wal")) || !is_empty(&beside(path, "-journal")) {
+    if !is_empty(&beside(path, "-wal"))? || !is_empty(&beside(path, "-journal"))? {
         return Ok(());
     }
     // Asked strictly, SQLite itself says when whole pages are missing; a part of the last one is up to us.
@@ -263,17 +276,13 @@ fn refuse_truncated(path: &Path, bytes: u64, conn: &Connection) -> Result<(), Er
 
 /// A log without its file holds what was acknowledged: a new file would throw it away.
 fn refuse_stray_log(path: &Path) -> Result<(), Error> {
-    match std::fs::metadata(beside(path, "-wal")) {
-        Ok(log) if log.len() > 0 => Err(Error::new(
-            ErrorKind::Damaged,
-            format!(
-                "{} is gone, but its log {}-wal is there; put the file back",
-                path.display(),
-                path.display()
-            ),
-        )),
-        Ok(_) | Err(_) => Ok(()),
+    if is_empty(&beside(path, "-wal"))? {
+        return Ok(());
     }
+    Err(Error::new(
+        ErrorKind::Damaged,
+        format!("{} is gone, but its log {}-wal is there; put the file back", path.display(), path.display()),
+    ))
 }
 
 fn refuse_remote(folder: &Path) -> Result<(), Error> {
@@ -291,14 +300,6 @@ fn beside(path: &Path, end: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(end);
     name.into()
-}
-
-fn make_folder(folder: &Path) -> Result<(), Error> {
-    match std::fs::DirBuilder::new().mode(0o700).create(folder) {
-        Ok(()) => Ok(()),
-        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && folder.is_dir() => Ok(()),
-        Err(error) => Err(file_fault(folder, &error)),
-    }
 }
 
 /// Makes the file with a mode that keeps others out, before SQLite would make it with another.

@@ -1,5 +1,7 @@
 //! A task as a row, and back.
 
+use std::time::Duration;
+
 use crate::kept::{Extras, extras_from, failure_from};
 use ostler_core::{
     CancelReason, FailReason, Id, Priority, Rank, Readiness, SessionId, State, StateName, Task, TaskId,
@@ -7,6 +9,11 @@ use ostler_core::{
 };
 use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
 use rusqlite::{Connection, OptionalExtension, Params, Row};
+
+/// The TTL of a session, in milliseconds.
+pub(crate) fn ttl_from(row: &Row<'_>, at: usize) -> rusqlite::Result<Duration> {
+    Ok(Duration::from_millis(u64::try_from(row.get::<_, i64>(at)?).unwrap_or(0)))
+}
 
 /// The state of a task, with the readiness of queued ones folded in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

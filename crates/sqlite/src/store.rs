@@ -1,5 +1,6 @@
 //! The store: the contract, on top of the writer and the readers.
 
+use std::collections::HashSet;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,7 +18,9 @@ use ostler_store::orders::{Answer, Order, Ordered};
 use ostler_store::plans::Amended;
 use ostler_store::schedules::{Activity, Fired, Firing, Put, Schedule, ScheduleAnswer, ScheduleRecord};
 use ostler_store::tell::{Delivery, Heard, Tell};
-use ostler_store::views::{Cursor, Event, Filter, Page, QueueSettings, Survey, TaskDetail, Which};
+use ostler_store::views::{
+    Cursor, Event, Filter, LeaseFilter, Page, QueueSettings, Survey, TaskDetail, Which,
+};
 use ostler_store::{
     Bells, Bounds, Check, Checks, Clock, Error, LeaseRef, MAX_BATCH, MAX_BITE, MAX_PAGE, MAX_WORKERS, Store,
     Wakeups, batch, check_answer, check_claim, check_job, check_order, check_overrides, check_schedule,
@@ -95,9 +98,9 @@ impl Sqlite {
     }
 
     fn serve(opened: Opened, clock: Arc<dyn Clock>, options: Options) -> Result<Self, Error> {
-        let Opened { path, folder, file, turnstile, writer, readers } = opened;
+        let Opened { path, folder, owner, file, turnstile, writer, readers } = opened;
         let bells = Arc::new(Bells::default());
-        let beats = Arc::new(Beats::open(&folder, Arc::clone(&clock)));
+        let beats = Arc::new(Beats::open(&folder, owner, Arc::clone(&clock))?);
         let peers = Arc::new(Peers::new(&folder, Arc::clone(&bells), Arc::clone(&clock)));
         let readers = Readers::start(readers, &clock)?;
         let writer = Writer::start(Desk {
@@ -198,7 +201,7 @@ impl Store for Sqlite {
         self.writer.write("report", move |tx| nodes::report(tx, session, &workers)).await
     }
 
-    fn tether(&self, session: SessionId) -> Option<OwnedFd> {
+    fn tether(&self, session: SessionId) -> Result<Option<OwnedFd>, Error> {
         self.beats.tether(session)
     }
 
@@ -339,9 +342,10 @@ impl Store for Sqlite {
     async fn expire(&self, bite: usize) -> Result<Expired, Error> {
         batch("bite", bite, MAX_BITE)?;
         let suspects = self.readers.read(expire::suspects).await?;
-        let passes = |alive: bool| self.checks.pass(Check::ExpireDead, !alive);
+        let is_dead = |session, ttl| self.checks.pass(Check::ExpireDead, self.beats.is_over(session, ttl));
+        let open = suspects.open.into_iter();
         let dead: Vec<SessionId> =
-            suspects.open.into_iter().filter(|session| passes(self.beats.is_in_time(*session))).collect();
+            open.filter(|(session, ttl)| is_dead(*session, *ttl)).map(|(session, _)| session).collect();
         // Nothing to do is the usual case, and costs no write.
         if dead.is_empty() && !suspects.unswept {
             return Ok(Expired::default());
@@ -382,9 +386,13 @@ impl Store for Sqlite {
         let beats = Arc::clone(&self.beats);
         self.readers
             .read(move |conn| {
-                let alive = |session| {
-                    nodes::is_open(conn, session).is_ok_and(|open| open && beats.is_in_time(session))
+                let open: HashSet<SessionId> = match filter.lease {
+                    LeaseFilter::Any => HashSet::new(),
+                    LeaseFilter::Stale => {
+                        expire::suspects(conn)?.open.into_iter().map(|(id, _)| id).collect()
+                    }
                 };
+                let alive = |session| open.contains(&session) && beats.is_in_time(session);
                 looks::list(conn, &filter, after, limit, alive)
             })
             .await

@@ -4,14 +4,14 @@
 //! queues at `next`, takes `main` from whoever writes, and lets go of `next` at once. The hot writer, back for
 //! its next turn, finds `next` taken by the one who waits, and so goes behind it.
 
-use std::fs::{File, OpenOptions, TryLockError};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::{File, TryLockError};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use ostler_store::{Error, ErrorKind};
 
 use crate::fault::file_fault;
+use crate::lock_folder::{Owner, open_or_make};
 
 /// The two locks.
 pub(crate) struct Turnstile {
@@ -24,12 +24,10 @@ pub(crate) struct Turn<'a>(&'a File);
 
 impl Turnstile {
     /// The locks in this folder.
-    pub(crate) fn open(folder: &Path) -> Result<Self, Error> {
+    pub(crate) fn open(folder: &Path, owner: Option<Owner>) -> Result<Self, Error> {
         let open = |name: &str| {
             let path = folder.join(name);
-            let mut how = OpenOptions::new();
-            how.read(true).write(true).create(true).truncate(false).mode(0o600);
-            how.open(&path).map_err(|error| file_fault(&path, &error))
+            open_or_make(&path, owner).map_err(|error| file_fault(&path, &error))
         };
         Ok(Self { next: open("next.lock")?, main: open("main.lock")? })
     }
@@ -95,7 +93,8 @@ mod tests {
     fn whoever_opens_a_store_does_not_wait_for_ever_for_a_turn_that_somebody_keeps() {
         let folder = std::env::temp_dir().join(format!("ostler-turnstile-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
-        let (keeps, waits) = (Turnstile::open(&folder).unwrap(), Turnstile::open(&folder).unwrap());
+        let (keeps, waits) =
+            (Turnstile::open(&folder, None).unwrap(), Turnstile::open(&folder, None).unwrap());
         let turn = keeps.enter().unwrap();
         let refused = waits.enter_within(Duration::from_millis(30)).err().expect("it gives up");
         assert_eq!(refused.kind(), ErrorKind::Busy);

@@ -17,7 +17,7 @@ use crate::departure;
 use crate::gate_row::{gate_from, gate_text, read_rules, rules_text};
 use crate::gates::{KeyRules, any_shut};
 use crate::kept::{kinds_from, kinds_text, overrides_from, overrides_text, tell_from, tell_text};
-use crate::row::{Phase, Uid, why_code};
+use crate::row::{Phase, Uid, ttl_from, why_code};
 
 /// The result of a statement.
 pub(crate) type Sql<T> = rusqlite::Result<T>;
@@ -340,12 +340,12 @@ impl<'a> Tx<'a> {
 
     /// The session's number, if it may still act.
     pub(crate) fn live_session(&mut self, session: SessionId, check: Check) -> Sql<Option<i64>> {
-        let found: Option<(i64, bool)> = self
-            .prepare("SELECT id, ended_at IS NULL FROM session WHERE uid = ?1")?
-            .query_row([Uid::of(session.0)], |row| Ok((row.get(0)?, row.get(1)?)))
+        let found: Option<(i64, bool, Duration)> = self
+            .prepare("SELECT id, ended_at IS NULL, ttl_ms FROM session WHERE uid = ?1")?
+            .query_row([Uid::of(session.0)], |row| Ok((row.get(0)?, row.get(1)?, ttl_from(row, 2)?)))
             .optional()?;
-        let Some((id, open)) = found else { return Ok(None) };
-        let live = self.checks.pass(check, open && self.beats.is_in_time(session));
+        let Some((id, open, ttl)) = found else { return Ok(None) };
+        let live = self.checks.pass(check, open && !self.beats.is_over(session, ttl));
         Ok(live.then_some(id))
     }
 

@@ -281,9 +281,13 @@ impl Desk {
     }
 
     /// After the commit: others are told. What was committed is worth nothing if the file is no longer the one that
-    /// others open.
+    /// others open: nothing of it is in the store that is at the path now. It may be in the file that was there.
     fn make_known(&self, rings: Rings) -> Result<(), Error> {
-        self.file.check(&self.path)?;
+        match self.file.check(&self.path) {
+            Err(error) if error.kind() == ErrorKind::Replaced => return Err(error),
+            // What is committed stays committed, also when the path cannot be looked at just now.
+            Ok(()) | Err(_) => {}
+        }
         self.peers.tell(rings);
         Ok(())
     }

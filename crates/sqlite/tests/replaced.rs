@@ -110,3 +110,26 @@ async fn what_was_acknowledged_before_is_in_the_file_that_was_put_aside() {
     let new = open(&path);
     assert!(new.show(Which::Id(kept)).await.expect("show answers").is_none(), "the other one begins empty");
 }
+
+/// A path that cannot be looked at says nothing about the file behind it.
+#[tokio::test]
+async fn a_path_that_cannot_be_looked_at_for_a_while_is_not_a_file_that_was_replaced() {
+    let folder = scratch();
+    // A link to itself cannot be followed, whoever asks: also root.
+    let (inner, aside) = (folder.path().join("inner"), folder.path().join("aside"));
+    std::fs::create_dir(&inner).expect("a folder");
+    let path = inner.join("ostler.db");
+    let store = open(&path);
+    let ids = Ids::new(1);
+    store.enqueue(ids.new_tasks(1, "mail", "send")).await.expect("enqueue answers");
+
+    std::fs::rename(&inner, &aside).expect("a rename");
+    std::os::unix::fs::symlink(&inner, &inner).expect("a link");
+    let error = store.enqueue(ids.new_tasks(1, "mail", "send")).await.expect_err("it cannot be looked at");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.is_transient() && error.to_string().contains("cannot be looked at"), "{error}");
+
+    std::fs::remove_file(&inner).expect("the link goes");
+    std::fs::rename(&aside, &inner).expect("the folder is back");
+    store.enqueue(ids.new_tasks(1, "mail", "send")).await.expect("it goes on");
+}

@@ -51,8 +51,11 @@ pub trait Store: Send + Sync {
     /// What keeps the session's death from being known at once: while anybody holds it, or a copy of it, the session is
     /// alive for as long as its last renewal holds. For who has to end the node's work after the node: nobody else
     /// begins with it before. `None`: this store or process has nothing of the sort to give away.
-    fn tether(&self, _session: SessionId) -> Option<OwnedFd> {
-        None
+    ///
+    /// # Errors
+    /// When there is something to give away, but no copy of it can be made.
+    fn tether(&self, _session: SessionId) -> Result<Option<OwnedFd>, Error> {
+        Ok(None)
     }
 
     // ---- the life of a task ----

@@ -28,7 +28,8 @@ pub enum ErrorKind {
     TooNew,
     /// The store is damaged.
     Damaged,
-    /// The file was replaced or removed while it was open.
+    /// The file was replaced or removed while it was open. Nothing of the call is in the store that is at the path now; the
+    /// file that was there before may have it.
     Replaced,
     /// The store is on its way to another place, and takes nothing new. It may work again later, there or here.
     Moving,

@@ -118,6 +118,9 @@ async fn serve_until_told(
         node.session(),
         pools(&config)
     ));
+    if let Some(warning) = place.warning() {
+        say(&warning);
+    }
     let going = watch::Sender::new(false);
     let jobs = serve_jobs(&config, store, &going);
     let told = tokio::select! {

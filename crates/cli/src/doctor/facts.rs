@@ -197,7 +197,9 @@ async fn open(path: PathBuf, clock: Arc<dyn Clock>) -> Result<Box<dyn Store>, Lo
 fn open_what_is_there(path: &Path, clock: Arc<dyn Clock>) -> Result<Box<dyn Store>, Look> {
     let versions = care::versions(path).map_err(|error| {
         // Where the whole folder is missing, so is the store.
-        let gone = error.kind() == ErrorKind::Unavailable && std::fs::symlink_metadata(path).is_err();
+        let missing = |error: std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
+        let gone =
+            error.kind() == ErrorKind::Unavailable && std::fs::symlink_metadata(path).is_err_and(missing);
         if gone { Look::Absent } else { Look::Refused(error) }
     })?;
     match versions.found {

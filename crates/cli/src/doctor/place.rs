@@ -3,6 +3,7 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
+use ostler_sqlite::care::{self, UnopenableLock};
 use rustix::fs::{Access, AtFlags, CWD};
 use rustix::io::Errno;
 
@@ -19,6 +20,8 @@ pub(crate) struct Place {
     pub(crate) folder_mode: Option<u32>,
     /// What may not be written, and why: the file, the folder, or both.
     pub(crate) not_writable: Vec<(PathBuf, String)>,
+    /// Lock files of nodes that this user cannot open.
+    pub(crate) unopenable: Vec<UnopenableLock>,
     /// The room on its disk.
     pub(crate) room: Option<Room>,
     /// The sort of file system, where it is one that SQLite should not be on.
@@ -71,7 +74,9 @@ pub(crate) fn look(path: &Path) -> Place {
         total_bytes: disk.f_blocks.saturating_mul(disk.f_frsize),
         free_files: (disk.f_files > 0).then_some(disk.f_favail),
     });
-    Place { path, folder, file_mode, folder_mode, not_writable, room, remote }
+    // A folder that cannot be read keeps the store from being opened, which is told.
+    let unopenable = care::unopenable_locks(&path).unwrap_or_default();
+    Place { path, folder, file_mode, folder_mode, not_writable, unopenable, room, remote }
 }
 
 /// Why this may not be written; `None`: it may, or it is not there, or nobody can tell.

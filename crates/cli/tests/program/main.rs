@@ -17,6 +17,7 @@ mod json;
 mod limited;
 mod limits;
 mod list;
+mod liveness;
 mod logs;
 mod map;
 mod moving;

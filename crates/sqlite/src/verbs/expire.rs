@@ -1,5 +1,7 @@
 //! Takes tasks from nodes that are dead.
 
+use std::time::Duration;
+
 use ostler_core::{Outcome, SessionId};
 use ostler_store::Check;
 use ostler_store::calls::Expired;
@@ -8,19 +10,20 @@ use rusqlite::{Connection, OptionalExtension, params};
 use super::finish::end_attempt;
 use super::nodes::{end, leased};
 use crate::fault::readable;
-use crate::row::{Uid, find};
+use crate::row::{Uid, find, ttl_from};
 use crate::tx::{Sql, Tx};
 
-/// Sessions that have not ended, and whether ended ones still have tasks.
+/// Sessions that have not ended, with their TTL, and whether ended ones still have tasks.
 pub(crate) struct Suspects {
-    pub(crate) open: Vec<SessionId>,
+    pub(crate) open: Vec<(SessionId, Duration)>,
     pub(crate) unswept: bool,
 }
 
 pub(crate) fn suspects(conn: &Connection) -> Sql<Suspects> {
-    let mut statement = conn.prepare_cached("SELECT uid FROM session WHERE ended_at IS NULL ORDER BY id")?;
+    let mut statement =
+        conn.prepare_cached("SELECT uid, ttl_ms FROM session WHERE ended_at IS NULL ORDER BY id")?;
     let open = statement
-        .query_map([], |row| row.get::<_, Uid>(0).map(|uid| SessionId(uid.id())))?
+        .query_map([], |row| Ok((SessionId(row.get::<_, Uid>(0)?.id()), ttl_from(row, 1)?)))?
         .collect::<Sql<_>>()?;
     let unswept =
         conn.prepare_cached("SELECT 1 FROM session WHERE ended_at IS NOT NULL AND swept = 0")?.exists([])?;

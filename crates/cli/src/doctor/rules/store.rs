@@ -5,6 +5,7 @@ use ostler_store::{Error, ErrorKind};
 use super::super::facts::{Facts, Look};
 use super::super::place::{Place, Room};
 use super::{Finding, about, error, info, warning};
+use crate::place::unopenable_sentence;
 
 /// With less room than this, a write may fail at any moment.
 const FULL_BYTES: u64 = 8 << 20;
@@ -27,6 +28,7 @@ pub(super) fn findings(place: &Place, facts: &Facts) -> Vec<Finding> {
     found.extend(network(place, &facts.look));
     found.extend(writable(place));
     found.extend(permissions(place, &facts.look));
+    found.extend(locks(place));
     found.extend(look(place, &facts.look));
     found
 }
@@ -114,6 +116,13 @@ fn permissions(place: &Place, look: &Look) -> Vec<Finding> {
         ));
     }
     found
+}
+
+/// A node of this user cannot tell at once that a node behind such a lock is dead.
+fn locks(place: &Place) -> Option<Finding> {
+    let sentence = unopenable_sentence(&place.unopenable)?;
+    let advice = "Run all nodes of a store as one user. A lock file whose node is gone can be removed";
+    Some(warning("lock-not-readable", sentence, advice))
 }
 
 fn look(place: &Place, look: &Look) -> Option<Finding> {
