@@ -341,3 +341,51 @@ fn a_link_that_leads_nowhere_is_named() {
     symlink(folder.path().join("gone.db"), &link).expect("a link");
     refused(&link, ErrorKind::Unavailable, "a link that leads nowhere");
 }
+
+// ---- the folder of locks ------------------------------------------------------------------------------
+
+#[test]
+fn a_folder_of_locks_that_others_made_or_may_write_is_refused() {
+    let folder = scratch();
+    let path = folder.path().join("ostler.db");
+    let locks = folder.path().join("ostler.db.nodes");
+    std::fs::create_dir(&locks).expect("a folder");
+    for mode in [0o777, 0o1777, 0o703] {
+        std::fs::set_permissions(&locks, std::fs::Permissions::from_mode(mode)).expect("its mode is set");
+        let sentence = refused(&path, ErrorKind::Invalid, "everybody may write it");
+        assert!(sentence.contains("chmod o-w"), "{sentence}");
+    }
+    std::fs::set_permissions(&locks, std::fs::Permissions::from_mode(0o700)).expect("its mode is set");
+    // Only root can give a folder away.
+    if rustix::process::geteuid().is_root() {
+        std::os::unix::fs::chown(&locks, Some(65_533), None).expect("root gives it away");
+        let sentence = refused(&path, ErrorKind::Invalid, "a stranger made it");
+        assert!(sentence.contains("belongs to another user (uid 65533)"), "{sentence}");
+        // The owner of the store is no stranger: root may work on the store of a user.
+        std::fs::write(&path, "").expect("an empty file");
+        std::os::unix::fs::chown(&path, Some(65_533), None).expect("root gives it away");
+    }
+    drop(open(&path).expect("it is taken now"));
+}
+
+#[test]
+fn a_link_in_place_of_a_lock_or_of_their_folder_is_refused_and_not_followed() {
+    for name in ["main.lock", "next.lock"] {
+        let folder = scratch();
+        let path = folder.path().join("ostler.db");
+        let locks = folder.path().join("ostler.db.nodes");
+        std::fs::create_dir(&locks).expect("a folder");
+        let target = folder.path().join("target");
+        symlink(&target, locks.join(name)).expect("a link");
+        let error = open(&path).err().unwrap_or_else(|| panic!("{name}: a link is refused"));
+        assert!(error.to_string().contains("is a link"), "{name}: {error}");
+        assert!(!target.exists(), "{name}: nothing was made where it leads");
+        assert!(!path.exists(), "{name}: no store was made");
+    }
+    let folder = scratch();
+    let path = folder.path().join("ostler.db");
+    let elsewhere = folder.path().join("elsewhere");
+    std::fs::create_dir(&elsewhere).expect("a folder");
+    symlink(&elsewhere, folder.path().join("ostler.db.nodes")).expect("a link");
+    refused(&path, ErrorKind::Invalid, "the folder is a link");
+}
