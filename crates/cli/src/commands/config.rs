@@ -36,10 +36,11 @@ pub(super) fn required(path: &Path) -> anyhow::Result<Config> {
     read(path).map_err(|error| refused(Code::BadInput, error.to_string()))
 }
 
-/// The config of this folder, if it has one.
+/// The config of this folder, if it has one. What cannot be looked at may be one: reading it says what is wrong.
 pub(super) fn here() -> Option<PathBuf> {
     let path = PathBuf::from(CONFIG_FILE);
-    std::fs::symlink_metadata(&path).is_ok().then_some(path)
+    let missing = |error: std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
+    (!std::fs::symlink_metadata(&path).is_err_and(missing)).then_some(path)
 }
 
 fn none_or(list: &str) -> &str {
