@@ -12,7 +12,8 @@ use std::path::Path;
 
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, WaitOptions, kill_process_group, wait, waitid, waitpid,
+    Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, WaitOptions, kill_process, kill_process_group, wait,
+    waitid, waitpid,
 };
 
 use super::cgroup::{Cgroup, Cgroups};
@@ -175,7 +176,9 @@ impl Children {
             if matches!(waitpid(Pid::from_raw(pid), WaitOptions::NOHANG), Ok(Some(_))) {
                 look = Look::Again;
             } else if !self.is_wanted(pid) {
-                self.finder.family(pid, self.me).iter().for_each(|process| process.kill());
+                let family = self.finder.family(pid, self.me);
+                kill_unreaped(pid);
+                family.iter().for_each(|process| process.kill());
             }
         }
         look
@@ -209,6 +212,7 @@ impl Children {
             }
             let family = self.finder.family(self.me, self.me);
             family.iter().filter(|process| process.pid != self.me).for_each(|process| process.kill());
+            self.finder.own(self.me).into_iter().for_each(kill_unreaped);
             let mut options = WaitOptions::empty();
             loop {
                 match wait(options) {
@@ -220,6 +224,15 @@ impl Children {
                 options = WaitOptions::NOHANG;
             }
         }
+    }
+}
+
+/// Kills a child of the keeper's own. It is not reaped, so its pid belongs to nobody else, and no descriptor is needed to hold
+/// it: a keeper that has none left still ends what it must end.
+fn kill_unreaped(pid: i32) {
+    if let Some(pid) = Pid::from_raw(pid) {
+        // It may be dead already.
+        let _ = kill_process(pid, Signal::KILL);
     }
 }
 
