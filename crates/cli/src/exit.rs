@@ -10,7 +10,7 @@ use ostler_store::{Error, ErrorKind};
 pub(crate) const TABLE: &str = "\
 Exit codes:
   0    done
-  1    work failed
+  1    work failed, or a drain handed it back unfinished
   2    bad usage, input or config
   3    the store is unreachable, refused or not writable
   4    not found
@@ -22,7 +22,7 @@ Exit codes:
 pub(crate) enum Code {
     /// Done.
     Done,
-    /// Work failed.
+    /// Work failed, or was handed back unfinished.
     WorkFailed,
     /// Bad usage, input or config.
     BadInput,

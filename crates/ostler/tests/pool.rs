@@ -105,6 +105,42 @@ async fn a_full_queue_says_so_and_a_patient_caller_gets_in() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stop_now_cuts_a_drain_short_though_the_store_does_not_answer_and_nobody_has_died() {
+    let folder = scratch();
+    let path = folder.path().join("jobs.db");
+    let began = Signal::new("began");
+    let handler = {
+        let began = began.clone();
+        move |(): (), _: Context| {
+            began.emit();
+            // However often it is told to stop.
+            std::future::pending::<Result<(), TaskError>>()
+        }
+    };
+    let builder = ostler::open(&path).unwrap().handle("wait", handler).workers(1);
+    let pool = builder.grace(MAX_WAIT * 10).start().await.unwrap();
+    let id = pool.submit("wait", &()).await.unwrap();
+    began.wait().await;
+    // Somebody else is at writing, and does not come to an end.
+    let lock = std::fs::File::open(folder.path().join("jobs.db.nodes/main.lock")).unwrap();
+    lock.lock().unwrap();
+    let draining = tokio::spawn({
+        let pool = pool.clone();
+        async move { pool.drain(MAX_WAIT * 10).await }
+    });
+    tokio::time::timeout(MAX_WAIT, pool.stop_now()).await.expect("it does not wait for the store");
+    tokio::time::timeout(MAX_WAIT, draining).await.expect("it is over").expect("nothing broke");
+    lock.unlock().unwrap();
+    drop(pool);
+    let next = ostler::open(&path).unwrap().handle("wait", |(): (), _: Context| async { Ok(7) });
+    let next = next.start().await.unwrap();
+    let done = next.wait(id).await.unwrap();
+    assert_eq!((done.state.name(), done.output.as_deref()), (StateName::Completed, Some("7")));
+    assert_eq!((done.node_deaths, done.suspect, done.failures), (0, false, 0), "nobody has died");
+    next.drain(MAX_WAIT).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_try_does_not_wait_for_room() {
     let folder = scratch();
     let began = Signal::new("began");

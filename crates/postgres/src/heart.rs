@@ -68,6 +68,8 @@ pub(crate) struct Chest {
 enum Ask {
     /// To renew.
     Renew { renewal: Renewal, answer: oneshot::Sender<Sql<Renewed>> },
+    /// To note that a node stops on purpose.
+    Depart { session: SessionId, answer: oneshot::Sender<Sql<bool>> },
     /// Who is known to be dead.
     Dead { answer: oneshot::Sender<Vec<Gone>> },
 }
@@ -90,6 +92,17 @@ impl Heart {
         let (answer, answered) = oneshot::channel();
         let asked = async {
             asks.send(Ask::Renew { renewal, answer }).await.map_err(|_| stopped())?;
+            answered.await.map_err(|_| stopped())?
+        };
+        timeout(MAX_RENEWAL, asked).await.unwrap_or(Err(Stop::Silent))
+    }
+
+    /// Notes that a session's node stops on purpose. False: the session is over.
+    pub(crate) async fn depart(&self, session: SessionId) -> Sql<bool> {
+        let asks = self.beating()?;
+        let (answer, answered) = oneshot::channel();
+        let asked = async {
+            asks.send(Ask::Depart { session, answer }).await.map_err(|_| stopped())?;
             answered.await.map_err(|_| stopped())?
         };
         timeout(MAX_RENEWAL, asked).await.unwrap_or(Err(Stop::Silent))
@@ -160,6 +173,12 @@ impl Beat {
                         () = answer.closed() => {}
                     }
                 }
+                Some(Ask::Depart { session, mut answer }) => {
+                    tokio::select! {
+                        noted = self.depart(session) => drop(answer.send(noted)),
+                        () = answer.closed() => {}
+                    }
+                }
                 Some(Ask::Dead { answer }) => drop(answer.send(self.dead().await)),
                 None => return,
             }
@@ -187,6 +206,24 @@ impl Beat {
         let renewed = nodes::renew(&link.conn, self.chest.checks, renewal, shown).await?;
         self.link = Some(link);
         Ok(renewed)
+    }
+
+    async fn depart(&mut self, session: SessionId) -> Sql<bool> {
+        match self.depart_once(session).await {
+            // A connection that was lost since the last renewal is found out by this; to note it twice is to note it once.
+            Err(stop) if stop.is_passing() => self.depart_once(session).await,
+            noted => noted,
+        }
+    }
+
+    async fn depart_once(&mut self, session: SessionId) -> Sql<bool> {
+        let link = match self.link.take().filter(|link| !link.conn.is_closed()) {
+            Some(link) => link,
+            None => self.open().await?,
+        };
+        let noted = nodes::depart(&link.conn, session).await?;
+        self.link = Some(link);
+        Ok(noted)
     }
 
     async fn open(&self) -> Sql<Link> {

@@ -4,7 +4,7 @@
 //! In every statement of this crate the schema is called `ostler`; another name takes its place before the statement is sent.
 
 /// One step up for each version of the schema, the first one for an empty schema.
-pub(crate) const MIGRATIONS: &[&str] = &[V1];
+pub(crate) const MIGRATIONS: &[&str] = &[V1, V2];
 
 /// The version that this program reads and writes.
 pub(crate) const VERSION: i32 = MIGRATIONS.len() as i32;
@@ -216,6 +216,9 @@ BEGIN
 END
 $$;
 ";
+
+// A session that `departed` stops on purpose: when it is found dead, what it held is handed back.
+const V2: &str = "ALTER TABLE ostler.session ADD COLUMN departed boolean NOT NULL DEFAULT false;";
 
 /// Empties all tables. The numbers of tellings begin anew.
 #[cfg(feature = "conformance")]

@@ -181,6 +181,11 @@ impl Store for Postgres {
         self.desk.write(locks, &session, |tx, session| Box::pin(nodes::leave(tx, *session))).await
     }
 
+    async fn depart(&self, session: SessionId) -> Result<Fenced, Error> {
+        let noted = self.heart.depart(session).await.map_err(fault)?;
+        Ok(if noted { Fenced::Recorded } else { Fenced::Lost })
+    }
+
     async fn answer(&self, session: SessionId, answer: Answer) -> Result<Fenced, Error> {
         check_answer(&answer)?;
         let input = (session, answer);

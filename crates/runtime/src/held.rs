@@ -171,6 +171,15 @@ impl Held {
         self.ring();
     }
 
+    /// Ends everything at once, without its grace, to be handed back.
+    pub(crate) fn end_all(&self) {
+        for holding in self.lock().values_mut() {
+            holding.stop(Stop::HandBack);
+            holding.strings.lost.cancel();
+        }
+        self.ring();
+    }
+
     /// Nothing is held any more: what there was ended with its session.
     pub(crate) fn clear(&self) {
         self.lock().clear();

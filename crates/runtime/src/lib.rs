@@ -47,7 +47,7 @@ pub use config::{
     Unclassed,
 };
 pub use cron::CronLine;
-pub use node::{Drained, Ids, Node, Parts, StartError};
+pub use node::{Drained, Ids, Node, Parts, StartError, Stopper};
 pub use pool::WORKERS_FAIL;
 pub use presence::Presence;
 #[cfg(feature = "redis")]

@@ -7,6 +7,8 @@ use ostler_core::{Id, SessionId};
 use ostler_store::{Clock, ErrorKind, Store};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::config::{InvalidConfig, NodeConfig};
 use crate::crew::Crew;
@@ -21,6 +23,11 @@ use crate::term::{Arrival, Makings, Term};
 /// How long to wait after a join that failed, at first and at most.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// How long a node that is told to stop at once takes at most to end its work and to hand it back, however slow the store is.
+const STOP_PATIENCE: Duration = Duration::from_secs(3);
+/// How long a node that has ended waits for its store to be closed, which may wait for a turn at writing.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Makes ids; the edge of the system brings the chance.
 pub type Ids = Arc<dyn Fn() -> Id + Send + Sync>;
@@ -88,6 +95,7 @@ struct Lodger {
     present: Arc<Present>,
     written: watch::Sender<u64>,
     wish: watch::Sender<Option<Duration>>,
+    stopper: Stopper,
     supervisor: Option<JoinHandle<Drained>>,
 }
 
@@ -102,9 +110,11 @@ impl Lodger {
         let first = Term::begin(&makings, Arrival::First).await?;
         let present = Arc::new(Present(Mutex::new(Now::of(&first))));
         let (wish, wished) = watch::channel(None);
-        let supervisor = Supervisor { makings, finishing, present: Arc::clone(&present), wished };
+        let stopper = Stopper::default();
+        let hurry = stopper.0.clone();
+        let supervisor = Supervisor { makings, finishing, present: Arc::clone(&present), wished, hurry };
         let supervisor = Some(tokio::spawn(supervisor.serve(first)));
-        Ok(Self { stand, present, written, wish, supervisor })
+        Ok(Self { stand, present, written, wish, stopper, supervisor })
     }
 }
 
@@ -170,6 +180,32 @@ impl Node {
             None => Drained::default(),
         }
     }
+
+    /// By what a drain is cut short.
+    #[must_use]
+    pub fn stopper(&self) -> Stopper {
+        self.lodger.stopper.clone()
+    }
+
+    /// Ends what runs at once, without its grace, and gives it back, in three seconds at most. Nothing is lost, and nothing is
+    /// counted as a failure or as the death of a node.
+    pub async fn stop_now(self) -> Drained {
+        self.lodger.stopper.stop_now();
+        self.drain(Duration::ZERO).await
+    }
+}
+
+/// Cuts the drain of a node short. Clones are the same.
+#[derive(Clone, Debug, Default)]
+pub struct Stopper(CancellationToken);
+
+impl Stopper {
+    /// What still runs is ended at once, without its grace, and handed back. The drain then ends within three seconds, also when
+    /// the store does not answer: whoever finds the session over hands back what it held. Without a drain it is remembered for
+    /// the next one.
+    pub fn stop_now(&self) {
+        self.0.cancel();
+    }
 }
 
 impl Drop for Node {
@@ -209,28 +245,45 @@ struct Supervisor {
     present: Arc<Present>,
     /// How long a drain may take, once somebody wishes it.
     wished: watch::Receiver<Option<Duration>>,
+    /// Cancelled when the drain is to end at once.
+    hurry: CancellationToken,
 }
 
 impl Supervisor {
     async fn serve(mut self, first: Term) -> Drained {
         let _over = EndOnDrop(self.makings.stand.clone());
+        let drained = self.go_from_term_to_term(first).await;
+        let hurry = self.hurry.clone();
+        // Whoever has a store last closes it.
+        let closing = tokio::task::spawn_blocking(move || drop(self));
+        tokio::select! {
+            _ = tokio::time::timeout(CLOSE_PATIENCE, closing) => {}
+            () = hurry.cancelled() => {}
+        }
+        drained
+    }
+
+    async fn go_from_term_to_term(&mut self, first: Term) -> Drained {
         let mut term = Some(first);
         while let Some(mut present) = term {
             let timeout = tokio::select! {
                 timeout = wish(&mut self.wished) => timeout,
                 () = self.makings.stand.lost() => {
-                    present.stop().await;
+                    let too_late = self.too_late(present.session);
+                    tokio::select! {
+                        () = present.stop() => {}
+                        () = too_late => {}
+                    }
                     term = self.come_back().await;
                     continue;
                 }
             };
-            let drained = present.wind_down(timeout).await;
-            // One that is fenced meanwhile says nothing any more.
-            if self.flush().await == Flushed::Written {
-                tokio::select! {
-                    () = present.leave() => {}
-                    () = self.makings.stand.lost() => {}
-                }
+            let too_late = self.too_late(present.session);
+            let mut drained = Drained::default();
+            tokio::select! {
+                () = self.go(&mut present, timeout, &mut drained) => {}
+                // What the store has not taken by now is handed back by whoever finds the session over.
+                () = too_late => self.finishing.abort(),
             }
             self.makings.stand.end();
             present.end().await;
@@ -242,6 +295,31 @@ impl Supervisor {
         self.makings.stand.end();
         let _ = self.flush().await;
         Drained::default()
+    }
+
+    /// Ends the work of a term, has its results written, and leaves.
+    async fn go(&mut self, term: &mut Term, timeout: Duration, drained: &mut Drained) {
+        let hurry = self.hurry.clone();
+        term.wind_down(timeout, &hurry, drained).await;
+        // One that is fenced meanwhile says nothing any more.
+        if self.flush().await == Flushed::Written {
+            tokio::select! {
+                () = term.leave(&hurry) => {}
+                () = self.makings.stand.lost() => {}
+            }
+        }
+    }
+
+    /// Waits until there is a hurry, notes that the node stops on purpose, and waits as long as a stop may take.
+    fn too_late(&self, session: SessionId) -> impl Future<Output = ()> + use<> {
+        let (hurry, store) = (self.hurry.clone(), Arc::clone(&self.makings.parts.store));
+        async move {
+            hurry.cancelled().await;
+            let until = Instant::now() + STOP_PATIENCE;
+            // Where even this is not written, the death of the node is counted.
+            let _ = tokio::time::timeout_at(until, store.depart(session)).await;
+            tokio::time::sleep_until(until).await;
+        }
     }
 
     /// Joins anew, however often it takes; `None` when the node is to drain instead, or the store has moved.

@@ -193,22 +193,44 @@ impl Term {
         self.end().await;
     }
 
-    /// The node drains: waits for what runs, and after `timeout` gives the rest back.
-    pub(crate) async fn wind_down(&mut self, timeout: Duration) -> Drained {
-        let mut drained = Drained::default();
-        let in_time = tokio::time::timeout(timeout, collect(&mut self.pools, &mut drained)).await.is_ok();
-        if !in_time {
-            self.stand.held.stop_all(Stop::HandBack);
+    /// The node drains: waits for what runs, and after `timeout` gives the rest back. When there is a hurry, what still runs is
+    /// ended at once.
+    pub(crate) async fn wind_down(
+        &mut self,
+        timeout: Duration,
+        hurry: &CancellationToken,
+        drained: &mut Drained,
+    ) {
+        let in_time = tokio::select! {
+            biased;
+            () = hurry.cancelled() => false,
+            collected = tokio::time::timeout(timeout, collect(&mut self.pools, drained)) => collected.is_ok(),
+        };
+        if in_time {
+            return;
         }
-        self.collect_in_time(&mut drained).await;
-        drained
+        let held = self.stand.held.clone();
+        held.stop_all(Stop::HandBack);
+        let end_at_once = async {
+            hurry.cancelled().await;
+            held.end_all();
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            biased;
+            () = end_at_once => {}
+            () = self.collect_in_time(drained) => {}
+        }
     }
 
-    /// Whatever is still held goes back with the session. What can still be told is told first.
-    pub(crate) async fn leave(&mut self) {
+    /// Whatever is still held goes back with the session. What can still be told is told first, unless there is a hurry.
+    pub(crate) async fn leave(&mut self, hurry: &CancellationToken) {
         self.over.cancel();
         let told = async { while self.tellers.join_next().await.is_some() {} };
-        let _ = tokio::time::timeout(LAST_WORDS, told).await;
+        tokio::select! {
+            _ = tokio::time::timeout(LAST_WORDS, told) => {}
+            () = hurry.cancelled() => {}
+        }
         let _ = self.store.leave(self.session).await;
     }
 

@@ -27,7 +27,9 @@ use crate::lock_folder::{Owner, SUFFIX, open_existing, open_or_make};
 /// Names the boot of this machine: uptimes of different boots do not compare.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 const BOOT_BYTES: usize = 36;
-/// After the boot id.
+/// After the boot id: whether the node stops on purpose.
+const DEPARTED_OFFSET: u64 = BOOT_BYTES as u64;
+const DEPARTED: u8 = 1;
 const TTL_OFFSET: usize = 40;
 const BEAT_OFFSET: u64 = 48;
 const FILE_BYTES: usize = 56;
@@ -124,6 +126,38 @@ impl Beats {
             None => open_existing(&path).and_then(|file| file.write_all_at(&bytes, BEAT_OFFSET)),
         };
         written.map_err(|error| file_fault(&path, &error))
+    }
+
+    /// Notes that the session's node stops on purpose. False: it is over.
+    pub(crate) fn depart(&self, session: SessionId) -> Result<bool, Error> {
+        let path = self.path(session);
+        let note = |file: &File| {
+            // Another process that found the session over has removed its file.
+            if file.metadata()?.nlink() == 0 {
+                return Err(std::io::ErrorKind::NotFound.into());
+            }
+            file.write_all_at(&[DEPARTED], DEPARTED_OFFSET)
+        };
+        let written = match self.held().get(&session) {
+            Some(file) => note(file),
+            None => open_existing(&path).and_then(|file| note(&file)),
+        };
+        match written {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(file_fault(&path, &error)),
+        }
+    }
+
+    /// Whether the session's node noted that it stops on purpose. What cannot be read says nothing.
+    pub(crate) fn has_departed(&self, session: SessionId) -> bool {
+        let mut note = [0u8; 1];
+        let mut read = |file: &File| file.read_exact_at(&mut note, DEPARTED_OFFSET);
+        let read = match self.held().get(&session) {
+            Some(file) => read(file),
+            None => File::open(self.path(session)).and_then(|file| read(&file)),
+        };
+        read.is_ok() && note == [DEPARTED]
     }
 
     /// Whether the session may still act, as far as is known: its node is not dead, and has beaten within its TTL.

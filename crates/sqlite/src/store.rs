@@ -190,6 +190,11 @@ impl Store for Sqlite {
         Ok(left)
     }
 
+    async fn depart(&self, session: SessionId) -> Result<Fenced, Error> {
+        // Beside the beat: it needs no database, no turn, and no room on the disk.
+        Ok(if self.beats.depart(session)? { Fenced::Recorded } else { Fenced::Lost })
+    }
+
     async fn answer(&self, session: SessionId, answer: Answer) -> Result<Fenced, Error> {
         check_answer(&answer)?;
         self.writer.write("answer", move |tx| orders::answer(tx, session, &answer)).await
@@ -343,9 +348,9 @@ impl Store for Sqlite {
         batch("bite", bite, MAX_BITE)?;
         let suspects = self.readers.read(expire::suspects).await?;
         let is_dead = |session, ttl| self.checks.pass(Check::ExpireDead, self.beats.is_over(session, ttl));
-        let open = suspects.open.into_iter();
-        let dead: Vec<SessionId> =
-            open.filter(|(session, ttl)| is_dead(*session, *ttl)).map(|(session, _)| session).collect();
+        let open = suspects.open.into_iter().filter(|(session, ttl)| is_dead(*session, *ttl));
+        let over = |(session, _)| expire::Over { session, departed: self.beats.has_departed(session) };
+        let dead: Vec<expire::Over> = open.map(over).collect();
         // Nothing to do is the usual case, and costs no write.
         if dead.is_empty() && !suspects.unswept {
             return Ok(Expired::default());

@@ -41,6 +41,11 @@ pub trait Store: Send + Sync {
     /// late but was not yet found dead may still say so.
     async fn leave(&self, session: SessionId) -> Result<Fenced, Error>;
 
+    /// The node is about to stop on purpose, and may be gone before `leave` is written: when its session is found dead or
+    /// overdue, it ends as by `leave`, and no death of a node is counted. Until then nothing changes. Does not wait for a
+    /// turn at writing, or for what others have locked.
+    async fn depart(&self, session: SessionId) -> Result<Fenced, Error>;
+
     /// What the node did about an order, for whoever looks: it stands with the node as long as the order does. An order that is not
     /// there any more has no answer.
     async fn answer(&self, session: SessionId, answer: Answer) -> Result<Fenced, Error>;
@@ -138,7 +143,7 @@ pub trait Store: Send + Sync {
     // ---- maintenance: idempotent, safe on all nodes at once, in bites ----
 
     /// Ends sessions that are dead or overdue, and takes up to `bite` tasks from ended sessions, the
-    /// oldest first. Overdue is who has not renewed for its TTL. Dead is whose death is known sooner: on one host, when nobody holds its
+    /// oldest first; one that [departed](Store::depart) hands all of them back instead. Overdue is who has not renewed for its TTL. Dead is whose death is known sooner: on one host, when nobody holds its
     /// [tether](Store::tether); on a server, when its connection is gone and it did not renew for some seconds after that. A
     /// store that cannot know waits for the TTL.
     async fn expire(&self, bite: usize) -> Result<Expired, Error>;

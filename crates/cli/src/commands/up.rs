@@ -11,8 +11,8 @@ use ostler_process::keeper::{
     Contained, Containment, Keeper, KeeperProgram, StartError as KeeperError, serve,
 };
 use ostler_runtime::{
-    Beginning, Listener, Node, NodeConfig, NodeState, Parts, PoolConfig, PoolSize, Prefetch, Presence,
-    StartError, TakeOver,
+    Beginning, Drained, Listener, Node, NodeConfig, NodeState, Parts, PoolConfig, PoolSize, Prefetch,
+    Presence, StartError, TakeOver,
 };
 use ostler_store::calls::QueueChange;
 use ostler_store::views::QueueSettings;
@@ -29,7 +29,7 @@ use crate::args::Up;
 use crate::config::{Config, DetachedJobs, Executor, Pool, Replaces, duration};
 use crate::exit::{Code, refused, say};
 use crate::hooks::{Hooks, Tools};
-use crate::map::serve::JobServer;
+use crate::map::serve::{Going, JobServer};
 use crate::place::{CONFIG_FILE, Missing, Place, Stay, refusal};
 
 /// The word by which this program knows that it is a keeper. Not for people.
@@ -121,7 +121,7 @@ async fn serve_until_told(
     if let Some(warning) = place.warning() {
         say(&warning);
     }
-    let going = watch::Sender::new(false);
+    let going = watch::Sender::new(Going::Not);
     let jobs = serve_jobs(&config, store, &going);
     let told = tokio::select! {
         () = signals.next() => Told::ToGo,
@@ -129,32 +129,22 @@ async fn serve_until_told(
         () = keeper.gone() => Told::WithoutKeeper,
     };
     if matches!(told, Told::WithoutKeeper) {
-        going.send_replace(true);
+        going.send_replace(Going::Drains);
         node.drain(Duration::ZERO).await;
         let sentence =
             "the keeper of the node's children was killed: nothing can be run any more; start the node again";
         return Err(refused(Code::WorkFailed, sentence));
     }
-    let patience = duration::show(config.shutdown_timeout);
-    say(&format!(
-        "draining: {} attempts have {patience} to end; told again, they are ended at once",
-        node.running()
-    ));
-    let drained = tokio::select! {
-        drained = async {
-            going.send_replace(true);
-            let (drained, _) = tokio::join!(node.drain(config.shutdown_timeout), jobs);
-            drained
-        } => drained,
-        () = signals.next() => {
-            say("told twice: what runs is ended now, and run again elsewhere");
-            // The keeper sees the end of this process, and ends all children.
-            std::process::exit(Code::Interrupted.number().into());
-        }
-    };
+    let drained = drain(node, jobs, &going, config.shutdown_timeout, &mut signals).await;
     keeper.stop().await;
-    say(&format!("{} attempts ended, {} were handed back", drained.finished, drained.handed_back));
     match told {
+        Told::ToGo if drained.handed_back > 0 => {
+            let patience = duration::show(config.shutdown_timeout);
+            let sentence = format!(
+                "not all work ended within the shutdown_timeout of {patience}: it is run again by another node"
+            );
+            Err(refused(Code::WorkFailed, sentence))
+        }
         Told::ToGo => Ok(Code::Done),
         Told::Elsewhere(error) => Err(refusal(error)),
         Told::Nothing | Told::WithoutKeeper => {
@@ -163,8 +153,45 @@ async fn serve_until_told(
     }
 }
 
+/// Ends what runs, and says so. A second signal ends it at once; a third one ends the program.
+async fn drain(
+    node: Node,
+    jobs: JoinHandle<Drained>,
+    going: &watch::Sender<Going>,
+    patience: Duration,
+    signals: &mut Signals,
+) -> Drained {
+    say(&format!(
+        "draining: {} attempts have {} to end; told again, they are ended at once",
+        node.running(),
+        duration::show(patience)
+    ));
+    going.send_replace(Going::Drains);
+    let stopper = node.stopper();
+    let mut draining = std::pin::pin!(async {
+        let (pools, jobs) = tokio::join!(node.drain(patience), jobs);
+        let jobs = jobs.unwrap_or_default();
+        let (finished, handed_back) = (pools.finished + jobs.finished, pools.handed_back + jobs.handed_back);
+        say(&format!("{finished} attempts ended, {handed_back} were handed back"));
+        Drained { finished, handed_back }
+    });
+    tokio::select! {
+        drained = &mut draining => return drained,
+        () = signals.next() => {}
+    }
+    say("told twice: what runs is ended now, and handed back");
+    going.send_replace(Going::AtOnce);
+    stopper.stop_now();
+    tokio::select! {
+        _ = draining => {}
+        () = signals.next() => {}
+    }
+    // Nobody is waited for any more. The keeper sees the end of this process, and ends what is left of the children.
+    std::process::exit(Code::Interrupted.number().into());
+}
+
 /// Serves jobs beside the pools, if the file says so, until the node goes.
-fn serve_jobs(config: &Config, store: Arc<dyn Store>, going: &watch::Sender<bool>) -> JoinHandle<()> {
+fn serve_jobs(config: &Config, store: Arc<dyn Store>, going: &watch::Sender<Going>) -> JoinHandle<Drained> {
     let (containment, keep, patience) = (config.containment, config.keep, config.shutdown_timeout);
     let presence = config.presence.clone();
     match config.jobs {
@@ -172,7 +199,7 @@ fn serve_jobs(config: &Config, store: Arc<dyn Store>, going: &watch::Sender<bool
             let server = JobServer { store, containment, keep, patience, presence };
             tokio::spawn(server.serve(going.subscribe()))
         }
-        DetachedJobs::Left => tokio::spawn(std::future::ready(())),
+        DetachedJobs::Left => tokio::spawn(std::future::ready(Drained::default())),
     }
 }
 

@@ -181,45 +181,56 @@ impl Mapping<'_> {
             Over::Halted(How::Soon) => SOON,
             Over::Done | Over::Halted(How::Now) | Over::Cancelled | Over::Interrupted => Duration::ZERO,
         };
-        let mut state = node.state();
-        let drain = async {
+        let (mut state, stopper) = (node.state(), node.stopper());
+        let mut draining = std::pin::pin!(async {
             let drains = async {
                 // The node's own end closes the channel, and is no longer running either.
                 let _ = state.wait_for(|state| *state != NodeState::Running).await;
                 tally.drains();
             };
             tokio::join!(node.drain(patience), drains);
-        };
+        });
         tokio::select! {
-            () = drain => {}
+            () = &mut draining => {}
             () = signals.next() => {
-                // The keeper sees the end of this process, and ends all children.
+                stopper.stop_now();
+                tokio::select! {
+                    () = draining => {}
+                    () = signals.next() => {}
+                }
+                // Nobody is waited for any more. The keeper sees the end of this process, and ends what is left of the children.
                 std::process::exit(Code::Interrupted.number().into());
             }
         }
         reporter.close();
-        if let Some(printing) = printing {
-            printing.await??;
+        let sum_up = async {
+            if let Some(printing) = printing {
+                printing.await??;
+            }
+            let counts = record(store.as_ref(), job).await?.counts;
+            progress.finish(&counts);
+            if let Some(target) = target {
+                target.write(store.as_ref(), job).await?;
+            }
+            if self.out.format() == Format::Json {
+                self.out.json(&job_view(&record(store.as_ref(), job).await?))?;
+            }
+            if !self.map.quiet && counts.completed < items {
+                let all =
+                    if counts.completed > 0 { format!("; --fresh runs all {items}") } else { String::new() };
+                say(&format!("run the same command again to go on with what is not done{all}"));
+            }
+            Ok(match over {
+                Over::Interrupted => Code::Interrupted,
+                Over::Cancelled => Code::WorkFailed,
+                Over::Done | Over::Halted(_) if counts.failed + counts.cancelled > 0 => Code::WorkFailed,
+                Over::Done | Over::Halted(_) => Code::Done,
+            })
+        };
+        tokio::select! {
+            summed_up = sum_up => summed_up,
+            () = signals.next() => std::process::exit(Code::Interrupted.number().into()),
         }
-        let counts = record(store.as_ref(), job).await?.counts;
-        progress.finish(&counts);
-        if let Some(target) = target {
-            target.write(store.as_ref(), job).await?;
-        }
-        if self.out.format() == Format::Json {
-            self.out.json(&job_view(&record(store.as_ref(), job).await?))?;
-        }
-        if !self.map.quiet && counts.completed < items {
-            let all =
-                if counts.completed > 0 { format!("; --fresh runs all {items}") } else { String::new() };
-            say(&format!("run the same command again to go on with what is not done{all}"));
-        }
-        Ok(match over {
-            Over::Interrupted => Code::Interrupted,
-            Over::Cancelled => Code::WorkFailed,
-            Over::Done | Over::Halted(_) if counts.failed + counts.cancelled > 0 => Code::WorkFailed,
-            Over::Done | Over::Halted(_) => Code::Done,
-        })
     }
 
     /// The numbers of the items that are not done yet.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use ostler_core::JobId;
 use ostler_process::Command;
 use ostler_process::keeper::Containment;
-use ostler_runtime::{Presence, RedisAddress};
+use ostler_runtime::{Drained, Presence, RedisAddress};
 use ostler_store::calls::Retention;
 use ostler_store::jobs::{JobFilter, JobRecord};
 use ostler_store::{MAX_PAGE, Store};
@@ -41,9 +41,20 @@ pub(crate) struct JobServer {
     pub(crate) presence: Option<RedisAddress>,
 }
 
+/// Whether the program that serves jobs goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Going {
+    /// It stays.
+    Not,
+    /// What runs may end.
+    Drains,
+    /// What runs is ended, and handed back.
+    AtOnce,
+}
+
 impl JobServer {
-    /// Serves jobs until it is told to go, and then until nothing of them runs here.
-    pub(crate) async fn serve(self, mut going: watch::Receiver<bool>) {
+    /// Serves jobs until it is told to go, and then until nothing of them runs here. Answers what became of what ran then.
+    pub(crate) async fn serve(self, mut going: watch::Receiver<Going>) -> Drained {
         let mut news = self.store.news();
         let mut served = HashSet::new();
         let mut at_work = JoinSet::new();
@@ -55,23 +66,30 @@ impl JobServer {
                 if at_work.len() < MAX_SERVED && served.insert(id) {
                     let (server, going) = (self.clone(), going.clone());
                     at_work.spawn(async move {
-                        if let Err(error) = server.serve_one(&record, going).await {
+                        let drained = server.serve_one(&record, going).await.unwrap_or_else(|error| {
                             say(&format!("the job {id} is not served any more: {error:#}"));
-                        }
-                        id
+                            Drained::default()
+                        });
+                        (id, drained)
                     });
                 }
             }
             tokio::select! {
-                Some(Ok(id)) = at_work.join_next() => {
+                Some(Ok((id, _))) = at_work.join_next() => {
                     served.remove(&id);
                 }
                 () = news.wait() => {}
                 () = tokio::time::sleep(LOOK) => {}
-                _ = going.wait_for(|going| *going) => break,
+                _ = going.wait_for(|going| *going != Going::Not) => break,
             }
         }
-        while at_work.join_next().await.is_some() {}
+        let mut drained = Drained::default();
+        while let Some(ended) = at_work.join_next().await {
+            let ended = ended.map(|(_, ended)| ended).unwrap_or_default();
+            drained.finished += ended.finished;
+            drained.handed_back += ended.handed_back;
+        }
+        drained
     }
 
     /// The jobs that are left to nodes and have something to do, the oldest first.
@@ -90,7 +108,11 @@ impl JobServer {
         Ok(open)
     }
 
-    async fn serve_one(&self, record: &JobRecord, mut going: watch::Receiver<bool>) -> anyhow::Result<()> {
+    async fn serve_one(
+        &self,
+        record: &JobRecord,
+        mut going: watch::Receiver<Going>,
+    ) -> anyhow::Result<Drained> {
         let id = record.job.id;
         let spec: Spec = serde_json::from_str(&record.job.spec)?;
         // A keeper holds the proof of life of one node, and this is one of its own.
@@ -102,12 +124,20 @@ impl JobServer {
         say(&format!("serving the job {id} ({})", record.job.name));
         tokio::select! {
             over = self.until_over(id) => over?,
-            _ = going.wait_for(|going| *going) => {}
+            _ = going.wait_for(|going| *going != Going::Not) => {}
             () = keeper.gone() => {}
         }
-        node.drain(self.patience).await;
+        let stopper = node.stopper();
+        let mut draining = std::pin::pin!(node.drain(self.patience));
+        let drained = tokio::select! {
+            drained = &mut draining => drained,
+            () = at_once(&mut going) => {
+                stopper.stop_now();
+                draining.await
+            }
+        };
         keeper.stop().await;
-        Ok(())
+        Ok(drained)
     }
 
     async fn until_over(&self, id: JobId) -> anyhow::Result<()> {
@@ -118,6 +148,13 @@ impl JobServer {
             }
             tokio::time::sleep(LOOK).await;
         }
+    }
+}
+
+/// Waits until the program goes at once. One that is gone says nothing any more.
+async fn at_once(going: &mut watch::Receiver<Going>) {
+    if going.wait_for(|going| *going == Going::AtOnce).await.is_err() {
+        std::future::pending::<()>().await;
     }
 }
 

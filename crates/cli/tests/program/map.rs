@@ -9,6 +9,7 @@ use ostler_testkit::{MAX_WAIT, ProcessSignal};
 use serde_json::Value;
 
 use crate::ostler::{Place, Ran, Running};
+use crate::up::appears;
 
 /// Maps quietly, and expects it to do all of it.
 fn mapped(place: &Place, words: &[&str]) -> String {
@@ -312,6 +313,32 @@ fn an_interrupted_job_says_so_and_leaves_nothing_behind() {
         "{advice}"
     );
     assert!(!advice.contains("ostler up"), "{advice}");
+}
+
+#[test]
+fn interrupted_twice_it_goes_though_the_store_does_not_answer_and_no_item_counts_a_death() {
+    let place = Place::new();
+    // Told to stop, it does not; a second run ends at once.
+    let script = "if [ -e go ]; then exit 0; fi; trap 'echo > told' TERM; echo > began; while :; do sleep 0.1; done; #";
+    let words = ["map", "-q", "-j1", script, ":::", "a"];
+    let running = Running::start(place.command(words));
+    appears(&place.folder().join("began"));
+    let lock = std::fs::File::open(place.folder().join("ostler.db.nodes/main.lock")).expect("the lock");
+    lock.lock().expect("nobody holds it for long");
+    running.signal(ProcessSignal::INT);
+    appears(&place.folder().join("told"));
+    running.signal(ProcessSignal::INT);
+    assert_eq!(running.end().0, Some(130));
+    lock.unlock().expect("it is ours");
+    place.write("go", "");
+    assert_eq!(place.run(words).code, Some(0));
+    let id = place.json(["ls"])[0]["id"].as_str().expect("an id").to_owned();
+    let attempts = &place.json(["show", &id])["attempts"];
+    assert_eq!(
+        (&attempts[0]["state"], &attempts[1]["state"]),
+        (&"handed_back".into(), &"completed".into()),
+        "{attempts}"
+    );
 }
 
 #[test]

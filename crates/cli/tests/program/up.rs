@@ -149,7 +149,8 @@ fn what_does_not_end_in_time_is_handed_back() {
     let pid = appears(&began);
     node.signal(ProcessSignal::TERM);
     node.says("1 were handed back");
-    assert_eq!(node.end().0, Some(0));
+    node.says("not all work ended within the shutdown_timeout of 50ms");
+    assert_eq!(node.end().0, Some(1));
     is_gone(&pid);
     let task = place.json(["show", id.trim()]);
     assert_eq!(
@@ -158,32 +159,85 @@ fn what_does_not_end_in_time_is_handed_back() {
     );
 }
 
+/// A task that makes a file with its pid, and then runs for a long time.
+fn long_task(place: &Place) -> (String, String) {
+    let began = place.folder().join("began");
+    let text = script(&format!("echo $$ > {}; exec sleep 1000", began.display()));
+    let id = place.done(["submit", "shell", "run", "--payload", &text]);
+    let pid = appears(&began);
+    (id.trim().to_owned(), pid)
+}
+
+/// That the task was handed back by whoever ran it, and nobody has died.
+fn is_handed_back(place: &Place, id: &str) {
+    let task = place.json(["show", id]);
+    assert_eq!(
+        (&task["state"], &task["waits_for"], &task["failures"], &task["crashes"]),
+        (&"queued".into(), &"handed_back".into(), &0.into(), &0.into()),
+        "{task}"
+    );
+    assert_eq!(task["attempts"][0]["state"], "handed_back", "{task}");
+}
+
 #[test]
-fn told_twice_it_goes_at_once_and_leaves_nothing_behind() {
+fn told_twice_it_goes_at_once_and_hands_its_work_back() {
+    let place = Place::new();
+    // With a grace of an hour: whoever is ended in time was ended without any.
+    place.write("ostler.toml", CONFIG.replace("200ms", "1h"));
+    let node = up(&place, &[]);
+    let (id, pid) = long_task(&place);
+    node.signal(ProcessSignal::TERM);
+    node.says("draining");
+    node.signal(ProcessSignal::TERM);
+    node.says("told twice");
+    node.says("1 were handed back");
+    assert_eq!(node.end().0, Some(130));
+    is_gone(&pid);
+    is_handed_back(&place, &id);
+    assert_eq!(place.json(["nodes"]), serde_json::json!([]), "it has left");
+}
+
+#[test]
+fn told_twice_it_goes_also_when_the_store_does_not_answer_and_nobody_has_died() {
     let place = configured();
     let node = up(&place, &[]);
-    let began = place.folder().join("began");
-    let id = place.done([
-        "submit",
-        "shell",
-        "run",
-        "--payload",
-        &script(&format!("echo $$ > {}; exec sleep 1000", began.display())),
-    ]);
-    let pid = appears(&began);
+    let (id, pid) = long_task(&place);
+    // Somebody else is at writing, and does not come to an end.
+    let lock = std::fs::File::open(place.folder().join("ostler.db.nodes/main.lock")).expect("the lock");
+    lock.lock().expect("nobody holds it for long");
     node.signal(ProcessSignal::TERM);
     node.says("draining");
     node.signal(ProcessSignal::TERM);
     assert_eq!(node.end().0, Some(130));
     is_gone(&pid);
-    // Nothing is lost: another node does it, and counts no failure.
-    place.done(["cancel", id.trim()]);
+    lock.unlock().expect("it is ours");
+    assert_eq!(place.json(["show", &id])["state"], "running", "nobody could write");
+    // Whoever comes next finds that the node is gone, and that it went on purpose.
+    place.done(["pause", "shell"]);
     let next = up(&place, &[]);
-    let done = place.run(["submit", "shell", "run", "--payload", &script("echo again"), "--wait"]);
-    assert_eq!(done.out, "\"again\"\n");
+    let until = Instant::now() + MAX_WAIT;
+    while place.json(["show", &id])["state"] != "queued" {
+        assert!(Instant::now() < until, "nobody looks after it");
+    }
+    is_handed_back(&place, &id);
     next.signal(ProcessSignal::TERM);
     assert_eq!(next.end().0, Some(0));
-    assert_eq!(place.json(["show", id.trim()])["failures"], 0);
+}
+
+#[test]
+fn told_three_times_it_waits_for_nothing() {
+    let place = configured();
+    let node = up(&place, &[]);
+    let (_, pid) = long_task(&place);
+    let lock = std::fs::File::open(place.folder().join("ostler.db.nodes/main.lock")).expect("the lock");
+    lock.lock().expect("nobody holds it for long");
+    node.signal(ProcessSignal::TERM);
+    node.says("draining");
+    node.signal(ProcessSignal::TERM);
+    node.says("told twice");
+    node.signal(ProcessSignal::TERM);
+    assert_eq!(node.end().0, Some(130));
+    is_gone(&pid);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use ostler_store::calls::Expired;
 use ostler_store::{Check, Checks};
 
 use super::finish::{end_attempt, queues_of};
-use super::nodes::{end, leased};
+use super::nodes::{end, hand_back_all, leased, leave_locks};
 use crate::conn::{Conn, get, most};
 use crate::fault::{Sql, readable};
 use crate::heart::Gone;
@@ -66,7 +66,7 @@ pub(crate) async fn work(conn: &Conn, asked: &Asked) -> Sql<Work> {
     let whoever = checks.pass(Check::ExpireDead, false);
     let rows = conn
         .rows(
-            "SELECT uid, id, CASE WHEN $2 OR expires_at < $1 THEN NULL ELSE renewals END FROM ostler.session
+            "SELECT uid, id, CASE WHEN $2 OR expires_at < $1 THEN NULL ELSE renewals END, departed FROM ostler.session
              WHERE ended_at IS NULL AND ($2 OR expires_at < $1
                 OR (uid, renewals) IN (SELECT known.uid, known.renewals FROM unnest($4::uuid[], $5::bigint[]) AS known(uid, renewals)))
              ORDER BY id LIMIT $3",
@@ -78,6 +78,10 @@ pub(crate) async fn work(conn: &Conn, asked: &Asked) -> Sql<Work> {
     for row in &rows {
         let session = SessionId(get::<Uid>(row, 0)?.id());
         locks.add(What::Session(session), Mode::Alone);
+        if get(row, 3)? {
+            // It hands back all that it holds, whatever the bite.
+            locks = locks.with(leave_locks(conn, session).await?);
+        }
         dead.push(Dead { session, renewals: get(row, 2)? });
         numbers.push(get::<i64>(row, 1)?);
     }
@@ -106,20 +110,24 @@ async fn unswept(conn: &Conn) -> Sql<Vec<i64>> {
 }
 
 pub(crate) async fn run(tx: &mut Tx, dead: &[Dead], bite: usize) -> Sql<Expired> {
-    let mut ended = Vec::new();
+    let (mut ended, mut handed_back) = (Vec::new(), 0);
     let whoever = tx.checks.pass(Check::ExpireDead, false);
     for Dead { session, renewals } in dead {
         // Another node may have been first, or the node itself renewed in the meantime.
         let row = tx
             .conn
             .row(
-                "SELECT id FROM ostler.session
+                "SELECT id, departed FROM ostler.session
                  WHERE uid = $1 AND ended_at IS NULL AND ($3 OR expires_at < $2 OR renewals = $4) FOR UPDATE",
                 &[&Uid::of(session.0), &tx.now.millis(), &whoever, renewals],
             )
             .await?;
         if let Some(row) = row {
-            end(tx, get(&row, 0)?).await?;
+            if get(&row, 1)? {
+                handed_back += hand_back_all(tx, get(&row, 0)?).await?;
+            } else {
+                end(tx, get(&row, 0)?).await?;
+            }
             ended.push(*session);
         }
     }
@@ -138,5 +146,6 @@ pub(crate) async fn run(tx: &mut Tx, dead: &[Dead], bite: usize) -> Sql<Expired>
             &[&unswept],
         )
         .await?;
-    Ok(Expired { sessions: ended, tasks: orphans.len().min(bite), more: orphans.len() > bite })
+    let tasks = handed_back + orphans.len().min(bite);
+    Ok(Expired { sessions: ended, tasks, more: orphans.len() > bite })
 }

@@ -112,12 +112,30 @@ pub(crate) async fn leave(tx: &mut Tx, session: SessionId) -> Sql<Fenced> {
         .await?;
     let Some(row) = open else { return Ok(Fenced::Lost) };
     let id: i64 = get(&row, 0)?;
-    for slot in leased(tx, &[id], i64::MAX).await? {
-        let Some(Some(found)) = readable(tx.take(slot).await)? else { continue };
+    hand_back_all(tx, id).await?;
+    Ok(Fenced::Recorded)
+}
+
+/// Hands back what a session holds, and ends it. Answers how many tasks it held.
+pub(crate) async fn hand_back_all(tx: &mut Tx, session: i64) -> Sql<usize> {
+    let held = leased(tx, &[session], i64::MAX).await?;
+    for slot in &held {
+        let Some(Some(found)) = readable(tx.take(*slot).await)? else { continue };
         end_attempt(tx, &found, &Outcome::HandedBack, None, None).await?;
     }
-    end(tx, id).await?;
-    Ok(Fenced::Recorded)
+    end(tx, session).await?;
+    Ok(held.len())
+}
+
+/// Notes that a session's node stops on purpose. One statement of its own, as a renewal is. False: the session is over.
+pub(crate) async fn depart(conn: &Conn, session: SessionId) -> Sql<bool> {
+    let noted = conn
+        .exec(
+            "UPDATE ostler.session SET departed = true WHERE uid = $1 AND ended_at IS NULL",
+            &[&Uid::of(session.0)],
+        )
+        .await?;
+    Ok(noted > 0)
 }
 
 /// The tasks that sessions hold, the oldest first. Their rows are held.

@@ -8,7 +8,7 @@ use ostler_store::calls::Expired;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::finish::end_attempt;
-use super::nodes::{end, leased};
+use super::nodes::{end, hand_back_all, leased};
 use crate::fault::readable;
 use crate::row::{Uid, find, ttl_from};
 use crate::tx::{Sql, Tx};
@@ -30,9 +30,16 @@ pub(crate) fn suspects(conn: &Connection) -> Sql<Suspects> {
     Ok(Suspects { open, unswept })
 }
 
-pub(crate) fn run(tx: &mut Tx<'_>, dead: &[SessionId], bite: usize) -> Sql<Expired> {
-    let mut ended = Vec::new();
-    for session in dead {
+/// A session that is dead or overdue.
+pub(crate) struct Over {
+    pub(crate) session: SessionId,
+    /// It had said that it stops on purpose.
+    pub(crate) departed: bool,
+}
+
+pub(crate) fn run(tx: &mut Tx<'_>, dead: &[Over], bite: usize) -> Sql<Expired> {
+    let (mut ended, mut handed_back) = (Vec::new(), 0);
+    for Over { session, departed } in dead {
         let open: Option<i64> = tx
             .prepare("SELECT id FROM session WHERE uid = ?1 AND ended_at IS NULL")?
             .query_row([Uid::of(session.0)], |row| row.get(0))
@@ -42,7 +49,11 @@ pub(crate) fn run(tx: &mut Tx<'_>, dead: &[SessionId], bite: usize) -> Sql<Expir
             && (tx.checks.pass(Check::ExpireDead, false)
                 || tx.live_session(*session, Check::ExpireDead)?.is_none())
         {
-            end(tx, id)?;
+            if *departed {
+                handed_back += hand_back_all(tx, id)?;
+            } else {
+                end(tx, id)?;
+            }
             ended.push(*session);
         }
     }
@@ -64,5 +75,6 @@ pub(crate) fn run(tx: &mut Tx<'_>, dead: &[SessionId], bite: usize) -> Sql<Expir
         let Some(Some(found)) = readable(find(tx.conn, "WHERE t.id = ?1", [slot]))? else { continue };
         end_attempt(tx, &found, &Outcome::NodeDied, None, None)?;
     }
-    Ok(Expired { sessions: ended, tasks: orphans.len().min(bite), more: orphans.len() > bite })
+    let tasks = handed_back + orphans.len().min(bite);
+    Ok(Expired { sessions: ended, tasks, more: orphans.len() > bite })
 }

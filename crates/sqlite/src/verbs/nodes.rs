@@ -69,12 +69,19 @@ pub(crate) fn leave(tx: &mut Tx<'_>, session: SessionId) -> Sql<Fenced> {
         .query_row([Uid::of(session.0)], |row| row.get(0))
         .optional()?;
     let Some(id) = found else { return Ok(Fenced::Lost) };
-    for slot in leased(tx, id, i64::MAX)? {
+    hand_back_all(tx, id)?;
+    Ok(Fenced::Recorded)
+}
+
+/// Hands back what a session holds, and ends it. Answers how many tasks it held.
+pub(crate) fn hand_back_all(tx: &mut Tx<'_>, session: i64) -> Sql<usize> {
+    let held = leased(tx, session, i64::MAX)?;
+    for slot in &held {
         let Some(Some(found)) = readable(find(tx.conn, "WHERE t.id = ?1", [slot]))? else { continue };
         end_attempt(tx, &found, &Outcome::HandedBack, None, None)?;
     }
-    end(tx, id)?;
-    Ok(Fenced::Recorded)
+    end(tx, session)?;
+    Ok(held.len())
 }
 
 /// The tasks that a session holds.

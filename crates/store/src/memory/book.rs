@@ -69,6 +69,8 @@ pub(super) struct Session {
     pub(super) joined_at: Timestamp,
     pub(super) beat: Duration,
     pub(super) killed: bool,
+    /// It said that it stops on purpose.
+    pub(super) departed: bool,
     pub(super) ended: bool,
     pub(super) orders: Vec<NumberedOrder>,
     pub(super) answers: Vec<Answer>,

@@ -102,6 +102,10 @@ impl Store for Memory {
         Ok(self.write(|book| book.leave(session)))
     }
 
+    async fn depart(&self, session: SessionId) -> Result<Fenced, Error> {
+        Ok(self.write(|book| book.depart(session)))
+    }
+
     async fn answer(&self, session: SessionId, answer: Answer) -> Result<Fenced, Error> {
         check_answer(&answer)?;
         Ok(self.write(|book| book.answer(session, answer)))

@@ -17,7 +17,8 @@ impl Book {
         }
         let (joined_at, beat) = (self.now, self.uptime);
         let (orders, answers) = (Vec::new(), Vec::new());
-        let session = Session { joined_at, beat, killed: false, ended: false, orders, answers, node };
+        let (killed, departed, ended) = (false, false, false);
+        let session = Session { joined_at, beat, killed, departed, ended, orders, answers, node };
         self.sessions.push((session.node.id, session));
         Fenced::Recorded
     }
@@ -91,11 +92,28 @@ impl Book {
         if self.session(id).is_none_or(|session| session.ended) {
             return Fenced::Lost;
         }
-        for slot in self.slots(|task| is_held_by(task, id)) {
-            self.end_attempt(slot, &Outcome::HandedBack, None, None);
+        self.hand_back_all(id);
+        Fenced::Recorded
+    }
+
+    pub(super) fn depart(&mut self, id: SessionId) -> Fenced {
+        match self.session(id).filter(|session| !session.ended) {
+            Some(session) => {
+                session.departed = true;
+                Fenced::Recorded
+            }
+            None => Fenced::Lost,
+        }
+    }
+
+    /// Hands back what a session holds, and ends it. Answers how many tasks that were.
+    pub(super) fn hand_back_all(&mut self, id: SessionId) -> usize {
+        let held = self.slots(|task| is_held_by(task, id));
+        for slot in &held {
+            self.end_attempt(*slot, &Outcome::HandedBack, None, None);
         }
         self.end_session(id);
-        Fenced::Recorded
+        held.len()
     }
 
     pub(super) fn end_session(&mut self, id: SessionId) {

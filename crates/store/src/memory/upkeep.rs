@@ -26,8 +26,13 @@ impl Book {
             })
             .map(|(id, _)| *id)
             .collect();
+        let mut handed_back = 0;
         for id in &dead {
-            self.end_session(*id);
+            if self.session(*id).is_some_and(|session| session.departed) {
+                handed_back += self.hand_back_all(*id);
+            } else {
+                self.end_session(*id);
+            }
         }
         let ended: Vec<SessionId> =
             self.sessions.iter().filter(|(_, session)| session.ended).map(|(id, _)| *id).collect();
@@ -35,7 +40,8 @@ impl Book {
         for slot in orphans.iter().take(bite) {
             self.end_attempt(*slot, &Outcome::NodeDied, None, None);
         }
-        Expired { sessions: dead, tasks: orphans.len().min(bite), more: orphans.len() > bite }
+        let tasks = handed_back + orphans.len().min(bite);
+        Expired { sessions: dead, tasks, more: orphans.len() > bite }
     }
 
     pub(super) fn make_ready(&mut self, bite: usize) -> MadeReady {

@@ -146,6 +146,7 @@ const SAID: &[Row<Op>] = &[
         d.alive.retain(|alive| *alive != session);
         Op::Leave { session }
     }),
+    (20, "depart", |d| Op::Depart { session: d.any_session() }),
     (20, "report workers", |d| Op::Report { session: d.session(), workers: d.below(4) }),
     (20, "order", |d| Op::Order { session: d.any_session(), order: d.order() }),
     (20, "answer", |d| Op::Answer { session: d.any_session(), number: d.below(4) as u64 }),

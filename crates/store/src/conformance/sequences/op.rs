@@ -52,6 +52,7 @@ pub(super) enum Op {
     Join { session: usize, ttl_ms: u64 },
     Renew { session: usize, held: Vec<Pick> },
     Leave { session: usize },
+    Depart { session: usize },
     Report { session: usize, workers: usize },
     Order { session: usize, order: Order },
     Answer { session: usize, number: u64 },

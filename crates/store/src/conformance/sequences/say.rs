@@ -67,6 +67,7 @@ impl Speaker {
                 plain(store.renew(self.names.session(*session), &held).await.map(sorted))
             }
             Op::Leave { session } => plain(store.leave(self.names.session(*session)).await),
+            Op::Depart { session } => plain(store.depart(self.names.session(*session)).await),
             Op::Report { session, workers } => {
                 let workers = (0..*workers).map(|number| self.worker(*session, number)).collect();
                 plain(store.report(self.names.session(*session), workers).await)

@@ -4,7 +4,7 @@ use ostler_core::{CancelReason, Ending, FailReason, Outcome, Overrides, Readines
 
 use super::super::scene::{Scene, TICK, TTL};
 use super::runner::cases;
-use crate::calls::{ClaimAnswer, Expired, Finished};
+use crate::calls::{ClaimAnswer, Expired, Fenced, Finished, Renewed};
 
 cases![
     nothing_is_taken_from_the_living,
@@ -18,6 +18,9 @@ cases![
     a_cancelled_task_of_a_dead_node_is_cancelled,
     the_dead_cannot_finish,
     a_finish_before_the_expiry_counts,
+    what_a_node_held_that_stopped_on_purpose_is_handed_back,
+    a_node_that_departed_goes_on_until_it_is_found_dead,
+    a_session_that_is_over_cannot_depart,
 ];
 
 async fn expire(s: &Scene, bite: usize) -> Expired {
@@ -160,4 +163,44 @@ async fn a_finish_before_the_expiry_counts(s: &Scene) {
     assert_eq!(s.finish(lease, Outcome::Success).await, Finished::Recorded(StateName::Completed));
     assert_eq!(expire(s, 100).await, Expired { sessions: vec![node], tasks: 0, more: false });
     assert_eq!(s.counts().await.completed, 1);
+}
+
+async fn what_a_node_held_that_stopped_on_purpose_is_handed_back(s: &Scene) {
+    let [gone, late, dead] = [s.join().await, s.join().await, s.join().await];
+    let held = [s.running(gone).await.task(), s.leased(gone).await.task(), s.running(late).await.task()];
+    let lost = s.running(dead).await.task();
+    for node in [gone, late] {
+        assert_eq!(s.store.depart(node).await, Ok(Fenced::Recorded));
+    }
+    s.fixture.kill(gone).await;
+    // Whatever the bite: it is as if the node had left.
+    assert_eq!(expire(s, 0).await, Expired { sessions: vec![gone], tasks: 2, more: false });
+    s.pass(TTL + TICK);
+    assert_eq!(expire(s, 100).await, Expired { sessions: vec![late, dead], tasks: 2, more: false });
+    for id in held {
+        assert_eq!(s.waits(id).await, (Readiness::Ready, Wait::HandedBack));
+        let task = s.task(id).await;
+        assert_eq!((task.failures, task.node_deaths, task.suspect), (0, 0, false), "nobody died");
+    }
+    let ending = s.show(held[0]).await.attempts[0].end.as_ref().map(|end| end.ending);
+    assert_eq!(ending, Some(Ending::HandedBack));
+    assert_eq!(s.task(lost).await.node_deaths, 1, "whoever said nothing has died");
+}
+
+async fn a_node_that_departed_goes_on_until_it_is_found_dead(s: &Scene) {
+    let node = s.join().await;
+    let lease = s.running(node).await;
+    assert_eq!(s.store.depart(node).await, Ok(Fenced::Recorded));
+    s.pass(TTL);
+    assert_eq!(expire(s, 100).await, Expired::default());
+    assert!(matches!(s.store.renew(node, &[lease.as_ref()]).await, Ok(Renewed::Held { .. })));
+    assert_eq!(s.finish(lease, Outcome::Success).await, Finished::Recorded(StateName::Completed));
+    assert_eq!(s.store.leave(node).await, Ok(Fenced::Recorded));
+}
+
+async fn a_session_that_is_over_cannot_depart(s: &Scene) {
+    assert_eq!(s.store.depart(s.session_id()).await, Ok(Fenced::Lost));
+    let node = s.join().await;
+    s.store.leave(node).await.expect("leave answers");
+    assert_eq!(s.store.depart(node).await, Ok(Fenced::Lost));
 }
