@@ -210,6 +210,12 @@ pub trait Executor: Send + Sync {
     /// Which kinds it can run.
     fn served(&self) -> Served;
 
+    /// How many attempts it takes at once at most, if it has such a bound: what comes beyond it is handed back. A pool has no more
+    /// workers than that.
+    fn capacity(&self) -> Option<usize> {
+        None
+    }
+
     /// A worker is to come up, before it is given its first attempt. Only executors whose workers are things of their own,
     /// such as processes, have something to do.
     async fn open(&self, _worker: WorkerId) -> Opened {

@@ -162,7 +162,8 @@ impl Builder {
         self
     }
 
-    /// How many handlers run at once. Unless told otherwise: 64, or one for each thread where they have threads of their own.
+    /// How many handlers run at once. Unless told otherwise: 64, or one for each thread where they have threads of their own, and no
+    /// more than [`most`](ThreadPolicy::most) then. More than that is refused.
     #[must_use]
     pub fn workers(mut self, workers: usize) -> Self {
         self.workers = Some(workers);
@@ -303,7 +304,7 @@ impl Builder {
             let threads = Threads::start(policy)
                 .map_err(|error| OpenError::Threads(format!("no threads for the handlers: {error}")))?;
             let threads = self.local.into_iter().fold(threads, |threads, handler| handler(threads));
-            (Arc::new(threads), policy.threads)
+            (Arc::new(threads), policy.threads.min(policy.most))
         } else {
             return Err(OpenError::TwoSorts);
         };

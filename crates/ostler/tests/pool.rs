@@ -271,6 +271,39 @@ async fn a_handler_that_is_not_send_runs_on_a_thread_of_its_own() {
     pool.drain(MAX_WAIT).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pool_on_threads_claims_no_more_than_may_run_and_wait() {
+    let folder = scratch();
+    let (began, go) = (Signal::new("began"), Signal::new("go"));
+    let builder = || {
+        let (began, go) = (began.clone(), go.clone());
+        let handler = move |(): (), _: Context| {
+            let go = go.clone();
+            began.emit();
+            async move {
+                go.wait().await;
+                Ok(())
+            }
+        };
+        let few = ThreadPolicy { most: 1, ..ThreadPolicy::for_cores(4) };
+        ostler::open(folder.path().join("jobs.db")).unwrap().handle_local("wait", handler).threads(few)
+    };
+    let refused = builder().workers(2).start().await.err().expect("it is refused").to_string();
+    assert!(refused.contains("up to 2 workers") && refused.contains("at most 1 at once"), "{refused}");
+    let pool = builder().start().await.unwrap();
+    let mut ids = Vec::new();
+    for _ in 0..4 {
+        ids.push(pool.submit("wait", &()).await.unwrap());
+    }
+    began.wait().await;
+    go.emit();
+    for id in ids {
+        let task = pool.wait(id).await.unwrap();
+        assert_eq!((task.token, task.runs), (1, 1), "it was claimed once, and not to be handed back");
+    }
+    pool.drain(MAX_WAIT).await;
+}
+
 #[tokio::test]
 async fn a_pool_with_two_sorts_of_handlers_is_refused() {
     let folder = scratch();

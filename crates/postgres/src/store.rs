@@ -5,9 +5,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use ostler_core::{JobId, Overrides, SessionId, TaskId, Worker};
 use ostler_store::calls::{
-    Appended, CancelAnswer, Claim, ClaimAnswer, Enqueued, Expired, Fenced, Finished, MadeReady, NewEvent,
-    NewSession, NewStep, NewTask, Prune, Pruned, QueueChange, Renewed, Replay, ReplayAnswer, Report, Saved,
-    Start, Unwritten,
+    Appended, CancelAnswer, Claim, ClaimAnswer, Enqueued, Expired, Fenced, Finished, Kinds, MadeReady,
+    NewEvent, NewSession, NewStep, NewTask, Prune, Pruned, QueueChange, Renewed, Replay, ReplayAnswer,
+    Report, Saved, Start, Unwritten,
 };
 use ostler_store::jobs::{JobAnswer, JobChange, JobFilter, JobPut, JobRecord, NewJob};
 use ostler_store::orders::{Answer, Order, Ordered};
@@ -17,7 +17,7 @@ use ostler_store::tell::{Delivery, Heard, Tell};
 use ostler_store::views::{Cursor, Event, Filter, Page, QueueSettings, Survey, TaskDetail, Which};
 use ostler_store::{
     Bounds, Error, LeaseRef, MAX_BATCH, MAX_BITE, MAX_PAGE, MAX_WORKERS, Store, Wakeups, batch, check_answer,
-    check_claim, check_job, check_order, check_overrides, check_schedule, check_session, name,
+    check_backlog, check_claim, check_job, check_order, check_overrides, check_schedule, check_session, name,
 };
 use tokio_postgres::Transaction;
 
@@ -435,6 +435,12 @@ impl Store for Postgres {
     async fn survey(&self) -> Result<Survey, Error> {
         let now = self.desk.time.given();
         self.desk.look(&now, |conn, now| Box::pin(survey::survey(conn, *now))).await
+    }
+
+    async fn backlog(&self, queue: &str, kinds: &Kinds, limit: usize) -> Result<usize, Error> {
+        check_backlog(queue, kinds, limit)?;
+        let asked = survey::Backlog { queue, kinds, limit, now: self.desk.time.given() };
+        self.desk.look(&asked, |conn, asked| Box::pin(survey::backlog(conn, asked))).await
     }
 
     async fn schedules(&self) -> Result<Vec<ScheduleRecord>, Error> {

@@ -81,9 +81,9 @@ impl PoolSize {
                  at least no more than that"
             )));
         }
-        if scale_up_at == 0 {
+        if scale_up_at == 0 || scale_up_at > MAX_CLAIM {
             return Err(InvalidConfig(format!(
-                "the pool of queue \"{queue}\" scales up at 0 waiting tasks, and must do so at 1 or more"
+                "the pool of queue \"{queue}\" scales up at {scale_up_at} waiting tasks, and must do so at 1 to {MAX_CLAIM}"
             )));
         }
         Ok(())
@@ -265,6 +265,12 @@ impl NodeConfig {
         }
         for pool in &self.pools {
             pool.size.check(&pool.queue)?;
+            let (queue, max) = (&pool.queue, pool.size.max);
+            if let Some(most) = pool.executor.capacity().filter(|most| *most < max) {
+                return refuse(format!(
+                    "the pool of queue \"{queue}\" has up to {max} workers, and what runs its work takes at most {most} at once"
+                ));
+            }
         }
         let most: usize = self.pools.iter().map(|pool| pool.size.max + pool.prefetch.most()).sum();
         if most > MAX_BATCH {

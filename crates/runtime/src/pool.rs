@@ -1,7 +1,9 @@
 //! A pool: it claims for one queue what its workers can run, opens workers while tasks wait, and lets the idle go.
 //!
-//! How much waits is never asked: a claim takes as much as there are free workers and workers that may still be opened, and
-//! what it brings beyond the idle ones is what waits. Work that is short is claimed a little ahead (`pace.rs`).
+//! Where one waiting task is enough for another worker, how much waits is not asked: a claim takes as much as there are free
+//! workers and workers that may still be opened, and what it brings beyond the idle ones is what waits. Where more must wait
+//! (`scale_up_at`), nothing is claimed for workers that are not there: the store counts its backlog while all workers are busy.
+//! Work that is short is claimed a little ahead (`pace.rs`).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -28,6 +30,8 @@ const PATIENCE: Duration = Duration::from_millis(200);
 const SHORTEST: Duration = Duration::from_millis(1);
 /// How often it is looked whether attempts are overdue, while any run.
 const LATE_LOOK: Duration = Duration::from_millis(500);
+/// The shortest time between two counts of the backlog.
+const BACKLOG_EVERY: Duration = Duration::from_millis(50);
 /// How long nothing is claimed ahead after a suspect was seen: what it takes down should be itself alone.
 const CALM: Duration = Duration::from_secs(1);
 /// How the reason begins with which a pool pauses its queue when its workers die as soon as they start.
@@ -50,6 +54,10 @@ pub(crate) struct Pool {
     /// When it is looked again whether attempts are overdue, while any run.
     late_at: Instant,
     rests: Rests,
+    /// Tasks that are ready in the store, as counted in this round.
+    backlog: usize,
+    /// The backlog is not counted again before this moment.
+    backlog_at: Instant,
 }
 
 /// Whether the queue is paused because workers die at their start.
@@ -66,6 +74,8 @@ enum Look {
     Filled,
     /// There was less than could be taken. A gate may let more through at this moment.
     Short(Option<Instant>),
+    /// How much waits is counted at this moment.
+    Later(Instant),
 }
 
 impl Pool {
@@ -92,6 +102,8 @@ impl Pool {
             modest_until: None,
             late_at: Instant::now(),
             rests: Rests::No,
+            backlog: 0,
+            backlog_at: Instant::now(),
         }
     }
 
@@ -113,8 +125,10 @@ impl Pool {
                     wakeups.arm();
                     self.hand_back_stale().await;
                     self.rest_or_go_on().await;
+                    self.backlog = 0;
                     self.scale();
                     let look = self.claim().await;
+                    let look = self.count_backlog(look).await;
                     self.scale();
                     look
                 }
@@ -129,6 +143,7 @@ impl Pool {
             };
             let (hungry, gate) = match look {
                 Look::Short(gate) => (true, gate),
+                Look::Later(at) => (false, Some(at)),
                 Look::Filled => (false, None),
             };
             let until = gate.into_iter().fold(self.next_look(), Instant::min);
@@ -158,7 +173,7 @@ impl Pool {
             let now = Instant::now();
             let load = self.crew.load();
             let may_open = !load.gave_up && load.open_again.is_none_or(|at| at <= now);
-            match scale(&policy, &pool_load(&load, now, (self.bench.memory)())) {
+            match scale(&policy, &pool_load(&load, self.backlog, now, (self.bench.memory)())) {
                 Scale::Up(more) if may_open => self.open(more),
                 Scale::Hold | Scale::Up(_) => return,
                 Scale::Down => self.crew.dismiss_idlest(),
@@ -220,12 +235,8 @@ impl Pool {
         if room == 0 {
             return Look::Filled;
         }
-        let kinds = match self.bench.pool.executor.served() {
-            Served::Any => Kinds::Any,
-            Served::Only(kinds) => Kinds::Only(kinds),
-        };
         let queue = self.bench.pool.queue.clone();
-        let claim = Claim { session: self.session, queue, kinds, limit: room };
+        let claim = Claim { session: self.session, queue, kinds: self.kinds(), limit: room };
         let answer = tokio::select! {
             answer = self.bench.store.claim(claim) => answer,
             // What may have been claimed ends with the session.
@@ -266,9 +277,61 @@ impl Pool {
         }
     }
 
-    /// How many workers could still be opened for tasks that wait.
+    fn kinds(&self) -> Kinds {
+        match self.bench.pool.executor.served() {
+            Served::Any => Kinds::Any,
+            Served::Only(kinds) => Kinds::Only(kinds),
+        }
+    }
+
+    /// Where a certain number of tasks must wait for another worker to come, the store counts them while no worker is free. New
+    /// tasks are a reason to count again.
+    async fn count_backlog(&mut self, look: Look) -> Look {
+        let (load, now) = (self.crew.load(), Instant::now());
+        let more = self.openable(&load, now);
+        let is_useful = self.grows_by_backlog(&load)
+            && more > 0
+            && load.free() == 0
+            && matches!(look, Look::Filled)
+            && (self.bench.memory)() == Memory::Free;
+        if !is_useful {
+            return look;
+        }
+        if now < self.backlog_at {
+            return Look::Later(self.backlog_at);
+        }
+        self.backlog_at = now + BACKLOG_EVERY;
+        let enough = self.size.borrow().scale_up_at.saturating_add(load.starting);
+        let limit = enough.max(more + load.starting).min(MAX_CLAIM);
+        let kinds = self.kinds();
+        let counted = tokio::select! {
+            counted = self.bench.store.backlog(&self.bench.pool.queue, &kinds, limit) => counted,
+            () = self.stand.lost() => return Look::Filled,
+        };
+        match counted {
+            Ok(counted) => {
+                self.backlog = counted;
+                Look::Short(None)
+            }
+            // As after a claim that failed: the poll comes back.
+            Err(_) => Look::Filled,
+        }
+    }
+
+    /// Whether the number of tasks that wait decides about another worker. The first one comes for any task.
+    fn grows_by_backlog(&self, load: &Load) -> bool {
+        self.size.borrow().scale_up_at > 1 && load.total > 0
+    }
+
+    /// How many workers a claim may count on that are not there yet.
     fn growth(&self, load: &Load, now: Instant) -> usize {
-        if load.gave_up || is_before(now, self.modest_until) || is_before(now, load.open_again) {
+        let is_modest = self.grows_by_backlog(load) || is_before(now, self.modest_until);
+        if is_modest { 0 } else { self.openable(load, now) }
+    }
+
+    /// How many workers could still be opened for tasks that wait.
+    fn openable(&self, load: &Load, now: Instant) -> usize {
+        if load.gave_up || is_before(now, load.open_again) {
             return 0;
         }
         self.size.borrow().max.saturating_sub(load.total)
@@ -347,12 +410,12 @@ fn room(load: &Load, growth: usize, ahead: usize) -> usize {
 }
 
 /// The crew as the rules of scaling see it: an idle worker for whom a task waits is as good as busy.
-fn pool_load(load: &Load, now: Instant, memory: Memory) -> PoolLoad {
+fn pool_load(load: &Load, backlog: usize, now: Instant, memory: Memory) -> PoolLoad {
     PoolLoad {
         total: count(load.total),
         idle: count(load.free()),
         starting: count(load.starting),
-        waiting: count(load.unserved()),
+        waiting: count(load.unserved() + backlog),
         oldest_idle_for: load.oldest_idle.map_or(Duration::ZERO, |since| now - since),
         memory,
     }

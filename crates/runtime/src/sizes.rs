@@ -11,27 +11,36 @@ use crate::config::{PoolConfig, PoolSize};
 
 /// The sizes of all pools, by their queues. Clones are the same.
 #[derive(Clone)]
-pub(crate) struct Sizes(Arc<BTreeMap<String, watch::Sender<PoolSize>>>);
+pub(crate) struct Sizes(Arc<BTreeMap<String, Kept>>);
+
+struct Kept {
+    size: watch::Sender<PoolSize>,
+    /// How many workers its executor has room for.
+    capacity: usize,
+}
 
 impl Sizes {
     pub(crate) fn new(pools: &[PoolConfig]) -> Self {
-        let size = |pool: &PoolConfig| (pool.queue.clone(), watch::Sender::new(pool.size));
-        Self(Arc::new(pools.iter().map(size).collect()))
+        let kept = |pool: &PoolConfig| {
+            let capacity = pool.executor.capacity().unwrap_or(usize::MAX);
+            (pool.queue.clone(), Kept { size: watch::Sender::new(pool.size), capacity })
+        };
+        Self(Arc::new(pools.iter().map(kept).collect()))
     }
 
     /// The size of a pool, as it is and as it changes.
     pub(crate) fn watch(&self, pool: &PoolConfig) -> watch::Receiver<PoolSize> {
         self.0
             .get(&pool.queue)
-            .map_or_else(|| watch::Sender::new(pool.size).subscribe(), watch::Sender::subscribe)
+            .map_or_else(|| watch::Sender::new(pool.size).subscribe(), |kept| kept.size.subscribe())
     }
 
     /// Another size for a pool of this node, within what a node can hold. A pool that it does not have is somebody else's.
     pub(crate) fn resize(&self, pool: &str, min: u32, max: u32) {
-        let Some(size) = self.0.get(pool) else { return };
+        let Some(Kept { size, capacity }) = self.0.get(pool) else { return };
         let others: usize =
-            self.0.iter().filter(|(name, _)| *name != pool).map(|(_, size)| size.borrow().max).sum();
-        let room = (MAX_BATCH / 2).saturating_sub(others).clamp(1, MAX_CLAIM);
+            self.0.iter().filter(|(name, _)| *name != pool).map(|(_, kept)| kept.size.borrow().max).sum();
+        let room = (MAX_BATCH / 2).saturating_sub(others).min(*capacity).clamp(1, MAX_CLAIM);
         let whole = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
         let max = whole(max).clamp(1, room);
         size.send_modify(|size| *size = PoolSize { min: whole(min).min(max), max, ..*size });

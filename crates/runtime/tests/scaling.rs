@@ -207,10 +207,58 @@ async fn fewer_tasks_than_ask_for_another_worker_stay_free_for_others() {
     let node = scene.node(&gated, patient).await;
     scene.add(3).await;
     gated.began.wait().await;
-    scene.until_counts("what finds no worker goes back", |counts| counts.queued == 2).await;
+    scene.until_counts("what finds no worker is not claimed", |counts| counts.queued == 2).await;
     assert_eq!(gated.open(), 1);
     gated.go.emit();
     scene.until_counts("the one worker does them all", |counts| counts.completed == 3).await;
+    node.drain(MAX_WAIT).await;
+}
+
+/// How often tasks were claimed at most, and how many attempts they have in all.
+async fn claims_and_attempts(scene: &Scene, tasks: &[TaskId]) -> (u64, usize) {
+    let (mut claims, mut attempts) = (0, 0);
+    for id in tasks {
+        let detail = scene.show(*id).await;
+        claims = claims.max(detail.task.token);
+        attempts += detail.attempts.len();
+    }
+    (claims, attempts)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pool_grows_when_as_many_wait_as_ask_for_another_worker_though_no_claim_could_bring_them() {
+    let scene = Scene::new();
+    let gated = Gated::new(Opening::Ready);
+    let size = PoolSize { scale_up_at: 5, ..size(1, 4, Duration::from_secs(60)) };
+    let node = scene.node(&gated, size).await;
+    let mut tasks = scene.add(4).await;
+    gated.began.wait().await;
+    scene.until_counts("three wait", |counts| (counts.claimed, counts.queued) == (1, 3)).await;
+    assert_eq!(gated.open(), 1, "three are too few");
+    tasks.extend(scene.add(2).await);
+    gated.began.wait_for(4).await;
+    assert_eq!(gated.open(), 4);
+    scene.until_counts("two wait", |counts| (counts.claimed, counts.queued) == (4, 2)).await;
+    assert_eq!(claims_and_attempts(&scene, &tasks).await, (1, 0), "nothing was claimed to be handed back");
+    gated.go.emit();
+    scene.until_counts("all are done", |counts| counts.completed == 6).await;
+    assert_eq!(claims_and_attempts(&scene, &tasks).await, (1, 6));
+    assert_eq!(gated.opened.lock().unwrap().len(), 4);
+    node.drain(MAX_WAIT).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pool_that_finds_a_backlog_at_its_start_grows_for_it() {
+    let scene = Scene::new();
+    let gated = Gated::new(Opening::Ready);
+    let tasks = scene.add(8).await;
+    let size = PoolSize { scale_up_at: 5, ..size(1, 4, Duration::from_secs(60)) };
+    let node = scene.node(&gated, size).await;
+    gated.began.wait_for(4).await;
+    assert_eq!(gated.open(), 4);
+    gated.go.emit();
+    scene.until_counts("all are done", |counts| counts.completed == 8).await;
+    assert_eq!(claims_and_attempts(&scene, &tasks).await, (1, 8));
     node.drain(MAX_WAIT).await;
 }
 

@@ -9,9 +9,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use ostler_core::{JobId, Overrides, SessionId, TaskId, Worker};
 use ostler_store::calls::{
-    Appended, CancelAnswer, Claim, ClaimAnswer, Enqueued, Expired, Fenced, Finished, MadeReady, NewEvent,
-    NewSession, NewStep, NewTask, Prune, Pruned, QueueChange, Renewed, Replay, ReplayAnswer, Report, Saved,
-    Start, Unwritten,
+    Appended, CancelAnswer, Claim, ClaimAnswer, Enqueued, Expired, Fenced, Finished, Kinds, MadeReady,
+    NewEvent, NewSession, NewStep, NewTask, Prune, Pruned, QueueChange, Renewed, Replay, ReplayAnswer,
+    Report, Saved, Start, Unwritten,
 };
 use ostler_store::jobs::{JobAnswer, JobChange, JobFilter, JobPut, JobRecord, NewJob};
 use ostler_store::orders::{Answer, Order, Ordered};
@@ -23,8 +23,8 @@ use ostler_store::views::{
 };
 use ostler_store::{
     Bells, Bounds, Check, Checks, Clock, Error, LeaseRef, MAX_BATCH, MAX_BITE, MAX_PAGE, MAX_WORKERS, Store,
-    Wakeups, batch, check_answer, check_claim, check_job, check_order, check_overrides, check_schedule,
-    check_session, name,
+    Wakeups, batch, check_answer, check_backlog, check_claim, check_job, check_order, check_overrides,
+    check_schedule, check_session, name,
 };
 
 use rusqlite::Connection;
@@ -416,6 +416,12 @@ impl Store for Sqlite {
         let beats = Arc::clone(&self.beats);
         let now = self.clock.now();
         self.readers.read(move |conn| looks::survey(conn, now, |session| beats.is_in_time(session))).await
+    }
+
+    async fn backlog(&self, queue: &str, kinds: &Kinds, limit: usize) -> Result<usize, Error> {
+        check_backlog(queue, kinds, limit)?;
+        let (queue, kinds, now) = (queue.to_owned(), kinds.clone(), self.clock.now());
+        self.readers.read(move |conn| looks::backlog(conn, &queue, &kinds, limit, now)).await
     }
 
     async fn schedules(&self) -> Result<Vec<ScheduleRecord>, Error> {

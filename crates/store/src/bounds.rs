@@ -302,9 +302,17 @@ pub fn check_answer(answer: &Answer) -> Result<(), Error> {
 /// # Errors
 /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid).
 pub fn check_claim(claim: &Claim) -> Result<(), Error> {
-    name("queue", &claim.queue)?;
-    batch("claim", claim.limit, MAX_CLAIM)?;
-    match &claim.kinds {
+    check_backlog(&claim.queue, &claim.kinds, claim.limit)
+}
+
+/// Refuses to count more than a claim could take.
+///
+/// # Errors
+/// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid).
+pub fn check_backlog(queue: &str, kinds: &Kinds, limit: usize) -> Result<(), Error> {
+    name("queue", queue)?;
+    batch("claim", limit, MAX_CLAIM)?;
+    match kinds {
         Kinds::Any => Ok(()),
         Kinds::Only(kinds) => batch("kinds", kinds.len(), MAX_KINDS),
     }

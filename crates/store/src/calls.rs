@@ -161,6 +161,17 @@ pub enum Kinds {
     Only(Vec<String>),
 }
 
+impl Kinds {
+    /// Whether this one is among them.
+    #[must_use]
+    pub fn has(&self, kind: &str) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Only(kinds) => kinds.iter().any(|known| known == kind),
+        }
+    }
+}
+
 /// A node asks for work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {

@@ -6,9 +6,9 @@ use async_trait::async_trait;
 use ostler_core::{JobId, Overrides, SessionId, TaskId, Worker};
 
 use crate::calls::{
-    Appended, CancelAnswer, Claim, ClaimAnswer, Enqueued, Expired, Fenced, Finished, MadeReady, NewEvent,
-    NewSession, NewStep, NewTask, Prune, Pruned, QueueChange, Renewed, Replay, ReplayAnswer, Report, Saved,
-    Start, Unwritten,
+    Appended, CancelAnswer, Claim, ClaimAnswer, Enqueued, Expired, Fenced, Finished, Kinds, MadeReady,
+    NewEvent, NewSession, NewStep, NewTask, Prune, Pruned, QueueChange, Renewed, Replay, ReplayAnswer,
+    Report, Saved, Start, Unwritten,
 };
 use crate::error::Error;
 use crate::jobs::{JobAnswer, JobChange, JobFilter, JobPut, JobRecord, NewJob};
@@ -169,6 +169,11 @@ pub trait Store: Send + Sync {
 
     /// Queues, counts, nodes and workers.
     async fn survey(&self) -> Result<Survey, Error>;
+
+    /// How many tasks a claim could take now: those of these kinds that are ready, counted up to `limit`. None of a queue that is
+    /// paused or whose gate is shut, and no more than it has places for. A hint for scaling, which costs a look at `limit` rows at
+    /// most: keys and ends of tasks are not looked at, and a claim that follows may bring less.
+    async fn backlog(&self, queue: &str, kinds: &Kinds, limit: usize) -> Result<usize, Error>;
 
     /// All schedules, in order of name.
     async fn schedules(&self) -> Result<Vec<ScheduleRecord>, Error>;

@@ -142,6 +142,16 @@ impl QueueSettings {
         }
     }
 
+    /// How many of `limit` a claim may take at most, where the queue's gate stands like this and so many of its tasks are leased.
+    #[must_use]
+    pub fn places_for(&self, limit: usize, gate: &Gate, leased: u64, now: Timestamp) -> usize {
+        if self.paused.is_some() || self.shut(gate, leased, now).is_some() {
+            return 0;
+        }
+        let free = self.free_places(leased).unwrap_or(u64::MAX);
+        usize::try_from(free).unwrap_or(usize::MAX).min(limit)
+    }
+
     fn breaker_of(&self, scope: BreakerScope) -> Option<BreakerPolicy> {
         self.breaker.filter(|breaker| breaker.scope == scope).map(|breaker| breaker.policy)
     }

@@ -99,6 +99,10 @@ impl Executor for Threads {
         Served::Only(self.handlers.keys().cloned().collect())
     }
 
+    fn capacity(&self) -> Option<usize> {
+        Some(self.policy.most)
+    }
+
     async fn run(&self, work: Work, control: Control) -> Ended {
         let Some(handler) = self.handlers.get(&*work.kind).cloned() else { return no_handler(&work.kind) };
         let Ok(_permit) = self.permits.take() else {

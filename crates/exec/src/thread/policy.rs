@@ -32,7 +32,7 @@ pub enum Runtimes {
 pub struct ThreadPolicy {
     /// How many threads.
     pub threads: usize,
-    /// How many attempts may run and wait together.
+    /// How many attempts may run and wait together. A pool has no more workers than this, also where there are more threads.
     pub most: usize,
     /// Which thread is next.
     pub choice: Choice,

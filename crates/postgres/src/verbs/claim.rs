@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ostler_core::{Probe, Rank, SessionId, State, TaskId, Timestamp, too_late};
-use ostler_store::calls::{Claim, ClaimAnswer, Claimed, Kinds};
+use ostler_store::calls::{Claim, ClaimAnswer, Claimed};
 use ostler_store::gates::most_looked_at;
 use ostler_store::views::QueueSettings;
 use ostler_store::{Check, Lease, LeaseRef};
@@ -60,11 +60,8 @@ pub(crate) async fn run(tx: &mut Tx, claim: &Claim) -> Sql<ClaimAnswer> {
     let binds = queue.binds();
     let mut doors = Doors::of(queue);
     let (name, settings, mut clock) = (Arc::clone(&queue.name), queue.settings.clone(), queue.clock);
-    let served = |kind: &str| match &claim.kinds {
-        Kinds::Any => true,
-        Kinds::Only(kinds) => kinds.iter().any(|known| known == kind),
-    };
-    let lanes: Vec<(i64, Arc<str>)> = queue.lanes.iter().filter(|(_, kind)| served(kind)).cloned().collect();
+    let served = |(_, kind): &&(i64, Arc<str>)| claim.kinds.has(kind);
+    let lanes: Vec<(i64, Arc<str>)> = queue.lanes.iter().filter(served).cloned().collect();
     let lanes = Lanes { lanes: &lanes, queue: &name, settings: &settings };
     let who = Who { number: session, name: claim.session };
     if !binds {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use ostler_core::{SessionId, TaskId, Timestamp, Worker, WorkerId, WorkerState};
+use ostler_store::calls::Kinds;
 use ostler_store::gates::{KeyRecord, MAX_KEYS_SHOWN};
 use ostler_store::views::{LaneRecord, Life, NodeRecord, QueueRecord, QueueSettings, Survey, WorkerRecord};
 use tokio_postgres::Row;
@@ -75,6 +76,42 @@ async fn queues(conn: &Conn, lanes: &[LaneRecord], now: Timestamp) -> Sql<Vec<Qu
 pub(crate) async fn settings(conn: &Conn, name: &str) -> Sql<QueueSettings> {
     let row = conn.row(&format!("SELECT {SETTINGS} FROM ostler.queue q WHERE q.name = $1"), &[&name]).await?;
     row.map_or_else(|| Ok(QueueSettings::default()), |row| settings_from(&row, 0))
+}
+
+/// What is to be counted of which queue.
+pub(crate) struct Backlog<'a> {
+    pub(crate) queue: &'a str,
+    pub(crate) kinds: &'a Kinds,
+    pub(crate) limit: usize,
+    pub(crate) now: Option<i64>,
+}
+
+/// How many tasks a claim could take now, counted up to the limit.
+pub(crate) async fn backlog(conn: &Conn, asked: &Backlog<'_>) -> Sql<usize> {
+    let sql = format!("SELECT q.id, q.gate, {SETTINGS} FROM ostler.queue q WHERE q.name = $1");
+    let Some(row) = conn.row(&sql, &[&asked.queue]).await? else { return Ok(0) };
+    let (queue, gate, settings): (i64, _, _) =
+        (get(&row, 0)?, gate_from(get(&row, 1)?), settings_from(&row, 2)?);
+    let leased = match settings.concurrency {
+        Some(_) => {
+            let lanes = counted(conn, Some(queue)).await?;
+            lanes.values().map(|lane| lane.counts.claimed + lane.counts.running).sum()
+        }
+        None => 0,
+    };
+    let now = Timestamp::from_millis(get(&conn.one(NOW, &[&asked.now]).await?, 0)?);
+    let most_of_all = settings.places_for(asked.limit, &gate, leased, now);
+    let mut lanes: Vec<i64> = Vec::new();
+    for row in &conn.rows("SELECT id, kind FROM ostler.lane WHERE queue = $1", &[&queue]).await? {
+        if asked.kinds.has(&get::<String>(row, 1)?) {
+            lanes.push(get(row, 0)?);
+        }
+    }
+    // Each lane is looked at in its part of the index of what is ready, and no further than that many rows.
+    let sql = "SELECT count(*) FROM unnest($1::bigint[]) AS n(lane) CROSS JOIN LATERAL (
+            SELECT 1 FROM ostler.task t WHERE t.lane = n.lane AND t.phase = 0 LIMIT $2) found";
+    let found: i64 = get(&conn.one(sql, &[&lanes, &most(most_of_all)]).await?, 0)?;
+    Ok(usize::try_from(found).unwrap_or(0).min(most_of_all))
 }
 
 /// Keys that are shut, as many as are shown.

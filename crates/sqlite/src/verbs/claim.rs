@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ostler_core::{Priority, Probe, Rank, State, TaskId, Timestamp, too_late};
-use ostler_store::calls::{Claim, ClaimAnswer, Claimed, Kinds};
+use ostler_store::calls::{Claim, ClaimAnswer, Claimed};
 use ostler_store::gates::most_looked_at;
 use ostler_store::views::QueueSettings;
 use ostler_store::{Check, Lease, LeaseRef};
@@ -47,11 +47,8 @@ pub(crate) fn run(tx: &mut Tx<'_>, claim: &Claim) -> Sql<ClaimAnswer> {
     }
     let mut doors = Doors::of(queue);
     let (name, settings, mut clock) = (Arc::clone(&queue.name), queue.settings.clone(), queue.clock);
-    let served = |kind: &str| match &claim.kinds {
-        Kinds::Any => true,
-        Kinds::Only(kinds) => kinds.iter().any(|known| known == kind),
-    };
-    let lanes: Vec<(i64, Arc<str>)> = queue.lanes.iter().filter(|(_, kind)| served(kind)).cloned().collect();
+    let served = |(_, kind): &&(i64, Arc<str>)| claim.kinds.has(kind);
+    let lanes: Vec<(i64, Arc<str>)> = queue.lanes.iter().filter(served).cloned().collect();
     if let Some(shut) = doors.as_ref().and_then(|doors| doors.shut(tx)) {
         return nothing(shut.until);
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ostler_core::{
     Attempt, AttemptEnd, Ending, SessionId, State, Step, TaskId, Timestamp, Worker, WorkerId, WorkerState,
 };
-use ostler_store::calls::EventKind;
+use ostler_store::calls::{EventKind, Kinds};
 use ostler_store::gates::{KeyRecord, MAX_KEYS_SHOWN};
 use ostler_store::views::{
     Cursor, Event, Filter, LaneRecord, LeaseFilter, Life, NodeRecord, Page, QueueRecord, Survey, TaskDetail,
@@ -20,7 +20,7 @@ use crate::gate_row::gate_from;
 use crate::gates::shut_from;
 use crate::kept::failure_from;
 use crate::row::{Found, Uid, find, for_each, ran_from};
-use crate::tx::{SETTINGS, Sql, counts_from, recent_from, settings_from};
+use crate::tx::{SETTINGS, Sql, counts_from, read_queue, recent_from, settings_from};
 
 /// Rows that one list call looks at, so that a rare match in a million rows does not hold a reader.
 const MAX_SCAN: usize = 20_000;
@@ -170,6 +170,33 @@ pub(crate) fn events(conn: &Connection, task: TaskId, after: u64, limit: usize) 
     let after = i64::try_from(after).unwrap_or(i64::MAX);
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     statement.query_map(params![Uid::of(task.0), after, limit], read)?.collect()
+}
+
+/// How many tasks a claim could take now, counted up to `limit`.
+pub(crate) fn backlog(
+    conn: &Connection,
+    queue: &str,
+    kinds: &Kinds,
+    limit: usize,
+    now: Timestamp,
+) -> Sql<usize> {
+    let Some(queue) = read_queue(conn, queue)? else { return Ok(0) };
+    let leased = match queue.settings.concurrency {
+        Some(_) => conn
+            .prepare_cached("SELECT coalesce(sum(claimed + running), 0) FROM lane WHERE queue = ?1")?
+            .query_row([queue.id], |row| row.get(0))?,
+        None => 0,
+    };
+    let most = queue.settings.places_for(limit, &queue.gate, leased, now);
+    let mut statement = conn.prepare_cached(
+        "SELECT count(*) FROM (SELECT 1 FROM task INDEXED BY ready WHERE lane = ?1 AND phase = 0 LIMIT ?2)",
+    )?;
+    let mut found = 0;
+    for (lane, _) in queue.lanes.iter().filter(|(_, kind)| kinds.has(kind)) {
+        let left = i64::try_from(most - found).unwrap_or(i64::MAX);
+        found += statement.query_row(params![lane, left], |row| row.get::<_, usize>(0))?;
+    }
+    Ok(found)
 }
 
 pub(crate) fn survey(conn: &Connection, now: Timestamp, is_alive: impl Fn(SessionId) -> bool) -> Sql<Survey> {

@@ -11,8 +11,8 @@ use super::book::{Book, Slot};
 use super::gates::Passed;
 use crate::bounds::MAX_STEPS;
 use crate::calls::{
-    Appended, CancelAnswer, Claim, ClaimAnswer, Claimed, Enqueued, Fenced, Finished, Kinds, NewEvent,
-    NewStep, NewTask, Replay, ReplayAnswer, Report, Saved, Start, StepsOnReplay,
+    Appended, CancelAnswer, Claim, ClaimAnswer, Claimed, Enqueued, Fenced, Finished, NewEvent, NewStep,
+    NewTask, Replay, ReplayAnswer, Report, Saved, Start, StepsOnReplay,
 };
 use crate::checks::Check;
 use crate::gates::{MAX_DUE_KEYS, most_looked_at};
@@ -115,13 +115,9 @@ impl Book {
             return ClaimAnswer::Tasks { tasks: Vec::new(), next: None };
         }
         self.settle_due_keys(Some(&claim.queue), MAX_DUE_KEYS);
-        let served = |task: &Task| match &claim.kinds {
-            Kinds::Any => true,
-            Kinds::Only(kinds) => kinds.contains(&task.kind),
-        };
         let mut ready = self.slots(|task| {
             task.queue == claim.queue
-                && served(task)
+                && claim.kinds.has(&task.kind)
                 && matches!(task.state, State::Queued { readiness: Readiness::Ready, .. })
         });
         ready.sort_by_key(|slot| (self.entries[slot].task.rank, *slot));

@@ -1,8 +1,9 @@
 //! Looking: list, show, events, survey.
 
-use ostler_core::{State, Task, TaskId};
+use ostler_core::{Readiness, State, Task, TaskId};
 
 use super::book::Book;
+use crate::calls::Kinds;
 use crate::views::{
     Cursor, Event, Filter, LaneRecord, LeaseFilter, Life, NodeRecord, Page, QueueRecord, Survey, TaskDetail,
     Which,
@@ -61,6 +62,13 @@ impl Book {
         let events =
             self.entries.values().filter(|entry| entry.task.id == task).flat_map(|entry| &entry.events);
         events.filter(|event| event.number > after).take(limit).cloned().collect()
+    }
+
+    pub(super) fn backlog(&self, queue: &str, kinds: &Kinds, limit: usize) -> usize {
+        let Some(found) = self.queues.get(queue) else { return 0 };
+        let most = found.settings.places_for(limit, &found.gate, self.leased_in(queue), self.now);
+        let is_ready = |task: &Task| matches!(task.state, State::Queued { readiness: Readiness::Ready, .. });
+        self.slots(|task| task.queue == queue && kinds.has(&task.kind) && is_ready(task)).len().min(most)
     }
 
     pub(super) fn survey(&self) -> Survey {

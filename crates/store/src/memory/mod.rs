@@ -19,13 +19,13 @@ use async_trait::async_trait;
 use ostler_core::{JobId, Overrides, SessionId, TaskId, Worker};
 
 use crate::bounds::{
-    Bounds, MAX_BATCH, MAX_BITE, MAX_PAGE, MAX_WORKERS, batch, check_answer, check_claim, check_job,
-    check_order, check_overrides, check_schedule, check_session, name,
+    Bounds, MAX_BATCH, MAX_BITE, MAX_PAGE, MAX_WORKERS, batch, check_answer, check_backlog, check_claim,
+    check_job, check_order, check_overrides, check_schedule, check_session, name,
 };
 use crate::calls::{
-    Appended, CancelAnswer, Claim, ClaimAnswer, Enqueued, Expired, Fenced, Finished, MadeReady, NewEvent,
-    NewSession, NewStep, NewTask, Prune, Pruned, QueueChange, Renewed, Replay, ReplayAnswer, Report, Saved,
-    Start, Unwritten,
+    Appended, CancelAnswer, Claim, ClaimAnswer, Enqueued, Expired, Fenced, Finished, Kinds, MadeReady,
+    NewEvent, NewSession, NewStep, NewTask, Prune, Pruned, QueueChange, Renewed, Replay, ReplayAnswer,
+    Report, Saved, Start, Unwritten,
 };
 use crate::checks::Checks;
 use crate::clock::Clock;
@@ -248,6 +248,11 @@ impl Store for Memory {
 
     async fn survey(&self) -> Result<Survey, Error> {
         Ok(self.lock().survey())
+    }
+
+    async fn backlog(&self, queue: &str, kinds: &Kinds, limit: usize) -> Result<usize, Error> {
+        check_backlog(queue, kinds, limit)?;
+        Ok(self.lock().backlog(queue, kinds, limit))
     }
 
     async fn schedules(&self) -> Result<Vec<ScheduleRecord>, Error> {

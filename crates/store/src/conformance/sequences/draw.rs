@@ -52,6 +52,10 @@ const SAID: &[Row<Op>] = &[
         kinds: None,
         limit: 3,
     }),
+    (20, "count a backlog", |d| {
+        let kinds = d.maybe(40, |d| vec![d.below(KINDS.len())]);
+        Op::Backlog { queue: d.queue(), kinds, limit: d.below(6) }
+    }),
     (55, "start", |d| Op::Start(d.open(3))),
     (20, "start with a wrong lease", |d| Op::Start(vec![d.wrong(), Pick::Open(0)])),
     (40, "finish: success", |d| d.finish(How::Success)),

@@ -59,6 +59,7 @@ pub(super) enum Op {
     Enqueue(Vec<Draft>),
     EnqueueWrong(Draft),
     Claim { session: usize, queue: usize, kinds: Option<Vec<usize>>, limit: usize },
+    Backlog { queue: usize, kinds: Option<Vec<usize>>, limit: usize },
     Start(Vec<Pick>),
     Finish(Vec<(Pick, End)>),
     Release(Vec<Pick>),

@@ -137,6 +137,9 @@ impl Speaker {
             }
             Op::PutJob { job, items } => plain(store.put_job(job_of(*job, *items)).await),
             Op::ChangeJob { job, change } => plain(store.change_job(JOBS[*job], *change).await),
+            Op::Backlog { queue, kinds, limit } => {
+                plain(store.backlog(QUEUES[*queue], &named(kinds.as_deref()), *limit).await)
+            }
             Op::Jobs { filter, limit } => plain(store.jobs(filter.clone(), *limit).await),
             Op::Expire { bite } => plain(store.expire(*bite).await.map(|mut expired| {
                 expired.sessions.sort_unstable();
@@ -172,11 +175,8 @@ impl Speaker {
     }
 
     async fn claim(&self, session: usize, queue: usize, kinds: Option<&[usize]>, limit: usize) -> Said {
-        let kinds = kinds.map_or(Kinds::Any, |kinds| {
-            Kinds::Only(kinds.iter().map(|kind| KINDS[*kind].to_owned()).collect())
-        });
-        let claim =
-            Claim { session: self.names.session(session), queue: QUEUES[queue].to_owned(), kinds, limit };
+        let (session, kinds) = (self.names.session(session), named(kinds));
+        let claim = Claim { session, queue: QUEUES[queue].to_owned(), kinds, limit };
         let mut granted = Vec::new();
         let answer = self.store.claim(claim).await.map(|answer| match answer {
             ClaimAnswer::Tasks { mut tasks, next } => {
@@ -353,6 +353,11 @@ fn payload(number: usize) -> String {
     let tenant = LIMIT_KEYS.get(number % 4).map_or_else(|| "[1]".to_owned(), |key| format!("\"{key}\""));
     let tokens = number % 9;
     format!("{{\"number\":{number},\"tenant\":{tenant},\"much\":{{\"tokens\":{tokens}}}}}")
+}
+
+/// Kinds by their names; `None`: all.
+fn named(kinds: Option<&[usize]>) -> Kinds {
+    kinds.map_or(Kinds::Any, |kinds| Kinds::Only(kinds.iter().map(|kind| KINDS[*kind].to_owned()).collect()))
 }
 
 /// The answer in words. Of an error only its kind is promised.

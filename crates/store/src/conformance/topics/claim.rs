@@ -24,6 +24,8 @@ cases![
     a_session_that_left_gets_nothing,
     a_session_gets_tasks_to_the_end_of_its_time_and_not_after,
     the_policy_is_the_tasks_then_the_queues,
+    a_backlog_is_what_a_claim_could_take,
+    a_backlog_of_what_may_not_begin_is_none,
 ];
 
 async fn a_claim_brings_the_task_and_the_right_to_run_it(s: &Scene) {
@@ -208,4 +210,48 @@ async fn the_policy_is_the_tasks_then_the_queues(s: &Scene) {
     let claimed = s.claim(node, 1).await.remove(0);
     assert_eq!(claimed.policy, own.resolve(&queue));
     assert_eq!((claimed.policy.retry.attempts, claimed.policy.timeout), (2, Duration::from_secs(9)));
+}
+
+async fn a_backlog_is_what_a_claim_could_take(s: &Scene) {
+    let node = s.join().await;
+    let backlog =
+        |kinds, limit| async move { s.store.backlog(QUEUE, &kinds, limit).await.expect("it answers") };
+    let kind = |name: &str| Kinds::Only(vec![name.to_owned()]);
+    assert_eq!(backlog(Kinds::Any, 10).await, 0, "there is no such queue yet");
+    for kind in ["a", "b", "a", "b", "a"] {
+        s.add_with(|task| task.kind = kind.to_owned()).await;
+    }
+    s.add_with(|task| task.run_at = Some(s.in_ms(5_000))).await;
+    s.add_with(|task| task.queue = "parcels".to_owned()).await;
+    let before = s.picture().await;
+    assert_eq!(backlog(Kinds::Any, 10).await, 5, "neither what waits nor what others have");
+    assert_eq!(
+        (backlog(Kinds::Any, 3).await, backlog(Kinds::Any, 0).await),
+        (3, 0),
+        "it is counted up to the limit"
+    );
+    assert_eq!((backlog(kind("a"), 10).await, backlog(kind("nobody"), 10).await), (3, 0));
+    assert_eq!(s.picture().await, before, "counting changes nothing");
+    s.claim(node, 2).await;
+    assert_eq!(backlog(Kinds::Any, 10).await, 3);
+}
+
+async fn a_backlog_of_what_may_not_begin_is_none(s: &Scene) {
+    let node = s.join().await;
+    for _ in 0..4 {
+        s.add().await;
+    }
+    let backlog = || async { s.store.backlog(QUEUE, &Kinds::Any, 10).await.expect("it answers") };
+    s.configure(QueueChange::Pause("lunch".to_owned())).await;
+    assert_eq!(backlog().await, 0, "the queue is paused");
+    s.configure(QueueChange::Resume).await;
+    s.configure(QueueChange::Concurrency(Some(3))).await;
+    s.claim(node, 1).await;
+    assert_eq!(backlog().await, 2, "it has two places");
+    s.claim(node, 2).await;
+    assert_eq!(backlog().await, 0, "it has none");
+    s.configure(QueueChange::Concurrency(None)).await;
+    assert_eq!(backlog().await, 1);
+    s.configure(QueueChange::OpenBreaker(None)).await;
+    assert_eq!(backlog().await, 0, "its gate is shut");
 }
