@@ -5,7 +5,7 @@
 
 use std::fs::File;
 use std::io::{self, Read as _};
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Component, Path};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use ostler_exec::{MAX_FILES, Note};
-use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
+use rustix::fs::{FileType, Mode, OFlags, openat2};
 use sha2::{Digest as _, Sha256};
-use walkdir::WalkDir;
 
-/// How deep below the folder files are looked for.
-const MAX_DEPTH: usize = 32;
+use crate::folders::TaskFolder;
+use crate::walk::{INSIDE, Walk};
+
 /// How many files and folders are looked at.
 const MAX_LOOKED_AT: usize = 100_000;
 /// Bytes that are read at once.
@@ -45,19 +45,19 @@ impl Patterns {
 
 /// Looks for files on a thread of its own, and hands over each as soon as it is known. Whoever drops it stops the search.
 pub(crate) fn search(
-    folder: String,
+    folder: TaskFolder,
     patterns: Patterns,
     mut found: impl FnMut(Note) + Send + 'static,
 ) -> Reading<()> {
     Reading::begin(move |stopped| {
-        for note in matching(Path::new(&folder), &patterns, stopped) {
+        for note in matching(&folder, &patterns, stopped) {
             found(note);
         }
     })
 }
 
 /// One file that a worker has told of.
-fn told(folder: Option<String>, path: String) -> Reading<Note> {
+fn told(folder: Option<TaskFolder>, path: String) -> Reading<Note> {
     Reading::begin(move |stopped| {
         let shown = path.escape_debug();
         let Some(folder) = folder else {
@@ -70,8 +70,8 @@ fn told(folder: Option<String>, path: String) -> Reading<Note> {
         // Without what means nothing, so that it has one name.
         let path: std::path::PathBuf =
             Path::new(&path).components().filter(|part| matches!(part, Component::Normal(_))).collect();
-        let opened = File::open(&folder).and_then(|folder| record(&folder, &path, stopped));
-        opened.unwrap_or_else(|error| Note::Warning(format!("the file \"{shown}\" is not recorded: {error}")))
+        record(&folder.opened, &path, stopped)
+            .unwrap_or_else(|error| Note::Warning(format!("the file \"{shown}\" is not recorded: {error}")))
     })
 }
 
@@ -79,7 +79,7 @@ fn told(folder: Option<String>, path: String) -> Reading<Note> {
 pub(crate) type Filing = Pin<Box<dyn Future<Output = Option<Note>> + Send>>;
 
 /// The same, as a future that stops reading when it is dropped.
-pub(crate) fn filing(folder: Option<String>, path: String) -> Filing {
+pub(crate) fn filing(folder: Option<TaskFolder>, path: String) -> Filing {
     Box::pin(async move { told(folder, path).done().await })
 }
 
@@ -111,22 +111,21 @@ impl<T> Drop for Reading<T> {
 
 /// The files that match, one by one, and what is to be said about the search.
 fn matching<'a>(
-    folder: &'a Path,
+    folder: &'a TaskFolder,
     patterns: &'a Patterns,
     stopped: &'a AtomicBool,
 ) -> impl Iterator<Item = Note> + 'a {
-    let opened = File::open(folder);
+    let mut entries = Walk::new(&folder.opened, MAX_LOOKED_AT + 1);
     let mut looked_at = 0;
-    let mut entries = WalkDir::new(folder).min_depth(1).max_depth(MAX_DEPTH).sort_by_file_name().into_iter();
     let mut recorded = 0;
     std::iter::from_fn(move || {
-        let top = match &opened {
-            Ok(top) => top,
+        let entries = match &mut entries {
+            Ok(entries) => entries,
             // Said once.
             Err(_) if looked_at > 0 => return None,
             Err(error) => {
                 looked_at += 1;
-                let shown = folder.display();
+                let shown = &folder.path;
                 return Some(Note::Warning(format!(
                     "no files are recorded: \"{shown}\" cannot be read: {error}"
                 )));
@@ -142,15 +141,13 @@ fn matching<'a>(
                     format!("not all files are recorded: there are more than {MAX_LOOKED_AT} in the folder");
                 return Some(Note::Warning(message));
             }
-            // What cannot be looked at cannot be recorded either.
-            let Ok(entry) = entries.next()? else { continue };
-            let Ok(path) = entry.path().strip_prefix(folder) else { continue };
-            if !entry.file_type().is_file() || !patterns.0.is_match(path) {
+            let entry = entries.next()?;
+            if entry.kind != FileType::RegularFile || !patterns.0.is_match(&entry.path) {
                 continue;
             }
             recorded += 1;
-            let note = record(top, path, stopped);
-            let shown = path.display();
+            let note = record(&folder.opened, &entry.path, stopped);
+            let shown = entry.path.display();
             return Some(note.unwrap_or_else(|error| {
                 Note::Warning(format!("the file \"{shown}\" is not recorded: {error}"))
             }));
@@ -158,10 +155,9 @@ fn matching<'a>(
     })
 }
 
-fn record(folder: &File, path: &Path, stopped: &AtomicBool) -> io::Result<Note> {
+fn record(folder: &OwnedFd, path: &Path, stopped: &AtomicBool) -> io::Result<Note> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let inside = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    let mut file = File::from(openat2(folder.as_fd(), path, flags, Mode::empty(), inside)?);
+    let mut file = File::from(openat2(folder.as_fd(), path, flags, Mode::empty(), INSIDE)?);
     if !file.metadata()?.is_file() {
         return Err(io::Error::other("it is no plain file"));
     }
@@ -188,6 +184,11 @@ mod tests {
 
     use super::*;
 
+    fn opened(path: &Path) -> TaskFolder {
+        let opened = crate::links::folder(path).expect("a folder");
+        TaskFolder { path: path.display().to_string(), opened: Arc::new(opened) }
+    }
+
     fn found(folder: &Path, patterns: &[&str]) -> Vec<String> {
         let patterns: Vec<String> = patterns.iter().map(|pattern| (*pattern).to_owned()).collect();
         let patterns = Patterns::new(&patterns).expect("they are right").expect("there are some");
@@ -196,7 +197,7 @@ mod tests {
             Note::Warning(message) => message,
             Note::Log { .. } | Note::Progress { .. } | Note::Dropped(_) => panic!("{note:?}"),
         };
-        matching(folder, &patterns, &AtomicBool::new(false)).map(shown).collect()
+        matching(&opened(folder), &patterns, &AtomicBool::new(false)).map(shown).collect()
     }
 
     fn folder() -> tempfile::TempDir {
@@ -216,8 +217,13 @@ mod tests {
         assert_eq!(found(folder.path(), &["**/*.pdf"]), ["a.pdf 3", "pages/c.pdf 0", "pages/deep/d.pdf 1"]);
         assert_eq!(found(folder.path(), &["pages/*", "b.*"]), ["b.txt 1", "pages/c.pdf 0"]);
         assert_eq!(found(folder.path(), &["*.png"]), Vec::<String>::new());
-        let missing = found(&folder.path().join("no"), &["*"]);
-        assert!(missing.len() == 1 && missing[0].contains("cannot be read"), "{missing:?}");
+        let gone = TaskFolder {
+            opened: Arc::new(File::open("/dev/null").expect("it is there").into()),
+            ..opened(folder.path())
+        };
+        let any = Patterns::new(&["*".to_owned()]).expect("it is right").expect("there is one");
+        let said: Vec<Note> = matching(&gone, &any, &AtomicBool::new(false)).collect();
+        assert!(matches!(&said[..], [Note::Warning(why)] if why.contains("cannot be read")), "{said:?}");
         assert!(Patterns::new(&["a[".to_owned()]).is_err());
     }
 
@@ -227,8 +233,7 @@ mod tests {
         let at = |name: &str| folder.path().join(name);
         std::os::unix::fs::symlink("/etc/passwd", at("e.pdf")).expect("a link");
         std::os::unix::fs::symlink("/etc", at("pages/etc")).expect("a link");
-        rustix::fs::mknodat(rustix::fs::CWD, at("pipe.pdf"), rustix::fs::FileType::Fifo, Mode::RUSR, 0)
-            .expect("a pipe");
+        rustix::fs::mknodat(rustix::fs::CWD, at("pipe.pdf"), FileType::Fifo, Mode::RUSR, 0).expect("a pipe");
         assert_eq!(found(folder.path(), &["*.pdf", "pages/etc/passwd"]), ["a.pdf 3"]);
     }
 
@@ -236,8 +241,7 @@ mod tests {
     async fn a_file_that_is_told_is_recorded_with_its_sum() {
         let folder = folder();
         let tell = async |path: &str| {
-            let folder = folder.path().to_str().map(ToOwned::to_owned);
-            told(folder, path.to_owned()).done().await.expect("it is read")
+            told(Some(opened(folder.path())), path.to_owned()).done().await.expect("it is read")
         };
         // The sum of "abc" stands in every book about it.
         let sha256 = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad".to_owned();

@@ -1,9 +1,18 @@
-//! Where the children of a pool work.
+//! Where the children of a pool work. The folder of a task is opened once, and what is open is what counts from then on:
+//! for its sandbox, as the place where it starts, and for the files that it leaves.
 
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use ostler_core::{ErrorClass, Failure};
 use ostler_exec::Work;
+use rustix::fs::{Mode, fstat, mkdirat, stat};
+use rustix::io::Errno;
+
+use crate::links;
+use crate::sandbox::Room;
 
 /// Where the children of a pool work, unless a task has a folder of its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -11,43 +20,148 @@ pub struct Folders {
     /// Where they start. The node's own folder if there is none.
     pub start: Option<PathBuf>,
     /// Where each task gets a folder of its own, which is called like the task. It is made for the first attempt, later ones
-    /// find what is in it, and nobody removes it.
+    /// find what is in it, and nobody removes it. It belongs to the pool alone.
     pub each: Option<PathBuf>,
+    /// What children in sandboxes may change, those of other pools too. A link in it leads no task anywhere.
+    pub guarded: Vec<PathBuf>,
 }
 
 impl Folders {
-    /// The folder that belongs to the task, if there is one. It is made where it has to be.
-    pub(crate) fn own(&self, work: &Work) -> Result<Option<String>, Failure> {
-        if work.folder.is_some() {
-            return Ok(work.folder.clone());
-        }
-        let Some(each) = &self.each else { return Ok(None) };
-        let folder = each.join(work.task.to_string());
-        let refused = |class, why: String| {
-            Failure::new(class, format!("there is no folder \"{}\" for the task: {why}", folder.display()))
-        };
-        std::fs::create_dir_all(&folder)
-            .map_err(|error| refused(ErrorClass::Transient, error.to_string()))?;
-        let path = folder.to_str().map(ToOwned::to_owned);
-        path.map(Some).ok_or_else(|| refused(ErrorClass::Permanent, "its name is not UTF-8".to_owned()))
-    }
-
-    /// Makes what must be there before a child is started that may use it for any task.
-    pub(crate) fn prepare(&self) -> Result<(), Failure> {
-        let Some(each) = &self.each else { return Ok(()) };
-        std::fs::create_dir_all(each).map_err(|error| {
-            let message = format!("there is no folder \"{}\" for the tasks: {error}", each.display());
-            Failure::new(ErrorClass::Transient, message)
-        })
-    }
-
     /// Where a child starts whose task has no folder of its own, as text.
     pub(crate) fn start(&self) -> Option<String> {
         self.start.as_deref().map(|path| path.to_string_lossy().into_owned())
     }
+}
 
-    /// Where it starts, as a path.
-    pub(crate) fn start_path(&self) -> Option<&Path> {
-        self.start.as_deref()
+/// The folder that belongs to a task.
+#[derive(Clone, Debug)]
+pub(crate) struct TaskFolder {
+    /// As the task is told.
+    pub(crate) path: String,
+    /// What it is, whatever becomes of the path.
+    pub(crate) opened: Arc<OwnedFd>,
+}
+
+/// Which links in the path of a folder are followed that a task was submitted with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Links {
+    /// Those that no child in a sandbox can have made.
+    Trusted,
+    /// None: the child gets the right to change what it leads to, and earlier ones may have had a part of the path.
+    None,
+}
+
+impl Links {
+    /// For a pool whose children are in these sandboxes, if they are in any.
+    pub(crate) const fn of(room: Option<&Room>) -> Self {
+        match room {
+            Some(_) => Self::None,
+            None => Self::Trusted,
+        }
     }
+}
+
+/// Opens the folders of the tasks of one pool.
+#[derive(Debug)]
+pub(crate) struct TaskFolders {
+    each: Option<PathBuf>,
+    guarded: Vec<PathBuf>,
+    links: Links,
+    /// The folder with those of all tasks, once it is needed.
+    root: Mutex<Option<Arc<OwnedFd>>>,
+}
+
+impl TaskFolders {
+    pub(crate) fn new(folders: &Folders, links: Links) -> Self {
+        let Folders { start: _, each, guarded } = folders.clone();
+        Self { each, guarded, links, root: Mutex::default() }
+    }
+
+    /// The folder that belongs to the task, if there is one. It is made where it has to be.
+    pub(crate) fn own(&self, work: &Work) -> Result<Option<TaskFolder>, Failure> {
+        if let Some(path) = &work.folder {
+            let opened = self.given(Path::new(path))?;
+            return Ok(Some(TaskFolder { path: path.clone(), opened }));
+        }
+        let Some((root, each)) = self.root()? else { return Ok(None) };
+        let name = work.task.to_string();
+        let folder = each.join(&name);
+        let refused = |class, why: String| {
+            Failure::new(class, format!("there is no folder \"{}\" for the task: {why}", folder.display()))
+        };
+        match mkdirat(&root, &name, Mode::RWXU | Mode::RWXG | Mode::RWXO) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(refused(ErrorClass::Transient, io::Error::from(error).to_string())),
+        }
+        let opened = links::folder_in(&root, &name).map_err(|error| match Errno::from_io_error(&error) {
+            Some(Errno::NOTDIR | Errno::LOOP) => refused(
+                ErrorClass::Permanent,
+                "something else is in its place, such as a symbolic link, which is not followed".to_owned(),
+            ),
+            Some(_) | None => refused(ErrorClass::Transient, error.to_string()),
+        })?;
+        let path = folder.to_str().map(ToOwned::to_owned);
+        let path = path.ok_or_else(|| refused(ErrorClass::Permanent, "its name is not UTF-8".to_owned()))?;
+        Ok(Some(TaskFolder { path, opened: Arc::new(opened) }))
+    }
+
+    /// The folder in which each task has its own, if there is one. It is made where it has to be.
+    pub(crate) fn root(&self) -> Result<Option<(Arc<OwnedFd>, &Path)>, Failure> {
+        let Some(each) = &self.each else { return Ok(None) };
+        let refused = |why: &dyn std::fmt::Display| {
+            let message = format!("there is no folder \"{}\" for the tasks: {why}", each.display());
+            Failure::new(ErrorClass::Transient, message)
+        };
+        let mut root = self.root.lock().unwrap_or_else(PoisonError::into_inner);
+        let opened = match root.take().filter(|root| is_there(root)) {
+            Some(opened) => opened,
+            None => {
+                std::fs::create_dir_all(each).map_err(|error| refused(&error))?;
+                Arc::new(links::folder(each).map_err(|error| refused(&error))?)
+            }
+        };
+        *root = Some(Arc::clone(&opened));
+        if is_at(&opened, each) {
+            Ok(Some((opened, each)))
+        } else {
+            Err(refused(&"it was moved or replaced while the node ran; restart the node"))
+        }
+    }
+
+    /// A folder that a task was submitted with.
+    fn given(&self, path: &Path) -> Result<Arc<OwnedFd>, Failure> {
+        let refused = |class, why: &dyn std::fmt::Display| {
+            Failure::new(class, format!("the folder \"{}\" cannot be used: {why}", path.display()))
+        };
+        let opened = match self.links {
+            Links::None => links::folder_without_links(path),
+            Links::Trusted if self.guarded.is_empty() => links::folder(path),
+            Links::Trusted => match links::resolve(path, &self.guarded) {
+                Ok(resolved) => links::folder_without_links(&resolved),
+                Err(links::Unresolved::System(error)) => Err(error),
+                Err(link @ links::Unresolved::Link(_)) => return Err(refused(ErrorClass::Permanent, &link)),
+            },
+        };
+        let opened = opened.map_err(|error| match (Errno::from_io_error(&error), self.links) {
+            (Some(Errno::LOOP), Links::None) => refused(
+                ErrorClass::Permanent,
+                &"there is a symbolic link in its path, which no task in a sandbox is led by; submit it by its real path",
+            ),
+            (_, _) => refused(crate::command::verdict::class(&error), &error),
+        })?;
+        Ok(Arc::new(opened))
+    }
+}
+
+/// Whether a folder has not been removed.
+fn is_there(folder: &OwnedFd) -> bool {
+    fstat(folder.as_fd()).is_ok_and(|found| found.st_nlink > 0)
+}
+
+/// Whether a path leads to a folder.
+fn is_at(folder: &OwnedFd, path: &Path) -> bool {
+    let same = |one: &rustix::fs::Stat, other: &rustix::fs::Stat| {
+        (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
+    };
+    fstat(folder.as_fd()).is_ok_and(|one| stat(path).is_ok_and(|other| same(&one, &other)))
 }

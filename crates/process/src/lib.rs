@@ -14,8 +14,10 @@ mod files;
 mod folders;
 pub mod keeper;
 mod lines;
+mod links;
 mod memory;
 pub mod sandbox;
+mod walk;
 mod worker;
 
 pub use argument::Argument;

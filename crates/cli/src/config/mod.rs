@@ -6,6 +6,7 @@
 pub(crate) mod duration;
 mod expand;
 mod fault;
+mod folders;
 mod hooks;
 mod kind;
 pub(crate) mod limits;
@@ -208,6 +209,11 @@ pub(crate) fn read(path: &Path, env: &dyn Fn(&str) -> Option<String>) -> Result<
     let folder = path.parent().unwrap_or(Path::new(""));
     config.store = config.store.map(|store| store.beside(folder));
     config.pools.iter_mut().for_each(|pool| pool.executor.beside(folder));
+    let shared = folders::shared(&config.pools);
+    if !shared.is_empty() {
+        return Err(ConfigErrors::new(&origin, shared).into());
+    }
+    folders::guard(&mut config.pools);
     Ok(config)
 }
 

@@ -55,7 +55,7 @@ fn read(name: String, found: &Found<'_>) -> Option<Pool> {
         section.find("unclassed").and_then(|found| found.one_of(&assumptions)).unwrap_or_default();
     let on_failed = section.find("on_failed").map(|found| hooks::read(&found)).unwrap_or_default();
     let executor = match sort {
-        Sort::Command => Executor::Command(command(&mut section)?),
+        Sort::Command => Executor::Command(command(&name, &mut section)?),
         Sort::Process => Executor::Process(process::read(&name, &mut section, grace)?),
         // Its keys are not known here, and to refuse each of them would say nothing new.
         Sort::Refused => return None,
@@ -150,7 +150,7 @@ pub(super) fn overrides(section: &mut Section<'_>) -> Overrides {
     overrides
 }
 
-fn command(section: &mut Section<'_>) -> Option<CommandPolicy> {
+fn command(pool: &str, section: &mut Section<'_>) -> Option<CommandPolicy> {
     const EXAMPLE: &str = "[\"sh\", \"-c\", \"date\"]";
     let argv = match section.find("command") {
         Some(found) => found.texts(EXAMPLE),
@@ -173,7 +173,7 @@ fn command(section: &mut Section<'_>) -> Option<CommandPolicy> {
         output: default.output,
         max_output_bytes: bytes(section.find("max_output"), max_output).unwrap_or(default.max_output_bytes),
         max_log_bytes: bytes(section.find("max_log"), MAX_LOG_BYTES).unwrap_or(default.max_log_bytes),
-        folders: sandbox::folders(section),
+        folders: sandbox::folders(pool, section),
         sandbox: sandbox::read(section),
         files: files(section),
         argv: default.argv,

@@ -31,7 +31,7 @@ pub(super) fn read(pool: &str, section: &mut Section<'_>, grace: Duration) -> Op
         recycle: recycle(section.section("recycle")),
         max_output_bytes: bytes(section.find("max_output"), max_output).unwrap_or(default.max_output_bytes),
         max_log_bytes: bytes(section.find("max_log"), MAX_LOG_BYTES).unwrap_or(default.max_log_bytes),
-        folders: sandbox::folders(section),
+        folders: sandbox::folders(pool, section),
         sandbox: sandbox::read(section),
         ..default
     };

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use ostler_process::Folders;
 use ostler_process::sandbox::{Attributes, Network, Sandbox};
 
+use super::folders::subfolder;
 use super::section::{Found, Section};
 
 /// Memory that a child may be limited to. With less, hardly anything starts.
@@ -18,9 +19,10 @@ const FILE_SIZE: RangeInclusive<u64> = 1..=1 << 50;
 const PROCESSES: RangeInclusive<u64> = 1..=4_000_000;
 
 /// Where the children of a pool work.
-pub(super) fn folders(section: &mut Section<'_>) -> Folders {
+pub(super) fn folders(pool: &str, section: &mut Section<'_>) -> Folders {
     let mut path = |key| section.find(key).and_then(|found| one_path(&found));
-    Folders { start: path("folder"), each: path("folders") }
+    let (start, all) = (path("folder"), path("folders"));
+    Folders { start, each: all.map(|all| all.join(subfolder(pool))), guarded: Vec::new() }
 }
 
 fn one_path(found: &Found<'_>) -> Option<PathBuf> {

@@ -47,7 +47,7 @@ fn one_line_keeps_tasks_from_the_network_the_store_and_each_other() {
     assert_eq!(said, "\"mine\\nPermissionError: [Errno 13] Permission denied\"");
     assert!(!place.folder().join("new").exists());
     let folders: Vec<_> =
-        std::fs::read_dir(place.folder().join("work")).expect("it was made").flatten().collect();
+        std::fs::read_dir(place.folder().join("work/shell")).expect("it was made").flatten().collect();
     assert_eq!(folders.len(), 1);
     let written = std::fs::read_to_string(folders[0].path().join("file"));
     assert_eq!(written.ok().as_deref(), Some("mine\n"), "a task has a folder of its own, which stays");
@@ -109,5 +109,32 @@ fn long_lived_workers_take_tasks_in_a_sandbox() {
     assert!(ran.code == Some(1) && ran.err.contains("Permission denied"), "{ran:?}");
     let frame = json!({"do": "frame", "how": null}).to_string();
     let frame = place.done(["submit", "docs", "k", "--wait", "--payload", &frame]);
-    assert!(frame.contains(&place.folder().join("work/").display().to_string()), "{frame}");
+    assert!(frame.contains(&place.folder().join("work/docs/").display().to_string()), "{frame}");
+}
+
+#[test]
+fn pools_do_not_reach_the_folders_of_each_other_and_the_store_stays_as_it_is() {
+    let place = place("sandbox = true\nfolders = \"work\"");
+    let config = std::fs::read_to_string(place.folder().join("ostler.toml")).expect("a file");
+    let docs = format!(
+        "[pool.docs]\nexecutor = \"process\"\ncommand = [\"{PYTHON}\", \"{WORKER}\", \"well\"]\nmin_workers = 1
+         max_workers = 1\nretry.attempts = 1\nsandbox = true\nfolders = \"work\"\n"
+    );
+    place.write("ostler.toml", format!("{config}{docs}"));
+    let node = up(&place);
+    let script = format!(
+        "chmod 444 {store}; chmod 777 {here}; touch -d @1 {store}; prlimit --pid $PPID --cpu=1; echo x > file; pwd -P",
+        store = place.store().display(),
+        here = place.folder().display(),
+    );
+    let own = run(&place, &script);
+    assert!(own.contains("/work/shell/"), "{own}");
+    // The store is as it was, and the node too.
+    for path in [own.trim_matches('"'), &place.folder().join("work/shell").display().to_string()] {
+        let payload = json!({"do": "write", "how": {"path": format!("{path}/x"), "text": "x"}}).to_string();
+        let ran = place.run(["submit", "docs", "k", "--wait", "--payload", &payload]);
+        assert!(ran.code == Some(1) && ran.err.contains("ermission denied"), "{ran:?}");
+    }
+    node.signal(ostler_testkit::ProcessSignal::TERM);
+    assert_eq!(node.end().0, Some(0));
 }

@@ -7,7 +7,7 @@ mod policy;
 mod template;
 pub(crate) mod verdict;
 
-use std::path::PathBuf;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use ostler_core::{ErrorClass, Failure};
@@ -17,6 +17,7 @@ use serde::Deserialize;
 
 use crate::argument::Argument;
 use crate::files::Patterns;
+use crate::folders::{Links, TaskFolder, TaskFolders};
 use crate::keeper::{Keeper, Launch, Socket, Stdin};
 use crate::sandbox::{Private, Room};
 use attempt::Attempt;
@@ -35,6 +36,7 @@ pub struct Command {
     policy: CommandPolicy,
     words: Words,
     room: Option<Room>,
+    folders: TaskFolders,
     files: Option<Patterns>,
 }
 
@@ -60,11 +62,7 @@ impl Command {
         let templates = policy.templates()?;
         let fixed: Vec<String> = templates.iter().filter_map(Template::fixed).collect();
         let fixed: Vec<&str> = fixed.iter().map(String::as_str).collect();
-        let room = policy.sandbox.clone().map(|sandbox| {
-            Room::new(keeper.clone(), sandbox, &fixed, &policy.environment, policy.folders.start_path())
-        });
-        let files = Patterns::new(&policy.files).map_err(PolicyError::Files)?;
-        Ok(Self { keeper, room: room.transpose()?, words: Words::Templates(templates), files, policy })
+        Self::of(keeper, policy, &fixed, Words::Templates(templates))
     }
 
     /// Runs what each task says in its payload: `{"argv": ["program", "argument"]}`. The policy's own words are not used.
@@ -72,11 +70,18 @@ impl Command {
     /// # Errors
     /// When one of its patterns for files is wrong, or its sandbox cannot be kept.
     pub fn of_payload(keeper: Keeper, policy: CommandPolicy) -> Result<Self, PolicyError> {
-        let room = policy.sandbox.clone().map(|sandbox| {
-            Room::new(keeper.clone(), sandbox, &[], &policy.environment, policy.folders.start_path())
-        });
+        Self::of(keeper, policy, &[], Words::Payload)
+    }
+
+    fn of(keeper: Keeper, policy: CommandPolicy, fixed: &[&str], words: Words) -> Result<Self, PolicyError> {
+        let room = policy
+            .sandbox
+            .clone()
+            .map(|sandbox| Room::new(keeper.clone(), sandbox, fixed, &policy.environment, &policy.folders));
+        let room = room.transpose()?;
         let files = Patterns::new(&policy.files).map_err(PolicyError::Files)?;
-        Ok(Self { keeper, room: room.transpose()?, words: Words::Payload, files, policy })
+        let folders = TaskFolders::new(&policy.folders, Links::of(room.as_ref()));
+        Ok(Self { keeper, room, words, folders, files, policy })
     }
 
     fn argv(&self, work: &Work) -> Result<Vec<Argument>, String> {
@@ -92,20 +97,22 @@ impl Command {
         }
     }
 
-    fn launch(&self, work: &Work) -> Result<(Launch, Option<Private>), Failure> {
+    fn launch(&self, work: &Work, own: Option<&TaskFolder>) -> Result<(Launch, Option<Private>), Failure> {
         let argv = self.argv(work).map_err(|why| Failure::new(ErrorClass::Permanent, why))?;
         let mut set = self.policy.environment.set.clone();
         let (confinement, private) = match &self.room {
             None => (None, None),
             Some(room) => {
-                let own = work.folder.as_ref().map(PathBuf::from);
-                let confined = room.confine(self.policy.folders.start_path(), own, &mut set);
+                let confined = room.confine(own.map(|own| &*own.opened), &mut set);
                 let (confinement, private) = confined.map_err(|error| error.failure())?;
                 (Some(confinement), Some(private))
             }
         };
+        let opened = own.map(|own| Arc::clone(&own.opened));
         let launch = Launch {
             argv,
+            start: opened.clone(),
+            own: opened,
             folder: work.folder.clone().or_else(|| self.policy.folders.start()),
             keep: self.policy.environment.keep.clone(),
             set,
@@ -130,12 +137,13 @@ impl Executor for Command {
         if control.cancel.is_cancelled() {
             return Ended::cancelled();
         }
-        let launch = self.policy.folders.own(&work).and_then(|own| {
-            work.folder = own;
-            self.launch(&work)
+        let launch = self.folders.own(&work).and_then(|own| {
+            work.folder = own.as_ref().map(|own| own.path.clone());
+            let (launch, private) = self.launch(&work, own.as_ref())?;
+            Ok((launch, private, own))
         });
         // The private folder goes when all is over.
-        let (launch, _private) = match launch {
+        let (launch, _private, own) = match launch {
             Ok(launch) => launch,
             Err(failure) => return Ended::failed(failure),
         };
@@ -148,7 +156,7 @@ impl Executor for Command {
         };
         match child {
             Ok(child) => {
-                let outputs = self.files.clone().map(|patterns| Outputs::of(patterns, &work, &control));
+                let outputs = self.files.clone().map(|patterns| Outputs::of(patterns, own, &work, &control));
                 let ended = Attempt::new(child, work, control, &self.policy).follow(deadline).await;
                 if let Some(outputs) = outputs {
                     outputs.record(&ended).await;

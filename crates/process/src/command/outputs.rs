@@ -8,10 +8,11 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::files::{Patterns, search};
+use crate::folders::TaskFolder;
 
 pub(super) struct Outputs {
     patterns: Patterns,
-    folder: Option<String>,
+    folder: Option<TaskFolder>,
     notes: Notes,
     lost: CancellationToken,
     began: Instant,
@@ -21,10 +22,10 @@ pub(super) struct Outputs {
 
 impl Outputs {
     /// Of an attempt that begins now.
-    pub(super) fn of(patterns: Patterns, work: &Work, control: &Control) -> Self {
+    pub(super) fn of(patterns: Patterns, folder: Option<TaskFolder>, work: &Work, control: &Control) -> Self {
         Self {
             patterns,
-            folder: work.folder.clone(),
+            folder,
             notes: control.notes.clone(),
             lost: control.lost.clone(),
             began: Instant::now(),

@@ -74,7 +74,7 @@ pub(crate) fn not_spawned(program: &str, folder: Option<&str>, error: &SpawnErro
 }
 
 /// What will not change by itself is permanent; what the system lacks now, it may have later.
-fn class(error: &io::Error) -> ErrorClass {
+pub(crate) fn class(error: &io::Error) -> ErrorClass {
     const NEVER: [Errno; 10] = [
         Errno::NOENT,
         Errno::ACCESS,

@@ -41,6 +41,8 @@ pub(super) struct Plan<'a> {
     pub(super) argv: &'a [CString],
     pub(super) env: &'a [CString],
     pub(super) folder: Option<&'a CStr>,
+    /// The same, if it is open already.
+    pub(super) start: Option<BorrowedFd<'a>>,
     /// What it reads, writes, and complains to. Nothing else of the keeper's goes on to it.
     pub(super) stdio: [BorrowedFd<'a>; 3],
     /// Its socket, which becomes [`SOCKET_FD`].
@@ -184,7 +186,10 @@ impl Birth<'_> {
     }
 
     fn go(&self) -> Result<(), Errno> {
-        self.plan.folder.map_or(Ok(()), rustix::process::chdir)
+        match self.plan.start {
+            Some(start) => rustix::process::fchdir(start),
+            None => self.plan.folder.map_or(Ok(()), rustix::process::chdir),
+        }
     }
 
     /// Gives up whatever its program is not to have. Nothing of it can be taken back.

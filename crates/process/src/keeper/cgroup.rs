@@ -173,8 +173,17 @@ fn prove(group: &Cgroup) -> io::Result<()> {
     let entrance = group.entrance()?;
     let stdio = [nothing.as_fd(); 3];
     let cgroup = Some(entrance.as_fd());
-    let plan =
-        Plan { programs: &[], argv: &[], env: &[], folder: None, stdio, socket: None, cgroup, cage: None };
+    let plan = Plan {
+        programs: &[],
+        argv: &[],
+        env: &[],
+        folder: None,
+        start: None,
+        stdio,
+        socket: None,
+        cgroup,
+        cage: None,
+    };
     match start(&plan) {
         Err((About::Program, error)) if error.raw_os_error() == Some(Errno::NOENT.raw_os_error()) => Ok(()),
         Err((_, error)) => Err(error),

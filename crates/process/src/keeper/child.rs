@@ -1,6 +1,8 @@
 //! One child, as the node sees it.
 
 use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
@@ -19,6 +21,10 @@ pub struct Launch {
     pub argv: Vec<Argument>,
     /// Where it starts; the keeper's own folder if there is none.
     pub folder: Option<String>,
+    /// The same if it is open already. Nobody looks at the path then.
+    pub start: Option<Arc<OwnedFd>>,
+    /// A folder that it may change although it is in a sandbox.
+    pub own: Option<Arc<OwnedFd>>,
     /// The names of the variables that it inherits. It gets no other.
     pub keep: Vec<String>,
     /// Variables that it gets beside those.

@@ -17,9 +17,9 @@ use rustix::process::{
 };
 
 use super::cgroup::{Cgroup, Cgroups};
-use super::frame::{About, Contained, Containment, Exit, Socket, Spawn, Stdin};
+use super::frame::{About, Contained, Containment, Exit, Folder, Socket, Spawn, Stdin};
 use super::kin::{Finder, mark};
-use super::launch::launch;
+use super::launch::{OpenFolders, launch};
 
 pub(super) struct Children {
     me: i32,
@@ -85,6 +85,14 @@ impl Children {
         }
         // The kernel drops descriptors for which the receiver has no room.
         let missing = || (About::Program, Errno::MFILE.into());
+        let (mut start, mut own) = (None, None);
+        for folder in spawn.folders.iter().rev() {
+            let opened = stdio.pop().ok_or_else(missing)?;
+            match folder {
+                Folder::Start => start = Some(opened),
+                Folder::Own => own = Some(opened),
+            }
+        }
         let socket = match spawn.socket {
             Socket::None => None,
             Socket::Pair => Some(stdio.pop().ok_or_else(missing)?),
@@ -99,7 +107,9 @@ impl Children {
         let entrance = cgroup.as_ref().map(Cgroup::entrance).transpose();
         let pid = entrance.map_err(|error| (About::Containment, error)).and_then(|entrance| {
             let (socket, entrance) = (socket.as_ref().map(AsFd::as_fd), entrance.as_ref().map(AsFd::as_fd));
-            launch(spawn, &self.mark(id), &stdio, socket, entrance)
+            let folders =
+                OpenFolders { start: start.as_ref().map(AsFd::as_fd), own: own.as_ref().map(AsFd::as_fd) };
+            launch(spawn, &self.mark(id), &stdio, socket, entrance, folders)
         });
         match pid {
             Ok(pid) => {

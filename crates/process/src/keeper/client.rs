@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::cgroup;
 use super::child::{Child, Gone, Launch, Leash, SpawnError};
-use super::frame::{self, Contained, MAX_DESCRIPTORS, Order, Socket, Spawn, Stdin};
+use super::frame::{self, Contained, Folder, MAX_DESCRIPTORS, Order, Socket, Spawn, Stdin};
 use super::program::{KeeperProgram, StartError};
 use super::wire::{Orders, Parcel, Roll, Waiting, locked, read, write};
 
@@ -151,8 +151,14 @@ impl Keeper {
         let leash = Leash { id, orders: self.orders.clone(), waiting: Arc::clone(&self.waiting) };
         let (stdout, stderr) = (Some(stdout), Some(stderr));
         let mut child = Child { pid: 0, stdin, stdout, stderr, socket, exit: None, is_ended, leash };
-        let Launch { argv, folder, keep, set, stdin, socket, confinement } = launch;
-        let spawn = Spawn { id, argv, stdin, socket, folder, keep, set, confinement };
+        let Launch { argv, folder, start, own, keep, set, stdin, socket, confinement } = launch;
+        let mut folders = Vec::new();
+        for (what, opened) in [(Folder::Start, start), (Folder::Own, own)] {
+            let Some(opened) = opened else { continue };
+            theirs.push(opened.try_clone()?);
+            folders.push(what);
+        }
+        let spawn = Spawn { id, argv, stdin, socket, folder, folders, keep, set, confinement };
         self.order(&Order::Spawn(Box::new(spawn)), theirs)?;
         child.pid = is_spawned.await.map_err(|_| Gone)??;
         Ok(child)

@@ -27,8 +27,8 @@ pub(super) enum Order {
     Begin { containment: Containment },
     /// Keep the descriptors that come along open until nothing is left, and no longer those from before.
     Hold { id: u64, count: usize },
-    /// Start a child on the descriptors that come along: where it reads, if it does, where it writes and complains, and its
-    /// socket, if it has one.
+    /// Start a child on the descriptors that come along: where it reads, if it does, where it writes and complains, its
+    /// socket, if it has one, and its folders.
     Spawn(Box<Spawn>),
     /// Remove this folder when nothing is left.
     Tidy { folder: PathBuf },
@@ -46,9 +46,21 @@ pub(super) struct Spawn {
     pub(super) stdin: Stdin,
     pub(super) socket: Socket,
     pub(super) folder: Option<String>,
+    /// What the descriptors are that come after all others, in this order.
+    pub(super) folders: Vec<Folder>,
     pub(super) keep: Vec<String>,
     pub(super) set: Vec<(String, String)>,
     pub(super) confinement: Option<Confinement>,
+}
+
+/// What a folder is for that comes with an order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Folder {
+    /// The child starts there.
+    Start,
+    /// It may change it.
+    Own,
 }
 
 /// What a child reads.

@@ -17,6 +17,15 @@ use crate::sandbox::Cage;
 /// Where programs are looked for if there is no `PATH`.
 const USUAL_PATH: &str = "/bin:/usr/bin";
 
+/// The folders of a child that are open already.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OpenFolders<'a> {
+    /// Where it starts, whatever its order names.
+    pub(super) start: Option<BorrowedFd<'a>>,
+    /// What it may change.
+    pub(super) own: Option<BorrowedFd<'a>>,
+}
+
 /// Starts a child that reads, writes, and complains to these descriptors, with this socket if there is one, and in this
 /// group if there is one.
 pub(super) fn launch(
@@ -25,8 +34,9 @@ pub(super) fn launch(
     stdio: &[OwnedFd; 3],
     socket: Option<BorrowedFd<'_>>,
     cgroup: Option<BorrowedFd<'_>>,
+    folders: OpenFolders<'_>,
 ) -> Result<Pid, (About, io::Error)> {
-    let cage = spawn.confinement.as_ref().map(Cage::new).transpose();
+    let cage = spawn.confinement.as_ref().map(|confinement| Cage::new(confinement, folders.own)).transpose();
     let cage = cage.map_err(|error| (About::Sandbox, error))?;
     let Some(program) = spawn.argv.first() else { return Err((About::Program, Errno::INVAL.into())) };
     let mut variables: BTreeMap<OsString, OsString> = BTreeMap::new();
@@ -47,6 +57,7 @@ pub(super) fn launch(
         argv: &argv,
         env: &env,
         folder: folder.as_deref(),
+        start: folders.start,
         stdio,
         socket,
         cgroup,

@@ -4,7 +4,7 @@
 //! `keeper/birth.rs`, which puts it on.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
 use landlock::{
@@ -17,6 +17,7 @@ use seccompiler::BpfProgram;
 
 use super::confinement::{Confinement, Limits, Network};
 use super::filter::filters;
+use crate::links::place_without_links;
 
 /// The least that is asked of the kernel: without it a file that may not be written can still be cut to nothing.
 const LEAST: ABI = ABI::V3;
@@ -37,17 +38,17 @@ pub(crate) struct Cage {
 }
 
 impl Cage {
-    /// For this confinement. What the control group does is not in it.
-    pub(crate) fn new(confinement: &Confinement) -> io::Result<Self> {
+    /// For this confinement, with a folder that may be changed. What the control group does is not in it.
+    pub(crate) fn new(confinement: &Confinement, own: Option<BorrowedFd<'_>>) -> io::Result<Self> {
         Ok(Self {
-            ruleset: ruleset(confinement)?,
+            ruleset: ruleset(confinement, own)?,
             filters: filters(confinement)?,
             limits: limits(&confinement.limits),
         })
     }
 }
 
-fn ruleset(confinement: &Confinement) -> io::Result<OwnedFd> {
+fn ruleset(confinement: &Confinement, own: Option<BorrowedFd<'_>>) -> io::Result<OwnedFd> {
     let unable = |error: &dyn std::fmt::Display| {
         io::Error::other(format!(
             "files cannot be kept from children here: Landlock of Linux 6.2 or newer is missing ({error})"
@@ -66,19 +67,24 @@ fn ruleset(confinement: &Confinement) -> io::Result<OwnedFd> {
     let (read, write) = (AccessFs::from_read(LEAST), AccessFs::from_all(LEAST));
     let device = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::Truncate;
     let devices = DEVICES.map(PathBuf::from);
-    for (paths, access) in
-        [(&confinement.read[..], read), (&confinement.write[..], write), (&devices[..], device)]
-    {
-        for path in paths {
-            made = allow(made, path, access)?;
+    for (paths, access) in [(&confinement.system[..], read), (&devices[..], device)] {
+        for place in paths.iter().filter_map(|path| PathFd::new(path).ok()) {
+            made = allow(made, &place, access)?;
         }
+    }
+    for (paths, access) in [(&confinement.read[..], read), (&confinement.write[..], write)] {
+        for place in paths.iter().filter_map(|path| place_without_links(path).ok()) {
+            made = allow(made, &place, access)?;
+        }
+    }
+    if let Some(own) = own {
+        made = allow(made, &own, write)?;
     }
     Option::<OwnedFd>::from(made).ok_or_else(|| unable(&"the kernel has none"))
 }
 
-/// What is not there, or cannot be reached, needs no rule: nobody can reach it then.
-fn allow(made: RulesetCreated, path: &PathBuf, access: BitFlags<AccessFs>) -> io::Result<RulesetCreated> {
-    let Ok(place) = PathFd::new(path) else { return Ok(made) };
+/// What is not there, or cannot be reached, has no rule: nobody can reach it then.
+fn allow(made: RulesetCreated, place: &impl AsFd, access: BitFlags<AccessFs>) -> io::Result<RulesetCreated> {
     let is_folder = FileType::from_raw_mode(fstat(place.as_fd())?.st_mode) == FileType::Directory;
     let access = if is_folder { access } else { access & AccessFs::from_file(LEAST) };
     made.add_rule(PathBeneath::new(place, access)).map_err(io::Error::other)

@@ -7,9 +7,11 @@ use serde::{Deserialize, Serialize};
 /// What one child may do at most.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Confinement {
-    /// What it may read and run, with all that is below. What is not there is left out.
+    /// What of the machine's own it may read and run, with all that is below, wherever links lead. What is not there is left out.
+    pub system: Vec<PathBuf>,
+    /// What else it may read and run. A path with a link in it leads nowhere.
     pub read: Vec<PathBuf>,
-    /// What it may change too, with all that is below.
+    /// What it may change too, with all that is below. A path with a link in it leads nowhere.
     pub write: Vec<PathBuf>,
     /// Whom it may talk to.
     pub network: Network,

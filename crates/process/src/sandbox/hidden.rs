@@ -15,8 +15,9 @@ pub(super) fn exposes(path: &Path, hidden: &Path) -> bool {
     beside.is_some_and(|first| first.as_os_str().as_bytes().starts_with(name.as_bytes()))
 }
 
-/// Without links, as far as it is there.
-pub(super) fn real(path: &Path) -> PathBuf {
+/// A path without links, as far as it is there.
+#[must_use]
+pub fn real(path: &Path) -> PathBuf {
     if let Ok(real) = path.canonicalize() {
         return real;
     }

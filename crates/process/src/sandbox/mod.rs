@@ -21,6 +21,7 @@ mod room;
 pub(crate) use cage::Cage;
 pub(crate) use calls::Call;
 pub use confinement::{Attributes, Confinement, Limits, Network};
+pub use hidden::real;
 pub use policy::{Sandbox, SandboxError};
 pub use probe::probe;
 pub use proof::{Unproved, prove};

@@ -70,6 +70,9 @@ pub enum SandboxError {
     /// A path that does not exist.
     #[error("\"{0}\" is not there")]
     Missing(String),
+    /// A path that a child may have bent.
+    #[error("{0}")]
+    Link(String),
     /// A path with the store in it.
     #[error("\"{path}\" would give them \"{hidden}\", the store, which no child in a sandbox may reach")]
     Exposes {
@@ -104,18 +107,17 @@ impl Sandbox {
         }
     }
 
-    /// For one child, with what it may read and change beside that.
+    /// For one child that may read and change this. There are no links in these paths, except in those that are the machine's own.
     pub(crate) fn confine(
         &self,
-        read: impl IntoIterator<Item = PathBuf>,
-        write: impl IntoIterator<Item = PathBuf>,
+        own: impl IntoIterator<Item = PathBuf>,
+        read: Vec<PathBuf>,
+        write: Vec<PathBuf>,
     ) -> Result<Confinement, SandboxError> {
-        let also_read: Vec<PathBuf> = self.read.iter().cloned().chain(read).collect();
-        let write: Vec<PathBuf> = self.write.iter().cloned().chain(write).collect();
-        also_read.iter().chain(&write).try_for_each(|path| self.keeps_hidden(path))?;
-        let system = SYSTEM.iter().map(PathBuf::from);
+        read.iter().chain(&write).try_for_each(|path| self.keeps_hidden(path))?;
         Ok(Confinement {
-            read: system.chain(also_read).collect(),
+            system: SYSTEM.iter().map(PathBuf::from).chain(own).collect(),
+            read,
             write,
             network: self.network,
             attributes: self.attributes,

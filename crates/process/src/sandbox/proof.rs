@@ -4,6 +4,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::AsyncReadExt as _;
@@ -12,6 +13,7 @@ use super::confinement::{Attributes, Network};
 use super::policy::{Sandbox, SandboxError};
 use super::probe::{BREACH, TRIED, Trial, attempt};
 use crate::keeper::{Keeper, Launch, Socket, SpawnError, Stdin};
+use crate::links;
 
 /// How long the proof may take.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -78,10 +80,15 @@ pub async fn prove(
     control(&trial)?;
 
     // The program itself, and nothing else beside what the pool gives.
-    let confinement = sandbox.confine([PathBuf::from(THIS)], [inside.path().to_owned()])?;
+    let own = Arc::new(links::folder(inside.path())?);
+    let listed = |paths: &[PathBuf]| paths.iter().filter_map(|path| path.canonicalize().ok()).collect();
+    let confinement =
+        sandbox.confine([PathBuf::from(THIS)], listed(&sandbox.read), listed(&sandbox.write))?;
     let trial = serde_json::to_string(&trial).map_err(io::Error::from)?;
     let launch = Launch {
         argv: [&[THIS], words, &[&trial]].concat().into_iter().map(Into::into).collect(),
+        start: None,
+        own: Some(own),
         folder: None,
         keep: Vec::new(),
         set: variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),

@@ -1,6 +1,7 @@
 //! The sandboxes of one pool: each child gets a private folder for what is temporary, which goes when the child has gone.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +12,9 @@ use super::confinement::Confinement;
 use super::hidden::real;
 use super::policy::{Sandbox, SandboxError};
 use crate::command::Environment;
+use crate::folders::Folders;
 use crate::keeper::Keeper;
+use crate::links::{Unresolved, path_of, resolve};
 
 /// How the folders of pools begin.
 const PREFIX: &str = "ostler-";
@@ -26,6 +29,10 @@ pub(crate) struct Room {
     sandbox: Sandbox,
     /// The files that the command names.
     named: Vec<PathBuf>,
+    /// Where children start whose task has no folder.
+    start: Option<PathBuf>,
+    /// Where links are not followed: what children in sandboxes may change.
+    guarded: Vec<PathBuf>,
     keeper: Keeper,
     /// Made with the first child.
     temporary: OnceLock<tempfile::TempDir>,
@@ -41,6 +48,8 @@ pub(crate) struct Private(PathBuf);
 pub(crate) enum NoRoom {
     #[error(transparent)]
     Exposed(#[from] SandboxError),
+    #[error(transparent)]
+    Link(#[from] Unresolved),
     #[error("there is no folder for its temporary files: {0}")]
     Temporary(#[from] io::Error),
 }
@@ -49,43 +58,76 @@ impl NoRoom {
     /// What becomes of the attempt.
     pub(crate) fn failure(&self) -> Failure {
         let class = match self {
-            // The task's own folder is to blame.
-            Self::Exposed(_) => ErrorClass::Permanent,
-            Self::Temporary(_) => ErrorClass::Transient,
+            // The task's own folder is to blame, or somebody who put a link where it must not be.
+            Self::Exposed(_) | Self::Link(Unresolved::Link(_)) => ErrorClass::Permanent,
+            Self::Temporary(_) | Self::Link(Unresolved::System(_)) => ErrorClass::Transient,
         };
         Failure::new(class, format!("it cannot be put into its sandbox: {self}"))
     }
 }
 
 impl Room {
-    /// For children that are started by these words, in this folder. Words that depend on the task are not among them: it must
+    /// For children that are started by these words, in these folders. Words that depend on the task are not among them: it must
     /// not be the task that says what may be read.
     pub(crate) fn new(
         keeper: Keeper,
         sandbox: Sandbox,
         words: &[&str],
         environment: &Environment,
-        folder: Option<&Path>,
+        folders: &Folders,
     ) -> Result<Self, SandboxError> {
         if let Some(fault) = sandbox.faults().into_iter().next() {
             return Err(fault);
         }
-        let named: Vec<PathBuf> = named(words, environment, folder);
+        let Folders { start, each, guarded } = folders.clone();
+        let named: Vec<PathBuf> = named(words, environment, start.as_deref());
         named.iter().try_for_each(|path| sandbox.keeps_hidden(path))?;
-        Ok(Self { sandbox, named, keeper, temporary: OnceLock::new(), made: AtomicU64::new(0) })
+        let guarded: Vec<PathBuf> = guarded.into_iter().chain(each).chain(sandbox.write.clone()).collect();
+        let (temporary, made) = (OnceLock::new(), AtomicU64::new(0));
+        let room = Self { sandbox, named, start, guarded, keeper, temporary, made };
+        room.listed()
+            .find_map(|path| room.resolve(path).err())
+            .map_or(Ok(()), |link| Err(SandboxError::Link(link.to_string())))?;
+        Ok(room)
     }
 
-    /// The sandbox of a child that starts in one folder and may change others. Its variables get one more.
+    /// What children may read whatever the task is, beside the system's own.
+    fn listed(&self) -> impl Iterator<Item = &Path> {
+        let listed =
+            self.sandbox.read.iter().chain(&self.sandbox.write).chain(&self.named).chain(&self.start);
+        listed.map(PathBuf::as_path)
+    }
+
+    /// Where a path leads. What is not there needs no rule: nobody can reach it then.
+    fn resolve(&self, path: &Path) -> Result<Option<PathBuf>, Unresolved> {
+        match resolve(path, &self.guarded) {
+            Ok(path) => Ok(Some(path)),
+            Err(Unresolved::System(_)) => Ok(None),
+            Err(link @ Unresolved::Link(_)) => Err(link),
+        }
+    }
+
+    fn resolve_all<'a>(
+        &self,
+        paths: impl IntoIterator<Item = &'a PathBuf>,
+    ) -> Result<Vec<PathBuf>, Unresolved> {
+        paths.into_iter().filter_map(|path| self.resolve(path).transpose()).collect()
+    }
+
+    /// The sandbox of a child that may change this folder. Its variables get one more.
     pub(crate) fn confine(
         &self,
-        start: Option<&Path>,
-        own: impl IntoIterator<Item = PathBuf>,
+        own: Option<&OwnedFd>,
         set: &mut Vec<(String, String)>,
     ) -> Result<(Confinement, Private), NoRoom> {
+        if let Some(own) = own {
+            self.sandbox.keeps_hidden(&path_of(own)?)?;
+        }
         let private = self.private()?;
-        let read = self.named.iter().cloned().chain(start.map(Path::to_owned));
-        let write = own.into_iter().chain([private.0.clone()]);
-        let confinement = self.sandbox.confine(read, write)?;
+        let read = self.resolve_all(self.sandbox.read.iter().chain(&self.named).chain(&self.start))?;
+        let mut write = self.resolve_all(&self.sandbox.write)?;
+        write.push(private.0.clone());
+        let confinement = self.sandbox.confine([], read, write)?;
         if set.iter().all(|(name, _)| name != TEMPORARY) {
             let path = private.0.to_str().ok_or_else(|| io::Error::other("its name is not UTF-8"))?;
             set.push((TEMPORARY.to_owned(), path.to_owned()));
@@ -94,8 +136,8 @@ impl Room {
     }
 
     /// Whether children may change what is in this folder, whatever the task, if they may change another one too.
-    pub(crate) fn may_change(&self, folder: &Path, also: Option<&Path>) -> bool {
-        let folder = real(folder);
+    pub(crate) fn may_change(&self, folder: &OwnedFd, also: Option<&Path>) -> bool {
+        let Ok(folder) = path_of(folder) else { return false };
         self.sandbox.write.iter().map(PathBuf::as_path).chain(also).any(|path| folder.starts_with(real(path)))
     }
 
@@ -109,7 +151,8 @@ impl Room {
             }
         };
         let number = self.made.fetch_add(1, Ordering::Relaxed);
-        let folder = all.path().join(number.to_string());
+        // A rule is for what a path is, and not for where its links lead.
+        let folder = all.path().canonicalize()?.join(number.to_string());
         std::fs::create_dir(&folder)?;
         Ok(Private(folder))
     }

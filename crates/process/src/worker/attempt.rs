@@ -19,6 +19,7 @@ use super::steps::{Saving, earlier_steps, save};
 use super::why::{Answer, Why, conclude, strange, too_large};
 use crate::command::verdict;
 use crate::files::{Filing, filing};
+use crate::folders::TaskFolder;
 use crate::keeper::{Child, Exit, Gone};
 use crate::lines::{Lines, Tail};
 
@@ -61,6 +62,8 @@ pub(super) struct Attempt<'a> {
     policy: &'a ProcessPolicy,
     id: String,
     work: Work,
+    /// The task's folder, whatever the worker does to its path.
+    folder: Option<TaskFolder>,
     control: Control,
     stage: Stage,
     /// The first result counts.
@@ -80,6 +83,7 @@ impl<'a> Attempt<'a> {
         Worker { child, link, idle_tail, past, .. }: &'a mut Worker,
         policy: &'a ProcessPolicy,
         work: Work,
+        folder: Option<TaskFolder>,
         control: Control,
     ) -> Self {
         let (out, err) = (control.notes.clone(), control.notes.clone());
@@ -91,6 +95,7 @@ impl<'a> Attempt<'a> {
             policy,
             id: work.task.to_string(),
             work,
+            folder,
             control,
             stage: Stage::Running,
             result: None,
@@ -235,7 +240,7 @@ impl<'a> Attempt<'a> {
     fn take(&mut self, what: What, timer: Pin<&mut Sleep>) {
         match what {
             What::Note(note) => self.control.notes.say(note),
-            What::File(path) => self.filing = Some(filing(self.work.folder.clone(), path)),
+            What::File(path) => self.filing = Some(filing(self.folder.clone(), path)),
             What::Step { name, value } => self.step(name, value, timer),
             What::Done(output) => self.finish(output),
             What::Failed(failure, classing) => self.result = Some(Err((failure, classing))),
@@ -431,7 +436,7 @@ impl<'a> Attempt<'a> {
                         match what {
                             What::Note(note) => self.control.notes.say(note),
                             What::File(path) if files.len() < MAX_FILES => {
-                                files.push(filing(self.work.folder.clone(), path));
+                                files.push(filing(self.folder.clone(), path));
                             }
                             What::File(_) => {}
                             What::Done(output) => self.finish(output),

@@ -13,6 +13,7 @@ use super::policy::ProcessPolicy;
 use super::said::Said;
 use super::why::strange;
 use crate::command::verdict;
+use crate::folders::TaskFolders;
 use crate::keeper::{Child, Exit, Gone, Keeper, Launch, SOCKET_FD, Socket, Stdin};
 use crate::lines::Tail;
 use crate::sandbox::{Private, Room};
@@ -48,6 +49,7 @@ impl Worker {
         keeper: &Keeper,
         policy: &ProcessPolicy,
         room: Option<&Room>,
+        folders: &TaskFolders,
         id: WorkerId,
     ) -> Result<(Self, Kinds), Failure> {
         let until = Instant::now() + policy.ready_timeout;
@@ -57,18 +59,19 @@ impl Worker {
         };
         let mut set = policy.environment.set.clone();
         set.push((FD_VARIABLE.to_owned(), SOCKET_FD.to_string()));
-        let (confinement, private) = match room {
-            None => (None, None),
+        let (confinement, private, own) = match room {
+            None => (None, None, None),
             Some(room) => {
-                policy.folders.prepare()?;
-                let confined =
-                    room.confine(policy.folders.start_path(), policy.folders.each.clone(), &mut set);
+                let own = folders.root()?.map(|(root, _)| root);
+                let confined = room.confine(own.as_deref(), &mut set);
                 let (confinement, private) = confined.map_err(|error| error.failure())?;
-                (Some(confinement), Some(private))
+                (Some(confinement), Some(private), own)
             }
         };
         let launch = Launch {
             argv: policy.argv.iter().cloned().map(Into::into).collect(),
+            start: None,
+            own,
             folder: policy.folders.start(),
             keep: policy.environment.keep.clone(),
             set,

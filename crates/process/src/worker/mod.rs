@@ -17,7 +17,6 @@ mod steps;
 mod why;
 
 use std::collections::HashMap;
-use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -27,6 +26,7 @@ use ostler_exec::{Control, Ended, Executor, Opened, Served, Slot, Vitals, Work};
 use tokio::time::Instant;
 
 use crate::command::PolicyError;
+use crate::folders::{Links, TaskFolder, TaskFolders};
 use crate::keeper::Keeper;
 use crate::memory::family_bytes;
 use crate::sandbox::Room;
@@ -49,6 +49,7 @@ pub struct Process {
     keeper: Keeper,
     policy: ProcessPolicy,
     room: Option<Room>,
+    folders: TaskFolders,
     seats: Mutex<Seats>,
 }
 
@@ -83,10 +84,13 @@ impl Process {
             return Err(PolicyError::NoProgram);
         }
         let words: Vec<&str> = policy.argv.iter().map(String::as_str).collect();
-        let room = policy.sandbox.clone().map(|sandbox| {
-            Room::new(keeper.clone(), sandbox, &words, &policy.environment, policy.folders.start_path())
-        });
-        Ok(Self { keeper, room: room.transpose()?, policy, seats: Mutex::default() })
+        let room = policy
+            .sandbox
+            .clone()
+            .map(|sandbox| Room::new(keeper.clone(), sandbox, &words, &policy.environment, &policy.folders));
+        let room = room.transpose()?;
+        let folders = TaskFolders::new(&policy.folders, Links::of(room.as_ref()));
+        Ok(Self { keeper, room, folders, policy, seats: Mutex::default() })
     }
 
     fn lock(&self) -> MutexGuard<'_, Seats> {
@@ -102,15 +106,17 @@ impl Process {
     }
 
     /// The folder of a task. What its worker may change was settled when the worker was started.
-    fn folder(&self, work: &Work) -> Result<Option<String>, Failure> {
-        let folder = self.policy.folders.own(work)?;
-        let (Some(room), Some(own)) = (&self.room, &work.folder) else { return Ok(folder) };
+    fn folder(&self, work: &Work) -> Result<Option<TaskFolder>, Failure> {
+        let folder = self.folders.own(work)?;
+        let (Some(room), Some(given), Some(own)) = (&self.room, &work.folder, &folder) else {
+            return Ok(folder);
+        };
         let each = self.policy.folders.each.as_deref();
-        if room.may_change(Path::new(own), each) {
+        if room.may_change(&own.opened, each) {
             return Ok(folder);
         }
         let message = format!(
-            "the task's folder \"{own}\" is not one that the workers of this pool may change: their sandbox has it \
+            "the task's folder \"{given}\" is not one that the workers of this pool may change: their sandbox has it \
              neither in \"write\" nor below \"folders\""
         );
         Err(Failure::new(ErrorClass::Permanent, message))
@@ -150,7 +156,7 @@ impl Executor for Process {
     }
 
     async fn open(&self, worker: WorkerId) -> Opened {
-        match Worker::start(&self.keeper, &self.policy, self.room.as_ref(), worker).await {
+        match Worker::start(&self.keeper, &self.policy, self.room.as_ref(), &self.folders, worker).await {
             Ok((child, kinds)) => {
                 let pid = child.child.pid();
                 let mut seats = self.lock();
@@ -206,10 +212,11 @@ impl Executor for Process {
         if control.cancel.is_cancelled() {
             return Ended::cancelled();
         }
-        match self.folder(&work) {
-            Ok(folder) => work.folder = folder,
+        let folder = match self.folder(&work) {
+            Ok(folder) => folder,
             Err(failure) => return Ended::failed(failure),
-        }
+        };
+        work.folder = folder.as_ref().map(|folder| folder.path.clone());
         let id = work.worker;
         let Some(seat) = self.seat(id) else { return Ended::handed_back().dead() };
         if !seat.serves(&work.kind) {
@@ -218,7 +225,7 @@ impl Executor for Process {
         }
         let mut place = seat.worker.lock().await;
         let Some(worker) = place.as_mut() else { return Ended::handed_back().dead() };
-        let ended = Attempt::new(worker, &self.policy, work, control).follow().await;
+        let ended = Attempt::new(worker, &self.policy, work, folder, control).follow().await;
         worker.tasks += 1;
         match ended.slot {
             Slot::Free if self.is_spent(worker) => ended.spent(),

@@ -42,6 +42,8 @@ pub(crate) fn script(script: &str, args: &[&str]) -> Launch {
     Launch {
         argv,
         folder: None,
+        start: None,
+        own: None,
         keep: vec!["PATH".into()],
         set: Vec::new(),
         stdin: Stdin::Nothing,

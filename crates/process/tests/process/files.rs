@@ -16,7 +16,7 @@ const EMPTY: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b785
 fn leaving(script: &str, files: &[&str], each: &Path) -> CommandPolicy {
     CommandPolicy {
         files: files.iter().map(|pattern| (*pattern).to_owned()).collect(),
-        folders: Folders { start: None, each: Some(each.to_owned()) },
+        folders: Folders { start: None, each: Some(each.to_owned()), ..Folders::default() },
         ..CommandPolicy::new(["sh", "-c", script])
     }
 }
@@ -69,7 +69,7 @@ async fn a_pool_says_where_its_commands_start() {
     let (keeper, folder) = (keeper().await, tempfile::tempdir().expect("a folder"));
     let start = folder.path().canonicalize().expect("it is there");
     let policy = CommandPolicy {
-        folders: Folders { start: Some(start.clone()), each: None },
+        folders: Folders { start: Some(start.clone()), each: None, ..Folders::default() },
         files: vec!["*".to_owned()],
         ..CommandPolicy::new(["pwd", "-P"])
     };
@@ -80,7 +80,10 @@ async fn a_pool_says_where_its_commands_start() {
         matches!(&warned[..], [Note::Warning(why)] if why.contains("no folder of its own")),
         "{warned:?}"
     );
-    let gone = CommandPolicy { folders: Folders { start: Some("/no/such".into()), each: None }, ..policy };
+    let gone = CommandPolicy {
+        folders: Folders { start: Some("/no/such".into()), each: None, ..Folders::default() },
+        ..policy
+    };
     let failure = failure(run(&keeper, gone, work("1")).await.0);
     assert_eq!(failure.class, ErrorClass::Permanent);
     assert!(failure.message.contains("/no/such"), "{failure:?}");

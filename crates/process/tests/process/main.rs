@@ -10,6 +10,7 @@ mod files;
 mod flood;
 mod keeper;
 mod leaks;
+mod links;
 mod misbehaviour;
 mod pids;
 mod sandbox;

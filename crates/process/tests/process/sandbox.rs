@@ -380,7 +380,7 @@ async fn the_files_that_the_command_names_can_be_read_and_those_of_the_task_cann
     assert_eq!(text(&keeper, policy, asked).await, "\"named end\"");
 }
 
-fn python(policy: ostler_process::ProcessPolicy) -> ostler_process::ProcessPolicy {
+pub(crate) fn python(policy: ostler_process::ProcessPolicy) -> ostler_process::ProcessPolicy {
     let mut policy = policy;
     PYTHON.clone_into(&mut policy.argv[0]);
     policy
@@ -389,7 +389,7 @@ fn python(policy: ostler_process::ProcessPolicy) -> ostler_process::ProcessPolic
 #[tokio::test]
 async fn long_lived_workers_are_in_a_sandbox_too() {
     let scene = Scene::new();
-    let folders = Folders { start: None, each: Some(scene.path("tasks")) };
+    let folders = Folders { start: None, each: Some(scene.path("tasks")), ..Folders::default() };
     let policy =
         ostler_process::ProcessPolicy { sandbox: Some(scene.sandbox()), folders, ..python(workers("well")) };
     let desk = Desk::of(policy).await;

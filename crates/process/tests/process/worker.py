@@ -213,6 +213,11 @@ def run(task, do, how):
         for path in how:
             send(type="file", **task.of, path=path)
         task.done()
+    elif do == "swap":
+        os.rmdir(task.frame["folder"])
+        os.symlink(how["target"], task.frame["folder"])
+        send(type="file", **task.of, path=how["file"])
+        task.done()
     elif do == "write":
         try:
             with open(how["path"], "w") as file:

@@ -56,7 +56,10 @@ fn workers_have_one_too() {
     let config = good(text);
     let Executor::Process(policy) = &config.pools[0].executor else { panic!("{:?}", config.pools) };
     assert_eq!(policy.sandbox, Some(Sandbox::default()));
-    assert_eq!(policy.folders, Folders { start: Some("a".into()), each: Some("b".into()) });
+    assert_eq!(
+        policy.folders,
+        Folders { start: Some("a".into()), each: Some("b/docs".into()), guarded: Vec::new() }
+    );
 }
 
 #[test]
@@ -93,8 +96,65 @@ fn relative_paths_begin_at_the_folder_of_the_file() {
     let config = super::super::read(&file, &|_| None).expect("it is right");
     let Executor::Command(policy) = &config.pools[0].executor else { panic!("{:?}", config.pools) };
     let at = |name: &str| -> PathBuf { Path::new(folder.path()).join(name) };
-    assert_eq!(policy.folders, Folders { start: Some(at("start")), each: Some("/each".into()) });
+    let guarded = vec![at("../w"), "/each/shell".into()];
+    assert_eq!(
+        policy.folders,
+        Folders { start: Some(at("start")), each: Some("/each/shell".into()), guarded }
+    );
     let sandbox = policy.sandbox.as_ref().expect("there is one");
     assert_eq!(sandbox.read, [at("r"), "/usr".into()]);
     assert_eq!(sandbox.write, [at("../w")]);
+}
+
+#[test]
+fn task_folders_that_another_sandbox_reaches_are_refused() {
+    let folder = scratch();
+    let file = folder.path().join("ostler.toml");
+    std::fs::create_dir(folder.path().join("work")).expect("a folder");
+    std::os::unix::fs::symlink("work", folder.path().join("alias")).expect("a link");
+    let told = |one: &str, other: &str| {
+        let pool =
+            |name, lines| format!("[pool.{name}]\nexecutor = \"command\"\ncommand = [\"true\"]\n{lines}\n");
+        std::fs::write(&file, pool("one", one) + &pool("other", other)).expect("a file");
+        super::super::read(&file, &|_| None).map(|_| ()).map_err(|error| error.to_string())
+    };
+    for (one, other) in [
+        ("folders = \"work\"\nsandbox = true", "folders = \"work\"\nsandbox = true"),
+        ("folders = \"work\"\nsandbox = { write = [\"work/one\", \"cache\"] }", "folders = \"work\""),
+        ("folders = \"work\"", "folders = \"work/one\""),
+    ] {
+        assert_eq!(told(one, other), Ok(()), "{one} {other}");
+    }
+    for (one, other, words) in [
+        (
+            "folders = \"work\"\nsandbox = true",
+            "folders = \"work/one\"",
+            [
+                "pool.other.folders: its tasks work in",
+                "in the sandbox of pool.one may change that",
+                "of its folders",
+            ],
+        ),
+        (
+            "sandbox = { write = [\"alias\"] }",
+            "folders = \"work\"\nsandbox = true",
+            [
+                "pool.other.folders: its tasks work in",
+                "in the sandbox of pool.one may change that",
+                "of its sandbox.write",
+            ],
+        ),
+        (
+            "folders = \"work\"\nsandbox = { write = [\"work\"] }",
+            "",
+            [
+                "pool.one.folders: its tasks work in",
+                "in the sandbox of pool.one may change that",
+                "of its sandbox.write",
+            ],
+        ),
+    ] {
+        let refused = told(one, other).expect_err("it is reached");
+        assert!(words.iter().all(|words| refused.contains(words)), "{refused}");
+    }
 }
