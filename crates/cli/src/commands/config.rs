@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::Console;
 use crate::args;
+use crate::config::sandbox::open_doors;
 use crate::config::{self, Config, ConfigError};
 use crate::exit::{Code, refused};
 use crate::place::CONFIG_FILE;
@@ -21,7 +22,15 @@ pub(super) fn run(console: &Console, what: args::Config) -> anyhow::Result<Code>
     if !schedules.is_empty() {
         said.push_str(&format!("; its schedules: {}", schedules.join(", ")));
     }
-    let view = serde_json::json!({ "ok": true, "pools": pools, "schedules": schedules });
+    let warnings: Vec<String> = open_doors(&config.pools)
+        .into_iter()
+        .map(|door| format!("{}. {}", door.sentence, door.advice))
+        .collect();
+    for warning in &warnings {
+        said.push_str(&format!("\nwarning: {warning}"));
+    }
+    let view =
+        serde_json::json!({ "ok": true, "pools": pools, "schedules": schedules, "warnings": warnings });
     console.out.answer(&view, |_| format!("{said}\n"))?;
     Ok(Code::Done)
 }

@@ -12,7 +12,7 @@ mod kind;
 pub(crate) mod limits;
 mod pool;
 mod process;
-mod sandbox;
+pub(crate) mod sandbox;
 mod schedule;
 mod section;
 pub(crate) mod size;

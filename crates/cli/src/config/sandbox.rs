@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use ostler_process::Folders;
 use ostler_process::sandbox::{Attributes, Network, Sandbox};
 
+use super::Pool;
 use super::folders::subfolder;
 use super::section::{Found, Section};
 
@@ -90,4 +91,48 @@ pub(super) fn beside(folders: &mut Folders, sandbox: Option<&mut Sandbox>, folde
         let joined = folder.join(&path);
         *path = std::path::absolute(&joined).unwrap_or(joined);
     }
+}
+
+/// A door that a sandbox leaves open, and that is easily taken for a smaller one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct OpenDoor {
+    /// For programs: the same for ever.
+    pub(crate) code: &'static str,
+    /// What is open.
+    pub(crate) sentence: String,
+    /// What helps.
+    pub(crate) advice: &'static str,
+}
+
+/// The doors that the sandboxes of these pools leave open.
+pub(crate) fn open_doors(pools: &[Pool]) -> Vec<OpenDoor> {
+    let mut open = Vec::new();
+    for pool in pools {
+        let Some(sandbox) = pool.executor.sandbox() else { continue };
+        let key = |key: &str| format!("pool.{}.sandbox.{key}", pool.name);
+        match sandbox.network {
+            Network::None | Network::Open => {}
+            Network::Unix => open.push(OpenDoor {
+                code: "sandbox-unix-sockets",
+                sentence: format!(
+                    "{} = \"unix\": its children can talk to whatever listens at a socket of this machine, such as a container \
+                     engine, a database or the session bus, with the rights of the node's user",
+                    key("network")
+                ),
+                advice: "Where one of these would let them out, run the node as a user whom it does not obey, or leave the network closed",
+            }),
+        }
+        match sandbox.attributes {
+            Attributes::Fixed => {}
+            Attributes::Changeable => open.push(OpenDoor {
+                code: "sandbox-chmod",
+                sentence: format!(
+                    "{} = true: its children can change the modes and times of every file of the node's user, the store's too",
+                    key("chmod")
+                ),
+                advice: "Leave it out if they do not need it: files can be made with the mode that they are to have (umask)",
+            }),
+        }
+    }
+    open
 }

@@ -16,6 +16,7 @@ use ostler_store::{Clock, Error, ErrorKind, Store};
 
 use super::Subject;
 use super::place::{self, Place};
+use crate::config::sandbox::{OpenDoor, open_doors};
 use crate::config::{Config, Executor, StoreUrl};
 use crate::map::job;
 
@@ -124,6 +125,8 @@ pub(crate) enum ConfigFacts {
         queues: Vec<String>,
         /// Pools whose program is not there, with the program.
         missing_programs: Vec<(String, String)>,
+        /// What its sandboxes leave open.
+        open_doors: Vec<OpenDoor>,
     },
 }
 
@@ -290,7 +293,8 @@ fn good_config(config: &Config) -> ConfigFacts {
         // A template is a name only when there is a task.
         (!program.contains("{{") && !is_program(program)).then(|| (pool.name.clone(), program.clone()))
     };
-    ConfigFacts::Good { queues, missing_programs: config.pools.iter().filter_map(program).collect() }
+    let missing_programs = config.pools.iter().filter_map(program).collect();
+    ConfigFacts::Good { queues, missing_programs, open_doors: open_doors(&config.pools) }
 }
 
 /// Whether a program of this name would be found.

@@ -43,8 +43,9 @@ fn of_the_file(facts: &Facts) -> Vec<Finding> {
             }
             vec![error("config-broken", format!("The config cannot be used: {why}"), advice)]
         }
-        Some(ConfigFacts::Good { queues, missing_programs }) => {
+        Some(ConfigFacts::Good { queues, missing_programs, open_doors }) => {
             let mut found: Vec<Finding> = missing_programs.iter().map(missing).collect();
+            found.extend(open_doors.iter().map(|door| warning(door.code, &door.sentence, door.advice)));
             found.extend(not_up(facts, queues));
             found
         }

@@ -258,6 +258,24 @@ async fn a_pool_of_the_config_that_nobody_runs_is_told() {
     says(&finding, "a pool \"films\"", "ostler up");
 }
 
+#[tokio::test]
+async fn what_a_sandbox_leaves_open_is_told() {
+    let told = async |sandbox: &str| {
+        let mut world = World::new();
+        let node = world.node("anna", &["shell"]).await;
+        world.pass(Duration::from_secs(30), &[node]).await;
+        let text =
+            format!("[pool.shell]\nexecutor = \"command\"\ncommand = [\"true\"]\nsandbox = {sandbox}\n");
+        world.config = Some(config::parse(&text, "ostler.toml", &no_env).map_err(ConfigError::from));
+        world.findings().await
+    };
+    let sockets = only(told("{ network = \"unix\" }").await, "sandbox-unix-sockets");
+    says(&sockets, "a socket of this machine", "leave the network closed");
+    assert_eq!(sockets.severity, Severity::Warning);
+    says(&only(told("{ chmod = true }").await, "sandbox-chmod"), "the store's too", "umask");
+    assert_eq!(told("true").await, []);
+}
+
 #[test]
 fn how_children_are_contained_is_told_and_a_wish_that_cannot_be_had_is_a_fault() {
     let folder = scratch();
