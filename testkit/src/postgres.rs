@@ -30,10 +30,20 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 const KEEPER: &str = r#"folder=$1; shift
 run() { "$@" >>"$folder/server.log" 2>&1 </dev/null & server=$!; }
 end() { kill -QUIT "$server" 2>/dev/null; wait "$server" 2>/dev/null; }
+# Kills all of its processes, and waits until none is left: a new server refuses to start beside an old one.
+crash() {
+    children=$(cat "/proc/$server/task/$server/children")
+    kill -9 "$server" $children 2>/dev/null
+    wait "$server" 2>/dev/null
+    for child in $children; do
+        while [ -e "/proc/$child" ] && ! grep -q '^State:[[:space:]]Z' "/proc/$child/status" 2>/dev/null; do sleep 0.01; done
+    done
+}
 run "$@"
 while read -r word; do
     case $word in
     stop) end && echo stopped || echo stopped ;;
+    crash) crash && echo crashed || echo crashed ;;
     start) run "$@" && echo started ;;
     esac
 done
@@ -78,7 +88,17 @@ impl PrivatePostgres {
     /// When there is none on this machine, or it does not come up.
     #[must_use]
     pub fn start(disk: Disk) -> Self {
-        Made::new(disk).initialised().launch(disk, &[]).with_database()
+        Self::start_with(disk, &[])
+    }
+
+    /// Starts a server with these settings, such as `wal_writer_delay=10s`.
+    ///
+    /// # Panics
+    /// When there is none on this machine, or it does not come up.
+    #[must_use]
+    pub fn start_with(disk: Disk, settings: &[&str]) -> Self {
+        let settings: Vec<String> = settings.iter().map(|setting| (*setting).to_owned()).collect();
+        Made::new(disk).initialised().launch(disk, &settings).with_database()
     }
 
     /// Starts a server that is spoken to over the network of this machine, and encrypts: with this certificate and its key, as PEM.
@@ -131,6 +151,32 @@ impl PrivatePostgres {
     /// When it cannot be told.
     pub fn stop(&mut self) {
         self.say("stop");
+    }
+
+    /// Kills all processes of the server with SIGKILL.
+    ///
+    /// # Panics
+    /// When it cannot be told.
+    pub fn crash(&mut self) {
+        self.say("crash");
+    }
+
+    /// Kills one process of the server with SIGKILL, as the kernel does when memory runs out. The server then ends all the others and
+    /// starts anew by itself; this waits until it has.
+    ///
+    /// # Panics
+    /// When there is no such process, or the server does not come back.
+    pub fn kill_backend(&self, pid: i32) {
+        let (_never, pause) = channel::<()>();
+        let ends = "all server processes terminated; reinitializing";
+        let before = self.log().matches(ends).count();
+        run(Command::new("kill").args(["-9", &pid.to_string()]));
+        let until = Instant::now() + MAX_WAIT;
+        while self.log().matches(ends).count() == before {
+            assert!(Instant::now() < until, "the server goes on without a backend: {}", self.log());
+            let _ = pause.recv_timeout(LOOK_AGAIN);
+        }
+        self.wait_until_up();
     }
 
     /// Starts it again after a stop, at the same place.

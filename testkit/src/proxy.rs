@@ -12,11 +12,19 @@ use tokio::task::{AbortHandle, JoinSet};
 
 use crate::postgres::PrivatePostgres;
 use crate::redis::PrivateRedis;
+use crate::signal::MAX_WAIT;
 
 /// Bytes that are passed on at once.
 const CHUNK: usize = 64 * 1024;
 /// The last words of a transaction, as a client sends them.
 const COMMIT: &[u8] = b"COMMIT\0";
+/// Bytes of a message before its text: its sort and its length.
+const HEAD: usize = 5;
+/// How a transaction that writes, and one that only reads, begins.
+const WRITES: &[u8] = b"ISOLATION LEVEL READ COMMITTED";
+const READS: &[u8] = b"READ ONLY";
+/// The server is ready for more, and no transaction is open.
+const READY: &[u8] = b"Z\0\0\0\x05I";
 
 /// How the message begins with which whoever answers gives the number of its process.
 const KEY: &[u8] = b"K\0\0\0\x0c";
@@ -45,6 +53,14 @@ pub enum Weather {
     LosesAnswer,
     /// It closes the connection over which the next commit comes, and does not pass it on.
     LosesCommit,
+    /// It keeps every commit of a transaction that writes, until the weather changes; then it closes the connection.
+    HoldsCommits,
+    /// It passes every commit on, and keeps the answer to each that writes, until the weather changes; then it closes the connection.
+    HoldsAnswers,
+    /// At the next commit of a transaction that writes, it closes the connection, and passes the commit on when the weather changes again.
+    DelaysCommit,
+    /// It has done so, and passes everything else on.
+    HasDelayedCommit,
 }
 
 /// A proxy on a port of its own. It ends when this is dropped.
@@ -52,6 +68,9 @@ pub enum Weather {
 pub struct Proxy {
     port: u16,
     weather: Arc<watch::Sender<Weather>>,
+    /// How many connections are held at a commit.
+    held: Arc<watch::Sender<usize>>,
+    behind: Arc<Mutex<Behind>>,
     open: Arc<Mutex<Vec<AbortHandle>>>,
     _serving: JoinSet<()>,
 }
@@ -82,8 +101,18 @@ impl Proxy {
     }
 
     async fn telling(server: &PrivatePostgres, told: Told) -> Self {
-        let place = Server::Socket(server.folder().join(".s.PGSQL.5432"));
-        Self::serving(Behind { place, told }).await
+        Self::serving(Behind { place: socket_of(server), told }).await
+    }
+
+    /// New connections lead to this server.
+    pub fn lead_to(&self, server: &PrivatePostgres) {
+        self.behind.lock().unwrap_or_else(PoisonError::into_inner).place = socket_of(server);
+    }
+
+    /// Waits until so many connections are held at a commit. Answers whether they were, in time.
+    pub async fn holds(&self, count: usize) -> bool {
+        let mut held = self.held.subscribe();
+        tokio::time::timeout(MAX_WAIT, held.wait_for(|held| *held >= count)).await.is_ok()
     }
 
     async fn serving(behind: Behind) -> Self {
@@ -91,9 +120,11 @@ impl Proxy {
         let port = listener.local_addr().expect("the port is known").port();
         let weather = Arc::new(watch::Sender::new(Weather::Fair));
         let open = Arc::new(Mutex::new(Vec::new()));
+        let (held, behind) = (Arc::new(watch::Sender::new(0)), Arc::new(Mutex::new(behind)));
         let mut serving = JoinSet::new();
-        serving.spawn(serve(listener, behind, Arc::clone(&weather), Arc::clone(&open)));
-        Self { port, weather, open, _serving: serving }
+        let sky = Sky { weather: Arc::clone(&weather), held: Arc::clone(&held) };
+        serving.spawn(serve(listener, Arc::clone(&behind), sky, Arc::clone(&open)));
+        Self { port, weather, held, behind, open, _serving: serving }
     }
 
     /// Where a client finds the PostgreSQL server behind it.
@@ -126,14 +157,38 @@ impl Proxy {
 }
 
 /// What is behind the proxy, and what is said of it.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 struct Behind {
     place: Server,
     told: Told,
 }
 
-/// Where the server listens.
+fn socket_of(server: &PrivatePostgres) -> Server {
+    Server::Socket(server.folder().join(".s.PGSQL.5432"))
+}
+
+/// What all connections see of the weather.
 #[derive(Clone)]
+struct Sky {
+    weather: Arc<watch::Sender<Weather>>,
+    held: Arc<watch::Sender<usize>>,
+}
+
+impl Sky {
+    fn now(&self) -> Weather {
+        *self.weather.borrow()
+    }
+
+    /// Waits until the weather is another one.
+    async fn hold(&self, weather: Weather) {
+        self.held.send_modify(|held| *held += 1);
+        let _ = self.weather.subscribe().wait_for(|now| *now != weather).await;
+        self.held.send_modify(|held| *held -= 1);
+    }
+}
+
+/// Where the server listens.
+#[derive(Clone, Debug)]
 enum Server {
     Socket(PathBuf),
     Port(u16),
@@ -141,29 +196,30 @@ enum Server {
 
 async fn serve(
     listener: TcpListener,
-    behind: Behind,
-    weather: Arc<watch::Sender<Weather>>,
+    behind: Arc<Mutex<Behind>>,
+    sky: Sky,
     open: Arc<Mutex<Vec<AbortHandle>>>,
 ) {
     let mut connections = JoinSet::new();
     while let Ok((client, _)) = listener.accept().await {
-        if *weather.borrow() == Weather::Cut {
+        if sky.now() == Weather::Cut {
             continue;
         }
-        let handle = connections.spawn(connection(client, behind.clone(), Arc::clone(&weather)));
+        let behind = behind.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let handle = connections.spawn(connection(client, behind, sky.clone()));
         open.lock().unwrap_or_else(PoisonError::into_inner).push(handle);
     }
 }
 
-async fn connection(client: TcpStream, behind: Behind, weather: Arc<watch::Sender<Weather>>) {
+async fn connection(client: TcpStream, behind: Behind, sky: Sky) {
     match &behind.place {
         Server::Socket(path) => {
             let Ok(server) = UnixStream::connect(path).await else { return };
-            pass_on(client, server, behind.told, weather).await;
+            pass_on(client, server, behind.told, sky).await;
         }
         Server::Port(port) => {
             let Ok(server) = TcpStream::connect(("127.0.0.1", *port)).await else { return };
-            pass_on(client, server, behind.told, weather).await;
+            pass_on(client, server, behind.told, sky).await;
         }
     }
 }
@@ -173,11 +229,12 @@ async fn pass_on(
     mut client: TcpStream,
     mut server: impl AsyncRead + AsyncWrite + Unpin,
     mut told: Told,
-    weather: Arc<watch::Sender<Weather>>,
+    sky: Sky,
 ) {
     let (mut said, mut answered) = (vec![0; CHUNK], vec![0; CHUNK]);
+    let weather = &sky.weather;
     let mut seen = weather.subscribe();
-    let mut ends_with_answer = false;
+    let (mut ends_with_answer, mut writes) = (false, false);
     loop {
         // In silence nothing is read either; what was sent meanwhile arrives when it is over.
         if seen.wait_for(|weather| *weather != Weather::Silent).await.is_err() {
@@ -186,8 +243,42 @@ async fn pass_on(
         tokio::select! {
             read = client.read(&mut said) => {
                 let Ok(count @ 1..) = read else { return };
-                let commits = place_of(COMMIT, &said[..count]).is_some();
-                let now = *weather.borrow();
+                if place_of(READS, &said[..count]).is_some() {
+                    writes = false;
+                } else if place_of(WRITES, &said[..count]).is_some() {
+                    writes = true;
+                }
+                let commit = place_of(COMMIT, &said[..count]);
+                let (commits, now) = (commit.is_some(), sky.now());
+                match (commit, now) {
+                    (Some(at), Weather::HoldsCommits) if writes => {
+                        let before = &said[..at - HEAD];
+                        // What was said before is carried out, and answered to nobody.
+                        let passed = before.is_empty()
+                            || (server.write_all(before).await.is_ok()
+                                && server.read(&mut answered).await.is_ok());
+                        if passed {
+                            sky.hold(now).await;
+                        }
+                        return;
+                    }
+                    (Some(_), Weather::HoldsAnswers) if writes => {
+                        if server.write_all(&said[..count]).await.is_ok() && is_ready(&mut server).await {
+                            sky.hold(now).await;
+                        }
+                        return;
+                    }
+                    (Some(_), Weather::DelaysCommit) if writes => {
+                        weather.send_replace(Weather::HasDelayedCommit);
+                        drop(client);
+                        sky.hold(Weather::HasDelayedCommit).await;
+                        if server.write_all(&said[..count]).await.is_ok() {
+                            is_ready(&mut server).await;
+                        }
+                        return;
+                    }
+                    (Some(_) | None, _) => {}
+                }
                 if commits && now == Weather::LosesCommit {
                     weather.send_replace(Weather::Fair);
                     return;
@@ -202,8 +293,7 @@ async fn pass_on(
             }
             read = server.read(&mut answered) => {
                 let Ok(count @ 1..) = read else { return };
-                let now = *weather.borrow();
-                if let Weather::Slow(by) = now {
+                if let Weather::Slow(by) = sky.now() {
                     tokio::time::sleep(by).await;
                 }
                 if told == Told::Ours && let Some(at) = place_of(KEY, &answered[..count]) {
@@ -216,6 +306,18 @@ async fn pass_on(
                 }
             }
             changed = seen.changed() => if changed.is_err() { return },
+        }
+    }
+}
+
+/// Reads what the server says until it has ended the transaction.
+async fn is_ready(server: &mut (impl AsyncRead + Unpin)) -> bool {
+    let (mut said, mut chunk) = (Vec::new(), vec![0; CHUNK]);
+    loop {
+        let Ok(count @ 1..) = server.read(&mut chunk).await else { return false };
+        said.extend_from_slice(&chunk[..count]);
+        if place_of(READY, &said).is_some() {
+            return true;
         }
     }
 }

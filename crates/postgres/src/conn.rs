@@ -9,6 +9,7 @@ use tokio::time::timeout;
 use tokio_postgres::types::{FromSqlOwned, ToSql};
 use tokio_postgres::{Row, Statement};
 
+use crate::commit_mark::{CommitMark, SET};
 use crate::fault::{Sql, Stop, with_source};
 use crate::manners::{BEGIN, Manners, begin_untaught, look, look_untaught};
 
@@ -44,6 +45,11 @@ impl Names {
     /// The schema that has the tables.
     pub(crate) fn schema(&self) -> &str {
         &self.schema
+    }
+
+    /// How long one statement may take.
+    pub(crate) const fn patience(&self) -> Duration {
+        self.patience
     }
 
     /// The statement, with the schema that is meant.
@@ -160,6 +166,11 @@ impl Conn {
         self.in_transaction = true;
     }
 
+    /// The server has answered the end of the transaction.
+    pub(crate) fn ended(&mut self) {
+        self.in_transaction = false;
+    }
+
     /// Sends the begin of a transaction that writes. Whoever polls it together with the next statements sends all of them at once.
     pub(crate) async fn begin(&self) -> Sql<()> {
         self.batch(if self.is_taught() { BEGIN } else { &self.names.begin }).await
@@ -179,25 +190,45 @@ impl Conn {
         }
     }
 
-    /// The last statement of a transaction together with its commit, which undoes all of it if the statement fails.
-    pub(crate) async fn commit_with(&mut self, sql: &str, params: Params<'_>) -> Sql<Vec<Row>> {
-        let last = self.prepare(sql).await?;
-        let (answered, committed) = tokio::join!(biased; async { self.run(&last, params).await }, async { self.batch("COMMIT").await });
-        let rows = answered?;
+    /// The last statement of a transaction, if there is one, its mark, and its commit, sent at once. If one of them fails, all of it is
+    /// undone. Answers what the statement answers, and whether the transaction has written anything.
+    pub(crate) async fn commit_marked(
+        &mut self,
+        mark: &CommitMark,
+        last: Option<(&str, Params<'_>)>,
+    ) -> Sql<(Vec<Row>, bool)> {
+        let writes = match last {
+            Some((sql, params)) => Some((self.prepare(sql).await?, params)),
+            None => None,
+        };
+        let marks = self.prepare(SET).await?;
+        let (written, marked, committed) = tokio::join!(
+            biased;
+            async {
+                match &writes {
+                    Some((statement, params)) => self.run(statement, params).await,
+                    None => Ok(Vec::new()),
+                }
+            },
+            async { self.run(&marks, &mark.params()).await },
+            async { self.batch("COMMIT").await },
+        );
+        let (rows, marked) = (written?, marked?);
         committed?;
-        self.in_transaction = false;
-        Ok(rows)
+        self.ended();
+        let marked = marked.first().map_or(Ok(false), |row| get(row, 0))?;
+        Ok((rows, marked))
     }
 
     pub(crate) async fn commit(&mut self) -> Sql<()> {
         self.batch("COMMIT").await?;
-        self.in_transaction = false;
+        self.ended();
         Ok(())
     }
 
     pub(crate) async fn roll_back(&mut self) -> Sql<()> {
         self.batch("ROLLBACK").await?;
-        self.in_transaction = false;
+        self.ended();
         Ok(())
     }
 }

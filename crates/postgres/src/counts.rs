@@ -12,6 +12,7 @@ use ostler_store::views::Counts;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
+use crate::commit_mark::CommitMark;
 use crate::conn::{Conn, get};
 use crate::fault::Sql;
 use crate::herald::Notice;
@@ -69,16 +70,22 @@ impl LaneChanges {
     }
 
     /// Writes what was counted.
-    pub(crate) async fn write(&mut self, conn: &Conn) -> Sql<Written> {
-        written(&conn.rows(ADD, &self.take().params()).await?)
+    pub(crate) async fn write(&mut self, conn: &Conn) -> Sql<()> {
+        conn.rows(ADD, &self.take().params()).await?;
+        Ok(())
     }
 
-    /// Writes what was counted, and commits; whoever listens hears the notice then.
+    /// Writes what was counted, if anything was, and commits; whoever listens hears the notice then.
     pub(crate) async fn write_with_commit(
         &mut self,
         conn: &mut Conn,
         notice: Option<&Notice>,
+        mark: &CommitMark,
     ) -> Sql<Written> {
+        if self.is_empty() {
+            let (_, marked) = conn.commit_marked(mark, None).await?;
+            return Ok(Written { fold: false, marked });
+        }
         let columns = self.take();
         let mut params = columns.params();
         let sql = match notice {
@@ -89,7 +96,8 @@ impl LaneChanges {
                 Cow::Owned(format!("{ADD}, pg_notify($12, $13)"))
             }
         };
-        written(&conn.commit_with(&sql, &params).await?)
+        let (rows, marked) = conn.commit_marked(mark, Some((&sql, &params))).await?;
+        Ok(Written { fold: is_due(&rows)?, marked })
     }
 
     fn take(&mut self) -> Columns {
@@ -125,7 +133,7 @@ const ADD: &str = "INSERT INTO ostler.lane_delta(lane, queued, claimed, running,
      SELECT a, b, c, d, e, f, g, h, i, j, k::bigint[]
      FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[],
         $8::bigint[], $9::bigint[], $10::bigint[], $11::text[]) AS n(a, b, c, d, e, f, g, h, i, j, k)
-     RETURNING seq, pg_current_xact_id()::text";
+     RETURNING seq";
 
 /// What [`ADD`] is given.
 struct Columns {
@@ -140,22 +148,21 @@ impl Columns {
     }
 }
 
-fn written(rows: &[Row]) -> Sql<Written> {
-    let mut written = Written::default();
+/// Whether it is time to sum up, now that these rows were added.
+fn is_due(rows: &[Row]) -> Sql<bool> {
+    let mut due = false;
     for row in rows {
-        written.fold |= get::<i64>(row, 0)? % FOLD_EVERY == 0;
-        written.transaction = Some(get(row, 1)?);
+        due |= get::<i64>(row, 0)? % FOLD_EVERY == 0;
     }
-    Ok(written)
+    Ok(due)
 }
 
-/// What a transaction learns when it writes its counts.
-#[derive(Default)]
+/// What a transaction learns when it is committed.
 pub(crate) struct Written {
     /// Whether it is time to sum up.
     pub(crate) fold: bool,
-    /// The transaction's own number.
-    pub(crate) transaction: Option<String>,
+    /// Whether it has written anything, and set its mark.
+    pub(crate) marked: bool,
 }
 
 /// Sums up what was added, unless somebody else is at it.

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_store::{Bells, Checks, Clock, Error};
+use tokio::time::Instant;
 
+use crate::commit_mark::{CommitMark, CommitMarks, Fate};
 use crate::conn::{Conn, Names, get};
 use crate::counts::fold;
 use crate::dependents::close_verb;
@@ -28,7 +30,9 @@ const MAX_PAUSE: Duration = Duration::from_millis(250);
 /// How many bites of the inbox a verb takes in before it does what it was called for.
 const MAX_INBOXES: usize = 20;
 /// How often it is asked what became of a commit whose answer was lost.
-const MAX_QUESTIONS: u32 = 40;
+const MAX_QUESTIONS: u32 = 400;
+/// For how long, in times of a statement's patience: the server ends a transaction that has fallen silent before that.
+const MAX_SETTLING: u32 = 2;
 
 /// A future of a verb.
 pub(crate) type Work<'a, T> = std::pin::Pin<Box<dyn Future<Output = Sql<T>> + Send + 'a>>;
@@ -57,6 +61,7 @@ pub(crate) struct Desk {
     pub(crate) pools: Pools,
     pub(crate) names: Arc<Names>,
     pub(crate) memo: Arc<Memo>,
+    pub(crate) marks: CommitMarks,
     pub(crate) checks: Checks,
     pub(crate) time: Time,
     pub(crate) bells: Arc<Bells>,
@@ -155,19 +160,26 @@ impl Desk {
         let mut done = tx.close().await?;
         let (rings, learned) = (done.rings, std::mem::take(&mut done.learned));
         let notice = done.notice(&self.herald);
-        match done.commit(notice.as_ref()).await {
-            Ok((conn, written)) if written.fold => {
-                // A sum that is not made now is made the next time.
-                let lock = Locks::none().and(What::Fold, Mode::Alone).columns(&self.memo.schema).0;
-                let _ = fold(&conn, &lock[0]).await;
+        let mark = self.marks.take(done.began.millis());
+        match done.commit(notice.as_ref(), &mark).await {
+            Ok((conn, written)) => {
+                if written.marked {
+                    self.marks.committed(&mark)
+                } else {
+                    self.marks.unused(&mark)
+                }
+                if written.fold {
+                    // A sum that is not made now is made the next time.
+                    let lock = Locks::none().and(What::Fold, Mode::Alone).columns(&self.memo.schema).0;
+                    let _ = fold(&conn, &lock[0]).await;
+                }
             }
-            Ok(_) => {}
             // A hint is not worth a commit: it is left out, and the transaction begins anew.
-            Err((stop, _)) if notice.is_some() && stop.is_over_a_limit() => {
+            Err(stop) if notice.is_some() && stop.is_over_a_limit() => {
                 self.herald.hold_back();
                 return Err(Stop::Needs(Locks::none()));
             }
-            Err((stop, number)) => self.settle(stop, number.as_deref()).await?,
+            Err(stop) => self.settle(stop, &mark).await?,
         }
         learned.keep(&self.memo);
         self.bells.ring(rings);
@@ -177,21 +189,24 @@ impl Desk {
         Ok(answer)
     }
 
-    /// The answer to a commit did not come. Asks what became of the transaction.
-    async fn settle(&self, stop: Stop, transaction: Option<&str>) -> Sql<()> {
+    /// The answer to a commit did not come. Finds out what became of the transaction: it is committed, or never will be.
+    async fn settle(&self, stop: Stop, mark: &CommitMark) -> Sql<()> {
         if !stop.is_open_question() {
             return Err(stop);
         }
-        // It has written nothing.
-        let Some(transaction) = transaction else { return Ok(()) };
+        let until = Instant::now() + self.names.patience() * MAX_SETTLING;
         let mut pause = PAUSE;
         for _ in 0..MAX_QUESTIONS {
-            if let Ok(status) = self.status(transaction).await {
-                match status.as_deref() {
-                    Some("committed") => return Ok(()),
-                    Some("in progress") => {}
-                    _ => return Err(stop),
-                }
+            let asked = async { mark.ask(self.conn().await?, self.time.given()).await };
+            match asked.await {
+                Ok(Fate::Committed) => return Ok(()),
+                Ok(Fate::GivenUp) => return Err(stop),
+                Ok(Fate::Unknown) => break,
+                // The server is away, or the transaction is still open.
+                Err(_) => {}
+            }
+            if Instant::now() >= until {
+                break;
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(MAX_PAUSE);
@@ -200,12 +215,6 @@ impl Desk {
         Err(Stop::Away(
             "it was lost at a commit, and whether that went through cannot be known yet".to_owned(),
         ))
-    }
-
-    async fn status(&self, transaction: &str) -> Sql<Option<String>> {
-        let conn = self.conn().await?;
-        let row = conn.one("SELECT pg_xact_status($1::text::xid8)", &[&transaction]).await?;
-        get(&row, 0)
     }
 
     /// Looks at one moment of the store.

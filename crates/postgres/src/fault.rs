@@ -4,6 +4,7 @@ use ostler_store::{Error, ErrorKind};
 use tokio_postgres::error::SqlState;
 
 use crate::arrival::REFUSES_WHILE_ARRIVING;
+use crate::commit_mark::GIVEN_UP;
 use crate::locks::Locks;
 
 /// Why a verb was not carried out.
@@ -69,15 +70,23 @@ impl Stop {
     /// Whether nobody can say what the server did with the last statement.
     pub(crate) fn is_open_question(&self) -> bool {
         match self {
-            Self::Server(error) => error.code().is_none_or(|code| code.code().starts_with("57P")),
+            Self::Server(error) => error.code().is_none_or(is_about_the_connection),
             Self::Silent => true,
             Self::Away(_) | Self::Foreign(_) | Self::Needs(_) | Self::Inbox | Self::Refused(_) => false,
         }
     }
 }
 
-/// Two transactions were in each other's way, or the server is on its way down.
+/// Whether a code is about the connection, as the server says it when it ends one, or a pooler that has lost the server.
+fn is_about_the_connection(code: &SqlState) -> bool {
+    ["57P", "08"].iter().any(|class| code.code().starts_with(class))
+}
+
+/// Two transactions were in each other's way, or the server is on its way down, or a pooler has lost it.
 fn is_passing(code: &SqlState) -> bool {
+    if code.code() == GIVEN_UP || code.code().starts_with("08") {
+        return true;
+    }
     [
         SqlState::T_R_SERIALIZATION_FAILURE,
         SqlState::T_R_DEADLOCK_DETECTED,
@@ -162,7 +171,7 @@ fn server_fault(error: &tokio_postgres::Error) -> Error {
 fn kind_of(code: &str) -> ErrorKind {
     match code {
         "53100" => ErrorKind::Full,
-        "40001" | "40P01" | "55P03" | "57014" => ErrorKind::Busy,
+        "40001" | "40P01" | "55P03" | "57014" | GIVEN_UP => ErrorKind::Busy,
         "25006" | "42501" => ErrorKind::ReadOnly,
         "42P01" | "3F000" => ErrorKind::Replaced,
         "XX001" | "XX002" => ErrorKind::Damaged,

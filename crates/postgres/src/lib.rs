@@ -1,8 +1,8 @@
 //! The shared store: one PostgreSQL database for any number of nodes.
 //!
 //! - [`Postgres`]: the contract, on top of the rest. `verbs`: the statements of each verb.
-//! - `desk.rs`: carries verbs out, each as one transaction. `crowd.rs`: calls that come at once share one. `tx`: one transaction as the
-//!   verbs see it. `locks.rs`: who waits for whom. `counts.rs`: what lanes count, without anybody waiting.
+//! - `desk.rs`: carries verbs out, each as one transaction. `commit_mark.rs`: proof that one was committed. `crowd.rs`: calls that come at
+//!   once share one. `tx`: one transaction as the verbs see it. `locks.rs`: who waits for whom. `counts.rs`: what lanes count, without anybody waiting.
 //! - `row.rs`, `kept.rs`, `gate_row.rs`: rows and records. `queue.rs`: queues. `memo.rs`: what is known by heart.
 //! - `keys.rs`, `gates`: limit keys, rates, breakers. `unique.rs`, `dependents.rs`: plans.
 //! - `address.rs`, `url.rs`: where a store is. `open.rs`, `connect.rs`, `tls.rs`, `schema.rs`: how it is opened. [`care`]: how it is.
@@ -15,6 +15,7 @@ mod address;
 mod arrival;
 mod backend;
 pub mod care;
+mod commit_mark;
 mod conn;
 mod connect;
 mod counts;

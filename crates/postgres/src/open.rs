@@ -8,6 +8,7 @@ use ostler_store::{Bells, Bounds, Checks, Clock, Error, ErrorKind};
 
 use crate::address::Address;
 use crate::arrival::refuse_half;
+use crate::commit_mark::CommitMarks;
 use crate::conn::{Conn, Names, SCHEMA, get, quoted};
 use crate::connect::{Connector, MAX_CONNECT};
 use crate::desk::{Desk, Time};
@@ -108,6 +109,7 @@ pub(crate) async fn open(
         pools,
         names,
         memo: Arc::new(Memo::new(&options.schema)),
+        marks: CommitMarks::default(),
         checks: options.checks,
         time,
         bells,

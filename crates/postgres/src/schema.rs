@@ -4,7 +4,7 @@
 //! In every statement of this crate the schema is called `ostler`; another name takes its place before the statement is sent.
 
 /// One step up for each version of the schema, the first one for an empty schema.
-pub(crate) const MIGRATIONS: &[&str] = &[V1, V2];
+pub(crate) const MIGRATIONS: &[&str] = &[V1, V2, V3];
 
 /// The version that this program reads and writes.
 pub(crate) const VERSION: i32 = MIGRATIONS.len() as i32;
@@ -219,6 +219,31 @@ $$;
 
 // A session that `departed` stops on purpose: when it is found dead, what it held is handed back.
 const V2: &str = "ALTER TABLE ostler.session ADD COLUMN departed boolean NOT NULL DEFAULT false;";
+
+// Each transaction that writes changes the row of its slot: that proves its commit (see `commit_mark.rs`). A transaction that has written nothing
+// has nothing to prove.
+const V3: &str = "
+CREATE TABLE ostler.commit_mark(slot bigint PRIMARY KEY, mark bigint NOT NULL, at bigint NOT NULL)
+    WITH (fillfactor = 50, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_cost_delay = 0);
+
+CREATE FUNCTION ostler.mark_commit(own bigint, before bigint, after bigint, now_ms bigint) RETURNS boolean
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    IF pg_current_xact_id_if_assigned() IS NULL THEN
+        RETURN false;
+    END IF;
+    IF before = 0 THEN
+        INSERT INTO ostler.commit_mark(slot, mark, at) VALUES(own, after, now_ms);
+    ELSE
+        UPDATE ostler.commit_mark SET mark = after, at = now_ms WHERE slot = own AND mark = before;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'this transaction was given up, or its commit mark was removed' USING ERRCODE = 'OSMRK';
+        END IF;
+    END IF;
+    RETURN true;
+END
+$$;
+";
 
 /// Empties all tables. The numbers of tellings begin anew.
 #[cfg(feature = "conformance")]

@@ -45,9 +45,9 @@ BEGIN
 END
 $$";
 
-/// Tables of ours that hold something of a store.
+/// Tables of ours that hold something of a store. (A commit mark belongs to a process that writes, and not to what it writes.)
 const TABLES: &str = "SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-     WHERE n.nspname = $1 AND c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relname NOT IN ('meta', 'arrival')
+     WHERE n.nspname = $1 AND c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relname NOT IN ('meta', 'arrival', 'commit_mark')
      ORDER BY c.relname";
 
 /// Columns that number their rows themselves.

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use ostler_core::{Gate, SessionId, State, StateName, TaskId, Timestamp, VirtualTime};
 use ostler_store::{Check, Checks, Rings};
-use tokio_postgres::Row;
 
-use crate::conn::{Conn, Params, get};
+use crate::commit_mark::CommitMark;
+use crate::conn::{Conn, get};
 use crate::counts::{LaneChanges, Written};
 use crate::fault::{Sql, Stop};
 use crate::gate_row::gate_text;
@@ -33,9 +33,6 @@ const HOLD: &str = "SELECT 1 FROM ostler.task WHERE id = ANY($1) ORDER BY id FOR
 pub(crate) const NOW: &str =
     "SELECT coalesce($1::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint) AS now,
         EXISTS(SELECT 1 FROM ostler.inbox WHERE NOT waits) AS came";
-
-/// The transaction's own number, if it has written anything.
-const NUMBER: &str = "SELECT pg_current_xact_id_if_assigned()::text";
 
 /// What a transaction does about tasks that came with somebody else's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,8 +62,6 @@ pub(crate) struct Tx {
     rings: Rings,
     /// The session that acts, as it was under its lock.
     acting: Option<Acting>,
-    /// The transaction's own number, once it is known.
-    number: OnceLock<String>,
     /// What is known better when this is committed.
     learned: Learned,
     /// Whether a task that others wait for ended in this verb.
@@ -78,8 +73,9 @@ pub(crate) struct Done {
     conn: Conn,
     pub(crate) rings: Rings,
     lanes: LaneChanges,
-    written: Written,
     pub(crate) learned: Learned,
+    /// When it began, by the clock of the store.
+    pub(crate) began: Timestamp,
 }
 
 impl Done {
@@ -88,20 +84,10 @@ impl Done {
         if self.lanes.is_empty() { None } else { herald.with_commit(self.rings) }
     }
 
-    /// Commits. An error comes with the transaction's number, if it has written anything.
-    pub(crate) async fn commit(
-        mut self,
-        notice: Option<&Notice>,
-    ) -> Result<(Conn, Written), (Stop, Option<String>)> {
-        let committed = if self.lanes.is_empty() {
-            self.conn.commit().await.map(|()| Written::default())
-        } else {
-            self.lanes.write_with_commit(&mut self.conn, notice).await
-        };
-        match committed {
-            Ok(last) => Ok((self.conn, Written { fold: last.fold || self.written.fold, ..self.written })),
-            Err(stop) => Err((stop, self.written.transaction)),
-        }
+    /// Commits, and leaves the mark that proves it.
+    pub(crate) async fn commit(mut self, notice: Option<&Notice>, mark: &CommitMark) -> Sql<(Conn, Written)> {
+        let written = self.lanes.write_with_commit(&mut self.conn, notice, mark).await?;
+        Ok((self.conn, written))
     }
 }
 
@@ -160,7 +146,6 @@ impl Tx {
             told: Vec::new(),
             rings: Rings::default(),
             acting,
-            number: OnceLock::new(),
             learned: Learned::default(),
             frees: false,
         };
@@ -194,35 +179,8 @@ impl Tx {
                 .await?;
         }
         tellings::write(&self.conn, &self.told).await?;
-        // Its number has to be known before the commit is sent: the answer to that may be lost.
-        let written = match self.number.take() {
-            Some(number) => Written { transaction: Some(number), ..Written::default() },
-            None if self.lanes.is_empty() => {
-                let row = self.conn.one(NUMBER, &[]).await?;
-                Written { transaction: get(&row, 0)?, ..Written::default() }
-            }
-            None => self.lanes.write(&self.conn).await?,
-        };
         let (conn, rings, lanes, learned) = (self.conn, self.rings, self.lanes, self.learned);
-        Ok(Done { conn, rings, lanes, written, learned })
-    }
-
-    /// What a statement that writes answers. The transaction's number is asked for in the same breath, so that the counts can be
-    /// sent together with the commit.
-    pub(crate) async fn write(&self, sql: &str, params: Params<'_>) -> Sql<Vec<Row>> {
-        let (statement, number) = (self.conn.prepare(sql).await?, self.conn.prepare(NUMBER).await?);
-        let (rows, number) = tokio::join!(
-            biased;
-            async { self.conn.run(&statement, params).await },
-            async { self.conn.run(&number, &[]).await },
-        );
-        let rows = rows?;
-        if let Some(row) = number?.first()
-            && let Some(number) = get::<Option<String>>(row, 0)?
-        {
-            let _ = self.number.set(number);
-        }
-        Ok(rows)
+        Ok(Done { conn, rings, lanes, learned, began: self.now })
     }
 
     /// The connection of a transaction that is not to be.

@@ -238,7 +238,7 @@ async fn take_best(
          UPDATE ostler.task t SET phase = 3, why = 0, token = t.token + 1, session = $3, started_at = NULL
          FROM best WHERE t.id = best.id RETURNING {COLUMNS}, best.why"
     );
-    tx.write(&sql, &[&lanes, &most(wanted), &who.number, &but, &ranks, &slots]).await
+    tx.conn.rows(&sql, &[&lanes, &most(wanted), &who.number, &but, &ranks, &slots]).await
 }
 
 /// These were not to be claimed after all. Nobody has seen it yet.

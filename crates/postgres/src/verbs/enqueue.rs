@@ -196,7 +196,8 @@ async fn insert(tx: &Tx, drafts: &[Draft<'_>]) -> Sql<Vec<(Uid, i64)>> {
     let extras =
         |new: &NewTask| extras_text(&new.overrides, new.folder.as_deref(), ends(new), new.cost.unwrap_or(1));
     let rows = tx
-        .write(
+        .conn
+        .rows(
             "INSERT INTO ostler.task(uid, queue, lane, phase, why, rank, priority, run_at, late_at, limit_id, extras, payload,
                 created_at, token, runs, failures, trouble)
              SELECT uid, queue, lane, phase, why, rank, priority, run_at, late_at, limit_id, extras, payload, $13, 0, 0, 0, 0

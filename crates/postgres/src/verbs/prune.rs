@@ -5,6 +5,7 @@ use ostler_store::MAX_CASCADE;
 use ostler_store::calls::{Pruned, Retention};
 
 use super::jobs;
+use crate::commit_mark;
 use crate::conn::{Conn, get, most};
 use crate::dependents::let_go;
 use crate::fault::Sql;
@@ -135,6 +136,7 @@ pub(crate) async fn by_age_and_count(tx: &mut Tx, keep: &Retention) -> Sql<Prune
             &[&tx.now.millis().saturating_sub(SESSION_DAYS_MS)],
         )
         .await?;
+    commit_mark::sweep(&tx.conn, tx.now.millis(), most(keep.bite)).await?;
     Ok(Pruned { tasks: removed, more: left == 0 && removed > 0 })
 }
 

@@ -105,7 +105,7 @@ pub(crate) async fn run(tx: &mut Tx, starts: &[Start]) -> Sql<Vec<Fenced>> {
 }
 
 async fn write(tx: &Tx, begun: &Begun) -> Sql<()> {
-    tx.write(
+    tx.conn.rows(
         "WITH n AS (SELECT * FROM unnest($1::bigint[], $2::integer[], $3::bigint[], $4::uuid[], $5::uuid[])
                 AS n(task, number, token, session, worker)),
          begun AS (UPDATE ostler.task t SET phase = 4, runs = n.number, started_at = $6 FROM n WHERE t.id = n.task)

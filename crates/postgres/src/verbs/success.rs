@@ -60,7 +60,8 @@ pub(crate) async fn write(tx: &Tx, hot: &HashMap<usize, Hot<'_>>) -> Sql<HashSet
     let outputs: Vec<Option<&str>> = sorted.iter().map(|hot| hot.report.output.as_deref()).collect();
     // The phase is written so that no plan uses the index of leased tasks, which looks good while the table is new.
     let rows = tx
-        .write(
+        .conn
+        .rows(
             "UPDATE ostler.task t SET phase = 5, why = 0, runs = n.runs, started_at = n.began, finished_at = $8, ran = n.ran,
                 output = n.output
              FROM unnest($1::bigint[], $2::uuid[], $3::bigint[], $4::integer[], $5::bigint[], $6::bytea[], $7::text[])

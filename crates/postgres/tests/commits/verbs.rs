@@ -1,0 +1,606 @@
+//! A case for each verb that writes: what it needs, what it is asked, and what must be true once it has answered.
+
+use std::fmt::Debug;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ostler_core::{
+    ErrorClass, Failure, JobId, Missed, Outcome, Overlap, Overrides, Priority, Readiness, SessionId, State,
+    StateName, TaskId, Timestamp, Worker, WorkerId, WorkerState,
+};
+use ostler_store::calls::{
+    Appended, CancelAnswer, Claim, ClaimAnswer, Claimed, Enqueued, EventKind, Fenced, Finished, Kinds,
+    NewEvent, NewSession, NewStep, NewTask, Prune, Pruned, QueueChange, Ran, Renewed, Replay, ReplayAnswer,
+    Report, Retention, Saved, Start,
+};
+use ostler_store::jobs::{JobAnswer, JobChange, JobFilter, JobPut, NewJob};
+use ostler_store::orders::{Answer, Order, Ordered};
+use ostler_store::plans::Amended;
+use ostler_store::schedules::{Activity, Fired, Firing, Put, Schedule, ScheduleAnswer, Template};
+use ostler_store::tell::{Delivery, Heard, Tell};
+use ostler_store::views::{TaskDetail, Which};
+use ostler_store::{Clock, LeaseRef, Store};
+
+use super::Stage;
+
+/// Longer than any test takes.
+const TTL: Duration = Duration::from_secs(10 * 60 * 60);
+const WORKER: WorkerId = WorkerId(ostler_core::Id::from_bits(3));
+const BITE: usize = 100;
+
+type Act = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
+/// Looks whether what was acknowledged is true.
+pub(crate) type Check =
+    Box<dyn for<'s> FnOnce(&'s Stage) -> Pin<Box<dyn Future<Output = Result<(), String>> + 's>>>;
+
+/// A verb that is about to be said, and what must be true when it has answered.
+pub(crate) struct Case {
+    pub(crate) verb: &'static str,
+    pub(crate) act: Act,
+    pub(crate) check: Check,
+}
+
+impl Case {
+    fn new(
+        verb: &'static str,
+        act: impl Future<Output = Result<(), String>> + Send + 'static,
+        check: impl AsyncFnOnce(&Stage) -> Result<(), String> + 'static,
+    ) -> Self {
+        Self { verb, act: Box::pin(act), check: Box::new(|stage| Box::pin(check(stage))) }
+    }
+}
+
+/// All verbs that write, each with a queue and a session of its own: none waits for another.
+pub(crate) async fn all(stage: &Stage) -> Vec<Case> {
+    let mut cases = sessions(stage).await;
+    cases.extend(lives(stage).await);
+    cases.extend(notes(stage).await);
+    cases.extend(requests(stage).await);
+    cases.extend(plans(stage).await);
+    cases.extend(upkeep(stage).await);
+    cases
+}
+
+fn same<T: PartialEq + Debug>(found: &T, wanted: &T) -> Result<(), String> {
+    if found == wanted { Ok(()) } else { Err(format!("{found:?} instead of {wanted:?}")) }
+}
+
+fn told<E: Debug>(error: E) -> String {
+    format!("{error:?}")
+}
+
+// ---- what cases begin with ----
+
+async fn joined(stage: &Stage, what: &str) -> SessionId {
+    let node = session(stage, what);
+    let id = node.id;
+    assert_eq!(stage.store.join(node).await, Ok(Fenced::Recorded));
+    id
+}
+
+fn session(stage: &Stage, what: &str) -> NewSession {
+    let (name, version) = (stage.name(what), "1".to_owned());
+    NewSession {
+        id: SessionId(stage.id(&format!("node {what}"))),
+        name,
+        pid: 1,
+        version,
+        ttl: TTL,
+        settings: "{}".to_owned(),
+    }
+}
+
+fn draft(stage: &Stage, what: &str) -> NewTask {
+    NewTask::new(TaskId(stage.id(what)), stage.name(what), "send", "{}")
+}
+
+async fn enqueued(stage: &Stage, what: &str) -> TaskId {
+    let task = draft(stage, what);
+    let id = task.id;
+    assert_eq!(stage.store.enqueue(vec![task]).await, Ok(vec![Enqueued::Created(id)]));
+    id
+}
+
+async fn claim(store: &dyn Store, session: SessionId, queue: String) -> Result<Vec<Claimed>, String> {
+    let claim = Claim { session, queue, kinds: Kinds::Any, limit: 10 };
+    match store.claim(claim).await.map_err(told)? {
+        ClaimAnswer::Tasks { tasks, .. } => Ok(tasks),
+        ClaimAnswer::SessionEnded => Err("the session has ended".to_owned()),
+    }
+}
+
+/// A task that is claimed by a session of its own.
+async fn claimed(stage: &Stage, what: &str) -> (SessionId, Claimed) {
+    let (session, _) = (joined(stage, what).await, enqueued(stage, what).await);
+    let mut tasks = claim(&*stage.store, session, stage.name(what)).await.expect("claim answers");
+    (session, tasks.pop().expect("a task"))
+}
+
+pub(crate) async fn started(stage: &Stage, what: &str) -> (SessionId, Claimed) {
+    let (session, claimed) = claimed(stage, what).await;
+    let start = Start { lease: claimed.lease.as_ref(), worker: WORKER };
+    assert_eq!(stage.store.start(vec![start]).await, Ok(vec![Fenced::Recorded]));
+    (session, claimed)
+}
+
+fn success(claimed: Claimed) -> Report {
+    let ran = Some(Ran { worker: WORKER, took: Duration::from_millis(1) });
+    Report { lease: claimed.lease, ran, outcome: Outcome::Success, output: None }
+}
+
+async fn completed(stage: &Stage, what: &str) -> TaskId {
+    let (_, claimed) = claimed(stage, what).await;
+    let id = claimed.lease.task();
+    let finished = stage.store.finish(vec![success(claimed)]).await.expect("finish answers");
+    assert_eq!(finished, [Finished::Recorded(StateName::Completed)]);
+    id
+}
+
+// ---- what checks look at ----
+
+async fn detail(stage: &Stage, task: TaskId) -> Result<TaskDetail, String> {
+    let shown = stage.store.show(Which::Id(task)).await.map_err(told)?;
+    shown.ok_or_else(|| "there is no such task".to_owned())
+}
+
+async fn stands(stage: &Stage, task: TaskId, wanted: StateName) -> Result<TaskDetail, String> {
+    let detail = detail(stage, task).await?;
+    same(&detail.task.state.name(), &wanted)?;
+    Ok(detail)
+}
+
+/// The store and the node agree that the node holds just this.
+async fn holds(stage: &Stage, session: SessionId, held: &[LeaseRef]) -> Result<(), String> {
+    match stage.store.renew(session, held).await.map_err(told)? {
+        Renewed::Held { lost, .. } => same(&lost, &Vec::new()),
+        Renewed::Ended => Err("the session has ended".to_owned()),
+    }
+}
+
+// ---- the cases ----
+
+async fn sessions(stage: &Stage) -> Vec<Case> {
+    let mut cases = Vec::new();
+    let store = || Arc::clone(&stage.store);
+
+    let (here, node) = (store(), session(stage, "join"));
+    let id = node.id;
+    cases.push(Case::new(
+        "join",
+        async move { same(&here.join(node).await.map_err(told)?, &Fenced::Recorded) },
+        async move |stage| holds(stage, id, &[]).await,
+    ));
+
+    let (here, (id, leaving)) = (store(), claimed(stage, "leave").await);
+    let task = leaving.lease.task();
+    cases.push(Case::new(
+        "leave",
+        async move { same(&here.leave(id).await.map_err(told)?, &Fenced::Recorded) },
+        async move |stage| {
+            same(&stage.store.renew(id, &[]).await, &Ok(Renewed::Ended))?;
+            stands(stage, task, StateName::Queued).await.map(drop)
+        },
+    ));
+
+    let (here, id) = (store(), joined(stage, "order").await);
+    cases.push(Case::new(
+        "order",
+        async move { same(&here.order(id, Order::Drain).await.map_err(told)?, &Ordered::Given { number: 1 }) },
+        async move |stage| match stage.store.renew(id, &[]).await.map_err(told)? {
+            Renewed::Held { orders, .. } => same(&orders.len(), &1),
+            Renewed::Ended => Err("the session has ended".to_owned()),
+        },
+    ));
+
+    let (here, id) = (store(), joined(stage, "answer").await);
+    let ordered = stage.store.order(id, Order::Drain).await.expect("order answers");
+    assert_eq!(ordered, Ordered::Given { number: 1 });
+    let answer = Answer { number: 1, recycled: Vec::new(), busy: Vec::new() };
+    cases.push(Case::new(
+        "answer",
+        async move { same(&here.answer(id, answer).await.map_err(told)?, &Fenced::Recorded) },
+        async move |stage| {
+            let nodes = stage.store.survey().await.map_err(told)?.nodes;
+            let node = nodes.into_iter().find(|node| node.session == id).ok_or("the node is gone")?;
+            same(&node.answers.len(), &1)
+        },
+    ));
+
+    let (here, id) = (store(), joined(stage, "report").await);
+    let worker = Worker {
+        id: WORKER,
+        pool: "mail".to_owned(),
+        pid: None,
+        state: WorkerState::Idle,
+        memory_bytes: None,
+        started_at: Timestamp::from_millis(1),
+        done: 0,
+        failed: 0,
+        task: None,
+    };
+    cases.push(Case::new(
+        "report",
+        async move { same(&here.report(id, vec![worker]).await.map_err(told)?, &Fenced::Recorded) },
+        async move |stage| {
+            let workers = stage.store.survey().await.map_err(told)?.workers;
+            same(&workers.iter().filter(|worker| worker.session == id).count(), &1)
+        },
+    ));
+    cases
+}
+
+async fn lives(stage: &Stage) -> Vec<Case> {
+    let mut cases = Vec::new();
+    let store = || Arc::clone(&stage.store);
+
+    let (here, task) = (store(), draft(stage, "enqueue"));
+    let id = task.id;
+    cases.push(Case::new(
+        "enqueue",
+        async move { same(&here.enqueue(vec![task]).await.map_err(told)?, &vec![Enqueued::Created(id)]) },
+        async move |stage| stands(stage, id, StateName::Queued).await.map(drop),
+    ));
+
+    let (here, session, id) = (store(), joined(stage, "claim").await, enqueued(stage, "claim").await);
+    let queue = stage.name("claim");
+    let (sender, receiver) = tokio::sync::oneshot::channel();
+    cases.push(Case::new(
+        "claim",
+        async move {
+            let mut tasks = claim(&*here, session, queue).await?;
+            let lease = tasks.pop().ok_or("no task")?.lease.as_ref();
+            let _ = sender.send(lease);
+            same(&(lease.task, lease.token, tasks.len()), &(id, 1, 0))
+        },
+        async move |stage| {
+            stands(stage, id, StateName::Claimed).await?;
+            holds(stage, session, &[receiver.await.map_err(told)?]).await
+        },
+    ));
+
+    let (here, (session, beginning)) = (store(), claimed(stage, "start").await);
+    let (id, lease) = (beginning.lease.task(), beginning.lease.as_ref());
+    cases.push(Case::new(
+        "start",
+        async move {
+            let start = Start { lease, worker: WORKER };
+            same(&here.start(vec![start]).await.map_err(told)?, &vec![Fenced::Recorded])
+        },
+        async move |stage| {
+            same(&stands(stage, id, StateName::Running).await?.attempts.len(), &1)?;
+            holds(stage, session, &[lease]).await
+        },
+    ));
+
+    let (here, (session, ending)) = (store(), claimed(stage, "finish").await);
+    let id = ending.lease.task();
+    cases.push(Case::new(
+        "finish",
+        async move {
+            let wanted = vec![Finished::Recorded(StateName::Completed)];
+            same(&here.finish(vec![success(ending)]).await.map_err(told)?, &wanted)
+        },
+        async move |stage| {
+            same(&stands(stage, id, StateName::Completed).await?.attempts.len(), &1)?;
+            holds(stage, session, &[]).await
+        },
+    ));
+
+    let (here, (session, failing)) = (store(), started(stage, "fail").await);
+    let id = failing.lease.task();
+    cases.push(Case::new(
+        "finish of a failure",
+        async move {
+            let outcome = Outcome::Failed(Failure::new(ErrorClass::Transient, "not now"));
+            let report = Report { lease: failing.lease, ran: None, outcome, output: None };
+            let wanted = vec![Finished::Recorded(StateName::Queued)];
+            same(&here.finish(vec![report]).await.map_err(told)?, &wanted)
+        },
+        async move |stage| {
+            same(&stands(stage, id, StateName::Queued).await?.task.failures, &1)?;
+            holds(stage, session, &[]).await
+        },
+    ));
+    cases
+}
+
+async fn notes(stage: &Stage) -> Vec<Case> {
+    let mut cases = Vec::new();
+    let store = || Arc::clone(&stage.store);
+
+    let (here, (_, running)) = (store(), started(stage, "append").await);
+    let (id, lease) = (running.lease.task(), running.lease.as_ref());
+    cases.push(Case::new(
+        "append",
+        async move {
+            let event = NewEvent { kind: EventKind::Log, data: "a line".to_owned() };
+            same(&here.append(lease, vec![event]).await.map_err(told)?, &Appended::Recorded { last: 1 })
+        },
+        async move |stage| same(&stage.store.read_events(id, 0, 10).await.map_err(told)?.len(), &1),
+    ));
+
+    let (here, (_, running)) = (store(), started(stage, "step").await);
+    let (id, lease) = (running.lease.task(), running.lease.as_ref());
+    cases.push(Case::new(
+        "save_step",
+        async move {
+            let step = NewStep { name: "first".to_owned(), value: "1".to_owned() };
+            same(&here.save_step(lease, step).await.map_err(told)?, &Saved::Recorded)
+        },
+        async move |stage| same(&detail(stage, id).await?.steps.len(), &1),
+    ));
+
+    let (here, session) = (store(), joined(stage, "hear by").await);
+    let queue = stage.name("hear");
+    tell_all(stage, "hear").await;
+    completed(stage, "hear").await;
+    let other = joined(stage, "hear later").await;
+    cases.push(Case::new(
+        "hear",
+        async move {
+            match here.hear(session, &queue, Tell::ALL, 10).await.map_err(told)? {
+                Heard::Tellings(tellings) => same(&tellings.len(), &1),
+                Heard::SessionEnded => Err("the session has ended".to_owned()),
+            }
+        },
+        async move |stage| {
+            let queue = stage.name("hear");
+            let heard = stage.store.hear(other, &queue, Tell::ALL, 10).await;
+            same(&heard, &Ok(Heard::Tellings(Vec::new())))
+        },
+    ));
+
+    let (here, session) = (store(), joined(stage, "told by").await);
+    let queue = stage.name("told");
+    tell_all(stage, "told").await;
+    completed(stage, "told").await;
+    let heard = stage.store.hear(session, &queue, Tell::ALL, 10).await.expect("hear answers");
+    let Heard::Tellings(tellings) = heard else { panic!("the session is alive") };
+    let deliveries: Vec<Delivery> = tellings.iter().map(|telling| telling.number.into()).collect();
+    cases.push(Case::new(
+        "told",
+        async move { here.told(session, deliveries).await.map_err(told) },
+        async move |stage| {
+            let sql = "SELECT count(*) FROM ostler.telling t JOIN ostler.queue q ON q.id = t.queue WHERE q.name = $1";
+            let row = stage.direct.query_one(sql, &[&queue]).await.map_err(told)?;
+            same(&row.get::<_, i64>(0), &0)
+        },
+    ));
+    cases
+}
+
+async fn tell_all(stage: &Stage, what: &str) {
+    let changes = vec![QueueChange::Tell(Tell::ALL)];
+    stage.store.configure(&stage.name(what), changes).await.expect("configure answers");
+}
+
+async fn requests(stage: &Stage) -> Vec<Case> {
+    let mut cases = Vec::new();
+    let store = || Arc::clone(&stage.store);
+
+    let (here, id) = (store(), enqueued(stage, "cancel").await);
+    cases.push(Case::new(
+        "cancel",
+        async move { same(&here.cancel(vec![id]).await.map_err(told)?, &vec![CancelAnswer::Cancelled]) },
+        async move |stage| stands(stage, id, StateName::Cancelled).await.map(drop),
+    ));
+
+    let (here, id) = (store(), enqueued(stage, "replay").await);
+    assert_eq!(stage.store.cancel(vec![id]).await, Ok(vec![CancelAnswer::Cancelled]));
+    cases.push(Case::new(
+        "replay",
+        async move {
+            let answers = here.replay(vec![id], Replay::default()).await.map_err(told)?;
+            same(&answers, &vec![ReplayAnswer::Requeued])
+        },
+        async move |stage| stands(stage, id, StateName::Queued).await.map(drop),
+    ));
+
+    let (here, id) = (store(), enqueued(stage, "amend").await);
+    let overrides = Overrides { attempts: Some(7), ..Overrides::NONE };
+    let wanted = overrides;
+    cases.push(Case::new(
+        "amend",
+        async move { same(&here.amend(id, overrides).await.map_err(told)?, &Amended::Done) },
+        async move |stage| same(&detail(stage, id).await?.task.overrides, &wanted),
+    ));
+
+    let (here, queue) = (store(), stage.name("configure"));
+    enqueued(stage, "configure").await;
+    cases.push(Case::new(
+        "configure",
+        async move {
+            let changes = vec![QueueChange::Pause("lunch".to_owned())];
+            let settings = here.configure(&queue, changes).await.map_err(told)?;
+            same(&settings.paused.as_deref(), &Some("lunch"))
+        },
+        async move |stage| {
+            let queues = stage.store.survey().await.map_err(told)?.queues;
+            let name = stage.name("configure");
+            let queue = queues.into_iter().find(|queue| queue.name == name).ok_or("the queue is gone")?;
+            same(&queue.settings.paused.as_deref(), &Some("lunch"))
+        },
+    ));
+    cases
+}
+
+fn schedule(stage: &Stage, what: &str) -> Schedule {
+    Schedule {
+        name: stage.name(what),
+        spec: "every 1h".to_owned(),
+        overlap: Overlap::Queue,
+        missed: Missed::One,
+        task: Template {
+            queue: stage.name(what),
+            kind: "send".to_owned(),
+            payload: "{}".to_owned(),
+            priority: Priority::NORMAL,
+            overrides: Overrides::NONE,
+        },
+        next_at: Some(stage.clock.now()),
+    }
+}
+
+async fn scheduled(stage: &Stage, what: &str) -> Schedule {
+    let schedule = schedule(stage, what);
+    assert_eq!(stage.store.put_schedule(schedule.clone()).await, Ok(Put::Created));
+    schedule
+}
+
+async fn kept(stage: &Stage, what: &str) -> Result<Option<(Activity, Option<Timestamp>)>, String> {
+    let (all, name) = (stage.store.schedules().await.map_err(told)?, stage.name(what));
+    let found = all.into_iter().find(|record| record.schedule.name == name);
+    Ok(found.map(|record| (record.activity, record.schedule.next_at)))
+}
+
+async fn plans(stage: &Stage) -> Vec<Case> {
+    let mut cases = Vec::new();
+    let store = || Arc::clone(&stage.store);
+
+    let (here, put) = (store(), schedule(stage, "put"));
+    cases.push(Case::new(
+        "put_schedule",
+        async move { same(&here.put_schedule(put).await.map_err(told)?, &Put::Created) },
+        async move |stage| kept(stage, "put").await?.map(drop).ok_or_else(|| "it is not there".to_owned()),
+    ));
+
+    let (here, dropped) = (store(), scheduled(stage, "drop").await);
+    cases.push(Case::new(
+        "drop_schedule",
+        async move { same(&here.drop_schedule(&dropped.name).await.map_err(told)?, &ScheduleAnswer::Done) },
+        async move |stage| same(&kept(stage, "drop").await?, &None),
+    ));
+
+    let (here, paused) = (store(), scheduled(stage, "pause").await);
+    cases.push(Case::new(
+        "pause_schedule",
+        async move {
+            let answer = here.pause_schedule(&paused.name, Activity::Paused).await.map_err(told)?;
+            same(&answer, &ScheduleAnswer::Done)
+        },
+        async move |stage| {
+            same(&kept(stage, "pause").await?.map(|(activity, _)| activity), &Some(Activity::Paused))
+        },
+    ));
+
+    let (here, fires) = (store(), scheduled(stage, "fire").await);
+    let (task, expected) = (draft(stage, "fire"), fires.next_at.expect("it has a time"));
+    let (id, next) = (task.id, Some(expected.after(TTL)));
+    cases.push(Case::new(
+        "fire",
+        async move {
+            let firing = Firing { schedule: fires.name, expected, next, task: Some(task) };
+            same(&here.fire(firing).await.map_err(told)?, &Fired::Enqueued(id))
+        },
+        async move |stage| {
+            same(&kept(stage, "fire").await?.map(|(_, next)| next), &Some(next))?;
+            stands(stage, id, StateName::Queued).await.map(drop)
+        },
+    ));
+
+    for (verb, what) in [("put_job", "put job"), ("change_job", "change job")] {
+        let job = NewJob {
+            id: JobId(stage.id(what)),
+            name: stage.name(what),
+            fingerprint: stage.name(what),
+            spec: "{}".to_owned(),
+            items: 1,
+        };
+        let (here, id, filter) =
+            (store(), job.id, JobFilter { id: Some(JobId(stage.id(what))), ..JobFilter::default() });
+        let changes = verb == "change_job";
+        if changes {
+            assert_eq!(stage.store.put_job(job.clone()).await, Ok(JobPut::Created));
+        }
+        cases.push(Case::new(
+            verb,
+            async move {
+                if changes {
+                    same(&here.change_job(id, JobChange::Cancel).await.map_err(told)?, &JobAnswer::Done)
+                } else {
+                    same(&here.put_job(job).await.map_err(told)?, &JobPut::Created)
+                }
+            },
+            async move |stage| {
+                let found = stage.store.jobs(filter, 10).await.map_err(told)?;
+                let cancelled: Vec<bool> = found.iter().map(|job| job.cancelled_at.is_some()).collect();
+                same(&cancelled, &vec![changes])
+            },
+        ));
+    }
+    cases
+}
+
+async fn upkeep(stage: &Stage) -> Vec<Case> {
+    let mut cases = Vec::new();
+    let store = || Arc::clone(&stage.store);
+
+    let (here, (dead, lost)) = (store(), claimed(stage, "expire").await);
+    let id = lost.lease.task();
+    stage.store.kill(dead).await.expect("its death is known");
+    cases.push(Case::new(
+        "expire",
+        async move { same(&here.expire(BITE).await.map_err(told)?.sessions, &vec![dead]) },
+        async move |stage| {
+            stands(stage, id, StateName::Queued).await?;
+            same(&stage.store.renew(dead, &[]).await, &Ok(Renewed::Ended))
+        },
+    ));
+
+    let here = store();
+    let mut later = draft(stage, "ready");
+    let (id, tick) = (later.id, Duration::from_secs(1));
+    later.run_at = Some(stage.clock.now().after(tick));
+    assert_eq!(stage.store.enqueue(vec![later]).await, Ok(vec![Enqueued::Created(id)]));
+    stage.clock.advance(tick);
+    cases.push(Case::new(
+        "make_ready",
+        async move {
+            let due = here.make_ready(BITE).await.map_err(told)?.due;
+            if due == 0 { Err("nothing was due".to_owned()) } else { Ok(()) }
+        },
+        async move |stage| match detail(stage, id).await?.task.state {
+            State::Queued { readiness: Readiness::Ready, .. } => Ok(()),
+            state => Err(format!("it is {state:?}")),
+        },
+    ));
+
+    let (here, id) = (store(), completed(stage, "prune").await);
+    cases.push(Case::new(
+        "prune",
+        async move {
+            let pruned = here.prune(Prune::Tasks(vec![id])).await.map_err(told)?;
+            same(&pruned, &Pruned { tasks: 1, more: false })
+        },
+        async move |stage| same(&stage.store.show(Which::Id(id)).await.map_err(told)?, &None),
+    ));
+
+    let (here, id) = (store(), completed(stage, "old").await);
+    let sql =
+        "UPDATE ostler.task SET finished_at = 0 WHERE queue = (SELECT id FROM ostler.queue WHERE name = $1)";
+    assert_eq!(stage.direct.execute(sql, &[&stage.name("old")]).await.expect("it is old"), 1);
+    cases.push(Case::new(
+        "prune by age",
+        async move {
+            let pruned = here.prune(Prune::Retention(Retention::default())).await.map_err(told)?;
+            same(&pruned.tasks, &1)
+        },
+        async move |stage| same(&stage.store.show(Which::Id(id)).await.map_err(told)?, &None),
+    ));
+
+    // Whoever looks first takes it in: so it is in a store of its own.
+    let (here, id) = (Arc::clone(&stage.aside), TaskId(stage.id("inbox")));
+    let sql = "SELECT aside.enqueue('inbox', 'send', '{}', id => $1)";
+    stage.direct.query_one(sql, &[&id.0.to_string()]).await.expect("it came with a transaction");
+    let show = async move |store: &dyn Store| {
+        let shown = store.show(Which::Id(id)).await.map_err(told)?;
+        shown.map(drop).ok_or_else(|| "there is no such task".to_owned())
+    };
+    cases.push(Case::new("take in", async move { show(&*here).await }, async move |stage| {
+        let row = stage.direct.query_one("SELECT count(*) FROM aside.inbox", &[]).await.map_err(told)?;
+        same(&row.get::<_, i64>(0), &0)?;
+        show(&*stage.aside).await
+    }));
+    cases
+}
