@@ -106,6 +106,14 @@ pub struct Transition {
     pub effect: Effect,
 }
 
+impl Transition {
+    /// Whether a failed attempt leads to another one, given what was true before it.
+    #[must_use]
+    pub const fn retries(&self, before: &Facts) -> bool {
+        self.failures > before.failures && matches!(self.next, Next::Queue { .. })
+    }
+}
+
 /// What follows when the attempt that held `task` ends with `outcome`.
 #[must_use]
 pub fn decide(task: &Facts, outcome: &Outcome, policy: &Policy, now: Timestamp) -> Transition {

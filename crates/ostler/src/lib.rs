@@ -59,6 +59,6 @@ pub use ostler_store::calls::{Replay, ReplayAnswer, StepsOnReplay};
 pub use ostler_store::plans::Amended;
 pub use ostler_store::schedules::{ScheduleAnswer, ScheduleRecord};
 pub use ostler_store::views::{Counts, Cursor, Field, Filter, Page};
-pub use ostler_store::{KindStats, Stats, WorkerCounts};
+pub use ostler_store::{KindStats, Stats, Totals, WorkerCounts};
 pub use pool::{Pool, Submission};
 pub use schedules::Recurrence;

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use ostler_core::StateName;
 use ostler_store::RECENT_RUNS;
-use ostler_store::views::Counts;
+use ostler_store::views::{Counts, Tally};
 
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use crate::commit_mark::CommitMark;
-use crate::conn::{Conn, get};
+use crate::conn::{Conn, big, get};
 use crate::fault::Sql;
 use crate::herald::Notice;
 
@@ -25,6 +25,7 @@ const FOLD_EVERY: i64 = 256;
 pub(crate) struct LaneChange {
     pub(crate) counts: [i64; 6],
     pruned: [i64; 6],
+    tally: Tally,
     recent_ms: Vec<i64>,
 }
 
@@ -47,6 +48,11 @@ impl LaneChanges {
     /// Counts a task that was removed; what has ended stays counted.
     pub(crate) fn count_pruned(&mut self, lane: i64, state: StateName) {
         self.0.entry(lane).or_default().pruned[state as usize] += 1;
+    }
+
+    /// What has happened in a lane.
+    pub(crate) fn tally(&mut self, lane: i64) -> &mut Tally {
+        &mut self.0.entry(lane).or_default().tally
     }
 
     /// Keeps how long a run took.
@@ -93,7 +99,7 @@ impl LaneChanges {
             Some(notice) => {
                 params.push(&notice.channel);
                 params.push(&notice.text);
-                Cow::Owned(format!("{ADD}, pg_notify($12, $13)"))
+                Cow::Owned(format!("{ADD}, pg_notify($16, $17)"))
             }
         };
         let (rows, marked) = conn.commit_marked(mark, Some((&sql, &params))).await?;
@@ -122,6 +128,10 @@ impl LaneChanges {
             column(|change| change.pruned[3]),
             column(|change| change.pruned[4]),
             column(|change| change.pruned[5]),
+            column(|change| big(change.tally.attempts)),
+            column(|change| big(change.tally.retried)),
+            column(|change| big(change.tally.replayed_failed)),
+            column(|change| big(change.tally.replayed_cancelled)),
         ];
         Columns { numbers, recent }
     }
@@ -129,15 +139,16 @@ impl LaneChanges {
 
 /// Adds a row for each lane.
 const ADD: &str = "INSERT INTO ostler.lane_delta(lane, queued, claimed, running, completed, failed, cancelled, pruned_completed,
-        pruned_failed, pruned_cancelled, recent)
-     SELECT a, b, c, d, e, f, g, h, i, j, k::bigint[]
+        pruned_failed, pruned_cancelled, attempts, retried, replayed_failed, replayed_cancelled, recent)
+     SELECT a, b, c, d, e, f, g, h, i, j, k, l, m, o, p::bigint[]
      FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[],
-        $8::bigint[], $9::bigint[], $10::bigint[], $11::text[]) AS n(a, b, c, d, e, f, g, h, i, j, k)
+        $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[], $15::text[])
+        AS n(a, b, c, d, e, f, g, h, i, j, k, l, m, o, p)
      RETURNING seq";
 
 /// What [`ADD`] is given.
 struct Columns {
-    numbers: [Vec<i64>; 10],
+    numbers: [Vec<i64>; 14],
     recent: Vec<String>,
 }
 
@@ -165,26 +176,37 @@ pub(crate) struct Written {
     pub(crate) marked: bool,
 }
 
-/// Sums up what was added, unless somebody else is at it.
+/// Sums up what was added, unless somebody else is at it. How much waits in a queue is looked at after each transaction, which is known by its
+/// number (`xmin`): what it moves from one lane to another waits in neither of them twice.
 pub(crate) async fn fold(conn: &Conn, lock: &str) -> Sql<()> {
     conn.exec(
         "WITH mine AS MATERIALIZED (SELECT pg_try_advisory_xact_lock(hashtextextended($1, 0)) AS yes),
-         gone AS (DELETE FROM ostler.lane_delta WHERE (SELECT yes FROM mine) RETURNING *),
-         levels AS (SELECT *, sum(queued) OVER (PARTITION BY lane ORDER BY seq) AS level FROM gone),
+         gone AS (DELETE FROM ostler.lane_delta WHERE (SELECT yes FROM mine) RETURNING *, xmin::text AS made_by),
+         bases AS MATERIALIZED (SELECT id, queue, queued FROM ostler.lane
+                  WHERE queue IN (SELECT l.queue FROM ostler.lane l JOIN gone g ON g.lane = l.id) FOR NO KEY UPDATE),
+         moves AS (SELECT b.queue, max(g.seq) AS seq, sum(g.queued) AS queued
+                  FROM gone g JOIN bases b ON b.id = g.lane GROUP BY b.queue, g.made_by),
+         levels AS (SELECT queue, sum(queued) OVER (PARTITION BY queue ORDER BY seq) AS level FROM moves),
+         highs AS (SELECT v.queue, max(v.level) + (SELECT sum(b.queued) FROM bases b WHERE b.queue = v.queue) AS high
+                  FROM levels v GROUP BY v.queue),
          runs AS (SELECT g.lane, array_agg(r.took ORDER BY g.seq, r.at) AS recent
                   FROM gone g CROSS JOIN LATERAL unnest(g.recent) WITH ORDINALITY AS r(took, at) GROUP BY g.lane),
          sums AS (SELECT lane, sum(queued) AS queued, sum(claimed) AS claimed, sum(running) AS running,
                     sum(completed) AS completed, sum(failed) AS failed, sum(cancelled) AS cancelled,
                     sum(pruned_completed) AS pruned_completed, sum(pruned_failed) AS pruned_failed,
-                    sum(pruned_cancelled) AS pruned_cancelled, max(level) AS level
-                  FROM levels GROUP BY lane)
+                    sum(pruned_cancelled) AS pruned_cancelled, sum(attempts) AS attempts, sum(retried) AS retried,
+                    sum(replayed_failed) AS replayed_failed, sum(replayed_cancelled) AS replayed_cancelled
+                  FROM gone GROUP BY lane)
          UPDATE ostler.lane l SET queued = l.queued + s.queued, claimed = l.claimed + s.claimed, running = l.running + s.running,
             completed = l.completed + s.completed, failed = l.failed + s.failed, cancelled = l.cancelled + s.cancelled,
             pruned_completed = l.pruned_completed + s.pruned_completed, pruned_failed = l.pruned_failed + s.pruned_failed,
             pruned_cancelled = l.pruned_cancelled + s.pruned_cancelled,
-            high_water = greatest(l.high_water, l.queued + s.level),
+            attempts = l.attempts + s.attempts, retried = l.retried + s.retried,
+            replayed_failed = l.replayed_failed + s.replayed_failed,
+            replayed_cancelled = l.replayed_cancelled + s.replayed_cancelled,
+            high_water = greatest(l.high_water, h.high),
             recent = coalesce((l.recent || r.recent)[greatest(1, cardinality(l.recent) + cardinality(r.recent) - 99):], l.recent)
-         FROM sums s LEFT JOIN runs r ON r.lane = s.lane WHERE l.id = s.lane",
+         FROM sums s LEFT JOIN runs r ON r.lane = s.lane CROSS JOIN highs h WHERE l.id = s.lane AND h.queue = l.queue",
         &[&lock],
     )
     .await?;
@@ -197,43 +219,95 @@ pub(crate) struct Counted {
     pub(crate) counts: Counts,
     /// Tasks that were pruned: completed, failed, cancelled.
     pub(crate) pruned: [u64; 3],
+    pub(crate) tally: Tally,
+    /// The most that ever waited at once in the lane's queue.
     pub(crate) high_water: u64,
     pub(crate) recent_ms: Vec<u32>,
 }
 
-/// What all lanes have counted, on one view of the store. Of one queue, if it is named.
-pub(crate) async fn counted(conn: &Conn, queue: Option<i64>) -> Sql<HashMap<i64, Counted>> {
-    let columns = "queued, claimed, running, completed, failed, cancelled, pruned_completed, pruned_failed, pruned_cancelled";
-    let sql = format!(
-        "SELECT id, 0::bigint, {columns}, high_water, recent FROM ostler.lane WHERE $1::bigint IS NULL OR queue = $1
-         UNION ALL
-         SELECT lane, seq, {columns}, 0, recent FROM ostler.lane_delta
-         WHERE $1::bigint IS NULL OR lane IN (SELECT id FROM ostler.lane WHERE queue = $1)
-         ORDER BY 1, 2"
-    );
-    let mut sums: HashMap<i64, ([i64; 9], i64, Vec<i64>)> = HashMap::new();
-    for row in &conn.rows(&sql, &[&queue]).await? {
-        let (sum, high_water, recent) = sums.entry(get(row, 0)?).or_default();
-        for (at, sum) in sum.iter_mut().enumerate() {
-            *sum += get::<i64>(row, 2 + at)?;
-        }
-        *high_water = (*high_water).max(get(row, 11)?).max(sum[0]);
-        recent.extend(get::<Vec<i64>>(row, 12)?);
-    }
-    Ok(sums
-        .into_iter()
-        .map(|(lane, (sum, high_water, recent))| (lane, of(sum, high_water, &recent)))
-        .collect())
+/// The columns that are summed up.
+const NUMBERS: &str = "queued, claimed, running, completed, failed, cancelled, pruned_completed, pruned_failed, pruned_cancelled,
+    attempts, retried, replayed_failed, replayed_cancelled";
+
+/// What a lane's row and its added rows come to.
+#[derive(Default)]
+struct Sum {
+    queue: i64,
+    numbers: [i64; 13],
+    recent: Vec<i64>,
 }
 
-fn of(sum: [i64; 9], high_water: i64, recent: &[i64]) -> Counted {
-    let [queued, claimed, running, completed, failed, cancelled, gone @ ..] =
-        sum.map(|count| u64::try_from(count).unwrap_or(0));
-    let last = recent.len().saturating_sub(RECENT_RUNS);
+/// How much waits in a queue, transaction by transaction.
+#[derive(Default)]
+struct Level {
+    high_water: i64,
+    summed_up: i64,
+    /// What each transaction added, by its number: with its place, and how much.
+    added: HashMap<String, (i64, i64)>,
+}
+
+impl Level {
+    /// The most that ever waited.
+    fn highest(self) -> i64 {
+        let mut added: Vec<(i64, i64)> = self.added.into_values().collect();
+        added.sort_unstable();
+        let (mut level, mut highest) = (self.summed_up, self.high_water.max(self.summed_up));
+        for (_, waiting) in added {
+            level += waiting;
+            highest = highest.max(level);
+        }
+        highest
+    }
+}
+
+/// What all lanes have counted, on one view of the store. Of one queue, if it is named.
+pub(crate) async fn counted(conn: &Conn, queue: Option<i64>) -> Sql<HashMap<i64, Counted>> {
+    let sql = format!(
+        "SELECT id, queue, 0::bigint, NULL::text, high_water, recent, {NUMBERS}
+         FROM ostler.lane WHERE $1::bigint IS NULL OR queue = $1
+         UNION ALL
+         SELECT d.lane, l.queue, d.seq, d.made_by, 0, d.recent, {NUMBERS}
+         FROM (SELECT *, xmin::text AS made_by FROM ostler.lane_delta) d JOIN (SELECT id, queue FROM ostler.lane) l ON l.id = d.lane
+         WHERE $1::bigint IS NULL OR l.queue = $1
+         ORDER BY 1, 3"
+    );
+    let mut sums: HashMap<i64, Sum> = HashMap::new();
+    let mut levels: HashMap<i64, Level> = HashMap::new();
+    for row in &conn.rows(&sql, &[&queue]).await? {
+        let sum = sums.entry(get(row, 0)?).or_default();
+        sum.queue = get(row, 1)?;
+        sum.recent.extend(get::<Vec<i64>>(row, 5)?);
+        for (at, sum) in sum.numbers.iter_mut().enumerate() {
+            *sum += get::<i64>(row, 6 + at)?;
+        }
+        let (level, seq, queued): (_, i64, i64) =
+            (levels.entry(sum.queue).or_default(), get(row, 2)?, get(row, 6)?);
+        level.high_water = level.high_water.max(get(row, 4)?);
+        match get::<Option<String>>(row, 3)? {
+            None => level.summed_up += queued,
+            Some(transaction) => {
+                let (last, waiting) = level.added.entry(transaction).or_default();
+                *last = seq.max(*last);
+                *waiting += queued;
+            }
+        }
+    }
+    let highs: HashMap<i64, i64> =
+        levels.into_iter().map(|(queue, level)| (queue, level.highest())).collect();
+    let high_water = |sum: &Sum| highs.get(&sum.queue).copied().unwrap_or(0);
+    Ok(sums.into_iter().map(|(lane, sum)| (lane, of(&sum, high_water(&sum)))).collect())
+}
+
+fn of(sum: &Sum, high_water: i64) -> Counted {
+    let natural = |number: i64| u64::try_from(number).unwrap_or(0);
+    let [queued, claimed, running, completed, failed, cancelled, rest @ ..] = sum.numbers.map(natural);
+    let [pruned @ .., attempts, retried, replayed_failed, replayed_cancelled] = rest;
+    let last = sum.recent.len().saturating_sub(RECENT_RUNS);
     Counted {
         counts: Counts { queued, claimed, running, completed, failed, cancelled },
-        pruned: gone,
-        high_water: u64::try_from(high_water).unwrap_or(0),
-        recent_ms: recent[last..].iter().map(|took| u32::try_from(*took).unwrap_or(u32::MAX)).collect(),
+        pruned,
+        tally: Tally { attempts, retried, replayed_failed, replayed_cancelled },
+        high_water: natural(high_water),
+        recent_ms: sum.recent[last..].iter().map(|took| u32::try_from(*took).unwrap_or(u32::MAX)).collect(),
     }
 }

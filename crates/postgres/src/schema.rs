@@ -4,7 +4,7 @@
 //! In every statement of this crate the schema is called `ostler`; another name takes its place before the statement is sent.
 
 /// One step up for each version of the schema, the first one for an empty schema.
-pub(crate) const MIGRATIONS: &[&str] = &[V1, V2, V3];
+pub(crate) const MIGRATIONS: &[&str] = &[V1, V2, V3, V4];
 
 /// The version that this program reads and writes.
 pub(crate) const VERSION: i32 = MIGRATIONS.len() as i32;
@@ -243,6 +243,16 @@ BEGIN
     RETURN true;
 END
 $$;
+";
+
+// What has happened in a lane, and only rises: attempts that have begun, failed ones whose task was queued again, and replays, by the
+// state that the task had ended in. (A node of the version before, which sums up without knowing them, loses what is not summed up yet of these,
+// and of nothing else.) `high_water` is the most that ever waited in the lane's queue; its lanes have it together, each as of when it was summed up.
+const V4: &str = "
+ALTER TABLE ostler.lane ADD COLUMN attempts bigint NOT NULL DEFAULT 0, ADD COLUMN retried bigint NOT NULL DEFAULT 0,
+    ADD COLUMN replayed_failed bigint NOT NULL DEFAULT 0, ADD COLUMN replayed_cancelled bigint NOT NULL DEFAULT 0;
+ALTER TABLE ostler.lane_delta ADD COLUMN attempts bigint NOT NULL DEFAULT 0, ADD COLUMN retried bigint NOT NULL DEFAULT 0,
+    ADD COLUMN replayed_failed bigint NOT NULL DEFAULT 0, ADD COLUMN replayed_cancelled bigint NOT NULL DEFAULT 0;
 ";
 
 /// Empties all tables. The numbers of tellings begin anew.

@@ -1,9 +1,11 @@
 //! What the server makes of the statements of the store.
 
-use ostler_core::{Id, SessionId, TaskId};
+use ostler_core::{Id, OnConflict, SessionId, TaskId};
+use ostler_postgres::tokio_postgres::{NoTls, connect};
 use ostler_postgres::{Options, Postgres};
-use ostler_store::Store;
-use ostler_store::calls::{Claim, Fenced, Kinds, NewSession, NewTask, Prune, QueueChange, Retention};
+use ostler_store::calls::{Claim, Fenced, Kinds, NewSession, NewTask, Prune, QueueChange, Replay, Retention};
+use ostler_store::plans::Unique;
+use ostler_store::{Stats, Store, Totals};
 use ostler_testkit::{Disk, MAX_WAIT, PrivatePostgres};
 
 const NODE: SessionId = SessionId(Id::from_bits(9));
@@ -33,4 +35,35 @@ async fn no_statement_is_compiled_which_takes_a_hundred_times_as_long_as_to_carr
     }
     let compiled: Vec<&str> = log.split("Query Text: ").filter(|plan| plan.contains("JIT:")).collect();
     assert!(compiled.is_empty(), "{compiled:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn counts_are_summed_up_and_stay_as_they_were() {
+    let url = PrivatePostgres::shared().url();
+    let options = Options { schema: "summed_up".to_owned(), ..Options::default() };
+    let store = Postgres::open(&url, options).await.expect("the store opens");
+    let (client, connection) = connect(&url, NoTls).await.expect("a connection");
+    tokio::spawn(connection);
+    let draft = |bits: u128, kind: &str| NewTask::new(TaskId(Id::from_bits(bits)), "mail", kind, "{}");
+    for bits in 1..=150 {
+        store.enqueue(vec![draft(bits, "send")]).await.expect("enqueue answers");
+    }
+    // One task that goes from kind to kind: what it leaves and where it comes are two rows of one transaction, in either order.
+    for (bits, kind) in (151..=230).zip(["sort", "send"].into_iter().cycle()) {
+        let unique = Some(Unique { on_conflict: OnConflict::Replace, ..Unique::new("one") });
+        store.enqueue(vec![NewTask { unique, ..draft(bits, kind) }]).await.expect("enqueue answers");
+    }
+    store.cancel(vec![TaskId(Id::from_bits(1))]).await.expect("cancel answers");
+    store.replay(vec![TaskId(Id::from_bits(1))], Replay::default()).await.expect("replay answers");
+    let rows =
+        "SELECT (SELECT count(*) FROM summed_up.lane_delta), (SELECT max(seq) FROM summed_up.lane_delta),
+        (SELECT max(high_water) FROM summed_up.lane)";
+    let row = client.query_one(rows, &[]).await.expect("an answer");
+    let (left, made, kept): (i64, i64, i64) = (row.get(0), row.get(1), row.get(2));
+    assert!(made > 256 && left < made - 200, "{left} of {made} rows are left");
+    assert_eq!(kept, 151, "the sum of all kinds, after each transaction");
+    let stats = Stats::of(&store.survey().await.expect("survey answers"), Some("mail"));
+    assert_eq!((stats.tasks.queued, stats.queue_high_water), (151, 151));
+    let expected = Totals { submitted: 151, cancelled: 1, replayed: 1, ..Totals::default() };
+    assert_eq!(stats.totals, expected);
 }

@@ -13,11 +13,12 @@ use rusqlite::types::{ToSql, ToSqlOutput, ValueRef};
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 
 use crate::care::require;
+use crate::counts::recent_from;
 use crate::fault::fault;
 use crate::open::{Opened, resolve};
 use crate::row::{Uid, code, place};
 use crate::store::Sqlite;
-use crate::tx::{Sql, Tx, recent_from};
+use crate::tx::{Sql, Tx};
 use crate::verbs::nodes;
 
 /// Verbs that speak for a session or its leases. They stay: what runs may end, and once the sessions have ended, each of them is refused by

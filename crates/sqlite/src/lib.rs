@@ -6,11 +6,12 @@
 //! - `readers.rs`: threads that look. `open.rs`: what is refused, and how. `fault.rs`: what errors mean.
 //! - [`care`]: checks, versions and backups of the file, for whoever keeps one.
 //! - `departure.rs`: how a store is moved to another place.
-//! - `verbs/`: the statements of each verb. `tx.rs`, `row.rs`, `kept.rs`, `gate_row.rs`, `keys.rs`, `gates/`: what
-//!   they share.
+//! - `verbs/`: the statements of each verb. `tx.rs`, `counts.rs`, `row.rs`, `kept.rs`, `gate_row.rs`, `keys.rs`,
+//!   `gates/`: what they share.
 
 mod beat;
 pub mod care;
+mod counts;
 mod crash;
 mod departure;
 mod dependents;

@@ -4,7 +4,7 @@
 pub(crate) const APPLICATION_ID: i32 = 0x4f53_544c;
 
 /// One step up for each schema version, the first one for an empty file.
-pub(crate) const MIGRATIONS: &[&str] = &[V1, V2];
+pub(crate) const MIGRATIONS: &[&str] = &[V1, V2, V3];
 
 /// The version that this program reads and writes.
 pub(crate) const VERSION: i32 = MIGRATIONS.len() as i32;
@@ -146,4 +146,14 @@ CREATE TABLE departure(
     one INTEGER PRIMARY KEY CHECK(one = 1), uid BLOB NOT NULL, round INTEGER NOT NULL,
     stage INTEGER NOT NULL, target TEXT NOT NULL
 ) STRICT;
+";
+
+// What has happened in a lane, and only rises: attempts that have begun, failed ones whose task was queued again, and replays, by the
+// state that the task had ended in. `high_water` is the most that ever waited in the lane's queue; its lanes have it together, each as of when it
+// last grew.
+const V3: &str = "
+ALTER TABLE lane ADD COLUMN attempts INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE lane ADD COLUMN retried INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE lane ADD COLUMN replayed_failed INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE lane ADD COLUMN replayed_cancelled INTEGER NOT NULL DEFAULT 0;
 ";

@@ -3,16 +3,16 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use ostler_core::{Gate, SessionId, State, StateName, Timestamp, VirtualTime};
 use ostler_store::tell::Tell;
 use ostler_store::transfer::{Departure, Stage};
-use ostler_store::views::{Counts, QueueSettings};
-use ostler_store::{Check, Checks, RECENT_RUNS, Rings};
+use ostler_store::views::QueueSettings;
+use ostler_store::{Check, Checks, Rings};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
 use crate::beat::Beats;
+use crate::counts::LaneChange;
 use crate::departure;
 use crate::gate_row::{gate_from, gate_text, read_rules, rules_text};
 use crate::gates::{KeyRules, any_shut};
@@ -71,14 +71,6 @@ pub(crate) struct Grant {
     pub(crate) runs: u32,
 }
 
-/// What changed in a lane during this transaction.
-#[derive(Default)]
-struct LaneChange {
-    counts: [i64; 6],
-    pruned: [i64; 6],
-    recent_ms: Vec<u32>,
-}
-
 /// One write transaction.
 pub(crate) struct Tx<'a> {
     pub(crate) conn: &'a Connection,
@@ -86,7 +78,7 @@ pub(crate) struct Tx<'a> {
     pub(crate) now: Timestamp,
     beats: &'a Beats,
     memo: &'a mut Memo,
-    lanes: HashMap<i64, LaneChange>,
+    pub(crate) lanes: HashMap<i64, LaneChange>,
     /// Queues whose clock has moved.
     clocks: HashMap<i64, VirtualTime>,
     /// Queues whose gate has moved.
@@ -384,68 +376,6 @@ impl<'a> Tx<'a> {
         self.memo.grants.remove(&slot).filter(|grant| grant.token == token)
     }
 
-    // ---- the counts of lanes ----
-
-    /// Counts a task that moved from one state to another; `None` is outside of the store.
-    pub(crate) fn count(&mut self, lane: i64, from: Option<StateName>, to: Option<StateName>) {
-        let change = self.lanes.entry(lane).or_default();
-        if let Some(from) = from {
-            change.counts[from as usize] -= 1;
-        }
-        if let Some(to) = to {
-            change.counts[to as usize] += 1;
-        }
-    }
-
-    /// Counts a task that was removed; what has ended stays counted.
-    pub(crate) fn count_pruned(&mut self, lane: i64, state: StateName) {
-        self.lanes.entry(lane).or_default().pruned[state as usize] += 1;
-    }
-
-    /// Keeps how long a run took.
-    pub(crate) fn count_run(&mut self, lane: i64, took: Duration) {
-        let took = u32::try_from(took.as_millis()).unwrap_or(u32::MAX);
-        self.lanes.entry(lane).or_default().recent_ms.push(took);
-    }
-
-    /// Writes what was counted so far.
-    pub(crate) fn flush_lanes(&mut self) -> Sql<()> {
-        let lanes = std::mem::take(&mut self.lanes);
-        for (lane, change) in lanes {
-            let [queued, claimed, running, completed, failed, cancelled] = change.counts;
-            self.prepare(
-                "UPDATE lane SET queued = queued + ?2, claimed = claimed + ?3, running = running + ?4,
-                    completed = completed + ?5, failed = failed + ?6, cancelled = cancelled + ?7,
-                    high_water = max(high_water, queued + ?2)
-                 WHERE id = ?1",
-            )?
-            .execute(params![lane, queued, claimed, running, completed, failed, cancelled])?;
-            if change.pruned != [0; 6] {
-                let [_, _, _, completed, failed, cancelled] = change.pruned;
-                self.prepare(
-                    "UPDATE lane SET pruned_completed = pruned_completed + ?2, pruned_failed = pruned_failed + ?3,
-                        pruned_cancelled = pruned_cancelled + ?4 WHERE id = ?1",
-                )?
-                .execute(params![lane, completed, failed, cancelled])?;
-            }
-            if !change.recent_ms.is_empty() {
-                self.keep_recent(lane, &change.recent_ms)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn keep_recent(&self, lane: i64, new: &[u32]) -> Sql<()> {
-        let old: Vec<u8> =
-            self.prepare("SELECT recent FROM lane WHERE id = ?1")?.query_row([lane], |row| row.get(0))?;
-        let mut all = recent_from(&old);
-        all.extend(new);
-        let excess = all.len().saturating_sub(RECENT_RUNS);
-        let bytes: Vec<u8> = all[excess..].iter().flat_map(|took| took.to_le_bytes()).collect();
-        self.prepare("UPDATE lane SET recent = ?2 WHERE id = ?1")?.execute(params![lane, bytes])?;
-        Ok(())
-    }
-
     // ---- tasks ----
 
     /// Writes a task's new state, and counts it. Its limit key is not settled yet.
@@ -533,21 +463,4 @@ pub(crate) fn read_queue(conn: &Connection, name: &str) -> Sql<Option<Queue>> {
         .collect::<Sql<Vec<(i64, Arc<str>)>>>()?;
     let any_shut = any_shut(conn, id)?;
     Ok(Some(Queue { id, name: name.into(), settings, clock, gate, any_shut, lanes }))
-}
-
-/// The durations that a lane keeps.
-pub(crate) fn recent_from(bytes: &[u8]) -> Vec<u32> {
-    bytes.chunks_exact(4).map(|four| u32::from_le_bytes([four[0], four[1], four[2], four[3]])).collect()
-}
-
-/// The counts of a lane, from six columns.
-pub(crate) fn counts_from(row: &rusqlite::Row<'_>, first: usize) -> Sql<Counts> {
-    Ok(Counts {
-        queued: row.get(first)?,
-        claimed: row.get(first + 1)?,
-        running: row.get(first + 2)?,
-        completed: row.get(first + 3)?,
-        failed: row.get(first + 4)?,
-        cancelled: row.get(first + 5)?,
-    })
 }

@@ -45,5 +45,5 @@ pub use contract::Store;
 pub use error::{Error, ErrorKind};
 pub use lease::{Lease, LeaseRef};
 pub use memory::Memory;
-pub use stats::{KindStats, Stats, WorkerCounts};
+pub use stats::{KindStats, Stats, Totals, WorkerCounts};
 pub use wake::{Bell, Bells, Rings, Wakeups};

@@ -4,19 +4,73 @@ use std::collections::BTreeMap;
 
 use ostler_core::WorkerState;
 
-use crate::views::{Counts, Survey};
+use crate::views::{Counts, LaneRecord, Survey};
 
 /// How a store, or one queue of it, stands.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Stats {
-    /// Tasks by state; what has ended is counted for ever, pruned or not.
+    /// Tasks by state; what has ended is counted for ever, pruned or not, until it is replayed.
     pub tasks: Counts,
-    /// The most that ever waited at once, in any one lane.
+    /// What has happened since the store was made. These numbers only rise.
+    pub totals: Totals,
+    /// The most that ever waited at once in the queue; of several queues, in any one of them.
     pub queue_high_water: u64,
     /// Workers of living nodes.
     pub workers: WorkerCounts,
+    /// How long the last runs took, of all kinds together: those that the figures of each kind are of.
+    pub all_kinds: KindStats,
     /// For each kind, how long its last runs took.
     pub kinds: BTreeMap<String, KindStats>,
+}
+
+/// What has happened over the life of a store: neither a replay, nor a drop, nor pruning takes anything away.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Tasks that were enqueued.
+    pub submitted: u64,
+    /// Times that a task was completed.
+    pub completed: u64,
+    /// Times that a task ended in `failed`.
+    pub failed: u64,
+    /// Times that a task was cancelled.
+    pub cancelled: u64,
+    /// Attempts that have begun.
+    pub attempts: u64,
+    /// Failed attempts after which the task was queued again.
+    pub retried: u64,
+    /// Times that a failed or cancelled task was replayed.
+    pub replayed: u64,
+}
+
+impl Totals {
+    /// What has happened in a lane. A task in `failed` that is replayed leaves the count of that state, and not the total.
+    #[must_use]
+    pub const fn of(lane: &LaneRecord) -> Self {
+        let (counts, tally) = (&lane.counts, &lane.tally);
+        Self {
+            submitted: counts.submitted(),
+            completed: counts.completed,
+            failed: counts.failed + tally.replayed_failed,
+            cancelled: counts.cancelled + tally.replayed_cancelled,
+            attempts: tally.attempts,
+            retried: tally.retried,
+            replayed: tally.replayed_failed + tally.replayed_cancelled,
+        }
+    }
+
+    /// Both together.
+    #[must_use]
+    pub const fn plus(self, other: Self) -> Self {
+        Self {
+            submitted: self.submitted + other.submitted,
+            completed: self.completed + other.completed,
+            failed: self.failed + other.failed,
+            cancelled: self.cancelled + other.cancelled,
+            attempts: self.attempts + other.attempts,
+            retried: self.retried + other.retried,
+            replayed: self.replayed + other.replayed,
+        }
+    }
 }
 
 /// Workers by what they do.
@@ -52,9 +106,11 @@ impl Stats {
         let mut runs: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
         for lane in survey.lanes.iter().filter(|lane| wanted(&lane.queue)) {
             stats.tasks = stats.tasks.plus(lane.counts);
-            stats.queue_high_water = stats.queue_high_water.max(lane.high_water);
+            stats.totals = stats.totals.plus(Totals::of(lane));
             runs.entry(&lane.kind).or_default().extend(&lane.recent_ms);
         }
+        let highs = survey.queues.iter().filter(|queue| wanted(&queue.name)).map(|queue| queue.high_water);
+        stats.queue_high_water = highs.max().unwrap_or(0);
         for record in survey.workers.iter().filter(|record| wanted(&record.worker.pool)) {
             stats.workers.total += 1;
             match record.worker.state {
@@ -63,6 +119,7 @@ impl Stats {
                 WorkerState::Starting | WorkerState::Killed | WorkerState::Deaf => {}
             }
         }
+        stats.all_kinds = KindStats::of(runs.values().flatten().copied().collect());
         stats.kinds = runs.into_iter().map(|(kind, runs)| (kind.to_owned(), KindStats::of(runs))).collect();
         stats
     }
@@ -88,29 +145,57 @@ impl KindStats {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::views::LaneRecord;
+    use crate::views::{QueueRecord, QueueSettings, Tally};
 
-    fn lane(queue: &str, kind: &str, queued: u64, high_water: u64, recent_ms: Vec<u32>) -> LaneRecord {
+    fn lane(queue: &str, kind: &str, queued: u64, recent_ms: Vec<u32>) -> LaneRecord {
         let counts = Counts { queued, completed: recent_ms.len() as u64, ..Counts::default() };
-        LaneRecord { queue: queue.into(), kind: kind.into(), counts, high_water, recent_ms }
+        LaneRecord { queue: queue.into(), kind: kind.into(), counts, tally: Tally::default(), recent_ms }
+    }
+
+    fn queue(name: &str, high_water: u64) -> QueueRecord {
+        let settings = QueueSettings::default();
+        QueueRecord { name: name.into(), high_water, settings, held_until: None, breaker: None, shut: None }
     }
 
     #[test]
     fn lanes_are_added_up_and_a_queue_can_be_asked_for_alone() {
         let survey = Survey {
             lanes: vec![
-                lane("a", "x", 2, 5, vec![10, 30]),
-                lane("b", "x", 1, 9, vec![20]),
-                lane("b", "y", 0, 1, vec![]),
+                lane("a", "x", 2, vec![10, 30]),
+                lane("b", "x", 1, vec![20]),
+                lane("b", "y", 0, vec![100]),
+                lane("b", "z", 0, vec![]),
             ],
+            queues: vec![queue("a", 5), queue("b", 9)],
             ..Survey::default()
         };
         let all = Stats::of(&survey, None);
-        assert_eq!((all.submitted(), all.tasks.queued, all.queue_high_water), (6, 3, 9));
+        assert_eq!((all.submitted(), all.tasks.queued, all.queue_high_water), (7, 3, 9));
         assert_eq!(all.kinds["x"], KindStats { count: 3, avg_ms: 20.0, p50_ms: 20, p99_ms: 30 });
-        assert_eq!(all.kinds["y"], KindStats::default());
+        assert_eq!(all.kinds["z"], KindStats::default());
+        assert_eq!(all.all_kinds, KindStats { count: 4, avg_ms: 40.0, p50_ms: 20, p99_ms: 100 });
         let one = Stats::of(&survey, Some("a"));
         assert_eq!((one.tasks.queued, one.queue_high_water, one.kinds.len()), (2, 5, 1));
+        assert_eq!(one.all_kinds, KindStats { count: 2, avg_ms: 20.0, p50_ms: 10, p99_ms: 30 });
+    }
+
+    #[test]
+    fn what_was_replayed_is_gone_from_its_state_and_not_from_the_totals() {
+        let counts = Counts { queued: 1, completed: 2, failed: 3, cancelled: 4, ..Counts::default() };
+        let tally = Tally { attempts: 50, retried: 6, replayed_failed: 7, replayed_cancelled: 8 };
+        let lane = LaneRecord { counts, tally, ..lane("a", "x", 0, vec![]) };
+        let stats = Stats::of(&Survey { lanes: vec![lane], ..Survey::default() }, None);
+        assert_eq!((stats.tasks.failed, stats.tasks.cancelled), (3, 4));
+        let expected = Totals {
+            submitted: 10,
+            completed: 2,
+            failed: 10,
+            cancelled: 12,
+            attempts: 50,
+            retried: 6,
+            replayed: 15,
+        };
+        assert_eq!(stats.totals, expected);
     }
 
     #[test]

@@ -247,6 +247,41 @@ impl Counts {
     }
 }
 
+/// What has happened in a lane over the whole life of the store, besides what [`Counts`] tells. These numbers only rise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Attempts that have begun.
+    pub attempts: u64,
+    /// Failed attempts after which the task was queued again.
+    pub retried: u64,
+    /// Replays of failed tasks.
+    pub replayed_failed: u64,
+    /// Replays of cancelled tasks.
+    pub replayed_cancelled: u64,
+}
+
+impl Tally {
+    /// Both together.
+    #[must_use]
+    pub const fn plus(self, other: Self) -> Self {
+        Self {
+            attempts: self.attempts + other.attempts,
+            retried: self.retried + other.retried,
+            replayed_failed: self.replayed_failed + other.replayed_failed,
+            replayed_cancelled: self.replayed_cancelled + other.replayed_cancelled,
+        }
+    }
+
+    /// A task that had ended like this is replayed.
+    pub const fn replay(&mut self, ended: StateName) {
+        match ended {
+            StateName::Failed => self.replayed_failed += 1,
+            StateName::Cancelled => self.replayed_cancelled += 1,
+            StateName::Queued | StateName::Claimed | StateName::Running | StateName::Completed => {}
+        }
+    }
+}
+
 /// A queue and a kind.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LaneRecord {
@@ -256,8 +291,8 @@ pub struct LaneRecord {
     pub kind: String,
     /// Its tasks.
     pub counts: Counts,
-    /// The most that ever waited at once.
-    pub high_water: u64,
+    /// What has happened to them.
+    pub tally: Tally,
     /// How long the last runs took, in milliseconds, the oldest first; at most a hundred.
     pub recent_ms: Vec<u32>,
 }
@@ -338,6 +373,8 @@ impl QueueSettings {
 pub struct QueueRecord {
     /// Its name.
     pub name: String,
+    /// The most of its tasks that ever waited at once, of whatever kinds.
+    pub high_water: u64,
     /// Its settings.
     pub settings: QueueSettings,
     /// Somebody said "too many requests": nothing of it begins before this moment, which lies ahead.

@@ -12,14 +12,18 @@ use crate::moment::Moment;
 /// How everything stands.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Stats {
-    /// Tasks by state; what has ended is counted over the whole life of the store.
+    /// Tasks by state; what has ended is counted over the whole life of the store, until it is replayed.
     pub tasks: TaskCounts,
     /// All tasks that were ever enqueued.
     pub submitted: u64,
-    /// The most that ever waited at once, in any one lane.
+    /// What has happened since the store was made. These numbers only rise.
+    pub totals: Totals,
+    /// The most that ever waited at once in the queue; of several queues, in any one of them.
     pub queue_high_water: u64,
     /// Workers of all nodes.
     pub workers: WorkerCounts,
+    /// How long the last runs took, of all kinds together.
+    pub all_kinds: KindStats,
     /// How long the last runs of each kind took.
     pub kinds: BTreeMap<String, KindStats>,
     /// What holds tasks back.
@@ -43,6 +47,25 @@ pub struct TaskCounts {
     pub cancelled: u64,
 }
 
+/// What has happened since the store was made: neither a replay, nor a drop, nor pruning takes anything away.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Totals {
+    /// Tasks that were enqueued.
+    pub submitted: u64,
+    /// Times that a task was completed.
+    pub completed: u64,
+    /// Times that a task ended in `failed`.
+    pub failed: u64,
+    /// Times that a task was cancelled.
+    pub cancelled: u64,
+    /// Attempts that have begun.
+    pub attempts: u64,
+    /// Failed attempts after which the task was queued again.
+    pub retried: u64,
+    /// Times that a failed or cancelled task was replayed.
+    pub replayed: u64,
+}
+
 /// Workers by what they do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct WorkerCounts {
@@ -54,8 +77,8 @@ pub struct WorkerCounts {
     pub busy: u64,
 }
 
-/// The last runs of a kind.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+/// The last runs of a kind, or of all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct KindStats {
     /// How many runs this is about.
     pub count: u64,

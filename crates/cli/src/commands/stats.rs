@@ -1,6 +1,6 @@
 //! `ostler stats`: counts of tasks and workers, and how long work took.
 
-use ostler_store::{Clock as _, Stats, SystemClock};
+use ostler_store::{Clock as _, KindStats, Stats, SystemClock};
 use ostler_wire::limits::Held;
 use ostler_wire::system;
 
@@ -21,17 +21,8 @@ pub(super) async fn run(console: &Console, queue: Option<String>) -> anyhow::Res
 }
 
 fn view(stats: &Stats, held: Vec<Held>) -> system::Stats {
-    let (tasks, workers) = (&stats.tasks, &stats.workers);
-    let kinds = stats.kinds.iter().map(|(kind, runs)| {
-        let figures = system::KindStats {
-            count: runs.count,
-            // A tenth of a millisecond is more than anybody asks of an average.
-            avg_ms: (runs.avg_ms * 10.0).round() / 10.0,
-            p50_ms: runs.p50_ms,
-            p99_ms: runs.p99_ms,
-        };
-        (kind.clone(), figures)
-    });
+    let (tasks, totals, workers) = (&stats.tasks, &stats.totals, &stats.workers);
+    let kinds = stats.kinds.iter().map(|(kind, runs)| (kind.clone(), durations(runs)));
     system::Stats {
         tasks: system::TaskCounts {
             queued: tasks.queued,
@@ -42,9 +33,29 @@ fn view(stats: &Stats, held: Vec<Held>) -> system::Stats {
             cancelled: tasks.cancelled,
         },
         submitted: stats.submitted(),
+        totals: system::Totals {
+            submitted: totals.submitted,
+            completed: totals.completed,
+            failed: totals.failed,
+            cancelled: totals.cancelled,
+            attempts: totals.attempts,
+            retried: totals.retried,
+            replayed: totals.replayed,
+        },
         queue_high_water: stats.queue_high_water,
         workers: system::WorkerCounts { total: workers.total, idle: workers.idle, busy: workers.busy },
+        all_kinds: durations(&stats.all_kinds),
         kinds: kinds.collect(),
         held,
+    }
+}
+
+fn durations(runs: &KindStats) -> system::KindStats {
+    system::KindStats {
+        count: runs.count,
+        // A tenth of a millisecond is more than anybody asks of an average.
+        avg_ms: (runs.avg_ms * 10.0).round() / 10.0,
+        p50_ms: runs.p50_ms,
+        p99_ms: runs.p99_ms,
     }
 }

@@ -83,11 +83,19 @@ pub(crate) fn stats(stats: &Stats, queues: &[QueueRecord], now: Timestamp, looks
         "tasks      {} queued, {} claimed, {} running, {} completed, {} failed, {} cancelled",
         tasks.queued, tasks.claimed, tasks.running, tasks.completed, tasks.failed, tasks.cancelled
     );
+    let totals = &stats.totals;
     let _ = writeln!(
         text,
-        "submitted  {}, at most {} waiting at once in a lane",
-        stats.submitted, stats.queue_high_water
+        "totals     {} submitted, {} completed, {} failed, {} cancelled; {} attempts, {} retried, {} replayed",
+        totals.submitted,
+        totals.completed,
+        totals.failed,
+        totals.cancelled,
+        totals.attempts,
+        totals.retried,
+        totals.replayed
     );
+    let _ = writeln!(text, "waiting    at most {} at once in a queue, ever", stats.queue_high_water);
     let workers = &stats.workers;
     let _ = writeln!(text, "workers    {}: {} idle, {} busy", workers.total, workers.idle, workers.busy);
     for queue in queues {
@@ -102,9 +110,12 @@ pub(crate) fn stats(stats: &Stats, queues: &[QueueRecord], now: Timestamp, looks
     }
     if !stats.kinds.is_empty() {
         let mut table = Table::new(&["KIND", "RUNS", "AVG MS", "P50 MS", "P99 MS"]);
-        for (kind, runs) in &stats.kinds {
+        // With one kind there is nothing to put together.
+        let all = (stats.kinds.len() > 1).then_some(("(all)", &stats.all_kinds));
+        let each = stats.kinds.iter().map(|(kind, runs)| (kind.as_str(), runs));
+        for (kind, runs) in each.chain(all) {
             table.row(vec![
-                kind.as_str().into(),
+                kind.into(),
                 runs.count.to_string().into(),
                 format!("{:.1}", runs.avg_ms).into(),
                 runs.p50_ms.to_string().into(),

@@ -284,7 +284,12 @@ fn figures_nodes_and_workers_have_their_fields() {
     hands.wait(hands.store.report(hands.session, vec![idle, busy])).expect("it is reported");
 
     let stats = place.json(["stats"]);
-    has_exactly(&stats, &["tasks", "submitted", "queue_high_water", "workers", "kinds", "held"]);
+    let figures =
+        ["tasks", "submitted", "totals", "queue_high_water", "workers", "all_kinds", "kinds", "held"];
+    has_exactly(&stats, &figures);
+    let totals = ["submitted", "completed", "failed", "cancelled", "attempts", "retried", "replayed"];
+    has_exactly(&stats["totals"], &totals);
+    has_exactly(&stats["all_kinds"], &["count", "avg_ms", "p50_ms", "p99_ms"]);
     has_exactly(&stats["tasks"], &["queued", "claimed", "running", "completed", "failed", "cancelled"]);
     assert_eq!(stats["workers"], json!({"total": 2, "idle": 1, "busy": 1}));
     has_exactly(&stats["kinds"]["send"], &["count", "avg_ms", "p50_ms", "p99_ms"]);

@@ -121,6 +121,7 @@ fn figures_are_of_all_or_of_one_queue() {
         (&4.into(), &2.into(), &1.into())
     );
     assert_eq!(all["kinds"]["send"]["count"], 2);
+    assert_eq!((&all["all_kinds"]["count"], &all["queue_high_water"]), (&2.into(), &1.into()));
     let docs = place.json(["stats", "--queue", "docs"]);
     assert_eq!(
         (&docs["submitted"], docs["kinds"].as_object().map(serde_json::Map::len)),
@@ -129,4 +130,36 @@ fn figures_are_of_all_or_of_one_queue() {
     assert!(
         place.done(["stats"]).contains("2 queued, 0 claimed, 0 running, 1 completed, 1 failed, 0 cancelled")
     );
+}
+
+#[test]
+fn totals_only_rise_and_the_high_water_is_of_the_queue() {
+    let place = Place::new();
+    let hands = Hands::join(&place);
+    for number in 0..3 {
+        hands.enqueue("mail", "send", &number.to_string());
+        hands.enqueue("mail", "sort", &number.to_string());
+    }
+    assert_eq!(place.json(["stats"])["queue_high_water"], 6, "of both kinds together");
+    let id = hands.fail("mail", "no such address").to_string();
+    let figures = |of: &str| {
+        let stats = place.json(["stats"]);
+        (stats["tasks"]["failed"].clone(), stats["totals"][of].clone())
+    };
+    assert_eq!(figures("failed"), (1.into(), 1.into()));
+    place.done(["dead", "replay", &id]);
+    assert_eq!(figures("failed"), (0.into(), 1.into()), "the state is left, and the total stays");
+    assert_eq!(figures("replayed").1, 1);
+    for _ in 0..6 {
+        hands.fail("mail", "no such address");
+    }
+    assert_eq!(figures("failed"), (6.into(), 7.into()));
+    place.done(["dead", "drop", "--all", "--yes"]);
+    assert_eq!(figures("failed"), (6.into(), 7.into()), "what was dropped stays counted");
+    assert_eq!((figures("submitted").1, figures("attempts").1), (6.into(), 7.into()));
+    let said = place.done(["stats"]);
+    assert!(
+        said.contains("6 submitted, 0 completed, 7 failed, 0 cancelled; 7 attempts, 0 retried, 1 replayed")
+    );
+    assert!(said.contains("at most 6 at once in a queue") && said.contains("(all)"), "{said}");
 }

@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use ostler_core::{Gate, SessionId, State, StateName, TaskId, Timestamp, VirtualTime};
+use ostler_store::views::Tally;
 use ostler_store::{Check, Checks, Rings};
 
 use crate::commit_mark::CommitMark;
@@ -286,6 +287,11 @@ impl Tx {
     /// Counts a task that was removed; what has ended stays counted.
     pub(crate) fn count_pruned(&mut self, lane: i64, state: StateName) {
         self.lanes.count_pruned(lane, state);
+    }
+
+    /// What has happened in a lane during this transaction.
+    pub(crate) fn tally(&mut self, lane: i64) -> &mut Tally {
+        self.lanes.tally(lane)
     }
 
     /// Keeps how long a run took.

@@ -144,6 +144,7 @@ pub(crate) async fn end_attempt(
     let policy = task.overrides.resolve(&settings.of_kind(&task.kind));
     let transition = decide(&facts, outcome, &policy, now);
     let attempt = record_end(tx, found, outcome, ran).await?;
+    tx.tally(found.lane).retried += u64::from(transition.retries(&facts));
     write(tx, found, outcome, &transition, output).await?;
     let state = match transition.next {
         Next::Queue { run_at, why } => {
@@ -280,6 +281,7 @@ async fn record(tx: &mut Tx, run: &Run, ran: Option<Ran>, end: &AttemptEnd) -> S
                     ],
                 )
                 .await?;
+            tx.tally(run.lane).attempts += 1;
             end.finished_at.since(started_at)
         }
         // It was claimed and never ran.

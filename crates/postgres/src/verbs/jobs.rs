@@ -198,7 +198,9 @@ async fn drop_queue(tx: &mut Tx, name: &str) -> Sql<()> {
             .exec(
                 "UPDATE ostler.lane SET completed = completed + $2, failed = failed + $3, cancelled = cancelled + $4,
                     pruned_completed = pruned_completed + $5, pruned_failed = pruned_failed + $6,
-                    pruned_cancelled = pruned_cancelled + $7, high_water = greatest(high_water, $8)
+                    pruned_cancelled = pruned_cancelled + $7, high_water = greatest(high_water, $8),
+                    attempts = attempts + $9, retried = retried + $10, replayed_failed = replayed_failed + $11,
+                    replayed_cancelled = replayed_cancelled + $12
                  WHERE id = $1",
                 &[
                     &former,
@@ -209,6 +211,10 @@ async fn drop_queue(tx: &mut Tx, name: &str) -> Sql<()> {
                     &failed,
                     &cancelled,
                     &big(gone.high_water),
+                    &big(gone.tally.attempts),
+                    &big(gone.tally.retried),
+                    &big(gone.tally.replayed_failed),
+                    &big(gone.tally.replayed_cancelled),
                 ],
             )
             .await?;

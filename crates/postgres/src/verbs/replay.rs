@@ -38,6 +38,7 @@ async fn one(tx: &mut Tx, found: &Found, how: &Replay) -> Sql<ReplayAnswer> {
             let rank = keys::rank(tx, &found.task.queue, limit, now, found.task.priority).await?;
             let task = &found.task;
             dependents::revived(tx, found).await?;
+            tx.tally(found.lane).replay(task.state.name());
             let (suspect, awaited) = (task.suspect, found.awaited);
             let trouble = Trouble { suspect, awaited, ..Trouble::default() };
             let extras = extras_text(&task.overrides, task.folder.as_deref(), Until::default(), task.cost);

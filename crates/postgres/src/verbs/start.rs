@@ -95,6 +95,7 @@ pub(crate) async fn run(tx: &mut Tx, starts: &[Start]) -> Sql<Vec<Fenced>> {
             begun.sessions.push(Uid::of(session.0));
             begun.workers.push(Uid::of(start.worker.0));
             tx.count(held.lane, Some(Phase::Claimed.state()), Some(Phase::Running.state()));
+            tx.tally(held.lane).attempts += 1;
         }
         answers.push(Fenced::Recorded);
     }

@@ -79,6 +79,7 @@ pub(crate) fn count(tx: &mut Tx, hot: &Hot<'_>) -> Sql<Finished> {
     let now = tx.now;
     let (lane, slot) = (hot.grant.lane, hot.report.lease.as_ref().slot);
     tx.count_run(lane, now.since(now.before(hot.ran.took)));
+    tx.tally(lane).attempts += 1;
     tx.count(lane, Some(StateName::Claimed), Some(StateName::Completed));
     let queue = Arc::clone(&hot.grant.queue);
     let tell = tx.queue(&queue)?.map_or(Tell::NONE, |queue| queue.settings.tell);

@@ -1,5 +1,6 @@
 //! Looking at the system as a whole: queues, counts, nodes and workers.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use ostler_core::{SessionId, TaskId, Timestamp, Worker, WorkerId, WorkerState};
@@ -20,8 +21,8 @@ use crate::tx::NOW;
 
 pub(crate) async fn survey(conn: &Conn, now: Option<i64>) -> Sql<Survey> {
     let now = Timestamp::from_millis(get(&conn.one(NOW, &[&now]).await?, 0)?);
-    let lanes = lanes(conn).await?;
-    let queues = queues(conn, &lanes, now).await?;
+    let (lanes, highs) = lanes(conn).await?;
+    let queues = queues(conn, &lanes, &highs, now).await?;
     Ok(Survey {
         lanes,
         keys: keys(conn, &queues, now).await?,
@@ -31,7 +32,9 @@ pub(crate) async fn survey(conn: &Conn, now: Option<i64>) -> Sql<Survey> {
     })
 }
 
-async fn lanes(conn: &Conn) -> Sql<Vec<LaneRecord>> {
+/// The lanes, and by queue the most that ever waited there.
+async fn lanes(conn: &Conn) -> Sql<(Vec<LaneRecord>, HashMap<String, u64>)> {
+    let mut highs = HashMap::new();
     let mut counts = counted(conn, None).await?;
     let rows = conn
         .rows(
@@ -41,18 +44,26 @@ async fn lanes(conn: &Conn) -> Sql<Vec<LaneRecord>> {
         .await?;
     let read = |row: &Row| {
         let counted = counts.remove(&get(row, 2)?).unwrap_or_default();
+        let queue: String = get(row, 0)?;
+        highs.insert(queue.clone(), counted.high_water);
         Ok(LaneRecord {
-            queue: get(row, 0)?,
+            queue,
             kind: get(row, 1)?,
             counts: counted.counts,
-            high_water: counted.high_water,
+            tally: counted.tally,
             recent_ms: counted.recent_ms,
         })
     };
-    rows.iter().map(read).collect()
+    let lanes = rows.iter().map(read).collect::<Sql<_>>()?;
+    Ok((lanes, highs))
 }
 
-async fn queues(conn: &Conn, lanes: &[LaneRecord], now: Timestamp) -> Sql<Vec<QueueRecord>> {
+async fn queues(
+    conn: &Conn,
+    lanes: &[LaneRecord],
+    highs: &HashMap<String, u64>,
+    now: Timestamp,
+) -> Sql<Vec<QueueRecord>> {
     let sql = format!("SELECT q.name, q.gate, {SETTINGS} FROM ostler.queue q ORDER BY q.name");
     let read = |row: &Row| {
         let settings = settings_from(row, 2)?;
@@ -62,6 +73,7 @@ async fn queues(conn: &Conn, lanes: &[LaneRecord], now: Timestamp) -> Sql<Vec<Qu
         let leased = |lane: &LaneRecord| lane.counts.claimed + lane.counts.running;
         let leased = lanes.iter().filter(|lane| lane.queue == name).map(leased).sum();
         Ok(QueueRecord {
+            high_water: highs.get(&name).copied().unwrap_or(0),
             name,
             shut: settings.shut(&gate, leased, now),
             settings,

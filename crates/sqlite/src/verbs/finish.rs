@@ -93,6 +93,7 @@ fn complete_remembered(
         return Ok(None);
     }
     tx.count_run(lane, now.since(now.before(ran.took)));
+    tx.tally(lane).attempts += 1;
     let done = Done { lane, slot: lease.slot, limit, lease, attempt: runs + 1 };
     make_room(tx, &done, Phase::Claimed)?;
     Ok(Some(Finished::Recorded(StateName::Completed)))
@@ -191,6 +192,7 @@ pub(crate) fn end_attempt(
     let policy = task.overrides.resolve(&settings.of_kind(&task.kind));
     let transition = decide(&facts, outcome, &policy, now);
     let attempt = record_end(tx, found, outcome, ran)?;
+    tx.tally(found.lane).retried += u64::from(transition.retries(&facts));
     write(tx, found, outcome, &transition, output)?;
     let state = match transition.next {
         Next::Queue { run_at, why } => {
@@ -326,6 +328,7 @@ fn record(
                 end.ending.name(),
                 failure,
             ])?;
+            tx.tally(run.lane).attempts += 1;
             end.finished_at.since(started_at)
         }
         // It was claimed and never ran.

@@ -167,7 +167,10 @@ fn drop_queue(tx: &mut Tx<'_>, name: &str) -> Sql<()> {
                 cancelled = lane.cancelled + gone.cancelled, pruned_completed = lane.pruned_completed + gone.pruned_completed,
                 pruned_failed = lane.pruned_failed + gone.pruned_failed,
                 pruned_cancelled = lane.pruned_cancelled + gone.pruned_cancelled,
-                high_water = max(lane.high_water, gone.high_water)
+                high_water = max(lane.high_water, gone.high_water),
+                attempts = lane.attempts + gone.attempts, retried = lane.retried + gone.retried,
+                replayed_failed = lane.replayed_failed + gone.replayed_failed,
+                replayed_cancelled = lane.replayed_cancelled + gone.replayed_cancelled
              FROM lane gone WHERE lane.id = ?1 AND gone.id = ?2",
         )?
         .execute([former, lane])?;

@@ -9,18 +9,19 @@ use ostler_core::{
 use ostler_store::calls::{EventKind, Kinds};
 use ostler_store::gates::{KeyRecord, MAX_KEYS_SHOWN};
 use ostler_store::views::{
-    Cursor, Event, Filter, LaneRecord, LeaseFilter, Life, NodeRecord, Page, QueueRecord, Survey, TaskDetail,
-    Which, WorkerRecord,
+    Cursor, Event, Filter, LaneRecord, LeaseFilter, Life, NodeRecord, Page, QueueRecord, Survey, Tally,
+    TaskDetail, Which, WorkerRecord,
 };
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::orders;
+use crate::counts::{counts_from, recent_from};
 use crate::dependents::after;
 use crate::gate_row::gate_from;
 use crate::gates::shut_from;
 use crate::kept::failure_from;
 use crate::row::{Found, Uid, find, for_each, ran_from};
-use crate::tx::{SETTINGS, Sql, counts_from, read_queue, recent_from, settings_from};
+use crate::tx::{SETTINGS, Sql, read_queue, settings_from};
 
 /// Rows that one list call looks at, so that a rare match in a million rows does not hold a reader.
 const MAX_SCAN: usize = 20_000;
@@ -213,7 +214,8 @@ pub(crate) fn survey(conn: &Connection, now: Timestamp, is_alive: impl Fn(Sessio
 
 fn lanes(conn: &Connection) -> Sql<Vec<LaneRecord>> {
     let mut statement = conn.prepare_cached(
-        "SELECT q.name, l.kind, l.queued, l.claimed, l.running, l.completed, l.failed, l.cancelled, l.high_water, l.recent
+        "SELECT q.name, l.kind, l.queued, l.claimed, l.running, l.completed, l.failed, l.cancelled,
+            l.attempts, l.retried, l.replayed_failed, l.replayed_cancelled, l.recent
          FROM lane l JOIN queue q ON q.id = l.queue ORDER BY q.name, l.kind",
     )?;
     let read = |row: &rusqlite::Row<'_>| {
@@ -221,18 +223,25 @@ fn lanes(conn: &Connection) -> Sql<Vec<LaneRecord>> {
             queue: row.get(0)?,
             kind: row.get(1)?,
             counts: counts_from(row, 2)?,
-            high_water: row.get(8)?,
-            recent_ms: recent_from(&row.get::<_, Vec<u8>>(9)?),
+            tally: Tally {
+                attempts: row.get(8)?,
+                retried: row.get(9)?,
+                replayed_failed: row.get(10)?,
+                replayed_cancelled: row.get(11)?,
+            },
+            recent_ms: recent_from(&row.get::<_, Vec<u8>>(12)?),
         })
     };
     statement.query_map([], read)?.collect()
 }
 
 fn queues(conn: &Connection, lanes: &[LaneRecord], now: Timestamp) -> Sql<Vec<QueueRecord>> {
-    let mut statement =
-        conn.prepare_cached(&format!("SELECT name, gate, {SETTINGS} FROM queue ORDER BY name"))?;
+    let mut statement = conn.prepare_cached(&format!(
+        "SELECT name, gate, (SELECT coalesce(max(high_water), 0) FROM lane WHERE queue = queue.id), {SETTINGS}
+         FROM queue ORDER BY name"
+    ))?;
     let read = |row: &rusqlite::Row<'_>| {
-        let settings = settings_from(row, 2)?;
+        let settings = settings_from(row, 3)?;
         let gate = gate_from(row.get(1)?);
         let has_breaker = settings.queue_rules().breaker.is_some() || gate.breaker.is_some();
         let name: String = row.get(0)?;
@@ -240,6 +249,7 @@ fn queues(conn: &Connection, lanes: &[LaneRecord], now: Timestamp) -> Sql<Vec<Qu
         let leased = lanes.iter().filter(|lane| lane.queue == name).map(leased).sum();
         Ok(QueueRecord {
             name,
+            high_water: row.get(2)?,
             shut: settings.shut(&gate, leased, now),
             settings,
             held_until: gate.held_until.filter(|until| *until > now),

@@ -28,6 +28,7 @@ fn one(tx: &mut Tx<'_>, id: TaskId, how: &Replay) -> Sql<ReplayAnswer> {
             let rank = keys::rank(tx, &found.task.queue, limit, now, found.task.priority)?;
             let task = &found.task;
             dependents::revived(tx, &found)?;
+            tx.tally(found.lane).replay(task.state.name());
             let (suspect, awaited) = (task.suspect, found.awaited);
             let trouble = Trouble { suspect, awaited, ..Trouble::default() };
             tx.prepare(

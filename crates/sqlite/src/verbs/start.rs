@@ -68,6 +68,7 @@ fn begin(tx: &mut Tx<'_>, start: &Start) -> Sql<Fenced> {
         tx.prepare("INSERT INTO attempt(task, number, token, session, worker, started_at) VALUES(?1, ?2, ?3, ?4, ?5, ?6)")?
             .execute(params![held.slot, held.runs + 1, held.token, Uid::of(session.0), Uid::of(start.worker.0), now])?;
         tx.count(held.lane, Some(Phase::Claimed.state()), Some(Phase::Running.state()));
+        tx.tally(held.lane).attempts += 1;
     }
     Ok(Fenced::Recorded)
 }

@@ -17,7 +17,7 @@ use crate::jobs::JobRecord;
 use crate::lease::LeaseRef;
 use crate::orders::{Answer, NumberedOrder};
 use crate::schedules::ScheduleRecord;
-use crate::views::{Counts, Event, QueueSettings, WorkerRecord};
+use crate::views::{Counts, Event, QueueSettings, Tally, WorkerRecord};
 use crate::wake::Rings;
 
 /// A task's place in the book: rises with every task.
@@ -39,6 +39,7 @@ pub(super) struct Entry {
 
 #[derive(Default)]
 pub(super) struct Queue {
+    pub(super) high_water: u64,
     pub(super) settings: QueueSettings,
     pub(super) clock: VirtualTime,
     pub(super) gate: Gate,
@@ -60,7 +61,7 @@ pub(super) struct Key {
 pub(super) struct Lane {
     /// Tasks that were pruned, by where they had ended.
     pub(super) pruned: Counts,
-    pub(super) high_water: u64,
+    pub(super) tally: Tally,
     pub(super) recent_ms: Vec<u32>,
 }
 
@@ -128,20 +129,20 @@ impl Book {
         self.uptime = uptime;
     }
 
-    /// Ends a verb: sees to those who waited for what it ended, and notes the high water of every lane. Answers which bells to
+    /// Ends a verb: sees to those who waited for what it ended, and notes the high water of every queue. Answers which bells to
     /// ring.
     pub(super) fn close_verb(&mut self) -> Rings {
         if std::mem::take(&mut self.frees) {
             self.see_to_dependents(MAX_CASCADE);
             self.frees = false;
         }
-        let mut queued: HashMap<(String, String), u64> = HashMap::new();
+        let mut queued: HashMap<String, u64> = HashMap::new();
         for entry in self.entries.values().filter(|entry| entry.task.state.name() == StateName::Queued) {
-            *queued.entry((entry.task.queue.clone(), entry.task.kind.clone())).or_default() += 1;
+            *queued.entry(entry.task.queue.clone()).or_default() += 1;
         }
         for (name, count) in queued {
-            let lane = self.lanes.entry(name).or_default();
-            lane.high_water = lane.high_water.max(count);
+            let queue = self.queues.entry(name).or_default();
+            queue.high_water = queue.high_water.max(count);
         }
         std::mem::take(&mut self.rings)
     }
@@ -163,6 +164,13 @@ impl Book {
 
     pub(super) fn task(&mut self, slot: Slot) -> &mut Task {
         &mut self.entries.get_mut(&slot).expect("slots are only taken from the book").task
+    }
+
+    /// What is counted in the lane of a task.
+    pub(super) fn tally(&mut self, slot: Slot) -> &mut Tally {
+        let task = self.task(slot);
+        let lane = (task.queue.clone(), task.kind.clone());
+        &mut self.lanes.entry(lane).or_default().tally
     }
 
     pub(super) fn entry(&mut self, slot: Slot) -> &mut Entry {
@@ -224,6 +232,7 @@ impl Book {
         let transition = decide(&facts, outcome, &policy, now);
         let begun = if facts.held == Held::Running || ran.is_some() { Begun::Yes } else { Begun::No };
         self.record_attempt(slot, outcome, ran);
+        self.tally(slot).retried += u64::from(transition.retries(&facts));
         let task = self.task(slot);
         task.failures = transition.failures;
         task.crashes = transition.crashes;
@@ -286,10 +295,11 @@ impl Book {
                     started_at,
                     end: Some(end),
                 });
+                self.tally(slot).attempts += 1;
             }
             _ => return,
         }
-        let Entry { task, attempts, .. } = entry;
+        let Entry { task, attempts, .. } = self.entry(slot);
         let took = attempts.last().and_then(Attempt::took).unwrap_or_default();
         let lane = (task.queue.clone(), task.kind.clone());
         match outcome.ending() {

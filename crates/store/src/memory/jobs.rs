@@ -88,15 +88,16 @@ impl Book {
 
     /// Removes a queue that has no tasks. What it has counted goes on under another name.
     fn drop_queue(&mut self, queue: &str) {
-        self.queues.remove(queue);
+        let high_water = self.queues.remove(queue).map_or(0, |gone| gone.high_water);
         let kinds: Vec<String> =
             self.lanes.keys().filter(|(name, _)| name == queue).map(|(_, kind)| kind.clone()).collect();
         for kind in kinds {
             let Some(lane) = self.lanes.remove(&(queue.to_owned(), kind.clone())) else { continue };
-            self.queues.entry(FORMER_JOBS.to_owned()).or_default();
+            let jobs = self.queues.entry(FORMER_JOBS.to_owned()).or_default();
+            jobs.high_water = jobs.high_water.max(high_water);
             let former = self.lanes.entry((FORMER_JOBS.to_owned(), kind)).or_default();
             former.pruned = former.pruned.plus(lane.pruned);
-            former.high_water = former.high_water.max(lane.high_water);
+            former.tally = former.tally.plus(lane.tally);
         }
     }
 }

@@ -209,6 +209,7 @@ impl Book {
             let (number, token) = (entry.task.runs, entry.task.token);
             let worker = start.worker;
             entry.attempts.push(Attempt { number, token, session, worker, started_at, end: None });
+            self.tally(slot).attempts += 1;
         }
         Fenced::Recorded
     }
@@ -288,6 +289,7 @@ impl Book {
             Replaying::Refused(state) => return ReplayAnswer::Refused(state),
             Replaying::Hasten => ReplayAnswer::Hastened,
             Replaying::Requeue => {
+                self.tally(slot).replay(state.name());
                 let task = self.task(slot);
                 task.failures = 0;
                 task.crashes = 0;

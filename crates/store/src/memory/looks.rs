@@ -82,7 +82,7 @@ impl Book {
                 queue: queue.clone(),
                 kind: kind.clone(),
                 counts,
-                high_water: lane.high_water,
+                tally: lane.tally,
                 recent_ms: lane.recent_ms.clone(),
             }
         });
@@ -90,6 +90,7 @@ impl Book {
             let has_breaker = queue.settings.queue_rules().breaker.is_some();
             QueueRecord {
                 name: name.clone(),
+                high_water: queue.high_water,
                 settings: queue.settings.clone(),
                 held_until: queue.gate.held_until.filter(|until| *until > self.now),
                 breaker: (has_breaker || queue.gate.breaker.is_some()).then(|| queue.gate.breaker_state()),

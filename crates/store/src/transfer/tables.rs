@@ -201,6 +201,10 @@ const LANE: &[Column] = &[
     number("pruned_cancelled"),
     number("high_water"),
     numbers("recent"),
+    number("attempts"),
+    number("retried"),
+    number("replayed_failed"),
+    number("replayed_cancelled"),
 ];
 
 const SESSION: &[Column] = &[

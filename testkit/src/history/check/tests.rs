@@ -8,7 +8,7 @@ use ostler_core::{
 };
 use ostler_store::calls::EventKind;
 use ostler_store::views::{
-    Counts, Event, LaneRecord, Life, NodeRecord, QueueRecord, QueueSettings, TaskDetail, WorkerRecord,
+    Counts, Event, LaneRecord, Life, NodeRecord, QueueRecord, QueueSettings, Tally, TaskDetail, WorkerRecord,
 };
 
 use super::*;
@@ -77,7 +77,8 @@ impl History {
             *counts.of(task.detail.task.state.name()) += 1;
         }
         let (queue, kind) = ("mail".to_owned(), "send".to_owned());
-        self.stored.survey.lanes = vec![LaneRecord { queue, kind, counts, high_water: 1, recent_ms: vec![] }];
+        self.stored.survey.lanes =
+            vec![LaneRecord { queue, kind, counts, tally: Tally::default(), recent_ms: vec![] }];
     }
 
     fn violations(&self) -> Vec<Violation> {
@@ -404,7 +405,13 @@ fn a_lost_setting_is_found() {
     history.say(Call::Configure("mail".to_owned(), 10), Answer::Configured);
     assert_eq!(history.violations(), [Violation::LostSetting("mail".to_owned())]);
     let settings = QueueSettings { limit: Some(10), ..QueueSettings::default() };
-    history.stored.survey.queues =
-        vec![QueueRecord { name: "mail".to_owned(), settings, held_until: None, breaker: None, shut: None }];
+    history.stored.survey.queues = vec![QueueRecord {
+        name: "mail".to_owned(),
+        high_water: 0,
+        settings,
+        held_until: None,
+        breaker: None,
+        shut: None,
+    }];
     assert_eq!(history.violations(), []);
 }

@@ -115,7 +115,14 @@ async fn changes_are_kept_and_answered(s: &Scene) {
 
 /// The record of a queue that nothing holds back.
 fn record(settings: QueueSettings) -> QueueRecord {
-    QueueRecord { name: QUEUE.to_owned(), settings, held_until: None, breaker: None, shut: None }
+    QueueRecord {
+        name: QUEUE.to_owned(),
+        high_water: 0,
+        settings,
+        held_until: None,
+        breaker: None,
+        shut: None,
+    }
 }
 
 async fn changes_of_one_call_are_made_in_order(s: &Scene) {
@@ -128,7 +135,7 @@ async fn changes_of_one_call_are_made_in_order(s: &Scene) {
 
 async fn a_queue_is_there_with_its_first_task(s: &Scene) {
     s.add().await;
-    assert_eq!(queues(s).await, [record(QueueSettings::default())]);
+    assert_eq!(queues(s).await, [QueueRecord { high_water: 1, ..record(QueueSettings::default()) }]);
 }
 
 async fn a_paused_queue_gives_nothing_and_takes_everything(s: &Scene) {

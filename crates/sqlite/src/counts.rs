@@ -1,0 +1,127 @@
+//! The counts of lanes: summed up in memory, and written once in a transaction.
+
+use std::time::Duration;
+
+use ostler_core::StateName;
+use ostler_store::RECENT_RUNS;
+use ostler_store::views::{Counts, Tally};
+use rusqlite::params;
+
+use crate::tx::{Sql, Tx};
+
+/// What changed in a lane during this transaction.
+#[derive(Default)]
+pub(crate) struct LaneChange {
+    pub(crate) counts: [i64; 6],
+    pruned: [i64; 6],
+    tally: Tally,
+    recent_ms: Vec<u32>,
+}
+
+impl Tx<'_> {
+    /// Counts a task that moved from one state to another; `None` is outside of the store.
+    pub(crate) fn count(&mut self, lane: i64, from: Option<StateName>, to: Option<StateName>) {
+        let change = self.lanes.entry(lane).or_default();
+        if let Some(from) = from {
+            change.counts[from as usize] -= 1;
+        }
+        if let Some(to) = to {
+            change.counts[to as usize] += 1;
+        }
+    }
+
+    /// Counts a task that was removed; what has ended stays counted.
+    pub(crate) fn count_pruned(&mut self, lane: i64, state: StateName) {
+        self.lanes.entry(lane).or_default().pruned[state as usize] += 1;
+    }
+
+    /// What has happened in a lane during this transaction.
+    pub(crate) fn tally(&mut self, lane: i64) -> &mut Tally {
+        &mut self.lanes.entry(lane).or_default().tally
+    }
+
+    /// Keeps how long a run took.
+    pub(crate) fn count_run(&mut self, lane: i64, took: Duration) {
+        let took = u32::try_from(took.as_millis()).unwrap_or(u32::MAX);
+        self.lanes.entry(lane).or_default().recent_ms.push(took);
+    }
+
+    /// Writes what was counted so far.
+    pub(crate) fn flush_lanes(&mut self) -> Sql<()> {
+        let lanes = std::mem::take(&mut self.lanes);
+        for (lane, change) in &lanes {
+            let [queued, claimed, running, completed, failed, cancelled] = change.counts;
+            let Tally { attempts, retried, replayed_failed, replayed_cancelled } = change.tally;
+            self.prepare(
+                "UPDATE lane SET queued = queued + ?2, claimed = claimed + ?3, running = running + ?4,
+                    completed = completed + ?5, failed = failed + ?6, cancelled = cancelled + ?7,
+                    attempts = attempts + ?8, retried = retried + ?9, replayed_failed = replayed_failed + ?10,
+                    replayed_cancelled = replayed_cancelled + ?11
+                 WHERE id = ?1",
+            )?
+            .execute(params![
+                lane,
+                queued,
+                claimed,
+                running,
+                completed,
+                failed,
+                cancelled,
+                attempts,
+                retried,
+                replayed_failed,
+                replayed_cancelled
+            ])?;
+            if change.pruned != [0; 6] {
+                let [_, _, _, completed, failed, cancelled] = change.pruned;
+                self.prepare(
+                    "UPDATE lane SET pruned_completed = pruned_completed + ?2, pruned_failed = pruned_failed + ?3,
+                        pruned_cancelled = pruned_cancelled + ?4 WHERE id = ?1",
+                )?
+                .execute(params![lane, completed, failed, cancelled])?;
+            }
+            if !change.recent_ms.is_empty() {
+                self.keep_recent(*lane, &change.recent_ms)?;
+            }
+        }
+        // A queue is fuller than before only if one of its lanes is.
+        for (lane, _) in lanes.iter().filter(|(_, change)| change.counts[StateName::Queued as usize] > 0) {
+            self.prepare(
+                "UPDATE lane SET high_water = level.waiting
+                 FROM (SELECT sum(of.queued) AS waiting FROM lane of
+                       WHERE of.queue = (SELECT queue FROM lane WHERE id = ?1)) AS level
+                 WHERE id = ?1 AND high_water < level.waiting",
+            )?
+            .execute([lane])?;
+        }
+        Ok(())
+    }
+
+    fn keep_recent(&self, lane: i64, new: &[u32]) -> Sql<()> {
+        let old: Vec<u8> =
+            self.prepare("SELECT recent FROM lane WHERE id = ?1")?.query_row([lane], |row| row.get(0))?;
+        let mut all = recent_from(&old);
+        all.extend(new);
+        let excess = all.len().saturating_sub(RECENT_RUNS);
+        let bytes: Vec<u8> = all[excess..].iter().flat_map(|took| took.to_le_bytes()).collect();
+        self.prepare("UPDATE lane SET recent = ?2 WHERE id = ?1")?.execute(params![lane, bytes])?;
+        Ok(())
+    }
+}
+
+/// The durations that a lane keeps.
+pub(crate) fn recent_from(bytes: &[u8]) -> Vec<u32> {
+    bytes.chunks_exact(4).map(|four| u32::from_le_bytes([four[0], four[1], four[2], four[3]])).collect()
+}
+
+/// The counts of a lane, from six columns.
+pub(crate) fn counts_from(row: &rusqlite::Row<'_>, first: usize) -> Sql<Counts> {
+    Ok(Counts {
+        queued: row.get(first)?,
+        claimed: row.get(first + 1)?,
+        running: row.get(first + 2)?,
+        completed: row.get(first + 3)?,
+        failed: row.get(first + 4)?,
+        cancelled: row.get(first + 5)?,
+    })
+}
