@@ -58,7 +58,7 @@ fn answer(id: TaskId, said: ReplayAnswer) -> Answer {
     Answer { id: id.to_string(), result, state, copy: None }
 }
 
-/// Enqueues a copy of each. A copy has no unique key: that one is taken.
+/// Enqueues a copy of each, which has all that was said about the original but its unique key, which is taken, and its moments, which are over.
 async fn copies(store: &dyn Store, picked: &Picked, payload: Option<String>) -> anyhow::Result<Vec<Answer>> {
     let ids = ostler::ids().context("no randomness from the system")?;
     let payload: Option<Arc<str>> = payload.map(Into::into);
@@ -82,6 +82,7 @@ fn copy_of(task: Task, id: TaskId, payload: Option<&str>) -> NewTask {
         limit_key: task.limit_key,
         overrides: task.overrides,
         folder: task.folder,
+        cost: Some(task.cost),
         ..NewTask::new(id, task.queue, task.kind, payload.map_or(task.payload, str::to_owned))
     }
 }

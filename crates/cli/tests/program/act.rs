@@ -1,8 +1,14 @@
 //! `ostler cancel` and `ostler retry`, pause and resume.
 
 use std::process::Stdio;
+use std::time::Duration;
 
-use ostler_core::{ErrorClass, Failure, Outcome};
+use ostler_core::{ErrorClass, Failure, Outcome, Overrides, Priority, Task};
+use ostler_store::calls::NewTask;
+use ostler_store::plans::Unique;
+use ostler_store::views::Which;
+use ostler_store::{Clock as _, Store as _, SystemClock};
+use ostler_testkit::Ids;
 use serde_json::Value;
 
 use crate::hands::Hands;
@@ -140,6 +146,38 @@ fn what_is_completed_is_copied_only_when_asked() {
         (&answer[0]["result"], &place.json(["show", &second])["payload"][0]),
         (&"copied".into(), &3.into())
     );
+}
+
+#[test]
+fn a_copy_has_all_that_was_said_about_the_original_but_its_key_and_its_moments() {
+    let place = Place::new();
+    let hands = Hands::join(&place);
+    let now = SystemClock.now();
+    let original = NewTask {
+        priority: Priority::new(7).expect("a priority"),
+        unique: Some(Unique::new("once")),
+        limit_key: Some("acme".to_owned()),
+        overrides: Overrides { attempts: Some(9), timeout: Some(Duration::from_secs(3)), ..Overrides::NONE },
+        folder: Some("/srv/acme".to_owned()),
+        not_after: Some(now.after(Duration::from_secs(900))),
+        deadline: Some(now.after(Duration::from_secs(900))),
+        cost: Some(40),
+        ..NewTask::new(Ids::new(71).task(), "mail", "send", "[1]")
+    };
+    let id = original.id.to_string();
+    hands.wait(hands.store.enqueue(vec![original])).expect("it is enqueued");
+    hands.complete("mail", "1");
+    let copy = place.done(["retry", &id, "--again"]);
+    let task = |id: &str| {
+        let which = Which::Id(id.trim().parse().expect("an id"));
+        hands.wait(hands.store.show(which)).expect("the store answers").expect("it is there").task
+    };
+    let (original, copy) = (task(&id), task(&copy));
+    let kept =
+        |task: &Task| (task.priority, task.limit_key.clone(), task.overrides, task.folder.clone(), task.cost);
+    assert_eq!(kept(&copy), kept(&original));
+    assert_eq!((copy.queue, copy.kind, copy.payload), (original.queue, original.kind, original.payload));
+    assert_eq!((copy.unique_key, copy.not_after, copy.deadline), (None, None, None));
 }
 
 #[test]
