@@ -56,6 +56,8 @@ pub fn open(place: impl AsRef<Path>) -> Result<Builder, OpenError> {
         unclassed: Unclassed::default(),
         grace: Duration::from_secs(5),
         presence: None,
+        #[cfg(feature = "redis")]
+        presence_times: None,
     })
 }
 
@@ -106,6 +108,8 @@ pub struct Builder {
     unclassed: Unclassed,
     grace: Duration,
     presence: Option<Presence>,
+    #[cfg(feature = "redis")]
+    presence_times: Option<ostler_runtime::PresenceTimes>,
 }
 
 impl Builder {
@@ -284,6 +288,15 @@ impl Builder {
         self
     }
 
+    /// How often it says so, and how long that holds. Unless told otherwise: every ten seconds, for thirty. Times that cannot work keep the
+    /// pool from starting.
+    #[cfg(feature = "redis")]
+    #[must_use]
+    pub const fn presence_times(mut self, times: ostler_runtime::PresenceTimes) -> Self {
+        self.presence_times = Some(times);
+        self
+    }
+
     /// Starts the pool: it takes work from now on.
     ///
     /// # Errors
@@ -292,6 +305,13 @@ impl Builder {
         if let Some(error) = self.refused {
             return Err(error.into());
         }
+        #[cfg(feature = "redis")]
+        let presence = match (self.presence, self.presence_times) {
+            (Some(presence), Some(times)) => Some(presence.beating(times)),
+            (presence, _) => presence,
+        };
+        #[cfg(not(feature = "redis"))]
+        let presence = self.presence;
         let on_threads = !self.local.is_empty();
         let (executor, usual): (Arc<dyn Executor>, usize) = if self.local.is_empty() {
             (Arc::new(self.handlers), WORKERS)
@@ -327,7 +347,7 @@ impl Builder {
         let config = NodeConfig {
             lease: self.lease,
             take_over: self.take_over,
-            presence: self.presence,
+            presence,
             ..NodeConfig::new(name, vec![pool])
         };
         let node = Node::start(parts, config).await?;

@@ -54,6 +54,8 @@ pub use ostler_core::{
     Priority, Rate, State, StateName, Task, TaskId, Timestamp, Trip,
 };
 pub use ostler_exec::{Choice, Classed, Context, Level, Runtimes, TaskError, ThreadPolicy};
+#[cfg(feature = "redis")]
+pub use ostler_runtime::PresenceTimes;
 pub use ostler_runtime::{BadTimes, Drained, LeaseTimes, NodeState, Times, Unclassed};
 pub use ostler_store::calls::{Replay, ReplayAnswer, StepsOnReplay};
 pub use ostler_store::plans::Amended;

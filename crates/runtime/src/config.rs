@@ -17,6 +17,12 @@ use crate::teller::Listener;
 #[error("{0}")]
 pub struct InvalidConfig(String);
 
+impl InvalidConfig {
+    pub(crate) fn new(sentence: impl Into<String>) -> Self {
+        Self(sentence.into())
+    }
+}
+
 /// How leases are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseTimes {
@@ -262,6 +268,9 @@ impl NodeConfig {
             return refuse(format!(
                 "lease.ttl is {ttl:?}, and must be at least two heartbeats ({heartbeat:?} each)"
             ));
+        }
+        if let Some(presence) = &self.presence {
+            presence.check()?;
         }
         for pool in &self.pools {
             pool.size.check(&pool.queue)?;

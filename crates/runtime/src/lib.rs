@@ -51,7 +51,7 @@ pub use node::{Drained, Ids, Node, Parts, StartError, Stopper};
 pub use pool::WORKERS_FAIL;
 pub use presence::Presence;
 #[cfg(feature = "redis")]
-pub use presence::{BadRedisAddress, RedisAddress, RedisFault, Standing};
+pub use presence::{BadRedisAddress, PresenceTimes, RedisAddress, RedisFault, Standing};
 pub use schedules::Plan;
 pub use settings::{Difference, LIMIT_SETTINGS};
 pub use stand::NodeState;

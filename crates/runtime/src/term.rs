@@ -166,7 +166,8 @@ impl Term {
         let scheduler = tokio::spawn(scheduler.serve());
         let presence = config.presence.clone().map(|presence| {
             let (crews, clock) = (crews.clone(), Arc::clone(clock));
-            tokio::spawn(announce(presence, Subject { session, crews, clock, state: stand.watch() }))
+            let (name, state) = (config.name.clone(), stand.watch());
+            tokio::spawn(announce(presence, Subject { session, name, crews, clock, state }))
         });
         let grace = config.pools.iter().map(|pool| pool.grace).max().unwrap_or_default();
         let (store, stand) = (Arc::clone(store), stand.clone());

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use ostler_core::{SessionId, StateName, TaskId};
 use ostler_exec::{Inline, TaskError};
 use ostler_runtime::{
-    LeaseTimes, Node, NodeConfig, Parts, PoolConfig, Presence, RedisAddress, RedisFault, Standing,
+    LeaseTimes, Node, NodeConfig, Parts, PoolConfig, Presence, PresenceTimes, RedisAddress, RedisFault,
+    Standing,
 };
 use ostler_store::views::Which;
 use ostler_store::{Store, SystemClock};
@@ -51,7 +52,7 @@ impl Scene {
             }
         });
         let address = RedisAddress::parse(url).expect("it is an address");
-        let presence = Presence::new(address).beating(EVERY, TTL);
+        let presence = Presence::new(address).beating(PresenceTimes { interval: EVERY, ttl: TTL });
         let standing = presence.standing();
         let makes = Arc::clone(&ids);
         let parts = Parts {

@@ -3,6 +3,7 @@
 use ostler_runtime::{Presence, RedisAddress, Standing};
 use tokio::sync::watch;
 
+use crate::config::PresenceSettings;
 use crate::exit::say;
 
 /// Looks after the presence of one node.
@@ -23,10 +24,10 @@ enum Said {
 
 impl Watcher {
     /// A presence there, and who looks after it.
-    pub(super) fn of(address: &RedisAddress) -> (Presence, Self) {
-        let presence = Presence::new(address.clone());
+    pub(super) fn of(settings: &PresenceSettings) -> (Presence, Self) {
+        let presence = settings.of_a_node();
         let standing = presence.standing();
-        (presence, Self { address: address.clone(), standing, said: Said::Well })
+        (presence, Self { address: settings.redis.clone(), standing, said: Said::Well })
     }
 
     /// Says what has changed.

@@ -31,7 +31,7 @@ use ostler_postgres::Failover;
 use ostler_process::keeper::Containment;
 use ostler_process::sandbox::Sandbox;
 use ostler_process::{CommandPolicy, ProcessPolicy};
-use ostler_runtime::{LeaseTimes, Plan, RedisAddress, Unclassed};
+use ostler_runtime::{LeaseTimes, Plan, Presence, PresenceTimes, RedisAddress, Unclassed};
 use ostler_store::calls::Retention;
 use ostler_store::{Bounds, MAX_WORKERS};
 use toml::de::DeTable;
@@ -89,7 +89,7 @@ pub(crate) struct Config {
     /// How children are to be contained.
     pub(crate) containment: Containment,
     /// Where nodes say that they are there, if the file says so. It is shown without its password.
-    pub(crate) presence: Option<RedisAddress>,
+    pub(crate) presence: Option<PresenceSettings>,
     /// Whether jobs are served that were left to nodes.
     pub(crate) jobs: DetachedJobs,
     /// The pools, by name.
@@ -163,6 +163,20 @@ impl Executor {
             Self::Process(policy) => (&mut policy.folders, policy.sandbox.as_mut()),
         };
         sandbox::beside(folders, sandbox, folder);
+    }
+}
+
+/// Where nodes say that they are there, and how often.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PresenceSettings {
+    pub(crate) redis: RedisAddress,
+    pub(crate) times: PresenceTimes,
+}
+
+impl PresenceSettings {
+    /// The presence of one node.
+    pub(crate) fn of_a_node(&self) -> Presence {
+        Presence::new(self.redis.clone()).beating(self.times)
     }
 }
 
@@ -319,7 +333,17 @@ fn lease(mut section: Section<'_>) -> (LeaseTimes, Failover) {
     (lease, failover)
 }
 
-fn presence(mut section: Section<'_>) -> Option<RedisAddress> {
+fn presence(mut section: Section<'_>) -> Option<PresenceSettings> {
+    let default = PresenceTimes::default();
+    let times = PresenceTimes {
+        interval: section.find("interval").and_then(|found| found.duration()).unwrap_or(default.interval),
+        ttl: section.find("ttl").and_then(|found| found.duration()).unwrap_or(default.ttl),
+    };
+    if times.ttl < times.interval.saturating_mul(2) {
+        let (ttl, interval) = (duration::show(times.ttl), duration::show(times.interval));
+        section
+            .fault("ttl", format!("is {ttl}, and must be at least two intervals, which are {interval} each"));
+    }
     let address = section.find("redis").and_then(|found| {
         let text = found.text()?;
         RedisAddress::parse(&text)
@@ -327,7 +351,7 @@ fn presence(mut section: Section<'_>) -> Option<RedisAddress> {
             .ok()
     });
     section.close(&[]);
-    address
+    address.map(|redis| PresenceSettings { redis, times })
 }
 
 /// What is kept of ended tasks, and how long rows without a task are left alone.

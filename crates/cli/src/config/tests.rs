@@ -66,7 +66,7 @@ fn a_whole_file_is_read() {
         lease = { ttl = "30s", heartbeat = "10s", poll = "250ms", failover = "strict" }
         keep = { completed = "1d", failed = "2d", most = 1_000 }
         payload_limit = "64KiB"
-        presence = { redis = "rediss://anna:${PASSWORD}@cache/2" }
+        presence = { redis = "rediss://anna:${PASSWORD}@cache/2", interval = "2s", ttl = "5s" }
 
         [pool.documents]
         executor = "command"
@@ -104,8 +104,10 @@ fn a_whole_file_is_read() {
     assert_eq!(config.failover, Failover::Strict);
     assert_eq!((config.keep.completed, config.keep.most), (Duration::from_secs(86_400), 1_000));
     assert_eq!(config.payload_limit, 65_536);
-    let shown = config.presence.as_ref().map(ToString::to_string);
-    assert_eq!(shown.as_deref(), Some("rediss://anna:***@cache:6379/2"));
+    let presence = config.presence.as_ref().expect("it is set");
+    assert_eq!(presence.redis.to_string(), "rediss://anna:***@cache:6379/2");
+    let seconds = Duration::from_secs;
+    assert_eq!(presence.times, PresenceTimes { interval: seconds(2), ttl: seconds(5) });
     let [documents, mail] = config.pools.as_slice() else { panic!("{:?}", config.pools) };
     let Executor::Command(command) = &documents.executor else { panic!("{documents:?}") };
     assert_eq!(command.argv, ["python3", "work.py", "{{ payload.path }}"]);
@@ -182,10 +184,9 @@ fn the_values_in_the_reference_are_the_defaults() {
         assert_eq!(plan.task.overrides.resolve(&Overrides::NONE), Policy::default());
     }
     (config.store, config.name, config.pools, config.schedules) = (None, None, Vec::new(), Vec::new());
-    assert_eq!(
-        config.presence.take().map(|redis| redis.to_string()).as_deref(),
-        Some("redis://127.0.0.1:6379")
-    );
+    let presence = config.presence.take().expect("it is shown");
+    assert_eq!(presence.redis.to_string(), "redis://127.0.0.1:6379");
+    assert_eq!(presence.times, PresenceTimes::default());
     assert_eq!(config, Config::default());
 }
 
@@ -313,7 +314,15 @@ fn one_value_that_cannot_work_is_one_sentence() {
             "presence.redis cannot be used: write redis://user:password@host",
         ),
         ("presence.redis = 6379", "presence.redis is 6379, and must be a string in quotes"),
-        ("presence.ttl = \"5s\"", "presence.ttl: there is no such key; the keys here are redis"),
+        ("presence.every = \"5s\"", "presence.every: there is no such key"),
+        (
+            "presence = { interval = \"15s\", ttl = \"29s\" }",
+            "presence.ttl is 29s, and must be at least two intervals, which are 15s each",
+        ),
+        (
+            "presence.ttl = \"19s\"",
+            "presence.ttl is 19s, and must be at least two intervals, which are 10s each",
+        ),
         (
             "presence.redis = \"${NOT_THERE}\"",
             "presence.redis is \"${NOT_THERE}\": the variable NOT_THERE is not set",

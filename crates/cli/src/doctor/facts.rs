@@ -134,8 +134,10 @@ pub(crate) enum ConfigFacts {
 pub(crate) async fn gather(subject: Subject) -> Facts {
     let Subject { store, config, containment, clock } = subject;
     let now = clock.now();
-    let redis =
-        config.as_ref().and_then(|read| read.as_ref().ok()).and_then(|config| config.presence.clone());
+    let redis = config
+        .as_ref()
+        .and_then(|read| read.as_ref().ok())
+        .and_then(|config| Some(config.presence.as_ref()?.redis.clone()));
     let config = config.map(|read| match read {
         Ok(config) => good_config(&config),
         Err(error) => ConfigFacts::Broken(error.to_string()),

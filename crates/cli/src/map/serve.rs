@@ -7,7 +7,7 @@ use std::time::Duration;
 use ostler_core::JobId;
 use ostler_process::Command;
 use ostler_process::keeper::Containment;
-use ostler_runtime::{Drained, Presence, RedisAddress};
+use ostler_runtime::Drained;
 use ostler_store::calls::Retention;
 use ostler_store::jobs::{JobFilter, JobRecord};
 use ostler_store::{MAX_PAGE, Store};
@@ -20,6 +20,7 @@ use super::plan::{ServedBy, Spec};
 use super::progress::ended;
 use super::run::{policy, pool_of, start};
 use crate::commands::start_keeper;
+use crate::config::PresenceSettings;
 use crate::exit::say;
 
 /// Jobs that are served at once; the others wait.
@@ -38,7 +39,7 @@ pub(crate) struct JobServer {
     /// How long what runs may take to its end when the node goes.
     pub(crate) patience: Duration,
     /// Where the nodes of jobs say that they are there.
-    pub(crate) presence: Option<RedisAddress>,
+    pub(crate) presence: Option<PresenceSettings>,
 }
 
 /// Whether the program that serves jobs goes.
@@ -119,7 +120,7 @@ impl JobServer {
         let keeper = start_keeper(self.containment).await?;
         let executor = Arc::new(Command::of_payload(keeper.clone(), policy())?);
         let pool = pool_of(executor, id, &spec);
-        let presence = self.presence.clone().map(Presence::new);
+        let presence = self.presence.as_ref().map(PresenceSettings::of_a_node);
         let node = start(&self.store, &keeper, pool, self.keep, presence).await?;
         say(&format!("serving the job {id} ({})", record.job.name));
         tokio::select! {

@@ -99,7 +99,9 @@ fn who_watches_sees_a_node_come_beat_and_go() {
         names
     };
     assert_eq!(beat["type"], "node_heartbeat", "{beat}");
-    assert_eq!(fields(&beat), ["node", "pools", "timestamp", "type"]);
+    assert_eq!(fields(&beat), ["host", "name", "node", "pools", "timestamp", "type"]);
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    assert_eq!((&beat["host"], &beat["name"]), (&host.as_str().into(), &place.json(["nodes"])[0]["name"]));
     let pool = &beat["pools"][0];
     assert_eq!(fields(pool), ["busy", "idle", "name", "size", "workers"]);
     assert_eq!((&pool["name"], &pool["busy"]), (&"shell".into(), &1.into()), "{beat}");
@@ -108,7 +110,7 @@ fn who_watches_sees_a_node_come_beat_and_go() {
     let busy = workers.iter().find(|worker| worker["state"] == "busy").expect("one is busy");
     assert_eq!(
         fields(busy),
-        ["done", "execution", "id", "memory_mb", "pid", "state", "uptime_s"].map(str::to_owned)
+        ["done", "execution", "failed", "id", "memory_mb", "pid", "state", "uptime_s"].map(str::to_owned)
     );
     assert_eq!(fields(&busy["execution"]), ["elapsed_s", "started_at", "task"]);
     assert_eq!(busy["execution"]["task"], task.as_str());

@@ -11,13 +11,10 @@ use super::event::{Pool, Seen};
 use super::heal::{Line, Word, pause, word};
 use super::link::Link;
 use super::{RedisAddress, RedisFault, Subject};
+use crate::config::InvalidConfig;
 use crate::crew::Crew;
 use crate::stand::NodeState;
 
-/// How often a node tells of itself, unless told otherwise.
-const EVERY: Duration = Duration::from_secs(10);
-/// How long its key holds without that.
-const TTL: Duration = Duration::from_secs(30);
 /// How long a node that goes waits until Redis has heard of it. A key that is left expires by itself.
 const FAREWELL: Duration = Duration::from_secs(1);
 
@@ -25,9 +22,23 @@ const FAREWELL: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug)]
 pub struct Presence {
     address: RedisAddress,
-    every: Duration,
-    ttl: Duration,
+    times: PresenceTimes,
     standing: watch::Sender<Standing>,
+}
+
+/// How often a node tells of itself, and how long that holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PresenceTimes {
+    /// The time from one heartbeat to the next.
+    pub interval: Duration,
+    /// How long its key is there without another one: at least two intervals.
+    pub ttl: Duration,
+}
+
+impl Default for PresenceTimes {
+    fn default() -> Self {
+        Self { interval: Duration::from_secs(10), ttl: Duration::from_secs(30) }
+    }
 }
 
 /// Whether Redis knows of the node.
@@ -42,16 +53,31 @@ pub enum Standing {
 }
 
 impl Presence {
-    /// Presence there, every ten seconds, for thirty.
+    /// Presence there, with the usual times.
     #[must_use]
     pub fn new(address: RedisAddress) -> Self {
-        Self { address, every: EVERY, ttl: TTL, standing: watch::Sender::new(Standing::Untold) }
+        let (times, standing) = (PresenceTimes::default(), watch::Sender::new(Standing::Untold));
+        Self { address, times, standing }
     }
 
     /// The same, with other times.
     #[must_use]
-    pub fn beating(self, every: Duration, ttl: Duration) -> Self {
-        Self { every, ttl, ..self }
+    pub fn beating(self, times: PresenceTimes) -> Self {
+        Self { times, ..self }
+    }
+
+    /// That its times can work.
+    pub(crate) fn check(&self) -> Result<(), InvalidConfig> {
+        let PresenceTimes { interval, ttl } = self.times;
+        if interval.is_zero() {
+            return Err(InvalidConfig::new("presence.interval must be longer than zero"));
+        }
+        if ttl < interval.saturating_mul(2) {
+            let sentence =
+                format!("presence.ttl is {ttl:?}, and must be at least two intervals ({interval:?} each)");
+            return Err(InvalidConfig::new(sentence));
+        }
+        Ok(())
     }
 
     /// Whether Redis knows of the node, as it is and as it changes.
@@ -90,14 +116,14 @@ impl Announcer {
                 Ok(()) => {
                     failures = 0;
                     self.stands(Standing::Known);
-                    self.presence.every
+                    self.presence.times.interval
                 }
                 Err(fault) => {
                     // What it may still say is not waited for.
                     self.link = None;
                     failures = failures.saturating_add(1);
                     self.stands(Standing::Away(fault));
-                    pause(failures, self.presence.every, &mut chance)
+                    pause(failures, self.presence.times.interval, &mut chance)
                 }
             };
             tokio::select! {
@@ -117,7 +143,7 @@ impl Announcer {
             none => none.insert(Link::open(&self.presence.address).await?),
         };
         let seen = self.subject.seen();
-        let key = link.refresh(&self.key, &seen.event(Word::Heartbeat), self.presence.ttl).await?;
+        let key = link.refresh(&self.key, &seen.event(Word::Heartbeat), self.presence.times.ttl).await?;
         link.publish(&seen.event(word(line, key))).await
     }
 
@@ -141,7 +167,8 @@ impl Subject {
     fn seen(&self) -> Seen {
         let pool = |crew: &Crew| Pool { name: crew.pool().to_owned(), workers: crew.workers() };
         let pools = self.crews.iter().map(pool).collect();
-        Seen { node: self.session, pools, now: self.clock.now() }
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        Seen { node: self.session, name: self.name.clone(), host, pools, now: self.clock.now() }
     }
 }
 

@@ -17,6 +17,10 @@ pub(super) struct Pool {
 /// A node as it is at a moment.
 pub(super) struct Seen {
     pub(super) node: SessionId,
+    /// What people call it.
+    pub(super) name: String,
+    /// The machine it runs on.
+    pub(super) host: String,
     pub(super) pools: Vec<Pool>,
     pub(super) now: Timestamp,
 }
@@ -24,10 +28,16 @@ pub(super) struct Seen {
 impl Seen {
     /// An event about it: one JSON object.
     pub(super) fn event(&self, word: Word) -> String {
-        let Self { node, pools, now } = self;
-        let pools: Vec<Value> = pools.iter().map(|seen| pool(seen, *now)).collect();
-        json!({ "type": word.name(), "node": node.to_string(), "timestamp": moment(*now), "pools": pools })
-            .to_string()
+        let Self { node, name, host, pools, now } = self;
+        json!({
+            "type": word.name(),
+            "node": node.to_string(),
+            "name": name,
+            "host": host,
+            "timestamp": moment(*now),
+            "pools": pools.iter().map(|seen| pool(seen, *now)).collect::<Vec<_>>(),
+        })
+        .to_string()
     }
 }
 
@@ -57,6 +67,7 @@ fn worker(worker: &Worker, now: Timestamp) -> Value {
         "memory_mb": worker.memory_bytes.map(|bytes| bytes.div_ceil(MB)),
         "uptime_s": now.since(worker.started_at).as_secs(),
         "done": worker.done,
+        "failed": worker.failed,
         "execution": execution,
     })
 }
@@ -98,6 +109,7 @@ mod tests {
             state: WorkerState::Busy,
             memory_bytes: Some(12_300_000),
             done: 4,
+            failed: 3,
             task: Some((task, since)),
             ..idle(2)
         };
@@ -106,14 +118,17 @@ mod tests {
             Pool { name: "mail".to_owned(), workers: Vec::new() },
         ];
         let node = SessionId(Id::from_bits(5));
-        let said: Value =
-            serde_json::from_str(&Seen { node, pools, now }.event(Word::Heartbeat)).expect("it is JSON");
+        let (name, host) = ("anna".to_owned(), "stable-1".to_owned());
+        let seen = Seen { node, name, host, pools, now };
+        let said: Value = serde_json::from_str(&seen.event(Word::Heartbeat)).expect("it is JSON");
         let worker = |id| WorkerId(Id::from_bits(id)).to_string();
         assert_eq!(
             said,
             json!({
                 "type": "node_heartbeat",
                 "node": node.to_string(),
+                "name": "anna",
+                "host": "stable-1",
                 "timestamp": "2026-08-01T03:00:03.500Z",
                 "pools": [
                     {
@@ -129,6 +144,7 @@ mod tests {
                                 "memory_mb": null,
                                 "uptime_s": 3,
                                 "done": 0,
+                                "failed": 0,
                                 "execution": null,
                             },
                             {
@@ -138,6 +154,7 @@ mod tests {
                                 "memory_mb": 13,
                                 "uptime_s": 3,
                                 "done": 4,
+                                "failed": 3,
                                 "execution": {
                                     "task": task.to_string(),
                                     "started_at": "2026-08-01T03:00:01.007Z",

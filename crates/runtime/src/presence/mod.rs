@@ -28,7 +28,7 @@ pub use address::{BadRedisAddress, RedisAddress};
 #[cfg(feature = "redis")]
 pub(crate) use announcer::announce;
 #[cfg(feature = "redis")]
-pub use announcer::{Presence, Standing};
+pub use announcer::{Presence, PresenceTimes, Standing};
 #[cfg(feature = "redis")]
 pub use link::RedisFault;
 
@@ -45,6 +45,8 @@ use crate::stand::NodeState;
 #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "without Redis, nobody is told"))]
 pub(crate) struct Subject {
     pub(crate) session: SessionId,
+    /// What people call the node.
+    pub(crate) name: String,
     pub(crate) crews: Vec<Crew>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) state: watch::Receiver<NodeState>,
