@@ -351,7 +351,7 @@ impl Builder {
             ..NodeConfig::new(name, vec![pool])
         };
         let node = Node::start(parts, config).await?;
-        Ok(Pool::new(store, node, self.queue, workers, ids))
+        Ok(Pool::new(store, node, self.queue, ids))
     }
 }
 

@@ -83,7 +83,6 @@ struct Inner {
     node: Mutex<Option<Node>>,
     stopper: Stopper,
     queue: String,
-    workers: usize,
     ids: Ids,
     state: watch::Receiver<NodeState>,
     ends: watch::Receiver<u64>,
@@ -91,7 +90,7 @@ struct Inner {
 }
 
 impl Pool {
-    pub(crate) fn new(store: AnyStore, node: Node, queue: String, workers: usize, ids: Ids) -> Self {
+    pub(crate) fn new(store: AnyStore, node: Node, queue: String, ids: Ids) -> Self {
         let (state, ends, stopper) = (node.state(), node.ends(), node.stopper());
         let (store, shared) = match store {
             AnyStore::Embedded(store) => (store as Arc<dyn Store>, None),
@@ -99,7 +98,7 @@ impl Pool {
         };
         let hand_over = HandOver::start(Arc::clone(&store));
         let node = Mutex::new(Some(node));
-        Self(Arc::new(Inner { store, shared, node, stopper, queue, workers, ids, state, ends, hand_over }))
+        Self(Arc::new(Inner { store, shared, node, stopper, queue, ids, state, ends, hand_over }))
     }
 
     /// Submits a task. When this has answered, the task is on disk.
@@ -204,7 +203,8 @@ impl Pool {
             if !self.takes_work() {
                 return Err(SubmitError::Draining);
             }
-            if self.running_here().await < self.0.workers {
+            let (running, workers) = self.load().await;
+            if running < workers {
                 return Ok(());
             }
             ends.next().await;
@@ -277,7 +277,12 @@ impl Pool {
 
     /// How many attempts this process holds.
     pub async fn running_here(&self) -> usize {
-        self.0.node.lock().await.as_ref().map_or(0, Node::running)
+        self.load().await.0
+    }
+
+    /// How many attempts run, and how many workers there may be for them: also after `ostler resize`.
+    async fn load(&self) -> (usize, usize) {
+        self.0.node.lock().await.as_ref().map_or((0, 0), |node| (node.running(), node.most_workers()))
     }
 
     /// Where the pool stands.

@@ -1,13 +1,20 @@
 //! The library, as a user calls it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use ostler::{
     Context, Drained, ErrorClass, OpenError, Overrides, Pool, StateName, Submission, SubmitError, TaskError,
     ThreadPolicy, WaitError,
 };
+use ostler_sqlite::Sqlite;
+use ostler_store::orders::Order;
+use ostler_store::{Store as _, SystemClock};
 use ostler_testkit::{Ids, MAX_WAIT, Signal, scratch};
 use serde::{Deserialize, Serialize};
+
+/// How often it is looked at what has no signal.
+const LOOK: Duration = Duration::from_millis(5);
 
 #[derive(Serialize, Deserialize)]
 struct Sum {
@@ -162,17 +169,51 @@ async fn whoever_waits_for_a_slot_goes_on_when_a_worker_is_free() {
     pool.wait_for_slot().await.unwrap();
     let running = pool.submit("wait", &()).await.unwrap();
     began.wait().await;
+    assert!(!has_a_slot(&pool).await, "the only worker is busy");
     let waiter = tokio::spawn({
         let pool = pool.clone();
-        async move { pool.wait_for_slot().await }
+        async move {
+            pool.wait_for_slot().await.unwrap();
+            pool.running_here().await
+        }
     });
-    assert!(!waiter.is_finished(), "the only worker is busy");
     pool.cancel(running).await.unwrap();
-    tokio::time::timeout(MAX_WAIT, waiter).await.unwrap().unwrap().unwrap();
+    let running_then = tokio::time::timeout(MAX_WAIT, waiter).await.unwrap().unwrap();
+    assert_eq!(running_then, 0, "it waited until the worker was free");
     let ended = pool.wait(running).await.unwrap();
     assert_eq!(ended.state.name(), StateName::Cancelled);
     pool.stop_now().await;
     assert!(matches!(pool.wait_for_slot().await, Err(SubmitError::Draining)));
+}
+
+/// Whether a worker is free, as far as a caller sees who has a little time.
+async fn has_a_slot(pool: &Pool) -> bool {
+    tokio::time::timeout(Duration::from_millis(200), pool.wait_for_slot()).await.is_ok()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_waits_for_a_slot_knows_of_another_size() {
+    let folder = scratch();
+    let path = folder.path().join("jobs.db");
+    let began = Signal::new("began");
+    let pool = waiting(&path, &began, 9).await;
+    let orders = Sqlite::open(&path, Arc::new(SystemClock), ostler_sqlite::Options::default()).unwrap();
+    let node = orders.survey().await.unwrap().nodes[0].session;
+    let resize = |max| orders.order(node, Order::Resize { pool: "default".into(), min: 1, max });
+    pool.submit("wait", &()).await.unwrap();
+    began.wait().await;
+    assert!(!has_a_slot(&pool).await, "the only worker is busy");
+    resize(2).await.unwrap();
+    tokio::time::timeout(MAX_WAIT, pool.wait_for_slot()).await.expect("there is a second one").unwrap();
+    resize(1).await.unwrap();
+    let mut looks = tokio::time::interval(LOOK);
+    let shrunk = async {
+        while has_a_slot(&pool).await {
+            looks.tick().await;
+        }
+    };
+    tokio::time::timeout(MAX_WAIT, shrunk).await.expect("the only worker is busy again");
+    pool.stop_now().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

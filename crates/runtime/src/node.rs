@@ -96,6 +96,7 @@ struct Lodger {
     written: watch::Sender<u64>,
     wish: watch::Sender<Option<Duration>>,
     stopper: Stopper,
+    sizes: Sizes,
     supervisor: Option<JoinHandle<Drained>>,
 }
 
@@ -106,7 +107,7 @@ impl Lodger {
         let written = watch::Sender::new(0);
         let (finisher, finishing) = Finisher::start(Arc::clone(&parts.store), stand.watch(), written.clone());
         let sizes = Sizes::new(&config.pools);
-        let makings = Makings { parts, config, stand: stand.clone(), finisher, sizes, stages };
+        let makings = Makings { parts, config, stand: stand.clone(), finisher, sizes: sizes.clone(), stages };
         let first = Term::begin(&makings, Arrival::First).await?;
         let present = Arc::new(Present(Mutex::new(Now::of(&first))));
         let (wish, wished) = watch::channel(None);
@@ -114,7 +115,7 @@ impl Lodger {
         let hurry = stopper.0.clone();
         let supervisor = Supervisor { makings, finishing, present: Arc::clone(&present), wished, hurry };
         let supervisor = Some(tokio::spawn(supervisor.serve(first)));
-        Ok(Self { stand, present, written, wish, stopper, supervisor })
+        Ok(Self { stand, present, written, wish, stopper, sizes, supervisor })
     }
 }
 
@@ -154,6 +155,12 @@ impl Node {
     #[must_use]
     pub fn running(&self) -> usize {
         self.lodger.present.lock().crews.iter().map(Crew::running).sum()
+    }
+
+    /// How many workers its pools may have together: as they were set, or as they were resized by order.
+    #[must_use]
+    pub fn most_workers(&self) -> usize {
+        self.lodger.sizes.most()
     }
 
     /// What does not work, in sentences: workers that do not come up, and why a fenced node is not back yet.

@@ -35,6 +35,11 @@ impl Sizes {
             .map_or_else(|| watch::Sender::new(pool.size).subscribe(), |kept| kept.size.subscribe())
     }
 
+    /// How many workers there may be, of all pools together.
+    pub(crate) fn most(&self) -> usize {
+        self.0.values().map(|size| size.borrow().max).sum()
+    }
+
     /// Another size for a pool of this node, within what a node can hold. A pool that it does not have is somebody else's.
     pub(crate) fn resize(&self, pool: &str, min: u32, max: u32) {
         let Some(Kept { size, capacity }) = self.0.get(pool) else { return };
