@@ -46,6 +46,9 @@ pub enum SubmitError {
         /// Which one.
         holder: TaskId,
     },
+    /// Other work was submitted under this id before: another kind, another payload, or in another queue.
+    #[error("the id {0} belongs to other work")]
+    IdTaken(TaskId),
     /// The task that it should wait for is not there.
     #[error("there is no task {0}")]
     NoSuchTask(TaskId),

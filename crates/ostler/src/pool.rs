@@ -25,6 +25,8 @@ const LAST_LOOK: Duration = Duration::from_millis(50);
 /// What may be said about a task when it is submitted. What is left out comes from the queue.
 #[derive(Clone, Debug, Default)]
 pub struct Submission {
+    /// Its id, if the caller makes it: then a submission whose answer was lost can be repeated, and is taken once. Unless it is said, one is made.
+    pub id: Option<TaskId>,
     /// Its head start.
     pub priority: Priority,
     /// Not before this moment.
@@ -110,19 +112,29 @@ impl Pool {
     }
 
     /// Submits a task of which more is said. A task whose key is there already answers with the one that is there, unless
-    /// [`Submission::on_conflict`] says otherwise.
+    /// [`Submission::on_conflict`] says otherwise. One whose id is there already, for as long as that task is kept, is a repetition if it
+    /// is the same work, and changes nothing.
     ///
     /// # Errors
-    /// As for [`submit`](Self::submit).
+    /// As for [`submit`](Self::submit), and when its id belongs to other work.
     pub async fn submit_with<P: Serialize + Sync>(
         &self,
         kind: &str,
         payload: &P,
         about: Submission,
     ) -> Result<TaskId, SubmitError> {
+        let chosen = about.id;
         let task = self.task(kind, payload, about)?;
-        let receipt = self.0.hand_over.give(task).await;
-        settle(receipt).await
+        // Only whoever made the id can repeat it.
+        let repeatable = chosen.is_some().then(|| task.clone());
+        let answer = settle(self.0.hand_over.give(task).await).await?;
+        if let Some(task) = repeatable.filter(|task| answer == Enqueued::Existing(task.id)) {
+            let found = self.0.store.show(Which::Id(task.id)).await?;
+            if found.is_some_and(|found| !task.is_repeated_by(&found.task)) {
+                return Err(SubmitError::IdTaken(task.id));
+            }
+        }
+        taken_in(answer)
     }
 
     /// Submits a task with a transaction of the caller's, on the database of the pool: the task exists if and only if the transaction
@@ -167,7 +179,7 @@ impl Pool {
         payload: &P,
     ) -> Result<TaskId, SubmitError> {
         let task = self.task(kind, payload, Submission::default())?;
-        settle(self.0.hand_over.try_give(task)).await
+        taken_in(settle(self.0.hand_over.try_give(task)).await?)
     }
 
     /// Submits a task, and waits up to `timeout` while the queue is full.
@@ -356,19 +368,29 @@ impl Pool {
             cost: about.cost,
             overrides: about.overrides,
             not_after: about.not_after,
-            ..NewTask::new(TaskId((self.0.ids)()), self.0.queue.as_str(), kind, payload)
+            ..NewTask::new(
+                about.id.unwrap_or_else(|| TaskId((self.0.ids)())),
+                self.0.queue.as_str(),
+                kind,
+                payload,
+            )
         })
     }
 }
 
 /// Waits until a submission is on disk.
-async fn settle(receipt: Result<Receipt, Refused>) -> Result<TaskId, SubmitError> {
+async fn settle(receipt: Result<Receipt, Refused>) -> Result<Enqueued, SubmitError> {
     let answer = match receipt {
         Ok(receipt) => receipt.answer().await,
         Err(Refused::Full) => return Err(SubmitError::QueueFull { limit: MAX_WAITING as u64 }),
         Err(Refused::Closed) => None,
     };
-    match answer.ok_or(SubmitError::Draining)?? {
+    Ok(answer.ok_or(SubmitError::Draining)??)
+}
+
+/// The task that is there now, if there is one.
+const fn taken_in(answer: Enqueued) -> Result<TaskId, SubmitError> {
+    match answer {
         Enqueued::Created(id) | Enqueued::Existing(id) | Enqueued::Replaced(id) => Ok(id),
         Enqueued::Rejected { holder } => Err(SubmitError::KeyTaken { holder }),
         Enqueued::NoSuchTask(id) => Err(SubmitError::NoSuchTask(id)),

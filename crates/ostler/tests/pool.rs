@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ostler::{
     Context, Drained, ErrorClass, OpenError, Overrides, Pool, StateName, Submission, SubmitError, TaskError,
-    ThreadPolicy, WaitError,
+    TaskId, ThreadPolicy, WaitError,
 };
 use ostler_sqlite::Sqlite;
 use ostler_store::orders::Order;
@@ -214,6 +214,26 @@ async fn whoever_waits_for_a_slot_knows_of_another_size() {
     };
     tokio::time::timeout(MAX_WAIT, shrunk).await.expect("the only worker is busy again");
     pool.stop_now().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_id_of_the_callers_own_is_taken_once() {
+    let folder = scratch();
+    let pool = sums(&folder.path().join("jobs.db")).await;
+    let id = TaskId(ostler::ids().unwrap()());
+    let submit = |kind: &'static str, number| {
+        let (pool, about) = (pool.clone(), Submission { id: Some(id), ..Submission::default() });
+        async move { pool.submit_with(kind, &Sum { numbers: vec![number] }, about).await }
+    };
+    assert_eq!(submit("sum", 1).await.unwrap(), id);
+    assert_eq!(submit("sum", 1).await.unwrap(), id, "the answer to the first was lost");
+    for (kind, number) in [("sum", 2), ("other", 1)] {
+        let other = submit(kind, number).await;
+        assert!(matches!(other, Err(SubmitError::IdTaken(taken)) if taken == id), "{other:?}");
+    }
+    assert_eq!(pool.wait(id).await.unwrap().output.as_deref(), Some("1"));
+    assert_eq!(pool.stats().await.unwrap().totals.submitted, 1);
+    pool.drain(MAX_WAIT).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_core::{
-    OnFailed, Outcome, Overrides, Policy, Priority, Rate, SessionId, StateName, TaskId, Timestamp, WorkerId,
+    OnFailed, Outcome, Overrides, Policy, Priority, Rate, SessionId, StateName, Task, TaskId, Timestamp,
+    WorkerId,
 };
 
 use crate::error::Error;
@@ -123,6 +124,14 @@ impl NewTask {
             folder: None,
             cost: None,
         }
+    }
+
+    /// Whether a task that has its id is the same work: the same kind, with the same payload, in the same queue. Enqueueing it again is
+    /// then a repetition, and else a mistake.
+    #[must_use]
+    pub fn is_repeated_by(&self, task: &Task) -> bool {
+        self.id == task.id
+            && (&self.queue, &self.kind, &self.payload) == (&task.queue, &task.kind, &task.payload)
     }
 }
 

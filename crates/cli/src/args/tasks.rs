@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Subcommand;
-use ostler_core::{ErrorClass, Priority, StateName, Timestamp};
+use ostler_core::{ErrorClass, Priority, StateName, TaskId, Timestamp};
 use ostler_store::views::{Cursor, Field, Filter, LeaseFilter};
 
 use super::plans::Plans;
@@ -35,6 +35,9 @@ pub(crate) struct Submit {
     /// Not before this moment, such as 2026-08-01T03:00:00Z
     #[arg(long, value_name = "T", value_parser = values::moment)]
     pub(crate) at: Option<Timestamp>,
+    /// Its id, if you make it: 26 letters and digits, a ULID. Submitted again, it is the same task
+    #[arg(long, value_name = "ULID", value_parser = values::id)]
+    pub(crate) id: Option<TaskId>,
     /// A unique key: while a task of the queue has it, a repeat answers with that one
     #[arg(long, value_name = "K")]
     pub(crate) key: Option<String>,

@@ -37,6 +37,10 @@ pub(super) fn task(text: &str) -> Result<TaskName, String> {
         .map_err(|error: ostler_core::BadId| format!("{error}, or key:K for a unique key"))
 }
 
+pub(super) fn id(text: &str) -> Result<TaskId, String> {
+    text.parse().map_err(|error: ostler_core::BadId| error.to_string())
+}
+
 pub(super) fn state(text: &str) -> Result<StateName, String> {
     StateName::named(text).ok_or_else(|| {
         let names: Vec<&str> = StateName::ALL.iter().map(|state| state.name()).collect();

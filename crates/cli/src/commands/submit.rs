@@ -39,9 +39,12 @@ pub(super) async fn run(console: &Console, submit: Submit) -> anyhow::Result<Cod
             TaskName::Key(_) => show::named(store.as_ref(), other, &queue).await?.task.id,
         });
     }
-    let answers = store.enqueue(vec![task]).await?;
+    let answers = store.enqueue(vec![task.clone()]).await?;
     let answer = *answers.first().expect("one task has one answer");
-    let (id, result) = became(console, answer, &queue)?;
+    if answer == Enqueued::Existing(task.id) {
+        is_the_same(store.as_ref(), &task).await?;
+    }
+    let (id, result) = became(console, answer, &task)?;
     if !wait {
         console.out.answer(&Submitted { id: id.to_string(), result }, |_| format!("{id}\n"))?;
         return Ok(Code::Done);
@@ -60,10 +63,30 @@ pub(super) async fn run(console: &Console, submit: Submit) -> anyhow::Result<Cod
     told(console, &task)
 }
 
+/// Refuses a task whose id belongs to other work: what it brings would be lost without a word.
+async fn is_the_same(store: &dyn Store, task: &NewTask) -> anyhow::Result<()> {
+    match store.show(Which::Id(task.id)).await? {
+        Some(found) if !task.is_repeated_by(&found.task) => {
+            let sentence = format!(
+                "the id {} belongs to other work: \"{}\" in the queue \"{}\"; nothing was enqueued",
+                task.id,
+                visible(&found.task.kind),
+                visible(&found.task.queue)
+            );
+            Err(refused(Code::BadInput, sentence))
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
 /// The task that is there now, and what became of the one that was to be. What is kept of another one is said.
-fn became(console: &Console, answer: Enqueued, queue: &str) -> anyhow::Result<(TaskId, &'static str)> {
+fn became(console: &Console, answer: Enqueued, task: &NewTask) -> anyhow::Result<(TaskId, &'static str)> {
     match answer {
         Enqueued::Created(id) => Ok((id, "created")),
+        Enqueued::Existing(id) if id == task.id => {
+            say("a task with this id is there already, and stays as it is");
+            Ok((id, "existing"))
+        }
         Enqueued::Existing(id) => {
             say("a task with this key is there already; this is its id");
             Ok((id, "existing"))
@@ -84,7 +107,7 @@ fn became(console: &Console, answer: Enqueued, queue: &str) -> anyhow::Result<(T
         Enqueued::QueueFull { limit } => {
             let sentence = format!(
                 "the queue \"{}\" is full: {limit} tasks wait in it, which is its limit",
-                visible(queue)
+                visible(&task.queue)
             );
             Err(refused(Code::QueueFull, sentence))
         }
@@ -99,7 +122,10 @@ async fn task(submit: Submit, bounds: ostler_store::Bounds) -> anyhow::Result<Ne
         None => "null".to_owned(),
     };
     let folder = submit.folder.as_deref().map(folder).transpose()?;
-    let id = TaskId(ostler::ids().context("no randomness from the system")?());
+    let id = match submit.id {
+        Some(id) => id,
+        None => TaskId(ostler::ids().context("no randomness from the system")?()),
+    };
     Ok(NewTask {
         priority: submit.priority.unwrap_or_default(),
         run_at: submit.at.or_else(|| submit.delay.map(|delay| now.after(delay))),

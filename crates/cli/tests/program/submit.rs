@@ -65,6 +65,26 @@ fn everything_that_is_said_is_kept() {
 }
 
 #[test]
+fn an_id_of_the_callers_own_is_taken_once() {
+    const ID: &str = "01JC8Z0Q4M9T7N3V5X1B2D6F8H";
+    let place = Place::new();
+    let submit = |kind: &'static str, payload: &'static str| {
+        ["submit", "mail", kind, "--payload", payload, "--id", ID]
+    };
+    place.refused(["submit", "mail", "send", "--id", "order-17"], 2, "26 letters and digits");
+    assert!(!place.store().exists(), "what is refused makes no store");
+    let first = place.json(submit("send", "[1]"));
+    assert_eq!((&first["id"], &first["result"]), (&ID.into(), &"created".into()));
+    let again = place.json(submit("send", "[1]"));
+    assert_eq!((&again["id"], &again["result"]), (&ID.into(), &"existing".into()));
+    for (kind, payload) in [("send", "[2]"), ("sort", "[1]")] {
+        place.refused(submit(kind, payload), 2, "belongs to other work");
+    }
+    assert_eq!(place.json(["show", ID])["payload"][0], 1);
+    assert_eq!(place.json(["stats"])["submitted"], 1);
+}
+
+#[test]
 fn a_delay_is_waited_for() {
     let place = Place::new();
     let id = place.done(["submit", "mail", "send", "--in", "1h30m"]);
