@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
 
 use ostler_core::{Id, Outcome, TaskId, WorkerId};
@@ -12,6 +12,9 @@ use ostler_exec::{
     Choice, Control, Ended, Executor, QueueFull, Runtimes, ThreadPolicy, Threads, Work, notes,
 };
 use tokio::sync::Semaphore;
+
+/// How long attempts may take to end on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn work(payload: &str) -> Work {
     Work {
@@ -184,4 +187,89 @@ async fn what_waits_behind_a_deaf_handler_runs_on_the_thread_that_takes_its_plac
     heard.recv().await.expect("it runs");
     assert_eq!(pool.run(work(""), control()).await.outcome, Outcome::Success);
     assert_eq!(deaf.await.unwrap().slot, ostler_exec::Slot::Deaf);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn attempts_on_one_thread_never_interleave() {
+    for runtimes in [Runtimes::CurrentThread, Runtimes::TwoWorkers] {
+        let story = Arc::new(Mutex::new(Vec::new()));
+        let tells = Arc::clone(&story);
+        let handler = move |payload: String, _| {
+            let tells = Arc::clone(&tells);
+            async move {
+                tells.lock().unwrap().push(format!("{payload} begins"));
+                // It waits again and again, and somebody else could begin meanwhile.
+                for _ in 0..50 {
+                    tokio::task::yield_now().await;
+                    tokio::time::sleep(Duration::from_micros(50)).await;
+                }
+                tells.lock().unwrap().push(format!("{payload} ends"));
+                Ok(None)
+            }
+        };
+        let policy = ThreadPolicy { runtimes, ..policy(1, 10, Choice::RoundRobin) };
+        let pool = Arc::new(Threads::start(policy).unwrap().handle("k", handler));
+        let runs = (0..4).map(|number| {
+            let pool = Arc::clone(&pool);
+            tokio::spawn(async move { pool.run(work(&number.to_string()), control()).await.outcome })
+        });
+        for run in runs.collect::<Vec<_>>() {
+            assert_eq!(run.await.unwrap(), Outcome::Success);
+        }
+        let story = story.lock().unwrap();
+        assert_eq!(story.len(), 8);
+        for pair in story.chunks(2) {
+            let who = pair[0].strip_suffix(" begins").expect("one begins when nobody else runs");
+            assert_eq!(pair[1], format!("{who} ends"), "{runtimes:?}: {story:?}");
+        }
+    }
+}
+
+/// Runs so many attempts at once, and fails if they do not end.
+async fn all_end(pool: Threads, attempts: usize) {
+    let pool = Arc::new(pool);
+    let runs = (0..attempts).map(|_| {
+        let pool = Arc::clone(&pool);
+        tokio::spawn(async move { pool.run(work(""), control()).await.outcome })
+    });
+    for run in runs.collect::<Vec<_>>() {
+        let outcome = tokio::time::timeout(PATIENCE, run).await.expect("they wait for each other").unwrap();
+        assert_eq!(outcome, Outcome::Success);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn as_many_attempts_run_in_parallel_as_there_are_threads() {
+    // Each one holds its thread until all four are there.
+    let meeting = Arc::new(Barrier::new(4));
+    let pool = Threads::start(policy(4, 40, Choice::RoundRobin)).unwrap().handle("k", move |_, _| {
+        let meeting = Arc::clone(&meeting);
+        async move {
+            meeting.wait();
+            Ok(None)
+        }
+    });
+    all_end(pool, 4).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_thread_has_a_runtime_of_its_own_with_two_workers() {
+    // What both threads spawn holds two workers of each runtime until all four are there.
+    let meeting = Arc::new(Barrier::new(4));
+    let policy = ThreadPolicy { runtimes: Runtimes::TwoWorkers, ..policy(2, 20, Choice::RoundRobin) };
+    let pool = Threads::start(policy).unwrap().handle("k", move |_, _| {
+        let meeting = Arc::clone(&meeting);
+        async move {
+            assert_eq!(tokio::runtime::Handle::current().metrics().num_workers(), 2);
+            let spawned = [0, 1].map(|_| {
+                let meeting = Arc::clone(&meeting);
+                tokio::spawn(async move { meeting.wait().is_leader() })
+            });
+            for one in spawned {
+                one.await?;
+            }
+            Ok(None)
+        }
+    });
+    all_end(pool, 2).await;
 }

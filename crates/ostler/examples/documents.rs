@@ -1,9 +1,10 @@
 //! A hundred documents, two ways to hand them to a handler: by id, and whole. Run it, kill it with Ctrl-C in the middle,
 //! run it again: it goes on where it was.
 
+use std::path::Path;
 use std::time::Duration;
 
-use ostler::{Context, Submission, TaskError};
+use ostler::{Context, Counts, Submission, TaskError};
 use serde::{Deserialize, Serialize};
 
 /// By id: background work that looks its document up.
@@ -26,7 +27,7 @@ async fn index(task: ById, ctx: Context) -> Result<usize, TaskError> {
     Ok(task.document as usize * 7 % 100)
 }
 
-async fn run(task: Command, ctx: Context) -> Result<String, TaskError> {
+async fn obey(task: Command, ctx: Context) -> Result<String, TaskError> {
     ctx.progress(0, Some(1));
     match task.command.as_str() {
         "shout" => Ok(task.text.to_uppercase()),
@@ -34,10 +35,9 @@ async fn run(task: Command, ctx: Context) -> Result<String, TaskError> {
     }
 }
 
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let path = std::env::args().nth(1).unwrap_or_else(|| "documents.db".to_owned());
-    let pool = ostler::open(path)?.handle("index", index).handle("command", run).workers(4).start().await?;
+/// Works on all of them. Answers what the command came to, and how the tasks stand.
+pub async fn run(store: &Path) -> Result<(String, Counts), Box<dyn std::error::Error>> {
+    let pool = ostler::open(store)?.handle("index", index).handle("command", obey).workers(4).start().await?;
     for document in 0..100 {
         // The key makes a second run of this program find the task of the first.
         let about = Submission { key: Some(format!("index-{document}")), ..Submission::default() };
@@ -45,9 +45,18 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let text = "a document".to_owned();
     let shout = pool.submit("command", &Command { text, command: "shout".into(), guidance: None }).await?;
-    println!("{}", pool.wait(shout).await?.output.unwrap_or_default());
+    let answer = pool.wait(shout).await?.output.unwrap_or_default();
     pool.wait_idle().await?;
-    println!("{:?}", pool.stats().await?.tasks);
+    let tasks = pool.stats().await?.tasks;
     pool.drain(Duration::from_secs(30)).await;
+    Ok((answer, tasks))
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let path = std::env::args().nth(1).unwrap_or_else(|| "documents.db".to_owned());
+    let (answer, tasks) = run(Path::new(&path)).await?;
+    println!("{answer}");
+    println!("{tasks:?}");
     Ok(())
 }

@@ -12,6 +12,11 @@ use ostler_store::orders::Order;
 use ostler_store::{Store as _, SystemClock};
 use ostler_testkit::{Ids, MAX_WAIT, Signal, scratch};
 use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+
+#[allow(dead_code, reason = "the example's own main function is not called here")]
+#[path = "../examples/documents.rs"]
+mod documents;
 
 /// How often it is looked at what has no signal.
 const LOOK: Duration = Duration::from_millis(5);
@@ -273,16 +278,62 @@ async fn a_pool_that_drains_says_so_to_those_who_submit() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_figures_tell_how_the_queue_stands() {
+    const TAKES: Duration = Duration::from_millis(20);
     let folder = scratch();
-    let pool = sums(&folder.path().join("jobs.db")).await;
-    for number in 0..5 {
-        let id = pool.submit("sum", &Sum { numbers: vec![number] }).await.unwrap();
+    let (began, gate) = (Signal::new("began"), watch::Sender::new(false));
+    let (emits, opens) = (began.clone(), gate.clone());
+    let hold = move |(): (), _: Context| {
+        emits.emit();
+        let mut open = opens.subscribe();
+        async move { open.wait_for(|open| *open).await.map(drop).map_err(TaskError::from) }
+    };
+    let sleepy = |(): (), _: Context| async {
+        tokio::time::sleep(TAKES).await;
+        Ok(())
+    };
+    let fails = |(): (), _: Context| async { Err::<(), _>(TaskError::transient("no")) };
+    let twice = Overrides { attempts: Some(2), base: Some(Duration::from_millis(1)), ..Overrides::NONE };
+    let builder = ostler::open(folder.path().join("jobs.db")).unwrap().defaults(twice).workers(3);
+    let builder = builder.handle("hold", hold).handle("sleepy", sleepy).handle("fails", fails);
+    let pool = builder.start().await.unwrap();
+    for kind in ["sleepy", "sleepy", "fails"] {
+        let id = pool.submit(kind, &()).await.unwrap();
         pool.wait(id).await.unwrap();
     }
-    let stats = pool.stats().await.unwrap();
-    assert_eq!((stats.submitted(), stats.tasks.completed, stats.queue_high_water), (5, 5, 1));
-    assert_eq!(stats.kinds["sum"].count, 5);
+    pool.submit("hold", &()).await.unwrap();
+    began.wait().await;
+    // A node reports its workers from time to time.
+    let mut looks = tokio::time::interval(LOOK);
+    let reported = async {
+        loop {
+            looks.tick().await;
+            let stats = pool.stats().await.unwrap();
+            if (stats.workers.total, stats.workers.idle, stats.workers.busy) == (3, 2, 1) {
+                return stats;
+            }
+        }
+    };
+    let stats = tokio::time::timeout(MAX_WAIT, reported).await.expect("three workers, one of them busy");
+    assert_eq!((stats.submitted(), stats.tasks.running + stats.tasks.claimed), (4, 1));
+    assert_eq!((stats.tasks.completed, stats.tasks.failed, stats.queue_high_water), (2, 1, 1));
+    assert_eq!((stats.totals.failed, stats.totals.retried), (1, 1));
+    assert_eq!((stats.kinds["sleepy"].count, stats.kinds["fails"].count), (2, 2));
+    let least = TAKES.as_secs_f64() * 1_000.0;
+    assert!(stats.kinds["sleepy"].avg_ms >= least, "{stats:?}");
+    assert_eq!(stats.all_kinds.count, 4);
+    assert!(stats.all_kinds.avg_ms >= least / 2.0, "{stats:?}");
+    gate.send_replace(true);
     pool.drain(MAX_WAIT).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hundred_documents_are_worked_on_by_id_and_one_by_a_command() {
+    let folder = scratch();
+    let path = folder.path().join("documents.db");
+    let (answer, tasks) = documents::run(&path).await.unwrap();
+    assert_eq!((answer.as_str(), tasks.completed, tasks.submitted()), ("\"A DOCUMENT\"", 101, 101));
+    let (_, tasks) = documents::run(&path).await.unwrap();
+    assert_eq!((tasks.completed, tasks.submitted()), (102, 102), "no document is indexed twice");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -58,6 +58,39 @@ async fn a_step_that_was_done_is_not_repeated_by_the_next_attempt() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_partial_failure_keeps_its_steps_and_goes_on_at_the_one_that_failed() {
+    let folder = scratch();
+    let story = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let tells = Arc::clone(&story);
+    let handler = move |(): (), ctx: Context| {
+        let tells = Arc::clone(&tells);
+        async move {
+            let does =
+                |step: &str| tells.lock().unwrap().push(format!("{step} in attempt {}", ctx.attempt()));
+            ctx.step("fetched", || async { Ok(does("fetch")) }).await?;
+            ctx.step("moved", || async {
+                does("move");
+                match ctx.attempt() {
+                    1 => Err(TaskError::partial("moved", "the folder is locked")),
+                    _ => Ok(()),
+                }
+            })
+            .await?;
+            ctx.step("told", || async { Ok(does("tell")) }).await
+        }
+    };
+    let pool = pool(folder.path(), handler).await;
+    let id = pool.submit("work", &()).await.unwrap();
+    let done = tokio::time::timeout(MAX_WAIT, pool.wait(id)).await.unwrap().unwrap();
+    assert_eq!((done.state.name(), done.runs, done.failures), (StateName::Completed, 2, 1));
+    let failure = done.last_failure.expect("it failed at first");
+    assert_eq!((failure.class, failure.step.as_deref()), (ErrorClass::Partial, Some("moved")));
+    let expected = ["fetch in attempt 1", "move in attempt 1", "move in attempt 2", "tell in attempt 2"];
+    assert_eq!(*story.lock().unwrap(), expected);
+    pool.drain(MAX_WAIT).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_step_that_the_task_can_do_without_fails_as_a_warning() {
     let folder = scratch();
     let handler = |(): (), ctx: Context| async move {

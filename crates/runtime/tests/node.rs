@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ostler_core::{Ending, Overrides, State, StateName, TaskId};
+use ostler_core::{Ending, ErrorClass, Overrides, State, StateName, TaskId};
 use ostler_exec::{Context, Executor, Inline, TaskError};
 use ostler_runtime::{
     Beginning, Drained, LeaseTimes, Node, NodeConfig, NodeState, Parts, PoolConfig, PoolSize, Unclassed,
@@ -119,6 +119,21 @@ async fn a_thousand_tasks_complete_each_in_one_attempt() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_worker_that_was_busy_last_is_given_the_next_task() {
+    const WORKERS: usize = 8;
+    let scene = Scene::new();
+    let node = scene.node(pool(Inline::new().handle(KIND, |_, _| async { Ok(None) }), WORKERS)).await;
+    let mut used = std::collections::BTreeSet::new();
+    for _ in 0..2 * WORKERS {
+        let id = scene.add(|_| ()).await;
+        used.insert(scene.until(id, StateName::Completed).await.attempts[0].worker);
+    }
+    node.drain(MAX_WAIT).await;
+    // One that has not come to rest yet is passed over. In turn, all of them would have been used, twice.
+    assert!(used.len() <= WORKERS / 2, "{} workers were used for one task at a time", used.len());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waiting_node_hears_of_new_work_without_polling() {
     let scene = Scene::new();
     let done = Signal::new("done");
@@ -138,9 +153,9 @@ async fn a_waiting_node_hears_of_new_work_without_polling() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pool_says_what_a_failure_is_that_nobody_classed_and_only_of_those() {
-    for (unclassed, panics, says) in [
-        (Unclassed::Transient, (StateName::Completed, 2), (StateName::Completed, 2)),
-        (Unclassed::Permanent, (StateName::Failed, 1), (StateName::Completed, 2)),
+    for (unclassed, panics, panic_class, says) in [
+        (Unclassed::Transient, (StateName::Completed, 2), ErrorClass::Transient, (StateName::Completed, 2)),
+        (Unclassed::Permanent, (StateName::Failed, 1), ErrorClass::Permanent, (StateName::Completed, 2)),
     ] {
         let scene = Scene::new();
         let handler = Inline::new().handle(KIND, |payload: String, context: Context| async move {
@@ -157,8 +172,17 @@ async fn a_pool_says_what_a_failure_is_that_nobody_classed_and_only_of_those() {
         };
         let (first, second) = (add("1").await, add("2").await);
         let node = scene.node(PoolConfig { unclassed, ..pool(handler, 1) }).await;
-        for (id, (state, runs)) in [(first, panics), (second, says)] {
-            assert_eq!(scene.until(id, state).await.task.runs, runs, "{unclassed:?}");
+        for (id, (state, runs), class, message) in [
+            (first, panics, panic_class, "nobody classed this"),
+            (second, says, ErrorClass::Transient, "the handler classed this"),
+        ] {
+            let detail = scene.until(id, state).await;
+            assert_eq!(detail.task.runs, runs, "{unclassed:?}");
+            // Whatever follows, the attempt is recorded with its failure.
+            let end = detail.attempts[0].end.as_ref().expect("it has ended");
+            assert_eq!(end.ending, Ending::Failed(class), "{unclassed:?}");
+            let failure = end.failure.as_ref().expect("it failed");
+            assert!(failure.message.contains(message), "{}", failure.message);
         }
         node.drain(MAX_WAIT).await;
     }

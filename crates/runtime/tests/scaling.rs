@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use ostler_core::{ErrorClass, Failure, StateName, TaskId, WorkerId};
+use ostler_core::{ErrorClass, Failure, StateName, TaskId, Worker, WorkerId, WorkerState};
 use ostler_exec::{Control, Ended, Executor, Opened, Served, Work};
 use ostler_runtime::{
     Drained, LeaseTimes, Node, NodeConfig, NodeState, Parts, PoolConfig, PoolSize, Prefetch,
@@ -140,6 +140,19 @@ impl Scene {
         survey.lanes.first().map(|lane| lane.counts).unwrap_or_default()
     }
 
+    /// The only worker, once it is shown like this.
+    async fn until_worker(&self, state: WorkerState) -> Worker {
+        let began = Instant::now();
+        loop {
+            let workers = self.here.store().survey().await.expect("the store answers").workers;
+            match workers.as_slice() {
+                [record] if record.worker.state == state => return record.worker.clone(),
+                other => assert!(began.elapsed() < MAX_WAIT, "not in time: {state:?}, but {other:?}"),
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
     async fn until_counts(&self, what: &str, holds: impl Fn(&Counts) -> bool) {
         let began = Instant::now();
         loop {
@@ -185,6 +198,29 @@ async fn a_pool_grows_at_once_to_its_maximum_never_above_and_shrinks_when_idle()
     assert!(gated.ran_on.lock().unwrap().iter().all(|worker| opened.contains(worker)));
     node.drain(MAX_WAIT).await;
     assert_eq!(gated.open(), 0, "a drain closes all of them");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_is_shown_as_it_starts_waits_works_and_drains() {
+    let scene = Scene::new();
+    let open = Signal::new("open");
+    let gated = Gated::new(Opening::Wait(open.clone()));
+    let node = scene.node(&gated, PoolSize::fixed(1)).await;
+    let starting = scene.until_worker(WorkerState::Starting).await;
+    assert!(starting.started_at.millis() > 0 && starting.task.is_none());
+    open.emit();
+    scene.until_worker(WorkerState::Idle).await;
+    let task = scene.add(1).await[0];
+    gated.began.wait().await;
+    let busy = scene.until_worker(WorkerState::Busy).await;
+    assert_eq!((busy.id, busy.task.map(|(task, _)| task), busy.done), (starting.id, Some(task), 0));
+    let drain = tokio::spawn(node.drain(MAX_WAIT));
+    let draining = scene.until_worker(WorkerState::Draining).await;
+    assert_eq!(draining.id, starting.id);
+    gated.go.emit();
+    drain.await.expect("it drains");
+    let survey = scene.here.store().survey().await.expect("the store answers");
+    assert!(survey.workers.is_empty(), "their records go with the node");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

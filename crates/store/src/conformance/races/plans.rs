@@ -1,4 +1,4 @@
-//! Races about plans: one key, one moment of a schedule, and a task that comes to wait for another as that one ends.
+//! Races about plans: one key, the last place of a queue, one moment of a schedule, and a task that comes to wait for another as that one ends.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use ostler_core::{Missed, OnConflict, Outcome, Overlap, Overrides, Priority, Rea
 use super::super::scene::{KIND, QUEUE, TTL, one};
 use super::rounds::{clear, connections, finish};
 use super::run::{Side, Stage, Stagger, both};
-use crate::calls::{Enqueued, Finished, NewTask};
+use crate::calls::{Enqueued, Finished, NewTask, QueueChange};
 use crate::contract::Store;
 use crate::plans::Unique;
 use crate::schedules::{Fired, Firing, Put, Schedule, ScheduleAnswer, Template};
@@ -36,6 +36,24 @@ pub(super) async fn two_tasks_with_one_key(stage: &Stage, stagger: Stagger) -> S
         other => panic!("one of both is there, and the answers are {other:?}"),
     };
     assert_eq!(s.counts().await.queued, 1);
+    clear(s, ids[winner as usize], &[]).await;
+    winner
+}
+
+pub(super) async fn two_tasks_at_the_limit(stage: &Stage, stagger: Stagger) -> Side {
+    let s = &stage.scene;
+    s.configure(QueueChange::Limit(Some(1))).await;
+    let (left, right) = (s.draft(), s.draft());
+    let ids = [left.id, right.id];
+    let [one, other] = connections(stage);
+    let answers = both(stagger, enqueue(one, left), enqueue(other, right)).await;
+    let winner = match answers {
+        (Enqueued::Created(_), Enqueued::QueueFull { limit: 1 }) => Side::Left,
+        (Enqueued::QueueFull { limit: 1 }, Enqueued::Created(_)) => Side::Right,
+        other => panic!("there is room for one, and the answers are {other:?}"),
+    };
+    assert_eq!(s.counts().await.queued, 1);
+    s.configure(QueueChange::Limit(None)).await;
     clear(s, ids[winner as usize], &[]).await;
     winner
 }

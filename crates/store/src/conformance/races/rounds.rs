@@ -8,7 +8,7 @@ use ostler_core::{
 };
 
 use super::super::scene::{QUEUE, Scene, TICK, TTL, failure, one, report};
-use super::plans::{finish_and_enqueue_after, two_firings, two_tasks_with_one_key};
+use super::plans::{finish_and_enqueue_after, two_firings, two_tasks_at_the_limit, two_tasks_with_one_key};
 use super::run::{Race, Side, Stage, Stagger, both};
 use crate::calls::{
     CancelAnswer, ClaimAnswer, Expired, Finished, Prune, QueueChange, Renewed, Replay, ReplayAnswer,
@@ -35,6 +35,7 @@ pub(super) const RACES: &[Race] = races![
     "prune and replay": prune_and_replay,
     "two claims at a half-open breaker": two_claims_at_a_half_open_breaker,
     "two tasks with one key": two_tasks_with_one_key,
+    "two tasks at the limit of a queue": two_tasks_at_the_limit,
     "finish and enqueue after it": finish_and_enqueue_after,
     "two firings of one moment": two_firings,
 ];

@@ -1,14 +1,15 @@
 //! Cancelling: at once where nobody has the task, else by asking its worker.
 
-use ostler_core::{CancelReason, ErrorClass, FailReason, Outcome, State, StateName};
+use ostler_core::{CancelReason, ErrorClass, FailReason, Outcome, Readiness, State, StateName, Wait};
 
-use super::super::scene::{Scene, TICK, failure};
+use super::super::scene::{Scene, TICK, TTL, failure};
 use super::runner::cases;
 use crate::calls::{CancelAnswer, Finished};
 
 cases![
     a_queued_task_is_cancelled_at_once,
     a_waiting_task_is_cancelled_at_once,
+    a_task_that_waits_for_its_retry_is_cancelled_at_once,
     a_leased_task_is_marked,
     the_first_request_counts,
     a_marked_task_ends_cancelled_however_it_ends,
@@ -40,6 +41,20 @@ async fn a_waiting_task_is_cancelled_at_once(s: &Scene) {
     s.pass(std::time::Duration::from_millis(5));
     assert_eq!(s.store.make_ready(10).await.map(|made| (made.due, made.next)), Ok((0, None)));
     assert_eq!(s.state(id).await, StateName::Cancelled);
+}
+
+async fn a_task_that_waits_for_its_retry_is_cancelled_at_once(s: &Scene) {
+    let node = s.join().await;
+    let lease = s.running(node).await;
+    let id = lease.task();
+    s.finish(lease, failure(ErrorClass::Transient)).await;
+    assert_eq!(s.waits(id).await, (Readiness::Waiting, Wait::Retry));
+    assert_eq!(s.cancel(id).await, CancelAnswer::Cancelled);
+    let task = s.task(id).await;
+    assert_eq!((task.state, task.failures), (cancelled(s), 1));
+    s.pass(TTL / 2);
+    assert_eq!(s.store.make_ready(10).await.map(|made| (made.due, made.next)), Ok((0, None)));
+    assert!(s.claim(node, 10).await.is_empty(), "no retry comes");
 }
 
 async fn a_leased_task_is_marked(s: &Scene) {

@@ -12,6 +12,7 @@ use crate::plans::Unique;
 cases![
     a_task_is_kept_as_it_was_given,
     nothing_to_enqueue_is_nothing_done,
+    many_tasks_of_one_call_are_all_there_and_answered_in_their_order,
     a_repeated_id_answers_with_the_task_that_exists,
     an_id_twice_in_one_call_makes_one_task,
     a_time_ahead_makes_it_wait,
@@ -69,6 +70,21 @@ async fn a_task_is_kept_as_it_was_given(s: &Scene) {
     assert_eq!((task.token, task.runs, task.failures, task.crashes, task.node_deaths), (0, 0, 0, 0, 0));
     assert!(!task.suspect && task.output.is_none() && task.last_failure.is_none());
     assert!(shown.attempts.is_empty() && shown.steps.is_empty());
+}
+
+async fn many_tasks_of_one_call_are_all_there_and_answered_in_their_order(s: &Scene) {
+    let node = s.join().await;
+    let kinds = ["a", "b", "c"];
+    let tasks: Vec<NewTask> = (0..600)
+        .map(|at| NewTask { kind: kinds[at % 3].to_owned(), payload: at.to_string(), ..s.draft() })
+        .collect();
+    let expected: Vec<Enqueued> = tasks.iter().map(|task| Enqueued::Created(task.id)).collect();
+    assert_eq!(s.store.enqueue(tasks.clone()).await, Ok(expected));
+    assert_eq!(s.counts().await.queued, 600);
+    let claimed = s.claim(node, 400).await;
+    let payloads: Vec<&str> = claimed.iter().map(|claimed| claimed.payload.as_str()).collect();
+    let first: Vec<&str> = tasks[..400].iter().map(|task| task.payload.as_str()).collect();
+    assert_eq!(payloads, first, "they go in the order in which they were given");
 }
 
 async fn nothing_to_enqueue_is_nothing_done(s: &Scene) {

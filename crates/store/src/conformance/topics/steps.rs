@@ -1,17 +1,18 @@
 //! Steps: what is finished is not repeated by a later attempt.
 
-use ostler_core::{ErrorClass, Outcome};
+use ostler_core::{ErrorClass, Failure, Outcome, StateName};
 
-use super::super::scene::{Scene, TICK, failure, with_token};
+use super::super::scene::{Scene, TICK, TTL, failure, with_token};
 use super::runner::cases;
 use crate::bounds::MAX_STEPS;
-use crate::calls::{NewStep, Saved};
+use crate::calls::{Finished, NewStep, Saved};
 use crate::lease::{Lease, LeaseRef};
 
 cases![
     steps_are_kept_in_order,
     a_step_that_was_saved_stays_as_it_is,
     steps_outlive_their_attempt,
+    steps_outlive_a_partial_failure_and_the_death_of_a_node,
     each_task_has_its_own_steps,
     a_task_has_at_most_so_many_steps,
     a_step_needs_a_name,
@@ -68,6 +69,31 @@ async fn steps_outlive_their_attempt(s: &Scene) {
     assert_eq!(seen, [("1".to_owned(), 1), ("3".to_owned(), 2)]);
     s.finish(Lease::granted(lease), failure(ErrorClass::Permanent)).await;
     assert_eq!(names(s, lease).await, ["fetched", "sent"]);
+}
+
+async fn steps_outlive_a_partial_failure_and_the_death_of_a_node(s: &Scene) {
+    let node = s.join().await;
+    let lease = s.running(node).await;
+    let id = lease.task();
+    save(s, lease.as_ref(), "fetched", "1").await;
+    let partial =
+        Failure { step: Some("moved".to_owned()), ..Failure::new(ErrorClass::Partial, "it is locked") };
+    let finished = s.finish(lease, Outcome::Failed(partial)).await;
+    assert_eq!(finished, Finished::Recorded(StateName::Queued), "the rest is tried again");
+    assert_eq!(s.task(id).await.last_failure.and_then(|failure| failure.step).as_deref(), Some("moved"));
+    s.pass(TTL / 2);
+    s.store.renew(node, &[]).await.expect("renew answers");
+    s.store.make_ready(10).await.expect("make_ready answers");
+    let second = s.run(node).await.as_ref();
+    assert_eq!(names(s, second).await, ["fetched"]);
+    assert_eq!(save(s, second, "moved", "2").await, Saved::Recorded);
+    s.fixture.kill(node).await;
+    s.store.expire(10).await.expect("expire answers");
+    let other = s.join().await;
+    let third = s.run(other).await.as_ref();
+    assert_eq!((third.task, third.token), (id, 3));
+    assert_eq!(names(s, third).await, ["fetched", "moved"], "the next attempt goes on after them");
+    assert_eq!(save(s, third, "moved", "3").await, Saved::AlreadySaved);
 }
 
 async fn each_task_has_its_own_steps(s: &Scene) {
