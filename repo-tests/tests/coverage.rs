@@ -1,5 +1,5 @@
 //! docs/coverage.md says where each feature of the source designs is. Here it is held to that: what it names
-//! exists, and a row that names nothing says which part will bring it.
+//! exists, what it names as a test is one, and a row that names nothing says which part will bring it.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -11,6 +11,12 @@ const DOCUMENT: &str = "docs/coverage.md";
 const PARTS: [&str; 3] = ["agents", "isolates", "server"];
 /// The source designs, each with a section of its own.
 const DESIGNS: [&str; 5] = ["000", "001", "002", "003", "004"];
+/// Rows about what is there that name files only, and no test. There may be fewer, and never more.
+const MOST_WITHOUT_A_TEST: usize = 21;
+/// The suites, whose cases are called by name and bear no mark.
+const SUITES: &str = "/conformance/";
+/// Lines of attributes above a test.
+const MOST_ATTRIBUTES: usize = 6;
 /// Before the names of parts.
 const TO_COME: &str = "to come: ";
 
@@ -111,12 +117,46 @@ fn every_place_exists() {
             }
             let Some(function) = function else { continue };
             let source = text(Path::new(path)).unwrap_or_default();
-            if !source.contains(&format!("fn {function}(")) {
+            if !is_test(path, &source, function) {
                 wrong.push(row.says(&format!("{path} has no test {function}")));
             }
         }
     }
     none("places that do not exist", &wrong);
+}
+
+/// Whether there is a test of this name: a case of a suite, or a function that is marked as a test.
+fn is_test(path: &str, source: &str, function: &str) -> bool {
+    let Some(at) = source.find(&format!("fn {function}(")) else { return false };
+    let line = source[..at].rfind('\n').map_or(0, |end| end + 1);
+    let mut above =
+        source[..line].lines().rev().take(MOST_ATTRIBUTES).take_while(|line| !line.trim().is_empty());
+    path.contains(SUITES)
+        || above.any(|line| line.trim().starts_with("#[test]") || line.contains("#[tokio::test"))
+}
+
+#[test]
+fn few_rows_name_no_test() {
+    let without: Vec<String> = rows()
+        .iter()
+        .filter(|row| !row.named().is_empty() && row.named().iter().all(|place| !place.contains("::")))
+        .map(|row| row.says("names files, and no test that would turn red"))
+        .collect();
+    assert!(
+        without.len() <= MOST_WITHOUT_A_TEST,
+        "{} rows, and at most {MOST_WITHOUT_A_TEST}:\n{}",
+        without.len(),
+        without.join("\n")
+    );
+}
+
+#[test]
+fn a_function_that_is_no_test_is_told_from_one() {
+    let source = "fn helper() {}\n\n    #[test]\n    fn shows() {}\n\n#[tokio::test(flavor = \"x\")]\nasync fn waits() {}\n";
+    let found =
+        ["helper", "shows", "waits", "missing"].map(|name| is_test("crates/a/tests/b.rs", source, name));
+    assert_eq!(found, [false, true, true, false]);
+    assert!(is_test("crates/a/src/conformance/b.rs", source, "helper"));
 }
 
 #[test]
