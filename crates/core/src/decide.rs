@@ -151,7 +151,7 @@ fn failed(task: &Facts, failure: &Failure, policy: &Policy, now: Timestamp) -> T
     let crashes = task.crashes.saturating_add(1);
     let unchanged = Transition {
         next: Next::Fail(FailReason::Permanent),
-        failures: task.failures,
+        failures: if failure.class.is_failure() { failures } else { task.failures },
         crashes: task.crashes,
         node_deaths: task.node_deaths,
         becomes_suspect: false,
@@ -167,14 +167,14 @@ fn failed(task: &Facts, failure: &Failure, policy: &Policy, now: Timestamp) -> T
     };
     match failure.class {
         ErrorClass::Transient | ErrorClass::Partial | ErrorClass::Timeout | ErrorClass::Stuck => {
-            Transition { next: retry(None), failures, effect: Effect::BreakerFailure, ..unchanged }
+            Transition { next: retry(None), effect: Effect::BreakerFailure, ..unchanged }
         }
         ErrorClass::Crash => {
             let quarantined = (crashes >= policy.max_crashes).then_some(FailReason::Crashes);
             let next = retry(quarantined);
-            Transition { next, failures, crashes, effect: Effect::BreakerFailure, ..unchanged }
+            Transition { next, crashes, effect: Effect::BreakerFailure, ..unchanged }
         }
-        ErrorClass::Permanent => Transition { failures, ..unchanged },
+        ErrorClass::Permanent => unchanged,
         ErrorClass::RateLimited => {
             // No time was given: wait as after a first failure.
             let wait = failure.retry_after.unwrap_or_else(|| backoff(task.id, 1, policy, None));

@@ -61,6 +61,17 @@ impl ErrorClass {
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|class| class.name() == name)
     }
+
+    /// Whether it counts against the attempts of a task. The others say that the task is not to blame: it waits.
+    #[must_use]
+    pub const fn is_failure(self) -> bool {
+        match self {
+            Self::Transient | Self::Partial | Self::Timeout | Self::Stuck | Self::Permanent | Self::Crash => {
+                true
+            }
+            Self::RateLimited | Self::LaneStop | Self::Budget => false,
+        }
+    }
 }
 
 /// One failure, as it is kept with its attempt.

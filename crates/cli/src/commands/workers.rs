@@ -17,6 +17,6 @@ pub(super) async fn run(console: &Console) -> anyhow::Result<Code> {
         .iter()
         .map(|record| WorkerView::new(&record.worker, record.session, record.last_seen, now))
         .collect();
-    console.out.answer(&views, |looks| print::workers(&views, &survey, looks))?;
+    console.out.answer(&views, |looks| print::workers(&views, &survey, now, looks))?;
     Ok(Code::Done)
 }

@@ -1,7 +1,6 @@
 //! Nodes, workers and counts, for people.
 
 use std::fmt::Write as _;
-use std::time::Duration;
 
 use ostler_core::Timestamp;
 use ostler_store::views::{Life, NodeRecord, QueueRecord, Survey};
@@ -42,7 +41,7 @@ pub(crate) fn nodes(records: &[NodeRecord], views: &[NodeView], now: Timestamp, 
 }
 
 /// The workers of all nodes.
-pub(crate) fn workers(views: &[WorkerView], survey: &Survey, looks: Looks) -> String {
+pub(crate) fn workers(views: &[WorkerView], survey: &Survey, now: Timestamp, looks: Looks) -> String {
     if views.is_empty() {
         return "no node has reported a worker\n".to_owned();
     }
@@ -53,8 +52,10 @@ pub(crate) fn workers(views: &[WorkerView], survey: &Survey, looks: Looks) -> St
         let node = survey.nodes.iter().find(|node| node.session.to_string() == id);
         node.map_or_else(|| id.to_owned(), |node| node.name.clone())
     };
-    let seconds = |seconds| when::long(Duration::from_secs(seconds));
-    for view in views {
+    // Whole seconds are for programs: a worker that came up a moment ago is not up for no time at all.
+    let since = |moment: Timestamp| when::long(now.since(moment));
+    for (view, record) in views.iter().zip(&survey.workers) {
+        let worker = &record.worker;
         table.row(vec![
             view.id.as_str().into(),
             name(&view.node).into(),
@@ -64,11 +65,11 @@ pub(crate) fn workers(views: &[WorkerView], survey: &Survey, looks: Looks) -> St
             view.memory_bytes
                 .map_or_else(|| "-".to_owned(), |bytes| format!("{} MiB", bytes.div_ceil(1 << 20)))
                 .into(),
-            seconds(view.uptime_s).into(),
+            since(worker.started_at).into(),
             view.done.to_string().into(),
             view.failed.to_string().into(),
             view.task.as_deref().unwrap_or("-").into(),
-            view.elapsed_s.map(seconds).unwrap_or_default().into(),
+            worker.task.map(|(_, began)| since(began)).unwrap_or_default().into(),
         ]);
     }
     table.render(looks)
@@ -126,4 +127,37 @@ pub(crate) fn stats(stats: &Stats, queues: &[QueueRecord], now: Timestamp, looks
         text.push_str(&table.render(looks));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use ostler_core::{Id, SessionId, TaskId, Worker, WorkerId, WorkerState};
+    use ostler_store::views::WorkerRecord;
+
+    use super::*;
+
+    #[test]
+    fn a_moment_is_not_no_time_at_all() {
+        let at = Timestamp::from_millis;
+        let worker = Worker {
+            id: WorkerId(Id::from_bits(1)),
+            pool: "shell".to_owned(),
+            pid: None,
+            state: WorkerState::Busy,
+            memory_bytes: None,
+            started_at: at(100),
+            done: 3,
+            failed: 0,
+            task: Some((TaskId(Id::from_bits(2)), at(300))),
+        };
+        let (session, now) = (SessionId(Id::from_bits(3)), at(1_000));
+        let views = [WorkerView::new(&worker, session, at(300), now)];
+        let survey = Survey {
+            workers: vec![WorkerRecord { session, worker, last_seen: at(300) }],
+            ..Survey::default()
+        };
+        let shown = workers(&views, &survey, now, Looks::Plain);
+        let row = shown.lines().nth(1).unwrap_or_default();
+        assert!(row.contains(" 900ms ") && row.trim_end().ends_with(" 700ms"), "{shown}");
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use ostler_core::{Attempt, State, Task, Timestamp};
+use ostler_core::{Attempt, Ending, State, Task, Timestamp};
 use ostler_store::views::TaskDetail;
 use ostler_wire::limits::Held;
 use ostler_wire::moment::Moment;
@@ -65,7 +65,7 @@ pub(crate) fn show(
         ("state", Some(Paint::of(task.state.name()).on(&stands(&task.state, now), looks))),
         ("held back", held.map(|held| held_by(held, now))),
         ("priority", Some(task.priority.points().to_string())),
-        ("runs", Some(format!("{}, of which {} failed", task.runs, task.failures))),
+        ("runs", Some(runs_of(task, &detail.attempts))),
         ("crashes", (task.crashes > 0).then(|| task.crashes.to_string())),
         ("node deaths", (task.node_deaths > 0).then(|| task.node_deaths.to_string())),
         ("created", Some(at(task.created_at))),
@@ -110,6 +110,20 @@ pub(crate) fn show(
         text.push_str(&attempts(&detail.attempts, looks));
     }
     text
+}
+
+/// How often it ran, and how often that failed. A replay begins to count anew, and what was before is not forgotten.
+fn runs_of(task: &Task, attempts: &[Attempt]) -> String {
+    let is_failure = |attempt: &&Attempt| match attempt.end.as_ref().map(|end| end.ending) {
+        Some(Ending::Failed(class)) => class.is_failure(),
+        Some(Ending::Success | Ending::NodeDied | Ending::HandedBack | Ending::Cancelled) | None => false,
+    };
+    let recorded = attempts.iter().filter(is_failure).count();
+    let failed = u32::try_from(recorded).unwrap_or(u32::MAX).max(task.failures);
+    if failed == task.failures {
+        return format!("{}, of which {failed} failed", task.runs);
+    }
+    format!("{}, of which {failed} failed, {} since it was last replayed", task.runs, task.failures)
 }
 
 /// What holds a task back: its key, or its queue.

@@ -418,6 +418,21 @@ fn a_job_that_is_complete_still_answers_with_its_results() {
 }
 
 #[test]
+fn every_run_that_failed_is_counted_where_a_task_is_shown() {
+    let place = Place::new();
+    let words = ["map", "-q", "false", ":::", "a"];
+    let runs = || {
+        let task = place.json(["ls"])[0]["id"].as_str().expect("an id").to_owned();
+        let shown = place.done(["show", &task]);
+        shown.lines().find_map(|line| line.strip_prefix("runs ")).expect("its runs").trim().to_owned()
+    };
+    assert_eq!(place.run(words).code, Some(1));
+    assert_eq!(runs(), "1, of which 1 failed");
+    assert_eq!(place.run(words).code, Some(1));
+    assert_eq!(runs(), "2, of which 2 failed, 1 since it was last replayed");
+}
+
+#[test]
 fn equal_items_are_two_and_another_order_is_the_same_job() {
     let place = Place::new();
     let words = |items: &[&str]| -> Ran {
