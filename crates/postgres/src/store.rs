@@ -5,9 +5,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use ostler_core::{JobId, Overrides, SessionId, TaskId, Worker};
 use ostler_store::calls::{
-    Appended, CancelAnswer, Claim, ClaimAnswer, Enqueued, Expired, Fenced, Finished, Kinds, MadeReady,
-    NewEvent, NewSession, NewStep, NewTask, Prune, Pruned, QueueChange, Renewed, Replay, ReplayAnswer,
-    Report, Saved, Start, Unwritten,
+    Appended, CancelAnswer, Claim, ClaimAnswer, Enqueued, EventKind, Expired, Fenced, Finished, Kinds,
+    MadeReady, NewEvent, NewSession, NewStep, NewTask, Prune, Pruned, QueueChange, Renewed, Replay,
+    ReplayAnswer, Report, Saved, Start, Unwritten,
 };
 use ostler_store::jobs::{JobAnswer, JobChange, JobFilter, JobPut, JobRecord, NewJob};
 use ostler_store::orders::{Answer, Order, Ordered};
@@ -426,10 +426,20 @@ impl Store for Postgres {
 
     async fn read_events(&self, task: TaskId, after: u64, limit: usize) -> Result<Vec<Event>, Error> {
         batch("events", limit, MAX_PAGE)?;
-        let asked = (task, after, limit);
-        self.desk
-            .look(&asked, |conn, (task, after, limit)| Box::pin(looks::events(conn, *task, *after, *limit)))
-            .await
+        let asked = looks::Events { task, kind: None, after, limit };
+        self.desk.look(&asked, |conn, asked| Box::pin(looks::events(conn, asked))).await
+    }
+
+    async fn read_events_of(
+        &self,
+        task: TaskId,
+        kind: EventKind,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<Event>, Error> {
+        batch("events", limit, MAX_PAGE)?;
+        let asked = looks::Events { task, kind: Some(kind), after, limit };
+        self.desk.look(&asked, |conn, asked| Box::pin(looks::events(conn, asked))).await
     }
 
     async fn survey(&self) -> Result<Survey, Error> {

@@ -9,9 +9,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use ostler_core::{JobId, Overrides, SessionId, TaskId, Worker};
 use ostler_store::calls::{
-    Appended, CancelAnswer, Claim, ClaimAnswer, Enqueued, Expired, Fenced, Finished, Kinds, MadeReady,
-    NewEvent, NewSession, NewStep, NewTask, Prune, Pruned, QueueChange, Renewed, Replay, ReplayAnswer,
-    Report, Saved, Start, Unwritten,
+    Appended, CancelAnswer, Claim, ClaimAnswer, Enqueued, EventKind, Expired, Fenced, Finished, Kinds,
+    MadeReady, NewEvent, NewSession, NewStep, NewTask, Prune, Pruned, QueueChange, Renewed, Replay,
+    ReplayAnswer, Report, Saved, Start, Unwritten,
 };
 use ostler_store::jobs::{JobAnswer, JobChange, JobFilter, JobPut, JobRecord, NewJob};
 use ostler_store::orders::{Answer, Order, Ordered};
@@ -409,7 +409,18 @@ impl Store for Sqlite {
 
     async fn read_events(&self, task: TaskId, after: u64, limit: usize) -> Result<Vec<Event>, Error> {
         batch("events", limit, MAX_PAGE)?;
-        self.readers.read(move |conn| looks::events(conn, task, after, limit)).await
+        self.readers.read(move |conn| looks::events(conn, task, None, after, limit)).await
+    }
+
+    async fn read_events_of(
+        &self,
+        task: TaskId,
+        kind: EventKind,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<Event>, Error> {
+        batch("events", limit, MAX_PAGE)?;
+        self.readers.read(move |conn| looks::events(conn, task, Some(kind), after, limit)).await
     }
 
     async fn survey(&self) -> Result<Survey, Error> {

@@ -481,6 +481,19 @@ impl EventKind {
     /// Every sort; a store keeps the place in this list.
     pub const ALL: [Self; 6] =
         [Self::Log, Self::Message, Self::ToolCall, Self::Progress, Self::Warning, Self::File];
+
+    /// Its place in the list.
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::Log => 0,
+            Self::Message => 1,
+            Self::ToolCall => 2,
+            Self::Progress => 3,
+            Self::Warning => 4,
+            Self::File => 5,
+        }
+    }
 }
 
 /// A fact to be appended.

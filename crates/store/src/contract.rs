@@ -6,9 +6,9 @@ use async_trait::async_trait;
 use ostler_core::{JobId, Overrides, SessionId, TaskId, Worker};
 
 use crate::calls::{
-    Appended, CancelAnswer, Claim, ClaimAnswer, Enqueued, Expired, Fenced, Finished, Kinds, MadeReady,
-    NewEvent, NewSession, NewStep, NewTask, Prune, Pruned, QueueChange, Renewed, Replay, ReplayAnswer,
-    Report, Saved, Start, Unwritten,
+    Appended, CancelAnswer, Claim, ClaimAnswer, Enqueued, EventKind, Expired, Fenced, Finished, Kinds,
+    MadeReady, NewEvent, NewSession, NewStep, NewTask, Prune, Pruned, QueueChange, Renewed, Replay,
+    ReplayAnswer, Report, Saved, Start, Unwritten,
 };
 use crate::error::Error;
 use crate::jobs::{JobAnswer, JobChange, JobFilter, JobPut, JobRecord, NewJob};
@@ -166,6 +166,15 @@ pub trait Store: Send + Sync {
 
     /// Events of a task with a number above `after`.
     async fn read_events(&self, task: TaskId, after: u64, limit: usize) -> Result<Vec<Event>, Error>;
+
+    /// The same, of one kind: what is to be known of a few of them does not cost a look at a long log.
+    async fn read_events_of(
+        &self,
+        task: TaskId,
+        kind: EventKind,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<Event>, Error>;
 
     /// Queues, counts, nodes and workers.
     async fn survey(&self) -> Result<Survey, Error>;

@@ -105,6 +105,16 @@ pub struct Detail {
     pub held: Option<Held>,
 }
 
+/// A task with all that belongs to it, as `show` prints it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Shown {
+    /// All that belongs to it.
+    #[serde(flatten)]
+    pub detail: Detail,
+    /// Why it is not tried again, in one word; `null` unless it has failed for good. A dead letter has the same.
+    pub reason: Option<&'static str>,
+}
+
 /// What was said about the tries and the time of a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Rules {

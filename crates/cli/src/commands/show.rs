@@ -4,8 +4,9 @@ use ostler_core::TaskId;
 use ostler_store::calls::EventKind;
 use ostler_store::views::{TaskDetail, Which};
 use ostler_store::{Clock as _, MAX_PAGE, Store, SystemClock};
+use ostler_wire::dead::PostMortem;
 use ostler_wire::limits::Held;
-use ostler_wire::task::{Detail, FileView};
+use ostler_wire::task::{Detail, FileView, Shown};
 
 use super::{Console, queue};
 use crate::args::{One, TaskName};
@@ -25,11 +26,10 @@ pub(super) async fn run(console: &Console, one: &One) -> anyhow::Result<Code> {
 pub(super) async fn files(store: &dyn Store, id: TaskId) -> anyhow::Result<Vec<(u64, FileView)>> {
     let (mut files, mut last) = (Vec::new(), 0);
     loop {
-        let events = store.read_events(id, last, MAX_PAGE).await?;
+        let events = store.read_events_of(id, EventKind::File, last, MAX_PAGE).await?;
         let Some(newest) = events.last() else { return Ok(files) };
         last = newest.number;
-        let recorded = events.iter().filter(|event| event.kind == EventKind::File);
-        files.extend(recorded.filter_map(|event| Some((event.token, FileView::of_event(&event.data)?))));
+        files.extend(events.iter().filter_map(|event| Some((event.token, FileView::of_event(&event.data)?))));
     }
 }
 
@@ -42,7 +42,9 @@ pub(super) fn print(
 ) -> anyhow::Result<Code> {
     let detail = Detail::new(&found.task, &found.attempts, &found.steps, &found.after, held);
     let detail = detail.with_files(files);
-    console.out.answer(&detail, |looks| {
+    let shown = Shown { reason: PostMortem::from(&found.task).reason, detail };
+    console.out.answer(&shown, |looks| {
+        let detail = &shown.detail;
         print::show(found, detail.held.as_ref(), &detail.attempts, SystemClock.now(), looks)
     })?;
     Ok(Code::Done)

@@ -128,7 +128,7 @@ fn a_task_of_any_state_has_the_same_fields() {
         has_exactly(task, &SUMMARY);
         is_moment(&task["created_at"]);
         let shown = place.json(["show", task["id"].as_str().expect("an id")]);
-        has_exactly(&shown, &[&SUMMARY[..], &DETAIL].concat());
+        has_exactly(&shown, &[&SUMMARY[..], &DETAIL, &["reason"]].concat());
         for attempt in shown["attempts"].as_array().expect("a list") {
             has_exactly(attempt, &ATTEMPT);
             is_moment(&attempt["started_at"]);
@@ -148,6 +148,12 @@ fn a_task_of_any_state_has_the_same_fields() {
 
     let shown = place.json(["show", &failed.to_string()]);
     has_exactly(&shown["error"], &ERROR);
+    assert_eq!(shown["reason"], "permanent");
+    assert_eq!(
+        place.json(["dead", "show", &failed.to_string()])["reason"],
+        shown["reason"],
+        "as a dead letter"
+    );
     assert_eq!(
         shown["error"],
         json!({"class": "permanent", "message": "no", "details": "a stack", "step": "move", "hint": "look"})

@@ -255,7 +255,9 @@ fn workers_that_do_not_come_up_pause_the_queue_with_the_reason_until_it_is_resum
         let doctor = place.run(["doctor"]).out;
         doctor.contains("is paused").then_some(doctor)
     });
-    assert!(doctor.contains("its workers do not come up: the worker exited with code 1"), "{doctor}");
+    let cause = "error    The workers of pool \"docs\" do not come up: the worker exited with code 1 before it was ready: no library";
+    assert!(doctor.starts_with(cause), "the cause comes first: {doctor}");
+    assert!(!doctor.contains("No node") && !doctor.contains("Start a node"), "{doctor}");
     assert_eq!(place.json(["show", &id])["runs"], 0);
     place.write("worker.py", std::fs::read_to_string(WORKER).expect("it is there"));
     place.done(["resume", "docs"]);

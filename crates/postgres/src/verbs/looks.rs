@@ -183,12 +183,28 @@ async fn steps(conn: &Conn, slot: i64) -> Sql<Vec<Step>> {
     rows.iter().map(read).collect()
 }
 
-pub(crate) async fn events(conn: &Conn, task: TaskId, after: u64, limit: usize) -> Sql<Vec<Event>> {
+/// Which events of a task: those of one kind, or all.
+pub(crate) struct Events {
+    pub(crate) task: TaskId,
+    pub(crate) kind: Option<EventKind>,
+    pub(crate) after: u64,
+    pub(crate) limit: usize,
+}
+
+/// What others have written is passed over without being read.
+pub(crate) async fn events(conn: &Conn, asked: &Events) -> Sql<Vec<Event>> {
     let rows = conn
         .rows(
             "SELECT e.number, e.at, e.token, e.kind, e.data FROM ostler.event e
-             WHERE e.task = (SELECT id FROM ostler.task WHERE uid = $1) AND e.number > $2 ORDER BY e.number LIMIT $3",
-            &[&Uid::of(task.0), &big(after), &most(limit)],
+             WHERE e.task = (SELECT id FROM ostler.task WHERE uid = $1) AND e.number > $2
+                AND ($4::smallint IS NULL OR e.kind = $4)
+             ORDER BY e.number LIMIT $3",
+            &[
+                &Uid::of(asked.task.0),
+                &big(asked.after),
+                &most(asked.limit),
+                &asked.kind.map(|kind| i16::from(kind.code())),
+            ],
         )
         .await?;
     let read = |row: &Row| {

@@ -153,10 +153,18 @@ fn steps(conn: &Connection, slot: i64) -> Sql<Vec<Step>> {
     statement.query_map([slot], read)?.collect()
 }
 
-pub(crate) fn events(conn: &Connection, task: TaskId, after: u64, limit: usize) -> Sql<Vec<Event>> {
+/// Events of one kind, or of all. What others have written is passed over without being read.
+pub(crate) fn events(
+    conn: &Connection,
+    task: TaskId,
+    kind: Option<EventKind>,
+    after: u64,
+    limit: usize,
+) -> Sql<Vec<Event>> {
     let mut statement = conn.prepare_cached(
         "SELECT e.number, e.at, e.token, e.kind, e.data FROM event e
-         WHERE e.task = (SELECT id FROM task WHERE uid = ?1) AND e.number > ?2 ORDER BY e.number LIMIT ?3",
+         WHERE e.task = (SELECT id FROM task WHERE uid = ?1) AND e.number > ?2 AND (?4 IS NULL OR e.kind = ?4)
+         ORDER BY e.number LIMIT ?3",
     )?;
     let read = |row: &rusqlite::Row<'_>| {
         let kind = usize::try_from(row.get::<_, i64>(3)?).ok().and_then(|at| EventKind::ALL.get(at).copied());
@@ -170,7 +178,8 @@ pub(crate) fn events(conn: &Connection, task: TaskId, after: u64, limit: usize) 
     };
     let after = i64::try_from(after).unwrap_or(i64::MAX);
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    statement.query_map(params![Uid::of(task.0), after, limit], read)?.collect()
+    let kind = kind.map(EventKind::code);
+    statement.query_map(params![Uid::of(task.0), after, limit, kind], read)?.collect()
 }
 
 /// How many tasks a claim could take now, counted up to `limit`.

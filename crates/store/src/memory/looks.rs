@@ -3,7 +3,7 @@
 use ostler_core::{Readiness, State, Task, TaskId};
 
 use super::book::Book;
-use crate::calls::Kinds;
+use crate::calls::{EventKind, Kinds};
 use crate::views::{
     Cursor, Event, Filter, LaneRecord, LeaseFilter, Life, NodeRecord, Page, QueueRecord, Survey, TaskDetail,
     Which,
@@ -58,10 +58,18 @@ impl Book {
         })
     }
 
-    pub(super) fn read_events(&self, task: TaskId, after: u64, limit: usize) -> Vec<Event> {
+    /// Events of one kind, or of all.
+    pub(super) fn read_events(
+        &self,
+        task: TaskId,
+        kind: Option<EventKind>,
+        after: u64,
+        limit: usize,
+    ) -> Vec<Event> {
         let events =
             self.entries.values().filter(|entry| entry.task.id == task).flat_map(|entry| &entry.events);
-        events.filter(|event| event.number > after).take(limit).cloned().collect()
+        let wanted = |event: &&Event| event.number > after && kind.is_none_or(|kind| kind == event.kind);
+        events.filter(wanted).take(limit).cloned().collect()
     }
 
     pub(super) fn backlog(&self, queue: &str, kinds: &Kinds, limit: usize) -> usize {

@@ -23,9 +23,9 @@ use crate::bounds::{
     check_job, check_order, check_overrides, check_schedule, check_session, name,
 };
 use crate::calls::{
-    Appended, CancelAnswer, Claim, ClaimAnswer, Enqueued, Expired, Fenced, Finished, Kinds, MadeReady,
-    NewEvent, NewSession, NewStep, NewTask, Prune, Pruned, QueueChange, Renewed, Replay, ReplayAnswer,
-    Report, Saved, Start, Unwritten,
+    Appended, CancelAnswer, Claim, ClaimAnswer, Enqueued, EventKind, Expired, Fenced, Finished, Kinds,
+    MadeReady, NewEvent, NewSession, NewStep, NewTask, Prune, Pruned, QueueChange, Renewed, Replay,
+    ReplayAnswer, Report, Saved, Start, Unwritten,
 };
 use crate::checks::Checks;
 use crate::clock::Clock;
@@ -243,7 +243,18 @@ impl Store for Memory {
 
     async fn read_events(&self, task: TaskId, after: u64, limit: usize) -> Result<Vec<Event>, Error> {
         batch("events", limit, MAX_PAGE)?;
-        Ok(self.lock().read_events(task, after, limit))
+        Ok(self.lock().read_events(task, None, after, limit))
+    }
+
+    async fn read_events_of(
+        &self,
+        task: TaskId,
+        kind: EventKind,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<Event>, Error> {
+        batch("events", limit, MAX_PAGE)?;
+        Ok(self.lock().read_events(task, Some(kind), after, limit))
     }
 
     async fn survey(&self) -> Result<Survey, Error> {

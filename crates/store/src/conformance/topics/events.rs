@@ -14,6 +14,7 @@ cases![
     each_task_counts_for_itself,
     nothing_to_append_answers_with_the_last_number,
     events_are_read_from_a_number_on,
+    events_of_one_kind_are_read_alone,
     an_unknown_task_has_no_events,
     a_claimed_task_takes_events,
     events_with_another_token_are_lost,
@@ -96,6 +97,25 @@ async fn events_are_read_from_a_number_on(s: &Scene) {
         assert_eq!(numbers, expected, "after {after}, at most {limit}");
     }
     assert_eq!(s.store.read_events(lease.task, u64::MAX, 10).await, Ok(Vec::new()));
+}
+
+async fn events_of_one_kind_are_read_alone(s: &Scene) {
+    let node = s.join().await;
+    let lease = s.running(node).await.as_ref();
+    let other = s.running(node).await.as_ref();
+    append(s, other, vec![event(EventKind::File, "of another task")]).await;
+    let kinds = [EventKind::Log, EventKind::File, EventKind::Progress, EventKind::File, EventKind::Log];
+    append(s, lease, kinds.into_iter().map(|kind| event(kind, "x")).collect()).await;
+    for kind in EventKind::ALL {
+        for (after, limit) in [(0, 10), (2, 10), (0, 1), (9, 10)] {
+            let all = s.events(lease.task).await.into_iter();
+            let wanted: Vec<Event> =
+                all.filter(|event| event.kind == kind && event.number > after).take(limit).collect();
+            let read = s.store.read_events_of(lease.task, kind, after, limit).await;
+            assert_eq!(read, Ok(wanted), "{kind:?} after {after}, at most {limit}");
+        }
+    }
+    assert_eq!(s.store.read_events_of(s.task_id(), EventKind::Log, 0, 10).await, Ok(Vec::new()));
 }
 
 async fn an_unknown_task_has_no_events(s: &Scene) {
