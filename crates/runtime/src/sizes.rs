@@ -37,7 +37,7 @@ impl Sizes {
 
     /// How many workers there may be, of all pools together.
     pub(crate) fn most(&self) -> usize {
-        self.0.values().map(|size| size.borrow().max).sum()
+        self.0.values().map(|kept| kept.size.borrow().max).sum()
     }
 
     /// Another size for a pool of this node, within what a node can hold. A pool that it does not have is somebody else's.

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ostler_core::{Gate, SessionId, State, StateName, Timestamp, VirtualTime};
 use ostler_store::tell::Tell;
