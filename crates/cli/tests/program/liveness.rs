@@ -11,7 +11,7 @@ use rustix::process::{Pid, Resource, Rlimit, geteuid, prlimit};
 use serde_json::Value;
 
 use crate::ostler::{Place, Running};
-use crate::up::{appears, configured, script, up};
+use crate::up::{appears, configured, is_gone, script, up};
 
 /// How often a task is looked at.
 const LOOK: Duration = Duration::from_millis(50);
@@ -56,6 +56,38 @@ fn a_node_without_descriptors_takes_no_living_node_for_dead() {
     ends_once(&place, &id, &began);
     works.signal(ProcessSignal::TERM);
     assert_eq!(works.end().0, Some(0));
+}
+
+/// The keeper of a node: the child that has the keeper's word for its first argument.
+fn keeper_of(node: &str) -> Pid {
+    let children = std::fs::read_to_string(format!("/proc/{node}/task/{node}/children"));
+    let threads = std::fs::read_dir(format!("/proc/{node}/task")).expect("the node runs");
+    let of_threads =
+        threads.flatten().filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
+    let all: Vec<String> = children.into_iter().chain(of_threads).collect();
+    let is_keeper = |pid: &&str| {
+        std::fs::read_to_string(format!("/proc/{pid}/cmdline"))
+            .is_ok_and(|line| line.contains("ostler-keeper"))
+    };
+    let found = all.iter().flat_map(|list| list.split_ascii_whitespace()).find(is_keeper);
+    found.and_then(|pid| pid.parse().ok()).and_then(Pid::from_raw).expect("a node has a keeper")
+}
+
+#[test]
+fn a_keeper_without_descriptors_still_ends_what_children_left() {
+    let place = configured();
+    let node = up(&place, &[]);
+    let left = place.folder().join("left");
+    // It leaves its parent's group and session, and its parent does not wait for it.
+    let text = format!("setsid sh -c 'echo $$ > {}; exec sleep 600' & sleep 600", left.display());
+    place.done(["submit", "shell", "run", "--payload", &script(&text)]);
+    let pid = appears(&left);
+    let listed = place.json(["nodes"]);
+    let keeper = keeper_of(&listed[0]["pid"].to_string());
+    prlimit(Some(keeper), Resource::Nofile, Rlimit { current: Some(0), maximum: Some(0) })
+        .expect("a limit is set");
+    node.signal(ProcessSignal::KILL);
+    is_gone(&pid);
 }
 
 /// The program as a user who may not open what its owner cannot: root may, unless that right is taken away.
