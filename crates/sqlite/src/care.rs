@@ -13,7 +13,9 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use crate::fault::{fault, file_fault};
 pub use crate::lock_folder::UnopenableLock;
 use crate::lock_folder::{folder_of, unopenable};
-use crate::open::{connect, named, number, refuse_what_is_not_ours, resolve};
+use crate::log_epoch::{self, Header};
+use crate::open::{connect, named, refuse_unless_ours, resolve};
+pub use crate::restore::{Restored, restore};
 use crate::schema::VERSION;
 
 /// Problems that are listed; a file with more of them is as bad.
@@ -44,7 +46,7 @@ pub struct Health {
 pub fn versions(path: impl AsRef<Path>) -> Result<Versions, Error> {
     let newest = i64::from(VERSION);
     let path = resolve(path.as_ref())?;
-    let found = present(&path)?.then(|| number(&look(&path)?, "user_version")).transpose()?;
+    let found = present(&path)?.then(|| Ok(Header::read(&look(&path)?)?.version)).transpose()?;
     Ok(Versions { found, newest })
 }
 
@@ -56,17 +58,22 @@ pub fn check(path: impl AsRef<Path>) -> Result<Health, Error> {
     let path = resolve(path.as_ref())?;
     require(&path)?;
     let conn = look(&path)?;
-    let version = number(&conn, "user_version")?;
+    let Header { version, .. } = Header::read(&conn)?;
+    Ok(Health { version, problems: problems(&conn) })
+}
+
+/// What is wrong with a store, at most a hundred sentences.
+pub(crate) fn problems(conn: &Connection) -> Vec<String> {
     let mut problems = Vec::new();
     for part in [pages, foreign_keys, counts, strays] {
-        match part(&conn) {
+        match part(conn) {
             Ok(found) => problems.extend(found),
             // What cannot be read is a finding, and not the end of the search.
             Err(error) => problems.push(fault(error).to_string()),
         }
     }
     problems.truncate(MAX_PROBLEMS);
-    Ok(Health { version, problems })
+    problems
 }
 
 /// Copies the store into a new file, as it stands at one moment. Answers how large the copy is.
@@ -104,7 +111,7 @@ pub fn unopenable_locks(path: impl AsRef<Path>) -> Result<Vec<UnopenableLock>, E
 
 /// Whether there is a file; it is a store then.
 fn present(path: &Path) -> Result<bool, Error> {
-    refuse_what_is_not_ours(path).map_err(|error| named(path, error))?;
+    refuse_unless_ours(path).map_err(|error| named(path, error))?;
     match std::fs::metadata(path) {
         // An empty file is a store that nobody has made yet.
         Ok(file) => Ok(file.len() > 0),
@@ -200,8 +207,8 @@ fn exists(to: &Path) -> Error {
     Error::invalid(format!("{} is there already, and was left as it is; name another file", to.display()))
 }
 
-/// Where the copy is made: beside its target, so that it can be renamed.
-fn partial(to: &Path) -> PathBuf {
+/// Where a copy is made: beside its target, so that it can be renamed.
+pub(crate) fn partial(to: &Path) -> PathBuf {
     let mut name = to.as_os_str().to_owned();
     name.push(format!(".{}.partial", std::process::id()));
     name.into()
@@ -216,6 +223,11 @@ fn copy(from: &Path, partial: &Path) -> Result<u64, Error> {
         Error::invalid(format!("{}: the name of a backup is UTF-8 text", partial.display()))
     })?;
     conn.execute("VACUUM INTO ?1", [target]).map_err(fault)?;
+    // The copy begins a life of its own: no log of the original belongs to it. A crash leaves nothing that has a name.
+    let copy = connect(partial, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    copy.pragma_update_and_check(None, "journal_mode", "memory", |_| Ok(())).map_err(fault)?;
+    log_epoch::renew(&copy)?;
+    copy.close().map_err(|(_, error)| fault(error))?;
     let file = File::open(partial).map_err(failed)?;
     file.sync_all().map_err(failed)?;
     Ok(file.metadata().map_err(failed)?.len())
@@ -227,6 +239,11 @@ fn publish(partial: &Path, to: &Path) -> Result<(), Error> {
         let taken = error == rustix::io::Errno::EXIST;
         if taken { exists(to) } else { file_fault(to, &error.into()) }
     })?;
-    let folder = to.parent().unwrap_or(Path::new("/"));
+    sync_folder(to)
+}
+
+/// Makes the names in the folder of a file last.
+pub(crate) fn sync_folder(file: &Path) -> Result<(), Error> {
+    let folder = file.parent().unwrap_or(Path::new("/"));
     File::open(folder).and_then(|folder| folder.sync_all()).map_err(|error| file_fault(folder, &error))
 }

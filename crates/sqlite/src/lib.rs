@@ -4,7 +4,8 @@
 //! - `beat.rs`: proof of life without the database. `peers.rs`: wake-ups between processes. `lock_folder.rs`: where both have
 //!   their files.
 //! - `readers.rs`: threads that look. `open.rs`: what is refused, and how. `fault.rs`: what errors mean.
-//! - [`care`]: checks, versions and backups of the file, for whoever keeps one.
+//! - [`care`]: checks, versions and backups of the file, for whoever keeps one. `restore.rs`: a backup takes its place.
+//!   `log_epoch.rs`: which log belongs to which file.
 //! - `departure.rs`: how a store is moved to another place.
 //! - `verbs/`: the statements of each verb. `tx.rs`, `counts.rs`, `row.rs`, `kept.rs`, `gate_row.rs`, `keys.rs`,
 //!   `gates/`: what they share.
@@ -21,9 +22,11 @@ mod gates;
 mod kept;
 mod keys;
 mod lock_folder;
+mod log_epoch;
 mod open;
 mod peers;
 mod readers;
+mod restore;
 mod row;
 mod schema;
 mod store;

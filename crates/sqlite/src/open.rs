@@ -13,6 +13,7 @@ use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 use crate::Durability;
 use crate::fault::{fault, file_fault};
 use crate::lock_folder::{self, Owner, folder_of};
+use crate::log_epoch::{self, Epoch, Header};
 use crate::schema::{APPLICATION_ID, MIGRATIONS, VERSION};
 use crate::turnstile::Turnstile;
 
@@ -117,20 +118,11 @@ pub(crate) fn named(path: &Path, error: Error) -> Error {
 }
 
 /// How long whoever opens a store waits for its turn to look at the file, or to make it.
-const OPEN_PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const OPEN_PATIENCE: Duration = Duration::from_secs(10);
 
 fn open_at(path: &Path, durability: Durability, readers: usize) -> Result<Opened, Error> {
+    refuse_unless_ours(path)?;
     let (folder, owner) = (folder_of(path), Owner::of_store(path)?);
-    match refuse_what_is_not_ours(path) {
-        // Another process may be making the file just now; it has the turn while it does.
-        Err(error) if matches!(error.kind(), ErrorKind::Foreign | ErrorKind::Damaged) && folder.is_dir() => {
-            lock_folder::check(&folder, owner)?;
-            let turnstile = Turnstile::open(&folder, owner).map_err(|_| error)?;
-            let _turn = turnstile.enter_within(OPEN_PATIENCE)?;
-            refuse_what_is_not_ours(path)?;
-        }
-        looked => looked?,
-    }
     lock_folder::make(&folder, owner)?;
     let turnstile = Turnstile::open(&folder, owner)?;
     let turn = turnstile.enter_within(OPEN_PATIENCE)?;
@@ -148,6 +140,22 @@ fn open_at(path: &Path, durability: Durability, readers: usize) -> Result<Opened
     let file = FileId::of(path)?;
     let owner = Owner::of_store(path)?;
     Ok(Opened { path: path.to_owned(), folder, owner, file, turnstile, writer, readers })
+}
+
+/// Looks at the file; at one that looks wrong a second time, in turn. Another process may be making it just now, or may have
+/// begun a new log between two looks: whoever does has the turn.
+pub(crate) fn refuse_unless_ours(path: &Path) -> Result<(), Error> {
+    let folder = folder_of(path);
+    match refuse_what_is_not_ours(path) {
+        Err(error) if matches!(error.kind(), ErrorKind::Foreign | ErrorKind::Damaged) && folder.is_dir() => {
+            let owner = Owner::of_store(path)?;
+            lock_folder::check(&folder, owner)?;
+            let turnstile = Turnstile::open(&folder, owner).map_err(|_| error)?;
+            let _turn = turnstile.enter_within(OPEN_PATIENCE)?;
+            refuse_what_is_not_ours(path)
+        }
+        looked => looked,
+    }
 }
 
 /// Looks at the file without the right to write it.
@@ -188,9 +196,10 @@ pub(crate) fn refuse_what_is_not_ours(path: &Path) -> Result<(), Error> {
     if application != i64::from(APPLICATION_ID) {
         return Err(foreign());
     }
-    refuse_newer(path, number("user_version")?)?;
+    let header = Header::read(&conn)?;
+    refuse_newer(path, header.version)?;
     refuse_truncated(path, file.len(), &conn)?;
-    refuse_newer_log(path)
+    refuse_wrong_log(path, header)
 }
 
 /// Looks at the file alone. Any other way of reading a database, even one without the right to write, makes
@@ -230,19 +239,41 @@ fn refuse_newer(path: &Path, version: i64) -> Result<(), Error> {
     ))
 }
 
-/// What a newer one wrote last may stand in the log only.
-fn refuse_newer_log(path: &Path) -> Result<(), Error> {
-    if is_empty(&beside(path, "-wal"))? {
+/// Refuses a log that belongs to another file, before anybody folds it in. And what a newer program wrote last may stand in the
+/// log only.
+fn refuse_wrong_log(path: &Path, file: Header) -> Result<(), Error> {
+    let log = beside(path, "-wal");
+    if is_empty(&log)? {
         return Ok(());
     }
-    // A log that cannot be read like this is a matter for whoever may write.
-    let version =
-        connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY).and_then(|conn| number(&conn, "user_version"));
-    version.map_or(Ok(()), |version| refuse_newer(path, version))
+    let read = connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY).and_then(|conn| {
+        // Whoever looks leaves the log as it is.
+        conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map_err(fault)?;
+        Header::read(&conn)
+    });
+    let with_log = match read {
+        // A journal that has to be taken back first is a matter for whoever may write.
+        Err(error) if error.kind() == ErrorKind::ReadOnly => return Ok(()),
+        read => read?,
+    };
+    refuse_newer(path, with_log.version)?;
+    if file.goes_with(with_log) {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::Damaged,
+        format!(
+            "{} is not the file that its log {} was written for: was a backup or another store copied over it? Nothing was changed. \
+             To put a backup in place: ostler db restore BACKUP. To use the file as it is, without what only the log has: move the \
+             log away",
+            path.display(),
+            log.display()
+        ),
+    ))
 }
 
 /// Whether there is nothing in the file, or no file.
-fn is_empty(path: &Path) -> Result<bool, Error> {
+pub(crate) fn is_empty(path: &Path) -> Result<bool, Error> {
     match std::fs::metadata(path) {
         Ok(file) => Ok(file.len() == 0),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(true),
@@ -285,7 +316,7 @@ fn refuse_stray_log(path: &Path) -> Result<(), Error> {
     ))
 }
 
-fn refuse_remote(folder: &Path) -> Result<(), Error> {
+pub(crate) fn refuse_remote(folder: &Path) -> Result<(), Error> {
     let system = rustix::fs::statfs(folder).map_err(|error| file_fault(folder, &error.into()))?;
     if REMOTE_FILE_SYSTEMS.contains(&(system.f_type as u64 & 0xffff_ffff)) {
         return Err(Error::invalid(format!(
@@ -296,7 +327,7 @@ fn refuse_remote(folder: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-fn beside(path: &Path, end: &str) -> PathBuf {
+pub(crate) fn beside(path: &Path, end: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(end);
     name.into()
@@ -325,7 +356,7 @@ pub(crate) fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, Error
 /// Brings the tables up to this version. The mark that the file is ours comes with the first tables, in one
 /// transaction: a crash leaves an empty file or a whole store.
 fn migrate(path: &Path, conn: &mut Connection) -> Result<(), Error> {
-    let version = number(conn, "user_version")?;
+    let Header { version, epoch, .. } = Header::read(conn)?;
     refuse_newer(path, version)?;
     let done = usize::try_from(version).unwrap_or(0);
     if done < MIGRATIONS.len() {
@@ -334,7 +365,11 @@ fn migrate(path: &Path, conn: &mut Connection) -> Result<(), Error> {
             tx.execute_batch(step).map_err(fault)?;
         }
         tx.pragma_update(None, "application_id", APPLICATION_ID).map_err(fault)?;
-        tx.pragma_update(None, "user_version", VERSION).map_err(fault)?;
+        let epoch = match done {
+            0 => Epoch::by_chance(&tx).map_err(fault)?,
+            _ => epoch,
+        };
+        log_epoch::write(&tx, i64::from(VERSION), epoch).map_err(fault)?;
         tx.commit().map_err(fault)?;
     }
     let mode: String =

@@ -18,6 +18,7 @@ use crate::departure;
 use crate::gate_row::{gate_from, gate_text, read_rules, rules_text};
 use crate::gates::{KeyRules, any_shut};
 use crate::kept::{kinds_from, kinds_text, overrides_from, overrides_text, tell_from, tell_text};
+use crate::log_epoch;
 use crate::row::{Phase, Uid, ttl_from, why_code};
 
 /// The result of a statement.
@@ -87,6 +88,8 @@ pub(crate) struct Tx<'a> {
     rings: Rings,
     /// Whether a task that others wait for ended in this verb.
     frees: bool,
+    /// How many rows this connection had ever changed before, if this transaction may begin a new log.
+    begins_log: Option<u64>,
 }
 
 impl<'a> Tx<'a> {
@@ -98,6 +101,7 @@ impl<'a> Tx<'a> {
         memo: &'a mut Memo,
         now: Timestamp,
     ) -> Sql<Self> {
+        let begins_log = log_epoch::is_folded(conn)?;
         conn.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
         let version = conn.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0));
         let data_version = version.inspect_err(|_| {
@@ -116,6 +120,7 @@ impl<'a> Tx<'a> {
             now,
             beats,
             memo,
+            begins_log: begins_log.then(|| conn.total_changes()),
             lanes: HashMap::new(),
             clocks: HashMap::new(),
             gates: HashMap::new(),
@@ -133,6 +138,9 @@ impl<'a> Tx<'a> {
         for (queue, gate) in std::mem::take(&mut self.gates) {
             self.prepare("UPDATE queue SET gate = ?2 WHERE id = ?1")?
                 .execute(params![queue, gate_text(&gate)])?;
+        }
+        if self.begins_log.is_some_and(|before| before != self.conn.total_changes()) {
+            log_epoch::advance(self.conn)?;
         }
         self.conn.prepare_cached("COMMIT")?.execute([])?;
         Ok(self.rings)

@@ -105,6 +105,21 @@ pub struct BackedUp {
     pub bytes: u64,
 }
 
+/// A store that was replaced by a backup.
+#[derive(Clone, Debug, Serialize)]
+pub struct RestoredStore {
+    /// The store.
+    pub store: String,
+    /// The backup.
+    pub backup: String,
+    /// The version of its tables.
+    pub version: i64,
+    /// How large it is.
+    pub bytes: u64,
+    /// Under which name the file is kept that was there before; `null`: there was none.
+    pub former: Option<String>,
+}
+
 /// A store that was moved to another place.
 #[derive(Clone, Debug, Serialize)]
 pub struct MovedStore {

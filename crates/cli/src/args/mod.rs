@@ -257,6 +257,12 @@ pub(crate) enum Db {
         /// The copy; it must not be there yet
         file: PathBuf,
     },
+    /// Put a backup in the place of the store, and keep what was there under another name
+    #[command(after_help = "Example: ostler db restore ostler-backup.db")]
+    Restore {
+        /// The backup; it is only read
+        file: PathBuf,
+    },
     /// Move the whole store to PostgreSQL, and mark the old one
     #[command(
         after_help = "Example: ostler db move --from sqlite:ostler.db --to postgres://ostler@db.example.org/work"

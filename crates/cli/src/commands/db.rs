@@ -9,7 +9,7 @@ use ostler_postgres::care as shared;
 use ostler_sqlite::care;
 use ostler_store::calls::{Prune, Retention};
 use ostler_store::{Error, ErrorKind, Store};
-use ostler_wire::act::{BackedUp, Migrated, PrunedTasks, StoreHealth};
+use ostler_wire::act::{BackedUp, Migrated, PrunedTasks, RestoredStore, StoreHealth};
 
 use super::{Console, moving};
 use crate::args::Db;
@@ -25,6 +25,7 @@ pub(super) async fn run(console: &Console, what: Db) -> anyhow::Result<Code> {
         Db::Migrate { check: true } => look(console, &console.place()?).await,
         Db::Migrate { check: false } => migrate(console, &console.place()?).await,
         Db::Backup { file } => backup(console, &console.place()?, file).await,
+        Db::Restore { file } => restore(console, &console.place()?, file).await,
         Db::Prune { completed_older, failed_older, strays_older } => {
             let place = console.place()?;
             let usual = place.keep();
@@ -64,7 +65,10 @@ async fn check(console: &Console, place: &Place) -> anyhow::Result<Code> {
     }
     let sentence = match place.url() {
         StoreUrl::Sqlite(_) => {
-            format!("{} is not whole; stop its nodes, and restore it from a backup", view.store)
+            format!(
+                "{} is not whole; stop its nodes, and restore it from a backup: ostler db restore BACKUP",
+                view.store
+            )
         }
         StoreUrl::Postgres(_) => format!("{} is not whole", view.store),
     };
@@ -126,6 +130,38 @@ async fn backup(console: &Console, place: &Place, file: PathBuf) -> anyhow::Resu
     })?;
     let view = BackedUp { file: file.display().to_string(), bytes };
     console.out.answer(&view, |_| format!("{} has {bytes} bytes\n", view.file))?;
+    Ok(Code::Done)
+}
+
+async fn restore(console: &Console, place: &Place, file: PathBuf) -> anyhow::Result<Code> {
+    let to = match place.url() {
+        StoreUrl::Sqlite(path) => path.clone(),
+        StoreUrl::Postgres(address) => {
+            let sentence = format!("{address} is restored by PostgreSQL's own tools, such as pg_restore");
+            return Err(refused(Code::BadInput, sentence));
+        }
+    };
+    place.prepare(Missing::Make)?;
+    let from = file.clone();
+    let restored = apart(move || care::restore(from, to)).await?.map_err(|error| {
+        // The store is as it was: it is the backup that is not right.
+        let bad_backup = error.kind() == ErrorKind::Invalid;
+        if bad_backup { refused(Code::BadInput, error.to_string()) } else { refusal(error) }
+    })?;
+    let view = RestoredStore {
+        store: place.name(),
+        backup: file.display().to_string(),
+        version: restored.version,
+        bytes: restored.bytes,
+        former: restored.former.map(|former| former.display().to_string()),
+    };
+    console.out.answer(&view, |_| {
+        let kept = match &view.former {
+            Some(former) => format!("what was there before is {former}"),
+            None => "there was none before".to_owned(),
+        };
+        format!("{} is now what {} has; {kept}\n", view.store, view.backup)
+    })?;
     Ok(Code::Done)
 }
 

@@ -1,9 +1,15 @@
 //! `ostler db`.
 
 use std::io::{Seek as _, Write as _};
+use std::sync::Arc;
+
+use ostler_sqlite::{Options, Sqlite};
+use ostler_store::SystemClock;
+use ostler_testkit::ProcessSignal;
 
 use crate::hands::Hands;
 use crate::ostler::Place;
+use crate::up::{configured, script, up};
 
 #[test]
 fn a_whole_store_passes_and_a_damaged_one_does_not() {
@@ -70,4 +76,67 @@ fn old_ended_tasks_are_removed_and_others_stay() {
     place.refused(["show", &done], 4, "there is no task");
     assert_eq!(place.json(["show", &failed])["state"], "failed");
     assert_eq!(place.json(["show", &waiting])["state"], "queued");
+}
+
+/// The ids of all tasks.
+fn tasks(place: &Place) -> Vec<String> {
+    let listed = place.json(["ls", "--limit", "1000"]);
+    let id = |task: &serde_json::Value| task["id"].as_str().expect("an id").to_owned();
+    listed.as_array().expect("a list").iter().map(id).collect()
+}
+
+#[test]
+fn after_a_crash_a_backup_that_was_copied_over_the_store_is_refused_and_a_restored_one_is_used() {
+    let place = configured();
+    let node = up(&place, &[]);
+    // Enough for a log that is worth something.
+    for at in 0..5 {
+        place.done(["submit", "other", "run", "--payload", &at.to_string()]);
+    }
+    place.done(["db", "backup", "backup.db"]);
+    let kept = tasks(&place);
+    for at in 0..5 {
+        place.done(["submit", "other", "run", "--payload", &at.to_string()]);
+    }
+    place.refused(["db", "restore", "backup.db"], 3, "a node works on");
+    node.signal(ProcessSignal::KILL);
+    node.end();
+    let log = place.folder().join("ostler.db-wal");
+    assert!(std::fs::metadata(&log).expect("the log stays").len() > 0);
+
+    std::fs::copy(place.folder().join("backup.db"), place.store()).expect("it is copied over the store");
+    let before = std::fs::read(place.store()).expect("its bytes");
+    for command in
+        [&["ls"][..], &["submit", "other", "run"], &["db", "check"], &["db", "backup", "b.db"], &["up"]]
+    {
+        place.refused(command, 3, "ostler db restore");
+    }
+    assert_eq!(std::fs::read(place.store()).expect("its bytes"), before, "nothing was folded in");
+
+    let restored = place.json(["db", "restore", "backup.db"]);
+    assert!(
+        restored["former"].as_str().is_some_and(|former| former.ends_with("ostler.db.former")),
+        "{restored}"
+    );
+    assert!(!log.exists() && place.folder().join("ostler.db.former-wal").exists());
+    assert_eq!(tasks(&place), kept);
+    assert!(place.done(["db", "check"]).contains("is whole"));
+    let node = up(&place, &[]);
+    let done = place.run(["submit", "shell", "run", "--payload", &script("echo again"), "--wait"]);
+    assert_eq!((done.code, done.out.as_str()), (Some(0), "\"again\"\n"), "{done:?}");
+    node.signal(ProcessSignal::TERM);
+    assert_eq!(node.end().0, Some(0));
+}
+
+#[test]
+fn a_store_that_another_process_has_open_is_not_replaced() {
+    let place = Place::new();
+    place.done(["submit", "mail", "send"]);
+    place.done(["db", "backup", "backup.db"]);
+    // It has the store open, and is no node.
+    let store = Sqlite::open(place.store(), Arc::new(SystemClock), Options::default()).expect("it opens");
+    place.refused(["db", "restore", "backup.db"], 3, "another process has");
+    drop(store);
+    place.done(["db", "restore", "backup.db"]);
+    place.refused(["db", "restore", "nothing.db"], 2, "there is no backup");
 }

@@ -323,5 +323,7 @@ fn care_and_requests_have_their_fields() {
     has_exactly(&place.json(["db", "check"]), &["store", "ok", "version", "newest", "problems"]);
     has_exactly(&place.json(["db", "migrate", "--check"]), &["store", "from", "to", "pending"]);
     has_exactly(&place.json(["db", "backup", "b.db"]), &["file", "bytes"]);
+    let restored = place.json(["db", "restore", "b.db"]);
+    has_exactly(&restored, &["store", "backup", "version", "bytes", "former"]);
     has_exactly(&place.json(["db", "prune"]), &["tasks", "strays"]);
 }

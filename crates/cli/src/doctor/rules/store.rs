@@ -180,7 +180,7 @@ fn refused(place: &Place, why: &Error) -> Option<Finding> {
         ErrorKind::Damaged | ErrorKind::Replaced => Some(error(
             "store-damaged",
             sentence(),
-            "Stop the nodes, keep a copy of the file as it is, and restore the last backup. ostler db check tells more",
+            "Stop the nodes, and restore the last backup: ostler db restore BACKUP keeps what is there now. ostler db check tells more",
         )),
         ErrorKind::Unavailable => Some(error(
             "store-unavailable",
