@@ -1,12 +1,13 @@
 //! The bounds of the contract, and the one place that checks a caller's input against them.
 
-use ostler_core::{Failure, Outcome, Overrides, cut};
+use ostler_core::{Failure, OnConflict, Outcome, Overrides, cut};
 
 use crate::calls::{Claim, Kinds, NewEvent, NewSession, NewStep, NewTask, QueueChange, Report};
 use crate::error::Error;
 use crate::gates::{check_breaker, check_cost, check_rates};
 use crate::jobs::{MAX_SPEC_BYTES, NewJob};
 use crate::orders::{Answer, Order};
+use crate::plans::Unique;
 use crate::schedules::{Firing, Schedule};
 use crate::tell::Delivery;
 use crate::views::QueueSettings;
@@ -86,6 +87,7 @@ impl Bounds {
             if task.after.contains(&task.id) {
                 return Err(Error::invalid(format!("the task {} cannot wait for itself", task.id)));
             }
+            check_replacement(task.unique.as_ref(), task.after.len())?;
             name("queue", &task.queue)?;
             name("kind", &task.kind)?;
             self.check_payload(Some(&task.payload))?;
@@ -220,6 +222,22 @@ impl Bounds {
         }
         Ok(())
     }
+}
+
+/// Refuses a task that may replace another one and waits for others. What it replaces keeps what it waits for, so that nobody
+/// comes to wait for himself: the wish would be dropped.
+///
+/// # Errors
+/// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid).
+pub fn check_replacement(unique: Option<&Unique>, after: usize) -> Result<(), Error> {
+    let replaces = unique.is_some_and(|unique| unique.on_conflict == OnConflict::Replace);
+    if replaces && after > 0 {
+        return Err(Error::invalid(
+            "a task that replaces the one that has its key (replace) cannot wait for others (after): the one that is there keeps \
+             what it waits for; cancel that one, or leave out one of the two",
+        ));
+    }
+    Ok(())
 }
 
 /// Refuses settings of a queue that have grown too large.

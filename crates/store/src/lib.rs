@@ -37,7 +37,7 @@ pub use bounds::{
     MAX_EVENT_BYTES, MAX_EVENTS, MAX_KEY_BYTES, MAX_KINDS, MAX_MESSAGE_BYTES, MAX_NAME_BYTES, MAX_ORDERS,
     MAX_PAGE, MAX_SCHEDULES, MAX_SETTINGS_BYTES, MAX_STEPS, MAX_TEMPLATE_BYTES, MAX_WORKERS, RECENT_RUNS,
     batch, bounded, check_answer, check_backlog, check_claim, check_job, check_order, check_overrides,
-    check_schedule, check_session, check_settings, name,
+    check_replacement, check_schedule, check_session, check_settings, name,
 };
 pub use checks::{Check, Checks};
 pub use clock::{Clock, SystemClock};

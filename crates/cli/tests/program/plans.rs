@@ -119,6 +119,21 @@ fn a_key_is_had_for_a_time() {
     place.refused(["submit", "mail", "send", "--key", "k", "--key-for", "0s"], 2, "longer than zero");
 }
 
+#[test]
+fn what_may_replace_another_task_cannot_wait_for_others() {
+    let place = Place::new();
+    let first = submit(&place, &[]);
+    let taken = submit(&place, &["--key", "k"]);
+    let both = ["submit", "mail", "send", "--key", "k", "--if-taken", "replace", "--after", &first];
+    place.refused(both, 2, "cannot wait for others");
+    assert_eq!(
+        place.json(["show", &taken])["after"],
+        serde_json::json!([]),
+        "the one that is there is as it was"
+    );
+    assert_eq!(place.json(["ls"]).as_array().map(Vec::len), Some(2));
+}
+
 // ---- time ---------------------------------------------------------------------------------------------
 
 #[test]

@@ -9,6 +9,7 @@ use super::dependencies::{BLOCKED, FREED, add_after, after, end};
 use super::runner::cases;
 use crate::bounds::MAX_CASCADE;
 use crate::calls::{CancelAnswer, Enqueued, MadeReady, NewTask, Prune, ReplayAnswer};
+use crate::error::ErrorKind;
 use crate::plans::Unique;
 
 cases![
@@ -17,6 +18,7 @@ cases![
     who_waits_is_not_hastened,
     who_waits_can_be_replaced_and_still_waits,
     a_replacement_is_still_waited_for,
+    a_replacement_that_would_wait_for_others_is_refused,
     a_pruned_task_holds_nobody_up,
     a_place_that_is_used_again_is_waited_for_by_nobody,
     many_who_wait_are_seen_to_in_bites,
@@ -60,11 +62,10 @@ async fn who_waits_is_not_hastened(s: &Scene) {
 async fn who_waits_can_be_replaced_and_still_waits(s: &Scene) {
     let node = s.join().await;
     let first = s.add().await;
-    let unique = Some(Unique { on_conflict: OnConflict::Replace, ..Unique::new("k") });
-    let task = NewTask { unique: unique.clone(), ..after(s, &[first], OnFailed::Cancel) };
+    let task = NewTask { unique: Some(Unique::new("k")), ..after(s, &[first], OnFailed::Cancel) };
     let id = s.enqueue(task).await;
-    let other = s.add_with(|task| task.run_at = Some(s.in_ms(9_000))).await;
-    let new = NewTask { unique, payload: "2".to_owned(), ..after(s, &[other], OnFailed::Cancel) };
+    let unique = Some(Unique { on_conflict: OnConflict::Replace, ..Unique::new("k") });
+    let new = NewTask { unique, payload: "2".to_owned(), ..s.draft() };
     assert_eq!(s.store.enqueue(vec![new]).await, Ok(vec![Enqueued::Replaced(id)]));
     let shown = s.show(id).await;
     assert_eq!((s.waits(id).await, shown.after), (BLOCKED, vec![first]), "what it waits for stays");
@@ -78,12 +79,26 @@ async fn a_replacement_is_still_waited_for(s: &Scene) {
     let unique = Some(Unique { on_conflict: OnConflict::Replace, ..Unique::new("k") });
     let first = s.enqueue(NewTask { unique: unique.clone(), ..s.draft() }).await;
     let id = add_after(s, &[first]).await;
-    let new = NewTask { unique, after: vec![id], ..s.draft() };
+    let new = NewTask { unique, ..s.draft() };
     assert_eq!(s.store.enqueue(vec![new]).await, Ok(vec![Enqueued::Replaced(first)]));
-    assert_eq!(s.waits(first).await.0, Readiness::Ready, "nobody comes to wait in a circle");
+    assert_eq!(s.waits(first).await.0, Readiness::Ready);
     let lease = s.lease(node).await;
     s.finish_run(lease, Outcome::Success, TICK).await;
     assert_eq!(s.waits(id).await, FREED);
+}
+
+async fn a_replacement_that_would_wait_for_others_is_refused(s: &Scene) {
+    let first = s.add().await;
+    let unique = Some(Unique { on_conflict: OnConflict::Replace, ..Unique::new("k") });
+    let wish = || NewTask { unique: unique.clone(), ..after(s, &[first], OnFailed::Cancel) };
+    // Whether the key is taken or not: what is refused does not depend on who was first.
+    let free = s.store.enqueue(vec![wish()]).await.expect_err("it is refused");
+    assert_eq!(free.kind(), ErrorKind::Invalid, "{free}");
+    let id = s.enqueue(NewTask { unique: Some(Unique::new("k")), ..s.draft() }).await;
+    let taken = s.store.enqueue(vec![s.draft(), wish()]).await.expect_err("it is refused");
+    assert!(taken.to_string().contains("cannot wait for others"), "{taken}");
+    assert_eq!(s.waits(id).await.0, Readiness::Ready, "the one that is there is as it was");
+    assert_eq!(s.counts().await.queued, 2, "and nothing else of the call was taken in");
 }
 
 // ---- pruning, and many ----
