@@ -11,7 +11,7 @@ use ostler_sqlite::Sqlite;
 use ostler_store::calls::{CancelAnswer, Enqueued, NewTask};
 use ostler_store::plans::Unique;
 use ostler_store::views::{Counts, Which};
-use ostler_store::{Stats, Store};
+use ostler_store::{Stats, Store, see_to_dependents};
 use serde::Serialize;
 use tokio::sync::{Mutex, watch};
 
@@ -271,7 +271,11 @@ impl Pool {
     /// When there is no such task, or the store cannot be written.
     pub async fn cancel(&self, id: TaskId) -> Result<StateName, WaitError> {
         match self.0.store.cancel(vec![id]).await?.as_slice() {
-            [CancelAnswer::Cancelled] => Ok(StateName::Queued),
+            [CancelAnswer::Cancelled] => {
+                // Those who wait for it, however many they are.
+                see_to_dependents(self.0.store.as_ref()).await?;
+                Ok(StateName::Queued)
+            }
             [CancelAnswer::Requested] => Ok(StateName::Running),
             [CancelAnswer::Ended(state)] => Ok(*state),
             [CancelAnswer::NotFound] => Err(WaitError::NotFound(id)),

@@ -389,7 +389,7 @@ impl Store for Postgres {
         // Nothing to do is the usual case, and costs no write.
         let made = match work.locks {
             Some(locks) => self.desk.write(locks, &bite, |tx, bite| Box::pin(ready::run(tx, *bite))).await?,
-            None => MadeReady { due: 0, expired: 0, next: work.next },
+            None => MadeReady { next: work.next, ..MadeReady::default() },
         };
         let again = waits.then(|| work.now.after(ready::LOOK_AGAIN));
         Ok(MadeReady { next: [made.next, again].into_iter().flatten().min(), ..made })

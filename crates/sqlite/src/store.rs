@@ -368,7 +368,7 @@ impl Store for Sqlite {
         let next = self.readers.read(move |conn| ready::next(conn, now)).await?;
         // Nothing to do is the usual case, and costs no write.
         if next.is_none_or(|next| next > now) {
-            return Ok(MadeReady { due: 0, expired: 0, next });
+            return Ok(MadeReady { next, ..MadeReady::default() });
         }
         self.writer.write("make_ready", move |tx| ready::run(tx, bite)).await
     }

@@ -319,6 +319,8 @@ pub struct MadeReady {
     pub due: usize,
     /// Tasks that were ended because it was too late for them.
     pub expired: usize,
+    /// Tasks that waited for ended ones, and were seen to.
+    pub freed: usize,
     /// When there is something to do next. In the past: there is more to do.
     pub next: Option<Timestamp>,
 }

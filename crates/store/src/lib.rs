@@ -12,6 +12,7 @@
 
 mod bounds;
 pub mod calls;
+mod cascade;
 mod checks;
 mod clock;
 #[cfg(feature = "conformance")]
@@ -39,6 +40,7 @@ pub use bounds::{
     batch, bounded, check_answer, check_backlog, check_claim, check_job, check_order, check_overrides,
     check_replacement, check_schedule, check_session, check_settings, name,
 };
+pub use cascade::see_to_dependents;
 pub use checks::{Check, Checks};
 pub use clock::{Clock, SystemClock};
 pub use contract::Store;

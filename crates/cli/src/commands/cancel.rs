@@ -1,8 +1,8 @@
 //! `ostler cancel`: waiting tasks are cancelled, running ones are asked to stop.
 
 use ostler_core::{StateName, TaskId};
-use ostler_store::MAX_BATCH;
 use ostler_store::calls::CancelAnswer;
+use ostler_store::{MAX_BATCH, see_to_dependents};
 use ostler_wire::act::{Answer, Did};
 
 use super::Console;
@@ -22,6 +22,9 @@ pub(super) async fn run(console: &Console, select: &Select) -> anyhow::Result<Co
     for ids in picked.ids.chunks(MAX_BATCH) {
         let said = store.cancel(ids.to_vec()).await?;
         answers.extend(ids.iter().zip(said).map(|(id, said)| answer(*id, said)));
+    }
+    if answers.iter().any(|answer| answer.result == Did::Cancelled) {
+        see_to_dependents(store.as_ref()).await?;
     }
     report(console, &picked, &answers)
 }

@@ -134,6 +134,23 @@ fn what_may_replace_another_task_cannot_wait_for_others() {
     assert_eq!(place.json(["ls"]).as_array().map(Vec::len), Some(2));
 }
 
+#[test]
+fn a_cancel_without_a_node_reaches_all_who_wait_however_many_they_are() {
+    const MANY: usize = 2_500;
+    let place = Place::new();
+    let hands = Hands::join(&place);
+    let first = hands.enqueue("mail", "send", "1");
+    let ids = ostler_testkit::Ids::new(77);
+    let mut waiting = ids.new_tasks(MANY, "mail", "send");
+    waiting.iter_mut().for_each(|task| task.after = vec![first]);
+    for some in waiting.chunks(500) {
+        hands.wait(hands.store.enqueue(some.to_vec())).expect("enqueue answers");
+    }
+    place.done(["cancel", &first.to_string()]);
+    let counts = place.json(["stats"]);
+    assert_eq!(counts["tasks"]["cancelled"], MANY + 1, "{counts}");
+}
+
 // ---- time ---------------------------------------------------------------------------------------------
 
 #[test]

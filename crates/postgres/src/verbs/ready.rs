@@ -126,7 +126,7 @@ pub(crate) async fn run(tx: &mut Tx, bite: usize) -> Sql<MadeReady> {
         // What cannot be understood stays where it is: asking again at once would bring the same.
         next = next.map(|next| next.max(now.after(UNREADABLE_PAUSE)));
     }
-    Ok(MadeReady { due: due.len() + keys, expired: late.len(), next })
+    Ok(MadeReady { due: due.len() + keys, expired: late.len(), freed: seen_to, next })
 }
 
 async fn slots(tx: &Tx, sql: &str, limit: usize) -> Sql<Vec<i64>> {

@@ -70,7 +70,7 @@ pub(crate) fn run(tx: &mut Tx<'_>, bite: usize) -> Sql<MadeReady> {
         // What cannot be understood stays where it is: asking again at once would bring the same.
         next = next.map(|next| next.max(now.after(UNREADABLE_PAUSE)));
     }
-    Ok(MadeReady { due: due.len() + keys, expired: late.len(), next })
+    Ok(MadeReady { due: due.len() + keys, expired: late.len(), freed: seen_to, next })
 }
 
 fn slots(tx: &Tx<'_>, sql: &str, limit: usize) -> Sql<Vec<i64>> {

@@ -73,7 +73,7 @@ impl Book {
             .map(|end| Timestamp::from_millis(end.millis().saturating_add(1)))
             .min();
         let next = [next_due, next_late, next_key, self.next_freed()].into_iter().flatten().min();
-        MadeReady { due: due.len() + keys, expired: late.len(), next }
+        MadeReady { due: due.len() + keys, expired: late.len(), freed: seen_to, next }
     }
 
     pub(super) fn configure(

@@ -40,9 +40,9 @@ async fn a_task_that_is_too_late_is_cancelled_by_upkeep(s: &Scene) {
     let id = s.add_with(|task| task.not_after = Some(s.in_ms(5))).await;
     let next = Some(s.in_ms(6));
     s.pass(Duration::from_millis(5));
-    assert_eq!(s.store.make_ready(100).await, Ok(MadeReady { due: 0, expired: 0, next }));
+    assert_eq!(s.store.make_ready(100).await, Ok(MadeReady { due: 0, expired: 0, freed: 0, next }));
     s.pass(TICK);
-    assert_eq!(s.store.make_ready(100).await, Ok(MadeReady { due: 0, expired: 1, next: None }));
+    assert_eq!(s.store.make_ready(100).await, Ok(MadeReady { due: 0, expired: 1, freed: 0, next: None }));
     assert_eq!(s.task(id).await.state, cancelled(s));
     assert!(s.show(id).await.attempts.is_empty());
 }
@@ -55,7 +55,7 @@ async fn a_task_that_waits_can_be_too_late_too(s: &Scene) {
         })
         .await;
     s.pass(Duration::from_millis(6));
-    assert_eq!(s.store.make_ready(100).await, Ok(MadeReady { due: 0, expired: 1, next: None }));
+    assert_eq!(s.store.make_ready(100).await, Ok(MadeReady { due: 0, expired: 1, freed: 0, next: None }));
     assert_eq!(s.task(id).await.state, cancelled(s));
 }
 
@@ -67,7 +67,7 @@ async fn too_late_comes_before_due(s: &Scene) {
         })
         .await;
     s.pass(Duration::from_millis(11));
-    assert_eq!(s.store.make_ready(100).await, Ok(MadeReady { due: 0, expired: 1, next: None }));
+    assert_eq!(s.store.make_ready(100).await, Ok(MadeReady { due: 0, expired: 1, freed: 0, next: None }));
     assert_eq!(s.task(id).await.state, cancelled(s));
 }
 
@@ -167,9 +167,9 @@ async fn a_deadline_that_passes_while_a_task_waits_fails_it(s: &Scene) {
     let id = s.add_with(|task| task.deadline = Some(s.in_ms(5))).await;
     let next = Some(s.in_ms(6));
     s.pass(Duration::from_millis(5));
-    assert_eq!(s.store.make_ready(100).await, Ok(MadeReady { due: 0, expired: 0, next }));
+    assert_eq!(s.store.make_ready(100).await, Ok(MadeReady { due: 0, expired: 0, freed: 0, next }));
     s.pass(TICK);
-    assert_eq!(s.store.make_ready(100).await, Ok(MadeReady { due: 0, expired: 1, next: None }));
+    assert_eq!(s.store.make_ready(100).await, Ok(MadeReady { due: 0, expired: 1, freed: 0, next: None }));
     assert_eq!(s.task(id).await.state, failed(s));
     assert_eq!((s.counts().await.queued, s.counts().await.failed), (0, 1));
     assert_eq!(s.replay(id).await, ReplayAnswer::Requeued);
@@ -193,7 +193,7 @@ async fn whatever_a_task_waits_for_its_deadline_counts(s: &Scene) {
     };
     s.finish(claimed.remove(0).lease, failure(ErrorClass::Transient)).await;
     s.pass(Duration::from_millis(5_001));
-    assert_eq!(s.store.make_ready(100).await, Ok(MadeReady { due: 0, expired: 4, next: None }));
+    assert_eq!(s.store.make_ready(100).await, Ok(MadeReady { due: 0, expired: 4, freed: 0, next: None }));
     for id in [ready, parked, scheduled, retried] {
         assert_eq!(s.task(id).await.state, failed(s));
     }

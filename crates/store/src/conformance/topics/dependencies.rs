@@ -229,7 +229,7 @@ async fn every_way_to_end_counts(s: &Scene) {
     let id = s.enqueue(after(s, &[first], OnFailed::Run)).await;
     s.pass(2 * TICK);
     let made = s.store.make_ready(10).await;
-    assert_eq!(made, Ok(MadeReady { due: 0, expired: 1, next: None }));
+    assert_eq!(made, Ok(MadeReady { due: 0, expired: 1, freed: 0, next: None }));
     assert_eq!(s.waits(id).await, FREED);
     s.cancel(id).await;
 
@@ -284,7 +284,7 @@ async fn the_time_of_a_freed_task_counts(s: &Scene) {
     let (readiness, why) = (Readiness::Waiting, Wait::Scheduled);
     assert_eq!(s.task(id).await.state, State::Queued { readiness, why, run_at });
     s.pass(Duration::from_millis(50));
-    assert_eq!(s.store.make_ready(10).await, Ok(MadeReady { due: 1, expired: 0, next: None }));
+    assert_eq!(s.store.make_ready(10).await, Ok(MadeReady { due: 1, expired: 0, freed: 0, next: None }));
     assert_eq!(s.claim_ids(node, 10).await, [id]);
 }
 

@@ -9,6 +9,7 @@ use super::dependencies::{BLOCKED, FREED, add_after, after, end};
 use super::runner::cases;
 use crate::bounds::MAX_CASCADE;
 use crate::calls::{CancelAnswer, Enqueued, MadeReady, NewTask, Prune, ReplayAnswer};
+use crate::cascade::see_to_dependents;
 use crate::error::ErrorKind;
 use crate::plans::Unique;
 
@@ -47,7 +48,7 @@ async fn who_waits_can_be_too_late(s: &Scene) {
     let id = s.enqueue(NewTask { not_after: Some(s.in_ms(5)), ..after(s, &[first], OnFailed::Wait) }).await;
     let next = s.enqueue(after(s, &[id], OnFailed::Run)).await;
     s.pass(Duration::from_millis(6));
-    assert_eq!(s.store.make_ready(10).await, Ok(MadeReady { due: 0, expired: 1, next: None }));
+    assert_eq!(s.store.make_ready(10).await, Ok(MadeReady { due: 0, expired: 1, freed: 0, next: None }));
     assert_eq!(s.state(id).await, StateName::Cancelled);
     assert_eq!(s.waits(next).await, FREED);
 }
@@ -148,7 +149,7 @@ async fn many_who_wait_are_seen_to_in_bites(s: &Scene) {
     assert_eq!((next(&made), made.due), (Some(ended), 0));
     assert_eq!(s.waits(ids[MAX_CASCADE + 19]).await, FREED);
     assert_eq!(s.waits(ids[MAX_CASCADE + 20]).await, BLOCKED);
-    assert_eq!(s.store.make_ready(20).await, Ok(MadeReady::default()));
+    assert_eq!(s.store.make_ready(20).await, Ok(MadeReady { freed: 10, ..MadeReady::default() }));
     assert_eq!(s.waits(ids[MAX_CASCADE + 29]).await, FREED);
 }
 
@@ -177,7 +178,8 @@ async fn a_long_chain_is_cancelled_link_by_link(s: &Scene) {
     s.cancel(first).await;
     assert_eq!(s.state(ids[MAX_CASCADE - 1]).await, StateName::Cancelled);
     assert_eq!(s.waits(ids[MAX_CASCADE]).await, BLOCKED);
-    assert_eq!(s.store.make_ready(100).await, Ok(MadeReady::default()));
+    see_to_dependents(&*s.store).await.expect("make_ready answers");
+    assert_eq!(s.store.make_ready(100).await, Ok(MadeReady::default()), "nobody is left over");
     assert_eq!(s.counts().await.cancelled, MAX_CASCADE as u64 + 11);
 }
 

@@ -184,12 +184,12 @@ async fn making_ready_lets_in_what_is_due_and_rings(s: &Scene) {
     s.cancel(limited).await;
     let id = s.add_keyed("k").await;
     let until = s.in_ms(50);
-    assert_eq!(make_ready(s).await, MadeReady { due: 0, expired: 0, next: Some(until) });
+    assert_eq!(make_ready(s).await, MadeReady { due: 0, expired: 0, freed: 0, next: Some(until) });
     s.pass(Duration::from_millis(50));
     let mut bell = s.store.wakeups();
     bell.arm();
     quiet("nothing yet", &mut bell).await;
-    assert_eq!(make_ready(s).await, MadeReady { due: 1, expired: 0, next: None });
+    assert_eq!(make_ready(s).await, MadeReady { due: 1, expired: 0, freed: 0, next: None });
     heard("a hold that is over", &mut bell).await;
     assert_eq!(s.waits(id).await.0, Readiness::Ready);
 }

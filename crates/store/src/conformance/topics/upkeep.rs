@@ -40,10 +40,10 @@ async fn a_scheduled_task_becomes_ready_at_its_time_and_not_before(s: &Scene) {
     let id = scheduled(s, 2).await;
     let run_at = s.in_ms(2);
     s.pass(TICK);
-    assert_eq!(make_ready(s, 100).await, MadeReady { due: 0, expired: 0, next: Some(run_at) });
+    assert_eq!(make_ready(s, 100).await, MadeReady { due: 0, expired: 0, freed: 0, next: Some(run_at) });
     s.pass(TICK);
     assert!(s.claim(node, 10).await.is_empty(), "a claim only looks at what was made ready");
-    assert_eq!(make_ready(s, 100).await, MadeReady { due: 1, expired: 0, next: None });
+    assert_eq!(make_ready(s, 100).await, MadeReady { due: 1, expired: 0, freed: 0, next: None });
     let (readiness, why) = (Readiness::Ready, Wait::Scheduled);
     assert_eq!(s.task(id).await.state, State::Queued { readiness, why, run_at });
     assert_eq!(s.claim_ids(node, 10).await, vec![id]);
@@ -60,7 +60,7 @@ async fn a_retry_becomes_ready_at_its_time(s: &Scene) {
     };
     let rank = s.task(id).await.rank;
     s.pass(run_at.since(s.now()));
-    assert_eq!(make_ready(s, 100).await, MadeReady { due: 1, expired: 0, next: None });
+    assert_eq!(make_ready(s, 100).await, MadeReady { due: 1, expired: 0, freed: 0, next: None });
     assert_eq!(s.waits(id).await, (Readiness::Ready, Wait::Retry));
     assert_eq!(s.task(id).await.rank, rank, "a retry keeps its place");
 }
@@ -82,11 +82,11 @@ async fn a_bite_makes_so_many_ready_the_longest_due_first(s: &Scene) {
     let start = s.now();
     s.pass(Duration::from_millis(30));
     let at = |ms| Some(start.after(Duration::from_millis(ms)));
-    assert_eq!(make_ready(s, 1).await, MadeReady { due: 1, expired: 0, next: at(10) });
+    assert_eq!(make_ready(s, 1).await, MadeReady { due: 1, expired: 0, freed: 0, next: at(10) });
     assert_eq!(s.waits(ids[1]).await.0, Readiness::Ready, "the earlier of two with the same time");
-    assert_eq!(make_ready(s, 2).await, MadeReady { due: 2, expired: 0, next: at(30) });
+    assert_eq!(make_ready(s, 2).await, MadeReady { due: 2, expired: 0, freed: 0, next: at(30) });
     assert_eq!(s.waits(ids[0]).await.0, Readiness::Waiting);
-    assert_eq!(make_ready(s, 2).await, MadeReady { due: 1, expired: 0, next: None });
+    assert_eq!(make_ready(s, 2).await, MadeReady { due: 1, expired: 0, freed: 0, next: None });
 }
 
 async fn a_bite_of_nothing_only_looks(s: &Scene) {
@@ -94,7 +94,7 @@ async fn a_bite_of_nothing_only_looks(s: &Scene) {
     let next = Some(s.in_ms(1));
     s.pass(TICK);
     let before = s.picture().await;
-    assert_eq!(make_ready(s, 0).await, MadeReady { due: 0, expired: 0, next });
+    assert_eq!(make_ready(s, 0).await, MadeReady { due: 0, expired: 0, freed: 0, next });
     assert_eq!(s.picture().await, before);
 }
 
