@@ -11,6 +11,13 @@ pub(crate) fn fault(error: rusqlite::Error) -> Error {
             format!("a row of the store holds what Ostler never writes ({error}); was it edited by hand?");
         return Error::new(ErrorKind::Damaged, message);
     }
+    if let Some(most) = file_size_limit(&error) {
+        let message = format!(
+            "the store's file cannot grow ({error}): this process may write files of at most {most} bytes (ulimit -f); nothing is \
+             lost, and it goes on when the limit is raised"
+        );
+        return Error::new(ErrorKind::Full, message);
+    }
     let kind = match error.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => ErrorKind::Full,
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked | ErrorCode::FileLockingProtocolFailed) => {
@@ -30,6 +37,18 @@ pub(crate) fn fault(error: rusqlite::Error) -> Error {
         _ => ErrorKind::Internal,
     };
     Error::new(kind, sentence(kind, &error))
+}
+
+/// The limit on the size of files, if there is one and a write has failed. SQLite does not tell the two causes of a failed write
+/// apart: for whoever has such a limit it is as if the disk were full.
+fn file_size_limit(error: &rusqlite::Error) -> Option<u64> {
+    use rusqlite::ffi::{SQLITE_IOERR_SHMSIZE, SQLITE_IOERR_TRUNCATE, SQLITE_IOERR_WRITE};
+    let rusqlite::Error::SqliteFailure(code, _) = error else { return None };
+    let writes = [SQLITE_IOERR_WRITE, SQLITE_IOERR_TRUNCATE, SQLITE_IOERR_SHMSIZE];
+    if !writes.contains(&code.extended_code) {
+        return None;
+    }
+    rustix::process::getrlimit(rustix::process::Resource::Fsize).current
 }
 
 /// What was read; nothing, where a row cannot be understood. For whoever works through many rows: one that somebody
@@ -64,7 +83,9 @@ fn sentence(kind: ErrorKind, error: &rusqlite::Error) -> String {
             "the store may not be written: check the owner and mode of its file and folder".into()
         }
         ErrorKind::Foreign => "the file is not an Ostler store, and was left as it is".into(),
-        ErrorKind::Damaged => format!("the store's file is damaged ({error}); restore it from a backup"),
+        ErrorKind::Damaged => {
+            format!("the store's file is damaged ({error}); restore it from a backup (ostler db restore)")
+        }
         ErrorKind::Unavailable => format!("the store's file cannot be read or written: {error}"),
         ErrorKind::Invalid
         | ErrorKind::TooNew
@@ -78,9 +99,11 @@ fn sentence(kind: ErrorKind, error: &rusqlite::Error) -> String {
 
 /// The same for files beside the store.
 pub(crate) fn file_fault(what: &std::path::Path, error: &std::io::Error) -> Error {
-    use std::io::ErrorKind::{PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+    use std::io::ErrorKind::{
+        FileTooLarge, PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull,
+    };
     let is_one_of = |kinds: &[std::io::ErrorKind]| kinds.contains(&error.kind());
-    let kind = if is_one_of(&[StorageFull, QuotaExceeded]) {
+    let kind = if is_one_of(&[StorageFull, QuotaExceeded, FileTooLarge]) {
         ErrorKind::Full
     } else if is_one_of(&[PermissionDenied, ReadOnlyFilesystem]) {
         ErrorKind::ReadOnly

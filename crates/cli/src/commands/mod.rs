@@ -35,6 +35,8 @@ use std::future::Future;
 
 use ostler_store::calls::StepsOnReplay;
 
+use tokio::signal::unix::{SignalKind, signal};
+
 use crate::args::{Args, Command, DeadCommand, Globals};
 use crate::config::Config;
 use crate::demo;
@@ -75,6 +77,7 @@ impl Console {
 
 /// Carries a command out.
 pub(crate) fn run(args: Args) -> anyhow::Result<Code> {
+    survive_file_size_limit()?;
     let console = Console::new(args.globals);
     match args.command {
         Command::Demo => demo::run().map(|()| Code::Done),
@@ -114,6 +117,16 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Code> {
         Command::Doctor(doctor) => block_on(doctor::run(&console, doctor.config)),
         Command::Completions { shell } => completions::run(&console, shell),
     }
+}
+
+/// Listens to the signal that would end a process that writes a larger file than it may (`ulimit -f`). The write then fails
+/// instead, as it does on a full disk. Children begin with the signal as it is by default.
+fn survive_file_size_limit() -> anyhow::Result<()> {
+    // Whoever has been listened to once stays so, also without this runtime.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    let _entered = runtime.enter();
+    drop(signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?);
+    Ok(())
 }
 
 /// Runs to the end, or until somebody interrupts. What was written to a store by then stays.

@@ -32,5 +32,6 @@ mod settings;
 mod shared;
 mod submit;
 mod together;
+mod ulimits;
 mod up;
 mod workers;
