@@ -11,7 +11,10 @@ const WORKER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../process/tests/proc
 
 /// A place whose store lies in a folder of its own, and whose node has a pool "shell" with these lines.
 fn place(lines: &str) -> Place {
-    let place = Place::new();
+    with_pool(Place::new(), lines)
+}
+
+fn with_pool(place: Place, lines: &str) -> Place {
     let config = format!(
         "[lease]\npoll = \"200ms\"\n[pool.shell]\nexecutor = \"command\"\ncommand = [\"sh\", \"-c\", \"{{{{ payload }}}}\"]
          max_workers = 2\nretry.attempts = 1\n{lines}\n"
@@ -55,6 +58,14 @@ fn one_line_keeps_tasks_from_the_network_the_store_and_each_other() {
     assert_eq!(other, "1", "and another task does not see it");
     node.signal(ostler_testkit::ProcessSignal::TERM);
     assert_eq!(node.end().0, Some(0));
+}
+
+#[test]
+fn a_sandbox_holds_where_the_store_is_no_file() {
+    let place = with_pool(Place::on_server(), "sandbox = true\nfolders = \"work\"");
+    let _node = up(&place);
+    let said = run(&place, "cat ../../../ostler.toml 2>/dev/null; echo x > file; cat file");
+    assert_eq!(said, "\"x\"");
 }
 
 #[test]

@@ -107,6 +107,12 @@ impl Sandbox {
         }
     }
 
+    /// Whether a path is among what is listed, or below it.
+    pub(super) fn lists(&self, path: &Path) -> bool {
+        let path = real(path);
+        self.read.iter().chain(&self.write).any(|listed| path.starts_with(real(listed)))
+    }
+
     /// For one child that may read and change this. There are no links in these paths, except in those that are the machine's own.
     pub(crate) fn confine(
         &self,

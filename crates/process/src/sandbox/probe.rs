@@ -24,10 +24,10 @@ pub(super) const TRIED: &str = "tried";
 /// What is to be tried.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Trial {
-    /// What must not be read.
-    pub(super) secret: PathBuf,
+    /// What must not be read, if there is such a file.
+    pub(super) secret: Option<PathBuf>,
     /// Where nothing must be made.
-    pub(super) closed: PathBuf,
+    pub(super) closed: Option<PathBuf>,
     /// Where something must be made.
     pub(super) open: PathBuf,
     /// Somebody who listens, and must not be reached if there is no network.
@@ -46,10 +46,14 @@ pub(super) struct Trial {
 pub(super) fn attempt(trial: &Trial) -> Vec<String> {
     let mut breaches = Vec::new();
     let mut allowed = |is: bool, what: String| breaches.extend(is.then_some(what));
-    allowed(reads(&trial.secret), format!("\"{}\" can be read", trial.secret.display()));
-    let opened = OpenOptions::new().append(true).open(&trial.secret);
-    allowed(opened.is_ok(), format!("\"{}\" can be written", trial.secret.display()));
-    allowed(makes(&trial.closed), format!("a file can be made: \"{}\"", trial.closed.display()));
+    if let Some(secret) = &trial.secret {
+        allowed(reads(secret), format!("\"{}\" can be read", secret.display()));
+        let opened = OpenOptions::new().append(true).open(secret);
+        allowed(opened.is_ok(), format!("\"{}\" can be written", secret.display()));
+    }
+    if let Some(closed) = &trial.closed {
+        allowed(makes(closed), format!("a file can be made: \"{}\"", closed.display()));
+    }
     allowed(!makes(&trial.open), format!("a file cannot be made where it may: \"{}\"", trial.open.display()));
     let (inet, unix) = match trial.network {
         Network::None => (true, true),

@@ -26,9 +26,6 @@ pub enum Unproved {
     /// It cannot be what it says.
     #[error("{0}")]
     Wrong(#[from] SandboxError),
-    /// Nothing was named that must stay hidden.
-    #[error("there is nothing that must stay hidden, and so nothing to try it with")]
-    NothingHidden,
     /// The machine does not have what it takes.
     #[error("this machine cannot enforce it: {0}")]
     Unable(String),
@@ -47,8 +44,8 @@ pub enum Unproved {
 }
 
 /// Proves a sandbox: starts a child in it, which tries to read and to write what is hidden, to make a file beside it, to
-/// change the attributes of a file, to talk to somebody, and every system call that is denied. The words start this program again, so that it calls [`probe`](super::probe) with one more word, which is
-/// added here.
+/// change the attributes of a file, to talk to somebody, and every system call that is denied. The words start this program
+/// again, so that it calls [`probe`](super::probe) with one more word, which is added here.
 ///
 /// # Errors
 /// When the sandbox is not to be used; then nothing of its pool may be started.
@@ -61,13 +58,17 @@ pub async fn prove(
     if let Some(fault) = sandbox.faults().into_iter().next() {
         return Err(fault.into());
     }
-    let secret = sandbox.hidden.first().ok_or(Unproved::NothingHidden)?.canonicalize()?;
     let folder = tempfile::Builder::new().prefix("ostler-proof-").tempdir()?;
     let inside = tempfile::tempdir_in(folder.path())?;
     let stage = Stage::set(folder.path())?;
     let mark = folder.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let secret = match sandbox.hidden.first() {
+        Some(hidden) => Some(hidden.canonicalize()?),
+        // A store that is no file. Something else stands for it, unless the sandbox may see that.
+        None => Some(&stage.secret).filter(|secret| !sandbox.lists(secret)).cloned(),
+    };
     let trial = Trial {
-        closed: secret.with_file_name(format!(".{mark}")),
+        closed: secret.as_ref().map(|secret| secret.with_file_name(format!(".{mark}"))),
         open: inside.path().join("file"),
         secret,
         listener: stage.address,
@@ -114,6 +115,7 @@ struct Stage {
     socket: PathBuf,
     datagrams: PathBuf,
     file: PathBuf,
+    secret: PathBuf,
     _listeners: (TcpListener, UnixListener, UnixDatagram),
 }
 
@@ -126,17 +128,29 @@ impl Stage {
         let datagram = UnixDatagram::bind(&datagrams)?;
         let file = folder.join("outside");
         std::fs::write(&file, "")?;
-        Ok(Self { address: inet.local_addr()?, socket, datagrams, file, _listeners: (inet, unix, datagram) })
+        let secret = folder.join("secret");
+        std::fs::write(&secret, "secret")?;
+        Ok(Self {
+            address: inet.local_addr()?,
+            socket,
+            datagrams,
+            file,
+            secret,
+            _listeners: (inet, unix, datagram),
+        })
     }
 }
 
 /// Whoever is not in a sandbox can do all of it; else it proves nothing that the probe cannot.
 fn control(trial: &Trial) -> Result<(), Unproved> {
-    /// To read and to write what is hidden, to make a file beside it, four ways to talk to somebody, and two to change a file.
-    const ALL: usize = 9;
+    /// Four ways to talk to somebody, and two to change a file.
+    const ALWAYS: usize = 6;
+    /// To read and to write what is hidden, and to make a file beside it.
+    const WITH_A_SECRET: usize = 3;
     let all = Trial { network: Network::None, attributes: Attributes::Fixed, ..trial.clone() };
     let could = attempt(&all);
-    if could.len() == ALL { Ok(()) } else { Err(Unproved::NoControl(could.join("; "))) }
+    let most = ALWAYS + trial.secret.as_ref().map_or(0, |_| WITH_A_SECRET);
+    if could.len() == most { Ok(()) } else { Err(Unproved::NoControl(could.join("; "))) }
 }
 
 async fn said_by(keeper: &Keeper, launch: Launch) -> Result<String, Unproved> {

@@ -298,8 +298,18 @@ async fn a_sandbox_that_does_not_hold_or_cannot_be_tried_is_refused() {
     let listed = Sandbox { read: vec![scene.path("")], ..scene.sandbox() };
     let wrong = proved(&keeper, &listed, "sandbox::try_it_out").await.expect_err("the store is in it");
     assert!(matches!(wrong, Unproved::Wrong(_)), "{wrong}");
-    let nothing = proved(&keeper, &Sandbox::default(), "sandbox::try_it_out").await.expect_err("with what?");
-    assert!(matches!(nothing, Unproved::NothingHidden), "{nothing}");
+}
+
+#[tokio::test]
+async fn a_sandbox_without_a_store_that_is_a_file_proves_itself_too() {
+    let (keeper, scene) = (keeper().await, Scene::new());
+    // The second may see what the proof itself makes.
+    for write in [vec![scene.path("work")], vec![std::env::temp_dir()]] {
+        let sandbox = Sandbox { write, ..Sandbox::default() };
+        proved(&keeper, &sandbox, "sandbox::try_it_out").await.expect("it holds");
+    }
+    let broken = proved(&keeper, &Sandbox::default(), "sandbox::break_out").await;
+    assert!(matches!(broken, Err(Unproved::Broken(_))), "{broken:?}");
 }
 
 #[tokio::test]
