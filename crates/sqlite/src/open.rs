@@ -176,7 +176,14 @@ pub(crate) fn refuse_what_is_not_ours(path: &Path) -> Result<(), Error> {
     }
     if file.permissions().mode() & 0o222 == 0 {
         // Also for root, whom the mode would not stop: somebody marked it on purpose.
-        return Err(Error::new(ErrorKind::ReadOnly, format!("{} is marked read-only", path.display())));
+        let mode = file.permissions().mode() & 0o7777;
+        return Err(Error::new(
+            ErrorKind::ReadOnly,
+            format!(
+                "{0} is marked read-only (mode {mode:04o}): nothing can be written to this store; \"chmod u+w {0}\" undoes it",
+                path.display()
+            ),
+        ));
     }
     if file.len() == 0 {
         return refuse_stray_log(path);

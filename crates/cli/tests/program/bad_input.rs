@@ -173,7 +173,8 @@ fn a_store_that_may_not_be_written_is_refused() {
         std::fs::set_permissions(place.store(), std::fs::Permissions::from_mode(mode)).expect("a mode");
     };
     mode(0o400);
-    place.refused(["submit", "mail", "send"], 3, "is marked read-only");
+    place.refused(["submit", "mail", "send"], 3, "is marked read-only (mode 0400)");
+    place.refused(["submit", "mail", "send"], 3, "chmod u+w");
     mode(0o600);
     assert_eq!(place.json(["stats"])["submitted"], 1);
 }
