@@ -10,7 +10,7 @@ use ostler_process::{Command, CommandPolicy, Folders, PolicyError};
 
 use crate::bench::{failure, keeper, run, work};
 use crate::desk::{Desk, heard, output, policy as workers, task};
-use crate::sandbox::{Scene, python, text};
+use crate::sandbox::{Scene, as_nobody, python, text};
 
 /// A scene with something that no child may reach.
 fn scene() -> Scene {
@@ -61,6 +61,11 @@ async fn a_worker_that_swaps_its_folder_for_a_link_has_nothing_recorded_by_it() 
     let refused = failure(desk.run(worker, task("echo", "1")).await.0);
     assert!(is_about_a_link(&refused), "{refused:?}");
     desk.process.close(worker).await;
+}
+
+#[test]
+fn a_worker_of_nobody_that_swaps_its_folder_for_a_link_has_nothing_recorded_by_it() {
+    as_nobody("links::a_worker_that_swaps_its_folder_for_a_link_has_nothing_recorded_by_it");
 }
 
 #[tokio::test]
