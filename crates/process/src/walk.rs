@@ -54,11 +54,12 @@ impl<'a> Walk<'a> {
                 break;
             }
             self.room -= 1;
-            let kind = match entry.file_type() {
-                FileType::Unknown => statat(&opened, name, AtFlags::SYMLINK_NOFOLLOW)
-                    .map_or(FileType::Unknown, |found| FileType::from_raw_mode(found.st_mode)),
-                known => known,
-            };
+            let mut kind = entry.file_type();
+            if kind == FileType::Unknown {
+                // Not every file system tells it with the name.
+                kind = statat(&opened, name, AtFlags::SYMLINK_NOFOLLOW)
+                    .map_or(kind, |found| FileType::from_raw_mode(found.st_mode));
+            }
             let path = folder.join(std::ffi::OsStr::from_bytes(name.to_bytes()));
             found.push(Entry { path, kind, depth });
         }

@@ -21,7 +21,7 @@ fn leaving(script: &str, files: &[&str], each: &Path) -> CommandPolicy {
     }
 }
 
-fn recorded(notes: &Heard) -> Vec<(String, u64)> {
+pub(crate) fn recorded(notes: &Heard) -> Vec<(String, u64)> {
     let file = |note| match note {
         Note::File { path, size, .. } => Some((path, size)),
         Note::Log { .. } | Note::Progress { .. } | Note::Warning(_) | Note::Dropped(_) => None,

@@ -10,6 +10,7 @@ use ostler_process::{Command, CommandPolicy, Folders, PolicyError};
 
 use crate::bench::{failure, keeper, run, work};
 use crate::desk::{Desk, heard, output, policy as workers, task};
+use crate::files::recorded;
 use crate::sandbox::{Scene, as_nobody, python, text};
 
 /// A scene with something that no child may reach.
@@ -100,13 +101,7 @@ async fn a_link_that_is_made_while_a_command_runs_changes_nothing_for_it() {
     let (ended, ()) = tokio::join!(running, swap);
     let (at, moved) = (output(ended), scene.path("tasks/moved").canonicalize().expect("it is there"));
     assert_eq!(at, format!("{moved:?}"));
-    let files: Vec<_> = heard(&notes)
-        .into_iter()
-        .map(|note| match note {
-            Note::File { path, size, .. } => (path, size),
-            other => panic!("{other:?}"),
-        })
-        .collect();
+    let files = recorded(&notes);
     assert_eq!(files, [("begin".to_owned(), 0), ("made".to_owned(), 2)]);
     assert!(!scene.path("closed/made").exists());
 }
