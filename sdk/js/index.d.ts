@@ -87,7 +87,7 @@ export interface Context {
   stepOrWarn<T>(name: string, work: () => T | Promise<T>): Promise<T | null>;
 }
 
-export interface ErrorOptions {
+export interface TaskErrorOptions {
   /** The step that failed; known by itself inside of `ctx.step`. */
   step?: string;
   /** What might help. */
@@ -100,7 +100,7 @@ export interface ErrorOptions {
 /** An error that says what should follow. Throw one of its kinds. */
 export class TaskError extends Error {
   /** `retryAfterMs`: not before so many milliseconds. */
-  constructor(message: string, options?: ErrorOptions & { retryAfterMs?: number });
+  constructor(message: string, options?: TaskErrorOptions & { retryAfterMs?: number });
   readonly retryAfterMs?: number;
   readonly step?: string;
   readonly hint?: string;
@@ -111,14 +111,17 @@ export class TaskError extends Error {
 export class Transient extends TaskError {}
 
 /** Part of it is done, and its steps are kept; the rest may work next time. */
-export class Partial extends TaskError {}
+export class PartialError extends TaskError {}
+
+/** @deprecated It is `PartialError`. This is a value and no type, so that `Partial<T>` stays what it is everywhere. */
+export const Partial: typeof PartialError;
 
 /** Will never work: invalid input, not found, forbidden. A dead letter at once. */
 export class Permanent extends TaskError {}
 
 /** Too many requests. The task waits so many milliseconds, or until then, and no try is used up. */
 export class RateLimited extends TaskError {
-  constructor(message: string, options: ErrorOptions & ({ afterMs: number } | { until: Date }));
+  constructor(message: string, options: TaskErrorOptions & ({ afterMs: number } | { until: Date }));
 }
 
 /** Nothing of this sort can work now: bad credentials, no quota. The queue pauses with the reason; no try is used up. */

@@ -56,7 +56,7 @@ class Transient extends TaskError {
   static className = "transient";
 }
 
-class Partial extends TaskError {
+class PartialError extends TaskError {
   static className = "partial";
 }
 
@@ -625,6 +625,8 @@ const worker = new Worker();
 
 module.exports = {
   worker, Worker,
-  TaskError, Transient, Partial, Permanent, RateLimited, LaneStop,
+  TaskError, Transient, PartialError, Permanent, RateLimited, LaneStop,
+  // Its name before. In TypeScript a class of that name takes the place of the built-in type.
+  Partial: PartialError,
   Stopped, Cancelled, Lost,
 };

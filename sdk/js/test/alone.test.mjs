@@ -8,7 +8,7 @@ import { describe, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 
-import sdk, { Cancelled, Permanent, Transient, Worker } from "../index.js";
+import sdk, { Cancelled, Partial, Permanent, Transient, Worker } from "../index.js";
 import { Driver } from "./driver.mjs";
 
 const SDK = fileURLToPath(new URL("..", import.meta.url));
@@ -69,6 +69,21 @@ describe("without a node", { timeout: 60_000 }, () => {
   test("every public name is in the types", () => {
     const types = readFileSync(join(SDK, "index.d.ts"), "utf8");
     for (const name of Object.keys(sdk)) assert.match(types, new RegExp(`export (class|const) ${name}\\b`));
+  });
+
+  test("no type takes the place of one that TypeScript or Node.js has", () => {
+    const types = readFileSync(join(SDK, "index.d.ts"), "utf8");
+    const declared = [...types.matchAll(/export (?:declare )?(?:abstract )?(?:class|interface|type|enum) (\w+)/g)].map(([, name]) => name);
+    assert.ok(declared.includes("PartialError") && declared.includes("TaskErrorOptions"), declared.join());
+    const utilities =
+      "Partial Required Readonly Record Pick Omit Exclude Extract NonNullable Parameters ReturnType InstanceType Awaited " +
+      "NoInfer Uppercase Lowercase Capitalize Uncapitalize ThisType PropertyKey PromiseLike ArrayLike Iterable ErrorOptions";
+    // `Worker` is a class of browsers and of node:worker_threads, but no global of Node.js.
+    const taken = new Set([...utilities.split(" "), ...Object.getOwnPropertyNames(globalThis)]);
+    assert.deepEqual(declared.filter((name) => taken.has(name)), []);
+    // A value only: what was written as `new Partial(…)` goes on, and `Partial<T>` is TypeScript's.
+    assert.equal(Partial, sdk.PartialError);
+    assert.match(types, /export const Partial: typeof PartialError;/);
   });
 
   test("the version is the same everywhere", () => {

@@ -4,7 +4,7 @@ import { execFileSync } from "node:child_process";
 import { once } from "node:events";
 import { setTimeout as sleep } from "node:timers/promises";
 
-import { LaneStop, Lost, Partial, Permanent, RateLimited, TaskError, Transient, worker } from "../index.js";
+import { LaneStop, Lost, PartialError, Permanent, RateLimited, TaskError, Transient, worker } from "../index.js";
 
 // Before it is ready: noise, without an end of line too.
 console.log('{"type":"result","id":"noise"}');
@@ -99,7 +99,7 @@ const coded = (code) => Object.assign(new Error("gone"), { code });
 
 const ERRORS = {
   transient: () => new Transient("later", { retryAfterMs: 2000, hint: "wait", details: "more", step: "move" }),
-  partial: () => new Partial("half of it", { step: "second" }),
+  partial: () => new PartialError("half of it", { step: "second" }),
   permanent: () => new Permanent("never"),
   after: () => new RateLimited("slow down", { afterMs: 249.5 }),
   until: () => new RateLimited("slow down", { until: new Date(0) }),
