@@ -27,6 +27,30 @@ impl Tail {
     }
 }
 
+/// The line that says why a program died: the last one of what it wrote, unless the program is known to end with another. Node.js
+/// ends with its version.
+pub(crate) fn reason(text: &str) -> Option<&str> {
+    let text = text.trim_end();
+    let last = text.lines().next_back()?;
+    if !last.starts_with("Node.js v") {
+        return Some(last);
+    }
+    let before = || text.lines().rev().skip(1).map(str::trim_end);
+    let says = |line: &&str| names_an_error(line);
+    // Without an error, such as after `throw "text"`, it is what stands before the version and its advice.
+    let rest = |line: &&str| !line.is_empty() && !line.starts_with("(Use `node");
+    before().find(says).or_else(|| before().find(rest)).or(Some(last))
+}
+
+/// Whether a line is the first one of an error as Node.js shows it, such as `TypeError [ERR_X]: no`.
+fn names_an_error(line: &str) -> bool {
+    let name = line.trim_start_matches("Uncaught ").split([' ', ':', '[']).find(|word| !word.is_empty());
+    let is_error = |name: &str| {
+        ["Error", "Exception", "UnhandledPromiseRejection"].iter().any(|end| name.ends_with(end))
+    };
+    !line.starts_with(char::is_whitespace) && name.is_some_and(is_error)
+}
+
 /// One stream of an attempt, as log lines.
 pub(crate) struct Lines {
     notes: Notes,
@@ -150,6 +174,32 @@ mod tests {
     fn too_many_lines_are_dropped_and_that_is_said_once() {
         let (kept, tail) = lines(10, &[b"12345\n", b"67890\n", b"more\n", b"last"]);
         assert_eq!(kept.len(), 2, "{kept:?}");
+    #[test]
+    fn the_reason_is_the_last_line_but_not_the_version_of_node() {
+        for (text, reason_of) in [
+            ("Traceback\n  File\nRuntimeError: as it was told", "RuntimeError: as it was told"),
+            ("one\ntwo\n\n", "two"),
+            (
+                "Error: handled before\n/a/b.mjs:3\n    throw new Error(\"later\")\n    ^\n\nTypeError [ERR_X]: later: more\n    at \
+                 Timeout\n  [cause]: Error: inner\n      at x {\n  code: 'E'\n}\n\nNode.js v20.20.2\n",
+                "TypeError [ERR_X]: later: more",
+            ),
+            (
+                "node:internal/process/promises:288\n    ^\n\n[UnhandledPromiseRejection: This error came] {\n  code: 'E'\n}\n\n\
+                 Node.js v20.20.2",
+                "[UnhandledPromiseRejection: This error came] {",
+            ),
+            (
+                "/a/b.mjs:1\nthrow \"x\"\n^\nx\n(Use `node --trace-uncaught ...` to show where)\n\nNode.js v20.20.2",
+                "x",
+            ),
+            ("Node.js v20.20.2", "Node.js v20.20.2"),
+        ] {
+            assert_eq!(reason(text), Some(reason_of));
+        }
+        assert_eq!(reason(" \n"), None);
+    }
+
         assert!(kept[1].contains("not kept"));
         assert!(tail.is_some_and(|tail| tail.ends_with("last")), "the end is kept all the same");
     }

@@ -9,6 +9,7 @@ use rustix::process::Signal;
 
 use super::policy::Codes;
 use crate::keeper::{About, Exit, SpawnError};
+use crate::lines::reason;
 
 /// A child that ended by itself.
 pub(super) fn exited(exit: Exit, codes: &Codes, output: Option<String>, stderr: Option<String>) -> Ended {
@@ -16,7 +17,7 @@ pub(super) fn exited(exit: Exit, codes: &Codes, output: Option<String>, stderr: 
     let failure = match exit {
         Exit::Code(0) => return Ended::success(output),
         Exit::Code(code) => {
-            let last = stderr.as_deref().and_then(|text| text.lines().next_back());
+            let last = stderr.as_deref().and_then(reason);
             let why = last.map_or_else(String::new, |line| format!(": {line}"));
             let class = codes.class(code).unwrap_or_else(|| {
                 classing = Classing::Assumed;

@@ -21,7 +21,7 @@ use crate::command::verdict;
 use crate::files::{Filing, filing};
 use crate::folders::TaskFolder;
 use crate::keeper::{Child, Exit, Gone};
-use crate::lines::{Lines, Tail};
+use crate::lines::{Lines, Tail, reason};
 
 /// How long a kill may take at least: a short grace must not make a busy system look like a child that cannot die.
 const MIN_KILL_PATIENCE: Duration = Duration::from_secs(2);
@@ -361,7 +361,7 @@ impl<'a> Attempt<'a> {
     fn crash(&mut self, what: String) -> Failure {
         let message = if what.starts_with("the worker") { what } else { format!("the worker {what}") };
         let details = self.tail.text();
-        let message = match details.as_deref().and_then(|text| text.lines().next_back()) {
+        let message = match details.as_deref().and_then(reason) {
             Some(line) => format!("{message}: {line}"),
             None => message,
         };

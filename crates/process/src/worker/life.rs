@@ -15,7 +15,7 @@ use super::why::strange;
 use crate::command::verdict;
 use crate::folders::TaskFolders;
 use crate::keeper::{Child, Exit, Gone, Keeper, Launch, SOCKET_FD, Socket, Stdin};
-use crate::lines::Tail;
+use crate::lines::{Tail, reason};
 use crate::sandbox::{Private, Room};
 
 /// The variable that names the worker's end of the socket.
@@ -98,7 +98,7 @@ impl Worker {
     fn with_last_words(&mut self, failure: Failure) -> Failure {
         self.link.read_rest(|_, chunk| self.idle_tail.take(chunk));
         let details = self.idle_tail.text();
-        let last = details.as_deref().and_then(|text| text.lines().next_back());
+        let last = details.as_deref().and_then(reason);
         let message = match last {
             Some(line) => format!("{}: {line}", failure.message),
             None => failure.message,

@@ -134,6 +134,25 @@ async fn an_async_handler_is_cancelled_and_cleans_up_and_its_worker_goes_on() {
 }
 
 #[tokio::test]
+async fn the_reason_of_a_javascript_worker_that_dies_is_its_error_and_not_the_version_of_node() {
+    let desk = Desk::of(javascript()).await;
+    for (what, says) in [("throw-later", "RangeError: later"), ("reject-later", "TypeError: nobody waits")] {
+        let failure = failure(desk.once(what, "null").await);
+        assert_eq!(failure.class, ErrorClass::Crash);
+        assert_eq!(failure.message, format!("the worker exited with code 1 before it gave a result: {says}"));
+        assert!(
+            failure.details.is_some_and(|details| details.contains("Node.js v")),
+            "the details have all of it"
+        );
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let script = folder.path().join("broken.mjs");
+    fs::write(&script, "import 'no-such-module';\n").expect("a file");
+    let refused = Desk::of(policy("node", script.to_str().expect("text"))).await.refused().await;
+    assert!(refused.message.contains("Cannot find package 'no-such-module'"), "{}", refused.message);
+}
+
+#[tokio::test]
 async fn the_workers_in_the_examples_run() {
     // As after `npm install ./sdk/js`.
     let folder = tempfile::tempdir().expect("a folder");

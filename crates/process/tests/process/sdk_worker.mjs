@@ -18,6 +18,16 @@ const WAYS = {
   raise() {
     throw new Error("as it was told");
   },
+  async "throw-later"() {
+    setTimeout(() => {
+      throw new RangeError("later");
+    }, 1);
+    await once(process, "never");
+  },
+  async "reject-later"() {
+    Promise.reject(new TypeError("nobody waits"));
+    await once(process, "never");
+  },
   async hang(how, ctx) {
     process.on("SIGTERM", () => {});
     waiting(ctx);
