@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ostler_core::{Ending, Outcome, WorkerId};
+use ostler_core::{Ending, ErrorClass, Outcome, WorkerId};
 use ostler_exec::{Control, Ended, Heard, Note, Slot, Steps, Work, notes};
 use ostler_store::calls::{Appended, Claimed, EventKind, Fenced, NewEvent, Ran, Report, Start};
-use ostler_store::{Clock, LeaseRef, Store};
+use ostler_store::{Bounds, Clock, LeaseRef, Store};
 use tokio::sync::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 
@@ -99,10 +99,25 @@ pub(crate) async fn run(bench: &Bench, waiting: Waiting, worker: WorkerId) -> Op
         (Some(Stop::HandBack), Outcome::Cancelled) => Outcome::HandedBack,
         (Some(Stop::HandBack | Stop::Cancelled) | None, outcome) => outcome,
     };
+    let (outcome, output) = keepable(outcome, output);
     let ending = outcome.ending();
     drop(alone);
     bench.finisher.report(entrusted.report(outcome, output)).await;
     Some(Done { ending, slot, took, suspect })
+}
+
+/// A success whose output no store takes is a failure that says so: a report that is refused would leave the task without an
+/// end.
+fn keepable(outcome: Outcome, output: Option<String>) -> (Outcome, Option<String>) {
+    let refused = match (&outcome, &output) {
+        (Outcome::Success, Some(output)) => Bounds::default().check_output(output).err(),
+        (Outcome::Success, None)
+        | (Outcome::Failed(_) | Outcome::NodeDied | Outcome::HandedBack | Outcome::Cancelled, _) => None,
+    };
+    match refused {
+        None => (outcome, output),
+        Some(error) => (Ended::failed_with(ErrorClass::Permanent, error.to_string()).outcome, None),
+    }
 }
 
 impl Entrusted {

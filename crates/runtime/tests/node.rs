@@ -210,6 +210,26 @@ async fn what_fails_comes_back_and_its_attempts_tell_why() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_output_that_no_store_takes_is_a_permanent_failure_and_no_task_without_an_end() {
+    let scene = Scene::new();
+    let handler = Inline::new().handle(KIND, |payload: String, _| async move {
+        let levels = ostler_core::MAX_NESTING + 1;
+        let deep = "[".repeat(levels) + &"]".repeat(levels);
+        Ok(Some(if payload == "1" { deep } else { format!("\"{}\"", "x".repeat(16 << 20)) }))
+    });
+    let deep = scene.add(|task| task.payload = "1".into()).await;
+    let large = scene.add(|task| task.payload = "2".into()).await;
+    let node = scene.node(pool(handler, 1)).await;
+    for (id, why) in [(deep, "more than 120 deep"), (large, "at most 16777216 are taken")] {
+        let failed = scene.until(id, StateName::Failed).await.task;
+        assert_eq!(failed.runs, 1);
+        let message = failed.last_failure.map(|failure| failure.message).unwrap_or_default();
+        assert!(message.starts_with("output") && message.contains(why), "{message}");
+    }
+    node.drain(MAX_WAIT).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cancel_reaches_the_handler() {
     let scene = Scene::new();
     let began = Signal::new("began");

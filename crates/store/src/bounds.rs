@@ -1,6 +1,6 @@
 //! The bounds of the contract, and the one place that checks a caller's input against them.
 
-use ostler_core::{Failure, OnConflict, Outcome, Overrides, cut};
+use ostler_core::{Failure, MAX_NESTING, OnConflict, Outcome, Overrides, cut, is_too_deep};
 
 use crate::calls::{Claim, Kinds, NewEvent, NewSession, NewStep, NewTask, QueueChange, Report};
 use crate::error::Error;
@@ -109,12 +109,12 @@ impl Bounds {
         Ok(())
     }
 
-    /// Refuses a payload that is too large.
+    /// Refuses a payload that is too large or nested too deep.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid).
     pub fn check_payload(&self, payload: Option<&str>) -> Result<(), Error> {
-        payload.map_or(Ok(()), |payload| text("payload", payload, self.payload_bytes))
+        payload.map_or(Ok(()), |payload| json("payload", payload, self.payload_bytes))
     }
 
     /// Refuses a batch with a report that breaks a rule.
@@ -125,10 +125,19 @@ impl Bounds {
         batch("reports", reports.len(), MAX_BATCH)?;
         for report in reports {
             if let Some(output) = &report.output {
-                text("output", output, self.output_bytes)?;
+                self.check_output(output)?;
             }
         }
         Ok(())
+    }
+
+    /// Refuses an output that is too large or nested too deep. Whoever reports asks before: an attempt whose report is refused
+    /// has no end.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid).
+    pub fn check_output(&self, output: &str) -> Result<(), Error> {
+        json("output", output, self.output_bytes)
     }
 
     /// Refuses a step that breaks a rule.
@@ -137,7 +146,7 @@ impl Bounds {
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid).
     pub fn check_step(&self, step: &NewStep) -> Result<(), Error> {
         name("step", &step.name)?;
-        text("step value", &step.value, self.step_bytes)
+        json("step value", &step.value, self.step_bytes)
     }
 
     /// Refuses events that break a rule.
@@ -258,7 +267,7 @@ pub fn check_schedule(schedule: &Schedule) -> Result<(), Error> {
     text("spec", &schedule.spec, MAX_MESSAGE_BYTES)?;
     name("queue", &schedule.task.queue)?;
     name("kind", &schedule.task.kind)?;
-    text("payload", &schedule.task.payload, MAX_TEMPLATE_BYTES)?;
+    json("payload", &schedule.task.payload, MAX_TEMPLATE_BYTES)?;
     check_overrides(&schedule.task.overrides)
 }
 
@@ -383,6 +392,17 @@ fn key_text(field: &str, key: &str) -> Result<(), Error> {
 fn non_empty(field: &str, text: &str) -> Result<(), Error> {
     if text.is_empty() {
         return Err(Error::invalid(format!("{field} must not be empty")));
+    }
+    Ok(())
+}
+
+/// Refuses a JSON text that is too large, or nested deeper than readers of JSON take.
+fn json(field: &str, json: &str, most: usize) -> Result<(), Error> {
+    text(field, json, most)?;
+    if is_too_deep(json) {
+        return Err(Error::invalid(format!(
+            "{field}: its arrays and objects are more than {MAX_NESTING} deep inside of each other, and no more are taken"
+        )));
     }
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! Texts that are JSON already: payloads, outputs, steps. They are passed on as they were written.
 
+use ostler_core::is_too_deep;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
@@ -9,9 +10,13 @@ use serde_json::value::RawValue;
 pub struct Json(Box<RawValue>);
 
 impl Json {
-    /// The text as it is. One that is not JSON, which only somebody else can have written, becomes a JSON string.
+    /// The text as it is. One that is not JSON, or nested deeper than readers of JSON take, which only somebody else or an
+    /// earlier version can have written, becomes a JSON string.
     #[must_use]
     pub fn from_text(text: &str) -> Self {
+        if is_too_deep(text) {
+            return Self(quoted(text));
+        }
         let raw = RawValue::from_string(text.trim().to_owned());
         Self(raw.unwrap_or_else(|_| quoted(text)))
     }
@@ -36,6 +41,16 @@ mod tests {
     fn json_is_passed_on_as_it_was_written() {
         for text in [r#"{"b":1,"a":12345678901234567890123}"#, "[1.10]", "null", r#""\u0000""#] {
             assert_eq!(serde_json::to_string(&Json::from_text(text)).unwrap(), text);
+        }
+    }
+
+    #[test]
+    fn what_is_nested_too_deep_becomes_a_string() {
+        let nested = |levels: usize| "[".repeat(levels) + &"]".repeat(levels);
+        let most = nested(ostler_core::MAX_NESTING);
+        assert_eq!(Json::from_text(&most).as_str(), most);
+        for levels in [ostler_core::MAX_NESTING + 1, 100_000] {
+            assert_eq!(Json::from_text(&nested(levels)).as_str(), format!("\"{}\"", nested(levels)));
         }
     }
 

@@ -5,13 +5,11 @@ use std::io::Read;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::Path;
 
+use ostler_core::{MAX_NESTING, is_too_deep};
 use ostler_store::Bounds;
 use serde_json::Value;
 
 use crate::exit::{Code, refused};
-
-/// Arrays and objects inside of each other. The reader of JSON allows no more, and so no handler would get it.
-const MAX_DEPTH: usize = 127;
 
 /// The JSON text that `given` stands for, checked but otherwise as it was written.
 pub(super) async fn read(given: OsString, bounds: Bounds) -> anyhow::Result<String> {
@@ -56,11 +54,13 @@ fn check(bytes: Vec<u8>, bounds: Bounds) -> anyhow::Result<String> {
     if text.trim().is_empty() {
         return Err(wrong("it is empty; JSON for nothing is null".to_owned()));
     }
+    if is_too_deep(&text) {
+        return Err(wrong(format!(
+            "its arrays and objects are more than {MAX_NESTING} deep inside of each other, and no more are taken"
+        )));
+    }
     match serde_json::from_str::<Value>(&text) {
         Ok(_) => Ok(text.trim().to_owned()),
-        Err(error) if error.to_string().contains("recursion limit") => Err(wrong(format!(
-            "its arrays and objects are more than {MAX_DEPTH} deep inside of each other, and no more are taken"
-        ))),
         Err(error) => {
             Err(wrong(format!("it is not JSON: {error}; a text needs quotes, such as '\"hello\"'")))
         }

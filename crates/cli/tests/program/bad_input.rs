@@ -89,13 +89,13 @@ fn a_payload_that_is_too_deep_is_refused_plainly() {
     for depth in [128, 100_000] {
         let deep = "[".repeat(depth) + &"]".repeat(depth);
         let ran = place.run_with(["submit", "mail", "send", "--payload", "-"], deep.as_bytes());
-        ran.is_refused(2, "more than 127 deep");
+        ran.is_refused(2, "more than 120 deep");
     }
-    let deep = "[".repeat(127) + &"]".repeat(127);
+    let deep = "[".repeat(120) + &"]".repeat(120);
     let ran = place.run_with(["submit", "mail", "send", "--payload", "-"], deep.as_bytes());
     assert_eq!(ran.code, Some(0), "{ran:?}");
-    // What was taken can be shown and listed.
-    assert_eq!(place.run(["show", ran.out.trim(), "--json"]).code, Some(0));
+    // What was taken can be shown and listed, and a reader of JSON with a bound of its own reads it.
+    assert!(place.json(["show", ran.out.trim()])["payload"].is_array());
     assert_eq!(place.run(["ls", "--where", "payload.0=1"]).code, Some(0));
 }
 

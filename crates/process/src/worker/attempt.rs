@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ostler_core::{ErrorClass, Failure};
+use ostler_core::{ErrorClass, Failure, is_too_deep};
 use ostler_exec::{Classing, Control, Ended, MAX_FILES, Note, StepError, Work};
 use tokio::time::{Instant, Sleep};
 
@@ -16,7 +16,7 @@ use super::past::Past;
 use super::policy::ProcessPolicy;
 use super::said::{Said, What, begins_as_result};
 use super::steps::{Saving, earlier_steps, save};
-use super::why::{Answer, Why, conclude, strange, too_large};
+use super::why::{Answer, Why, conclude, strange, too_deep, too_large};
 use crate::command::verdict;
 use crate::files::{Filing, filing};
 use crate::folders::TaskFolder;
@@ -249,7 +249,13 @@ impl<'a> Attempt<'a> {
 
     fn finish(&mut self, output: Option<String>) {
         let (bytes, most) = (output.as_ref().map_or(0, String::len), self.policy.max_output_bytes);
-        self.result = Some(if bytes > most { Err((too_large(most), Classing::Given)) } else { Ok(output) });
+        self.result = Some(if bytes > most {
+            Err((too_large(most), Classing::Given))
+        } else if output.as_deref().is_some_and(is_too_deep) {
+            Err((too_deep(), Classing::Given))
+        } else {
+            Ok(output)
+        });
     }
 
     fn step(&mut self, name: String, value: String, timer: Pin<&mut Sleep>) {

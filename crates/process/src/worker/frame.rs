@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 
+use ostler_core::{MAX_NESTING, is_too_deep};
 use ostler_exec::Work;
 use serde::de::IgnoredAny;
 
@@ -22,6 +23,8 @@ pub(super) fn hello(into: &mut Vec<u8>, pool: &str, worker: &str) {
 pub(super) enum Unsendable {
     #[error("its payload is not JSON")]
     NotJson,
+    #[error("its payload or a step of it is nested more than {MAX_NESTING} levels deep")]
+    TooDeep,
     #[error("its payload and steps are larger than a frame of the worker protocol, which has at most 16 MiB")]
     TooLarge,
 }
@@ -36,6 +39,9 @@ pub(super) fn task(
     let texts = [work.payload.as_str()].into_iter().chain(steps.iter().map(|(_, value)| value.as_str()));
     for json in texts {
         serde_json::from_str::<IgnoredAny>(json).map_err(|_| Unsendable::NotJson)?;
+        if is_too_deep(json) {
+            return Err(Unsendable::TooDeep);
+        }
     }
     let timeout_ms = u64::try_from(work.timeout.as_millis()).unwrap_or(u64::MAX);
     let head = format!(
@@ -160,6 +166,10 @@ mod tests {
         for wrong in ["", "{", "a\nb", "1 2"] {
             assert_eq!(task(&mut bytes, "T", &work(wrong), &[]), Err(Unsendable::NotJson), "{wrong}");
         }
+        let deep = "[".repeat(MAX_NESTING + 1) + &"]".repeat(MAX_NESTING + 1);
+        assert_eq!(task(&mut bytes, "T", &work(&deep), &[]), Err(Unsendable::TooDeep));
+        let steps = [("a".to_owned(), deep)];
+        assert_eq!(task(&mut bytes, "T", &work("1"), &steps), Err(Unsendable::TooDeep));
         let large = format!("\"{}\"", "x".repeat(MAX_FRAME_BYTES));
         assert_eq!(task(&mut bytes, "T", &work(&large), &[]), Err(Unsendable::TooLarge));
         assert!(bytes.is_empty());

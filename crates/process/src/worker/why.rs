@@ -1,6 +1,6 @@
 //! Why an attempt ends, and what that makes of its result.
 
-use ostler_core::{ErrorClass, Failure};
+use ostler_core::{ErrorClass, Failure, MAX_NESTING};
 use ostler_exec::{Classing, Ended};
 
 /// Why a worker, or its attempt, is being ended.
@@ -30,6 +30,12 @@ pub(super) fn conclude(result: Answer, why: Option<Why>) -> Ended {
 
 pub(super) fn too_large(most: usize) -> Failure {
     Failure::new(ErrorClass::Permanent, format!("its output is too large: more than {most} bytes"))
+}
+
+pub(super) fn too_deep() -> Failure {
+    let message =
+        format!("its output is nested more than {MAX_NESTING} levels deep, which many programs cannot read");
+    Failure::new(ErrorClass::Permanent, message)
 }
 
 /// What a worker said about an attempt that it does not run.

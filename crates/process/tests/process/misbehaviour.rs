@@ -105,6 +105,21 @@ async fn a_result_that_is_too_large_is_a_permanent_failure() {
 }
 
 #[tokio::test]
+async fn a_result_that_is_nested_too_deep_is_a_permanent_failure() {
+    let desk = Desk::well().await;
+    let worker = desk.open().await;
+    for levels in [ostler_core::MAX_NESTING + 1, 100_000] {
+        let ended = desk.run(worker, task("deep", &levels.to_string())).await.0;
+        assert_eq!(ended.slot, Slot::Free, "nothing is wrong with the worker");
+        let failure = failure(ended);
+        assert_eq!(failure.class, ErrorClass::Permanent);
+        assert!(failure.message.contains("nested more than 120 levels"), "{}", failure.message);
+    }
+    let most = ostler_core::MAX_NESTING;
+    assert_eq!(output(desk.run(worker, task("deep", &most.to_string())).await.0).len(), 2 * most);
+}
+
+#[tokio::test]
 async fn of_two_results_the_first_counts() {
     let desk = Desk::well().await;
     let worker = desk.open().await;

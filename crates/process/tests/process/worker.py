@@ -99,6 +99,10 @@ def run(task, do, how):
         task.done()
     elif do == "big":
         task.done("x" * (how - 2))
+    elif do == "deep":
+        # By hand: the encoder does not go so deep.
+        about = json.dumps(task.of)[1:-1].encode()
+        SOCKET.sendall(b'{"type":"result",' + about + b',"ok":true,"output":' + b"[" * how + b"]" * how + b"}\n")
     elif do == "flood":
         for line in range(how):
             print("line", line, file=sys.stderr)

@@ -1,6 +1,6 @@
 //! Every bound of the contract: what just fits is taken, one more is refused, and nothing of it is written.
 
-use ostler_core::{Outcome, TaskId, Worker, WorkerState};
+use ostler_core::{MAX_NESTING, Outcome, TaskId, Worker, WorkerState};
 
 use super::super::scene::{QUEUE, Scene, invalid, report};
 use super::runner::cases;
@@ -45,6 +45,11 @@ fn long(bytes: usize) -> String {
     "x".repeat(bytes)
 }
 
+/// JSON with so many arrays inside of each other.
+fn deep(levels: usize) -> String {
+    "[".repeat(levels) + &"]".repeat(levels)
+}
+
 async fn tasks_in_one_call(s: &Scene) {
     let task = s.draft();
     let before = s.picture().await;
@@ -87,7 +92,11 @@ async fn keys(s: &Scene) {
 async fn a_payload(s: &Scene) {
     let most = Bounds::default().payload_bytes;
     invalid("a large payload", s.store.enqueue(vec![NewTask { payload: long(most + 1), ..s.draft() }]).await);
+    let nested = |levels| NewTask { payload: deep(levels), ..s.draft() };
+    invalid("a deep payload", s.store.enqueue(vec![nested(MAX_NESTING + 1)]).await);
     assert_eq!(s.counts().await.submitted(), 0);
+    let id = s.enqueue(nested(MAX_NESTING)).await;
+    s.cancel(id).await;
     let id = s.add_with(|task| task.payload = long(most)).await;
     s.cancel(id).await;
     let with = |bytes| Replay { payload: Some(long(bytes)), ..Replay::default() };
@@ -148,6 +157,9 @@ async fn a_refused_report_is_given_back(s: &Scene) {
     let nul = Report { output: Some("\0".to_owned()), ..back };
     let mut refused = s.store.finish(vec![nul]).await.expect_err("a NUL in the output");
     let again = refused.reports.pop().expect("it is given back");
+    let nested = Report { output: Some(deep(MAX_NESTING + 1)), ..again };
+    let mut refused = s.store.finish(vec![nested]).await.expect_err("a deep output");
+    let again = refused.reports.pop().expect("it is given back");
     s.store.finish(vec![Report { output: None, ..again }]).await.expect("now it is right");
     assert_eq!(s.counts().await.completed, 1);
 }
@@ -188,6 +200,8 @@ async fn a_step(s: &Scene) {
     invalid("a long name", s.store.save_step(lease, step(MAX_NAME_BYTES + 1, 1)).await);
     let nul = NewStep { name: "a".to_owned(), value: "\0".to_owned() };
     invalid("a NUL in a step", s.store.save_step(lease, nul).await);
+    let nested = NewStep { name: "a".to_owned(), value: deep(MAX_NESTING + 1) };
+    invalid("a deep step", s.store.save_step(lease, nested).await);
     assert!(s.show(lease.task).await.steps.is_empty());
     s.store.save_step(lease, step(MAX_NAME_BYTES, most)).await.expect("what fits is taken");
     assert_eq!(s.show(lease.task).await.steps[0].value.len(), most);
