@@ -74,6 +74,10 @@ impl CronLine {
         if fields != 5 && !line.starts_with('@') {
             return Err(wrong(&format!("it has {fields} fields")));
         }
+        // The reader takes an empty place in a list for nothing: "1,,2" may have been meant as "1,3,2".
+        if line.split([' ', ',']).any(str::is_empty) {
+            return Err(wrong("there is nothing beside a comma"));
+        }
         let pattern = parser.parse(&line).map_err(|error| match error {
             CronError::ComponentError(why) => wrong(why.trim_end_matches('.').to_lowercase().as_str()),
             CronError::IllegalCharacters(_) => wrong("it has characters in it that mean nothing there"),

@@ -123,24 +123,24 @@ pub(super) fn moment(text: &str) -> Result<Timestamp, String> {
 }
 
 pub(super) fn priority(text: &str) -> Result<Priority, String> {
-    let points = text.trim().parse().ok().and_then(Priority::new);
+    let points = text.parse().ok().and_then(Priority::new);
     points.ok_or_else(|| format!("a priority is a whole number from {} to {}", Priority::MIN, Priority::MAX))
 }
 
 pub(super) fn attempts(text: &str) -> Result<u32, String> {
-    let number = text.trim().parse().ok().filter(|number| (1..=MAX_ATTEMPTS).contains(number));
+    let number = text.parse().ok().filter(|number| (1..=MAX_ATTEMPTS).contains(number));
     number.ok_or_else(|| {
         format!("attempts is a whole number from 1 to {MAX_ATTEMPTS}; it counts the first try too")
     })
 }
 
 pub(super) fn limit(text: &str) -> Result<usize, String> {
-    let number = text.trim().parse().ok().filter(|number| (1..=MAX_PAGE).contains(number));
+    let number = text.parse().ok().filter(|number| (1..=MAX_PAGE).contains(number));
     number.ok_or_else(|| format!("a limit is a whole number from 1 to {MAX_PAGE}; --cursor shows more"))
 }
 
 pub(super) fn cursor(text: &str) -> Result<Cursor, String> {
-    let place = text.trim().parse().ok().filter(|place: &i64| *place >= 0);
+    let place = text.parse().ok().filter(|place: &i64| *place >= 0);
     place.map(Cursor).ok_or_else(|| "a cursor is what the list before it said after \"more\"".to_owned())
 }
 
@@ -150,10 +150,10 @@ mod tests {
 
     #[test]
     fn numbers_out_of_range_are_refused_with_the_range() {
-        for text in ["101", "-101", "1.5", "", "99999999999999999999", "high"] {
+        for text in ["101", "-101", "1.5", "", "99999999999999999999", "high", " 5", "5 "] {
             assert!(priority(text).is_err_and(|sentence| sentence.contains("-100 to 100")), "{text}");
         }
-        for text in ["0", "-1", "4294967297", "x"] {
+        for text in ["0", "-1", "4294967297", "x", " 5", "5\n"] {
             assert!(attempts(text).is_err_and(|sentence| sentence.contains("from 1 to")), "{text}");
             assert!(limit(text).is_err_and(|sentence| sentence.contains("from 1 to 1000")), "{text}");
         }

@@ -28,6 +28,8 @@ fn what_is_wrong_is_named_with_what_would_be_right_and_no_store_is_made() {
         (submit(&["--priority", "-101"]), "from -100 to 100"),
         (submit(&["--attempts", "0"]), "from 1 to"),
         (submit(&["--attempts", "99999999999"]), "from 1 to"),
+        (submit(&["--attempts", " 5"]), "from 1 to"),
+        (submit(&["--priority", "5 "]), "from -100 to 100"),
         (submit(&["--folder", "no/such"]), "folder: no/such is not a folder"),
         (submit(&["--key", ""]), "unique key must not be empty"),
         (submit(&["--payload", "{"]), "payload: it is not JSON"),
@@ -86,7 +88,7 @@ fn a_payload_over_the_limit_is_refused_before_all_of_it_is_read() {
 #[test]
 fn a_payload_that_is_too_deep_is_refused_plainly() {
     let place = Place::new();
-    for depth in [128, 100_000] {
+    for depth in [121, 100_000] {
         let deep = "[".repeat(depth) + &"]".repeat(depth);
         let ran = place.run_with(["submit", "mail", "send", "--payload", "-"], deep.as_bytes());
         ran.is_refused(2, "more than 120 deep");
