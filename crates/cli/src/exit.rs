@@ -6,6 +6,8 @@ use std::process::ExitCode;
 
 use ostler_store::{Error, ErrorKind};
 
+use crate::print::visible_lines;
+
 /// The exit codes, as the help shows them.
 pub(crate) const TABLE: &str = "\
 Exit codes:
@@ -90,9 +92,9 @@ pub(crate) fn end(done: anyhow::Result<Code>) -> ExitCode {
     }
 }
 
-/// A sentence for people, apart from the output. If nobody can read it, so be it.
+/// A sentence for people, apart from the output. If nobody can read it, so be it. It may have words of users and of tasks in it.
 pub(crate) fn say(sentence: &str) {
-    let _ = writeln!(io::stderr(), "ostler: {sentence}");
+    let _ = writeln!(io::stderr(), "ostler: {}", visible_lines(sentence));
 }
 
 fn is_closed_pipe(error: &anyhow::Error) -> bool {

@@ -56,7 +56,7 @@ async fn check(console: &Console, place: &Place) -> anyhow::Result<Code> {
     let view = StoreHealth { store: place.name(), ok: problems.is_empty(), version, newest, problems };
     console.out.answer(&view, |_| {
         if view.ok {
-            return format!("{} is whole (version {})\n", view.store, view.version);
+            return format!("{} is whole (version {})\n", visible(&view.store), view.version);
         }
         view.problems.iter().map(|problem| format!("{}\n", visible(problem))).collect()
     })?;
@@ -103,10 +103,11 @@ async fn versions(place: &Place) -> anyhow::Result<(Option<i64>, i64)> {
 
 fn tell(console: &Console, place: &Place, from: Option<i64>, to: i64) -> anyhow::Result<Code> {
     let view = Migrated { store: place.name(), from, to, pending: from != Some(to) };
+    let store = visible(&view.store);
     console.out.answer(&view, |_| match from {
-        None => format!("{}: no store is there; a new one has version {to}\n", view.store),
-        Some(from) if from == to => format!("{}: version {to}, nothing to do\n", view.store),
-        Some(from) => format!("{}: from version {from} to {to}\n", view.store),
+        None => format!("{store}: no store is there; a new one has version {to}\n"),
+        Some(from) if from == to => format!("{store}: version {to}, nothing to do\n"),
+        Some(from) => format!("{store}: from version {from} to {to}\n"),
     })?;
     Ok(Code::Done)
 }
@@ -129,7 +130,7 @@ async fn backup(console: &Console, place: &Place, file: PathBuf) -> anyhow::Resu
         if bad_target { refused(Code::BadInput, error.to_string()) } else { refusal(error) }
     })?;
     let view = BackedUp { file: file.display().to_string(), bytes };
-    console.out.answer(&view, |_| format!("{} has {bytes} bytes\n", view.file))?;
+    console.out.answer(&view, |_| format!("{} has {bytes} bytes\n", visible(&view.file)))?;
     Ok(Code::Done)
 }
 

@@ -10,14 +10,14 @@ use crate::map::plan::Plan;
 use crate::map::results::Target;
 use crate::map::run::Mapping;
 use crate::map::template::quoted_if_needed;
-use crate::print::Format;
+use crate::print::{Format, Looks, visible_lines};
 
 pub(super) fn run(console: &Console, map: &Map) -> anyhow::Result<Code> {
     let Some(plan) = Plan::make(map)? else {
         return nothing(console, map);
     };
     if map.dry_run {
-        return dry_run(&plan);
+        return dry_run(&plan, console.out.looks());
     }
     let mapping = Mapping { map, plan, place: console.place()?, out: console.out };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -51,11 +51,17 @@ fn nothing(console: &Console, map: &Map) -> anyhow::Result<Code> {
 }
 
 /// Prints each command as a line that a shell would understand.
-fn dry_run(plan: &Plan) -> anyhow::Result<Code> {
+fn dry_run(plan: &Plan, looks: Looks) -> anyhow::Result<Code> {
     let mut out = io::BufWriter::new(io::stdout().lock());
     for (item, number) in plan.items.iter().zip(1..) {
         let words: Vec<Vec<u8>> = plan.argv(number, item).iter().map(|word| quoted_if_needed(word)).collect();
-        out.write_all(&words.join(&b' '))?;
+        let line = words.join(&b' ');
+        match looks {
+            Looks::Plain => out.write_all(&line)?,
+            Looks::Terminal | Looks::Colour => {
+                out.write_all(visible_lines(&String::from_utf8_lossy(&line)).as_bytes())?;
+            }
+        }
         out.write_all(b"\n")?;
     }
     out.flush()?;

@@ -178,7 +178,7 @@ fn told(console: &Console, task: &Task) -> anyhow::Result<Code> {
     } else if completed {
         console
             .out
-            .line(task.output.as_deref().map(Json::from_text).as_ref().map_or("null", Json::as_str))?;
+            .json_line(task.output.as_deref().map(Json::from_text).as_ref().map_or("null", Json::as_str))?;
     }
     if completed {
         return Ok(Code::Done);

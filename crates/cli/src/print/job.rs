@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use ostler_wire::job::{JobState, JobView};
 
 use super::Looks;
-use super::table::{Cell, Paint, Table, visible};
+use super::table::{Cell, Paint, Table};
+use super::visible::visible;
 
 const fn paint(state: JobState) -> Paint {
     match state {

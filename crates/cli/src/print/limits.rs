@@ -8,7 +8,8 @@ use ostler_wire::limits::{BreakerRule, BreakerStateView, BreakerView, Held, Queu
 use ostler_wire::moment::Moment;
 
 use super::Looks;
-use super::table::{Cell, Paint, Table, visible};
+use super::table::{Cell, Paint, Table};
+use super::visible::visible;
 use super::when;
 
 /// The queues, with what holds them back.

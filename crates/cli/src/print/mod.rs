@@ -6,6 +6,7 @@ mod schedule;
 mod system;
 mod table;
 mod task;
+mod visible;
 mod when;
 
 use std::io::{self, IsTerminal as _, Write as _};
@@ -16,8 +17,8 @@ pub(crate) use job::{job, jobs};
 pub(crate) use limits::{breaker, breakers, queue, queues};
 pub(crate) use schedule::{schedule, schedule_state, schedules};
 pub(crate) use system::{nodes, stats, workers};
-pub(crate) use table::visible;
 pub(crate) use task::{list, show};
+pub(crate) use visible::{visible, visible_json, visible_lines};
 pub(crate) use when::{ago, long as how_long};
 
 /// For whom.
@@ -64,6 +65,19 @@ impl Out {
         self.format
     }
 
+    /// How text may look.
+    pub(crate) const fn looks(self) -> Looks {
+        self.looks
+    }
+
+    /// Prints text of a task: as it is, unless a terminal would act on it.
+    pub(crate) fn task_text(self, text: &str) -> io::Result<()> {
+        match self.looks {
+            Looks::Plain => self.text(text),
+            Looks::Terminal | Looks::Colour => self.text(&visible_lines(text)),
+        }
+    }
+
     /// Prints text as it is.
     pub(crate) fn text(self, text: &str) -> io::Result<()> {
         let mut out = io::stdout().lock();
@@ -79,7 +93,15 @@ impl Out {
 
     /// Prints a value as one JSON text.
     pub(crate) fn json(self, value: &impl Serialize) -> io::Result<()> {
-        self.line(&serde_json::to_string(value)?)
+        self.json_line(&serde_json::to_string(value)?)
+    }
+
+    /// Prints a line that is JSON already.
+    pub(crate) fn json_line(self, json: &str) -> io::Result<()> {
+        match self.looks {
+            Looks::Plain => self.line(json),
+            Looks::Terminal | Looks::Colour => self.line(&visible_json(json)),
+        }
     }
 
     /// Prints what a command came to: `value` for programs, else `text`.

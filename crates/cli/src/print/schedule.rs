@@ -8,7 +8,8 @@ use ostler_store::schedules::{Activity, ScheduleRecord};
 use ostler_wire::moment::Moment;
 
 use super::Looks;
-use super::table::{Cell, Paint, Table, visible};
+use super::table::{Cell, Paint, Table};
+use super::visible::visible;
 use super::when;
 use crate::config::duration;
 

@@ -9,7 +9,8 @@ use ostler_wire::system::{NodeView, Stats, WorkerView};
 
 use super::Looks;
 use super::limits::held_back;
-use super::table::{Cell, Paint, Table, visible};
+use super::table::{Cell, Paint, Table};
+use super::visible::visible;
 use super::when;
 
 /// The running nodes.

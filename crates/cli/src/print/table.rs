@@ -3,6 +3,7 @@
 use ostler_core::StateName;
 
 use super::Looks;
+use super::visible::visible;
 
 /// Characters of the last column on a terminal. Elsewhere nothing is cut.
 const MAX_LAST: usize = 80;
@@ -121,19 +122,6 @@ fn shorten(text: &mut String) {
     if text.chars().count() > MAX_LAST {
         *text = text.chars().take(MAX_LAST - 1).chain(['…']).collect();
     }
-}
-
-/// The text on one line, with nothing in it that would move a terminal's cursor or change its colours.
-pub(crate) fn visible(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for c in text.chars() {
-        if c.is_control() {
-            shown.extend(c.escape_debug());
-        } else {
-            shown.push(c);
-        }
-    }
-    shown
 }
 
 #[cfg(test)]

@@ -10,7 +10,8 @@ use ostler_wire::task::{Run, Trouble};
 
 use super::Looks;
 use super::limits::held_back;
-use super::table::{Cell, Paint, Table, visible};
+use super::table::{Cell, Paint, Table};
+use super::visible::visible;
 use super::when;
 use crate::config::size;
 
