@@ -14,6 +14,7 @@ mod hooks;
 mod map;
 mod place;
 mod print;
+mod written;
 
 use std::process::ExitCode;
 

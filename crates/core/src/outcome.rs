@@ -89,13 +89,23 @@ pub struct Failure {
     pub hint: Option<String>,
     /// Do not try again before this has passed. Wins over the backoff when longer.
     pub retry_after: Option<Duration>,
+    /// The exit code of the command, where one ended by itself with a code.
+    pub exit_code: Option<i32>,
 }
 
 impl Failure {
     /// A failure of this class, with nothing but its message.
     #[must_use]
     pub fn new(class: ErrorClass, message: impl Into<String>) -> Self {
-        Self { class, message: message.into(), details: None, step: None, hint: None, retry_after: None }
+        Self {
+            class,
+            message: message.into(),
+            details: None,
+            step: None,
+            hint: None,
+            retry_after: None,
+            exit_code: None,
+        }
     }
 }
 

@@ -27,6 +27,6 @@ pub use contract::{Classing, Control, Ended, Executor, Opened, Served, Slot, Vit
 pub use error::TaskError;
 pub use guard::Guard;
 pub use inline::Inline;
-pub use notes::{Heard, Level, MAX_FILES, Note, Notes, notes};
+pub use notes::{Heard, Level, MAX_FILES, MAX_STDOUT_PIECES, Note, Notes, notes};
 pub use steps::{Beginning, StepError, StepKeeper, Steps};
 pub use thread::{Backpressure, Choice, Permit, QueueFull, Runtimes, ThreadPolicy, Threads};

@@ -15,6 +15,8 @@ const MAX_LINE_BYTES: usize = 16 * 1024;
 
 /// Files that are recorded of one attempt. They are facts about what came out, and never dropped because lines came too fast.
 pub const MAX_FILES: usize = 1_000;
+/// Pieces of standard output that are kept of one attempt. They are no lines, and never dropped because lines came too fast.
+pub const MAX_STDOUT_PIECES: usize = 2_048;
 
 /// How much a log line matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -72,6 +74,8 @@ pub enum Note {
         /// The SHA-256 of them, in hexadecimal digits.
         sha256: String,
     },
+    /// A piece of what a command that did not succeed wrote to its standard output: JSON, a string or the list of its bytes.
+    Stdout(String),
     /// So many lines were dropped, because nobody took them in time.
     Dropped(u64),
 }
@@ -103,6 +107,7 @@ struct Said {
     waiting: VecDeque<Note>,
     dropped: u64,
     files: usize,
+    stdout_pieces: usize,
     closed: bool,
 }
 
@@ -133,9 +138,10 @@ impl Notes {
         let note = match note {
             Note::Log { level, message } => Note::Log { level, message: cut(&message, MAX_LINE_BYTES) },
             Note::Warning(message) => Note::Warning(cut(&message, MAX_LINE_BYTES)),
-            Note::Progress { .. } | Note::File { .. } | Note::Dropped(_) => note,
+            Note::Progress { .. } | Note::File { .. } | Note::Stdout(_) | Note::Dropped(_) => note,
         };
         let is_file = matches!(note, Note::File { .. });
+        let is_stdout = matches!(note, Note::Stdout(_));
         let between = &self.0.0;
         let mut said = between.lock();
         if said.closed {
@@ -150,6 +156,14 @@ impl Notes {
                     said.waiting.push_back(Note::Warning(message));
                 }
                 std::cmp::Ordering::Greater => return,
+            }
+            drop(said);
+            return between.news.notify_one();
+        }
+        if is_stdout {
+            if said.stdout_pieces < MAX_STDOUT_PIECES {
+                said.stdout_pieces += 1;
+                said.waiting.push_back(note);
             }
             drop(said);
             return between.news.notify_one();
@@ -244,6 +258,15 @@ mod tests {
         let all: Vec<Note> = std::iter::from_fn(|| heard.try_recv()).collect();
         assert_eq!(all.iter().filter(|note| **note == file).count(), MAX_FILES);
         assert!(matches!(all.last(), Some(Note::Warning(why)) if why.contains("1000")), "{:?}", all.last());
+    }
+
+    #[test]
+    fn pieces_of_stdout_are_heard_however_many_lines_wait_up_to_a_bound_of_their_own() {
+        let (said, heard) = notes();
+        (0..MAX_WAITING + 5).for_each(|number| said.say(line(number)));
+        (0..MAX_STDOUT_PIECES + 5).for_each(|_| said.say(Note::Stdout("\"a\"".into())));
+        let pieces = std::iter::from_fn(|| heard.try_recv()).filter(|note| matches!(note, Note::Stdout(_)));
+        assert_eq!(pieces.count(), MAX_STDOUT_PIECES);
     }
 
     #[test]

@@ -24,6 +24,8 @@ struct FailureRow {
     hint: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     retry_after_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    exit_code: Option<i32>,
     first_at_ms: i64,
     last_at_ms: i64,
 }
@@ -44,6 +46,7 @@ pub(crate) fn failure_text(failure: &Failure, first_at: Timestamp, last_at: Time
         step: failure.step.clone(),
         hint: failure.hint.clone(),
         retry_after_ms: failure.retry_after.map(|after| u64::try_from(after.as_millis()).unwrap_or(u64::MAX)),
+        exit_code: failure.exit_code,
         first_at_ms: first_at.millis(),
         last_at_ms: last_at.millis(),
     };
@@ -61,6 +64,7 @@ pub(crate) fn failure_from(text: Option<String>) -> Sql<Option<Failed>> {
         step: row.step,
         hint: row.hint,
         retry_after: row.retry_after_ms.map(Duration::from_millis),
+        exit_code: row.exit_code,
     };
     let (first_at, last_at) =
         (Timestamp::from_millis(row.first_at_ms), Timestamp::from_millis(row.last_at_ms));

@@ -195,7 +195,9 @@ mod tests {
         let shown = |note| match note {
             Note::File { path, size, .. } => format!("{path} {size}"),
             Note::Warning(message) => message,
-            Note::Log { .. } | Note::Progress { .. } | Note::Dropped(_) => panic!("{note:?}"),
+            Note::Log { .. } | Note::Progress { .. } | Note::Stdout(_) | Note::Dropped(_) => {
+                panic!("{note:?}")
+            }
         };
         matching(&opened(folder), &patterns, &AtomicBool::new(false)).map(shown).collect()
     }

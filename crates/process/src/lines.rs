@@ -146,7 +146,11 @@ mod tests {
         while let Some(note) = said.try_recv() {
             match note {
                 Note::Log { message, .. } => kept.push(message),
-                Note::Progress { .. } | Note::Warning(_) | Note::File { .. } | Note::Dropped(_) => {
+                Note::Progress { .. }
+                | Note::Warning(_)
+                | Note::File { .. }
+                | Note::Stdout(_)
+                | Note::Dropped(_) => {
                     panic!("only lines are said: {note:?}")
                 }
             }
@@ -170,10 +174,6 @@ mod tests {
         assert_eq!(kept[1], "next");
     }
 
-    #[test]
-    fn too_many_lines_are_dropped_and_that_is_said_once() {
-        let (kept, tail) = lines(10, &[b"12345\n", b"67890\n", b"more\n", b"last"]);
-        assert_eq!(kept.len(), 2, "{kept:?}");
     #[test]
     fn the_reason_is_the_last_line_but_not_the_version_of_node() {
         for (text, reason_of) in [
@@ -200,6 +200,10 @@ mod tests {
         assert_eq!(reason(" \n"), None);
     }
 
+    #[test]
+    fn too_many_lines_are_dropped_and_that_is_said_once() {
+        let (kept, tail) = lines(10, &[b"12345\n", b"67890\n", b"more\n", b"last"]);
+        assert_eq!(kept.len(), 2, "{kept:?}");
         assert!(kept[1].contains("not kept"));
         assert!(tail.is_some_and(|tail| tail.ends_with("last")), "the end is kept all the same");
     }

@@ -229,6 +229,8 @@ fn event(note: Note) -> NewEvent {
             let file = serde_json::json!({"path": path, "size": size, "sha256": sha256});
             NewEvent { kind: EventKind::File, data: file.to_string() }
         }
+        // As JSON it has no NUL.
+        Note::Stdout(piece) => NewEvent { kind: EventKind::Stdout, data: piece },
         Note::Dropped(lines) => NewEvent {
             kind: EventKind::Warning,
             data: format!("{lines} lines were dropped: they came too fast"),

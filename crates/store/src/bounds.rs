@@ -441,6 +441,7 @@ fn bounded_failure(failure: &Failure) -> Failure {
         step: short(&failure.step, MAX_NAME_BYTES),
         hint: short(&failure.hint, MAX_MESSAGE_BYTES),
         retry_after: failure.retry_after,
+        exit_code: failure.exit_code,
     }
 }
 

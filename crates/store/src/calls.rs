@@ -477,12 +477,15 @@ pub enum EventKind {
     Warning,
     /// A file that an attempt left: JSON with its `path` in the task's folder, `size` and `sha256`.
     File,
+    /// A piece of what a command that did not succeed wrote to its standard output: JSON, a string or the list of its bytes.
+    /// The pieces of an attempt stand one after the other.
+    Stdout,
 }
 
 impl EventKind {
     /// Every sort; a store keeps the place in this list.
-    pub const ALL: [Self; 6] =
-        [Self::Log, Self::Message, Self::ToolCall, Self::Progress, Self::Warning, Self::File];
+    pub const ALL: [Self; 7] =
+        [Self::Log, Self::Message, Self::ToolCall, Self::Progress, Self::Warning, Self::File, Self::Stdout];
 
     /// Its place in the list.
     #[must_use]
@@ -494,6 +497,7 @@ impl EventKind {
             Self::Progress => 3,
             Self::Warning => 4,
             Self::File => 5,
+            Self::Stdout => 6,
         }
     }
 }

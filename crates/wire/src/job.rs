@@ -78,12 +78,14 @@ pub struct Result {
     pub runs: u32,
     /// How long the last run took.
     pub duration_ms: Option<u64>,
-    /// What it wrote to standard output.
+    /// What it wrote to standard output, also when it failed.
     pub output: Option<String>,
     /// What went wrong last.
     pub error: Option<String>,
     /// The task.
     pub task: String,
+    /// The exit code of the last run, where it ended by itself with one.
+    pub exit_code: Option<i32>,
 }
 
 /// What became of a request about a job.

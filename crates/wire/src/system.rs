@@ -182,7 +182,8 @@ pub struct EventView {
     pub at: Moment,
     /// The lease it was written under.
     pub token: u64,
-    /// What sort of fact: `log`, `message`, `tool_call`, `progress` or `warning`.
+    /// What sort of fact: `log`, `message`, `tool_call`, `progress`, `warning`, `file`, or
+    /// `stdout` for what a command that did not succeed wrote there.
     pub kind: &'static str,
     /// How much a log line matters: `debug`, `info`, `warn` or `error`; null for everything else.
     pub level: Option<&'static str>,

@@ -63,6 +63,8 @@ pub struct Trouble {
     pub step: Option<String>,
     /// What might help.
     pub hint: Option<String>,
+    /// The exit code of a command that ended by itself with one.
+    pub exit_code: Option<i32>,
 }
 
 /// A task with all that belongs to it, except its events.
@@ -174,6 +176,9 @@ pub struct Run {
     pub error: Option<Trouble>,
     /// Files that it left in the task's folder.
     pub files: Vec<FileView>,
+    /// What a command wrote to its standard output, where it did not succeed; of much, the beginning and the end. The output of
+    /// a success is the task's.
+    pub stdout: Option<String>,
     /// What an agent was asked.
     pub prompt: Option<String>,
     /// What it cost.
@@ -291,6 +296,18 @@ impl Detail {
     }
 }
 
+impl Detail {
+    /// The same, with what attempts that did not succeed wrote to standard output. Each text comes with the token of its attempt.
+    #[must_use]
+    pub fn with_stdout(mut self, written: Vec<(u64, String)>) -> Self {
+        for (token, text) in written {
+            let Some(run) = self.attempts.iter_mut().find(|run| run.token == token) else { continue };
+            run.stdout = Some(text);
+        }
+        self
+    }
+}
+
 fn holder(state: &State) -> Option<SessionId> {
     match state {
         State::Claimed { session } | State::Running { session, .. } => Some(*session),
@@ -314,6 +331,7 @@ impl From<&Attempt> for Run {
             duration_ms: attempt.took().map(millis),
             error: end.and_then(|end| end.failure.as_ref()).map(Trouble::from),
             files: Vec::new(),
+            stdout: None,
             prompt: None,
             cost_usd: None,
             session_id: None,
@@ -340,6 +358,7 @@ impl From<&Failure> for Trouble {
             details: failure.details.clone(),
             step: failure.step.clone(),
             hint: failure.hint.clone(),
+            exit_code: failure.exit_code,
         }
     }
 }
@@ -349,8 +368,9 @@ impl Trouble {
     /// that completed in the end has no trouble.
     #[must_use]
     pub fn of(task: &Task) -> Option<Self> {
-        let ended =
-            |class, message: String| Some(Self { class, message, details: None, step: None, hint: None });
+        let ended = |class, message: String| {
+            Some(Self { class, message, details: None, step: None, hint: None, exit_code: None })
+        };
         match task.state {
             State::Completed { .. } => None,
             State::Failed { reason: reason @ FailReason::NodeDeaths, .. } => {

@@ -42,7 +42,7 @@ pub(super) async fn show(console: &Console, one: &One) -> anyhow::Result<Code> {
         return Err(refused(Code::NotFound, sentence));
     }
     let mut letter = LetterDetail::new(&found.task, &found.attempts, &found.steps, &found.after);
-    letter.detail = letter.detail.with_files(show_task::files(store.as_ref(), found.task.id).await?);
+    letter.detail = show_task::Left::read(store.as_ref(), found.task.id).await?.with(letter.detail);
     let runs = letter.detail.attempts.clone();
     console.out.answer(&letter, |looks| print::show(&found, None, &runs, SystemClock.now(), looks))?;
     Ok(Code::Done)

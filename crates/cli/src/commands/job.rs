@@ -57,7 +57,7 @@ pub(super) async fn run(console: &Console, what: JobCommand) -> anyhow::Result<C
         JobCommand::Export { job: name, csv, .. } => {
             let id = job::find(store.as_ref(), &name.job).await?.job.id;
             let form = if csv { Form::Csv } else { Form::Jsonl };
-            print_results(store.as_ref(), id, form, &mut std::io::stdout()).await?;
+            print_results(store.as_ref(), id, form, console.out.looks(), &mut std::io::stdout()).await?;
             Ok(Code::Done)
         }
     }

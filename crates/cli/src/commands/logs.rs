@@ -15,6 +15,7 @@ use crate::args::Logs;
 use crate::exit::{Code, refused};
 use crate::place::Missing;
 use crate::print::{Format, visible};
+use crate::written::{level, stdout_piece};
 
 /// How often whoever follows looks for more. Events ring no bell.
 const LOOK: Duration = Duration::from_millis(200);
@@ -22,7 +23,7 @@ const LOOK: Duration = Duration::from_millis(200);
 pub(super) async fn run(console: &Console, logs: &Logs) -> anyhow::Result<Code> {
     let store = console.place()?.open(Missing::Refuse).await?;
     let id = show::find(store.as_ref(), &logs.one).await?.task.id;
-    let mut last = 0;
+    let (mut last, mut lines) = (0, Lines::default());
     loop {
         // First the state, then the events: what was written before the end is seen before it is over.
         let ended = match store.show(Which::Id(id)).await? {
@@ -33,9 +34,10 @@ pub(super) async fn run(console: &Console, logs: &Logs) -> anyhow::Result<Code> 
             let events = store.read_events(id, last, MAX_PAGE).await?;
             let Some(newest) = events.last() else { break };
             last = newest.number;
-            print(console, &events)?;
+            print(console, &events, &mut lines)?;
         }
         if ended || !logs.follow {
+            console.out.text(lines.end())?;
             return Ok(Code::Done);
         }
         tokio::time::sleep(LOOK).await;
@@ -46,50 +48,87 @@ fn gone(id: TaskId) -> anyhow::Error {
     refused(Code::NotFound, format!("{id} was removed while it was followed"))
 }
 
-fn print(console: &Console, events: &[Event]) -> anyhow::Result<()> {
-    let mut text = String::new();
-    for event in events {
-        match console.out.format() {
-            Format::Json => text.push_str(&serde_json::to_string(&view(event))?),
-            Format::People => match event.kind {
-                EventKind::Log => {
-                    let (level, line) = level(&event.data);
-                    // What programs write comes as info, and is shown as they wrote it.
-                    if let Some(level) = level.filter(|level| *level != Level::Info) {
-                        text.push_str(&format!("{}: ", level.name()));
-                    }
-                    text.push_str(line.strip_suffix('\n').unwrap_or(line));
-                }
-                EventKind::File => {
-                    let shown = FileView::of_event(&event.data);
-                    let shown = shown.map(|file| format!("{} ({} bytes)", visible(&file.path), file.size));
-                    text.push_str(&format!("[file] {}", shown.unwrap_or_else(|| event.data.clone())));
-                }
-                EventKind::Message | EventKind::ToolCall | EventKind::Progress | EventKind::Warning => {
-                    text.push_str(&format!("[{}] {}", name(event.kind), event.data));
-                }
-            },
+/// Whether what was printed last is a whole line: pieces of standard output need not end with one.
+#[derive(Clone, Copy, Default)]
+enum Lines {
+    #[default]
+    Whole,
+    Open,
+}
+
+impl Lines {
+    /// What ends the line that is open.
+    fn end(&mut self) -> &'static str {
+        match std::mem::take(self) {
+            Self::Whole => "",
+            Self::Open => "\n",
         }
-        text.push('\n');
     }
-    Ok(console.out.text(&text)?)
 }
 
-/// The level that stands before a log line, and the line.
-pub(crate) fn level(data: &str) -> (Option<Level>, &str) {
-    let known = [Level::Debug, Level::Info, Level::Warn, Level::Error];
-    let of = |level: Level| Some((Some(level), data.strip_prefix(level.name())?.strip_prefix(' ')?));
-    known.into_iter().find_map(of).unwrap_or((None, data))
+fn print(console: &Console, events: &[Event], lines: &mut Lines) -> anyhow::Result<()> {
+    match console.out.format() {
+        Format::Json => {
+            for event in events {
+                console.out.json(&view(event))?;
+            }
+            Ok(())
+        }
+        Format::People => {
+            let mut text = String::new();
+            for event in events {
+                if event.kind == EventKind::Stdout {
+                    let piece = stdout_piece(&event.data);
+                    text.push_str(&String::from_utf8_lossy(&piece));
+                    *lines = if piece.ends_with(b"\n") { Lines::Whole } else { Lines::Open };
+                    continue;
+                }
+                text.push_str(lines.end());
+                text.push_str(&line(event));
+                text.push('\n');
+            }
+            Ok(console.out.task_text(&text)?)
+        }
+    }
 }
 
-fn view(event: &Event) -> EventView {
-    let (level, data) = match event.kind {
-        EventKind::Log => level(&event.data),
+/// An event that is no piece of output, for people.
+fn line(event: &Event) -> String {
+    match event.kind {
+        EventKind::Log => {
+            let (level, line) = level(&event.data);
+            let line = line.strip_suffix('\n').unwrap_or(line);
+            // What programs write comes as info, and is shown as they wrote it.
+            match level.filter(|level| *level != Level::Info) {
+                Some(level) => format!("{}: {line}", level.name()),
+                None => line.to_owned(),
+            }
+        }
+        EventKind::File => {
+            let shown = FileView::of_event(&event.data);
+            let shown = shown.map(|file| format!("{} ({} bytes)", visible(&file.path), file.size));
+            format!("[file] {}", shown.unwrap_or_else(|| event.data.clone()))
+        }
         EventKind::Message
         | EventKind::ToolCall
         | EventKind::Progress
         | EventKind::Warning
-        | EventKind::File => (None, event.data.as_str()),
+        | EventKind::Stdout => format!("[{}] {}", name(event.kind), event.data),
+    }
+}
+
+fn view(event: &Event) -> EventView {
+    let (level, data) = match event.kind {
+        EventKind::Log => {
+            let (level, line) = level(&event.data);
+            (level, line.to_owned())
+        }
+        EventKind::Stdout => (None, String::from_utf8_lossy(&stdout_piece(&event.data)).into_owned()),
+        EventKind::Message
+        | EventKind::ToolCall
+        | EventKind::Progress
+        | EventKind::Warning
+        | EventKind::File => (None, event.data.clone()),
     };
     EventView {
         number: event.number,
@@ -97,7 +136,7 @@ fn view(event: &Event) -> EventView {
         token: event.token,
         kind: name(event.kind),
         level: level.map(Level::name),
-        data: data.to_owned(),
+        data,
     }
 }
 
@@ -109,5 +148,6 @@ const fn name(kind: EventKind) -> &'static str {
         EventKind::Progress => "progress",
         EventKind::Warning => "warning",
         EventKind::File => "file",
+        EventKind::Stdout => "stdout",
     }
 }

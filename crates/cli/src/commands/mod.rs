@@ -45,7 +45,6 @@ use crate::place::Place;
 use crate::print::{Format, Out};
 
 pub(crate) use job::job_view;
-pub(crate) use logs::level;
 pub(crate) use sandbox::{PROBE, try_sandbox};
 pub(crate) use up::{KEEPER, Signals, keep, machine, start_keeper};
 

@@ -1,8 +1,10 @@
 //! `ostler show`: all about one task.
 
+use std::collections::BTreeMap;
+
 use ostler_core::TaskId;
 use ostler_store::calls::EventKind;
-use ostler_store::views::{TaskDetail, Which};
+use ostler_store::views::{Event, TaskDetail, Which};
 use ostler_store::{Clock as _, MAX_PAGE, Store, SystemClock};
 use ostler_wire::dead::PostMortem;
 use ostler_wire::limits::Held;
@@ -13,23 +15,61 @@ use crate::args::{One, TaskName};
 use crate::exit::{Code, refused};
 use crate::place::Missing;
 use crate::print::{self, visible};
+use crate::written::stdout_piece;
 
 pub(super) async fn run(console: &Console, one: &One) -> anyhow::Result<Code> {
     let store = console.place()?.open(Missing::Refuse).await?;
     let found = find(store.as_ref(), one).await?;
     let held = queue::holds(store.as_ref(), &found.task).await?;
-    let files = files(store.as_ref(), found.task.id).await?;
-    print(console, &found, held, files)
+    let left = Left::read(store.as_ref(), found.task.id).await?;
+    print(console, &found, held, left)
 }
 
-/// The files that its attempts left, with the tokens of the attempts.
-pub(super) async fn files(store: &dyn Store, id: TaskId) -> anyhow::Result<Vec<(u64, FileView)>> {
-    let (mut files, mut last) = (Vec::new(), 0);
-    loop {
-        let events = store.read_events_of(id, EventKind::File, last, MAX_PAGE).await?;
-        let Some(newest) = events.last() else { return Ok(files) };
-        last = newest.number;
-        files.extend(events.iter().filter_map(|event| Some((event.token, FileView::of_event(&event.data)?))));
+/// What its attempts left, with the tokens of the attempts.
+#[derive(Default)]
+pub(super) struct Left {
+    files: Vec<(u64, FileView)>,
+    /// What those that did not succeed wrote to standard output.
+    stdout: BTreeMap<u64, Vec<u8>>,
+}
+
+impl Left {
+    /// Reads the events of these two kinds, and no others: a log may be long.
+    pub(super) async fn read(store: &dyn Store, id: TaskId) -> anyhow::Result<Self> {
+        let mut left = Self::default();
+        for kind in [EventKind::File, EventKind::Stdout] {
+            let mut last = 0;
+            loop {
+                let events = store.read_events_of(id, kind, last, MAX_PAGE).await?;
+                let Some(newest) = events.last() else { break };
+                last = newest.number;
+                events.iter().for_each(|event| left.take(event));
+            }
+        }
+        Ok(left)
+    }
+
+    fn take(&mut self, event: &Event) {
+        match event.kind {
+            EventKind::File => {
+                let file = FileView::of_event(&event.data);
+                self.files.extend(file.map(|file| (event.token, file)));
+            }
+            EventKind::Stdout => {
+                self.stdout.entry(event.token).or_default().extend(stdout_piece(&event.data));
+            }
+            EventKind::Log
+            | EventKind::Message
+            | EventKind::ToolCall
+            | EventKind::Progress
+            | EventKind::Warning => {}
+        }
+    }
+
+    /// The task, with what its attempts left.
+    pub(super) fn with(self, detail: Detail) -> Detail {
+        let text = |(token, bytes): (u64, Vec<u8>)| (token, String::from_utf8_lossy(&bytes).into_owned());
+        detail.with_files(self.files).with_stdout(self.stdout.into_iter().map(text).collect())
     }
 }
 
@@ -38,10 +78,10 @@ pub(super) fn print(
     console: &Console,
     found: &TaskDetail,
     held: Option<Held>,
-    files: Vec<(u64, FileView)>,
+    left: Left,
 ) -> anyhow::Result<Code> {
     let detail = Detail::new(&found.task, &found.attempts, &found.steps, &found.after, held);
-    let detail = detail.with_files(files);
+    let detail = left.with(detail);
     let shown = Shown { reason: PostMortem::from(&found.task).reason, detail };
     console.out.answer(&shown, |looks| {
         let detail = &shown.detail;

@@ -8,17 +8,16 @@ use async_trait::async_trait;
 use ostler_core::{StateName, Task, TaskId, Told};
 use ostler_process::Argument;
 use ostler_runtime::Listener;
-use ostler_store::calls::EventKind;
+use ostler_store::Store;
 use ostler_store::tell::{Tell, Telling};
 use ostler_store::views::{TaskDetail, Which};
-use ostler_store::{MAX_PAGE, Store};
 use tokio::sync::mpsc;
 
 use super::plan::Payload;
 use super::progress::Beside;
-use crate::commands::level;
 use crate::exit::say;
 use crate::print::visible;
+use crate::written::Written;
 
 /// Ends that are passed on as they were found; of those beyond only the names are, and they are looked up again.
 const MAX_WHOLE: usize = 256;
@@ -137,10 +136,15 @@ impl Printer {
         let Some(found) = self.found(end).await? else { return Ok(true) };
         let task = found.task;
         let last = found.attempts.last().map(|attempt| attempt.token);
-        let complaints = log_of(self.store.as_ref(), task.id, last).await?;
-        let output = output_of(&task);
-        let trouble = trouble_of(&task);
-        if complaints.is_empty() && output.is_empty() && trouble.is_none() {
+        let written = Written::read(self.store.as_ref(), task.id, last).await?;
+        let said: Vec<String> = written
+            .warnings
+            .iter()
+            .map(|warning| format!("{}: {}", visible(&item_of(&task)), visible(warning)))
+            .chain(trouble_of(&task))
+            .collect();
+        let (output, complaints) = (stdout_of(&task, written.stdout), written.stderr);
+        if complaints.is_empty() && output.is_empty() && said.is_empty() {
             return Ok(true);
         }
         let beside = self.beside.clone();
@@ -148,9 +152,7 @@ impl Printer {
         tokio::task::spawn_blocking(move || {
             let complain = || {
                 let _ = io::stderr().write_all(&complaints);
-                if let Some(trouble) = &trouble {
-                    say(trouble);
-                }
+                said.iter().for_each(|sentence| say(sentence));
             };
             beside.print(&output, complain).is_ok()
         })
@@ -159,10 +161,19 @@ impl Printer {
     }
 }
 
-/// What it wrote to standard output.
-pub(crate) fn output_of(task: &Task) -> Vec<u8> {
+/// What it wrote to standard output: the task's output, or what its last attempt wrote that did not succeed.
+pub(crate) fn stdout_of(task: &Task, of_attempt: Vec<u8>) -> Vec<u8> {
+    if task.state.name() != StateName::Completed {
+        return of_attempt;
+    }
     let output = task.output.as_deref().and_then(|output| serde_json::from_str::<Argument>(output).ok());
     output.unwrap_or_default().0
+}
+
+/// The item, for people.
+fn item_of(task: &Task) -> String {
+    let payload = serde_json::from_str::<Payload>(&task.payload).ok();
+    payload.map_or_else(|| task.id.to_string(), |payload| payload.item.shown())
 }
 
 /// What went wrong with it, for people.
@@ -170,25 +181,6 @@ fn trouble_of(task: &Task) -> Option<String> {
     if task.state.name() != StateName::Failed {
         return None;
     }
-    let payload = serde_json::from_str::<Payload>(&task.payload).ok();
-    let item = payload.map_or_else(|| task.id.to_string(), |payload| payload.item.shown());
     let why = task.last_failure.as_ref().map_or("it died with its node", |failure| failure.message.as_str());
-    Some(format!("{}: {}", visible(&item), visible(why)))
-}
-
-/// What the attempt with this token wrote to standard error, as far as it was kept.
-pub(crate) async fn log_of(store: &dyn Store, id: TaskId, token: Option<u64>) -> anyhow::Result<Vec<u8>> {
-    let mut text = Vec::new();
-    let mut after = 0;
-    loop {
-        let events = store.read_events(id, after, MAX_PAGE).await?;
-        let Some(last) = events.last() else { return Ok(text) };
-        after = last.number;
-        for event in events.iter().filter(|event| event.kind == EventKind::Log && Some(event.token) == token)
-        {
-            let (_, line) = level(&event.data);
-            text.extend_from_slice(line.as_bytes());
-            text.push(b'\n');
-        }
-    }
+    Some(format!("{}: {}", visible(&item_of(task)), visible(why)))
 }

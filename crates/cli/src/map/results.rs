@@ -4,15 +4,17 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use ostler_core::{Attempt, JobId, TaskId};
+use ostler_core::{Attempt, JobId, StateName, TaskId};
 use ostler_store::Store;
 use ostler_store::jobs::queue_of;
 use ostler_store::views::{Filter, TaskDetail, Which};
 use ostler_wire::job::Result as Row;
 
 use super::plan::Payload;
-use super::report::{log_of, output_of};
+use super::report::stdout_of;
 use crate::exit::{Code, refused};
+use crate::print::{Looks, visible_json, visible_lines};
+use crate::written::Written;
 
 /// Tasks on one page: each comes with its output.
 const PAGE: usize = 50;
@@ -66,10 +68,11 @@ impl Target {
                 let width = numbered.last().map_or(1, |(number, _)| number.to_string().len());
                 for (number, id) in numbered {
                     let Some(found) = store.show(Which::Id(id)).await? else { continue };
-                    let last = found.attempts.last().map(|attempt| attempt.token);
+                    let written = last_written(store, &found).await?;
                     let file = |end: &str| folder.join(format!("{number:0width$}.{end}"));
-                    std::fs::write(file("out"), output_of(&found.task)).with_context(named)?;
-                    std::fs::write(file("err"), log_of(store, id, last).await?).with_context(named)?;
+                    std::fs::write(file("out"), stdout_of(&found.task, written.stdout))
+                        .with_context(named)?;
+                    std::fs::write(file("err"), written.stderr).with_context(named)?;
                 }
                 Ok(())
             }
@@ -98,7 +101,7 @@ pub(crate) enum Form {
 
 async fn rows(store: &dyn Store, job: JobId, form: Form) -> anyhow::Result<io::Cursor<Vec<u8>>> {
     let mut bytes = io::Cursor::new(Vec::new());
-    print(store, job, form, &mut bytes).await?;
+    print(store, job, form, Looks::Plain, &mut bytes).await?;
     Ok(bytes)
 }
 
@@ -107,43 +110,59 @@ pub(crate) async fn print(
     store: &dyn Store,
     job: JobId,
     form: Form,
+    looks: Looks,
     out: &mut impl Write,
 ) -> anyhow::Result<()> {
     let mut head = true;
     for (number, id) in numbered(store, job).await? {
         let Some(found) = store.show(Which::Id(id)).await? else { continue };
-        let row = row(number, &found);
-        match form {
-            Form::Jsonl => {
-                serde_json::to_writer(&mut *out, &row)?;
-                out.write_all(b"\n")?;
-            }
+        let written = last_written(store, &found).await?;
+        let row = row(number, &found, written.stdout);
+        // Row by row, so that no more than one is held here.
+        let text = match form {
+            Form::Jsonl => serde_json::to_string(&row)? + "\n",
             Form::Csv => {
-                // Row by row, so that no more than one is held here.
-                let mut table = csv::WriterBuilder::new().has_headers(head).from_writer(&mut *out);
+                let mut table = csv::WriterBuilder::new().has_headers(head).from_writer(Vec::new());
                 table.serialize(&row)?;
-                table.flush()?;
                 head = false;
+                String::from_utf8(table.into_inner()?)?
             }
-        }
+        };
+        let shown = match (looks, form) {
+            (Looks::Plain, Form::Jsonl | Form::Csv) => text,
+            (Looks::Terminal | Looks::Colour, Form::Jsonl) => visible_json(&text),
+            (Looks::Terminal | Looks::Colour, Form::Csv) => visible_lines(&text),
+        };
+        out.write_all(shown.as_bytes())?;
     }
     Ok(out.flush()?)
 }
 
-fn row(number: u64, found: &TaskDetail) -> Row {
+/// What its last attempt wrote.
+async fn last_written(store: &dyn Store, found: &TaskDetail) -> anyhow::Result<Written> {
+    Written::read(store, found.task.id, found.attempts.last().map(|attempt| attempt.token)).await
+}
+
+fn row(number: u64, found: &TaskDetail, stdout: Vec<u8>) -> Row {
     let task = &found.task;
     let payload = serde_json::from_str::<Payload>(&task.payload).ok();
     let took = found.attempts.last().and_then(Attempt::took);
-    let output = task.output.as_ref().map(|_| String::from_utf8_lossy(&output_of(task)).into_owned());
+    let output = String::from_utf8_lossy(&stdout_of(task, stdout)).into_owned();
+    let exit_code = match task.state.name() {
+        StateName::Completed => Some(0),
+        StateName::Failed => task.last_failure.as_ref().and_then(|failure| failure.exit_code),
+        StateName::Queued | StateName::Claimed | StateName::Running | StateName::Cancelled => None,
+    };
     Row {
         number,
         item: payload.map(|payload| payload.item.shown()).unwrap_or_default(),
         state: task.state.name().name(),
         runs: task.runs,
         duration_ms: took.map(|took| u64::try_from(took.as_millis()).unwrap_or(u64::MAX)),
-        output,
+        output: Some(output).filter(|output| !output.is_empty()),
         error: task.last_failure.as_ref().map(|failure| failure.message.clone()),
         task: task.id.to_string(),
+        exit_code,
     }
 }
 

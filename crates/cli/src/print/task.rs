@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use ostler_core::{Attempt, Ending, State, Task, Timestamp};
+use ostler_core::{Attempt, Ending, State, Task, TaskId, Timestamp, cut};
 use ostler_store::views::TaskDetail;
 use ostler_wire::limits::Held;
 use ostler_wire::moment::Moment;
@@ -14,6 +14,11 @@ use super::table::{Cell, Paint, Table};
 use super::visible::visible;
 use super::when;
 use crate::config::size;
+
+/// Lines of an attempt's standard output that are shown, the last ones.
+const MAX_STDOUT_LINES: usize = 20;
+/// Bytes that are shown of each.
+const MAX_STDOUT_LINE_BYTES: usize = 1_024;
 
 /// A list of tasks.
 pub(crate) fn list(tasks: &[Task], now: Timestamp, looks: Looks) -> String {
@@ -99,6 +104,9 @@ pub(crate) fn show(
     if let Some(trouble) = Trouble::of(task) {
         error(&mut text, &trouble);
     }
+    if let Some((run, written)) = runs.iter().rev().find_map(|run| Some((run, run.stdout.as_ref()?))) {
+        stdout(&mut text, run.number, written, task.id);
+    }
     for step in &detail.steps {
         let _ = writeln!(text, "{:<13} {} = {}", "step", visible(&step.name), visible(&step.value));
     }
@@ -155,6 +163,20 @@ fn error(text: &mut String, trouble: &Trouble) {
     }
     for line in trouble.details.iter().flat_map(|details| details.lines()) {
         let _ = writeln!(text, "  | {}", visible(line));
+    }
+}
+
+/// The end of what an attempt that did not succeed wrote to standard output.
+fn stdout(text: &mut String, number: u32, written: &str, id: TaskId) {
+    let lines: Vec<&str> = written.lines().collect();
+    let shown = &lines[lines.len().saturating_sub(MAX_STDOUT_LINES)..];
+    let before = match lines.len() - shown.len() {
+        0 => String::new(),
+        more => format!("; {more} lines before these: ostler logs {id}"),
+    };
+    let _ = writeln!(text, "{:<13} of attempt {number}{before}", "stdout");
+    for line in shown {
+        let _ = writeln!(text, "  | {}", visible(&cut(line, MAX_STDOUT_LINE_BYTES)));
     }
 }
 

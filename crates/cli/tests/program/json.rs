@@ -43,7 +43,7 @@ const DETAIL: [&str; 16] = [
 ];
 /// What a dead letter has beside what every task has.
 const LETTER: [&str; 6] = ["reason", "class", "first_failure", "last_failure", "details", "steps"];
-const ATTEMPT: [&str; 13] = [
+const ATTEMPT: [&str; 14] = [
     "number",
     "token",
     "worker",
@@ -54,11 +54,12 @@ const ATTEMPT: [&str; 13] = [
     "duration_ms",
     "error",
     "files",
+    "stdout",
     "prompt",
     "cost_usd",
     "session_id",
 ];
-const ERROR: [&str; 5] = ["class", "message", "details", "step", "hint"];
+const ERROR: [&str; 6] = ["class", "message", "details", "step", "hint", "exit_code"];
 const WORKER: [&str; 13] = [
     "id",
     "node",
@@ -156,7 +157,9 @@ fn a_task_of_any_state_has_the_same_fields() {
     );
     assert_eq!(
         shown["error"],
-        json!({"class": "permanent", "message": "no", "details": "a stack", "step": "move", "hint": "look"})
+        json!({
+            "class": "permanent", "message": "no", "details": "a stack", "step": "move", "hint": "look", "exit_code": null
+        })
     );
     assert_eq!(
         (&shown["steps"], &shown["attempts"][0]["error"]),
@@ -228,7 +231,7 @@ fn each_failure_stands_with_its_attempt_and_the_first_and_the_last_are_at_hand()
     let shown = place.json(["show", &id]);
     let attempts = shown["attempts"].as_array().expect("a list");
     let errors: Vec<&Value> = attempts.iter().map(|attempt| &attempt["error"]).collect();
-    let error = |class: &str, message: &str| json!({"class": class, "message": message, "details": format!("more about {message}"), "step": "move", "hint": "look"});
+    let error = |class: &str, message: &str| json!({"class": class, "message": message, "details": format!("more about {message}"), "step": "move", "hint": "look", "exit_code": null});
     assert_eq!(errors, [&error("partial", "half"), &error("permanent", "never")]);
     assert_eq!(shown["first_failure"], attempts[0]["finished_at"]);
     assert_eq!(shown["last_failure"], attempts[1]["finished_at"]);

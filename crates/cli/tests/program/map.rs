@@ -157,7 +157,7 @@ fn no_items_on_standard_input_is_nothing_to_do() {
 fn a_failure_is_said_and_the_others_go_on() {
     let place = Place::new();
     let ran = place.run(["map", "-k", "echo out{}; echo err{} >&2; test {} != 2", ":::", "1", "2", "3"]);
-    assert_eq!((ran.code, ran.out.as_str()), (Some(1), "out1\nout3\n"), "{ran:?}");
+    assert_eq!((ran.code, ran.out.as_str()), (Some(1), "out1\nout2\nout3\n"), "{ran:?}");
     for line in ["err1", "err2", "err3", "ostler: 2: it exited with code 1: err2"] {
         assert!(ran.err.lines().any(|said| said == line), "{line}: {ran:?}");
     }
@@ -237,7 +237,7 @@ fn results_are_written_as_lines_as_a_table_and_as_files() {
     assert_eq!(words("r.csv").code, Some(1));
     let text = std::fs::read_to_string(place.folder().join("r.csv")).expect("the results");
     assert!(
-        text.starts_with("number,item,state,runs,duration_ms,output,error,task\n1,1,completed,"),
+        text.starts_with("number,item,state,runs,duration_ms,output,error,task,exit_code\n1,1,completed,"),
         "{text}"
     );
     assert_eq!(words("folder").code, Some(1));

@@ -4,8 +4,8 @@ use std::io;
 use std::pin::Pin;
 use std::time::Duration;
 
-use ostler_core::{ErrorClass, Failure};
-use ostler_exec::{Control, Ended, Work};
+use ostler_core::ErrorClass;
+use ostler_exec::{Control, Ended, Note, Notes, Work};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe;
 use tokio::time::{Instant, Sleep};
@@ -31,7 +31,6 @@ const MIN_KILL_PATIENCE: Duration = Duration::from_secs(2);
 enum Reason {
     Deadline,
     Cancel,
-    TooMuchOutput,
 }
 
 enum Stage {
@@ -69,6 +68,8 @@ pub(super) struct Attempt<'a> {
     output: Output,
     lines: Lines,
     tail: Tail,
+    notes: Notes,
+    max_log_bytes: usize,
     cancel: CancellationToken,
     lost: CancellationToken,
     timeout: Duration,
@@ -83,8 +84,10 @@ impl<'a> Attempt<'a> {
             stage: Stage::Running,
             input: work.payload.into_bytes(),
             output: Output::new(policy.output, policy.max_output_bytes),
-            lines: Lines::new(control.notes, "stderr", policy.max_log_bytes),
+            lines: Lines::new(control.notes.clone(), "stderr", policy.max_log_bytes),
             tail: Tail::default(),
+            notes: control.notes,
+            max_log_bytes: policy.max_log_bytes,
             cancel: control.cancel,
             lost: control.lost,
             timeout: work.timeout,
@@ -134,11 +137,7 @@ impl<'a> Attempt<'a> {
                 Event::Stdout(Ok(0) | Err(_)) => stdout = None,
                 Event::Stdout(Ok(_)) => {
                     self.rearm(silence.as_mut());
-                    if self.output.take(&out).is_err() {
-                        // Nothing more is wanted from it.
-                        stdout = None;
-                        self.overflow(timer.as_mut());
-                    }
+                    self.output.take(&out);
                 }
                 Event::Stderr(Ok(0) | Err(_)) => stderr = None,
                 Event::Stderr(Ok(_)) => {
@@ -183,21 +182,6 @@ impl<'a> Attempt<'a> {
         timer.reset(after(self.grace.max(MIN_KILL_PATIENCE)));
     }
 
-    fn overflow(&mut self, timer: Pin<&mut Sleep>) {
-        match self.stage {
-            Stage::Running | Stage::Stopping(Reason::TooMuchOutput) => {
-                self.kill(Reason::TooMuchOutput, timer);
-            }
-            // It is being ended already, for a reason that came first; it just need not wait any longer.
-            Stage::Stopping(reason @ (Reason::Deadline | Reason::Cancel)) => self.kill(reason, timer),
-            Stage::Killed(_) => {}
-            Stage::Draining { exit, reason, until } => {
-                let reason = reason.or(Some(Reason::TooMuchOutput));
-                self.stage = Stage::Draining { exit, reason, until };
-            }
-        }
-    }
-
     fn drain(&mut self, exit: Exit, silence: Pin<&mut Sleep>) {
         let reason = match self.stage {
             Stage::Running => None,
@@ -206,8 +190,8 @@ impl<'a> Attempt<'a> {
         };
         let most = match reason {
             None | Some(Reason::Cancel) => MAX_DRAIN,
-            // Its output does not count any more.
-            Some(Reason::Deadline | Reason::TooMuchOutput) => IDLE,
+            // It had its time: what others who hold its pipes still write is not waited for.
+            Some(Reason::Deadline) => IDLE,
         };
         self.stage = Stage::Draining { exit, reason, until: after(most) };
         self.rearm(silence);
@@ -232,31 +216,31 @@ impl<'a> Attempt<'a> {
             // It was told to stop, and finished its work in the grace.
             (None, _) | (Some(Reason::Cancel), Exit::Code(0)) => {
                 let said = Self::last_words(self.lines, self.tail);
-                verdict::exited(exit, self.codes, self.output.into_json(), said)
+                let output = match exit {
+                    Exit::Code(0) => {
+                        let kept = self.output.into_kept();
+                        kept.warning.into_iter().for_each(|warning| self.notes.say(Note::Warning(warning)));
+                        kept.json
+                    }
+                    // Programs say on their standard output, too, why they failed.
+                    Exit::Code(_) | Exit::Signal(_) => {
+                        self.output.tell(&self.notes, self.max_log_bytes);
+                        None
+                    }
+                };
+                verdict::exited(exit, self.codes, output, said)
             }
             (Some(reason), _) => self.judge(reason),
         }
     }
 
     fn judge(self, reason: Reason) -> Ended {
-        let failure = match reason {
-            Reason::Cancel => {
-                self.lines.finish();
-                return Ended::cancelled();
-            }
-            Reason::Deadline => {
-                return Ended::too_long(self.timeout).with_details(Self::last_words(self.lines, self.tail));
-            }
-            Reason::TooMuchOutput => {
-                self.lines.finish();
-                let message = format!("its output is too large: more than {} bytes", self.output.most());
-                Failure {
-                    details: Some(self.output.beginning()),
-                    ..Failure::new(ErrorClass::Permanent, message)
-                }
-            }
-        };
-        Ended::failed(failure)
+        let said = Self::last_words(self.lines, self.tail);
+        self.output.tell(&self.notes, self.max_log_bytes);
+        match reason {
+            Reason::Cancel => Ended::cancelled(),
+            Reason::Deadline => Ended::too_long(self.timeout).with_details(said),
+        }
     }
 }
 

@@ -28,7 +28,8 @@ pub use template::TemplateError;
 
 /// Runs a command for each task, whatever its kind.
 ///
-/// Its stdout is the output, its stderr goes to the log line by line, its exit code says how it went. At the deadline
+/// Its stdout is the output, its stderr goes to the log line by line, its exit code says how it went. The stdout of one that did
+/// not succeed is kept with its attempt. At the deadline
 /// and on a cancel its group gets SIGTERM, and after the grace all of it is killed. When the lease is lost there is no grace.
 #[derive(Debug)]
 pub struct Command {

@@ -1,71 +1,251 @@
-//! What a command gave out, within bounds.
+//! What a command wrote to its standard output, within bounds: of too much, the beginning and the end are kept, and what was left
+//! out between them is marked.
+
+use std::collections::VecDeque;
+use std::io;
+
+use ostler_core::{MAX_NESTING, is_too_deep};
+use ostler_exec::{MAX_STDOUT_PIECES, Note, Notes};
 
 use super::policy::OutputForm;
 use crate::argument::Argument;
-use crate::lines::{CUT, TAIL_BYTES};
 
-/// Stdout, up to a bound.
+/// Bytes of one piece of the output of a failure. As JSON it has at most six times as many, which fits into an event.
+const PIECE_BYTES: usize = 8 * 1024;
+/// Bytes of one character, at most.
+const MAX_CHAR_BYTES: usize = 4;
+
+/// Standard output, up to a bound.
 pub(super) struct Output {
     form: OutputForm,
-    bytes: Vec<u8>,
+    /// The beginning: the first half of the bound.
+    head: Vec<u8>,
+    /// The end of what came after it: as much as the bound leaves.
+    tail: VecDeque<u8>,
+    written: u64,
     most: usize,
 }
 
-/// More output than is allowed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct TooLarge;
+/// The output of an attempt that succeeded.
+pub(super) struct Kept {
+    /// JSON text. Nothing is no output.
+    pub(super) json: Option<String>,
+    /// What is to be said about it.
+    pub(super) warning: Option<String>,
+}
 
 impl Output {
     pub(super) const fn new(form: OutputForm, most: usize) -> Self {
-        Self { form, bytes: Vec::new(), most }
+        Self { form, head: Vec::new(), tail: VecDeque::new(), written: 0, most }
     }
 
-    pub(super) fn take(&mut self, chunk: &[u8]) -> Result<(), TooLarge> {
-        if self.bytes.len() + chunk.len() > self.most {
-            return Err(TooLarge);
-        }
-        self.bytes.extend_from_slice(chunk);
-        Ok(())
+    pub(super) fn take(&mut self, chunk: &[u8]) {
+        self.written += chunk.len() as u64;
+        let room = (self.most / 2).saturating_sub(self.head.len()).min(chunk.len());
+        let (first, rest) = chunk.split_at(room);
+        self.head.extend_from_slice(first);
+        let most = self.most - self.most / 2;
+        self.tail.extend(&rest[rest.len().saturating_sub(most)..]);
+        self.tail.drain(..self.tail.len().saturating_sub(most));
     }
 
-    /// As JSON text. Nothing is no output.
-    pub(super) fn into_json(self) -> Option<String> {
-        match self.form {
-            OutputForm::Json => {}
-            OutputForm::Exact if self.bytes.is_empty() => return None,
-            OutputForm::Exact => return serde_json::to_string(&Argument(self.bytes)).ok(),
+    /// What is kept of a success.
+    pub(super) fn into_kept(mut self) -> Kept {
+        let (mut room, most) = (self.most, self.most);
+        loop {
+            let part = self.within(room);
+            let cut = part.is_cut.then(|| self.was_cut(most));
+            let needed = match json(self.form, part, most) {
+                Ok(kept) => return Kept { warning: cut.or(kept.warning), ..kept },
+                Err(needed) => needed,
+            };
+            // In JSON it has more bytes than it was written with. Each round leaves out a good part of it.
+            let scaled = (room as u128 * most as u128 / needed as u128) as usize;
+            room = scaled.min(room - room.div_ceil(16));
+            if room == 0 {
+                return Kept { json: None, warning: Some(self.was_cut(most)) };
+            }
         }
-        let text = match String::from_utf8(self.bytes) {
-            Ok(text) => text,
-            Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
+    }
+
+    fn was_cut(&self, most: usize) -> String {
+        format!(
+            "its output was cut: it wrote {} bytes, and at most {most} are kept, as JSON; the beginning and the end are there",
+            self.written
+        )
+    }
+
+    /// Says what a command that did not succeed has written, up to this many bytes.
+    pub(super) fn tell(mut self, notes: &Notes, most: usize) {
+        let most = most.min(MAX_STDOUT_PIECES / 2 * PIECE_BYTES);
+        let Part { bytes, is_cut } = self.within(most.min(self.most));
+        for piece in pieces(&bytes) {
+            if let Ok(json) = serde_json::to_string(&Argument(piece.to_vec())) {
+                notes.say(Note::Stdout(json));
+            }
+        }
+        if is_cut {
+            let message = format!(
+                "its output was cut: it wrote {} bytes, and at most {most} are kept of an attempt that did not succeed",
+                self.written
+            );
+            notes.say(Note::Warning(message));
+        }
+    }
+
+    /// All of it, if it has at most so many bytes; else the beginning and the end, with a mark between them.
+    fn within(&mut self, most: usize) -> Part {
+        let tail = self.tail.make_contiguous();
+        if self.written <= most as u64 {
+            return Part { bytes: [&self.head, &*tail].concat(), is_cut: false };
+        }
+        let head = until_character(&self.head[..self.head.len().min(most / 2)]);
+        // What is not in the tail is in the head, where little was written.
+        let joined;
+        let all: &[u8] = if self.written <= (self.head.len() + tail.len()) as u64 {
+            joined = [&self.head[head.len()..], &*tail].concat();
+            &joined
+        } else {
+            tail
         };
-        let text = text.strip_suffix('\n').unwrap_or(&text);
-        if text.is_empty() {
+        let tail = from_character(&all[all.len().saturating_sub(most - most / 2)..]);
+        let left_out = self.written - (head.len() + tail.len()) as u64;
+        let mark = format!("\n… {left_out} bytes left out …\n");
+        Part { bytes: [head, mark.as_bytes(), tail].concat(), is_cut: true }
+    }
+}
+
+/// What was written, or its beginning and its end.
+struct Part {
+    bytes: Vec<u8>,
+    is_cut: bool,
+}
+
+/// As JSON text of at most so many bytes; the error is how many it would have.
+fn json(form: OutputForm, Part { bytes, is_cut }: Part, most: usize) -> Result<Kept, usize> {
+    let kept = |json| Ok(Kept { json, warning: None });
+    if bytes.is_empty() {
+        return kept(None);
+    }
+    match form {
+        OutputForm::Json => {}
+        OutputForm::Exact => {
+            let argument = Argument(bytes);
+            let needed = length(&argument);
+            return if needed > most { Err(needed) } else { kept(serde_json::to_string(&argument).ok()) };
+        }
+    }
+    let text = match String::from_utf8(bytes) {
+        Ok(text) => text,
+        Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
+    };
+    let text = text.strip_suffix('\n').unwrap_or(&text);
+    if text.is_empty() {
+        return kept(None);
+    }
+    // A cut text is none of the program's JSON, whatever it looks like.
+    let is_json = !is_cut && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok();
+    let is_deep = is_json && is_too_deep(text);
+    if is_json && !is_deep && text.len() <= most {
+        return kept(Some(text.to_owned()));
+    }
+    let needed = length(&text);
+    if needed > most {
+        return Err(needed);
+    }
+    let warning = is_deep.then(|| {
+        format!("its output is JSON that is more than {MAX_NESTING} levels deep, and is kept as a text")
+    });
+    Ok(Kept { json: serde_json::to_string(text).ok(), warning })
+}
+
+/// How many bytes this has as JSON, without having them.
+fn length(value: &impl serde::Serialize) -> usize {
+    struct Count(usize);
+    impl io::Write for Count {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut count = Count(0);
+    serde_json::to_writer(&mut count, value).map_or(usize::MAX, |()| count.0)
+}
+
+/// Without the first bytes of a character that was cut at the end.
+fn until_character(bytes: &[u8]) -> &[u8] {
+    let begins = |at: &usize| bytes[*at] & 0b1100_0000 != 0b1000_0000;
+    let last = (bytes.len().saturating_sub(MAX_CHAR_BYTES)..bytes.len()).rev().find(begins);
+    match last {
+        Some(at) if bytes[at] >= 0x80 && std::str::from_utf8(&bytes[at..]).is_err() => &bytes[..at],
+        Some(_) | None => bytes,
+    }
+}
+
+/// Without the last bytes of a character that was cut at the beginning.
+fn from_character(bytes: &[u8]) -> &[u8] {
+    let is_inside = |byte: &&u8| **byte & 0b1100_0000 == 0b1000_0000;
+    let inside = bytes.iter().take(MAX_CHAR_BYTES - 1).take_while(is_inside).count();
+    &bytes[inside..]
+}
+
+/// The bytes in pieces that end with a line where they can, and with a character else.
+fn pieces(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        if bytes.is_empty() {
             return None;
         }
-        let is_json = serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok();
-        Some(if is_json { text.to_owned() } else { serde_json::Value::from(text).to_string() })
-    }
-
-    pub(super) const fn most(&self) -> usize {
-        self.most
-    }
-
-    /// How it began, for whoever wants to know what was too large.
-    pub(super) fn beginning(&self) -> String {
-        let end = self.bytes.len().min(TAIL_BYTES);
-        format!("{}{CUT}", String::from_utf8_lossy(&self.bytes[..end]))
-    }
+        let most = &bytes[..bytes.len().min(PIECE_BYTES)];
+        let end = if most.len() == bytes.len() {
+            most.len()
+        } else {
+            // Not much shorter than it could be, so that there are not too many.
+            let line = most.iter().rposition(|byte| *byte == b'\n').map(|at| at + 1);
+            line.filter(|end| *end > PIECE_BYTES / 2).unwrap_or_else(|| until_character(most).len())
+        };
+        let (piece, rest) = bytes.split_at(end);
+        bytes = rest;
+        Some(piece)
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn of(form: OutputForm, most: usize, chunks: &[&[u8]]) -> Output {
+        let mut output = Output::new(form, most);
+        chunks.iter().for_each(|chunk| output.take(chunk));
+        output
+    }
+
     fn json(bytes: &[u8]) -> Option<String> {
-        let mut output = Output::new(OutputForm::Json, 100);
-        output.take(bytes).expect("it fits");
-        output.into_json()
+        let kept = of(OutputForm::Json, 100, &[bytes]).into_kept();
+        assert_eq!(kept.warning, None);
+        kept.json
+    }
+
+    /// What is told of a failure, put together again, and the warnings.
+    fn told(output: Output, most: usize) -> (Vec<u8>, Vec<String>) {
+        let (notes, heard) = ostler_exec::notes();
+        output.tell(&notes, most);
+        let (mut bytes, mut warnings) = (Vec::new(), Vec::new());
+        for note in std::iter::from_fn(|| heard.try_recv()) {
+            match note {
+                Note::Stdout(piece) => {
+                    assert!(piece.len() <= 64 * 1024, "it fits into an event");
+                    bytes.extend(serde_json::from_str::<Argument>(&piece).expect("JSON").0);
+                }
+                Note::Warning(warning) => warnings.push(warning),
+                Note::Log { .. } | Note::Progress { .. } | Note::File { .. } | Note::Dropped(_) => {
+                    panic!("{note:?}")
+                }
+            }
+        }
+        (bytes, warnings)
     }
 
     #[test]
@@ -79,10 +259,79 @@ mod tests {
     }
 
     #[test]
-    fn output_has_a_bound() {
-        let mut output = Output::new(OutputForm::Json, 4);
-        assert_eq!(output.take(b"1234"), Ok(()));
-        assert_eq!(output.take(b"5"), Err(TooLarge));
-        assert!(output.beginning().starts_with("1234 …"));
+    fn of_too_much_the_beginning_and_the_end_are_kept_with_a_mark() {
+        let text: String = (0..1_000).map(|number| format!("line {number}\n")).collect();
+        for chunk in [1, 7, 4_096, text.len()] {
+            for form in [OutputForm::Exact, OutputForm::Json] {
+                let chunks: Vec<&[u8]> = text.as_bytes().chunks(chunk).collect();
+                let kept = of(form, 1_000, &chunks).into_kept();
+                let json = kept.json.expect("there is some");
+                assert!(json.len() <= 1_000 && json.len() > 800, "{}", json.len());
+                let shown: String = serde_json::from_str(&json).expect("a text");
+                let (head, rest) = shown.split_once("\n… ").expect("a mark");
+                let (left_out, tail) = rest.split_once(" bytes left out …\n").expect("a mark");
+                assert!(
+                    text.starts_with(head) && text.ends_with(tail) || tail.ends_with("line 999"),
+                    "{shown}"
+                );
+                let left_out: usize = left_out.parse().expect("a number");
+                assert!(head.len() + left_out + tail.len() + 1 >= text.len(), "{shown}");
+                assert!(kept.warning.is_some_and(|warning| warning.contains("it wrote 8890 bytes")));
+            }
+        }
+    }
+
+    #[test]
+    fn what_just_fits_is_whole_and_json_counts_as_it_is_kept() {
+        let fits = of(OutputForm::Json, 12, &[b"123456", b"7890"]).into_kept();
+        assert_eq!((fits.json.as_deref(), fits.warning), (Some("1234567890"), None));
+        // Ten ends of lines are twenty bytes of JSON, and two for the quotes.
+        let lines = of(OutputForm::Exact, 22, &[b"\n\n\n\n\n\n\n\n\n\n"]).into_kept();
+        assert_eq!((lines.json.map(|json| json.len()), lines.warning), (Some(22), None));
+        for (form, byte) in [(OutputForm::Exact, 0xff), (OutputForm::Exact, 1), (OutputForm::Json, 0xff)] {
+            let bytes = vec![byte; 10_000];
+            let kept = of(form, 10_000, &[&bytes]).into_kept();
+            assert!(
+                kept.json.is_some_and(|json| json.len() <= 10_000 && json.len() > 5_000),
+                "{form:?} {byte}"
+            );
+            assert!(kept.warning.is_some_and(|warning| warning.contains("it wrote 10000 bytes")));
+        }
+        let none = of(OutputForm::Exact, 1, &[b"ab"]).into_kept();
+        assert!(none.json.is_none() && none.warning.is_some());
+    }
+
+    #[test]
+    fn json_that_is_cut_or_too_deep_is_kept_as_a_text() {
+        let long = format!("[{}]", vec!["1"; 600].join(","));
+        let kept = of(OutputForm::Json, 1_000, &[long.as_bytes()]).into_kept();
+        let text: String = serde_json::from_str(&kept.json.expect("some")).expect("a text");
+        assert!(text.starts_with("[1,1,") && text.ends_with(",1]") && text.contains("left out"), "{text}");
+        assert!(kept.warning.is_some());
+        let deep = "[".repeat(MAX_NESTING + 1) + &"]".repeat(MAX_NESTING + 1);
+        let kept = of(OutputForm::Json, 1_000, &[deep.as_bytes()]).into_kept();
+        assert_eq!(kept.json, Some(format!("\"{deep}\"")));
+        assert!(kept.warning.is_some_and(|warning| warning.contains("deep")));
+    }
+
+    #[test]
+    fn characters_are_not_cut() {
+        let text = "ä€😀".repeat(300);
+        for most in 200..240 {
+            let json = of(OutputForm::Exact, most, &[text.as_bytes()]).into_kept().json.expect("some");
+            assert!(json.starts_with('"') && !json.contains('\u{fffd}'), "{json}");
+        }
+    }
+
+    #[test]
+    fn what_a_failure_wrote_is_told_byte_by_byte_within_its_bound() {
+        let mut bytes = "a line, then a long one\n".repeat(2_000).into_bytes();
+        bytes.extend([0, 0xff, b'\n', 0xe2]);
+        bytes.extend(vec![1; 3 * PIECE_BYTES]);
+        assert_eq!(told(of(OutputForm::Json, 1 << 20, &[&bytes]), 1 << 20), (bytes.clone(), vec![]));
+        assert_eq!(told(of(OutputForm::Exact, 1 << 20, &[]), 1 << 20), (vec![], vec![]));
+        let (kept, warnings) = told(of(OutputForm::Exact, 1 << 20, &[&bytes]), 1_000);
+        assert!(kept.len() < 1_100 && kept.starts_with(b"a line") && kept.ends_with(&[1; 400]));
+        assert!(warnings.len() == 1 && warnings[0].contains("at most 1000 are kept"), "{warnings:?}");
     }
 }

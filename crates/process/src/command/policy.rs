@@ -21,9 +21,10 @@ pub struct CommandPolicy {
     pub codes: Codes,
     /// What its output is.
     pub output: OutputForm,
-    /// Bytes of its output. More is a permanent failure.
+    /// Bytes of its output, as JSON. Of more, the beginning and the end are kept, and that is said.
     pub max_output_bytes: usize,
-    /// Bytes of its stderr that are kept as log lines. More is dropped, and that is said.
+    /// Bytes of its stderr that are kept as log lines, and of its stdout when it does not succeed. More is dropped, and that is
+    /// said.
     pub max_log_bytes: usize,
     /// Where it works.
     pub folders: Folders,

@@ -23,7 +23,8 @@ pub(super) fn exited(exit: Exit, codes: &Codes, output: Option<String>, stderr: 
                 classing = Classing::Assumed;
                 ErrorClass::Transient
             });
-            Failure::new(class, format!("it exited with code {code}{why}"))
+            let failure = Failure::new(class, format!("it exited with code {code}{why}"));
+            Failure { exit_code: Some(code), ..failure }
         }
         Exit::Signal(signal) => {
             let failure = Failure::new(ErrorClass::Crash, format!("it was ended by {}", signal_name(signal)));
@@ -158,6 +159,7 @@ mod tests {
             let failure = failure(&ended);
             assert_eq!((failure.class, ended.classing), (class, classing));
             assert_eq!(failure.message, format!("it exited with code {code}: last"));
+            assert_eq!(failure.exit_code, Some(code));
         }
     }
 
@@ -165,7 +167,7 @@ mod tests {
     fn signals_are_named() {
         let failure = failure(&exited(Exit::Signal(11), &Codes::default(), None, Some("the end".into())));
         assert_eq!((failure.class, failure.message.as_str()), (ErrorClass::Crash, "it was ended by SIGSEGV"));
-        assert_eq!(failure.details.as_deref(), Some("the end"));
+        assert_eq!((failure.details.as_deref(), failure.exit_code), (Some("the end"), None));
         assert_eq!(signal_name(40), "signal 40");
     }
 

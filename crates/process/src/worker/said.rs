@@ -193,7 +193,7 @@ fn failure(fault: Fault) -> (Failure, Classing) {
     let class = known.unwrap_or(ErrorClass::Transient);
     let message = message.filter(|text| !text.is_empty()).unwrap_or_else(|| NO_MESSAGE.to_owned());
     let retry_after = retry_after_ms.map(|millis| Duration::from_millis(whole(millis)));
-    (Failure { class, message, details, step, hint, retry_after }, classing)
+    (Failure { class, message, details, step, hint, retry_after, exit_code: None }, classing)
 }
 
 fn level_named(name: Option<&str>) -> Level {

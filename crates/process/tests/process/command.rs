@@ -6,7 +6,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use ostler_core::{ErrorClass, Outcome};
-use ostler_exec::{Ended, Note, Work};
+use ostler_exec::{Ended, Heard, Note, Work};
 use ostler_process::{CommandPolicy, Environment, Input};
 use tokio::task::JoinSet;
 
@@ -164,13 +164,58 @@ async fn a_signal_is_a_crash_with_the_end_of_stderr() {
     assert_eq!(failure.details.as_deref(), Some("going down"));
 }
 
+/// What was said of standard output, and the warnings.
+fn stdout(notes: &Heard) -> (String, Vec<String>) {
+    let (mut text, mut warnings) = (String::new(), Vec::new());
+    for note in std::iter::from_fn(|| notes.try_recv()) {
+        match note {
+            Note::Stdout(piece) => text.push_str(&serde_json::from_str::<String>(&piece).expect("text")),
+            Note::Warning(warning) => warnings.push(warning),
+            Note::Log { .. } | Note::Progress { .. } | Note::File { .. } | Note::Dropped(_) => {}
+        }
+    }
+    (text, warnings)
+}
+
 #[tokio::test]
-async fn too_much_output_is_a_permanent_failure_at_once() {
+async fn too_much_output_is_cut_in_the_middle_and_fails_nothing() {
     let keeper = keeper().await;
-    let policy = CommandPolicy { max_output_bytes: 1_000, ..shell("yes") };
-    let failure = failure(run(&keeper, policy, work("1")).await.0);
-    assert_eq!(failure.class, ErrorClass::Permanent);
-    assert!(failure.message.contains("too large"), "{}", failure.message);
+    let policy = CommandPolicy { max_output_bytes: 1_000, ..shell("seq 100000") };
+    let (ended, notes) = run(&keeper, policy, work("1")).await;
+    let text: String = serde_json::from_str(&output(ended)).expect("a text");
+    assert!(text.starts_with("1\n2\n") && text.ends_with("\n100000") && text.len() < 1_000, "{text}");
+    assert!(text.contains(" bytes left out …\n"), "{text}");
+    let (told, warnings) = stdout(&notes);
+    assert_eq!(told, "", "it succeeded: its output is there");
+    assert!(warnings.len() == 1 && warnings[0].contains("it wrote 588895 bytes"), "{warnings:?}");
+}
+
+#[tokio::test]
+async fn a_command_that_never_stops_writing_ends_at_its_deadline_and_not_before() {
+    let keeper = keeper().await;
+    let policy = CommandPolicy { max_output_bytes: 1_000, max_log_bytes: 500, ..shell("yes") };
+    let hung = Work { timeout: Duration::from_millis(300), ..work("1") };
+    let (ended, notes) = run(&keeper, policy, hung).await;
+    assert_eq!(failure(ended).class, ErrorClass::Timeout);
+    let (told, warnings) = stdout(&notes);
+    assert!(told.starts_with("y\ny\n") && told.ends_with("y\n") && told.len() < 600, "{told}");
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+}
+
+#[tokio::test]
+async fn the_stdout_of_a_command_that_did_not_succeed_is_kept() {
+    let keeper = keeper().await;
+    let short = Work { timeout: Duration::from_millis(300), ..work("1") };
+    for (script, work, code) in [
+        ("echo 'expected 200, got 500'; exit 3", work("1"), Some(3)),
+        ("echo 'expected 200, got 500'; kill -KILL $$", work("1"), None),
+        ("echo 'expected 200, got 500'; exec sleep 600", short, None),
+    ] {
+        let (ended, notes) = run(&keeper, shell(script), work).await;
+        assert_eq!(ended.output, None, "{script}");
+        assert_eq!(failure(ended).exit_code, code, "{script}");
+        assert_eq!(stdout(&notes), ("expected 200, got 500\n".to_owned(), vec![]), "{script}");
+    }
 }
 
 #[tokio::test]

@@ -107,7 +107,9 @@ pub(crate) fn heard(heard: &Heard) -> Vec<Note> {
 pub(crate) fn lines(notes: &Heard) -> Vec<String> {
     let line = |note| match note {
         Note::Log { message, .. } => Some(message),
-        Note::Progress { .. } | Note::Warning(_) | Note::File { .. } | Note::Dropped(_) => None,
+        Note::Progress { .. } | Note::Warning(_) | Note::File { .. } | Note::Stdout(_) | Note::Dropped(_) => {
+            None
+        }
     };
     heard(notes).into_iter().filter_map(line).collect()
 }

@@ -24,7 +24,9 @@ fn leaving(script: &str, files: &[&str], each: &Path) -> CommandPolicy {
 pub(crate) fn recorded(notes: &Heard) -> Vec<(String, u64)> {
     let file = |note| match note {
         Note::File { path, size, .. } => Some((path, size)),
-        Note::Log { .. } | Note::Progress { .. } | Note::Warning(_) | Note::Dropped(_) => None,
+        Note::Log { .. } | Note::Progress { .. } | Note::Warning(_) | Note::Stdout(_) | Note::Dropped(_) => {
+            None
+        }
     };
     heard(notes).into_iter().filter_map(file).collect()
 }

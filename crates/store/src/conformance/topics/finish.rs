@@ -143,6 +143,7 @@ async fn a_failure_that_may_pass_backs_off(s: &Scene) {
             details: Some("long story".to_owned()),
             step: Some("post".to_owned()),
             hint: Some("buy stamps".to_owned()),
+            exit_code: Some(17),
             ..Failure::new(class, "no stamps")
         };
         assert_eq!(

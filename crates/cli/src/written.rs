@@ -1,0 +1,54 @@
+//! What an attempt wrote, as the store kept it.
+
+use ostler_core::TaskId;
+use ostler_exec::Level;
+use ostler_process::Argument;
+use ostler_store::calls::EventKind;
+use ostler_store::{MAX_PAGE, Store};
+
+/// What one attempt wrote.
+#[derive(Debug, Default)]
+pub(crate) struct Written {
+    /// To standard output, where it is a command that did not succeed. The output of a success is the task's.
+    pub(crate) stdout: Vec<u8>,
+    /// To standard error, as lines.
+    pub(crate) stderr: Vec<u8>,
+    /// What was said about it, such as that its output was cut.
+    pub(crate) warnings: Vec<String>,
+}
+
+impl Written {
+    /// What the attempt with this token wrote, as far as it was kept.
+    pub(crate) async fn read(store: &dyn Store, id: TaskId, token: Option<u64>) -> anyhow::Result<Self> {
+        let mut written = Self::default();
+        let mut after = 0;
+        loop {
+            let events = store.read_events(id, after, MAX_PAGE).await?;
+            let Some(last) = events.last() else { return Ok(written) };
+            after = last.number;
+            for event in events.iter().filter(|event| Some(event.token) == token) {
+                match event.kind {
+                    EventKind::Log => {
+                        written.stderr.extend_from_slice(level(&event.data).1.as_bytes());
+                        written.stderr.push(b'\n');
+                    }
+                    EventKind::Stdout => written.stdout.extend(stdout_piece(&event.data)),
+                    EventKind::Warning => written.warnings.push(event.data.clone()),
+                    EventKind::Message | EventKind::ToolCall | EventKind::Progress | EventKind::File => {}
+                }
+            }
+        }
+    }
+}
+
+/// The bytes of a piece of standard output, from its event.
+pub(crate) fn stdout_piece(data: &str) -> Vec<u8> {
+    serde_json::from_str::<Argument>(data).map_or_else(|_| data.as_bytes().to_vec(), |argument| argument.0)
+}
+
+/// The level that stands before a log line, and the line.
+pub(crate) fn level(data: &str) -> (Option<Level>, &str) {
+    let known = [Level::Debug, Level::Info, Level::Warn, Level::Error];
+    let of = |level: Level| Some((Some(level), data.strip_prefix(level.name())?.strip_prefix(' ')?));
+    known.into_iter().find_map(of).unwrap_or((None, data))
+}

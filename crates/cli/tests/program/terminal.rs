@@ -1,0 +1,140 @@
+//! On a terminal, nothing that a task wrote or a user typed is acted on: a real pseudo-terminal sees what the program prints.
+
+use std::process::Stdio;
+
+use ostler_core::{ErrorClass, Failure, Outcome, Worker, WorkerState};
+use ostler_store::calls::{EventKind, NewEvent};
+use ostler_store::{Clock as _, Store as _, SystemClock};
+use ostler_testkit::Ids;
+
+use crate::hands::Hands;
+use crate::ostler::Place;
+
+/// Runs its arguments with a new terminal, and copies what that shows.
+const ON_TERMINAL: &str = "import pty, sys; sys.exit(pty.spawn(sys.argv[1:]) >> 8)";
+
+/// Clears the screen and sets the clipboard, by C0 and by C1, and turns the writing around.
+const HOSTILE: &str = "\u{1b}[2J\u{1b}]52;c;aGk=\u{7}\u{9b}2J\u{202e}\u{2066}";
+/// What names may have of it.
+const TURNED: &str = "m\u{202e}\u{2066}";
+
+/// What a terminal gets to see of this command.
+fn on_terminal(place: &Place, words: &[&str]) -> String {
+    let told = place.command(words);
+    let mut command = std::process::Command::new("python3");
+    command.args(["-c", ON_TERMINAL]).arg(told.get_program()).args(told.get_args());
+    command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default()).env("NO_COLOR", "1");
+    command.envs(told.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    command.current_dir(place.folder()).stdin(Stdio::null());
+    let output = command.output().expect("python3 runs");
+    assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn is_inert(text: &str, what: &[&str]) {
+    assert!(!text.is_empty(), "{what:?} shows something");
+    let acts =
+        |c: &char| c.is_control() && !matches!(c, '\n' | '\r' | '\t') || "\u{202e}\u{2066}".contains(*c);
+    assert_eq!(text.chars().find(acts), None, "{what:?}: {text:?}");
+}
+
+/// A task that failed, with all that a task can say.
+fn hostile(hands: &Hands) -> String {
+    let payload = serde_json::to_string(HOSTILE).expect("JSON");
+    hands.enqueue(TURNED, TURNED, &payload);
+    hands.complete(TURNED, &payload);
+    let id = hands.enqueue(TURNED, TURNED, &payload).to_string();
+    let task = hands.begin(TURNED);
+    hands.log(task.lease.as_ref(), &format!("info {HOSTILE}"));
+    hands.step(task.lease.as_ref(), TURNED, &payload);
+    let file = serde_json::json!({"path": HOSTILE, "size": 1, "sha256": "00"}).to_string();
+    let said = [
+        (EventKind::Progress, HOSTILE),
+        (EventKind::Warning, HOSTILE),
+        (EventKind::Message, HOSTILE),
+        (EventKind::ToolCall, HOSTILE),
+        (EventKind::File, &file),
+        (EventKind::Stdout, &payload),
+    ];
+    let events = said.map(|(kind, data)| NewEvent { kind, data: data.to_owned() }).to_vec();
+    hands.wait(hands.store.append(task.lease.as_ref(), events)).expect("they are appended");
+    let text = || Some(HOSTILE.to_owned());
+    let failure = Failure {
+        details: text(),
+        step: text(),
+        hint: text(),
+        ..Failure::new(ErrorClass::Permanent, HOSTILE)
+    };
+    hands.end(task, Outcome::Failed(failure), None);
+    id
+}
+
+#[test]
+fn no_command_lets_a_terminal_act_on_what_a_task_wrote() {
+    let place = Place::new();
+    let hands = Hands::join(&place);
+    let id = hostile(&hands);
+    let busy = Worker {
+        id: Ids::new(98).worker(),
+        pool: TURNED.into(),
+        pid: None,
+        state: WorkerState::Idle,
+        memory_bytes: None,
+        started_at: SystemClock.now(),
+        done: 1,
+        failed: 1,
+        task: None,
+    };
+    hands.wait(hands.store.report(hands.session, vec![busy])).expect("it is reported");
+    let job = ["map", "-q", "printf '\\033[2J%s' {}; exit 1", ":::", HOSTILE];
+    place.run(job);
+    let commands: [&[&str]; 14] = [
+        &["logs", &id],
+        &["show", &id],
+        &["ls"],
+        &["dead", "ls"],
+        &["dead", "show", &id],
+        &["stats"],
+        &["nodes"],
+        &["workers"],
+        &["queue", "ls"],
+        &["queue", "show", TURNED],
+        &["doctor"],
+        &["job", "ls"],
+        &["job", "show", "printf"],
+        &["job", "export", "printf"],
+    ];
+    for words in commands {
+        is_inert(&on_terminal(&place, words), words);
+        if words[1..].first() != Some(&"export") {
+            let json = [words, &["--json"]].concat();
+            is_inert(&on_terminal(&place, &json), &json);
+        }
+    }
+    is_inert(&on_terminal(&place, &["job", "export", "printf", "--csv"]), &["csv"]);
+    is_inert(&on_terminal(&place, &["map", "--dry-run", "echo", ":::", HOSTILE]), &["dry run"]);
+    let shown = on_terminal(&place, &["logs", &id]);
+    assert!(shown.contains("\\u{1b}[2J") && shown.contains("\\u{202e}"), "{shown}");
+    // Where there is no terminal, it stays as it was written.
+    assert!(place.done(["logs", &id]).contains(HOSTILE));
+}
+
+#[test]
+fn errors_show_what_was_typed_and_do_nothing_with_it() {
+    let place = Place::new();
+    let store = format!("nowhere/{HOSTILE}/x.db");
+    let cases: [&[&str]; 5] = [
+        &["ls", "--store", &store],
+        &["show", HOSTILE],
+        &["show", &format!("key:{HOSTILE}")],
+        &["submit", "mail", "send", "--attempts", HOSTILE],
+        &["map", "--results", HOSTILE, "true", ":::", HOSTILE, ":::", "x"],
+    ];
+    place.done(["submit", "mail", "send"]);
+    for words in cases {
+        let ran = place.run(words);
+        assert_ne!(ran.code, Some(0), "{words:?}");
+        is_inert(&ran.err, words);
+        is_inert(&on_terminal(&place, words), words);
+    }
+}
