@@ -74,6 +74,25 @@ async fn each_end_is_told_to_its_own_callback_with_the_task() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pools_that_start_at_the_same_time_do_not_lose_each_others_callbacks() {
+    let folder = scratch();
+    for round in 0..20 {
+        let queue = format!("queue {round}");
+        let pool = || builder(folder.path()).queue(queue.as_str());
+        let (on_completed, mut completed) = channel();
+        let (on_failed, mut failed) = channel();
+        let (one, other) =
+            tokio::join!(pool().on_completed(on_completed).start(), pool().on_failed(on_failed).start());
+        let (one, other) = (one.unwrap(), other.unwrap());
+        let well = one.submit("obey", &"well").await.unwrap();
+        let broken = one.submit("obey", &"broken").await.unwrap();
+        assert_eq!(next(&mut completed).await.task.id, well, "round {round}");
+        assert_eq!(next(&mut failed).await.task.id, broken, "round {round}");
+        tokio::join!(one.drain(MAX_WAIT), other.drain(MAX_WAIT));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_callback_that_hangs_or_panics_holds_up_no_work_and_no_other_callback() {
     let folder = scratch();
     let (calls, mut called) = mpsc::unbounded_channel();

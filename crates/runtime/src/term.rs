@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use ostler_core::{SessionId, Timestamp, Told};
+use ostler_core::{SessionId, Timestamp};
 use ostler_store::calls::{Fenced, NewSession, QueueChange};
 use ostler_store::schedules::Put;
 use ostler_store::{MAX_ORDERS, Store};
@@ -318,12 +318,10 @@ async fn bring_settings(
     }
     for pool in &config.pools {
         if let Some(listener) = &pool.listener {
-            // What others want to be told of is not taken from them.
-            let now = store.configure(&pool.queue, Vec::new()).await?.tell;
-            let tell =
-                Told::ALL.into_iter().filter(|what| now.has(*what) || listener.wants().has(*what)).collect();
-            if tell != now {
-                store.configure(&pool.queue, vec![QueueChange::Tell(tell)]).await?;
+            let (wants, now) = (listener.wants(), store.configure(&pool.queue, Vec::new()).await?.tell);
+            if now.and(wants) != now {
+                // What others want to be told of is not taken from them, also by two nodes that come up at once.
+                store.configure(&pool.queue, vec![QueueChange::AlsoTell(wants)]).await?;
             }
         }
     }

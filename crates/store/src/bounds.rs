@@ -223,6 +223,7 @@ impl Bounds {
                 | QueueChange::CostPath(_)
                 | QueueChange::Tell(_)
                 | QueueChange::SetBy(_)
+                | QueueChange::AlsoTell(_)
                 | QueueChange::Breaker(None)
                 | QueueChange::OpenBreaker(_)
                 | QueueChange::ResetBreaker

@@ -433,6 +433,8 @@ pub enum QueueChange {
     KindOverrides(String, Overrides),
     /// Which ends of its attempts are kept to be told, from now on.
     Tell(Tell),
+    /// These ends are kept to be told too, from now on, beside those that are told already.
+    AlsoTell(Tell),
     /// So much of it begins in a time, over all nodes; all windows hold. None: any amount.
     Rate(Vec<Rate>),
     /// So much of each limit key begins in a time, over all nodes; all windows hold. None: any amount.

@@ -177,6 +177,7 @@ impl QueueChange {
             | Self::Overrides(_)
             | Self::KindOverrides(..)
             | Self::Tell(_)
+            | Self::AlsoTell(_)
             | Self::KeyRate(_)
             | Self::OpenKeyBreaker { .. }
             | Self::ResetKeyBreaker(_)

@@ -23,6 +23,12 @@ impl Tell {
         self
     }
 
+    /// These, and those.
+    #[must_use]
+    pub fn and(self, others: Self) -> Self {
+        Told::ALL.into_iter().filter(|what| self.has(*what) || others.has(*what)).collect()
+    }
+
     /// Whether this is told.
     #[must_use]
     pub const fn has(self, what: Told) -> bool {

@@ -347,6 +347,7 @@ impl QueueSettings {
                 self.kinds.insert(kind, overrides);
             }
             QueueChange::Tell(tell) => self.tell = tell,
+            QueueChange::AlsoTell(tell) => self.tell = self.tell.and(tell),
             QueueChange::Rate(rates) => self.rate = rates,
             QueueChange::KeyRate(rates) => self.key_rate = rates,
             QueueChange::Breaker(breaker) => self.breaker = breaker,

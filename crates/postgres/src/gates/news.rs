@@ -112,6 +112,7 @@ pub(crate) async fn change(
         | QueueChange::KindOverrides(..)
         | QueueChange::Tell(_)
         | QueueChange::SetBy(_)
+        | QueueChange::AlsoTell(_)
         | QueueChange::Rate(_)
         | QueueChange::KeyRate(_) => return Ok(Vec::new()),
     }

@@ -286,6 +286,7 @@ impl Book {
             | QueueChange::KindOverrides(..)
             | QueueChange::Tell(_)
             | QueueChange::SetBy(_)
+            | QueueChange::AlsoTell(_)
             | QueueChange::Rate(_)
             | QueueChange::KeyRate(_) => {}
         }

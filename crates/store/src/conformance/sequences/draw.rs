@@ -127,6 +127,7 @@ const SAID: &[Row<Op>] = &[
     (26, "tell of ends", |d| {
         d.configure(|d| QueueChange::Tell(if d.chance.chance(70) { Tell::ALL } else { d.tell() }))
     }),
+    (20, "tell of more ends", |d| d.configure(|d| QueueChange::AlsoTell(d.tell()))),
     (26, "hear", |d| Op::Hear { session: d.session(), queue: d.queue(), wants: d.tell(), limit: d.below(4) }),
     (20, "hear for a session that may be over", |d| Op::Hear {
         session: d.any_session(),

@@ -24,6 +24,7 @@ cases![
     a_queue_tells_what_it_wants_and_no_more,
     a_change_counts_for_attempts_that_run_already,
     a_report_without_a_right_tells_nothing,
+    what_is_told_too_takes_nothing_from_others,
 ];
 
 /// Some words of a failure that have to come through whole.
@@ -271,4 +272,23 @@ async fn a_report_without_a_right_tells_nothing(s: &Scene) {
         assert_eq!(s.finish(Lease::granted(old), outcome).await, Finished::LeaseLost);
     }
     assert_eq!(ends(s, node).await, []);
+}
+
+async fn what_is_told_too_takes_nothing_from_others(s: &Scene) {
+    let second = s.fixture.second().await;
+    let [completed, failed] = [Told::Completed, Told::Failed].map(|what| Tell::NONE.with(what));
+    // Whoever adds knows nothing of the others: no order of these loses one of the two.
+    for store in [s.store.as_ref(), second.as_ref()] {
+        tell(s, Tell::NONE).await;
+        store.configure(QUEUE, vec![QueueChange::AlsoTell(completed)]).await.expect("configure answers");
+        let settings = s.store.configure(QUEUE, vec![QueueChange::AlsoTell(failed)]).await;
+        assert_eq!(settings.expect("configure answers").tell, completed.with(Told::Failed));
+        let again = store.configure(QUEUE, vec![QueueChange::AlsoTell(Tell::NONE)]).await;
+        assert_eq!(again.expect("configure answers").tell, completed.with(Told::Failed));
+    }
+    let node = s.join().await;
+    s.completed(node).await;
+    s.dead_letter(node).await;
+    let whats: Vec<Told> = ends(s, node).await.into_iter().map(|(_, what)| what).collect();
+    assert_eq!(whats, [Told::Completed, Told::Failed]);
 }
