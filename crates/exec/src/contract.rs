@@ -73,6 +73,8 @@ pub struct Ended {
     pub slot: Slot,
     /// Whose word the class of a failure is.
     pub classing: Classing,
+    /// What the node lacks, if that kept the work from beginning. It is handed back then, and the pool waits before it tries again.
+    pub shortage: Option<String>,
 }
 
 /// Whose word the class of a failure is.
@@ -101,13 +103,25 @@ impl Ended {
     /// The work is done.
     #[must_use]
     pub const fn success(output: Option<String>) -> Self {
-        Self { outcome: Outcome::Success, output, slot: Slot::Free, classing: Classing::Given }
+        Self {
+            outcome: Outcome::Success,
+            output,
+            slot: Slot::Free,
+            classing: Classing::Given,
+            shortage: None,
+        }
     }
 
     /// It failed.
     #[must_use]
     pub const fn failed(failure: Failure) -> Self {
-        Self { outcome: Outcome::Failed(failure), output: None, slot: Slot::Free, classing: Classing::Given }
+        Self {
+            outcome: Outcome::Failed(failure),
+            output: None,
+            slot: Slot::Free,
+            classing: Classing::Given,
+            shortage: None,
+        }
     }
 
     /// It failed with this class and message.
@@ -125,7 +139,13 @@ impl Ended {
     /// It stopped because it was told to.
     #[must_use]
     pub const fn cancelled() -> Self {
-        Self { outcome: Outcome::Cancelled, output: None, slot: Slot::Free, classing: Classing::Given }
+        Self {
+            outcome: Outcome::Cancelled,
+            output: None,
+            slot: Slot::Free,
+            classing: Classing::Given,
+            shortage: None,
+        }
     }
 
     /// The same failure, whose class nobody has said: the pool says what is assumed.
@@ -146,7 +166,19 @@ impl Ended {
     /// It was not begun, and can be run by somebody else.
     #[must_use]
     pub const fn handed_back() -> Self {
-        Self { outcome: Outcome::HandedBack, output: None, slot: Slot::Free, classing: Classing::Given }
+        Self {
+            outcome: Outcome::HandedBack,
+            output: None,
+            slot: Slot::Free,
+            classing: Classing::Given,
+            shortage: None,
+        }
+    }
+
+    /// It was not begun, for the node lacks what any work needs here: descriptors, memory, processes. A sentence says what.
+    #[must_use]
+    pub fn short(what: String) -> Self {
+        Self { shortage: Some(what), ..Self::handed_back() }.spent()
     }
 
     /// The same, but the work still holds its thread.
@@ -175,6 +207,9 @@ pub enum Opened {
     Ready,
     /// It did not. The pool lets it go, and tries another later.
     Failed(Failure),
+    /// It could not, for the node lacks what any worker needs: descriptors, memory, processes. A sentence says what. The pool
+    /// tries again later, as often as it takes.
+    Short(String),
 }
 
 /// What can be told of a worker that is a thing of its own, such as a process.

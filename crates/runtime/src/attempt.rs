@@ -46,6 +46,8 @@ pub(crate) struct Done {
     /// How long it ran, if it did.
     pub(crate) took: Option<Duration>,
     pub(crate) suspect: bool,
+    /// What the node lacked, if that kept the work from beginning.
+    pub(crate) shortage: Option<String>,
 }
 
 /// How much later than it should an executor may answer, before its attempt is given up.
@@ -64,7 +66,13 @@ pub(crate) async fn run(bench: &Bench, waiting: Waiting, worker: WorkerId) -> Op
     let told = strings.cancel.is_cancelled() || matches!(alone, Turn::Told);
     if told || (durable && !begin(bench, lease, worker).await) {
         give_back(bench, claimed).await;
-        return Some(Done { ending: Ending::HandedBack, slot: Slot::Free, took: None, suspect });
+        return Some(Done {
+            ending: Ending::HandedBack,
+            slot: Slot::Free,
+            took: None,
+            suspect,
+            shortage: None,
+        });
     }
     let began = Instant::now();
     let (timeout, grace) = (claimed.policy.timeout, bench.pool.grace);
@@ -86,16 +94,19 @@ pub(crate) async fn run(bench: &Bench, waiting: Waiting, worker: WorkerId) -> Op
     let keeper = AttemptSteps::new(Arc::clone(&bench.store), lease);
     let steps = Steps::kept(Arc::new(keeper));
     let control = Control { cancel: strings.cancel, lost: strings.lost, notes: said, steps };
-    let Ended { outcome, output, slot, classing } =
+    let Ended { outcome, output, slot, classing, shortage } =
         listening(bench, lease, &heard, bench.pool.executor.run(work, control)).await;
-    let took = Some(began.elapsed());
+    // What did not begin says nothing about how long the work takes.
+    let took = shortage.is_none().then(|| began.elapsed());
     let outcome = bench.pool.unclassed.judge(outcome, classing);
     let (entrusted, stop) = bench.held.reclaim(lease)?;
     let outcome = match (stop, outcome) {
         // What is done is done: if the lease is lost, the store says so.
         (_, Outcome::Success) => Outcome::Success,
         // It was stopped because somebody else speaks for the task, or soon will: nothing is said for it here.
-        (Some(Stop::Lost), _) => return Some(Done { ending: Ending::NodeDied, slot, took, suspect }),
+        (Some(Stop::Lost), _) => {
+            return Some(Done { ending: Ending::NodeDied, slot, took, suspect, shortage });
+        }
         (Some(Stop::HandBack), Outcome::Cancelled) => Outcome::HandedBack,
         (Some(Stop::HandBack | Stop::Cancelled) | None, outcome) => outcome,
     };
@@ -103,7 +114,7 @@ pub(crate) async fn run(bench: &Bench, waiting: Waiting, worker: WorkerId) -> Op
     let ending = outcome.ending();
     drop(alone);
     bench.finisher.report(entrusted.report(outcome, output)).await;
-    Some(Done { ending, slot, took, suspect })
+    Some(Done { ending, slot, took, suspect, shortage })
 }
 
 /// A success whose output no store takes is a failure that says so: a report that is refused would leave the task without an
@@ -133,7 +144,8 @@ pub(crate) async fn give_up(bench: &Bench, overdue: Vec<(Entrusted, Option<Stop>
     for (entrusted, stop) in overdue {
         let Entrusted { worker, timeout, suspect, .. } = entrusted;
         let (outcome, took) = (Ended::too_long(timeout).outcome, Some(entrusted.began.elapsed()));
-        given_up.push((worker, Done { ending: outcome.ending(), slot: Slot::Deaf, took, suspect }));
+        let ending = outcome.ending();
+        given_up.push((worker, Done { ending, slot: Slot::Deaf, took, suspect, shortage: None }));
         if stop != Some(Stop::Lost) {
             bench.finisher.report(entrusted.report(outcome, None)).await;
         }

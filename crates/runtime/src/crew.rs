@@ -342,6 +342,11 @@ impl Crew {
         self.lock().starts.failed(failure, Instant::now());
     }
 
+    /// The node lacks what it needs. Others are not tried for a while, and never given up.
+    pub(crate) fn short(&self, what: String) {
+        self.lock().starts.short(what, Instant::now());
+    }
+
     /// It died while it had nothing to do. One that did so as soon as it was up has not come up at all.
     pub(crate) fn died(&self, id: WorkerId, failure: Failure) {
         let (mut book, now) = (self.lock(), Instant::now());
@@ -403,6 +408,9 @@ impl Crew {
     pub(crate) fn last(&self, id: WorkerId, done: &Done) {
         let mut book = self.lock();
         book.account(id, done, *self.0.state.borrow());
+        if let Some(what) = &done.shortage {
+            book.starts.short(what.clone(), Instant::now());
+        }
         book.dismiss(id);
         if done.slot == Slot::Dead
             && let Some(hand) = book.hands.get_mut(&id)
@@ -472,7 +480,7 @@ impl Crew {
             );
             return Some(Failure::new(ostler_core::ErrorClass::Stuck, message));
         }
-        book.starts.trouble().cloned()
+        book.starts.trouble().cloned().or_else(|| book.starts.shortage(Instant::now()))
     }
 }
 

@@ -30,6 +30,7 @@ pub(crate) async fn serve(bench: Arc<Bench>, crew: Crew, id: WorkerId, bell: Arc
     match opened {
         Opened::Ready => crew.ready(id),
         Opened::Failed(failure) => return crew.failed(failure),
+        Opened::Short(what) => return crew.short(what),
     }
     let mut done = None;
     loop {

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use ostler_core::Failure;
+use ostler_core::{ErrorClass, Failure};
 use tokio::time::Instant;
 
 /// How long no worker is opened after one did not come up, at first and at most.
@@ -11,6 +11,10 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// So often in a row workers may die at their start. Those that do so together count once.
 const MAX_FAILED: u32 = 5;
+/// How long no worker is opened after the node was found to lack what it needs, at first.
+const FIRST_SHORT_PAUSE: Duration = Duration::from_millis(500);
+/// A node that lacked nothing for this long, though workers were opened, lacks nothing any more.
+const RECOVERED: Duration = Duration::from_secs(60);
 /// A worker that dies by itself, without having run anything, within this time has died at its start.
 pub(crate) const STEADY: Duration = Duration::from_secs(10);
 
@@ -20,6 +24,15 @@ pub(crate) struct Starts {
     trouble: Option<Trouble>,
     /// How often in a row none was of any use.
     failed: u32,
+    short: Option<Short>,
+}
+
+/// The node lacks what any worker needs, such as descriptors. That says nothing about the workers: it is waited for.
+#[derive(Debug)]
+struct Short {
+    what: String,
+    pause: Duration,
+    until: Instant,
 }
 
 /// Workers do not come up.
@@ -49,14 +62,32 @@ impl Starts {
         }
     }
 
-    /// A worker has run something, or has lived for long enough.
+    /// A worker has run something, or has lived for long enough. That another found too little is not made good by that.
     pub(crate) fn proved(&mut self) {
-        *self = Self::default();
+        (self.trouble, self.failed) = (None, 0);
+    }
+
+    /// The node lacks what a worker needs. Many that find so together count once.
+    pub(crate) fn short(&mut self, what: String, now: Instant) {
+        let pause = match &self.short {
+            Some(short) if now < short.until => return,
+            Some(short) if now < short.until + RECOVERED => (short.pause * 2).min(LONGEST_PAUSE),
+            Some(_) | None => FIRST_SHORT_PAUSE,
+        };
+        self.short = Some(Short { what, pause, until: now + pause });
+    }
+
+    /// What the node lacks, or lacked until lately.
+    pub(crate) fn shortage(&self, now: Instant) -> Option<Failure> {
+        let short = self.short.as_ref().filter(|short| now < short.until + RECOVERED)?;
+        Some(Failure::new(ErrorClass::Transient, short.what.clone()))
     }
 
     /// No worker is opened before this moment.
     pub(crate) fn open_again(&self) -> Option<Instant> {
-        self.trouble.as_ref().map(|trouble| trouble.until)
+        let trouble = self.trouble.as_ref().map(|trouble| trouble.until);
+        let short = self.short.as_ref().map(|short| short.until);
+        trouble.into_iter().chain(short).max()
     }
 
     pub(crate) fn is_resting(&self, now: Instant) -> bool {
@@ -76,8 +107,6 @@ impl Starts {
 
 #[cfg(test)]
 mod tests {
-    use ostler_core::ErrorClass;
-
     use super::*;
 
     fn failure(message: &str) -> Failure {
@@ -123,5 +152,28 @@ mod tests {
             starts.proved();
         }
         assert_eq!((starts.trouble(), starts.given_up()), (None, None));
+    }
+
+    #[test]
+    fn a_shortage_is_waited_for_and_never_given_up() {
+        let (mut starts, mut now) = (Starts::default(), Instant::now());
+        let mut pauses = Vec::new();
+        for _ in 0..MAX_FAILED + 3 {
+            (0..3).for_each(|_| starts.short("no descriptors".to_owned(), now));
+            let until = starts.open_again().expect("a pause");
+            pauses.push((until - now).as_millis());
+            // That others come through changes nothing about it.
+            starts.came_up();
+            starts.proved();
+            assert!(starts.is_resting(now) && !starts.is_resting(until));
+            now = until;
+        }
+        assert_eq!(pauses, [500, 1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000]);
+        assert_eq!((starts.trouble(), starts.given_up()), (None, None));
+        assert_eq!(starts.shortage(now).map(|failure| failure.message).as_deref(), Some("no descriptors"));
+        now += RECOVERED;
+        assert_eq!(starts.shortage(now), None, "it is over");
+        starts.short("again".to_owned(), now);
+        assert_eq!(starts.open_again(), Some(now + FIRST_SHORT_PAUSE));
     }
 }

@@ -8,6 +8,7 @@ mod completions;
 mod config;
 mod db;
 mod dead;
+mod descriptors;
 mod doctor;
 mod drain;
 mod job;
@@ -44,6 +45,7 @@ use crate::exit::Code;
 use crate::place::Place;
 use crate::print::{Format, Out};
 
+pub(crate) use descriptors::make_room;
 pub(crate) use job::job_view;
 pub(crate) use sandbox::{PROBE, try_sandbox};
 pub(crate) use up::{KEEPER, Signals, keep, machine, start_keeper};

@@ -24,7 +24,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::presence::Watcher;
-use super::{Console, config, sandbox};
+use super::{Console, config, make_room, sandbox};
 use crate::args::Up;
 use crate::config::{Config, DetachedJobs, Executor, Pool, Replaces, duration};
 use crate::exit::{Code, refused, say};
@@ -270,6 +270,7 @@ async fn start(
 ) -> anyhow::Result<(Node, Arc<dyn Store>)> {
     let mut pools: Vec<PoolConfig> =
         config.pools.iter().map(|pool| pool_of(pool, keeper)).collect::<anyhow::Result<_>>()?;
+    make_room(pools.iter().map(|pool| pool.size.max).sum())?;
     let store = open(place).await?;
     let tools = Tools { keeper: keeper.clone(), store: Arc::clone(&store), bounds: place.bounds() };
     sandbox::prove_all(config, keeper).await?;

@@ -25,7 +25,7 @@ use super::report::{Order, Printer, Reporter};
 use super::results::Target;
 use super::tally::{Counted, Tally};
 use crate::args::Map;
-use crate::commands::{Signals, job_view, machine, start_keeper};
+use crate::commands::{Signals, job_view, machine, make_room, start_keeper};
 use crate::exit::{Code, refused, say};
 use crate::place::{Missing, Place, Stay, refusal};
 use crate::print::{Format, Out};
@@ -69,9 +69,12 @@ impl Mapping<'_> {
         let mut signals = Signals::listen()?;
         // While this process is small: the keeper is a copy of it.
         let keeper = if self.map.detach { None } else { Some(start_keeper(Containment::Auto).await?) };
+        let jobs = self.map.jobs.map_or_else(cores, u32::from);
+        if keeper.is_some() {
+            make_room(usize::try_from(jobs).unwrap_or(usize::MAX))?;
+        }
         let stay = if self.map.detach { Stay::Brief } else { Stay::Long };
         let store = self.place.open_for(stay, Missing::Make).await?.store();
-        let jobs = self.map.jobs.map_or_else(cores, u32::from);
         let spec = self.plan.spec(self.map, jobs);
         let chosen = former::choose(store.as_ref(), &self.plan, &spec, self.map, SystemClock.now()).await?;
         if let Some(remark) = &chosen.remark {
@@ -334,6 +337,7 @@ impl Watch<'_> {
         let mut ends = self.node.ends();
         let mut all_enqueued = false;
         let mut said_paused = false;
+        let mut troubles = Vec::new();
         loop {
             tokio::select! {
                 done = &mut enqueued, if !all_enqueued => {
@@ -343,6 +347,11 @@ impl Watch<'_> {
                 _ = ends.changed() => {}
                 () = tokio::time::sleep(POLL) => {}
             }
+            let found = self.node.troubles();
+            for trouble in found.iter().filter(|trouble| !troubles.contains(*trouble)) {
+                progress.aside(|| say(trouble));
+            }
+            troubles = found;
             let record = record(self.store, self.job).await?;
             progress.update(&record.counts);
             if all_enqueued && ended(&record.counts) >= self.items {

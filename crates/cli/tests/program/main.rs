@@ -9,6 +9,7 @@ mod bad_input;
 mod bar;
 mod db;
 mod dead;
+mod descriptors;
 mod failed_output;
 mod files;
 mod hands;

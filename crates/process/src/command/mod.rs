@@ -18,7 +18,7 @@ use serde::Deserialize;
 use crate::argument::Argument;
 use crate::files::Patterns;
 use crate::folders::{Links, TaskFolder, TaskFolders};
-use crate::keeper::{Keeper, Launch, Socket, Stdin};
+use crate::keeper::{Keeper, Launch, Socket, SpawnError, Stdin};
 use crate::sandbox::{Private, Room};
 use attempt::Attempt;
 use outputs::Outputs;
@@ -164,6 +164,7 @@ impl Executor for Command {
                 }
                 ended
             }
+            Err(error @ SpawnError::Short { .. }) => Ended::short(error.to_string()),
             Err(error) => {
                 let folder = work.folder.clone().or_else(|| self.policy.folders.start());
                 Ended::failed(verdict::not_spawned(&program, folder.as_deref(), &error))

@@ -70,7 +70,9 @@ pub(crate) fn not_spawned(program: &str, folder: Option<&str>, error: &SpawnErro
             (ErrorClass::Transient, format!("\"{program}\" cannot be put into its sandbox: {error}"))
         }
         SpawnError::TooLarge => (ErrorClass::Permanent, error.to_string()),
-        SpawnError::Pipe(_) | SpawnError::Gone(_) => (ErrorClass::Transient, error.to_string()),
+        SpawnError::Pipe(_) | SpawnError::Short { .. } | SpawnError::Gone(_) => {
+            (ErrorClass::Transient, error.to_string())
+        }
     };
     Failure::new(class, message)
 }

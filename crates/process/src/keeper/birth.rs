@@ -18,7 +18,8 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, Signal, WaitOptions, getpid, getppid, set_parent_process_death_signal, setrlimit, setsid, waitpid,
+    Pid, Resource, Rlimit, Signal, WaitOptions, getpid, getppid, set_parent_process_death_signal, setrlimit,
+    setsid, waitpid,
 };
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_no_new_privs};
@@ -43,6 +44,8 @@ pub(super) struct Plan<'a> {
     pub(super) folder: Option<&'a CStr>,
     /// The same, if it is open already.
     pub(super) start: Option<BorrowedFd<'a>>,
+    /// How many descriptors it may have.
+    pub(super) descriptors: Rlimit,
     /// What it reads, writes, and complains to. Nothing else of the keeper's goes on to it.
     pub(super) stdio: [BorrowedFd<'a>; 3],
     /// Its socket, which becomes [`SOCKET_FD`].
@@ -182,6 +185,7 @@ impl Birth<'_> {
         dup2_stderr(stderr)?;
         // Last: whatever has its number by chance was taken before.
         self.plan.socket.map_or(Ok(()), take_socket)?;
+        setrlimit(Resource::Nofile, self.plan.descriptors.clone())?;
         unblock_all_signals()
     }
 

@@ -18,6 +18,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, getpid, pidfd_open, pidfd_send_si
 use super::birth::{Plan, start};
 use super::controllers::{hand_on, limit, place_for_groups};
 use super::frame::About;
+use crate::descriptors;
 use crate::sandbox::Limits;
 
 /// How the keepers' folders begin.
@@ -179,6 +180,7 @@ fn prove(group: &Cgroup) -> io::Result<()> {
         env: &[],
         folder: None,
         start: None,
+        descriptors: descriptors::of_children(None),
         stdio,
         socket: None,
         cgroup,

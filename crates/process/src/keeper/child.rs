@@ -4,12 +4,13 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use rustix::io::Errno;
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
 use tokio::sync::oneshot;
 
 use crate::argument::Argument;
-use crate::sandbox::Confinement;
+use crate::sandbox::{Confinement, Limits};
 
 use super::frame::{self, About, Exit, Order, Socket, Stdin};
 use super::wire::{Orders, Parcel, Roll, locked};
@@ -56,12 +57,46 @@ pub enum SpawnError {
         /// What the system said.
         error: io::Error,
     },
+    /// Node or keeper lacks what any child needs: descriptors, memory, or processes. It says nothing about this child.
+    #[error("the node is short of {}: {error}", lacking(.error))]
+    Short {
+        /// What the system said.
+        error: io::Error,
+    },
     /// Arguments and variables are larger than any system takes.
     #[error("arguments and variables are too large")]
     TooLarge,
     /// There is no keeper.
     #[error(transparent)]
     Gone(#[from] Gone),
+}
+
+impl SpawnError {
+    /// The same, or that the node is short of something, unless the child itself may have no more of it.
+    pub(super) fn or_short(self, limits: &Limits) -> Self {
+        let is_short = |error: &io::Error| match Errno::from_io_error(error) {
+            Some(Errno::MFILE) => limits.open_files.is_none(),
+            Some(Errno::NFILE) => true,
+            Some(Errno::NOMEM) => limits.memory_bytes.is_none(),
+            Some(Errno::AGAIN) => limits.processes.is_none(),
+            Some(_) | None => false,
+        };
+        match self {
+            Self::Pipe(error) | Self::Refused { error, .. } if is_short(&error) => Self::Short { error },
+            Self::Pipe(_) | Self::Refused { .. } | Self::Short { .. } | Self::TooLarge | Self::Gone(_) => {
+                self
+            }
+        }
+    }
+}
+
+/// What a node lacks that gets such an error.
+fn lacking(error: &io::Error) -> &'static str {
+    match Errno::from_io_error(error) {
+        Some(Errno::MFILE | Errno::NFILE) => "descriptors (ulimit -n, LimitNOFILE)",
+        Some(Errno::AGAIN) => "processes (ulimit -u, TasksMax)",
+        Some(_) | None => "memory",
+    }
 }
 
 /// A child. Dropped before it ended, it is killed.

@@ -12,20 +12,23 @@ use std::path::Path;
 
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, WaitOptions, kill_process, kill_process_group, wait,
-    waitid, waitpid,
+    Pid, Rlimit, Signal, WaitId, WaitIdOptions, WaitIdStatus, WaitOptions, kill_process, kill_process_group,
+    wait, waitid, waitpid,
 };
 
 use super::cgroup::{Cgroup, Cgroups};
 use super::frame::{About, Contained, Containment, Exit, Folder, Socket, Spawn, Stdin};
 use super::kin::{Finder, mark};
 use super::launch::{OpenFolders, launch};
+use crate::descriptors;
 
 pub(super) struct Children {
     me: i32,
     finder: Finder,
     /// What a child reads that reads nothing.
     nothing: OwnedFd,
+    /// How many descriptors each of them may have.
+    descriptors: Rlimit,
     /// Where children are put, if they are.
     cgroups: Option<Cgroups>,
     /// Children that are not reaped: their pids, and so their process groups, belong to nobody else.
@@ -52,7 +55,13 @@ impl Children {
     pub(super) fn of(me: i32) -> io::Result<Self> {
         let nothing = File::open("/dev/null")?.into();
         let (living, ids) = (BTreeMap::new(), HashMap::new());
-        Ok(Self { me, finder: Finder::new(me), nothing, cgroups: None, living, ids })
+        let descriptors = descriptors::of_children(None);
+        Ok(Self { me, finder: Finder::new(me), nothing, descriptors, cgroups: None, living, ids })
+    }
+
+    /// Children have this soft limit of descriptors from now on; `None`: as many as the keeper may have.
+    pub(super) fn let_have(&mut self, soft: Option<u64>) {
+        self.descriptors = descriptors::of_children(soft);
     }
 
     /// Decides how children are contained from now on, and says it.
@@ -109,7 +118,7 @@ impl Children {
             let (socket, entrance) = (socket.as_ref().map(AsFd::as_fd), entrance.as_ref().map(AsFd::as_fd));
             let folders =
                 OpenFolders { start: start.as_ref().map(AsFd::as_fd), own: own.as_ref().map(AsFd::as_fd) };
-            launch(spawn, &self.mark(id), &stdio, socket, entrance, folders)
+            launch(spawn, &self.mark(id), self.descriptors.clone(), &stdio, socket, entrance, folders)
         });
         match pid {
             Ok(pid) => {

@@ -26,6 +26,7 @@ use super::child::{Child, Gone, Launch, Leash, SpawnError};
 use super::frame::{self, Contained, Folder, MAX_DESCRIPTORS, Order, Socket, Spawn, Stdin};
 use super::program::{KeeperProgram, StartError};
 use super::wire::{Orders, Parcel, Roll, Waiting, locked, read, write};
+use crate::descriptors::soft_at_start;
 
 /// How long the keeper may take to answer what it answers at once.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -80,7 +81,8 @@ impl Keeper {
         let contained = Contained::Group;
         let mut keeper = Self { orders, waiting, next: Arc::default(), closed, ended, pid, contained };
         let begun = async {
-            keeper.order(&Order::Begin { containment: program.containment }, Vec::new()).ok()?;
+            let (containment, descriptors) = (program.containment, soft_at_start());
+            keeper.order(&Order::Begin { containment, descriptors }, Vec::new()).ok()?;
             has_begun.await.ok()
         };
         match tokio::time::timeout(PATIENCE, begun).await.ok().flatten() {
@@ -124,6 +126,11 @@ impl Keeper {
     /// # Errors
     /// When it cannot be started.
     pub async fn spawn(&self, launch: Launch) -> Result<Child, SpawnError> {
+        let limits = launch.confinement.as_ref().map(|confinement| confinement.limits).unwrap_or_default();
+        self.start_child(launch).await.map_err(|error| error.or_short(&limits))
+    }
+
+    async fn start_child(&self, launch: Launch) -> Result<Child, SpawnError> {
         let mut theirs = Vec::new();
         let stdin = match launch.stdin {
             Stdin::Nothing => None,

@@ -23,8 +23,8 @@ pub(super) const HEADER_BYTES: usize = 4;
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Order {
-    /// Contain children so.
-    Begin { containment: Containment },
+    /// Contain children so, and let each have so many descriptors.
+    Begin { containment: Containment, descriptors: Option<u64> },
     /// Keep the descriptors that come along open until nothing is left, and no longer those from before.
     Hold { id: u64, count: usize },
     /// Start a child on the descriptors that come along: where it reads, if it does, where it writes and complains, its

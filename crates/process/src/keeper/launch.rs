@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use rustix::io::Errno;
-use rustix::process::Pid;
+use rustix::process::{Pid, Rlimit};
 
 use super::birth::{Plan, start};
 use super::frame::{About, Spawn};
@@ -26,11 +26,12 @@ pub(super) struct OpenFolders<'a> {
     pub(super) own: Option<BorrowedFd<'a>>,
 }
 
-/// Starts a child that reads, writes, and complains to these descriptors, with this socket if there is one, and in this
-/// group if there is one.
+/// Starts a child that may have so many descriptors, and reads, writes, and complains to these, with this socket if there is
+/// one, and in this group if there is one.
 pub(super) fn launch(
     spawn: Spawn,
     mark: &str,
+    descriptors: Rlimit,
     stdio: &[OwnedFd; 3],
     socket: Option<BorrowedFd<'_>>,
     cgroup: Option<BorrowedFd<'_>>,
@@ -58,6 +59,7 @@ pub(super) fn launch(
         env: &env,
         folder: folder.as_deref(),
         start: folders.start,
+        descriptors,
         stdio,
         socket,
         cgroup,

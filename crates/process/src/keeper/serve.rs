@@ -13,6 +13,7 @@ use super::birth::keep_descriptors;
 use super::children::{Children, Look};
 use super::frame::{Order, Report};
 use super::post::Post;
+use crate::descriptors;
 
 /// Why the keeper could not do its work.
 #[derive(Debug, thiserror::Error)]
@@ -31,6 +32,7 @@ pub enum ServeError {
 /// When standard input is not the socket, or the system refuses what the keeper needs.
 pub fn serve() -> Result<(), ServeError> {
     keep_descriptors()?;
+    descriptors::raise();
     set_child_subreaper(Some(getpid())).map_err(io::Error::from)?;
     let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     let mut children = Children::of(getpid().as_raw_pid())?;
@@ -97,12 +99,15 @@ impl Serving<'_> {
 
     fn obey(&mut self, order: Order, descriptors: Vec<OwnedFd>) -> Option<Report> {
         match order {
-            Order::Begin { containment } => Some(match self.children.contain(containment) {
-                Ok(contained) => {
-                    Report::Ready { contained, cgroup: self.children.cgroup().map(Path::to_owned) }
-                }
-                Err(error) => Report::Unable { why: error.to_string() },
-            }),
+            Order::Begin { containment, descriptors } => {
+                self.children.let_have(descriptors);
+                Some(match self.children.contain(containment) {
+                    Ok(contained) => {
+                        Report::Ready { contained, cgroup: self.children.cgroup().map(Path::to_owned) }
+                    }
+                    Err(error) => Report::Unable { why: error.to_string() },
+                })
+            }
             // The kernel drops descriptors for which the receiver has no room.
             Order::Hold { id, count } if descriptors.len() < count => Some(Report::NotHeld { id }),
             Order::Hold { id, .. } => {

@@ -156,7 +156,7 @@ fn control(trial: &Trial) -> Result<(), Unproved> {
 async fn said_by(keeper: &Keeper, launch: Launch) -> Result<String, Unproved> {
     let mut child = keeper.spawn(launch).await.map_err(|error| match error {
         SpawnError::Refused { error, .. } => Unproved::Unable(error.to_string()),
-        SpawnError::Pipe(error) => Unproved::System(error),
+        SpawnError::Pipe(error) | SpawnError::Short { error } => Unproved::System(error),
         SpawnError::TooLarge | SpawnError::Gone(_) => Unproved::System(io::Error::other(error)),
     })?;
     let (mut said, mut complained) = (Vec::new(), Vec::new());

@@ -14,7 +14,7 @@ use super::said::Said;
 use super::why::strange;
 use crate::command::verdict;
 use crate::folders::TaskFolders;
-use crate::keeper::{Child, Exit, Gone, Keeper, Launch, SOCKET_FD, Socket, Stdin};
+use crate::keeper::{Child, Exit, Gone, Keeper, Launch, SOCKET_FD, Socket, SpawnError, Stdin};
 use crate::lines::{Tail, reason};
 use crate::sandbox::{Private, Room};
 
@@ -40,6 +40,19 @@ pub(super) struct Worker {
     _private: Option<Private>,
 }
 
+/// Why a worker did not come up.
+pub(super) enum NotUp {
+    /// The node lacks what any child needs; this says what.
+    Short(String),
+    Failed(Failure),
+}
+
+impl From<Failure> for NotUp {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
 /// What a worker says that it can run; `None`: anything.
 pub(super) type Kinds = Option<Vec<String>>;
 
@@ -51,7 +64,7 @@ impl Worker {
         room: Option<&Room>,
         folders: &TaskFolders,
         id: WorkerId,
-    ) -> Result<(Self, Kinds), Failure> {
+    ) -> Result<(Self, Kinds), NotUp> {
         let until = Instant::now() + policy.ready_timeout;
         let late = || {
             let message = format!("the worker was not ready within {:?}", policy.ready_timeout);
@@ -82,15 +95,18 @@ impl Worker {
         let spawned = tokio::time::timeout_at(until, keeper.spawn(launch)).await.map_err(|_| late())?;
         let program = policy.argv.first().map_or("", String::as_str);
         let folder = policy.folders.start();
-        let mut child = spawned.map_err(|error| verdict::not_spawned(program, folder.as_deref(), &error))?;
+        let mut child = spawned.map_err(|error| match error {
+            SpawnError::Short { .. } => NotUp::Short(error.to_string()),
+            error => verdict::not_spawned(program, folder.as_deref(), &error).into(),
+        })?;
         let link = Link::to(&mut child);
         let (idle_tail, past, weighed) = (Tail::default(), Past::default(), Instant::now());
         let mut worker = Self { child, link, idle_tail, past, tasks: 0, weighed, _private: private };
         worker.link.say(|into| frame::hello(into, &policy.pool, &format!("w-{id}")));
         match tokio::time::timeout_at(until, worker.become_ready()).await {
             Ok(Ok(kinds)) => Ok((worker, kinds)),
-            Ok(Err(failure)) => Err(worker.with_last_words(failure)),
-            Err(_) => Err(worker.with_last_words(late())),
+            Ok(Err(failure)) => Err(worker.with_last_words(failure).into()),
+            Err(_) => Err(worker.with_last_words(late()).into()),
         }
     }
 

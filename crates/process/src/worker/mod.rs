@@ -32,7 +32,7 @@ use crate::memory::family_bytes;
 use crate::sandbox::Room;
 use attempt::Attempt;
 pub use frame::MAX_FRAME_BYTES;
-use life::{Kinds, Worker};
+use life::{Kinds, NotUp, Worker};
 pub use policy::{ProcessPolicy, Recycle};
 
 /// How often a worker's memory is looked at: it costs about as much as a small task.
@@ -165,7 +165,8 @@ impl Executor for Process {
                 seats.taken.insert(worker, Arc::new(seat));
                 Opened::Ready
             }
-            Err(failure) => Opened::Failed(failure),
+            Err(NotUp::Short(what)) => Opened::Short(what),
+            Err(NotUp::Failed(failure)) => Opened::Failed(failure),
         }
     }
 

@@ -65,6 +65,7 @@ impl Desk {
         match tokio::time::timeout(SOON, self.process.open(self.name())).await.expect("in time") {
             Opened::Failed(failure) => failure,
             Opened::Ready => panic!("it came up"),
+            Opened::Short(what) => panic!("{what}"),
         }
     }
 
