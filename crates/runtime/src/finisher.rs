@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use ostler_store::Store;
 use ostler_store::calls::{Report, Unwritten};
+use ostler_store::{LeaseRef, Store};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
+use crate::held::Held;
 use crate::stand::NodeState;
 
 /// Reports that wait; over it, workers wait.
@@ -35,10 +36,12 @@ impl Finisher {
         store: Arc<dyn Store>,
         state: watch::Receiver<NodeState>,
         written: watch::Sender<u64>,
+        held: Held,
     ) -> (Self, tokio::task::JoinHandle<()>) {
         let (sender, inbox) = mpsc::channel(MAX_WAITING);
         let (pending, closed) = (Arc::<AtomicUsize>::default(), CancellationToken::new());
-        let writer = Writer { store, state, written, pending: Arc::clone(&pending), closed: closed.clone() };
+        let writer =
+            Writer { store, state, written, held, pending: Arc::clone(&pending), closed: closed.clone() };
         (Self { sender, pending, closed }, tokio::spawn(writer.serve(inbox)))
     }
 
@@ -47,6 +50,16 @@ impl Finisher {
         self.pending.fetch_add(1, Ordering::Relaxed);
         // The finisher outlives all who report.
         let _ = self.sender.send(report).await;
+    }
+
+    /// Hands a report over, if there is room for it: for who must not wait. Answers whether there was.
+    pub(crate) fn try_report(&self, report: Report) -> bool {
+        self.pending.fetch_add(1, Ordering::Relaxed);
+        let taken = self.sender.try_send(report).is_ok();
+        if !taken {
+            self.pending.fetch_sub(1, Ordering::Relaxed);
+        }
+        taken
     }
 
     /// How many are not written yet.
@@ -64,6 +77,7 @@ struct Writer {
     store: Arc<dyn Store>,
     state: watch::Receiver<NodeState>,
     written: watch::Sender<u64>,
+    held: Held,
     pending: Arc<AtomicUsize>,
     closed: CancellationToken,
 }
@@ -84,7 +98,9 @@ impl Writer {
             if some == 0 {
                 return;
             }
+            let leases: Vec<LeaseRef> = batch.iter().map(|report| report.lease.as_ref()).collect();
             self.write(std::mem::take(&mut batch)).await;
+            self.held.reported(&leases);
             self.pending.fetch_sub(some, Ordering::Relaxed);
             self.written.send_modify(|batches| *batches = batches.wrapping_add(1));
         }

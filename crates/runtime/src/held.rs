@@ -1,6 +1,7 @@
-//! What this node holds: each task that it has claimed, with the strings by which its attempt is told to stop.
+//! What this node holds: each task that it has claimed, with the strings by which its attempt is told to stop. Also which claims are open,
+//! and whose reports are not written yet: the store may have leases of these that are not held here.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -77,11 +78,89 @@ pub(crate) struct Held(Arc<Book>);
 #[derive(Default)]
 struct Book {
     holdings: Mutex<HashMap<TaskId, Holding>>,
+    /// Leases whose report is under way. It is locked after the holdings, by who locks both.
+    reporting: Mutex<HashSet<LeaseRef>>,
+    claims: Mutex<Counted>,
     /// Rung when some were told to stop: those that wait for a worker have nobody who listens.
     stops: watch::Sender<u64>,
 }
 
+/// Claims, by their numbers.
+#[derive(Default)]
+struct Counted {
+    begun: u64,
+    open: BTreeSet<u64>,
+}
+
+/// How many claims have begun, and the oldest that is not answered.
+pub(crate) struct Claims {
+    pub(crate) begun: u64,
+    pub(crate) oldest_open: Option<u64>,
+}
+
+/// A claim that is under way, until this is dropped.
+pub(crate) struct Claiming {
+    held: Held,
+    number: u64,
+}
+
+impl Drop for Claiming {
+    fn drop(&mut self) {
+        self.held.counted().open.remove(&self.number);
+    }
+}
+
 impl Held {
+    fn counted(&self) -> MutexGuard<'_, Counted> {
+        self.0.claims.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn reporting(&self) -> MutexGuard<'_, HashSet<LeaseRef>> {
+        self.0.reporting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A claim begins. What it brings has to be [taken](Self::take) before this is dropped.
+    pub(crate) fn claiming(&self) -> Claiming {
+        let mut counted = self.counted();
+        let number = counted.begun;
+        counted.begun += 1;
+        counted.open.insert(number);
+        Claiming { held: self.clone(), number }
+    }
+
+    /// Where claims stand.
+    pub(crate) fn claims(&self) -> Claims {
+        let counted = self.counted();
+        Claims { begun: counted.begun, oldest_open: counted.open.first().copied() }
+    }
+
+    /// Those of these leases that are neither held nor being reported.
+    pub(crate) fn unknown(&self, leases: &[LeaseRef]) -> Vec<LeaseRef> {
+        let (held, reporting) = (self.lock(), self.reporting());
+        let is_held = |lease: &LeaseRef| held.get(&lease.task).is_some_and(|holding| holding.lease == *lease);
+        leases.iter().filter(|lease| !is_held(lease) && !reporting.contains(lease)).copied().collect()
+    }
+
+    /// A lease that nobody held is being reported.
+    pub(crate) fn report(&self, lease: LeaseRef) {
+        self.reporting().insert(lease);
+    }
+
+    /// The reports of these are written, or never will be.
+    pub(crate) fn reported(&self, leases: &[LeaseRef]) {
+        let mut reporting = self.reporting();
+        for lease in leases {
+            reporting.remove(lease);
+        }
+    }
+
+    /// A holding is over, and its end is to be reported, unless the lease is lost.
+    fn ends(&self, holding: &Holding) {
+        if holding.stop != Some(Stop::Lost) {
+            self.reporting().insert(holding.lease);
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<TaskId, Holding>> {
         self.0.holdings.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -97,15 +176,13 @@ impl Held {
         leases.map(take).collect()
     }
 
-    /// One is over. Answers why it was stopped, if it was.
+    /// One is over, and is to be reported. Answers why it was stopped, if it was.
     pub(crate) fn let_go(&self, lease: LeaseRef) -> Option<Stop> {
         let mut held = self.lock();
-        match held.get(&lease.task) {
-            Some(holding) if holding.lease == lease => {
-                held.remove(&lease.task).and_then(|holding| holding.stop)
-            }
-            Some(_) | None => None,
-        }
+        held.get(&lease.task).filter(|holding| holding.lease == lease)?;
+        let holding = held.remove(&lease.task)?;
+        self.ends(&holding);
+        holding.stop
     }
 
     /// An attempt begins.
@@ -116,12 +193,14 @@ impl Held {
         }
     }
 
-    /// An attempt has ended. `None`: somebody else has spoken for it.
+    /// An attempt has ended, and is to be reported. `None`: somebody else has spoken for it.
     pub(crate) fn reclaim(&self, lease: LeaseRef) -> Option<(Entrusted, Option<Stop>)> {
         let mut held = self.lock();
         held.get(&lease.task).filter(|holding| holding.lease == lease)?;
-        let Holding { entrusted, stop, .. } = held.remove(&lease.task)?;
-        Some((entrusted?, stop))
+        let mut holding = held.remove(&lease.task)?;
+        let entrusted = holding.entrusted.take()?;
+        self.ends(&holding);
+        Some((entrusted, holding.stop))
     }
 
     /// The workers whose attempts are overdue.
@@ -131,7 +210,7 @@ impl Held {
         runs.filter(|run| run.is_late(now)).map(|run| run.worker).collect()
     }
 
-    /// Takes back the attempts of these workers that are overdue.
+    /// Takes back the attempts of these workers that are overdue, to be reported.
     pub(crate) fn overdue(
         &self,
         now: Instant,
@@ -140,7 +219,9 @@ impl Held {
         let mut held = self.lock();
         let is_late = |run: &Entrusted| run.is_late(now) && is_theirs(run.worker);
         let late = held.extract_if(|_, holding| holding.entrusted.as_ref().is_some_and(is_late));
-        late.filter_map(|(_, holding)| Some((holding.entrusted?, holding.stop))).collect()
+        late.inspect(|(_, holding)| self.ends(holding))
+            .filter_map(|(_, holding)| Some((holding.entrusted?, holding.stop)))
+            .collect()
     }
 
     /// All leases, for a renewal.

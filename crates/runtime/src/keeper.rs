@@ -4,19 +4,24 @@
 //! It is also the fence. A renewal counts from the moment it was *sent*; when none has come through for so long that the
 //! lease may soon end elsewhere, the node stops its work by itself. The same happens when the thread wakes up and finds
 //! that it was asleep for too long, as after a SIGSTOP.
+//!
+//! And it makes the node and the store agree on what the node holds: what the node has not, the store takes from it; what it does not know of
+//! (see `orphans.rs`), the node hands back.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use ostler_core::SessionId;
-use ostler_store::calls::Renewed;
+use ostler_store::calls::{Renewed, Report};
 use ostler_store::orders::{NumberedOrder, Order};
-use ostler_store::{Clock, Store, Wakeups};
+use ostler_store::{Clock, Lease, LeaseRef, Store, Wakeups};
 use tokio::sync::mpsc;
 
 use crate::config::LeaseTimes;
+use crate::finisher::Finisher;
 use crate::held::Stop;
+use crate::orphans::Orphans;
 use crate::recycler::Asked;
 use crate::sizes::Sizes;
 use crate::stand::{NodeState, Stand};
@@ -37,6 +42,8 @@ pub(crate) struct LeaseKeeper {
     pub(crate) times: LeaseTimes,
     pub(crate) stand: Stand,
     pub(crate) sizes: Sizes,
+    /// Where hand-backs go.
+    pub(crate) finisher: Finisher,
     /// Where orders about workers go.
     pub(crate) recycles: mpsc::Sender<Asked>,
 }
@@ -52,6 +59,7 @@ impl LeaseKeeper {
         let mut watching = self.stand.watch();
         let mut news = self.store.news();
         let mut obeyed = 0;
+        let mut orphans = Orphans::default();
         let pause = self.times.heartbeat.min(NEWS);
         let patience = self.times.ttl * FENCE_PERCENT / 100;
         let mut renewed_at = self.clock.uptime();
@@ -73,10 +81,13 @@ impl LeaseKeeper {
                 changed = watching.changed() => if changed.is_err() { return } else { continue },
             };
             match renewed {
-                Ok(Ok(Renewed::Held { cancelled, lost, orders })) => {
+                Ok(Ok(Renewed::Held { cancelled, lost, unnamed, orders })) => {
                     renewed_at = sent_at;
                     self.stand.held.stop(&cancelled, &leases, Stop::Cancelled);
                     self.stand.held.stop(&lost, &leases, Stop::Lost);
+                    for orphan in orphans.see(&unnamed, &self.stand.held) {
+                        self.hand_back(orphan);
+                    }
                     // They are told with every renewal: what was heard before is not done again.
                     for NumberedOrder { number, order } in orders {
                         if number > obeyed {
@@ -94,6 +105,15 @@ impl LeaseKeeper {
                 () = rung(&mut news) => {}
                 changed = watching.changed() => if changed.is_err() { return },
             }
+        }
+    }
+
+    /// Hands back a task that the store has for this node, and the node has not. Nobody waits here: if there are too many reports, the
+    /// next renewal tells of it again.
+    fn hand_back(&self, orphan: LeaseRef) {
+        self.stand.held.report(orphan);
+        if !self.finisher.try_report(Report::hand_back(Lease::granted(orphan))) {
+            self.stand.held.reported(&[orphan]);
         }
     }
 

@@ -105,7 +105,8 @@ impl Lodger {
     async fn begin(parts: Parts, config: NodeConfig, stages: Stages) -> Result<Self, StartError> {
         let stand = Stand::new();
         let written = watch::Sender::new(0);
-        let (finisher, finishing) = Finisher::start(Arc::clone(&parts.store), stand.watch(), written.clone());
+        let (finisher, finishing) =
+            Finisher::start(Arc::clone(&parts.store), stand.watch(), written.clone(), stand.held.clone());
         let sizes = Sizes::new(&config.pools);
         let makings = Makings { parts, config, stand: stand.clone(), finisher, sizes: sizes.clone(), stages };
         let first = Term::begin(&makings, Arrival::First).await?;

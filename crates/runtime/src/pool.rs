@@ -237,6 +237,8 @@ impl Pool {
         }
         let queue = self.bench.pool.queue.clone();
         let claim = Claim { session: self.session, queue, kinds: self.kinds(), limit: room };
+        // Until what it brings is taken, the heartbeat may hear of it.
+        let _claiming = self.bench.held.claiming();
         let answer = tokio::select! {
             answer = self.bench.store.claim(claim) => answer,
             // What may have been claimed ends with the session.

@@ -111,6 +111,7 @@ impl Term {
             times: config.lease,
             stand: stand.clone(),
             sizes: sizes.clone(),
+            finisher: finisher.clone(),
             recycles,
         };
         let keeper = keeper.start()?;

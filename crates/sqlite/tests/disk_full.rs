@@ -150,7 +150,10 @@ impl Disk {
         for _ in 0..8 {
             self.clock.advance(TTL / 4);
             let renewed = self.store.renew(self.session, &held).await;
-            assert_eq!(renewed, Ok(Renewed::Held { cancelled: vec![], lost: vec![], orders: vec![] }));
+            assert_eq!(
+                renewed,
+                Ok(Renewed::Held { cancelled: vec![], lost: vec![], unnamed: vec![], orders: vec![] })
+            );
             let expired = second.expire(100).await.expect("nothing to expire is nothing to write");
             assert_eq!((expired.sessions, expired.tasks), (vec![], 0), "at {}", self.clock.now());
         }

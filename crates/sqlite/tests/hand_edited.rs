@@ -227,6 +227,6 @@ async fn an_order_of_a_later_version_is_passed_over() {
         assert_eq!(edited, Ok(1), "{said}");
     }
     let orders = vec![NumberedOrder { number: 4, order: Order::Drain }];
-    let expected = Renewed::Held { cancelled: vec![], lost: vec![], orders };
+    let expected = Renewed::Held { cancelled: vec![], lost: vec![], unnamed: vec![], orders };
     assert_eq!(store.renew(session, &[]).await, Ok(expected), "the node lives, and hears what it knows");
 }

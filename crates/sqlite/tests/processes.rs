@@ -125,7 +125,10 @@ async fn working_node() {
         let claimed = claim(&store, session, 5).await;
         let held: Vec<_> = claimed.iter().map(|claimed| claimed.lease.as_ref()).collect();
         let renewed = store.renew(session, &held).await.expect("renew answers");
-        assert_eq!(renewed, Renewed::Held { cancelled: vec![], lost: vec![], orders: vec![] });
+        assert_eq!(
+            renewed,
+            Renewed::Held { cancelled: vec![], lost: vec![], unnamed: vec![], orders: vec![] }
+        );
         if claimed.is_empty() {
             let Counts { queued, claimed, running, completed, .. } = counts(&store).await;
             if queued + claimed + running == 0 && completed == NODES * TASKS as u64 {

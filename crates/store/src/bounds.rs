@@ -42,6 +42,8 @@ pub const MAX_STEPS: usize = 1_000;
 pub const MAX_WORKERS: usize = 10_000;
 /// Orders to one session that are kept; over it the oldest goes.
 pub const MAX_ORDERS: usize = 64;
+/// Leases that a renewal tells of because the node did not name them.
+pub const MAX_UNNAMED: usize = 100;
 /// Tasks that one task waits for.
 pub const MAX_AFTER: usize = 1_000;
 /// Tasks that those of one call wait for, all together.

@@ -44,6 +44,10 @@ pub enum Renewed {
         cancelled: Vec<TaskId>,
         /// Tasks that the node thought it had, and has not.
         lost: Vec<TaskId>,
+        /// Leases of the session that the node did not name, those of the oldest tasks first, at most
+        /// [`MAX_UNNAMED`](crate::MAX_UNNAMED). The claim that took one, or the report that ends it, may be under way; what stays unnamed
+        /// without either was taken by a claim, or ended by a report, whose answer the node never got. The node hands it back.
+        unnamed: Vec<LeaseRef>,
         /// All orders to the session that are kept, the oldest first.
         orders: Vec<NumberedOrder>,
     },

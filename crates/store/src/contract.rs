@@ -34,7 +34,8 @@ pub trait Store: Send + Sync {
     /// A node comes up. Its session must be new.
     async fn join(&self, node: NewSession) -> Result<Fenced, Error>;
 
-    /// The node is alive, and so are all its leases. Answers what happened to the tasks it holds, and its orders.
+    /// The node is alive, and so are all its leases. Answers what happened to the tasks it holds, what it holds without naming it, and its
+    /// orders.
     async fn renew(&self, session: SessionId, held: &[LeaseRef]) -> Result<Renewed, Error>;
 
     /// The node goes: what it still holds is handed back, the oldest task first, and its session ends. A node that is

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use ostler_core::{Outcome, SessionId, TaskId, Worker, WorkerState};
 use ostler_store::calls::{Fenced, NewSession, Renewed};
-use ostler_store::{Check, Checks};
+use ostler_store::{Check, Checks, LeaseRef, MAX_UNNAMED};
 
 use super::finish::{end_attempt, queues_of};
 use super::{orders, tellings};
@@ -69,17 +69,21 @@ pub(crate) async fn renew(
     let number: i64 = get(&row, 0)?;
     let rows = conn
         .rows(
-            "SELECT uid, token, cancel_at IS NOT NULL FROM ostler.task WHERE phase IN (3, 4) AND session = $1 ORDER BY id",
+            "SELECT uid, token, id, cancel_at IS NOT NULL FROM ostler.task WHERE phase IN (3, 4) AND session = $1 ORDER BY id",
             &[&number],
         )
         .await?;
     let mut known: HashSet<(TaskId, u64)> = HashSet::with_capacity(rows.len());
-    let mut cancelled = Vec::new();
+    let named: HashSet<(TaskId, u64)> = renewal.held.iter().map(|lease| (lease.task, lease.token)).collect();
+    let (mut cancelled, mut unnamed) = (Vec::new(), Vec::new());
     for row in &rows {
-        let id = TaskId(get::<Uid>(row, 0)?.id());
-        known.insert((id, get_u64(row, 1)?));
-        if get(row, 2)? {
-            cancelled.push(id);
+        let (task, token) = (TaskId(get::<Uid>(row, 0)?.id()), get_u64(row, 1)?);
+        known.insert((task, token));
+        if !named.contains(&(task, token)) && unnamed.len() < MAX_UNNAMED {
+            unnamed.push(LeaseRef { task, token, slot: get(row, 2)? });
+        }
+        if get(row, 3)? {
+            cancelled.push(task);
         }
     }
     let lost = renewal
@@ -88,7 +92,7 @@ pub(crate) async fn renew(
         .filter(|lease| !known.contains(&(lease.task, lease.token)))
         .map(|lease| lease.task)
         .collect();
-    Ok(Renewed::Held { cancelled, lost, orders: orders::of(conn, number).await? })
+    Ok(Renewed::Held { cancelled, lost, unnamed, orders: orders::of(conn, number).await? })
 }
 
 /// Whose locks are needed to end a session: it does nothing more meanwhile, and the queues of its tasks are held.

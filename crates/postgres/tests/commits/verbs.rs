@@ -153,7 +153,7 @@ async fn stands(stage: &Stage, task: TaskId, wanted: StateName) -> Result<TaskDe
 /// The store and the node agree that the node holds just this.
 async fn holds(stage: &Stage, session: SessionId, held: &[LeaseRef]) -> Result<(), String> {
     match stage.store.renew(session, held).await.map_err(told)? {
-        Renewed::Held { lost, .. } => same(&lost, &Vec::new()),
+        Renewed::Held { lost, unnamed, .. } => same(&(lost, unnamed), &(Vec::new(), Vec::new())),
         Renewed::Ended => Err("the session has ended".to_owned()),
     }
 }

@@ -1,8 +1,10 @@
 //! Nodes: sessions and the workers they report.
 
+use std::collections::HashSet;
+
 use ostler_core::{Outcome, SessionId, TaskId, Worker, WorkerState};
 use ostler_store::calls::{Fenced, NewSession, Renewed};
-use ostler_store::{Check, LeaseRef};
+use ostler_store::{Check, LeaseRef, MAX_UNNAMED};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::finish::end_attempt;
@@ -44,23 +46,27 @@ pub(crate) fn is_open(conn: &Connection, session: SessionId) -> Sql<bool> {
 /// What became of the tasks that a session holds, or thinks it holds, and what it is asked to do.
 pub(crate) fn news(conn: &Connection, session: SessionId, held: &[LeaseRef]) -> Sql<Renewed> {
     let mut statement = conn.prepare_cached(
-        "SELECT t.uid, t.token, t.cancel_at IS NOT NULL FROM task t
+        "SELECT t.uid, t.token, t.id, t.cancel_at IS NOT NULL FROM task t
          WHERE t.phase IN (3, 4) AND t.session = (SELECT id FROM session WHERE uid = ?1) ORDER BY t.id",
     )?;
-    let holds: Vec<(TaskId, u64, bool)> = statement
+    let leases: Vec<(LeaseRef, bool)> = statement
         .query_map([Uid::of(session.0)], |row| {
-            Ok((TaskId(row.get::<_, Uid>(0)?.id()), row.get(1)?, row.get(2)?))
+            let task = TaskId(row.get::<_, Uid>(0)?.id());
+            Ok((LeaseRef { task, token: row.get(1)?, slot: row.get(2)? }, row.get(3)?))
         })?
         .collect::<Sql<_>>()?;
-    let known: std::collections::HashSet<(TaskId, u64)> =
-        holds.iter().map(|(id, token, _)| (*id, *token)).collect();
+    let known: HashSet<(TaskId, u64)> = leases.iter().map(|(lease, _)| (lease.task, lease.token)).collect();
+    let named: HashSet<(TaskId, u64)> = held.iter().map(|lease| (lease.task, lease.token)).collect();
     let lost = held
         .iter()
         .filter(|lease| !known.contains(&(lease.task, lease.token)))
         .map(|lease| lease.task)
         .collect();
-    let cancelled = holds.iter().filter(|(_, _, marked)| *marked).map(|(id, _, _)| *id).collect();
-    Ok(Renewed::Held { cancelled, lost, orders: orders::of(conn, session)? })
+    let cancelled = leases.iter().filter(|(_, marked)| *marked).map(|(lease, _)| lease.task).collect();
+    let unnamed = leases.iter().map(|(lease, _)| *lease);
+    let unnamed =
+        unnamed.filter(|lease| !named.contains(&(lease.task, lease.token))).take(MAX_UNNAMED).collect();
+    Ok(Renewed::Held { cancelled, lost, unnamed, orders: orders::of(conn, session)? })
 }
 
 pub(crate) fn leave(tx: &mut Tx<'_>, session: SessionId) -> Sql<Fenced> {

@@ -3,7 +3,7 @@
 use ostler_core::{Outcome, SessionId, State, Task, Worker};
 
 use super::book::{Book, Session};
-use crate::bounds::MAX_ORDERS;
+use crate::bounds::{MAX_ORDERS, MAX_UNNAMED};
 use crate::calls::{Fenced, NewSession, Renewed};
 use crate::checks::Check;
 use crate::lease::LeaseRef;
@@ -57,8 +57,17 @@ impl Book {
         let marked = |task: &&Task| is_held_by(task, id) && task.cancel_requested_at.is_some();
         let cancelled =
             self.entries.values().map(|entry| &entry.task).filter(marked).map(|task| task.id).collect();
+        let leases = self
+            .entries
+            .iter()
+            .filter(|(_, entry)| is_held_by(&entry.task, id))
+            .map(|(slot, entry)| LeaseRef { task: entry.task.id, token: entry.task.token, slot: *slot });
+        let named = |lease: &LeaseRef| {
+            held.iter().any(|named| (named.task, named.token) == (lease.task, lease.token))
+        };
+        let unnamed = leases.filter(|lease| !named(lease)).take(MAX_UNNAMED).collect();
         let orders = self.session(id).map(|session| session.orders.clone()).unwrap_or_default();
-        Renewed::Held { cancelled, lost, orders }
+        Renewed::Held { cancelled, lost, unnamed, orders }
     }
 
     pub(super) fn order(&mut self, id: SessionId, order: Order) -> Ordered {

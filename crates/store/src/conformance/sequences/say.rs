@@ -366,12 +366,13 @@ fn plain<T: std::fmt::Debug>(answer: Result<T, Error>) -> Said {
     Said { answer: format!("{answer:?}"), ..Said::default() }
 }
 
-/// Renewals tell of cancelled tasks in no promised order.
+/// Renewals tell of cancelled tasks in no promised order. Where a store finds a task is its own business.
 fn sorted(renewed: Renewed) -> Renewed {
     match renewed {
-        Renewed::Held { mut cancelled, lost, orders } => {
+        Renewed::Held { mut cancelled, lost, mut unnamed, orders } => {
             cancelled.sort_unstable();
-            Renewed::Held { cancelled, lost, orders }
+            unnamed.iter_mut().for_each(|lease| lease.slot = 0);
+            Renewed::Held { cancelled, lost, unnamed, orders }
         }
         Renewed::Ended => Renewed::Ended,
     }

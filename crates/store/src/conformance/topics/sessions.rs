@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use ostler_core::{Ending, Outcome, Readiness, StateName, Wait, Worker, WorkerState};
+use ostler_core::{Ending, Outcome, Readiness, SessionId, StateName, Wait, Worker, WorkerState};
 
 use super::super::scene::{Scene, TICK, TTL, invalid, with_token};
 use super::runner::cases;
+use crate::bounds::MAX_UNNAMED;
 use crate::calls::{ClaimAnswer, Fenced, NewSession, Renewed};
-use crate::lease::LeaseRef;
+use crate::lease::{Lease, LeaseRef};
 use crate::views::Life;
 
 cases![
@@ -23,6 +24,9 @@ cases![
     a_killed_node_is_shown_as_overdue,
     a_renewal_tells_what_was_lost,
     a_renewal_tells_what_was_cancelled,
+    a_renewal_tells_what_the_node_did_not_name,
+    what_the_node_did_not_name_can_be_handed_back,
+    a_renewal_tells_of_so_many_leases_that_were_not_named,
     a_node_that_leaves_hands_back_what_it_holds,
     an_unknown_session_cannot_leave,
     workers_are_shown_as_reported,
@@ -35,7 +39,16 @@ fn held(lost: &[LeaseRef]) -> Renewed {
     Renewed::Held {
         cancelled: Vec::new(),
         lost: lost.iter().map(|lease| lease.task).collect(),
+        unnamed: Vec::new(),
         orders: Vec::new(),
+    }
+}
+
+/// What a renewal says that the node did not name.
+async fn unnamed(s: &Scene, node: SessionId, named: &[LeaseRef]) -> Vec<LeaseRef> {
+    match s.store.renew(node, named).await.expect("renew answers") {
+        Renewed::Held { unnamed, .. } => unnamed,
+        Renewed::Ended => panic!("{node} is over, and should not be"),
     }
 }
 
@@ -162,7 +175,13 @@ async fn a_renewal_tells_what_was_lost(s: &Scene) {
     assert_eq!(answer, Ok(held(&[done, theirs, unknown])), "in the order they were named");
     for token in [0, mine.token + 1] {
         let wrong = with_token(mine, token);
-        assert_eq!(s.store.renew(node, &[wrong]).await, Ok(held(&[wrong])));
+        let expected = Renewed::Held {
+            cancelled: Vec::new(),
+            lost: vec![wrong.task],
+            unnamed: vec![mine],
+            orders: Vec::new(),
+        };
+        assert_eq!(s.store.renew(node, &[wrong]).await, Ok(expected));
     }
     assert_eq!(s.store.renew(node, &[mine]).await, Ok(held(&[])));
 }
@@ -172,13 +191,55 @@ async fn a_renewal_tells_what_was_cancelled(s: &Scene) {
     let mine = s.leased(node).await.as_ref();
     let theirs = s.leased(other).await.as_ref();
     s.store.cancel(vec![mine.task, theirs.task]).await.expect("cancel answers");
-    for held in [vec![mine], Vec::new()] {
+    for (held, unnamed) in [(vec![mine], Vec::new()), (Vec::new(), vec![mine])] {
         let answer = s.store.renew(node, &held).await;
-        let expected = Renewed::Held { cancelled: vec![mine.task], lost: Vec::new(), orders: Vec::new() };
+        let expected =
+            Renewed::Held { cancelled: vec![mine.task], lost: Vec::new(), unnamed, orders: Vec::new() };
         assert_eq!(answer, Ok(expected), "told until it ends, named or not");
     }
-    s.finish(crate::lease::Lease::granted(mine), Outcome::Cancelled).await;
+    s.finish(Lease::granted(mine), Outcome::Cancelled).await;
     assert_eq!(s.store.renew(node, &[mine]).await, Ok(held(&[mine])));
+}
+
+async fn a_renewal_tells_what_the_node_did_not_name(s: &Scene) {
+    let [node, other] = [s.join().await, s.join().await];
+    let [one, two] = [s.leased(node).await, s.running(node).await];
+    s.leased(other).await;
+    let (first, second) = (one.as_ref(), two.as_ref());
+    for (named, expected) in [
+        (vec![], vec![first, second]),
+        (vec![second], vec![first]),
+        (vec![first], vec![second]),
+        (vec![first, second], vec![]),
+    ] {
+        assert_eq!(unnamed(s, node, &named).await, expected, "the oldest first, and only its own");
+    }
+    s.finish(one, Outcome::Success).await;
+    assert_eq!(unnamed(s, node, &[]).await, [second], "what has ended is not leased");
+}
+
+async fn what_the_node_did_not_name_can_be_handed_back(s: &Scene) {
+    let node = s.join().await;
+    let [claimed, running] = [s.leased(node).await.as_ref(), s.running(node).await.as_ref()];
+    let leases: Vec<Lease> = unnamed(s, node, &[]).await.into_iter().map(Lease::granted).collect();
+    assert_eq!(s.store.release(leases).await.expect("release answers").len(), 2);
+    for lease in [claimed, running] {
+        assert_eq!(s.waits(lease.task).await, (Readiness::Ready, Wait::HandedBack));
+        let task = s.task(lease.task).await;
+        assert_eq!((task.failures, task.node_deaths, task.suspect), (0, 0, false), "nobody failed");
+    }
+    assert_eq!(unnamed(s, node, &[]).await, []);
+}
+
+async fn a_renewal_tells_of_so_many_leases_that_were_not_named(s: &Scene) {
+    let node = s.join().await;
+    for _ in 0..=MAX_UNNAMED {
+        s.add().await;
+    }
+    let tasks = s.claim(node, MAX_UNNAMED + 1).await;
+    let leases: Vec<LeaseRef> = tasks.iter().map(|task| task.lease.as_ref()).collect();
+    assert_eq!(leases.len(), MAX_UNNAMED + 1);
+    assert_eq!(unnamed(s, node, &[]).await, leases[..MAX_UNNAMED]);
 }
 
 async fn a_node_that_leaves_hands_back_what_it_holds(s: &Scene) {

@@ -1,0 +1,99 @@
+//! Orphaned leases: those that the store has for this session, and that nobody here knows of. The answer to their claim was lost, or their
+//! report could not be written. They are handed back, so that the task is run again, and does not stay leased for as long as the node lives.
+//!
+//! A lease that is not named in a renewal is usually none of these: its claim, or its report, is under way. So it is handed back only if
+//! two renewals in a row have told of it, if it is neither held nor being reported, and if no claim that began before the first of the two
+//! is still open. The token decides in the end: a lease that is not the task's any more hands nothing back.
+
+use std::collections::HashMap;
+
+use ostler_store::LeaseRef;
+
+use crate::held::Held;
+
+/// What the last renewal has told of.
+#[derive(Default)]
+pub(crate) struct Orphans {
+    /// Each with how many claims had begun when it was first told of.
+    suspects: HashMap<LeaseRef, u64>,
+}
+
+impl Orphans {
+    /// Takes in the leases that a renewal was not told of, and answers which of them are to be handed back.
+    pub(crate) fn see(&mut self, unnamed: &[LeaseRef], held: &Held) -> Vec<LeaseRef> {
+        let before = std::mem::take(&mut self.suspects);
+        if unnamed.is_empty() {
+            return Vec::new();
+        }
+        let claims = held.claims();
+        let mut orphans = Vec::new();
+        for lease in held.unknown(unnamed) {
+            let first_told = before.get(&lease).copied();
+            if first_told.is_some_and(|begun| claims.oldest_open.is_none_or(|open| open >= begun)) {
+                orphans.push(lease);
+            }
+            // One that cannot be handed back now is tried again with the next renewal.
+            self.suspects.insert(lease, first_told.unwrap_or(claims.begun));
+        }
+        orphans
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ostler_core::{Id, TaskId};
+
+    use super::*;
+
+    fn lease(task: u128, token: u64) -> LeaseRef {
+        LeaseRef { task: TaskId(Id::from_bits(task)), token, slot: 1 }
+    }
+
+    #[test]
+    fn what_nobody_knows_is_handed_back_when_it_is_told_of_twice() {
+        let (mut orphans, held) = (Orphans::default(), Held::default());
+        let (one, other) = (lease(1, 1), lease(2, 5));
+        assert_eq!(orphans.see(&[one], &held), []);
+        assert_eq!(orphans.see(&[one, other], &held), [one]);
+        assert_eq!(orphans.see(&[], &held), []);
+        assert_eq!(orphans.see(&[other], &held), [], "not in a row");
+        assert_eq!(orphans.see(&[lease(2, 6)], &held), [], "the token is another");
+    }
+
+    #[test]
+    fn a_claim_that_is_under_way_may_have_taken_it() {
+        let (mut orphans, held) = (Orphans::default(), Held::default());
+        let one = lease(1, 1);
+        let claim = held.claiming();
+        for _ in 0..3 {
+            assert_eq!(orphans.see(&[one], &held), [], "the claim is not answered");
+        }
+        // A claim that begins now has not taken it.
+        let later = held.claiming();
+        held.take(std::iter::once(one));
+        drop(claim);
+        assert_eq!(orphans.see(&[one], &held), [], "the claim took it");
+        held.let_go(one);
+        held.reported(&[one]);
+        assert_eq!(orphans.see(&[one], &held), [], "it is told of for the first time");
+        drop(later);
+        let latest = held.claiming();
+        assert_eq!(orphans.see(&[one], &held), [one]);
+        drop(latest);
+    }
+
+    #[test]
+    fn what_is_being_reported_is_not_handed_back() {
+        let (mut orphans, held) = (Orphans::default(), Held::default());
+        let one = lease(1, 1);
+        held.take(std::iter::once(one));
+        assert_eq!(held.let_go(one), None);
+        for _ in 0..3 {
+            assert_eq!(orphans.see(&[one], &held), []);
+        }
+        // Its report could not be written, or was written just now: then it is not told of again.
+        held.reported(&[one]);
+        assert_eq!(orphans.see(&[one], &held), []);
+        assert_eq!(orphans.see(&[one], &held), [one]);
+    }
+}
