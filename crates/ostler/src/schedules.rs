@@ -56,7 +56,8 @@ impl Pool {
         let (queue, kind) = (self.queue().to_owned(), kind.to_owned());
         let task = Template { queue, kind, payload, priority, overrides };
         let plan = Plan { name: name.to_owned(), times, overlap, missed, task };
-        match self.store().put_schedule(plan.schedule(self.now())).await? {
+        let now = self.store().now().await?;
+        match self.store().put_schedule(plan.schedule(now)).await? {
             Put::Created | Put::Replaced => {}
             Put::TooMany { limit } => return Err(ScheduleError::TooMany { limit }),
         }

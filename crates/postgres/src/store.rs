@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use ostler_core::{JobId, Overrides, SessionId, TaskId, Worker};
+use ostler_core::{JobId, Overrides, SessionId, TaskId, Timestamp, Worker};
 use ostler_store::calls::{
     Appended, CancelAnswer, Claim, ClaimAnswer, Enqueued, EventKind, Expired, Fenced, Finished, Kinds,
     MadeReady, NewEvent, NewSession, NewStep, NewTask, Prune, Pruned, QueueChange, Renewed, Replay,
@@ -412,6 +412,11 @@ impl Store for Postgres {
                 self.desk.write(locks, &tasks, |tx, tasks| Box::pin(prune::tasks(tx, tasks))).await
             }
         }
+    }
+
+    async fn now(&self) -> Result<Timestamp, Error> {
+        let given = self.desk.time.given();
+        self.desk.look(&given, |conn, given| Box::pin(survey::now(conn, *given))).await
     }
 
     async fn list(&self, filter: Filter, after: Option<Cursor>, limit: usize) -> Result<Page, Error> {

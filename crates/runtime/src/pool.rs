@@ -253,11 +253,19 @@ impl Pool {
             // The keeper knows whether the store is away for good; here the poll comes back.
             Err(_) => return Look::Filled,
         };
-        let wait = |next: Timestamp| next.since(self.bench.clock.now()).max(SHORTEST).min(self.poll);
-        let gate = next.map(|next| Instant::now() + wait(next));
-        let look = if tasks.len() < room { Look::Short(gate) } else { Look::Filled };
+        let short = tasks.len() < room;
         self.take(tasks, growth, ahead).await;
-        look
+        match next {
+            Some(next) if short => Look::Short(Some(Instant::now() + self.wait_for_gate(next).await)),
+            None if short => Look::Short(None),
+            Some(_) | None => Look::Filled,
+        }
+    }
+
+    /// How long to wait for a gate that opens at this moment. The clock of the store decides.
+    async fn wait_for_gate(&self, opens: Timestamp) -> Duration {
+        let now = self.bench.store.now().await.unwrap_or_else(|_| self.bench.clock.now());
+        opens.since(now).max(SHORTEST).min(self.poll)
     }
 
     async fn take(&mut self, tasks: Vec<Claimed>, growth: usize, ahead: usize) {

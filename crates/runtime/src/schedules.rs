@@ -4,13 +4,16 @@
 //! The moment that is fired is compared in the transaction that enqueues the run. So a call whose answer was lost is not made
 //! again: whoever looks next sees that the schedule has gone on. The run's id is new each time. An id made of the name and the moment
 //! would say no more, and would keep out the run of a schedule that was removed and put again.
+//!
+//! The clock of the store decides, not that of the node: on a server, one node whose clock is wrong would move the schedules of
+//! all.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_core::{Due, Missed, Overlap, TaskId, Timestamp, due};
 use ostler_store::schedules::{Activity, Fired, Firing, Schedule, ScheduleRecord, Template};
-use ostler_store::{Clock, Store, Wakeups};
+use ostler_store::{Store, Wakeups};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -24,7 +27,7 @@ const MAX_AT_ONCE: usize = 100;
 const LONGEST: Duration = Duration::from_secs(5);
 /// The shortest one, however much is due.
 const SHORTEST: Duration = Duration::from_millis(5);
-/// The pause when something is due and could not be fired: the store is away, or its clock is behind this one.
+/// The pause when something is due and could not be fired: the store is away, or was asked by somebody else first.
 const AGAIN: Duration = Duration::from_millis(250);
 
 /// A schedule as somebody wants it: its times are known to be right.
@@ -54,7 +57,6 @@ impl Plan {
 /// Fires for one session of the node.
 pub(crate) struct Scheduler {
     pub(crate) store: Arc<dyn Store>,
-    pub(crate) clock: Arc<dyn Clock>,
     pub(crate) ids: Ids,
     pub(crate) state: watch::Receiver<NodeState>,
 }
@@ -62,8 +64,8 @@ pub(crate) struct Scheduler {
 /// What a turn led to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
-    /// Nothing is due before this moment.
-    Until(Option<Timestamp>),
+    /// Nothing is due for this long; `None`: nothing is to come.
+    For(Option<Duration>),
     /// Something was fired, by this node or another: there may be more.
     Went,
     /// Something is due, and nobody fired it.
@@ -80,7 +82,7 @@ impl Scheduler {
             }
             news.arm();
             let pause = match self.turn().await {
-                Turn::Until(next) => next.map_or(LONGEST, |next| next.since(self.clock.now())),
+                Turn::For(time) => time.unwrap_or(LONGEST),
                 Turn::Went => SHORTEST,
                 Turn::Stuck => AGAIN,
             };
@@ -95,7 +97,10 @@ impl Scheduler {
     /// Fires one moment of each schedule that is due.
     async fn turn(&self) -> Turn {
         let Ok(records) = self.store.schedules().await else { return Turn::Stuck };
-        let now = self.clock.now();
+        if records.is_empty() {
+            return Turn::For(None);
+        }
+        let Ok(now) = self.store.now().await else { return Turn::Stuck };
         let waiting = |record: &ScheduleRecord| match record.activity {
             Activity::Active => record.schedule.next_at,
             Activity::Paused => None,
@@ -105,7 +110,7 @@ impl Scheduler {
         let mut firings: Vec<Firing> =
             records.iter().filter(is_due).filter_map(|record| self.firing(record, now)).collect();
         if firings.is_empty() {
-            return Turn::Until(next);
+            return Turn::For(next.map(|next| next.since(now)));
         }
         // Those that wait the longest come first, so that none is left behind by the others.
         firings.sort_by_key(|firing| firing.expected);
@@ -134,7 +139,7 @@ impl Scheduler {
         while let Some(answer) = fired.join_next().await {
             match answer {
                 Ok(Ok(Fired::Enqueued(_) | Fired::Replaced { .. } | Fired::Skipped(_))) => turn = Turn::Went,
-                // Somebody else was first, or the store's clock is behind, or it is away: the next look tells.
+                // Somebody else was first, or the store is away: the next look tells.
                 Ok(Ok(Fired::NotDue) | Err(_)) | Err(_) => {}
             }
         }

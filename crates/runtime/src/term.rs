@@ -158,12 +158,7 @@ impl Term {
             state: stand.watch(),
         };
         let upkeep = tokio::spawn(upkeep.serve());
-        let scheduler = Scheduler {
-            store: Arc::clone(store),
-            clock: Arc::clone(clock),
-            ids: Arc::clone(ids),
-            state: stand.watch(),
-        };
+        let scheduler = Scheduler { store: Arc::clone(store), ids: Arc::clone(ids), state: stand.watch() };
         let scheduler = tokio::spawn(scheduler.serve());
         let presence = config.presence.clone().map(|presence| {
             let (crews, clock) = (crews.clone(), Arc::clone(clock));
@@ -272,10 +267,10 @@ async fn collect(pools: &mut JoinSet<Drained>, drained: &mut Drained) {
 
 /// All that must be before the first claim.
 async fn prepare(makings: &Makings, session: SessionId, arrival: Arrival) -> Result<(), StartError> {
-    let Makings { parts: Parts { store, clock, .. }, config, .. } = makings;
+    let Makings { parts: Parts { store, .. }, config, .. } = makings;
     bring_settings(store.as_ref(), session, config, arrival).await?;
-    if arrival == Arrival::First {
-        bring_schedules(store.as_ref(), &config.schedules, clock.now()).await?;
+    if arrival == Arrival::First && !config.schedules.is_empty() {
+        bring_schedules(store.as_ref(), &config.schedules, store.now().await?).await?;
     }
     match (&config.guard, store.tether(session)?) {
         (Some(guard), Some(tether)) => guard.hold(tether).await.map_err(StartError::Guard),

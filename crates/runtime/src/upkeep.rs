@@ -38,7 +38,7 @@ impl Upkeep {
             if matches!(*self.state.borrow_and_update(), NodeState::Ended | NodeState::Fenced) {
                 return;
             }
-            // What fails now is tried again in the next round; a store that is away is the keeper's business.
+            // What fails now is tried again in the next round; that the store is away is said by `store_health.rs`.
             let _ = self.store.expire(BITE).await;
             let pause = self.make_ready().await;
             if self.clock.uptime().saturating_sub(pruned_at) >= PRUNE_EVERY {
@@ -56,8 +56,12 @@ impl Upkeep {
     /// Makes ready what is due, and answers how long to wait for what is due next.
     async fn make_ready(&self) -> Duration {
         let Ok(made) = self.store.make_ready(BITE).await else { return self.every };
-        let until = made.next.map_or(self.every, |next| next.since(self.clock.now()));
-        until.clamp(SHORTEST, self.every)
+        let Some(next) = made.next.filter(|next| next.since(self.clock.now()) < self.every) else {
+            return self.every;
+        };
+        // Soon, by the clock of this node; that of the store decides.
+        let Ok(now) = self.store.now().await else { return self.every };
+        next.since(now).clamp(SHORTEST, self.every)
     }
 
     async fn prune(&self) {

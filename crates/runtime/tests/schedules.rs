@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ostler_core::{Missed, Overlap, Overrides, Priority, Timestamp};
-use ostler_runtime::{Node, NodeConfig, Parts, Times};
+use ostler_runtime::{Node, NodeConfig, Parts, Plan, Times};
 use ostler_store::schedules::{Activity, Schedule, ScheduleRecord, Template};
 use ostler_store::{Clock, Store};
 use ostler_testkit::{Ids, MAX_WAIT, ManualClock, TempStore};
@@ -260,4 +260,45 @@ async fn what_is_paused_or_cannot_be_read_holds_nobody_up() {
     world.settle().await;
     assert_eq!(world.runs("paused").await, 2, "what was missed is made up for, as it says");
     world.node.drain(MAX_WAIT).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_clock_of_the_store_decides_whatever_that_of_a_node_shows() {
+    const DAY: Duration = Duration::from_secs(24 * 3_600);
+    let ways: [fn(Timestamp, Duration) -> Timestamp; 2] = [Timestamp::after, Timestamp::before];
+    for wrong in ways {
+        let (here, clock) = TempStore::manual();
+        let store = here.store();
+        let node_clock = ManualClock::at(wrong(clock.now(), DAY));
+        let ids = Ids::new(1);
+        let parts = Parts {
+            store: Arc::clone(&store) as Arc<dyn Store>,
+            clock: Arc::new(node_clock),
+            ids: Arc::new(move || ids.task().0),
+        };
+        // One that the node brings, and one that is there.
+        let task = schedule("brought", &seconds(), Missed::One, clock.now()).task;
+        let brought = Plan {
+            name: "brought".to_owned(),
+            times: seconds(),
+            overlap: Overlap::Queue,
+            missed: Missed::One,
+            task,
+        };
+        put(store.as_ref(), schedule("tick", &seconds(), Missed::One, clock.now().after(SECOND))).await;
+        put(store.as_ref(), schedule(BELL, &Times::at(Timestamp::ZERO), Missed::One, Timestamp::ZERO)).await;
+        store.pause_schedule(BELL, Activity::Paused).await.expect("it is paused");
+        let config = NodeConfig { schedules: vec![brought], ..NodeConfig::new("node", Vec::new()) };
+        let node = Node::start(parts, config).await.expect("it starts");
+        for tick in 1..4 {
+            clock.advance(SECOND);
+            settle(&[store.as_ref()], clock.now()).await;
+            for name in ["tick", "brought"] {
+                let next = record(store.as_ref(), name).await.schedule.next_at;
+                assert_eq!(next, Some(clock.now().after(SECOND)), "{name}");
+                assert_eq!(runs(store.as_ref(), name).await, tick, "{name}");
+            }
+        }
+        node.drain(MAX_WAIT).await;
+    }
 }

@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 
 use async_trait::async_trait;
-use ostler_core::{JobId, Overrides, SessionId, TaskId, Worker};
+use ostler_core::{JobId, Overrides, SessionId, TaskId, Timestamp, Worker};
 
 use crate::calls::{
     Appended, CancelAnswer, Claim, ClaimAnswer, Enqueued, EventKind, Expired, Fenced, Finished, Kinds,
@@ -158,6 +158,9 @@ pub trait Store: Send + Sync {
     async fn prune(&self, what: Prune) -> Result<Pruned, Error>;
 
     // ---- looking ----
+
+    /// The time by which this store decides, whatever the clock of the caller says.
+    async fn now(&self) -> Result<Timestamp, Error>;
 
     /// Tasks that match, the newest first, from `after` on.
     async fn list(&self, filter: Filter, after: Option<Cursor>, limit: usize) -> Result<Page, Error>;

@@ -1,5 +1,6 @@
 //! `ostler breaker`: breakers of queues and limit keys, opened and reset by hand.
 
+use ostler_core::Timestamp;
 use ostler_store::calls::QueueChange;
 use ostler_store::views::{QueueRecord, Survey};
 use ostler_store::{Clock as _, SystemClock};
@@ -16,15 +17,17 @@ pub(super) async fn run(console: &Console, command: BreakerCommand) -> anyhow::R
     match command {
         BreakerCommand::Ls => list(console).await,
         BreakerCommand::Open { queue, key, span } => {
-            let until = span.map(|span| SystemClock.now().after(span));
-            let change = match key.clone() {
-                None => QueueChange::OpenBreaker(until),
-                Some(key) => QueueChange::OpenKeyBreaker { key, until },
+            let change = |now: Timestamp| {
+                let until = span.map(|span| now.after(span));
+                match key.clone() {
+                    None => QueueChange::OpenBreaker(until),
+                    Some(key) => QueueChange::OpenKeyBreaker { key, until },
+                }
             };
             set(console, &queue, key.as_deref(), change).await
         }
         BreakerCommand::Reset { queue, key } => {
-            let change = key.clone().map_or(QueueChange::ResetBreaker, QueueChange::ResetKeyBreaker);
+            let change = |_| key.clone().map_or(QueueChange::ResetBreaker, QueueChange::ResetKeyBreaker);
             set(console, &queue, key.as_deref(), change).await
         }
     }
@@ -57,12 +60,18 @@ fn one(record: &QueueRecord, key: Option<&str>, state: Option<BreakerStateView>)
     }
 }
 
-async fn set(console: &Console, queue: &str, key: Option<&str>, change: QueueChange) -> anyhow::Result<Code> {
+/// Makes a change that is meant at the time of the store.
+async fn set(
+    console: &Console,
+    queue: &str,
+    key: Option<&str>,
+    change: impl Fn(Timestamp) -> QueueChange,
+) -> anyhow::Result<Code> {
     let place = console.place()?;
-    place.bounds().check_changes(queue, std::slice::from_ref(&change))?;
+    place.bounds().check_changes(queue, &[change(SystemClock.now())])?;
     let store = place.open(Missing::Refuse).await?;
     named(&store.survey().await?, queue)?;
-    store.configure(queue, vec![change]).await?;
+    store.configure(queue, vec![change(store.now().await?)]).await?;
     let survey = store.survey().await?;
     let record = named(&survey, queue)?;
     let state = match key {

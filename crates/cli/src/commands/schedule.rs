@@ -67,11 +67,10 @@ async fn add(console: &Console, add: AddSchedule) -> anyhow::Result<Code> {
         overrides: Overrides { attempts: add.attempts, timeout: add.timeout, ..Overrides::NONE },
     };
     let plan = Plan { name: add.name, times, overlap: add.overlap, missed: add.missed, task };
-    let schedule = plan.schedule(SystemClock.now());
     // Before there is a store: what is refused makes none.
-    check_schedule(&schedule)?;
+    check_schedule(&plan.schedule(SystemClock.now()))?;
     let store = place.open(Missing::Make).await?;
-    let result = match store.put_schedule(schedule).await? {
+    let result = match store.put_schedule(plan.schedule(store.now().await?)).await? {
         Put::Created => "created",
         Put::Replaced => "replaced",
         Put::TooMany { limit } => {

@@ -26,6 +26,7 @@ pub(super) async fn run(console: &Console, submit: Submit) -> anyhow::Result<Cod
     let place = console.place()?;
     let (wait, wait_timeout, queue) = (submit.wait, submit.wait_timeout, submit.queue.clone());
     let others = submit.plans.after.clone();
+    let (delay, deadline) = (submit.delay.filter(|_| submit.at.is_none()), submit.plans.deadline);
     let mut task = task(submit, place.bounds()).await?;
     // Before there is a store: what is refused makes none.
     batch("tasks to wait for by one", others.len(), MAX_AFTER)?;
@@ -34,6 +35,12 @@ pub(super) async fn run(console: &Console, submit: Submit) -> anyhow::Result<Cod
     // Whoever waits for others has them in a store.
     let missing = if others.is_empty() { Missing::Make } else { Missing::Refuse };
     let store = place.open(missing).await?;
+    if delay.is_some() || deadline.is_some() {
+        // The clock of the store decides, and it may be another machine's.
+        let now = store.now().await?;
+        task.run_at = delay.map(|delay| now.after(delay)).or(task.run_at);
+        task.deadline = deadline.map(|time| now.after(time));
+    }
     for other in &others {
         task.after.push(match other {
             TaskName::Id(id) => *id,

@@ -19,8 +19,13 @@ use crate::queue::{SETTINGS, settings_from};
 use crate::row::Uid;
 use crate::tx::NOW;
 
-pub(crate) async fn survey(conn: &Conn, now: Option<i64>) -> Sql<Survey> {
-    let now = Timestamp::from_millis(get(&conn.one(NOW, &[&now]).await?, 0)?);
+/// The time: the caller's, if it has one, else the server's.
+pub(crate) async fn now(conn: &Conn, given: Option<i64>) -> Sql<Timestamp> {
+    Ok(Timestamp::from_millis(get(&conn.one(NOW, &[&given]).await?, 0)?))
+}
+
+pub(crate) async fn survey(conn: &Conn, given: Option<i64>) -> Sql<Survey> {
+    let now = now(conn, given).await?;
     let (lanes, highs) = lanes(conn).await?;
     let queues = queues(conn, &lanes, &highs, now).await?;
     Ok(Survey {

@@ -16,7 +16,7 @@ mod upkeep;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use ostler_core::{JobId, Overrides, SessionId, TaskId, Worker};
+use ostler_core::{JobId, Overrides, SessionId, TaskId, Timestamp, Worker};
 
 use crate::bounds::{
     Bounds, MAX_BATCH, MAX_BITE, MAX_PAGE, MAX_WORKERS, batch, check_answer, check_backlog, check_claim,
@@ -230,6 +230,10 @@ impl Store for Memory {
             Prune::Tasks(tasks) => batch("tasks", tasks.len(), MAX_BATCH)?,
         }
         Ok(self.write(|book| book.prune(&what)))
+    }
+
+    async fn now(&self) -> Result<Timestamp, Error> {
+        Ok(self.lock().now)
     }
 
     async fn list(&self, filter: Filter, after: Option<Cursor>, limit: usize) -> Result<Page, Error> {

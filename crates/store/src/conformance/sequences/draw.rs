@@ -171,6 +171,7 @@ const SAID: &[Row<Op>] = &[
     (20, "show by key", |d| Op::ShowKey { queue: d.queue(), key: d.below(UNIQUE_KEYS.len()) }),
     (20, "read events", |d| Op::ReadEvents { task: d.task(), after: d.below(4) as u64, limit: d.below(4) }),
     (20, "survey", |_| Op::Survey),
+    (20, "ask for the time", |_| Op::Now),
     (20, "wakeups", |_| Op::Wakeups),
     (20, "news", |_| Op::News),
 ];

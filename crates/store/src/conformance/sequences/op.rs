@@ -87,6 +87,7 @@ pub(super) enum Op {
     ShowKey { queue: usize, key: usize },
     ReadEvents { task: usize, after: u64, limit: usize },
     Survey,
+    Now,
     Wakeups,
     News,
 }

@@ -162,6 +162,7 @@ impl Speaker {
             Op::ReadEvents { task, after, limit } => {
                 plain(store.read_events(self.names.task(*task), *after, *limit).await)
             }
+            Op::Now => plain(store.now().await),
             Op::Survey => plain(Ok(survey(store.as_ref()).await)),
             Op::Wakeups => {
                 store.wakeups().arm();
