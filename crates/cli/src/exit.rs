@@ -125,6 +125,7 @@ const fn of_store(kind: ErrorKind) -> Code {
         | ErrorKind::Foreign
         | ErrorKind::TooNew
         | ErrorKind::Damaged
+        | ErrorKind::BadRow
         | ErrorKind::Replaced
         | ErrorKind::Moving
         | ErrorKind::Moved

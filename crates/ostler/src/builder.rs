@@ -11,14 +11,15 @@ use ostler_core::{Overrides, Told};
 use ostler_exec::{Context, Executor, Inline, Served, TaskError, ThreadPolicy, Threads};
 use ostler_postgres::{Address, Postgres};
 use ostler_runtime::{
-    LeaseTimes, Listener, Node, NodeConfig, Parts, PoolConfig, PoolSize, Prefetch, Presence, TakeOver,
-    Unclassed,
+    LeaseTimes, Listener, Node, NodeConfig, Parts, PoolConfig, PoolSize, Prefetch, Presence, StoreNews,
+    TakeOver, Unclassed,
 };
 use ostler_sqlite::{Options, Sqlite};
 use ostler_store::SystemClock;
 use ostler_store::calls::QueueChange;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::sync::mpsc;
 
 use crate::callbacks::{Callbacks, Ended};
 use crate::error::OpenError;
@@ -58,6 +59,7 @@ pub fn open(place: impl AsRef<Path>) -> Result<Builder, OpenError> {
         presence: None,
         #[cfg(feature = "redis")]
         presence_times: None,
+        store_news: None,
     })
 }
 
@@ -110,7 +112,13 @@ pub struct Builder {
     presence: Option<Presence>,
     #[cfg(feature = "redis")]
     presence_times: Option<ostler_runtime::PresenceTimes>,
+    store_news: Option<OnStoreNews>,
 }
+
+/// Who is told of the store.
+type OnStoreNews = Box<dyn Fn(StoreNews) + Send>;
+/// What is new about the store and was not told yet.
+const MAX_NEWS: usize = 16;
 
 impl Builder {
     /// The queue that the pool serves and submits to. Unless told otherwise: "default".
@@ -255,6 +263,14 @@ impl Builder {
         self
     }
 
+    /// Called when the pool cannot use its store, and when it can again: once each, for logs and monitors. Submissions are answered
+    /// with errors of their own. After [`StoreNews::Gone`] the pool has ended its work, and only drains.
+    #[must_use]
+    pub fn on_store_news(mut self, callback: impl Fn(StoreNews) + Send + 'static) -> Self {
+        self.store_news = Some(Box::new(callback));
+        self
+    }
+
     /// Brings its own settings for the queue, also if a living process has others. Without it, such a pool does not start.
     #[must_use]
     pub fn take_over(mut self) -> Self {
@@ -344,8 +360,18 @@ impl Builder {
             ..PoolConfig::new(self.queue.clone(), executor, workers)
         };
         let name = format!("pid {}", std::process::id());
+        let store_news = self.store_news.map(|callback| {
+            let (sender, mut news) = mpsc::channel(MAX_NEWS);
+            tokio::spawn(async move {
+                while let Some(news) = news.recv().await {
+                    callback(news);
+                }
+            });
+            sender
+        });
         let config = NodeConfig {
             lease: self.lease,
+            store_news,
             take_over: self.take_over,
             presence,
             ..NodeConfig::new(name, vec![pool])

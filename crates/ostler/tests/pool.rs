@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler::{
-    Context, Drained, ErrorClass, OpenError, Overrides, Pool, StateName, Submission, SubmitError, TaskError,
-    TaskId, ThreadPolicy, WaitError,
+    Context, Drained, ErrorClass, NodeState, OpenError, Overrides, Pool, StateName, StoreNews, Submission,
+    SubmitError, TaskError, TaskId, ThreadPolicy, WaitError,
 };
 use ostler_sqlite::Sqlite;
 use ostler_store::orders::Order;
@@ -150,6 +150,29 @@ async fn stop_now_cuts_a_drain_short_though_the_store_does_not_answer_and_nobody
     assert_eq!((done.state.name(), done.output.as_deref()), (StateName::Completed, Some("7")));
     assert_eq!((done.node_deaths, done.suspect, done.failures), (0, false, 0), "nobody has died");
     next.drain(MAX_WAIT).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pool_whose_store_is_removed_says_so_and_only_drains() {
+    let folder = scratch();
+    let path = folder.path().join("jobs.db");
+    let (news, mut said) = tokio::sync::mpsc::unbounded_channel();
+    let builder = ostler::open(&path).unwrap().on_store_news(move |about| {
+        let _ = news.send(about);
+    });
+    let pool = builder.start().await.unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let gone = tokio::time::timeout(MAX_WAIT, said.recv()).await.expect("it is said").expect("once");
+    assert!(matches!(gone, StoreNews::Gone(_)), "{gone}");
+    assert!(gone.to_string().contains("was removed or replaced"), "{gone}");
+    let draining = async {
+        while pool.state() != NodeState::Draining {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(MAX_WAIT, draining).await.expect("it takes no more work");
+    assert!(matches!(pool.submit("sum", &()).await, Err(SubmitError::Draining)));
+    pool.drain(MAX_WAIT).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -119,7 +119,7 @@ pub(crate) fn fault(stop: Stop) -> Error {
     match stop {
         Stop::Refused(error) => error,
         Stop::Foreign(what) => Error::new(
-            ErrorKind::Damaged,
+            ErrorKind::BadRow,
             format!("a row of the store holds what Ostler never writes ({what}); was it edited by hand?"),
         ),
         Stop::Away(why) => {
@@ -157,6 +157,7 @@ fn server_fault(error: &tokio_postgres::Error) -> Error {
         ErrorKind::Invalid => format!("the PostgreSQL server does not let us in: {said}"),
         ErrorKind::Moving => said.to_owned(),
         ErrorKind::Foreign
+        | ErrorKind::BadRow
         | ErrorKind::TooNew
         | ErrorKind::Moved
         | ErrorKind::Closed

@@ -7,9 +7,11 @@ use ostler_core::{ErrorClass, Failure, Memory, Outcome};
 use ostler_exec::{Classing, Executor, Guard};
 use ostler_store::calls::{QueueChange, Retention};
 use ostler_store::{MAX_BATCH, MAX_CLAIM};
+use tokio::sync::mpsc;
 
 use crate::presence::Presence;
 use crate::schedules::Plan;
+use crate::store_health::StoreNews;
 use crate::teller::Listener;
 
 /// Why settings cannot work, in a sentence.
@@ -234,6 +236,8 @@ pub struct NodeConfig {
     pub memory: MemoryGauge,
     /// Where it says that it is there, for monitors outside. Its work does not depend on it.
     pub presence: Option<Presence>,
+    /// Who is told when its store cannot be used, and when it can again. What finds no room is not told.
+    pub store_news: Option<mpsc::Sender<StoreNews>>,
 }
 
 impl NodeConfig {
@@ -251,6 +255,7 @@ impl NodeConfig {
             guard: None,
             memory: Arc::new(|| Memory::Free),
             presence: None,
+            store_news: None,
         }
     }
 

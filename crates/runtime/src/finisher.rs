@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ostler_store::calls::{Report, Unwritten};
-use ostler_store::{LeaseRef, Store};
+use ostler_store::{Error, ErrorKind, LeaseRef, Store};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -112,14 +112,15 @@ impl Writer {
         loop {
             // A lost lease is a normal answer: somebody else speaks for that task now.
             let Err(Unwritten { error, reports: kept }) = self.store.finish(reports).await else { return };
-            if !error.is_transient() && kept.len() > 1 {
+            let waits = is_waited_for(&error);
+            if !waits && kept.len() > 1 {
                 // One bad report must not take its neighbours along.
                 for report in kept {
                     Box::pin(self.write(vec![report])).await;
                 }
                 return;
             }
-            if !error.is_transient() || *self.state.borrow_and_update() == NodeState::Ended {
+            if !waits || *self.state.borrow_and_update() == NodeState::Ended {
                 // Nobody takes it: the lease ends with the session, and the task is run again.
                 return;
             }
@@ -131,5 +132,23 @@ impl Writer {
             }
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
+    }
+}
+
+/// Whether a store that answers so may take it later.
+fn is_waited_for(error: &Error) -> bool {
+    match error.kind() {
+        ErrorKind::Full | ErrorKind::Busy | ErrorKind::Unavailable | ErrorKind::Moving => true,
+        // Somebody who marked it may take that back; a server may be a primary again.
+        ErrorKind::ReadOnly => true,
+        ErrorKind::Invalid
+        | ErrorKind::Foreign
+        | ErrorKind::TooNew
+        | ErrorKind::Damaged
+        | ErrorKind::BadRow
+        | ErrorKind::Replaced
+        | ErrorKind::Moved
+        | ErrorKind::Closed
+        | ErrorKind::Internal => false,
     }
 }

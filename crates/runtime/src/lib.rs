@@ -13,6 +13,7 @@
 //! - `settings.rs`: what the node brings for its queues, compared with what others brought.
 //! - `calendar.rs`, `cron.rs`: when a schedule runs. `schedules.rs`: fires what is due.
 //! - `presence/mod.rs`: tells Redis that the node is there (feature `redis`).
+//! - `store_health.rs`: whether the store can be used, and what is said of it. `watched_store.rs`: reports there how each verb went.
 //! - `held.rs`: what this node holds, and how each of it is told to stop. `stand.rs`: where it stands, and the fence.
 
 mod attempt;
@@ -38,9 +39,11 @@ mod stages;
 mod stand;
 mod starts;
 mod steps;
+mod store_health;
 mod teller;
 mod term;
 mod upkeep;
+mod watched_store;
 
 pub use calendar::{BadTimes, Interval, Times};
 pub use config::{
@@ -56,4 +59,5 @@ pub use presence::{BadRedisAddress, PresenceTimes, RedisAddress, RedisFault, Sta
 pub use schedules::Plan;
 pub use settings::{Difference, LIMIT_SETTINGS};
 pub use stand::NodeState;
+pub use store_health::{StoreHealth, StoreNews};
 pub use teller::Listener;

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ostler_core::{Id, SessionId};
-use ostler_store::{Clock, ErrorKind, Store};
+use ostler_store::{Clock, Store};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -18,7 +18,9 @@ use crate::settings::Difference;
 use crate::sizes::Sizes;
 use crate::stages::Stages;
 use crate::stand::{NodeState, Stand};
+use crate::store_health::StoreHealth;
 use crate::term::{Arrival, Makings, Term};
+use crate::watched_store::WatchedStore;
 
 /// How long to wait after a join that failed, at first and at most.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -97,6 +99,7 @@ struct Lodger {
     wish: watch::Sender<Option<Duration>>,
     stopper: Stopper,
     sizes: Sizes,
+    health: StoreHealth,
     supervisor: Option<JoinHandle<Drained>>,
 }
 
@@ -104,6 +107,9 @@ impl Lodger {
     /// Moves in: everything that is spawned from here on lives there too.
     async fn begin(parts: Parts, config: NodeConfig, stages: Stages) -> Result<Self, StartError> {
         let stand = Stand::new();
+        let health = StoreHealth::new(Arc::clone(&parts.clock), stand.clone(), config.store_news.clone());
+        let watched = WatchedStore { store: parts.store, health: health.clone() };
+        let parts = Parts { store: Arc::new(watched), ..parts };
         let written = watch::Sender::new(0);
         let (finisher, finishing) =
             Finisher::start(Arc::clone(&parts.store), stand.watch(), written.clone(), stand.held.clone());
@@ -114,9 +120,16 @@ impl Lodger {
         let (wish, wished) = watch::channel(None);
         let stopper = Stopper::default();
         let hurry = stopper.0.clone();
-        let supervisor = Supervisor { makings, finishing, present: Arc::clone(&present), wished, hurry };
+        let supervisor = Supervisor {
+            makings,
+            finishing,
+            present: Arc::clone(&present),
+            wished,
+            hurry,
+            health: health.clone(),
+        };
         let supervisor = Some(tokio::spawn(supervisor.serve(first)));
-        Ok(Self { stand, present, written, wish, stopper, sizes, supervisor })
+        Ok(Self { stand, present, written, wish, stopper, sizes, health, supervisor })
     }
 }
 
@@ -172,10 +185,11 @@ impl Node {
         workers.chain(now.trouble.clone()).collect()
     }
 
-    /// Where the store went, if it has moved and the node cannot come back to it. Whoever owns the node then drains it.
+    /// How its store stands. A node whose store [is gone](StoreHealth::gone), because it was replaced, damaged or moved, has ended its
+    /// work, and its state is `Draining`: whoever owns it then drains it.
     #[must_use]
-    pub fn moved(&self) -> Option<ostler_store::Error> {
-        self.lodger.present.lock().moved.clone()
+    pub fn store_health(&self) -> StoreHealth {
+        self.lodger.health.clone()
     }
 
     /// Takes no more work, waits for what runs, and after `timeout` gives the rest back. Nothing is lost, and nothing is
@@ -231,12 +245,11 @@ struct Now {
     session: SessionId,
     crews: Vec<Crew>,
     trouble: Option<String>,
-    moved: Option<ostler_store::Error>,
 }
 
 impl Now {
     fn of(term: &Term) -> Self {
-        Self { session: term.session, crews: term.crews.clone(), trouble: None, moved: None }
+        Self { session: term.session, crews: term.crews.clone(), trouble: None }
     }
 }
 
@@ -255,6 +268,7 @@ struct Supervisor {
     wished: watch::Receiver<Option<Duration>>,
     /// Cancelled when the drain is to end at once.
     hurry: CancellationToken,
+    health: StoreHealth,
 }
 
 impl Supervisor {
@@ -277,6 +291,11 @@ impl Supervisor {
             let timeout = tokio::select! {
                 timeout = wish(&mut self.wished) => timeout,
                 () = self.makings.stand.lost() => {
+                    if self.health.gone().is_some() {
+                        // Nobody died: whoever finds the store again hands its work back.
+                        let depart = self.makings.parts.store.depart(present.session);
+                        let _ = tokio::time::timeout(STOP_PATIENCE, depart).await;
+                    }
                     let too_late = self.too_late(present.session);
                     tokio::select! {
                         () = present.stop() => {}
@@ -330,11 +349,14 @@ impl Supervisor {
         }
     }
 
-    /// Joins anew, however often it takes; `None` when the node is to drain instead, or the store has moved.
+    /// Joins anew, however often it takes; `None` when the node is to drain instead, or the store is gone.
     async fn come_back(&mut self) -> Option<Term> {
         let mut pause = FIRST_PAUSE;
         let leaving = self.makings.stand.leaving();
         loop {
+            if self.health.gone().is_some() {
+                return None;
+            }
             let refused = tokio::select! {
                 biased;
                 () = leaving.cancelled() => return None,
@@ -346,13 +368,7 @@ impl Supervisor {
                     Err(refused) => refused,
                 },
             };
-            match refused {
-                Refused::Moved(error) => {
-                    self.present.lock().moved = Some(error);
-                    return None;
-                }
-                Refused::Now(why) => self.present.lock().trouble = Some(why),
-            }
+            self.present.lock().trouble = Some(refused);
             tokio::select! {
                 () = leaving.cancelled() => return None,
                 () = tokio::time::sleep(pause) => {}
@@ -361,19 +377,13 @@ impl Supervisor {
         }
     }
 
-    async fn begin(&self) -> Result<Term, Refused> {
+    /// Another term, or why there is none yet.
+    async fn begin(&self) -> Result<Term, String> {
         // What was done under the old session is offered first: once it is found dead, nobody takes it any more.
         if self.makings.finisher.pending() > 0 {
-            return Err(Refused::Now("results of the lost session wait to be written".to_owned()));
+            return Err("results of the lost session wait to be written".to_owned());
         }
-        Term::begin(&self.makings, Arrival::Again).await.map_err(|refused| {
-            if let StartError::Store(error) = &refused
-                && error.kind() == ErrorKind::Moved
-            {
-                return Refused::Moved(error.clone());
-            }
-            Refused::Now(refused.to_string())
-        })
+        Term::begin(&self.makings, Arrival::Again).await.map_err(|refused| refused.to_string())
     }
 
     /// Waits until what was reported is written. A node that is fenced meanwhile gives it up.
@@ -388,14 +398,6 @@ impl Supervisor {
         let _ = (&mut self.finishing).await;
         Flushed::GivenUp
     }
-}
-
-/// Why a fenced node is not back.
-enum Refused {
-    /// Another try may work.
-    Now(String),
-    /// The store is somewhere else, for good.
-    Moved(ostler_store::Error),
 }
 
 /// What became of the last reports.

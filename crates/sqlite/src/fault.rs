@@ -9,7 +9,7 @@ pub(crate) fn fault(error: rusqlite::Error) -> Error {
     if is_foreign_row(&error) {
         let message =
             format!("a row of the store holds what Ostler never writes ({error}); was it edited by hand?");
-        return Error::new(ErrorKind::Damaged, message);
+        return Error::new(ErrorKind::BadRow, message);
     }
     if let Some(most) = file_size_limit(&error) {
         let message = format!(
@@ -88,6 +88,7 @@ fn sentence(kind: ErrorKind, error: &rusqlite::Error) -> String {
         }
         ErrorKind::Unavailable => format!("the store's file cannot be read or written: {error}"),
         ErrorKind::Invalid
+        | ErrorKind::BadRow
         | ErrorKind::TooNew
         | ErrorKind::Replaced
         | ErrorKind::Moving

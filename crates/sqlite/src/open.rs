@@ -71,12 +71,42 @@ impl FileId {
     }
 }
 
+/// What an open store needs at its path: the file, whole, and the log that it writes. Clones are the same.
+#[derive(Clone)]
+pub(crate) struct Files {
+    path: PathBuf,
+    file: FileId,
+    /// SQLite removes it when the last connection is closed, and not before.
+    log: FileId,
+}
+
+impl Files {
+    fn of(path: &Path) -> Result<Self, Error> {
+        let (file, log) = (FileId::of(path)?, FileId::of(&beside(path, "-wal"))?);
+        Ok(Self { path: path.to_owned(), file, log })
+    }
+
+    /// That they are still there.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        self.file.check(&self.path)?;
+        self.log.check(&beside(&self.path, "-wal"))?;
+        if is_empty(&self.path)? {
+            let sentence = format!(
+                "{} was cut to nothing while it was open; restore it from a backup",
+                self.path.display()
+            );
+            return Err(Error::new(ErrorKind::Damaged, sentence));
+        }
+        Ok(())
+    }
+}
+
 /// An open file with its folder of locks.
 pub(crate) struct Opened {
     pub(crate) path: PathBuf,
     pub(crate) folder: PathBuf,
     pub(crate) owner: Option<Owner>,
-    pub(crate) file: FileId,
+    pub(crate) files: Files,
     pub(crate) turnstile: Turnstile,
     pub(crate) writer: Connection,
     pub(crate) readers: Vec<Connection>,
@@ -137,9 +167,11 @@ fn open_at(path: &Path, durability: Durability, readers: usize) -> Result<Opened
         Ok(conn)
     };
     let readers = (0..readers).map(reader).collect::<Result<_, Error>>()?;
-    let file = FileId::of(path)?;
     let owner = Owner::of_store(path)?;
-    Ok(Opened { path: path.to_owned(), folder, owner, file, turnstile, writer, readers })
+    // Whoever has read has the log open, and it is there.
+    number(&writer, "user_version")?;
+    let files = Files::of(path)?;
+    Ok(Opened { path: path.to_owned(), folder, owner, files, turnstile, writer, readers })
 }
 
 /// Looks at the file; at one that looks wrong a second time, in turn. Another process may be making it just now, or may have

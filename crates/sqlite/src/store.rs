@@ -31,7 +31,7 @@ use rusqlite::Connection;
 
 use crate::beat::Beats;
 use crate::departure::refuse_gone;
-use crate::open::{Opened, open};
+use crate::open::{Files, Opened, open};
 use crate::peers::Peers;
 use crate::readers::Readers;
 use crate::tx::read_queue;
@@ -77,6 +77,7 @@ pub struct Sqlite {
     bounds: Bounds,
     checks: Checks,
     path: PathBuf,
+    files: Files,
 }
 
 impl Sqlite {
@@ -98,7 +99,7 @@ impl Sqlite {
     }
 
     fn serve(opened: Opened, clock: Arc<dyn Clock>, options: Options) -> Result<Self, Error> {
-        let Opened { path, folder, owner, file, turnstile, writer, readers } = opened;
+        let Opened { path, folder, owner, files, turnstile, writer, readers } = opened;
         let bells = Arc::new(Bells::default());
         let beats = Arc::new(Beats::open(&folder, owner, Arc::clone(&clock))?);
         let peers = Arc::new(Peers::new(&folder, Arc::clone(&bells), Arc::clone(&clock)));
@@ -106,7 +107,7 @@ impl Sqlite {
         let writer = Writer::start(Desk {
             conn: writer,
             path: path.clone(),
-            file,
+            files: files.clone(),
             turnstile,
             beats: Arc::clone(&beats),
             peers: Arc::clone(&peers),
@@ -114,7 +115,7 @@ impl Sqlite {
             checks: options.checks,
         })?;
         let Options { bounds, checks, .. } = options;
-        Ok(Self { writer, readers, peers, beats, bells, clock, bounds, checks, path })
+        Ok(Self { writer, readers, peers, beats, bells, clock, bounds, checks, path, files })
     }
 
     /// Removes rows that belong to no task and are older than this: steps, attempts and events. No verb leaves any; somebody who
@@ -170,6 +171,8 @@ impl Store for Sqlite {
             return Ok(Renewed::Ended);
         }
         self.beats.beat(session)?;
+        // Whoever has nothing to write for a long time hears of it here.
+        self.files.check()?;
         let held = held.to_vec();
         let checks = self.checks;
         let news = move |conn: &Connection| {

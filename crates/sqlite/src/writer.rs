@@ -20,7 +20,7 @@ use crate::crash;
 use crate::departure::{admits, refusal};
 use crate::dependents::close_verb;
 use crate::fault::fault;
-use crate::open::FileId;
+use crate::open::Files;
 use crate::peers::Peers;
 use crate::turnstile::{Turn, Turnstile};
 use crate::tx::{Memo, Sql, Tx};
@@ -93,7 +93,7 @@ impl<T: Send, F: FnMut(&mut Tx<'_>) -> Sql<T> + Send> Call for Pending<T, F> {
 pub(crate) struct Desk {
     pub(crate) conn: Connection,
     pub(crate) path: PathBuf,
-    pub(crate) file: FileId,
+    pub(crate) files: Files,
     pub(crate) turnstile: Turnstile,
     pub(crate) beats: Arc<Beats>,
     pub(crate) peers: Arc<Peers>,
@@ -247,7 +247,7 @@ impl Desk {
 
     /// One transaction. Answers which bells to ring; an error means that nothing was written.
     fn transact(&self, group: &mut Vec<Box<dyn Call>>, memo: &mut Memo) -> Result<Rings, Error> {
-        self.file.check(&self.path)?;
+        self.files.check()?;
         let mut tx =
             Tx::begin(&self.conn, self.checks, &self.beats, memo, self.clock.now()).map_err(fault)?;
         match tx.departure() {
@@ -283,7 +283,7 @@ impl Desk {
     /// After the commit: others are told. What was committed is worth nothing if the file is no longer the one that
     /// others open: nothing of it is in the store that is at the path now. It may be in the file that was there.
     fn make_known(&self, rings: Rings) -> Result<(), Error> {
-        match self.file.check(&self.path) {
+        match self.files.check() {
             Err(error) if error.kind() == ErrorKind::Replaced => return Err(error),
             // What is committed stays committed, also when the path cannot be looked at just now.
             Ok(()) | Err(_) => {}

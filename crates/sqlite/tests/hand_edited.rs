@@ -66,13 +66,13 @@ async fn an_edited_row_is_an_error_for_who_looks_at_it_and_for_nobody_else() {
         edit(&here.path(), edited, change);
 
         let error = store.show(Which::Id(edited)).await.expect_err(what);
-        assert_eq!(error.kind(), ErrorKind::Damaged, "{what}: {error}");
+        assert_eq!(error.kind(), ErrorKind::BadRow, "{what}: {error}");
         assert!(error.to_string().len() > 20, "{what}: {error}");
         assert!(store.show(Which::Id(other)).await.expect("show answers").is_some(), "{what}");
 
         // Outside requests for it fail; a request for another one beside it does not.
         let (one, both) = tokio::join!(store.cancel(vec![edited]), store.cancel(vec![other]));
-        assert_eq!(one.expect_err(what).kind(), ErrorKind::Damaged, "{what}");
+        assert_eq!(one.expect_err(what).kind(), ErrorKind::BadRow, "{what}");
         assert!(both.is_ok(), "{what}");
 
         let session = node(&*store, &ids).await;
@@ -206,7 +206,7 @@ async fn a_schedule_that_cannot_be_understood_is_passed_over() {
     let firing =
         |name: &str| Firing { schedule: name.to_owned(), expected: clock.now(), next: None, task: None };
     let error = store.fire(firing("broken")).await.expect_err("it cannot be understood");
-    assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
+    assert_eq!(error.kind(), ErrorKind::BadRow, "{error}");
     assert_eq!(store.fire(firing("whole")).await, Ok(Fired::Skipped(Skipped::Missed)));
 }
 

@@ -28,6 +28,8 @@ pub enum ErrorKind {
     TooNew,
     /// The store is damaged.
     Damaged,
+    /// A row of the store holds what Ostler never writes. The rest of the store may be well.
+    BadRow,
     /// The file was replaced or removed while it was open. Nothing of the call is in the store that is at the path now; the
     /// file that was there before may have it.
     Replaced,
@@ -70,6 +72,7 @@ impl Error {
             | ErrorKind::Foreign
             | ErrorKind::TooNew
             | ErrorKind::Damaged
+            | ErrorKind::BadRow
             | ErrorKind::Replaced
             | ErrorKind::Moved
             | ErrorKind::Closed

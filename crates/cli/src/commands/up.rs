@@ -12,14 +12,14 @@ use ostler_process::keeper::{
 };
 use ostler_runtime::{
     Beginning, Drained, Listener, Node, NodeConfig, NodeState, Parts, PoolConfig, PoolSize, Prefetch,
-    Presence, StartError, TakeOver,
+    StartError, StoreNews, TakeOver,
 };
 use ostler_store::calls::QueueChange;
 use ostler_store::views::QueueSettings;
 use ostler_store::{Error, Store, SystemClock};
 use ostler_wire::system::Ready;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::watch;
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -40,6 +40,9 @@ const START_PATIENCE: Duration = Duration::from_secs(10);
 const TRY_AGAIN: Duration = Duration::from_millis(500);
 /// How often it is looked whether something does not work.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// What is new about the store and was not said yet.
+const MAX_NEWS: usize = 16;
 
 /// Keeps the children of a node; see [`serve`].
 pub(crate) fn keep() -> anyhow::Result<Code> {
@@ -94,9 +97,17 @@ async fn serve_until_told(
     let mut signals = Signals::listen()?;
     // While the node is small: the keeper is a copy of it.
     let keeper = start_keeper(config.containment).await?;
+    let (store_news, news) = mpsc::channel(MAX_NEWS);
+    tokio::spawn(say_news(news));
     let (presence, mut watcher) = config.presence.as_ref().map(Watcher::of).unzip();
+    let plain = NodeConfig {
+        take_over,
+        presence,
+        store_news: Some(store_news),
+        ..NodeConfig::new(name.clone(), Vec::new())
+    };
     let started = tokio::select! {
-        started = start(place, &config, &keeper, name, take_over, presence) => started,
+        started = start(place, &config, &keeper, plain) => started,
         () = signals.next() => return Ok(Code::Interrupted),
     };
     let (node, store) = match started {
@@ -122,9 +133,14 @@ async fn serve_until_told(
         say(&warning);
     }
     let going = watch::Sender::new(Going::Not);
-    let jobs = serve_jobs(&config, store, &going);
+    let ordered = Arc::new(Notify::new());
+    let jobs = serve_jobs(&config, store, name, &going, &ordered);
     let told = tokio::select! {
         () = signals.next() => Told::ToGo,
+        () = ordered.notified() => {
+            say("a drain was ordered");
+            Told::ToGo
+        }
         why = follow(&node, watcher.as_mut()) => why,
         () = keeper.gone() => Told::WithoutKeeper,
     };
@@ -135,8 +151,13 @@ async fn serve_until_told(
             "the keeper of the node's children was killed: nothing can be run any more; start the node again";
         return Err(refused(Code::WorkFailed, sentence));
     }
+    let health = node.store_health();
     let drained = drain(node, jobs, &going, config.shutdown_timeout, &mut signals).await;
     keeper.stop().await;
+    if let Some(error) = health.trouble() {
+        return Err(refusal(error))
+            .context("the store did not take all results: what is not written is run again");
+    }
     match told {
         Told::ToGo if drained.handed_back > 0 => {
             let patience = duration::show(config.shutdown_timeout);
@@ -146,7 +167,7 @@ async fn serve_until_told(
             Err(refused(Code::WorkFailed, sentence))
         }
         Told::ToGo => Ok(Code::Done),
-        Told::Elsewhere(error) => Err(refusal(error)),
+        Told::StoreGone(error) => Err(refusal(error)),
         Told::Nothing | Told::WithoutKeeper => {
             Err(refused(Code::WorkFailed, "the node ended by itself, which it never should; start it again"))
         }
@@ -191,15 +212,33 @@ async fn drain(
 }
 
 /// Serves jobs beside the pools, if the file says so, until the node goes.
-fn serve_jobs(config: &Config, store: Arc<dyn Store>, going: &watch::Sender<Going>) -> JoinHandle<Drained> {
+fn serve_jobs(
+    config: &Config,
+    store: Arc<dyn Store>,
+    name: String,
+    going: &watch::Sender<Going>,
+    ordered: &Arc<Notify>,
+) -> JoinHandle<Drained> {
     let (containment, keep, patience) = (config.containment, config.keep, config.shutdown_timeout);
     let presence = config.presence.clone();
     match config.jobs {
         DetachedJobs::Served => {
-            let server = JobServer { store, containment, keep, patience, presence };
+            let ordered = Arc::clone(ordered);
+            let server = JobServer { store, name, containment, keep, patience, presence, ordered };
             tokio::spawn(server.serve(going.subscribe()))
         }
         DetachedJobs::Left => tokio::spawn(std::future::ready(Drained::default())),
+    }
+}
+
+/// Says what is new about the store, while there is anything to say.
+async fn say_news(mut news: mpsc::Receiver<StoreNews>) {
+    while let Some(news) = news.recv().await {
+        match news {
+            StoreNews::Away(_) | StoreNews::Back { .. } | StoreNews::Refused(_) => say(&news.to_string()),
+            // The program ends with this sentence.
+            StoreNews::Gone(_) => {}
+        }
     }
 }
 
@@ -216,8 +255,8 @@ enum Told {
     Nothing,
     /// Nobody is left to start children.
     WithoutKeeper,
-    /// The store has moved.
-    Elsewhere(Error),
+    /// The store will not come back.
+    StoreGone(Error),
 }
 
 /// Tells people what becomes of the node, until it is ordered to drain or is over.
@@ -231,8 +270,8 @@ async fn follow(node: &Node, mut presence: Option<&mut Watcher>) -> Told {
         let _ = tokio::time::timeout(LOOK, state.changed()).await;
         match *state.borrow_and_update() {
             NodeState::Draining => {
-                if let Some(error) = node.moved() {
-                    return Told::Elsewhere(error);
+                if let Some(error) = node.store_health().gone() {
+                    return Told::StoreGone(error);
                 }
                 say("a drain was ordered");
                 return Told::ToGo;
@@ -264,9 +303,7 @@ async fn start(
     place: &Place,
     config: &Config,
     keeper: &Keeper,
-    name: String,
-    take_over: TakeOver,
-    presence: Option<Presence>,
+    plain: NodeConfig,
 ) -> anyhow::Result<(Node, Arc<dyn Store>)> {
     let mut pools: Vec<PoolConfig> =
         config.pools.iter().map(|pool| pool_of(pool, keeper)).collect::<anyhow::Result<_>>()?;
@@ -293,12 +330,11 @@ async fn start(
         lease: config.lease,
         retention: config.keep,
         schedules: config.schedules.clone(),
-        take_over,
         // It holds the node's lock too: the node's death is known when its children are swept, and not before.
         guard: Some(Arc::new(keeper.clone())),
         memory: Arc::new(move || gauge.memory()),
-        presence,
-        ..NodeConfig::new(name, pools)
+        pools,
+        ..plain
     };
     let node = Node::start(parts, node).await.map_err(|error| match error {
         StartError::Config(_) | StartError::TooManySchedules { .. } => {

@@ -4,17 +4,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use ostler_core::{JobId, Overrides, StateName};
+use ostler_core::{JobId, Overrides, StateName, cut};
 use ostler_exec::Executor;
 use ostler_process::keeper::{Containment, Keeper};
 use ostler_process::{Command, CommandPolicy, Environment, OutputForm};
 use ostler_runtime::{
-    Listener, Node, NodeConfig, NodeState, Parts, PoolConfig, Prefetch, Presence, StartError, TakeOver,
+    Listener, Node, NodeConfig, NodeState, Parts, PoolConfig, Prefetch, StartError, StoreNews, TakeOver,
 };
-use ostler_store::calls::{QueueChange, Retention};
+use ostler_store::calls::QueueChange;
 use ostler_store::jobs::{JobRecord, queue_of};
-use ostler_store::{Clock as _, Store, SystemClock};
+use ostler_store::{Clock as _, Error, MAX_NAME_BYTES, Store, SystemClock};
 use ostler_wire::job::JobDone;
+use tokio::sync::mpsc;
 
 use super::former::{self, What};
 use super::halt::{Halt, How};
@@ -30,6 +31,8 @@ use crate::exit::{Code, refused, say};
 use crate::place::{Missing, Place, Stay, refusal};
 use crate::print::{Format, Out};
 
+/// What is new about the store and was not said yet.
+const MAX_NEWS: usize = 16;
 /// Tasks that are enqueued together.
 const BATCH: usize = 1_000;
 /// Items that are claimed ahead for each worker, as long as they are short.
@@ -60,6 +63,8 @@ enum Over {
     Cancelled,
     /// Somebody interrupted.
     Interrupted,
+    /// Somebody ordered its node to drain.
+    Drained,
 }
 
 impl Mapping<'_> {
@@ -154,14 +159,26 @@ impl Mapping<'_> {
         let executor = Arc::new(Counted { command, tally: Arc::clone(&tally) });
         let listener: Arc<dyn Listener> = Arc::clone(&reporter) as Arc<dyn Listener>;
         let pool = PoolConfig { listener: Some(listener), ..pool_of(executor, job, spec) };
-        let node = start(store, keeper, pool, self.place.keep(), None).await?;
+        let (store_news, news) = mpsc::channel(MAX_NEWS);
+        let config = NodeConfig {
+            retention: self.place.keep(),
+            store_news: Some(store_news),
+            ..NodeConfig::new(node_name(&machine(), job), vec![pool])
+        };
+        let node = start(store, keeper, config).await?;
         let enqueued = {
             let (store, plan) = (Arc::clone(store), self.plan);
-            tokio::spawn(async move { enqueue(store.as_ref(), &plan, job).await })
+            tokio::spawn(async move { enqueue_patiently(store.as_ref(), &plan, job).await })
         };
-        let watching = Watch { store: store.as_ref(), node: &node, job, items };
+        let mut watching = Watch { store: store.as_ref(), node: &node, job, items, news };
         let over = tokio::select! {
-            over = watching.until_over(&mut progress, enqueued) => over?,
+            over = watching.until_over(&mut progress, enqueued) => match over {
+                Ok(over) => over,
+                Err(error) => {
+                    node.stop_now().await;
+                    return Err(error);
+                }
+            },
             how = tally.enough() => Over::Halted(how),
             () = signals.next() => Over::Interrupted,
             () = keeper.gone() => {
@@ -178,10 +195,10 @@ impl Mapping<'_> {
                     say(&format!("stopping {running} {items}; interrupt again to stop at once"));
                 }
             }
-            Over::Done | Over::Halted(_) | Over::Cancelled => {}
+            Over::Done | Over::Halted(_) | Over::Cancelled | Over::Drained => {}
         }
         let patience = match over {
-            Over::Halted(How::Soon) => SOON,
+            Over::Halted(How::Soon) | Over::Drained => SOON,
             Over::Done | Over::Halted(How::Now) | Over::Cancelled | Over::Interrupted => Duration::ZERO,
         };
         let (mut state, stopper) = (node.state(), node.stopper());
@@ -225,7 +242,7 @@ impl Mapping<'_> {
             }
             Ok(match over {
                 Over::Interrupted => Code::Interrupted,
-                Over::Cancelled => Code::WorkFailed,
+                Over::Cancelled | Over::Drained => Code::WorkFailed,
                 Over::Done | Over::Halted(_) if counts.failed + counts.cancelled > 0 => Code::WorkFailed,
                 Over::Done | Over::Halted(_) => Code::Done,
             })
@@ -269,22 +286,39 @@ async fn enqueue(store: &dyn Store, plan: &Plan, job: JobId) -> anyhow::Result<u
     Ok(plan.items.len() as u64)
 }
 
+/// The same, however often it takes while the store is away. What is there stays as it is.
+async fn enqueue_patiently(store: &dyn Store, plan: &Plan, job: JobId) -> anyhow::Result<u64> {
+    loop {
+        match enqueue(store, plan, job).await {
+            Err(error) if is_transient(&error) => tokio::time::sleep(POLL).await,
+            done => return done,
+        }
+    }
+}
+
+/// The node of a job is a node of its own, and tells by its name whose it is.
+pub(crate) fn node_name(program: &str, job: JobId) -> String {
+    let job = format!(", job {job}");
+    format!("{}{job}", cut(program, MAX_NAME_BYTES - job.len()))
+}
+
+/// Whether a store that answered so is waited for.
+pub(crate) fn is_transient(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<Error>().is_some_and(Error::is_transient)
+}
+
 pub(crate) async fn start(
     store: &Arc<dyn Store>,
     keeper: &Keeper,
-    pool: PoolConfig,
-    keep: Retention,
-    presence: Option<Presence>,
+    config: NodeConfig,
 ) -> anyhow::Result<Node> {
     let ids = ostler::ids().context("no randomness from the system")?;
     let parts = Parts { store: Arc::clone(store), clock: Arc::new(SystemClock), ids };
     let node = NodeConfig {
-        retention: keep,
         // Whoever runs the same job twice at once means the newer one.
         take_over: TakeOver::Yes,
         guard: Some(Arc::new(keeper.clone())),
-        presence,
-        ..NodeConfig::new(machine(), vec![pool])
+        ..config
     };
     Node::start(parts, node).await.map_err(|error| match error {
         StartError::Store(error) => refusal(error),
@@ -326,15 +360,16 @@ struct Watch<'a> {
     node: &'a Node,
     job: JobId,
     items: u64,
+    news: mpsc::Receiver<StoreNews>,
 }
 
 impl Watch<'_> {
     async fn until_over(
-        &self,
+        &mut self,
         progress: &mut Progress,
         mut enqueued: tokio::task::JoinHandle<anyhow::Result<u64>>,
     ) -> anyhow::Result<Over> {
-        let mut ends = self.node.ends();
+        let (mut ends, mut state) = (self.node.ends(), self.node.state());
         let mut all_enqueued = false;
         let mut said_paused = false;
         let mut troubles = Vec::new();
@@ -352,7 +387,23 @@ impl Watch<'_> {
                 progress.aside(|| say(trouble));
             }
             troubles = found;
-            let record = record(self.store, self.job).await?;
+            while let Ok(news) = self.news.try_recv() {
+                // The program ends with that sentence.
+                if !matches!(news, StoreNews::Gone(_)) {
+                    progress.aside(|| say(&news.to_string()));
+                }
+            }
+            if let Some(error) = self.node.store_health().gone() {
+                return Err(refusal(error));
+            }
+            if *state.borrow_and_update() == NodeState::Draining {
+                progress.aside(|| say("a drain was ordered"));
+                return Ok(Over::Drained);
+            }
+            let record = match record(self.store, self.job).await {
+                Err(error) if is_transient(&error) => continue,
+                record => record?,
+            };
             progress.update(&record.counts);
             if all_enqueued && ended(&record.counts) >= self.items {
                 return Ok(Over::Done);

@@ -7,18 +7,18 @@ use std::time::Duration;
 use ostler_core::JobId;
 use ostler_process::Command;
 use ostler_process::keeper::Containment;
-use ostler_runtime::Drained;
+use ostler_runtime::{Drained, NodeConfig, NodeState};
 use ostler_store::calls::Retention;
 use ostler_store::jobs::{JobFilter, JobRecord};
 use ostler_store::{MAX_PAGE, Store};
 use ostler_wire::job::JobState;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
 use super::job;
 use super::plan::{ServedBy, Spec};
 use super::progress::ended;
-use super::run::{policy, pool_of, start};
+use super::run::{is_transient, node_name, policy, pool_of, start};
 use crate::commands::start_keeper;
 use crate::config::PresenceSettings;
 use crate::exit::say;
@@ -34,12 +34,16 @@ const LOOK: Duration = Duration::from_secs(2);
 #[derive(Clone)]
 pub(crate) struct JobServer {
     pub(crate) store: Arc<dyn Store>,
+    /// What the node is called that serves them.
+    pub(crate) name: String,
     pub(crate) containment: Containment,
     pub(crate) keep: Retention,
     /// How long what runs may take to its end when the node goes.
     pub(crate) patience: Duration,
     /// Where the nodes of jobs say that they are there.
     pub(crate) presence: Option<PresenceSettings>,
+    /// Told when somebody orders the node of a job to drain: it is a part of the program, which then drains as a whole.
+    pub(crate) ordered: Arc<Notify>,
 }
 
 /// Whether the program that serves jobs goes.
@@ -121,13 +125,23 @@ impl JobServer {
         let executor = Arc::new(Command::of_payload(keeper.clone(), policy())?);
         let pool = pool_of(executor, id, &spec);
         let presence = self.presence.as_ref().map(PresenceSettings::of_a_node);
-        let node = start(&self.store, &keeper, pool, self.keep, presence).await?;
+        let config = NodeConfig {
+            retention: self.keep,
+            presence,
+            ..NodeConfig::new(node_name(&self.name, id), vec![pool])
+        };
+        let node = start(&self.store, &keeper, config).await?;
         say(&format!("serving the job {id} ({})", record.job.name));
-        tokio::select! {
-            over = self.until_over(id) => over?,
-            _ = going.wait_for(|going| *going != Going::Not) => {}
-            () = keeper.gone() => {}
-        }
+        let mut state = node.state();
+        let over = tokio::select! {
+            over = self.until_over(id) => over,
+            () = goes(&mut state) => {
+                self.ordered.notify_one();
+                Ok(())
+            }
+            _ = going.wait_for(|going| *going != Going::Not) => Ok(()),
+            () = keeper.gone() => Ok(()),
+        };
         let stopper = node.stopper();
         let mut draining = std::pin::pin!(node.drain(self.patience));
         let drained = tokio::select! {
@@ -138,14 +152,16 @@ impl JobServer {
             }
         };
         keeper.stop().await;
-        Ok(drained)
+        over.map(|()| drained)
     }
 
     async fn until_over(&self, id: JobId) -> anyhow::Result<()> {
         loop {
-            let open = job::by_id(self.store.as_ref(), id).await?.is_some_and(|record| is_for_nodes(&record));
-            if !open {
-                return Ok(());
+            match job::by_id(self.store.as_ref(), id).await {
+                Ok(Some(record)) if is_for_nodes(&record) => {}
+                Ok(Some(_) | None) => return Ok(()),
+                Err(error) if is_transient(&error) => {}
+                Err(error) => return Err(error),
             }
             tokio::time::sleep(LOOK).await;
         }
@@ -157,6 +173,12 @@ async fn at_once(going: &mut watch::Receiver<Going>) {
     if going.wait_for(|going| *going == Going::AtOnce).await.is_err() {
         std::future::pending::<()>().await;
     }
+}
+
+/// Waits until a node is to drain, or is over.
+async fn goes(state: &mut watch::Receiver<NodeState>) {
+    let goes = |state: &NodeState| matches!(state, NodeState::Draining | NodeState::Ended);
+    let _ = state.wait_for(goes).await;
 }
 
 fn is_for_nodes(record: &JobRecord) -> bool {

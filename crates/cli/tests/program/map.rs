@@ -566,7 +566,52 @@ fn a_job_that_is_left_to_a_node_is_done_by_one_that_serves_jobs() {
         std::thread::yield_now();
     }
     node.signal(ProcessSignal::TERM);
-    assert_eq!(node.end().0, Some(0));
+    node.says("1 were handed back");
+    assert_eq!(node.end().0, Some(1), "not all work has ended");
     let job = place.json(["job", "show", id.trim()]);
     assert_eq!((&job["state"], &job["tasks"]["queued"]), (&"unfinished".into(), &1.into()), "{job}");
+}
+
+#[test]
+fn a_node_that_serves_a_job_is_drained_as_one_by_its_name_and_by_the_row_of_the_job() {
+    for by_job in [false, true] {
+        let place = Place::new();
+        place.write("ostler.toml", "name = \"anna\"\nserve_jobs = true\n");
+        let node = Running::start(place.command(["up"]));
+        node.line();
+        let words =
+            ["map", "--detach", "echo {} > began; while [ ! -e go ]; do sleep 0.05; done", ":::", "a"];
+        let job = place.done(words).trim().to_owned();
+        appears(&place.folder().join("began"));
+        let nodes = place.json(["nodes"]);
+        let of = |name: &str| nodes.as_array().expect("a list").iter().find(|node| node["name"] == name);
+        let row = format!("anna, job {job}");
+        let (whole, part) = (of("anna").expect("the node"), of(&row).expect("what serves the job"));
+        assert_eq!(whole["pid"], part["pid"], "{nodes}");
+        place.done(["drain", if by_job { row.as_str() } else { "anna" }]);
+        node.says("a drain was ordered");
+        node.says("draining");
+        place.write("go", "");
+        assert_eq!(node.end().0, Some(0));
+        assert_eq!(place.json(["nodes"]), serde_json::json!([]));
+        assert_eq!(place.json(["job", "show", &job])["state"], "completed");
+    }
+}
+
+#[test]
+fn a_map_beside_a_node_is_told_apart_and_can_be_drained() {
+    let place = Place::new();
+    let script = "echo {} > began; while [ ! -e go ]; do sleep 0.05; done";
+    let running = Running::start(place.command(["map", "-j1", script, ":::", "a", "b"]));
+    appears(&place.folder().join("began"));
+    let nodes = place.json(["nodes"]);
+    let name = nodes[0]["name"].as_str().expect("a name");
+    assert!(name.contains(", job "), "{nodes}");
+    place.done(["drain", name]);
+    running.says("a drain was ordered");
+    place.write("go", "");
+    running.says("run the same command again");
+    assert_eq!(running.end().0, Some(1));
+    let job = &jobs(&place)[0];
+    assert_eq!((&job["tasks"]["completed"], &job["tasks"]["queued"]), (&1.into(), &1.into()), "{job}");
 }

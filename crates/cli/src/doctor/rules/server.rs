@@ -54,7 +54,7 @@ fn refused(why: &Error) -> Finding {
         ErrorKind::TooNew => {
             error("store-too-new", sentence, "Use the newer program that made it; a store never goes back")
         }
-        ErrorKind::Damaged | ErrorKind::Replaced => error(
+        ErrorKind::Damaged | ErrorKind::BadRow | ErrorKind::Replaced => error(
             "store-damaged",
             sentence,
             "Stop the nodes, and restore the last backup of the database. ostler db check tells more",

@@ -177,7 +177,7 @@ fn refused(place: &Place, why: &Error) -> Option<Finding> {
             sentence(),
             "Use the newer program that made it; a store never goes back",
         )),
-        ErrorKind::Damaged | ErrorKind::Replaced => Some(error(
+        ErrorKind::Damaged | ErrorKind::BadRow | ErrorKind::Replaced => Some(error(
             "store-damaged",
             sentence(),
             "Stop the nodes, and restore the last backup: ostler db restore BACKUP keeps what is there now. ostler db check tells more",

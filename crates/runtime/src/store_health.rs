@@ -1,0 +1,366 @@
+//! Whether a node's store can be used. Every verb that a part of the node speaks goes through `watched_store.rs`, which reports
+//! here how it went; what is new is passed on to whoever owns the node, once, and so is the end of it.
+//!
+//! A store that is away, full or busy is waited for. One that was replaced, moved or damaged does not come back: the node is
+//! fenced, and does not join again.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ostler_store::{Clock, Error, ErrorKind};
+use tokio::sync::mpsc;
+
+use crate::stand::Stand;
+
+/// How long nothing is said of a sort of trouble that was said before, however often it comes and goes.
+const QUIET: Duration = Duration::from_secs(30);
+/// A verb that takes longer than this is not answered, as far as people are concerned.
+pub(crate) const SILENT_AFTER: Duration = Duration::from_secs(10);
+
+/// What is new about the store of a node, as a sentence for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StoreNews {
+    /// It cannot be used: the node waits for it. Results that cannot be written are kept.
+    Away(Error),
+    /// It can be used again.
+    Back {
+        /// How long it could not be used.
+        after: Duration,
+    },
+    /// It refused something, and will again: the node goes on without it.
+    Refused(Error),
+    /// It will not come back: the node ends its work, and drains.
+    Gone(Error),
+}
+
+impl fmt::Display for StoreNews {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Away(error) => {
+                write!(f, "{error}; the node waits for the store, and keeps what it has to write")
+            }
+            Self::Back { after } => write!(f, "the store is back after {}s", after.as_secs()),
+            Self::Refused(error) => write!(f, "{error}; the node goes on without it"),
+            Self::Gone(error) => write!(f, "{error}; the node ends"),
+        }
+    }
+}
+
+/// How the store of a node stands, for whoever owns the node; also after the node has ended.
+#[derive(Clone)]
+pub struct StoreHealth(Arc<Inner>);
+
+struct Inner {
+    book: Mutex<Book>,
+    /// Nothing is wrong: what goes well has nothing to say.
+    well: AtomicBool,
+    clock: Arc<dyn Clock>,
+    stand: Stand,
+    news: Option<mpsc::Sender<StoreNews>>,
+}
+
+/// What a verb that went well shows of the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Proof {
+    /// It can be read.
+    Read,
+    /// There was a turn at writing.
+    Turn,
+    /// Something was written.
+    Written,
+}
+
+/// Whose input a verb carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Input {
+    /// The node's own: if that is refused, the store is not usable.
+    Own,
+    /// What the work gave: if that is refused, the work is told.
+    Work,
+}
+
+/// A verb of the contract.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Verb {
+    pub(crate) name: &'static str,
+    /// What it shows at least.
+    pub(crate) shows: Proof,
+    pub(crate) input: Input,
+}
+
+impl StoreHealth {
+    pub(crate) fn new(clock: Arc<dyn Clock>, stand: Stand, news: Option<mpsc::Sender<StoreNews>>) -> Self {
+        Self(Arc::new(Inner { book: Mutex::default(), well: AtomicBool::new(true), clock, stand, news }))
+    }
+
+    /// What is wrong with the store at the moment.
+    #[must_use]
+    pub fn trouble(&self) -> Option<Error> {
+        let book = self.lock();
+        book.gone.clone().or_else(|| book.trouble.as_ref().map(|trouble| trouble.error.clone()))
+    }
+
+    /// Why the store will not come back, if that is so.
+    #[must_use]
+    pub fn gone(&self) -> Option<Error> {
+        self.lock().gone.clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Book> {
+        self.0.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn worked(&self, verb: Verb, proof: Proof) {
+        if self.0.well.load(Ordering::Relaxed) {
+            return;
+        }
+        let news = {
+            let mut book = self.lock();
+            let news = book.worked(verb, proof, self.0.clock.uptime());
+            self.0.well.store(book.trouble.is_none(), Ordering::Relaxed);
+            news
+        };
+        self.tell(news);
+    }
+
+    pub(crate) fn failed(&self, verb: Verb, error: &Error) {
+        let news = {
+            let mut book = self.lock();
+            let news = book.failed(verb, error, self.0.clock.uptime());
+            self.0.well.store(book.trouble.is_none(), Ordering::Relaxed);
+            news
+        };
+        if let Some(StoreNews::Gone(_)) = news {
+            self.0.stand.fence();
+        }
+        self.tell(news);
+    }
+
+    /// A verb has not been answered for a while.
+    pub(crate) fn silent(&self, verb: Verb) {
+        let sentence = format!("the store has not answered for {}s", SILENT_AFTER.as_secs());
+        self.failed(verb, &Error::new(ErrorKind::Unavailable, sentence));
+    }
+
+    fn tell(&self, news: Option<StoreNews>) {
+        if let (Some(news), Some(sender)) = (news, &self.0.news) {
+            // Nobody is waited for here: the heartbeat comes by. There is room for more than are said while somebody reads.
+            let _ = sender.try_send(news);
+        }
+    }
+}
+
+/// What is known of the store.
+#[derive(Default)]
+struct Book {
+    trouble: Option<Trouble>,
+    gone: Option<Error>,
+    /// When each sort of trouble was said last.
+    said: HashMap<ErrorKind, Duration>,
+}
+
+struct Trouble {
+    error: Error,
+    verb: Verb,
+    since: Duration,
+    was_said: bool,
+}
+
+impl Trouble {
+    /// Whether this shows that it is over.
+    fn is_over(&self, verb: Verb, proof: Proof) -> bool {
+        match self.error.kind() {
+            // Some verbs are carried out all the time.
+            ErrorKind::Moving => verb == self.verb,
+            // Whoever has nothing to write has its turn all the same.
+            ErrorKind::Full => proof == Proof::Written,
+            ErrorKind::Busy | ErrorKind::ReadOnly => proof >= Proof::Turn,
+            ErrorKind::Invalid
+            | ErrorKind::Unavailable
+            | ErrorKind::Foreign
+            | ErrorKind::TooNew
+            | ErrorKind::Damaged
+            | ErrorKind::BadRow
+            | ErrorKind::Replaced
+            | ErrorKind::Moved
+            | ErrorKind::Closed
+            | ErrorKind::Internal => proof >= self.verb.shows,
+        }
+    }
+}
+
+/// What an error means for the node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Meaning {
+    /// Whoever asked is told.
+    Answer,
+    /// The store is waited for.
+    Wait,
+    /// This one thing cannot be done.
+    GoOn,
+    /// There is nothing to wait for.
+    End,
+}
+
+fn meaning(verb: Verb, kind: ErrorKind) -> Meaning {
+    match (kind, verb.input) {
+        (ErrorKind::Invalid, Input::Work) => Meaning::Answer,
+        (ErrorKind::Invalid, Input::Own)
+        | (
+            ErrorKind::Full
+            | ErrorKind::Busy
+            | ErrorKind::Unavailable
+            | ErrorKind::ReadOnly
+            | ErrorKind::Moving,
+            Input::Own | Input::Work,
+        ) => Meaning::Wait,
+        (ErrorKind::BadRow | ErrorKind::Internal, Input::Own | Input::Work) => Meaning::GoOn,
+        (
+            ErrorKind::Foreign
+            | ErrorKind::TooNew
+            | ErrorKind::Damaged
+            | ErrorKind::Replaced
+            | ErrorKind::Moved
+            | ErrorKind::Closed,
+            Input::Own | Input::Work,
+        ) => Meaning::End,
+    }
+}
+
+impl Book {
+    fn failed(&mut self, verb: Verb, error: &Error, now: Duration) -> Option<StoreNews> {
+        if self.gone.is_some() {
+            return None;
+        }
+        match meaning(verb, error.kind()) {
+            Meaning::Answer => None,
+            Meaning::GoOn => self.may_say(error.kind(), now).then(|| StoreNews::Refused(error.clone())),
+            Meaning::End => {
+                self.gone = Some(error.clone());
+                Some(StoreNews::Gone(error.clone()))
+            }
+            Meaning::Wait => self.wait(verb, error, now),
+        }
+    }
+
+    fn wait(&mut self, verb: Verb, error: &Error, now: Duration) -> Option<StoreNews> {
+        let (since, was_said, same) = match &self.trouble {
+            Some(trouble) => (trouble.since, trouble.was_said, trouble.error.kind() == error.kind()),
+            None => (now, false, false),
+        };
+        if same && was_said {
+            return None;
+        }
+        let says = self.may_say(error.kind(), now);
+        self.trouble = Some(Trouble { error: error.clone(), verb, since, was_said: was_said || says });
+        says.then(|| StoreNews::Away(error.clone()))
+    }
+
+    fn worked(&mut self, verb: Verb, proof: Proof, now: Duration) -> Option<StoreNews> {
+        let over = self.trouble.take_if(|trouble| trouble.is_over(verb, proof))?;
+        over.was_said.then(|| StoreNews::Back { after: now.saturating_sub(over.since) })
+    }
+
+    /// Whether it is time to say this. It is said then.
+    fn may_say(&mut self, kind: ErrorKind, now: Duration) -> bool {
+        let may = self.said.get(&kind).is_none_or(|said| now.saturating_sub(*said) >= QUIET);
+        if may {
+            self.said.insert(kind, now);
+        }
+        may
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOOK: Verb = Verb { name: "survey", shows: Proof::Read, input: Input::Own };
+    const CLAIM: Verb = Verb { name: "claim", shows: Proof::Turn, input: Input::Own };
+    const FINISH: Verb = Verb { name: "finish", shows: Proof::Written, input: Input::Work };
+    const EXPIRE: Verb = Verb { name: "expire", shows: Proof::Read, input: Input::Own };
+
+    fn error(kind: ErrorKind) -> Error {
+        Error::new(kind, format!("{kind:?}"))
+    }
+
+    fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn trouble_is_said_once_and_so_is_its_end() {
+        let mut book = Book::default();
+        let away = error(ErrorKind::Unavailable);
+        assert_eq!(book.failed(CLAIM, &away, seconds(5)), Some(StoreNews::Away(away.clone())));
+        for later in 6..100 {
+            assert_eq!(book.failed(CLAIM, &away, seconds(later)), None);
+            assert_eq!(book.failed(LOOK, &away, seconds(later)), None);
+        }
+        let back = StoreNews::Back { after: seconds(95) };
+        assert_eq!(book.worked(CLAIM, Proof::Turn, seconds(100)), Some(back));
+        assert_eq!(book.worked(CLAIM, Proof::Turn, seconds(101)), None);
+    }
+
+    #[test]
+    fn trouble_that_comes_and_goes_is_not_said_each_time() {
+        let (mut book, full) = (Book::default(), error(ErrorKind::Full));
+        let mut said = 0;
+        for moment in 0..60 {
+            said += usize::from(book.failed(FINISH, &full, seconds(moment)).is_some());
+            said += usize::from(book.worked(FINISH, Proof::Written, seconds(moment)).is_some());
+        }
+        assert_eq!(said, 4, "two times in a minute, and their ends");
+    }
+
+    #[test]
+    fn trouble_that_was_too_early_to_be_said_is_said_when_it_lasts() {
+        let (mut book, away) = (Book::default(), error(ErrorKind::Unavailable));
+        book.failed(CLAIM, &away, seconds(0));
+        book.worked(CLAIM, Proof::Turn, seconds(1));
+        assert_eq!(book.failed(CLAIM, &away, seconds(2)), None);
+        assert_eq!(book.failed(CLAIM, &away, seconds(31)), Some(StoreNews::Away(away.clone())));
+        let back = StoreNews::Back { after: seconds(30) };
+        assert_eq!(book.worked(CLAIM, Proof::Turn, seconds(32)), Some(back));
+    }
+
+    #[test]
+    fn a_full_disk_is_over_when_something_was_written() {
+        let (mut book, full) = (Book::default(), error(ErrorKind::Full));
+        assert!(book.failed(FINISH, &full, seconds(0)).is_some());
+        assert_eq!(book.worked(LOOK, Proof::Read, seconds(1)), None);
+        assert_eq!(book.worked(CLAIM, Proof::Turn, seconds(2)), None, "it had nothing to write");
+        assert!(book.worked(CLAIM, Proof::Written, seconds(3)).is_some());
+    }
+
+    #[test]
+    fn a_store_that_moves_is_not_back_because_work_may_end() {
+        let (mut book, moving) = (Book::default(), error(ErrorKind::Moving));
+        assert!(book.failed(EXPIRE, &moving, seconds(0)).is_some());
+        assert_eq!(book.worked(FINISH, Proof::Written, seconds(1)), None);
+        assert!(book.worked(EXPIRE, Proof::Read, seconds(2)).is_some());
+    }
+
+    #[test]
+    fn what_does_not_come_back_is_said_once_and_nothing_after_it() {
+        for kind in [ErrorKind::Replaced, ErrorKind::Damaged, ErrorKind::Foreign, ErrorKind::Moved] {
+            let mut book = Book::default();
+            assert_eq!(book.failed(CLAIM, &error(kind), seconds(0)), Some(StoreNews::Gone(error(kind))));
+            assert_eq!(book.failed(LOOK, &error(ErrorKind::Unavailable), seconds(99)), None);
+            assert_eq!(book.worked(FINISH, Proof::Written, seconds(99)), None);
+        }
+    }
+
+    #[test]
+    fn what_the_work_got_wrong_is_no_news_and_a_bad_row_does_not_end_the_node() {
+        let mut book = Book::default();
+        assert_eq!(book.failed(FINISH, &error(ErrorKind::Invalid), seconds(0)), None);
+        let bad = error(ErrorKind::BadRow);
+        assert_eq!(book.failed(FINISH, &bad, seconds(0)), Some(StoreNews::Refused(bad.clone())));
+        assert_eq!(book.failed(FINISH, &bad, seconds(1)), None);
+        assert!(book.gone.is_none() && book.trouble.is_none());
+    }
+}

@@ -1,0 +1,283 @@
+//! The store as the parts of a node see it: each verb goes on to the real one, and how it went is reported to
+//! `store_health.rs`, in one place for all of them.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use ostler_core::{JobId, Overrides, SessionId, TaskId, Timestamp, Worker};
+use ostler_store::calls::{
+    Appended, CancelAnswer, Claim, ClaimAnswer, Enqueued, EventKind, Expired, Fenced, Finished, Kinds,
+    MadeReady, NewEvent, NewSession, NewStep, NewTask, Prune, Pruned, QueueChange, Renewed, Replay,
+    ReplayAnswer, Report, Saved, Start, Unwritten,
+};
+use ostler_store::jobs::{JobAnswer, JobChange, JobFilter, JobPut, JobRecord, NewJob};
+use ostler_store::orders::{Answer, Order, Ordered};
+use ostler_store::plans::Amended;
+use ostler_store::schedules::{Activity, Fired, Firing, Put, Schedule, ScheduleAnswer, ScheduleRecord};
+use ostler_store::tell::{Delivery, Heard, Tell};
+use ostler_store::views::{Cursor, Event, Filter, Page, QueueSettings, Survey, TaskDetail, Which};
+use ostler_store::{Error, LeaseRef, Store, Wakeups};
+
+use crate::store_health::{Input, Proof, SILENT_AFTER, StoreHealth, Verb};
+
+/// A store that is watched.
+pub(crate) struct WatchedStore {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) health: StoreHealth,
+}
+
+/// A verb by its name, what it shows at least when it goes well, and whose input it carries.
+const fn verb(name: &'static str, shows: Proof, input: Input) -> Verb {
+    Verb { name, shows, input }
+}
+
+impl WatchedStore {
+    /// Waits for a verb, and reports how it went.
+    async fn watch<T>(&self, verb: Verb, call: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        self.watch_by(verb, call, |_| verb.shows).await
+    }
+
+    /// The same, where the answer says what was shown.
+    async fn watch_by<T>(
+        &self,
+        verb: Verb,
+        call: impl Future<Output = Result<T, Error>>,
+        shown: impl FnOnce(&T) -> Proof,
+    ) -> Result<T, Error> {
+        let answer = self.wait(verb, call).await;
+        match &answer {
+            Ok(answer) => self.health.worked(verb, shown(answer)),
+            Err(error) => self.health.failed(verb, error),
+        }
+        answer
+    }
+
+    /// Waits for an answer, and reports if that takes long.
+    async fn wait<T>(&self, verb: Verb, call: impl Future<Output = T>) -> T {
+        let mut call = std::pin::pin!(call);
+        tokio::select! {
+            biased;
+            answer = &mut call => return answer,
+            () = tokio::time::sleep(SILENT_AFTER) => self.health.silent(verb),
+        }
+        call.await
+    }
+}
+
+#[async_trait]
+impl Store for WatchedStore {
+    async fn join(&self, node: NewSession) -> Result<Fenced, Error> {
+        self.watch(verb("join", Proof::Written, Input::Own), self.store.join(node)).await
+    }
+
+    async fn renew(&self, session: SessionId, held: &[LeaseRef]) -> Result<Renewed, Error> {
+        self.watch(verb("renew", Proof::Read, Input::Own), self.store.renew(session, held)).await
+    }
+
+    async fn leave(&self, session: SessionId) -> Result<Fenced, Error> {
+        self.watch(verb("leave", Proof::Written, Input::Own), self.store.leave(session)).await
+    }
+
+    async fn depart(&self, session: SessionId) -> Result<Fenced, Error> {
+        self.watch(verb("depart", Proof::Read, Input::Own), self.store.depart(session)).await
+    }
+
+    async fn answer(&self, session: SessionId, answer: Answer) -> Result<Fenced, Error> {
+        self.watch(verb("answer", Proof::Written, Input::Own), self.store.answer(session, answer)).await
+    }
+
+    async fn report(&self, session: SessionId, workers: Vec<Worker>) -> Result<Fenced, Error> {
+        self.watch(verb("report", Proof::Written, Input::Own), self.store.report(session, workers)).await
+    }
+
+    fn tether(&self, session: SessionId) -> Result<Option<OwnedFd>, Error> {
+        self.store.tether(session)
+    }
+
+    async fn enqueue(&self, tasks: Vec<NewTask>) -> Result<Vec<Enqueued>, Error> {
+        self.watch(verb("enqueue", Proof::Written, Input::Work), self.store.enqueue(tasks)).await
+    }
+
+    async fn claim(&self, claim: Claim) -> Result<ClaimAnswer, Error> {
+        let shown = |answer: &ClaimAnswer| {
+            if matches!(answer, ClaimAnswer::Tasks { tasks, .. } if !tasks.is_empty()) {
+                Proof::Written
+            } else {
+                Proof::Turn
+            }
+        };
+        self.watch_by(verb("claim", Proof::Turn, Input::Own), self.store.claim(claim), shown).await
+    }
+
+    async fn start(&self, starts: Vec<Start>) -> Result<Vec<Fenced>, Error> {
+        self.watch(verb("start", Proof::Written, Input::Own), self.store.start(starts)).await
+    }
+
+    async fn finish(&self, reports: Vec<Report>) -> Result<Vec<Finished>, Unwritten> {
+        let finish = verb("finish", Proof::Written, Input::Work);
+        let answer = self.wait(finish, self.store.finish(reports)).await;
+        match &answer {
+            Ok(_) => self.health.worked(finish, finish.shows),
+            Err(Unwritten { error, .. }) => self.health.failed(finish, error),
+        }
+        answer
+    }
+
+    async fn append(&self, lease: LeaseRef, events: Vec<NewEvent>) -> Result<Appended, Error> {
+        self.watch(verb("append", Proof::Written, Input::Work), self.store.append(lease, events)).await
+    }
+
+    async fn save_step(&self, lease: LeaseRef, step: NewStep) -> Result<Saved, Error> {
+        self.watch(verb("save_step", Proof::Written, Input::Work), self.store.save_step(lease, step)).await
+    }
+
+    async fn hear(&self, session: SessionId, queue: &str, wants: Tell, limit: usize) -> Result<Heard, Error> {
+        self.watch(verb("hear", Proof::Read, Input::Own), self.store.hear(session, queue, wants, limit)).await
+    }
+
+    async fn told(&self, session: SessionId, deliveries: Vec<Delivery>) -> Result<(), Error> {
+        self.watch(verb("told", Proof::Written, Input::Own), self.store.told(session, deliveries)).await
+    }
+
+    async fn cancel(&self, tasks: Vec<TaskId>) -> Result<Vec<CancelAnswer>, Error> {
+        self.watch(verb("cancel", Proof::Turn, Input::Own), self.store.cancel(tasks)).await
+    }
+
+    async fn replay(&self, tasks: Vec<TaskId>, how: Replay) -> Result<Vec<ReplayAnswer>, Error> {
+        self.watch(verb("replay", Proof::Turn, Input::Work), self.store.replay(tasks, how)).await
+    }
+
+    async fn amend(&self, task: TaskId, overrides: Overrides) -> Result<Amended, Error> {
+        self.watch(verb("amend", Proof::Turn, Input::Work), self.store.amend(task, overrides)).await
+    }
+
+    async fn order(&self, session: SessionId, order: Order) -> Result<Ordered, Error> {
+        self.watch(verb("order", Proof::Turn, Input::Work), self.store.order(session, order)).await
+    }
+
+    async fn configure(&self, queue: &str, changes: Vec<QueueChange>) -> Result<QueueSettings, Error> {
+        let shows = if changes.is_empty() { Proof::Read } else { Proof::Written };
+        self.watch(verb("configure", shows, Input::Work), self.store.configure(queue, changes)).await
+    }
+
+    async fn put_schedule(&self, schedule: Schedule) -> Result<Put, Error> {
+        self.watch(verb("put_schedule", Proof::Turn, Input::Work), self.store.put_schedule(schedule)).await
+    }
+
+    async fn drop_schedule(&self, name: &str) -> Result<ScheduleAnswer, Error> {
+        self.watch(verb("drop_schedule", Proof::Turn, Input::Work), self.store.drop_schedule(name)).await
+    }
+
+    async fn pause_schedule(&self, name: &str, activity: Activity) -> Result<ScheduleAnswer, Error> {
+        self.watch(
+            verb("pause_schedule", Proof::Turn, Input::Work),
+            self.store.pause_schedule(name, activity),
+        )
+        .await
+    }
+
+    async fn fire(&self, firing: Firing) -> Result<Fired, Error> {
+        self.watch(verb("fire", Proof::Turn, Input::Work), self.store.fire(firing)).await
+    }
+
+    async fn put_job(&self, job: NewJob) -> Result<JobPut, Error> {
+        self.watch(verb("put_job", Proof::Turn, Input::Work), self.store.put_job(job)).await
+    }
+
+    async fn change_job(&self, job: JobId, change: JobChange) -> Result<JobAnswer, Error> {
+        self.watch(verb("change_job", Proof::Turn, Input::Work), self.store.change_job(job, change)).await
+    }
+
+    async fn expire(&self, bite: usize) -> Result<Expired, Error> {
+        self.watch(verb("expire", Proof::Read, Input::Own), self.store.expire(bite)).await
+    }
+
+    async fn make_ready(&self, bite: usize) -> Result<MadeReady, Error> {
+        self.watch(verb("make_ready", Proof::Read, Input::Own), self.store.make_ready(bite)).await
+    }
+
+    async fn prune(&self, what: Prune) -> Result<Pruned, Error> {
+        let shown = |pruned: &Pruned| if pruned.tasks > 0 { Proof::Written } else { Proof::Turn };
+        self.watch_by(verb("prune", Proof::Turn, Input::Own), self.store.prune(what), shown).await
+    }
+
+    async fn now(&self) -> Result<Timestamp, Error> {
+        self.watch(verb("now", Proof::Read, Input::Own), self.store.now()).await
+    }
+
+    async fn list(&self, filter: Filter, after: Option<Cursor>, limit: usize) -> Result<Page, Error> {
+        self.watch(verb("list", Proof::Read, Input::Own), self.store.list(filter, after, limit)).await
+    }
+
+    async fn show(&self, which: Which) -> Result<Option<TaskDetail>, Error> {
+        self.watch(verb("show", Proof::Read, Input::Own), self.store.show(which)).await
+    }
+
+    async fn read_events(&self, task: TaskId, after: u64, limit: usize) -> Result<Vec<Event>, Error> {
+        self.watch(verb("read_events", Proof::Read, Input::Own), self.store.read_events(task, after, limit))
+            .await
+    }
+
+    async fn read_events_of(
+        &self,
+        task: TaskId,
+        kind: EventKind,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<Event>, Error> {
+        let reading = self.store.read_events_of(task, kind, after, limit);
+        self.watch(verb("read_events_of", Proof::Read, Input::Own), reading).await
+    }
+
+    async fn backlog(&self, queue: &str, kinds: &Kinds, limit: usize) -> Result<usize, Error> {
+        self.watch(verb("backlog", Proof::Read, Input::Own), self.store.backlog(queue, kinds, limit)).await
+    }
+
+    async fn survey(&self) -> Result<Survey, Error> {
+        self.watch(verb("survey", Proof::Read, Input::Own), self.store.survey()).await
+    }
+
+    async fn schedules(&self) -> Result<Vec<ScheduleRecord>, Error> {
+        self.watch(verb("schedules", Proof::Read, Input::Own), self.store.schedules()).await
+    }
+
+    async fn jobs(&self, filter: JobFilter, limit: usize) -> Result<Vec<JobRecord>, Error> {
+        self.watch(verb("jobs", Proof::Read, Input::Own), self.store.jobs(filter, limit)).await
+    }
+
+    fn wakeups(&self) -> Wakeups {
+        self.store.wakeups()
+    }
+
+    fn news(&self) -> Wakeups {
+        self.store.news()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ostler_store::{Memory, SystemClock};
+    use tokio::sync::mpsc;
+
+    use super::*;
+    use crate::stand::Stand;
+    use crate::store_health::StoreNews;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_verb_that_is_not_answered_is_said_and_so_is_its_answer() {
+        let (sender, mut news) = mpsc::channel(9);
+        let clock = Arc::new(SystemClock);
+        let health = StoreHealth::new(clock.clone(), Stand::new(), Some(sender));
+        let store = WatchedStore { store: Arc::new(Memory::new(clock)), health: health.clone() };
+        let claim = verb("claim", Proof::Turn, Input::Own);
+        let slow = async {
+            tokio::time::sleep(SILENT_AFTER * 2).await;
+            Ok(7)
+        };
+        assert_eq!(store.watch(claim, slow).await, Ok(7));
+        assert!(matches!(news.recv().await, Some(StoreNews::Away(_))));
+        assert!(matches!(news.recv().await, Some(StoreNews::Back { .. })));
+        assert_eq!((health.trouble(), health.gone()), (None, None));
+    }
+}
