@@ -2,7 +2,6 @@
 //! out between them is marked.
 
 use std::collections::VecDeque;
-use std::io;
 
 use ostler_core::{MAX_NESTING, is_too_deep};
 use ostler_exec::{MAX_STDOUT_PIECES, Note, Notes};
@@ -130,9 +129,12 @@ fn json(form: OutputForm, Part { bytes, is_cut }: Part, most: usize) -> Result<K
     match form {
         OutputForm::Json => {}
         OutputForm::Exact => {
-            let argument = Argument(bytes);
-            let needed = length(&argument);
-            return if needed > most { Err(needed) } else { kept(serde_json::to_string(&argument).ok()) };
+            let needed = length(&bytes);
+            return if needed > most {
+                Err(needed)
+            } else {
+                kept(serde_json::to_string(&Argument(bytes)).ok())
+            };
         }
     }
     let text = match String::from_utf8(bytes) {
@@ -149,7 +151,7 @@ fn json(form: OutputForm, Part { bytes, is_cut }: Part, most: usize) -> Result<K
     if is_json && !is_deep && text.len() <= most {
         return kept(Some(text.to_owned()));
     }
-    let needed = length(&text);
+    let needed = length(text.as_bytes());
     if needed > most {
         return Err(needed);
     }
@@ -159,20 +161,25 @@ fn json(form: OutputForm, Part { bytes, is_cut }: Part, most: usize) -> Result<K
     Ok(Kept { json: serde_json::to_string(text).ok(), warning })
 }
 
-/// How many bytes this has as JSON, without having them.
-fn length(value: &impl serde::Serialize) -> usize {
-    struct Count(usize);
-    impl io::Write for Count {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0 += bytes.len();
-            Ok(bytes.len())
-        }
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
+/// How many bytes these have as JSON: a string if they are text, else the list of them. Counted, because to write it takes long
+/// and may take several times the room.
+fn length(bytes: &[u8]) -> usize {
+    let quotes_or_brackets = 2;
+    if std::str::from_utf8(bytes).is_ok() {
+        let of_byte = |byte: &u8| match byte {
+            b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 0x08 | 0x0c => 2,
+            0..0x20 => "\\u0000".len(),
+            0x20.. => 1,
+        };
+        return bytes.iter().map(of_byte).sum::<usize>() + quotes_or_brackets;
     }
-    let mut count = Count(0);
-    serde_json::to_writer(&mut count, value).map_or(usize::MAX, |()| count.0)
+    let digits = |byte: &u8| match byte {
+        0..10 => 1,
+        10..100 => 2,
+        100.. => 3,
+    };
+    let commas = bytes.len().saturating_sub(1);
+    bytes.iter().map(digits).sum::<usize>() + commas + quotes_or_brackets
 }
 
 /// Without the first bytes of a character that was cut at the end.
@@ -299,6 +306,16 @@ mod tests {
         }
         let none = of(OutputForm::Exact, 1, &[b"ab"]).into_kept();
         assert!(none.json.is_none() && none.warning.is_some());
+    }
+
+    #[test]
+    fn bytes_of_json_are_counted_as_they_are_written() {
+        let every: Vec<u8> = (0..=255).collect();
+        let text: String = (0..0x800).filter_map(char::from_u32).collect();
+        for bytes in [&every[..], text.as_bytes(), b"", b"\xff", "\"\\/\u{7f}\u{2028}".as_bytes()] {
+            let json = serde_json::to_string(&Argument(bytes.to_vec())).expect("JSON");
+            assert_eq!(length(bytes), json.len(), "{json}");
+        }
     }
 
     #[test]
