@@ -90,7 +90,7 @@ pub struct Failure {
     /// Do not try again before this has passed. Wins over the backoff when longer.
     pub retry_after: Option<Duration>,
     /// The exit code of the command, where one ended by itself with a code.
-    pub exit_code: Option<i32>,
+    pub exit_code: Option<u8>,
 }
 
 impl Failure {

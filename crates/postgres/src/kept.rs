@@ -25,7 +25,7 @@ struct FailureRow {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     retry_after_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    exit_code: Option<i32>,
+    exit_code: Option<u8>,
     first_at_ms: i64,
     last_at_ms: i64,
 }

@@ -85,7 +85,7 @@ pub struct Result {
     /// The task.
     pub task: String,
     /// The exit code of the last run, where it ended by itself with one.
-    pub exit_code: Option<i32>,
+    pub exit_code: Option<u8>,
 }
 
 /// What became of a request about a job.

@@ -64,7 +64,7 @@ pub struct Trouble {
     /// What might help.
     pub hint: Option<String>,
     /// The exit code of a command that ended by itself with one.
-    pub exit_code: Option<i32>,
+    pub exit_code: Option<u8>,
 }
 
 /// A task with all that belongs to it, except its events.

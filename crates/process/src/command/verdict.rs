@@ -24,7 +24,7 @@ pub(super) fn exited(exit: Exit, codes: &Codes, output: Option<String>, stderr: 
                 ErrorClass::Transient
             });
             let failure = Failure::new(class, format!("it exited with code {code}{why}"));
-            Failure { exit_code: Some(code), ..failure }
+            Failure { exit_code: u8::try_from(code).ok(), ..failure }
         }
         Exit::Signal(signal) => {
             let failure = Failure::new(ErrorClass::Crash, format!("it was ended by {}", signal_name(signal)));
@@ -161,7 +161,7 @@ mod tests {
             let failure = failure(&ended);
             assert_eq!((failure.class, ended.classing), (class, classing));
             assert_eq!(failure.message, format!("it exited with code {code}: last"));
-            assert_eq!(failure.exit_code, Some(code));
+            assert_eq!(failure.exit_code.map(i32::from), Some(code));
         }
     }
 

@@ -36,7 +36,7 @@ fn long_story() -> Failure {
         step: Some("knock".to_owned()),
         hint: Some("try on Monday".to_owned()),
         retry_after: Some(Duration::from_millis(1_500)),
-        exit_code: Some(-7),
+        exit_code: Some(255),
     }
 }
 
