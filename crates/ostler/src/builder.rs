@@ -25,21 +25,28 @@ use crate::callbacks::{Callbacks, Ended};
 use crate::error::OpenError;
 use crate::ids::ids;
 use crate::pool::{AnyStore, Pool};
+use crate::store_url::{StoreUrl, StoreUrlError};
 
 /// Handlers that run at once, unless told otherwise.
 const WORKERS: usize = 64;
 /// The queue, unless told otherwise.
 const QUEUE: &str = "default";
 
-/// Opens the embedded store in this file, or the shared one at a URL such as `postgres://user@host/database`; makes it if there is
-/// nothing. A server is first spoken to by [`Builder::start`].
+/// Opens the embedded store in this file (`jobs.db`, or `sqlite:jobs.db`), or the shared one at a URL such as
+/// `postgres://user@host/database`; makes it if there is nothing. The text means what it means on the command line:
+/// [`StoreUrl`] reads it. A server is first spoken to by [`Builder::start`].
 ///
 /// # Errors
 /// When the file is not an Ostler store, or may not be written; it is then left as it is. When the URL cannot be read.
 pub fn open(place: impl AsRef<Path>) -> Result<Builder, OpenError> {
-    let source = match shared(place.as_ref()) {
-        Some(url) => Source::Shared(Address::parse(url)?),
-        None => Source::Embedded(Arc::new(Sqlite::open(place, Arc::new(SystemClock), Options::default())?)),
+    let embedded = |path: &Path| Sqlite::open(path, Arc::new(SystemClock), Options::default()).map(Arc::new);
+    let source = match place.as_ref().to_str().map(StoreUrl::parse) {
+        Some(Ok(StoreUrl::Sqlite(path))) => Source::Embedded(embedded(&path)?),
+        Some(Ok(StoreUrl::Postgres(address))) => Source::Shared(address),
+        Some(Err(StoreUrlError::Postgres(error))) => return Err(error.into()),
+        Some(Err(error)) => return Err(OpenError::Url(error)),
+        // No URL, but a file may be called so.
+        None => Source::Embedded(embedded(place.as_ref())?),
     };
     Ok(Builder {
         source,
@@ -61,12 +68,6 @@ pub fn open(place: impl AsRef<Path>) -> Result<Builder, OpenError> {
         presence_times: None,
         store_news: None,
     })
-}
-
-/// The URL, if this is the place of a shared store and not of a file.
-fn shared(place: &Path) -> Option<&str> {
-    let text = place.to_str()?;
-    ["postgres://", "postgresql://"].iter().any(|scheme| text.starts_with(scheme)).then_some(text)
 }
 
 /// Where tasks live.

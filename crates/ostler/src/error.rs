@@ -3,12 +3,17 @@
 use ostler_core::TaskId;
 use ostler_runtime::StartError;
 
+use crate::store_url::StoreUrlError;
+
 /// Why a pool could not be opened or started.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The store refused.
     #[error(transparent)]
     Store(#[from] ostler_store::Error),
+    /// The text names no store.
+    #[error(transparent)]
+    Url(StoreUrlError),
     /// The node did not start.
     #[error(transparent)]
     Start(#[from] StartError),

@@ -32,6 +32,7 @@ mod handover;
 mod ids;
 mod pool;
 mod schedules;
+mod store_url;
 
 /// The guide, whose examples are run as tests.
 #[cfg(doctest)]
@@ -64,3 +65,4 @@ pub use ostler_store::views::{Counts, Cursor, Field, Filter, Page};
 pub use ostler_store::{KindStats, Stats, Totals, WorkerCounts};
 pub use pool::{Pool, Submission};
 pub use schedules::Recurrence;
+pub use store_url::{StoreUrl, StoreUrlError};

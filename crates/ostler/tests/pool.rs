@@ -469,3 +469,30 @@ async fn a_pool_grows_to_its_most_when_tasks_wait() {
     assert_eq!(pool.running_here().await, 4);
     pool.stop_now().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_url_of_the_command_line_names_the_same_file() {
+    let folder = scratch();
+    let file = folder.path().join("jobs.db");
+    let path = file.to_str().unwrap();
+    let pool = sums(&file).await;
+    let id = pool.submit("sum", &Sum { numbers: vec![1, 2] }).await.unwrap();
+    pool.wait(id).await.unwrap();
+    pool.drain(MAX_WAIT).await;
+    for url in [format!("sqlite:{path}"), format!("sqlite://{path}"), path.to_owned()] {
+        let again = sums(url.as_ref()).await;
+        assert!(again.get(id).await.is_ok(), "{url} is the same store");
+        again.drain(MAX_WAIT).await;
+    }
+    let names: Vec<_> =
+        std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(names.iter().all(|name| name.to_str().unwrap().starts_with("jobs.db")), "{names:?}");
+    for (url, sentence) in [
+        ("mysql://anna:secret@db/jobs", "there is no store \"mysql:\""),
+        ("sqlite:", "a store is sqlite:PATH"),
+        ("sqlite::memory:", "outlives the program"),
+    ] {
+        let error = ostler::open(url).map(|_| ()).unwrap_err().to_string();
+        assert!(error.contains(sentence) && !error.contains("secret"), "{error}");
+    }
+}

@@ -16,7 +16,6 @@ pub(crate) mod sandbox;
 mod schedule;
 mod section;
 pub(crate) mod size;
-mod store_url;
 #[cfg(test)]
 mod tests;
 
@@ -39,10 +38,10 @@ use toml::de::DeTable;
 pub(crate) use fault::{ConfigError, ConfigErrors};
 use limits::Limits;
 pub(crate) use limits::Replaces;
+pub(crate) use ostler::StoreUrl;
 pub(crate) use schedule::UTC;
 pub(crate) use section::nearest;
 use section::{Reading, Section};
-pub(crate) use store_url::StoreUrl;
 
 use crate::hooks::Hook;
 

@@ -1,4 +1,5 @@
-//! Which store: `sqlite:PATH`, a path alone, or `postgres://…`.
+//! The URL of a store: `sqlite:PATH`, a path alone, or `postgres://…`. The library and the command line read it here, so that one text
+//! names one store in both.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -7,7 +8,7 @@ use ostler_postgres::Address;
 
 /// Where the store is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum StoreUrl {
+pub enum StoreUrl {
     /// One SQLite file.
     Sqlite(PathBuf),
     /// A PostgreSQL database. It is shown without its password.
@@ -16,13 +17,13 @@ pub(crate) enum StoreUrl {
 
 /// Why a text names no store. The text itself may have a password in it, and is never repeated.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum StoreUrlError {
+pub enum StoreUrlError {
     /// Nothing there.
     #[error("a store is sqlite:PATH, such as sqlite:ostler.db, or postgres://user@host/database")]
     Empty,
     /// The shared store, and what is wrong with its URL.
     #[error("{0}")]
-    Postgres(String),
+    Postgres(ostler_store::Error),
     /// A store that would be gone with the process.
     #[error("a store is a file that outlives the program; write sqlite:PATH")]
     InMemory,
@@ -35,7 +36,10 @@ pub(crate) enum StoreUrlError {
 
 impl StoreUrl {
     /// The store that a text names.
-    pub(crate) fn parse(text: &str) -> Result<Self, StoreUrlError> {
+    ///
+    /// # Errors
+    /// When it names none. What was said is not repeated: a password may be in it.
+    pub fn parse(text: &str) -> Result<Self, StoreUrlError> {
         let (scheme, path) = match text.split_once(':') {
             Some((scheme, path)) if is_scheme(scheme) => (scheme, path),
             Some(_) | None => ("sqlite", text),
@@ -43,9 +47,9 @@ impl StoreUrl {
         match scheme {
             // Two slashes are what other tools write: a third one begins an absolute path.
             "sqlite" => Self::sqlite(path.strip_prefix("//").unwrap_or(path)),
-            "postgres" | "postgresql" => Address::parse(text)
-                .map(Self::Postgres)
-                .map_err(|error| StoreUrlError::Postgres(error.to_string())),
+            "postgres" | "postgresql" => {
+                Address::parse(text).map(Self::Postgres).map_err(StoreUrlError::Postgres)
+            }
             other => Err(StoreUrlError::Unknown(other.to_owned())),
         }
     }
@@ -60,7 +64,7 @@ impl StoreUrl {
 
     /// The same store, where a relative path begins at `folder`.
     #[must_use]
-    pub(crate) fn beside(self, folder: &Path) -> Self {
+    pub fn beside(self, folder: &Path) -> Self {
         match self {
             Self::Sqlite(path) => Self::Sqlite(folder.join(path)),
             Self::Postgres(address) => Self::Postgres(address),
