@@ -11,6 +11,7 @@ mod demo;
 mod doctor;
 mod exit;
 mod hooks;
+mod injection;
 mod map;
 mod place;
 mod print;

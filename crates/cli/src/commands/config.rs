@@ -6,8 +6,9 @@ use super::Console;
 use crate::args;
 use crate::config::sandbox::open_doors;
 use crate::config::{self, Config, ConfigError};
-use crate::exit::{Code, refused};
+use crate::exit::{Code, refused, say};
 use crate::place::CONFIG_FILE;
+use crate::print::Format;
 
 pub(super) fn run(console: &Console, what: args::Config) -> anyhow::Result<Code> {
     let Some(file) = what.check else {
@@ -22,16 +23,15 @@ pub(super) fn run(console: &Console, what: args::Config) -> anyhow::Result<Code>
     if !schedules.is_empty() {
         said.push_str(&format!("; its schedules: {}", schedules.join(", ")));
     }
-    let warnings: Vec<String> = open_doors(&config.pools)
-        .into_iter()
-        .map(|door| format!("{}. {}", door.sentence, door.advice))
-        .collect();
-    for warning in &warnings {
-        said.push_str(&format!("\nwarning: {warning}"));
-    }
+    let doors =
+        open_doors(&config.pools).into_iter().map(|door| format!("{}. {}", door.sentence, door.advice));
+    let warnings: Vec<String> = doors.chain(config.pools.iter().flat_map(config::Pool::warnings)).collect();
     let view =
         serde_json::json!({ "ok": true, "pools": pools, "schedules": schedules, "warnings": warnings });
     console.out.answer(&view, |_| format!("{said}\n"))?;
+    if console.out.format() == Format::People {
+        warnings.iter().for_each(|warning| say(&format!("warning: {}: {warning}", file.display())));
+    }
     Ok(Code::Done)
 }
 

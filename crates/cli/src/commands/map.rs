@@ -10,12 +10,21 @@ use crate::map::plan::Plan;
 use crate::map::results::Target;
 use crate::map::run::Mapping;
 use crate::map::template::quoted_if_needed;
-use crate::print::{Format, Looks, visible_lines};
+use crate::print::{Format, Looks, visible, visible_lines};
 
 pub(super) fn run(console: &Console, map: &Map) -> anyhow::Result<Code> {
     let Some(plan) = Plan::make(map)? else {
         return nothing(console, map);
     };
+    if let Some(pasted) = plan.pasted().filter(|_| !map.quiet) {
+        say(&format!(
+            "warning: \"{}\" is program text for {}, and items are pasted into it as they are: {}. A single quoted string for \
+             ostler map quotes them, and so does: ostler map sh -c 'wc -l \"$1\"' sh {{}}",
+            visible(&pasted.argument),
+            pasted.program,
+            pasted.remedy
+        ));
+    }
     if map.dry_run {
         return dry_run(&plan, console.out.looks());
     }

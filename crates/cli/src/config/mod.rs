@@ -18,6 +18,7 @@ mod section;
 pub(crate) mod size;
 #[cfg(test)]
 mod tests;
+mod warnings;
 
 use std::collections::BTreeMap;
 use std::io::Read as _;

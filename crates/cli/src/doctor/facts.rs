@@ -127,6 +127,8 @@ pub(crate) enum ConfigFacts {
         missing_programs: Vec<(String, String)>,
         /// What its sandboxes leave open.
         open_doors: Vec<OpenDoor>,
+        /// What is allowed and dangerous.
+        warnings: Vec<String>,
     },
 }
 
@@ -295,8 +297,12 @@ fn good_config(config: &Config) -> ConfigFacts {
         // A template is a name only when there is a task.
         (!program.contains("{{") && !is_program(program)).then(|| (pool.name.clone(), program.clone()))
     };
-    let missing_programs = config.pools.iter().filter_map(program).collect();
-    ConfigFacts::Good { queues, missing_programs, open_doors: open_doors(&config.pools) }
+    ConfigFacts::Good {
+        queues,
+        missing_programs: config.pools.iter().filter_map(program).collect(),
+        open_doors: open_doors(&config.pools),
+        warnings: config.pools.iter().flat_map(crate::config::Pool::warnings).collect(),
+    }
 }
 
 /// Whether a program of this name would be found.

@@ -16,6 +16,7 @@ use super::source::{Items, Source};
 use super::template::Template;
 use crate::args::Map;
 use crate::exit::{Code, refused};
+use crate::injection::{Pasted, Word, pasted};
 
 /// What stands between the template and the items.
 const ITEMS: &[u8] = b":::";
@@ -91,6 +92,14 @@ impl Plan {
         let timeout_ms = map.timeout.map(|timeout| timeout.as_millis());
         let marks = marks(&all);
         Ok(Some(Self { name, words, template, items: all, marks, folder: folder()?, timeout_ms }))
+    }
+
+    /// Items that an interpreter would read as a part of its program, as `bash -c 'echo {}'` does.
+    pub(crate) fn pasted(&self) -> Option<Pasted> {
+        let texts: Vec<_> = self.words.iter().map(|word| String::from_utf8_lossy(word)).collect();
+        let argv = texts.iter().zip(self.template.data());
+        let argv: Vec<Word<'_>> = argv.map(|(text, data)| Word { text, data }).collect();
+        pasted(&argv)
     }
 
     /// Digest of all that it is made from.

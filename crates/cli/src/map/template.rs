@@ -2,6 +2,7 @@
 
 use super::item::Item;
 use crate::config::nearest;
+use crate::injection::Data;
 
 /// A program and its arguments, or a line for the shell.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,6 +68,25 @@ impl Template {
         match self {
             Self::Argv(words) => words.iter().any(places),
             Self::Shell(line) => places(line),
+        }
+    }
+
+    /// What comes from items in each argument of a program. A line for the shell has none: there, items are quoted.
+    pub(crate) fn data(&self) -> Vec<Data> {
+        let of_word = |word: &Word| {
+            let of_item = |piece: &Piece| match piece {
+                Piece::Text(_) | Piece::Place(Place::Number) => false,
+                Piece::Place(_) => true,
+            };
+            match word.0.as_slice() {
+                [one] if of_item(one) => Data::Whole,
+                pieces if pieces.iter().any(of_item) => Data::Piece,
+                _ => Data::None,
+            }
+        };
+        match self {
+            Self::Argv(words) => words.iter().map(of_word).collect(),
+            Self::Shell(_) => Vec::new(),
         }
     }
 

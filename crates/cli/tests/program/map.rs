@@ -135,6 +135,20 @@ fn bad_input_is_refused_in_a_sentence_and_makes_no_store() {
 }
 
 #[test]
+fn items_that_a_shell_would_read_as_a_script_are_warned_of() {
+    let place = Place::new();
+    let ran = place.run(["map", "sh", "-c", "echo {}", ":::", "a"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(ran.err.starts_with("ostler: warning: \"echo {}\" is program text for sh"), "{ran:?}");
+    for words in
+        [&["map", "echo {}", ":::", "a"][..], &["map", "sh", "-c", "echo \"$1\"", "sh", ":::", "$(x)"]]
+    {
+        let ran = place.run(words);
+        assert!(ran.code == Some(0) && !ran.err.contains("warning"), "{ran:?}");
+    }
+}
+
+#[test]
 fn no_items_on_standard_input_is_nothing_to_do() {
     let place = Place::new();
     place.write("empty.csv", "name\n");

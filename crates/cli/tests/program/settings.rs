@@ -110,3 +110,27 @@ fn a_broken_config_keeps_the_doctor_out_of_other_stores() {
         ran(bare().args(["doctor", "--json", "--config", "broken.toml", "--store"]).arg(&named)).json();
     assert!(ran_named.as_array().is_some_and(|all| all.len() == 2), "{ran_named}");
 }
+
+#[test]
+fn a_payload_that_is_pasted_into_a_script_is_warned_of() {
+    let place = Place::new();
+    let config = |command: &str| format!("[pool.shell]\nexecutor = \"command\"\ncommand = {command}\n");
+    place.write("ostler.toml", config(r#"["sh", "-c", "echo hello {{ payload.name }}"]"#));
+    let checked = place.run(["config", "--check"]);
+    assert_eq!(checked.code, Some(0), "it is a warning: {checked:?}");
+    assert!(checked.err.contains("ostler: warning: ostler.toml: pool.shell.command: "), "{checked:?}");
+    assert!(checked.err.contains("\"$1\""), "it names what is safe: {checked:?}");
+    assert_eq!(place.json(["config", "--check"])["warnings"].as_array().map(Vec::len), Some(1));
+    let findings = place.json(["doctor"]);
+    let found = findings.as_array().expect("a list").iter().find(|found| found["code"] == "script-injection");
+    assert_eq!(found.map(|found| &found["severity"]), Some(&"warning".into()), "{findings}");
+    for safe in [
+        r#"["sh", "-c", "echo hello \"$1\"", "sh", "{{ payload.name }}"]"#,
+        r#"["sh", "-c", "{{ payload.script }}"]"#,
+        r#"["echo", "hello {{ payload.name }}"]"#,
+    ] {
+        place.write("ostler.toml", config(safe));
+        let checked = place.run(["config", "--check"]);
+        assert_eq!((checked.code, checked.err.as_str()), (Some(0), ""), "{safe}");
+    }
+}

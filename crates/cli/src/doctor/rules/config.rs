@@ -6,6 +6,8 @@ use super::super::facts::{ConfigFacts, Facts};
 use super::{Finding, error, info, queues, seen, warning, word};
 use crate::print::visible;
 
+const INJECTION_ADVICE: &str = "For example: command = [\"sh\", \"-c\", \"convert \\\"$1\\\"\", \"sh\", \"{{ payload.file }}\"]. Then: ostler config --check";
+
 pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
     let mut found = of_the_file(facts);
     found.extend(facts.containment.as_ref().map(containment));
@@ -43,9 +45,12 @@ fn of_the_file(facts: &Facts) -> Vec<Finding> {
             }
             vec![error("config-broken", format!("The config cannot be used: {why}"), advice)]
         }
-        Some(ConfigFacts::Good { queues, missing_programs, open_doors }) => {
+        Some(ConfigFacts::Good { queues, missing_programs, open_doors, warnings }) => {
             let mut found: Vec<Finding> = missing_programs.iter().map(missing).collect();
             found.extend(open_doors.iter().map(|door| warning(door.code, &door.sentence, door.advice)));
+            found.extend(warnings.iter().map(|sentence| {
+                warning("script-injection", format!("The config has a hole: {sentence}"), INJECTION_ADVICE)
+            }));
             found.extend(not_up(facts, queues));
             found
         }
