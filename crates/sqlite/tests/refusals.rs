@@ -15,7 +15,7 @@ use rusqlite::Connection;
 use rustix::mount::{MountFlags, mount, mount_remount};
 
 const FOLDER: &str = "OSTLER_TEST_FOLDER";
-const SCHEMA_KNOWN: i64 = 2;
+const SCHEMA_KNOWN: i64 = 3;
 const APPLICATION_ID: i64 = 0x4f53_544c;
 
 fn open(path: &Path) -> Result<Sqlite, Error> {
