@@ -229,7 +229,7 @@ async fn every_way_to_end_counts(s: &Scene) {
     let id = s.enqueue(after(s, &[first], OnFailed::Run)).await;
     s.pass(2 * TICK);
     let made = s.store.make_ready(10).await;
-    assert_eq!(made, Ok(MadeReady { due: 0, expired: 1, freed: 0, next: None }));
+    assert_eq!(made, Ok(MadeReady { due: 0, expired: 1, freed: 1, next: None }));
     assert_eq!(s.waits(id).await, FREED);
     s.cancel(id).await;
 

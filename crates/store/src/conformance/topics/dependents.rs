@@ -48,7 +48,7 @@ async fn who_waits_can_be_too_late(s: &Scene) {
     let id = s.enqueue(NewTask { not_after: Some(s.in_ms(5)), ..after(s, &[first], OnFailed::Wait) }).await;
     let next = s.enqueue(after(s, &[id], OnFailed::Run)).await;
     s.pass(Duration::from_millis(6));
-    assert_eq!(s.store.make_ready(10).await, Ok(MadeReady { due: 0, expired: 1, freed: 0, next: None }));
+    assert_eq!(s.store.make_ready(10).await, Ok(MadeReady { due: 0, expired: 1, freed: 1, next: None }));
     assert_eq!(s.state(id).await, StateName::Cancelled);
     assert_eq!(s.waits(next).await, FREED);
 }
