@@ -36,7 +36,7 @@ async fn obey(task: Command, ctx: Context) -> Result<String, TaskError> {
 }
 
 /// Works on all of them. Answers what the command came to, and how the tasks stand.
-pub async fn run(store: &Path) -> Result<(String, Counts), Box<dyn std::error::Error>> {
+pub(crate) async fn run(store: &Path) -> Result<(String, Counts), Box<dyn std::error::Error>> {
     let pool = ostler::open(store)?.handle("index", index).handle("command", obey).workers(4).start().await?;
     for document in 0..100 {
         // The key makes a second run of this program find the task of the first.

@@ -65,18 +65,20 @@ async fn a_partial_failure_keeps_its_steps_and_goes_on_at_the_one_that_failed() 
     let handler = move |(): (), ctx: Context| {
         let tells = Arc::clone(&tells);
         async move {
-            let does =
-                |step: &str| tells.lock().unwrap().push(format!("{step} in attempt {}", ctx.attempt()));
-            ctx.step("fetched", || async { Ok(does("fetch")) }).await?;
+            let does = |step: &str| {
+                tells.lock().unwrap().push(format!("{step} in attempt {}", ctx.attempt()));
+                Ok::<_, TaskError>(())
+            };
+            ctx.step("fetched", || async { does("fetch") }).await?;
             ctx.step("moved", || async {
-                does("move");
+                does("move")?;
                 match ctx.attempt() {
                     1 => Err(TaskError::partial("moved", "the folder is locked")),
                     _ => Ok(()),
                 }
             })
             .await?;
-            ctx.step("told", || async { Ok(does("tell")) }).await
+            ctx.step("told", || async { does("tell") }).await
         }
     };
     let pool = pool(folder.path(), handler).await;
