@@ -264,7 +264,7 @@ impl NodeConfig {
     /// # Errors
     /// One sentence for the first rule that is broken.
     pub fn check(&self) -> Result<(), InvalidConfig> {
-        let refuse = |sentence: String| Err(InvalidConfig(sentence));
+        let refuse = |sentence: String| Err(InvalidConfig::new(sentence));
         let LeaseTimes { ttl, heartbeat, poll } = self.lease;
         if heartbeat.is_zero() || poll.is_zero() || self.upkeep.is_zero() {
             return refuse("lease.heartbeat, lease.poll and upkeep must be longer than zero".into());
