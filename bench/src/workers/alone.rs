@@ -26,6 +26,7 @@ pub(super) async fn run(policy: ProcessPolicy, calls: u32, workers: u32) -> Resu
         match process.open(*worker).await {
             Opened::Ready => {}
             Opened::Failed(failure) => return Err(failure.message.into()),
+            Opened::Short(why) => return Err(why.into()),
         }
     }
     let first = *staff.first().ok_or("no workers")?;

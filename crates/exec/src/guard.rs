@@ -1,6 +1,7 @@
 //! Whoever keeps a node's proof of life until nothing of its work is left.
 
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use async_trait::async_trait;
 
@@ -13,4 +14,9 @@ pub trait Guard: Send + Sync {
     /// # Errors
     /// When it cannot hold it: the node must not begin then.
     async fn hold(&self, tether: OwnedFd) -> std::io::Result<()>;
+
+    /// The node has renewed its leases: its work may go on until this moment, and is ended then unless a later one was named. The
+    /// moment is one of the clock that all processes of the machine share (`CLOCK_MONOTONIC`). So the work of a node that is
+    /// stopped, or stands still for another reason, ends before somebody else begins it anew. It must not wait for anything.
+    fn live_until(&self, _uptime: Duration) {}
 }

@@ -3,7 +3,7 @@
 //!
 //! It is also the fence. A renewal counts from the moment it was *sent*; when none has come through for so long that the
 //! lease may soon end elsewhere, the node stops its work by itself. The same happens when the thread wakes up and finds
-//! that it was asleep for too long, as after a SIGSTOP.
+//! that it was asleep for too long, as after a SIGSTOP. While it sleeps, the guard ends the work: it is told of every renewal.
 //!
 //! And it makes the node and the store agree on what the node holds: what the node has not, the store takes from it; what it does not know of
 //! (see `orphans.rs`), the node hands back.
@@ -13,6 +13,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use ostler_core::SessionId;
+use ostler_exec::Guard;
 use ostler_store::calls::{Renewed, Report};
 use ostler_store::orders::{NumberedOrder, Order};
 use ostler_store::{Clock, Lease, LeaseRef, Store, Wakeups};
@@ -33,6 +34,9 @@ const NEWS: Duration = Duration::from_secs(1);
 const SHORTEST: Duration = Duration::from_millis(20);
 /// The part of the TTL after which a node that could not renew stops its work: the rest is for stopping.
 const FENCE_PERCENT: u32 = 75;
+/// The part of the TTL after which the guard ends the work of a node that did not: later than the node itself would, and early
+/// enough to be done when the lease ends.
+const GUARD_PERCENT: u32 = 87;
 
 /// Beats for one session.
 pub(crate) struct LeaseKeeper {
@@ -44,6 +48,8 @@ pub(crate) struct LeaseKeeper {
     pub(crate) sizes: Sizes,
     /// Where hand-backs go.
     pub(crate) finisher: Finisher,
+    /// Who ends the work if this thread does not get to it.
+    pub(crate) guard: Option<Arc<dyn Guard>>,
     /// Where orders about workers go.
     pub(crate) recycles: mpsc::Sender<Asked>,
 }
@@ -83,6 +89,8 @@ impl LeaseKeeper {
             match renewed {
                 Ok(Ok(Renewed::Held { cancelled, lost, unnamed, orders })) => {
                     renewed_at = sent_at;
+                    let end = sent_at + self.times.ttl * GUARD_PERCENT / 100;
+                    self.guard.iter().for_each(|guard| guard.live_until(end));
                     self.stand.held.stop(&cancelled, &leases, Stop::Cancelled);
                     self.stand.held.stop(&lost, &leases, Stop::Lost);
                     for orphan in orphans.see(&unnamed, &self.stand.held) {

@@ -112,6 +112,7 @@ impl Term {
             stand: stand.clone(),
             sizes: sizes.clone(),
             finisher: finisher.clone(),
+            guard: config.guard.clone(),
             recycles,
         };
         let keeper = keeper.start()?;

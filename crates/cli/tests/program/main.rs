@@ -32,6 +32,7 @@ mod sandbox;
 mod schedule;
 mod settings;
 mod shared;
+mod stopped;
 mod store_lost;
 mod submit;
 mod terminal;

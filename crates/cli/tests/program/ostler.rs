@@ -40,6 +40,13 @@ impl Place {
         Self::at(format!("{}?schema=place_{schema}", PrivatePostgres::shared().url()))
     }
 
+    /// A place whose store is a file that others can be at too.
+    pub(crate) fn shared_file() -> Self {
+        let place = Self::new();
+        let url = format!("sqlite:{}", place.store().display());
+        Self { url: Some(url), ..place }
+    }
+
     /// A place whose store is there.
     pub(crate) fn at(url: String) -> Self {
         Self { url: Some(url), ..Self::new() }

@@ -148,6 +148,7 @@ impl Executor for Command {
             Ok(launch) => launch,
             Err(failure) => return Ended::failed(failure),
         };
+        let lapses = self.keeper.lapses();
         let program = launch.argv.first().map(Argument::shown).unwrap_or_default();
         let deadline = tokio::time::sleep(work.timeout);
         tokio::pin!(deadline);
@@ -159,6 +160,7 @@ impl Executor for Command {
             Ok(child) => {
                 let outputs = self.files.clone().map(|patterns| Outputs::of(patterns, own, &work, &control));
                 let ended = Attempt::new(child, work, control, &self.policy).follow(deadline).await;
+                let ended = self.keeper.unless_lapsed(lapses, ended);
                 if let Some(outputs) = outputs {
                     outputs.record(&ended).await;
                 }

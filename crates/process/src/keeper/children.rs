@@ -166,6 +166,11 @@ impl Children {
         }
     }
 
+    /// Kills all children with all that descends from them.
+    pub(super) fn kill_all(&self) {
+        self.living.keys().for_each(|id| self.kill(*id));
+    }
+
     /// Somebody died: ends what children have ended, with all they left behind, and reaps. Says who has ended.
     pub(super) fn settle(&mut self) -> (Vec<(u64, Exit)>, Look) {
         let look = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;

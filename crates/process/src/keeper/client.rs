@@ -11,11 +11,15 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ostler_exec::Guard;
+use ostler_core::Outcome;
+use ostler_exec::{Ended, Guard};
 use rustix::io::ioctl_fionbio;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+};
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
 use tokio::sync::{mpsc, oneshot};
@@ -39,6 +43,10 @@ pub struct Keeper {
     next: Arc<AtomicU64>,
     closed: CancellationToken,
     ended: CancellationToken,
+    /// When it runs out, the keeper kills all children.
+    timer: Arc<OwnedFd>,
+    /// How often it has run out.
+    lapses: Arc<AtomicU64>,
     pid: u32,
     contained: Contained,
 }
@@ -77,9 +85,11 @@ impl Keeper {
         let waiting: Roll = Arc::new(Mutex::new(Some(HashMap::new())));
         let closed = CancellationToken::new();
         tokio::spawn(write(Arc::clone(&stream), parcels, closed.clone()));
-        tokio::spawn(read(stream, Arc::clone(&waiting), begun, closed.clone()));
-        let contained = Contained::Group;
-        let mut keeper = Self { orders, waiting, next: Arc::default(), closed, ended, pid, contained };
+        let lapses = Arc::<AtomicU64>::default();
+        tokio::spawn(read(stream, Arc::clone(&waiting), begun, Arc::clone(&lapses), closed.clone()));
+        let (timer, contained) = (Arc::new(new_timer()?), Contained::Group);
+        let next = Arc::default();
+        let mut keeper = Self { orders, waiting, next, closed, ended, timer, lapses, pid, contained };
         let begun = async {
             let (containment, descriptors) = (program.containment, soft_at_start());
             keeper.order(&Order::Begin { containment, descriptors }, Vec::new()).ok()?;
@@ -97,6 +107,7 @@ impl Keeper {
                 return Err(StartError::NoAnswer);
             }
         }
+        keeper.watch().await?;
         if !held.is_empty() {
             keeper.hold_all(held).await?;
         }
@@ -183,10 +194,41 @@ impl Keeper {
         self.gone().await;
     }
 
+    /// How often all children were killed because the node was not heard of in time.
+    pub(crate) fn lapses(&self) -> u64 {
+        self.lapses.load(Ordering::SeqCst)
+    }
+
+    /// What became of an attempt that began when there had been so many lapses. That its child was killed by one of them says nothing
+    /// about the task.
+    pub(crate) fn unless_lapsed(&self, since: u64, ended: Ended) -> Ended {
+        match ended.outcome {
+            Outcome::Failed(_) if self.lapses() != since => {
+                Ended { slot: ended.slot, ..Ended::handed_back() }
+            }
+            Outcome::Failed(_)
+            | Outcome::Success
+            | Outcome::NodeDied
+            | Outcome::HandedBack
+            | Outcome::Cancelled => ended,
+        }
+    }
+
+    async fn watch(&self) -> io::Result<()> {
+        let timer = self.timer.try_clone()?;
+        self.hand_over(|id| Order::Watch { id }, vec![timer]).await
+    }
+
     async fn hold_all(&self, held: Vec<OwnedFd>) -> io::Result<()> {
+        let count = held.len();
+        self.hand_over(|id| Order::Hold { id, count }, held).await
+    }
+
+    /// Gives descriptors away, with an order, and waits until the keeper has them.
+    async fn hand_over(&self, order: impl Fn(u64) -> Order, descriptors: Vec<OwnedFd>) -> io::Result<()> {
         let (is_held, answer) = oneshot::channel();
         let id = self.wait_for(Waiting::Hold(is_held)).map_err(io::Error::other)?;
-        self.order(&Order::Hold { id, count: held.len() }, held).map_err(io::Error::other)?;
+        self.order(&order(id), descriptors).map_err(io::Error::other)?;
         match tokio::time::timeout(PATIENCE, answer).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) if self.closed.is_cancelled() => Err(io::Error::other(Gone)),
@@ -214,6 +256,18 @@ impl Guard for Keeper {
     async fn hold(&self, tether: OwnedFd) -> io::Result<()> {
         self.hold_all(vec![tether]).await
     }
+
+    fn live_until(&self, uptime: Duration) {
+        let Ok(moment) = Timespec::try_from(uptime) else { return };
+        let once = Itimerspec { it_interval: Timespec::default(), it_value: moment };
+        // It fails for a moment that there cannot be, and then the timer stands as it stood.
+        let _ = timerfd_settime(&*self.timer, TimerfdTimerFlags::ABSTIME, &once);
+    }
+}
+
+/// A timer that node and keeper share: the node sets it, and the keeper sees that it has run out. It needs nobody in between.
+fn new_timer() -> io::Result<OwnedFd> {
+    Ok(timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?)
 }
 
 fn new_sockets() -> io::Result<(OwnedFd, OwnedFd)> {

@@ -27,6 +27,8 @@ pub(super) enum Order {
     Begin { containment: Containment, descriptors: Option<u64> },
     /// Keep the descriptors that come along open until nothing is left, and no longer those from before.
     Hold { id: u64, count: usize },
+    /// Kill all children whenever the timer that comes along has run out. The node sets it anew as long as it is alive.
+    Watch { id: u64 },
     /// Start a child on the descriptors that come along: where it reads, if it does, where it writes and complains, its
     /// socket, if it has one, and its folders.
     Spawn(Box<Spawn>),
@@ -99,6 +101,8 @@ pub(super) enum Report {
     Held { id: u64 },
     /// What was to be held did not arrive. It holds what it held before.
     NotHeld { id: u64 },
+    /// The timer has run out: all children are being killed. Their ends come after this.
+    Lapsed,
     /// The child runs.
     Spawned { id: u64, pid: i32 },
     /// It could not be started. Where a number says too little, a sentence says why.

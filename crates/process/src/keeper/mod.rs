@@ -5,6 +5,9 @@
 //! When the node's end closes, however that came about, the keeper kills everything it has, and exits only when
 //! nothing is left. Until then it holds the descriptors it was given to hold, such as the node's lock.
 //!
+//! Node and keeper share a timer. The node sets it anew whenever it has renewed its leases; when it runs out, the keeper kills all
+//! children: a node that is stopped, or stands still, does not run work that somebody else begins anew.
+//!
 //! What contains a child, always: a session and a process group of its own; the keeper as subreaper, so that whatever leaves
 //! the group comes back as the keeper's own child when its parent dies; and a mark in the environment, by which the keeper
 //! knows whose it was. A descendant that left the group, outlived its parents *and* cleared its environment cannot be

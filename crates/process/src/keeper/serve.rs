@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 use rustix::process::{getpid, set_child_subreaper};
+use tokio::net::unix::pipe;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::birth::keep_descriptors;
@@ -41,7 +42,8 @@ pub fn serve() -> Result<(), ServeError> {
     tokio::runtime::Builder::new_current_thread().enable_io().build()?.block_on(async {
         let deaths = signal(SignalKind::child())?;
         let post = Post::new(socket)?;
-        Serving { post, deaths, children: &mut children, held: &mut held, untidy: &mut untidy }.run().await;
+        let (children, held, untidy) = (&mut children, &mut held, &mut untidy);
+        Serving { post, deaths, children, held, timer: None, untidy }.run().await;
         Ok::<_, io::Error>(())
     })?;
     children.end_all();
@@ -59,6 +61,8 @@ enum Event {
     /// Somebody whom the keeper can reap, perhaps.
     Died,
     NodeGone,
+    /// The node was not heard of for so long that its leases are about to end.
+    Lapsed,
 }
 
 struct Serving<'a> {
@@ -66,6 +70,8 @@ struct Serving<'a> {
     deaths: Signal,
     children: &'a mut Children,
     held: &'a mut Vec<OwnedFd>,
+    /// Runs out when the node's leases are about to end.
+    timer: Option<pipe::Receiver>,
     /// Folders to be removed at the end: one for each pool at most.
     untidy: &'a mut Vec<PathBuf>,
 }
@@ -82,6 +88,7 @@ impl Serving<'_> {
                     Ok(None) | Err(_) => Event::NodeGone,
                 },
                 _ = self.deaths.recv() => Event::Died,
+                () = run_out(self.timer.as_ref()) => Event::Lapsed,
                 () = std::future::ready(()), if look == Look::Again => Event::Died,
             };
             let reports: Vec<_> = match event {
@@ -90,6 +97,10 @@ impl Serving<'_> {
                     let (ended, next) = self.children.settle();
                     look = next;
                     ended.into_iter().map(|(id, exit)| Report::Ended { id, exit }).collect()
+                }
+                Event::Lapsed => {
+                    self.children.kill_all();
+                    vec![Report::Lapsed]
                 }
                 Event::NodeGone => return,
             };
@@ -107,6 +118,12 @@ impl Serving<'_> {
                     }
                     Err(error) => Report::Unable { why: error.to_string() },
                 })
+            }
+            Order::Watch { id } => {
+                // It is read like a pipe: a number comes when it has run out, and nothing before.
+                let timer = descriptors.into_iter().next();
+                self.timer = timer.and_then(|timer| pipe::Receiver::from_owned_fd_unchecked(timer).ok());
+                Some(if self.timer.is_some() { Report::Held { id } } else { Report::NotHeld { id } })
             }
             // The kernel drops descriptors for which the receiver has no room.
             Order::Hold { id, count } if descriptors.len() < count => Some(Report::NotHeld { id }),
@@ -138,6 +155,23 @@ impl Serving<'_> {
                 self.children.kill(id);
                 None
             }
+        }
+    }
+}
+
+/// Waits until the timer has run out. Who stops waiting loses nothing.
+async fn run_out(timer: Option<&pipe::Receiver>) {
+    let Some(timer) = timer else { return std::future::pending().await };
+    loop {
+        if timer.readable().await.is_err() {
+            return std::future::pending().await;
+        }
+        let mut times = [0; size_of::<u64>()];
+        match timer.try_read(&mut times) {
+            Ok(_) => return,
+            // The node has set it anew at the last moment.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(_) => return std::future::pending().await,
         }
     }
 }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::net::{Shutdown, shutdown};
@@ -76,6 +77,7 @@ pub(super) async fn read(
     stream: Arc<UnixStream>,
     waiting: Roll,
     begun: oneshot::Sender<Begun>,
+    lapses: Arc<AtomicU64>,
     closed: CancellationToken,
 ) {
     let mut begun = Some(begun);
@@ -92,6 +94,9 @@ pub(super) async fn read(
                 if let Some(Waiting::Hold(held)) = off_the_roll(&waiting, id) {
                     let _ = held.send(());
                 }
+            }
+            Report::Lapsed => {
+                lapses.fetch_add(1, Ordering::SeqCst);
             }
             // Whoever waits is told by the end of the channel.
             Report::NotHeld { id } => drop(off_the_roll(&waiting, id)),

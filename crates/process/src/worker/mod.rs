@@ -226,7 +226,9 @@ impl Executor for Process {
         }
         let mut place = seat.worker.lock().await;
         let Some(worker) = place.as_mut() else { return Ended::handed_back().dead() };
+        let lapses = self.keeper.lapses();
         let ended = Attempt::new(worker, &self.policy, work, folder, control).follow().await;
+        let ended = self.keeper.unless_lapsed(lapses, ended);
         worker.tasks += 1;
         match ended.slot {
             Slot::Free if self.is_spent(worker) => ended.spent(),

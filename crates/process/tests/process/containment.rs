@@ -4,9 +4,12 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
+use ostler_exec::Guard as _;
 use ostler_process::keeper::{About, Contained, Containment, Exit, Gone, Keeper, SpawnError, StartError};
 use rustix::fs::{FlockOperation, flock};
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::bench::{
     ROLE, SOON, children_of, keeper_program, open_folder, parent, pids, runs, script, state, until,
@@ -134,6 +137,31 @@ async fn a_child_that_cannot_be_contained_is_not_started() {
     std::fs::remove_dir(&folder).expect("nobody is in it");
     let refused = keeper.spawn(script("true", &[])).await.expect_err("there is no place for it");
     assert!(matches!(refused, SpawnError::Refused { about: About::Containment, .. }), "{refused}");
+}
+
+/// The time that node and keeper share.
+fn uptime() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::Monotonic)).expect("a time after the boot")
+}
+
+#[tokio::test]
+async fn a_node_that_is_not_heard_of_in_time_loses_all_its_children_and_can_start_others() {
+    for (way, keeper) in each_way().await {
+        let folder = open_folder();
+        let wait = format!("{FAMILY} while :; do sleep 0.01; done");
+        keeper.live_until(uptime() + SOON * 10);
+        let mut child = keeper.spawn(script(&wait, &[text(folder.path())])).await.expect("it starts");
+        let family = family_of(folder.path()).await;
+        // What was said last counts.
+        keeper.live_until(uptime() + SOON);
+        keeper.live_until(uptime() + SOON * 10);
+        assert!(!child.has_ended(), "{way:?}");
+        keeper.live_until(uptime() + Duration::from_millis(1));
+        assert_eq!(child.ended().await, Ok(Exit::Signal(9)), "{way:?}");
+        until("nobody is left", || family.iter().all(|pid| !runs(*pid))).await;
+        let mut next = keeper.spawn(script("exit 3", &[])).await.expect("it starts");
+        assert_eq!(next.ended().await, Ok(Exit::Code(3)), "{way:?}");
+    }
 }
 
 #[tokio::test]
