@@ -76,9 +76,11 @@ pub fn restore(backup: impl AsRef<Path>, store: impl AsRef<Path>) -> Result<Rest
 }
 
 fn existing(backup: &Path) -> Result<PathBuf, Error> {
-    let fail = |error: &std::io::Error| match error.kind() {
-        Io::NotFound => Error::invalid(format!("there is no backup at {}", backup.display())),
-        _ => file_fault(backup, error),
+    let fail = |error: &std::io::Error| {
+        if error.kind() == Io::NotFound {
+            return Error::invalid(format!("there is no backup at {}", backup.display()));
+        }
+        file_fault(backup, error)
     };
     let file = std::fs::metadata(backup).map_err(|error| fail(&error))?;
     if !file.is_file() {

@@ -6,7 +6,7 @@ pub(crate) const APPLICATION_ID: i32 = 0x4f53_544c;
 /// One step up for each schema version, the first one for an empty file.
 pub(crate) const MIGRATIONS: &[&str] = &[V1, V2, V3];
 
-/// The version that this program reads and writes.
+/// The version that this program reads and writes. It shares `user_version` with the epoch of the log (`log_epoch.rs`).
 pub(crate) const VERSION: i32 = MIGRATIONS.len() as i32;
 
 // `phase` is the state, with the readiness of queued tasks folded in, so that each partial index holds exactly
