@@ -69,10 +69,9 @@ impl Lines {
 fn print(console: &Console, events: &[Event], lines: &mut Lines) -> anyhow::Result<()> {
     match console.out.format() {
         Format::Json => {
-            for event in events {
-                console.out.json(&view(event))?;
-            }
-            Ok(())
+            let lines: Result<Vec<String>, _> =
+                events.iter().map(|event| serde_json::to_string(&view(event))).collect();
+            Ok(console.out.json_line(&lines?.join("\n"))?)
         }
         Format::People => {
             let mut text = String::new();

@@ -1,6 +1,6 @@
 //! What a hook is told: the dead letter, as `ostler dead show --json` prints it, and which telling it is.
 
-use ostler_core::{TaskId, Timestamp};
+use ostler_core::{TaskId, Timestamp, is_too_deep};
 use ostler_store::tell::Telling;
 use ostler_store::views::TaskDetail;
 use ostler_wire::dead::{LetterDetail, Notice as View};
@@ -38,10 +38,11 @@ impl Notice {
         text(&self.view)
     }
 
-    /// At most so many bytes of it: what is large is left out, and that is said. `None`: not even the rest fits.
+    /// At most so many bytes of it, and no deeper than a payload may be: what is large is left out, and that is said. `None`: not
+    /// even the rest fits.
     pub(super) fn json_within(&self, most: usize) -> Option<String> {
         let whole = self.json();
-        if whole.len() <= most {
+        if whole.len() <= most && !is_too_deep(&whole) {
             return Some(whole);
         }
         let mut view = View { cut: true, ..self.view.clone() };

@@ -96,7 +96,7 @@ impl Out {
         self.json_line(&serde_json::to_string(value)?)
     }
 
-    /// Prints a line that is JSON already.
+    /// Prints lines that are JSON already.
     pub(crate) fn json_line(self, json: &str) -> io::Result<()> {
         match self.looks {
             Looks::Plain => self.line(json),
