@@ -55,7 +55,7 @@ pub(crate) fn of_children(soft: Option<u64>) -> Rlimit {
 }
 
 fn at_start() -> Rlimit {
-    AT_START.get_or_init(|| getrlimit(Resource::Nofile)).clone()
+    *AT_START.get_or_init(|| getrlimit(Resource::Nofile))
 }
 
 #[cfg(test)]

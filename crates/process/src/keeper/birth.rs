@@ -185,7 +185,7 @@ impl Birth<'_> {
         dup2_stderr(stderr)?;
         // Last: whatever has its number by chance was taken before.
         self.plan.socket.map_or(Ok(()), take_socket)?;
-        setrlimit(Resource::Nofile, self.plan.descriptors.clone())?;
+        setrlimit(Resource::Nofile, self.plan.descriptors)?;
         unblock_all_signals()
     }
 

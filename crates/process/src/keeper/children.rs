@@ -118,7 +118,7 @@ impl Children {
             let (socket, entrance) = (socket.as_ref().map(AsFd::as_fd), entrance.as_ref().map(AsFd::as_fd));
             let folders =
                 OpenFolders { start: start.as_ref().map(AsFd::as_fd), own: own.as_ref().map(AsFd::as_fd) };
-            launch(spawn, &self.mark(id), self.descriptors.clone(), &stdio, socket, entrance, folders)
+            launch(spawn, &self.mark(id), self.descriptors, &stdio, socket, entrance, folders)
         });
         match pid {
             Ok(pid) => {

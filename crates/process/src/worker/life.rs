@@ -97,7 +97,9 @@ impl Worker {
         let folder = policy.folders.start();
         let mut child = spawned.map_err(|error| match error {
             SpawnError::Short { .. } => NotUp::Short(error.to_string()),
-            error => verdict::not_spawned(program, folder.as_deref(), &error).into(),
+            SpawnError::Pipe(_) | SpawnError::Refused { .. } | SpawnError::TooLarge | SpawnError::Gone(_) => {
+                verdict::not_spawned(program, folder.as_deref(), &error).into()
+            }
         })?;
         let link = Link::to(&mut child);
         let (idle_tail, past, weighed) = (Tail::default(), Past::default(), Instant::now());
