@@ -99,6 +99,11 @@ impl Files {
         }
         Ok(())
     }
+
+    /// The cause of an error: a file that is gone or was replaced shows in SQLite as an error of the disk.
+    pub(crate) fn explain(&self, error: Error) -> Error {
+        if error.kind() == ErrorKind::Unavailable { self.check().err().unwrap_or(error) } else { error }
+    }
 }
 
 /// An open file with its folder of locks.

@@ -11,6 +11,7 @@ use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::fault::fault;
+use crate::open::Files;
 use crate::tx::Sql;
 
 /// Readings that wait; over it, callers wait to be let in.
@@ -32,15 +33,20 @@ struct Desk {
 pub(crate) struct Readers {
     desks: Vec<Desk>,
     next: AtomicU64,
+    files: Files,
 }
 
 impl Readers {
-    pub(crate) fn start(connections: Vec<Connection>, clock: &Arc<dyn Clock>) -> Result<Self, Error> {
+    pub(crate) fn start(
+        connections: Vec<Connection>,
+        files: Files,
+        clock: &Arc<dyn Clock>,
+    ) -> Result<Self, Error> {
         let desks = connections
             .into_iter()
             .map(|conn| desk(conn, Arc::clone(clock)))
             .collect::<Result<_, Error>>()?;
-        Ok(Self { desks, next: AtomicU64::new(0) })
+        Ok(Self { desks, next: AtomicU64::new(0), files })
     }
 
     /// Reads, on one consistent view of the store.
@@ -57,7 +63,7 @@ impl Readers {
         let at = self.next.fetch_add(1, Ordering::Relaxed) as usize % self.desks.len();
         let desk = self.desks[at].readings.as_ref().ok_or_else(closed)?;
         desk.send(reading).await.map_err(|_| closed())?;
-        answer.await.map_err(|_| closed())?
+        answer.await.map_err(|_| closed())?.map_err(|error| self.files.explain(error))
     }
 }
 

@@ -103,7 +103,7 @@ impl Sqlite {
         let bells = Arc::new(Bells::default());
         let beats = Arc::new(Beats::open(&folder, owner, Arc::clone(&clock))?);
         let peers = Arc::new(Peers::new(&folder, Arc::clone(&bells), Arc::clone(&clock)));
-        let readers = Readers::start(readers, &clock)?;
+        let readers = Readers::start(readers, files.clone(), &clock)?;
         let writer = Writer::start(Desk {
             conn: writer,
             path: path.clone(),

@@ -247,6 +247,10 @@ impl Desk {
 
     /// One transaction. Answers which bells to ring; an error means that nothing was written.
     fn transact(&self, group: &mut Vec<Box<dyn Call>>, memo: &mut Memo) -> Result<Rings, Error> {
+        self.try_to_transact(group, memo).map_err(|error| self.files.explain(error))
+    }
+
+    fn try_to_transact(&self, group: &mut Vec<Box<dyn Call>>, memo: &mut Memo) -> Result<Rings, Error> {
         self.files.check()?;
         let mut tx =
             Tx::begin(&self.conn, self.checks, &self.beats, memo, self.clock.now()).map_err(fault)?;

@@ -73,6 +73,9 @@ fn refused(path: &Path, what: &str) {
     assert_eq!((bytes(path), bytes(&log)), before, "{what}: it is as it was");
 }
 
+/// The version of the tables.
+const VERSION: i64 = 3;
+
 #[tokio::test]
 async fn a_log_of_another_file_is_noticed_and_not_folded_in() {
     let folder = scratch();
@@ -143,17 +146,17 @@ async fn a_store_of_an_older_program_goes_on_and_is_guarded_from_then_on() {
     let mut all = add(&opened(&path), &ids, 3).await;
     // As an older program left it: a version, and no epoch.
     let conn = Connection::open(&path).expect("the file opens");
-    conn.pragma_update(None, "user_version", 2).expect("its version");
+    conn.pragma_update(None, "user_version", VERSION).expect("its version");
     drop(conn);
     let old = folder.path().join("old.db");
     std::fs::copy(&path, &old).expect("a copy");
-    assert_eq!(care::versions(&path).expect("it is a store").found, Some(2));
+    assert_eq!(care::versions(&path).expect("it is a store").found, Some(VERSION));
     for _ in 0..3 {
         let store = opened(&path);
         all.extend(add(&store, &ids, 2).await);
         let (_folder, crashed) = crash(&path);
         assert_eq!(tasks(&opened(&crashed)).await, all);
-        assert_eq!(care::versions(&path).expect("it is a store").found, Some(2));
+        assert_eq!(care::versions(&path).expect("it is a store").found, Some(VERSION));
     }
     let store = opened(&path);
     add(&store, &ids, 2).await;
@@ -176,7 +179,7 @@ async fn a_restored_store_has_what_the_backup_has_and_the_former_one_is_kept() {
     for (former, holds) in [(".former", 40), (".former-2", 20)] {
         let Restored { version, bytes: size, former: named } =
             care::restore(&backup, &crashed).unwrap_or_else(|error| panic!("{error}"));
-        assert_eq!((version, named), (2, Some(beside(&crashed, former))));
+        assert_eq!((version, named), (VERSION, Some(beside(&crashed, former))));
         assert_eq!(size, std::fs::metadata(&crashed).expect("it is there").len());
         assert_eq!(care::check(&crashed).expect("it can be read").problems, Vec::<String>::new());
         assert_eq!(tasks(&opened(&crashed)).await, early, "exactly what the backup has");

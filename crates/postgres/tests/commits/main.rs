@@ -147,7 +147,11 @@ async fn hold(stage: &Stage, proxy: &Proxy, how: Weather) -> Held {
     if !proxy.holds(count).await {
         let over: Vec<&str> =
             held.iter().filter(|(_, act, _)| act.is_finished()).map(|(verb, ..)| *verb).collect();
-        panic!("not all commits are held; those of {over:?} ended");
+        let waits = "SELECT format('%s %s %s: %s', pid, wait_event_type, wait_event, query) FROM pg_stat_activity
+             WHERE datname = current_database() AND state <> 'idle' AND pid <> pg_backend_pid() AND query <> 'COMMIT'";
+        let waits = stage.direct.query(waits, &[]).await.expect("the server answers");
+        let waits: Vec<String> = waits.iter().map(|row| row.get(0)).collect();
+        panic!("not all of {count} commits are held; those of {over:?} ended; others wait: {waits:#?}");
     }
     Held { cases: held }
 }

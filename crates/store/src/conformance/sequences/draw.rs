@@ -118,7 +118,7 @@ const SAID: &[Row<Op>] = &[
         })
     }),
     (20, "limit a rate", |d| d.configure(Drawer::rate)),
-    (10, "say who sets limits", |d| {
+    (20, "say who sets limits", |d| {
         d.configure(|d| QueueChange::SetBy(SetBy::ALL[d.below(SetBy::ALL.len())]))
     }),
     (20, "set a breaker", |d| d.configure(|d| QueueChange::Breaker(d.maybe(90, Drawer::breaker)))),

@@ -39,10 +39,10 @@ async fn events_are_kept_in_order_and_numbered_from_one(s: &Scene) {
     let lease = s.running(node).await.as_ref();
     let all: Vec<NewEvent> =
         EventKind::ALL.into_iter().map(|kind| event(kind, &format!("{kind:?}\n\u{1f40e}"))).collect();
-    assert_eq!(append(s, lease, all.clone()).await, Appended::Recorded { last: 6 });
+    assert_eq!(append(s, lease, all.clone()).await, Appended::Recorded { last: 7 });
     let first = s.now();
     s.pass(TICK);
-    assert_eq!(append(s, lease, lines(&[""])).await, Appended::Recorded { last: 7 });
+    assert_eq!(append(s, lease, lines(&[""])).await, Appended::Recorded { last: 8 });
     let expected: Vec<Event> = all
         .into_iter()
         .map(|event| (event, first))
