@@ -156,8 +156,7 @@ mod tests {
         assert_eq!((next.slot, next.before, next.mark), (one.slot, 1, 2));
         marks.unused(&next);
         assert_eq!(marks.take(0).before, 1, "its row is as it was");
-        // What became of these is not known: nobody uses their slots again.
-        drop((other, next));
+        // What became of these two is not known: nobody uses their slots again.
         let fresh = marks.take(0);
         assert_eq!(fresh.before, NEW);
     }

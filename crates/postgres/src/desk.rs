@@ -164,9 +164,9 @@ impl Desk {
         match done.commit(notice.as_ref(), &mark).await {
             Ok((conn, written)) => {
                 if written.marked {
-                    self.marks.committed(&mark)
+                    self.marks.committed(&mark);
                 } else {
-                    self.marks.unused(&mark)
+                    self.marks.unused(&mark);
                 }
                 if written.fold {
                     // A sum that is not made now is made the next time.

@@ -109,7 +109,7 @@ fn a_node_whose_lock_file_cannot_be_opened_is_not_taken_for_dead_and_this_is_sai
     let works = up(&place, &[]);
     let session = place.json(["nodes"])[0]["id"].as_str().expect("an id").to_owned();
     let lock = place.folder().join(format!("ostler.db.nodes/{session}.node"));
-    std::fs::set_permissions(&lock, Permissions::from_mode(0)).expect("its mode is set");
+    std::fs::set_permissions(&lock, Permissions::from_mode(0o0)).expect("its mode is set");
     let (id, began) = long_task(&place);
     let blind = Running::start(without_privilege(place.command(["up"])));
     let ready: Value = serde_json::from_str(&blind.line()).expect("a line of JSON");

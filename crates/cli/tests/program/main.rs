@@ -15,6 +15,7 @@ mod files;
 mod hands;
 mod help;
 mod hooks;
+mod jobs;
 mod json;
 mod limited;
 mod limits;

@@ -1,4 +1,4 @@
-//! `ostler map` and `ostler job`: a command over many items, in one process, on one store.
+//! `ostler map`: a command over many items, in one process, on one store.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -17,18 +17,18 @@ fn mapped(place: &Place, words: &[&str]) -> String {
 }
 
 /// How often each item was done: a line of this file for each time.
-fn times(file: &Path) -> Vec<String> {
+pub(crate) fn times(file: &Path) -> Vec<String> {
     let text = std::fs::read_to_string(file).unwrap_or_default();
     let mut lines: Vec<String> = text.lines().map(ToOwned::to_owned).collect();
     lines.sort_unstable();
     lines
 }
 
-fn jobs(place: &Place) -> Vec<Value> {
+pub(crate) fn jobs(place: &Place) -> Vec<Value> {
     place.json(["job", "ls"]).as_array().expect("a list").clone()
 }
 
-fn sorted(text: &str) -> Vec<&str> {
+pub(crate) fn sorted(text: &str) -> Vec<&str> {
     let mut lines: Vec<&str> = text.lines().collect();
     lines.sort_unstable();
     lines
@@ -459,173 +459,4 @@ fn equal_items_are_two_and_another_order_is_the_same_job() {
     assert_eq!(jobs(&place).len(), 1);
     assert_eq!(words(&["a", "b"]).code, Some(0));
     assert_eq!(jobs(&place).len(), 2, "other items are another job");
-}
-
-// ---- jobs ----
-
-#[test]
-fn a_job_is_shown_with_what_failed() {
-    let place = Place::new();
-    place.run(["map", "-q", "--name", "letters", "test {} != b", ":::", "a", "b"]);
-    let shown = place.done(["job", "show", "letters"]);
-    for words in ["letters", "failed", "2: 1 completed, 1 failed", "FAILED ITEM", "it exited with code 1"] {
-        assert!(shown.contains(words), "{words}: {shown}");
-    }
-    let view = place.json(["job", "show", "letters"]);
-    assert_eq!(view["command"], serde_json::json!(["test {} != b"]));
-    assert_eq!(place.json(["job", "show", view["id"].as_str().expect("an id")])["name"], "letters");
-    place.refused(["job", "show", "nobody"], 4, "there is no job");
-}
-
-#[test]
-fn failed_items_get_another_go_by_hand() {
-    let place = Place::new();
-    let words = ["map", "-q", "--name", "letters", "echo {} >> done; test -e go", ":::", "a", "b"];
-    assert_eq!(place.run(words).code, Some(1));
-    let again = place.run(["job", "retry-failed", "letters", "--json"]);
-    assert!(
-        again.err.contains("nobody runs this job now") && again.err.contains("\"ostler map\" line"),
-        "{again:?}"
-    );
-    let again = again.json();
-    assert_eq!((&again["done"], &again["tasks"]), (&"retried".into(), &2.into()));
-    assert_eq!(place.json(["job", "show", "letters"])["tasks"]["queued"], 2);
-    place.write("go", "");
-    assert_eq!(place.run(words).code, Some(0));
-    assert_eq!(times(&place.folder().join("done")), ["a", "a", "b", "b"]);
-}
-
-#[test]
-fn a_job_is_removed_with_its_tasks_unless_it_runs() {
-    let place = Place::new();
-    // One that failed, and whose map was killed: its tasks are in every state.
-    let script = "echo {} >> begun; test {} != 2 || exit 1; test {} != 3 || exec sleep 600";
-    let words = ["map", "-j1", "--name", "letters", script, ":::", "1", "2", "3", "4"];
-    let running = Running::start(place.command(words));
-    let until = Instant::now() + MAX_WAIT;
-    while times(&place.folder().join("begun")).len() < 3 {
-        assert!(Instant::now() < until, "the third does not begin");
-        std::thread::yield_now();
-    }
-    place.refused(["job", "rm", "letters"], 2, "is being run by process");
-    assert_eq!(place.json(["job", "show", "letters"])["cancelled_at"], Value::Null, "nothing was done to it");
-    drop(running);
-    // What it ran is ended first.
-    let removed = loop {
-        let ran = place.run(["job", "rm", "letters", "--json"]);
-        if ran.code == Some(0) {
-            break ran.json();
-        }
-        assert!(Instant::now() < until, "it is not removed: {ran:?}");
-    };
-    assert_eq!((&removed["done"], &removed["tasks"]), (&"removed".into(), &4.into()));
-    assert_eq!(jobs(&place).len(), 0);
-    assert_eq!(place.json(["ls"]).as_array().map(Vec::len), Some(0), "its tasks are gone");
-    place.refused(["job", "rm", "letters"], 4, "there is no job");
-    // The same line begins anew.
-    std::fs::remove_file(place.folder().join("begun")).expect("the file is there");
-    let running = Running::start(place.command(words));
-    while times(&place.folder().join("begun")).len() < 3 {
-        assert!(Instant::now() < until, "the third does not begin again");
-        std::thread::yield_now();
-    }
-    drop(running);
-}
-
-#[test]
-fn a_job_is_paused_resumed_and_cancelled_while_it_runs() {
-    let place = Place::new();
-    let script = "echo {} >> begun; until test -e {}.go; do sleep 0.01; done";
-    let running =
-        Running::start(place.command(["map", "-j1", "--name", "slow", script, ":::", "1", "2", "3"]));
-    let until = Instant::now() + MAX_WAIT;
-    let begun = |count: usize| {
-        while times(&place.folder().join("begun")).len() < count {
-            assert!(Instant::now() < until, "item {count} does not begin");
-            std::thread::yield_now();
-        }
-    };
-    begun(1);
-    place.done(["job", "pause", "slow"]);
-    assert_eq!(place.json(["job", "show", "slow"])["paused"], "paused by hand");
-    place.write("1.go", "");
-    running.says("the job is paused");
-    assert_eq!(times(&place.folder().join("begun")), ["1"], "nothing begins while it is paused");
-    place.done(["job", "resume", "slow"]);
-    begun(2);
-    place.done(["job", "cancel", "slow"]);
-    assert_eq!(running.end().0, Some(1));
-    let job = place.json(["job", "show", "slow"]);
-    assert_eq!((&job["state"], &job["tasks"]["completed"]), (&"cancelled".into(), &1.into()));
-    assert_eq!(sorted(&place.done(["job", "export", "slow"])).len(), 3);
-}
-
-#[test]
-fn a_job_that_is_left_to_a_node_is_done_by_one_that_serves_jobs() {
-    let place = Place::new();
-    place.write("ostler.toml", "serve_jobs = true\nshutdown_timeout = \"100ms\"\n");
-    let node = Running::start(place.command(["up"]));
-    node.line();
-    let id = place.done(["map", "--detach", "echo {} >> done", ":::", "a", "b"]);
-    node.says("serving the job");
-    let until = Instant::now() + MAX_WAIT;
-    while place.json(["job", "show", id.trim()])["state"] != "completed" {
-        assert!(Instant::now() < until, "nobody does it");
-    }
-    assert_eq!(times(&place.folder().join("done")), ["a", "b"]);
-    // The node goes in order while it serves a job that would take for ever.
-    let id = place.done(["map", "--detach", "echo {} >> begun; exec sleep 600", ":::", "c"]);
-    while times(&place.folder().join("begun")).is_empty() {
-        assert!(Instant::now() < until, "it does not begin");
-        std::thread::yield_now();
-    }
-    node.signal(ProcessSignal::TERM);
-    node.says("1 were handed back");
-    assert_eq!(node.end().0, Some(1), "not all work has ended");
-    let job = place.json(["job", "show", id.trim()]);
-    assert_eq!((&job["state"], &job["tasks"]["queued"]), (&"unfinished".into(), &1.into()), "{job}");
-}
-
-#[test]
-fn a_node_that_serves_a_job_is_drained_as_one_by_its_name_and_by_the_row_of_the_job() {
-    for by_job in [false, true] {
-        let place = Place::new();
-        place.write("ostler.toml", "name = \"anna\"\nserve_jobs = true\n");
-        let node = Running::start(place.command(["up"]));
-        node.line();
-        let words =
-            ["map", "--detach", "echo {} > began; while [ ! -e go ]; do sleep 0.05; done", ":::", "a"];
-        let job = place.done(words).trim().to_owned();
-        appears(&place.folder().join("began"));
-        let nodes = place.json(["nodes"]);
-        let of = |name: &str| nodes.as_array().expect("a list").iter().find(|node| node["name"] == name);
-        let row = format!("anna, job {job}");
-        let (whole, part) = (of("anna").expect("the node"), of(&row).expect("what serves the job"));
-        assert_eq!(whole["pid"], part["pid"], "{nodes}");
-        place.done(["drain", if by_job { row.as_str() } else { "anna" }]);
-        node.says("a drain was ordered");
-        node.says("draining");
-        place.write("go", "");
-        assert_eq!(node.end().0, Some(0));
-        assert_eq!(place.json(["nodes"]), serde_json::json!([]));
-        assert_eq!(place.json(["job", "show", &job])["state"], "completed");
-    }
-}
-
-#[test]
-fn a_map_beside_a_node_is_told_apart_and_can_be_drained() {
-    let place = Place::new();
-    let script = "echo {} > began; while [ ! -e go ]; do sleep 0.05; done";
-    let running = Running::start(place.command(["map", "-j1", script, ":::", "a", "b"]));
-    appears(&place.folder().join("began"));
-    let nodes = place.json(["nodes"]);
-    let name = nodes[0]["name"].as_str().expect("a name");
-    assert!(name.contains(", job "), "{nodes}");
-    place.done(["drain", name]);
-    running.says("a drain was ordered");
-    place.write("go", "");
-    running.says("run the same command again");
-    assert_eq!(running.end().0, Some(1));
-    let job = &jobs(&place)[0];
-    assert_eq!((&job["tasks"]["completed"], &job["tasks"]["queued"]), (&1.into(), &1.into()), "{job}");
 }

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_core::{
-    ErrorClass, Failure, JobId, Missed, Outcome, Overlap, Overrides, Priority, Readiness, SessionId, State,
-    StateName, TaskId, Timestamp, Worker, WorkerId, WorkerState,
+    ErrorClass, Failure, JobId, Missed, Outcome, Overlap, Overrides, Priority, SessionId, StateName, TaskId,
+    Timestamp, Worker, WorkerId, WorkerState,
 };
 use ostler_store::calls::{
     Appended, CancelAnswer, Claim, ClaimAnswer, Claimed, Enqueued, EventKind, Fenced, Finished, Kinds,
-    NewEvent, NewSession, NewStep, NewTask, Prune, Pruned, QueueChange, Ran, Renewed, Replay, ReplayAnswer,
-    Report, Retention, Saved, Start,
+    NewEvent, NewSession, NewStep, NewTask, QueueChange, Ran, Renewed, Replay, ReplayAnswer, Report, Saved,
+    Start,
 };
 use ostler_store::jobs::{JobAnswer, JobChange, JobFilter, JobPut, NewJob};
 use ostler_store::orders::{Answer, Order, Ordered};
@@ -27,7 +27,6 @@ use super::Stage;
 /// Longer than any test takes.
 const TTL: Duration = Duration::from_secs(10 * 60 * 60);
 const WORKER: WorkerId = WorkerId(ostler_core::Id::from_bits(3));
-const BITE: usize = 100;
 
 type Act = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
 /// Looks whether what was acknowledged is true.
@@ -42,7 +41,7 @@ pub(crate) struct Case {
 }
 
 impl Case {
-    fn new(
+    pub(crate) fn new(
         verb: &'static str,
         act: impl Future<Output = Result<(), String>> + Send + 'static,
         check: impl AsyncFnOnce(&Stage) -> Result<(), String> + 'static,
@@ -58,15 +57,15 @@ pub(crate) async fn all(stage: &Stage) -> Vec<Case> {
     cases.extend(notes(stage).await);
     cases.extend(requests(stage).await);
     cases.extend(plans(stage).await);
-    cases.extend(upkeep(stage).await);
+    cases.extend(super::upkeep::cases(stage).await);
     cases
 }
 
-fn same<T: PartialEq + Debug>(found: &T, wanted: &T) -> Result<(), String> {
+pub(crate) fn same<T: PartialEq + Debug>(found: &T, wanted: &T) -> Result<(), String> {
     if found == wanted { Ok(()) } else { Err(format!("{found:?} instead of {wanted:?}")) }
 }
 
-fn told<E: Debug>(error: E) -> String {
+pub(crate) fn told<E: Debug>(error: E) -> String {
     format!("{error:?}")
 }
 
@@ -91,7 +90,7 @@ fn session(stage: &Stage, what: &str) -> NewSession {
     }
 }
 
-fn draft(stage: &Stage, what: &str) -> NewTask {
+pub(crate) fn draft(stage: &Stage, what: &str) -> NewTask {
     NewTask::new(TaskId(stage.id(what)), stage.name(what), "send", "{}")
 }
 
@@ -111,7 +110,7 @@ async fn claim(store: &dyn Store, session: SessionId, queue: String) -> Result<V
 }
 
 /// A task that is claimed by a session of its own.
-async fn claimed(stage: &Stage, what: &str) -> (SessionId, Claimed) {
+pub(crate) async fn claimed(stage: &Stage, what: &str) -> (SessionId, Claimed) {
     let (session, _) = (joined(stage, what).await, enqueued(stage, what).await);
     let mut tasks = claim(&*stage.store, session, stage.name(what)).await.expect("claim answers");
     (session, tasks.pop().expect("a task"))
@@ -129,7 +128,7 @@ fn success(claimed: Claimed) -> Report {
     Report { lease: claimed.lease, ran, outcome: Outcome::Success, output: None }
 }
 
-async fn completed(stage: &Stage, what: &str) -> TaskId {
+pub(crate) async fn completed(stage: &Stage, what: &str) -> TaskId {
     let (_, claimed) = claimed(stage, what).await;
     let id = claimed.lease.task();
     let finished = stage.store.finish(vec![success(claimed)]).await.expect("finish answers");
@@ -139,12 +138,12 @@ async fn completed(stage: &Stage, what: &str) -> TaskId {
 
 // ---- what checks look at ----
 
-async fn detail(stage: &Stage, task: TaskId) -> Result<TaskDetail, String> {
+pub(crate) async fn detail(stage: &Stage, task: TaskId) -> Result<TaskDetail, String> {
     let shown = stage.store.show(Which::Id(task)).await.map_err(told)?;
     shown.ok_or_else(|| "there is no such task".to_owned())
 }
 
-async fn stands(stage: &Stage, task: TaskId, wanted: StateName) -> Result<TaskDetail, String> {
+pub(crate) async fn stands(stage: &Stage, task: TaskId, wanted: StateName) -> Result<TaskDetail, String> {
     let detail = detail(stage, task).await?;
     same(&detail.task.state.name(), &wanted)?;
     Ok(detail)
@@ -529,78 +528,5 @@ async fn plans(stage: &Stage) -> Vec<Case> {
             },
         ));
     }
-    cases
-}
-
-async fn upkeep(stage: &Stage) -> Vec<Case> {
-    let mut cases = Vec::new();
-    let store = || Arc::clone(&stage.store);
-
-    let (here, (dead, lost)) = (store(), claimed(stage, "expire").await);
-    let id = lost.lease.task();
-    stage.store.kill(dead).await.expect("its death is known");
-    cases.push(Case::new(
-        "expire",
-        async move { same(&here.expire(BITE).await.map_err(told)?.sessions, &vec![dead]) },
-        async move |stage| {
-            stands(stage, id, StateName::Queued).await?;
-            same(&stage.store.renew(dead, &[]).await, &Ok(Renewed::Ended))
-        },
-    ));
-
-    let here = store();
-    let mut later = draft(stage, "ready");
-    let (id, tick) = (later.id, Duration::from_secs(1));
-    later.run_at = Some(stage.clock.now().after(tick));
-    assert_eq!(stage.store.enqueue(vec![later]).await, Ok(vec![Enqueued::Created(id)]));
-    stage.clock.advance(tick);
-    cases.push(Case::new(
-        "make_ready",
-        async move {
-            let due = here.make_ready(BITE).await.map_err(told)?.due;
-            if due == 0 { Err("nothing was due".to_owned()) } else { Ok(()) }
-        },
-        async move |stage| match detail(stage, id).await?.task.state {
-            State::Queued { readiness: Readiness::Ready, .. } => Ok(()),
-            state => Err(format!("it is {state:?}")),
-        },
-    ));
-
-    let (here, id) = (store(), completed(stage, "prune").await);
-    cases.push(Case::new(
-        "prune",
-        async move {
-            let pruned = here.prune(Prune::Tasks(vec![id])).await.map_err(told)?;
-            same(&pruned, &Pruned { tasks: 1, more: false })
-        },
-        async move |stage| same(&stage.store.show(Which::Id(id)).await.map_err(told)?, &None),
-    ));
-
-    let (here, id) = (store(), completed(stage, "old").await);
-    let sql =
-        "UPDATE ostler.task SET finished_at = 0 WHERE queue = (SELECT id FROM ostler.queue WHERE name = $1)";
-    assert_eq!(stage.direct.execute(sql, &[&stage.name("old")]).await.expect("it is old"), 1);
-    cases.push(Case::new(
-        "prune by age",
-        async move {
-            let pruned = here.prune(Prune::Retention(Retention::default())).await.map_err(told)?;
-            same(&pruned.tasks, &1)
-        },
-        async move |stage| same(&stage.store.show(Which::Id(id)).await.map_err(told)?, &None),
-    ));
-
-    // Whoever looks first takes it in: so it is in a store of its own.
-    let (here, id) = (Arc::clone(&stage.aside), TaskId(stage.id("inbox")));
-    let sql = "SELECT aside.enqueue('inbox', 'send', '{}', id => $1)";
-    stage.direct.query_one(sql, &[&id.0.to_string()]).await.expect("it came with a transaction");
-    let show = async move |store: &dyn Store| {
-        let shown = store.show(Which::Id(id)).await.map_err(told)?;
-        shown.map(drop).ok_or_else(|| "there is no such task".to_owned())
-    };
-    cases.push(Case::new("take in", async move { show(&*here).await }, async move |stage| {
-        let row = stage.direct.query_one("SELECT count(*) FROM aside.inbox", &[]).await.map_err(told)?;
-        same(&row.get::<_, i64>(0), &0)?;
-        show(&*stage.aside).await
-    }));
     cases
 }
