@@ -2,12 +2,13 @@
 //!
 //! - [`ManualClock`]: a clock that is set by hand. `signal.rs`: an event that a test waits for.
 //! - `scratch.rs`: temporary folders, and stores in them. `ids.rs`: names from a seed.
-//! - `postgres.rs`: a private PostgreSQL server. `redis.rs`: a private Redis. `proxy.rs`: a bad network in front of one.
+//! - `postgres.rs`: a private PostgreSQL server. `pgbouncer.rs`: a private pooler in front of it. `redis.rs`: a private Redis. `proxy.rs`: a bad network in front of one.
 //! - `twin.rs`: the test's own program, started again as another process.
 //! - [`history`]: what was acknowledged, against what is stored.
 
 pub mod history;
 mod ids;
+mod pgbouncer;
 mod postgres;
 mod proxy;
 mod redis;
@@ -17,6 +18,7 @@ mod twin;
 
 pub use ids::Ids;
 pub use ostler_store::conformance::ManualClock;
+pub use pgbouncer::{PoolMode, PrivatePgbouncer};
 pub use postgres::{Disk, PrivatePostgres};
 pub use proxy::{Proxy, Weather};
 pub use redis::{Heard, PrivateRedis};

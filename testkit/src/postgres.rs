@@ -25,11 +25,11 @@ const PORT: u16 = 5432;
 /// How long to wait before looking again whether the server is up.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// Runs the server ($1: its folder; the rest: the program with its arguments), stops and starts it as it hears on its standard input, and
+/// Runs the server ($1: its folder; $2: the signal that ends it at once; the rest: the program with its arguments), stops and starts it as it hears on its standard input, and
 /// clears up when that is closed.
-const KEEPER: &str = r#"folder=$1; shift
+const KEEPER: &str = r#"folder=$1; signal=$2; shift 2
 run() { "$@" >>"$folder/server.log" 2>&1 </dev/null & server=$!; }
-end() { kill -QUIT "$server" 2>/dev/null; wait "$server" 2>/dev/null; }
+end() { kill -s "$signal" "$server" 2>/dev/null; wait "$server" 2>/dev/null; }
 # Kills all of its processes, and waits until none is left: a new server refuses to start beside an old one.
 crash() {
     children=$(cat "/proc/$server/task/$server/children")
@@ -65,10 +65,59 @@ pub struct PrivatePostgres {
     folder: PathBuf,
     programs: PathBuf,
     port: u16,
+    kept: Kept,
+}
+
+/// A server whose keeper ends it with us, and removes its folder.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    folder: PathBuf,
     keeper: Child,
     /// Closed to stop the server.
     line: Option<ChildStdin>,
     heard: BufReader<ChildStdout>,
+}
+
+impl Kept {
+    /// Starts the program under a keeper. A signal of this name ends it at once.
+    pub(crate) fn start(folder: PathBuf, signal: &str, program: &Command) -> Self {
+        let mut keeper = Command::new("sh");
+        keeper.args(["-c", KEEPER, "keeper"]).arg(&folder).arg(signal);
+        keeper.arg(program.get_program()).args(program.get_args());
+        let mut keeper = keeper
+            .current_dir(&folder)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("sh can be started");
+        let line = keeper.stdin.take();
+        let heard = BufReader::new(keeper.stdout.take().expect("it was piped"));
+        Self { folder, keeper, line, heard }
+    }
+
+    pub(crate) fn say(&mut self, word: &str) {
+        let line = self.line.as_mut().expect("the line is open until the end");
+        writeln!(line, "{word}").expect("the keeper listens");
+        let mut answer = String::new();
+        self.heard.read_line(&mut answer).expect("the keeper answers");
+        assert!(!answer.is_empty(), "the keeper of a private server is gone");
+    }
+
+    /// What the server has said.
+    pub(crate) fn log(&self) -> String {
+        let mut text = String::new();
+        let opened = std::fs::File::open(self.folder.join("server.log"));
+        let _ = opened.and_then(|mut file| file.read_to_string(&mut text));
+        text
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        drop(self.line.take());
+        let _ = self.keeper.wait();
+    }
 }
 
 impl PrivatePostgres {
@@ -150,7 +199,7 @@ impl PrivatePostgres {
     /// # Panics
     /// When it cannot be told.
     pub fn stop(&mut self) {
-        self.say("stop");
+        self.kept.say("stop");
     }
 
     /// Kills all processes of the server with SIGKILL.
@@ -158,7 +207,7 @@ impl PrivatePostgres {
     /// # Panics
     /// When it cannot be told.
     pub fn crash(&mut self) {
-        self.say("crash");
+        self.kept.say("crash");
     }
 
     /// Kills one process of the server with SIGKILL, as the kernel does when memory runs out. The server then ends all the others and
@@ -184,7 +233,7 @@ impl PrivatePostgres {
     /// # Panics
     /// When it does not come up.
     pub fn start_again(&mut self) {
-        self.say("start");
+        self.kept.say("start");
         self.wait_until_up();
     }
 
@@ -196,14 +245,6 @@ impl PrivatePostgres {
         let (programs, folder) = (self.programs.clone(), self.folder.clone());
         let made = Made { programs, folder, port: self.port, user: unprivileged() };
         run(made.program("pg_ctl").arg("promote").arg("--wait").arg("-D").arg(made.data()));
-    }
-
-    fn say(&mut self, word: &str) {
-        let line = self.line.as_mut().expect("the line is open until the end");
-        writeln!(line, "{word}").expect("the keeper listens");
-        let mut answer = String::new();
-        self.heard.read_line(&mut answer).expect("the keeper answers");
-        assert!(!answer.is_empty(), "the keeper of the private PostgreSQL is gone");
     }
 
     /// Where it is: its one database, which has nothing in it but what tests make.
@@ -243,22 +284,12 @@ impl PrivatePostgres {
     }
 
     fn log(&self) -> String {
-        let mut text = String::new();
-        let opened = std::fs::File::open(self.folder.join("server.log"));
-        let _ = opened.and_then(|mut file| file.read_to_string(&mut text));
-        text
-    }
-}
-
-impl Drop for PrivatePostgres {
-    fn drop(&mut self) {
-        drop(self.line.take());
-        let _ = self.keeper.wait();
+        self.kept.log()
     }
 }
 
 /// Where a server is to be, and who it runs as.
-struct Made {
+pub(crate) struct Made {
     programs: PathBuf,
     folder: PathBuf,
     port: u16,
@@ -276,6 +307,21 @@ impl Made {
         made
     }
 
+    /// A folder for a server whose programs are here.
+    pub(crate) fn anywhere(programs: PathBuf) -> Self {
+        let made = Self { programs, folder: crate::scratch().keep(), port: PORT, user: unprivileged() };
+        made.give(&made.folder);
+        made
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    pub(crate) fn into_folder(self) -> PathBuf {
+        self.folder
+    }
+
     fn initialised(self) -> Self {
         let mut initdb = self.program("initdb");
         initdb.args(["--auth=trust", "--no-sync", "--encoding=UTF8", "--locale=C", "-U", NAME, "-D"]);
@@ -284,7 +330,7 @@ impl Made {
     }
 
     /// A file that only the server may read.
-    fn keep_secret(&self, name: &str, text: &str) -> PathBuf {
+    pub(crate) fn keep_secret(&self, name: &str, text: &str) -> PathBuf {
         let path = self.folder.join(name);
         let mut file = std::fs::OpenOptions::new();
         let opened = file.write(true).create_new(true).mode(0o600).open(&path);
@@ -304,7 +350,7 @@ impl Made {
     }
 
     /// One of the server's programs, as the user that it runs as.
-    fn program(&self, name: &str) -> Command {
+    pub(crate) fn program(&self, name: &str) -> Command {
         let path = self.programs.join(name);
         let mut command = match &self.user {
             Some(user) => {
@@ -320,13 +366,10 @@ impl Made {
     }
 
     fn launch(self, disk: Disk, settings: &[String]) -> PrivatePostgres {
-        let server = self.program("postgres");
-        let mut keeper = Command::new("sh");
-        keeper.args(["-c", KEEPER, "keeper"]).arg(&self.folder);
-        keeper.arg(server.get_program()).args(server.get_args());
-        keeper.arg("-D").arg(self.data()).arg("-k").arg(&self.folder).args(["-c", "listen_addresses="]);
-        keeper.args(["-p", &self.port.to_string()]);
-        keeper.args([
+        let mut server = self.program("postgres");
+        server.arg("-D").arg(self.data()).arg("-k").arg(&self.folder).args(["-c", "listen_addresses="]);
+        server.args(["-p", &self.port.to_string()]);
+        server.args([
             "-c",
             "max_connections=300",
             "-c",
@@ -335,23 +378,15 @@ impl Made {
             "deadlock_timeout=200ms",
         ]);
         match disk {
-            Disk::Unsynced => keeper.args(["-c", "fsync=off", "-c", "full_page_writes=off"]),
-            Disk::Synced => keeper.args(["-c", "fsync=on", "-c", "max_wal_size=4GB"]),
+            Disk::Unsynced => server.args(["-c", "fsync=off", "-c", "full_page_writes=off"]),
+            Disk::Synced => server.args(["-c", "fsync=on", "-c", "max_wal_size=4GB"]),
         };
         for setting in settings {
-            keeper.arg("-c").arg(setting);
+            server.arg("-c").arg(setting);
         }
-        let mut keeper = keeper
-            .current_dir(&self.folder)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("sh can be started");
-        let line = keeper.stdin.take();
-        let heard = BufReader::new(keeper.stdout.take().expect("it was piped"));
+        let kept = Kept::start(self.folder.clone(), "QUIT", &server);
         let (folder, programs, port) = (self.folder, self.programs, self.port);
-        let server = PrivatePostgres { folder, programs, port, keeper, line, heard };
+        let server = PrivatePostgres { folder, programs, port, kept };
         server.wait_until_up();
         server
     }

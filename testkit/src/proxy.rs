@@ -70,6 +70,8 @@ pub struct Proxy {
     weather: Arc<watch::Sender<Weather>>,
     /// How many connections are held at a commit.
     held: Arc<watch::Sender<usize>>,
+    /// The first connections, of which nothing is heard any more.
+    silenced: Arc<watch::Sender<usize>>,
     behind: Arc<Mutex<Behind>>,
     open: Arc<Mutex<Vec<AbortHandle>>>,
     _serving: JoinSet<()>,
@@ -109,6 +111,12 @@ impl Proxy {
         self.behind.lock().unwrap_or_else(PoisonError::into_inner).place = socket_of(server);
     }
 
+    /// Falls silent on all connections that are open, for good, and closes none. New ones are as the weather is.
+    pub fn silence_open(&self) {
+        let count = self.open.lock().unwrap_or_else(PoisonError::into_inner).len();
+        self.silenced.send_replace(count);
+    }
+
     /// Waits until so many connections are held at a commit. Answers whether they were, in time.
     pub async fn holds(&self, count: usize) -> bool {
         let mut held = self.held.subscribe();
@@ -122,9 +130,11 @@ impl Proxy {
         let open = Arc::new(Mutex::new(Vec::new()));
         let (held, behind) = (Arc::new(watch::Sender::new(0)), Arc::new(Mutex::new(behind)));
         let mut serving = JoinSet::new();
-        let sky = Sky { weather: Arc::clone(&weather), held: Arc::clone(&held) };
+        let silenced = Arc::new(watch::Sender::new(0));
+        let (seen, count) = (Arc::clone(&silenced), Arc::clone(&held));
+        let sky = Sky { weather: Arc::clone(&weather), held: count, silenced: seen, number: 0 };
         serving.spawn(serve(listener, Arc::clone(&behind), sky, Arc::clone(&open)));
-        Self { port, weather, held, behind, open, _serving: serving }
+        Self { port, weather, held, silenced, behind, open, _serving: serving }
     }
 
     /// Where a client finds the PostgreSQL server behind it.
@@ -172,9 +182,18 @@ fn socket_of(server: &PrivatePostgres) -> Server {
 struct Sky {
     weather: Arc<watch::Sender<Weather>>,
     held: Arc<watch::Sender<usize>>,
+    silenced: Arc<watch::Sender<usize>>,
+    /// Which connection it is.
+    number: usize,
 }
 
 impl Sky {
+    /// Waits until nothing is to be heard of this connection any more.
+    async fn is_silenced(&self) {
+        // The sender is here: it does not close.
+        let _ = self.silenced.subscribe().wait_for(|first| *first > self.number).await;
+    }
+
     fn now(&self) -> Weather {
         *self.weather.borrow()
     }
@@ -206,8 +225,9 @@ async fn serve(
             continue;
         }
         let behind = behind.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let handle = connections.spawn(connection(client, behind, sky.clone()));
-        open.lock().unwrap_or_else(PoisonError::into_inner).push(handle);
+        let mut open = open.lock().unwrap_or_else(PoisonError::into_inner);
+        let sky = Sky { number: open.len(), ..sky.clone() };
+        open.push(connections.spawn(connection(client, behind, sky)));
     }
 }
 
@@ -241,6 +261,8 @@ async fn pass_on(
             return;
         }
         tokio::select! {
+            biased;
+            () = sky.is_silenced() => std::future::pending().await,
             read = client.read(&mut said) => {
                 let Ok(count @ 1..) = read else { return };
                 if place_of(READS, &said[..count]).is_some() {

@@ -10,10 +10,9 @@
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Mutex, PoisonError};
 
-use tokio_postgres::types::ToSql;
-
 use crate::conn::{Conn, Params, get};
 use crate::fault::Sql;
+use crate::param::Param;
 
 /// Marks of one slot. Then another slot is taken: while a long transaction of somebody else keeps the server from removing old versions of
 /// rows, a row that changes for ever would become slow to find.
@@ -104,7 +103,7 @@ impl CommitMarks {
 
 impl CommitMark {
     /// What [`SET`] is given.
-    pub(crate) fn params(&self) -> [&(dyn ToSql + Sync); 4] {
+    pub(crate) fn params(&self) -> [&(dyn Param + Sync); 4] {
         [&self.slot, &self.before, &self.mark, &self.began_ms]
     }
 

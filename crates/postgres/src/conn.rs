@@ -6,15 +6,16 @@ use std::time::Duration;
 
 use deadpool_postgres::{ClientWrapper, Object, Pool, PoolError};
 use tokio::time::timeout;
-use tokio_postgres::types::{FromSqlOwned, ToSql};
+use tokio_postgres::types::{FromSqlOwned, ToSql, Type};
 use tokio_postgres::{Row, Statement};
 
 use crate::commit_mark::{CommitMark, SET};
 use crate::fault::{Sql, Stop, with_source};
 use crate::manners::{BEGIN, Manners, begin_untaught, look, look_untaught};
+use crate::param::Param;
 
 /// What a statement is given.
-pub(crate) type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
+pub(crate) type Params<'a> = &'a [&'a (dyn Param + Sync)];
 
 /// The name of the schema in the statements of this crate.
 pub(crate) const SCHEMA: &str = "ostler";
@@ -70,12 +71,21 @@ pub(crate) fn quoted(name: &str) -> String {
 pub(crate) struct Conn {
     link: Option<Link>,
     names: Arc<Names>,
+    manners: Arc<Manners>,
     in_transaction: bool,
 }
 
 enum Link {
-    Pooled(Object, Arc<Manners>),
+    Pooled(Object),
     Own(ClientWrapper),
+}
+
+/// A statement that can be sent.
+pub(crate) enum Prepared {
+    /// It has a name at the server, and its plan is kept.
+    Named(Statement),
+    /// Its text is sent with it. What a connection of a pooler's was told, the next transaction may not find.
+    Unnamed(String),
 }
 
 impl Conn {
@@ -89,13 +99,17 @@ impl Conn {
                 Stop::Away(error.to_string())
             }
         })?;
-        let link = Some(Link::Pooled(object, Arc::clone(manners)));
-        Ok(Self { link, names: Arc::clone(names), in_transaction: false })
+        Ok(Self::of(Link::Pooled(object), manners, names))
     }
 
     /// A connection that is nobody else's.
-    pub(crate) fn own(client: ClientWrapper, names: &Arc<Names>) -> Self {
-        Self { link: Some(Link::Own(client)), names: Arc::clone(names), in_transaction: false }
+    pub(crate) fn own(client: ClientWrapper, manners: &Arc<Manners>, names: &Arc<Names>) -> Self {
+        Self::of(Link::Own(client), manners, names)
+    }
+
+    fn of(link: Link, manners: &Arc<Manners>, names: &Arc<Names>) -> Self {
+        let (manners, names) = (Arc::clone(manners), Arc::clone(names));
+        Self { link: Some(link), names, manners, in_transaction: false }
     }
 
     /// Whether the connection is known to be lost.
@@ -105,7 +119,7 @@ impl Conn {
 
     fn client(&self) -> &ClientWrapper {
         match &self.link {
-            Some(Link::Pooled(object, _)) => object,
+            Some(Link::Pooled(object)) => object,
             Some(Link::Own(client)) => client,
             None => unreachable!("a connection is only given up when it is dropped"),
         }
@@ -113,14 +127,25 @@ impl Conn {
 
     /// The statement, prepared. Statements that are to be sent at once have to be prepared before: otherwise one that has to be
     /// prepared first is overtaken by the next.
-    pub(crate) async fn prepare(&self, sql: &str) -> Sql<Statement> {
+    pub(crate) async fn prepare(&self, sql: &str) -> Sql<Prepared> {
         let text = self.names.text(sql);
-        self.in_time(async { Ok(self.client().prepare_cached(&text).await?) }).await
+        if !self.manners.hold() {
+            return Ok(Prepared::Unnamed(text.into_owned()));
+        }
+        let named = self.in_time(async { Ok(self.client().prepare_cached(&text).await?) }).await?;
+        Ok(Prepared::Named(named))
     }
 
     /// What a prepared statement answers. It is sent when this is polled first.
-    pub(crate) async fn run(&self, statement: &Statement, params: Params<'_>) -> Sql<Vec<Row>> {
-        self.in_time(async { Ok(self.client().query(statement, params).await?) }).await
+    pub(crate) async fn run(&self, statement: &Prepared, params: Params<'_>) -> Sql<Vec<Row>> {
+        let client = self.client();
+        self.in_time(async {
+            Ok(match statement {
+                Prepared::Named(named) => client.query(named, &values(params)).await?,
+                Prepared::Unnamed(text) => client.query_typed(text, &typed(params)).await?,
+            })
+        })
+        .await
     }
 
     /// What the statement answers.
@@ -146,8 +171,14 @@ impl Conn {
 
     /// Carries a statement out, and answers how many rows it touched.
     pub(crate) async fn exec(&self, sql: &str, params: Params<'_>) -> Sql<u64> {
-        let statement = self.prepare(sql).await?;
-        self.in_time(async { Ok(self.client().execute(&statement, params).await?) }).await
+        let (statement, client) = (self.prepare(sql).await?, self.client());
+        self.in_time(async {
+            Ok(match &statement {
+                Prepared::Named(named) => client.execute(named, &values(params)).await?,
+                Prepared::Unnamed(text) => client.execute_typed(text, &typed(params)).await?,
+            })
+        })
+        .await
     }
 
     /// Several statements without parameters, in one message.
@@ -185,7 +216,7 @@ impl Conn {
     /// Whether it was told beforehand how transactions are.
     fn is_taught(&self) -> bool {
         match &self.link {
-            Some(Link::Pooled(_, manners)) => manners.hold(),
+            Some(Link::Pooled(_)) => self.manners.hold(),
             Some(Link::Own(_)) | None => false,
         }
     }
@@ -236,11 +267,21 @@ impl Conn {
 impl Drop for Conn {
     fn drop(&mut self) {
         if self.in_transaction
-            && let Some(Link::Pooled(object, _)) = self.link.take()
+            && let Some(Link::Pooled(object)) = self.link.take()
         {
             drop(Object::take(object));
         }
     }
+}
+
+/// Parameters of a statement whose types the server has told.
+fn values<'a>(params: Params<'a>) -> Vec<&'a (dyn ToSql + Sync)> {
+    params.iter().map(|param| *param as &(dyn ToSql + Sync)).collect()
+}
+
+/// Parameters of a statement whose types the server is told.
+fn typed<'a>(params: Params<'a>) -> Vec<(&'a (dyn ToSql + Sync), Type)> {
+    params.iter().map(|param| (*param as &(dyn ToSql + Sync), param.sql_type())).collect()
 }
 
 /// A column. What has another type was not written by us.

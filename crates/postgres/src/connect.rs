@@ -86,25 +86,36 @@ impl Connector {
     /// A connection that is nobody else's.
     pub(crate) async fn client(&self) -> Sql<ClientWrapper> {
         let (client, drive) = self.open(Box::new(|_| {})).await?;
-        Ok(ClientWrapper::new(client, tokio::spawn(drive)))
+        let driving = tokio::spawn(drive);
+        self.look(&client).await?;
+        Ok(ClientWrapper::new(client, driving))
     }
 
     /// The same, with word of its loss.
     pub(crate) async fn watched(&self) -> Sql<Watched> {
         let (client, drive) = self.open(Box::new(|_| {})).await?;
-        let told_pid = told_pid(&client).await;
         let (ends, lost) = oneshot::channel();
         let driving = tokio::spawn(async move {
             drive.await;
             drop(ends);
         });
+        let told_pid = self.look(&client).await?;
         Ok(Watched { client: ClientWrapper::new(client, driving), told_pid, lost })
     }
 
     /// A connection that hears notices.
     pub(crate) async fn listener(&self, hear: Hear) -> Sql<(Client, JoinHandle<()>)> {
         let (client, drive) = self.open(hear).await?;
-        Ok((client, tokio::spawn(drive)))
+        let driving = tokio::spawn(drive);
+        self.look(&client).await?;
+        Ok((client, driving))
+    }
+
+    /// Looks whether there is a pooler between us and the server. Answers the number of the process that whoever answered has named.
+    async fn look(&self, client: &Client) -> Sql<Option<i32>> {
+        let told = told_pid(client).await;
+        timeout(self.bound, self.manners.look(client, told)).await.map_err(|_| Stop::Silent)??;
+        Ok(told)
     }
 
     async fn open(&self, hear: Hear) -> Sql<(Client, Drive)> {

@@ -10,12 +10,12 @@ use ostler_store::RECENT_RUNS;
 use ostler_store::views::{Counts, Tally};
 
 use tokio_postgres::Row;
-use tokio_postgres::types::ToSql;
 
 use crate::commit_mark::CommitMark;
 use crate::conn::{Conn, big, get};
 use crate::fault::Sql;
 use crate::herald::Notice;
+use crate::param::Param;
 
 /// Rows are summed up when so many were added.
 const FOLD_EVERY: i64 = 256;
@@ -153,9 +153,9 @@ struct Columns {
 }
 
 impl Columns {
-    fn params(&self) -> Vec<&(dyn ToSql + Sync)> {
-        let numbers = self.numbers.iter().map(|column| column as &(dyn ToSql + Sync));
-        numbers.chain([&self.recent as &(dyn ToSql + Sync)]).collect()
+    fn params(&self) -> Vec<&(dyn Param + Sync)> {
+        let numbers = self.numbers.iter().map(|column| column as &(dyn Param + Sync));
+        numbers.chain([&self.recent as &(dyn Param + Sync)]).collect()
     }
 }
 

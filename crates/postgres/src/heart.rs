@@ -228,7 +228,7 @@ impl Beat {
 
     async fn open(&self) -> Sql<Link> {
         let opened = self.chest.connector.watched().await?;
-        let conn = Conn::own(opened.client, &self.chest.names);
+        let conn = Conn::own(opened.client, self.chest.connector.manners(), &self.chest.names);
         let backend = Backend::of(&conn, opened.told_pid).await?;
         Ok(Link { conn, lost: opened.lost, backend, suspects: Suspects::default() })
     }

@@ -1,5 +1,6 @@
 //! Wake-ups between processes: a notice to all who listen, at most every few milliseconds, and the connection that hears the notices of
-//! others. They are hints: one that is lost costs the time until the next look.
+//! others. They are hints: one that is lost costs the time until the next look. The connection is idle most of the time, so that it is asked
+//! from time to time whether it still is one.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,6 +12,7 @@ use tokio::sync::{Mutex, Notify};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_postgres::Client;
+use tokio_postgres::types::{ToSql, Type};
 
 use crate::conn::quoted;
 use crate::connect::Connector;
@@ -23,10 +25,14 @@ const SPACING: Duration = Duration::from_millis(5);
 const HELD_BACK: Duration = Duration::from_secs(60);
 /// How long a notice may take.
 const MAX_NOTICE: Duration = Duration::from_secs(5);
+/// How long a connection that is asked whether it still is one has to answer, at least.
+const MIN_ANSWER: Duration = Duration::from_secs(1);
 /// The pause before the first try to listen again; each one is twice as long as the one before.
 const PAUSE: Duration = Duration::from_millis(50);
 /// The longest of these pauses.
 const MAX_PAUSE: Duration = Duration::from_secs(5);
+/// How long a notice of our own may take to come back through a pooler.
+const MAX_ECHO: Duration = Duration::from_secs(2);
 
 /// Whether the notices of other processes are heard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,6 +44,14 @@ pub enum Listening {
     Off,
     /// They are not, by who stays for a few calls only: what others are to be told is told before a verb answers.
     Brief,
+}
+
+/// How it is listened.
+#[derive(Clone, Copy)]
+pub(crate) struct How {
+    pub(crate) listening: Listening,
+    /// How long the connection may say nothing before it is asked whether it still is one.
+    pub(crate) check_idle: Duration,
 }
 
 /// What is told together with a commit.
@@ -94,17 +108,21 @@ impl Herald {
         connector: Connector,
         channel: String,
         bells: &Arc<Bells>,
-        listening: Listening,
+        how: How,
     ) -> Sql<Self> {
+        let How { listening, check_idle } = how;
         let pending = Arc::new(Pending::default());
         let own = format!("{:x}", RandomState::new().build_hasher().finish());
         let mut tasks = JoinSet::new();
         let voice = Voice { pools: pools.clone(), channel: channel.clone(), own: own.clone() };
         match listening {
             Listening::On => {
-                let ear = Ear { connector, channel, own, bells: Arc::clone(bells) };
-                let hearing = ear.listen().await?;
-                tasks.spawn(ear.keep_listening(hearing));
+                let bells = Arc::clone(bells);
+                let ear = Ear { connector, channel, own, bells, voice: voice.clone(), check_idle };
+                match ear.listen().await? {
+                    Listened::Hears(hearing) => drop(tasks.spawn(ear.keep_listening(hearing))),
+                    Listened::Deaf => {}
+                }
                 tasks.spawn(voice.clone().speak(Arc::clone(&pending)));
             }
             Listening::Off => drop(tasks.spawn(voice.clone().speak(Arc::clone(&pending)))),
@@ -195,17 +213,20 @@ impl Voice {
         (!said.is_empty()).then(|| format!("{} {}", self.own, said.join(" ")))
     }
 
+    /// Tells all who listen.
     async fn notify(&self, notice: &str) {
         let Ok(pool) = self.pools.here() else { return };
         let Ok(conn) = pool.get().await else { return };
-        let Ok(statement) = conn.prepare_cached("SELECT pg_notify($1, $2)").await else { return };
-        let _ = conn.execute(&statement, &[&self.channel, &notice]).await;
+        let said: [(&(dyn ToSql + Sync), Type); 2] = [(&self.channel, Type::TEXT), (&notice, Type::TEXT)];
+        let _ = conn.query_typed("SELECT pg_notify($1, $2)", &said).await;
     }
 }
 
 /// What a notice says.
 const READY: &str = "ready";
 const NEWS: &str = "news";
+/// Whether it comes back.
+const ECHO: &str = "echo";
 
 /// Hears the notices of others.
 struct Ear {
@@ -213,44 +234,101 @@ struct Ear {
     channel: String,
     own: String,
     bells: Arc<Bells>,
+    voice: Voice,
+    check_idle: Duration,
 }
 
 /// A connection that hears. It is closed when this is dropped.
 struct Hearing {
-    _client: Client,
+    client: Client,
     lost: JoinHandle<()>,
 }
 
+impl Drop for Hearing {
+    fn drop(&mut self) {
+        // One that does not answer would not end by itself.
+        self.lost.abort();
+    }
+}
+
+/// What came of listening.
+enum Listened {
+    Hears(Hearing),
+    /// Nothing is heard: a pooler gives each transaction another connection, and notices go to nobody. Whoever waits looks from time to time.
+    Deaf,
+}
+
 impl Ear {
-    async fn listen(&self) -> Sql<Hearing> {
+    async fn listen(&self) -> Sql<Listened> {
         let (bells, own) = (Arc::clone(&self.bells), self.own.clone());
+        let echoes = Arc::new(Notify::new());
+        let echoed = Arc::clone(&echoes);
         let hear = move |notice: &str| {
             let mut words = notice.split(' ');
-            if words.next() == Some(own.as_str()) {
-                return;
-            }
+            let ours = words.next() == Some(own.as_str());
             let said: Vec<&str> = words.collect();
-            bells.ring(Rings { ready: said.contains(&READY), news: said.contains(&NEWS) });
+            if !ours {
+                bells.ring(Rings { ready: said.contains(&READY), news: said.contains(&NEWS) });
+            } else if said.contains(&ECHO) {
+                echoed.notify_one();
+            }
         };
         let (client, lost) = self.connector.listener(Box::new(hear)).await?;
+        let hearing = Hearing { client, lost };
         let listen = format!("LISTEN {}", quoted(&self.channel));
-        timeout(MAX_NOTICE, client.batch_execute(&listen)).await.map_err(|_| Stop::Silent)??;
-        Ok(Hearing { _client: client, lost })
+        timeout(MAX_NOTICE, hearing.client.batch_execute(&listen)).await.map_err(|_| Stop::Silent)??;
+        if self.connector.manners().hold() || self.hears_itself(&echoes).await {
+            return Ok(Listened::Hears(hearing));
+        }
+        // The connection of the server that listens now is somebody else's next.
+        let _ = timeout(MAX_NOTICE, hearing.client.batch_execute("UNLISTEN *")).await;
+        Ok(Listened::Deaf)
+    }
+
+    /// Whether notices come through the pooler that is between us and the server.
+    async fn hears_itself(&self, echoes: &Notify) -> bool {
+        let heard = async {
+            self.voice.notify(&format!("{} {ECHO}", self.own)).await;
+            echoes.notified().await;
+        };
+        timeout(MAX_ECHO, heard).await.is_ok()
     }
 
     async fn keep_listening(self, mut hearing: Hearing) {
         loop {
-            let _ = (&mut hearing.lost).await;
+            tokio::select! {
+                _ = &mut hearing.lost => {}
+                () = self.falls_silent(&hearing.client) => {}
+            }
+            drop(hearing);
             let mut pause = PAUSE;
             hearing = loop {
                 sleep(pause).await;
                 pause = (pause * 2).min(MAX_PAUSE);
-                if let Ok(hearing) = self.listen().await {
-                    break hearing;
+                match self.listen().await {
+                    Ok(Listened::Hears(hearing)) => break hearing,
+                    Ok(Listened::Deaf) => return,
+                    Err(_) => {}
                 }
             };
             // What was said meanwhile nobody has heard.
             self.bells.ring(Rings { ready: true, news: true });
         }
     }
+
+    /// Waits until the connection does not answer. A network can forget one that is idle, and tell nobody.
+    async fn falls_silent(&self, client: &Client) {
+        loop {
+            sleep(self.check_idle).await;
+            if !answers(client, self.check_idle).await {
+                return;
+            }
+        }
+    }
+}
+
+/// Whether a connection answers, in time. The more often it is asked, the less time it has.
+pub(crate) async fn answers(client: &Client, check_idle: Duration) -> bool {
+    let bound = check_idle.clamp(MIN_ANSWER, MAX_NOTICE);
+    matches!(timeout(bound, client.check_connection()).await, Ok(Ok(())))
 }

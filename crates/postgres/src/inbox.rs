@@ -14,6 +14,7 @@ use ostler_store::calls::{Enqueued, NewTask};
 use ostler_store::plans::Unique;
 use serde::{Deserialize, Serialize};
 use tokio_postgres::Transaction;
+use tokio_postgres::types::{ToSql, Type};
 
 use crate::conn::{Conn, Names, get, most};
 use crate::fault::{Sql, Stop};
@@ -34,7 +35,8 @@ const ADD: &str =
 /// Whether anything is there that was not tried yet.
 pub(crate) const ANY: &str = "SELECT EXISTS(SELECT 1 FROM ostler.inbox WHERE NOT waits)";
 
-/// Adds tasks with a transaction of the caller's, and tells whoever listens when it commits.
+/// Adds tasks with a transaction of the caller's, and tells whoever listens when it commits. There may be a pooler between the caller and
+/// the server: so no statement gets a name.
 pub(crate) async fn add(transaction: &Transaction<'_>, names: &Names, tasks: &[NewTask]) -> Sql<()> {
     let mut after: Vec<Uid> = tasks.iter().flat_map(|new| &new.after).map(|id| Uid::of(id.0)).collect();
     after.sort_unstable();
@@ -42,7 +44,7 @@ pub(crate) async fn add(transaction: &Transaction<'_>, names: &Names, tasks: &[N
     let known = tasks.iter().map(|new| Uid::of(new.id.0)).collect::<HashSet<_>>();
     after.retain(|uid| !known.contains(uid));
     if !after.is_empty() {
-        let row = transaction.query_one(&*names.text(COUNT), &[&after]).await?;
+        let row = transaction.query_typed_one(&names.text(COUNT), &[(&after, Type::UUID_ARRAY)]).await?;
         let found: i64 = row.try_get(0)?;
         if usize::try_from(found).is_ok_and(|found| found < after.len()) {
             let sentence = "after names a task that is not there, as far as this transaction sees";
@@ -51,8 +53,10 @@ pub(crate) async fn add(transaction: &Transaction<'_>, names: &Names, tasks: &[N
     }
     let queues: Vec<&str> = tasks.iter().map(|new| new.queue.as_str()).collect();
     let texts: Vec<String> = tasks.iter().map(text).collect();
-    transaction.execute(&*names.text(ADD), &[&queues, &texts]).await?;
-    transaction.execute("SELECT pg_notify($1, 'sql ready')", &[&channel(names.schema())]).await?;
+    let params: [(&(dyn ToSql + Sync), Type); 2] = [(&queues, Type::TEXT_ARRAY), (&texts, Type::TEXT_ARRAY)];
+    transaction.execute_typed(&names.text(ADD), &params).await?;
+    let notify = "SELECT pg_notify($1, 'sql ready')";
+    transaction.query_typed(notify, &[(&channel(names.schema()), Type::TEXT)]).await?;
     Ok(())
 }
 

@@ -6,7 +6,7 @@
 //! - `row.rs`, `kept.rs`, `gate_row.rs`: rows and records. `queue.rs`: queues. `memo.rs`: what is known by heart.
 //! - `keys.rs`, `gates`: limit keys, rates, breakers. `unique.rs`, `dependents.rs`: plans.
 //! - `address.rs`, `url.rs`: where a store is. `open.rs`, `connect.rs`, `tls.rs`, `schema.rs`: how it is opened. [`care`]: how it is.
-//!   `pools.rs`, `manners.rs`: connections. `herald.rs`: hints between processes.
+//!   `pools.rs`, `manners.rs`: connections. `param.rs`: what statements are given. `herald.rs`: hints between processes.
 //!   `heart.rs`, `backend.rs`: the heartbeat's connection, and how it is known that another node's is gone.
 //!   [`Arrival`]: a store that moves in.
 //!   `inbox.rs`: tasks that come with others' transactions. `fault.rs`: what errors mean.
@@ -34,6 +34,7 @@ mod locks;
 mod manners;
 mod memo;
 mod open;
+mod param;
 mod pools;
 mod queue;
 mod row;

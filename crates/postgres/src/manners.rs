@@ -79,6 +79,13 @@ fn writing(patience: Duration) -> Vec<Setting> {
     settings
 }
 
+/// Who answers on a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answers {
+    Server,
+    Pooler,
+}
+
 /// What the connections of a pool are told once, so that it need not be said again in each transaction. A pooler between us and the server
 /// may give each transaction another connection, and ours to others: where there is one, nothing is said beforehand.
 #[derive(Debug)]
@@ -94,22 +101,35 @@ impl Manners {
         Self { settings, pooler: AtomicBool::new(false) }
     }
 
-    /// Teaches a new connection, if it is the server that answers: `told` is the process that whoever answered has named.
+    /// Teaches a new connection, if it is the server that answers.
     pub(crate) async fn teach(
         &self,
         client: &Client,
         told: Option<i32>,
     ) -> Result<(), tokio_postgres::Error> {
-        let pid: i32 = client.query_one("SELECT pg_backend_pid()", &[]).await?.try_get(0)?;
-        if told == Some(pid) {
-            client.batch_execute(&self.settings).await
-        } else {
-            self.pooler.store(true, Ordering::Release);
-            Ok(())
+        match self.look(client, told).await? {
+            Answers::Server => client.batch_execute(&self.settings).await,
+            Answers::Pooler => Ok(()),
         }
     }
 
-    /// Whether all connections of the pool have them.
+    /// Looks who answers on a new connection: `told` is the process that whoever answered has named. The question has no name at the
+    /// server: a pooler may have given that name to a statement of somebody else.
+    pub(crate) async fn look(
+        &self,
+        client: &Client,
+        told: Option<i32>,
+    ) -> Result<Answers, tokio_postgres::Error> {
+        let pid: i32 = client.query_typed_one("SELECT pg_backend_pid()", &[]).await?.try_get(0)?;
+        if told == Some(pid) {
+            return Ok(Answers::Server);
+        }
+        self.pooler.store(true, Ordering::Release);
+        Ok(Answers::Pooler)
+    }
+
+    /// Whether it is the server that answers, and never a pooler: then all connections of the pool have them, and a statement that was
+    /// prepared stays so.
     pub(crate) fn hold(&self) -> bool {
         !self.pooler.load(Ordering::Acquire)
     }

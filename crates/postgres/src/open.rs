@@ -14,12 +14,12 @@ use crate::connect::{Connector, MAX_CONNECT};
 use crate::desk::{Desk, Time};
 use crate::fault::{Sql, Stop, fault};
 use crate::heart::Failover;
-use crate::herald::{Herald, Listening};
+use crate::herald::{Herald, How, Listening};
 use crate::inbox::channel;
 use crate::locks::{Locks, Mode, What};
 use crate::manners::Manners;
 use crate::memo::Memo;
-use crate::pools::Pools;
+use crate::pools::{Limits, Pools};
 use crate::schema::{MIGRATIONS, SINCE, VERSION};
 use crate::tls::certificates;
 use crate::url::servers;
@@ -30,6 +30,8 @@ const OLDEST_SERVER: i32 = 140_000;
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Connections of the pool, unless something else is said.
 const CONNECTIONS: usize = 8;
+/// How long a connection may be idle before it is asked whether it still is one, unless something else is said.
+const CHECK_IDLE: Duration = Duration::from_secs(15);
 /// Bytes in the name of a schema.
 const MAX_SCHEMA_BYTES: usize = 48;
 
@@ -47,6 +49,9 @@ pub struct Options {
     pub failover: Failover,
     /// Whether hints from other processes are heard.
     pub listening: Listening,
+    /// How long a connection may be idle before it is asked whether it still is one: before the next use, and again and again where it is
+    /// there to listen.
+    pub check_idle: Duration,
     /// The clock; `None`: the server's, which all nodes share.
     pub clock: Option<Arc<dyn Clock>>,
     /// The bounds that an owner may set.
@@ -63,6 +68,7 @@ impl Default for Options {
             patience: PATIENCE,
             failover: Failover::Known,
             listening: Listening::On,
+            check_idle: CHECK_IDLE,
             clock: None,
             bounds: Bounds::default(),
             checks: Checks::default(),
@@ -92,9 +98,10 @@ pub(crate) async fn open(
     let connector = connector(&address, options.patience)?;
     let names = Arc::new(Names::new(&options.schema, options.patience));
     let timeouts = Timeouts { wait: Some(options.patience), create: Some(bound), recycle: Some(bound) };
-    let pools = Pools::new(connector.clone(), options.connections, timeouts);
+    let bounds = Limits { most: options.connections, timeouts, check_idle: options.check_idle };
+    let pools = Pools::new(connector.clone(), bounds);
     // Asked over a connection of its own: its errors say more than those of a pool.
-    let mut conn = Conn::own(connector.client().await.map_err(fault)?, &names);
+    let mut conn = Conn::own(connector.client().await.map_err(fault)?, connector.manners(), &names);
     look_at_server(&conn).await.map_err(fault)?;
     if tables == Tables::Expect && version(&conn, &options.schema).await.map_err(fault)?.is_none() {
         return Ok(None);
@@ -102,8 +109,8 @@ pub(crate) async fn open(
     migrate(&mut conn, &options.schema).await.map_err(fault)?;
     refuse_half(&conn, &options.schema).await.map_err(fault)?;
     let bells = Arc::new(Bells::default());
-    let herald =
-        Herald::start(&pools, connector.clone(), channel(&options.schema), &bells, options.listening).await;
+    let how = How { listening: options.listening, check_idle: options.check_idle };
+    let herald = Herald::start(&pools, connector.clone(), channel(&options.schema), &bells, how).await;
     let time = options.clock.clone().map_or(Time::Server, Time::Given);
     let desk = Desk {
         pools,

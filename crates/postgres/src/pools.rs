@@ -5,12 +5,14 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
-use deadpool_postgres::{Pool, Runtime, Timeouts};
+use deadpool_postgres::{Hook, HookError, Metrics, Pool, Runtime, Timeouts};
 use tokio::runtime::{Handle, Id};
 
 use crate::connect::Connector;
 use crate::fault::{Sql, Stop};
+use crate::herald::answers;
 use crate::manners::Manners;
 
 /// Runtimes that are remembered; over it, those without connections are forgotten.
@@ -22,15 +24,26 @@ pub(crate) struct Pools(Arc<Inner>);
 
 struct Inner {
     connector: Connector,
-    most: usize,
-    timeouts: Timeouts,
+    limits: Limits,
     by_runtime: Mutex<HashMap<Id, Pool>>,
+    /// When a connection was last found not to answer.
+    silent_at: Arc<Mutex<Option<Instant>>>,
+}
+
+/// The limits of each pool.
+#[derive(Clone, Copy)]
+pub(crate) struct Limits {
+    /// Connections.
+    pub(crate) most: usize,
+    pub(crate) timeouts: Timeouts,
+    /// How long one may be idle before it is asked whether it still is one.
+    pub(crate) check_idle: Duration,
 }
 
 impl Pools {
-    /// Each has at most so many connections.
-    pub(crate) fn new(connector: Connector, most: usize, timeouts: Timeouts) -> Self {
-        Self(Arc::new(Inner { connector, most: most.max(1), timeouts, by_runtime: Mutex::default() }))
+    pub(crate) fn new(connector: Connector, limits: Limits) -> Self {
+        let (by_runtime, silent_at) = (Mutex::default(), Arc::default());
+        Self(Arc::new(Inner { connector, limits, by_runtime, silent_at }))
     }
 
     /// What their connections were told.
@@ -40,7 +53,7 @@ impl Pools {
 
     /// The pool of the runtime that this is called on.
     pub(crate) fn here(&self) -> Sql<Pool> {
-        let Inner { connector, most, timeouts, by_runtime } = &*self.0;
+        let Inner { connector, limits, by_runtime, silent_at } = &*self.0;
         let mut pools = by_runtime.lock().unwrap_or_else(PoisonError::into_inner);
         let runtime = Handle::current().id();
         if let Some(pool) = pools.get(&runtime) {
@@ -49,10 +62,31 @@ impl Pools {
         if pools.len() >= MAX_RUNTIMES {
             pools.retain(|_, pool| pool.status().size > 0);
         }
-        let pool =
-            Pool::builder(connector.manager()).max_size(*most).timeouts(*timeouts).runtime(Runtime::Tokio1);
+        let pool = Pool::builder(connector.manager()).max_size(limits.most.max(1));
+        let pool = pool.timeouts(limits.timeouts).runtime(Runtime::Tokio1);
+        let pool = pool.pre_recycle(checks_idle(limits.check_idle, Arc::clone(silent_at)));
         let pool = pool.build().map_err(|error| Stop::Away(format!("no pool of connections: {error}")))?;
         pools.insert(runtime, pool.clone());
         Ok(pool)
     }
+}
+
+/// Asks a connection that was idle for long whether it still is one. Where one does not answer, all that were idle when it was asked are
+/// closed without being asked: each of them would be waited for.
+fn checks_idle(check_idle: Duration, silent_at: Arc<Mutex<Option<Instant>>>) -> Hook {
+    Hook::async_fn(move |client, metrics: &Metrics| {
+        let silent_at = Arc::clone(&silent_at);
+        Box::pin(async move {
+            if metrics.last_used() < check_idle {
+                return Ok(());
+            }
+            let used_at = metrics.recycled.unwrap_or(metrics.created);
+            let last = *silent_at.lock().unwrap_or_else(PoisonError::into_inner);
+            if last.is_none_or(|silent_at| silent_at < used_at) && answers(client, check_idle).await {
+                return Ok(());
+            }
+            *silent_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+            Err(HookError::message("the connection does not answer"))
+        })
+    })
 }

@@ -1,7 +1,8 @@
 //! The program as its users run it: the real binary, on a store of its own, in parallel.
 //!
 //! `ostler.rs` runs it; `hands.rs` does to the store what a node would do, so that most tests need none.
-//! `store_lost.rs` takes the store away from a node; `presence.rs` has a real Redis; `postgres.rs`, `together.rs` and `away.rs` have a real server, and many nodes on it; `shared.rs` is the server as they see it.
+//! `store_lost.rs` takes the store away from a node; `presence.rs` has a real Redis, and `pooler.rs` a real PgBouncer; `postgres.rs`, `together.rs` and
+//! `away.rs` have a real server, and many nodes on it; `shared.rs` is the server as they see it.
 
 mod act;
 mod away;
@@ -27,6 +28,7 @@ mod moving;
 mod ostler;
 mod pipes;
 mod plans;
+mod pooler;
 mod postgres;
 mod presence;
 mod sandbox;

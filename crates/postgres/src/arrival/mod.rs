@@ -76,8 +76,9 @@ impl Arrival {
         let address = Address::parse(url)?;
         let schema = address.options(&Options::default()).schema;
         let names = Arc::new(Names::new(&schema, MAX_STEP));
-        let client = connector(&address, MAX_STEP)?.client().await.map_err(fault)?;
-        let mut conn = Conn::own(client, &names);
+        let connector = connector(&address, MAX_STEP)?;
+        let client = connector.client().await.map_err(fault)?;
+        let mut conn = Conn::own(client, connector.manners(), &names);
         look_at_server(&conn).await.map_err(fault)?;
         migrate(&mut conn, &schema).await.map_err(fault)?;
         Ok(Self { conn: Mutex::new(conn), schema })

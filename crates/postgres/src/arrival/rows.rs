@@ -4,14 +4,14 @@ use ostler_core::Id;
 use ostler_store::Error;
 use ostler_store::transfer::{Column, Key, Kind, Record, Table, Value};
 use tokio_postgres::Row;
-use tokio_postgres::types::ToSql;
 
 use crate::conn::{Conn, get, most, quoted};
 use crate::fault::{Sql, Stop};
+use crate::param::Param;
 use crate::row::Uid;
 
 /// What a statement is given.
-type Parameter = Box<dyn ToSql + Sync + Send>;
+type Parameter = Box<dyn Param + Sync + Send>;
 
 /// Rows of a table above a key.
 pub(super) async fn read(conn: &Conn, table: Table, after: Option<&Key>, limit: usize) -> Sql<Vec<Record>> {
@@ -183,8 +183,8 @@ fn many<'a>(kind: Kind, values: impl Iterator<Item = &'a Value>) -> Parameter {
     }
 }
 
-fn borrowed(parameters: &[Parameter]) -> Vec<&(dyn ToSql + Sync)> {
-    parameters.iter().map(|parameter| parameter.as_ref() as &(dyn ToSql + Sync)).collect()
+fn borrowed(parameters: &[Parameter]) -> Vec<&(dyn Param + Sync)> {
+    parameters.iter().map(|parameter| parameter.as_ref() as &(dyn Param + Sync)).collect()
 }
 
 const fn number(value: &Value) -> Option<i64> {

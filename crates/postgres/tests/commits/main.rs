@@ -19,7 +19,7 @@ use ostler_store::Store;
 use ostler_store::calls::{Appended, CancelAnswer, Enqueued, EventKind, NewEvent, NewTask, Prune, Retention};
 use ostler_testkit::{Disk, MAX_WAIT, ManualClock, PrivatePostgres, Proxy, Weather};
 use tokio::time::{sleep, timeout};
-use verbs::Case;
+use verbs::{Case, Stage};
 
 /// Longer than a server needs to come back, on a machine that has much to do.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -39,33 +39,6 @@ enum Death {
     Crash,
     /// One of its processes is killed, and it starts anew by itself.
     Backend,
-}
-
-/// Where the verbs of a round play.
-pub(crate) struct Stage {
-    pub(crate) store: Arc<Postgres>,
-    /// Another store, for what would be in everybody's way.
-    pub(crate) aside: Arc<Postgres>,
-    /// A connection that no proxy is in front of.
-    pub(crate) direct: Client,
-    pub(crate) clock: ManualClock,
-    pub(crate) round: usize,
-}
-
-impl Stage {
-    /// A name that no other round has.
-    pub(crate) fn name(&self, what: &str) -> String {
-        format!("{what}-{}", self.round)
-    }
-
-    /// An id that no other round, and no other case of this one, has.
-    pub(crate) fn id(&self, what: &str) -> Id {
-        let text = self.name(what);
-        let fnv = |hash: u128, byte: u8| {
-            (hash ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b)
-        };
-        Id::from_bits(text.bytes().fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d, fnv) >> 1)
-    }
 }
 
 /// What became of the verbs of some rounds.

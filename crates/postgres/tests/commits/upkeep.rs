@@ -8,8 +8,7 @@ use ostler_store::calls::{Enqueued, Prune, Pruned, Renewed, Retention};
 use ostler_store::views::Which;
 use ostler_store::{Clock, Store};
 
-use super::Stage;
-use super::verbs::{Case, claimed, completed, detail, draft, same, stands, told};
+use super::verbs::{Case, Stage, claimed, completed, detail, draft, same, stands, told};
 
 const BITE: usize = 100;
 

@@ -6,9 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_core::{
-    ErrorClass, Failure, JobId, Missed, Outcome, Overlap, Overrides, Priority, SessionId, StateName, TaskId,
-    Timestamp, Worker, WorkerId, WorkerState,
+    ErrorClass, Failure, Id, JobId, Missed, Outcome, Overlap, Overrides, Priority, SessionId, StateName,
+    TaskId, Timestamp, Worker, WorkerId, WorkerState,
 };
+use ostler_postgres::Postgres;
+use ostler_postgres::tokio_postgres::Client;
 use ostler_store::calls::{
     Appended, CancelAnswer, Claim, ClaimAnswer, Claimed, Enqueued, EventKind, Fenced, Finished, Kinds,
     NewEvent, NewSession, NewStep, NewTask, QueueChange, Ran, Renewed, Replay, ReplayAnswer, Report, Saved,
@@ -21,12 +23,38 @@ use ostler_store::schedules::{Activity, Fired, Firing, Put, Schedule, ScheduleAn
 use ostler_store::tell::{Delivery, Heard, Tell};
 use ostler_store::views::{TaskDetail, Which};
 use ostler_store::{Clock, LeaseRef, Store};
-
-use super::Stage;
+use ostler_testkit::ManualClock;
 
 /// Longer than any test takes.
 const TTL: Duration = Duration::from_secs(10 * 60 * 60);
-const WORKER: WorkerId = WorkerId(ostler_core::Id::from_bits(3));
+const WORKER: WorkerId = WorkerId(Id::from_bits(3));
+
+/// Where the verbs of a round play.
+pub(crate) struct Stage {
+    pub(crate) store: Arc<Postgres>,
+    /// Another store, for what would be in everybody's way.
+    pub(crate) aside: Arc<Postgres>,
+    /// A connection that no proxy is in front of.
+    pub(crate) direct: Client,
+    pub(crate) clock: ManualClock,
+    pub(crate) round: usize,
+}
+
+impl Stage {
+    /// A name that no other round has.
+    pub(crate) fn name(&self, what: &str) -> String {
+        format!("{what}-{}", self.round)
+    }
+
+    /// An id that no other round, and no other case of this one, has.
+    pub(crate) fn id(&self, what: &str) -> Id {
+        let text = self.name(what);
+        let fnv = |hash: u128, byte: u8| {
+            (hash ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b)
+        };
+        Id::from_bits(text.bytes().fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d, fnv) >> 1)
+    }
+}
 
 type Act = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
 /// Looks whether what was acknowledged is true.
