@@ -10,6 +10,12 @@ use crate::fault::with_source;
 
 /// How long the network may take to reach a server.
 const MAX_REACH: Duration = Duration::from_secs(10);
+/// After how long the kernel sees whether the other side of an idle connection is still there, how often it asks then, and how long it waits
+/// for anything that it has sent to be confirmed: unless the URL says something else.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+const KEEPALIVE_RETRIES: u32 = 3;
+const MAX_UNCONFIRMED: Duration = Duration::from_secs(60);
 
 /// The servers of a URL, in its order: one or more.
 pub(crate) fn servers(url: &str) -> Result<Vec<Config>, Error> {
@@ -66,11 +72,27 @@ fn config(url: &str) -> Result<Config, Error> {
     if config.get_connect_timeout().is_none() {
         config.connect_timeout(MAX_REACH);
     }
+    keep_alive(&mut config);
     if config.get_hosts().len() > 1 && config.get_target_session_attrs() == TargetSessionAttrs::Any {
         // Of several servers, the one that can be written.
         config.target_session_attrs(TargetSessionAttrs::ReadWrite);
     }
     Ok(config)
+}
+
+fn keep_alive(config: &mut Config) {
+    if config.get_keepalives_idle() == Config::new().get_keepalives_idle() {
+        config.keepalives_idle(KEEPALIVE_IDLE);
+    }
+    if config.get_keepalives_interval().is_none() {
+        config.keepalives_interval(KEEPALIVE_INTERVAL);
+    }
+    if config.get_keepalives_retries().is_none() {
+        config.keepalives_retries(KEEPALIVE_RETRIES);
+    }
+    if config.get_tcp_user_timeout().is_none() {
+        config.tcp_user_timeout(MAX_UNCONFIRMED);
+    }
 }
 
 /// All that is said of each server.
@@ -119,18 +141,29 @@ mod tests {
 
     #[test]
     fn each_server_of_a_url_is_what_the_url_says_of_it() {
-        let url = "postgres://u:secret@one:1,two:2/d?connect_timeout=7&keepalives_idle=9&sslmode=require&options=-c%20jit%3Doff";
+        let url = "postgres://u:secret@one:1,two:2/d?connect_timeout=7&keepalives_idle=9&keepalives_retries=4&sslmode=require&options=-c%20jit%3Doff";
         let each = servers(url).expect("it can be read");
         for (at, one) in each.iter().enumerate() {
             let alone = format!(
-                "postgres://u:secret@{}/d?connect_timeout=7&keepalives_idle=9&sslmode=require&options=-c%20jit%3Doff",
+                "postgres://u:secret@{}/d?connect_timeout=7&keepalives_idle=9&keepalives_retries=4&sslmode=require&options=-c%20jit%3Doff",
                 ["one:1", "two:2"][at]
             );
             let mut alone: Config = alone.parse().expect("it can be read");
             alone.application_name("ostler").target_session_attrs(TargetSessionAttrs::ReadWrite);
+            alone.keepalives_interval(KEEPALIVE_INTERVAL).tcp_user_timeout(MAX_UNCONFIRMED);
             assert_eq!(*one, alone);
         }
         assert_eq!(each.len(), 2);
+    }
+
+    #[test]
+    fn an_idle_connection_is_kept_alive() {
+        let one = &servers("postgres://host/d").expect("it can be read")[0];
+        assert!(one.get_keepalives());
+        assert_eq!(one.get_keepalives_idle(), KEEPALIVE_IDLE);
+        assert_eq!(one.get_keepalives_interval(), Some(KEEPALIVE_INTERVAL));
+        assert_eq!(one.get_keepalives_retries(), Some(KEEPALIVE_RETRIES));
+        assert_eq!(one.get_tcp_user_timeout(), Some(&MAX_UNCONFIRMED));
     }
 
     #[test]
