@@ -1,5 +1,7 @@
 //! A pooler between the store and the server: PgBouncer, which gives each transaction whatever connection is free.
 
+#[path = "commits/upkeep.rs"]
+mod upkeep;
 #[path = "commits/verbs.rs"]
 mod verbs;
 
