@@ -17,16 +17,17 @@ use crate::fill::{LONG, QUEUE, claim, end, fill};
 use crate::place::Place;
 
 /// Columns that only the new store has: they follow from others, or are of living nodes.
-const FOLLOWS: [(&str, &str); 6] = [
+const FOLLOWS: [(&str, &str); 7] = [
     ("task", "queue"),
     ("session", "expires_at"),
     ("session", "renewals"),
     ("session", "heart_pid"),
     ("session", "heart_since"),
     ("session", "heart_server"),
+    ("session", "departed"),
 ];
 /// Tables of the new store that a store has nothing for when it arrives.
-const EMPTY: [&str; 6] = ["meta", "arrival", "inbox", "lane_delta", "orders", "worker"];
+const EMPTY: [&str; 7] = ["meta", "arrival", "commit_mark", "inbox", "lane_delta", "orders", "worker"];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn everything_that_the_old_store_shows_the_new_one_shows_too_and_goes_on_with() {
