@@ -12,7 +12,7 @@ use crate::print::how_long;
 
 /// How often a line is printed where there is no bar.
 const LINES_EVERY: Duration = Duration::from_secs(10);
-/// What the bar is drawn from: one line that fits the terminal, put together by [`line`].
+/// What the bar is drawn from: one line that fits the terminal, put together by [`line()`].
 const LOOK: &str = "{msg}";
 /// Columns of a terminal that does not say how wide it is.
 const USUAL_COLUMNS: usize = 80;
