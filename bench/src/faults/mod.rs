@@ -39,8 +39,8 @@ const SHORT: Duration = Duration::from_millis(60);
 const LONG: Duration = Duration::from_millis(1_500);
 /// How long to wait before looking again.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
-/// A disk that is too small for all of it, in bytes.
-const SMALL_DISK: &str = "3m";
+/// A disk with room for all of it, and little more.
+const SMALL_DISK: &str = "64m";
 /// The word that makes this program run inside of a mount namespace of its own.
 pub(crate) const INSIDE: &str = "--inside";
 
