@@ -41,6 +41,10 @@ const LONG: Duration = Duration::from_millis(1_500);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// A disk with room for all of it, and little more.
 const SMALL_DISK: &str = "64m";
+/// What each task brings there: more than the log has room for without growing.
+const BIG_PAYLOAD: usize = 16 * 1024;
+/// The time between two submissions there, so that they go on while the disk is full.
+const SPACING: Duration = Duration::from_millis(5);
 /// The word that makes this program run inside of a mount namespace of its own.
 pub(crate) const INSIDE: &str = "--inside";
 
@@ -90,6 +94,14 @@ impl Sort {
     /// How many tasks there are: fewer where each takes long.
     fn tasks(&self, wanted: &Wanted) -> u64 {
         if self.run == LONG { wanted.tasks.div_ceil(10) } else { wanted.tasks }
+    }
+
+    /// What a task brings, and how long it is until the next one is submitted.
+    fn load(&self) -> (String, Duration) {
+        match self.store {
+            Where::SmallDisk => (format!("\"{}\"", "x".repeat(BIG_PAYLOAD)), SPACING),
+            Where::Sqlite | Where::Postgres => ("null".to_owned(), Duration::ZERO),
+        }
     }
 }
 
@@ -215,7 +227,7 @@ async fn work(
     let tasks = sort.tasks(wanted);
     let store = open(&shape.store).await?;
     let mut fleet = Fleet::start(ostler, folder, shape, NODES)?;
-    let submitting = submit(Arc::clone(&store), tasks);
+    let submitting = submit(Arc::clone(&store), tasks, sort.load());
     let mut seed = Seed::new(wanted.seed);
     let mut moments = Vec::new();
     for _ in 0..sort.faults.rounds(wanted.faults) {
@@ -259,14 +271,23 @@ struct Submitted {
 }
 
 /// Submits one task after the other, whatever happens to the store, until so many were acknowledged.
-fn submit(store: Arc<dyn Store>, tasks: u64) -> JoinHandle<Submitted> {
+fn submit(
+    store: Arc<dyn Store>,
+    tasks: u64,
+    (payload, spacing): (String, Duration),
+) -> JoinHandle<Submitted> {
     tokio::spawn(async move {
         let mut submitted = Submitted { acknowledged: Vec::new(), refused: 0 };
         let Ok(ids) = ostler::ids() else { return submitted };
         while u64::try_from(submitted.acknowledged.len()).is_ok_and(|count| count < tasks) {
-            let task = NewTask::new(TaskId(ids()), QUEUE, "effect", "null");
+            let task = NewTask::new(TaskId(ids()), QUEUE, "effect", &payload);
             match store.enqueue(vec![task]).await.as_deref() {
-                Ok([Enqueued::Created(id) | Enqueued::Existing(id)]) => submitted.acknowledged.push(*id),
+                Ok([Enqueued::Created(id) | Enqueued::Existing(id)]) => {
+                    submitted.acknowledged.push(*id);
+                    if !spacing.is_zero() {
+                        tokio::time::sleep(spacing).await;
+                    }
+                }
                 Ok(_) | Err(_) => {
                     submitted.refused += 1;
                     tokio::time::sleep(LOOK_AGAIN).await;

@@ -158,6 +158,7 @@ mod tests {
         // What became of these two is not known: nobody uses their slots again.
         let fresh = marks.take(0);
         assert_eq!(fresh.before, NEW);
+        assert!(![one.slot, other.slot].contains(&fresh.slot));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use ostler_core::{JobId, StateName, TaskId};
 use ostler_store::calls::{Prune, Replay, ReplayAnswer};
 use ostler_store::jobs::{JobAnswer, JobChange, JobFilter, JobRecord, queue_of};
 use ostler_store::views::{Filter, Life, NodeRecord, Survey};
-use ostler_store::{MAX_BATCH, MAX_BITE, MAX_PAGE, Store, see_to_dependents};
+use ostler_store::{MAX_BITE, MAX_PAGE, Store, see_to_dependents};
 use ostler_wire::job::JobState;
 
 use super::progress::ended;
@@ -14,6 +14,8 @@ use crate::exit::{Code, refused};
 const PAGE: usize = 100;
 /// Jobs that are looked through for a name.
 const MAX_LOOKED: usize = 100_000;
+/// Tasks that are removed at once.
+const BITE: usize = 500;
 /// Bites in which the tasks of dead nodes are taken from them.
 const MAX_BITES: usize = 1_000;
 
@@ -148,7 +150,7 @@ pub(crate) async fn remove(store: &dyn Store, found: &JobRecord) -> anyhow::Resu
     cancel(store, id).await?;
     let mut count = 0;
     for state in [StateName::Completed, StateName::Failed, StateName::Cancelled] {
-        for ids in tasks(store, id, state).await?.chunks(MAX_BATCH) {
+        for ids in tasks(store, id, state).await?.chunks(BITE) {
             count += store.prune(Prune::Tasks(ids.to_vec())).await?.tasks;
         }
     }
