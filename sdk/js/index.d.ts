@@ -125,7 +125,7 @@ export class RateLimited extends TaskError {
 }
 
 /** Nothing of this sort can work now: bad credentials, no quota. The queue pauses with the reason; no try is used up. */
-export class LaneStop extends TaskError {}
+export class QueueStop extends TaskError {}
 
 /** The attempt is to end now. Let it pass. */
 export class Stopped extends Error {}

@@ -75,8 +75,8 @@ class RateLimited extends TaskError {
   }
 }
 
-class LaneStop extends TaskError {
-  static className = "lane_stop";
+class QueueStop extends TaskError {
+  static className = "queue_stop";
 }
 
 class Stopped extends Error {
@@ -625,7 +625,7 @@ const worker = new Worker();
 
 module.exports = {
   worker, Worker,
-  TaskError, Transient, PartialError, Permanent, RateLimited, LaneStop,
+  TaskError, Transient, PartialError, Permanent, RateLimited, QueueStop,
   // Its name before. In TypeScript a class of that name takes the place of the built-in type.
   Partial: PartialError,
   Stopped, Cancelled, Lost,

@@ -70,8 +70,8 @@ pub enum Effect {
     BreakerFailure,
     /// Its key, or its pool, waits until then.
     HoldUntil(Timestamp),
-    /// Its pool pauses, with the failure's message as the reason.
-    PauseLane,
+    /// Its queue pauses, with the failure's message as the reason.
+    PauseQueue,
     /// Its job, or its pool, pauses and asks for more money.
     PauseForBudget,
 }
@@ -81,7 +81,7 @@ impl Effect {
     #[must_use]
     pub fn pause_reason(self, outcome: &Outcome) -> Option<String> {
         match self {
-            Self::PauseLane | Self::PauseForBudget => {
+            Self::PauseQueue | Self::PauseForBudget => {
                 outcome.failure().map(|failure| failure.message.clone())
             }
             Self::None | Self::BreakerSuccess | Self::BreakerFailure | Self::HoldUntil(_) => None,
@@ -182,9 +182,9 @@ fn failed(task: &Facts, failure: &Failure, policy: &Policy, now: Timestamp) -> T
             let next = Next::Queue { run_at: until, why: Wait::RateLimited };
             Transition { next, effect: Effect::HoldUntil(until), ..unchanged }
         }
-        ErrorClass::LaneStop => {
+        ErrorClass::QueueStop => {
             let next = Next::Queue { run_at: now, why: Wait::Paused };
-            Transition { next, effect: Effect::PauseLane, ..unchanged }
+            Transition { next, effect: Effect::PauseQueue, ..unchanged }
         }
         ErrorClass::Budget => {
             let next = Next::Queue { run_at: now, why: Wait::Budget };

@@ -150,10 +150,12 @@ impl Gate {
         match effect {
             Effect::BreakerSuccess => breaker.success(policy, now),
             Effect::BreakerFailure => breaker.failure(policy, now),
-            Effect::None | Effect::HoldUntil(_) | Effect::PauseLane | Effect::PauseForBudget if was_probe => {
+            Effect::None | Effect::HoldUntil(_) | Effect::PauseQueue | Effect::PauseForBudget
+                if was_probe =>
+            {
                 breaker.abandon_probe(now);
             }
-            Effect::None | Effect::HoldUntil(_) | Effect::PauseLane | Effect::PauseForBudget => {}
+            Effect::None | Effect::HoldUntil(_) | Effect::PauseQueue | Effect::PauseForBudget => {}
         }
         self.breaker = Some(breaker).filter(|breaker| *breaker != Breaker::closed());
     }
@@ -337,7 +339,7 @@ mod tests {
     fn a_probe_that_says_nothing_makes_way_for_the_next_one() {
         let (mut gate, rules) = (Gate::default(), broken_after(1));
         gate.ended(&rules, Effect::BreakerFailure, at(0));
-        for effect in [Effect::None, Effect::HoldUntil(at(0)), Effect::PauseLane, Effect::PauseForBudget] {
+        for effect in [Effect::None, Effect::HoldUntil(at(0)), Effect::PauseQueue, Effect::PauseForBudget] {
             assert_eq!(gate.ask(&rules, 1, at(1_000)), Entry::Probe, "{effect:?}");
             gate.probe = Some(attempt(1));
             gate.ended(&rules, effect, at(1_000));

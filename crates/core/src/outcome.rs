@@ -18,8 +18,8 @@ pub enum ErrorClass {
     Permanent,
     /// Too many requests: wait until the time that was given.
     RateLimited,
-    /// Nothing in this lane can work now: bad credentials, no quota.
-    LaneStop,
+    /// Nothing in this queue can work now: bad credentials, no quota.
+    QueueStop,
     /// The worker died under the task: a signal, an abort, out of memory.
     Crash,
     /// The money set aside for this is spent.
@@ -35,7 +35,7 @@ impl ErrorClass {
         Self::Stuck,
         Self::Permanent,
         Self::RateLimited,
-        Self::LaneStop,
+        Self::QueueStop,
         Self::Crash,
         Self::Budget,
     ];
@@ -50,15 +50,16 @@ impl ErrorClass {
             Self::Stuck => "stuck",
             Self::Permanent => "permanent",
             Self::RateLimited => "rate_limited",
-            Self::LaneStop => "lane_stop",
+            Self::QueueStop => "queue_stop",
             Self::Crash => "crash",
             Self::Budget => "budget",
         }
     }
 
-    /// The class with this name.
+    /// The class with this name. `lane_stop`, an earlier name of [`QueueStop`](Self::QueueStop), is still read.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
+        let name = if name == "lane_stop" { "queue_stop" } else { name };
         Self::ALL.into_iter().find(|class| class.name() == name)
     }
 
@@ -69,7 +70,7 @@ impl ErrorClass {
             Self::Transient | Self::Partial | Self::Timeout | Self::Stuck | Self::Permanent | Self::Crash => {
                 true
             }
-            Self::RateLimited | Self::LaneStop | Self::Budget => false,
+            Self::RateLimited | Self::QueueStop | Self::Budget => false,
         }
     }
 }
@@ -185,5 +186,19 @@ impl Ending {
             "cancelled" => Some(Self::Cancelled),
             class => ErrorClass::named(class).map(Self::Failed),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ErrorClass;
+
+    #[test]
+    fn every_class_is_found_by_its_name_and_an_earlier_name_is_still_read() {
+        for class in ErrorClass::ALL {
+            assert_eq!(ErrorClass::named(class.name()), Some(class));
+        }
+        assert_eq!(ErrorClass::named("lane_stop"), Some(ErrorClass::QueueStop));
+        assert_eq!(ErrorClass::named("stop"), None);
     }
 }

@@ -80,7 +80,7 @@ fn row(
 /// Every row of the table for a task that nobody cancelled and whose time is not over.
 #[rustfmt::skip]
 fn table() -> Vec<Row> {
-    use ErrorClass::{Budget, Crash, LaneStop, Partial, Permanent, RateLimited, Stuck, Timeout, Transient};
+    use ErrorClass::{Budget, Crash, QueueStop, Partial, Permanent, RateLimited, Stuck, Timeout, Transient};
     let at_once = Duration::ZERO;
     let after_two = Facts { failures: 2, ..running() };
     let last_try = Facts { failures: 19, ..running() };
@@ -100,8 +100,8 @@ fn table() -> Vec<Row> {
         row("rate limited without a time waits as after a first failure", after_two, failed(RateLimited), queue_in(secs(10), Wait::RateLimited), [0, 0, 0], Effect::HoldUntil(NOW.after(secs(10)))),
         row("rate limited is no failure on the last try", last_try, failed_for(RateLimited, secs(90)), queue_in(secs(90), Wait::RateLimited), [0, 0, 0], Effect::HoldUntil(NOW.after(secs(90)))),
 
-        row("lane stop pauses the pool", running(), failed(LaneStop), queue_in(at_once, Wait::Paused), [0, 0, 0], Effect::PauseLane),
-        row("lane stop is no failure on the last try", last_try, failed(LaneStop), queue_in(at_once, Wait::Paused), [0, 0, 0], Effect::PauseLane),
+        row("queue stop pauses the queue", running(), failed(QueueStop), queue_in(at_once, Wait::Paused), [0, 0, 0], Effect::PauseQueue),
+        row("queue stop is no failure on the last try", last_try, failed(QueueStop), queue_in(at_once, Wait::Paused), [0, 0, 0], Effect::PauseQueue),
         row("budget pauses and asks", running(), failed(Budget), queue_in(at_once, Wait::Budget), [0, 0, 0], Effect::PauseForBudget),
         row("budget is no failure on the last try", last_try, failed(Budget), queue_in(at_once, Wait::Budget), [0, 0, 0], Effect::PauseForBudget),
 

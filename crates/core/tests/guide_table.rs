@@ -114,7 +114,7 @@ fn decided(name: &str) -> [String; 7] {
             assert_eq!(until, NOW.after(ASKED));
             ("–", "held until then")
         }
-        Effect::PauseLane | Effect::PauseForBudget => ("–", "pauses"),
+        Effect::PauseQueue | Effect::PauseForBudget => ("–", "pauses"),
     };
     let failure = if first.failures > 0 { "yes" } else { "no" };
     [

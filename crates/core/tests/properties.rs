@@ -206,7 +206,7 @@ impl Model {
             | ErrorClass::Stuck
             | ErrorClass::Crash => Effect::BreakerFailure,
             ErrorClass::Permanent => Effect::None,
-            ErrorClass::LaneStop => Effect::PauseLane,
+            ErrorClass::QueueStop => Effect::PauseQueue,
             ErrorClass::Budget => Effect::PauseForBudget,
             ErrorClass::RateLimited => match answered {
                 Effect::HoldUntil(until) if *until >= self.now => *answered,
@@ -214,7 +214,7 @@ impl Model {
                 | Effect::None
                 | Effect::BreakerSuccess
                 | Effect::BreakerFailure
-                | Effect::PauseLane
+                | Effect::PauseQueue
                 | Effect::PauseForBudget => panic!("rate limited, and the others hear {answered:?}"),
             },
         }

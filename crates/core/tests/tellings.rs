@@ -26,7 +26,7 @@ fn ends_and_failures_are_told_and_moves_are_not() {
         (dead, None, Some(Told::Failed)),
         (queued(Wait::Retry), Some(failed(ErrorClass::Crash)), Some(Told::Retry)),
         (queued(Wait::RateLimited), Some(failed(ErrorClass::RateLimited)), Some(Told::Retry)),
-        (queued(Wait::Paused), Some(failed(ErrorClass::LaneStop)), Some(Told::Retry)),
+        (queued(Wait::Paused), Some(failed(ErrorClass::QueueStop)), Some(Told::Retry)),
         (queued(Wait::Budget), Some(failed(ErrorClass::Budget)), Some(Told::Retry)),
         (queued(Wait::HandedBack), Some(Outcome::HandedBack), None),
         (queued(Wait::LeaseExpired), Some(Outcome::NodeDied), None),

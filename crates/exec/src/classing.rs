@@ -68,7 +68,7 @@ fn as_error<'a>(error: &'a (dyn Classed + 'a)) -> &'a (dyn Error + 'a) {
 #[must_use]
 pub fn class_of_status(status: u16, retry_after: Option<Duration>) -> ErrorClass {
     match status {
-        401 | 402 => ErrorClass::LaneStop,
+        401 | 402 => ErrorClass::QueueStop,
         429 => ErrorClass::RateLimited,
         503 if retry_after.is_some() => ErrorClass::RateLimited,
         408 | 504 => ErrorClass::Timeout,
@@ -148,8 +148,8 @@ mod tests {
         for transient in [409, 500, 502, 503, 599] {
             assert_eq!(status(transient, None).0, ErrorClass::Transient, "{transient}");
         }
-        assert_eq!(status(401, None).0, ErrorClass::LaneStop);
-        assert_eq!(status(402, None).0, ErrorClass::LaneStop);
+        assert_eq!(status(401, None).0, ErrorClass::QueueStop);
+        assert_eq!(status(402, None).0, ErrorClass::QueueStop);
         assert_eq!(status(408, None).0, ErrorClass::Timeout);
         assert_eq!(status(429, None).0, ErrorClass::RateLimited);
         assert_eq!(status(503, Some("7")).0, ErrorClass::RateLimited);
@@ -205,7 +205,7 @@ mod tests {
 
     impl Classed for Empty {
         fn class(&self) -> ErrorClass {
-            ErrorClass::LaneStop
+            ErrorClass::QueueStop
         }
 
         fn hint(&self) -> Option<String> {
@@ -216,7 +216,10 @@ mod tests {
     #[test]
     fn an_error_of_the_program_s_own_says_its_class() {
         let failure = TaskError::classed(&Empty(std::fmt::Error)).into_failure();
-        assert_eq!((failure.class, failure.message.as_str()), (ErrorClass::LaneStop, "the account is empty"));
+        assert_eq!(
+            (failure.class, failure.message.as_str()),
+            (ErrorClass::QueueStop, "the account is empty")
+        );
         assert_eq!(failure.hint.as_deref(), Some("put money in"));
         assert!(failure.details.is_some_and(|details| details.contains("caused by")));
     }

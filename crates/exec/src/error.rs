@@ -46,8 +46,8 @@ impl TaskError {
 
     /// Nothing in this lane can work now: bad credentials, no quota.
     #[must_use]
-    pub fn lane_stop(message: impl Into<String>) -> Self {
-        Self::of(ErrorClass::LaneStop, message)
+    pub fn queue_stop(message: impl Into<String>) -> Self {
+        Self::of(ErrorClass::QueueStop, message)
     }
 
     /// Not before this has passed.

@@ -255,7 +255,7 @@ describe("errors", options, () => {
       permanent: { class: "permanent" },
       after: { class: "rate_limited", retry_after_ms: 250 },
       until: { class: "rate_limited", retry_after_ms: 0 },
-      lane_stop: { class: "lane_stop" },
+      queue_stop: { class: "queue_stop" },
       unclassed: { class: undefined, hint: "ask" },
       timeout: { class: "transient", message: "TimeoutError: too slow" },
       connection: { class: "transient", message: "Error: gone" },

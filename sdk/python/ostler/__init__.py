@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "worker", "Worker", "Context", "AsyncContext", "Tested",
-    "TaskError", "Transient", "Partial", "Permanent", "RateLimited", "LaneStop",
+    "TaskError", "Transient", "Partial", "Permanent", "RateLimited", "QueueStop",
     "Stopped", "Cancelled", "Lost",
 ]  # fmt: skip
 
@@ -133,10 +133,10 @@ class RateLimited(TaskError):
         super().__init__(message, retry_after=after, step=step, hint=hint, details=details)
 
 
-class LaneStop(TaskError):
+class QueueStop(TaskError):
     """Nothing of this sort can work now: bad credentials, no quota. The queue pauses with the reason; no try is used up."""
 
-    class_name = "lane_stop"
+    class_name = "queue_stop"
 
 
 class Stopped(BaseException):

@@ -10,7 +10,7 @@ import sys
 import threading
 from datetime import datetime, timedelta, timezone
 
-from ostler import AsyncContext, Context, LaneStop, Lost, Partial, Permanent, RateLimited, Transient, worker
+from ostler import AsyncContext, Context, QueueStop, Lost, Partial, Permanent, RateLimited, Transient, worker
 
 # Before it is ready: noise, without an end of line too.
 print('{"type":"result","id":"noise"}')
@@ -157,7 +157,7 @@ ERRORS = {
     "permanent": lambda: Permanent("never"),
     "after": lambda: RateLimited("slow down", after=0.25),
     "until": lambda: RateLimited("slow down", until=datetime.now(timezone.utc) - timedelta(hours=1)),
-    "lane_stop": lambda: LaneStop("no money"),
+    "queue_stop": lambda: QueueStop("no money"),
     "timeout": lambda: TimeoutError("too slow"),
     "socket": lambda: socket.timeout("too slow"),
     "futures": lambda: concurrent.futures.TimeoutError("too slow"),

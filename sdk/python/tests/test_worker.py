@@ -251,7 +251,7 @@ class Errors(OneWorker):
             "permanent": {"class": "permanent"},
             "after": {"class": "rate_limited", "retry_after_ms": 250},
             "until": {"class": "rate_limited", "retry_after_ms": 0},
-            "lane_stop": {"class": "lane_stop"},
+            "queue_stop": {"class": "queue_stop"},
             "timeout": {"class": "transient", "message": "TimeoutError: too slow"},
             "socket": {"class": "transient"},
             "futures": {"class": "transient"},

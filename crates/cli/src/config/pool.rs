@@ -226,9 +226,9 @@ fn codes(section: &mut Section<'_>) -> Codes {
         numbers.into_iter().filter_map(|code| i32::try_from(code).ok()).collect::<Vec<i32>>()
     };
     let read =
-        Codes { permanent: list("permanent"), transient: list("transient"), lane_stop: list("lane_stop") };
+        Codes { permanent: list("permanent"), transient: list("transient"), queue_stop: list("queue_stop") };
     let mut all: Vec<i32> =
-        [&read.permanent, &read.transient, &read.lane_stop].into_iter().flatten().copied().collect();
+        [&read.permanent, &read.transient, &read.queue_stop].into_iter().flatten().copied().collect();
     all.sort_unstable();
     if let Some(twice) = all.windows(2).find(|pair| pair[0] == pair[1]) {
         section.fault("exit_codes", format!("has {} twice, and a code has one meaning", twice[0]));

@@ -74,7 +74,7 @@ fn a_whole_file_is_read() {
         stdin = "payload"
         keep_env = ["PATH"]
         env = { TOKEN = "${PASSWORD}", PRICE = "$5 $${x}" }
-        exit_codes = { permanent = [2, 65], lane_stop = [77] }
+        exit_codes = { permanent = [2, 65], queue_stop = [77] }
         max_output = "1MiB"
         max_log = "10kB"
         min_workers = 2
@@ -117,7 +117,7 @@ fn a_whole_file_is_read() {
         command.environment.set.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     assert_eq!(set, [("PRICE", "$5 ${x}"), ("TOKEN", "hunter2")]);
     assert_eq!(
-        (command.codes.permanent.as_slice(), command.codes.lane_stop.as_slice()),
+        (command.codes.permanent.as_slice(), command.codes.queue_stop.as_slice()),
         (&[2, 65][..], &[77][..])
     );
     assert_eq!((command.max_output_bytes, command.max_log_bytes), (1 << 20, 10_000));

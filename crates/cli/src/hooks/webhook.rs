@@ -86,7 +86,7 @@ impl Webhook {
         }
         let sentence = format!("it answered {status}");
         Err(match class_of_status(status.as_u16(), None) {
-            ErrorClass::Permanent | ErrorClass::LaneStop => Missed::Never(sentence),
+            ErrorClass::Permanent | ErrorClass::QueueStop => Missed::Never(sentence),
             ErrorClass::Transient
             | ErrorClass::Partial
             | ErrorClass::Timeout

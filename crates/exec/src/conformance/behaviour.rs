@@ -111,7 +111,7 @@ fn failure(class: Option<ErrorClass>) -> TaskError {
         Some(ErrorClass::Permanent) => TaskError::permanent("as it was told"),
         Some(ErrorClass::Partial) => TaskError::partial("move", "as it was told").hint("look at the folder"),
         Some(ErrorClass::RateLimited) => TaskError::rate_limited(Duration::from_secs(7), "as it was told"),
-        Some(ErrorClass::LaneStop) => TaskError::lane_stop("as it was told"),
+        Some(ErrorClass::QueueStop) => TaskError::queue_stop("as it was told"),
         Some(
             ErrorClass::Transient
             | ErrorClass::Timeout

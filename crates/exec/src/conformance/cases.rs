@@ -126,7 +126,7 @@ async fn each_class_of_error_arrives_as_it_was_given(f: Arc<dyn Fixture>) -> Tri
         ErrorClass::Permanent,
         ErrorClass::Partial,
         ErrorClass::RateLimited,
-        ErrorClass::LaneStop,
+        ErrorClass::QueueStop,
     ] {
         let ended = need!(once(&f, &Behaviour::Fail(class), LONG).await);
         let Outcome::Failed(failure) = ended.outcome else {

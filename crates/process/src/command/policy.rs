@@ -136,7 +136,7 @@ pub struct Codes {
     /// May work next time, whatever the other lists say.
     pub transient: Vec<i32>,
     /// Nothing in this lane can work now.
-    pub lane_stop: Vec<i32>,
+    pub queue_stop: Vec<i32>,
 }
 
 impl Codes {
@@ -146,8 +146,8 @@ impl Codes {
             Some(ErrorClass::Transient)
         } else if self.permanent.contains(&code) {
             Some(ErrorClass::Permanent)
-        } else if self.lane_stop.contains(&code) {
-            Some(ErrorClass::LaneStop)
+        } else if self.queue_stop.contains(&code) {
+            Some(ErrorClass::QueueStop)
         } else {
             None
         }

@@ -150,12 +150,12 @@ mod tests {
 
     #[test]
     fn codes_are_classed_by_the_policy() {
-        let codes = Codes { permanent: vec![2, 3], transient: vec![3], lane_stop: vec![77] };
+        let codes = Codes { permanent: vec![2, 3], transient: vec![3], queue_stop: vec![77] };
         for (code, class, classing) in [
             (1, ErrorClass::Transient, Classing::Assumed),
             (2, ErrorClass::Permanent, Classing::Given),
             (3, ErrorClass::Transient, Classing::Given),
-            (77, ErrorClass::LaneStop, Classing::Given),
+            (77, ErrorClass::QueueStop, Classing::Given),
         ] {
             let ended = exited(Exit::Code(code), &codes, None, Some("first\nlast".into()));
             let failure = failure(&ended);

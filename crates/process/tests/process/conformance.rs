@@ -14,7 +14,7 @@ struct Shell(Arc<dyn Executor>);
 
 fn shell(keeper: &Keeper) -> Arc<dyn Fixture> {
     let mut policy = CommandPolicy::new(["sh", "-c", "{{ payload.script }}", "sh", "{{ payload.text }}"]);
-    policy.codes = Codes { permanent: vec![2], transient: vec![1], lane_stop: vec![3] };
+    policy.codes = Codes { permanent: vec![2], transient: vec![1], queue_stop: vec![3] };
     Arc::new(Shell(Arc::new(Command::new(keeper.clone(), policy).expect("the policy is right"))))
 }
 
@@ -58,7 +58,7 @@ fn code(class: ErrorClass) -> Option<i32> {
     match class {
         ErrorClass::Transient => Some(1),
         ErrorClass::Permanent => Some(2),
-        ErrorClass::LaneStop => Some(3),
+        ErrorClass::QueueStop => Some(3),
         ErrorClass::Partial
         | ErrorClass::RateLimited
         | ErrorClass::Timeout

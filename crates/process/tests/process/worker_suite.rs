@@ -48,7 +48,7 @@ fn error(class: ErrorClass) -> String {
         ErrorClass::RateLimited => ",\"retry_after_ms\":7000",
         ErrorClass::Transient
         | ErrorClass::Permanent
-        | ErrorClass::LaneStop
+        | ErrorClass::QueueStop
         | ErrorClass::Timeout
         | ErrorClass::Stuck
         | ErrorClass::Crash

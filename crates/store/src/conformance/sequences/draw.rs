@@ -71,7 +71,7 @@ const SAID: &[Row<Op>] = &[
     (20, "finish: stuck", |d| d.finish(How::Failed(ErrorClass::Stuck))),
     (20, "finish: permanent", |d| d.finish(How::Failed(ErrorClass::Permanent))),
     (20, "finish: rate limited", |d| d.finish(How::Failed(ErrorClass::RateLimited))),
-    (20, "finish: lane stop", |d| d.finish(How::Failed(ErrorClass::LaneStop))),
+    (20, "finish: queue stop", |d| d.finish(How::Failed(ErrorClass::QueueStop))),
     (20, "finish: crash", |d| d.finish(How::Failed(ErrorClass::Crash))),
     (20, "finish: budget", |d| d.finish(How::Failed(ErrorClass::Budget))),
     (20, "finish: cancelled", |d| d.finish(How::Cancelled)),

@@ -171,7 +171,7 @@ async fn a_probe_that_says_nothing_makes_way_for_another(s: &Scene) {
         Outcome::HandedBack,
         failure(ErrorClass::Permanent),
         Outcome::Cancelled,
-        failure(ErrorClass::LaneStop),
+        failure(ErrorClass::QueueStop),
         too_many(0),
     ];
     for outcome in nothing {

@@ -225,7 +225,7 @@ async fn pauses(s: &Scene, class: ErrorClass, why: Wait) {
 }
 
 async fn a_lane_stop_pauses_the_queue_with_its_reason(s: &Scene) {
-    pauses(s, ErrorClass::LaneStop, Wait::Paused).await;
+    pauses(s, ErrorClass::QueueStop, Wait::Paused).await;
 }
 
 async fn a_budget_pauses_the_queue_with_its_reason(s: &Scene) {
@@ -235,7 +235,7 @@ async fn a_budget_pauses_the_queue_with_its_reason(s: &Scene) {
 async fn a_pause_keeps_its_first_reason(s: &Scene) {
     let (_, lease) = exact_run(s, 1).await;
     s.configure(QueueChange::Pause("strike".to_owned())).await;
-    s.finish(lease, failure(ErrorClass::LaneStop)).await;
+    s.finish(lease, failure(ErrorClass::QueueStop)).await;
     let settings = s.store.configure(QUEUE, Vec::new()).await.expect("configure answers");
     assert_eq!(settings.paused.as_deref(), Some("strike"));
 }
