@@ -7,11 +7,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ostler_core::{Overrides, Told};
+use ostler_core::{EndKind, Overrides};
 use ostler_exec::{Context, Executor, Inline, Served, TaskError, ThreadPolicy, Threads};
 use ostler_postgres::{Address, Postgres};
 use ostler_runtime::{
-    LeaseTimes, Listener, Node, NodeConfig, Parts, PoolConfig, PoolSize, Prefetch, Presence, StoreNews,
+    EndListener, LeaseTimes, Node, NodeConfig, Parts, PoolConfig, PoolSize, Prefetch, Presence, StoreNews,
     TakeOver, Unclassed,
 };
 use ostler_sqlite::{Options, Sqlite};
@@ -232,7 +232,7 @@ impl Builder {
         F: Fn(Ended) -> R + Send + Sync + 'static,
         R: Future<Output = ()> + Send + 'static,
     {
-        self.on(Told::Completed, callback)
+        self.on(EndKind::Completed, callback)
     }
 
     /// The same when a task has failed for good.
@@ -242,7 +242,7 @@ impl Builder {
         F: Fn(Ended) -> R + Send + Sync + 'static,
         R: Future<Output = ()> + Send + 'static,
     {
-        self.on(Told::Failed, callback)
+        self.on(EndKind::Failed, callback)
     }
 
     /// The same when an attempt has failed and the task will be tried again.
@@ -252,10 +252,10 @@ impl Builder {
         F: Fn(Ended) -> R + Send + Sync + 'static,
         R: Future<Output = ()> + Send + 'static,
     {
-        self.on(Told::Retry, callback)
+        self.on(EndKind::Retry, callback)
     }
 
-    fn on<F, R>(mut self, what: Told, callback: F) -> Self
+    fn on<F, R>(mut self, what: EndKind, callback: F) -> Self
     where
         F: Fn(Ended) -> R + Send + Sync + 'static,
         R: Future<Output = ()> + Send + 'static,
@@ -357,7 +357,7 @@ impl Builder {
             size: PoolSize::between(self.least.unwrap_or(workers), workers),
             settings: self.changes,
             unclassed: self.unclassed,
-            listener: self.callbacks.map(|callbacks| Arc::new(callbacks) as Arc<dyn Listener>),
+            listener: self.callbacks.map(|callbacks| Arc::new(callbacks) as Arc<dyn EndListener>),
             ..PoolConfig::new(self.queue.clone(), executor, workers)
         };
         let name = format!("pid {}", std::process::id());

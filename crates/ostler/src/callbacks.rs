@@ -5,9 +5,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use ostler_core::{Failure, Task, Timestamp, Told};
-use ostler_runtime::Listener;
-use ostler_store::tell::{Tell, Telling};
+use ostler_core::{EndKind, Failure, Task, Timestamp};
+use ostler_runtime::EndListener;
+use ostler_store::outbox::{OutboxEntry, OutboxFilter};
 use ostler_store::views::TaskDetail;
 
 /// The end of an attempt, for a callback.
@@ -36,7 +36,7 @@ pub(crate) struct Callbacks {
 }
 
 impl Callbacks {
-    pub(crate) fn set<F, R>(&mut self, what: Told, callback: F)
+    pub(crate) fn set<F, R>(&mut self, what: EndKind, callback: F)
     where
         F: Fn(Ended) -> R + Send + Sync + 'static,
         R: Future<Output = ()> + Send + 'static,
@@ -45,33 +45,33 @@ impl Callbacks {
         *self.place(what) = Some(callback);
     }
 
-    fn place(&mut self, what: Told) -> &mut Option<Callback> {
+    fn place(&mut self, what: EndKind) -> &mut Option<Callback> {
         match what {
-            Told::Completed => &mut self.completed,
-            Told::Failed => &mut self.failed,
-            Told::Retry => &mut self.retry,
+            EndKind::Completed => &mut self.completed,
+            EndKind::Failed => &mut self.failed,
+            EndKind::Retry => &mut self.retry,
         }
     }
 
-    fn of(&self, what: Told) -> Option<&Callback> {
+    fn of(&self, what: EndKind) -> Option<&Callback> {
         match what {
-            Told::Completed => self.completed.as_ref(),
-            Told::Failed => self.failed.as_ref(),
-            Told::Retry => self.retry.as_ref(),
+            EndKind::Completed => self.completed.as_ref(),
+            EndKind::Failed => self.failed.as_ref(),
+            EndKind::Retry => self.retry.as_ref(),
         }
     }
 }
 
 #[async_trait]
-impl Listener for Callbacks {
-    fn wants(&self) -> Tell {
-        Told::ALL.into_iter().filter(|what| self.of(*what).is_some()).collect()
+impl EndListener for Callbacks {
+    fn wants(&self) -> OutboxFilter {
+        EndKind::ALL.into_iter().filter(|what| self.of(*what).is_some()).collect()
     }
 
-    async fn hear(&self, telling: Telling, found: TaskDetail) -> Result<(), String> {
+    async fn ended(&self, telling: OutboxEntry, found: TaskDetail) -> Result<(), String> {
         // Another process may have asked for more than this one wants to hear.
         let Some(callback) = self.of(telling.what) else { return Ok(()) };
-        let Telling { attempt, at, failure, run_at, .. } = telling;
+        let OutboxEntry { attempt, at, failure, run_at, .. } = telling;
         callback(Ended { task: found.task, attempt, at, failure, next_try: run_at }).await;
         Ok(())
     }

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ostler_core::{
-    Backoff, ErrorClass, Failure, Jitter, Overrides, Timestamp, Told, WorkerId, in_time_until,
+    Backoff, EndKind, ErrorClass, Failure, Jitter, Overrides, Timestamp, WorkerId, in_time_until,
 };
 use ostler_store::orders::{Answer, Order, Who};
-use ostler_store::tell::Tell;
+use ostler_store::outbox::OutboxFilter;
 use serde::{Deserialize, Serialize};
 
 use crate::fault::{Sql, Stop};
@@ -225,14 +225,15 @@ pub(crate) fn overrides_of(row: &OverridesRow) -> Overrides {
 }
 
 /// The text that keeps what is told: its names, with spaces between; `None` when it is nothing.
-pub(crate) fn tell_text(tell: Tell) -> Option<String> {
-    let names: Vec<&str> = Told::ALL.into_iter().filter(|what| tell.has(*what)).map(Told::name).collect();
+pub(crate) fn tell_text(tell: OutboxFilter) -> Option<String> {
+    let names: Vec<&str> =
+        EndKind::ALL.into_iter().filter(|what| tell.has(*what)).map(EndKind::name).collect();
     (!names.is_empty()).then(|| names.join(" "))
 }
 
 /// What is told, as a text keeps it. A word of a later version asks for what this one cannot tell.
-pub(crate) fn tell_from(text: Option<String>) -> Tell {
-    text.unwrap_or_default().split(' ').filter_map(Told::named).collect()
+pub(crate) fn tell_from(text: Option<String>) -> OutboxFilter {
+    text.unwrap_or_default().split(' ').filter_map(EndKind::named).collect()
 }
 
 /// An order, with the version of its form in front, so that a later one can tell.

@@ -71,7 +71,7 @@ pub(crate) fn settings_from(row: &Row, first: usize) -> Sql<QueueSettings> {
         key_concurrency: cap.map_err(|error| Stop::Foreign(error.to_string()))?,
         overrides: overrides_from(get(row, first + 3)?)?,
         kinds: kinds_from(get(row, first + 4)?)?,
-        tell: tell_from(get(row, first + 5)?),
+        outbox: tell_from(get(row, first + 5)?),
         ..QueueSettings::default()
     };
     read_rules(get(row, first + 6)?, &mut settings)?;

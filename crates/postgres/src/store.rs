@@ -11,9 +11,9 @@ use ostler_store::calls::{
 };
 use ostler_store::jobs::{JobAnswer, JobChange, JobFilter, JobPut, JobRecord, NewJob};
 use ostler_store::orders::{Answer, Order, Ordered};
+use ostler_store::outbox::{Ack, OutboxAnswer, OutboxFilter};
 use ostler_store::plans::Amended;
 use ostler_store::schedules::{Activity, Fired, Firing, Put, Schedule, ScheduleAnswer, ScheduleRecord};
-use ostler_store::tell::{Delivery, Heard, Tell};
 use ostler_store::views::{Cursor, Event, Filter, Page, QueueSettings, Survey, TaskDetail, Which};
 use ostler_store::{
     Bounds, Error, LeaseRef, MAX_BATCH, MAX_BITE, MAX_PAGE, MAX_WORKERS, Store, Wakeups, batch, check_answer,
@@ -31,8 +31,8 @@ use crate::inbox;
 use crate::locks::Locks;
 use crate::open::{Options, Tables, open};
 use crate::verbs::{
-    amend, cancel, claim, enqueue, expire, finish, jobs, looks, nodes, notes, orders, prune, queues, ready,
-    replay, schedules, start, survey, tellings,
+    amend, cancel, claim, enqueue, expire, finish, jobs, looks, nodes, notes, orders, outbox, prune, queues,
+    ready, replay, schedules, start, survey,
 };
 
 /// A store in a PostgreSQL database.
@@ -254,14 +254,20 @@ impl Store for Postgres {
             .await
     }
 
-    async fn hear(&self, session: SessionId, queue: &str, wants: Tell, limit: usize) -> Result<Heard, Error> {
+    async fn take_outbox(
+        &self,
+        session: SessionId,
+        queue: &str,
+        wants: OutboxFilter,
+        limit: usize,
+    ) -> Result<OutboxAnswer, Error> {
         name("queue", queue)?;
         batch("tellings", limit, MAX_PAGE)?;
-        let asks = tellings::Asks { session, queue: queue.to_owned(), wants, limit };
-        self.desk.write(tellings::locks(session), &asks, |tx, asks| Box::pin(tellings::hear(tx, asks))).await
+        let asks = outbox::Asks { session, queue: queue.to_owned(), wants, limit };
+        self.desk.write(outbox::locks(session), &asks, |tx, asks| Box::pin(outbox::take(tx, asks))).await
     }
 
-    async fn told(&self, session: SessionId, deliveries: Vec<Delivery>) -> Result<(), Error> {
+    async fn ack_outbox(&self, session: SessionId, deliveries: Vec<Ack>) -> Result<(), Error> {
         self.bounds.check_deliveries(&deliveries)?;
         if deliveries.is_empty() {
             return Ok(());
@@ -269,7 +275,7 @@ impl Store for Postgres {
         let input = (session, deliveries);
         self.desk
             .write(Locks::none(), &input, |tx, (session, deliveries)| {
-                Box::pin(tellings::told(tx, *session, deliveries))
+                Box::pin(outbox::ack(tx, *session, deliveries))
             })
             .await
     }

@@ -9,10 +9,10 @@ use ostler_store::calls::{QueueChange, Retention};
 use ostler_store::{MAX_BATCH, MAX_CLAIM};
 use tokio::sync::mpsc;
 
+use crate::outbox::EndListener;
 use crate::presence::Presence;
 use crate::schedules::Plan;
 use crate::store_health::StoreNews;
-use crate::teller::Listener;
 
 /// Why settings cannot work, in a sentence.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -146,7 +146,7 @@ pub struct PoolConfig {
     /// Settings that the node brings for the queue. Another living node that serves it must bring the same.
     pub settings: Vec<QueueChange>,
     /// Who is told how its attempts ended.
-    pub listener: Option<Arc<dyn Listener>>,
+    pub listener: Option<Arc<dyn EndListener>>,
     /// What a failure is that nobody has classed.
     pub unclassed: Unclassed,
 }

@@ -28,6 +28,7 @@ mod house;
 mod keeper;
 mod node;
 mod orphans;
+mod outbox;
 mod pace;
 mod pool;
 mod presence;
@@ -40,7 +41,6 @@ mod stand;
 mod starts;
 mod steps;
 mod store_health;
-mod teller;
 mod term;
 mod upkeep;
 mod watched_store;
@@ -52,6 +52,7 @@ pub use config::{
 };
 pub use cron::CronLine;
 pub use node::{Drained, Ids, Node, Parts, StartError, Stopper};
+pub use outbox::EndListener;
 pub use pool::WORKERS_FAIL;
 pub use presence::Presence;
 #[cfg(feature = "redis")]
@@ -60,4 +61,3 @@ pub use schedules::Plan;
 pub use settings::{Difference, LIMIT_SETTINGS};
 pub use stand::NodeState;
 pub use store_health::{StoreHealth, StoreNews};
-pub use teller::Listener;

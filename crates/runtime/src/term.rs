@@ -20,6 +20,7 @@ use crate::finisher::Finisher;
 use crate::held::Stop;
 use crate::keeper::LeaseKeeper;
 use crate::node::{Drained, Parts, StartError};
+use crate::outbox::OutboxDispatcher;
 use crate::pool::Pool;
 use crate::presence::{Subject, announce};
 use crate::recycler::Recycler;
@@ -28,7 +29,6 @@ use crate::settings;
 use crate::sizes::Sizes;
 use crate::stages::Stages;
 use crate::stand::Stand;
-use crate::teller::Teller;
 use crate::upkeep::Upkeep;
 
 /// How long a node that drains waits for those who are told how its last attempts ended. What is not told then is told later.
@@ -121,7 +121,7 @@ impl Term {
         let (mut tellers, over) = (JoinSet::new(), CancellationToken::new());
         for pool in &config.pools {
             if let Some(listener) = &pool.listener {
-                let teller = Teller {
+                let teller = OutboxDispatcher {
                     store: Arc::clone(store),
                     session,
                     queue: pool.queue.clone(),
@@ -315,10 +315,10 @@ async fn bring_settings(
     }
     for pool in &config.pools {
         if let Some(listener) = &pool.listener {
-            let (wants, now) = (listener.wants(), store.configure(&pool.queue, Vec::new()).await?.tell);
+            let (wants, now) = (listener.wants(), store.configure(&pool.queue, Vec::new()).await?.outbox);
             if now.and(wants) != now {
                 // What others want to be told of is not taken from them, also by two nodes that come up at once.
-                store.configure(&pool.queue, vec![QueueChange::AlsoTell(wants)]).await?;
+                store.configure(&pool.queue, vec![QueueChange::AlsoOutbox(wants)]).await?;
             }
         }
     }

@@ -13,9 +13,9 @@ use ostler_store::calls::{
 };
 use ostler_store::jobs::{JobAnswer, JobChange, JobFilter, JobPut, JobRecord, NewJob};
 use ostler_store::orders::{Answer, Order, Ordered};
+use ostler_store::outbox::{Ack, OutboxAnswer, OutboxFilter};
 use ostler_store::plans::Amended;
 use ostler_store::schedules::{Activity, Fired, Firing, Put, Schedule, ScheduleAnswer, ScheduleRecord};
-use ostler_store::tell::{Delivery, Heard, Tell};
 use ostler_store::views::{Cursor, Event, Filter, Page, QueueSettings, Survey, TaskDetail, Which};
 use ostler_store::{Error, LeaseRef, Store, Wakeups};
 
@@ -132,12 +132,22 @@ impl Store for WatchedStore {
         self.watch(verb("save_step", Proof::Written, Input::Work), self.store.save_step(lease, step)).await
     }
 
-    async fn hear(&self, session: SessionId, queue: &str, wants: Tell, limit: usize) -> Result<Heard, Error> {
-        self.watch(verb("hear", Proof::Read, Input::Own), self.store.hear(session, queue, wants, limit)).await
+    async fn take_outbox(
+        &self,
+        session: SessionId,
+        queue: &str,
+        wants: OutboxFilter,
+        limit: usize,
+    ) -> Result<OutboxAnswer, Error> {
+        self.watch(
+            verb("hear", Proof::Read, Input::Own),
+            self.store.take_outbox(session, queue, wants, limit),
+        )
+        .await
     }
 
-    async fn told(&self, session: SessionId, deliveries: Vec<Delivery>) -> Result<(), Error> {
-        self.watch(verb("told", Proof::Written, Input::Own), self.store.told(session, deliveries)).await
+    async fn ack_outbox(&self, session: SessionId, deliveries: Vec<Ack>) -> Result<(), Error> {
+        self.watch(verb("told", Proof::Written, Input::Own), self.store.ack_outbox(session, deliveries)).await
     }
 
     async fn cancel(&self, tasks: Vec<TaskId>) -> Result<Vec<CancelAnswer>, Error> {

@@ -15,9 +15,9 @@ use ostler_store::calls::{
 };
 use ostler_store::jobs::{JobAnswer, JobChange, JobFilter, JobPut, JobRecord, NewJob};
 use ostler_store::orders::{Answer, Order, Ordered};
+use ostler_store::outbox::{Ack, OutboxAnswer, OutboxFilter};
 use ostler_store::plans::Amended;
 use ostler_store::schedules::{Activity, Fired, Firing, Put, Schedule, ScheduleAnswer, ScheduleRecord};
-use ostler_store::tell::{Delivery, Heard, Tell};
 use ostler_store::views::{
     Cursor, Event, Filter, LeaseFilter, Page, QueueSettings, Survey, TaskDetail, Which,
 };
@@ -36,8 +36,8 @@ use crate::peers::Peers;
 use crate::readers::Readers;
 use crate::tx::read_queue;
 use crate::verbs::{
-    amend, cancel, claim, enqueue, expire, finish, jobs, looks, nodes, notes, orders, prune, queues, ready,
-    replay, schedules, start, strays, tellings,
+    amend, cancel, claim, enqueue, expire, finish, jobs, looks, nodes, notes, orders, outbox, prune, queues,
+    ready, replay, schedules, start, strays,
 };
 use crate::writer::{Desk, Writer};
 
@@ -260,7 +260,13 @@ impl Store for Sqlite {
         self.writer.write("save_step", move |tx| notes::save_step(tx, lease, &step)).await
     }
 
-    async fn hear(&self, session: SessionId, queue: &str, wants: Tell, limit: usize) -> Result<Heard, Error> {
+    async fn take_outbox(
+        &self,
+        session: SessionId,
+        queue: &str,
+        wants: OutboxFilter,
+        limit: usize,
+    ) -> Result<OutboxAnswer, Error> {
         name("queue", queue)?;
         batch("tellings", limit, MAX_PAGE)?;
         let (queue, beats, checks) = (queue.to_owned(), Arc::clone(&self.beats), self.checks);
@@ -268,23 +274,23 @@ impl Store for Sqlite {
         let look = move |conn: &Connection| {
             let live = nodes::is_open(conn, session)? && beats.is_in_time(session);
             if !checks.pass(Check::HearSession, live) {
-                return Ok(Some(Heard::SessionEnded));
+                return Ok(Some(OutboxAnswer::SessionEnded));
             }
-            Ok((!tellings::any(conn, &asked, wants)?).then(|| Heard::Tellings(Vec::new())))
+            Ok((!outbox::any(conn, &asked, wants)?).then(|| OutboxAnswer::Entries(Vec::new())))
         };
         // Nothing to tell is the usual case, and costs no write.
         if let Some(heard) = self.readers.read(look).await? {
             return Ok(heard);
         }
-        self.writer.write("hear", move |tx| tellings::hear(tx, session, &queue, wants, limit)).await
+        self.writer.write("hear", move |tx| outbox::take(tx, session, &queue, wants, limit)).await
     }
 
-    async fn told(&self, session: SessionId, deliveries: Vec<Delivery>) -> Result<(), Error> {
+    async fn ack_outbox(&self, session: SessionId, deliveries: Vec<Ack>) -> Result<(), Error> {
         self.bounds.check_deliveries(&deliveries)?;
         if deliveries.is_empty() {
             return Ok(());
         }
-        self.writer.write("told", move |tx| tellings::told(tx, session, &deliveries)).await
+        self.writer.write("told", move |tx| outbox::ack(tx, session, &deliveries)).await
     }
 
     async fn cancel(&self, tasks: Vec<TaskId>) -> Result<Vec<CancelAnswer>, Error> {

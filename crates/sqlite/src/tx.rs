@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_core::{Gate, SessionId, State, StateName, Timestamp, VirtualTime};
-use ostler_store::tell::Tell;
+use ostler_store::outbox::OutboxFilter;
 use ostler_store::transfer::{Departure, Stage};
 use ostler_store::views::QueueSettings;
 use ostler_store::{Check, Checks, Rings};
@@ -54,7 +54,7 @@ pub(crate) struct Memo {
 /// What the ends of a lane lead to, besides the end itself.
 #[derive(Clone, Copy)]
 pub(crate) struct Ends {
-    pub(crate) tell: Tell,
+    pub(crate) tell: OutboxFilter,
     /// Whether a breaker counts them, or a place of the queue becomes free.
     pub(crate) counted: bool,
 }
@@ -259,7 +259,7 @@ impl<'a> Tx<'a> {
         let queue = self.queue_of(lane)?;
         let settings = &self.queue_or_new(&queue)?.settings;
         let ends = Ends {
-            tell: settings.tell,
+            tell: settings.outbox,
             counted: settings.breaker.is_some() || settings.concurrency.is_some(),
         };
         self.memo.ends.insert(lane, ends);
@@ -308,7 +308,7 @@ impl<'a> Tx<'a> {
             settings.key_concurrency,
             overrides_text(&settings.overrides),
             kinds_text(&settings.kinds),
-            tell_text(settings.tell),
+            tell_text(settings.outbox),
             rules_text(settings)
         ])?;
         Ok(())
@@ -449,7 +449,7 @@ pub(crate) fn settings_from(row: &rusqlite::Row<'_>, first: usize) -> Sql<QueueS
         key_concurrency: row.get(first + 2)?,
         overrides: overrides_from(row.get(first + 3)?)?,
         kinds: kinds_from(row.get(first + 4)?)?,
-        tell: tell_from(row.get(first + 5)?),
+        outbox: tell_from(row.get(first + 5)?),
         ..QueueSettings::default()
     };
     read_rules(row.get(first + 6)?, &mut settings)?;

@@ -18,9 +18,9 @@ use ostler_sqlite::{Options, Sqlite};
 use ostler_store::calls::{Claim, Claimed, Expired, Kinds, QueueChange, Retention};
 use ostler_store::jobs::{JobChange, NewJob};
 use ostler_store::orders::Order;
+use ostler_store::outbox::{OutboxAnswer, OutboxFilter};
 use ostler_store::plans::Unique;
 use ostler_store::schedules::{Activity, Firing, Schedule, Template};
-use ostler_store::tell::{Heard, Tell};
 use ostler_store::{Clock, Store};
 use ostler_testkit::history::{Log, Scribe, Stored, check, read};
 use ostler_testkit::{Ids, ManualClock, Twin, Voice, scratch};
@@ -142,7 +142,7 @@ async fn one_round(scribe: Scribe<'_>, clock: &ManualClock, round: u32) {
     scribe.report(here, workers(ids, clock.now())).await;
     store.order(here, Order::Drain).await.expect("order answers");
     scribe.limit(QUEUE, 1_000).await;
-    let changes = vec![QueueChange::KeyConcurrency(Some(2)), QueueChange::Tell(Tell::ALL)];
+    let changes = vec![QueueChange::KeyConcurrency(Some(2)), QueueChange::Outbox(OutboxFilter::ALL)];
     store.configure(QUEUE, changes).await.expect("configure answers");
 
     // Plain ones, some with a shared key, some for later, and one that will be too late.
@@ -198,12 +198,12 @@ async fn one_round(scribe: Scribe<'_>, clock: &ManualClock, round: u32) {
     for claimed in scribe.claim(asks(here, 2)).await {
         scribe.complete(claimed.lease).await;
     }
-    match store.hear(here, QUEUE, Tell::ALL, 3).await.expect("hear answers") {
-        Heard::Tellings(tellings) => {
+    match store.take_outbox(here, QUEUE, OutboxFilter::ALL, 3).await.expect("hear answers") {
+        OutboxAnswer::Entries(tellings) => {
             let deliveries = tellings.iter().map(|telling| telling.number.into()).collect();
-            store.told(here, deliveries).await.expect("told answers");
+            store.ack_outbox(here, deliveries).await.expect("told answers");
         }
-        Heard::SessionEnded => panic!("the session is alive"),
+        OutboxAnswer::SessionEnded => panic!("the session is alive"),
     }
     scribe.prune(vec![done]).await;
     scribe.prune_old(Retention::default()).await;

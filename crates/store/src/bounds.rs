@@ -7,9 +7,9 @@ use crate::error::Error;
 use crate::gates::{check_breaker, check_cost, check_rates};
 use crate::jobs::{MAX_SPEC_BYTES, NewJob};
 use crate::orders::{Answer, Order};
+use crate::outbox::Ack;
 use crate::plans::Unique;
 use crate::schedules::{Firing, Schedule};
-use crate::tell::Delivery;
 use crate::views::QueueSettings;
 
 /// Tasks, leases or ids in one call.
@@ -164,7 +164,7 @@ impl Bounds {
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid).
-    pub fn check_deliveries(&self, deliveries: &[Delivery]) -> Result<(), Error> {
+    pub fn check_deliveries(&self, deliveries: &[Ack]) -> Result<(), Error> {
         batch("deliveries", deliveries.len(), MAX_BATCH)?;
         let warnings = deliveries.iter().filter_map(|delivery| delivery.warning.as_deref());
         warnings.into_iter().try_for_each(|warning| text("warning", warning, MAX_MESSAGE_BYTES))
@@ -223,9 +223,9 @@ impl Bounds {
                 | QueueChange::KeyConcurrency(_)
                 | QueueChange::KeyPath(_)
                 | QueueChange::CostPath(_)
-                | QueueChange::Tell(_)
+                | QueueChange::Outbox(_)
                 | QueueChange::SetBy(_)
-                | QueueChange::AlsoTell(_)
+                | QueueChange::AlsoOutbox(_)
                 | QueueChange::Breaker(None)
                 | QueueChange::OpenBreaker(_)
                 | QueueChange::ResetBreaker

@@ -12,9 +12,9 @@ use crate::error::Error;
 use crate::gates::{BreakerSetting, SetBy};
 use crate::lease::{Lease, LeaseRef};
 use crate::orders::NumberedOrder;
+use crate::outbox::OutboxFilter;
 use crate::paths::PayloadPath;
 use crate::plans::Unique;
-use crate::tell::Tell;
 
 // ---- sessions -----------------------------------------------------------------------------------------
 
@@ -436,9 +436,9 @@ pub enum QueueChange {
     /// What is said about the policy of its tasks of this kind; with nothing said, the queue's holds again.
     KindOverrides(String, Overrides),
     /// Which ends of its attempts are kept to be told, from now on.
-    Tell(Tell),
+    Outbox(OutboxFilter),
     /// These ends are kept to be told too, from now on, beside those that are told already.
-    AlsoTell(Tell),
+    AlsoOutbox(OutboxFilter),
     /// So much of it begins in a time, over all nodes; all windows hold. None: any amount.
     Rate(Vec<Rate>),
     /// So much of each limit key begins in a time, over all nodes; all windows hold. None: any amount.

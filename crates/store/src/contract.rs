@@ -14,9 +14,9 @@ use crate::error::Error;
 use crate::jobs::{JobAnswer, JobChange, JobFilter, JobPut, JobRecord, NewJob};
 use crate::lease::{Lease, LeaseRef};
 use crate::orders::{Answer, Order, Ordered};
+use crate::outbox::{Ack, OutboxAnswer, OutboxFilter};
 use crate::plans::Amended;
 use crate::schedules::{Activity, Fired, Firing, Put, Schedule, ScheduleAnswer, ScheduleRecord};
-use crate::tell::{Delivery, Heard, Tell};
 use crate::views::{Cursor, Event, Filter, Page, QueueSettings, Survey, TaskDetail, Which};
 use crate::wake::Wakeups;
 
@@ -95,11 +95,17 @@ pub trait Store: Send + Sync {
 
     /// Gives a session the oldest of those tellings of a queue that it wants and that no session has taken. They are its to tell until it ends;
     /// whatever it has not told by then, the next one hears that asks.
-    async fn hear(&self, session: SessionId, queue: &str, wants: Tell, limit: usize) -> Result<Heard, Error>;
+    async fn take_outbox(
+        &self,
+        session: SessionId,
+        queue: &str,
+        wants: OutboxFilter,
+        limit: usize,
+    ) -> Result<OutboxAnswer, Error>;
 
     /// These were told: those that the session has taken are removed, and their warnings appended to the events of their tasks.
     /// Others are left.
-    async fn told(&self, session: SessionId, deliveries: Vec<Delivery>) -> Result<(), Error>;
+    async fn ack_outbox(&self, session: SessionId, deliveries: Vec<Ack>) -> Result<(), Error>;
 
     // ---- requests from outside ----
 

@@ -176,8 +176,8 @@ impl QueueChange {
             | Self::CostPath(_)
             | Self::Overrides(_)
             | Self::KindOverrides(..)
-            | Self::Tell(_)
-            | Self::AlsoTell(_)
+            | Self::Outbox(_)
+            | Self::AlsoOutbox(_)
             | Self::KeyRate(_)
             | Self::OpenKeyBreaker { .. }
             | Self::ResetKeyBreaker(_)

@@ -12,8 +12,8 @@ use crate::calls::{EventKind, QueueChange};
 use crate::error::Error;
 use crate::gates::{BreakerSetting, KeyRecord, SetBy};
 use crate::orders::Answer;
+use crate::outbox::OutboxFilter;
 use crate::paths::PayloadPath;
-use crate::tell::Tell;
 
 /// A task with all that belongs to it, except its events.
 #[derive(Clone, Debug, PartialEq)]
@@ -317,7 +317,7 @@ pub struct QueueSettings {
     /// What is said about the policy of the tasks of a kind, which wins over the queue's.
     pub kinds: BTreeMap<String, Overrides>,
     /// Which ends of its attempts are kept to be told.
-    pub tell: Tell,
+    pub outbox: OutboxFilter,
     /// So much of it begins in a time, over all nodes.
     pub rate: Vec<Rate>,
     /// So much of each limit key begins in a time, over all nodes.
@@ -346,8 +346,8 @@ impl QueueSettings {
             QueueChange::KindOverrides(kind, overrides) => {
                 self.kinds.insert(kind, overrides);
             }
-            QueueChange::Tell(tell) => self.tell = tell,
-            QueueChange::AlsoTell(tell) => self.tell = self.tell.and(tell),
+            QueueChange::Outbox(tell) => self.outbox = tell,
+            QueueChange::AlsoOutbox(tell) => self.outbox = self.outbox.and(tell),
             QueueChange::Rate(rates) => self.rate = rates,
             QueueChange::KeyRate(rates) => self.key_rate = rates,
             QueueChange::Breaker(breaker) => self.breaker = breaker,

@@ -43,7 +43,7 @@ pub struct Notice {
     /// What happened: `failed`.
     pub event: &'static str,
     /// The number of the telling. It may come twice; whoever has seen it need not act again.
-    pub telling: u64,
+    pub sequence: u64,
     /// Whether parts were left out because all of it was too large.
     pub cut: bool,
     /// The dead letter.

@@ -12,9 +12,9 @@ use ostler_store::calls::{
 };
 use ostler_store::gates::{BreakerScope, BreakerSetting};
 use ostler_store::jobs::{NewJob, queue_of};
+use ostler_store::outbox::OutboxFilter;
 use ostler_store::plans::Unique;
 use ostler_store::schedules::{Firing, Schedule, Template};
-use ostler_store::tell::Tell;
 use ostler_store::{Clock, Lease, Store};
 use ostler_testkit::{Ids, ManualClock};
 
@@ -138,7 +138,7 @@ async fn settings(store: &dyn Store, clock: &ManualClock) {
             vec![
                 QueueChange::KeyConcurrency(Some(1)),
                 QueueChange::Limit(Some(100_000)),
-                QueueChange::Tell(Tell::ALL),
+                QueueChange::Outbox(OutboxFilter::ALL),
                 QueueChange::KindOverrides("sort".to_owned(), kind),
                 QueueChange::KeyRate(vec![Rate::even(1_000, LONG)]),
                 QueueChange::OpenKeyBreaker { key: "shut".to_owned(), until: Some(clock.now().after(LONG)) },

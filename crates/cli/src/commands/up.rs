@@ -11,7 +11,7 @@ use ostler_process::keeper::{
     Contained, Containment, Keeper, KeeperProgram, StartError as KeeperError, serve,
 };
 use ostler_runtime::{
-    Beginning, Drained, Listener, Node, NodeConfig, NodeState, Parts, PoolConfig, PoolSize, Prefetch,
+    Beginning, Drained, EndListener, Node, NodeConfig, NodeState, Parts, PoolConfig, PoolSize, Prefetch,
     StartError, StoreNews, TakeOver,
 };
 use ostler_store::calls::QueueChange;
@@ -399,10 +399,10 @@ fn pool_of(pool: &Pool, keeper: &Keeper) -> anyhow::Result<PoolConfig> {
 }
 
 /// Who is told how the pool's tasks ended: its hooks.
-fn listener(pool: &Pool, tools: &Tools) -> anyhow::Result<Option<Arc<dyn Listener>>> {
+fn listener(pool: &Pool, tools: &Tools) -> anyhow::Result<Option<Arc<dyn EndListener>>> {
     let hooks = Hooks::arm(&pool.on_failed, tools)
         .map_err(|error| refused(Code::BadInput, format!("pool.{}.on_failed: {error}", pool.name)))?;
-    Ok(hooks.map(|hooks| Arc::new(hooks) as Arc<dyn Listener>))
+    Ok(hooks.map(|hooks| Arc::new(hooks) as Arc<dyn EndListener>))
 }
 
 /// Opens the store. One that is away for a moment is waited for, and that is said.

@@ -13,11 +13,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ostler_core::{RetryPolicy, Told};
+use ostler_core::{EndKind, RetryPolicy};
 use ostler_process::keeper::Keeper;
 use ostler_process::{CommandPolicy, PolicyError};
-use ostler_runtime::Listener;
-use ostler_store::tell::{Tell, Telling};
+use ostler_runtime::EndListener;
+use ostler_store::outbox::{OutboxEntry, OutboxFilter};
 use ostler_store::views::TaskDetail;
 use ostler_store::{Bounds, Store};
 use tokio::task::JoinSet;
@@ -114,16 +114,16 @@ impl Hooks {
 }
 
 #[async_trait]
-impl Listener for Hooks {
-    fn wants(&self) -> Tell {
-        Tell::NONE.with(Told::Failed)
+impl EndListener for Hooks {
+    fn wants(&self) -> OutboxFilter {
+        OutboxFilter::NONE.with(EndKind::Failed)
     }
 
     fn patience(&self) -> Duration {
         self.0.iter().map(|hook| hook.patience()).max().unwrap_or_default()
     }
 
-    async fn hear(&self, telling: Telling, found: TaskDetail) -> Result<(), String> {
+    async fn ended(&self, telling: OutboxEntry, found: TaskDetail) -> Result<(), String> {
         let id = telling.task;
         let notice = Arc::new(Notice::new(&telling, &found));
         let mut trying = JoinSet::new();
@@ -177,7 +177,7 @@ impl Armed {
             match missed {
                 Ok(()) => return Ok(()),
                 Err(Missed::MayPass(_)) if tries < self.attempts => {
-                    tokio::time::sleep(PAUSES.delay(tries, notice.telling)).await;
+                    tokio::time::sleep(PAUSES.delay(tries, notice.sequence)).await;
                 }
                 Err(Missed::MayPass(why) | Missed::Never(why)) => {
                     let times = if tries == 1 { "once".to_owned() } else { format!("{tries} times") };

@@ -1,7 +1,7 @@
 //! What a hook is told: the dead letter, as `ostler dead show --json` prints it, and which telling it is.
 
 use ostler_core::{TaskId, Timestamp, is_too_deep};
-use ostler_store::tell::Telling;
+use ostler_store::outbox::OutboxEntry;
 use ostler_store::views::TaskDetail;
 use ostler_wire::dead::{LetterDetail, Notice as View};
 use ostler_wire::json::Json;
@@ -9,7 +9,7 @@ use ostler_wire::json::Json;
 /// A dead letter that hooks are told of.
 pub(super) struct Notice {
     /// The number of the telling: the same when it is told again.
-    pub(super) telling: u64,
+    pub(super) sequence: u64,
     pub(super) task: TaskId,
     pub(super) queue: String,
     pub(super) kind: String,
@@ -20,16 +20,16 @@ pub(super) struct Notice {
 }
 
 impl Notice {
-    pub(super) fn new(telling: &Telling, found: &TaskDetail) -> Self {
+    pub(super) fn new(telling: &OutboxEntry, found: &TaskDetail) -> Self {
         let letter = LetterDetail::new(&found.task, &found.attempts, &found.steps, &found.after);
         Self {
-            telling: telling.number,
+            sequence: telling.number,
             task: telling.task,
             queue: telling.queue.clone(),
             kind: telling.kind.clone(),
             attempt: telling.attempt,
             at: telling.at,
-            view: View { event: "failed", telling: telling.number, cut: false, letter },
+            view: View { event: "failed", sequence: telling.number, cut: false, letter },
         }
     }
 

@@ -41,7 +41,7 @@ impl TaskHook {
 /// The id of the task that this hook makes of this telling, always the same.
 fn id_for(notice: &Notice, queue: &str, kind: &str) -> TaskId {
     let bits = notice.task.0.bits();
-    let mut mixed = Seed::new((bits as u64) ^ ((bits >> 64) as u64)).next() ^ notice.telling;
+    let mut mixed = Seed::new((bits as u64) ^ ((bits >> 64) as u64)).next() ^ notice.sequence;
     // A zero between the two, which no name has.
     for byte in queue.bytes().chain([0]).chain(kind.bytes()) {
         mixed = Seed::new(mixed ^ u64::from(byte)).next();

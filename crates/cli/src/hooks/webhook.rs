@@ -65,7 +65,7 @@ impl Webhook {
 
     pub(super) async fn post(&self, notice: &Notice) -> Result<(), Missed> {
         let (agent, uri, body) = (self.agent.clone(), self.address.0.clone(), notice.json());
-        let key = format!("{}-{}", notice.task, notice.telling);
+        let key = format!("{}-{}", notice.task, notice.sequence);
         // It waits for the network on a thread for such, and for no longer than its timeout.
         let posting = tokio::task::spawn_blocking(move || {
             let request =

@@ -5,11 +5,11 @@ use std::io::{self, Write as _};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use ostler_core::{StateName, Task, TaskId, Told};
+use ostler_core::{EndKind, StateName, Task, TaskId};
 use ostler_process::Argument;
-use ostler_runtime::Listener;
+use ostler_runtime::EndListener;
 use ostler_store::Store;
-use ostler_store::tell::{Tell, Telling};
+use ostler_store::outbox::{OutboxEntry, OutboxFilter};
 use ostler_store::views::{TaskDetail, Which};
 use tokio::sync::mpsc;
 
@@ -52,12 +52,12 @@ impl Reporter {
 }
 
 #[async_trait]
-impl Listener for Reporter {
-    fn wants(&self) -> Tell {
-        Tell::NONE.with(Told::Completed).with(Told::Failed)
+impl EndListener for Reporter {
+    fn wants(&self) -> OutboxFilter {
+        OutboxFilter::NONE.with(EndKind::Completed).with(EndKind::Failed)
     }
 
-    async fn hear(&self, telling: Telling, found: TaskDetail) -> Result<(), String> {
+    async fn ended(&self, telling: OutboxEntry, found: TaskDetail) -> Result<(), String> {
         let sender = self.ends.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(sender) = sender {
             let waiting = sender.max_capacity() - sender.capacity();

@@ -9,7 +9,7 @@ use ostler_exec::Executor;
 use ostler_process::keeper::{Containment, Keeper};
 use ostler_process::{Command, CommandPolicy, Environment, OutputForm};
 use ostler_runtime::{
-    Listener, Node, NodeConfig, NodeState, Parts, PoolConfig, Prefetch, StartError, StoreNews, TakeOver,
+    EndListener, Node, NodeConfig, NodeState, Parts, PoolConfig, Prefetch, StartError, StoreNews, TakeOver,
 };
 use ostler_store::calls::QueueChange;
 use ostler_store::jobs::{JobRecord, queue_of};
@@ -157,7 +157,7 @@ impl Mapping<'_> {
         let tally = Tally::new(halt, items, spec.attempts, before.completed);
         let command = Command::of_payload(keeper.clone(), policy())?;
         let executor = Arc::new(Counted { command, tally: Arc::clone(&tally) });
-        let listener: Arc<dyn Listener> = Arc::clone(&reporter) as Arc<dyn Listener>;
+        let listener: Arc<dyn EndListener> = Arc::clone(&reporter) as Arc<dyn EndListener>;
         let pool = PoolConfig { listener: Some(listener), ..pool_of(executor, job, spec) };
         let (store_news, news) = mpsc::channel(MAX_NEWS);
         let config = NodeConfig {

@@ -223,7 +223,7 @@ async fn unguard(conn: &Conn, tables: &[String]) -> Sql<()> {
 async fn open(conn: &Conn, schema: &str, last_telling: i64) -> Sql<()> {
     for row in conn.rows(IDENTITIES, &[&schema]).await? {
         let (table, column): (String, String) = (get(&row, 0)?, get(&row, 1)?);
-        let least = if table == Table::Telling.name() { last_telling } else { 0 };
+        let least = if table == Table::Outbox.name() { last_telling } else { 0 };
         let sequence = format!("pg_get_serial_sequence('ostler.{}', '{column}')", quoted(&table));
         // The next number is the one after all that were used; where none was, it is the first.
         let sql = format!(

@@ -93,7 +93,7 @@ const fn besides(table: Table) -> (&'static str, &'static str) {
         | Table::Attempt
         | Table::Step
         | Table::Event
-        | Table::Telling
+        | Table::Outbox
         | Table::Schedule
         | Table::Job => ("", ""),
     }

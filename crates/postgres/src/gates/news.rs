@@ -110,9 +110,9 @@ pub(crate) async fn change(
         | QueueChange::CostPath(_)
         | QueueChange::Overrides(_)
         | QueueChange::KindOverrides(..)
-        | QueueChange::Tell(_)
+        | QueueChange::Outbox(_)
         | QueueChange::SetBy(_)
-        | QueueChange::AlsoTell(_)
+        | QueueChange::AlsoOutbox(_)
         | QueueChange::Rate(_)
         | QueueChange::KeyRate(_) => return Ok(Vec::new()),
     }

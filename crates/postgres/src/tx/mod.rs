@@ -21,7 +21,7 @@ use crate::locks::{Locks, Mode, What};
 use crate::memo::{Memo, Step};
 use crate::queue::{COLUMNS, QUEUES, Queue, read_queues};
 use crate::row::{BY_SLOT, Found, Phase, Uid, find_text, found_from, why_code};
-use crate::verbs::tellings::{self, Noted};
+use crate::verbs::outbox::{self, Noted};
 
 const LOCK: &str = "SELECT CASE WHEN alone THEN pg_advisory_xact_lock(hashtextextended(name, 0)) IS NULL
         ELSE pg_advisory_xact_lock_shared(hashtextextended(name, 0)) IS NULL END
@@ -179,7 +179,7 @@ impl Tx {
                 .exec("UPDATE ostler.queue SET gate = $2 WHERE id = $1", &[&queue, &gate_text(&gate)])
                 .await?;
         }
-        tellings::write(&self.conn, &self.told).await?;
+        outbox::write(&self.conn, &self.told).await?;
         let (conn, rings, lanes, learned) = (self.conn, self.rings, self.lanes, self.learned);
         Ok(Done { conn, rings, lanes, learned, began: self.now })
     }

@@ -117,7 +117,7 @@ impl Tx {
                     &settings.key_concurrency.map(i64::from),
                     &overrides_text(&settings.overrides),
                     &kinds_text(&settings.kinds),
-                    &tell_text(settings.tell),
+                    &tell_text(settings.outbox),
                     &rules_text(settings),
                 ],
             )

@@ -9,7 +9,7 @@ use ostler_store::views::QueueSettings;
 use ostler_store::{Check, Lease, LeaseRef};
 use tokio_postgres::Row;
 
-use super::tellings::{End, note};
+use super::outbox::{End, note};
 use crate::conn::{get, get_u32, get_u64, most};
 use crate::dependents;
 use crate::fault::{Sql, readable};
@@ -261,7 +261,7 @@ async fn end_late(tx: &mut Tx, lanes: &Lanes<'_>, late: Vec<(Ready, State)>) -> 
         keys::settle(tx, task.limit, &rules).await?;
         let attempt = task.claimed.attempt - 1;
         let end = End { lane: task.lane, slot: task.slot, attempt, state: &state, outcome: None };
-        note(tx, lanes.settings.tell, &end);
+        note(tx, lanes.settings.outbox, &end);
         if task.awaited {
             dependents::ended(tx, task.slot).await?;
         }

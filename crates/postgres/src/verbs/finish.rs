@@ -9,9 +9,9 @@ use ostler_store::calls::{Finished, Ran, Report};
 use ostler_store::views::QueueSettings;
 use ostler_store::{Check, LeaseRef, bounded};
 
+use super::outbox::{End, note};
 use super::start::{Leased, fenced};
 use super::success;
-use super::tellings::{End, note};
 use crate::conn::{Conn, big, get, int};
 use crate::dependents;
 use crate::fault::Sql;
@@ -121,7 +121,7 @@ async fn complete(
     let state = State::Completed { finished_at: tx.now };
     let outcome = Some(&Outcome::Success);
     let end = End { lane: held.lane, slot: held.slot, attempt: number, state: &state, outcome };
-    note(tx, settings.tell, &end);
+    note(tx, settings.outbox, &end);
     if held.awaited {
         dependents::ended(tx, held.slot).await?;
     }
@@ -140,7 +140,7 @@ pub(crate) async fn end_attempt(
     let Some(facts) = task.facts() else { return Ok(task.state.name()) };
     let outcome = &bounded(outcome);
     let settings = tx.settings(&task.queue)?;
-    let (now, tell) = (tx.now, settings.tell);
+    let (now, tell) = (tx.now, settings.outbox);
     let policy = task.overrides.resolve(&settings.of_kind(&task.kind));
     let transition = decide(&facts, outcome, &policy, now);
     let attempt = record_end(tx, found, outcome, ran).await?;

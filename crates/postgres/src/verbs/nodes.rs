@@ -7,7 +7,7 @@ use ostler_store::calls::{Fenced, NewSession, Renewed};
 use ostler_store::{Check, Checks, LeaseRef, MAX_UNNAMED};
 
 use super::finish::{end_attempt, queues_of};
-use super::{orders, tellings};
+use super::{orders, outbox};
 use crate::backend::Backend;
 use crate::conn::{Conn, big, get, get_u64};
 use crate::fault::{Sql, readable};
@@ -164,7 +164,7 @@ pub(crate) async fn end(tx: &mut Tx, session: i64) -> Sql<()> {
         .await?;
     tx.conn.exec("DELETE FROM ostler.worker WHERE session = $1", &[&session]).await?;
     tx.conn.exec("DELETE FROM ostler.orders WHERE session = $1", &[&session]).await?;
-    tellings::free(tx, session).await
+    outbox::free(tx, session).await
 }
 
 pub(crate) async fn report(tx: &mut Tx, session: SessionId, workers: &[Worker]) -> Sql<Fenced> {

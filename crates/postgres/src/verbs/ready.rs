@@ -5,7 +5,7 @@ use std::time::Duration;
 use ostler_core::{Timestamp, too_late};
 use ostler_store::calls::MadeReady;
 
-use super::tellings::{End, note};
+use super::outbox::{End, note};
 use crate::conn::{Conn, get, most};
 use crate::dependents::{NEXT_FREED, come_forward, ended_in_queue, see_to};
 use crate::fault::{Sql, readable};
@@ -96,7 +96,7 @@ pub(crate) async fn run(tx: &mut Tx, bite: usize) -> Sql<MadeReady> {
             continue;
         };
         let Some(state) = too_late(found.task.not_after, found.task.deadline, now) else { continue };
-        let tell = tx.settings(&found.task.queue)?.tell;
+        let tell = tx.settings(&found.task.queue)?.outbox;
         tx.set_state(found.slot, found.lane, found.limit, Phase::of(&found.task.state), &state).await?;
         let rules = tx.key_rules(&found.task.queue)?;
         keys::settle(tx, found.limit, &rules).await?;

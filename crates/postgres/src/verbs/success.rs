@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use ostler_core::{Outcome, State, StateName};
 use ostler_store::calls::{Finished, Ran, Report};
-use ostler_store::tell::Tell;
+use ostler_store::outbox::OutboxFilter;
 
-use super::tellings::{End, note};
+use super::outbox::{End, note};
 use crate::conn::{big, get, int};
 use crate::fault::Sql;
 use crate::memo::Grant;
@@ -82,7 +82,7 @@ pub(crate) fn count(tx: &mut Tx, hot: &Hot<'_>) -> Sql<Finished> {
     tx.tally(lane).attempts += 1;
     tx.count(lane, Some(StateName::Claimed), Some(StateName::Completed));
     let queue = Arc::clone(&hot.grant.queue);
-    let tell = tx.queue(&queue)?.map_or(Tell::NONE, |queue| queue.settings.tell);
+    let tell = tx.queue(&queue)?.map_or(OutboxFilter::NONE, |queue| queue.settings.outbox);
     let state = State::Completed { finished_at: now };
     let outcome = Some(&Outcome::Success);
     note(tx, tell, &End { lane, slot, attempt: hot.grant.runs + 1, state: &state, outcome });

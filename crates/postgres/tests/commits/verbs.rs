@@ -18,9 +18,9 @@ use ostler_store::calls::{
 };
 use ostler_store::jobs::{JobAnswer, JobChange, JobFilter, JobPut, NewJob};
 use ostler_store::orders::{Answer, Order, Ordered};
+use ostler_store::outbox::{Ack, OutboxAnswer, OutboxFilter};
 use ostler_store::plans::Amended;
 use ostler_store::schedules::{Activity, Fired, Firing, Put, Schedule, ScheduleAnswer, Template};
-use ostler_store::tell::{Delivery, Heard, Tell};
 use ostler_store::views::{TaskDetail, Which};
 use ostler_store::{Clock, LeaseRef, Store};
 use ostler_testkit::ManualClock;
@@ -366,15 +366,15 @@ async fn notes(stage: &Stage) -> Vec<Case> {
     cases.push(Case::new(
         "hear",
         async move {
-            match here.hear(session, &queue, Tell::ALL, 10).await.map_err(told)? {
-                Heard::Tellings(tellings) => same(&tellings.len(), &1),
-                Heard::SessionEnded => Err("the session has ended".to_owned()),
+            match here.take_outbox(session, &queue, OutboxFilter::ALL, 10).await.map_err(told)? {
+                OutboxAnswer::Entries(tellings) => same(&tellings.len(), &1),
+                OutboxAnswer::SessionEnded => Err("the session has ended".to_owned()),
             }
         },
         async move |stage| {
             let queue = stage.name("hear");
-            let heard = stage.store.hear(other, &queue, Tell::ALL, 10).await;
-            same(&heard, &Ok(Heard::Tellings(Vec::new())))
+            let heard = stage.store.take_outbox(other, &queue, OutboxFilter::ALL, 10).await;
+            same(&heard, &Ok(OutboxAnswer::Entries(Vec::new())))
         },
     ));
 
@@ -382,12 +382,12 @@ async fn notes(stage: &Stage) -> Vec<Case> {
     let queue = stage.name("told");
     tell_all(stage, "told").await;
     completed(stage, "told").await;
-    let heard = stage.store.hear(session, &queue, Tell::ALL, 10).await.expect("hear answers");
-    let Heard::Tellings(tellings) = heard else { panic!("the session is alive") };
-    let deliveries: Vec<Delivery> = tellings.iter().map(|telling| telling.number.into()).collect();
+    let heard = stage.store.take_outbox(session, &queue, OutboxFilter::ALL, 10).await.expect("hear answers");
+    let OutboxAnswer::Entries(tellings) = heard else { panic!("the session is alive") };
+    let deliveries: Vec<Ack> = tellings.iter().map(|telling| telling.number.into()).collect();
     cases.push(Case::new(
         "told",
-        async move { here.told(session, deliveries).await.map_err(told) },
+        async move { here.ack_outbox(session, deliveries).await.map_err(told) },
         async move |stage| {
             let sql = "SELECT count(*) FROM ostler.telling t JOIN ostler.queue q ON q.id = t.queue WHERE q.name = $1";
             let row = stage.direct.query_one(sql, &[&queue]).await.map_err(told)?;
@@ -398,7 +398,7 @@ async fn notes(stage: &Stage) -> Vec<Case> {
 }
 
 async fn tell_all(stage: &Stage, what: &str) {
-    let changes = vec![QueueChange::Tell(Tell::ALL)];
+    let changes = vec![QueueChange::Outbox(OutboxFilter::ALL)];
     stage.store.configure(&stage.name(what), changes).await.expect("configure answers");
 }
 

@@ -9,7 +9,7 @@ use ostler_store::views::QueueSettings;
 use ostler_store::{Check, Lease, LeaseRef};
 use rusqlite::{Row, params};
 
-use super::tellings::{End, note};
+use super::outbox::{End, note};
 use crate::dependents;
 use crate::fault::readable;
 use crate::gates::{Asks, Doors, Passed};
@@ -117,7 +117,7 @@ pub(crate) fn run(tx: &mut Tx<'_>, claim: &Claim) -> Sql<ClaimAnswer> {
         keys::settle(tx, task.limit, &rules)?;
         let attempt = task.claimed.attempt - 1;
         let end = End { lane: task.lane, slot: task.slot, attempt, state: &state, outcome: None };
-        note(tx, settings.tell, &end)?;
+        note(tx, settings.outbox, &end)?;
         if task.awaited {
             dependents::ended(tx, task.slot)?;
         }

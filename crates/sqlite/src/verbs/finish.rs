@@ -6,13 +6,13 @@ use ostler_core::{
     AttemptEnd, Effect, Ending, Held, Next, Outcome, Probe, State, StateName, Timestamp, Transition, decide,
 };
 use ostler_store::calls::{Finished, Ran, Report};
-use ostler_store::tell::Tell;
+use ostler_store::outbox::OutboxFilter;
 use ostler_store::views::QueueSettings;
 use ostler_store::{Check, LeaseRef, bounded};
 use rusqlite::{CachedStatement, params};
 
+use super::outbox::{End, note};
 use super::start::{FENCE, Leased, fenced};
-use super::tellings::{End, note};
 use crate::dependents;
 use crate::gates;
 use crate::kept::failure_text;
@@ -169,7 +169,7 @@ fn make_room(tx: &mut Tx<'_>, done: &Done, from: Phase) -> Sql<()> {
         };
         keys::settle(tx, limit, &rules)?;
     }
-    if tell == Tell::NONE {
+    if tell == OutboxFilter::NONE {
         return Ok(());
     }
     let state = State::Completed { finished_at: tx.now };
@@ -188,7 +188,7 @@ pub(crate) fn end_attempt(
     let Some(facts) = task.facts() else { return Ok(task.state.name()) };
     let outcome = &bounded(outcome);
     let settings = tx.queue_or_new(&task.queue)?.settings.clone();
-    let (now, tell) = (tx.now, settings.tell);
+    let (now, tell) = (tx.now, settings.outbox);
     let policy = task.overrides.resolve(&settings.of_kind(&task.kind));
     let transition = decide(&facts, outcome, &policy, now);
     let attempt = record_end(tx, found, outcome, ran)?;

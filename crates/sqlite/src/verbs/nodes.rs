@@ -8,7 +8,7 @@ use ostler_store::{Check, LeaseRef, MAX_UNNAMED};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::finish::end_attempt;
-use super::{orders, tellings};
+use super::{orders, outbox};
 use crate::fault::readable;
 use crate::row::{Uid, code, find};
 use crate::tx::{Sql, Tx};
@@ -104,7 +104,7 @@ pub(crate) fn end(tx: &mut Tx<'_>, session: i64) -> Sql<()> {
         .execute(params![session, tx.now.millis()])?;
     tx.prepare("DELETE FROM worker WHERE session = ?1")?.execute([session])?;
     tx.prepare("DELETE FROM orders WHERE session = ?1")?.execute([session])?;
-    tellings::free(tx, session)
+    outbox::free(tx, session)
 }
 
 pub(crate) fn report(tx: &mut Tx<'_>, session: SessionId, workers: &[Worker]) -> Sql<Fenced> {

@@ -6,7 +6,7 @@ use ostler_core::{Timestamp, too_late};
 use ostler_store::calls::MadeReady;
 use rusqlite::{Connection, params};
 
-use super::tellings::{End, note};
+use super::outbox::{End, note};
 use crate::dependents::{NEXT_FREED, come_forward, ended_in_queue, see_to};
 use crate::fault::readable;
 use crate::gates;
@@ -47,7 +47,7 @@ pub(crate) fn run(tx: &mut Tx<'_>, bite: usize) -> Sql<MadeReady> {
         tx.set_state(found.slot, found.lane, found.limit, Phase::of(&found.task.state), &state)?;
         let rules = tx.key_rules(&found.task.queue)?;
         keys::settle(tx, found.limit, &rules)?;
-        let (attempt, tell) = (found.task.runs, tx.queue_or_new(&found.task.queue)?.settings.tell);
+        let (attempt, tell) = (found.task.runs, tx.queue_or_new(&found.task.queue)?.settings.outbox);
         note(tx, tell, &End { lane: found.lane, slot: found.slot, attempt, state: &state, outcome: None })?;
         ended_in_queue(tx, &found)?;
     }

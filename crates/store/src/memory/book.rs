@@ -9,7 +9,7 @@ use ostler_core::{
 };
 
 use super::gates::Begun;
-use super::tellings::Kept;
+use super::outbox::Kept;
 use crate::bounds::{MAX_CASCADE, RECENT_RUNS, bounded};
 use crate::calls::{NewSession, Ran};
 use crate::checks::{Check, Checks};

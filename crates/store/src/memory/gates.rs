@@ -284,9 +284,9 @@ impl Book {
             | QueueChange::CostPath(_)
             | QueueChange::Overrides(_)
             | QueueChange::KindOverrides(..)
-            | QueueChange::Tell(_)
+            | QueueChange::Outbox(_)
             | QueueChange::SetBy(_)
-            | QueueChange::AlsoTell(_)
+            | QueueChange::AlsoOutbox(_)
             | QueueChange::Rate(_)
             | QueueChange::KeyRate(_) => {}
         }

@@ -8,8 +8,8 @@ mod jobs;
 mod life;
 mod looks;
 mod nodes;
+mod outbox;
 mod schedules;
-mod tellings;
 mod unique;
 mod upkeep;
 
@@ -34,9 +34,9 @@ use crate::error::Error;
 use crate::jobs::{JobAnswer, JobChange, JobFilter, JobPut, JobRecord, NewJob};
 use crate::lease::LeaseRef;
 use crate::orders::{Answer, Order, Ordered};
+use crate::outbox::{Ack, OutboxAnswer, OutboxFilter};
 use crate::plans::Amended;
 use crate::schedules::{Activity, Fired, Firing, Put, Schedule, ScheduleAnswer, ScheduleRecord};
-use crate::tell::{Delivery, Heard, Tell};
 use crate::views::{Cursor, Event, Filter, Page, QueueSettings, Survey, TaskDetail, Which};
 use crate::wake::{Bells, Wakeups};
 use book::Book;
@@ -149,15 +149,21 @@ impl Store for Memory {
         Ok(self.write(|book| book.save_step(lease, step)))
     }
 
-    async fn hear(&self, session: SessionId, queue: &str, wants: Tell, limit: usize) -> Result<Heard, Error> {
+    async fn take_outbox(
+        &self,
+        session: SessionId,
+        queue: &str,
+        wants: OutboxFilter,
+        limit: usize,
+    ) -> Result<OutboxAnswer, Error> {
         name("queue", queue)?;
         batch("tellings", limit, MAX_PAGE)?;
-        Ok(self.write(|book| book.hear(session, queue, wants, limit)))
+        Ok(self.write(|book| book.take_outbox(session, queue, wants, limit)))
     }
 
-    async fn told(&self, session: SessionId, deliveries: Vec<Delivery>) -> Result<(), Error> {
+    async fn ack_outbox(&self, session: SessionId, deliveries: Vec<Ack>) -> Result<(), Error> {
         self.bounds.check_deliveries(&deliveries)?;
-        self.write(|book| deliveries.into_iter().for_each(|delivery| book.told(session, delivery)));
+        self.write(|book| deliveries.into_iter().for_each(|delivery| book.ack_outbox(session, delivery)));
         Ok(())
     }
 

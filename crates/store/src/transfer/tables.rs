@@ -32,7 +32,7 @@ pub enum Table {
     /// Events.
     Event,
     /// Ends that are to be told.
-    Telling,
+    Outbox,
     /// Schedules.
     Schedule,
     /// Jobs.
@@ -104,7 +104,7 @@ impl Table {
         Self::Attempt,
         Self::Step,
         Self::Event,
-        Self::Telling,
+        Self::Outbox,
         Self::Schedule,
         Self::Job,
     ];
@@ -125,7 +125,7 @@ impl Table {
             Self::Attempt => "attempt",
             Self::Step => "step",
             Self::Event => "event",
-            Self::Telling => "telling",
+            Self::Outbox => "telling",
             Self::Schedule => "schedule",
             Self::Job => "job",
         }
@@ -142,7 +142,7 @@ impl Table {
             | Self::UnusedKey
             | Self::Task
             | Self::Freed
-            | Self::Telling
+            | Self::Outbox
             | Self::Schedule
             | Self::Job => 1,
             Self::UniqueKey | Self::Edge | Self::Attempt | Self::Step | Self::Event => 2,
@@ -165,7 +165,7 @@ impl Table {
             Self::Attempt => ATTEMPT,
             Self::Step => STEP,
             Self::Event => EVENT,
-            Self::Telling => TELLING,
+            Self::Outbox => TELLING,
             Self::Schedule => SCHEDULE,
             Self::Job => JOB,
         }

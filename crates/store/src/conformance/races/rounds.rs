@@ -16,7 +16,7 @@ use crate::calls::{
 use crate::contract::Store;
 use crate::gates::{BreakerScope, BreakerSetting};
 use crate::lease::Lease;
-use crate::tell::{Heard, Tell};
+use crate::outbox::{OutboxAnswer, OutboxFilter};
 use crate::views::TaskDetail;
 
 macro_rules! races {
@@ -65,9 +65,9 @@ async fn claim(store: Arc<dyn Store>, scene: Arc<Scene>, session: SessionId) -> 
 }
 
 async fn hear(store: Arc<dyn Store>, session: SessionId) -> Vec<TaskId> {
-    match store.hear(session, QUEUE, Tell::ALL, 10).await.expect("hear answers") {
-        Heard::Tellings(tellings) => tellings.into_iter().map(|telling| telling.task).collect(),
-        Heard::SessionEnded => panic!("the session is alive"),
+    match store.take_outbox(session, QUEUE, OutboxFilter::ALL, 10).await.expect("hear answers") {
+        OutboxAnswer::Entries(tellings) => tellings.into_iter().map(|telling| telling.task).collect(),
+        OutboxAnswer::SessionEnded => panic!("the session is alive"),
     }
 }
 
@@ -229,7 +229,7 @@ async fn two_claims(stage: &Stage, stagger: Stagger) -> Side {
 
 async fn two_hearings(stage: &Stage, stagger: Stagger) -> Side {
     let s = &stage.scene;
-    s.configure(QueueChange::Tell(Tell::ALL)).await;
+    s.configure(QueueChange::Outbox(OutboxFilter::ALL)).await;
     let nodes = [s.join().await, s.join().await];
     let id = s.completed(nodes[0]).await;
     let [one, other] = connections(stage);

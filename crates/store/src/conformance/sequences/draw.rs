@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use ostler_core::{
-    BreakerPolicy, ErrorClass, Missed, OnConflict, OnFailed, Overlap, Overrides, Rate, Seed, StateName,
-    Timestamp, Told, Trip,
+    BreakerPolicy, EndKind, ErrorClass, Missed, OnConflict, OnFailed, Overlap, Overrides, Rate, Seed,
+    StateName, Timestamp, Trip,
 };
 
 use super::op::{
@@ -15,9 +15,9 @@ use crate::calls::{QueueChange, Replay, Retention, StepsOnReplay};
 use crate::gates::{BreakerScope, BreakerSetting, SetBy};
 use crate::jobs::{JobChange, JobFilter};
 use crate::orders::{Order, Who};
+use crate::outbox::OutboxFilter;
 use crate::paths::PayloadPath;
 use crate::schedules::Activity;
-use crate::tell::Tell;
 use crate::views::{Field, Filter, LeaseFilter};
 
 const DAY_MS: u64 = 86_400_000;
@@ -125,14 +125,14 @@ const SAID: &[Row<Op>] = &[
     (70, "ask for a probe", Drawer::ask_for_a_probe),
     (20, "move a gate by hand", |d| d.configure(Drawer::by_hand)),
     (26, "tell of ends", |d| {
-        d.configure(|d| QueueChange::Tell(if d.chance.chance(70) { Tell::ALL } else { d.tell() }))
+        d.configure(|d| QueueChange::Outbox(if d.chance.chance(70) { OutboxFilter::ALL } else { d.tell() }))
     }),
-    (20, "tell of more ends", |d| d.configure(|d| QueueChange::AlsoTell(d.tell()))),
+    (20, "tell of more ends", |d| d.configure(|d| QueueChange::AlsoOutbox(d.tell()))),
     (26, "hear", |d| Op::Hear { session: d.session(), queue: d.queue(), wants: d.tell(), limit: d.below(4) }),
     (20, "hear for a session that may be over", |d| Op::Hear {
         session: d.any_session(),
         queue: d.queue(),
-        wants: Tell::ALL,
+        wants: OutboxFilter::ALL,
         limit: 3,
     }),
     (26, "told", |d| Op::Told {
@@ -455,8 +455,8 @@ impl Drawer {
 
     // ---- queues and looks ----
 
-    fn tell(&mut self) -> Tell {
-        Told::ALL.into_iter().filter(|_| self.chance.chance(50)).collect()
+    fn tell(&mut self) -> OutboxFilter {
+        EndKind::ALL.into_iter().filter(|_| self.chance.chance(50)).collect()
     }
 
     /// Small, so that it is used up.

@@ -8,8 +8,8 @@ use ostler_core::{
 use crate::calls::{QueueChange, Replay, Retention};
 use crate::jobs::{JobChange, JobFilter};
 use crate::orders::Order;
+use crate::outbox::OutboxFilter;
 use crate::schedules::Activity;
-use crate::tell::Tell;
 use crate::views::Filter;
 
 /// The last one is that of a job.
@@ -65,7 +65,7 @@ pub(super) enum Op {
     Release(Vec<Pick>),
     Append { lease: Pick, events: usize },
     SaveStep { lease: Pick, name: usize },
-    Hear { session: usize, queue: usize, wants: Tell, limit: usize },
+    Hear { session: usize, queue: usize, wants: OutboxFilter, limit: usize },
     Told { session: usize, numbers: Vec<u64> },
     Cancel(Vec<usize>),
     Replay { tasks: Vec<usize>, how: Replay },

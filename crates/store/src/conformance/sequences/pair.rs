@@ -11,7 +11,7 @@ use super::say::{Grant, Said, Speaker};
 use crate::bounds::{MAX_BITE, MAX_PAGE};
 use crate::checks::Checks;
 use crate::contract::Store;
-use crate::tell::Tell;
+use crate::outbox::OutboxFilter;
 use crate::views::{Filter, LeaseFilter, Survey};
 
 /// So often everything is compared, and not only the counts.
@@ -110,7 +110,8 @@ impl Pair {
     async fn hear_the_rest(&mut self, via: Via) -> Result<(), String> {
         self.say(via, &Op::Join { session: LAST, ttl_ms: 60_000 }).await?;
         for queue in 0..QUEUES.len() {
-            self.say(via, &Op::Hear { session: LAST, queue, wants: Tell::ALL, limit: MAX_PAGE }).await?;
+            self.say(via, &Op::Hear { session: LAST, queue, wants: OutboxFilter::ALL, limit: MAX_PAGE })
+                .await?;
         }
         Ok(())
     }

@@ -19,9 +19,9 @@ use crate::error::Error;
 use crate::jobs::NewJob;
 use crate::lease::{Lease, LeaseRef};
 use crate::orders::Answer;
+use crate::outbox::Ack;
 use crate::plans::Unique;
 use crate::schedules::{Fired, Firing, Schedule, Template};
-use crate::tell::Delivery;
 use crate::views::{Filter, Which};
 
 /// A lease that a store has granted.
@@ -114,14 +114,14 @@ impl Speaker {
                 plain(store.save_step(self.lease(*lease), step).await)
             }
             Op::Hear { session, queue, wants, limit } => {
-                plain(store.hear(self.names.session(*session), QUEUES[*queue], *wants, *limit).await)
+                plain(store.take_outbox(self.names.session(*session), QUEUES[*queue], *wants, *limit).await)
             }
             Op::Told { session, numbers } => {
                 let warning =
                     |number: u64| number.is_multiple_of(2).then(|| format!("nobody hears of {number}"));
-                let delivery = |number: &u64| Delivery { number: *number, warning: warning(*number) };
+                let delivery = |number: &u64| Ack { number: *number, warning: warning(*number) };
                 let deliveries = numbers.iter().map(delivery).collect();
-                plain(store.told(self.names.session(*session), deliveries).await)
+                plain(store.ack_outbox(self.names.session(*session), deliveries).await)
             }
             Op::Cancel(numbers) => plain(store.cancel(tasks(numbers)).await),
             Op::Replay { tasks: numbers, how } => plain(store.replay(tasks(numbers), how.clone()).await),

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use ostler_core::{Backoff, BreakerPolicy, Jitter, Outcome, Overrides, Rate, StateName, Told, Trip};
+use ostler_core::{Backoff, BreakerPolicy, EndKind, Jitter, Outcome, Overrides, Rate, StateName, Trip};
 
 use super::super::scene::{QUEUE, Scene, invalid};
 use super::runner::cases;
 use crate::calls::{Enqueued, Finished, QueueChange};
 use crate::gates::{BreakerScope, BreakerSetting, SetBy};
+use crate::outbox::OutboxFilter;
 use crate::paths::PayloadPath;
-use crate::tell::Tell;
 use crate::views::{QueueRecord, QueueSettings};
 
 cases![
@@ -62,7 +62,7 @@ async fn changes_are_kept_and_answered(s: &Scene) {
         QueueChange::KeyConcurrency(Some(2)),
         QueueChange::Overrides(overrides),
         QueueChange::KindOverrides("send".to_owned(), overrides),
-        QueueChange::Tell(Tell::NONE.with(Told::Failed).with(Told::Retry)),
+        QueueChange::Outbox(OutboxFilter::NONE.with(EndKind::Failed).with(EndKind::Retry)),
         QueueChange::Rate(rate.clone()),
         QueueChange::KeyRate(key_rate.clone()),
         QueueChange::Breaker(Some(breaker)),
@@ -80,7 +80,7 @@ async fn changes_are_kept_and_answered(s: &Scene) {
         cost_path: path("payload.a.b"),
         overrides,
         kinds: [("send".to_owned(), overrides)].into(),
-        tell: [Told::Retry, Told::Failed].into_iter().collect(),
+        outbox: [EndKind::Retry, EndKind::Failed].into_iter().collect(),
         rate,
         key_rate,
         breaker: Some(breaker),
@@ -97,7 +97,7 @@ async fn changes_are_kept_and_answered(s: &Scene) {
         QueueChange::KeyConcurrency(None),
         QueueChange::Overrides(Overrides::NONE),
         QueueChange::KindOverrides("send".to_owned(), Overrides::NONE),
-        QueueChange::Tell(Tell::NONE),
+        QueueChange::Outbox(OutboxFilter::NONE),
         QueueChange::Rate(Vec::new()),
         QueueChange::KeyRate(Vec::new()),
         QueueChange::Breaker(None),

@@ -8,11 +8,11 @@ use ostler_core::{
 };
 
 use super::super::scene::{KIND, QUEUE, Scene, TICK, failure};
+use super::outbox::{hear, tell};
 use super::runner::cases;
-use super::tellings::{hear, tell};
 use crate::calls::{Enqueued, NewStep, NewTask, Prune, QueueChange, Saved};
+use crate::outbox::OutboxFilter;
 use crate::plans::Unique;
-use crate::tell::Tell;
 use crate::views::Which;
 
 cases![
@@ -304,7 +304,7 @@ async fn a_replacement_that_was_parked_makes_room_for_nobody(s: &Scene) {
 
 async fn what_is_told_of_a_replaced_task_is_of_what_it_was(s: &Scene) {
     let node = s.join().await;
-    tell(s, Tell::ALL).await;
+    tell(s, OutboxFilter::ALL).await;
     let id = s.enqueue(keyed(s, "k")).await;
     let lease = s.run(node).await;
     s.finish(lease, failure(ErrorClass::Transient)).await;

@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ostler_core::{ErrorClass, Failure, Outcome, SessionId, Told};
+use ostler_core::{EndKind, ErrorClass, Failure, Outcome, SessionId};
 use ostler_sqlite::{Options, Sqlite};
 use ostler_store::calls::{Claim, ClaimAnswer, Fenced, Kinds, QueueChange, Ran, Report};
-use ostler_store::tell::{Heard, Tell, Telling};
+use ostler_store::outbox::{OutboxAnswer, OutboxEntry, OutboxFilter};
 use ostler_store::{Store, SystemClock};
 use ostler_testkit::{Ids, Twin, scratch};
 
@@ -32,25 +32,25 @@ async fn join(store: &dyn Store, ids: &Ids) -> SessionId {
     session
 }
 
-async fn hear(store: &dyn Store, session: SessionId) -> Vec<Telling> {
-    match store.hear(session, QUEUE, Tell::ALL, 10).await.expect("hear answers") {
-        Heard::Tellings(tellings) => tellings,
-        Heard::SessionEnded => panic!("the session is over, and should not be"),
+async fn hear(store: &dyn Store, session: SessionId) -> Vec<OutboxEntry> {
+    match store.take_outbox(session, QUEUE, OutboxFilter::ALL, 10).await.expect("hear answers") {
+        OutboxAnswer::Entries(tellings) => tellings,
+        OutboxAnswer::SessionEnded => panic!("the session is over, and should not be"),
     }
 }
 
 /// The point of the kill, and what the next node still has to tell.
-const KILLS: [(&str, &[Told]); 10] = [
+const KILLS: [(&str, &[EndKind]); 10] = [
     ("finish.begun", &[]),
     ("finish.written", &[]),
-    ("finish.committed", &[Told::Completed, Told::Failed, Told::Retry]),
-    ("finish.answered", &[Told::Completed, Told::Failed, Told::Retry]),
-    ("hear.begun", &[Told::Completed, Told::Failed, Told::Retry]),
-    ("hear.committed", &[Told::Completed, Told::Failed, Told::Retry]),
-    ("hear.answered", &[Told::Completed, Told::Failed, Told::Retry]),
-    ("told.begun", &[Told::Completed, Told::Failed, Told::Retry]),
-    ("told.written", &[Told::Completed, Told::Failed, Told::Retry]),
-    ("told.committed", &[Told::Retry]),
+    ("finish.committed", &[EndKind::Completed, EndKind::Failed, EndKind::Retry]),
+    ("finish.answered", &[EndKind::Completed, EndKind::Failed, EndKind::Retry]),
+    ("hear.begun", &[EndKind::Completed, EndKind::Failed, EndKind::Retry]),
+    ("hear.committed", &[EndKind::Completed, EndKind::Failed, EndKind::Retry]),
+    ("hear.answered", &[EndKind::Completed, EndKind::Failed, EndKind::Retry]),
+    ("told.begun", &[EndKind::Completed, EndKind::Failed, EndKind::Retry]),
+    ("told.written", &[EndKind::Completed, EndKind::Failed, EndKind::Retry]),
+    ("told.committed", &[EndKind::Retry]),
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -66,7 +66,7 @@ async fn a_kill_at_any_point_leaves_what_was_not_told_to_the_next_node() {
         let next = join(&store, &Ids::new(2)).await;
         let expired = store.expire(100).await.expect("expire answers");
         assert_eq!(expired.sessions.len(), 1, "{at}: its death is known at once");
-        let left: Vec<Told> = hear(&store, next).await.into_iter().map(|telling| telling.what).collect();
+        let left: Vec<EndKind> = hear(&store, next).await.into_iter().map(|telling| telling.what).collect();
         assert_eq!(left, expected, "{at}");
     }
 }
@@ -77,7 +77,7 @@ async fn telling_node() {
     let Some(folder) = std::env::var_os(FOLDER).map(PathBuf::from) else { return };
     let store = open(&folder);
     let ids = Ids::new(1);
-    store.configure(QUEUE, vec![QueueChange::Tell(Tell::ALL)]).await.expect("configure answers");
+    store.configure(QUEUE, vec![QueueChange::Outbox(OutboxFilter::ALL)]).await.expect("configure answers");
     store.enqueue(ids.new_tasks(3, QUEUE, "send")).await.expect("enqueue answers");
     let session = join(&store, &ids).await;
     let claim = Claim { session, queue: QUEUE.to_owned(), kinds: Kinds::Any, limit: 3 };
@@ -95,5 +95,5 @@ async fn telling_node() {
     store.finish(reports).await.expect("finish answers");
     let heard = hear(&store, session).await;
     let deliveries = heard.iter().take(2).map(|telling| telling.number.into()).collect();
-    store.told(session, deliveries).await.expect("told answers");
+    store.ack_outbox(session, deliveries).await.expect("told answers");
 }

@@ -1,9 +1,9 @@
 //! Tellings: noted in the transaction that ends an attempt, taken by sessions, removed when they were told.
 
-use ostler_core::{Outcome, SessionId, State, TaskId, Timestamp, Told, told as to_tell};
+use ostler_core::{EndKind, Outcome, SessionId, State, TaskId, Timestamp, end_kind};
 use ostler_store::Check;
 use ostler_store::calls::EventKind;
-use ostler_store::tell::{Delivery, Heard, Tell, Telling};
+use ostler_store::outbox::{Ack, OutboxAnswer, OutboxEntry, OutboxFilter};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::fault::readable;
@@ -23,8 +23,8 @@ pub(crate) struct End<'a> {
 }
 
 /// Notes the end, if its queue wants it told.
-pub(crate) fn note(tx: &mut Tx<'_>, tell: Tell, end: &End<'_>) -> Sql<()> {
-    let Some(what) = to_tell(end.state, end.outcome).filter(|what| tell.has(*what)) else { return Ok(()) };
+pub(crate) fn note(tx: &mut Tx<'_>, tell: OutboxFilter, end: &End<'_>) -> Sql<()> {
+    let Some(what) = end_kind(end.state, end.outcome).filter(|what| tell.has(*what)) else { return Ok(()) };
     let run_at = match end.state {
         State::Queued { run_at, .. } => Some(run_at.millis()),
         State::Claimed { .. }
@@ -42,7 +42,7 @@ pub(crate) fn note(tx: &mut Tx<'_>, tell: Tell, end: &End<'_>) -> Sql<()> {
         end.lane,
         end.slot,
         end.attempt,
-        code(&Told::ALL, &what),
+        code(&EndKind::ALL, &what),
         tx.now.millis(),
         failure,
         run_at
@@ -52,37 +52,39 @@ pub(crate) fn note(tx: &mut Tx<'_>, tell: Tell, end: &End<'_>) -> Sql<()> {
 }
 
 /// Whether the queue has anything of this that no session has taken.
-pub(crate) fn any(conn: &Connection, queue: &str, wants: Tell) -> Sql<bool> {
+pub(crate) fn any(conn: &Connection, queue: &str, wants: OutboxFilter) -> Sql<bool> {
     let mut statement = conn.prepare_cached(
         "SELECT 1 FROM telling INDEXED BY untold
          WHERE queue = (SELECT id FROM queue WHERE name = ?1) AND what = ?2 AND session IS NULL LIMIT 1",
     )?;
-    for what in Told::ALL.iter().filter(|what| wants.has(**what)) {
-        if statement.exists(params![queue, code(&Told::ALL, what)])? {
+    for what in EndKind::ALL.iter().filter(|what| wants.has(**what)) {
+        if statement.exists(params![queue, code(&EndKind::ALL, what)])? {
             return Ok(true);
         }
     }
     Ok(false)
 }
 
-pub(crate) fn hear(
+pub(crate) fn take(
     tx: &mut Tx<'_>,
     session: SessionId,
     queue: &str,
-    wants: Tell,
+    wants: OutboxFilter,
     limit: usize,
-) -> Sql<Heard> {
-    let Some(session) = tx.live_session(session, Check::HearSession)? else { return Ok(Heard::SessionEnded) };
-    let Some(found) = tx.queue(queue)? else { return Ok(Heard::Tellings(Vec::new())) };
+) -> Sql<OutboxAnswer> {
+    let Some(session) = tx.live_session(session, Check::HearSession)? else {
+        return Ok(OutboxAnswer::SessionEnded);
+    };
+    let Some(found) = tx.queue(queue)? else { return Ok(OutboxAnswer::Entries(Vec::new())) };
     let id = found.id;
     let mut tellings = Vec::new();
-    for what in Told::ALL.iter().filter(|what| wants.has(**what)) {
+    for what in EndKind::ALL.iter().filter(|what| wants.has(**what)) {
         let mut statement = tx.prepare(
             "SELECT g.number, t.uid, l.kind, g.attempt, g.what, g.at, g.failure, g.run_at
              FROM telling g INDEXED BY untold JOIN task t ON t.id = g.task JOIN lane l ON l.id = g.lane
              WHERE g.queue = ?1 AND g.what = ?2 AND g.session IS NULL ORDER BY g.number",
         )?;
-        let mut rows = statement.query(params![id, code(&Told::ALL, what)])?;
+        let mut rows = statement.query(params![id, code(&EndKind::ALL, what)])?;
         let enough = tellings.len() + limit;
         while tellings.len() < enough
             && let Some(row) = rows.next()?
@@ -97,31 +99,31 @@ pub(crate) fn hear(
     for telling in &tellings {
         take.execute(params![telling.number, session])?;
     }
-    Ok(Heard::Tellings(tellings))
+    Ok(OutboxAnswer::Entries(tellings))
 }
 
-fn telling(row: &Row<'_>, queue: &str) -> Sql<Telling> {
-    Ok(Telling {
+fn telling(row: &Row<'_>, queue: &str) -> Sql<OutboxEntry> {
+    Ok(OutboxEntry {
         number: row.get(0)?,
         queue: queue.to_owned(),
         task: TaskId(row.get::<_, Uid>(1)?.id()),
         kind: row.get(2)?,
         attempt: row.get(3)?,
-        what: place(&Told::ALL, row.get(4)?)?,
+        what: place(&EndKind::ALL, row.get(4)?)?,
         at: Timestamp::from_millis(row.get(5)?),
         failure: failure_from(row.get(6)?)?.map(|failed| failed.failure),
         run_at: row.get::<_, Option<i64>>(7)?.map(Timestamp::from_millis),
     })
 }
 
-pub(crate) fn told(tx: &mut Tx<'_>, session: SessionId, deliveries: &[Delivery]) -> Sql<()> {
+pub(crate) fn ack(tx: &mut Tx<'_>, session: SessionId, deliveries: &[Ack]) -> Sql<()> {
     let session: Option<i64> = tx
         .prepare("SELECT id FROM session WHERE uid = ?1")?
         .query_row([Uid::of(session.0)], |row| row.get(0))
         .optional()?;
     let mut taken_by = tx.prepare("SELECT session, task FROM telling WHERE number = ?1")?;
     let mut remove = tx.prepare("DELETE FROM telling WHERE number = ?1")?;
-    for Delivery { number, warning } in deliveries {
+    for Ack { number, warning } in deliveries {
         let Ok(number) = i64::try_from(*number) else { continue };
         let taken: Option<(Option<i64>, i64)> =
             taken_by.query_row([number], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;

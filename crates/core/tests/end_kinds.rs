@@ -1,7 +1,8 @@
 //! What is told of an ended attempt: the rows of one table.
 
 use ostler_core::{
-    CancelReason, ErrorClass, FailReason, Failure, Outcome, Readiness, State, Timestamp, Told, Wait, told,
+    CancelReason, EndKind, ErrorClass, FailReason, Failure, Outcome, Readiness, State, Timestamp, Wait,
+    end_kind,
 };
 
 const NOW: Timestamp = Timestamp::ZERO;
@@ -20,14 +21,14 @@ fn ends_and_failures_are_told_and_moves_are_not() {
     let dead = State::Failed { finished_at: NOW, reason: FailReason::Exhausted };
     let cancelled = State::Cancelled { finished_at: NOW, reason: CancelReason::Expired };
     let rows = [
-        (completed, Some(Outcome::Success), Some(Told::Completed)),
-        (dead, Some(failed(ErrorClass::Permanent)), Some(Told::Failed)),
-        (dead, Some(Outcome::NodeDied), Some(Told::Failed)),
-        (dead, None, Some(Told::Failed)),
-        (queued(Wait::Retry), Some(failed(ErrorClass::Crash)), Some(Told::Retry)),
-        (queued(Wait::RateLimited), Some(failed(ErrorClass::RateLimited)), Some(Told::Retry)),
-        (queued(Wait::Paused), Some(failed(ErrorClass::QueueStop)), Some(Told::Retry)),
-        (queued(Wait::Budget), Some(failed(ErrorClass::Budget)), Some(Told::Retry)),
+        (completed, Some(Outcome::Success), Some(EndKind::Completed)),
+        (dead, Some(failed(ErrorClass::Permanent)), Some(EndKind::Failed)),
+        (dead, Some(Outcome::NodeDied), Some(EndKind::Failed)),
+        (dead, None, Some(EndKind::Failed)),
+        (queued(Wait::Retry), Some(failed(ErrorClass::Crash)), Some(EndKind::Retry)),
+        (queued(Wait::RateLimited), Some(failed(ErrorClass::RateLimited)), Some(EndKind::Retry)),
+        (queued(Wait::Paused), Some(failed(ErrorClass::QueueStop)), Some(EndKind::Retry)),
+        (queued(Wait::Budget), Some(failed(ErrorClass::Budget)), Some(EndKind::Retry)),
         (queued(Wait::HandedBack), Some(Outcome::HandedBack), None),
         (queued(Wait::LeaseExpired), Some(Outcome::NodeDied), None),
         (queued(Wait::New), None, None),
@@ -36,12 +37,12 @@ fn ends_and_failures_are_told_and_moves_are_not() {
         (cancelled, None, None),
     ];
     for (state, outcome, expected) in rows {
-        assert_eq!(told(&state, outcome.as_ref()), expected, "{state:?} after {outcome:?}");
+        assert_eq!(end_kind(&state, outcome.as_ref()), expected, "{state:?} after {outcome:?}");
     }
 }
 
 #[test]
 fn every_name_is_read_back() {
-    assert!(Told::ALL.into_iter().all(|what| Told::named(what.name()) == Some(what)));
-    assert_eq!(Told::named("hung up"), None);
+    assert!(EndKind::ALL.into_iter().all(|what| EndKind::named(what.name()) == Some(what)));
+    assert_eq!(EndKind::named("hung up"), None);
 }

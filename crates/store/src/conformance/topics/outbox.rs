@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use ostler_core::{ErrorClass, Failure, Outcome, Overrides, SessionId, StateName, TaskId, Told};
+use ostler_core::{EndKind, ErrorClass, Failure, Outcome, Overrides, SessionId, StateName, TaskId};
 
 use super::super::scene::{KIND, QUEUE, Scene, TICK, TTL, failure};
 use super::runner::cases;
 use crate::bounds::MAX_PAGE;
 use crate::calls::{Finished, QueueChange};
 use crate::lease::Lease;
-use crate::tell::{Heard, Tell, Telling};
+use crate::outbox::{OutboxAnswer, OutboxEntry, OutboxFilter};
 
 cases![
     nothing_is_told_unless_the_queue_wants_it,
@@ -40,19 +40,19 @@ fn long_story() -> Failure {
     }
 }
 
-pub(super) async fn tell(s: &Scene, tell: Tell) {
-    s.configure(QueueChange::Tell(tell)).await;
+pub(super) async fn tell(s: &Scene, tell: OutboxFilter) {
+    s.configure(QueueChange::Outbox(tell)).await;
 }
 
-pub(super) async fn hear(s: &Scene, session: SessionId, limit: usize) -> Vec<Telling> {
-    match s.store.hear(session, QUEUE, Tell::ALL, limit).await.expect("hear answers") {
-        Heard::Tellings(tellings) => tellings,
-        Heard::SessionEnded => panic!("{session} is over, and should not be"),
+pub(super) async fn hear(s: &Scene, session: SessionId, limit: usize) -> Vec<OutboxEntry> {
+    match s.store.take_outbox(session, QUEUE, OutboxFilter::ALL, limit).await.expect("hear answers") {
+        OutboxAnswer::Entries(tellings) => tellings,
+        OutboxAnswer::SessionEnded => panic!("{session} is over, and should not be"),
     }
 }
 
 /// What happened to which task, of all that is heard now.
-pub(super) async fn ends(s: &Scene, session: SessionId) -> Vec<(TaskId, Told)> {
+pub(super) async fn ends(s: &Scene, session: SessionId) -> Vec<(TaskId, EndKind)> {
     hear(s, session, MAX_PAGE).await.into_iter().map(|telling| (telling.task, telling.what)).collect()
 }
 
@@ -61,13 +61,16 @@ async fn nothing_is_told_unless_the_queue_wants_it(s: &Scene) {
     s.completed(node).await;
     s.dead_letter(node).await;
     assert_eq!(hear(s, node, 10).await, []);
-    tell(s, Tell::ALL).await;
+    tell(s, OutboxFilter::ALL).await;
     assert_eq!(hear(s, node, 10).await, [], "what was not noted then is not told now");
-    assert_eq!(s.store.hear(node, "nowhere", Tell::ALL, 10).await, Ok(Heard::Tellings(vec![])));
+    assert_eq!(
+        s.store.take_outbox(node, "nowhere", OutboxFilter::ALL, 10).await,
+        Ok(OutboxAnswer::Entries(vec![]))
+    );
 }
 
 async fn a_completed_task_is_told(s: &Scene) {
-    tell(s, Tell::ALL).await;
+    tell(s, OutboxFilter::ALL).await;
     let node = s.join().await;
     let started = s.completed(node).await;
     s.pass(TICK);
@@ -78,13 +81,13 @@ async fn a_completed_task_is_told(s: &Scene) {
     let never = lease.task();
     s.finish(lease, Outcome::Success).await;
     let heard = hear(s, node, 10).await;
-    let expected = |number, task, attempt, at| Telling {
+    let expected = |number, task, attempt, at| OutboxEntry {
         number,
         queue: QUEUE.to_owned(),
         task,
         kind: KIND.to_owned(),
         attempt,
-        what: Told::Completed,
+        what: EndKind::Completed,
         at,
         failure: None,
         run_at: None,
@@ -98,19 +101,19 @@ async fn a_completed_task_is_told(s: &Scene) {
 }
 
 async fn a_dead_letter_is_told_with_its_failure(s: &Scene) {
-    tell(s, Tell::ALL).await;
+    tell(s, OutboxFilter::ALL).await;
     let node = s.join().await;
     let lease = s.running(node).await;
     let task = lease.task();
     s.pass(TICK);
     s.finish(lease, Outcome::Failed(long_story())).await;
-    let expected = Telling {
+    let expected = OutboxEntry {
         number: 1,
         queue: QUEUE.to_owned(),
         task,
         kind: KIND.to_owned(),
         attempt: 1,
-        what: Told::Failed,
+        what: EndKind::Failed,
         at: s.now(),
         failure: Some(long_story()),
         run_at: None,
@@ -119,7 +122,7 @@ async fn a_dead_letter_is_told_with_its_failure(s: &Scene) {
 }
 
 async fn a_retry_is_told_with_its_next_moment(s: &Scene) {
-    tell(s, Tell::ALL).await;
+    tell(s, OutboxFilter::ALL).await;
     let node = s.join().await;
     let lease = s.leased(node).await;
     let id = lease.task();
@@ -129,20 +132,20 @@ async fn a_retry_is_told_with_its_next_moment(s: &Scene) {
     let ostler_core::State::Queued { run_at, .. } = s.task(id).await.state else {
         panic!("{id} waits for its next try")
     };
-    assert_eq!((heard[0].what, heard[0].attempt, heard[0].run_at), (Told::Retry, 1, Some(run_at)));
+    assert_eq!((heard[0].what, heard[0].attempt, heard[0].run_at), (EndKind::Retry, 1, Some(run_at)));
     assert!(run_at > s.now(), "it backs off");
     assert_eq!(heard[0].failure.as_ref().map(|failure| failure.class), Some(ErrorClass::Transient));
 }
 
 async fn every_failure_that_leads_back_is_a_retry(s: &Scene) {
-    tell(s, Tell::ALL).await;
+    tell(s, OutboxFilter::ALL).await;
     let node = s.join().await;
     for class in ErrorClass::ALL {
         let lease = s.running(node).await;
         let id = lease.task();
         let expected = match s.finish(lease, failure(class)).await {
-            Finished::Recorded(StateName::Queued) => Told::Retry,
-            Finished::Recorded(_) => Told::Failed,
+            Finished::Recorded(StateName::Queued) => EndKind::Retry,
+            Finished::Recorded(_) => EndKind::Failed,
             Finished::LeaseLost => panic!("the lease is not lost"),
         };
         assert_eq!(ends(s, node).await, [(id, expected)], "{class:?}");
@@ -154,7 +157,7 @@ async fn every_failure_that_leads_back_is_a_retry(s: &Scene) {
 }
 
 async fn what_only_moved_is_not_told(s: &Scene) {
-    tell(s, Tell::ALL).await;
+    tell(s, OutboxFilter::ALL).await;
     let [node, doomed] = [s.join().await, s.join().await];
     let lease = s.running(node).await;
     s.finish(lease, Outcome::HandedBack).await;
@@ -170,7 +173,7 @@ async fn what_only_moved_is_not_told(s: &Scene) {
 }
 
 async fn what_was_cancelled_or_came_too_late_is_not_told(s: &Scene) {
-    tell(s, Tell::ALL).await;
+    tell(s, OutboxFilter::ALL).await;
     let node = s.join().await;
     let queued = s.add().await;
     s.cancel(queued).await;
@@ -193,7 +196,7 @@ async fn what_was_cancelled_or_came_too_late_is_not_told(s: &Scene) {
 }
 
 async fn a_task_that_dies_with_its_nodes_is_told(s: &Scene) {
-    tell(s, Tell::ALL).await;
+    tell(s, OutboxFilter::ALL).await;
     let overrides = Overrides { max_node_deaths: Some(1), ..Overrides::NONE };
     let node = s.join().await;
     let id = s.add_with(|task| task.overrides = overrides).await;
@@ -204,12 +207,12 @@ async fn a_task_that_dies_with_its_nodes_is_told(s: &Scene) {
     let other = s.join().await;
     let heard = hear(s, other, 10).await;
     assert_eq!(heard.len(), 1);
-    assert_eq!((heard[0].task, heard[0].what, heard[0].attempt), (id, Told::Failed, 1));
+    assert_eq!((heard[0].task, heard[0].what, heard[0].attempt), (id, EndKind::Failed, 1));
     assert_eq!((&heard[0].failure, heard[0].at), (&None, s.now()), "nobody could say what was wrong");
 }
 
 async fn a_task_past_its_deadline_is_told(s: &Scene) {
-    tell(s, Tell::ALL).await;
+    tell(s, OutboxFilter::ALL).await;
     let node = s.join().await;
     let deadline = s.in_ms(1);
     let untried = s.add_with(|task| task.deadline = Some(deadline)).await;
@@ -225,20 +228,20 @@ async fn a_task_past_its_deadline_is_told(s: &Scene) {
     s.store.make_ready(10).await.expect("make_ready answers");
     assert_eq!(
         ends(s, node).await,
-        [(untried, Told::Failed), (tried, Told::Failed), (unserved, Told::Failed)],
+        [(untried, EndKind::Failed), (tried, EndKind::Failed), (unserved, EndKind::Failed)],
         "all are dead letters"
     );
 }
 
 async fn a_queue_tells_what_it_wants_and_no_more(s: &Scene) {
     let node = s.join().await;
-    for wanted in Told::ALL {
-        tell(s, Tell::NONE.with(wanted)).await;
+    for wanted in EndKind::ALL {
+        tell(s, OutboxFilter::NONE.with(wanted)).await;
         s.completed(node).await;
         s.dead_letter(node).await;
         let lease = s.running(node).await;
         s.finish(lease, failure(ErrorClass::Transient)).await;
-        let whats: Vec<Told> = ends(s, node).await.into_iter().map(|(_, what)| what).collect();
+        let whats: Vec<EndKind> = ends(s, node).await.into_iter().map(|(_, what)| what).collect();
         assert_eq!(whats, [wanted]);
     }
 }
@@ -247,15 +250,15 @@ async fn a_queue_tells_what_it_wants_and_no_more(s: &Scene) {
 async fn a_change_counts_for_attempts_that_run_already(s: &Scene) {
     let node = s.join().await;
     let second = s.fixture.second().await;
-    for (wanted, expected) in [(Tell::ALL, 1), (Tell::NONE, 0), (Tell::ALL, 1)] {
+    for (wanted, expected) in [(OutboxFilter::ALL, 1), (OutboxFilter::NONE, 0), (OutboxFilter::ALL, 1)] {
         s.completed(node).await;
         let lease = s.leased(node).await;
         ends(s, node).await;
-        second.configure(QUEUE, vec![QueueChange::Tell(wanted)]).await.expect("configure answers");
+        second.configure(QUEUE, vec![QueueChange::Outbox(wanted)]).await.expect("configure answers");
         s.finish_run(lease, Outcome::Success, TICK).await;
         assert_eq!(ends(s, node).await.len(), expected);
         let lease = s.leased(node).await;
-        let other = if wanted == Tell::ALL { Tell::NONE } else { Tell::ALL };
+        let other = if wanted == OutboxFilter::ALL { OutboxFilter::NONE } else { OutboxFilter::ALL };
         tell(s, other).await;
         s.finish_run(lease, Outcome::Success, TICK).await;
         assert_eq!(ends(s, node).await.len(), 1 - expected);
@@ -263,7 +266,7 @@ async fn a_change_counts_for_attempts_that_run_already(s: &Scene) {
 }
 
 async fn a_report_without_a_right_tells_nothing(s: &Scene) {
-    tell(s, Tell::ALL).await;
+    tell(s, OutboxFilter::ALL).await;
     let node = s.join().await;
     let lease = s.running(node).await;
     let old = lease.as_ref();
@@ -276,19 +279,19 @@ async fn a_report_without_a_right_tells_nothing(s: &Scene) {
 
 async fn what_is_told_too_takes_nothing_from_others(s: &Scene) {
     let second = s.fixture.second().await;
-    let [completed, failed] = [Told::Completed, Told::Failed].map(|what| Tell::NONE.with(what));
+    let [completed, failed] = [EndKind::Completed, EndKind::Failed].map(|what| OutboxFilter::NONE.with(what));
     // Whoever adds knows nothing of the others: no order of these loses one of the two.
     for store in [s.store.as_ref(), second.as_ref()] {
-        tell(s, Tell::NONE).await;
-        store.configure(QUEUE, vec![QueueChange::AlsoTell(completed)]).await.expect("configure answers");
-        let settings = s.store.configure(QUEUE, vec![QueueChange::AlsoTell(failed)]).await;
-        assert_eq!(settings.expect("configure answers").tell, completed.with(Told::Failed));
-        let again = store.configure(QUEUE, vec![QueueChange::AlsoTell(Tell::NONE)]).await;
-        assert_eq!(again.expect("configure answers").tell, completed.with(Told::Failed));
+        tell(s, OutboxFilter::NONE).await;
+        store.configure(QUEUE, vec![QueueChange::AlsoOutbox(completed)]).await.expect("configure answers");
+        let settings = s.store.configure(QUEUE, vec![QueueChange::AlsoOutbox(failed)]).await;
+        assert_eq!(settings.expect("configure answers").outbox, completed.with(EndKind::Failed));
+        let again = store.configure(QUEUE, vec![QueueChange::AlsoOutbox(OutboxFilter::NONE)]).await;
+        assert_eq!(again.expect("configure answers").outbox, completed.with(EndKind::Failed));
     }
     let node = s.join().await;
     s.completed(node).await;
     s.dead_letter(node).await;
-    let whats: Vec<Told> = ends(s, node).await.into_iter().map(|(_, what)| what).collect();
-    assert_eq!(whats, [Told::Completed, Told::Failed]);
+    let whats: Vec<EndKind> = ends(s, node).await.into_iter().map(|(_, what)| what).collect();
+    assert_eq!(whats, [EndKind::Completed, EndKind::Failed]);
 }

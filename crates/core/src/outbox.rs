@@ -5,7 +5,7 @@ use crate::state::State;
 
 /// What there is to tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Told {
+pub enum EndKind {
     /// A task was completed.
     Completed,
     /// A task failed for good.
@@ -14,7 +14,7 @@ pub enum Told {
     Retry,
 }
 
-impl Told {
+impl EndKind {
     /// All there is; a store keeps the place in this list.
     pub const ALL: [Self; 3] = [Self::Completed, Self::Failed, Self::Retry];
 
@@ -31,7 +31,7 @@ impl Told {
     /// What has this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|told| told.name() == name)
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 }
 
@@ -39,12 +39,12 @@ impl Told {
 /// its deadline passed. A cancel is nobody's news but the canceller's, and a task that was handed back or lost its node
 /// only moved.
 #[must_use]
-pub const fn told(state: &State, outcome: Option<&Outcome>) -> Option<Told> {
+pub const fn end_kind(state: &State, outcome: Option<&Outcome>) -> Option<EndKind> {
     match state {
-        State::Completed { .. } => Some(Told::Completed),
-        State::Failed { .. } => Some(Told::Failed),
+        State::Completed { .. } => Some(EndKind::Completed),
+        State::Failed { .. } => Some(EndKind::Failed),
         State::Queued { .. } => match outcome {
-            Some(Outcome::Failed(_)) => Some(Told::Retry),
+            Some(Outcome::Failed(_)) => Some(EndKind::Retry),
             Some(Outcome::Success | Outcome::NodeDied | Outcome::HandedBack | Outcome::Cancelled) | None => {
                 None
             }

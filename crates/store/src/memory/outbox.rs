@@ -1,16 +1,16 @@
 //! Tellings: noted where an attempt ends, taken by sessions, removed when they were told.
 
-use ostler_core::{Outcome, SessionId, State, told};
+use ostler_core::{Outcome, SessionId, State, end_kind};
 
 use super::book::{Book, Slot};
 use crate::calls::EventKind;
 use crate::checks::Check;
-use crate::tell::{Delivery, Heard, Tell, Telling};
+use crate::outbox::{Ack, OutboxAnswer, OutboxEntry, OutboxFilter};
 use crate::views::Event;
 
 /// A telling, whose task it is of, and who has taken it.
 pub(super) struct Kept {
-    telling: Telling,
+    telling: OutboxEntry,
     pub(super) slot: Slot,
     taken: Option<SessionId>,
 }
@@ -18,10 +18,10 @@ pub(super) struct Kept {
 impl Book {
     /// Notes that a task came to where it stands now, if its queue wants that told.
     pub(super) fn note_end(&mut self, slot: Slot, outcome: Option<&Outcome>) {
-        let tell = self.queue_settings(slot).tell;
+        let tell = self.queue_settings(slot).outbox;
         let at = self.now;
         let task = self.task(slot);
-        let Some(what) = told(&task.state, outcome).filter(|what| tell.has(*what)) else { return };
+        let Some(what) = end_kind(&task.state, outcome).filter(|what| tell.has(*what)) else { return };
         let run_at = match task.state {
             State::Queued { run_at, .. } => Some(run_at),
             State::Claimed { .. }
@@ -34,15 +34,21 @@ impl Book {
         let failure = outcome.and_then(Outcome::failure).cloned();
         let number = self.next_telling;
         self.next_telling += 1;
-        let telling = Telling { number, queue, task, kind, attempt, what, at, failure, run_at };
+        let telling = OutboxEntry { number, queue, task, kind, attempt, what, at, failure, run_at };
         self.tellings.push(Kept { telling, slot, taken: None });
         self.rings.ready = true;
     }
 
-    pub(super) fn hear(&mut self, id: SessionId, queue: &str, wants: Tell, limit: usize) -> Heard {
+    pub(super) fn take_outbox(
+        &mut self,
+        id: SessionId,
+        queue: &str,
+        wants: OutboxFilter,
+        limit: usize,
+    ) -> OutboxAnswer {
         let live = self.is_live(id);
         if !self.checks.pass(Check::HearSession, live) {
-            return Heard::SessionEnded;
+            return OutboxAnswer::SessionEnded;
         }
         let free = |kept: &&mut Kept| {
             kept.telling.queue == queue && wants.has(kept.telling.what) && kept.taken.is_none()
@@ -51,11 +57,11 @@ impl Book {
             kept.taken = Some(id);
             kept.telling.clone()
         });
-        Heard::Tellings(taken.collect())
+        OutboxAnswer::Entries(taken.collect())
     }
 
-    pub(super) fn told(&mut self, id: SessionId, delivery: Delivery) {
-        let Delivery { number, warning } = delivery;
+    pub(super) fn ack_outbox(&mut self, id: SessionId, delivery: Ack) {
+        let Ack { number, warning } = delivery;
         let Some(place) = self.tellings.iter().position(|kept| kept.telling.number == number) else { return };
         let mine = self.tellings[place].taken == Some(id);
         if !self.checks.pass(Check::ToldTaken, mine) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use ostler_core::{SessionId, TaskId, cut};
-use ostler_store::tell::{Delivery, Heard, Tell, Telling};
+use ostler_store::outbox::{Ack, OutboxAnswer, OutboxEntry, OutboxFilter};
 use ostler_store::views::{TaskDetail, Which};
 use ostler_store::{MAX_MESSAGE_BYTES, Store};
 use tokio::task::{JoinError, JoinSet};
@@ -28,9 +28,9 @@ const TOGETHER: Duration = Duration::from_millis(10);
 
 /// Somebody who wants to know how the attempts of a queue ended.
 #[async_trait]
-pub trait Listener: Send + Sync {
+pub trait EndListener: Send + Sync {
     /// What it wants to know.
-    fn wants(&self) -> Tell;
+    fn wants(&self) -> OutboxFilter;
 
     /// How long it may take for one telling. After that it counts as told, and a warning on the task says so.
     fn patience(&self) -> Duration {
@@ -42,15 +42,15 @@ pub trait Listener: Send + Sync {
     ///
     /// # Errors
     /// What went wrong, in a sentence: it becomes a warning on the task, and the end is not told again.
-    async fn hear(&self, telling: Telling, found: TaskDetail) -> Result<(), String>;
+    async fn ended(&self, telling: OutboxEntry, found: TaskDetail) -> Result<(), String>;
 }
 
 /// Tells one queue's listener, for one session of the node.
-pub(crate) struct Teller {
+pub(crate) struct OutboxDispatcher {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) session: SessionId,
     pub(crate) queue: String,
-    pub(crate) listener: Arc<dyn Listener>,
+    pub(crate) listener: Arc<dyn EndListener>,
     /// How often it looks when nobody says that there is something to tell.
     pub(crate) poll: Duration,
     /// Cancelled when nothing more will end: what is there is told, and then it is over.
@@ -71,10 +71,10 @@ enum Look {
     Ended,
 }
 
-impl Teller {
+impl OutboxDispatcher {
     pub(crate) async fn serve(self) {
         let mut wakeups = self.store.wakeups();
-        let mut telling: JoinSet<Delivery> = JoinSet::new();
+        let mut telling: JoinSet<Ack> = JoinSet::new();
         let mut numbers = HashMap::new();
         let mut done = Vec::new();
         loop {
@@ -114,18 +114,15 @@ impl Teller {
     }
 
     /// Begins to tell as much as there is room for.
-    async fn look(
-        &self,
-        telling: &mut JoinSet<Delivery>,
-        numbers: &mut HashMap<tokio::task::Id, u64>,
-    ) -> Look {
+    async fn look(&self, telling: &mut JoinSet<Ack>, numbers: &mut HashMap<tokio::task::Id, u64>) -> Look {
         let room = AT_ONCE - telling.len();
         if room == 0 {
             return Look::Busy;
         }
-        let heard = match self.store.hear(self.session, &self.queue, self.listener.wants(), room).await {
-            Ok(Heard::Tellings(heard)) => heard,
-            Ok(Heard::SessionEnded) => return Look::Ended,
+        let heard = match self.store.take_outbox(self.session, &self.queue, self.listener.wants(), room).await
+        {
+            Ok(OutboxAnswer::Entries(heard)) => heard,
+            Ok(OutboxAnswer::SessionEnded) => return Look::Ended,
             Err(_) => return Look::Away,
         };
         let look = if heard.len() < room { Look::All } else { Look::Busy };
@@ -139,19 +136,19 @@ impl Teller {
     }
 
     /// Marks as told what has ended. What cannot be marked is told again: at least once.
-    async fn mark(&self, done: Vec<Delivery>) {
+    async fn mark(&self, done: Vec<Ack>) {
         if !done.is_empty() {
-            let _ = self.store.told(self.session, done).await;
+            let _ = self.store.ack_outbox(self.session, done).await;
         }
     }
 }
 
 /// What was told by now. A listener that panicked was told.
 fn ended(
-    first: Result<(tokio::task::Id, Delivery), JoinError>,
-    telling: &mut JoinSet<Delivery>,
+    first: Result<(tokio::task::Id, Ack), JoinError>,
+    telling: &mut JoinSet<Ack>,
     numbers: &mut HashMap<tokio::task::Id, u64>,
-) -> Vec<Delivery> {
+) -> Vec<Ack> {
     let mut done = Vec::new();
     let mut next = Some(first);
     while let Some(one) = next {
@@ -162,7 +159,7 @@ fn ended(
             }
             Err(error) => {
                 let warning = Some("whoever was told of its end panicked".to_owned());
-                done.extend(numbers.remove(&error.id()).map(|number| Delivery { number, warning }));
+                done.extend(numbers.remove(&error.id()).map(|number| Ack { number, warning }));
             }
         }
         next = telling.try_join_next_with_id();
@@ -170,17 +167,17 @@ fn ended(
     done
 }
 
-async fn tell(store: Arc<dyn Store>, listener: Arc<dyn Listener>, telling: Telling) -> Delivery {
+async fn tell(store: Arc<dyn Store>, listener: Arc<dyn EndListener>, telling: OutboxEntry) -> Ack {
     let number = telling.number;
     // A task that is not there any more has nothing to say.
     let Some(found) = find(store.as_ref(), telling.task).await else { return number.into() };
     let patience = listener.patience();
-    let warning = match tokio::time::timeout(patience, listener.hear(telling, found)).await {
+    let warning = match tokio::time::timeout(patience, listener.ended(telling, found)).await {
         Ok(Ok(())) => None,
         Ok(Err(sentence)) => Some(cut(&sentence.replace('\0', "\u{fffd}"), MAX_MESSAGE_BYTES)),
         Err(_) => Some(format!("whoever was told of its end took longer than {patience:?}")),
     };
-    Delivery { number, warning }
+    Ack { number, warning }
 }
 
 /// The task, however often a store that is away has to be asked: what it does not answer is not told. Ends with the teller.

@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
-use ostler_core::{Outcome, SessionId, State, TaskId, Timestamp, Told, told as to_tell};
+use ostler_core::{EndKind, Outcome, SessionId, State, TaskId, Timestamp, end_kind};
 use ostler_store::Check;
 use ostler_store::calls::EventKind;
-use ostler_store::tell::{Delivery, Heard, Tell, Telling};
+use ostler_store::outbox::{Ack, OutboxAnswer, OutboxEntry, OutboxFilter};
 use tokio_postgres::Row;
 
 use crate::conn::{Conn, big, get, get_u32, get_u64, int, most};
@@ -31,15 +31,15 @@ pub(crate) struct Noted {
     lane: i64,
     slot: i64,
     attempt: u32,
-    what: Told,
+    what: EndKind,
     at: Timestamp,
     failure: Option<String>,
     run_at: Option<i64>,
 }
 
 /// Notes the end, if its queue wants it told.
-pub(crate) fn note(tx: &mut Tx, tell: Tell, end: &End<'_>) {
-    let Some(what) = to_tell(end.state, end.outcome).filter(|what| tell.has(*what)) else { return };
+pub(crate) fn note(tx: &mut Tx, tell: OutboxFilter, end: &End<'_>) {
+    let Some(what) = end_kind(end.state, end.outcome).filter(|what| tell.has(*what)) else { return };
     let run_at = match end.state {
         State::Queued { run_at, .. } => Some(run_at.millis()),
         State::Claimed { .. }
@@ -61,7 +61,7 @@ pub(crate) async fn write(conn: &Conn, noted: &[Noted]) -> Sql<()> {
     let lanes: Vec<i64> = noted.iter().map(|noted| noted.lane).collect();
     let slots: Vec<i64> = noted.iter().map(|noted| noted.slot).collect();
     let attempts: Vec<i32> = noted.iter().map(|noted| int(noted.attempt)).collect();
-    let whats: Vec<i16> = noted.iter().map(|noted| code(&Told::ALL, &noted.what)).collect();
+    let whats: Vec<i16> = noted.iter().map(|noted| code(&EndKind::ALL, &noted.what)).collect();
     let ats: Vec<i64> = noted.iter().map(|noted| noted.at.millis()).collect();
     let failures: Vec<Option<&str>> = noted.iter().map(|noted| noted.failure.as_deref()).collect();
     let run_ats: Vec<Option<i64>> = noted.iter().map(|noted| noted.run_at).collect();
@@ -77,8 +77,8 @@ pub(crate) async fn write(conn: &Conn, noted: &[Noted]) -> Sql<()> {
     Ok(())
 }
 
-fn codes(wants: Tell) -> Vec<i16> {
-    Told::ALL.iter().filter(|what| wants.has(**what)).map(|what| code(&Told::ALL, what)).collect()
+fn codes(wants: OutboxFilter) -> Vec<i16> {
+    EndKind::ALL.iter().filter(|what| wants.has(**what)).map(|what| code(&EndKind::ALL, what)).collect()
 }
 
 /// Whose locks are needed.
@@ -90,13 +90,13 @@ pub(crate) fn locks(session: SessionId) -> Locks {
 pub(crate) struct Asks {
     pub(crate) session: SessionId,
     pub(crate) queue: String,
-    pub(crate) wants: Tell,
+    pub(crate) wants: OutboxFilter,
     pub(crate) limit: usize,
 }
 
-pub(crate) async fn hear(tx: &mut Tx, asks: &Asks) -> Sql<Heard> {
+pub(crate) async fn take(tx: &mut Tx, asks: &Asks) -> Sql<OutboxAnswer> {
     let Some(session) = tx.live_session(asks.session, Check::HearSession).await? else {
-        return Ok(Heard::SessionEnded);
+        return Ok(OutboxAnswer::SessionEnded);
     };
     // Somebody else may be taking some at the same time: those are theirs.
     let rows = tx
@@ -118,24 +118,24 @@ pub(crate) async fn hear(tx: &mut Tx, asks: &Asks) -> Sql<Heard> {
     tx.conn
         .exec("UPDATE ostler.telling SET session = $2 WHERE number = ANY($1)", &[&numbers, &session])
         .await?;
-    Ok(Heard::Tellings(tellings))
+    Ok(OutboxAnswer::Entries(tellings))
 }
 
-fn telling(row: &Row, queue: &str) -> Sql<Telling> {
-    Ok(Telling {
+fn telling(row: &Row, queue: &str) -> Sql<OutboxEntry> {
+    Ok(OutboxEntry {
         number: get_u64(row, 0)?,
         queue: queue.to_owned(),
         task: TaskId(get::<Uid>(row, 1)?.id()),
         kind: get(row, 2)?,
         attempt: get_u32(row, 3)?,
-        what: place(&Told::ALL, get(row, 4)?)?,
+        what: place(&EndKind::ALL, get(row, 4)?)?,
         at: Timestamp::from_millis(get(row, 5)?),
         failure: failure_from(get(row, 6)?)?.map(|failed| failed.failure),
         run_at: get::<Option<i64>>(row, 7)?.map(Timestamp::from_millis),
     })
 }
 
-pub(crate) async fn told(tx: &mut Tx, session: SessionId, deliveries: &[Delivery]) -> Sql<()> {
+pub(crate) async fn ack(tx: &mut Tx, session: SessionId, deliveries: &[Ack]) -> Sql<()> {
     let numbers: Vec<i64> =
         deliveries.iter().filter_map(|delivery| i64::try_from(delivery.number).ok()).collect();
     let whoever = tx.checks.pass(Check::ToldTaken, false);
@@ -151,7 +151,7 @@ pub(crate) async fn told(tx: &mut Tx, session: SessionId, deliveries: &[Delivery
     for row in &rows {
         removed.insert(get_u64(row, 0)?, get::<i64>(row, 1)?);
     }
-    for Delivery { number, warning } in deliveries {
+    for Ack { number, warning } in deliveries {
         // What is named twice is told once.
         if let (Some(task), Some(warning)) = (removed.remove(number), warning) {
             warn(tx, task, warning).await?;
