@@ -8,7 +8,7 @@ use ostler::{
     SubmitError, TaskError, TaskId, ThreadPolicy, WaitError,
 };
 use ostler_sqlite::Sqlite;
-use ostler_store::orders::Order;
+use ostler_store::node_commands::NodeCommand;
 use ostler_store::{Store as _, SystemClock};
 use ostler_testkit::{Ids, MAX_WAIT, Signal, scratch};
 use serde::{Deserialize, Serialize};
@@ -227,7 +227,7 @@ async fn whoever_waits_for_a_slot_knows_of_another_size() {
     let pool = waiting(&path, &began, 9).await;
     let orders = Sqlite::open(&path, Arc::new(SystemClock), ostler_sqlite::Options::default()).unwrap();
     let node = orders.survey().await.unwrap().nodes[0].session;
-    let resize = |max| orders.order(node, Order::Resize { pool: "default".into(), min: 1, max });
+    let resize = |max| orders.command(node, NodeCommand::Resize { pool: "default".into(), min: 1, max });
     pool.submit("wait", &()).await.unwrap();
     began.wait().await;
     assert!(!has_a_slot(&pool).await, "the only worker is busy");

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ostler_core::{
     Backoff, EndKind, ErrorClass, Failure, Jitter, Overrides, Timestamp, WorkerId, in_time_until,
 };
-use ostler_store::orders::{Answer, Order, Who};
+use ostler_store::node_commands::{NodeCommand, Reply, WorkerChoice};
 use ostler_store::outbox::OutboxFilter;
 use serde::{Deserialize, Serialize};
 
@@ -272,15 +272,15 @@ struct AnswerRow {
 const ORDER_VERSION: u32 = 1;
 
 /// The text that keeps an order.
-pub(crate) fn order_text(order: &Order) -> String {
+pub(crate) fn order_text(order: &NodeCommand) -> String {
     let order = match order.clone() {
-        Order::Drain => OrderText::Drain,
-        Order::Resize { pool, min, max } => OrderText::Resize { pool, min, max },
-        Order::Recycle { pool, who } => {
+        NodeCommand::Drain => OrderText::Drain,
+        NodeCommand::Resize { pool, min, max } => OrderText::Resize { pool, min, max },
+        NodeCommand::Recycle { pool, who } => {
             let who = match who {
-                Who::One(worker) => WhoText::One(worker.to_string()),
-                Who::Any => WhoText::Any,
-                Who::All => WhoText::All,
+                WorkerChoice::One(worker) => WhoText::One(worker.to_string()),
+                WorkerChoice::Any => WhoText::Any,
+                WorkerChoice::All => WhoText::All,
             };
             OrderText::Recycle { pool, who }
         }
@@ -290,40 +290,40 @@ pub(crate) fn order_text(order: &Order) -> String {
 }
 
 /// The order that a text keeps. `None`: a later version wrote it, and this one could only guess what it means.
-pub(crate) fn order_from(text: &str) -> Option<Order> {
+pub(crate) fn order_from(text: &str) -> Option<NodeCommand> {
     let row: OrderRow = serde_json::from_str(text).ok()?;
     if row.v != ORDER_VERSION {
         return None;
     }
     Some(match row.order {
-        OrderText::Drain => Order::Drain,
-        OrderText::Resize { pool, min, max } => Order::Resize { pool, min, max },
+        OrderText::Drain => NodeCommand::Drain,
+        OrderText::Resize { pool, min, max } => NodeCommand::Resize { pool, min, max },
         OrderText::Recycle { pool, who } => {
             let who = match who {
-                WhoText::One(worker) => Who::One(worker.parse().ok()?),
-                WhoText::Any => Who::Any,
-                WhoText::All => Who::All,
+                WhoText::One(worker) => WorkerChoice::One(worker.parse().ok()?),
+                WhoText::Any => WorkerChoice::Any,
+                WhoText::All => WorkerChoice::All,
             };
-            Order::Recycle { pool, who }
+            NodeCommand::Recycle { pool, who }
         }
     })
 }
 
 /// The text that keeps an answer.
-pub(crate) fn answer_text(answer: &Answer) -> String {
+pub(crate) fn answer_text(answer: &Reply) -> String {
     let texts = |workers: &[WorkerId]| workers.iter().map(WorkerId::to_string).collect();
     let row = AnswerRow { v: ORDER_VERSION, recycled: texts(&answer.recycled), busy: texts(&answer.busy) };
     serde_json::to_string(&row).expect("an answer has only texts")
 }
 
 /// The answer to an order that a text keeps. `None`: a later version wrote it.
-pub(crate) fn answer_from(number: u64, text: &str) -> Option<Answer> {
+pub(crate) fn answer_from(number: u64, text: &str) -> Option<Reply> {
     let row: AnswerRow = serde_json::from_str(text).ok()?;
     if row.v != ORDER_VERSION {
         return None;
     }
     let ids = |texts: Vec<String>| texts.iter().filter_map(|text| text.parse().ok()).collect();
-    Some(Answer { number, recycled: ids(row.recycled), busy: ids(row.busy) })
+    Some(Reply { number, recycled: ids(row.recycled), busy: ids(row.busy) })
 }
 
 /// What a text keeps as JSON.

@@ -10,7 +10,7 @@ use ostler_store::calls::{
     ReplayAnswer, Report, Saved, Start, Unwritten,
 };
 use ostler_store::jobs::{JobAnswer, JobChange, JobFilter, JobPut, JobRecord, NewJob};
-use ostler_store::orders::{Answer, Order, Ordered};
+use ostler_store::node_commands::{CommandAnswer, NodeCommand, Reply};
 use ostler_store::outbox::{Ack, OutboxAnswer, OutboxFilter};
 use ostler_store::plans::Amended;
 use ostler_store::schedules::{Activity, Fired, Firing, Put, Schedule, ScheduleAnswer, ScheduleRecord};
@@ -31,8 +31,8 @@ use crate::inbox;
 use crate::locks::Locks;
 use crate::open::{Options, Tables, open};
 use crate::verbs::{
-    amend, cancel, claim, enqueue, expire, finish, jobs, looks, nodes, notes, orders, outbox, prune, queues,
-    ready, replay, schedules, start, survey,
+    amend, cancel, claim, enqueue, expire, finish, jobs, looks, node_commands, nodes, notes, outbox, prune,
+    queues, ready, replay, schedules, start, survey,
 };
 
 /// A store in a PostgreSQL database.
@@ -186,12 +186,12 @@ impl Store for Postgres {
         Ok(if noted { Fenced::Recorded } else { Fenced::Lost })
     }
 
-    async fn answer(&self, session: SessionId, answer: Answer) -> Result<Fenced, Error> {
+    async fn reply(&self, session: SessionId, answer: Reply) -> Result<Fenced, Error> {
         check_answer(&answer)?;
         let input = (session, answer);
         self.desk
-            .write(orders::locks(session), &input, |tx, (session, answer)| {
-                Box::pin(orders::answer(tx, *session, answer))
+            .write(node_commands::locks(session), &input, |tx, (session, answer)| {
+                Box::pin(node_commands::answer(tx, *session, answer))
             })
             .await
     }
@@ -201,7 +201,7 @@ impl Store for Postgres {
         workers.iter().try_for_each(|worker| name("pool", &worker.pool))?;
         let input = (session, workers);
         self.desk
-            .write(orders::locks(session), &input, |tx, (session, workers)| {
+            .write(node_commands::locks(session), &input, |tx, (session, workers)| {
                 Box::pin(nodes::report(tx, *session, workers))
             })
             .await
@@ -302,12 +302,12 @@ impl Store for Postgres {
             .await
     }
 
-    async fn order(&self, session: SessionId, order: Order) -> Result<Ordered, Error> {
+    async fn command(&self, session: SessionId, order: NodeCommand) -> Result<CommandAnswer, Error> {
         check_order(&order)?;
         let input = (session, order);
         self.desk
-            .write(orders::locks(session), &input, |tx, (session, order)| {
-                Box::pin(orders::order(tx, *session, order))
+            .write(node_commands::locks(session), &input, |tx, (session, order)| {
+                Box::pin(node_commands::order(tx, *session, order))
             })
             .await
     }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ostler_core::{Ending, Failure, Timestamp, Worker, WorkerId, WorkerState};
 use ostler_exec::{Executor, Slot, Vitals};
 use ostler_store::calls::Claimed;
-use ostler_store::orders::Who;
+use ostler_store::node_commands::WorkerChoice;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
@@ -230,7 +230,7 @@ impl Crew {
     }
 
     /// Those that are meant and have nothing to do go. One that is about to take a task is as good as busy.
-    pub(crate) fn recycle(&self, who: Who) -> Recycled {
+    pub(crate) fn recycle(&self, who: WorkerChoice) -> Recycled {
         let mut book = self.lock();
         let free = book.idle.len().saturating_sub(book.stock.len());
         // The one that has been idle longest is the last to be given a task.
@@ -240,12 +240,12 @@ impl Crew {
         };
         let staying = book.hands.iter().filter(|(_, hand)| stays(hand)).map(|(id, _)| *id);
         let is_meant = |id: &WorkerId| match who {
-            Who::One(one) => one == *id,
-            Who::Any | Who::All => true,
+            WorkerChoice::One(one) => one == *id,
+            WorkerChoice::Any | WorkerChoice::All => true,
         };
         let (mut recycled, busy): (Vec<_>, Vec<_>) =
             staying.filter(is_meant).partition(|id| idle.contains(id));
-        if who == Who::Any {
+        if who == WorkerChoice::Any {
             recycled = idle.first().copied().into_iter().collect();
         }
         for id in &recycled {

@@ -15,7 +15,7 @@ use std::time::Duration;
 use ostler_core::SessionId;
 use ostler_exec::Guard;
 use ostler_store::calls::{Renewed, Report};
-use ostler_store::orders::{NumberedOrder, Order};
+use ostler_store::node_commands::{NodeCommand, NumberedCommand};
 use ostler_store::{Clock, Lease, LeaseRef, Store, Wakeups};
 use tokio::sync::mpsc;
 
@@ -87,7 +87,7 @@ impl LeaseKeeper {
                 changed = watching.changed() => if changed.is_err() { return } else { continue },
             };
             match renewed {
-                Ok(Ok(Renewed::Held { cancelled, lost, unnamed, orders })) => {
+                Ok(Ok(Renewed::Held { cancelled, lost, unnamed, commands: orders })) => {
                     renewed_at = sent_at;
                     let end = sent_at + self.times.ttl * GUARD_PERCENT / 100;
                     self.guard.iter().for_each(|guard| guard.live_until(end));
@@ -97,7 +97,7 @@ impl LeaseKeeper {
                         self.hand_back(orphan);
                     }
                     // They are told with every renewal: what was heard before is not done again.
-                    for NumberedOrder { number, order } in orders {
+                    for NumberedCommand { number, command: order } in orders {
                         if number > obeyed {
                             obeyed = number;
                             self.obey(number, order);
@@ -125,13 +125,13 @@ impl LeaseKeeper {
         }
     }
 
-    fn obey(&self, number: u64, order: Order) {
+    fn obey(&self, number: u64, order: NodeCommand) {
         match order {
             // Whoever owns the node sees that it drains, and gives it the time to.
-            Order::Drain => self.stand.drain(),
-            Order::Resize { pool, min, max } => self.sizes.resize(&pool, min, max),
+            NodeCommand::Drain => self.stand.drain(),
+            NodeCommand::Resize { pool, min, max } => self.sizes.resize(&pool, min, max),
             // There is room for all orders that a node can have. Nobody waits here: the beat goes on.
-            Order::Recycle { pool, who } => drop(self.recycles.try_send(Asked { number, pool, who })),
+            NodeCommand::Recycle { pool, who } => drop(self.recycles.try_send(Asked { number, pool, who })),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ostler_core::SessionId;
 use ostler_store::Store;
-use ostler_store::orders::{Answer, Who};
+use ostler_store::node_commands::{Reply, WorkerChoice};
 use tokio::sync::mpsc;
 
 use crate::crew::{Crew, Recycled};
@@ -20,7 +20,7 @@ const PAUSE: Duration = Duration::from_millis(250);
 pub(crate) struct Asked {
     pub(crate) number: u64,
     pub(crate) pool: String,
-    pub(crate) who: Who,
+    pub(crate) who: WorkerChoice,
 }
 
 /// Recycles workers by order.
@@ -37,14 +37,14 @@ impl Recycler {
         while let Some(Asked { number, pool, who }) = self.orders.recv().await {
             let crew = self.crews.iter().find(|crew| crew.pool() == pool);
             let Recycled { recycled, busy } = crew.map(|crew| crew.recycle(who)).unwrap_or_default();
-            self.answer(Answer { number, recycled, busy }).await;
+            self.answer(Reply { number, recycled, busy }).await;
         }
     }
 
     /// Whoever asked waits for it; the workers go whether it is written or not.
-    async fn answer(&self, answer: Answer) {
+    async fn answer(&self, answer: Reply) {
         for _ in 0..TRIES {
-            match self.store.answer(self.session, answer.clone()).await {
+            match self.store.reply(self.session, answer.clone()).await {
                 Err(error) if error.is_transient() => tokio::time::sleep(PAUSE).await,
                 Ok(_) | Err(_) => return,
             }

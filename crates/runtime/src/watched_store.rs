@@ -12,7 +12,7 @@ use ostler_store::calls::{
     ReplayAnswer, Report, Saved, Start, Unwritten,
 };
 use ostler_store::jobs::{JobAnswer, JobChange, JobFilter, JobPut, JobRecord, NewJob};
-use ostler_store::orders::{Answer, Order, Ordered};
+use ostler_store::node_commands::{CommandAnswer, NodeCommand, Reply};
 use ostler_store::outbox::{Ack, OutboxAnswer, OutboxFilter};
 use ostler_store::plans::Amended;
 use ostler_store::schedules::{Activity, Fired, Firing, Put, Schedule, ScheduleAnswer, ScheduleRecord};
@@ -83,8 +83,8 @@ impl Store for WatchedStore {
         self.watch(verb("depart", Proof::Read, Input::Own), self.store.depart(session)).await
     }
 
-    async fn answer(&self, session: SessionId, answer: Answer) -> Result<Fenced, Error> {
-        self.watch(verb("answer", Proof::Written, Input::Own), self.store.answer(session, answer)).await
+    async fn reply(&self, session: SessionId, answer: Reply) -> Result<Fenced, Error> {
+        self.watch(verb("answer", Proof::Written, Input::Own), self.store.reply(session, answer)).await
     }
 
     async fn report(&self, session: SessionId, workers: Vec<Worker>) -> Result<Fenced, Error> {
@@ -162,8 +162,8 @@ impl Store for WatchedStore {
         self.watch(verb("amend", Proof::Turn, Input::Work), self.store.amend(task, overrides)).await
     }
 
-    async fn order(&self, session: SessionId, order: Order) -> Result<Ordered, Error> {
-        self.watch(verb("order", Proof::Turn, Input::Work), self.store.order(session, order)).await
+    async fn command(&self, session: SessionId, order: NodeCommand) -> Result<CommandAnswer, Error> {
+        self.watch(verb("order", Proof::Turn, Input::Work), self.store.command(session, order)).await
     }
 
     async fn configure(&self, queue: &str, changes: Vec<QueueChange>) -> Result<QueueSettings, Error> {

@@ -12,7 +12,7 @@ use async_trait::async_trait;
 use ostler_core::{Ending, SessionId, StateName, TaskId};
 use ostler_exec::{Guard, Inline, TaskError};
 use ostler_runtime::{LeaseTimes, Node, NodeConfig, NodeState, Parts, PoolConfig, StartError};
-use ostler_store::orders::Order;
+use ostler_store::node_commands::NodeCommand;
 use ostler_store::views::{TaskDetail, Which};
 use ostler_store::{Clock, Store, SystemClock};
 use ostler_testkit::{Ids, MAX_WAIT, ManualClock, Signal, TempStore};
@@ -212,13 +212,13 @@ async fn a_pool_that_is_resized_by_order_grows_and_shrinks_and_stays_so_through_
     });
     let node = scene.node(handler, Arc::new(SystemClock)).await;
     let other = scene.here.second();
-    let resize = |min, max| Order::Resize { pool: QUEUE.to_owned(), min, max };
+    let resize = |min, max| NodeCommand::Resize { pool: QUEUE.to_owned(), min, max };
     scene.add(10).await;
     began.wait_for(4).await;
-    other.order(node.session(), resize(1, 6)).await.unwrap();
+    other.command(node.session(), resize(1, 6)).await.unwrap();
     began.wait_for(6).await;
     // Down: the busy finish first, and then they go.
-    other.order(node.session(), resize(1, 2)).await.unwrap();
+    other.command(node.session(), resize(1, 2)).await.unwrap();
     let until_workers = async |wanted: usize| {
         let began = Instant::now();
         loop {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ostler_exec::Inline;
 use ostler_runtime::{LeaseTimes, Node, NodeConfig, NodeState, Parts, PoolConfig, StartError, TakeOver};
 use ostler_store::calls::QueueChange;
-use ostler_store::orders::{Order, Ordered};
+use ostler_store::node_commands::{CommandAnswer, NodeCommand};
 use ostler_store::{Store, SystemClock};
 use ostler_testkit::{Ids, MAX_WAIT, TempStore};
 
@@ -69,8 +69,8 @@ async fn a_node_that_takes_over_brings_its_own_settings() {
 async fn a_node_that_is_ordered_to_drain_says_so_at_once() {
     let here = TempStore::real();
     let node = Node::start(parts(&here, 1), config("anna", 10, TakeOver::No)).await.unwrap();
-    let ordered = here.store().order(node.session(), Order::Drain).await.unwrap();
-    assert_eq!(ordered, Ordered::Given { number: 1 });
+    let ordered = here.store().command(node.session(), NodeCommand::Drain).await.unwrap();
+    assert_eq!(ordered, CommandAnswer::Given { number: 1 });
     let mut state = node.state();
     let drains = state.wait_for(|state| *state == NodeState::Draining);
     // Its heartbeat is twenty seconds away.

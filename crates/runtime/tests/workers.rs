@@ -10,7 +10,7 @@ use ostler_core::{ErrorClass, Failure, Memory, WorkerId, WorkerState};
 use ostler_exec::{Control, Ended, Executor, Opened, Served, Vitals, Work};
 use ostler_runtime::{LeaseTimes, Node, NodeConfig, Parts, PoolConfig, PoolSize, Prefetch};
 use ostler_store::calls::QueueChange;
-use ostler_store::orders::{Answer, Order, Ordered, Who};
+use ostler_store::node_commands::{CommandAnswer, NodeCommand, Reply, WorkerChoice};
 use ostler_store::views::{Counts, Survey};
 use ostler_store::{Store, SystemClock};
 use ostler_testkit::{Ids, MAX_WAIT, Signal, TempStore};
@@ -156,9 +156,10 @@ impl Scene {
         }
     }
 
-    async fn order(&self, node: &Node, who: Who) -> Answer {
-        let order = Order::Recycle { pool: QUEUE.into(), who };
-        let Ordered::Given { number } = self.here.store().order(node.session(), order).await.unwrap() else {
+    async fn order(&self, node: &Node, who: WorkerChoice) -> Reply {
+        let order = NodeCommand::Recycle { pool: QUEUE.into(), who };
+        let CommandAnswer::Given { number } = self.here.store().command(node.session(), order).await.unwrap()
+        else {
             panic!("there is such a node")
         };
         let answered =
@@ -310,18 +311,18 @@ async fn idle_workers_are_recycled_by_order_and_busy_ones_stay() {
     let busy = mortal.ran_on.lock().unwrap()[0];
     let others: Vec<WorkerId> = mortal.living().into_iter().filter(|worker| *worker != busy).collect();
 
-    let refused = scene.order(&node, Who::One(busy)).await;
+    let refused = scene.order(&node, WorkerChoice::One(busy)).await;
     assert_eq!((refused.recycled, refused.busy), (vec![], vec![busy]));
-    let one = scene.order(&node, Who::One(others[0])).await;
+    let one = scene.order(&node, WorkerChoice::One(others[0])).await;
     assert_eq!((one.recycled, one.busy), (vec![others[0]], vec![]));
     scene.until("another one took its place", ready).await;
     assert!(!mortal.living().contains(&others[0]) && mortal.living().contains(&others[1]));
-    let any = scene.order(&node, Who::Any).await;
+    let any = scene.order(&node, WorkerChoice::Any).await;
     assert_eq!(any.recycled, [others[1]], "the one that has been idle longest");
     scene.until("another one took its place", ready).await;
-    let all = scene.order(&node, Who::All).await;
+    let all = scene.order(&node, WorkerChoice::All).await;
     assert_eq!((all.recycled.len(), all.busy), (2, vec![busy]));
-    let nobody = scene.order(&node, Who::One(others[0])).await;
+    let nobody = scene.order(&node, WorkerChoice::One(others[0])).await;
     assert_eq!((nobody.recycled, nobody.busy), (vec![], vec![]), "it is not there any more");
 
     mortal.go.emit();

@@ -14,7 +14,7 @@ use ostler_store::calls::{
     ReplayAnswer, Report, Saved, Start, Unwritten,
 };
 use ostler_store::jobs::{JobAnswer, JobChange, JobFilter, JobPut, JobRecord, NewJob};
-use ostler_store::orders::{Answer, Order, Ordered};
+use ostler_store::node_commands::{CommandAnswer, NodeCommand, Reply};
 use ostler_store::outbox::{Ack, OutboxAnswer, OutboxFilter};
 use ostler_store::plans::Amended;
 use ostler_store::schedules::{Activity, Fired, Firing, Put, Schedule, ScheduleAnswer, ScheduleRecord};
@@ -36,8 +36,8 @@ use crate::peers::Peers;
 use crate::readers::Readers;
 use crate::tx::read_queue;
 use crate::verbs::{
-    amend, cancel, claim, enqueue, expire, finish, jobs, looks, nodes, notes, orders, outbox, prune, queues,
-    ready, replay, schedules, start, strays,
+    amend, cancel, claim, enqueue, expire, finish, jobs, looks, node_commands, nodes, notes, outbox, prune,
+    queues, ready, replay, schedules, start, strays,
 };
 use crate::writer::{Desk, Writer};
 
@@ -198,9 +198,9 @@ impl Store for Sqlite {
         Ok(if self.beats.depart(session)? { Fenced::Recorded } else { Fenced::Lost })
     }
 
-    async fn answer(&self, session: SessionId, answer: Answer) -> Result<Fenced, Error> {
+    async fn reply(&self, session: SessionId, answer: Reply) -> Result<Fenced, Error> {
         check_answer(&answer)?;
-        self.writer.write("answer", move |tx| orders::answer(tx, session, &answer)).await
+        self.writer.write("answer", move |tx| node_commands::answer(tx, session, &answer)).await
     }
 
     async fn report(&self, session: SessionId, workers: Vec<Worker>) -> Result<Fenced, Error> {
@@ -309,9 +309,9 @@ impl Store for Sqlite {
         self.writer.write("amend", move |tx| amend::run(tx, task, &overrides)).await
     }
 
-    async fn order(&self, session: SessionId, order: Order) -> Result<Ordered, Error> {
+    async fn command(&self, session: SessionId, order: NodeCommand) -> Result<CommandAnswer, Error> {
         check_order(&order)?;
-        self.writer.write("order", move |tx| orders::order(tx, session, &order)).await
+        self.writer.write("order", move |tx| node_commands::order(tx, session, &order)).await
     }
 
     async fn configure(&self, queue: &str, changes: Vec<QueueChange>) -> Result<QueueSettings, Error> {

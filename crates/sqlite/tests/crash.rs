@@ -17,7 +17,7 @@ use ostler_core::{
 use ostler_sqlite::{Options, Sqlite};
 use ostler_store::calls::{Claim, Claimed, Expired, Kinds, QueueChange, Retention};
 use ostler_store::jobs::{JobChange, NewJob};
-use ostler_store::orders::Order;
+use ostler_store::node_commands::NodeCommand;
 use ostler_store::outbox::{OutboxAnswer, OutboxFilter};
 use ostler_store::plans::Unique;
 use ostler_store::schedules::{Activity, Firing, Schedule, Template};
@@ -140,7 +140,7 @@ async fn one_round(scribe: Scribe<'_>, clock: &ManualClock, round: u32) {
     let doomed = scribe.join(ids.new_session("doomed", SHORT)).await;
     let short_lived = scribe.join(ids.new_session("short-lived", LONG)).await;
     scribe.report(here, workers(ids, clock.now())).await;
-    store.order(here, Order::Drain).await.expect("order answers");
+    store.command(here, NodeCommand::Drain).await.expect("order answers");
     scribe.limit(QUEUE, 1_000).await;
     let changes = vec![QueueChange::KeyConcurrency(Some(2)), QueueChange::Outbox(OutboxFilter::ALL)];
     store.configure(QUEUE, changes).await.expect("configure answers");

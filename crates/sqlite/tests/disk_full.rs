@@ -152,7 +152,7 @@ impl Disk {
             let renewed = self.store.renew(self.session, &held).await;
             assert_eq!(
                 renewed,
-                Ok(Renewed::Held { cancelled: vec![], lost: vec![], unnamed: vec![], orders: vec![] })
+                Ok(Renewed::Held { cancelled: vec![], lost: vec![], unnamed: vec![], commands: vec![] })
             );
             let expired = second.expire(100).await.expect("nothing to expire is nothing to write");
             assert_eq!((expired.sessions, expired.tasks), (vec![], 0), "at {}", self.clock.now());

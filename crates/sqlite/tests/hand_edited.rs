@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ostler_core::{Missed, Outcome, Overlap, Overrides, Priority, SessionId, StateName, TaskId};
 use ostler_store::calls::{Claim, ClaimAnswer, Claimed, Fenced, Finished, Kinds, Renewed, Report};
-use ostler_store::orders::{NumberedOrder, Order, Ordered};
+use ostler_store::node_commands::{CommandAnswer, NodeCommand, NumberedCommand};
 use ostler_store::schedules::{Fired, Firing, Put, Schedule, Skipped, Template};
 use ostler_store::views::Which;
 use ostler_store::{Clock, Error, ErrorKind, Store};
@@ -217,7 +217,7 @@ async fn an_order_of_a_later_version_is_passed_over() {
     let store = here.store();
     let session = node(&*store, &Ids::new(1)).await;
     for number in 1..=4 {
-        assert_eq!(store.order(session, Order::Drain).await, Ok(Ordered::Given { number }));
+        assert_eq!(store.command(session, NodeCommand::Drain).await, Ok(CommandAnswer::Given { number }));
     }
     let conn = Connection::open(here.path()).expect("the file opens");
     for (number, said) in
@@ -226,7 +226,7 @@ async fn an_order_of_a_later_version_is_passed_over() {
         let edited = conn.execute("UPDATE orders SET said = ?2 WHERE number = ?1", (number, said));
         assert_eq!(edited, Ok(1), "{said}");
     }
-    let orders = vec![NumberedOrder { number: 4, order: Order::Drain }];
-    let expected = Renewed::Held { cancelled: vec![], lost: vec![], unnamed: vec![], orders };
+    let orders = vec![NumberedCommand { number: 4, command: NodeCommand::Drain }];
+    let expected = Renewed::Held { cancelled: vec![], lost: vec![], unnamed: vec![], commands };
     assert_eq!(store.renew(session, &[]).await, Ok(expected), "the node lives, and hears what it knows");
 }

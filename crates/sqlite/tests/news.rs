@@ -7,7 +7,7 @@ use std::time::Duration;
 use ostler_core::SessionId;
 use ostler_sqlite::{Options, Sqlite};
 use ostler_store::calls::{CancelAnswer, Claim, ClaimAnswer, Fenced, Kinds, Renewed};
-use ostler_store::orders::{NumberedOrder, Order, Ordered};
+use ostler_store::node_commands::{CommandAnswer, NodeCommand, NumberedCommand};
 use ostler_store::{Store, SystemClock};
 use ostler_testkit::{Ids, TempStore, Twin, Voice};
 
@@ -37,7 +37,7 @@ async fn a_cancel_and_an_order_reach_a_node_in_another_process_at_once() {
         node.expect(&format!("{} cancelled, {round} orders", round + 1));
         node.tell("again");
         node.expect("armed");
-        assert!(matches!(store.order(session, Order::Drain).await, Ok(Ordered::Given { .. })));
+        assert!(matches!(store.command(session, NodeCommand::Drain).await, Ok(CommandAnswer::Given { .. })));
         node.expect(&format!("{} cancelled, {} orders", round + 1, round + 1));
         node.tell("again");
     }
@@ -63,8 +63,8 @@ async fn listening_node() {
         // Nothing here looks at a clock: it hears the bell, or waits for ever.
         news.wait().await;
         match store.renew(session, &[]).await.expect("renew answers") {
-            Renewed::Held { cancelled, orders, .. } => {
-                let last = orders.last().map_or(0, |NumberedOrder { number, .. }| *number);
+            Renewed::Held { cancelled, commands, .. } => {
+                let last = orders.last().map_or(0, |NumberedCommand { number, .. }| *number);
                 Voice::say(&format!("{} cancelled, {last} orders", cancelled.len()));
             }
             Renewed::Ended => panic!("the session is over, and should not be"),

@@ -127,7 +127,7 @@ async fn working_node() {
         let renewed = store.renew(session, &held).await.expect("renew answers");
         assert_eq!(
             renewed,
-            Renewed::Held { cancelled: vec![], lost: vec![], unnamed: vec![], orders: vec![] }
+            Renewed::Held { cancelled: vec![], lost: vec![], unnamed: vec![], commands: vec![] }
         );
         if claimed.is_empty() {
             let Counts { queued, claimed, running, completed, .. } = counts(&store).await;

@@ -82,7 +82,7 @@ async fn writers_wait_for_a_stranger_and_nobody_loses_a_lease() {
             let renewed = store.renew(session, &held).await;
             assert_eq!(
                 renewed,
-                Ok(Renewed::Held { cancelled: vec![], lost: vec![], unnamed: vec![], orders: vec![] }),
+                Ok(Renewed::Held { cancelled: vec![], lost: vec![], unnamed: vec![], commands: vec![] }),
                 "{statement}"
             );
             let expired = other.expire(100).await.expect("expire answers");

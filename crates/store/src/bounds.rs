@@ -6,7 +6,7 @@ use crate::calls::{Claim, Kinds, NewEvent, NewSession, NewStep, NewTask, QueueCh
 use crate::error::Error;
 use crate::gates::{check_breaker, check_cost, check_rates};
 use crate::jobs::{MAX_SPEC_BYTES, NewJob};
-use crate::orders::{Answer, Order};
+use crate::node_commands::{NodeCommand, Reply};
 use crate::outbox::Ack;
 use crate::plans::Unique;
 use crate::schedules::{Firing, Schedule};
@@ -302,10 +302,10 @@ pub fn check_session(node: &NewSession) -> Result<(), Error> {
 ///
 /// # Errors
 /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid).
-pub fn check_order(order: &Order) -> Result<(), Error> {
+pub fn check_order(order: &NodeCommand) -> Result<(), Error> {
     match order {
-        Order::Drain => Ok(()),
-        Order::Resize { pool, min, max } => {
+        NodeCommand::Drain => Ok(()),
+        NodeCommand::Resize { pool, min, max } => {
             name("pool", pool)?;
             if *max == 0 {
                 return Err(Error::invalid("max must be at least 1; to run nothing, pause the queue"));
@@ -315,7 +315,7 @@ pub fn check_order(order: &Order) -> Result<(), Error> {
             }
             batch("max", usize::try_from(*max).unwrap_or(usize::MAX), MAX_WORKERS)
         }
-        Order::Recycle { pool, .. } => name("pool", pool),
+        NodeCommand::Recycle { pool, .. } => name("pool", pool),
     }
 }
 
@@ -323,7 +323,7 @@ pub fn check_order(order: &Order) -> Result<(), Error> {
 ///
 /// # Errors
 /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid).
-pub fn check_answer(answer: &Answer) -> Result<(), Error> {
+pub fn check_answer(answer: &Reply) -> Result<(), Error> {
     batch("workers", answer.recycled.len() + answer.busy.len(), MAX_WORKERS)
 }
 

@@ -11,7 +11,7 @@ use ostler_core::{
 use crate::error::Error;
 use crate::gates::{BreakerSetting, SetBy};
 use crate::lease::{Lease, LeaseRef};
-use crate::orders::NumberedOrder;
+use crate::node_commands::NumberedCommand;
 use crate::outbox::OutboxFilter;
 use crate::paths::PayloadPath;
 use crate::plans::Unique;
@@ -49,7 +49,7 @@ pub enum Renewed {
         /// without either was taken by a claim, or ended by a report, whose answer the node never got. The node hands it back.
         unnamed: Vec<LeaseRef>,
         /// All orders to the session that are kept, the oldest first.
-        orders: Vec<NumberedOrder>,
+        commands: Vec<NumberedCommand>,
     },
     /// The session is over, and never comes back. Every lease of it is lost.
     Ended,

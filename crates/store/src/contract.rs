@@ -13,7 +13,7 @@ use crate::calls::{
 use crate::error::Error;
 use crate::jobs::{JobAnswer, JobChange, JobFilter, JobPut, JobRecord, NewJob};
 use crate::lease::{Lease, LeaseRef};
-use crate::orders::{Answer, Order, Ordered};
+use crate::node_commands::{CommandAnswer, NodeCommand, Reply};
 use crate::outbox::{Ack, OutboxAnswer, OutboxFilter};
 use crate::plans::Amended;
 use crate::schedules::{Activity, Fired, Firing, Put, Schedule, ScheduleAnswer, ScheduleRecord};
@@ -49,7 +49,7 @@ pub trait Store: Send + Sync {
 
     /// What the node did about an order, for whoever looks: it stands with the node as long as the order does. An order that is not
     /// there any more has no answer.
-    async fn answer(&self, session: SessionId, answer: Answer) -> Result<Fenced, Error>;
+    async fn reply(&self, session: SessionId, answer: Reply) -> Result<Fenced, Error>;
 
     /// The node's workers, all of them, replacing what it reported before.
     async fn report(&self, session: SessionId, workers: Vec<Worker>) -> Result<Fenced, Error>;
@@ -119,7 +119,7 @@ pub trait Store: Send + Sync {
     async fn amend(&self, task: TaskId, overrides: Overrides) -> Result<Amended, Error>;
 
     /// Asks something of a node. It hears of it when it renews, as often as it renews, until its session ends.
-    async fn order(&self, session: SessionId, order: Order) -> Result<Ordered, Error>;
+    async fn command(&self, session: SessionId, order: NodeCommand) -> Result<CommandAnswer, Error>;
 
     /// Changes the settings of a queue, and answers with all of them. No changes: only looks.
     async fn configure(&self, queue: &str, changes: Vec<QueueChange>) -> Result<QueueSettings, Error>;

@@ -23,7 +23,7 @@ pub mod gates;
 pub mod jobs;
 mod lease;
 mod memory;
-pub mod orders;
+pub mod node_commands;
 pub mod outbox;
 pub mod paths;
 pub mod plans;

@@ -11,7 +11,7 @@ use ostler_core::{
 use crate::calls::{EventKind, QueueChange};
 use crate::error::Error;
 use crate::gates::{BreakerSetting, KeyRecord, SetBy};
-use crate::orders::Answer;
+use crate::node_commands::Reply;
 use crate::outbox::OutboxFilter;
 use crate::paths::PayloadPath;
 
@@ -407,7 +407,7 @@ pub struct NodeRecord {
     /// Whether it is known to be alive.
     pub life: Life,
     /// What it answered to its orders, the oldest first.
-    pub answers: Vec<Answer>,
+    pub answers: Vec<Reply>,
 }
 
 /// What is known about a node.

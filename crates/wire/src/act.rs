@@ -52,11 +52,11 @@ pub struct Queue {
 
 /// A node that was asked to do something.
 #[derive(Clone, Debug, Serialize)]
-pub struct Ordered {
+pub struct NodeCommanded {
     /// The node.
     pub node: String,
     /// What it was asked to do.
-    pub order: &'static str,
+    pub command: &'static str,
 }
 
 /// Workers that were to be replaced.

@@ -1,7 +1,7 @@
 //! `ostler drain`: asks a node to end what it has, and to go.
 
 use ostler_core::SessionId;
-use ostler_store::orders::{Order, Ordered};
+use ostler_store::node_commands::{CommandAnswer, NodeCommand};
 use ostler_store::views::NodeRecord;
 use ostler_wire::act;
 
@@ -13,13 +13,13 @@ use crate::print::visible;
 pub(super) async fn run(console: &Console, name: &str) -> anyhow::Result<Code> {
     let store = console.place()?.open(Missing::Refuse).await?;
     let node = find(&store.survey().await?.nodes, name)?;
-    match store.order(node, Order::Drain).await? {
-        Ordered::Given { .. } => {
-            let view = act::Ordered { node: node.to_string(), order: "drain" };
+    match store.command(node, NodeCommand::Drain).await? {
+        CommandAnswer::Given { .. } => {
+            let view = act::NodeCommanded { node: node.to_string(), command: "drain" };
             console.out.answer(&view, |_| format!("{node} was told: it ends what it has, and goes\n"))?;
             Ok(Code::Done)
         }
-        Ordered::NoSuchNode => Err(nobody(name)),
+        CommandAnswer::NoSuchNode => Err(nobody(name)),
     }
 }
 

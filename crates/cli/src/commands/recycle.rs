@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ostler_core::{SessionId, WorkerId, WorkerState};
 use ostler_store::Store;
-use ostler_store::orders::{Answer, Order, Ordered, Who};
+use ostler_store::node_commands::{CommandAnswer, NodeCommand, Reply, WorkerChoice};
 use ostler_store::views::{Survey, WorkerRecord};
 use ostler_wire::act::Recycled;
 use tokio::time::Instant;
@@ -36,7 +36,7 @@ pub(super) async fn run(console: &Console, whom: &Recycle) -> anyhow::Result<Cod
 async fn one(store: &dyn Store, survey: &Survey, named: &str) -> anyhow::Result<Recycled> {
     let record = find(&survey.workers, named)?;
     let (id, pool) = (record.worker.id, &record.worker.pool);
-    let answer = ask(store, record.session, pool, Who::One(id)).await?.unwrap_or_else(nothing);
+    let answer = ask(store, record.session, pool, WorkerChoice::One(id)).await?.unwrap_or_else(nothing);
     if answer.recycled.is_empty() && answer.busy.is_empty() {
         return Err(nobody(named));
     }
@@ -51,9 +51,9 @@ async fn one(store: &dyn Store, survey: &Survey, named: &str) -> anyhow::Result<
 /// Of all nodes that have such a pool, the first that has an idle worker.
 async fn any(store: &dyn Store, survey: &Survey, pool: &str) -> anyhow::Result<Recycled> {
     for node in serving(survey, pool)? {
-        let answer = ask(store, node, pool, Who::Any).await?.unwrap_or_else(nothing);
+        let answer = ask(store, node, pool, WorkerChoice::Any).await?.unwrap_or_else(nothing);
         if !answer.recycled.is_empty() {
-            return Ok(view(&[Answer { busy: Vec::new(), ..answer }]));
+            return Ok(view(&[Reply { busy: Vec::new(), ..answer }]));
         }
     }
     let sentence =
@@ -64,15 +64,20 @@ async fn any(store: &dyn Store, survey: &Survey, pool: &str) -> anyhow::Result<R
 async fn all(store: &dyn Store, survey: &Survey, pool: &str) -> anyhow::Result<Recycled> {
     let mut answers = Vec::new();
     for node in serving(survey, pool)? {
-        answers.extend(ask(store, node, pool, Who::All).await?);
+        answers.extend(ask(store, node, pool, WorkerChoice::All).await?);
     }
     Ok(view(&answers))
 }
 
 /// What the node answers; `None` when it has gone meanwhile.
-async fn ask(store: &dyn Store, node: SessionId, pool: &str, who: Who) -> anyhow::Result<Option<Answer>> {
-    let order = Order::Recycle { pool: pool.to_owned(), who };
-    let Ordered::Given { number } = store.order(node, order).await? else { return Ok(None) };
+async fn ask(
+    store: &dyn Store,
+    node: SessionId,
+    pool: &str,
+    who: WorkerChoice,
+) -> anyhow::Result<Option<Reply>> {
+    let order = NodeCommand::Recycle { pool: pool.to_owned(), who };
+    let CommandAnswer::Given { number } = store.command(node, order).await? else { return Ok(None) };
     let until = Instant::now() + PATIENCE;
     loop {
         let nodes = store.survey().await?.nodes;
@@ -91,8 +96,8 @@ async fn ask(store: &dyn Store, node: SessionId, pool: &str, who: Who) -> anyhow
     }
 }
 
-const fn nothing() -> Answer {
-    Answer { number: 0, recycled: Vec::new(), busy: Vec::new() }
+const fn nothing() -> Reply {
+    Reply { number: 0, recycled: Vec::new(), busy: Vec::new() }
 }
 
 /// The worker with this id or pid.
@@ -138,10 +143,9 @@ fn nobody(named: &str) -> anyhow::Error {
     refused(Code::NotFound, sentence)
 }
 
-fn view(answers: &[Answer]) -> Recycled {
-    let texts = |pick: fn(&Answer) -> &Vec<WorkerId>| {
-        answers.iter().flat_map(pick).map(WorkerId::to_string).collect()
-    };
+fn view(answers: &[Reply]) -> Recycled {
+    let texts =
+        |pick: fn(&Reply) -> &Vec<WorkerId>| answers.iter().flat_map(pick).map(WorkerId::to_string).collect();
     Recycled { recycled: texts(|answer| &answer.recycled), busy: texts(|answer| &answer.busy) }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ostler_core::SessionId;
-use ostler_store::orders::{Order, Ordered};
+use ostler_store::node_commands::{CommandAnswer, NodeCommand};
 use ostler_store::views::Survey;
 use ostler_wire::act;
 
@@ -23,10 +23,10 @@ pub(super) async fn run(console: &Console, resize: &Resize) -> anyhow::Result<Co
     let store = console.place()?.open(Missing::Refuse).await?;
     let mut told = Vec::new();
     for node in serving(&store.survey().await?, pool) {
-        let order = Order::Resize { pool: pool.clone(), min: *min, max: *max };
+        let order = NodeCommand::Resize { pool: pool.clone(), min: *min, max: *max };
         // One that has gone meanwhile has no pool to resize.
-        if let Ordered::Given { .. } = store.order(node, order).await? {
-            told.push(act::Ordered { node: node.to_string(), order: "resize" });
+        if let CommandAnswer::Given { .. } = store.command(node, order).await? {
+            told.push(act::NodeCommanded { node: node.to_string(), command: "resize" });
         }
     }
     if told.is_empty() {
@@ -34,7 +34,8 @@ pub(super) async fn run(console: &Console, resize: &Resize) -> anyhow::Result<Co
         return Err(refused(Code::NotFound, sentence));
     }
     console.out.answer(&told, |_| {
-        let line = |one: &act::Ordered| format!("{} was told: {pool} has {min} to {max} workers\n", one.node);
+        let line =
+            |one: &act::NodeCommanded| format!("{} was told: {pool} has {min} to {max} workers\n", one.node);
         told.iter().map(line).collect()
     })?;
     Ok(Code::Done)

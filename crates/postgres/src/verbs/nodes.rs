@@ -7,7 +7,7 @@ use ostler_store::calls::{Fenced, NewSession, Renewed};
 use ostler_store::{Check, Checks, LeaseRef, MAX_UNNAMED};
 
 use super::finish::{end_attempt, queues_of};
-use super::{orders, outbox};
+use super::{node_commands, outbox};
 use crate::backend::Backend;
 use crate::conn::{Conn, big, get, get_u64};
 use crate::fault::{Sql, readable};
@@ -92,7 +92,7 @@ pub(crate) async fn renew(
         .filter(|lease| !known.contains(&(lease.task, lease.token)))
         .map(|lease| lease.task)
         .collect();
-    Ok(Renewed::Held { cancelled, lost, unnamed, orders: orders::of(conn, number).await? })
+    Ok(Renewed::Held { cancelled, lost, unnamed, commands: node_commands::of(conn, number).await? })
 }
 
 /// Whose locks are needed to end a session: it does nothing more meanwhile, and the queues of its tasks are held.

@@ -9,7 +9,7 @@ use ostler_store::gates::{KeyRecord, MAX_KEYS_SHOWN};
 use ostler_store::views::{LaneRecord, Life, NodeRecord, QueueRecord, QueueSettings, Survey, WorkerRecord};
 use tokio_postgres::Row;
 
-use super::orders;
+use super::node_commands;
 use crate::conn::{Conn, get, get_u64, get_u64_opt, most};
 use crate::counts::counted;
 use crate::fault::{Sql, Stop};
@@ -177,7 +177,7 @@ async fn nodes(conn: &Conn, now: Timestamp) -> Sql<Vec<NodeRecord>> {
             settings: get(row, 5)?,
             joined_at: Timestamp::from_millis(get(row, 6)?),
             life: if get::<i64>(row, 7)? >= now.millis() { Life::Alive } else { Life::Overdue },
-            answers: orders::answers(conn, get(row, 8)?).await?,
+            answers: node_commands::answers(conn, get(row, 8)?).await?,
         });
     }
     Ok(nodes)

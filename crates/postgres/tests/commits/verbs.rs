@@ -17,7 +17,7 @@ use ostler_store::calls::{
     Start,
 };
 use ostler_store::jobs::{JobAnswer, JobChange, JobFilter, JobPut, NewJob};
-use ostler_store::orders::{Answer, Order, Ordered};
+use ostler_store::node_commands::{CommandAnswer, NodeCommand, Reply};
 use ostler_store::outbox::{Ack, OutboxAnswer, OutboxFilter};
 use ostler_store::plans::Amended;
 use ostler_store::schedules::{Activity, Fired, Firing, Put, Schedule, ScheduleAnswer, Template};
@@ -213,20 +213,25 @@ async fn sessions(stage: &Stage) -> Vec<Case> {
     let (here, id) = (store(), joined(stage, "order").await);
     cases.push(Case::new(
         "order",
-        async move { same(&here.order(id, Order::Drain).await.map_err(told)?, &Ordered::Given { number: 1 }) },
+        async move {
+            same(
+                &here.command(id, NodeCommand::Drain).await.map_err(told)?,
+                &CommandAnswer::Given { number: 1 },
+            )
+        },
         async move |stage| match stage.store.renew(id, &[]).await.map_err(told)? {
-            Renewed::Held { orders, .. } => same(&orders.len(), &1),
+            Renewed::Held { commands: orders, .. } => same(&orders.len(), &1),
             Renewed::Ended => Err("the session has ended".to_owned()),
         },
     ));
 
     let (here, id) = (store(), joined(stage, "answer").await);
-    let ordered = stage.store.order(id, Order::Drain).await.expect("order answers");
-    assert_eq!(ordered, Ordered::Given { number: 1 });
-    let answer = Answer { number: 1, recycled: Vec::new(), busy: Vec::new() };
+    let ordered = stage.store.command(id, NodeCommand::Drain).await.expect("order answers");
+    assert_eq!(ordered, CommandAnswer::Given { number: 1 });
+    let answer = Reply { number: 1, recycled: Vec::new(), busy: Vec::new() };
     cases.push(Case::new(
         "answer",
-        async move { same(&here.answer(id, answer).await.map_err(told)?, &Fenced::Recorded) },
+        async move { same(&here.reply(id, answer).await.map_err(told)?, &Fenced::Recorded) },
         async move |stage| {
             let nodes = stage.store.survey().await.map_err(told)?.nodes;
             let node = nodes.into_iter().find(|node| node.session == id).ok_or("the node is gone")?;

@@ -14,7 +14,7 @@ use ostler_store::views::{
 };
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::orders;
+use super::node_commands;
 use crate::counts::{counts_from, recent_from};
 use crate::dependents::after;
 use crate::gate_row::gate_from;
@@ -311,7 +311,7 @@ fn nodes(conn: &Connection, is_alive: impl Fn(SessionId) -> bool) -> Sql<Vec<Nod
             settings: row.get(5)?,
             joined_at: Timestamp::from_millis(row.get(6)?),
             life: if is_alive(session) { Life::Alive } else { Life::Overdue },
-            answers: orders::answers(conn, row.get(7)?)?,
+            answers: node_commands::answers(conn, row.get(7)?)?,
         })
     };
     statement.query_map([], read)?.collect()

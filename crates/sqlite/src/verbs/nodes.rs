@@ -8,7 +8,7 @@ use ostler_store::{Check, LeaseRef, MAX_UNNAMED};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::finish::end_attempt;
-use super::{orders, outbox};
+use super::{node_commands, outbox};
 use crate::fault::readable;
 use crate::row::{Uid, code, find};
 use crate::tx::{Sql, Tx};
@@ -66,7 +66,7 @@ pub(crate) fn news(conn: &Connection, session: SessionId, held: &[LeaseRef]) -> 
     let unnamed = leases.iter().map(|(lease, _)| *lease);
     let unnamed =
         unnamed.filter(|lease| !named.contains(&(lease.task, lease.token))).take(MAX_UNNAMED).collect();
-    Ok(Renewed::Held { cancelled, lost, unnamed, orders: orders::of(conn, session)? })
+    Ok(Renewed::Held { cancelled, lost, unnamed, commands: node_commands::of(conn, session)? })
 }
 
 pub(crate) fn leave(tx: &mut Tx<'_>, session: SessionId) -> Sql<Fenced> {

@@ -15,7 +15,7 @@ use crate::calls::{NewSession, Ran};
 use crate::checks::{Check, Checks};
 use crate::jobs::JobRecord;
 use crate::lease::LeaseRef;
-use crate::orders::{Answer, NumberedOrder};
+use crate::node_commands::{NumberedCommand, Reply};
 use crate::schedules::ScheduleRecord;
 use crate::views::{Counts, Event, QueueSettings, Tally, WorkerRecord};
 use crate::wake::Rings;
@@ -73,8 +73,8 @@ pub(super) struct Session {
     /// It said that it stops on purpose.
     pub(super) departed: bool,
     pub(super) ended: bool,
-    pub(super) orders: Vec<NumberedOrder>,
-    pub(super) answers: Vec<Answer>,
+    pub(super) orders: Vec<NumberedCommand>,
+    pub(super) answers: Vec<Reply>,
 }
 
 pub(super) struct Book {

@@ -33,7 +33,7 @@ use crate::contract::Store;
 use crate::error::Error;
 use crate::jobs::{JobAnswer, JobChange, JobFilter, JobPut, JobRecord, NewJob};
 use crate::lease::LeaseRef;
-use crate::orders::{Answer, Order, Ordered};
+use crate::node_commands::{CommandAnswer, NodeCommand, Reply};
 use crate::outbox::{Ack, OutboxAnswer, OutboxFilter};
 use crate::plans::Amended;
 use crate::schedules::{Activity, Fired, Firing, Put, Schedule, ScheduleAnswer, ScheduleRecord};
@@ -106,7 +106,7 @@ impl Store for Memory {
         Ok(self.write(|book| book.depart(session)))
     }
 
-    async fn answer(&self, session: SessionId, answer: Answer) -> Result<Fenced, Error> {
+    async fn reply(&self, session: SessionId, answer: Reply) -> Result<Fenced, Error> {
         check_answer(&answer)?;
         Ok(self.write(|book| book.answer(session, answer)))
     }
@@ -183,7 +183,7 @@ impl Store for Memory {
         Ok(self.write(|book| book.amend(task, &overrides)))
     }
 
-    async fn order(&self, session: SessionId, order: Order) -> Result<Ordered, Error> {
+    async fn command(&self, session: SessionId, order: NodeCommand) -> Result<CommandAnswer, Error> {
         check_order(&order)?;
         Ok(self.write(|book| book.order(session, order)))
     }

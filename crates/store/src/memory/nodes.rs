@@ -7,7 +7,7 @@ use crate::bounds::{MAX_ORDERS, MAX_UNNAMED};
 use crate::calls::{Fenced, NewSession, Renewed};
 use crate::checks::Check;
 use crate::lease::LeaseRef;
-use crate::orders::{Answer, NumberedOrder, Order, Ordered};
+use crate::node_commands::{CommandAnswer, NodeCommand, NumberedCommand, Reply};
 use crate::views::WorkerRecord;
 
 impl Book {
@@ -67,23 +67,23 @@ impl Book {
         };
         let unnamed = leases.filter(|lease| !named(lease)).take(MAX_UNNAMED).collect();
         let orders = self.session(id).map(|session| session.orders.clone()).unwrap_or_default();
-        Renewed::Held { cancelled, lost, unnamed, orders }
+        Renewed::Held { cancelled, lost, unnamed, commands: orders }
     }
 
-    pub(super) fn order(&mut self, id: SessionId, order: Order) -> Ordered {
+    pub(super) fn order(&mut self, id: SessionId, order: NodeCommand) -> CommandAnswer {
         let Some(session) = self.session(id).filter(|session| !session.ended) else {
-            return Ordered::NoSuchNode;
+            return CommandAnswer::NoSuchNode;
         };
         let number = session.orders.last().map_or(0, |last| last.number) + 1;
-        session.orders.push(NumberedOrder { number, order });
+        session.orders.push(NumberedCommand { number, command: order });
         let excess = session.orders.len().saturating_sub(MAX_ORDERS);
         session.orders.drain(..excess);
         session.forget_answers();
         self.rings.news = true;
-        Ordered::Given { number }
+        CommandAnswer::Given { number }
     }
 
-    pub(super) fn answer(&mut self, id: SessionId, answer: Answer) -> Fenced {
+    pub(super) fn answer(&mut self, id: SessionId, answer: Reply) -> Fenced {
         let live = self.is_live(id);
         if !self.checks.pass(Check::ReportSession, live) {
             return Fenced::Lost;

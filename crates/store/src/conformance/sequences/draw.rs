@@ -14,7 +14,7 @@ use super::op::{
 use crate::calls::{QueueChange, Replay, Retention, StepsOnReplay};
 use crate::gates::{BreakerScope, BreakerSetting, SetBy};
 use crate::jobs::{JobChange, JobFilter};
-use crate::orders::{Order, Who};
+use crate::node_commands::{NodeCommand, WorkerChoice};
 use crate::outbox::OutboxFilter;
 use crate::paths::PayloadPath;
 use crate::schedules::Activity;
@@ -304,14 +304,17 @@ impl Drawer {
         Op::Join { session, ttl_ms: if self.chance.chance(80) { 60_000 } else { 10_000 } }
     }
 
-    fn order(&mut self) -> Order {
+    fn order(&mut self) -> NodeCommand {
         let [min, max] = [0; 2].map(|_| self.below(4) as u32);
         if self.chance.chance(30) {
-            Order::Drain
+            NodeCommand::Drain
         } else if self.chance.chance(40) {
-            Order::Recycle { pool: "pool".to_owned(), who: if min == 0 { Who::Any } else { Who::All } }
+            NodeCommand::Recycle {
+                pool: "pool".to_owned(),
+                who: if min == 0 { WorkerChoice::Any } else { WorkerChoice::All },
+            }
         } else {
-            Order::Resize { pool: "pool".to_owned(), min, max }
+            NodeCommand::Resize { pool: "pool".to_owned(), min, max }
         }
     }
 

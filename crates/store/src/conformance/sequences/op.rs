@@ -7,7 +7,7 @@ use ostler_core::{
 
 use crate::calls::{QueueChange, Replay, Retention};
 use crate::jobs::{JobChange, JobFilter};
-use crate::orders::Order;
+use crate::node_commands::NodeCommand;
 use crate::outbox::OutboxFilter;
 use crate::schedules::Activity;
 use crate::views::Filter;
@@ -54,7 +54,7 @@ pub(super) enum Op {
     Leave { session: usize },
     Depart { session: usize },
     Report { session: usize, workers: usize },
-    Order { session: usize, order: Order },
+    Order { session: usize, order: NodeCommand },
     Answer { session: usize, number: u64 },
     Enqueue(Vec<Draft>),
     EnqueueWrong(Draft),

@@ -18,7 +18,7 @@ use crate::contract::Store;
 use crate::error::Error;
 use crate::jobs::NewJob;
 use crate::lease::{Lease, LeaseRef};
-use crate::orders::Answer;
+use crate::node_commands::Reply;
 use crate::outbox::Ack;
 use crate::plans::Unique;
 use crate::schedules::{Fired, Firing, Schedule, Template};
@@ -73,12 +73,12 @@ impl Speaker {
                 plain(store.report(self.names.session(*session), workers).await)
             }
             Op::Order { session, order } => {
-                plain(store.order(self.names.session(*session), order.clone()).await)
+                plain(store.command(self.names.session(*session), order.clone()).await)
             }
             Op::Answer { session, number } => {
                 let busy = vec![self.worker(*session, 0).id];
-                let answer = Answer { number: *number, recycled: Vec::new(), busy };
-                plain(store.answer(self.names.session(*session), answer).await)
+                let answer = Reply { number: *number, recycled: Vec::new(), busy };
+                plain(store.reply(self.names.session(*session), answer).await)
             }
             Op::Enqueue(drafts) => {
                 let answers = store.enqueue(drafts.iter().map(|draft| self.task(draft)).collect()).await;
@@ -370,10 +370,10 @@ fn plain<T: std::fmt::Debug>(answer: Result<T, Error>) -> Said {
 /// Renewals tell of cancelled tasks in no promised order. Where a store finds a task is its own business.
 fn sorted(renewed: Renewed) -> Renewed {
     match renewed {
-        Renewed::Held { mut cancelled, lost, mut unnamed, orders } => {
+        Renewed::Held { mut cancelled, lost, mut unnamed, commands: orders } => {
             cancelled.sort_unstable();
             unnamed.iter_mut().for_each(|lease| lease.slot = 0);
-            Renewed::Held { cancelled, lost, unnamed, orders }
+            Renewed::Held { cancelled, lost, unnamed, commands: orders }
         }
         Renewed::Ended => Renewed::Ended,
     }

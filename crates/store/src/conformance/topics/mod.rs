@@ -18,7 +18,7 @@ mod jobs;
 mod limits;
 mod list;
 mod news;
-mod orders;
+mod node_commands;
 mod outbox;
 mod outbox_take;
 mod overlaps;

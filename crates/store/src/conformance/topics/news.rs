@@ -3,7 +3,7 @@
 use super::super::scene::{Scene, heard, quiet};
 use super::runner::cases;
 use crate::calls::CancelAnswer;
-use crate::orders::{Order, Ordered};
+use crate::node_commands::{CommandAnswer, NodeCommand};
 use crate::wake::Wakeups;
 
 cases![
@@ -36,8 +36,8 @@ async fn a_cancel_of_a_leased_task_is_news(s: &Scene) {
 async fn an_order_is_news(s: &Scene) {
     let node = s.join().await;
     let mut news = armed(s.store.news());
-    let (answer, ()) = tokio::join!(s.store.order(node, Order::Drain), heard("an order", &mut news));
-    assert_eq!(answer, Ok(Ordered::Given { number: 1 }));
+    let (answer, ()) = tokio::join!(s.store.command(node, NodeCommand::Drain), heard("an order", &mut news));
+    assert_eq!(answer, Ok(CommandAnswer::Given { number: 1 }));
 }
 
 async fn news_reach_another_connection(s: &Scene) {
@@ -47,14 +47,14 @@ async fn news_reach_another_connection(s: &Scene) {
     let mut news = armed(second.news());
     s.cancel(id).await;
     heard("a cancel through the first connection", &mut news).await;
-    s.store.order(node, Order::Drain).await.expect("order answers");
+    s.store.command(node, NodeCommand::Drain).await.expect("order answers");
     heard("an order through the first connection", &mut news).await;
 }
 
 async fn what_happened_between_arming_and_waiting_is_not_missed(s: &Scene) {
     let node = s.join().await;
     let mut news = armed(s.store.news());
-    s.store.order(node, Order::Drain).await.expect("order answers");
+    s.store.command(node, NodeCommand::Drain).await.expect("order answers");
     heard("an order before the wait", &mut news).await;
 }
 
@@ -88,7 +88,7 @@ async fn news_do_not_wake_who_waits_for_tasks(s: &Scene) {
         s.add().await;
         heard("a new task", &mut ready).await;
         s.cancel(id).await;
-        s.store.order(node, Order::Drain).await.expect("order answers");
+        s.store.command(node, NodeCommand::Drain).await.expect("order answers");
         heard("a cancel and an order", &mut news).await;
         quiet("a cancel or an order", &mut ready).await;
     }
@@ -96,6 +96,6 @@ async fn news_do_not_wake_who_waits_for_tasks(s: &Scene) {
 
 async fn an_order_to_nobody_is_no_news(s: &Scene) {
     let mut news = armed(s.store.news());
-    assert_eq!(s.store.order(s.session_id(), Order::Drain).await, Ok(Ordered::NoSuchNode));
+    assert_eq!(s.store.command(s.session_id(), NodeCommand::Drain).await, Ok(CommandAnswer::NoSuchNode));
     quiet("an order to nobody", &mut news).await;
 }

@@ -32,7 +32,7 @@ pub(in super::super) const fn topics() -> &'static [Topic] {
         ("events", super::events::CASES),
         ("steps", super::steps::CASES),
         ("sessions", super::sessions::CASES),
-        ("orders", super::orders::CASES),
+        ("orders", super::node_commands::CASES),
         ("expire", super::expire::CASES),
         ("upkeep", super::upkeep::CASES),
         ("deadlines", super::deadlines::CASES),

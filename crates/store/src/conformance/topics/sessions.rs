@@ -40,7 +40,7 @@ fn held(lost: &[LeaseRef]) -> Renewed {
         cancelled: Vec::new(),
         lost: lost.iter().map(|lease| lease.task).collect(),
         unnamed: Vec::new(),
-        orders: Vec::new(),
+        commands: Vec::new(),
     }
 }
 
@@ -179,7 +179,7 @@ async fn a_renewal_tells_what_was_lost(s: &Scene) {
             cancelled: Vec::new(),
             lost: vec![wrong.task],
             unnamed: vec![mine],
-            orders: Vec::new(),
+            commands: Vec::new(),
         };
         assert_eq!(s.store.renew(node, &[wrong]).await, Ok(expected));
     }
@@ -194,7 +194,7 @@ async fn a_renewal_tells_what_was_cancelled(s: &Scene) {
     for (held, unnamed) in [(vec![mine], Vec::new()), (Vec::new(), vec![mine])] {
         let answer = s.store.renew(node, &held).await;
         let expected =
-            Renewed::Held { cancelled: vec![mine.task], lost: Vec::new(), unnamed, orders: Vec::new() };
+            Renewed::Held { cancelled: vec![mine.task], lost: Vec::new(), unnamed, commands: Vec::new() };
         assert_eq!(answer, Ok(expected), "told until it ends, named or not");
     }
     s.finish(Lease::granted(mine), Outcome::Cancelled).await;

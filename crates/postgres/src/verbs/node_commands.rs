@@ -2,7 +2,7 @@
 
 use ostler_core::SessionId;
 use ostler_store::calls::Fenced;
-use ostler_store::orders::{Answer, NumberedOrder, Order, Ordered};
+use ostler_store::node_commands::{CommandAnswer, NodeCommand, NumberedCommand, Reply};
 use ostler_store::{Check, MAX_ORDERS};
 
 use crate::conn::{Conn, big, get, get_u64, most};
@@ -17,12 +17,12 @@ pub(crate) fn locks(session: SessionId) -> Locks {
     Locks::none().and(What::Session(session), Mode::Shared).and(What::Desk(session), Mode::Alone)
 }
 
-pub(crate) async fn order(tx: &mut Tx, session: SessionId, order: &Order) -> Sql<Ordered> {
+pub(crate) async fn order(tx: &mut Tx, session: SessionId, order: &NodeCommand) -> Sql<CommandAnswer> {
     let open = tx
         .conn
         .row("SELECT id FROM ostler.session WHERE uid = $1 AND ended_at IS NULL", &[&Uid::of(session.0)])
         .await?;
-    let Some(row) = open else { return Ok(Ordered::NoSuchNode) };
+    let Some(row) = open else { return Ok(CommandAnswer::NoSuchNode) };
     let session: i64 = get(&row, 0)?;
     // The last one is never removed while the session lives, so that no number comes twice.
     let row = tx
@@ -43,10 +43,10 @@ pub(crate) async fn order(tx: &mut Tx, session: SessionId, order: &Order) -> Sql
         )
         .await?;
     tx.ring_news();
-    Ok(Ordered::Given { number: u64::try_from(number).unwrap_or(0) })
+    Ok(CommandAnswer::Given { number: u64::try_from(number).unwrap_or(0) })
 }
 
-pub(crate) async fn answer(tx: &mut Tx, session: SessionId, answer: &Answer) -> Sql<Fenced> {
+pub(crate) async fn answer(tx: &mut Tx, session: SessionId, answer: &Reply) -> Sql<Fenced> {
     let Some(id) = tx.live_session(session, Check::ReportSession).await? else { return Ok(Fenced::Lost) };
     tx.conn
         .exec(
@@ -58,7 +58,7 @@ pub(crate) async fn answer(tx: &mut Tx, session: SessionId, answer: &Answer) -> 
 }
 
 /// What a session, by the number of its row, has answered, the oldest first.
-pub(crate) async fn answers(conn: &Conn, session: i64) -> Sql<Vec<Answer>> {
+pub(crate) async fn answers(conn: &Conn, session: i64) -> Sql<Vec<Reply>> {
     let rows = conn
         .rows(
             "SELECT number, answer FROM ostler.orders WHERE session = $1 AND answer IS NOT NULL ORDER BY number",
@@ -73,14 +73,16 @@ pub(crate) async fn answers(conn: &Conn, session: i64) -> Sql<Vec<Answer>> {
 }
 
 /// The orders to a session, the oldest first. What a later version wrote is not for this one.
-pub(crate) async fn of(conn: &Conn, session: i64) -> Sql<Vec<NumberedOrder>> {
+pub(crate) async fn of(conn: &Conn, session: i64) -> Sql<Vec<NumberedCommand>> {
     let rows = conn
         .rows("SELECT number, said FROM ostler.orders WHERE session = $1 ORDER BY number", &[&session])
         .await?;
     let mut orders = Vec::with_capacity(rows.len());
     for row in &rows {
         let number = get_u64(row, 0)?;
-        orders.extend(order_from(&get::<String>(row, 1)?).map(|order| NumberedOrder { number, order }));
+        orders.extend(
+            order_from(&get::<String>(row, 1)?).map(|order| NumberedCommand { number, command: order }),
+        );
     }
     Ok(orders)
 }

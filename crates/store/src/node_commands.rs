@@ -4,7 +4,7 @@ use ostler_core::WorkerId;
 
 /// What a node is to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Order {
+pub enum NodeCommand {
     /// Take nothing new, end what runs, and go.
     Drain,
     /// Another size for one of its pools, until the node ends.
@@ -21,13 +21,13 @@ pub enum Order {
         /// The pool.
         pool: String,
         /// Whom.
-        who: Who,
+        who: WorkerChoice,
     },
 }
 
 /// Which workers of a pool are meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Who {
+pub enum WorkerChoice {
     /// This one.
     One(WorkerId),
     /// Any that has nothing to do.
@@ -38,7 +38,7 @@ pub enum Who {
 
 /// What a node did about an order to recycle.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct Reply {
     /// The number of the order.
     pub number: u64,
     /// These go, and others take their place.
@@ -49,7 +49,7 @@ pub struct Answer {
 
 /// What became of an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ordered {
+pub enum CommandAnswer {
     /// It is kept for as long as the node's session, and told with every renewal.
     Given {
         /// Its number: an answer names it.
@@ -61,9 +61,9 @@ pub enum Ordered {
 
 /// An order, as a node hears it. It is told again with every renewal, so a node ignores the numbers that it has seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NumberedOrder {
+pub struct NumberedCommand {
     /// Rises with every order to the session.
     pub number: u64,
     /// The order.
-    pub order: Order,
+    pub command: NodeCommand,
 }
