@@ -250,7 +250,7 @@ impl Beat {
     /// The connection is lost. The node should renew now, over another one: others may be watching.
     fn let_go(&mut self) {
         self.link = None;
-        self.chest.bells.news.ring();
+        self.chest.bells.control.ring();
     }
 }
 

@@ -159,10 +159,10 @@ impl Herald {
         if rings.ready {
             self.pending.ready.store(true, Ordering::SeqCst);
         }
-        if rings.news {
+        if rings.control {
             self.pending.news.store(true, Ordering::SeqCst);
         }
-        if rings.ready || rings.news {
+        if rings.ready || rings.control {
             self.pending.some.notify_one();
         }
     }
@@ -192,7 +192,7 @@ impl Voice {
                 let _telling = pending.telling.lock().await;
                 let ready = pending.ready.swap(false, Ordering::SeqCst);
                 let news = pending.news.swap(false, Ordering::SeqCst);
-                self.say(Rings { ready, news }).await;
+                self.say(Rings { ready, control: news }).await;
             }
             pending.is_told();
             sleep(SPACING).await;
@@ -208,7 +208,7 @@ impl Voice {
 
     /// What is said of these bells, if any of them rang.
     fn text(&self, rings: Rings) -> Option<String> {
-        let words = [(rings.ready, READY), (rings.news, NEWS)];
+        let words = [(rings.ready, READY), (rings.control, NEWS)];
         let said: Vec<&str> = words.into_iter().filter(|(rang, _)| *rang).map(|(_, word)| word).collect();
         (!said.is_empty()).then(|| format!("{} {}", self.own, said.join(" ")))
     }
@@ -268,7 +268,7 @@ impl Ear {
             let ours = words.next() == Some(own.as_str());
             let said: Vec<&str> = words.collect();
             if !ours {
-                bells.ring(Rings { ready: said.contains(&READY), news: said.contains(&NEWS) });
+                bells.ring(Rings { ready: said.contains(&READY), control: said.contains(&NEWS) });
             } else if said.contains(&ECHO) {
                 echoed.notify_one();
             }
@@ -312,7 +312,7 @@ impl Ear {
                 }
             };
             // What was said meanwhile nobody has heard.
-            self.bells.ring(Rings { ready: true, news: true });
+            self.bells.ring(Rings { ready: true, control: true });
         }
     }
 

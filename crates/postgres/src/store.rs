@@ -478,7 +478,7 @@ impl Store for Postgres {
         self.desk.bells.ready.listen()
     }
 
-    fn news(&self) -> Wakeups {
-        self.desk.bells.news.listen()
+    fn control(&self) -> Wakeups {
+        self.desk.bells.control.listen()
     }
 }

@@ -64,7 +64,7 @@ impl Node {
         let (store, session) = (Arc::clone(&self.store), self.session);
         self.keeping.spawn(async move {
             loop {
-                let mut news = store.news();
+                let mut news = store.control();
                 news.arm();
                 let _ = store.renew(session, &[]).await;
                 let _ = timeout(BEAT, news.wait()).await;
@@ -186,7 +186,7 @@ async fn the_end_of_the_connection_is_news_for_the_node() {
     let url = PrivatePostgres::shared().url();
     let node = Node::join(&url, "news", NODE).await;
     let client = client(&url).await;
-    let mut news = node.store.news();
+    let mut news = node.store.control();
     news.arm();
     let pid = heart(&client, "news", NODE).await.expect("it is known");
     client.query_one("SELECT pg_terminate_backend($1)", &[&pid]).await.expect("it is asked");

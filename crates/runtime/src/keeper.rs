@@ -63,7 +63,7 @@ impl LeaseKeeper {
 
     async fn beat(self) {
         let mut watching = self.stand.watch();
-        let mut news = self.store.news();
+        let mut news = self.store.control();
         let mut obeyed = 0;
         let mut orphans = Orphans::default();
         let pause = self.times.heartbeat.min(NEWS);

@@ -75,7 +75,7 @@ enum Turn {
 impl Scheduler {
     /// Goes on until the node has ended, also while it drains.
     pub(crate) async fn serve(mut self) {
-        let mut news = self.store.news();
+        let mut news = self.store.control();
         loop {
             if matches!(*self.state.borrow_and_update(), NodeState::Ended | NodeState::Fenced) {
                 return;

@@ -260,8 +260,8 @@ impl Store for WatchedStore {
         self.store.wakeups()
     }
 
-    fn news(&self) -> Wakeups {
-        self.store.news()
+    fn control(&self) -> Wakeups {
+        self.store.control()
     }
 }
 

@@ -163,7 +163,7 @@ impl Scene {
             panic!("there is such a node")
         };
         let answered =
-            |survey: &Survey| survey.nodes[0].answers.iter().find(|answer| answer.number == number).cloned();
+            |survey: &Survey| survey.nodes[0].replies.iter().find(|answer| answer.number == number).cloned();
         let survey = self.until("an answer", |survey| answered(survey).is_some()).await;
         answered(&survey).expect("it was there")
     }

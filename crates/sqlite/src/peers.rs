@@ -104,7 +104,7 @@ impl Peers {
             let mut said = [0u8; 1];
             while socket.recv(&mut said).is_ok() && !stopped.load(Ordering::SeqCst) {
                 let news = said == *NEWS;
-                bells.ring(Rings { ready: !news, news });
+                bells.ring(Rings { ready: !news, control: news });
             }
         };
         let thread = std::thread::Builder::new().name("ostler-wake".into()).spawn(listen);
@@ -137,7 +137,7 @@ impl Peers {
                 // A full buffer means that it has been told.
                 self.send(sender, READY, socket);
             }
-            if rings.news {
+            if rings.control {
                 let full = |_: &usize| self.send(sender, NEWS, socket) == Sent::Full;
                 (0..NEWS_TRIES).take_while(full).for_each(|_| std::thread::yield_now());
             }

@@ -462,8 +462,8 @@ impl Store for Sqlite {
         self.bells.ready.listen()
     }
 
-    fn news(&self) -> Wakeups {
+    fn control(&self) -> Wakeups {
         self.peers.listen();
-        self.bells.news.listen()
+        self.bells.control.listen()
     }
 }

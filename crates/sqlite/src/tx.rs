@@ -176,7 +176,7 @@ impl<'a> Tx<'a> {
 
     /// A node should renew now.
     pub(crate) fn ring_news(&mut self) {
-        self.rings.news = true;
+        self.rings.control = true;
     }
 
     /// Where the store is going, if it is not here to stay.

@@ -56,7 +56,7 @@ async fn listening_node() {
     let claimed = store.claim(claim).await.expect("claim answers");
     assert!(matches!(&claimed, ClaimAnswer::Tasks { tasks, .. } if tasks.len() == ROUNDS), "{claimed:?}");
     Voice::say(&session.to_string());
-    let mut news = store.news();
+    let mut news = store.control();
     loop {
         news.arm();
         Voice::say("armed");

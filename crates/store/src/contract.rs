@@ -206,5 +206,5 @@ pub trait Store: Send + Sync {
     /// Hints that a node should renew now, because a cancel was requested for a leased task or an order was given, or that it
     /// should look at the schedules, because one was changed; by this process or another. Also that the connection is lost by which
     /// others see that the node is alive: a node that then does not renew within some seconds may be taken for dead.
-    fn news(&self) -> Wakeups;
+    fn control(&self) -> Wakeups;
 }

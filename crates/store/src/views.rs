@@ -407,7 +407,7 @@ pub struct NodeRecord {
     /// Whether it is known to be alive.
     pub life: Life,
     /// What it answered to its orders, the oldest first.
-    pub answers: Vec<Reply>,
+    pub replies: Vec<Reply>,
 }
 
 /// What is known about a node.

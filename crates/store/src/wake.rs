@@ -31,7 +31,7 @@ pub struct Bells {
     /// Tasks became ready.
     pub ready: Bell,
     /// A node should renew now.
-    pub news: Bell,
+    pub control: Bell,
 }
 
 /// Which bells a write rings, once it is on disk.
@@ -40,7 +40,7 @@ pub struct Rings {
     /// Tasks became ready.
     pub ready: bool,
     /// A node should renew now.
-    pub news: bool,
+    pub control: bool,
 }
 
 impl Bells {
@@ -49,8 +49,8 @@ impl Bells {
         if rings.ready {
             self.ready.ring();
         }
-        if rings.news {
-            self.news.ring();
+        if rings.control {
+            self.control.ring();
         }
     }
 }

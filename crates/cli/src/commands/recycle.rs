@@ -82,7 +82,7 @@ async fn ask(
     loop {
         let nodes = store.survey().await?.nodes;
         let Some(record) = nodes.into_iter().find(|record| record.session == node) else { return Ok(None) };
-        if let Some(answer) = record.answers.into_iter().find(|answer| answer.number == number) {
+        if let Some(answer) = record.replies.into_iter().find(|answer| answer.number == number) {
             return Ok(Some(answer));
         }
         if Instant::now() >= until {

@@ -60,7 +60,7 @@ pub(crate) enum Going {
 impl JobServer {
     /// Serves jobs until it is told to go, and then until nothing of them runs here. Answers what became of what ran then.
     pub(crate) async fn serve(self, mut going: watch::Receiver<Going>) -> Drained {
-        let mut news = self.store.news();
+        let mut news = self.store.control();
         let mut served = HashSet::new();
         let mut at_work = JoinSet::new();
         loop {

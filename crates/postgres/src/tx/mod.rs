@@ -207,7 +207,7 @@ impl Tx {
 
     /// A node should renew now.
     pub(crate) fn ring_news(&mut self) {
-        self.rings.news = true;
+        self.rings.control = true;
     }
 
     /// A task that others wait for has ended.

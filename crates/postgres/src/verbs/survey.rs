@@ -177,7 +177,7 @@ async fn nodes(conn: &Conn, now: Timestamp) -> Sql<Vec<NodeRecord>> {
             settings: get(row, 5)?,
             joined_at: Timestamp::from_millis(get(row, 6)?),
             life: if get::<i64>(row, 7)? >= now.millis() { Life::Alive } else { Life::Overdue },
-            answers: node_commands::answers(conn, get(row, 8)?).await?,
+            replies: node_commands::answers(conn, get(row, 8)?).await?,
         });
     }
     Ok(nodes)

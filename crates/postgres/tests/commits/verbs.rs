@@ -235,7 +235,7 @@ async fn sessions(stage: &Stage) -> Vec<Case> {
         async move |stage| {
             let nodes = stage.store.survey().await.map_err(told)?.nodes;
             let node = nodes.into_iter().find(|node| node.session == id).ok_or("the node is gone")?;
-            same(&node.answers.len(), &1)
+            same(&node.replies.len(), &1)
         },
     ));
 

@@ -311,7 +311,7 @@ fn nodes(conn: &Connection, is_alive: impl Fn(SessionId) -> bool) -> Sql<Vec<Nod
             settings: row.get(5)?,
             joined_at: Timestamp::from_millis(row.get(6)?),
             life: if is_alive(session) { Life::Alive } else { Life::Overdue },
-            answers: node_commands::answers(conn, row.get(7)?)?,
+            replies: node_commands::answers(conn, row.get(7)?)?,
         })
     };
     statement.query_map([], read)?.collect()

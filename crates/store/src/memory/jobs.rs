@@ -18,7 +18,7 @@ impl Book {
         let (made_at, counts) = (self.now, Counts::default());
         let record = JobRecord { job, made_at, cancelled_at: None, paused: None, counts, pruned: 0 };
         self.jobs.insert(record.job.id, record);
-        self.rings.news = true;
+        self.rings.control = true;
         JobPut::Created
     }
 
@@ -33,7 +33,7 @@ impl Book {
             JobChange::Remove if self.has_tasks(job) => return JobAnswer::HasTasks,
             JobChange::Remove => self.remove_job(job),
         }
-        self.rings.news = true;
+        self.rings.control = true;
         JobAnswer::Done
     }
 

@@ -263,7 +263,7 @@ impl Book {
             }
             Cancelling::Mark => {
                 self.task(slot).cancel_requested_at.get_or_insert(now);
-                self.rings.news = true;
+                self.rings.control = true;
                 CancelAnswer::Requested
             }
             Cancelling::Ended(state) => CancelAnswer::Ended(state),

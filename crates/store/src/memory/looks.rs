@@ -115,7 +115,7 @@ impl Book {
                 settings: session.node.settings.clone(),
                 joined_at: session.joined_at,
                 life: if session.is_overdue(self.uptime) { Life::Overdue } else { Life::Alive },
-                answers: session.answers.clone(),
+                replies: session.answers.clone(),
             });
         Survey {
             lanes: lanes.collect(),

@@ -289,7 +289,7 @@ impl Store for Memory {
         self.bells.ready.listen()
     }
 
-    fn news(&self) -> Wakeups {
-        self.bells.news.listen()
+    fn control(&self) -> Wakeups {
+        self.bells.control.listen()
     }
 }

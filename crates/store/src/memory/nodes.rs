@@ -79,7 +79,7 @@ impl Book {
         let excess = session.orders.len().saturating_sub(MAX_ORDERS);
         session.orders.drain(..excess);
         session.forget_answers();
-        self.rings.news = true;
+        self.rings.control = true;
         CommandAnswer::Given { number }
     }
 

@@ -13,7 +13,7 @@ impl Book {
         if !self.schedules.contains_key(&schedule.name) && self.schedules.len() >= MAX_SCHEDULES {
             return Put::TooMany { limit: MAX_SCHEDULES };
         }
-        self.rings.news = true;
+        self.rings.control = true;
         let Some(kept) = self.schedules.get_mut(&schedule.name) else {
             let (name, activity) = (schedule.name.clone(), Activity::Active);
             let record = ScheduleRecord { schedule, activity, last_at: None, last_task: None };
@@ -36,7 +36,7 @@ impl Book {
     pub(super) fn pause_schedule(&mut self, name: &str, activity: Activity) -> ScheduleAnswer {
         let Some(kept) = self.schedules.get_mut(name) else { return ScheduleAnswer::NotFound };
         kept.activity = activity;
-        self.rings.news = true;
+        self.rings.control = true;
         ScheduleAnswer::Done
     }
 

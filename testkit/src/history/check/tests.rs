@@ -343,7 +343,7 @@ fn node(session: SessionId) -> NodeRecord {
         settings: "{}".to_owned(),
         joined_at: NOW,
         life: Life::Alive,
-        answers: Vec::new(),
+        replies: Vec::new(),
     }
 }
 

@@ -169,7 +169,7 @@ impl Speaker {
                 Said::default()
             }
             Op::News => {
-                store.news().arm();
+                store.control().arm();
                 Said::default()
             }
         }

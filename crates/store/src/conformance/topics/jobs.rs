@@ -164,7 +164,7 @@ async fn a_job_that_nobody_knows_is_not_changed(s: &Scene) {
 }
 
 async fn a_change_of_a_job_is_news(s: &Scene) {
-    let mut news = s.store.news();
+    let mut news = s.store.control();
     news.arm();
     put(s, 1).await;
     heard("a job is there", &mut news).await;
@@ -264,7 +264,7 @@ async fn a_job_without_tasks_is_removed_by_name(s: &Scene) {
     s.store.enqueue(vec![over.clone()]).await.expect("enqueue answers");
     s.cancel(over.id).await;
     s.store.prune(Prune::Tasks(vec![over.id])).await.expect("prune answers");
-    let mut news = s.store.news();
+    let mut news = s.store.control();
     news.arm();
     assert_eq!(s.store.change_job(id(1), JobChange::Remove).await, Ok(JobAnswer::Done));
     heard("a job is gone", &mut news).await;

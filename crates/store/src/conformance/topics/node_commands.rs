@@ -159,7 +159,7 @@ async fn an_order_that_no_node_can_follow_is_refused(s: &Scene) {
 /// What a node is shown to have answered.
 async fn answers(s: &Scene, session: SessionId) -> Vec<Reply> {
     let nodes = s.store.survey().await.expect("survey answers").nodes;
-    nodes.into_iter().find(|node| node.session == session).map(|node| node.answers).unwrap_or_default()
+    nodes.into_iter().find(|node| node.session == session).map(|node| node.replies).unwrap_or_default()
 }
 
 async fn an_answer_stands_with_the_node_as_long_as_its_order(s: &Scene) {

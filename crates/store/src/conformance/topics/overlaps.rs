@@ -61,7 +61,7 @@ async fn an_overlap_that_runs_is_asked_to_stop(s: &Scene) {
     let (before, _) = run(s).await;
     let node = s.join().await;
     let lease = s.run(node).await;
-    let mut news = s.store.news();
+    let mut news = s.store.control();
     news.arm();
     let asked_at = s.now();
     let task = s.draft();

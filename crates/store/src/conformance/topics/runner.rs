@@ -58,7 +58,7 @@ pub(in super::super) const fn topics() -> &'static [Topic] {
         ("tellings", super::outbox::CASES),
         ("hearing", super::outbox_take::CASES),
         ("wakeups", super::wakeups::CASES),
-        ("news", super::news::CASES),
+        ("news", super::control::CASES),
         ("bounds", super::bounds::CASES),
     ]
 }

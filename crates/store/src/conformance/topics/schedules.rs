@@ -194,7 +194,7 @@ async fn a_store_has_so_many_schedules_and_no_more(s: &Scene) {
 }
 
 async fn a_change_of_a_schedule_is_news(s: &Scene) {
-    let mut news = s.store.news();
+    let mut news = s.store.control();
     news.arm();
     put(s, Overlap::Skip).await;
     heard("a new schedule", &mut news).await;

@@ -26,7 +26,7 @@ async fn a_cancel_of_a_leased_task_is_news(s: &Scene) {
     let node = s.join().await;
     let claimed = s.leased(node).await.task();
     let running = s.running(node).await.task();
-    let mut news = armed(s.store.news());
+    let mut news = armed(s.store.control());
     for id in [claimed, running] {
         let (answer, ()) = tokio::join!(s.cancel(id), heard("a cancel", &mut news));
         assert_eq!(answer, CancelAnswer::Requested);
@@ -35,7 +35,7 @@ async fn a_cancel_of_a_leased_task_is_news(s: &Scene) {
 
 async fn an_order_is_news(s: &Scene) {
     let node = s.join().await;
-    let mut news = armed(s.store.news());
+    let mut news = armed(s.store.control());
     let (answer, ()) = tokio::join!(s.store.command(node, NodeCommand::Drain), heard("an order", &mut news));
     assert_eq!(answer, Ok(CommandAnswer::Given { number: 1 }));
 }
@@ -44,7 +44,7 @@ async fn news_reach_another_connection(s: &Scene) {
     let node = s.join().await;
     let id = s.running(node).await.task();
     let second = s.fixture.second().await;
-    let mut news = armed(second.news());
+    let mut news = armed(second.control());
     s.cancel(id).await;
     heard("a cancel through the first connection", &mut news).await;
     s.store.command(node, NodeCommand::Drain).await.expect("order answers");
@@ -53,7 +53,7 @@ async fn news_reach_another_connection(s: &Scene) {
 
 async fn what_happened_between_arming_and_waiting_is_not_missed(s: &Scene) {
     let node = s.join().await;
-    let mut news = armed(s.store.news());
+    let mut news = armed(s.store.control());
     s.store.command(node, NodeCommand::Drain).await.expect("order answers");
     heard("an order before the wait", &mut news).await;
 }
@@ -61,7 +61,7 @@ async fn what_happened_between_arming_and_waiting_is_not_missed(s: &Scene) {
 async fn a_new_task_is_no_news(s: &Scene) {
     let second = s.fixture.second().await;
     for store in [&s.store, &second] {
-        let (mut news, mut ready) = (armed(store.news()), armed(store.wakeups()));
+        let (mut news, mut ready) = (armed(store.control()), armed(store.wakeups()));
         s.add().await;
         heard("a new task", &mut ready).await;
         quiet("a new task", &mut news).await;
@@ -70,7 +70,7 @@ async fn a_new_task_is_no_news(s: &Scene) {
 
 async fn a_cancel_that_needs_no_worker_is_no_news(s: &Scene) {
     let id = s.add().await;
-    let mut news = armed(s.store.news());
+    let mut news = armed(s.store.control());
     for answer in [CancelAnswer::Cancelled, CancelAnswer::Ended(ostler_core::StateName::Cancelled)] {
         assert_eq!(s.cancel(id).await, answer);
     }
@@ -84,7 +84,7 @@ async fn news_do_not_wake_who_waits_for_tasks(s: &Scene) {
     let second = s.fixture.second().await;
     for store in [&s.store, &second] {
         // What was enqueued before may still ring: it is heard out first.
-        let (mut news, mut ready) = (armed(store.news()), armed(store.wakeups()));
+        let (mut news, mut ready) = (armed(store.control()), armed(store.wakeups()));
         s.add().await;
         heard("a new task", &mut ready).await;
         s.cancel(id).await;
@@ -95,7 +95,7 @@ async fn news_do_not_wake_who_waits_for_tasks(s: &Scene) {
 }
 
 async fn an_order_to_nobody_is_no_news(s: &Scene) {
-    let mut news = armed(s.store.news());
+    let mut news = armed(s.store.control());
     assert_eq!(s.store.command(s.session_id(), NodeCommand::Drain).await, Ok(CommandAnswer::NoSuchNode));
     quiet("an order to nobody", &mut news).await;
 }
