@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_core::{ErrorClass, Failure, Memory, Outcome};
-use ostler_exec::{Classing, Executor, Guard};
+use ostler_exec::{Classing, Executor, LivenessHolder};
 use ostler_store::calls::{QueueChange, Retention};
 use ostler_store::{MAX_BATCH, MAX_CLAIM};
 use tokio::sync::mpsc;
@@ -230,7 +230,7 @@ pub struct NodeConfig {
     /// What happens when another living node has other settings for a queue.
     pub take_over: TakeOver,
     /// Who keeps its proof of life until its children are gone, where it has any.
-    pub guard: Option<Arc<dyn Guard>>,
+    pub guard: Option<Arc<dyn LivenessHolder>>,
     /// Whether there is memory for more work. When it is tight, pools have no more workers than their minimum, and each begins a
     /// task only when it runs nothing else.
     pub memory: MemoryGauge,

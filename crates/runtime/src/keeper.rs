@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use ostler_core::SessionId;
-use ostler_exec::Guard;
+use ostler_exec::LivenessHolder;
 use ostler_store::calls::{Renewed, Report};
 use ostler_store::node_commands::{NodeCommand, NumberedCommand};
 use ostler_store::{Clock, Lease, LeaseRef, Store, Wakeups};
@@ -49,7 +49,7 @@ pub(crate) struct LeaseKeeper {
     /// Where hand-backs go.
     pub(crate) finisher: Finisher,
     /// Who ends the work if this thread does not get to it.
-    pub(crate) guard: Option<Arc<dyn Guard>>,
+    pub(crate) guard: Option<Arc<dyn LivenessHolder>>,
     /// Where orders about workers go.
     pub(crate) recycles: mpsc::Sender<Asked>,
 }

@@ -273,7 +273,7 @@ async fn prepare(makings: &Makings, session: SessionId, arrival: Arrival) -> Res
     if arrival == Arrival::First && !config.schedules.is_empty() {
         bring_schedules(store.as_ref(), &config.schedules, store.now().await?).await?;
     }
-    match (&config.guard, store.tether(session)?) {
+    match (&config.guard, store.liveness_lock(session)?) {
         (Some(guard), Some(tether)) => guard.hold(tether).await.map_err(StartError::Guard),
         // Nobody is to hold it, or this store proves life in another way.
         (Some(_) | None, _) => Ok(()),

@@ -91,8 +91,8 @@ impl Store for WatchedStore {
         self.watch(verb("report", Proof::Written, Input::Own), self.store.report(session, workers)).await
     }
 
-    fn tether(&self, session: SessionId) -> Result<Option<OwnedFd>, Error> {
-        self.store.tether(session)
+    fn liveness_lock(&self, session: SessionId) -> Result<Option<OwnedFd>, Error> {
+        self.store.liveness_lock(session)
     }
 
     async fn enqueue(&self, tasks: Vec<NewTask>) -> Result<Vec<Enqueued>, Error> {

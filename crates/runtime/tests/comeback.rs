@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use ostler_core::{Ending, SessionId, StateName, TaskId};
-use ostler_exec::{Guard, Inline, TaskError};
+use ostler_exec::{Inline, LivenessHolder, TaskError};
 use ostler_runtime::{LeaseTimes, Node, NodeConfig, NodeState, Parts, PoolConfig, StartError};
 use ostler_store::node_commands::NodeCommand;
 use ostler_store::views::{TaskDetail, Which};
@@ -39,7 +39,7 @@ impl Scene {
         &self,
         handlers: Inline,
         clock: Arc<dyn Clock>,
-        guard: Option<Arc<dyn Guard>>,
+        guard: Option<Arc<dyn LivenessHolder>>,
     ) -> Result<Node, StartError> {
         let ids = Arc::clone(&self.ids);
         let parts = Parts { store: self.here.store(), clock, ids: Arc::new(move || ids.task().0) };
@@ -250,7 +250,7 @@ struct Holds {
 }
 
 #[async_trait]
-impl Guard for Holds {
+impl LivenessHolder for Holds {
     async fn hold(&self, tether: OwnedFd) -> std::io::Result<()> {
         *self.asked.lock().unwrap() += 1;
         let mut refuse = self.refuse.lock().unwrap();
@@ -274,7 +274,7 @@ async fn the_guard_holds_the_lock_of_each_session_before_its_first_claim() {
         async { Ok(None) }
     });
     let id = scene.add(1).await[0];
-    let guard = Arc::clone(&holds) as Arc<dyn Guard>;
+    let guard = Arc::clone(&holds) as Arc<dyn LivenessHolder>;
     let node = scene.start(handler, Arc::new(SystemClock), Some(guard)).await.unwrap();
     scene.until_completed(id).await;
     assert!(held_at_start.load(Ordering::SeqCst), "it was held before anything ran");

@@ -209,7 +209,7 @@ impl Store for Sqlite {
         self.writer.write("report", move |tx| nodes::report(tx, session, &workers)).await
     }
 
-    fn tether(&self, session: SessionId) -> Result<Option<OwnedFd>, Error> {
+    fn liveness_lock(&self, session: SessionId) -> Result<Option<OwnedFd>, Error> {
         self.beats.tether(session)
     }
 

@@ -39,7 +39,7 @@ async fn a_child_with_the_tether_keeps_the_death_of_its_node_from_being_known() 
     let (here, _clock) = TempStore::manual();
     let (store, other) = (here.store(), here.second());
     let session = join(&*store).await;
-    let tether = store.tether(session).expect("it answers").expect("the session is of this process");
+    let tether = store.liveness_lock(session).expect("it answers").expect("the session is of this process");
     let mut child =
         Command::new("sleep").arg("600").stdin(Stdio::from(tether)).spawn().expect("a child starts");
 
@@ -60,7 +60,7 @@ async fn the_last_copy_of_a_tether_counts() {
     let (here, _clock) = TempStore::manual();
     let store = here.store();
     let session = join(&*store).await;
-    let tether = store.tether(session).expect("it answers").expect("the session is of this process");
+    let tether = store.liveness_lock(session).expect("it answers").expect("the session is of this process");
     let copy = tether.try_clone().expect("a copy");
     store.kill(session);
     drop(tether);
@@ -75,7 +75,7 @@ async fn a_tether_does_not_hold_a_session_past_its_time() {
     let (here, clock) = TempStore::manual();
     let store = here.store();
     let session = join(&*store).await;
-    let _tether = store.tether(session).expect("it answers").expect("the session is of this process");
+    let _tether = store.liveness_lock(session).expect("it answers").expect("the session is of this process");
     store.kill(session);
     clock.advance(TTL);
     assert_eq!(expire(&*store).await, [], "its time is just not over");
@@ -89,13 +89,13 @@ async fn a_node_leaves_while_its_tether_is_held() {
     let (here, _clock) = TempStore::manual();
     let (store, other) = (here.store(), here.second());
     let session = join(&*store).await;
-    let tether = store.tether(session).expect("it answers").expect("the session is of this process");
+    let tether = store.liveness_lock(session).expect("it answers").expect("the session is of this process");
     assert_eq!(store.leave(session).await, Ok(Fenced::Recorded));
     for looking in [&store, &other] {
         assert_eq!(life(&**looking).await, []);
         assert_eq!(looking.expire(100).await, Ok(Expired::default()));
     }
-    assert!(store.tether(session).is_ok_and(|it| it.is_none()), "there is no more of it");
+    assert!(store.liveness_lock(session).is_ok_and(|it| it.is_none()), "there is no more of it");
     drop(tether);
     let files = std::fs::read_dir(here.folder().join("ostler.db.nodes")).expect("the folder of locks");
     let left = files.flatten().filter(|file| file.path().extension().is_some_and(|end| end == "node"));
@@ -108,8 +108,8 @@ async fn only_the_process_of_a_session_gives_its_tether_away() {
     let (here, _clock) = TempStore::manual();
     let (store, other) = (here.store(), here.second());
     let session = join(&*store).await;
-    assert!(other.tether(session).expect("it answers").is_none());
-    assert!(store.tether(Ids::new(9).new_session("nobody", TTL).id).expect("it answers").is_none());
-    assert!(store.tether(session).expect("it answers").is_some());
+    assert!(other.liveness_lock(session).expect("it answers").is_none());
+    assert!(store.liveness_lock(Ids::new(9).new_session("nobody", TTL).id).expect("it answers").is_none());
+    assert!(store.liveness_lock(session).expect("it answers").is_some());
     assert_eq!(expire(&*other).await, [], "a copy that was closed again let nothing go");
 }

@@ -60,7 +60,7 @@ pub trait Store: Send + Sync {
     ///
     /// # Errors
     /// When there is something to give away, but no copy of it can be made.
-    fn tether(&self, _session: SessionId) -> Result<Option<OwnedFd>, Error> {
+    fn liveness_lock(&self, _session: SessionId) -> Result<Option<OwnedFd>, Error> {
         Ok(None)
     }
 

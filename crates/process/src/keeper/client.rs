@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use ostler_core::Outcome;
-use ostler_exec::{Ended, Guard};
+use ostler_exec::{Ended, LivenessHolder};
 use rustix::io::ioctl_fionbio;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -252,7 +252,7 @@ impl Keeper {
 }
 
 #[async_trait]
-impl Guard for Keeper {
+impl LivenessHolder for Keeper {
     async fn hold(&self, tether: OwnedFd) -> io::Result<()> {
         self.hold_all(vec![tether]).await
     }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use ostler_exec::Guard as _;
+use ostler_exec::LivenessHolder as _;
 use ostler_process::keeper::{About, Contained, Containment, Exit, Gone, Keeper, SpawnError, StartError};
 use rustix::fs::{FlockOperation, flock};
 use rustix::time::{ClockId, clock_gettime};
@@ -281,7 +281,7 @@ async fn when_the_node_closes_nobody_survives_and_the_lock_is_held_until_then() 
         let path = folder.path().join("lock");
         let lock = File::create(&path).expect("a file");
         flock(&lock, FlockOperation::NonBlockingLockExclusive).expect("nobody has it");
-        ostler_exec::Guard::hold(&keeper, lock.into()).await.expect("it holds it");
+        ostler_exec::LivenessHolder::hold(&keeper, lock.into()).await.expect("it holds it");
         let members = open_folder();
         let family = script(&format!("{FAMILY} wait"), &[text(members.path())]);
         let mut child = keeper.spawn(family).await.expect("it starts");

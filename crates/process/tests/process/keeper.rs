@@ -5,7 +5,7 @@ use std::fs::{File, read_to_string};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use ostler_exec::Guard;
+use ostler_exec::LivenessHolder;
 use ostler_process::keeper::{Exit, Keeper, KeeperProgram, StartError};
 use rustix::fs::{FlockOperation, flock};
 
