@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ostler_core::{Ending, StateName, TaskId};
 use ostler_store::Store;
-use ostler_store::views::Which;
+use ostler_store::views::TaskRef;
 
 use super::effect::Effects;
 use super::every_task;
@@ -45,7 +45,7 @@ pub(super) async fn check(
     let (mut not_completed, mut twice) = (0, 0);
     for task in &tasks {
         not_completed += usize::from(task.state.name() != StateName::Completed);
-        let detail = store.show(Which::Id(task.id)).await?.ok_or("a task that is listed is not there")?;
+        let detail = store.show(TaskRef::Id(task.id)).await?.ok_or("a task that is listed is not there")?;
         let ends = detail.attempts.iter().filter_map(|attempt| attempt.end.as_ref());
         twice += usize::from(ends.filter(|end| end.ending == Ending::Success).count() > 1);
     }

@@ -10,7 +10,7 @@ use ostler_runtime::{Drained, Ids, Node, NodeState, Stopper};
 use ostler_sqlite::Sqlite;
 use ostler_store::calls::{CancelAnswer, Enqueued, NewTask};
 use ostler_store::plans::Unique;
-use ostler_store::views::{Counts, Which};
+use ostler_store::views::{Counts, TaskRef};
 use ostler_store::{Stats, Store, see_to_dependents};
 use serde::Serialize;
 use tokio::sync::{Mutex, watch};
@@ -129,7 +129,7 @@ impl Pool {
         let repeatable = chosen.is_some().then(|| task.clone());
         let answer = settle(self.0.hand_over.give(task).await).await?;
         if let Some(task) = repeatable.filter(|task| answer == Enqueued::Existing(task.id)) {
-            let found = self.0.store.show(Which::Id(task.id)).await?;
+            let found = self.0.store.show(TaskRef::Id(task.id)).await?;
             if found.is_some_and(|found| !task.is_repeated_by(&found.task)) {
                 return Err(SubmitError::IdTaken(task.id));
             }
@@ -260,7 +260,7 @@ impl Pool {
     /// # Errors
     /// When there is no such task, or the store cannot be read.
     pub async fn get(&self, id: TaskId) -> Result<Task, WaitError> {
-        let found = self.0.store.show(Which::Id(id)).await?;
+        let found = self.0.store.show(TaskRef::Id(id)).await?;
         found.map(|detail| detail.task).ok_or(WaitError::NotFound(id))
     }
 

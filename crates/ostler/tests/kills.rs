@@ -9,7 +9,7 @@ use std::time::Duration;
 use ostler::{Context, Pool};
 use ostler_core::Ending;
 use ostler_sqlite::{Options, Sqlite};
-use ostler_store::views::{Filter, Which};
+use ostler_store::views::{Filter, TaskRef};
 use ostler_store::{Store, SystemClock};
 use ostler_testkit::{MAX_WAIT, Twin, Voice, scratch};
 use serde::{Deserialize, Serialize};
@@ -126,7 +126,7 @@ async fn twenty_kills_lose_nothing_and_complete_nothing_twice() {
     assert_eq!(acknowledged.trim(), "", "none is lost");
     let mut interrupted = 0;
     for task in tasks {
-        let detail = store.show(Which::Id(task.id)).await.unwrap().unwrap();
+        let detail = store.show(TaskRef::Id(task.id)).await.unwrap().unwrap();
         let ends = detail.attempts.iter().filter_map(|attempt| attempt.end.as_ref());
         assert_eq!(ends.filter(|end| end.ending == Ending::Success).count(), 1, "{task:?} completed once");
         assert_eq!(detail.task.failures, 0, "a kill is no failure of the task");

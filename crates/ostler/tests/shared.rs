@@ -9,7 +9,7 @@ use ostler::postgres::{NewTask, Options, Postgres};
 use ostler::{Overrides, Pool, StateName, Submission, SubmitError, TaskId};
 use ostler_core::Ending;
 use ostler_store::Store as _;
-use ostler_store::views::{Filter, Which};
+use ostler_store::views::{Filter, TaskRef};
 use ostler_testkit::{MAX_WAIT, PrivatePostgres, Twin, Voice, scratch};
 use tokio::runtime::Builder;
 
@@ -181,7 +181,7 @@ async fn two_nodes_share_ten_thousand_tasks_and_one_is_killed_in_the_middle() {
         if task.runs > 1 || task.suspect {
             moved += 1;
             let attempts =
-                store.show(Which::Id(task.id)).await.expect("it is read").expect("it is there").attempts;
+                store.show(TaskRef::Id(task.id)).await.expect("it is read").expect("it is there").attempts;
             let ends = attempts.iter().filter_map(|attempt| attempt.end.as_ref());
             assert_eq!(ends.filter(|end| end.ending == Ending::Success).count(), 1, "{attempts:?}");
         }
@@ -239,7 +239,8 @@ fn handlers_that_block_every_thread_of_the_caller_do_not_hold_up_the_node() {
         looking.enqueue(tasks.clone()).await.expect("they are submitted");
         for task in tasks {
             loop {
-                let found = looking.show(Which::Id(task.id)).await.expect("it is read").expect("it is there");
+                let found =
+                    looking.show(TaskRef::Id(task.id)).await.expect("it is read").expect("it is there");
                 if found.task.state.name() == StateName::Failed {
                     break;
                 }

@@ -14,7 +14,7 @@ use ostler_store::node_commands::{CommandAnswer, NodeCommand, Reply};
 use ostler_store::outbox::{Ack, OutboxAnswer, OutboxFilter};
 use ostler_store::plans::Amended;
 use ostler_store::schedules::{Activity, Fired, Firing, Put, Schedule, ScheduleAnswer, ScheduleRecord};
-use ostler_store::views::{Cursor, Event, Filter, Page, QueueSettings, Survey, TaskDetail, Which};
+use ostler_store::views::{Cursor, Event, Filter, Page, QueueSettings, Survey, TaskDetail, TaskRef};
 use ostler_store::{
     Bounds, Error, LeaseRef, MAX_BATCH, MAX_BITE, MAX_PAGE, MAX_WORKERS, Store, Wakeups, batch, check_answer,
     check_backlog, check_claim, check_job, check_order, check_overrides, check_schedule, check_session, name,
@@ -431,7 +431,7 @@ impl Store for Postgres {
         self.desk.look(&asked, |conn, asked| Box::pin(looks::list(conn, asked))).await
     }
 
-    async fn show(&self, which: Which) -> Result<Option<TaskDetail>, Error> {
+    async fn show(&self, which: TaskRef) -> Result<Option<TaskDetail>, Error> {
         self.desk.look(&which, |conn, which| Box::pin(looks::show(conn, which))).await
     }
 

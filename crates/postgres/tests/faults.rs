@@ -10,7 +10,7 @@ use ostler_postgres::{Options, Postgres};
 use ostler_store::calls::{
     Claim, ClaimAnswer, Claimed, Enqueued, Fenced, Finished, Kinds, NewSession, NewTask, Ran, Renewed, Report,
 };
-use ostler_store::views::{Counts, Filter, Which};
+use ostler_store::views::{Counts, Filter, TaskRef};
 use ostler_store::{Error, ErrorKind, Store};
 use ostler_testkit::{Disk, MAX_WAIT, PrivatePostgres, Proxy, Signal, Weather};
 use tokio::time::sleep;
@@ -139,7 +139,7 @@ async fn silence_ends_in_an_error_and_the_store_comes_back_by_itself() {
     proxy.set(Weather::Fair);
     until_answered(async || store.enqueue(vec![draft(3)]).await).await;
     assert!(matches!(until_answered(async || store.renew(NODE, &[]).await).await, Renewed::Held { .. }));
-    let shown = store.show(Which::Id(draft(1).id)).await.expect("show answers");
+    let shown = store.show(TaskRef::Id(draft(1).id)).await.expect("show answers");
     assert!(shown.is_some(), "what was acknowledged is there");
 }
 
@@ -244,7 +244,7 @@ async fn a_server_that_is_killed_and_started_again_has_what_it_acknowledged() {
     }
     assert!(matches!(until_answered(async || store.renew(NODE, &[]).await).await, Renewed::Held { .. }));
     for id in acknowledged {
-        assert!(store.show(Which::Id(id)).await.expect("show answers").is_some(), "{id} was acknowledged");
+        assert!(store.show(TaskRef::Id(id)).await.expect("show answers").is_some(), "{id} was acknowledged");
     }
     let listed = store.list(Filter::default(), None, 1_000).await.expect("list answers").tasks.len() as u64;
     assert_eq!(counts(&store).await.queued.min(1_000), listed, "the counts are those of the rows");

@@ -59,7 +59,7 @@ async fn connections_of_the_pool_that_fell_silent_are_replaced_before_they_are_u
     let calls: Vec<_> = (1..=4)
         .map(|number| {
             let store = Arc::clone(&store);
-            tokio::spawn(async move { store.show(ostler_store::views::Which::Id(draft(number).id)).await })
+            tokio::spawn(async move { store.show(ostler_store::views::TaskRef::Id(draft(number).id)).await })
         })
         .collect();
     for call in calls {

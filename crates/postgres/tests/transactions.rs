@@ -8,7 +8,7 @@ use ostler_postgres::tokio_postgres::{Client, NoTls, connect};
 use ostler_postgres::{Options, Postgres};
 use ostler_store::calls::{Claim, ClaimAnswer, Kinds, NewSession, NewTask, QueueChange, Ran, Report};
 use ostler_store::plans::Unique;
-use ostler_store::views::{Filter, Which};
+use ostler_store::views::{Filter, TaskRef};
 use ostler_store::{ErrorKind, Store};
 use ostler_testkit::{MAX_WAIT, PrivatePostgres};
 
@@ -29,7 +29,7 @@ fn draft(bits: u128) -> NewTask {
 }
 
 async fn state(store: &Postgres, id: TaskId) -> Option<StateName> {
-    store.show(Which::Id(id)).await.expect("show answers").map(|shown| shown.task.state.name())
+    store.show(TaskRef::Id(id)).await.expect("show answers").map(|shown| shown.task.state.name())
 }
 
 async fn claim(store: &Postgres, limit: usize) -> Vec<ostler_store::calls::Claimed> {
@@ -90,7 +90,7 @@ async fn a_task_from_sql_is_claimed_run_and_shown_like_any_other() {
         .query_one("SELECT tx_sql.enqueue('mail', 'send', '{}', unique_key => 'order 1')", &[])
         .await
         .expect("it is enqueued");
-    let which = Which::Key { queue: "mail".to_owned(), key: "order 1".to_owned() };
+    let which = TaskRef::Key { queue: "mail".to_owned(), key: "order 1".to_owned() };
     assert_eq!(store.show(which).await.expect("show answers").map(|shown| shown.task.id), Some(id));
     assert_eq!(claim(&store, 10).await.len(), 0);
 }
@@ -207,6 +207,6 @@ async fn a_task_may_wait_for_others_and_not_for_what_is_not_there() {
     let refused = store.enqueue_in(&transaction, vec![third]).await.expect_err("there is no such task");
     assert_eq!(refused.kind(), ErrorKind::Invalid);
     transaction.commit().await.expect("it commits");
-    let shown = store.show(Which::Id(waits)).await.expect("show answers").expect("it is there");
+    let shown = store.show(TaskRef::Id(waits)).await.expect("show answers").expect("it is there");
     assert!(matches!(shown.task.state, ostler_core::State::Queued { why: Wait::Dependency, .. }));
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use ostler_core::{SessionId, TaskId, cut};
 use ostler_store::outbox::{Ack, OutboxAnswer, OutboxEntry, OutboxFilter};
-use ostler_store::views::{TaskDetail, Which};
+use ostler_store::views::{TaskDetail, TaskRef};
 use ostler_store::{MAX_MESSAGE_BYTES, Store};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
@@ -183,7 +183,7 @@ async fn tell(store: Arc<dyn Store>, listener: Arc<dyn EndListener>, telling: Ou
 /// The task, however often a store that is away has to be asked: what it does not answer is not told. Ends with the teller.
 async fn find(store: &dyn Store, task: TaskId) -> Option<TaskDetail> {
     loop {
-        match store.show(Which::Id(task)).await {
+        match store.show(TaskRef::Id(task)).await {
             Ok(found) => return found,
             Err(error) if !error.is_transient() => return None,
             Err(_) => tokio::time::sleep(PAUSE).await,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use ostler_core::{Jitter, Overrides, Rate, SessionId, Trip};
 use ostler_store::gates::BreakerSetting;
 use ostler_store::paths::PayloadPath;
-use ostler_store::views::{Life, NodeRecord, QueueSettings};
+use ostler_store::views::{Liveness, NodeRecord, QueueSettings};
 use serde_json::Value;
 
 use crate::config::PoolConfig;
@@ -68,7 +68,7 @@ fn brought(pool: &PoolConfig) -> QueueSettings {
 pub(crate) fn difference(nodes: &[NodeRecord], own: SessionId, text: &str) -> Option<Difference> {
     let here = read(text);
     let before = nodes.iter().take_while(|node| node.session != own);
-    before.filter(|node| node.life == Life::Alive).find_map(|node| {
+    before.filter(|node| node.liveness == Liveness::Alive).find_map(|node| {
         let there = read(&node.settings);
         here.iter().find_map(|(queue, ours)| {
             let theirs = there.get(queue)?;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use ostler_exec::{Beginning, StepError, StepKeeper};
 use ostler_store::calls::{NewStep, Saved};
-use ostler_store::views::Which;
+use ostler_store::views::TaskRef;
 use ostler_store::{LeaseRef, MAX_STEPS, Store};
 use tokio::sync::Mutex;
 
@@ -37,7 +37,7 @@ impl AttemptSteps {
         if self.lease.token <= 1 {
             return Ok(HashMap::new());
         }
-        let found = self.store.show(Which::Id(self.lease.task)).await;
+        let found = self.store.show(TaskRef::Id(self.lease.task)).await;
         match found.map_err(|error| StepError::Away(error.to_string()))? {
             Some(detail) if detail.task.token == self.lease.token => {
                 Ok(detail.steps.into_iter().map(|step| (step.name, step.value)).collect())

@@ -16,7 +16,7 @@ use ostler_store::node_commands::{CommandAnswer, NodeCommand, Reply};
 use ostler_store::outbox::{Ack, OutboxAnswer, OutboxFilter};
 use ostler_store::plans::Amended;
 use ostler_store::schedules::{Activity, Fired, Firing, Put, Schedule, ScheduleAnswer, ScheduleRecord};
-use ostler_store::views::{Cursor, Event, Filter, Page, QueueSettings, Survey, TaskDetail, Which};
+use ostler_store::views::{Cursor, Event, Filter, Page, QueueSettings, Survey, TaskDetail, TaskRef};
 use ostler_store::{Error, LeaseRef, Store, Wakeups};
 
 use crate::store_health::{Input, Proof, SILENT_AFTER, StoreHealth, Verb};
@@ -220,7 +220,7 @@ impl Store for WatchedStore {
         self.watch(verb("list", Proof::Read, Input::Own), self.store.list(filter, after, limit)).await
     }
 
-    async fn show(&self, which: Which) -> Result<Option<TaskDetail>, Error> {
+    async fn show(&self, which: TaskRef) -> Result<Option<TaskDetail>, Error> {
         self.watch(verb("show", Proof::Read, Input::Own), self.store.show(which)).await
     }
 

@@ -13,7 +13,7 @@ use ostler_core::{Ending, SessionId, StateName, TaskId};
 use ostler_exec::{Inline, LivenessHolder, TaskError};
 use ostler_runtime::{LeaseTimes, Node, NodeConfig, NodeState, Parts, PoolConfig, StartError};
 use ostler_store::node_commands::NodeCommand;
-use ostler_store::views::{TaskDetail, Which};
+use ostler_store::views::{TaskDetail, TaskRef};
 use ostler_store::{Clock, Store, SystemClock};
 use ostler_testkit::{Ids, MAX_WAIT, ManualClock, Signal, TempStore};
 
@@ -60,7 +60,7 @@ impl Scene {
     async fn until_completed(&self, id: TaskId) -> TaskDetail {
         let began = Instant::now();
         loop {
-            let found = self.here.store().show(Which::Id(id)).await.expect("the store answers");
+            let found = self.here.store().show(TaskRef::Id(id)).await.expect("the store answers");
             let detail = found.expect("it is there");
             if detail.task.state.name() == StateName::Completed {
                 return detail;

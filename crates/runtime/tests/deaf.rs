@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use ostler_core::{Ending, ErrorClass, Overrides, StateName, TaskId, WorkerState};
 use ostler_exec::{Executor, Inline, ThreadPolicy, Threads};
 use ostler_runtime::{LeaseTimes, Node, NodeConfig, Parts, PoolConfig, Prefetch};
-use ostler_store::views::Which;
+use ostler_store::views::TaskRef;
 use ostler_store::{Store, SystemClock};
 use ostler_testkit::{Ids, MAX_WAIT, Signal, TempStore};
 use tokio::runtime::{Builder, Runtime};
@@ -146,7 +146,7 @@ impl Scene {
     async fn too_long(&self, tasks: &[TaskId]) {
         for id in tasks {
             let failed = || async {
-                let found = self.here.store().show(Which::Id(*id)).await.expect("the store answers");
+                let found = self.here.store().show(TaskRef::Id(*id)).await.expect("the store answers");
                 let detail = found.expect("it is there");
                 let ended = detail.task.state.name() == StateName::Failed;
                 if ended {

@@ -7,7 +7,7 @@ use ostler_core::{Rate, StateName};
 use ostler_exec::{Inline, TaskError};
 use ostler_runtime::{LeaseTimes, Node, NodeConfig, Parts, PoolConfig};
 use ostler_store::calls::{NewTask, QueueChange};
-use ostler_store::views::Which;
+use ostler_store::views::TaskRef;
 use ostler_store::{Store, SystemClock};
 use ostler_testkit::{Ids, MAX_WAIT, Signal, TempStore};
 
@@ -107,7 +107,7 @@ async fn a_queue_that_was_told_to_come_back_is_left_alone_until_then() {
     here.store().enqueue(ids.new_tasks(3, QUEUE, KIND)).await.unwrap();
     all_done(&done, 3).await;
     assert!(began.elapsed() >= wait - Duration::from_millis(10), "they waited: {:?}", began.elapsed());
-    let shown = here.store().show(Which::Id(limited)).await.unwrap().expect("it is there");
+    let shown = here.store().show(TaskRef::Id(limited)).await.unwrap().expect("it is there");
     assert_eq!((shown.task.state.name(), shown.task.failures), (StateName::Queued, 0));
     node.drain(MAX_WAIT).await;
 }

@@ -9,7 +9,7 @@ use ostler_runtime::{
     Beginning, Drained, LeaseTimes, Node, NodeConfig, NodeState, Parts, PoolConfig, PoolSize, Unclassed,
 };
 use ostler_store::calls::{CancelAnswer, EventKind, NewTask};
-use ostler_store::views::{Counts, TaskDetail, Which};
+use ostler_store::views::{Counts, TaskDetail, TaskRef};
 use ostler_store::{Store, SystemClock};
 use ostler_testkit::{Ids, MAX_WAIT, Signal, TempStore};
 
@@ -49,7 +49,7 @@ impl Scene {
     }
 
     async fn show(&self, id: TaskId) -> TaskDetail {
-        self.store().show(Which::Id(id)).await.expect("the store answers").expect("the task is there")
+        self.store().show(TaskRef::Id(id)).await.expect("the store answers").expect("the task is there")
     }
 
     async fn counts(&self) -> Counts {

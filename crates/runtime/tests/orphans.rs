@@ -7,7 +7,7 @@ use ostler_core::{Ending, StateName, TaskId, WorkerId};
 use ostler_exec::{Inline, TaskError};
 use ostler_runtime::{LeaseTimes, Node, NodeConfig, Parts, PoolConfig, Prefetch};
 use ostler_store::calls::{Claim, ClaimAnswer, Fenced, Kinds, Start};
-use ostler_store::views::{TaskDetail, Which};
+use ostler_store::views::{TaskDetail, TaskRef};
 use ostler_store::{LeaseRef, Store, SystemClock};
 use ostler_testkit::{Ids, MAX_WAIT, Signal, TempStore};
 
@@ -27,7 +27,7 @@ async fn node(store: Arc<dyn Store>, queue: &str, handlers: Inline) -> Node {
 }
 
 async fn show(store: &dyn Store, id: TaskId) -> TaskDetail {
-    store.show(Which::Id(id)).await.expect("the store answers").expect("it is there")
+    store.show(TaskRef::Id(id)).await.expect("the store answers").expect("it is there")
 }
 
 /// Looks again until the task stands like this.

@@ -9,7 +9,7 @@ use ostler_runtime::{
     LeaseTimes, Node, NodeConfig, Parts, PoolConfig, Presence, PresenceTimes, RedisAddress, RedisFault,
     Standing,
 };
-use ostler_store::views::Which;
+use ostler_store::views::TaskRef;
 use ostler_store::{Store, SystemClock};
 use ostler_testkit::{Heard, Ids, MAX_WAIT, PrivateRedis, Proxy, Signal, TempStore, Weather};
 use serde_json::Value;
@@ -80,7 +80,7 @@ impl Scene {
         let id = self.add().await;
         let done = async {
             loop {
-                let shown = self.here.store().show(Which::Id(id)).await.expect("the store answers");
+                let shown = self.here.store().show(TaskRef::Id(id)).await.expect("the store answers");
                 if shown.is_some_and(|detail| detail.task.state.name() == StateName::Completed) {
                     return;
                 }

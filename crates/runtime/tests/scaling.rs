@@ -11,7 +11,7 @@ use ostler_runtime::{
     Drained, LeaseTimes, Node, NodeConfig, NodeState, Parts, PoolConfig, PoolSize, Prefetch,
 };
 use ostler_store::calls::CancelAnswer;
-use ostler_store::views::{Counts, TaskDetail, Which};
+use ostler_store::views::{Counts, TaskDetail, TaskRef};
 use ostler_store::{Store, SystemClock};
 use ostler_testkit::{Ids, MAX_WAIT, Signal, TempStore};
 
@@ -132,7 +132,7 @@ impl Scene {
     }
 
     async fn show(&self, id: TaskId) -> TaskDetail {
-        self.here.store().show(Which::Id(id)).await.expect("the store answers").expect("it is there")
+        self.here.store().show(TaskRef::Id(id)).await.expect("the store answers").expect("it is there")
     }
 
     async fn counts(&self) -> Counts {

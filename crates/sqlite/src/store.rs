@@ -19,7 +19,7 @@ use ostler_store::outbox::{Ack, OutboxAnswer, OutboxFilter};
 use ostler_store::plans::Amended;
 use ostler_store::schedules::{Activity, Fired, Firing, Put, Schedule, ScheduleAnswer, ScheduleRecord};
 use ostler_store::views::{
-    Cursor, Event, Filter, LeaseFilter, Page, QueueSettings, Survey, TaskDetail, Which,
+    Cursor, Event, Filter, LeaseFilter, Page, QueueSettings, Survey, TaskDetail, TaskRef,
 };
 use ostler_store::{
     Bells, Bounds, Check, Checks, Clock, Error, LeaseRef, MAX_BATCH, MAX_BITE, MAX_PAGE, MAX_WORKERS, Store,
@@ -416,7 +416,7 @@ impl Store for Sqlite {
             .await
     }
 
-    async fn show(&self, which: Which) -> Result<Option<TaskDetail>, Error> {
+    async fn show(&self, which: TaskRef) -> Result<Option<TaskDetail>, Error> {
         self.readers.read(move |conn| looks::show(conn, &which)).await
     }
 

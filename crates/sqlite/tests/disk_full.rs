@@ -12,7 +12,7 @@ use ostler_store::calls::{
     Claim, ClaimAnswer, Claimed, Enqueued, Fenced, Finished, Kinds, NewSession, NewTask, QueueChange,
     Renewed, Report,
 };
-use ostler_store::views::{Counts, Which};
+use ostler_store::views::{Counts, TaskRef};
 use ostler_store::{Clock, ErrorKind, Store};
 use ostler_testkit::{Ids, ManualClock, Twin, Voice, scratch};
 use rusqlite::Connection;
@@ -193,7 +193,7 @@ impl Disk {
 
     async fn holds_what_it_acknowledged(&self, acknowledged: &[TaskId]) {
         for id in acknowledged {
-            let found = self.store.show(Which::Id(*id)).await.expect("a full disk can be read");
+            let found = self.store.show(TaskRef::Id(*id)).await.expect("a full disk can be read");
             assert_eq!(found.map(|found| found.task.payload.len()), Some(10_002), "{id} is whole");
         }
         let lanes = self.store.survey().await.expect("a full disk can be read").lanes;

@@ -7,7 +7,7 @@ use ostler_core::{Missed, Outcome, Overlap, Overrides, Priority, SessionId, Stat
 use ostler_store::calls::{Claim, ClaimAnswer, Claimed, Fenced, Finished, Kinds, Renewed, Report};
 use ostler_store::node_commands::{CommandAnswer, NodeCommand, NumberedCommand};
 use ostler_store::schedules::{Fired, Firing, Put, Schedule, Skipped, Template};
-use ostler_store::views::Which;
+use ostler_store::views::TaskRef;
 use ostler_store::{Clock, Error, ErrorKind, Store};
 use ostler_testkit::{Ids, TempStore};
 use rusqlite::Connection;
@@ -65,10 +65,10 @@ async fn an_edited_row_is_an_error_for_who_looks_at_it_and_for_nobody_else() {
         store.enqueue(tasks).await.expect("enqueue answers");
         edit(&here.path(), edited, change);
 
-        let error = store.show(Which::Id(edited)).await.expect_err(what);
+        let error = store.show(TaskRef::Id(edited)).await.expect_err(what);
         assert_eq!(error.kind(), ErrorKind::BadRow, "{what}: {error}");
         assert!(error.to_string().len() > 20, "{what}: {error}");
-        assert!(store.show(Which::Id(other)).await.expect("show answers").is_some(), "{what}");
+        assert!(store.show(TaskRef::Id(other)).await.expect("show answers").is_some(), "{what}");
 
         // Outside requests for it fail; a request for another one beside it does not.
         let (one, both) = tokio::join!(store.cancel(vec![edited]), store.cancel(vec![other]));

@@ -8,7 +8,7 @@ use std::time::Duration;
 use ostler_core::Outcome;
 use ostler_sqlite::{Options, Sqlite};
 use ostler_store::calls::{Claim, ClaimAnswer, Enqueued, Fenced, Kinds, QueueChange, Report};
-use ostler_store::views::Which;
+use ostler_store::views::TaskRef;
 use ostler_store::{Error, ErrorKind, Store, SystemClock};
 use ostler_testkit::{Ids, scratch};
 
@@ -106,9 +106,9 @@ async fn what_was_acknowledged_before_is_in_the_file_that_was_put_aside() {
     // With the store closed, everything is in the one file.
     std::fs::rename(&path, &aside).expect("a rename");
     let store = open(&aside);
-    assert!(store.show(Which::Id(kept)).await.expect("show answers").is_some());
+    assert!(store.show(TaskRef::Id(kept)).await.expect("show answers").is_some());
     let new = open(&path);
-    assert!(new.show(Which::Id(kept)).await.expect("show answers").is_none(), "the other one begins empty");
+    assert!(new.show(TaskRef::Id(kept)).await.expect("show answers").is_none(), "the other one begins empty");
 }
 
 /// A path that cannot be looked at says nothing about the file behind it.

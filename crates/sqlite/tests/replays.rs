@@ -14,7 +14,7 @@ use ostler_sqlite::{Options, Sqlite};
 use ostler_store::calls::{
     Claim, ClaimAnswer, Claimed, Fenced, Finished, Kinds, Replay, ReplayAnswer, Report, Start,
 };
-use ostler_store::views::Which;
+use ostler_store::views::TaskRef;
 use ostler_store::{Store, SystemClock};
 use ostler_testkit::{Ids, MAX_WAIT, Twin, Voice, scratch};
 
@@ -69,7 +69,7 @@ async fn runs_once(store: &dyn Store, ids: &Ids, session: SessionId, id: TaskId)
     assert_eq!(claimed.len(), 1, "one replay is one run");
     assert_eq!(run(store, ids, claimed.remove(0), Outcome::Success).await, id);
     assert_eq!(claim(store, session).await.len(), 0);
-    let found = store.show(Which::Id(id)).await.expect("show answers").expect("it is there");
+    let found = store.show(TaskRef::Id(id)).await.expect("show answers").expect("it is there");
     assert_eq!((found.task.state.name(), found.task.runs), (StateName::Completed, 2));
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ostler_core::{Outcome, SessionId};
 use ostler_store::calls::{Claim, ClaimAnswer, Fenced, Finished, Kinds, Prune, Ran, Report, Retention};
-use ostler_store::views::Which;
+use ostler_store::views::TaskRef;
 use ostler_store::{Lease, Store};
 use ostler_testkit::{Ids, TempStore};
 
@@ -47,7 +47,7 @@ async fn an_attempt_is_not_put_down_to_a_session_that_was_removed() {
     let report = ran(&ids, lease(&*store, &ids, new).await);
     let task = report.lease.task();
     store.finish(vec![report]).await.expect("finish answers");
-    let shown = store.show(Which::Id(task)).await.expect("show answers").expect("it is there");
+    let shown = store.show(TaskRef::Id(task)).await.expect("show answers").expect("it is there");
     assert_eq!(shown.attempts[0].session, new);
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use ostler_core::{Outcome, StateName};
 use ostler_store::calls::{Claim, ClaimAnswer, Enqueued, Fenced, Finished, Kinds, Renewed, Report};
-use ostler_store::views::{Filter, Which};
+use ostler_store::views::{Filter, TaskRef};
 use ostler_store::{Clock, Store};
 use ostler_testkit::{Ids, MAX_WAIT, Signal, TempStore};
 use rusqlite::Connection;
@@ -88,7 +88,7 @@ async fn writers_wait_for_a_stranger_and_nobody_loses_a_lease() {
             let expired = other.expire(100).await.expect("expire answers");
             assert_eq!((expired.sessions, expired.tasks), (vec![], 0), "{statement}");
         }
-        assert!(store.show(Which::Id(held[0].task)).await.expect("show answers").is_some());
+        assert!(store.show(TaskRef::Id(held[0].task)).await.expect("show answers").is_some());
         assert_eq!(store.list(Filter::default(), None, 100).await.expect("list answers").next, None);
         assert_eq!(store.survey().await.expect("survey answers").nodes.len(), 1);
         assert_eq!(wrote.count(), 0, "{statement}: nobody can have written while the stranger has the file");

@@ -9,7 +9,7 @@ use std::time::Duration;
 use ostler_core::SessionId;
 use ostler_store::Store;
 use ostler_store::calls::{Expired, Fenced};
-use ostler_store::views::Life;
+use ostler_store::views::Liveness;
 use ostler_testkit::{Ids, TempStore};
 
 const TTL: Duration = Duration::from_secs(60);
@@ -25,8 +25,8 @@ async fn join(store: &dyn Store) -> SessionId {
     session
 }
 
-async fn life(store: &dyn Store) -> Vec<Life> {
-    store.survey().await.expect("survey answers").nodes.iter().map(|node| node.life).collect()
+async fn life(store: &dyn Store) -> Vec<Liveness> {
+    store.survey().await.expect("survey answers").nodes.iter().map(|node| node.liveness).collect()
 }
 
 async fn expire(store: &dyn Store) -> Vec<SessionId> {
@@ -46,11 +46,11 @@ async fn a_child_with_the_tether_keeps_the_death_of_its_node_from_being_known() 
     store.kill(session);
     for looking in [&store, &other] {
         assert_eq!(expire(&**looking).await, [], "the child still holds it");
-        assert_eq!(life(&**looking).await, [Life::Alive]);
+        assert_eq!(life(&**looking).await, [Liveness::Alive]);
     }
     child.kill().expect("the child is killed");
     child.wait().expect("the child ends");
-    assert_eq!(life(&*other).await, [Life::Overdue]);
+    assert_eq!(life(&*other).await, [Liveness::Overdue]);
     assert_eq!(expire(&*other).await, [session], "and now at once, without a TTL");
 }
 

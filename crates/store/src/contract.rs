@@ -17,7 +17,7 @@ use crate::node_commands::{CommandAnswer, NodeCommand, Reply};
 use crate::outbox::{Ack, OutboxAnswer, OutboxFilter};
 use crate::plans::Amended;
 use crate::schedules::{Activity, Fired, Firing, Put, Schedule, ScheduleAnswer, ScheduleRecord};
-use crate::views::{Cursor, Event, Filter, Page, QueueSettings, Survey, TaskDetail, Which};
+use crate::views::{Cursor, Event, Filter, Page, QueueSettings, Survey, TaskDetail, TaskRef};
 use crate::wake::Wakeups;
 
 /// Where tasks live.
@@ -172,7 +172,7 @@ pub trait Store: Send + Sync {
     async fn list(&self, filter: Filter, after: Option<Cursor>, limit: usize) -> Result<Page, Error>;
 
     /// One task with its attempts and steps.
-    async fn show(&self, which: Which) -> Result<Option<TaskDetail>, Error>;
+    async fn show(&self, which: TaskRef) -> Result<Option<TaskDetail>, Error>;
 
     /// Events of a task with a number above `after`.
     async fn read_events(&self, task: TaskId, after: u64, limit: usize) -> Result<Vec<Event>, Error>;

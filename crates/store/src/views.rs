@@ -30,7 +30,7 @@ pub struct TaskDetail {
 
 /// Names one task.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Which {
+pub enum TaskRef {
     /// By its id.
     Id(TaskId),
     /// By its unique key.
@@ -405,14 +405,14 @@ pub struct NodeRecord {
     /// When it came up.
     pub joined_at: Timestamp,
     /// Whether it is known to be alive.
-    pub life: Life,
+    pub liveness: Liveness,
     /// What it answered to its orders, the oldest first.
     pub replies: Vec<Reply>,
 }
 
 /// What is known about a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Life {
+pub enum Liveness {
     /// It has renewed in time.
     Alive,
     /// It is dead or overdue; its tasks are about to be taken from it.

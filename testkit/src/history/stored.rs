@@ -1,6 +1,6 @@
 //! Everything that a store holds, as it shows it.
 
-use ostler_store::views::{Cursor, Event, Filter, Survey, TaskDetail, Which};
+use ostler_store::views::{Cursor, Event, Filter, Survey, TaskDetail, TaskRef};
 use ostler_store::{Error, MAX_PAGE, Store};
 
 /// What a store holds.
@@ -33,7 +33,7 @@ impl Stored {
             let page = store.list(Filter::default(), after, MAX_PAGE).await?;
             for task in page.tasks {
                 // What is listed and cannot be shown is missing in the picture, and the counts then do not add up.
-                if let Some(detail) = store.show(Which::Id(task.id)).await? {
+                if let Some(detail) = store.show(TaskRef::Id(task.id)).await? {
                     tasks.push(StoredTask { detail, events: events(store, task.id).await? });
                 }
             }

@@ -10,7 +10,7 @@ use ostler_store::calls::{Enqueued, Finished, NewTask, Replay, Report};
 use ostler_store::conformance::Picture;
 use ostler_store::plans::Unique;
 use ostler_store::transfer::Table;
-use ostler_store::views::Which;
+use ostler_store::views::TaskRef;
 use ostler_testkit::{Ids, scratch};
 
 use crate::fill::{LONG, QUEUE, claim, end, fill};
@@ -64,7 +64,7 @@ async fn goes_on(new: &dyn Store, filled: &crate::fill::Filled, place: &Place) {
     let session = node.id;
     new.join(node).await.expect("join answers");
     let state = async |task: TaskId| {
-        let shown = new.show(Which::Id(task)).await.expect("show answers").expect("the task is there");
+        let shown = new.show(TaskRef::Id(task)).await.expect("show answers").expect("the task is there");
         shown.task.state.name()
     };
 
@@ -112,7 +112,7 @@ async fn goes_on(new: &dyn Store, filled: &crate::fill::Filled, place: &Place) {
     for task in [filled.retried, filled.dead] {
         assert_eq!(state(task).await, StateName::Completed, "{task}");
     }
-    let shown = new.show(Which::Id(filled.dead)).await.expect("show answers").expect("it is there");
+    let shown = new.show(TaskRef::Id(filled.dead)).await.expect("show answers").expect("it is there");
     assert_eq!((shown.steps.len(), shown.attempts.len()), (2, 2), "its steps and both its attempts");
     // What was handed back when the store was left runs again here.
     let many = claim(new, session, "many", 1_000).await;

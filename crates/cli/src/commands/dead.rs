@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use ostler_core::{StateName, TaskId};
 use ostler_store::calls::{Prune, Replay, StepsOnReplay};
-use ostler_store::views::Which;
+use ostler_store::views::TaskRef;
 use ostler_store::{Clock as _, MAX_BATCH, Store, SystemClock};
 use ostler_wire::act::{Answer, Did};
 use ostler_wire::dead::{Letter, LetterDetail};
@@ -25,7 +25,7 @@ pub(super) async fn list(console: &Console, filters: &Filters, part: &PageArgs) 
     if console.out.format() == Format::Json {
         for task in &found.tasks {
             // One that is gone since the list was made has no steps either.
-            let steps = store.show(Which::Id(task.id)).await?.map(|found| found.steps).unwrap_or_default();
+            let steps = store.show(TaskRef::Id(task.id)).await?.map(|found| found.steps).unwrap_or_default();
             letters.push(Letter::new(task, &steps));
         }
     }
@@ -94,7 +94,7 @@ async fn dead_only(store: &dyn Store, mut picked: Picked) -> anyhow::Result<(Pic
     }
     let (mut dead, mut others) = (Vec::new(), Vec::new());
     for id in std::mem::take(&mut picked.ids) {
-        match store.show(Which::Id(id)).await?.map(|found| found.task.state.name()) {
+        match store.show(TaskRef::Id(id)).await?.map(|found| found.task.state.name()) {
             Some(StateName::Failed) => dead.push(id),
             Some(state) => others.push(answer(id, Did::Refused, Some(state.name()))),
             None => others.push(answer(id, Did::NotFound, None)),

@@ -6,7 +6,7 @@ use ostler_core::TaskId;
 use ostler_exec::Level;
 use ostler_store::MAX_PAGE;
 use ostler_store::calls::EventKind;
-use ostler_store::views::{Event, Which};
+use ostler_store::views::{Event, TaskRef};
 use ostler_wire::system::EventView;
 use ostler_wire::task::FileView;
 
@@ -26,7 +26,7 @@ pub(super) async fn run(console: &Console, logs: &Logs) -> anyhow::Result<Code> 
     let (mut last, mut lines) = (0, Lines::default());
     loop {
         // First the state, then the events: what was written before the end is seen before it is over.
-        let ended = match store.show(Which::Id(id)).await? {
+        let ended = match store.show(TaskRef::Id(id)).await? {
             Some(found) => found.task.state.name().is_terminal(),
             None => return Err(gone(id)),
         };

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ostler_core::WorkerState;
-use ostler_store::views::{Life, NodeRecord, Survey};
+use ostler_store::views::{Liveness, NodeRecord, Survey};
 use ostler_store::{Clock as _, SystemClock};
 use ostler_wire::json::Json;
 use ostler_wire::system::{NodeView, PoolView, WorkerCounts};
@@ -37,9 +37,9 @@ fn view(node: &NodeRecord, survey: &Survey) -> NodeView {
         name: node.name.clone(),
         pid: node.pid,
         version: node.version.clone(),
-        state: match node.life {
-            Life::Alive => "alive",
-            Life::Overdue => "overdue",
+        state: match node.liveness {
+            Liveness::Alive => "alive",
+            Liveness::Overdue => "overdue",
         },
         joined_at: node.joined_at.into(),
         pools: pools.into_iter().map(|(name, workers)| PoolView { name: name.to_owned(), workers }).collect(),

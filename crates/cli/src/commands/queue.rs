@@ -4,7 +4,7 @@ use ostler_core::{State, Task};
 use ostler_runtime::LIMIT_SETTINGS;
 use ostler_store::calls::QueueChange;
 use ostler_store::gates::SetBy;
-use ostler_store::views::{Life, QueueRecord, Survey};
+use ostler_store::views::{Liveness, QueueRecord, Survey};
 use ostler_store::{Clock as _, Store, SystemClock};
 use ostler_wire::limits::{BreakerRule, Held, KeyView, QueueView};
 use ostler_wire::system::TaskCounts;
@@ -76,7 +76,7 @@ fn who_brings<'a>(survey: &'a Survey, queue: &str) -> Option<(&'a str, Vec<&'sta
             .filter(|limit| said.get(queue).is_some_and(|said| said.get(limit).is_some()))
             .collect()
     };
-    let alive = survey.nodes.iter().filter(|node| node.life == Life::Alive);
+    let alive = survey.nodes.iter().filter(|node| node.liveness == Liveness::Alive);
     alive.map(|node| (node.name.as_str(), brings(&node.settings))).find(|(_, limits)| !limits.is_empty())
 }
 

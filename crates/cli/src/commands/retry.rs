@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use ostler_core::{StateName, Task, TaskId};
 use ostler_store::calls::{Enqueued, NewTask, Replay, ReplayAnswer, StepsOnReplay};
-use ostler_store::views::Which;
+use ostler_store::views::TaskRef;
 use ostler_store::{MAX_BATCH, Store};
 use ostler_wire::act::{Answer, Did};
 
@@ -64,7 +64,7 @@ async fn copies(store: &dyn Store, picked: &Picked, payload: Option<String>) -> 
     let payload: Option<Arc<str>> = payload.map(Into::into);
     let mut answers = Vec::new();
     for id in &picked.ids {
-        let (result, copy) = match store.show(Which::Id(*id)).await? {
+        let (result, copy) = match store.show(TaskRef::Id(*id)).await? {
             None => (Did::NotFound, None),
             Some(found) => {
                 let copy = copy_of(found.task, TaskId(ids()), payload.as_deref());

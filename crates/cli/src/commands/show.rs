@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ostler_core::TaskId;
 use ostler_store::calls::EventKind;
-use ostler_store::views::{Event, TaskDetail, Which};
+use ostler_store::views::{Event, TaskDetail, TaskRef};
 use ostler_store::{Clock as _, MAX_PAGE, Store, SystemClock};
 use ostler_wire::dead::PostMortem;
 use ostler_wire::limits::Held;
@@ -98,8 +98,8 @@ pub(super) async fn find(store: &dyn Store, one: &One) -> anyhow::Result<TaskDet
 /// The task with this name; a key is looked for in the queue.
 pub(super) async fn named(store: &dyn Store, task: &TaskName, queue: &str) -> anyhow::Result<TaskDetail> {
     let which = match task {
-        TaskName::Id(id) => Which::Id(*id),
-        TaskName::Key(key) => Which::Key { queue: queue.to_owned(), key: key.clone() },
+        TaskName::Id(id) => TaskRef::Id(*id),
+        TaskName::Key(key) => TaskRef::Key { queue: queue.to_owned(), key: key.clone() },
     };
     store.show(which).await?.ok_or_else(|| {
         let sentence = match task {

@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use ostler_core::{Overrides, StateName, Task, TaskId};
 use ostler_store::calls::{Enqueued, NewTask};
 use ostler_store::plans::Unique;
-use ostler_store::views::Which;
+use ostler_store::views::TaskRef;
 use ostler_store::{Clock as _, MAX_AFTER, Store, SystemClock, batch, check_replacement};
 use ostler_wire::json::Json;
 use ostler_wire::task::{Submitted, Trouble, Waited};
@@ -73,7 +73,7 @@ pub(super) async fn run(console: &Console, submit: Submit) -> anyhow::Result<Cod
 
 /// Refuses a task whose id belongs to other work: what it brings would be lost without a word.
 async fn is_the_same(store: &dyn Store, task: &NewTask) -> anyhow::Result<()> {
-    match store.show(Which::Id(task.id)).await? {
+    match store.show(TaskRef::Id(task.id)).await? {
         Some(found) if !task.is_repeated_by(&found.task) => {
             let sentence = format!(
                 "the id {} belongs to other work: \"{}\" in the queue \"{}\"; nothing was enqueued",
@@ -166,7 +166,7 @@ fn folder(given: &Path) -> anyhow::Result<String> {
 async fn waited_for(store: &dyn Store, id: TaskId) -> anyhow::Result<Task> {
     let mut pause = FIRST_LOOK;
     loop {
-        let found = store.show(Which::Id(id)).await?;
+        let found = store.show(TaskRef::Id(id)).await?;
         let gone = || refused(Code::NotFound, format!("{id} was removed before its end was seen"));
         let task = found.ok_or_else(gone)?.task;
         if task.state.name().is_terminal() {

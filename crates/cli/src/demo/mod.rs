@@ -13,7 +13,7 @@ use anyhow::{Context as _, ensure};
 use ostler_core::{Ending, Overrides, StateName, TaskId};
 use ostler_sqlite::{Options, Sqlite};
 use ostler_store::calls::{Enqueued, QueueChange, Replay, ReplayAnswer};
-use ostler_store::views::{Counts, Filter, Survey, Which};
+use ostler_store::views::{Counts, Filter, Survey, TaskRef};
 use ostler_store::{Stats, Store, SystemClock};
 
 use progress::Progress;
@@ -88,7 +88,7 @@ async fn tour() -> anyhow::Result<()> {
 
 /// The dead letter is mended and replayed.
 async fn revive(store: &Sqlite, broken: TaskId) -> anyhow::Result<()> {
-    let dead = store.show(Which::Id(broken)).await?.context("the dead letter is gone")?;
+    let dead = store.show(TaskRef::Id(broken)).await?.context("the dead letter is gone")?;
     let why = dead.task.last_failure.map(|failure| failure.message).unwrap_or_default();
     println!("6. One dead letter: \"{why}\". It is mended and replayed");
     let how = Replay { payload: Some(r#"{"text":"now it has one"}"#.to_owned()), ..Replay::default() };
@@ -96,7 +96,7 @@ async fn revive(store: &Sqlite, broken: TaskId) -> anyhow::Result<()> {
     ensure!(answers == [ReplayAnswer::Requeued], "the replay was answered with {answers:?}");
     let over = |survey: &Survey| unfinished(survey) == 0 && counts(survey, DOCUMENTS.queue).failed == 0;
     watch(store, &mut Progress::silent(), over).await?;
-    let mended = store.show(Which::Id(broken)).await?.context("the task is gone")?;
+    let mended = store.show(TaskRef::Id(broken)).await?.context("the task is gone")?;
     let output = mended.task.output.unwrap_or_default();
     println!("   {} after {} attempts: {output}", mended.task.state.name().name(), mended.attempts.len());
     Ok(())
@@ -111,7 +111,7 @@ async fn summary(store: &Sqlite, began: Instant) -> anyhow::Result<()> {
         let filter = Filter { queue: Some(lane.queue.to_owned()), ..Filter::default() };
         let (mut retried, mut taken_over) = (0, 0);
         for task in store.list(filter, None, BITE).await?.tasks {
-            let detail = store.show(Which::Id(task.id)).await?.context("a task is gone")?;
+            let detail = store.show(TaskRef::Id(task.id)).await?.context("a task is gone")?;
             let ended = |wanted: fn(Ending) -> bool| {
                 let ends = detail.attempts.iter().filter_map(|attempt| attempt.end.as_ref());
                 ends.filter(|end| wanted(end.ending)).count()

@@ -3,7 +3,7 @@
 use ostler_core::{JobId, StateName, TaskId};
 use ostler_store::calls::{Prune, Replay, ReplayAnswer};
 use ostler_store::jobs::{JobAnswer, JobChange, JobFilter, JobRecord, queue_of};
-use ostler_store::views::{Filter, Life, NodeRecord, Survey};
+use ostler_store::views::{Filter, Liveness, NodeRecord, Survey};
 use ostler_store::{MAX_BITE, MAX_PAGE, Store, see_to_dependents};
 use ostler_wire::job::JobState;
 
@@ -128,7 +128,7 @@ pub(crate) fn server(survey: &Survey, job: JobId) -> Option<&NodeRecord> {
             .is_ok_and(|settings| settings.get(&queue).is_some());
         brings || survey.workers.iter().any(|at| at.session == node.session && at.worker.pool == queue)
     };
-    survey.nodes.iter().filter(|node| node.life == Life::Alive).find(serves)
+    survey.nodes.iter().filter(|node| node.liveness == Liveness::Alive).find(serves)
 }
 
 /// Removes a job that nobody works on, with its tasks. Answers how many tasks that were.

@@ -10,7 +10,7 @@ use ostler_process::Argument;
 use ostler_runtime::EndListener;
 use ostler_store::Store;
 use ostler_store::outbox::{OutboxEntry, OutboxFilter};
-use ostler_store::views::{TaskDetail, Which};
+use ostler_store::views::{TaskDetail, TaskRef};
 use tokio::sync::mpsc;
 
 use super::plan::Payload;
@@ -120,7 +120,7 @@ impl Printer {
     async fn found(&self, end: End) -> anyhow::Result<Option<Box<TaskDetail>>> {
         Ok(match end {
             End::Whole(found) => Some(found),
-            End::Named(id) => self.store.show(Which::Id(id)).await?.map(Box::new),
+            End::Named(id) => self.store.show(TaskRef::Id(id)).await?.map(Box::new),
         })
     }
 

@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use ostler_core::{Attempt, JobId, StateName, TaskId};
 use ostler_store::Store;
 use ostler_store::jobs::queue_of;
-use ostler_store::views::{Filter, TaskDetail, Which};
+use ostler_store::views::{Filter, TaskDetail, TaskRef};
 use ostler_wire::job::Result as Row;
 
 use super::plan::Payload;
@@ -67,7 +67,7 @@ impl Target {
                 let numbered = numbered(store, job).await?;
                 let width = numbered.last().map_or(1, |(number, _)| number.to_string().len());
                 for (number, id) in numbered {
-                    let Some(found) = store.show(Which::Id(id)).await? else { continue };
+                    let Some(found) = store.show(TaskRef::Id(id)).await? else { continue };
                     let written = last_written(store, &found).await?;
                     let file = |end: &str| folder.join(format!("{number:0width$}.{end}"));
                     std::fs::write(file("out"), stdout_of(&found.task, written.stdout))
@@ -115,7 +115,7 @@ pub(crate) async fn print(
 ) -> anyhow::Result<()> {
     let mut head = true;
     for (number, id) in numbered(store, job).await? {
-        let Some(found) = store.show(Which::Id(id)).await? else { continue };
+        let Some(found) = store.show(TaskRef::Id(id)).await? else { continue };
         let written = last_written(store, &found).await?;
         let row = row(number, &found, written.stdout);
         // Row by row, so that no more than one is held here.

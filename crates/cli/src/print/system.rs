@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use ostler_core::Timestamp;
-use ostler_store::views::{Life, NodeRecord, QueueRecord, Survey};
+use ostler_store::views::{Liveness, NodeRecord, QueueRecord, Survey};
 use ostler_wire::limits::PAUSED;
 use ostler_wire::system::{NodeView, Stats, WorkerView};
 
@@ -20,9 +20,9 @@ pub(crate) fn nodes(records: &[NodeRecord], views: &[NodeView], now: Timestamp, 
     }
     let mut table = Table::new(&["NODE", "NAME", "PID", "STATE", "UP", "VERSION", "POOLS"]);
     for (record, view) in records.iter().zip(views) {
-        let paint = match record.life {
-            Life::Alive => Paint::Good,
-            Life::Overdue => Paint::Bad,
+        let paint = match record.liveness {
+            Liveness::Alive => Paint::Good,
+            Liveness::Overdue => Paint::Bad,
         };
         let pools = view
             .pools

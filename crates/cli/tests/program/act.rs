@@ -6,7 +6,7 @@ use std::time::Duration;
 use ostler_core::{ErrorClass, Failure, Outcome, Overrides, Priority, Task};
 use ostler_store::calls::NewTask;
 use ostler_store::plans::Unique;
-use ostler_store::views::Which;
+use ostler_store::views::TaskRef;
 use ostler_store::{Clock as _, Store as _, SystemClock};
 use ostler_testkit::Ids;
 use serde_json::Value;
@@ -169,7 +169,7 @@ fn a_copy_has_all_that_was_said_about_the_original_but_its_key_and_its_moments()
     hands.complete("mail", "1");
     let copy = place.done(["retry", &id, "--again"]);
     let task = |id: &str| {
-        let which = Which::Id(id.trim().parse().expect("an id"));
+        let which = TaskRef::Id(id.trim().parse().expect("an id"));
         hands.wait(hands.store.show(which)).expect("the store answers").expect("it is there").task
     };
     let (original, copy) = (task(&id), task(&copy));

@@ -4,7 +4,7 @@ use ostler_core::StateName;
 use ostler_postgres::tokio_postgres::{NoTls, connect};
 use ostler_postgres::{Options, Postgres};
 use ostler_store::Store as _;
-use ostler_store::views::Which;
+use ostler_store::views::TaskRef;
 use ostler_testkit::PrivatePostgres;
 
 use crate::ostler::Place;
@@ -55,7 +55,7 @@ fn a_store_moves_with_a_node_at_work_and_everybody_is_told_where_it_went() {
         let store = Postgres::open(&url, Options::default()).await.expect("the new store opens");
         for id in [&id, &later] {
             let id = id.trim().parse().expect("an id");
-            let shown = store.show(Which::Id(id)).await.expect("show answers").expect("it is there");
+            let shown = store.show(TaskRef::Id(id)).await.expect("show answers").expect("it is there");
             assert_eq!(shown.task.state.name(), StateName::Queued, "{id}");
         }
     });

@@ -3,7 +3,7 @@
 use ostler::postgres::{Listening, NewTask, Options, Postgres};
 use ostler_core::{StateName, Task, TaskId};
 use ostler_store::Store;
-use ostler_store::views::{Counts, Filter, TaskDetail, Which};
+use ostler_store::views::{Counts, Filter, TaskDetail, TaskRef};
 use ostler_testkit::Ids;
 use tokio::runtime::Runtime;
 
@@ -64,7 +64,7 @@ impl Shared {
     }
 
     pub(crate) fn show(&self, id: TaskId) -> TaskDetail {
-        self.runtime.block_on(self.store.show(Which::Id(id))).expect("it is read").expect("it is there")
+        self.runtime.block_on(self.store.show(TaskRef::Id(id))).expect("it is read").expect("it is there")
     }
 
     /// That each task was completed by one attempt, and which ones had others before it that died with their node.

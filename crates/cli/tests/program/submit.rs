@@ -5,7 +5,7 @@ use std::time::Duration;
 use ostler_core::{Outcome, Readiness, State, Timestamp};
 use ostler_store::Store as _;
 use ostler_store::calls::QueueChange;
-use ostler_store::views::Which;
+use ostler_store::views::TaskRef;
 
 use crate::hands::Hands;
 use crate::ostler::{Place, Running};
@@ -49,7 +49,7 @@ fn everything_that_is_said_is_kept() {
     ];
     let id = place.done(words);
     let hands = Hands::join(&place);
-    let which = Which::Id(id.trim().parse().expect("an id"));
+    let which = TaskRef::Id(id.trim().parse().expect("an id"));
     let task = hands.wait(hands.store.show(which)).expect("it answers").expect("it is there").task;
     let run_at = Timestamp::from_millis(32_472_241_445_000);
     assert!(

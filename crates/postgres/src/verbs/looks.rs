@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use ostler_core::{Attempt, AttemptEnd, Ending, SessionId, State, Step, TaskId, Timestamp, WorkerId};
 use ostler_store::calls::EventKind;
-use ostler_store::views::{Cursor, Event, Filter, LeaseFilter, Page, TaskDetail, Which};
+use ostler_store::views::{Cursor, Event, Filter, LeaseFilter, Page, TaskDetail, TaskRef};
 use tokio_postgres::Row;
 
 use crate::conn::{Conn, big, get, get_u32, get_u64, most};
@@ -99,10 +99,10 @@ async fn alive(conn: &Conn, now: Option<i64>) -> Sql<HashSet<SessionId>> {
     rows.iter().map(|row| Ok(SessionId(get::<Uid>(row, 0)?.id()))).collect()
 }
 
-pub(crate) async fn show(conn: &Conn, which: &Which) -> Sql<Option<TaskDetail>> {
+pub(crate) async fn show(conn: &Conn, which: &TaskRef) -> Sql<Option<TaskDetail>> {
     let found = match which {
-        Which::Id(id) => find(conn, "WHERE t.uid = $1", &[&Uid::of(id.0)]).await?,
-        Which::Key { queue, key } => {
+        TaskRef::Id(id) => find(conn, "WHERE t.uid = $1", &[&Uid::of(id.0)]).await?,
+        TaskRef::Key { queue, key } => {
             let condition =
                 "WHERE t.id = (SELECT k.task FROM ostler.unique_key k JOIN ostler.queue p ON p.id = k.queue
                 WHERE p.name = $1 AND k.key = $2)";

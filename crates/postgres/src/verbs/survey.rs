@@ -6,7 +6,9 @@ use std::time::Duration;
 use ostler_core::{SessionId, TaskId, Timestamp, Worker, WorkerId, WorkerState};
 use ostler_store::calls::Kinds;
 use ostler_store::gates::{KeyRecord, MAX_KEYS_SHOWN};
-use ostler_store::views::{LaneRecord, Life, NodeRecord, QueueRecord, QueueSettings, Survey, WorkerRecord};
+use ostler_store::views::{
+    LaneRecord, Liveness, NodeRecord, QueueRecord, QueueSettings, Survey, WorkerRecord,
+};
 use tokio_postgres::Row;
 
 use super::node_commands;
@@ -176,7 +178,7 @@ async fn nodes(conn: &Conn, now: Timestamp) -> Sql<Vec<NodeRecord>> {
             ttl: Duration::from_millis(get_u64(row, 4)?),
             settings: get(row, 5)?,
             joined_at: Timestamp::from_millis(get(row, 6)?),
-            life: if get::<i64>(row, 7)? >= now.millis() { Life::Alive } else { Life::Overdue },
+            liveness: if get::<i64>(row, 7)? >= now.millis() { Liveness::Alive } else { Liveness::Overdue },
             replies: node_commands::answers(conn, get(row, 8)?).await?,
         });
     }

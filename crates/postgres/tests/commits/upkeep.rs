@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ostler_core::{Readiness, State, StateName, TaskId};
 use ostler_store::calls::{Enqueued, Prune, Pruned, Renewed, Retention};
-use ostler_store::views::Which;
+use ostler_store::views::TaskRef;
 use ostler_store::{Clock, Store};
 
 use super::verbs::{Case, Stage, claimed, completed, detail, draft, same, stands, told};
@@ -56,7 +56,7 @@ pub(crate) async fn cases(stage: &Stage) -> Vec<Case> {
             let pruned = here.prune(Prune::Tasks(vec![id])).await.map_err(told)?;
             same(&pruned, &Pruned { tasks: 1, more: false })
         },
-        async move |stage| same(&stage.store.show(Which::Id(id)).await.map_err(told)?, &None),
+        async move |stage| same(&stage.store.show(TaskRef::Id(id)).await.map_err(told)?, &None),
     ));
 
     let (here, id) = (store(), completed(stage, "old").await);
@@ -69,7 +69,7 @@ pub(crate) async fn cases(stage: &Stage) -> Vec<Case> {
             let pruned = here.prune(Prune::Retention(Retention::default())).await.map_err(told)?;
             same(&pruned.tasks, &1)
         },
-        async move |stage| same(&stage.store.show(Which::Id(id)).await.map_err(told)?, &None),
+        async move |stage| same(&stage.store.show(TaskRef::Id(id)).await.map_err(told)?, &None),
     ));
 
     // Whoever looks first takes it in: so it is in a store of its own.
@@ -77,7 +77,7 @@ pub(crate) async fn cases(stage: &Stage) -> Vec<Case> {
     let sql = "SELECT aside.enqueue('inbox', 'send', '{}', id => $1)";
     stage.direct.query_one(sql, &[&id.0.to_string()]).await.expect("it came with a transaction");
     let show = async move |store: &dyn Store| {
-        let shown = store.show(Which::Id(id)).await.map_err(told)?;
+        let shown = store.show(TaskRef::Id(id)).await.map_err(told)?;
         shown.map(drop).ok_or_else(|| "there is no such task".to_owned())
     };
     cases.push(Case::new("take in", async move { show(&*here).await }, async move |stage| {

@@ -21,7 +21,7 @@ use ostler_store::node_commands::{CommandAnswer, NodeCommand, Reply};
 use ostler_store::outbox::{Ack, OutboxAnswer, OutboxFilter};
 use ostler_store::plans::Amended;
 use ostler_store::schedules::{Activity, Fired, Firing, Put, Schedule, ScheduleAnswer, Template};
-use ostler_store::views::{TaskDetail, Which};
+use ostler_store::views::{TaskDetail, TaskRef};
 use ostler_store::{Clock, LeaseRef, Store};
 use ostler_testkit::ManualClock;
 
@@ -167,7 +167,7 @@ pub(crate) async fn completed(stage: &Stage, what: &str) -> TaskId {
 // ---- what checks look at ----
 
 pub(crate) async fn detail(stage: &Stage, task: TaskId) -> Result<TaskDetail, String> {
-    let shown = stage.store.show(Which::Id(task)).await.map_err(told)?;
+    let shown = stage.store.show(TaskRef::Id(task)).await.map_err(told)?;
     shown.ok_or_else(|| "there is no such task".to_owned())
 }
 

@@ -9,8 +9,8 @@ use ostler_core::{
 use ostler_store::calls::{EventKind, Kinds};
 use ostler_store::gates::{KeyRecord, MAX_KEYS_SHOWN};
 use ostler_store::views::{
-    Cursor, Event, Filter, LaneRecord, LeaseFilter, Life, NodeRecord, Page, QueueRecord, Survey, Tally,
-    TaskDetail, Which, WorkerRecord,
+    Cursor, Event, Filter, LaneRecord, LeaseFilter, Liveness, NodeRecord, Page, QueueRecord, Survey, Tally,
+    TaskDetail, TaskRef, WorkerRecord,
 };
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -79,10 +79,10 @@ pub(crate) fn list(
     Ok(Page { tasks, next })
 }
 
-pub(crate) fn show(conn: &Connection, which: &Which) -> Sql<Option<TaskDetail>> {
+pub(crate) fn show(conn: &Connection, which: &TaskRef) -> Sql<Option<TaskDetail>> {
     let found = match which {
-        Which::Id(id) => find(conn, "WHERE t.uid = ?1", [Uid::of(id.0)])?,
-        Which::Key { queue, key } => find(
+        TaskRef::Id(id) => find(conn, "WHERE t.uid = ?1", [Uid::of(id.0)])?,
+        TaskRef::Key { queue, key } => find(
             conn,
             "WHERE t.id = (SELECT u.task FROM unique_key u JOIN queue q ON q.id = u.queue WHERE q.name = ?1 AND u.key = ?2)",
             params![queue, key],
@@ -310,7 +310,7 @@ fn nodes(conn: &Connection, is_alive: impl Fn(SessionId) -> bool) -> Sql<Vec<Nod
             ttl,
             settings: row.get(5)?,
             joined_at: Timestamp::from_millis(row.get(6)?),
-            life: if is_alive(session) { Life::Alive } else { Life::Overdue },
+            liveness: if is_alive(session) { Liveness::Alive } else { Liveness::Overdue },
             replies: node_commands::answers(conn, row.get(7)?)?,
         })
     };

@@ -6,7 +6,7 @@ use crate::bounds::MAX_PAGE;
 use crate::contract::Store;
 use crate::jobs::{JobFilter, JobRecord};
 use crate::schedules::ScheduleRecord;
-use crate::views::{Cursor, Event, Filter, Survey, TaskDetail, Which};
+use crate::views::{Cursor, Event, Filter, Survey, TaskDetail, TaskRef};
 
 /// Small enough that every list of a test has several pages.
 const PAGE: usize = 7;
@@ -29,7 +29,7 @@ impl Picture {
     pub async fn take(store: &dyn Store) -> Self {
         let mut tasks = Vec::new();
         for id in list_all(store, &Filter::default(), PAGE).await {
-            let shown = store.show(Which::Id(id)).await.expect("show answers");
+            let shown = store.show(TaskRef::Id(id)).await.expect("show answers");
             let detail = shown.unwrap_or_else(|| panic!("{id} is in the list, and show does not find it"));
             tasks.push((detail, read_all(store, id).await));
         }

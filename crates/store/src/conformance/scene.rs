@@ -18,7 +18,7 @@ use crate::calls::{
 use crate::contract::Store;
 use crate::error::{Error, ErrorKind};
 use crate::lease::{Lease, LeaseRef};
-use crate::views::{Counts, Event, TaskDetail, Which};
+use crate::views::{Counts, Event, TaskDetail, TaskRef};
 use crate::wake::Wakeups;
 
 /// The queue of a case, where it needs only one.
@@ -225,7 +225,7 @@ impl Scene {
     // ---- looking ----
 
     pub(super) async fn find(&self, id: TaskId) -> Option<TaskDetail> {
-        self.store.show(Which::Id(id)).await.expect("show answers")
+        self.store.show(TaskRef::Id(id)).await.expect("show answers")
     }
 
     pub(super) async fn show(&self, id: TaskId) -> TaskDetail {

@@ -5,8 +5,8 @@ use ostler_core::{Readiness, State, Task, TaskId};
 use super::book::Book;
 use crate::calls::{EventKind, Kinds};
 use crate::views::{
-    Cursor, Event, Filter, LaneRecord, LeaseFilter, Life, NodeRecord, Page, QueueRecord, Survey, TaskDetail,
-    Which,
+    Cursor, Event, Filter, LaneRecord, LeaseFilter, Liveness, NodeRecord, Page, QueueRecord, Survey,
+    TaskDetail, TaskRef,
 };
 
 impl Book {
@@ -45,10 +45,10 @@ impl Book {
         }
     }
 
-    pub(super) fn show(&self, which: &Which) -> Option<TaskDetail> {
+    pub(super) fn show(&self, which: &TaskRef) -> Option<TaskDetail> {
         let wanted = |task: &Task| match which {
-            Which::Id(id) => task.id == *id,
-            Which::Key { queue, key } => task.queue == *queue && task.unique_key.as_ref() == Some(key),
+            TaskRef::Id(id) => task.id == *id,
+            TaskRef::Key { queue, key } => task.queue == *queue && task.unique_key.as_ref() == Some(key),
         };
         self.entries.values().find(|entry| wanted(&entry.task)).map(|entry| TaskDetail {
             task: entry.task.clone(),
@@ -114,7 +114,7 @@ impl Book {
                 ttl: session.node.ttl,
                 settings: session.node.settings.clone(),
                 joined_at: session.joined_at,
-                life: if session.is_overdue(self.uptime) { Life::Overdue } else { Life::Alive },
+                liveness: if session.is_overdue(self.uptime) { Liveness::Overdue } else { Liveness::Alive },
                 replies: session.answers.clone(),
             });
         Survey {

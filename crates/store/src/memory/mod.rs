@@ -37,7 +37,7 @@ use crate::node_commands::{CommandAnswer, NodeCommand, Reply};
 use crate::outbox::{Ack, OutboxAnswer, OutboxFilter};
 use crate::plans::Amended;
 use crate::schedules::{Activity, Fired, Firing, Put, Schedule, ScheduleAnswer, ScheduleRecord};
-use crate::views::{Cursor, Event, Filter, Page, QueueSettings, Survey, TaskDetail, Which};
+use crate::views::{Cursor, Event, Filter, Page, QueueSettings, Survey, TaskDetail, TaskRef};
 use crate::wake::{Bells, Wakeups};
 use book::Book;
 
@@ -247,7 +247,7 @@ impl Store for Memory {
         Ok(self.lock().list(&filter, after, limit))
     }
 
-    async fn show(&self, which: Which) -> Result<Option<TaskDetail>, Error> {
+    async fn show(&self, which: TaskRef) -> Result<Option<TaskDetail>, Error> {
         Ok(self.lock().show(&which))
     }
 

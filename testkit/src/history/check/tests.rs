@@ -8,7 +8,8 @@ use ostler_core::{
 };
 use ostler_store::calls::EventKind;
 use ostler_store::views::{
-    Counts, Event, LaneRecord, Life, NodeRecord, QueueRecord, QueueSettings, Tally, TaskDetail, WorkerRecord,
+    Counts, Event, LaneRecord, Liveness, NodeRecord, QueueRecord, QueueSettings, Tally, TaskDetail,
+    WorkerRecord,
 };
 
 use super::*;
@@ -342,7 +343,7 @@ fn node(session: SessionId) -> NodeRecord {
         ttl: Duration::from_secs(60),
         settings: "{}".to_owned(),
         joined_at: NOW,
-        life: Life::Alive,
+        liveness: Liveness::Alive,
         replies: Vec::new(),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ostler_store::views::{Life, NodeRecord};
+use ostler_store::views::{Liveness, NodeRecord};
 use serde_json::Value;
 
 use super::super::facts::Seen;
@@ -10,7 +10,8 @@ use super::{Finding, MAX_NAMED, about, error, jobs, names, tasks, warning};
 
 pub(super) fn findings(seen: &Seen) -> Vec<Finding> {
     let mut found: Vec<Finding> = seen.survey.nodes.iter().filter_map(overdue).collect();
-    let alive: Vec<&NodeRecord> = seen.survey.nodes.iter().filter(|node| node.life == Life::Alive).collect();
+    let alive: Vec<&NodeRecord> =
+        seen.survey.nodes.iter().filter(|node| node.liveness == Liveness::Alive).collect();
     found.extend(none_up(seen, &alive));
     found.extend(versions(&alive));
     found.extend(settings(&alive));
@@ -27,7 +28,7 @@ fn none_up(seen: &Seen, alive: &[&NodeRecord]) -> Option<Finding> {
 }
 
 fn overdue(node: &NodeRecord) -> Option<Finding> {
-    (node.life == Life::Overdue).then(|| {
+    (node.liveness == Liveness::Overdue).then(|| {
         let (name, pid, ttl) = (&node.name, node.pid, about(node.ttl));
         let sentence = format!(
             "Node \"{name}\" (process {pid}) has not renewed its leases within {ttl}: it is dead, stopped, or hangs"

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ostler_core::{BreakerState, Readiness, State, Task, Timestamp, WorkerState};
 use ostler_runtime::WORKERS_FAIL;
-use ostler_store::views::{Life, NodeRecord, QueueRecord};
+use ostler_store::views::{Liveness, NodeRecord, QueueRecord};
 
 use super::super::facts::{Sample, Seen};
 use super::{Finding, about, error, jobs, tasks, warning, word};
@@ -101,7 +101,7 @@ fn brought(node: &NodeRecord) -> BTreeSet<String> {
 
 /// The queues that nodes serve; `None`: no node is up, or one has come up just now and has not told yet.
 pub(super) fn served(seen: &Seen, now: Timestamp) -> Option<BTreeSet<String>> {
-    let alive = || seen.survey.nodes.iter().filter(|node| node.life == Life::Alive);
+    let alive = || seen.survey.nodes.iter().filter(|node| node.liveness == Liveness::Alive);
     let just_up = alive().any(|node| now.since(node.joined_at) < JUST_UP);
     if alive().next().is_none() || just_up {
         return None;
@@ -168,8 +168,9 @@ fn waits_beside_idle_workers(seen: &Seen, sample: &Sample, now: Timestamp) -> Op
 }
 
 fn idle_workers(seen: &Seen, queue: &str) -> usize {
-    let alive =
-        |session| seen.survey.nodes.iter().any(|node| node.session == session && node.life == Life::Alive);
+    let alive = |session| {
+        seen.survey.nodes.iter().any(|node| node.session == session && node.liveness == Liveness::Alive)
+    };
     let workers =
         seen.survey.workers.iter().filter(|record| record.worker.pool == queue && alive(record.session));
     workers.filter(|record| record.worker.state == WorkerState::Idle).count()

@@ -5,7 +5,7 @@ use std::time::Duration;
 use ostler_core::Timestamp;
 use ostler_runtime::Times;
 use ostler_store::schedules::{Activity, ScheduleRecord};
-use ostler_store::views::Life;
+use ostler_store::views::Liveness;
 
 use super::super::facts::Seen;
 use super::{Finding, about, error, names, queues, warning, word};
@@ -60,7 +60,7 @@ fn late(seen: &Seen, active: &[&ScheduleRecord], now: Timestamp) -> Option<Findi
     let late: Vec<&ScheduleRecord> =
         active.iter().copied().filter(|record| since(record).is_some_and(|late| late > LATE)).collect();
     let longest = late.iter().filter_map(|record| since(record)).max()?;
-    let is_up = seen.survey.nodes.iter().any(|node| node.life == Life::Alive);
+    let is_up = seen.survey.nodes.iter().any(|node| node.liveness == Liveness::Alive);
     let (who, advice) = if is_up {
         (
             "although a node is up",

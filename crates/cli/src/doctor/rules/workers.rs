@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ostler_core::WorkerState;
-use ostler_store::views::Life;
+use ostler_store::views::Liveness;
 
 use super::super::facts::Seen;
 use super::{Finding, warning, word};
@@ -13,7 +13,7 @@ pub(super) fn findings(seen: &Seen) -> Vec<Finding> {
     let mut deaf: BTreeMap<(&str, &str), Vec<String>> = BTreeMap::new();
     for record in seen.survey.workers.iter().filter(|record| record.worker.state == WorkerState::Deaf) {
         let node = seen.survey.nodes.iter().find(|node| node.session == record.session);
-        if let Some(node) = node.filter(|node| node.life == Life::Alive) {
+        if let Some(node) = node.filter(|node| node.liveness == Liveness::Alive) {
             let task = record.worker.task.map(|(task, _)| task.to_string());
             deaf.entry((&node.name, &record.worker.pool)).or_default().extend(task);
         }

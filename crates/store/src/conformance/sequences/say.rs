@@ -22,7 +22,7 @@ use crate::node_commands::Reply;
 use crate::outbox::Ack;
 use crate::plans::Unique;
 use crate::schedules::{Fired, Firing, Schedule, Template};
-use crate::views::{Filter, Which};
+use crate::views::{Filter, TaskRef};
 
 /// A lease that a store has granted.
 #[derive(Clone, Copy, Debug)]
@@ -154,10 +154,10 @@ impl Speaker {
                 let filter = Filter { failed_since, failed_until, ..filter.clone() };
                 plain(Ok(list_all(store.as_ref(), &filter, *page).await))
             }
-            Op::ShowId(number) => plain(store.show(Which::Id(self.names.task(*number))).await),
+            Op::ShowId(number) => plain(store.show(TaskRef::Id(self.names.task(*number))).await),
             Op::ShowKey { queue, key } => {
                 let (queue, key) = (QUEUES[*queue].to_owned(), UNIQUE_KEYS[*key].to_owned());
-                plain(store.show(Which::Key { queue, key }).await)
+                plain(store.show(TaskRef::Key { queue, key }).await)
             }
             Op::ReadEvents { task, after, limit } => {
                 plain(store.read_events(self.names.task(*task), *after, *limit).await)

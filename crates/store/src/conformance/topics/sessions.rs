@@ -9,7 +9,7 @@ use super::runner::cases;
 use crate::bounds::MAX_UNNAMED;
 use crate::calls::{ClaimAnswer, Fenced, NewSession, Renewed};
 use crate::lease::{Lease, LeaseRef};
-use crate::views::Life;
+use crate::views::Liveness;
 
 cases![
     a_node_that_joined_is_shown,
@@ -66,8 +66,8 @@ fn worker(s: &Scene, state: WorkerState) -> Worker {
     }
 }
 
-async fn life(s: &Scene) -> Vec<Life> {
-    s.store.survey().await.expect("survey answers").nodes.iter().map(|node| node.life).collect()
+async fn life(s: &Scene) -> Vec<Liveness> {
+    s.store.survey().await.expect("survey answers").nodes.iter().map(|node| node.liveness).collect()
 }
 
 async fn a_node_that_joined_is_shown(s: &Scene) {
@@ -81,7 +81,7 @@ async fn a_node_that_joined_is_shown(s: &Scene) {
     let shown = &nodes[0];
     assert_eq!((shown.session, shown.pid, shown.ttl), (node.id, node.pid, node.ttl));
     assert_eq!((&shown.name, &shown.version, &shown.settings), (&node.name, &node.version, &node.settings));
-    assert_eq!((shown.joined_at, shown.life), (joined_at, Life::Alive));
+    assert_eq!((shown.joined_at, shown.liveness), (joined_at, Liveness::Alive));
 }
 
 async fn nodes_are_shown_in_the_order_they_came_up(s: &Scene) {
@@ -121,9 +121,9 @@ async fn a_renewal_holds_for_another_ttl(s: &Scene) {
         assert_eq!(s.store.renew(node, &[]).await, Ok(held(&[])), "its time is just not over");
     }
     s.pass(TTL);
-    assert_eq!(life(s).await, [Life::Alive]);
+    assert_eq!(life(s).await, [Liveness::Alive]);
     s.pass(TICK);
-    assert_eq!(life(s).await, [Life::Overdue]);
+    assert_eq!(life(s).await, [Liveness::Overdue]);
 }
 
 async fn each_node_has_its_own_ttl(s: &Scene) {
@@ -131,7 +131,7 @@ async fn each_node_has_its_own_ttl(s: &Scene) {
     s.store.join(short).await.expect("join answers");
     s.join().await;
     s.pass(Duration::from_secs(2));
-    assert_eq!(life(s).await, [Life::Overdue, Life::Alive]);
+    assert_eq!(life(s).await, [Liveness::Overdue, Liveness::Alive]);
 }
 
 async fn a_session_past_its_time_is_never_renewed(s: &Scene) {
@@ -139,7 +139,7 @@ async fn a_session_past_its_time_is_never_renewed(s: &Scene) {
     s.pass(TTL + TICK);
     for _ in 0..2 {
         assert_eq!(s.store.renew(node, &[]).await, Ok(Renewed::Ended));
-        assert_eq!(life(s).await, [Life::Overdue], "the refused renewal renewed nothing");
+        assert_eq!(life(s).await, [Liveness::Overdue], "the refused renewal renewed nothing");
     }
     s.store.expire(10).await.expect("expire answers");
     assert_eq!(s.store.renew(node, &[]).await, Ok(Renewed::Ended));
@@ -160,7 +160,7 @@ async fn a_session_that_left_is_not_renewed(s: &Scene) {
 async fn a_killed_node_is_shown_as_overdue(s: &Scene) {
     let [one, _other] = [s.join().await, s.join().await];
     s.fixture.kill(one).await;
-    assert_eq!(life(s).await, [Life::Overdue, Life::Alive]);
+    assert_eq!(life(s).await, [Liveness::Overdue, Liveness::Alive]);
 }
 
 async fn a_renewal_tells_what_was_lost(s: &Scene) {

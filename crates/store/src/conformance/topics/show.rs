@@ -5,13 +5,13 @@ use ostler_core::Outcome;
 use super::super::scene::Scene;
 use super::runner::cases;
 use crate::calls::{NewEvent, NewStep, Prune};
-use crate::views::Which;
+use crate::views::TaskRef;
 
 cases![an_unknown_task_is_not_there, a_second_connection_sees_the_same, a_pruned_task_is_not_there];
 
 async fn an_unknown_task_is_not_there(s: &Scene) {
     assert!(s.find(s.task_id()).await.is_none());
-    let key = Which::Key { queue: "nowhere".to_owned(), key: "nothing".to_owned() };
+    let key = TaskRef::Key { queue: "nowhere".to_owned(), key: "nothing".to_owned() };
     assert_eq!(s.store.show(key).await, Ok(None));
 }
 

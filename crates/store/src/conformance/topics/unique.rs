@@ -13,7 +13,7 @@ use super::runner::cases;
 use crate::calls::{Enqueued, NewStep, NewTask, Prune, QueueChange, Saved};
 use crate::outbox::OutboxFilter;
 use crate::plans::Unique;
-use crate::views::Which;
+use crate::views::TaskRef;
 
 cases![
     a_repeated_key_answers_with_the_task_that_has_it,
@@ -57,8 +57,8 @@ async fn ask(s: &Scene, task: NewTask) -> Enqueued {
     s.store.enqueue(vec![task]).await.expect("enqueue answers")[0]
 }
 
-fn named(queue: &str, key: &str) -> Which {
-    Which::Key { queue: queue.to_owned(), key: key.to_owned() }
+fn named(queue: &str, key: &str) -> TaskRef {
+    TaskRef::Key { queue: queue.to_owned(), key: key.to_owned() }
 }
 
 async fn found(s: &Scene, queue: &str, key: &str) -> Option<TaskId> {
