@@ -283,7 +283,7 @@ mod tests {
     use super::*;
 
     fn lease(token: u64) -> LeaseRef {
-        LeaseRef { task: TaskId(Id::from_bits(1)), token, slot: 1 }
+        LeaseRef { task: TaskId(Id::from_bits(1)), token, row: 1 }
     }
 
     fn take(held: &Held, token: u64) -> Strings {

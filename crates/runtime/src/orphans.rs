@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     fn lease(task: u128, token: u64) -> LeaseRef {
-        LeaseRef { task: TaskId(Id::from_bits(task)), token, slot: 1 }
+        LeaseRef { task: TaskId(Id::from_bits(task)), token, row: 1 }
     }
 
     #[test]

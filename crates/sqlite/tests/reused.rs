@@ -62,8 +62,8 @@ async fn a_lease_on_a_task_that_was_removed_does_not_reach_the_task_in_its_place
     store.prune(Prune::Tasks(vec![name.task])).await.expect("prune answers");
     let second = lease(&*store, &ids, session).await;
     assert_eq!(
-        (second.as_ref().slot, second.as_ref().token),
-        (name.slot, name.token),
+        (second.as_ref().row, second.as_ref().token),
+        (name.row, name.token),
         "the place and token are the same"
     );
     let late = store.finish(vec![ran(&ids, Lease::granted(name))]).await.expect("finish answers");

@@ -19,7 +19,7 @@ pub struct LeaseRef {
     /// How often the task had been claimed, this claim included.
     pub token: u64,
     /// Where the store finds the task without looking its id up. Means nothing to anybody else.
-    pub slot: i64,
+    pub row: i64,
 }
 
 impl Lease {

@@ -370,7 +370,7 @@ impl Lanes<'_> {
         let (slot, lane): (i64, i64) = (get(row, 0)?, get(row, 1)?);
         let raise = u64::from(token == Token::ToBeRaised);
         let lease =
-            LeaseRef { task: TaskId(get::<Uid>(row, 2)?.id()), token: get_u64(row, 3)? + raise, slot };
+            LeaseRef { task: TaskId(get::<Uid>(row, 2)?.id()), token: get_u64(row, 3)? + raise, row: slot };
         let kind = self.lanes.iter().find(|(known, _)| *known == lane).map(|(_, kind)| Arc::clone(kind));
         let kind = kind.unwrap_or_else(|| Arc::from(""));
         let extras = extras_from(get(row, 11)?, get(row, 9)?)?;

@@ -27,9 +27,9 @@ use crate::tx::Tx;
 pub(crate) fn locks(memo: &Memo, reports: &[Report]) -> (Locks, Vec<i64>) {
     let (mut locks, mut unknown) = (Locks::none(), Vec::new());
     for lease in reports.iter().map(|report| report.lease.as_ref()) {
-        match memo.recall(lease.slot, lease.token) {
+        match memo.recall(lease.row, lease.token) {
             Some(grant) => locks = locks.queue(&grant.queue),
-            None => unknown.push(lease.slot),
+            None => unknown.push(lease.row),
         }
     }
     (locks, unknown)
@@ -49,7 +49,7 @@ pub(crate) async fn queues_of(conn: &Conn, slots: &[i64]) -> Sql<Locks> {
 pub(crate) async fn run(tx: &mut Tx, reports: &[Report]) -> Sql<Vec<Finished>> {
     let hot = success::among(tx, reports)?;
     let written = success::write(tx, &hot).await?;
-    let slot = |report: &Report| report.lease.as_ref().slot;
+    let slot = |report: &Report| report.lease.as_ref().row;
     let others: Vec<i64> = reports.iter().map(slot).filter(|slot| !written.contains(slot)).collect();
     if others.len() > 1 {
         tx.hold_slots(&others).await?;

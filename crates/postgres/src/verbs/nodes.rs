@@ -80,7 +80,7 @@ pub(crate) async fn renew(
         let (task, token) = (TaskId(get::<Uid>(row, 0)?.id()), get_u64(row, 1)?);
         known.insert((task, token));
         if !named.contains(&(task, token)) && unnamed.len() < MAX_UNNAMED {
-            unnamed.push(LeaseRef { task, token, slot: get(row, 2)? });
+            unnamed.push(LeaseRef { task, token, row: get(row, 2)? });
         }
         if get(row, 3)? {
             cancelled.push(task);

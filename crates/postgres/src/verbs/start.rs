@@ -59,7 +59,7 @@ fn speaks(tx: &Tx, lease: LeaseRef, (uid, held): &(Uid, Leased), check: Check) -
 
 /// The task of a lease, if whoever holds it may still speak for the task. Its row is held from here on.
 pub(crate) async fn fenced(tx: &Tx, lease: LeaseRef, check: Check) -> Sql<Option<Leased>> {
-    let held = hold(tx, &[lease.slot]).await?.remove(&lease.slot);
+    let held = hold(tx, &[lease.row]).await?.remove(&lease.row);
     Ok(held.filter(|held| speaks(tx, lease, held, check)).map(|(_, held)| held))
 }
 
@@ -74,12 +74,12 @@ struct Begun {
 }
 
 pub(crate) async fn run(tx: &mut Tx, starts: &[Start]) -> Sql<Vec<Fenced>> {
-    let slots: Vec<i64> = starts.iter().map(|start| start.lease.slot).collect();
+    let slots: Vec<i64> = starts.iter().map(|start| start.lease.row).collect();
     let mut rows = hold(tx, &slots).await?;
     let mut begun = Begun::default();
     let mut answers = Vec::with_capacity(starts.len());
     for start in starts {
-        let row = rows.get_mut(&start.lease.slot);
+        let row = rows.get_mut(&start.lease.row);
         let Some(row) = row.filter(|row| speaks(tx, start.lease, row, Check::StartToken)) else {
             answers.push(Fenced::Lost);
             continue;

@@ -30,9 +30,9 @@ pub(crate) fn among<'a>(tx: &mut Tx, reports: &'a [Report]) -> Sql<HashMap<usize
     for (at, report) in reports.iter().enumerate() {
         let lease = report.lease.as_ref();
         // Only the first report of a task: it settles what becomes of the others.
-        let first = seen.insert(lease.slot);
+        let first = seen.insert(lease.row);
         let (Outcome::Success, Some(ran), true) = (&report.outcome, report.ran, first) else { continue };
-        let Some(grant) = tx.memo.recall(lease.slot, lease.token) else { continue };
+        let Some(grant) = tx.memo.recall(lease.row, lease.token) else { continue };
         let alone = tx.queue(&grant.queue)?.is_some_and(|queue| !queue.binds());
         if alone && grant.limit.is_none() {
             hot.insert(at, Hot { report, ran, grant });
@@ -47,10 +47,10 @@ pub(crate) async fn write(tx: &Tx, hot: &HashMap<usize, Hot<'_>>) -> Sql<HashSet
         return Ok(HashSet::new());
     }
     let mut sorted: Vec<&Hot<'_>> = hot.values().collect();
-    sorted.sort_by_key(|hot| hot.report.lease.as_ref().slot);
+    sorted.sort_by_key(|hot| hot.report.lease.as_ref().row);
     let now = tx.now;
     let column_of = |of: &dyn Fn(&Hot<'_>) -> i64| sorted.iter().map(|hot| of(hot)).collect::<Vec<i64>>();
-    let slots = column_of(&|hot| hot.report.lease.as_ref().slot);
+    let slots = column_of(&|hot| hot.report.lease.as_ref().row);
     let tokens = column_of(&|hot| big(hot.report.lease.as_ref().token));
     let began = column_of(&|hot| now.before(hot.ran.took).millis());
     let uids: Vec<Uid> = sorted.iter().map(|hot| Uid::of(hot.report.lease.task().0)).collect();
@@ -77,7 +77,7 @@ pub(crate) async fn write(tx: &Tx, hot: &HashMap<usize, Hot<'_>>) -> Sql<HashSet
 /// Counts a success that was written, and notes it for whoever wants to be told.
 pub(crate) fn count(tx: &mut Tx, hot: &Hot<'_>) -> Sql<Finished> {
     let now = tx.now;
-    let (lane, slot) = (hot.grant.lane, hot.report.lease.as_ref().slot);
+    let (lane, slot) = (hot.grant.lane, hot.report.lease.as_ref().row);
     tx.count_run(lane, now.since(now.before(hot.ran.took)));
     tx.tally(lane).attempts += 1;
     tx.count(lane, Some(StateName::Claimed), Some(StateName::Completed));

@@ -25,7 +25,7 @@ impl Executor for Nobody {
 }
 
 fn task() -> Waiting {
-    let lease = LeaseRef { task: TaskId(Id::from_bits(9)), token: 1, slot: 1 };
+    let lease = LeaseRef { task: TaskId(Id::from_bits(9)), token: 1, row: 1 };
     let claimed = Claimed {
         lease: Lease::granted(lease),
         queue: "q".into(),

@@ -192,8 +192,11 @@ fn look(
     )?;
     let read = |row: &Row<'_>| {
         let slot: i64 = row.get(0)?;
-        let lease =
-            LeaseRef { task: TaskId(row.get::<_, Uid>(1)?.id()), token: row.get::<_, u64>(2)? + 1, slot };
+        let lease = LeaseRef {
+            task: TaskId(row.get::<_, Uid>(1)?.id()),
+            token: row.get::<_, u64>(2)? + 1,
+            row: slot,
+        };
         let extras = extras_from(row.get(10)?, row.get(8)?)?;
         let trouble = Trouble::from_code(row.get(6)?);
         let claimed = Claimed {

@@ -74,13 +74,13 @@ fn complete_remembered(
     ran: Ran,
     output: Option<&str>,
 ) -> Sql<Option<Finished>> {
-    let Some(Grant { lane, limit, session, runs, .. }) = tx.recall(lease.slot, lease.token) else {
+    let Some(Grant { lane, limit, session, runs, .. }) = tx.recall(lease.row, lease.token) else {
         return Ok(None);
     };
     let now = tx.now;
     let who = ran_bytes(ran.worker, tx.session_name(session)?);
     let written = hot.remembered.execute(params![
-        lease.slot,
+        lease.row,
         Uid::of(lease.task.0),
         lease.token,
         runs + 1,
@@ -94,7 +94,7 @@ fn complete_remembered(
     }
     tx.count_run(lane, now.since(now.before(ran.took)));
     tx.tally(lane).attempts += 1;
-    let done = Done { lane, slot: lease.slot, limit, lease, attempt: runs + 1 };
+    let done = Done { lane, slot: lease.row, limit, lease, attempt: runs + 1 };
     make_room(tx, &done, Phase::Claimed)?;
     Ok(Some(Finished::Recorded(StateName::Completed)))
 }
@@ -135,7 +135,7 @@ fn completed(
     };
     let end = AttemptEnd { finished_at: tx.now, ending: Ending::Success, failure: None };
     record(tx, &mut hot.record, &run, ran, &end)?;
-    let lease = LeaseRef { task: lease.task, token: held.token, slot: held.slot };
+    let lease = LeaseRef { task: lease.task, token: held.token, row: held.slot };
     let done = Done { lane: held.lane, slot: held.slot, limit: held.limit, lease, attempt: run.number };
     make_room(tx, &done, held.phase)?;
     if held.awaited {

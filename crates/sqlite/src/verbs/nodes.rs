@@ -52,7 +52,7 @@ pub(crate) fn news(conn: &Connection, session: SessionId, held: &[LeaseRef]) -> 
     let leases: Vec<(LeaseRef, bool)> = statement
         .query_map([Uid::of(session.0)], |row| {
             let task = TaskId(row.get::<_, Uid>(0)?.id());
-            Ok((LeaseRef { task, token: row.get(1)?, slot: row.get(2)? }, row.get(3)?))
+            Ok((LeaseRef { task, token: row.get(1)?, row: row.get(2)? }, row.get(3)?))
         })?
         .collect::<Sql<_>>()?;
     let known: HashSet<(TaskId, u64)> = leases.iter().map(|(lease, _)| (lease.task, lease.token)).collect();

@@ -34,7 +34,7 @@ pub(crate) fn fenced(
 ) -> Sql<Option<Leased>> {
     let read = |row: &rusqlite::Row<'_>| {
         Ok(Leased {
-            slot: lease.slot,
+            slot: lease.row,
             lane: row.get(0)?,
             phase: row.get(1)?,
             session: row.get::<_, Option<i64>>(2)?.unwrap_or_default(),
@@ -45,7 +45,7 @@ pub(crate) fn fenced(
             awaited: Trouble::from_code(row.get(7)?).awaited,
         })
     };
-    let found = statement.query_row(params![lease.slot, Uid::of(lease.task.0)], read).optional()?;
+    let found = statement.query_row(params![lease.row, Uid::of(lease.task.0)], read).optional()?;
     Ok(found.filter(|held| {
         tx.checks.pass(check, held.token == lease.token)
             && tx.checks.pass(Check::LeasedState, held.phase.state().is_leased())

@@ -170,7 +170,7 @@ impl Book {
         task.state = State::Claimed { session: claim.session };
         let (rank, priority) = (task.rank, task.priority);
         let claimed = Claimed {
-            lease: Lease::granted(LeaseRef { task: task.id, token: task.token, slot }),
+            lease: Lease::granted(LeaseRef { task: task.id, token: task.token, row: slot }),
             queue: task.queue.as_str().into(),
             kind: task.kind.as_str().into(),
             payload: task.payload.clone(),

@@ -61,7 +61,7 @@ impl Book {
             .entries
             .iter()
             .filter(|(_, entry)| is_held_by(&entry.task, id))
-            .map(|(slot, entry)| LeaseRef { task: entry.task.id, token: entry.task.token, slot: *slot });
+            .map(|(slot, entry)| LeaseRef { task: entry.task.id, token: entry.task.token, row: *slot });
         let named = |lease: &LeaseRef| {
             held.iter().any(|named| (named.task, named.token) == (lease.task, lease.token))
         };

@@ -184,7 +184,7 @@ impl Speaker {
                 for claimed in &mut tasks {
                     let lease = claimed.lease.as_ref();
                     granted.push(Grant(lease));
-                    claimed.lease = Lease::granted(LeaseRef { slot: 0, ..lease });
+                    claimed.lease = Lease::granted(LeaseRef { row: 0, ..lease });
                 }
                 ClaimAnswer::Tasks { tasks, next }
             }
@@ -268,7 +268,7 @@ impl Speaker {
     }
 
     fn lease(&self, pick: Pick) -> LeaseRef {
-        let unknown = LeaseRef { task: self.names.task(usize::MAX >> 24), token: 1, slot: 1 };
+        let unknown = LeaseRef { task: self.names.task(usize::MAX >> 24), token: 1, row: 1 };
         let open =
             |back: usize| self.open.iter().rev().nth(back % self.open.len().max(1)).map(|grant| grant.0);
         let found = match pick {
@@ -372,7 +372,7 @@ fn sorted(renewed: Renewed) -> Renewed {
     match renewed {
         Renewed::Held { mut cancelled, lost, mut unnamed, commands: orders } => {
             cancelled.sort_unstable();
-            unnamed.iter_mut().for_each(|lease| lease.slot = 0);
+            unnamed.iter_mut().for_each(|lease| lease.row = 0);
             Renewed::Held { cancelled, lost, unnamed, commands: orders }
         }
         Renewed::Ended => Renewed::Ended,

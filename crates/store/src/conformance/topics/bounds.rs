@@ -38,7 +38,7 @@ cases![
 
 /// A lease of a task that nobody knows.
 fn nobodys(s: &Scene) -> LeaseRef {
-    LeaseRef { task: s.task_id(), token: 1, slot: 0 }
+    LeaseRef { task: s.task_id(), token: 1, row: 0 }
 }
 
 fn long(bytes: usize) -> String {
