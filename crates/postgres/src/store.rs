@@ -16,8 +16,9 @@ use ostler_store::plans::Amended;
 use ostler_store::schedules::{Activity, Fired, Firing, Put, Schedule, ScheduleAnswer, ScheduleRecord};
 use ostler_store::views::{Cursor, Event, Filter, Page, QueueSettings, Survey, TaskDetail, TaskRef};
 use ostler_store::{
-    Bounds, Error, LeaseRef, MAX_BATCH, MAX_BITE, MAX_PAGE, MAX_WORKERS, Store, Wakeups, batch, check_answer,
-    check_backlog, check_claim, check_job, check_order, check_overrides, check_schedule, check_session, name,
+    Bounds, Error, LeaseRef, MAX_BATCH, MAX_MAINTENANCE_BATCH, MAX_PAGE, MAX_WORKERS, Store, Wakeups,
+    check_answer, check_backlog, check_claim, check_job, check_len, check_name, check_order, check_overrides,
+    check_schedule, check_session,
 };
 use tokio_postgres::Transaction;
 
@@ -170,7 +171,7 @@ impl Store for Postgres {
     }
 
     async fn renew(&self, session: SessionId, held: &[LeaseRef]) -> Result<Renewed, Error> {
-        batch("leases", held.len(), MAX_BATCH)?;
+        check_len("leases", held.len(), MAX_BATCH)?;
         let renewal = Renewal { session, held: held.to_vec(), now: self.desk.time.given() };
         self.heart.renew(renewal).await.map_err(fault)
     }
@@ -197,8 +198,8 @@ impl Store for Postgres {
     }
 
     async fn report(&self, session: SessionId, workers: Vec<Worker>) -> Result<Fenced, Error> {
-        batch("workers", workers.len(), MAX_WORKERS)?;
-        workers.iter().try_for_each(|worker| name("pool", &worker.pool))?;
+        check_len("workers", workers.len(), MAX_WORKERS)?;
+        workers.iter().try_for_each(|worker| check_name("pool", &worker.pool))?;
         let input = (session, workers);
         self.desk
             .write(node_commands::locks(session), &input, |tx, (session, workers)| {
@@ -221,7 +222,7 @@ impl Store for Postgres {
     }
 
     async fn start(&self, starts: Vec<Start>) -> Result<Vec<Fenced>, Error> {
-        batch("starts", starts.len(), MAX_BATCH)?;
+        check_len("starts", starts.len(), MAX_BATCH)?;
         if starts.is_empty() {
             return Ok(Vec::new());
         }
@@ -261,8 +262,8 @@ impl Store for Postgres {
         wants: OutboxFilter,
         limit: usize,
     ) -> Result<OutboxAnswer, Error> {
-        name("queue", queue)?;
-        batch("tellings", limit, MAX_PAGE)?;
+        check_name("queue", queue)?;
+        check_len("tellings", limit, MAX_PAGE)?;
         let asks = outbox::Asks { session, queue: queue.to_owned(), wants, limit };
         self.desk.write(outbox::locks(session), &asks, |tx, asks| Box::pin(outbox::take(tx, asks))).await
     }
@@ -281,13 +282,13 @@ impl Store for Postgres {
     }
 
     async fn cancel(&self, tasks: Vec<TaskId>) -> Result<Vec<CancelAnswer>, Error> {
-        batch("tasks", tasks.len(), MAX_BATCH)?;
+        check_len("tasks", tasks.len(), MAX_BATCH)?;
         let locks = self.queues_of(&tasks).await?;
         self.desk.write(locks, &tasks, |tx, tasks| Box::pin(cancel::run(tx, tasks))).await
     }
 
     async fn replay(&self, tasks: Vec<TaskId>, how: Replay) -> Result<Vec<ReplayAnswer>, Error> {
-        batch("tasks", tasks.len(), MAX_BATCH)?;
+        check_len("tasks", tasks.len(), MAX_BATCH)?;
         self.bounds.check_payload(how.payload.as_deref())?;
         let locks = self.queues_of(&tasks).await?;
         let input = (tasks, how);
@@ -333,14 +334,16 @@ impl Store for Postgres {
     }
 
     async fn drop_schedule(&self, name: &str) -> Result<ScheduleAnswer, Error> {
-        self.desk.write(Locks::none(), name, |tx, name| Box::pin(schedules::remove(tx, name))).await
+        self.desk
+            .write(Locks::none(), check_name, |tx, name| Box::pin(schedules::remove(tx, check_name)))
+            .await
     }
 
     async fn pause_schedule(&self, name: &str, activity: Activity) -> Result<ScheduleAnswer, Error> {
-        let input = (name, activity);
+        let input = (check_name, activity);
         self.desk
             .write(Locks::none(), &input, |tx, (name, activity)| {
-                Box::pin(schedules::pause(tx, name, *activity))
+                Box::pin(schedules::pause(tx, check_name, *activity))
             })
             .await
     }
@@ -367,7 +370,7 @@ impl Store for Postgres {
     }
 
     async fn expire(&self, bite: usize) -> Result<Expired, Error> {
-        batch("bite", bite, MAX_BITE)?;
+        check_len("bite", bite, MAX_MAINTENANCE_BATCH)?;
         let (checks, now, known) = (self.desk.checks, self.desk.time.given(), self.heart.dead().await);
         let asked = expire::Asked { checks, now, bite, known };
         let work = self.desk.look(&asked, |conn, asked| Box::pin(expire::work(conn, asked))).await?;
@@ -380,7 +383,7 @@ impl Store for Postgres {
     }
 
     async fn make_ready(&self, bite: usize) -> Result<MadeReady, Error> {
-        batch("bite", bite, MAX_BITE)?;
+        check_len("bite", bite, MAX_MAINTENANCE_BATCH)?;
         let asked = (self.desk.time.given(), bite);
         fn look<'t>(conn: &'t Conn, (now, bite): &'t (Option<i64>, usize)) -> Work<'t, ready::Work> {
             Box::pin(ready::work(conn, *now, *bite))
@@ -404,7 +407,7 @@ impl Store for Postgres {
     async fn prune(&self, what: Prune) -> Result<Pruned, Error> {
         match what {
             Prune::Retention(keep) => {
-                batch("bite", keep.bite, MAX_BITE)?;
+                check_len("bite", keep.bite, MAX_MAINTENANCE_BATCH)?;
                 let asked = (keep, self.desk.time.given());
                 let locks = self
                     .desk
@@ -413,7 +416,7 @@ impl Store for Postgres {
                 self.desk.write(locks, &keep, |tx, keep| Box::pin(prune::by_age_and_count(tx, keep))).await
             }
             Prune::Tasks(tasks) => {
-                batch("tasks", tasks.len(), MAX_BATCH)?;
+                check_len("tasks", tasks.len(), MAX_BATCH)?;
                 let locks = self.queues_of(&tasks).await?;
                 self.desk.write(locks, &tasks, |tx, tasks| Box::pin(prune::tasks(tx, tasks))).await
             }
@@ -426,7 +429,7 @@ impl Store for Postgres {
     }
 
     async fn list(&self, filter: Filter, after: Option<Cursor>, limit: usize) -> Result<Page, Error> {
-        batch("page", limit, MAX_PAGE)?;
+        check_len("page", limit, MAX_PAGE)?;
         let asked = looks::List { filter: &filter, after, limit, now: self.desk.time.given() };
         self.desk.look(&asked, |conn, asked| Box::pin(looks::list(conn, asked))).await
     }
@@ -436,7 +439,7 @@ impl Store for Postgres {
     }
 
     async fn read_events(&self, task: TaskId, after: u64, limit: usize) -> Result<Vec<Event>, Error> {
-        batch("events", limit, MAX_PAGE)?;
+        check_len("events", limit, MAX_PAGE)?;
         let asked = looks::Events { task, kind: None, after, limit };
         self.desk.look(&asked, |conn, asked| Box::pin(looks::events(conn, asked))).await
     }
@@ -448,7 +451,7 @@ impl Store for Postgres {
         after: u64,
         limit: usize,
     ) -> Result<Vec<Event>, Error> {
-        batch("events", limit, MAX_PAGE)?;
+        check_len("events", limit, MAX_PAGE)?;
         let asked = looks::Events { task, kind: Some(kind), after, limit };
         self.desk.look(&asked, |conn, asked| Box::pin(looks::events(conn, asked))).await
     }
@@ -469,7 +472,7 @@ impl Store for Postgres {
     }
 
     async fn jobs(&self, filter: JobFilter, limit: usize) -> Result<Vec<JobRecord>, Error> {
-        batch("page", limit, MAX_PAGE)?;
+        check_len("page", limit, MAX_PAGE)?;
         let asked = (filter, limit);
         self.desk.look(&asked, |conn, (filter, limit)| Box::pin(jobs::list(conn, filter, *limit))).await
     }

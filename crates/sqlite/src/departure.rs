@@ -8,7 +8,7 @@ use ostler_core::{Id, SessionId};
 use ostler_store::transfer::{
     Departure, Key, Kind, MAX_BITE_BYTES, MoveId, Record, Shelf, Source, Stage, Table, Value,
 };
-use ostler_store::{Clock, Error, ErrorKind, MAX_BITE, Store};
+use ostler_store::{Clock, Error, ErrorKind, MAX_MAINTENANCE_BATCH, Store};
 use rusqlite::types::{ToSql, ToSqlOutput, ValueRef};
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 
@@ -161,7 +161,7 @@ impl Source for Leaving {
 
     async fn freeze(&self) -> Result<u64, Error> {
         // The dead first: what they held was lost with them, and not handed back. Each full bite takes tasks from them: it ends.
-        while self.store.expire(MAX_BITE).await?.more {}
+        while self.store.expire(MAX_MAINTENANCE_BATCH).await?.more {}
         let (sessions, handed_back) = self.store.writer.write("freeze", freeze).await?;
         for session in sessions {
             self.store.beats.end(session);

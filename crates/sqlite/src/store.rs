@@ -22,9 +22,9 @@ use ostler_store::views::{
     Cursor, Event, Filter, LeaseFilter, Page, QueueSettings, Survey, TaskDetail, TaskRef,
 };
 use ostler_store::{
-    Bells, Bounds, Check, Checks, Clock, Error, LeaseRef, MAX_BATCH, MAX_BITE, MAX_PAGE, MAX_WORKERS, Store,
-    Wakeups, batch, check_answer, check_backlog, check_claim, check_job, check_order, check_overrides,
-    check_schedule, check_session, name,
+    Bells, Bounds, Check, Checks, Clock, Error, LeaseRef, MAX_BATCH, MAX_MAINTENANCE_BATCH, MAX_PAGE,
+    MAX_WORKERS, Store, Wakeups, check_answer, check_backlog, check_claim, check_job, check_len, check_name,
+    check_order, check_overrides, check_schedule, check_session,
 };
 
 use rusqlite::Connection;
@@ -127,9 +127,10 @@ impl Sqlite {
         let mut removed = 0;
         // In bites, so that others can write between them. Each full one removes rows: it ends.
         loop {
-            let bite = self.writer.write("sweep", move |tx| strays::sweep(tx, older, MAX_BITE)).await?;
+            let bite =
+                self.writer.write("sweep", move |tx| strays::sweep(tx, older, MAX_MAINTENANCE_BATCH)).await?;
             removed += bite;
-            if bite < MAX_BITE {
+            if bite < MAX_MAINTENANCE_BATCH {
                 return Ok(removed);
             }
         }
@@ -165,7 +166,7 @@ impl Store for Sqlite {
     }
 
     async fn renew(&self, session: SessionId, held: &[LeaseRef]) -> Result<Renewed, Error> {
-        batch("leases", held.len(), MAX_BATCH)?;
+        check_len("leases", held.len(), MAX_BATCH)?;
         // The beat comes first and needs no database: a busy writer, a slow reader or a full disk do not matter.
         if !self.checks.pass(Check::RenewSession, self.beats.is_in_time(session)) {
             return Ok(Renewed::Ended);
@@ -204,8 +205,8 @@ impl Store for Sqlite {
     }
 
     async fn report(&self, session: SessionId, workers: Vec<Worker>) -> Result<Fenced, Error> {
-        batch("workers", workers.len(), MAX_WORKERS)?;
-        workers.iter().try_for_each(|worker| name("pool", &worker.pool))?;
+        check_len("workers", workers.len(), MAX_WORKERS)?;
+        workers.iter().try_for_each(|worker| check_name("pool", &worker.pool))?;
         self.writer.write("report", move |tx| nodes::report(tx, session, &workers)).await
     }
 
@@ -227,7 +228,7 @@ impl Store for Sqlite {
     }
 
     async fn start(&self, starts: Vec<Start>) -> Result<Vec<Fenced>, Error> {
-        batch("starts", starts.len(), MAX_BATCH)?;
+        check_len("starts", starts.len(), MAX_BATCH)?;
         if starts.is_empty() {
             return Ok(Vec::new());
         }
@@ -267,8 +268,8 @@ impl Store for Sqlite {
         wants: OutboxFilter,
         limit: usize,
     ) -> Result<OutboxAnswer, Error> {
-        name("queue", queue)?;
-        batch("tellings", limit, MAX_PAGE)?;
+        check_name("queue", queue)?;
+        check_len("tellings", limit, MAX_PAGE)?;
         let (queue, beats, checks) = (queue.to_owned(), Arc::clone(&self.beats), self.checks);
         let asked = queue.clone();
         let look = move |conn: &Connection| {
@@ -294,12 +295,12 @@ impl Store for Sqlite {
     }
 
     async fn cancel(&self, tasks: Vec<TaskId>) -> Result<Vec<CancelAnswer>, Error> {
-        batch("tasks", tasks.len(), MAX_BATCH)?;
+        check_len("tasks", tasks.len(), MAX_BATCH)?;
         self.writer.write("cancel", move |tx| cancel::run(tx, &tasks)).await
     }
 
     async fn replay(&self, tasks: Vec<TaskId>, how: Replay) -> Result<Vec<ReplayAnswer>, Error> {
-        batch("tasks", tasks.len(), MAX_BATCH)?;
+        check_len("tasks", tasks.len(), MAX_BATCH)?;
         self.bounds.check_payload(how.payload.as_deref())?;
         self.writer.write("replay", move |tx| replay::run(tx, &tasks, &how)).await
     }
@@ -330,13 +331,13 @@ impl Store for Sqlite {
     }
 
     async fn drop_schedule(&self, name: &str) -> Result<ScheduleAnswer, Error> {
-        let name = name.to_owned();
-        self.writer.write("drop_schedule", move |tx| schedules::remove(tx, &name)).await
+        let name = check_name.to_owned();
+        self.writer.write("drop_schedule", move |tx| schedules::remove(tx, &check_name)).await
     }
 
     async fn pause_schedule(&self, name: &str, activity: Activity) -> Result<ScheduleAnswer, Error> {
-        let name = name.to_owned();
-        self.writer.write("pause_schedule", move |tx| schedules::pause(tx, &name, activity)).await
+        let name = check_name.to_owned();
+        self.writer.write("pause_schedule", move |tx| schedules::pause(tx, &check_name, activity)).await
     }
 
     async fn fire(&self, firing: Firing) -> Result<Fired, Error> {
@@ -354,7 +355,7 @@ impl Store for Sqlite {
     }
 
     async fn expire(&self, bite: usize) -> Result<Expired, Error> {
-        batch("bite", bite, MAX_BITE)?;
+        check_len("bite", bite, MAX_MAINTENANCE_BATCH)?;
         let suspects = self.readers.read(expire::suspects).await?;
         let is_dead = |session, ttl| self.checks.pass(Check::ExpireDead, self.beats.is_over(session, ttl));
         let open = suspects.open.into_iter().filter(|(session, ttl)| is_dead(*session, *ttl));
@@ -372,7 +373,7 @@ impl Store for Sqlite {
     }
 
     async fn make_ready(&self, bite: usize) -> Result<MadeReady, Error> {
-        batch("bite", bite, MAX_BITE)?;
+        check_len("bite", bite, MAX_MAINTENANCE_BATCH)?;
         let now = self.clock.now();
         let next = self.readers.read(move |conn| ready::next(conn, now)).await?;
         // Nothing to do is the usual case, and costs no write.
@@ -385,11 +386,11 @@ impl Store for Sqlite {
     async fn prune(&self, what: Prune) -> Result<Pruned, Error> {
         match what {
             Prune::Retention(keep) => {
-                batch("bite", keep.bite, MAX_BITE)?;
+                check_len("bite", keep.bite, MAX_MAINTENANCE_BATCH)?;
                 self.writer.write("prune", move |tx| prune::by_age_and_count(tx, &keep)).await
             }
             Prune::Tasks(tasks) => {
-                batch("tasks", tasks.len(), MAX_BATCH)?;
+                check_len("tasks", tasks.len(), MAX_BATCH)?;
                 self.writer.write("prune", move |tx| prune::tasks(tx, &tasks)).await
             }
         }
@@ -400,7 +401,7 @@ impl Store for Sqlite {
     }
 
     async fn list(&self, filter: Filter, after: Option<Cursor>, limit: usize) -> Result<Page, Error> {
-        batch("page", limit, MAX_PAGE)?;
+        check_len("page", limit, MAX_PAGE)?;
         let beats = Arc::clone(&self.beats);
         self.readers
             .read(move |conn| {
@@ -421,7 +422,7 @@ impl Store for Sqlite {
     }
 
     async fn read_events(&self, task: TaskId, after: u64, limit: usize) -> Result<Vec<Event>, Error> {
-        batch("events", limit, MAX_PAGE)?;
+        check_len("events", limit, MAX_PAGE)?;
         self.readers.read(move |conn| looks::events(conn, task, None, after, limit)).await
     }
 
@@ -432,7 +433,7 @@ impl Store for Sqlite {
         after: u64,
         limit: usize,
     ) -> Result<Vec<Event>, Error> {
-        batch("events", limit, MAX_PAGE)?;
+        check_len("events", limit, MAX_PAGE)?;
         self.readers.read(move |conn| looks::events(conn, task, Some(kind), after, limit)).await
     }
 
@@ -453,7 +454,7 @@ impl Store for Sqlite {
     }
 
     async fn jobs(&self, filter: JobFilter, limit: usize) -> Result<Vec<JobRecord>, Error> {
-        batch("page", limit, MAX_PAGE)?;
+        check_len("page", limit, MAX_PAGE)?;
         self.readers.read(move |conn| jobs::list(conn, &filter, limit)).await
     }
 

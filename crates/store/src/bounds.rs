@@ -17,7 +17,7 @@ pub const MAX_BATCH: usize = 10_000;
 /// Tasks in one claim.
 pub const MAX_CLAIM: usize = 1_000;
 /// Rows that one call of `expire`, `make_ready` or `prune` works on.
-pub const MAX_BITE: usize = 10_000;
+pub const MAX_MAINTENANCE_BATCH: usize = 10_000;
 /// Tasks on one page of a list, and events or tellings in one reading.
 pub const MAX_PAGE: usize = 1_000;
 /// Bytes in the name of a queue, a kind, a pool or a step.
@@ -81,17 +81,17 @@ impl Bounds {
     /// # Errors
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid), naming the field and what would be right.
     pub fn check_tasks(&self, tasks: &[NewTask]) -> Result<(), Error> {
-        batch("tasks", tasks.len(), MAX_BATCH)?;
+        check_len("tasks", tasks.len(), MAX_BATCH)?;
         let after = tasks.iter().map(|task| task.after.len()).sum();
-        batch("tasks to wait for", after, MAX_AFTER_IN_CALL)?;
+        check_len("tasks to wait for", after, MAX_AFTER_IN_CALL)?;
         for task in tasks {
-            batch("tasks to wait for by one", task.after.len(), MAX_AFTER)?;
+            check_len("tasks to wait for by one", task.after.len(), MAX_AFTER)?;
             if task.after.contains(&task.id) {
                 return Err(Error::invalid(format!("the task {} cannot wait for itself", task.id)));
             }
             check_replacement(task.unique.as_ref(), task.after.len())?;
-            name("queue", &task.queue)?;
-            name("kind", &task.kind)?;
+            check_name("queue", &task.queue)?;
+            check_name("kind", &task.kind)?;
             self.check_payload(Some(&task.payload))?;
             let unique_key = task.unique.as_ref().map(|unique| &unique.key);
             for (field, key) in [("unique key", unique_key), ("limit key", task.limit_key.as_ref())] {
@@ -124,7 +124,7 @@ impl Bounds {
     /// # Errors
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid).
     pub fn check_reports(&self, reports: &[Report]) -> Result<(), Error> {
-        batch("reports", reports.len(), MAX_BATCH)?;
+        check_len("reports", reports.len(), MAX_BATCH)?;
         for report in reports {
             if let Some(output) = &report.output {
                 self.check_output(output)?;
@@ -147,7 +147,7 @@ impl Bounds {
     /// # Errors
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid).
     pub fn check_step(&self, step: &NewStep) -> Result<(), Error> {
-        name("step", &step.name)?;
+        check_name("step", &step.name)?;
         json("step value", &step.value, self.step_bytes)
     }
 
@@ -156,7 +156,7 @@ impl Bounds {
     /// # Errors
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid).
     pub fn check_events(&self, events: &[NewEvent]) -> Result<(), Error> {
-        batch("events", events.len(), MAX_EVENTS)?;
+        check_len("events", events.len(), MAX_EVENTS)?;
         events.iter().try_for_each(|event| text("event", &event.data, MAX_EVENT_BYTES))
     }
 
@@ -165,7 +165,7 @@ impl Bounds {
     /// # Errors
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid).
     pub fn check_deliveries(&self, deliveries: &[Ack]) -> Result<(), Error> {
-        batch("deliveries", deliveries.len(), MAX_BATCH)?;
+        check_len("deliveries", deliveries.len(), MAX_BATCH)?;
         let warnings = deliveries.iter().filter_map(|delivery| delivery.warning.as_deref());
         warnings.into_iter().try_for_each(|warning| text("warning", warning, MAX_MESSAGE_BYTES))
     }
@@ -192,8 +192,8 @@ impl Bounds {
     /// # Errors
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid).
     pub fn check_changes(&self, queue: &str, changes: &[QueueChange]) -> Result<(), Error> {
-        name("queue", queue)?;
-        batch("changes", changes.len(), MAX_BATCH)?;
+        check_name("queue", queue)?;
+        check_len("changes", changes.len(), MAX_BATCH)?;
         for change in changes {
             match change {
                 QueueChange::Pause(reason) => text("reason", reason, MAX_MESSAGE_BYTES)?,
@@ -209,7 +209,7 @@ impl Bounds {
                 }
                 QueueChange::Overrides(overrides) => check_overrides(overrides)?,
                 QueueChange::KindOverrides(kind, overrides) => {
-                    name("kind", kind)?;
+                    check_name("kind", kind)?;
                     check_overrides(overrides)?;
                 }
                 QueueChange::Rate(rates) | QueueChange::KeyRate(rates) => check_rates(rates)?,
@@ -257,7 +257,7 @@ pub fn check_replacement(unique: Option<&Unique>, after: usize) -> Result<(), Er
 /// # Errors
 /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid).
 pub fn check_settings(settings: &QueueSettings) -> Result<(), Error> {
-    batch("kinds with a policy of their own", settings.kinds.len(), MAX_KINDS)
+    check_len("kinds with a policy of their own", settings.kinds.len(), MAX_KINDS)
 }
 
 /// Refuses a schedule that breaks a rule.
@@ -265,11 +265,11 @@ pub fn check_settings(settings: &QueueSettings) -> Result<(), Error> {
 /// # Errors
 /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid).
 pub fn check_schedule(schedule: &Schedule) -> Result<(), Error> {
-    name("schedule", &schedule.name)?;
+    check_name("schedule", &schedule.name)?;
     non_empty("spec", &schedule.spec)?;
     text("spec", &schedule.spec, MAX_MESSAGE_BYTES)?;
-    name("queue", &schedule.task.queue)?;
-    name("kind", &schedule.task.kind)?;
+    check_name("queue", &schedule.task.queue)?;
+    check_name("kind", &schedule.task.kind)?;
     json("payload", &schedule.task.payload, MAX_TEMPLATE_BYTES)?;
     check_overrides(&schedule.task.overrides)
 }
@@ -279,8 +279,8 @@ pub fn check_schedule(schedule: &Schedule) -> Result<(), Error> {
 /// # Errors
 /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid).
 pub fn check_job(job: &NewJob) -> Result<(), Error> {
-    name("job", &job.name)?;
-    name("fingerprint", &job.fingerprint)?;
+    check_name("job", &job.name)?;
+    check_name("fingerprint", &job.fingerprint)?;
     text("spec", &job.spec, MAX_SPEC_BYTES)
 }
 
@@ -289,8 +289,8 @@ pub fn check_job(job: &NewJob) -> Result<(), Error> {
 /// # Errors
 /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid).
 pub fn check_session(node: &NewSession) -> Result<(), Error> {
-    name("node", &node.name)?;
-    name("version", &node.version)?;
+    check_name("node", &node.name)?;
+    check_name("version", &node.version)?;
     text("settings", &node.settings, MAX_SETTINGS_BYTES)?;
     if node.ttl.is_zero() {
         return Err(Error::invalid("ttl must be longer than zero"));
@@ -306,16 +306,16 @@ pub fn check_order(order: &NodeCommand) -> Result<(), Error> {
     match order {
         NodeCommand::Drain => Ok(()),
         NodeCommand::Resize { pool, min, max } => {
-            name("pool", pool)?;
+            check_name("pool", pool)?;
             if *max == 0 {
                 return Err(Error::invalid("max must be at least 1; to run nothing, pause the queue"));
             }
             if min > max {
                 return Err(Error::invalid(format!("min is {min} and max is {max}; min must not be more")));
             }
-            batch("max", usize::try_from(*max).unwrap_or(usize::MAX), MAX_WORKERS)
+            check_len("max", usize::try_from(*max).unwrap_or(usize::MAX), MAX_WORKERS)
         }
-        NodeCommand::Recycle { pool, .. } => name("pool", pool),
+        NodeCommand::Recycle { pool, .. } => check_name("pool", pool),
     }
 }
 
@@ -324,7 +324,7 @@ pub fn check_order(order: &NodeCommand) -> Result<(), Error> {
 /// # Errors
 /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid).
 pub fn check_answer(answer: &Reply) -> Result<(), Error> {
-    batch("workers", answer.recycled.len() + answer.busy.len(), MAX_WORKERS)
+    check_len("workers", answer.recycled.len() + answer.busy.len(), MAX_WORKERS)
 }
 
 /// Refuses a claim that breaks a rule.
@@ -340,11 +340,11 @@ pub fn check_claim(claim: &Claim) -> Result<(), Error> {
 /// # Errors
 /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid).
 pub fn check_backlog(queue: &str, kinds: &Kinds, limit: usize) -> Result<(), Error> {
-    name("queue", queue)?;
-    batch("claim", limit, MAX_CLAIM)?;
+    check_name("queue", queue)?;
+    check_len("claim", limit, MAX_CLAIM)?;
     match kinds {
         Kinds::Any => Ok(()),
-        Kinds::Only(kinds) => batch("kinds", kinds.len(), MAX_KINDS),
+        Kinds::Only(kinds) => check_len("kinds", kinds.len(), MAX_KINDS),
     }
 }
 
@@ -352,7 +352,7 @@ pub fn check_backlog(queue: &str, kinds: &Kinds, limit: usize) -> Result<(), Err
 ///
 /// # Errors
 /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid).
-pub fn batch(what: &str, count: usize, most: usize) -> Result<(), Error> {
+pub fn check_len(what: &str, count: usize, most: usize) -> Result<(), Error> {
     if count > most {
         return Err(Error::invalid(format!("{what}: {count} in one call, and at most {most} are taken")));
     }
@@ -363,10 +363,10 @@ pub fn batch(what: &str, count: usize, most: usize) -> Result<(), Error> {
 ///
 /// # Errors
 /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid).
-pub fn name(field: &str, name: &str) -> Result<(), Error> {
-    non_empty(field, name)?;
-    text(field, name, MAX_NAME_BYTES)?;
-    if name.chars().any(char::is_control) {
+pub fn check_name(field: &str, name: &str) -> Result<(), Error> {
+    non_empty(field, check_name)?;
+    text(field, check_name, MAX_NAME_BYTES)?;
+    if check_name.chars().any(char::is_control) {
         return Err(Error::invalid(format!("{field}: a name has no control characters or line breaks")));
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! What the end of a task leads to goes on in bites: one verb sees to [`MAX_CASCADE`](crate::MAX_CASCADE) tasks that waited for
 //! it, and `make_ready` to the others. A node does that by itself; a caller without one does it here.
 
-use crate::bounds::MAX_BITE;
+use crate::bounds::MAX_MAINTENANCE_BATCH;
 use crate::contract::Store;
 use crate::error::Error;
 
@@ -14,9 +14,9 @@ const MAX_BITES: usize = 100;
 /// When the store cannot be written.
 pub async fn see_to_dependents(store: &dyn Store) -> Result<(), Error> {
     for _ in 0..MAX_BITES {
-        let made = store.make_ready(MAX_BITE).await?;
+        let made = store.make_ready(MAX_MAINTENANCE_BATCH).await?;
         // Tasks whose time is over come first, and may have taken up the bite.
-        if made.freed == 0 && made.expired < MAX_BITE {
+        if made.freed == 0 && made.expired < MAX_MAINTENANCE_BATCH {
             return Ok(());
         }
     }

@@ -6,7 +6,7 @@ use ostler_core::{
     Backoff, ErrorClass, Missed, OnConflict, OnFailed, Overlap, Priority, StateName, TaskId, Timestamp,
 };
 use ostler_store::views::{Cursor, Field};
-use ostler_store::{MAX_PAGE, name};
+use ostler_store::{MAX_PAGE, check_name};
 use ostler_wire::moment::Moment;
 
 use crate::config::duration as durations;
@@ -105,7 +105,7 @@ pub(super) fn job(text: &str) -> Result<String, String> {
 }
 
 fn named(field: &str, text: &str) -> Result<String, String> {
-    name(field, text).map_err(|error| error.to_string())?;
+    check_name(field, text).map_err(|error| error.to_string())?;
     Ok(text.to_owned())
 }
 

@@ -8,7 +8,7 @@ use ostler_core::{Overrides, StateName, Task, TaskId};
 use ostler_store::calls::{Enqueued, NewTask};
 use ostler_store::plans::Unique;
 use ostler_store::views::TaskRef;
-use ostler_store::{Clock as _, MAX_AFTER, Store, SystemClock, batch, check_replacement};
+use ostler_store::{Clock as _, MAX_AFTER, Store, SystemClock, check_len, check_replacement};
 use ostler_wire::json::Json;
 use ostler_wire::task::{Submitted, Trouble, Waited};
 
@@ -29,7 +29,7 @@ pub(super) async fn run(console: &Console, submit: Submit) -> anyhow::Result<Cod
     let (delay, deadline) = (submit.delay.filter(|_| submit.at.is_none()), submit.plans.deadline);
     let mut task = task(submit, place.bounds()).await?;
     // Before there is a store: what is refused makes none.
-    batch("tasks to wait for by one", others.len(), MAX_AFTER)?;
+    check_len("tasks to wait for by one", others.len(), MAX_AFTER)?;
     check_replacement(task.unique.as_ref(), others.len())?;
     place.bounds().check_tasks(std::slice::from_ref(&task))?;
     // Whoever waits for others has them in a store.

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use ostler_core::Overrides;
-use ostler_store::{MAX_KINDS, name};
+use ostler_store::{MAX_KINDS, check_name};
 
 use super::pool::overrides;
 use super::section::Section;
@@ -20,7 +20,7 @@ pub(super) fn read_all(section: &Section<'_>) -> BTreeMap<String, Overrides> {
         ));
     }
     for (kind, found) in entries {
-        if let Err(error) = name("kind", &kind) {
+        if let Err(error) = check_name("kind", &kind) {
             found.fault(format!("{}: {error}", found.path()));
         }
         let Some(mut section) = found.table() else { continue };

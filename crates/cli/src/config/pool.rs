@@ -36,7 +36,7 @@ pub(super) fn read_all(section: &Section<'_>) -> Vec<Pool> {
 }
 
 fn read(name: String, found: &Found<'_>) -> Option<Pool> {
-    let named = ostler_store::name(found.path(), &name).map_err(|error| found.fault(error.to_string()));
+    let named = ostler_store::check_name(found.path(), &name).map_err(|error| found.fault(error.to_string()));
     let mut section = found.table()?;
     let sort = section.find("executor").map_or_else(
         || {

@@ -325,7 +325,7 @@ impl<'a> Found<'a> {
     /// A name of a node, a pool or a queue.
     pub(super) fn name(&self) -> Option<String> {
         let name = self.text()?;
-        ostler_store::name(&self.path, &name).map_err(|error| self.fault(error.to_string())).ok()?;
+        ostler_store::check_name(&self.path, &name).map_err(|error| self.fault(error.to_string())).ok()?;
         Some(name)
     }
 

@@ -4,7 +4,7 @@ use ostler_core::{JobId, StateName, TaskId};
 use ostler_store::calls::{Prune, Replay, ReplayAnswer};
 use ostler_store::jobs::{JobAnswer, JobChange, JobFilter, JobRecord, queue_of};
 use ostler_store::views::{Filter, Liveness, NodeRecord, Survey};
-use ostler_store::{MAX_BITE, MAX_PAGE, Store, see_to_dependents};
+use ostler_store::{MAX_MAINTENANCE_BATCH, MAX_PAGE, Store, see_to_dependents};
 use ostler_wire::job::JobState;
 
 use super::progress::ended;
@@ -136,7 +136,7 @@ pub(crate) async fn remove(store: &dyn Store, found: &JobRecord) -> anyhow::Resu
     let id = found.job.id;
     // What dead nodes had is free again.
     for _ in 0..MAX_BITES {
-        if !store.expire(MAX_BITE).await?.more {
+        if !store.expire(MAX_MAINTENANCE_BATCH).await?.more {
             break;
         }
     }

@@ -19,8 +19,9 @@ use async_trait::async_trait;
 use ostler_core::{JobId, Overrides, SessionId, TaskId, Timestamp, Worker};
 
 use crate::bounds::{
-    Bounds, MAX_BATCH, MAX_BITE, MAX_PAGE, MAX_WORKERS, batch, check_answer, check_backlog, check_claim,
-    check_job, check_order, check_overrides, check_schedule, check_session, name,
+    Bounds, MAX_BATCH, MAX_MAINTENANCE_BATCH, MAX_PAGE, MAX_WORKERS, check_answer, check_backlog,
+    check_claim, check_job, check_len, check_name, check_order, check_overrides, check_schedule,
+    check_session,
 };
 use crate::calls::{
     Appended, CancelAnswer, Claim, ClaimAnswer, Enqueued, EventKind, Expired, Fenced, Finished, Kinds,
@@ -94,7 +95,7 @@ impl Store for Memory {
     }
 
     async fn renew(&self, session: SessionId, held: &[LeaseRef]) -> Result<Renewed, Error> {
-        batch("leases", held.len(), MAX_BATCH)?;
+        check_len("leases", held.len(), MAX_BATCH)?;
         Ok(self.write(|book| book.renew(session, held)))
     }
 
@@ -112,8 +113,8 @@ impl Store for Memory {
     }
 
     async fn report(&self, session: SessionId, workers: Vec<Worker>) -> Result<Fenced, Error> {
-        batch("workers", workers.len(), MAX_WORKERS)?;
-        workers.iter().try_for_each(|worker| name("pool", &worker.pool))?;
+        check_len("workers", workers.len(), MAX_WORKERS)?;
+        workers.iter().try_for_each(|worker| check_name("pool", &worker.pool))?;
         Ok(self.write(|book| book.report(session, workers)))
     }
 
@@ -128,7 +129,7 @@ impl Store for Memory {
     }
 
     async fn start(&self, starts: Vec<Start>) -> Result<Vec<Fenced>, Error> {
-        batch("starts", starts.len(), MAX_BATCH)?;
+        check_len("starts", starts.len(), MAX_BATCH)?;
         Ok(self.write(|book| starts.into_iter().map(|start| book.start(start)).collect()))
     }
 
@@ -156,8 +157,8 @@ impl Store for Memory {
         wants: OutboxFilter,
         limit: usize,
     ) -> Result<OutboxAnswer, Error> {
-        name("queue", queue)?;
-        batch("tellings", limit, MAX_PAGE)?;
+        check_name("queue", queue)?;
+        check_len("tellings", limit, MAX_PAGE)?;
         Ok(self.write(|book| book.take_outbox(session, queue, wants, limit)))
     }
 
@@ -168,12 +169,12 @@ impl Store for Memory {
     }
 
     async fn cancel(&self, tasks: Vec<TaskId>) -> Result<Vec<CancelAnswer>, Error> {
-        batch("tasks", tasks.len(), MAX_BATCH)?;
+        check_len("tasks", tasks.len(), MAX_BATCH)?;
         Ok(self.write(|book| tasks.into_iter().map(|task| book.cancel(task)).collect()))
     }
 
     async fn replay(&self, tasks: Vec<TaskId>, how: Replay) -> Result<Vec<ReplayAnswer>, Error> {
-        batch("tasks", tasks.len(), MAX_BATCH)?;
+        check_len("tasks", tasks.len(), MAX_BATCH)?;
         self.bounds.check_payload(how.payload.as_deref())?;
         Ok(self.write(|book| tasks.into_iter().map(|task| book.replay(task, &how)).collect()))
     }
@@ -199,11 +200,11 @@ impl Store for Memory {
     }
 
     async fn drop_schedule(&self, name: &str) -> Result<ScheduleAnswer, Error> {
-        Ok(self.write(|book| book.drop_schedule(name)))
+        Ok(self.write(|book| book.drop_schedule(check_name)))
     }
 
     async fn pause_schedule(&self, name: &str, activity: Activity) -> Result<ScheduleAnswer, Error> {
-        Ok(self.write(|book| book.pause_schedule(name, activity)))
+        Ok(self.write(|book| book.pause_schedule(check_name, activity)))
     }
 
     async fn fire(&self, firing: Firing) -> Result<Fired, Error> {
@@ -221,19 +222,19 @@ impl Store for Memory {
     }
 
     async fn expire(&self, bite: usize) -> Result<Expired, Error> {
-        batch("bite", bite, MAX_BITE)?;
+        check_len("bite", bite, MAX_MAINTENANCE_BATCH)?;
         Ok(self.write(|book| book.expire(bite)))
     }
 
     async fn make_ready(&self, bite: usize) -> Result<MadeReady, Error> {
-        batch("bite", bite, MAX_BITE)?;
+        check_len("bite", bite, MAX_MAINTENANCE_BATCH)?;
         Ok(self.write(|book| book.make_ready(bite)))
     }
 
     async fn prune(&self, what: Prune) -> Result<Pruned, Error> {
         match &what {
-            Prune::Retention(keep) => batch("bite", keep.bite, MAX_BITE)?,
-            Prune::Tasks(tasks) => batch("tasks", tasks.len(), MAX_BATCH)?,
+            Prune::Retention(keep) => check_len("bite", keep.bite, MAX_MAINTENANCE_BATCH)?,
+            Prune::Tasks(tasks) => check_len("tasks", tasks.len(), MAX_BATCH)?,
         }
         Ok(self.write(|book| book.prune(&what)))
     }
@@ -243,7 +244,7 @@ impl Store for Memory {
     }
 
     async fn list(&self, filter: Filter, after: Option<Cursor>, limit: usize) -> Result<Page, Error> {
-        batch("page", limit, MAX_PAGE)?;
+        check_len("page", limit, MAX_PAGE)?;
         Ok(self.lock().list(&filter, after, limit))
     }
 
@@ -252,7 +253,7 @@ impl Store for Memory {
     }
 
     async fn read_events(&self, task: TaskId, after: u64, limit: usize) -> Result<Vec<Event>, Error> {
-        batch("events", limit, MAX_PAGE)?;
+        check_len("events", limit, MAX_PAGE)?;
         Ok(self.lock().read_events(task, None, after, limit))
     }
 
@@ -263,7 +264,7 @@ impl Store for Memory {
         after: u64,
         limit: usize,
     ) -> Result<Vec<Event>, Error> {
-        batch("events", limit, MAX_PAGE)?;
+        check_len("events", limit, MAX_PAGE)?;
         Ok(self.lock().read_events(task, Some(kind), after, limit))
     }
 
@@ -281,7 +282,7 @@ impl Store for Memory {
     }
 
     async fn jobs(&self, filter: JobFilter, limit: usize) -> Result<Vec<JobRecord>, Error> {
-        batch("page", limit, MAX_PAGE)?;
+        check_len("page", limit, MAX_PAGE)?;
         Ok(self.lock().jobs(&filter, limit))
     }
 

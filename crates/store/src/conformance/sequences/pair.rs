@@ -8,7 +8,7 @@ use super::super::fixture::{Constructor, Fixture, Halfway};
 use super::super::picture::{Picture, list_all, survey};
 use super::op::{Act, Names, Op, QUEUES, Step, Via};
 use super::say::{Grant, Said, Speaker};
-use crate::bounds::{MAX_BITE, MAX_PAGE};
+use crate::bounds::{MAX_MAINTENANCE_BATCH, MAX_PAGE};
 use crate::checks::Checks;
 use crate::contract::Store;
 use crate::outbox::OutboxFilter;
@@ -74,7 +74,7 @@ impl Pair {
     /// The tested store is another one now. What the move did to the nodes of the old one is done to those of the reference.
     async fn follow(&mut self) {
         (self.first, self.second) = (self.tested.store(), self.tested.second().await);
-        while self.expected.expire(MAX_BITE).await.expect("expire answers").more {}
+        while self.expected.expire(MAX_MAINTENANCE_BATCH).await.expect("expire answers").more {}
         for node in survey(self.expected.as_ref()).await.nodes {
             self.expected.leave(node.session).await.expect("leave answers");
         }

@@ -5,8 +5,8 @@ use ostler_core::{MAX_NESTING, Outcome, TaskId, Worker, WorkerState};
 use super::super::scene::{QUEUE, Scene, invalid, report};
 use super::runner::cases;
 use crate::bounds::{
-    Bounds, MAX_BATCH, MAX_BITE, MAX_CLAIM, MAX_EVENT_BYTES, MAX_EVENTS, MAX_KEY_BYTES, MAX_MESSAGE_BYTES,
-    MAX_NAME_BYTES, MAX_PAGE, MAX_WORKERS,
+    Bounds, MAX_BATCH, MAX_CLAIM, MAX_EVENT_BYTES, MAX_EVENTS, MAX_KEY_BYTES, MAX_MAINTENANCE_BATCH,
+    MAX_MESSAGE_BYTES, MAX_NAME_BYTES, MAX_PAGE, MAX_WORKERS,
 };
 use crate::calls::{
     EventKind, Fenced, NewEvent, NewSession, NewStep, NewTask, Prune, QueueChange, Replay, Report, Retention,
@@ -224,14 +224,14 @@ async fn ids_in_one_call(s: &Scene) {
 }
 
 async fn bites(s: &Scene) {
-    let over = MAX_BITE + 1;
+    let over = MAX_MAINTENANCE_BATCH + 1;
     let keep = |bite| Prune::Retention(Retention { bite, ..Retention::default() });
     invalid("a large bite", s.store.expire(over).await);
     invalid("a large bite", s.store.make_ready(over).await);
     invalid("a large bite", s.store.prune(keep(over)).await);
-    s.store.expire(MAX_BITE).await.expect("what fits is taken");
-    s.store.make_ready(MAX_BITE).await.expect("what fits is taken");
-    s.store.prune(keep(MAX_BITE)).await.expect("what fits is taken");
+    s.store.expire(MAX_MAINTENANCE_BATCH).await.expect("what fits is taken");
+    s.store.make_ready(MAX_MAINTENANCE_BATCH).await.expect("what fits is taken");
+    s.store.prune(keep(MAX_MAINTENANCE_BATCH)).await.expect("what fits is taken");
 }
 
 async fn pages(s: &Scene) {
