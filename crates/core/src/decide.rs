@@ -13,7 +13,7 @@ use crate::time::Timestamp;
 
 /// How far a leased task had come, for what its end means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Held {
+pub enum LeasePhase {
     /// A node had it, and had not durably begun.
     Claimed,
     /// An attempt had begun.
@@ -26,7 +26,7 @@ pub struct Facts {
     /// Which task; it seeds the jitter.
     pub id: TaskId,
     /// How far it had come.
-    pub held: Held,
+    pub phase: LeasePhase,
     /// Attempts that failed, before this one.
     pub failures: u32,
     /// Workers that died under it, before this one.
@@ -130,7 +130,7 @@ pub fn decide(task: &Facts, outcome: &Outcome, policy: &Policy, now: Timestamp) 
         Outcome::Success => Transition { effect: Effect::BreakerSuccess, ..unchanged },
         Outcome::Failed(failure) => failed(task, failure, policy, now),
         Outcome::NodeDied => {
-            let ran = u32::from(task.held == Held::Running);
+            let ran = u32::from(task.phase == LeasePhase::Running);
             let node_deaths = task.node_deaths.saturating_add(ran);
             let next = if ran == 1 && node_deaths >= policy.max_node_deaths {
                 Next::Fail(FailReason::NodeDeaths)

@@ -29,7 +29,7 @@ mod unique;
 mod worker;
 
 pub use breaker::{Breaker, BreakerPolicy, BreakerState, Pass, Tally, Trip};
-pub use decide::{Effect, Facts, Held, Next, Transition, decide, lapsed};
+pub use decide::{Effect, Facts, LeasePhase, Next, Transition, decide, lapsed};
 pub use dependency::{OnFailed, Release, release};
 pub use gate::{AHEAD, Entry, Gate, GateRules, Line, Probe, Shut};
 pub use id::{BadId, Id, JobId, Minter, SessionId, TaskId, WorkerId};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::decide::{Facts, Held};
+use crate::decide::{Facts, LeasePhase};
 use crate::id::{SessionId, TaskId, WorkerId};
 use crate::outcome::{Ending, Failure};
 use crate::policy::Overrides;
@@ -72,8 +72,8 @@ impl Task {
     #[must_use]
     pub const fn facts(&self) -> Option<Facts> {
         let held = match self.state {
-            State::Claimed { .. } => Held::Claimed,
-            State::Running { .. } => Held::Running,
+            State::Claimed { .. } => LeasePhase::Claimed,
+            State::Running { .. } => LeasePhase::Running,
             State::Queued { .. }
             | State::Completed { .. }
             | State::Failed { .. }
@@ -83,7 +83,7 @@ impl Task {
         };
         Some(Facts {
             id: self.id,
-            held,
+            phase: held,
             failures: self.failures,
             crashes: self.crashes,
             node_deaths: self.node_deaths,

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use ostler_core::{
-    Backoff, CancelReason, Effect, ErrorClass, Facts, FailReason, Failure, Held, Id, Jitter, Next, Outcome,
-    Policy, RetryPolicy, TaskId, Timestamp, Transition, Wait, decide,
+    Backoff, CancelReason, Effect, ErrorClass, Facts, FailReason, Failure, Id, Jitter, LeasePhase, Next,
+    Outcome, Policy, RetryPolicy, TaskId, Timestamp, Transition, Wait, decide,
 };
 
 const NOW: Timestamp = Timestamp::from_millis(1_000_000);
@@ -29,7 +29,7 @@ const fn secs(secs: u64) -> Duration {
 fn running() -> Facts {
     Facts {
         id: TaskId(Id::from_bits(0x0193_2f5c_0011_2233_4455_6677_8899_aabb)),
-        held: Held::Running,
+        phase: LeasePhase::Running,
         failures: 0,
         crashes: 0,
         node_deaths: 0,
@@ -40,7 +40,7 @@ fn running() -> Facts {
 }
 
 fn claimed() -> Facts {
-    Facts { held: Held::Claimed, ..running() }
+    Facts { phase: LeasePhase::Claimed, ..running() }
 }
 
 fn failed(class: ErrorClass) -> Outcome {
@@ -115,7 +115,7 @@ fn table() -> Vec<Row> {
         row("a node that dies under a running task", running(), Outcome::NodeDied, queue_in(at_once, Wait::LeaseExpired), [0, 0, 1], Effect::None),
         row("a node that dies before it began", claimed(), Outcome::NodeDied, queue_in(at_once, Wait::LeaseExpired), [0, 0, 0], Effect::None),
         row("the tenth node is quarantine", nine_deaths, Outcome::NodeDied, Next::Fail(FailReason::NodeDeaths), [0, 0, 1], Effect::None),
-        row("the tenth is not counted before it began", Facts { held: Held::Claimed, ..nine_deaths }, Outcome::NodeDied, queue_in(at_once, Wait::LeaseExpired), [0, 0, 0], Effect::None),
+        row("the tenth is not counted before it began", Facts { phase: LeasePhase::Claimed, ..nine_deaths }, Outcome::NodeDied, queue_in(at_once, Wait::LeaseExpired), [0, 0, 0], Effect::None),
         row("a limit that was lowered meanwhile waits for the next run", Facts { node_deaths: 12, ..claimed() }, Outcome::NodeDied, queue_in(at_once, Wait::LeaseExpired), [0, 0, 0], Effect::None),
         row("a node's death is no failure on the last try", last_try, Outcome::NodeDied, queue_in(at_once, Wait::LeaseExpired), [0, 0, 1], Effect::None),
 
@@ -237,7 +237,7 @@ fn an_attempt_that_was_claimed_only_fails_like_a_running_one() {
     // An inline handler may start lazily: its end is then the first thing that is written.
     for row in table().iter().filter(|row| row.outcome.failure().is_some() || row.outcome == Outcome::Success)
     {
-        check(row, &Facts { held: Held::Claimed, ..row.task }, row.next, ", claimed only");
+        check(row, &Facts { phase: LeasePhase::Claimed, ..row.task }, row.next, ", claimed only");
     }
 }
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use ostler_core::{
-    Backoff, CancelReason, Effect, Ending, ErrorClass, Facts, FailReason, Failure, Held, Id, Jitter, Next,
-    Outcome, Policy, RetryPolicy, TaskId, Timestamp, decide,
+    Backoff, CancelReason, Effect, Ending, ErrorClass, Facts, FailReason, Failure, Id, Jitter, LeasePhase,
+    Next, Outcome, Policy, RetryPolicy, TaskId, Timestamp, decide,
 };
 
 const NOW: Timestamp = Timestamp::from_millis(1_000_000);
@@ -49,7 +49,7 @@ fn policy() -> Policy {
 fn fresh() -> Facts {
     Facts {
         id: TaskId(Id::from_bits(7)),
-        held: Held::Running,
+        phase: LeasePhase::Running,
         failures: 0,
         crashes: 0,
         node_deaths: 0,

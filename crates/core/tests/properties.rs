@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use fixed::cases;
 use ostler_core::{
-    Cancelling, Effect, ErrorClass, Facts, Failure, Held, Id, Next, Outcome, Policy, Readiness, Replaying,
-    RetryPolicy, Seed, SessionId, State, StateName, TaskId, Timestamp, Wait, arrival, cancel, decide, lapsed,
-    replay, too_late,
+    Cancelling, Effect, ErrorClass, Facts, Failure, Id, LeasePhase, Next, Outcome, Policy, Readiness,
+    Replaying, RetryPolicy, Seed, SessionId, State, StateName, TaskId, Timestamp, Wait, arrival, cancel,
+    decide, lapsed, replay, too_late,
 };
 use proptest::prelude::*;
 
@@ -57,7 +57,7 @@ enum Op {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Fact {
     Started,
-    Ended(Held, Outcome),
+    Ended(LeasePhase, Outcome),
 }
 
 struct Model {
@@ -102,10 +102,10 @@ impl Model {
         }
     }
 
-    fn facts(&self, held: Held) -> Facts {
+    fn facts(&self, held: LeasePhase) -> Facts {
         Facts {
             id: TaskId(Id::from_bits(42)),
-            held,
+            phase: held,
             failures: self.failures,
             crashes: self.crashes,
             node_deaths: self.node_deaths,
@@ -169,8 +169,8 @@ impl Model {
             Outcome::NodeDied | Outcome::HandedBack | Outcome::Cancelled => {}
         }
         let held = match self.state {
-            State::Claimed { .. } => Held::Claimed,
-            State::Running { .. } => Held::Running,
+            State::Claimed { .. } => LeasePhase::Claimed,
+            State::Running { .. } => LeasePhase::Running,
             // The lease is lost: nothing is written.
             State::Queued { .. }
             | State::Completed { .. }
@@ -351,8 +351,9 @@ impl Model {
         };
         let failures = with_class(&["transient", "partial", "timeout", "stuck", "permanent", "crash"]);
         let crashes = with_class(&["crash"]);
-        let dead =
-            |(held, outcome): &(Held, &Outcome)| *held == Held::Running && **outcome == Outcome::NodeDied;
+        let dead = |(held, outcome): &(LeasePhase, &Outcome)| {
+            *held == LeasePhase::Running && **outcome == Outcome::NodeDied
+        };
         let starts = self.history.iter().filter(|fact| **fact == Fact::Started).count();
         let counted = [self.failures, self.crashes, self.node_deaths, self.runs - self.runs_before];
         let recounted = [failures, crashes, ends().filter(dead).count(), starts];

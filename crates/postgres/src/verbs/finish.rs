@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use ostler_core::{
-    AttemptEnd, Effect, Ending, Held, Next, Outcome, Probe, State, StateName, Timestamp, Transition, decide,
+    AttemptEnd, Effect, Ending, LeasePhase, Next, Outcome, Probe, State, StateName, Timestamp, Transition,
+    decide,
 };
 use ostler_store::calls::{Finished, Ran, Report};
 use ostler_store::views::QueueSettings;
@@ -162,7 +163,7 @@ pub(crate) async fn end_attempt(
         let paused = QueueSettings { paused: Some(reason), ..settings };
         tx.set_settings(&task.queue, &paused).await?;
     }
-    let begun = facts.held == Held::Running || ran.is_some();
+    let begun = facts.phase == LeasePhase::Running || ran.is_some();
     let unused = (matches!(outcome, Outcome::HandedBack) && !begun).then_some(task.cost);
     let attempted = Probe { task: task.id, token: task.token };
     let (queue, limit, effect) = (task.queue.as_str(), found.limit, transition.effect);

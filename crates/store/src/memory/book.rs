@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use ostler_core::{
-    Attempt, AttemptEnd, Ending, Gate, Held, JobId, Next, OnFailed, Outcome, Readiness, SessionId, Shut,
-    State, StateName, Step, Task, TaskId, Timestamp, Transition, VirtualTime, Wait, arrival, decide,
+    Attempt, AttemptEnd, Ending, Gate, JobId, LeasePhase, Next, OnFailed, Outcome, Readiness, SessionId,
+    Shut, State, StateName, Step, Task, TaskId, Timestamp, Transition, VirtualTime, Wait, arrival, decide,
 };
 
 use super::gates::Begun;
@@ -230,7 +230,7 @@ impl Book {
         let (overrides, kind) = (task.overrides, task.kind.clone());
         let policy = overrides.resolve(&self.queue_settings(slot).of_kind(&kind));
         let transition = decide(&facts, outcome, &policy, now);
-        let begun = if facts.held == Held::Running || ran.is_some() { Begun::Yes } else { Begun::No };
+        let begun = if facts.phase == LeasePhase::Running || ran.is_some() { Begun::Yes } else { Begun::No };
         self.record_attempt(slot, outcome, ran);
         self.tally(slot).retried += u64::from(transition.retries(&facts));
         let task = self.task(slot);
