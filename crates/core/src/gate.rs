@@ -43,7 +43,7 @@ pub struct Probe {
 
 /// Why a gate is closed, and until when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Shut {
+pub struct Closed {
     /// Why.
     pub why: Wait,
     /// When to ask again; `None`: when something changes.
@@ -52,22 +52,22 @@ pub struct Shut {
 
 /// Whether one more task may begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Entry {
+pub enum GateVerdict {
     /// It may, and what it costs was taken.
     Go,
     /// It may, and its end decides for all others. Whoever lets it begin keeps it in [`Gate::probe`].
     Probe,
     /// It may not; nothing was taken.
-    Wait(Shut),
+    Wait(Closed),
 }
 
 /// What may be let in of the tasks that wait at a gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Line {
+pub struct Admitted {
     /// So many, from the front.
     pub let_in: usize,
     /// What the others wait for; `None`: not for the gate.
-    pub shut: Option<Shut>,
+    pub shut: Option<Closed>,
 }
 
 /// A gate. All of it is open to read and to build, so that a store can keep it and bring it back.
@@ -85,50 +85,50 @@ pub struct Gate {
 
 impl Gate {
     /// Whether a task of this cost may begin now. What it costs is taken when it may, and only then.
-    pub fn ask(&mut self, rules: &GateRules, cost: u32, now: Timestamp) -> Entry {
+    pub fn ask(&mut self, rules: &GateRules, cost: u32, now: Timestamp) -> GateVerdict {
         if let Some(shut) = self.held(now) {
-            return Entry::Wait(shut);
+            return GateVerdict::Wait(shut);
         }
         let (pass, breaker) = self.ask_breaker(rules, now);
         if let Pass::Wait(until) = pass {
-            return Entry::Wait(Shut { why: Wait::BreakerOpen, until });
+            return GateVerdict::Wait(Closed { why: Wait::BreakerOpen, until });
         }
         if let Some(until) = self.take(rules, cost, now) {
             let until = Some(until).filter(|until| *until < FOR_EVER);
-            return Entry::Wait(Shut { why: Wait::RateLimited, until });
+            return GateVerdict::Wait(Closed { why: Wait::RateLimited, until });
         }
         self.breaker = breaker;
-        if pass == Pass::Probe { Entry::Probe } else { Entry::Go }
+        if pass == Pass::Probe { GateVerdict::Probe } else { GateVerdict::Go }
     }
 
     /// Why the gate is closed to every task, whatever it costs; `None`: it is open.
     #[must_use]
-    pub fn closed(&self, rules: &GateRules, now: Timestamp) -> Option<Shut> {
+    pub fn closed(&self, rules: &GateRules, now: Timestamp) -> Option<Closed> {
         let open = GateRules { rates: Vec::new(), breaker: rules.breaker };
         match self.clone().ask(&open, 1, now) {
-            Entry::Go | Entry::Probe => None,
-            Entry::Wait(shut) => Some(shut),
+            GateVerdict::Go | GateVerdict::Probe => None,
+            GateVerdict::Wait(shut) => Some(shut),
         }
     }
 
     /// What may be let in of a line of tasks that cost this much, where `ready` others were let in before and have not begun.
     #[must_use]
-    pub fn line(&self, rules: &GateRules, ready: usize, costs: &[u32], now: Timestamp) -> Line {
+    pub fn line(&self, rules: &GateRules, ready: usize, costs: &[u32], now: Timestamp) -> Admitted {
         let mut gate = self.clone();
         if let Some(shut) = gate.closed(rules, now) {
-            return Line { let_in: 0, shut: Some(shut) };
+            return Admitted { let_in: 0, shut: Some(shut) };
         }
         // What the others cost is not looked up: it is a token at least, and the claim decides anyway.
         let before = std::iter::repeat_n(&1, ready);
         for (place, cost) in before.chain(costs).enumerate() {
             match gate.ask(rules, *cost, now) {
-                Entry::Go | Entry::Probe => {}
-                Entry::Wait(shut) => {
-                    return Line { let_in: place.saturating_sub(ready), shut: Some(shut) };
+                GateVerdict::Go | GateVerdict::Probe => {}
+                GateVerdict::Wait(shut) => {
+                    return Admitted { let_in: place.saturating_sub(ready), shut: Some(shut) };
                 }
             }
         }
-        Line { let_in: costs.len(), shut: None }
+        Admitted { let_in: costs.len(), shut: None }
     }
 
     /// Nothing begins before `until`. The longer of two holds counts.
@@ -194,9 +194,9 @@ impl Gate {
             && self.bucket.as_ref().is_none_or(|bucket| bucket.clone().with_rates(&rules.rates).is_full(now))
     }
 
-    fn held(&self, now: Timestamp) -> Option<Shut> {
+    fn held(&self, now: Timestamp) -> Option<Closed> {
         let until = self.held_until.filter(|until| now < *until)?;
-        Some(Shut { why: Wait::RateLimited, until: Some(until).filter(|until| *until < FOR_EVER) })
+        Some(Closed { why: Wait::RateLimited, until: Some(until).filter(|until| *until < FOR_EVER) })
     }
 
     /// What the breaker says, and how it stands once the task has begun.
@@ -270,19 +270,19 @@ mod tests {
         Probe { task: TaskId(Id::from_bits(number as u128)), token: 1 }
     }
 
-    const fn wait(why: Wait, until: i64) -> Entry {
-        Entry::Wait(Shut { why, until: Some(Timestamp::from_millis(until)) })
+    const fn wait(why: Wait, until: i64) -> GateVerdict {
+        GateVerdict::Wait(Closed { why, until: Some(Timestamp::from_millis(until)) })
     }
 
     #[test]
     fn nothing_begins_before_a_hold_is_over_and_the_longer_one_counts() {
         let (mut gate, none) = (Gate::default(), GateRules::default());
-        assert_eq!(gate.ask(&none, 1, at(0)), Entry::Go);
+        assert_eq!(gate.ask(&none, 1, at(0)), GateVerdict::Go);
         gate.hold(at(50));
         gate.hold(at(20));
         assert_eq!(gate.ask(&none, 1, at(49)), wait(Wait::RateLimited, 50));
         assert!(!gate.is_at_rest(&none, at(49)));
-        assert_eq!(gate.ask(&none, 1, at(50)), Entry::Go);
+        assert_eq!(gate.ask(&none, 1, at(50)), GateVerdict::Go);
         assert!(gate.is_at_rest(&none, at(50)));
     }
 
@@ -290,19 +290,19 @@ mod tests {
     fn a_hold_without_an_end_waits_for_somebody() {
         let (mut gate, none) = (Gate::default(), GateRules::default());
         gate.hold(FOR_EVER);
-        let shut = Shut { why: Wait::RateLimited, until: None };
-        assert_eq!(gate.ask(&none, 1, at(0)), Entry::Wait(shut));
+        let shut = Closed { why: Wait::RateLimited, until: None };
+        assert_eq!(gate.ask(&none, 1, at(0)), GateVerdict::Wait(shut));
     }
 
     #[test]
     fn a_rate_lets_so_many_through_and_a_refusal_costs_nothing() {
         let (mut gate, rules) = (Gate::default(), rated(2));
-        assert_eq!(gate.ask(&rules, 1, at(0)), Entry::Go);
+        assert_eq!(gate.ask(&rules, 1, at(0)), GateVerdict::Go);
         assert_eq!(gate.ask(&rules, 2, at(0)), wait(Wait::RateLimited, 500));
-        assert_eq!(gate.ask(&rules, 1, at(0)), Entry::Go);
+        assert_eq!(gate.ask(&rules, 1, at(0)), GateVerdict::Go);
         assert_eq!(gate.ask(&rules, 1, at(0)), wait(Wait::RateLimited, 500));
         gate.give_back(1);
-        assert_eq!(gate.ask(&rules, 1, at(0)), Entry::Go);
+        assert_eq!(gate.ask(&rules, 1, at(0)), GateVerdict::Go);
         assert!(!gate.is_at_rest(&rules, at(999)));
         assert!(gate.is_at_rest(&rules, at(1_000)));
     }
@@ -310,26 +310,26 @@ mod tests {
     #[test]
     fn other_rates_begin_with_the_tokens_that_are_left() {
         let mut gate = Gate::default();
-        assert_eq!(gate.ask(&rated(10), 7, at(0)), Entry::Go);
+        assert_eq!(gate.ask(&rated(10), 7, at(0)), GateVerdict::Go);
         let minute = Rate { amount: 60, per: 60 * SECOND, burst: 10 };
         let slower = GateRules { rates: vec![minute], breaker: None };
-        assert_eq!(gate.ask(&slower, 3, at(0)), Entry::Go);
+        assert_eq!(gate.ask(&slower, 3, at(0)), GateVerdict::Go);
         assert_eq!(gate.ask(&slower, 1, at(0)), wait(Wait::RateLimited, 1_000));
-        assert_eq!(gate.ask(&GateRules::default(), 1_000, at(0)), Entry::Go, "no rate any more");
+        assert_eq!(gate.ask(&GateRules::default(), 1_000, at(0)), GateVerdict::Go, "no rate any more");
     }
 
     #[test]
     fn an_open_breaker_lets_one_probe_through_and_only_its_end_decides() {
         let (mut gate, rules) = (Gate::default(), broken_after(2));
         for _ in 0..2 {
-            assert_eq!(gate.ask(&rules, 1, at(0)), Entry::Go);
+            assert_eq!(gate.ask(&rules, 1, at(0)), GateVerdict::Go);
             gate.ended(&rules, Effect::BreakerFailure, at(0));
         }
         assert_eq!(gate.ask(&rules, 1, at(999)), wait(Wait::BreakerOpen, 1_000));
-        assert_eq!(gate.ask(&rules, 1, at(1_000)), Entry::Probe);
+        assert_eq!(gate.ask(&rules, 1, at(1_000)), GateVerdict::Probe);
         gate.probe = Some(attempt(7));
-        let shut = Shut { why: Wait::BreakerOpen, until: None };
-        assert_eq!(gate.ask(&rules, 1, at(100_000)), Entry::Wait(shut), "however long the probe takes");
+        let shut = Closed { why: Wait::BreakerOpen, until: None };
+        assert_eq!(gate.ask(&rules, 1, at(100_000)), GateVerdict::Wait(shut), "however long the probe takes");
         assert!(!gate.listens_to(attempt(6)) && gate.listens_to(attempt(7)));
         gate.ended(&rules, Effect::BreakerSuccess, at(100_000));
         assert_eq!(gate, Gate::default(), "it is closed, and has forgotten");
@@ -340,11 +340,11 @@ mod tests {
         let (mut gate, rules) = (Gate::default(), broken_after(1));
         gate.ended(&rules, Effect::BreakerFailure, at(0));
         for effect in [Effect::None, Effect::HoldUntil(at(0)), Effect::PauseQueue, Effect::PauseForBudget] {
-            assert_eq!(gate.ask(&rules, 1, at(1_000)), Entry::Probe, "{effect:?}");
+            assert_eq!(gate.ask(&rules, 1, at(1_000)), GateVerdict::Probe, "{effect:?}");
             gate.probe = Some(attempt(1));
             gate.ended(&rules, effect, at(1_000));
         }
-        assert_eq!(gate.ask(&rules, 1, at(1_000)), Entry::Probe);
+        assert_eq!(gate.ask(&rules, 1, at(1_000)), GateVerdict::Probe);
         gate.probe = Some(attempt(2));
         gate.ended(&rules, Effect::BreakerFailure, at(1_000));
         assert_eq!(gate.ask(&rules, 1, at(1_999)), wait(Wait::BreakerOpen, 2_000));
@@ -354,11 +354,11 @@ mod tests {
     fn a_probe_waits_for_a_token_too() {
         let rules = GateRules { rates: vec![rate(1)], ..broken_after(1) };
         let mut gate = Gate::default();
-        assert_eq!(gate.ask(&rules, 1, at(900)), Entry::Go);
+        assert_eq!(gate.ask(&rules, 1, at(900)), GateVerdict::Go);
         gate.ended(&rules, Effect::BreakerFailure, at(0));
         assert_eq!(gate.ask(&rules, 1, at(1_000)), wait(Wait::RateLimited, 1_900));
         assert_eq!(gate.breaker_state(), BreakerState::Open { until: at(1_000) }, "nobody went");
-        assert_eq!(gate.ask(&rules, 1, at(1_900)), Entry::Probe);
+        assert_eq!(gate.ask(&rules, 1, at(1_900)), GateVerdict::Probe);
     }
 
     #[test]
@@ -366,13 +366,13 @@ mod tests {
         for rules in [GateRules::default(), broken_after(3)] {
             let mut gate = Gate::default();
             gate.open_breaker(None);
-            let shut = Shut { why: Wait::BreakerOpen, until: None };
-            assert_eq!(gate.ask(&rules, 1, at(1 << 50)), Entry::Wait(shut));
+            let shut = Closed { why: Wait::BreakerOpen, until: None };
+            assert_eq!(gate.ask(&rules, 1, at(1 << 50)), GateVerdict::Wait(shut));
             gate.reset_breaker();
-            assert_eq!(gate.ask(&rules, 1, at(0)), Entry::Go);
+            assert_eq!(gate.ask(&rules, 1, at(0)), GateVerdict::Go);
             gate.open_breaker(Some(at(10)));
             assert_eq!(gate.ask(&rules, 1, at(9)), wait(Wait::BreakerOpen, 10));
-            let after = if rules.is_none() { Entry::Go } else { Entry::Probe };
+            let after = if rules.is_none() { GateVerdict::Go } else { GateVerdict::Probe };
             assert_eq!(gate.ask(&rules, 1, at(10)), after);
         }
     }
@@ -380,21 +380,21 @@ mod tests {
     #[test]
     fn a_line_is_let_in_as_far_as_the_tokens_go() {
         let (gate, rules) = (Gate::default(), rated(10));
-        let shut = |until| Some(Shut { why: Wait::RateLimited, until: Some(at(until)) });
-        assert_eq!(gate.line(&rules, 0, &[1; 4], at(0)), Line { let_in: 4, shut: None });
-        assert_eq!(gate.line(&rules, 7, &[1; 4], at(0)), Line { let_in: 3, shut: shut(100) });
-        assert_eq!(gate.line(&rules, 12, &[], at(0)), Line { let_in: 0, shut: shut(100) });
-        assert_eq!(gate.line(&rules, 0, &[5, 7, 1], at(0)), Line { let_in: 1, shut: shut(200) });
-        assert_eq!(gate.line(&rules, 0, &[50, 1], at(0)), Line { let_in: 1, shut: shut(4_100) });
+        let shut = |until| Some(Closed { why: Wait::RateLimited, until: Some(at(until)) });
+        assert_eq!(gate.line(&rules, 0, &[1; 4], at(0)), Admitted { let_in: 4, shut: None });
+        assert_eq!(gate.line(&rules, 7, &[1; 4], at(0)), Admitted { let_in: 3, shut: shut(100) });
+        assert_eq!(gate.line(&rules, 12, &[], at(0)), Admitted { let_in: 0, shut: shut(100) });
+        assert_eq!(gate.line(&rules, 0, &[5, 7, 1], at(0)), Admitted { let_in: 1, shut: shut(200) });
+        assert_eq!(gate.line(&rules, 0, &[50, 1], at(0)), Admitted { let_in: 1, shut: shut(4_100) });
     }
 
     #[test]
     fn a_line_at_a_breaker_sends_one_probe_ahead() {
         let (mut gate, rules) = (Gate::default(), broken_after(1));
         gate.ended(&rules, Effect::BreakerFailure, at(0));
-        let shut = |until| Some(Shut { why: Wait::BreakerOpen, until: Some(at(until)) });
-        assert_eq!(gate.line(&rules, 0, &[1; 4], at(500)), Line { let_in: 0, shut: shut(1_000) });
-        assert_eq!(gate.line(&rules, 0, &[1; 4], at(1_000)), Line { let_in: 1, shut: shut(2_000) });
-        assert_eq!(gate.line(&rules, 1, &[1; 4], at(1_000)), Line { let_in: 0, shut: shut(2_000) });
+        let shut = |until| Some(Closed { why: Wait::BreakerOpen, until: Some(at(until)) });
+        assert_eq!(gate.line(&rules, 0, &[1; 4], at(500)), Admitted { let_in: 0, shut: shut(1_000) });
+        assert_eq!(gate.line(&rules, 0, &[1; 4], at(1_000)), Admitted { let_in: 1, shut: shut(2_000) });
+        assert_eq!(gate.line(&rules, 1, &[1; 4], at(1_000)), Admitted { let_in: 0, shut: shut(2_000) });
     }
 }

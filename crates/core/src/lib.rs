@@ -31,7 +31,7 @@ mod worker;
 pub use breaker::{Breaker, BreakerPolicy, BreakerState, Pass, Tally, Trip};
 pub use decide::{Effect, Facts, LeasePhase, Next, Transition, decide, lapsed};
 pub use dependency::{OnFailed, Release, release};
-pub use gate::{AHEAD, Entry, Gate, GateRules, Line, Probe, Shut};
+pub use gate::{AHEAD, Admitted, Closed, Gate, GateRules, GateVerdict, Probe};
 pub use id::{BadId, Id, JobId, Minter, SessionId, TaskId, WorkerId};
 pub use life::{Cancelling, Replaying, arrival, cancel, in_time_until, replay, too_late};
 pub use limits::{Admission, Bucket, Rate, Taken, admit};

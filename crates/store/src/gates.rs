@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use ostler_core::{BreakerPolicy, BreakerState, Entry, Gate, GateRules, Rate, Shut, Timestamp, Trip, Wait};
+use ostler_core::{
+    BreakerPolicy, BreakerState, Closed, Gate, GateRules, GateVerdict, Rate, Timestamp, Trip, Wait,
+};
 
 use crate::calls::QueueChange;
 use crate::error::Error;
@@ -104,7 +106,7 @@ pub struct KeyRecord {
     /// The key.
     pub key: String,
     /// Why its tasks wait, and until when.
-    pub shut: Shut,
+    pub shut: Closed,
     /// Somebody said "too many requests": nothing of it begins before this moment.
     pub held_until: Option<Timestamp>,
     /// Where its breaker stands; `None`: it has none.
@@ -132,12 +134,12 @@ impl QueueSettings {
 
     /// Why nothing of the queue may begin now, where its gate stands like this and so many of its tasks are leased.
     #[must_use]
-    pub fn shut(&self, gate: &Gate, leased: u64, now: Timestamp) -> Option<Shut> {
+    pub fn shut(&self, gate: &Gate, leased: u64, now: Timestamp) -> Option<Closed> {
         match gate.clone().ask(&self.queue_rules(), 1, now) {
-            Entry::Wait(shut) => Some(shut),
-            Entry::Go | Entry::Probe => {
+            GateVerdict::Wait(shut) => Some(shut),
+            GateVerdict::Go | GateVerdict::Probe => {
                 let full = self.free_places(leased) == Some(0);
-                full.then_some(Shut { why: Wait::Concurrency, until: None })
+                full.then_some(Closed { why: Wait::Concurrency, until: None })
             }
         }
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ostler_core::{
-    Attempt, BreakerState, ErrorClass, Overrides, Rate, SessionId, Shut, StateName, Step, Task, TaskId,
+    Attempt, BreakerState, Closed, ErrorClass, Overrides, Rate, SessionId, StateName, Step, Task, TaskId,
     Timestamp, Worker,
 };
 
@@ -384,7 +384,7 @@ pub struct QueueRecord {
     pub breaker: Option<BreakerState>,
     /// Why nothing of it may begin now, and until when; `None`: something may, as far as the queue as a whole is concerned. That it
     /// is paused is not said here.
-    pub shut: Option<Shut>,
+    pub shut: Option<Closed>,
 }
 
 /// A node.

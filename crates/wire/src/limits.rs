@@ -1,6 +1,6 @@
 //! The limits of queues: what is set, and what holds tasks back.
 
-use ostler_core::{BreakerPolicy, BreakerState, Rate, Shut, Timestamp, Trip, millis};
+use ostler_core::{BreakerPolicy, BreakerState, Closed, Rate, Timestamp, Trip, millis};
 use serde::Serialize;
 
 use crate::moment::Moment;
@@ -167,7 +167,7 @@ pub struct Held {
 impl Held {
     /// What a gate that is shut holds back.
     #[must_use]
-    pub fn new(queue: &str, key: Option<&str>, shut: Shut) -> Self {
+    pub fn new(queue: &str, key: Option<&str>, shut: Closed) -> Self {
         let until = shut.until.and_then(known);
         Self { queue: queue.to_owned(), key: key.map(str::to_owned), waits_for: shut.why.name(), until }
     }

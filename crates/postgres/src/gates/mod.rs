@@ -7,7 +7,7 @@ mod news;
 
 use std::sync::Arc;
 
-use ostler_core::{AHEAD, Gate, GateRules, Readiness, Shut, State, Timestamp, Wait, arrival};
+use ostler_core::{AHEAD, Closed, Gate, GateRules, Readiness, State, Timestamp, Wait, arrival};
 use tokio_postgres::Row;
 
 pub(crate) use doors::{Asks, Doors, Passed};
@@ -63,7 +63,7 @@ impl KeyRules {
 /// The gate of a key, as it is in the database.
 struct Key {
     gate: Gate,
-    shut: Option<Shut>,
+    shut: Option<Closed>,
     used: i64,
 }
 
@@ -81,12 +81,12 @@ async fn write_gate(tx: &Tx, limit: i64, gate: &Gate) -> Sql<()> {
 }
 
 /// What a key is shut for, from two columns.
-pub(crate) fn shut_from(row: &Row, first: usize) -> Sql<Option<Shut>> {
+pub(crate) fn shut_from(row: &Row, first: usize) -> Sql<Option<Closed>> {
     let Some(until) = get::<Option<i64>>(row, first + 1)? else { return Ok(None) };
     let until = (until != NO_MOMENT).then(|| Timestamp::from_millis(until));
     // A reason that somebody edited by hand is as good as any.
     let why = get::<Option<i16>>(row, first)?.and_then(|why| place(&Wait::ALL, why).ok());
-    Ok(Some(Shut { why: why.unwrap_or(Wait::RateLimited), until }))
+    Ok(Some(Closed { why: why.unwrap_or(Wait::RateLimited), until }))
 }
 
 // ---- what is ready of a key ---------------------------------------------------------------------------
@@ -157,7 +157,7 @@ pub(crate) async fn settle(tx: &mut Tx, limit: i64, rules: &KeyRules) -> Sql<boo
     }
     let long = parked.len() > line.let_in && ready + line.let_in >= AHEAD;
     let why = key.shut.map_or(Wait::RateLimited, |shut| shut.why);
-    let shut = line.shut.or_else(|| long.then_some(Shut { why, until: None }));
+    let shut = line.shut.or_else(|| long.then_some(Closed { why, until: None }));
     set_shut(tx, limit, rules, key.shut, shut).await?;
     Ok(shut.is_none())
 }
@@ -199,8 +199,8 @@ async fn set_shut(
     tx: &mut Tx,
     limit: i64,
     rules: &KeyRules,
-    before: Option<Shut>,
-    after: Option<Shut>,
+    before: Option<Closed>,
+    after: Option<Closed>,
 ) -> Sql<()> {
     if before == after {
         return Ok(());

@@ -4,7 +4,7 @@ use std::collections::hash_map::Entry as MapEntry;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use ostler_core::{Entry, Gate, GateRules, Probe, Shut, Timestamp};
+use ostler_core::{Closed, Gate, GateRules, GateVerdict, Probe, Timestamp};
 use ostler_store::Check;
 use ostler_store::gates::MAX_DUE_KEYS;
 use rusqlite::params;
@@ -22,7 +22,7 @@ pub(crate) struct Doors {
     /// Gates of keys that were asked.
     asked: HashMap<i64, Gate>,
     /// Keys that refused somebody: nobody of them overtakes in this claim.
-    refused: HashMap<i64, Shut>,
+    refused: HashMap<i64, Closed>,
 }
 
 /// What the gates of a ready task say to a claim.
@@ -30,9 +30,9 @@ pub(crate) enum Passed {
     /// It may begin, and what it costs was taken.
     Yes,
     /// Its key refuses it: it is parked.
-    Key(Shut),
+    Key(Closed),
     /// The queue refuses it, and whatever comes after it.
-    Queue(Shut),
+    Queue(Closed),
 }
 
 /// A ready task, as far as gates care.
@@ -56,10 +56,10 @@ impl Doors {
     }
 
     /// Why nothing of the queue is to be looked at.
-    pub(crate) fn shut(&self, tx: &Tx<'_>) -> Option<Shut> {
+    pub(crate) fn shut(&self, tx: &Tx<'_>) -> Option<Closed> {
         match self.gate.clone().ask(&self.rules, 1, tx.now) {
-            Entry::Wait(shut) if !tx.checks.pass(Check::QueueGate, false) => Some(shut),
-            Entry::Wait(_) | Entry::Go | Entry::Probe => None,
+            GateVerdict::Wait(shut) if !tx.checks.pass(Check::QueueGate, false) => Some(shut),
+            GateVerdict::Wait(_) | GateVerdict::Go | GateVerdict::Probe => None,
         }
     }
 
@@ -93,12 +93,12 @@ impl Doors {
                     MapEntry::Vacant(new) => new.insert(read_key(tx, limit)?.gate).clone(),
                 };
                 match gate.ask(&self.keys.gate, task.cost, now) {
-                    Entry::Wait(shut) if !checks.pass(Check::KeyGate, false) => {
+                    GateVerdict::Wait(shut) if !checks.pass(Check::KeyGate, false) => {
                         self.refused.insert(limit, shut);
                         return Ok(Passed::Key(shut));
                     }
-                    Entry::Probe => gate.probe = Some(task.attempt),
-                    Entry::Go | Entry::Wait(_) => {}
+                    GateVerdict::Probe => gate.probe = Some(task.attempt),
+                    GateVerdict::Go | GateVerdict::Wait(_) => {}
                 }
                 Some((limit, gate))
             }
@@ -106,9 +106,11 @@ impl Doors {
         };
         let mut gate = self.gate.clone();
         match gate.ask(&self.rules, task.cost, now) {
-            Entry::Wait(shut) if !checks.pass(Check::QueueGate, false) => return Ok(Passed::Queue(shut)),
-            Entry::Probe => gate.probe = Some(task.attempt),
-            Entry::Go | Entry::Wait(_) => {}
+            GateVerdict::Wait(shut) if !checks.pass(Check::QueueGate, false) => {
+                return Ok(Passed::Queue(shut));
+            }
+            GateVerdict::Probe => gate.probe = Some(task.attempt),
+            GateVerdict::Go | GateVerdict::Wait(_) => {}
         }
         self.gate = gate;
         self.asked.extend(key);

@@ -7,7 +7,7 @@ mod news;
 
 use std::sync::Arc;
 
-use ostler_core::{AHEAD, Gate, GateRules, Readiness, Shut, State, Timestamp, Wait, arrival};
+use ostler_core::{AHEAD, Closed, Gate, GateRules, Readiness, State, Timestamp, Wait, arrival};
 use rusqlite::{Connection, Row, params};
 
 pub(crate) use doors::{Asks, Doors, Passed};
@@ -55,7 +55,7 @@ impl KeyRules {
 /// The gate of a key, as it is in the file.
 struct Key {
     gate: Gate,
-    shut: Option<Shut>,
+    shut: Option<Closed>,
     used: i64,
 }
 
@@ -72,12 +72,12 @@ fn write_gate(tx: &Tx<'_>, limit: i64, gate: &Gate) -> Sql<()> {
 }
 
 /// What a key is shut for, from two columns.
-pub(crate) fn shut_from(row: &Row<'_>, first: usize) -> Sql<Option<Shut>> {
+pub(crate) fn shut_from(row: &Row<'_>, first: usize) -> Sql<Option<Closed>> {
     let Some(until) = row.get::<_, Option<i64>>(first + 1)? else { return Ok(None) };
     let until = (until != NO_MOMENT).then(|| Timestamp::from_millis(until));
     // A reason that somebody edited by hand is as good as any.
     let why = place(&Wait::ALL, row.get(first)?).unwrap_or(Wait::RateLimited);
-    Ok(Some(Shut { why, until }))
+    Ok(Some(Closed { why, until }))
 }
 
 // ---- what is ready of a key ---------------------------------------------------------------------------
@@ -148,7 +148,7 @@ pub(crate) fn settle(tx: &mut Tx<'_>, limit: i64, rules: &KeyRules) -> Sql<bool>
     }
     let long = parked.len() > line.let_in && ready + line.let_in >= AHEAD;
     let why = key.shut.map_or(Wait::RateLimited, |shut| shut.why);
-    let shut = line.shut.or_else(|| long.then_some(Shut { why, until: None }));
+    let shut = line.shut.or_else(|| long.then_some(Closed { why, until: None }));
     set_shut(tx, limit, rules, key.shut, shut)?;
     Ok(shut.is_none())
 }
@@ -186,8 +186,8 @@ fn set_shut(
     tx: &mut Tx<'_>,
     limit: i64,
     rules: &KeyRules,
-    before: Option<Shut>,
-    after: Option<Shut>,
+    before: Option<Closed>,
+    after: Option<Closed>,
 ) -> Sql<()> {
     if before == after {
         return Ok(());

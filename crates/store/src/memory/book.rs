@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use ostler_core::{
-    Attempt, AttemptEnd, Ending, Gate, JobId, LeasePhase, Next, OnFailed, Outcome, Readiness, SessionId,
-    Shut, State, StateName, Step, Task, TaskId, Timestamp, Transition, VirtualTime, Wait, arrival, decide,
+    Attempt, AttemptEnd, Closed, Ending, Gate, JobId, LeasePhase, Next, OnFailed, Outcome, Readiness,
+    SessionId, State, StateName, Step, Task, TaskId, Timestamp, Transition, VirtualTime, Wait, arrival,
+    decide,
 };
 
 use super::gates::Begun;
@@ -54,7 +55,7 @@ pub(super) struct Key {
     pub(super) last: Option<i64>,
     pub(super) gate: Gate,
     /// What its parked tasks wait for, apart from a place.
-    pub(super) shut: Option<Shut>,
+    pub(super) shut: Option<Closed>,
 }
 
 #[derive(Default)]

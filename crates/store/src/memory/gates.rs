@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ostler_core::{
-    AHEAD, Admission, Effect, Entry, GateRules, Outcome, Probe, Readiness, Shut, State, Task, Timestamp,
-    Wait, admit,
+    AHEAD, Admission, Closed, Effect, GateRules, GateVerdict, Outcome, Probe, Readiness, State, Task,
+    Timestamp, Wait, admit,
 };
 
 use super::book::{Book, Key, Slot};
@@ -17,9 +17,9 @@ pub(super) enum Passed {
     /// It may begin, and what it costs was taken.
     Yes,
     /// Its key refuses it: it is parked.
-    Key(Shut),
+    Key(Closed),
     /// The queue refuses it, and whatever comes after it.
-    Queue(Shut),
+    Queue(Closed),
 }
 
 impl Book {
@@ -64,7 +64,7 @@ impl Book {
         }
         let long = parked.len() > line.let_in && ready + line.let_in >= AHEAD;
         let why = before.shut.map_or(Wait::RateLimited, |shut| shut.why);
-        let shut = line.shut.or_else(|| long.then_some(Shut { why, until: None }));
+        let shut = line.shut.or_else(|| long.then_some(Closed { why, until: None }));
         // Whoever was told a later moment should ask again.
         self.rings.ready |= sooner(before.shut, shut);
         self.key(queue, key).shut = shut;
@@ -120,7 +120,7 @@ impl Book {
     }
 
     /// Why the key of a task is shut, if it has one and it is.
-    pub(super) fn shut_of(&mut self, slot: Slot) -> Option<Shut> {
+    pub(super) fn shut_of(&mut self, slot: Slot) -> Option<Closed> {
         let Task { queue, limit_key, .. } = self.task(slot).clone();
         limit_key.and_then(|key| self.key(&queue, &key).shut)
     }
@@ -151,12 +151,12 @@ impl Book {
     // ---- what a claim asks ----
 
     /// Why nothing of the queue is to be looked at.
-    pub(super) fn queue_shut(&mut self, queue: &str) -> Option<Shut> {
+    pub(super) fn queue_shut(&mut self, queue: &str) -> Option<Closed> {
         let now = self.now;
         let found = self.queues.get(queue)?;
         let shut = match found.gate.clone().ask(&found.settings.queue_rules(), 1, now) {
-            Entry::Go | Entry::Probe => return None,
-            Entry::Wait(shut) => shut,
+            GateVerdict::Go | GateVerdict::Probe => return None,
+            GateVerdict::Wait(shut) => shut,
         };
         (!self.checks.pass(Check::QueueGate, false)).then_some(shut)
     }
@@ -174,7 +174,7 @@ impl Book {
     }
 
     /// Asks the gates of a ready task: its key's, then its queue's. What it costs is taken from both or from none.
-    pub(super) fn pass(&mut self, slot: Slot, refused: &BTreeMap<String, Shut>) -> Passed {
+    pub(super) fn pass(&mut self, slot: Slot, refused: &BTreeMap<String, Closed>) -> Passed {
         let (now, checks) = (self.now, self.checks);
         let Task { id, queue, limit_key, cost, token, .. } = self.task(slot).clone();
         if let Some(shut) = limit_key.as_ref().and_then(|key| refused.get(key)) {
@@ -187,7 +187,7 @@ impl Book {
             let entry = gate.ask(&key_rules, cost, now);
             (key.clone(), gate, entry)
         });
-        if let Some((_, _, Entry::Wait(shut))) = &key_gate
+        if let Some((_, _, GateVerdict::Wait(shut))) = &key_gate
             && !checks.pass(Check::KeyGate, false)
         {
             return Passed::Key(*shut);
@@ -195,13 +195,13 @@ impl Book {
         let found = self.queues.entry(queue.clone()).or_default();
         let mut gate = found.gate.clone();
         match gate.ask(&found.settings.queue_rules(), cost, now) {
-            Entry::Wait(shut) if !checks.pass(Check::QueueGate, false) => return Passed::Queue(shut),
-            Entry::Probe => gate.probe = Some(probe),
-            Entry::Go | Entry::Wait(_) => {}
+            GateVerdict::Wait(shut) if !checks.pass(Check::QueueGate, false) => return Passed::Queue(shut),
+            GateVerdict::Probe => gate.probe = Some(probe),
+            GateVerdict::Go | GateVerdict::Wait(_) => {}
         }
         found.gate = gate;
         if let Some((key, mut gate, entry)) = key_gate {
-            if entry == Entry::Probe {
+            if entry == GateVerdict::Probe {
                 gate.probe = Some(probe);
             }
             self.key(&queue, &key).gate = gate;
@@ -210,7 +210,7 @@ impl Book {
     }
 
     /// A ready task is parked: its key refuses it.
-    pub(super) fn park(&mut self, slot: Slot, shut: Shut) {
+    pub(super) fn park(&mut self, slot: Slot, shut: Closed) {
         self.move_to(slot, Readiness::Parked, Some(shut.why));
     }
 
@@ -314,7 +314,7 @@ impl Book {
     pub(super) fn key_records(&self) -> Vec<KeyRecord> {
         let mut records = Vec::new();
         for (name, queue) in &self.queues {
-            let mut shut: Vec<(&String, &Key, Shut)> =
+            let mut shut: Vec<(&String, &Key, Closed)> =
                 queue.keys.iter().filter_map(|(key, kept)| Some((key, kept, kept.shut?))).collect();
             // What has no end comes last.
             shut.sort_by_key(|(key, _, shut)| (shut.until.is_none(), shut.until, (*key).clone()));
@@ -340,7 +340,7 @@ pub(super) enum Begun {
 }
 
 /// Whether the second moment comes before the first; without a moment it never comes.
-fn sooner(before: Option<Shut>, after: Option<Shut>) -> bool {
+fn sooner(before: Option<Closed>, after: Option<Closed>) -> bool {
     match (before, after) {
         (Some(before), Some(after)) => {
             after.until.is_some_and(|after| before.until.is_none_or(|before| after < before))

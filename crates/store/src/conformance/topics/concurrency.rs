@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ostler_core::{ErrorClass, Outcome, Shut, TaskId, Wait};
+use ostler_core::{Closed, ErrorClass, Outcome, TaskId, Wait};
 
 use super::super::scene::{QUEUE, Scene, TICK, TTL, failure, heard, invalid};
 use super::holds::look;
@@ -182,7 +182,7 @@ async fn that_all_places_are_taken_is_shown(s: &Scene) {
     let shut = async || s.store.survey().await.expect("survey answers").queues[0].shut;
     assert_eq!(shut().await, None);
     let lease = s.lease(node).await;
-    assert_eq!(shut().await, Some(Shut { why: Wait::Concurrency, until: None }));
+    assert_eq!(shut().await, Some(Closed { why: Wait::Concurrency, until: None }));
     s.finish(lease, Outcome::Success).await;
     assert_eq!(shut().await, None);
 }
