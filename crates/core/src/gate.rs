@@ -7,7 +7,7 @@
 use crate::breaker::{Breaker, BreakerPolicy, BreakerState, Pass, Trip};
 use crate::decide::Effect;
 use crate::id::TaskId;
-use crate::limits::{Bucket, Rate, Taken};
+use crate::rate::{Bucket, Rate, Taken};
 use crate::state::Wait;
 use crate::time::Timestamp;
 
