@@ -72,7 +72,7 @@ pub enum Pass {
 
 /// What ended in one part of the window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Tally {
+pub struct OutcomeCounts {
     /// When this part began.
     pub since: Timestamp,
     /// Successes in it.
@@ -90,7 +90,7 @@ pub struct Breaker {
     /// Failures since the last success. Counted for [`Trip::Consecutive`].
     pub in_a_row: u32,
     /// What ended lately, oldest first, in at most [`Breaker::PARTS`] parts. Counted for [`Trip::Rate`].
-    pub lately: Vec<Tally>,
+    pub lately: Vec<OutcomeCounts>,
 }
 
 impl Breaker {
@@ -170,7 +170,7 @@ impl Breaker {
     }
 
     /// Counts an end into the newest part of the window, or into a new part.
-    fn count(&mut self, policy: &BreakerPolicy, now: Timestamp, add: impl FnOnce(&mut Tally)) {
+    fn count(&mut self, policy: &BreakerPolicy, now: Timestamp, add: impl FnOnce(&mut OutcomeCounts)) {
         let window = match policy.trip {
             Trip::Consecutive(_) => return,
             Trip::Rate { window, .. } => window,
@@ -181,13 +181,13 @@ impl Breaker {
         self.lately.retain(|tally| tally.since > oldest);
         // Rounded up, so that a whole window never has more parts than fit.
         let part = Duration::from_millis(millis(window).unsigned_abs().div_ceil(Self::PARTS as u64).max(1));
-        let newest_is_over = |newest: &Tally| now.since(newest.since) >= part;
+        let newest_is_over = |newest: &OutcomeCounts| now.since(newest.since) >= part;
         if self.lately.last().is_none_or(newest_is_over) {
             // Only a policy that changed meanwhile can have left more parts than fit.
             if self.lately.len() >= Self::PARTS {
                 self.lately.remove(0);
             }
-            self.lately.push(Tally { since: now, successes: 0, failures: 0 });
+            self.lately.push(OutcomeCounts { since: now, successes: 0, failures: 0 });
         }
         if let Some(newest) = self.lately.last_mut() {
             add(newest);

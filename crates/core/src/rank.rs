@@ -82,7 +82,7 @@ impl VirtualTime {
 
 /// Whose turn a task counts for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Turn {
+pub enum Fairness {
     /// The task has no limit key. In a queue with keys all such tasks count as one key.
     Unkeyed {
         /// Where the last task without a key was laid, if there was one.
@@ -108,14 +108,14 @@ pub struct Placement {
 
 /// Places a task that may first run at `arrival`.
 #[must_use]
-pub fn place(clock: VirtualTime, turn: Turn, arrival: Timestamp, priority: Priority) -> Placement {
+pub fn place(clock: VirtualTime, turn: Fairness, arrival: Timestamp, priority: Priority) -> Placement {
     let arrival = arrival.millis().clamp(-FARTHEST_MS, FARTHEST_MS);
     let (time, last) = match (clock.0, turn) {
-        (None, Turn::Unkeyed { .. }) => {
+        (None, Fairness::Unkeyed { .. }) => {
             return Placement { rank: Rank(arrival - priority.head_start()), clock, last: None };
         }
-        (None, Turn::Keyed { last }) => (arrival, last),
-        (Some(time), Turn::Keyed { last } | Turn::Unkeyed { last }) => (time, last),
+        (None, Fairness::Keyed { last }) => (arrival, last),
+        (Some(time), Fairness::Keyed { last } | Fairness::Unkeyed { last }) => (time, last),
     };
     let (from, time) = match last {
         Some(last) => (last.max(time), time),

@@ -18,7 +18,7 @@ pub struct ScalePolicy {
 
 /// Whether the machine has memory for more workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Memory {
+pub enum MemoryPressure {
     /// There is room.
     Free,
     /// Above the threshold: nothing is added but the minimum.
@@ -39,7 +39,7 @@ pub struct PoolLoad {
     /// How long the oldest idle worker has been idle.
     pub oldest_idle_for: Duration,
     /// Whether there is memory for more.
-    pub memory: Memory,
+    pub memory: MemoryPressure,
 }
 
 /// What the pool should do.
@@ -72,8 +72,8 @@ pub fn scale(policy: &ScalePolicy, load: &PoolLoad) -> Scale {
 /// How many workers the waiting tasks ask for.
 fn demanded(policy: &ScalePolicy, load: &PoolLoad) -> u32 {
     match load.memory {
-        Memory::Tight => return 0,
-        Memory::Free => {}
+        MemoryPressure::Tight => return 0,
+        MemoryPressure::Free => {}
     }
     if load.idle > 0 {
         return 0;
@@ -105,12 +105,12 @@ mod tests {
         starting: 0,
         waiting: 0,
         oldest_idle_for: Duration::ZERO,
-        memory: Memory::Free,
+        memory: MemoryPressure::Free,
     };
 
     #[test]
     fn the_minimum_comes_at_once_also_when_memory_is_tight() {
-        for memory in [Memory::Free, Memory::Tight] {
+        for memory in [MemoryPressure::Free, MemoryPressure::Tight] {
             assert_eq!(scale(&POLICY, &PoolLoad { total: 0, idle: 0, memory, ..QUIET }), Scale::Up(2));
             assert_eq!(scale(&POLICY, &PoolLoad { total: 1, idle: 1, memory, ..QUIET }), Scale::Up(1));
             assert_eq!(scale(&POLICY, &PoolLoad { memory, ..QUIET }), Scale::Hold);
@@ -131,7 +131,7 @@ mod tests {
     fn nobody_comes_while_somebody_is_idle_or_memory_is_tight() {
         assert_eq!(scale(&POLICY, &PoolLoad { idle: 1, waiting: 9, ..QUIET }), Scale::Hold);
         assert_eq!(
-            scale(&POLICY, &PoolLoad { idle: 0, waiting: 9, memory: Memory::Tight, ..QUIET }),
+            scale(&POLICY, &PoolLoad { idle: 0, waiting: 9, memory: MemoryPressure::Tight, ..QUIET }),
             Scale::Hold
         );
     }
@@ -183,7 +183,7 @@ mod tests {
                     for (idle_timeout, oldest_idle_for) in
                         timeouts.iter().flat_map(|a| timeouts.map(|b| (*a, b)))
                     {
-                        for memory in [Memory::Free, Memory::Tight] {
+                        for memory in [MemoryPressure::Free, MemoryPressure::Tight] {
                             all.push((
                                 ScalePolicy { min, max, scale_up_at, idle_timeout },
                                 PoolLoad { total, idle, starting, waiting, oldest_idle_for, memory },

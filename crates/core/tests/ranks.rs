@@ -11,7 +11,7 @@ use std::collections::{BinaryHeap, HashMap};
 
 use fixed::cases;
 use ostler_core::{
-    NEW_KEY_MS, PRIORITY_MS, Priority, Rank, STEP_MS, Seed, Timestamp, Turn, VirtualTime, place,
+    Fairness, NEW_KEY_MS, PRIORITY_MS, Priority, Rank, STEP_MS, Seed, Timestamp, VirtualTime, place,
 };
 use proptest::prelude::*;
 
@@ -55,8 +55,8 @@ impl Queue {
         let priority = Priority::new(points).expect("a priority in range");
         let last = self.last.get(&owner).copied();
         let turn = match owner {
-            Owner::Nobody => Turn::Unkeyed { last },
-            Owner::Key(_) => Turn::Keyed { last },
+            Owner::Nobody => Fairness::Unkeyed { last },
+            Owner::Key(_) => Fairness::Keyed { last },
         };
         let placed = place(self.clock, turn, Timestamp::from_millis(arrival), priority);
         assert!(placed.clock.0 >= self.clock.0, "the virtual time went back");
@@ -275,7 +275,7 @@ fn with_more_new_keys_than_can_be_claimed_the_wait_is_still_bounded() {
 fn even_if_nothing_is_ever_claimed_new_keys_come_behind_the_lowest_in_the_end() {
     let new_key = |clock, points| {
         let priority = Priority::new(points).expect("in range");
-        place(clock, Turn::Keyed { last: None }, Timestamp::from_millis(START), priority)
+        place(clock, Fairness::Keyed { last: None }, Timestamp::from_millis(START), priority)
     };
     let low = new_key(VirtualTime(Some(START)), -100);
     let mut clock = low.clock;
@@ -453,7 +453,7 @@ proptest! {
         arrival in any::<i64>(), rank in any::<i64>(), points in -100..=100_i64, keyed in any::<bool>(),
     ) {
         let priority = Priority::new(points).expect("in range");
-        let turn = if keyed { Turn::Keyed { last } } else { Turn::Unkeyed { last } };
+        let turn = if keyed { Fairness::Keyed { last } } else { Fairness::Unkeyed { last } };
         let clock = VirtualTime(clock);
         let placed = place(clock, turn, Timestamp::from_millis(arrival), priority);
         prop_assert!(placed.clock.0 >= clock.0);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ostler_core::StateName;
 use ostler_store::RECENT_RUNS;
-use ostler_store::views::{Counts, Tally};
+use ostler_store::views::{Counts, LaneTotals};
 
 use tokio_postgres::Row;
 
@@ -25,7 +25,7 @@ const FOLD_EVERY: i64 = 256;
 pub(crate) struct LaneChange {
     pub(crate) counts: [i64; 6],
     pruned: [i64; 6],
-    tally: Tally,
+    tally: LaneTotals,
     recent_ms: Vec<i64>,
 }
 
@@ -51,7 +51,7 @@ impl LaneChanges {
     }
 
     /// What has happened in a lane.
-    pub(crate) fn tally(&mut self, lane: i64) -> &mut Tally {
+    pub(crate) fn tally(&mut self, lane: i64) -> &mut LaneTotals {
         &mut self.0.entry(lane).or_default().tally
     }
 
@@ -219,7 +219,7 @@ pub(crate) struct Counted {
     pub(crate) counts: Counts,
     /// Tasks that were pruned: completed, failed, cancelled.
     pub(crate) pruned: [u64; 3],
-    pub(crate) tally: Tally,
+    pub(crate) tally: LaneTotals,
     /// The most that ever waited at once in the lane's queue.
     pub(crate) high_water: u64,
     pub(crate) recent_ms: Vec<u32>,
@@ -306,7 +306,7 @@ fn of(sum: &Sum, high_water: i64) -> Counted {
     Counted {
         counts: Counts { queued, claimed, running, completed, failed, cancelled },
         pruned,
-        tally: Tally { attempts, retried, replayed_failed, replayed_cancelled },
+        tally: LaneTotals { attempts, retried, replayed_failed, replayed_cancelled },
         high_water: natural(high_water),
         recent_ms: sum.recent[last..].iter().map(|took| u32::try_from(*took).unwrap_or(u32::MAX)).collect(),
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use ostler_core::Memory;
+use ostler_core::MemoryPressure;
 
 use crate::keeper::{descendants, own_cgroup};
 
@@ -27,18 +27,18 @@ fn resident_pages(pid: i32) -> Option<u64> {
 
 /// Looks whether there is memory for more work: below 85 % of the machine's, and of what the node's control groups may have.
 #[derive(Debug, Default)]
-pub struct Gauge(Mutex<Option<(Instant, Memory)>>);
+pub struct Gauge(Mutex<Option<(Instant, MemoryPressure)>>);
 
 impl Gauge {
     /// Whether there is memory for more. It is measured twice a second at most.
     #[must_use]
-    pub fn memory(&self) -> Memory {
+    pub fn memory(&self) -> MemoryPressure {
         let mut measured = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
         match *measured {
             Some((at, memory)) if now - at < MEASURE_EVERY => memory,
             Some(_) | None => {
-                let memory = if used_share() > TIGHT { Memory::Tight } else { Memory::Free };
+                let memory = if used_share() > TIGHT { MemoryPressure::Tight } else { MemoryPressure::Free };
                 *measured = Some((now, memory));
                 memory
             }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ostler_core::{ErrorClass, Failure, Memory, Outcome};
+use ostler_core::{ErrorClass, Failure, MemoryPressure, Outcome};
 use ostler_exec::{Classing, Executor, LivenessHolder};
 use ostler_store::calls::{QueueChange, Retention};
 use ostler_store::{MAX_BATCH, MAX_CLAIM};
@@ -210,7 +210,7 @@ impl PoolConfig {
 }
 
 /// Whether there is memory for more work; it is asked often, and must answer at once.
-pub type MemoryGauge = Arc<dyn Fn() -> Memory + Send + Sync>;
+pub type MemoryGauge = Arc<dyn Fn() -> MemoryPressure + Send + Sync>;
 
 /// A node.
 #[derive(Clone)]
@@ -253,7 +253,7 @@ impl NodeConfig {
             upkeep: Duration::from_millis(500),
             take_over: TakeOver::No,
             guard: None,
-            memory: Arc::new(|| Memory::Free),
+            memory: Arc::new(|| MemoryPressure::Free),
             presence: None,
             store_news: None,
         }

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ostler_core::{Memory, PoolLoad, Scale, ScalePolicy, SessionId, Timestamp, WorkerId, cut, scale};
+use ostler_core::{MemoryPressure, PoolLoad, Scale, ScalePolicy, SessionId, Timestamp, WorkerId, cut, scale};
 use ostler_exec::Served;
 use ostler_store::calls::{Claim, ClaimAnswer, Claimed, Kinds, QueueChange};
 use ostler_store::{MAX_CLAIM, MAX_MESSAGE_BYTES, Wakeups};
@@ -228,9 +228,9 @@ impl Pool {
         let load = self.crew.load();
         let (growth, ahead) = (self.growth(&load, now), self.ahead(&load, now));
         let room = match (self.bench.memory)() {
-            Memory::Free => room(&load, growth, ahead),
+            MemoryPressure::Free => room(&load, growth, ahead),
             // One at a time: what waits for memory that others have would wait for ever.
-            Memory::Tight => room(&load, growth, ahead).min(usize::from(load.is_at_rest())),
+            MemoryPressure::Tight => room(&load, growth, ahead).min(usize::from(load.is_at_rest())),
         };
         if room == 0 {
             return Look::Filled;
@@ -303,7 +303,7 @@ impl Pool {
             && more > 0
             && load.free() == 0
             && matches!(look, Look::Filled)
-            && (self.bench.memory)() == Memory::Free;
+            && (self.bench.memory)() == MemoryPressure::Free;
         if !is_useful {
             return look;
         }
@@ -420,7 +420,7 @@ fn room(load: &Load, growth: usize, ahead: usize) -> usize {
 }
 
 /// The crew as the rules of scaling see it: an idle worker for whom a task waits is as good as busy.
-fn pool_load(load: &Load, backlog: usize, now: Instant, memory: Memory) -> PoolLoad {
+fn pool_load(load: &Load, backlog: usize, now: Instant, memory: MemoryPressure) -> PoolLoad {
     PoolLoad {
         total: count(load.total),
         idle: count(load.free()),

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use ostler_core::{ErrorClass, Failure, Memory, WorkerId, WorkerState};
+use ostler_core::{ErrorClass, Failure, MemoryPressure, WorkerId, WorkerState};
 use ostler_exec::{Control, Ended, Executor, Opened, Served, Vitals, Work};
 use ostler_runtime::{LeaseTimes, Node, NodeConfig, Parts, PoolConfig, PoolSize, Prefetch};
 use ostler_store::calls::QueueChange;
@@ -283,7 +283,10 @@ async fn when_memory_is_tight_no_worker_is_added_and_tasks_run_one_at_a_time() {
     let mortal = Mortal::new(0, well);
     let tight = Arc::new(AtomicBool::new(true));
     let gauge = Arc::clone(&tight);
-    let memory = Arc::new(move || if gauge.load(Ordering::SeqCst) { Memory::Tight } else { Memory::Free });
+    let memory =
+        Arc::new(
+            move || if gauge.load(Ordering::SeqCst) { MemoryPressure::Tight } else { MemoryPressure::Free },
+        );
     let config = scene.config(&mortal, PoolSize::between(2, 6));
     let node = scene.start(NodeConfig { memory, ..config }).await;
     until("the minimum comes all the same", || mortal.living().len() == 2).await;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ostler_core::StateName;
 use ostler_store::RECENT_RUNS;
-use ostler_store::views::{Counts, Tally};
+use ostler_store::views::{Counts, LaneTotals};
 use rusqlite::params;
 
 use crate::tx::{Sql, Tx};
@@ -14,7 +14,7 @@ use crate::tx::{Sql, Tx};
 pub(crate) struct LaneChange {
     pub(crate) counts: [i64; 6],
     pruned: [i64; 6],
-    tally: Tally,
+    tally: LaneTotals,
     recent_ms: Vec<u32>,
 }
 
@@ -36,7 +36,7 @@ impl Tx<'_> {
     }
 
     /// What has happened in a lane during this transaction.
-    pub(crate) fn tally(&mut self, lane: i64) -> &mut Tally {
+    pub(crate) fn tally(&mut self, lane: i64) -> &mut LaneTotals {
         &mut self.lanes.entry(lane).or_default().tally
     }
 
@@ -51,7 +51,7 @@ impl Tx<'_> {
         let lanes = std::mem::take(&mut self.lanes);
         for (lane, change) in &lanes {
             let [queued, claimed, running, completed, failed, cancelled] = change.counts;
-            let Tally { attempts, retried, replayed_failed, replayed_cancelled } = change.tally;
+            let LaneTotals { attempts, retried, replayed_failed, replayed_cancelled } = change.tally;
             self.prepare(
                 "UPDATE lane SET queued = queued + ?2, claimed = claimed + ?3, running = running + ?4,
                     completed = completed + ?5, failed = failed + ?6, cancelled = cancelled + ?7,

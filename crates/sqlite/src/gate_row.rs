@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use ostler_core::{
-    Breaker, BreakerPolicy, BreakerState, Bucket, Gate, Id, Probe, Rate, Tally, TaskId, Timestamp, Trip,
+    Breaker, BreakerPolicy, BreakerState, Bucket, Gate, Id, OutcomeCounts, Probe, Rate, TaskId, Timestamp,
+    Trip,
 };
 use ostler_store::gates::{BreakerScope, BreakerSetting, SetBy};
 use ostler_store::paths::PayloadPath;
@@ -109,7 +110,7 @@ fn breaker_row(breaker: &Breaker) -> BreakerRow {
         BreakerState::Open { until } => StateRow::Open { until_ms: until.millis() },
         BreakerState::HalfOpen { until } => StateRow::HalfOpen { until_ms: until.millis() },
     };
-    let lately = |tally: &Tally| (tally.since.millis(), tally.successes, tally.failures);
+    let lately = |tally: &OutcomeCounts| (tally.since.millis(), tally.successes, tally.failures);
     BreakerRow { state, in_a_row: breaker.in_a_row, lately: breaker.lately.iter().map(lately).collect() }
 }
 
@@ -119,8 +120,11 @@ fn breaker_of(row: BreakerRow) -> Breaker {
         StateRow::Open { until_ms } => BreakerState::Open { until: Timestamp::from_millis(until_ms) },
         StateRow::HalfOpen { until_ms } => BreakerState::HalfOpen { until: Timestamp::from_millis(until_ms) },
     };
-    let tally =
-        |(since, successes, failures)| Tally { since: Timestamp::from_millis(since), successes, failures };
+    let tally = |(since, successes, failures)| OutcomeCounts {
+        since: Timestamp::from_millis(since),
+        successes,
+        failures,
+    };
     Breaker { state, in_a_row: row.in_a_row, lately: row.lately.into_iter().map(tally).collect() }
 }
 
@@ -247,7 +251,7 @@ mod tests {
             BreakerState::Open { until: at(i64::MAX) },
             BreakerState::HalfOpen { until: at(9) },
         ] {
-            let lately = vec![Tally { since: at(3), successes: 1, failures: u32::MAX }];
+            let lately = vec![OutcomeCounts { since: at(3), successes: 1, failures: u32::MAX }];
             let breaker = Breaker { state, in_a_row: 7, lately };
             let probe = Probe { task: TaskId(Id::from_bits(u128::MAX - 5)), token: u64::MAX };
             let gate = Gate {

@@ -1,6 +1,6 @@
 //! Limit keys: where a key's tasks stand in line, and how many of them may be ready or leased at once.
 
-use ostler_core::{Admission, Priority, Rank, Timestamp, Turn, Wait, admit, place};
+use ostler_core::{Admission, Fairness, Priority, Rank, Timestamp, Wait, admit, place};
 use rusqlite::{OptionalExtension, params};
 
 use crate::gates::{self, KeyRules};
@@ -73,7 +73,7 @@ pub(crate) fn rank(
         None => Some(self::limit(tx, id, NO_KEY)?),
     };
     let last = kept.and_then(|kept| kept.last);
-    let turn = if limit.is_some() { Turn::Keyed { last } } else { Turn::Unkeyed { last } };
+    let turn = if limit.is_some() { Fairness::Keyed { last } } else { Fairness::Unkeyed { last } };
     let placement = place(clock, turn, arrival, priority);
     tx.set_clock(queue, placement.clock)?;
     if let (Some(kept), Some(laid)) = (kept, placement.last) {

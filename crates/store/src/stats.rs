@@ -145,11 +145,11 @@ impl KindStats {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::views::{QueueRecord, QueueSettings, Tally};
+    use crate::views::{LaneTotals, QueueRecord, QueueSettings};
 
     fn lane(queue: &str, kind: &str, queued: u64, recent_ms: Vec<u32>) -> LaneRecord {
         let counts = Counts { queued, completed: recent_ms.len() as u64, ..Counts::default() };
-        LaneRecord { queue: queue.into(), kind: kind.into(), counts, tally: Tally::default(), recent_ms }
+        LaneRecord { queue: queue.into(), kind: kind.into(), counts, tally: LaneTotals::default(), recent_ms }
     }
 
     fn queue(name: &str, high_water: u64) -> QueueRecord {
@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn what_was_replayed_is_gone_from_its_state_and_not_from_the_totals() {
         let counts = Counts { queued: 1, completed: 2, failed: 3, cancelled: 4, ..Counts::default() };
-        let tally = Tally { attempts: 50, retried: 6, replayed_failed: 7, replayed_cancelled: 8 };
+        let tally = LaneTotals { attempts: 50, retried: 6, replayed_failed: 7, replayed_cancelled: 8 };
         let lane = LaneRecord { counts, tally, ..lane("a", "x", 0, vec![]) };
         let stats = Stats::of(&Survey { lanes: vec![lane], ..Survey::default() }, None);
         assert_eq!((stats.tasks.failed, stats.tasks.cancelled), (3, 4));

@@ -249,7 +249,7 @@ impl Counts {
 
 /// What has happened in a lane over the whole life of the store, besides what [`Counts`] tells. These numbers only rise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct LaneTotals {
     /// Attempts that have begun.
     pub attempts: u64,
     /// Failed attempts after which the task was queued again.
@@ -260,7 +260,7 @@ pub struct Tally {
     pub replayed_cancelled: u64,
 }
 
-impl Tally {
+impl LaneTotals {
     /// Both together.
     #[must_use]
     pub const fn plus(self, other: Self) -> Self {
@@ -292,7 +292,7 @@ pub struct LaneRecord {
     /// Its tasks.
     pub counts: Counts,
     /// What has happened to them.
-    pub tally: Tally,
+    pub tally: LaneTotals,
     /// How long the last runs took, in milliseconds, the oldest first; at most a hundred.
     pub recent_ms: Vec<u32>,
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use ostler_core::{Gate, SessionId, State, StateName, TaskId, Timestamp, VirtualTime};
-use ostler_store::views::Tally;
+use ostler_store::views::LaneTotals;
 use ostler_store::{Check, Checks, Rings};
 
 use crate::commit_mark::CommitMark;
@@ -290,7 +290,7 @@ impl Tx {
     }
 
     /// What has happened in a lane during this transaction.
-    pub(crate) fn tally(&mut self, lane: i64) -> &mut Tally {
+    pub(crate) fn tally(&mut self, lane: i64) -> &mut LaneTotals {
         self.lanes.tally(lane)
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use ostler_core::{Rank, State, TaskId, Turn, VirtualTime, Wait, arrival, place};
+use ostler_core::{Fairness, Rank, State, TaskId, VirtualTime, Wait, arrival, place};
 use ostler_store::calls::{Enqueued, NewTask};
 
 use crate::conn::get;
@@ -81,7 +81,8 @@ async fn insert_plain(tx: &mut Tx, tasks: &[NewTask], lanes: &[Lane]) -> Sql<Vec
     let now = tx.now;
     let draft = |(new, lane): (&'_ NewTask, &Lane)| {
         let run_at = new.run_at.unwrap_or(now);
-        let rank = place(VirtualTime(None), Turn::Unkeyed { last: None }, run_at.max(now), new.priority).rank;
+        let rank =
+            place(VirtualTime(None), Fairness::Unkeyed { last: None }, run_at.max(now), new.priority).rank;
         let (readiness, why) = arrival(run_at, now, Wait::New);
         (rank, State::Queued { readiness, why, run_at }, *lane)
     };

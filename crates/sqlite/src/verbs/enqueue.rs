@@ -1,6 +1,6 @@
 //! Takes tasks in.
 
-use ostler_core::{Rank, State, TaskId, Turn, VirtualTime, Wait, arrival, place};
+use ostler_core::{Fairness, Rank, State, TaskId, VirtualTime, Wait, arrival, place};
 use ostler_store::calls::{Enqueued, NewTask};
 use rusqlite::{CachedStatement, params};
 
@@ -64,7 +64,7 @@ fn insert_plain(
     new: &NewTask,
 ) -> Sql<Enqueued> {
     let run_at = new.run_at.unwrap_or(tx.now);
-    let turn = Turn::Unkeyed { last: None };
+    let turn = Fairness::Unkeyed { last: None };
     let rank = place(VirtualTime(None), turn, run_at.max(tx.now), new.priority).rank;
     let (readiness, why) = arrival(run_at, tx.now, Wait::New);
     let state = State::Queued { readiness, why, run_at };

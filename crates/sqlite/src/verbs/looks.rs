@@ -9,8 +9,8 @@ use ostler_core::{
 use ostler_store::calls::{EventKind, Kinds};
 use ostler_store::gates::{KeyRecord, MAX_KEYS_SHOWN};
 use ostler_store::views::{
-    Cursor, Event, Filter, LaneRecord, LeaseFilter, Liveness, NodeRecord, Page, QueueRecord, Survey, Tally,
-    TaskDetail, TaskRef, WorkerRecord,
+    Cursor, Event, Filter, LaneRecord, LaneTotals, LeaseFilter, Liveness, NodeRecord, Page, QueueRecord,
+    Survey, TaskDetail, TaskRef, WorkerRecord,
 };
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -232,7 +232,7 @@ fn lanes(conn: &Connection) -> Sql<Vec<LaneRecord>> {
             queue: row.get(0)?,
             kind: row.get(1)?,
             counts: counts_from(row, 2)?,
-            tally: Tally {
+            tally: LaneTotals {
                 attempts: row.get(8)?,
                 retried: row.get(9)?,
                 replayed_failed: row.get(10)?,

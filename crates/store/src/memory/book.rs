@@ -18,7 +18,7 @@ use crate::jobs::JobRecord;
 use crate::lease::LeaseRef;
 use crate::node_commands::{NumberedCommand, Reply};
 use crate::schedules::ScheduleRecord;
-use crate::views::{Counts, Event, QueueSettings, Tally, WorkerRecord};
+use crate::views::{Counts, Event, LaneTotals, QueueSettings, WorkerRecord};
 use crate::wake::Rings;
 
 /// A task's place in the book: rises with every task.
@@ -62,7 +62,7 @@ pub(super) struct Key {
 pub(super) struct Lane {
     /// Tasks that were pruned, by where they had ended.
     pub(super) pruned: Counts,
-    pub(super) tally: Tally,
+    pub(super) tally: LaneTotals,
     pub(super) recent_ms: Vec<u32>,
 }
 
@@ -168,7 +168,7 @@ impl Book {
     }
 
     /// What is counted in the lane of a task.
-    pub(super) fn tally(&mut self, slot: Slot) -> &mut Tally {
+    pub(super) fn tally(&mut self, slot: Slot) -> &mut LaneTotals {
         let task = self.task(slot);
         let lane = (task.queue.clone(), task.kind.clone());
         &mut self.lanes.entry(lane).or_default().tally

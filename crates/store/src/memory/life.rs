@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use ostler_core::{
-    Attempt, CancelReason, Cancelling, Overrides, Rank, Readiness, Replaying, State, StateName, Step, Task,
-    TaskId, Timestamp, Turn, Wait, cancel, place, replay, too_late,
+    Attempt, CancelReason, Cancelling, Fairness, Overrides, Rank, Readiness, Replaying, State, StateName,
+    Step, Task, TaskId, Timestamp, Wait, cancel, place, replay, too_late,
 };
 
 use super::book::{Book, Slot};
@@ -91,7 +91,7 @@ impl Book {
         let queue = self.queues.entry(name).or_default();
         let kept = queue.keys.entry(key.clone().unwrap_or_default()).or_default();
         let last = kept.last;
-        let turn = if key.is_some() { Turn::Keyed { last } } else { Turn::Unkeyed { last } };
+        let turn = if key.is_some() { Fairness::Keyed { last } } else { Fairness::Unkeyed { last } };
         let placement = place(queue.clock, turn, arrival, priority);
         queue.clock = placement.clock;
         kept.last = placement.last.or(last);

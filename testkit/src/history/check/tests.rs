@@ -8,7 +8,7 @@ use ostler_core::{
 };
 use ostler_store::calls::EventKind;
 use ostler_store::views::{
-    Counts, Event, LaneRecord, Liveness, NodeRecord, QueueRecord, QueueSettings, Tally, TaskDetail,
+    Counts, Event, LaneRecord, LaneTotals, Liveness, NodeRecord, QueueRecord, QueueSettings, TaskDetail,
     WorkerRecord,
 };
 
@@ -79,7 +79,7 @@ impl History {
         }
         let (queue, kind) = ("mail".to_owned(), "send".to_owned());
         self.stored.survey.lanes =
-            vec![LaneRecord { queue, kind, counts, tally: Tally::default(), recent_ms: vec![] }];
+            vec![LaneRecord { queue, kind, counts, tally: LaneTotals::default(), recent_ms: vec![] }];
     }
 
     fn violations(&self) -> Vec<Violation> {
