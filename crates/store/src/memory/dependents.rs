@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use ostler_core::{CancelReason, OnFailed, Readiness, Release, State, TaskId, Timestamp, Wait, release};
 
-use super::book::{Book, Slot};
+use super::state::{Slot, State};
 
-impl Book {
+impl State {
     /// The places of these tasks, or the first one that is not there.
     pub(super) fn places(&self, ids: &[TaskId]) -> Result<BTreeSet<Slot>, TaskId> {
         ids.iter().map(|id| self.slot_of(*id).ok_or(*id)).collect()
@@ -115,7 +115,7 @@ impl Book {
     }
 
     fn dependents_of(&self, slot: Slot) -> Vec<Slot> {
-        let waits = |(_, entry): &(&Slot, &super::book::Entry)| entry.after.contains(&slot);
+        let waits = |(_, entry): &(&Slot, &super::state::TaskEntry)| entry.after.contains(&slot);
         self.entries.iter().filter(waits).map(|(dependent, _)| *dependent).collect()
     }
 

@@ -7,7 +7,7 @@ use ostler_core::{
     Timestamp, Wait, admit,
 };
 
-use super::book::{Book, Key, Slot};
+use super::state::{KeyEntry, Slot, State};
 use crate::calls::QueueChange;
 use crate::checks::Check;
 use crate::gates::{BreakerSetting, KeyRecord, MAX_KEYS_SHOWN};
@@ -22,7 +22,7 @@ pub(super) enum Passed {
     Queue(Closed),
 }
 
-impl Book {
+impl State {
     // ---- what is ready of a key ----
 
     /// Gives the places of the task's limit key to its best-ranked tasks.
@@ -115,7 +115,7 @@ impl Book {
         (settings.key_concurrency, settings.key_rules())
     }
 
-    fn key(&mut self, queue: &str, key: &str) -> &mut Key {
+    fn key(&mut self, queue: &str, key: &str) -> &mut KeyEntry {
         self.queues.entry(queue.to_owned()).or_default().keys.entry(key.to_owned()).or_default()
     }
 
@@ -314,7 +314,7 @@ impl Book {
     pub(super) fn key_records(&self) -> Vec<KeyRecord> {
         let mut records = Vec::new();
         for (name, queue) in &self.queues {
-            let mut shut: Vec<(&String, &Key, Closed)> =
+            let mut shut: Vec<(&String, &KeyEntry, Closed)> =
                 queue.keys.iter().filter_map(|(key, kept)| Some((key, kept, kept.shut?))).collect();
             // What has no end comes last.
             shut.sort_by_key(|(key, _, shut)| (shut.until.is_none(), shut.until, (*key).clone()));

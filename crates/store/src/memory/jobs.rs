@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use ostler_core::JobId;
 
-use super::book::Book;
+use super::state::State;
 use crate::jobs::{
     FORMER_JOBS, JobAnswer, JobChange, JobFilter, JobPut, JobRecord, MAX_JOBS_PRUNED, NewJob, queue_of,
 };
 use crate::views::Counts;
 
-impl Book {
+impl State {
     pub(super) fn put_job(&mut self, job: NewJob) -> JobPut {
         if self.jobs.contains_key(&job.id) {
             return JobPut::Existing;

@@ -7,8 +7,8 @@ use ostler_core::{
     Step, Task, TaskId, Timestamp, Wait, cancel, place, replay, too_late,
 };
 
-use super::book::{Book, Slot};
 use super::gates::Passed;
+use super::state::{Slot, State};
 use crate::bounds::MAX_STEPS;
 use crate::calls::{
     Appended, CancelAnswer, Claim, ClaimAnswer, Claimed, Enqueued, Fenced, Finished, NewEvent, NewStep,
@@ -20,7 +20,7 @@ use crate::lease::{Lease, LeaseRef};
 use crate::plans::Amended;
 use crate::views::Event;
 
-impl Book {
+impl State {
     pub(super) fn enqueue(&mut self, new: NewTask) -> Enqueued {
         if self.slot_of(new.id).is_some() {
             return Enqueued::Existing(new.id);

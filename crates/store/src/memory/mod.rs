@@ -1,17 +1,17 @@
 //! The reference: a store in memory, written to be read. It is what the verbs mean, and what the conformance
 //! suite compares every other store with. It searches where a real store has an index, on purpose.
 
-mod book;
 mod dependents;
 mod gates;
 mod jobs;
 mod life;
-mod looks;
+mod maintenance;
 mod nodes;
 mod outbox;
+mod queries;
 mod schedules;
+mod state;
 mod unique;
-mod upkeep;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -40,14 +40,14 @@ use crate::plans::Amended;
 use crate::schedules::{Activity, Fired, Firing, Put, Schedule, ScheduleAnswer, ScheduleRecord};
 use crate::views::{Cursor, Event, Filter, Page, QueueSettings, Survey, TaskDetail, TaskRef};
 use crate::wake::{Bells, Wakeups};
-use book::Book;
+use state::State;
 
 /// A store that keeps everything in memory. Clones share one.
 #[derive(Clone)]
 pub struct Memory {
     clock: Arc<dyn Clock>,
     bounds: Bounds,
-    book: Arc<Mutex<Book>>,
+    book: Arc<Mutex<State>>,
     bells: Arc<Bells>,
 }
 
@@ -61,7 +61,7 @@ impl Memory {
     /// An empty store that makes only these checks.
     #[must_use]
     pub fn with_checks(clock: Arc<dyn Clock>, checks: Checks) -> Self {
-        let book = Arc::new(Mutex::new(Book::new(checks)));
+        let book = Arc::new(Mutex::new(State::new(checks)));
         Self { clock, bounds: Bounds::default(), book, bells: Arc::default() }
     }
 
@@ -72,14 +72,14 @@ impl Memory {
 
     /// The book, at the present time. A panic in a verb is a defect that the suite must see, but later tests
     /// on the same store should say something better than "poisoned".
-    fn lock(&self) -> MutexGuard<'_, Book> {
+    fn lock(&self) -> MutexGuard<'_, State> {
         let mut book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
         book.set_time(self.clock.now(), self.clock.uptime());
         book
     }
 
     /// Carries out one verb, then does what follows every verb.
-    fn write<T>(&self, verb: impl FnOnce(&mut Book) -> T) -> T {
+    fn write<T>(&self, verb: impl FnOnce(&mut State) -> T) -> T {
         let mut book = self.lock();
         let answer = verb(&mut book);
         self.bells.ring(book.close_verb());

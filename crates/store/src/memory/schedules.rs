@@ -2,13 +2,13 @@
 
 use ostler_core::{CancelReason, Fire, StateName, fire};
 
-use super::book::{Book, Slot};
+use super::state::{Slot, State};
 use crate::bounds::MAX_SCHEDULES;
 use crate::calls::NewTask;
 use crate::checks::Check;
 use crate::schedules::{Activity, Fired, Firing, Put, Schedule, ScheduleAnswer, ScheduleRecord, Skipped};
 
-impl Book {
+impl State {
     pub(super) fn put_schedule(&mut self, schedule: Schedule) -> Put {
         if !self.schedules.contains_key(&schedule.name) && self.schedules.len() >= MAX_SCHEDULES {
             return Put::TooMany { limit: MAX_SCHEDULES };

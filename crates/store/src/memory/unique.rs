@@ -2,11 +2,11 @@
 
 use ostler_core::{Conflict, Readiness, State, Task, Wait, conflict};
 
-use super::book::{Book, Slot};
+use super::state::{Slot, State};
 use crate::calls::{Enqueued, NewTask};
 use crate::plans::Unique;
 
-impl Book {
+impl State {
     /// What becomes of a task whose unique key another one has. `None`: it is to be taken in.
     pub(super) fn clash(&mut self, new: &NewTask) -> Option<Enqueued> {
         let unique = new.unique.as_ref()?;

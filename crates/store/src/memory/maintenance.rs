@@ -6,15 +6,15 @@ use ostler_core::{
     Outcome, Readiness, SessionId, State, StateName, Task, Timestamp, Wait, in_time_until, lapsed,
 };
 
-use super::book::{Book, Slot};
 use super::nodes::is_held_by;
+use super::state::{Slot, State};
 use crate::bounds::{MAX_CASCADE, check_settings};
 use crate::calls::{Expired, MadeReady, Prune, Pruned, QueueChange, Retention};
 use crate::checks::Check;
 use crate::error::Error;
 use crate::views::QueueSettings;
 
-impl Book {
+impl State {
     pub(super) fn expire(&mut self, bite: usize) -> Expired {
         let uptime = self.uptime;
         let checks = self.checks;

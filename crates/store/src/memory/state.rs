@@ -24,7 +24,7 @@ use crate::wake::Rings;
 /// A task's place in the book: rises with every task.
 pub(super) type Slot = i64;
 
-pub(super) struct Entry {
+pub(super) struct TaskEntry {
     pub(super) task: Task,
     pub(super) attempts: Vec<Attempt>,
     pub(super) steps: Vec<Step>,
@@ -39,18 +39,18 @@ pub(super) struct Entry {
 }
 
 #[derive(Default)]
-pub(super) struct Queue {
+pub(super) struct QueueEntry {
     pub(super) high_water: u64,
     pub(super) settings: QueueSettings,
     pub(super) clock: VirtualTime,
     pub(super) gate: Gate,
     /// Its limit keys; the empty one stands for tasks without one.
-    pub(super) keys: BTreeMap<String, Key>,
+    pub(super) keys: BTreeMap<String, KeyEntry>,
 }
 
 /// A limit key.
 #[derive(Clone, Default)]
-pub(super) struct Key {
+pub(super) struct KeyEntry {
     /// Where its last task was laid.
     pub(super) last: Option<i64>,
     pub(super) gate: Gate,
@@ -59,7 +59,7 @@ pub(super) struct Key {
 }
 
 #[derive(Default)]
-pub(super) struct Lane {
+pub(super) struct LaneEntry {
     /// Tasks that were pruned, by where they had ended.
     pub(super) pruned: Counts,
     pub(super) tally: LaneTotals,
@@ -78,13 +78,13 @@ pub(super) struct Session {
     pub(super) answers: Vec<Reply>,
 }
 
-pub(super) struct Book {
+pub(super) struct State {
     pub(super) checks: Checks,
     pub(super) now: Timestamp,
     pub(super) uptime: Duration,
-    pub(super) entries: BTreeMap<Slot, Entry>,
-    pub(super) queues: BTreeMap<String, Queue>,
-    pub(super) lanes: BTreeMap<(String, String), Lane>,
+    pub(super) entries: BTreeMap<Slot, TaskEntry>,
+    pub(super) queues: BTreeMap<String, QueueEntry>,
+    pub(super) lanes: BTreeMap<(String, String), LaneEntry>,
     /// In the order they joined.
     pub(super) sessions: Vec<(SessionId, Session)>,
     pub(super) workers: Vec<WorkerRecord>,
@@ -103,7 +103,7 @@ pub(super) struct Book {
     pub(super) rings: Rings,
 }
 
-impl Book {
+impl State {
     pub(super) fn new(checks: Checks) -> Self {
         Self {
             checks,
@@ -154,7 +154,7 @@ impl Book {
         self.lanes.entry((task.queue.clone(), task.kind.clone())).or_default();
         let (attempts, steps, events) = (Vec::new(), Vec::new(), Vec::new());
         let (after, on_failed, awaited) = (BTreeSet::new(), OnFailed::default(), false);
-        let entry = Entry { task, attempts, steps, events, key_until: None, after, on_failed, awaited };
+        let entry = TaskEntry { task, attempts, steps, events, key_until: None, after, on_failed, awaited };
         self.entries.insert(slot, entry);
         slot
     }
@@ -174,7 +174,7 @@ impl Book {
         &mut self.lanes.entry(lane).or_default().tally
     }
 
-    pub(super) fn entry(&mut self, slot: Slot) -> &mut Entry {
+    pub(super) fn entry(&mut self, slot: Slot) -> &mut TaskEntry {
         self.entries.get_mut(&slot).expect("slots are only taken from the book")
     }
 
@@ -300,7 +300,7 @@ impl Book {
             }
             _ => return,
         }
-        let Entry { task, attempts, .. } = self.entry(slot);
+        let TaskEntry { task, attempts, .. } = self.entry(slot);
         let took = attempts.last().and_then(Attempt::took).unwrap_or_default();
         let lane = (task.queue.clone(), task.kind.clone());
         match outcome.ending() {
