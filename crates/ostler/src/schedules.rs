@@ -2,7 +2,7 @@
 
 use ostler_core::{Missed, Overlap, Overrides, Priority, Timestamp};
 use ostler_runtime::{Plan, Times};
-use ostler_store::schedules::{Activity, Put, ScheduleAnswer, ScheduleRecord, Template};
+use ostler_store::schedules::{Activity, PutAnswer, ScheduleAnswer, ScheduleRecord, TaskTemplate};
 use serde::Serialize;
 
 use crate::error::{ScheduleError, WaitError};
@@ -54,12 +54,12 @@ impl Pool {
             .map_err(|error| ScheduleError::Payload { kind: kind.to_owned(), error })?;
         let Recurrence { overlap, missed, priority, overrides } = about;
         let (queue, kind) = (self.queue().to_owned(), kind.to_owned());
-        let task = Template { queue, kind, payload, priority, overrides };
+        let task = TaskTemplate { queue, kind, payload, priority, overrides };
         let plan = Plan { name: name.to_owned(), times, overlap, missed, task };
         let now = self.store().now().await?;
         match self.store().put_schedule(plan.schedule(now)).await? {
-            Put::Created | Put::Replaced => {}
-            Put::TooMany { limit } => return Err(ScheduleError::TooMany { limit }),
+            PutAnswer::Created | PutAnswer::Replaced => {}
+            PutAnswer::TooMany { limit } => return Err(ScheduleError::TooMany { limit }),
         }
         let all = self.store().schedules().await?;
         let kept = all.into_iter().find(|record| record.schedule.name == name);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use ostler_core::{Missed, Overlap, Overrides, Priority, Timestamp};
 use ostler_runtime::Times;
-use ostler_store::schedules::{Schedule, Template};
+use ostler_store::schedules::{Schedule, TaskTemplate};
 use ostler_store::{Clock as _, Store, SystemClock};
 use ostler_testkit::{MAX_WAIT, TempStore, Twin, Voice};
 
@@ -30,7 +30,7 @@ fn schedule(number: usize, first: Timestamp) -> Schedule {
         spec: Times::every(SECOND).expect("a step").to_string(),
         overlap: Overlap::Queue,
         missed: Missed::All,
-        task: Template {
+        task: TaskTemplate {
             queue: "nobody serves this".to_owned(),
             kind: name(number),
             payload: "null".to_owned(),

@@ -13,7 +13,7 @@ use ostler_store::jobs::{JobAnswer, JobChange, JobFilter, JobPut, JobRecord, New
 use ostler_store::node_commands::{CommandAnswer, NodeCommand, Reply};
 use ostler_store::outbox::{Ack, OutboxAnswer, OutboxFilter};
 use ostler_store::plans::Amended;
-use ostler_store::schedules::{Activity, Fired, Firing, Put, Schedule, ScheduleAnswer, ScheduleRecord};
+use ostler_store::schedules::{Activity, Fired, Firing, PutAnswer, Schedule, ScheduleAnswer, ScheduleRecord};
 use ostler_store::views::{Cursor, Event, Filter, Page, QueueSettings, Survey, TaskDetail, TaskRef};
 use ostler_store::{
     Bounds, Error, LeaseRef, MAX_BATCH, MAX_MAINTENANCE_BATCH, MAX_PAGE, MAX_WORKERS, Store, Wakeups,
@@ -326,7 +326,7 @@ impl Store for Postgres {
             .await
     }
 
-    async fn put_schedule(&self, schedule: Schedule) -> Result<Put, Error> {
+    async fn put_schedule(&self, schedule: Schedule) -> Result<PutAnswer, Error> {
         check_schedule(&schedule)?;
         self.desk
             .write(schedules::put_locks(), &schedule, |tx, schedule| Box::pin(schedules::put(tx, schedule)))

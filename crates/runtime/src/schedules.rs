@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_core::{Due, Missed, Overlap, TaskId, Timestamp, due};
-use ostler_store::schedules::{Activity, Fired, Firing, Schedule, ScheduleRecord, Template};
+use ostler_store::schedules::{Activity, Fired, Firing, Schedule, ScheduleRecord, TaskTemplate};
 use ostler_store::{Store, Wakeups};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -42,7 +42,7 @@ pub struct Plan {
     /// What happens with runs whose moment passed while nobody looked.
     pub missed: Missed,
     /// What a run is.
-    pub task: Template,
+    pub task: TaskTemplate,
 }
 
 impl Plan {

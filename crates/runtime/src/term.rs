@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ostler_core::{SessionId, Timestamp};
 use ostler_store::calls::{Fenced, NewSession, QueueChange};
-use ostler_store::schedules::Put;
+use ostler_store::schedules::PutAnswer;
 use ostler_store::{MAX_ORDERS, Store};
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinSet;
@@ -284,8 +284,8 @@ async fn prepare(makings: &Makings, session: SessionId, arrival: Arrival) -> Res
 async fn bring_schedules(store: &dyn Store, plans: &[Plan], now: Timestamp) -> Result<(), StartError> {
     for plan in plans {
         match store.put_schedule(plan.schedule(now)).await? {
-            Put::Created | Put::Replaced => {}
-            Put::TooMany { limit } => {
+            PutAnswer::Created | PutAnswer::Replaced => {}
+            PutAnswer::TooMany { limit } => {
                 return Err(StartError::TooManySchedules { name: plan.name.clone(), limit });
             }
         }

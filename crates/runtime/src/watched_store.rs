@@ -15,7 +15,7 @@ use ostler_store::jobs::{JobAnswer, JobChange, JobFilter, JobPut, JobRecord, New
 use ostler_store::node_commands::{CommandAnswer, NodeCommand, Reply};
 use ostler_store::outbox::{Ack, OutboxAnswer, OutboxFilter};
 use ostler_store::plans::Amended;
-use ostler_store::schedules::{Activity, Fired, Firing, Put, Schedule, ScheduleAnswer, ScheduleRecord};
+use ostler_store::schedules::{Activity, Fired, Firing, PutAnswer, Schedule, ScheduleAnswer, ScheduleRecord};
 use ostler_store::views::{Cursor, Event, Filter, Page, QueueSettings, Survey, TaskDetail, TaskRef};
 use ostler_store::{Error, LeaseRef, Store, Wakeups};
 
@@ -171,7 +171,7 @@ impl Store for WatchedStore {
         self.watch(verb("configure", shows, Input::Work), self.store.configure(queue, changes)).await
     }
 
-    async fn put_schedule(&self, schedule: Schedule) -> Result<Put, Error> {
+    async fn put_schedule(&self, schedule: Schedule) -> Result<PutAnswer, Error> {
         self.watch(verb("put_schedule", Proof::Turn, Input::Work), self.store.put_schedule(schedule)).await
     }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use ostler_core::{Missed, Overlap, Overrides, Priority, Timestamp};
 use ostler_runtime::{Node, NodeConfig, Parts, Plan, Times};
-use ostler_store::schedules::{Activity, Schedule, ScheduleRecord, Template};
+use ostler_store::schedules::{Activity, Schedule, ScheduleRecord, TaskTemplate};
 use ostler_store::{Clock, Store};
 use ostler_testkit::{Ids, MAX_WAIT, ManualClock, TempStore};
 
@@ -30,7 +30,7 @@ fn schedule(name: &str, times: &Times, missed: Missed, first: Timestamp) -> Sche
         spec: times.to_string(),
         overlap: Overlap::Queue,
         missed,
-        task: Template {
+        task: TaskTemplate {
             queue: QUEUE.to_owned(),
             kind: name.to_owned(),
             payload: "null".to_owned(),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use ostler_core::{Id, SessionId};
 use ostler_store::transfer::{
-    Departure, Key, Kind, MAX_BITE_BYTES, MoveId, Record, Shelf, Source, Stage, Table, Value,
+    Departure, Kind, MAX_BITE_BYTES, MoveId, MoveSide, MoveSource, MoveStage, Record, RecordKey, Table, Value,
 };
 use ostler_store::{Clock, Error, ErrorKind, MAX_MAINTENANCE_BATCH, Store};
 use rusqlite::types::{ToSql, ToSqlOutput, ValueRef};
@@ -29,13 +29,13 @@ const FENCED: [&str; 11] =
 const OURS: [&str; 4] = ["set_out", "freeze", "go", "stay"];
 
 /// Whether a verb is still carried out.
-pub(crate) fn admits(stage: Stage, verb: &str) -> bool {
+pub(crate) fn admits(stage: MoveStage, verb: &str) -> bool {
     let fenced = || FENCED.contains(&verb) || OURS.contains(&verb);
     match stage {
-        Stage::Staying => true,
+        MoveStage::Staying => true,
         // A node that dies meanwhile is found dead as ever.
-        Stage::Leaving => fenced() || verb == "expire",
-        Stage::Frozen | Stage::Gone => fenced(),
+        MoveStage::Leaving => fenced() || verb == "expire",
+        MoveStage::Frozen | MoveStage::Gone => fenced(),
     }
 }
 
@@ -43,11 +43,11 @@ pub(crate) fn admits(stage: Stage, verb: &str) -> bool {
 pub(crate) fn refusal(departure: &Departure, path: &Path) -> Error {
     let (path, target) = (path.display(), &departure.target);
     match departure.stage {
-        Stage::Staying | Stage::Leaving | Stage::Frozen => Error::new(
+        MoveStage::Staying | MoveStage::Leaving | MoveStage::Frozen => Error::new(
             ErrorKind::Moving,
             format!("{path} is moving to {target}, and takes nothing new: go there when the move is done"),
         ),
-        Stage::Gone => Error::new(
+        MoveStage::Gone => Error::new(
             ErrorKind::Moved,
             format!(
                 "{path} has moved to {target}, and is not used any more: name the new store with --store, OSTLER_STORE or in \
@@ -60,7 +60,7 @@ pub(crate) fn refusal(departure: &Departure, path: &Path) -> Error {
 /// Refuses a store that has moved.
 pub(crate) fn refuse_gone(opened: &Opened) -> Result<(), Error> {
     match read(&opened.writer).map_err(fault)? {
-        Some(departure) if departure.stage == Stage::Gone => Err(refusal(&departure, &opened.path)),
+        Some(departure) if departure.stage == MoveStage::Gone => Err(refusal(&departure, &opened.path)),
         Some(_) | None => Ok(()),
     }
 }
@@ -70,7 +70,7 @@ pub(crate) fn read(conn: &Connection) -> Sql<Option<Departure>> {
     conn.prepare_cached("SELECT uid, round, stage, target FROM departure")?
         .query_row([], |row| {
             let id = MoveId { id: row.get::<_, Uid>(0)?.id(), round: row.get(1)? };
-            Ok(Departure { id, stage: place(&Stage::ALL, row.get(2)?)?, target: row.get(3)? })
+            Ok(Departure { id, stage: place(&MoveStage::ALL, row.get(2)?)?, target: row.get(3)? })
         })
         .optional()
 }
@@ -97,13 +97,13 @@ impl Leaving {
         self.store.path()
     }
 
-    async fn mark(&self, verb: &'static str, stage: Stage) -> Result<(), Error> {
+    async fn mark(&self, verb: &'static str, stage: MoveStage) -> Result<(), Error> {
         self.store.writer.write(verb, move |tx| set_stage(tx, stage)).await
     }
 }
 
-fn set_stage(tx: &mut Tx<'_>, stage: Stage) -> Sql<()> {
-    tx.prepare("UPDATE departure SET stage = ?1")?.execute([code(&Stage::ALL, &stage)])?;
+fn set_stage(tx: &mut Tx<'_>, stage: MoveStage) -> Sql<()> {
+    tx.prepare("UPDATE departure SET stage = ?1")?.execute([code(&MoveStage::ALL, &stage)])?;
     tx.forget_departure();
     Ok(())
 }
@@ -114,7 +114,7 @@ fn set_out(tx: &mut Tx<'_>, id: MoveId, target: &str) -> Sql<()> {
          ON CONFLICT(one) DO UPDATE SET uid = excluded.uid, round = excluded.round, stage = excluded.stage,
             target = excluded.target",
     )?
-    .execute(params![Uid::of(id.id), id.round, code(&Stage::ALL, &Stage::Leaving), target])?;
+    .execute(params![Uid::of(id.id), id.round, code(&MoveStage::ALL, &MoveStage::Leaving), target])?;
     tx.forget_departure();
     // Whoever sleeps until there is work hears of it at its next renewal.
     tx.ring_news();
@@ -132,7 +132,7 @@ fn freeze(tx: &mut Tx<'_>) -> Sql<(Vec<SessionId>, u64)> {
     for session in &open {
         nodes::leave(tx, *session)?;
     }
-    set_stage(tx, Stage::Frozen)?;
+    set_stage(tx, MoveStage::Frozen)?;
     // The nodes renew at once, and learn that they have to stop.
     tx.ring_news();
     Ok((open, u64::try_from(leased).unwrap_or(0)))
@@ -144,7 +144,7 @@ fn count_leased(conn: &Connection) -> Sql<i64> {
 }
 
 #[async_trait]
-impl Source for Leaving {
+impl MoveSource for Leaving {
     async fn departure(&self) -> Result<Option<Departure>, Error> {
         self.store.readers.read(read).await
     }
@@ -181,24 +181,29 @@ impl Source for Leaving {
     }
 
     async fn go(&self) -> Result<(), Error> {
-        self.mark("go", Stage::Gone).await
+        self.mark("go", MoveStage::Gone).await
     }
 
     async fn stay(&self) -> Result<(), Error> {
-        self.mark("stay", Stage::Staying).await
+        self.mark("stay", MoveStage::Staying).await
     }
 }
 
 #[async_trait]
-impl Shelf for Leaving {
-    async fn read(&self, table: Table, after: Option<&Key>, limit: usize) -> Result<Vec<Record>, Error> {
+impl MoveSide for Leaving {
+    async fn read(
+        &self,
+        table: Table,
+        after: Option<&RecordKey>,
+        limit: usize,
+    ) -> Result<Vec<Record>, Error> {
         let after = after.cloned();
         self.store.readers.read(move |conn| records(conn, table, after.as_ref(), limit)).await
     }
 }
 
 /// Rows above a key, as many as go at once.
-fn records(conn: &Connection, table: Table, after: Option<&Key>, limit: usize) -> Sql<Vec<Record>> {
+fn records(conn: &Connection, table: Table, after: Option<&RecordKey>, limit: usize) -> Sql<Vec<Record>> {
     let names: Vec<&str> = table.columns().iter().map(|column| column.name).collect();
     let key = names[..table.key()].join(", ");
     let above = match after {
@@ -290,11 +295,11 @@ mod tests {
     #[test]
     fn only_what_is_fenced_is_carried_out_when_nothing_may_change() {
         for verb in ["enqueue", "join", "configure", "prune", "fire", "put_job", "make_ready", "replay"] {
-            for stage in [Stage::Leaving, Stage::Frozen, Stage::Gone] {
+            for stage in [MoveStage::Leaving, MoveStage::Frozen, MoveStage::Gone] {
                 assert!(!admits(stage, verb), "{verb} in {stage:?}");
             }
-            assert!(admits(Stage::Staying, verb), "{verb}");
+            assert!(admits(MoveStage::Staying, verb), "{verb}");
         }
-        assert!(admits(Stage::Leaving, "expire") && !admits(Stage::Frozen, "expire"));
+        assert!(admits(MoveStage::Leaving, "expire") && !admits(MoveStage::Frozen, "expire"));
     }
 }

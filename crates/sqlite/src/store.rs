@@ -17,7 +17,7 @@ use ostler_store::jobs::{JobAnswer, JobChange, JobFilter, JobPut, JobRecord, New
 use ostler_store::node_commands::{CommandAnswer, NodeCommand, Reply};
 use ostler_store::outbox::{Ack, OutboxAnswer, OutboxFilter};
 use ostler_store::plans::Amended;
-use ostler_store::schedules::{Activity, Fired, Firing, Put, Schedule, ScheduleAnswer, ScheduleRecord};
+use ostler_store::schedules::{Activity, Fired, Firing, PutAnswer, Schedule, ScheduleAnswer, ScheduleRecord};
 use ostler_store::views::{
     Cursor, Event, Filter, LeaseFilter, Page, QueueSettings, Survey, TaskDetail, TaskRef,
 };
@@ -325,7 +325,7 @@ impl Store for Sqlite {
         self.writer.write("configure", move |tx| queues::configure(tx, &queue, &changes)).await?
     }
 
-    async fn put_schedule(&self, schedule: Schedule) -> Result<Put, Error> {
+    async fn put_schedule(&self, schedule: Schedule) -> Result<PutAnswer, Error> {
         check_schedule(&schedule)?;
         self.writer.write("put_schedule", move |tx| schedules::put(tx, &schedule)).await
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ostler_core::{Gate, SessionId, State, StateName, Timestamp, VirtualTime};
 use ostler_store::outbox::OutboxFilter;
-use ostler_store::transfer::{Departure, Stage};
+use ostler_store::transfer::{Departure, MoveStage};
 use ostler_store::views::QueueSettings;
 use ostler_store::{Check, Checks, Rings};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
@@ -182,7 +182,7 @@ impl<'a> Tx<'a> {
     /// Where the store is going, if it is not here to stay.
     pub(crate) fn departure(&mut self) -> Sql<Option<&Departure>> {
         if self.memo.departure.is_none() {
-            let going = departure::read(self.conn)?.filter(|departure| departure.stage != Stage::Staying);
+            let going = departure::read(self.conn)?.filter(|departure| departure.stage != MoveStage::Staying);
             self.memo.departure = Some(going);
         }
         Ok(self.memo.departure.as_ref().and_then(Option::as_ref))

@@ -20,7 +20,7 @@ use ostler_store::jobs::{JobChange, NewJob};
 use ostler_store::node_commands::NodeCommand;
 use ostler_store::outbox::{OutboxAnswer, OutboxFilter};
 use ostler_store::plans::Unique;
-use ostler_store::schedules::{Activity, Firing, Schedule, Template};
+use ostler_store::schedules::{Activity, Firing, Schedule, TaskTemplate};
 use ostler_store::{Clock, Store};
 use ostler_testkit::history::{Log, Scribe, Stored, check, read};
 use ostler_testkit::{Ids, ManualClock, Twin, Voice, scratch};
@@ -214,7 +214,7 @@ async fn one_round(scribe: Scribe<'_>, clock: &ManualClock, round: u32) {
 async fn scheduled(scribe: Scribe<'_>, now: Timestamp) {
     let Scribe { store, ids, .. } = scribe;
     let (queue, kind, payload) = (QUEUE.to_owned(), "sweep".to_owned(), "{}".to_owned());
-    let task = Template { queue, kind, payload, priority: Priority::NORMAL, overrides: Overrides::NONE };
+    let task = TaskTemplate { queue, kind, payload, priority: Priority::NORMAL, overrides: Overrides::NONE };
     let (name, spec) = ("nightly".to_owned(), "0 3 * * *".to_owned());
     let (overlap, missed, next_at) = (Overlap::Queue, Missed::One, Some(now));
     let schedule = Schedule { name, spec, overlap, missed, task, next_at };

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ostler_core::{Missed, Outcome, Overlap, Overrides, Priority, SessionId, StateName, TaskId};
 use ostler_store::calls::{Claim, ClaimAnswer, Claimed, Fenced, Finished, Kinds, Renewed, Report};
 use ostler_store::node_commands::{CommandAnswer, NodeCommand, NumberedCommand};
-use ostler_store::schedules::{Fired, Firing, Put, Schedule, Skipped, Template};
+use ostler_store::schedules::{Fired, Firing, PutAnswer, Schedule, Skipped, TaskTemplate};
 use ostler_store::views::TaskRef;
 use ostler_store::{Clock, Error, ErrorKind, Store};
 use ostler_testkit::{Ids, TempStore};
@@ -185,7 +185,7 @@ async fn an_end_that_cannot_be_understood_frees_nobody_and_holds_nobody_else_up(
 async fn a_schedule_that_cannot_be_understood_is_passed_over() {
     let (here, clock) = TempStore::manual();
     let store = here.store();
-    let task = Template {
+    let task = TaskTemplate {
         queue: "mail".to_owned(),
         kind: "send".to_owned(),
         payload: "{}".to_owned(),
@@ -196,7 +196,7 @@ async fn a_schedule_that_cannot_be_understood_is_passed_over() {
         let (name, spec, next_at) = (name.to_owned(), "every 1h".to_owned(), Some(clock.now()));
         let (overlap, missed) = (Overlap::Skip, Missed::One);
         let schedule = Schedule { name, spec, overlap, missed, task: task.clone(), next_at };
-        assert_eq!(store.put_schedule(schedule).await, Ok(Put::Created));
+        assert_eq!(store.put_schedule(schedule).await, Ok(PutAnswer::Created));
     }
     let conn = Connection::open(here.path()).expect("the file opens");
     let edited = conn.execute("UPDATE schedule SET overlap = 77 WHERE name = 'broken'", []);

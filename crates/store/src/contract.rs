@@ -16,7 +16,7 @@ use crate::lease::{Lease, LeaseRef};
 use crate::node_commands::{CommandAnswer, NodeCommand, Reply};
 use crate::outbox::{Ack, OutboxAnswer, OutboxFilter};
 use crate::plans::Amended;
-use crate::schedules::{Activity, Fired, Firing, Put, Schedule, ScheduleAnswer, ScheduleRecord};
+use crate::schedules::{Activity, Fired, Firing, PutAnswer, Schedule, ScheduleAnswer, ScheduleRecord};
 use crate::views::{Cursor, Event, Filter, Page, QueueSettings, Survey, TaskDetail, TaskRef};
 use crate::wake::Wakeups;
 
@@ -127,7 +127,7 @@ pub trait Store: Send + Sync {
     // ---- schedules ----
 
     /// Keeps a schedule, in the place of the one with its name.
-    async fn put_schedule(&self, schedule: Schedule) -> Result<Put, Error>;
+    async fn put_schedule(&self, schedule: Schedule) -> Result<PutAnswer, Error>;
 
     /// Removes a schedule. What it has enqueued stays.
     async fn drop_schedule(&self, name: &str) -> Result<ScheduleAnswer, Error>;

@@ -17,14 +17,14 @@ pub struct Schedule {
     /// What happens with runs whose moment passed while nobody looked.
     pub missed: Missed,
     /// What a run is.
-    pub task: Template,
+    pub task: TaskTemplate,
     /// The next moment; `None`: there is none any more.
     pub next_at: Option<Timestamp>,
 }
 
 /// What every run of a schedule is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Template {
+pub struct TaskTemplate {
     /// The queue it goes to.
     pub queue: String,
     /// What sort of work it is.
@@ -37,7 +37,7 @@ pub struct Template {
     pub overrides: Overrides,
 }
 
-impl Template {
+impl TaskTemplate {
     /// A run.
     #[must_use]
     pub fn task(&self, id: TaskId) -> NewTask {
@@ -71,7 +71,7 @@ pub struct ScheduleRecord {
 
 /// What became of a schedule that was put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Put {
+pub enum PutAnswer {
     /// It is there now.
     Created,
     /// It took the place of the one with its name. Its next moment stayed if it runs at the same times, and so did whether it is

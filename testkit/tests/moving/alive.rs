@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ostler_core::{Outcome, SessionId};
 use ostler_store::calls::{Claim, ClaimAnswer, Claimed, Finished, Kinds, QueueChange, Report};
-use ostler_store::transfer::Step;
+use ostler_store::transfer::MoveStep;
 use ostler_store::{ErrorKind, Lease, Store};
 use ostler_testkit::history::{Answer, Call, Log, Scribe, Stored, check, read};
 use ostler_testkit::{Ids, ManualClock, Twin, Voice, scratch};
@@ -67,12 +67,12 @@ async fn moves_under_load(killed: Killed) {
         }
     };
     let handed_back = Mutex::new(0);
-    let count = |step: Step| {
-        if let Step::Frozen { handed_back: count } = step {
+    let count = |step: MoveStep| {
+        if let MoveStep::Frozen { handed_back: count } = step {
             *handed_back.lock().expect("nobody panicked here") = count;
         }
-        let drains = matches!(step, Step::Draining { .. }) && killed == Killed::WhileItDrains;
-        let copies = matches!(step, Step::Copied { .. }) && killed == Killed::WhileItCopies;
+        let drains = matches!(step, MoveStep::Draining { .. }) && killed == Killed::WhileItDrains;
+        let copies = matches!(step, MoveStep::Copied { .. }) && killed == Killed::WhileItCopies;
         if drains || copies {
             kill();
         }

@@ -14,7 +14,7 @@ use ostler_store::gates::{BreakerScope, BreakerSetting};
 use ostler_store::jobs::{NewJob, queue_of};
 use ostler_store::outbox::OutboxFilter;
 use ostler_store::plans::Unique;
-use ostler_store::schedules::{Firing, Schedule, Template};
+use ostler_store::schedules::{Firing, Schedule, TaskTemplate};
 use ostler_store::{Clock, Lease, Store};
 use ostler_testkit::{Ids, ManualClock};
 
@@ -154,7 +154,7 @@ async fn settings(store: &dyn Store, clock: &ManualClock) {
 
 async fn scheduled(store: &dyn Store, ids: &Ids, clock: &ManualClock) {
     let (queue, kind, payload) = (QUEUE.to_owned(), "sweep".to_owned(), "{}".to_owned());
-    let task = Template { queue, kind, payload, priority: Priority::NORMAL, overrides: Overrides::NONE };
+    let task = TaskTemplate { queue, kind, payload, priority: Priority::NORMAL, overrides: Overrides::NONE };
     let (name, spec) = ("nightly".to_owned(), "0 3 * * *".to_owned());
     let (overlap, missed, now) = (Overlap::Queue, Missed::One, clock.now());
     let schedule = Schedule { name: name.clone(), spec, overlap, missed, task, next_at: Some(now) };

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use ostler_store::conformance::{Picture, note};
-use ostler_store::transfer::Step;
+use ostler_store::transfer::MoveStep;
 use ostler_store::{ErrorKind, Store as _};
 use ostler_testkit::{Ids, ManualClock, ProcessSignal, Twin, scratch};
 use rustix::process::{getpid, kill_process};
@@ -51,7 +51,7 @@ async fn a_move_that_is_killed_at_any_point_is_run_again_and_ends_right() {
     let steps = steps.into_inner().expect("no test panicked here");
     let expected = Picture::take(&place.new_store().await.expect("the new store opens")).await;
 
-    let gone = steps.iter().position(|step| *step == Step::Gone).expect("it was marked");
+    let gone = steps.iter().position(|step| *step == MoveStep::Gone).expect("it was marked");
     for (at, step) in steps.iter().enumerate() {
         let folder = scratch();
         let place = copy(original.path(), folder.path());
@@ -115,7 +115,7 @@ async fn mover() {
     let (Some(folder), Ok(schema)) = (std::env::var_os(FOLDER), std::env::var(SCHEMA)) else { return };
     let place = Place::with(Path::new(&folder), &schema, ManualClock::new());
     let last = std::env::var(STEP).ok();
-    let follow = |step: Step| {
+    let follow = |step: MoveStep| {
         if last.as_deref() == Some(&*format!("{step:?}")) {
             die();
         }

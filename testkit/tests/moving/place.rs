@@ -9,7 +9,7 @@ use ostler_core::Id;
 use ostler_postgres::{Arrival, Listening, Options, Postgres};
 use ostler_sqlite::{Durability, Leaving, Sqlite};
 use ostler_store::Error;
-use ostler_store::transfer::{self, Moved, Plan, Step};
+use ostler_store::transfer::{self, MovePlan, MoveStep, MoveSummary};
 use ostler_testkit::{ManualClock, PrivatePostgres};
 
 /// Where another process of a test finds the server.
@@ -62,8 +62,8 @@ impl Place {
         }
     }
 
-    pub(crate) fn plan(&self, patience: Duration) -> Plan {
-        Plan {
+    pub(crate) fn plan(&self, patience: Duration) -> MovePlan {
+        MovePlan {
             id: Id::from_bits(
                 u128::from(std::process::id()) << 64 | u128::from(MOVES.fetch_add(1, Ordering::SeqCst)),
             ),
@@ -83,15 +83,15 @@ impl Place {
     }
 
     /// Moves, and lets nobody wait.
-    pub(crate) async fn carry(&self) -> Result<Moved, Error> {
+    pub(crate) async fn carry(&self) -> Result<MoveSummary, Error> {
         self.carry_told(Duration::ZERO, &|_| {}).await
     }
 
     pub(crate) async fn carry_told(
         &self,
         patience: Duration,
-        tell: &(dyn Fn(Step) + Sync),
-    ) -> Result<Moved, Error> {
+        tell: &(dyn Fn(MoveStep) + Sync),
+    ) -> Result<MoveSummary, Error> {
         transfer::run(&self.leaving(), &self.arrival().await, &self.plan(patience), tell).await
     }
 

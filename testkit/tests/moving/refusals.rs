@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ostler_store::conformance::Picture;
-use ostler_store::transfer::{self, Stage, Step};
+use ostler_store::transfer::{self, MoveStage, MoveStep};
 use ostler_store::{ErrorKind, Store};
 use ostler_testkit::{Ids, scratch};
 
@@ -18,10 +18,10 @@ fn refused<T>(answer: Result<T, ostler_store::Error>) -> (ErrorKind, String) {
 
 /// A move that stopped after this step. What it had begun after that step may still happen: a test that must not see it needs a move
 /// that waits there.
-async fn stopped_at(place: &Place, patience: Duration, last: fn(Step) -> bool) {
+async fn stopped_at(place: &Place, patience: Duration, last: fn(MoveStep) -> bool) {
     let (leaving, arrival, plan) = (place.leaving(), place.arrival().await, place.plan(patience));
     let (stop, stopped) = tokio::sync::watch::channel(false);
-    let tell = move |step: Step| {
+    let tell = move |step: MoveStep| {
         if last(step) {
             stop.send_replace(true);
         }
@@ -46,7 +46,7 @@ async fn while_it_moves_both_sides_say_so_and_a_claim_finds_nothing() {
     enqueue(&old, ids.new_tasks(3, QUEUE, "send")).await;
     // It waits for this one, so that nothing is frozen yet.
     assert_eq!(claim(&old, session, QUEUE, 1).await.len(), 1);
-    stopped_at(&place, LONG, |step| matches!(step, Step::Draining { leased: 1 })).await;
+    stopped_at(&place, LONG, |step| matches!(step, MoveStep::Draining { leased: 1 })).await;
 
     let moving = format!("is moving to postgres://there/{}", place.schema);
     for answer in [
@@ -112,7 +112,7 @@ async fn a_half_finished_move_of_another_store_is_refused() {
     for place in [&place, &elsewhere] {
         enqueue(&place.old().expect("the store opens"), Ids::new(3).new_tasks(3, QUEUE, "send")).await;
     }
-    stopped_at(&place, Duration::ZERO, |step| matches!(step, Step::Copied { .. })).await;
+    stopped_at(&place, Duration::ZERO, |step| matches!(step, MoveStep::Copied { .. })).await;
     let (kind, sentence) = refused(elsewhere.carry().await);
     assert_eq!(kind, ErrorKind::Invalid);
     assert!(
@@ -135,9 +135,9 @@ async fn a_move_that_is_given_up_puts_the_old_store_back_to_work() {
     let old = place.old().expect("the store opens");
     assert_eq!(refused(place.abandon().await).0, ErrorKind::Invalid, "there is nothing to give up");
     fill(&old, &place.clock).await;
-    stopped_at(&place, Duration::ZERO, |step| matches!(step, Step::Verified { .. })).await;
+    stopped_at(&place, Duration::ZERO, |step| matches!(step, MoveStep::Verified { .. })).await;
     let departure = place.abandon().await.expect("it is given up");
-    assert_eq!(departure.stage, Stage::Frozen);
+    assert_eq!(departure.stage, MoveStage::Frozen);
     enqueue(&old, ids.new_tasks(1, QUEUE, "send")).await;
     let node = ids.new_session("here", LONG);
     let session = node.id;
@@ -149,7 +149,7 @@ async fn a_move_that_is_given_up_puts_the_old_store_back_to_work() {
 
     // Given up without the database: what is there is not used, and is thrown away by the next try.
     old.leave(session).await.expect("leave answers");
-    stopped_at(&place, Duration::ZERO, |step| matches!(step, Step::Verified { .. })).await;
+    stopped_at(&place, Duration::ZERO, |step| matches!(step, MoveStep::Verified { .. })).await;
     transfer::abandon(&place.leaving(), None).await.expect("it is given up");
     assert_eq!(refused(place.new_store().await).0, ErrorKind::Moving);
     enqueue(&old, ids.new_tasks(1, QUEUE, "send")).await;
@@ -167,7 +167,7 @@ async fn what_was_changed_on_the_way_is_found_and_nothing_is_marked() {
     let place = Place::new(folder.path());
     let old = place.old().expect("the store opens");
     enqueue(&old, Ids::new(6).new_tasks(3, QUEUE, "send")).await;
-    stopped_at(&place, Duration::ZERO, |step| matches!(step, Step::Verified { .. })).await;
+    stopped_at(&place, Duration::ZERO, |step| matches!(step, MoveStep::Verified { .. })).await;
     let (client, connection) =
         ostler_postgres::tokio_postgres::connect(&place.url(), ostler_postgres::tokio_postgres::NoTls)
             .await

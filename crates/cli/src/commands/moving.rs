@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use ostler_postgres::{Address, Arrival};
 use ostler_sqlite::Leaving;
-use ostler_store::transfer::{self, Moved, Plan, ROWS, Step, Table};
+use ostler_store::transfer::{self, MovePlan, MoveStep, MoveSummary, ROWS, Table};
 use ostler_store::{ErrorKind, SystemClock};
 use ostler_wire::act::{MovedStore, MovedTable, StayedStore};
 
@@ -39,7 +39,7 @@ pub(super) async fn run(console: &Console, what: Move) -> anyhow::Result<Code> {
     let source = open(path)?;
     let target = reach(&to).await?;
     let ids = ostler::ids().context("no randomness from the system")?;
-    let plan = Plan {
+    let plan = MovePlan {
         id: ids(),
         from: source.path().display().to_string(),
         to: shown.clone(),
@@ -68,7 +68,7 @@ async fn abandon(console: &Console, path: PathBuf, to: Option<&str>) -> anyhow::
         Some(to) => Some(reach(&address(to)?).await?),
         None => None,
     };
-    let target: Option<&dyn transfer::Target> = target.as_ref().map(|target| target as _);
+    let target: Option<&dyn transfer::MoveTarget> = target.as_ref().map(|target| target as _);
     let departure = transfer::abandon(&source, target).await?;
     let view = StayedStore { store: source.path().display().to_string(), target: departure.target };
     console
@@ -115,7 +115,7 @@ async fn reach(to: &Address) -> anyhow::Result<Arrival> {
     })
 }
 
-fn view(plan: &Plan, moved: &Moved) -> MovedStore {
+fn view(plan: &MovePlan, moved: &MoveSummary) -> MovedStore {
     let tables: Vec<MovedTable> = moved
         .tables
         .iter()
@@ -137,21 +137,21 @@ struct Teller {
 }
 
 impl Teller {
-    fn tell(&self, step: Step) {
+    fn tell(&self, step: MoveStep) {
         match step {
-            Step::Leaving => say("nothing new is taken by the old store"),
-            Step::Draining { leased } if leased > 0 => self.waits(leased),
-            Step::Frozen { handed_back } if handed_back > 0 => {
+            MoveStep::Leaving => say("nothing new is taken by the old store"),
+            MoveStep::Draining { leased } if leased > 0 => self.waits(leased),
+            MoveStep::Frozen { handed_back } if handed_back > 0 => {
                 say(&format!("{handed_back} tasks that were still running are handed back"));
             }
-            Step::Copied { table: Table::Task, rows } => say(&format!("{rows} tasks are copied")),
-            Step::Gone => say("all is there and the same: the old store is marked as moved"),
-            Step::Arriving
-            | Step::Draining { .. }
-            | Step::Frozen { .. }
-            | Step::Copied { .. }
-            | Step::Verified { .. }
-            | Step::Open => {}
+            MoveStep::Copied { table: Table::Task, rows } => say(&format!("{rows} tasks are copied")),
+            MoveStep::Gone => say("all is there and the same: the old store is marked as moved"),
+            MoveStep::Arriving
+            | MoveStep::Draining { .. }
+            | MoveStep::Frozen { .. }
+            | MoveStep::Copied { .. }
+            | MoveStep::Verified { .. }
+            | MoveStep::Open => {}
         }
     }
 

@@ -2,7 +2,7 @@
 
 use ostler_core::{Overrides, Timestamp, millis};
 use ostler_runtime::{Plan, Times};
-use ostler_store::schedules::{Activity, Put, ScheduleAnswer as Answer, ScheduleRecord, Template};
+use ostler_store::schedules::{Activity, PutAnswer, ScheduleAnswer as Answer, ScheduleRecord, TaskTemplate};
 use ostler_store::{Clock as _, Store, SystemClock, check_schedule};
 use ostler_wire::moment::Moment;
 use ostler_wire::schedule::{Run, ScheduleAnswer, ScheduleDetail, ScheduleView, When};
@@ -59,7 +59,7 @@ async fn add(console: &Console, add: AddSchedule) -> anyhow::Result<Code> {
         Some(given) => payload::read(given, place.bounds()).await?,
         None => "null".to_owned(),
     };
-    let task = Template {
+    let task = TaskTemplate {
         queue: add.queue,
         kind: add.kind,
         payload,
@@ -71,9 +71,9 @@ async fn add(console: &Console, add: AddSchedule) -> anyhow::Result<Code> {
     check_schedule(&plan.schedule(SystemClock.now()))?;
     let store = place.open(Missing::Make).await?;
     let result = match store.put_schedule(plan.schedule(store.now().await?)).await? {
-        Put::Created => "created",
-        Put::Replaced => "replaced",
-        Put::TooMany { limit } => {
+        PutAnswer::Created => "created",
+        PutAnswer::Replaced => "replaced",
+        PutAnswer::TooMany { limit } => {
             let sentence = format!(
                 "there are {limit} schedules, and a store has no more; \"ostler schedule rm\" removes one"
             );
@@ -164,7 +164,7 @@ fn view(record: &ScheduleRecord) -> ScheduleView {
         Ok(Times::At(moment)) => When { at: Some(moment.into()), ..When::default() },
         Err(_) => When::default(),
     };
-    let Template { queue, kind, payload, priority, overrides } = &schedule.task;
+    let TaskTemplate { queue, kind, payload, priority, overrides } = &schedule.task;
     let run = Run::new(queue, kind, payload, *priority, overrides);
     let view = ScheduleView::new(&schedule.name, when, schedule.overlap, schedule.missed, run);
     let view = view.with_runs(next(record), record.last_at, record.last_task);

@@ -3,7 +3,7 @@
 use ostler_core::{Missed, Overlap, Overrides, Priority, Timestamp};
 use ostler_runtime::{BadTimes, Plan, Times};
 use ostler_store::check_schedule;
-use ostler_store::schedules::Template;
+use ostler_store::schedules::TaskTemplate;
 
 use super::pool::COUNTS;
 use super::section::{Found, Section};
@@ -72,7 +72,7 @@ fn times(section: &mut Section<'_>) -> Option<Times> {
 }
 
 /// What a run is.
-fn task(mut section: Section<'_>) -> Option<Template> {
+fn task(mut section: Section<'_>) -> Option<TaskTemplate> {
     let mut named = |key: &'static str| match section.find(key) {
         Some(found) => found.name(),
         None => {
@@ -92,5 +92,5 @@ fn task(mut section: Section<'_>) -> Option<Template> {
     };
     section.close(&[]);
     let priority = points.and_then(Priority::new)?;
-    Some(Template { queue: queue?, kind: kind?, payload: payload?, priority, overrides })
+    Some(TaskTemplate { queue: queue?, kind: kind?, payload: payload?, priority, overrides })
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ostler_store::transfer::{Arriving, Key, MoveId, Record, Shelf, Table, Target};
+use ostler_store::transfer::{Arriving, MoveId, MoveSide, MoveTarget, Record, RecordKey, Table};
 use ostler_store::{Error, ErrorKind};
 use tokio::sync::Mutex;
 use tokio_postgres::Row;
@@ -246,7 +246,7 @@ async fn forget(conn: &Conn, schema: &str) -> Sql<()> {
 }
 
 #[async_trait]
-impl Target for Arrival {
+impl MoveTarget for Arrival {
     async fn look(&self, id: MoveId) -> Result<Arriving, Error> {
         let conn = self.conn.lock().await;
         look(&conn, &self.schema, id).await.map_err(fault)
@@ -257,7 +257,7 @@ impl Target for Arrival {
         self.step(&input, |conn, (schema, id, from)| Box::pin(begin(conn, schema, *id, from))).await
     }
 
-    async fn reached(&self, table: Table) -> Result<Option<Key>, Error> {
+    async fn reached(&self, table: Table) -> Result<Option<RecordKey>, Error> {
         rows::last(&*self.conn.lock().await, table).await.map_err(fault)
     }
 
@@ -277,8 +277,13 @@ impl Target for Arrival {
 }
 
 #[async_trait]
-impl Shelf for Arrival {
-    async fn read(&self, table: Table, after: Option<&Key>, limit: usize) -> Result<Vec<Record>, Error> {
+impl MoveSide for Arrival {
+    async fn read(
+        &self,
+        table: Table,
+        after: Option<&RecordKey>,
+        limit: usize,
+    ) -> Result<Vec<Record>, Error> {
         rows::read(&*self.conn.lock().await, table, after, limit).await.map_err(fault)
     }
 }

@@ -2,7 +2,7 @@
 
 use ostler_core::Id;
 use ostler_store::Error;
-use ostler_store::transfer::{Column, Key, Kind, Record, Table, Value};
+use ostler_store::transfer::{Column, Kind, Record, RecordKey, Table, Value};
 use tokio_postgres::Row;
 
 use crate::conn::{Conn, get, most, quoted};
@@ -14,7 +14,12 @@ use crate::row::Uid;
 type Parameter = Box<dyn Param + Sync + Send>;
 
 /// Rows of a table above a key.
-pub(super) async fn read(conn: &Conn, table: Table, after: Option<&Key>, limit: usize) -> Sql<Vec<Record>> {
+pub(super) async fn read(
+    conn: &Conn,
+    table: Table,
+    after: Option<&RecordKey>,
+    limit: usize,
+) -> Sql<Vec<Record>> {
     let key = &table.columns()[..table.key()];
     let names = list(key, |column| quoted(column.name));
     let (above, bound) = match after {
@@ -40,7 +45,7 @@ pub(super) async fn read(conn: &Conn, table: Table, after: Option<&Key>, limit: 
 }
 
 /// The last row of a table.
-pub(super) async fn last(conn: &Conn, table: Table) -> Sql<Option<Key>> {
+pub(super) async fn last(conn: &Conn, table: Table) -> Sql<Option<RecordKey>> {
     let key = &table.columns()[..table.key()];
     let sql = format!(
         "SELECT {} FROM ostler.{} ORDER BY {} LIMIT 1",
@@ -48,7 +53,7 @@ pub(super) async fn last(conn: &Conn, table: Table) -> Sql<Option<Key>> {
         quoted(table.name()),
         list(key, |column| format!("{} DESC", quoted(column.name)))
     );
-    conn.row(&sql, &[]).await?.map(|row| values(&row, key).map(Key)).transpose()
+    conn.row(&sql, &[]).await?.map(|row| values(&row, key).map(RecordKey)).transpose()
 }
 
 /// Takes rows in.

@@ -3,7 +3,7 @@
 use ostler_core::{CancelReason, Fire, Missed, Overlap, StateName, TaskId, Timestamp, fire as overlaps};
 use ostler_store::calls::NewTask;
 use ostler_store::schedules::{
-    Activity, Fired, Firing, Put, Schedule, ScheduleAnswer, ScheduleRecord, Skipped, Template,
+    Activity, Fired, Firing, PutAnswer, Schedule, ScheduleAnswer, ScheduleRecord, Skipped, TaskTemplate,
 };
 use ostler_store::{Check, MAX_SCHEDULES};
 use tokio_postgres::Row;
@@ -27,21 +27,21 @@ pub(crate) fn put_locks() -> Locks {
     Locks::none().and(What::Schedules, Mode::Alone)
 }
 
-pub(crate) async fn put(tx: &mut Tx, schedule: &Schedule) -> Sql<Put> {
+pub(crate) async fn put(tx: &mut Tx, schedule: &Schedule) -> Sql<PutAnswer> {
     let before = tx
         .conn
         .row("SELECT spec, next_at FROM ostler.schedule WHERE name = $1 FOR UPDATE", &[&schedule.name])
         .await?;
     let given = schedule.next_at.map(Timestamp::millis);
     let (put, next_at) = match before {
-        Some(row) if get::<String>(&row, 0)? == schedule.spec => (Put::Replaced, get(&row, 1)?),
-        Some(_) => (Put::Replaced, given),
+        Some(row) if get::<String>(&row, 0)? == schedule.spec => (PutAnswer::Replaced, get(&row, 1)?),
+        Some(_) => (PutAnswer::Replaced, given),
         None => {
             let count: i64 = get(&tx.conn.one("SELECT count(*) FROM ostler.schedule", &[]).await?, 0)?;
             if usize::try_from(count).is_ok_and(|count| count >= MAX_SCHEDULES) {
-                return Ok(Put::TooMany { limit: MAX_SCHEDULES });
+                return Ok(PutAnswer::TooMany { limit: MAX_SCHEDULES });
             }
-            (Put::Created, given)
+            (PutAnswer::Created, given)
         }
     };
     let task = &schedule.task;
@@ -106,7 +106,7 @@ fn record(row: &Row) -> Sql<ScheduleRecord> {
     let time = |column: usize| -> Sql<Option<Timestamp>> {
         Ok(get::<Option<i64>>(row, column)?.map(Timestamp::from_millis))
     };
-    let task = Template {
+    let task = TaskTemplate {
         queue: get(row, 4)?,
         kind: get(row, 5)?,
         payload: get(row, 6)?,

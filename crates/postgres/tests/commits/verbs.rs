@@ -20,7 +20,7 @@ use ostler_store::jobs::{JobAnswer, JobChange, JobFilter, JobPut, NewJob};
 use ostler_store::node_commands::{CommandAnswer, NodeCommand, Reply};
 use ostler_store::outbox::{Ack, OutboxAnswer, OutboxFilter};
 use ostler_store::plans::Amended;
-use ostler_store::schedules::{Activity, Fired, Firing, Put, Schedule, ScheduleAnswer, Template};
+use ostler_store::schedules::{Activity, Fired, Firing, PutAnswer, Schedule, ScheduleAnswer, TaskTemplate};
 use ostler_store::views::{TaskDetail, TaskRef};
 use ostler_store::{Clock, LeaseRef, Store};
 use ostler_testkit::ManualClock;
@@ -463,7 +463,7 @@ fn schedule(stage: &Stage, what: &str) -> Schedule {
         spec: "every 1h".to_owned(),
         overlap: Overlap::Queue,
         missed: Missed::One,
-        task: Template {
+        task: TaskTemplate {
             queue: stage.name(what),
             kind: "send".to_owned(),
             payload: "{}".to_owned(),
@@ -476,7 +476,7 @@ fn schedule(stage: &Stage, what: &str) -> Schedule {
 
 async fn scheduled(stage: &Stage, what: &str) -> Schedule {
     let schedule = schedule(stage, what);
-    assert_eq!(stage.store.put_schedule(schedule.clone()).await, Ok(Put::Created));
+    assert_eq!(stage.store.put_schedule(schedule.clone()).await, Ok(PutAnswer::Created));
     schedule
 }
 
@@ -493,7 +493,7 @@ async fn plans(stage: &Stage) -> Vec<Case> {
     let (here, put) = (store(), schedule(stage, "put"));
     cases.push(Case::new(
         "put_schedule",
-        async move { same(&here.put_schedule(put).await.map_err(told)?, &Put::Created) },
+        async move { same(&here.put_schedule(put).await.map_err(told)?, &PutAnswer::Created) },
         async move |stage| kept(stage, "put").await?.map(drop).ok_or_else(|| "it is not there".to_owned()),
     ));
 

@@ -5,7 +5,7 @@ use ostler_core::{
 };
 use ostler_store::calls::NewTask;
 use ostler_store::schedules::{
-    Activity, Fired, Firing, Put, Schedule, ScheduleAnswer, ScheduleRecord, Skipped, Template,
+    Activity, Fired, Firing, PutAnswer, Schedule, ScheduleAnswer, ScheduleRecord, Skipped, TaskTemplate,
 };
 use ostler_store::{Check, MAX_SCHEDULES};
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -22,21 +22,21 @@ const ACTIVITIES: [Activity; 2] = [Activity::Active, Activity::Paused];
 const SELECT: &str = "SELECT name, spec, overlap, missed, queue, kind, payload, priority, overrides, activity, next_at, last_at,
     last_task FROM schedule ";
 
-pub(crate) fn put(tx: &mut Tx<'_>, schedule: &Schedule) -> Sql<Put> {
+pub(crate) fn put(tx: &mut Tx<'_>, schedule: &Schedule) -> Sql<PutAnswer> {
     let before: Option<(String, Option<i64>)> = tx
         .prepare("SELECT spec, next_at FROM schedule WHERE name = ?1")?
         .query_row([&schedule.name], |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()?;
     let given = schedule.next_at.map(Timestamp::millis);
     let (put, next_at) = match before {
-        Some((spec, next_at)) if spec == schedule.spec => (Put::Replaced, next_at),
-        Some(_) => (Put::Replaced, given),
+        Some((spec, next_at)) if spec == schedule.spec => (PutAnswer::Replaced, next_at),
+        Some(_) => (PutAnswer::Replaced, given),
         None => {
             let count: i64 = tx.prepare("SELECT count(*) FROM schedule")?.query_row([], |row| row.get(0))?;
             if usize::try_from(count).is_ok_and(|count| count >= MAX_SCHEDULES) {
-                return Ok(Put::TooMany { limit: MAX_SCHEDULES });
+                return Ok(PutAnswer::TooMany { limit: MAX_SCHEDULES });
             }
-            (Put::Created, given)
+            (PutAnswer::Created, given)
         }
     };
     let task = &schedule.task;
@@ -96,7 +96,7 @@ pub(crate) fn list(conn: &Connection) -> Sql<Vec<ScheduleRecord>> {
 fn record(row: &Row<'_>) -> Sql<ScheduleRecord> {
     let time =
         |column: usize| row.get::<_, Option<i64>>(column).map(|millis| millis.map(Timestamp::from_millis));
-    let task = Template {
+    let task = TaskTemplate {
         queue: row.get(4)?,
         kind: row.get(5)?,
         payload: row.get(6)?,

@@ -37,7 +37,7 @@ use crate::lease::LeaseRef;
 use crate::node_commands::{CommandAnswer, NodeCommand, Reply};
 use crate::outbox::{Ack, OutboxAnswer, OutboxFilter};
 use crate::plans::Amended;
-use crate::schedules::{Activity, Fired, Firing, Put, Schedule, ScheduleAnswer, ScheduleRecord};
+use crate::schedules::{Activity, Fired, Firing, PutAnswer, Schedule, ScheduleAnswer, ScheduleRecord};
 use crate::views::{Cursor, Event, Filter, Page, QueueSettings, Survey, TaskDetail, TaskRef};
 use crate::wake::{Bells, Wakeups};
 use state::State;
@@ -194,7 +194,7 @@ impl Store for Memory {
         self.write(|book| book.configure(queue, changes))
     }
 
-    async fn put_schedule(&self, schedule: Schedule) -> Result<Put, Error> {
+    async fn put_schedule(&self, schedule: Schedule) -> Result<PutAnswer, Error> {
         check_schedule(&schedule)?;
         Ok(self.write(|book| book.put_schedule(schedule)))
     }

@@ -6,24 +6,26 @@ use super::state::{Slot, State};
 use crate::bounds::MAX_SCHEDULES;
 use crate::calls::NewTask;
 use crate::checks::Check;
-use crate::schedules::{Activity, Fired, Firing, Put, Schedule, ScheduleAnswer, ScheduleRecord, Skipped};
+use crate::schedules::{
+    Activity, Fired, Firing, PutAnswer, Schedule, ScheduleAnswer, ScheduleRecord, Skipped,
+};
 
 impl State {
-    pub(super) fn put_schedule(&mut self, schedule: Schedule) -> Put {
+    pub(super) fn put_schedule(&mut self, schedule: Schedule) -> PutAnswer {
         if !self.schedules.contains_key(&schedule.name) && self.schedules.len() >= MAX_SCHEDULES {
-            return Put::TooMany { limit: MAX_SCHEDULES };
+            return PutAnswer::TooMany { limit: MAX_SCHEDULES };
         }
         self.rings.control = true;
         let Some(kept) = self.schedules.get_mut(&schedule.name) else {
             let (name, activity) = (schedule.name.clone(), Activity::Active);
             let record = ScheduleRecord { schedule, activity, last_at: None, last_task: None };
             self.schedules.insert(name, record);
-            return Put::Created;
+            return PutAnswer::Created;
         };
         let same = kept.schedule.spec == schedule.spec;
         let next_at = if same { kept.schedule.next_at } else { schedule.next_at };
         kept.schedule = Schedule { next_at, ..schedule };
-        Put::Replaced
+        PutAnswer::Replaced
     }
 
     pub(super) fn drop_schedule(&mut self, name: &str) -> ScheduleAnswer {

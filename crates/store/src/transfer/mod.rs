@@ -1,7 +1,7 @@
 //! Moving a store to another place, whole: what `ostler db move` does.
 //!
 //! - [`Table`]: what is carried, table by table, in which order. [`Record`]: one row of it, as neither store keeps it and both can read it.
-//! - [`Source`], [`Target`]: the two sides. They never see each other.
+//! - [`MoveSource`], [`MoveTarget`]: the two sides. They never see each other.
 //! - [`run`]: the move itself: refuse new work, drain, copy, compare, mark. [`abandon`]: give it up.
 //!
 //! A move that is stopped at any point, also by a kill, is run again and goes on where it was
@@ -12,7 +12,7 @@ mod run;
 mod sides;
 mod tables;
 
-pub use record::{Key, MAX_BITE_BYTES, Record, Sum, Value};
-pub use run::{Follow, Moved, Plan, ROWS, Step, TableMoved, abandon, run};
-pub use sides::{Arriving, Departure, MoveId, Shelf, Source, Stage, Target};
+pub use record::{Checksum, MAX_BITE_BYTES, Record, RecordKey, Value};
+pub use run::{MovePlan, MoveProgress, MoveStep, MoveSummary, ROWS, TableMoved, abandon, run};
+pub use sides::{Arriving, Departure, MoveId, MoveSide, MoveSource, MoveStage, MoveTarget};
 pub use tables::{Column, Kind, Table};

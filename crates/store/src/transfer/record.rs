@@ -70,9 +70,9 @@ impl fmt::Display for Value {
 
 /// Which row it is: its first columns.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Key(pub Vec<Value>);
+pub struct RecordKey(pub Vec<Value>);
 
-impl fmt::Display for Key {
+impl fmt::Display for RecordKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, value) in self.0.iter().enumerate() {
             write!(f, "{}{value}", if at == 0 { "" } else { ", " })?;
@@ -88,8 +88,8 @@ pub struct Record(pub Vec<Value>);
 impl Record {
     /// Which row it is.
     #[must_use]
-    pub fn key(&self, table: Table) -> Key {
-        Key(self.0.iter().take(table.key()).cloned().collect())
+    pub fn key(&self, table: Table) -> RecordKey {
+        RecordKey(self.0.iter().take(table.key()).cloned().collect())
     }
 
     /// About how many bytes it takes.
@@ -101,12 +101,12 @@ impl Record {
 
 /// The count of some rows, and a sum over all that is in them.
 #[derive(Clone, Debug, Default)]
-pub struct Sum {
+pub struct Checksum {
     rows: u64,
     hash: Sha256,
 }
 
-impl Sum {
+impl Checksum {
     /// One row more.
     pub fn add(&mut self, record: &Record) {
         self.rows += 1;
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     fn sum(records: &[Record]) -> String {
-        let mut sum = Sum::default();
+        let mut sum = Checksum::default();
         records.iter().for_each(|record| sum.add(record));
         sum.text()
     }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use ostler_core::Id;
 use tokio::time::{Instant, sleep};
 
-use super::record::{Key, Record, Sum};
-use super::sides::{Arriving, Departure, MoveId, Source, Stage, Target};
+use super::record::{Checksum, Record, RecordKey};
+use super::sides::{Arriving, Departure, MoveId, MoveSource, MoveStage, MoveTarget};
 use super::tables::Table;
 use crate::error::{Error, ErrorKind};
 
@@ -17,7 +17,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// What is to be moved, and how.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct MovePlan {
     /// A new id, for a store that never moved.
     pub id: Id,
     /// Where it comes from, for people.
@@ -32,7 +32,7 @@ pub struct Plan {
 
 /// How far it has come. Each one is told before or after a write, and a kill there loses nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum MoveStep {
     /// The source takes nothing new.
     Leaving,
     /// The target lets nobody in.
@@ -69,7 +69,7 @@ pub enum Step {
 
 /// What was moved.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Moved {
+pub struct MoveSummary {
     /// Every table, with its count and sum; none when this had been moved before.
     pub tables: Vec<TableMoved>,
 }
@@ -86,7 +86,7 @@ pub struct TableMoved {
 }
 
 /// Who is told how far it is.
-pub type Follow<'a> = &'a (dyn Fn(Step) + Sync);
+pub type MoveProgress<'a> = &'a (dyn Fn(MoveStep) + Sync);
 
 /// Moves a store. Run again after a stop, it goes on where it was.
 ///
@@ -94,13 +94,13 @@ pub type Follow<'a> = &'a (dyn Fn(Step) + Sync);
 /// When a side refuses or cannot be reached, or the two are not the same in the end. The source is then as it was, or takes nothing new
 /// until the move is run again or given up.
 pub async fn run(
-    source: &dyn Source,
-    target: &dyn Target,
-    plan: &Plan,
-    tell: Follow<'_>,
-) -> Result<Moved, Error> {
+    source: &dyn MoveSource,
+    target: &dyn MoveTarget,
+    plan: &MovePlan,
+    tell: MoveProgress<'_>,
+) -> Result<MoveSummary, Error> {
     let before = source.departure().await?;
-    let stage = before.as_ref().map_or(Stage::Staying, |departure| departure.stage);
+    let stage = before.as_ref().map_or(MoveStage::Staying, |departure| departure.stage);
     let id = next_id(before.as_ref(), plan);
     let arriving = target.look(id).await?;
     if matches!(arriving, Arriving::Empty | Arriving::Stale) {
@@ -108,35 +108,38 @@ pub async fn run(
         refuse_elsewhere(before.as_ref(), plan)?;
     }
     match (stage, arriving) {
-        (Stage::Gone, Arriving::Open) => return Ok(Moved { tables: Vec::new() }),
-        (Stage::Gone, Arriving::Half) => {}
-        (Stage::Gone, Arriving::Empty | Arriving::Stale) => return Err(not_there(plan)),
-        (Stage::Staying | Stage::Leaving | Stage::Frozen, Arriving::Open) => return Err(taken(plan)),
-        (Stage::Staying | Stage::Leaving, Arriving::Empty | Arriving::Half | Arriving::Stale)
-        | (Stage::Frozen, Arriving::Empty | Arriving::Half | Arriving::Stale) => {
+        (MoveStage::Gone, Arriving::Open) => return Ok(MoveSummary { tables: Vec::new() }),
+        (MoveStage::Gone, Arriving::Half) => {}
+        (MoveStage::Gone, Arriving::Empty | Arriving::Stale) => return Err(not_there(plan)),
+        (MoveStage::Staying | MoveStage::Leaving | MoveStage::Frozen, Arriving::Open) => {
+            return Err(taken(plan));
+        }
+        (MoveStage::Staying | MoveStage::Leaving, Arriving::Empty | Arriving::Half | Arriving::Stale)
+        | (MoveStage::Frozen, Arriving::Empty | Arriving::Half | Arriving::Stale) => {
             set_out(source, target, id, plan, stage, tell).await?;
         }
     }
-    let tables = if stage == Stage::Gone { Vec::new() } else { carry(source, target, plan, tell).await? };
-    if stage != Stage::Gone {
+    let tables =
+        if stage == MoveStage::Gone { Vec::new() } else { carry(source, target, plan, tell).await? };
+    if stage != MoveStage::Gone {
         source.go().await?;
-        tell(Step::Gone);
+        tell(MoveStep::Gone);
     }
     target.open(source.last_telling().await?).await?;
-    tell(Step::Open);
-    Ok(Moved { tables })
+    tell(MoveStep::Open);
+    Ok(MoveSummary { tables })
 }
 
 /// Gives a move up: the source works as before. Without a target, what is there stays, and is not used.
 ///
 /// # Errors
 /// When no move is under way, or it has ended already.
-pub async fn abandon(source: &dyn Source, target: Option<&dyn Target>) -> Result<Departure, Error> {
-    let under_way = source.departure().await?.filter(|departure| departure.stage != Stage::Staying);
+pub async fn abandon(source: &dyn MoveSource, target: Option<&dyn MoveTarget>) -> Result<Departure, Error> {
+    let under_way = source.departure().await?.filter(|departure| departure.stage != MoveStage::Staying);
     let Some(departure) = under_way else {
         return Err(Error::invalid("no move of this store is under way: there is nothing to give up"));
     };
-    if departure.stage == Stage::Gone {
+    if departure.stage == MoveStage::Gone {
         let sentence =
             format!("this store has moved to {}: that cannot be given up any more", departure.target);
         return Err(Error::new(ErrorKind::Moved, sentence));
@@ -154,34 +157,34 @@ pub async fn abandon(source: &dyn Source, target: Option<&dyn Target>) -> Result
     Ok(departure)
 }
 
-fn next_id(before: Option<&Departure>, plan: &Plan) -> MoveId {
+fn next_id(before: Option<&Departure>, plan: &MovePlan) -> MoveId {
     match before {
         None => MoveId { id: plan.id, round: 1 },
-        Some(Departure { id, stage: Stage::Staying, .. }) => {
+        Some(Departure { id, stage: MoveStage::Staying, .. }) => {
             MoveId { round: id.round.saturating_add(1), ..*id }
         }
-        Some(Departure { id, stage: Stage::Leaving | Stage::Frozen | Stage::Gone, .. }) => *id,
+        Some(Departure { id, stage: MoveStage::Leaving | MoveStage::Frozen | MoveStage::Gone, .. }) => *id,
     }
 }
 
 /// A move that is under way goes where it set out to.
-fn refuse_elsewhere(before: Option<&Departure>, plan: &Plan) -> Result<(), Error> {
+fn refuse_elsewhere(before: Option<&Departure>, plan: &MovePlan) -> Result<(), Error> {
     let Some(Departure { stage, target, .. }) = before else { return Ok(()) };
     let (from, to) = (&plan.from, &plan.to);
     match stage {
-        Stage::Staying => Ok(()),
-        Stage::Leaving | Stage::Frozen | Stage::Gone if target == to => Ok(()),
-        Stage::Leaving | Stage::Frozen => Err(Error::invalid(format!(
+        MoveStage::Staying => Ok(()),
+        MoveStage::Leaving | MoveStage::Frozen | MoveStage::Gone if target == to => Ok(()),
+        MoveStage::Leaving | MoveStage::Frozen => Err(Error::invalid(format!(
             "{from} is on its way to {target}, and not to {to}: run that move again, or give it up with --abandon"
         ))),
-        Stage::Gone => Err(Error::new(
+        MoveStage::Gone => Err(Error::new(
             ErrorKind::Moved,
             format!("{from} has moved to {target}, and is not used any more"),
         )),
     }
 }
 
-fn not_there(plan: &Plan) -> Error {
+fn not_there(plan: &MovePlan) -> Error {
     let sentence = format!(
         "{} has moved to {}, but what was carried there is gone: restore that database from a backup",
         plan.from, plan.to
@@ -189,39 +192,39 @@ fn not_there(plan: &Plan) -> Error {
     Error::new(ErrorKind::Damaged, sentence)
 }
 
-fn taken(plan: &Plan) -> Error {
+fn taken(plan: &MovePlan) -> Error {
     Error::invalid(format!("{} is in use already: move into an empty database", plan.to))
 }
 
 /// Marks both sides, waits for what runs, and freezes the source.
 async fn set_out(
-    source: &dyn Source,
-    target: &dyn Target,
+    source: &dyn MoveSource,
+    target: &dyn MoveTarget,
     id: MoveId,
-    plan: &Plan,
-    stage: Stage,
-    tell: Follow<'_>,
+    plan: &MovePlan,
+    stage: MoveStage,
+    tell: MoveProgress<'_>,
 ) -> Result<(), Error> {
-    if stage == Stage::Staying {
+    if stage == MoveStage::Staying {
         source.leave(id, &plan.to).await?;
     }
-    tell(Step::Leaving);
+    tell(MoveStep::Leaving);
     if let Err(refused) = target.begin(id, &plan.from).await {
         // Somebody was faster. Nothing has happened yet that could not be taken back.
-        if stage == Stage::Staying && !refused.is_transient() {
+        if stage == MoveStage::Staying && !refused.is_transient() {
             source.stay().await?;
         }
         return Err(refused);
     }
-    tell(Step::Arriving);
-    if stage == Stage::Frozen {
+    tell(MoveStep::Arriving);
+    if stage == MoveStage::Frozen {
         return Ok(());
     }
     let until = Instant::now() + plan.patience;
     // It ends when nothing is leased, or the patience has ended.
     loop {
         let leased = source.leased().await?;
-        tell(Step::Draining { leased });
+        tell(MoveStep::Draining { leased });
         let left = until.saturating_duration_since(Instant::now());
         if leased == 0 || left.is_zero() {
             break;
@@ -229,16 +232,16 @@ async fn set_out(
         sleep(LOOK_AGAIN.min(left)).await;
     }
     let handed_back = source.freeze().await?;
-    tell(Step::Frozen { handed_back });
+    tell(MoveStep::Frozen { handed_back });
     Ok(())
 }
 
 /// Copies what is missing, and compares everything.
 async fn carry(
-    source: &dyn Source,
-    target: &dyn Target,
-    plan: &Plan,
-    tell: Follow<'_>,
+    source: &dyn MoveSource,
+    target: &dyn MoveTarget,
+    plan: &MovePlan,
+    tell: MoveProgress<'_>,
 ) -> Result<Vec<TableMoved>, Error> {
     for table in Table::ALL {
         copy(source, target, table, plan, tell).await?;
@@ -246,7 +249,7 @@ async fn carry(
     let mut tables = Vec::with_capacity(Table::ALL.len());
     for table in Table::ALL {
         let moved = compare(source, target, table, plan).await?;
-        tell(Step::Verified { table, rows: moved.rows });
+        tell(MoveStep::Verified { table, rows: moved.rows });
         tables.push(moved);
     }
     Ok(tables)
@@ -254,11 +257,11 @@ async fn carry(
 
 /// Copies the rows of a table that the target has not. Each bite is above the one before: it ends.
 async fn copy(
-    source: &dyn Source,
-    target: &dyn Target,
+    source: &dyn MoveSource,
+    target: &dyn MoveTarget,
     table: Table,
-    plan: &Plan,
-    tell: Follow<'_>,
+    plan: &MovePlan,
+    tell: MoveProgress<'_>,
 ) -> Result<(), Error> {
     let mut after = target.reached(table).await?;
     let mut rows = 0;
@@ -268,23 +271,23 @@ async fn copy(
         after = Some(last.key(table));
         target.put(table, &records).await?;
         rows += records.len() as u64;
-        tell(Step::Copied { table, rows });
+        tell(MoveStep::Copied { table, rows });
     }
     if rows == 0 {
-        tell(Step::Copied { table, rows });
+        tell(MoveStep::Copied { table, rows });
     }
     Ok(())
 }
 
 /// Reads a table on both sides, row by row.
 async fn compare(
-    source: &dyn Source,
-    target: &dyn Target,
+    source: &dyn MoveSource,
+    target: &dyn MoveTarget,
     table: Table,
-    plan: &Plan,
+    plan: &MovePlan,
 ) -> Result<TableMoved, Error> {
-    let (mut here, mut there) = (Sum::default(), Sum::default());
-    let mut after: Option<Key> = None;
+    let (mut here, mut there) = (Checksum::default(), Checksum::default());
+    let mut after: Option<RecordKey> = None;
     loop {
         let ours = source.read(table, after.as_ref(), plan.rows).await?;
         // As many as there: a bite of the source is never too large.
@@ -299,19 +302,19 @@ async fn compare(
     }
     let moved = TableMoved { table, rows: here.rows(), sum: here.text() };
     if here.rows() != there.rows() || moved.sum != there.text() {
-        return Err(differs(table, &after.unwrap_or(Key(Vec::new())), plan));
+        return Err(differs(table, &after.unwrap_or(RecordKey(Vec::new())), plan));
     }
     Ok(moved)
 }
 
 /// The first row that only one side has, or that is another there.
-fn first_difference(table: Table, ours: &[Record], theirs: &[Record]) -> Option<Key> {
+fn first_difference(table: Table, ours: &[Record], theirs: &[Record]) -> Option<RecordKey> {
     let differing = ours.iter().zip(theirs).find(|(ours, theirs)| ours != theirs).map(|(ours, _)| ours);
     let missing = || ours.get(theirs.len()).or_else(|| theirs.get(ours.len()));
     differing.or_else(missing).map(|record| record.key(table))
 }
 
-fn differs(table: Table, key: &Key, plan: &Plan) -> Error {
+fn differs(table: Table, key: &RecordKey, plan: &MovePlan) -> Error {
     let sentence = format!(
         "what arrived in {} is not what left {}: the table \"{}\" differs at {key}. Nothing is lost, and the old store is \
          as it was; give this move up with --abandon, and begin anew",

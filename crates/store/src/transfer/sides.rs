@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use ostler_core::Id;
 
-use super::record::{Key, Record};
+use super::record::{Record, RecordKey};
 use super::tables::Table;
 use crate::error::Error;
 
@@ -18,7 +18,7 @@ pub struct MoveId {
 
 /// How far a source has gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
+pub enum MoveStage {
     /// The last move was given up: it works as ever.
     Staying,
     /// It takes nothing new; what runs may end.
@@ -29,7 +29,7 @@ pub enum Stage {
     Gone,
 }
 
-impl Stage {
+impl MoveStage {
     /// All of them, in order.
     pub const ALL: [Self; 4] = [Self::Staying, Self::Leaving, Self::Frozen, Self::Gone];
 }
@@ -40,7 +40,7 @@ pub struct Departure {
     /// Which move it is.
     pub id: MoveId,
     /// How far it has gone.
-    pub stage: Stage,
+    pub stage: MoveStage,
     /// Where it goes, without a password.
     pub target: String,
 }
@@ -60,14 +60,15 @@ pub enum Arriving {
 
 /// What both sides can do.
 #[async_trait]
-pub trait Shelf: Send + Sync {
+pub trait MoveSide: Send + Sync {
     /// Rows of a table above `after`, in the order of their keys: at most so many, and fewer where they are large. None: it has no more.
-    async fn read(&self, table: Table, after: Option<&Key>, limit: usize) -> Result<Vec<Record>, Error>;
+    async fn read(&self, table: Table, after: Option<&RecordKey>, limit: usize)
+    -> Result<Vec<Record>, Error>;
 }
 
 /// A store that is left.
 #[async_trait]
-pub trait Source: Shelf {
+pub trait MoveSource: MoveSide {
     /// What it keeps about its move; `None`: it never set out.
     async fn departure(&self) -> Result<Option<Departure>, Error>;
 
@@ -92,7 +93,7 @@ pub trait Source: Shelf {
 
 /// A store that is filled.
 #[async_trait]
-pub trait Target: Shelf {
+pub trait MoveTarget: MoveSide {
     /// What it is to this move. Nothing is written.
     ///
     /// # Errors
@@ -103,7 +104,7 @@ pub trait Target: Shelf {
     async fn begin(&self, id: MoveId, from: &str) -> Result<(), Error>;
 
     /// The last row of a table that it holds.
-    async fn reached(&self, table: Table) -> Result<Option<Key>, Error>;
+    async fn reached(&self, table: Table) -> Result<Option<RecordKey>, Error>;
 
     /// Takes rows in, all or none.
     async fn put(&self, table: Table, records: &[Record]) -> Result<(), Error>;

@@ -2,7 +2,7 @@
 
 use ostler_core::{Missed, Overlap, Overrides, Priority};
 use ostler_runtime::{Plan, Times};
-use ostler_store::schedules::{Activity, Schedule, Template};
+use ostler_store::schedules::{Activity, Schedule, TaskTemplate};
 
 use super::super::Severity;
 use super::*;
@@ -11,7 +11,7 @@ const HOUR: Duration = Duration::from_secs(3_600);
 
 /// A schedule that runs hourly, in this queue.
 fn hourly(world: &World, name: &str, queue: &str) -> Schedule {
-    let task = Template {
+    let task = TaskTemplate {
         queue: queue.to_owned(),
         kind: "send".to_owned(),
         payload: "null".to_owned(),

@@ -10,7 +10,7 @@ use super::run::{Side, Stage, Stagger, both};
 use crate::calls::{Enqueued, Finished, NewTask, QueueChange};
 use crate::contract::Store;
 use crate::plans::Unique;
-use crate::schedules::{Fired, Firing, Put, Schedule, ScheduleAnswer, Template};
+use crate::schedules::{Fired, Firing, PutAnswer, Schedule, ScheduleAnswer, TaskTemplate};
 
 async fn enqueue(store: Arc<dyn Store>, task: NewTask) -> Enqueued {
     one(store.enqueue(vec![task]).await.expect("enqueue answers"))
@@ -83,11 +83,11 @@ pub(super) async fn finish_and_enqueue_after(stage: &Stage, stagger: Stagger) ->
 pub(super) async fn two_firings(stage: &Stage, stagger: Stagger) -> Side {
     let s = &stage.scene;
     let (queue, kind, payload) = (QUEUE.to_owned(), KIND.to_owned(), "{}".to_owned());
-    let task = Template { queue, kind, payload, priority: Priority::NORMAL, overrides: Overrides::NONE };
+    let task = TaskTemplate { queue, kind, payload, priority: Priority::NORMAL, overrides: Overrides::NONE };
     let (name, spec) = ("nightly".to_owned(), "every minute".to_owned());
     let (overlap, missed, next_at) = (Overlap::Queue, Missed::One, Some(s.now()));
     let schedule = Schedule { name: name.clone(), spec, overlap, missed, task: task.clone(), next_at };
-    assert_eq!(s.store.put_schedule(schedule).await, Ok(Put::Created));
+    assert_eq!(s.store.put_schedule(schedule).await, Ok(PutAnswer::Created));
     let ids = [s.task_id(), s.task_id()];
     let next = Some(s.now().after(TTL));
     let firing = |id| Firing { schedule: name.clone(), expected: s.now(), next, task: Some(task.task(id)) };

@@ -21,7 +21,7 @@ use crate::lease::{Lease, LeaseRef};
 use crate::node_commands::Reply;
 use crate::outbox::Ack;
 use crate::plans::Unique;
-use crate::schedules::{Fired, Firing, Schedule, Template};
+use crate::schedules::{Fired, Firing, Schedule, TaskTemplate};
 use crate::views::{Filter, TaskRef};
 
 /// A lease that a store has granted.
@@ -214,7 +214,7 @@ impl Speaker {
             spec: SPECS[plan.spec].to_owned(),
             overlap: plan.overlap,
             missed: plan.missed,
-            task: Template {
+            task: TaskTemplate {
                 queue: QUEUES[plan.queue].to_owned(),
                 kind: KINDS[0].to_owned(),
                 payload: "{}".to_owned(),

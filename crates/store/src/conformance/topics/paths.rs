@@ -10,7 +10,7 @@ use crate::calls::{Enqueued, NewTask, QueueChange, Replay};
 use crate::gates::MAX_COST;
 use crate::paths::PayloadPath;
 use crate::plans::Unique;
-use crate::schedules::{Fired, Firing, Schedule, Template};
+use crate::schedules::{Fired, Firing, Schedule, TaskTemplate};
 
 cases![
     a_task_has_the_key_of_its_payload,
@@ -172,7 +172,7 @@ async fn the_run_of_a_schedule_has_the_key_of_its_payload(s: &Scene) {
     by_tenant(s).await;
     let (expected, payload) = (s.now(), r#"{"tenant":"acme"}"#);
     let task = s.draft();
-    let template = Template {
+    let template = TaskTemplate {
         queue: task.queue.clone(),
         kind: task.kind.clone(),
         payload: payload.to_owned(),

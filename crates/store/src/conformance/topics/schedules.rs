@@ -10,7 +10,7 @@ use crate::bounds::{MAX_MESSAGE_BYTES, MAX_SCHEDULES, MAX_TEMPLATE_BYTES};
 use crate::calls::NewTask;
 use crate::plans::Unique;
 use crate::schedules::{
-    Activity, Fired, Firing, Put, Schedule, ScheduleAnswer, ScheduleRecord, Skipped, Template,
+    Activity, Fired, Firing, PutAnswer, Schedule, ScheduleAnswer, ScheduleRecord, Skipped, TaskTemplate,
 };
 
 cases![
@@ -43,7 +43,7 @@ fn schedule(s: &Scene, overlap: Overlap) -> Schedule {
         spec: "0 3 * * * Europe/Vienna".to_owned(),
         overlap,
         missed: Missed::One,
-        task: Template {
+        task: TaskTemplate {
             queue: QUEUE.to_owned(),
             kind: KIND.to_owned(),
             payload: "{\"sweep\":true}".to_owned(),
@@ -56,7 +56,7 @@ fn schedule(s: &Scene, overlap: Overlap) -> Schedule {
 
 pub(super) async fn put(s: &Scene, overlap: Overlap) -> Schedule {
     let schedule = schedule(s, overlap);
-    assert_eq!(s.store.put_schedule(schedule.clone()).await, Ok(Put::Created));
+    assert_eq!(s.store.put_schedule(schedule.clone()).await, Ok(PutAnswer::Created));
     schedule
 }
 
@@ -104,7 +104,7 @@ async fn schedules_are_listed_in_order_of_name(s: &Scene) {
     assert_eq!(s.store.schedules().await, Ok(Vec::new()));
     for name in ["b", "a", "\u{e9}", "B"] {
         let schedule = Schedule { name: name.to_owned(), ..schedule(s, Overlap::Skip) };
-        assert_eq!(s.store.put_schedule(schedule).await, Ok(Put::Created));
+        assert_eq!(s.store.put_schedule(schedule).await, Ok(PutAnswer::Created));
     }
     let all = s.store.schedules().await.expect("schedules answers");
     let names: Vec<&str> = all.iter().map(|kept| kept.schedule.name.as_str()).collect();
@@ -115,7 +115,7 @@ async fn a_put_of_the_same_times_keeps_the_next_moment(s: &Scene) {
     let first = put(s, Overlap::Skip).await;
     s.pass(HOUR);
     let again = Schedule { next_at: Some(s.now()), overlap: Overlap::Queue, ..first.clone() };
-    assert_eq!(s.store.put_schedule(again).await, Ok(Put::Replaced));
+    assert_eq!(s.store.put_schedule(again).await, Ok(PutAnswer::Replaced));
     let kept = shown(s).await.schedule;
     assert_eq!((kept.next_at, kept.overlap), (first.next_at, Overlap::Queue));
 }
@@ -124,7 +124,7 @@ async fn a_put_of_other_times_brings_its_own(s: &Scene) {
     let first = put(s, Overlap::Skip).await;
     s.pass(HOUR);
     let other = Schedule { next_at: Some(s.now()), spec: "every 5m".to_owned(), ..first };
-    assert_eq!(s.store.put_schedule(other.clone()).await, Ok(Put::Replaced));
+    assert_eq!(s.store.put_schedule(other.clone()).await, Ok(PutAnswer::Replaced));
     assert_eq!(shown(s).await.schedule, other);
 }
 
@@ -134,7 +134,7 @@ async fn a_put_keeps_the_pause_and_the_last_run(s: &Scene) {
     let (id, _) = run(s).await;
     assert_eq!(s.store.pause_schedule("nightly", Activity::Paused).await, Ok(ScheduleAnswer::Done));
     let other = Schedule { spec: "every 5m".to_owned(), ..first };
-    assert_eq!(s.store.put_schedule(other).await, Ok(Put::Replaced));
+    assert_eq!(s.store.put_schedule(other).await, Ok(PutAnswer::Replaced));
     let kept = shown(s).await;
     assert_eq!(kept.activity, Activity::Paused);
     assert_eq!((kept.last_at, kept.last_task), (Some(fired_at), Some(id)));
@@ -143,7 +143,7 @@ async fn a_put_keeps_the_pause_and_the_last_run(s: &Scene) {
 async fn a_schedule_that_is_over_stays_over(s: &Scene) {
     let once = put(s, Overlap::Skip).await;
     fire(s, Firing { next: None, ..firing(s, Some(s.draft())) }).await;
-    assert_eq!(s.store.put_schedule(once).await, Ok(Put::Replaced));
+    assert_eq!(s.store.put_schedule(once).await, Ok(PutAnswer::Replaced));
     assert_eq!(shown(s).await.schedule.next_at, None, "whoever brings it again does not run it again");
 }
 
@@ -156,13 +156,13 @@ async fn a_schedule_can_be_dropped(s: &Scene) {
     assert_eq!(s.store.schedules().await, Ok(Vec::new()));
     assert_eq!(fire(s, firing(s, Some(s.draft()))).await, Fired::NotDue);
     assert_eq!(s.state(id).await, StateName::Queued, "its runs stay");
-    assert_eq!(s.store.put_schedule(first).await, Ok(Put::Created), "and it can come back");
+    assert_eq!(s.store.put_schedule(first).await, Ok(PutAnswer::Created), "and it can come back");
     assert_eq!(shown(s).await.last_task, None);
 }
 
 async fn a_schedule_has_a_form(s: &Scene) {
     let good = || schedule(s, Overlap::Skip);
-    let template = |change: fn(&mut Template)| {
+    let template = |change: fn(&mut TaskTemplate)| {
         let mut schedule = good();
         change(&mut schedule.task);
         schedule
@@ -186,11 +186,11 @@ async fn a_schedule_has_a_form(s: &Scene) {
 async fn a_store_has_so_many_schedules_and_no_more(s: &Scene) {
     let named = |number: usize| Schedule { name: format!("s{number}"), ..schedule(s, Overlap::Skip) };
     for number in 0..MAX_SCHEDULES {
-        assert_eq!(s.store.put_schedule(named(number)).await, Ok(Put::Created));
+        assert_eq!(s.store.put_schedule(named(number)).await, Ok(PutAnswer::Created));
     }
-    let too_many = Ok(Put::TooMany { limit: MAX_SCHEDULES });
+    let too_many = Ok(PutAnswer::TooMany { limit: MAX_SCHEDULES });
     assert_eq!(s.store.put_schedule(named(MAX_SCHEDULES)).await, too_many);
-    assert_eq!(s.store.put_schedule(named(0)).await, Ok(Put::Replaced));
+    assert_eq!(s.store.put_schedule(named(0)).await, Ok(PutAnswer::Replaced));
 }
 
 async fn a_change_of_a_schedule_is_news(s: &Scene) {
