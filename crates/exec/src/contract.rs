@@ -64,13 +64,13 @@ impl Control {
 
 /// How an attempt ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ended {
+pub struct AttemptResult {
     /// What the rules decide by.
     pub outcome: Outcome,
     /// What came out, after a success: JSON text.
     pub output: Option<String>,
     /// Whether the slot can be used again at once.
-    pub slot: Slot,
+    pub slot: WorkerFate,
     /// Whose word the class of a failure is.
     pub classing: Classing,
     /// What the node lacks, if that kept the work from beginning. It is handed back then, and the pool waits before it tries again.
@@ -88,25 +88,25 @@ pub enum Classing {
 
 /// What became of the slot that ran an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Slot {
+pub enum WorkerFate {
     /// It is free.
-    Free,
+    Reusable,
     /// The work did not stop when it was told to, and cannot be ended from outside: it still holds its thread.
-    Deaf,
+    Unresponsive,
     /// Its worker has done its share: it takes no more, and is closed. Another comes where one is needed.
     Spent,
     /// Its worker is dead, or was ended with the work. Another comes where one is needed.
     Dead,
 }
 
-impl Ended {
+impl AttemptResult {
     /// The work is done.
     #[must_use]
     pub const fn success(output: Option<String>) -> Self {
         Self {
             outcome: Outcome::Success,
             output,
-            slot: Slot::Free,
+            slot: WorkerFate::Reusable,
             classing: Classing::Given,
             shortage: None,
         }
@@ -118,7 +118,7 @@ impl Ended {
         Self {
             outcome: Outcome::Failed(failure),
             output: None,
-            slot: Slot::Free,
+            slot: WorkerFate::Reusable,
             classing: Classing::Given,
             shortage: None,
         }
@@ -142,7 +142,7 @@ impl Ended {
         Self {
             outcome: Outcome::Cancelled,
             output: None,
-            slot: Slot::Free,
+            slot: WorkerFate::Reusable,
             classing: Classing::Given,
             shortage: None,
         }
@@ -169,7 +169,7 @@ impl Ended {
         Self {
             outcome: Outcome::HandedBack,
             output: None,
-            slot: Slot::Free,
+            slot: WorkerFate::Reusable,
             classing: Classing::Given,
             shortage: None,
         }
@@ -184,19 +184,19 @@ impl Ended {
     /// The same, but the work still holds its thread.
     #[must_use]
     pub fn deaf(self) -> Self {
-        Self { slot: Slot::Deaf, ..self }
+        Self { slot: WorkerFate::Unresponsive, ..self }
     }
 
     /// The same, but its worker takes no more.
     #[must_use]
     pub fn spent(self) -> Self {
-        Self { slot: Slot::Spent, ..self }
+        Self { slot: WorkerFate::Spent, ..self }
     }
 
     /// The same, but its worker is dead.
     #[must_use]
     pub fn dead(self) -> Self {
-        Self { slot: Slot::Dead, ..self }
+        Self { slot: WorkerFate::Dead, ..self }
     }
 }
 
@@ -235,7 +235,7 @@ pub enum Served {
 /// Whatever the work does — return, fail, panic, hang, flood its output, die — `run` answers: within the attempt's timeout
 /// and one grace, and when it is told to stop, within two graces: one for the work to stop by itself, one to end it. When
 /// the lease is lost the first of these two is left out. It answers once. It never panics, and it keeps nothing of an
-/// attempt when it has answered, except where it says [`Slot::Deaf`].
+/// attempt when it has answered, except where it says [`WorkerFate::Unresponsive`].
 ///
 /// A worker that is a thing of its own lives from its [`open`](Self::open) to its [`close`](Self::close), and is never brought
 /// back to life: when it dies, another one with another name takes its place. That it died is told by what `run` says of its slot,
@@ -258,7 +258,7 @@ pub trait Executor: Send + Sync {
     }
 
     /// A worker goes: it gets no more attempts, and whatever it was is ended. It is not told of a worker that did not
-    /// come up. For one whose slot is [`Slot::Deaf`] it answers when nothing holds that any more, however long that takes.
+    /// come up. For one whose slot is [`WorkerFate::Unresponsive`] it answers when nothing holds that any more, however long that takes.
     async fn close(&self, _worker: WorkerId) {}
 
     /// Waits until an open worker that runs nothing is over, though nobody has closed it: its process died. Says why. Whoever
@@ -276,5 +276,5 @@ pub trait Executor: Send + Sync {
     }
 
     /// Runs one attempt to its end.
-    async fn run(&self, work: Work, control: Control) -> Ended;
+    async fn run(&self, work: Work, control: Control) -> AttemptResult;
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use ostler_core::{ErrorClass, Failure};
 
 use crate::classing::class_of;
-use crate::contract::{Classing, Ended};
+use crate::contract::{AttemptResult, Classing};
 
 /// An error of a handler, with the class that says what follows.
 ///
@@ -101,8 +101,8 @@ impl TaskError {
     }
 
     /// As the end of an attempt.
-    pub(crate) fn into_end(self) -> Ended {
-        Ended { classing: self.classing, ..Ended::failed(*self.failure) }
+    pub(crate) fn into_end(self) -> AttemptResult {
+        AttemptResult { classing: self.classing, ..AttemptResult::failed(*self.failure) }
     }
 }
 

@@ -12,9 +12,9 @@ use tokio::task::{AbortHandle, JoinError};
 use tokio_util::sync::CancellationToken;
 
 use crate::context::Context;
-use crate::contract::{Control, Ended, Executor, Served, Work};
-use crate::deaf::Deaf;
+use crate::contract::{AttemptResult, Control, Executor, Served, Work};
 use crate::error::TaskError;
+use crate::unresponsive::Unresponsive;
 
 pub(crate) type Answer = Result<Option<String>, TaskError>;
 type Handler = Box<dyn Fn(String, Context) -> Pin<Box<dyn Future<Output = Answer> + Send>> + Send + Sync>;
@@ -27,7 +27,7 @@ type Handler = Box<dyn Fn(String, Context) -> Pin<Box<dyn Future<Output = Answer
 #[derive(Default)]
 pub struct Inline {
     handlers: BTreeMap<String, Handler>,
-    deaf: Deaf,
+    deaf: Unresponsive,
 }
 
 impl Inline {
@@ -56,7 +56,7 @@ impl Executor for Inline {
         Served::Only(self.handlers.keys().cloned().collect())
     }
 
-    async fn run(&self, work: Work, control: Control) -> Ended {
+    async fn run(&self, work: Work, control: Control) -> AttemptResult {
         let Some(handler) = self.handlers.get(&*work.kind) else { return no_handler(&work.kind) };
         let context = Context::new(&work, &control, Instant::now());
         // A handler may panic before its first await, while its future is made.
@@ -72,14 +72,14 @@ impl Executor for Inline {
         let ended = tokio::select! {
             biased;
             joined = &mut running => return conclude(joined, &control.cancel),
-            () = deadline => Ended::too_long(work.timeout),
-            () = control.lost.cancelled() => Ended::cancelled(),
+            () = deadline => AttemptResult::too_long(work.timeout),
+            () = control.lost.cancelled() => AttemptResult::cancelled(),
             () = control.cancel.cancelled() => tokio::select! {
                 biased;
                 // It was told by its context; what it brings within the grace counts.
                 joined = &mut running => return conclude(joined, &control.cancel),
-                () = control.lost.cancelled() => Ended::cancelled(),
-                () = tokio::time::sleep(work.grace) => Ended::cancelled(),
+                () = control.lost.cancelled() => AttemptResult::cancelled(),
+                () = tokio::time::sleep(work.grace) => AttemptResult::cancelled(),
             },
         };
         drop(guard);
@@ -108,28 +108,28 @@ impl Drop for AbortOnDrop {
 }
 
 /// How a handler ended that came to an end by itself. Whatever fails after it was told to stop has stopped.
-pub(crate) fn conclude(joined: Result<Answer, JoinError>, cancel: &CancellationToken) -> Ended {
+pub(crate) fn conclude(joined: Result<Answer, JoinError>, cancel: &CancellationToken) -> AttemptResult {
     match joined {
-        Ok(Ok(output)) => Ended::success(output),
-        Ok(Err(_)) | Err(_) if cancel.is_cancelled() => Ended::cancelled(),
+        Ok(Ok(output)) => AttemptResult::success(output),
+        Ok(Err(_)) | Err(_) if cancel.is_cancelled() => AttemptResult::cancelled(),
         Ok(Err(error)) => error.into_end(),
         Err(error) if error.is_panic() => panicked(error.into_panic().as_ref()),
         // The runtime shuts down.
-        Err(_) => Ended::cancelled(),
+        Err(_) => AttemptResult::cancelled(),
     }
 }
 
 /// Nobody here can run this kind.
-pub(crate) fn no_handler(kind: &str) -> Ended {
-    Ended::failed_with(ErrorClass::Permanent, format!("no handler for the kind \"{kind}\""))
+pub(crate) fn no_handler(kind: &str) -> AttemptResult {
+    AttemptResult::failed_with(ErrorClass::Permanent, format!("no handler for the kind \"{kind}\""))
 }
 
 /// A panic is a failure like any other, and nobody has said its class.
-pub(crate) fn panicked(panic: &(dyn Any + Send)) -> Ended {
+pub(crate) fn panicked(panic: &(dyn Any + Send)) -> AttemptResult {
     let message = panic
         .downcast_ref::<&str>()
         .map(ToString::to_string)
         .or_else(|| panic.downcast_ref::<String>().cloned())
         .unwrap_or_else(|| "without a message".to_owned());
-    Ended::failed_with(ErrorClass::Transient, format!("the handler panicked: {message}")).unclassed()
+    AttemptResult::failed_with(ErrorClass::Transient, format!("the handler panicked: {message}")).unclassed()
 }

@@ -1,7 +1,7 @@
 //! How work is run: the contract of executors, and the two for Rust handlers.
 //!
 //! - [`Executor`]: runs one attempt and says how it ended. [`Work`] is what it is given, [`Context`] what a handler
-//!   sees, [`Ended`] what comes back.
+//!   sees, [`AttemptResult`] what comes back.
 //! - [`Inline`]: async handlers on the runtime that the node has.
 //! - [`Threads`]: handlers that are not `Send`, on OS threads of their own.
 //! - `conformance` (a feature): one suite for every executor.
@@ -13,17 +13,17 @@ mod classing;
 pub mod conformance;
 mod context;
 mod contract;
-mod deaf;
 mod error;
 mod inline;
 mod liveness;
 mod notes;
 mod steps;
 mod thread;
+mod unresponsive;
 
 pub use classing::{Classed, class_of_status};
 pub use context::Context;
-pub use contract::{Classing, Control, Ended, Executor, Opened, Served, Slot, Vitals, Work};
+pub use contract::{AttemptResult, Classing, Control, Executor, Opened, Served, Vitals, Work, WorkerFate};
 pub use error::TaskError;
 pub use inline::Inline;
 pub use liveness::LivenessHolder;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use ostler_core::{Id, Outcome, TaskId, WorkerId};
 use ostler_exec::{
-    Choice, Control, Ended, Executor, QueueFull, Runtimes, ThreadPolicy, Threads, Work, notes,
+    AttemptResult, Choice, Control, Executor, QueueFull, Runtimes, ThreadPolicy, Threads, Work, notes,
 };
 use tokio::sync::Semaphore;
 
@@ -57,7 +57,7 @@ async fn a_handler_may_hold_what_is_not_send() {
             let said = shared.borrow().clone();
             Ok(Some(said))
         });
-    assert_eq!(pool.run(work("hello"), control()).await, Ended::success(Some("hello!".into())));
+    assert_eq!(pool.run(work("hello"), control()).await, AttemptResult::success(Some("hello!".into())));
 }
 
 struct CountsDrop(Arc<AtomicUsize>);
@@ -186,7 +186,7 @@ async fn what_waits_behind_a_deaf_handler_runs_on_the_thread_that_takes_its_plac
     });
     heard.recv().await.expect("it runs");
     assert_eq!(pool.run(work(""), control()).await.outcome, Outcome::Success);
-    assert_eq!(deaf.await.unwrap().slot, ostler_exec::Slot::Deaf);
+    assert_eq!(deaf.await.unwrap().slot, ostler_exec::WorkerFate::Unresponsive);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ostler_core::{Ending, ErrorClass, Outcome, WorkerId};
-use ostler_exec::{Control, Ended, Heard, Note, Slot, Steps, Work, notes};
+use ostler_exec::{AttemptResult, Control, Heard, Note, Steps, Work, WorkerFate, notes};
 use ostler_store::calls::{Appended, Claimed, EventKind, Fenced, NewEvent, Ran, Report, Start};
 use ostler_store::{Bounds, Clock, LeaseRef, Store};
 use tokio::sync::{Mutex, MutexGuard};
@@ -42,7 +42,7 @@ pub(crate) struct Bench {
 /// How an attempt went, for its worker.
 pub(crate) struct Done {
     pub(crate) ending: Ending,
-    pub(crate) slot: Slot,
+    pub(crate) slot: WorkerFate,
     /// How long it ran, if it did.
     pub(crate) took: Option<Duration>,
     pub(crate) suspect: bool,
@@ -68,7 +68,7 @@ pub(crate) async fn run(bench: &Bench, waiting: Waiting, worker: WorkerId) -> Op
         give_back(bench, claimed).await;
         return Some(Done {
             ending: Ending::HandedBack,
-            slot: Slot::Free,
+            slot: WorkerFate::Reusable,
             took: None,
             suspect,
             shortage: None,
@@ -94,7 +94,7 @@ pub(crate) async fn run(bench: &Bench, waiting: Waiting, worker: WorkerId) -> Op
     let keeper = AttemptSteps::new(Arc::clone(&bench.store), lease);
     let steps = Steps::kept(Arc::new(keeper));
     let control = Control { cancel: strings.cancel, lost: strings.lost, notes: said, steps };
-    let Ended { outcome, output, slot, classing, shortage } =
+    let AttemptResult { outcome, output, slot, classing, shortage } =
         listening(bench, lease, &heard, bench.pool.executor.run(work, control)).await;
     // What did not begin says nothing about how long the work takes.
     let took = shortage.is_none().then(|| began.elapsed());
@@ -127,7 +127,7 @@ fn keepable(outcome: Outcome, output: Option<String>) -> (Outcome, Option<String
     };
     match refused {
         None => (outcome, output),
-        Some(error) => (Ended::failed_with(ErrorClass::Permanent, error.to_string()).outcome, None),
+        Some(error) => (AttemptResult::failed_with(ErrorClass::Permanent, error.to_string()).outcome, None),
     }
 }
 
@@ -143,9 +143,10 @@ pub(crate) async fn give_up(bench: &Bench, overdue: Vec<(Entrusted, Option<Stop>
     let mut given_up = Vec::new();
     for (entrusted, stop) in overdue {
         let Entrusted { worker, timeout, suspect, .. } = entrusted;
-        let (outcome, took) = (Ended::too_long(timeout).outcome, Some(entrusted.began.elapsed()));
+        let (outcome, took) = (AttemptResult::too_long(timeout).outcome, Some(entrusted.began.elapsed()));
         let ending = outcome.ending();
-        given_up.push((worker, Done { ending, slot: Slot::Deaf, took, suspect, shortage: None }));
+        given_up
+            .push((worker, Done { ending, slot: WorkerFate::Unresponsive, took, suspect, shortage: None }));
         if stop != Some(Stop::Lost) {
             bench.finisher.report(entrusted.report(outcome, None)).await;
         }
@@ -189,8 +190,8 @@ async fn listening(
     bench: &Bench,
     lease: LeaseRef,
     heard: &Heard,
-    running: impl Future<Output = Ended>,
-) -> Ended {
+    running: impl Future<Output = AttemptResult>,
+) -> AttemptResult {
     let mut listening = std::pin::pin!(listen(bench.store.as_ref(), lease, heard));
     let mut over = false;
     let mut running = std::pin::pin!(running);

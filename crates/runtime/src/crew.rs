@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ostler_core::{Ending, Failure, Timestamp, Worker, WorkerId, WorkerState};
-use ostler_exec::{Executor, Slot, Vitals};
+use ostler_exec::{Executor, Vitals, WorkerFate};
 use ostler_store::calls::Claimed;
 use ostler_store::node_commands::WorkerChoice;
 use tokio::sync::{Notify, watch};
@@ -412,7 +412,7 @@ impl Crew {
             book.starts.short(what.clone(), Instant::now());
         }
         book.dismiss(id);
-        if done.slot == Slot::Dead
+        if done.slot == WorkerFate::Dead
             && let Some(hand) = book.hands.get_mut(&id)
         {
             hand.record.state = WorkerState::Killed;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_core::{ErrorClass, Failure, WorkerId};
-use ostler_exec::{Executor, Opened, Slot};
+use ostler_exec::{Executor, Opened, WorkerFate};
 use tokio::sync::Notify;
 
 use crate::attempt::{self, Bench};
@@ -39,15 +39,15 @@ pub(crate) async fn serve(bench: Arc<Bench>, crew: Crew, id: WorkerId, bell: Arc
                 // Given up: others have its place.
                 let Some(ended) = attempt::run(&bench, *waiting, id).await else { break };
                 match ended.slot {
-                    Slot::Free => done = Some(ended),
+                    WorkerFate::Reusable => done = Some(ended),
                     // There is nothing left of it; another worker takes its place.
-                    Slot::Spent | Slot::Dead => {
+                    WorkerFate::Spent | WorkerFate::Dead => {
                         crew.last(id, &ended);
                         break;
                     }
                     // Its work still holds it; another worker takes its place. It is in the book until that has ended, and a
                     // pool that ends does not wait for it.
-                    Slot::Deaf => {
+                    WorkerFate::Unresponsive => {
                         crew.deafen(id, &ended);
                         return executor.close(id).await;
                     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use ostler_core::{ErrorClass, Failure, StateName, TaskId, Worker, WorkerId, WorkerState};
-use ostler_exec::{Control, Ended, Executor, Opened, Served, Work};
+use ostler_exec::{AttemptResult, Control, Executor, Opened, Served, Work};
 use ostler_runtime::{
     Drained, LeaseTimes, Node, NodeConfig, NodeState, Parts, PoolConfig, PoolSize, Prefetch,
 };
@@ -86,13 +86,13 @@ impl Executor for Gated {
         self.closed.lock().unwrap().push(worker);
     }
 
-    async fn run(&self, work: Work, control: Control) -> Ended {
+    async fn run(&self, work: Work, control: Control) -> AttemptResult {
         self.ran_on.lock().unwrap().push(work.worker);
         self.most.fetch_max(self.now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
         self.began.emit();
         let ended = tokio::select! {
-            () = self.go.wait() => Ended::success(None),
-            () = control.cancel.cancelled() => Ended::cancelled(),
+            () = self.go.wait() => AttemptResult::success(None),
+            () = control.cancel.cancelled() => AttemptResult::cancelled(),
         };
         self.now.fetch_sub(1, Ordering::SeqCst);
         ended
@@ -341,10 +341,10 @@ async fn prefetching(scene: &Scene, gated: &Arc<Gated>, short: u64) -> Node {
         fn served(&self) -> Served {
             Served::Any
         }
-        async fn run(&self, work: Work, control: Control) -> Ended {
+        async fn run(&self, work: Work, control: Control) -> AttemptResult {
             if self.0.began.count() < self.1 {
                 self.0.began.emit();
-                return Ended::success(None);
+                return AttemptResult::success(None);
             }
             self.0.run(work, control).await
         }

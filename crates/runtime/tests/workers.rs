@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use ostler_core::{ErrorClass, Failure, MemoryPressure, WorkerId, WorkerState};
-use ostler_exec::{Control, Ended, Executor, Opened, Served, Vitals, Work};
+use ostler_exec::{AttemptResult, Control, Executor, Opened, Served, Vitals, Work};
 use ostler_runtime::{LeaseTimes, Node, NodeConfig, Parts, PoolConfig, PoolSize, Prefetch};
 use ostler_store::calls::QueueChange;
 use ostler_store::node_commands::{CommandAnswer, NodeCommand, Reply, WorkerChoice};
@@ -30,11 +30,11 @@ struct Mortal {
     now: AtomicUsize,
     most: AtomicUsize,
     /// How an attempt ends: by its payload.
-    how: fn(&str) -> Ended,
+    how: fn(&str) -> AttemptResult,
 }
 
 impl Mortal {
-    fn new(fail_first: usize, how: fn(&str) -> Ended) -> Arc<Self> {
+    fn new(fail_first: usize, how: fn(&str) -> AttemptResult) -> Arc<Self> {
         Arc::new(Self {
             fail_first: AtomicUsize::new(fail_first),
             open: Mutex::default(),
@@ -93,13 +93,13 @@ impl Executor for Mortal {
         Vitals { pid: is_open.then_some(4_711), memory_bytes: is_open.then_some(1 << 20) }
     }
 
-    async fn run(&self, work: Work, control: Control) -> Ended {
+    async fn run(&self, work: Work, control: Control) -> AttemptResult {
         self.ran_on.lock().unwrap().push(work.worker);
         self.most.fetch_max(self.now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
         self.began.emit();
         let ended = tokio::select! {
             () = self.go.wait() => (self.how)(&work.payload),
-            () = control.cancel.cancelled() => Ended::cancelled(),
+            () = control.cancel.cancelled() => AttemptResult::cancelled(),
         };
         self.now.fetch_sub(1, Ordering::SeqCst);
         ended
@@ -185,8 +185,8 @@ async fn until(what: &str, holds: impl Fn() -> bool) {
     }
 }
 
-fn well(_: &str) -> Ended {
-    Ended::success(None)
+fn well(_: &str) -> AttemptResult {
+    AttemptResult::success(None)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -215,7 +215,9 @@ async fn a_worker_that_dies_while_it_is_idle_is_replaced_by_one_with_another_nam
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_that_is_spent_or_died_is_replaced_and_its_result_counts() {
     let scene = Scene::new();
-    for fate in [(|_| Ended::success(None).spent()) as fn(&str) -> Ended, |_| Ended::success(None).dead()] {
+    for fate in [(|_| AttemptResult::success(None).spent()) as fn(&str) -> AttemptResult, |_| {
+        AttemptResult::success(None).dead()
+    }] {
         let mortal = Mortal::new(0, fate);
         mortal.go.emit();
         let before = counts(&scene.survey().await).completed;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use ostler_core::{ErrorClass, Outcome};
-use ostler_exec::{Control, Ended, Executor, Served, Work};
+use ostler_exec::{AttemptResult, Control, Executor, Served, Work};
 use ostler_process::Command;
 use ostler_store::views::Counts;
 use tokio::sync::watch;
@@ -103,10 +103,10 @@ impl Executor for Counted {
         self.command.served()
     }
 
-    async fn run(&self, work: Work, control: Control) -> Ended {
+    async fn run(&self, work: Work, control: Control) -> AttemptResult {
         match self.tally.admit(control.cancel.cancelled()).await {
             Admission::Begin => {}
-            Admission::HandBack => return Ended::handed_back(),
+            Admission::HandBack => return AttemptResult::handed_back(),
         }
         let attempt = work.attempt;
         let ended = self.command.run(work, control).await;

@@ -10,7 +10,7 @@ use ostler_core::{ErrorClass, Id, Outcome, WorkerId};
 use tokio_util::sync::CancellationToken;
 
 use super::{Behaviour, Fixture, GRACE, LONG, SHORT};
-use crate::contract::{Classing, Control, Ended, Executor, Opened, Slot, Work};
+use crate::contract::{AttemptResult, Classing, Control, Executor, Opened, Work, WorkerFate};
 use crate::notes::{Heard, notes};
 
 /// Whether a case could be tried.
@@ -53,7 +53,7 @@ struct Run {
     cancel: CancellationToken,
     lost: CancellationToken,
     notes: Heard,
-    ended: tokio::task::JoinHandle<Ended>,
+    ended: tokio::task::JoinHandle<AttemptResult>,
 }
 
 /// Each attempt has a worker of its own, which is opened for it and closed after it.
@@ -81,12 +81,12 @@ async fn opened(fixture: &Arc<dyn Fixture>, work: Work) -> (Arc<dyn Executor>, W
     (executor, Work { worker, ..work })
 }
 
-async fn end(run: Run) -> Ended {
+async fn end(run: Run) -> AttemptResult {
     let answer = tokio::time::timeout(LONG / 2 + SLACK, run.ended).await;
     answer.expect("an answer comes in time").expect("an executor never panics")
 }
 
-async fn once(fixture: &Arc<dyn Fixture>, behaviour: &Behaviour, timeout: Duration) -> Option<Ended> {
+async fn once(fixture: &Arc<dyn Fixture>, behaviour: &Behaviour, timeout: Duration) -> Option<AttemptResult> {
     let work = Work { timeout, grace: GRACE, ..fixture.work(behaviour)? };
     Some(end(start(fixture, work).await).await)
 }
@@ -101,22 +101,22 @@ macro_rules! need {
 }
 
 /// Whether nothing of the work is left: its slot is free, or its worker ended with it.
-fn is_over(slot: Slot) -> bool {
+fn is_over(slot: WorkerFate) -> bool {
     match slot {
-        Slot::Free | Slot::Spent | Slot::Dead => true,
-        Slot::Deaf => false,
+        WorkerFate::Reusable | WorkerFate::Spent | WorkerFate::Dead => true,
+        WorkerFate::Unresponsive => false,
     }
 }
 
 async fn still_works(fixture: &Arc<dyn Fixture>) {
     let ended =
         once(fixture, &Behaviour::Echo("\"on\"".into()), LONG).await.expect("every executor can echo");
-    assert_eq!(ended, Ended::success(Some("\"on\"".into())), "the next attempt runs");
+    assert_eq!(ended, AttemptResult::success(Some("\"on\"".into())), "the next attempt runs");
 }
 
 async fn work_that_succeeds_gives_its_output(f: Arc<dyn Fixture>) -> Tried {
     let ended = need!(once(&f, &Behaviour::Echo("{\"a\":1}".into()), LONG).await);
-    assert_eq!(ended, Ended::success(Some("{\"a\":1}".into())));
+    assert_eq!(ended, AttemptResult::success(Some("{\"a\":1}".into())));
     Tried::Held
 }
 
@@ -191,7 +191,7 @@ async fn what_hangs_ends_at_its_deadline(f: Arc<dyn Fixture>) -> Tried {
 async fn what_blocks_its_thread_is_given_up_and_the_next_attempt_runs(f: Arc<dyn Fixture>) -> Tried {
     let ended = need!(once(&f, &Behaviour::Block(SHORT + GRACE * 2), SHORT).await);
     let Outcome::Failed(failure) = ended.outcome else { panic!("it ended as {:?}", ended.outcome) };
-    assert_eq!((failure.class, ended.slot), (ErrorClass::Timeout, Slot::Deaf));
+    assert_eq!((failure.class, ended.slot), (ErrorClass::Timeout, WorkerFate::Unresponsive));
     still_works(&f).await;
     let worker = need!(f.work(&Behaviour::Panic)).worker;
     let closed = tokio::time::timeout(SLACK, f.executor().close(worker)).await;
@@ -204,7 +204,7 @@ async fn what_is_told_to_stop_stops(f: Arc<dyn Fixture>) -> Tried {
     let run = start(&f, Work { timeout: LONG, grace: LONG, ..work }).await;
     let _ = run.notes.recv().await;
     run.cancel.cancel();
-    assert_eq!(end(run).await, Ended::cancelled());
+    assert_eq!(end(run).await, AttemptResult::cancelled());
     still_works(&f).await;
     Tried::Held
 }
@@ -304,7 +304,7 @@ async fn many_at_once_get_their_own_answers(f: Arc<dyn Fixture>) -> Tried {
         runs.push(start(&f, Work { timeout: LONG, grace: GRACE, ..work }).await);
     }
     for (number, run) in runs.into_iter().enumerate() {
-        assert_eq!(end(run).await, Ended::success(Some(number.to_string())));
+        assert_eq!(end(run).await, AttemptResult::success(Some(number.to_string())));
     }
     Tried::Held
 }

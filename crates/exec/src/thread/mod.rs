@@ -22,9 +22,9 @@ use ostler_core::{ErrorClass, WorkerId};
 use tokio::sync::oneshot;
 
 use crate::context::Context;
-use crate::contract::{Control, Ended, Executor, Served, Work};
-use crate::deaf::Deaf;
+use crate::contract::{AttemptResult, Control, Executor, Served, Work};
 use crate::inline::{Answer, no_handler};
+use crate::unresponsive::Unresponsive;
 pub use permit::{Backpressure, Permit, QueueFull};
 pub use policy::{Choice, Runtimes, ThreadPolicy};
 use worker::{Job, Worker};
@@ -39,7 +39,7 @@ pub struct Threads {
     workers: Vec<Worker>,
     permits: Arc<Backpressure>,
     next: AtomicUsize,
-    deaf: Deaf,
+    deaf: Unresponsive,
 }
 
 impl Threads {
@@ -58,7 +58,7 @@ impl Threads {
             workers,
             permits,
             next: AtomicUsize::new(0),
-            deaf: Deaf::default(),
+            deaf: Unresponsive::default(),
         })
     }
 
@@ -103,11 +103,11 @@ impl Executor for Threads {
         Some(self.policy.most)
     }
 
-    async fn run(&self, work: Work, control: Control) -> Ended {
+    async fn run(&self, work: Work, control: Control) -> AttemptResult {
         let Some(handler) = self.handlers.get(&*work.kind).cloned() else { return no_handler(&work.kind) };
         let Ok(_permit) = self.permits.take() else {
             // Full, or draining: somebody else may run it.
-            return Ended::handed_back();
+            return AttemptResult::handed_back();
         };
         let worker = self.choose();
         let _load = worker.count_in();
@@ -120,11 +120,11 @@ impl Executor for Threads {
         tokio::select! {
             biased;
             begun = beginning => if begun.is_err() {
-                return Ended::failed_with(ErrorClass::Transient, "its thread has ended");
+                return AttemptResult::failed_with(ErrorClass::Transient, "its thread has ended");
             },
             // It waits behind others; when its turn comes it finds that nobody waits for it.
-            () = cancel.cancelled() => return Ended::cancelled(),
-            () = lost.cancelled() => return Ended::cancelled(),
+            () = cancel.cancelled() => return AttemptResult::cancelled(),
+            () = lost.cancelled() => return AttemptResult::cancelled(),
         }
         let told = async {
             // The thread gives it one grace to stop by itself, unless the lease is lost; the other is for dropping what it
@@ -138,10 +138,10 @@ impl Executor for Threads {
         let ended = tokio::select! {
             biased;
             ended = &mut ending => {
-                return ended.unwrap_or_else(|_| Ended::failed_with(ErrorClass::Transient, "its thread has ended"));
+                return ended.unwrap_or_else(|_| AttemptResult::failed_with(ErrorClass::Transient, "its thread has ended"));
             }
-            () = tokio::time::sleep(timeout + grace) => Ended::too_long(timeout),
-            () = told => Ended::cancelled(),
+            () = tokio::time::sleep(timeout + grace) => AttemptResult::too_long(timeout),
+            () = told => AttemptResult::cancelled(),
         };
         worker.replace();
         self.deaf.keep(place, async move { drop(ending.await) });

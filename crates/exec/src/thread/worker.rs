@@ -13,7 +13,7 @@ use tokio::task::LocalSet;
 use super::LocalHandler;
 use super::policy::Runtimes;
 use crate::context::Context;
-use crate::contract::{Control, Ended, Work};
+use crate::contract::{AttemptResult, Control, Work};
 use crate::inline::{conclude, panicked};
 
 /// An attempt for a thread.
@@ -24,7 +24,7 @@ pub(super) struct Job {
     /// Told when its turn has come.
     pub(super) began: oneshot::Sender<()>,
     /// Told how it ended.
-    pub(super) caller: oneshot::Sender<Ended>,
+    pub(super) caller: oneshot::Sender<AttemptResult>,
 }
 
 /// A thread, or the one that took its place, and the attempts that wait for it.
@@ -145,21 +145,21 @@ fn run(runtime: &Runtime, job: Job) {
     let _ = caller.send(ended);
 }
 
-async fn attempt(work: Work, control: Control, handler: LocalHandler) -> Ended {
+async fn attempt(work: Work, control: Control, handler: LocalHandler) -> AttemptResult {
     let context = Context::new(&work, &control, Instant::now());
     let payload = work.payload.clone();
     let mut running = tokio::task::spawn_local(async move { handler(payload, context).await });
     tokio::select! {
         biased;
         joined = &mut running => conclude(joined, &control.cancel),
-        () = tokio::time::sleep(work.timeout) => Ended::too_long(work.timeout),
-        () = control.lost.cancelled() => Ended::cancelled(),
+        () = tokio::time::sleep(work.timeout) => AttemptResult::too_long(work.timeout),
+        () = control.lost.cancelled() => AttemptResult::cancelled(),
         () = control.cancel.cancelled() => tokio::select! {
             biased;
             // It was told by its context; what it brings within the grace counts.
             joined = &mut running => conclude(joined, &control.cancel),
-            () = control.lost.cancelled() => Ended::cancelled(),
-            () = tokio::time::sleep(work.grace) => Ended::cancelled(),
+            () = control.lost.cancelled() => AttemptResult::cancelled(),
+            () = tokio::time::sleep(work.grace) => AttemptResult::cancelled(),
         },
     }
 }

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use ostler_core::ErrorClass;
-use ostler_exec::{Control, Ended, Note, Notes, Work};
+use ostler_exec::{AttemptResult, Control, Note, Notes, Work};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe;
 use tokio::time::{Instant, Sleep};
@@ -97,7 +97,7 @@ impl<'a> Attempt<'a> {
     }
 
     /// To the end. The timer stands at the deadline; each stage sets it anew.
-    pub(super) async fn follow(mut self, mut timer: Pin<&mut Sleep>) -> Ended {
+    pub(super) async fn follow(mut self, mut timer: Pin<&mut Sleep>) -> AttemptResult {
         let mut stdin = self.child.stdin.take();
         let mut stdout = self.child.stdout.take();
         let mut stderr = self.child.stderr.take();
@@ -133,7 +133,9 @@ impl<'a> Attempt<'a> {
             };
             match event {
                 Event::Exit(Ok(exit)) => self.drain(exit, silence.as_mut()),
-                Event::Exit(Err(gone)) => return Ended::failed_with(ErrorClass::Crash, gone.to_string()),
+                Event::Exit(Err(gone)) => {
+                    return AttemptResult::failed_with(ErrorClass::Crash, gone.to_string());
+                }
                 Event::Stdout(Ok(0) | Err(_)) => stdout = None,
                 Event::Stdout(Ok(_)) => {
                     self.rearm(silence.as_mut());
@@ -211,7 +213,7 @@ impl<'a> Attempt<'a> {
         tail.text()
     }
 
-    fn conclude(self, exit: Exit, reason: Option<Reason>) -> Ended {
+    fn conclude(self, exit: Exit, reason: Option<Reason>) -> AttemptResult {
         match (reason, exit) {
             // It was told to stop, and finished its work in the grace.
             (None, _) | (Some(Reason::Cancel), Exit::Code(0)) => {
@@ -234,12 +236,12 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    fn judge(self, reason: Reason) -> Ended {
+    fn judge(self, reason: Reason) -> AttemptResult {
         let said = Self::last_words(self.lines, self.tail);
         self.output.tell(&self.notes, self.max_log_bytes);
         match reason {
-            Reason::Cancel => Ended::cancelled(),
-            Reason::Deadline => Ended::too_long(self.timeout).with_details(said),
+            Reason::Cancel => AttemptResult::cancelled(),
+            Reason::Deadline => AttemptResult::too_long(self.timeout).with_details(said),
         }
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use ostler_core::{ErrorClass, Failure};
-use ostler_exec::{Control, Ended, Executor, Served, Work};
+use ostler_exec::{AttemptResult, Control, Executor, Served, Work};
 
 use serde::Deserialize;
 
@@ -134,9 +134,9 @@ impl Executor for Command {
         Served::Any
     }
 
-    async fn run(&self, mut work: Work, control: Control) -> Ended {
+    async fn run(&self, mut work: Work, control: Control) -> AttemptResult {
         if control.cancel.is_cancelled() {
-            return Ended::cancelled();
+            return AttemptResult::cancelled();
         }
         let launch = self.folders.own(&work).and_then(|own| {
             work.folder = own.as_ref().map(|own| own.path.clone());
@@ -146,7 +146,7 @@ impl Executor for Command {
         // The private folder goes when all is over.
         let (launch, _private, own) = match launch {
             Ok(launch) => launch,
-            Err(failure) => return Ended::failed(failure),
+            Err(failure) => return AttemptResult::failed(failure),
         };
         let lapses = self.keeper.lapses();
         let program = launch.argv.first().map(Argument::shown).unwrap_or_default();
@@ -154,7 +154,7 @@ impl Executor for Command {
         tokio::pin!(deadline);
         let child = tokio::select! {
             child = self.keeper.spawn(launch) => child,
-            () = &mut deadline => return Ended::too_long(work.timeout),
+            () = &mut deadline => return AttemptResult::too_long(work.timeout),
         };
         match child {
             Ok(child) => {
@@ -166,10 +166,10 @@ impl Executor for Command {
                 }
                 ended
             }
-            Err(error @ SpawnError::Short { .. }) => Ended::short(error.to_string()),
+            Err(error @ SpawnError::Short { .. }) => AttemptResult::short(error.to_string()),
             Err(error) => {
                 let folder = work.folder.clone().or_else(|| self.policy.folders.start());
-                Ended::failed(verdict::not_spawned(&program, folder.as_deref(), &error))
+                AttemptResult::failed(verdict::not_spawned(&program, folder.as_deref(), &error))
             }
         }
     }

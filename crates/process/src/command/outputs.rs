@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ostler_core::{ErrorClass, Outcome};
-use ostler_exec::{Control, Ended, Note, Notes, Work};
+use ostler_exec::{AttemptResult, Control, Note, Notes, Work};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -34,7 +34,7 @@ impl Outputs {
     }
 
     /// Records what there is. An attempt that was stopped, or took too long, has no time for it.
-    pub(super) async fn record(self, ended: &Ended) {
+    pub(super) async fn record(self, ended: &AttemptResult) {
         match &ended.outcome {
             Outcome::Success => {}
             Outcome::Failed(failure) if failure.class != ErrorClass::Timeout => {}

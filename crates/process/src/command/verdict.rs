@@ -3,7 +3,7 @@
 use std::io;
 
 use ostler_core::{ErrorClass, Failure};
-use ostler_exec::{Classing, Ended};
+use ostler_exec::{AttemptResult, Classing};
 use rustix::io::Errno;
 use rustix::process::Signal;
 
@@ -12,10 +12,15 @@ use crate::keeper::{About, Exit, SpawnError};
 use crate::lines::reason;
 
 /// A child that ended by itself.
-pub(super) fn exited(exit: Exit, codes: &Codes, output: Option<String>, stderr: Option<String>) -> Ended {
+pub(super) fn exited(
+    exit: Exit,
+    codes: &Codes,
+    output: Option<String>,
+    stderr: Option<String>,
+) -> AttemptResult {
     let mut classing = Classing::Given;
     let failure = match exit {
-        Exit::Code(0) => return Ended::success(output),
+        Exit::Code(0) => return AttemptResult::success(output),
         Exit::Code(code) => {
             let last = stderr.as_deref().and_then(reason);
             let why = last.map_or_else(String::new, |line| format!(": {line}"));
@@ -31,7 +36,7 @@ pub(super) fn exited(exit: Exit, codes: &Codes, output: Option<String>, stderr: 
             Failure { hint: hint(exit), ..failure }
         }
     };
-    Ended { classing, ..Ended::failed(Failure { details: stderr, ..failure }) }
+    AttemptResult { classing, ..AttemptResult::failed(Failure { details: stderr, ..failure }) }
 }
 
 /// What became of a child, in words.
@@ -144,7 +149,7 @@ fn signal_name(signal: i32) -> String {
 mod tests {
     use super::*;
 
-    fn failure(ended: &Ended) -> Failure {
+    fn failure(ended: &AttemptResult) -> Failure {
         ended.outcome.failure().cloned().expect("it failed")
     }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use ostler_core::Outcome;
-use ostler_exec::{Ended, LivenessHolder};
+use ostler_exec::{AttemptResult, LivenessHolder};
 use rustix::io::ioctl_fionbio;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -201,10 +201,10 @@ impl Keeper {
 
     /// What became of an attempt that began when there had been so many lapses. That its child was killed by one of them says nothing
     /// about the task.
-    pub(crate) fn unless_lapsed(&self, since: u64, ended: Ended) -> Ended {
+    pub(crate) fn unless_lapsed(&self, since: u64, ended: AttemptResult) -> AttemptResult {
         match ended.outcome {
             Outcome::Failed(_) if self.lapses() != since => {
-                Ended { slot: ended.slot, ..Ended::handed_back() }
+                AttemptResult { slot: ended.slot, ..AttemptResult::handed_back() }
             }
             Outcome::Failed(_)
             | Outcome::Success

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_core::{ErrorClass, Failure, is_too_deep};
-use ostler_exec::{Classing, Control, Ended, MAX_FILES, Note, StepError, Work};
+use ostler_exec::{AttemptResult, Classing, Control, MAX_FILES, Note, StepError, Work};
 use tokio::time::{Instant, Sleep};
 
 use super::frame;
@@ -109,7 +109,7 @@ impl<'a> Attempt<'a> {
     }
 
     /// To the end.
-    pub(super) async fn follow(mut self) -> Ended {
+    pub(super) async fn follow(mut self) -> AttemptResult {
         let timer = tokio::time::sleep(self.work.timeout);
         tokio::pin!(timer);
         let done = match earlier_steps(&self.control, self.work.timeout, timer.as_mut()).await {
@@ -117,7 +117,7 @@ impl<'a> Attempt<'a> {
             Err(ended) => return ended,
         };
         if self.child.has_ended() {
-            return Ended::handed_back().dead();
+            return AttemptResult::handed_back().dead();
         }
         // What is in the pipes by now was written before this attempt began: it must not stand in its log or its failure.
         let Self { link, idle_tail, .. } = &mut self;
@@ -125,14 +125,14 @@ impl<'a> Attempt<'a> {
         let mut refused = Ok(());
         self.link.say(|into| refused = frame::task(into, &self.id, &self.work, &done));
         if let Err(why) = refused {
-            return Ended::failed_with(
+            return AttemptResult::failed_with(
                 ErrorClass::Permanent,
                 format!("the task cannot be sent to a worker: {why}"),
             );
         }
         if !self.link.is_heard() {
             // It has died before, and never heard of this task. One that is known to be dead only now may have died of it.
-            return Ended::handed_back().dead();
+            return AttemptResult::handed_back().dead();
         }
         let ended = self.converse(timer).await;
         self.past.add(self.id, self.work.token);
@@ -141,7 +141,7 @@ impl<'a> Attempt<'a> {
         ended
     }
 
-    async fn converse(&mut self, mut timer: Pin<&mut Sleep>) -> Ended {
+    async fn converse(&mut self, mut timer: Pin<&mut Sleep>) -> AttemptResult {
         loop {
             let listens = matches!(self.stage, Stage::Running);
             let losable = !matches!(self.stage, Stage::Killed(_));
@@ -377,7 +377,7 @@ impl<'a> Attempt<'a> {
     // ---- the answer ----
 
     /// The answer, if the result is there and its worker goes on.
-    fn answer(&mut self) -> Option<Ended> {
+    fn answer(&mut self) -> Option<AttemptResult> {
         match &self.stage {
             Stage::Running | Stage::Told(_) => {}
             // It is on its way out: its end is waited for, so that nothing of it is left.
@@ -393,7 +393,7 @@ impl<'a> Attempt<'a> {
     }
 
     /// The worker is dead. What it had said by then counts.
-    async fn mourn(&mut self, exit: Result<Exit, Gone>) -> Ended {
+    async fn mourn(&mut self, exit: Result<Exit, Gone>) -> AttemptResult {
         if let Some(saving) = &mut self.saving {
             // It is written or not, whoever waits for it.
             let _ = tokio::time::timeout(self.work.grace, saving).await;
@@ -422,7 +422,7 @@ impl<'a> Attempt<'a> {
                 | Stage::Leaving(Some(Why::Cancel)),
                 Some(result),
             ) => conclude(result, Some(Why::Cancel)),
-            (Stage::Running | Stage::Leaving(None), None) => Ended::failed(self.died(exit)),
+            (Stage::Running | Stage::Leaving(None), None) => AttemptResult::failed(self.died(exit)),
             (
                 Stage::Told(why) | Stage::Terminating(why) | Stage::Killed(why) | Stage::Leaving(Some(why)),
                 _,
@@ -472,11 +472,11 @@ impl<'a> Attempt<'a> {
         Failure { hint: exit.ok().and_then(verdict::hint), ..self.crash(what) }
     }
 
-    fn judge(&mut self, why: Why) -> Ended {
+    fn judge(&mut self, why: Why) -> AttemptResult {
         match why {
-            Why::Cancel => Ended::cancelled(),
-            Why::Deadline => Ended::too_long(self.work.timeout).with_details(self.tail.text()),
-            Why::Failed(failure) => Ended::failed(failure),
+            Why::Cancel => AttemptResult::cancelled(),
+            Why::Deadline => AttemptResult::too_long(self.work.timeout).with_details(self.tail.text()),
+            Why::Failed(failure) => AttemptResult::failed(failure),
         }
     }
 }

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use ostler_core::{ErrorClass, Failure, WorkerId};
-use ostler_exec::{Control, Ended, Executor, Opened, Served, Slot, Vitals, Work};
+use ostler_exec::{AttemptResult, Control, Executor, Opened, Served, Vitals, Work, WorkerFate};
 use tokio::time::Instant;
 
 use crate::command::PolicyError;
@@ -209,31 +209,31 @@ impl Executor for Process {
         Vitals { pid: u32::try_from(seat.pid).ok(), memory_bytes }
     }
 
-    async fn run(&self, mut work: Work, control: Control) -> Ended {
+    async fn run(&self, mut work: Work, control: Control) -> AttemptResult {
         if control.cancel.is_cancelled() {
-            return Ended::cancelled();
+            return AttemptResult::cancelled();
         }
         let folder = match self.folder(&work) {
             Ok(folder) => folder,
-            Err(failure) => return Ended::failed(failure),
+            Err(failure) => return AttemptResult::failed(failure),
         };
         work.folder = folder.as_ref().map(|folder| folder.path.clone());
         let id = work.worker;
-        let Some(seat) = self.seat(id) else { return Ended::handed_back().dead() };
+        let Some(seat) = self.seat(id) else { return AttemptResult::handed_back().dead() };
         if !seat.serves(&work.kind) {
             // It was claimed before this was known. It waits for whoever can run it.
-            return Ended::handed_back();
+            return AttemptResult::handed_back();
         }
         let mut place = seat.worker.lock().await;
-        let Some(worker) = place.as_mut() else { return Ended::handed_back().dead() };
+        let Some(worker) = place.as_mut() else { return AttemptResult::handed_back().dead() };
         let lapses = self.keeper.lapses();
         let ended = Attempt::new(worker, &self.policy, work, folder, control).follow().await;
         let ended = self.keeper.unless_lapsed(lapses, ended);
         worker.tasks += 1;
         match ended.slot {
-            Slot::Free if self.is_spent(worker) => ended.spent(),
-            Slot::Free | Slot::Spent => ended,
-            Slot::Dead | Slot::Deaf => {
+            WorkerFate::Reusable if self.is_spent(worker) => ended.spent(),
+            WorkerFate::Reusable | WorkerFate::Spent => ended,
+            WorkerFate::Dead | WorkerFate::Unresponsive => {
                 *place = None;
                 self.remove(id);
                 ended

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_core::ErrorClass;
-use ostler_exec::{Beginning, Control, Ended, StepError, StepKeeper};
+use ostler_exec::{AttemptResult, Beginning, Control, StepError, StepKeeper};
 use tokio::time::Sleep;
 
 /// A step that is being saved, with its name.
@@ -16,18 +16,18 @@ pub(super) async fn earlier_steps(
     control: &Control,
     timeout: Duration,
     timer: Pin<&mut Sleep>,
-) -> Result<Vec<(String, String)>, Ended> {
+) -> Result<Vec<(String, String)>, AttemptResult> {
     let Some(keeper) = control.steps.keeper() else { return Ok(Vec::new()) };
     let done = tokio::select! {
         biased;
         done = keeper.done() => done,
-        () = control.cancel.cancelled() => return Err(Ended::cancelled()),
-        () = timer => return Err(Ended::too_long(timeout)),
+        () = control.cancel.cancelled() => return Err(AttemptResult::cancelled()),
+        () = timer => return Err(AttemptResult::too_long(timeout)),
     };
     done.map_err(|error| match error {
-        StepError::Lost => Ended::cancelled(),
+        StepError::Lost => AttemptResult::cancelled(),
         StepError::Away(why) | StepError::Refused(why) => {
-            Ended::failed_with(ErrorClass::Transient, format!("its steps cannot be looked up: {why}"))
+            AttemptResult::failed_with(ErrorClass::Transient, format!("its steps cannot be looked up: {why}"))
         }
     })
 }

@@ -1,7 +1,7 @@
 //! Why an attempt ends, and what that makes of its result.
 
 use ostler_core::{ErrorClass, Failure, MAX_NESTING};
-use ostler_exec::{Classing, Ended};
+use ostler_exec::{AttemptResult, Classing};
 
 /// Why a worker, or its attempt, is being ended.
 #[derive(Clone, Debug)]
@@ -16,15 +16,15 @@ pub(super) enum Why {
 pub(super) type Answer = Result<Option<String>, (Failure, Classing)>;
 
 /// What a result means, for an attempt that was to stop or not.
-pub(super) fn conclude(result: Answer, why: Option<Why>) -> Ended {
+pub(super) fn conclude(result: Answer, why: Option<Why>) -> AttemptResult {
     match (result, why) {
-        (_, Some(Why::Failed(failure))) => Ended::failed(failure),
+        (_, Some(Why::Failed(failure))) => AttemptResult::failed(failure),
         // It was told to stop, and finished its work in the grace.
-        (Ok(output), None | Some(Why::Cancel | Why::Deadline)) => Ended::success(output),
+        (Ok(output), None | Some(Why::Cancel | Why::Deadline)) => AttemptResult::success(output),
         (Err((failure, classing)), None | Some(Why::Deadline)) => {
-            Ended { classing, ..Ended::failed(failure) }
+            AttemptResult { classing, ..AttemptResult::failed(failure) }
         }
-        (Err(_), Some(Why::Cancel)) => Ended::cancelled(),
+        (Err(_), Some(Why::Cancel)) => AttemptResult::cancelled(),
     }
 }
 
@@ -52,12 +52,15 @@ mod tests {
     #[test]
     fn what_was_told_to_stop_has_succeeded_if_it_says_so_and_is_cancelled_else() {
         let failed = || Failure::new(ErrorClass::Permanent, "no");
-        assert_eq!(conclude(Ok(None), Some(Why::Cancel)), Ended::success(None));
-        assert_eq!(conclude(Err((failed(), Classing::Given)), Some(Why::Cancel)), Ended::cancelled());
-        assert_eq!(conclude(Err((failed(), Classing::Given)), None), Ended::failed(failed()));
-        assert_eq!(conclude(Err((failed(), Classing::Assumed)), None), Ended::failed(failed()).unclassed());
+        assert_eq!(conclude(Ok(None), Some(Why::Cancel)), AttemptResult::success(None));
+        assert_eq!(conclude(Err((failed(), Classing::Given)), Some(Why::Cancel)), AttemptResult::cancelled());
+        assert_eq!(conclude(Err((failed(), Classing::Given)), None), AttemptResult::failed(failed()));
+        assert_eq!(
+            conclude(Err((failed(), Classing::Assumed)), None),
+            AttemptResult::failed(failed()).unclassed()
+        );
         let refused = Failure::new(ErrorClass::Permanent, "a step was done twice");
-        assert_eq!(conclude(Ok(None), Some(Why::Failed(refused.clone()))), Ended::failed(refused));
+        assert_eq!(conclude(Ok(None), Some(Why::Failed(refused.clone()))), AttemptResult::failed(refused));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use ostler_core::{Failure, Id, Outcome, TaskId, WorkerId};
-use ostler_exec::{Control, Ended, Executor, Heard, Work, notes};
+use ostler_exec::{AttemptResult, Control, Executor, Heard, Work, notes};
 use ostler_process::keeper::{Keeper, KeeperProgram, Launch, Socket, Stdin};
 use ostler_process::{Command, CommandPolicy};
 
@@ -68,7 +68,7 @@ pub(crate) fn work(payload: impl Into<String>) -> Work {
 }
 
 /// An attempt of this policy, with what it said.
-pub(crate) async fn run(keeper: &Keeper, policy: CommandPolicy, work: Work) -> (Ended, Heard) {
+pub(crate) async fn run(keeper: &Keeper, policy: CommandPolicy, work: Work) -> (AttemptResult, Heard) {
     let (said, notes) = notes();
     let control = Control::new(said);
     let command = Command::new(keeper.clone(), policy).expect("the policy is right");
@@ -76,7 +76,7 @@ pub(crate) async fn run(keeper: &Keeper, policy: CommandPolicy, work: Work) -> (
     (ended, notes)
 }
 
-pub(crate) fn failure(ended: Ended) -> Failure {
+pub(crate) fn failure(ended: AttemptResult) -> Failure {
     match ended.outcome {
         Outcome::Failed(failure) => failure,
         other @ (Outcome::Success | Outcome::NodeDied | Outcome::HandedBack | Outcome::Cancelled) => {

@@ -6,7 +6,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use ostler_core::{ErrorClass, Outcome};
-use ostler_exec::{Ended, Heard, Note, Work};
+use ostler_exec::{AttemptResult, Heard, Note, Work};
 use ostler_process::{CommandPolicy, Environment, Input};
 use tokio::task::JoinSet;
 
@@ -16,7 +16,7 @@ fn shell(script: &str) -> CommandPolicy {
     CommandPolicy::new(["sh", "-c", script, "sh"])
 }
 
-fn output(ended: Ended) -> String {
+fn output(ended: AttemptResult) -> String {
     assert_eq!(ended.outcome, Outcome::Success);
     ended.output.expect("there is output")
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ostler_core::{Failure, Id, Outcome, WorkerId};
-use ostler_exec::{Control, Ended, Executor, Heard, Note, Opened, Work, notes};
+use ostler_exec::{AttemptResult, Control, Executor, Heard, Note, Opened, Work, notes};
 use ostler_process::keeper::Keeper;
 use ostler_process::{Process, ProcessPolicy};
 
@@ -70,18 +70,18 @@ impl Desk {
     }
 
     /// An attempt on a worker, with what it said.
-    pub(crate) async fn run(&self, worker: WorkerId, work: Work) -> (Ended, Heard) {
+    pub(crate) async fn run(&self, worker: WorkerId, work: Work) -> (AttemptResult, Heard) {
         let (said, heard) = notes();
         (self.run_with(worker, work, Control::new(said)).await, heard)
     }
 
-    pub(crate) async fn run_with(&self, worker: WorkerId, work: Work, control: Control) -> Ended {
+    pub(crate) async fn run_with(&self, worker: WorkerId, work: Work, control: Control) -> AttemptResult {
         let running = self.process.run(Work { worker, ..work }, control);
         tokio::time::timeout(SOON * 3, running).await.expect("an answer comes")
     }
 
     /// An attempt on a worker of its own.
-    pub(crate) async fn once(&self, what: &str, how: &str) -> Ended {
+    pub(crate) async fn once(&self, what: &str, how: &str) -> AttemptResult {
         let worker = self.open().await;
         let ended = self.run(worker, task(what, how)).await.0;
         self.process.close(worker).await;
@@ -94,7 +94,7 @@ impl Desk {
     }
 }
 
-pub(crate) fn output(ended: Ended) -> String {
+pub(crate) fn output(ended: AttemptResult) -> String {
     assert_eq!(ended.outcome, Outcome::Success);
     ended.output.expect("there is output")
 }

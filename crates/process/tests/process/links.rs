@@ -4,7 +4,7 @@ use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
 use ostler_core::{ErrorClass, Failure, Outcome};
-use ostler_exec::{Control, Ended, Executor as _, Note, Work, notes};
+use ostler_exec::{AttemptResult, Control, Executor as _, Note, Work, notes};
 use ostler_process::sandbox::Sandbox;
 use ostler_process::{Command, CommandPolicy, Folders, PolicyError};
 
@@ -155,7 +155,7 @@ async fn what_a_sandbox_lists_is_not_bent_by_what_it_may_change() {
     let policy = scene
         .shell(sandbox, "cat $1/current/fonts/one; rm -r $1/cache/fonts; ln -s ../closed $1/cache/fonts");
     let command = Command::new(keeper.clone(), policy.clone()).expect("the policy is right");
-    let once = async || -> Ended {
+    let once = async || -> AttemptResult {
         let (said, _heard) = notes();
         command.run(scene.task(), Control::new(said)).await
     };
@@ -172,7 +172,7 @@ async fn the_folder_of_all_tasks_is_made_again_when_it_was_removed_and_not_when_
     let policy = CommandPolicy { files: Vec::new(), ..shell(&scene, "echo here") };
     assert_eq!(text(&keeper, policy.clone(), work("1")).await, "\"here\"");
     let command = Command::new(keeper.clone(), policy).expect("the policy is right");
-    let once = async || -> Ended {
+    let once = async || -> AttemptResult {
         let (said, _heard) = notes();
         command.run(work("1"), Control::new(said)).await
     };

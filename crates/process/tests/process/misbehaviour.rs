@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ostler_core::{ErrorClass, Outcome};
-use ostler_exec::{Control, Ended, Executor, Slot, Work, notes};
+use ostler_exec::{AttemptResult, Control, Executor, Work, WorkerFate, notes};
 use tokio::task::JoinSet;
 
 use crate::bench::{SOON, children_of, failure, until};
@@ -15,14 +15,18 @@ async fn crashes(what: &str, how: &str, says: &str) {
     let desk = Desk::well().await;
     let (neighbour, worker) = (desk.open().await, desk.open().await);
     let (ended, _) = desk.run(worker, task(what, how)).await;
-    assert_eq!(ended.slot, Slot::Dead, "{what}");
+    assert_eq!(ended.slot, WorkerFate::Dead, "{what}");
     let failure = failure(ended);
     assert_eq!(failure.class, ErrorClass::Crash, "{what}: {failure:?}");
     assert!(failure.message.contains(says), "{what}: {}", failure.message);
     desk.still_works(neighbour).await;
     until("nothing of it is left", || children_of(desk.keeper.pid()) == 1).await;
     let again = desk.run(worker, task("echo", "1")).await.0;
-    assert_eq!((again.outcome, again.slot), (Outcome::HandedBack, Slot::Dead), "it takes no other task");
+    assert_eq!(
+        (again.outcome, again.slot),
+        (Outcome::HandedBack, WorkerFate::Dead),
+        "it takes no other task"
+    );
 }
 
 #[tokio::test]
@@ -99,7 +103,7 @@ async fn a_result_that_is_too_large_is_a_permanent_failure() {
     let small = Desk::of(ostler_process::ProcessPolicy { max_output_bytes: 100, ..policy("well") }).await;
     let worker = small.open().await;
     let ended = small.run(worker, task("big", "101")).await.0;
-    assert_eq!(ended.slot, Slot::Free, "nothing is wrong with the worker");
+    assert_eq!(ended.slot, WorkerFate::Reusable, "nothing is wrong with the worker");
     assert_eq!(crate::bench::failure(ended).class, ErrorClass::Permanent);
     assert_eq!(output(small.run(worker, task("big", "100")).await.0).len(), 100, "what just fits");
 }
@@ -110,7 +114,7 @@ async fn a_result_that_is_nested_too_deep_is_a_permanent_failure() {
     let worker = desk.open().await;
     for levels in [ostler_core::MAX_NESTING + 1, 100_000] {
         let ended = desk.run(worker, task("deep", &levels.to_string())).await.0;
-        assert_eq!(ended.slot, Slot::Free, "nothing is wrong with the worker");
+        assert_eq!(ended.slot, WorkerFate::Reusable, "nothing is wrong with the worker");
         let failure = failure(ended);
         assert_eq!(failure.class, ErrorClass::Permanent);
         assert!(failure.message.contains("nested more than 120 levels"), "{}", failure.message);
@@ -152,7 +156,7 @@ async fn unknown_types_and_fields_are_ignored() {
     let desk = Desk::well().await;
     let worker = desk.open().await;
     let (ended, notes) = desk.run(worker, task("unknown", "null")).await;
-    assert_eq!(ended, Ended::success(None));
+    assert_eq!(ended, AttemptResult::success(None));
     assert_eq!(lines(&notes), ["heard"]);
 }
 
@@ -163,7 +167,7 @@ async fn a_worker_that_hangs_ends_at_its_deadline_by_sigterm() {
     let began = Instant::now();
     let hung = Work { timeout: Duration::from_millis(200), grace: SOON, ..task("hang-politely", "null") };
     let ended = desk.run(worker, hung).await.0;
-    assert_eq!(ended.slot, Slot::Dead);
+    assert_eq!(ended.slot, WorkerFate::Dead);
     assert_eq!(failure(ended).class, ErrorClass::Timeout);
     assert!(began.elapsed() < SOON, "it did not wait for the grace: {:?}", began.elapsed());
     desk.still_works(neighbour).await;
@@ -207,7 +211,7 @@ async fn a_cancel_that_is_not_heard_ends_the_worker_after_two_graces() {
         Instant::now()
     };
     let (ended, told_at) = tokio::join!(running, told);
-    assert_eq!((ended.outcome, ended.slot), (Outcome::Cancelled, Slot::Dead));
+    assert_eq!((ended.outcome, ended.slot), (Outcome::Cancelled, WorkerFate::Dead));
     assert!(
         told_at.elapsed() >= grace * 2,
         "one to stop by itself, one to be ended: {:?}",
@@ -220,7 +224,7 @@ async fn a_flood_on_stderr_blocks_nothing_and_is_bounded() {
     let desk = Desk::well().await;
     let worker = desk.open().await;
     let (ended, notes) = desk.run(worker, task("flood-bytes", &(64 << 20).to_string())).await;
-    assert_eq!(ended, Ended::success(None));
+    assert_eq!(ended, AttemptResult::success(None));
     let kept: usize = lines(&notes).iter().map(String::len).sum();
     assert!(kept > 0 && kept < 1 << 20, "{kept} bytes");
     desk.still_works(worker).await;
@@ -284,5 +288,9 @@ async fn a_worker_that_dies_while_it_has_nothing_to_do_is_noticed_at_once() {
     let why = tokio::time::timeout(SOON, desk.process.ended(worker)).await.expect("it is told");
     assert!(why.message.contains("exited with code 4"), "{}", why.message);
     let ended = desk.run(worker, task("echo", "1")).await.0;
-    assert_eq!((ended.outcome, ended.slot), (Outcome::HandedBack, Slot::Dead), "the task is not to blame");
+    assert_eq!(
+        (ended.outcome, ended.slot),
+        (Outcome::HandedBack, WorkerFate::Dead),
+        "the task is not to blame"
+    );
 }

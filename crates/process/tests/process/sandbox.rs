@@ -5,7 +5,7 @@ use std::process::{Command as Program, Stdio};
 use std::time::Duration;
 
 use ostler_core::{ErrorClass, Outcome};
-use ostler_exec::{Ended, Executor as _, Work};
+use ostler_exec::{AttemptResult, Executor as _, Work};
 use ostler_process::keeper::{Containment, Keeper};
 use ostler_process::sandbox::{Network, Sandbox, Unproved, probe, prove};
 use ostler_process::{Command, CommandPolicy, Environment, Folders, PolicyError};
@@ -355,7 +355,7 @@ async fn programs_of_every_sort_start_in_a_sandbox() {
     ] {
         let policy = CommandPolicy { sandbox: Some(scene.sandbox()), ..CommandPolicy::new(argv.clone()) };
         let (ended, notes) = run(&keeper, policy, scene.task()).await;
-        let Ended { outcome: Outcome::Success, output, .. } = ended else {
+        let AttemptResult { outcome: Outcome::Success, output, .. } = ended else {
             panic!("{argv:?}: {ended:?} {:?}", crate::desk::lines(&notes))
         };
         assert_eq!(output.as_deref(), Some("\"ok\""), "{argv:?}");

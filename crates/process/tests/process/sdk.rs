@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ostler_core::{ErrorClass, Outcome};
 use ostler_exec::conformance::run;
 use ostler_exec::{
-    Control, Ended, Executor, Heard, Level, Note, Served, StepError, StepKeeper, Steps, Work, notes,
+    AttemptResult, Control, Executor, Heard, Level, Note, Served, StepError, StepKeeper, Steps, Work, notes,
 };
 use ostler_process::ProcessPolicy;
 
@@ -41,7 +41,7 @@ fn javascript() -> ProcessPolicy {
 }
 
 /// An attempt on a new worker, with steps that are kept there, and what it said.
-async fn with_steps(desk: &Desk, book: &Arc<Book>, work: Work) -> (Ended, Heard) {
+async fn with_steps(desk: &Desk, book: &Arc<Book>, work: Work) -> (AttemptResult, Heard) {
     let (said, heard) = notes();
     let steps = Steps::kept(Arc::clone(book) as Arc<dyn StepKeeper>);
     let ended = desk.run_with(desk.open().await, work, Control { steps, ..Control::new(said) }).await;
@@ -126,7 +126,7 @@ async fn an_async_handler_is_cancelled_and_cleans_up_and_its_worker_goes_on() {
             cancel.cancel();
         };
         let (ended, ()) = tokio::join!(desk.run_with(worker, work, control), stopped);
-        assert_eq!(ended, Ended::cancelled());
+        assert_eq!(ended, AttemptResult::cancelled());
         assert_eq!(lines(&notes), ["cleaned up"]);
         let next = desk.run(worker, Work { kind: kind(), ..task("echo", "7") }).await.0;
         assert_eq!(output(next), "7", "it is the same worker");

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use ostler_core::ErrorClass;
 use ostler_exec::{
-    Beginning, Control, Ended, Executor, Level, Note, Served, Slot, StepError, StepKeeper, Steps, Work, notes,
+    AttemptResult, Beginning, Control, Executor, Level, Note, Served, StepError, StepKeeper, Steps, Work,
+    WorkerFate, notes,
 };
 use ostler_process::{ProcessPolicy, Recycle};
 use serde_json::{Value, json};
@@ -15,7 +16,7 @@ use serde_json::{Value, json};
 use crate::bench::{SOON, children_of, failure, runs, until};
 use crate::desk::{Desk, GRACE, heard, lines, output, policy, task};
 
-fn value(ended: Ended) -> Value {
+fn value(ended: AttemptResult) -> Value {
     serde_json::from_str(&output(ended)).expect("an output is JSON")
 }
 
@@ -72,7 +73,7 @@ async fn what_it_says_and_writes_is_kept_with_its_task() {
     std::fs::write(folder.path().join("report.pdf"), "abc").expect("a file");
     let in_folder = Work { folder: folder.path().to_str().map(Into::into), ..task("tell", "null") };
     let (ended, notes) = desk.run(worker, in_folder).await;
-    assert_eq!(ended, Ended::success(None));
+    assert_eq!(ended, AttemptResult::success(None));
     let log = |level, message: &str| Note::Log { level, message: message.into() };
     assert_eq!(
         heard(&notes),
@@ -101,13 +102,13 @@ async fn what_one_task_wrote_stands_in_no_log_and_no_failure_of_another() {
     for last in ["leave", "exit", "hang-politely", "garbage"] {
         let worker = desk.open().await;
         let (ended, notes) = desk.run(worker, task("say", "\"hunter2\"")).await;
-        assert_eq!(ended, Ended::success(None));
+        assert_eq!(ended, AttemptResult::success(None));
         assert_eq!(lines(&notes).len(), 2, "it is in the log of the task that wrote it");
-        assert_eq!(desk.run(worker, task("say-later", &later)).await.0, Ended::success(None));
+        assert_eq!(desk.run(worker, task("say-later", &later)).await.0, AttemptResult::success(None));
         until("it has written", || mark.exists()).await;
         let work = Work { timeout: Duration::from_millis(500), ..task(last, "9") };
         let (ended, notes) = desk.run(worker, work).await;
-        assert_eq!(ended.slot, Slot::Dead, "{last}");
+        assert_eq!(ended.slot, WorkerFate::Dead, "{last}");
         let failure = failure(ended);
         let said = format!("{failure:?} {:?}", lines(&notes));
         assert!(!said.contains("hunter2") && !said.contains("noise"), "{last}: {said}");
@@ -121,11 +122,11 @@ async fn what_one_task_wrote_stands_in_no_log_and_no_failure_of_another() {
 async fn a_worker_that_dies_between_tasks_says_its_own_last_words_and_not_those_of_a_task() {
     let desk = Desk::well().await;
     let worker = desk.open().await;
-    assert_eq!(desk.run(worker, task("say", "\"hunter2\"")).await.0, Ended::success(None));
+    assert_eq!(desk.run(worker, task("say", "\"hunter2\"")).await.0, AttemptResult::success(None));
     let folder = tempfile::tempdir().expect("a folder");
     let go = folder.path().join("go");
     let how = json!({"text": "that was it", "go": go}).to_string();
-    assert_eq!(desk.run(worker, task("last-words", &how)).await.0, Ended::success(None));
+    assert_eq!(desk.run(worker, task("last-words", &how)).await.0, AttemptResult::success(None));
     std::fs::write(&go, "").expect("a file");
     let failure = tokio::time::timeout(SOON, desk.process.ended(worker)).await.expect("it is known");
     assert_eq!(failure.details.as_deref(), Some("that was it"), "{failure:?}");
@@ -158,7 +159,7 @@ impl StepKeeper for Book {
     }
 }
 
-async fn with_steps(desk: &Desk, book: &Arc<Book>, work: Work) -> Ended {
+async fn with_steps(desk: &Desk, book: &Arc<Book>, work: Work) -> AttemptResult {
     let (said, _heard) = notes();
     let control =
         Control { steps: Steps::kept(Arc::clone(book) as Arc<dyn StepKeeper>), ..Control::new(said) };
@@ -191,7 +192,7 @@ async fn a_step_that_is_not_kept_fails_the_task_or_says_that_the_lease_is_lost()
         (StepError::Away("the store is away".into()), ErrorClass::Transient),
     ] {
         let ended = with_steps(&desk, &of(refuses), steps()).await;
-        assert_eq!(ended.slot, Slot::Free, "it has heard of it, and is ready for the next");
+        assert_eq!(ended.slot, WorkerFate::Reusable, "it has heard of it, and is ready for the next");
         let failure = failure(ended);
         assert_eq!((failure.class, failure.step.as_deref()), (class, Some("a")), "{failure:?}");
     }
@@ -203,7 +204,7 @@ async fn a_step_that_is_not_kept_fails_the_task_or_says_that_the_lease_is_lost()
 async fn the_same_step_twice_in_one_attempt_is_a_permanent_failure() {
     let desk = Desk::well().await;
     let ended = with_steps(&desk, &Arc::default(), task("step-twice", "null")).await;
-    assert_eq!(ended.slot, Slot::Free);
+    assert_eq!(ended.slot, WorkerFate::Reusable);
     let failure = failure(ended);
     assert_eq!((failure.class, failure.step.as_deref()), (ErrorClass::Permanent, Some("one")));
     assert!(failure.message.contains("twice"), "{}", failure.message);
@@ -227,7 +228,7 @@ async fn a_worker_gets_only_the_kinds_that_it_has_named() {
     assert_eq!(desk.process.served(), Served::Only(vec!["k".into()]));
     desk.still_works(worker).await;
     let other = desk.run(worker, Work { kind: "other".into(), ..task("echo", "1") }).await.0;
-    assert_eq!(other, Ended::handed_back(), "whoever serves it may run it");
+    assert_eq!(other, AttemptResult::handed_back(), "whoever serves it may run it");
     desk.process.close(worker).await;
     assert_eq!(desk.process.served(), Served::Only(vec!["k".into()]), "it is remembered");
 }
@@ -239,7 +240,7 @@ async fn a_worker_is_spent_after_its_tasks_and_its_result_counts() {
     let worker = desk.open().await;
     for number in 1..=3 {
         let ended = desk.run(worker, task("echo", &number.to_string())).await.0;
-        let expected = if number < 3 { Slot::Free } else { Slot::Spent };
+        let expected = if number < 3 { WorkerFate::Reusable } else { WorkerFate::Spent };
         assert_eq!(ended.slot, expected);
         assert_eq!(output(ended), number.to_string());
     }
@@ -250,16 +251,16 @@ async fn a_worker_is_spent_above_its_memory() {
     let recycle = Recycle { after_tasks: None, above_memory: Some(256 << 20) };
     let desk = Desk::of(ProcessPolicy { recycle, ..policy("well") }).await;
     let worker = desk.open().await;
-    assert_eq!(desk.run(worker, task("echo", "1")).await.0.slot, Slot::Free);
+    assert_eq!(desk.run(worker, task("echo", "1")).await.0.slot, WorkerFate::Reusable);
     let ended = desk.run(worker, task("grow", &(300 << 20).to_string())).await.0;
     // It is weighed now and then: the next task sees it, if this one was too early.
     let mut slot = ended.slot;
     let began = Instant::now();
-    while slot == Slot::Free {
+    while slot == WorkerFate::Reusable {
         assert!(began.elapsed() < SOON);
         slot = desk.run(worker, task("echo", "1")).await.0.slot;
     }
-    assert_eq!(slot, Slot::Spent);
+    assert_eq!(slot, WorkerFate::Spent);
 }
 
 #[tokio::test]
@@ -310,7 +311,7 @@ async fn a_worker_that_hears_of_a_cancel_is_free_for_the_next_task() {
         cancel.cancel();
     };
     let (ended, ()) = tokio::join!(running, told);
-    assert_eq!(ended, Ended::cancelled());
+    assert_eq!(ended, AttemptResult::cancelled());
     desk.still_works(worker).await;
 }
 
@@ -320,7 +321,7 @@ async fn a_payload_that_is_no_json_or_too_large_never_reaches_a_worker() {
     let worker = desk.open().await;
     for payload in ["nonsense".to_owned(), format!("\"{}\"", "x".repeat(ostler_process::MAX_FRAME_BYTES))] {
         let ended = desk.run(worker, Work { payload, ..task("echo", "1") }).await.0;
-        assert_eq!(ended.slot, Slot::Free);
+        assert_eq!(ended.slot, WorkerFate::Reusable);
         assert_eq!(failure(ended).class, ErrorClass::Permanent);
     }
     desk.still_works(worker).await;
@@ -348,7 +349,7 @@ async fn round_trip() {
             let (said, _heard) = notes();
             let work = Work { worker, ..task("echo", "null") };
             let began = Instant::now();
-            assert_eq!(process.run(work, Control::new(said)).await.slot, Slot::Free);
+            assert_eq!(process.run(work, Control::new(said)).await.slot, WorkerFate::Reusable);
             times.push(began.elapsed());
         }
         times

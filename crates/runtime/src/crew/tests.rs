@@ -4,7 +4,7 @@ use std::pin::pin;
 
 use async_trait::async_trait;
 use ostler_core::{Id, Overrides, Priority, TaskId};
-use ostler_exec::{Control, Ended, Served, Work};
+use ostler_exec::{AttemptResult, Control, Served, Work};
 use ostler_store::{Lease, LeaseRef};
 
 use super::*;
@@ -19,8 +19,8 @@ impl Executor for Nobody {
         Served::Any
     }
 
-    async fn run(&self, _: Work, _: Control) -> Ended {
-        Ended::success(None)
+    async fn run(&self, _: Work, _: Control) -> AttemptResult {
+        AttemptResult::success(None)
     }
 }
 

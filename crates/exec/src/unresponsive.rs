@@ -11,9 +11,9 @@ type End = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The ends of deaf work, by the worker that it holds. A worker that is deaf gets no other attempt: there is one for each.
 #[derive(Default)]
-pub(crate) struct Deaf(Mutex<HashMap<WorkerId, End>>);
+pub(crate) struct Unresponsive(Mutex<HashMap<WorkerId, End>>);
 
-impl Deaf {
+impl Unresponsive {
     /// This worker is held until then.
     pub(crate) fn keep(&self, worker: WorkerId, end: impl Future<Output = ()> + Send + 'static) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(worker, Box::pin(end));
