@@ -72,14 +72,14 @@ pub struct AttemptResult {
     /// Whether the slot can be used again at once.
     pub slot: WorkerFate,
     /// Whose word the class of a failure is.
-    pub classing: Classing,
+    pub classing: ClassSource,
     /// What the node lacks, if that kept the work from beginning. It is handed back then, and the pool waits before it tries again.
     pub shortage: Option<String>,
 }
 
 /// Whose word the class of a failure is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Classing {
+pub enum ClassSource {
     /// The work's, its policy's, or the system's.
     Given,
     /// Nobody's: it is transient because something has to be assumed. A pool may assume otherwise.
@@ -107,7 +107,7 @@ impl AttemptResult {
             outcome: Outcome::Success,
             output,
             slot: WorkerFate::Reusable,
-            classing: Classing::Given,
+            classing: ClassSource::Given,
             shortage: None,
         }
     }
@@ -119,7 +119,7 @@ impl AttemptResult {
             outcome: Outcome::Failed(failure),
             output: None,
             slot: WorkerFate::Reusable,
-            classing: Classing::Given,
+            classing: ClassSource::Given,
             shortage: None,
         }
     }
@@ -143,7 +143,7 @@ impl AttemptResult {
             outcome: Outcome::Cancelled,
             output: None,
             slot: WorkerFate::Reusable,
-            classing: Classing::Given,
+            classing: ClassSource::Given,
             shortage: None,
         }
     }
@@ -151,7 +151,7 @@ impl AttemptResult {
     /// The same failure, whose class nobody has said: the pool says what is assumed.
     #[must_use]
     pub fn unclassed(self) -> Self {
-        Self { classing: Classing::Assumed, ..self }
+        Self { classing: ClassSource::Assumed, ..self }
     }
 
     /// The same failure, with more for whoever looks closer.
@@ -170,7 +170,7 @@ impl AttemptResult {
             outcome: Outcome::HandedBack,
             output: None,
             slot: WorkerFate::Reusable,
-            classing: Classing::Given,
+            classing: ClassSource::Given,
             shortage: None,
         }
     }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use ostler_core::{ErrorClass, Failure};
 
-use crate::classing::class_of;
-use crate::contract::{AttemptResult, Classing};
+use crate::classify::class_of;
+use crate::contract::{AttemptResult, ClassSource};
 
 /// An error of a handler, with the class that says what follows.
 ///
@@ -16,7 +16,7 @@ use crate::contract::{AttemptResult, Classing};
 pub struct TaskError {
     /// Apart, so that a result of a handler is small.
     failure: Box<Failure>,
-    classing: Classing,
+    classing: ClassSource,
 }
 
 impl TaskError {
@@ -72,7 +72,7 @@ impl TaskError {
     }
 
     pub(crate) fn of(class: ErrorClass, message: impl Into<String>) -> Self {
-        Self { failure: Box::new(Failure::new(class, message)), classing: Classing::Given }
+        Self { failure: Box::new(Failure::new(class, message)), classing: ClassSource::Given }
     }
 
     /// An error with what caused it.
@@ -110,7 +110,9 @@ impl<E: std::error::Error + 'static> From<E> for TaskError {
     fn from(error: E) -> Self {
         match class_of(&error) {
             Some(class) => Self::with_causes(class, &error),
-            None => Self { classing: Classing::Assumed, ..Self::with_causes(ErrorClass::Transient, &error) },
+            None => {
+                Self { classing: ClassSource::Assumed, ..Self::with_causes(ErrorClass::Transient, &error) }
+            }
         }
     }
 }

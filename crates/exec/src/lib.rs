@@ -8,7 +8,7 @@
 //!
 //! An executor knows nothing of stores, leases or retries: whatever happens becomes an `Outcome`.
 
-mod classing;
+mod classify;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod context;
@@ -21,9 +21,9 @@ mod steps;
 mod thread;
 mod unresponsive;
 
-pub use classing::{Classed, class_of_status};
+pub use classify::{Classed, class_of_status};
 pub use context::Context;
-pub use contract::{AttemptResult, Classing, Control, Executor, Opened, Served, Vitals, Work, WorkerFate};
+pub use contract::{AttemptResult, ClassSource, Control, Executor, Opened, Served, Vitals, Work, WorkerFate};
 pub use error::TaskError;
 pub use inline::Inline;
 pub use liveness::LivenessHolder;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_core::{ErrorClass, Failure, MemoryPressure, Outcome};
-use ostler_exec::{Classing, Executor, LivenessHolder};
+use ostler_exec::{ClassSource, Executor, LivenessHolder};
 use ostler_store::calls::{QueueChange, Retention};
 use ostler_store::{MAX_BATCH, MAX_CLAIM};
 use tokio::sync::mpsc;
@@ -163,12 +163,14 @@ pub enum Unclassed {
 
 impl Unclassed {
     /// The outcome, with the class that is assumed where nobody has said one.
-    pub(crate) fn judge(self, outcome: Outcome, classing: Classing) -> Outcome {
+    pub(crate) fn judge(self, outcome: Outcome, classing: ClassSource) -> Outcome {
         match (outcome, classing, self) {
-            (Outcome::Failed(failure), Classing::Assumed, Self::Permanent) => {
+            (Outcome::Failed(failure), ClassSource::Assumed, Self::Permanent) => {
                 Outcome::Failed(Failure { class: ErrorClass::Permanent, ..failure })
             }
-            (outcome, Classing::Assumed | Classing::Given, Self::Permanent | Self::Transient) => outcome,
+            (outcome, ClassSource::Assumed | ClassSource::Given, Self::Permanent | Self::Transient) => {
+                outcome
+            }
         }
     }
 }

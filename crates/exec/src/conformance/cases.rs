@@ -10,7 +10,7 @@ use ostler_core::{ErrorClass, Id, Outcome, WorkerId};
 use tokio_util::sync::CancellationToken;
 
 use super::{Behaviour, Fixture, GRACE, LONG, SHORT};
-use crate::contract::{AttemptResult, Classing, Control, Executor, Opened, Work, WorkerFate};
+use crate::contract::{AttemptResult, ClassSource, Control, Executor, Opened, Work, WorkerFate};
 use crate::notes::{Heard, notes};
 
 /// Whether a case could be tried.
@@ -132,7 +132,7 @@ async fn each_class_of_error_arrives_as_it_was_given(f: Arc<dyn Fixture>) -> Tri
         let Outcome::Failed(failure) = ended.outcome else {
             panic!("{class:?} ended as {:?}", ended.outcome)
         };
-        assert_eq!((failure.class, ended.classing), (class, Classing::Given));
+        assert_eq!((failure.class, ended.classing), (class, ClassSource::Given));
         assert!(!failure.message.is_empty(), "a failure says why");
         if class == ErrorClass::Partial {
             assert!(failure.step.is_some() && failure.hint.is_some(), "{failure:?}");
@@ -149,7 +149,7 @@ async fn a_failure_that_nobody_classed_is_transient_and_says_that_this_is_assume
 ) -> Tried {
     let ended = need!(once(&f, &Behaviour::FailUnclassed, LONG).await);
     let class = ended.outcome.failure().map(|failure| failure.class);
-    assert_eq!((class, ended.classing), (Some(ErrorClass::Transient), Classing::Assumed));
+    assert_eq!((class, ended.classing), (Some(ErrorClass::Transient), ClassSource::Assumed));
     Tried::Held
 }
 

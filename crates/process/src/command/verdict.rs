@@ -3,7 +3,7 @@
 use std::io;
 
 use ostler_core::{ErrorClass, Failure};
-use ostler_exec::{AttemptResult, Classing};
+use ostler_exec::{AttemptResult, ClassSource};
 use rustix::io::Errno;
 use rustix::process::Signal;
 
@@ -18,14 +18,14 @@ pub(super) fn exited(
     output: Option<String>,
     stderr: Option<String>,
 ) -> AttemptResult {
-    let mut classing = Classing::Given;
+    let mut classing = ClassSource::Given;
     let failure = match exit {
         Exit::Code(0) => return AttemptResult::success(output),
         Exit::Code(code) => {
             let last = stderr.as_deref().and_then(reason);
             let why = last.map_or_else(String::new, |line| format!(": {line}"));
             let class = codes.class(code).unwrap_or_else(|| {
-                classing = Classing::Assumed;
+                classing = ClassSource::Assumed;
                 ErrorClass::Transient
             });
             let failure = Failure::new(class, format!("it exited with code {code}{why}"));
@@ -157,10 +157,10 @@ mod tests {
     fn codes_are_classed_by_the_policy() {
         let codes = Codes { permanent: vec![2, 3], transient: vec![3], queue_stop: vec![77] };
         for (code, class, classing) in [
-            (1, ErrorClass::Transient, Classing::Assumed),
-            (2, ErrorClass::Permanent, Classing::Given),
-            (3, ErrorClass::Transient, Classing::Given),
-            (77, ErrorClass::QueueStop, Classing::Given),
+            (1, ErrorClass::Transient, ClassSource::Assumed),
+            (2, ErrorClass::Permanent, ClassSource::Given),
+            (3, ErrorClass::Transient, ClassSource::Given),
+            (77, ErrorClass::QueueStop, ClassSource::Given),
         ] {
             let ended = exited(Exit::Code(code), &codes, None, Some("first\nlast".into()));
             let failure = failure(&ended);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_core::{ErrorClass, Failure, is_too_deep};
-use ostler_exec::{AttemptResult, Classing, Control, MAX_FILES, Note, StepError, Work};
+use ostler_exec::{AttemptResult, ClassSource, Control, MAX_FILES, Note, StepError, Work};
 use tokio::time::{Instant, Sleep};
 
 use super::frame;
@@ -250,9 +250,9 @@ impl<'a> Attempt<'a> {
     fn finish(&mut self, output: Option<String>) {
         let (bytes, most) = (output.as_ref().map_or(0, String::len), self.policy.max_output_bytes);
         self.result = Some(if bytes > most {
-            Err((too_large(most), Classing::Given))
+            Err((too_large(most), ClassSource::Given))
         } else if output.as_deref().is_some_and(is_too_deep) {
-            Err((too_deep(), Classing::Given))
+            Err((too_deep(), ClassSource::Given))
         } else {
             Ok(output)
         });

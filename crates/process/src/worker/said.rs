@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use ostler_core::{ErrorClass, Failure};
-use ostler_exec::{Classing, Level, Note};
+use ostler_exec::{ClassSource, Level, Note};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -36,7 +36,7 @@ pub(super) enum What {
     },
     /// It is done, with this output: JSON text.
     Done(Option<String>),
-    Failed(Failure, Classing),
+    Failed(Failure, ClassSource),
 }
 
 /// A line that is no frame.
@@ -185,11 +185,11 @@ pub(super) fn begins_as_result(line: &[u8]) -> bool {
     true
 }
 
-fn failure(fault: Fault) -> (Failure, Classing) {
+fn failure(fault: Fault) -> (Failure, ClassSource) {
     let Fault { class, message, retry_after_ms, step, hint, details } = fault;
     // A class that this version does not know is that of an error which nobody classed.
     let known = class.as_deref().and_then(ErrorClass::named);
-    let classing = if known.is_some() { Classing::Given } else { Classing::Assumed };
+    let classing = if known.is_some() { ClassSource::Given } else { ClassSource::Assumed };
     let class = known.unwrap_or(ErrorClass::Transient);
     let message = message.filter(|text| !text.is_empty()).unwrap_or_else(|| NO_MESSAGE.to_owned());
     let retry_after = retry_after_ms.map(|millis| Duration::from_millis(whole(millis)));
@@ -283,7 +283,7 @@ mod tests {
             retry_after: Some(Duration::from_secs(2)),
             ..Failure::new(ErrorClass::RateLimited, "slow")
         };
-        assert_eq!(read(line), of(What::Failed(failure, Classing::Given)));
+        assert_eq!(read(line), of(What::Failed(failure, ClassSource::Given)));
         for unclassed in [
             r#"{"type":"result","id":"T","token":3,"ok":false,"error":{"message":"m"}}"#,
             r#"{"type":"result","id":"T","token":3,"ok":false,"error":{"class":null,"message":"m"}}"#,
@@ -291,13 +291,13 @@ mod tests {
         ] {
             assert_eq!(
                 read(unclassed),
-                of(What::Failed(Failure::new(ErrorClass::Transient, "m"), Classing::Assumed))
+                of(What::Failed(Failure::new(ErrorClass::Transient, "m"), ClassSource::Assumed))
             );
         }
         let silent = read(r#"{"type":"result","id":"T","token":3,"ok":false}"#);
         assert_eq!(
             silent,
-            of(What::Failed(Failure::new(ErrorClass::Transient, NO_MESSAGE), Classing::Assumed))
+            of(What::Failed(Failure::new(ErrorClass::Transient, NO_MESSAGE), ClassSource::Assumed))
         );
     }
 

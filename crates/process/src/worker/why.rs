@@ -1,7 +1,7 @@
 //! Why an attempt ends, and what that makes of its result.
 
 use ostler_core::{ErrorClass, Failure, MAX_NESTING};
-use ostler_exec::{AttemptResult, Classing};
+use ostler_exec::{AttemptResult, ClassSource};
 
 /// Why a worker, or its attempt, is being ended.
 #[derive(Clone, Debug)]
@@ -13,7 +13,7 @@ pub(super) enum Why {
 }
 
 /// What a worker answered: its output, or what it failed with.
-pub(super) type Answer = Result<Option<String>, (Failure, Classing)>;
+pub(super) type Answer = Result<Option<String>, (Failure, ClassSource)>;
 
 /// What a result means, for an attempt that was to stop or not.
 pub(super) fn conclude(result: Answer, why: Option<Why>) -> AttemptResult {
@@ -53,10 +53,13 @@ mod tests {
     fn what_was_told_to_stop_has_succeeded_if_it_says_so_and_is_cancelled_else() {
         let failed = || Failure::new(ErrorClass::Permanent, "no");
         assert_eq!(conclude(Ok(None), Some(Why::Cancel)), AttemptResult::success(None));
-        assert_eq!(conclude(Err((failed(), Classing::Given)), Some(Why::Cancel)), AttemptResult::cancelled());
-        assert_eq!(conclude(Err((failed(), Classing::Given)), None), AttemptResult::failed(failed()));
         assert_eq!(
-            conclude(Err((failed(), Classing::Assumed)), None),
+            conclude(Err((failed(), ClassSource::Given)), Some(Why::Cancel)),
+            AttemptResult::cancelled()
+        );
+        assert_eq!(conclude(Err((failed(), ClassSource::Given)), None), AttemptResult::failed(failed()));
+        assert_eq!(
+            conclude(Err((failed(), ClassSource::Assumed)), None),
             AttemptResult::failed(failed()).unclassed()
         );
         let refused = Failure::new(ErrorClass::Permanent, "a step was done twice");

@@ -131,7 +131,7 @@ fn class_of_io(kind: ErrorKind) -> Option<ErrorClass> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::contract::Classing;
+    use crate::contract::ClassSource;
 
     const NOW: Timestamp = Timestamp::from_millis(1_445_412_420_000);
 
@@ -187,13 +187,13 @@ mod tests {
             io(ErrorKind::NotFound),
             io(ErrorKind::ConnectionReset),
         ] {
-            assert_eq!(given.clone().into_end().classing, Classing::Given, "{given:?}");
+            assert_eq!(given.clone().into_end().classing, ClassSource::Given, "{given:?}");
         }
         for assumed in [TaskError::from(std::fmt::Error), TaskError::from(std::io::Error::other("mine"))] {
-            assert_eq!(assumed.clone().into_end().classing, Classing::Assumed, "{assumed:?}");
+            assert_eq!(assumed.clone().into_end().classing, ClassSource::Assumed, "{assumed:?}");
             assert_eq!(
                 assumed.hint("look").into_end().classing,
-                Classing::Assumed,
+                ClassSource::Assumed,
                 "more words do not class it"
             );
         }
