@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::contract::{Control, Work};
 use crate::error::TaskError;
-use crate::notes::{Level, Note, Notes};
+use crate::notes::{Level, Note, NoteSender};
 use crate::steps::Steps;
 
 /// The attempt, for its handler.
@@ -24,7 +24,7 @@ pub struct Context {
     folder: Option<String>,
     until: Instant,
     cancel: CancellationToken,
-    notes: Notes,
+    notes: NoteSender,
     steps: Steps,
 }
 

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use ostler_core::{ErrorClass, Failure, Outcome, TaskId, WorkerId};
 use tokio_util::sync::CancellationToken;
 
-use crate::notes::Notes;
+use crate::notes::NoteSender;
 use crate::steps::Steps;
 
 /// One attempt to be run.
@@ -44,7 +44,7 @@ pub struct Control {
     /// Nothing it says counts any more.
     pub lost: CancellationToken,
     /// Where progress and logs go.
-    pub notes: Notes,
+    pub notes: NoteSender,
     /// Where steps are kept.
     pub steps: Steps,
 }
@@ -52,7 +52,7 @@ pub struct Control {
 impl Control {
     /// Strings that nobody has pulled yet, and steps that nobody keeps.
     #[must_use]
-    pub fn new(notes: Notes) -> Self {
+    pub fn new(notes: NoteSender) -> Self {
         Self {
             cancel: CancellationToken::new(),
             lost: CancellationToken::new(),

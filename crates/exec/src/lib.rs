@@ -27,6 +27,6 @@ pub use contract::{AttemptResult, ClassSource, Control, Executor, Opened, Served
 pub use error::TaskError;
 pub use inline::Inline;
 pub use liveness::LivenessHolder;
-pub use notes::{Heard, Level, MAX_FILES, MAX_STDOUT_PIECES, Note, Notes, notes};
+pub use notes::{Level, MAX_FILES, MAX_STDOUT_PIECES, Note, NoteReceiver, NoteSender, notes};
 pub use steps::{Beginning, StepError, StepKeeper, Steps};
 pub use thread::{Backpressure, Choice, Permit, QueueFull, Runtimes, ThreadPolicy, Threads};

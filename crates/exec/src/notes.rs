@@ -82,28 +82,28 @@ pub enum Note {
 
 /// The two ends of the notes of one attempt.
 #[must_use]
-pub fn notes() -> (Notes, Heard) {
-    let between = Arc::<Between>::default();
-    (Notes(Arc::new(Mouth(Arc::clone(&between)))), Heard(between))
+pub fn notes() -> (NoteSender, NoteReceiver) {
+    let between = Arc::<Shared>::default();
+    (NoteSender(Arc::new(SenderCount(Arc::clone(&between)))), NoteReceiver(between))
 }
 
 /// Where notes go in.
 #[derive(Clone, Debug)]
-pub struct Notes(Arc<Mouth>);
+pub struct NoteSender(Arc<SenderCount>);
 
 /// Where notes come out.
 #[derive(Debug)]
-pub struct Heard(Arc<Between>);
+pub struct NoteReceiver(Arc<Shared>);
 
 #[derive(Debug, Default)]
-struct Between {
-    said: Mutex<Said>,
+struct Shared {
+    said: Mutex<Buffered>,
     /// Rung when there is a note, or never will be.
     news: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Said {
+struct Buffered {
     waiting: VecDeque<Note>,
     dropped: u64,
     files: usize,
@@ -111,8 +111,8 @@ struct Said {
     closed: bool,
 }
 
-impl Between {
-    fn lock(&self) -> MutexGuard<'_, Said> {
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Buffered> {
         self.said.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -124,15 +124,15 @@ impl Between {
 
 /// All who can say something. When the last of them is gone, nothing more is heard.
 #[derive(Debug)]
-struct Mouth(Arc<Between>);
+struct SenderCount(Arc<Shared>);
 
-impl Drop for Mouth {
+impl Drop for SenderCount {
     fn drop(&mut self) {
         self.0.close();
     }
 }
 
-impl Notes {
+impl NoteSender {
     /// Says something. Never waits: work must not be slower because nobody listens.
     pub fn say(&self, note: Note) {
         let note = match note {
@@ -184,7 +184,7 @@ impl Notes {
     }
 }
 
-impl Heard {
+impl NoteReceiver {
     /// The next note; `None` when there will be none any more.
     pub async fn recv(&self) -> Option<Note> {
         let mut one = Vec::with_capacity(1);

@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::error::TaskError;
-use crate::notes::{Note, Notes};
+use crate::notes::{Note, NoteSender};
 
 /// Where the steps of an attempt are kept.
 #[async_trait]
@@ -116,7 +116,7 @@ impl Steps {
     /// The same for a step that the task can do without: its failure is a warning.
     pub(crate) async fn take_or_warn<T, F, R>(
         &self,
-        notes: &Notes,
+        notes: &NoteSender,
         name: &str,
         work: F,
     ) -> Result<Option<T>, TaskError>

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use ostler_exec::{Level, Note, Notes};
+use ostler_exec::{Level, Note, NoteSender};
 
 /// Bytes of one log line. The rest of a longer one is dropped, and that is said.
 const MAX_LINE_BYTES: usize = 8 * 1024;
@@ -53,7 +53,7 @@ fn names_an_error(line: &str) -> bool {
 
 /// One stream of an attempt, as log lines.
 pub(crate) struct Lines {
-    notes: Notes,
+    notes: NoteSender,
     /// What people call the stream.
     name: &'static str,
     line: Vec<u8>,
@@ -72,7 +72,7 @@ enum Line {
 
 impl Lines {
     /// At most this many bytes of it are kept.
-    pub(crate) const fn new(notes: Notes, name: &'static str, most: usize) -> Self {
+    pub(crate) const fn new(notes: NoteSender, name: &'static str, most: usize) -> Self {
         Self { notes, name, line: Vec::new(), state: Line::Kept, left: most }
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ostler_core::{Ending, ErrorClass, Outcome, WorkerId};
-use ostler_exec::{AttemptResult, Control, Heard, Note, Steps, Work, WorkerFate, notes};
+use ostler_exec::{AttemptResult, Control, Note, NoteReceiver, Steps, Work, WorkerFate, notes};
 use ostler_store::calls::{Appended, Claimed, EventKind, Fenced, NewEvent, Ran, Report, Start};
 use ostler_store::{Bounds, Clock, LeaseRef, Store};
 use tokio::sync::{Mutex, MutexGuard};
@@ -189,7 +189,7 @@ async fn begin(bench: &Bench, lease: LeaseRef, worker: WorkerId) -> bool {
 async fn listening(
     bench: &Bench,
     lease: LeaseRef,
-    heard: &Heard,
+    heard: &NoteReceiver,
     running: impl Future<Output = AttemptResult>,
 ) -> AttemptResult {
     let mut listening = std::pin::pin!(listen(bench.store.as_ref(), lease, heard));
@@ -212,7 +212,7 @@ async fn listening(
 }
 
 /// Writes down what the work says, until nothing more is heard.
-async fn listen(store: &dyn Store, lease: LeaseRef, heard: &Heard) {
+async fn listen(store: &dyn Store, lease: LeaseRef, heard: &NoteReceiver) {
     let mut batch = Vec::new();
     while heard.recv_many(&mut batch, MAX_NOTES).await > 0 {
         let events = batch.drain(..).map(event).collect();

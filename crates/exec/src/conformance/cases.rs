@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Behaviour, Fixture, GRACE, LONG, SHORT};
 use crate::contract::{AttemptResult, ClassSource, Control, Executor, Opened, Work, WorkerFate};
-use crate::notes::{Heard, notes};
+use crate::notes::{NoteReceiver, notes};
 
 /// Whether a case could be tried.
 pub(super) enum Tried {
@@ -52,7 +52,7 @@ const SLACK: Duration = Duration::from_secs(20);
 struct Run {
     cancel: CancellationToken,
     lost: CancellationToken,
-    notes: Heard,
+    notes: NoteReceiver,
     ended: tokio::task::JoinHandle<AttemptResult>,
 }
 

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use ostler_core::ErrorClass;
-use ostler_exec::{AttemptResult, Control, Note, Notes, Work};
+use ostler_exec::{AttemptResult, Control, Note, NoteSender, Work};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe;
 use tokio::time::{Instant, Sleep};
@@ -68,7 +68,7 @@ pub(super) struct Attempt<'a> {
     output: Output,
     lines: Lines,
     tail: Tail,
-    notes: Notes,
+    notes: NoteSender,
     max_log_bytes: usize,
     cancel: CancellationToken,
     lost: CancellationToken,

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use ostler_core::{MAX_NESTING, is_too_deep};
-use ostler_exec::{MAX_STDOUT_PIECES, Note, Notes};
+use ostler_exec::{MAX_STDOUT_PIECES, Note, NoteSender};
 
 use super::policy::OutputForm;
 use crate::argument::Argument;
@@ -75,7 +75,7 @@ impl Output {
     }
 
     /// Says what a command that did not succeed has written, up to this many bytes.
-    pub(super) fn tell(mut self, notes: &Notes, most: usize) {
+    pub(super) fn tell(mut self, notes: &NoteSender, most: usize) {
         let most = most.min(MAX_STDOUT_PIECES / 2 * PIECE_BYTES);
         let Part { bytes, is_cut } = self.within(most.min(self.most));
         for piece in pieces(&bytes) {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ostler_core::{ErrorClass, Outcome};
-use ostler_exec::{AttemptResult, Control, Note, Notes, Work};
+use ostler_exec::{AttemptResult, Control, Note, NoteSender, Work};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -13,7 +13,7 @@ use crate::folders::TaskFolder;
 pub(super) struct Outputs {
     patterns: Patterns,
     folder: Option<TaskFolder>,
-    notes: Notes,
+    notes: NoteSender,
     lost: CancellationToken,
     began: Instant,
     /// What an attempt may take until it answers.

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use ostler_core::{Failure, Id, Outcome, TaskId, WorkerId};
-use ostler_exec::{AttemptResult, Control, Executor, Heard, Work, notes};
+use ostler_exec::{AttemptResult, Control, Executor, NoteReceiver, Work, notes};
 use ostler_process::keeper::{Keeper, KeeperProgram, Launch, Socket, Stdin};
 use ostler_process::{Command, CommandPolicy};
 
@@ -68,7 +68,7 @@ pub(crate) fn work(payload: impl Into<String>) -> Work {
 }
 
 /// An attempt of this policy, with what it said.
-pub(crate) async fn run(keeper: &Keeper, policy: CommandPolicy, work: Work) -> (AttemptResult, Heard) {
+pub(crate) async fn run(keeper: &Keeper, policy: CommandPolicy, work: Work) -> (AttemptResult, NoteReceiver) {
     let (said, notes) = notes();
     let control = Control::new(said);
     let command = Command::new(keeper.clone(), policy).expect("the policy is right");

@@ -6,7 +6,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use ostler_core::{ErrorClass, Outcome};
-use ostler_exec::{AttemptResult, Heard, Note, Work};
+use ostler_exec::{AttemptResult, Note, NoteReceiver, Work};
 use ostler_process::{CommandPolicy, Environment, Input};
 use tokio::task::JoinSet;
 
@@ -165,7 +165,7 @@ async fn a_signal_is_a_crash_with_the_end_of_stderr() {
 }
 
 /// What was said of standard output, and the warnings.
-fn stdout(notes: &Heard) -> (String, Vec<String>) {
+fn stdout(notes: &NoteReceiver) -> (String, Vec<String>) {
     let (mut text, mut warnings) = (String::new(), Vec::new());
     for note in std::iter::from_fn(|| notes.try_recv()) {
         match note {

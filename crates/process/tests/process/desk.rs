@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ostler_core::{Failure, Id, Outcome, WorkerId};
-use ostler_exec::{AttemptResult, Control, Executor, Heard, Note, Opened, Work, notes};
+use ostler_exec::{AttemptResult, Control, Executor, Note, NoteReceiver, Opened, Work, notes};
 use ostler_process::keeper::Keeper;
 use ostler_process::{Process, ProcessPolicy};
 
@@ -70,7 +70,7 @@ impl Desk {
     }
 
     /// An attempt on a worker, with what it said.
-    pub(crate) async fn run(&self, worker: WorkerId, work: Work) -> (AttemptResult, Heard) {
+    pub(crate) async fn run(&self, worker: WorkerId, work: Work) -> (AttemptResult, NoteReceiver) {
         let (said, heard) = notes();
         (self.run_with(worker, work, Control::new(said)).await, heard)
     }
@@ -100,12 +100,12 @@ pub(crate) fn output(ended: AttemptResult) -> String {
 }
 
 /// What was said, in order.
-pub(crate) fn heard(heard: &Heard) -> Vec<Note> {
+pub(crate) fn heard(heard: &NoteReceiver) -> Vec<Note> {
     std::iter::from_fn(|| heard.try_recv()).collect()
 }
 
 /// The log lines among it.
-pub(crate) fn lines(notes: &Heard) -> Vec<String> {
+pub(crate) fn lines(notes: &NoteReceiver) -> Vec<String> {
     let line = |note| match note {
         Note::Log { message, .. } => Some(message),
         Note::Progress { .. } | Note::Warning(_) | Note::File { .. } | Note::Stdout(_) | Note::Dropped(_) => {

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use ostler_core::{ErrorClass, Id, Outcome, TaskId};
-use ostler_exec::{Heard, Note, Work};
+use ostler_exec::{Note, NoteReceiver, Work};
 use ostler_process::{CommandPolicy, Folders, PolicyError};
 
 use crate::bench::{failure, keeper, run, work};
@@ -21,7 +21,7 @@ fn leaving(script: &str, files: &[&str], each: &Path) -> CommandPolicy {
     }
 }
 
-pub(crate) fn recorded(notes: &Heard) -> Vec<(String, u64)> {
+pub(crate) fn recorded(notes: &NoteReceiver) -> Vec<(String, u64)> {
     let file = |note| match note {
         Note::File { path, size, .. } => Some((path, size)),
         Note::Log { .. } | Note::Progress { .. } | Note::Warning(_) | Note::Stdout(_) | Note::Dropped(_) => {

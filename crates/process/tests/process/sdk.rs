@@ -7,7 +7,8 @@ use std::sync::Arc;
 use ostler_core::{ErrorClass, Outcome};
 use ostler_exec::conformance::run;
 use ostler_exec::{
-    AttemptResult, Control, Executor, Heard, Level, Note, Served, StepError, StepKeeper, Steps, Work, notes,
+    AttemptResult, Control, Executor, Level, Note, NoteReceiver, Served, StepError, StepKeeper, Steps, Work,
+    notes,
 };
 use ostler_process::ProcessPolicy;
 
@@ -41,7 +42,7 @@ fn javascript() -> ProcessPolicy {
 }
 
 /// An attempt on a new worker, with steps that are kept there, and what it said.
-async fn with_steps(desk: &Desk, book: &Arc<Book>, work: Work) -> (AttemptResult, Heard) {
+async fn with_steps(desk: &Desk, book: &Arc<Book>, work: Work) -> (AttemptResult, NoteReceiver) {
     let (said, heard) = notes();
     let steps = Steps::kept(Arc::clone(book) as Arc<dyn StepKeeper>);
     let ended = desk.run_with(desk.open().await, work, Control { steps, ..Control::new(said) }).await;
