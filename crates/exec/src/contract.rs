@@ -57,7 +57,7 @@ impl Control {
             cancel: CancellationToken::new(),
             lost: CancellationToken::new(),
             notes,
-            steps: Steps::forgotten(),
+            steps: Steps::ephemeral(),
         }
     }
 }

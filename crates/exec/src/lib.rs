@@ -28,5 +28,5 @@ pub use error::TaskError;
 pub use inline::Inline;
 pub use liveness::LivenessHolder;
 pub use notes::{Level, MAX_FILES, MAX_STDOUT_PIECES, Note, NoteReceiver, NoteSender, notes};
-pub use steps::{Beginning, StepError, StepKeeper, Steps};
+pub use steps::{StepError, StepLookup, StepStore, Steps};
 pub use thread::{Backpressure, Choice, Permit, QueueFull, Runtimes, ThreadPolicy, Threads};

@@ -15,12 +15,12 @@ use crate::notes::{Note, NoteSender};
 
 /// Where the steps of an attempt are kept.
 #[async_trait]
-pub trait StepKeeper: Debug + Send + Sync {
+pub trait StepStore: Debug + Send + Sync {
     /// A step is to begin.
     ///
     /// # Errors
     /// When nobody can say whether it was done before.
-    async fn begin(&self, name: &str) -> Result<Beginning, StepError>;
+    async fn begin(&self, name: &str) -> Result<StepLookup, StepError>;
 
     /// The steps that earlier attempts have done, with what each came to: JSON text.
     ///
@@ -37,7 +37,7 @@ pub trait StepKeeper: Debug + Send + Sync {
 
 /// What is known of a step that is to begin.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Beginning {
+pub enum StepLookup {
     /// It was not done yet.
     New,
     /// An earlier attempt has done it, and it came to this: JSON text.
@@ -62,24 +62,24 @@ pub enum StepError {
 
 /// The steps of one attempt.
 #[derive(Clone, Debug, Default)]
-pub struct Steps(Option<Arc<dyn StepKeeper>>);
+pub struct Steps(Option<Arc<dyn StepStore>>);
 
 impl Steps {
     /// Kept there.
     #[must_use]
-    pub fn kept(keeper: Arc<dyn StepKeeper>) -> Self {
+    pub fn kept(keeper: Arc<dyn StepStore>) -> Self {
         Self(Some(keeper))
     }
 
     /// Kept nowhere: every step is done anew.
     #[must_use]
-    pub const fn forgotten() -> Self {
+    pub const fn ephemeral() -> Self {
         Self(None)
     }
 
     /// Who keeps them, if anybody does.
     #[must_use]
-    pub const fn keeper(&self) -> Option<&Arc<dyn StepKeeper>> {
+    pub const fn keeper(&self) -> Option<&Arc<dyn StepStore>> {
         self.0.as_ref()
     }
 
@@ -92,14 +92,14 @@ impl Steps {
     {
         let Some(keeper) = &self.0 else { return work().await };
         match keeper.begin(name).await.map_err(|error| unkept(name, &error))? {
-            Beginning::New => {}
-            Beginning::Done(value) => {
+            StepLookup::New => {}
+            StepLookup::Done(value) => {
                 return serde_json::from_str(&value).map_err(|error| {
                     let message = format!("the step \"{name}\" was saved by another handler: {error}");
                     at(name, TaskError::permanent(message).hint("replay it from scratch"))
                 });
             }
-            Beginning::Twice => {
+            StepLookup::Twice => {
                 let message =
                     format!("the step \"{name}\" is done twice in one attempt; each has its own name");
                 return Err(at(name, TaskError::permanent(message)));

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use ostler_exec::{Beginning, StepError, StepKeeper};
+use ostler_exec::{StepError, StepLookup, StepStore};
 use ostler_store::calls::{NewStep, Saved};
 use ostler_store::views::TaskRef;
 use ostler_store::{LeaseRef, MAX_STEPS, Store};
@@ -54,17 +54,17 @@ impl fmt::Debug for AttemptSteps {
 }
 
 #[async_trait]
-impl StepKeeper for AttemptSteps {
-    async fn begin(&self, name: &str) -> Result<Beginning, StepError> {
+impl StepStore for AttemptSteps {
+    async fn begin(&self, name: &str) -> Result<StepLookup, StepError> {
         let mut known = self.known.lock().await;
         if known.done.is_none() {
             known.done = Some(self.look_up().await?);
         }
         if !known.begun.insert(name.to_owned()) {
-            return Ok(Beginning::Twice);
+            return Ok(StepLookup::Twice);
         }
         let done = known.done.as_ref().and_then(|done| done.get(name));
-        Ok(done.map_or(Beginning::New, |value| Beginning::Done(value.clone())))
+        Ok(done.map_or(StepLookup::New, |value| StepLookup::Done(value.clone())))
     }
 
     async fn done(&self) -> Result<Vec<(String, String)>, StepError> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_core::ErrorClass;
-use ostler_exec::{AttemptResult, Beginning, Control, StepError, StepKeeper};
+use ostler_exec::{AttemptResult, Control, StepError, StepLookup, StepStore};
 use tokio::time::Sleep;
 
 /// A step that is being saved, with its name.
@@ -33,13 +33,15 @@ pub(super) async fn earlier_steps(
 }
 
 /// Saves a step, unless it was done before.
-pub(super) fn save(keeper: Arc<dyn StepKeeper>, name: String, value: String) -> Saving {
+pub(super) fn save(keeper: Arc<dyn StepStore>, name: String, value: String) -> Saving {
     Box::pin(async move {
         let saved = match keeper.begin(&name).await {
-            Ok(Beginning::New) => keeper.save(&name, &value).await,
+            Ok(StepLookup::New) => keeper.save(&name, &value).await,
             // An earlier attempt has done it: what it came to then stays.
-            Ok(Beginning::Done(_)) => Ok(()),
-            Ok(Beginning::Twice) => Err(StepError::Refused("it was begun before in this attempt".to_owned())),
+            Ok(StepLookup::Done(_)) => Ok(()),
+            Ok(StepLookup::Twice) => {
+                Err(StepError::Refused("it was begun before in this attempt".to_owned()))
+            }
             Err(error) => Err(error),
         };
         (name, saved)

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ostler_core::{ErrorClass, Outcome};
 use ostler_exec::conformance::run;
 use ostler_exec::{
-    AttemptResult, Control, Executor, Level, Note, NoteReceiver, Served, StepError, StepKeeper, Steps, Work,
+    AttemptResult, Control, Executor, Level, Note, NoteReceiver, Served, StepError, StepStore, Steps, Work,
     notes,
 };
 use ostler_process::ProcessPolicy;
@@ -44,7 +44,7 @@ fn javascript() -> ProcessPolicy {
 /// An attempt on a new worker, with steps that are kept there, and what it said.
 async fn with_steps(desk: &Desk, book: &Arc<Book>, work: Work) -> (AttemptResult, NoteReceiver) {
     let (said, heard) = notes();
-    let steps = Steps::kept(Arc::clone(book) as Arc<dyn StepKeeper>);
+    let steps = Steps::kept(Arc::clone(book) as Arc<dyn StepStore>);
     let ended = desk.run_with(desk.open().await, work, Control { steps, ..Control::new(said) }).await;
     (ended, heard)
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use ostler_core::ErrorClass;
 use ostler_exec::{
-    AttemptResult, Beginning, Control, Executor, Level, Note, Served, StepError, StepKeeper, Steps, Work,
+    AttemptResult, Control, Executor, Level, Note, Served, StepError, StepLookup, StepStore, Steps, Work,
     WorkerFate, notes,
 };
 use ostler_process::{ProcessPolicy, Recycle};
@@ -141,9 +141,9 @@ pub(crate) struct Book {
 }
 
 #[async_trait]
-impl StepKeeper for Book {
-    async fn begin(&self, name: &str) -> Result<Beginning, StepError> {
-        Ok(self.done.get(name).map_or(Beginning::New, |value| Beginning::Done(value.clone())))
+impl StepStore for Book {
+    async fn begin(&self, name: &str) -> Result<StepLookup, StepError> {
+        Ok(self.done.get(name).map_or(StepLookup::New, |value| StepLookup::Done(value.clone())))
     }
 
     async fn done(&self) -> Result<Vec<(String, String)>, StepError> {
@@ -162,7 +162,7 @@ impl StepKeeper for Book {
 async fn with_steps(desk: &Desk, book: &Arc<Book>, work: Work) -> AttemptResult {
     let (said, _heard) = notes();
     let control =
-        Control { steps: Steps::kept(Arc::clone(book) as Arc<dyn StepKeeper>), ..Control::new(said) };
+        Control { steps: Steps::kept(Arc::clone(book) as Arc<dyn StepStore>), ..Control::new(said) };
     desk.run_with(desk.open().await, work, control).await
 }
 
