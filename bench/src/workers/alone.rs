@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use ostler_core::{Outcome, TaskId, WorkerId};
-use ostler_exec::{Control, Executor as _, Opened, Work, notes};
+use ostler_exec::{Control, Executor as _, Work, WorkerOpening, notes};
 use ostler_process::{Process, ProcessPolicy};
 use tokio::task::JoinSet;
 
@@ -24,9 +24,9 @@ pub(super) async fn run(policy: ProcessPolicy, calls: u32, workers: u32) -> Resu
     let staff: Vec<WorkerId> = (0..workers).map(|_| WorkerId(ids())).collect();
     for worker in &staff {
         match process.open(*worker).await {
-            Opened::Ready => {}
-            Opened::Failed(failure) => return Err(failure.message.into()),
-            Opened::Short(why) => return Err(why.into()),
+            WorkerOpening::Ready => {}
+            WorkerOpening::Failed(failure) => return Err(failure.message.into()),
+            WorkerOpening::Short(why) => return Err(why.into()),
         }
     }
     let first = *staff.first().ok_or("no workers")?;

@@ -202,7 +202,7 @@ impl AttemptResult {
 
 /// Whether a worker came up.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Opened {
+pub enum WorkerOpening {
     /// It takes work.
     Ready,
     /// It did not. The pool lets it go, and tries another later.
@@ -253,8 +253,8 @@ pub trait Executor: Send + Sync {
 
     /// A worker is to come up, before it is given its first attempt. Only executors whose workers are things of their own,
     /// such as processes, have something to do.
-    async fn open(&self, _worker: WorkerId) -> Opened {
-        Opened::Ready
+    async fn open(&self, _worker: WorkerId) -> WorkerOpening {
+        WorkerOpening::Ready
     }
 
     /// A worker goes: it gets no more attempts, and whatever it was is ended. It is not told of a worker that did not

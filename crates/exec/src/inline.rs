@@ -16,8 +16,9 @@ use crate::contract::{AttemptResult, Control, Executor, Served, Work};
 use crate::error::TaskError;
 use crate::unresponsive::Unresponsive;
 
-pub(crate) type Answer = Result<Option<String>, TaskError>;
-type Handler = Box<dyn Fn(String, Context) -> Pin<Box<dyn Future<Output = Answer> + Send>> + Send + Sync>;
+pub(crate) type HandlerFuture = Result<Option<String>, TaskError>;
+type Handler =
+    Box<dyn Fn(String, Context) -> Pin<Box<dyn Future<Output = HandlerFuture> + Send>> + Send + Sync>;
 
 /// Runs async handlers, each as a task of its own, so that a panic ends that handler and nothing else.
 ///
@@ -42,7 +43,7 @@ impl Inline {
     pub fn handle<F, R>(mut self, kind: impl Into<String>, handler: F) -> Self
     where
         F: Fn(String, Context) -> R + Send + Sync + 'static,
-        R: Future<Output = Answer> + Send + 'static,
+        R: Future<Output = HandlerFuture> + Send + 'static,
     {
         let handler: Handler = Box::new(move |payload, context| Box::pin(handler(payload, context)));
         self.handlers.insert(kind.into(), handler);
@@ -108,7 +109,10 @@ impl Drop for AbortOnDrop {
 }
 
 /// How a handler ended that came to an end by itself. Whatever fails after it was told to stop has stopped.
-pub(crate) fn conclude(joined: Result<Answer, JoinError>, cancel: &CancellationToken) -> AttemptResult {
+pub(crate) fn conclude(
+    joined: Result<HandlerFuture, JoinError>,
+    cancel: &CancellationToken,
+) -> AttemptResult {
     match joined {
         Ok(Ok(output)) => AttemptResult::success(output),
         Ok(Err(_)) | Err(_) if cancel.is_cancelled() => AttemptResult::cancelled(),

@@ -23,7 +23,9 @@ mod unresponsive;
 
 pub use classify::{Classed, class_of_status};
 pub use context::Context;
-pub use contract::{AttemptResult, ClassSource, Control, Executor, Opened, Served, Vitals, Work, WorkerFate};
+pub use contract::{
+    AttemptResult, ClassSource, Control, Executor, Served, Vitals, Work, WorkerFate, WorkerOpening,
+};
 pub use error::TaskError;
 pub use inline::Inline;
 pub use liveness::LivenessHolder;

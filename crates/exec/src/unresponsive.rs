@@ -7,11 +7,11 @@ use std::sync::{Mutex, PoisonError};
 
 use ostler_core::WorkerId;
 
-type End = Pin<Box<dyn Future<Output = ()> + Send>>;
+type WorkEnd = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The ends of deaf work, by the worker that it holds. A worker that is deaf gets no other attempt: there is one for each.
 #[derive(Default)]
-pub(crate) struct Unresponsive(Mutex<HashMap<WorkerId, End>>);
+pub(crate) struct Unresponsive(Mutex<HashMap<WorkerId, WorkEnd>>);
 
 impl Unresponsive {
     /// This worker is held until then.

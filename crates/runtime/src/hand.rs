@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_core::{ErrorClass, Failure, WorkerId};
-use ostler_exec::{Executor, Opened, WorkerFate};
+use ostler_exec::{Executor, WorkerFate, WorkerOpening};
 use tokio::sync::Notify;
 
 use crate::attempt::{self, Bench};
@@ -22,15 +22,15 @@ pub(crate) async fn serve(bench: Arc<Bench>, crew: Crew, id: WorkerId, bell: Arc
     let opened = tokio::select! {
         opened = tokio::time::timeout(MAX_OPENING, executor.open(id)) => opened.unwrap_or_else(|_| {
             let message = format!("a worker did not come up within {MAX_OPENING:?}");
-            Opened::Failed(Failure::new(ErrorClass::Timeout, message))
+            WorkerOpening::Failed(Failure::new(ErrorClass::Timeout, message))
         }),
         // Nobody wants it any more: it is closed, however far it came.
-        () = bell.notified() => Opened::Ready,
+        () = bell.notified() => WorkerOpening::Ready,
     };
     match opened {
-        Opened::Ready => crew.ready(id),
-        Opened::Failed(failure) => return crew.failed(failure),
-        Opened::Short(what) => return crew.short(what),
+        WorkerOpening::Ready => crew.ready(id),
+        WorkerOpening::Failed(failure) => return crew.failed(failure),
+        WorkerOpening::Short(what) => return crew.short(what),
     }
     let mut done = None;
     loop {

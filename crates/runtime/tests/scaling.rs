@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use ostler_core::{ErrorClass, Failure, StateName, TaskId, Worker, WorkerId, WorkerState};
-use ostler_exec::{AttemptResult, Control, Executor, Opened, Served, Work};
+use ostler_exec::{AttemptResult, Control, Executor, Served, Work, WorkerOpening};
 use ostler_runtime::{
     Drained, LeaseTimes, Node, NodeConfig, NodeState, Parts, PoolConfig, PoolSize, Prefetch,
 };
@@ -67,17 +67,17 @@ impl Executor for Gated {
         Served::Any
     }
 
-    async fn open(&self, worker: WorkerId) -> Opened {
+    async fn open(&self, worker: WorkerId) -> WorkerOpening {
         self.opened.lock().unwrap().push(worker);
         let tries = self.opened.lock().unwrap().len();
         match &self.opening {
             Opening::FailFirst(some) if tries <= *some => {
-                Opened::Failed(Failure::new(ErrorClass::Permanent, "no such program"))
+                WorkerOpening::Failed(Failure::new(ErrorClass::Permanent, "no such program"))
             }
-            Opening::Ready | Opening::FailFirst(_) => Opened::Ready,
+            Opening::Ready | Opening::FailFirst(_) => WorkerOpening::Ready,
             Opening::Wait(signal) => {
                 signal.wait().await;
-                Opened::Ready
+                WorkerOpening::Ready
             }
         }
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use ostler_core::{ErrorClass, Failure, MemoryPressure, WorkerId, WorkerState};
-use ostler_exec::{AttemptResult, Control, Executor, Opened, Served, Vitals, Work};
+use ostler_exec::{AttemptResult, Control, Executor, Served, Vitals, Work, WorkerOpening};
 use ostler_runtime::{LeaseTimes, Node, NodeConfig, Parts, PoolConfig, PoolSize, Prefetch};
 use ostler_store::calls::QueueChange;
 use ostler_store::node_commands::{CommandAnswer, NodeCommand, Reply, WorkerChoice};
@@ -63,15 +63,15 @@ impl Executor for Mortal {
         Served::Any
     }
 
-    async fn open(&self, worker: WorkerId) -> Opened {
+    async fn open(&self, worker: WorkerId) -> WorkerOpening {
         self.opened.fetch_add(1, Ordering::SeqCst);
         let left =
             self.fail_first.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
         if left.is_ok() {
-            return Opened::Failed(Failure::new(ErrorClass::Crash, "no library"));
+            return WorkerOpening::Failed(Failure::new(ErrorClass::Crash, "no library"));
         }
         self.open.lock().unwrap().insert(worker, Signal::new("death"));
-        Opened::Ready
+        WorkerOpening::Ready
     }
 
     async fn close(&self, worker: WorkerId) {

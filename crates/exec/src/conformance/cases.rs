@@ -10,7 +10,7 @@ use ostler_core::{ErrorClass, Id, Outcome, WorkerId};
 use tokio_util::sync::CancellationToken;
 
 use super::{Behaviour, Fixture, GRACE, LONG, SHORT};
-use crate::contract::{AttemptResult, ClassSource, Control, Executor, Opened, Work, WorkerFate};
+use crate::contract::{AttemptResult, ClassSource, Control, Executor, Work, WorkerFate, WorkerOpening};
 use crate::notes::{NoteReceiver, notes};
 
 /// Whether a case could be tried.
@@ -77,7 +77,7 @@ async fn start(fixture: &Arc<dyn Fixture>, work: Work) -> Run {
 async fn opened(fixture: &Arc<dyn Fixture>, work: Work) -> (Arc<dyn Executor>, Work) {
     let worker = WorkerId(Id::from_bits(NEXT_WORKER.fetch_add(1, Ordering::Relaxed).into()));
     let executor = fixture.executor();
-    assert_eq!(executor.open(worker).await, Opened::Ready, "a worker comes up");
+    assert_eq!(executor.open(worker).await, WorkerOpening::Ready, "a worker comes up");
     (executor, Work { worker, ..work })
 }
 

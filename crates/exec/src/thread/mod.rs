@@ -23,20 +23,20 @@ use tokio::sync::oneshot;
 
 use crate::context::Context;
 use crate::contract::{AttemptResult, Control, Executor, Served, Work};
-use crate::inline::{Answer, no_handler};
+use crate::inline::{HandlerFuture, no_handler};
 use crate::unresponsive::Unresponsive;
 pub use permit::{Backpressure, Permit, QueueFull};
 pub use policy::{Choice, Runtimes, ThreadPolicy};
-use worker::{Job, Worker};
+use worker::{Job, ThreadWorker};
 
 pub(crate) type LocalHandler =
-    Arc<dyn Fn(String, Context) -> Pin<Box<dyn Future<Output = Answer>>> + Send + Sync>;
+    Arc<dyn Fn(String, Context) -> Pin<Box<dyn Future<Output = HandlerFuture>>> + Send + Sync>;
 
 /// Runs handlers that are not `Send`.
 pub struct Threads {
     policy: ThreadPolicy,
     handlers: BTreeMap<String, LocalHandler>,
-    workers: Vec<Worker>,
+    workers: Vec<ThreadWorker>,
     permits: Arc<Backpressure>,
     next: AtomicUsize,
     deaf: Unresponsive,
@@ -49,7 +49,7 @@ impl Threads {
     /// When the system gives no more threads.
     pub fn start(policy: ThreadPolicy) -> std::io::Result<Self> {
         let workers = (0..policy.threads)
-            .map(|place| Worker::start(place, policy.runtimes))
+            .map(|place| ThreadWorker::start(place, policy.runtimes))
             .collect::<Result<_, _>>()?;
         let permits = Arc::new(Backpressure::new(policy.most));
         Ok(Self {
@@ -67,7 +67,7 @@ impl Threads {
     pub fn handle<F, R>(mut self, kind: impl Into<String>, handler: F) -> Self
     where
         F: Fn(String, Context) -> R + Send + Sync + 'static,
-        R: Future<Output = Answer> + 'static,
+        R: Future<Output = HandlerFuture> + 'static,
     {
         let handler: LocalHandler = Arc::new(move |payload, context| Box::pin(handler(payload, context)));
         self.handlers.insert(kind.into(), handler);
@@ -80,7 +80,7 @@ impl Threads {
         &self.permits
     }
 
-    fn choose(&self) -> &Worker {
+    fn choose(&self) -> &ThreadWorker {
         let turn = self.next.fetch_add(1, Ordering::Relaxed) % self.workers.len();
         match self.policy.choice {
             Choice::RoundRobin => &self.workers[turn],

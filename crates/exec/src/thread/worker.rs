@@ -28,37 +28,38 @@ pub(super) struct Job {
 }
 
 /// A thread, or the one that took its place, and the attempts that wait for it.
-pub(super) struct Worker {
+pub(super) struct ThreadWorker {
     place: usize,
     runtimes: Runtimes,
-    line: Arc<Line>,
+    line: Arc<ThreadQueue>,
     load: AtomicUsize,
 }
 
 /// The attempts that wait for a thread. Their number is bounded by the permits of the pool.
 #[derive(Default)]
-struct Line {
-    waiting: Mutex<Waiting>,
+struct ThreadQueue {
+    waiting: Mutex<QueuedAttempts>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct Waiting {
+struct QueuedAttempts {
     jobs: VecDeque<Job>,
     /// Which thread serves the line: one that was replaced finds another number here, and ends.
     serving: u64,
     closed: bool,
 }
 
-impl Line {
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
+impl ThreadQueue {
+    fn lock(&self) -> MutexGuard<'_, QueuedAttempts> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The next attempt for this thread; `None` when it is to end.
     fn next(&self, thread: u64) -> Option<Job> {
-        let idle =
-            |waiting: &mut Waiting| waiting.jobs.is_empty() && waiting.serving == thread && !waiting.closed;
+        let idle = |waiting: &mut QueuedAttempts| {
+            waiting.jobs.is_empty() && waiting.serving == thread && !waiting.closed
+        };
         let mut waiting = self.changed.wait_while(self.lock(), idle).unwrap_or_else(PoisonError::into_inner);
         if waiting.serving != thread || waiting.closed {
             return None;
@@ -68,15 +69,15 @@ impl Line {
 }
 
 /// One attempt that a thread has, or that waits for it.
-pub(super) struct Load<'a>(&'a AtomicUsize);
+pub(super) struct Assigned<'a>(&'a AtomicUsize);
 
-impl Drop for Load<'_> {
+impl Drop for Assigned<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-impl Worker {
+impl ThreadWorker {
     pub(super) fn start(place: usize, runtimes: Runtimes) -> std::io::Result<Self> {
         let worker = Self { place, runtimes, line: Arc::default(), load: AtomicUsize::new(0) };
         worker.spawn(0)?;
@@ -102,9 +103,9 @@ impl Worker {
         self.load.load(Ordering::Relaxed)
     }
 
-    pub(super) fn count_in(&self) -> Load<'_> {
+    pub(super) fn count_in(&self) -> Assigned<'_> {
         self.load.fetch_add(1, Ordering::Relaxed);
-        Load(&self.load)
+        Assigned(&self.load)
     }
 
     pub(super) fn send(&self, job: Job) {
@@ -123,7 +124,7 @@ impl Worker {
     }
 }
 
-impl Drop for Worker {
+impl Drop for ThreadWorker {
     fn drop(&mut self) {
         self.line.lock().closed = true;
         self.line.changed.notify_all();

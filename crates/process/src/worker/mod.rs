@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use ostler_core::{ErrorClass, Failure, WorkerId};
-use ostler_exec::{AttemptResult, Control, Executor, Opened, Served, Vitals, Work, WorkerFate};
+use ostler_exec::{AttemptResult, Control, Executor, Served, Vitals, Work, WorkerFate, WorkerOpening};
 use tokio::time::Instant;
 
 use crate::command::PolicyError;
@@ -155,7 +155,7 @@ impl Executor for Process {
         common.map_or(Served::Any, Served::Only)
     }
 
-    async fn open(&self, worker: WorkerId) -> Opened {
+    async fn open(&self, worker: WorkerId) -> WorkerOpening {
         match Worker::start(&self.keeper, &self.policy, self.room.as_ref(), &self.folders, worker).await {
             Ok((child, kinds)) => {
                 let pid = child.child.pid();
@@ -163,10 +163,10 @@ impl Executor for Process {
                 seats.known.clone_from(&kinds);
                 let seat = Seat { worker: Some(child).into(), pid, kinds, told: Mutex::default() };
                 seats.taken.insert(worker, Arc::new(seat));
-                Opened::Ready
+                WorkerOpening::Ready
             }
-            Err(NotUp::Short(what)) => Opened::Short(what),
-            Err(NotUp::Failed(failure)) => Opened::Failed(failure),
+            Err(NotUp::Short(what)) => WorkerOpening::Short(what),
+            Err(NotUp::Failed(failure)) => WorkerOpening::Failed(failure),
         }
     }
 

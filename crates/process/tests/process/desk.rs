@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ostler_core::{Failure, Id, Outcome, WorkerId};
-use ostler_exec::{AttemptResult, Control, Executor, Note, NoteReceiver, Opened, Work, notes};
+use ostler_exec::{AttemptResult, Control, Executor, Note, NoteReceiver, Work, WorkerOpening, notes};
 use ostler_process::keeper::Keeper;
 use ostler_process::{Process, ProcessPolicy};
 
@@ -56,16 +56,16 @@ impl Desk {
     /// A worker that is ready.
     pub(crate) async fn open(&self) -> WorkerId {
         let worker = self.name();
-        assert_eq!(self.process.open(worker).await, Opened::Ready);
+        assert_eq!(self.process.open(worker).await, WorkerOpening::Ready);
         worker
     }
 
     /// Why a worker does not come up.
     pub(crate) async fn refused(&self) -> Failure {
         match tokio::time::timeout(SOON, self.process.open(self.name())).await.expect("in time") {
-            Opened::Failed(failure) => failure,
-            Opened::Ready => panic!("it came up"),
-            Opened::Short(what) => panic!("{what}"),
+            WorkerOpening::Failed(failure) => failure,
+            WorkerOpening::Ready => panic!("it came up"),
+            WorkerOpening::Short(what) => panic!("{what}"),
         }
     }
 
