@@ -334,16 +334,14 @@ impl Store for Postgres {
     }
 
     async fn drop_schedule(&self, name: &str) -> Result<ScheduleAnswer, Error> {
-        self.desk
-            .write(Locks::none(), check_name, |tx, name| Box::pin(schedules::remove(tx, check_name)))
-            .await
+        self.desk.write(Locks::none(), name, |tx, name| Box::pin(schedules::remove(tx, name))).await
     }
 
     async fn pause_schedule(&self, name: &str, activity: Activity) -> Result<ScheduleAnswer, Error> {
-        let input = (check_name, activity);
+        let input = (name, activity);
         self.desk
             .write(Locks::none(), &input, |tx, (name, activity)| {
-                Box::pin(schedules::pause(tx, check_name, *activity))
+                Box::pin(schedules::pause(tx, name, *activity))
             })
             .await
     }

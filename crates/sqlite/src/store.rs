@@ -331,13 +331,13 @@ impl Store for Sqlite {
     }
 
     async fn drop_schedule(&self, name: &str) -> Result<ScheduleAnswer, Error> {
-        let name = check_name.to_owned();
-        self.writer.write("drop_schedule", move |tx| schedules::remove(tx, &check_name)).await
+        let name = name.to_owned();
+        self.writer.write("drop_schedule", move |tx| schedules::remove(tx, &name)).await
     }
 
     async fn pause_schedule(&self, name: &str, activity: Activity) -> Result<ScheduleAnswer, Error> {
-        let name = check_name.to_owned();
-        self.writer.write("pause_schedule", move |tx| schedules::pause(tx, &check_name, activity)).await
+        let name = name.to_owned();
+        self.writer.write("pause_schedule", move |tx| schedules::pause(tx, &name, activity)).await
     }
 
     async fn fire(&self, firing: Firing) -> Result<Fired, Error> {

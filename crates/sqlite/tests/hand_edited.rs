@@ -226,7 +226,7 @@ async fn an_order_of_a_later_version_is_passed_over() {
         let edited = conn.execute("UPDATE orders SET said = ?2 WHERE number = ?1", (number, said));
         assert_eq!(edited, Ok(1), "{said}");
     }
-    let orders = vec![NumberedCommand { number: 4, command: NodeCommand::Drain }];
+    let commands = vec![NumberedCommand { number: 4, command: NodeCommand::Drain }];
     let expected = Renewed::Held { cancelled: vec![], lost: vec![], unnamed: vec![], commands };
     assert_eq!(store.renew(session, &[]).await, Ok(expected), "the node lives, and hears what it knows");
 }

@@ -364,9 +364,9 @@ pub fn check_len(what: &str, count: usize, most: usize) -> Result<(), Error> {
 /// # Errors
 /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid).
 pub fn check_name(field: &str, name: &str) -> Result<(), Error> {
-    non_empty(field, check_name)?;
-    text(field, check_name, MAX_NAME_BYTES)?;
-    if check_name.chars().any(char::is_control) {
+    non_empty(field, name)?;
+    text(field, name, MAX_NAME_BYTES)?;
+    if name.chars().any(char::is_control) {
         return Err(Error::invalid(format!("{field}: a name has no control characters or line breaks")));
     }
     Ok(())

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use ostler_core::{CancelReason, OnFailed, Readiness, Release, State, TaskId, Timestamp, Wait, release};
 
-use super::state::{Slot, State};
+use super::state::{MemoryState, Slot};
 
-impl State {
+impl MemoryState {
     /// The places of these tasks, or the first one that is not there.
     pub(super) fn places(&self, ids: &[TaskId]) -> Result<BTreeSet<Slot>, TaskId> {
         ids.iter().map(|id| self.slot_of(*id).ok_or(*id)).collect()

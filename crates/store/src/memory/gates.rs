@@ -7,7 +7,7 @@ use ostler_core::{
     Timestamp, Wait, admit,
 };
 
-use super::state::{KeyEntry, Slot, State};
+use super::state::{KeyEntry, MemoryState, Slot};
 use crate::calls::QueueChange;
 use crate::checks::Check;
 use crate::gates::{BreakerSetting, KeyRecord, MAX_KEYS_SHOWN};
@@ -22,7 +22,7 @@ pub(super) enum Passed {
     Queue(Closed),
 }
 
-impl State {
+impl MemoryState {
     // ---- what is ready of a key ----
 
     /// Gives the places of the task's limit key to its best-ranked tasks.

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use ostler_core::JobId;
 
-use super::state::State;
+use super::state::MemoryState;
 use crate::jobs::{
     FORMER_JOBS, JobAnswer, JobChange, JobFilter, JobPut, JobRecord, MAX_JOBS_PRUNED, NewJob, queue_of,
 };
 use crate::views::Counts;
 
-impl State {
+impl MemoryState {
     pub(super) fn put_job(&mut self, job: NewJob) -> JobPut {
         if self.jobs.contains_key(&job.id) {
             return JobPut::Existing;

@@ -8,7 +8,7 @@ use ostler_core::{
 };
 
 use super::gates::Passed;
-use super::state::{Slot, State};
+use super::state::{MemoryState, Slot};
 use crate::bounds::MAX_STEPS;
 use crate::calls::{
     Appended, CancelAnswer, Claim, ClaimAnswer, Claimed, Enqueued, Fenced, Finished, NewEvent, NewStep,
@@ -20,7 +20,7 @@ use crate::lease::{Lease, LeaseRef};
 use crate::plans::Amended;
 use crate::views::Event;
 
-impl State {
+impl MemoryState {
     pub(super) fn enqueue(&mut self, new: NewTask) -> Enqueued {
         if self.slot_of(new.id).is_some() {
             return Enqueued::Existing(new.id);

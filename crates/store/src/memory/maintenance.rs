@@ -7,14 +7,14 @@ use ostler_core::{
 };
 
 use super::nodes::is_held_by;
-use super::state::{Slot, State};
+use super::state::{MemoryState, Slot};
 use crate::bounds::{MAX_CASCADE, check_settings};
 use crate::calls::{Expired, MadeReady, Prune, Pruned, QueueChange, Retention};
 use crate::checks::Check;
 use crate::error::Error;
 use crate::views::QueueSettings;
 
-impl State {
+impl MemoryState {
     pub(super) fn expire(&mut self, bite: usize) -> Expired {
         let uptime = self.uptime;
         let checks = self.checks;

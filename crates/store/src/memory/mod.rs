@@ -40,14 +40,14 @@ use crate::plans::Amended;
 use crate::schedules::{Activity, Fired, Firing, PutAnswer, Schedule, ScheduleAnswer, ScheduleRecord};
 use crate::views::{Cursor, Event, Filter, Page, QueueSettings, Survey, TaskDetail, TaskRef};
 use crate::wake::{Bells, Wakeups};
-use state::State;
+use state::MemoryState;
 
 /// A store that keeps everything in memory. Clones share one.
 #[derive(Clone)]
 pub struct Memory {
     clock: Arc<dyn Clock>,
     bounds: Bounds,
-    book: Arc<Mutex<State>>,
+    book: Arc<Mutex<MemoryState>>,
     bells: Arc<Bells>,
 }
 
@@ -61,7 +61,7 @@ impl Memory {
     /// An empty store that makes only these checks.
     #[must_use]
     pub fn with_checks(clock: Arc<dyn Clock>, checks: Checks) -> Self {
-        let book = Arc::new(Mutex::new(State::new(checks)));
+        let book = Arc::new(Mutex::new(MemoryState::new(checks)));
         Self { clock, bounds: Bounds::default(), book, bells: Arc::default() }
     }
 
@@ -72,14 +72,14 @@ impl Memory {
 
     /// The book, at the present time. A panic in a verb is a defect that the suite must see, but later tests
     /// on the same store should say something better than "poisoned".
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, MemoryState> {
         let mut book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
         book.set_time(self.clock.now(), self.clock.uptime());
         book
     }
 
     /// Carries out one verb, then does what follows every verb.
-    fn write<T>(&self, verb: impl FnOnce(&mut State) -> T) -> T {
+    fn write<T>(&self, verb: impl FnOnce(&mut MemoryState) -> T) -> T {
         let mut book = self.lock();
         let answer = verb(&mut book);
         self.bells.ring(book.close_verb());
@@ -200,11 +200,11 @@ impl Store for Memory {
     }
 
     async fn drop_schedule(&self, name: &str) -> Result<ScheduleAnswer, Error> {
-        Ok(self.write(|book| book.drop_schedule(check_name)))
+        Ok(self.write(|book| book.drop_schedule(name)))
     }
 
     async fn pause_schedule(&self, name: &str, activity: Activity) -> Result<ScheduleAnswer, Error> {
-        Ok(self.write(|book| book.pause_schedule(check_name, activity)))
+        Ok(self.write(|book| book.pause_schedule(name, activity)))
     }
 
     async fn fire(&self, firing: Firing) -> Result<Fired, Error> {

@@ -2,7 +2,7 @@
 
 use ostler_core::{Outcome, SessionId, State, Task, Worker};
 
-use super::state::{Session, State};
+use super::state::{MemoryState, Session};
 use crate::bounds::{MAX_ORDERS, MAX_UNNAMED};
 use crate::calls::{Fenced, NewSession, Renewed};
 use crate::checks::Check;
@@ -10,7 +10,7 @@ use crate::lease::LeaseRef;
 use crate::node_commands::{CommandAnswer, NodeCommand, NumberedCommand, Reply};
 use crate::views::WorkerRecord;
 
-impl State {
+impl MemoryState {
     pub(super) fn join(&mut self, node: NewSession) -> Fenced {
         if self.session(node.id).is_some() {
             return Fenced::Lost;

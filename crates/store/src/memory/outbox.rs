@@ -2,7 +2,7 @@
 
 use ostler_core::{Outcome, SessionId, State, end_kind};
 
-use super::state::{Slot, State};
+use super::state::{MemoryState, Slot};
 use crate::calls::EventKind;
 use crate::checks::Check;
 use crate::outbox::{Ack, OutboxAnswer, OutboxEntry, OutboxFilter};
@@ -15,7 +15,7 @@ pub(super) struct Kept {
     taken: Option<SessionId>,
 }
 
-impl State {
+impl MemoryState {
     /// Notes that a task came to where it stands now, if its queue wants that told.
     pub(super) fn note_end(&mut self, slot: Slot, outcome: Option<&Outcome>) {
         let tell = self.queue_settings(slot).outbox;

@@ -2,14 +2,14 @@
 
 use ostler_core::{Readiness, State, Task, TaskId};
 
-use super::state::State;
+use super::state::MemoryState;
 use crate::calls::{EventKind, Kinds};
 use crate::views::{
     Cursor, Event, Filter, LaneRecord, LeaseFilter, Liveness, NodeRecord, Page, QueueRecord, Survey,
     TaskDetail, TaskRef,
 };
 
-impl State {
+impl MemoryState {
     pub(super) fn list(&mut self, filter: &Filter, after: Option<Cursor>, limit: usize) -> Page {
         let below = after.map_or(i64::MAX, |cursor| cursor.0);
         let found: Vec<(i64, Task)> = self

@@ -2,7 +2,7 @@
 
 use ostler_core::{CancelReason, Fire, StateName, fire};
 
-use super::state::{Slot, State};
+use super::state::{MemoryState, Slot};
 use crate::bounds::MAX_SCHEDULES;
 use crate::calls::NewTask;
 use crate::checks::Check;
@@ -10,7 +10,7 @@ use crate::schedules::{
     Activity, Fired, Firing, PutAnswer, Schedule, ScheduleAnswer, ScheduleRecord, Skipped,
 };
 
-impl State {
+impl MemoryState {
     pub(super) fn put_schedule(&mut self, schedule: Schedule) -> PutAnswer {
         if !self.schedules.contains_key(&schedule.name) && self.schedules.len() >= MAX_SCHEDULES {
             return PutAnswer::TooMany { limit: MAX_SCHEDULES };

@@ -78,7 +78,7 @@ pub(super) struct Session {
     pub(super) answers: Vec<Reply>,
 }
 
-pub(super) struct State {
+pub(super) struct MemoryState {
     pub(super) checks: Checks,
     pub(super) now: Timestamp,
     pub(super) uptime: Duration,
@@ -103,7 +103,7 @@ pub(super) struct State {
     pub(super) rings: Rings,
 }
 
-impl State {
+impl MemoryState {
     pub(super) fn new(checks: Checks) -> Self {
         Self {
             checks,

@@ -2,11 +2,11 @@
 
 use ostler_core::{Conflict, Readiness, State, Task, Wait, conflict};
 
-use super::state::{Slot, State};
+use super::state::{MemoryState, Slot};
 use crate::calls::{Enqueued, NewTask};
 use crate::plans::Unique;
 
-impl State {
+impl MemoryState {
     /// What becomes of a task whose unique key another one has. `None`: it is to be taken in.
     pub(super) fn clash(&mut self, new: &NewTask) -> Option<Enqueued> {
         let unique = new.unique.as_ref()?;

@@ -64,8 +64,8 @@ async fn listening_node() {
         news.wait().await;
         match store.renew(session, &[]).await.expect("renew answers") {
             Renewed::Held { cancelled, commands, .. } => {
-                let last = orders.last().map_or(0, |NumberedCommand { number, .. }| *number);
-                Voice::say(&format!("{} cancelled, {last} orders", cancelled.len()));
+                let last = commands.last().map_or(0, |NumberedCommand { number, .. }| *number);
+                Voice::say(&format!("{} cancelled, {last} commands", cancelled.len()));
             }
             Renewed::Ended => panic!("the session is over, and should not be"),
         }
