@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::{Beginning, MemoryGauge, PoolConfig};
 use crate::crew::Waiting;
 use crate::finisher::Finisher;
-use crate::held::{Entrusted, Held, Stop};
+use crate::leases::{HeldLeases, RunningAttempt, StopReason};
 use crate::stages::Stages;
 use crate::steps::AttemptSteps;
 
@@ -28,7 +28,7 @@ pub(crate) struct Bench {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) pool: PoolConfig,
-    pub(crate) held: Held,
+    pub(crate) held: HeldLeases,
     pub(crate) finisher: Finisher,
     /// Whether there is memory for more.
     pub(crate) memory: MemoryGauge,
@@ -77,7 +77,15 @@ pub(crate) async fn run(bench: &Bench, waiting: Waiting, worker: WorkerId) -> Op
     let began = Instant::now();
     let (timeout, grace) = (claimed.policy.timeout, bench.pool.grace);
     let due = began.checked_add(timeout + grace * 2 + SLACK);
-    bench.held.entrust(Entrusted { lease: claimed.lease, worker, began, due, timeout, durable, suspect });
+    bench.held.entrust(RunningAttempt {
+        lease: claimed.lease,
+        worker,
+        began,
+        due,
+        timeout,
+        durable,
+        suspect,
+    });
     let (said, heard) = notes();
     let work = Work {
         task: lease.task,
@@ -104,11 +112,11 @@ pub(crate) async fn run(bench: &Bench, waiting: Waiting, worker: WorkerId) -> Op
         // What is done is done: if the lease is lost, the store says so.
         (_, Outcome::Success) => Outcome::Success,
         // It was stopped because somebody else speaks for the task, or soon will: nothing is said for it here.
-        (Some(Stop::Lost), _) => {
+        (Some(StopReason::Lost), _) => {
             return Some(Done { ending: Ending::NodeDied, slot, took, suspect, shortage });
         }
-        (Some(Stop::HandBack), Outcome::Cancelled) => Outcome::HandedBack,
-        (Some(Stop::HandBack | Stop::Cancelled) | None, outcome) => outcome,
+        (Some(StopReason::HandBack), Outcome::Cancelled) => Outcome::HandedBack,
+        (Some(StopReason::HandBack | StopReason::Cancelled) | None, outcome) => outcome,
     };
     let (outcome, output) = keepable(outcome, output);
     let ending = outcome.ending();
@@ -131,7 +139,7 @@ fn keepable(outcome: Outcome, output: Option<String>) -> (Outcome, Option<String
     }
 }
 
-impl Entrusted {
+impl RunningAttempt {
     fn report(self, outcome: Outcome, output: Option<String>) -> Report {
         let ran = (!self.durable).then(|| Ran { worker: self.worker, took: self.began.elapsed() });
         Report { lease: self.lease, ran, outcome, output }
@@ -139,15 +147,18 @@ impl Entrusted {
 }
 
 /// Gives up attempts that should have been answered for long ago: nothing moves where they run.
-pub(crate) async fn give_up(bench: &Bench, overdue: Vec<(Entrusted, Option<Stop>)>) -> Vec<(WorkerId, Done)> {
+pub(crate) async fn give_up(
+    bench: &Bench,
+    overdue: Vec<(RunningAttempt, Option<StopReason>)>,
+) -> Vec<(WorkerId, Done)> {
     let mut given_up = Vec::new();
     for (entrusted, stop) in overdue {
-        let Entrusted { worker, timeout, suspect, .. } = entrusted;
+        let RunningAttempt { worker, timeout, suspect, .. } = entrusted;
         let (outcome, took) = (AttemptResult::too_long(timeout).outcome, Some(entrusted.began.elapsed()));
         let ending = outcome.ending();
         given_up
             .push((worker, Done { ending, slot: WorkerFate::Unresponsive, took, suspect, shortage: None }));
-        if stop != Some(Stop::Lost) {
+        if stop != Some(StopReason::Lost) {
             bench.finisher.report(entrusted.report(outcome, None)).await;
         }
     }
@@ -156,7 +167,7 @@ pub(crate) async fn give_up(bench: &Bench, overdue: Vec<(Entrusted, Option<Stop>
 
 /// Gives a claim back that nothing has happened with. If somebody asked to cancel the task, that ends it.
 pub(crate) async fn give_back(bench: &Bench, claimed: Claimed) {
-    if bench.held.let_go(claimed.lease.as_ref()) != Some(Stop::Lost) {
+    if bench.held.let_go(claimed.lease.as_ref()) != Some(StopReason::Lost) {
         bench.finisher.report(Report::hand_back(claimed.lease)).await;
     }
 }

@@ -14,7 +14,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use crate::attempt::Done;
-use crate::held::Strings;
+use crate::leases::StopSignals;
 use crate::node::Drained;
 use crate::pace::Pace;
 use crate::stand::NodeState;
@@ -26,7 +26,7 @@ const MAX_DEAF: usize = 256;
 /// A task that was claimed, and waits for a worker.
 pub(crate) struct Waiting {
     pub(crate) claimed: Claimed,
-    pub(crate) strings: Strings,
+    pub(crate) strings: StopSignals,
     pub(crate) since: Instant,
 }
 

@@ -10,7 +10,7 @@ use ostler_store::{Error, ErrorKind, LeaseRef, Store};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::held::Held;
+use crate::leases::HeldLeases;
 use crate::stand::NodeState;
 
 /// Reports that wait; over it, workers wait.
@@ -36,7 +36,7 @@ impl Finisher {
         store: Arc<dyn Store>,
         state: watch::Receiver<NodeState>,
         written: watch::Sender<u64>,
-        held: Held,
+        held: HeldLeases,
     ) -> (Self, tokio::task::JoinHandle<()>) {
         let (sender, inbox) = mpsc::channel(MAX_WAITING);
         let (pending, closed) = (Arc::<AtomicUsize>::default(), CancellationToken::new());
@@ -77,7 +77,7 @@ struct Writer {
     store: Arc<dyn Store>,
     state: watch::Receiver<NodeState>,
     written: watch::Sender<u64>,
-    held: Held,
+    held: HeldLeases,
     pending: Arc<AtomicUsize>,
     closed: CancellationToken,
 }

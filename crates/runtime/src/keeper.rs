@@ -21,7 +21,7 @@ use tokio::sync::mpsc;
 
 use crate::config::LeaseTimes;
 use crate::finisher::Finisher;
-use crate::held::Stop;
+use crate::leases::StopReason;
 use crate::orphans::Orphans;
 use crate::recycler::Asked;
 use crate::sizes::Sizes;
@@ -91,8 +91,8 @@ impl LeaseKeeper {
                     renewed_at = sent_at;
                     let end = sent_at + self.times.ttl * GUARD_PERCENT / 100;
                     self.guard.iter().for_each(|guard| guard.live_until(end));
-                    self.stand.held.stop(&cancelled, &leases, Stop::Cancelled);
-                    self.stand.held.stop(&lost, &leases, Stop::Lost);
+                    self.stand.held.stop(&cancelled, &leases, StopReason::Cancelled);
+                    self.stand.held.stop(&lost, &leases, StopReason::Lost);
                     for orphan in orphans.see(&unnamed, &self.stand.held) {
                         self.hand_back(orphan);
                     }

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 
 use ostler_store::LeaseRef;
 
-use crate::held::Held;
+use crate::leases::HeldLeases;
 
 /// What the last renewal has told of.
 #[derive(Default)]
@@ -20,7 +20,7 @@ pub(crate) struct Orphans {
 
 impl Orphans {
     /// Takes in the leases that a renewal was not told of, and answers which of them are to be handed back.
-    pub(crate) fn see(&mut self, unnamed: &[LeaseRef], held: &Held) -> Vec<LeaseRef> {
+    pub(crate) fn see(&mut self, unnamed: &[LeaseRef], held: &HeldLeases) -> Vec<LeaseRef> {
         let before = std::mem::take(&mut self.suspects);
         if unnamed.is_empty() {
             return Vec::new();
@@ -51,7 +51,7 @@ mod tests {
 
     #[test]
     fn what_nobody_knows_is_handed_back_when_it_is_told_of_twice() {
-        let (mut orphans, held) = (Orphans::default(), Held::default());
+        let (mut orphans, held) = (Orphans::default(), HeldLeases::default());
         let (one, other) = (lease(1, 1), lease(2, 5));
         assert_eq!(orphans.see(&[one], &held), []);
         assert_eq!(orphans.see(&[one, other], &held), [one]);
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn a_claim_that_is_under_way_may_have_taken_it() {
-        let (mut orphans, held) = (Orphans::default(), Held::default());
+        let (mut orphans, held) = (Orphans::default(), HeldLeases::default());
         let one = lease(1, 1);
         let claim = held.claiming();
         for _ in 0..3 {
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn what_is_being_reported_is_not_handed_back() {
-        let (mut orphans, held) = (Orphans::default(), Held::default());
+        let (mut orphans, held) = (Orphans::default(), HeldLeases::default());
         let one = lease(1, 1);
         held.take(std::iter::once(one));
         assert_eq!(held.let_go(one), None);

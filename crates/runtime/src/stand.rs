@@ -3,7 +3,7 @@
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::held::{Held, Stop};
+use crate::leases::{HeldLeases, StopReason};
 
 /// Where a node stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub enum NodeState {
 #[derive(Clone)]
 pub(crate) struct Stand {
     state: watch::Sender<NodeState>,
-    pub(crate) held: Held,
+    pub(crate) held: HeldLeases,
     /// Somebody wants the node to drain: it does not come back when it is fenced.
     leaving: CancellationToken,
 }
@@ -30,7 +30,7 @@ pub(crate) struct Stand {
 impl Stand {
     pub(crate) fn new() -> Self {
         let state = watch::Sender::new(NodeState::Running);
-        Self { state, held: Held::default(), leaving: CancellationToken::new() }
+        Self { state, held: HeldLeases::default(), leaving: CancellationToken::new() }
     }
 
     /// Waits until the session is lost, or the node is over.
@@ -93,7 +93,7 @@ impl Stand {
             }
             lives
         });
-        self.held.stop_all(Stop::Lost);
+        self.held.stop_all(StopReason::Lost);
     }
 
     /// It is over.

@@ -17,8 +17,8 @@ use crate::attempt::Bench;
 use crate::config::{NodeConfig, TakeOver};
 use crate::crew::Crew;
 use crate::finisher::Finisher;
-use crate::held::Stop;
 use crate::keeper::LeaseKeeper;
+use crate::leases::StopReason;
 use crate::node::{Drained, Parts, StartError};
 use crate::outbox::OutboxDispatcher;
 use crate::pool::Pool;
@@ -208,7 +208,7 @@ impl Term {
             return;
         }
         let held = self.stand.held.clone();
-        held.stop_all(Stop::HandBack);
+        held.stop_all(StopReason::HandBack);
         let end_at_once = async {
             hurry.cancelled().await;
             held.end_all();

@@ -41,7 +41,7 @@ fn task() -> Waiting {
         not_after: None,
         deadline: None,
     };
-    Waiting { claimed, strings: Strings::default(), since: Instant::now() }
+    Waiting { claimed, strings: StopSignals::default(), since: Instant::now() }
 }
 
 /// A crew with one task, and two idle workers: the first stays, and the second has been woken for the task.

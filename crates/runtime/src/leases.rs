@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 /// Why an attempt is to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stop {
+pub(crate) enum StopReason {
     /// Somebody asked for it.
     Cancelled,
     /// The node gives its work back.
@@ -21,16 +21,16 @@ pub(crate) enum Stop {
     Lost,
 }
 
-struct Holding {
+struct HeldLease {
     lease: LeaseRef,
-    stop: Option<Stop>,
-    strings: Strings,
+    stop: Option<StopReason>,
+    strings: StopSignals,
     /// While it runs.
-    entrusted: Option<Entrusted>,
+    entrusted: Option<RunningAttempt>,
 }
 
 /// An attempt that runs, with the right to speak for it: whoever takes this back first reports how it ended.
-pub(crate) struct Entrusted {
+pub(crate) struct RunningAttempt {
     pub(crate) lease: Lease,
     pub(crate) worker: WorkerId,
     pub(crate) began: Instant,
@@ -44,27 +44,27 @@ pub(crate) struct Entrusted {
 
 /// The strings by which an attempt is told to stop.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Strings {
+pub(crate) struct StopSignals {
     /// It is to stop.
     pub(crate) cancel: CancellationToken,
     /// It is to be ended at once: nothing may be said for it any more.
     pub(crate) lost: CancellationToken,
 }
 
-impl Entrusted {
+impl RunningAttempt {
     fn is_late(&self, now: Instant) -> bool {
         self.due.is_some_and(|due| due <= now)
     }
 }
 
-impl Holding {
+impl HeldLease {
     /// The first reason stays, except that a loss overrules the others.
-    fn stop(&mut self, why: Stop) {
+    fn stop(&mut self, why: StopReason) {
         self.stop = match (self.stop, why) {
-            (Some(_), Stop::Lost) | (None, _) => Some(why),
-            (Some(first), Stop::Cancelled | Stop::HandBack) => Some(first),
+            (Some(_), StopReason::Lost) | (None, _) => Some(why),
+            (Some(first), StopReason::Cancelled | StopReason::HandBack) => Some(first),
         };
-        if why == Stop::Lost {
+        if why == StopReason::Lost {
             self.strings.lost.cancel();
         }
         self.strings.cancel.cancel();
@@ -73,11 +73,11 @@ impl Holding {
 
 /// The tasks that this node holds. Clones are the same book.
 #[derive(Clone, Default)]
-pub(crate) struct Held(Arc<Book>);
+pub(crate) struct HeldLeases(Arc<Registry>);
 
 #[derive(Default)]
-struct Book {
-    holdings: Mutex<HashMap<TaskId, Holding>>,
+struct Registry {
+    holdings: Mutex<HashMap<TaskId, HeldLease>>,
     /// Leases whose report is under way. It is locked after the holdings, by who locks both.
     reporting: Mutex<HashSet<LeaseRef>>,
     claims: Mutex<Counted>,
@@ -100,7 +100,7 @@ pub(crate) struct Claims {
 
 /// A claim that is under way, until this is dropped.
 pub(crate) struct Claiming {
-    held: Held,
+    held: HeldLeases,
     number: u64,
 }
 
@@ -110,7 +110,7 @@ impl Drop for Claiming {
     }
 }
 
-impl Held {
+impl HeldLeases {
     fn counted(&self) -> MutexGuard<'_, Counted> {
         self.0.claims.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -155,29 +155,32 @@ impl Held {
     }
 
     /// A holding is over, and its end is to be reported, unless the lease is lost.
-    fn ends(&self, holding: &Holding) {
-        if holding.stop != Some(Stop::Lost) {
+    fn ends(&self, holding: &HeldLease) {
+        if holding.stop != Some(StopReason::Lost) {
             self.reporting().insert(holding.lease);
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<TaskId, Holding>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<TaskId, HeldLease>> {
         self.0.holdings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// These are held from now on.
-    pub(crate) fn take(&self, leases: impl Iterator<Item = LeaseRef>) -> Vec<Strings> {
+    pub(crate) fn take(&self, leases: impl Iterator<Item = LeaseRef>) -> Vec<StopSignals> {
         let mut held = self.lock();
         let take = |lease: LeaseRef| {
-            let strings = Strings::default();
-            held.insert(lease.task, Holding { lease, stop: None, strings: strings.clone(), entrusted: None });
+            let strings = StopSignals::default();
+            held.insert(
+                lease.task,
+                HeldLease { lease, stop: None, strings: strings.clone(), entrusted: None },
+            );
             strings
         };
         leases.map(take).collect()
     }
 
     /// One is over, and is to be reported. Answers why it was stopped, if it was.
-    pub(crate) fn let_go(&self, lease: LeaseRef) -> Option<Stop> {
+    pub(crate) fn let_go(&self, lease: LeaseRef) -> Option<StopReason> {
         let mut held = self.lock();
         held.get(&lease.task).filter(|holding| holding.lease == lease)?;
         let holding = held.remove(&lease.task)?;
@@ -186,7 +189,7 @@ impl Held {
     }
 
     /// An attempt begins.
-    pub(crate) fn entrust(&self, run: Entrusted) {
+    pub(crate) fn entrust(&self, run: RunningAttempt) {
         let lease = run.lease.as_ref();
         if let Some(holding) = self.lock().get_mut(&lease.task).filter(|holding| holding.lease == lease) {
             holding.entrusted = Some(run);
@@ -194,7 +197,7 @@ impl Held {
     }
 
     /// An attempt has ended, and is to be reported. `None`: somebody else has spoken for it.
-    pub(crate) fn reclaim(&self, lease: LeaseRef) -> Option<(Entrusted, Option<Stop>)> {
+    pub(crate) fn reclaim(&self, lease: LeaseRef) -> Option<(RunningAttempt, Option<StopReason>)> {
         let mut held = self.lock();
         held.get(&lease.task).filter(|holding| holding.lease == lease)?;
         let mut holding = held.remove(&lease.task)?;
@@ -215,9 +218,9 @@ impl Held {
         &self,
         now: Instant,
         is_theirs: impl Fn(WorkerId) -> bool,
-    ) -> Vec<(Entrusted, Option<Stop>)> {
+    ) -> Vec<(RunningAttempt, Option<StopReason>)> {
         let mut held = self.lock();
-        let is_late = |run: &Entrusted| run.is_late(now) && is_theirs(run.worker);
+        let is_late = |run: &RunningAttempt| run.is_late(now) && is_theirs(run.worker);
         let late = held.extract_if(|_, holding| holding.entrusted.as_ref().is_some_and(is_late));
         late.inspect(|(_, holding)| self.ends(holding))
             .filter_map(|(_, holding)| Some((holding.entrusted?, holding.stop)))
@@ -231,7 +234,7 @@ impl Held {
 
     /// Tells these to stop, where they are still held by the lease they were asked about with: a task may have ended and
     /// come back meanwhile.
-    pub(crate) fn stop(&self, tasks: &[TaskId], asked: &[LeaseRef], why: Stop) {
+    pub(crate) fn stop(&self, tasks: &[TaskId], asked: &[LeaseRef], why: StopReason) {
         if tasks.is_empty() {
             return;
         }
@@ -247,7 +250,7 @@ impl Held {
     }
 
     /// Tells everything to stop.
-    pub(crate) fn stop_all(&self, why: Stop) {
+    pub(crate) fn stop_all(&self, why: StopReason) {
         self.lock().values_mut().for_each(|holding| holding.stop(why));
         self.ring();
     }
@@ -255,7 +258,7 @@ impl Held {
     /// Ends everything at once, without its grace, to be handed back.
     pub(crate) fn end_all(&self) {
         for holding in self.lock().values_mut() {
-            holding.stop(Stop::HandBack);
+            holding.stop(StopReason::HandBack);
             holding.strings.lost.cancel();
         }
         self.ring();
@@ -286,30 +289,30 @@ mod tests {
         LeaseRef { task: TaskId(Id::from_bits(1)), token, row: 1 }
     }
 
-    fn take(held: &Held, token: u64) -> Strings {
+    fn take(held: &HeldLeases, token: u64) -> StopSignals {
         held.take(std::iter::once(lease(token))).remove(0)
     }
 
     #[test]
     fn a_loss_ends_at_once_and_overrules_what_was_asked_before() {
-        let held = Held::default();
+        let held = HeldLeases::default();
         let strings = take(&held, 1);
-        held.stop(&[lease(1).task], &held.leases(), Stop::Cancelled);
+        held.stop(&[lease(1).task], &held.leases(), StopReason::Cancelled);
         assert!(strings.cancel.is_cancelled() && !strings.lost.is_cancelled(), "a cancel leaves the grace");
-        held.stop_all(Stop::Lost);
+        held.stop_all(StopReason::Lost);
         assert!(strings.lost.is_cancelled());
-        held.stop_all(Stop::HandBack);
-        assert_eq!(held.let_go(lease(1)), Some(Stop::Lost));
+        held.stop_all(StopReason::HandBack);
+        assert_eq!(held.let_go(lease(1)), Some(StopReason::Lost));
     }
 
     #[test]
     fn an_answer_about_an_earlier_lease_does_not_stop_a_task_that_came_back() {
-        let held = Held::default();
+        let held = HeldLeases::default();
         take(&held, 1);
         let asked = held.leases();
         held.let_go(lease(1));
         let strings = take(&held, 2);
-        held.stop(&[lease(1).task], &asked, Stop::Lost);
+        held.stop(&[lease(1).task], &asked, StopReason::Lost);
         assert!(!strings.cancel.is_cancelled());
         assert_eq!(held.let_go(lease(2)), None);
     }
