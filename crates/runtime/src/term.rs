@@ -17,7 +17,7 @@ use crate::attempt::Bench;
 use crate::config::{NodeConfig, TakeOver};
 use crate::crew::Crew;
 use crate::finisher::Finisher;
-use crate::keeper::LeaseKeeper;
+use crate::heartbeat::LeaseKeeper;
 use crate::leases::StopReason;
 use crate::node::{Drained, Parts, StartError};
 use crate::outbox::OutboxDispatcher;
