@@ -11,11 +11,11 @@ use tokio::sync::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{Beginning, MemoryGauge, PoolConfig};
-use crate::crew::Waiting;
 use crate::finisher::Finisher;
 use crate::leases::{HeldLeases, RunningAttempt, StopReason};
 use crate::stages::Stages;
 use crate::steps::AttemptSteps;
+use crate::workers::ClaimedTask;
 
 /// A task that has seen so many nodes die runs alone among such tasks. One death may have had any reason, and long work should not
 /// stand in line for it.
@@ -54,8 +54,8 @@ pub(crate) struct Done {
 const SLACK: Duration = Duration::from_millis(500);
 
 /// Runs one attempt. `None`: it was given up meanwhile, and somebody else has spoken for it.
-pub(crate) async fn run(bench: &Bench, waiting: Waiting, worker: WorkerId) -> Option<Done> {
-    let Waiting { claimed, strings, .. } = waiting;
+pub(crate) async fn run(bench: &Bench, waiting: ClaimedTask, worker: WorkerId) -> Option<Done> {
+    let ClaimedTask { claimed, strings, .. } = waiting;
     let (lease, suspect) = (claimed.lease.as_ref(), claimed.suspect);
     let alone = if claimed.node_deaths >= ALONE_AFTER_DEATHS {
         wait_alone(&bench.suspects, &strings.cancel).await

@@ -19,10 +19,8 @@
 mod attempt;
 mod calendar;
 mod config;
-mod crew;
 mod cron;
 mod finisher;
-mod hand;
 mod heartbeat;
 mod house;
 mod leases;
@@ -44,6 +42,8 @@ mod store_health;
 mod term;
 mod upkeep;
 mod watched_store;
+mod worker_loop;
+mod workers;
 
 pub use calendar::{BadTimes, Interval, Times};
 pub use config::{

@@ -11,7 +11,6 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{InvalidConfig, NodeConfig};
-use crate::crew::Crew;
 use crate::finisher::Finisher;
 use crate::house::House;
 use crate::settings::Difference;
@@ -21,6 +20,7 @@ use crate::stand::{NodeState, Stand};
 use crate::store_health::StoreHealth;
 use crate::term::{Arrival, Makings, Term};
 use crate::watched_store::WatchedStore;
+use crate::workers::WorkerSet;
 
 /// How long to wait after a join that failed, at first and at most.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -168,7 +168,7 @@ impl Node {
     /// How many attempts run.
     #[must_use]
     pub fn running(&self) -> usize {
-        self.lodger.present.lock().crews.iter().map(Crew::running).sum()
+        self.lodger.present.lock().crews.iter().map(WorkerSet::running).sum()
     }
 
     /// How many workers its pools may have together: as they were set, or as they were resized by order.
@@ -181,7 +181,7 @@ impl Node {
     #[must_use]
     pub fn troubles(&self) -> Vec<String> {
         let now = self.lodger.present.lock();
-        let workers = now.crews.iter().filter_map(Crew::trouble).map(|failure| failure.message);
+        let workers = now.crews.iter().filter_map(WorkerSet::trouble).map(|failure| failure.message);
         workers.chain(now.trouble.clone()).collect()
     }
 
@@ -243,7 +243,7 @@ struct Present(Mutex<Now>);
 
 struct Now {
     session: SessionId,
-    crews: Vec<Crew>,
+    crews: Vec<WorkerSet>,
     trouble: Option<String>,
 }
 

@@ -19,10 +19,10 @@ use tokio::time::Instant;
 
 use crate::attempt::{Bench, give_back, give_up};
 use crate::config::{PoolConfig, PoolSize, Prefetch};
-use crate::crew::{Crew, Load, Waiting};
-use crate::hand;
 use crate::node::{Drained, Ids};
 use crate::stand::{NodeState, Stand};
+use crate::worker_loop;
+use crate::workers::{ClaimedTask, SetLoad, WorkerSet};
 
 /// What was claimed and found no worker for this long goes back: others may have one.
 const PATIENCE: Duration = Duration::from_millis(200);
@@ -44,7 +44,7 @@ pub(crate) struct Pool {
     ids: Ids,
     poll: Duration,
     stand: Stand,
-    crew: Crew,
+    crew: WorkerSet,
     size: watch::Receiver<PoolSize>,
     hands: JoinSet<()>,
     /// Nothing is claimed ahead before this moment.
@@ -88,7 +88,7 @@ impl Pool {
         size: watch::Receiver<PoolSize>,
     ) -> Self {
         let PoolConfig { queue, executor, .. } = &bench.pool;
-        let crew = Crew::new(queue.clone(), Arc::clone(executor), size.borrow().max, stand.watch());
+        let crew = WorkerSet::new(queue.clone(), Arc::clone(executor), size.borrow().max, stand.watch());
         Self {
             bench: Arc::new(bench),
             session,
@@ -107,7 +107,7 @@ impl Pool {
         }
     }
 
-    pub(crate) fn crew(&self) -> Crew {
+    pub(crate) fn crew(&self) -> WorkerSet {
         self.crew.clone()
     }
 
@@ -185,7 +185,7 @@ impl Pool {
         for _ in 0..more {
             let (id, stage) = (WorkerId((self.ids)()), self.bench.stages.now());
             let bell = self.crew.enlist(id, stage.number, self.bench.clock.now());
-            let hand = hand::serve(Arc::clone(&self.bench), self.crew.clone(), id, bell);
+            let hand = worker_loop::serve(Arc::clone(&self.bench), self.crew.clone(), id, bell);
             self.hands.spawn_on(hand, &stage.handle);
         }
     }
@@ -209,7 +209,7 @@ impl Pool {
             let stuck = |worker: WorkerId| mine.get(&worker) == Some(&stage);
             let overdue = self.bench.held.overdue(now.into_std(), stuck);
             for (worker, done) in give_up(&self.bench, overdue).await {
-                self.crew.deafen(worker, &done);
+                self.crew.mark_unresponsive(worker, &done);
             }
             self.bench.stages.leave(stage, self.size.borrow().max);
             self.crew.retire(self.bench.stages.now().number);
@@ -273,7 +273,7 @@ impl Pool {
         let strings = self.bench.held.take(tasks.iter().map(|task| task.lease.as_ref()));
         let since = Instant::now();
         let tasks = tasks.into_iter().zip(strings);
-        let tasks = tasks.map(|(claimed, strings)| Waiting { claimed, strings, since });
+        let tasks = tasks.map(|(claimed, strings)| ClaimedTask { claimed, strings, since });
         // The node may have changed its mind while the store was asked.
         if self.stand.now() != NodeState::Running {
             return self.give_back(tasks.collect()).await;
@@ -329,18 +329,18 @@ impl Pool {
     }
 
     /// Whether the number of tasks that wait decides about another worker. The first one comes for any task.
-    fn grows_by_backlog(&self, load: &Load) -> bool {
+    fn grows_by_backlog(&self, load: &SetLoad) -> bool {
         self.size.borrow().scale_up_at > 1 && load.total > 0
     }
 
     /// How many workers a claim may count on that are not there yet.
-    fn growth(&self, load: &Load, now: Instant) -> usize {
+    fn growth(&self, load: &SetLoad, now: Instant) -> usize {
         let is_modest = self.grows_by_backlog(load) || is_before(now, self.modest_until);
         if is_modest { 0 } else { self.openable(load, now) }
     }
 
     /// How many workers could still be opened for tasks that wait.
-    fn openable(&self, load: &Load, now: Instant) -> usize {
+    fn openable(&self, load: &SetLoad, now: Instant) -> usize {
         if load.gave_up || is_before(now, load.open_again) {
             return 0;
         }
@@ -348,7 +348,7 @@ impl Pool {
     }
 
     /// How much to claim ahead.
-    fn ahead(&self, load: &Load, now: Instant) -> usize {
+    fn ahead(&self, load: &SetLoad, now: Instant) -> usize {
         let bound = match self.bench.pool.prefetch {
             Prefetch::Off => return 0,
             Prefetch::UpTo(bound) => bound,
@@ -392,7 +392,7 @@ impl Pool {
         }
     }
 
-    async fn give_back(&self, tasks: Vec<Waiting>) {
+    async fn give_back(&self, tasks: Vec<ClaimedTask>) {
         for waiting in tasks {
             give_back(&self.bench, waiting.claimed).await;
         }
@@ -412,7 +412,7 @@ impl Pool {
 }
 
 /// How much may be claimed.
-fn room(load: &Load, growth: usize, ahead: usize) -> usize {
+fn room(load: &SetLoad, growth: usize, ahead: usize) -> usize {
     let here = load.free() + growth.saturating_sub(load.excess());
     // Ahead is claimed in batches: when half of it is used up, or a claim is made anyway.
     let more = if here > 0 || load.excess() <= ahead / 2 { ahead.saturating_sub(load.excess()) } else { 0 };
@@ -420,7 +420,7 @@ fn room(load: &Load, growth: usize, ahead: usize) -> usize {
 }
 
 /// The crew as the rules of scaling see it: an idle worker for whom a task waits is as good as busy.
-fn pool_load(load: &Load, backlog: usize, now: Instant, memory: MemoryPressure) -> PoolLoad {
+fn pool_load(load: &SetLoad, backlog: usize, now: Instant, memory: MemoryPressure) -> PoolLoad {
     PoolLoad {
         total: count(load.total),
         idle: count(load.free()),

@@ -8,7 +8,7 @@ use ostler_store::Store;
 use ostler_store::node_commands::{Reply, WorkerChoice};
 use tokio::sync::mpsc;
 
-use crate::crew::{Crew, Recycled};
+use crate::workers::{RecycleReport, WorkerSet};
 
 /// How often an answer is offered to a store that is away.
 const TRIES: usize = 20;
@@ -27,7 +27,7 @@ pub(crate) struct Asked {
 pub(crate) struct Recycler {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) session: SessionId,
-    pub(crate) crews: Vec<Crew>,
+    pub(crate) crews: Vec<WorkerSet>,
     pub(crate) orders: mpsc::Receiver<Asked>,
 }
 
@@ -36,7 +36,7 @@ impl Recycler {
     pub(crate) async fn serve(mut self) {
         while let Some(Asked { number, pool, who }) = self.orders.recv().await {
             let crew = self.crews.iter().find(|crew| crew.pool() == pool);
-            let Recycled { recycled, busy } = crew.map(|crew| crew.recycle(who)).unwrap_or_default();
+            let RecycleReport { recycled, busy } = crew.map(|crew| crew.recycle(who)).unwrap_or_default();
             self.answer(Reply { number, recycled, busy }).await;
         }
     }

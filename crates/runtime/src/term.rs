@@ -15,7 +15,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::attempt::Bench;
 use crate::config::{NodeConfig, TakeOver};
-use crate::crew::Crew;
 use crate::finisher::Finisher;
 use crate::heartbeat::LeaseKeeper;
 use crate::leases::StopReason;
@@ -30,6 +29,7 @@ use crate::sizes::Sizes;
 use crate::stages::Stages;
 use crate::stand::Stand;
 use crate::upkeep::Upkeep;
+use crate::workers::WorkerSet;
 
 /// How long a node that drains waits for those who are told how its last attempts ended. What is not told then is told later.
 const LAST_WORDS: Duration = Duration::from_secs(5);
@@ -56,7 +56,7 @@ pub(crate) enum Arrival {
 /// One session, and what works under it.
 pub(crate) struct Term {
     pub(crate) session: SessionId,
-    pub(crate) crews: Vec<Crew>,
+    pub(crate) crews: Vec<WorkerSet>,
     store: Arc<dyn Store>,
     stand: Stand,
     pools: JoinSet<Drained>,

@@ -9,8 +9,8 @@ use ostler_store::calls::{Prune, Retention};
 use ostler_store::{Clock, Store};
 use tokio::sync::watch;
 
-use crate::crew::Crew;
 use crate::stand::NodeState;
+use crate::workers::WorkerSet;
 
 /// Rows in one bite.
 const BITE: usize = 1_000;
@@ -25,7 +25,7 @@ pub(crate) struct Upkeep {
     pub(crate) session: SessionId,
     pub(crate) every: Duration,
     pub(crate) retention: Retention,
-    pub(crate) crews: Vec<Crew>,
+    pub(crate) crews: Vec<WorkerSet>,
     pub(crate) state: watch::Receiver<NodeState>,
 }
 
@@ -73,7 +73,7 @@ impl Upkeep {
     }
 
     async fn report(&self, reported: &mut Vec<Worker>) {
-        let workers: Vec<Worker> = self.crews.iter().flat_map(Crew::workers).collect();
+        let workers: Vec<Worker> = self.crews.iter().flat_map(WorkerSet::workers).collect();
         if workers != *reported && self.store.report(self.session, workers.clone()).await.is_ok() {
             *reported = workers;
         }

@@ -12,8 +12,8 @@ use super::heal::{Line, Word, pause, word};
 use super::link::Link;
 use super::{RedisAddress, RedisFault, Subject};
 use crate::config::InvalidConfig;
-use crate::crew::Crew;
 use crate::stand::NodeState;
+use crate::workers::WorkerSet;
 
 /// How long a node that goes waits until Redis has heard of it. A key that is left expires by itself.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -165,7 +165,7 @@ impl Announcer {
 impl Subject {
     /// The node as it is now.
     fn seen(&self) -> Seen {
-        let pool = |crew: &Crew| Pool { name: crew.pool().to_owned(), workers: crew.workers() };
+        let pool = |crew: &WorkerSet| Pool { name: crew.pool().to_owned(), workers: crew.workers() };
         let pools = self.crews.iter().map(pool).collect();
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         Seen { node: self.session, name: self.name.clone(), host, pools, now: self.clock.now() }

@@ -38,8 +38,8 @@ use ostler_core::SessionId;
 use ostler_store::Clock;
 use tokio::sync::watch;
 
-use crate::crew::Crew;
 use crate::stand::NodeState;
+use crate::workers::WorkerSet;
 
 /// Who is told of.
 #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "without Redis, nobody is told"))]
@@ -47,7 +47,7 @@ pub(crate) struct Subject {
     pub(crate) session: SessionId,
     /// What people call the node.
     pub(crate) name: String,
-    pub(crate) crews: Vec<Crew>,
+    pub(crate) crews: Vec<WorkerSet>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) state: watch::Receiver<NodeState>,
 }

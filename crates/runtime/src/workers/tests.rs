@@ -24,7 +24,7 @@ impl Executor for Nobody {
     }
 }
 
-fn task() -> Waiting {
+fn task() -> ClaimedTask {
     let lease = LeaseRef { task: TaskId(Id::from_bits(9)), token: 1, row: 1 };
     let claimed = Claimed {
         lease: Lease::granted(lease),
@@ -41,17 +41,17 @@ fn task() -> Waiting {
         not_after: None,
         deadline: None,
     };
-    Waiting { claimed, strings: StopSignals::default(), since: Instant::now() }
+    ClaimedTask { claimed, strings: StopSignals::default(), since: Instant::now() }
 }
 
 /// A crew with one task, and two idle workers: the first stays, and the second has been woken for the task.
-fn crew() -> (Crew, Arc<Notify>, WorkerId) {
-    let crew = Crew::new("q", Arc::new(Nobody), 2, watch::channel(NodeState::Running).1);
+fn crew() -> (WorkerSet, Arc<Notify>, WorkerId) {
+    let crew = WorkerSet::new("q", Arc::new(Nobody), 2, watch::channel(NodeState::Running).1);
     let [first, second] = [1, 2].map(|number| WorkerId(Id::from_bits(number)));
     let bells = [(first, 1), (second, 0)].map(|(id, stage)| {
         let bell = crew.enlist(id, stage, NOW);
         crew.ready(id);
-        assert!(matches!(crew.turn(id, None, NOW), Turn::Wait));
+        assert!(matches!(crew.turn(id, None, NOW), NextTask::Wait));
         bell
     });
     let [bell, woken] = bells;
@@ -69,7 +69,7 @@ fn rung(bell: &Notify) -> bool {
 fn a_worker_that_goes_instead_of_taking_a_task_leaves_it_to_another() {
     let (crew, bell, woken) = crew();
     crew.set_max(1);
-    assert!(matches!(crew.turn(woken, None, NOW), Turn::Go));
+    assert!(matches!(crew.turn(woken, None, NOW), NextTask::Go));
     assert!(rung(&bell), "above the maximum");
 
     let (crew, bell, _) = self::crew();

@@ -24,16 +24,16 @@ use crate::starts::{STEADY, Starts};
 const MAX_DEAF: usize = 256;
 
 /// A task that was claimed, and waits for a worker.
-pub(crate) struct Waiting {
+pub(crate) struct ClaimedTask {
     pub(crate) claimed: Claimed,
     pub(crate) strings: StopSignals,
     pub(crate) since: Instant,
 }
 
 /// What a worker does next.
-pub(crate) enum Turn {
+pub(crate) enum NextTask {
     /// It runs this.
-    Run(Box<Waiting>),
+    Run(Box<ClaimedTask>),
     /// It waits for its bell.
     Wait,
     /// It goes.
@@ -42,7 +42,7 @@ pub(crate) enum Turn {
 
 /// How a crew stands.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Load {
+pub(crate) struct SetLoad {
     /// Workers that stay: starting, idle and busy.
     pub(crate) total: usize,
     pub(crate) idle: usize,
@@ -60,7 +60,7 @@ pub(crate) struct Load {
     pub(crate) pace: Pace,
 }
 
-impl Load {
+impl SetLoad {
     /// Idle workers for whom no task waits.
     pub(crate) fn free(&self) -> usize {
         self.idle.saturating_sub(self.stock)
@@ -84,22 +84,22 @@ impl Load {
 
 /// The workers of a pool. Clones are the same crew.
 #[derive(Clone)]
-pub(crate) struct Crew(Arc<Shared>);
+pub(crate) struct WorkerSet(Arc<Shared>);
 
 struct Shared {
     pool: String,
     executor: Arc<dyn Executor>,
     state: watch::Receiver<NodeState>,
-    book: Mutex<Book>,
+    book: Mutex<SetState>,
     changed: Notify,
 }
 
 #[derive(Default)]
-struct Book {
-    hands: BTreeMap<WorkerId, Hand>,
+struct SetState {
+    hands: BTreeMap<WorkerId, WorkerEntry>,
     /// The one that has been idle longest comes first.
     idle: VecDeque<WorkerId>,
-    stock: VecDeque<Waiting>,
+    stock: VecDeque<ClaimedTask>,
     suspects: usize,
     /// The pool is told when the stock has fallen to this.
     low_water: usize,
@@ -110,7 +110,7 @@ struct Book {
     starts: Starts,
 }
 
-struct Hand {
+struct WorkerEntry {
     record: Worker,
     /// The stage that it is on.
     stage: usize,
@@ -124,21 +124,21 @@ struct Hand {
 
 /// What became of an order to recycle.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Recycled {
+pub(crate) struct RecycleReport {
     /// These go.
     pub(crate) recycled: Vec<WorkerId>,
     /// These are busy, and stay.
     pub(crate) busy: Vec<WorkerId>,
 }
 
-impl Crew {
+impl WorkerSet {
     pub(crate) fn new(
         pool: impl Into<String>,
         executor: Arc<dyn Executor>,
         max: usize,
         state: watch::Receiver<NodeState>,
     ) -> Self {
-        let book = Mutex::new(Book { max, ..Book::default() });
+        let book = Mutex::new(SetState { max, ..SetState::default() });
         Self(Arc::new(Shared { pool: pool.into(), executor, state, book, changed: Notify::new() }))
     }
 
@@ -147,7 +147,7 @@ impl Crew {
         &self.0.pool
     }
 
-    fn lock(&self) -> MutexGuard<'_, Book> {
+    fn lock(&self) -> MutexGuard<'_, SetState> {
         self.0.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -158,9 +158,9 @@ impl Crew {
 
     // ---- for the pool ----
 
-    pub(crate) fn load(&self) -> Load {
+    pub(crate) fn load(&self) -> SetLoad {
         let book = self.lock();
-        Load {
+        SetLoad {
             total: book.staying(),
             idle: book.idle.len(),
             starting: book.hands.values().filter(|hand| hand.record.state == WorkerState::Starting).count(),
@@ -188,7 +188,7 @@ impl Crew {
             failed: 0,
             task: None,
         };
-        let hand = Hand {
+        let hand = WorkerEntry {
             record,
             stage,
             lost: false,
@@ -208,7 +208,7 @@ impl Crew {
     /// Workers on stages before this one that wait for work would wait for ever: they are given up.
     pub(crate) fn retire(&self, before: usize) {
         let mut book = self.lock();
-        let Book { hands, idle, .. } = &mut *book;
+        let SetState { hands, idle, .. } = &mut *book;
         for (id, hand) in hands.iter_mut().filter(|(_, hand)| hand.stage < before) {
             if matches!(hand.record.state, WorkerState::Idle | WorkerState::Starting) {
                 hand.record.state = WorkerState::Killed;
@@ -230,12 +230,12 @@ impl Crew {
     }
 
     /// Those that are meant and have nothing to do go. One that is about to take a task is as good as busy.
-    pub(crate) fn recycle(&self, who: WorkerChoice) -> Recycled {
+    pub(crate) fn recycle(&self, who: WorkerChoice) -> RecycleReport {
         let mut book = self.lock();
         let free = book.idle.len().saturating_sub(book.stock.len());
         // The one that has been idle longest is the last to be given a task.
         let idle: Vec<WorkerId> = book.idle.iter().take(free).copied().collect();
-        let stays = |hand: &Hand| {
+        let stays = |hand: &WorkerEntry| {
             !matches!(hand.record.state, WorkerState::Draining | WorkerState::Deaf | WorkerState::Killed)
         };
         let staying = book.hands.iter().filter(|(_, hand)| stays(hand)).map(|(id, _)| *id);
@@ -252,7 +252,7 @@ impl Crew {
             book.idle.retain(|other| other != id);
             book.dismiss(*id);
         }
-        Recycled { recycled, busy }
+        RecycleReport { recycled, busy }
     }
 
     /// Why workers are not opened any more, if they are not.
@@ -266,7 +266,7 @@ impl Crew {
     }
 
     /// Tasks were claimed. As many idle workers as there are tasks are woken, the one that was busy last first.
-    pub(crate) fn add(&self, tasks: impl Iterator<Item = Waiting>, low_water: usize) {
+    pub(crate) fn add(&self, tasks: impl Iterator<Item = ClaimedTask>, low_water: usize) {
         let mut book = self.lock();
         for task in tasks {
             book.suspects += usize::from(task.claimed.suspect);
@@ -277,16 +277,16 @@ impl Crew {
     }
 
     /// Takes back what waits, the newest first, down to this many.
-    pub(crate) fn take_back(&self, down_to: usize) -> Vec<Waiting> {
+    pub(crate) fn take_back(&self, down_to: usize) -> Vec<ClaimedTask> {
         let mut book = self.lock();
         let keep = book.stock.len().min(down_to);
-        let taken: Vec<Waiting> = book.stock.drain(keep..).collect();
+        let taken: Vec<ClaimedTask> = book.stock.drain(keep..).collect();
         book.suspects -= taken.iter().filter(|waiting| waiting.claimed.suspect).count();
         taken
     }
 
     /// Takes back what waits and was told to stop.
-    pub(crate) fn take_stopped(&self) -> Vec<Waiting> {
+    pub(crate) fn take_stopped(&self) -> Vec<ClaimedTask> {
         let mut book = self.lock();
         let all = std::mem::take(&mut book.stock);
         let (stopped, rest): (VecDeque<_>, VecDeque<_>) =
@@ -353,7 +353,7 @@ impl Crew {
         book.idle.retain(|other| *other != id);
         // Somebody else takes what it was about to take.
         book.ring();
-        let Book { hands, starts, .. } = &mut *book;
+        let SetState { hands, starts, .. } = &mut *book;
         let Some(hand) = hands.get_mut(&id) else { return };
         hand.record.state = WorkerState::Killed;
         let has_run = hand.record.done + hand.record.failed > 0;
@@ -365,7 +365,7 @@ impl Crew {
     }
 
     /// It has done this, and asks what is next.
-    pub(crate) fn turn(&self, id: WorkerId, done: Option<Done>, now: Timestamp) -> Turn {
+    pub(crate) fn turn(&self, id: WorkerId, done: Option<Done>, now: Timestamp) -> NextTask {
         let mut book = self.lock();
         if let Some(done) = done {
             book.account(id, &done, *self.0.state.borrow());
@@ -373,7 +373,7 @@ impl Crew {
         let too_many = book.hands.len() > book.max && book.staying() > book.max;
         let closing = book.closing;
         let book = &mut *book;
-        let Some(hand) = book.hands.get_mut(&id) else { return Turn::Go };
+        let Some(hand) = book.hands.get_mut(&id) else { return NextTask::Go };
         let goes =
             matches!(hand.record.state, WorkerState::Draining | WorkerState::Deaf | WorkerState::Killed);
         if closing || too_many || goes {
@@ -381,7 +381,7 @@ impl Crew {
             book.idle.retain(|other| *other != id);
             // Another worker takes what it was about to take.
             book.ring();
-            return Turn::Go;
+            return NextTask::Go;
         }
         let was_idle = hand.record.state == WorkerState::Idle;
         if let Some(waiting) = book.stock.pop_front() {
@@ -393,7 +393,7 @@ impl Crew {
             if book.stock.len() == book.low_water {
                 self.0.changed.notify_one();
             }
-            return Turn::Run(Box::new(waiting));
+            return NextTask::Run(Box::new(waiting));
         }
         if !was_idle {
             hand.record.state = WorkerState::Idle;
@@ -401,7 +401,7 @@ impl Crew {
             book.idle.push_back(id);
             self.0.changed.notify_one();
         }
-        Turn::Wait
+        NextTask::Wait
     }
 
     /// It has done this, and takes nothing more.
@@ -421,7 +421,7 @@ impl Crew {
 
     /// Its attempt has ended so, and its work still holds it: another worker takes its place. It stays in the book, with what
     /// it does not stop, until it is gone.
-    pub(crate) fn deafen(&self, id: WorkerId, done: &Done) {
+    pub(crate) fn mark_unresponsive(&self, id: WorkerId, done: &Done) {
         let mut book = self.lock();
         let task = book.hands.get(&id).and_then(|hand| hand.record.task);
         book.account(id, done, *self.0.state.borrow());
@@ -465,7 +465,7 @@ impl Crew {
 
     /// How many run an attempt.
     pub(crate) fn running(&self) -> usize {
-        let runs = |hand: &&Hand| hand.record.task.is_some() && hand.record.state != WorkerState::Deaf;
+        let runs = |hand: &&WorkerEntry| hand.record.task.is_some() && hand.record.state != WorkerState::Deaf;
         self.lock().hands.values().filter(runs).count()
     }
 
@@ -484,7 +484,7 @@ impl Crew {
     }
 }
 
-impl Book {
+impl SetState {
     fn staying(&self) -> usize {
         let goes = |state| matches!(state, WorkerState::Draining | WorkerState::Deaf | WorkerState::Killed);
         self.hands.values().filter(|hand| !goes(hand.record.state)).count()

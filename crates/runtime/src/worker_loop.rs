@@ -8,7 +8,7 @@ use ostler_exec::{Executor, WorkerFate, WorkerOpening};
 use tokio::sync::Notify;
 
 use crate::attempt::{self, Bench};
-use crate::crew::{Crew, Turn};
+use crate::workers::{NextTask, WorkerSet};
 
 /// How long a worker may take to come up. Executors have bounds of their own; this one is for those that keep none.
 const MAX_OPENING: Duration = Duration::from_secs(15 * 60);
@@ -16,9 +16,9 @@ const MAX_OPENING: Duration = Duration::from_secs(15 * 60);
 const MAX_CLOSING: Duration = Duration::from_secs(30);
 
 /// Serves until the crew tells it to go.
-pub(crate) async fn serve(bench: Arc<Bench>, crew: Crew, id: WorkerId, bell: Arc<Notify>) {
+pub(crate) async fn serve(bench: Arc<Bench>, crew: WorkerSet, id: WorkerId, bell: Arc<Notify>) {
     let executor = &bench.pool.executor;
-    let _place = Place { crew: &crew, executor: executor.as_ref(), id };
+    let _place = WorkerSeat { crew: &crew, executor: executor.as_ref(), id };
     let opened = tokio::select! {
         opened = tokio::time::timeout(MAX_OPENING, executor.open(id)) => opened.unwrap_or_else(|_| {
             let message = format!("a worker did not come up within {MAX_OPENING:?}");
@@ -35,7 +35,7 @@ pub(crate) async fn serve(bench: Arc<Bench>, crew: Crew, id: WorkerId, bell: Arc
     let mut done = None;
     loop {
         match crew.turn(id, done.take(), bench.clock.now()) {
-            Turn::Run(waiting) => {
+            NextTask::Run(waiting) => {
                 // Given up: others have its place.
                 let Some(ended) = attempt::run(&bench, *waiting, id).await else { break };
                 match ended.slot {
@@ -48,19 +48,19 @@ pub(crate) async fn serve(bench: Arc<Bench>, crew: Crew, id: WorkerId, bell: Arc
                     // Its work still holds it; another worker takes its place. It is in the book until that has ended, and a
                     // pool that ends does not wait for it.
                     WorkerFate::Unresponsive => {
-                        crew.deafen(id, &ended);
+                        crew.mark_unresponsive(id, &ended);
                         return executor.close(id).await;
                     }
                 }
             }
-            Turn::Wait => tokio::select! {
+            NextTask::Wait => tokio::select! {
                 () = bell.notified() => {}
                 failure = executor.ended(id) => {
                     crew.died(id, failure);
                     break;
                 }
             },
-            Turn::Go => break,
+            NextTask::Go => break,
         }
     }
     // An executor that cannot end its worker in time is not waited for.
@@ -68,13 +68,13 @@ pub(crate) async fn serve(bench: Arc<Bench>, crew: Crew, id: WorkerId, bell: Arc
 }
 
 /// Leaves the crew, however the worker ends, and leaves nothing of it behind.
-struct Place<'a> {
-    crew: &'a Crew,
+struct WorkerSeat<'a> {
+    crew: &'a WorkerSet,
     executor: &'a dyn Executor,
     id: WorkerId,
 }
 
-impl Drop for Place<'_> {
+impl Drop for WorkerSeat<'_> {
     fn drop(&mut self) {
         self.executor.abandon(self.id);
         self.crew.gone(self.id);
