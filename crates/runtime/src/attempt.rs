@@ -24,7 +24,7 @@ const ALONE_AFTER_DEATHS: u32 = 2;
 const MAX_NOTES: usize = 256;
 
 /// What every attempt of a pool works with.
-pub(crate) struct Bench {
+pub(crate) struct PoolContext {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) pool: PoolConfig,
@@ -40,7 +40,7 @@ pub(crate) struct Bench {
 }
 
 /// How an attempt went, for its worker.
-pub(crate) struct Done {
+pub(crate) struct AttemptEnding {
     pub(crate) ending: Ending,
     pub(crate) slot: WorkerFate,
     /// How long it ran, if it did.
@@ -54,19 +54,23 @@ pub(crate) struct Done {
 const SLACK: Duration = Duration::from_millis(500);
 
 /// Runs one attempt. `None`: it was given up meanwhile, and somebody else has spoken for it.
-pub(crate) async fn run(bench: &Bench, waiting: ClaimedTask, worker: WorkerId) -> Option<Done> {
+pub(crate) async fn run(
+    bench: &PoolContext,
+    waiting: ClaimedTask,
+    worker: WorkerId,
+) -> Option<AttemptEnding> {
     let ClaimedTask { claimed, strings, .. } = waiting;
     let (lease, suspect) = (claimed.lease.as_ref(), claimed.suspect);
     let alone = if claimed.node_deaths >= ALONE_AFTER_DEATHS {
         wait_alone(&bench.suspects, &strings.cancel).await
     } else {
-        Turn::NotNeeded
+        SuspectTurn::NotNeeded
     };
     let durable = suspect || bench.pool.beginning == Beginning::Durable;
-    let told = strings.cancel.is_cancelled() || matches!(alone, Turn::Told);
+    let told = strings.cancel.is_cancelled() || matches!(alone, SuspectTurn::Told);
     if told || (durable && !begin(bench, lease, worker).await) {
         give_back(bench, claimed).await;
-        return Some(Done {
+        return Some(AttemptEnding {
             ending: Ending::HandedBack,
             slot: WorkerFate::Reusable,
             took: None,
@@ -113,7 +117,7 @@ pub(crate) async fn run(bench: &Bench, waiting: ClaimedTask, worker: WorkerId) -
         (_, Outcome::Success) => Outcome::Success,
         // It was stopped because somebody else speaks for the task, or soon will: nothing is said for it here.
         (Some(StopReason::Lost), _) => {
-            return Some(Done { ending: Ending::NodeDied, slot, took, suspect, shortage });
+            return Some(AttemptEnding { ending: Ending::NodeDied, slot, took, suspect, shortage });
         }
         (Some(StopReason::HandBack), Outcome::Cancelled) => Outcome::HandedBack,
         (Some(StopReason::HandBack | StopReason::Cancelled) | None, outcome) => outcome,
@@ -122,7 +126,7 @@ pub(crate) async fn run(bench: &Bench, waiting: ClaimedTask, worker: WorkerId) -
     let ending = outcome.ending();
     drop(alone);
     bench.finisher.report(entrusted.report(outcome, output)).await;
-    Some(Done { ending, slot, took, suspect, shortage })
+    Some(AttemptEnding { ending, slot, took, suspect, shortage })
 }
 
 /// A success whose output no store takes is a failure that says so: a report that is refused would leave the task without an
@@ -148,16 +152,18 @@ impl RunningAttempt {
 
 /// Gives up attempts that should have been answered for long ago: nothing moves where they run.
 pub(crate) async fn give_up(
-    bench: &Bench,
+    bench: &PoolContext,
     overdue: Vec<(RunningAttempt, Option<StopReason>)>,
-) -> Vec<(WorkerId, Done)> {
+) -> Vec<(WorkerId, AttemptEnding)> {
     let mut given_up = Vec::new();
     for (entrusted, stop) in overdue {
         let RunningAttempt { worker, timeout, suspect, .. } = entrusted;
         let (outcome, took) = (AttemptResult::too_long(timeout).outcome, Some(entrusted.began.elapsed()));
         let ending = outcome.ending();
-        given_up
-            .push((worker, Done { ending, slot: WorkerFate::Unresponsive, took, suspect, shortage: None }));
+        given_up.push((
+            worker,
+            AttemptEnding { ending, slot: WorkerFate::Unresponsive, took, suspect, shortage: None },
+        ));
         if stop != Some(StopReason::Lost) {
             bench.finisher.report(entrusted.report(outcome, None)).await;
         }
@@ -166,14 +172,14 @@ pub(crate) async fn give_up(
 }
 
 /// Gives a claim back that nothing has happened with. If somebody asked to cancel the task, that ends it.
-pub(crate) async fn give_back(bench: &Bench, claimed: Claimed) {
+pub(crate) async fn give_back(bench: &PoolContext, claimed: Claimed) {
     if bench.held.let_go(claimed.lease.as_ref()) != Some(StopReason::Lost) {
         bench.finisher.report(Report::hand_back(claimed.lease)).await;
     }
 }
 
 /// Whether a task that several nodes have died of may begin.
-enum Turn<'a> {
+enum SuspectTurn<'a> {
     /// It is no such task.
     NotNeeded,
     /// No other of them runs while this is kept.
@@ -182,23 +188,23 @@ enum Turn<'a> {
     Told,
 }
 
-async fn wait_alone<'a>(suspects: &'a Mutex<()>, cancel: &CancellationToken) -> Turn<'a> {
+async fn wait_alone<'a>(suspects: &'a Mutex<()>, cancel: &CancellationToken) -> SuspectTurn<'a> {
     tokio::select! {
         biased;
-        () = cancel.cancelled() => Turn::Told,
-        guard = suspects.lock() => Turn::Mine { _until_dropped: guard },
+        () = cancel.cancelled() => SuspectTurn::Told,
+        guard = suspects.lock() => SuspectTurn::Mine { _until_dropped: guard },
     }
 }
 
 /// Writes the start. False: the lease is lost, or the store cannot be written; the work does not begin.
-async fn begin(bench: &Bench, lease: LeaseRef, worker: WorkerId) -> bool {
+async fn begin(bench: &PoolContext, lease: LeaseRef, worker: WorkerId) -> bool {
     let answer = bench.store.start(vec![Start { lease, worker }]).await;
     matches!(answer.as_deref(), Ok([Fenced::Recorded]))
 }
 
 /// Runs, and writes down meanwhile what the work says.
 async fn listening(
-    bench: &Bench,
+    bench: &PoolContext,
     lease: LeaseRef,
     heard: &NoteReceiver,
     running: impl Future<Output = AttemptResult>,

@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::attempt::{Bench, give_back, give_up};
+use crate::attempt::{PoolContext, give_back, give_up};
 use crate::config::{PoolConfig, PoolSize, Prefetch};
 use crate::node::{Drained, Ids};
 use crate::stand::{NodeState, Stand};
@@ -39,7 +39,7 @@ pub const WORKERS_FAIL: &str = "its workers do not come up";
 
 /// Serves one queue.
 pub(crate) struct Pool {
-    bench: Arc<Bench>,
+    bench: Arc<PoolContext>,
     session: SessionId,
     ids: Ids,
     poll: Duration,
@@ -80,7 +80,7 @@ enum Look {
 
 impl Pool {
     pub(crate) fn new(
-        bench: Bench,
+        bench: PoolContext,
         session: SessionId,
         ids: Ids,
         poll: Duration,

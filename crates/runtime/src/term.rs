@@ -13,7 +13,7 @@ use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::attempt::Bench;
+use crate::attempt::PoolContext;
 use crate::config::{NodeConfig, TakeOver};
 use crate::finisher::Finisher;
 use crate::heartbeat::LeaseKeeper;
@@ -133,7 +133,7 @@ impl Term {
                 tellers.spawn(teller.serve());
             }
             let size = sizes.watch(pool);
-            let bench = Bench {
+            let bench = PoolContext {
                 stages: stages.clone(),
                 store: Arc::clone(store),
                 clock: Arc::clone(clock),

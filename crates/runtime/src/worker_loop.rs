@@ -7,7 +7,7 @@ use ostler_core::{ErrorClass, Failure, WorkerId};
 use ostler_exec::{Executor, WorkerFate, WorkerOpening};
 use tokio::sync::Notify;
 
-use crate::attempt::{self, Bench};
+use crate::attempt::{self, PoolContext};
 use crate::workers::{NextTask, WorkerSet};
 
 /// How long a worker may take to come up. Executors have bounds of their own; this one is for those that keep none.
@@ -16,7 +16,7 @@ const MAX_OPENING: Duration = Duration::from_secs(15 * 60);
 const MAX_CLOSING: Duration = Duration::from_secs(30);
 
 /// Serves until the crew tells it to go.
-pub(crate) async fn serve(bench: Arc<Bench>, crew: WorkerSet, id: WorkerId, bell: Arc<Notify>) {
+pub(crate) async fn serve(bench: Arc<PoolContext>, crew: WorkerSet, id: WorkerId, bell: Arc<Notify>) {
     let executor = &bench.pool.executor;
     let _place = WorkerSeat { crew: &crew, executor: executor.as_ref(), id };
     let opened = tokio::select! {

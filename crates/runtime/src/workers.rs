@@ -13,7 +13,7 @@ use ostler_store::node_commands::WorkerChoice;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-use crate::attempt::Done;
+use crate::attempt::AttemptEnding;
 use crate::leases::StopSignals;
 use crate::node::Drained;
 use crate::pace::Pace;
@@ -365,7 +365,7 @@ impl WorkerSet {
     }
 
     /// It has done this, and asks what is next.
-    pub(crate) fn turn(&self, id: WorkerId, done: Option<Done>, now: Timestamp) -> NextTask {
+    pub(crate) fn turn(&self, id: WorkerId, done: Option<AttemptEnding>, now: Timestamp) -> NextTask {
         let mut book = self.lock();
         if let Some(done) = done {
             book.account(id, &done, *self.0.state.borrow());
@@ -405,7 +405,7 @@ impl WorkerSet {
     }
 
     /// It has done this, and takes nothing more.
-    pub(crate) fn last(&self, id: WorkerId, done: &Done) {
+    pub(crate) fn last(&self, id: WorkerId, done: &AttemptEnding) {
         let mut book = self.lock();
         book.account(id, done, *self.0.state.borrow());
         if let Some(what) = &done.shortage {
@@ -421,7 +421,7 @@ impl WorkerSet {
 
     /// Its attempt has ended so, and its work still holds it: another worker takes its place. It stays in the book, with what
     /// it does not stop, until it is gone.
-    pub(crate) fn mark_unresponsive(&self, id: WorkerId, done: &Done) {
+    pub(crate) fn mark_unresponsive(&self, id: WorkerId, done: &AttemptEnding) {
         let mut book = self.lock();
         let task = book.hands.get(&id).and_then(|hand| hand.record.task);
         book.account(id, done, *self.0.state.borrow());
@@ -510,7 +510,7 @@ impl SetState {
         }
     }
 
-    fn account(&mut self, id: WorkerId, done: &Done, state: NodeState) {
+    fn account(&mut self, id: WorkerId, done: &AttemptEnding, state: NodeState) {
         self.suspects -= usize::from(done.suspect);
         if let Some(took) = done.took {
             self.pace.ran(took);
