@@ -12,8 +12,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::{Beginning, MemoryGauge, PoolConfig};
 use crate::finisher::Finisher;
+use crate::handler_runtime::HandlerRuntimes;
 use crate::leases::{HeldLeases, RunningAttempt, StopReason};
-use crate::stages::Stages;
 use crate::steps::AttemptSteps;
 use crate::workers::ClaimedTask;
 
@@ -36,7 +36,7 @@ pub(crate) struct PoolContext {
     /// down again and again.
     pub(crate) suspects: Mutex<()>,
     /// Where attempts run.
-    pub(crate) stages: Stages,
+    pub(crate) stages: HandlerRuntimes,
 }
 
 /// How an attempt went, for its worker.

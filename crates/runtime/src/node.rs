@@ -12,10 +12,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::{InvalidConfig, NodeConfig};
 use crate::finisher::Finisher;
+use crate::handler_runtime::HandlerRuntimes;
 use crate::house::House;
 use crate::settings::Difference;
 use crate::sizes::Sizes;
-use crate::stages::Stages;
 use crate::stand::{NodeState, Stand};
 use crate::store_health::StoreHealth;
 use crate::term::{Arrival, Makings, Term};
@@ -105,7 +105,7 @@ struct Lodger {
 
 impl Lodger {
     /// Moves in: everything that is spawned from here on lives there too.
-    async fn begin(parts: Parts, config: NodeConfig, stages: Stages) -> Result<Self, StartError> {
+    async fn begin(parts: Parts, config: NodeConfig, stages: HandlerRuntimes) -> Result<Self, StartError> {
         let stand = Stand::new();
         let health = StoreHealth::new(Arc::clone(&parts.clock), stand.clone(), config.store_news.clone());
         let watched = WatchedStore { store: parts.store, health: health.clone() };
@@ -141,7 +141,7 @@ impl Node {
     pub async fn start(parts: Parts, config: NodeConfig) -> Result<Self, StartError> {
         config.check()?;
         let house = House::open()?;
-        match house.spawn(Lodger::begin(parts, config, Stages::here())).await {
+        match house.spawn(Lodger::begin(parts, config, HandlerRuntimes::here())).await {
             Ok(lodger) => Ok(Self { lodger: lodger?, _house: house }),
             Err(broken) => std::panic::resume_unwind(broken.into_panic()),
         }

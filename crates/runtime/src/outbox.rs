@@ -14,7 +14,7 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::stages::Stages;
+use crate::handler_runtime::HandlerRuntimes;
 
 /// Tellings that are under way at once.
 const AT_ONCE: usize = 16;
@@ -56,7 +56,7 @@ pub(crate) struct OutboxDispatcher {
     /// Cancelled when nothing more will end: what is there is told, and then it is over.
     pub(crate) over: CancellationToken,
     /// Where listeners are called.
-    pub(crate) stages: Stages,
+    pub(crate) stages: HandlerRuntimes,
 }
 
 /// What a look led to.

@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::attempt::PoolContext;
 use crate::config::{NodeConfig, TakeOver};
 use crate::finisher::Finisher;
+use crate::handler_runtime::HandlerRuntimes;
 use crate::heartbeat::LeaseKeeper;
 use crate::leases::StopReason;
 use crate::node::{Drained, Parts, StartError};
@@ -26,7 +27,6 @@ use crate::recycler::Recycler;
 use crate::schedules::{Plan, Scheduler};
 use crate::settings;
 use crate::sizes::Sizes;
-use crate::stages::Stages;
 use crate::stand::Stand;
 use crate::upkeep::Upkeep;
 use crate::workers::WorkerSet;
@@ -41,7 +41,7 @@ pub(crate) struct Makings {
     pub(crate) stand: Stand,
     pub(crate) finisher: Finisher,
     pub(crate) sizes: Sizes,
-    pub(crate) stages: Stages,
+    pub(crate) stages: HandlerRuntimes,
 }
 
 /// Whether a node comes up, or comes back.

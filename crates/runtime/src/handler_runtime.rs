@@ -16,7 +16,7 @@ const MAX_STILL: Duration = Duration::from_millis(500);
 
 /// A runtime for attempts.
 #[derive(Clone, Debug)]
-pub(crate) struct Stage {
+pub(crate) struct HandlerRuntime {
     /// Which, counted from zero.
     pub(crate) number: usize,
     pub(crate) handle: Handle,
@@ -24,28 +24,28 @@ pub(crate) struct Stage {
 
 /// The runtime for attempts, as it is now. Clones are the same.
 #[derive(Clone)]
-pub(crate) struct Stages(Arc<Mutex<Book>>);
+pub(crate) struct HandlerRuntimes(Arc<Mutex<RuntimeState>>);
 
-struct Book {
-    now: Stage,
+struct RuntimeState {
+    now: HandlerRuntime,
     /// All that there were, in order.
     all: Vec<Handle>,
     own: Vec<Runtime>,
 }
 
-impl Stages {
+impl HandlerRuntimes {
     /// This runtime, as long as it moves.
     pub(crate) fn here() -> Self {
-        let now = Stage { number: 0, handle: Handle::current() };
+        let now = HandlerRuntime { number: 0, handle: Handle::current() };
         let all = vec![now.handle.clone()];
-        Self(Arc::new(Mutex::new(Book { now, all, own: Vec::new() })))
+        Self(Arc::new(Mutex::new(RuntimeState { now, all, own: Vec::new() })))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Book> {
+    fn lock(&self) -> MutexGuard<'_, RuntimeState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn now(&self) -> Stage {
+    pub(crate) fn now(&self) -> HandlerRuntime {
         self.lock().now.clone()
     }
 
@@ -69,14 +69,14 @@ impl Stages {
             .enable_all()
             .build();
         if let Ok(runtime) = built {
-            book.now = Stage { number: stuck + 1, handle: runtime.handle().clone() };
+            book.now = HandlerRuntime { number: stuck + 1, handle: runtime.handle().clone() };
             book.all.push(runtime.handle().clone());
             book.own.push(runtime);
         }
     }
 }
 
-impl Drop for Book {
+impl Drop for RuntimeState {
     fn drop(&mut self) {
         // Its threads may be held for ever.
         self.own.drain(..).for_each(Runtime::shutdown_background);
