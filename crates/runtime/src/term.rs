@@ -19,6 +19,7 @@ use crate::finisher::Finisher;
 use crate::handler_runtime::HandlerRuntimes;
 use crate::heartbeat::LeaseKeeper;
 use crate::leases::StopReason;
+use crate::maintenance::Maintenance;
 use crate::node::{Drained, Parts, StartError};
 use crate::outbox::OutboxDispatcher;
 use crate::pool::Pool;
@@ -28,7 +29,6 @@ use crate::schedules::{Plan, Scheduler};
 use crate::settings;
 use crate::sizes::Sizes;
 use crate::stand::Stand;
-use crate::upkeep::Upkeep;
 use crate::workers::WorkerSet;
 
 /// How long a node that drains waits for those who are told how its last attempts ended. What is not told then is told later.
@@ -149,7 +149,7 @@ impl Term {
         }
         let recycler = Recycler { store: Arc::clone(store), session, crews: crews.clone(), orders };
         let recycler = tokio::spawn(recycler.serve());
-        let upkeep = Upkeep {
+        let upkeep = Maintenance {
             store: Arc::clone(store),
             clock: Arc::clone(clock),
             session,

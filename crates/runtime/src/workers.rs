@@ -16,9 +16,9 @@ use tokio::time::Instant;
 use crate::attempt::AttemptEnding;
 use crate::leases::StopSignals;
 use crate::node::Drained;
-use crate::pace::Pace;
+use crate::prefetch::PrefetchEstimate;
 use crate::stand::NodeState;
-use crate::starts::{STEADY, Starts};
+use crate::start_backoff::{STEADY, StartBackoff};
 
 /// Workers that do not stop, each with a thread that it holds. With more of them no other is opened.
 const MAX_DEAF: usize = 256;
@@ -57,7 +57,7 @@ pub(crate) struct SetLoad {
     pub(crate) open_again: Option<Instant>,
     /// Workers are not opened any more: they die at their start, or too many of them do not stop.
     pub(crate) gave_up: bool,
-    pub(crate) pace: Pace,
+    pub(crate) pace: PrefetchEstimate,
 }
 
 impl SetLoad {
@@ -104,10 +104,10 @@ struct SetState {
     /// The pool is told when the stock has fallen to this.
     low_water: usize,
     max: usize,
-    pace: Pace,
+    pace: PrefetchEstimate,
     closing: bool,
     drained: Drained,
-    starts: Starts,
+    starts: StartBackoff,
 }
 
 struct WorkerEntry {

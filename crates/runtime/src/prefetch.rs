@@ -13,12 +13,12 @@ const WEIGHT: i64 = 8;
 
 /// How long the runs of a pool take, of late.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Pace {
+pub(crate) struct PrefetchEstimate {
     runs: u32,
     average_us: i64,
 }
 
-impl Pace {
+impl PrefetchEstimate {
     /// One more run.
     pub(crate) fn ran(&mut self, took: Duration) {
         let took_us = i64::try_from(took.as_micros()).unwrap_or(i64::MAX / WEIGHT);
@@ -47,15 +47,15 @@ impl Pace {
 mod tests {
     use super::*;
 
-    fn after(runs: impl IntoIterator<Item = u64>) -> Pace {
-        let mut pace = Pace::default();
+    fn after(runs: impl IntoIterator<Item = u64>) -> PrefetchEstimate {
+        let mut pace = PrefetchEstimate::default();
         runs.into_iter().for_each(|millis| pace.ran(Duration::from_millis(millis)));
         pace
     }
 
     #[test]
     fn nothing_is_claimed_ahead_before_enough_is_known() {
-        assert_eq!(Pace::default().ahead(8, 100), 0);
+        assert_eq!(PrefetchEstimate::default().ahead(8, 100), 0);
         assert_eq!(after([1; 3]).ahead(8, 100), 0);
         assert_eq!(after([1; 4]).ahead(8, 100), 100);
     }

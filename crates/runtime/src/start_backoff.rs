@@ -20,8 +20,8 @@ pub(crate) const STEADY: Duration = Duration::from_secs(10);
 
 /// The starts of a pool's workers.
 #[derive(Debug, Default)]
-pub(crate) struct Starts {
-    trouble: Option<Trouble>,
+pub(crate) struct StartBackoff {
+    trouble: Option<StartTrouble>,
     /// How often in a row none was of any use.
     failed: u32,
     short: Option<Short>,
@@ -37,13 +37,13 @@ struct Short {
 
 /// Workers do not come up.
 #[derive(Debug)]
-struct Trouble {
+struct StartTrouble {
     failure: Failure,
     pause: Duration,
     until: Instant,
 }
 
-impl Starts {
+impl StartBackoff {
     /// A worker did not come up, or died as soon as it had. Many that fail together count once.
     pub(crate) fn failed(&mut self, failure: Failure, now: Instant) {
         let pause = match &self.trouble {
@@ -52,7 +52,7 @@ impl Starts {
             Some(trouble) => (trouble.pause * 2).min(LONGEST_PAUSE),
         };
         self.failed = self.failed.saturating_add(1);
-        self.trouble = Some(Trouble { failure, pause, until: now + pause });
+        self.trouble = Some(StartTrouble { failure, pause, until: now + pause });
     }
 
     /// A worker came up. Whether it is of any use is to be seen.
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn pauses_grow_and_those_that_fail_together_count_once() {
-        let (mut starts, mut now) = (Starts::default(), Instant::now());
+        let (mut starts, mut now) = (StartBackoff::default(), Instant::now());
         let mut pauses = Vec::new();
         for _ in 0..4 {
             (0..3).for_each(|_| starts.failed(failure("no"), now));
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn who_comes_up_and_dies_at_once_has_not_come_up() {
-        let (mut starts, mut now) = (Starts::default(), Instant::now());
+        let (mut starts, mut now) = (StartBackoff::default(), Instant::now());
         for _ in 0..MAX_FAILED {
             assert_eq!(starts.given_up(), None);
             starts.came_up();
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn one_that_was_of_use_makes_good_for_all_before() {
-        let (mut starts, mut now) = (Starts::default(), Instant::now());
+        let (mut starts, mut now) = (StartBackoff::default(), Instant::now());
         for _ in 0..MAX_FAILED * 3 {
             starts.failed(failure("now and then"), now);
             now += LONGEST_PAUSE;
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn a_shortage_is_waited_for_and_never_given_up() {
-        let (mut starts, mut now) = (Starts::default(), Instant::now());
+        let (mut starts, mut now) = (StartBackoff::default(), Instant::now());
         let mut pauses = Vec::new();
         for _ in 0..MAX_FAILED + 3 {
             (0..3).for_each(|_| starts.short("no descriptors".to_owned(), now));

@@ -19,7 +19,7 @@ const PRUNE_EVERY: Duration = Duration::from_secs(60);
 /// The shortest pause between two rounds, however much is due.
 const SHORTEST: Duration = Duration::from_millis(5);
 
-pub(crate) struct Upkeep {
+pub(crate) struct Maintenance {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) session: SessionId,
@@ -29,7 +29,7 @@ pub(crate) struct Upkeep {
     pub(crate) state: watch::Receiver<NodeState>,
 }
 
-impl Upkeep {
+impl Maintenance {
     /// Goes on until the node has ended, also while it drains.
     pub(crate) async fn serve(mut self) {
         let mut pruned_at = self.clock.uptime();
