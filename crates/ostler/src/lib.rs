@@ -57,7 +57,9 @@ pub use ostler_core::{
 pub use ostler_exec::{Choice, Classed, Context, Level, Runtimes, TaskError, ThreadPolicy};
 #[cfg(feature = "redis")]
 pub use ostler_runtime::PresenceTimes;
-pub use ostler_runtime::{BadTimes, Drained, LeaseTimes, NodeState, StoreNews, Times, Unclassed};
+pub use ostler_runtime::{
+    BadScheduleSpec, Drained, LeaseTimes, NodeState, ScheduleSpec, StoreNews, Unclassed,
+};
 pub use ostler_store::calls::{Replay, ReplayAnswer, StepsOnReplay};
 pub use ostler_store::plans::Amended;
 pub use ostler_store::schedules::{ScheduleAnswer, ScheduleRecord};

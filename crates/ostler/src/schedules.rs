@@ -1,7 +1,7 @@
 //! Schedules: work that comes again and again.
 
 use ostler_core::{Missed, Overlap, Overrides, Priority, Timestamp};
-use ostler_runtime::{Plan, Times};
+use ostler_runtime::{PlannedSchedule, ScheduleSpec};
 use ostler_store::schedules::{Activity, PutAnswer, ScheduleAnswer, ScheduleRecord, TaskTemplate};
 use serde::Serialize;
 
@@ -31,7 +31,7 @@ impl Pool {
     pub async fn schedule<P: Serialize + Sync>(
         &self,
         name: &str,
-        times: Times,
+        times: ScheduleSpec,
         kind: &str,
         payload: &P,
     ) -> Result<Option<Timestamp>, ScheduleError> {
@@ -45,7 +45,7 @@ impl Pool {
     pub async fn schedule_with<P: Serialize + Sync>(
         &self,
         name: &str,
-        times: Times,
+        times: ScheduleSpec,
         kind: &str,
         payload: &P,
         about: Recurrence,
@@ -55,7 +55,7 @@ impl Pool {
         let Recurrence { overlap, missed, priority, overrides } = about;
         let (queue, kind) = (self.queue().to_owned(), kind.to_owned());
         let task = TaskTemplate { queue, kind, payload, priority, overrides };
-        let plan = Plan { name: name.to_owned(), times, overlap, missed, task };
+        let plan = PlannedSchedule { name: name.to_owned(), times, overlap, missed, task };
         let now = self.store().now().await?;
         match self.store().put_schedule(plan.schedule(now)).await? {
             PutAnswer::Created | PutAnswer::Replaced => {}

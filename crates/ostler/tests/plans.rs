@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use ostler::{
     Amended, Filter, Missed, OnConflict, OnFailed, Overlap, Overrides, Pool, Recurrence, Replay,
-    ReplayAnswer, ScheduleAnswer, StateName, Submission, SubmitError, TaskError, TaskId, Times, WaitError,
+    ReplayAnswer, ScheduleAnswer, ScheduleSpec, StateName, Submission, SubmitError, TaskError, TaskId,
+    WaitError,
 };
 use ostler_testkit::{Ids, MAX_WAIT, scratch};
 
@@ -127,13 +128,13 @@ async fn tasks_are_listed_amended_and_replayed() {
 async fn a_schedule_is_kept_goes_on_and_is_removed() {
     let folder = scratch();
     let pool = pool(&folder.path().join("jobs.db")).await;
-    let hourly = Times::every(HOUR).unwrap();
+    let hourly = ScheduleSpec::every(HOUR).unwrap();
     let about = Recurrence { overlap: Overlap::Replace, missed: Missed::All, ..Recurrence::default() };
     let next = pool.schedule_with("s", hourly.clone(), "say", &"x", about).await.unwrap();
     assert!(next.is_some_and(|next| next > pool.now()));
     assert_eq!(pool.schedule("s", hourly, "say", &"y").await.unwrap(), next, "it goes on where it was");
     assert_eq!(pool.pause_schedule("s").await.unwrap(), ScheduleAnswer::Done);
-    let once = Times::at(pool.now());
+    let once = ScheduleSpec::at(pool.now());
     assert_eq!(pool.schedule("s", once, "say", &"z").await.unwrap(), None, "it is paused");
     assert_eq!(pool.resume_schedule("s").await.unwrap(), ScheduleAnswer::Done);
     let until = tokio::time::Instant::now() + MAX_WAIT;

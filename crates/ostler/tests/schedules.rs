@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use ostler_core::{Missed, Overlap, Overrides, Priority, Timestamp};
-use ostler_runtime::Times;
+use ostler_runtime::ScheduleSpec;
 use ostler_store::schedules::{Schedule, TaskTemplate};
 use ostler_store::{Clock as _, Store, SystemClock};
 use ostler_testkit::{MAX_WAIT, TempStore, Twin, Voice};
@@ -27,7 +27,7 @@ fn name(number: usize) -> String {
 fn schedule(number: usize, first: Timestamp) -> Schedule {
     Schedule {
         name: name(number),
-        spec: Times::every(SECOND).expect("a step").to_string(),
+        spec: ScheduleSpec::every(SECOND).expect("a step").to_string(),
         overlap: Overlap::Queue,
         missed: Missed::All,
         task: TaskTemplate {

@@ -10,7 +10,7 @@ use ostler_store::{Bounds, Clock, LeaseRef, Store};
 use tokio::sync::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 
-use crate::config::{Beginning, MemoryGauge, PoolConfig};
+use crate::config::{MemoryGauge, PoolConfig, StartMode};
 use crate::finisher::Finisher;
 use crate::handler_runtime::HandlerRuntimes;
 use crate::leases::{HeldLeases, RunningAttempt, StopReason};
@@ -66,7 +66,7 @@ pub(crate) async fn run(
     } else {
         SuspectTurn::NotNeeded
     };
-    let durable = suspect || bench.pool.beginning == Beginning::Durable;
+    let durable = suspect || bench.pool.beginning == StartMode::Durable;
     let told = strings.cancel.is_cancelled() || matches!(alone, SuspectTurn::Told);
     if told || (durable && !begin(bench, lease, worker).await) {
         give_back(bench, claimed).await;

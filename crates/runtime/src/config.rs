@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 
 use crate::outbox::EndListener;
 use crate::presence::Presence;
-use crate::schedules::Plan;
+use crate::schedules::PlannedSchedule;
 use crate::store_health::StoreNews;
 
 /// Why settings cannot work, in a sentence.
@@ -45,7 +45,7 @@ impl Default for LeaseTimes {
 
 /// How the start of an attempt is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Beginning {
+pub enum StartMode {
     /// Before the work begins: for children, and for what may take its node down.
     Durable,
     /// Together with its end, in one write. A task that was lost with a node before starts durably all the same.
@@ -140,7 +140,7 @@ pub struct PoolConfig {
     /// Whether it claims ahead.
     pub prefetch: Prefetch,
     /// How the start of an attempt is written.
-    pub beginning: Beginning,
+    pub beginning: StartMode,
     /// How long an attempt may take to stop when it is told to.
     pub grace: Duration,
     /// Settings that the node brings for the queue. Another living node that serves it must bring the same.
@@ -195,7 +195,7 @@ impl PoolConfig {
             executor,
             size: PoolSize::fixed(workers),
             prefetch: Prefetch::usual(workers),
-            beginning: Beginning::Lazy,
+            beginning: StartMode::Lazy,
             grace: Duration::from_secs(5),
             settings: Vec::new(),
             listener: None,
@@ -206,7 +206,7 @@ impl PoolConfig {
     /// A pool for work outside of this process: its starts are on disk before it begins, and nothing is claimed ahead.
     #[must_use]
     pub fn durable(queue: impl Into<String>, executor: Arc<dyn Executor>, workers: usize) -> Self {
-        let (prefetch, beginning) = (Prefetch::Off, Beginning::Durable);
+        let (prefetch, beginning) = (Prefetch::Off, StartMode::Durable);
         Self { prefetch, beginning, ..Self::new(queue, executor, workers) }
     }
 }
@@ -224,7 +224,7 @@ pub struct NodeConfig {
     /// Its pools.
     pub pools: Vec<PoolConfig>,
     /// Schedules that it brings to the store. One that is there already goes on where it was.
-    pub schedules: Vec<Plan>,
+    pub schedules: Vec<PlannedSchedule>,
     /// What is kept of finished tasks.
     pub retention: Retention,
     /// How often the store is looked after.

@@ -13,7 +13,7 @@ use jiff::tz::{AmbiguousOffset, Offset, TimeZone, TimeZoneDatabase};
 use jiff::{SignedDuration, Timestamp as Instant};
 use ostler_core::Timestamp;
 
-use crate::calendar::BadTimes;
+use crate::schedule_spec::BadScheduleSpec;
 
 /// Bytes of a line; people write far shorter ones.
 const MAX_LINE_BYTES: usize = 256;
@@ -56,10 +56,10 @@ impl CronLine {
         &self.timezone
     }
 
-    pub(crate) fn new(line: &str, timezone: &str) -> Result<Self, BadTimes> {
+    pub(crate) fn new(line: &str, timezone: &str) -> Result<Self, BadScheduleSpec> {
         let wrong = |why: &str| {
             let shown = ostler_core::cut(line, 64);
-            BadTimes(format!(
+            BadScheduleSpec(format!(
                 "\"{}\" is not a cron line: {why}; it has five fields (minute, hour, day of the month, month, day of the week), \
                  such as \"0 3 * * *\"",
                 shown.escape_debug()
@@ -93,7 +93,7 @@ impl CronLine {
         }
         let zone = TimeZoneDatabase::bundled().get(timezone).map_err(|_| {
             let shown = ostler_core::cut(timezone, 64);
-            BadTimes(format!(
+            BadScheduleSpec(format!(
                 "\"{}\" is not a time zone; one is UTC or a name such as Europe/Berlin",
                 shown.escape_debug()
             ))

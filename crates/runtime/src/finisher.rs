@@ -40,8 +40,14 @@ impl Finisher {
     ) -> (Self, tokio::task::JoinHandle<()>) {
         let (sender, inbox) = mpsc::channel(MAX_WAITING);
         let (pending, closed) = (Arc::<AtomicUsize>::default(), CancellationToken::new());
-        let writer =
-            Writer { store, state, written, held, pending: Arc::clone(&pending), closed: closed.clone() };
+        let writer = ReportWriter {
+            store,
+            state,
+            written,
+            held,
+            pending: Arc::clone(&pending),
+            closed: closed.clone(),
+        };
         (Self { sender, pending, closed }, tokio::spawn(writer.serve(inbox)))
     }
 
@@ -73,7 +79,7 @@ impl Finisher {
     }
 }
 
-struct Writer {
+struct ReportWriter {
     store: Arc<dyn Store>,
     state: watch::Receiver<NodeState>,
     written: watch::Sender<u64>,
@@ -82,7 +88,7 @@ struct Writer {
     closed: CancellationToken,
 }
 
-impl Writer {
+impl ReportWriter {
     async fn serve(mut self, mut inbox: mpsc::Receiver<Report>) {
         let mut batch = Vec::with_capacity(MAX_BATCH);
         loop {

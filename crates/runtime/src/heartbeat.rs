@@ -23,7 +23,7 @@ use crate::config::LeaseTimes;
 use crate::finisher::Finisher;
 use crate::leases::StopReason;
 use crate::orphans::Orphans;
-use crate::recycler::Asked;
+use crate::recycler::RecycleRequest;
 use crate::sizes::Sizes;
 use crate::stand::{NodeState, Stand};
 
@@ -51,7 +51,7 @@ pub(crate) struct LeaseKeeper {
     /// Who ends the work if this thread does not get to it.
     pub(crate) guard: Option<Arc<dyn LivenessHolder>>,
     /// Where orders about workers go.
-    pub(crate) recycles: mpsc::Sender<Asked>,
+    pub(crate) recycles: mpsc::Sender<RecycleRequest>,
 }
 
 impl LeaseKeeper {
@@ -131,7 +131,9 @@ impl LeaseKeeper {
             NodeCommand::Drain => self.stand.drain(),
             NodeCommand::Resize { pool, min, max } => self.sizes.resize(&pool, min, max),
             // There is room for all orders that a node can have. Nobody waits here: the beat goes on.
-            NodeCommand::Recycle { pool, who } => drop(self.recycles.try_send(Asked { number, pool, who })),
+            NodeCommand::Recycle { pool, who } => {
+                drop(self.recycles.try_send(RecycleRequest { number, pool, who }))
+            }
         }
     }
 }

@@ -17,7 +17,6 @@
 //! - `held.rs`: what this node holds, and how each of it is told to stop. `stand.rs`: where it stands, and the fence.
 
 mod attempt;
-mod calendar;
 mod config;
 mod cron;
 mod finisher;
@@ -33,8 +32,9 @@ mod pool;
 mod prefetch;
 mod presence;
 mod recycler;
+mod schedule_spec;
 mod schedules;
-mod settings;
+mod settings_conflict;
 mod sizes;
 mod stand;
 mod start_backoff;
@@ -45,9 +45,8 @@ mod watched_store;
 mod worker_loop;
 mod workers;
 
-pub use calendar::{BadTimes, Interval, Times};
 pub use config::{
-    Beginning, InvalidConfig, LeaseTimes, MemoryGauge, NodeConfig, PoolConfig, PoolSize, Prefetch, TakeOver,
+    InvalidConfig, LeaseTimes, MemoryGauge, NodeConfig, PoolConfig, PoolSize, Prefetch, StartMode, TakeOver,
     Unclassed,
 };
 pub use cron::CronLine;
@@ -57,7 +56,8 @@ pub use pool::WORKERS_FAIL;
 pub use presence::Presence;
 #[cfg(feature = "redis")]
 pub use presence::{BadRedisAddress, PresenceTimes, RedisAddress, RedisFault, Standing};
-pub use schedules::Plan;
-pub use settings::{Difference, LIMIT_SETTINGS};
+pub use schedule_spec::{BadScheduleSpec, Interval, ScheduleSpec};
+pub use schedules::PlannedSchedule;
+pub use settings_conflict::{LIMIT_SETTINGS, SettingsConflict};
 pub use stand::NodeState;
 pub use store_health::{StoreHealth, StoreNews};

@@ -14,7 +14,7 @@ use crate::config::{InvalidConfig, NodeConfig};
 use crate::finisher::Finisher;
 use crate::handler_runtime::HandlerRuntimes;
 use crate::house::House;
-use crate::settings::Difference;
+use crate::settings_conflict::SettingsConflict;
 use crate::sizes::Sizes;
 use crate::stand::{NodeState, Stand};
 use crate::store_health::StoreHealth;
@@ -82,7 +82,7 @@ pub enum StartError {
     },
     /// Another living node has other settings for a queue.
     #[error("{0}")]
-    Differs(Difference),
+    Differs(SettingsConflict),
 }
 
 /// A running node. When it is dropped without a drain it stops at once; its leases end when they are not renewed.

@@ -60,7 +60,7 @@ pub(crate) struct OutboxDispatcher {
 }
 
 /// What a look led to.
-enum Look {
+enum DispatchRound {
     /// There was less than could be told at once.
     All,
     /// There may be more, and no room for it now.
@@ -85,15 +85,15 @@ impl OutboxDispatcher {
             let marks = self.mark(std::mem::take(&mut done));
             let ((), look) = tokio::join!(marks, self.look(&mut telling, &mut numbers));
             let (pause, hungry) = match look {
-                Look::Ended => return,
-                Look::All | Look::Away if last && telling.is_empty() => return,
-                Look::All => (self.poll, !last),
-                Look::Busy => (self.poll, false),
-                Look::Away => (PAUSE, false),
+                DispatchRound::Ended => return,
+                DispatchRound::All | DispatchRound::Away if last && telling.is_empty() => return,
+                DispatchRound::All => (self.poll, !last),
+                DispatchRound::Busy => (self.poll, false),
+                DispatchRound::Away => (PAUSE, false),
             };
             tokio::select! {
                 Some(first) = telling.join_next_with_id(), if !telling.is_empty() => {
-                    if matches!(look, Look::All) && !last {
+                    if matches!(look, DispatchRound::All) && !last {
                         self.rest(together).await;
                     }
                     done = ended(first, &mut telling, &mut numbers);
@@ -114,18 +114,22 @@ impl OutboxDispatcher {
     }
 
     /// Begins to tell as much as there is room for.
-    async fn look(&self, telling: &mut JoinSet<Ack>, numbers: &mut HashMap<tokio::task::Id, u64>) -> Look {
+    async fn look(
+        &self,
+        telling: &mut JoinSet<Ack>,
+        numbers: &mut HashMap<tokio::task::Id, u64>,
+    ) -> DispatchRound {
         let room = AT_ONCE - telling.len();
         if room == 0 {
-            return Look::Busy;
+            return DispatchRound::Busy;
         }
         let heard = match self.store.take_outbox(self.session, &self.queue, self.listener.wants(), room).await
         {
             Ok(OutboxAnswer::Entries(heard)) => heard,
-            Ok(OutboxAnswer::SessionEnded) => return Look::Ended,
-            Err(_) => return Look::Away,
+            Ok(OutboxAnswer::SessionEnded) => return DispatchRound::Ended,
+            Err(_) => return DispatchRound::Away,
         };
-        let look = if heard.len() < room { Look::All } else { Look::Busy };
+        let look = if heard.len() < room { DispatchRound::All } else { DispatchRound::Busy };
         for one in heard {
             let number = one.number;
             let told = tell(Arc::clone(&self.store), Arc::clone(&self.listener), one);

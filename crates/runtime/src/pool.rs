@@ -69,7 +69,7 @@ enum Rests {
 }
 
 /// What a claim led to.
-enum Look {
+enum ClaimResult {
     /// There may be more: as much came as was asked for, or the store could not say.
     Filled,
     /// There was less than could be taken. A gate may let more through at this moment.
@@ -138,13 +138,13 @@ impl Pool {
                     if self.crew.is_empty() {
                         return self.crew.drained();
                     }
-                    Look::Filled
+                    ClaimResult::Filled
                 }
             };
             let (hungry, gate) = match look {
-                Look::Short(gate) => (true, gate),
-                Look::Later(at) => (false, Some(at)),
-                Look::Filled => (false, None),
+                ClaimResult::Short(gate) => (true, gate),
+                ClaimResult::Later(at) => (false, Some(at)),
+                ClaimResult::Filled => (false, None),
             };
             let until = gate.into_iter().fold(self.next_look(), Instant::min);
             tokio::select! {
@@ -223,7 +223,7 @@ impl Pool {
     }
 
     /// Takes what can be run, and a little more where that is good.
-    async fn claim(&mut self) -> Look {
+    async fn claim(&mut self) -> ClaimResult {
         let now = Instant::now();
         let load = self.crew.load();
         let (growth, ahead) = (self.growth(&load, now), self.ahead(&load, now));
@@ -233,7 +233,7 @@ impl Pool {
             MemoryPressure::Tight => room(&load, growth, ahead).min(usize::from(load.is_at_rest())),
         };
         if room == 0 {
-            return Look::Filled;
+            return ClaimResult::Filled;
         }
         let queue = self.bench.pool.queue.clone();
         let claim = Claim { session: self.session, queue, kinds: self.kinds(), limit: room };
@@ -242,23 +242,23 @@ impl Pool {
         let answer = tokio::select! {
             answer = self.bench.store.claim(claim) => answer,
             // What may have been claimed ends with the session.
-            () = self.stand.lost() => return Look::Filled,
+            () = self.stand.lost() => return ClaimResult::Filled,
         };
         let (tasks, next): (Vec<Claimed>, _) = match answer {
             Ok(ClaimAnswer::Tasks { tasks, next }) => (tasks, next),
             Ok(ClaimAnswer::SessionEnded) => {
                 self.stand.fence();
-                return Look::Filled;
+                return ClaimResult::Filled;
             }
             // The keeper knows whether the store is away for good; here the poll comes back.
-            Err(_) => return Look::Filled,
+            Err(_) => return ClaimResult::Filled,
         };
         let short = tasks.len() < room;
         self.take(tasks, growth, ahead).await;
         match next {
-            Some(next) if short => Look::Short(Some(Instant::now() + self.wait_for_gate(next).await)),
-            None if short => Look::Short(None),
-            Some(_) | None => Look::Filled,
+            Some(next) if short => ClaimResult::Short(Some(Instant::now() + self.wait_for_gate(next).await)),
+            None if short => ClaimResult::Short(None),
+            Some(_) | None => ClaimResult::Filled,
         }
     }
 
@@ -296,19 +296,19 @@ impl Pool {
 
     /// Where a certain number of tasks must wait for another worker to come, the store counts them while no worker is free. New
     /// tasks are a reason to count again.
-    async fn count_backlog(&mut self, look: Look) -> Look {
+    async fn count_backlog(&mut self, look: ClaimResult) -> ClaimResult {
         let (load, now) = (self.crew.load(), Instant::now());
         let more = self.openable(&load, now);
         let is_useful = self.grows_by_backlog(&load)
             && more > 0
             && load.free() == 0
-            && matches!(look, Look::Filled)
+            && matches!(look, ClaimResult::Filled)
             && (self.bench.memory)() == MemoryPressure::Free;
         if !is_useful {
             return look;
         }
         if now < self.backlog_at {
-            return Look::Later(self.backlog_at);
+            return ClaimResult::Later(self.backlog_at);
         }
         self.backlog_at = now + BACKLOG_EVERY;
         let enough = self.size.borrow().scale_up_at.saturating_add(load.starting);
@@ -316,15 +316,15 @@ impl Pool {
         let kinds = self.kinds();
         let counted = tokio::select! {
             counted = self.bench.store.backlog(&self.bench.pool.queue, &kinds, limit) => counted,
-            () = self.stand.lost() => return Look::Filled,
+            () = self.stand.lost() => return ClaimResult::Filled,
         };
         match counted {
             Ok(counted) => {
                 self.backlog = counted;
-                Look::Short(None)
+                ClaimResult::Short(None)
             }
             // As after a claim that failed: the poll comes back.
-            Err(_) => Look::Filled,
+            Err(_) => ClaimResult::Filled,
         }
     }
 

@@ -17,7 +17,7 @@ const PAUSE: Duration = Duration::from_millis(250);
 
 /// An order to recycle workers of a pool.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct RecycleRequest {
     pub(crate) number: u64,
     pub(crate) pool: String,
     pub(crate) who: WorkerChoice,
@@ -28,13 +28,13 @@ pub(crate) struct Recycler {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) session: SessionId,
     pub(crate) crews: Vec<WorkerSet>,
-    pub(crate) orders: mpsc::Receiver<Asked>,
+    pub(crate) orders: mpsc::Receiver<RecycleRequest>,
 }
 
 impl Recycler {
     /// Goes on until nobody hears orders any more.
     pub(crate) async fn serve(mut self) {
-        while let Some(Asked { number, pool, who }) = self.orders.recv().await {
+        while let Some(RecycleRequest { number, pool, who }) = self.orders.recv().await {
             let crew = self.crews.iter().find(|crew| crew.pool() == pool);
             let RecycleReport { recycled, busy } = crew.map(|crew| crew.recycle(who)).unwrap_or_default();
             self.answer(Reply { number, recycled, busy }).await;

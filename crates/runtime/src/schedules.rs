@@ -17,8 +17,8 @@ use ostler_store::{Store, Wakeups};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::calendar::Times;
 use crate::node::Ids;
+use crate::schedule_spec::ScheduleSpec;
 use crate::stand::NodeState;
 
 /// Schedules that are fired in one turn, one moment of each. Who comes together is committed together.
@@ -32,11 +32,11 @@ const AGAIN: Duration = Duration::from_millis(250);
 
 /// A schedule as somebody wants it: its times are known to be right.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Plan {
+pub struct PlannedSchedule {
     /// Its name; there is one of each.
     pub name: String,
     /// When it runs.
-    pub times: Times,
+    pub times: ScheduleSpec,
     /// What happens when a run is due and the one before is not over.
     pub overlap: Overlap,
     /// What happens with runs whose moment passed while nobody looked.
@@ -45,7 +45,7 @@ pub struct Plan {
     pub task: TaskTemplate,
 }
 
-impl Plan {
+impl PlannedSchedule {
     /// The schedule, put at this moment.
     #[must_use]
     pub fn schedule(&self, now: Timestamp) -> Schedule {
@@ -63,7 +63,7 @@ pub(crate) struct Scheduler {
 
 /// What a turn led to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Turn {
+enum SchedulerRound {
     /// Nothing is due for this long; `None`: nothing is to come.
     For(Option<Duration>),
     /// Something was fired, by this node or another: there may be more.
@@ -82,9 +82,9 @@ impl Scheduler {
             }
             news.arm();
             let pause = match self.turn().await {
-                Turn::For(time) => time.unwrap_or(LONGEST),
-                Turn::Went => SHORTEST,
-                Turn::Stuck => AGAIN,
+                SchedulerRound::For(time) => time.unwrap_or(LONGEST),
+                SchedulerRound::Went => SHORTEST,
+                SchedulerRound::Stuck => AGAIN,
             };
             tokio::select! {
                 () = tokio::time::sleep(pause.clamp(SHORTEST, LONGEST)) => {}
@@ -95,12 +95,12 @@ impl Scheduler {
     }
 
     /// Fires one moment of each schedule that is due.
-    async fn turn(&self) -> Turn {
-        let Ok(records) = self.store.schedules().await else { return Turn::Stuck };
+    async fn turn(&self) -> SchedulerRound {
+        let Ok(records) = self.store.schedules().await else { return SchedulerRound::Stuck };
         if records.is_empty() {
-            return Turn::For(None);
+            return SchedulerRound::For(None);
         }
-        let Ok(now) = self.store.now().await else { return Turn::Stuck };
+        let Ok(now) = self.store.now().await else { return SchedulerRound::Stuck };
         let waiting = |record: &ScheduleRecord| match record.activity {
             Activity::Active => record.schedule.next_at,
             Activity::Paused => None,
@@ -110,7 +110,7 @@ impl Scheduler {
         let mut firings: Vec<Firing> =
             records.iter().filter(is_due).filter_map(|record| self.firing(record, now)).collect();
         if firings.is_empty() {
-            return Turn::For(next.map(|next| next.since(now)));
+            return SchedulerRound::For(next.map(|next| next.since(now)));
         }
         // Those that wait the longest come first, so that none is left behind by the others.
         firings.sort_by_key(|firing| firing.expected);
@@ -123,22 +123,24 @@ impl Scheduler {
     fn firing(&self, record: &ScheduleRecord, now: Timestamp) -> Option<Firing> {
         let schedule = &record.schedule;
         let expected = schedule.next_at?;
-        let times = Times::parse(&schedule.spec).ok()?;
+        let times = ScheduleSpec::parse(&schedule.spec).ok()?;
         let Due { run, next } = due(schedule.missed, expected, now, |after| times.next(expected, after));
         let task = run.map(|_| schedule.task.task(TaskId((self.ids)())));
         Some(Firing { schedule: schedule.name.clone(), expected, next, task })
     }
 
-    async fn fire(&self, firings: Vec<Firing>) -> Turn {
+    async fn fire(&self, firings: Vec<Firing>) -> SchedulerRound {
         let mut fired = JoinSet::new();
         for firing in firings {
             let store = Arc::clone(&self.store);
             fired.spawn(async move { store.fire(firing).await });
         }
-        let mut turn = Turn::Stuck;
+        let mut turn = SchedulerRound::Stuck;
         while let Some(answer) = fired.join_next().await {
             match answer {
-                Ok(Ok(Fired::Enqueued(_) | Fired::Replaced { .. } | Fired::Skipped(_))) => turn = Turn::Went,
+                Ok(Ok(Fired::Enqueued(_) | Fired::Replaced { .. } | Fired::Skipped(_))) => {
+                    turn = SchedulerRound::Went
+                }
                 // Somebody else was first, or the store is away: the next look tells.
                 Ok(Ok(Fired::NotDue) | Err(_)) | Err(_) => {}
             }

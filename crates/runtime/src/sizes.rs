@@ -11,9 +11,9 @@ use crate::config::{PoolConfig, PoolSize};
 
 /// The sizes of all pools, by their queues. Clones are the same.
 #[derive(Clone)]
-pub(crate) struct Sizes(Arc<BTreeMap<String, Kept>>);
+pub(crate) struct Sizes(Arc<BTreeMap<String, PoolSizes>>);
 
-struct Kept {
+struct PoolSizes {
     size: watch::Sender<PoolSize>,
     /// How many workers its executor has room for.
     capacity: usize,
@@ -23,7 +23,7 @@ impl Sizes {
     pub(crate) fn new(pools: &[PoolConfig]) -> Self {
         let kept = |pool: &PoolConfig| {
             let capacity = pool.executor.capacity().unwrap_or(usize::MAX);
-            (pool.queue.clone(), Kept { size: watch::Sender::new(pool.size), capacity })
+            (pool.queue.clone(), PoolSizes { size: watch::Sender::new(pool.size), capacity })
         };
         Self(Arc::new(pools.iter().map(kept).collect()))
     }
@@ -42,7 +42,7 @@ impl Sizes {
 
     /// Another size for a pool of this node, within what a node can hold. A pool that it does not have is somebody else's.
     pub(crate) fn resize(&self, pool: &str, min: u32, max: u32) {
-        let Some(Kept { size, capacity }) = self.0.get(pool) else { return };
+        let Some(PoolSizes { size, capacity }) = self.0.get(pool) else { return };
         let others: usize =
             self.0.iter().filter(|(name, _)| *name != pool).map(|(_, kept)| kept.size.borrow().max).sum();
         let room = (MAX_BATCH / 2).saturating_sub(others).min(*capacity).clamp(1, MAX_CLAIM);

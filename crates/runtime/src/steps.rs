@@ -15,12 +15,12 @@ use tokio::sync::Mutex;
 pub(crate) struct AttemptSteps {
     store: Arc<dyn Store>,
     lease: LeaseRef,
-    known: Mutex<Known>,
+    known: Mutex<KnownSteps>,
 }
 
 /// What is known of the task's steps.
 #[derive(Default)]
-struct Known {
+struct KnownSteps {
     /// What earlier attempts have done; looked up when the first step begins.
     done: Option<HashMap<String, String>>,
     begun: HashSet<String>,

@@ -54,7 +54,7 @@ impl fmt::Display for StoreNews {
 pub struct StoreHealth(Arc<Inner>);
 
 struct Inner {
-    book: Mutex<Book>,
+    book: Mutex<HealthRecord>,
     /// Nothing is wrong: what goes well has nothing to say.
     well: AtomicBool,
     clock: Arc<dyn Clock>,
@@ -109,7 +109,7 @@ impl StoreHealth {
         self.lock().gone.clone()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Book> {
+    fn lock(&self) -> MutexGuard<'_, HealthRecord> {
         self.0.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -155,21 +155,21 @@ impl StoreHealth {
 
 /// What is known of the store.
 #[derive(Default)]
-struct Book {
-    trouble: Option<Trouble>,
+struct HealthRecord {
+    trouble: Option<Outage>,
     gone: Option<Error>,
     /// When each sort of trouble was said last.
     said: HashMap<ErrorKind, Duration>,
 }
 
-struct Trouble {
+struct Outage {
     error: Error,
     verb: Verb,
     since: Duration,
     was_said: bool,
 }
 
-impl Trouble {
+impl Outage {
     /// Whether this shows that it is over.
     fn is_over(&self, verb: Verb, proof: Proof) -> bool {
         match self.error.kind() {
@@ -230,7 +230,7 @@ fn meaning(verb: Verb, kind: ErrorKind) -> Meaning {
     }
 }
 
-impl Book {
+impl HealthRecord {
     fn failed(&mut self, verb: Verb, error: &Error, now: Duration) -> Option<StoreNews> {
         if self.gone.is_some() {
             return None;
@@ -255,7 +255,7 @@ impl Book {
             return None;
         }
         let says = self.may_say(error.kind(), now);
-        self.trouble = Some(Trouble { error: error.clone(), verb, since, was_said: was_said || says });
+        self.trouble = Some(Outage { error: error.clone(), verb, since, was_said: was_said || says });
         says.then(|| StoreNews::Away(error.clone()))
     }
 
@@ -293,7 +293,7 @@ mod tests {
 
     #[test]
     fn trouble_is_said_once_and_so_is_its_end() {
-        let mut book = Book::default();
+        let mut book = HealthRecord::default();
         let away = error(ErrorKind::Unavailable);
         assert_eq!(book.failed(CLAIM, &away, seconds(5)), Some(StoreNews::Away(away.clone())));
         for later in 6..100 {
@@ -307,7 +307,7 @@ mod tests {
 
     #[test]
     fn trouble_that_comes_and_goes_is_not_said_each_time() {
-        let (mut book, full) = (Book::default(), error(ErrorKind::Full));
+        let (mut book, full) = (HealthRecord::default(), error(ErrorKind::Full));
         let mut said = 0;
         for moment in 0..60 {
             said += usize::from(book.failed(FINISH, &full, seconds(moment)).is_some());
@@ -318,7 +318,7 @@ mod tests {
 
     #[test]
     fn trouble_that_was_too_early_to_be_said_is_said_when_it_lasts() {
-        let (mut book, away) = (Book::default(), error(ErrorKind::Unavailable));
+        let (mut book, away) = (HealthRecord::default(), error(ErrorKind::Unavailable));
         book.failed(CLAIM, &away, seconds(0));
         book.worked(CLAIM, Proof::Turn, seconds(1));
         assert_eq!(book.failed(CLAIM, &away, seconds(2)), None);
@@ -329,7 +329,7 @@ mod tests {
 
     #[test]
     fn a_full_disk_is_over_when_something_was_written() {
-        let (mut book, full) = (Book::default(), error(ErrorKind::Full));
+        let (mut book, full) = (HealthRecord::default(), error(ErrorKind::Full));
         assert!(book.failed(FINISH, &full, seconds(0)).is_some());
         assert_eq!(book.worked(LOOK, Proof::Read, seconds(1)), None);
         assert_eq!(book.worked(CLAIM, Proof::Turn, seconds(2)), None, "it had nothing to write");
@@ -338,7 +338,7 @@ mod tests {
 
     #[test]
     fn a_store_that_moves_is_not_back_because_work_may_end() {
-        let (mut book, moving) = (Book::default(), error(ErrorKind::Moving));
+        let (mut book, moving) = (HealthRecord::default(), error(ErrorKind::Moving));
         assert!(book.failed(EXPIRE, &moving, seconds(0)).is_some());
         assert_eq!(book.worked(FINISH, Proof::Written, seconds(1)), None);
         assert!(book.worked(EXPIRE, Proof::Read, seconds(2)).is_some());
@@ -347,7 +347,7 @@ mod tests {
     #[test]
     fn what_does_not_come_back_is_said_once_and_nothing_after_it() {
         for kind in [ErrorKind::Replaced, ErrorKind::Damaged, ErrorKind::Foreign, ErrorKind::Moved] {
-            let mut book = Book::default();
+            let mut book = HealthRecord::default();
             assert_eq!(book.failed(CLAIM, &error(kind), seconds(0)), Some(StoreNews::Gone(error(kind))));
             assert_eq!(book.failed(LOOK, &error(ErrorKind::Unavailable), seconds(99)), None);
             assert_eq!(book.worked(FINISH, Proof::Written, seconds(99)), None);
@@ -356,7 +356,7 @@ mod tests {
 
     #[test]
     fn what_the_work_got_wrong_is_no_news_and_a_bad_row_does_not_end_the_node() {
-        let mut book = Book::default();
+        let mut book = HealthRecord::default();
         assert_eq!(book.failed(FINISH, &error(ErrorKind::Invalid), seconds(0)), None);
         let bad = error(ErrorKind::BadRow);
         assert_eq!(book.failed(FINISH, &bad, seconds(0)), Some(StoreNews::Refused(bad.clone())));

@@ -25,8 +25,8 @@ use crate::outbox::OutboxDispatcher;
 use crate::pool::Pool;
 use crate::presence::{Subject, announce};
 use crate::recycler::Recycler;
-use crate::schedules::{Plan, Scheduler};
-use crate::settings;
+use crate::schedules::{PlannedSchedule, Scheduler};
+use crate::settings_conflict;
 use crate::sizes::Sizes;
 use crate::stand::Stand;
 use crate::workers::WorkerSet;
@@ -82,7 +82,7 @@ impl Term {
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             ttl: config.lease.ttl,
-            settings: settings::text(&config.pools),
+            settings: settings_conflict::text(&config.pools),
         };
         if store.join(node).await? == Fenced::Lost {
             return Err(StartError::NotNew);
@@ -281,7 +281,11 @@ async fn prepare(makings: &Makings, session: SessionId, arrival: Arrival) -> Res
 }
 
 /// Brings the node's schedules. One that somebody removed meanwhile stays away until the next start.
-async fn bring_schedules(store: &dyn Store, plans: &[Plan], now: Timestamp) -> Result<(), StartError> {
+async fn bring_schedules(
+    store: &dyn Store,
+    plans: &[PlannedSchedule],
+    now: Timestamp,
+) -> Result<(), StartError> {
     for plan in plans {
         match store.put_schedule(plan.schedule(now)).await? {
             PutAnswer::Created | PutAnswer::Replaced => {}
@@ -302,7 +306,7 @@ async fn bring_settings(
     arrival: Arrival,
 ) -> Result<(), StartError> {
     let nodes = store.survey().await?.nodes;
-    let difference = settings::difference(&nodes, session, &settings::text(&config.pools));
+    let difference = settings_conflict::difference(&nodes, session, &settings_conflict::text(&config.pools));
     match (arrival, config.take_over, difference) {
         (Arrival::First, TakeOver::No, Some(difference)) | (Arrival::Again, _, Some(difference)) => {
             return Err(StartError::Differs(difference));

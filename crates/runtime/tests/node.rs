@@ -6,7 +6,7 @@ use std::time::Duration;
 use ostler_core::{Ending, ErrorClass, Overrides, State, StateName, TaskId};
 use ostler_exec::{Context, Executor, Inline, TaskError};
 use ostler_runtime::{
-    Beginning, Drained, LeaseTimes, Node, NodeConfig, NodeState, Parts, PoolConfig, PoolSize, Unclassed,
+    Drained, LeaseTimes, Node, NodeConfig, NodeState, Parts, PoolConfig, PoolSize, StartMode, Unclassed,
 };
 use ostler_store::calls::{CancelAnswer, EventKind, NewTask};
 use ostler_store::views::{Counts, TaskDetail, TaskRef};
@@ -273,7 +273,7 @@ async fn a_drain_that_takes_too_long_hands_back_and_counts_no_failure() {
     let scene = Scene::new();
     let began = Signal::new("began");
     let id = scene.add(|_| ()).await;
-    let durable = PoolConfig { beginning: Beginning::Durable, ..pool(waiter(&began), 1) };
+    let durable = PoolConfig { beginning: StartMode::Durable, ..pool(waiter(&began), 1) };
     let node = scene.node(durable).await;
     began.wait().await;
     assert_eq!(node.drain(Duration::ZERO).await, Drained { finished: 0, handed_back: 1 });

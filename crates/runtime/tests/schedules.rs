@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ostler_core::{Missed, Overlap, Overrides, Priority, Timestamp};
-use ostler_runtime::{Node, NodeConfig, Parts, Plan, Times};
+use ostler_runtime::{Node, NodeConfig, Parts, PlannedSchedule, ScheduleSpec};
 use ostler_store::schedules::{Activity, Schedule, ScheduleRecord, TaskTemplate};
 use ostler_store::{Clock, Store};
 use ostler_testkit::{Ids, MAX_WAIT, ManualClock, TempStore};
@@ -24,7 +24,7 @@ async fn node(store: Arc<dyn Store>, clock: Arc<dyn Clock>, seed: u64) -> Node {
 }
 
 /// A schedule of the kind of its name. Every run of it is counted.
-fn schedule(name: &str, times: &Times, missed: Missed, first: Timestamp) -> Schedule {
+fn schedule(name: &str, times: &ScheduleSpec, missed: Missed, first: Timestamp) -> Schedule {
     Schedule {
         name: name.to_owned(),
         spec: times.to_string(),
@@ -41,8 +41,8 @@ fn schedule(name: &str, times: &Times, missed: Missed, first: Timestamp) -> Sche
     }
 }
 
-fn seconds() -> Times {
-    Times::every(SECOND).expect("a step")
+fn seconds() -> ScheduleSpec {
+    ScheduleSpec::every(SECOND).expect("a step")
 }
 
 async fn put(store: &dyn Store, schedule: Schedule) {
@@ -70,13 +70,16 @@ impl World {
     async fn new() -> Self {
         let (here, clock) = TempStore::manual();
         let node = node(here.store(), Arc::new(clock.clone()), 1).await;
-        put(here.store().as_ref(), schedule(BELL, &Times::at(Timestamp::ZERO), Missed::One, Timestamp::ZERO))
-            .await;
+        put(
+            here.store().as_ref(),
+            schedule(BELL, &ScheduleSpec::at(Timestamp::ZERO), Missed::One, Timestamp::ZERO),
+        )
+        .await;
         here.store().pause_schedule(BELL, Activity::Paused).await.expect("it is paused");
         Self { here, clock, node }
     }
 
-    async fn put(&self, name: &str, times: &Times, missed: Missed) {
+    async fn put(&self, name: &str, times: &ScheduleSpec, missed: Missed) {
         let first = times.first(self.clock.now()).expect("there is a first moment");
         put(self.here.store().as_ref(), schedule(name, times, missed, first)).await;
     }
@@ -108,7 +111,7 @@ async fn settle(stores: &[&dyn Store], now: Timestamp) {
     loop {
         let all = stores[0].schedules().await.expect("the store answers");
         let due = |record: &ScheduleRecord| {
-            let readable = Times::parse(&record.schedule.spec).is_ok();
+            let readable = ScheduleSpec::parse(&record.schedule.spec).is_ok();
             readable
                 && record.activity == Activity::Active
                 && record.schedule.next_at.is_some_and(|next| next <= now)
@@ -149,7 +152,7 @@ async fn two_nodes_fire_each_moment_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn missed_moments_are_left_out_or_made_up_for_as_asked() {
     let world = World::new().await;
-    let hourly = Times::every(HOUR).expect("a step");
+    let hourly = ScheduleSpec::every(HOUR).expect("a step");
     for missed in Missed::ALL {
         world.put(missed.name(), &hourly, missed).await;
     }
@@ -185,9 +188,9 @@ async fn steps_stay_where_they_were_after_a_great_many_were_missed() {
 async fn a_clock_that_is_set_back_fires_nothing_twice() {
     let world = World::new().await;
     let began = world.clock.now();
-    let daily = Times::cron("0 3 * * *", "UTC").expect("a line");
+    let daily = ScheduleSpec::cron("0 3 * * *", "UTC").expect("a line");
     world.put("daily", &daily, Missed::All).await;
-    world.put("hourly", &Times::every(HOUR).expect("a step"), Missed::All).await;
+    world.put("hourly", &ScheduleSpec::every(HOUR).expect("a step"), Missed::All).await;
     world.pass(4 * HOUR).await;
     assert_eq!((world.runs("daily").await, world.runs("hourly").await), (1, 4));
     world.set(began).await;
@@ -203,7 +206,7 @@ async fn a_clock_that_is_set_forward_loses_only_what_missed_says() {
     let world = World::new().await;
     let began = world.clock.now();
     for missed in Missed::ALL {
-        world.put(missed.name(), &Times::every(HOUR).expect("a step"), missed).await;
+        world.put(missed.name(), &ScheduleSpec::every(HOUR).expect("a step"), missed).await;
     }
     world.set(began.after(3 * HOUR + HOUR / 2)).await;
     for (missed, count) in [(Missed::Skip, 0), (Missed::One, 1), (Missed::All, 3)] {
@@ -217,7 +220,9 @@ async fn a_night_in_which_an_hour_comes_twice_has_one_run() {
     let world = World::new().await;
     // Midnight in Berlin before the clocks go back.
     world.set(Timestamp::from_millis(1_792_879_200_000)).await;
-    world.put("nightly", &Times::cron("30 2 * * *", "Europe/Berlin").expect("a line"), Missed::One).await;
+    world
+        .put("nightly", &ScheduleSpec::cron("30 2 * * *", "Europe/Berlin").expect("a line"), Missed::One)
+        .await;
     for half_hours in 1..=12 {
         world.pass(HOUR / 2).await;
         assert_eq!(world.runs("nightly").await, u64::from(half_hours >= 5), "after {half_hours} half hours");
@@ -229,8 +234,8 @@ async fn a_night_in_which_an_hour_comes_twice_has_one_run() {
 async fn one_moment_comes_once_also_if_it_had_passed() {
     let world = World::new().await;
     let (past, ahead) = (world.clock.now().before(HOUR), world.clock.now().after(HOUR));
-    world.put("past", &Times::at(past), Missed::One).await;
-    world.put("ahead", &Times::at(ahead), Missed::One).await;
+    world.put("past", &ScheduleSpec::at(past), Missed::One).await;
+    world.put("ahead", &ScheduleSpec::at(ahead), Missed::One).await;
     world.settle().await;
     assert_eq!((world.runs("past").await, world.runs("ahead").await), (1, 0));
     world.pass(2 * HOUR).await;
@@ -278,7 +283,7 @@ async fn the_clock_of_the_store_decides_whatever_that_of_a_node_shows() {
         };
         // One that the node brings, and one that is there.
         let task = schedule("brought", &seconds(), Missed::One, clock.now()).task;
-        let brought = Plan {
+        let brought = PlannedSchedule {
             name: "brought".to_owned(),
             times: seconds(),
             overlap: Overlap::Queue,
@@ -286,7 +291,8 @@ async fn the_clock_of_the_store_decides_whatever_that_of_a_node_shows() {
             task,
         };
         put(store.as_ref(), schedule("tick", &seconds(), Missed::One, clock.now().after(SECOND))).await;
-        put(store.as_ref(), schedule(BELL, &Times::at(Timestamp::ZERO), Missed::One, Timestamp::ZERO)).await;
+        put(store.as_ref(), schedule(BELL, &ScheduleSpec::at(Timestamp::ZERO), Missed::One, Timestamp::ZERO))
+            .await;
         store.pause_schedule(BELL, Activity::Paused).await.expect("it is paused");
         let config = NodeConfig { schedules: vec![brought], ..NodeConfig::new("node", Vec::new()) };
         let node = Node::start(parts, config).await.expect("it starts");

@@ -1,7 +1,7 @@
 //! `ostler schedule`: work that comes again and again is shown, added, paused, removed.
 
 use ostler_core::{Overrides, Timestamp, millis};
-use ostler_runtime::{Plan, Times};
+use ostler_runtime::{PlannedSchedule, ScheduleSpec};
 use ostler_store::schedules::{Activity, PutAnswer, ScheduleAnswer as Answer, ScheduleRecord, TaskTemplate};
 use ostler_store::{Clock as _, Store, SystemClock, check_schedule};
 use ostler_wire::moment::Moment;
@@ -49,9 +49,9 @@ async fn show(console: &Console, name: &str) -> anyhow::Result<Code> {
 async fn add(console: &Console, add: AddSchedule) -> anyhow::Result<Code> {
     let place = console.place()?;
     let times = match (&add.times.cron, add.times.every, add.times.at) {
-        (Some(line), _, _) => Times::cron(line, add.timezone.as_deref().unwrap_or(UTC)),
-        (None, Some(step), _) => Times::every(step),
-        (None, None, Some(moment)) => Ok(Times::at(moment)),
+        (Some(line), _, _) => ScheduleSpec::cron(line, add.timezone.as_deref().unwrap_or(UTC)),
+        (None, Some(step), _) => ScheduleSpec::every(step),
+        (None, None, Some(moment)) => Ok(ScheduleSpec::at(moment)),
         (None, None, None) => unreachable!("one of the three is asked for"),
     };
     let times = times.map_err(|error| refused(Code::BadInput, error.to_string()))?;
@@ -66,7 +66,7 @@ async fn add(console: &Console, add: AddSchedule) -> anyhow::Result<Code> {
         priority: add.priority.unwrap_or_default(),
         overrides: Overrides { attempts: add.attempts, timeout: add.timeout, ..Overrides::NONE },
     };
-    let plan = Plan { name: add.name, times, overlap: add.overlap, missed: add.missed, task };
+    let plan = PlannedSchedule { name: add.name, times, overlap: add.overlap, missed: add.missed, task };
     // Before there is a store: what is refused makes none.
     check_schedule(&plan.schedule(SystemClock.now()))?;
     let store = place.open(Missing::Make).await?;
@@ -146,7 +146,7 @@ fn next(record: &ScheduleRecord) -> Option<Timestamp> {
 }
 
 fn upcoming(record: &ScheduleRecord) -> Vec<Timestamp> {
-    let (Some(first), Ok(times)) = (next(record), Times::parse(&record.schedule.spec)) else {
+    let (Some(first), Ok(times)) = (next(record), ScheduleSpec::parse(&record.schedule.spec)) else {
         return Vec::new();
     };
     std::iter::successors(Some(first), |last| times.next(first, *last)).take(UPCOMING).collect()
@@ -154,14 +154,14 @@ fn upcoming(record: &ScheduleRecord) -> Vec<Timestamp> {
 
 fn view(record: &ScheduleRecord) -> ScheduleView {
     let schedule = &record.schedule;
-    let when = match Times::parse(&schedule.spec) {
-        Ok(Times::Cron(line)) => When {
+    let when = match ScheduleSpec::parse(&schedule.spec) {
+        Ok(ScheduleSpec::Cron(line)) => When {
             cron: Some(line.line().to_owned()),
             timezone: Some(line.timezone().to_owned()),
             ..When::default()
         },
-        Ok(Times::Every(step)) => When { every_ms: Some(millis(step.length())), ..When::default() },
-        Ok(Times::At(moment)) => When { at: Some(moment.into()), ..When::default() },
+        Ok(ScheduleSpec::Every(step)) => When { every_ms: Some(millis(step.length())), ..When::default() },
+        Ok(ScheduleSpec::At(moment)) => When { at: Some(moment.into()), ..When::default() },
         Err(_) => When::default(),
     };
     let TaskTemplate { queue, kind, payload, priority, overrides } = &schedule.task;

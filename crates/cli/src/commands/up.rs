@@ -11,8 +11,8 @@ use ostler_process::keeper::{
     Contained, Containment, Keeper, KeeperProgram, StartError as KeeperError, serve,
 };
 use ostler_runtime::{
-    Beginning, Drained, EndListener, Node, NodeConfig, NodeState, Parts, PoolConfig, PoolSize, Prefetch,
-    StartError, StoreNews, TakeOver,
+    Drained, EndListener, Node, NodeConfig, NodeState, Parts, PoolConfig, PoolSize, Prefetch, StartError,
+    StartMode, StoreNews, TakeOver,
 };
 use ostler_store::calls::QueueChange;
 use ostler_store::views::QueueSettings;
@@ -390,7 +390,7 @@ fn pool_of(pool: &Pool, keeper: &Keeper) -> anyhow::Result<PoolConfig> {
             // What a worker does may be.
             Executor::Process(_) => Prefetch::usual(size.max),
         },
-        beginning: Beginning::Durable,
+        beginning: StartMode::Durable,
         grace: pool.grace,
         settings: vec![QueueChange::Overrides(pool.overrides)],
         unclassed: pool.unclassed,

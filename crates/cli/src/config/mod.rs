@@ -31,7 +31,7 @@ use ostler_postgres::Failover;
 use ostler_process::keeper::Containment;
 use ostler_process::sandbox::Sandbox;
 use ostler_process::{CommandPolicy, ProcessPolicy};
-use ostler_runtime::{LeaseTimes, Plan, Presence, PresenceTimes, RedisAddress, Unclassed};
+use ostler_runtime::{LeaseTimes, PlannedSchedule, Presence, PresenceTimes, RedisAddress, Unclassed};
 use ostler_store::calls::Retention;
 use ostler_store::{Bounds, MAX_WORKERS};
 use toml::de::DeTable;
@@ -95,7 +95,7 @@ pub(crate) struct Config {
     /// The pools, by name.
     pub(crate) pools: Vec<Pool>,
     /// The schedules, by name.
-    pub(crate) schedules: Vec<Plan>,
+    pub(crate) schedules: Vec<PlannedSchedule>,
 }
 
 /// Whether a node serves the jobs that `ostler map --detach` makes. They bring commands of their own, so nobody does unless told to.

@@ -1,7 +1,7 @@
 //! The tables `[schedule.NAME]`: work that comes again and again. A node brings them to the store when it starts.
 
 use ostler_core::{Missed, Overlap, Overrides, Priority, Timestamp};
-use ostler_runtime::{BadTimes, Plan, Times};
+use ostler_runtime::{BadScheduleSpec, PlannedSchedule, ScheduleSpec};
 use ostler_store::check_schedule;
 use ostler_store::schedules::TaskTemplate;
 
@@ -14,11 +14,11 @@ pub(crate) const UTC: &str = "UTC";
 const WHEN: [&str; 3] = ["cron", "every", "at"];
 
 /// The schedules of the file, by name.
-pub(super) fn read_all(section: &Section<'_>) -> Vec<Plan> {
+pub(super) fn read_all(section: &Section<'_>) -> Vec<PlannedSchedule> {
     section.entries().into_iter().filter_map(|(name, found)| read(name, &found)).collect()
 }
 
-fn read(name: String, found: &Found<'_>) -> Option<Plan> {
+fn read(name: String, found: &Found<'_>) -> Option<PlannedSchedule> {
     let mut section = found.table()?;
     let times = times(&mut section);
     let overlaps = Overlap::ALL.map(|choice| (choice.name(), choice));
@@ -34,7 +34,7 @@ fn read(name: String, found: &Found<'_>) -> Option<Plan> {
         }
     };
     section.close(&[]);
-    let plan = Plan { name, times: times?, overlap: overlap?, missed: missed?, task: task? };
+    let plan = PlannedSchedule { name, times: times?, overlap: overlap?, missed: missed?, task: task? };
     // Its name and its payload, whose bounds the store knows.
     let checked = check_schedule(&plan.schedule(Timestamp::ZERO));
     checked.map_err(|error| found.fault(format!("{}: {error}", found.path()))).ok()?;
@@ -42,7 +42,7 @@ fn read(name: String, found: &Found<'_>) -> Option<Plan> {
 }
 
 /// When it runs.
-fn times(section: &mut Section<'_>) -> Option<Times> {
+fn times(section: &mut Section<'_>) -> Option<ScheduleSpec> {
     let said = section.present(&WHEN);
     let timezone = section.find("timezone");
     let when = match said.as_slice() {
@@ -60,14 +60,14 @@ fn times(section: &mut Section<'_>) -> Option<Times> {
         timezone.refuse::<()>("is for cron lines; a step or a moment has none");
     }
     let found = section.find(when)?;
-    let refuse = |error: BadTimes| found.refuse::<Times>(format!("cannot be used: {error}"));
+    let refuse = |error: BadScheduleSpec| found.refuse::<ScheduleSpec>(format!("cannot be used: {error}"));
     match when {
         "cron" => {
             let zone = timezone.map_or(Some(UTC.to_owned()), |timezone| timezone.text())?;
-            Times::cron(&found.text()?, &zone).map_or_else(refuse, Some)
+            ScheduleSpec::cron(&found.text()?, &zone).map_or_else(refuse, Some)
         }
-        "every" => Times::every(found.duration()?).map_or_else(refuse, Some),
-        _ => Some(Times::at(found.moment()?)),
+        "every" => ScheduleSpec::every(found.duration()?).map_or_else(refuse, Some),
+        _ => Some(ScheduleSpec::at(found.moment()?)),
     }
 }
 

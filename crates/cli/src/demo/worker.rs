@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use ostler_exec::{Context, Inline, TaskError, ThreadPolicy, Threads};
 use ostler_process::keeper::{Keeper, KeeperProgram};
 use ostler_process::{Command, CommandPolicy, Environment};
-use ostler_runtime::{Beginning, Node, NodeConfig, Parts, PoolConfig};
+use ostler_runtime::{Node, NodeConfig, Parts, PoolConfig, StartMode};
 use ostler_sqlite::{Options, Sqlite};
 use ostler_store::{Store, SystemClock};
 use tokio::io::AsyncReadExt as _;
@@ -46,7 +46,7 @@ async fn serve(path: &Path, name: &str) -> anyhow::Result<()> {
     let command = Command::new(keeper.clone(), CommandPolicy { environment, ..policy })?;
     // Their attempts are on disk before they begin, so that the demo can show what became of them.
     let lazy = |queue: &str, executor, workers| PoolConfig {
-        beginning: Beginning::Durable,
+        beginning: StartMode::Durable,
         ..PoolConfig::new(queue, executor, workers)
     };
     let pools = vec![

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use ostler_core::Timestamp;
-use ostler_runtime::Times;
+use ostler_runtime::ScheduleSpec;
 use ostler_store::schedules::{Activity, ScheduleRecord};
 use ostler_wire::moment::Moment;
 
@@ -80,10 +80,10 @@ pub(crate) fn schedule(record: &ScheduleRecord, upcoming: &[Timestamp], now: Tim
 
 /// When it runs, as people write it.
 fn times(spec: &str) -> String {
-    match Times::parse(spec) {
-        Ok(Times::Cron(line)) => format!("{} {}", line.line(), line.timezone()),
-        Ok(Times::Every(step)) => format!("every {}", duration::show(step.length())),
-        Ok(Times::At(moment)) => format!("at {}", Moment::from(moment)),
+    match ScheduleSpec::parse(spec) {
+        Ok(ScheduleSpec::Cron(line)) => format!("{} {}", line.line(), line.timezone()),
+        Ok(ScheduleSpec::Every(step)) => format!("every {}", duration::show(step.length())),
+        Ok(ScheduleSpec::At(moment)) => format!("at {}", Moment::from(moment)),
         // Another version may have written it.
         Err(_) => spec.to_owned(),
     }

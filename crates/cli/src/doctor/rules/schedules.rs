@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ostler_core::Timestamp;
-use ostler_runtime::Times;
+use ostler_runtime::ScheduleSpec;
 use ostler_store::schedules::{Activity, ScheduleRecord};
 use ostler_store::views::Liveness;
 
@@ -24,7 +24,7 @@ pub(super) fn findings(seen: &Seen, now: Timestamp) -> Vec<Finding> {
         seen.schedules.iter().filter(runs)
     };
     let (readable, strange): (Vec<&ScheduleRecord>, Vec<&ScheduleRecord>) =
-        active().partition(|record| Times::parse(&record.schedule.spec).is_ok());
+        active().partition(|record| ScheduleSpec::parse(&record.schedule.spec).is_ok());
     let mut found = Vec::new();
     found.extend(unreadable(&strange));
     found.extend(late(seen, &readable, now));

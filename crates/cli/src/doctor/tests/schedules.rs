@@ -1,7 +1,7 @@
 //! Faults of schedules.
 
 use ostler_core::{Missed, Overlap, Overrides, Priority};
-use ostler_runtime::{Plan, Times};
+use ostler_runtime::{PlannedSchedule, ScheduleSpec};
 use ostler_store::schedules::{Activity, Schedule, TaskTemplate};
 
 use super::super::Severity;
@@ -18,8 +18,9 @@ fn hourly(world: &World, name: &str, queue: &str) -> Schedule {
         priority: Priority::NORMAL,
         overrides: Overrides::NONE,
     };
-    let times = Times::every(HOUR).expect("a step");
-    let plan = Plan { name: name.to_owned(), times, overlap: Overlap::Skip, missed: Missed::One, task };
+    let times = ScheduleSpec::every(HOUR).expect("a step");
+    let plan =
+        PlannedSchedule { name: name.to_owned(), times, overlap: Overlap::Skip, missed: Missed::One, task };
     plan.schedule(world.clock.now())
 }
 

@@ -1,7 +1,7 @@
 //! When a schedule runs: by a cron line in a time zone, in equal steps, or once. From a text and a moment comes the next moment;
 //! there is no clock here, and no file: the time zones are in the program.
 //!
-//! A store keeps the text, as [`Times`] shows itself, and does not read it.
+//! A store keeps the text, as [`ScheduleSpec`] shows itself, and does not read it.
 
 use std::fmt;
 use std::time::Duration;
@@ -19,11 +19,11 @@ const LONGEST: Duration = Duration::from_secs(36_500 * 24 * 60 * 60);
 /// Why something says no times, in a sentence.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct BadTimes(pub(crate) String);
+pub struct BadScheduleSpec(pub(crate) String);
 
 /// The moments of a schedule.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Times {
+pub enum ScheduleSpec {
     /// Whenever the clocks of a time zone show what a cron line says.
     Cron(Box<CronLine>),
     /// In equal steps, counted from its first moment: however late a run is, the next one is not moved by that.
@@ -44,12 +44,12 @@ impl Interval {
     }
 }
 
-impl Times {
+impl ScheduleSpec {
     /// By a cron line with five fields, in a time zone such as `Europe/Berlin`.
     ///
     /// # Errors
     /// When the line says nothing that ever comes, or there is no such time zone.
-    pub fn cron(line: &str, timezone: &str) -> Result<Self, BadTimes> {
+    pub fn cron(line: &str, timezone: &str) -> Result<Self, BadScheduleSpec> {
         CronLine::new(line, timezone).map(|line| Self::Cron(Box::new(line)))
     }
 
@@ -57,12 +57,12 @@ impl Times {
     ///
     /// # Errors
     /// When they are shorter than a second, or longer than a hundred years.
-    pub fn every(step: Duration) -> Result<Self, BadTimes> {
+    pub fn every(step: Duration) -> Result<Self, BadScheduleSpec> {
         if (SHORTEST..=LONGEST).contains(&step) {
             // A store counts in milliseconds.
             return Ok(Self::Every(Interval(Duration::from_millis(step.as_millis() as u64))));
         }
-        Err(BadTimes(format!("a step of {step:?} is too short or too long: it is from 1s to 36500d")))
+        Err(BadScheduleSpec(format!("a step of {step:?} is too short or too long: it is from 1s to 36500d")))
     }
 
     /// Once. A moment that has passed was missed.
@@ -75,8 +75,9 @@ impl Times {
     ///
     /// # Errors
     /// When it cannot be read; another version may have written it.
-    pub fn parse(text: &str) -> Result<Self, BadTimes> {
-        let unreadable = || BadTimes(format!("\"{}\" says no times that can be read", text.escape_debug()));
+    pub fn parse(text: &str) -> Result<Self, BadScheduleSpec> {
+        let unreadable =
+            || BadScheduleSpec(format!("\"{}\" says no times that can be read", text.escape_debug()));
         let (sort, rest) = text.split_once(' ').ok_or_else(unreadable)?;
         match sort {
             "cron" => {
@@ -121,7 +122,7 @@ impl Times {
     }
 }
 
-impl fmt::Display for Times {
+impl fmt::Display for ScheduleSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Cron(line) => write!(f, "cron {} {}", line.line(), line.timezone()),
@@ -147,16 +148,16 @@ mod tests {
     #[test]
     fn what_is_shown_is_read_as_the_same() {
         for (times, text) in [
-            (Times::cron("0  3 * * MON", "europe/berlin"), "cron 0 3 * * MON Europe/Berlin"),
-            (Times::cron("@daily", "UTC"), "cron @daily UTC"),
-            (Times::every(90 * MINUTE), "every 1h 30m"),
-            (Times::every(Duration::from_millis(1_500)), "every 1s 500ms"),
-            (Times::every(LONGEST), "every 876000h"),
-            (Ok(Times::at(T)), "at 2026-01-01T00:00:00.000Z"),
+            (ScheduleSpec::cron("0  3 * * MON", "europe/berlin"), "cron 0 3 * * MON Europe/Berlin"),
+            (ScheduleSpec::cron("@daily", "UTC"), "cron @daily UTC"),
+            (ScheduleSpec::every(90 * MINUTE), "every 1h 30m"),
+            (ScheduleSpec::every(Duration::from_millis(1_500)), "every 1s 500ms"),
+            (ScheduleSpec::every(LONGEST), "every 876000h"),
+            (Ok(ScheduleSpec::at(T)), "at 2026-01-01T00:00:00.000Z"),
         ] {
             let times = times.unwrap();
             assert_eq!(times.to_string(), text);
-            assert_eq!(Times::parse(text), Ok(times));
+            assert_eq!(ScheduleSpec::parse(text), Ok(times));
         }
     }
 
@@ -165,15 +166,15 @@ mod tests {
         for text in
             ["", "cron", "cron 0", "daily", "every", "every moon", "every 10ms", "at noon", "sometimes x"]
         {
-            assert!(Times::parse(text).is_err(), "{text}");
+            assert!(ScheduleSpec::parse(text).is_err(), "{text}");
         }
-        assert!(Times::every(Duration::from_millis(999)).is_err());
-        assert!(Times::every(LONGEST + MINUTE).is_err());
+        assert!(ScheduleSpec::every(Duration::from_millis(999)).is_err());
+        assert!(ScheduleSpec::every(LONGEST + MINUTE).is_err());
     }
 
     #[test]
     fn steps_are_counted_from_a_known_moment_and_do_not_drift() {
-        let times = Times::every(10 * MINUTE).unwrap();
+        let times = ScheduleSpec::every(10 * MINUTE).unwrap();
         let first = times.first(T).unwrap();
         assert_eq!(first, T.after(10 * MINUTE));
         // Looked at late, and later than many of them.
@@ -188,7 +189,7 @@ mod tests {
 
     #[test]
     fn one_moment_comes_once_and_is_not_lost_by_being_in_the_past() {
-        let once = Times::at(T);
+        let once = ScheduleSpec::at(T);
         assert_eq!(once.first(T.after(MINUTE)), Some(T));
         assert_eq!(once.next(T, T.before(MINUTE)), Some(T));
         assert_eq!(once.next(T, T), None);

@@ -17,11 +17,11 @@ pub const LIMIT_SETTINGS: [&str; 8] =
     ["queue_limit", "concurrency.total", "concurrency.limit", "key", "cost", "rate", "key_rate", "breaker"];
 
 /// What is said about one queue: setting and value, as people write them.
-type Said = BTreeMap<String, String>;
+type SettingText = BTreeMap<String, String>;
 
 /// A setting of a queue that another living node has otherwise.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Difference {
+pub struct SettingsConflict {
     /// The queue.
     pub queue: String,
     /// The setting.
@@ -34,7 +34,7 @@ pub struct Difference {
     pub here: String,
 }
 
-impl std::fmt::Display for Difference {
+impl std::fmt::Display for SettingsConflict {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { queue, setting, node, there, here } = self;
         write!(
@@ -65,7 +65,7 @@ fn brought(pool: &PoolConfig) -> QueueSettings {
 }
 
 /// The first setting that a living node, which came up before `own`, has otherwise.
-pub(crate) fn difference(nodes: &[NodeRecord], own: SessionId, text: &str) -> Option<Difference> {
+pub(crate) fn difference(nodes: &[NodeRecord], own: SessionId, text: &str) -> Option<SettingsConflict> {
     let here = read(text);
     let before = nodes.iter().take_while(|node| node.session != own);
     before.filter(|node| node.liveness == Liveness::Alive).find_map(|node| {
@@ -73,25 +73,26 @@ pub(crate) fn difference(nodes: &[NodeRecord], own: SessionId, text: &str) -> Op
         here.iter().find_map(|(queue, ours)| {
             let theirs = there.get(queue)?;
             let (setting, here, there) = differs(ours, theirs)?;
-            Some(Difference { queue: queue.clone(), setting, node: node.name.clone(), there, here })
+            Some(SettingsConflict { queue: queue.clone(), setting, node: node.name.clone(), there, here })
         })
     })
 }
 
-fn differs(ours: &Said, theirs: &Said) -> Option<(String, String, String)> {
+fn differs(ours: &SettingText, theirs: &SettingText) -> Option<(String, String, String)> {
     let names = ours.keys().chain(theirs.keys());
-    let value = |said: &Said, name: &String| said.get(name).cloned().unwrap_or_else(|| "not set".to_owned());
+    let value =
+        |said: &SettingText, name: &String| said.get(name).cloned().unwrap_or_else(|| "not set".to_owned());
     names
         .map(|name| (name.clone(), value(ours, name), value(theirs, name)))
         .find(|(_, here, there)| here != there)
 }
 
 /// What another node said; nothing of what cannot be read, which another version may have written.
-fn read(text: &str) -> BTreeMap<String, Said> {
+fn read(text: &str) -> BTreeMap<String, SettingText> {
     serde_json::from_str(text).unwrap_or_default()
 }
 
-fn said(settings: &QueueSettings) -> Said {
+fn said(settings: &QueueSettings) -> SettingText {
     let number = |number: Option<u32>| number.map(|number| number.to_string());
     let path = |path: &Option<PayloadPath>| path.as_ref().map(ToString::to_string);
     let rates = |rates: &[Rate]| {
