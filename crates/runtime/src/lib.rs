@@ -55,7 +55,7 @@ pub use outbox::EndListener;
 pub use pool::WORKERS_FAIL;
 pub use presence::Presence;
 #[cfg(feature = "redis")]
-pub use presence::{BadRedisAddress, PresenceTimes, RedisAddress, RedisFault, Standing};
+pub use presence::{BadRedisAddress, PresenceStatus, PresenceTimes, RedisAddress, RedisFault};
 pub use schedule_spec::{BadScheduleSpec, Interval, ScheduleSpec};
 pub use schedules::PlannedSchedule;
 pub use settings_conflict::{LIMIT_SETTINGS, SettingsConflict};

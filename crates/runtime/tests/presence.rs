@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use ostler_core::{SessionId, StateName, TaskId};
 use ostler_exec::{Inline, TaskError};
 use ostler_runtime::{
-    LeaseTimes, Node, NodeConfig, Parts, PoolConfig, Presence, PresenceTimes, RedisAddress, RedisFault,
-    Standing,
+    LeaseTimes, Node, NodeConfig, Parts, PoolConfig, Presence, PresenceStatus, PresenceTimes, RedisAddress,
+    RedisFault,
 };
 use ostler_store::views::TaskRef;
 use ostler_store::{Store, SystemClock};
@@ -31,7 +31,7 @@ struct Scene {
     here: TempStore,
     ids: Arc<Ids>,
     node: Node,
-    standing: watch::Receiver<Standing>,
+    standing: watch::Receiver<PresenceStatus>,
     /// Rung by each task of this node that begins.
     began: Signal,
     /// Ends the tasks that wait for it.
@@ -90,19 +90,19 @@ impl Scene {
         tokio::time::timeout(MAX_WAIT, done).await.expect("work goes on");
     }
 
-    async fn until(&mut self, so: impl FnMut(&Standing) -> bool) -> Standing {
+    async fn until(&mut self, so: impl FnMut(&PresenceStatus) -> bool) -> PresenceStatus {
         let waited = tokio::time::timeout(MAX_WAIT, self.standing.wait_for(so)).await;
         waited.expect("it comes to this in time").expect("the node is up").clone()
     }
 
     async fn until_known(&mut self) {
-        self.until(|standing| *standing == Standing::Known).await;
+        self.until(|standing| *standing == PresenceStatus::Known).await;
     }
 
     async fn until_away(&mut self) -> RedisFault {
-        match self.until(|standing| matches!(standing, Standing::Away(_))).await {
-            Standing::Away(fault) => fault,
-            Standing::Known | Standing::Untold => unreachable!("it was waited for"),
+        match self.until(|standing| matches!(standing, PresenceStatus::Away(_))).await {
+            PresenceStatus::Away(fault) => fault,
+            PresenceStatus::Known | PresenceStatus::Untold => unreachable!("it was waited for"),
         }
     }
 
@@ -224,7 +224,7 @@ async fn a_redis_behind_a_network_that_falls_silent_or_cuts_holds_up_nothing() {
     scene.works().await;
     assert_eq!(scene.until_away().await, RedisFault::Silent);
     proxy.set(Weather::Cut);
-    scene.until(|standing| matches!(standing, Standing::Away(RedisFault::Unreachable(_)))).await;
+    scene.until(|standing| matches!(standing, PresenceStatus::Away(RedisFault::Unreachable(_)))).await;
     scene.works().await;
     proxy.set(Weather::Fair);
     scene.until_known().await;

@@ -1,6 +1,6 @@
 //! Says to people when Redis cannot be told of a node, and when it can again: once each, however long it takes.
 
-use ostler_runtime::{Presence, RedisAddress, Standing};
+use ostler_runtime::{Presence, PresenceStatus, RedisAddress};
 use tokio::sync::watch;
 
 use crate::config::PresenceSettings;
@@ -9,7 +9,7 @@ use crate::exit::say;
 /// Looks after the presence of one node.
 pub(super) struct Watcher {
     address: RedisAddress,
-    standing: watch::Receiver<Standing>,
+    standing: watch::Receiver<PresenceStatus>,
     said: Said,
 }
 
@@ -33,18 +33,20 @@ impl Watcher {
     /// Says what has changed.
     pub(super) fn look(&mut self) {
         let sentence = match (&*self.standing.borrow_and_update(), self.said) {
-            (Standing::Away(fault), Said::Well) => {
+            (PresenceStatus::Away(fault), Said::Well) => {
                 self.said = Said::Away;
                 format!(
                     "no presence in {}: {fault}; work goes on, and it is tried again and again",
                     self.address
                 )
             }
-            (Standing::Known, Said::Away) => {
+            (PresenceStatus::Known, Said::Away) => {
                 self.said = Said::Well;
                 format!("{} is back, and knows of the node again", self.address)
             }
-            (Standing::Away(_), Said::Away) | (Standing::Known, Said::Well) | (Standing::Untold, _) => return,
+            (PresenceStatus::Away(_), Said::Away)
+            | (PresenceStatus::Known, Said::Well)
+            | (PresenceStatus::Untold, _) => return,
         };
         say(&sentence);
     }

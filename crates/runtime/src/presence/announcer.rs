@@ -7,9 +7,9 @@ use ostler_core::Seed;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::event::{Pool, Seen};
-use super::heal::{Line, Word, pause, word};
-use super::link::Link;
+use super::beat::{Beat, Connection, pause, word};
+use super::event::{NodeSnapshot, PoolSnapshot};
+use super::link::RedisLink;
 use super::{RedisAddress, RedisFault, Subject};
 use crate::config::InvalidConfig;
 use crate::stand::NodeState;
@@ -23,7 +23,7 @@ const FAREWELL: Duration = Duration::from_secs(1);
 pub struct Presence {
     address: RedisAddress,
     times: PresenceTimes,
-    standing: watch::Sender<Standing>,
+    standing: watch::Sender<PresenceStatus>,
 }
 
 /// How often a node tells of itself, and how long that holds.
@@ -43,7 +43,7 @@ impl Default for PresenceTimes {
 
 /// Whether Redis knows of the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum PresenceStatus {
     /// It was not told yet.
     Untold,
     /// It knows.
@@ -56,7 +56,7 @@ impl Presence {
     /// Presence there, with the usual times.
     #[must_use]
     pub fn new(address: RedisAddress) -> Self {
-        let (times, standing) = (PresenceTimes::default(), watch::Sender::new(Standing::Untold));
+        let (times, standing) = (PresenceTimes::default(), watch::Sender::new(PresenceStatus::Untold));
         Self { address, times, standing }
     }
 
@@ -82,7 +82,7 @@ impl Presence {
 
     /// Whether Redis knows of the node, as it is and as it changes.
     #[must_use]
-    pub fn standing(&self) -> watch::Receiver<Standing> {
+    pub fn standing(&self) -> watch::Receiver<PresenceStatus> {
         self.standing.subscribe()
     }
 }
@@ -97,7 +97,7 @@ struct Announcer {
     presence: Presence,
     subject: Subject,
     key: String,
-    link: Option<Link>,
+    link: Option<RedisLink>,
 }
 
 impl Announcer {
@@ -115,14 +115,14 @@ impl Announcer {
             let wait = match told {
                 Ok(()) => {
                     failures = 0;
-                    self.stands(Standing::Known);
+                    self.stands(PresenceStatus::Known);
                     self.presence.times.interval
                 }
                 Err(fault) => {
                     // What it may still say is not waited for.
                     self.link = None;
                     failures = failures.saturating_add(1);
-                    self.stands(Standing::Away(fault));
+                    self.stands(PresenceStatus::Away(fault));
                     pause(failures, self.presence.times.interval, &mut chance)
                 }
             };
@@ -137,23 +137,23 @@ impl Announcer {
     }
 
     async fn beat(&mut self) -> Result<(), RedisFault> {
-        let line = if self.link.is_some() { Line::Kept } else { Line::New };
+        let line = if self.link.is_some() { Connection::Kept } else { Connection::New };
         let link = match &mut self.link {
             Some(link) => link,
-            none => none.insert(Link::open(&self.presence.address).await?),
+            none => none.insert(RedisLink::open(&self.presence.address).await?),
         };
         let seen = self.subject.seen();
-        let key = link.refresh(&self.key, &seen.event(Word::Heartbeat), self.presence.times.ttl).await?;
+        let key = link.refresh(&self.key, &seen.event(Beat::Heartbeat), self.presence.times.ttl).await?;
         link.publish(&seen.event(word(line, key))).await
     }
 
     async fn farewell(&mut self) -> Result<(), RedisFault> {
         let Some(link) = &mut self.link else { return Ok(()) };
         link.remove(&self.key).await?;
-        link.publish(&self.subject.seen().event(Word::Offline)).await
+        link.publish(&self.subject.seen().event(Beat::Offline)).await
     }
 
-    fn stands(&self, now: Standing) {
+    fn stands(&self, now: PresenceStatus) {
         self.presence.standing.send_if_modified(|standing| {
             let changes = *standing != now;
             *standing = now;
@@ -164,11 +164,11 @@ impl Announcer {
 
 impl Subject {
     /// The node as it is now.
-    fn seen(&self) -> Seen {
-        let pool = |crew: &WorkerSet| Pool { name: crew.pool().to_owned(), workers: crew.workers() };
+    fn seen(&self) -> NodeSnapshot {
+        let pool = |crew: &WorkerSet| PoolSnapshot { name: crew.pool().to_owned(), workers: crew.workers() };
         let pools = self.crews.iter().map(pool).collect();
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        Seen { node: self.session, name: self.name.clone(), host, pools, now: self.clock.now() }
+        NodeSnapshot { node: self.session, name: self.name.clone(), host, pools, now: self.clock.now() }
     }
 }
 

@@ -3,31 +3,31 @@
 use ostler_core::{SessionId, Timestamp, Worker, WorkerState};
 use serde_json::{Value, json};
 
-use super::heal::Word;
+use super::beat::Beat;
 
 /// Bytes of what is shown as one of `memory_mb`.
 const MB: u64 = 1_000_000;
 
 /// A pool, and its workers as they are now.
-pub(super) struct Pool {
+pub(super) struct PoolSnapshot {
     pub(super) name: String,
     pub(super) workers: Vec<Worker>,
 }
 
 /// A node as it is at a moment.
-pub(super) struct Seen {
+pub(super) struct NodeSnapshot {
     pub(super) node: SessionId,
     /// What people call it.
     pub(super) name: String,
     /// The machine it runs on.
     pub(super) host: String,
-    pub(super) pools: Vec<Pool>,
+    pub(super) pools: Vec<PoolSnapshot>,
     pub(super) now: Timestamp,
 }
 
-impl Seen {
+impl NodeSnapshot {
     /// An event about it: one JSON object.
-    pub(super) fn event(&self, word: Word) -> String {
+    pub(super) fn event(&self, word: Beat) -> String {
         let Self { node, name, host, pools, now } = self;
         json!({
             "type": word.name(),
@@ -41,7 +41,7 @@ impl Seen {
     }
 }
 
-fn pool(pool: &Pool, now: Timestamp) -> Value {
+fn pool(pool: &PoolSnapshot, now: Timestamp) -> Value {
     // As in `ostler nodes`: who drains is busy with its last task.
     let is_busy = |state| matches!(state, WorkerState::Busy | WorkerState::Draining);
     let count =
@@ -114,13 +114,13 @@ mod tests {
             ..idle(2)
         };
         let pools = vec![
-            Pool { name: "docs".to_owned(), workers: vec![idle(1), busy] },
-            Pool { name: "mail".to_owned(), workers: Vec::new() },
+            PoolSnapshot { name: "docs".to_owned(), workers: vec![idle(1), busy] },
+            PoolSnapshot { name: "mail".to_owned(), workers: Vec::new() },
         ];
         let node = SessionId(Id::from_bits(5));
         let (name, host) = ("anna".to_owned(), "stable-1".to_owned());
-        let seen = Seen { node, name, host, pools, now };
-        let said: Value = serde_json::from_str(&seen.event(Word::Heartbeat)).expect("it is JSON");
+        let seen = NodeSnapshot { node, name, host, pools, now };
+        let said: Value = serde_json::from_str(&seen.event(Beat::Heartbeat)).expect("it is JSON");
         let worker = |id| WorkerId(Id::from_bits(id)).to_string();
         assert_eq!(
             said,
@@ -173,7 +173,7 @@ mod tests {
     fn who_drains_is_busy_and_who_starts_is_neither() {
         let states = [WorkerState::Starting, WorkerState::Draining, WorkerState::Deaf];
         let workers = states.into_iter().map(|state| Worker { state, ..idle(1) }).collect();
-        let seen = pool(&Pool { name: "docs".to_owned(), workers }, Timestamp::from_millis(0));
+        let seen = pool(&PoolSnapshot { name: "docs".to_owned(), workers }, Timestamp::from_millis(0));
         assert_eq!((&seen["size"], &seen["idle"], &seen["busy"]), (&3.into(), &0.into(), &1.into()));
     }
 }

@@ -9,7 +9,7 @@ use redis::{AsyncConnectionConfig, Client, Cmd, ErrorKind, FromRedisValue, Redis
 use rustls::crypto::{CryptoProvider, ring};
 
 use super::RedisAddress;
-use super::heal::Key;
+use super::beat::FoundKey;
 
 /// How long Redis may take to let us in, and again to answer all that one beat asks.
 const ANSWER: Duration = Duration::from_secs(2);
@@ -82,7 +82,7 @@ impl RedisAddress {
     /// # Errors
     /// What is wrong.
     pub async fn probe(&self) -> Result<(), RedisFault> {
-        let mut link = Link::open(self).await?;
+        let mut link = RedisLink::open(self).await?;
         // A key that is not there is not set, but whoever may not set one is told so.
         in_time(link.ask::<redis::Value>(redis::cmd("SET").arg(NOBODY).arg("").arg("XX").arg("PX").arg(1)))
             .await?;
@@ -91,9 +91,9 @@ impl RedisAddress {
 }
 
 /// A connection.
-pub(super) struct Link(MultiplexedConnection);
+pub(super) struct RedisLink(MultiplexedConnection);
 
-impl Link {
+impl RedisLink {
     /// Opens one, and says who we are.
     pub(super) async fn open(address: &RedisAddress) -> Result<Self, RedisFault> {
         if address.encrypts() && CryptoProvider::get_default().is_none() {
@@ -108,12 +108,17 @@ impl Link {
     }
 
     /// Keeps the key alive with what it says now, and tells whether it was there.
-    pub(super) async fn refresh(&mut self, key: &str, value: &str, ttl: Duration) -> Result<Key, RedisFault> {
+    pub(super) async fn refresh(
+        &mut self,
+        key: &str,
+        value: &str,
+        ttl: Duration,
+    ) -> Result<FoundKey, RedisFault> {
         let millis = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
         let refreshed = async {
             let found: u64 = self.ask(redis::cmd("EXISTS").arg(key)).await?;
             self.ask::<()>(redis::cmd("SET").arg(key).arg(value).arg("PX").arg(millis)).await?;
-            Ok(if found == 0 { Key::Gone } else { Key::There })
+            Ok(if found == 0 { FoundKey::Gone } else { FoundKey::There })
         };
         in_time(refreshed).await
     }

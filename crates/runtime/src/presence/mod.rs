@@ -13,9 +13,9 @@ mod address;
 #[cfg(feature = "redis")]
 mod announcer;
 #[cfg(feature = "redis")]
-mod event;
+mod beat;
 #[cfg(feature = "redis")]
-mod heal;
+mod event;
 #[cfg(feature = "redis")]
 mod link;
 
@@ -28,7 +28,7 @@ pub use address::{BadRedisAddress, RedisAddress};
 #[cfg(feature = "redis")]
 pub(crate) use announcer::announce;
 #[cfg(feature = "redis")]
-pub use announcer::{Presence, PresenceTimes, Standing};
+pub use announcer::{Presence, PresenceStatus, PresenceTimes};
 #[cfg(feature = "redis")]
 pub use link::RedisFault;
 

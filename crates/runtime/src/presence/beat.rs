@@ -9,7 +9,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(250);
 
 /// Over what a beat goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Line {
+pub(super) enum Connection {
     /// It was opened for this beat: at the start, or after a beat that failed.
     New,
     /// The beat before went over it, too.
@@ -18,7 +18,7 @@ pub(super) enum Line {
 
 /// What was found where the node's key is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Key {
+pub(super) enum FoundKey {
     /// The key.
     There,
     /// Nothing: somebody has removed it, or it has expired.
@@ -27,7 +27,7 @@ pub(super) enum Key {
 
 /// What is said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Word {
+pub(super) enum Beat {
     /// The node is there, and may not have been seen before.
     Online,
     /// It is still there.
@@ -36,7 +36,7 @@ pub(super) enum Word {
     Offline,
 }
 
-impl Word {
+impl Beat {
     /// The word that users see.
     pub(super) const fn name(self) -> &'static str {
         match self {
@@ -48,10 +48,12 @@ impl Word {
 }
 
 /// Whoever watches may have missed the node, or taken it for gone: then it is online again.
-pub(super) const fn word(line: Line, key: Key) -> Word {
+pub(super) const fn word(line: Connection, key: FoundKey) -> Beat {
     match (line, key) {
-        (Line::New, Key::There | Key::Gone) | (Line::Kept, Key::Gone) => Word::Online,
-        (Line::Kept, Key::There) => Word::Heartbeat,
+        (Connection::New, FoundKey::There | FoundKey::Gone) | (Connection::Kept, FoundKey::Gone) => {
+            Beat::Online
+        }
+        (Connection::Kept, FoundKey::There) => Beat::Heartbeat,
     }
 }
 
@@ -72,10 +74,10 @@ mod tests {
     #[test]
     fn a_node_is_online_again_when_it_may_have_been_missed() {
         for (line, key, said) in [
-            (Line::New, Key::Gone, "node_online"),
-            (Line::New, Key::There, "node_online"),
-            (Line::Kept, Key::Gone, "node_online"),
-            (Line::Kept, Key::There, "node_heartbeat"),
+            (Connection::New, FoundKey::Gone, "node_online"),
+            (Connection::New, FoundKey::There, "node_online"),
+            (Connection::Kept, FoundKey::Gone, "node_online"),
+            (Connection::Kept, FoundKey::There, "node_heartbeat"),
         ] {
             assert_eq!(word(line, key).name(), said, "{line:?} {key:?}");
         }
