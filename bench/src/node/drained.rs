@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ostler_core::TaskId;
-use ostler_runtime::{Ids, Node, NodeConfig, Parts, PoolConfig};
+use ostler_runtime::{Ids, Node, NodeConfig, NodeDeps, PoolConfig};
 use ostler_sqlite::{Options, Sqlite};
 use ostler_store::calls::NewTask;
 use ostler_store::{MAX_BATCH, Stats, Store, SystemClock};
@@ -22,7 +22,7 @@ pub(crate) async fn drained(path: &Path, kind: &str, tasks: usize, pool: PoolCon
     let store: Arc<dyn Store> = Arc::new(Sqlite::open(path, Arc::new(SystemClock), Options::default())?);
     let ids = ostler::ids()?;
     let warm = WARM * pool.size.max;
-    let parts = Parts { store: Arc::clone(&store), clock: Arc::new(SystemClock), ids: Arc::clone(&ids) };
+    let parts = NodeDeps { store: Arc::clone(&store), clock: Arc::new(SystemClock), ids: Arc::clone(&ids) };
     let node = Node::start(parts, NodeConfig::new("bench", vec![pool])).await?;
     enqueue(store.as_ref(), &ids, kind, warm).await?;
     completed(&node, store.as_ref(), warm).await?;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use ostler_core::TaskId;
 use ostler_exec::Inline;
-use ostler_runtime::{Ids, Node, NodeConfig, Parts, PoolConfig};
+use ostler_runtime::{Ids, Node, NodeConfig, NodeDeps, PoolConfig};
 use ostler_sqlite::{Options, Sqlite};
 use ostler_store::calls::NewTask;
 use ostler_store::{Stats, Store, SystemClock};
@@ -50,7 +50,7 @@ impl NodeSide {
         });
         let ids = ostler::ids()?;
         let shared: Arc<dyn Store> = Arc::clone(&store) as Arc<dyn Store>;
-        let parts = Parts { store: shared, clock: Arc::new(SystemClock), ids: Arc::clone(&ids) };
+        let parts = NodeDeps { store: shared, clock: Arc::new(SystemClock), ids: Arc::clone(&ids) };
         let pool = PoolConfig::new(QUEUE, Arc::new(executor), workers);
         let node = Node::start(parts, NodeConfig::new("bench", vec![pool])).await?;
         Ok(Self { store, node, ids, seen })

@@ -11,7 +11,7 @@ use ostler_core::{EndKind, Overrides};
 use ostler_exec::{Context, Executor, Inline, Served, TaskError, ThreadPolicy, Threads};
 use ostler_postgres::{Address, Postgres};
 use ostler_runtime::{
-    EndListener, LeaseTimes, Node, NodeConfig, Parts, PoolConfig, PoolSize, Prefetch, Presence, StoreNews,
+    EndListener, LeaseTimes, Node, NodeConfig, NodeDeps, PoolConfig, PoolSize, Prefetch, Presence, StoreNews,
     TakeOver, Unclassed,
 };
 use ostler_sqlite::{Options, Sqlite};
@@ -350,7 +350,7 @@ impl Builder {
         let prefetch = if on_threads { Prefetch::Off } else { Prefetch::usual(workers) };
         let ids = ids()?;
         let store = self.source.open().await?;
-        let parts = Parts { store: store.any(), clock: Arc::new(SystemClock), ids: Arc::clone(&ids) };
+        let parts = NodeDeps { store: store.any(), clock: Arc::new(SystemClock), ids: Arc::clone(&ids) };
         let pool = PoolConfig {
             grace: self.grace,
             prefetch,

@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::leases::HeldLeases;
-use crate::stand::NodeState;
+use crate::lifecycle::NodeState;
 
 /// Reports that wait; over it, workers wait.
 const MAX_WAITING: usize = 4_096;

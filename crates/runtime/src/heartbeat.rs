@@ -22,10 +22,10 @@ use tokio::sync::mpsc;
 use crate::config::LeaseTimes;
 use crate::finisher::Finisher;
 use crate::leases::StopReason;
+use crate::lifecycle::{NodeLifecycle, NodeState};
 use crate::orphans::Orphans;
 use crate::recycler::RecycleRequest;
 use crate::sizes::Sizes;
-use crate::stand::{NodeState, Stand};
 
 /// How soon a node hears of a cancel or an order at the latest, whatever its heartbeat is: the store rings when there is one, but
 /// a ring may be lost.
@@ -44,7 +44,7 @@ pub(crate) struct LeaseKeeper {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) session: SessionId,
     pub(crate) times: LeaseTimes,
-    pub(crate) stand: Stand,
+    pub(crate) stand: NodeLifecycle,
     pub(crate) sizes: Sizes,
     /// Where hand-backs go.
     pub(crate) finisher: Finisher,

@@ -9,7 +9,7 @@ use ostler_store::calls::{Prune, Retention};
 use ostler_store::{Clock, Store};
 use tokio::sync::watch;
 
-use crate::stand::NodeState;
+use crate::lifecycle::NodeState;
 use crate::workers::WorkerSet;
 
 /// Rows in one bite.

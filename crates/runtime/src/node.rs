@@ -13,12 +13,12 @@ use tokio_util::sync::CancellationToken;
 use crate::config::{InvalidConfig, NodeConfig};
 use crate::finisher::Finisher;
 use crate::handler_runtime::HandlerRuntimes;
-use crate::house::House;
+use crate::lifecycle::{NodeLifecycle, NodeState};
+use crate::node_thread::NodeThread;
+use crate::session::{Join, NodeSession, SessionDeps};
 use crate::settings_conflict::SettingsConflict;
 use crate::sizes::Sizes;
-use crate::stand::{NodeState, Stand};
 use crate::store_health::StoreHealth;
-use crate::term::{Arrival, Makings, Term};
 use crate::watched_store::WatchedStore;
 use crate::workers::WorkerSet;
 
@@ -45,7 +45,7 @@ pub struct Drained {
 
 /// What a node is made of, besides its settings.
 #[derive(Clone)]
-pub struct Parts {
+pub struct NodeDeps {
     /// Where tasks live.
     pub store: Arc<dyn Store>,
     /// The time.
@@ -87,14 +87,14 @@ pub enum StartError {
 
 /// A running node. When it is dropped without a drain it stops at once; its leases end when they are not renewed.
 pub struct Node {
-    lodger: Lodger,
-    _house: House,
+    lodger: NodeHandle,
+    _house: NodeThread,
 }
 
 /// What lives in the house, as others see it.
-struct Lodger {
-    stand: Stand,
-    present: Arc<Present>,
+struct NodeHandle {
+    stand: NodeLifecycle,
+    present: Arc<CurrentSession>,
     written: watch::Sender<u64>,
     wish: watch::Sender<Option<Duration>>,
     stopper: Stopper,
@@ -103,20 +103,21 @@ struct Lodger {
     supervisor: Option<JoinHandle<Drained>>,
 }
 
-impl Lodger {
+impl NodeHandle {
     /// Moves in: everything that is spawned from here on lives there too.
-    async fn begin(parts: Parts, config: NodeConfig, stages: HandlerRuntimes) -> Result<Self, StartError> {
-        let stand = Stand::new();
+    async fn begin(parts: NodeDeps, config: NodeConfig, stages: HandlerRuntimes) -> Result<Self, StartError> {
+        let stand = NodeLifecycle::new();
         let health = StoreHealth::new(Arc::clone(&parts.clock), stand.clone(), config.store_news.clone());
         let watched = WatchedStore { store: parts.store, health: health.clone() };
-        let parts = Parts { store: Arc::new(watched), ..parts };
+        let parts = NodeDeps { store: Arc::new(watched), ..parts };
         let written = watch::Sender::new(0);
         let (finisher, finishing) =
             Finisher::start(Arc::clone(&parts.store), stand.watch(), written.clone(), stand.held.clone());
         let sizes = Sizes::new(&config.pools);
-        let makings = Makings { parts, config, stand: stand.clone(), finisher, sizes: sizes.clone(), stages };
-        let first = Term::begin(&makings, Arrival::First).await?;
-        let present = Arc::new(Present(Mutex::new(Now::of(&first))));
+        let makings =
+            SessionDeps { parts, config, stand: stand.clone(), finisher, sizes: sizes.clone(), stages };
+        let first = NodeSession::begin(&makings, Join::First).await?;
+        let present = Arc::new(CurrentSession(Mutex::new(Now::of(&first))));
         let (wish, wished) = watch::channel(None);
         let stopper = Stopper::default();
         let hurry = stopper.0.clone();
@@ -138,10 +139,10 @@ impl Node {
     ///
     /// # Errors
     /// When its settings cannot work, or the store refuses.
-    pub async fn start(parts: Parts, config: NodeConfig) -> Result<Self, StartError> {
+    pub async fn start(parts: NodeDeps, config: NodeConfig) -> Result<Self, StartError> {
         config.check()?;
-        let house = House::open()?;
-        match house.spawn(Lodger::begin(parts, config, HandlerRuntimes::here())).await {
+        let house = NodeThread::open()?;
+        match house.spawn(NodeHandle::begin(parts, config, HandlerRuntimes::here())).await {
             Ok(lodger) => Ok(Self { lodger: lodger?, _house: house }),
             Err(broken) => std::panic::resume_unwind(broken.into_panic()),
         }
@@ -239,7 +240,7 @@ impl Drop for Node {
 }
 
 /// What the present term is, for whoever asks.
-struct Present(Mutex<Now>);
+struct CurrentSession(Mutex<Now>);
 
 struct Now {
     session: SessionId,
@@ -248,12 +249,12 @@ struct Now {
 }
 
 impl Now {
-    fn of(term: &Term) -> Self {
+    fn of(term: &NodeSession) -> Self {
         Self { session: term.session, crews: term.crews.clone(), trouble: None }
     }
 }
 
-impl Present {
+impl CurrentSession {
     fn lock(&self) -> MutexGuard<'_, Now> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -261,9 +262,9 @@ impl Present {
 
 /// Goes from term to term.
 struct Supervisor {
-    makings: Makings,
+    makings: SessionDeps,
     finishing: JoinHandle<()>,
-    present: Arc<Present>,
+    present: Arc<CurrentSession>,
     /// How long a drain may take, once somebody wishes it.
     wished: watch::Receiver<Option<Duration>>,
     /// Cancelled when the drain is to end at once.
@@ -272,7 +273,7 @@ struct Supervisor {
 }
 
 impl Supervisor {
-    async fn serve(mut self, first: Term) -> Drained {
+    async fn serve(mut self, first: NodeSession) -> Drained {
         let _over = EndOnDrop(self.makings.stand.clone());
         let drained = self.go_from_term_to_term(first).await;
         let hurry = self.hurry.clone();
@@ -285,7 +286,7 @@ impl Supervisor {
         drained
     }
 
-    async fn go_from_term_to_term(&mut self, first: Term) -> Drained {
+    async fn go_from_term_to_term(&mut self, first: NodeSession) -> Drained {
         let mut term = Some(first);
         while let Some(mut present) = term {
             let timeout = tokio::select! {
@@ -325,7 +326,7 @@ impl Supervisor {
     }
 
     /// Ends the work of a term, has its results written, and leaves.
-    async fn go(&mut self, term: &mut Term, timeout: Duration, drained: &mut Drained) {
+    async fn go(&mut self, term: &mut NodeSession, timeout: Duration, drained: &mut Drained) {
         let hurry = self.hurry.clone();
         term.wind_down(timeout, &hurry, drained).await;
         // One that is fenced meanwhile says nothing any more.
@@ -350,7 +351,7 @@ impl Supervisor {
     }
 
     /// Joins anew, however often it takes; `None` when the node is to drain instead, or the store is gone.
-    async fn come_back(&mut self) -> Option<Term> {
+    async fn come_back(&mut self) -> Option<NodeSession> {
         let mut pause = FIRST_PAUSE;
         let leaving = self.makings.stand.leaving();
         loop {
@@ -378,12 +379,12 @@ impl Supervisor {
     }
 
     /// Another term, or why there is none yet.
-    async fn begin(&self) -> Result<Term, String> {
+    async fn begin(&self) -> Result<NodeSession, String> {
         // What was done under the old session is offered first: once it is found dead, nobody takes it any more.
         if self.makings.finisher.pending() > 0 {
             return Err("results of the lost session wait to be written".to_owned());
         }
-        Term::begin(&self.makings, Arrival::Again).await.map_err(|refused| refused.to_string())
+        NodeSession::begin(&self.makings, Join::Again).await.map_err(|refused| refused.to_string())
     }
 
     /// Waits until what was reported is written. A node that is fenced meanwhile gives it up.
@@ -410,7 +411,7 @@ enum Flushed {
 }
 
 /// However the supervisor ends, all parts see that the node is over.
-struct EndOnDrop(Stand);
+struct EndOnDrop(NodeLifecycle);
 
 impl Drop for EndOnDrop {
     fn drop(&mut self) {

@@ -19,8 +19,8 @@ use tokio::time::Instant;
 
 use crate::attempt::{PoolContext, give_back, give_up};
 use crate::config::{PoolConfig, PoolSize, Prefetch};
+use crate::lifecycle::{NodeLifecycle, NodeState};
 use crate::node::{Drained, Ids};
-use crate::stand::{NodeState, Stand};
 use crate::worker_loop;
 use crate::workers::{ClaimedTask, SetLoad, WorkerSet};
 
@@ -43,7 +43,7 @@ pub(crate) struct Pool {
     session: SessionId,
     ids: Ids,
     poll: Duration,
-    stand: Stand,
+    stand: NodeLifecycle,
     crew: WorkerSet,
     size: watch::Receiver<PoolSize>,
     hands: JoinSet<()>,
@@ -84,7 +84,7 @@ impl Pool {
         session: SessionId,
         ids: Ids,
         poll: Duration,
-        stand: Stand,
+        stand: NodeLifecycle,
         size: watch::Receiver<PoolSize>,
     ) -> Self {
         let PoolConfig { queue, executor, .. } = &bench.pool;

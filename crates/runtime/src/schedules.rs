@@ -17,9 +17,9 @@ use ostler_store::{Store, Wakeups};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use crate::lifecycle::NodeState;
 use crate::node::Ids;
 use crate::schedule_spec::ScheduleSpec;
-use crate::stand::NodeState;
 
 /// Schedules that are fired in one turn, one moment of each. Who comes together is committed together.
 const MAX_AT_ONCE: usize = 100;

@@ -13,7 +13,7 @@ use std::time::Duration;
 use ostler_store::{Clock, Error, ErrorKind};
 use tokio::sync::mpsc;
 
-use crate::stand::Stand;
+use crate::lifecycle::NodeLifecycle;
 
 /// How long nothing is said of a sort of trouble that was said before, however often it comes and goes.
 const QUIET: Duration = Duration::from_secs(30);
@@ -58,7 +58,7 @@ struct Inner {
     /// Nothing is wrong: what goes well has nothing to say.
     well: AtomicBool,
     clock: Arc<dyn Clock>,
-    stand: Stand,
+    stand: NodeLifecycle,
     news: Option<mpsc::Sender<StoreNews>>,
 }
 
@@ -92,7 +92,11 @@ pub(crate) struct Verb {
 }
 
 impl StoreHealth {
-    pub(crate) fn new(clock: Arc<dyn Clock>, stand: Stand, news: Option<mpsc::Sender<StoreNews>>) -> Self {
+    pub(crate) fn new(
+        clock: Arc<dyn Clock>,
+        stand: NodeLifecycle,
+        news: Option<mpsc::Sender<StoreNews>>,
+    ) -> Self {
         Self(Arc::new(Inner { book: Mutex::default(), well: AtomicBool::new(true), clock, stand, news }))
     }
 

@@ -271,14 +271,14 @@ mod tests {
     use tokio::sync::mpsc;
 
     use super::*;
-    use crate::stand::Stand;
+    use crate::lifecycle::NodeLifecycle;
     use crate::store_health::StoreNews;
 
     #[tokio::test(start_paused = true)]
     async fn a_verb_that_is_not_answered_is_said_and_so_is_its_answer() {
         let (sender, mut news) = mpsc::channel(9);
         let clock = Arc::new(SystemClock);
-        let health = StoreHealth::new(clock.clone(), Stand::new(), Some(sender));
+        let health = StoreHealth::new(clock.clone(), NodeLifecycle::new(), Some(sender));
         let store = WatchedStore { store: Arc::new(Memory::new(clock)), health: health.clone() };
         let claim = verb("claim", Proof::Turn, Input::Own);
         let slow = async {

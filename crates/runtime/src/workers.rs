@@ -15,9 +15,9 @@ use tokio::time::Instant;
 
 use crate::attempt::AttemptEnding;
 use crate::leases::StopSignals;
+use crate::lifecycle::NodeState;
 use crate::node::Drained;
 use crate::prefetch::PrefetchEstimate;
-use crate::stand::NodeState;
 use crate::start_backoff::{STEADY, StartBackoff};
 
 /// Workers that do not stop, each with a thread that it holds. With more of them no other is opened.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use ostler_core::{Ending, SessionId, StateName, TaskId};
 use ostler_exec::{Inline, LivenessHolder, TaskError};
-use ostler_runtime::{LeaseTimes, Node, NodeConfig, NodeState, Parts, PoolConfig, StartError};
+use ostler_runtime::{LeaseTimes, Node, NodeConfig, NodeDeps, NodeState, PoolConfig, StartError};
 use ostler_store::node_commands::NodeCommand;
 use ostler_store::views::{TaskDetail, TaskRef};
 use ostler_store::{Clock, Store, SystemClock};
@@ -42,7 +42,7 @@ impl Scene {
         guard: Option<Arc<dyn LivenessHolder>>,
     ) -> Result<Node, StartError> {
         let ids = Arc::clone(&self.ids);
-        let parts = Parts { store: self.here.store(), clock, ids: Arc::new(move || ids.task().0) };
+        let parts = NodeDeps { store: self.here.store(), clock, ids: Arc::new(move || ids.task().0) };
         let pool = PoolConfig::new(QUEUE, Arc::new(handlers), 4);
         let pool = PoolConfig { grace: Duration::from_secs(2), ..pool };
         let lease = LeaseTimes { ttl: TTL, heartbeat: Duration::from_millis(100), poll: MAX_WAIT };

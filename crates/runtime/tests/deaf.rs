@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use ostler_core::{Ending, ErrorClass, Overrides, StateName, TaskId, WorkerState};
 use ostler_exec::{Executor, Inline, ThreadPolicy, Threads};
-use ostler_runtime::{LeaseTimes, Node, NodeConfig, Parts, PoolConfig, Prefetch};
+use ostler_runtime::{LeaseTimes, Node, NodeConfig, NodeDeps, PoolConfig, Prefetch};
 use ostler_store::views::TaskRef;
 use ostler_store::{Store, SystemClock};
 use ostler_testkit::{Ids, MAX_WAIT, Signal, TempStore};
@@ -110,7 +110,7 @@ impl Scene {
         let lease = LeaseTimes { ttl: millis(10_000), heartbeat: millis(200), poll: millis(200) };
         let ids = Arc::clone(&self.ids);
         let ids = Arc::new(move || ids.task().0);
-        let parts = Parts { store: self.here.store(), clock: Arc::new(SystemClock), ids };
+        let parts = NodeDeps { store: self.here.store(), clock: Arc::new(SystemClock), ids };
         let pool = PoolConfig {
             grace: millis(100),
             prefetch: Prefetch::Off,

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use ostler_core::{Rate, StateName};
 use ostler_exec::{Inline, TaskError};
-use ostler_runtime::{LeaseTimes, Node, NodeConfig, Parts, PoolConfig};
+use ostler_runtime::{LeaseTimes, Node, NodeConfig, NodeDeps, PoolConfig};
 use ostler_store::calls::{NewTask, QueueChange};
 use ostler_store::views::TaskRef;
 use ostler_store::{Store, SystemClock};
@@ -18,7 +18,7 @@ const KIND: &str = "read";
 async fn node(here: &TempStore, seed: u64, executor: Inline) -> Node {
     let ids = Ids::new(seed);
     let parts =
-        Parts { store: here.store(), clock: Arc::new(SystemClock), ids: Arc::new(move || ids.task().0) };
+        NodeDeps { store: here.store(), clock: Arc::new(SystemClock), ids: Arc::new(move || ids.task().0) };
     let long = Duration::from_secs(600);
     let lease = LeaseTimes { ttl: 2 * long, heartbeat: long, poll: long };
     let pool = PoolConfig::new(QUEUE, Arc::new(executor), 4);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ostler_core::{Ending, ErrorClass, Overrides, State, StateName, TaskId};
 use ostler_exec::{Context, Executor, Inline, TaskError};
 use ostler_runtime::{
-    Drained, LeaseTimes, Node, NodeConfig, NodeState, Parts, PoolConfig, PoolSize, StartMode, Unclassed,
+    Drained, LeaseTimes, Node, NodeConfig, NodeDeps, NodeState, PoolConfig, PoolSize, StartMode, Unclassed,
 };
 use ostler_store::calls::{CancelAnswer, EventKind, NewTask};
 use ostler_store::views::{Counts, TaskDetail, TaskRef};
@@ -30,9 +30,9 @@ impl Scene {
         self.here.store()
     }
 
-    fn parts(&self, store: Arc<dyn Store>) -> Parts {
+    fn parts(&self, store: Arc<dyn Store>) -> NodeDeps {
         let ids = Arc::clone(&self.ids);
-        Parts { store, clock: Arc::new(SystemClock), ids: Arc::new(move || ids.task().0) }
+        NodeDeps { store, clock: Arc::new(SystemClock), ids: Arc::new(move || ids.task().0) }
     }
 
     async fn node(&self, pool: PoolConfig) -> Node {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use ostler_core::{Ending, StateName, TaskId, WorkerId};
 use ostler_exec::{Inline, TaskError};
-use ostler_runtime::{LeaseTimes, Node, NodeConfig, Parts, PoolConfig, Prefetch};
+use ostler_runtime::{LeaseTimes, Node, NodeConfig, NodeDeps, PoolConfig, Prefetch};
 use ostler_store::calls::{Claim, ClaimAnswer, Fenced, Kinds, Start};
 use ostler_store::views::{TaskDetail, TaskRef};
 use ostler_store::{LeaseRef, Store, SystemClock};
@@ -18,7 +18,7 @@ const HEARTBEAT: Duration = Duration::from_millis(50);
 
 async fn node(store: Arc<dyn Store>, queue: &str, handlers: Inline) -> Node {
     let ids = Arc::new(Ids::new(queue.len() as u64));
-    let parts = Parts { store, clock: Arc::new(SystemClock), ids: Arc::new(move || ids.task().0) };
+    let parts = NodeDeps { store, clock: Arc::new(SystemClock), ids: Arc::new(move || ids.task().0) };
     let lease = LeaseTimes { ttl: 10 * MAX_WAIT, heartbeat: HEARTBEAT, poll: Duration::from_millis(50) };
     // Nothing is handed back because it was claimed too early.
     let pool = PoolConfig { prefetch: Prefetch::Off, ..PoolConfig::new(queue, Arc::new(handlers), 4) };

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use ostler_core::{SessionId, StateName, TaskId};
 use ostler_exec::{Inline, TaskError};
 use ostler_runtime::{
-    LeaseTimes, Node, NodeConfig, Parts, PoolConfig, Presence, PresenceStatus, PresenceTimes, RedisAddress,
-    RedisFault,
+    LeaseTimes, Node, NodeConfig, NodeDeps, PoolConfig, Presence, PresenceStatus, PresenceTimes,
+    RedisAddress, RedisFault,
 };
 use ostler_store::views::TaskRef;
 use ostler_store::{Store, SystemClock};
@@ -55,7 +55,7 @@ impl Scene {
         let presence = Presence::new(address).beating(PresenceTimes { interval: EVERY, ttl: TTL });
         let standing = presence.standing();
         let makes = Arc::clone(&ids);
-        let parts = Parts {
+        let parts = NodeDeps {
             store: here.store(),
             clock: Arc::new(SystemClock),
             ids: Arc::new(move || makes.task().0),

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use ostler_core::{ErrorClass, Failure, StateName, TaskId, Worker, WorkerId, WorkerState};
 use ostler_exec::{AttemptResult, Control, Executor, Served, Work, WorkerOpening};
 use ostler_runtime::{
-    Drained, LeaseTimes, Node, NodeConfig, NodeState, Parts, PoolConfig, PoolSize, Prefetch,
+    Drained, LeaseTimes, Node, NodeConfig, NodeDeps, NodeState, PoolConfig, PoolSize, Prefetch,
 };
 use ostler_store::calls::CancelAnswer;
 use ostler_store::views::{Counts, TaskDetail, TaskRef};
@@ -119,7 +119,7 @@ impl Scene {
         let lease = LeaseTimes { ttl: millis(10_000), heartbeat: millis(200), poll: millis(30_000) };
         let ids = Arc::clone(&self.ids);
         let ids = Arc::new(move || ids.task().0);
-        let parts = Parts { store: self.here.store(), clock: Arc::new(SystemClock), ids };
+        let parts = NodeDeps { store: self.here.store(), clock: Arc::new(SystemClock), ids };
         let config = NodeConfig { lease, ..NodeConfig::new("node", vec![pool]) };
         Node::start(parts, config).await.expect("the node starts")
     }

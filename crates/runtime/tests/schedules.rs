@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ostler_core::{Missed, Overlap, Overrides, Priority, Timestamp};
-use ostler_runtime::{Node, NodeConfig, Parts, PlannedSchedule, ScheduleSpec};
+use ostler_runtime::{Node, NodeConfig, NodeDeps, PlannedSchedule, ScheduleSpec};
 use ostler_store::schedules::{Activity, Schedule, ScheduleRecord, TaskTemplate};
 use ostler_store::{Clock, Store};
 use ostler_testkit::{Ids, MAX_WAIT, ManualClock, TempStore};
@@ -19,7 +19,7 @@ const BELL: &str = "bell";
 
 async fn node(store: Arc<dyn Store>, clock: Arc<dyn Clock>, seed: u64) -> Node {
     let ids = Ids::new(seed);
-    let parts = Parts { store, clock, ids: Arc::new(move || ids.task().0) };
+    let parts = NodeDeps { store, clock, ids: Arc::new(move || ids.task().0) };
     Node::start(parts, NodeConfig::new(format!("node {seed}"), Vec::new())).await.expect("it starts")
 }
 
@@ -276,7 +276,7 @@ async fn the_clock_of_the_store_decides_whatever_that_of_a_node_shows() {
         let store = here.store();
         let node_clock = ManualClock::at(wrong(clock.now(), DAY));
         let ids = Ids::new(1);
-        let parts = Parts {
+        let parts = NodeDeps {
             store: Arc::clone(&store) as Arc<dyn Store>,
             clock: Arc::new(node_clock),
             ids: Arc::new(move || ids.task().0),

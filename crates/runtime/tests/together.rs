@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_exec::Inline;
-use ostler_runtime::{LeaseTimes, Node, NodeConfig, NodeState, Parts, PoolConfig, StartError, TakeOver};
+use ostler_runtime::{LeaseTimes, Node, NodeConfig, NodeDeps, NodeState, PoolConfig, StartError, TakeOver};
 use ostler_store::calls::QueueChange;
 use ostler_store::node_commands::{CommandAnswer, NodeCommand};
 use ostler_store::{Store, SystemClock};
@@ -12,9 +12,9 @@ use ostler_testkit::{Ids, MAX_WAIT, TempStore};
 
 const QUEUE: &str = "documents";
 
-fn parts(here: &TempStore, seed: u64) -> Parts {
+fn parts(here: &TempStore, seed: u64) -> NodeDeps {
     let ids = Ids::new(seed);
-    Parts { store: here.store(), clock: Arc::new(SystemClock), ids: Arc::new(move || ids.task().0) }
+    NodeDeps { store: here.store(), clock: Arc::new(SystemClock), ids: Arc::new(move || ids.task().0) }
 }
 
 fn config(name: &str, limit: u64, take_over: TakeOver) -> NodeConfig {

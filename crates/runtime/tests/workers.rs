@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use ostler_core::{ErrorClass, Failure, MemoryPressure, WorkerId, WorkerState};
 use ostler_exec::{AttemptResult, Control, Executor, Served, Vitals, Work, WorkerOpening};
-use ostler_runtime::{LeaseTimes, Node, NodeConfig, Parts, PoolConfig, PoolSize, Prefetch};
+use ostler_runtime::{LeaseTimes, Node, NodeConfig, NodeDeps, PoolConfig, PoolSize, Prefetch};
 use ostler_store::calls::QueueChange;
 use ostler_store::node_commands::{CommandAnswer, NodeCommand, Reply, WorkerChoice};
 use ostler_store::views::{Counts, Survey};
@@ -127,7 +127,7 @@ impl Scene {
     async fn start(&self, config: NodeConfig) -> Node {
         let ids = Arc::clone(&self.ids);
         let ids = Arc::new(move || ids.task().0);
-        let parts = Parts { store: self.here.store(), clock: Arc::new(SystemClock), ids };
+        let parts = NodeDeps { store: self.here.store(), clock: Arc::new(SystemClock), ids };
         Node::start(parts, config).await.expect("the node starts")
     }
 

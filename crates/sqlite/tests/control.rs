@@ -34,11 +34,11 @@ async fn a_cancel_and_an_order_reach_a_node_in_another_process_at_once() {
     for (round, id) in ids.iter().enumerate() {
         node.expect("armed");
         assert_eq!(store.cancel(vec![*id]).await, Ok(vec![CancelAnswer::Requested]));
-        node.expect(&format!("{} cancelled, {round} orders", round + 1));
+        node.expect(&format!("{} cancelled, {round} commands", round + 1));
         node.tell("again");
         node.expect("armed");
         assert!(matches!(store.command(session, NodeCommand::Drain).await, Ok(CommandAnswer::Given { .. })));
-        node.expect(&format!("{} cancelled, {} orders", round + 1, round + 1));
+        node.expect(&format!("{} cancelled, {} commands", round + 1, round + 1));
         node.tell("again");
     }
     node.kill();

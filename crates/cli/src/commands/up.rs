@@ -11,7 +11,7 @@ use ostler_process::keeper::{
     Contained, Containment, Keeper, KeeperProgram, StartError as KeeperError, serve,
 };
 use ostler_runtime::{
-    Drained, EndListener, Node, NodeConfig, NodeState, Parts, PoolConfig, PoolSize, Prefetch, StartError,
+    Drained, EndListener, Node, NodeConfig, NodeDeps, NodeState, PoolConfig, PoolSize, Prefetch, StartError,
     StartMode, StoreNews, TakeOver,
 };
 use ostler_store::calls::QueueChange;
@@ -324,7 +324,7 @@ async fn start(
         pool.listener = listener(said, &tools)?;
     }
     let ids = ostler::ids().context("no randomness from the system")?;
-    let parts = Parts { store: Arc::clone(&store), clock: Arc::new(SystemClock), ids };
+    let parts = NodeDeps { store: Arc::clone(&store), clock: Arc::new(SystemClock), ids };
     let gauge = ostler_process::Gauge::default();
     let node = NodeConfig {
         lease: config.lease,

@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use ostler_exec::{Context, Inline, TaskError, ThreadPolicy, Threads};
 use ostler_process::keeper::{Keeper, KeeperProgram};
 use ostler_process::{Command, CommandPolicy, Environment};
-use ostler_runtime::{Node, NodeConfig, Parts, PoolConfig, StartMode};
+use ostler_runtime::{Node, NodeConfig, NodeDeps, PoolConfig, StartMode};
 use ostler_sqlite::{Options, Sqlite};
 use ostler_store::{Store, SystemClock};
 use tokio::io::AsyncReadExt as _;
@@ -54,7 +54,7 @@ async fn serve(path: &Path, name: &str) -> anyhow::Result<()> {
         lazy(SUMS.queue, Arc::new(threads), THREADS),
         PoolConfig::durable(SHELL.queue, Arc::new(command), HANDS),
     ];
-    let parts = Parts { store, clock: Arc::new(SystemClock), ids: ostler::ids()? };
+    let parts = NodeDeps { store, clock: Arc::new(SystemClock), ids: ostler::ids()? };
     let config = NodeConfig { guard: Some(Arc::new(keeper.clone())), ..NodeConfig::new(name, pools) };
     let node = Node::start(parts, config).await?;
     // The demo closes this pipe when it is over, or when it dies.

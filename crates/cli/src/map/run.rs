@@ -9,7 +9,7 @@ use ostler_exec::Executor;
 use ostler_process::keeper::{Containment, Keeper};
 use ostler_process::{Command, CommandPolicy, Environment, OutputForm};
 use ostler_runtime::{
-    EndListener, Node, NodeConfig, NodeState, Parts, PoolConfig, Prefetch, StartError, StoreNews, TakeOver,
+    EndListener, Node, NodeConfig, NodeDeps, NodeState, PoolConfig, Prefetch, StartError, StoreNews, TakeOver,
 };
 use ostler_store::calls::QueueChange;
 use ostler_store::jobs::{JobRecord, queue_of};
@@ -313,7 +313,7 @@ pub(crate) async fn start(
     config: NodeConfig,
 ) -> anyhow::Result<Node> {
     let ids = ostler::ids().context("no randomness from the system")?;
-    let parts = Parts { store: Arc::clone(store), clock: Arc::new(SystemClock), ids };
+    let parts = NodeDeps { store: Arc::clone(store), clock: Arc::new(SystemClock), ids };
     let node = NodeConfig {
         // Whoever runs the same job twice at once means the newer one.
         take_over: TakeOver::Yes,

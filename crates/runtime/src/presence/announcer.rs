@@ -12,7 +12,7 @@ use super::event::{NodeSnapshot, PoolSnapshot};
 use super::link::RedisLink;
 use super::{RedisAddress, RedisFault, Subject};
 use crate::config::InvalidConfig;
-use crate::stand::NodeState;
+use crate::lifecycle::NodeState;
 use crate::workers::WorkerSet;
 
 /// How long a node that goes waits until Redis has heard of it. A key that is left expires by itself.

@@ -38,7 +38,7 @@ use ostler_core::SessionId;
 use ostler_store::Clock;
 use tokio::sync::watch;
 
-use crate::stand::NodeState;
+use crate::lifecycle::NodeState;
 use crate::workers::WorkerSet;
 
 /// Who is told of.

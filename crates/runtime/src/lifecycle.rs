@@ -20,14 +20,14 @@ pub enum NodeState {
 
 /// Where a node stands, and what it holds. Clones are the same.
 #[derive(Clone)]
-pub(crate) struct Stand {
+pub(crate) struct NodeLifecycle {
     state: watch::Sender<NodeState>,
     pub(crate) held: HeldLeases,
     /// Somebody wants the node to drain: it does not come back when it is fenced.
     leaving: CancellationToken,
 }
 
-impl Stand {
+impl NodeLifecycle {
     pub(crate) fn new() -> Self {
         let state = watch::Sender::new(NodeState::Running);
         Self { state, held: HeldLeases::default(), leaving: CancellationToken::new() }

@@ -7,12 +7,12 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 /// A thread with a runtime. When this is dropped, everything on it ends.
-pub(crate) struct House {
+pub(crate) struct NodeThread {
     handle: Handle,
     _until_dropped: oneshot::Sender<()>,
 }
 
-impl House {
+impl NodeThread {
     pub(crate) fn open() -> std::io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let handle = runtime.handle().clone();

@@ -19,8 +19,9 @@ use crate::finisher::Finisher;
 use crate::handler_runtime::HandlerRuntimes;
 use crate::heartbeat::LeaseKeeper;
 use crate::leases::StopReason;
+use crate::lifecycle::NodeLifecycle;
 use crate::maintenance::Maintenance;
-use crate::node::{Drained, Parts, StartError};
+use crate::node::{Drained, NodeDeps, StartError};
 use crate::outbox::OutboxDispatcher;
 use crate::pool::Pool;
 use crate::presence::{Subject, announce};
@@ -28,17 +29,16 @@ use crate::recycler::Recycler;
 use crate::schedules::{PlannedSchedule, Scheduler};
 use crate::settings_conflict;
 use crate::sizes::Sizes;
-use crate::stand::Stand;
 use crate::workers::WorkerSet;
 
 /// How long a node that drains waits for those who are told how its last attempts ended. What is not told then is told later.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// What stays the same from term to term.
-pub(crate) struct Makings {
-    pub(crate) parts: Parts,
+pub(crate) struct SessionDeps {
+    pub(crate) parts: NodeDeps,
     pub(crate) config: NodeConfig,
-    pub(crate) stand: Stand,
+    pub(crate) stand: NodeLifecycle,
     pub(crate) finisher: Finisher,
     pub(crate) sizes: Sizes,
     pub(crate) stages: HandlerRuntimes,
@@ -46,7 +46,7 @@ pub(crate) struct Makings {
 
 /// Whether a node comes up, or comes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Arrival {
+pub(crate) enum Join {
     /// It brings its settings, and may take over.
     First,
     /// It brings nothing: what was changed since, was changed by somebody.
@@ -54,11 +54,11 @@ pub(crate) enum Arrival {
 }
 
 /// One session, and what works under it.
-pub(crate) struct Term {
+pub(crate) struct NodeSession {
     pub(crate) session: SessionId,
     pub(crate) crews: Vec<WorkerSet>,
     store: Arc<dyn Store>,
-    stand: Stand,
+    stand: NodeLifecycle,
     pools: JoinSet<Drained>,
     upkeep: tokio::task::JoinHandle<()>,
     scheduler: tokio::task::JoinHandle<()>,
@@ -71,10 +71,10 @@ pub(crate) struct Term {
     grace: Duration,
 }
 
-impl Term {
+impl NodeSession {
     /// Joins with a new session, and begins to work.
-    pub(crate) async fn begin(makings: &Makings, arrival: Arrival) -> Result<Self, StartError> {
-        let Makings { parts: Parts { store, ids, .. }, config, .. } = makings;
+    pub(crate) async fn begin(makings: &SessionDeps, arrival: Join) -> Result<Self, StartError> {
+        let SessionDeps { parts: NodeDeps { store, ids, .. }, config, .. } = makings;
         let session = SessionId(ids());
         let node = NewSession {
             id: session,
@@ -99,9 +99,9 @@ impl Term {
     }
 
     /// Starts the parts, in order.
-    fn work(makings: &Makings, session: SessionId) -> Result<Self, StartError> {
-        let Makings { parts, config, stand, finisher, sizes, stages } = makings;
-        let Parts { store, clock, ids } = parts;
+    fn work(makings: &SessionDeps, session: SessionId) -> Result<Self, StartError> {
+        let SessionDeps { parts, config, stand, finisher, sizes, stages } = makings;
+        let NodeDeps { store, clock, ids } = parts;
         stand.run();
         let (recycles, orders) = mpsc::channel(MAX_ORDERS);
         let keeper = LeaseKeeper {
@@ -267,10 +267,10 @@ async fn collect(pools: &mut JoinSet<Drained>, drained: &mut Drained) {
 }
 
 /// All that must be before the first claim.
-async fn prepare(makings: &Makings, session: SessionId, arrival: Arrival) -> Result<(), StartError> {
-    let Makings { parts: Parts { store, .. }, config, .. } = makings;
+async fn prepare(makings: &SessionDeps, session: SessionId, arrival: Join) -> Result<(), StartError> {
+    let SessionDeps { parts: NodeDeps { store, .. }, config, .. } = makings;
     bring_settings(store.as_ref(), session, config, arrival).await?;
-    if arrival == Arrival::First && !config.schedules.is_empty() {
+    if arrival == Join::First && !config.schedules.is_empty() {
         bring_schedules(store.as_ref(), &config.schedules, store.now().await?).await?;
     }
     match (&config.guard, store.liveness_lock(session)?) {
@@ -303,16 +303,16 @@ async fn bring_settings(
     store: &dyn Store,
     session: SessionId,
     config: &NodeConfig,
-    arrival: Arrival,
+    arrival: Join,
 ) -> Result<(), StartError> {
     let nodes = store.survey().await?.nodes;
     let difference = settings_conflict::difference(&nodes, session, &settings_conflict::text(&config.pools));
     match (arrival, config.take_over, difference) {
-        (Arrival::First, TakeOver::No, Some(difference)) | (Arrival::Again, _, Some(difference)) => {
+        (Join::First, TakeOver::No, Some(difference)) | (Join::Again, _, Some(difference)) => {
             return Err(StartError::Differs(difference));
         }
-        (Arrival::Again, _, None) => return Ok(()),
-        (Arrival::First, TakeOver::Yes, Some(_)) | (Arrival::First, _, None) => {}
+        (Join::Again, _, None) => return Ok(()),
+        (Join::First, TakeOver::Yes, Some(_)) | (Join::First, _, None) => {}
     }
     for pool in config.pools.iter().filter(|pool| !pool.settings.is_empty()) {
         store.configure(&pool.queue, pool.settings.clone()).await?;
