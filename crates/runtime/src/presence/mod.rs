@@ -1,34 +1,34 @@
 //! Presence: a node tells Redis that it is there, for monitors outside of Ostler. A hint, and never more: nothing here decides about
 //! work, and work goes on without it.
 //!
-//! - `announcer.rs`: the task that tells, beat by beat. `heal.rs`: what is said at a beat, and when to try again.
+//! - `announcer.rs`: the task that tells, beat by beat. `beat.rs`: what is said at a beat, and when to try again.
 //! - `event.rs`: the JSON. `link.rs`: one connection, every answer bounded. `address.rs`: where Redis is.
 //!
-//! Without the feature `redis` there is none of it: `absent.rs`.
+//! Without the feature `redis` there is none of it: `disabled.rs`.
 
-#[cfg(not(feature = "redis"))]
-mod absent;
 #[cfg(feature = "redis")]
 mod address;
 #[cfg(feature = "redis")]
 mod announcer;
 #[cfg(feature = "redis")]
 mod beat;
+#[cfg(not(feature = "redis"))]
+mod disabled;
 #[cfg(feature = "redis")]
 mod event;
 #[cfg(feature = "redis")]
 mod link;
 
-#[cfg(not(feature = "redis"))]
-pub use absent::Presence;
-#[cfg(not(feature = "redis"))]
-pub(crate) use absent::announce;
 #[cfg(feature = "redis")]
 pub use address::{BadRedisAddress, RedisAddress};
 #[cfg(feature = "redis")]
 pub(crate) use announcer::announce;
 #[cfg(feature = "redis")]
 pub use announcer::{Presence, PresenceStatus, PresenceTimes};
+#[cfg(not(feature = "redis"))]
+pub use disabled::Presence;
+#[cfg(not(feature = "redis"))]
+pub(crate) use disabled::announce;
 #[cfg(feature = "redis")]
 pub use link::RedisFault;
 
