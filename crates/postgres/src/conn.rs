@@ -11,8 +11,8 @@ use tokio_postgres::{Row, Statement};
 
 use crate::commit_mark::{CommitMark, SET};
 use crate::fault::{Sql, Stop, with_source};
-use crate::manners::{BEGIN, Manners, begin_untaught, look, look_untaught};
 use crate::param::Param;
+use crate::session_settings::{BEGIN, SessionSettings, begin_untaught, look, look_untaught};
 
 /// What a statement is given.
 pub(crate) type Params<'a> = &'a [&'a (dyn Param + Sync)];
@@ -28,7 +28,7 @@ pub(crate) struct Names {
     patience: Duration,
     begin: String,
     begin_look: String,
-    /// The same on a connection whose [`Manners`] hold.
+    /// The same on a connection whose [`SessionSettings`] hold.
     begin_look_taught: String,
 }
 
@@ -71,7 +71,7 @@ pub(crate) fn quoted(name: &str) -> String {
 pub(crate) struct Conn {
     link: Option<Link>,
     names: Arc<Names>,
-    manners: Arc<Manners>,
+    manners: Arc<SessionSettings>,
     in_transaction: bool,
 }
 
@@ -89,7 +89,7 @@ pub(crate) enum Prepared {
 }
 
 impl Conn {
-    pub(crate) async fn get(pool: &Pool, manners: &Arc<Manners>, names: &Arc<Names>) -> Sql<Self> {
+    pub(crate) async fn get(pool: &Pool, manners: &Arc<SessionSettings>, names: &Arc<Names>) -> Sql<Self> {
         let object = pool.get().await.map_err(|error| match error {
             PoolError::Backend(error) => Stop::unconnected(error),
             PoolError::Timeout(_) => {
@@ -103,11 +103,11 @@ impl Conn {
     }
 
     /// A connection that is nobody else's.
-    pub(crate) fn own(client: ClientWrapper, manners: &Arc<Manners>, names: &Arc<Names>) -> Self {
+    pub(crate) fn own(client: ClientWrapper, manners: &Arc<SessionSettings>, names: &Arc<Names>) -> Self {
         Self::of(Link::Own(client), manners, names)
     }
 
-    fn of(link: Link, manners: &Arc<Manners>, names: &Arc<Names>) -> Self {
+    fn of(link: Link, manners: &Arc<SessionSettings>, names: &Arc<Names>) -> Self {
         let (manners, names) = (Arc::clone(manners), Arc::clone(names));
         Self { link: Some(link), names, manners, in_transaction: false }
     }

@@ -17,7 +17,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::backend::told_pid;
 use crate::fault::{Sql, Stop};
-use crate::manners::Manners;
+use crate::session_settings::SessionSettings;
 
 /// How long it may take to open a connection, whichever server answers.
 pub(crate) const MAX_CONNECT: Duration = Duration::from_secs(10);
@@ -42,7 +42,7 @@ pub(crate) struct Connector {
     last: Arc<AtomicUsize>,
     tls: MakeRustlsConnect,
     bound: Duration,
-    manners: Arc<Manners>,
+    manners: Arc<SessionSettings>,
 }
 
 impl Connector {
@@ -51,13 +51,13 @@ impl Connector {
         servers: Vec<Config>,
         tls: MakeRustlsConnect,
         bound: Duration,
-        manners: Manners,
+        manners: SessionSettings,
     ) -> Self {
         Self { servers: servers.into(), last: Arc::default(), tls, bound, manners: Arc::new(manners) }
     }
 
     /// What the connections of its pools are told.
-    pub(crate) const fn manners(&self) -> &Arc<Manners> {
+    pub(crate) const fn manners(&self) -> &Arc<SessionSettings> {
         &self.manners
     }
 
@@ -133,7 +133,7 @@ impl Connect for Connector {
             let (client, connection) = self.reach().await?;
             let told = told_pid(&client).await;
             let driving = tokio::spawn(drive(connection, Box::new(|_| {})));
-            self.manners.teach(&client, told).await?;
+            self.manners.apply(&client, told).await?;
             Ok((client, driving))
         })
     }

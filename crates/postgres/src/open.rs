@@ -17,10 +17,10 @@ use crate::heart::Failover;
 use crate::herald::{Herald, How, Listening};
 use crate::inbox::channel;
 use crate::locks::{Locks, Mode, What};
-use crate::manners::Manners;
 use crate::memo::Memo;
 use crate::pools::{Limits, Pools};
 use crate::schema::{MIGRATIONS, SINCE, VERSION};
+use crate::session_settings::SessionSettings;
 use crate::tls::certificates;
 use crate::url::servers;
 
@@ -129,7 +129,7 @@ pub(crate) async fn open(
 pub(crate) fn connector(address: &Address, patience: Duration) -> Result<Connector, Error> {
     let (url, certificates) = certificates(address.url());
     let bound = MAX_CONNECT.min(patience);
-    Ok(Connector::new(servers(&url)?, certificates.encryption()?, bound, Manners::new(patience)))
+    Ok(Connector::new(servers(&url)?, certificates.encryption()?, bound, SessionSettings::new(patience)))
 }
 
 pub(crate) fn check_schema(name: &str) -> Result<(), Error> {

@@ -13,7 +13,7 @@ use tokio::runtime::{Handle, Id};
 use crate::connect::Connector;
 use crate::fault::{Sql, Stop};
 use crate::herald::answers;
-use crate::manners::Manners;
+use crate::session_settings::SessionSettings;
 
 /// Runtimes that are remembered; over it, those without connections are forgotten.
 const MAX_RUNTIMES: usize = 16;
@@ -47,7 +47,7 @@ impl Pools {
     }
 
     /// What their connections were told.
-    pub(crate) fn manners(&self) -> &Arc<Manners> {
+    pub(crate) fn manners(&self) -> &Arc<SessionSettings> {
         self.0.connector.manners()
     }
 

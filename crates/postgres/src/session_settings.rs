@@ -48,26 +48,26 @@ pub(crate) fn look() -> String {
     local(BEGIN_LOOK, &LOOKING.map(|(name, value)| (name, value.to_owned())))
 }
 
-fn local(begin: &str, settings: &[Setting]) -> String {
+fn local(begin: &str, settings: &[ServerSetting]) -> String {
     let said = settings.iter().map(|(name, value)| format!("; SET LOCAL {name} = {value}"));
     said.fold(begin.to_owned(), |text, setting| text + &setting)
 }
 
 /// A name of the server's, and its value.
-type Setting = (&'static str, String);
+type ServerSetting = (&'static str, String);
 
-fn uncompiled() -> Setting {
+fn uncompiled() -> ServerSetting {
     (UNCOMPILED.0, UNCOMPILED.1.to_owned())
 }
 
 /// The server gives up a little earlier, where it can, so that it is known what became of the statement.
-fn statement_bound(patience: Duration) -> Setting {
+fn statement_bound(patience: Duration) -> ServerSetting {
     ("statement_timeout", (patience * 3 / 4).as_millis().to_string())
 }
 
 /// What holds for transactions that write. Whoever falls silent in the middle of one does not hold up the others for longer than the
 /// server's patience.
-fn writing(patience: Duration) -> Vec<Setting> {
+fn writing(patience: Duration) -> Vec<ServerSetting> {
     let mut settings = WRITING.map(|(name, value)| (name, value.to_owned())).to_vec();
     let (_, sooner) = statement_bound(patience);
     settings.extend([
@@ -81,7 +81,7 @@ fn writing(patience: Duration) -> Vec<Setting> {
 
 /// Who answers on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Answers {
+pub(crate) enum Pooling {
     Server,
     Pooler,
 }
@@ -89,12 +89,12 @@ pub(crate) enum Answers {
 /// What the connections of a pool are told once, so that it need not be said again in each transaction. A pooler between us and the server
 /// may give each transaction another connection, and ours to others: where there is one, nothing is said beforehand.
 #[derive(Debug)]
-pub(crate) struct Manners {
+pub(crate) struct SessionSettings {
     settings: String,
     pooler: AtomicBool,
 }
 
-impl Manners {
+impl SessionSettings {
     pub(crate) fn new(patience: Duration) -> Self {
         let settings =
             writing(patience).iter().map(|(name, value)| format!("SET {name} = {value}; ")).collect();
@@ -102,14 +102,14 @@ impl Manners {
     }
 
     /// Teaches a new connection, if it is the server that answers.
-    pub(crate) async fn teach(
+    pub(crate) async fn apply(
         &self,
         client: &Client,
         told: Option<i32>,
     ) -> Result<(), tokio_postgres::Error> {
         match self.look(client, told).await? {
-            Answers::Server => client.batch_execute(&self.settings).await,
-            Answers::Pooler => Ok(()),
+            Pooling::Server => client.batch_execute(&self.settings).await,
+            Pooling::Pooler => Ok(()),
         }
     }
 
@@ -119,13 +119,13 @@ impl Manners {
         &self,
         client: &Client,
         told: Option<i32>,
-    ) -> Result<Answers, tokio_postgres::Error> {
+    ) -> Result<Pooling, tokio_postgres::Error> {
         let pid: i32 = client.query_typed_one("SELECT pg_backend_pid()", &[]).await?.try_get(0)?;
         if told == Some(pid) {
-            return Ok(Answers::Server);
+            return Ok(Pooling::Server);
         }
         self.pooler.store(true, Ordering::Release);
-        Ok(Answers::Pooler)
+        Ok(Pooling::Pooler)
     }
 
     /// Whether it is the server that answers, and never a pooler: then all connections of the pool have them, and a statement that was
@@ -156,8 +156,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_connection_of_the_servers_own_is_taught_once_and_a_look_on_it_is_as_the_server_comes() {
-        let (client, manners) = (client().await, Manners::new(Duration::from_secs(20)));
-        manners.teach(&client, told_pid(&client).await).await.unwrap();
+        let (client, manners) = (client().await, SessionSettings::new(Duration::from_secs(20)));
+        manners.apply(&client, told_pid(&client).await).await.unwrap();
         assert!(manners.hold());
         for (name, value) in WRITING {
             assert_eq!(shown(&client, name).await, value);
@@ -172,9 +172,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_connection_of_a_poolers_is_left_as_it_is() {
-        let (client, manners) = (client().await, Manners::new(Duration::from_secs(20)));
+        let (client, manners) = (client().await, SessionSettings::new(Duration::from_secs(20)));
         let other = told_pid(&client).await.map(|pid| pid + 1);
-        manners.teach(&client, other).await.unwrap();
+        manners.apply(&client, other).await.unwrap();
         assert!(!manners.hold());
         assert_eq!(shown(&client, "enable_seqscan").await, "on");
         client.batch_execute(&begin_untaught(Duration::from_secs(20))).await.unwrap();
