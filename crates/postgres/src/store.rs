@@ -24,9 +24,9 @@ use tokio_postgres::Transaction;
 
 use crate::conn::Conn;
 use crate::connect::Connector;
-use crate::crowd::{Crowd, Outcome};
 use crate::desk::{Desk, Work};
 use crate::fault::fault;
+use crate::group_commit::{CallOutcome, GroupCommit};
 use crate::heart::{Chest, Heart, Renewal};
 use crate::inbox;
 use crate::locks::Locks;
@@ -39,9 +39,9 @@ use crate::verbs::{
 /// A store in a PostgreSQL database.
 pub struct Postgres {
     desk: Arc<Desk>,
-    enqueues: Crowd<Desk, NewTask, Enqueued>,
-    starts: Crowd<Desk, Start, Fenced>,
-    reports: Crowd<Desk, Report, Finished>,
+    enqueues: GroupCommit<Desk, NewTask, Enqueued>,
+    starts: GroupCommit<Desk, Start, Fenced>,
+    reports: GroupCommit<Desk, Report, Finished>,
     /// Shares nothing with the work.
     heart: Heart,
     bounds: Bounds,
@@ -77,13 +77,13 @@ impl Postgres {
         });
         let desk = Arc::new(desk);
         Self {
-            enqueues: Crowd::new(
+            enqueues: GroupCommit::new(
                 &desk,
                 |task| task.payload.len(),
                 |desk, tasks| Box::pin(take_in(desk, tasks)),
             ),
-            starts: Crowd::new(&desk, |_| 0, |desk, starts| Box::pin(begin(desk, starts))),
-            reports: Crowd::new(
+            starts: GroupCommit::new(&desk, |_| 0, |desk, starts| Box::pin(begin(desk, starts))),
+            reports: GroupCommit::new(
                 &desk,
                 |report| report.output.as_ref().map_or(0, String::len),
                 |desk, reports| Box::pin(record(desk, reports)),
@@ -140,18 +140,18 @@ impl Postgres {
     }
 }
 
-async fn take_in(desk: Arc<Desk>, tasks: Vec<NewTask>) -> Outcome<NewTask, Enqueued> {
+async fn take_in(desk: Arc<Desk>, tasks: Vec<NewTask>) -> CallOutcome<NewTask, Enqueued> {
     let locks = enqueue::locks(&tasks);
     let written = desk.write(locks, &tasks, |tx, tasks| Box::pin(enqueue::run(tx, tasks))).await;
     written.map_err(|error| (error, tasks))
 }
 
-async fn begin(desk: Arc<Desk>, starts: Vec<Start>) -> Outcome<Start, Fenced> {
+async fn begin(desk: Arc<Desk>, starts: Vec<Start>) -> CallOutcome<Start, Fenced> {
     let written = desk.write(Locks::none(), &starts, |tx, starts| Box::pin(start::run(tx, starts))).await;
     written.map_err(|error| (error, starts))
 }
 
-async fn record(desk: Arc<Desk>, reports: Vec<Report>) -> Outcome<Report, Finished> {
+async fn record(desk: Arc<Desk>, reports: Vec<Report>) -> CallOutcome<Report, Finished> {
     let (mut locks, unknown) = finish::locks(&desk.memo, &reports);
     if !unknown.is_empty() {
         match desk.look(&unknown, |conn, slots| Box::pin(finish::queues_of(conn, slots))).await {

@@ -56,7 +56,7 @@ trait Call: Send {
     fn answer(self: Box<Self>, committed: Result<(), Error>);
 }
 
-struct Pending<T, F> {
+struct PendingCalls<T, F> {
     verb: &'static str,
     work: F,
     answer: Option<T>,
@@ -65,7 +65,7 @@ struct Pending<T, F> {
     caller: oneshot::Sender<Result<T, Error>>,
 }
 
-impl<T: Send, F: FnMut(&mut Tx<'_>) -> Sql<T> + Send> Call for Pending<T, F> {
+impl<T: Send, F: FnMut(&mut Tx<'_>) -> Sql<T> + Send> Call for PendingCalls<T, F> {
     fn verb(&self) -> &'static str {
         self.verb
     }
@@ -122,7 +122,7 @@ impl Writer {
         let (caller, mut answer) = oneshot::channel();
         let settled = Arc::new(AtomicBool::new(false));
         let call: Box<dyn Call> =
-            Box::new(Pending { verb, work, answer: None, settled: Arc::clone(&settled), caller });
+            Box::new(PendingCalls { verb, work, answer: None, settled: Arc::clone(&settled), caller });
         let calls = self.calls.as_ref().ok_or_else(|| closed("it was closed"))?;
         let busy = || Error::new(ErrorKind::Busy, "another process has kept the store busy for ten minutes");
         match calls.try_send(call) {
@@ -178,12 +178,12 @@ fn next(inbox: &mut mpsc::Receiver<Box<dyn Call>>) -> Option<Box<dyn Call>> {
 /// commit that waits a fraction of its own time for them carries them all, where one that runs at once would carry the
 /// first and leave the others to wait for two. A lone caller is never kept waiting.
 #[derive(Default)]
-struct Pace {
+struct CommitPacing {
     calls: usize,
     took: Duration,
 }
 
-impl Pace {
+impl CommitPacing {
     /// Takes in what is there, and waits for as many as there were last time.
     fn gather(&self, group: &mut Vec<Box<dyn Call>>, inbox: &mut mpsc::Receiver<Box<dyn Call>>) {
         let patience = (self.took / 2).min(MAX_GATHERING);
@@ -206,7 +206,7 @@ impl Desk {
     fn serve(self, mut inbox: mpsc::Receiver<Box<dyn Call>>) {
         let mut memo = Memo::default();
         let mut group: Vec<Box<dyn Call>> = Vec::with_capacity(MAX_GROUP);
-        let mut pace = Pace::default();
+        let mut pace = CommitPacing::default();
         while let Some(first) = next(&mut inbox) {
             group.push(first);
             pace.gather(&mut group, &mut inbox);

@@ -20,31 +20,32 @@ const MAX_BYTES: usize = 8 << 20;
 const MAX_RUNTIMES: usize = 16;
 
 /// What became of a call: an answer for each item, or the items again.
-pub(crate) type Outcome<I, A> = Result<Vec<A>, (Error, Vec<I>)>;
+pub(crate) type CallOutcome<I, A> = Result<Vec<A>, (Error, Vec<I>)>;
 
 /// How calls are carried out: an answer for each item, in their order.
-pub(crate) type Carry<C, I, A> = fn(Arc<C>, Vec<I>) -> Pin<Box<dyn Future<Output = Outcome<I, A>> + Send>>;
+pub(crate) type Carry<C, I, A> =
+    fn(Arc<C>, Vec<I>) -> Pin<Box<dyn Future<Output = CallOutcome<I, A>> + Send>>;
 
 /// The calls of one verb. Those of each runtime of the process keep to themselves: one whose threads are blocked holds up no other.
-pub(crate) struct Crowd<C, I, A> {
+pub(crate) struct GroupCommit<C, I, A> {
     with: Arc<C>,
     work: Carry<C, I, A>,
     bytes: fn(&I) -> usize,
-    lines: Mutex<HashMap<Id, Arc<Line<I, A>>>>,
+    lines: Mutex<HashMap<Id, Arc<RuntimeQueue<I, A>>>>,
 }
 
 /// The calls of one runtime. Each of those that wait belongs to a caller that waits, for a turn or for its answer.
-struct Line<I, A> {
+struct RuntimeQueue<I, A> {
     turns: Arc<Semaphore>,
     waiting: Mutex<VecDeque<Call<I, A>>>,
 }
 
 struct Call<I, A> {
     items: Vec<I>,
-    answer: oneshot::Sender<Outcome<I, A>>,
+    answer: oneshot::Sender<CallOutcome<I, A>>,
 }
 
-impl<C, I, A> Crowd<C, I, A>
+impl<C, I, A> GroupCommit<C, I, A>
 where
     C: Send + Sync + 'static,
     I: Send + 'static,
@@ -56,7 +57,7 @@ where
     }
 
     /// Carries a call out, with others if there are any. A call whose caller goes away before its turn is not carried out.
-    pub(crate) async fn call(&self, items: Vec<I>) -> Outcome<I, A> {
+    pub(crate) async fn call(&self, items: Vec<I>) -> CallOutcome<I, A> {
         let line = self.here();
         if let Ok(_turn) = line.turns.try_acquire() {
             return (self.work)(Arc::clone(&self.with), items).await;
@@ -80,19 +81,19 @@ where
         given(answered.await)
     }
 
-    fn here(&self) -> Arc<Line<I, A>> {
+    fn here(&self) -> Arc<RuntimeQueue<I, A>> {
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         let runtime = Handle::current().id();
         if !lines.contains_key(&runtime) && lines.len() >= MAX_RUNTIMES {
             lines.retain(|_, line| Arc::strong_count(line) > 1);
         }
         Arc::clone(lines.entry(runtime).or_insert_with(|| {
-            Arc::new(Line { turns: Arc::new(Semaphore::new(TURNS)), waiting: Mutex::default() })
+            Arc::new(RuntimeQueue { turns: Arc::new(Semaphore::new(TURNS)), waiting: Mutex::default() })
         }))
     }
 }
 
-impl<I, A> Line<I, A> {
+impl<I, A> RuntimeQueue<I, A> {
     fn lock(&self) -> std::sync::MutexGuard<'_, VecDeque<Call<I, A>>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -118,7 +119,7 @@ impl<I, A> Line<I, A> {
 /// out by itself.
 async fn together<I, A, F>(calls: Vec<Call<I, A>>, work: impl Fn(Vec<I>) -> F)
 where
-    F: Future<Output = Outcome<I, A>>,
+    F: Future<Output = CallOutcome<I, A>>,
 {
     let (mut items, mut callers) = (Vec::new(), Vec::with_capacity(calls.len()));
     for call in calls {
@@ -162,15 +163,15 @@ mod tests {
 
     /// Work that waits until it may go on, and keeps what it was given. An item of 0 is refused, and one of 1 finds the store away.
     #[derive(Default)]
-    struct Work {
+    struct DelayedWork {
         batches: Mutex<Vec<Vec<u32>>>,
         waits: Notify,
         begun: AtomicUsize,
     }
 
-    type Numbers = Crowd<Work, u32, u32>;
+    type Numbers = GroupCommit<DelayedWork, u32, u32>;
 
-    async fn carry_out(work: Arc<Work>, items: Vec<u32>) -> Outcome<u32, u32> {
+    async fn carry_out(work: Arc<DelayedWork>, items: Vec<u32>) -> CallOutcome<u32, u32> {
         work.begun.fetch_add(1, Ordering::SeqCst);
         work.waits.notified().await;
         work.batches.lock().unwrap().push(items.clone());
@@ -181,21 +182,21 @@ mod tests {
         }
     }
 
-    fn call(crowd: &Arc<Numbers>, items: &[u32]) -> JoinHandle<Outcome<u32, u32>> {
+    fn call(crowd: &Arc<Numbers>, items: &[u32]) -> JoinHandle<CallOutcome<u32, u32>> {
         let (crowd, items) = (Arc::clone(crowd), items.to_vec());
         tokio::spawn(async move { crowd.call(items).await })
     }
 
     /// A crowd whose turns are all taken, and the calls that have them.
-    async fn busy() -> (Arc<Numbers>, Arc<Work>, Vec<JoinHandle<Outcome<u32, u32>>>) {
-        let work = Arc::new(Work::default());
-        let crowd = Arc::new(Crowd::new(&work, |_| 1, |work, items| Box::pin(carry_out(work, items))));
+    async fn busy() -> (Arc<Numbers>, Arc<DelayedWork>, Vec<JoinHandle<CallOutcome<u32, u32>>>) {
+        let work = Arc::new(DelayedWork::default());
+        let crowd = Arc::new(GroupCommit::new(&work, |_| 1, |work, items| Box::pin(carry_out(work, items))));
         let first = (0..TURNS).map(|_| call(&crowd, &[5])).collect();
         begun(&work, TURNS).await;
         (crowd, work, first)
     }
 
-    async fn begun(work: &Work, count: usize) {
+    async fn begun(work: &DelayedWork, count: usize) {
         while work.begun.load(Ordering::SeqCst) < count {
             tokio::task::yield_now().await;
         }
@@ -207,7 +208,7 @@ mod tests {
         }
     }
 
-    async fn answer(call: JoinHandle<Outcome<u32, u32>>) -> Outcome<u32, u32> {
+    async fn answer(call: JoinHandle<CallOutcome<u32, u32>>) -> CallOutcome<u32, u32> {
         tokio::time::timeout(Duration::from_secs(60), call).await.unwrap().unwrap()
     }
 
@@ -292,10 +293,10 @@ mod tests {
 
     #[test]
     fn no_more_go_together_than_may() {
-        let line = Line { turns: Arc::new(Semaphore::new(TURNS)), waiting: Mutex::default() };
+        let line = RuntimeQueue { turns: Arc::new(Semaphore::new(TURNS)), waiting: Mutex::default() };
         let mut callers = Vec::new();
         let mut add = |count: usize| {
-            let (answer, answered) = oneshot::channel::<Outcome<usize, ()>>();
+            let (answer, answered) = oneshot::channel::<CallOutcome<usize, ()>>();
             callers.push(answered);
             line.lock().push_back(Call { items: vec![MAX_BYTES / 4; count], answer });
         };
