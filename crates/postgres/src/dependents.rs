@@ -12,7 +12,7 @@ use crate::conn::{Conn, get, most};
 use crate::fault::{Sql, Stop, readable};
 use crate::gates;
 use crate::keys;
-use crate::locks::{Locks, Mode, What};
+use crate::locks::{LockTarget, Locks, Mode};
 use crate::row::{Found, Phase, Trouble, Uid, code, place};
 use crate::tx::Tx;
 
@@ -224,7 +224,7 @@ async fn dependents(tx: &Tx, slot: i64, reached: i64, limit: usize) -> Sql<Vec<(
     for row in &rows {
         let queue: String = get(row, 2)?;
         if tx.locked(&queue).is_err() {
-            needs.add(What::Queue(queue), Mode::Shared);
+            needs.add(LockTarget::Queue(queue), Mode::Shared);
         }
         waiting.push((get(row, 0)?, place(&OnFailed::ALL, get(row, 1)?)?));
     }

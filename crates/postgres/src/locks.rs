@@ -13,11 +13,11 @@ use ostler_core::SessionId;
 
 /// What can be locked, in the order in which it is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum What {
+pub(crate) enum LockTarget {
     /// A session that acts, or ends.
     Session(SessionId),
     /// What is written about a session: its orders and workers.
-    Desk(SessionId),
+    Transactor(SessionId),
     /// A queue with its tasks.
     Queue(String),
     /// All schedules, which are counted.
@@ -28,11 +28,11 @@ pub(crate) enum What {
     Fold,
 }
 
-impl fmt::Display for What {
+impl fmt::Display for LockTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Session(session) => write!(f, "session {session}"),
-            Self::Desk(session) => write!(f, "desk {session}"),
+            Self::Transactor(session) => write!(f, "desk {session}"),
             Self::Queue(name) => write!(f, "queue {name}"),
             Self::Schedules => f.write_str("schedules"),
             Self::Schema => f.write_str("schema"),
@@ -47,12 +47,12 @@ pub(crate) enum Mode {
     /// With others who hold it so.
     Shared,
     /// With nobody else.
-    Alone,
+    Exclusive,
 }
 
 /// The locks of one transaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Locks(BTreeMap<What, Mode>);
+pub(crate) struct Locks(BTreeMap<LockTarget, Mode>);
 
 impl Locks {
     /// No lock at all.
@@ -61,20 +61,20 @@ impl Locks {
     }
 
     /// One more, or the same one more strongly.
-    pub(crate) fn and(mut self, what: What, mode: Mode) -> Self {
+    pub(crate) fn and(mut self, what: LockTarget, mode: Mode) -> Self {
         self.add(what, mode);
         self
     }
 
     /// One more, or the same one more strongly.
-    pub(crate) fn add(&mut self, what: What, mode: Mode) {
+    pub(crate) fn add(&mut self, what: LockTarget, mode: Mode) {
         let held = self.0.entry(what).or_insert(mode);
         *held = mode.max(*held);
     }
 
     /// A queue, as it is usually locked. Should that be too little, the verb begins anew.
     pub(crate) fn queue(self, name: &str) -> Self {
-        self.and(What::Queue(name.to_owned()), Mode::Shared)
+        self.and(LockTarget::Queue(name.to_owned()), Mode::Shared)
     }
 
     /// Both together.
@@ -86,7 +86,7 @@ impl Locks {
     }
 
     /// How something is locked, if it is.
-    pub(crate) fn mode(&self, what: &What) -> Option<Mode> {
+    pub(crate) fn mode(&self, what: &LockTarget) -> Option<Mode> {
         self.0.get(what).copied()
     }
 
@@ -98,8 +98,12 @@ impl Locks {
     /// The session that acts, if one does.
     pub(crate) fn session(&self) -> Option<SessionId> {
         self.0.keys().find_map(|what| match what {
-            What::Session(session) => Some(*session),
-            What::Desk(_) | What::Queue(_) | What::Schedules | What::Schema | What::Fold => None,
+            LockTarget::Session(session) => Some(*session),
+            LockTarget::Transactor(_)
+            | LockTarget::Queue(_)
+            | LockTarget::Schedules
+            | LockTarget::Schema
+            | LockTarget::Fold => None,
         })
     }
 
@@ -108,8 +112,12 @@ impl Locks {
         let mut names = Vec::new();
         for what in self.0.keys() {
             match what {
-                What::Queue(name) => names.push(name.as_str()),
-                What::Session(_) | What::Desk(_) | What::Schedules | What::Schema | What::Fold => {}
+                LockTarget::Queue(name) => names.push(name.as_str()),
+                LockTarget::Session(_)
+                | LockTarget::Transactor(_)
+                | LockTarget::Schedules
+                | LockTarget::Schema
+                | LockTarget::Fold => {}
             }
         }
         names
@@ -117,8 +125,8 @@ impl Locks {
 
     /// The names of all, and which of them are locked alone, for the statement that locks.
     pub(crate) fn columns(&self, schema: &str) -> (Vec<String>, Vec<bool>) {
-        let name = |what: &What| format!("ostler {schema}: {what}");
-        self.0.iter().map(|(what, mode)| (name(what), *mode == Mode::Alone)).unzip()
+        let name = |what: &LockTarget| format!("ostler {schema}: {what}");
+        self.0.iter().map(|(what, mode)| (name(what), *mode == Mode::Exclusive)).unzip()
     }
 }
 

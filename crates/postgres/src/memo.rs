@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use ostler_core::SessionId;
 
-use crate::locks::{Locks, Mode, What};
+use crate::locks::{LockTarget, Locks, Mode};
 
 /// Grants that are known by heart; over it they are forgotten, and looked up.
 const MAX_GRANTS: usize = 100_000;
@@ -169,7 +169,7 @@ impl Memo {
             .map(str::to_owned)
             .collect();
         for name in names {
-            locks.add(What::Queue(name), Mode::Alone);
+            locks.add(LockTarget::Queue(name), Mode::Exclusive);
         }
         locks
     }

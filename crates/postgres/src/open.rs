@@ -11,17 +11,17 @@ use crate::arrival::refuse_half;
 use crate::commit_mark::CommitMarks;
 use crate::conn::{Conn, Names, SCHEMA, get, quoted};
 use crate::connect::{Connector, MAX_CONNECT};
-use crate::desk::{Desk, Time};
 use crate::fault::{Sql, Stop, fault};
 use crate::heart::Failover;
 use crate::herald::{Herald, How, Listening};
 use crate::inbox::channel;
-use crate::locks::{Locks, Mode, What};
+use crate::locks::{LockTarget, Locks, Mode};
 use crate::memo::Memo;
 use crate::pools::{Limits, Pools};
 use crate::schema::{MIGRATIONS, SINCE, VERSION};
 use crate::session_settings::SessionSettings;
 use crate::tls::certificates;
+use crate::transactor::{Time, Transactor};
 use crate::url::servers;
 
 /// The oldest server that is spoken to.
@@ -90,7 +90,7 @@ pub(crate) async fn open(
     url: &str,
     options: &Options,
     tables: Tables,
-) -> Result<Option<(Desk, Connector)>, Error> {
+) -> Result<Option<(Transactor, Connector)>, Error> {
     let address = Address::parse(url)?;
     let options = &address.options(options);
     check_schema(&options.schema)?;
@@ -112,7 +112,7 @@ pub(crate) async fn open(
     let how = How { listening: options.listening, check_idle: options.check_idle };
     let herald = Herald::start(&pools, connector.clone(), channel(&options.schema), &bells, how).await;
     let time = options.clock.clone().map_or(Time::Server, Time::Given);
-    let desk = Desk {
+    let desk = Transactor {
         pools,
         names,
         memo: Arc::new(Memo::new(&options.schema)),
@@ -181,7 +181,7 @@ pub(crate) async fn migrate(conn: &mut Conn, schema: &str) -> Sql<()> {
 }
 
 async fn migrate_alone(conn: &Conn, schema: &str) -> Sql<()> {
-    let (lock, _) = Locks::none().and(What::Schema, Mode::Alone).columns(schema);
+    let (lock, _) = Locks::none().and(LockTarget::Schema, Mode::Exclusive).columns(schema);
     conn.batch("BEGIN; SET LOCAL lock_timeout = 0; SET LOCAL client_min_messages = warning").await?;
     conn.rows("SELECT pg_advisory_xact_lock(hashtextextended($1, 0)) IS NULL", &[&lock[0]]).await?;
     let before = version(conn, schema).await?.unwrap_or(0);

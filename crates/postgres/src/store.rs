@@ -24,13 +24,13 @@ use tokio_postgres::Transaction;
 
 use crate::conn::Conn;
 use crate::connect::Connector;
-use crate::desk::{Desk, Work};
 use crate::fault::fault;
 use crate::group_commit::{CallOutcome, GroupCommit};
 use crate::heart::{Chest, Heart, Renewal};
 use crate::inbox;
 use crate::locks::Locks;
 use crate::open::{Options, Tables, open};
+use crate::transactor::{Transactor, VerbFuture};
 use crate::verbs::{
     amend, cancel, claim, enqueue, expire, finish, jobs, looks, node_commands, nodes, notes, outbox, prune,
     queues, ready, replay, schedules, start, survey,
@@ -38,10 +38,10 @@ use crate::verbs::{
 
 /// A store in a PostgreSQL database.
 pub struct Postgres {
-    desk: Arc<Desk>,
-    enqueues: GroupCommit<Desk, NewTask, Enqueued>,
-    starts: GroupCommit<Desk, Start, Fenced>,
-    reports: GroupCommit<Desk, Report, Finished>,
+    desk: Arc<Transactor>,
+    enqueues: GroupCommit<Transactor, NewTask, Enqueued>,
+    starts: GroupCommit<Transactor, Start, Fenced>,
+    reports: GroupCommit<Transactor, Report, Finished>,
     /// Shares nothing with the work.
     heart: Heart,
     bounds: Bounds,
@@ -67,7 +67,7 @@ impl Postgres {
         Ok(opened.map(|opened| Self::of(opened, &options)))
     }
 
-    fn of((desk, connector): (Desk, Connector), options: &Options) -> Self {
+    fn of((desk, connector): (Transactor, Connector), options: &Options) -> Self {
         let heart = Heart::new(Chest {
             connector,
             names: Arc::clone(&desk.names),
@@ -140,18 +140,18 @@ impl Postgres {
     }
 }
 
-async fn take_in(desk: Arc<Desk>, tasks: Vec<NewTask>) -> CallOutcome<NewTask, Enqueued> {
+async fn take_in(desk: Arc<Transactor>, tasks: Vec<NewTask>) -> CallOutcome<NewTask, Enqueued> {
     let locks = enqueue::locks(&tasks);
     let written = desk.write(locks, &tasks, |tx, tasks| Box::pin(enqueue::run(tx, tasks))).await;
     written.map_err(|error| (error, tasks))
 }
 
-async fn begin(desk: Arc<Desk>, starts: Vec<Start>) -> CallOutcome<Start, Fenced> {
+async fn begin(desk: Arc<Transactor>, starts: Vec<Start>) -> CallOutcome<Start, Fenced> {
     let written = desk.write(Locks::none(), &starts, |tx, starts| Box::pin(start::run(tx, starts))).await;
     written.map_err(|error| (error, starts))
 }
 
-async fn record(desk: Arc<Desk>, reports: Vec<Report>) -> CallOutcome<Report, Finished> {
+async fn record(desk: Arc<Transactor>, reports: Vec<Report>) -> CallOutcome<Report, Finished> {
     let (mut locks, unknown) = finish::locks(&desk.memo, &reports);
     if !unknown.is_empty() {
         match desk.look(&unknown, |conn, slots| Box::pin(finish::queues_of(conn, slots))).await {
@@ -383,7 +383,7 @@ impl Store for Postgres {
     async fn make_ready(&self, bite: usize) -> Result<MadeReady, Error> {
         check_len("bite", bite, MAX_MAINTENANCE_BATCH)?;
         let asked = (self.desk.time.given(), bite);
-        fn look<'t>(conn: &'t Conn, (now, bite): &'t (Option<i64>, usize)) -> Work<'t, ready::Work> {
+        fn look<'t>(conn: &'t Conn, (now, bite): &'t (Option<i64>, usize)) -> VerbFuture<'t, ready::Work> {
             Box::pin(ready::work(conn, *now, *bite))
         }
         let mut work = self.desk.look(&asked, look).await?;

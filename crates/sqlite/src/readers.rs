@@ -21,17 +21,17 @@ const MAX_READING: Duration = Duration::from_secs(5);
 /// How often SQLite looks at the time while it reads, in steps of its machine.
 const STEPS_PER_LOOK: i32 = 10_000;
 
-type Reading = Box<dyn FnOnce(&Connection) + Send>;
+type ReadCall = Box<dyn FnOnce(&Connection) + Send>;
 
 /// One reading thread.
-struct Desk {
-    readings: Option<mpsc::Sender<Reading>>,
+struct ReaderThread {
+    readings: Option<mpsc::Sender<ReadCall>>,
     thread: Option<JoinHandle<()>>,
 }
 
 /// The reading threads.
 pub(crate) struct Readers {
-    desks: Vec<Desk>,
+    desks: Vec<ReaderThread>,
     next: AtomicU64,
     files: Files,
 }
@@ -57,7 +57,7 @@ impl Readers {
     {
         let closed = || Error::new(ErrorKind::Closed, "the store is closed");
         let (caller, answer) = oneshot::channel();
-        let reading: Reading = Box::new(move |conn| {
+        let reading: ReadCall = Box::new(move |conn| {
             let _ = caller.send(snapshot(conn, work).map_err(fault));
         });
         let at = self.next.fetch_add(1, Ordering::Relaxed) as usize % self.desks.len();
@@ -74,8 +74,8 @@ fn snapshot<T>(conn: &Connection, work: impl FnOnce(&Connection) -> Sql<T>) -> S
     Ok(answer)
 }
 
-fn desk(mut conn: Connection, clock: Arc<dyn Clock>) -> Result<Desk, Error> {
-    let (sender, mut inbox) = mpsc::channel::<Reading>(MAX_WAITING);
+fn desk(mut conn: Connection, clock: Arc<dyn Clock>) -> Result<ReaderThread, Error> {
+    let (sender, mut inbox) = mpsc::channel::<ReadCall>(MAX_WAITING);
     let serve = move || {
         let deadline = Arc::new(AtomicU64::new(u64::MAX));
         let (end, looks) = (Arc::clone(&deadline), Arc::clone(&clock));
@@ -91,7 +91,7 @@ fn desk(mut conn: Connection, clock: Arc<dyn Clock>) -> Result<Desk, Error> {
         .name("ostler-read".into())
         .spawn(serve)
         .map_err(|error| Error::new(ErrorKind::Unavailable, format!("no thread for a reader: {error}")))?;
-    Ok(Desk { readings: Some(sender), thread: Some(thread) })
+    Ok(ReaderThread { readings: Some(sender), thread: Some(thread) })
 }
 
 impl Drop for Readers {

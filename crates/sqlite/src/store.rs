@@ -39,7 +39,7 @@ use crate::verbs::{
     amend, cancel, claim, enqueue, expire, finish, jobs, looks, node_commands, nodes, notes, outbox, prune,
     queues, ready, replay, schedules, start, strays,
 };
-use crate::writer::{Desk, Writer};
+use crate::writer::{Writer, WriterThread};
 
 /// Threads that read.
 const READERS: usize = 2;
@@ -104,7 +104,7 @@ impl Sqlite {
         let beats = Arc::new(Beats::open(&folder, owner, Arc::clone(&clock))?);
         let peers = Arc::new(Peers::new(&folder, Arc::clone(&bells), Arc::clone(&clock)));
         let readers = Readers::start(readers, files.clone(), &clock)?;
-        let writer = Writer::start(Desk {
+        let writer = Writer::start(WriterThread {
             conn: writer,
             path: path.clone(),
             files: files.clone(),

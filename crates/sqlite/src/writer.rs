@@ -90,7 +90,7 @@ impl<T: Send, F: FnMut(&mut Tx<'_>) -> Sql<T> + Send> Call for PendingCalls<T, F
 }
 
 /// What the writer thread works with.
-pub(crate) struct Desk {
+pub(crate) struct WriterThread {
     pub(crate) conn: Connection,
     pub(crate) path: PathBuf,
     pub(crate) files: Files,
@@ -102,7 +102,7 @@ pub(crate) struct Desk {
 }
 
 impl Writer {
-    pub(crate) fn start(desk: Desk) -> Result<Self, Error> {
+    pub(crate) fn start(desk: WriterThread) -> Result<Self, Error> {
         let (calls, inbox) = mpsc::channel(MAX_WAITING);
         let thread = std::thread::Builder::new()
             .name("ostler-write".into())
@@ -202,7 +202,7 @@ impl CommitPacing {
     }
 }
 
-impl Desk {
+impl WriterThread {
     fn serve(self, mut inbox: mpsc::Receiver<Box<dyn Call>>) {
         let mut memo = Memo::default();
         let mut group: Vec<Box<dyn Call>> = Vec::with_capacity(MAX_GROUP);

@@ -16,10 +16,10 @@ use tokio_postgres::Row;
 
 use crate::address::Address;
 use crate::conn::{Conn, Names, get, get_u32, quoted};
-use crate::desk::Work;
 use crate::fault::{Sql, Stop, fault};
 use crate::open::{Options, connector, look_at_server, migrate};
 use crate::row::Uid;
+use crate::transactor::VerbFuture;
 
 /// How long a statement of the move may take: a bite is large, and its rows have many indexes.
 const MAX_STEP: Duration = Duration::from_secs(120);
@@ -88,7 +88,7 @@ impl Arrival {
     async fn step<A, W>(&self, input: &A, work: W) -> Result<(), Error>
     where
         A: Sync + ?Sized,
-        W: for<'t> Fn(&'t Conn, &'t A) -> Work<'t, ()> + Sync,
+        W: for<'t> Fn(&'t Conn, &'t A) -> VerbFuture<'t, ()> + Sync,
     {
         let mut conn = self.conn.lock().await;
         conn.begins();

@@ -17,7 +17,7 @@ use crate::counts::{LaneChanges, Written};
 use crate::fault::{Sql, Stop};
 use crate::gate_row::gate_text;
 use crate::herald::{Herald, Notice};
-use crate::locks::{Locks, Mode, What};
+use crate::locks::{LockTarget, Locks, Mode};
 use crate::memo::{Memo, Step};
 use crate::queue::{COLUMNS, QUEUES, Queue, read_queues};
 use crate::row::{BY_SLOT, Found, Phase, Uid, find_text, found_from, why_code};
@@ -161,9 +161,9 @@ impl Tx {
         let mut needs = Locks::none();
         for queue in self.queues.values() {
             self.memo.note(&queue.name, queue.binds());
-            let what = What::Queue(queue.name.to_string());
+            let what = LockTarget::Queue(queue.name.to_string());
             if queue.binds() && self.held.mode(&what) == Some(Mode::Shared) {
-                needs.add(what, Mode::Alone);
+                needs.add(what, Mode::Exclusive);
             }
         }
         if needs.is_empty() { Ok(()) } else { Err(Stop::Needs(needs)) }
@@ -230,7 +230,7 @@ impl Tx {
 
     /// Begins anew, unless the queue is locked.
     pub(crate) fn locked(&self, queue: &str) -> Sql<()> {
-        let what = What::Queue(queue.to_owned());
+        let what = LockTarget::Queue(queue.to_owned());
         if self.held.mode(&what).is_some() {
             return Ok(());
         }
@@ -239,11 +239,11 @@ impl Tx {
 
     /// Begins anew, unless the queue is locked alone.
     pub(crate) fn alone(&self, queue: &str) -> Sql<()> {
-        let what = What::Queue(queue.to_owned());
-        if self.held.mode(&what) == Some(Mode::Alone) {
+        let what = LockTarget::Queue(queue.to_owned());
+        if self.held.mode(&what) == Some(Mode::Exclusive) {
             return Ok(());
         }
-        Err(Stop::Needs(Locks::none().and(what, Mode::Alone)))
+        Err(Stop::Needs(Locks::none().and(what, Mode::Exclusive)))
     }
 
     // ---- sessions ----

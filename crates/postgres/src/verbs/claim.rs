@@ -16,7 +16,7 @@ use crate::fault::{Sql, readable};
 use crate::gates::{Asks, Doors, Passed};
 use crate::kept::extras_from;
 use crate::keys::{self, Candidate};
-use crate::locks::{Locks, Mode, What};
+use crate::locks::{LockTarget, Locks, Mode};
 use crate::memo::{Grant, HEAD, Place, Step};
 use crate::row::{Phase, Trouble, Uid, priority};
 use crate::tx::Tx;
@@ -45,7 +45,7 @@ const WHY: usize = 13;
 
 /// Whose locks are needed.
 pub(crate) fn locks(claim: &Claim) -> Locks {
-    Locks::none().and(What::Session(claim.session), Mode::Shared).queue(&claim.queue)
+    Locks::none().and(LockTarget::Session(claim.session), Mode::Shared).queue(&claim.queue)
 }
 
 pub(crate) async fn run(tx: &mut Tx, claim: &Claim) -> Sql<ClaimAnswer> {

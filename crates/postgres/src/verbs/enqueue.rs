@@ -11,7 +11,7 @@ use crate::fault::Sql;
 use crate::gates;
 use crate::kept::{Until, extras_text};
 use crate::keys;
-use crate::locks::{Locks, Mode, What};
+use crate::locks::{LockTarget, Locks, Mode};
 use crate::row::{Phase, Uid, points, why_code};
 use crate::tx::Tx;
 use crate::unique;
@@ -21,8 +21,8 @@ pub(crate) fn locks(tasks: &[NewTask]) -> Locks {
     let mut locks = Locks::none();
     for new in tasks {
         let bound = new.unique.is_some() || new.limit_key.is_some();
-        let mode = if bound { Mode::Alone } else { Mode::Shared };
-        locks.add(What::Queue(new.queue.clone()), mode);
+        let mode = if bound { Mode::Exclusive } else { Mode::Shared };
+        locks.add(LockTarget::Queue(new.queue.clone()), mode);
     }
     locks
 }

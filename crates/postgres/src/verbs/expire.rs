@@ -9,7 +9,7 @@ use super::nodes::{end, hand_back_all, leased, leave_locks};
 use crate::conn::{Conn, get, most};
 use crate::fault::{Sql, readable};
 use crate::heart::Gone;
-use crate::locks::{Locks, Mode, What};
+use crate::locks::{LockTarget, Locks, Mode};
 use crate::row::Uid;
 use crate::tx::{NOW, Tx};
 
@@ -77,7 +77,7 @@ pub(crate) async fn work(conn: &Conn, asked: &Asked) -> Sql<Work> {
     let (mut dead, mut numbers) = (Vec::new(), Vec::new());
     for row in &rows {
         let session = SessionId(get::<Uid>(row, 0)?.id());
-        locks.add(What::Session(session), Mode::Alone);
+        locks.add(LockTarget::Session(session), Mode::Exclusive);
         if get(row, 3)? {
             // It hands back all that it holds, whatever the bite.
             locks = locks.with(leave_locks(conn, session).await?);

@@ -13,7 +13,7 @@ use tokio_postgres::Row;
 use crate::conn::{Conn, big, get, get_u64, most};
 use crate::counts::{Counted, counted};
 use crate::fault::{Sql, Stop, readable};
-use crate::locks::{Locks, Mode, What};
+use crate::locks::{LockTarget, Locks, Mode};
 use crate::row::Uid;
 use crate::tx::Tx;
 
@@ -65,7 +65,9 @@ pub(crate) async fn change(tx: &mut Tx, job: JobId, change: JobChange) -> Sql<Jo
 pub(crate) fn change_locks(job: JobId, change: JobChange) -> Locks {
     match change {
         JobChange::Cancel | JobChange::Reopen => Locks::none(),
-        JobChange::Remove => Locks::none().and(What::Queue(queue_of(job)), Mode::Alone).queue(FORMER_JOBS),
+        JobChange::Remove => {
+            Locks::none().and(LockTarget::Queue(queue_of(job)), Mode::Exclusive).queue(FORMER_JOBS)
+        }
     }
 }
 
@@ -159,7 +161,7 @@ async fn old(conn: &Conn, keep: &Retention, now: Timestamp) -> Sql<Vec<(Uid, Str
 pub(crate) async fn prune_locks(conn: &Conn, keep: &Retention, now: Timestamp) -> Sql<Locks> {
     let mut locks = Locks::none();
     for (_, queue) in old(conn, keep, now).await? {
-        locks = locks.and(What::Queue(queue), Mode::Alone).queue(FORMER_JOBS);
+        locks = locks.and(LockTarget::Queue(queue), Mode::Exclusive).queue(FORMER_JOBS);
     }
     Ok(locks)
 }
@@ -172,7 +174,7 @@ pub(crate) async fn prune(tx: &mut Tx, keep: &Retention) -> Sql<()> {
     let mut needs = Locks::none();
     for (_, queue) in &old {
         if tx.alone(queue).is_err() {
-            needs = needs.and(What::Queue(queue.clone()), Mode::Alone).queue(FORMER_JOBS);
+            needs = needs.and(LockTarget::Queue(queue.clone()), Mode::Exclusive).queue(FORMER_JOBS);
         }
     }
     if !needs.is_empty() {

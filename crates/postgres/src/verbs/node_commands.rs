@@ -8,13 +8,15 @@ use ostler_store::{Check, MAX_ORDERS};
 use crate::conn::{Conn, big, get, get_u64, most};
 use crate::fault::Sql;
 use crate::kept::{answer_from, answer_text, order_from, order_text};
-use crate::locks::{Locks, Mode, What};
+use crate::locks::{LockTarget, Locks, Mode};
 use crate::row::Uid;
 use crate::tx::Tx;
 
 /// Whose locks are needed for what is written about a session: it does not end meanwhile, and nobody else writes about it.
 pub(crate) fn locks(session: SessionId) -> Locks {
-    Locks::none().and(What::Session(session), Mode::Shared).and(What::Desk(session), Mode::Alone)
+    Locks::none()
+        .and(LockTarget::Session(session), Mode::Shared)
+        .and(LockTarget::Transactor(session), Mode::Exclusive)
 }
 
 pub(crate) async fn order(tx: &mut Tx, session: SessionId, order: &NodeCommand) -> Sql<CommandAnswer> {

@@ -12,7 +12,7 @@ use crate::backend::Backend;
 use crate::conn::{Conn, big, get, get_u64};
 use crate::fault::{Sql, readable};
 use crate::heart::Renewal;
-use crate::locks::{Locks, Mode, What};
+use crate::locks::{LockTarget, Locks, Mode};
 use crate::row::{Uid, code};
 use crate::tx::Tx;
 
@@ -106,7 +106,7 @@ pub(crate) async fn leave_locks(conn: &Conn, session: SessionId) -> Sql<Locks> {
         .await?;
     let slots = rows.iter().map(|row| get(row, 0)).collect::<Sql<Vec<i64>>>()?;
     let queues = if slots.is_empty() { Locks::none() } else { queues_of(conn, &slots).await? };
-    Ok(queues.and(What::Session(session), Mode::Alone))
+    Ok(queues.and(LockTarget::Session(session), Mode::Exclusive))
 }
 
 pub(crate) async fn leave(tx: &mut Tx, session: SessionId) -> Sql<Fenced> {

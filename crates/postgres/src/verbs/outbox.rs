@@ -11,7 +11,7 @@ use tokio_postgres::Row;
 use crate::conn::{Conn, big, get, get_u32, get_u64, int, most};
 use crate::fault::{Sql, readable};
 use crate::kept::{failure_from, failure_text};
-use crate::locks::{Locks, Mode, What};
+use crate::locks::{LockTarget, Locks, Mode};
 use crate::row::{Uid, code, place};
 use crate::tx::Tx;
 
@@ -83,7 +83,7 @@ fn codes(wants: OutboxFilter) -> Vec<i16> {
 
 /// Whose locks are needed.
 pub(crate) fn locks(session: SessionId) -> Locks {
-    Locks::none().and(What::Session(session), Mode::Shared)
+    Locks::none().and(LockTarget::Session(session), Mode::Shared)
 }
 
 /// What a session asks for.

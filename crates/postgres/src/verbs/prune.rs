@@ -11,7 +11,7 @@ use crate::dependents::let_go;
 use crate::fault::Sql;
 use crate::gates;
 use crate::keys;
-use crate::locks::{Locks, Mode, What};
+use crate::locks::{LockTarget, Locks, Mode};
 use crate::row::{Phase, Uid};
 use crate::tx::{NOW, Tx};
 
@@ -29,7 +29,7 @@ async fn sweep_locks(conn: &Conn, bite: usize) -> Sql<Locks> {
         .await?;
     let mut locks = Locks::none();
     for row in &rows {
-        locks.add(What::Queue(get(row, 0)?), Mode::Alone);
+        locks.add(LockTarget::Queue(get(row, 0)?), Mode::Exclusive);
     }
     Ok(locks)
 }

@@ -7,12 +7,12 @@ use ostler_store::views::QueueSettings;
 use crate::fault::{Sql, Stop};
 use crate::gates;
 use crate::keys;
-use crate::locks::{Locks, Mode, What};
+use crate::locks::{LockTarget, Locks, Mode};
 use crate::tx::Tx;
 
 /// Whose locks are needed.
 pub(crate) fn locks(name: &str) -> Locks {
-    Locks::none().and(What::Queue(name.to_owned()), Mode::Alone)
+    Locks::none().and(LockTarget::Queue(name.to_owned()), Mode::Exclusive)
 }
 
 /// Changes the settings. An error of the caller's is found before anything is written.

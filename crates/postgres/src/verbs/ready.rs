@@ -12,7 +12,7 @@ use crate::fault::{Sql, readable};
 use crate::gates;
 use crate::inbox::any_waits;
 use crate::keys;
-use crate::locks::{Locks, Mode, What};
+use crate::locks::{LockTarget, Locks, Mode};
 use crate::row::{BY_SLOT, Phase, find};
 use crate::tx::{NOW, Tx};
 
@@ -73,8 +73,8 @@ async fn locks(conn: &Conn, now: Timestamp, bite: usize) -> Sql<Locks> {
         .await?;
     let mut locks = Locks::none();
     for row in &rows {
-        let mode = if get(row, 1)? { Mode::Alone } else { Mode::Shared };
-        locks.add(What::Queue(get(row, 0)?), mode);
+        let mode = if get(row, 1)? { Mode::Exclusive } else { Mode::Shared };
+        locks.add(LockTarget::Queue(get(row, 0)?), mode);
     }
     Ok(locks)
 }

@@ -12,7 +12,7 @@ use super::{cancel, enqueue};
 use crate::conn::{Conn, get};
 use crate::fault::{Sql, readable};
 use crate::kept::{overrides_from, overrides_text};
-use crate::locks::{Locks, Mode, What};
+use crate::locks::{LockTarget, Locks, Mode};
 use crate::row::{BY_SLOT, Found, Uid, code, find, place, points, priority};
 use crate::tx::Tx;
 
@@ -24,7 +24,7 @@ const SELECT: &str = "SELECT name, spec, overlap, missed, queue, kind, payload, 
 
 /// Whose locks are needed to put one: they are counted.
 pub(crate) fn put_locks() -> Locks {
-    Locks::none().and(What::Schedules, Mode::Alone)
+    Locks::none().and(LockTarget::Schedules, Mode::Exclusive)
 }
 
 pub(crate) async fn put(tx: &mut Tx, schedule: &Schedule) -> Sql<PutAnswer> {

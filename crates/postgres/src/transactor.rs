@@ -14,7 +14,7 @@ use crate::dependents::close_verb;
 use crate::fault::{Sql, Stop, fault};
 use crate::herald::Herald;
 use crate::inbox::{self, Which};
-use crate::locks::{Locks, Mode, What};
+use crate::locks::{LockTarget, Locks, Mode};
 use crate::memo::Memo;
 use crate::pools::Pools;
 use crate::tx::{Inbox, Tx};
@@ -35,7 +35,7 @@ const MAX_QUESTIONS: u32 = 400;
 const MAX_SETTLING: u32 = 2;
 
 /// A future of a verb.
-pub(crate) type Work<'a, T> = std::pin::Pin<Box<dyn Future<Output = Sql<T>> + Send + 'a>>;
+pub(crate) type VerbFuture<'a, T> = std::pin::Pin<Box<dyn Future<Output = Sql<T>> + Send + 'a>>;
 
 /// Where the time comes from.
 #[derive(Clone)]
@@ -57,7 +57,7 @@ impl Time {
 }
 
 /// What all verbs share.
-pub(crate) struct Desk {
+pub(crate) struct Transactor {
     pub(crate) pools: Pools,
     pub(crate) names: Arc<Names>,
     pub(crate) memo: Arc<Memo>,
@@ -68,7 +68,7 @@ pub(crate) struct Desk {
     pub(crate) herald: Herald,
 }
 
-impl Desk {
+impl Transactor {
     /// A connection.
     pub(crate) async fn conn(&self) -> Sql<Conn> {
         Conn::get(&self.pools.here()?, self.pools.manners(), &self.names).await
@@ -79,7 +79,7 @@ impl Desk {
     where
         A: Sync + ?Sized,
         T: Send,
-        W: for<'t> Fn(&'t mut Tx, &'t A) -> Work<'t, T> + Sync,
+        W: for<'t> Fn(&'t mut Tx, &'t A) -> VerbFuture<'t, T> + Sync,
     {
         let mut patience = Patience::default();
         loop {
@@ -107,7 +107,7 @@ impl Desk {
                 Err(stop) => return Err(fault(stop)),
             }
         };
-        fn work<'t>(tx: &'t mut Tx, which: &'t Which) -> Work<'t, usize> {
+        fn work<'t>(tx: &'t mut Tx, which: &'t Which) -> VerbFuture<'t, usize> {
             Box::pin(inbox::take_in(tx, *which))
         }
         self.carry_out(locks, &which, &work, Inbox::Passed).await.map_err(fault)
@@ -118,7 +118,7 @@ impl Desk {
     where
         A: Sync + ?Sized,
         T: Send,
-        W: for<'t> Fn(&'t mut Tx, &'t A) -> Work<'t, T> + Sync,
+        W: for<'t> Fn(&'t mut Tx, &'t A) -> VerbFuture<'t, T> + Sync,
     {
         let mut locks = self.memo.strengthened(locks);
         let (mut grown, mut tries) = (0, 0);
@@ -142,7 +142,7 @@ impl Desk {
     where
         A: Sync + ?Sized,
         T: Send,
-        W: for<'t> Fn(&'t mut Tx, &'t A) -> Work<'t, T> + Sync,
+        W: for<'t> Fn(&'t mut Tx, &'t A) -> VerbFuture<'t, T> + Sync,
     {
         let conn = self.conn().await?;
         let mut tx = match Tx::begin(conn, locks, &self.memo, self.checks, self.time.given(), inbox).await {
@@ -170,7 +170,8 @@ impl Desk {
                 }
                 if written.fold {
                     // A sum that is not made now is made the next time.
-                    let lock = Locks::none().and(What::Fold, Mode::Alone).columns(&self.memo.schema).0;
+                    let lock =
+                        Locks::none().and(LockTarget::Fold, Mode::Exclusive).columns(&self.memo.schema).0;
                     let _ = fold(&conn, &lock[0]).await;
                 }
             }
@@ -222,7 +223,7 @@ impl Desk {
     where
         A: Sync + ?Sized,
         T: Send,
-        W: for<'t> Fn(&'t Conn, &'t A) -> Work<'t, T> + Sync,
+        W: for<'t> Fn(&'t Conn, &'t A) -> VerbFuture<'t, T> + Sync,
     {
         let mut patience = Patience::default();
         let mut tries = 0;
@@ -246,7 +247,7 @@ impl Desk {
     where
         A: Sync + ?Sized,
         T: Send,
-        W: for<'t> Fn(&'t Conn, &'t A) -> Work<'t, T> + Sync,
+        W: for<'t> Fn(&'t Conn, &'t A) -> VerbFuture<'t, T> + Sync,
     {
         let mut conn = self.conn().await?;
         let looked = match begin_look(&mut conn, inbox).await {
