@@ -24,11 +24,11 @@ mod fault;
 mod gate_row;
 mod gates;
 mod group_commit;
-mod heart;
 mod herald;
 mod inbox;
 mod kept;
 mod keys;
+mod liveness;
 mod locks;
 mod memo;
 mod open;
@@ -48,8 +48,8 @@ mod verbs;
 
 pub use address::Address;
 pub use arrival::Arrival;
-pub use heart::Failover;
 pub use herald::Listening;
+pub use liveness::Failover;
 pub use open::Options;
 pub use store::Postgres;
 /// The crate whose transactions [`Postgres::enqueue_in`] takes.

@@ -26,8 +26,8 @@ use crate::conn::Conn;
 use crate::connect::Connector;
 use crate::fault::fault;
 use crate::group_commit::{CallOutcome, GroupCommit};
-use crate::heart::{Chest, Heart, Renewal};
 use crate::inbox;
+use crate::liveness::{Heartbeat, HeartbeatDeps, Renewal};
 use crate::locks::Locks;
 use crate::open::{Options, Tables, open};
 use crate::transactor::{Transactor, VerbFuture};
@@ -43,7 +43,7 @@ pub struct Postgres {
     starts: GroupCommit<Transactor, Start, Fenced>,
     reports: GroupCommit<Transactor, Report, Finished>,
     /// Shares nothing with the work.
-    heart: Heart,
+    heart: Heartbeat,
     bounds: Bounds,
 }
 
@@ -68,7 +68,7 @@ impl Postgres {
     }
 
     fn of((desk, connector): (Transactor, Connector), options: &Options) -> Self {
-        let heart = Heart::new(Chest {
+        let heart = Heartbeat::new(HeartbeatDeps {
             connector,
             names: Arc::clone(&desk.names),
             checks: desk.checks,

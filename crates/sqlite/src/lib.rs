@@ -10,7 +10,6 @@
 //! - `verbs/`: the statements of each verb. `tx.rs`, `counts.rs`, `row.rs`, `kept.rs`, `gate_row.rs`, `keys.rs`,
 //!   `gates/`: what they share.
 
-mod beat;
 pub mod care;
 mod counts;
 mod crash;
@@ -21,6 +20,7 @@ mod gate_row;
 mod gates;
 mod kept;
 mod keys;
+mod liveness;
 mod lock_folder;
 mod log_epoch;
 mod open;

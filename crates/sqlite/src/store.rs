@@ -29,8 +29,8 @@ use ostler_store::{
 
 use rusqlite::Connection;
 
-use crate::beat::Beats;
 use crate::departure::refuse_gone;
+use crate::liveness::LivenessFiles;
 use crate::open::{Files, Opened, open};
 use crate::peers::Peers;
 use crate::readers::Readers;
@@ -71,7 +71,7 @@ pub struct Sqlite {
     pub(crate) writer: Writer,
     pub(crate) readers: Readers,
     peers: Arc<Peers>,
-    pub(crate) beats: Arc<Beats>,
+    pub(crate) beats: Arc<LivenessFiles>,
     bells: Arc<Bells>,
     clock: Arc<dyn Clock>,
     bounds: Bounds,
@@ -101,7 +101,7 @@ impl Sqlite {
     fn serve(opened: Opened, clock: Arc<dyn Clock>, options: Options) -> Result<Self, Error> {
         let Opened { path, folder, owner, files, turnstile, writer, readers } = opened;
         let bells = Arc::new(Bells::default());
-        let beats = Arc::new(Beats::open(&folder, owner, Arc::clone(&clock))?);
+        let beats = Arc::new(LivenessFiles::open(&folder, owner, Arc::clone(&clock))?);
         let peers = Arc::new(Peers::new(&folder, Arc::clone(&bells), Arc::clone(&clock)));
         let readers = Readers::start(readers, files.clone(), &clock)?;
         let writer = Writer::start(WriterThread {

@@ -12,12 +12,12 @@ use ostler_store::views::QueueSettings;
 use ostler_store::{Check, Checks, Rings};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
-use crate::beat::Beats;
 use crate::counts::LaneChange;
 use crate::departure;
 use crate::gate_row::{gate_from, gate_text, read_rules, rules_text};
 use crate::gates::{KeyRules, any_shut};
 use crate::kept::{kinds_from, kinds_text, overrides_from, overrides_text, tell_from, tell_text};
+use crate::liveness::LivenessFiles;
 use crate::log_epoch;
 use crate::row::{Phase, Uid, ttl_from, why_code};
 
@@ -78,7 +78,7 @@ pub(crate) struct Tx<'a> {
     pub(crate) conn: &'a Connection,
     pub(crate) checks: Checks,
     pub(crate) now: Timestamp,
-    beats: &'a Beats,
+    beats: &'a LivenessFiles,
     memo: &'a mut Memo,
     pub(crate) lanes: HashMap<i64, LaneChange>,
     /// Queues whose clock has moved.
@@ -97,7 +97,7 @@ impl<'a> Tx<'a> {
     pub(crate) fn begin(
         conn: &'a Connection,
         checks: Checks,
-        beats: &'a Beats,
+        beats: &'a LivenessFiles,
         memo: &'a mut Memo,
         now: Timestamp,
     ) -> Sql<Self> {

@@ -15,11 +15,11 @@ use rusqlite::Connection;
 use tokio::sync::mpsc::error::{TryRecvError, TrySendError};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::beat::Beats;
 use crate::crash;
 use crate::departure::{admits, refusal};
 use crate::dependents::close_verb;
 use crate::fault::fault;
+use crate::liveness::LivenessFiles;
 use crate::open::Files;
 use crate::peers::Peers;
 use crate::turnstile::{Turn, Turnstile};
@@ -95,7 +95,7 @@ pub(crate) struct WriterThread {
     pub(crate) path: PathBuf,
     pub(crate) files: Files,
     pub(crate) turnstile: Turnstile,
-    pub(crate) beats: Arc<Beats>,
+    pub(crate) beats: Arc<LivenessFiles>,
     pub(crate) peers: Arc<Peers>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) checks: Checks,

@@ -8,7 +8,7 @@ use super::finish::{end_attempt, queues_of};
 use super::nodes::{end, hand_back_all, leased, leave_locks};
 use crate::conn::{Conn, get, most};
 use crate::fault::{Sql, readable};
-use crate::heart::Gone;
+use crate::liveness::GoneSession;
 use crate::locks::{LockTarget, Locks, Mode};
 use crate::row::Uid;
 use crate::tx::{NOW, Tx};
@@ -36,12 +36,12 @@ pub(crate) struct Asked {
     pub(crate) now: Option<i64>,
     pub(crate) bite: usize,
     /// Who is known to be dead, whatever their lease.
-    pub(crate) known: Vec<Gone>,
+    pub(crate) known: Vec<GoneSession>,
 }
 
 /// Sessions whose connection is gone, under the server's present start. Of a process of somebody else's only its number may be seen: where
 /// that is in use, nothing is known.
-pub(crate) async fn gone(conn: &Conn) -> Sql<Vec<Gone>> {
+pub(crate) async fn gone(conn: &Conn) -> Sql<Vec<GoneSession>> {
     let rows = conn
         .rows(
             "SELECT s.uid, s.renewals FROM ostler.session s
@@ -53,7 +53,7 @@ pub(crate) async fn gone(conn: &Conn) -> Sql<Vec<Gone>> {
             &[&most(MAX_SESSIONS)],
         )
         .await?;
-    let gone = |row| Ok(Gone { session: SessionId(get::<Uid>(row, 0)?.id()), renewals: get(row, 1)? });
+    let gone = |row| Ok(GoneSession { session: SessionId(get::<Uid>(row, 0)?.id()), renewals: get(row, 1)? });
     rows.iter().map(gone).collect()
 }
 

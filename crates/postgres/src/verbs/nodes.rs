@@ -11,7 +11,7 @@ use super::{node_commands, outbox};
 use crate::backend::Backend;
 use crate::conn::{Conn, big, get, get_u64};
 use crate::fault::{Sql, readable};
-use crate::heart::Renewal;
+use crate::liveness::Renewal;
 use crate::locks::{LockTarget, Locks, Mode};
 use crate::row::{Uid, code};
 use crate::tx::Tx;

@@ -43,20 +43,20 @@ pub enum Failover {
 
 /// A session whose connection is gone, and how often it had renewed when that was seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Gone {
+pub(crate) struct GoneSession {
     pub(crate) session: SessionId,
     pub(crate) renewals: i64,
 }
 
 /// Beats for the node that has the store open, once it has renewed for the first time.
-pub(crate) struct Heart {
-    chest: Chest,
-    asks: Mutex<Option<mpsc::Sender<Ask>>>,
+pub(crate) struct Heartbeat {
+    chest: HeartbeatDeps,
+    asks: Mutex<Option<mpsc::Sender<HeartbeatCall>>>,
 }
 
 /// What the heart needs to beat.
 #[derive(Clone)]
-pub(crate) struct Chest {
+pub(crate) struct HeartbeatDeps {
     pub(crate) connector: Connector,
     pub(crate) names: Arc<Names>,
     pub(crate) checks: Checks,
@@ -65,13 +65,13 @@ pub(crate) struct Chest {
 }
 
 /// What the heart is asked.
-enum Ask {
+enum HeartbeatCall {
     /// To renew.
     Renew { renewal: Renewal, answer: oneshot::Sender<Sql<Renewed>> },
     /// To note that a node stops on purpose.
     Depart { session: SessionId, answer: oneshot::Sender<Sql<bool>> },
     /// Who is known to be dead.
-    Dead { answer: oneshot::Sender<Vec<Gone>> },
+    Dead { answer: oneshot::Sender<Vec<GoneSession>> },
 }
 
 /// Whose session is renewed, what it holds, and the time, unless it is the server's.
@@ -81,8 +81,8 @@ pub(crate) struct Renewal {
     pub(crate) now: Option<i64>,
 }
 
-impl Heart {
-    pub(crate) const fn new(chest: Chest) -> Self {
+impl Heartbeat {
+    pub(crate) const fn new(chest: HeartbeatDeps) -> Self {
         Self { chest, asks: Mutex::new(None) }
     }
 
@@ -91,7 +91,7 @@ impl Heart {
         let asks = self.beating()?;
         let (answer, answered) = oneshot::channel();
         let asked = async {
-            asks.send(Ask::Renew { renewal, answer }).await.map_err(|_| stopped())?;
+            asks.send(HeartbeatCall::Renew { renewal, answer }).await.map_err(|_| stopped())?;
             answered.await.map_err(|_| stopped())?
         };
         timeout(MAX_RENEWAL, asked).await.unwrap_or(Err(Stop::Silent))
@@ -102,30 +102,32 @@ impl Heart {
         let asks = self.beating()?;
         let (answer, answered) = oneshot::channel();
         let asked = async {
-            asks.send(Ask::Depart { session, answer }).await.map_err(|_| stopped())?;
+            asks.send(HeartbeatCall::Depart { session, answer }).await.map_err(|_| stopped())?;
             answered.await.map_err(|_| stopped())?
         };
         timeout(MAX_RENEWAL, asked).await.unwrap_or(Err(Stop::Silent))
     }
 
     /// Who is known to be dead. Nobody, for who has no heart or cannot tell: the lease decides.
-    pub(crate) async fn dead(&self) -> Vec<Gone> {
+    pub(crate) async fn dead(&self) -> Vec<GoneSession> {
         let asks = self.asks.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let (answer, answered) = oneshot::channel();
         match asks {
-            Some(asks) if asks.send(Ask::Dead { answer }).await.is_ok() => answered.await.unwrap_or_default(),
+            Some(asks) if asks.send(HeartbeatCall::Dead { answer }).await.is_ok() => {
+                answered.await.unwrap_or_default()
+            }
             Some(_) | None => Vec::new(),
         }
     }
 
     /// Starts to beat, unless it does.
-    fn beating(&self) -> Sql<mpsc::Sender<Ask>> {
+    fn beating(&self) -> Sql<mpsc::Sender<HeartbeatCall>> {
         let mut asks = self.asks.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(asks) = asks.as_ref().filter(|asks| !asks.is_closed()) {
             return Ok(asks.clone());
         }
         let (sender, receiver) = mpsc::channel(MAX_ASKS);
-        let beat = Beat { chest: self.chest.clone(), link: None };
+        let beat = HeartbeatThread { chest: self.chest.clone(), link: None };
         let no_thread = |error| Stop::Away(format!("the heartbeat gets no thread: {error}"));
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(no_thread)?;
@@ -140,13 +142,13 @@ fn stopped() -> Stop {
 }
 
 /// The part that runs on the thread.
-struct Beat {
-    chest: Chest,
-    link: Option<Link>,
+struct HeartbeatThread {
+    chest: HeartbeatDeps,
+    link: Option<HeartbeatConnection>,
 }
 
 /// The connection, and what was seen over it.
-struct Link {
+struct HeartbeatConnection {
     conn: Conn,
     lost: oneshot::Receiver<()>,
     /// `None`: there is a pooler between.
@@ -154,9 +156,9 @@ struct Link {
     suspects: Suspects,
 }
 
-impl Beat {
+impl HeartbeatThread {
     /// Serves until nobody can ask any more.
-    async fn serve(mut self, mut asks: mpsc::Receiver<Ask>) {
+    async fn serve(mut self, mut asks: mpsc::Receiver<HeartbeatCall>) {
         loop {
             let ask = tokio::select! {
                 ask = asks.recv() => ask,
@@ -166,20 +168,20 @@ impl Beat {
                 }
             };
             match ask {
-                Some(Ask::Renew { renewal, mut answer }) => {
+                Some(HeartbeatCall::Renew { renewal, mut answer }) => {
                     tokio::select! {
                         renewed = self.renew(&renewal) => drop(answer.send(renewed)),
                         // Whoever asked has given up. The connection is in the middle of something, and is given up too.
                         () = answer.closed() => {}
                     }
                 }
-                Some(Ask::Depart { session, mut answer }) => {
+                Some(HeartbeatCall::Depart { session, mut answer }) => {
                     tokio::select! {
                         noted = self.depart(session) => drop(answer.send(noted)),
                         () = answer.closed() => {}
                     }
                 }
-                Some(Ask::Dead { answer }) => drop(answer.send(self.dead().await)),
+                Some(HeartbeatCall::Dead { answer }) => drop(answer.send(self.dead().await)),
                 None => return,
             }
         }
@@ -226,14 +228,14 @@ impl Beat {
         Ok(noted)
     }
 
-    async fn open(&self) -> Sql<Link> {
+    async fn open(&self) -> Sql<HeartbeatConnection> {
         let opened = self.chest.connector.watched().await?;
         let conn = Conn::own(opened.client, self.chest.connector.manners(), &self.chest.names);
         let backend = Backend::of(&conn, opened.told_pid).await?;
-        Ok(Link { conn, lost: opened.lost, backend, suspects: Suspects::default() })
+        Ok(HeartbeatConnection { conn, lost: opened.lost, backend, suspects: Suspects::default() })
     }
 
-    async fn dead(&mut self) -> Vec<Gone> {
+    async fn dead(&mut self) -> Vec<GoneSession> {
         let watches = self.chest.failover == Failover::Known;
         let Some(mut link) = self.link.take_if(|link| watches && link.backend.is_some()) else {
             return Vec::new();
@@ -255,7 +257,7 @@ impl Beat {
 }
 
 /// Waits for the loss of a connection; for ever, when there is none.
-async fn lost(link: Option<&mut Link>) {
+async fn lost(link: Option<&mut HeartbeatConnection>) {
     match link {
         Some(link) => drop((&mut link.lost).await),
         None => std::future::pending().await,
@@ -268,7 +270,7 @@ struct Suspects(HashMap<SessionId, (i64, Instant)>);
 
 impl Suspects {
     /// Takes in what was seen now, and answers who was gone for the whole grace.
-    fn see(&mut self, gone: &[Gone], now: Instant) -> Vec<Gone> {
+    fn see(&mut self, gone: &[GoneSession], now: Instant) -> Vec<GoneSession> {
         let before = std::mem::take(&mut self.0);
         for seen in gone {
             let since = match before.get(&seen.session) {
@@ -277,7 +279,7 @@ impl Suspects {
             };
             self.0.insert(seen.session, (seen.renewals, since));
         }
-        let dead = |seen: &&Gone| now.duration_since(self.0[&seen.session].1) >= GRACE;
+        let dead = |seen: &&GoneSession| now.duration_since(self.0[&seen.session].1) >= GRACE;
         gone.iter().filter(dead).copied().collect()
     }
 }
@@ -291,8 +293,8 @@ mod tests {
     const ONE: SessionId = SessionId(Id::from_bits(1));
     const OTHER: SessionId = SessionId(Id::from_bits(2));
 
-    fn gone(session: SessionId, renewals: i64) -> Gone {
-        Gone { session, renewals }
+    fn gone(session: SessionId, renewals: i64) -> GoneSession {
+        GoneSession { session, renewals }
     }
 
     #[test]

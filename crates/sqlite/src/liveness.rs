@@ -35,7 +35,7 @@ const BEAT_OFFSET: u64 = 48;
 const FILE_BYTES: usize = 56;
 
 /// The sessions' files.
-pub(crate) struct Beats {
+pub(crate) struct LivenessFiles {
     folder: PathBuf,
     /// To whom the files belong.
     owner: Option<Owner>,
@@ -44,12 +44,12 @@ pub(crate) struct Beats {
     /// The sessions of this process, with their locks.
     held: Mutex<HashMap<SessionId, File>>,
     /// Sessions whose file this process cannot read.
-    unreadable: Mutex<HashMap<SessionId, Watched>>,
+    unreadable: Mutex<HashMap<SessionId, UnreadableFile>>,
 }
 
 /// A file that can be seen but not read.
 #[derive(Clone, Copy)]
-struct Watched {
+struct UnreadableFile {
     /// Its time of change, which only ever is compared with itself: the wall clock decides nothing.
     changed: (i64, i64),
     /// Since when it has been this one, in uptime.
@@ -58,7 +58,7 @@ struct Watched {
 
 /// What a session's file says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sign {
+enum LivenessSign {
     /// Its lock is free, or its file is gone.
     Dead,
     /// Its lock is held.
@@ -75,7 +75,7 @@ enum Sign {
     },
 }
 
-impl Beats {
+impl LivenessFiles {
     /// # Errors
     /// When it cannot be known which boot of the machine this is.
     pub(crate) fn open(folder: &Path, owner: Option<Owner>, clock: Arc<dyn Clock>) -> Result<Self, Error> {
@@ -163,9 +163,9 @@ impl Beats {
     /// Whether the session may still act, as far as is known: its node is not dead, and has beaten within its TTL.
     pub(crate) fn is_in_time(&self, session: SessionId) -> bool {
         match self.sign(session) {
-            Sign::Dead => false,
-            Sign::Held { beat, ttl } => self.is_within(beat, ttl),
-            Sign::Unknown { .. } => true,
+            LivenessSign::Dead => false,
+            LivenessSign::Held { beat, ttl } => self.is_within(beat, ttl),
+            LivenessSign::Unknown { .. } => true,
         }
     }
 
@@ -175,16 +175,16 @@ impl Beats {
         let sign = self.sign(session);
         let mut unreadable = self.unreadable.lock().unwrap_or_else(PoisonError::into_inner);
         match sign {
-            Sign::Dead | Sign::Held { .. } => {
+            LivenessSign::Dead | LivenessSign::Held { .. } => {
                 unreadable.remove(&session);
             }
-            Sign::Unknown { .. } => {}
+            LivenessSign::Unknown { .. } => {}
         }
         match sign {
-            Sign::Dead => true,
-            Sign::Held { beat, ttl } => !self.is_within(beat, ttl),
-            Sign::Unknown { changed: Some(changed) } => {
-                let seen = Watched { changed, since: self.clock.uptime() };
+            LivenessSign::Dead => true,
+            LivenessSign::Held { beat, ttl } => !self.is_within(beat, ttl),
+            LivenessSign::Unknown { changed: Some(changed) } => {
+                let seen = UnreadableFile { changed, since: self.clock.uptime() };
                 let watched = unreadable.entry(session).or_insert(seen);
                 if watched.changed != changed {
                     *watched = seen;
@@ -192,7 +192,7 @@ impl Beats {
                 !self.is_within(watched.since, ttl)
             }
             // Nothing was observed, so nothing follows.
-            Sign::Unknown { changed: None } => false,
+            LivenessSign::Unknown { changed: None } => false,
         }
     }
 
@@ -200,26 +200,26 @@ impl Beats {
         self.clock.uptime().saturating_sub(beat) <= ttl
     }
 
-    fn sign(&self, session: SessionId) -> Sign {
+    fn sign(&self, session: SessionId) -> LivenessSign {
         if let Some(file) = self.held().get(&session) {
             return self.read(file);
         }
         let path = self.path(session);
         let file = match open_existing(&path) {
             Ok(file) => file,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Sign::Dead,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return LivenessSign::Dead,
             Err(_) => return unknown(std::fs::symlink_metadata(&path)),
         };
         match file.try_lock() {
             // It was free. Closing the file frees it again.
-            Ok(()) => Sign::Dead,
+            Ok(()) => LivenessSign::Dead,
             // Whoever could not ask for the lock can still read the beat.
             Err(TryLockError::WouldBlock | TryLockError::Error(_)) => self.read(&file),
         }
     }
 
     /// Reads a file whose lock is held, or may be.
-    fn read(&self, file: &File) -> Sign {
+    fn read(&self, file: &File) -> LivenessSign {
         let mut bytes = [0u8; FILE_BYTES];
         // A lock does not outlive a reboot. A file with another boot's id in it was not written by whoever holds its lock.
         if file.read_exact_at(&mut bytes, 0).is_err() || bytes[..BOOT_BYTES] != self.boot {
@@ -229,7 +229,7 @@ impl Beats {
             let eight: [u8; 8] = bytes[at..at + 8].try_into().expect("eight bytes are eight bytes");
             Duration::from_millis(u64::from_le_bytes(eight))
         };
-        Sign::Held { beat: millis(BEAT_OFFSET as usize), ttl: millis(TTL_OFFSET) }
+        LivenessSign::Held { beat: millis(BEAT_OFFSET as usize), ttl: millis(TTL_OFFSET) }
     }
 
     /// A copy of what holds the lock of a session of this process: the lock is free when the last copy is closed.
@@ -256,11 +256,11 @@ impl Beats {
 }
 
 /// What can be said of a file that cannot be read.
-fn unknown(seen: std::io::Result<Metadata>) -> Sign {
+fn unknown(seen: std::io::Result<Metadata>) -> LivenessSign {
     match seen {
-        Ok(file) => Sign::Unknown { changed: Some((file.mtime(), file.mtime_nsec())) },
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Sign::Dead,
-        Err(_) => Sign::Unknown { changed: None },
+        Ok(file) => LivenessSign::Unknown { changed: Some((file.mtime(), file.mtime_nsec())) },
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => LivenessSign::Dead,
+        Err(_) => LivenessSign::Unknown { changed: None },
     }
 }
 
