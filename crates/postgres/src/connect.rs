@@ -25,13 +25,13 @@ pub(crate) const MAX_CONNECT: Duration = Duration::from_secs(10);
 const MAX_SILENCE: Duration = Duration::from_secs(3);
 
 /// What is done with a notice.
-type Hear = Box<dyn FnMut(&str) + Send>;
+type OnNotification = Box<dyn FnMut(&str) + Send>;
 /// Moves the bytes of a connection, until it is lost or nobody uses it any more.
 type Drive = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-type Stream = <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream;
+type ServerStream = <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream;
 /// A connection, before anybody moves its bytes.
-type Opened = (Client, Connection<Socket, Stream>);
+type NewConnection = (Client, Connection<Socket, ServerStream>);
 
 /// Knows where the servers are, and how to speak to them.
 #[derive(Clone)]
@@ -62,7 +62,7 @@ impl Connector {
     }
 
     /// Tries the servers one after the other, first the one that answered last.
-    async fn reach(&self) -> Result<Opened, tokio_postgres::Error> {
+    async fn reach(&self) -> Result<NewConnection, tokio_postgres::Error> {
         let (count, first) = (self.servers.len(), self.last.load(Ordering::Relaxed));
         for step in 1..count {
             let at = (first + step - 1) % count;
@@ -92,7 +92,7 @@ impl Connector {
     }
 
     /// The same, with word of its loss.
-    pub(crate) async fn watched(&self) -> Sql<Watched> {
+    pub(crate) async fn watched(&self) -> Sql<WatchedConnection> {
         let (client, drive) = self.open(Box::new(|_| {})).await?;
         let (ends, lost) = oneshot::channel();
         let driving = tokio::spawn(async move {
@@ -100,11 +100,11 @@ impl Connector {
             drop(ends);
         });
         let told_pid = self.look(&client).await?;
-        Ok(Watched { client: ClientWrapper::new(client, driving), told_pid, lost })
+        Ok(WatchedConnection { client: ClientWrapper::new(client, driving), told_pid, lost })
     }
 
     /// A connection that hears notices.
-    pub(crate) async fn listener(&self, hear: Hear) -> Sql<(Client, JoinHandle<()>)> {
+    pub(crate) async fn listener(&self, hear: OnNotification) -> Sql<(Client, JoinHandle<()>)> {
         let (client, drive) = self.open(hear).await?;
         let driving = tokio::spawn(drive);
         self.look(&client).await?;
@@ -118,7 +118,7 @@ impl Connector {
         Ok(told)
     }
 
-    async fn open(&self, hear: Hear) -> Sql<(Client, Drive)> {
+    async fn open(&self, hear: OnNotification) -> Sql<(Client, Drive)> {
         let late = || Err(Stop::Away(format!("no connection within {} ms", self.bound.as_millis())));
         let reaching = async { self.reach().await.map_err(Stop::unconnected) };
         let (client, connection) = timeout(self.bound, reaching).await.unwrap_or_else(|_| late())?;
@@ -144,7 +144,7 @@ type Pooled<'a> =
     Pin<Box<dyn Future<Output = Result<(Client, JoinHandle<()>), tokio_postgres::Error>> + Send + 'a>>;
 
 /// A connection whose loss is told.
-pub(crate) struct Watched {
+pub(crate) struct WatchedConnection {
     pub(crate) client: ClientWrapper,
     /// The number of the server's process, as it was told when the connection was opened.
     pub(crate) told_pid: Option<i32>,
@@ -152,7 +152,7 @@ pub(crate) struct Watched {
     pub(crate) lost: oneshot::Receiver<()>,
 }
 
-async fn drive<S, T>(mut connection: Connection<S, T>, mut hear: Hear)
+async fn drive<S, T>(mut connection: Connection<S, T>, mut hear: OnNotification)
 where
     S: AsyncRead + AsyncWrite + Unpin,
     T: AsyncRead + AsyncWrite + Unpin,

@@ -14,7 +14,7 @@ use tokio_postgres::Row;
 use crate::commit_mark::CommitMark;
 use crate::conn::{Conn, big, get};
 use crate::fault::Sql;
-use crate::herald::Notice;
+use crate::notifier::Notification;
 use crate::param::Param;
 
 /// Rows are summed up when so many were added.
@@ -85,7 +85,7 @@ impl LaneChanges {
     pub(crate) async fn write_with_commit(
         &mut self,
         conn: &mut Conn,
-        notice: Option<&Notice>,
+        notice: Option<&Notification>,
         mark: &CommitMark,
     ) -> Sql<Written> {
         if self.is_empty() {

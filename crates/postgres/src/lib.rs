@@ -24,13 +24,13 @@ mod fault;
 mod gate_row;
 mod gates;
 mod group_commit;
-mod herald;
 mod inbox;
 mod kept;
 mod keys;
 mod liveness;
 mod locks;
 mod memo;
+mod notifier;
 mod open;
 mod param;
 mod pools;
@@ -48,8 +48,8 @@ mod verbs;
 
 pub use address::Address;
 pub use arrival::Arrival;
-pub use herald::Listening;
 pub use liveness::Failover;
+pub use notifier::Listening;
 pub use open::Options;
 pub use store::Postgres;
 /// The crate whose transactions [`Postgres::enqueue_in`] takes.

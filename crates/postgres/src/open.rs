@@ -12,11 +12,11 @@ use crate::commit_mark::CommitMarks;
 use crate::conn::{Conn, Names, SCHEMA, get, quoted};
 use crate::connect::{Connector, MAX_CONNECT};
 use crate::fault::{Sql, Stop, fault};
-use crate::herald::{Herald, How, Listening};
 use crate::inbox::channel;
 use crate::liveness::Failover;
 use crate::locks::{LockTarget, Locks, Mode};
 use crate::memo::Memo;
+use crate::notifier::{ListenMode, Listening, Notifier};
 use crate::pools::{Limits, Pools};
 use crate::schema::{MIGRATIONS, SINCE, VERSION};
 use crate::session_settings::SessionSettings;
@@ -109,8 +109,8 @@ pub(crate) async fn open(
     migrate(&mut conn, &options.schema).await.map_err(fault)?;
     refuse_half(&conn, &options.schema).await.map_err(fault)?;
     let bells = Arc::new(Bells::default());
-    let how = How { listening: options.listening, check_idle: options.check_idle };
-    let herald = Herald::start(&pools, connector.clone(), channel(&options.schema), &bells, how).await;
+    let how = ListenMode { listening: options.listening, check_idle: options.check_idle };
+    let herald = Notifier::start(&pools, connector.clone(), channel(&options.schema), &bells, how).await;
     let time = options.clock.clone().map_or(Time::Server, Time::Given);
     let desk = Transactor {
         pools,

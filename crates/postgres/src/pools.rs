@@ -12,7 +12,7 @@ use tokio::runtime::{Handle, Id};
 
 use crate::connect::Connector;
 use crate::fault::{Sql, Stop};
-use crate::herald::answers;
+use crate::notifier::answers;
 use crate::session_settings::SessionSettings;
 
 /// Runtimes that are remembered; over it, those without connections are forgotten.

@@ -12,10 +12,10 @@ use crate::conn::{Conn, Names, get};
 use crate::counts::fold;
 use crate::dependents::close_verb;
 use crate::fault::{Sql, Stop, fault};
-use crate::herald::Herald;
 use crate::inbox::{self, Which};
 use crate::locks::{LockTarget, Locks, Mode};
 use crate::memo::Memo;
+use crate::notifier::Notifier;
 use crate::pools::Pools;
 use crate::tx::{Inbox, Tx};
 
@@ -65,7 +65,7 @@ pub(crate) struct Transactor {
     pub(crate) checks: Checks,
     pub(crate) time: Time,
     pub(crate) bells: Arc<Bells>,
-    pub(crate) herald: Herald,
+    pub(crate) herald: Notifier,
 }
 
 impl Transactor {

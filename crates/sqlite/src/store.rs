@@ -31,8 +31,8 @@ use rusqlite::Connection;
 
 use crate::departure::refuse_gone;
 use crate::liveness::LivenessFiles;
+use crate::notifier::Notifier;
 use crate::open::{Files, Opened, open};
-use crate::peers::Peers;
 use crate::readers::Readers;
 use crate::tx::read_queue;
 use crate::verbs::{
@@ -70,7 +70,7 @@ pub struct Sqlite {
     // The order matters when it is dropped: the writer ends first and carries out what it was given.
     pub(crate) writer: Writer,
     pub(crate) readers: Readers,
-    peers: Arc<Peers>,
+    peers: Arc<Notifier>,
     pub(crate) beats: Arc<LivenessFiles>,
     bells: Arc<Bells>,
     clock: Arc<dyn Clock>,
@@ -102,7 +102,7 @@ impl Sqlite {
         let Opened { path, folder, owner, files, turnstile, writer, readers } = opened;
         let bells = Arc::new(Bells::default());
         let beats = Arc::new(LivenessFiles::open(&folder, owner, Arc::clone(&clock))?);
-        let peers = Arc::new(Peers::new(&folder, Arc::clone(&bells), Arc::clone(&clock)));
+        let peers = Arc::new(Notifier::new(&folder, Arc::clone(&bells), Arc::clone(&clock)));
         let readers = Readers::start(readers, files.clone(), &clock)?;
         let writer = Writer::start(WriterThread {
             conn: writer,

@@ -20,8 +20,8 @@ use crate::departure::{admits, refusal};
 use crate::dependents::close_verb;
 use crate::fault::fault;
 use crate::liveness::LivenessFiles;
+use crate::notifier::Notifier;
 use crate::open::Files;
-use crate::peers::Peers;
 use crate::turnstile::{Turn, Turnstile};
 use crate::tx::{Memo, Sql, Tx};
 
@@ -96,7 +96,7 @@ pub(crate) struct WriterThread {
     pub(crate) files: Files,
     pub(crate) turnstile: Turnstile,
     pub(crate) beats: Arc<LivenessFiles>,
-    pub(crate) peers: Arc<Peers>,
+    pub(crate) peers: Arc<Notifier>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) checks: Checks,
 }

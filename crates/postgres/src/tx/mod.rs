@@ -16,9 +16,9 @@ use crate::conn::{Conn, get};
 use crate::counts::{LaneChanges, Written};
 use crate::fault::{Sql, Stop};
 use crate::gate_row::gate_text;
-use crate::herald::{Herald, Notice};
 use crate::locks::{LockTarget, Locks, Mode};
 use crate::memo::{Memo, Step};
+use crate::notifier::{Notification, Notifier};
 use crate::queue::{COLUMNS, QUEUES, Queue, read_queues};
 use crate::row::{BY_SLOT, Found, Phase, Uid, find_text, found_from, why_code};
 use crate::verbs::outbox::{self, Noted};
@@ -81,12 +81,16 @@ pub(crate) struct Done {
 
 impl Done {
     /// What is to be told with the commit, as the herald says. It goes with the counts.
-    pub(crate) fn notice(&self, herald: &Herald) -> Option<Notice> {
+    pub(crate) fn notice(&self, herald: &Notifier) -> Option<Notification> {
         if self.lanes.is_empty() { None } else { herald.with_commit(self.rings) }
     }
 
     /// Commits, and leaves the mark that proves it.
-    pub(crate) async fn commit(mut self, notice: Option<&Notice>, mark: &CommitMark) -> Sql<(Conn, Written)> {
+    pub(crate) async fn commit(
+        mut self,
+        notice: Option<&Notification>,
+        mark: &CommitMark,
+    ) -> Sql<(Conn, Written)> {
         let written = self.lanes.write_with_commit(&mut self.conn, notice, mark).await?;
         Ok((self.conn, written))
     }

@@ -48,29 +48,29 @@ pub enum Listening {
 
 /// How it is listened.
 #[derive(Clone, Copy)]
-pub(crate) struct How {
+pub(crate) struct ListenMode {
     pub(crate) listening: Listening,
     /// How long the connection may say nothing before it is asked whether it still is one.
     pub(crate) check_idle: Duration,
 }
 
 /// What is told together with a commit.
-pub(crate) struct Notice {
+pub(crate) struct Notification {
     pub(crate) channel: String,
     pub(crate) text: String,
 }
 
 /// Tells others, and hears them, until it is dropped.
-pub(crate) struct Herald {
-    voice: Voice,
+pub(crate) struct Notifier {
+    voice: Publisher,
     listening: Listening,
-    pending: Arc<Pending>,
+    pending: Arc<PendingNotifications>,
     _tasks: JoinSet<()>,
 }
 
 /// Gives notices.
 #[derive(Clone)]
-struct Voice {
+struct Publisher {
     pools: Pools,
     channel: String,
     /// Tells our own notices from those of others.
@@ -79,7 +79,7 @@ struct Voice {
 
 /// What others are to be told.
 #[derive(Default)]
-struct Pending {
+struct PendingNotifications {
     ready: AtomicBool,
     news: AtomicBool,
     some: Notify,
@@ -89,7 +89,7 @@ struct Pending {
     telling: Mutex<()>,
 }
 
-impl Pending {
+impl PendingNotifications {
     fn quiet_until(&self) -> MutexGuard<'_, Option<Instant>> {
         self.quiet_until.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -101,27 +101,27 @@ impl Pending {
     }
 }
 
-impl Herald {
+impl Notifier {
     /// Begins to tell, and to listen. When this answers, notices are heard.
     pub(crate) async fn start(
         pools: &Pools,
         connector: Connector,
         channel: String,
         bells: &Arc<Bells>,
-        how: How,
+        how: ListenMode,
     ) -> Sql<Self> {
-        let How { listening, check_idle } = how;
-        let pending = Arc::new(Pending::default());
+        let ListenMode { listening, check_idle } = how;
+        let pending = Arc::new(PendingNotifications::default());
         let own = format!("{:x}", RandomState::new().build_hasher().finish());
         let mut tasks = JoinSet::new();
-        let voice = Voice { pools: pools.clone(), channel: channel.clone(), own: own.clone() };
+        let voice = Publisher { pools: pools.clone(), channel: channel.clone(), own: own.clone() };
         match listening {
             Listening::On => {
                 let bells = Arc::clone(bells);
-                let ear = Ear { connector, channel, own, bells, voice: voice.clone(), check_idle };
+                let ear = Subscriber { connector, channel, own, bells, voice: voice.clone(), check_idle };
                 match ear.listen().await? {
-                    Listened::Hears(hearing) => drop(tasks.spawn(ear.keep_listening(hearing))),
-                    Listened::Deaf => {}
+                    ListenEnd::Hears(hearing) => drop(tasks.spawn(ear.keep_listening(hearing))),
+                    ListenEnd::Deaf => {}
                 }
                 tasks.spawn(voice.clone().speak(Arc::clone(&pending)));
             }
@@ -133,7 +133,7 @@ impl Herald {
 
     /// The notice that these bells rang, for the commit that has rung them: others hear it at once, and it costs no transaction of its own.
     /// `None`: there is nothing to tell, or it is not time; see [`tell`](Self::tell).
-    pub(crate) fn with_commit(&self, rings: Rings) -> Option<Notice> {
+    pub(crate) fn with_commit(&self, rings: Rings) -> Option<Notification> {
         let text = self.voice.text(rings)?;
         let left = [&self.pending.ready, &self.pending.news];
         let waits = left.into_iter().any(|word| word.load(Ordering::SeqCst));
@@ -143,7 +143,7 @@ impl Herald {
             return None;
         }
         *quiet = Some(now + SPACING);
-        Some(Notice { channel: self.voice.channel.clone(), text })
+        Some(Notification { channel: self.voice.channel.clone(), text })
     }
 
     /// The server does not take notices with commits now.
@@ -183,9 +183,9 @@ impl Herald {
     }
 }
 
-impl Voice {
+impl Publisher {
     /// Sends what is pending, many rings as one notice.
-    async fn speak(self, pending: Arc<Pending>) {
+    async fn speak(self, pending: Arc<PendingNotifications>) {
         loop {
             pending.some.notified().await;
             {
@@ -229,22 +229,22 @@ const NEWS: &str = "news";
 const ECHO: &str = "echo";
 
 /// Hears the notices of others.
-struct Ear {
+struct Subscriber {
     connector: Connector,
     channel: String,
     own: String,
     bells: Arc<Bells>,
-    voice: Voice,
+    voice: Publisher,
     check_idle: Duration,
 }
 
 /// A connection that hears. It is closed when this is dropped.
-struct Hearing {
+struct Subscription {
     client: Client,
     lost: JoinHandle<()>,
 }
 
-impl Drop for Hearing {
+impl Drop for Subscription {
     fn drop(&mut self) {
         // One that does not answer would not end by itself.
         self.lost.abort();
@@ -252,14 +252,14 @@ impl Drop for Hearing {
 }
 
 /// What came of listening.
-enum Listened {
-    Hears(Hearing),
+enum ListenEnd {
+    Hears(Subscription),
     /// Nothing is heard: a pooler gives each transaction another connection, and notices go to nobody. Whoever waits looks from time to time.
     Deaf,
 }
 
-impl Ear {
-    async fn listen(&self) -> Sql<Listened> {
+impl Subscriber {
+    async fn listen(&self) -> Sql<ListenEnd> {
         let (bells, own) = (Arc::clone(&self.bells), self.own.clone());
         let echoes = Arc::new(Notify::new());
         let echoed = Arc::clone(&echoes);
@@ -274,15 +274,15 @@ impl Ear {
             }
         };
         let (client, lost) = self.connector.listener(Box::new(hear)).await?;
-        let hearing = Hearing { client, lost };
+        let hearing = Subscription { client, lost };
         let listen = format!("LISTEN {}", quoted(&self.channel));
         timeout(MAX_NOTICE, hearing.client.batch_execute(&listen)).await.map_err(|_| Stop::Silent)??;
         if self.connector.manners().hold() || self.hears_itself(&echoes).await {
-            return Ok(Listened::Hears(hearing));
+            return Ok(ListenEnd::Hears(hearing));
         }
         // The connection of the server that listens now is somebody else's next.
         let _ = timeout(MAX_NOTICE, hearing.client.batch_execute("UNLISTEN *")).await;
-        Ok(Listened::Deaf)
+        Ok(ListenEnd::Deaf)
     }
 
     /// Whether notices come through the pooler that is between us and the server.
@@ -294,7 +294,7 @@ impl Ear {
         timeout(MAX_ECHO, heard).await.is_ok()
     }
 
-    async fn keep_listening(self, mut hearing: Hearing) {
+    async fn keep_listening(self, mut hearing: Subscription) {
         loop {
             tokio::select! {
                 _ = &mut hearing.lost => {}
@@ -306,8 +306,8 @@ impl Ear {
                 sleep(pause).await;
                 pause = (pause * 2).min(MAX_PAUSE);
                 match self.listen().await {
-                    Ok(Listened::Hears(hearing)) => break hearing,
-                    Ok(Listened::Deaf) => return,
+                    Ok(ListenEnd::Hears(hearing)) => break hearing,
+                    Ok(ListenEnd::Deaf) => return,
                     Err(_) => {}
                 }
             };

@@ -32,16 +32,16 @@ const FOLDER_TICK: Duration = Duration::from_millis(50);
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
 /// Tells other processes, and hears them.
-pub(crate) struct Peers {
+pub(crate) struct Notifier {
     folder: PathBuf,
     /// The folder, open: a short way to what is in it.
     handle: Option<File>,
     own: PathBuf,
     bells: Arc<Bells>,
     clock: Arc<dyn Clock>,
-    listener: Mutex<Option<Listener>>,
+    listener: Mutex<Option<Subscriber>>,
     sender: Option<UnixDatagram>,
-    known: Mutex<Known>,
+    known: Mutex<KnownSockets>,
 }
 
 /// What became of a datagram.
@@ -53,21 +53,21 @@ enum Sent {
     Full,
 }
 
-struct Listener {
+struct Subscriber {
     thread: JoinHandle<()>,
     stop: Arc<AtomicBool>,
 }
 
 /// The sockets in the folder, as of its last change.
 #[derive(Default)]
-struct Known {
+struct KnownSockets {
     changed: Option<(i64, i64)>,
     /// Until then, the folder may have changed again without another time of change.
     unsure_until: Duration,
     sockets: Vec<PathBuf>,
 }
 
-impl Peers {
+impl Notifier {
     pub(crate) fn new(folder: &Path, bells: Arc<Bells>, clock: Arc<dyn Clock>) -> Self {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let own = folder.join(format!("{}-{number}.{SUFFIX}", std::process::id()));
@@ -108,7 +108,7 @@ impl Peers {
             }
         };
         let thread = std::thread::Builder::new().name("ostler-wake".into()).spawn(listen);
-        *listener = thread.ok().map(|thread| Listener { thread, stop });
+        *listener = thread.ok().map(|thread| Subscriber { thread, stop });
     }
 
     /// Rings these bells, here and everywhere.
@@ -170,10 +170,10 @@ impl Peers {
     }
 }
 
-impl Drop for Peers {
+impl Drop for Notifier {
     fn drop(&mut self) {
         let listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(Listener { thread, stop }) = listener {
+        if let Some(Subscriber { thread, stop }) = listener {
             stop.store(true, Ordering::SeqCst);
             let woken =
                 UnixDatagram::unbound().and_then(|socket| socket.send_to(READY, self.short(&self.own)));
