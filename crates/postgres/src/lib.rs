@@ -14,6 +14,7 @@
 mod address;
 mod arrival;
 mod backend;
+mod cache;
 pub mod care;
 mod commit_mark;
 mod conn;
@@ -29,7 +30,6 @@ mod kept;
 mod keys;
 mod liveness;
 mod locks;
-mod memo;
 mod notifier;
 mod open;
 mod param;

@@ -8,6 +8,7 @@ use ostler_store::{Bells, Bounds, Checks, Clock, Error, ErrorKind};
 
 use crate::address::Address;
 use crate::arrival::refuse_half;
+use crate::cache::Cache;
 use crate::commit_mark::CommitMarks;
 use crate::conn::{Conn, Names, SCHEMA, get, quoted};
 use crate::connect::{Connector, MAX_CONNECT};
@@ -15,7 +16,6 @@ use crate::fault::{Sql, Stop, fault};
 use crate::inbox::channel;
 use crate::liveness::Failover;
 use crate::locks::{LockTarget, Locks, Mode};
-use crate::memo::Memo;
 use crate::notifier::{ListenMode, Listening, Notifier};
 use crate::pools::{Limits, Pools};
 use crate::schema::{MIGRATIONS, SINCE, VERSION};
@@ -115,7 +115,7 @@ pub(crate) async fn open(
     let desk = Transactor {
         pools,
         names,
-        memo: Arc::new(Memo::new(&options.schema)),
+        memo: Arc::new(Cache::new(&options.schema)),
         marks: CommitMarks::default(),
         checks: options.checks,
         time,

@@ -7,6 +7,7 @@ use std::time::Duration;
 use ostler_store::{Bells, Checks, Clock, Error};
 use tokio::time::Instant;
 
+use crate::cache::Cache;
 use crate::commit_mark::{CommitMark, CommitMarks, Fate};
 use crate::conn::{Conn, Names, get};
 use crate::counts::fold;
@@ -14,10 +15,9 @@ use crate::dependents::close_verb;
 use crate::fault::{Sql, Stop, fault};
 use crate::inbox::{self, Which};
 use crate::locks::{LockTarget, Locks, Mode};
-use crate::memo::Memo;
 use crate::notifier::Notifier;
 use crate::pools::Pools;
-use crate::tx::{Inbox, Tx};
+use crate::tx::{InboxMode, Tx};
 
 /// How often a transaction begins anew because it met a queue that it had not locked.
 const MAX_GROWING: usize = 64;
@@ -60,7 +60,7 @@ impl Time {
 pub(crate) struct Transactor {
     pub(crate) pools: Pools,
     pub(crate) names: Arc<Names>,
-    pub(crate) memo: Arc<Memo>,
+    pub(crate) memo: Arc<Cache>,
     pub(crate) marks: CommitMarks,
     pub(crate) checks: Checks,
     pub(crate) time: Time,
@@ -110,11 +110,11 @@ impl Transactor {
         fn work<'t>(tx: &'t mut Tx, which: &'t Which) -> VerbFuture<'t, usize> {
             Box::pin(inbox::take_in(tx, *which))
         }
-        self.carry_out(locks, &which, &work, Inbox::Passed).await.map_err(fault)
+        self.carry_out(locks, &which, &work, InboxMode::Passed).await.map_err(fault)
     }
 
     /// Tries until the verb is carried out, or cannot be.
-    async fn carry_out<A, T, W>(&self, locks: Locks, input: &A, work: &W, inbox: Inbox) -> Sql<T>
+    async fn carry_out<A, T, W>(&self, locks: Locks, input: &A, work: &W, inbox: InboxMode) -> Sql<T>
     where
         A: Sync + ?Sized,
         T: Send,
@@ -138,7 +138,7 @@ impl Transactor {
         }
     }
 
-    async fn attempt<A, T, W>(&self, locks: Locks, input: &A, work: &W, inbox: Inbox) -> Sql<T>
+    async fn attempt<A, T, W>(&self, locks: Locks, input: &A, work: &W, inbox: InboxMode) -> Sql<T>
     where
         A: Sync + ?Sized,
         T: Send,
@@ -243,7 +243,7 @@ impl Transactor {
         }
     }
 
-    async fn look_once<A, T, W>(&self, input: &A, work: &W, inbox: Inbox) -> Sql<T>
+    async fn look_once<A, T, W>(&self, input: &A, work: &W, inbox: InboxMode) -> Sql<T>
     where
         A: Sync + ?Sized,
         T: Send,
@@ -265,13 +265,13 @@ impl Transactor {
 }
 
 /// Begins a look at one moment, unless there is something to be taken in first.
-async fn begin_look(conn: &mut Conn, inbox: Inbox) -> Sql<()> {
+async fn begin_look(conn: &mut Conn, inbox: InboxMode) -> Sql<()> {
     conn.begins();
     let any = conn.prepare(inbox::ANY).await?;
     let (begun, any) = tokio::join!(biased; conn.begin_look(), async { conn.run(&any, &[]).await });
     begun?;
     match any?.first() {
-        Some(row) if inbox == Inbox::First && get(row, 0)? => Err(Stop::Inbox),
+        Some(row) if inbox == InboxMode::First && get(row, 0)? => Err(Stop::Inbox),
         Some(_) | None => Ok(()),
     }
 }
@@ -283,8 +283,8 @@ struct Patience {
 }
 
 impl Patience {
-    const fn inbox(&self) -> Inbox {
-        if self.inboxes < MAX_INBOXES { Inbox::First } else { Inbox::Passed }
+    const fn inbox(&self) -> InboxMode {
+        if self.inboxes < MAX_INBOXES { InboxMode::First } else { InboxMode::Passed }
     }
 }
 

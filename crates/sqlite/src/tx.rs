@@ -40,12 +40,12 @@ pub(crate) struct Queue {
 
 /// What the writer knows by heart, as long as no other process has written.
 #[derive(Default)]
-pub(crate) struct Memo {
+pub(crate) struct Cache {
     queues: HashMap<String, Queue>,
     sessions: HashMap<i64, SessionId>,
     grants: HashMap<i64, Grant>,
     /// What the ends of each lane lead to.
-    ends: HashMap<i64, Ends>,
+    ends: HashMap<i64, EndEffects>,
     /// The store is on its way to another place; unknown as long as nobody has looked.
     departure: Option<Option<Departure>>,
     data_version: i64,
@@ -53,7 +53,7 @@ pub(crate) struct Memo {
 
 /// What the ends of a lane lead to, besides the end itself.
 #[derive(Clone, Copy)]
-pub(crate) struct Ends {
+pub(crate) struct EndEffects {
     pub(crate) tell: OutboxFilter,
     /// Whether a breaker counts them, or a place of the queue becomes free.
     pub(crate) counted: bool,
@@ -79,7 +79,7 @@ pub(crate) struct Tx<'a> {
     pub(crate) checks: Checks,
     pub(crate) now: Timestamp,
     beats: &'a LivenessFiles,
-    memo: &'a mut Memo,
+    memo: &'a mut Cache,
     pub(crate) lanes: HashMap<i64, LaneChange>,
     /// Queues whose clock has moved.
     clocks: HashMap<i64, VirtualTime>,
@@ -98,7 +98,7 @@ impl<'a> Tx<'a> {
         conn: &'a Connection,
         checks: Checks,
         beats: &'a LivenessFiles,
-        memo: &'a mut Memo,
+        memo: &'a mut Cache,
         now: Timestamp,
     ) -> Sql<Self> {
         let begins_log = log_epoch::is_folded(conn)?;
@@ -148,7 +148,7 @@ impl<'a> Tx<'a> {
 
     /// Undoes everything, and forgets what it taught.
     pub(crate) fn roll_back(self) {
-        *self.memo = Memo::default();
+        *self.memo = Cache::default();
         // After a full disk SQLite has already rolled back.
         if !self.conn.is_autocommit() {
             let _ = self.conn.execute_batch("ROLLBACK");
@@ -252,13 +252,13 @@ impl<'a> Tx<'a> {
     }
 
     /// What the ends of a lane lead to. Every success asks, so the answer is known by heart, or costs one look.
-    pub(crate) fn ends_of(&mut self, lane: i64) -> Sql<Ends> {
+    pub(crate) fn ends_of(&mut self, lane: i64) -> Sql<EndEffects> {
         if let Some(ends) = self.memo.ends.get(&lane) {
             return Ok(*ends);
         }
         let queue = self.queue_of(lane)?;
         let settings = &self.queue_or_new(&queue)?.settings;
-        let ends = Ends {
+        let ends = EndEffects {
             tell: settings.outbox,
             counted: settings.breaker.is_some() || settings.concurrency.is_some(),
         };

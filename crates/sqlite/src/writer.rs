@@ -23,7 +23,7 @@ use crate::liveness::LivenessFiles;
 use crate::notifier::Notifier;
 use crate::open::Files;
 use crate::turnstile::{Turn, Turnstile};
-use crate::tx::{Memo, Sql, Tx};
+use crate::tx::{Cache, Sql, Tx};
 
 /// Verbs that wait to be carried out; over it, callers wait to be let in.
 const MAX_WAITING: usize = 4_096;
@@ -204,7 +204,7 @@ impl CommitPacing {
 
 impl WriterThread {
     fn serve(self, mut inbox: mpsc::Receiver<Box<dyn Call>>) {
-        let mut memo = Memo::default();
+        let mut memo = Cache::default();
         let mut group: Vec<Box<dyn Call>> = Vec::with_capacity(MAX_GROUP);
         let mut pace = CommitPacing::default();
         while let Some(first) = next(&mut inbox) {
@@ -219,7 +219,7 @@ impl WriterThread {
 
     /// Carries out a group in one transaction. If that fails, each one alone: one bad verb must not take its
     /// neighbours along.
-    fn carry_out(&self, group: &mut Vec<Box<dyn Call>>, memo: &mut Memo) {
+    fn carry_out(&self, group: &mut Vec<Box<dyn Call>>, memo: &mut Cache) {
         crash_point(group, "taken");
         match self.turnstile.enter() {
             Ok(turn) => {
@@ -230,7 +230,7 @@ impl WriterThread {
         }
     }
 
-    fn take_turn(&self, turn: Turn<'_>, group: &mut Vec<Box<dyn Call>>, memo: &mut Memo) {
+    fn take_turn(&self, turn: Turn<'_>, group: &mut Vec<Box<dyn Call>>, memo: &mut Cache) {
         let done = self.transact(group, memo);
         if done.is_err() && group.len() > 1 {
             for call in std::mem::take(group) {
@@ -246,11 +246,11 @@ impl WriterThread {
     }
 
     /// One transaction. Answers which bells to ring; an error means that nothing was written.
-    fn transact(&self, group: &mut Vec<Box<dyn Call>>, memo: &mut Memo) -> Result<Rings, Error> {
+    fn transact(&self, group: &mut Vec<Box<dyn Call>>, memo: &mut Cache) -> Result<Rings, Error> {
         self.try_to_transact(group, memo).map_err(|error| self.files.explain(error))
     }
 
-    fn try_to_transact(&self, group: &mut Vec<Box<dyn Call>>, memo: &mut Memo) -> Result<Rings, Error> {
+    fn try_to_transact(&self, group: &mut Vec<Box<dyn Call>>, memo: &mut Cache) -> Result<Rings, Error> {
         self.files.check()?;
         let mut tx =
             Tx::begin(&self.conn, self.checks, &self.beats, memo, self.clock.now()).map_err(fault)?;
@@ -275,7 +275,7 @@ impl WriterThread {
             if !self.conn.is_autocommit() {
                 let _ = self.conn.execute_batch("ROLLBACK");
             }
-            *memo = Memo::default();
+            *memo = Cache::default();
             fault(error)
         });
         if committed.is_ok() {

@@ -11,13 +11,13 @@ use ostler_core::{Gate, SessionId, State, StateName, TaskId, Timestamp, VirtualT
 use ostler_store::views::LaneTotals;
 use ostler_store::{Check, Checks, Rings};
 
+use crate::cache::{Cache, ScanStep};
 use crate::commit_mark::CommitMark;
 use crate::conn::{Conn, get};
 use crate::counts::{LaneChanges, Written};
 use crate::fault::{Sql, Stop};
 use crate::gate_row::gate_text;
 use crate::locks::{LockTarget, Locks, Mode};
-use crate::memo::{Memo, Step};
 use crate::notifier::{Notification, Notifier};
 use crate::queue::{COLUMNS, QUEUES, Queue, read_queues};
 use crate::row::{BY_SLOT, Found, Phase, Uid, find_text, found_from, why_code};
@@ -37,7 +37,7 @@ pub(crate) const NOW: &str =
 
 /// What a transaction does about tasks that came with somebody else's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Inbox {
+pub(crate) enum InboxMode {
     /// They have to be taken in first.
     First,
     /// It takes them in itself, or has waited for them long enough.
@@ -49,7 +49,7 @@ pub(crate) struct Tx {
     pub(crate) conn: Conn,
     pub(crate) checks: Checks,
     pub(crate) now: Timestamp,
-    pub(crate) memo: Arc<Memo>,
+    pub(crate) memo: Arc<Cache>,
     held: Locks,
     /// The queues that are locked, as far as there are any of these names.
     queues: BTreeMap<String, Queue>,
@@ -64,22 +64,22 @@ pub(crate) struct Tx {
     /// The session that acts, as it was under its lock.
     acting: Option<Acting>,
     /// What is known better when this is committed.
-    learned: Learned,
+    learned: CacheUpdates,
     /// Whether a task that others wait for ended in this verb.
     frees: bool,
 }
 
 /// A transaction that has written all it has to but the counts, and has to be committed.
-pub(crate) struct Done {
+pub(crate) struct Committable {
     conn: Conn,
     pub(crate) rings: Rings,
     lanes: LaneChanges,
-    pub(crate) learned: Learned,
+    pub(crate) learned: CacheUpdates,
     /// When it began, by the clock of the store.
     pub(crate) began: Timestamp,
 }
 
-impl Done {
+impl Committable {
     /// What is to be told with the commit, as the herald says. It goes with the counts.
     pub(crate) fn notice(&self, herald: &Notifier) -> Option<Notification> {
         if self.lanes.is_empty() { None } else { herald.with_commit(self.rings) }
@@ -98,15 +98,15 @@ impl Done {
 
 /// What a process knows better when a transaction is committed.
 #[derive(Default)]
-pub(crate) struct Learned {
+pub(crate) struct CacheUpdates {
     /// How claims moved on.
-    steps: Vec<Step>,
+    steps: Vec<ScanStep>,
     /// The lowest rank of those that became ready.
     lowest: Option<i64>,
 }
 
-impl Learned {
-    pub(crate) fn keep(self, memo: &Memo) {
+impl CacheUpdates {
+    pub(crate) fn keep(self, memo: &Cache) {
         if let Some(rank) = self.lowest {
             memo.came(rank);
         }
@@ -128,13 +128,13 @@ impl Tx {
     pub(crate) async fn begin(
         mut conn: Conn,
         locks: Locks,
-        memo: &Arc<Memo>,
+        memo: &Arc<Cache>,
         checks: Checks,
         now: Option<i64>,
-        inbox: Inbox,
+        inbox: InboxMode,
     ) -> Result<Self, (Conn, Stop)> {
         conn.begins();
-        let Opened { now, queues, acting } = match lock(&conn, &locks, &memo.schema, now, inbox).await {
+        let TxStart { now, queues, acting } = match lock(&conn, &locks, &memo.schema, now, inbox).await {
             Ok(opened) => opened,
             Err(stop) => return Err((conn, stop)),
         };
@@ -151,7 +151,7 @@ impl Tx {
             told: Vec::new(),
             rings: Rings::default(),
             acting,
-            learned: Learned::default(),
+            learned: CacheUpdates::default(),
             frees: false,
         };
         match tx.check_modes() {
@@ -174,7 +174,7 @@ impl Tx {
     }
 
     /// Writes what was put off.
-    pub(crate) async fn close(mut self) -> Sql<Done> {
+    pub(crate) async fn close(mut self) -> Sql<Committable> {
         for (queue, clock) in std::mem::take(&mut self.clocks) {
             self.conn.exec("UPDATE ostler.queue SET clock = $2 WHERE id = $1", &[&queue, &clock.0]).await?;
         }
@@ -185,7 +185,7 @@ impl Tx {
         }
         outbox::write(&self.conn, &self.told).await?;
         let (conn, rings, lanes, learned) = (self.conn, self.rings, self.lanes, self.learned);
-        Ok(Done { conn, rings, lanes, learned, began: self.now })
+        Ok(Committable { conn, rings, lanes, learned, began: self.now })
     }
 
     /// The connection of a transaction that is not to be.
@@ -205,7 +205,7 @@ impl Tx {
     }
 
     /// A claim moved on.
-    pub(crate) fn step(&mut self, step: Step) {
+    pub(crate) fn step(&mut self, step: ScanStep) {
         self.learned.steps.push(step);
     }
 
@@ -416,7 +416,7 @@ fn opening() -> &'static str {
 }
 
 /// Begins, locks, and reads the time and the queues.
-async fn lock(conn: &Conn, locks: &Locks, schema: &str, now: Option<i64>, inbox: Inbox) -> Sql<Opened> {
+async fn lock(conn: &Conn, locks: &Locks, schema: &str, now: Option<i64>, inbox: InboxMode) -> Sql<TxStart> {
     let names = locks.queues();
     let (wanted, alone) = locks.columns(schema);
     let session = locks.session();
@@ -433,7 +433,7 @@ async fn lock(conn: &Conn, locks: &Locks, schema: &str, now: Option<i64>, inbox:
     locked?;
     let found = found?;
     let Some(row) = found.first() else { return Err(Stop::Foreign("no time".to_owned())) };
-    if inbox == Inbox::First && get(row, COLUMNS + 1)? {
+    if inbox == InboxMode::First && get(row, COLUMNS + 1)? {
         return Err(Stop::Inbox);
     }
     let acting = match (session, get(row, COLUMNS + 2)?) {
@@ -444,11 +444,11 @@ async fn lock(conn: &Conn, locks: &Locks, schema: &str, now: Option<i64>, inbox:
         (Some(_) | None, _) => None,
     };
     let queues = read_queues(&found)?.into_iter().map(|queue| (queue.name.to_string(), queue)).collect();
-    Ok(Opened { now: Timestamp::from_millis(get(row, COLUMNS)?), queues, acting })
+    Ok(TxStart { now: Timestamp::from_millis(get(row, COLUMNS)?), queues, acting })
 }
 
 /// What a transaction begins with.
-struct Opened {
+struct TxStart {
     now: Timestamp,
     queues: BTreeMap<String, Queue>,
     acting: Option<Acting>,

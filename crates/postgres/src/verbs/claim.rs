@@ -10,6 +10,7 @@ use ostler_store::{Check, Lease, LeaseRef};
 use tokio_postgres::Row;
 
 use super::outbox::{End, note};
+use crate::cache::{Grant, HEAD, ScanPosition, ScanStep};
 use crate::conn::{get, get_u32, get_u64, most};
 use crate::dependents;
 use crate::fault::{Sql, readable};
@@ -17,7 +18,6 @@ use crate::gates::{Asks, Doors, Passed};
 use crate::kept::extras_from;
 use crate::keys::{self, Candidate};
 use crate::locks::{LockTarget, Locks, Mode};
-use crate::memo::{Grant, HEAD, Place, Step};
 use crate::row::{Phase, Trouble, Uid, priority};
 use crate::tx::Tx;
 
@@ -159,7 +159,7 @@ async fn plain(tx: &mut Tx, lanes: &Lanes<'_>, who: Who, limit: usize) -> Sql<Cl
     }
     let (mut claimed, mut late): (Vec<Ready>, Vec<(Ready, State)>) = (Vec::new(), Vec::new());
     let mut unreadable: Vec<i64> = Vec::new();
-    let mut from: Vec<Place> = numbers.iter().map(|lane| tx.memo.place(*lane)).collect();
+    let mut from: Vec<ScanPosition> = numbers.iter().map(|lane| tx.memo.place(*lane)).collect();
     loop {
         let wanted = limit - claimed.len() - late.len();
         let rows = take_best(tx, &numbers, &from, wanted, who, &unreadable).await?;
@@ -204,7 +204,7 @@ async fn plain(tx: &mut Tx, lanes: &Lanes<'_>, who: Who, limit: usize) -> Sql<Cl
     for (lane, from) in numbers.iter().copied().zip(from) {
         let taken = claimed.iter().filter(|task| task.lane == lane);
         if let Some(last) = taken.clone().next_back() {
-            tx.step(Step { lane, from, to: (last.rank.0, last.slot), taken: taken.count() });
+            tx.step(ScanStep { lane, from, to: (last.rank.0, last.slot), taken: taken.count() });
         }
     }
     end_late(tx, lanes, late).await?;
@@ -215,7 +215,7 @@ async fn plain(tx: &mut Tx, lanes: &Lanes<'_>, who: Who, limit: usize) -> Sql<Cl
 async fn take_best(
     tx: &Tx,
     lanes: &[i64],
-    from: &[Place],
+    from: &[ScanPosition],
     wanted: usize,
     who: Who,
     but: &[i64],

@@ -13,6 +13,7 @@ use ostler_store::{Check, LeaseRef, bounded};
 use super::outbox::{End, note};
 use super::start::{Leased, fenced};
 use super::success;
+use crate::cache::Cache;
 use crate::conn::{Conn, big, get, int};
 use crate::dependents;
 use crate::fault::Sql;
@@ -20,12 +21,11 @@ use crate::gates;
 use crate::kept::failure_text;
 use crate::keys;
 use crate::locks::Locks;
-use crate::memo::Memo;
 use crate::row::{BY_SLOT, Found, Phase, Trouble, Uid, find};
 use crate::tx::Tx;
 
 /// Whose locks are needed: those of the queues of all tasks. What was claimed here is remembered; the rest has to be looked up.
-pub(crate) fn locks(memo: &Memo, reports: &[Report]) -> (Locks, Vec<i64>) {
+pub(crate) fn locks(memo: &Cache, reports: &[Report]) -> (Locks, Vec<i64>) {
     let (mut locks, mut unknown) = (Locks::none(), Vec::new());
     for lease in reports.iter().map(|report| report.lease.as_ref()) {
         match memo.recall(lease.row, lease.token) {

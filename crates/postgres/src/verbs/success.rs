@@ -10,9 +10,9 @@ use ostler_store::calls::{Finished, Ran, Report};
 use ostler_store::outbox::OutboxFilter;
 
 use super::outbox::{End, note};
+use crate::cache::Grant;
 use crate::conn::{big, get, int};
 use crate::fault::Sql;
-use crate::memo::Grant;
 use crate::row::{Uid, ran_bytes};
 use crate::tx::Tx;
 

@@ -19,7 +19,7 @@ use crate::gates;
 use crate::kept::failure_text;
 use crate::keys;
 use crate::row::{Found, Phase, Trouble, Uid, find, ran_bytes};
-use crate::tx::{Ends, Grant, Sql, Tx};
+use crate::tx::{EndEffects, Grant, Sql, Tx};
 
 pub(crate) fn run(tx: &mut Tx<'_>, reports: &[Report]) -> Sql<Vec<Finished>> {
     let mut hot = Hot::prepare(tx)?;
@@ -158,7 +158,7 @@ struct Done {
 fn make_room(tx: &mut Tx<'_>, done: &Done, from: Phase) -> Sql<()> {
     let Done { lane, slot, limit, lease, attempt } = *done;
     tx.moved(lane, limit, from, Phase::Completed)?;
-    let Ends { tell, counted } = tx.ends_of(lane)?;
+    let EndEffects { tell, counted } = tx.ends_of(lane)?;
     if counted || limit.is_some() {
         let queue = tx.queue_of(lane)?;
         let rules = if counted {
@@ -177,7 +177,7 @@ fn make_room(tx: &mut Tx<'_>, done: &Done, from: Phase) -> Sql<()> {
     note(tx, tell, &End { lane, slot, attempt, state: &state, outcome: Some(&Outcome::Success) })
 }
 
-/// Ends the attempt of a leased task, as `decide` says.
+/// EndEffects the attempt of a leased task, as `decide` says.
 pub(crate) fn end_attempt(
     tx: &mut Tx<'_>,
     found: &Found,

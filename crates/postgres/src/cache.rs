@@ -27,26 +27,26 @@ pub(crate) struct Grant {
 
 /// What a process knows by heart.
 #[derive(Debug)]
-pub(crate) struct Memo {
+pub(crate) struct Cache {
     pub(crate) schema: String,
-    known: Mutex<Known>,
+    known: Mutex<CachedQueue>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct CachedQueue {
     grants: HashMap<i64, Grant>,
     sessions: HashMap<i64, SessionId>,
     /// Queues whose tasks were bound to each other when they were last seen.
     binding: HashSet<String>,
     /// Where the last claim of a lane left off.
-    cursors: HashMap<i64, Cursor>,
+    cursors: HashMap<i64, LaneScan>,
 }
 
 /// Where a claim looks from: the rank and the number of a task.
-pub(crate) type Place = (i64, i64);
+pub(crate) type ScanPosition = (i64, i64);
 
 /// The first place of all.
-pub(crate) const HEAD: Place = (i64::MIN, i64::MIN);
+pub(crate) const HEAD: ScanPosition = (i64::MIN, i64::MIN);
 
 /// How long claims go on from where the last one left off. What came to stand before that place by somebody else's doing is seen when
 /// a claim looks from the head again; so is what a transaction held that was undone.
@@ -55,8 +55,8 @@ const CURSOR_LIFE: Duration = Duration::from_secs(1);
 const CURSOR_AFTER: usize = 1_000;
 
 #[derive(Debug)]
-struct Cursor {
-    place: Place,
+struct LaneScan {
+    place: ScanPosition,
     /// Tasks that were claimed since claims go on from it.
     passed: usize,
     /// When a claim looked from the head.
@@ -65,21 +65,21 @@ struct Cursor {
 
 /// How a claim moved on in a lane.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Step {
+pub(crate) struct ScanStep {
     pub(crate) lane: i64,
     /// Where it looked from.
-    pub(crate) from: Place,
+    pub(crate) from: ScanPosition,
     /// The last that it took.
-    pub(crate) to: Place,
+    pub(crate) to: ScanPosition,
     pub(crate) taken: usize,
 }
 
-impl Memo {
+impl Cache {
     pub(crate) fn new(schema: &str) -> Self {
         Self { schema: schema.to_owned(), known: Mutex::default() }
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, CachedQueue> {
         // Whoever panicked here left at worst something that is looked up.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -107,19 +107,20 @@ impl Memo {
     }
 
     /// Where to look from in a lane. Whoever finds too little there looks from the head.
-    pub(crate) fn place(&self, lane: i64) -> Place {
+    pub(crate) fn place(&self, lane: i64) -> ScanPosition {
         let known = self.known();
-        let fresh = |cursor: &&Cursor| cursor.passed >= CURSOR_AFTER && cursor.since.elapsed() < CURSOR_LIFE;
+        let fresh =
+            |cursor: &&LaneScan| cursor.passed >= CURSOR_AFTER && cursor.since.elapsed() < CURSOR_LIFE;
         known.cursors.get(&lane).filter(fresh).map_or(HEAD, |cursor| cursor.place)
     }
 
     /// A claim took some, and is committed.
-    pub(crate) fn step(&self, step: Step) {
+    pub(crate) fn step(&self, step: ScanStep) {
         let mut known = self.known();
         if known.cursors.len() >= MAX_NAMES {
             known.cursors.clear();
         }
-        let new = Cursor { place: step.to, passed: 0, since: Instant::now() };
+        let new = LaneScan { place: step.to, passed: 0, since: Instant::now() };
         let cursor = known.cursors.entry(step.lane).or_insert(new);
         // Of two claims at once, the one that came less far may have been the first.
         cursor.place = if step.from == HEAD { step.to } else { cursor.place.max(step.to) };
@@ -181,13 +182,13 @@ mod tests {
 
     const LANE: i64 = 7;
 
-    fn taken(from: Place, to: Place, taken: usize) -> Step {
-        Step { lane: LANE, from, to, taken }
+    fn taken(from: ScanPosition, to: ScanPosition, taken: usize) -> ScanStep {
+        ScanStep { lane: LANE, from, to, taken }
     }
 
     #[test]
     fn claims_go_on_from_where_the_last_one_left_off_once_many_were_claimed() {
-        let memo = Memo::new("ostler");
+        let memo = Cache::new("ostler");
         assert_eq!(memo.place(LANE), HEAD);
         memo.step(taken(HEAD, (10, 1), CURSOR_AFTER - 1));
         assert_eq!(memo.place(LANE), HEAD, "few entries at the head cost little");
@@ -198,7 +199,7 @@ mod tests {
 
     #[test]
     fn of_two_claims_at_once_the_further_one_counts() {
-        let memo = Memo::new("ostler");
+        let memo = Cache::new("ostler");
         memo.step(taken(HEAD, (10, 1), CURSOR_AFTER));
         memo.step(taken((10, 1), (30, 9), 1));
         memo.step(taken((10, 1), (20, 5), 1));
@@ -207,7 +208,7 @@ mod tests {
 
     #[test]
     fn a_task_of_a_lower_rank_makes_the_next_claim_look_from_the_head() {
-        let memo = Memo::new("ostler");
+        let memo = Cache::new("ostler");
         memo.step(taken(HEAD, (10, 1), CURSOR_AFTER));
         memo.came(11);
         assert_eq!(memo.place(LANE), (10, 1), "it comes behind that place");
@@ -217,7 +218,7 @@ mod tests {
 
     #[test]
     fn after_a_while_a_claim_looks_from_the_head_again() {
-        let memo = Memo::new("ostler");
+        let memo = Cache::new("ostler");
         memo.step(taken(HEAD, (10, 1), CURSOR_AFTER));
         memo.known().cursors.get_mut(&LANE).unwrap().since -= CURSOR_LIFE;
         assert_eq!(memo.place(LANE), HEAD);
