@@ -13,7 +13,7 @@ use crate::fault::{Sql, Stop, readable};
 use crate::gates;
 use crate::keys;
 use crate::locks::{LockTarget, Locks, Mode};
-use crate::row::{Found, Phase, Trouble, Uid, code, place};
+use crate::row::{FoundTask, Mishaps, Phase, Uid, code, from_ordinal};
 use crate::tx::Tx;
 
 /// What becomes of a new task, by those it is to wait for.
@@ -82,7 +82,7 @@ pub(crate) async fn wait_for(tx: &Tx, slot: i64, others: &BTreeSet<i64>, choice:
     tx.conn
         .exec(
             "UPDATE ostler.task SET trouble = trouble | $2 WHERE id = ANY($1) AND trouble >= 0",
-            &[&others, &Trouble::AWAITED],
+            &[&others, &Mishaps::AWAITED],
         )
         .await?;
     Ok(())
@@ -114,19 +114,19 @@ pub(crate) async fn ended(tx: &mut Tx, slot: i64) -> Sql<()> {
 }
 
 /// A task ended that was in its queue, and may have waited for others itself.
-pub(crate) async fn ended_in_queue(tx: &mut Tx, found: &Found) -> Sql<()> {
+pub(crate) async fn ended_in_queue(tx: &mut Tx, found: &FoundTask) -> Sql<()> {
     if waits_for_others(found) {
         tx.conn.exec("DELETE FROM ostler.edge WHERE task = $1", &[&found.slot]).await?;
     }
     if found.awaited { ended(tx, found.slot).await } else { Ok(()) }
 }
 
-fn waits_for_others(found: &Found) -> bool {
+fn waits_for_others(found: &FoundTask) -> bool {
     matches!(found.task.state, State::Queued { readiness: Readiness::Waiting, why: Wait::Dependency, .. })
 }
 
 /// A task that had ended has another life: who waits for it goes on waiting.
-pub(crate) async fn revived(tx: &Tx, found: &Found) -> Sql<()> {
+pub(crate) async fn revived(tx: &Tx, found: &FoundTask) -> Sql<()> {
     if found.awaited {
         tx.conn.exec("DELETE FROM ostler.freed WHERE task = $1", &[&found.slot]).await?;
     }
@@ -226,7 +226,7 @@ async fn dependents(tx: &Tx, slot: i64, reached: i64, limit: usize) -> Sql<Vec<(
         if tx.locked(&queue).is_err() {
             needs.add(LockTarget::Queue(queue), Mode::Shared);
         }
-        waiting.push((get(row, 0)?, place(&OnFailed::ALL, get(row, 1)?)?));
+        waiting.push((get(row, 0)?, from_ordinal(&OnFailed::ALL, get(row, 1)?)?));
     }
     if needs.is_empty() { Ok(waiting) } else { Err(Stop::Needs(needs)) }
 }
@@ -263,7 +263,7 @@ async fn tell(tx: &mut Tx, dependent: i64, other: i64, verdict: Release) -> Sql<
 
 /// A task that waited, for a moment or for others, is ready, or waits for its key or its time. Its turn is as of now: a night's
 /// worth of scheduled tasks must not go before everybody else's.
-pub(crate) async fn come_forward(tx: &mut Tx, found: &Found) -> Sql<()> {
+pub(crate) async fn come_forward(tx: &mut Tx, found: &FoundTask) -> Sql<()> {
     let State::Queued { why, run_at, .. } = found.task.state else { return Ok(()) };
     let now = tx.now;
     if matches!(why, Wait::Scheduled | Wait::Dependency) {

@@ -16,9 +16,9 @@ use serde::{Deserialize, Serialize};
 use tokio_postgres::Transaction;
 use tokio_postgres::types::{ToSql, Type};
 
+use crate::codec::{OverridesRow, overrides_of, overrides_row};
 use crate::conn::{Conn, Names, get, most};
 use crate::fault::{Sql, Stop};
-use crate::kept::{OverridesRow, overrides_of, overrides_row};
 use crate::locks::Locks;
 use crate::row::Uid;
 use crate::tx::Tx;

@@ -177,7 +177,7 @@ pub(crate) async fn park(tx: &mut Tx, limit: i64, task: &Candidate, why: Wait) -
     tx.conn
         .exec(
             "UPDATE ostler.task SET phase = $2, why = $3 WHERE id = $1",
-            &[&task.slot, &Phase::Parked.code(), &code(&Wait::ALL, &why)],
+            &[&task.slot, &Phase::Parked.ordinal(), &code(&Wait::ALL, &why)],
         )
         .await?;
     tx.moved(task.lane, Some(limit), Phase::Ready, Phase::Parked).await
@@ -186,7 +186,7 @@ pub(crate) async fn park(tx: &mut Tx, limit: i64, task: &Candidate, why: Wait) -
 /// A parked task is ready.
 pub(crate) async fn let_in(tx: &mut Tx, limit: i64, task: &Candidate) -> Sql<()> {
     tx.conn
-        .exec("UPDATE ostler.task SET phase = $2 WHERE id = $1", &[&task.slot, &Phase::Ready.code()])
+        .exec("UPDATE ostler.task SET phase = $2 WHERE id = $1", &[&task.slot, &Phase::Ready.ordinal()])
         .await?;
     tx.ring();
     tx.moved(task.lane, Some(limit), Phase::Parked, Phase::Ready).await

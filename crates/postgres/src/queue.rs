@@ -6,10 +6,10 @@ use ostler_core::{Gate, VirtualTime};
 use ostler_store::views::QueueSettings;
 use tokio_postgres::Row;
 
+use crate::codec::{kinds_from, overrides_from, tell_from};
 use crate::conn::{get, get_u64_opt};
 use crate::fault::{Sql, Stop};
-use crate::gate_row::{gate_from, read_rules};
-use crate::kept::{kinds_from, overrides_from, tell_from};
+use crate::gate_codec::{gate_from, read_rules};
 
 /// A queue, as it is in the database.
 #[derive(Clone, Debug)]

@@ -8,9 +8,9 @@ use ostler_core::{
 use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, accepts, to_sql_checked};
 
+use crate::codec::{Extras, extras_from, failure_from};
 use crate::conn::{Conn, Params, get, get_u32, get_u64};
 use crate::fault::{Sql, Stop};
-use crate::kept::{Extras, extras_from, failure_from};
 
 /// The state of a task, with the readiness of queued ones folded in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,18 +73,18 @@ impl Phase {
 
 impl Phase {
     /// The number that stands in the column.
-    pub(crate) const fn code(self) -> i16 {
+    pub(crate) const fn ordinal(self) -> i16 {
         self as i16
     }
 
     /// The phase of a number.
     pub(crate) fn from_code(code: i16) -> Sql<Self> {
-        place(&Self::ALL, code)
+        from_ordinal(&Self::ALL, code)
     }
 }
 
 /// The entry at a place that a row names. A row may have been edited by hand.
-pub(crate) fn place<T: Copy>(all: &[T], at: i16) -> Sql<T> {
+pub(crate) fn from_ordinal<T: Copy>(all: &[T], at: i16) -> Sql<T> {
     let found = usize::try_from(at).ok().and_then(|at| all.get(at)).copied();
     found.ok_or_else(|| Stop::Foreign(format!("{at} is not one of {} known numbers", all.len())))
 }
@@ -149,7 +149,7 @@ const SELECT: &str = "SELECT t.id, t.uid, q.name, l.kind, t.payload, t.output, t
     LEFT JOIN ostler.unique_key u ON u.task = t.id ";
 
 /// A task and where it is.
-pub(crate) struct Found {
+pub(crate) struct FoundTask {
     pub(crate) slot: i64,
     pub(crate) task: Task,
     pub(crate) limit: Option<i64>,
@@ -169,12 +169,12 @@ pub(crate) fn find_text(condition: &str) -> String {
 }
 
 /// The one task that satisfies a condition.
-pub(crate) async fn find(conn: &Conn, condition: &str, params: Params<'_>) -> Sql<Option<Found>> {
+pub(crate) async fn find(conn: &Conn, condition: &str, params: Params<'_>) -> Sql<Option<FoundTask>> {
     conn.row(&find_text(condition), params).await?.map(|row| found_from(&row)).transpose()
 }
 
 /// A task from its row.
-pub(crate) fn found_from(row: &Row) -> Sql<Found> {
+pub(crate) fn found_from(row: &Row) -> Sql<FoundTask> {
     let time = |column: usize| Ok::<_, Stop>(get::<Option<i64>>(row, column)?.map(Timestamp::from_millis));
     let at = |column: usize| Ok::<_, Stop>(time(column)?.unwrap_or_default());
     let session = || get::<Uid>(row, 11).map(|uid| SessionId(uid.id()));
@@ -182,17 +182,23 @@ pub(crate) fn found_from(row: &Row) -> Sql<Found> {
     let run_at = at(10)?;
     let finished_at = at(13)?;
     let state = match Phase::from_code(get(row, 8)?)? {
-        Phase::Ready => State::Queued { readiness: Readiness::Ready, why: place(&Wait::ALL, why)?, run_at },
-        Phase::Timed => State::Queued { readiness: Readiness::Waiting, why: place(&Wait::ALL, why)?, run_at },
-        Phase::Parked => State::Queued { readiness: Readiness::Parked, why: place(&Wait::ALL, why)?, run_at },
+        Phase::Ready => {
+            State::Queued { readiness: Readiness::Ready, why: from_ordinal(&Wait::ALL, why)?, run_at }
+        }
+        Phase::Timed => {
+            State::Queued { readiness: Readiness::Waiting, why: from_ordinal(&Wait::ALL, why)?, run_at }
+        }
+        Phase::Parked => {
+            State::Queued { readiness: Readiness::Parked, why: from_ordinal(&Wait::ALL, why)?, run_at }
+        }
         Phase::Claimed => State::Claimed { session: session()? },
         Phase::Running => State::Running { session: session()?, started_at: at(12)? },
         Phase::Completed => State::Completed { finished_at },
-        Phase::Failed => State::Failed { finished_at, reason: place(&FailReason::ALL, why)? },
-        Phase::Cancelled => State::Cancelled { finished_at, reason: place(&CancelReason::ALL, why)? },
+        Phase::Failed => State::Failed { finished_at, reason: from_ordinal(&FailReason::ALL, why)? },
+        Phase::Cancelled => State::Cancelled { finished_at, reason: from_ordinal(&CancelReason::ALL, why)? },
     };
     let Extras { overrides, folder, ends, cost } = extras_from(get(row, 16)?, get(row, 17)?)?;
-    let Trouble { crashes, node_deaths, suspect, awaited } = Trouble::from_code(get(row, 21)?);
+    let Mishaps { crashes, node_deaths, suspect, awaited } = Mishaps::from_code(get(row, 21)?);
     let failed = failure_from(get(row, 24)?)?;
     let task = Task {
         id: TaskId(get::<Uid>(row, 1)?.id()),
@@ -223,7 +229,7 @@ pub(crate) fn found_from(row: &Row) -> Sql<Found> {
         last_failure: failed.map(|failed| failed.failure),
     };
     let (slot, limit, lane, session) = (get(row, 0)?, get(row, 25)?, get(row, 26)?, get(row, 27)?);
-    Ok(Found { slot, task, limit, lane, session, awaited })
+    Ok(FoundTask { slot, task, limit, lane, session, awaited })
 }
 
 /// The head start that a column keeps.
@@ -253,14 +259,14 @@ pub(crate) fn ran_from(bytes: &[u8]) -> Sql<(WorkerId, SessionId)> {
 
 /// What went wrong with a task besides its failures, and whether others waited for it, as one number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Trouble {
+pub(crate) struct Mishaps {
     pub(crate) crashes: u32,
     pub(crate) node_deaths: u32,
     pub(crate) suspect: bool,
     pub(crate) awaited: bool,
 }
 
-impl Trouble {
+impl Mishaps {
     /// Set for a task that others wait for. It is the sign, so that a statement can ask for it in a few letters.
     pub(crate) const AWAITED: i64 = i64::MIN;
     /// Room for each count; no policy allows as many.
@@ -288,11 +294,11 @@ mod tests {
 
     #[test]
     fn the_number_for_trouble_keeps_all_of_it() {
-        for (crashes, node_deaths) in [(0, 0), (1, 0), (0, 1), (7, 9), (Trouble::MOST, Trouble::MOST)] {
+        for (crashes, node_deaths) in [(0, 0), (1, 0), (0, 1), (7, 9), (Mishaps::MOST, Mishaps::MOST)] {
             for suspect in [false, true] {
                 for awaited in [false, true] {
-                    let trouble = Trouble { crashes, node_deaths, suspect, awaited };
-                    assert_eq!(Trouble::from_code(trouble.code()), trouble);
+                    let trouble = Mishaps { crashes, node_deaths, suspect, awaited };
+                    assert_eq!(Mishaps::from_code(trouble.code()), trouble);
                     assert_eq!(trouble.code() < 0, awaited, "the sign alone tells who is awaited");
                 }
             }

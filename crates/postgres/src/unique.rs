@@ -4,13 +4,13 @@ use ostler_core::{Conflict, Readiness, State, StateName, TaskId, Timestamp, Wait
 use ostler_store::calls::{Enqueued, NewTask};
 use ostler_store::plans::Unique;
 
+use crate::codec::{EndLimits, extras_text};
 use crate::conn::get;
 use crate::dependents;
 use crate::fault::Sql;
 use crate::gates;
-use crate::kept::{Until, extras_text};
 use crate::keys::{self, Left, Limit};
-use crate::row::{Found, Phase, Trouble, points};
+use crate::row::{FoundTask, Mishaps, Phase, points};
 use crate::tx::Tx;
 
 /// What becomes of a task whose unique key another one has. `None`: it is to be taken in.
@@ -55,7 +55,7 @@ pub(crate) async fn give(tx: &Tx, queue: i64, slot: i64, unique: &Unique) -> Sql
 
 /// A task that waits becomes what another one brings, as if it had just come. Its steps are of other work. What it waits for
 /// stays: so nobody comes to wait for himself in the end.
-async fn take_over(tx: &mut Tx, queue: i64, found: &Found, new: &NewTask) -> Sql<()> {
+async fn take_over(tx: &mut Tx, queue: i64, found: &FoundTask, new: &NewTask) -> Sql<()> {
     let (slot, now) = (found.slot, tx.now);
     let lane = tx.lane(&new.queue, &new.kind).await?;
     if lane != found.lane {
@@ -63,15 +63,17 @@ async fn take_over(tx: &mut Tx, queue: i64, found: &Found, new: &NewTask) -> Sql
         tx.count(lane, None, Some(StateName::Queued));
     }
     // It waits for nothing until it is placed anew, so that it is in nobody's way while its key is settled.
-    tx.conn.exec("UPDATE ostler.task SET phase = $2 WHERE id = $1", &[&slot, &Phase::Timed.code()]).await?;
+    tx.conn
+        .exec("UPDATE ostler.task SET phase = $2 WHERE id = $1", &[&slot, &Phase::Timed.ordinal()])
+        .await?;
     tx.moved(lane, found.limit, Phase::of(&found.task.state), Phase::Timed).await?;
     let limit = change_key(tx, queue, found, new).await?;
     let run_at = new.run_at.unwrap_or(now);
     let rank = keys::rank(tx, &new.queue, limit, run_at.max(now), new.priority).await?;
     let limit = limit.map(|limit| limit.id);
-    let ends = Until { not_after: new.not_after, deadline: new.deadline };
+    let ends = EndLimits { not_after: new.not_after, deadline: new.deadline };
     let (suspect, awaited) = (found.task.suspect, found.awaited);
-    let trouble = Trouble { suspect, awaited, ..Trouble::default() };
+    let trouble = Mishaps { suspect, awaited, ..Mishaps::default() };
     let extras = extras_text(&new.overrides, new.folder.as_deref(), ends, new.cost.unwrap_or(1));
     tx.conn
         .exec(
@@ -106,7 +108,7 @@ async fn take_over(tx: &mut Tx, queue: i64, found: &Found, new: &NewTask) -> Sql
 }
 
 /// The limit key of the new one, where the task takes part from now on.
-async fn change_key(tx: &mut Tx, queue: i64, found: &Found, new: &NewTask) -> Sql<Option<Limit>> {
+async fn change_key(tx: &mut Tx, queue: i64, found: &FoundTask, new: &NewTask) -> Sql<Option<Limit>> {
     let rules = tx.key_rules(&new.queue)?;
     if found.task.limit_key == new.limit_key {
         keys::settle(tx, found.limit, &rules).await?;

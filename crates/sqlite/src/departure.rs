@@ -16,7 +16,7 @@ use crate::care::require;
 use crate::counts::recent_from;
 use crate::fault::fault;
 use crate::open::{Opened, resolve};
-use crate::row::{Uid, code, place};
+use crate::row::{Uid, from_ordinal, ordinal};
 use crate::store::Sqlite;
 use crate::tx::{Sql, Tx};
 use crate::verbs::nodes;
@@ -70,7 +70,7 @@ pub(crate) fn read(conn: &Connection) -> Sql<Option<Departure>> {
     conn.prepare_cached("SELECT uid, round, stage, target FROM departure")?
         .query_row([], |row| {
             let id = MoveId { id: row.get::<_, Uid>(0)?.id(), round: row.get(1)? };
-            Ok(Departure { id, stage: place(&MoveStage::ALL, row.get(2)?)?, target: row.get(3)? })
+            Ok(Departure { id, stage: from_ordinal(&MoveStage::ALL, row.get(2)?)?, target: row.get(3)? })
         })
         .optional()
 }
@@ -103,7 +103,7 @@ impl Leaving {
 }
 
 fn set_stage(tx: &mut Tx<'_>, stage: MoveStage) -> Sql<()> {
-    tx.prepare("UPDATE departure SET stage = ?1")?.execute([code(&MoveStage::ALL, &stage)])?;
+    tx.prepare("UPDATE departure SET stage = ?1")?.execute([ordinal(&MoveStage::ALL, &stage)])?;
     tx.forget_departure();
     Ok(())
 }
@@ -114,7 +114,12 @@ fn set_out(tx: &mut Tx<'_>, id: MoveId, target: &str) -> Sql<()> {
          ON CONFLICT(one) DO UPDATE SET uid = excluded.uid, round = excluded.round, stage = excluded.stage,
             target = excluded.target",
     )?
-    .execute(params![Uid::of(id.id), id.round, code(&MoveStage::ALL, &MoveStage::Leaving), target])?;
+    .execute(params![
+        Uid::of(id.id),
+        id.round,
+        ordinal(&MoveStage::ALL, &MoveStage::Leaving),
+        target
+    ])?;
     tx.forget_departure();
     // Whoever sleeps until there is work hears of it at its next renewal.
     tx.ring_news();

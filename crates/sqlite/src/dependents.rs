@@ -12,7 +12,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use crate::fault::readable;
 use crate::gates;
 use crate::keys;
-use crate::row::{Found, Phase, Trouble, Uid, code, find, place};
+use crate::row::{FoundTask, Mishaps, Phase, Uid, find, from_ordinal, ordinal};
 use crate::tx::{Sql, Tx};
 
 /// What becomes of a new task, by those it is to wait for.
@@ -70,8 +70,8 @@ pub(crate) fn wait_for(tx: &Tx<'_>, slot: i64, others: &BTreeSet<i64>, choice: O
     let mut insert = tx.prepare("INSERT INTO edge(task, after, on_failed) VALUES(?1, ?2, ?3)")?;
     let mut mark = tx.prepare("UPDATE task SET trouble = trouble | ?2 WHERE id = ?1 AND trouble >= 0")?;
     for other in others {
-        insert.execute(params![slot, other, code(&OnFailed::ALL, &choice)])?;
-        mark.execute(params![other, Trouble::AWAITED])?;
+        insert.execute(params![slot, other, ordinal(&OnFailed::ALL, &choice)])?;
+        mark.execute(params![other, Mishaps::AWAITED])?;
     }
     Ok(())
 }
@@ -95,7 +95,7 @@ pub(crate) fn ended(tx: &mut Tx<'_>, slot: i64) -> Sql<()> {
 }
 
 /// A task ended that was in its queue, and may have waited for others itself.
-pub(crate) fn ended_in_queue(tx: &mut Tx<'_>, found: &Found) -> Sql<()> {
+pub(crate) fn ended_in_queue(tx: &mut Tx<'_>, found: &FoundTask) -> Sql<()> {
     if matches!(found.task.state, State::Queued { readiness: Readiness::Waiting, why: Wait::Dependency, .. })
     {
         tx.prepare("DELETE FROM edge WHERE task = ?1")?.execute([found.slot])?;
@@ -104,7 +104,7 @@ pub(crate) fn ended_in_queue(tx: &mut Tx<'_>, found: &Found) -> Sql<()> {
 }
 
 /// A task that had ended has another life: who waits for it goes on waiting.
-pub(crate) fn revived(tx: &Tx<'_>, found: &Found) -> Sql<()> {
+pub(crate) fn revived(tx: &Tx<'_>, found: &FoundTask) -> Sql<()> {
     if found.awaited {
         tx.prepare("DELETE FROM freed WHERE task = ?1")?.execute([found.slot])?;
     }
@@ -193,7 +193,7 @@ fn dependents(tx: &Tx<'_>, slot: i64, reached: i64, limit: usize) -> Sql<Vec<(i6
         "SELECT task, on_failed FROM edge INDEXED BY edge_after WHERE after = ?1 AND task > ?2 ORDER BY task LIMIT ?3",
     )?;
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, place(&OnFailed::ALL, row.get(1)?)?));
+    let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, from_ordinal(&OnFailed::ALL, row.get(1)?)?));
     statement.query_map(params![slot, reached, limit], read)?.collect()
 }
 
@@ -224,7 +224,7 @@ fn tell(tx: &mut Tx<'_>, dependent: i64, other: i64, verdict: Release) -> Sql<()
 
 /// A task that waited, for a moment or for others, is ready, or waits for its key or its time. Its turn is as of now: a night's
 /// worth of scheduled tasks must not go before everybody else's.
-pub(crate) fn come_forward(tx: &mut Tx<'_>, found: &Found) -> Sql<()> {
+pub(crate) fn come_forward(tx: &mut Tx<'_>, found: &FoundTask) -> Sql<()> {
     let State::Queued { why, run_at, .. } = found.task.state else { return Ok(()) };
     let now = tx.now;
     if matches!(why, Wait::Scheduled | Wait::Dependency) {

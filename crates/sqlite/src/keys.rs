@@ -4,7 +4,7 @@ use ostler_core::{Admission, Fairness, Priority, Rank, Timestamp, Wait, admit, p
 use rusqlite::{OptionalExtension, params};
 
 use crate::gates::{self, KeyRules};
-use crate::row::{Phase, code};
+use crate::row::{Phase, ordinal};
 use crate::tx::{Sql, Tx};
 
 /// Keeps the place of tasks without a limit key, in queues where others have one.
@@ -172,7 +172,7 @@ pub(crate) fn park(tx: &mut Tx<'_>, limit: i64, task: &Candidate, why: Wait) -> 
     tx.prepare("UPDATE task SET phase = ?2, why = ?3 WHERE id = ?1")?.execute(params![
         task.slot,
         Phase::Parked,
-        code(&Wait::ALL, &why)
+        ordinal(&Wait::ALL, &why)
     ])?;
     tx.moved(task.lane, Some(limit), Phase::Ready, Phase::Parked)
 }

@@ -11,14 +11,14 @@
 //!   `gates/`: what they share.
 
 pub mod care;
+mod codec;
 mod counts;
 mod crash;
 mod departure;
 mod dependents;
 mod fault;
-mod gate_row;
+mod gate_codec;
 mod gates;
-mod kept;
 mod keys;
 mod liveness;
 mod lock_folder;

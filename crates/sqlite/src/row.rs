@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::kept::{Extras, extras_from, failure_from};
+use crate::codec::{Extras, extras_from, failure_from};
 use ostler_core::{
     CancelReason, FailReason, Id, Priority, Rank, Readiness, SessionId, State, StateName, Task, TaskId,
     Timestamp, Wait, WorkerId,
@@ -82,26 +82,26 @@ impl ToSql for Phase {
 
 impl FromSql for Phase {
     fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
-        place(&Self::ALL, i64::column_result(value)?)
+        from_ordinal(&Self::ALL, i64::column_result(value)?)
     }
 }
 
 /// The entry at a place that a row names. A row may have been edited by hand.
-pub(crate) fn place<T: Copy>(all: &[T], at: i64) -> FromSqlResult<T> {
+pub(crate) fn from_ordinal<T: Copy>(all: &[T], at: i64) -> FromSqlResult<T> {
     usize::try_from(at).ok().and_then(|at| all.get(at)).copied().ok_or(FromSqlError::OutOfRange(at))
 }
 
 /// Where a reason stands in the list of its kind.
-pub(crate) fn code<T: PartialEq>(all: &[T], reason: &T) -> i64 {
+pub(crate) fn ordinal<T: PartialEq>(all: &[T], reason: &T) -> i64 {
     all.iter().position(|known| known == reason).map_or(-1, |at| at as i64)
 }
 
 /// What stands in `why` for a state.
 pub(crate) fn why_code(state: &State) -> i64 {
     match state {
-        State::Queued { why, .. } => code(&Wait::ALL, why),
-        State::Failed { reason, .. } => code(&FailReason::ALL, reason),
-        State::Cancelled { reason, .. } => code(&CancelReason::ALL, reason),
+        State::Queued { why, .. } => ordinal(&Wait::ALL, why),
+        State::Failed { reason, .. } => ordinal(&FailReason::ALL, reason),
+        State::Cancelled { reason, .. } => ordinal(&CancelReason::ALL, reason),
         State::Claimed { .. } | State::Running { .. } | State::Completed { .. } => 0,
     }
 }
@@ -140,7 +140,7 @@ const SELECT: &str = "SELECT t.id, t.uid, q.name, l.kind, t.payload, t.output, t
     LEFT JOIN unique_key u ON u.task = t.id ";
 
 /// A task and where it is.
-pub(crate) struct Found {
+pub(crate) struct FoundTask {
     pub(crate) slot: i64,
     pub(crate) task: Task,
     pub(crate) limit: Option<i64>,
@@ -154,7 +154,7 @@ pub(crate) fn find(
     conn: &Connection,
     condition: &str,
     params: impl Params,
-) -> rusqlite::Result<Option<Found>> {
+) -> rusqlite::Result<Option<FoundTask>> {
     conn.prepare_cached(&format!("{SELECT}{condition}"))?.query_row(params, found).optional()
 }
 
@@ -163,7 +163,7 @@ pub(crate) fn for_each(
     conn: &Connection,
     condition: &str,
     params: impl Params,
-    mut each: impl FnMut(Found) -> std::ops::ControlFlow<()>,
+    mut each: impl FnMut(FoundTask) -> std::ops::ControlFlow<()>,
 ) -> rusqlite::Result<()> {
     let mut statement = conn.prepare_cached(&format!("{SELECT}{condition}"))?;
     let mut rows = statement.query(params)?;
@@ -175,7 +175,7 @@ pub(crate) fn for_each(
     Ok(())
 }
 
-fn found(row: &Row<'_>) -> rusqlite::Result<Found> {
+fn found(row: &Row<'_>) -> rusqlite::Result<FoundTask> {
     let time = |column: usize| {
         Ok::<_, rusqlite::Error>(row.get::<_, Option<i64>>(column)?.map(Timestamp::from_millis))
     };
@@ -185,17 +185,23 @@ fn found(row: &Row<'_>) -> rusqlite::Result<Found> {
     let run_at = at(10)?;
     let finished_at = at(13)?;
     let state = match row.get::<_, Phase>(8)? {
-        Phase::Ready => State::Queued { readiness: Readiness::Ready, why: place(&Wait::ALL, why)?, run_at },
-        Phase::Timed => State::Queued { readiness: Readiness::Waiting, why: place(&Wait::ALL, why)?, run_at },
-        Phase::Parked => State::Queued { readiness: Readiness::Parked, why: place(&Wait::ALL, why)?, run_at },
+        Phase::Ready => {
+            State::Queued { readiness: Readiness::Ready, why: from_ordinal(&Wait::ALL, why)?, run_at }
+        }
+        Phase::Timed => {
+            State::Queued { readiness: Readiness::Waiting, why: from_ordinal(&Wait::ALL, why)?, run_at }
+        }
+        Phase::Parked => {
+            State::Queued { readiness: Readiness::Parked, why: from_ordinal(&Wait::ALL, why)?, run_at }
+        }
         Phase::Claimed => State::Claimed { session: session()? },
         Phase::Running => State::Running { session: session()?, started_at: at(12)? },
         Phase::Completed => State::Completed { finished_at },
-        Phase::Failed => State::Failed { finished_at, reason: place(&FailReason::ALL, why)? },
-        Phase::Cancelled => State::Cancelled { finished_at, reason: place(&CancelReason::ALL, why)? },
+        Phase::Failed => State::Failed { finished_at, reason: from_ordinal(&FailReason::ALL, why)? },
+        Phase::Cancelled => State::Cancelled { finished_at, reason: from_ordinal(&CancelReason::ALL, why)? },
     };
     let Extras { overrides, folder, ends, cost } = extras_from(row.get(16)?, row.get(17)?)?;
-    let Trouble { crashes, node_deaths, suspect, awaited } = Trouble::from_code(row.get(21)?);
+    let Mishaps { crashes, node_deaths, suspect, awaited } = Mishaps::from_code(row.get(21)?);
     let failed = failure_from(row.get(24)?)?;
     let task = Task {
         id: TaskId(row.get::<_, Uid>(1)?.id()),
@@ -225,7 +231,7 @@ fn found(row: &Row<'_>) -> rusqlite::Result<Found> {
         last_failure_at: failed.as_ref().map(|failed| failed.last_at),
         last_failure: failed.map(|failed| failed.failure),
     };
-    Ok(Found { slot: row.get(0)?, task, limit: row.get(25)?, lane: row.get(26)?, awaited })
+    Ok(FoundTask { slot: row.get(0)?, task, limit: row.get(25)?, lane: row.get(26)?, awaited })
 }
 
 /// Who ran an attempt, where it has no row of its own: the worker, then the session.
@@ -245,14 +251,14 @@ pub(crate) fn ran_from(bytes: [u8; 32]) -> (WorkerId, SessionId) {
 
 /// What went wrong with a task besides its failures, and whether others waited for it, as one number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Trouble {
+pub(crate) struct Mishaps {
     pub(crate) crashes: u32,
     pub(crate) node_deaths: u32,
     pub(crate) suspect: bool,
     pub(crate) awaited: bool,
 }
 
-impl Trouble {
+impl Mishaps {
     /// Set for a task that others wait for. It is the sign, so that a statement can ask for it in a few letters.
     pub(crate) const AWAITED: i64 = i64::MIN;
     /// Room for each count; no policy allows as many.
@@ -280,11 +286,11 @@ mod tests {
 
     #[test]
     fn the_number_for_trouble_keeps_all_of_it() {
-        for (crashes, node_deaths) in [(0, 0), (1, 0), (0, 1), (7, 9), (Trouble::MOST, Trouble::MOST)] {
+        for (crashes, node_deaths) in [(0, 0), (1, 0), (0, 1), (7, 9), (Mishaps::MOST, Mishaps::MOST)] {
             for suspect in [false, true] {
                 for awaited in [false, true] {
-                    let trouble = Trouble { crashes, node_deaths, suspect, awaited };
-                    assert_eq!(Trouble::from_code(trouble.code()), trouble);
+                    let trouble = Mishaps { crashes, node_deaths, suspect, awaited };
+                    assert_eq!(Mishaps::from_code(trouble.code()), trouble);
                     assert_eq!(trouble.code() < 0, awaited, "the sign alone tells who is awaited");
                 }
             }
@@ -293,6 +299,6 @@ mod tests {
 
     #[test]
     fn the_numbers_in_the_statements_are_those_of_the_lists() {
-        assert_eq!(code(&Wait::ALL, &Wait::Dependency), 7, "the index of due tasks leaves it out");
+        assert_eq!(ordinal(&Wait::ALL, &Wait::Dependency), 7, "the index of due tasks leaves it out");
     }
 }

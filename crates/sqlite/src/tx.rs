@@ -12,11 +12,11 @@ use ostler_store::views::QueueSettings;
 use ostler_store::{Check, Checks, Rings};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
+use crate::codec::{kinds_from, kinds_text, overrides_from, overrides_text, tell_from, tell_text};
 use crate::counts::LaneChange;
 use crate::departure;
-use crate::gate_row::{gate_from, gate_text, read_rules, rules_text};
+use crate::gate_codec::{gate_from, gate_text, read_rules, rules_text};
 use crate::gates::{KeyRules, any_shut};
-use crate::kept::{kinds_from, kinds_text, overrides_from, overrides_text, tell_from, tell_text};
 use crate::liveness::LivenessFiles;
 use crate::log_epoch;
 use crate::row::{Phase, Uid, ttl_from, why_code};

@@ -5,11 +5,11 @@ use ostler_store::calls::{Enqueued, NewTask};
 use ostler_store::plans::Unique;
 use rusqlite::{OptionalExtension, params};
 
+use crate::codec::{EndLimits, extras_text};
 use crate::dependents;
 use crate::gates;
-use crate::kept::{Until, extras_text};
 use crate::keys::{self, Left, Limit};
-use crate::row::{Found, Phase, Trouble, find};
+use crate::row::{FoundTask, Mishaps, Phase, find};
 use crate::tx::{Sql, Tx};
 
 /// What becomes of a task whose unique key another one has. `None`: it is to be taken in.
@@ -48,7 +48,7 @@ pub(crate) fn give(tx: &Tx<'_>, queue: i64, slot: i64, unique: &Unique) -> Sql<(
 
 /// A task that waits becomes what another one brings, as if it had just come. Its steps are of other work. What it waits for
 /// stays: so nobody comes to wait for himself in the end.
-fn take_over(tx: &mut Tx<'_>, queue: i64, found: &Found, new: &NewTask) -> Sql<()> {
+fn take_over(tx: &mut Tx<'_>, queue: i64, found: &FoundTask, new: &NewTask) -> Sql<()> {
     let (slot, now) = (found.slot, tx.now);
     let lane = tx.lane(&new.queue, &new.kind)?;
     if lane != found.lane {
@@ -62,9 +62,9 @@ fn take_over(tx: &mut Tx<'_>, queue: i64, found: &Found, new: &NewTask) -> Sql<(
     let run_at = new.run_at.unwrap_or(now);
     let rank = keys::rank(tx, &new.queue, limit, run_at.max(now), new.priority)?;
     let limit = limit.map(|limit| limit.id);
-    let ends = Until { not_after: new.not_after, deadline: new.deadline };
+    let ends = EndLimits { not_after: new.not_after, deadline: new.deadline };
     let (suspect, awaited) = (found.task.suspect, found.awaited);
-    let trouble = Trouble { suspect, awaited, ..Trouble::default() };
+    let trouble = Mishaps { suspect, awaited, ..Mishaps::default() };
     tx.prepare(
         "UPDATE task SET lane = ?2, rank = ?3, priority = ?4, failures = 0, trouble = ?5, late_at = ?6, limit_id = ?7,
             extras = ?8, payload = ?9
@@ -96,7 +96,7 @@ fn take_over(tx: &mut Tx<'_>, queue: i64, found: &Found, new: &NewTask) -> Sql<(
 }
 
 /// The limit key of the new one, where the task takes part from now on.
-fn change_key(tx: &mut Tx<'_>, queue: i64, found: &Found, new: &NewTask) -> Sql<Option<Limit>> {
+fn change_key(tx: &mut Tx<'_>, queue: i64, found: &FoundTask, new: &NewTask) -> Sql<Option<Limit>> {
     let rules = tx.key_rules(&new.queue)?;
     if found.task.limit_key == new.limit_key {
         keys::settle(tx, found.limit, &rules)?;

@@ -13,13 +13,13 @@ use tokio_postgres::Row;
 pub(crate) use doors::{Asks, Doors, Passed};
 pub(crate) use news::{Ended, change, ended, forget_key, sweep};
 
+use crate::codec::extras_from;
 use crate::conn::{Conn, get, most};
 use crate::fault::Sql;
-use crate::gate_row::{gate_from, gate_text};
-use crate::kept::extras_from;
+use crate::gate_codec::{gate_from, gate_text};
 use crate::keys::{self, Candidate};
 use crate::queue::Queue;
-use crate::row::{code, place};
+use crate::row::{code, from_ordinal};
 use crate::tx::Tx;
 
 /// Stands in the column for a key that is shut until something changes.
@@ -85,7 +85,7 @@ pub(crate) fn shut_from(row: &Row, first: usize) -> Sql<Option<Closed>> {
     let Some(until) = get::<Option<i64>>(row, first + 1)? else { return Ok(None) };
     let until = (until != NO_MOMENT).then(|| Timestamp::from_millis(until));
     // A reason that somebody edited by hand is as good as any.
-    let why = get::<Option<i16>>(row, first)?.and_then(|why| place(&Wait::ALL, why).ok());
+    let why = get::<Option<i16>>(row, first)?.and_then(|why| from_ordinal(&Wait::ALL, why).ok());
     Ok(Some(Closed { why: why.unwrap_or(Wait::RateLimited), until }))
 }
 

@@ -9,7 +9,7 @@ use ostler_store::views::QueueSettings;
 use super::{KeyRules, read_key, write_gate};
 use crate::conn::{get, most};
 use crate::fault::Sql;
-use crate::gate_row::gate_from;
+use crate::gate_codec::gate_from;
 use crate::keys;
 use crate::tx::Tx;
 

@@ -16,11 +16,11 @@ use crate::commit_mark::CommitMark;
 use crate::conn::{Conn, get};
 use crate::counts::{LaneChanges, Written};
 use crate::fault::{Sql, Stop};
-use crate::gate_row::gate_text;
+use crate::gate_codec::gate_text;
 use crate::locks::{LockTarget, Locks, Mode};
 use crate::notifier::{Notification, Notifier};
 use crate::queue::{COLUMNS, QUEUES, Queue, read_queues};
-use crate::row::{BY_SLOT, Found, Phase, Uid, find_text, found_from, why_code};
+use crate::row::{BY_SLOT, FoundTask, Phase, Uid, find_text, found_from, why_code};
 use crate::verbs::outbox::{self, Noted};
 
 const LOCK: &str = "SELECT CASE WHEN alone THEN pg_advisory_xact_lock(hashtextextended(name, 0)) IS NULL
@@ -333,7 +333,7 @@ impl Tx {
     }
 
     /// Holds a task and reads it, as it is then. Begins anew, unless its queue is locked.
-    pub(crate) async fn take(&self, slot: i64) -> Sql<Option<Found>> {
+    pub(crate) async fn take(&self, slot: i64) -> Sql<Option<FoundTask>> {
         let (hold, find) = (self.conn.prepare(HOLD).await?, self.conn.prepare(&find_text(BY_SLOT)).await?);
         let slots = [slot];
         let (held, found) = tokio::join!(
@@ -376,7 +376,7 @@ impl Tx {
         self.conn
             .exec(
                 "UPDATE ostler.task SET phase = $2, why = $3, finished_at = $4, run_at = coalesce($5, run_at) WHERE id = $1",
-                &[&slot, &phase.code(), &why_code(to), &finished_at, &run_at],
+                &[&slot, &phase.ordinal(), &why_code(to), &finished_at, &run_at],
             )
             .await?;
         if phase == Phase::Ready {

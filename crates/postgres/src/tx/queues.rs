@@ -4,11 +4,11 @@ use ostler_core::{Gate, StateName, VirtualTime};
 use ostler_store::views::QueueSettings;
 
 use super::Tx;
+use crate::codec::{kinds_text, overrides_text, tell_text};
 use crate::conn::get;
 use crate::fault::Sql;
-use crate::gate_row::rules_text;
+use crate::gate_codec::rules_text;
 use crate::gates::KeyRules;
-use crate::kept::{kinds_text, overrides_text, tell_text};
 use crate::queue::Queue;
 
 impl Tx {

@@ -3,8 +3,8 @@
 use ostler_core::{Overrides, TaskId};
 use ostler_store::plans::Amended;
 
+use crate::codec::{EndLimits, extras_text};
 use crate::fault::Sql;
-use crate::kept::{Until, extras_text};
 use crate::row::{BY_SLOT, find};
 use crate::tx::Tx;
 
@@ -16,7 +16,7 @@ pub(crate) async fn run(tx: &Tx, id: TaskId, overrides: &Overrides) -> Sql<Amend
     if state.is_terminal() {
         return Ok(Amended::Ended(state));
     }
-    let ends = Until { not_after: task.not_after, deadline: task.deadline };
+    let ends = EndLimits { not_after: task.not_after, deadline: task.deadline };
     let extras = extras_text(&overrides.or(&task.overrides), task.folder.as_deref(), ends, task.cost);
     tx.conn.exec("UPDATE ostler.task SET extras = $2 WHERE id = $1", &[&found.slot, &extras]).await?;
     Ok(Amended::Done)

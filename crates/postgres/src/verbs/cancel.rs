@@ -8,7 +8,7 @@ use crate::dependents::ended_in_queue;
 use crate::fault::Sql;
 use crate::keys;
 use crate::locks::Locks;
-use crate::row::{BY_SLOT, Found, Phase, Uid, find};
+use crate::row::{BY_SLOT, FoundTask, Phase, Uid, find};
 use crate::tx::Tx;
 
 /// Whose locks are needed: those of the queues of the tasks.
@@ -40,7 +40,7 @@ pub(crate) async fn run(tx: &mut Tx, tasks: &[TaskId]) -> Sql<Vec<CancelAnswer>>
 }
 
 /// Cancels a task for this reason, or asks its worker to stop. Its row is held.
-pub(crate) async fn stop(tx: &mut Tx, found: &Found, reason: CancelReason) -> Sql<CancelAnswer> {
+pub(crate) async fn stop(tx: &mut Tx, found: &FoundTask, reason: CancelReason) -> Sql<CancelAnswer> {
     let now = tx.now;
     match cancel(&found.task.state) {
         Cancelling::Now(_) => {

@@ -11,14 +11,14 @@ use tokio_postgres::Row;
 
 use super::outbox::{End, note};
 use crate::cache::{Grant, HEAD, ScanPosition, ScanStep};
+use crate::codec::extras_from;
 use crate::conn::{get, get_u32, get_u64, most};
 use crate::dependents;
 use crate::fault::{Sql, readable};
 use crate::gates::{Asks, Doors, Passed};
-use crate::kept::extras_from;
 use crate::keys::{self, Candidate};
 use crate::locks::{LockTarget, Locks, Mode};
-use crate::row::{Phase, Trouble, Uid, priority};
+use crate::row::{Mishaps, Phase, Uid, priority};
 use crate::tx::Tx;
 
 /// A ready task, before it is known whether it is claimed.
@@ -374,7 +374,7 @@ impl Lanes<'_> {
         let kind = self.lanes.iter().find(|(known, _)| *known == lane).map(|(_, kind)| Arc::clone(kind));
         let kind = kind.unwrap_or_else(|| Arc::from(""));
         let extras = extras_from(get(row, 11)?, get(row, 9)?)?;
-        let trouble = Trouble::from_code(get(row, 7)?);
+        let trouble = Mishaps::from_code(get(row, 7)?);
         let claimed = Claimed {
             lease: Lease::granted(lease),
             queue: Arc::clone(self.queue),

@@ -5,11 +5,11 @@ use std::collections::HashSet;
 use ostler_core::{Fairness, Rank, State, TaskId, VirtualTime, Wait, arrival, place};
 use ostler_store::calls::{Enqueued, NewTask};
 
+use crate::codec::{EndLimits, extras_text};
 use crate::conn::get;
 use crate::dependents::{self, Others};
 use crate::fault::Sql;
 use crate::gates;
-use crate::kept::{Until, extras_text};
 use crate::keys;
 use crate::locks::{LockTarget, Locks, Mode};
 use crate::row::{Phase, Uid, points, why_code};
@@ -193,7 +193,7 @@ fn came(tx: &mut Tx, draft: &Draft<'_>) {
 /// Writes rows, apart from those whose id is there already. Answers the ids and numbers of those that are new.
 async fn insert(tx: &Tx, drafts: &[Draft<'_>]) -> Sql<Vec<(Uid, i64)>> {
     let now = tx.now;
-    let ends = |new: &NewTask| Until { not_after: new.not_after, deadline: new.deadline };
+    let ends = |new: &NewTask| EndLimits { not_after: new.not_after, deadline: new.deadline };
     let extras =
         |new: &NewTask| extras_text(&new.overrides, new.folder.as_deref(), ends(new), new.cost.unwrap_or(1));
     let rows = tx
@@ -211,7 +211,7 @@ async fn insert(tx: &Tx, drafts: &[Draft<'_>]) -> Sql<Vec<(Uid, i64)>> {
                 &column(drafts, |draft| Uid::of(draft.new.id.0)),
                 &column(drafts, |draft| draft.lane.queue),
                 &column(drafts, |draft| draft.lane.lane),
-                &column(drafts, |draft| Phase::of(&draft.state).code()),
+                &column(drafts, |draft| Phase::of(&draft.state).ordinal()),
                 &column(drafts, |draft| why_code(&draft.state)),
                 &column(drafts, |draft| draft.rank.0),
                 &column(drafts, |draft| points(draft.new.priority)),

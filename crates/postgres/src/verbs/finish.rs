@@ -14,14 +14,14 @@ use super::outbox::{End, note};
 use super::start::{Leased, fenced};
 use super::success;
 use crate::cache::Cache;
+use crate::codec::failure_text;
 use crate::conn::{Conn, big, get, int};
 use crate::dependents;
 use crate::fault::Sql;
 use crate::gates;
-use crate::kept::failure_text;
 use crate::keys;
 use crate::locks::Locks;
-use crate::row::{BY_SLOT, Found, Phase, Trouble, Uid, find};
+use crate::row::{BY_SLOT, FoundTask, Mishaps, Phase, Uid, find};
 use crate::tx::Tx;
 
 /// Whose locks are needed: those of the queues of all tasks. What was claimed here is remembered; the rest has to be looked up.
@@ -84,7 +84,7 @@ async fn complete(
     tx: &mut Tx,
     lease: LeaseRef,
     held: &Leased,
-    found: &Found,
+    found: &FoundTask,
     report: &Report,
 ) -> Sql<Finished> {
     let started_at = held.started_at.filter(|_| held.phase == Phase::Running);
@@ -132,7 +132,7 @@ async fn complete(
 /// Ends the attempt of a leased task, as `decide` says. The row is held.
 pub(crate) async fn end_attempt(
     tx: &mut Tx,
-    found: &Found,
+    found: &FoundTask,
     outcome: &Outcome,
     ran: Option<Ran>,
     output: Option<&str>,
@@ -183,7 +183,7 @@ pub(crate) async fn end_attempt(
 /// Writes what the end of an attempt changes in the task's row, apart from its state.
 async fn write(
     tx: &Tx,
-    found: &Found,
+    found: &FoundTask,
     outcome: &Outcome,
     transition: &Transition,
     output: Option<&str>,
@@ -193,7 +193,7 @@ async fn write(
     let failure = outcome
         .failure()
         .map(|failure| failure_text(failure, task.first_failure_at.unwrap_or(tx.now), tx.now));
-    let trouble = Trouble {
+    let trouble = Mishaps {
         crashes: transition.crashes,
         node_deaths: transition.node_deaths,
         suspect: task.suspect || transition.becomes_suspect,
@@ -210,7 +210,7 @@ async fn write(
 }
 
 /// Records how the attempt ended, and answers how many have begun.
-async fn record_end(tx: &mut Tx, found: &Found, outcome: &Outcome, ran: Option<Ran>) -> Sql<u32> {
+async fn record_end(tx: &mut Tx, found: &FoundTask, outcome: &Outcome, ran: Option<Ran>) -> Sql<u32> {
     let task = &found.task;
     let started_at = match task.state {
         State::Running { started_at, .. } => Some(started_at),

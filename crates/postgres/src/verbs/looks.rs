@@ -7,11 +7,11 @@ use ostler_store::calls::EventKind;
 use ostler_store::views::{Cursor, Event, Filter, LeaseFilter, Page, TaskDetail, TaskRef};
 use tokio_postgres::Row;
 
+use crate::codec::failure_from;
 use crate::conn::{Conn, big, get, get_u32, get_u64, most};
 use crate::dependents::after;
 use crate::fault::Sql;
-use crate::kept::failure_from;
-use crate::row::{Found, Uid, find, find_text, found_from, ran_from};
+use crate::row::{FoundTask, Uid, find, find_text, found_from, ran_from};
 
 /// Rows that one list call looks at, so that a rare match in a million rows does not hold a connection.
 const MAX_SCAN: usize = 20_000;
@@ -74,7 +74,7 @@ pub(crate) async fn list(conn: &Conn, asked: &List<'_>) -> Sql<Page> {
     }
 }
 
-fn is_wanted(lease: LeaseFilter, found: &Found, alive: &HashSet<SessionId>) -> bool {
+fn is_wanted(lease: LeaseFilter, found: &FoundTask, alive: &HashSet<SessionId>) -> bool {
     match (lease, found.task.state) {
         (LeaseFilter::Any, _) => true,
         (LeaseFilter::Stale, State::Claimed { session } | State::Running { session, .. }) => {
@@ -109,7 +109,7 @@ pub(crate) async fn show(conn: &Conn, which: &TaskRef) -> Sql<Option<TaskDetail>
             find(conn, condition, &[queue, key]).await?
         }
     };
-    let Some(Found { slot, task, .. }) = found else { return Ok(None) };
+    let Some(FoundTask { slot, task, .. }) = found else { return Ok(None) };
     let attempts = attempts(conn, slot).await?;
     let steps = steps(conn, slot).await?;
     let after = after(conn, slot).await?;

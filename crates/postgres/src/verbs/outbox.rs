@@ -8,11 +8,11 @@ use ostler_store::calls::EventKind;
 use ostler_store::outbox::{Ack, OutboxAnswer, OutboxEntry, OutboxFilter};
 use tokio_postgres::Row;
 
+use crate::codec::{failure_from, failure_text};
 use crate::conn::{Conn, big, get, get_u32, get_u64, int, most};
 use crate::fault::{Sql, readable};
-use crate::kept::{failure_from, failure_text};
 use crate::locks::{LockTarget, Locks, Mode};
-use crate::row::{Uid, code, place};
+use crate::row::{Uid, code, from_ordinal};
 use crate::tx::Tx;
 
 /// A task that came to where it stands.
@@ -128,7 +128,7 @@ fn telling(row: &Row, queue: &str) -> Sql<OutboxEntry> {
         task: TaskId(get::<Uid>(row, 1)?.id()),
         kind: get(row, 2)?,
         attempt: get_u32(row, 3)?,
-        what: place(&EndKind::ALL, get(row, 4)?)?,
+        what: from_ordinal(&EndKind::ALL, get(row, 4)?)?,
         at: Timestamp::from_millis(get(row, 5)?),
         failure: failure_from(get(row, 6)?)?.map(|failed| failed.failure),
         run_at: get::<Option<i64>>(row, 7)?.map(Timestamp::from_millis),

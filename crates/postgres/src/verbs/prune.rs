@@ -91,7 +91,7 @@ async fn old(conn: &Conn, sort: &Sort, left: usize, held: &str) -> Sql<Vec<(i64,
         "SELECT t.id, t.finished_at < $2, (SELECT q.name FROM ostler.queue q WHERE q.id = t.queue) FROM ostler.task t
          WHERE t.phase = $1 AND t.phase > 4 ORDER BY t.finished_at, t.id LIMIT $3{held}"
     );
-    let rows = conn.rows(&sql, &[&sort.phase.code(), &sort.cutoff, &most(left)]).await?;
+    let rows = conn.rows(&sql, &[&sort.phase.ordinal(), &sort.cutoff, &most(left)]).await?;
     let mut go = Vec::new();
     for (place, row) in rows.iter().enumerate() {
         if !get::<bool>(row, 1)? && place >= sort.excess {

@@ -3,12 +3,12 @@
 use ostler_core::{Replaying, TaskId, Wait, replay};
 use ostler_store::calls::{Replay, ReplayAnswer, StepsOnReplay};
 
+use crate::codec::{EndLimits, extras_text};
 use crate::dependents;
 use crate::fault::Sql;
 use crate::gates;
-use crate::kept::{Until, extras_text};
 use crate::keys;
-use crate::row::{BY_SLOT, Found, Phase, Trouble, find};
+use crate::row::{BY_SLOT, FoundTask, Mishaps, Phase, find};
 use crate::tx::Tx;
 
 pub(crate) async fn run(tx: &mut Tx, tasks: &[TaskId], how: &Replay) -> Sql<Vec<ReplayAnswer>> {
@@ -27,7 +27,7 @@ pub(crate) async fn run(tx: &mut Tx, tasks: &[TaskId], how: &Replay) -> Sql<Vec<
     Ok(answers)
 }
 
-async fn one(tx: &mut Tx, found: &Found, how: &Replay) -> Sql<ReplayAnswer> {
+async fn one(tx: &mut Tx, found: &FoundTask, how: &Replay) -> Sql<ReplayAnswer> {
     let now = tx.now;
     tx.locked(&found.task.queue)?;
     let answer = match replay(&found.task.state) {
@@ -40,8 +40,9 @@ async fn one(tx: &mut Tx, found: &Found, how: &Replay) -> Sql<ReplayAnswer> {
             dependents::revived(tx, found).await?;
             tx.tally(found.lane).replay(task.state.name());
             let (suspect, awaited) = (task.suspect, found.awaited);
-            let trouble = Trouble { suspect, awaited, ..Trouble::default() };
-            let extras = extras_text(&task.overrides, task.folder.as_deref(), Until::default(), task.cost);
+            let trouble = Mishaps { suspect, awaited, ..Mishaps::default() };
+            let extras =
+                extras_text(&task.overrides, task.folder.as_deref(), EndLimits::default(), task.cost);
             tx.conn
                 .exec(
                     "UPDATE ostler.task SET failures = 0, trouble = $2, cancel_at = NULL, late_at = NULL, extras = $3, rank = $4

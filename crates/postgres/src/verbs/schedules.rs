@@ -9,11 +9,11 @@ use ostler_store::{Check, MAX_SCHEDULES};
 use tokio_postgres::Row;
 
 use super::{cancel, enqueue};
+use crate::codec::{overrides_from, overrides_text};
 use crate::conn::{Conn, get};
 use crate::fault::{Sql, readable};
-use crate::kept::{overrides_from, overrides_text};
 use crate::locks::{LockTarget, Locks, Mode};
-use crate::row::{BY_SLOT, Found, Uid, code, find, place, points, priority};
+use crate::row::{BY_SLOT, FoundTask, Uid, code, find, from_ordinal, points, priority};
 use crate::tx::Tx;
 
 /// The places of this list are kept.
@@ -116,14 +116,14 @@ fn record(row: &Row) -> Sql<ScheduleRecord> {
     let schedule = Schedule {
         name: get(row, 0)?,
         spec: get(row, 1)?,
-        overlap: place(&Overlap::ALL, get(row, 2)?)?,
-        missed: place(&Missed::ALL, get(row, 3)?)?,
+        overlap: from_ordinal(&Overlap::ALL, get(row, 2)?)?,
+        missed: from_ordinal(&Missed::ALL, get(row, 3)?)?,
         task,
         next_at: time(10)?,
     };
     Ok(ScheduleRecord {
         schedule,
-        activity: place(&ACTIVITIES, get(row, 9)?)?,
+        activity: from_ordinal(&ACTIVITIES, get(row, 9)?)?,
         last_at: time(11)?,
         last_task: get::<Option<Uid>>(row, 12)?.map(|uid| TaskId(uid.id())),
     })
@@ -177,12 +177,13 @@ pub(crate) async fn fire(tx: &mut Tx, firing: &Firing) -> Sql<Fired> {
 }
 
 /// Enqueues a run, in the place of the one before if there is one to be replaced.
-async fn run(tx: &mut Tx, name: &str, task: &NewTask, replaced: Option<&Found>) -> Sql<Fired> {
+async fn run(tx: &mut Tx, name: &str, task: &NewTask, replaced: Option<&FoundTask>) -> Sql<Fired> {
     if let Some(limit) = tx.settings(&task.queue)?.limit {
         tx.alone(&task.queue)?;
         // Who is replaced while it waits makes room.
-        let makes_room =
-            |found: &&Found| found.task.queue == task.queue && found.task.state.name() == StateName::Queued;
+        let makes_room = |found: &&FoundTask| {
+            found.task.queue == task.queue && found.task.state.name() == StateName::Queued
+        };
         let room = u64::from(replaced.filter(makes_room).is_some());
         if tx.queued(&task.queue).await? >= limit + room {
             return Ok(Fired::Skipped(Skipped::QueueFull { limit }));

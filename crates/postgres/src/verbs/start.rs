@@ -9,7 +9,7 @@ use tokio_postgres::Row;
 
 use crate::conn::{big, get, get_u32, get_u64, int};
 use crate::fault::Sql;
-use crate::row::{Phase, Trouble, Uid};
+use crate::row::{Mishaps, Phase, Uid};
 use crate::tx::Tx;
 
 /// What a lease leads to.
@@ -46,7 +46,7 @@ fn leased(row: &Row) -> Sql<Leased> {
         runs: get_u32(row, 6)?,
         started_at: get::<Option<i64>>(row, 7)?.map(Timestamp::from_millis),
         limit: get(row, 8)?,
-        awaited: Trouble::from_code(get(row, 9)?).awaited,
+        awaited: Mishaps::from_code(get(row, 9)?).awaited,
     })
 }
 

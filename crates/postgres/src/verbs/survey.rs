@@ -15,7 +15,7 @@ use super::node_commands;
 use crate::conn::{Conn, get, get_u64, get_u64_opt, most};
 use crate::counts::counted;
 use crate::fault::{Sql, Stop};
-use crate::gate_row::gate_from;
+use crate::gate_codec::gate_from;
 use crate::gates::shut_from;
 use crate::queue::{SETTINGS, settings_from};
 use crate::row::Uid;

@@ -13,10 +13,10 @@ use rusqlite::{Connection, Row, params};
 pub(crate) use doors::{Asks, Doors, Passed};
 pub(crate) use news::{Ended, change, ended, forget_key, sweep};
 
-use crate::gate_row::{gate_from, gate_text};
-use crate::kept::extras_from;
+use crate::codec::extras_from;
+use crate::gate_codec::{gate_from, gate_text};
 use crate::keys::{self, Candidate};
-use crate::row::{code, place};
+use crate::row::{from_ordinal, ordinal};
 use crate::tx::{Queue, Sql, Tx};
 
 /// Stands in the column for a key that is shut until something changes.
@@ -76,7 +76,7 @@ pub(crate) fn shut_from(row: &Row<'_>, first: usize) -> Sql<Option<Closed>> {
     let Some(until) = row.get::<_, Option<i64>>(first + 1)? else { return Ok(None) };
     let until = (until != NO_MOMENT).then(|| Timestamp::from_millis(until));
     // A reason that somebody edited by hand is as good as any.
-    let why = place(&Wait::ALL, row.get(first)?).unwrap_or(Wait::RateLimited);
+    let why = from_ordinal(&Wait::ALL, row.get(first)?).unwrap_or(Wait::RateLimited);
     Ok(Some(Closed { why, until }))
 }
 
@@ -195,7 +195,7 @@ fn set_shut(
     let until = after.map(|shut| shut.until.map_or(NO_MOMENT, Timestamp::millis));
     tx.prepare("UPDATE limits SET shut_why = ?2, shut_until = ?3 WHERE id = ?1")?.execute(params![
         limit,
-        after.map(|shut| code(&Wait::ALL, &shut.why)),
+        after.map(|shut| ordinal(&Wait::ALL, &shut.why)),
         until
     ])?;
     if let (Some(before), Some(after)) = (before, after)

@@ -8,7 +8,7 @@ use ostler_store::views::QueueSettings;
 use rusqlite::{OptionalExtension, params};
 
 use super::{KeyRules, read_key, write_gate};
-use crate::gate_row::gate_from;
+use crate::gate_codec::gate_from;
 use crate::keys;
 use crate::tx::{Sql, Tx};
 

@@ -4,7 +4,7 @@ use ostler_core::{Overrides, TaskId};
 use ostler_store::plans::Amended;
 use rusqlite::params;
 
-use crate::kept::{Until, extras_text};
+use crate::codec::{EndLimits, extras_text};
 use crate::row::{Uid, find};
 use crate::tx::{Sql, Tx};
 
@@ -17,7 +17,7 @@ pub(crate) fn run(tx: &Tx<'_>, id: TaskId, overrides: &Overrides) -> Sql<Amended
     if state.is_terminal() {
         return Ok(Amended::Ended(state));
     }
-    let ends = Until { not_after: task.not_after, deadline: task.deadline };
+    let ends = EndLimits { not_after: task.not_after, deadline: task.deadline };
     let extras = extras_text(&overrides.or(&task.overrides), task.folder.as_deref(), ends, task.cost);
     tx.prepare("UPDATE task SET extras = ?2 WHERE id = ?1")?.execute(params![found.slot, extras])?;
     Ok(Amended::Done)

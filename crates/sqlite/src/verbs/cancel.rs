@@ -6,7 +6,7 @@ use rusqlite::params;
 
 use crate::dependents::ended_in_queue;
 use crate::keys;
-use crate::row::{Found, Phase, Uid, find};
+use crate::row::{FoundTask, Phase, Uid, find};
 use crate::tx::{Sql, Tx};
 
 pub(crate) fn run(tx: &mut Tx<'_>, tasks: &[TaskId]) -> Sql<Vec<CancelAnswer>> {
@@ -21,7 +21,7 @@ fn one(tx: &mut Tx<'_>, id: TaskId) -> Sql<CancelAnswer> {
 }
 
 /// Cancels a task for this reason, or asks its worker to stop.
-pub(crate) fn stop(tx: &mut Tx<'_>, found: &Found, reason: CancelReason) -> Sql<CancelAnswer> {
+pub(crate) fn stop(tx: &mut Tx<'_>, found: &FoundTask, reason: CancelReason) -> Sql<CancelAnswer> {
     let now = tx.now;
     match cancel(&found.task.state) {
         Cancelling::Now(_) => {

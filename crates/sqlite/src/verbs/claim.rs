@@ -10,12 +10,12 @@ use ostler_store::{Check, Lease, LeaseRef};
 use rusqlite::{Row, params};
 
 use super::outbox::{End, note};
+use crate::codec::extras_from;
 use crate::dependents;
 use crate::fault::readable;
 use crate::gates::{Asks, Doors, Passed};
-use crate::kept::extras_from;
 use crate::keys::{self, Candidate};
-use crate::row::{Phase, Trouble, Uid};
+use crate::row::{Mishaps, Phase, Uid};
 use crate::tx::{Grant, Sql, Tx};
 
 /// A ready task, before it is known whether it is claimed.
@@ -198,7 +198,7 @@ fn look(
             row: slot,
         };
         let extras = extras_from(row.get(10)?, row.get(8)?)?;
-        let trouble = Trouble::from_code(row.get(6)?);
+        let trouble = Mishaps::from_code(row.get(6)?);
         let claimed = Claimed {
             lease: Lease::granted(lease),
             queue: Arc::clone(queue),

@@ -4,9 +4,9 @@ use ostler_core::{Fairness, Rank, State, TaskId, VirtualTime, Wait, arrival, pla
 use ostler_store::calls::{Enqueued, NewTask};
 use rusqlite::{CachedStatement, params};
 
+use crate::codec::{EndLimits, extras_text};
 use crate::dependents::{self, Others};
 use crate::gates;
-use crate::kept::{Until, extras_text};
 use crate::keys;
 use crate::row::{Phase, Uid, why_code};
 use crate::tx::{Sql, Tx};
@@ -141,7 +141,7 @@ fn insert_row(
 ) -> Sql<bool> {
     let phase = Phase::of(state);
     let run_at = new.run_at.unwrap_or(tx.now);
-    let ends = Until { not_after: new.not_after, deadline: new.deadline };
+    let ends = EndLimits { not_after: new.not_after, deadline: new.deadline };
     let inserted = insert.execute(params![
         Uid::of(new.id.0),
         lane,

@@ -14,11 +14,11 @@ use rusqlite::{CachedStatement, params};
 
 use super::outbox::{End, note};
 use super::start::{FENCE, Leased, fenced};
+use crate::codec::failure_text;
 use crate::dependents;
 use crate::gates;
-use crate::kept::failure_text;
 use crate::keys;
-use crate::row::{Found, Phase, Trouble, Uid, find, ran_bytes};
+use crate::row::{FoundTask, Mishaps, Phase, Uid, find, ran_bytes};
 use crate::tx::{EndEffects, Grant, Sql, Tx};
 
 pub(crate) fn run(tx: &mut Tx<'_>, reports: &[Report]) -> Sql<Vec<Finished>> {
@@ -180,7 +180,7 @@ fn make_room(tx: &mut Tx<'_>, done: &Done, from: Phase) -> Sql<()> {
 /// EndEffects the attempt of a leased task, as `decide` says.
 pub(crate) fn end_attempt(
     tx: &mut Tx<'_>,
-    found: &Found,
+    found: &FoundTask,
     outcome: &Outcome,
     ran: Option<Ran>,
     output: Option<&str>,
@@ -228,7 +228,7 @@ pub(crate) fn end_attempt(
 /// Writes what the end of an attempt changes in the task's row, apart from its state.
 fn write(
     tx: &Tx<'_>,
-    found: &Found,
+    found: &FoundTask,
     outcome: &Outcome,
     transition: &Transition,
     output: Option<&str>,
@@ -238,7 +238,7 @@ fn write(
     let failure = outcome
         .failure()
         .map(|failure| failure_text(failure, task.first_failure_at.unwrap_or(tx.now), tx.now));
-    let trouble = Trouble {
+    let trouble = Mishaps {
         crashes: transition.crashes,
         node_deaths: transition.node_deaths,
         suspect: task.suspect || transition.becomes_suspect,
@@ -253,7 +253,7 @@ fn write(
 }
 
 /// Records how the attempt ended, and answers how many have begun.
-fn record_end(tx: &mut Tx<'_>, found: &Found, outcome: &Outcome, ran: Option<Ran>) -> Sql<u32> {
+fn record_end(tx: &mut Tx<'_>, found: &FoundTask, outcome: &Outcome, ran: Option<Ran>) -> Sql<u32> {
     let task = &found.task;
     let started_at = match task.state {
         State::Running { started_at, .. } => Some(started_at),

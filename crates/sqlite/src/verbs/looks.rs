@@ -15,12 +15,12 @@ use ostler_store::views::{
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::node_commands;
+use crate::codec::failure_from;
 use crate::counts::{counts_from, recent_from};
 use crate::dependents::after;
-use crate::gate_row::gate_from;
+use crate::gate_codec::gate_from;
 use crate::gates::shut_from;
-use crate::kept::failure_from;
-use crate::row::{Found, Uid, find, for_each, ran_from};
+use crate::row::{FoundTask, Uid, find, for_each, ran_from};
 use crate::tx::{SETTINGS, Sql, read_queue, settings_from};
 
 /// Rows that one list call looks at, so that a rare match in a million rows does not hold a reader.
@@ -43,7 +43,7 @@ pub(crate) fn list(
         Some(ostler_core::StateName::Failed) => "AND t.phase = 6 ",
         Some(ostler_core::StateName::Cancelled) => "AND t.phase = 7 ",
     };
-    let stale = |found: &Found| match (filter.lease, found.task.state) {
+    let stale = |found: &FoundTask| match (filter.lease, found.task.state) {
         (LeaseFilter::Any, _) => true,
         (LeaseFilter::Stale, State::Claimed { session } | State::Running { session, .. }) => {
             !is_alive(session)
@@ -88,7 +88,7 @@ pub(crate) fn show(conn: &Connection, which: &TaskRef) -> Sql<Option<TaskDetail>
             params![queue, key],
         )?,
     };
-    let Some(Found { slot, task, .. }) = found else { return Ok(None) };
+    let Some(FoundTask { slot, task, .. }) = found else { return Ok(None) };
     let (attempts, steps, after) = (attempts(conn, slot)?, steps(conn, slot)?, after(conn, slot)?);
     Ok(Some(TaskDetail { task, attempts, steps, after }))
 }

@@ -6,7 +6,7 @@ use ostler_store::node_commands::{CommandAnswer, NodeCommand, NumberedCommand, R
 use ostler_store::{Check, MAX_ORDERS};
 use rusqlite::{Connection, OptionalExtension, params};
 
-use crate::kept::{answer_from, answer_text, order_from, order_text};
+use crate::codec::{answer_from, answer_text, order_from, order_text};
 use crate::row::Uid;
 use crate::tx::{Sql, Tx};
 

@@ -10,7 +10,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use super::finish::end_attempt;
 use super::{node_commands, outbox};
 use crate::fault::readable;
-use crate::row::{Uid, code, find};
+use crate::row::{Uid, find, ordinal};
 use crate::tx::{Sql, Tx};
 
 pub(crate) fn join(tx: &mut Tx<'_>, node: &NewSession) -> Sql<Fenced> {
@@ -121,7 +121,7 @@ pub(crate) fn report(tx: &mut Tx<'_>, session: SessionId, workers: &[Worker]) ->
             Uid::of(worker.id.0),
             worker.pool,
             worker.pid,
-            code(&WorkerState::ALL, &worker.state),
+            ordinal(&WorkerState::ALL, &worker.state),
             worker.memory_bytes,
             worker.started_at.millis(),
             worker.done,

@@ -5,7 +5,7 @@ use ostler_store::{Check, LeaseRef, MAX_STEPS};
 use rusqlite::params;
 
 use super::start::{FENCE, fenced};
-use crate::row::code;
+use crate::row::ordinal;
 use crate::tx::{Sql, Tx};
 
 pub(crate) fn append(tx: &mut Tx<'_>, lease: LeaseRef, events: &[NewEvent]) -> Sql<Appended> {
@@ -19,7 +19,7 @@ pub(crate) fn append(tx: &mut Tx<'_>, lease: LeaseRef, events: &[NewEvent]) -> S
         tx.prepare("INSERT INTO event(task, number, at, token, kind, data) VALUES(?1, ?2, ?3, ?4, ?5, ?6)")?;
     for event in events {
         last += 1;
-        let kind = code(&EventKind::ALL, &event.kind);
+        let kind = ordinal(&EventKind::ALL, &event.kind);
         insert.execute(params![held.slot, last, tx.now.millis(), held.token, kind, event.data])?;
     }
     Ok(Appended::Recorded { last })

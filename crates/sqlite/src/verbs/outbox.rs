@@ -6,9 +6,9 @@ use ostler_store::calls::EventKind;
 use ostler_store::outbox::{Ack, OutboxAnswer, OutboxEntry, OutboxFilter};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
+use crate::codec::{failure_from, failure_text};
 use crate::fault::readable;
-use crate::kept::{failure_from, failure_text};
-use crate::row::{Uid, code, place};
+use crate::row::{Uid, from_ordinal, ordinal};
 use crate::tx::{Sql, Tx};
 
 /// A task that came to where it stands.
@@ -42,7 +42,7 @@ pub(crate) fn note(tx: &mut Tx<'_>, tell: OutboxFilter, end: &End<'_>) -> Sql<()
         end.lane,
         end.slot,
         end.attempt,
-        code(&EndKind::ALL, &what),
+        ordinal(&EndKind::ALL, &what),
         tx.now.millis(),
         failure,
         run_at
@@ -58,7 +58,7 @@ pub(crate) fn any(conn: &Connection, queue: &str, wants: OutboxFilter) -> Sql<bo
          WHERE queue = (SELECT id FROM queue WHERE name = ?1) AND what = ?2 AND session IS NULL LIMIT 1",
     )?;
     for what in EndKind::ALL.iter().filter(|what| wants.has(**what)) {
-        if statement.exists(params![queue, code(&EndKind::ALL, what)])? {
+        if statement.exists(params![queue, ordinal(&EndKind::ALL, what)])? {
             return Ok(true);
         }
     }
@@ -84,7 +84,7 @@ pub(crate) fn take(
              FROM telling g INDEXED BY untold JOIN task t ON t.id = g.task JOIN lane l ON l.id = g.lane
              WHERE g.queue = ?1 AND g.what = ?2 AND g.session IS NULL ORDER BY g.number",
         )?;
-        let mut rows = statement.query(params![id, code(&EndKind::ALL, what)])?;
+        let mut rows = statement.query(params![id, ordinal(&EndKind::ALL, what)])?;
         let enough = tellings.len() + limit;
         while tellings.len() < enough
             && let Some(row) = rows.next()?
@@ -109,7 +109,7 @@ fn telling(row: &Row<'_>, queue: &str) -> Sql<OutboxEntry> {
         task: TaskId(row.get::<_, Uid>(1)?.id()),
         kind: row.get(2)?,
         attempt: row.get(3)?,
-        what: place(&EndKind::ALL, row.get(4)?)?,
+        what: from_ordinal(&EndKind::ALL, row.get(4)?)?,
         at: Timestamp::from_millis(row.get(5)?),
         failure: failure_from(row.get(6)?)?.map(|failed| failed.failure),
         run_at: row.get::<_, Option<i64>>(7)?.map(Timestamp::from_millis),
@@ -146,7 +146,7 @@ fn warn(tx: &Tx<'_>, task: i64, warning: &str) -> Sql<()> {
          SELECT id, (SELECT coalesce(max(number), 0) + 1 FROM event WHERE task = ?1), ?2, token, ?3, ?4
          FROM task WHERE id = ?1",
     )?
-    .execute(params![task, tx.now.millis(), code(&EventKind::ALL, &EventKind::Warning), warning])?;
+    .execute(params![task, tx.now.millis(), ordinal(&EventKind::ALL, &EventKind::Warning), warning])?;
     Ok(())
 }
 

@@ -4,11 +4,11 @@ use ostler_core::{Replaying, TaskId, Wait, replay};
 use ostler_store::calls::{Replay, ReplayAnswer, StepsOnReplay};
 use rusqlite::params;
 
+use crate::codec::{EndLimits, extras_text};
 use crate::dependents;
 use crate::gates;
-use crate::kept::{Until, extras_text};
 use crate::keys;
-use crate::row::{Phase, Trouble, Uid, find};
+use crate::row::{Mishaps, Phase, Uid, find};
 use crate::tx::{Sql, Tx};
 
 pub(crate) fn run(tx: &mut Tx<'_>, tasks: &[TaskId], how: &Replay) -> Sql<Vec<ReplayAnswer>> {
@@ -30,7 +30,7 @@ fn one(tx: &mut Tx<'_>, id: TaskId, how: &Replay) -> Sql<ReplayAnswer> {
             dependents::revived(tx, &found)?;
             tx.tally(found.lane).replay(task.state.name());
             let (suspect, awaited) = (task.suspect, found.awaited);
-            let trouble = Trouble { suspect, awaited, ..Trouble::default() };
+            let trouble = Mishaps { suspect, awaited, ..Mishaps::default() };
             tx.prepare(
                 "UPDATE task SET failures = 0, trouble = ?2, cancel_at = NULL, late_at = NULL, extras = ?3, rank = ?4
                  WHERE id = ?1",
@@ -38,7 +38,7 @@ fn one(tx: &mut Tx<'_>, id: TaskId, how: &Replay) -> Sql<ReplayAnswer> {
             .execute(params![
                 found.slot,
                 trouble.code(),
-                extras_text(&task.overrides, task.folder.as_deref(), Until::default(), task.cost),
+                extras_text(&task.overrides, task.folder.as_deref(), EndLimits::default(), task.cost),
                 rank.0
             ])?;
             ReplayAnswer::Requeued

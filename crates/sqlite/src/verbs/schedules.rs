@@ -11,9 +11,9 @@ use ostler_store::{Check, MAX_SCHEDULES};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::{cancel, enqueue};
+use crate::codec::{overrides_from, overrides_text};
 use crate::fault::readable;
-use crate::kept::{overrides_from, overrides_text};
-use crate::row::{Found, Uid, code, find, place};
+use crate::row::{FoundTask, Uid, find, from_ordinal, ordinal};
 use crate::tx::{Sql, Tx};
 
 /// The places of this list are kept.
@@ -50,14 +50,14 @@ pub(crate) fn put(tx: &mut Tx<'_>, schedule: &Schedule) -> Sql<PutAnswer> {
     .execute(params![
         schedule.name,
         schedule.spec,
-        code(&Overlap::ALL, &schedule.overlap),
-        code(&Missed::ALL, &schedule.missed),
+        ordinal(&Overlap::ALL, &schedule.overlap),
+        ordinal(&Missed::ALL, &schedule.missed),
         task.queue,
         task.kind,
         task.payload,
         task.priority.points(),
         overrides_text(&task.overrides),
-        code(&ACTIVITIES, &Activity::Active),
+        ordinal(&ACTIVITIES, &Activity::Active),
         next_at,
     ])?;
     tx.ring_news();
@@ -71,7 +71,7 @@ pub(crate) fn remove(tx: &Tx<'_>, name: &str) -> Sql<ScheduleAnswer> {
 pub(crate) fn pause(tx: &mut Tx<'_>, name: &str, activity: Activity) -> Sql<ScheduleAnswer> {
     let changed = tx
         .prepare("UPDATE schedule SET activity = ?2 WHERE name = ?1")?
-        .execute(params![name, code(&ACTIVITIES, &activity)])?;
+        .execute(params![name, ordinal(&ACTIVITIES, &activity)])?;
     if changed > 0 {
         tx.ring_news();
     }
@@ -106,14 +106,14 @@ fn record(row: &Row<'_>) -> Sql<ScheduleRecord> {
     let schedule = Schedule {
         name: row.get(0)?,
         spec: row.get(1)?,
-        overlap: place(&Overlap::ALL, row.get(2)?)?,
-        missed: place(&Missed::ALL, row.get(3)?)?,
+        overlap: from_ordinal(&Overlap::ALL, row.get(2)?)?,
+        missed: from_ordinal(&Missed::ALL, row.get(3)?)?,
         task,
         next_at: time(10)?,
     };
     Ok(ScheduleRecord {
         schedule,
-        activity: place(&ACTIVITIES, row.get(9)?)?,
+        activity: from_ordinal(&ACTIVITIES, row.get(9)?)?,
         last_at: time(11)?,
         last_task: row.get::<_, Option<Uid>>(12)?.map(|uid| TaskId(uid.id())),
     })
@@ -147,11 +147,12 @@ pub(crate) fn fire(tx: &mut Tx<'_>, firing: &Firing) -> Sql<Fired> {
 }
 
 /// Enqueues a run, in the place of the one before if there is one to be replaced.
-fn run(tx: &mut Tx<'_>, name: &str, task: &NewTask, replaced: Option<&Found>) -> Sql<Fired> {
+fn run(tx: &mut Tx<'_>, name: &str, task: &NewTask, replaced: Option<&FoundTask>) -> Sql<Fired> {
     if let Some(limit) = tx.queue(&task.queue)?.and_then(|queue| queue.settings.limit) {
         // Who is replaced while it waits makes room.
-        let makes_room =
-            |found: &&Found| found.task.queue == task.queue && found.task.state.name() == StateName::Queued;
+        let makes_room = |found: &&FoundTask| {
+            found.task.queue == task.queue && found.task.state.name() == StateName::Queued
+        };
         let room = u64::from(replaced.filter(makes_room).is_some());
         if tx.queued(&task.queue)? >= limit + room {
             return Ok(Fired::Skipped(Skipped::QueueFull { limit }));

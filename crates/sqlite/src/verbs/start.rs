@@ -5,7 +5,7 @@ use ostler_store::calls::{Fenced, Start};
 use ostler_store::{Check, LeaseRef};
 use rusqlite::{CachedStatement, OptionalExtension, params};
 
-use crate::row::{Phase, Trouble, Uid};
+use crate::row::{Mishaps, Phase, Uid};
 use crate::tx::{Sql, Tx};
 
 /// What a lease leads to.
@@ -42,7 +42,7 @@ pub(crate) fn fenced(
             runs: row.get(4)?,
             started_at: row.get::<_, Option<i64>>(5)?.map(Timestamp::from_millis),
             limit: row.get(6)?,
-            awaited: Trouble::from_code(row.get(7)?).awaited,
+            awaited: Mishaps::from_code(row.get(7)?).awaited,
         })
     };
     let found = statement.query_row(params![lease.row, Uid::of(lease.task.0)], read).optional()?;

@@ -11,8 +11,8 @@ use ostler_store::paths::PayloadPath;
 use ostler_store::views::QueueSettings;
 use serde::{Deserialize, Serialize};
 
+use crate::codec::json;
 use crate::fault::Sql;
-use crate::kept::json;
 
 #[derive(Serialize, Deserialize, Default)]
 #[serde(default)]

@@ -11,7 +11,7 @@ use ostler_store::paths::PayloadPath;
 use ostler_store::views::QueueSettings;
 use serde::{Deserialize, Serialize};
 
-use crate::kept::json;
+use crate::codec::json;
 
 #[derive(Serialize, Deserialize, Default)]
 #[serde(default)]

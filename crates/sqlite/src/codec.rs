@@ -30,7 +30,7 @@ struct FailureRow {
 }
 
 /// A failure with the times of the first and the last one.
-pub(crate) struct Failed {
+pub(crate) struct StoredFailure {
     pub(crate) failure: Failure,
     pub(crate) first_at: Timestamp,
     pub(crate) last_at: Timestamp,
@@ -53,7 +53,7 @@ pub(crate) fn failure_text(failure: &Failure, first_at: Timestamp, last_at: Time
 }
 
 /// The failure that a text keeps.
-pub(crate) fn failure_from(text: Option<String>) -> rusqlite::Result<Option<Failed>> {
+pub(crate) fn failure_from(text: Option<String>) -> rusqlite::Result<Option<StoredFailure>> {
     let Some(row) = json::<FailureRow>(text)? else { return Ok(None) };
     let failure = Failure {
         // A class of a later version reads as the default one.
@@ -67,17 +67,17 @@ pub(crate) fn failure_from(text: Option<String>) -> rusqlite::Result<Option<Fail
     };
     let (first_at, last_at) =
         (Timestamp::from_millis(row.first_at_ms), Timestamp::from_millis(row.last_at_ms));
-    Ok(Some(Failed { failure, first_at, last_at }))
+    Ok(Some(StoredFailure { failure, first_at, last_at }))
 }
 
 /// The two ends that a task may have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Until {
+pub(crate) struct EndLimits {
     pub(crate) not_after: Option<Timestamp>,
     pub(crate) deadline: Option<Timestamp>,
 }
 
-impl Until {
+impl EndLimits {
     /// The first of both, which has a column of its own.
     pub(crate) fn late_at(self) -> Option<i64> {
         in_time_until(self.not_after, self.deadline).map(Timestamp::millis)
@@ -89,7 +89,7 @@ impl Until {
 pub(crate) struct Extras {
     pub(crate) overrides: Overrides,
     pub(crate) folder: Option<String>,
-    pub(crate) ends: Until,
+    pub(crate) ends: EndLimits,
     pub(crate) cost: u32,
 }
 
@@ -112,10 +112,10 @@ struct ExtrasRow {
 pub(crate) fn extras_text(
     overrides: &Overrides,
     folder: Option<&str>,
-    ends: Until,
+    ends: EndLimits,
     cost: u32,
 ) -> Option<String> {
-    let Until { not_after, deadline } = ends;
+    let EndLimits { not_after, deadline } = ends;
     if overrides.is_none() && folder.is_none() && deadline.is_none() && cost == 1 {
         return None;
     }
@@ -133,12 +133,12 @@ pub(crate) fn extras_text(
 pub(crate) fn extras_from(text: Option<String>, late_at: Option<i64>) -> rusqlite::Result<Extras> {
     let not_after = late_at.map(Timestamp::from_millis);
     let Some(row) = json::<ExtrasRow>(text)? else {
-        let ends = Until { not_after, deadline: None };
+        let ends = EndLimits { not_after, deadline: None };
         return Ok(Extras { overrides: Overrides::NONE, folder: None, ends, cost: 1 });
     };
     let deadline = row.deadline_ms.map(Timestamp::from_millis);
     let not_after = if deadline.is_some() { row.not_after_ms.map(Timestamp::from_millis) } else { not_after };
-    let ends = Until { not_after, deadline };
+    let ends = EndLimits { not_after, deadline };
     let (overrides, cost) = (overrides_of(&row.overrides), row.cost.unwrap_or(1));
     Ok(Extras { overrides, folder: row.folder, ends, cost })
 }
@@ -234,23 +234,23 @@ pub(crate) fn tell_from(text: Option<String>) -> OutboxFilter {
 
 /// An order, with the version of its form in front, so that a later one can tell.
 #[derive(Serialize, Deserialize)]
-struct OrderRow {
+struct CommandRow {
     v: u32,
     #[serde(flatten)]
-    order: OrderText,
+    order: CommandText,
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(tag = "order", rename_all = "snake_case")]
-enum OrderText {
+enum CommandText {
     Drain,
     Resize { pool: String, min: u32, max: u32 },
-    Recycle { pool: String, who: WhoText },
+    Recycle { pool: String, who: WorkerChoiceText },
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum WhoText {
+enum WorkerChoiceText {
     One(String),
     Any,
     All,
@@ -258,7 +258,7 @@ enum WhoText {
 
 /// An answer, with the version of its form in front.
 #[derive(Serialize, Deserialize)]
-struct AnswerRow {
+struct ReplyRow {
     v: u32,
     recycled: Vec<String>,
     busy: Vec<String>,
@@ -270,35 +270,35 @@ const ORDER_VERSION: u32 = 1;
 /// The text that keeps an order.
 pub(crate) fn order_text(order: &NodeCommand) -> String {
     let order = match order.clone() {
-        NodeCommand::Drain => OrderText::Drain,
-        NodeCommand::Resize { pool, min, max } => OrderText::Resize { pool, min, max },
+        NodeCommand::Drain => CommandText::Drain,
+        NodeCommand::Resize { pool, min, max } => CommandText::Resize { pool, min, max },
         NodeCommand::Recycle { pool, who } => {
             let who = match who {
-                WorkerChoice::One(worker) => WhoText::One(worker.to_string()),
-                WorkerChoice::Any => WhoText::Any,
-                WorkerChoice::All => WhoText::All,
+                WorkerChoice::One(worker) => WorkerChoiceText::One(worker.to_string()),
+                WorkerChoice::Any => WorkerChoiceText::Any,
+                WorkerChoice::All => WorkerChoiceText::All,
             };
-            OrderText::Recycle { pool, who }
+            CommandText::Recycle { pool, who }
         }
     };
-    let row = OrderRow { v: ORDER_VERSION, order };
+    let row = CommandRow { v: ORDER_VERSION, order };
     serde_json::to_string(&row).expect("an order has only texts and numbers")
 }
 
 /// The order that a text keeps. `None`: a later version wrote it, and this one could only guess what it means.
 pub(crate) fn order_from(text: &str) -> Option<NodeCommand> {
-    let row: OrderRow = serde_json::from_str(text).ok()?;
+    let row: CommandRow = serde_json::from_str(text).ok()?;
     if row.v != ORDER_VERSION {
         return None;
     }
     Some(match row.order {
-        OrderText::Drain => NodeCommand::Drain,
-        OrderText::Resize { pool, min, max } => NodeCommand::Resize { pool, min, max },
-        OrderText::Recycle { pool, who } => {
+        CommandText::Drain => NodeCommand::Drain,
+        CommandText::Resize { pool, min, max } => NodeCommand::Resize { pool, min, max },
+        CommandText::Recycle { pool, who } => {
             let who = match who {
-                WhoText::One(worker) => WorkerChoice::One(worker.parse().ok()?),
-                WhoText::Any => WorkerChoice::Any,
-                WhoText::All => WorkerChoice::All,
+                WorkerChoiceText::One(worker) => WorkerChoice::One(worker.parse().ok()?),
+                WorkerChoiceText::Any => WorkerChoice::Any,
+                WorkerChoiceText::All => WorkerChoice::All,
             };
             NodeCommand::Recycle { pool, who }
         }
@@ -308,13 +308,13 @@ pub(crate) fn order_from(text: &str) -> Option<NodeCommand> {
 /// The text that keeps an answer.
 pub(crate) fn answer_text(answer: &Reply) -> String {
     let texts = |workers: &[WorkerId]| workers.iter().map(WorkerId::to_string).collect();
-    let row = AnswerRow { v: ORDER_VERSION, recycled: texts(&answer.recycled), busy: texts(&answer.busy) };
+    let row = ReplyRow { v: ORDER_VERSION, recycled: texts(&answer.recycled), busy: texts(&answer.busy) };
     serde_json::to_string(&row).expect("an answer has only texts")
 }
 
 /// The answer to an order that a text keeps. `None`: a later version wrote it.
 pub(crate) fn answer_from(number: u64, text: &str) -> Option<Reply> {
-    let row: AnswerRow = serde_json::from_str(text).ok()?;
+    let row: ReplyRow = serde_json::from_str(text).ok()?;
     if row.v != ORDER_VERSION {
         return None;
     }
