@@ -11,7 +11,7 @@ use ostler_store::calls::NewTask;
 use crate::conn::{Conn, get, most};
 use crate::fault::{Sql, Stop, readable};
 use crate::gates;
-use crate::keys;
+use crate::limit_keys;
 use crate::locks::{LockTarget, Locks, Mode};
 use crate::row::{FoundTask, Mishaps, Phase, Uid, code, from_ordinal};
 use crate::tx::Tx;
@@ -246,7 +246,7 @@ async fn tell(tx: &mut Tx, dependent: i64, other: i64, verdict: Release) -> Sql<
             tx.set_state(found.slot, found.lane, found.limit, Phase::of(&found.task.state), &cancelled(now))
                 .await?;
             let rules = tx.key_rules(&found.task.queue)?;
-            keys::settle(tx, found.limit, &rules).await?;
+            limit_keys::settle(tx, found.limit, &rules).await?;
             ended_in_queue(tx, &found).await
         }
         Release::Satisfied => {
@@ -267,8 +267,9 @@ pub(crate) async fn come_forward(tx: &mut Tx, found: &FoundTask) -> Sql<()> {
     let State::Queued { why, run_at, .. } = found.task.state else { return Ok(()) };
     let now = tx.now;
     if matches!(why, Wait::Scheduled | Wait::Dependency) {
-        let limit = keys::limit_of(tx, found.limit).await?;
-        let rank = keys::rank(tx, &found.task.queue, limit, run_at.max(now), found.task.priority).await?;
+        let limit = limit_keys::limit_of(tx, found.limit).await?;
+        let rank =
+            limit_keys::rank(tx, &found.task.queue, limit, run_at.max(now), found.task.priority).await?;
         tx.conn.exec("UPDATE ostler.task SET rank = $2 WHERE id = $1", &[&found.slot, &rank.0]).await?;
     }
     let rules = tx.key_rules(&found.task.queue)?;

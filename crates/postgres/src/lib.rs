@@ -27,7 +27,7 @@ mod gate_codec;
 mod gates;
 mod group_commit;
 mod inbox;
-mod keys;
+mod limit_keys;
 mod liveness;
 mod locks;
 mod notifier;

@@ -9,7 +9,7 @@ use crate::conn::get;
 use crate::dependents;
 use crate::fault::Sql;
 use crate::gates;
-use crate::keys::{self, Left, Limit};
+use crate::limit_keys::{self, KeyRelease, LimitKey};
 use crate::row::{FoundTask, Mishaps, Phase, points};
 use crate::tx::Tx;
 
@@ -69,7 +69,7 @@ async fn take_over(tx: &mut Tx, queue: i64, found: &FoundTask, new: &NewTask) ->
     tx.moved(lane, found.limit, Phase::of(&found.task.state), Phase::Timed).await?;
     let limit = change_key(tx, queue, found, new).await?;
     let run_at = new.run_at.unwrap_or(now);
-    let rank = keys::rank(tx, &new.queue, limit, run_at.max(now), new.priority).await?;
+    let rank = limit_keys::rank(tx, &new.queue, limit, run_at.max(now), new.priority).await?;
     let limit = limit.map(|limit| limit.id);
     let ends = EndLimits { not_after: new.not_after, deadline: new.deadline };
     let (suspect, awaited) = (found.task.suspect, found.awaited);
@@ -108,20 +108,20 @@ async fn take_over(tx: &mut Tx, queue: i64, found: &FoundTask, new: &NewTask) ->
 }
 
 /// The limit key of the new one, where the task takes part from now on.
-async fn change_key(tx: &mut Tx, queue: i64, found: &FoundTask, new: &NewTask) -> Sql<Option<Limit>> {
+async fn change_key(tx: &mut Tx, queue: i64, found: &FoundTask, new: &NewTask) -> Sql<Option<LimitKey>> {
     let rules = tx.key_rules(&new.queue)?;
     if found.task.limit_key == new.limit_key {
-        keys::settle(tx, found.limit, &rules).await?;
-        return keys::limit_of(tx, found.limit).await;
+        limit_keys::settle(tx, found.limit, &rules).await?;
+        return limit_keys::limit_of(tx, found.limit).await;
     }
     tx.conn.exec("UPDATE ostler.task SET limit_id = NULL WHERE id = $1", &[&found.slot]).await?;
     if let Some(before) = found.limit
-        && keys::leave(tx, before).await? == Left::Kept
+        && limit_keys::leave(tx, before).await? == KeyRelease::Kept
     {
-        keys::settle(tx, Some(before), &rules).await?;
+        limit_keys::settle(tx, Some(before), &rules).await?;
     }
     let Some(key) = new.limit_key.as_deref() else { return Ok(None) };
-    let limit = keys::limit(tx, queue, key).await?;
+    let limit = limit_keys::limit(tx, queue, key).await?;
     tx.conn.exec("UPDATE ostler.limits SET tasks = tasks + 1 WHERE id = $1", &[&limit.id]).await?;
     Ok(Some(limit))
 }

@@ -11,7 +11,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::fault::readable;
 use crate::gates;
-use crate::keys;
+use crate::limit_keys;
 use crate::row::{FoundTask, Mishaps, Phase, Uid, find, from_ordinal, ordinal};
 use crate::tx::{Sql, Tx};
 
@@ -207,7 +207,7 @@ fn tell(tx: &mut Tx<'_>, dependent: i64, other: i64, verdict: Release) -> Sql<()
             let now = tx.now;
             tx.set_state(found.slot, found.lane, found.limit, Phase::of(&found.task.state), &cancelled(now))?;
             let rules = tx.key_rules(&found.task.queue)?;
-            keys::settle(tx, found.limit, &rules)?;
+            limit_keys::settle(tx, found.limit, &rules)?;
             ended_in_queue(tx, &found)
         }
         Release::Satisfied => {
@@ -228,8 +228,8 @@ pub(crate) fn come_forward(tx: &mut Tx<'_>, found: &FoundTask) -> Sql<()> {
     let State::Queued { why, run_at, .. } = found.task.state else { return Ok(()) };
     let now = tx.now;
     if matches!(why, Wait::Scheduled | Wait::Dependency) {
-        let limit = found.limit.map(|limit| keys::limit_of(tx, limit)).transpose()?;
-        let rank = keys::rank(tx, &found.task.queue, limit, run_at.max(now), found.task.priority)?;
+        let limit = found.limit.map(|limit| limit_keys::limit_of(tx, limit)).transpose()?;
+        let rank = limit_keys::rank(tx, &found.task.queue, limit, run_at.max(now), found.task.priority)?;
         tx.prepare("UPDATE task SET rank = ?2 WHERE id = ?1")?.execute(params![found.slot, rank.0])?;
     }
     let rules = tx.key_rules(&found.task.queue)?;

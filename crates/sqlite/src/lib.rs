@@ -19,7 +19,7 @@ mod dependents;
 mod fault;
 mod gate_codec;
 mod gates;
-mod keys;
+mod limit_keys;
 mod liveness;
 mod lock_folder;
 mod log_epoch;

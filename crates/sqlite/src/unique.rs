@@ -8,7 +8,7 @@ use rusqlite::{OptionalExtension, params};
 use crate::codec::{EndLimits, extras_text};
 use crate::dependents;
 use crate::gates;
-use crate::keys::{self, Left, Limit};
+use crate::limit_keys::{self, KeyRelease, LimitKey};
 use crate::row::{FoundTask, Mishaps, Phase, find};
 use crate::tx::{Sql, Tx};
 
@@ -60,7 +60,7 @@ fn take_over(tx: &mut Tx<'_>, queue: i64, found: &FoundTask, new: &NewTask) -> S
     tx.moved(lane, found.limit, Phase::of(&found.task.state), Phase::Timed)?;
     let limit = change_key(tx, queue, found, new)?;
     let run_at = new.run_at.unwrap_or(now);
-    let rank = keys::rank(tx, &new.queue, limit, run_at.max(now), new.priority)?;
+    let rank = limit_keys::rank(tx, &new.queue, limit, run_at.max(now), new.priority)?;
     let limit = limit.map(|limit| limit.id);
     let ends = EndLimits { not_after: new.not_after, deadline: new.deadline };
     let (suspect, awaited) = (found.task.suspect, found.awaited);
@@ -96,20 +96,20 @@ fn take_over(tx: &mut Tx<'_>, queue: i64, found: &FoundTask, new: &NewTask) -> S
 }
 
 /// The limit key of the new one, where the task takes part from now on.
-fn change_key(tx: &mut Tx<'_>, queue: i64, found: &FoundTask, new: &NewTask) -> Sql<Option<Limit>> {
+fn change_key(tx: &mut Tx<'_>, queue: i64, found: &FoundTask, new: &NewTask) -> Sql<Option<LimitKey>> {
     let rules = tx.key_rules(&new.queue)?;
     if found.task.limit_key == new.limit_key {
-        keys::settle(tx, found.limit, &rules)?;
-        return found.limit.map(|limit| keys::limit_of(tx, limit)).transpose();
+        limit_keys::settle(tx, found.limit, &rules)?;
+        return found.limit.map(|limit| limit_keys::limit_of(tx, limit)).transpose();
     }
     tx.prepare("UPDATE task SET limit_id = NULL WHERE id = ?1")?.execute([found.slot])?;
     if let Some(before) = found.limit
-        && keys::leave(tx, before)? == Left::Kept
+        && limit_keys::leave(tx, before)? == KeyRelease::Kept
     {
-        keys::settle(tx, Some(before), &rules)?;
+        limit_keys::settle(tx, Some(before), &rules)?;
     }
     let Some(key) = new.limit_key.as_deref() else { return Ok(None) };
-    let limit = keys::limit(tx, queue, key)?;
+    let limit = limit_keys::limit(tx, queue, key)?;
     tx.prepare("UPDATE limits SET tasks = tasks + 1 WHERE id = ?1")?.execute([limit.id])?;
     Ok(Some(limit))
 }

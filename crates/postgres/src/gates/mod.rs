@@ -2,22 +2,22 @@
 //!
 //! `doors.rs` is what a claim asks; `news.rs` is what ends and settings do to a gate.
 
-mod doors;
-mod news;
+mod claim_gate;
+mod feedback;
 
 use std::sync::Arc;
 
 use ostler_core::{AHEAD, Closed, Gate, GateRules, Readiness, State, Timestamp, Wait, arrival};
 use tokio_postgres::Row;
 
-pub(crate) use doors::{Asks, Doors, Passed};
-pub(crate) use news::{Ended, change, ended, forget_key, sweep};
+pub(crate) use claim_gate::{ClaimGate, ClaimVerdict, GateQuestion};
+pub(crate) use feedback::{GateFeedback, change, ended, forget_key, sweep};
 
 use crate::codec::extras_from;
 use crate::conn::{Conn, get, most};
 use crate::fault::Sql;
 use crate::gate_codec::{gate_from, gate_text};
-use crate::keys::{self, Candidate};
+use crate::limit_keys::{self, Candidate};
 use crate::queue::Queue;
 use crate::row::{code, from_ordinal};
 use crate::tx::Tx;
@@ -61,18 +61,18 @@ impl KeyRules {
 }
 
 /// The gate of a key, as it is in the database.
-struct Key {
+struct KeyGate {
     gate: Gate,
     shut: Option<Closed>,
     used: i64,
 }
 
-async fn read_key(tx: &Tx, limit: i64) -> Sql<Key> {
+async fn read_key(tx: &Tx, limit: i64) -> Sql<KeyGate> {
     let row = tx
         .conn
         .one("SELECT gate, used, shut_why, shut_until FROM ostler.limits WHERE id = $1", &[&limit])
         .await?;
-    Ok(Key { gate: gate_from(get(&row, 0)?), used: get(&row, 1)?, shut: shut_from(&row, 2)? })
+    Ok(KeyGate { gate: gate_from(get(&row, 0)?), used: get(&row, 1)?, shut: shut_from(&row, 2)? })
 }
 
 async fn write_gate(tx: &Tx, limit: i64, gate: &Gate) -> Sql<()> {
@@ -121,14 +121,14 @@ pub(crate) async fn settle_arrival(
         State::Queued { readiness: Readiness::Parked, .. } => Ok(()),
         State::Queued { readiness: Readiness::Waiting, .. } if rules.any_shut => match limit {
             Some(id) if read_key(tx, id).await?.shut.is_some() => Ok(()),
-            Some(_) | None => keys::settle(tx, limit, rules).await,
+            Some(_) | None => limit_keys::settle(tx, limit, rules).await,
         },
         State::Queued { .. }
         | State::Claimed { .. }
         | State::Running { .. }
         | State::Completed { .. }
         | State::Failed { .. }
-        | State::Cancelled { .. } => keys::settle(tx, limit, rules).await,
+        | State::Cancelled { .. } => limit_keys::settle(tx, limit, rules).await,
     }
 }
 
@@ -142,9 +142,9 @@ pub(crate) async fn settle(tx: &mut Tx, limit: i64, rules: &KeyRules) -> Sql<boo
     }
     let cap = rules.cap.map_or(i64::MAX, i64::from);
     while key.used > cap
-        && let Some(worst) = keys::worst_ready(tx, limit).await?
+        && let Some(worst) = limit_keys::worst_ready(tx, limit).await?
     {
-        keys::park(tx, limit, &worst, Wait::Concurrency).await?;
+        limit_keys::park(tx, limit, &worst, Wait::Concurrency).await?;
         key.used -= 1;
     }
     let ready = count_ready(tx, limit).await?;
@@ -153,7 +153,7 @@ pub(crate) async fn settle(tx: &mut Tx, limit: i64, rules: &KeyRules) -> Sql<boo
     let costs: Vec<u32> = parked.iter().take(free).map(|(_, cost)| *cost).collect();
     let line = key.gate.line(&rules.gate, ready, &costs, now);
     for (task, _) in parked.iter().take(line.let_in) {
-        keys::let_in(tx, limit, task).await?;
+        limit_keys::let_in(tx, limit, task).await?;
     }
     let long = parked.len() > line.let_in && ready + line.let_in >= AHEAD;
     let why = key.shut.map_or(Wait::RateLimited, |shut| shut.why);
@@ -248,7 +248,7 @@ pub(crate) async fn settle_due(tx: &mut Tx, wanted: usize) -> Sql<usize> {
         let queue: String = get(row, 1)?;
         tx.alone(&queue)?;
         let rules = tx.key_rules(&queue)?.looked_at();
-        keys::settle(tx, Some(get(row, 0)?), &rules).await?;
+        limit_keys::settle(tx, Some(get(row, 0)?), &rules).await?;
     }
     Ok(rows.len())
 }

@@ -6,7 +6,7 @@ use ostler_store::calls::CancelAnswer;
 use crate::conn::{Conn, get};
 use crate::dependents::ended_in_queue;
 use crate::fault::Sql;
-use crate::keys;
+use crate::limit_keys;
 use crate::locks::Locks;
 use crate::row::{BY_SLOT, FoundTask, Phase, Uid, find};
 use crate::tx::Tx;
@@ -48,7 +48,7 @@ pub(crate) async fn stop(tx: &mut Tx, found: &FoundTask, reason: CancelReason) -
             let state = State::Cancelled { finished_at: now, reason };
             tx.set_state(found.slot, found.lane, found.limit, Phase::of(&found.task.state), &state).await?;
             let rules = tx.key_rules(&found.task.queue)?;
-            keys::settle(tx, found.limit, &rules).await?;
+            limit_keys::settle(tx, found.limit, &rules).await?;
             ended_in_queue(tx, found).await?;
             Ok(CancelAnswer::Cancelled)
         }

@@ -15,8 +15,8 @@ use crate::codec::extras_from;
 use crate::conn::{get, get_u32, get_u64, most};
 use crate::dependents;
 use crate::fault::{Sql, readable};
-use crate::gates::{Asks, Doors, Passed};
-use crate::keys::{self, Candidate};
+use crate::gates::{ClaimGate, ClaimVerdict, GateQuestion};
+use crate::limit_keys::{self, Candidate};
 use crate::locks::{LockTarget, Locks, Mode};
 use crate::row::{Mishaps, Phase, Uid, priority};
 use crate::tx::Tx;
@@ -58,7 +58,7 @@ pub(crate) async fn run(tx: &mut Tx, claim: &Claim) -> Sql<ClaimAnswer> {
         return nothing(None);
     }
     let binds = queue.binds();
-    let mut doors = Doors::of(queue);
+    let mut doors = ClaimGate::of(queue);
     let (name, settings, mut clock) = (Arc::clone(&queue.name), queue.settings.clone(), queue.clock);
     let served = |(_, kind): &&(i64, Arc<str>)| claim.kinds.has(kind);
     let lanes: Vec<(i64, Arc<str>)> = queue.lanes.iter().filter(served).cloned().collect();
@@ -103,18 +103,18 @@ pub(crate) async fn run(tx: &mut Tx, claim: &Claim) -> Sql<ClaimAnswer> {
             }
             let passed = match &mut doors {
                 Some(doors) => doors.pass(tx, &task.asks()).await?,
-                None => Passed::Yes,
+                None => ClaimVerdict::Yes,
             };
             match passed {
-                Passed::Yes => {}
-                Passed::Key(shut) => {
+                ClaimVerdict::Yes => {}
+                ClaimVerdict::Key(shut) => {
                     look.parked = true;
                     let Some(limit) = task.limit else { continue };
                     let candidate = Candidate { slot: task.slot, lane: task.lane, rank: task.rank.0 };
-                    keys::park(tx, limit, &candidate, shut.why).await?;
+                    limit_keys::park(tx, limit, &candidate, shut.why).await?;
                     continue;
                 }
-                Passed::Queue(shut) => {
+                ClaimVerdict::Queue(shut) => {
                     next = Some(shut.until);
                     break;
                 }
@@ -258,7 +258,7 @@ async fn end_late(tx: &mut Tx, lanes: &Lanes<'_>, late: Vec<(Ready, State)>) -> 
     for (task, state) in late {
         tx.set_state(task.slot, task.lane, task.limit, Phase::Ready, &state).await?;
         let rules = tx.key_rules(lanes.queue)?;
-        keys::settle(tx, task.limit, &rules).await?;
+        limit_keys::settle(tx, task.limit, &rules).await?;
         let attempt = task.claimed.attempt - 1;
         let end = End { lane: task.lane, slot: task.slot, attempt, state: &state, outcome: None };
         note(tx, lanes.settings.outbox, &end);
@@ -311,10 +311,10 @@ struct Look {
 }
 
 impl Ready {
-    fn asks(&self) -> Asks {
+    fn asks(&self) -> GateQuestion {
         let lease = self.claimed.lease.as_ref();
         let attempt = Probe { task: lease.task, token: lease.token };
-        Asks { limit: self.limit, cost: self.cost, attempt }
+        GateQuestion { limit: self.limit, cost: self.cost, attempt }
     }
 }
 

@@ -10,7 +10,7 @@ use crate::conn::get;
 use crate::dependents::{self, Others};
 use crate::fault::Sql;
 use crate::gates;
-use crate::keys;
+use crate::limit_keys;
 use crate::locks::{LockTarget, Locks, Mode};
 use crate::row::{Phase, Uid, points, why_code};
 use crate::tx::Tx;
@@ -140,11 +140,11 @@ async fn enqueue(tx: &mut Tx, new: &NewTask) -> Sql<Enqueued> {
     }
     let lane = tx.lane(&new.queue, &new.kind).await?;
     let limit = match new.limit_key.as_deref() {
-        Some(key) => Some(keys::limit(tx, queue, key).await?),
+        Some(key) => Some(limit_keys::limit(tx, queue, key).await?),
         None => None,
     };
     let run_at = new.run_at.unwrap_or(tx.now);
-    let rank = keys::rank(tx, &new.queue, limit, run_at.max(tx.now), new.priority).await?;
+    let rank = limit_keys::rank(tx, &new.queue, limit, run_at.max(tx.now), new.priority).await?;
     let limit = limit.map(|limit| limit.id);
     let rules = tx.key_rules(&new.queue)?;
     let state = match others {
@@ -174,7 +174,7 @@ async fn enqueue(tx: &mut Tx, new: &NewTask) -> Sql<Enqueued> {
         Others::Failed => {
             let cancelled = dependents::cancelled(tx.now);
             tx.set_state(slot, lane, limit, Phase::of(&state), &cancelled).await?;
-            keys::settle(tx, limit, &rules).await?;
+            limit_keys::settle(tx, limit, &rules).await?;
         }
         Others::Done | Others::Unknown(_) => gates::settle_arrival(tx, &rules, limit, &state).await?,
     }

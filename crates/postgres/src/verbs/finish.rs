@@ -19,7 +19,7 @@ use crate::conn::{Conn, big, get, int};
 use crate::dependents;
 use crate::fault::Sql;
 use crate::gates;
-use crate::keys;
+use crate::limit_keys;
 use crate::locks::Locks;
 use crate::row::{BY_SLOT, FoundTask, Mishaps, Phase, Uid, find};
 use crate::tx::Tx;
@@ -113,11 +113,11 @@ async fn complete(
         let rules = if counted {
             let attempt = Probe { task: lease.task, token: held.token };
             let (limit, effect) = (held.limit, Effect::BreakerSuccess);
-            gates::ended(tx, &gates::Ended { queue, limit, attempt, effect, unused: None }).await?
+            gates::ended(tx, &gates::GateFeedback { queue, limit, attempt, effect, unused: None }).await?
         } else {
             tx.key_rules(queue)?
         };
-        keys::settle(tx, held.limit, &rules).await?;
+        limit_keys::settle(tx, held.limit, &rules).await?;
     }
     let state = State::Completed { finished_at: tx.now };
     let outcome = Some(&Outcome::Success);
@@ -167,8 +167,9 @@ pub(crate) async fn end_attempt(
     let unused = (matches!(outcome, Outcome::HandedBack) && !begun).then_some(task.cost);
     let attempted = Probe { task: task.id, token: task.token };
     let (queue, limit, effect) = (task.queue.as_str(), found.limit, transition.effect);
-    let rules = gates::ended(tx, &gates::Ended { queue, limit, attempt: attempted, effect, unused }).await?;
-    keys::settle(tx, found.limit, &rules).await?;
+    let rules =
+        gates::ended(tx, &gates::GateFeedback { queue, limit, attempt: attempted, effect, unused }).await?;
+    limit_keys::settle(tx, found.limit, &rules).await?;
     note(
         tx,
         tell,

@@ -10,7 +10,7 @@ use crate::conn::{Conn, get, most};
 use crate::dependents::let_go;
 use crate::fault::Sql;
 use crate::gates;
-use crate::keys;
+use crate::limit_keys;
 use crate::locks::{LockTarget, Locks, Mode};
 use crate::row::{Phase, Uid};
 use crate::tx::{NOW, Tx};
@@ -155,7 +155,7 @@ async fn remove(tx: &mut Tx, slot: i64, cascade: &mut usize) -> Sql<bool> {
         tx.conn.exec(&format!("DELETE FROM ostler.{table} WHERE task = $1"), &[&slot]).await?;
     }
     if let Some(limit) = get::<Option<i64>>(&row, 2)? {
-        keys::leave(tx, limit).await?;
+        limit_keys::leave(tx, limit).await?;
     }
     let state: StateName = phase.state();
     tx.count_pruned(lane, state);

@@ -6,7 +6,7 @@ use ostler_store::views::QueueSettings;
 
 use crate::fault::{Sql, Stop};
 use crate::gates;
-use crate::keys;
+use crate::limit_keys;
 use crate::locks::{LockTarget, Locks, Mode};
 use crate::tx::Tx;
 
@@ -28,10 +28,10 @@ pub(crate) async fn configure(tx: &mut Tx, name: &str, changes: &[QueueChange]) 
     let now = tx.key_rules(name)?.looked_at();
     if rules(&before) == rules(&settings) {
         for limit in &limits {
-            keys::settle(tx, Some(*limit), &now).await?;
+            limit_keys::settle(tx, Some(*limit), &now).await?;
         }
     } else {
-        keys::settle_queue(tx, id, now).await?;
+        limit_keys::settle_queue(tx, id, now).await?;
     }
     // A key that somebody named and no task has is kept only as long as there is something to remember about it.
     for limit in limits {

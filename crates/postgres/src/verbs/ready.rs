@@ -11,7 +11,7 @@ use crate::dependents::{NEXT_FREED, come_forward, ended_in_queue, see_to};
 use crate::fault::{Sql, readable};
 use crate::gates;
 use crate::inbox::any_waits;
-use crate::keys;
+use crate::limit_keys;
 use crate::locks::{LockTarget, Locks, Mode};
 use crate::row::{BY_SLOT, Phase, find};
 use crate::tx::{NOW, Tx};
@@ -99,7 +99,7 @@ pub(crate) async fn run(tx: &mut Tx, bite: usize) -> Sql<MadeReady> {
         let tell = tx.settings(&found.task.queue)?.outbox;
         tx.set_state(found.slot, found.lane, found.limit, Phase::of(&found.task.state), &state).await?;
         let rules = tx.key_rules(&found.task.queue)?;
-        keys::settle(tx, found.limit, &rules).await?;
+        limit_keys::settle(tx, found.limit, &rules).await?;
         let attempt = found.task.runs;
         note(tx, tell, &End { lane: found.lane, slot: found.slot, attempt, state: &state, outcome: None });
         ended_in_queue(tx, &found).await?;

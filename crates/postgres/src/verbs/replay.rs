@@ -7,7 +7,7 @@ use crate::codec::{EndLimits, extras_text};
 use crate::dependents;
 use crate::fault::Sql;
 use crate::gates;
-use crate::keys;
+use crate::limit_keys;
 use crate::row::{BY_SLOT, FoundTask, Mishaps, Phase, find};
 use crate::tx::Tx;
 
@@ -34,8 +34,8 @@ async fn one(tx: &mut Tx, found: &FoundTask, how: &Replay) -> Sql<ReplayAnswer> 
         Replaying::Refused(state) => return Ok(ReplayAnswer::Refused(state)),
         Replaying::Hasten => ReplayAnswer::Hastened,
         Replaying::Requeue => {
-            let limit = keys::limit_of(tx, found.limit).await?;
-            let rank = keys::rank(tx, &found.task.queue, limit, now, found.task.priority).await?;
+            let limit = limit_keys::limit_of(tx, found.limit).await?;
+            let rank = limit_keys::rank(tx, &found.task.queue, limit, now, found.task.priority).await?;
             let task = &found.task;
             dependents::revived(tx, found).await?;
             tx.tally(found.lane).replay(task.state.name());

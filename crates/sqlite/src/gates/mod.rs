@@ -2,20 +2,20 @@
 //!
 //! `doors.rs` is what a claim asks; `news.rs` is what ends and settings do to a gate.
 
-mod doors;
-mod news;
+mod claim_gate;
+mod feedback;
 
 use std::sync::Arc;
 
 use ostler_core::{AHEAD, Closed, Gate, GateRules, Readiness, State, Timestamp, Wait, arrival};
 use rusqlite::{Connection, Row, params};
 
-pub(crate) use doors::{Asks, Doors, Passed};
-pub(crate) use news::{Ended, change, ended, forget_key, sweep};
+pub(crate) use claim_gate::{ClaimGate, ClaimVerdict, GateQuestion};
+pub(crate) use feedback::{GateFeedback, change, ended, forget_key, sweep};
 
 use crate::codec::extras_from;
 use crate::gate_codec::{gate_from, gate_text};
-use crate::keys::{self, Candidate};
+use crate::limit_keys::{self, Candidate};
 use crate::row::{from_ordinal, ordinal};
 use crate::tx::{Queue, Sql, Tx};
 
@@ -53,16 +53,16 @@ impl KeyRules {
 }
 
 /// The gate of a key, as it is in the file.
-struct Key {
+struct KeyGate {
     gate: Gate,
     shut: Option<Closed>,
     used: i64,
 }
 
-fn read_key(tx: &Tx<'_>, limit: i64) -> Sql<Key> {
+fn read_key(tx: &Tx<'_>, limit: i64) -> Sql<KeyGate> {
     tx.prepare("SELECT gate, used, shut_why, shut_until FROM limits WHERE id = ?1")?
         .query_row([limit], |row| {
-            Ok(Key { gate: gate_from(row.get(0)?), used: row.get(1)?, shut: shut_from(row, 2)? })
+            Ok(KeyGate { gate: gate_from(row.get(0)?), used: row.get(1)?, shut: shut_from(row, 2)? })
         })
 }
 
@@ -112,14 +112,14 @@ pub(crate) fn settle_arrival(
         State::Queued { readiness: Readiness::Parked, .. } => Ok(()),
         State::Queued { readiness: Readiness::Waiting, .. } if rules.any_shut => match limit {
             Some(id) if read_key(tx, id)?.shut.is_some() => Ok(()),
-            Some(_) | None => keys::settle(tx, limit, rules),
+            Some(_) | None => limit_keys::settle(tx, limit, rules),
         },
         State::Queued { .. }
         | State::Claimed { .. }
         | State::Running { .. }
         | State::Completed { .. }
         | State::Failed { .. }
-        | State::Cancelled { .. } => keys::settle(tx, limit, rules),
+        | State::Cancelled { .. } => limit_keys::settle(tx, limit, rules),
     }
 }
 
@@ -133,9 +133,9 @@ pub(crate) fn settle(tx: &mut Tx<'_>, limit: i64, rules: &KeyRules) -> Sql<bool>
     }
     let cap = rules.cap.map_or(i64::MAX, i64::from);
     while key.used > cap
-        && let Some(worst) = keys::worst_ready(tx, limit)?
+        && let Some(worst) = limit_keys::worst_ready(tx, limit)?
     {
-        keys::park(tx, limit, &worst, Wait::Concurrency)?;
+        limit_keys::park(tx, limit, &worst, Wait::Concurrency)?;
         key.used -= 1;
     }
     let ready = count_ready(tx, limit)?;
@@ -144,7 +144,7 @@ pub(crate) fn settle(tx: &mut Tx<'_>, limit: i64, rules: &KeyRules) -> Sql<bool>
     let costs: Vec<u32> = parked.iter().take(free).map(|(_, cost)| *cost).collect();
     let line = key.gate.line(&rules.gate, ready, &costs, now);
     for (task, _) in parked.iter().take(line.let_in) {
-        keys::let_in(tx, limit, task)?;
+        limit_keys::let_in(tx, limit, task)?;
     }
     let long = parked.len() > line.let_in && ready + line.let_in >= AHEAD;
     let why = key.shut.map_or(Wait::RateLimited, |shut| shut.why);
@@ -234,7 +234,7 @@ pub(crate) fn settle_due(tx: &mut Tx<'_>, most: usize) -> Sql<usize> {
     };
     for (limit, queue) in &due {
         let rules = tx.key_rules(queue)?.looked_at();
-        keys::settle(tx, Some(*limit), &rules)?;
+        limit_keys::settle(tx, Some(*limit), &rules)?;
     }
     Ok(due.len())
 }

@@ -5,7 +5,7 @@ use ostler_store::calls::CancelAnswer;
 use rusqlite::params;
 
 use crate::dependents::ended_in_queue;
-use crate::keys;
+use crate::limit_keys;
 use crate::row::{FoundTask, Phase, Uid, find};
 use crate::tx::{Sql, Tx};
 
@@ -28,7 +28,7 @@ pub(crate) fn stop(tx: &mut Tx<'_>, found: &FoundTask, reason: CancelReason) -> 
             let state = State::Cancelled { finished_at: now, reason };
             tx.set_state(found.slot, found.lane, found.limit, Phase::of(&found.task.state), &state)?;
             let rules = tx.key_rules(&found.task.queue)?;
-            keys::settle(tx, found.limit, &rules)?;
+            limit_keys::settle(tx, found.limit, &rules)?;
             ended_in_queue(tx, found)?;
             Ok(CancelAnswer::Cancelled)
         }

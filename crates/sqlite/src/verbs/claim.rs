@@ -13,8 +13,8 @@ use super::outbox::{End, note};
 use crate::codec::extras_from;
 use crate::dependents;
 use crate::fault::readable;
-use crate::gates::{Asks, Doors, Passed};
-use crate::keys::{self, Candidate};
+use crate::gates::{ClaimGate, ClaimVerdict, GateQuestion};
+use crate::limit_keys::{self, Candidate};
 use crate::row::{Mishaps, Phase, Uid};
 use crate::tx::{Grant, Sql, Tx};
 
@@ -45,7 +45,7 @@ pub(crate) fn run(tx: &mut Tx<'_>, claim: &Claim) -> Sql<ClaimAnswer> {
     if queue.settings.paused.is_some() {
         return nothing(None);
     }
-    let mut doors = Doors::of(queue);
+    let mut doors = ClaimGate::of(queue);
     let (name, settings, mut clock) = (Arc::clone(&queue.name), queue.settings.clone(), queue.clock);
     let served = |(_, kind): &&(i64, Arc<str>)| claim.kinds.has(kind);
     let lanes: Vec<(i64, Arc<str>)> = queue.lanes.iter().filter(served).cloned().collect();
@@ -85,16 +85,16 @@ pub(crate) fn run(tx: &mut Tx<'_>, claim: &Claim) -> Sql<ClaimAnswer> {
                 late.push((task, state));
                 continue;
             }
-            match doors.as_mut().map_or(Ok(Passed::Yes), |doors| doors.pass(tx, &task.asks()))? {
-                Passed::Yes => {}
-                Passed::Key(shut) => {
+            match doors.as_mut().map_or(Ok(ClaimVerdict::Yes), |doors| doors.pass(tx, &task.asks()))? {
+                ClaimVerdict::Yes => {}
+                ClaimVerdict::Key(shut) => {
                     look.parked = true;
                     let Some(limit) = task.limit else { continue };
                     let candidate = Candidate { slot: task.slot, lane: task.lane, rank: task.rank.0 };
-                    keys::park(tx, limit, &candidate, shut.why)?;
+                    limit_keys::park(tx, limit, &candidate, shut.why)?;
                     continue;
                 }
-                Passed::Queue(shut) => {
+                ClaimVerdict::Queue(shut) => {
                     next = Some(shut.until);
                     break;
                 }
@@ -114,7 +114,7 @@ pub(crate) fn run(tx: &mut Tx<'_>, claim: &Claim) -> Sql<ClaimAnswer> {
     for (task, state) in late {
         tx.set_state(task.slot, task.lane, task.limit, Phase::Ready, &state)?;
         let rules = tx.key_rules(&name)?;
-        keys::settle(tx, task.limit, &rules)?;
+        limit_keys::settle(tx, task.limit, &rules)?;
         let attempt = task.claimed.attempt - 1;
         let end = End { lane: task.lane, slot: task.slot, attempt, state: &state, outcome: None };
         note(tx, settings.outbox, &end)?;
@@ -143,10 +143,10 @@ struct Look {
 }
 
 impl Ready {
-    fn asks(&self) -> Asks {
+    fn asks(&self) -> GateQuestion {
         let lease = self.claimed.lease.as_ref();
         let attempt = Probe { task: lease.task, token: lease.token };
-        Asks { limit: self.limit, cost: self.cost, attempt }
+        GateQuestion { limit: self.limit, cost: self.cost, attempt }
     }
 }
 

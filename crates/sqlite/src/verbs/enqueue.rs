@@ -7,7 +7,7 @@ use rusqlite::{CachedStatement, params};
 use crate::codec::{EndLimits, extras_text};
 use crate::dependents::{self, Others};
 use crate::gates;
-use crate::keys;
+use crate::limit_keys;
 use crate::row::{Phase, Uid, why_code};
 use crate::tx::{Sql, Tx};
 use crate::unique;
@@ -99,9 +99,9 @@ fn enqueue(tx: &mut Tx<'_>, insert: &mut CachedStatement<'_>, new: &NewTask) -> 
         return Ok(Enqueued::QueueFull { limit });
     }
     let lane = tx.lane(&new.queue, &new.kind)?;
-    let limit = new.limit_key.as_deref().map(|key| keys::limit(tx, queue, key)).transpose()?;
+    let limit = new.limit_key.as_deref().map(|key| limit_keys::limit(tx, queue, key)).transpose()?;
     let run_at = new.run_at.unwrap_or(tx.now);
-    let rank = keys::rank(tx, &new.queue, limit, run_at.max(tx.now), new.priority)?;
+    let rank = limit_keys::rank(tx, &new.queue, limit, run_at.max(tx.now), new.priority)?;
     let limit = limit.map(|limit| limit.id);
     let rules = tx.key_rules(&new.queue)?;
     let state = match others {
@@ -122,7 +122,7 @@ fn enqueue(tx: &mut Tx<'_>, insert: &mut CachedStatement<'_>, new: &NewTask) -> 
         Others::Failed => {
             let cancelled = dependents::cancelled(tx.now);
             tx.set_state(slot, lane, limit, Phase::of(&state), &cancelled)?;
-            keys::settle(tx, limit, &rules)?;
+            limit_keys::settle(tx, limit, &rules)?;
         }
         Others::Done | Others::Unknown(_) => gates::settle_arrival(tx, &rules, limit, &state)?,
     }

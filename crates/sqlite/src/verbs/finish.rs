@@ -17,7 +17,7 @@ use super::start::{FENCE, Leased, fenced};
 use crate::codec::failure_text;
 use crate::dependents;
 use crate::gates;
-use crate::keys;
+use crate::limit_keys;
 use crate::row::{FoundTask, Mishaps, Phase, Uid, find, ran_bytes};
 use crate::tx::{EndEffects, Grant, Sql, Tx};
 
@@ -164,11 +164,11 @@ fn make_room(tx: &mut Tx<'_>, done: &Done, from: Phase) -> Sql<()> {
         let rules = if counted {
             let attempt = Probe { task: lease.task, token: lease.token };
             let effect = Effect::BreakerSuccess;
-            gates::ended(tx, &gates::Ended { queue: &queue, limit, attempt, effect, unused: None })?
+            gates::ended(tx, &gates::GateFeedback { queue: &queue, limit, attempt, effect, unused: None })?
         } else {
             tx.key_rules(&queue)?
         };
-        keys::settle(tx, limit, &rules)?;
+        limit_keys::settle(tx, limit, &rules)?;
     }
     if tell == OutboxFilter::NONE {
         return Ok(());
@@ -215,8 +215,8 @@ pub(crate) fn end_attempt(
     let unused = (matches!(outcome, Outcome::HandedBack) && !begun).then_some(task.cost);
     let attempted = Probe { task: task.id, token: task.token };
     let (queue, limit, effect) = (task.queue.as_str(), found.limit, transition.effect);
-    let rules = gates::ended(tx, &gates::Ended { queue, limit, attempt: attempted, effect, unused })?;
-    keys::settle(tx, found.limit, &rules)?;
+    let rules = gates::ended(tx, &gates::GateFeedback { queue, limit, attempt: attempted, effect, unused })?;
+    limit_keys::settle(tx, found.limit, &rules)?;
     let end = End { lane: found.lane, slot: found.slot, attempt, state: &state, outcome: Some(outcome) };
     note(tx, tell, &end)?;
     if found.awaited && state.name().is_terminal() {

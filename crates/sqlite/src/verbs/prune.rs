@@ -8,7 +8,7 @@ use rusqlite::{OptionalExtension, params};
 use super::jobs;
 use crate::dependents::let_go;
 use crate::gates;
-use crate::keys;
+use crate::limit_keys;
 use crate::row::{Phase, Uid};
 use crate::tx::{Sql, Tx};
 
@@ -81,7 +81,7 @@ fn remove(tx: &mut Tx<'_>, slot: i64, cascade: &mut usize) -> Sql<bool> {
     }
     tx.prepare("DELETE FROM unique_key WHERE task = ?1")?.execute([slot])?;
     if let Some(limit) = limit {
-        keys::leave(tx, limit)?;
+        limit_keys::leave(tx, limit)?;
     }
     let state: StateName = phase.state();
     tx.count_pruned(lane, state);

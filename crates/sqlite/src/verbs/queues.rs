@@ -5,7 +5,7 @@ use ostler_store::views::QueueSettings;
 use ostler_store::{Error, check_settings};
 
 use crate::gates;
-use crate::keys;
+use crate::limit_keys;
 use crate::tx::{Sql, Tx};
 
 /// Changes the settings. An error of the caller's is found before anything is written.
@@ -26,9 +26,9 @@ pub(crate) fn configure(
     let rules = |settings: &QueueSettings| (settings.key_concurrency, settings.key_rules());
     let now = tx.key_rules(name)?.looked_at();
     if rules(&before) == rules(&settings) {
-        limits.iter().try_for_each(|limit| keys::settle(tx, Some(*limit), &now))?;
+        limits.iter().try_for_each(|limit| limit_keys::settle(tx, Some(*limit), &now))?;
     } else {
-        keys::settle_queue(tx, id, now)?;
+        limit_keys::settle_queue(tx, id, now)?;
     }
     // A key that somebody named and no task has is kept only as long as there is something to remember about it.
     limits.into_iter().try_for_each(|limit| gates::forget_key(tx, limit))?;

@@ -10,7 +10,7 @@ use super::outbox::{End, note};
 use crate::dependents::{NEXT_FREED, come_forward, ended_in_queue, see_to};
 use crate::fault::readable;
 use crate::gates;
-use crate::keys;
+use crate::limit_keys;
 use crate::row::{Phase, find};
 use crate::tx::{Sql, Tx};
 
@@ -46,7 +46,7 @@ pub(crate) fn run(tx: &mut Tx<'_>, bite: usize) -> Sql<MadeReady> {
         let Some(state) = too_late(found.task.not_after, found.task.deadline, now) else { continue };
         tx.set_state(found.slot, found.lane, found.limit, Phase::of(&found.task.state), &state)?;
         let rules = tx.key_rules(&found.task.queue)?;
-        keys::settle(tx, found.limit, &rules)?;
+        limit_keys::settle(tx, found.limit, &rules)?;
         let (attempt, tell) = (found.task.runs, tx.queue_or_new(&found.task.queue)?.settings.outbox);
         note(tx, tell, &End { lane: found.lane, slot: found.slot, attempt, state: &state, outcome: None })?;
         ended_in_queue(tx, &found)?;

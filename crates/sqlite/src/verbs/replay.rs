@@ -7,7 +7,7 @@ use rusqlite::params;
 use crate::codec::{EndLimits, extras_text};
 use crate::dependents;
 use crate::gates;
-use crate::keys;
+use crate::limit_keys;
 use crate::row::{Mishaps, Phase, Uid, find};
 use crate::tx::{Sql, Tx};
 
@@ -24,8 +24,8 @@ fn one(tx: &mut Tx<'_>, id: TaskId, how: &Replay) -> Sql<ReplayAnswer> {
         Replaying::Refused(state) => return Ok(ReplayAnswer::Refused(state)),
         Replaying::Hasten => ReplayAnswer::Hastened,
         Replaying::Requeue => {
-            let limit = found.limit.map(|limit| keys::limit_of(tx, limit)).transpose()?;
-            let rank = keys::rank(tx, &found.task.queue, limit, now, found.task.priority)?;
+            let limit = found.limit.map(|limit| limit_keys::limit_of(tx, limit)).transpose()?;
+            let rank = limit_keys::rank(tx, &found.task.queue, limit, now, found.task.priority)?;
             let task = &found.task;
             dependents::revived(tx, &found)?;
             tx.tally(found.lane).replay(task.state.name());

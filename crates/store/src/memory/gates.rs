@@ -13,7 +13,7 @@ use crate::checks::Check;
 use crate::gates::{BreakerSetting, KeyRecord, MAX_KEYS_SHOWN};
 
 /// What the gates of a ready task say to a claim.
-pub(super) enum Passed {
+pub(super) enum ClaimVerdict {
     /// It may begin, and what it costs was taken.
     Yes,
     /// Its key refuses it: it is parked.
@@ -174,11 +174,11 @@ impl MemoryState {
     }
 
     /// Asks the gates of a ready task: its key's, then its queue's. What it costs is taken from both or from none.
-    pub(super) fn pass(&mut self, slot: Slot, refused: &BTreeMap<String, Closed>) -> Passed {
+    pub(super) fn pass(&mut self, slot: Slot, refused: &BTreeMap<String, Closed>) -> ClaimVerdict {
         let (now, checks) = (self.now, self.checks);
         let Task { id, queue, limit_key, cost, token, .. } = self.task(slot).clone();
         if let Some(shut) = limit_key.as_ref().and_then(|key| refused.get(key)) {
-            return Passed::Key(*shut);
+            return ClaimVerdict::Key(*shut);
         }
         let probe = Probe { task: id, token: token + 1 };
         let (_, key_rules) = self.key_rules(&queue);
@@ -190,12 +190,14 @@ impl MemoryState {
         if let Some((_, _, GateVerdict::Wait(shut))) = &key_gate
             && !checks.pass(Check::KeyGate, false)
         {
-            return Passed::Key(*shut);
+            return ClaimVerdict::Key(*shut);
         }
         let found = self.queues.entry(queue.clone()).or_default();
         let mut gate = found.gate.clone();
         match gate.ask(&found.settings.queue_rules(), cost, now) {
-            GateVerdict::Wait(shut) if !checks.pass(Check::QueueGate, false) => return Passed::Queue(shut),
+            GateVerdict::Wait(shut) if !checks.pass(Check::QueueGate, false) => {
+                return ClaimVerdict::Queue(shut);
+            }
             GateVerdict::Probe => gate.probe = Some(probe),
             GateVerdict::Go | GateVerdict::Wait(_) => {}
         }
@@ -206,7 +208,7 @@ impl MemoryState {
             }
             self.key(&queue, &key).gate = gate;
         }
-        Passed::Yes
+        ClaimVerdict::Yes
     }
 
     /// A ready task is parked: its key refuses it.

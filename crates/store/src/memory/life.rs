@@ -7,7 +7,7 @@ use ostler_core::{
     Step, Task, TaskId, Timestamp, Wait, cancel, place, replay, too_late,
 };
 
-use super::gates::Passed;
+use super::gates::ClaimVerdict;
 use super::state::{MemoryState, Slot};
 use crate::bounds::MAX_STEPS;
 use crate::calls::{
@@ -140,12 +140,12 @@ impl MemoryState {
                 continue;
             }
             match self.pass(slot, &refused) {
-                Passed::Yes => claimed.push(self.take(slot, claim)),
-                Passed::Key(shut) => {
+                ClaimVerdict::Yes => claimed.push(self.take(slot, claim)),
+                ClaimVerdict::Key(shut) => {
                     self.park(slot, shut);
                     refused.extend(self.task(slot).limit_key.clone().map(|key| (key, shut)));
                 }
-                Passed::Queue(shut) => {
+                ClaimVerdict::Queue(shut) => {
                     next = shut.until;
                     break;
                 }

@@ -14,48 +14,48 @@ pub(crate) const NO_KEY: &str = "";
 
 /// A limit key of a queue.
 #[derive(Clone, Copy)]
-pub(crate) struct Limit {
+pub(crate) struct LimitKey {
     pub(crate) id: i64,
     /// Where its last task was laid.
     last: Option<i64>,
 }
 
 /// The limit key of a queue, made if need be.
-pub(crate) async fn limit(tx: &Tx, queue: i64, key: &str) -> Sql<Limit> {
+pub(crate) async fn limit(tx: &Tx, queue: i64, key: &str) -> Sql<LimitKey> {
     let found = tx
         .conn
         .row("SELECT id, last FROM ostler.limits WHERE queue = $1 AND key = $2", &[&queue, &key])
         .await?;
     match found {
-        Some(row) => Ok(Limit { id: get(&row, 0)?, last: get(&row, 1)? }),
+        Some(row) => Ok(LimitKey { id: get(&row, 0)?, last: get(&row, 1)? }),
         None => {
             let row = tx
                 .conn
                 .one("INSERT INTO ostler.limits(queue, key) VALUES($1, $2) RETURNING id", &[&queue, &key])
                 .await?;
-            Ok(Limit { id: get(&row, 0)?, last: None })
+            Ok(LimitKey { id: get(&row, 0)?, last: None })
         }
     }
 }
 
 /// The limit key of a task that has one.
-pub(crate) async fn limit_of(tx: &Tx, limit: Option<i64>) -> Sql<Option<Limit>> {
+pub(crate) async fn limit_of(tx: &Tx, limit: Option<i64>) -> Sql<Option<LimitKey>> {
     let Some(id) = limit else { return Ok(None) };
     let row = tx.conn.one("SELECT last FROM ostler.limits WHERE id = $1", &[&id]).await?;
-    Ok(Some(Limit { id, last: get(&row, 0)? }))
+    Ok(Some(LimitKey { id, last: get(&row, 0)? }))
 }
 
 /// A task leaves its limit key. Whoever comes back later with a key that no task has begins like anybody new.
-pub(crate) async fn leave(tx: &mut Tx, limit: i64) -> Sql<Left> {
+pub(crate) async fn leave(tx: &mut Tx, limit: i64) -> Sql<KeyRelease> {
     tx.conn.exec("UPDATE ostler.limits SET tasks = tasks - 1 WHERE id = $1", &[&limit]).await?;
     gates::forget_key(tx, limit).await?;
     let kept = tx.conn.exists("SELECT 1 FROM ostler.limits WHERE id = $1", &[&limit]).await?;
-    Ok(if kept { Left::Kept } else { Left::Gone })
+    Ok(if kept { KeyRelease::Kept } else { KeyRelease::Gone })
 }
 
 /// What became of a limit key that a task left.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Left {
+pub(crate) enum KeyRelease {
     /// Others have it, or there is something to remember about it.
     Kept,
     Gone,
@@ -65,7 +65,7 @@ pub(crate) enum Left {
 pub(crate) async fn rank(
     tx: &mut Tx,
     queue: &str,
-    limit: Option<Limit>,
+    limit: Option<LimitKey>,
     arrival: Timestamp,
     priority: Priority,
 ) -> Sql<Rank> {

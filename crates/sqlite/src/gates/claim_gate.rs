@@ -7,16 +7,14 @@ use std::sync::Arc;
 use ostler_core::{Closed, Gate, GateRules, GateVerdict, Probe, Timestamp};
 use ostler_store::Check;
 use ostler_store::gates::MAX_DUE_KEYS;
+use rusqlite::params;
 
 use super::{KeyRules, NO_MOMENT, read_key, write_gate};
-use crate::conn::{get, most};
-use crate::fault::Sql;
-use crate::keys;
-use crate::queue::Queue;
-use crate::tx::Tx;
+use crate::limit_keys;
+use crate::tx::{Queue, Sql, Tx};
 
 /// The gates of a queue and of its keys, for one claim.
-pub(crate) struct Doors {
+pub(crate) struct ClaimGate {
     id: i64,
     rules: GateRules,
     gate: Gate,
@@ -28,7 +26,7 @@ pub(crate) struct Doors {
 }
 
 /// What the gates of a ready task say to a claim.
-pub(crate) enum Passed {
+pub(crate) enum ClaimVerdict {
     /// It may begin, and what it costs was taken.
     Yes,
     /// Its key refuses it: it is parked.
@@ -38,14 +36,14 @@ pub(crate) enum Passed {
 }
 
 /// A ready task, as far as gates care.
-pub(crate) struct Asks {
+pub(crate) struct GateQuestion {
     pub(crate) limit: Option<i64>,
     pub(crate) cost: u32,
     /// The attempt that would begin.
     pub(crate) attempt: Probe,
 }
 
-impl Doors {
+impl ClaimGate {
     /// The doors of a queue; `None` where all are open for ever.
     pub(crate) fn of(queue: &Queue) -> Option<Self> {
         let keys = KeyRules::of(queue);
@@ -58,7 +56,7 @@ impl Doors {
     }
 
     /// Why nothing of the queue is to be looked at.
-    pub(crate) fn shut(&self, tx: &Tx) -> Option<Closed> {
+    pub(crate) fn shut(&self, tx: &Tx<'_>) -> Option<Closed> {
         match self.gate.clone().ask(&self.rules, 1, tx.now) {
             GateVerdict::Wait(shut) if !tx.checks.pass(Check::QueueGate, false) => Some(shut),
             GateVerdict::Wait(_) | GateVerdict::Go | GateVerdict::Probe => None,
@@ -66,39 +64,38 @@ impl Doors {
     }
 
     /// Keys of the queue whose time has come let their tasks in.
-    pub(crate) async fn settle_due(&mut self, tx: &mut Tx) -> Sql<()> {
+    pub(crate) fn settle_due(&mut self, tx: &mut Tx<'_>) -> Sql<()> {
         if !self.keys.any_shut {
             return Ok(());
         }
-        let due = tx
-            .conn
-            .rows(
-                "SELECT id FROM ostler.limits WHERE queue = $1 AND shut_until <= $2 ORDER BY shut_until, key LIMIT $3",
-                &[&self.id, &tx.now.millis(), &most(MAX_DUE_KEYS)],
-            )
-            .await?;
-        for row in &due {
-            keys::settle(tx, Some(get(row, 0)?), &self.keys).await?;
-        }
-        Ok(())
+        let due: Vec<i64> = {
+            let mut statement = tx.prepare(
+                "SELECT id FROM limits INDEXED BY shut WHERE queue = ?1 AND shut_until <= ?2
+                 ORDER BY shut_until, key LIMIT ?3",
+            )?;
+            statement
+                .query_map(params![self.id, tx.now.millis(), MAX_DUE_KEYS as i64], |row| row.get(0))?
+                .collect::<Sql<_>>()?
+        };
+        due.into_iter().try_for_each(|limit| limit_keys::settle(tx, Some(limit), &self.keys))
     }
 
     /// Asks the gates of a ready task: its key's, then its queue's. What it costs is taken from both or from none.
-    pub(crate) async fn pass(&mut self, tx: &Tx, task: &Asks) -> Sql<Passed> {
+    pub(crate) fn pass(&mut self, tx: &Tx<'_>, task: &GateQuestion) -> Sql<ClaimVerdict> {
         let (now, checks) = (tx.now, tx.checks);
         let key = match task.limit {
             Some(limit) if self.keys.may_gate() => {
                 if let Some(shut) = self.refused.get(&limit) {
-                    return Ok(Passed::Key(*shut));
+                    return Ok(ClaimVerdict::Key(*shut));
                 }
                 let mut gate = match self.asked.entry(limit) {
                     MapEntry::Occupied(known) => known.get().clone(),
-                    MapEntry::Vacant(new) => new.insert(read_key(tx, limit).await?.gate).clone(),
+                    MapEntry::Vacant(new) => new.insert(read_key(tx, limit)?.gate).clone(),
                 };
                 match gate.ask(&self.keys.gate, task.cost, now) {
                     GateVerdict::Wait(shut) if !checks.pass(Check::KeyGate, false) => {
                         self.refused.insert(limit, shut);
-                        return Ok(Passed::Key(shut));
+                        return Ok(ClaimVerdict::Key(shut));
                     }
                     GateVerdict::Probe => gate.probe = Some(task.attempt),
                     GateVerdict::Go | GateVerdict::Wait(_) => {}
@@ -110,53 +107,48 @@ impl Doors {
         let mut gate = self.gate.clone();
         match gate.ask(&self.rules, task.cost, now) {
             GateVerdict::Wait(shut) if !checks.pass(Check::QueueGate, false) => {
-                return Ok(Passed::Queue(shut));
+                return Ok(ClaimVerdict::Queue(shut));
             }
             GateVerdict::Probe => gate.probe = Some(task.attempt),
             GateVerdict::Go | GateVerdict::Wait(_) => {}
         }
         self.gate = gate;
         self.asked.extend(key);
-        Ok(Passed::Yes)
+        Ok(ClaimVerdict::Yes)
     }
 
     /// Keeps what was taken. Answers the keys that were asked; they are not settled yet.
-    pub(crate) async fn keep(self, tx: &mut Tx) -> Sql<Asked> {
+    pub(crate) fn keep(self, tx: &mut Tx<'_>) -> Sql<AskedKeys> {
         let now = tx.now;
         // What has nothing to remember any more is forgotten: the next claim has less to ask.
         let kept = |gate: Gate, rules: &GateRules| {
             if gate.is_at_rest(rules, now) { Gate::default() } else { gate }
         };
         for (limit, gate) in &self.asked {
-            write_gate(tx, *limit, &kept(gate.clone(), &self.keys.gate)).await?;
+            write_gate(tx, *limit, &kept(gate.clone(), &self.keys.gate))?;
         }
-        tx.set_gate(&self.keys.queue, kept(self.gate, &self.rules)).await?;
-        Ok(Asked { queue: self.id, name: self.keys.queue, limits: self.asked.into_keys().collect() })
+        tx.set_gate(&self.keys.queue, kept(self.gate, &self.rules))?;
+        Ok(AskedKeys { queue: self.id, name: self.keys.queue, limits: self.asked.into_keys().collect() })
     }
 }
 
 /// The keys that a claim has asked.
-pub(crate) struct Asked {
+pub(crate) struct AskedKeys {
     queue: i64,
     name: Arc<str>,
     limits: BTreeSet<i64>,
 }
 
-impl Asked {
+impl AskedKeys {
     /// Lets the next ones in. Answers when a key of the queue is to be asked again.
-    pub(crate) async fn settle(self, tx: &mut Tx) -> Sql<Option<Timestamp>> {
+    pub(crate) fn settle(self, tx: &mut Tx<'_>) -> Sql<Option<Timestamp>> {
         let rules = tx.key_rules(&self.name)?;
         for limit in self.limits {
-            keys::settle(tx, Some(limit), &rules).await?;
+            limit_keys::settle(tx, Some(limit), &rules)?;
         }
-        let row = tx
-            .conn
-            .one(
-                "SELECT min(shut_until) FROM ostler.limits WHERE queue = $1 AND shut_until IS NOT NULL",
-                &[&self.queue],
-            )
-            .await?;
-        let first: Option<i64> = get(&row, 0)?;
+        let first: Option<i64> = tx
+            .prepare("SELECT min(shut_until) FROM limits INDEXED BY shut WHERE queue = ?1 AND shut_until IS NOT NULL")?
+            .query_row([self.queue], |row| row.get(0))?;
         Ok(first.filter(|until| *until != NO_MOMENT).map(Timestamp::from_millis))
     }
 }

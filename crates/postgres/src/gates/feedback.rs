@@ -5,15 +5,16 @@ use ostler_store::Check;
 use ostler_store::calls::QueueChange;
 use ostler_store::gates::BreakerSetting;
 use ostler_store::views::QueueSettings;
-use rusqlite::{OptionalExtension, params};
 
 use super::{KeyRules, read_key, write_gate};
+use crate::conn::{get, most};
+use crate::fault::Sql;
 use crate::gate_codec::gate_from;
-use crate::keys;
-use crate::tx::{Sql, Tx};
+use crate::limit_keys;
+use crate::tx::Tx;
 
 /// An attempt that has ended, as far as gates care.
-pub(crate) struct Ended<'a> {
+pub(crate) struct GateFeedback<'a> {
     pub(crate) queue: &'a str,
     pub(crate) limit: Option<i64>,
     pub(crate) attempt: Probe,
@@ -23,8 +24,8 @@ pub(crate) struct Ended<'a> {
 }
 
 /// Tells the gates of a task that its attempt has ended. Answers what holds for its key, which is not settled yet.
-pub(crate) fn ended(tx: &mut Tx<'_>, end: &Ended<'_>) -> Sql<KeyRules> {
-    let queue = tx.queue_or_new(end.queue)?;
+pub(crate) async fn ended(tx: &mut Tx, end: &GateFeedback<'_>) -> Sql<KeyRules> {
+    let queue = tx.queue_or_new(end.queue).await?;
     let (queue_rules, key_rules) = (queue.settings.queue_rules(), queue.settings.key_rules());
     let mut gate = queue.gate.clone();
     let capped = queue.settings.concurrency.is_some();
@@ -37,7 +38,7 @@ pub(crate) fn ended(tx: &mut Tx<'_>, end: &Ended<'_>) -> Sql<KeyRules> {
         // Whoever found every place taken, or was told another moment, should ask again.
         tx.ring();
     }
-    tx.set_gate(end.queue, gate)?;
+    tx.set_gate(end.queue, gate).await?;
     let rules = tx.key_rules(end.queue)?;
     let Some(limit) = end.limit else { return Ok(rules) };
     let held = matches!(end.effect, Effect::HoldUntil(_));
@@ -45,7 +46,7 @@ pub(crate) fn ended(tx: &mut Tx<'_>, end: &Ended<'_>) -> Sql<KeyRules> {
     if !(held || given_back || key_rules.breaker.is_some()) {
         return Ok(rules);
     }
-    let key = read_key(tx, limit)?;
+    let key = read_key(tx, limit).await?;
     let mut gate = key.gate.clone();
     if let Effect::HoldUntil(until) = end.effect {
         gate.hold(until);
@@ -54,11 +55,11 @@ pub(crate) fn ended(tx: &mut Tx<'_>, end: &Ended<'_>) -> Sql<KeyRules> {
     if gate == key.gate {
         return Ok(rules);
     }
-    write_gate(tx, limit, &gate)?;
+    write_gate(tx, limit, &gate).await?;
     Ok(rules.looked_at())
 }
 
-fn hear(tx: &Tx<'_>, gate: &mut Gate, rules: &GateRules, end: &Ended<'_>) {
+fn hear(tx: &Tx, gate: &mut Gate, rules: &GateRules, end: &GateFeedback<'_>) {
     if let Some(cost) = end.unused {
         gate.give_back(cost);
     }
@@ -70,13 +71,13 @@ fn hear(tx: &Tx<'_>, gate: &mut Gate, rules: &GateRules, end: &Ended<'_>) {
 // ---- settings -----------------------------------------------------------------------------------------
 
 /// What a change does to gates, before it is among the settings. Answers the keys that are to be settled.
-pub(crate) fn change(
-    tx: &mut Tx<'_>,
+pub(crate) async fn change(
+    tx: &mut Tx,
     name: &str,
     settings: &QueueSettings,
     change: &QueueChange,
 ) -> Sql<Vec<i64>> {
-    let queue = tx.queue_or_new(name)?;
+    let queue = tx.queue_or_new(name).await?;
     let (id, mut gate) = (queue.id, queue.gate.clone());
     match change {
         QueueChange::Breaker(new) => {
@@ -85,20 +86,20 @@ pub(crate) fn change(
                 return Ok(Vec::new());
             }
             gate.reset_breaker();
-            tx.set_gate(name, gate)?;
-            return reset_keys(tx, id);
+            tx.set_gate(name, gate).await?;
+            return reset_keys(tx, id).await;
         }
         QueueChange::OpenBreaker(until) => gate.open_breaker(*until),
         QueueChange::ResetBreaker => gate.reset_breaker(),
         QueueChange::EndHold => gate.held_until = None,
         QueueChange::OpenKeyBreaker { key, until } => {
-            return change_key(tx, id, key, |gate| gate.open_breaker(*until));
+            return change_key(tx, id, key, |gate| gate.open_breaker(*until)).await;
         }
         QueueChange::ResetKeyBreaker(key) => {
-            return change_key(tx, id, key, Gate::reset_breaker);
+            return change_key(tx, id, key, Gate::reset_breaker).await;
         }
         QueueChange::EndKeyHold(key) => {
-            return change_key(tx, id, key, |gate| gate.held_until = None);
+            return change_key(tx, id, key, |gate| gate.held_until = None).await;
         }
         QueueChange::Pause(_)
         | QueueChange::Resume
@@ -115,67 +116,81 @@ pub(crate) fn change(
         | QueueChange::Rate(_)
         | QueueChange::KeyRate(_) => return Ok(Vec::new()),
     }
-    tx.set_gate(name, gate)?;
+    tx.set_gate(name, gate).await?;
     Ok(Vec::new())
 }
 
-fn change_key(tx: &mut Tx<'_>, queue: i64, key: &str, change: impl FnOnce(&mut Gate)) -> Sql<Vec<i64>> {
-    let limit = keys::limit(tx, queue, key)?.id;
-    let mut gate = read_key(tx, limit)?.gate;
+async fn change_key(
+    tx: &mut Tx,
+    queue: i64,
+    key: &str,
+    change: impl FnOnce(&mut Gate) + Send,
+) -> Sql<Vec<i64>> {
+    let limit = limit_keys::limit(tx, queue, key).await?.id;
+    let mut gate = read_key(tx, limit).await?.gate;
     change(&mut gate);
-    write_gate(tx, limit, &gate)?;
+    write_gate(tx, limit, &gate).await?;
     Ok(vec![limit])
 }
 
 /// Closes the breakers of all keys of a queue. Answers all keys.
-fn reset_keys(tx: &Tx<'_>, queue: i64) -> Sql<Vec<i64>> {
-    let found: Vec<(i64, Option<String>)> = {
-        let mut statement = tx.prepare("SELECT id, gate FROM limits WHERE queue = ?1")?;
-        statement.query_map([queue], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<Sql<_>>()?
-    };
-    for (limit, text) in found.iter().filter(|(_, text)| text.is_some()) {
-        let mut gate = gate_from(text.clone());
-        gate.reset_breaker();
-        write_gate(tx, *limit, &gate)?;
+async fn reset_keys(tx: &Tx, queue: i64) -> Sql<Vec<i64>> {
+    let rows =
+        tx.conn.rows("SELECT id, gate FROM ostler.limits WHERE queue = $1 ORDER BY id", &[&queue]).await?;
+    let mut limits = Vec::with_capacity(rows.len());
+    for row in &rows {
+        let (limit, text): (i64, Option<String>) = (get(row, 0)?, get(row, 1)?);
+        limits.push(limit);
+        if text.is_some() {
+            let mut gate = gate_from(text);
+            gate.reset_breaker();
+            write_gate(tx, limit, &gate).await?;
+        }
     }
-    Ok(found.into_iter().map(|(limit, _)| limit).collect())
+    Ok(limits)
 }
 
 // ---- keys without tasks -------------------------------------------------------------------------------
 
 /// The last task of a key is gone: the key goes too, unless its gate has something to remember. Whoever comes back later
 /// begins like anybody new. The row that keeps the place of tasks without a key counts none of them, and stays.
-pub(crate) fn forget_key(tx: &mut Tx<'_>, limit: i64) -> Sql<()> {
-    let found: Option<String> = tx
-        .prepare(
-            "SELECT q.name FROM limits l JOIN queue q ON q.id = l.queue
-             WHERE l.id = ?1 AND l.tasks = 0 AND l.key <> ?2",
-        )?
-        .query_row(params![limit, keys::NO_KEY], |row| row.get(0))
-        .optional()?;
-    let Some(queue) = found else { return Ok(()) };
+pub(crate) async fn forget_key(tx: &mut Tx, limit: i64) -> Sql<()> {
+    let found = tx
+        .conn
+        .row(
+            "SELECT q.name FROM ostler.limits l JOIN ostler.queue q ON q.id = l.queue
+             WHERE l.id = $1 AND l.tasks = 0 AND l.key <> $2",
+            &[&limit, &limit_keys::NO_KEY],
+        )
+        .await?;
+    let Some(row) = found else { return Ok(()) };
+    let queue: String = get(&row, 0)?;
+    tx.alone(&queue)?;
     let rules = tx.key_rules(&queue)?;
-    let key = read_key(tx, limit)?;
+    let key = read_key(tx, limit).await?;
     if key.shut.is_none() && key.gate.is_at_rest(&rules.gate, tx.now) {
-        tx.prepare("DELETE FROM limits WHERE id = ?1")?.execute([limit])?;
+        tx.conn.exec("DELETE FROM ostler.limits WHERE id = $1", &[&limit]).await?;
     } else {
-        tx.prepare("UPDATE limits SET last = NULL WHERE id = ?1")?.execute([limit])?;
-        tx.prepare("INSERT OR IGNORE INTO unused_key(limit_id) VALUES(?1)")?.execute([limit])?;
+        tx.conn.exec("UPDATE ostler.limits SET last = NULL WHERE id = $1", &[&limit]).await?;
+        tx.conn
+            .exec(
+                "INSERT INTO ostler.unused_key(limit_id) VALUES($1) ON CONFLICT(limit_id) DO NOTHING",
+                &[&limit],
+            )
+            .await?;
     }
     Ok(())
 }
 
 /// Looks at a bite of the keys that had no tasks and something to remember: those that have nothing to remember any more go.
-pub(crate) fn sweep(tx: &mut Tx<'_>, bite: usize) -> Sql<()> {
-    let bite = i64::try_from(bite).unwrap_or(i64::MAX);
-    let unused: Vec<i64> = {
-        let mut statement = tx.prepare("SELECT limit_id FROM unused_key ORDER BY id LIMIT ?1")?;
-        statement.query_map([bite], |row| row.get(0))?.collect::<Sql<_>>()?
-    };
-    for limit in unused {
+pub(crate) async fn sweep(tx: &mut Tx, bite: usize) -> Sql<()> {
+    let rows =
+        tx.conn.rows("SELECT limit_id FROM ostler.unused_key ORDER BY id LIMIT $1", &[&most(bite)]).await?;
+    for row in &rows {
+        let limit: i64 = get(row, 0)?;
         // What has to stay is put at the end: the next bite is of others.
-        tx.prepare("DELETE FROM unused_key WHERE limit_id = ?1")?.execute([limit])?;
-        forget_key(tx, limit)?;
+        tx.conn.exec("DELETE FROM ostler.unused_key WHERE limit_id = $1", &[&limit]).await?;
+        forget_key(tx, limit).await?;
     }
     Ok(())
 }

@@ -12,45 +12,45 @@ pub(crate) const NO_KEY: &str = "";
 
 /// A limit key of a queue.
 #[derive(Clone, Copy)]
-pub(crate) struct Limit {
+pub(crate) struct LimitKey {
     pub(crate) id: i64,
     /// Where its last task was laid.
     last: Option<i64>,
 }
 
 /// The limit key of a queue, made if need be.
-pub(crate) fn limit(tx: &mut Tx<'_>, queue: i64, key: &str) -> Sql<Limit> {
+pub(crate) fn limit(tx: &mut Tx<'_>, queue: i64, key: &str) -> Sql<LimitKey> {
     let found = tx
         .prepare("SELECT id, last FROM limits WHERE queue = ?1 AND key = ?2")?
-        .query_row(params![queue, key], |row| Ok(Limit { id: row.get(0)?, last: row.get(1)? }))
+        .query_row(params![queue, key], |row| Ok(LimitKey { id: row.get(0)?, last: row.get(1)? }))
         .optional()?;
     match found {
         Some(limit) => Ok(limit),
         None => {
             let id =
                 tx.prepare("INSERT INTO limits(queue, key) VALUES(?1, ?2)")?.insert(params![queue, key])?;
-            Ok(Limit { id, last: None })
+            Ok(LimitKey { id, last: None })
         }
     }
 }
 
 /// The limit key of a task that has one.
-pub(crate) fn limit_of(tx: &mut Tx<'_>, id: i64) -> Sql<Limit> {
+pub(crate) fn limit_of(tx: &mut Tx<'_>, id: i64) -> Sql<LimitKey> {
     let last = tx.prepare("SELECT last FROM limits WHERE id = ?1")?.query_row([id], |row| row.get(0))?;
-    Ok(Limit { id, last })
+    Ok(LimitKey { id, last })
 }
 
 /// A task leaves its limit key. Whoever comes back later with a key that no task has begins like anybody new.
-pub(crate) fn leave(tx: &mut Tx<'_>, limit: i64) -> Sql<Left> {
+pub(crate) fn leave(tx: &mut Tx<'_>, limit: i64) -> Sql<KeyRelease> {
     tx.prepare("UPDATE limits SET tasks = tasks - 1 WHERE id = ?1")?.execute([limit])?;
     gates::forget_key(tx, limit)?;
     let kept = tx.prepare("SELECT 1 FROM limits WHERE id = ?1")?.exists([limit])?;
-    Ok(if kept { Left::Kept } else { Left::Gone })
+    Ok(if kept { KeyRelease::Kept } else { KeyRelease::Gone })
 }
 
 /// What became of a limit key that a task left.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Left {
+pub(crate) enum KeyRelease {
     /// Others have it, or there is something to remember about it.
     Kept,
     Gone,
@@ -60,7 +60,7 @@ pub(crate) enum Left {
 pub(crate) fn rank(
     tx: &mut Tx<'_>,
     queue: &str,
-    limit: Option<Limit>,
+    limit: Option<LimitKey>,
     arrival: Timestamp,
     priority: Priority,
 ) -> Sql<Rank> {
