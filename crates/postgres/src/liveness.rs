@@ -19,7 +19,7 @@ use crate::backend::Backend;
 use crate::conn::{Conn, Names};
 use crate::connect::Connector;
 use crate::fault::{Sql, Stop};
-use crate::verbs::{expire, nodes};
+use crate::verbs::{expire, sessions};
 
 /// For how long a node whose connection is lost may come back before it is taken for dead.
 pub(crate) const GRACE: Duration = Duration::from_secs(3);
@@ -205,7 +205,7 @@ impl HeartbeatThread {
             Failover::Known => link.backend,
             Failover::Strict => None,
         };
-        let renewed = nodes::renew(&link.conn, self.chest.checks, renewal, shown).await?;
+        let renewed = sessions::renew(&link.conn, self.chest.checks, renewal, shown).await?;
         self.link = Some(link);
         Ok(renewed)
     }
@@ -223,7 +223,7 @@ impl HeartbeatThread {
             Some(link) => link,
             None => self.open().await?,
         };
-        let noted = nodes::depart(&link.conn, session).await?;
+        let noted = sessions::depart(&link.conn, session).await?;
         self.link = Some(link);
         Ok(noted)
     }

@@ -32,8 +32,8 @@ use crate::locks::Locks;
 use crate::open::{Options, Tables, open};
 use crate::transactor::{Transactor, VerbFuture};
 use crate::verbs::{
-    amend, cancel, claim, enqueue, expire, finish, jobs, looks, node_commands, nodes, notes, outbox, prune,
-    queues, ready, replay, schedules, start, survey,
+    amend, cancel, claim, enqueue, events, expire, finish, jobs, make_ready, node_commands, outbox, prune,
+    queries, queues, replay, schedules, sessions, start, survey,
 };
 
 /// A store in a PostgreSQL database.
@@ -167,7 +167,7 @@ async fn record(desk: Arc<Transactor>, reports: Vec<Report>) -> CallOutcome<Repo
 impl Store for Postgres {
     async fn join(&self, node: NewSession) -> Result<Fenced, Error> {
         check_session(&node)?;
-        self.desk.write(Locks::none(), &node, |tx, node| Box::pin(nodes::join(tx, node))).await
+        self.desk.write(Locks::none(), &node, |tx, node| Box::pin(sessions::join(tx, node))).await
     }
 
     async fn renew(&self, session: SessionId, held: &[LeaseRef]) -> Result<Renewed, Error> {
@@ -178,8 +178,8 @@ impl Store for Postgres {
 
     async fn leave(&self, session: SessionId) -> Result<Fenced, Error> {
         let locks =
-            self.desk.look(&session, |conn, session| Box::pin(nodes::leave_locks(conn, *session))).await?;
-        self.desk.write(locks, &session, |tx, session| Box::pin(nodes::leave(tx, *session))).await
+            self.desk.look(&session, |conn, session| Box::pin(sessions::leave_locks(conn, *session))).await?;
+        self.desk.write(locks, &session, |tx, session| Box::pin(sessions::leave(tx, *session))).await
     }
 
     async fn depart(&self, session: SessionId) -> Result<Fenced, Error> {
@@ -203,7 +203,7 @@ impl Store for Postgres {
         let input = (session, workers);
         self.desk
             .write(node_commands::locks(session), &input, |tx, (session, workers)| {
-                Box::pin(nodes::report(tx, *session, workers))
+                Box::pin(sessions::report(tx, *session, workers))
             })
             .await
     }
@@ -243,7 +243,7 @@ impl Store for Postgres {
         self.bounds.check_events(&events)?;
         let input = (lease, events);
         self.desk
-            .write(Locks::none(), &input, |tx, (lease, events)| Box::pin(notes::append(tx, *lease, events)))
+            .write(Locks::none(), &input, |tx, (lease, events)| Box::pin(events::append(tx, *lease, events)))
             .await
     }
 
@@ -251,7 +251,7 @@ impl Store for Postgres {
         self.bounds.check_step(&step)?;
         let input = (lease, step);
         self.desk
-            .write(Locks::none(), &input, |tx, (lease, step)| Box::pin(notes::save_step(tx, *lease, step)))
+            .write(Locks::none(), &input, |tx, (lease, step)| Box::pin(events::save_step(tx, *lease, step)))
             .await
     }
 
@@ -264,7 +264,7 @@ impl Store for Postgres {
     ) -> Result<OutboxAnswer, Error> {
         check_name("queue", queue)?;
         check_len("tellings", limit, MAX_PAGE)?;
-        let asks = outbox::Asks { session, queue: queue.to_owned(), wants, limit };
+        let asks = outbox::OutboxQuery { session, queue: queue.to_owned(), wants, limit };
         self.desk.write(outbox::locks(session), &asks, |tx, asks| Box::pin(outbox::take(tx, asks))).await
     }
 
@@ -370,7 +370,7 @@ impl Store for Postgres {
     async fn expire(&self, bite: usize) -> Result<Expired, Error> {
         check_len("bite", bite, MAX_MAINTENANCE_BATCH)?;
         let (checks, now, known) = (self.desk.checks, self.desk.time.given(), self.heart.dead().await);
-        let asked = expire::Asked { checks, now, bite, known };
+        let asked = expire::ExpiryQuery { checks, now, bite, known };
         let work = self.desk.look(&asked, |conn, asked| Box::pin(expire::work(conn, asked))).await?;
         // Nothing to do is the usual case, and costs no write.
         if work.dead.is_empty() && !work.unswept {
@@ -383,8 +383,11 @@ impl Store for Postgres {
     async fn make_ready(&self, bite: usize) -> Result<MadeReady, Error> {
         check_len("bite", bite, MAX_MAINTENANCE_BATCH)?;
         let asked = (self.desk.time.given(), bite);
-        fn look<'t>(conn: &'t Conn, (now, bite): &'t (Option<i64>, usize)) -> VerbFuture<'t, ready::Work> {
-            Box::pin(ready::work(conn, *now, *bite))
+        fn look<'t>(
+            conn: &'t Conn,
+            (now, bite): &'t (Option<i64>, usize),
+        ) -> VerbFuture<'t, make_ready::DueWork> {
+            Box::pin(make_ready::work(conn, *now, *bite))
         }
         let mut work = self.desk.look(&asked, look).await?;
         let waits = work.waits;
@@ -395,10 +398,12 @@ impl Store for Postgres {
         }
         // Nothing to do is the usual case, and costs no write.
         let made = match work.locks {
-            Some(locks) => self.desk.write(locks, &bite, |tx, bite| Box::pin(ready::run(tx, *bite))).await?,
+            Some(locks) => {
+                self.desk.write(locks, &bite, |tx, bite| Box::pin(make_ready::run(tx, *bite))).await?
+            }
             None => MadeReady { next: work.next, ..MadeReady::default() },
         };
-        let again = waits.then(|| work.now.after(ready::LOOK_AGAIN));
+        let again = waits.then(|| work.now.after(make_ready::LOOK_AGAIN));
         Ok(MadeReady { next: [made.next, again].into_iter().flatten().min(), ..made })
     }
 
@@ -428,18 +433,18 @@ impl Store for Postgres {
 
     async fn list(&self, filter: Filter, after: Option<Cursor>, limit: usize) -> Result<Page, Error> {
         check_len("page", limit, MAX_PAGE)?;
-        let asked = looks::List { filter: &filter, after, limit, now: self.desk.time.given() };
-        self.desk.look(&asked, |conn, asked| Box::pin(looks::list(conn, asked))).await
+        let asked = queries::List { filter: &filter, after, limit, now: self.desk.time.given() };
+        self.desk.look(&asked, |conn, asked| Box::pin(queries::list(conn, asked))).await
     }
 
     async fn show(&self, which: TaskRef) -> Result<Option<TaskDetail>, Error> {
-        self.desk.look(&which, |conn, which| Box::pin(looks::show(conn, which))).await
+        self.desk.look(&which, |conn, which| Box::pin(queries::show(conn, which))).await
     }
 
     async fn read_events(&self, task: TaskId, after: u64, limit: usize) -> Result<Vec<Event>, Error> {
         check_len("events", limit, MAX_PAGE)?;
-        let asked = looks::Events { task, kind: None, after, limit };
-        self.desk.look(&asked, |conn, asked| Box::pin(looks::events(conn, asked))).await
+        let asked = queries::Events { task, kind: None, after, limit };
+        self.desk.look(&asked, |conn, asked| Box::pin(queries::events(conn, asked))).await
     }
 
     async fn read_events_of(
@@ -450,8 +455,8 @@ impl Store for Postgres {
         limit: usize,
     ) -> Result<Vec<Event>, Error> {
         check_len("events", limit, MAX_PAGE)?;
-        let asked = looks::Events { task, kind: Some(kind), after, limit };
-        self.desk.look(&asked, |conn, asked| Box::pin(looks::events(conn, asked))).await
+        let asked = queries::Events { task, kind: Some(kind), after, limit };
+        self.desk.look(&asked, |conn, asked| Box::pin(queries::events(conn, asked))).await
     }
 
     async fn survey(&self) -> Result<Survey, Error> {

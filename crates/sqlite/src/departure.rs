@@ -19,7 +19,7 @@ use crate::open::{Opened, resolve};
 use crate::row::{Uid, from_ordinal, ordinal};
 use crate::store::Sqlite;
 use crate::tx::{Sql, Tx};
-use crate::verbs::nodes;
+use crate::verbs::sessions;
 
 /// Verbs that speak for a session or its leases. They stay: what runs may end, and once the sessions have ended, each of them is refused by
 /// its fence and writes nothing. A claim finds nothing.
@@ -135,7 +135,7 @@ fn freeze(tx: &mut Tx<'_>) -> Sql<(Vec<SessionId>, u64)> {
         uids.collect::<Sql<_>>()?
     };
     for session in &open {
-        nodes::leave(tx, *session)?;
+        sessions::leave(tx, *session)?;
     }
     set_stage(tx, MoveStage::Frozen)?;
     // The nodes renew at once, and learn that they have to stop.

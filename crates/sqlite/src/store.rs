@@ -36,8 +36,8 @@ use crate::open::{Files, Opened, open};
 use crate::readers::Readers;
 use crate::tx::read_queue;
 use crate::verbs::{
-    amend, cancel, claim, enqueue, expire, finish, jobs, looks, node_commands, nodes, notes, outbox, prune,
-    queues, ready, replay, schedules, start, strays,
+    amend, cancel, claim, enqueue, events, expire, finish, jobs, make_ready, node_commands, orphans, outbox,
+    prune, queries, queues, replay, schedules, sessions, start,
 };
 use crate::writer::{Writer, WriterThread};
 
@@ -127,8 +127,10 @@ impl Sqlite {
         let mut removed = 0;
         // In bites, so that others can write between them. Each full one removes rows: it ends.
         loop {
-            let bite =
-                self.writer.write("sweep", move |tx| strays::sweep(tx, older, MAX_MAINTENANCE_BATCH)).await?;
+            let bite = self
+                .writer
+                .write("sweep", move |tx| orphans::sweep(tx, older, MAX_MAINTENANCE_BATCH))
+                .await?;
             removed += bite;
             if bite < MAX_MAINTENANCE_BATCH {
                 return Ok(removed);
@@ -158,7 +160,7 @@ impl Store for Sqlite {
         if !self.beats.begin(session, node.ttl)? {
             return Ok(Fenced::Lost);
         }
-        let joined = self.writer.write("join", move |tx| nodes::join(tx, &node)).await;
+        let joined = self.writer.write("join", move |tx| sessions::join(tx, &node)).await;
         if !matches!(joined, Ok(Fenced::Recorded)) {
             self.beats.end(session);
         }
@@ -177,17 +179,17 @@ impl Store for Sqlite {
         let held = held.to_vec();
         let checks = self.checks;
         let news = move |conn: &Connection| {
-            let open = nodes::is_open(conn, session)?;
+            let open = sessions::is_open(conn, session)?;
             if !checks.pass(Check::RenewSession, open) {
                 return Ok(Renewed::Ended);
             }
-            nodes::news(conn, session, &held)
+            sessions::news(conn, session, &held)
         };
         self.readers.read(news).await
     }
 
     async fn leave(&self, session: SessionId) -> Result<Fenced, Error> {
-        let left = self.writer.write("leave", move |tx| nodes::leave(tx, session)).await?;
+        let left = self.writer.write("leave", move |tx| sessions::leave(tx, session)).await?;
         if left == Fenced::Recorded {
             self.beats.end(session);
         }
@@ -207,7 +209,7 @@ impl Store for Sqlite {
     async fn report(&self, session: SessionId, workers: Vec<Worker>) -> Result<Fenced, Error> {
         check_len("workers", workers.len(), MAX_WORKERS)?;
         workers.iter().try_for_each(|worker| check_name("pool", &worker.pool))?;
-        self.writer.write("report", move |tx| nodes::report(tx, session, &workers)).await
+        self.writer.write("report", move |tx| sessions::report(tx, session, &workers)).await
     }
 
     fn liveness_lock(&self, session: SessionId) -> Result<Option<OwnedFd>, Error> {
@@ -253,12 +255,12 @@ impl Store for Sqlite {
 
     async fn append(&self, lease: LeaseRef, events: Vec<NewEvent>) -> Result<Appended, Error> {
         self.bounds.check_events(&events)?;
-        self.writer.write("append", move |tx| notes::append(tx, lease, &events)).await
+        self.writer.write("append", move |tx| events::append(tx, lease, &events)).await
     }
 
     async fn save_step(&self, lease: LeaseRef, step: NewStep) -> Result<Saved, Error> {
         self.bounds.check_step(&step)?;
-        self.writer.write("save_step", move |tx| notes::save_step(tx, lease, &step)).await
+        self.writer.write("save_step", move |tx| events::save_step(tx, lease, &step)).await
     }
 
     async fn take_outbox(
@@ -273,7 +275,7 @@ impl Store for Sqlite {
         let (queue, beats, checks) = (queue.to_owned(), Arc::clone(&self.beats), self.checks);
         let asked = queue.clone();
         let look = move |conn: &Connection| {
-            let live = nodes::is_open(conn, session)? && beats.is_in_time(session);
+            let live = sessions::is_open(conn, session)? && beats.is_in_time(session);
             if !checks.pass(Check::HearSession, live) {
                 return Ok(Some(OutboxAnswer::SessionEnded));
             }
@@ -359,8 +361,8 @@ impl Store for Sqlite {
         let suspects = self.readers.read(expire::suspects).await?;
         let is_dead = |session, ttl| self.checks.pass(Check::ExpireDead, self.beats.is_over(session, ttl));
         let open = suspects.open.into_iter().filter(|(session, ttl)| is_dead(*session, *ttl));
-        let over = |(session, _)| expire::Over { session, departed: self.beats.has_departed(session) };
-        let dead: Vec<expire::Over> = open.map(over).collect();
+        let over = |(session, _)| expire::DeadSession { session, departed: self.beats.has_departed(session) };
+        let dead: Vec<expire::DeadSession> = open.map(over).collect();
         // Nothing to do is the usual case, and costs no write.
         if dead.is_empty() && !suspects.unswept {
             return Ok(Expired::default());
@@ -375,12 +377,12 @@ impl Store for Sqlite {
     async fn make_ready(&self, bite: usize) -> Result<MadeReady, Error> {
         check_len("bite", bite, MAX_MAINTENANCE_BATCH)?;
         let now = self.clock.now();
-        let next = self.readers.read(move |conn| ready::next(conn, now)).await?;
+        let next = self.readers.read(move |conn| make_ready::next(conn, now)).await?;
         // Nothing to do is the usual case, and costs no write.
         if next.is_none_or(|next| next > now) {
             return Ok(MadeReady { next, ..MadeReady::default() });
         }
-        self.writer.write("make_ready", move |tx| ready::run(tx, bite)).await
+        self.writer.write("make_ready", move |tx| make_ready::run(tx, bite)).await
     }
 
     async fn prune(&self, what: Prune) -> Result<Pruned, Error> {
@@ -412,18 +414,18 @@ impl Store for Sqlite {
                     }
                 };
                 let alive = |session| open.contains(&session) && beats.is_in_time(session);
-                looks::list(conn, &filter, after, limit, alive)
+                queries::list(conn, &filter, after, limit, alive)
             })
             .await
     }
 
     async fn show(&self, which: TaskRef) -> Result<Option<TaskDetail>, Error> {
-        self.readers.read(move |conn| looks::show(conn, &which)).await
+        self.readers.read(move |conn| queries::show(conn, &which)).await
     }
 
     async fn read_events(&self, task: TaskId, after: u64, limit: usize) -> Result<Vec<Event>, Error> {
         check_len("events", limit, MAX_PAGE)?;
-        self.readers.read(move |conn| looks::events(conn, task, None, after, limit)).await
+        self.readers.read(move |conn| queries::events(conn, task, None, after, limit)).await
     }
 
     async fn read_events_of(
@@ -434,19 +436,19 @@ impl Store for Sqlite {
         limit: usize,
     ) -> Result<Vec<Event>, Error> {
         check_len("events", limit, MAX_PAGE)?;
-        self.readers.read(move |conn| looks::events(conn, task, Some(kind), after, limit)).await
+        self.readers.read(move |conn| queries::events(conn, task, Some(kind), after, limit)).await
     }
 
     async fn survey(&self) -> Result<Survey, Error> {
         let beats = Arc::clone(&self.beats);
         let now = self.clock.now();
-        self.readers.read(move |conn| looks::survey(conn, now, |session| beats.is_in_time(session))).await
+        self.readers.read(move |conn| queries::survey(conn, now, |session| beats.is_in_time(session))).await
     }
 
     async fn backlog(&self, queue: &str, kinds: &Kinds, limit: usize) -> Result<usize, Error> {
         check_backlog(queue, kinds, limit)?;
         let (queue, kinds, now) = (queue.to_owned(), kinds.clone(), self.clock.now());
-        self.readers.read(move |conn| looks::backlog(conn, &queue, &kinds, limit, now)).await
+        self.readers.read(move |conn| queries::backlog(conn, &queue, &kinds, limit, now)).await
     }
 
     async fn schedules(&self) -> Result<Vec<ScheduleRecord>, Error> {

@@ -21,7 +21,7 @@ use crate::locks::{LockTarget, Locks, Mode};
 use crate::notifier::{Notification, Notifier};
 use crate::queue::{COLUMNS, QUEUES, Queue, read_queues};
 use crate::row::{BY_SLOT, FoundTask, Phase, Uid, find_text, found_from, why_code};
-use crate::verbs::outbox::{self, Noted};
+use crate::verbs::outbox::{self, NewEntry};
 
 const LOCK: &str = "SELECT CASE WHEN alone THEN pg_advisory_xact_lock(hashtextextended(name, 0)) IS NULL
         ELSE pg_advisory_xact_lock_shared(hashtextextended(name, 0)) IS NULL END
@@ -59,7 +59,7 @@ pub(crate) struct Tx {
     /// Queues whose gate has moved.
     gates: HashMap<i64, Gate>,
     /// What is to be told. It is numbered when it is written, and a transaction that begins anew uses up no number.
-    told: Vec<Noted>,
+    told: Vec<NewEntry>,
     rings: Rings,
     /// The session that acts, as it was under its lock.
     acting: Option<Acting>,
@@ -225,7 +225,7 @@ impl Tx {
     }
 
     /// Keeps an end, to be told.
-    pub(crate) fn tell(&mut self, noted: Noted) {
+    pub(crate) fn tell(&mut self, noted: NewEntry) {
         self.told.push(noted);
         self.rings.ready = true;
     }

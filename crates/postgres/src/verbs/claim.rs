@@ -9,7 +9,7 @@ use ostler_store::views::QueueSettings;
 use ostler_store::{Check, Lease, LeaseRef};
 use tokio_postgres::Row;
 
-use super::outbox::{End, note};
+use super::outbox::{OutboxInput, note};
 use crate::cache::{Grant, HEAD, ScanPosition, ScanStep};
 use crate::codec::extras_from;
 use crate::conn::{get, get_u32, get_u64, most};
@@ -22,7 +22,7 @@ use crate::row::{Mishaps, Phase, Uid, priority};
 use crate::tx::Tx;
 
 /// A ready task, before it is known whether it is claimed.
-struct Ready {
+struct ReadyTask {
     slot: i64,
     lane: i64,
     rank: Rank,
@@ -63,7 +63,7 @@ pub(crate) async fn run(tx: &mut Tx, claim: &Claim) -> Sql<ClaimAnswer> {
     let served = |(_, kind): &&(i64, Arc<str>)| claim.kinds.has(kind);
     let lanes: Vec<(i64, Arc<str>)> = queue.lanes.iter().filter(served).cloned().collect();
     let lanes = Lanes { lanes: &lanes, queue: &name, settings: &settings };
-    let who = Who { number: session, name: claim.session };
+    let who = Claimant { number: session, name: claim.session };
     if !binds {
         return plain(tx, &lanes, who, claim.limit).await;
     }
@@ -82,10 +82,10 @@ pub(crate) async fn run(tx: &mut Tx, claim: &Claim) -> Sql<ClaimAnswer> {
     }
     let now = tx.now;
     let mut claimed = Vec::new();
-    let mut late: Vec<(Ready, State)> = Vec::new();
-    let mut taken: Vec<Ready> = Vec::new();
+    let mut late: Vec<(ReadyTask, State)> = Vec::new();
+    let mut taken: Vec<ReadyTask> = Vec::new();
     let mut next = None;
-    let mut look = Look { left: most_looked_at(limit), parked: true };
+    let mut look = ScanLimit { left: most_looked_at(limit), parked: true };
     // Each round looks at as many as may still be claimed. Another one follows where some of them were parked.
     while next.is_none() && look.parked && claimed.len() + late.len() < limit {
         let wanted = limit - claimed.len() - late.len();
@@ -145,19 +145,19 @@ pub(crate) async fn run(tx: &mut Tx, claim: &Claim) -> Sql<ClaimAnswer> {
 
 /// Who claims.
 #[derive(Clone, Copy)]
-struct Who {
+struct Claimant {
     number: i64,
     name: SessionId,
 }
 
 /// A claim from a queue whose tasks have nothing to do with each other: one statement takes the best of them, and leaves out what
 /// others are about to take.
-async fn plain(tx: &mut Tx, lanes: &Lanes<'_>, who: Who, limit: usize) -> Sql<ClaimAnswer> {
+async fn plain(tx: &mut Tx, lanes: &Lanes<'_>, who: Claimant, limit: usize) -> Sql<ClaimAnswer> {
     let numbers: Vec<i64> = lanes.lanes.iter().map(|(lane, _)| *lane).collect();
     if numbers.is_empty() || limit == 0 {
         return Ok(ClaimAnswer::Tasks { tasks: Vec::new(), next: None });
     }
-    let (mut claimed, mut late): (Vec<Ready>, Vec<(Ready, State)>) = (Vec::new(), Vec::new());
+    let (mut claimed, mut late): (Vec<ReadyTask>, Vec<(ReadyTask, State)>) = (Vec::new(), Vec::new());
     let mut unreadable: Vec<i64> = Vec::new();
     let mut from: Vec<ScanPosition> = numbers.iter().map(|lane| tx.memo.place(*lane)).collect();
     loop {
@@ -196,8 +196,8 @@ async fn plain(tx: &mut Tx, lanes: &Lanes<'_>, who: Who, limit: usize) -> Sql<Cl
             break;
         }
     }
-    claimed.sort_by_key(|task: &Ready| (task.rank, task.slot));
-    late.sort_by_key(|(task, _): &(Ready, State)| (task.rank, task.slot));
+    claimed.sort_by_key(|task: &ReadyTask| (task.rank, task.slot));
+    late.sort_by_key(|(task, _): &(ReadyTask, State)| (task.rank, task.slot));
     for task in &claimed {
         tx.moved(task.lane, task.limit, Phase::Ready, Phase::Claimed).await?;
     }
@@ -217,7 +217,7 @@ async fn take_best(
     lanes: &[i64],
     from: &[ScanPosition],
     wanted: usize,
-    who: Who,
+    who: Claimant,
     but: &[i64],
 ) -> Sql<Vec<Row>> {
     let (ranks, slots): (Vec<i64>, Vec<i64>) = from.iter().copied().unzip();
@@ -254,13 +254,13 @@ async fn give_back(tx: &Tx, slots: &[i64], whys: &[i16]) -> Sql<()> {
 }
 
 /// Those that are too late come last: ending one may move others of its key.
-async fn end_late(tx: &mut Tx, lanes: &Lanes<'_>, late: Vec<(Ready, State)>) -> Sql<()> {
+async fn end_late(tx: &mut Tx, lanes: &Lanes<'_>, late: Vec<(ReadyTask, State)>) -> Sql<()> {
     for (task, state) in late {
         tx.set_state(task.slot, task.lane, task.limit, Phase::Ready, &state).await?;
         let rules = tx.key_rules(lanes.queue)?;
         limit_keys::settle(tx, task.limit, &rules).await?;
         let attempt = task.claimed.attempt - 1;
-        let end = End { lane: task.lane, slot: task.slot, attempt, state: &state, outcome: None };
+        let end = OutboxInput { lane: task.lane, slot: task.slot, attempt, state: &state, outcome: None };
         note(tx, lanes.settings.outbox, &end);
         if task.awaited {
             dependents::ended(tx, task.slot).await?;
@@ -270,8 +270,8 @@ async fn end_late(tx: &mut Tx, lanes: &Lanes<'_>, late: Vec<(Ready, State)>) -> 
 }
 
 /// Remembers what was claimed, for the reports that are to come.
-fn remember(tx: &Tx, lanes: &Lanes<'_>, who: Who, claimed: Vec<Ready>) -> Vec<Claimed> {
-    let grant = |task: &Ready| {
+fn remember(tx: &Tx, lanes: &Lanes<'_>, who: Claimant, claimed: Vec<ReadyTask>) -> Vec<Claimed> {
+    let grant = |task: &ReadyTask| {
         let token = task.claimed.lease.as_ref().token;
         let (queue, lane, limit) = (Arc::clone(lanes.queue), task.lane, task.limit);
         (task.slot, Grant { token, queue, lane, limit, session: who.name, runs: task.claimed.attempt - 1 })
@@ -280,7 +280,7 @@ fn remember(tx: &Tx, lanes: &Lanes<'_>, who: Who, claimed: Vec<Ready>) -> Vec<Cl
     claimed.into_iter().map(|task| task.claimed).collect()
 }
 
-async fn take(tx: &Tx, tasks: &[Ready], session: i64) -> Sql<()> {
+async fn take(tx: &Tx, tasks: &[ReadyTask], session: i64) -> Sql<()> {
     if tasks.is_empty() {
         return Ok(());
     }
@@ -303,14 +303,14 @@ async fn places(tx: &mut Tx, settings: &QueueSettings, claim: &Claim) -> Sql<usi
 }
 
 /// How far a claim looks.
-struct Look {
+struct ScanLimit {
     /// Rows that may still be looked at.
     left: usize,
     /// Whether the last round parked some, so that there may be others behind them.
     parked: bool,
 }
 
-impl Ready {
+impl ReadyTask {
     fn asks(&self) -> GateQuestion {
         let lease = self.claimed.lease.as_ref();
         let attempt = Probe { task: lease.task, token: lease.token };
@@ -335,7 +335,7 @@ struct Lanes<'a> {
 impl Lanes<'_> {
     /// The best of all lanes, apart from those that are known to be too late. The rows are held: who only has to hold the row, and
     /// not the queue, does not change it meanwhile.
-    async fn best(&self, tx: &Tx, wanted: usize, late: &[(Ready, State)]) -> Sql<Vec<Ready>> {
+    async fn best(&self, tx: &Tx, wanted: usize, late: &[(ReadyTask, State)]) -> Sql<Vec<ReadyTask>> {
         let known: Vec<i64> = late.iter().map(|(task, _)| task.slot).collect();
         let mut ready = Vec::new();
         let sql = format!(
@@ -366,7 +366,7 @@ impl Lanes<'_> {
         Ok(ready)
     }
 
-    fn read(&self, row: &Row, token: Token) -> Sql<Ready> {
+    fn read(&self, row: &Row, token: Token) -> Sql<ReadyTask> {
         let (slot, lane): (i64, i64) = (get(row, 0)?, get(row, 1)?);
         let raise = u64::from(token == Token::ToBeRaised);
         let lease =
@@ -391,6 +391,6 @@ impl Lanes<'_> {
             deadline: extras.ends.deadline,
         };
         let (rank, limit, cost) = (Rank(get(row, 4)?), get(row, 10)?, extras.cost);
-        Ok(Ready { slot, lane, rank, limit, cost, awaited: trouble.awaited, claimed })
+        Ok(ReadyTask { slot, lane, rank, limit, cost, awaited: trouble.awaited, claimed })
     }
 }

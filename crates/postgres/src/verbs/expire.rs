@@ -5,7 +5,7 @@ use ostler_store::calls::Expired;
 use ostler_store::{Check, Checks};
 
 use super::finish::{end_attempt, queues_of};
-use super::nodes::{end, hand_back_all, leased, leave_locks};
+use super::sessions::{end, hand_back_all, leased, leave_locks};
 use crate::conn::{Conn, get, most};
 use crate::fault::{Sql, readable};
 use crate::liveness::GoneSession;
@@ -17,21 +17,21 @@ use crate::tx::{NOW, Tx};
 const MAX_SESSIONS: usize = 1_000;
 
 /// What there is to do: sessions that are dead, and whether ended ones still have tasks.
-pub(crate) struct Work {
-    pub(crate) dead: Vec<Dead>,
+pub(crate) struct ExpiryWork {
+    pub(crate) dead: Vec<DeadSession>,
     pub(crate) unswept: bool,
     pub(crate) locks: Locks,
 }
 
 /// A session that is to be ended.
-pub(crate) struct Dead {
+pub(crate) struct DeadSession {
     session: SessionId,
     /// How often it had renewed when it was found out that it is dead; `None`: its lease has run out.
     renewals: Option<i64>,
 }
 
 /// What is asked about the dead.
-pub(crate) struct Asked {
+pub(crate) struct ExpiryQuery {
     pub(crate) checks: Checks,
     pub(crate) now: Option<i64>,
     pub(crate) bite: usize,
@@ -58,8 +58,8 @@ pub(crate) async fn gone(conn: &Conn) -> Sql<Vec<GoneSession>> {
 }
 
 /// Looks whether there is anything to do.
-pub(crate) async fn work(conn: &Conn, asked: &Asked) -> Sql<Work> {
-    let Asked { checks, now, bite, known } = asked;
+pub(crate) async fn work(conn: &Conn, asked: &ExpiryQuery) -> Sql<ExpiryWork> {
+    let ExpiryQuery { checks, now, bite, known } = asked;
     let now: i64 = get(&conn.one(NOW, &[now]).await?, 0)?;
     let uids: Vec<Uid> = known.iter().map(|gone| Uid::of(gone.session.0)).collect();
     let renewals: Vec<i64> = known.iter().map(|gone| gone.renewals).collect();
@@ -82,7 +82,7 @@ pub(crate) async fn work(conn: &Conn, asked: &Asked) -> Sql<Work> {
             // It hands back all that it holds, whatever the bite.
             locks = locks.with(leave_locks(conn, session).await?);
         }
-        dead.push(Dead { session, renewals: get(row, 2)? });
+        dead.push(DeadSession { session, renewals: get(row, 2)? });
         numbers.push(get::<i64>(row, 1)?);
     }
     let unswept = unswept(conn).await?;
@@ -99,7 +99,7 @@ pub(crate) async fn work(conn: &Conn, asked: &Asked) -> Sql<Work> {
             locks = locks.with(queues_of(conn, &slots).await?);
         }
     }
-    Ok(Work { dead, unswept: !unswept.is_empty(), locks })
+    Ok(ExpiryWork { dead, unswept: !unswept.is_empty(), locks })
 }
 
 async fn unswept(conn: &Conn) -> Sql<Vec<i64>> {
@@ -109,10 +109,10 @@ async fn unswept(conn: &Conn) -> Sql<Vec<i64>> {
     rows.iter().map(|row| get(row, 0)).collect()
 }
 
-pub(crate) async fn run(tx: &mut Tx, dead: &[Dead], bite: usize) -> Sql<Expired> {
+pub(crate) async fn run(tx: &mut Tx, dead: &[DeadSession], bite: usize) -> Sql<Expired> {
     let (mut ended, mut handed_back) = (Vec::new(), 0);
     let whoever = tx.checks.pass(Check::ExpireDead, false);
-    for Dead { session, renewals } in dead {
+    for DeadSession { session, renewals } in dead {
         // Another node may have been first, or the node itself renewed in the meantime.
         let row = tx
             .conn

@@ -10,7 +10,7 @@ use ostler_store::calls::{Finished, Ran, Report};
 use ostler_store::views::QueueSettings;
 use ostler_store::{Check, LeaseRef, bounded};
 
-use super::outbox::{End, note};
+use super::outbox::{OutboxInput, note};
 use super::start::{Leased, fenced};
 use super::success;
 use crate::cache::Cache;
@@ -95,7 +95,7 @@ async fn complete(
             &[&held.slot, &big(held.token), &int(number), &tx.now.millis(), &report.output],
         )
         .await?;
-    let run = Run {
+    let run = EndingAttempt {
         slot: held.slot,
         lane: held.lane,
         number,
@@ -121,7 +121,7 @@ async fn complete(
     }
     let state = State::Completed { finished_at: tx.now };
     let outcome = Some(&Outcome::Success);
-    let end = End { lane: held.lane, slot: held.slot, attempt: number, state: &state, outcome };
+    let end = OutboxInput { lane: held.lane, slot: held.slot, attempt: number, state: &state, outcome };
     note(tx, settings.outbox, &end);
     if held.awaited {
         dependents::ended(tx, held.slot).await?;
@@ -173,7 +173,7 @@ pub(crate) async fn end_attempt(
     note(
         tx,
         tell,
-        &End { lane: found.lane, slot: found.slot, attempt, state: &state, outcome: Some(outcome) },
+        &OutboxInput { lane: found.lane, slot: found.slot, attempt, state: &state, outcome: Some(outcome) },
     );
     if found.awaited && state.name().is_terminal() {
         dependents::ended(tx, found.slot).await?;
@@ -225,7 +225,7 @@ async fn record_end(tx: &mut Tx, found: &FoundTask, outcome: &Outcome, ran: Opti
     if lazily {
         tx.conn.exec("UPDATE ostler.task SET runs = runs + 1 WHERE id = $1", &[&found.slot]).await?;
     }
-    let run = Run {
+    let run = EndingAttempt {
         slot: found.slot,
         lane: found.lane,
         number: task.runs + u32::from(lazily),
@@ -240,7 +240,7 @@ async fn record_end(tx: &mut Tx, found: &FoundTask, outcome: &Outcome, ran: Opti
 }
 
 /// An attempt that ends.
-struct Run {
+struct EndingAttempt {
     slot: i64,
     lane: i64,
     number: u32,
@@ -250,7 +250,7 @@ struct Run {
     started_at: Option<Timestamp>,
 }
 
-async fn record(tx: &mut Tx, run: &Run, ran: Option<Ran>, end: &AttemptEnd) -> Sql<()> {
+async fn record(tx: &mut Tx, run: &EndingAttempt, ran: Option<Ran>, end: &AttemptEnd) -> Sql<()> {
     let failure = end.failure.as_ref().map(|failure| failure_text(failure, end.finished_at, end.finished_at));
     let finished_at = end.finished_at.millis();
     let took: Duration = match (run.started_at, ran) {

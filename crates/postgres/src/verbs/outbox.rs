@@ -16,7 +16,7 @@ use crate::row::{Uid, code, from_ordinal};
 use crate::tx::Tx;
 
 /// A task that came to where it stands.
-pub(crate) struct End<'a> {
+pub(crate) struct OutboxInput<'a> {
     pub(crate) lane: i64,
     pub(crate) slot: i64,
     /// How many attempts have begun.
@@ -27,7 +27,7 @@ pub(crate) struct End<'a> {
 }
 
 /// An end that is to be told, before it is written.
-pub(crate) struct Noted {
+pub(crate) struct NewEntry {
     lane: i64,
     slot: i64,
     attempt: u32,
@@ -38,7 +38,7 @@ pub(crate) struct Noted {
 }
 
 /// Notes the end, if its queue wants it told.
-pub(crate) fn note(tx: &mut Tx, tell: OutboxFilter, end: &End<'_>) {
+pub(crate) fn note(tx: &mut Tx, tell: OutboxFilter, end: &OutboxInput<'_>) {
     let Some(what) = end_kind(end.state, end.outcome).filter(|what| tell.has(*what)) else { return };
     let run_at = match end.state {
         State::Queued { run_at, .. } => Some(run_at.millis()),
@@ -50,11 +50,11 @@ pub(crate) fn note(tx: &mut Tx, tell: OutboxFilter, end: &End<'_>) {
     };
     let failure = end.outcome.and_then(Outcome::failure).map(|failure| failure_text(failure, tx.now, tx.now));
     let (lane, slot, attempt, at) = (end.lane, end.slot, end.attempt, tx.now);
-    tx.tell(Noted { lane, slot, attempt, what, at, failure, run_at });
+    tx.tell(NewEntry { lane, slot, attempt, what, at, failure, run_at });
 }
 
 /// Writes what was noted, in order.
-pub(crate) async fn write(conn: &Conn, noted: &[Noted]) -> Sql<()> {
+pub(crate) async fn write(conn: &Conn, noted: &[NewEntry]) -> Sql<()> {
     if noted.is_empty() {
         return Ok(());
     }
@@ -87,14 +87,14 @@ pub(crate) fn locks(session: SessionId) -> Locks {
 }
 
 /// What a session asks for.
-pub(crate) struct Asks {
+pub(crate) struct OutboxQuery {
     pub(crate) session: SessionId,
     pub(crate) queue: String,
     pub(crate) wants: OutboxFilter,
     pub(crate) limit: usize,
 }
 
-pub(crate) async fn take(tx: &mut Tx, asks: &Asks) -> Sql<OutboxAnswer> {
+pub(crate) async fn take(tx: &mut Tx, asks: &OutboxQuery) -> Sql<OutboxAnswer> {
     let Some(session) = tx.live_session(asks.session, Check::HearSession).await? else {
         return Ok(OutboxAnswer::SessionEnded);
     };

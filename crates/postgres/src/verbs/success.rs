@@ -9,7 +9,7 @@ use ostler_core::{Outcome, State, StateName};
 use ostler_store::calls::{Finished, Ran, Report};
 use ostler_store::outbox::OutboxFilter;
 
-use super::outbox::{End, note};
+use super::outbox::{OutboxInput, note};
 use crate::cache::Grant;
 use crate::conn::{big, get, int};
 use crate::fault::Sql;
@@ -85,6 +85,6 @@ pub(crate) fn count(tx: &mut Tx, hot: &Hot<'_>) -> Sql<Finished> {
     let tell = tx.queue(&queue)?.map_or(OutboxFilter::NONE, |queue| queue.settings.outbox);
     let state = State::Completed { finished_at: now };
     let outcome = Some(&Outcome::Success);
-    note(tx, tell, &End { lane, slot, attempt: hot.grant.runs + 1, state: &state, outcome });
+    note(tx, tell, &OutboxInput { lane, slot, attempt: hot.grant.runs + 1, state: &state, outcome });
     Ok(Finished::Recorded(StateName::Completed))
 }

@@ -9,7 +9,7 @@ use ostler_store::views::QueueSettings;
 use ostler_store::{Check, Lease, LeaseRef};
 use rusqlite::{Row, params};
 
-use super::outbox::{End, note};
+use super::outbox::{OutboxInput, note};
 use crate::codec::extras_from;
 use crate::dependents;
 use crate::fault::readable;
@@ -19,7 +19,7 @@ use crate::row::{Mishaps, Phase, Uid};
 use crate::tx::{Grant, Sql, Tx};
 
 /// A ready task, before it is known whether it is claimed.
-struct Ready {
+struct ReadyTask {
     slot: i64,
     lane: i64,
     rank: Rank,
@@ -66,9 +66,9 @@ pub(crate) fn run(tx: &mut Tx<'_>, claim: &Claim) -> Sql<ClaimAnswer> {
     let now = tx.now;
     let mut take = tx.prepare(TAKE)?;
     let mut claimed = Vec::new();
-    let mut late: Vec<(Ready, State)> = Vec::new();
+    let mut late: Vec<(ReadyTask, State)> = Vec::new();
     let mut next = None;
-    let mut look = Look { left: most_looked_at(limit), parked: true };
+    let mut look = ScanLimit { left: most_looked_at(limit), parked: true };
     // Each round looks at as many as may still be claimed. Another one follows where some of them were parked.
     while next.is_none() && look.parked && claimed.len() + late.len() < limit {
         let wanted = limit - claimed.len() - late.len();
@@ -116,7 +116,7 @@ pub(crate) fn run(tx: &mut Tx<'_>, claim: &Claim) -> Sql<ClaimAnswer> {
         let rules = tx.key_rules(&name)?;
         limit_keys::settle(tx, task.limit, &rules)?;
         let attempt = task.claimed.attempt - 1;
-        let end = End { lane: task.lane, slot: task.slot, attempt, state: &state, outcome: None };
+        let end = OutboxInput { lane: task.lane, slot: task.slot, attempt, state: &state, outcome: None };
         note(tx, settings.outbox, &end)?;
         if task.awaited {
             dependents::ended(tx, task.slot)?;
@@ -135,14 +135,14 @@ fn places(tx: &mut Tx<'_>, settings: &QueueSettings, claim: &Claim) -> Sql<usize
 }
 
 /// How far a claim looks.
-struct Look {
+struct ScanLimit {
     /// Rows that may still be looked at.
     left: usize,
     /// Whether the last round parked some, so that there may be others behind them.
     parked: bool,
 }
 
-impl Ready {
+impl ReadyTask {
     fn asks(&self) -> GateQuestion {
         let lease = self.claimed.lease.as_ref();
         let attempt = Probe { task: lease.task, token: lease.token };
@@ -159,7 +159,7 @@ struct Lanes<'a> {
 
 impl Lanes<'_> {
     /// The best of all lanes, apart from those that are known to be too late.
-    fn best(&self, tx: &Tx<'_>, wanted: usize, late: &[(Ready, State)]) -> Sql<Vec<Ready>> {
+    fn best(&self, tx: &Tx<'_>, wanted: usize, late: &[(ReadyTask, State)]) -> Sql<Vec<ReadyTask>> {
         let mut ready = Vec::new();
         for (lane, kind) in self.lanes {
             look(tx, *lane, kind, self.queue, self.settings, wanted + late.len(), &mut ready)?;
@@ -183,7 +183,7 @@ fn look(
     queue: &Arc<str>,
     settings: &QueueSettings,
     limit: usize,
-    ready: &mut Vec<Ready>,
+    ready: &mut Vec<ReadyTask>,
 ) -> Sql<()> {
     let further = settings.of_kind(kind);
     let mut statement = tx.prepare(
@@ -215,7 +215,7 @@ fn look(
             deadline: extras.ends.deadline,
         };
         let (rank, limit, cost) = (Rank(row.get(3)?), row.get(9)?, extras.cost);
-        Ok(Ready { slot, lane, rank, limit, cost, awaited: trouble.awaited, claimed })
+        Ok(ReadyTask { slot, lane, rank, limit, cost, awaited: trouble.awaited, claimed })
     };
     let mut rows = statement.query([lane])?;
     let enough = ready.len() + limit;

@@ -8,7 +8,7 @@ use ostler_store::calls::Expired;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::finish::end_attempt;
-use super::nodes::{end, hand_back_all, leased};
+use super::sessions::{end, hand_back_all, leased};
 use crate::fault::readable;
 use crate::row::{Uid, find, ttl_from};
 use crate::tx::{Sql, Tx};
@@ -31,15 +31,15 @@ pub(crate) fn suspects(conn: &Connection) -> Sql<Suspects> {
 }
 
 /// A session that is dead or overdue.
-pub(crate) struct Over {
+pub(crate) struct DeadSession {
     pub(crate) session: SessionId,
     /// It had said that it stops on purpose.
     pub(crate) departed: bool,
 }
 
-pub(crate) fn run(tx: &mut Tx<'_>, dead: &[Over], bite: usize) -> Sql<Expired> {
+pub(crate) fn run(tx: &mut Tx<'_>, dead: &[DeadSession], bite: usize) -> Sql<Expired> {
     let (mut ended, mut handed_back) = (Vec::new(), 0);
-    for Over { session, departed } in dead {
+    for DeadSession { session, departed } in dead {
         let open: Option<i64> = tx
             .prepare("SELECT id FROM session WHERE uid = ?1 AND ended_at IS NULL")?
             .query_row([Uid::of(session.0)], |row| row.get(0))

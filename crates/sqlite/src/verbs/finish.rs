@@ -12,7 +12,7 @@ use ostler_store::views::QueueSettings;
 use ostler_store::{Check, LeaseRef, bounded};
 use rusqlite::{CachedStatement, params};
 
-use super::outbox::{End, note};
+use super::outbox::{OutboxInput, note};
 use super::start::{FENCE, Leased, fenced};
 use crate::codec::failure_text;
 use crate::dependents;
@@ -95,7 +95,7 @@ fn complete_remembered(
     }
     tx.count_run(lane, now.since(now.before(ran.took)));
     tx.tally(lane).attempts += 1;
-    let done = Done { lane, slot: lease.row, limit, lease, attempt: runs + 1 };
+    let done = CompletedTask { lane, slot: lease.row, limit, lease, attempt: runs + 1 };
     make_room(tx, &done, Phase::Claimed)?;
     Ok(Some(Finished::Recorded(StateName::Completed)))
 }
@@ -126,7 +126,7 @@ fn completed(
     ran: Option<Ran>,
 ) -> Sql<Finished> {
     let started_at = held.started_at.filter(|_| held.phase == Phase::Running);
-    let run = Run {
+    let run = EndingAttempt {
         slot: held.slot,
         lane: held.lane,
         number: held.runs + u32::from(started_at.is_none() && ran.is_some()),
@@ -137,7 +137,8 @@ fn completed(
     let end = AttemptEnd { finished_at: tx.now, ending: Ending::Success, failure: None };
     record(tx, &mut hot.record, &run, ran, &end)?;
     let lease = LeaseRef { task: lease.task, token: held.token, row: held.slot };
-    let done = Done { lane: held.lane, slot: held.slot, limit: held.limit, lease, attempt: run.number };
+    let done =
+        CompletedTask { lane: held.lane, slot: held.slot, limit: held.limit, lease, attempt: run.number };
     make_room(tx, &done, held.phase)?;
     if held.awaited {
         dependents::ended(tx, held.slot)?;
@@ -146,7 +147,7 @@ fn completed(
 }
 
 /// A task that was written as completed.
-struct Done {
+struct CompletedTask {
     lane: i64,
     slot: i64,
     limit: Option<i64>,
@@ -155,8 +156,8 @@ struct Done {
 }
 
 /// A task was completed: it is counted, its gates hear of it, its key has room for another, and somebody may be told.
-fn make_room(tx: &mut Tx<'_>, done: &Done, from: Phase) -> Sql<()> {
-    let Done { lane, slot, limit, lease, attempt } = *done;
+fn make_room(tx: &mut Tx<'_>, done: &CompletedTask, from: Phase) -> Sql<()> {
+    let CompletedTask { lane, slot, limit, lease, attempt } = *done;
     tx.moved(lane, limit, from, Phase::Completed)?;
     let EndEffects { tell, counted } = tx.ends_of(lane)?;
     if counted || limit.is_some() {
@@ -174,7 +175,7 @@ fn make_room(tx: &mut Tx<'_>, done: &Done, from: Phase) -> Sql<()> {
         return Ok(());
     }
     let state = State::Completed { finished_at: tx.now };
-    note(tx, tell, &End { lane, slot, attempt, state: &state, outcome: Some(&Outcome::Success) })
+    note(tx, tell, &OutboxInput { lane, slot, attempt, state: &state, outcome: Some(&Outcome::Success) })
 }
 
 /// EndEffects the attempt of a leased task, as `decide` says.
@@ -217,7 +218,8 @@ pub(crate) fn end_attempt(
     let (queue, limit, effect) = (task.queue.as_str(), found.limit, transition.effect);
     let rules = gates::ended(tx, &gates::GateFeedback { queue, limit, attempt: attempted, effect, unused })?;
     limit_keys::settle(tx, found.limit, &rules)?;
-    let end = End { lane: found.lane, slot: found.slot, attempt, state: &state, outcome: Some(outcome) };
+    let end =
+        OutboxInput { lane: found.lane, slot: found.slot, attempt, state: &state, outcome: Some(outcome) };
     note(tx, tell, &end)?;
     if found.awaited && state.name().is_terminal() {
         dependents::ended(tx, found.slot)?;
@@ -269,7 +271,7 @@ fn record_end(tx: &mut Tx<'_>, found: &FoundTask, outcome: &Outcome, ran: Option
     }
     let session =
         tx.prepare("SELECT session FROM task WHERE id = ?1")?.query_row([found.slot], |row| row.get(0))?;
-    let run = Run {
+    let run = EndingAttempt {
         slot: found.slot,
         lane: found.lane,
         number: task.runs + u32::from(lazily),
@@ -285,7 +287,7 @@ fn record_end(tx: &mut Tx<'_>, found: &FoundTask, outcome: &Outcome, ran: Option
 }
 
 /// An attempt that ends.
-struct Run {
+struct EndingAttempt {
     slot: i64,
     lane: i64,
     number: u32,
@@ -303,7 +305,7 @@ const RECORD: &str =
 fn record(
     tx: &mut Tx<'_>,
     insert: &mut CachedStatement<'_>,
-    run: &Run,
+    run: &EndingAttempt,
     ran: Option<Ran>,
     end: &AttemptEnd,
 ) -> Sql<()> {

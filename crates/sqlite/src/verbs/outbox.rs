@@ -12,7 +12,7 @@ use crate::row::{Uid, from_ordinal, ordinal};
 use crate::tx::{Sql, Tx};
 
 /// A task that came to where it stands.
-pub(crate) struct End<'a> {
+pub(crate) struct OutboxInput<'a> {
     pub(crate) lane: i64,
     pub(crate) slot: i64,
     /// How many attempts have begun.
@@ -23,7 +23,7 @@ pub(crate) struct End<'a> {
 }
 
 /// Notes the end, if its queue wants it told.
-pub(crate) fn note(tx: &mut Tx<'_>, tell: OutboxFilter, end: &End<'_>) -> Sql<()> {
+pub(crate) fn note(tx: &mut Tx<'_>, tell: OutboxFilter, end: &OutboxInput<'_>) -> Sql<()> {
     let Some(what) = end_kind(end.state, end.outcome).filter(|what| tell.has(*what)) else { return Ok(()) };
     let run_at = match end.state {
         State::Queued { run_at, .. } => Some(run_at.millis()),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use ostler_core::{Timestamp, too_late};
 use ostler_store::calls::MadeReady;
 
-use super::outbox::{End, note};
+use super::outbox::{OutboxInput, note};
 use crate::conn::{Conn, get, most};
 use crate::dependents::{NEXT_FREED, come_forward, ended_in_queue, see_to};
 use crate::fault::{Sql, readable};
@@ -34,7 +34,7 @@ pub(crate) async fn next(conn: &Conn, now: Timestamp) -> Sql<Option<Timestamp>> 
 }
 
 /// What there is to do.
-pub(crate) struct Work {
+pub(crate) struct DueWork {
     pub(crate) now: Timestamp,
     /// When there is something to do next.
     pub(crate) next: Option<Timestamp>,
@@ -45,14 +45,14 @@ pub(crate) struct Work {
 }
 
 /// Looks whether there is anything to do.
-pub(crate) async fn work(conn: &Conn, now: Option<i64>, bite: usize) -> Sql<Work> {
+pub(crate) async fn work(conn: &Conn, now: Option<i64>, bite: usize) -> Sql<DueWork> {
     let now = Timestamp::from_millis(get(&conn.one(NOW, &[&now]).await?, 0)?);
     let (next, waits) = (next(conn, now).await?, any_waits(conn).await?);
     let locks = match next {
         Some(next) if next <= now => Some(locks(conn, now, bite).await?),
         Some(_) | None => None,
     };
-    Ok(Work { now, next, locks, waits })
+    Ok(DueWork { now, next, locks, waits })
 }
 
 /// Whose locks are needed, as far as can be seen from here.
@@ -101,7 +101,11 @@ pub(crate) async fn run(tx: &mut Tx, bite: usize) -> Sql<MadeReady> {
         let rules = tx.key_rules(&found.task.queue)?;
         limit_keys::settle(tx, found.limit, &rules).await?;
         let attempt = found.task.runs;
-        note(tx, tell, &End { lane: found.lane, slot: found.slot, attempt, state: &state, outcome: None });
+        note(
+            tx,
+            tell,
+            &OutboxInput { lane: found.lane, slot: found.slot, attempt, state: &state, outcome: None },
+        );
         ended_in_queue(tx, &found).await?;
     }
     let seen_to = see_to(tx, bite - late.len()).await?;

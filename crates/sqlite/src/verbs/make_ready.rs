@@ -6,7 +6,7 @@ use ostler_core::{Timestamp, too_late};
 use ostler_store::calls::MadeReady;
 use rusqlite::{Connection, params};
 
-use super::outbox::{End, note};
+use super::outbox::{OutboxInput, note};
 use crate::dependents::{NEXT_FREED, come_forward, ended_in_queue, see_to};
 use crate::fault::readable;
 use crate::gates;
@@ -48,7 +48,11 @@ pub(crate) fn run(tx: &mut Tx<'_>, bite: usize) -> Sql<MadeReady> {
         let rules = tx.key_rules(&found.task.queue)?;
         limit_keys::settle(tx, found.limit, &rules)?;
         let (attempt, tell) = (found.task.runs, tx.queue_or_new(&found.task.queue)?.settings.outbox);
-        note(tx, tell, &End { lane: found.lane, slot: found.slot, attempt, state: &state, outcome: None })?;
+        note(
+            tx,
+            tell,
+            &OutboxInput { lane: found.lane, slot: found.slot, attempt, state: &state, outcome: None },
+        )?;
         ended_in_queue(tx, &found)?;
     }
     let seen_to = see_to(tx, bite - late.len())?;
