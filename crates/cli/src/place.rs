@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use ostler_postgres::{Failover, Listening, Postgres};
 use ostler_sqlite::Sqlite;
-use ostler_sqlite::care::{self, UnopenableLock};
+use ostler_sqlite::integrity::{self, UnopenableLock};
 use ostler_store::calls::Retention;
 use ostler_store::{Bounds, Error, ErrorKind, Store, SystemClock};
 
@@ -238,7 +238,9 @@ impl Place {
     pub(crate) fn warning(&self) -> Option<String> {
         match &self.url {
             // A folder that cannot be read keeps the store from being opened, which is said.
-            StoreUrl::Sqlite(path) => unopenable_sentence(&care::unopenable_locks(path).unwrap_or_default()),
+            StoreUrl::Sqlite(path) => {
+                unopenable_sentence(&integrity::unopenable_locks(path).unwrap_or_default())
+            }
             StoreUrl::Postgres(_) => None,
         }
     }

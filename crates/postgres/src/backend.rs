@@ -51,7 +51,7 @@ impl Backend {
 /// The number of the process that whoever answered has told, be it the server or a pooler. A client only says it in a
 /// request to cancel: so one is written, and read instead of being sent.
 pub(crate) async fn told_pid(client: &Client) -> Option<i32> {
-    let written = Written::default();
+    let written = RecordedBytes::default();
     client.cancel_token().cancel_query_raw(written.clone(), Unwrapped).await.ok()?;
     let bytes = written.0.lock().unwrap_or_else(PoisonError::into_inner);
     let request = bytes.len().checked_sub(REQUEST).map(|start| &bytes[start..])?;
@@ -60,9 +60,9 @@ pub(crate) async fn told_pid(client: &Client) -> Option<i32> {
 
 /// Keeps what is written, and agrees to whatever is asked.
 #[derive(Clone, Default)]
-struct Written(Arc<Mutex<Vec<u8>>>);
+struct RecordedBytes(Arc<Mutex<Vec<u8>>>);
 
-impl AsyncRead for Written {
+impl AsyncRead for RecordedBytes {
     fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         // The one thing that is asked is whether it is to be encrypted, and the answer is an S.
         buf.put_slice(b"S");
@@ -70,7 +70,7 @@ impl AsyncRead for Written {
     }
 }
 
-impl AsyncWrite for Written {
+impl AsyncWrite for RecordedBytes {
     fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
         Poll::Ready(Ok(bytes.len()))
@@ -85,7 +85,7 @@ impl AsyncWrite for Written {
     }
 }
 
-impl TlsStream for Written {
+impl TlsStream for RecordedBytes {
     fn channel_binding(&self) -> ChannelBinding {
         ChannelBinding::none()
     }
@@ -94,12 +94,12 @@ impl TlsStream for Written {
 /// Encrypts nothing: what is written stays here.
 struct Unwrapped;
 
-impl TlsConnect<Written> for Unwrapped {
-    type Stream = Written;
+impl TlsConnect<RecordedBytes> for Unwrapped {
+    type Stream = RecordedBytes;
     type Error = io::Error;
-    type Future = Ready<io::Result<Written>>;
+    type Future = Ready<io::Result<RecordedBytes>>;
 
-    fn connect(self, stream: Written) -> Self::Future {
+    fn connect(self, stream: RecordedBytes) -> Self::Future {
         ready(Ok(stream))
     }
 }

@@ -10,7 +10,7 @@ use ostler_store::node_commands::{NodeCommand, Reply, WorkerChoice};
 use ostler_store::outbox::OutboxFilter;
 use serde::{Deserialize, Serialize};
 
-use crate::fault::{Sql, Stop};
+use crate::fault::{Abort, Sql};
 
 #[derive(Serialize, Deserialize)]
 struct FailureRow {
@@ -328,5 +328,6 @@ pub(crate) fn answer_from(number: u64, text: &str) -> Option<Reply> {
 
 /// What a text keeps as JSON.
 pub(crate) fn json<T: for<'a> Deserialize<'a>>(text: Option<String>) -> Sql<Option<T>> {
-    text.map(|text| serde_json::from_str(&text).map_err(|error| Stop::Foreign(error.to_string()))).transpose()
+    text.map(|text| serde_json::from_str(&text).map_err(|error| Abort::Foreign(error.to_string())))
+        .transpose()
 }

@@ -10,7 +10,7 @@ use tokio_postgres::types::{FromSqlOwned, ToSql, Type};
 use tokio_postgres::{Row, Statement};
 
 use crate::commit_mark::{CommitMark, SET};
-use crate::fault::{Sql, Stop, with_source};
+use crate::fault::{Abort, Sql, with_source};
 use crate::param::Param;
 use crate::session_settings::{BEGIN, SessionSettings, begin_untaught, look, look_untaught};
 
@@ -91,12 +91,12 @@ pub(crate) enum Prepared {
 impl Conn {
     pub(crate) async fn get(pool: &Pool, manners: &Arc<SessionSettings>, names: &Arc<Names>) -> Sql<Self> {
         let object = pool.get().await.map_err(|error| match error {
-            PoolError::Backend(error) => Stop::unconnected(error),
+            PoolError::Backend(error) => Abort::unconnected(error),
             PoolError::Timeout(_) => {
-                Stop::Away("no connection was free, or could be opened, in time".to_owned())
+                Abort::Away("no connection was free, or could be opened, in time".to_owned())
             }
             PoolError::Closed | PoolError::NoRuntimeSpecified | PoolError::PostCreateHook(_) => {
-                Stop::Away(error.to_string())
+                Abort::Away(error.to_string())
             }
         })?;
         Ok(Self::of(Link::Pooled(object), manners, names))
@@ -161,7 +161,7 @@ impl Conn {
 
     /// The one row of an answer that always has one.
     pub(crate) async fn one(&self, sql: &str, params: Params<'_>) -> Sql<Row> {
-        self.row(sql, params).await?.ok_or_else(|| Stop::Foreign(format!("no row from: {sql}")))
+        self.row(sql, params).await?.ok_or_else(|| Abort::Foreign(format!("no row from: {sql}")))
     }
 
     /// Whether the statement finds anything.
@@ -188,7 +188,7 @@ impl Conn {
     }
 
     async fn in_time<T>(&self, work: impl Future<Output = Sql<T>>) -> Sql<T> {
-        timeout(self.names.patience, work).await.unwrap_or(Err(Stop::Silent))
+        timeout(self.names.patience, work).await.unwrap_or(Err(Abort::Silent))
     }
 
     // ---- transactions ----
@@ -286,25 +286,25 @@ fn typed<'a>(params: Params<'a>) -> Vec<(&'a (dyn ToSql + Sync), Type)> {
 
 /// A column. What has another type was not written by us.
 pub(crate) fn get<T: FromSqlOwned>(row: &Row, at: usize) -> Sql<T> {
-    row.try_get(at).map_err(|error| Stop::Foreign(with_source(&error)))
+    row.try_get(at).map_err(|error| Abort::Foreign(with_source(&error)))
 }
 
 /// A column with a number that is never negative.
 pub(crate) fn get_u64(row: &Row, at: usize) -> Sql<u64> {
     let number: i64 = get(row, at)?;
-    u64::try_from(number).map_err(|error| Stop::Foreign(error.to_string()))
+    u64::try_from(number).map_err(|error| Abort::Foreign(error.to_string()))
 }
 
 /// A column with a number that is never negative, if there is one.
 pub(crate) fn get_u64_opt(row: &Row, at: usize) -> Sql<Option<u64>> {
     let number: Option<i64> = get(row, at)?;
-    number.map(u64::try_from).transpose().map_err(|error| Stop::Foreign(error.to_string()))
+    number.map(u64::try_from).transpose().map_err(|error| Abort::Foreign(error.to_string()))
 }
 
 /// A column with a small number that is never negative.
 pub(crate) fn get_u32(row: &Row, at: usize) -> Sql<u32> {
     let number: i32 = get(row, at)?;
-    u32::try_from(number).map_err(|error| Stop::Foreign(error.to_string()))
+    u32::try_from(number).map_err(|error| Abort::Foreign(error.to_string()))
 }
 
 /// A number as a column keeps it.

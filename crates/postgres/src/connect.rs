@@ -16,7 +16,7 @@ use tokio_postgres::{AsyncMessage, Client, Config, Connection, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::backend::told_pid;
-use crate::fault::{Sql, Stop};
+use crate::fault::{Abort, Sql};
 use crate::session_settings::SessionSettings;
 
 /// How long it may take to open a connection, whichever server answers.
@@ -114,13 +114,13 @@ impl Connector {
     /// Looks whether there is a pooler between us and the server. Answers the number of the process that whoever answered has named.
     async fn look(&self, client: &Client) -> Sql<Option<i32>> {
         let told = told_pid(client).await;
-        timeout(self.bound, self.manners.look(client, told)).await.map_err(|_| Stop::Silent)??;
+        timeout(self.bound, self.manners.look(client, told)).await.map_err(|_| Abort::Silent)??;
         Ok(told)
     }
 
     async fn open(&self, hear: OnNotification) -> Sql<(Client, Drive)> {
-        let late = || Err(Stop::Away(format!("no connection within {} ms", self.bound.as_millis())));
-        let reaching = async { self.reach().await.map_err(Stop::unconnected) };
+        let late = || Err(Abort::Away(format!("no connection within {} ms", self.bound.as_millis())));
+        let reaching = async { self.reach().await.map_err(Abort::unconnected) };
         let (client, connection) = timeout(self.bound, reaching).await.unwrap_or_else(|_| late())?;
         Ok((client, Box::pin(drive(connection, hear))))
     }

@@ -87,10 +87,10 @@ impl LaneChanges {
         conn: &mut Conn,
         notice: Option<&Notification>,
         mark: &CommitMark,
-    ) -> Sql<Written> {
+    ) -> Sql<CommittedCounts> {
         if self.is_empty() {
             let (_, marked) = conn.commit_marked(mark, None).await?;
-            return Ok(Written { fold: false, marked });
+            return Ok(CommittedCounts { fold: false, marked });
         }
         let columns = self.take();
         let mut params = columns.params();
@@ -103,7 +103,7 @@ impl LaneChanges {
             }
         };
         let (rows, marked) = conn.commit_marked(mark, Some((&sql, &params))).await?;
-        Ok(Written { fold: is_due(&rows)?, marked })
+        Ok(CommittedCounts { fold: is_due(&rows)?, marked })
     }
 
     fn take(&mut self) -> Columns {
@@ -169,7 +169,7 @@ fn is_due(rows: &[Row]) -> Sql<bool> {
 }
 
 /// What a transaction learns when it is committed.
-pub(crate) struct Written {
+pub(crate) struct CommittedCounts {
     /// Whether it is time to sum up.
     pub(crate) fold: bool,
     /// Whether it has written anything, and set its mark.

@@ -9,7 +9,7 @@ use ostler_store::MAX_CASCADE;
 use ostler_store::calls::NewTask;
 
 use crate::conn::{Conn, get, most};
-use crate::fault::{Sql, Stop, readable};
+use crate::fault::{Abort, Sql, readable};
 use crate::gates;
 use crate::limit_keys;
 use crate::locks::{LockTarget, Locks, Mode};
@@ -228,7 +228,7 @@ async fn dependents(tx: &Tx, slot: i64, reached: i64, limit: usize) -> Sql<Vec<(
         }
         waiting.push((get(row, 0)?, from_ordinal(&OnFailed::ALL, get(row, 1)?)?));
     }
-    if needs.is_empty() { Ok(waiting) } else { Err(Stop::Needs(needs)) }
+    if needs.is_empty() { Ok(waiting) } else { Err(Abort::Needs(needs)) }
 }
 
 async fn tell(tx: &mut Tx, dependent: i64, other: i64, verdict: Release) -> Sql<()> {

@@ -3,13 +3,13 @@
 use ostler_store::{Error, ErrorKind};
 use tokio_postgres::error::SqlState;
 
-use crate::arrival::REFUSES_WHILE_ARRIVING;
 use crate::commit_mark::GIVEN_UP;
 use crate::locks::Locks;
+use crate::move_target::REFUSES_WHILE_ARRIVING;
 
 /// Why a verb was not carried out.
 #[derive(Debug)]
-pub(crate) enum Stop {
+pub(crate) enum Abort {
     /// The server refused a statement, or the connection is lost.
     Server(tokio_postgres::Error),
     /// No connection is to be had.
@@ -27,15 +27,15 @@ pub(crate) enum Stop {
 }
 
 /// The result of a statement.
-pub(crate) type Sql<T> = Result<T, Stop>;
+pub(crate) type Sql<T> = Result<T, Abort>;
 
-impl From<tokio_postgres::Error> for Stop {
+impl From<tokio_postgres::Error> for Abort {
     fn from(error: tokio_postgres::Error) -> Self {
         Self::Server(error)
     }
 }
 
-impl Stop {
+impl Abort {
     /// A connection could not be opened: the server said why, or there was none.
     pub(crate) fn unconnected(error: tokio_postgres::Error) -> Self {
         if error.as_db_error().is_some() {
@@ -115,26 +115,26 @@ fn is_io(error: &tokio_postgres::Error) -> bool {
 
 /// The error with a sentence for people and a kind for programs.
 #[allow(clippy::needless_pass_by_value, reason = "used as `map_err(fault)`")]
-pub(crate) fn fault(stop: Stop) -> Error {
+pub(crate) fn fault(stop: Abort) -> Error {
     match stop {
-        Stop::Refused(error) => error,
-        Stop::Foreign(what) => Error::new(
+        Abort::Refused(error) => error,
+        Abort::Foreign(what) => Error::new(
             ErrorKind::BadRow,
             format!("a row of the store holds what Ostler never writes ({what}); was it edited by hand?"),
         ),
-        Stop::Away(why) => {
+        Abort::Away(why) => {
             Error::new(ErrorKind::Unavailable, format!("the PostgreSQL server cannot be reached: {why}"))
         }
-        Stop::Silent => Error::new(ErrorKind::Unavailable, "the PostgreSQL server did not answer in time"),
-        Stop::Needs(locks) => Error::new(
+        Abort::Silent => Error::new(ErrorKind::Unavailable, "the PostgreSQL server did not answer in time"),
+        Abort::Needs(locks) => Error::new(
             ErrorKind::Busy,
             format!("the store is too busy: a verb needed more and more locks ({locks})"),
         ),
-        Stop::Inbox => Error::new(
+        Abort::Inbox => Error::new(
             ErrorKind::Busy,
             "the store is too busy: its inbox fills faster than it can be taken in",
         ),
-        Stop::Server(error) => server_fault(&error),
+        Abort::Server(error) => server_fault(&error),
     }
 }
 
@@ -197,7 +197,7 @@ pub(crate) fn with_source(error: &dyn std::error::Error) -> String {
 pub(crate) fn readable<T>(read: Sql<T>) -> Sql<Option<T>> {
     match read {
         Ok(read) => Ok(Some(read)),
-        Err(Stop::Foreign(_)) => Ok(None),
+        Err(Abort::Foreign(_)) => Ok(None),
         Err(stop) => Err(stop),
     }
 }

@@ -18,7 +18,7 @@ use tokio_postgres::types::{ToSql, Type};
 
 use crate::codec::{OverridesRow, overrides_of, overrides_row};
 use crate::conn::{Conn, Names, get, most};
-use crate::fault::{Sql, Stop};
+use crate::fault::{Abort, Sql};
 use crate::locks::Locks;
 use crate::row::Uid;
 use crate::tx::Tx;
@@ -48,7 +48,7 @@ pub(crate) async fn add(transaction: &Transaction<'_>, names: &Names, tasks: &[N
         let found: i64 = row.try_get(0)?;
         if usize::try_from(found).is_ok_and(|found| found < after.len()) {
             let sentence = "after names a task that is not there, as far as this transaction sees";
-            return Err(Stop::Refused(Error::invalid(sentence)));
+            return Err(Abort::Refused(Error::invalid(sentence)));
         }
     }
     let queues: Vec<&str> = tasks.iter().map(|new| new.queue.as_str()).collect();
@@ -131,7 +131,7 @@ pub(crate) fn text(new: &NewTask) -> String {
 
 /// The task that a text keeps.
 fn task(text: &str) -> Sql<NewTask> {
-    let foreign = |error: &dyn std::fmt::Display| Stop::Foreign(error.to_string());
+    let foreign = |error: &dyn std::fmt::Display| Abort::Foreign(error.to_string());
     let row: Row = serde_json::from_str(text).map_err(|error| foreign(&error))?;
     let id = |text: &str| text.parse().map(TaskId).map_err(|error| foreign(&error));
     let word = |name: &Option<String>, known: &[&str]| {

@@ -8,14 +8,12 @@
 //! - `address.rs`, `url.rs`: where a store is. `open.rs`, `connect.rs`, `tls.rs`, `schema.rs`: how it is opened. [`care`]: how it is.
 //!   `pools.rs`, `manners.rs`: connections. `param.rs`: what statements are given. `herald.rs`: hints between processes.
 //!   `heart.rs`, `backend.rs`: the heartbeat's connection, and how it is known that another node's is gone.
-//!   [`Arrival`]: a store that moves in.
+//!   [`PostgresTarget`]: a store that moves in.
 //!   `inbox.rs`: tasks that come with others' transactions. `fault.rs`: what errors mean.
 
 mod address;
-mod arrival;
 mod backend;
 mod cache;
-pub mod care;
 mod codec;
 mod commit_mark;
 mod conn;
@@ -27,9 +25,11 @@ mod gate_codec;
 mod gates;
 mod group_commit;
 mod inbox;
+pub mod integrity;
 mod limit_keys;
 mod liveness;
 mod locks;
+mod move_target;
 mod notifier;
 mod open;
 mod param;
@@ -47,8 +47,8 @@ mod url;
 mod verbs;
 
 pub use address::Address;
-pub use arrival::Arrival;
 pub use liveness::Failover;
+pub use move_target::PostgresTarget;
 pub use notifier::Listening;
 pub use open::Options;
 pub use store::Postgres;

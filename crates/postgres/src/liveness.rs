@@ -18,7 +18,7 @@ use tokio::time::{Instant, timeout};
 use crate::backend::Backend;
 use crate::conn::{Conn, Names};
 use crate::connect::Connector;
-use crate::fault::{Sql, Stop};
+use crate::fault::{Abort, Sql};
 use crate::verbs::{expire, sessions};
 
 /// For how long a node whose connection is lost may come back before it is taken for dead.
@@ -94,7 +94,7 @@ impl Heartbeat {
             asks.send(HeartbeatCall::Renew { renewal, answer }).await.map_err(|_| stopped())?;
             answered.await.map_err(|_| stopped())?
         };
-        timeout(MAX_RENEWAL, asked).await.unwrap_or(Err(Stop::Silent))
+        timeout(MAX_RENEWAL, asked).await.unwrap_or(Err(Abort::Silent))
     }
 
     /// Notes that a session's node stops on purpose. False: the session is over.
@@ -105,7 +105,7 @@ impl Heartbeat {
             asks.send(HeartbeatCall::Depart { session, answer }).await.map_err(|_| stopped())?;
             answered.await.map_err(|_| stopped())?
         };
-        timeout(MAX_RENEWAL, asked).await.unwrap_or(Err(Stop::Silent))
+        timeout(MAX_RENEWAL, asked).await.unwrap_or(Err(Abort::Silent))
     }
 
     /// Who is known to be dead. Nobody, for who has no heart or cannot tell: the lease decides.
@@ -128,7 +128,7 @@ impl Heartbeat {
         }
         let (sender, receiver) = mpsc::channel(MAX_ASKS);
         let beat = HeartbeatThread { chest: self.chest.clone(), link: None };
-        let no_thread = |error| Stop::Away(format!("the heartbeat gets no thread: {error}"));
+        let no_thread = |error| Abort::Away(format!("the heartbeat gets no thread: {error}"));
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(no_thread)?;
         let thread = std::thread::Builder::new().name("ostler-heart".into());
@@ -137,8 +137,8 @@ impl Heartbeat {
     }
 }
 
-fn stopped() -> Stop {
-    Stop::Away("the heartbeat has stopped".to_owned())
+fn stopped() -> Abort {
+    Abort::Away("the heartbeat has stopped".to_owned())
 }
 
 /// The part that runs on the thread.

@@ -16,7 +16,7 @@ use tokio_postgres::types::{ToSql, Type};
 
 use crate::conn::quoted;
 use crate::connect::Connector;
-use crate::fault::{Sql, Stop};
+use crate::fault::{Abort, Sql};
 use crate::pools::Pools;
 
 /// The least time between two notices of one process. A notice takes a lock of the whole database when it is committed.
@@ -276,7 +276,7 @@ impl Subscriber {
         let (client, lost) = self.connector.listener(Box::new(hear)).await?;
         let hearing = Subscription { client, lost };
         let listen = format!("LISTEN {}", quoted(&self.channel));
-        timeout(MAX_NOTICE, hearing.client.batch_execute(&listen)).await.map_err(|_| Stop::Silent)??;
+        timeout(MAX_NOTICE, hearing.client.batch_execute(&listen)).await.map_err(|_| Abort::Silent)??;
         if self.connector.manners().hold() || self.hears_itself(&echoes).await {
             return Ok(ListenEnd::Hears(hearing));
         }

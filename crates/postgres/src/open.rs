@@ -7,15 +7,15 @@ use deadpool_postgres::Timeouts;
 use ostler_store::{Bells, Bounds, Checks, Clock, Error, ErrorKind};
 
 use crate::address::Address;
-use crate::arrival::refuse_half;
 use crate::cache::Cache;
 use crate::commit_mark::CommitMarks;
 use crate::conn::{Conn, Names, SCHEMA, get, quoted};
 use crate::connect::{Connector, MAX_CONNECT};
-use crate::fault::{Sql, Stop, fault};
+use crate::fault::{Abort, Sql, fault};
 use crate::inbox::channel;
 use crate::liveness::Failover;
 use crate::locks::{LockTarget, Locks, Mode};
+use crate::move_target::refuse_half;
 use crate::notifier::{ListenMode, Listening, Notifier};
 use crate::pools::{Limits, Pools};
 use crate::schema::{MIGRATIONS, SINCE, VERSION};
@@ -154,12 +154,12 @@ pub(crate) async fn look_at_server(conn: &Conn) -> Sql<()> {
     if get::<i32>(&row, 0)? < OLDEST_SERVER {
         let version: String = get(&row, 2)?;
         let sentence = format!("the server is PostgreSQL {version}, and 14 or newer is needed");
-        return Err(Stop::Refused(Error::new(ErrorKind::Foreign, sentence)));
+        return Err(Abort::Refused(Error::new(ErrorKind::Foreign, sentence)));
     }
     if get(&row, 1)? {
         let sentence =
             "the server is a standby, which cannot be written: the store must be opened at the primary";
-        return Err(Stop::Refused(Error::new(ErrorKind::ReadOnly, sentence)));
+        return Err(Abort::Refused(Error::new(ErrorKind::ReadOnly, sentence)));
     }
     Ok(())
 }
@@ -218,7 +218,7 @@ pub(crate) async fn version(conn: &Conn, schema: &str) -> Sql<Option<i32>> {
         let sentence = format!(
             "the schema \"{schema}\" was made by a newer Ostler, which this one cannot share it with"
         );
-        return Err(Stop::Refused(Error::new(ErrorKind::TooNew, sentence)));
+        return Err(Abort::Refused(Error::new(ErrorKind::TooNew, sentence)));
     }
     Ok(Some(get(&row, 0)?))
 }
@@ -237,5 +237,5 @@ async fn refuse_foreign(conn: &Conn, schema: &str) -> Sql<()> {
     let sentence = format!(
         "the schema \"{schema}\" has tables in it that are not an Ostler store, and was left as it is; choose another schema"
     );
-    Err(Stop::Refused(Error::new(ErrorKind::Foreign, sentence)))
+    Err(Abort::Refused(Error::new(ErrorKind::Foreign, sentence)))
 }

@@ -11,7 +11,7 @@ use deadpool_postgres::{Hook, HookError, Metrics, Pool, Runtime, Timeouts};
 use tokio::runtime::{Handle, Id};
 
 use crate::connect::Connector;
-use crate::fault::{Sql, Stop};
+use crate::fault::{Abort, Sql};
 use crate::notifier::answers;
 use crate::session_settings::SessionSettings;
 
@@ -65,7 +65,7 @@ impl Pools {
         let pool = Pool::builder(connector.manager()).max_size(limits.most.max(1));
         let pool = pool.timeouts(limits.timeouts).runtime(Runtime::Tokio1);
         let pool = pool.pre_recycle(checks_idle(limits.check_idle, Arc::clone(silent_at)));
-        let pool = pool.build().map_err(|error| Stop::Away(format!("no pool of connections: {error}")))?;
+        let pool = pool.build().map_err(|error| Abort::Away(format!("no pool of connections: {error}")))?;
         pools.insert(runtime, pool.clone());
         Ok(pool)
     }

@@ -8,12 +8,12 @@ use tokio_postgres::Row;
 
 use crate::codec::{kinds_from, overrides_from, tell_from};
 use crate::conn::{get, get_u64_opt};
-use crate::fault::{Sql, Stop};
+use crate::fault::{Abort, Sql};
 use crate::gate_codec::{gate_from, read_rules};
 
 /// A queue, as it is in the database.
 #[derive(Clone, Debug)]
-pub(crate) struct Queue {
+pub(crate) struct QueueRow {
     pub(crate) id: i64,
     pub(crate) name: Arc<str>,
     pub(crate) settings: QueueSettings,
@@ -25,7 +25,7 @@ pub(crate) struct Queue {
     pub(crate) lanes: Vec<(i64, Arc<str>)>,
 }
 
-impl Queue {
+impl QueueRow {
     /// A queue that was just made.
     pub(crate) fn new(id: i64, name: &str) -> Self {
         Self {
@@ -68,7 +68,7 @@ pub(crate) fn settings_from(row: &Row, first: usize) -> Sql<QueueSettings> {
     let mut settings = QueueSettings {
         paused: get(row, first)?,
         limit: get_u64_opt(row, first + 1)?,
-        key_concurrency: cap.map_err(|error| Stop::Foreign(error.to_string()))?,
+        key_concurrency: cap.map_err(|error| Abort::Foreign(error.to_string()))?,
         overrides: overrides_from(get(row, first + 3)?)?,
         kinds: kinds_from(get(row, first + 4)?)?,
         outbox: tell_from(get(row, first + 5)?),
@@ -92,7 +92,7 @@ pub(crate) const QUEUES: &str = "SELECT q.id, q.name, q.clock, q.gate,
 pub(crate) const COLUMNS: usize = 14;
 
 /// The queues that [`QUEUES`] finds, in rows that begin with its columns. Where there is none, these are empty.
-pub(crate) fn read_queues(rows: &[Row]) -> Sql<Vec<Queue>> {
+pub(crate) fn read_queues(rows: &[Row]) -> Sql<Vec<QueueRow>> {
     let mut queues = Vec::with_capacity(rows.len());
     for row in rows {
         if get::<Option<i64>>(row, 0)?.is_some() {
@@ -102,11 +102,11 @@ pub(crate) fn read_queues(rows: &[Row]) -> Sql<Vec<Queue>> {
     Ok(queues)
 }
 
-fn queue(row: &Row) -> Sql<Queue> {
+fn queue(row: &Row) -> Sql<QueueRow> {
     let ids: Option<Vec<i64>> = get(row, 5)?;
     let kinds: Option<Vec<String>> = get(row, 6)?;
     let kinds = kinds.unwrap_or_default().into_iter().map(Arc::from);
-    Ok(Queue {
+    Ok(QueueRow {
         id: get(row, 0)?,
         name: get::<String>(row, 1)?.into(),
         settings: settings_from(row, 7)?,

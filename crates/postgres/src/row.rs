@@ -10,7 +10,7 @@ use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, accepts, to_sql_checke
 
 use crate::codec::{Extras, extras_from, failure_from};
 use crate::conn::{Conn, Params, get, get_u32, get_u64};
-use crate::fault::{Sql, Stop};
+use crate::fault::{Abort, Sql};
 
 /// The state of a task, with the readiness of queued ones folded in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +86,7 @@ impl Phase {
 /// The entry at a place that a row names. A row may have been edited by hand.
 pub(crate) fn from_ordinal<T: Copy>(all: &[T], at: i16) -> Sql<T> {
     let found = usize::try_from(at).ok().and_then(|at| all.get(at)).copied();
-    found.ok_or_else(|| Stop::Foreign(format!("{at} is not one of {} known numbers", all.len())))
+    found.ok_or_else(|| Abort::Foreign(format!("{at} is not one of {} known numbers", all.len())))
 }
 
 /// Where a reason stands in the list of its kind.
@@ -175,8 +175,8 @@ pub(crate) async fn find(conn: &Conn, condition: &str, params: Params<'_>) -> Sq
 
 /// A task from its row.
 pub(crate) fn found_from(row: &Row) -> Sql<FoundTask> {
-    let time = |column: usize| Ok::<_, Stop>(get::<Option<i64>>(row, column)?.map(Timestamp::from_millis));
-    let at = |column: usize| Ok::<_, Stop>(time(column)?.unwrap_or_default());
+    let time = |column: usize| Ok::<_, Abort>(get::<Option<i64>>(row, column)?.map(Timestamp::from_millis));
+    let at = |column: usize| Ok::<_, Abort>(time(column)?.unwrap_or_default());
     let session = || get::<Uid>(row, 11).map(|uid| SessionId(uid.id()));
     let why: i16 = get(row, 9)?;
     let run_at = at(10)?;
@@ -254,7 +254,7 @@ pub(crate) fn ran_bytes(worker: WorkerId, session: SessionId) -> [u8; 32] {
 pub(crate) fn ran_from(bytes: &[u8]) -> Sql<(WorkerId, SessionId)> {
     let half = |at: usize| bytes.get(at..at + 16)?.try_into().ok().map(Id::from_bytes);
     let halves = half(0).zip(half(16)).map(|(worker, session)| (WorkerId(worker), SessionId(session)));
-    halves.ok_or_else(|| Stop::Foreign("who ran an attempt takes 32 bytes".to_owned()))
+    halves.ok_or_else(|| Abort::Foreign("who ran an attempt takes 32 bytes".to_owned()))
 }
 
 /// What went wrong with a task besides its failures, and whether others waited for it, as one number.

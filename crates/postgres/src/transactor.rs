@@ -12,7 +12,7 @@ use crate::commit_mark::{CommitMark, CommitMarks, Fate};
 use crate::conn::{Conn, Names, get};
 use crate::counts::fold;
 use crate::dependents::close_verb;
-use crate::fault::{Sql, Stop, fault};
+use crate::fault::{Abort, Sql, fault};
 use crate::inbox::{self, Which};
 use crate::locks::{LockTarget, Locks, Mode};
 use crate::notifier::Notifier;
@@ -84,7 +84,7 @@ impl Transactor {
         let mut patience = Patience::default();
         loop {
             match self.carry_out(locks.clone(), input, &work, patience.inbox()).await {
-                Err(Stop::Inbox) => {
+                Err(Abort::Inbox) => {
                     patience.inboxes += 1;
                     self.take_in(Which::New).await?;
                 }
@@ -124,11 +124,11 @@ impl Transactor {
         let (mut grown, mut tries) = (0, 0);
         loop {
             match self.attempt(locks.clone(), input, work, inbox).await {
-                Err(Stop::Needs(more)) if grown < MAX_GROWING => {
+                Err(Abort::Needs(more)) if grown < MAX_GROWING => {
                     grown += 1;
                     locks = self.memo.strengthened(locks.with(more));
                 }
-                Err(Stop::Inbox) => return Err(Stop::Inbox),
+                Err(Abort::Inbox) => return Err(Abort::Inbox),
                 Err(stop) if stop.is_passing() && tries < MAX_TRIES => {
                     pause(tries).await;
                     tries += 1;
@@ -178,7 +178,7 @@ impl Transactor {
             // A hint is not worth a commit: it is left out, and the transaction begins anew.
             Err(stop) if notice.is_some() && stop.is_over_a_limit() => {
                 self.herald.hold_back();
-                return Err(Stop::Needs(Locks::none()));
+                return Err(Abort::Needs(Locks::none()));
             }
             Err(stop) => self.settle(stop, &mark).await?,
         }
@@ -191,7 +191,7 @@ impl Transactor {
     }
 
     /// The answer to a commit did not come. Finds out what became of the transaction: it is committed, or never will be.
-    async fn settle(&self, stop: Stop, mark: &CommitMark) -> Sql<()> {
+    async fn settle(&self, stop: Abort, mark: &CommitMark) -> Sql<()> {
         if !stop.is_open_question() {
             return Err(stop);
         }
@@ -213,7 +213,7 @@ impl Transactor {
             pause = (pause * 2).min(MAX_PAUSE);
         }
         // It must not be tried again: it may have gone through.
-        Err(Stop::Away(
+        Err(Abort::Away(
             "it was lost at a commit, and whether that went through cannot be known yet".to_owned(),
         ))
     }
@@ -230,7 +230,7 @@ impl Transactor {
         loop {
             match self.look_once(input, &work, patience.inbox()).await {
                 Ok(answer) => return Ok(answer),
-                Err(Stop::Inbox) => {
+                Err(Abort::Inbox) => {
                     patience.inboxes += 1;
                     self.take_in(Which::New).await?;
                 }
@@ -271,7 +271,7 @@ async fn begin_look(conn: &mut Conn, inbox: InboxMode) -> Sql<()> {
     let (begun, any) = tokio::join!(biased; conn.begin_look(), async { conn.run(&any, &[]).await });
     begun?;
     match any?.first() {
-        Some(row) if inbox == InboxMode::First && get(row, 0)? => Err(Stop::Inbox),
+        Some(row) if inbox == InboxMode::First && get(row, 0)? => Err(Abort::Inbox),
         Some(_) | None => Ok(()),
     }
 }
@@ -294,7 +294,7 @@ async fn pause(tries: u32) {
 }
 
 /// Undoes a transaction. The connection goes back to the pool if that worked.
-async fn undone(mut conn: Conn, stop: Stop) -> Stop {
+async fn undone(mut conn: Conn, stop: Abort) -> Abort {
     // After a lost connection there is nothing to undo, and one that does not answer is given up.
     let _ = conn.roll_back().await;
     stop

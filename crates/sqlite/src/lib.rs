@@ -10,19 +10,19 @@
 //! - `verbs/`: the statements of each verb. `tx.rs`, `counts.rs`, `row.rs`, `kept.rs`, `gate_row.rs`, `keys.rs`,
 //!   `gates/`: what they share.
 
-pub mod care;
 mod codec;
 mod counts;
-mod crash;
-mod departure;
 mod dependents;
+mod failpoints;
 mod fault;
 mod gate_codec;
 mod gates;
+pub mod integrity;
 mod limit_keys;
 mod liveness;
 mod lock_folder;
 mod log_epoch;
+mod move_source;
 mod notifier;
 mod open;
 mod readers;
@@ -36,5 +36,5 @@ mod unique;
 mod verbs;
 mod writer;
 
-pub use departure::Leaving;
+pub use move_source::SqliteSource;
 pub use store::{Durability, Options, Sqlite};

@@ -107,7 +107,7 @@ impl Files {
 }
 
 /// An open file with its folder of locks.
-pub(crate) struct Opened {
+pub(crate) struct OpenFile {
     pub(crate) path: PathBuf,
     pub(crate) folder: PathBuf,
     pub(crate) owner: Option<Owner>,
@@ -118,7 +118,7 @@ pub(crate) struct Opened {
 }
 
 /// Opens the store at `path`, made if there is nothing, brought up to this version if it is older.
-pub(crate) fn open(path: &Path, durability: Durability, readers: usize) -> Result<Opened, Error> {
+pub(crate) fn open(path: &Path, durability: Durability, readers: usize) -> Result<OpenFile, Error> {
     if rusqlite::version_number() < OLDEST_SQLITE {
         return Err(Error::new(ErrorKind::Internal, "this program was built with an SQLite that is too old"));
     }
@@ -155,7 +155,7 @@ pub(crate) fn named(path: &Path, error: Error) -> Error {
 /// How long whoever opens a store waits for its turn to look at the file, or to make it.
 pub(crate) const OPEN_PATIENCE: Duration = Duration::from_secs(10);
 
-fn open_at(path: &Path, durability: Durability, readers: usize) -> Result<Opened, Error> {
+fn open_at(path: &Path, durability: Durability, readers: usize) -> Result<OpenFile, Error> {
     refuse_unless_ours(path)?;
     let (folder, owner) = (folder_of(path), Owner::of_store(path)?);
     lock_folder::make(&folder, owner)?;
@@ -176,7 +176,7 @@ fn open_at(path: &Path, durability: Durability, readers: usize) -> Result<Opened
     // Whoever has read has the log open, and it is there.
     number(&writer, "user_version")?;
     let files = Files::of(path)?;
-    Ok(Opened { path: path.to_owned(), folder, owner, files, turnstile, writer, readers })
+    Ok(OpenFile { path: path.to_owned(), folder, owner, files, turnstile, writer, readers })
 }
 
 /// Looks at the file; at one that looks wrong a second time, in turn. Another process may be making it just now, or may have

@@ -14,8 +14,8 @@ use rusqlite::OpenFlags;
 use rustix::fs::{FlockOperation, fcntl_lock};
 use rustix::io::Errno;
 
-use crate::care::{partial, problems, sync_folder};
 use crate::fault::{fault, file_fault};
+use crate::integrity::{partial, problems, sync_folder};
 use crate::lock_folder::{self, Owner, SUFFIX, folder_of, open_existing};
 use crate::log_epoch::{self, Header};
 use crate::open::{

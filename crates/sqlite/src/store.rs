@@ -29,10 +29,10 @@ use ostler_store::{
 
 use rusqlite::Connection;
 
-use crate::departure::refuse_gone;
 use crate::liveness::LivenessFiles;
+use crate::move_source::refuse_gone;
 use crate::notifier::Notifier;
-use crate::open::{Files, Opened, open};
+use crate::open::{Files, OpenFile, open};
 use crate::readers::Readers;
 use crate::tx::read_queue;
 use crate::verbs::{
@@ -98,8 +98,8 @@ impl Sqlite {
         Self::serve(open(path, options.durability, READERS)?, clock, options)
     }
 
-    fn serve(opened: Opened, clock: Arc<dyn Clock>, options: Options) -> Result<Self, Error> {
-        let Opened { path, folder, owner, files, turnstile, writer, readers } = opened;
+    fn serve(opened: OpenFile, clock: Arc<dyn Clock>, options: Options) -> Result<Self, Error> {
+        let OpenFile { path, folder, owner, files, turnstile, writer, readers } = opened;
         let bells = Arc::new(Bells::default());
         let beats = Arc::new(LivenessFiles::open(&folder, owner, Arc::clone(&clock))?);
         let peers = Arc::new(Notifier::new(&folder, Arc::clone(&bells), Arc::clone(&clock)));

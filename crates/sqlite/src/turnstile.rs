@@ -20,7 +20,7 @@ pub(crate) struct Turnstile {
 }
 
 /// The turn. It ends when this is dropped.
-pub(crate) struct Turn<'a>(&'a File);
+pub(crate) struct WriteTurn<'a>(&'a File);
 
 impl Turnstile {
     /// The locks in this folder.
@@ -33,14 +33,14 @@ impl Turnstile {
     }
 
     /// Waits for a turn.
-    pub(crate) fn enter(&self) -> Result<Turn<'_>, Error> {
+    pub(crate) fn enter(&self) -> Result<WriteTurn<'_>, Error> {
         let locked = |error: std::io::Error| file_fault(Path::new("the store's lock"), &error);
         self.next.lock().map_err(locked)?;
         let main = self.main.lock();
         // Whatever became of `main`, nobody may be kept waiting at `next`.
         let _ = self.next.unlock();
         main.map_err(locked)?;
-        Ok(Turn(&self.main))
+        Ok(WriteTurn(&self.main))
     }
 }
 
@@ -50,13 +50,13 @@ const TRY_EVERY: Duration = Duration::from_millis(5);
 impl Turnstile {
     /// Waits for a turn, and not for ever: whoever has it may be stopped. The writer of an open store has callers who give up by
     /// themselves; whoever opens one has nobody.
-    pub(crate) fn enter_within(&self, patience: Duration) -> Result<Turn<'_>, Error> {
+    pub(crate) fn enter_within(&self, patience: Duration) -> Result<WriteTurn<'_>, Error> {
         let until = Instant::now() + patience;
         take_within(&self.next, until)?;
         let main = take_within(&self.main, until);
         let _ = self.next.unlock();
         main?;
-        Ok(Turn(&self.main))
+        Ok(WriteTurn(&self.main))
     }
 }
 
@@ -78,7 +78,7 @@ fn take_within(lock: &File, until: Instant) -> Result<(), Error> {
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for WriteTurn<'_> {
     fn drop(&mut self) {
         // An unlock fails only for a closed file, and that frees the lock as well.
         let _ = self.0.unlock();

@@ -14,11 +14,11 @@ use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
 use crate::codec::{kinds_from, kinds_text, overrides_from, overrides_text, tell_from, tell_text};
 use crate::counts::LaneChange;
-use crate::departure;
 use crate::gate_codec::{gate_from, gate_text, read_rules, rules_text};
 use crate::gates::{KeyRules, any_shut};
 use crate::liveness::LivenessFiles;
 use crate::log_epoch;
+use crate::move_source;
 use crate::row::{Phase, Uid, ttl_from, why_code};
 
 /// The result of a statement.
@@ -26,7 +26,7 @@ pub(crate) type Sql<T> = rusqlite::Result<T>;
 
 /// A queue, as it is in the file.
 #[derive(Clone, Debug)]
-pub(crate) struct Queue {
+pub(crate) struct QueueRow {
     pub(crate) id: i64,
     pub(crate) name: Arc<str>,
     pub(crate) settings: QueueSettings,
@@ -41,7 +41,7 @@ pub(crate) struct Queue {
 /// What the writer knows by heart, as long as no other process has written.
 #[derive(Default)]
 pub(crate) struct Cache {
-    queues: HashMap<String, Queue>,
+    queues: HashMap<String, QueueRow>,
     sessions: HashMap<i64, SessionId>,
     grants: HashMap<i64, Grant>,
     /// What the ends of each lane lead to.
@@ -182,7 +182,8 @@ impl<'a> Tx<'a> {
     /// Where the store is going, if it is not here to stay.
     pub(crate) fn departure(&mut self) -> Sql<Option<&Departure>> {
         if self.memo.departure.is_none() {
-            let going = departure::read(self.conn)?.filter(|departure| departure.stage != MoveStage::Staying);
+            let going =
+                move_source::read(self.conn)?.filter(|departure| departure.stage != MoveStage::Staying);
             self.memo.departure = Some(going);
         }
         Ok(self.memo.departure.as_ref().and_then(Option::as_ref))
@@ -196,7 +197,7 @@ impl<'a> Tx<'a> {
     // ---- queues and lanes ----
 
     /// The queue of this name, if there is one.
-    pub(crate) fn queue(&mut self, name: &str) -> Sql<Option<&mut Queue>> {
+    pub(crate) fn queue(&mut self, name: &str) -> Sql<Option<&mut QueueRow>> {
         if !self.memo.queues.contains_key(name) {
             let Some(queue) = read_queue(self.conn, name)? else { return Ok(None) };
             self.memo.queues.insert(name.to_owned(), queue);
@@ -205,7 +206,7 @@ impl<'a> Tx<'a> {
     }
 
     /// The queue of this name, made if need be.
-    pub(crate) fn queue_or_new(&mut self, name: &str) -> Sql<&mut Queue> {
+    pub(crate) fn queue_or_new(&mut self, name: &str) -> Sql<&mut QueueRow> {
         if self.queue(name)?.is_none() {
             self.prepare("INSERT INTO queue(name) VALUES(?1)")?.execute([name])?;
         }
@@ -241,7 +242,7 @@ impl<'a> Tx<'a> {
 
     /// The name of a lane's queue.
     pub(crate) fn queue_of(&mut self, lane: i64) -> Sql<Arc<str>> {
-        let has_lane = |queue: &&Queue| queue.lanes.iter().any(|(id, _)| *id == lane);
+        let has_lane = |queue: &&QueueRow| queue.lanes.iter().any(|(id, _)| *id == lane);
         if let Some(queue) = self.memo.queues.values().find(has_lane) {
             return Ok(Arc::clone(&queue.name));
         }
@@ -457,7 +458,7 @@ pub(crate) fn settings_from(row: &rusqlite::Row<'_>, first: usize) -> Sql<QueueS
 }
 
 /// A queue from its row.
-pub(crate) fn read_queue(conn: &Connection, name: &str) -> Sql<Option<Queue>> {
+pub(crate) fn read_queue(conn: &Connection, name: &str) -> Sql<Option<QueueRow>> {
     let row = conn
         .prepare_cached(&format!("SELECT id, clock, gate, {SETTINGS} FROM queue WHERE name = ?1"))?
         .query_row([name], |row| {
@@ -471,5 +472,5 @@ pub(crate) fn read_queue(conn: &Connection, name: &str) -> Sql<Option<Queue>> {
         .query_map([id], |row| Ok((row.get(0)?, row.get::<_, String>(1)?.into())))?
         .collect::<Sql<Vec<(i64, Arc<str>)>>>()?;
     let any_shut = any_shut(conn, id)?;
-    Ok(Some(Queue { id, name: name.into(), settings, clock, gate, any_shut, lanes }))
+    Ok(Some(QueueRow { id, name: name.into(), settings, clock, gate, any_shut, lanes }))
 }

@@ -15,14 +15,14 @@ use rusqlite::Connection;
 use tokio::sync::mpsc::error::{TryRecvError, TrySendError};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::crash;
-use crate::departure::{admits, refusal};
 use crate::dependents::close_verb;
+use crate::failpoints;
 use crate::fault::fault;
 use crate::liveness::LivenessFiles;
+use crate::move_source::{admits, refusal};
 use crate::notifier::Notifier;
 use crate::open::Files;
-use crate::turnstile::{Turn, Turnstile};
+use crate::turnstile::{Turnstile, WriteTurn};
 use crate::tx::{Cache, Sql, Tx};
 
 /// Verbs that wait to be carried out; over it, callers wait to be let in.
@@ -230,7 +230,7 @@ impl WriterThread {
         }
     }
 
-    fn take_turn(&self, turn: Turn<'_>, group: &mut Vec<Box<dyn Call>>, memo: &mut Cache) {
+    fn take_turn(&self, turn: WriteTurn<'_>, group: &mut Vec<Box<dyn Call>>, memo: &mut Cache) {
         let done = self.transact(group, memo);
         if done.is_err() && group.len() > 1 {
             for call in std::mem::take(group) {
@@ -305,13 +305,13 @@ fn turn_away(group: &mut Vec<Box<dyn Call>>, departure: &Departure, path: &Path)
 }
 
 fn crash_point(group: &[Box<dyn Call>], place: &str) {
-    group.iter().for_each(|call| crash::point(call.verb(), place));
+    group.iter().for_each(|call| failpoints::point(call.verb(), place));
 }
 
 fn answer(group: &mut Vec<Box<dyn Call>>, done: &Result<(), Error>) {
     for call in group.drain(..) {
         let verb = call.verb();
         call.answer(done.clone());
-        crash::point(verb, "answered");
+        failpoints::point(verb, "answered");
     }
 }

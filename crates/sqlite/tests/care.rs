@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_core::{ErrorClass, Failure, Outcome};
-use ostler_sqlite::care::{self, Versions};
+use ostler_sqlite::integrity::{self, Versions};
 use ostler_sqlite::{Options, Sqlite};
 use ostler_store::calls::{Claim, ClaimAnswer, Kinds, NewStep, Prune, Replay, Report, StepsOnReplay};
 use ostler_store::views::Filter;
@@ -27,8 +27,8 @@ async fn filled() -> TempStore {
 #[tokio::test]
 async fn a_store_at_work_is_whole() {
     let made = filled().await;
-    let health = care::check(made.path()).expect("it can be read");
-    assert_eq!(care::versions(made.path()).map(|versions| versions.found), Ok(Some(health.version)));
+    let health = integrity::check(made.path()).expect("it can be read");
+    assert_eq!(integrity::versions(made.path()).map(|versions| versions.found), Ok(Some(health.version)));
     assert_eq!(health.problems, Vec::<String>::new());
 }
 
@@ -40,7 +40,7 @@ async fn a_count_that_is_wrong_and_rows_that_belong_to_nothing_are_found() {
         "UPDATE lane SET queued = 7; INSERT INTO event VALUES(99999, 1, 0, 1, 0, 'lost'); UPDATE task SET phase = 3 WHERE id = 1",
     )
     .expect("a stranger writes");
-    let problems = care::check(made.path()).expect("it can be read").problems;
+    let problems = integrity::check(made.path()).expect("it can be read").problems;
     for part in
         ["the counts of queue \"mail\", kind \"send\"", "1 events without a task", "1 leased tasks without"]
     {
@@ -58,7 +58,7 @@ async fn what_a_stranger_left_without_its_task_is_found_and_swept_once_it_is_old
          INSERT INTO attempt VALUES(99999, 1, 1, x'00', x'00', 0, NULL, NULL, NULL)",
     )
     .expect("a stranger writes");
-    let strays = || care::check(made.path()).expect("it can be read").problems;
+    let strays = || integrity::check(made.path()).expect("it can be read").problems;
     assert_eq!(strays(), ["1 attempts without a task", "2 steps without a task", "1 events without a task"]);
     let store = open(&made.path());
     assert_eq!(store.sweep(Duration::from_secs(60)).await, Ok(3));
@@ -105,7 +105,7 @@ async fn neither_a_replay_nor_pruning_leaves_steps_without_their_task() {
         }
         store.prune(Prune::Tasks(task.into_iter().collect())).await.expect("prune answers");
         assert_eq!(
-            care::check(made.path()).expect("it can be read").problems,
+            integrity::check(made.path()).expect("it can be read").problems,
             Vec::<String>::new(),
             "{how:?}"
         );
@@ -125,7 +125,7 @@ async fn a_damaged_page_is_found() {
     for page in 4..bytes / 4096 {
         file.write_all_at(&[0xa5; 512], page * 4096 + 8).expect("a page is overwritten");
     }
-    let problems = care::check(made.path()).map(|health| health.problems);
+    let problems = integrity::check(made.path()).map(|health| health.problems);
     assert!(problems.as_ref().map_or(true, |problems| !problems.is_empty()), "{problems:?}");
 }
 
@@ -133,14 +133,14 @@ async fn a_damaged_page_is_found() {
 fn a_store_that_is_not_there_has_no_version_and_is_not_made() {
     let folder = scratch();
     let path = folder.path().join("ostler.db");
-    let newest = care::versions(&path).expect("nothing is in the way").newest;
-    assert_eq!(care::versions(&path), Ok(Versions { found: None, newest }));
-    for error in [care::check(&path).err(), care::backup(&path, folder.path().join("b")).err()] {
+    let newest = integrity::versions(&path).expect("nothing is in the way").newest;
+    assert_eq!(integrity::versions(&path), Ok(Versions { found: None, newest }));
+    for error in [integrity::check(&path).err(), integrity::backup(&path, folder.path().join("b")).err()] {
         assert_eq!(error.map(|error| error.kind()), Some(ErrorKind::Unavailable));
     }
     assert_eq!(std::fs::read_dir(folder.path()).expect("the folder").count(), 0);
     drop(open(&path));
-    assert_eq!(care::versions(&path), Ok(Versions { found: Some(newest), newest }));
+    assert_eq!(integrity::versions(&path), Ok(Versions { found: Some(newest), newest }));
 }
 
 #[tokio::test]
@@ -148,10 +148,10 @@ async fn a_backup_is_a_whole_store_that_only_its_owner_reads() {
     let made = filled().await;
     // The name has what a careless statement would stumble over.
     let copy = made.folder().join("it's a \"copy\" %.db");
-    let bytes = care::backup(made.path(), &copy).expect("the backup is made");
+    let bytes = integrity::backup(made.path(), &copy).expect("the backup is made");
     let file = std::fs::metadata(&copy).expect("the copy");
     assert_eq!((file.len(), file.permissions().mode() & 0o777), (bytes, 0o600));
-    assert_eq!(care::check(&copy).expect("it can be read").problems, Vec::<String>::new());
+    assert_eq!(integrity::check(&copy).expect("it can be read").problems, Vec::<String>::new());
     let page = open(&copy).list(Filter::default(), None, 1_000).await.expect("it lists");
     assert_eq!(page.tasks.len(), 300);
     let left =
@@ -173,9 +173,12 @@ async fn a_backup_beside_a_writer_is_one_moment() {
     });
     let (from, copy) = (made.path(), made.folder().join("copy.db"));
     let to = copy.clone();
-    tokio::task::spawn_blocking(move || care::backup(from, to)).await.expect("no panic").expect("it is made");
+    tokio::task::spawn_blocking(move || integrity::backup(from, to))
+        .await
+        .expect("no panic")
+        .expect("it is made");
     writing.await.expect("the writer is not disturbed");
-    assert_eq!(care::check(&copy).expect("it can be read").problems, Vec::<String>::new());
+    assert_eq!(integrity::check(&copy).expect("it can be read").problems, Vec::<String>::new());
     let survey = open(&copy).survey().await.expect("it answers");
     assert!(survey.lanes[0].counts.queued >= 100, "{survey:?}");
 }
@@ -188,11 +191,12 @@ async fn a_backup_overwrites_nothing() {
             std::fs::write(&target, "Dear diary").expect("a diary");
         }
         let before = std::fs::metadata(&target).expect("it is there").len();
-        let error = care::backup(made.path(), &target).expect_err("it is there");
+        let error = integrity::backup(made.path(), &target).expect_err("it is there");
         assert_eq!(error.kind(), ErrorKind::Invalid);
         assert!(error.to_string().contains(&target.display().to_string()), "{error}");
         assert_eq!(std::fs::metadata(&target).expect("it is still there").len(), before);
     }
-    let nowhere = care::backup(made.path(), made.folder().join("no/such/folder")).expect_err("no folder");
+    let nowhere =
+        integrity::backup(made.path(), made.folder().join("no/such/folder")).expect_err("no folder");
     assert_eq!(nowhere.kind(), ErrorKind::Unavailable);
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ostler_core::TaskId;
-use ostler_sqlite::care::{self, Restored};
+use ostler_sqlite::integrity::{self, Restored};
 use ostler_sqlite::{Options, Sqlite};
 use ostler_store::views::Filter;
 use ostler_store::{Error, ErrorKind, Store, SystemClock};
@@ -60,7 +60,7 @@ fn bytes(path: &Path) -> Vec<u8> {
 fn refused(path: &Path, what: &str) {
     let log = beside(path, "-wal");
     let before = (bytes(path), bytes(&log));
-    let looks = [open(path).err(), care::check(path).err(), care::versions(path).err()];
+    let looks = [open(path).err(), integrity::check(path).err(), integrity::versions(path).err()];
     for error in looks {
         let error = error.unwrap_or_else(|| panic!("{what}: was accepted"));
         assert_eq!(error.kind(), ErrorKind::Damaged, "{what}: {error}");
@@ -87,7 +87,7 @@ async fn a_log_of_another_file_is_noticed_and_not_folded_in() {
     add(&opened(&path), &ids, 5).await;
     let store = opened(&path);
     let early = add(&store, &ids, 50).await;
-    care::backup(&path, at("backup.db")).expect("a backup");
+    integrity::backup(&path, at("backup.db")).expect("a backup");
     Connection::open(&path)
         .and_then(|conn| conn.execute("VACUUM INTO ?1", [at("vacuum.db").to_str()]))
         .expect("a copy");
@@ -150,13 +150,13 @@ async fn a_store_of_an_older_program_goes_on_and_is_guarded_from_then_on() {
     drop(conn);
     let old = folder.path().join("old.db");
     std::fs::copy(&path, &old).expect("a copy");
-    assert_eq!(care::versions(&path).expect("it is a store").found, Some(VERSION));
+    assert_eq!(integrity::versions(&path).expect("it is a store").found, Some(VERSION));
     for _ in 0..3 {
         let store = opened(&path);
         all.extend(add(&store, &ids, 2).await);
         let (_folder, crashed) = crash(&path);
         assert_eq!(tasks(&opened(&crashed)).await, all);
-        assert_eq!(care::versions(&path).expect("it is a store").found, Some(VERSION));
+        assert_eq!(integrity::versions(&path).expect("it is a store").found, Some(VERSION));
     }
     let store = opened(&path);
     add(&store, &ids, 2).await;
@@ -172,16 +172,16 @@ async fn a_restored_store_has_what_the_backup_has_and_the_former_one_is_kept() {
     let ids = Ids::new(1);
     let store = opened(&path);
     let early = add(&store, &ids, 20).await;
-    care::backup(&path, &backup).expect("a backup");
+    integrity::backup(&path, &backup).expect("a backup");
     let late = add(&store, &ids, 20).await;
     let kept = bytes(&backup);
     let (_folder, crashed) = crash(&path);
     for (former, holds) in [(".former", 40), (".former-2", 20)] {
         let Restored { version, bytes: size, former: named } =
-            care::restore(&backup, &crashed).unwrap_or_else(|error| panic!("{error}"));
+            integrity::restore(&backup, &crashed).unwrap_or_else(|error| panic!("{error}"));
         assert_eq!((version, named), (VERSION, Some(beside(&crashed, former))));
         assert_eq!(size, std::fs::metadata(&crashed).expect("it is there").len());
-        assert_eq!(care::check(&crashed).expect("it can be read").problems, Vec::<String>::new());
+        assert_eq!(integrity::check(&crashed).expect("it can be read").problems, Vec::<String>::new());
         assert_eq!(tasks(&opened(&crashed)).await, early, "exactly what the backup has");
         let before = tasks(&opened(&beside(&crashed, former))).await;
         assert_eq!(before.len(), holds, "with its log, the former one is whole");
@@ -204,7 +204,7 @@ async fn a_backup_with_a_log_of_its_own_is_restored_with_it() {
     let all = add(&store, &Ids::new(1), 20).await;
     let (_folder, copied) = crash(&path);
     let new = folder.path().join("new.db");
-    let restored = care::restore(&copied, &new).unwrap_or_else(|error| panic!("{error}"));
+    let restored = integrity::restore(&copied, &new).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(restored.former, None, "there was none");
     assert_eq!(tasks(&opened(&new)).await, all);
 }
@@ -229,7 +229,8 @@ async fn what_is_no_whole_store_is_not_restored_and_the_store_stays_as_it_is() {
         ("newer", newer, ErrorKind::TooNew),
     ] {
         std::fs::write(at(name), content).expect("a file");
-        let error = care::restore(at(name), &path).err().unwrap_or_else(|| panic!("{name}: was restored"));
+        let error =
+            integrity::restore(at(name), &path).err().unwrap_or_else(|| panic!("{name}: was restored"));
         assert_eq!(error.kind(), kind, "{name}: {error}");
         assert!(error.to_string().contains(&at(name).display().to_string()), "{name}: {error}");
         assert!(!error.to_string().contains("partial"), "{name}: {error}");
@@ -239,7 +240,7 @@ async fn what_is_no_whole_store_is_not_restored_and_the_store_stays_as_it_is() {
     for (what, backup) in
         [("nothing", at("nothing")), ("a folder", folder.path().to_owned()), ("itself", path.clone())]
     {
-        let error = care::restore(backup, &path).err().unwrap_or_else(|| panic!("{what}: was restored"));
+        let error = integrity::restore(backup, &path).err().unwrap_or_else(|| panic!("{what}: was restored"));
         assert_eq!(error.kind(), ErrorKind::Invalid, "{what}: {error}");
     }
 }

@@ -34,7 +34,8 @@ async fn filled(folder: &Path) {
 
 /// A copy of it, in a place of its own.
 fn copy(from: &Path, to: &Path) -> Place {
-    ostler_sqlite::care::backup(from.join("ostler.db"), to.join("ostler.db")).expect("the file is copied");
+    ostler_sqlite::integrity::backup(from.join("ostler.db"), to.join("ostler.db"))
+        .expect("the file is copied");
     Place::new(to)
 }
 

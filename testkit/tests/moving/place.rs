@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ostler_core::Id;
-use ostler_postgres::{Arrival, Listening, Options, Postgres};
-use ostler_sqlite::{Durability, Leaving, Sqlite};
+use ostler_postgres::{Listening, Options, Postgres, PostgresTarget};
+use ostler_sqlite::{Durability, Sqlite, SqliteSource};
 use ostler_store::Error;
 use ostler_store::transfer::{self, MovePlan, MoveStep, MoveSummary};
 use ostler_testkit::{ManualClock, PrivatePostgres};
@@ -74,12 +74,14 @@ impl Place {
         }
     }
 
-    pub(crate) fn leaving(&self) -> Leaving {
-        Leaving::open(&self.file, Arc::new(self.clock.clone())).expect("the old store opens")
+    pub(crate) fn leaving(&self) -> SqliteSource {
+        SqliteSource::open(&self.file, Arc::new(self.clock.clone())).expect("the old store opens")
     }
 
-    pub(crate) async fn arrival(&self) -> Arrival {
-        Arrival::reach(&format!("{}?schema={}", self.url(), self.schema)).await.expect("the database opens")
+    pub(crate) async fn arrival(&self) -> PostgresTarget {
+        PostgresTarget::reach(&format!("{}?schema={}", self.url(), self.schema))
+            .await
+            .expect("the database opens")
     }
 
     /// Moves, and lets nobody wait.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use ostler_postgres::care as shared;
-use ostler_sqlite::care;
+use ostler_postgres::integrity as shared;
+use ostler_sqlite::integrity;
 use ostler_store::calls::{Prune, Retention};
 use ostler_store::{Error, ErrorKind, Store};
 use ostler_wire::act::{BackedUp, Migrated, PrunedTasks, RestoredStore, StoreHealth};
@@ -44,8 +44,8 @@ async fn check(console: &Console, place: &Place) -> anyhow::Result<Code> {
     let (version, newest, problems) = match place.url() {
         StoreUrl::Sqlite(path) => {
             let here = path.clone();
-            let health = apart(move || care::check(here)).await?.map_err(refusal)?;
-            (health.version, care::versions(path).map_err(refusal)?.newest, health.problems)
+            let health = apart(move || integrity::check(here)).await?.map_err(refusal)?;
+            (health.version, integrity::versions(path).map_err(refusal)?.newest, health.problems)
         }
         StoreUrl::Postgres(address) => {
             let newest = in_time(place, shared::versions(address)).await?.newest;
@@ -91,7 +91,7 @@ async fn migrate(console: &Console, place: &Place) -> anyhow::Result<Code> {
 async fn versions(place: &Place) -> anyhow::Result<(Option<i64>, i64)> {
     match place.url() {
         StoreUrl::Sqlite(path) => {
-            let versions = care::versions(path).map_err(refusal)?;
+            let versions = integrity::versions(path).map_err(refusal)?;
             Ok((versions.found, versions.newest))
         }
         StoreUrl::Postgres(address) => {
@@ -124,7 +124,7 @@ async fn backup(console: &Console, place: &Place, file: PathBuf) -> anyhow::Resu
     };
     place.prepare(Missing::Refuse)?;
     let to = file.clone();
-    let bytes = apart(move || care::backup(from, to)).await?.map_err(|error| {
+    let bytes = apart(move || integrity::backup(from, to)).await?.map_err(|error| {
         // The store is fine: it is the target that is not.
         let bad_target = error.kind() == ErrorKind::Invalid;
         if bad_target { refused(Code::BadInput, error.to_string()) } else { refusal(error) }
@@ -144,7 +144,7 @@ async fn restore(console: &Console, place: &Place, file: PathBuf) -> anyhow::Res
     };
     place.prepare(Missing::Make)?;
     let from = file.clone();
-    let restored = apart(move || care::restore(from, to)).await?.map_err(|error| {
+    let restored = apart(move || integrity::restore(from, to)).await?.map_err(|error| {
         // The store is as it was: it is the backup that is not right.
         let bad_backup = error.kind() == ErrorKind::Invalid;
         if bad_backup { refused(Code::BadInput, error.to_string()) } else { refusal(error) }

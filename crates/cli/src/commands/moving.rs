@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use ostler_postgres::{Address, Arrival};
-use ostler_sqlite::Leaving;
+use ostler_postgres::{Address, PostgresTarget};
+use ostler_sqlite::SqliteSource;
 use ostler_store::transfer::{self, MovePlan, MoveStep, MoveSummary, ROWS, Table};
 use ostler_store::{ErrorKind, SystemClock};
 use ostler_wire::act::{MovedStore, MovedTable, StayedStore};
@@ -83,8 +83,8 @@ async fn abandon(console: &Console, path: PathBuf, to: Option<&str>) -> anyhow::
     Ok(Code::Done)
 }
 
-fn open(path: PathBuf) -> anyhow::Result<Leaving> {
-    Leaving::open(path, Arc::new(SystemClock)).map_err(refusal)
+fn open(path: PathBuf) -> anyhow::Result<SqliteSource> {
+    SqliteSource::open(path, Arc::new(SystemClock)).map_err(refusal)
 }
 
 fn parse(field: &str, url: &str) -> anyhow::Result<StoreUrl> {
@@ -106,8 +106,8 @@ fn shown(address: &Address) -> String {
 }
 
 /// What the target says is about `--to`, and not about the store.
-async fn reach(to: &Address) -> anyhow::Result<Arrival> {
-    let reached = tokio::time::timeout(MAX_OPENING, Arrival::reach(to.secret())).await;
+async fn reach(to: &Address) -> anyhow::Result<PostgresTarget> {
+    let reached = tokio::time::timeout(MAX_OPENING, PostgresTarget::reach(to.secret())).await;
     let silent = || refused(Code::Store, "--to: the PostgreSQL server does not answer");
     reached.map_err(|_| silent())?.map_err(|error| {
         let code = if error.kind() == ErrorKind::Invalid { Code::BadInput } else { Code::Store };

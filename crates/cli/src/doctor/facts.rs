@@ -8,7 +8,7 @@ use ostler_core::{StateName, Task, Timestamp};
 use ostler_postgres::{Address, Listening, Postgres};
 use ostler_process::keeper::Contained;
 use ostler_runtime::{RedisAddress, RedisFault};
-use ostler_sqlite::{Options, Sqlite, care};
+use ostler_sqlite::{Options, Sqlite, integrity};
 use ostler_store::jobs::{JobFilter, JobRecord};
 use ostler_store::schedules::ScheduleRecord;
 use ostler_store::views::{Filter, LaneRecord, LeaseFilter, Survey};
@@ -202,7 +202,7 @@ async fn open(path: PathBuf, clock: Arc<dyn Clock>) -> Result<Box<dyn Store>, Lo
 }
 
 fn open_what_is_there(path: &Path, clock: Arc<dyn Clock>) -> Result<Box<dyn Store>, Look> {
-    let versions = care::versions(path).map_err(|error| {
+    let versions = integrity::versions(path).map_err(|error| {
         // Where the whole folder is missing, so is the store.
         let missing = |error: std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
         let gone =
@@ -222,7 +222,7 @@ fn open_what_is_there(path: &Path, clock: Arc<dyn Clock>) -> Result<Box<dyn Stor
 /// Opens the store of a server, if there is one and nothing has to be changed for it.
 async fn connect(address: &Address) -> Result<Box<dyn Store>, Look> {
     let opening = async {
-        let versions = ostler_postgres::care::versions(address).await.map_err(Look::Refused)?;
+        let versions = ostler_postgres::integrity::versions(address).await.map_err(Look::Refused)?;
         match versions.found {
             None => return Err(Look::Absent),
             Some(found) if found < versions.newest => {

@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use ostler_sqlite::care::{self, UnopenableLock};
+use ostler_sqlite::integrity::{self, UnopenableLock};
 use rustix::fs::{Access, AtFlags, CWD};
 use rustix::io::Errno;
 
@@ -75,7 +75,7 @@ pub(crate) fn look(path: &Path) -> Place {
         free_files: (disk.f_files > 0).then_some(disk.f_favail),
     });
     // A folder that cannot be read keeps the store from being opened, which is told.
-    let unopenable = care::unopenable_locks(&path).unwrap_or_default();
+    let unopenable = integrity::unopenable_locks(&path).unwrap_or_default();
     Place { path, folder, file_mode, folder_mode, not_writable, unopenable, room, remote }
 }
 

@@ -12,7 +12,7 @@ use super::{KeyRules, NO_MOMENT, read_key, write_gate};
 use crate::conn::{get, most};
 use crate::fault::Sql;
 use crate::limit_keys;
-use crate::queue::Queue;
+use crate::queue::QueueRow;
 use crate::tx::Tx;
 
 /// The gates of a queue and of its keys, for one claim.
@@ -47,7 +47,7 @@ pub(crate) struct GateQuestion {
 
 impl ClaimGate {
     /// The doors of a queue; `None` where all are open for ever.
-    pub(crate) fn of(queue: &Queue) -> Option<Self> {
+    pub(crate) fn of(queue: &QueueRow) -> Option<Self> {
         let keys = KeyRules::of(queue);
         let rules = queue.settings.queue_rules();
         if rules.is_none() && queue.gate == Gate::default() && !keys.may_gate() {

@@ -18,7 +18,7 @@ use crate::conn::{Conn, get, most};
 use crate::fault::Sql;
 use crate::gate_codec::{gate_from, gate_text};
 use crate::limit_keys::{self, Candidate};
-use crate::queue::Queue;
+use crate::queue::QueueRow;
 use crate::row::{code, from_ordinal};
 use crate::tx::Tx;
 
@@ -35,7 +35,7 @@ pub(crate) struct KeyRules {
 }
 
 impl KeyRules {
-    pub(crate) fn of(queue: &Queue) -> Self {
+    pub(crate) fn of(queue: &QueueRow) -> Self {
         Self {
             queue: Arc::clone(&queue.name),
             cap: queue.settings.key_concurrency,
@@ -46,7 +46,7 @@ impl KeyRules {
 
     /// What holds in a queue about which nothing was ever said.
     pub(crate) fn none(queue: &str) -> Self {
-        Self::of(&Queue::new(0, queue))
+        Self::of(&QueueRow::new(0, queue))
     }
 
     /// Whether the gate of a key may have a say.

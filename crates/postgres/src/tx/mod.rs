@@ -14,12 +14,12 @@ use ostler_store::{Check, Checks, Rings};
 use crate::cache::{Cache, ScanStep};
 use crate::commit_mark::CommitMark;
 use crate::conn::{Conn, get};
-use crate::counts::{LaneChanges, Written};
-use crate::fault::{Sql, Stop};
+use crate::counts::{CommittedCounts, LaneChanges};
+use crate::fault::{Abort, Sql};
 use crate::gate_codec::gate_text;
 use crate::locks::{LockTarget, Locks, Mode};
 use crate::notifier::{Notification, Notifier};
-use crate::queue::{COLUMNS, QUEUES, Queue, read_queues};
+use crate::queue::{COLUMNS, QUEUES, QueueRow, read_queues};
 use crate::row::{BY_SLOT, FoundTask, Phase, Uid, find_text, found_from, why_code};
 use crate::verbs::outbox::{self, NewEntry};
 
@@ -52,7 +52,7 @@ pub(crate) struct Tx {
     pub(crate) memo: Arc<Cache>,
     held: Locks,
     /// The queues that are locked, as far as there are any of these names.
-    queues: BTreeMap<String, Queue>,
+    queues: BTreeMap<String, QueueRow>,
     lanes: LaneChanges,
     /// Queues whose clock has moved.
     clocks: HashMap<i64, VirtualTime>,
@@ -90,7 +90,7 @@ impl Committable {
         mut self,
         notice: Option<&Notification>,
         mark: &CommitMark,
-    ) -> Sql<(Conn, Written)> {
+    ) -> Sql<(Conn, CommittedCounts)> {
         let written = self.lanes.write_with_commit(&mut self.conn, notice, mark).await?;
         Ok((self.conn, written))
     }
@@ -132,7 +132,7 @@ impl Tx {
         checks: Checks,
         now: Option<i64>,
         inbox: InboxMode,
-    ) -> Result<Self, (Conn, Stop)> {
+    ) -> Result<Self, (Conn, Abort)> {
         conn.begins();
         let TxStart { now, queues, acting } = match lock(&conn, &locks, &memo.schema, now, inbox).await {
             Ok(opened) => opened,
@@ -170,7 +170,7 @@ impl Tx {
                 needs.add(what, Mode::Exclusive);
             }
         }
-        if needs.is_empty() { Ok(()) } else { Err(Stop::Needs(needs)) }
+        if needs.is_empty() { Ok(()) } else { Err(Abort::Needs(needs)) }
     }
 
     /// Writes what was put off.
@@ -238,7 +238,7 @@ impl Tx {
         if self.held.mode(&what).is_some() {
             return Ok(());
         }
-        Err(Stop::Needs(Locks::none().and(what, Mode::Shared)))
+        Err(Abort::Needs(Locks::none().and(what, Mode::Shared)))
     }
 
     /// Begins anew, unless the queue is locked alone.
@@ -247,7 +247,7 @@ impl Tx {
         if self.held.mode(&what) == Some(Mode::Exclusive) {
             return Ok(());
         }
-        Err(Stop::Needs(Locks::none().and(what, Mode::Exclusive)))
+        Err(Abort::Needs(Locks::none().and(what, Mode::Exclusive)))
     }
 
     // ---- sessions ----
@@ -432,9 +432,9 @@ async fn lock(conn: &Conn, locks: &Locks, schema: &str, now: Option<i64>, inbox:
     begun?;
     locked?;
     let found = found?;
-    let Some(row) = found.first() else { return Err(Stop::Foreign("no time".to_owned())) };
+    let Some(row) = found.first() else { return Err(Abort::Foreign("no time".to_owned())) };
     if inbox == InboxMode::First && get(row, COLUMNS + 1)? {
-        return Err(Stop::Inbox);
+        return Err(Abort::Inbox);
     }
     let acting = match (session, get(row, COLUMNS + 2)?) {
         (Some(name), Some(id)) => {
@@ -450,6 +450,6 @@ async fn lock(conn: &Conn, locks: &Locks, schema: &str, now: Option<i64>, inbox:
 /// What a transaction begins with.
 struct TxStart {
     now: Timestamp,
-    queues: BTreeMap<String, Queue>,
+    queues: BTreeMap<String, QueueRow>,
     acting: Option<Acting>,
 }

@@ -9,17 +9,17 @@ use crate::conn::get;
 use crate::fault::Sql;
 use crate::gate_codec::rules_text;
 use crate::gates::KeyRules;
-use crate::queue::Queue;
+use crate::queue::QueueRow;
 
 impl Tx {
     /// The queue of this name, if there is one.
-    pub(crate) fn queue(&mut self, name: &str) -> Sql<Option<&mut Queue>> {
+    pub(crate) fn queue(&mut self, name: &str) -> Sql<Option<&mut QueueRow>> {
         self.locked(name)?;
         Ok(self.queues.get_mut(name))
     }
 
     /// The queue of this name, made if need be.
-    pub(crate) async fn queue_or_new(&mut self, name: &str) -> Sql<&mut Queue> {
+    pub(crate) async fn queue_or_new(&mut self, name: &str) -> Sql<&mut QueueRow> {
         self.locked(name)?;
         if !self.queues.contains_key(name) {
             self.conn
@@ -27,7 +27,7 @@ impl Tx {
                 .await?;
             // Somebody else may have made it at the same time.
             let row = self.conn.one("SELECT id FROM ostler.queue WHERE name = $1", &[&name]).await?;
-            self.queues.insert(name.to_owned(), Queue::new(get(&row, 0)?, name));
+            self.queues.insert(name.to_owned(), QueueRow::new(get(&row, 0)?, name));
         }
         Ok(self.queues.get_mut(name).expect("it is there, or was just made"))
     }

@@ -12,7 +12,7 @@ use tokio_postgres::Row;
 
 use crate::conn::{Conn, big, get, get_u64, most};
 use crate::counts::{Counted, counted};
-use crate::fault::{Sql, Stop, readable};
+use crate::fault::{Abort, Sql, readable};
 use crate::locks::{LockTarget, Locks, Mode};
 use crate::row::Uid;
 use crate::tx::Tx;
@@ -178,7 +178,7 @@ pub(crate) async fn prune(tx: &mut Tx, keep: &Retention) -> Sql<()> {
         }
     }
     if !needs.is_empty() {
-        return Err(Stop::Needs(needs));
+        return Err(Abort::Needs(needs));
     }
     for (job, queue) in &old {
         tx.conn.exec("DELETE FROM ostler.job WHERE id = $1", &[job]).await?;

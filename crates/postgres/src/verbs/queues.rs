@@ -4,7 +4,7 @@ use ostler_store::calls::QueueChange;
 use ostler_store::check_settings;
 use ostler_store::views::QueueSettings;
 
-use crate::fault::{Sql, Stop};
+use crate::fault::{Abort, Sql};
 use crate::gates;
 use crate::limit_keys;
 use crate::locks::{LockTarget, Locks, Mode};
@@ -20,7 +20,7 @@ pub(crate) async fn configure(tx: &mut Tx, name: &str, changes: &[QueueChange]) 
     let before = tx.settings(name)?;
     let mut settings = before.clone();
     changes.iter().for_each(|change| settings.apply(change.clone()));
-    check_settings(&settings).map_err(Stop::Refused)?;
+    check_settings(&settings).map_err(Abort::Refused)?;
     let id = tx.queue_or_new(name).await?.id;
     let limits = change_gates(tx, name, &before, changes).await?;
     tx.set_settings(name, &settings).await?;

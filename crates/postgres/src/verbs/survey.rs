@@ -14,7 +14,7 @@ use tokio_postgres::Row;
 use super::node_commands;
 use crate::conn::{Conn, get, get_u64, get_u64_opt, most};
 use crate::counts::counted;
-use crate::fault::{Sql, Stop};
+use crate::fault::{Abort, Sql};
 use crate::gate_codec::gate_from;
 use crate::gates::shut_from;
 use crate::queue::{SETTINGS, settings_from};
@@ -186,7 +186,7 @@ async fn nodes(conn: &Conn, now: Timestamp) -> Sql<Vec<NodeRecord>> {
 }
 
 fn pid(number: i64) -> Sql<u32> {
-    u32::try_from(number).map_err(|error| Stop::Foreign(error.to_string()))
+    u32::try_from(number).map_err(|error| Abort::Foreign(error.to_string()))
 }
 
 async fn workers(conn: &Conn) -> Sql<Vec<WorkerRecord>> {

@@ -11,7 +11,7 @@ use rusqlite::params;
 
 use super::{KeyRules, NO_MOMENT, read_key, write_gate};
 use crate::limit_keys;
-use crate::tx::{Queue, Sql, Tx};
+use crate::tx::{QueueRow, Sql, Tx};
 
 /// The gates of a queue and of its keys, for one claim.
 pub(crate) struct ClaimGate {
@@ -45,7 +45,7 @@ pub(crate) struct GateQuestion {
 
 impl ClaimGate {
     /// The doors of a queue; `None` where all are open for ever.
-    pub(crate) fn of(queue: &Queue) -> Option<Self> {
+    pub(crate) fn of(queue: &QueueRow) -> Option<Self> {
         let keys = KeyRules::of(queue);
         let rules = queue.settings.queue_rules();
         if rules.is_none() && queue.gate == Gate::default() && !keys.may_gate() {

@@ -17,7 +17,7 @@ use crate::codec::extras_from;
 use crate::gate_codec::{gate_from, gate_text};
 use crate::limit_keys::{self, Candidate};
 use crate::row::{from_ordinal, ordinal};
-use crate::tx::{Queue, Sql, Tx};
+use crate::tx::{QueueRow, Sql, Tx};
 
 /// Stands in the column for a key that is shut until something changes.
 const NO_MOMENT: i64 = i64::MAX;
@@ -32,7 +32,7 @@ pub(crate) struct KeyRules {
 }
 
 impl KeyRules {
-    pub(crate) fn of(queue: &Queue) -> Self {
+    pub(crate) fn of(queue: &QueueRow) -> Self {
         Self {
             queue: Arc::clone(&queue.name),
             cap: queue.settings.key_concurrency,

@@ -5,7 +5,7 @@ use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use ostler_process::keeper::Contained;
-use ostler_sqlite::{Options, Sqlite, care};
+use ostler_sqlite::{Options, Sqlite, integrity};
 use ostler_testkit::{Twin, Voice, scratch};
 use rustix::mount::{MountFlags, mount, mount_remount};
 
@@ -74,7 +74,7 @@ async fn a_damaged_store_is_told() {
 #[tokio::test]
 async fn a_store_of_another_version_is_told_and_left() {
     let (_world, path) = closed_store();
-    let newest = care::versions(&path).expect("it is a store").newest;
+    let newest = integrity::versions(&path).expect("it is a store").newest;
     for (version, code, advice) in
         [(newest + 1, "store-too-new", "newer program"), (newest - 1, "store-outdated", "ostler db migrate")]
     {

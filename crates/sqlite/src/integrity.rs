@@ -136,15 +136,15 @@ fn look(path: &Path) -> Result<Connection, Error> {
 
 // ---- the parts of a check -----------------------------------------------------------------------------
 
-type Found = rusqlite::Result<Vec<String>>;
+type FoundFile = rusqlite::Result<Vec<String>>;
 
-fn pages(conn: &Connection) -> Found {
+fn pages(conn: &Connection) -> FoundFile {
     let mut statement = conn.prepare(&format!("PRAGMA integrity_check({MAX_PROBLEMS})"))?;
     let said: Vec<String> = statement.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
     Ok(said.into_iter().filter(|line| line != "ok").collect())
 }
 
-fn foreign_keys(conn: &Connection) -> Found {
+fn foreign_keys(conn: &Connection) -> FoundFile {
     let mut statement = conn.prepare("PRAGMA foreign_key_check")?;
     let rows = statement.query_map([], |row| {
         let (table, parent): (String, String) = (row.get(0)?, row.get(2)?);
@@ -154,7 +154,7 @@ fn foreign_keys(conn: &Connection) -> Found {
 }
 
 /// Every lane counts its own tasks; here they are counted one by one.
-fn counts(conn: &Connection) -> Found {
+fn counts(conn: &Connection) -> FoundFile {
     let mut statement = conn.prepare(
         "SELECT q.name, l.kind FROM lane l JOIN queue q ON q.id = l.queue
          LEFT JOIN (
@@ -177,7 +177,7 @@ fn counts(conn: &Connection) -> Found {
 }
 
 /// Rows that belong to nothing.
-fn strays(conn: &Connection) -> Found {
+fn strays(conn: &Connection) -> FoundFile {
     let mut found = Vec::new();
     for (what, strays) in [
         ("tasks without a lane", "task t WHERE NOT EXISTS (SELECT 1 FROM lane WHERE id = t.lane)"),

@@ -12,10 +12,10 @@ use ostler_store::{Clock, Error, ErrorKind, MAX_MAINTENANCE_BATCH, Store};
 use rusqlite::types::{ToSql, ToSqlOutput, ValueRef};
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 
-use crate::care::require;
 use crate::counts::recent_from;
 use crate::fault::fault;
-use crate::open::{Opened, resolve};
+use crate::integrity::require;
+use crate::open::{OpenFile, resolve};
 use crate::row::{Uid, from_ordinal, ordinal};
 use crate::store::Sqlite;
 use crate::tx::{Sql, Tx};
@@ -58,7 +58,7 @@ pub(crate) fn refusal(departure: &Departure, path: &Path) -> Error {
 }
 
 /// Refuses a store that has moved.
-pub(crate) fn refuse_gone(opened: &Opened) -> Result<(), Error> {
+pub(crate) fn refuse_gone(opened: &OpenFile) -> Result<(), Error> {
     match read(&opened.writer).map_err(fault)? {
         Some(departure) if departure.stage == MoveStage::Gone => Err(refusal(&departure, &opened.path)),
         Some(_) | None => Ok(()),
@@ -76,11 +76,11 @@ pub(crate) fn read(conn: &Connection) -> Sql<Option<Departure>> {
 }
 
 /// A store on its way out, for whoever moves it.
-pub struct Leaving {
+pub struct SqliteSource {
     store: Sqlite,
 }
 
-impl Leaving {
+impl SqliteSource {
     /// Opens the store at `path`, also one that has moved.
     ///
     /// # Errors
@@ -149,7 +149,7 @@ fn count_leased(conn: &Connection) -> Sql<i64> {
 }
 
 #[async_trait]
-impl MoveSource for Leaving {
+impl MoveSource for SqliteSource {
     async fn departure(&self) -> Result<Option<Departure>, Error> {
         self.store.readers.read(read).await
     }
@@ -195,7 +195,7 @@ impl MoveSource for Leaving {
 }
 
 #[async_trait]
-impl MoveSide for Leaving {
+impl MoveSide for SqliteSource {
     async fn read(
         &self,
         table: Table,

@@ -16,7 +16,7 @@ use tokio_postgres::Row;
 
 use crate::address::Address;
 use crate::conn::{Conn, Names, get, get_u32, quoted};
-use crate::fault::{Sql, Stop, fault};
+use crate::fault::{Abort, Sql, fault};
 use crate::open::{Options, connector, look_at_server, migrate};
 use crate::row::Uid;
 use crate::transactor::VerbFuture;
@@ -55,7 +55,7 @@ const IDENTITIES: &str = "SELECT table_name::text, column_name::text FROM inform
      WHERE table_schema = $1 AND is_identity = 'YES' ORDER BY table_name, column_name";
 
 /// The database that a store moves into, for whoever moves it.
-pub struct Arrival {
+pub struct PostgresTarget {
     conn: Mutex<Conn>,
     schema: String,
 }
@@ -67,7 +67,7 @@ struct Mark {
     source: String,
 }
 
-impl Arrival {
+impl PostgresTarget {
     /// Opens the database at `url`, such as `postgres://user@host/database?schema=jobs`; makes the tables if there are none.
     ///
     /// # Errors
@@ -121,7 +121,7 @@ pub(crate) async fn refuse_half(conn: &Conn, schema: &str) -> Sql<()> {
                 "the store {} is moving in here, and cannot be used before it has arrived: wait for \"ostler db move\", or run it again",
                 mark.source
             );
-            Err(Stop::Refused(Error::new(ErrorKind::Moving, sentence)))
+            Err(Abort::Refused(Error::new(ErrorKind::Moving, sentence)))
         }
         Some(_) | None => Ok(()),
     }
@@ -148,7 +148,7 @@ async fn mark(conn: &Conn, schema: &str) -> Sql<Option<Mark>> {
 
 /// What the database is to this move.
 async fn look(conn: &Conn, schema: &str, id: MoveId) -> Sql<Arriving> {
-    let refused = |sentence: String| Err(Stop::Refused(Error::invalid(sentence)));
+    let refused = |sentence: String| Err(Abort::Refused(Error::invalid(sentence)));
     match mark(conn, schema).await? {
         Some(mark) if mark.id == id => Ok(if mark.open { Arriving::Open } else { Arriving::Half }),
         Some(mark) if mark.id.id == id.id && !mark.open => Ok(Arriving::Stale),
@@ -246,7 +246,7 @@ async fn forget(conn: &Conn, schema: &str) -> Sql<()> {
 }
 
 #[async_trait]
-impl MoveTarget for Arrival {
+impl MoveTarget for PostgresTarget {
     async fn look(&self, id: MoveId) -> Result<Arriving, Error> {
         let conn = self.conn.lock().await;
         look(&conn, &self.schema, id).await.map_err(fault)
@@ -277,7 +277,7 @@ impl MoveTarget for Arrival {
 }
 
 #[async_trait]
-impl MoveSide for Arrival {
+impl MoveSide for PostgresTarget {
     async fn read(
         &self,
         table: Table,

@@ -6,7 +6,7 @@ use ostler_store::transfer::{Column, Kind, Record, RecordKey, Table, Value};
 use tokio_postgres::Row;
 
 use crate::conn::{Conn, get, most, quoted};
-use crate::fault::{Sql, Stop};
+use crate::fault::{Abort, Sql};
 use crate::param::Param;
 use crate::row::Uid;
 
@@ -118,7 +118,7 @@ fn refuse_zeros(table: Table, record: &Record) -> Sql<()> {
         table.name(),
         record.key(table)
     );
-    Err(Stop::Refused(Error::invalid(sentence)))
+    Err(Abort::Refused(Error::invalid(sentence)))
 }
 
 fn list(columns: &[Column], one: impl Fn(&Column) -> String) -> String {
