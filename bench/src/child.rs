@@ -86,7 +86,7 @@ pub(crate) fn monotonic() -> Duration {
 pub(crate) fn run(role: Role, path: &Path) -> Result<(), Error> {
     if role == Role::Keeper {
         // Before anything else is started: it is a small process, and stays one.
-        return Ok(ostler_process::keeper::serve()?);
+        return Ok(ostler_process::supervisor::serve()?);
     }
     let bench = Bench::new(crate::Scale::FULL, None)?;
     match role {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use ostler_process::keeper::{Keeper, KeeperProgram};
+use ostler_process::supervisor::{Supervisor, SupervisorProgram};
 use ostler_process::{Command, CommandPolicy};
 use ostler_runtime::PoolConfig;
 
@@ -38,8 +38,8 @@ pub(super) fn run(bench: &Bench, place: &Place, report: &mut Report) -> Result<(
 
 /// Tasks a second.
 async fn through_node(path: &Path, tasks: usize) -> Result<f64, Error> {
-    let program = KeeperProgram::this(["child", Role::Keeper.name(), "-"]);
-    let keeper = Keeper::start(program, Vec::new()).await?;
+    let program = SupervisorProgram::this(["child", Role::Keeper.name(), "-"]);
+    let keeper = Supervisor::start(program, Vec::new()).await?;
     let executor = Command::new(keeper.clone(), CommandPolicy::new([PROGRAM]))?;
     let pool = PoolConfig::durable(QUEUE, Arc::new(executor), AT_ONCE);
     let rate = drained(path, KIND, tasks, pool).await?;

@@ -10,7 +10,7 @@ mod peers;
 
 use std::path::{Path, PathBuf};
 
-use ostler_process::keeper::{Keeper, KeeperProgram};
+use ostler_process::supervisor::{Supervisor, SupervisorProgram};
 use ostler_process::{Environment, Process, ProcessPolicy};
 
 use crate::child::Role;
@@ -179,7 +179,8 @@ fn js_worker() -> ProcessPolicy {
 }
 
 /// The executor, with the keeper of its children.
-async fn executor(policy: ProcessPolicy) -> Result<(Process, Keeper), Error> {
-    let keeper = Keeper::start(KeeperProgram::this(["child", Role::Keeper.name(), "-"]), Vec::new()).await?;
+async fn executor(policy: ProcessPolicy) -> Result<(Process, Supervisor), Error> {
+    let keeper =
+        Supervisor::start(SupervisorProgram::this(["child", Role::Keeper.name(), "-"]), Vec::new()).await?;
     Ok((Process::new(keeper.clone(), policy)?, keeper))
 }

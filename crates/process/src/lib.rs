@@ -14,11 +14,11 @@ mod command;
 pub mod descriptors;
 mod files;
 mod folders;
-pub mod keeper;
 mod lines;
 mod links;
 mod memory;
 pub mod sandbox;
+pub mod supervisor;
 mod walk;
 mod worker;
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use ostler_core::MemoryPressure;
 
-use crate::keeper::{descendants, own_cgroup};
+use crate::supervisor::{descendants, own_cgroup};
 
 /// Above this share of what there is, nothing is added.
 const TIGHT: f64 = 0.85;

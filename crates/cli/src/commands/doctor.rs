@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ostler_process::keeper::{Contained, Containment};
+use ostler_process::supervisor::{Contained, Containment};
 use ostler_store::SystemClock;
 use ostler_wire::system::FindingView;
 

@@ -1,7 +1,7 @@
 //! The sandboxes of a node's pools: they are proved before anything runs in them.
 
-use ostler_process::keeper::Keeper;
 use ostler_process::sandbox::{probe, prove};
+use ostler_process::supervisor::Supervisor;
 
 use crate::config::{Config, Pool, StoreUrl};
 use crate::exit::{Code, refused};
@@ -32,7 +32,7 @@ pub(super) fn hide(mut config: Config, store: &StoreUrl) -> anyhow::Result<Confi
 }
 
 /// Proves every sandbox; the store must be there.
-pub(super) async fn prove_all(config: &Config, keeper: &Keeper) -> anyhow::Result<()> {
+pub(super) async fn prove_all(config: &Config, keeper: &Supervisor) -> anyhow::Result<()> {
     for pool in &config.pools {
         let Some(sandbox) = pool.executor.sandbox() else { continue };
         prove(keeper, sandbox, &[PROBE], &[]).await.map_err(|error| refusal(pool, &error))?;

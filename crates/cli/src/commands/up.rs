@@ -7,8 +7,8 @@ use std::time::Duration;
 use anyhow::Context as _;
 use ostler_core::Overrides;
 use ostler_exec::Executor as AnyExecutor;
-use ostler_process::keeper::{
-    Contained, Containment, Keeper, KeeperProgram, StartError as KeeperError, serve,
+use ostler_process::supervisor::{
+    Contained, Containment, StartError as KeeperError, Supervisor, SupervisorProgram, serve,
 };
 use ostler_runtime::{
     Drained, EndListener, Node, NodeConfig, NodeDeps, NodeState, PoolConfig, PoolSize, Prefetch, StartError,
@@ -243,9 +243,9 @@ async fn say_news(mut news: mpsc::Receiver<StoreNews>) {
 }
 
 /// Starts the keeper of a node's children.
-pub(crate) async fn start_keeper(containment: Containment) -> Result<Keeper, KeeperError> {
-    let program = KeeperProgram { containment, ..KeeperProgram::this([KEEPER]) };
-    Keeper::start(program, Vec::new()).await
+pub(crate) async fn start_keeper(containment: Containment) -> Result<Supervisor, KeeperError> {
+    let program = SupervisorProgram { containment, ..SupervisorProgram::this([KEEPER]) };
+    Supervisor::start(program, Vec::new()).await
 }
 
 /// Why a node goes.
@@ -302,7 +302,7 @@ async fn follow(node: &Node, mut presence: Option<&mut Watcher>) -> Told {
 async fn start(
     place: &Place,
     config: &Config,
-    keeper: &Keeper,
+    keeper: &Supervisor,
     plain: NodeConfig,
 ) -> anyhow::Result<(Node, Arc<dyn Store>)> {
     let mut pools: Vec<PoolConfig> =
@@ -360,7 +360,7 @@ fn kinds(before: &QueueSettings, pool: &Pool) -> Vec<QueueChange> {
     gone.chain(said).collect()
 }
 
-fn pool_of(pool: &Pool, keeper: &Keeper) -> anyhow::Result<PoolConfig> {
+fn pool_of(pool: &Pool, keeper: &Supervisor) -> anyhow::Result<PoolConfig> {
     let executor: Arc<dyn AnyExecutor> = match &pool.executor {
         Executor::Command(policy) => {
             let command = ostler_process::Command::new(keeper.clone(), policy.clone());

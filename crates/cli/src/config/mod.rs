@@ -28,8 +28,8 @@ use std::time::Duration;
 
 use ostler_core::{Overrides, ScalePolicy};
 use ostler_postgres::Failover;
-use ostler_process::keeper::Containment;
 use ostler_process::sandbox::Sandbox;
+use ostler_process::supervisor::Containment;
 use ostler_process::{CommandPolicy, ProcessPolicy};
 use ostler_runtime::{LeaseTimes, PlannedSchedule, Presence, PresenceTimes, RedisAddress, Unclassed};
 use ostler_store::calls::Retention;

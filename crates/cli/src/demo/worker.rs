@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use ostler_exec::{Context, Inline, TaskError, ThreadPolicy, Threads};
-use ostler_process::keeper::{Keeper, KeeperProgram};
+use ostler_process::supervisor::{Supervisor, SupervisorProgram};
 use ostler_process::{Command, CommandPolicy, Environment};
 use ostler_runtime::{Node, NodeConfig, NodeDeps, PoolConfig, StartMode};
 use ostler_sqlite::{Options, Sqlite};
@@ -35,7 +35,7 @@ pub(crate) fn run(store: &Path, name: &str) -> anyhow::Result<()> {
 }
 
 async fn serve(path: &Path, name: &str) -> anyhow::Result<()> {
-    let keeper = Keeper::start(KeeperProgram::this([KEEPER]), Vec::new()).await?;
+    let keeper = Supervisor::start(SupervisorProgram::this([KEEPER]), Vec::new()).await?;
     let store: Arc<dyn Store> = Arc::new(Sqlite::open(path, Arc::new(SystemClock), Options::default())?);
     let inline = Inline::new().handle(DOCUMENTS.kind, count_words);
     let threads = Threads::start(ThreadPolicy::for_cores(THREADS))

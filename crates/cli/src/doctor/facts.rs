@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ostler_core::{StateName, Task, Timestamp};
 use ostler_postgres::{Address, Listening, Postgres};
-use ostler_process::keeper::Contained;
+use ostler_process::supervisor::Contained;
 use ostler_runtime::{RedisAddress, RedisFault};
 use ostler_sqlite::{Options, Sqlite, integrity};
 use ostler_store::jobs::{JobFilter, JobRecord};

@@ -11,7 +11,7 @@ mod tests;
 
 use std::sync::Arc;
 
-use ostler_process::keeper::Contained;
+use ostler_process::supervisor::Contained;
 use ostler_store::Clock;
 
 use crate::config::{Config, ConfigError, StoreUrl};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ostler_core::{Id, Outcome, WorkerId};
 use ostler_exec::{Control, Executor as _, Work, notes};
-use ostler_process::keeper::Keeper;
+use ostler_process::supervisor::Supervisor;
 use ostler_process::{Command, CommandPolicy, PolicyError};
 
 use super::Missed;
@@ -16,7 +16,7 @@ const GRACE: Duration = Duration::from_secs(2);
 pub(super) struct CommandHook(Command);
 
 impl CommandHook {
-    pub(super) fn new(keeper: Keeper, policy: CommandPolicy) -> Result<Self, PolicyError> {
+    pub(super) fn new(keeper: Supervisor, policy: CommandPolicy) -> Result<Self, PolicyError> {
         Command::new(keeper, policy).map(Self)
     }
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use ostler_core::{EndKind, RetryPolicy};
-use ostler_process::keeper::Keeper;
+use ostler_process::supervisor::Supervisor;
 use ostler_process::{CommandPolicy, PolicyError};
 use ostler_runtime::EndListener;
 use ostler_store::outbox::{OutboxEntry, OutboxFilter};
@@ -70,7 +70,7 @@ pub(crate) enum HookAct {
 /// What hooks work with.
 #[derive(Clone)]
 pub(crate) struct Tools {
-    pub(crate) keeper: Keeper,
+    pub(crate) keeper: Supervisor,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) bounds: Bounds,
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use ostler_core::{JobId, Overrides, StateName, cut};
 use ostler_exec::Executor;
-use ostler_process::keeper::{Containment, Keeper};
+use ostler_process::supervisor::{Containment, Supervisor};
 use ostler_process::{Command, CommandPolicy, Environment, OutputForm};
 use ostler_runtime::{
     EndListener, Node, NodeConfig, NodeDeps, NodeState, PoolConfig, Prefetch, StartError, StoreNews, TakeOver,
@@ -132,7 +132,7 @@ impl Mapping<'_> {
     async fn serve(
         self,
         store: &Arc<dyn Store>,
-        keeper: &Keeper,
+        keeper: &Supervisor,
         job: JobId,
         spec: &Spec,
         target: Option<Target>,
@@ -309,7 +309,7 @@ pub(crate) fn is_transient(error: &anyhow::Error) -> bool {
 
 pub(crate) async fn start(
     store: &Arc<dyn Store>,
-    keeper: &Keeper,
+    keeper: &Supervisor,
     config: NodeConfig,
 ) -> anyhow::Result<Node> {
     let ids = ostler::ids().context("no randomness from the system")?;

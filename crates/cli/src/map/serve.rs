@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ostler_core::JobId;
 use ostler_process::Command;
-use ostler_process::keeper::Containment;
+use ostler_process::supervisor::Containment;
 use ostler_runtime::{Drained, NodeConfig, NodeState};
 use ostler_store::calls::Retention;
 use ostler_store::jobs::{JobFilter, JobRecord};

@@ -14,8 +14,8 @@ use tokio_util::sync::CancellationToken;
 use super::output::Output;
 use super::policy::{Codes, CommandPolicy};
 use super::verdict;
-use crate::keeper::{Child, Exit, Gone};
 use crate::lines::{Lines, Tail};
+use crate::supervisor::{Child, Exit, SupervisorGone};
 
 /// Bytes read at once.
 const CHUNK_BYTES: usize = 64 * 1024;
@@ -48,7 +48,7 @@ enum Stage {
 }
 
 enum Event {
-    Exit(Result<Exit, Gone>),
+    Exit(Result<Exit, SupervisorGone>),
     Stdout(io::Result<usize>),
     Stderr(io::Result<usize>),
     Stdin(io::Result<usize>),

@@ -18,8 +18,8 @@ use serde::Deserialize;
 use crate::argument::Argument;
 use crate::files::Patterns;
 use crate::folders::{Links, TaskFolder, TaskFolders};
-use crate::keeper::{Keeper, Launch, Socket, SpawnError, Stdin};
 use crate::sandbox::{Private, Room};
+use crate::supervisor::{Launch, Socket, SpawnError, Stdin, Supervisor};
 use attempt::Attempt;
 use outputs::Outputs;
 pub use policy::{Codes, CommandPolicy, Environment, Input, OutputForm, PolicyError};
@@ -33,7 +33,7 @@ pub use template::TemplateError;
 /// and on a cancel its group gets SIGTERM, and after the grace all of it is killed. When the lease is lost there is no grace.
 #[derive(Debug)]
 pub struct Command {
-    keeper: Keeper,
+    keeper: Supervisor,
     policy: CommandPolicy,
     words: Words,
     room: Option<Room>,
@@ -59,7 +59,7 @@ impl Command {
     ///
     /// # Errors
     /// When the policy names no program, one of its templates or patterns is wrong, or its sandbox cannot be kept.
-    pub fn new(keeper: Keeper, policy: CommandPolicy) -> Result<Self, PolicyError> {
+    pub fn new(keeper: Supervisor, policy: CommandPolicy) -> Result<Self, PolicyError> {
         let templates = policy.templates()?;
         let fixed: Vec<String> = templates.iter().filter_map(Template::fixed).collect();
         let fixed: Vec<&str> = fixed.iter().map(String::as_str).collect();
@@ -70,11 +70,16 @@ impl Command {
     ///
     /// # Errors
     /// When one of its patterns for files is wrong, or its sandbox cannot be kept.
-    pub fn of_payload(keeper: Keeper, policy: CommandPolicy) -> Result<Self, PolicyError> {
+    pub fn of_payload(keeper: Supervisor, policy: CommandPolicy) -> Result<Self, PolicyError> {
         Self::of(keeper, policy, &[], Words::Payload)
     }
 
-    fn of(keeper: Keeper, policy: CommandPolicy, fixed: &[&str], words: Words) -> Result<Self, PolicyError> {
+    fn of(
+        keeper: Supervisor,
+        policy: CommandPolicy,
+        fixed: &[&str],
+        words: Words,
+    ) -> Result<Self, PolicyError> {
         let room = policy
             .sandbox
             .clone()

@@ -8,8 +8,8 @@ use rustix::io::Errno;
 use rustix::process::Signal;
 
 use super::policy::Codes;
-use crate::keeper::{About, Exit, SpawnError};
 use crate::lines::reason;
+use crate::supervisor::{About, Exit, SpawnError};
 
 /// A child that ended by itself.
 pub(super) fn exited(

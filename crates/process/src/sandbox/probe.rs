@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::calls::{Call, denied, landlock_version};
 use super::confinement::{Attributes, Network};
-use crate::keeper::try_call;
+use crate::supervisor::try_call;
 
 /// How long a connection may take that must not come about.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -12,8 +12,8 @@ use tokio::io::AsyncReadExt as _;
 use super::confinement::{Attributes, Network};
 use super::policy::{Sandbox, SandboxError};
 use super::probe::{BREACH, TRIED, Trial, attempt};
-use crate::keeper::{Keeper, Launch, Socket, SpawnError, Stdin};
 use crate::links;
+use crate::supervisor::{Launch, Socket, SpawnError, Stdin, Supervisor};
 
 /// How long the proof may take.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -50,7 +50,7 @@ pub enum Unproved {
 /// # Errors
 /// When the sandbox is not to be used; then nothing of its pool may be started.
 pub async fn prove(
-    keeper: &Keeper,
+    keeper: &Supervisor,
     sandbox: &Sandbox,
     words: &[&str],
     variables: &[(&str, &str)],
@@ -153,7 +153,7 @@ fn control(trial: &Trial) -> Result<(), Unproved> {
     if could.len() == most { Ok(()) } else { Err(Unproved::NoControl(could.join("; "))) }
 }
 
-async fn said_by(keeper: &Keeper, launch: Launch) -> Result<String, Unproved> {
+async fn said_by(keeper: &Supervisor, launch: Launch) -> Result<String, Unproved> {
     let mut child = keeper.spawn(launch).await.map_err(|error| match error {
         SpawnError::Refused { error, .. } => Unproved::Unable(error.to_string()),
         SpawnError::Pipe(error) | SpawnError::Short { error } => Unproved::System(error),

@@ -13,8 +13,8 @@ use super::hidden::real;
 use super::policy::{Sandbox, SandboxError};
 use crate::command::Environment;
 use crate::folders::Folders;
-use crate::keeper::Keeper;
 use crate::links::{Unresolved, path_of, resolve};
+use crate::supervisor::Supervisor;
 
 /// How the folders of pools begin.
 const PREFIX: &str = "ostler-";
@@ -33,7 +33,7 @@ pub(crate) struct Room {
     start: Option<PathBuf>,
     /// Where links are not followed: what children in sandboxes may change.
     guarded: Vec<PathBuf>,
-    keeper: Keeper,
+    keeper: Supervisor,
     /// Made with the first child.
     temporary: OnceLock<tempfile::TempDir>,
     made: AtomicU64,
@@ -70,7 +70,7 @@ impl Room {
     /// For children that are started by these words, in these folders. Words that depend on the task are not among them: it must
     /// not be the task that says what may be read.
     pub(crate) fn new(
-        keeper: Keeper,
+        keeper: Supervisor,
         sandbox: Sandbox,
         words: &[&str],
         environment: &Environment,

@@ -20,8 +20,8 @@ use super::why::{Answer, Why, conclude, strange, too_deep, too_large};
 use crate::command::verdict;
 use crate::files::{Filing, filing};
 use crate::folders::TaskFolder;
-use crate::keeper::{Child, Exit, Gone};
 use crate::lines::{Lines, Tail, reason};
+use crate::supervisor::{Child, Exit, SupervisorGone};
 
 /// How long a kill may take at least: a short grace must not make a busy system look like a child that cannot die.
 const MIN_KILL_PATIENCE: Duration = Duration::from_secs(2);
@@ -41,7 +41,7 @@ enum Stage {
 }
 
 enum Event {
-    Exit(Result<Exit, Gone>),
+    Exit(Result<Exit, SupervisorGone>),
     /// The lease is lost: it is ended at once.
     Lost,
     /// The stage has lasted as long as it may.
@@ -393,7 +393,7 @@ impl<'a> Attempt<'a> {
     }
 
     /// The worker is dead. What it had said by then counts.
-    async fn mourn(&mut self, exit: Result<Exit, Gone>) -> AttemptResult {
+    async fn mourn(&mut self, exit: Result<Exit, SupervisorGone>) -> AttemptResult {
         if let Some(saving) = &mut self.saving {
             // It is written or not, whoever waits for it.
             let _ = tokio::time::timeout(self.work.grace, saving).await;
@@ -461,7 +461,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    fn died(&mut self, exit: Result<Exit, Gone>) -> Failure {
+    fn died(&mut self, exit: Result<Exit, SupervisorGone>) -> Failure {
         let what = match exit {
             Ok(exit) => {
                 let half = if self.link.is_in_a_frame() { ", in the middle of a frame" } else { "" };

@@ -14,9 +14,11 @@ use super::said::Said;
 use super::why::strange;
 use crate::command::verdict;
 use crate::folders::TaskFolders;
-use crate::keeper::{Child, Exit, Gone, Keeper, Launch, SOCKET_FD, Socket, SpawnError, Stdin};
 use crate::lines::{Tail, reason};
 use crate::sandbox::{Private, Room};
+use crate::supervisor::{
+    Child, Exit, Launch, SOCKET_FD, Socket, SpawnError, Stdin, Supervisor, SupervisorGone,
+};
 
 /// The variable that names the worker's end of the socket.
 const FD_VARIABLE: &str = "OSTLER_FD";
@@ -59,7 +61,7 @@ pub(super) type Kinds = Option<Vec<String>>;
 impl Worker {
     /// Starts one, and waits until it is ready.
     pub(super) async fn start(
-        keeper: &Keeper,
+        keeper: &Supervisor,
         policy: &ProcessPolicy,
         room: Option<&Room>,
         folders: &TaskFolders,
@@ -183,7 +185,7 @@ impl Worker {
     }
 
     /// It has closed its socket: it has died, or it is of no more use.
-    async fn gasp(&mut self) -> Result<Exit, Gone> {
+    async fn gasp(&mut self) -> Result<Exit, SupervisorGone> {
         const LAST_GASP: Duration = Duration::from_secs(1);
         if let Ok(exit) = tokio::time::timeout(LAST_GASP, self.child.ended()).await {
             return exit;
@@ -225,7 +227,7 @@ impl Worker {
 enum Next {
     Said(Said),
     Nonsense(Nonsense),
-    Ended(Result<Exit, Gone>),
+    Ended(Result<Exit, SupervisorGone>),
 }
 
 fn crash(what: impl std::fmt::Display) -> Failure {
@@ -239,7 +241,7 @@ fn senseless(nonsense: &Nonsense) -> Failure {
     }
 }
 
-fn died(exit: Result<Exit, Gone>, when: &str) -> Failure {
+fn died(exit: Result<Exit, SupervisorGone>, when: &str) -> Failure {
     match exit {
         Ok(exit) => Failure { hint: verdict::hint(exit), ..crash(format!("{} {when}", verdict::how(exit))) },
         Err(gone) => Failure::new(ErrorClass::Crash, gone.to_string()),

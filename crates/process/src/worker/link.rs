@@ -12,7 +12,7 @@ use tokio::net::unix::pipe;
 
 use super::inbox::{Inbox, TooLong};
 use super::said::{self, Said};
-use crate::keeper::Child;
+use crate::supervisor::Child;
 
 /// Bytes that are read at once of what a worker writes for people.
 const CHUNK_BYTES: usize = 16 * 1024;

@@ -27,9 +27,9 @@ use tokio::time::Instant;
 
 use crate::command::PolicyError;
 use crate::folders::{Links, TaskFolder, TaskFolders};
-use crate::keeper::Keeper;
 use crate::memory::family_bytes;
 use crate::sandbox::Room;
+use crate::supervisor::Supervisor;
 use attempt::Attempt;
 pub use frame::MAX_FRAME_BYTES;
 use life::{Kinds, NotUp, Worker};
@@ -46,7 +46,7 @@ const TELL_EVERY: Duration = Duration::from_secs(5);
 /// deadline SIGTERM comes at once. When the lease is lost there is no grace. A worker that dies takes at most the one task with it
 /// that it runs, and that is a crash, unless its result had arrived.
 pub struct Process {
-    keeper: Keeper,
+    keeper: Supervisor,
     policy: ProcessPolicy,
     room: Option<Room>,
     folders: TaskFolders,
@@ -79,7 +79,7 @@ impl Process {
     ///
     /// # Errors
     /// When the policy names no program, or its sandbox cannot be kept.
-    pub fn new(keeper: Keeper, policy: ProcessPolicy) -> Result<Self, PolicyError> {
+    pub fn new(keeper: Supervisor, policy: ProcessPolicy) -> Result<Self, PolicyError> {
         if policy.argv.first().is_none_or(String::is_empty) {
             return Err(PolicyError::NoProgram);
         }

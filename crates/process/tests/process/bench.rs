@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use ostler_core::{Failure, Id, Outcome, TaskId, WorkerId};
 use ostler_exec::{AttemptResult, Control, Executor, NoteReceiver, Work, notes};
-use ostler_process::keeper::{Keeper, KeeperProgram, Launch, Socket, Stdin};
+use ostler_process::supervisor::{Launch, Socket, Stdin, Supervisor, SupervisorProgram};
 use ostler_process::{Command, CommandPolicy};
 
 /// Says as what this program is started again.
@@ -15,18 +15,18 @@ pub(crate) const ROLE: &str = "OSTLER_TEST_ROLE";
 /// A bound for whatever should be quick, on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
 
-pub(crate) fn program(test: &str, role: &str) -> KeeperProgram {
-    let mut program = KeeperProgram::this(["--exact", test, "--ignored", "--nocapture"]);
+pub(crate) fn program(test: &str, role: &str) -> SupervisorProgram {
+    let mut program = SupervisorProgram::this(["--exact", test, "--ignored", "--nocapture"]);
     program.env.push((ROLE.into(), role.into()));
     program
 }
 
-pub(crate) fn keeper_program() -> KeeperProgram {
+pub(crate) fn keeper_program() -> SupervisorProgram {
     program("serve_as_the_keeper", "keeper")
 }
 
-pub(crate) async fn keeper() -> Keeper {
-    Keeper::start(keeper_program(), Vec::new()).await.expect("a keeper starts")
+pub(crate) async fn keeper() -> Supervisor {
+    Supervisor::start(keeper_program(), Vec::new()).await.expect("a keeper starts")
 }
 
 /// A folder in which children can write, whoever they are.
@@ -68,7 +68,11 @@ pub(crate) fn work(payload: impl Into<String>) -> Work {
 }
 
 /// An attempt of this policy, with what it said.
-pub(crate) async fn run(keeper: &Keeper, policy: CommandPolicy, work: Work) -> (AttemptResult, NoteReceiver) {
+pub(crate) async fn run(
+    keeper: &Supervisor,
+    policy: CommandPolicy,
+    work: Work,
+) -> (AttemptResult, NoteReceiver) {
     let (said, notes) = notes();
     let control = Control::new(said);
     let command = Command::new(keeper.clone(), policy).expect("the policy is right");

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use ostler_core::ErrorClass;
 use ostler_exec::conformance::{Behaviour, Fixture, run};
 use ostler_exec::{Executor, Work};
-use ostler_process::keeper::Keeper;
+use ostler_process::supervisor::Supervisor;
 use ostler_process::{Codes, Command, CommandPolicy};
 
 use crate::bench::{keeper, work};
 
 struct Shell(Arc<dyn Executor>);
 
-fn shell(keeper: &Keeper) -> Arc<dyn Fixture> {
+fn shell(keeper: &Supervisor) -> Arc<dyn Fixture> {
     let mut policy = CommandPolicy::new(["sh", "-c", "{{ payload.script }}", "sh", "{{ payload.text }}"]);
     policy.codes = Codes { permanent: vec![2], transient: vec![1], queue_stop: vec![3] };
     Arc::new(Shell(Arc::new(Command::new(keeper.clone(), policy).expect("the policy is right"))))

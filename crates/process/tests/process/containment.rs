@@ -7,7 +7,9 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use ostler_exec::LivenessHolder as _;
-use ostler_process::keeper::{About, Contained, Containment, Exit, Gone, Keeper, SpawnError, StartError};
+use ostler_process::supervisor::{
+    About, Contained, Containment, Exit, SpawnError, StartError, Supervisor, SupervisorGone,
+};
 use rustix::fs::{FlockOperation, flock};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -28,7 +30,7 @@ impl Way {
     const ALL: [Self; 3] = [Self::Group, Self::Cgroup, Self::Nobody];
 
     /// A keeper started so, or why there is none here.
-    async fn keeper(self) -> Result<Keeper, String> {
+    async fn keeper(self) -> Result<Supervisor, String> {
         let mut program = keeper_program();
         match self {
             Self::Group => program.containment = Containment::Group,
@@ -43,7 +45,7 @@ impl Way {
                 program.program = "setpriv".into();
             }
         }
-        match Keeper::start(program, Vec::new()).await {
+        match Supervisor::start(program, Vec::new()).await {
             Ok(keeper) => Ok(keeper),
             Err(StartError::NoContainment(why)) => Err(why),
             Err(error @ (StartError::System(_) | StartError::TooMuchToHold | StartError::NoAnswer)) => {
@@ -54,7 +56,7 @@ impl Way {
 }
 
 /// A keeper for each way that there is here. What is left out, is said.
-async fn each_way() -> Vec<(Way, Keeper)> {
+async fn each_way() -> Vec<(Way, Supervisor)> {
     let mut keepers = Vec::new();
     for way in Way::ALL {
         match way.keeper().await {
@@ -114,11 +116,11 @@ async fn a_containment_that_cannot_be_had_is_refused_at_the_start() {
         println!("left out: only root can hide the control groups");
         return;
     }
-    let error = Keeper::start(program.clone(), Vec::new()).await.expect_err("it cannot be had");
+    let error = Supervisor::start(program.clone(), Vec::new()).await.expect_err("it cannot be had");
     assert!(matches!(error, StartError::NoContainment(_)), "{error}");
     assert!(error.to_string().contains("cgroup2"), "{error}");
     program.containment = Containment::Auto;
-    let keeper = Keeper::start(program, Vec::new()).await.expect("there is another");
+    let keeper = Supervisor::start(program, Vec::new()).await.expect("there is another");
     assert_eq!(keeper.containment(), Contained::Group);
 }
 
@@ -295,9 +297,9 @@ async fn when_the_node_closes_nobody_survives_and_the_lock_is_held_until_then() 
         let locked = tokio::task::spawn_blocking(move || flock(&again, FlockOperation::LockExclusive));
         tokio::time::timeout(SOON, locked).await.expect("in time").expect("no panic").expect("it is free");
         assert!(family.iter().all(|pid| !runs(*pid)), "the lock is free only when nobody is left");
-        assert_eq!(child.ended().await, Err(Gone));
+        assert_eq!(child.ended().await, Err(SupervisorGone));
         until("the keeper is gone", || state(pid).is_none()).await;
-        assert!(matches!(keeper.spawn(script("true", &[])).await, Err(SpawnError::Gone(Gone))));
+        assert!(matches!(keeper.spawn(script("true", &[])).await, Err(SpawnError::Gone(SupervisorGone))));
         assert!(cgroups_of(pid).is_empty(), "and its groups are removed");
     }
 }
@@ -361,10 +363,10 @@ async fn when_the_keeper_is_killed_its_children_are_dead_and_every_handle_says_s
         kill(keeper.pid());
         for child in [&mut child, &mut other] {
             let ended = tokio::time::timeout(SOON, child.ended()).await.expect("it is seen");
-            assert_eq!(ended, Err(Gone));
+            assert_eq!(ended, Err(SupervisorGone));
         }
         tokio::time::timeout(SOON, keeper.gone()).await.expect("the node can know it");
-        assert!(matches!(keeper.spawn(script("true", &[])).await, Err(SpawnError::Gone(Gone))));
+        assert!(matches!(keeper.spawn(script("true", &[])).await, Err(SpawnError::Gone(SupervisorGone))));
         assert_eq!(state(keeper.pid()), None, "the keeper is reaped");
         until("the children are dead", || !direct.into_iter().any(runs)).await;
         match keeper.containment() {

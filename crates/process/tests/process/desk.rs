@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ostler_core::{Failure, Id, Outcome, WorkerId};
 use ostler_exec::{AttemptResult, Control, Executor, Note, NoteReceiver, Work, WorkerOpening, notes};
-use ostler_process::keeper::Keeper;
+use ostler_process::supervisor::Supervisor;
 use ostler_process::{Process, ProcessPolicy};
 
 use crate::bench::{SOON, keeper, work};
@@ -33,7 +33,7 @@ pub(crate) fn task(what: &str, how: &str) -> Work {
 
 /// An executor, and whose names are free.
 pub(crate) struct Desk {
-    pub(crate) keeper: Keeper,
+    pub(crate) keeper: Supervisor,
     pub(crate) process: Arc<Process>,
     next: AtomicU64,
 }

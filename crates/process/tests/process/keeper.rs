@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use ostler_exec::LivenessHolder;
-use ostler_process::keeper::{Exit, Keeper, KeeperProgram, StartError};
+use ostler_process::supervisor::{Exit, StartError, Supervisor, SupervisorProgram};
 use rustix::fs::{FlockOperation, flock};
 
 use crate::bench::{SOON, keeper, script};
@@ -35,8 +35,8 @@ async fn a_term_is_for_the_group() {
 
 #[tokio::test]
 async fn a_program_that_is_no_keeper_is_refused() {
-    let program = KeeperProgram { program: "true".into(), ..KeeperProgram::this::<OsString>([]) };
-    let error = Keeper::start(program, Vec::new()).await.expect_err("it is no keeper");
+    let program = SupervisorProgram { program: "true".into(), ..SupervisorProgram::this::<OsString>([]) };
+    let error = Supervisor::start(program, Vec::new()).await.expect_err("it is no keeper");
     assert!(matches!(error, StartError::NoAnswer), "{error}");
 }
 

@@ -34,7 +34,7 @@ async fn count_alone() {
     assert_eq!(state(its), None, "the keeper itself is reaped");
 }
 
-async fn batch(keeper: &ostler_process::keeper::Keeper, count: usize) {
+async fn batch(keeper: &ostler_process::supervisor::Supervisor, count: usize) {
     let mut runs = tokio::task::JoinSet::new();
     for number in 0..count {
         let keeper = keeper.clone();

@@ -23,6 +23,6 @@ mod workers;
 #[ignore = "it is the keeper's process"]
 fn serve_as_the_keeper() {
     if std::env::var_os(bench::ROLE).is_some_and(|role| role == "keeper") {
-        ostler_process::keeper::serve().expect("the keeper serves");
+        ostler_process::supervisor::serve().expect("the keeper serves");
     }
 }

@@ -4,7 +4,7 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, Command, Stdio};
 
-use ostler_process::keeper::Exit;
+use ostler_process::supervisor::Exit;
 
 use crate::bench::{ROLE, keeper, script};
 

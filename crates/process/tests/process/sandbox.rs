@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use ostler_core::{ErrorClass, Outcome};
 use ostler_exec::{AttemptResult, Executor as _, Work};
-use ostler_process::keeper::{Containment, Keeper};
 use ostler_process::sandbox::{Network, Sandbox, Unproved, probe, prove};
+use ostler_process::supervisor::{Containment, Supervisor};
 use ostler_process::{Command, CommandPolicy, Environment, Folders, PolicyError};
 
 use crate::bench::{ROLE, SOON, failure, keeper, keeper_program, run, runs, until, work};
@@ -57,7 +57,7 @@ impl Scene {
     }
 }
 
-pub(crate) async fn text(keeper: &Keeper, policy: CommandPolicy, work: Work) -> String {
+pub(crate) async fn text(keeper: &Supervisor, policy: CommandPolicy, work: Work) -> String {
     let (ended, notes) = run(keeper, policy, work).await;
     assert_eq!(ended.outcome, Outcome::Success, "{:?}", crate::desk::lines(&notes));
     ended.output.unwrap_or_default()
@@ -266,7 +266,7 @@ fn break_out() {
     println!("\nbreach: the moon can be reached\ntried");
 }
 
-async fn proved(keeper: &Keeper, sandbox: &Sandbox, test: &str) -> Result<(), Unproved> {
+async fn proved(keeper: &Supervisor, sandbox: &Sandbox, test: &str) -> Result<(), Unproved> {
     let words = ["--exact", test, "--ignored", "--nocapture", "--skip"];
     prove(keeper, sandbox, &words, &[(ROLE, "probe")]).await
 }
@@ -318,7 +318,7 @@ async fn memory_and_processes_are_limited_by_control_groups_or_the_sandbox_is_re
     let limited = Sandbox { memory_bytes: Some(64 << 20), processes: Some(8), ..scene.sandbox() };
     let mut program = keeper_program();
     program.containment = Containment::Group;
-    let without = Keeper::start(program, Vec::new()).await.expect("a keeper starts");
+    let without = Supervisor::start(program, Vec::new()).await.expect("a keeper starts");
     let refused = proved(&without, &limited, "sandbox::try_it_out").await.expect_err("there are no groups");
     assert!(matches!(refused, Unproved::Unable(_)), "{refused}");
     assert!(refused.to_string().contains("control groups"), "{refused}");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ostler_core::ErrorClass;
 use ostler_exec::conformance::{Behaviour, Fixture, run};
 use ostler_exec::{Executor, Work};
-use ostler_process::keeper::Keeper;
+use ostler_process::supervisor::Supervisor;
 use ostler_process::{Process, ProcessPolicy};
 
 use crate::bench::keeper;
@@ -14,7 +14,7 @@ use crate::desk::{policy, task};
 struct Told(Arc<dyn Executor>);
 
 /// Workers that do as their payload says.
-pub(crate) fn told(keeper: &Keeper, policy: ProcessPolicy) -> Arc<dyn Fixture> {
+pub(crate) fn told(keeper: &Supervisor, policy: ProcessPolicy) -> Arc<dyn Fixture> {
     Arc::new(Told(Arc::new(Process::new(keeper.clone(), policy).expect("the policy is right"))))
 }
 

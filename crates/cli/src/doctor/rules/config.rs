@@ -1,6 +1,6 @@
 //! The config that was named.
 
-use ostler_process::keeper::Contained;
+use ostler_process::supervisor::Contained;
 
 use super::super::facts::{ConfigFacts, Facts};
 use super::{Finding, error, info, queues, seen, warning, word};

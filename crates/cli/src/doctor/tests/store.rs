@@ -4,7 +4,7 @@ use std::fs::{File, Permissions};
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use ostler_process::keeper::Contained;
+use ostler_process::supervisor::Contained;
 use ostler_sqlite::{Options, Sqlite, integrity};
 use ostler_testkit::{Twin, Voice, scratch};
 use rustix::mount::{MountFlags, mount, mount_remount};

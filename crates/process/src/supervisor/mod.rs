@@ -19,28 +19,28 @@
 //!
 //! If the keeper itself is killed, the kernel kills its direct children with it, unless a child's program runs as another
 //! user than the keeper (set-user-id): the kernel forgets it then. What they have started is ended by the node, with their
-//! control groups; without control groups it lives on. The node sees it at once, and every handle says [`Gone`]. If
+//! control groups; without control groups it lives on. The node sees it at once, and every handle says [`SupervisorGone`]. If
 //! both are killed at once, the next keeper in the same control group ends what is left.
 
-mod birth;
 mod cgroup;
 mod child;
 mod children;
 mod client;
+mod client_io;
 mod controllers;
+mod descendants;
 mod frame;
-mod kin;
 mod launch;
-mod post;
 mod program;
 mod serve;
-mod wire;
+mod server_io;
+mod spawn;
 
-pub(crate) use birth::try_call;
 pub(crate) use cgroup::own_folder as own_cgroup;
-pub use child::{Child, Gone, Launch, SpawnError};
-pub use client::Keeper;
+pub use child::{Child, Launch, SpawnError, SupervisorGone};
+pub use client::Supervisor;
+pub(crate) use descendants::descendants;
 pub use frame::{About, Contained, Containment, Exit, SOCKET_FD, Socket, Stdin};
-pub(crate) use kin::descendants;
-pub use program::{KeeperProgram, StartError};
+pub use program::{StartError, SupervisorProgram};
 pub use serve::{ServeError, serve};
+pub(crate) use spawn::try_call;

@@ -12,8 +12,8 @@ use tokio::sync::oneshot;
 use crate::argument::Argument;
 use crate::sandbox::{Confinement, Limits};
 
-use super::frame::{self, About, Exit, Order, Socket, Stdin};
-use super::wire::{Orders, Parcel, Roll, locked};
+use super::client_io::{Message, MessageSender, PendingReplies, locked};
+use super::frame::{self, About, Exit, Request, Socket, Stdin};
 
 /// A child to be started.
 #[derive(Clone, Debug)]
@@ -41,7 +41,7 @@ pub struct Launch {
 /// The keeper is gone, or the node has closed it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the keeper of the node's children is gone")]
-pub struct Gone;
+pub struct SupervisorGone;
 
 /// Why there is no child.
 #[derive(Debug, thiserror::Error)]
@@ -68,7 +68,7 @@ pub enum SpawnError {
     TooLarge,
     /// There is no keeper.
     #[error(transparent)]
-    Gone(#[from] Gone),
+    Gone(#[from] SupervisorGone),
 }
 
 impl SpawnError {
@@ -113,7 +113,7 @@ pub struct Child {
     pub socket: Option<UnixStream>,
     pub(super) exit: Option<Exit>,
     pub(super) is_ended: oneshot::Receiver<Exit>,
-    pub(super) leash: Leash,
+    pub(super) leash: KillOnDrop,
 }
 
 impl Child {
@@ -127,11 +127,11 @@ impl Child {
     ///
     /// # Errors
     /// When the keeper is gone, and with it whoever could tell.
-    pub async fn ended(&mut self) -> Result<Exit, Gone> {
+    pub async fn ended(&mut self) -> Result<Exit, SupervisorGone> {
         if self.exit.is_none() {
-            self.exit = Some((&mut self.is_ended).await.map_err(|_| Gone)?);
+            self.exit = Some((&mut self.is_ended).await.map_err(|_| SupervisorGone)?);
         }
-        self.exit.ok_or(Gone)
+        self.exit.ok_or(SupervisorGone)
     }
 
     /// Whether it is known to have ended.
@@ -145,38 +145,38 @@ impl Child {
 
     /// Asks its group to end.
     pub fn terminate(&self) {
-        self.leash.order(&Order::Terminate { id: self.leash.id });
+        self.leash.order(&Request::Terminate { id: self.leash.id });
     }
 
     /// Kills it with all that descends from it.
     pub fn kill(&self) {
-        self.leash.order(&Order::Kill { id: self.leash.id });
+        self.leash.order(&Request::Kill { id: self.leash.id });
     }
 }
 
 /// Whoever drops it, kills.
 #[derive(Debug)]
-pub(super) struct Leash {
+pub(super) struct KillOnDrop {
     pub(super) id: u64,
-    pub(super) orders: Orders,
-    pub(super) waiting: Roll,
+    pub(super) orders: MessageSender,
+    pub(super) waiting: PendingReplies,
 }
 
-impl Leash {
-    fn order(&self, order: &Order) {
+impl KillOnDrop {
+    fn order(&self, order: &Request) {
         // Without a keeper there is nobody to tell, and the keeper's end was the child's.
         if let Some(frame) = frame::encode(order) {
-            let _ = self.orders.send(Parcel { frame, descriptors: Vec::new() });
+            let _ = self.orders.send(Message { frame, descriptors: Vec::new() });
         }
     }
 }
 
-impl Drop for Leash {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
         // Whoever has ended or was refused is no longer on the roll.
         let runs = locked(&self.waiting).as_mut().is_some_and(|roll| roll.remove(&self.id).is_some());
         if runs {
-            self.order(&Order::Kill { id: self.id });
+            self.order(&Request::Kill { id: self.id });
         }
     }
 }

@@ -15,9 +15,9 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, getpid, pidfd_open, pidfd_send_signal};
 
-use super::birth::{Plan, start};
 use super::controllers::{hand_on, limit, place_for_groups};
 use super::frame::About;
+use super::spawn::{SpawnPlan, start};
 use crate::descriptors;
 use crate::sandbox::Limits;
 
@@ -174,7 +174,7 @@ fn prove(group: &Cgroup) -> io::Result<()> {
     let entrance = group.entrance()?;
     let stdio = [nothing.as_fd(); 3];
     let cgroup = Some(entrance.as_fd());
-    let plan = Plan {
+    let plan = SpawnPlan {
         programs: &[],
         argv: &[],
         env: &[],

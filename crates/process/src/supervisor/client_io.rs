@@ -14,25 +14,25 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::child::SpawnError;
-use super::frame::{self, Contained, Exit, HEADER_BYTES, Report};
+use super::frame::{self, Contained, Exit, HEADER_BYTES, Response};
 
 /// Bytes of reports that are received at once, at least.
 const RECEIVED_BYTES: usize = 4 * 1024;
 
 /// It has no bound of its own: a child puts at most a few orders into it in its life.
-pub(super) type Orders = mpsc::UnboundedSender<Parcel>;
+pub(super) type MessageSender = mpsc::UnboundedSender<Message>;
 
 #[derive(Debug)]
-pub(super) struct Parcel {
+pub(super) struct Message {
     pub(super) frame: Vec<u8>,
     pub(super) descriptors: Vec<OwnedFd>,
 }
 
 /// Who waits for what. `None` when the keeper is gone: nobody may begin to wait then.
-pub(super) type Roll = Arc<Mutex<Option<HashMap<u64, Waiting>>>>;
+pub(super) type PendingReplies = Arc<Mutex<Option<HashMap<u64, PendingReply>>>>;
 
 #[derive(Debug)]
-pub(super) enum Waiting {
+pub(super) enum PendingReply {
     /// For a child to be started.
     Spawn { spawned: oneshot::Sender<Result<i32, SpawnError>>, ended: oneshot::Sender<Exit> },
     /// For its end.
@@ -42,20 +42,20 @@ pub(super) enum Waiting {
 }
 
 /// What the keeper said to its first order.
-pub(super) type Begun = Result<(Contained, Option<PathBuf>), String>;
+pub(super) type FirstReply = Result<(Contained, Option<PathBuf>), String>;
 
-pub(super) fn locked(roll: &Roll) -> MutexGuard<'_, Option<HashMap<u64, Waiting>>> {
+pub(super) fn locked(roll: &PendingReplies) -> MutexGuard<'_, Option<HashMap<u64, PendingReply>>> {
     roll.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Sends orders until nobody can give any, then closes: the keeper kills what is left.
 pub(super) async fn write(
     stream: Arc<UnixStream>,
-    mut parcels: mpsc::UnboundedReceiver<Parcel>,
+    mut parcels: mpsc::UnboundedReceiver<Message>,
     closed: CancellationToken,
 ) {
     let sent = async {
-        while let Some(Parcel { frame, descriptors }) = parcels.recv().await {
+        while let Some(Message { frame, descriptors }) = parcels.recv().await {
             let mut beside: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
             let mut rest = frame.as_slice();
             while !rest.is_empty() {
@@ -75,47 +75,47 @@ pub(super) async fn write(
 /// Takes reports until the keeper is gone; then nobody waits for it any more.
 pub(super) async fn read(
     stream: Arc<UnixStream>,
-    waiting: Roll,
-    begun: oneshot::Sender<Begun>,
+    waiting: PendingReplies,
+    begun: oneshot::Sender<FirstReply>,
     lapses: Arc<AtomicU64>,
     closed: CancellationToken,
 ) {
     let mut begun = Some(begun);
-    let mut inbox = Inbox { stream: &stream, bytes: Vec::new(), taken: 0 };
+    let mut inbox = ReportReader { stream: &stream, bytes: Vec::new(), taken: 0 };
     while let Ok(report) = inbox.next().await {
-        let mut begin = |answer: Begun| {
+        let mut begin = |answer: FirstReply| {
             // Who asked may have lost patience; so may everybody below.
             let _ = begun.take().map(|begun| begun.send(answer));
         };
         match report {
-            Report::Ready { contained, cgroup } => begin(Ok((contained, cgroup))),
-            Report::Unable { why } => begin(Err(why)),
-            Report::Held { id } => {
-                if let Some(Waiting::Hold(held)) = off_the_roll(&waiting, id) {
+            Response::Ready { contained, cgroup } => begin(Ok((contained, cgroup))),
+            Response::Unable { why } => begin(Err(why)),
+            Response::Held { id } => {
+                if let Some(PendingReply::Hold(held)) = off_the_roll(&waiting, id) {
                     let _ = held.send(());
                 }
             }
-            Report::Lapsed => {
+            Response::Lapsed => {
                 lapses.fetch_add(1, Ordering::SeqCst);
             }
             // Whoever waits is told by the end of the channel.
-            Report::NotHeld { id } => drop(off_the_roll(&waiting, id)),
-            Report::Spawned { id, pid } => {
+            Response::NotHeld { id } => drop(off_the_roll(&waiting, id)),
+            Response::Spawned { id, pid } => {
                 if let Some(roll) = locked(&waiting).as_mut()
-                    && let Some(Waiting::Spawn { spawned, ended }) = roll.remove(&id)
+                    && let Some(PendingReply::Spawn { spawned, ended }) = roll.remove(&id)
                 {
-                    roll.insert(id, Waiting::End(ended));
+                    roll.insert(id, PendingReply::End(ended));
                     let _ = spawned.send(Ok(pid));
                 }
             }
-            Report::Refused { id, errno, about, why } => {
-                if let Some(Waiting::Spawn { spawned, .. }) = off_the_roll(&waiting, id) {
+            Response::Refused { id, errno, about, why } => {
+                if let Some(PendingReply::Spawn { spawned, .. }) = off_the_roll(&waiting, id) {
                     let error = why.map_or_else(|| io::Error::from_raw_os_error(errno), io::Error::other);
                     let _ = spawned.send(Err(SpawnError::Refused { about, error }));
                 }
             }
-            Report::Ended { id, exit } => {
-                if let Some(Waiting::End(ended)) = off_the_roll(&waiting, id) {
+            Response::Ended { id, exit } => {
+                if let Some(PendingReply::End(ended)) = off_the_roll(&waiting, id) {
                     let _ = ended.send(exit);
                 }
             }
@@ -125,20 +125,20 @@ pub(super) async fn read(
     *locked(&waiting) = None;
 }
 
-fn off_the_roll(waiting: &Roll, id: u64) -> Option<Waiting> {
+fn off_the_roll(waiting: &PendingReplies, id: u64) -> Option<PendingReply> {
     locked(waiting).as_mut().and_then(|roll| roll.remove(&id))
 }
 
 /// Reports as they come, several at once if they do.
-struct Inbox<'a> {
+struct ReportReader<'a> {
     stream: &'a UnixStream,
     bytes: Vec<u8>,
     /// So many of them are taken out.
     taken: usize,
 }
 
-impl Inbox<'_> {
-    async fn next(&mut self) -> io::Result<Report> {
+impl ReportReader<'_> {
+    async fn next(&mut self) -> io::Result<Response> {
         loop {
             let rest = &self.bytes[self.taken..];
             if let Some((header, rest)) = rest.split_first_chunk::<HEADER_BYTES>()

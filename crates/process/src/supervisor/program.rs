@@ -8,7 +8,7 @@ use super::frame::{Containment, MAX_DESCRIPTORS};
 
 /// How the keeper's process is started: a program whose main function then calls [`serve`](super::serve()).
 #[derive(Clone, Debug)]
-pub struct KeeperProgram {
+pub struct SupervisorProgram {
     /// The program.
     pub program: PathBuf,
     /// Its arguments.
@@ -19,7 +19,7 @@ pub struct KeeperProgram {
     pub containment: Containment,
 }
 
-impl KeeperProgram {
+impl SupervisorProgram {
     /// The program that runs now, with these arguments. It is found by its inode: node and keeper are the same version
     /// even while an update replaces the file.
     #[must_use]

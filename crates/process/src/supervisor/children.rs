@@ -17,8 +17,8 @@ use rustix::process::{
 };
 
 use super::cgroup::{Cgroup, Cgroups};
+use super::descendants::{Finder, mark};
 use super::frame::{About, Contained, Containment, Exit, Folder, Socket, Spawn, Stdin};
-use super::kin::{Finder, mark};
 use super::launch::{OpenFolders, launch};
 use crate::descriptors;
 
@@ -44,7 +44,7 @@ struct Living {
 
 /// When the dead are to be looked at again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Look {
+pub(super) enum ReapTimer {
     /// At once: somebody was reaped who may have left others, and they were not on the list yet.
     Again,
     WhenSomebodyDies,
@@ -172,7 +172,7 @@ impl Children {
     }
 
     /// Somebody died: ends what children have ended, with all they left behind, and reaps. Says who has ended.
-    pub(super) fn settle(&mut self) -> (Vec<(u64, Exit)>, Look) {
+    pub(super) fn settle(&mut self) -> (Vec<(u64, Exit)>, ReapTimer) {
         let look = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
         let dead = |(id, child): (&u64, &Living)| {
             let status = waitid(WaitId::Pid(child.pid), look).ok()??;
@@ -191,14 +191,14 @@ impl Children {
     }
 
     /// Kills what children left behind that have ended, and reaps of it who is dead.
-    fn sweep(&self) -> Look {
-        let mut look = Look::WhenSomebodyDies;
+    fn sweep(&self) -> ReapTimer {
+        let mut look = ReapTimer::WhenSomebodyDies;
         for pid in self.finder.own(self.me) {
             if self.ids.contains_key(&pid) {
                 continue;
             }
             if matches!(waitpid(Pid::from_raw(pid), WaitOptions::NOHANG), Ok(Some(_))) {
-                look = Look::Again;
+                look = ReapTimer::Again;
             } else if !self.is_wanted(pid) {
                 let family = self.finder.family(pid, self.me);
                 kill_unreaped(pid);

@@ -8,24 +8,24 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg}
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 
-use super::frame::{self, HEADER_BYTES, MAX_DESCRIPTORS, Order, Report};
+use super::frame::{self, HEADER_BYTES, MAX_DESCRIPTORS, Request, Response};
 
 /// Takes orders and sends reports.
-pub(super) struct Post {
+pub(super) struct ServerIo {
     stream: UnixStream,
     /// What has come of the next frame. It is never read beyond its end: so the descriptors that came are its own.
     frame: Vec<u8>,
     descriptors: Vec<OwnedFd>,
 }
 
-impl Post {
+impl ServerIo {
     pub(super) fn new(stream: std::os::unix::net::UnixStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         Ok(Self { stream: UnixStream::from_std(stream)?, frame: Vec::new(), descriptors: Vec::new() })
     }
 
     /// Waits for the next order, with its descriptors. `None` when the node is gone. Who stops waiting loses nothing.
-    pub(super) async fn next_order(&mut self) -> io::Result<Option<(Order, Vec<OwnedFd>)>> {
+    pub(super) async fn next_order(&mut self) -> io::Result<Option<(Request, Vec<OwnedFd>)>> {
         loop {
             let wanted = match self.frame.first_chunk::<HEADER_BYTES>() {
                 None => HEADER_BYTES,
@@ -64,7 +64,7 @@ impl Post {
     }
 
     /// Tells the node. If it is gone, the next order says so.
-    pub(super) async fn report(&self, reports: &[Report]) {
+    pub(super) async fn report(&self, reports: &[Response]) {
         let frames: Vec<u8> = reports.iter().filter_map(frame::encode).flatten().collect();
         let mut rest = frames.as_slice();
         while !rest.is_empty() {

@@ -26,10 +26,10 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::cgroup;
-use super::child::{Child, Gone, Launch, Leash, SpawnError};
-use super::frame::{self, Contained, Folder, MAX_DESCRIPTORS, Order, Socket, Spawn, Stdin};
-use super::program::{KeeperProgram, StartError};
-use super::wire::{Orders, Parcel, Roll, Waiting, locked, read, write};
+use super::child::{Child, KillOnDrop, Launch, SpawnError, SupervisorGone};
+use super::client_io::{Message, MessageSender, PendingReplies, PendingReply, locked, read, write};
+use super::frame::{self, Contained, Folder, MAX_DESCRIPTORS, Request, Socket, Spawn, Stdin};
+use super::program::{StartError, SupervisorProgram};
 use crate::descriptors::soft_at_start;
 
 /// How long the keeper may take to answer what it answers at once.
@@ -37,9 +37,9 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The node's handle on its keeper. When the last handle and the last [`Child`] are dropped, the keeper ends.
 #[derive(Clone, Debug)]
-pub struct Keeper {
-    orders: Orders,
-    waiting: Roll,
+pub struct Supervisor {
+    orders: MessageSender,
+    waiting: PendingReplies,
     next: Arc<AtomicU64>,
     closed: CancellationToken,
     ended: CancellationToken,
@@ -51,12 +51,12 @@ pub struct Keeper {
     contained: Contained,
 }
 
-impl Keeper {
+impl Supervisor {
     /// Starts the keeper, and gives it descriptors to hold until nothing of the node is left.
     ///
     /// # Errors
     /// When it cannot be started, cannot contain children as it is to, or does not answer.
-    pub async fn start(program: KeeperProgram, held: Vec<OwnedFd>) -> Result<Self, StartError> {
+    pub async fn start(program: SupervisorProgram, held: Vec<OwnedFd>) -> Result<Self, StartError> {
         if held.len() > MAX_DESCRIPTORS {
             return Err(StartError::TooMuchToHold);
         }
@@ -82,7 +82,7 @@ impl Keeper {
         let stream = Arc::new(our_end(ours)?);
         let (orders, parcels) = mpsc::unbounded_channel();
         let (begun, has_begun) = oneshot::channel();
-        let waiting: Roll = Arc::new(Mutex::new(Some(HashMap::new())));
+        let waiting: PendingReplies = Arc::new(Mutex::new(Some(HashMap::new())));
         let closed = CancellationToken::new();
         tokio::spawn(write(Arc::clone(&stream), parcels, closed.clone()));
         let lapses = Arc::<AtomicU64>::default();
@@ -92,7 +92,7 @@ impl Keeper {
         let mut keeper = Self { orders, waiting, next, closed, ended, timer, lapses, pid, contained };
         let begun = async {
             let (containment, descriptors) = (program.containment, soft_at_start());
-            keeper.order(&Order::Begin { containment, descriptors }, Vec::new()).ok()?;
+            keeper.order(&Request::Begin { containment, descriptors }, Vec::new()).ok()?;
             has_begun.await.ok()
         };
         match tokio::time::timeout(PATIENCE, begun).await.ok().flatten() {
@@ -164,9 +164,9 @@ impl Keeper {
         };
         let (spawned, is_spawned) = oneshot::channel();
         let (ended, is_ended) = oneshot::channel();
-        let id = self.wait_for(Waiting::Spawn { spawned, ended })?;
+        let id = self.wait_for(PendingReply::Spawn { spawned, ended })?;
         // From here on a caller that gives up leaves no child behind.
-        let leash = Leash { id, orders: self.orders.clone(), waiting: Arc::clone(&self.waiting) };
+        let leash = KillOnDrop { id, orders: self.orders.clone(), waiting: Arc::clone(&self.waiting) };
         let (stdout, stderr) = (Some(stdout), Some(stderr));
         let mut child = Child { pid: 0, stdin, stdout, stderr, socket, exit: None, is_ended, leash };
         let Launch { argv, folder, start, own, keep, set, stdin, socket, confinement } = launch;
@@ -177,15 +177,15 @@ impl Keeper {
             folders.push(what);
         }
         let spawn = Spawn { id, argv, stdin, socket, folder, folders, keep, set, confinement };
-        self.order(&Order::Spawn(Box::new(spawn)), theirs)?;
-        child.pid = is_spawned.await.map_err(|_| Gone)??;
+        self.order(&Request::Spawn(Box::new(spawn)), theirs)?;
+        child.pid = is_spawned.await.map_err(|_| SupervisorGone)??;
         Ok(child)
     }
 
     /// Has the keeper remove a folder when nothing is left that could use it.
     pub(crate) fn tidy(&self, folder: &Path) {
         // Without a keeper there is nobody who could use it either.
-        let _ = self.order(&Order::Tidy { folder: folder.to_owned() }, Vec::new());
+        let _ = self.order(&Request::Tidy { folder: folder.to_owned() }, Vec::new());
     }
 
     /// Closes the keeper, and waits until it has killed everything and is gone itself.
@@ -216,22 +216,22 @@ impl Keeper {
 
     async fn watch(&self) -> io::Result<()> {
         let timer = self.timer.try_clone()?;
-        self.hand_over(|id| Order::Watch { id }, vec![timer]).await
+        self.hand_over(|id| Request::Watch { id }, vec![timer]).await
     }
 
     async fn hold_all(&self, held: Vec<OwnedFd>) -> io::Result<()> {
         let count = held.len();
-        self.hand_over(|id| Order::Hold { id, count }, held).await
+        self.hand_over(|id| Request::Hold { id, count }, held).await
     }
 
     /// Gives descriptors away, with an order, and waits until the keeper has them.
-    async fn hand_over(&self, order: impl Fn(u64) -> Order, descriptors: Vec<OwnedFd>) -> io::Result<()> {
+    async fn hand_over(&self, order: impl Fn(u64) -> Request, descriptors: Vec<OwnedFd>) -> io::Result<()> {
         let (is_held, answer) = oneshot::channel();
-        let id = self.wait_for(Waiting::Hold(is_held)).map_err(io::Error::other)?;
+        let id = self.wait_for(PendingReply::Hold(is_held)).map_err(io::Error::other)?;
         self.order(&order(id), descriptors).map_err(io::Error::other)?;
         match tokio::time::timeout(PATIENCE, answer).await {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(_)) if self.closed.is_cancelled() => Err(io::Error::other(Gone)),
+            Ok(Err(_)) if self.closed.is_cancelled() => Err(io::Error::other(SupervisorGone)),
             Ok(Err(_)) => {
                 Err(io::Error::other("the keeper has too many descriptors open to hold another one"))
             }
@@ -239,20 +239,20 @@ impl Keeper {
         }
     }
 
-    fn wait_for(&self, answer: Waiting) -> Result<u64, Gone> {
+    fn wait_for(&self, answer: PendingReply) -> Result<u64, SupervisorGone> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
-        locked(&self.waiting).as_mut().ok_or(Gone)?.insert(id, answer);
+        locked(&self.waiting).as_mut().ok_or(SupervisorGone)?.insert(id, answer);
         Ok(id)
     }
 
-    fn order(&self, order: &Order, descriptors: Vec<OwnedFd>) -> Result<(), SpawnError> {
+    fn order(&self, order: &Request, descriptors: Vec<OwnedFd>) -> Result<(), SpawnError> {
         let frame = frame::encode(order).ok_or(SpawnError::TooLarge)?;
-        self.orders.send(Parcel { frame, descriptors }).map_err(|_| SpawnError::Gone(Gone))
+        self.orders.send(Message { frame, descriptors }).map_err(|_| SpawnError::Gone(SupervisorGone))
     }
 }
 
 #[async_trait]
-impl LivenessHolder for Keeper {
+impl LivenessHolder for Supervisor {
     async fn hold(&self, tether: OwnedFd) -> io::Result<()> {
         self.hold_all(vec![tether]).await
     }

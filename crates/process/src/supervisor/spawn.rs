@@ -36,7 +36,7 @@ const NAMED_SIGNALS: std::ops::RangeInclusive<c_int> = 1..=31;
 
 /// What becomes of a child.
 #[derive(Debug)]
-pub(super) struct Plan<'a> {
+pub(super) struct SpawnPlan<'a> {
     /// Where its program may be: the first that can be run, is.
     pub(super) programs: &'a [CString],
     pub(super) argv: &'a [CString],
@@ -58,14 +58,14 @@ pub(super) struct Plan<'a> {
 
 /// Starts a child in a session of its own, which is killed when this thread ends. Every signal does to it what it does by
 /// default, whatever the node was started with.
-pub(super) fn start(plan: &Plan<'_>) -> Result<Pid, (About, io::Error)> {
+pub(super) fn start(plan: &SpawnPlan<'_>) -> Result<Pid, (About, io::Error)> {
     let refused = |error| (About::Program, error);
-    let birth = Birth {
+    let birth = SpawnShared {
         parent: getpid(),
         plan,
         argv: pointers(plan.argv),
         env: pointers(plan.env),
-        failed: Failed::default(),
+        failed: ExecErrors::default(),
     };
     let mut stack: Box<[MaybeUninit<u8>]> = Box::new_uninit_slice(STACK_BYTES);
     let end = stack.as_mut_ptr_range().end;
@@ -111,24 +111,24 @@ pub(crate) fn try_call(call: &Call) -> Result<c_long, Errno> {
 }
 
 /// What parent and child share.
-struct Birth<'a> {
+struct SpawnShared<'a> {
     parent: Pid,
-    plan: &'a Plan<'a>,
+    plan: &'a SpawnPlan<'a>,
     argv: Vec<*const c_char>,
     env: Vec<*const c_char>,
-    failed: Failed,
+    failed: ExecErrors,
 }
 
 /// The errors by which a child failed before it became its program; nought is none.
 #[derive(Default)]
-struct Failed {
+struct ExecErrors {
     containment: AtomicI32,
     folder: AtomicI32,
     sandbox: AtomicI32,
     program: AtomicI32,
 }
 
-impl Failed {
+impl ExecErrors {
     fn first(&self) -> Option<(About, i32)> {
         let all = [
             (About::Containment, &self.containment),
@@ -148,8 +148,8 @@ fn pointers(texts: &[CString]) -> Vec<*const c_char> {
 /// The child's part. It calls the system and nothing else: whatever would allocate, lock or panic, would do so in the
 /// keeper's memory.
 extern "C" fn become_the_program(birth: *mut c_void) -> c_int {
-    // SAFETY: it is the `Birth` that `start` has on its stack, and `start` stands still.
-    let birth = unsafe { &*birth.cast::<Birth<'_>>() };
+    // SAFETY: it is the `SpawnShared` that `start` has on its stack, and `start` stands still.
+    let birth = unsafe { &*birth.cast::<SpawnShared<'_>>() };
     let failed = &birth.failed;
     let ready = birth
         .contain()
@@ -166,7 +166,7 @@ extern "C" fn become_the_program(birth: *mut c_void) -> c_int {
     unsafe { libc::_exit(127) }
 }
 
-impl Birth<'_> {
+impl SpawnShared<'_> {
     /// All that keeps it from getting away, and from having what it should not have.
     fn contain(&self) -> Result<(), Errno> {
         if let Some(members) = self.plan.cgroup {

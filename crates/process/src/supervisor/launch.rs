@@ -9,9 +9,9 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use rustix::io::Errno;
 use rustix::process::{Pid, Rlimit};
 
-use super::birth::{Plan, start};
+use super::descendants::MARK;
 use super::frame::{About, Spawn};
-use super::kin::MARK;
+use super::spawn::{SpawnPlan, start};
 use crate::sandbox::Cage;
 
 /// Where programs are looked for if there is no `PATH`.
@@ -53,7 +53,7 @@ pub(super) fn launch(
     let folder =
         spawn.folder.map(CString::new).transpose().map_err(|_| (About::Folder, Errno::INVAL.into()))?;
     let stdio = stdio.each_ref().map(AsFd::as_fd);
-    start(&Plan {
+    start(&SpawnPlan {
         programs: &programs,
         argv: &argv,
         env: &env,

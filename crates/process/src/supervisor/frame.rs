@@ -22,7 +22,7 @@ pub(super) const HEADER_BYTES: usize = 4;
 /// From the node.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Order {
+pub(super) enum Request {
     /// Contain children so, and let each have so many descriptors.
     Begin { containment: Containment, descriptors: Option<u64> },
     /// Keep the descriptors that come along open until nothing is left, and no longer those from before.
@@ -92,7 +92,7 @@ pub const SOCKET_FD: i32 = 3;
 /// From the keeper.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Report {
+pub(super) enum Response {
     /// It is ready for children.
     Ready { contained: Contained, cgroup: Option<PathBuf> },
     /// It cannot contain children as it was told to.

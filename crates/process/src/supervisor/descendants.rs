@@ -15,7 +15,7 @@ const LIST_BYTES: usize = 4 * 1024;
 
 /// One process, as /proc had it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Process {
+pub(super) struct ProcessInfo {
     pub(super) pid: i32,
     parent: i32,
     started: u64,
@@ -53,7 +53,7 @@ impl Finder {
     }
 
     /// A process with all that descends from it. Whoever comes to `me` meanwhile, because its parent died, counts too.
-    pub(super) fn family(&self, root: i32, me: i32) -> Vec<Process> {
+    pub(super) fn family(&self, root: i32, me: i32) -> Vec<ProcessInfo> {
         let all = match self {
             Self::Lists(_) => Vec::new(),
             Self::Walk => all(),
@@ -76,7 +76,7 @@ impl Finder {
     }
 }
 
-impl Process {
+impl ProcessInfo {
     /// Kills it. Its pid may have gone to a stranger since it was seen, so it is held first, then looked at again.
     pub(super) fn kill(&self) {
         let Some(pid) = Pid::from_raw(self.pid) else { return };
@@ -105,7 +105,7 @@ pub(super) fn mark(pid: i32) -> Option<String> {
 }
 
 /// All processes at one moment.
-fn all() -> Vec<Process> {
+fn all() -> Vec<ProcessInfo> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     pids.filter_map(look).collect()
@@ -115,12 +115,12 @@ fn walked(parent: i32) -> Vec<i32> {
     children_of(parent, &all()).map(|process| process.pid).collect()
 }
 
-fn children_of(parent: i32, all: &[Process]) -> impl Iterator<Item = Process> {
+fn children_of(parent: i32, all: &[ProcessInfo]) -> impl Iterator<Item = ProcessInfo> {
     all.iter().copied().filter(move |process| process.parent == parent)
 }
 
 /// The children of every thread of a process, by the kernel's lists.
-fn listed(parent: i32) -> impl Iterator<Item = Process> {
+fn listed(parent: i32) -> impl Iterator<Item = ProcessInfo> {
     let threads = fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten();
     let lists = threads.filter_map(|thread| File::open(thread.ok()?.path().join("children")).ok());
     lists.flat_map(|list| numbers(&list).unwrap_or_default()).filter_map(look)
@@ -142,7 +142,7 @@ fn numbers(list: &File) -> io::Result<Vec<i32>> {
     Ok(words.filter_map(|word| std::str::from_utf8(word).ok()?.parse().ok()).collect())
 }
 
-fn look(pid: i32) -> Option<Process> {
+fn look(pid: i32) -> Option<ProcessInfo> {
     // The name stands in brackets and may contain anything, brackets too: what counts comes after the last one.
     let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
     let end = stat.iter().rposition(|byte| *byte == b')')?;
@@ -150,7 +150,7 @@ fn look(pid: i32) -> Option<Process> {
     let parent = fields.nth(1)?.parse().ok()?;
     const FIELDS_BETWEEN: usize = 17;
     let started = fields.nth(FIELDS_BETWEEN)?.parse().ok()?;
-    Some(Process { pid, parent, started })
+    Some(ProcessInfo { pid, parent, started })
 }
 
 #[cfg(test)]
@@ -188,7 +188,7 @@ mod tests {
         assert_eq!(family(&lists), family(&Finder::Walk));
 
         let members = lists.family(root, me);
-        members.iter().for_each(Process::kill);
+        members.iter().for_each(ProcessInfo::kill);
         head.wait().expect("it is dead");
         // The pipe ends when nobody holds it any more.
         assert_eq!(output.read_line(&mut line).expect("it ends"), 0);

@@ -10,10 +10,10 @@ use rustix::process::{getpid, set_child_subreaper};
 use tokio::net::unix::pipe;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::birth::keep_descriptors;
-use super::children::{Children, Look};
-use super::frame::{Order, Report};
-use super::post::Post;
+use super::children::{Children, ReapTimer};
+use super::frame::{Request, Response};
+use super::server_io::ServerIo;
+use super::spawn::keep_descriptors;
 use crate::descriptors;
 
 /// Why the keeper could not do its work.
@@ -41,7 +41,7 @@ pub fn serve() -> Result<(), ServeError> {
     let mut untidy = Vec::new();
     tokio::runtime::Builder::new_current_thread().enable_io().build()?.block_on(async {
         let deaths = signal(SignalKind::child())?;
-        let post = Post::new(socket)?;
+        let post = ServerIo::new(socket)?;
         let (children, held, untidy) = (&mut children, &mut held, &mut untidy);
         Serving { post, deaths, children, held, timer: None, untidy }.run().await;
         Ok::<_, io::Error>(())
@@ -57,7 +57,7 @@ pub fn serve() -> Result<(), ServeError> {
 }
 
 enum Event {
-    Order(Order, Vec<OwnedFd>),
+    Order(Request, Vec<OwnedFd>),
     /// Somebody whom the keeper can reap, perhaps.
     Died,
     NodeGone,
@@ -66,7 +66,7 @@ enum Event {
 }
 
 struct Serving<'a> {
-    post: Post,
+    post: ServerIo,
     deaths: Signal,
     children: &'a mut Children,
     held: &'a mut Vec<OwnedFd>,
@@ -78,7 +78,7 @@ struct Serving<'a> {
 
 impl Serving<'_> {
     async fn run(mut self) {
-        let mut look = Look::WhenSomebodyDies;
+        let mut look = ReapTimer::WhenSomebodyDies;
         loop {
             // None of them comes first: neither a flood of orders nor of deaths may hold up the other.
             let event = tokio::select! {
@@ -89,18 +89,18 @@ impl Serving<'_> {
                 },
                 _ = self.deaths.recv() => Event::Died,
                 () = run_out(self.timer.as_ref()) => Event::Lapsed,
-                () = std::future::ready(()), if look == Look::Again => Event::Died,
+                () = std::future::ready(()), if look == ReapTimer::Again => Event::Died,
             };
             let reports: Vec<_> = match event {
                 Event::Order(order, descriptors) => self.obey(order, descriptors).into_iter().collect(),
                 Event::Died => {
                     let (ended, next) = self.children.settle();
                     look = next;
-                    ended.into_iter().map(|(id, exit)| Report::Ended { id, exit }).collect()
+                    ended.into_iter().map(|(id, exit)| Response::Ended { id, exit }).collect()
                 }
                 Event::Lapsed => {
                     self.children.kill_all();
-                    vec![Report::Lapsed]
+                    vec![Response::Lapsed]
                 }
                 Event::NodeGone => return,
             };
@@ -108,34 +108,34 @@ impl Serving<'_> {
         }
     }
 
-    fn obey(&mut self, order: Order, descriptors: Vec<OwnedFd>) -> Option<Report> {
+    fn obey(&mut self, order: Request, descriptors: Vec<OwnedFd>) -> Option<Response> {
         match order {
-            Order::Begin { containment, descriptors } => {
+            Request::Begin { containment, descriptors } => {
                 self.children.let_have(descriptors);
                 Some(match self.children.contain(containment) {
                     Ok(contained) => {
-                        Report::Ready { contained, cgroup: self.children.cgroup().map(Path::to_owned) }
+                        Response::Ready { contained, cgroup: self.children.cgroup().map(Path::to_owned) }
                     }
-                    Err(error) => Report::Unable { why: error.to_string() },
+                    Err(error) => Response::Unable { why: error.to_string() },
                 })
             }
-            Order::Watch { id } => {
+            Request::Watch { id } => {
                 // It is read like a pipe: a number comes when it has run out, and nothing before.
                 let timer = descriptors.into_iter().next();
                 self.timer = timer.and_then(|timer| pipe::Receiver::from_owned_fd_unchecked(timer).ok());
-                Some(if self.timer.is_some() { Report::Held { id } } else { Report::NotHeld { id } })
+                Some(if self.timer.is_some() { Response::Held { id } } else { Response::NotHeld { id } })
             }
             // The kernel drops descriptors for which the receiver has no room.
-            Order::Hold { id, count } if descriptors.len() < count => Some(Report::NotHeld { id }),
-            Order::Hold { id, .. } => {
+            Request::Hold { id, count } if descriptors.len() < count => Some(Response::NotHeld { id }),
+            Request::Hold { id, .. } => {
                 *self.held = descriptors;
-                Some(Report::Held { id })
+                Some(Response::Held { id })
             }
-            Order::Spawn(spawn) => {
+            Request::Spawn(spawn) => {
                 let id = spawn.id;
                 Some(match self.children.spawn(*spawn, descriptors) {
-                    Ok(pid) => Report::Spawned { id, pid: pid.as_raw_pid() },
-                    Err((about, error)) => Report::Refused {
+                    Ok(pid) => Response::Spawned { id, pid: pid.as_raw_pid() },
+                    Err((about, error)) => Response::Refused {
                         id,
                         errno: error.raw_os_error().unwrap_or_else(|| Errno::INVAL.raw_os_error()),
                         about,
@@ -143,15 +143,15 @@ impl Serving<'_> {
                     },
                 })
             }
-            Order::Tidy { folder } => {
+            Request::Tidy { folder } => {
                 self.untidy.push(folder);
                 None
             }
-            Order::Terminate { id } => {
+            Request::Terminate { id } => {
                 self.children.terminate(id);
                 None
             }
-            Order::Kill { id } => {
+            Request::Kill { id } => {
                 self.children.kill(id);
                 None
             }
