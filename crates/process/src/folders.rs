@@ -12,7 +12,7 @@ use rustix::fs::{Mode, fstat, mkdirat, stat};
 use rustix::io::Errno;
 
 use crate::links;
-use crate::sandbox::Room;
+use crate::sandbox::SandboxInstance;
 
 /// Where the children of a pool work, unless a task has a folder of its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -53,7 +53,7 @@ pub(crate) enum Links {
 
 impl Links {
     /// For a pool whose children are in these sandboxes, if they are in any.
-    pub(crate) const fn of(room: Option<&Room>) -> Self {
+    pub(crate) const fn of(room: Option<&SandboxInstance>) -> Self {
         match room {
             Some(_) => Self::None,
             None => Self::Trusted,

@@ -18,7 +18,7 @@ use serde::Deserialize;
 use crate::argument::Argument;
 use crate::files::Patterns;
 use crate::folders::{Links, TaskFolder, TaskFolders};
-use crate::sandbox::{Private, Room};
+use crate::sandbox::{Private, SandboxInstance};
 use crate::supervisor::{Launch, Socket, SpawnError, Stdin, Supervisor};
 use attempt::Attempt;
 use outputs::Outputs;
@@ -36,7 +36,7 @@ pub struct Command {
     keeper: Supervisor,
     policy: CommandPolicy,
     words: Words,
-    room: Option<Room>,
+    room: Option<SandboxInstance>,
     folders: TaskFolders,
     files: Option<Patterns>,
 }
@@ -80,10 +80,9 @@ impl Command {
         fixed: &[&str],
         words: Words,
     ) -> Result<Self, PolicyError> {
-        let room = policy
-            .sandbox
-            .clone()
-            .map(|sandbox| Room::new(keeper.clone(), sandbox, fixed, &policy.environment, &policy.folders));
+        let room = policy.sandbox.clone().map(|sandbox| {
+            SandboxInstance::new(keeper.clone(), sandbox, fixed, &policy.environment, &policy.folders)
+        });
         let room = room.transpose()?;
         let files = Patterns::new(&policy.files).map_err(PolicyError::Files)?;
         let folders = TaskFolders::new(&policy.folders, Links::of(room.as_ref()));

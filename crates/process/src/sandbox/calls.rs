@@ -28,7 +28,7 @@ mod newer {
 
 /// What the caller of a denied call is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum Denial {
     /// `EACCES`: permission denied.
     Denied,
     /// `EPERM`: operation not permitted.
@@ -39,7 +39,7 @@ pub(super) enum Answer {
     NotSupported,
 }
 
-impl Answer {
+impl Denial {
     pub(super) const ALL: [Self; 4] =
         [Self::Denied, Self::NotPermitted, Self::NoSuchCall, Self::NotSupported];
 
@@ -65,10 +65,10 @@ pub(super) struct Test {
 
 /// A call that is denied: always, or where all tests of one of the lists hold.
 #[derive(Clone, Debug)]
-pub(crate) struct Call {
+pub(crate) struct DeniedCall {
     name: &'static str,
     number: c_long,
-    answer: Answer,
+    answer: Denial,
     when: Vec<Vec<Test>>,
     trial: [c_long; 6],
 }
@@ -78,8 +78,8 @@ const NONSENSE: [c_long; 6] = [-1, 0, 0, 0, 0, 0];
 /// A process that is not the caller itself.
 const ANOTHER: c_long = 1;
 
-impl Call {
-    const fn new(answer: Answer, name: &'static str, number: c_long) -> Self {
+impl DeniedCall {
+    const fn new(answer: Denial, name: &'static str, number: c_long) -> Self {
         Self { name, number, answer, when: Vec::new(), trial: NONSENSE }
     }
 
@@ -116,10 +116,10 @@ impl Call {
 
     /// Whether an error says that it is denied, by whomever.
     pub(crate) fn is_denial(error: Errno) -> bool {
-        Answer::ALL.iter().any(|answer| answer.errno() == error.raw_os_error())
+        Denial::ALL.iter().any(|answer| answer.errno() == error.raw_os_error())
     }
 
-    pub(super) const fn answer(&self) -> Answer {
+    pub(super) const fn answer(&self) -> Denial {
         self.answer
     }
 
@@ -151,7 +151,7 @@ const fn word(number: c_int) -> u64 {
 }
 
 /// All that is denied to a child that may talk to so many, and may do so much to the attributes of files.
-pub(crate) fn denied(network: Network, attributes: Attributes) -> Vec<Call> {
+pub(crate) fn denied(network: Network, attributes: Attributes) -> Vec<DeniedCall> {
     let mut calls = sockets(network);
     calls.extend(match attributes {
         Attributes::Fixed => file_attributes(),
@@ -165,16 +165,17 @@ pub(crate) fn denied(network: Network, attributes: Attributes) -> Vec<Call> {
 }
 
 /// Asks which version of Landlock the kernel has. It is not denied.
-pub(crate) fn landlock_version() -> Call {
+pub(crate) fn landlock_version() -> DeniedCall {
     const ASK: c_long = 1;
-    let call = Call::new(Answer::NotPermitted, "landlock_create_ruleset", libc::SYS_landlock_create_ruleset);
+    let call =
+        DeniedCall::new(Denial::NotPermitted, "landlock_create_ruleset", libc::SYS_landlock_create_ruleset);
     call.tried_with([0, 0, ASK])
 }
 
 /// Sockets by which somebody else could be reached.
-fn sockets(network: Network) -> Vec<Call> {
-    let socket = || Call::new(Answer::Denied, "socket", libc::SYS_socket);
-    let pair = || Call::new(Answer::Denied, "socketpair", libc::SYS_socketpair);
+fn sockets(network: Network) -> Vec<DeniedCall> {
+    let socket = || DeniedCall::new(Denial::Denied, "socket", libc::SYS_socket);
+    let pair = || DeniedCall::new(Denial::Denied, "socketpair", libc::SYS_socketpair);
     let not_unix = || is_not(0, word(libc::AF_UNIX));
     match network {
         Network::Open => Vec::new(),
@@ -199,7 +200,7 @@ fn sockets(network: Network) -> Vec<Call> {
 }
 
 /// Modes, owners, times and extended attributes of files: Landlock leaves them to whoever owns the file.
-fn file_attributes() -> Vec<Call> {
+fn file_attributes() -> Vec<DeniedCall> {
     let mut modes = vec![
         ("fchmod", libc::SYS_fchmod),
         ("fchmodat", libc::SYS_fchmodat),
@@ -234,17 +235,17 @@ fn file_attributes() -> Vec<Call> {
         ("llistxattr", libc::SYS_llistxattr),
         ("listxattrat", newer::LISTXATTRAT),
     ];
-    let modes = modes.into_iter().map(|(name, number)| Call::new(Answer::NotPermitted, name, number));
-    let extended = extended.map(|(name, number)| Call::new(Answer::NotSupported, name, number));
+    let modes = modes.into_iter().map(|(name, number)| DeniedCall::new(Denial::NotPermitted, name, number));
+    let extended = extended.map(|(name, number)| DeniedCall::new(Denial::NotSupported, name, number));
     // `touch` gives an open file the present time, as writing to it would. No more is allowed.
-    let times = Call::new(Answer::NotPermitted, "utimensat", libc::SYS_utimensat)
+    let times = DeniedCall::new(Denial::NotPermitted, "utimensat", libc::SYS_utimensat)
         .when([is_not_null(1), is_not_null(2)])
         .tried_with([-1, -1]);
     modes.chain(extended).chain([times]).collect()
 }
 
 /// What one process may do to another that belongs to the same user. The caller names itself by 0.
-fn other_processes() -> Vec<Call> {
+fn other_processes() -> Vec<DeniedCall> {
     let by_pid = [
         ("prlimit64", libc::SYS_prlimit64),
         ("sched_setaffinity", libc::SYS_sched_setaffinity),
@@ -265,7 +266,7 @@ fn other_processes() -> Vec<Call> {
         ("process_vm_writev", libc::SYS_process_vm_writev),
         ("ptrace", libc::SYS_ptrace),
     ];
-    let call = |(name, number)| Call::new(Answer::NotPermitted, name, number);
+    let call = |(name, number)| DeniedCall::new(Denial::NotPermitted, name, number);
     let by_pid = by_pid.map(|named| call(named).when([is_not(0, 0)]).tried_with([ANOTHER, -1]));
     let by_kind = by_kind.map(|(name, number, user)| {
         call((name, number)).when([is(0, user), is_not(1, 0)]).tried_with([-1, ANOTHER])
@@ -281,7 +282,7 @@ const PRIO_USER: u64 = 2;
 const IOPRIO_WHO_USER: u64 = 3;
 
 /// What processes of a user share by numbers and names that are no files: keyrings, System V IPC, POSIX message queues.
-fn shared_between_processes() -> Vec<Call> {
+fn shared_between_processes() -> Vec<DeniedCall> {
     let calls = [
         ("add_key", libc::SYS_add_key),
         ("request_key", libc::SYS_request_key),
@@ -299,14 +300,14 @@ fn shared_between_processes() -> Vec<Call> {
         ("mq_open", libc::SYS_mq_open),
         ("mq_unlink", libc::SYS_mq_unlink),
     ];
-    let calls = calls.map(|(name, number)| Call::new(Answer::NotPermitted, name, number));
+    let calls = calls.map(|(name, number)| DeniedCall::new(Denial::NotPermitted, name, number));
     // Its first argument is what it is to do, and -1 is answered as if it were denied.
-    let keyctl = Call::new(Answer::NotPermitted, "keyctl", libc::SYS_keyctl).tried_with([0]);
+    let keyctl = DeniedCall::new(Denial::NotPermitted, "keyctl", libc::SYS_keyctl).tried_with([0]);
     calls.into_iter().chain([keyctl]).collect()
 }
 
 /// New namespaces: in a user namespace a child has every capability, and with it parts of the kernel that are closed to users.
-fn namespaces() -> Vec<Call> {
+fn namespaces() -> Vec<DeniedCall> {
     /// A namespace for time; its bit means something else for `clone`.
     const NEW_TIME: c_int = 0x80;
     let new = [
@@ -324,20 +325,20 @@ fn namespaces() -> Vec<Call> {
     // Neither goes together with a new user namespace, so that the kernel would refuse the whole.
     let (no_clone, no_unshare) = (libc::CLONE_NEWUSER | libc::CLONE_FS, libc::CLONE_NEWUSER | 1);
     vec![
-        Call::new(Answer::NotPermitted, "clone", libc::SYS_clone)
+        DeniedCall::new(Denial::NotPermitted, "clone", libc::SYS_clone)
             .when(any(&new))
             .tried_with([no_clone.into()]),
-        Call::new(Answer::NotPermitted, "unshare", libc::SYS_unshare)
+        DeniedCall::new(Denial::NotPermitted, "unshare", libc::SYS_unshare)
             .when(any(&[&new[..], &[NEW_TIME]].concat()))
             .tried_with([no_unshare.into()]),
-        Call::new(Answer::NotPermitted, "setns", libc::SYS_setns),
+        DeniedCall::new(Denial::NotPermitted, "setns", libc::SYS_setns),
         // Its flags are behind a pointer. It could also put a child into another control group.
-        Call::new(Answer::NoSuchCall, "clone3", libc::SYS_clone3),
+        DeniedCall::new(Denial::NoSuchCall, "clone3", libc::SYS_clone3),
     ]
 }
 
 /// Ways into parts of the kernel that no task needs, or around this table.
-fn kernel() -> Vec<Call> {
+fn kernel() -> Vec<DeniedCall> {
     let privileged = [
         ("acct", libc::SYS_acct),
         ("bpf", libc::SYS_bpf),
@@ -383,11 +384,11 @@ fn kernel() -> Vec<Call> {
     /// Without random addresses.
     const NO_RANDOM: c_long = 0x0004_0000;
     let controls = [TIOCSTI, TIOCLINUX, FS_IOC_SETFLAGS, FS_IOC32_SETFLAGS, FS_IOC_FSSETXATTR];
-    let call = |(name, number)| Call::new(Answer::NotPermitted, name, number);
+    let call = |(name, number)| DeniedCall::new(Denial::NotPermitted, name, number);
     privileged
         .map(call)
         .into_iter()
-        .chain(absent.map(|(name, number)| Call::new(Answer::NoSuchCall, name, number)))
+        .chain(absent.map(|(name, number)| DeniedCall::new(Denial::NoSuchCall, name, number)))
         .chain([
             // With no segments it would take one kernel away.
             call(("kexec_load", libc::SYS_kexec_load)).tried_with([-1; 4]),
@@ -422,8 +423,8 @@ mod tests {
     fn no_call_stands_in_the_table_twice() {
         for network in [Network::None, Network::Unix, Network::Open] {
             let calls = denied(network, Attributes::Fixed);
-            let numbers: BTreeSet<c_long> = calls.iter().map(Call::number).collect();
-            let names: BTreeSet<&str> = calls.iter().map(Call::name).collect();
+            let numbers: BTreeSet<c_long> = calls.iter().map(DeniedCall::number).collect();
+            let names: BTreeSet<&str> = calls.iter().map(DeniedCall::name).collect();
             assert_eq!((numbers.len(), names.len()), (calls.len(), calls.len()));
         }
     }

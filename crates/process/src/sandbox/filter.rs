@@ -5,7 +5,7 @@ use std::io;
 
 use seccompiler::{BackendError, BpfProgram, SeccompAction, SeccompCondition, SeccompFilter, SeccompRule};
 
-use super::calls::{Answer, Call, Test, denied};
+use super::calls::{Denial, DeniedCall, Test, denied};
 use super::confinement::Confinement;
 
 /// The filters of a child that is confined like this.
@@ -16,7 +16,7 @@ pub(super) fn filters(confinement: &Confinement) -> io::Result<Vec<BpfProgram>> 
     let arch = std::env::consts::ARCH.try_into().map_err(|error| unable(&error))?;
     let calls = denied(confinement.network, confinement.attributes);
     let mut made = Vec::new();
-    for answer in Answer::ALL {
+    for answer in Denial::ALL {
         let given = calls.iter().filter(|call| call.answer() == answer);
         let rules: Result<BTreeMap<_, _>, _> = given.map(|call| Ok((call.number(), rules(call)?))).collect();
         let rules = rules.map_err(|error: BackendError| unable(&error))?;
@@ -33,7 +33,7 @@ pub(super) fn filters(confinement: &Confinement) -> io::Result<Vec<BpfProgram>> 
 }
 
 /// None: whatever its arguments are.
-fn rules(call: &Call) -> Result<Vec<SeccompRule>, BackendError> {
+fn rules(call: &DeniedCall) -> Result<Vec<SeccompRule>, BackendError> {
     let condition = |test: &Test| {
         SeccompCondition::new(test.argument, test.length.clone(), test.operator.clone(), test.value)
     };
@@ -54,7 +54,7 @@ fn no_second_numbers() -> BpfProgram {
     const LOAD_NUMBER: sock_filter = sock_filter { code: 0x20, jt: 0, jf: 0, k: 0 };
     const RETURN: u16 = 0x06;
     const IS_AT_LEAST: u16 = 0x35;
-    let absent = libc::SECCOMP_RET_ERRNO | Answer::NoSuchCall.errno().unsigned_abs();
+    let absent = libc::SECCOMP_RET_ERRNO | Denial::NoSuchCall.errno().unsigned_abs();
     vec![
         LOAD_NUMBER,
         sock_filter { code: IS_AT_LEAST, jt: 0, jf: 1, k: X32 },

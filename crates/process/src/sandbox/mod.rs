@@ -8,21 +8,21 @@
 //!
 //! **What cannot be enforced is refused.** Nothing is left out because a kernel does not have it.
 
-mod cage;
 mod calls;
 mod confinement;
 mod filter;
-mod hidden;
+mod instance;
 mod policy;
 mod probe;
-mod proof;
-mod room;
+mod protected;
+mod ruleset;
+mod self_test;
 
-pub(crate) use cage::Cage;
-pub(crate) use calls::Call;
+pub(crate) use calls::DeniedCall;
 pub use confinement::{Attributes, Confinement, Limits, Network};
-pub use hidden::real;
+pub(crate) use instance::{Private, SandboxInstance};
 pub use policy::{Sandbox, SandboxError};
 pub use probe::probe;
-pub use proof::{Unproved, prove};
-pub(crate) use room::{Private, Room};
+pub use protected::real;
+pub(crate) use ruleset::Ruleset;
+pub use self_test::{SelfTestFailed, prove};

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::confinement::{Attributes, Confinement, Limits, Network};
-use super::hidden::{exposes, real};
+use super::protected::{exposes, real};
 
 /// What every child may read: programs, libraries and what they look at first. No settings that have secrets in them, no home
 /// of anybody, and not what other processes do.

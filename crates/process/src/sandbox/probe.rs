@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::fs::{AtFlags, CWD, Mode, Timespec, Timestamps};
 use serde::{Deserialize, Serialize};
 
-use super::calls::{Call, denied, landlock_version};
+use super::calls::{DeniedCall, denied, landlock_version};
 use super::confinement::{Attributes, Network};
 use crate::supervisor::try_call;
 
@@ -92,9 +92,9 @@ fn changes_times(path: &Path) -> bool {
 }
 
 /// The calls among these that the kernel would carry out.
-fn undenied(calls: &[Call]) -> Vec<&'static str> {
-    let reaches = |call: &&Call| !matches!(try_call(call), Err(error) if Call::is_denial(error));
-    calls.iter().filter(reaches).map(Call::name).collect()
+fn undenied(calls: &[DeniedCall]) -> Vec<&'static str> {
+    let reaches = |call: &&DeniedCall| !matches!(try_call(call), Err(error) if DeniedCall::is_denial(error));
+    calls.iter().filter(reaches).map(DeniedCall::name).collect()
 }
 
 /// Whether a process can be signalled that must not be. Before its sixth version, Landlock does not promise it.
@@ -170,7 +170,7 @@ mod tests {
             "ioctl",
         ];
         let calls = denied(Network::None, Attributes::Fixed);
-        let some: Vec<Call> = calls.into_iter().filter(|call| names.contains(&call.name())).collect();
+        let some: Vec<DeniedCall> = calls.into_iter().filter(|call| names.contains(&call.name())).collect();
         assert_eq!(some.len(), names.len());
         assert_eq!(undenied(&some).len(), names.len(), "{:?}", undenied(&some));
     }

@@ -12,7 +12,7 @@ use rustix::process::{Pid, Rlimit};
 use super::descendants::MARK;
 use super::frame::{About, Spawn};
 use super::spawn::{SpawnPlan, start};
-use crate::sandbox::Cage;
+use crate::sandbox::Ruleset;
 
 /// Where programs are looked for if there is no `PATH`.
 const USUAL_PATH: &str = "/bin:/usr/bin";
@@ -37,7 +37,8 @@ pub(super) fn launch(
     cgroup: Option<BorrowedFd<'_>>,
     folders: OpenFolders<'_>,
 ) -> Result<Pid, (About, io::Error)> {
-    let cage = spawn.confinement.as_ref().map(|confinement| Cage::new(confinement, folders.own)).transpose();
+    let cage =
+        spawn.confinement.as_ref().map(|confinement| Ruleset::new(confinement, folders.own)).transpose();
     let cage = cage.map_err(|error| (About::Sandbox, error))?;
     let Some(program) = spawn.argv.first() else { return Err((About::Program, Errno::INVAL.into())) };
     let mut variables: BTreeMap<OsString, OsString> = BTreeMap::new();

@@ -25,7 +25,7 @@ use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_no_new_privs};
 
 use super::frame::{About, SOCKET_FD};
-use crate::sandbox::{Cage, Call};
+use crate::sandbox::{DeniedCall, Ruleset};
 
 /// Bytes of the stack on which a child runs until it has become its program. It needs a small part of it.
 const STACK_BYTES: usize = 64 * 1024;
@@ -53,7 +53,7 @@ pub(super) struct SpawnPlan<'a> {
     /// The list of members of the control group that it goes into.
     pub(super) cgroup: Option<BorrowedFd<'a>>,
     /// What it may do at most from then on.
-    pub(super) cage: Option<&'a Cage>,
+    pub(super) cage: Option<&'a Ruleset>,
 }
 
 /// Starts a child in a session of its own, which is killed when this thread ends. Every signal does to it what it does by
@@ -101,9 +101,9 @@ pub(super) fn keep_descriptors() -> io::Result<()> {
 }
 
 /// Tries a call that sandboxes deny, and says what the kernel answered. Where it is not denied it does nothing either.
-pub(crate) fn try_call(call: &Call) -> Result<c_long, Errno> {
+pub(crate) fn try_call(call: &DeniedCall) -> Result<c_long, Errno> {
     let [a, b, c, d, e, f] = call.trial();
-    // SAFETY: only the table of denied calls makes a `Call`, and its arguments are no addresses at which there is memory.
+    // SAFETY: only the table of denied calls makes a `DeniedCall`, and its arguments are no addresses at which there is memory.
     match unsafe { libc::syscall(call.number(), a, b, c, d, e, f) } {
         -1 => Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::INVAL)),
         answer => Ok(answer),

@@ -15,7 +15,7 @@ use super::why::strange;
 use crate::command::verdict;
 use crate::folders::TaskFolders;
 use crate::lines::{Tail, reason};
-use crate::sandbox::{Private, Room};
+use crate::sandbox::{Private, SandboxInstance};
 use crate::supervisor::{
     Child, Exit, Launch, SOCKET_FD, Socket, SpawnError, Stdin, Supervisor, SupervisorGone,
 };
@@ -63,7 +63,7 @@ impl Worker {
     pub(super) async fn start(
         keeper: &Supervisor,
         policy: &ProcessPolicy,
-        room: Option<&Room>,
+        room: Option<&SandboxInstance>,
         folders: &TaskFolders,
         id: WorkerId,
     ) -> Result<(Self, Kinds), NotUp> {

@@ -28,7 +28,7 @@ use tokio::time::Instant;
 use crate::command::PolicyError;
 use crate::folders::{Links, TaskFolder, TaskFolders};
 use crate::memory::family_bytes;
-use crate::sandbox::Room;
+use crate::sandbox::SandboxInstance;
 use crate::supervisor::Supervisor;
 use attempt::Attempt;
 pub use frame::MAX_FRAME_BYTES;
@@ -48,7 +48,7 @@ const TELL_EVERY: Duration = Duration::from_secs(5);
 pub struct Process {
     keeper: Supervisor,
     policy: ProcessPolicy,
-    room: Option<Room>,
+    room: Option<SandboxInstance>,
     folders: TaskFolders,
     seats: Mutex<Seats>,
 }
@@ -84,10 +84,9 @@ impl Process {
             return Err(PolicyError::NoProgram);
         }
         let words: Vec<&str> = policy.argv.iter().map(String::as_str).collect();
-        let room = policy
-            .sandbox
-            .clone()
-            .map(|sandbox| Room::new(keeper.clone(), sandbox, &words, &policy.environment, &policy.folders));
+        let room = policy.sandbox.clone().map(|sandbox| {
+            SandboxInstance::new(keeper.clone(), sandbox, &words, &policy.environment, &policy.folders)
+        });
         let room = room.transpose()?;
         let folders = TaskFolders::new(&policy.folders, Links::of(room.as_ref()));
         Ok(Self { keeper, room, folders, policy, seats: Mutex::default() })

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ostler_core::{ErrorClass, Outcome};
 use ostler_exec::{AttemptResult, Executor as _, Work};
-use ostler_process::sandbox::{Network, Sandbox, Unproved, probe, prove};
+use ostler_process::sandbox::{Network, Sandbox, SelfTestFailed, probe, prove};
 use ostler_process::supervisor::{Containment, Supervisor};
 use ostler_process::{Command, CommandPolicy, Environment, Folders, PolicyError};
 
@@ -266,7 +266,7 @@ fn break_out() {
     println!("\nbreach: the moon can be reached\ntried");
 }
 
-async fn proved(keeper: &Supervisor, sandbox: &Sandbox, test: &str) -> Result<(), Unproved> {
+async fn proved(keeper: &Supervisor, sandbox: &Sandbox, test: &str) -> Result<(), SelfTestFailed> {
     let words = ["--exact", test, "--ignored", "--nocapture", "--skip"];
     prove(keeper, sandbox, &words, &[(ROLE, "probe")]).await
 }
@@ -294,10 +294,10 @@ async fn a_sandbox_that_does_not_hold_or_cannot_be_tried_is_refused() {
     let broken = proved(&keeper, &scene.sandbox(), "sandbox::break_out").await.expect_err("it does not hold");
     assert!(broken.to_string().contains("the moon can be reached"), "{broken}");
     let silent = proved(&keeper, &scene.sandbox(), "sandbox::no_such_test").await.expect_err("nobody tried");
-    assert!(matches!(silent, Unproved::Silent(_)), "{silent}");
+    assert!(matches!(silent, SelfTestFailed::Silent(_)), "{silent}");
     let listed = Sandbox { read: vec![scene.path("")], ..scene.sandbox() };
     let wrong = proved(&keeper, &listed, "sandbox::try_it_out").await.expect_err("the store is in it");
-    assert!(matches!(wrong, Unproved::Wrong(_)), "{wrong}");
+    assert!(matches!(wrong, SelfTestFailed::Wrong(_)), "{wrong}");
 }
 
 #[tokio::test]
@@ -309,7 +309,7 @@ async fn a_sandbox_without_a_store_that_is_a_file_proves_itself_too() {
         proved(&keeper, &sandbox, "sandbox::try_it_out").await.expect("it holds");
     }
     let broken = proved(&keeper, &Sandbox::default(), "sandbox::break_out").await;
-    assert!(matches!(broken, Err(Unproved::Broken(_))), "{broken:?}");
+    assert!(matches!(broken, Err(SelfTestFailed::Broken(_))), "{broken:?}");
 }
 
 #[tokio::test]
@@ -320,12 +320,12 @@ async fn memory_and_processes_are_limited_by_control_groups_or_the_sandbox_is_re
     program.containment = Containment::Group;
     let without = Supervisor::start(program, Vec::new()).await.expect("a keeper starts");
     let refused = proved(&without, &limited, "sandbox::try_it_out").await.expect_err("there are no groups");
-    assert!(matches!(refused, Unproved::Unable(_)), "{refused}");
+    assert!(matches!(refused, SelfTestFailed::Unable(_)), "{refused}");
     assert!(refused.to_string().contains("control groups"), "{refused}");
 
     let keeper = keeper().await;
     if let Err(refused) = proved(&keeper, &limited, "sandbox::try_it_out").await {
-        assert!(matches!(refused, Unproved::Unable(_)), "{refused}");
+        assert!(matches!(refused, SelfTestFailed::Unable(_)), "{refused}");
         return println!("left out: {refused}");
     }
     let hungry = CommandPolicy {

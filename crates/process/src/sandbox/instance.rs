@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ostler_core::{ErrorClass, Failure};
 
 use super::confinement::Confinement;
-use super::hidden::real;
 use super::policy::{Sandbox, SandboxError};
+use super::protected::real;
 use crate::command::Environment;
 use crate::folders::Folders;
 use crate::links::{Unresolved, path_of, resolve};
@@ -25,7 +25,7 @@ const USUAL_PATH: &str = "/bin:/usr/bin";
 
 /// Makes sandboxes for the children of one pool.
 #[derive(Debug)]
-pub(crate) struct Room {
+pub(crate) struct SandboxInstance {
     sandbox: Sandbox,
     /// The files that the command names.
     named: Vec<PathBuf>,
@@ -45,7 +45,7 @@ pub(crate) struct Private(PathBuf);
 
 /// Why a child has no sandbox.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum NoRoom {
+pub(crate) enum NoSandbox {
     #[error(transparent)]
     Exposed(#[from] SandboxError),
     #[error(transparent)]
@@ -54,7 +54,7 @@ pub(crate) enum NoRoom {
     Temporary(#[from] io::Error),
 }
 
-impl NoRoom {
+impl NoSandbox {
     /// What becomes of the attempt.
     pub(crate) fn failure(&self) -> Failure {
         let class = match self {
@@ -66,7 +66,7 @@ impl NoRoom {
     }
 }
 
-impl Room {
+impl SandboxInstance {
     /// For children that are started by these words, in these folders. Words that depend on the task are not among them: it must
     /// not be the task that says what may be read.
     pub(crate) fn new(
@@ -119,7 +119,7 @@ impl Room {
         &self,
         own: Option<&OwnedFd>,
         set: &mut Vec<(String, String)>,
-    ) -> Result<(Confinement, Private), NoRoom> {
+    ) -> Result<(Confinement, Private), NoSandbox> {
         if let Some(own) = own {
             self.sandbox.keeps_hidden(&path_of(own)?)?;
         }

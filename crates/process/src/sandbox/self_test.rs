@@ -22,7 +22,7 @@ const MAX_SAID: u64 = 64 * 1024;
 
 /// Why a sandbox is not used.
 #[derive(Debug, thiserror::Error)]
-pub enum Unproved {
+pub enum SelfTestFailed {
     /// It cannot be what it says.
     #[error("{0}")]
     Wrong(#[from] SandboxError),
@@ -54,13 +54,13 @@ pub async fn prove(
     sandbox: &Sandbox,
     words: &[&str],
     variables: &[(&str, &str)],
-) -> Result<(), Unproved> {
+) -> Result<(), SelfTestFailed> {
     if let Some(fault) = sandbox.faults().into_iter().next() {
         return Err(fault.into());
     }
     let folder = tempfile::Builder::new().prefix("ostler-proof-").tempdir()?;
     let inside = tempfile::tempdir_in(folder.path())?;
-    let stage = Stage::set(folder.path())?;
+    let stage = TestBed::set(folder.path())?;
     let mark = folder.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
     let secret = match sandbox.hidden.first() {
         Some(hidden) => Some(hidden.canonicalize()?),
@@ -98,19 +98,19 @@ pub async fn prove(
         confinement: Some(confinement),
     };
     let said = tokio::time::timeout(PATIENCE, said_by(keeper, launch)).await;
-    let said = said.map_err(|_| Unproved::Silent(format!("it took longer than {PATIENCE:?}")))??;
+    let said = said.map_err(|_| SelfTestFailed::Silent(format!("it took longer than {PATIENCE:?}")))??;
     if !said.lines().any(|line| line == TRIED) {
-        return Err(Unproved::Silent(said.trim().to_owned()));
+        return Err(SelfTestFailed::Silent(said.trim().to_owned()));
     }
     let breaches: Vec<&str> = said.lines().filter_map(|line| line.strip_prefix(BREACH)).collect();
-    if breaches.is_empty() { Ok(()) } else { Err(Unproved::Broken(breaches.join("; "))) }
+    if breaches.is_empty() { Ok(()) } else { Err(SelfTestFailed::Broken(breaches.join("; "))) }
 }
 
 /// The program that runs now, found by its inode.
 const THIS: &str = "/proc/self/exe";
 
 /// Whom and what the probe must not reach.
-struct Stage {
+struct TestBed {
     address: SocketAddr,
     socket: PathBuf,
     datagrams: PathBuf,
@@ -119,7 +119,7 @@ struct Stage {
     _listeners: (TcpListener, UnixListener, UnixDatagram),
 }
 
-impl Stage {
+impl TestBed {
     fn set(folder: &Path) -> io::Result<Self> {
         let inet = TcpListener::bind("127.0.0.1:0").or_else(|_| TcpListener::bind("[::1]:0"))?;
         let socket = folder.join("socket");
@@ -142,7 +142,7 @@ impl Stage {
 }
 
 /// Whoever is not in a sandbox can do all of it; else it proves nothing that the probe cannot.
-fn control(trial: &Trial) -> Result<(), Unproved> {
+fn control(trial: &Trial) -> Result<(), SelfTestFailed> {
     /// Four ways to talk to somebody, and two to change a file.
     const ALWAYS: usize = 6;
     /// To read and to write what is hidden, and to make a file beside it.
@@ -150,14 +150,14 @@ fn control(trial: &Trial) -> Result<(), Unproved> {
     let all = Trial { network: Network::None, attributes: Attributes::Fixed, ..trial.clone() };
     let could = attempt(&all);
     let most = ALWAYS + trial.secret.as_ref().map_or(0, |_| WITH_A_SECRET);
-    if could.len() == most { Ok(()) } else { Err(Unproved::NoControl(could.join("; "))) }
+    if could.len() == most { Ok(()) } else { Err(SelfTestFailed::NoControl(could.join("; "))) }
 }
 
-async fn said_by(keeper: &Supervisor, launch: Launch) -> Result<String, Unproved> {
+async fn said_by(keeper: &Supervisor, launch: Launch) -> Result<String, SelfTestFailed> {
     let mut child = keeper.spawn(launch).await.map_err(|error| match error {
-        SpawnError::Refused { error, .. } => Unproved::Unable(error.to_string()),
-        SpawnError::Pipe(error) | SpawnError::Short { error } => Unproved::System(error),
-        SpawnError::TooLarge | SpawnError::Gone(_) => Unproved::System(io::Error::other(error)),
+        SpawnError::Refused { error, .. } => SelfTestFailed::Unable(error.to_string()),
+        SpawnError::Pipe(error) | SpawnError::Short { error } => SelfTestFailed::System(error),
+        SpawnError::TooLarge | SpawnError::Gone(_) => SelfTestFailed::System(io::Error::other(error)),
     })?;
     let (mut said, mut complained) = (Vec::new(), Vec::new());
     if let (Some(out), Some(err)) = (child.stdout.take(), child.stderr.take()) {
