@@ -9,14 +9,14 @@ use ostler_core::{ErrorClass, Failure, is_too_deep};
 use ostler_exec::{AttemptResult, ClassSource, Control, MAX_FILES, Note, StepError, Work};
 use tokio::time::{Instant, Sleep};
 
-use super::frame;
-use super::life::Worker;
-use super::link::{Ear, Link, Moved, Nonsense, Stream, maybe};
-use super::past::Past;
+use super::connection::{Connection, ConnectionEvent, Listening, Nonsense, OutputStream, maybe};
+use super::end_reason::{EndReason, WorkerAnswer, conclude, strange, too_deep, too_large};
+use super::incoming::{AttemptFrame, IncomingFrame, begins_as_result};
+use super::outgoing;
 use super::policy::ProcessPolicy;
-use super::said::{Said, What, begins_as_result};
+use super::recent_attempts::RecentAttempts;
 use super::steps::{Saving, earlier_steps, save};
-use super::why::{Answer, Why, conclude, strange, too_deep, too_large};
+use super::worker_process::WorkerProcess;
 use crate::command::verdict;
 use crate::files::{Filing, filing};
 use crate::folders::TaskFolder;
@@ -28,16 +28,16 @@ const MIN_KILL_PATIENCE: Duration = Duration::from_secs(2);
 /// How long the end of a worker may take to be known that has closed its socket. Most have died.
 const LAST_GASP: Duration = Duration::from_secs(1);
 
-enum Stage {
+enum AttemptStage {
     Running,
     /// It was told to stop, and may do so by itself.
-    Told(Why),
+    Told(EndReason),
     /// It got SIGTERM.
-    Terminating(Why),
+    Terminating(EndReason),
     /// It was killed.
-    Killed(Why),
+    Killed(EndReason),
     /// It has closed its socket, and is about to die. It may have been told to stop.
-    Leaving(Option<Why>),
+    Leaving(Option<EndReason>),
 }
 
 enum Event {
@@ -50,24 +50,24 @@ enum Event {
     Saved(String, Result<(), StepError>),
     /// A file was read that it told of.
     Filed(Option<Note>),
-    Moved(Moved),
+    Moved(ConnectionEvent),
 }
 
 pub(super) struct Attempt<'a> {
     child: &'a mut Child,
-    link: &'a mut Link,
+    link: &'a mut Connection,
     /// What the worker writes while it runs nothing: of no attempt.
     idle_tail: &'a mut Tail,
-    past: &'a mut Past,
+    past: &'a mut RecentAttempts,
     policy: &'a ProcessPolicy,
     id: String,
     work: Work,
     /// The task's folder, whatever the worker does to its path.
     folder: Option<TaskFolder>,
     control: Control,
-    stage: Stage,
+    stage: AttemptStage,
     /// The first result counts.
-    result: Option<Answer>,
+    result: Option<WorkerAnswer>,
     steps: HashSet<String>,
     saving: Option<Saving>,
     /// A file that it has told of, while it is read.
@@ -80,7 +80,7 @@ pub(super) struct Attempt<'a> {
 
 impl<'a> Attempt<'a> {
     pub(super) fn new(
-        Worker { child, link, idle_tail, past, .. }: &'a mut Worker,
+        WorkerProcess { child, link, idle_tail, past, .. }: &'a mut WorkerProcess,
         policy: &'a ProcessPolicy,
         work: Work,
         folder: Option<TaskFolder>,
@@ -97,7 +97,7 @@ impl<'a> Attempt<'a> {
             work,
             folder,
             control,
-            stage: Stage::Running,
+            stage: AttemptStage::Running,
             result: None,
             steps: HashSet::new(),
             saving: None,
@@ -123,7 +123,7 @@ impl<'a> Attempt<'a> {
         let Self { link, idle_tail, .. } = &mut self;
         link.read_rest(|_, chunk| idle_tail.take(chunk));
         let mut refused = Ok(());
-        self.link.say(|into| refused = frame::task(into, &self.id, &self.work, &done));
+        self.link.say(|into| refused = outgoing::task(into, &self.id, &self.work, &done));
         if let Err(why) = refused {
             return AttemptResult::failed_with(
                 ErrorClass::Permanent,
@@ -143,10 +143,10 @@ impl<'a> Attempt<'a> {
 
     async fn converse(&mut self, mut timer: Pin<&mut Sleep>) -> AttemptResult {
         loop {
-            let listens = matches!(self.stage, Stage::Running);
-            let losable = !matches!(self.stage, Stage::Killed(_));
+            let listens = matches!(self.stage, AttemptStage::Running);
+            let losable = !matches!(self.stage, AttemptStage::Killed(_));
             // What it says waits while a step of it is being saved, or a file is being read.
-            let ear = if self.is_busy() { Ear::Shut } else { Ear::Open };
+            let ear = if self.is_busy() { Listening::Shut } else { Listening::Open };
             // In this order: an end that has come counts before a deadline, and a flood does not hold up the clock.
             let event = tokio::select! {
                 biased;
@@ -160,25 +160,27 @@ impl<'a> Attempt<'a> {
             };
             match event {
                 Event::Exit(exit) => return self.mourn(exit).await,
-                Event::Lost => match std::mem::replace(&mut self.stage, Stage::Running) {
-                    Stage::Running | Stage::Leaving(None) => self.kill(Why::Cancel, timer.as_mut()),
-                    Stage::Told(why)
-                    | Stage::Terminating(why)
-                    | Stage::Killed(why)
-                    | Stage::Leaving(Some(why)) => self.kill(why, timer.as_mut()),
+                Event::Lost => match std::mem::replace(&mut self.stage, AttemptStage::Running) {
+                    AttemptStage::Running | AttemptStage::Leaving(None) => {
+                        self.kill(EndReason::Cancel, timer.as_mut())
+                    }
+                    AttemptStage::Told(why)
+                    | AttemptStage::Terminating(why)
+                    | AttemptStage::Killed(why)
+                    | AttemptStage::Leaving(Some(why)) => self.kill(why, timer.as_mut()),
                 },
-                Event::Timer => match std::mem::replace(&mut self.stage, Stage::Running) {
-                    Stage::Running => self.terminate(Why::Deadline, timer.as_mut()),
-                    Stage::Told(why) => self.terminate(why, timer.as_mut()),
-                    Stage::Terminating(why) => self.kill(why, timer.as_mut()),
-                    Stage::Leaving(why) => {
+                Event::Timer => match std::mem::replace(&mut self.stage, AttemptStage::Running) {
+                    AttemptStage::Running => self.terminate(EndReason::Deadline, timer.as_mut()),
+                    AttemptStage::Told(why) => self.terminate(why, timer.as_mut()),
+                    AttemptStage::Terminating(why) => self.kill(why, timer.as_mut()),
+                    AttemptStage::Leaving(why) => {
                         let crash = self.crash("closed its socket, and went on without it".to_owned());
-                        self.kill(why.unwrap_or(Why::Failed(crash)), timer.as_mut());
+                        self.kill(why.unwrap_or(EndReason::Failed(crash)), timer.as_mut());
                     }
                     // Killed, and still there: it hangs in the kernel.
-                    Stage::Killed(why) => return self.judge(why).deaf(),
+                    AttemptStage::Killed(why) => return self.judge(why).deaf(),
                 },
-                Event::Cancel => self.tell(Why::Cancel, "the task is to stop", timer.as_mut()),
+                Event::Cancel => self.tell(EndReason::Cancel, "the task is to stop", timer.as_mut()),
                 Event::Saved(name, saved) => {
                     self.saving = None;
                     self.answer_step(&name, saved, timer.as_mut());
@@ -187,9 +189,9 @@ impl<'a> Attempt<'a> {
                     self.filing = None;
                     note.into_iter().for_each(|note| self.control.notes.say(note));
                 }
-                Event::Moved(Moved::Wrote(stream)) => self.log(stream),
-                Event::Moved(Moved::Closed) => self.closed(timer.as_mut()),
-                Event::Moved(Moved::Received) => {}
+                Event::Moved(ConnectionEvent::Wrote(stream)) => self.log(stream),
+                Event::Moved(ConnectionEvent::Closed) => self.closed(timer.as_mut()),
+                Event::Moved(ConnectionEvent::Received) => {}
             }
             // What came before a step was saved was received with it.
             if !self.is_busy() {
@@ -208,14 +210,14 @@ impl<'a> Attempt<'a> {
 
     /// It has closed its socket. Nearly always it has died, and that is known in a moment.
     fn closed(&mut self, timer: Pin<&mut Sleep>) {
-        let why = match std::mem::replace(&mut self.stage, Stage::Running) {
-            Stage::Running => None,
-            Stage::Told(why) => Some(why),
-            ending @ (Stage::Terminating(_) | Stage::Killed(_) | Stage::Leaving(_)) => {
+        let why = match std::mem::replace(&mut self.stage, AttemptStage::Running) {
+            AttemptStage::Running => None,
+            AttemptStage::Told(why) => Some(why),
+            ending @ (AttemptStage::Terminating(_) | AttemptStage::Killed(_) | AttemptStage::Leaving(_)) => {
                 return self.stage = ending;
             }
         };
-        self.stage = Stage::Leaving(why);
+        self.stage = AttemptStage::Leaving(why);
         timer.reset(after(LAST_GASP));
     }
 
@@ -224,8 +226,8 @@ impl<'a> Attempt<'a> {
         while !self.is_busy() && self.result.is_none() {
             match self.link.next() {
                 Ok(None) => return,
-                Ok(Some(Said::Unknown | Said::Ready { .. })) => {}
-                Ok(Some(Said::Of { id, token, what })) => {
+                Ok(Some(IncomingFrame::Unknown | IncomingFrame::Ready { .. })) => {}
+                Ok(Some(IncomingFrame::Of { id, token, what })) => {
                     if id == self.id && token == self.work.token {
                         self.take(what, timer.as_mut());
                     } else if !self.past.has(&id, token) {
@@ -237,13 +239,13 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    fn take(&mut self, what: What, timer: Pin<&mut Sleep>) {
+    fn take(&mut self, what: AttemptFrame, timer: Pin<&mut Sleep>) {
         match what {
-            What::Note(note) => self.control.notes.say(note),
-            What::File(path) => self.filing = Some(filing(self.folder.clone(), path)),
-            What::Step { name, value } => self.step(name, value, timer),
-            What::Done(output) => self.finish(output),
-            What::Failed(failure, classing) => self.result = Some(Err((failure, classing))),
+            AttemptFrame::Note(note) => self.control.notes.say(note),
+            AttemptFrame::File(path) => self.filing = Some(filing(self.folder.clone(), path)),
+            AttemptFrame::Step { name, value } => self.step(name, value, timer),
+            AttemptFrame::Done(output) => self.finish(output),
+            AttemptFrame::Failed(failure, classing) => self.result = Some(Err((failure, classing))),
         }
     }
 
@@ -262,7 +264,7 @@ impl<'a> Attempt<'a> {
         if !self.steps.insert(name.clone()) {
             let message = format!("the step \"{name}\" is done twice in one attempt; each has its own name");
             let failure = Failure { step: Some(name), ..Failure::new(ErrorClass::Permanent, message) };
-            return self.tell(Why::Failed(failure), "a step has a name that another one had", timer);
+            return self.tell(EndReason::Failed(failure), "a step has a name that another one had", timer);
         }
         match self.control.steps.keeper() {
             Some(keeper) => self.saving = Some(save(Arc::clone(keeper), name, value)),
@@ -273,26 +275,26 @@ impl<'a> Attempt<'a> {
     fn answer_step(&mut self, name: &str, saved: Result<(), StepError>, timer: Pin<&mut Sleep>) {
         let (id, token) = (self.id.as_str(), self.work.token);
         let (class, why) = match saved {
-            Ok(()) => return self.link.say(|into| frame::saved(into, id, token, name)),
+            Ok(()) => return self.link.say(|into| outgoing::saved(into, id, token, name)),
             Err(StepError::Lost) => {
-                self.link.say(|into| frame::lost(into, id, token));
+                self.link.say(|into| outgoing::lost(into, id, token));
                 // Nothing that it says counts any more.
-                return self.told(Why::Cancel, timer);
+                return self.told(EndReason::Cancel, timer);
             }
             Err(StepError::Refused(why)) => (ErrorClass::Permanent, why),
             Err(StepError::Away(why)) => (ErrorClass::Transient, why),
         };
         let message = format!("the step \"{name}\" is not kept: {why}");
         let failure = Failure { step: Some(name.to_owned()), ..Failure::new(class, message) };
-        self.tell(Why::Failed(failure), "a step could not be kept", timer);
+        self.tell(EndReason::Failed(failure), "a step could not be kept", timer);
     }
 
-    fn log(&mut self, stream: Stream) {
+    fn log(&mut self, stream: OutputStream) {
         let chunk = &self.link.chunk;
         self.tail.take(chunk);
         match stream {
-            Stream::Stdout => self.stdout.take(chunk),
-            Stream::Stderr => self.stderr.take(chunk),
+            OutputStream::Stdout => self.stdout.take(chunk),
+            OutputStream::Stderr => self.stderr.take(chunk),
         }
     }
 
@@ -302,8 +304,8 @@ impl<'a> Attempt<'a> {
         link.read_rest(|stream, chunk| {
             tail.take(chunk);
             match stream {
-                Stream::Stdout => stdout.take(chunk),
-                Stream::Stderr => stderr.take(chunk),
+                OutputStream::Stdout => stdout.take(chunk),
+                OutputStream::Stderr => stderr.take(chunk),
             }
         });
     }
@@ -311,46 +313,53 @@ impl<'a> Attempt<'a> {
     // ---- ways to end it ----
 
     /// Tells it to stop, and gives it the grace for it.
-    fn tell(&mut self, why: Why, reason: &str, timer: Pin<&mut Sleep>) {
+    fn tell(&mut self, why: EndReason, reason: &str, timer: Pin<&mut Sleep>) {
         let (id, token) = (self.id.as_str(), self.work.token);
-        if matches!(self.stage, Stage::Running) {
-            self.link.say(|into| frame::cancel(into, id, token, reason));
+        if matches!(self.stage, AttemptStage::Running) {
+            self.link.say(|into| outgoing::cancel(into, id, token, reason));
         }
         self.told(why, timer);
     }
 
-    fn told(&mut self, why: Why, mut timer: Pin<&mut Sleep>) {
+    fn told(&mut self, why: EndReason, mut timer: Pin<&mut Sleep>) {
         match self.stage {
-            Stage::Running => timer.as_mut().reset(after(self.work.grace)),
+            AttemptStage::Running => timer.as_mut().reset(after(self.work.grace)),
             // It is being ended already; but a failure counts more than the wish that it stop.
-            Stage::Told(Why::Cancel) if matches!(why, Why::Failed(_)) => {}
-            Stage::Told(_) | Stage::Terminating(_) | Stage::Killed(_) | Stage::Leaving(_) => return,
+            AttemptStage::Told(EndReason::Cancel) if matches!(why, EndReason::Failed(_)) => {}
+            AttemptStage::Told(_)
+            | AttemptStage::Terminating(_)
+            | AttemptStage::Killed(_)
+            | AttemptStage::Leaving(_) => return,
         }
-        self.stage = Stage::Told(why);
+        self.stage = AttemptStage::Told(why);
     }
 
-    fn terminate(&mut self, why: Why, timer: Pin<&mut Sleep>) {
+    fn terminate(&mut self, why: EndReason, timer: Pin<&mut Sleep>) {
         self.child.terminate();
-        self.stage = Stage::Terminating(why);
+        self.stage = AttemptStage::Terminating(why);
         timer.reset(after(self.work.grace));
     }
 
-    fn kill(&mut self, why: Why, timer: Pin<&mut Sleep>) {
+    fn kill(&mut self, why: EndReason, timer: Pin<&mut Sleep>) {
         self.child.kill();
-        self.stage = Stage::Killed(why);
+        self.stage = AttemptStage::Killed(why);
         timer.reset(after(self.work.grace.max(MIN_KILL_PATIENCE)));
     }
 
     /// What it says cannot be believed any more: it is ended, and the attempt is a crash.
     fn fault(&mut self, what: String, timer: Pin<&mut Sleep>) {
         let crash = self.crash(what);
-        match std::mem::replace(&mut self.stage, Stage::Running) {
-            Stage::Running | Stage::Told(Why::Cancel) | Stage::Leaving(None | Some(Why::Cancel)) => {
-                self.kill(Why::Failed(crash), timer);
+        match std::mem::replace(&mut self.stage, AttemptStage::Running) {
+            AttemptStage::Running
+            | AttemptStage::Told(EndReason::Cancel)
+            | AttemptStage::Leaving(None | Some(EndReason::Cancel)) => {
+                self.kill(EndReason::Failed(crash), timer);
             }
-            Stage::Told(why) | Stage::Terminating(why) | Stage::Leaving(Some(why)) => self.kill(why, timer),
+            AttemptStage::Told(why) | AttemptStage::Terminating(why) | AttemptStage::Leaving(Some(why)) => {
+                self.kill(why, timer)
+            }
             // What comes after the kill does not matter.
-            killed @ Stage::Killed(_) => self.stage = killed,
+            killed @ AttemptStage::Killed(_) => self.stage = killed,
         }
     }
 
@@ -358,7 +367,7 @@ impl<'a> Attempt<'a> {
         match nonsense {
             Nonsense::Bad(error) => self.fault(error.to_string(), timer),
             Nonsense::Long(long) if begins_as_result(&long.beginning) => {
-                self.kill(Why::Failed(too_large(frame::MAX_FRAME_BYTES)), timer);
+                self.kill(EndReason::Failed(too_large(outgoing::MAX_FRAME_BYTES)), timer);
             }
             Nonsense::Long(_) => self.fault("sent a frame that is longer than 16 MiB".to_owned(), timer),
         }
@@ -379,15 +388,18 @@ impl<'a> Attempt<'a> {
     /// The answer, if the result is there and its worker goes on.
     fn answer(&mut self) -> Option<AttemptResult> {
         match &self.stage {
-            Stage::Running | Stage::Told(_) => {}
+            AttemptStage::Running | AttemptStage::Told(_) => {}
             // It is on its way out: its end is waited for, so that nothing of it is left.
-            Stage::Terminating(_) | Stage::Killed(_) | Stage::Leaving(_) => return None,
+            AttemptStage::Terminating(_) | AttemptStage::Killed(_) | AttemptStage::Leaving(_) => return None,
         }
         let result = self.result.take()?;
         self.log_rest();
-        let why = match std::mem::replace(&mut self.stage, Stage::Running) {
-            Stage::Told(why) => Some(why),
-            Stage::Running | Stage::Terminating(_) | Stage::Killed(_) | Stage::Leaving(_) => None,
+        let why = match std::mem::replace(&mut self.stage, AttemptStage::Running) {
+            AttemptStage::Told(why) => Some(why),
+            AttemptStage::Running
+            | AttemptStage::Terminating(_)
+            | AttemptStage::Killed(_)
+            | AttemptStage::Leaving(_) => None,
         };
         Some(conclude(result, why))
     }
@@ -407,24 +419,29 @@ impl<'a> Attempt<'a> {
             }
         };
         let time = match self.stage {
-            Stage::Running | Stage::Told(_) | Stage::Leaving(_) => self.work.grace,
+            AttemptStage::Running | AttemptStage::Told(_) | AttemptStage::Leaving(_) => self.work.grace,
             // It had its time.
-            Stage::Terminating(_) | Stage::Killed(_) => Duration::ZERO,
+            AttemptStage::Terminating(_) | AttemptStage::Killed(_) => Duration::ZERO,
         };
         let _ = tokio::time::timeout(time, filed).await;
         self.log_rest();
-        let (result, stage) = (self.result.take(), std::mem::replace(&mut self.stage, Stage::Running));
+        let (result, stage) = (self.result.take(), std::mem::replace(&mut self.stage, AttemptStage::Running));
         let ended = match (stage, result) {
-            (Stage::Running | Stage::Leaving(None), Some(result)) => conclude(result, None),
+            (AttemptStage::Running | AttemptStage::Leaving(None), Some(result)) => conclude(result, None),
             (
-                Stage::Told(Why::Cancel)
-                | Stage::Terminating(Why::Cancel)
-                | Stage::Leaving(Some(Why::Cancel)),
+                AttemptStage::Told(EndReason::Cancel)
+                | AttemptStage::Terminating(EndReason::Cancel)
+                | AttemptStage::Leaving(Some(EndReason::Cancel)),
                 Some(result),
-            ) => conclude(result, Some(Why::Cancel)),
-            (Stage::Running | Stage::Leaving(None), None) => AttemptResult::failed(self.died(exit)),
+            ) => conclude(result, Some(EndReason::Cancel)),
+            (AttemptStage::Running | AttemptStage::Leaving(None), None) => {
+                AttemptResult::failed(self.died(exit))
+            }
             (
-                Stage::Told(why) | Stage::Terminating(why) | Stage::Killed(why) | Stage::Leaving(Some(why)),
+                AttemptStage::Told(why)
+                | AttemptStage::Terminating(why)
+                | AttemptStage::Killed(why)
+                | AttemptStage::Leaving(Some(why)),
                 _,
             ) => self.judge(why),
         };
@@ -438,19 +455,25 @@ impl<'a> Attempt<'a> {
         loop {
             while self.result.is_none() {
                 match self.link.next() {
-                    Ok(Some(Said::Of { id, token, what })) if id == self.id && token == self.work.token => {
+                    Ok(Some(IncomingFrame::Of { id, token, what }))
+                        if id == self.id && token == self.work.token =>
+                    {
                         match what {
-                            What::Note(note) => self.control.notes.say(note),
-                            What::File(path) if files.len() < MAX_FILES => {
+                            AttemptFrame::Note(note) => self.control.notes.say(note),
+                            AttemptFrame::File(path) if files.len() < MAX_FILES => {
                                 files.push(filing(self.folder.clone(), path));
                             }
-                            What::File(_) => {}
-                            What::Done(output) => self.finish(output),
-                            What::Failed(failure, classing) => self.result = Some(Err((failure, classing))),
-                            What::Step { .. } => {}
+                            AttemptFrame::File(_) => {}
+                            AttemptFrame::Done(output) => self.finish(output),
+                            AttemptFrame::Failed(failure, classing) => {
+                                self.result = Some(Err((failure, classing)))
+                            }
+                            AttemptFrame::Step { .. } => {}
                         }
                     }
-                    Ok(Some(Said::Of { .. } | Said::Unknown | Said::Ready { .. })) => {}
+                    Ok(Some(
+                        IncomingFrame::Of { .. } | IncomingFrame::Unknown | IncomingFrame::Ready { .. },
+                    )) => {}
                     Ok(None) => break,
                     Err(_) => return files,
                 }
@@ -472,11 +495,11 @@ impl<'a> Attempt<'a> {
         Failure { hint: exit.ok().and_then(verdict::hint), ..self.crash(what) }
     }
 
-    fn judge(&mut self, why: Why) -> AttemptResult {
+    fn judge(&mut self, why: EndReason) -> AttemptResult {
         match why {
-            Why::Cancel => AttemptResult::cancelled(),
-            Why::Deadline => AttemptResult::too_long(self.work.timeout).with_details(self.tail.text()),
-            Why::Failed(failure) => AttemptResult::failed(failure),
+            EndReason::Cancel => AttemptResult::cancelled(),
+            EndReason::Deadline => AttemptResult::too_long(self.work.timeout).with_details(self.tail.text()),
+            EndReason::Failed(failure) => AttemptResult::failed(failure),
         }
     }
 }

@@ -6,15 +6,15 @@
 //! to go. Whoever calls moves its bytes: there is no thread and no task beside, and so no way to lose a result.
 
 mod attempt;
-mod frame;
-mod inbox;
-mod life;
-mod link;
-mod past;
+mod connection;
+mod end_reason;
+mod incoming;
+mod line_buffer;
+mod outgoing;
 mod policy;
-mod said;
+mod recent_attempts;
 mod steps;
-mod why;
+mod worker_process;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -31,9 +31,9 @@ use crate::memory::family_bytes;
 use crate::sandbox::SandboxInstance;
 use crate::supervisor::Supervisor;
 use attempt::Attempt;
-pub use frame::MAX_FRAME_BYTES;
-use life::{Kinds, NotUp, Worker};
+pub use outgoing::MAX_FRAME_BYTES;
 pub use policy::{ProcessPolicy, Recycle};
+use worker_process::{NotUp, WorkerKinds, WorkerProcess};
 
 /// How often a worker's memory is looked at: it costs about as much as a small task.
 const WEIGH_EVERY: Duration = Duration::from_millis(100);
@@ -57,14 +57,14 @@ pub struct Process {
 struct Seats {
     taken: HashMap<WorkerId, Arc<Seat>>,
     /// What the workers that came up last can run, when there are none.
-    known: Kinds,
+    known: WorkerKinds,
 }
 
 /// The place of one worker, as long as it lives.
 struct Seat {
-    worker: tokio::sync::Mutex<Option<Worker>>,
+    worker: tokio::sync::Mutex<Option<WorkerProcess>>,
     pid: i32,
-    kinds: Kinds,
+    kinds: WorkerKinds,
     told: Mutex<Option<(Instant, Option<u64>)>>,
 }
 
@@ -122,7 +122,7 @@ impl Process {
     }
 
     /// Whether a worker that has just run something has done its share.
-    fn is_spent(&self, worker: &mut Worker) -> bool {
+    fn is_spent(&self, worker: &mut WorkerProcess) -> bool {
         let Recycle { after_tasks, above_memory } = self.policy.recycle;
         if after_tasks.is_some_and(|most| worker.tasks >= most) {
             return true;
@@ -155,7 +155,9 @@ impl Executor for Process {
     }
 
     async fn open(&self, worker: WorkerId) -> WorkerOpening {
-        match Worker::start(&self.keeper, &self.policy, self.room.as_ref(), &self.folders, worker).await {
+        match WorkerProcess::start(&self.keeper, &self.policy, self.room.as_ref(), &self.folders, worker)
+            .await
+        {
             Ok((child, kinds)) => {
                 let pid = child.child.pid();
                 let mut seats = self.lock();

@@ -45,7 +45,7 @@ const READY_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long it may take to go, unless the policy says otherwise.
 const GRACE: Duration = Duration::from_secs(5);
 /// Output of one attempt, unless the policy says otherwise.
-const MAX_OUTPUT_BYTES: usize = super::frame::MAX_FRAME_BYTES;
+const MAX_OUTPUT_BYTES: usize = super::outgoing::MAX_FRAME_BYTES;
 /// Log lines of one attempt, unless the policy says otherwise.
 const MAX_LOG_BYTES: usize = 1 << 20;
 

@@ -7,9 +7,9 @@ use std::collections::VecDeque;
 const REMEMBERED: usize = 64;
 
 #[derive(Debug, Default)]
-pub(super) struct Past(VecDeque<(String, u64)>);
+pub(super) struct RecentAttempts(VecDeque<(String, u64)>);
 
-impl Past {
+impl RecentAttempts {
     pub(super) fn add(&mut self, id: String, token: u64) {
         if self.0.len() == REMEMBERED {
             self.0.pop_front();
@@ -28,7 +28,7 @@ mod tests {
 
     #[test]
     fn the_last_attempts_are_remembered_each_with_its_token() {
-        let mut past = Past::default();
+        let mut past = RecentAttempts::default();
         (0..=REMEMBERED as u64).for_each(|token| past.add("T".to_owned(), token));
         assert!(past.has("T", 1) && past.has("T", REMEMBERED as u64));
         assert!(!past.has("T", 0), "it is too long ago");

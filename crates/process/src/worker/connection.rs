@@ -10,8 +10,8 @@ use rustix::net::RecvFlags;
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
 
-use super::inbox::{Inbox, TooLong};
-use super::said::{self, Said};
+use super::incoming::{self, IncomingFrame};
+use super::line_buffer::{LineBuffer, TooLong};
 use crate::supervisor::Child;
 
 /// Bytes that are read at once of what a worker writes for people.
@@ -24,14 +24,14 @@ const LAST_READS: usize = 64;
 
 /// What a worker writes for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stream {
+pub(super) enum OutputStream {
     Stdout,
     Stderr,
 }
 
 /// Whether the worker is listened to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ear {
+pub(super) enum Listening {
     Open,
     /// Something that it said is still being done: what it says next waits in its socket.
     Shut,
@@ -39,25 +39,25 @@ pub(super) enum Ear {
 
 /// Something happened.
 #[derive(Debug)]
-pub(super) enum Moved {
+pub(super) enum ConnectionEvent {
     /// Bytes came over the socket: there may be frames.
     Received,
     /// It closed its end of the socket.
     Closed,
-    /// It wrote this many bytes, which are in [`Link::chunk`].
-    Wrote(Stream),
+    /// It wrote this many bytes, which are in [`Connection::chunk`].
+    Wrote(OutputStream),
 }
 
 /// Why nothing more can be understood of what a worker says.
 #[derive(Debug)]
 pub(super) enum Nonsense {
-    Bad(said::BadFrame),
+    Bad(incoming::BadFrame),
     Long(TooLong),
 }
 
-pub(super) struct Link {
+pub(super) struct Connection {
     socket: Option<UnixStream>,
-    inbox: Inbox,
+    inbox: LineBuffer,
     outgoing: Vec<u8>,
     /// So many of them were sent.
     sent: usize,
@@ -70,13 +70,13 @@ pub(super) struct Link {
     turn: usize,
 }
 
-impl Link {
+impl Connection {
     /// Takes what the node has of a child.
     pub(super) fn to(child: &mut Child) -> Self {
         let (socket, stdout, stderr) = (child.socket.take(), child.stdout.take(), child.stderr.take());
         Self {
             socket,
-            inbox: Inbox::default(),
+            inbox: LineBuffer::default(),
             outgoing: Vec::new(),
             sent: 0,
             unheard: false,
@@ -99,9 +99,9 @@ impl Link {
     }
 
     /// The next frame that was received.
-    pub(super) fn next(&mut self) -> Result<Option<Said>, Nonsense> {
+    pub(super) fn next(&mut self) -> Result<Option<IncomingFrame>, Nonsense> {
         match self.inbox.next().map_err(Nonsense::Long)? {
-            Some(line) => said::decode(line).map(Some).map_err(Nonsense::Bad),
+            Some(line) => incoming::decode(line).map(Some).map_err(Nonsense::Bad),
             None => Ok(None),
         }
     }
@@ -112,19 +112,19 @@ impl Link {
     }
 
     /// Waits until something comes, and sends meanwhile.
-    pub(super) async fn moved(&mut self, ear: Ear) -> Moved {
+    pub(super) async fn moved(&mut self, ear: Listening) -> ConnectionEvent {
         std::future::poll_fn(|context| self.poll(ear, context)).await
     }
 
-    fn poll(&mut self, ear: Ear, context: &mut Context<'_>) -> Poll<Moved> {
+    fn poll(&mut self, ear: Listening, context: &mut Context<'_>) -> Poll<ConnectionEvent> {
         self.poll_send(context);
         const SOURCES: usize = 3;
         self.turn = (self.turn + 1) % SOURCES;
         for source in 0..SOURCES {
             let moved = match (self.turn + source) % SOURCES {
                 0 => self.poll_socket(ear, context),
-                1 => self.poll_pipe(Stream::Stdout, context),
-                _ => self.poll_pipe(Stream::Stderr, context),
+                1 => self.poll_pipe(OutputStream::Stdout, context),
+                _ => self.poll_pipe(OutputStream::Stderr, context),
             };
             if moved.is_ready() {
                 return moved;
@@ -161,8 +161,8 @@ impl Link {
         self.sent = 0;
     }
 
-    fn poll_socket(&mut self, ear: Ear, context: &mut Context<'_>) -> Poll<Moved> {
-        if ear == Ear::Shut || self.outgoing.len() - self.sent > MAX_UNSENT_BYTES {
+    fn poll_socket(&mut self, ear: Listening, context: &mut Context<'_>) -> Poll<ConnectionEvent> {
+        if ear == Listening::Shut || self.outgoing.len() - self.sent > MAX_UNSENT_BYTES {
             return Poll::Pending;
         }
         loop {
@@ -177,39 +177,39 @@ impl Link {
     }
 
     /// What there is on the socket now.
-    fn receive(&mut self) -> Option<Moved> {
+    fn receive(&mut self) -> Option<ConnectionEvent> {
         let socket = self.socket.as_ref()?;
         match socket.try_read_buf(self.inbox.room()) {
-            Ok(some) if some > 0 => Some(Moved::Received),
+            Ok(some) if some > 0 => Some(ConnectionEvent::Received),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
             Ok(_) | Err(_) => {
                 self.socket = None;
-                Some(Moved::Closed)
+                Some(ConnectionEvent::Closed)
             }
         }
     }
 
-    fn poll_pipe(&mut self, stream: Stream, context: &mut Context<'_>) -> Poll<Moved> {
+    fn poll_pipe(&mut self, stream: OutputStream, context: &mut Context<'_>) -> Poll<ConnectionEvent> {
         loop {
             let Some(pipe) = self.pipe(stream) else { return Poll::Pending };
             if pipe.poll_read_ready(context).is_pending() {
                 return Poll::Pending;
             }
             if self.read(stream) {
-                return Poll::Ready(Moved::Wrote(stream));
+                return Poll::Ready(ConnectionEvent::Wrote(stream));
             }
         }
     }
 
-    fn pipe(&mut self, stream: Stream) -> &mut Option<pipe::Receiver> {
+    fn pipe(&mut self, stream: OutputStream) -> &mut Option<pipe::Receiver> {
         match stream {
-            Stream::Stdout => &mut self.stdout,
-            Stream::Stderr => &mut self.stderr,
+            OutputStream::Stdout => &mut self.stdout,
+            OutputStream::Stderr => &mut self.stderr,
         }
     }
 
     /// Reads what is there now. False: nothing, or the pipe is closed.
-    fn read(&mut self, stream: Stream) -> bool {
+    fn read(&mut self, stream: OutputStream) -> bool {
         let mut chunk = std::mem::take(&mut self.chunk);
         chunk.clear();
         chunk.reserve(CHUNK_BYTES);
@@ -228,8 +228,8 @@ impl Link {
     }
 
     /// All that is in the pipes now, within a bound. The system is asked itself: what it has told so far may be older.
-    pub(super) fn read_rest(&mut self, mut take: impl FnMut(Stream, &[u8])) {
-        for stream in [Stream::Stdout, Stream::Stderr] {
+    pub(super) fn read_rest(&mut self, mut take: impl FnMut(OutputStream, &[u8])) {
+        for stream in [OutputStream::Stdout, OutputStream::Stderr] {
             for _ in 0..LAST_READS {
                 let mut chunk = std::mem::take(&mut self.chunk);
                 chunk.clear();

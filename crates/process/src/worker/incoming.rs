@@ -13,18 +13,18 @@ const NO_MESSAGE: &str = "it failed, and did not say why";
 
 /// What a worker said.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Said {
+pub(super) enum IncomingFrame {
     /// It takes tasks.
     Ready { protocol: u64, kinds: Option<Vec<String>> },
     /// Something about the attempt that it runs, or has run.
-    Of { id: String, token: u64, what: What },
+    Of { id: String, token: u64, what: AttemptFrame },
     /// Something that this version does not know.
     Unknown,
 }
 
 /// What it said about an attempt.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum What {
+pub(super) enum AttemptFrame {
     /// Something to be kept with it.
     Note(Note),
     /// It left this file in the task's folder.
@@ -51,13 +51,13 @@ struct Head<'a> {
 }
 
 #[derive(Deserialize)]
-struct Ready {
+struct ReadyFrame {
     protocol: u64,
     kinds: Option<Vec<String>>,
 }
 
 #[derive(Deserialize)]
-struct Of<T> {
+struct Addressed<T> {
     id: String,
     token: u64,
     #[serde(flatten)]
@@ -65,7 +65,7 @@ struct Of<T> {
 }
 
 #[derive(Deserialize)]
-struct Progress {
+struct ProgressFrame {
     id: String,
     token: u64,
     done: f64,
@@ -74,7 +74,7 @@ struct Progress {
 }
 
 #[derive(Deserialize)]
-struct Step<'a> {
+struct StepFrame<'a> {
     id: String,
     token: u64,
     name: String,
@@ -90,28 +90,28 @@ struct StepFailed {
 }
 
 #[derive(Deserialize)]
-struct File {
+struct FileFrame {
     path: String,
 }
 
 #[derive(Deserialize)]
-struct Log {
+struct LogFrame {
     level: Option<String>,
     message: String,
 }
 
 #[derive(Deserialize)]
-struct Outcome<'a> {
+struct ResultFrame<'a> {
     id: String,
     token: u64,
     ok: bool,
     #[serde(borrow)]
     output: Option<&'a RawValue>,
-    error: Option<Fault>,
+    error: Option<ErrorFrame>,
 }
 
 #[derive(Deserialize, Default)]
-struct Fault {
+struct ErrorFrame {
     class: Option<String>,
     message: Option<String>,
     retry_after_ms: Option<f64>,
@@ -121,52 +121,56 @@ struct Fault {
 }
 
 /// What a line says.
-pub(super) fn decode(line: &[u8]) -> Result<Said, BadFrame> {
+pub(super) fn decode(line: &[u8]) -> Result<IncomingFrame, BadFrame> {
     let bad = |error: serde_json::Error| BadFrame(format!("{error}: {}", shown(line)));
     fn of<'a, T: Deserialize<'a>>(line: &'a [u8]) -> serde_json::Result<(String, u64, T)> {
-        let Of { id, token, what } = serde_json::from_slice(line)?;
+        let Addressed { id, token, what } = serde_json::from_slice(line)?;
         Ok((id, token, what))
     }
     let Head { sort } = serde_json::from_slice(line).map_err(bad)?;
     let (id, token, what) = match sort.as_ref() {
         "ready" => {
-            let Ready { protocol, kinds } = serde_json::from_slice(line).map_err(bad)?;
-            return Ok(Said::Ready { protocol, kinds });
+            let ReadyFrame { protocol, kinds } = serde_json::from_slice(line).map_err(bad)?;
+            return Ok(IncomingFrame::Ready { protocol, kinds });
         }
         "progress" => {
-            let Progress { id, token, done, total, note } = serde_json::from_slice(line).map_err(bad)?;
-            (id, token, What::Note(Note::Progress { done: whole(done), total: total.map(whole), note }))
+            let ProgressFrame { id, token, done, total, note } = serde_json::from_slice(line).map_err(bad)?;
+            (
+                id,
+                token,
+                AttemptFrame::Note(Note::Progress { done: whole(done), total: total.map(whole), note }),
+            )
         }
         "step" => {
-            let Step { id, token, name, value } = serde_json::from_slice(line).map_err(bad)?;
-            (id, token, What::Step { name, value: value.map_or("null", RawValue::get).to_owned() })
+            let StepFrame { id, token, name, value } = serde_json::from_slice(line).map_err(bad)?;
+            (id, token, AttemptFrame::Step { name, value: value.map_or("null", RawValue::get).to_owned() })
         }
         "step_failed" => {
             let (id, token, StepFailed { name, message }) = of(line).map_err(bad)?;
             let message = message.unwrap_or_else(|| NO_MESSAGE.to_owned());
-            (id, token, What::Note(Note::Warning(format!("the step \"{name}\" failed: {message}"))))
+            (id, token, AttemptFrame::Note(Note::Warning(format!("the step \"{name}\" failed: {message}"))))
         }
         "file" => {
-            let (id, token, File { path }) = of(line).map_err(bad)?;
-            (id, token, What::File(path))
+            let (id, token, FileFrame { path }) = of(line).map_err(bad)?;
+            (id, token, AttemptFrame::File(path))
         }
         "log" => {
-            let (id, token, Log { level, message }) = of(line).map_err(bad)?;
-            (id, token, What::Note(Note::Log { level: level_named(level.as_deref()), message }))
+            let (id, token, LogFrame { level, message }) = of(line).map_err(bad)?;
+            (id, token, AttemptFrame::Note(Note::Log { level: level_named(level.as_deref()), message }))
         }
         "result" => {
-            let Outcome { id, token, ok, output, error } = serde_json::from_slice(line).map_err(bad)?;
+            let ResultFrame { id, token, ok, output, error } = serde_json::from_slice(line).map_err(bad)?;
             let what = if ok {
-                What::Done(output.map(|output| output.get().to_owned()))
+                AttemptFrame::Done(output.map(|output| output.get().to_owned()))
             } else {
                 let (failure, classing) = failure(error.unwrap_or_default());
-                What::Failed(failure, classing)
+                AttemptFrame::Failed(failure, classing)
             };
             (id, token, what)
         }
-        _ => return Ok(Said::Unknown),
+        _ => return Ok(IncomingFrame::Unknown),
     };
-    Ok(Said::Of { id, token, what })
+    Ok(IncomingFrame::Of { id, token, what })
 }
 
 /// Whether the beginning of a line is that of a result: of one that is too long, nothing else is known.
@@ -185,8 +189,8 @@ pub(super) fn begins_as_result(line: &[u8]) -> bool {
     true
 }
 
-fn failure(fault: Fault) -> (Failure, ClassSource) {
-    let Fault { class, message, retry_after_ms, step, hint, details } = fault;
+fn failure(fault: ErrorFrame) -> (Failure, ClassSource) {
+    let ErrorFrame { class, message, retry_after_ms, step, hint, details } = fault;
     // A class that this version does not know is that of an error which nobody classed.
     let known = class.as_deref().and_then(ErrorClass::named);
     let classing = if known.is_some() { ClassSource::Given } else { ClassSource::Assumed };
@@ -222,32 +226,35 @@ fn shown(line: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    fn read(line: &str) -> Said {
+    fn read(line: &str) -> IncomingFrame {
         decode(line.as_bytes()).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    fn of(what: What) -> Said {
-        Said::Of { id: "T".into(), token: 3, what }
+    fn of(what: AttemptFrame) -> IncomingFrame {
+        IncomingFrame::Of { id: "T".into(), token: 3, what }
     }
 
-    fn note(note: Note) -> Said {
-        of(What::Note(note))
+    fn note(note: Note) -> IncomingFrame {
+        of(AttemptFrame::Note(note))
     }
 
     #[test]
     fn every_frame_of_a_worker_is_read() {
         assert_eq!(
             read(r#"{"type":"ready","protocol":1,"sdk":"python/0.1","kinds":["resize"]}"#),
-            Said::Ready { protocol: 1, kinds: Some(vec!["resize".into()]) }
+            IncomingFrame::Ready { protocol: 1, kinds: Some(vec!["resize".into()]) }
         );
-        assert_eq!(read(r#"{"type":"ready","protocol":1}"#), Said::Ready { protocol: 1, kinds: None });
+        assert_eq!(
+            read(r#"{"type":"ready","protocol":1}"#),
+            IncomingFrame::Ready { protocol: 1, kinds: None }
+        );
         assert_eq!(
             read(r#"{"type":"progress","id":"T","token":3,"done":40,"total":100,"note":"x"}"#),
             note(Note::Progress { done: 40, total: Some(100), note: Some("x".into()) })
         );
         assert_eq!(
             read(r#"{"type":"step","id":"T","token":3,"name":"fetched","value":{"a": [1]}}"#),
-            of(What::Step { name: "fetched".into(), value: r#"{"a": [1]}"#.into() })
+            of(AttemptFrame::Step { name: "fetched".into(), value: r#"{"a": [1]}"#.into() })
         );
         assert_eq!(
             read(r#"{"type":"step_failed","id":"T","token":3,"name":"comment","message":"no"}"#),
@@ -255,7 +262,7 @@ mod tests {
         );
         assert_eq!(
             read(r#"{"type":"file","id":"T","token":3,"path":"report.pdf"}"#),
-            of(What::File("report.pdf".into()))
+            of(AttemptFrame::File("report.pdf".into()))
         );
         assert_eq!(
             read(r#"{"type":"log","id":"T","token":3,"level":"warn","message":"m"}"#),
@@ -263,12 +270,12 @@ mod tests {
         );
         assert_eq!(
             read(r#"{"type":"result","id":"T","token":3,"ok":true,"output":{"n": 1}}"#),
-            of(What::Done(Some(r#"{"n": 1}"#.into())))
+            of(AttemptFrame::Done(Some(r#"{"n": 1}"#.into())))
         );
-        assert_eq!(read(r#"{"type":"result","id":"T","token":3,"ok":true}"#), of(What::Done(None)));
+        assert_eq!(read(r#"{"type":"result","id":"T","token":3,"ok":true}"#), of(AttemptFrame::Done(None)));
         assert_eq!(
             read(r#"{"type":"result","id":"T","token":3,"ok":true,"output":null}"#),
-            of(What::Done(None))
+            of(AttemptFrame::Done(None))
         );
     }
 
@@ -283,7 +290,7 @@ mod tests {
             retry_after: Some(Duration::from_secs(2)),
             ..Failure::new(ErrorClass::RateLimited, "slow")
         };
-        assert_eq!(read(line), of(What::Failed(failure, ClassSource::Given)));
+        assert_eq!(read(line), of(AttemptFrame::Failed(failure, ClassSource::Given)));
         for unclassed in [
             r#"{"type":"result","id":"T","token":3,"ok":false,"error":{"message":"m"}}"#,
             r#"{"type":"result","id":"T","token":3,"ok":false,"error":{"class":null,"message":"m"}}"#,
@@ -291,22 +298,22 @@ mod tests {
         ] {
             assert_eq!(
                 read(unclassed),
-                of(What::Failed(Failure::new(ErrorClass::Transient, "m"), ClassSource::Assumed))
+                of(AttemptFrame::Failed(Failure::new(ErrorClass::Transient, "m"), ClassSource::Assumed))
             );
         }
         let silent = read(r#"{"type":"result","id":"T","token":3,"ok":false}"#);
         assert_eq!(
             silent,
-            of(What::Failed(Failure::new(ErrorClass::Transient, NO_MESSAGE), ClassSource::Assumed))
+            of(AttemptFrame::Failed(Failure::new(ErrorClass::Transient, NO_MESSAGE), ClassSource::Assumed))
         );
     }
 
     #[test]
     fn unknown_types_and_fields_are_ignored() {
-        assert_eq!(read(r#"{"type":"dance","id":7,"token":"x"}"#), Said::Unknown);
+        assert_eq!(read(r#"{"type":"dance","id":7,"token":"x"}"#), IncomingFrame::Unknown);
         assert_eq!(
             read(r#"{"new":{"a":[]},"type":"file","id":"T","token":3,"path":"p","mood":1}"#),
-            of(What::File("p".into()))
+            of(AttemptFrame::File("p".into()))
         );
     }
 

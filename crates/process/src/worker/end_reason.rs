@@ -5,7 +5,7 @@ use ostler_exec::{AttemptResult, ClassSource};
 
 /// Why a worker, or its attempt, is being ended.
 #[derive(Clone, Debug)]
-pub(super) enum Why {
+pub(super) enum EndReason {
     Deadline,
     Cancel,
     /// It fails with this, whatever it says.
@@ -13,18 +13,18 @@ pub(super) enum Why {
 }
 
 /// What a worker answered: its output, or what it failed with.
-pub(super) type Answer = Result<Option<String>, (Failure, ClassSource)>;
+pub(super) type WorkerAnswer = Result<Option<String>, (Failure, ClassSource)>;
 
 /// What a result means, for an attempt that was to stop or not.
-pub(super) fn conclude(result: Answer, why: Option<Why>) -> AttemptResult {
+pub(super) fn conclude(result: WorkerAnswer, why: Option<EndReason>) -> AttemptResult {
     match (result, why) {
-        (_, Some(Why::Failed(failure))) => AttemptResult::failed(failure),
+        (_, Some(EndReason::Failed(failure))) => AttemptResult::failed(failure),
         // It was told to stop, and finished its work in the grace.
-        (Ok(output), None | Some(Why::Cancel | Why::Deadline)) => AttemptResult::success(output),
-        (Err((failure, classing)), None | Some(Why::Deadline)) => {
+        (Ok(output), None | Some(EndReason::Cancel | EndReason::Deadline)) => AttemptResult::success(output),
+        (Err((failure, classing)), None | Some(EndReason::Deadline)) => {
             AttemptResult { classing, ..AttemptResult::failed(failure) }
         }
-        (Err(_), Some(Why::Cancel)) => AttemptResult::cancelled(),
+        (Err(_), Some(EndReason::Cancel)) => AttemptResult::cancelled(),
     }
 }
 
@@ -52,9 +52,9 @@ mod tests {
     #[test]
     fn what_was_told_to_stop_has_succeeded_if_it_says_so_and_is_cancelled_else() {
         let failed = || Failure::new(ErrorClass::Permanent, "no");
-        assert_eq!(conclude(Ok(None), Some(Why::Cancel)), AttemptResult::success(None));
+        assert_eq!(conclude(Ok(None), Some(EndReason::Cancel)), AttemptResult::success(None));
         assert_eq!(
-            conclude(Err((failed(), ClassSource::Given)), Some(Why::Cancel)),
+            conclude(Err((failed(), ClassSource::Given)), Some(EndReason::Cancel)),
             AttemptResult::cancelled()
         );
         assert_eq!(conclude(Err((failed(), ClassSource::Given)), None), AttemptResult::failed(failed()));
@@ -63,7 +63,10 @@ mod tests {
             AttemptResult::failed(failed()).unclassed()
         );
         let refused = Failure::new(ErrorClass::Permanent, "a step was done twice");
-        assert_eq!(conclude(Ok(None), Some(Why::Failed(refused.clone()))), AttemptResult::failed(refused));
+        assert_eq!(
+            conclude(Ok(None), Some(EndReason::Failed(refused.clone()))),
+            AttemptResult::failed(refused)
+        );
     }
 
     #[test]

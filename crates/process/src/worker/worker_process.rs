@@ -6,12 +6,12 @@ use std::time::Duration;
 use ostler_core::{ErrorClass, Failure, WorkerId};
 use tokio::time::Instant;
 
-use super::frame::{self, PROTOCOL};
-use super::link::{Ear, Link, Moved, Nonsense};
-use super::past::Past;
+use super::connection::{Connection, ConnectionEvent, Listening, Nonsense};
+use super::end_reason::strange;
+use super::incoming::IncomingFrame;
+use super::outgoing::{self, PROTOCOL};
 use super::policy::ProcessPolicy;
-use super::said::Said;
-use super::why::strange;
+use super::recent_attempts::RecentAttempts;
 use crate::command::verdict;
 use crate::folders::TaskFolders;
 use crate::lines::{Tail, reason};
@@ -28,12 +28,12 @@ const MAX_KINDS: usize = 1_000;
 const MAX_KILL: Duration = Duration::from_secs(2);
 
 /// One worker.
-pub(super) struct Worker {
+pub(super) struct WorkerProcess {
     pub(super) child: Child,
-    pub(super) link: Link,
+    pub(super) link: Connection,
     /// What it wrote last while it ran nothing. What it writes during an attempt is the attempt's, and never stands here.
     pub(super) idle_tail: Tail,
-    pub(super) past: Past,
+    pub(super) past: RecentAttempts,
     /// Attempts that it has run.
     pub(super) tasks: u64,
     /// When its memory was last looked at for its recycling.
@@ -56,9 +56,9 @@ impl From<Failure> for NotUp {
 }
 
 /// What a worker says that it can run; `None`: anything.
-pub(super) type Kinds = Option<Vec<String>>;
+pub(super) type WorkerKinds = Option<Vec<String>>;
 
-impl Worker {
+impl WorkerProcess {
     /// Starts one, and waits until it is ready.
     pub(super) async fn start(
         keeper: &Supervisor,
@@ -66,7 +66,7 @@ impl Worker {
         room: Option<&SandboxInstance>,
         folders: &TaskFolders,
         id: WorkerId,
-    ) -> Result<(Self, Kinds), NotUp> {
+    ) -> Result<(Self, WorkerKinds), NotUp> {
         let until = Instant::now() + policy.ready_timeout;
         let late = || {
             let message = format!("the worker was not ready within {:?}", policy.ready_timeout);
@@ -103,10 +103,10 @@ impl Worker {
                 verdict::not_spawned(program, folder.as_deref(), &error).into()
             }
         })?;
-        let link = Link::to(&mut child);
-        let (idle_tail, past, weighed) = (Tail::default(), Past::default(), Instant::now());
+        let link = Connection::to(&mut child);
+        let (idle_tail, past, weighed) = (Tail::default(), RecentAttempts::default(), Instant::now());
         let mut worker = Self { child, link, idle_tail, past, tasks: 0, weighed, _private: private };
-        worker.link.say(|into| frame::hello(into, &policy.pool, &format!("w-{id}")));
+        worker.link.say(|into| outgoing::hello(into, &policy.pool, &format!("w-{id}")));
         match tokio::time::timeout_at(until, worker.become_ready()).await {
             Ok(Ok(kinds)) => Ok((worker, kinds)),
             Ok(Err(failure)) => Err(worker.with_last_words(failure).into()),
@@ -126,10 +126,10 @@ impl Worker {
         Failure { message, details, ..failure }
     }
 
-    async fn become_ready(&mut self) -> Result<Kinds, Failure> {
+    async fn become_ready(&mut self) -> Result<WorkerKinds, Failure> {
         loop {
             match self.next().await {
-                Next::Said(Said::Ready { protocol: PROTOCOL, kinds: Some(kinds) })
+                IdleEvent::Said(IncomingFrame::Ready { protocol: PROTOCOL, kinds: Some(kinds) })
                     if kinds.len() > MAX_KINDS =>
                 {
                     return Err(crash(format!(
@@ -137,16 +137,18 @@ impl Worker {
                         kinds.len()
                     )));
                 }
-                Next::Said(Said::Ready { protocol: PROTOCOL, kinds }) => return Ok(kinds),
-                Next::Said(Said::Ready { protocol, .. }) => {
+                IdleEvent::Said(IncomingFrame::Ready { protocol: PROTOCOL, kinds }) => return Ok(kinds),
+                IdleEvent::Said(IncomingFrame::Ready { protocol, .. }) => {
                     return Err(crash(format!(
                         "speaks version {protocol} of the protocol, and this node {PROTOCOL}"
                     )));
                 }
-                Next::Said(Said::Unknown) => {}
-                Next::Said(Said::Of { id, token, .. }) => return Err(crash(strange(&id, token, None))),
-                Next::Nonsense(nonsense) => return Err(senseless(&nonsense)),
-                Next::Ended(exit) => return Err(died(exit, "before it was ready")),
+                IdleEvent::Said(IncomingFrame::Unknown) => {}
+                IdleEvent::Said(IncomingFrame::Of { id, token, .. }) => {
+                    return Err(crash(strange(&id, token, None)));
+                }
+                IdleEvent::Nonsense(nonsense) => return Err(senseless(&nonsense)),
+                IdleEvent::Ended(exit) => return Err(died(exit, "before it was ready")),
             }
         }
     }
@@ -155,30 +157,30 @@ impl Worker {
     pub(super) async fn rest(&mut self) -> Failure {
         loop {
             let failure = match self.next().await {
-                Next::Said(Said::Unknown | Said::Ready { .. }) => continue,
-                Next::Said(Said::Of { id, token, .. }) if self.past.has(&id, token) => continue,
-                Next::Said(Said::Of { id, token, .. }) => crash(strange(&id, token, None)),
-                Next::Nonsense(nonsense) => senseless(&nonsense),
-                Next::Ended(exit) => died(exit, "while it had nothing to do"),
+                IdleEvent::Said(IncomingFrame::Unknown | IncomingFrame::Ready { .. }) => continue,
+                IdleEvent::Said(IncomingFrame::Of { id, token, .. }) if self.past.has(&id, token) => continue,
+                IdleEvent::Said(IncomingFrame::Of { id, token, .. }) => crash(strange(&id, token, None)),
+                IdleEvent::Nonsense(nonsense) => senseless(&nonsense),
+                IdleEvent::Ended(exit) => died(exit, "while it had nothing to do"),
             };
             return self.with_last_words(failure);
         }
     }
 
-    async fn next(&mut self) -> Next {
+    async fn next(&mut self) -> IdleEvent {
         loop {
             match self.link.next() {
-                Ok(Some(said)) => return Next::Said(said),
+                Ok(Some(said)) => return IdleEvent::Said(said),
                 Ok(None) => {}
-                Err(nonsense) => return Next::Nonsense(nonsense),
+                Err(nonsense) => return IdleEvent::Nonsense(nonsense),
             }
             tokio::select! {
                 biased;
-                exit = self.child.ended() => return Next::Ended(exit),
-                moved = self.link.moved(Ear::Open) => match moved {
-                    Moved::Received => {}
-                    Moved::Wrote(_) => self.idle_tail.take(&self.link.chunk),
-                    Moved::Closed => return Next::Ended(self.gasp().await),
+                exit = self.child.ended() => return IdleEvent::Ended(exit),
+                moved = self.link.moved(Listening::Open) => match moved {
+                    ConnectionEvent::Received => {}
+                    ConnectionEvent::Wrote(_) => self.idle_tail.take(&self.link.chunk),
+                    ConnectionEvent::Closed => return IdleEvent::Ended(self.gasp().await),
                 },
             }
         }
@@ -196,7 +198,7 @@ impl Worker {
 
     /// Ends it: by a word, after the grace by SIGTERM, after another one by SIGKILL.
     pub(super) async fn end(mut self, grace: Duration) {
-        self.link.say(frame::stop);
+        self.link.say(outgoing::stop);
         if self.is_over_within(grace).await {
             return;
         }
@@ -215,7 +217,7 @@ impl Worker {
                 tokio::select! {
                     biased;
                     _ = self.child.ended() => return,
-                    _ = self.link.moved(Ear::Open) => while let Ok(Some(_)) = self.link.next() {},
+                    _ = self.link.moved(Listening::Open) => while let Ok(Some(_)) = self.link.next() {},
                 }
             }
         };
@@ -224,8 +226,8 @@ impl Worker {
 }
 
 /// What a worker that runs nothing did next.
-enum Next {
-    Said(Said),
+enum IdleEvent {
+    Said(IncomingFrame),
     Nonsense(Nonsense),
     Ended(Result<Exit, SupervisorGone>),
 }

@@ -2,7 +2,7 @@
 
 use std::io::BufRead as _;
 
-use super::frame::MAX_FRAME_BYTES;
+use super::outgoing::MAX_FRAME_BYTES;
 
 /// Bytes for which there is room before each receipt.
 pub(super) const ROOM_BYTES: usize = 16 * 1024;
@@ -11,7 +11,7 @@ const MOST_KEPT_BYTES: usize = 1 << 20;
 
 /// What was received and not taken yet.
 #[derive(Debug, Default)]
-pub(super) struct Inbox {
+pub(super) struct LineBuffer {
     bytes: Vec<u8>,
     /// So many of them were taken.
     taken: usize,
@@ -26,7 +26,7 @@ pub(super) struct TooLong {
     pub(super) beginning: Vec<u8>,
 }
 
-impl Inbox {
+impl LineBuffer {
     /// Where more is received to.
     pub(super) fn room(&mut self) -> &mut Vec<u8> {
         if self.taken > 0 {
@@ -74,7 +74,7 @@ mod tests {
 
     /// All lines of these pieces.
     fn lines(pieces: &[&[u8]]) -> Vec<String> {
-        let mut inbox = Inbox::default();
+        let mut inbox = LineBuffer::default();
         let mut lines = Vec::new();
         for piece in pieces {
             inbox.room().extend_from_slice(piece);
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn a_half_line_is_none() {
-        let mut inbox = Inbox::default();
+        let mut inbox = LineBuffer::default();
         inbox.room().extend_from_slice(b"{\"type\":");
         assert_eq!(inbox.next(), Ok(None));
         assert!(inbox.is_in_a_line());
@@ -107,14 +107,14 @@ mod tests {
 
     #[test]
     fn a_line_has_a_bound_also_before_it_ends() {
-        let mut inbox = Inbox::default();
+        let mut inbox = LineBuffer::default();
         let most = vec![b'x'; MAX_FRAME_BYTES];
         inbox.room().extend_from_slice(&most);
         assert_eq!(inbox.next(), Ok(None), "it may still end here");
         inbox.room().push(b'\n');
         assert_eq!(inbox.next().map(|line| line.map(<[u8]>::len)), Ok(Some(MAX_FRAME_BYTES)));
         for end in [&b"y"[..], b"y\n"] {
-            let mut inbox = Inbox::default();
+            let mut inbox = LineBuffer::default();
             inbox.room().extend_from_slice(&most);
             inbox.room().extend_from_slice(end);
             assert!(inbox.next().is_err_and(|error| error.beginning.starts_with(b"xxx")));
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn what_a_large_line_needed_is_given_back() {
-        let mut inbox = Inbox::default();
+        let mut inbox = LineBuffer::default();
         inbox.room().extend_from_slice(&vec![b'x'; MOST_KEPT_BYTES * 2]);
         inbox.room().push(b'\n');
         assert!(inbox.next().is_ok_and(|line| line.is_some()));
