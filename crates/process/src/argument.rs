@@ -9,21 +9,21 @@ pub struct Argument(pub Vec<u8>);
 
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
-enum Written {
+enum ByteForm {
     Text(String),
     Bytes(Vec<u8>),
 }
 
-impl From<Written> for Argument {
-    fn from(written: Written) -> Self {
+impl From<ByteForm> for Argument {
+    fn from(written: ByteForm) -> Self {
         match written {
-            Written::Text(text) => Self(text.into_bytes()),
-            Written::Bytes(bytes) => Self(bytes),
+            ByteForm::Text(text) => Self(text.into_bytes()),
+            ByteForm::Bytes(bytes) => Self(bytes),
         }
     }
 }
 
-impl From<Argument> for Written {
+impl From<Argument> for ByteForm {
     fn from(argument: Argument) -> Self {
         String::from_utf8(argument.0).map_or_else(|error| Self::Bytes(error.into_bytes()), Self::Text)
     }

@@ -57,12 +57,12 @@ pub(crate) struct Lines {
     /// What people call the stream.
     name: &'static str,
     line: Vec<u8>,
-    state: Line,
+    state: LogLine,
     left: usize,
 }
 
 #[derive(Clone, Copy)]
-enum Line {
+enum LogLine {
     Kept,
     /// It is too long: its rest is dropped.
     Cut,
@@ -73,11 +73,11 @@ enum Line {
 impl Lines {
     /// At most this many bytes of it are kept.
     pub(crate) const fn new(notes: NoteSender, name: &'static str, most: usize) -> Self {
-        Self { notes, name, line: Vec::new(), state: Line::Kept, left: most }
+        Self { notes, name, line: Vec::new(), state: LogLine::Kept, left: most }
     }
 
     pub(crate) fn take(&mut self, chunk: &[u8]) {
-        if matches!(self.state, Line::Over) {
+        if matches!(self.state, LogLine::Over) {
             return;
         }
         for piece in chunk.split_inclusive(|byte| *byte == b'\n') {
@@ -86,15 +86,15 @@ impl Lines {
                 None => (piece, false),
             };
             match self.state {
-                Line::Kept => {
+                LogLine::Kept => {
                     let room = MAX_LINE_BYTES - self.line.len();
                     self.line.extend_from_slice(&text[..text.len().min(room)]);
                     if text.len() > room {
-                        self.state = Line::Cut;
+                        self.state = LogLine::Cut;
                     }
                 }
-                Line::Cut => {}
-                Line::Over => return,
+                LogLine::Cut => {}
+                LogLine::Over => return,
             }
             if ends {
                 self.end_line();
@@ -111,13 +111,13 @@ impl Lines {
 
     fn end_line(&mut self) {
         let line = std::mem::take(&mut self.line);
-        let cut = match std::mem::replace(&mut self.state, Line::Kept) {
-            Line::Kept => "",
-            Line::Cut => CUT,
-            Line::Over => return self.state = Line::Over,
+        let cut = match std::mem::replace(&mut self.state, LogLine::Kept) {
+            LogLine::Kept => "",
+            LogLine::Cut => CUT,
+            LogLine::Over => return self.state = LogLine::Over,
         };
         let Some(left) = self.left.checked_sub(line.len() + 1) else {
-            self.state = Line::Over;
+            self.state = LogLine::Over;
             return self.say(format!("… (the rest of {} is not kept: it is too much)", self.name));
         };
         self.left = left;

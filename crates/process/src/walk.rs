@@ -17,13 +17,13 @@ pub(crate) const INSIDE: ResolveFlags =
 pub(crate) struct Walk<'a> {
     top: &'a OwnedFd,
     /// Not yet looked at, the next one last.
-    waiting: Vec<Entry>,
+    waiting: Vec<WalkEntry>,
     /// So many more may be listed.
     room: usize,
 }
 
 /// Something below the folder.
-pub(crate) struct Entry {
+pub(crate) struct WalkEntry {
     /// From the folder on.
     pub(crate) path: PathBuf,
     pub(crate) kind: FileType,
@@ -61,7 +61,7 @@ impl<'a> Walk<'a> {
                     .map_or(kind, |found| FileType::from_raw_mode(found.st_mode));
             }
             let path = folder.join(std::ffi::OsStr::from_bytes(name.to_bytes()));
-            found.push(Entry { path, kind, depth });
+            found.push(WalkEntry { path, kind, depth });
         }
         found.sort_unstable_by(|one, other| other.path.file_name().cmp(&one.path.file_name()));
         self.waiting.append(&mut found);
@@ -70,9 +70,9 @@ impl<'a> Walk<'a> {
 }
 
 impl Iterator for Walk<'_> {
-    type Item = Entry;
+    type Item = WalkEntry;
 
-    fn next(&mut self) -> Option<Entry> {
+    fn next(&mut self) -> Option<WalkEntry> {
         let entry = self.waiting.pop()?;
         if entry.kind == FileType::Directory && entry.depth < MAX_DEPTH {
             // It may be gone, or closed to us; the others are not.

@@ -33,7 +33,7 @@ enum Reason {
     Cancel,
 }
 
-enum Stage {
+enum CommandStage {
     Running,
     /// It was asked to end.
     Stopping(Reason),
@@ -63,7 +63,7 @@ enum Event {
 
 pub(super) struct Attempt<'a> {
     child: Child,
-    stage: Stage,
+    stage: CommandStage,
     input: Vec<u8>,
     output: Output,
     lines: Lines,
@@ -81,7 +81,7 @@ impl<'a> Attempt<'a> {
     pub(super) fn new(child: Child, work: Work, control: Control, policy: &'a CommandPolicy) -> Self {
         Self {
             child,
-            stage: Stage::Running,
+            stage: CommandStage::Running,
             input: work.payload.into_bytes(),
             output: Output::new(policy.output, policy.max_output_bytes),
             lines: Lines::new(control.notes.clone(), "stderr", policy.max_log_bytes),
@@ -108,16 +108,16 @@ impl<'a> Attempt<'a> {
         tokio::pin!(silence);
         loop {
             let (runs, listens, drains) = match self.stage {
-                Stage::Running => (true, true, false),
-                Stage::Stopping(_) | Stage::Killed(_) => (true, false, false),
-                Stage::Draining { exit, reason, until } => {
+                CommandStage::Running => (true, true, false),
+                CommandStage::Stopping(_) | CommandStage::Killed(_) => (true, false, false),
+                CommandStage::Draining { exit, reason, until } => {
                     if stdout.is_none() && stderr.is_none() || Instant::now() >= until {
                         return self.conclude(exit, reason);
                     }
                     (false, false, true)
                 }
             };
-            let losable = !matches!(self.stage, Stage::Killed(_));
+            let losable = !matches!(self.stage, CommandStage::Killed(_));
             // In this order: an end that has come counts before a deadline, a flood does not hold up the clock, and what
             // is in the pipes of a child that has ended counts before the silence.
             let event = tokio::select! {
@@ -157,16 +157,18 @@ impl<'a> Attempt<'a> {
                 Event::Stdin(Err(_)) => stdin = None,
                 Event::Cancel => self.ask_to_end(Reason::Cancel, timer.as_mut()),
                 Event::Lost => match self.stage {
-                    Stage::Running => self.kill(Reason::Cancel, timer.as_mut()),
-                    Stage::Stopping(reason) | Stage::Killed(reason) => self.kill(reason, timer.as_mut()),
-                    Stage::Draining { exit, reason, .. } => return self.conclude(exit, reason),
+                    CommandStage::Running => self.kill(Reason::Cancel, timer.as_mut()),
+                    CommandStage::Stopping(reason) | CommandStage::Killed(reason) => {
+                        self.kill(reason, timer.as_mut())
+                    }
+                    CommandStage::Draining { exit, reason, .. } => return self.conclude(exit, reason),
                 },
                 Event::Timer | Event::Silence => match self.stage {
-                    Stage::Running => self.ask_to_end(Reason::Deadline, timer.as_mut()),
-                    Stage::Stopping(reason) => self.kill(reason, timer.as_mut()),
+                    CommandStage::Running => self.ask_to_end(Reason::Deadline, timer.as_mut()),
+                    CommandStage::Stopping(reason) => self.kill(reason, timer.as_mut()),
                     // Killed, and still there: it hangs in the kernel.
-                    Stage::Killed(reason) => return self.judge(reason).deaf(),
-                    Stage::Draining { exit, reason, .. } => return self.conclude(exit, reason),
+                    CommandStage::Killed(reason) => return self.judge(reason).deaf(),
+                    CommandStage::Draining { exit, reason, .. } => return self.conclude(exit, reason),
                 },
             }
         }
@@ -174,36 +176,36 @@ impl<'a> Attempt<'a> {
 
     fn ask_to_end(&mut self, reason: Reason, timer: Pin<&mut Sleep>) {
         self.child.terminate();
-        self.stage = Stage::Stopping(reason);
+        self.stage = CommandStage::Stopping(reason);
         timer.reset(after(self.grace));
     }
 
     fn kill(&mut self, reason: Reason, timer: Pin<&mut Sleep>) {
         self.child.kill();
-        self.stage = Stage::Killed(reason);
+        self.stage = CommandStage::Killed(reason);
         timer.reset(after(self.grace.max(MIN_KILL_PATIENCE)));
     }
 
     fn drain(&mut self, exit: Exit, silence: Pin<&mut Sleep>) {
         let reason = match self.stage {
-            Stage::Running => None,
-            Stage::Stopping(reason) | Stage::Killed(reason) => Some(reason),
-            Stage::Draining { reason, .. } => reason,
+            CommandStage::Running => None,
+            CommandStage::Stopping(reason) | CommandStage::Killed(reason) => Some(reason),
+            CommandStage::Draining { reason, .. } => reason,
         };
         let most = match reason {
             None | Some(Reason::Cancel) => MAX_DRAIN,
             // It had its time: what others who hold its pipes still write is not waited for.
             Some(Reason::Deadline) => IDLE,
         };
-        self.stage = Stage::Draining { exit, reason, until: after(most) };
+        self.stage = CommandStage::Draining { exit, reason, until: after(most) };
         self.rearm(silence);
     }
 
     /// Something came: after the child's end, the silence begins anew.
     fn rearm(&self, silence: Pin<&mut Sleep>) {
         match self.stage {
-            Stage::Draining { until, .. } => silence.reset(after(IDLE).min(until)),
-            Stage::Running | Stage::Stopping(_) | Stage::Killed(_) => {}
+            CommandStage::Draining { until, .. } => silence.reset(after(IDLE).min(until)),
+            CommandStage::Running | CommandStage::Stopping(_) | CommandStage::Killed(_) => {}
         }
     }
 

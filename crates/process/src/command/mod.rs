@@ -2,7 +2,7 @@
 
 mod attempt;
 mod output;
-mod outputs;
+mod output_files;
 mod policy;
 mod template;
 pub(crate) mod verdict;
@@ -21,7 +21,7 @@ use crate::folders::{Links, TaskFolder, TaskFolders};
 use crate::sandbox::{Private, SandboxInstance};
 use crate::supervisor::{Launch, Socket, SpawnError, Stdin, Supervisor};
 use attempt::Attempt;
-use outputs::Outputs;
+use output_files::OutputFiles;
 pub use policy::{Codes, CommandPolicy, Environment, Input, OutputForm, PolicyError};
 use template::Template;
 pub use template::TemplateError;
@@ -162,7 +162,8 @@ impl Executor for Command {
         };
         match child {
             Ok(child) => {
-                let outputs = self.files.clone().map(|patterns| Outputs::of(patterns, own, &work, &control));
+                let outputs =
+                    self.files.clone().map(|patterns| OutputFiles::of(patterns, own, &work, &control));
                 let ended = Attempt::new(child, work, control, &self.policy).follow(deadline).await;
                 let ended = self.keeper.unless_lapsed(lapses, ended);
                 if let Some(outputs) = outputs {

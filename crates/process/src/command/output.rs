@@ -26,7 +26,7 @@ pub(super) struct Output {
 }
 
 /// The output of an attempt that succeeded.
-pub(super) struct Kept {
+pub(super) struct KeptOutput {
     /// JSON text. Nothing is no output.
     pub(super) json: Option<String>,
     /// What is to be said about it.
@@ -49,20 +49,20 @@ impl Output {
     }
 
     /// What is kept of a success.
-    pub(super) fn into_kept(mut self) -> Kept {
+    pub(super) fn into_kept(mut self) -> KeptOutput {
         let (mut room, most) = (self.most, self.most);
         loop {
             let part = self.within(room);
             let cut = part.is_cut.then(|| self.was_cut(most));
             let needed = match json(self.form, part, most) {
-                Ok(kept) => return Kept { warning: cut.or(kept.warning), ..kept },
+                Ok(kept) => return KeptOutput { warning: cut.or(kept.warning), ..kept },
                 Err(needed) => needed,
             };
             // In JSON it has more bytes than it was written with. Each round leaves out a good part of it.
             let scaled = (room as u128 * most as u128 / needed as u128) as usize;
             room = scaled.min(room - room.div_ceil(16));
             if room == 0 {
-                return Kept { json: None, warning: Some(self.was_cut(most)) };
+                return KeptOutput { json: None, warning: Some(self.was_cut(most)) };
             }
         }
     }
@@ -121,8 +121,8 @@ struct Part {
 }
 
 /// As JSON text of at most so many bytes; the error is how many it would have.
-fn json(form: OutputForm, Part { bytes, is_cut }: Part, most: usize) -> Result<Kept, usize> {
-    let kept = |json| Ok(Kept { json, warning: None });
+fn json(form: OutputForm, Part { bytes, is_cut }: Part, most: usize) -> Result<KeptOutput, usize> {
+    let kept = |json| Ok(KeptOutput { json, warning: None });
     if bytes.is_empty() {
         return kept(None);
     }
@@ -158,7 +158,7 @@ fn json(form: OutputForm, Part { bytes, is_cut }: Part, most: usize) -> Result<K
     let warning = is_deep.then(|| {
         format!("its output is JSON that is more than {MAX_NESTING} levels deep, and is kept as a text")
     });
-    Ok(Kept { json: serde_json::to_string(text).ok(), warning })
+    Ok(KeptOutput { json: serde_json::to_string(text).ok(), warning })
 }
 
 /// How many bytes these have as JSON: a string if they are text, else the list of them. Counted, because to write it takes long

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use crate::files::{Patterns, search};
 use crate::folders::TaskFolder;
 
-pub(super) struct Outputs {
+pub(super) struct OutputFiles {
     patterns: Patterns,
     folder: Option<TaskFolder>,
     notes: NoteSender,
@@ -20,7 +20,7 @@ pub(super) struct Outputs {
     most: Duration,
 }
 
-impl Outputs {
+impl OutputFiles {
     /// Of an attempt that begins now.
     pub(super) fn of(patterns: Patterns, folder: Option<TaskFolder>, work: &Work, control: &Control) -> Self {
         Self {
