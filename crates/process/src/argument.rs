@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// A word that a program is given, or bytes that it wrote. In JSON it is a string, or the list of its bytes where it is not text.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(from = "Written", into = "Written")]
+#[serde(from = "ByteForm", into = "ByteForm")]
 pub struct Argument(pub Vec<u8>);
 
 #[derive(Serialize, Deserialize)]

@@ -24,5 +24,5 @@ pub(crate) use instance::{Private, SandboxInstance};
 pub use policy::{Sandbox, SandboxError};
 pub use probe::probe;
 pub use protected::real;
-pub(crate) use ruleset::Ruleset;
+pub(crate) use ruleset::ChildRuleset;
 pub use self_test::{SelfTestFailed, prove};

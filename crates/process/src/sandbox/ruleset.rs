@@ -30,14 +30,14 @@ const LAST_SECOND: u64 = 1;
 
 /// All that confines one child.
 #[derive(Debug)]
-pub(crate) struct Ruleset {
+pub(crate) struct ChildRuleset {
     pub(crate) ruleset: OwnedFd,
     /// None of them takes back what another one denies.
     pub(crate) filters: Vec<BpfProgram>,
     pub(crate) limits: Vec<(Resource, Rlimit)>,
 }
 
-impl Ruleset {
+impl ChildRuleset {
     /// For this confinement, with a folder that may be changed. What the control group does is not in it.
     pub(crate) fn new(confinement: &Confinement, own: Option<BorrowedFd<'_>>) -> io::Result<Self> {
         Ok(Self {

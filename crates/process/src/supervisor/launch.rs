@@ -12,7 +12,7 @@ use rustix::process::{Pid, Rlimit};
 use super::descendants::MARK;
 use super::frame::{About, Spawn};
 use super::spawn::{SpawnPlan, start};
-use crate::sandbox::Ruleset;
+use crate::sandbox::ChildRuleset;
 
 /// Where programs are looked for if there is no `PATH`.
 const USUAL_PATH: &str = "/bin:/usr/bin";
@@ -38,7 +38,7 @@ pub(super) fn launch(
     folders: OpenFolders<'_>,
 ) -> Result<Pid, (About, io::Error)> {
     let cage =
-        spawn.confinement.as_ref().map(|confinement| Ruleset::new(confinement, folders.own)).transpose();
+        spawn.confinement.as_ref().map(|confinement| ChildRuleset::new(confinement, folders.own)).transpose();
     let cage = cage.map_err(|error| (About::Sandbox, error))?;
     let Some(program) = spawn.argv.first() else { return Err((About::Program, Errno::INVAL.into())) };
     let mut variables: BTreeMap<OsString, OsString> = BTreeMap::new();

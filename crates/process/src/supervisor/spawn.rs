@@ -25,7 +25,7 @@ use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_no_new_privs};
 
 use super::frame::{About, SOCKET_FD};
-use crate::sandbox::{DeniedCall, Ruleset};
+use crate::sandbox::{ChildRuleset, DeniedCall};
 
 /// Bytes of the stack on which a child runs until it has become its program. It needs a small part of it.
 const STACK_BYTES: usize = 64 * 1024;
@@ -53,7 +53,7 @@ pub(super) struct SpawnPlan<'a> {
     /// The list of members of the control group that it goes into.
     pub(super) cgroup: Option<BorrowedFd<'a>>,
     /// What it may do at most from then on.
-    pub(super) cage: Option<&'a Ruleset>,
+    pub(super) cage: Option<&'a ChildRuleset>,
 }
 
 /// Starts a child in a session of its own, which is killed when this thread ends. Every signal does to it what it does by
