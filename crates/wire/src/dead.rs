@@ -6,8 +6,8 @@ use ostler_core::{Attempt, State, Step, Task, TaskId};
 use serde::Serialize;
 
 use crate::json::Json;
-use crate::moment::Moment;
 use crate::task::{Detail, Summary, steps};
+use crate::time::TimeView;
 
 /// A dead letter in a list.
 #[derive(Clone, Debug, Serialize)]
@@ -19,9 +19,9 @@ pub struct Letter {
     #[serde(flatten)]
     pub post_mortem: PostMortem,
     /// When it first failed.
-    pub first_failure: Option<Moment>,
+    pub first_failure: Option<TimeView>,
     /// When it last failed.
-    pub last_failure: Option<Moment>,
+    pub last_failure: Option<TimeView>,
     /// Its steps by name: what is done and need not be done again.
     pub steps: BTreeMap<String, Json>,
 }
@@ -39,7 +39,7 @@ pub struct LetterDetail {
 
 /// A dead letter, as hooks are told of it.
 #[derive(Clone, Debug, Serialize)]
-pub struct Notice {
+pub struct DeadLetterNotice {
     /// What happened: `failed`.
     pub event: &'static str,
     /// The number of the telling. It may come twice; whoever has seen it need not act again.
@@ -88,8 +88,8 @@ impl Letter {
         Self {
             summary: Summary::from(task),
             post_mortem: PostMortem::from(task),
-            first_failure: task.first_failure_at.map(Moment::from),
-            last_failure: task.last_failure_at.map(Moment::from),
+            first_failure: task.first_failure_at.map(TimeView::from),
+            last_failure: task.last_failure_at.map(TimeView::from),
             steps: steps(saved),
         }
     }

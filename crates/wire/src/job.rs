@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use crate::moment::Moment;
 use crate::system::TaskCounts;
+use crate::time::TimeView;
 
 /// Where a job stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -52,9 +52,9 @@ pub struct JobView {
     /// How its tasks stand.
     pub tasks: TaskCounts,
     /// When it was made.
-    pub created_at: Moment,
+    pub created_at: TimeView,
     /// Since when it is cancelled.
-    pub cancelled_at: Option<Moment>,
+    pub cancelled_at: Option<TimeView>,
     /// Why it is paused.
     pub paused: Option<String>,
     /// The queue that its tasks are in.
@@ -67,7 +67,7 @@ pub struct JobView {
 
 /// What became of one item of a job.
 #[derive(Clone, Debug, Serialize)]
-pub struct Result {
+pub struct JobResultView {
     /// Where it stands among the items, counted from one.
     pub number: u64,
     /// The item.
@@ -90,7 +90,7 @@ pub struct Result {
 
 /// What became of a request about a job.
 #[derive(Clone, Debug, Serialize)]
-pub struct JobDone {
+pub struct JobActionView {
     /// The job.
     pub id: String,
     /// What was asked for.

@@ -9,12 +9,12 @@
 //! The shapes are stable: a field may be added, and none is renamed or taken away. What does not apply is `null`, never left
 //! out. The rules of Ostler know nothing of them; they are made here from what the rules say.
 
-pub mod act;
+pub mod action;
 pub mod dead;
 pub mod job;
 pub mod json;
 pub mod limits;
-pub mod moment;
 pub mod schedule;
 pub mod system;
 pub mod task;
+pub mod time;

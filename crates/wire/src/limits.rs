@@ -3,8 +3,8 @@
 use ostler_core::{BreakerPolicy, BreakerState, Closed, Rate, Timestamp, Trip, millis};
 use serde::Serialize;
 
-use crate::moment::Moment;
 use crate::system::TaskCounts;
+use crate::time::TimeView;
 
 /// What tasks of a paused queue wait for.
 pub const PAUSED: &str = "paused";
@@ -39,7 +39,7 @@ pub struct QueueView {
     /// Where its breaker stands; `null`: it has none, or each of its keys has one.
     pub breaker_state: Option<BreakerStateView>,
     /// What holds back the queue as a whole.
-    pub held: Option<Held>,
+    pub held: Option<ThrottleView>,
     /// Limit keys that are held back, the soonest over first; a bounded number of them.
     pub keys: Vec<KeyView>,
 }
@@ -108,7 +108,7 @@ pub struct BreakerStateView {
     /// `closed`, `open`, or `half_open`: one task tries.
     pub state: &'static str,
     /// Until when, if it does not wait for somebody.
-    pub until: Option<Moment>,
+    pub until: Option<TimeView>,
 }
 
 impl From<BreakerState> for BreakerStateView {
@@ -131,7 +131,7 @@ pub struct BreakerView {
     /// `closed`, `open` or `half_open`; `null`: each key has its own.
     pub state: Option<&'static str>,
     /// Until when, if it does not wait for somebody.
-    pub until: Option<Moment>,
+    pub until: Option<TimeView>,
     /// When it opens by itself; `null`: only by hand.
     pub breaker: Option<BreakerRule>,
 }
@@ -144,16 +144,16 @@ pub struct KeyView {
     /// `rate_limited` or `breaker_open`.
     pub waits_for: &'static str,
     /// Until when, if it does not wait for somebody.
-    pub until: Option<Moment>,
+    pub until: Option<TimeView>,
     /// Somebody said "too many requests": nothing begins before this.
-    pub held_until: Option<Moment>,
+    pub held_until: Option<TimeView>,
     /// Where its breaker stands.
     pub breaker_state: Option<BreakerStateView>,
 }
 
 /// What holds tasks back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Held {
+pub struct ThrottleView {
     /// The queue.
     pub queue: String,
     /// The limit key; `null`: the whole queue is held back.
@@ -161,10 +161,10 @@ pub struct Held {
     /// `rate_limited`, `breaker_open`, `concurrency` or `paused`.
     pub waits_for: &'static str,
     /// Until when, if it does not wait for somebody.
-    pub until: Option<Moment>,
+    pub until: Option<TimeView>,
 }
 
-impl Held {
+impl ThrottleView {
     /// What a gate that is shut holds back.
     #[must_use]
     pub fn new(queue: &str, key: Option<&str>, shut: Closed) -> Self {
@@ -180,6 +180,6 @@ impl Held {
 }
 
 /// The moment, unless it never comes.
-fn known(until: Timestamp) -> Option<Moment> {
+fn known(until: Timestamp) -> Option<TimeView> {
     (until < FOR_EVER).then(|| until.into())
 }

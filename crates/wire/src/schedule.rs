@@ -4,7 +4,7 @@ use ostler_core::{Missed, Overlap, Overrides, Priority, TaskId, Timestamp, milli
 use serde::Serialize;
 
 use crate::json::Json;
-use crate::moment::Moment;
+use crate::time::TimeView;
 
 /// A schedule.
 #[derive(Clone, Debug, Serialize)]
@@ -15,24 +15,24 @@ pub struct ScheduleView {
     pub state: &'static str,
     /// When it runs; one of the three.
     #[serde(flatten)]
-    pub when: When,
+    pub when: RecurrenceView,
     /// What happens when a run is due and the one before is not over: `skip`, `queue` or `replace`.
     pub overlap: &'static str,
     /// What happens with runs whose moment passed while nobody looked: `skip`, `one` or `all`.
     pub missed: &'static str,
     /// When it runs next, as long as it is not paused.
-    pub next_at: Option<Moment>,
+    pub next_at: Option<TimeView>,
     /// When its last run was enqueued.
-    pub last_at: Option<Moment>,
+    pub last_at: Option<TimeView>,
     /// Its last run, which may be pruned by now.
     pub last_task: Option<String>,
     /// What a run is.
-    pub task: Run,
+    pub task: RunView,
 }
 
-/// When a schedule runs. All three are `null` where another version wrote what this one cannot read.
+/// RecurrenceView a schedule runs. All three are `null` where another version wrote what this one cannot read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct When {
+pub struct RecurrenceView {
     /// By this cron line.
     pub cron: Option<String>,
     /// In this time zone.
@@ -40,12 +40,12 @@ pub struct When {
     /// In steps of this length.
     pub every_ms: Option<i64>,
     /// At this moment.
-    pub at: Option<Moment>,
+    pub at: Option<TimeView>,
 }
 
 /// What every run of a schedule is.
 #[derive(Clone, Debug, Serialize)]
-pub struct Run {
+pub struct RunView {
     /// The queue it goes to.
     pub queue: String,
     /// Its kind.
@@ -67,21 +67,21 @@ pub struct ScheduleDetail {
     #[serde(flatten)]
     pub schedule: ScheduleView,
     /// The next few moments.
-    pub upcoming: Vec<Moment>,
+    pub upcoming: Vec<TimeView>,
 }
 
 /// What became of a request about a schedule.
 #[derive(Clone, Debug, Serialize)]
-pub struct ScheduleAnswer {
+pub struct ScheduleActionView {
     /// The schedule.
     pub schedule: String,
     /// `created`, `replaced`, `removed`, `paused` or `resumed`.
     pub result: &'static str,
     /// When it runs next, as long as it is not paused.
-    pub next_at: Option<Moment>,
+    pub next_at: Option<TimeView>,
 }
 
-impl Run {
+impl RunView {
     /// What a run is.
     #[must_use]
     pub fn new(queue: &str, kind: &str, payload: &str, priority: Priority, overrides: &Overrides) -> Self {
@@ -99,7 +99,7 @@ impl Run {
 impl ScheduleView {
     /// A schedule that runs like this, with nothing known of its life yet.
     #[must_use]
-    pub fn new(name: &str, when: When, overlap: Overlap, missed: Missed, task: Run) -> Self {
+    pub fn new(name: &str, when: RecurrenceView, overlap: Overlap, missed: Missed, task: RunView) -> Self {
         Self {
             name: name.to_owned(),
             state: "active",
@@ -117,8 +117,8 @@ impl ScheduleView {
     #[must_use]
     pub fn with_runs(self, next: Option<Timestamp>, last: Option<Timestamp>, task: Option<TaskId>) -> Self {
         Self {
-            next_at: next.map(Moment::from),
-            last_at: last.map(Moment::from),
+            next_at: next.map(TimeView::from),
+            last_at: last.map(TimeView::from),
             last_task: task.map(|task| task.to_string()),
             ..self
         }

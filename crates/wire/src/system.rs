@@ -6,28 +6,28 @@ use ostler_core::{SessionId, Timestamp, Worker};
 use serde::Serialize;
 
 use crate::json::Json;
-use crate::limits::Held;
-use crate::moment::Moment;
+use crate::limits::ThrottleView;
+use crate::time::TimeView;
 
 /// How everything stands.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Stats {
+pub struct StatsView {
     /// Tasks by state; what has ended is counted over the whole life of the store, until it is replayed.
     pub tasks: TaskCounts,
     /// All tasks that were ever enqueued.
     pub submitted: u64,
     /// What has happened since the store was made. These numbers only rise.
-    pub totals: Totals,
+    pub totals: TotalsView,
     /// The most that ever waited at once in the queue; of several queues, in any one of them.
     pub queue_high_water: u64,
     /// Workers of all nodes.
-    pub workers: WorkerCounts,
+    pub workers: WorkerCountsView,
     /// How long the last runs took, of all kinds together.
-    pub all_kinds: KindStats,
+    pub all_kinds: KindStatsView,
     /// How long the last runs of each kind took.
-    pub kinds: BTreeMap<String, KindStats>,
+    pub kinds: BTreeMap<String, KindStatsView>,
     /// What holds tasks back.
-    pub held: Vec<Held>,
+    pub held: Vec<ThrottleView>,
 }
 
 /// Tasks by state.
@@ -49,7 +49,7 @@ pub struct TaskCounts {
 
 /// What has happened since the store was made: neither a replay, nor a drop, nor pruning takes anything away.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Totals {
+pub struct TotalsView {
     /// Tasks that were enqueued.
     pub submitted: u64,
     /// Times that a task was completed.
@@ -68,7 +68,7 @@ pub struct Totals {
 
 /// Workers by what they do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct WorkerCounts {
+pub struct WorkerCountsView {
     /// All.
     pub total: u64,
     /// Those that wait for a task.
@@ -79,7 +79,7 @@ pub struct WorkerCounts {
 
 /// The last runs of a kind, or of all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct KindStats {
+pub struct KindStatsView {
     /// How many runs this is about.
     pub count: u64,
     /// What they took on average.
@@ -114,11 +114,11 @@ pub struct WorkerView {
     /// What it runs.
     pub task: Option<String>,
     /// Since when.
-    pub task_started_at: Option<Moment>,
+    pub task_started_at: Option<TimeView>,
     /// For how long.
     pub elapsed_s: Option<u64>,
     /// When its node last reported it.
-    pub last_seen: Moment,
+    pub last_seen: TimeView,
 }
 
 impl WorkerView {
@@ -157,7 +157,7 @@ pub struct NodeView {
     /// `alive` or `overdue`.
     pub state: &'static str,
     /// When it came up.
-    pub joined_at: Moment,
+    pub joined_at: TimeView,
     /// Its pools.
     pub pools: Vec<PoolView>,
     /// Its settings, as far as it told them.
@@ -170,7 +170,7 @@ pub struct PoolView {
     /// Its name.
     pub name: String,
     /// Its workers.
-    pub workers: WorkerCounts,
+    pub workers: WorkerCountsView,
 }
 
 /// An event of a task.
@@ -179,7 +179,7 @@ pub struct EventView {
     /// Counted from one, for each task.
     pub number: u64,
     /// When it was written.
-    pub at: Moment,
+    pub at: TimeView,
     /// The lease it was written under.
     pub token: u64,
     /// What sort of fact: `log`, `message`, `tool_call`, `progress`, `warning`, `file`, or
@@ -193,7 +193,7 @@ pub struct EventView {
 
 /// A node takes work from now on: what `up` says, in a line of its own.
 #[derive(Clone, Debug, Serialize)]
-pub struct Ready {
+pub struct ReadyEvent {
     /// Always `ready`.
     pub event: &'static str,
     /// The node.

@@ -9,8 +9,8 @@ use ostler_core::{
 use serde::{Deserialize, Serialize};
 
 use crate::json::Json;
-use crate::limits::Held;
-use crate::moment::Moment;
+use crate::limits::ThrottleView;
+use crate::time::TimeView;
 
 /// The name of a task: what `submit` prints.
 #[derive(Clone, Debug, Serialize)]
@@ -41,18 +41,18 @@ pub struct Summary {
     /// Attempts that failed.
     pub failures: u32,
     /// Not before this moment, while it is queued.
-    pub run_at: Option<Moment>,
+    pub run_at: Option<TimeView>,
     /// When it was enqueued.
-    pub created_at: Moment,
+    pub created_at: TimeView,
     /// Its unique key.
     pub key: Option<String>,
     /// The last failure, or why it was ended. In a list its details are left out.
-    pub error: Option<Trouble>,
+    pub error: Option<ErrorView>,
 }
 
 /// A failure.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Trouble {
+pub struct ErrorView {
     /// What sort of failure.
     pub class: &'static str,
     /// One sentence.
@@ -82,34 +82,34 @@ pub struct Detail {
     /// The tasks that it still waits for.
     pub after: Vec<String>,
     /// Too late to be useful after this.
-    pub not_after: Option<Moment>,
+    pub not_after: Option<TimeView>,
     /// No attempt begins after this.
-    pub deadline: Option<Moment>,
+    pub deadline: Option<TimeView>,
     /// What was said about its tries and its time. What was not is its kind's or its queue's.
-    pub rules: Rules,
+    pub rules: PolicyView,
     /// Workers that died under it.
     pub crashes: u32,
     /// When somebody asked to cancel it, while a node had it.
-    pub cancel_requested_at: Option<Moment>,
+    pub cancel_requested_at: Option<TimeView>,
     /// Who has the right to run it.
-    pub lease: Option<Lease>,
+    pub lease: Option<LeaseView>,
     /// When it first failed.
-    pub first_failure: Option<Moment>,
+    pub first_failure: Option<TimeView>,
     /// When it last failed.
-    pub last_failure: Option<Moment>,
+    pub last_failure: Option<TimeView>,
     /// Its attempts, the first one first.
-    pub attempts: Vec<Run>,
+    pub attempts: Vec<AttemptView>,
     /// Shares limits, and takes turns, with other tasks of this key.
     pub limit_key: Option<String>,
     /// What it takes from the rates of its queue.
     pub cost: u32,
     /// What holds it back, while it is queued.
-    pub held: Option<Held>,
+    pub held: Option<ThrottleView>,
 }
 
 /// A task with all that belongs to it, as `show` prints it.
 #[derive(Clone, Debug, Serialize)]
-pub struct Shown {
+pub struct ShownTask {
     /// All that belongs to it.
     #[serde(flatten)]
     pub detail: Detail,
@@ -119,7 +119,7 @@ pub struct Shown {
 
 /// What was said about the tries and the time of a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Rules {
+pub struct PolicyView {
     /// How many tries may fail.
     pub attempts: Option<u32>,
     /// How long one attempt may take.
@@ -132,7 +132,7 @@ pub struct Rules {
     pub max_ms: Option<i64>,
 }
 
-impl From<&Overrides> for Rules {
+impl From<&Overrides> for PolicyView {
     fn from(overrides: &Overrides) -> Self {
         Self {
             attempts: overrides.attempts,
@@ -146,7 +146,7 @@ impl From<&Overrides> for Rules {
 
 /// A node's right to run a task.
 #[derive(Clone, Debug, Serialize)]
-pub struct Lease {
+pub struct LeaseView {
     /// The node.
     pub node: String,
     /// The number that proves it.
@@ -155,7 +155,7 @@ pub struct Lease {
 
 /// An attempt.
 #[derive(Clone, Debug, Serialize)]
-pub struct Run {
+pub struct AttemptView {
     /// Counted from one.
     pub number: u32,
     /// The lease it ran under.
@@ -167,13 +167,13 @@ pub struct Run {
     /// `running`, `completed`, `failed`, `cancelled`, `handed_back` or `node_died`.
     pub state: &'static str,
     /// When it began.
-    pub started_at: Moment,
+    pub started_at: TimeView,
     /// When it ended.
-    pub finished_at: Option<Moment>,
+    pub finished_at: Option<TimeView>,
     /// How long it took.
     pub duration_ms: Option<i64>,
     /// How it failed.
-    pub error: Option<Trouble>,
+    pub error: Option<ErrorView>,
     /// Files that it left in the task's folder.
     pub files: Vec<FileView>,
     /// What a command wrote to its standard output, where it did not succeed; of much, the beginning and the end. The output of
@@ -216,7 +216,7 @@ pub struct Waited {
     /// What came out.
     pub output: Option<Json>,
     /// Why it did not complete.
-    pub error: Option<Trouble>,
+    pub error: Option<ErrorView>,
 }
 
 impl From<&Task> for Summary {
@@ -241,7 +241,7 @@ impl From<&Task> for Summary {
             run_at,
             created_at: task.created_at.into(),
             key: task.unique_key.clone(),
-            error: Trouble::of(task).map(|trouble| Trouble { details: None, ..trouble }),
+            error: ErrorView::of(task).map(|trouble| ErrorView { details: None, ..trouble }),
         }
     }
 }
@@ -254,23 +254,23 @@ impl Detail {
         attempts: &[Attempt],
         steps: &[Step],
         after: &[TaskId],
-        held: Option<Held>,
+        held: Option<ThrottleView>,
     ) -> Self {
         Self {
-            summary: Summary { error: Trouble::of(task), ..Summary::from(task) },
+            summary: Summary { error: ErrorView::of(task), ..Summary::from(task) },
             payload: Json::from_text(&task.payload),
             output: task.output.as_deref().map(Json::from_text),
             steps: self::steps(steps),
             after: after.iter().map(TaskId::to_string).collect(),
-            not_after: task.not_after.map(Moment::from),
-            deadline: task.deadline.map(Moment::from),
-            rules: Rules::from(&task.overrides),
+            not_after: task.not_after.map(TimeView::from),
+            deadline: task.deadline.map(TimeView::from),
+            rules: PolicyView::from(&task.overrides),
             crashes: task.crashes,
-            cancel_requested_at: task.cancel_requested_at.map(Moment::from),
-            lease: holder(&task.state).map(|node| Lease { node: node.to_string(), token: task.token }),
-            first_failure: task.first_failure_at.map(Moment::from),
-            last_failure: task.last_failure_at.map(Moment::from),
-            attempts: attempts.iter().map(Run::from).collect(),
+            cancel_requested_at: task.cancel_requested_at.map(TimeView::from),
+            lease: holder(&task.state).map(|node| LeaseView { node: node.to_string(), token: task.token }),
+            first_failure: task.first_failure_at.map(TimeView::from),
+            last_failure: task.last_failure_at.map(TimeView::from),
+            attempts: attempts.iter().map(AttemptView::from).collect(),
             limit_key: task.limit_key.clone(),
             cost: task.cost,
             held,
@@ -317,7 +317,7 @@ fn holder(state: &State) -> Option<SessionId> {
     }
 }
 
-impl From<&Attempt> for Run {
+impl From<&Attempt> for AttemptView {
     fn from(attempt: &Attempt) -> Self {
         let end = attempt.end.as_ref();
         Self {
@@ -329,7 +329,7 @@ impl From<&Attempt> for Run {
             started_at: attempt.started_at.into(),
             finished_at: end.map(|end| end.finished_at.into()),
             duration_ms: attempt.took().map(millis),
-            error: end.and_then(|end| end.failure.as_ref()).map(Trouble::from),
+            error: end.and_then(|end| end.failure.as_ref()).map(ErrorView::from),
             files: Vec::new(),
             stdout: None,
             prompt: None,
@@ -350,7 +350,7 @@ const fn ending(ending: Ending) -> &'static str {
     }
 }
 
-impl From<&Failure> for Trouble {
+impl From<&Failure> for ErrorView {
     fn from(failure: &Failure) -> Self {
         Self {
             class: failure.class.name(),
@@ -363,7 +363,7 @@ impl From<&Failure> for Trouble {
     }
 }
 
-impl Trouble {
+impl ErrorView {
     /// What is wrong with a task: why it was ended, where no failure of its own says that; else its last failure. A task
     /// that completed in the end has no trouble.
     #[must_use]
@@ -406,7 +406,7 @@ impl From<&Task> for Waited {
             id: task.id.to_string(),
             state: task.state.name().name(),
             output: task.output.as_deref().map(Json::from_text),
-            error: Trouble::of(task),
+            error: ErrorView::of(task),
         }
     }
 }

@@ -7,7 +7,7 @@ use ostler_core::{
 };
 use ostler_store::views::{Cursor, Field};
 use ostler_store::{MAX_PAGE, check_name};
-use ostler_wire::moment::Moment;
+use ostler_wire::time::TimeView;
 
 use crate::config::duration as durations;
 
@@ -119,7 +119,7 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
 }
 
 pub(super) fn moment(text: &str) -> Result<Timestamp, String> {
-    Moment::parse(text)
+    TimeView::parse(text)
 }
 
 pub(super) fn priority(text: &str) -> Result<Priority, String> {

@@ -2,7 +2,7 @@
 
 use ostler_store::check_overrides;
 use ostler_store::plans::Amended;
-use ostler_wire::act::{Answer, Did};
+use ostler_wire::action::{ActionResult, ActionView};
 
 use super::{Console, show};
 use crate::args::Amend;
@@ -21,7 +21,8 @@ pub(super) async fn run(console: &Console, amend: &Amend) -> anyhow::Result<Code
     let id = show::find(store.as_ref(), &amend.one).await?.task.id;
     match store.amend(id, overrides).await? {
         Amended::Done => {
-            let answer = Answer { id: id.to_string(), result: Did::Amended, state: None, copy: None };
+            let answer =
+                ActionView { id: id.to_string(), result: ActionResult::Amended, state: None, copy: None };
             console.out.answer(&answer, |_| format!("{id} amended\n"))?;
             Ok(Code::Done)
         }

@@ -3,7 +3,7 @@
 use ostler_core::{StateName, TaskId};
 use ostler_store::calls::CancelAnswer;
 use ostler_store::{MAX_BATCH, see_to_dependents};
-use ostler_wire::act::{Answer, Did};
+use ostler_wire::action::{ActionResult, ActionView};
 
 use super::Console;
 use super::choose::{Verb, choose, chosen, report};
@@ -23,18 +23,20 @@ pub(super) async fn run(console: &Console, select: &Select) -> anyhow::Result<Co
         let said = store.cancel(ids.to_vec()).await?;
         answers.extend(ids.iter().zip(said).map(|(id, said)| answer(*id, said)));
     }
-    if answers.iter().any(|answer| answer.result == Did::Cancelled) {
+    if answers.iter().any(|answer| answer.result == ActionResult::Cancelled) {
         see_to_dependents(store.as_ref()).await?;
     }
     report(console, &picked, &answers)
 }
 
-fn answer(id: TaskId, said: CancelAnswer) -> Answer {
+fn answer(id: TaskId, said: CancelAnswer) -> ActionView {
     let (result, state) = match said {
-        CancelAnswer::Cancelled | CancelAnswer::Ended(StateName::Cancelled) => (Did::Cancelled, None),
-        CancelAnswer::Requested => (Did::Requested, None),
-        CancelAnswer::Ended(state) => (Did::Refused, Some(state.name())),
-        CancelAnswer::NotFound => (Did::NotFound, None),
+        CancelAnswer::Cancelled | CancelAnswer::Ended(StateName::Cancelled) => {
+            (ActionResult::Cancelled, None)
+        }
+        CancelAnswer::Requested => (ActionResult::Requested, None),
+        CancelAnswer::Ended(state) => (ActionResult::Refused, Some(state.name())),
+        CancelAnswer::NotFound => (ActionResult::NotFound, None),
     };
-    Answer { id: id.to_string(), result, state, copy: None }
+    ActionView { id: id.to_string(), result, state, copy: None }
 }

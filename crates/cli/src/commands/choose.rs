@@ -6,7 +6,7 @@ use std::io::{BufRead as _, IsTerminal as _, Write as _};
 use ostler_core::{StateName, TaskId};
 use ostler_store::views::Filter;
 use ostler_store::{MAX_PAGE, Store};
-use ostler_wire::act::{Answer, Did};
+use ostler_wire::action::{ActionResult, ActionView};
 
 use super::{Console, show};
 use crate::args::{Chosen, Select, TaskName};
@@ -122,7 +122,7 @@ async fn ask(question: String) -> anyhow::Result<bool> {
 }
 
 /// Says what became of them.
-pub(super) fn report(console: &Console, picked: &Picked, answers: &[Answer]) -> anyhow::Result<Code> {
+pub(super) fn report(console: &Console, picked: &Picked, answers: &[ActionView]) -> anyhow::Result<Code> {
     match (console.out.format(), picked.by) {
         (Format::Json, _) => console.out.json(&answers)?,
         (Format::People, By::Filter) => console.out.line(&sum(answers))?,
@@ -135,11 +135,11 @@ pub(super) fn report(console: &Console, picked: &Picked, answers: &[Answer]) -> 
             }
         }
     }
-    let any = |result: Did| answers.iter().any(|answer| answer.result == result);
+    let any = |result: ActionResult| answers.iter().any(|answer| answer.result == result);
     // What was chosen by a filter and has moved on since is no mistake of whoever chose.
     Ok(match picked.by {
-        By::Name if any(Did::NotFound) => Code::NotFound,
-        By::Name if any(Did::Refused) => Code::BadInput,
+        By::Name if any(ActionResult::NotFound) => Code::NotFound,
+        By::Name if any(ActionResult::Refused) => Code::BadInput,
         By::Name | By::Filter => Code::Done,
     })
 }
@@ -149,43 +149,43 @@ enum Said {
     Not(String),
 }
 
-fn sentence(answer: &Answer) -> Said {
+fn sentence(answer: &ActionView) -> Said {
     let id = &answer.id;
     match answer.result {
-        Did::NotFound => Said::Not(format!("there is no task {id}")),
-        Did::Refused if answer.state == Some(StateName::Completed.name()) => {
+        ActionResult::NotFound => Said::Not(format!("there is no task {id}")),
+        ActionResult::Refused if answer.state == Some(StateName::Completed.name()) => {
             Said::Not(format!("{id} is completed; retry --again enqueues a copy"))
         }
-        Did::Refused => Said::Not(format!("{id} is {}", answer.state.unwrap_or("in another state"))),
-        Did::Copied => Said::Done(answer.copy.clone().unwrap_or_default()),
-        Did::Cancelled
-        | Did::Requested
-        | Did::Requeued
-        | Did::Hastened
-        | Did::Unchanged
-        | Did::Amended
-        | Did::Dropped => Said::Done(format!("{id} {}", phrase(answer.result))),
+        ActionResult::Refused => Said::Not(format!("{id} is {}", answer.state.unwrap_or("in another state"))),
+        ActionResult::Copied => Said::Done(answer.copy.clone().unwrap_or_default()),
+        ActionResult::Cancelled
+        | ActionResult::Requested
+        | ActionResult::Requeued
+        | ActionResult::Hastened
+        | ActionResult::Unchanged
+        | ActionResult::Amended
+        | ActionResult::Dropped => Said::Done(format!("{id} {}", phrase(answer.result))),
     }
 }
 
-const fn phrase(result: Did) -> &'static str {
+const fn phrase(result: ActionResult) -> &'static str {
     match result {
-        Did::Cancelled => "cancelled",
-        Did::Requested => "asked to stop",
-        Did::Requeued => "queued again",
-        Did::Hastened => "due now",
-        Did::Unchanged => "queued already",
-        Did::Copied => "copied",
-        Did::Amended => "amended",
-        Did::Dropped => "removed",
-        Did::Refused => "refused",
-        Did::NotFound => "not found",
+        ActionResult::Cancelled => "cancelled",
+        ActionResult::Requested => "asked to stop",
+        ActionResult::Requeued => "queued again",
+        ActionResult::Hastened => "due now",
+        ActionResult::Unchanged => "queued already",
+        ActionResult::Copied => "copied",
+        ActionResult::Amended => "amended",
+        ActionResult::Dropped => "removed",
+        ActionResult::Refused => "refused",
+        ActionResult::NotFound => "not found",
     }
 }
 
 /// How many there were of each answer.
-fn sum(answers: &[Answer]) -> String {
-    let mut counts: BTreeMap<Did, usize> = BTreeMap::new();
+fn sum(answers: &[ActionView]) -> String {
+    let mut counts: BTreeMap<ActionResult, usize> = BTreeMap::new();
     for answer in answers {
         *counts.entry(answer.result).or_default() += 1;
     }

@@ -9,7 +9,7 @@ use ostler_postgres::integrity as shared;
 use ostler_sqlite::integrity;
 use ostler_store::calls::{Prune, Retention};
 use ostler_store::{Error, ErrorKind, Store};
-use ostler_wire::act::{BackedUp, Migrated, PrunedTasks, RestoredStore, StoreHealth};
+use ostler_wire::action::{BackedUp, Migrated, PrunedTasks, RestoredStore, StoreHealthView};
 
 use super::{Console, moving};
 use crate::args::Db;
@@ -53,7 +53,7 @@ async fn check(console: &Console, place: &Place) -> anyhow::Result<Code> {
             (health.version, newest, health.problems)
         }
     };
-    let view = StoreHealth { store: place.name(), ok: problems.is_empty(), version, newest, problems };
+    let view = StoreHealthView { store: place.name(), ok: problems.is_empty(), version, newest, problems };
     console.out.answer(&view, |_| {
         if view.ok {
             return format!("{} is whole (version {})\n", visible(&view.store), view.version);

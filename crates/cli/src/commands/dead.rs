@@ -6,7 +6,7 @@ use ostler_core::{StateName, TaskId};
 use ostler_store::calls::{Prune, Replay, StepsOnReplay};
 use ostler_store::views::TaskRef;
 use ostler_store::{Clock as _, MAX_BATCH, Store, SystemClock};
-use ostler_wire::act::{Answer, Did};
+use ostler_wire::action::{ActionResult, ActionView};
 use ostler_wire::dead::{Letter, LetterDetail};
 
 use super::choose::{Picked, Verb, choose, chosen, report};
@@ -82,13 +82,13 @@ pub(super) async fn drop(console: &Console, select: &Select) -> anyhow::Result<C
     let (picked, mut answers) = dead_only(store.as_ref(), picked).await?;
     for ids in picked.ids.chunks(MAX_BATCH) {
         store.prune(Prune::Tasks(ids.to_vec())).await?;
-        answers.extend(ids.iter().map(|id| answer(*id, Did::Dropped, None)));
+        answers.extend(ids.iter().map(|id| answer(*id, ActionResult::Dropped, None)));
     }
     report(console, &picked, &answers)
 }
 
 /// Those that are dead letters, and an answer for each that is none. What was chosen by a filter is one.
-async fn dead_only(store: &dyn Store, mut picked: Picked) -> anyhow::Result<(Picked, Vec<Answer>)> {
+async fn dead_only(store: &dyn Store, mut picked: Picked) -> anyhow::Result<(Picked, Vec<ActionView>)> {
     if !picked.is_by_name() {
         return Ok((picked, Vec::new()));
     }
@@ -96,14 +96,14 @@ async fn dead_only(store: &dyn Store, mut picked: Picked) -> anyhow::Result<(Pic
     for id in std::mem::take(&mut picked.ids) {
         match store.show(TaskRef::Id(id)).await?.map(|found| found.task.state.name()) {
             Some(StateName::Failed) => dead.push(id),
-            Some(state) => others.push(answer(id, Did::Refused, Some(state.name()))),
-            None => others.push(answer(id, Did::NotFound, None)),
+            Some(state) => others.push(answer(id, ActionResult::Refused, Some(state.name()))),
+            None => others.push(answer(id, ActionResult::NotFound, None)),
         }
     }
     picked.ids = dead;
     Ok((picked, others))
 }
 
-fn answer(id: TaskId, result: Did, state: Option<&'static str>) -> Answer {
-    Answer { id: id.to_string(), result, state, copy: None }
+fn answer(id: TaskId, result: ActionResult, state: Option<&'static str>) -> ActionView {
+    ActionView { id: id.to_string(), result, state, copy: None }
 }

@@ -3,7 +3,7 @@
 use ostler_core::SessionId;
 use ostler_store::node_commands::{CommandAnswer, NodeCommand};
 use ostler_store::views::NodeRecord;
-use ostler_wire::act;
+use ostler_wire::action;
 
 use super::Console;
 use crate::exit::{Code, refused};
@@ -15,7 +15,7 @@ pub(super) async fn run(console: &Console, name: &str) -> anyhow::Result<Code> {
     let node = find(&store.survey().await?.nodes, name)?;
     match store.command(node, NodeCommand::Drain).await? {
         CommandAnswer::Given { .. } => {
-            let view = act::NodeCommanded { node: node.to_string(), command: "drain" };
+            let view = action::NodeCommandView { node: node.to_string(), command: "drain" };
             console.out.answer(&view, |_| format!("{node} was told: it ends what it has, and goes\n"))?;
             Ok(Code::Done)
         }

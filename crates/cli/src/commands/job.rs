@@ -5,7 +5,7 @@ use ostler_store::Store;
 use ostler_store::calls::QueueChange;
 use ostler_store::jobs::{JobChange, JobFilter, JobRecord, queue_of};
 use ostler_store::views::Filter;
-use ostler_wire::job::{JobDone, JobView};
+use ostler_wire::job::{JobActionView, JobView};
 use ostler_wire::system::TaskCounts;
 
 use super::Console;
@@ -149,7 +149,7 @@ async fn configure(
 }
 
 fn done(console: &Console, id: String, did: &'static str, tasks: usize) -> anyhow::Result<Code> {
-    let answer = JobDone { id, done: did, tasks: tasks as u64 };
+    let answer = JobActionView { id, done: did, tasks: tasks as u64 };
     console.out.answer(&answer, |_| {
         let what = if tasks == 1 { "task" } else { "tasks" };
         format!("{did}: {tasks} {what} of {}\n", answer.id)

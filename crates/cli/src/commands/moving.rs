@@ -9,7 +9,7 @@ use ostler_postgres::{Address, PostgresTarget};
 use ostler_sqlite::SqliteSource;
 use ostler_store::transfer::{self, MovePlan, MoveStep, MoveSummary, ROWS, Table};
 use ostler_store::{ErrorKind, SystemClock};
-use ostler_wire::act::{MovedStore, MovedTable, StayedStore};
+use ostler_wire::action::{MovedStore, MovedTable, StayedStore};
 
 use super::Console;
 use crate::args::Move;

@@ -6,7 +6,7 @@ use ostler_core::WorkerState;
 use ostler_store::views::{Liveness, NodeRecord, Survey};
 use ostler_store::{Clock as _, SystemClock};
 use ostler_wire::json::Json;
-use ostler_wire::system::{NodeView, PoolView, WorkerCounts};
+use ostler_wire::system::{NodeView, PoolView, WorkerCountsView};
 
 use super::Console;
 use crate::exit::Code;
@@ -22,7 +22,7 @@ pub(super) async fn run(console: &Console) -> anyhow::Result<Code> {
 }
 
 fn view(node: &NodeRecord, survey: &Survey) -> NodeView {
-    let mut pools: BTreeMap<&str, WorkerCounts> = BTreeMap::new();
+    let mut pools: BTreeMap<&str, WorkerCountsView> = BTreeMap::new();
     for record in survey.workers.iter().filter(|record| record.session == node.session) {
         let counts = pools.entry(&record.worker.pool).or_default();
         counts.total += 1;

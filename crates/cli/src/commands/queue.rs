@@ -6,7 +6,7 @@ use ostler_store::calls::QueueChange;
 use ostler_store::gates::SetBy;
 use ostler_store::views::{Liveness, QueueRecord, Survey};
 use ostler_store::{Clock as _, Store, SystemClock};
-use ostler_wire::limits::{BreakerRule, Held, KeyView, QueueView};
+use ostler_wire::limits::{BreakerRule, KeyView, QueueView, ThrottleView};
 use ostler_wire::system::TaskCounts;
 
 use super::Console;
@@ -120,7 +120,7 @@ fn view(survey: &Survey, record: &QueueRecord) -> QueueView {
     let tasks =
         lanes.map(|lane| lane.counts).fold(ostler_store::views::Counts::default(), |sum, one| sum.plus(one));
     let keys = survey.keys.iter().filter(|key| key.queue == record.name).map(|key| {
-        let held = Held::new(&key.queue, Some(&key.key), key.shut);
+        let held = ThrottleView::new(&key.queue, Some(&key.key), key.shut);
         KeyView {
             key: key.key.clone(),
             waits_for: held.waits_for,
@@ -149,7 +149,7 @@ fn view(survey: &Survey, record: &QueueRecord) -> QueueView {
         key_rate: settings.key_rate.iter().map(Into::into).collect(),
         breaker: rule(record),
         breaker_state: record.breaker.map(Into::into),
-        held: record.shut.map(|shut| Held::new(&record.name, None, shut)),
+        held: record.shut.map(|shut| ThrottleView::new(&record.name, None, shut)),
         keys: keys.collect(),
     }
 }
@@ -160,18 +160,18 @@ pub(super) fn rule(record: &QueueRecord) -> Option<BreakerRule> {
 }
 
 /// All that holds tasks back: queues that are paused or shut, and keys.
-pub(super) fn held(survey: &Survey, only: Option<&str>) -> Vec<Held> {
+pub(super) fn held(survey: &Survey, only: Option<&str>) -> Vec<ThrottleView> {
     let wanted = |queue: &str| only.is_none_or(|only| only == queue);
     let queues = survey.queues.iter().filter(|record| wanted(&record.name)).flat_map(|record| {
-        let paused = record.settings.paused.is_some().then(|| Held::paused(&record.name));
-        paused.into_iter().chain(record.shut.map(|shut| Held::new(&record.name, None, shut)))
+        let paused = record.settings.paused.is_some().then(|| ThrottleView::paused(&record.name));
+        paused.into_iter().chain(record.shut.map(|shut| ThrottleView::new(&record.name, None, shut)))
     });
     let keys = survey.keys.iter().filter(|key| wanted(&key.queue));
-    queues.chain(keys.map(|key| Held::new(&key.queue, Some(&key.key), key.shut))).collect()
+    queues.chain(keys.map(|key| ThrottleView::new(&key.queue, Some(&key.key), key.shut))).collect()
 }
 
 /// What holds a task back that would run otherwise.
-pub(super) async fn holds(store: &dyn Store, task: &Task) -> anyhow::Result<Option<Held>> {
+pub(super) async fn holds(store: &dyn Store, task: &Task) -> anyhow::Result<Option<ThrottleView>> {
     match task.state {
         State::Queued { .. } => {}
         State::Claimed { .. }

@@ -1,7 +1,7 @@
 //! `ostler pause` and `ostler resume`: whether a queue is served.
 
 use ostler_store::calls::QueueChange;
-use ostler_wire::act::Queue;
+use ostler_wire::action::QueueActionView;
 
 use super::Console;
 use crate::exit::Code;
@@ -14,7 +14,7 @@ pub(super) async fn pause(console: &Console, queue: &str, reason: String) -> any
     // Before there is a store: what is refused makes none.
     place.bounds().check_changes(queue, std::slice::from_ref(&change))?;
     let settings = place.open(Missing::Make).await?.configure(queue, vec![change]).await?;
-    let view = Queue { queue: queue.to_owned(), paused: settings.paused };
+    let view = QueueActionView { queue: queue.to_owned(), paused: settings.paused };
     console.out.answer(&view, |_| format!("{} is paused: \"ostler resume\" ends that\n", visible(queue)))?;
     Ok(Code::Done)
 }
@@ -26,7 +26,7 @@ pub(super) async fn resume(console: &Console, queue: &str) -> anyhow::Result<Cod
     if was_paused {
         store.configure(queue, vec![QueueChange::Resume]).await?;
     }
-    let view = Queue { queue: queue.to_owned(), paused: None };
+    let view = QueueActionView { queue: queue.to_owned(), paused: None };
     let how = if was_paused { "is served again" } else { "was not paused" };
     console.out.answer(&view, |_| format!("{} {how}\n", visible(queue)))?;
     Ok(Code::Done)

@@ -6,7 +6,7 @@ use ostler_core::{SessionId, WorkerId, WorkerState};
 use ostler_store::Store;
 use ostler_store::node_commands::{CommandAnswer, NodeCommand, Reply, WorkerChoice};
 use ostler_store::views::{Survey, WorkerRecord};
-use ostler_wire::act::Recycled;
+use ostler_wire::action::RecycledView;
 use tokio::time::Instant;
 
 use super::Console;
@@ -27,13 +27,13 @@ pub(super) async fn run(console: &Console, whom: &Recycle) -> anyhow::Result<Cod
         (Some(worker), _, _) => one(store.as_ref(), &survey, worker).await?,
         (None, Some(pool), _) => any(store.as_ref(), &survey, pool).await?,
         (None, None, Some(pool)) => all(store.as_ref(), &survey, pool).await?,
-        (None, None, None) => Recycled::default(),
+        (None, None, None) => RecycledView::default(),
     };
     console.out.answer(&done, |_| sentences(&done))?;
     Ok(if done.recycled.is_empty() { Code::WorkFailed } else { Code::Done })
 }
 
-async fn one(store: &dyn Store, survey: &Survey, named: &str) -> anyhow::Result<Recycled> {
+async fn one(store: &dyn Store, survey: &Survey, named: &str) -> anyhow::Result<RecycledView> {
     let record = find(&survey.workers, named)?;
     let (id, pool) = (record.worker.id, &record.worker.pool);
     let answer = ask(store, record.session, pool, WorkerChoice::One(id)).await?.unwrap_or_else(nothing);
@@ -49,7 +49,7 @@ async fn one(store: &dyn Store, survey: &Survey, named: &str) -> anyhow::Result<
 }
 
 /// Of all nodes that have such a pool, the first that has an idle worker.
-async fn any(store: &dyn Store, survey: &Survey, pool: &str) -> anyhow::Result<Recycled> {
+async fn any(store: &dyn Store, survey: &Survey, pool: &str) -> anyhow::Result<RecycledView> {
     for node in serving(survey, pool)? {
         let answer = ask(store, node, pool, WorkerChoice::Any).await?.unwrap_or_else(nothing);
         if !answer.recycled.is_empty() {
@@ -61,7 +61,7 @@ async fn any(store: &dyn Store, survey: &Survey, pool: &str) -> anyhow::Result<R
     Err(refused(Code::WorkFailed, sentence))
 }
 
-async fn all(store: &dyn Store, survey: &Survey, pool: &str) -> anyhow::Result<Recycled> {
+async fn all(store: &dyn Store, survey: &Survey, pool: &str) -> anyhow::Result<RecycledView> {
     let mut answers = Vec::new();
     for node in serving(survey, pool)? {
         answers.extend(ask(store, node, pool, WorkerChoice::All).await?);
@@ -143,13 +143,13 @@ fn nobody(named: &str) -> anyhow::Error {
     refused(Code::NotFound, sentence)
 }
 
-fn view(answers: &[Reply]) -> Recycled {
+fn view(answers: &[Reply]) -> RecycledView {
     let texts =
         |pick: fn(&Reply) -> &Vec<WorkerId>| answers.iter().flat_map(pick).map(WorkerId::to_string).collect();
-    Recycled { recycled: texts(|answer| &answer.recycled), busy: texts(|answer| &answer.busy) }
+    RecycledView { recycled: texts(|answer| &answer.recycled), busy: texts(|answer| &answer.busy) }
 }
 
-fn sentences(done: &Recycled) -> String {
+fn sentences(done: &RecycledView) -> String {
     let goes = done.recycled.iter().map(|id| format!("{id} goes; another one comes where it is needed\n"));
     let stays = done.busy.iter().map(|id| format!("{id} is busy, and stays\n"));
     goes.chain(stays).collect()

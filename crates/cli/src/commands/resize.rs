@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ostler_core::SessionId;
 use ostler_store::node_commands::{CommandAnswer, NodeCommand};
 use ostler_store::views::Survey;
-use ostler_wire::act;
+use ostler_wire::action;
 
 use super::Console;
 use crate::args::Resize;
@@ -26,7 +26,7 @@ pub(super) async fn run(console: &Console, resize: &Resize) -> anyhow::Result<Co
         let order = NodeCommand::Resize { pool: pool.clone(), min: *min, max: *max };
         // One that has gone meanwhile has no pool to resize.
         if let CommandAnswer::Given { .. } = store.command(node, order).await? {
-            told.push(act::NodeCommanded { node: node.to_string(), command: "resize" });
+            told.push(action::NodeCommandView { node: node.to_string(), command: "resize" });
         }
     }
     if told.is_empty() {
@@ -34,8 +34,9 @@ pub(super) async fn run(console: &Console, resize: &Resize) -> anyhow::Result<Co
         return Err(refused(Code::NotFound, sentence));
     }
     console.out.answer(&told, |_| {
-        let line =
-            |one: &act::NodeCommanded| format!("{} was told: {pool} has {min} to {max} workers\n", one.node);
+        let line = |one: &action::NodeCommandView| {
+            format!("{} was told: {pool} has {min} to {max} workers\n", one.node)
+        };
         told.iter().map(line).collect()
     })?;
     Ok(Code::Done)

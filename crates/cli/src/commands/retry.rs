@@ -7,7 +7,7 @@ use ostler_core::{StateName, Task, TaskId};
 use ostler_store::calls::{Enqueued, NewTask, Replay, ReplayAnswer, StepsOnReplay};
 use ostler_store::views::TaskRef;
 use ostler_store::{MAX_BATCH, Store};
-use ostler_wire::act::{Answer, Did};
+use ostler_wire::action::{ActionResult, ActionView};
 
 use super::choose::{Picked, Verb, choose, chosen, report};
 use super::{Console, payload};
@@ -38,7 +38,11 @@ pub(super) async fn run(console: &Console, retry: Retry) -> anyhow::Result<Code>
 }
 
 /// Gives them another life.
-pub(super) async fn replays(store: &dyn Store, picked: &Picked, how: &Replay) -> anyhow::Result<Vec<Answer>> {
+pub(super) async fn replays(
+    store: &dyn Store,
+    picked: &Picked,
+    how: &Replay,
+) -> anyhow::Result<Vec<ActionView>> {
     let mut answers = Vec::new();
     for ids in picked.ids.chunks(MAX_BATCH) {
         let said = store.replay(ids.to_vec(), how.clone()).await?;
@@ -47,31 +51,35 @@ pub(super) async fn replays(store: &dyn Store, picked: &Picked, how: &Replay) ->
     Ok(answers)
 }
 
-fn answer(id: TaskId, said: ReplayAnswer) -> Answer {
+fn answer(id: TaskId, said: ReplayAnswer) -> ActionView {
     let (result, state) = match said {
-        ReplayAnswer::Requeued => (Did::Requeued, None),
-        ReplayAnswer::Hastened => (Did::Hastened, None),
-        ReplayAnswer::Refused(StateName::Queued) => (Did::Unchanged, Some(StateName::Queued.name())),
-        ReplayAnswer::Refused(state) => (Did::Refused, Some(state.name())),
-        ReplayAnswer::NotFound => (Did::NotFound, None),
+        ReplayAnswer::Requeued => (ActionResult::Requeued, None),
+        ReplayAnswer::Hastened => (ActionResult::Hastened, None),
+        ReplayAnswer::Refused(StateName::Queued) => (ActionResult::Unchanged, Some(StateName::Queued.name())),
+        ReplayAnswer::Refused(state) => (ActionResult::Refused, Some(state.name())),
+        ReplayAnswer::NotFound => (ActionResult::NotFound, None),
     };
-    Answer { id: id.to_string(), result, state, copy: None }
+    ActionView { id: id.to_string(), result, state, copy: None }
 }
 
 /// Enqueues a copy of each, which has all that was said about the original but its unique key, which is taken, and its moments, which are over.
-async fn copies(store: &dyn Store, picked: &Picked, payload: Option<String>) -> anyhow::Result<Vec<Answer>> {
+async fn copies(
+    store: &dyn Store,
+    picked: &Picked,
+    payload: Option<String>,
+) -> anyhow::Result<Vec<ActionView>> {
     let ids = ostler::ids().context("no randomness from the system")?;
     let payload: Option<Arc<str>> = payload.map(Into::into);
     let mut answers = Vec::new();
     for id in &picked.ids {
         let (result, copy) = match store.show(TaskRef::Id(*id)).await? {
-            None => (Did::NotFound, None),
+            None => (ActionResult::NotFound, None),
             Some(found) => {
                 let copy = copy_of(found.task, TaskId(ids()), payload.as_deref());
-                (Did::Copied, Some(enqueue(store, copy).await?.to_string()))
+                (ActionResult::Copied, Some(enqueue(store, copy).await?.to_string()))
             }
         };
-        answers.push(Answer { id: id.to_string(), result, state: None, copy });
+        answers.push(ActionView { id: id.to_string(), result, state: None, copy });
     }
     Ok(answers)
 }

@@ -4,8 +4,8 @@ use ostler_core::{Overrides, Timestamp, millis};
 use ostler_runtime::{PlannedSchedule, ScheduleSpec};
 use ostler_store::schedules::{Activity, PutAnswer, ScheduleAnswer as Answer, ScheduleRecord, TaskTemplate};
 use ostler_store::{Clock as _, Store, SystemClock, check_schedule};
-use ostler_wire::moment::Moment;
-use ostler_wire::schedule::{Run, ScheduleAnswer, ScheduleDetail, ScheduleView, When};
+use ostler_wire::schedule::{RecurrenceView, RunView, ScheduleActionView, ScheduleDetail, ScheduleView};
+use ostler_wire::time::TimeView;
 
 use super::{Console, payload};
 use crate::args::{AddSchedule, ScheduleCommand};
@@ -40,7 +40,7 @@ async fn show(console: &Console, name: &str) -> anyhow::Result<Code> {
     let store = console.place()?.open(Missing::Refuse).await?;
     let record = find(store.as_ref(), name).await?;
     let upcoming = upcoming(&record);
-    let moments = upcoming.iter().copied().map(Moment::from).collect();
+    let moments = upcoming.iter().copied().map(TimeView::from).collect();
     let detail = ScheduleDetail { schedule: view(&record), upcoming: moments };
     console.out.answer(&detail, |_| print::schedule(&record, &upcoming, SystemClock.now()))?;
     Ok(Code::Done)
@@ -86,7 +86,7 @@ async fn add(console: &Console, add: AddSchedule) -> anyhow::Result<Code> {
     console.out.answer(&answer, |_| {
         let name = visible(&plan.name);
         match (next, record.activity) {
-            (Some(next), _) => format!("{name} is {result}; it runs next at {}\n", Moment::from(next)),
+            (Some(next), _) => format!("{name} is {result}; it runs next at {}\n", TimeView::from(next)),
             (None, Activity::Paused) => {
                 format!("{name} is {result}, and paused; \"ostler schedule resume {name}\" ends that\n")
             }
@@ -123,8 +123,8 @@ async fn pause(console: &Console, name: &str, activity: Activity) -> anyhow::Res
     Ok(Code::Done)
 }
 
-fn answer(name: &str, result: &'static str, next: Option<Timestamp>) -> ScheduleAnswer {
-    ScheduleAnswer { schedule: name.to_owned(), result, next_at: next.map(Moment::from) }
+fn answer(name: &str, result: &'static str, next: Option<Timestamp>) -> ScheduleActionView {
+    ScheduleActionView { schedule: name.to_owned(), result, next_at: next.map(TimeView::from) }
 }
 
 async fn find(store: &dyn Store, name: &str) -> anyhow::Result<ScheduleRecord> {
@@ -155,17 +155,21 @@ fn upcoming(record: &ScheduleRecord) -> Vec<Timestamp> {
 fn view(record: &ScheduleRecord) -> ScheduleView {
     let schedule = &record.schedule;
     let when = match ScheduleSpec::parse(&schedule.spec) {
-        Ok(ScheduleSpec::Cron(line)) => When {
+        Ok(ScheduleSpec::Cron(line)) => RecurrenceView {
             cron: Some(line.line().to_owned()),
             timezone: Some(line.timezone().to_owned()),
-            ..When::default()
+            ..RecurrenceView::default()
         },
-        Ok(ScheduleSpec::Every(step)) => When { every_ms: Some(millis(step.length())), ..When::default() },
-        Ok(ScheduleSpec::At(moment)) => When { at: Some(moment.into()), ..When::default() },
-        Err(_) => When::default(),
+        Ok(ScheduleSpec::Every(step)) => {
+            RecurrenceView { every_ms: Some(millis(step.length())), ..RecurrenceView::default() }
+        }
+        Ok(ScheduleSpec::At(moment)) => {
+            RecurrenceView { at: Some(moment.into()), ..RecurrenceView::default() }
+        }
+        Err(_) => RecurrenceView::default(),
     };
     let TaskTemplate { queue, kind, payload, priority, overrides } = &schedule.task;
-    let run = Run::new(queue, kind, payload, *priority, overrides);
+    let run = RunView::new(queue, kind, payload, *priority, overrides);
     let view = ScheduleView::new(&schedule.name, when, schedule.overlap, schedule.missed, run);
     let view = view.with_runs(next(record), record.last_at, record.last_task);
     ScheduleView { state: print::schedule_state(record), ..view }

@@ -7,8 +7,8 @@ use ostler_store::calls::EventKind;
 use ostler_store::views::{Event, TaskDetail, TaskRef};
 use ostler_store::{Clock as _, MAX_PAGE, Store, SystemClock};
 use ostler_wire::dead::PostMortem;
-use ostler_wire::limits::Held;
-use ostler_wire::task::{Detail, FileView, Shown};
+use ostler_wire::limits::ThrottleView;
+use ostler_wire::task::{Detail, FileView, ShownTask};
 
 use super::{Console, queue};
 use crate::args::{One, TaskName};
@@ -77,12 +77,12 @@ impl Left {
 pub(super) fn print(
     console: &Console,
     found: &TaskDetail,
-    held: Option<Held>,
+    held: Option<ThrottleView>,
     left: Left,
 ) -> anyhow::Result<Code> {
     let detail = Detail::new(&found.task, &found.attempts, &found.steps, &found.after, held);
     let detail = left.with(detail);
-    let shown = Shown { reason: PostMortem::from(&found.task).reason, detail };
+    let shown = ShownTask { reason: PostMortem::from(&found.task).reason, detail };
     console.out.answer(&shown, |looks| {
         let detail = &shown.detail;
         print::show(found, detail.held.as_ref(), &detail.attempts, SystemClock.now(), looks)

@@ -1,7 +1,7 @@
 //! `ostler stats`: counts of tasks and workers, and how long work took.
 
 use ostler_store::{Clock as _, KindStats, Stats, SystemClock};
-use ostler_wire::limits::Held;
+use ostler_wire::limits::ThrottleView;
 use ostler_wire::system;
 
 use super::{Console, queue};
@@ -20,10 +20,10 @@ pub(super) async fn run(console: &Console, queue: Option<String>) -> anyhow::Res
     Ok(Code::Done)
 }
 
-fn view(stats: &Stats, held: Vec<Held>) -> system::Stats {
+fn view(stats: &Stats, held: Vec<ThrottleView>) -> system::StatsView {
     let (tasks, totals, workers) = (&stats.tasks, &stats.totals, &stats.workers);
     let kinds = stats.kinds.iter().map(|(kind, runs)| (kind.clone(), durations(runs)));
-    system::Stats {
+    system::StatsView {
         tasks: system::TaskCounts {
             queued: tasks.queued,
             claimed: tasks.claimed,
@@ -33,7 +33,7 @@ fn view(stats: &Stats, held: Vec<Held>) -> system::Stats {
             cancelled: tasks.cancelled,
         },
         submitted: stats.submitted(),
-        totals: system::Totals {
+        totals: system::TotalsView {
             submitted: totals.submitted,
             completed: totals.completed,
             failed: totals.failed,
@@ -43,15 +43,15 @@ fn view(stats: &Stats, held: Vec<Held>) -> system::Stats {
             replayed: totals.replayed,
         },
         queue_high_water: stats.queue_high_water,
-        workers: system::WorkerCounts { total: workers.total, idle: workers.idle, busy: workers.busy },
+        workers: system::WorkerCountsView { total: workers.total, idle: workers.idle, busy: workers.busy },
         all_kinds: durations(&stats.all_kinds),
         kinds: kinds.collect(),
         held,
     }
 }
 
-fn durations(runs: &KindStats) -> system::KindStats {
-    system::KindStats {
+fn durations(runs: &KindStats) -> system::KindStatsView {
+    system::KindStatsView {
         count: runs.count,
         // A tenth of a millisecond is more than anybody asks of an average.
         avg_ms: (runs.avg_ms * 10.0).round() / 10.0,

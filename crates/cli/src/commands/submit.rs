@@ -10,7 +10,7 @@ use ostler_store::plans::Unique;
 use ostler_store::views::TaskRef;
 use ostler_store::{Clock as _, MAX_AFTER, Store, SystemClock, check_len, check_replacement};
 use ostler_wire::json::Json;
-use ostler_wire::task::{Submitted, Trouble, Waited};
+use ostler_wire::task::{ErrorView, Submitted, Waited};
 
 use super::{Console, payload, show};
 use crate::args::{Submit, TaskName};
@@ -190,6 +190,7 @@ fn told(console: &Console, task: &Task) -> anyhow::Result<Code> {
     if completed {
         return Ok(Code::Done);
     }
-    let why = Trouble::of(task).map(|trouble| format!(": {}", visible(&trouble.message))).unwrap_or_default();
+    let why =
+        ErrorView::of(task).map(|trouble| format!(": {}", visible(&trouble.message))).unwrap_or_default();
     Err(refused(Code::WorkFailed, format!("{} ended as {}{why}", task.id, task.state.name().name())))
 }

@@ -17,7 +17,7 @@ use ostler_runtime::{
 use ostler_store::calls::QueueChange;
 use ostler_store::views::QueueSettings;
 use ostler_store::{Error, Store, SystemClock};
-use ostler_wire::system::Ready;
+use ostler_wire::system::ReadyEvent;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
@@ -117,7 +117,7 @@ async fn serve_until_told(
             return Err(error);
         }
     };
-    let ready = Ready { event: "ready", node: node.session().to_string(), listen: None };
+    let ready = ReadyEvent { event: "ready", node: node.session().to_string(), listen: None };
     // If nobody reads it any more, the node works all the same.
     let _ = console.out.json(&ready);
     let contained = match keeper.containment() {

@@ -3,7 +3,7 @@
 use ostler_core::{TaskId, Timestamp, is_too_deep};
 use ostler_store::outbox::OutboxEntry;
 use ostler_store::views::TaskDetail;
-use ostler_wire::dead::{LetterDetail, Notice as View};
+use ostler_wire::dead::{DeadLetterNotice as View, LetterDetail};
 use ostler_wire::json::Json;
 
 /// A dead letter that hooks are told of.

@@ -8,7 +8,7 @@ use ostler_core::{Attempt, JobId, StateName, TaskId};
 use ostler_store::Store;
 use ostler_store::jobs::queue_of;
 use ostler_store::views::{Filter, TaskDetail, TaskRef};
-use ostler_wire::job::Result as Row;
+use ostler_wire::job::JobResultView as Row;
 
 use super::plan::Payload;
 use super::report::stdout_of;

@@ -14,7 +14,7 @@ use ostler_runtime::{
 use ostler_store::calls::QueueChange;
 use ostler_store::jobs::{JobRecord, queue_of};
 use ostler_store::{Clock as _, Error, MAX_NAME_BYTES, Store, SystemClock};
-use ostler_wire::job::JobDone;
+use ostler_wire::job::JobActionView;
 use tokio::sync::mpsc;
 
 use super::former::{self, What};
@@ -124,7 +124,7 @@ impl Mapping<'_> {
     /// Enqueues the items, and leaves them to a running node.
     async fn leave(&self, store: &dyn Store, job: JobId) -> anyhow::Result<Code> {
         let items = enqueue(store, &self.plan, job).await?;
-        let done = JobDone { id: job.to_string(), done: "enqueued", tasks: items };
+        let done = JobActionView { id: job.to_string(), done: "enqueued", tasks: items };
         self.out.answer(&done, |_| format!("{job}\n"))?;
         Ok(Code::Done)
     }

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use ostler_core::Timestamp;
-use ostler_wire::limits::{BreakerRule, BreakerStateView, BreakerView, Held, QueueView, RateView};
-use ostler_wire::moment::Moment;
+use ostler_wire::limits::{BreakerRule, BreakerStateView, BreakerView, QueueView, RateView, ThrottleView};
+use ostler_wire::time::TimeView;
 
 use super::Looks;
 use super::table::{Cell, Paint, Table};
@@ -43,11 +43,11 @@ fn stands(view: &QueueView, now: Timestamp) -> String {
 }
 
 /// What holds something back, and until when.
-pub(super) fn held_back(held: &Held, now: Timestamp) -> String {
+pub(super) fn held_back(held: &ThrottleView, now: Timestamp) -> String {
     format!("{}{}", held.waits_for, until(held.until, now))
 }
 
-fn until(moment: Option<Moment>, now: Timestamp) -> String {
+fn until(moment: Option<TimeView>, now: Timestamp) -> String {
     moment.map_or_else(String::new, |moment| {
         format!(" until {moment} ({})", when::from(now, moment.timestamp()))
     })

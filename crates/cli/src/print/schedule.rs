@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use ostler_core::Timestamp;
 use ostler_runtime::ScheduleSpec;
 use ostler_store::schedules::{Activity, ScheduleRecord};
-use ostler_wire::moment::Moment;
+use ostler_wire::time::TimeView;
 
 use super::Looks;
 use super::table::{Cell, Paint, Table};
@@ -50,7 +50,7 @@ pub(crate) fn schedules(records: &[ScheduleRecord], now: Timestamp, looks: Looks
 /// All about a schedule.
 pub(crate) fn schedule(record: &ScheduleRecord, upcoming: &[Timestamp], now: Timestamp) -> String {
     let schedule = &record.schedule;
-    let at = |moment: Timestamp| format!("{} ({})", Moment::from(moment), when::from(now, moment));
+    let at = |moment: Timestamp| format!("{} ({})", TimeView::from(moment), when::from(now, moment));
     let task = &schedule.task;
     let mut lines: Vec<(&str, Option<String>)> = vec![
         ("name", Some(schedule.name.clone())),
@@ -83,7 +83,7 @@ fn times(spec: &str) -> String {
     match ScheduleSpec::parse(spec) {
         Ok(ScheduleSpec::Cron(line)) => format!("{} {}", line.line(), line.timezone()),
         Ok(ScheduleSpec::Every(step)) => format!("every {}", duration::show(step.length())),
-        Ok(ScheduleSpec::At(moment)) => format!("at {}", Moment::from(moment)),
+        Ok(ScheduleSpec::At(moment)) => format!("at {}", TimeView::from(moment)),
         // Another version may have written it.
         Err(_) => spec.to_owned(),
     }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use ostler_core::Timestamp;
 use ostler_store::views::{Liveness, NodeRecord, QueueRecord, Survey};
 use ostler_wire::limits::PAUSED;
-use ostler_wire::system::{NodeView, Stats, WorkerView};
+use ostler_wire::system::{NodeView, StatsView, WorkerView};
 
 use super::Looks;
 use super::limits::held_back;
@@ -77,7 +77,7 @@ pub(crate) fn workers(views: &[WorkerView], survey: &Survey, now: Timestamp, loo
 }
 
 /// Counts, and how long work took.
-pub(crate) fn stats(stats: &Stats, queues: &[QueueRecord], now: Timestamp, looks: Looks) -> String {
+pub(crate) fn stats(stats: &StatsView, queues: &[QueueRecord], now: Timestamp, looks: Looks) -> String {
     let tasks = &stats.tasks;
     let mut text = String::new();
     let _ = writeln!(

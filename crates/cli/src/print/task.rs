@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 
 use ostler_core::{Attempt, Ending, State, Task, TaskId, Timestamp, cut};
 use ostler_store::views::TaskDetail;
-use ostler_wire::limits::Held;
-use ostler_wire::moment::Moment;
-use ostler_wire::task::{Run, Trouble};
+use ostler_wire::limits::ThrottleView;
+use ostler_wire::task::{AttemptView, ErrorView};
+use ostler_wire::time::TimeView;
 
 use super::Looks;
 use super::limits::held_back;
@@ -25,7 +25,7 @@ pub(crate) fn list(tasks: &[Task], now: Timestamp, looks: Looks) -> String {
     let mut table = Table::new(&["ID", "QUEUE", "KIND", "STATE", "RUNS", "AGE", "KEY", "ERROR"]);
     for task in tasks {
         let name = task.state.name();
-        let error = Trouble::of(task).map(|trouble| trouble.message).unwrap_or_default();
+        let error = ErrorView::of(task).map(|trouble| trouble.message).unwrap_or_default();
         table.row(vec![
             task.id.to_string().into(),
             task.queue.as_str().into(),
@@ -57,13 +57,13 @@ fn stands(state: &State, now: Timestamp) -> String {
 /// All about a task.
 pub(crate) fn show(
     detail: &TaskDetail,
-    held: Option<&Held>,
-    runs: &[Run],
+    held: Option<&ThrottleView>,
+    runs: &[AttemptView],
     now: Timestamp,
     looks: Looks,
 ) -> String {
     let task = &detail.task;
-    let at = |moment: Timestamp| format!("{} ({})", Moment::from(moment), when::from(now, moment));
+    let at = |moment: Timestamp| format!("{} ({})", TimeView::from(moment), when::from(now, moment));
     let mut lines: Vec<(&str, Option<String>)> = vec![
         ("id", Some(task.id.to_string())),
         ("queue", Some(task.queue.clone())),
@@ -101,7 +101,7 @@ pub(crate) fn show(
         let value = if name == "state" { value } else { visible(&value) };
         let _ = writeln!(text, "{name:<13} {value}");
     }
-    if let Some(trouble) = Trouble::of(task) {
+    if let Some(trouble) = ErrorView::of(task) {
         error(&mut text, &trouble);
     }
     if let Some((run, written)) = runs.iter().rev().find_map(|run| Some((run, run.stdout.as_ref()?))) {
@@ -136,7 +136,7 @@ fn runs_of(task: &Task, attempts: &[Attempt]) -> String {
 }
 
 /// What holds a task back: its key, or its queue.
-fn held_by(held: &Held, now: Timestamp) -> String {
+fn held_by(held: &ThrottleView, now: Timestamp) -> String {
     let whose = if held.key.is_some() { "its limit key" } else { "its queue" };
     format!("{whose}: {}", held_back(held, now))
 }
@@ -154,7 +154,7 @@ fn moments(state: &State) -> impl Iterator<Item = (&'static str, Timestamp)> {
     moment.into_iter()
 }
 
-fn error(text: &mut String, trouble: &Trouble) {
+fn error(text: &mut String, trouble: &ErrorView) {
     let _ = writeln!(text, "{:<13} {}: {}", "error", trouble.class, visible(&trouble.message));
     for (name, value) in [("step", &trouble.step), ("hint", &trouble.hint)] {
         if let Some(value) = value {
@@ -187,7 +187,7 @@ fn attempts(attempts: &[Attempt], looks: Looks) -> String {
         let message = end.and_then(|end| end.failure.as_ref()).map(|failure| failure.message.clone());
         table.row(vec![
             attempt.number.to_string().into(),
-            Moment::from(attempt.started_at).to_string().into(),
+            TimeView::from(attempt.started_at).to_string().into(),
             attempt.took().map_or_else(|| "-".to_owned(), when::long).into(),
             end.map_or("running", |end| end.ending.name()).into(),
             attempt.session.to_string().into(),

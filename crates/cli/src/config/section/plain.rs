@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use ostler_core::Timestamp;
-use ostler_wire::moment::Moment;
+use ostler_wire::time::TimeView;
 use serde_json::{Map, Number, Value};
 use toml::Spanned;
 use toml::de::DeValue;
@@ -61,7 +61,9 @@ impl Found<'_> {
             | DeValue::Array(_)
             | DeValue::Table(_) => self.text()?,
         };
-        Moment::parse(&text).map_err(|error| self.refuse::<()>(format!("is {}: {error}", self.shown()))).ok()
+        TimeView::parse(&text)
+            .map_err(|error| self.refuse::<()>(format!("is {}: {error}", self.shown())))
+            .ok()
     }
 
     /// A whole number that may be negative.

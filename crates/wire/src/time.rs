@@ -7,15 +7,15 @@ use serde::{Serialize, Serializer};
 
 /// A moment, such as `2026-08-01T03:00:00.000Z`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Moment(Timestamp);
+pub struct TimeView(Timestamp);
 
-impl From<Timestamp> for Moment {
+impl From<Timestamp> for TimeView {
     fn from(at: Timestamp) -> Self {
         Self(at)
     }
 }
 
-impl Moment {
+impl TimeView {
     /// The moment as the rules know it.
     #[must_use]
     pub const fn timestamp(self) -> Timestamp {
@@ -37,7 +37,7 @@ impl Moment {
     }
 }
 
-impl fmt::Display for Moment {
+impl fmt::Display for TimeView {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The rules let moments saturate at the end of 64 bits; a calendar ends with the year 9999.
         let last = if self.0.millis() < 0 { jiff::Timestamp::MIN } else { jiff::Timestamp::MAX };
@@ -46,7 +46,7 @@ impl fmt::Display for Moment {
     }
 }
 
-impl Serialize for Moment {
+impl Serialize for TimeView {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
@@ -64,26 +64,26 @@ mod tests {
             (-1, "1969-12-31T23:59:59.999Z"),
         ] {
             let at = Timestamp::from_millis(millis);
-            assert_eq!(Moment::from(at).to_string(), text);
-            assert_eq!(Moment::parse(text), Ok(at));
+            assert_eq!(TimeView::from(at).to_string(), text);
+            assert_eq!(TimeView::parse(text), Ok(at));
         }
     }
 
     #[test]
     fn the_end_of_all_time_can_be_shown() {
         for millis in [i64::MAX, i64::MIN] {
-            let shown = Moment::from(Timestamp::from_millis(millis)).to_string();
-            assert!(Moment::parse(&shown).is_ok(), "{shown}");
+            let shown = TimeView::from(Timestamp::from_millis(millis)).to_string();
+            assert!(TimeView::parse(&shown).is_ok(), "{shown}");
         }
     }
 
     #[test]
     fn other_zones_are_read_and_what_has_none_is_refused() {
-        assert_eq!(Moment::parse("2026-08-01T05:00:00+02:00"), Moment::parse("2026-08-01T03:00:00Z"));
+        assert_eq!(TimeView::parse("2026-08-01T05:00:00+02:00"), TimeView::parse("2026-08-01T03:00:00Z"));
         for text in
             ["", "tomorrow", "2026-08-01", "2026-08-01T03:00:00", "2026-13-01T00:00:00Z", "1785553200"]
         {
-            let sentence = Moment::parse(text).expect_err(text);
+            let sentence = TimeView::parse(text).expect_err(text);
             assert!(sentence.contains("2026-08-01T03:00:00Z"), "{sentence}");
         }
     }

@@ -4,11 +4,11 @@ use serde::Serialize;
 
 /// What became of one task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Answer {
+pub struct ActionView {
     /// The task.
     pub id: String,
     /// What was done, or why nothing was.
-    pub result: Did,
+    pub result: ActionResult,
     /// Where the task stood, if that is why nothing was done.
     pub state: Option<&'static str>,
     /// The copy, if one was made.
@@ -18,7 +18,7 @@ pub struct Answer {
 /// What was done to a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Did {
+pub enum ActionResult {
     /// It is cancelled.
     Cancelled,
     /// Its worker is asked to stop.
@@ -43,7 +43,7 @@ pub enum Did {
 
 /// A queue that was paused or resumed.
 #[derive(Clone, Debug, Serialize)]
-pub struct Queue {
+pub struct QueueActionView {
     /// Its name.
     pub queue: String,
     /// Why it is paused; `null`: it is served.
@@ -52,7 +52,7 @@ pub struct Queue {
 
 /// A node that was asked to do something.
 #[derive(Clone, Debug, Serialize)]
-pub struct NodeCommanded {
+pub struct NodeCommandView {
     /// The node.
     pub node: String,
     /// What it was asked to do.
@@ -61,7 +61,7 @@ pub struct NodeCommanded {
 
 /// Workers that were to be replaced.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Recycled {
+pub struct RecycledView {
     /// Those that go, because they had nothing to do.
     pub recycled: Vec<String>,
     /// Those that stay, because they are busy.
@@ -70,7 +70,7 @@ pub struct Recycled {
 
 /// How a store's file is.
 #[derive(Clone, Debug, Serialize)]
-pub struct StoreHealth {
+pub struct StoreHealthView {
     /// The file.
     pub store: String,
     /// Whether nothing is wrong with it.
