@@ -21,7 +21,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 
-use crate::callbacks::{Callbacks, Ended};
+use crate::callbacks::{AttemptEnded, Callbacks};
 use crate::error::OpenError;
 use crate::ids::ids;
 use crate::pool::{AnyStore, Pool};
@@ -41,12 +41,12 @@ const QUEUE: &str = "default";
 pub fn open(place: impl AsRef<Path>) -> Result<Builder, OpenError> {
     let embedded = |path: &Path| Sqlite::open(path, Arc::new(SystemClock), Options::default()).map(Arc::new);
     let source = match place.as_ref().to_str().map(StoreUrl::parse) {
-        Some(Ok(StoreUrl::Sqlite(path))) => Source::Embedded(embedded(&path)?),
-        Some(Ok(StoreUrl::Postgres(address))) => Source::Shared(address),
+        Some(Ok(StoreUrl::Sqlite(path))) => StoreSource::Embedded(embedded(&path)?),
+        Some(Ok(StoreUrl::Postgres(address))) => StoreSource::Shared(address),
         Some(Err(StoreUrlError::Postgres(error))) => return Err(error.into()),
         Some(Err(error)) => return Err(OpenError::Url(error)),
         // No URL, but a file may be called so.
-        None => Source::Embedded(embedded(place.as_ref())?),
+        None => StoreSource::Embedded(embedded(place.as_ref())?),
     };
     Ok(Builder {
         source,
@@ -71,14 +71,14 @@ pub fn open(place: impl AsRef<Path>) -> Result<Builder, OpenError> {
 }
 
 /// Where tasks live.
-enum Source {
+enum StoreSource {
     /// In a file, which is open.
     Embedded(Arc<Sqlite>),
     /// On a server.
     Shared(Address),
 }
 
-impl Source {
+impl StoreSource {
     async fn open(self) -> Result<AnyStore, OpenError> {
         Ok(match self {
             Self::Embedded(store) => AnyStore::Embedded(store),
@@ -91,14 +91,14 @@ impl Source {
 }
 
 /// Brings a handler to threads that have been started.
-type LocalHandler = Box<dyn FnOnce(Threads) -> Threads + Send>;
+type LocalHandlerFactory = Box<dyn FnOnce(Threads) -> Threads + Send>;
 
 /// A pool that is being set up.
 pub struct Builder {
-    source: Source,
+    source: StoreSource,
     queue: String,
     handlers: Inline,
-    local: Vec<LocalHandler>,
+    local: Vec<LocalHandlerFactory>,
     threads: Option<ThreadPolicy>,
     workers: Option<usize>,
     least: Option<usize>,
@@ -229,7 +229,7 @@ impl Builder {
     #[must_use]
     pub fn on_completed<F, R>(self, callback: F) -> Self
     where
-        F: Fn(Ended) -> R + Send + Sync + 'static,
+        F: Fn(AttemptEnded) -> R + Send + Sync + 'static,
         R: Future<Output = ()> + Send + 'static,
     {
         self.on(EndKind::Completed, callback)
@@ -239,7 +239,7 @@ impl Builder {
     #[must_use]
     pub fn on_failed<F, R>(self, callback: F) -> Self
     where
-        F: Fn(Ended) -> R + Send + Sync + 'static,
+        F: Fn(AttemptEnded) -> R + Send + Sync + 'static,
         R: Future<Output = ()> + Send + 'static,
     {
         self.on(EndKind::Failed, callback)
@@ -249,7 +249,7 @@ impl Builder {
     #[must_use]
     pub fn on_retry<F, R>(self, callback: F) -> Self
     where
-        F: Fn(Ended) -> R + Send + Sync + 'static,
+        F: Fn(AttemptEnded) -> R + Send + Sync + 'static,
         R: Future<Output = ()> + Send + 'static,
     {
         self.on(EndKind::Retry, callback)
@@ -257,7 +257,7 @@ impl Builder {
 
     fn on<F, R>(mut self, what: EndKind, callback: F) -> Self
     where
-        F: Fn(Ended) -> R + Send + Sync + 'static,
+        F: Fn(AttemptEnded) -> R + Send + Sync + 'static,
         R: Future<Output = ()> + Send + 'static,
     {
         self.callbacks.get_or_insert_default().set(what, callback);

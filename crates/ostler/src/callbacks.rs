@@ -12,7 +12,7 @@ use ostler_store::views::TaskDetail;
 
 /// The end of an attempt, for a callback.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Ended {
+pub struct AttemptEnded {
     /// The task, as it stands when the callback is called.
     pub task: Task,
     /// The number of the attempt.
@@ -25,7 +25,7 @@ pub struct Ended {
     pub next_try: Option<Timestamp>,
 }
 
-type Callback = Arc<dyn Fn(Ended) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
+type Callback = Arc<dyn Fn(AttemptEnded) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
 
 /// The callbacks of a pool. A pool without any keeps nothing to be told.
 #[derive(Clone, Default)]
@@ -38,7 +38,7 @@ pub(crate) struct Callbacks {
 impl Callbacks {
     pub(crate) fn set<F, R>(&mut self, what: EndKind, callback: F)
     where
-        F: Fn(Ended) -> R + Send + Sync + 'static,
+        F: Fn(AttemptEnded) -> R + Send + Sync + 'static,
         R: Future<Output = ()> + Send + 'static,
     {
         let callback: Callback = Arc::new(move |ended| Box::pin(callback(ended)));
@@ -72,7 +72,7 @@ impl EndListener for Callbacks {
         // Another process may have asked for more than this one wants to hear.
         let Some(callback) = self.of(telling.what) else { return Ok(()) };
         let OutboxEntry { attempt, at, failure, run_at, .. } = telling;
-        callback(Ended { task: found.task, attempt, at, failure, next_try: run_at }).await;
+        callback(AttemptEnded { task: found.task, attempt, at, failure, next_try: run_at }).await;
         Ok(())
     }
 }

@@ -10,19 +10,19 @@ use tokio::sync::{mpsc, oneshot};
 /// Submissions that wait to be written. Over it, `submit` waits and `try_submit` says *queue full*.
 pub(crate) const MAX_WAITING: usize = 100;
 
-type Answer = Result<Enqueued, Error>;
+type SubmitResult = Result<Enqueued, Error>;
 
 /// Where submissions go.
 #[derive(Clone)]
-pub(crate) struct HandOver(mpsc::Sender<Parcel>);
+pub(crate) struct HandOver(mpsc::Sender<QueuedSubmission>);
 
-struct Parcel {
+struct QueuedSubmission {
     task: NewTask,
-    answer: oneshot::Sender<Answer>,
+    answer: oneshot::Sender<SubmitResult>,
 }
 
 /// Why a submission was not handed over.
-pub(crate) enum Refused {
+pub(crate) enum HandOverRefused {
     /// As many wait as may.
     Full,
     /// Nobody writes any more.
@@ -30,7 +30,7 @@ pub(crate) enum Refused {
 }
 
 /// What will be answered when the submission is on disk.
-pub(crate) struct Receipt(oneshot::Receiver<Answer>);
+pub(crate) struct Receipt(oneshot::Receiver<SubmitResult>);
 
 impl HandOver {
     /// Starts to write submissions. It ends when everybody who submits has gone.
@@ -41,31 +41,31 @@ impl HandOver {
     }
 
     /// Hands over, and waits for room if there is none.
-    pub(crate) async fn give(&self, task: NewTask) -> Result<Receipt, Refused> {
+    pub(crate) async fn give(&self, task: NewTask) -> Result<Receipt, HandOverRefused> {
         let (answer, receipt) = oneshot::channel();
-        self.0.send(Parcel { task, answer }).await.map_err(|_| Refused::Closed)?;
+        self.0.send(QueuedSubmission { task, answer }).await.map_err(|_| HandOverRefused::Closed)?;
         Ok(Receipt(receipt))
     }
 
     /// Hands over if there is room.
-    pub(crate) fn try_give(&self, task: NewTask) -> Result<Receipt, Refused> {
+    pub(crate) fn try_give(&self, task: NewTask) -> Result<Receipt, HandOverRefused> {
         let (answer, receipt) = oneshot::channel();
-        match self.0.try_send(Parcel { task, answer }) {
+        match self.0.try_send(QueuedSubmission { task, answer }) {
             Ok(()) => Ok(Receipt(receipt)),
-            Err(TrySendError::Full(_)) => Err(Refused::Full),
-            Err(TrySendError::Closed(_)) => Err(Refused::Closed),
+            Err(TrySendError::Full(_)) => Err(HandOverRefused::Full),
+            Err(TrySendError::Closed(_)) => Err(HandOverRefused::Closed),
         }
     }
 }
 
 impl Receipt {
     /// Waits until it is on disk. `None`: the runtime went away before anybody could say.
-    pub(crate) async fn answer(self) -> Option<Answer> {
+    pub(crate) async fn answer(self) -> Option<SubmitResult> {
         self.0.await.ok()
     }
 }
 
-async fn serve(store: Arc<dyn Store>, mut inbox: mpsc::Receiver<Parcel>) {
+async fn serve(store: Arc<dyn Store>, mut inbox: mpsc::Receiver<QueuedSubmission>) {
     let mut batch = Vec::with_capacity(MAX_WAITING);
     while inbox.recv_many(&mut batch, MAX_WAITING).await > 0 {
         let (tasks, callers): (Vec<NewTask>, Vec<_>) =
@@ -86,12 +86,12 @@ async fn serve(store: Arc<dyn Store>, mut inbox: mpsc::Receiver<Parcel>) {
     }
 }
 
-async fn alone(store: &dyn Store, task: NewTask) -> Answer {
+async fn alone(store: &dyn Store, task: NewTask) -> SubmitResult {
     let answers = store.enqueue(vec![task]).await?;
     Ok(*answers.first().expect("one task has one answer"))
 }
 
-fn tell(caller: oneshot::Sender<Answer>, answer: Answer) {
+fn tell(caller: oneshot::Sender<SubmitResult>, answer: SubmitResult) {
     // Whoever no longer waits does not want to know; what is on disk stays there.
     let _ = caller.send(answer);
 }

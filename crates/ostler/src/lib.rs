@@ -24,7 +24,7 @@
 //!
 //! The store is a file, or a PostgreSQL database that any number of machines share: `ostler::open("postgres://user@host/database")`.
 
-mod acts;
+mod admin;
 mod builder;
 mod callbacks;
 mod error;
@@ -47,7 +47,7 @@ pub mod postgres {
 }
 
 pub use builder::{Builder, open};
-pub use callbacks::Ended;
+pub use callbacks::AttemptEnded;
 pub use error::{OpenError, ScheduleError, SubmitError, WaitError};
 pub use ids::ids;
 pub use ostler_core::{

@@ -16,7 +16,7 @@ use serde::Serialize;
 use tokio::sync::{Mutex, watch};
 
 use crate::error::{SubmitError, WaitError};
-use crate::handover::{HandOver, MAX_WAITING, Receipt, Refused};
+use crate::handover::{HandOver, HandOverRefused, MAX_WAITING, Receipt};
 
 /// How often a wait looks at what other processes do, at first and at most. What ends in this process is heard of at once.
 const FIRST_LOOK: Duration = Duration::from_millis(2);
@@ -209,7 +209,7 @@ impl Pool {
     /// # Errors
     /// [`SubmitError::Draining`] when the pool drains: no worker gets free any more.
     pub async fn wait_for_slot(&self) -> Result<(), SubmitError> {
-        let mut ends = Ends::new(self);
+        let mut ends = EndWatch::new(self);
         loop {
             ends.arm();
             if !self.takes_work() {
@@ -228,7 +228,7 @@ impl Pool {
     /// # Errors
     /// When there is no such task, or the store cannot be read.
     pub async fn wait(&self, id: TaskId) -> Result<Task, WaitError> {
-        let mut ends = Ends::new(self);
+        let mut ends = EndWatch::new(self);
         loop {
             ends.arm();
             let task = self.get(id).await?;
@@ -244,7 +244,7 @@ impl Pool {
     /// # Errors
     /// When the store cannot be read.
     pub async fn wait_idle(&self) -> Result<(), WaitError> {
-        let mut ends = Ends::new(self);
+        let mut ends = EndWatch::new(self);
         loop {
             ends.arm();
             let Counts { queued, claimed, running, .. } = self.stats().await?.tasks;
@@ -383,11 +383,11 @@ impl Pool {
 }
 
 /// Waits until a submission is on disk.
-async fn settle(receipt: Result<Receipt, Refused>) -> Result<Enqueued, SubmitError> {
+async fn settle(receipt: Result<Receipt, HandOverRefused>) -> Result<Enqueued, SubmitError> {
     let answer = match receipt {
         Ok(receipt) => receipt.answer().await,
-        Err(Refused::Full) => return Err(SubmitError::QueueFull { limit: MAX_WAITING as u64 }),
-        Err(Refused::Closed) => None,
+        Err(HandOverRefused::Full) => return Err(SubmitError::QueueFull { limit: MAX_WAITING as u64 }),
+        Err(HandOverRefused::Closed) => None,
     };
     Ok(answer.ok_or(SubmitError::Draining)??)
 }
@@ -403,12 +403,12 @@ const fn taken_in(answer: Enqueued) -> Result<TaskId, SubmitError> {
 }
 
 /// Waits for something to have ended: at once where it ended in this process, by looking where it did not.
-struct Ends {
+struct EndWatch {
     here: watch::Receiver<u64>,
     pause: Duration,
 }
 
-impl Ends {
+impl EndWatch {
     fn new(pool: &Pool) -> Self {
         Self { here: pool.0.ends.clone(), pause: FIRST_LOOK }
     }

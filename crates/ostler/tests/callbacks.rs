@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use ostler::{Builder, Context, Ended, ErrorClass, Overrides, StateName, TaskError, TaskId};
+use ostler::{AttemptEnded, Builder, Context, ErrorClass, Overrides, StateName, TaskError, TaskId};
 use ostler_testkit::{MAX_WAIT, Twin, Voice, scratch};
 use tokio::sync::mpsc;
 
@@ -27,8 +27,10 @@ fn builder(folder: &Path) -> Builder {
         .workers(2)
 }
 
-fn channel()
--> (impl Fn(Ended) -> std::future::Ready<()> + Send + Sync + 'static, mpsc::UnboundedReceiver<Ended>) {
+fn channel() -> (
+    impl Fn(AttemptEnded) -> std::future::Ready<()> + Send + Sync + 'static,
+    mpsc::UnboundedReceiver<AttemptEnded>,
+) {
     let (calls, called) = mpsc::unbounded_channel();
     let callback = move |ended| {
         let _ = calls.send(ended);
@@ -37,7 +39,7 @@ fn channel()
     (callback, called)
 }
 
-async fn next(called: &mut mpsc::UnboundedReceiver<Ended>) -> Ended {
+async fn next(called: &mut mpsc::UnboundedReceiver<AttemptEnded>) -> AttemptEnded {
     tokio::time::timeout(MAX_WAIT, called.recv()).await.expect("it is called").expect("the pool is there")
 }
 
@@ -96,7 +98,7 @@ async fn pools_that_start_at_the_same_time_do_not_lose_each_others_callbacks() {
 async fn a_callback_that_hangs_or_panics_holds_up_no_work_and_no_other_callback() {
     let folder = scratch();
     let (calls, mut called) = mpsc::unbounded_channel();
-    let callback = move |ended: Ended| {
+    let callback = move |ended: AttemptEnded| {
         let _ = calls.send(ended.task.output.clone().unwrap_or_default());
         async move {
             match ended.task.output.as_deref() {
@@ -128,7 +130,7 @@ fn killed_before_it_could_tell() {
     let folder = std::env::var_os(FOLDER).expect("the test says where");
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
-        let callback = |ended: Ended| {
+        let callback = |ended: AttemptEnded| {
             Voice::say(&ended.task.id.to_string());
             std::future::pending()
         };
