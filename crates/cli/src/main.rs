@@ -13,8 +13,8 @@ mod exit;
 mod hooks;
 mod injection;
 mod map;
-mod place;
 mod print;
+mod store_location;
 mod written;
 
 use std::process::ExitCode;

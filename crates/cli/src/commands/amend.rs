@@ -7,7 +7,7 @@ use ostler_wire::action::{ActionResult, ActionView};
 use super::{Console, show};
 use crate::args::Amend;
 use crate::exit::{Code, refused};
-use crate::place::Missing;
+use crate::store_location::IfMissing;
 
 pub(super) async fn run(console: &Console, amend: &Amend) -> anyhow::Result<Code> {
     let overrides = amend.rules.overrides();
@@ -17,7 +17,7 @@ pub(super) async fn run(console: &Console, amend: &Amend) -> anyhow::Result<Code
     {
         return Err(refused(Code::BadInput, "--base is longer than --max, and must not be"));
     }
-    let store = console.place()?.open(Missing::Refuse).await?;
+    let store = console.place()?.open(IfMissing::Refuse).await?;
     let id = show::find(store.as_ref(), &amend.one).await?.task.id;
     match store.amend(id, overrides).await? {
         Amended::Done => {

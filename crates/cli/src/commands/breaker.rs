@@ -10,8 +10,8 @@ use super::Console;
 use super::queue::{named, rule};
 use crate::args::BreakerCommand;
 use crate::exit::Code;
-use crate::place::Missing;
 use crate::print;
+use crate::store_location::IfMissing;
 
 pub(super) async fn run(console: &Console, command: BreakerCommand) -> anyhow::Result<Code> {
     match command {
@@ -34,7 +34,7 @@ pub(super) async fn run(console: &Console, command: BreakerCommand) -> anyhow::R
 }
 
 async fn list(console: &Console) -> anyhow::Result<Code> {
-    let store = console.place()?.open(Missing::Refuse).await?;
+    let store = console.place()?.open(IfMissing::Refuse).await?;
     let survey = store.survey().await?;
     let views: Vec<BreakerView> = survey.queues.iter().flat_map(|record| of_queue(&survey, record)).collect();
     console.out.answer(&views, |looks| print::breakers(&views, SystemClock.now(), looks))?;
@@ -69,7 +69,7 @@ async fn set(
 ) -> anyhow::Result<Code> {
     let place = console.place()?;
     place.bounds().check_changes(queue, &[change(SystemClock.now())])?;
-    let store = place.open(Missing::Refuse).await?;
+    let store = place.open(IfMissing::Refuse).await?;
     named(&store.survey().await?, queue)?;
     store.configure(queue, vec![change(store.now().await?)]).await?;
     let survey = store.survey().await?;

@@ -9,14 +9,14 @@ use super::Console;
 use super::choose::{Verb, choose, chosen, report};
 use crate::args::Select;
 use crate::exit::Code;
-use crate::place::Missing;
+use crate::store_location::IfMissing;
 
 const VERB: Verb<'_> =
     Verb { name: "cancel", states: &[StateName::Queued, StateName::Claimed, StateName::Running] };
 
 pub(super) async fn run(console: &Console, select: &Select) -> anyhow::Result<Code> {
     chosen(select)?;
-    let store = console.place()?.open(Missing::Refuse).await?;
+    let store = console.place()?.open(IfMissing::Refuse).await?;
     let Some(picked) = choose(store.as_ref(), select, &VERB).await? else { return Ok(Code::Done) };
     let mut answers = Vec::new();
     for ids in picked.ids.chunks(MAX_BATCH) {

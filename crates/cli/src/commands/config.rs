@@ -7,8 +7,8 @@ use crate::args;
 use crate::config::sandbox::open_doors;
 use crate::config::{self, Config, ConfigError};
 use crate::exit::{Code, refused, say};
-use crate::place::CONFIG_FILE;
 use crate::print::Format;
+use crate::store_location::CONFIG_FILE;
 
 pub(super) fn run(console: &Console, what: args::Config) -> anyhow::Result<Code> {
     let Some(file) = what.check else {

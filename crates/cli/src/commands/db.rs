@@ -15,8 +15,8 @@ use super::{Console, moving};
 use crate::args::Db;
 use crate::config::StoreUrl;
 use crate::exit::{Code, refused};
-use crate::place::{MAX_OPENING, Missing, Opened, Place, Stay, refusal};
 use crate::print::visible;
+use crate::store_location::{IfMissing, MAX_OPENING, OpenMode, OpenStore, StoreLocation, refusal};
 
 pub(super) async fn run(console: &Console, what: Db) -> anyhow::Result<Code> {
     match what {
@@ -39,8 +39,8 @@ pub(super) async fn run(console: &Console, what: Db) -> anyhow::Result<Code> {
     }
 }
 
-async fn check(console: &Console, place: &Place) -> anyhow::Result<Code> {
-    place.prepare(Missing::Refuse)?;
+async fn check(console: &Console, place: &StoreLocation) -> anyhow::Result<Code> {
+    place.prepare(IfMissing::Refuse)?;
     let (version, newest, problems) = match place.url() {
         StoreUrl::Sqlite(path) => {
             let here = path.clone();
@@ -75,20 +75,20 @@ async fn check(console: &Console, place: &Place) -> anyhow::Result<Code> {
     Err(refused(Code::WorkFailed, sentence))
 }
 
-async fn look(console: &Console, place: &Place) -> anyhow::Result<Code> {
+async fn look(console: &Console, place: &StoreLocation) -> anyhow::Result<Code> {
     let (found, newest) = versions(place).await?;
     tell(console, place, found, newest)
 }
 
-async fn migrate(console: &Console, place: &Place) -> anyhow::Result<Code> {
-    place.prepare(Missing::Make)?;
+async fn migrate(console: &Console, place: &StoreLocation) -> anyhow::Result<Code> {
+    place.prepare(IfMissing::Make)?;
     let (found, newest) = versions(place).await?;
-    drop(place.open(Missing::Make).await?);
+    drop(place.open(IfMissing::Make).await?);
     tell(console, place, found, newest)
 }
 
 /// The version of the tables, and the newest one.
-async fn versions(place: &Place) -> anyhow::Result<(Option<i64>, i64)> {
+async fn versions(place: &StoreLocation) -> anyhow::Result<(Option<i64>, i64)> {
     match place.url() {
         StoreUrl::Sqlite(path) => {
             let versions = integrity::versions(path).map_err(refusal)?;
@@ -101,7 +101,7 @@ async fn versions(place: &Place) -> anyhow::Result<(Option<i64>, i64)> {
     }
 }
 
-fn tell(console: &Console, place: &Place, from: Option<i64>, to: i64) -> anyhow::Result<Code> {
+fn tell(console: &Console, place: &StoreLocation, from: Option<i64>, to: i64) -> anyhow::Result<Code> {
     let view = Migrated { store: place.name(), from, to, pending: from != Some(to) };
     let store = visible(&view.store);
     console.out.answer(&view, |_| match from {
@@ -112,7 +112,7 @@ fn tell(console: &Console, place: &Place, from: Option<i64>, to: i64) -> anyhow:
     Ok(Code::Done)
 }
 
-async fn backup(console: &Console, place: &Place, file: PathBuf) -> anyhow::Result<Code> {
+async fn backup(console: &Console, place: &StoreLocation, file: PathBuf) -> anyhow::Result<Code> {
     let from = match place.url() {
         StoreUrl::Sqlite(path) => path.clone(),
         StoreUrl::Postgres(address) => {
@@ -122,7 +122,7 @@ async fn backup(console: &Console, place: &Place, file: PathBuf) -> anyhow::Resu
             return Err(refused(Code::BadInput, sentence));
         }
     };
-    place.prepare(Missing::Refuse)?;
+    place.prepare(IfMissing::Refuse)?;
     let to = file.clone();
     let bytes = apart(move || integrity::backup(from, to)).await?.map_err(|error| {
         // The store is fine: it is the target that is not.
@@ -134,7 +134,7 @@ async fn backup(console: &Console, place: &Place, file: PathBuf) -> anyhow::Resu
     Ok(Code::Done)
 }
 
-async fn restore(console: &Console, place: &Place, file: PathBuf) -> anyhow::Result<Code> {
+async fn restore(console: &Console, place: &StoreLocation, file: PathBuf) -> anyhow::Result<Code> {
     let to = match place.url() {
         StoreUrl::Sqlite(path) => path.clone(),
         StoreUrl::Postgres(address) => {
@@ -142,7 +142,7 @@ async fn restore(console: &Console, place: &Place, file: PathBuf) -> anyhow::Res
             return Err(refused(Code::BadInput, sentence));
         }
     };
-    place.prepare(Missing::Make)?;
+    place.prepare(IfMissing::Make)?;
     let from = file.clone();
     let restored = apart(move || integrity::restore(from, to)).await?.map_err(|error| {
         // The store is as it was: it is the backup that is not right.
@@ -166,10 +166,15 @@ async fn restore(console: &Console, place: &Place, file: PathBuf) -> anyhow::Res
     Ok(Code::Done)
 }
 
-async fn prune(console: &Console, place: &Place, keep: Retention, strays: Duration) -> anyhow::Result<Code> {
-    let (store, embedded) = match place.open_for(Stay::Brief, Missing::Refuse).await? {
-        Opened::Sqlite(store) => (Arc::clone(&store) as Arc<dyn Store>, Some(store)),
-        Opened::Postgres(store) => (store as Arc<dyn Store>, None),
+async fn prune(
+    console: &Console,
+    place: &StoreLocation,
+    keep: Retention,
+    strays: Duration,
+) -> anyhow::Result<Code> {
+    let (store, embedded) = match place.open_for(OpenMode::Brief, IfMissing::Refuse).await? {
+        OpenStore::Sqlite(store) => (Arc::clone(&store) as Arc<dyn Store>, Some(store)),
+        OpenStore::Postgres(store) => (store as Arc<dyn Store>, None),
     };
     let mut tasks = 0;
     // In bites, so that nodes can write between them. Each one removes rows: it ends.
@@ -198,7 +203,10 @@ async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> 
 }
 
 /// What the server of a store says, if it says it in time.
-async fn in_time<T>(place: &Place, asked: impl Future<Output = Result<T, Error>>) -> anyhow::Result<T> {
+async fn in_time<T>(
+    place: &StoreLocation,
+    asked: impl Future<Output = Result<T, Error>>,
+) -> anyhow::Result<T> {
     let answered = tokio::time::timeout(MAX_OPENING, asked).await;
     answered.map_err(|_| place.silent())?.map_err(refusal)
 }

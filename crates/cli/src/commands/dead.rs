@@ -13,13 +13,13 @@ use super::choose::{Picked, Verb, choose, chosen, report};
 use super::{Console, list, payload, retry, show as show_task};
 use crate::args::{Chosen, Filters, One, PageArgs, Select};
 use crate::exit::{Code, refused};
-use crate::place::Missing;
 use crate::print::{self, Format};
+use crate::store_location::IfMissing;
 
 const STATES: &[StateName] = &[StateName::Failed];
 
 pub(super) async fn list(console: &Console, filters: &Filters, part: &PageArgs) -> anyhow::Result<Code> {
-    let store = console.place()?.open(Missing::Refuse).await?;
+    let store = console.place()?.open(IfMissing::Refuse).await?;
     let found = list::page(store.as_ref(), filters, part).await?;
     let mut letters = Vec::new();
     if console.out.format() == Format::Json {
@@ -33,7 +33,7 @@ pub(super) async fn list(console: &Console, filters: &Filters, part: &PageArgs) 
 }
 
 pub(super) async fn show(console: &Console, one: &One) -> anyhow::Result<Code> {
-    let store = console.place()?.open(Missing::Refuse).await?;
+    let store = console.place()?.open(IfMissing::Refuse).await?;
     let found = show_task::find(store.as_ref(), one).await?;
     let state = found.task.state.name();
     if state != StateName::Failed {
@@ -64,7 +64,7 @@ pub(super) async fn replay(
         Some(given) => Some(payload::read(given, place.bounds()).await?),
         None => None,
     };
-    let store = place.open(Missing::Refuse).await?;
+    let store = place.open(IfMissing::Refuse).await?;
     let Some(picked) = choose(store.as_ref(), select, &Verb { name: "replay", states: STATES }).await? else {
         return Ok(Code::Done);
     };
@@ -75,7 +75,7 @@ pub(super) async fn replay(
 
 pub(super) async fn drop(console: &Console, select: &Select) -> anyhow::Result<Code> {
     chosen(select)?;
-    let store = console.place()?.open(Missing::Refuse).await?;
+    let store = console.place()?.open(IfMissing::Refuse).await?;
     let Some(picked) = choose(store.as_ref(), select, &Verb { name: "remove", states: STATES }).await? else {
         return Ok(Code::Done);
     };

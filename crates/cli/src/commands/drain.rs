@@ -7,11 +7,11 @@ use ostler_wire::action;
 
 use super::Console;
 use crate::exit::{Code, refused};
-use crate::place::Missing;
 use crate::print::visible;
+use crate::store_location::IfMissing;
 
 pub(super) async fn run(console: &Console, name: &str) -> anyhow::Result<Code> {
-    let store = console.place()?.open(Missing::Refuse).await?;
+    let store = console.place()?.open(IfMissing::Refuse).await?;
     let node = find(&store.survey().await?.nodes, name)?;
     match store.command(node, NodeCommand::Drain).await? {
         CommandAnswer::Given { .. } => {

@@ -14,14 +14,14 @@ use crate::exit::{Code, say};
 use crate::map::job;
 use crate::map::plan::{Payload, ServedBy, Spec};
 use crate::map::results::{Form, print as print_results};
-use crate::place::Missing;
 use crate::print::{self, visible};
+use crate::store_location::IfMissing;
 
 /// Failed items that are shown.
 const SHOWN: usize = 20;
 
 pub(super) async fn run(console: &Console, what: JobCommand) -> anyhow::Result<Code> {
-    let store = console.place()?.open(Missing::Refuse).await?;
+    let store = console.place()?.open(IfMissing::Refuse).await?;
     match what {
         JobCommand::Ls { limit } => list(console, store.as_ref(), usize::from(limit)).await,
         JobCommand::Show(name) => show(console, store.as_ref(), &name).await,

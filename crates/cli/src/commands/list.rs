@@ -10,11 +10,11 @@ use serde::Serialize;
 use super::Console;
 use crate::args::{Filters, PageArgs};
 use crate::exit::Code;
-use crate::place::Missing;
 use crate::print;
+use crate::store_location::IfMissing;
 
 pub(super) async fn run(console: &Console, filters: &Filters, part: &PageArgs) -> anyhow::Result<Code> {
-    let store = console.place()?.open(Missing::Refuse).await?;
+    let store = console.place()?.open(IfMissing::Refuse).await?;
     let found = page(store.as_ref(), filters, part).await?;
     let summaries: Vec<Summary> = found.tasks.iter().map(Summary::from).collect();
     print(console, &found, &summaries)

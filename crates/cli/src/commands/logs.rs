@@ -13,15 +13,15 @@ use ostler_wire::task::FileView;
 use super::{Console, show};
 use crate::args::Logs;
 use crate::exit::{Code, refused};
-use crate::place::Missing;
 use crate::print::{Format, visible};
+use crate::store_location::IfMissing;
 use crate::written::{level, stdout_piece};
 
 /// How often whoever follows looks for more. Events ring no bell.
 const LOOK: Duration = Duration::from_millis(200);
 
 pub(super) async fn run(console: &Console, logs: &Logs) -> anyhow::Result<Code> {
-    let store = console.place()?.open(Missing::Refuse).await?;
+    let store = console.place()?.open(IfMissing::Refuse).await?;
     let id = show::find(store.as_ref(), &logs.one).await?.task.id;
     let (mut last, mut lines) = (0, Lines::default());
     loop {

@@ -42,8 +42,8 @@ use crate::args::{Args, Command, DeadCommand, Globals};
 use crate::config::Config;
 use crate::demo;
 use crate::exit::Code;
-use crate::place::Place;
 use crate::print::{Format, Out};
+use crate::store_location::StoreLocation;
 
 pub(crate) use descriptors::make_room;
 pub(crate) use job::job_view;
@@ -63,7 +63,7 @@ impl Console {
     }
 
     /// The store that is meant.
-    fn place(&self) -> anyhow::Result<Place> {
+    fn place(&self) -> anyhow::Result<StoreLocation> {
         self.place_by(|| match config::here() {
             Some(path) => Ok(Some(config::required(&path)?)),
             None => Ok(None),
@@ -71,8 +71,11 @@ impl Console {
     }
 
     /// The store that is meant, with this config.
-    fn place_by(&self, config: impl FnOnce() -> anyhow::Result<Option<Config>>) -> anyhow::Result<Place> {
-        Place::find(self.globals.store.as_deref(), &|name| std::env::var_os(name), config)
+    fn place_by(
+        &self,
+        config: impl FnOnce() -> anyhow::Result<Option<Config>>,
+    ) -> anyhow::Result<StoreLocation> {
+        StoreLocation::find(self.globals.store.as_deref(), &|name| std::env::var_os(name), config)
     }
 }
 

@@ -15,7 +15,7 @@ use super::Console;
 use crate::args::Move;
 use crate::config::StoreUrl;
 use crate::exit::{Code, refused, say};
-use crate::place::{MAX_OPENING, refusal};
+use crate::store_location::{MAX_OPENING, refusal};
 
 /// How often it is said that tasks are waited for.
 const SAY_AGAIN: Duration = Duration::from_secs(5);

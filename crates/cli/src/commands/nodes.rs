@@ -10,11 +10,11 @@ use ostler_wire::system::{NodeView, PoolView, WorkerCountsView};
 
 use super::Console;
 use crate::exit::Code;
-use crate::place::Missing;
 use crate::print;
+use crate::store_location::IfMissing;
 
 pub(super) async fn run(console: &Console) -> anyhow::Result<Code> {
-    let store = console.place()?.open(Missing::Refuse).await?;
+    let store = console.place()?.open(IfMissing::Refuse).await?;
     let survey = store.survey().await?;
     let views: Vec<NodeView> = survey.nodes.iter().map(|node| view(node, &survey)).collect();
     console.out.answer(&views, |looks| print::nodes(&survey.nodes, &views, SystemClock.now(), looks))?;

@@ -12,8 +12,8 @@ use ostler_wire::system::TaskCounts;
 use super::Console;
 use crate::args::{QueueCommand, Set};
 use crate::exit::{Code, refused, say};
-use crate::place::Missing;
 use crate::print::{self, visible};
+use crate::store_location::IfMissing;
 
 pub(super) async fn run(console: &Console, command: QueueCommand) -> anyhow::Result<Code> {
     match command {
@@ -25,7 +25,7 @@ pub(super) async fn run(console: &Console, command: QueueCommand) -> anyhow::Res
 }
 
 async fn list(console: &Console) -> anyhow::Result<Code> {
-    let store = console.place()?.open(Missing::Refuse).await?;
+    let store = console.place()?.open(IfMissing::Refuse).await?;
     let survey = store.survey().await?;
     let views: Vec<QueueView> = survey.queues.iter().map(|record| view(&survey, record)).collect();
     console.out.answer(&views, |looks| print::queues(&views, SystemClock.now(), looks))?;
@@ -33,7 +33,7 @@ async fn list(console: &Console) -> anyhow::Result<Code> {
 }
 
 async fn show(console: &Console, queue: &str) -> anyhow::Result<Code> {
-    let store = console.place()?.open(Missing::Refuse).await?;
+    let store = console.place()?.open(IfMissing::Refuse).await?;
     let survey = store.survey().await?;
     tell(console, &survey, queue)
 }
@@ -52,7 +52,7 @@ async fn change(console: &Console, set: Set) -> anyhow::Result<Code> {
     changes.push(QueueChange::SetBy(SetBy::Hand));
     // Before there is a store: what is refused makes none.
     place.bounds().check_changes(&queue, &changes)?;
-    let store = place.open(Missing::Make).await?;
+    let store = place.open(IfMissing::Make).await?;
     store.configure(&queue, changes).await?;
     let survey = store.survey().await?;
     if let Some((node, limits)) = who_brings(&survey, &queue) {
@@ -84,7 +84,7 @@ async fn release(console: &Console, queue: &str, key: Option<String>) -> anyhow:
     let place = console.place()?;
     let change = key.clone().map_or(QueueChange::EndHold, QueueChange::EndKeyHold);
     place.bounds().check_changes(queue, std::slice::from_ref(&change))?;
-    let store = place.open(Missing::Refuse).await?;
+    let store = place.open(IfMissing::Refuse).await?;
     let before = store.survey().await?;
     let record = named(&before, queue)?;
     let held = match &key {

@@ -5,22 +5,22 @@ use ostler_wire::action::QueueActionView;
 
 use super::Console;
 use crate::exit::Code;
-use crate::place::Missing;
 use crate::print::visible;
+use crate::store_location::IfMissing;
 
 pub(super) async fn pause(console: &Console, queue: &str, reason: String) -> anyhow::Result<Code> {
     let place = console.place()?;
     let change = QueueChange::Pause(reason);
     // Before there is a store: what is refused makes none.
     place.bounds().check_changes(queue, std::slice::from_ref(&change))?;
-    let settings = place.open(Missing::Make).await?.configure(queue, vec![change]).await?;
+    let settings = place.open(IfMissing::Make).await?.configure(queue, vec![change]).await?;
     let view = QueueActionView { queue: queue.to_owned(), paused: settings.paused };
     console.out.answer(&view, |_| format!("{} is paused: \"ostler resume\" ends that\n", visible(queue)))?;
     Ok(Code::Done)
 }
 
 pub(super) async fn resume(console: &Console, queue: &str) -> anyhow::Result<Code> {
-    let store = console.place()?.open(Missing::Refuse).await?;
+    let store = console.place()?.open(IfMissing::Refuse).await?;
     let before = store.configure(queue, Vec::new()).await?;
     let was_paused = before.paused.is_some();
     if was_paused {

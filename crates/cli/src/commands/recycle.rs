@@ -12,8 +12,8 @@ use tokio::time::Instant;
 use super::Console;
 use crate::args::Recycle;
 use crate::exit::{Code, refused};
-use crate::place::Missing;
 use crate::print::visible;
+use crate::store_location::IfMissing;
 
 /// How long a node may take to answer: it hears of an order within a second.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(50);
 
 pub(super) async fn run(console: &Console, whom: &Recycle) -> anyhow::Result<Code> {
-    let store = console.place()?.open(Missing::Refuse).await?;
+    let store = console.place()?.open(IfMissing::Refuse).await?;
     let survey = store.survey().await?;
     let done = match (&whom.worker, &whom.any, &whom.all) {
         (Some(worker), _, _) => one(store.as_ref(), &survey, worker).await?,

@@ -10,8 +10,8 @@ use ostler_wire::action;
 use super::Console;
 use crate::args::Resize;
 use crate::exit::{Code, refused};
-use crate::place::Missing;
 use crate::print::visible;
+use crate::store_location::IfMissing;
 
 pub(super) async fn run(console: &Console, resize: &Resize) -> anyhow::Result<Code> {
     let Resize { pool, min, max } = resize;
@@ -20,7 +20,7 @@ pub(super) async fn run(console: &Console, resize: &Resize) -> anyhow::Result<Co
             format!("MIN is {min} and MAX is {max}: a pool has at least MIN and at most MAX workers");
         return Err(refused(Code::BadInput, sentence));
     }
-    let store = console.place()?.open(Missing::Refuse).await?;
+    let store = console.place()?.open(IfMissing::Refuse).await?;
     let mut told = Vec::new();
     for node in serving(&store.survey().await?, pool) {
         let order = NodeCommand::Resize { pool: pool.clone(), min: *min, max: *max };

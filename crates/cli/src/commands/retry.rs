@@ -13,7 +13,7 @@ use super::choose::{Picked, Verb, choose, chosen, report};
 use super::{Console, payload};
 use crate::args::Retry;
 use crate::exit::{Code, refused};
-use crate::place::Missing;
+use crate::store_location::IfMissing;
 
 const REPLAY: Verb<'_> = Verb { name: "retry", states: &[StateName::Failed, StateName::Cancelled] };
 const AGAIN: Verb<'_> = Verb { name: "enqueue a copy of", states: &[StateName::Completed] };
@@ -25,7 +25,7 @@ pub(super) async fn run(console: &Console, retry: Retry) -> anyhow::Result<Code>
         Some(given) => Some(payload::read(given, place.bounds()).await?),
         None => None,
     };
-    let store = place.open(Missing::Refuse).await?;
+    let store = place.open(IfMissing::Refuse).await?;
     let verb = if retry.again { AGAIN } else { REPLAY };
     let Some(picked) = choose(store.as_ref(), &retry.select, &verb).await? else { return Ok(Code::Done) };
     let answers = if retry.again {

@@ -11,8 +11,8 @@ use super::{Console, payload};
 use crate::args::{AddSchedule, ScheduleCommand};
 use crate::config::UTC;
 use crate::exit::{Code, refused};
-use crate::place::Missing;
 use crate::print::{self, visible};
+use crate::store_location::IfMissing;
 
 /// Moments that `show` tells ahead.
 const UPCOMING: usize = 5;
@@ -29,7 +29,7 @@ pub(super) async fn run(console: &Console, what: ScheduleCommand) -> anyhow::Res
 }
 
 async fn list(console: &Console) -> anyhow::Result<Code> {
-    let store = console.place()?.open(Missing::Refuse).await?;
+    let store = console.place()?.open(IfMissing::Refuse).await?;
     let records = store.schedules().await?;
     let views: Vec<ScheduleView> = records.iter().map(view).collect();
     console.out.answer(&views, |looks| print::schedules(&records, SystemClock.now(), looks))?;
@@ -37,7 +37,7 @@ async fn list(console: &Console) -> anyhow::Result<Code> {
 }
 
 async fn show(console: &Console, name: &str) -> anyhow::Result<Code> {
-    let store = console.place()?.open(Missing::Refuse).await?;
+    let store = console.place()?.open(IfMissing::Refuse).await?;
     let record = find(store.as_ref(), name).await?;
     let upcoming = upcoming(&record);
     let moments = upcoming.iter().copied().map(TimeView::from).collect();
@@ -69,7 +69,7 @@ async fn add(console: &Console, add: AddSchedule) -> anyhow::Result<Code> {
     let plan = PlannedSchedule { name: add.name, times, overlap: add.overlap, missed: add.missed, task };
     // Before there is a store: what is refused makes none.
     check_schedule(&plan.schedule(SystemClock.now()))?;
-    let store = place.open(Missing::Make).await?;
+    let store = place.open(IfMissing::Make).await?;
     let result = match store.put_schedule(plan.schedule(store.now().await?)).await? {
         PutAnswer::Created => "created",
         PutAnswer::Replaced => "replaced",
@@ -99,7 +99,7 @@ async fn add(console: &Console, add: AddSchedule) -> anyhow::Result<Code> {
 }
 
 async fn remove(console: &Console, name: &str) -> anyhow::Result<Code> {
-    let store = console.place()?.open(Missing::Refuse).await?;
+    let store = console.place()?.open(IfMissing::Refuse).await?;
     match store.drop_schedule(name).await? {
         Answer::Done => {}
         Answer::NotFound => return Err(not_found(name)),
@@ -109,7 +109,7 @@ async fn remove(console: &Console, name: &str) -> anyhow::Result<Code> {
 }
 
 async fn pause(console: &Console, name: &str, activity: Activity) -> anyhow::Result<Code> {
-    let store = console.place()?.open(Missing::Refuse).await?;
+    let store = console.place()?.open(IfMissing::Refuse).await?;
     match store.pause_schedule(name, activity).await? {
         Answer::Done => {}
         Answer::NotFound => return Err(not_found(name)),

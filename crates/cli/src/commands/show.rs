@@ -13,12 +13,12 @@ use ostler_wire::task::{Detail, FileView, ShownTask};
 use super::{Console, queue};
 use crate::args::{One, TaskName};
 use crate::exit::{Code, refused};
-use crate::place::Missing;
 use crate::print::{self, visible};
+use crate::store_location::IfMissing;
 use crate::written::stdout_piece;
 
 pub(super) async fn run(console: &Console, one: &One) -> anyhow::Result<Code> {
-    let store = console.place()?.open(Missing::Refuse).await?;
+    let store = console.place()?.open(IfMissing::Refuse).await?;
     let found = find(store.as_ref(), one).await?;
     let held = queue::holds(store.as_ref(), &found.task).await?;
     let left = Left::read(store.as_ref(), found.task.id).await?;

@@ -6,11 +6,11 @@ use ostler_wire::system;
 
 use super::{Console, queue};
 use crate::exit::Code;
-use crate::place::Missing;
 use crate::print;
+use crate::store_location::IfMissing;
 
 pub(super) async fn run(console: &Console, queue: Option<String>) -> anyhow::Result<Code> {
-    let store = console.place()?.open(Missing::Refuse).await?;
+    let store = console.place()?.open(IfMissing::Refuse).await?;
     let survey = store.survey().await?;
     let held = queue::held(&survey, queue.as_deref());
     let stats = view(&Stats::of(&survey, queue.as_deref()), held);

@@ -15,8 +15,8 @@ use ostler_wire::task::{ErrorView, Submitted, Waited};
 use super::{Console, payload, show};
 use crate::args::{Submit, TaskName};
 use crate::exit::{Code, refused, say};
-use crate::place::Missing;
 use crate::print::{Format, visible};
+use crate::store_location::IfMissing;
 
 /// How often a wait looks, at first and at most.
 const FIRST_LOOK: Duration = Duration::from_millis(5);
@@ -33,7 +33,7 @@ pub(super) async fn run(console: &Console, submit: Submit) -> anyhow::Result<Cod
     check_replacement(task.unique.as_ref(), others.len())?;
     place.bounds().check_tasks(std::slice::from_ref(&task))?;
     // Whoever waits for others has them in a store.
-    let missing = if others.is_empty() { Missing::Make } else { Missing::Refuse };
+    let missing = if others.is_empty() { IfMissing::Make } else { IfMissing::Refuse };
     let store = place.open(missing).await?;
     if delay.is_some() || deadline.is_some() {
         // The clock of the store decides, and it may be another machine's.

@@ -30,7 +30,7 @@ use crate::config::{Config, DetachedJobs, Executor, Pool, Replaces, duration};
 use crate::exit::{Code, refused, say};
 use crate::hooks::{Hooks, Tools};
 use crate::map::serve::{Going, JobServer};
-use crate::place::{CONFIG_FILE, Missing, Place, Stay, refusal};
+use crate::store_location::{CONFIG_FILE, IfMissing, OpenMode, StoreLocation, refusal};
 
 /// The word by which this program knows that it is a keeper. Not for people.
 pub(crate) const KEEPER: &str = "ostler-keeper";
@@ -89,7 +89,7 @@ pub(crate) fn machine() -> String {
 
 async fn serve_until_told(
     console: &Console,
-    place: &Place,
+    place: &StoreLocation,
     config: Config,
     name: String,
     take_over: TakeOver,
@@ -300,7 +300,7 @@ async fn follow(node: &Node, mut presence: Option<&mut Watcher>) -> Told {
 }
 
 async fn start(
-    place: &Place,
+    place: &StoreLocation,
     config: &Config,
     keeper: &Supervisor,
     plain: NodeConfig,
@@ -406,12 +406,12 @@ fn listener(pool: &Pool, tools: &Tools) -> anyhow::Result<Option<Arc<dyn EndList
 }
 
 /// Opens the store. One that is away for a moment is waited for, and that is said.
-async fn open(place: &Place) -> anyhow::Result<Arc<dyn Store>> {
-    place.prepare(Missing::Make)?;
+async fn open(place: &StoreLocation) -> anyhow::Result<Arc<dyn Store>> {
+    place.prepare(IfMissing::Make)?;
     let until = Instant::now() + START_PATIENCE;
     let mut said = false;
     loop {
-        let opening = place.try_open(Stay::Long, Missing::Make);
+        let opening = place.try_open(OpenMode::Long, IfMissing::Make);
         let error = match tokio::time::timeout_at(until, opening).await {
             Ok(Ok(Some(opened))) => return Ok(opened.store()),
             Ok(Ok(None)) => return Err(place.absent()),

@@ -5,11 +5,11 @@ use ostler_wire::system::WorkerView;
 
 use super::Console;
 use crate::exit::Code;
-use crate::place::Missing;
 use crate::print;
+use crate::store_location::IfMissing;
 
 pub(super) async fn run(console: &Console) -> anyhow::Result<Code> {
-    let store = console.place()?.open(Missing::Refuse).await?;
+    let store = console.place()?.open(IfMissing::Refuse).await?;
     let survey = store.survey().await?;
     let now = SystemClock.now();
     let views: Vec<WorkerView> = survey

@@ -15,7 +15,7 @@ use ostler_store::views::{Filter, LaneRecord, LeaseFilter, Survey};
 use ostler_store::{Clock, Error, ErrorKind, Store};
 
 use super::Subject;
-use super::place::{self, Place};
+use super::site::{self, SiteFacts};
 use crate::config::sandbox::{OpenDoor, open_doors};
 use crate::config::{Config, Executor, StoreUrl};
 use crate::map::job;
@@ -59,7 +59,7 @@ pub(crate) struct PresenceFacts {
 #[derive(Clone, Debug)]
 pub(crate) enum Site {
     /// In a file.
-    File(Place),
+    File(SiteFacts),
     /// On a server, by its address without the password.
     Server(String),
 }
@@ -146,7 +146,7 @@ pub(crate) async fn gather(subject: Subject) -> Facts {
     });
     let (site, opened) = match store {
         None => (None, Err(Look::Unnamed)),
-        Some(StoreUrl::Sqlite(path)) => (Some(Site::File(place::look(&path))), open(path, clock).await),
+        Some(StoreUrl::Sqlite(path)) => (Some(Site::File(site::look(&path))), open(path, clock).await),
         Some(StoreUrl::Postgres(address)) => {
             (Some(Site::Server(address.to_string())), connect(&address).await)
         }

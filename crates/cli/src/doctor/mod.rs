@@ -4,8 +4,8 @@
 //! findings, without I/O and without a clock, so that each fault can be shown to be recognised.
 
 mod facts;
-mod place;
 mod rules;
+mod site;
 #[cfg(test)]
 mod tests;
 

@@ -28,8 +28,8 @@ use super::tally::{Counted, Tally};
 use crate::args::Map;
 use crate::commands::{Signals, job_view, machine, make_room, start_keeper};
 use crate::exit::{Code, refused, say};
-use crate::place::{Missing, Place, Stay, refusal};
 use crate::print::{Format, Out};
+use crate::store_location::{IfMissing, OpenMode, StoreLocation, refusal};
 
 /// What is new about the store and was not said yet.
 const MAX_NEWS: usize = 16;
@@ -49,7 +49,7 @@ const SOON: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 pub(crate) struct Mapping<'a> {
     pub(crate) map: &'a Map,
     pub(crate) plan: Plan,
-    pub(crate) place: Place,
+    pub(crate) place: StoreLocation,
     pub(crate) out: Out,
 }
 
@@ -78,8 +78,8 @@ impl Mapping<'_> {
         if keeper.is_some() {
             make_room(usize::try_from(jobs).unwrap_or(usize::MAX))?;
         }
-        let stay = if self.map.detach { Stay::Brief } else { Stay::Long };
-        let store = self.place.open_for(stay, Missing::Make).await?.store();
+        let stay = if self.map.detach { OpenMode::Brief } else { OpenMode::Long };
+        let store = self.place.open_for(stay, IfMissing::Make).await?.store();
         let spec = self.plan.spec(self.map, jobs);
         let chosen = former::choose(store.as_ref(), &self.plan, &spec, self.map, SystemClock.now()).await?;
         if let Some(remark) = &chosen.remark {

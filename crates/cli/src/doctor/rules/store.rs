@@ -3,9 +3,9 @@
 use ostler_store::{Error, ErrorKind};
 
 use super::super::facts::{Facts, Look};
-use super::super::place::{Place, Room};
+use super::super::site::{DiskSpace, SiteFacts};
 use super::{Finding, about, error, info, warning};
-use crate::place::unopenable_sentence;
+use crate::store_location::unopenable_sentence;
 
 /// With less room than this, a write may fail at any moment.
 const FULL_BYTES: u64 = 8 << 20;
@@ -22,7 +22,7 @@ const OTHERS_READ: u32 = 0o004;
 /// In such a folder, others may not remove what is not theirs.
 const STICKY: u32 = 0o1000;
 
-pub(super) fn findings(place: &Place, facts: &Facts) -> Vec<Finding> {
+pub(super) fn findings(place: &SiteFacts, facts: &Facts) -> Vec<Finding> {
     let mut found = Vec::new();
     found.extend(room(place));
     found.extend(network(place, &facts.look));
@@ -33,8 +33,8 @@ pub(super) fn findings(place: &Place, facts: &Facts) -> Vec<Finding> {
     found
 }
 
-fn room(place: &Place) -> Option<Finding> {
-    let Room { free_bytes, total_bytes, free_files } = place.room?;
+fn room(place: &SiteFacts) -> Option<Finding> {
+    let DiskSpace { free_bytes, total_bytes, free_files } = place.room?;
     let folder = place.folder.display();
     let advice = "Make room: ostler db prune removes finished tasks. Nothing is lost meanwhile: what cannot be written is not \
                   acknowledged";
@@ -57,7 +57,7 @@ fn room(place: &Place) -> Option<Finding> {
 }
 
 /// The store refuses those that are known to be unsafe. The others depend on how they are mounted.
-fn network(place: &Place, look: &Look) -> Option<Finding> {
+fn network(place: &SiteFacts, look: &Look) -> Option<Finding> {
     let (name, folder) = (place.remote?, place.folder.display());
     let advice = "Put the store on a local disk, and name it with --store";
     Some(match look {
@@ -78,7 +78,7 @@ fn network(place: &Place, look: &Look) -> Option<Finding> {
     })
 }
 
-fn writable(place: &Place) -> Option<Finding> {
+fn writable(place: &SiteFacts) -> Option<Finding> {
     let (path, why) = place.not_writable.first()?;
     let sentence = format!("{} may not be written by this user ({why})", path.display());
     Some(error("store-not-writable", sentence, WRITE_ADVICE))
@@ -88,7 +88,7 @@ const WRITE_ADVICE: &str = "The store's file and its folder must be writable: ch
                             the disk is mounted read-only";
 
 /// What is not a store is nobody's secret.
-fn permissions(place: &Place, look: &Look) -> Vec<Finding> {
+fn permissions(place: &SiteFacts, look: &Look) -> Vec<Finding> {
     match look {
         Look::Unnamed | Look::Absent | Look::Refused(_) => return Vec::new(),
         Look::Silent(_) | Look::Outdated { .. } | Look::Seen(_) => {}
@@ -119,13 +119,13 @@ fn permissions(place: &Place, look: &Look) -> Vec<Finding> {
 }
 
 /// A node of this user cannot tell at once that a node behind such a lock is dead.
-fn locks(place: &Place) -> Option<Finding> {
+fn locks(place: &SiteFacts) -> Option<Finding> {
     let sentence = unopenable_sentence(&place.unopenable)?;
     let advice = "Run all nodes of a store as one user. A lock file whose node is gone can be removed";
     Some(warning("lock-not-readable", sentence, advice))
 }
 
-fn look(place: &Place, look: &Look) -> Option<Finding> {
+fn look(place: &SiteFacts, look: &Look) -> Option<Finding> {
     let path = place.path.display();
     match look {
         Look::Absent => Some(warning(
@@ -152,7 +152,7 @@ fn look(place: &Place, look: &Look) -> Option<Finding> {
 }
 
 /// Why it could not be opened, unless the place has told already.
-fn refused(place: &Place, why: &Error) -> Option<Finding> {
+fn refused(place: &SiteFacts, why: &Error) -> Option<Finding> {
     let sentence = || why.to_string();
     match why.kind() {
         ErrorKind::ReadOnly | ErrorKind::Unavailable if !place.not_writable.is_empty() => None,

@@ -10,7 +10,7 @@ use ostler_testkit::{Twin, Voice, scratch};
 use rustix::mount::{MountFlags, mount, mount_remount};
 
 use super::super::facts::{Facts, Look, Site};
-use super::super::place::{self, Place, Room, remote_name};
+use super::super::site::{self, DiskSpace, SiteFacts, remote_name};
 use super::super::{Severity, rules};
 use super::*;
 use crate::config;
@@ -171,7 +171,7 @@ async fn disks() {
 
 // ---- what cannot be made here -------------------------------------------------------------------------
 
-fn facts(place: Place) -> Facts {
+fn facts(place: SiteFacts) -> Facts {
     let now = ManualClock::new().now();
     let site = Some(Site::File(place));
     Facts { now, site, look: Look::Seen(Box::default()), config: None, containment: None, presence: None }
@@ -186,7 +186,7 @@ fn a_file_system_without_safe_locks_is_told() {
     assert_eq!(remote_name(0xffff_ffff_ff53_4d42), Some("CIFS"));
     assert_eq!(remote_name(0xef53), None, "ext4");
     assert_eq!(remote_name(0x0102_1994), None, "tmpfs");
-    let place = Place { folder: "/mnt/share".into(), remote: Some("NFS"), ..Place::default() };
+    let place = SiteFacts { folder: "/mnt/share".into(), remote: Some("NFS"), ..SiteFacts::default() };
     says(&only(rules::findings(&facts(place.clone())), "network-file-system"), "/mnt/share", "local disk");
     let why = ostler_store::Error::invalid("/mnt/share is on a network file system");
     let refused = Facts { look: Look::Refused(why), ..facts(place) };
@@ -195,11 +195,11 @@ fn a_file_system_without_safe_locks_is_told() {
 
 #[test]
 fn a_disk_without_room_for_files_is_full() {
-    let room = Room { free_bytes: 1 << 40, total_bytes: 1 << 41, free_files: Some(0) };
-    let place = Place { room: Some(room), ..Place::default() };
+    let room = DiskSpace { free_bytes: 1 << 40, total_bytes: 1 << 41, free_files: Some(0) };
+    let place = SiteFacts { room: Some(room), ..SiteFacts::default() };
     says(&only(rules::findings(&facts(place)), "disk-full"), "no more files", "Remove files");
     for free_files in [None, Some(1)] {
-        let place = Place { room: Some(Room { free_files, ..room }), ..Place::default() };
+        let place = SiteFacts { room: Some(DiskSpace { free_files, ..room }), ..SiteFacts::default() };
         assert_eq!(rules::findings(&facts(place)), []);
     }
 }
@@ -207,8 +207,8 @@ fn a_disk_without_room_for_files_is_full() {
 #[test]
 fn a_large_disk_may_have_a_small_share_left() {
     let tight = |free_bytes, total_bytes| {
-        let room = Room { free_bytes, total_bytes, free_files: None };
-        !rules::findings(&facts(Place { room: Some(room), ..Place::default() })).is_empty()
+        let room = DiskSpace { free_bytes, total_bytes, free_files: None };
+        !rules::findings(&facts(SiteFacts { room: Some(room), ..SiteFacts::default() })).is_empty()
     };
     assert!(tight(4 << 30, 1 << 40));
     assert!(!tight(6 << 30, 1 << 40));
@@ -280,7 +280,7 @@ async fn what_a_sandbox_leaves_open_is_told() {
 fn how_children_are_contained_is_told_and_a_wish_that_cannot_be_had_is_a_fault() {
     let folder = scratch();
     let told = |contained: Result<Contained, String>| {
-        let facts = Facts { containment: Some(contained), ..facts(place::look(&folder.path().join("a.db"))) };
+        let facts = Facts { containment: Some(contained), ..facts(site::look(&folder.path().join("a.db"))) };
         let found =
             rules::findings(&facts).into_iter().find(|finding| finding.code.starts_with("containment"));
         let found = found.expect("it is told");

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 /// What is known of the place, as far as it could be asked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct SiteFacts {
     /// The file.
     pub(crate) path: PathBuf,
     /// The folder it is in.
@@ -23,14 +23,14 @@ pub(crate) struct Place {
     /// Lock files of nodes that this user cannot open.
     pub(crate) unopenable: Vec<UnopenableLock>,
     /// The room on its disk.
-    pub(crate) room: Option<Room>,
+    pub(crate) room: Option<DiskSpace>,
     /// The sort of file system, where it is one that SQLite should not be on.
     pub(crate) remote: Option<&'static str>,
 }
 
 /// The room on a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Room {
+pub(crate) struct DiskSpace {
     /// Bytes that this user may still write.
     pub(crate) free_bytes: u64,
     /// Bytes in all.
@@ -58,7 +58,7 @@ pub(crate) fn remote_name(number: u64) -> Option<&'static str> {
 }
 
 /// Looks at the place. What cannot be asked is left out.
-pub(crate) fn look(path: &Path) -> Place {
+pub(crate) fn look(path: &Path) -> SiteFacts {
     // By a link it is where the link leads.
     let path = path.canonicalize().or_else(|_| std::path::absolute(path)).unwrap_or_else(|_| path.to_owned());
     let folder = path.parent().unwrap_or(Path::new("/")).to_owned();
@@ -69,14 +69,14 @@ pub(crate) fn look(path: &Path) -> Place {
     let not_writable = not_writable.collect();
     let system = rustix::fs::statfs(&folder).ok();
     let remote = system.and_then(|system| remote_name(system.f_type as u64));
-    let room = rustix::fs::statvfs(&folder).ok().map(|disk| Room {
+    let room = rustix::fs::statvfs(&folder).ok().map(|disk| DiskSpace {
         free_bytes: disk.f_bavail.saturating_mul(disk.f_frsize),
         total_bytes: disk.f_blocks.saturating_mul(disk.f_frsize),
         free_files: (disk.f_files > 0).then_some(disk.f_favail),
     });
     // A folder that cannot be read keeps the store from being opened, which is told.
     let unopenable = integrity::unopenable_locks(&path).unwrap_or_default();
-    Place { path, folder, file_mode, folder_mode, not_writable, unopenable, room, remote }
+    SiteFacts { path, folder, file_mode, folder_mode, not_writable, unopenable, room, remote }
 }
 
 /// Why this may not be written; `None`: it may, or it is not there, or nobody can tell.

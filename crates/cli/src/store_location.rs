@@ -29,7 +29,7 @@ pub(crate) const MAX_OPENING: Duration = Duration::from_secs(10);
 
 /// What to do where there is no store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Missing {
+pub(crate) enum IfMissing {
     /// Say so: whoever looks for tasks has the wrong place, or is early.
     Refuse,
     /// Make one.
@@ -38,7 +38,7 @@ pub(crate) enum Missing {
 
 /// For how long a store is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stay {
+pub(crate) enum OpenMode {
     /// For a few calls.
     Brief,
     /// To work with it: hints of others are wanted.
@@ -46,14 +46,14 @@ pub(crate) enum Stay {
 }
 
 /// A store that is open.
-pub(crate) enum Opened {
+pub(crate) enum OpenStore {
     /// One file.
     Sqlite(Arc<Sqlite>),
     /// A database.
     Postgres(Arc<Postgres>),
 }
 
-impl Opened {
+impl OpenStore {
     /// The store, of whatever sort it is.
     pub(crate) fn store(self) -> Arc<dyn Store> {
         match self {
@@ -65,7 +65,7 @@ impl Opened {
 
 /// Where the store is, and what is said about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct StoreLocation {
     url: StoreUrl,
     origin: Origin,
     bounds: Bounds,
@@ -85,7 +85,7 @@ enum Origin {
 /// The variables of the environment.
 pub(crate) type Env<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 
-impl Place {
+impl StoreLocation {
     /// The store that a command is about. `config` reads the config, if there is one; it is asked only where nothing else
     /// says which store.
     pub(crate) fn find(
@@ -181,12 +181,12 @@ impl Place {
     }
 
     /// Opens the store for a few calls.
-    pub(crate) async fn open(&self, missing: Missing) -> anyhow::Result<Arc<dyn Store>> {
-        Ok(self.open_for(Stay::Brief, missing).await?.store())
+    pub(crate) async fn open(&self, missing: IfMissing) -> anyhow::Result<Arc<dyn Store>> {
+        Ok(self.open_for(OpenMode::Brief, missing).await?.store())
     }
 
     /// Opens the store.
-    pub(crate) async fn open_for(&self, stay: Stay, missing: Missing) -> anyhow::Result<Opened> {
+    pub(crate) async fn open_for(&self, stay: OpenMode, missing: IfMissing) -> anyhow::Result<OpenStore> {
         self.prepare(missing)?;
         let opened = tokio::time::timeout(MAX_OPENING, self.try_open(stay, missing)).await;
         let opened = opened.map_err(|_| self.silent())?.map_err(refusal)?;
@@ -194,7 +194,11 @@ impl Place {
     }
 
     /// Opens the store, and says what sort of trouble it is if that fails; `None`: there is none, and none is to be made.
-    pub(crate) async fn try_open(&self, stay: Stay, missing: Missing) -> Result<Option<Opened>, Error> {
+    pub(crate) async fn try_open(
+        &self,
+        stay: OpenMode,
+        missing: IfMissing,
+    ) -> Result<Option<OpenStore>, Error> {
         let address = match &self.url {
             StoreUrl::Sqlite(path) => {
                 let (path, bounds) = (path.clone(), self.bounds);
@@ -203,13 +207,13 @@ impl Place {
                     tokio::task::spawn_blocking(move || Sqlite::open(path, Arc::new(SystemClock), options));
                 let opened =
                     opening.await.map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))?;
-                return opened.map(|store| Some(Opened::Sqlite(Arc::new(store))));
+                return opened.map(|store| Some(OpenStore::Sqlite(Arc::new(store))));
             }
             StoreUrl::Postgres(address) => address,
         };
         let listening = match stay {
-            Stay::Brief => Listening::Brief,
-            Stay::Long => Listening::On,
+            OpenMode::Brief => Listening::Brief,
+            OpenMode::Long => Listening::On,
         };
         let options = ostler_postgres::Options {
             listening,
@@ -218,19 +222,19 @@ impl Place {
             ..ostler_postgres::Options::default()
         };
         let opened = match missing {
-            Missing::Refuse => Postgres::open_existing(address.secret(), options).await?,
-            Missing::Make => Some(Postgres::open(address.secret(), options).await?),
+            IfMissing::Refuse => Postgres::open_existing(address.secret(), options).await?,
+            IfMissing::Make => Some(Postgres::open(address.secret(), options).await?),
         };
-        Ok(opened.map(|store| Opened::Postgres(Arc::new(store))))
+        Ok(opened.map(|store| OpenStore::Postgres(Arc::new(store))))
     }
 
     /// That there is a store, or may be one. Of a database that is only known once it is opened.
-    pub(crate) fn prepare(&self, missing: Missing) -> anyhow::Result<()> {
+    pub(crate) fn prepare(&self, missing: IfMissing) -> anyhow::Result<()> {
         let StoreUrl::Sqlite(path) = &self.url else { return Ok(()) };
         match (missing, self.origin) {
-            (Missing::Refuse, _) if !is_there(path) => Err(self.absent()),
-            (Missing::Make, Origin::Default) => make_state_folder(path),
-            (Missing::Refuse, _) | (Missing::Make, Origin::Named) => Ok(()),
+            (IfMissing::Refuse, _) if !is_there(path) => Err(self.absent()),
+            (IfMissing::Make, Origin::Default) => make_state_folder(path),
+            (IfMissing::Refuse, _) | (IfMissing::Make, Origin::Named) => Ok(()),
         }
     }
 
@@ -300,7 +304,7 @@ mod tests {
         let env = |name: &str| {
             variables.iter().find(|(known, _)| *known == name).map(|(_, value)| OsString::from(value))
         };
-        let found = Place::find(flag, &env, || Ok(None)).map_err(|error| error.to_string())?;
+        let found = StoreLocation::find(flag, &env, || Ok(None)).map_err(|error| error.to_string())?;
         Ok(found.name())
     }
 
