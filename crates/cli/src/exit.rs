@@ -61,22 +61,22 @@ impl From<Code> for ExitCode {
 
 /// Why a command was not carried out, and with which code the program ends.
 #[derive(Debug)]
-pub(crate) struct Refused {
+pub(crate) struct Refusal {
     code: Code,
     sentence: String,
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.sentence)
     }
 }
 
-impl std::error::Error for Refused {}
+impl std::error::Error for Refusal {}
 
 /// An error that ends the program with this code.
 pub(crate) fn refused(code: Code, sentence: impl Into<String>) -> anyhow::Error {
-    Refused { code, sentence: sentence.into() }.into()
+    Refusal { code, sentence: sentence.into() }.into()
 }
 
 /// Says what went wrong, if anything did, and how the program ends.
@@ -104,7 +104,7 @@ fn is_closed_pipe(error: &anyhow::Error) -> bool {
 
 fn code_of(error: &anyhow::Error) -> Code {
     for cause in error.chain() {
-        if let Some(refused) = cause.downcast_ref::<Refused>() {
+        if let Some(refused) = cause.downcast_ref::<Refusal>() {
             return refused.code;
         }
         if let Some(error) = cause.downcast_ref::<Error>() {

@@ -54,7 +54,7 @@ pub(crate) enum Data {
 
 /// One argument of a command.
 #[derive(Clone, Debug)]
-pub(crate) struct Word<'a> {
+pub(crate) struct CommandWord<'a> {
     /// As it was written.
     pub(crate) text: &'a str,
     /// What is put into it.
@@ -79,7 +79,7 @@ const BY_SSH: &str =
     "ssh joins its arguments to one line for the shell of the other side: send the data by standard input";
 
 /// The first data that an interpreter would read as a part of its program.
-pub(crate) fn pasted(argv: &[Word<'_>]) -> Option<Pasted> {
+pub(crate) fn pasted(argv: &[CommandWord<'_>]) -> Option<Pasted> {
     // An interpreter may stand behind others: env, sudo, timeout 5, docker exec NAME.
     (0..argv.len()).find_map(|at| {
         let name = argv[at].text.rsplit('/').next().unwrap_or_default();
@@ -107,7 +107,7 @@ fn has_eval(script: &str) -> bool {
 }
 
 /// Where the program text of an interpreter stands among its arguments. What comes after a file is for the program in that file.
-fn script_at(name: &str, known: &Interpreter, rest: &[Word<'_>]) -> Option<usize> {
+fn script_at(name: &str, known: &Interpreter, rest: &[CommandWord<'_>]) -> Option<usize> {
     let mut at = 0;
     loop {
         let text = rest.get(at)?.text;
@@ -121,7 +121,7 @@ fn script_at(name: &str, known: &Interpreter, rest: &[Word<'_>]) -> Option<usize
     }
 }
 
-fn found(program: &str, argument: &Word<'_>, remedy: &'static str) -> Pasted {
+fn found(program: &str, argument: &CommandWord<'_>, remedy: &'static str) -> Pasted {
     Pasted { program: program.to_owned(), argument: argument.text.to_owned(), remedy }
 }
 
@@ -134,14 +134,14 @@ fn asks(argument: &str, known: &Interpreter) -> bool {
 }
 
 /// The data that a shell on the other side of ssh would read, unless it is the whole line.
-fn remote<'a, 'b>(arguments: &'a [Word<'b>]) -> Option<&'a Word<'b>> {
+fn remote<'a, 'b>(arguments: &'a [CommandWord<'b>]) -> Option<&'a CommandWord<'b>> {
     let mut at = 0;
     while let Some(option) = arguments.get(at).and_then(|argument| argument.text.strip_prefix('-')) {
         let has_value = option.len() == 1 && SSH_VALUES.contains(option);
         at += if has_value { 2 } else { 1 };
     }
     match arguments.get(at + 1..)? {
-        [Word { data: Data::Whole, .. }] => None,
+        [CommandWord { data: Data::Whole, .. }] => None,
         line => line.iter().find(|argument| argument.data != Data::None),
     }
 }
@@ -157,7 +157,8 @@ mod tests {
             text if text.contains("{}") => Data::Piece,
             _ => Data::None,
         };
-        let argv: Vec<Word<'_>> = argv.iter().map(|text| Word { text, data: data(text) }).collect();
+        let argv: Vec<CommandWord<'_>> =
+            argv.iter().map(|text| CommandWord { text, data: data(text) }).collect();
         pasted(&argv).map(|pasted| (pasted.program, pasted.argument))
     }
 

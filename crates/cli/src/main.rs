@@ -5,6 +5,7 @@
 //! - `place.rs`: which store. `config/`: the config file. `exit.rs`: exit codes, and the one place that tells of errors.
 
 mod args;
+mod attempt_output;
 mod commands;
 mod config;
 mod demo;
@@ -15,7 +16,6 @@ mod injection;
 mod map;
 mod print;
 mod store_location;
-mod written;
 
 use std::process::ExitCode;
 

@@ -22,7 +22,7 @@ pub(crate) use plans::Amend;
 pub(crate) use recycle::Recycle;
 pub(crate) use schedule::{AddSchedule, ScheduleCommand};
 pub(crate) use tasks::{
-    Cancel, Chosen, DeadCommand, Filters, List, Logs, One, PageArgs, Retry, Select, Show, Submit,
+    Cancel, DeadCommand, Filters, List, Logs, One, PageArgs, Retry, Select, SelectedTasks, Show, Submit,
 };
 pub(crate) use values::TaskName;
 

@@ -188,7 +188,7 @@ pub(crate) struct Select {
 
 /// What was chosen.
 #[derive(Debug)]
-pub(crate) enum Chosen {
+pub(crate) enum SelectedTasks {
     /// These, by name; keys are looked for in the queue.
     Named { tasks: Vec<TaskName>, queue: String },
     /// Those that match.
@@ -197,16 +197,16 @@ pub(crate) enum Chosen {
 
 impl Select {
     /// What was chosen, or a sentence.
-    pub(crate) fn chosen(&self) -> Result<Chosen, &'static str> {
+    pub(crate) fn chosen(&self) -> Result<SelectedTasks, &'static str> {
         let filter = self.filters.filter();
         let but_for_the_queue = Filter { queue: None, ..filter.clone() };
         match (self.tasks.as_slice(), filter == Filter::default()) {
             ([], true) => Err("name tasks by id or key:K, or choose them by filters such as --queue"),
-            ([], false) => Ok(Chosen::Matching(filter)),
+            ([], false) => Ok(SelectedTasks::Matching(filter)),
             (_, _) if but_for_the_queue != Filter::default() => {
                 Err("name tasks, or choose them by filters, but not both")
             }
-            (tasks, _) => Ok(Chosen::Named {
+            (tasks, _) => Ok(SelectedTasks::Named {
                 tasks: tasks.to_vec(),
                 queue: filter.queue.unwrap_or_else(|| DEFAULT_QUEUE.to_owned()),
             }),

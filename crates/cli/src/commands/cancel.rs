@@ -6,13 +6,13 @@ use ostler_store::{MAX_BATCH, see_to_dependents};
 use ostler_wire::action::{ActionResult, ActionView};
 
 use super::Console;
-use super::choose::{Verb, choose, chosen, report};
+use super::selection::{SelectionVerb, choose, chosen, report};
 use crate::args::Select;
 use crate::exit::Code;
 use crate::store_location::IfMissing;
 
-const VERB: Verb<'_> =
-    Verb { name: "cancel", states: &[StateName::Queued, StateName::Claimed, StateName::Running] };
+const VERB: SelectionVerb<'_> =
+    SelectionVerb { name: "cancel", states: &[StateName::Queued, StateName::Claimed, StateName::Running] };
 
 pub(super) async fn run(console: &Console, select: &Select) -> anyhow::Result<Code> {
     chosen(select)?;

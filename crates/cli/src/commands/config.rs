@@ -25,7 +25,8 @@ pub(super) fn run(console: &Console, what: args::Config) -> anyhow::Result<Code>
     }
     let doors =
         open_doors(&config.pools).into_iter().map(|door| format!("{}. {}", door.sentence, door.advice));
-    let warnings: Vec<String> = doors.chain(config.pools.iter().flat_map(config::Pool::warnings)).collect();
+    let warnings: Vec<String> =
+        doors.chain(config.pools.iter().flat_map(config::PoolSettings::warnings)).collect();
     let view =
         serde_json::json!({ "ok": true, "pools": pools, "schedules": schedules, "warnings": warnings });
     console.out.answer(&view, |_| format!("{said}\n"))?;

@@ -11,7 +11,7 @@ use ostler_store::calls::{Prune, Retention};
 use ostler_store::{Error, ErrorKind, Store};
 use ostler_wire::action::{BackedUp, Migrated, PrunedTasks, RestoredStore, StoreHealthView};
 
-use super::{Console, moving};
+use super::{Console, db_move};
 use crate::args::Db;
 use crate::config::StoreUrl;
 use crate::exit::{Code, refused};
@@ -20,7 +20,7 @@ use crate::store_location::{IfMissing, MAX_OPENING, OpenMode, OpenStore, StoreLo
 
 pub(super) async fn run(console: &Console, what: Db) -> anyhow::Result<Code> {
     match what {
-        Db::Move(what) => moving::run(console, what).await,
+        Db::Move(what) => db_move::run(console, what).await,
         Db::Check => check(console, &console.place()?).await,
         Db::Migrate { check: true } => look(console, &console.place()?).await,
         Db::Migrate { check: false } => migrate(console, &console.place()?).await,

@@ -9,9 +9,9 @@ use ostler_store::{Clock as _, MAX_BATCH, Store, SystemClock};
 use ostler_wire::action::{ActionResult, ActionView};
 use ostler_wire::dead::{Letter, LetterDetail};
 
-use super::choose::{Picked, Verb, choose, chosen, report};
+use super::selection::{Selection, SelectionVerb, choose, chosen, report};
 use super::{Console, list, payload, retry, show as show_task};
-use crate::args::{Chosen, Filters, One, PageArgs, Select};
+use crate::args::{Filters, One, PageArgs, Select, SelectedTasks};
 use crate::exit::{Code, refused};
 use crate::print::{self, Format};
 use crate::store_location::IfMissing;
@@ -42,7 +42,7 @@ pub(super) async fn show(console: &Console, one: &One) -> anyhow::Result<Code> {
         return Err(refused(Code::NotFound, sentence));
     }
     let mut letter = LetterDetail::new(&found.task, &found.attempts, &found.steps, &found.after);
-    letter.detail = show_task::Left::read(store.as_ref(), found.task.id).await?.with(letter.detail);
+    letter.detail = show_task::AttemptRemains::read(store.as_ref(), found.task.id).await?.with(letter.detail);
     let runs = letter.detail.attempts.clone();
     console.out.answer(&letter, |looks| print::show(&found, None, &runs, SystemClock.now(), looks))?;
     Ok(Code::Done)
@@ -54,7 +54,7 @@ pub(super) async fn replay(
     steps: StepsOnReplay,
     payload: Option<OsString>,
 ) -> anyhow::Result<Code> {
-    let one = matches!(chosen(select)?, Chosen::Named { tasks, .. } if tasks.len() == 1);
+    let one = matches!(chosen(select)?, SelectedTasks::Named { tasks, .. } if tasks.len() == 1);
     if payload.is_some() && !one {
         let sentence = "--payload is for one dead letter: name one by id or key:K";
         return Err(refused(Code::BadInput, sentence));
@@ -65,7 +65,9 @@ pub(super) async fn replay(
         None => None,
     };
     let store = place.open(IfMissing::Refuse).await?;
-    let Some(picked) = choose(store.as_ref(), select, &Verb { name: "replay", states: STATES }).await? else {
+    let Some(picked) =
+        choose(store.as_ref(), select, &SelectionVerb { name: "replay", states: STATES }).await?
+    else {
         return Ok(Code::Done);
     };
     let (picked, mut answers) = dead_only(store.as_ref(), picked).await?;
@@ -76,7 +78,9 @@ pub(super) async fn replay(
 pub(super) async fn drop(console: &Console, select: &Select) -> anyhow::Result<Code> {
     chosen(select)?;
     let store = console.place()?.open(IfMissing::Refuse).await?;
-    let Some(picked) = choose(store.as_ref(), select, &Verb { name: "remove", states: STATES }).await? else {
+    let Some(picked) =
+        choose(store.as_ref(), select, &SelectionVerb { name: "remove", states: STATES }).await?
+    else {
         return Ok(Code::Done);
     };
     let (picked, mut answers) = dead_only(store.as_ref(), picked).await?;
@@ -88,7 +92,7 @@ pub(super) async fn drop(console: &Console, select: &Select) -> anyhow::Result<C
 }
 
 /// Those that are dead letters, and an answer for each that is none. What was chosen by a filter is one.
-async fn dead_only(store: &dyn Store, mut picked: Picked) -> anyhow::Result<(Picked, Vec<ActionView>)> {
+async fn dead_only(store: &dyn Store, mut picked: Selection) -> anyhow::Result<(Selection, Vec<ActionView>)> {
     if !picked.is_by_name() {
         return Ok((picked, Vec::new()));
     }

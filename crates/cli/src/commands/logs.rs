@@ -12,10 +12,10 @@ use ostler_wire::task::FileView;
 
 use super::{Console, show};
 use crate::args::Logs;
+use crate::attempt_output::{level, stdout_piece};
 use crate::exit::{Code, refused};
 use crate::print::{Format, visible};
 use crate::store_location::IfMissing;
-use crate::written::{level, stdout_piece};
 
 /// How often whoever follows looks for more. Events ring no bell.
 const LOOK: Duration = Duration::from_millis(200);

@@ -6,14 +6,14 @@ use std::path::Path;
 use super::Console;
 use crate::args::Map;
 use crate::exit::{Code, say};
-use crate::map::plan::Plan;
+use crate::map::plan::MapPlan;
 use crate::map::results::Target;
 use crate::map::run::Mapping;
 use crate::map::template::quoted_if_needed;
 use crate::print::{Format, Looks, visible, visible_lines};
 
 pub(super) fn run(console: &Console, map: &Map) -> anyhow::Result<Code> {
-    let Some(plan) = Plan::make(map)? else {
+    let Some(plan) = MapPlan::make(map)? else {
         return nothing(console, map);
     };
     if let Some(pasted) = plan.pasted().filter(|_| !map.quiet) {
@@ -60,7 +60,7 @@ fn nothing(console: &Console, map: &Map) -> anyhow::Result<Code> {
 }
 
 /// Prints each command as a line that a shell would understand.
-fn dry_run(plan: &Plan, looks: Looks) -> anyhow::Result<Code> {
+fn dry_run(plan: &MapPlan, looks: Looks) -> anyhow::Result<Code> {
     let mut out = io::BufWriter::new(io::stdout().lock());
     for (item, number) in plan.items.iter().zip(1..) {
         let words: Vec<Vec<u8>> = plan.argv(number, item).iter().map(|word| quoted_if_needed(word)).collect();

@@ -10,12 +10,12 @@ use crate::exit::say;
 pub(super) struct Watcher {
     address: RedisAddress,
     standing: watch::Receiver<PresenceStatus>,
-    said: Said,
+    said: LastReport,
 }
 
 /// What people were told last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Said {
+enum LastReport {
     /// Nothing, or that all is well.
     Well,
     /// That Redis is away.
@@ -27,25 +27,25 @@ impl Watcher {
     pub(super) fn of(settings: &PresenceSettings) -> (Presence, Self) {
         let presence = settings.of_a_node();
         let standing = presence.standing();
-        (presence, Self { address: settings.redis.clone(), standing, said: Said::Well })
+        (presence, Self { address: settings.redis.clone(), standing, said: LastReport::Well })
     }
 
     /// Says what has changed.
     pub(super) fn look(&mut self) {
         let sentence = match (&*self.standing.borrow_and_update(), self.said) {
-            (PresenceStatus::Away(fault), Said::Well) => {
-                self.said = Said::Away;
+            (PresenceStatus::Away(fault), LastReport::Well) => {
+                self.said = LastReport::Away;
                 format!(
                     "no presence in {}: {fault}; work goes on, and it is tried again and again",
                     self.address
                 )
             }
-            (PresenceStatus::Known, Said::Away) => {
-                self.said = Said::Well;
+            (PresenceStatus::Known, LastReport::Away) => {
+                self.said = LastReport::Well;
                 format!("{} is back, and knows of the node again", self.address)
             }
-            (PresenceStatus::Away(_), Said::Away)
-            | (PresenceStatus::Known, Said::Well)
+            (PresenceStatus::Away(_), LastReport::Away)
+            | (PresenceStatus::Known, LastReport::Well)
             | (PresenceStatus::Untold, _) => return,
         };
         say(&sentence);

@@ -9,14 +9,15 @@ use ostler_store::views::TaskRef;
 use ostler_store::{MAX_BATCH, Store};
 use ostler_wire::action::{ActionResult, ActionView};
 
-use super::choose::{Picked, Verb, choose, chosen, report};
+use super::selection::{Selection, SelectionVerb, choose, chosen, report};
 use super::{Console, payload};
 use crate::args::Retry;
 use crate::exit::{Code, refused};
 use crate::store_location::IfMissing;
 
-const REPLAY: Verb<'_> = Verb { name: "retry", states: &[StateName::Failed, StateName::Cancelled] };
-const AGAIN: Verb<'_> = Verb { name: "enqueue a copy of", states: &[StateName::Completed] };
+const REPLAY: SelectionVerb<'_> =
+    SelectionVerb { name: "retry", states: &[StateName::Failed, StateName::Cancelled] };
+const AGAIN: SelectionVerb<'_> = SelectionVerb { name: "enqueue a copy of", states: &[StateName::Completed] };
 
 pub(super) async fn run(console: &Console, retry: Retry) -> anyhow::Result<Code> {
     chosen(&retry.select)?;
@@ -40,7 +41,7 @@ pub(super) async fn run(console: &Console, retry: Retry) -> anyhow::Result<Code>
 /// Gives them another life.
 pub(super) async fn replays(
     store: &dyn Store,
-    picked: &Picked,
+    picked: &Selection,
     how: &Replay,
 ) -> anyhow::Result<Vec<ActionView>> {
     let mut answers = Vec::new();
@@ -65,7 +66,7 @@ fn answer(id: TaskId, said: ReplayAnswer) -> ActionView {
 /// Enqueues a copy of each, which has all that was said about the original but its unique key, which is taken, and its moments, which are over.
 async fn copies(
     store: &dyn Store,
-    picked: &Picked,
+    picked: &Selection,
     payload: Option<String>,
 ) -> anyhow::Result<Vec<ActionView>> {
     let ids = ostler::ids().context("no randomness from the system")?;

@@ -3,7 +3,7 @@
 use ostler_process::sandbox::{probe, prove};
 use ostler_process::supervisor::Supervisor;
 
-use crate::config::{Config, Pool, StoreUrl};
+use crate::config::{Config, PoolSettings, StoreUrl};
 use crate::exit::{Code, refused};
 
 /// The word by which this program knows that it is to try out a sandbox. Not for people.
@@ -40,6 +40,6 @@ pub(super) async fn prove_all(config: &Config, keeper: &Supervisor) -> anyhow::R
     Ok(())
 }
 
-fn refusal(pool: &Pool, why: &dyn std::fmt::Display) -> anyhow::Error {
+fn refusal(pool: &PoolSettings, why: &dyn std::fmt::Display) -> anyhow::Error {
     refused(Code::BadInput, format!("pool.{}.sandbox: {why}", pool.name))
 }

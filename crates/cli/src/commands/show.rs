@@ -12,28 +12,28 @@ use ostler_wire::task::{Detail, FileView, ShownTask};
 
 use super::{Console, queue};
 use crate::args::{One, TaskName};
+use crate::attempt_output::stdout_piece;
 use crate::exit::{Code, refused};
 use crate::print::{self, visible};
 use crate::store_location::IfMissing;
-use crate::written::stdout_piece;
 
 pub(super) async fn run(console: &Console, one: &One) -> anyhow::Result<Code> {
     let store = console.place()?.open(IfMissing::Refuse).await?;
     let found = find(store.as_ref(), one).await?;
     let held = queue::holds(store.as_ref(), &found.task).await?;
-    let left = Left::read(store.as_ref(), found.task.id).await?;
+    let left = AttemptRemains::read(store.as_ref(), found.task.id).await?;
     print(console, &found, held, left)
 }
 
 /// What its attempts left, with the tokens of the attempts.
 #[derive(Default)]
-pub(super) struct Left {
+pub(super) struct AttemptRemains {
     files: Vec<(u64, FileView)>,
     /// What those that did not succeed wrote to standard output.
     stdout: BTreeMap<u64, Vec<u8>>,
 }
 
-impl Left {
+impl AttemptRemains {
     /// Reads the events of these two kinds, and no others: a log may be long.
     pub(super) async fn read(store: &dyn Store, id: TaskId) -> anyhow::Result<Self> {
         let mut left = Self::default();
@@ -78,7 +78,7 @@ pub(super) fn print(
     console: &Console,
     found: &TaskDetail,
     held: Option<ThrottleView>,
-    left: Left,
+    left: AttemptRemains,
 ) -> anyhow::Result<Code> {
     let detail = Detail::new(&found.task, &found.attempts, &found.steps, &found.after, held);
     let detail = left.with(detail);

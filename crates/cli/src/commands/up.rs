@@ -26,7 +26,7 @@ use tokio::time::Instant;
 use super::presence::Watcher;
 use super::{Console, config, make_room, sandbox};
 use crate::args::Up;
-use crate::config::{Config, DetachedJobs, Executor, Pool, Replaces, duration};
+use crate::config::{Config, DetachedJobs, ExecutorSettings, PoolSettings, Replaces, duration};
 use crate::exit::{Code, refused, say};
 use crate::hooks::{Hooks, Tools};
 use crate::map::serve::{Going, JobServer};
@@ -136,15 +136,15 @@ async fn serve_until_told(
     let ordered = Arc::new(Notify::new());
     let jobs = serve_jobs(&config, store, name, &going, &ordered);
     let told = tokio::select! {
-        () = signals.next() => Told::ToGo,
+        () = signals.next() => StopCause::ToGo,
         () = ordered.notified() => {
             say("a drain was ordered");
-            Told::ToGo
+            StopCause::ToGo
         }
         why = follow(&node, watcher.as_mut()) => why,
-        () = keeper.gone() => Told::WithoutKeeper,
+        () = keeper.gone() => StopCause::WithoutKeeper,
     };
-    if matches!(told, Told::WithoutKeeper) {
+    if matches!(told, StopCause::WithoutKeeper) {
         going.send_replace(Going::Drains);
         node.drain(Duration::ZERO).await;
         let sentence =
@@ -159,16 +159,16 @@ async fn serve_until_told(
             .context("the store did not take all results: what is not written is run again");
     }
     match told {
-        Told::ToGo if drained.handed_back > 0 => {
+        StopCause::ToGo if drained.handed_back > 0 => {
             let patience = duration::show(config.shutdown_timeout);
             let sentence = format!(
                 "not all work ended within the shutdown_timeout of {patience}: it is run again by another node"
             );
             Err(refused(Code::WorkFailed, sentence))
         }
-        Told::ToGo => Ok(Code::Done),
-        Told::StoreGone(error) => Err(refusal(error)),
-        Told::Nothing | Told::WithoutKeeper => {
+        StopCause::ToGo => Ok(Code::Done),
+        StopCause::StoreGone(error) => Err(refusal(error)),
+        StopCause::Nothing | StopCause::WithoutKeeper => {
             Err(refused(Code::WorkFailed, "the node ended by itself, which it never should; start it again"))
         }
     }
@@ -249,7 +249,7 @@ pub(crate) async fn start_keeper(containment: Containment) -> Result<Supervisor,
 }
 
 /// Why a node goes.
-enum Told {
+enum StopCause {
     ToGo,
     /// It is over though nobody told it to go.
     Nothing,
@@ -260,7 +260,7 @@ enum Told {
 }
 
 /// Tells people what becomes of the node, until it is ordered to drain or is over.
-async fn follow(node: &Node, mut presence: Option<&mut Watcher>) -> Told {
+async fn follow(node: &Node, mut presence: Option<&mut Watcher>) -> StopCause {
     let mut state = node.state();
     let mut session = node.session();
     let mut fenced = false;
@@ -271,12 +271,12 @@ async fn follow(node: &Node, mut presence: Option<&mut Watcher>) -> Told {
         match *state.borrow_and_update() {
             NodeState::Draining => {
                 if let Some(error) = node.store_health().gone() {
-                    return Told::StoreGone(error);
+                    return StopCause::StoreGone(error);
                 }
                 say("a drain was ordered");
-                return Told::ToGo;
+                return StopCause::ToGo;
             }
-            NodeState::Ended => return Told::Nothing,
+            NodeState::Ended => return StopCause::Nothing,
             NodeState::Fenced if !fenced => {
                 say("the node could not keep its leases: it has stopped its work, and comes back by itself");
                 fenced = true;
@@ -353,22 +353,22 @@ async fn start(
 }
 
 /// What is said about kinds, and that nothing is said any more about those that the file has left out.
-fn kinds(before: &QueueSettings, pool: &Pool) -> Vec<QueueChange> {
+fn kinds(before: &QueueSettings, pool: &PoolSettings) -> Vec<QueueChange> {
     let gone = before.kinds.keys().filter(|kind| !pool.kinds.contains_key(*kind));
     let gone = gone.map(|kind| QueueChange::KindOverrides(kind.clone(), Overrides::NONE));
     let said = pool.kinds.iter().map(|(kind, said)| QueueChange::KindOverrides(kind.clone(), *said));
     gone.chain(said).collect()
 }
 
-fn pool_of(pool: &Pool, keeper: &Supervisor) -> anyhow::Result<PoolConfig> {
+fn pool_of(pool: &PoolSettings, keeper: &Supervisor) -> anyhow::Result<PoolConfig> {
     let executor: Arc<dyn AnyExecutor> = match &pool.executor {
-        Executor::Command(policy) => {
+        ExecutorSettings::Command(policy) => {
             let command = ostler_process::Command::new(keeper.clone(), policy.clone());
             Arc::new(
                 command.map_err(|error| refused(Code::BadInput, format!("pool.{}: {error}", pool.name)))?,
             )
         }
-        Executor::Process(policy) => {
+        ExecutorSettings::Process(policy) => {
             let process = ostler_process::Process::new(keeper.clone(), policy.clone());
             Arc::new(
                 process.map_err(|error| refused(Code::BadInput, format!("pool.{}: {error}", pool.name)))?,
@@ -386,9 +386,9 @@ fn pool_of(pool: &Pool, keeper: &Supervisor) -> anyhow::Result<PoolConfig> {
         size,
         prefetch: match &pool.executor {
             // A child is never short enough to be claimed ahead.
-            Executor::Command(_) => Prefetch::Off,
+            ExecutorSettings::Command(_) => Prefetch::Off,
             // What a worker does may be.
-            Executor::Process(_) => Prefetch::usual(size.max),
+            ExecutorSettings::Process(_) => Prefetch::usual(size.max),
         },
         beginning: StartMode::Durable,
         grace: pool.grace,
@@ -399,7 +399,7 @@ fn pool_of(pool: &Pool, keeper: &Supervisor) -> anyhow::Result<PoolConfig> {
 }
 
 /// Who is told how the pool's tasks ended: its hooks.
-fn listener(pool: &Pool, tools: &Tools) -> anyhow::Result<Option<Arc<dyn EndListener>>> {
+fn listener(pool: &PoolSettings, tools: &Tools) -> anyhow::Result<Option<Arc<dyn EndListener>>> {
     let hooks = Hooks::arm(&pool.on_failed, tools)
         .map_err(|error| refused(Code::BadInput, format!("pool.{}.on_failed: {error}", pool.name)))?;
     Ok(hooks.map(|hooks| Arc::new(hooks) as Arc<dyn EndListener>))

@@ -7,7 +7,7 @@ const MAX_FAULTS: usize = 100;
 
 /// One broken rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Fault {
+pub(crate) struct ConfigFault {
     /// The line, counted from one, if it is about something that stands in the file.
     pub(crate) line: Option<usize>,
     /// What is wrong, and what would be right.
@@ -20,14 +20,14 @@ pub(crate) struct ConfigErrors {
     /// Where it came from, as people know it: the path of the file.
     pub(crate) origin: String,
     /// The faults, by line. Never empty.
-    pub(crate) faults: Vec<Fault>,
+    pub(crate) faults: Vec<ConfigFault>,
     /// How many more there are.
     pub(crate) left_out: usize,
 }
 
 impl ConfigErrors {
     /// These faults, in the order of the file.
-    pub(super) fn new(origin: &str, mut faults: Vec<Fault>) -> Self {
+    pub(super) fn new(origin: &str, mut faults: Vec<ConfigFault>) -> Self {
         faults.sort_by_key(|fault| fault.line);
         let left_out = faults.len().saturating_sub(MAX_FAULTS);
         faults.truncate(MAX_FAULTS);

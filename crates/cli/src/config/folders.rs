@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use ostler_process::Folders;
 use ostler_process::sandbox::{Sandbox, real};
 
-use super::fault::Fault;
-use super::{Executor, Pool};
+use super::fault::ConfigFault;
+use super::{ExecutorSettings, PoolSettings};
 
 /// The name of a pool as the name of one folder: a slash, a percent sign and a dot at the beginning are written as in a URL.
 pub(super) fn subfolder(pool: &str) -> String {
@@ -24,14 +24,14 @@ struct Changeable<'a> {
     path: &'a Path,
 }
 
-fn parts(pool: &Pool) -> (&Folders, Option<&Sandbox>) {
+fn parts(pool: &PoolSettings) -> (&Folders, Option<&Sandbox>) {
     match &pool.executor {
-        Executor::Command(policy) => (&policy.folders, policy.sandbox.as_ref()),
-        Executor::Process(policy) => (&policy.folders, policy.sandbox.as_ref()),
+        ExecutorSettings::Command(policy) => (&policy.folders, policy.sandbox.as_ref()),
+        ExecutorSettings::Process(policy) => (&policy.folders, policy.sandbox.as_ref()),
     }
 }
 
-fn changeable(pools: &[Pool]) -> Vec<Changeable<'_>> {
+fn changeable(pools: &[PoolSettings]) -> Vec<Changeable<'_>> {
     let of_pool = |pool| {
         let (folders, sandbox) = parts(pool);
         let write = sandbox.into_iter().flat_map(|sandbox| &sandbox.write);
@@ -44,7 +44,7 @@ fn changeable(pools: &[Pool]) -> Vec<Changeable<'_>> {
 }
 
 /// Every pool whose task folders the sandbox of a pool reaches although they are not for it. Paths are absolute.
-pub(super) fn shared(pools: &[Pool]) -> Vec<Fault> {
+pub(super) fn shared(pools: &[PoolSettings]) -> Vec<ConfigFault> {
     let changeable = changeable(pools);
     let mut faults = Vec::new();
     for pool in pools {
@@ -55,7 +55,7 @@ pub(super) fn shared(pools: &[Pool]) -> Vec<Fault> {
             // A pool's own may be listed again. Something above it may not: it could be replaced then.
             root.starts_with(&reach) && (by.pool != pool.name || reach != root)
         };
-        faults.extend(changeable.iter().find(reached).map(|by| Fault {
+        faults.extend(changeable.iter().find(reached).map(|by| ConfigFault {
             line: None,
             sentence: format!(
                 "pool.{}.folders: its tasks work in \"{}\", and children in the sandbox of pool.{} may change that (\"{}\" of its \
@@ -72,12 +72,12 @@ pub(super) fn shared(pools: &[Pool]) -> Vec<Fault> {
 }
 
 /// Tells every pool what children in sandboxes may change, so that no link in it leads a task anywhere.
-pub(super) fn guard(pools: &mut [Pool]) {
+pub(super) fn guard(pools: &mut [PoolSettings]) {
     let guarded: Vec<PathBuf> = changeable(pools).iter().map(|place| place.path.to_owned()).collect();
     for pool in pools {
         let folders = match &mut pool.executor {
-            Executor::Command(policy) => &mut policy.folders,
-            Executor::Process(policy) => &mut policy.folders,
+            ExecutorSettings::Command(policy) => &mut policy.folders,
+            ExecutorSettings::Process(policy) => &mut policy.folders,
         };
         folders.guarded.clone_from(&guarded);
     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use ostler_process::{CommandPolicy, Input};
 
-use super::Pool;
-use super::section::{Found, Section};
+use super::PoolSettings;
+use super::section::{FoundValue, Section};
 use crate::hooks::{Hook, HookAct, WebAddress};
 
 /// How long one try may take, unless the file says otherwise.
@@ -22,7 +22,7 @@ const TRIES: RangeInclusive<u32> = 1..=10;
 const MAX_HOOKS: usize = 16;
 
 /// The hooks of a pool: one table, or a list of them. A table may name one of each sort.
-pub(super) fn read(found: &Found<'_>) -> Vec<Hook> {
+pub(super) fn read(found: &FoundValue<'_>) -> Vec<Hook> {
     let hooks: Vec<Hook> = found
         .tables("{ webhook = \"http://127.0.0.1:8080/failed\" }")
         .into_iter()
@@ -58,7 +58,7 @@ fn one_table(mut section: Section<'_>) -> Vec<Hook> {
     acts.into_iter().flatten().map(|act| Hook { act, timeout, attempts }).collect()
 }
 
-fn command(found: &Found<'_>) -> Option<HookAct> {
+fn command(found: &FoundValue<'_>) -> Option<HookAct> {
     let argv = found.texts("[\"sh\", \"alert.sh\"]")?;
     let policy = CommandPolicy { input: Input::Payload, ..CommandPolicy::new(argv) };
     let wrong = policy.faults();
@@ -68,7 +68,7 @@ fn command(found: &Found<'_>) -> Option<HookAct> {
     wrong.is_empty().then_some(HookAct::Command(Box::new(policy)))
 }
 
-fn webhook(found: &Found<'_>) -> Option<HookAct> {
+fn webhook(found: &FoundValue<'_>) -> Option<HookAct> {
     let address = WebAddress::parse(&found.text()?);
     address.map(HookAct::Webhook).map_err(|why| found.refuse::<()>(why)).ok()
 }
@@ -90,8 +90,8 @@ fn task(section: &mut Section<'_>) -> Option<HookAct> {
 }
 
 /// A pool whose failures come back to it through the tasks of hooks: one that fails would be told of for ever.
-pub(super) fn circle(pools: &[Pool]) -> Option<&str> {
-    let to = |pool: &Pool| -> Vec<String> {
+pub(super) fn circle(pools: &[PoolSettings]) -> Option<&str> {
+    let to = |pool: &PoolSettings| -> Vec<String> {
         let queue = |hook: &Hook| match &hook.act {
             HookAct::Task { queue, .. } => Some(queue.clone()),
             HookAct::Command(_) | HookAct::Webhook(_) => None,

@@ -12,7 +12,7 @@ use ostler_store::gates::{BreakerScope, BreakerSetting, MAX_AMOUNT, MAX_WINDOW, 
 use ostler_store::paths::PayloadPath;
 use ostler_store::views::QueueSettings;
 
-use super::section::{Found, Section};
+use super::section::{FoundValue, Section};
 
 /// How much, at once or in a time.
 const AMOUNTS: RangeInclusive<u64> = 1..=MAX_AMOUNT;
@@ -30,7 +30,7 @@ const GIVEN: &str = "limit_key";
 
 /// The limits of a pool.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Limits {
+pub(crate) struct LimitSettings {
     /// At most this many tasks wait in the queue.
     pub(crate) queue_limit: Option<u64>,
     /// At most this many tasks run at once, over all nodes.
@@ -49,7 +49,7 @@ pub(crate) struct Limits {
     pub(crate) cost: Option<PayloadPath>,
 }
 
-impl Limits {
+impl LimitSettings {
     /// What a node that starts with these does about the limits of its queue, which are as they were set `before`.
     pub(crate) fn bring(&self, before: &QueueSettings) -> Bring {
         let none = *self == Self::default();
@@ -101,8 +101,8 @@ pub(crate) enum Replaces {
 }
 
 /// Reads the limits of a pool.
-pub(super) fn read(pool: &mut Section<'_>, queue_limits: RangeInclusive<u64>) -> Limits {
-    let mut same = Same::default();
+pub(super) fn read(pool: &mut Section<'_>, queue_limits: RangeInclusive<u64>) -> LimitSettings {
+    let mut same = CommonLimits::default();
     let queue_limit = pool.find("queue_limit").and_then(|found| found.whole(queue_limits));
     let mut concurrency = pool.section("concurrency");
     let key_concurrency = concurrency.find("limit").and_then(|found| found.count(COUNTS));
@@ -111,7 +111,7 @@ pub(super) fn read(pool: &mut Section<'_>, queue_limits: RangeInclusive<u64>) ->
     concurrency.close(&[]);
     let (rate, key_rate) = rates(pool, &mut same);
     let breaker = breaker(pool, &mut same);
-    Limits {
+    LimitSettings {
         queue_limit,
         concurrency: total,
         key_concurrency,
@@ -125,25 +125,25 @@ pub(super) fn read(pool: &mut Section<'_>, queue_limits: RangeInclusive<u64>) ->
 
 /// What all limits of a pool have in common, with what said it first.
 #[derive(Default)]
-struct Same {
+struct CommonLimits {
     key: Option<(String, Option<PayloadPath>)>,
     cost: Option<(String, Option<PayloadPath>)>,
 }
 
 /// What a limit is about.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Of {
+enum LimitSubject {
     Queue,
     Key,
 }
 
-impl Same {
+impl CommonLimits {
     /// Reads the key of a limit.
-    fn key(&mut self, found: Option<Found<'_>>) -> Of {
-        let Some(found) = found else { return Of::Queue };
-        let Some(text) = found.text() else { return Of::Key };
+    fn key(&mut self, found: Option<FoundValue<'_>>) -> LimitSubject {
+        let Some(found) = found else { return LimitSubject::Queue };
+        let Some(text) = found.text() else { return LimitSubject::Key };
         let key = if text == GIVEN { Some(None) } else { path(&found, &text).map(Some) };
-        let Some(key) = key else { return Of::Key };
+        let Some(key) = key else { return LimitSubject::Key };
         match &self.key {
             Some((place, known)) if *known != key => {
                 found.refuse::<()>(format!("is {}, and {place} is another: {ONE_KEY}", found.shown()));
@@ -151,7 +151,7 @@ impl Same {
             Some(_) => {}
             None => self.key = Some((found.path().to_owned(), key)),
         }
-        Of::Key
+        LimitSubject::Key
     }
 
     /// Reads the cost of a rate, which counts tasks where it says nothing.
@@ -178,12 +178,12 @@ impl Same {
 const ONE_KEY: &str = "a task has one limit key, so all limits of a pool have the same key";
 const ONE_COST: &str = "a task has one cost, so every rate of a pool has the same cost, or none has one";
 
-fn path(found: &Found<'_>, text: &str) -> Option<PayloadPath> {
+fn path(found: &FoundValue<'_>, text: &str) -> Option<PayloadPath> {
     PayloadPath::parse(text).map_err(|error| found.refuse::<()>(format!("cannot be used: {error}"))).ok()
 }
 
 /// The rates of the queue, and those of its keys.
-fn rates(pool: &mut Section<'_>, same: &mut Same) -> (Vec<Rate>, Vec<Rate>) {
+fn rates(pool: &mut Section<'_>, same: &mut CommonLimits) -> (Vec<Rate>, Vec<Rate>) {
     let Some(found) = pool.find("rate") else { return (Vec::new(), Vec::new()) };
     let (mut queue, mut keys) = (Vec::new(), Vec::new());
     for mut section in found.tables("{ per_minute = 60 }") {
@@ -192,8 +192,8 @@ fn rates(pool: &mut Section<'_>, same: &mut Same) -> (Vec<Rate>, Vec<Rate>) {
         let rate = rate(&mut section);
         section.close(&[]);
         match of {
-            Of::Queue => queue.extend(rate),
-            Of::Key => keys.extend(rate),
+            LimitSubject::Queue => queue.extend(rate),
+            LimitSubject::Key => keys.extend(rate),
         }
     }
     if queue.len() > MAX_WINDOWS || keys.len() > MAX_WINDOWS {
@@ -217,7 +217,7 @@ fn rate(section: &mut Section<'_>) -> Option<Rate> {
     Some(Rate { burst: burst.unwrap_or(usual.burst), ..usual })
 }
 
-fn breaker(pool: &mut Section<'_>, same: &mut Same) -> Option<BreakerSetting> {
+fn breaker(pool: &mut Section<'_>, same: &mut CommonLimits) -> Option<BreakerSetting> {
     let mut section = pool.find("breaker")?.table()?;
     let of = same.key(section.find("key"));
     let reset = section.find("reset");
@@ -228,8 +228,8 @@ fn breaker(pool: &mut Section<'_>, same: &mut Same) -> Option<BreakerSetting> {
     let trip = trip(&mut section);
     section.close(&[]);
     let scope = match of {
-        Of::Queue => BreakerScope::Queue,
-        Of::Key => BreakerScope::Key,
+        LimitSubject::Queue => BreakerScope::Queue,
+        LimitSubject::Key => BreakerScope::Key,
     };
     Some(BreakerSetting { policy: BreakerPolicy { trip: trip?, reset: reset? }, scope })
 }
@@ -258,7 +258,7 @@ fn trip(section: &mut Section<'_>) -> Option<Trip> {
 }
 
 /// A time that a breaker or a window may have.
-fn span(found: &Found<'_>) -> Option<Duration> {
+fn span(found: &FoundValue<'_>) -> Option<Duration> {
     let span = found.duration()?;
     if span > MAX_WINDOW {
         return found.refuse(format!("is {}, and must be at most 366d", found.shown()));
@@ -271,7 +271,7 @@ mod tests {
     use super::super::tests::{fault, good, pool};
     use super::*;
 
-    fn limits(lines: &str) -> Limits {
+    fn limits(lines: &str) -> LimitSettings {
         good(&pool(lines)).pools.remove(0).limits
     }
 
@@ -283,7 +283,7 @@ mod tests {
 
     #[test]
     fn nothing_said_is_no_limit() {
-        assert_eq!(limits(""), Limits::default());
+        assert_eq!(limits(""), LimitSettings::default());
     }
 
     #[test]

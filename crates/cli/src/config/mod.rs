@@ -37,12 +37,12 @@ use ostler_store::{Bounds, MAX_WORKERS};
 use toml::de::DeTable;
 
 pub(crate) use fault::{ConfigError, ConfigErrors};
-use limits::Limits;
+use limits::LimitSettings;
 pub(crate) use limits::Replaces;
 pub(crate) use ostler::StoreUrl;
 pub(crate) use schedule::UTC;
 pub(crate) use section::nearest;
-use section::{Reading, Section};
+use section::{ConfigReader, Section};
 
 use crate::hooks::Hook;
 
@@ -93,7 +93,7 @@ pub(crate) struct Config {
     /// Whether jobs are served that were left to nodes.
     pub(crate) jobs: DetachedJobs,
     /// The pools, by name.
-    pub(crate) pools: Vec<Pool>,
+    pub(crate) pools: Vec<PoolSettings>,
     /// The schedules, by name.
     pub(crate) schedules: Vec<PlannedSchedule>,
 }
@@ -109,11 +109,11 @@ pub(crate) enum DetachedJobs {
 
 /// Who runs the tasks of one queue, and how.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Pool {
+pub(crate) struct PoolSettings {
     /// Its name, which is the queue's.
     pub(crate) name: String,
     /// What runs its tasks.
-    pub(crate) executor: Executor,
+    pub(crate) executor: ExecutorSettings,
     /// How many workers it has.
     pub(crate) scale: ScalePolicy,
     /// How long an attempt may take to stop when it is told to.
@@ -123,7 +123,7 @@ pub(crate) struct Pool {
     /// What it says about those of a kind, which wins.
     pub(crate) kinds: BTreeMap<String, Overrides>,
     /// What holds its tasks back.
-    pub(crate) limits: Limits,
+    pub(crate) limits: LimitSettings,
     /// What a failure is that nobody has classed.
     pub(crate) unclassed: Unclassed,
     /// What is done when a task has failed for good.
@@ -132,14 +132,14 @@ pub(crate) struct Pool {
 
 /// What runs the tasks of a pool.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Executor {
+pub(crate) enum ExecutorSettings {
     /// One child for each task.
     Command(CommandPolicy),
     /// Long-lived workers.
     Process(ProcessPolicy),
 }
 
-impl Executor {
+impl ExecutorSettings {
     /// What its children may do at most.
     pub(crate) fn sandbox_mut(&mut self) -> Option<&mut Sandbox> {
         match self {
@@ -247,13 +247,13 @@ pub(crate) fn parse(
     origin: &str,
     env: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Config, ConfigErrors> {
-    let reading = Reading::new(text, env);
+    let reading = ConfigReader::new(text, env);
     let config = document(&reading, text);
     let faults = reading.into_faults();
     if faults.is_empty() { Ok(config) } else { Err(ConfigErrors::new(origin, faults)) }
 }
 
-fn document(reading: &Reading<'_>, text: &str) -> Config {
+fn document(reading: &ConfigReader<'_>, text: &str) -> Config {
     let (table, errors) = DeTable::parse_recoverable(text);
     if errors.is_empty() {
         return whole_file(Section::root(reading, table.get_ref()));

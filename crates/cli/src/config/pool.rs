@@ -9,8 +9,8 @@ use ostler_runtime::Unclassed;
 use ostler_store::{Bounds, MAX_CLAIM};
 
 use super::expand::is_name;
-use super::section::{Found, Section, nearest};
-use super::{Executor, Pool, hooks, kind, limits, process, sandbox};
+use super::section::{FoundValue, Section, nearest};
+use super::{ExecutorSettings, PoolSettings, hooks, kind, limits, process, sandbox};
 use crate::print::visible;
 
 /// Attempts, crashes and deaths that can be counted.
@@ -31,22 +31,22 @@ const IN_RUST: [&str; 2] = ["inline", "thread"];
 const LATER_KEYS: [&str; 1] = ["budget"];
 
 /// The pools of the file, by name.
-pub(super) fn read_all(section: &Section<'_>) -> Vec<Pool> {
+pub(super) fn read_all(section: &Section<'_>) -> Vec<PoolSettings> {
     section.entries().into_iter().filter_map(|(name, found)| read(name, &found)).collect()
 }
 
-fn read(name: String, found: &Found<'_>) -> Option<Pool> {
+fn read(name: String, found: &FoundValue<'_>) -> Option<PoolSettings> {
     let named = ostler_store::check_name(found.path(), &name).map_err(|error| found.fault(error.to_string()));
     let mut section = found.table()?;
     let sort = section.find("executor").map_or_else(
         || {
             section.fault("executor", format!("is missing: this version has {}", EXECUTORS.join(", ")));
-            Sort::Refused
+            ExecutorKind::Refused
         },
         |found| executor_named(&found),
     );
     let scale = scale(&mut section, sort);
-    let grace = section.find("grace").and_then(|found| found.duration()).unwrap_or(Pool::GRACE);
+    let grace = section.find("grace").and_then(|found| found.duration()).unwrap_or(PoolSettings::GRACE);
     let overrides = overrides(&mut section);
     let kinds = kind::read_all(&section.section("kind"));
     let limits = limits::read(&mut section, LIMITS);
@@ -55,32 +55,32 @@ fn read(name: String, found: &Found<'_>) -> Option<Pool> {
         section.find("unclassed").and_then(|found| found.one_of(&assumptions)).unwrap_or_default();
     let on_failed = section.find("on_failed").map(|found| hooks::read(&found)).unwrap_or_default();
     let executor = match sort {
-        Sort::Command => Executor::Command(command(&name, &mut section)?),
-        Sort::Process => Executor::Process(process::read(&name, &mut section, grace)?),
+        ExecutorKind::Command => ExecutorSettings::Command(command(&name, &mut section)?),
+        ExecutorKind::Process => ExecutorSettings::Process(process::read(&name, &mut section, grace)?),
         // Its keys are not known here, and to refuse each of them would say nothing new.
-        Sort::Refused => return None,
+        ExecutorKind::Refused => return None,
     };
     section.close(&LATER_KEYS);
     named.ok()?;
-    Some(Pool { name, executor, scale, grace, overrides, kinds, unclassed, on_failed, limits })
+    Some(PoolSettings { name, executor, scale, grace, overrides, kinds, unclassed, on_failed, limits })
 }
 
 /// Which executor a pool has.
 #[derive(Clone, Copy)]
-enum Sort {
+enum ExecutorKind {
     Command,
     Process,
     Refused,
 }
 
-fn executor_named(found: &Found<'_>) -> Sort {
+fn executor_named(found: &FoundValue<'_>) -> ExecutorKind {
     let Some(text) = found.text() else {
-        return Sort::Refused;
+        return ExecutorKind::Refused;
     };
     let has = EXECUTORS.join(", ");
     match text.as_str() {
-        "command" => return Sort::Command,
-        "process" => return Sort::Process,
+        "command" => return ExecutorKind::Command,
+        "process" => return ExecutorKind::Process,
         rust if IN_RUST.contains(&rust) => found.refuse::<()>(format!(
             "\"{rust}\" runs Rust functions, and is for programs that use the library; this program has: {has}"
         )),
@@ -95,10 +95,10 @@ fn executor_named(found: &Found<'_>) -> Sort {
             found.refuse(format!("{} does not exist; {guess}", found.shown()))
         }
     };
-    Sort::Refused
+    ExecutorKind::Refused
 }
 
-fn scale(section: &mut Section<'_>, sort: Sort) -> ScalePolicy {
+fn scale(section: &mut Section<'_>, sort: ExecutorKind) -> ScalePolicy {
     let most = u32::try_from(MAX_CLAIM).unwrap_or(u32::MAX);
     let min = section.find("min_workers").and_then(|found| found.count(0..=most));
     let max = section.find("max_workers").and_then(|found| found.count(1..=most));
@@ -108,8 +108,8 @@ fn scale(section: &mut Section<'_>, sort: Sort) -> ScalePolicy {
         section.fault("min_workers", format!("is {min}, and must be at most max_workers, which is {max}"));
     }
     let default = match sort {
-        Sort::Command | Sort::Refused => Pool::default_scale(),
-        Sort::Process => ScalePolicy { min: process::MIN_WORKERS, ..Pool::default_scale() },
+        ExecutorKind::Command | ExecutorKind::Refused => PoolSettings::default_scale(),
+        ExecutorKind::Process => ScalePolicy { min: process::MIN_WORKERS, ..PoolSettings::default_scale() },
     };
     // Of the two only what was said counts: a file is not wrong because a machine has few cores.
     let max = max.unwrap_or_else(|| default.max.max(min.unwrap_or(default.min)));
@@ -194,7 +194,7 @@ fn files(section: &mut Section<'_>) -> Vec<String> {
     patterns.unwrap_or_default()
 }
 
-pub(super) fn bytes(found: Option<Found<'_>>, most: u64) -> Option<usize> {
+pub(super) fn bytes(found: Option<FoundValue<'_>>, most: u64) -> Option<usize> {
     usize::try_from(found?.size(1..=most)?).ok()
 }
 
@@ -237,7 +237,7 @@ fn codes(section: &mut Section<'_>) -> Codes {
     read
 }
 
-impl Pool {
+impl PoolSettings {
     /// How long an attempt may take to stop, unless the file says otherwise.
     pub(super) const GRACE: Duration = Duration::from_secs(5);
 

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use ostler_process::Folders;
 use ostler_process::sandbox::{Attributes, Network, Sandbox};
 
-use super::Pool;
+use super::PoolSettings;
 use super::folders::subfolder;
-use super::section::{Found, Section};
+use super::section::{FoundValue, Section};
 
 /// Memory that a child may be limited to. With less, hardly anything starts.
 const MEMORY: RangeInclusive<u64> = 1 << 20..=1 << 44;
@@ -26,7 +26,7 @@ pub(super) fn folders(pool: &str, section: &mut Section<'_>) -> Folders {
     Folders { start, each: all.map(|all| all.join(subfolder(pool))), guarded: Vec::new() }
 }
 
-fn one_path(found: &Found<'_>) -> Option<PathBuf> {
+fn one_path(found: &FoundValue<'_>) -> Option<PathBuf> {
     let text = found.text()?;
     if text.is_empty() {
         found.refuse("is empty, and must be the path of a folder")
@@ -64,7 +64,7 @@ pub(super) fn read(section: &mut Section<'_>) -> Option<Sandbox> {
     }
 }
 
-fn network(found: &Found<'_>) -> Option<Network> {
+fn network(found: &FoundValue<'_>) -> Option<Network> {
     match found.truth() {
         Some(false) => Some(Network::None),
         Some(true) => Some(Network::Open),
@@ -105,7 +105,7 @@ pub(crate) struct OpenDoor {
 }
 
 /// The doors that the sandboxes of these pools leave open.
-pub(crate) fn open_doors(pools: &[Pool]) -> Vec<OpenDoor> {
+pub(crate) fn open_doors(pools: &[PoolSettings]) -> Vec<OpenDoor> {
     let mut open = Vec::new();
     for pool in pools {
         let Some(sandbox) = pool.executor.sandbox() else { continue };

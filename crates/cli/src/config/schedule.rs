@@ -6,7 +6,7 @@ use ostler_store::check_schedule;
 use ostler_store::schedules::TaskTemplate;
 
 use super::pool::COUNTS;
-use super::section::{Found, Section};
+use super::section::{FoundValue, Section};
 
 /// The time zone of a line that names none.
 pub(crate) const UTC: &str = "UTC";
@@ -18,7 +18,7 @@ pub(super) fn read_all(section: &Section<'_>) -> Vec<PlannedSchedule> {
     section.entries().into_iter().filter_map(|(name, found)| read(name, &found)).collect()
 }
 
-fn read(name: String, found: &Found<'_>) -> Option<PlannedSchedule> {
+fn read(name: String, found: &FoundValue<'_>) -> Option<PlannedSchedule> {
     let mut section = found.table()?;
     let times = times(&mut section);
     let overlaps = Overlap::ALL.map(|choice| (choice.name(), choice));

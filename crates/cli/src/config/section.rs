@@ -15,7 +15,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::duration::{self, short};
 use super::expand::expand;
-use super::fault::Fault;
+use super::fault::ConfigFault;
 use super::size;
 use crate::print::visible;
 
@@ -25,16 +25,16 @@ const MAX_DISTANCE: usize = 3;
 const MAX_GUESSED_BYTES: usize = 64;
 
 /// One reading of one text.
-pub(super) struct Reading<'a> {
+pub(super) struct ConfigReader<'a> {
     text: &'a str,
     env: &'a dyn Fn(&str) -> Option<String>,
-    faults: RefCell<Vec<Fault>>,
+    faults: RefCell<Vec<ConfigFault>>,
     /// Every key that was asked for, and whether it stood there.
     #[cfg(test)]
     pub(super) asked: RefCell<Vec<(String, bool)>>,
 }
 
-impl<'a> Reading<'a> {
+impl<'a> ConfigReader<'a> {
     pub(super) fn new(text: &'a str, env: &'a dyn Fn(&str) -> Option<String>) -> Self {
         Self {
             text,
@@ -48,10 +48,10 @@ impl<'a> Reading<'a> {
     /// Keeps a sentence about what begins at this byte.
     pub(super) fn fault(&self, at: Option<usize>, sentence: impl Into<String>) {
         let line = at.map(|at| 1 + self.text.bytes().take(at).filter(|byte| *byte == b'\n').count());
-        self.faults.borrow_mut().push(Fault { line, sentence: sentence.into() });
+        self.faults.borrow_mut().push(ConfigFault { line, sentence: sentence.into() });
     }
 
-    pub(super) fn into_faults(self) -> Vec<Fault> {
+    pub(super) fn into_faults(self) -> Vec<ConfigFault> {
         self.faults.into_inner()
     }
 
@@ -63,7 +63,7 @@ impl<'a> Reading<'a> {
 
 /// A table of the file, or one that is not there: then every key of it is left out.
 pub(super) struct Section<'a> {
-    reading: &'a Reading<'a>,
+    reading: &'a ConfigReader<'a>,
     path: String,
     at: Option<usize>,
     table: Option<&'a DeTable<'a>>,
@@ -72,12 +72,12 @@ pub(super) struct Section<'a> {
 
 impl<'a> Section<'a> {
     /// The whole file.
-    pub(super) fn root(reading: &'a Reading<'a>, table: &'a DeTable<'a>) -> Self {
+    pub(super) fn root(reading: &'a ConfigReader<'a>, table: &'a DeTable<'a>) -> Self {
         Self { reading, path: String::new(), at: None, table: Some(table), known: Vec::new() }
     }
 
     /// The value of a key, if it is there.
-    pub(super) fn find(&mut self, key: &'static str) -> Option<Found<'a>> {
+    pub(super) fn find(&mut self, key: &'static str) -> Option<FoundValue<'a>> {
         self.known.push(key);
         let found = self.entry(key);
         #[cfg(test)]
@@ -86,13 +86,13 @@ impl<'a> Section<'a> {
     }
 
     /// Those of some keys that are there, of which one is to be chosen, with their places in the list.
-    pub(super) fn choose(&mut self, keys: &[&'static str]) -> Vec<(usize, Found<'a>)> {
+    pub(super) fn choose(&mut self, keys: &[&'static str]) -> Vec<(usize, FoundValue<'a>)> {
         self.known.extend(keys);
         keys.iter().enumerate().filter_map(|(at, key)| Some((at, self.entry(key)?))).collect()
     }
 
     /// The value of a key that must be there; `about` says what it is.
-    pub(super) fn required(&mut self, key: &'static str, about: &str) -> Option<Found<'a>> {
+    pub(super) fn required(&mut self, key: &'static str, about: &str) -> Option<FoundValue<'a>> {
         let found = self.find(key);
         if found.is_none() {
             self.fault(key, format!("is missing: {about}"));
@@ -111,9 +111,9 @@ impl<'a> Section<'a> {
         None
     }
 
-    fn entry(&self, key: &str) -> Option<Found<'a>> {
+    fn entry(&self, key: &str) -> Option<FoundValue<'a>> {
         let (name, value) = self.table?.get_key_value(key)?;
-        Some(Found { reading: self.reading, path: join(&self.path, key), at: name.span().start, value })
+        Some(FoundValue { reading: self.reading, path: join(&self.path, key), at: name.span().start, value })
     }
 
     /// The table under a key.
@@ -139,7 +139,7 @@ impl<'a> Section<'a> {
     }
 
     /// All entries of a table whose keys are names that the owner gave.
-    pub(super) fn entries(&self) -> Vec<(String, Found<'a>)> {
+    pub(super) fn entries(&self) -> Vec<(String, FoundValue<'a>)> {
         let names = self.table.into_iter().flat_map(|table| table.keys());
         names.filter_map(|name| Some((name.get_ref().to_string(), self.entry(name.get_ref())?))).collect()
     }
@@ -206,14 +206,14 @@ fn join(path: &str, key: &str) -> String {
 }
 
 /// A value of the file, with all that is needed to speak about it.
-pub(super) struct Found<'a> {
-    reading: &'a Reading<'a>,
+pub(super) struct FoundValue<'a> {
+    reading: &'a ConfigReader<'a>,
     path: String,
     at: usize,
     value: &'a Spanned<DeValue<'a>>,
 }
 
-impl<'a> Found<'a> {
+impl<'a> FoundValue<'a> {
     /// Its name, as sentences name it.
     pub(super) fn path(&self) -> &str {
         &self.path

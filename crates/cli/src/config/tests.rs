@@ -109,7 +109,7 @@ fn a_whole_file_is_read() {
     let seconds = Duration::from_secs;
     assert_eq!(presence.times, PresenceTimes { interval: seconds(2), ttl: seconds(5) });
     let [documents, mail] = config.pools.as_slice() else { panic!("{:?}", config.pools) };
-    let Executor::Command(command) = &documents.executor else { panic!("{documents:?}") };
+    let ExecutorSettings::Command(command) = &documents.executor else { panic!("{documents:?}") };
     assert_eq!(command.argv, ["python3", "work.py", "{{ payload.path }}"]);
     assert_eq!(command.input, Input::Payload);
     assert_eq!(command.environment.keep, ["PATH"]);
@@ -191,7 +191,7 @@ fn the_values_in_the_reference_are_the_defaults() {
 }
 
 /// A pool of workers with nothing but what must be said, and what has no default as the reference has it.
-fn plain_workers() -> Pool {
+fn plain_workers() -> PoolSettings {
     let text = "[pool.documents]\nexecutor = \"process\"\ncommand = [\"python3\", \"worker.py\"]
         recycle = { after_tasks = 1000, above_memory = \"512MiB\" }";
     good(text).pools.into_iter().next().expect("there is a pool")
@@ -200,7 +200,7 @@ fn plain_workers() -> Pool {
 #[test]
 fn every_key_there_is_stands_in_the_reference() {
     let text = reference();
-    let reading = Reading::new(&text, &env);
+    let reading = ConfigReader::new(&text, &env);
     document(&reading, &text);
     let asked = reading.asked.borrow();
     assert!(asked.iter().any(|(key, _)| key == "pool.shell.retry.max_node_deaths"), "{asked:?}");

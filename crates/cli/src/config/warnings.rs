@@ -1,17 +1,17 @@
 //! What a config may say, and should not: data of tasks that an interpreter reads as program text.
 
-use super::{Executor, Pool};
+use super::{ExecutorSettings, PoolSettings};
 use crate::hooks::HookAct;
-use crate::injection::{Data, Word, pasted};
+use crate::injection::{CommandWord, Data, pasted};
 use crate::print::visible;
 
-impl Pool {
+impl PoolSettings {
     /// What is allowed and dangerous: data of tasks that an interpreter reads as program text.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let own = match &self.executor {
-            Executor::Command(policy) => Some(("command", policy.argv.as_slice())),
+            ExecutorSettings::Command(policy) => Some(("command", policy.argv.as_slice())),
             // Its arguments are the same for every task.
-            Executor::Process(_) => None,
+            ExecutorSettings::Process(_) => None,
         };
         let hooks = self.on_failed.iter().filter_map(|hook| match &hook.act {
             HookAct::Command(policy) => Some(("on_failed.command", policy.argv.as_slice())),
@@ -21,7 +21,8 @@ impl Pool {
     }
 
     fn warning(&self, key: &str, argv: &[String]) -> Option<String> {
-        let argv: Vec<Word<'_>> = argv.iter().map(|text| Word { text, data: data_in(text) }).collect();
+        let argv: Vec<CommandWord<'_>> =
+            argv.iter().map(|text| CommandWord { text, data: data_in(text) }).collect();
         let pasted = pasted(&argv)?;
         Some(format!(
             "pool.{}.{key}: \"{}\" is program text for {}, and data of the task is pasted into it, so whoever submits a task can \

@@ -16,7 +16,7 @@ use ostler_store::calls::{Enqueued, QueueChange, Replay, ReplayAnswer};
 use ostler_store::views::{Counts, Filter, Survey, TaskRef};
 use ostler_store::{Stats, Store, SystemClock};
 
-use progress::Progress;
+use progress::DemoProgress;
 use tasks::{DOCUMENTS, LANES, NAME, SHELL, SUMS, Tasks};
 pub(crate) use worker::run as run_worker;
 
@@ -55,7 +55,7 @@ async fn tour() -> anyhow::Result<()> {
     println!("3. Two worker processes on the same file, anna and bert");
     let mut anna = spawn(&path, "anna")?;
     let mut bert = spawn(&path, "bert")?;
-    let mut progress = Progress::new();
+    let mut progress = DemoProgress::new();
     watch(&store, &mut progress, |survey| survey.nodes.len() == 2).await?;
     // Until each executor has something done, and all have something left.
     watch(&store, &mut progress, |survey| {
@@ -95,7 +95,7 @@ async fn revive(store: &Sqlite, broken: TaskId) -> anyhow::Result<()> {
     let answers = store.replay(vec![broken], how).await?;
     ensure!(answers == [ReplayAnswer::Requeued], "the replay was answered with {answers:?}");
     let over = |survey: &Survey| unfinished(survey) == 0 && counts(survey, DOCUMENTS.queue).failed == 0;
-    watch(store, &mut Progress::silent(), over).await?;
+    watch(store, &mut DemoProgress::silent(), over).await?;
     let mended = store.show(TaskRef::Id(broken)).await?.context("the task is gone")?;
     let output = mended.task.output.unwrap_or_default();
     println!("   {} after {} attempts: {output}", mended.task.state.name().name(), mended.attempts.len());
@@ -149,7 +149,7 @@ fn spawn(store: &Path, name: &str) -> anyhow::Result<Child> {
 /// Shows progress until `enough`, and does what a node does for the store.
 async fn watch(
     store: &Sqlite,
-    progress: &mut Progress,
+    progress: &mut DemoProgress,
     enough: impl Fn(&Survey) -> bool,
 ) -> anyhow::Result<()> {
     let until = Instant::now() + LIMIT;

@@ -11,13 +11,13 @@ use super::tasks::LANES;
 const WIDTH: usize = 30;
 
 /// Where progress is shown.
-pub(super) struct Progress {
+pub(super) struct DemoProgress {
     live: bool,
     /// Whether bars stand above the cursor.
     drawn: bool,
 }
 
-impl Progress {
+impl DemoProgress {
     pub(super) fn new() -> Self {
         Self { live: std::io::stdout().is_terminal(), drawn: false }
     }

@@ -12,7 +12,7 @@ pub(super) const NAME: &str = "OSTLER_DEMO_NODE";
 const PIDS: &str = "pids";
 
 /// One executor's share.
-pub(super) struct Lane {
+pub(super) struct DemoShare {
     pub(super) queue: &'static str,
     pub(super) kind: &'static str,
     pub(super) executor: &'static str,
@@ -20,21 +20,21 @@ pub(super) struct Lane {
     pub(super) what: &'static str,
 }
 
-pub(super) const DOCUMENTS: Lane = Lane {
+pub(super) const DOCUMENTS: DemoShare = DemoShare {
     queue: "documents",
     kind: "count",
     executor: "inline",
     count: 160,
     what: "async Rust handlers; five will fail at first, one can never work",
 };
-pub(super) const SUMS: Lane = Lane {
+pub(super) const SUMS: DemoShare = DemoShare {
     queue: "sums",
     kind: "sum",
     executor: "thread",
     count: 60,
     what: "Rust handlers that are not Send, on threads of their own",
 };
-pub(super) const SHELL: Lane = Lane {
+pub(super) const SHELL: DemoShare = DemoShare {
     queue: "shell",
     kind: "run",
     executor: "command",
@@ -42,7 +42,7 @@ pub(super) const SHELL: Lane = Lane {
     what: "shell commands, each a child that cannot outlive its node",
 };
 /// All of them.
-pub(super) const LANES: [Lane; 3] = [DOCUMENTS, SUMS, SHELL];
+pub(super) const LANES: [DemoShare; 3] = [DOCUMENTS, SUMS, SHELL];
 
 /// Documents that fail at first.
 const FLAKY: usize = 5;
@@ -57,7 +57,8 @@ pub(super) struct Tasks {
 impl Tasks {
     pub(super) fn new(folder: &Path) -> anyhow::Result<Self> {
         let ids = ostler::ids().context("no randomness from the system")?;
-        let task = |lane: &Lane, payload: String| NewTask::new(TaskId(ids()), lane.queue, lane.kind, payload);
+        let task =
+            |lane: &DemoShare, payload: String| NewTask::new(TaskId(ids()), lane.queue, lane.kind, payload);
         let broken = task(&DOCUMENTS, r#"{"title":"empty"}"#.to_owned());
         let id = broken.id;
         let documents = (2..=DOCUMENTS.count).map(|number| match number {

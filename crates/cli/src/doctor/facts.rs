@@ -17,7 +17,7 @@ use ostler_store::{Clock, Error, ErrorKind, Store};
 use super::Subject;
 use super::site::{self, SiteFacts};
 use crate::config::sandbox::{OpenDoor, open_doors};
-use crate::config::{Config, Executor, StoreUrl};
+use crate::config::{Config, ExecutorSettings, StoreUrl};
 use crate::map::job;
 
 /// How long a store may take to open, or to answer one question.
@@ -31,13 +31,13 @@ const MAX_JOBS: usize = 20;
 
 /// All that the rules decide by.
 #[derive(Clone, Debug)]
-pub(crate) struct Facts {
+pub(crate) struct DoctorFacts {
     /// The wall clock.
     pub(crate) now: Timestamp,
     /// Where the store is; `None`: nobody can tell which one is meant.
     pub(crate) site: Option<Site>,
     /// What became of looking into it.
-    pub(crate) look: Look,
+    pub(crate) look: StoreLook,
     /// The config, if one was named.
     pub(crate) config: Option<ConfigFacts>,
     /// How children would be contained here, or why they cannot be.
@@ -66,7 +66,7 @@ pub(crate) enum Site {
 
 /// What became of looking into the store.
 #[derive(Clone, Debug)]
-pub(crate) enum Look {
+pub(crate) enum StoreLook {
     /// Nobody can tell which one is meant: the config that would name it cannot be used.
     Unnamed,
     /// There is none.
@@ -83,12 +83,12 @@ pub(crate) enum Look {
         newest: i64,
     },
     /// It was looked into.
-    Seen(Box<Seen>),
+    Seen(Box<StoreFacts>),
 }
 
 /// What was seen in the store.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct StoreFacts {
     /// The system as a whole.
     pub(crate) survey: Survey,
     /// The tasks that were enqueued last.
@@ -133,7 +133,7 @@ pub(crate) enum ConfigFacts {
 }
 
 /// Looks at everything.
-pub(crate) async fn gather(subject: Subject) -> Facts {
+pub(crate) async fn gather(subject: Subject) -> DoctorFacts {
     let Subject { store, config, containment, clock } = subject;
     let now = clock.now();
     let redis = config
@@ -145,14 +145,14 @@ pub(crate) async fn gather(subject: Subject) -> Facts {
         Err(error) => ConfigFacts::Broken(error.to_string()),
     });
     let (site, opened) = match store {
-        None => (None, Err(Look::Unnamed)),
+        None => (None, Err(StoreLook::Unnamed)),
         Some(StoreUrl::Sqlite(path)) => (Some(Site::File(site::look(&path))), open(path, clock).await),
         Some(StoreUrl::Postgres(address)) => {
             (Some(Site::Server(address.to_string())), connect(&address).await)
         }
     };
     let (look, presence) = tokio::join!(look(opened), probe(redis));
-    Facts { now, site, look, config, containment, presence }
+    DoctorFacts { now, site, look, config, containment, presence }
 }
 
 /// Asks the Redis server, within seconds.
@@ -161,18 +161,18 @@ async fn probe(redis: Option<RedisAddress>) -> Option<PresenceFacts> {
     Some(PresenceFacts { address: redis.to_string(), probed: redis.probe().await })
 }
 
-async fn look(opened: Result<Box<dyn Store>, Look>) -> Look {
+async fn look(opened: Result<Box<dyn Store>, StoreLook>) -> StoreLook {
     let opened = match opened {
         Ok(opened) => opened,
         Err(look) => return look,
     };
     match tokio::time::timeout(MAX_ANSWER, see(&*opened)).await {
-        Ok(Ok(seen)) => Look::Seen(Box::new(seen)),
-        Ok(Err(error)) => Look::Refused(error),
+        Ok(Ok(seen)) => StoreLook::Seen(Box::new(seen)),
+        Ok(Err(error)) => StoreLook::Refused(error),
         Err(_) => {
             // To close it would be to wait for the question that has no answer. It ends with the program.
             std::mem::forget(opened);
-            Look::Silent(MAX_ANSWER)
+            StoreLook::Silent(MAX_ANSWER)
         }
     }
 }
@@ -181,52 +181,52 @@ async fn look(opened: Result<Box<dyn Store>, Look>) -> Look {
 ///
 /// On a thread of its own, and not on one of the runtime: the file's lock may be held for as long as another process
 /// likes, and nobody can be made to stop waiting for it. The thread then ends with the program.
-async fn open(path: PathBuf, clock: Arc<dyn Clock>) -> Result<Box<dyn Store>, Look> {
+async fn open(path: PathBuf, clock: Arc<dyn Clock>) -> Result<Box<dyn Store>, StoreLook> {
     let (answer, answered) = tokio::sync::oneshot::channel();
     let opening = std::thread::Builder::new().name("doctor".to_owned());
     let opening = opening.spawn(move || drop(answer.send(open_what_is_there(&path, clock))));
     if let Err(error) = opening {
-        return Err(Look::Refused(Error::new(
+        return Err(StoreLook::Refused(Error::new(
             ErrorKind::Unavailable,
             format!("no thread to look with: {error}"),
         )));
     }
     match tokio::time::timeout(MAX_ANSWER, answered).await {
         Ok(Ok(opened)) => opened,
-        Ok(Err(_)) => Err(Look::Refused(Error::new(
+        Ok(Err(_)) => Err(StoreLook::Refused(Error::new(
             ErrorKind::Internal,
             "the doctor panicked while it opened the store",
         ))),
-        Err(_) => Err(Look::Silent(MAX_ANSWER)),
+        Err(_) => Err(StoreLook::Silent(MAX_ANSWER)),
     }
 }
 
-fn open_what_is_there(path: &Path, clock: Arc<dyn Clock>) -> Result<Box<dyn Store>, Look> {
+fn open_what_is_there(path: &Path, clock: Arc<dyn Clock>) -> Result<Box<dyn Store>, StoreLook> {
     let versions = integrity::versions(path).map_err(|error| {
         // Where the whole folder is missing, so is the store.
         let missing = |error: std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
         let gone =
             error.kind() == ErrorKind::Unavailable && std::fs::symlink_metadata(path).is_err_and(missing);
-        if gone { Look::Absent } else { Look::Refused(error) }
+        if gone { StoreLook::Absent } else { StoreLook::Refused(error) }
     })?;
     match versions.found {
-        None => Err(Look::Absent),
-        Some(found) if found < versions.newest => Err(Look::Outdated { found, newest: versions.newest }),
+        None => Err(StoreLook::Absent),
+        Some(found) if found < versions.newest => Err(StoreLook::Outdated { found, newest: versions.newest }),
         Some(_) => match Sqlite::open(path, clock, Options::default()) {
             Ok(store) => Ok(Box::new(store)),
-            Err(error) => Err(Look::Refused(error)),
+            Err(error) => Err(StoreLook::Refused(error)),
         },
     }
 }
 
 /// Opens the store of a server, if there is one and nothing has to be changed for it.
-async fn connect(address: &Address) -> Result<Box<dyn Store>, Look> {
+async fn connect(address: &Address) -> Result<Box<dyn Store>, StoreLook> {
     let opening = async {
-        let versions = ostler_postgres::integrity::versions(address).await.map_err(Look::Refused)?;
+        let versions = ostler_postgres::integrity::versions(address).await.map_err(StoreLook::Refused)?;
         match versions.found {
-            None => return Err(Look::Absent),
+            None => return Err(StoreLook::Absent),
             Some(found) if found < versions.newest => {
-                return Err(Look::Outdated { found, newest: versions.newest });
+                return Err(StoreLook::Outdated { found, newest: versions.newest });
             }
             Some(_) => {}
         }
@@ -234,14 +234,14 @@ async fn connect(address: &Address) -> Result<Box<dyn Store>, Look> {
             ostler_postgres::Options { listening: Listening::Brief, ..ostler_postgres::Options::default() };
         match Postgres::open_existing(address.secret(), options).await {
             Ok(Some(store)) => Ok(Box::new(store) as Box<dyn Store>),
-            Ok(None) => Err(Look::Absent),
-            Err(error) => Err(Look::Refused(error)),
+            Ok(None) => Err(StoreLook::Absent),
+            Err(error) => Err(StoreLook::Refused(error)),
         }
     };
-    tokio::time::timeout(MAX_ANSWER, opening).await.unwrap_or(Err(Look::Silent(MAX_ANSWER)))
+    tokio::time::timeout(MAX_ANSWER, opening).await.unwrap_or(Err(StoreLook::Silent(MAX_ANSWER)))
 }
 
-async fn see(store: &dyn Store) -> Result<Seen, Error> {
+async fn see(store: &dyn Store) -> Result<StoreFacts, Error> {
     let survey = store.survey().await?;
     let in_state = |state| Filter { state: Some(state), ..Filter::default() };
     let stale = Filter { lease: LeaseFilter::Stale, ..Filter::default() };
@@ -250,7 +250,7 @@ async fn see(store: &dyn Store) -> Result<Seen, Error> {
         let (queue, kind) = (Some(lane.queue.clone()), Some(lane.kind.clone()));
         waiting.push(sample(store, Filter { queue, kind, ..in_state(StateName::Queued) }).await?);
     }
-    Ok(Seen {
+    Ok(StoreFacts {
         newest: sample(store, Filter::default()).await?,
         failed: sample(store, in_state(StateName::Failed)).await?,
         stale: sample(store, stale).await?,
@@ -288,10 +288,10 @@ async fn sample(store: &dyn Store, filter: Filter) -> Result<Sample, Error> {
 
 fn good_config(config: &Config) -> ConfigFacts {
     let queues = config.pools.iter().map(|pool| pool.name.clone()).collect();
-    let program = |pool: &crate::config::Pool| {
+    let program = |pool: &crate::config::PoolSettings| {
         let argv = match &pool.executor {
-            Executor::Command(command) => &command.argv,
-            Executor::Process(process) => &process.argv,
+            ExecutorSettings::Command(command) => &command.argv,
+            ExecutorSettings::Process(process) => &process.argv,
         };
         let program = argv.first()?;
         // A template is a name only when there is a task.
@@ -301,7 +301,7 @@ fn good_config(config: &Config) -> ConfigFacts {
         queues,
         missing_programs: config.pools.iter().filter_map(program).collect(),
         open_doors: open_doors(&config.pools),
-        warnings: config.pools.iter().flat_map(crate::config::Pool::warnings).collect(),
+        warnings: config.pools.iter().flat_map(crate::config::PoolSettings::warnings).collect(),
     }
 }
 

@@ -9,20 +9,20 @@ use ostler_store::jobs::{JobChange, JobRecord, queue_of};
 use ostler_wire::job::JobState;
 
 use super::job;
-use super::plan::{Plan, Spec};
+use super::plan::{MapPlan, Spec};
 use crate::args::Map;
 use crate::print::ago;
 
 /// Which job is to be done, and what is said about it.
-pub(crate) struct Chosen {
+pub(crate) struct ChosenJob {
     /// What to do.
-    pub(crate) what: What,
+    pub(crate) what: JobChoice,
     /// A sentence about the former job, if there is something to say.
     pub(crate) remark: Option<String>,
 }
 
 /// What to do.
-pub(crate) enum What {
+pub(crate) enum JobChoice {
     /// Do this job: it is new, or goes on.
     Do(JobId),
     /// Nothing: this job did all of it.
@@ -31,7 +31,7 @@ pub(crate) enum What {
 
 /// What becomes of a former job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
+enum FormerJobFate {
     /// It goes on: only what is not done is done.
     Resume,
     /// It is complete, and that is enough.
@@ -40,38 +40,38 @@ enum Fate {
     Supersede,
 }
 
-fn fate(map: &Map, state: JobState) -> Fate {
+fn fate(map: &Map, state: JobState) -> FormerJobFate {
     match state {
-        _ if map.fresh => Fate::Supersede,
-        JobState::Completed if map.once => Fate::Enough,
-        JobState::Completed => Fate::Supersede,
+        _ if map.fresh => FormerJobFate::Supersede,
+        JobState::Completed if map.once => FormerJobFate::Enough,
+        JobState::Completed => FormerJobFate::Supersede,
         JobState::Running
         | JobState::Unfinished
         | JobState::Paused
         | JobState::Failed
-        | JobState::Cancelled => Fate::Resume,
+        | JobState::Cancelled => FormerJobFate::Resume,
     }
 }
 
 /// Finds the job to go on with, or makes a new one.
 pub(crate) async fn choose(
     store: &dyn Store,
-    plan: &Plan,
+    plan: &MapPlan,
     spec: &Spec,
     map: &Map,
     now: Timestamp,
-) -> anyhow::Result<Chosen> {
+) -> anyhow::Result<ChosenJob> {
     let former = job::made_from(store, plan.fingerprint()).await?;
     let fate = former.as_ref().map(|found| fate(map, job::state(found)));
     match (former, fate) {
-        (Some(found), Some(Fate::Resume)) => {
+        (Some(found), Some(FormerJobFate::Resume)) => {
             let remark = Some(resume(store, &found, now).await?);
-            Ok(Chosen { what: What::Do(found.job.id), remark })
+            Ok(ChosenJob { what: JobChoice::Do(found.job.id), remark })
         }
-        (Some(found), Some(Fate::Enough)) => {
+        (Some(found), Some(FormerJobFate::Enough)) => {
             let remark =
                 format!("all {} items were done before ({})", found.job.items, ago(now, found.made_at));
-            Ok(Chosen { what: What::Nothing(Box::new(found)), remark: Some(remark) })
+            Ok(ChosenJob { what: JobChoice::Nothing(Box::new(found)), remark: Some(remark) })
         }
         (former, _) => {
             // First the new one: should this be interrupted, the next run finds that, and not what is given up here.
@@ -81,7 +81,7 @@ pub(crate) async fn choose(
                 Some(found) => give_up(store, &found, now).await?,
                 None => None,
             };
-            Ok(Chosen { what: What::Do(id), remark })
+            Ok(ChosenJob { what: JobChoice::Do(id), remark })
         }
     }
 }

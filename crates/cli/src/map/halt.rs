@@ -5,14 +5,14 @@ use ostler_store::views::Counts;
 /// When to stop, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Halt {
-    how: How,
-    what: What,
+    how: HaltMode,
+    what: HaltOn,
     most: Most,
 }
 
 /// What happens to items that run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum How {
+pub(crate) enum HaltMode {
     /// They are ended.
     Now,
     /// They go on to their end.
@@ -20,7 +20,7 @@ pub(crate) enum How {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum What {
+enum HaltOn {
     Fail,
     Success,
     Done,
@@ -34,7 +34,8 @@ enum Most {
 
 impl Halt {
     /// At the first failure, at once.
-    pub(crate) const FIRST_FAILURE: Self = Self { how: How::Now, what: What::Fail, most: Most::Count(1) };
+    pub(crate) const FIRST_FAILURE: Self =
+        Self { how: HaltMode::Now, what: HaltOn::Fail, most: Most::Count(1) };
 
     /// Reads `now,fail=1`, `soon,fail=10%`, `now,success=1`, `soon,done=100`.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
@@ -44,14 +45,14 @@ impl Halt {
         let (how, rest) = text.split_once(',').ok_or_else(wrong)?;
         let (what, most) = rest.split_once('=').ok_or_else(wrong)?;
         let how = match how {
-            "now" => How::Now,
-            "soon" => How::Soon,
+            "now" => HaltMode::Now,
+            "soon" => HaltMode::Soon,
             _ => return Err(wrong()),
         };
         let what = match what {
-            "fail" => What::Fail,
-            "success" => What::Success,
-            "done" => What::Done,
+            "fail" => HaltOn::Fail,
+            "success" => HaltOn::Success,
+            "done" => HaltOn::Done,
             _ => return Err(wrong()),
         };
         let most = match most.strip_suffix('%') {
@@ -66,11 +67,11 @@ impl Halt {
     }
 
     /// How to stop, if so much has ended of a job with so many items.
-    pub(crate) fn reached(self, counts: &Counts, items: u64) -> Option<How> {
+    pub(crate) fn reached(self, counts: &Counts, items: u64) -> Option<HaltMode> {
         let has = match self.what {
-            What::Fail => counts.failed,
-            What::Success => counts.completed,
-            What::Done => counts.completed + counts.failed,
+            HaltOn::Fail => counts.failed,
+            HaltOn::Success => counts.completed,
+            HaltOn::Done => counts.completed + counts.failed,
         };
         let reached = match self.most {
             Most::Count(most) => has >= most,
@@ -88,12 +89,12 @@ mod tests {
     fn conditions_are_read_and_met() {
         let counts = Counts { completed: 5, failed: 2, ..Counts::default() };
         let reached = |text: &str| Halt::parse(text).expect("a condition").reached(&counts, 20);
-        assert_eq!(reached("now,fail=2"), Some(How::Now));
+        assert_eq!(reached("now,fail=2"), Some(HaltMode::Now));
         assert_eq!(reached("soon,fail=3"), None);
-        assert_eq!(reached("soon,fail=10%"), Some(How::Soon));
+        assert_eq!(reached("soon,fail=10%"), Some(HaltMode::Soon));
         assert_eq!(reached("soon,fail=11%"), None);
-        assert_eq!(reached("now,success=5"), Some(How::Now));
-        assert_eq!(reached("now,done=7"), Some(How::Now));
+        assert_eq!(reached("now,success=5"), Some(HaltMode::Now));
+        assert_eq!(reached("now,done=7"), Some(HaltMode::Now));
         assert_eq!(Halt::FIRST_FAILURE.reached(&Counts::default(), 20), None);
         assert_eq!(Halt::parse("now,fail=1"), Ok(Halt::FIRST_FAILURE));
     }

@@ -3,9 +3,9 @@
 //! [`item`], [`template`], [`source`] and [`halt`] say what the words on the command line mean, [`identity`] which job that is,
 //! [`plan`] puts them together, [`former`] finds what is done already. [`run`] does it; [`report`] prints what comes out, [`progress`] how far it is, [`results`] writes it down.
 
+pub(crate) mod fingerprint;
 pub(crate) mod former;
 pub(crate) mod halt;
-pub(crate) mod identity;
 pub(crate) mod item;
 pub(crate) mod job;
 pub(crate) mod plan;

@@ -10,13 +10,13 @@ use ostler_store::calls::NewTask;
 use ostler_store::jobs::{NewJob, queue_of};
 use serde::{Deserialize, Serialize};
 
-use super::identity::{Mark, Order, fingerprint, marks, task_of};
+use super::fingerprint::{ItemDigest, ItemOrder, fingerprint, marks, task_of};
 use super::item::Item;
-use super::source::{Items, Source};
-use super::template::Template;
+use super::source::{ItemSource, Items};
+use super::template::CommandTemplate;
 use crate::args::Map;
 use crate::exit::{Code, refused};
-use crate::injection::{Pasted, Word, pasted};
+use crate::injection::{CommandWord, Pasted, pasted};
 
 /// What stands between the template and the items.
 const ITEMS: &[u8] = b":::";
@@ -24,15 +24,15 @@ const ITEMS: &[u8] = b":::";
 pub(crate) const KIND: &str = "item";
 
 /// What is done with which items.
-pub(crate) struct Plan {
+pub(crate) struct MapPlan {
     /// The job's name.
     pub(crate) name: String,
     /// The words as they were given.
     words: Vec<Vec<u8>>,
-    template: Template,
+    template: CommandTemplate,
     /// The items, in their order.
     pub(crate) items: Vec<Item>,
-    marks: Vec<Mark>,
+    marks: Vec<ItemDigest>,
     /// Where it is done.
     folder: String,
     timeout_ms: Option<u128>,
@@ -76,7 +76,7 @@ pub(crate) struct Payload {
     pub(crate) argv: Vec<Argument>,
 }
 
-impl Plan {
+impl MapPlan {
     /// Reads the items, and puts everything together. `None`: there are no items, so there is nothing to do.
     pub(crate) fn make(map: &Map) -> anyhow::Result<Option<Self>> {
         let (words, given) = split(&map.words)?;
@@ -86,7 +86,7 @@ impl Plan {
         if all.is_empty() {
             return Ok(None);
         }
-        let template = Template::parse(&words, &fields)
+        let template = CommandTemplate::parse(&words, &fields)
             .map_err(|unknown| refused(Code::BadInput, unknown.to_string()))?;
         let name = map.name.clone().unwrap_or_else(|| name_of(&words));
         let timeout_ms = map.timeout.map(|timeout| timeout.as_millis());
@@ -98,13 +98,13 @@ impl Plan {
     pub(crate) fn pasted(&self) -> Option<Pasted> {
         let texts: Vec<_> = self.words.iter().map(|word| String::from_utf8_lossy(word)).collect();
         let argv = texts.iter().zip(self.template.data());
-        let argv: Vec<Word<'_>> = argv.map(|(text, data)| Word { text, data }).collect();
+        let argv: Vec<CommandWord<'_>> = argv.map(|(text, data)| CommandWord { text, data }).collect();
         pasted(&argv)
     }
 
     /// Digest of all that it is made from.
     pub(crate) fn fingerprint(&self) -> String {
-        let order = if self.template.counts() { Order::Matters } else { Order::Free };
+        let order = if self.template.counts() { ItemOrder::Matters } else { ItemOrder::Free };
         let timeout = self.timeout_ms.map(|ms| ms.to_string()).unwrap_or_default();
         let mut texts: Vec<&[u8]> = vec![self.folder.as_bytes(), timeout.as_bytes()];
         texts.extend(self.words.iter().map(Vec::as_slice));
@@ -160,9 +160,9 @@ impl Plan {
 }
 
 /// Words before and after `:::`.
-type Split = (Vec<Vec<u8>>, Option<Vec<Vec<u8>>>);
+type SplitWords = (Vec<Vec<u8>>, Option<Vec<Vec<u8>>>);
 
-fn split(words: &[OsString]) -> anyhow::Result<Split> {
+fn split(words: &[OsString]) -> anyhow::Result<SplitWords> {
     let words: Vec<Vec<u8>> = words.iter().map(|word| word.clone().into_vec()).collect();
     let mut parts = words.split(|word| word == ITEMS);
     let template = parts.next().unwrap_or_default().to_vec();
@@ -176,12 +176,12 @@ fn split(words: &[OsString]) -> anyhow::Result<Split> {
     Ok((template, items))
 }
 
-fn source(map: &Map, given: Option<Vec<Vec<u8>>>) -> anyhow::Result<Source> {
+fn source(map: &Map, given: Option<Vec<Vec<u8>>>) -> anyhow::Result<ItemSource> {
     let other = [
-        map.files.clone().map(Source::Files),
-        map.csv.clone().map(Source::Csv),
-        map.jsonl.clone().map(Source::Jsonl),
-        map.null.then_some(Source::Nul),
+        map.files.clone().map(ItemSource::Files),
+        map.csv.clone().map(ItemSource::Csv),
+        map.jsonl.clone().map(ItemSource::Jsonl),
+        map.null.then_some(ItemSource::Nul),
     ]
     .into_iter()
     .flatten()
@@ -193,13 +193,13 @@ fn source(map: &Map, given: Option<Vec<Vec<u8>>>) -> anyhow::Result<Source> {
         (Some(words), None) if words.is_empty() => {
             Err(refused(Code::BadInput, "there are no items after \":::\""))
         }
-        (Some(words), None) => Ok(Source::Words(words)),
+        (Some(words), None) => Ok(ItemSource::Words(words)),
         (None, Some(other)) => Ok(other),
         (None, None) if io::stdin().is_terminal() => {
             let sentence = "there are no items: give them after \":::\", by --files, --csv or --jsonl, or line by line on standard input";
             Err(refused(Code::BadInput, sentence))
         }
-        (None, None) => Ok(Source::Lines),
+        (None, None) => Ok(ItemSource::Lines),
     }
 }
 

@@ -23,26 +23,26 @@ const LEAST_BAR_COLUMNS: usize = 5;
 const MAX_SHOWN_SECONDS: f64 = 1e9;
 
 /// How far it is.
-pub(crate) struct Progress {
+pub(crate) struct MapProgress {
     items: u64,
     before: u64,
     began: Instant,
-    shown: Shown,
+    shown: ProgressView,
 }
 
-enum Shown {
+enum ProgressView {
     Nothing,
     Bar(ProgressBar),
     Lines { last: Instant },
 }
 
-impl Progress {
+impl MapProgress {
     /// Nothing is shown.
     pub(crate) fn quiet(items: u64) -> Self {
-        Self { items, before: 0, began: Instant::now(), shown: Shown::Nothing }
+        Self { items, before: 0, began: Instant::now(), shown: ProgressView::Nothing }
     }
 
-    /// Shown as standard error allows it; `before` are done already.
+    /// ProgressView as standard error allows it; `before` are done already.
     pub(crate) fn visible(items: u64, before: u64) -> Self {
         let began = Instant::now();
         let shown = if io::stderr().is_terminal() {
@@ -51,9 +51,9 @@ impl Progress {
             if let Ok(style) = ProgressStyle::with_template(LOOK) {
                 bar.set_style(style);
             }
-            Shown::Bar(bar)
+            ProgressView::Bar(bar)
         } else {
-            Shown::Lines { last: began }
+            ProgressView::Lines { last: began }
         };
         Self { items, before, began, shown }
     }
@@ -62,12 +62,12 @@ impl Progress {
     pub(crate) fn update(&mut self, counts: &Counts) {
         let done = ended(counts);
         match &mut self.shown {
-            Shown::Nothing => {}
-            Shown::Bar(bar) => {
+            ProgressView::Nothing => {}
+            ProgressView::Bar(bar) => {
                 bar.set_message(line(done, self.before, self.items, counts, self.began.elapsed(), columns()));
             }
-            Shown::Lines { last } if last.elapsed() < LINES_EVERY => {}
-            Shown::Lines { last } => {
+            ProgressView::Lines { last } if last.elapsed() < LINES_EVERY => {}
+            ProgressView::Lines { last } => {
                 *last = Instant::now();
                 let line = plain(done, self.before, self.items, counts, self.began.elapsed());
                 say(&line);
@@ -78,24 +78,24 @@ impl Progress {
     /// Prints something while the bar is out of the way.
     pub(crate) fn aside<T>(&self, print: impl FnOnce() -> T) -> T {
         match &self.shown {
-            Shown::Bar(bar) => bar.suspend(print),
-            Shown::Nothing | Shown::Lines { .. } => print(),
+            ProgressView::Bar(bar) => bar.suspend(print),
+            ProgressView::Nothing | ProgressView::Lines { .. } => print(),
         }
     }
 
     /// A handle for whoever prints beside the bar.
     pub(crate) fn beside(&self) -> Beside {
         match &self.shown {
-            Shown::Bar(bar) => Beside(Some(bar.clone())),
-            Shown::Nothing | Shown::Lines { .. } => Beside(None),
+            ProgressView::Bar(bar) => Beside(Some(bar.clone())),
+            ProgressView::Nothing | ProgressView::Lines { .. } => Beside(None),
         }
     }
 
     /// The bar goes, and does not come back: what follows is said in lines.
     pub(crate) fn clear(&self) {
         match &self.shown {
-            Shown::Bar(bar) => bar.finish_and_clear(),
-            Shown::Nothing | Shown::Lines { .. } => {}
+            ProgressView::Bar(bar) => bar.finish_and_clear(),
+            ProgressView::Nothing | ProgressView::Lines { .. } => {}
         }
     }
 
@@ -103,8 +103,8 @@ impl Progress {
     pub(crate) fn finish(self, counts: &Counts) {
         self.clear();
         match &self.shown {
-            Shown::Nothing => {}
-            Shown::Bar(_) | Shown::Lines { .. } => {
+            ProgressView::Nothing => {}
+            ProgressView::Bar(_) | ProgressView::Lines { .. } => {
                 say(&summary(self.items, self.before, counts, self.began.elapsed()));
             }
         }
@@ -112,7 +112,7 @@ impl Progress {
 }
 
 /// However it ends, no dead bar stays on the screen.
-impl Drop for Progress {
+impl Drop for MapProgress {
     fn drop(&mut self) {
         self.clear();
     }

@@ -15,9 +15,9 @@ use tokio::sync::mpsc;
 
 use super::plan::Payload;
 use super::progress::Beside;
+use crate::attempt_output::AttemptOutput;
 use crate::exit::say;
 use crate::print::visible;
-use crate::written::Written;
 
 /// Ends that are passed on as they were found; of those beyond only the names are, and they are looked up again.
 const MAX_WHOLE: usize = 256;
@@ -25,7 +25,7 @@ const MAX_WHOLE: usize = 256;
 const MAX_WHOLE_BYTES: usize = 4 * 1024;
 
 /// The end of an item.
-pub(crate) enum End {
+pub(crate) enum ItemEnd {
     /// As it was found.
     Whole(Box<TaskDetail>),
     /// Its name alone.
@@ -34,12 +34,12 @@ pub(crate) enum End {
 
 /// Hears which tasks have ended, and passes them on.
 pub(crate) struct Reporter {
-    ends: Mutex<Option<mpsc::Sender<End>>>,
+    ends: Mutex<Option<mpsc::Sender<ItemEnd>>>,
 }
 
 impl Reporter {
     /// A reporter, and where the ends come out. It has room for all of them, so that nobody who reads slowly holds it up.
-    pub(crate) fn new(items: usize) -> (Arc<Self>, mpsc::Receiver<End>) {
+    pub(crate) fn new(items: usize) -> (Arc<Self>, mpsc::Receiver<ItemEnd>) {
         // One that was told twice has room, too.
         let (sender, ends) = mpsc::channel(items.saturating_mul(2).max(1));
         (Arc::new(Self { ends: Mutex::new(Some(sender)) }), ends)
@@ -63,7 +63,7 @@ impl EndListener for Reporter {
             let waiting = sender.max_capacity() - sender.capacity();
             let bytes = found.task.output.as_ref().map_or(0, String::len) + found.task.payload.len();
             let small = waiting < MAX_WHOLE && bytes <= MAX_WHOLE_BYTES;
-            let end = if small { End::Whole(Box::new(found)) } else { End::Named(telling.task) };
+            let end = if small { ItemEnd::Whole(Box::new(found)) } else { ItemEnd::Named(telling.task) };
             let _ = sender.send(end).await;
         }
         Ok(())
@@ -71,7 +71,7 @@ impl EndListener for Reporter {
 }
 
 /// In which order outputs are printed.
-pub(crate) enum Order {
+pub(crate) enum OutputOrder {
     /// As they come.
     AsTheyCome,
     /// In the order of the items; these numbers are still to come, the lowest first.
@@ -82,15 +82,15 @@ pub(crate) enum Order {
 pub(crate) struct Printer {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) beside: Beside,
-    pub(crate) order: Order,
+    pub(crate) order: OutputOrder,
 }
 
 impl Printer {
-    pub(crate) async fn serve(self, mut ends: mpsc::Receiver<End>) -> anyhow::Result<()> {
-        let mut early: BTreeMap<u64, End> = BTreeMap::new();
+    pub(crate) async fn serve(self, mut ends: mpsc::Receiver<ItemEnd>) -> anyhow::Result<()> {
+        let mut early: BTreeMap<u64, ItemEnd> = BTreeMap::new();
         let mut expected = match &self.order {
-            Order::AsTheyCome => None,
-            Order::Kept(numbers) => Some(numbers.iter().copied().peekable()),
+            OutputOrder::AsTheyCome => None,
+            OutputOrder::Kept(numbers) => Some(numbers.iter().copied().peekable()),
         };
         let mut readable = true;
         while let Some(end) = ends.recv().await {
@@ -117,26 +117,26 @@ impl Printer {
         Ok(())
     }
 
-    async fn found(&self, end: End) -> anyhow::Result<Option<Box<TaskDetail>>> {
+    async fn found(&self, end: ItemEnd) -> anyhow::Result<Option<Box<TaskDetail>>> {
         Ok(match end {
-            End::Whole(found) => Some(found),
-            End::Named(id) => self.store.show(TaskRef::Id(id)).await?.map(Box::new),
+            ItemEnd::Whole(found) => Some(found),
+            ItemEnd::Named(id) => self.store.show(TaskRef::Id(id)).await?.map(Box::new),
         })
     }
 
     /// The number of the item, and its name alone: it may have to wait for long.
-    async fn numbered(&self, end: End) -> anyhow::Result<Option<(u64, End)>> {
+    async fn numbered(&self, end: ItemEnd) -> anyhow::Result<Option<(u64, ItemEnd)>> {
         let Some(found) = self.found(end).await? else { return Ok(None) };
         let payload = serde_json::from_str::<Payload>(&found.task.payload).ok();
-        Ok(payload.map(|payload| (payload.number, End::Named(found.task.id))))
+        Ok(payload.map(|payload| (payload.number, ItemEnd::Named(found.task.id))))
     }
 
     /// Prints one; false when nobody reads any more.
-    async fn print(&self, end: End) -> anyhow::Result<bool> {
+    async fn print(&self, end: ItemEnd) -> anyhow::Result<bool> {
         let Some(found) = self.found(end).await? else { return Ok(true) };
         let task = found.task;
         let last = found.attempts.last().map(|attempt| attempt.token);
-        let written = Written::read(self.store.as_ref(), task.id, last).await?;
+        let written = AttemptOutput::read(self.store.as_ref(), task.id, last).await?;
         let said: Vec<String> = written
             .warnings
             .iter()

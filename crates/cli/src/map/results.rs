@@ -12,9 +12,9 @@ use ostler_wire::job::JobResultView as Row;
 
 use super::plan::Payload;
 use super::report::stdout_of;
+use crate::attempt_output::AttemptOutput;
 use crate::exit::{Code, refused};
 use crate::print::{Looks, visible_json, visible_lines};
-use crate::written::Written;
 
 /// Tasks on one page: each comes with its output.
 const PAGE: usize = 50;
@@ -139,8 +139,8 @@ pub(crate) async fn print(
 }
 
 /// What its last attempt wrote.
-async fn last_written(store: &dyn Store, found: &TaskDetail) -> anyhow::Result<Written> {
-    Written::read(store, found.task.id, found.attempts.last().map(|attempt| attempt.token)).await
+async fn last_written(store: &dyn Store, found: &TaskDetail) -> anyhow::Result<AttemptOutput> {
+    AttemptOutput::read(store, found.task.id, found.attempts.last().map(|attempt| attempt.token)).await
 }
 
 fn row(number: u64, found: &TaskDetail, stdout: Vec<u8>) -> Row {

@@ -17,14 +17,14 @@ use ostler_store::{Clock as _, Error, MAX_NAME_BYTES, Store, SystemClock};
 use ostler_wire::job::JobActionView;
 use tokio::sync::mpsc;
 
-use super::former::{self, What};
-use super::halt::{Halt, How};
+use super::former::{self, JobChoice};
+use super::halt::{Halt, HaltMode};
 use super::job;
-use super::plan::{Plan, Spec};
-use super::progress::{Progress, ended};
-use super::report::{Order, Printer, Reporter};
+use super::plan::{MapPlan, Spec};
+use super::progress::{MapProgress, ended};
+use super::report::{OutputOrder, Printer, Reporter};
 use super::results::Target;
-use super::tally::{Counted, Tally};
+use super::tally::{CountedCommands, Tally};
 use crate::args::Map;
 use crate::commands::{Signals, job_view, machine, make_room, start_keeper};
 use crate::exit::{Code, refused, say};
@@ -48,17 +48,17 @@ const SOON: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 /// What is to be done, and how it is shown.
 pub(crate) struct Mapping<'a> {
     pub(crate) map: &'a Map,
-    pub(crate) plan: Plan,
+    pub(crate) plan: MapPlan,
     pub(crate) place: StoreLocation,
     pub(crate) out: Out,
 }
 
 /// Why the work has stopped.
-enum Over {
+enum MapEnd {
     /// All items have ended.
     Done,
     /// Enough has ended.
-    Halted(How),
+    Halted(HaltMode),
     /// Somebody cancelled the job.
     Cancelled,
     /// Somebody interrupted.
@@ -86,8 +86,8 @@ impl Mapping<'_> {
             self.remark(remark);
         }
         let job = match chosen.what {
-            What::Do(job) => job,
-            What::Nothing(done) => return self.nothing_to_do(store.as_ref(), &done, target).await,
+            JobChoice::Do(job) => job,
+            JobChoice::Nothing(done) => return self.nothing_to_do(store.as_ref(), &done, target).await,
         };
         match keeper {
             None => self.leave(store.as_ref(), job).await,
@@ -140,13 +140,16 @@ impl Mapping<'_> {
     ) -> anyhow::Result<Code> {
         let items = self.plan.items.len() as u64;
         let before = record(store.as_ref(), job).await?.counts;
-        let mut progress =
-            if self.map.quiet { Progress::quiet(items) } else { Progress::visible(items, before.completed) };
+        let mut progress = if self.map.quiet {
+            MapProgress::quiet(items)
+        } else {
+            MapProgress::visible(items, before.completed)
+        };
         let (reporter, ends) = Reporter::new(self.plan.items.len());
         let order = if self.map.keep_order {
-            Order::Kept(self.open_numbers(store.as_ref(), job).await?)
+            OutputOrder::Kept(self.open_numbers(store.as_ref(), job).await?)
         } else {
-            Order::AsTheyCome
+            OutputOrder::AsTheyCome
         };
         let printer = Printer { store: Arc::clone(store), beside: progress.beside(), order };
         let printing = match self.out.format() {
@@ -156,7 +159,7 @@ impl Mapping<'_> {
         let halt = if self.map.fail_fast { Some(Halt::FIRST_FAILURE) } else { self.map.halt };
         let tally = Tally::new(halt, items, spec.attempts, before.completed);
         let command = Command::of_payload(keeper.clone(), policy())?;
-        let executor = Arc::new(Counted { command, tally: Arc::clone(&tally) });
+        let executor = Arc::new(CountedCommands { command, tally: Arc::clone(&tally) });
         let listener: Arc<dyn EndListener> = Arc::clone(&reporter) as Arc<dyn EndListener>;
         let pool = PoolConfig { listener: Some(listener), ..pool_of(executor, job, spec) };
         let (store_news, news) = mpsc::channel(MAX_NEWS);
@@ -179,15 +182,15 @@ impl Mapping<'_> {
                     return Err(error);
                 }
             },
-            how = tally.enough() => Over::Halted(how),
-            () = signals.next() => Over::Interrupted,
+            how = tally.enough() => MapEnd::Halted(how),
+            () = signals.next() => MapEnd::Interrupted,
             () = keeper.gone() => {
                 let sentence = "the keeper of the children was killed; run the same command again to go on";
                 return Err(refused(Code::WorkFailed, sentence));
             }
         };
         match over {
-            Over::Interrupted => {
+            MapEnd::Interrupted => {
                 progress.clear();
                 let running = node.running();
                 if running > 0 && !self.map.quiet {
@@ -195,11 +198,13 @@ impl Mapping<'_> {
                     say(&format!("stopping {running} {items}; interrupt again to stop at once"));
                 }
             }
-            Over::Done | Over::Halted(_) | Over::Cancelled | Over::Drained => {}
+            MapEnd::Done | MapEnd::Halted(_) | MapEnd::Cancelled | MapEnd::Drained => {}
         }
         let patience = match over {
-            Over::Halted(How::Soon) | Over::Drained => SOON,
-            Over::Done | Over::Halted(How::Now) | Over::Cancelled | Over::Interrupted => Duration::ZERO,
+            MapEnd::Halted(HaltMode::Soon) | MapEnd::Drained => SOON,
+            MapEnd::Done | MapEnd::Halted(HaltMode::Now) | MapEnd::Cancelled | MapEnd::Interrupted => {
+                Duration::ZERO
+            }
         };
         let (mut state, stopper) = (node.state(), node.stopper());
         let mut draining = std::pin::pin!(async {
@@ -241,10 +246,10 @@ impl Mapping<'_> {
                 say(&format!("run the same command again to go on with what is not done{all}"));
             }
             Ok(match over {
-                Over::Interrupted => Code::Interrupted,
-                Over::Cancelled | Over::Drained => Code::WorkFailed,
-                Over::Done | Over::Halted(_) if counts.failed + counts.cancelled > 0 => Code::WorkFailed,
-                Over::Done | Over::Halted(_) => Code::Done,
+                MapEnd::Interrupted => Code::Interrupted,
+                MapEnd::Cancelled | MapEnd::Drained => Code::WorkFailed,
+                MapEnd::Done | MapEnd::Halted(_) if counts.failed + counts.cancelled > 0 => Code::WorkFailed,
+                MapEnd::Done | MapEnd::Halted(_) => Code::Done,
             })
         };
         tokio::select! {
@@ -274,7 +279,7 @@ async fn record(store: &dyn Store, job: JobId) -> anyhow::Result<JobRecord> {
 }
 
 /// Enqueues the items. Those that are there stay as they are; a job that was cancelled gets no more.
-async fn enqueue(store: &dyn Store, plan: &Plan, job: JobId) -> anyhow::Result<u64> {
+async fn enqueue(store: &dyn Store, plan: &MapPlan, job: JobId) -> anyhow::Result<u64> {
     let places: Vec<usize> = (0..plan.items.len()).collect();
     for some in places.chunks(BATCH) {
         if record(store, job).await?.cancelled_at.is_some() {
@@ -287,7 +292,7 @@ async fn enqueue(store: &dyn Store, plan: &Plan, job: JobId) -> anyhow::Result<u
 }
 
 /// The same, however often it takes while the store is away. What is there stays as it is.
-async fn enqueue_patiently(store: &dyn Store, plan: &Plan, job: JobId) -> anyhow::Result<u64> {
+async fn enqueue_patiently(store: &dyn Store, plan: &MapPlan, job: JobId) -> anyhow::Result<u64> {
     loop {
         match enqueue(store, plan, job).await {
             Err(error) if is_transient(&error) => tokio::time::sleep(POLL).await,
@@ -366,9 +371,9 @@ struct Watch<'a> {
 impl Watch<'_> {
     async fn until_over(
         &mut self,
-        progress: &mut Progress,
+        progress: &mut MapProgress,
         mut enqueued: tokio::task::JoinHandle<anyhow::Result<u64>>,
-    ) -> anyhow::Result<Over> {
+    ) -> anyhow::Result<MapEnd> {
         let (mut ends, mut state) = (self.node.ends(), self.node.state());
         let mut all_enqueued = false;
         let mut said_paused = false;
@@ -398,7 +403,7 @@ impl Watch<'_> {
             }
             if *state.borrow_and_update() == NodeState::Draining {
                 progress.aside(|| say("a drain was ordered"));
-                return Ok(Over::Drained);
+                return Ok(MapEnd::Drained);
             }
             let record = match record(self.store, self.job).await {
                 Err(error) if is_transient(&error) => continue,
@@ -406,10 +411,10 @@ impl Watch<'_> {
             };
             progress.update(&record.counts);
             if all_enqueued && ended(&record.counts) >= self.items {
-                return Ok(Over::Done);
+                return Ok(MapEnd::Done);
             }
             if record.cancelled_at.is_some() {
-                return Ok(Over::Cancelled);
+                return Ok(MapEnd::Cancelled);
             }
             if let Some(why) = record.paused.filter(|_| !said_paused) {
                 progress.aside(|| say(&format!("the job is paused: {why}; ostler job resume {}", self.job)));

@@ -18,7 +18,7 @@ const MAX_ITEM_BYTES: usize = 128 * 1024;
 
 /// Where items come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Source {
+pub(crate) enum ItemSource {
     /// The words behind `:::`.
     Words(Vec<Vec<u8>>),
     /// Standard input, line by line.
@@ -49,7 +49,7 @@ fn wrong<T>(sentence: impl Into<String>) -> Result<T, NoItems> {
     Err(NoItems(sentence.into()))
 }
 
-impl Source {
+impl ItemSource {
     /// Reads all of it.
     pub(crate) fn read(self, stdin: impl FnOnce() -> Box<dyn Read>) -> Result<Items, NoItems> {
         let items = match self {
@@ -218,7 +218,7 @@ fn text(value: &Value) -> String {
 mod tests {
     use super::*;
 
-    fn read(source: Source, stdin: &'static [u8]) -> Result<Items, String> {
+    fn read(source: ItemSource, stdin: &'static [u8]) -> Result<Items, String> {
         source.read(|| Box::new(stdin)).map_err(|error| error.to_string())
     }
 
@@ -228,20 +228,20 @@ mod tests {
 
     #[test]
     fn lines_and_records_are_items_as_they_are() {
-        let lines = read(Source::Lines, b"a b\n\n 'c'\nlast").expect("items");
+        let lines = read(ItemSource::Lines, b"a b\n\n 'c'\nlast").expect("items");
         assert_eq!(texts(&lines), ["a b", " 'c'", "last"]);
-        let records = read(Source::Nul, b"a\nb\0\xff\0").expect("items");
+        let records = read(ItemSource::Nul, b"a\nb\0\xff\0").expect("items");
         assert_eq!(records.all, [Item::plain("a\nb"), Item::plain(vec![0xff])]);
     }
 
     #[test]
     fn rows_of_a_table_have_fields() {
-        let csv = read(Source::Csv("-".into()), b"name,to\n\"Anna, B\",x@y\n").expect("items");
+        let csv = read(ItemSource::Csv("-".into()), b"name,to\n\"Anna, B\",x@y\n").expect("items");
         assert_eq!(csv.fields, ["name", "to"]);
         assert_eq!(csv.all[0].field("name"), Some("Anna, B"));
         assert_eq!(texts(&csv)[0], r#"{"name":"Anna, B","to":"x@y"}"#);
         let jsonl =
-            read(Source::Jsonl("-".into()), b"{\"a\":1,\"b\":{\"c\":2}}\n\n\"text\"\n").expect("items");
+            read(ItemSource::Jsonl("-".into()), b"{\"a\":1,\"b\":{\"c\":2}}\n\n\"text\"\n").expect("items");
         assert_eq!(jsonl.fields, ["a", "b"]);
         assert_eq!((jsonl.all[0].field("a"), jsonl.all[0].field("b")), (Some("1"), Some("{\"c\":2}")));
         assert_eq!(jsonl.all[1], Item::plain("text"));
@@ -258,7 +258,7 @@ mod tests {
         }
         let found = |pattern: &str| {
             let items =
-                read(Source::Files(at(pattern).to_str().expect("text").to_owned()), b"").expect("items");
+                read(ItemSource::Files(at(pattern).to_str().expect("text").to_owned()), b"").expect("items");
             let start = folder.path().to_str().expect("text").len() + 1;
             texts(&items).iter().map(|path| path[start..].to_owned()).collect::<Vec<_>>()
         };
@@ -272,14 +272,14 @@ mod tests {
 
     #[test]
     fn what_cannot_be_an_item_is_said_with_its_place() {
-        let told = |source: Source, stdin| read(source, stdin).expect_err("refused");
-        assert!(told(Source::Lines, b"fine\na\0b\n").starts_with("item 2 has a NUL"));
-        assert!(told(Source::Jsonl("-".into()), b"{}\n{x\n").contains("line 2"));
-        assert!(told(Source::Csv("-".into()), b"a,b\n1\n").contains("fields"));
-        assert!(told(Source::Csv("-".into()), b"a,a\n1,2\n").contains("twice"));
-        assert!(told(Source::Files("/nowhere/*.x".into()), b"").contains("no file matches"));
-        assert!(told(Source::Csv("/nowhere/x.csv".into()), b"").contains("cannot be read"));
-        let long = told(Source::Words(vec![vec![b'x'; MAX_ITEM_BYTES + 1]]), b"");
+        let told = |source: ItemSource, stdin| read(source, stdin).expect_err("refused");
+        assert!(told(ItemSource::Lines, b"fine\na\0b\n").starts_with("item 2 has a NUL"));
+        assert!(told(ItemSource::Jsonl("-".into()), b"{}\n{x\n").contains("line 2"));
+        assert!(told(ItemSource::Csv("-".into()), b"a,b\n1\n").contains("fields"));
+        assert!(told(ItemSource::Csv("-".into()), b"a,a\n1,2\n").contains("twice"));
+        assert!(told(ItemSource::Files("/nowhere/*.x".into()), b"").contains("no file matches"));
+        assert!(told(ItemSource::Csv("/nowhere/x.csv".into()), b"").contains("cannot be read"));
+        let long = told(ItemSource::Words(vec![vec![b'x'; MAX_ITEM_BYTES + 1]]), b"");
         assert!(long.contains("at most 131072"), "{long}");
     }
 }

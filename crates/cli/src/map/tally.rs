@@ -10,7 +10,7 @@ use ostler_process::Command;
 use ostler_store::views::Counts;
 use tokio::sync::watch;
 
-use super::halt::{Halt, How};
+use super::halt::{Halt, HaltMode};
 
 /// How many have ended, and whether that is enough.
 pub(crate) struct Tally {
@@ -19,7 +19,7 @@ pub(crate) struct Tally {
     attempts: u32,
     completed: AtomicU64,
     failed: AtomicU64,
-    reached: watch::Sender<Option<How>>,
+    reached: watch::Sender<Option<HaltMode>>,
     /// True once the node takes no more work: what is handed back from then on stays in the queue.
     draining: watch::Sender<bool>,
 }
@@ -33,7 +33,7 @@ impl Tally {
     }
 
     /// Waits until enough have ended.
-    pub(crate) async fn enough(&self) -> How {
+    pub(crate) async fn enough(&self) -> HaltMode {
         let mut reached = self.reached.subscribe();
         match reached.wait_for(Option::is_some).await.map(|how| *how) {
             Ok(Some(how)) => how,
@@ -50,9 +50,9 @@ impl Tally {
     /// Whether one more item may begin. If enough have ended, the answer comes only when the item can be handed back: before the
     /// node drains, it would claim the item again at once. A node that lets the others finish (`soon`) cancels nothing, so its
     /// drain is what counts.
-    async fn admit(&self, cancelled: impl Future<Output = ()>) -> Admission {
+    async fn admit(&self, cancelled: impl Future<Output = ()>) -> ItemAdmission {
         if self.reached.borrow().is_none() {
-            return Admission::Begin;
+            return ItemAdmission::Begin;
         }
         let mut draining = self.draining.subscribe();
         tokio::select! {
@@ -60,7 +60,7 @@ impl Tally {
             // The sender lives as long as this does.
             _ = draining.wait_for(|draining| *draining) => {}
         }
-        Admission::HandBack
+        ItemAdmission::HandBack
     }
 
     fn count(&self, outcome: &Outcome, attempt: u32) {
@@ -86,27 +86,27 @@ impl Tally {
 
 /// Whether an item may begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Admission {
+enum ItemAdmission {
     Begin,
     HandBack,
 }
 
 /// Runs commands until enough have ended.
-pub(crate) struct Counted {
+pub(crate) struct CountedCommands {
     pub(crate) command: Command,
     pub(crate) tally: Arc<Tally>,
 }
 
 #[async_trait]
-impl Executor for Counted {
+impl Executor for CountedCommands {
     fn served(&self) -> Served {
         self.command.served()
     }
 
     async fn run(&self, work: Work, control: Control) -> AttemptResult {
         match self.tally.admit(control.cancel.cancelled()).await {
-            Admission::Begin => {}
-            Admission::HandBack => return AttemptResult::handed_back(),
+            ItemAdmission::Begin => {}
+            ItemAdmission::HandBack => return AttemptResult::handed_back(),
         }
         let attempt = work.attempt;
         let ended = self.command.run(work, control).await;
@@ -132,13 +132,13 @@ mod tests {
     async fn an_item_that_comes_after_the_halt_goes_back_when_the_node_drains_though_nobody_cancels_it() {
         let tally = Tally::new(Some(Halt::parse("soon,success=2").expect("a condition")), 60, 1, 0);
         for _ in 0..2 {
-            assert_eq!(tally.admit(pending()).await, Admission::Begin);
+            assert_eq!(tally.admit(pending()).await, ItemAdmission::Begin);
             tally.count(&Outcome::Success, 1);
         }
-        assert_eq!(tally.enough().await, How::Soon);
+        assert_eq!(tally.enough().await, HaltMode::Soon);
         assert!(is_pending(tally.admit(pending())).await, "it would be claimed again");
         tally.drains();
-        assert_eq!(tally.admit(pending()).await, Admission::HandBack);
+        assert_eq!(tally.admit(pending()).await, ItemAdmission::HandBack);
     }
 
     #[tokio::test]
@@ -146,6 +146,6 @@ mod tests {
         let tally = Tally::new(Some(Halt::parse("now,success=1").expect("a condition")), 60, 1, 0);
         tally.count(&Outcome::Success, 1);
         assert!(is_pending(tally.admit(pending())).await);
-        assert_eq!(tally.admit(ready(())).await, Admission::HandBack);
+        assert_eq!(tally.admit(ready(())).await, ItemAdmission::HandBack);
     }
 }

@@ -6,26 +6,26 @@ use crate::injection::Data;
 
 /// A program and its arguments, or a line for the shell.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Template {
+pub(crate) enum CommandTemplate {
     /// Run as it is: each word stays one argument.
-    Argv(Vec<Word>),
+    Argv(Vec<TemplateWord>),
     /// Given to `sh -c`; what is put in is quoted.
-    Shell(Word),
+    Shell(TemplateWord),
 }
 
 /// One word: texts and placeholders in turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Word(Vec<Piece>);
+pub(crate) struct TemplateWord(Vec<TemplatePiece>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Piece {
+enum TemplatePiece {
     Text(Vec<u8>),
-    Place(Place),
+    Place(Placeholder),
 }
 
 /// What stands for a part of the item.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Place {
+enum Placeholder {
     /// `{}`
     Item,
     /// `{.}`
@@ -42,21 +42,24 @@ enum Place {
     Field(String),
 }
 
-impl Template {
+impl CommandTemplate {
     /// Reads the words of a command line. `fields` are the names that rows have. One word with something in it that only a shell
     /// understands is a line for the shell.
     pub(crate) fn parse(words: &[Vec<u8>], fields: &[String]) -> Result<Self, Unknown> {
         let mut template = match words {
-            [line] if needs_shell(line) => Self::Shell(Word::parse(line, fields)?),
+            [line] if needs_shell(line) => Self::Shell(TemplateWord::parse(line, fields)?),
             words => Self::Argv(
-                words.iter().map(|word| Word::parse(word, fields)).collect::<Result<_, Unknown>>()?,
+                words.iter().map(|word| TemplateWord::parse(word, fields)).collect::<Result<_, Unknown>>()?,
             ),
         };
         if !template.has_place() {
             match &mut template {
-                Self::Argv(words) => words.push(Word(vec![Piece::Place(Place::Item)])),
+                Self::Argv(words) => words.push(TemplateWord(vec![TemplatePiece::Place(Placeholder::Item)])),
                 Self::Shell(line) => {
-                    line.0.extend([Piece::Text(b" ".to_vec()), Piece::Place(Place::Item)]);
+                    line.0.extend([
+                        TemplatePiece::Text(b" ".to_vec()),
+                        TemplatePiece::Place(Placeholder::Item),
+                    ]);
                 }
             }
         }
@@ -64,7 +67,8 @@ impl Template {
     }
 
     fn has_place(&self) -> bool {
-        let places = |word: &Word| word.0.iter().any(|piece| matches!(piece, Piece::Place(_)));
+        let places =
+            |word: &TemplateWord| word.0.iter().any(|piece| matches!(piece, TemplatePiece::Place(_)));
         match self {
             Self::Argv(words) => words.iter().any(places),
             Self::Shell(line) => places(line),
@@ -73,10 +77,10 @@ impl Template {
 
     /// What comes from items in each argument of a program. A line for the shell has none: there, items are quoted.
     pub(crate) fn data(&self) -> Vec<Data> {
-        let of_word = |word: &Word| {
-            let of_item = |piece: &Piece| match piece {
-                Piece::Text(_) | Piece::Place(Place::Number) => false,
-                Piece::Place(_) => true,
+        let of_word = |word: &TemplateWord| {
+            let of_item = |piece: &TemplatePiece| match piece {
+                TemplatePiece::Text(_) | TemplatePiece::Place(Placeholder::Number) => false,
+                TemplatePiece::Place(_) => true,
             };
             match word.0.as_slice() {
                 [one] if of_item(one) => Data::Whole,
@@ -92,7 +96,7 @@ impl Template {
 
     /// Whether what is run depends on where an item stands.
     pub(crate) fn counts(&self) -> bool {
-        let counts = |word: &Word| word.0.contains(&Piece::Place(Place::Number));
+        let counts = |word: &TemplateWord| word.0.contains(&TemplatePiece::Place(Placeholder::Number));
         match self {
             Self::Argv(words) => words.iter().any(counts),
             Self::Shell(line) => counts(line),
@@ -147,7 +151,7 @@ impl Unknown {
     }
 }
 
-impl Word {
+impl TemplateWord {
     fn parse(word: &[u8], fields: &[String]) -> Result<Self, Unknown> {
         let mut pieces = Vec::new();
         let mut text = Vec::new();
@@ -161,9 +165,9 @@ impl Word {
             match place_at(rest, fields) {
                 Some((place, length)) => {
                     if !text.is_empty() {
-                        pieces.push(Piece::Text(std::mem::take(&mut text)));
+                        pieces.push(TemplatePiece::Text(std::mem::take(&mut text)));
                     }
-                    pieces.push(Piece::Place(place));
+                    pieces.push(TemplatePiece::Place(place));
                     rest = &rest[length..];
                 }
                 None => {
@@ -176,7 +180,7 @@ impl Word {
             }
         }
         if !text.is_empty() || pieces.is_empty() {
-            pieces.push(Piece::Text(text));
+            pieces.push(TemplatePiece::Text(text));
         }
         Ok(Self(pieces))
     }
@@ -185,15 +189,15 @@ impl Word {
         let mut filled = Vec::new();
         for piece in &self.0 {
             match piece {
-                Piece::Text(text) => filled.extend_from_slice(text),
-                Piece::Place(place) => filled.extend(put_in(&place.of(item, number))),
+                TemplatePiece::Text(text) => filled.extend_from_slice(text),
+                TemplatePiece::Place(place) => filled.extend(put_in(&place.of(item, number))),
             }
         }
         filled
     }
 }
 
-impl Place {
+impl Placeholder {
     fn of(&self, item: &Item, number: u64) -> Vec<u8> {
         match self {
             Self::Item => item.bytes.clone(),
@@ -209,19 +213,19 @@ impl Place {
 }
 
 /// The placeholder that the text begins with, and how long it is. Other braces are text, as `awk '{print}'` needs it.
-fn place_at(text: &[u8], fields: &[String]) -> Option<(Place, usize)> {
+fn place_at(text: &[u8], fields: &[String]) -> Option<(Placeholder, usize)> {
     let inside = text.strip_prefix(b"{")?;
     let end = inside.iter().position(|byte| *byte == b'}')?;
     let place = match &inside[..end] {
-        b"" => Place::Item,
-        b"." => Place::Stem,
-        b"/" => Place::Name,
-        b"//" => Place::Folder,
-        b"/." => Place::NameStem,
-        b"#" => Place::Number,
+        b"" => Placeholder::Item,
+        b"." => Placeholder::Stem,
+        b"/" => Placeholder::Name,
+        b"//" => Placeholder::Folder,
+        b"/." => Placeholder::NameStem,
+        b"#" => Placeholder::Number,
         name => {
             let known = fields.iter().find(|field| field.as_bytes() == name)?;
-            Place::Field(known.clone())
+            Placeholder::Field(known.clone())
         }
     };
     Some((place, end + 2))
@@ -288,7 +292,7 @@ mod tests {
     fn argv(words: &[&str], item: &Item) -> Vec<String> {
         let words: Vec<Vec<u8>> = words.iter().map(|word| word.as_bytes().to_vec()).collect();
         let names: Vec<String> = item.fields.iter().map(|(name, _)| name.clone()).collect();
-        let argv = Template::parse(&words, &names).expect("a template").argv(item, 3);
+        let argv = CommandTemplate::parse(&words, &names).expect("a template").argv(item, 3);
         argv.into_iter().map(|word| String::from_utf8(word).expect("text")).collect()
     }
 
@@ -344,7 +348,9 @@ mod tests {
     fn a_placeholder_that_does_not_exist_is_refused() {
         let refused = |word: &str, fields: &[&str]| {
             let fields: Vec<String> = fields.iter().map(ToString::to_string).collect();
-            Template::parse(&[b"rm".to_vec(), word.as_bytes().to_vec()], &fields).expect_err(word).to_string()
+            CommandTemplate::parse(&[b"rm".to_vec(), word.as_bytes().to_vec()], &fields)
+                .expect_err(word)
+                .to_string()
         };
         assert_eq!(
             refused("x{nme}.txt", &["name", "city"]),
@@ -378,7 +384,7 @@ mod tests {
 
     #[test]
     fn items_that_are_not_text_go_through_as_they_are() {
-        let template = Template::parse(&[b"cat".to_vec(), b"x{}".to_vec()], &[]).expect("a template");
+        let template = CommandTemplate::parse(&[b"cat".to_vec(), b"x{}".to_vec()], &[]).expect("a template");
         assert_eq!(template.argv(&Item::plain(vec![0xff, b'/']), 1), [b"cat".to_vec(), b"x\xff/".to_vec()]);
     }
 }

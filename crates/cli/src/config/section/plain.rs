@@ -9,9 +9,9 @@ use toml::Spanned;
 use toml::de::DeValue;
 
 use super::super::expand::expand;
-use super::Found;
+use super::FoundValue;
 
-impl Found<'_> {
+impl FoundValue<'_> {
     /// Whatever it is, as JSON. Texts have their variables replaced.
     pub(in super::super) fn json(&self) -> Option<Value> {
         self.json_of(self.value)

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::super::Executor;
+use super::super::ExecutorSettings;
 use super::{fault, good};
 
 /// A pool of workers, with these lines in it.
@@ -17,7 +17,7 @@ fn a_pool_of_workers_is_read() {
          keep_env = [\"PATH\"]\nenv = { A = \"1\" }",
     ));
     let [pool] = config.pools.as_slice() else { panic!("{:?}", config.pools) };
-    let Executor::Process(policy) = &pool.executor else { panic!("{pool:?}") };
+    let ExecutorSettings::Process(policy) = &pool.executor else { panic!("{pool:?}") };
     assert_eq!(
         (policy.pool.as_str(), policy.argv.as_slice()),
         ("docs", &["python3", "worker.py"].map(str::to_owned)[..])

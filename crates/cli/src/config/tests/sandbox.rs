@@ -7,17 +7,17 @@ use ostler_process::sandbox::{Attributes, Network, Sandbox};
 use ostler_process::{CommandPolicy, Folders};
 use ostler_testkit::scratch;
 
-use super::super::Executor;
+use super::super::ExecutorSettings;
 use super::{fault, good, pool};
 
 /// A pool, with what has no default as the reference has it.
-pub(super) fn with_examples(plain: Executor, shown: &Executor) -> Executor {
-    let (Executor::Command(plain), Executor::Command(shown)) = (plain, shown) else {
+pub(super) fn with_examples(plain: ExecutorSettings, shown: &ExecutorSettings) -> ExecutorSettings {
+    let (ExecutorSettings::Command(plain), ExecutorSettings::Command(shown)) = (plain, shown) else {
         panic!("it is of commands")
     };
     assert_eq!(shown.sandbox.as_ref().map(|sandbox| sandbox.network), Some(Network::None));
     let (folders, sandbox) = (shown.folders.clone(), shown.sandbox.clone());
-    Executor::Command(CommandPolicy { folders, sandbox, ..plain })
+    ExecutorSettings::Command(CommandPolicy { folders, sandbox, ..plain })
 }
 
 fn sandbox(lines: &str) -> Option<Sandbox> {
@@ -54,7 +54,7 @@ fn a_sandbox_is_off_on_or_a_table() {
 fn workers_have_one_too() {
     let text = "[pool.docs]\nexecutor = \"process\"\ncommand = [\"w\"]\nsandbox = true\nfolder = \"a\"\nfolders = \"b\"";
     let config = good(text);
-    let Executor::Process(policy) = &config.pools[0].executor else { panic!("{:?}", config.pools) };
+    let ExecutorSettings::Process(policy) = &config.pools[0].executor else { panic!("{:?}", config.pools) };
     assert_eq!(policy.sandbox, Some(Sandbox::default()));
     assert_eq!(
         policy.folders,
@@ -94,7 +94,7 @@ fn relative_paths_begin_at_the_folder_of_the_file() {
         "folder = \"start\"\nfolders = \"/each\"\nsandbox = { read = [\"r\", \"/usr\"], write = [\"../w\"] }";
     std::fs::write(&file, pool(lines)).expect("a file");
     let config = super::super::read(&file, &|_| None).expect("it is right");
-    let Executor::Command(policy) = &config.pools[0].executor else { panic!("{:?}", config.pools) };
+    let ExecutorSettings::Command(policy) = &config.pools[0].executor else { panic!("{:?}", config.pools) };
     let at = |name: &str| -> PathBuf { Path::new(folder.path()).join(name) };
     let guarded = vec![at("../w"), "/each/shell".into()];
     assert_eq!(

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ostler_core::Timestamp;
 
-use super::super::facts::{Facts, Seen};
+use super::super::facts::{DoctorFacts, StoreFacts};
 use super::{Finding, about, error, seen, warning};
 
 /// The first moment of 2024: before that there was no Ostler, and so it is not now.
@@ -12,7 +12,7 @@ const EARLIEST: Timestamp = Timestamp::from_millis(1_704_067_200_000);
 /// Clocks may differ a little, and a look takes a moment.
 const TOLERANCE: Duration = Duration::from_secs(60);
 
-pub(super) fn findings(facts: &Facts) -> Option<Finding> {
+pub(super) fn findings(facts: &DoctorFacts) -> Option<Finding> {
     let now = facts.now;
     let advice = "Set the clock, and keep it right with a time service (timedatectl set-ntp true)";
     if now < EARLIEST {
@@ -32,7 +32,7 @@ pub(super) fn findings(facts: &Facts) -> Option<Finding> {
 }
 
 /// The latest moment that the store has and that must have passed.
-fn latest(seen: &Seen) -> Option<(Timestamp, String)> {
+fn latest(seen: &StoreFacts) -> Option<(Timestamp, String)> {
     let nodes =
         seen.survey.nodes.iter().map(|node| (node.joined_at, format!("the start of node \"{}\"", node.name)));
     let workers =

@@ -2,13 +2,13 @@
 
 use ostler_process::supervisor::Contained;
 
-use super::super::facts::{ConfigFacts, Facts};
+use super::super::facts::{ConfigFacts, DoctorFacts};
 use super::{Finding, error, info, queues, seen, warning, word};
 use crate::print::visible;
 
 const INJECTION_ADVICE: &str = "For example: command = [\"sh\", \"-c\", \"convert \\\"$1\\\"\", \"sh\", \"{{ payload.file }}\"]. Then: ostler config --check";
 
-pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
+pub(super) fn findings(facts: &DoctorFacts) -> Vec<Finding> {
     let mut found = of_the_file(facts);
     found.extend(facts.containment.as_ref().map(containment));
     found
@@ -32,7 +32,7 @@ fn containment(contained: &Result<Contained, String>) -> Finding {
     }
 }
 
-fn of_the_file(facts: &Facts) -> Vec<Finding> {
+fn of_the_file(facts: &DoctorFacts) -> Vec<Finding> {
     match &facts.config {
         None => Vec::new(),
         Some(ConfigFacts::Broken(why)) => {
@@ -66,7 +66,7 @@ fn missing((pool, program): &(String, String)) -> Finding {
 }
 
 /// Pools of the config that nobody runs although nodes are up: the config was changed after they started.
-fn not_up<'f>(facts: &'f Facts, queues: &'f [String]) -> impl Iterator<Item = Finding> + 'f {
+fn not_up<'f>(facts: &'f DoctorFacts, queues: &'f [String]) -> impl Iterator<Item = Finding> + 'f {
     let served = seen(facts).and_then(|seen| queues::served(seen, facts.now));
     let lacks = move |queue: &&String| served.as_ref().is_some_and(|served| !served.contains(*queue));
     queues.iter().filter(lacks).map(|queue| {

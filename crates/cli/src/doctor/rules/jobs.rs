@@ -5,7 +5,7 @@ use ostler_core::Task;
 use ostler_store::jobs::JobRecord;
 use ostler_store::views::Survey;
 
-use super::super::facts::{Sample, Seen};
+use super::super::facts::{Sample, StoreFacts};
 use super::tasks::{counted, most_often};
 use super::{Finding, tasks, warning, word};
 pub(super) use crate::map::job::of_queue;
@@ -13,7 +13,7 @@ use crate::map::job::server;
 use crate::map::plan::{ServedBy, Spec};
 use crate::print::visible;
 
-pub(super) fn findings(seen: &Seen) -> Vec<Finding> {
+pub(super) fn findings(seen: &StoreFacts) -> Vec<Finding> {
     let mut found: Vec<Finding> = seen.jobs.iter().filter_map(|job| unfinished(&seen.survey, job)).collect();
     let failed: Vec<&Task> =
         seen.failed.tasks.iter().filter(|task| of_queue(&task.queue).is_some()).collect();

@@ -4,13 +4,13 @@ use ostler_core::{BreakerState, Timestamp};
 use ostler_store::gates::KeyRecord;
 use ostler_store::views::QueueRecord;
 
-use super::super::facts::Seen;
+use super::super::facts::StoreFacts;
 use super::{Finding, about, info, names, warning, word};
 
 /// No moment that a clock ever shows: it lasts until somebody ends it.
 const FOR_EVER: Timestamp = Timestamp::from_millis(i64::MAX);
 
-pub(super) fn findings(seen: &Seen, now: Timestamp) -> Vec<Finding> {
+pub(super) fn findings(seen: &StoreFacts, now: Timestamp) -> Vec<Finding> {
     let queues = &seen.survey.queues;
     let mut found: Vec<Finding> = queues.iter().filter_map(|queue| breaker(queue, now)).collect();
     found.extend(queues.iter().filter_map(|queue| held(queue, now)));

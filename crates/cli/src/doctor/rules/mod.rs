@@ -15,7 +15,7 @@ mod workers;
 
 use std::time::Duration;
 
-use super::facts::{Facts, Look, Seen, Site};
+use super::facts::{DoctorFacts, Site, StoreFacts, StoreLook};
 use super::{Finding, Severity};
 use crate::config::duration;
 use crate::print::visible;
@@ -24,7 +24,7 @@ use crate::print::visible;
 const MAX_NAMED: usize = 5;
 
 /// All that is wrong, the worst first.
-pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
+pub(super) fn findings(facts: &DoctorFacts) -> Vec<Finding> {
     let mut found = Vec::new();
     match &facts.site {
         Some(Site::File(place)) => found.extend(store::findings(place, facts)),
@@ -48,10 +48,14 @@ pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
 }
 
 /// What was seen in the store, if it could be looked into.
-fn seen(facts: &Facts) -> Option<&Seen> {
+fn seen(facts: &DoctorFacts) -> Option<&StoreFacts> {
     match &facts.look {
-        Look::Seen(seen) => Some(seen),
-        Look::Unnamed | Look::Absent | Look::Refused(_) | Look::Silent(_) | Look::Outdated { .. } => None,
+        StoreLook::Seen(seen) => Some(seen),
+        StoreLook::Unnamed
+        | StoreLook::Absent
+        | StoreLook::Refused(_)
+        | StoreLook::Silent(_)
+        | StoreLook::Outdated { .. } => None,
     }
 }
 

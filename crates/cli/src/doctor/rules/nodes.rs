@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use ostler_store::views::{Liveness, NodeRecord};
 use serde_json::Value;
 
-use super::super::facts::Seen;
+use super::super::facts::StoreFacts;
 use super::{Finding, MAX_NAMED, about, error, jobs, names, tasks, warning};
 
-pub(super) fn findings(seen: &Seen) -> Vec<Finding> {
+pub(super) fn findings(seen: &StoreFacts) -> Vec<Finding> {
     let mut found: Vec<Finding> = seen.survey.nodes.iter().filter_map(overdue).collect();
     let alive: Vec<&NodeRecord> =
         seen.survey.nodes.iter().filter(|node| node.liveness == Liveness::Alive).collect();
@@ -18,7 +18,7 @@ pub(super) fn findings(seen: &Seen) -> Vec<Finding> {
     found
 }
 
-fn none_up(seen: &Seen, alive: &[&NodeRecord]) -> Option<Finding> {
+fn none_up(seen: &StoreFacts, alive: &[&NodeRecord]) -> Option<Finding> {
     let lanes = seen.survey.lanes.iter().filter(|lane| jobs::of_queue(&lane.queue).is_none());
     let waiting: u64 = lanes.map(|lane| lane.counts.queued).sum();
     (alive.is_empty() && waiting > 0).then(|| {

@@ -7,7 +7,7 @@ use ostler_core::{BreakerState, Readiness, State, Task, Timestamp, WorkerState};
 use ostler_runtime::WORKERS_FAIL;
 use ostler_store::views::{Liveness, NodeRecord, QueueRecord};
 
-use super::super::facts::{Sample, Seen};
+use super::super::facts::{Sample, StoreFacts};
 use super::{Finding, about, error, jobs, tasks, warning, word};
 use crate::print::visible;
 
@@ -18,7 +18,7 @@ const LONG_WAIT: Duration = Duration::from_secs(300);
 /// From so many parts of a hundred on, a queue is nearly full.
 const NEARLY_FULL_PERCENT: u64 = 90;
 
-pub(super) fn findings(seen: &Seen, now: Timestamp) -> Vec<Finding> {
+pub(super) fn findings(seen: &StoreFacts, now: Timestamp) -> Vec<Finding> {
     let mut found: Vec<Finding> = seen.survey.queues.iter().filter_map(|queue| paused(seen, queue)).collect();
     found.extend(seen.survey.queues.iter().filter_map(|queue| limit(seen, queue)));
     found.extend(unserved(seen, now));
@@ -26,16 +26,16 @@ pub(super) fn findings(seen: &Seen, now: Timestamp) -> Vec<Finding> {
     found
 }
 
-fn waiting_in(seen: &Seen, queue: &str) -> u64 {
+fn waiting_in(seen: &StoreFacts, queue: &str) -> u64 {
     seen.survey.lanes.iter().filter(|lane| lane.queue == queue).map(|lane| lane.counts.queued).sum()
 }
 
-fn is_paused(seen: &Seen, queue: &str) -> bool {
+fn is_paused(seen: &StoreFacts, queue: &str) -> bool {
     seen.survey.queues.iter().any(|record| record.name == queue && record.settings.paused.is_some())
 }
 
 /// Whether its tasks may have to wait, however many workers there are.
-fn is_held_back(seen: &Seen, queue: &str) -> bool {
+fn is_held_back(seen: &StoreFacts, queue: &str) -> bool {
     let open = |breaker: Option<BreakerState>| !matches!(breaker, None | Some(BreakerState::Closed));
     let gated = |record: &QueueRecord| {
         record.shut.is_some() || open(record.breaker) || !record.settings.rate.is_empty()
@@ -43,7 +43,7 @@ fn is_held_back(seen: &Seen, queue: &str) -> bool {
     is_paused(seen, queue) || seen.survey.queues.iter().any(|record| record.name == queue && gated(record))
 }
 
-fn paused(seen: &Seen, queue: &QueueRecord) -> Option<Finding> {
+fn paused(seen: &StoreFacts, queue: &QueueRecord) -> Option<Finding> {
     let reason = queue.settings.paused.as_ref()?;
     let waiting = tasks(waiting_in(seen, &queue.name), "waits in it", "wait in it");
     if let Some(cause) = reason.strip_prefix(WORKERS_FAIL) {
@@ -73,7 +73,7 @@ fn paused(seen: &Seen, queue: &QueueRecord) -> Option<Finding> {
     ))
 }
 
-fn limit(seen: &Seen, queue: &QueueRecord) -> Option<Finding> {
+fn limit(seen: &StoreFacts, queue: &QueueRecord) -> Option<Finding> {
     let limit = queue.settings.limit?;
     let waiting = waiting_in(seen, &queue.name);
     let advice = "Add workers (max_workers of its pool), or raise its queue_limit in the config";
@@ -100,7 +100,7 @@ fn brought(node: &NodeRecord) -> BTreeSet<String> {
 }
 
 /// The queues that nodes serve; `None`: no node is up, or one has come up just now and has not told yet.
-pub(super) fn served(seen: &Seen, now: Timestamp) -> Option<BTreeSet<String>> {
+pub(super) fn served(seen: &StoreFacts, now: Timestamp) -> Option<BTreeSet<String>> {
     let alive = || seen.survey.nodes.iter().filter(|node| node.liveness == Liveness::Alive);
     let just_up = alive().any(|node| now.since(node.joined_at) < JUST_UP);
     if alive().next().is_none() || just_up {
@@ -113,7 +113,7 @@ pub(super) fn served(seen: &Seen, now: Timestamp) -> Option<BTreeSet<String>> {
 }
 
 /// Queues with tasks that no node serves, while nodes are up. Without any node, that is told once and not for each queue.
-fn unserved(seen: &Seen, now: Timestamp) -> Vec<Finding> {
+fn unserved(seen: &StoreFacts, now: Timestamp) -> Vec<Finding> {
     let Some(served) = served(seen, now) else { return Vec::new() };
     let lanes = seen
         .survey
@@ -137,7 +137,7 @@ fn unserved(seen: &Seen, now: Timestamp) -> Vec<Finding> {
 }
 
 /// The waiting tasks of one lane, where a worker of the queue has nothing to do.
-fn waits_beside_idle_workers(seen: &Seen, sample: &Sample, now: Timestamp) -> Option<Finding> {
+fn waits_beside_idle_workers(seen: &StoreFacts, sample: &Sample, now: Timestamp) -> Option<Finding> {
     let ready_since = |task: &Task| match task.state {
         State::Queued { readiness: Readiness::Ready, run_at, .. } => Some(run_at.max(task.created_at)),
         State::Queued { readiness: Readiness::Waiting | Readiness::Parked, .. }
@@ -167,7 +167,7 @@ fn waits_beside_idle_workers(seen: &Seen, sample: &Sample, now: Timestamp) -> Op
     Some(error("kind-unserved", sentence, advice))
 }
 
-fn idle_workers(seen: &Seen, queue: &str) -> usize {
+fn idle_workers(seen: &StoreFacts, queue: &str) -> usize {
     let alive = |session| {
         seen.survey.nodes.iter().any(|node| node.session == session && node.liveness == Liveness::Alive)
     };

@@ -7,7 +7,7 @@ use ostler_runtime::ScheduleSpec;
 use ostler_store::schedules::{Activity, ScheduleRecord};
 use ostler_store::views::Liveness;
 
-use super::super::facts::Seen;
+use super::super::facts::StoreFacts;
 use super::{Finding, about, error, names, queues, warning, word};
 
 /// A moment that passed longer ago than this was not just missed by a little: nobody fires.
@@ -16,7 +16,7 @@ const LATE: Duration = Duration::from_secs(300);
 /// Schedules that are told of one by one.
 const MAX_TOLD: usize = 20;
 
-pub(super) fn findings(seen: &Seen, now: Timestamp) -> Vec<Finding> {
+pub(super) fn findings(seen: &StoreFacts, now: Timestamp) -> Vec<Finding> {
     let active = || {
         let runs = |record: &&ScheduleRecord| {
             record.activity == Activity::Active && record.schedule.next_at.is_some()
@@ -55,7 +55,7 @@ fn unreadable(strange: &[&ScheduleRecord]) -> Option<Finding> {
     Some(error("schedule-unreadable", sentence, advice))
 }
 
-fn late(seen: &Seen, active: &[&ScheduleRecord], now: Timestamp) -> Option<Finding> {
+fn late(seen: &StoreFacts, active: &[&ScheduleRecord], now: Timestamp) -> Option<Finding> {
     let since = |record: &ScheduleRecord| record.schedule.next_at.map(|next| now.since(next));
     let late: Vec<&ScheduleRecord> =
         active.iter().copied().filter(|record| since(record).is_some_and(|late| late > LATE)).collect();
@@ -79,7 +79,7 @@ fn late(seen: &Seen, active: &[&ScheduleRecord], now: Timestamp) -> Option<Findi
 }
 
 /// Those that enqueue what nobody runs. A kind that nobody handles is seen by its waiting tasks.
-fn unserved(seen: &Seen, active: &[&ScheduleRecord], now: Timestamp) -> Vec<Finding> {
+fn unserved(seen: &StoreFacts, active: &[&ScheduleRecord], now: Timestamp) -> Vec<Finding> {
     let Some(served) = queues::served(seen, now) else { return Vec::new() };
     let lacks = |record: &&&ScheduleRecord| !served.contains(record.schedule.task.queue.as_str());
     let found = active.iter().filter(lacks).take(MAX_TOLD).map(|record| {

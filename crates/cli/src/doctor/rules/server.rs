@@ -2,30 +2,30 @@
 
 use ostler_store::{Error, ErrorKind};
 
-use super::super::facts::Look;
+use super::super::facts::StoreLook;
 use super::{Finding, about, error, info, warning};
 
-pub(super) fn finding(address: &str, look: &Look) -> Option<Finding> {
+pub(super) fn finding(address: &str, look: &StoreLook) -> Option<Finding> {
     match look {
-        Look::Absent => Some(warning(
+        StoreLook::Absent => Some(warning(
             "store-missing",
             format!("There is no store at {address}"),
             "Is it the right database and schema? A store is made when a node starts or a task is submitted",
         )),
-        Look::Refused(why) => Some(refused(why)),
-        Look::Silent(waited) => Some(error(
+        StoreLook::Refused(why) => Some(refused(why)),
+        StoreLook::Silent(waited) => Some(error(
             "store-unavailable",
             format!("The server of {address} did not answer within {}", about(*waited)),
             "Look whether the server is up and can be reached from here, and whether a firewall drops what is sent to it",
         )),
-        Look::Outdated { found, newest } => Some(warning(
+        StoreLook::Outdated { found, newest } => Some(warning(
             "store-outdated",
             format!(
                 "{address} was made by an older version (schema {found}, this one has {newest}), and was not looked into"
             ),
             "Bring it up to date: ostler db migrate",
         )),
-        Look::Unnamed | Look::Seen(_) => None,
+        StoreLook::Unnamed | StoreLook::Seen(_) => None,
     }
 }
 

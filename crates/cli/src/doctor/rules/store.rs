@@ -2,7 +2,7 @@
 
 use ostler_store::{Error, ErrorKind};
 
-use super::super::facts::{Facts, Look};
+use super::super::facts::{DoctorFacts, StoreLook};
 use super::super::site::{DiskSpace, SiteFacts};
 use super::{Finding, about, error, info, warning};
 use crate::store_location::unopenable_sentence;
@@ -22,7 +22,7 @@ const OTHERS_READ: u32 = 0o004;
 /// In such a folder, others may not remove what is not theirs.
 const STICKY: u32 = 0o1000;
 
-pub(super) fn findings(place: &SiteFacts, facts: &Facts) -> Vec<Finding> {
+pub(super) fn findings(place: &SiteFacts, facts: &DoctorFacts) -> Vec<Finding> {
     let mut found = Vec::new();
     found.extend(room(place));
     found.extend(network(place, &facts.look));
@@ -57,18 +57,22 @@ fn room(place: &SiteFacts) -> Option<Finding> {
 }
 
 /// The store refuses those that are known to be unsafe. The others depend on how they are mounted.
-fn network(place: &SiteFacts, look: &Look) -> Option<Finding> {
+fn network(place: &SiteFacts, look: &StoreLook) -> Option<Finding> {
     let (name, folder) = (place.remote?, place.folder.display());
     let advice = "Put the store on a local disk, and name it with --store";
     Some(match look {
-        Look::Refused(_) => error(
+        StoreLook::Refused(_) => error(
             "network-file-system",
             format!(
                 "{folder} is on a network file system ({name}), where locks are not safe: no node can start here"
             ),
             advice,
         ),
-        Look::Unnamed | Look::Absent | Look::Silent(_) | Look::Outdated { .. } | Look::Seen(_) => warning(
+        StoreLook::Unnamed
+        | StoreLook::Absent
+        | StoreLook::Silent(_)
+        | StoreLook::Outdated { .. }
+        | StoreLook::Seen(_) => warning(
             "network-file-system",
             format!(
                 "{folder} is on a file system ({name}) where locks may not be safe: two nodes could run the same task"
@@ -88,10 +92,10 @@ const WRITE_ADVICE: &str = "The store's file and its folder must be writable: ch
                             the disk is mounted read-only";
 
 /// What is not a store is nobody's secret.
-fn permissions(place: &SiteFacts, look: &Look) -> Vec<Finding> {
+fn permissions(place: &SiteFacts, look: &StoreLook) -> Vec<Finding> {
     match look {
-        Look::Unnamed | Look::Absent | Look::Refused(_) => return Vec::new(),
-        Look::Silent(_) | Look::Outdated { .. } | Look::Seen(_) => {}
+        StoreLook::Unnamed | StoreLook::Absent | StoreLook::Refused(_) => return Vec::new(),
+        StoreLook::Silent(_) | StoreLook::Outdated { .. } | StoreLook::Seen(_) => {}
     }
     let (path, folder) = (place.path.display(), place.folder.display());
     let mut found = Vec::new();
@@ -125,29 +129,29 @@ fn locks(place: &SiteFacts) -> Option<Finding> {
     Some(warning("lock-not-readable", sentence, advice))
 }
 
-fn look(place: &SiteFacts, look: &Look) -> Option<Finding> {
+fn look(place: &SiteFacts, look: &StoreLook) -> Option<Finding> {
     let path = place.path.display();
     match look {
-        Look::Absent => Some(warning(
+        StoreLook::Absent => Some(warning(
             "store-missing",
             format!("There is no store at {path}"),
             "Is it the right path? Name another one with --store. A store is made when a node starts or a task is submitted",
         )),
-        Look::Refused(why) => refused(place, why),
-        Look::Silent(waited) => Some(error(
+        StoreLook::Refused(why) => refused(place, why),
+        StoreLook::Silent(waited) => Some(error(
             "store-busy",
             format!("The store {path} did not answer within {}: another process holds it", about(*waited)),
             "Look for a process that is stopped or hangs while it writes (ostler nodes shows the processes), or for a database \
              tool that has the file open",
         )),
-        Look::Outdated { found, newest } => Some(warning(
+        StoreLook::Outdated { found, newest } => Some(warning(
             "store-outdated",
             format!(
                 "{path} was made by an older version (schema {found}, this one has {newest}), and was not looked into"
             ),
             "Bring it up to date: ostler db migrate",
         )),
-        Look::Unnamed | Look::Seen(_) => None,
+        StoreLook::Unnamed | StoreLook::Seen(_) => None,
     }
 }
 

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use ostler_core::{FailReason, State, Task};
 
-use super::super::facts::{Sample, Seen};
+use super::super::facts::{Sample, StoreFacts};
 use super::{Finding, jobs, tasks, warning, word};
 use crate::print::visible;
 
 /// Characters of a failure's message by which failures count as the same.
 const MAX_REASON_CHARS: usize = 80;
 
-pub(super) fn findings(seen: &Seen) -> Vec<Finding> {
+pub(super) fn findings(seen: &StoreFacts) -> Vec<Finding> {
     let (quarantined, failed): (Vec<&Task>, Vec<&Task>) = seen
         .failed
         .tasks

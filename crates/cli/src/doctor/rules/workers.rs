@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use ostler_core::WorkerState;
 use ostler_store::views::Liveness;
 
-use super::super::facts::Seen;
+use super::super::facts::StoreFacts;
 use super::{Finding, warning, word};
 
 /// Handlers that hold their thread past their deadline, told once for each pool of a node.
-pub(super) fn findings(seen: &Seen) -> Vec<Finding> {
+pub(super) fn findings(seen: &StoreFacts) -> Vec<Finding> {
     let mut deaf: BTreeMap<(&str, &str), Vec<String>> = BTreeMap::new();
     for record in seen.survey.workers.iter().filter(|record| record.worker.state == WorkerState::Deaf) {
         let node = seen.survey.nodes.iter().find(|node| node.session == record.session);

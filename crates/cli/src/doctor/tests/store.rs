@@ -9,7 +9,7 @@ use ostler_sqlite::{Options, Sqlite, integrity};
 use ostler_testkit::{Twin, Voice, scratch};
 use rustix::mount::{MountFlags, mount, mount_remount};
 
-use super::super::facts::{Facts, Look, Site};
+use super::super::facts::{DoctorFacts, Site, StoreLook};
 use super::super::site::{self, DiskSpace, SiteFacts, remote_name};
 use super::super::{Severity, rules};
 use super::*;
@@ -171,10 +171,17 @@ async fn disks() {
 
 // ---- what cannot be made here -------------------------------------------------------------------------
 
-fn facts(place: SiteFacts) -> Facts {
+fn facts(place: SiteFacts) -> DoctorFacts {
     let now = ManualClock::new().now();
     let site = Some(Site::File(place));
-    Facts { now, site, look: Look::Seen(Box::default()), config: None, containment: None, presence: None }
+    DoctorFacts {
+        now,
+        site,
+        look: StoreLook::Seen(Box::default()),
+        config: None,
+        containment: None,
+        presence: None,
+    }
 }
 
 #[test]
@@ -189,7 +196,7 @@ fn a_file_system_without_safe_locks_is_told() {
     let place = SiteFacts { folder: "/mnt/share".into(), remote: Some("NFS"), ..SiteFacts::default() };
     says(&only(rules::findings(&facts(place.clone())), "network-file-system"), "/mnt/share", "local disk");
     let why = ostler_store::Error::invalid("/mnt/share is on a network file system");
-    let refused = Facts { look: Look::Refused(why), ..facts(place) };
+    let refused = DoctorFacts { look: StoreLook::Refused(why), ..facts(place) };
     says(&only(rules::findings(&refused), "network-file-system"), "no node can start here", "local disk");
 }
 
@@ -280,7 +287,8 @@ async fn what_a_sandbox_leaves_open_is_told() {
 fn how_children_are_contained_is_told_and_a_wish_that_cannot_be_had_is_a_fault() {
     let folder = scratch();
     let told = |contained: Result<Contained, String>| {
-        let facts = Facts { containment: Some(contained), ..facts(site::look(&folder.path().join("a.db"))) };
+        let facts =
+            DoctorFacts { containment: Some(contained), ..facts(site::look(&folder.path().join("a.db"))) };
         let found =
             rules::findings(&facts).into_iter().find(|finding| finding.code.starts_with("containment"));
         let found = found.expect("it is told");

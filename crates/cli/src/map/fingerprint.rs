@@ -12,17 +12,19 @@ const TIME_BITS: u128 = !((1 << 80) - 1);
 
 /// A digest of one item, which tells equal items apart by how often they came before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Mark([u8; 32]);
+pub(crate) struct ItemDigest([u8; 32]);
 
 /// The marks of the items, in their order.
-pub(crate) fn marks(items: &[Item]) -> Vec<Mark> {
+pub(crate) fn marks(items: &[Item]) -> Vec<ItemDigest> {
     let mut seen: HashMap<[u8; 32], u64> = HashMap::new();
     let mark = |item: &Item| {
         let digest = digest_of(item);
         let before = seen.entry(digest).or_default();
         let occurrence = *before;
         *before += 1;
-        Mark(Sha256::new().chain_update(digest).chain_update(occurrence.to_be_bytes()).finalize().into())
+        ItemDigest(
+            Sha256::new().chain_update(digest).chain_update(occurrence.to_be_bytes()).finalize().into(),
+        )
     };
     items.iter().map(mark).collect()
 }
@@ -45,7 +47,7 @@ fn part(digest: &mut Sha256, bytes: &[u8]) {
 
 /// Whether the order of the items matters for what is done with them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Order {
+pub(crate) enum ItemOrder {
     /// It does.
     Matters,
     /// The same items in another order are the same work.
@@ -53,21 +55,21 @@ pub(crate) enum Order {
 }
 
 /// A digest of all that a job is made from: `texts` (the words of its command, its folder, its options) and its items.
-pub(crate) fn fingerprint(texts: &[&[u8]], marks: &[Mark], order: Order) -> String {
+pub(crate) fn fingerprint(texts: &[&[u8]], marks: &[ItemDigest], order: ItemOrder) -> String {
     let mut digest = Sha256::new();
     digest.update((texts.len() as u64).to_be_bytes());
     texts.iter().for_each(|text| part(&mut digest, text));
     let mut marks = marks.to_vec();
     match order {
-        Order::Matters => {}
-        Order::Free => marks.sort_unstable(),
+        ItemOrder::Matters => {}
+        ItemOrder::Free => marks.sort_unstable(),
     }
     marks.iter().for_each(|mark| digest.update(mark.0));
     digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The id of the task for an item of a job.
-pub(crate) fn task_of(job: JobId, mark: Mark) -> TaskId {
+pub(crate) fn task_of(job: JobId, mark: ItemDigest) -> TaskId {
     let digest = Sha256::new().chain_update(job.0.to_bytes()).chain_update(mark.0).finalize();
     let mut low = [0; 16];
     low.copy_from_slice(&digest[..16]);
@@ -99,7 +101,7 @@ mod tests {
     #[test]
     fn the_same_items_with_another_command_are_another_job() {
         let all = marks(&items(&["a", "b"]));
-        let print = |texts: &[&[u8]]| fingerprint(texts, &all, Order::Free);
+        let print = |texts: &[&[u8]]| fingerprint(texts, &all, ItemOrder::Free);
         assert_eq!(print(&[b"gzip", b"/home"]), print(&[b"gzip", b"/home"]));
         assert_ne!(print(&[b"gzip", b"/home"]), print(&[b"gzip/", b"home"]));
         assert_ne!(print(&[b"gzip"]), print(&[b"gzip", b""]));
@@ -109,9 +111,9 @@ mod tests {
     #[test]
     fn the_order_of_items_matters_only_where_it_is_said() {
         let (one, two) = (marks(&items(&["a", "b"])), marks(&items(&["b", "a"])));
-        assert_eq!(fingerprint(&[], &one, Order::Free), fingerprint(&[], &two, Order::Free));
-        assert_ne!(fingerprint(&[], &one, Order::Matters), fingerprint(&[], &two, Order::Matters));
+        assert_eq!(fingerprint(&[], &one, ItemOrder::Free), fingerprint(&[], &two, ItemOrder::Free));
+        assert_ne!(fingerprint(&[], &one, ItemOrder::Matters), fingerprint(&[], &two, ItemOrder::Matters));
         let more = marks(&items(&["a", "b", "b"]));
-        assert_ne!(fingerprint(&[], &one, Order::Free), fingerprint(&[], &more, Order::Free));
+        assert_ne!(fingerprint(&[], &one, ItemOrder::Free), fingerprint(&[], &more, ItemOrder::Free));
     }
 }

@@ -9,7 +9,7 @@ use ostler_store::{MAX_PAGE, Store};
 use ostler_wire::action::{ActionResult, ActionView};
 
 use super::{Console, show};
-use crate::args::{Chosen, Select, TaskName};
+use crate::args::{Select, SelectedTasks, TaskName};
 use crate::exit::{Code, refused, say};
 use crate::print::Format;
 
@@ -17,18 +17,18 @@ use crate::print::Format;
 const MAX_CHOSEN: usize = 1_000_000;
 
 /// What is to be done, for the question, and the states in which it makes sense.
-pub(super) struct Verb<'a> {
+pub(super) struct SelectionVerb<'a> {
     pub(super) name: &'a str,
     pub(super) states: &'a [StateName],
 }
 
 /// The tasks to act on.
-pub(super) struct Picked {
+pub(super) struct Selection {
     pub(super) ids: Vec<TaskId>,
     by: By,
 }
 
-impl Picked {
+impl Selection {
     /// Whether somebody named each of them.
     pub(super) fn is_by_name(&self) -> bool {
         self.by == By::Name
@@ -45,10 +45,10 @@ enum By {
 pub(super) async fn choose(
     store: &dyn Store,
     select: &Select,
-    verb: &Verb<'_>,
-) -> anyhow::Result<Option<Picked>> {
+    verb: &SelectionVerb<'_>,
+) -> anyhow::Result<Option<Selection>> {
     match chosen(select)? {
-        Chosen::Named { tasks, queue } => {
+        SelectedTasks::Named { tasks, queue } => {
             let mut ids = Vec::new();
             for task in &tasks {
                 ids.push(match task {
@@ -56,9 +56,9 @@ pub(super) async fn choose(
                     TaskName::Key(_) => show::named(store, task, &queue).await?.task.id,
                 });
             }
-            Ok(Some(Picked { ids, by: By::Name }))
+            Ok(Some(Selection { ids, by: By::Name }))
         }
-        Chosen::Matching(filter) => {
+        SelectedTasks::Matching(filter) => {
             if !select.yes && !can_ask() {
                 let sentence = format!(
                     "nobody can be asked here whether to {} all that match; --yes does it",
@@ -71,13 +71,13 @@ pub(super) async fn choose(
                 say("nothing was done");
                 return Ok(None);
             }
-            Ok(Some(Picked { ids, by: By::Filter }))
+            Ok(Some(Selection { ids, by: By::Filter }))
         }
     }
 }
 
 /// What was chosen, without a look at any store.
-pub(super) fn chosen(select: &Select) -> anyhow::Result<Chosen> {
+pub(super) fn chosen(select: &Select) -> anyhow::Result<SelectedTasks> {
     select.chosen().map_err(|sentence| refused(Code::BadInput, sentence))
 }
 
@@ -122,15 +122,15 @@ async fn ask(question: String) -> anyhow::Result<bool> {
 }
 
 /// Says what became of them.
-pub(super) fn report(console: &Console, picked: &Picked, answers: &[ActionView]) -> anyhow::Result<Code> {
+pub(super) fn report(console: &Console, picked: &Selection, answers: &[ActionView]) -> anyhow::Result<Code> {
     match (console.out.format(), picked.by) {
         (Format::Json, _) => console.out.json(&answers)?,
         (Format::People, By::Filter) => console.out.line(&sum(answers))?,
         (Format::People, By::Name) => {
             for answer in answers {
                 match sentence(answer) {
-                    Said::Done(line) => console.out.line(&line)?,
-                    Said::Not(line) => say(&line),
+                    Confirmation::Done(line) => console.out.line(&line)?,
+                    Confirmation::Not(line) => say(&line),
                 }
             }
         }
@@ -144,27 +144,29 @@ pub(super) fn report(console: &Console, picked: &Picked, answers: &[ActionView])
     })
 }
 
-enum Said {
+enum Confirmation {
     Done(String),
     Not(String),
 }
 
-fn sentence(answer: &ActionView) -> Said {
+fn sentence(answer: &ActionView) -> Confirmation {
     let id = &answer.id;
     match answer.result {
-        ActionResult::NotFound => Said::Not(format!("there is no task {id}")),
+        ActionResult::NotFound => Confirmation::Not(format!("there is no task {id}")),
         ActionResult::Refused if answer.state == Some(StateName::Completed.name()) => {
-            Said::Not(format!("{id} is completed; retry --again enqueues a copy"))
+            Confirmation::Not(format!("{id} is completed; retry --again enqueues a copy"))
         }
-        ActionResult::Refused => Said::Not(format!("{id} is {}", answer.state.unwrap_or("in another state"))),
-        ActionResult::Copied => Said::Done(answer.copy.clone().unwrap_or_default()),
+        ActionResult::Refused => {
+            Confirmation::Not(format!("{id} is {}", answer.state.unwrap_or("in another state")))
+        }
+        ActionResult::Copied => Confirmation::Done(answer.copy.clone().unwrap_or_default()),
         ActionResult::Cancelled
         | ActionResult::Requested
         | ActionResult::Requeued
         | ActionResult::Hastened
         | ActionResult::Unchanged
         | ActionResult::Amended
-        | ActionResult::Dropped => Said::Done(format!("{id} {}", phrase(answer.result))),
+        | ActionResult::Dropped => Confirmation::Done(format!("{id} {}", phrase(answer.result))),
     }
 }
 

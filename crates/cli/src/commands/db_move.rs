@@ -46,7 +46,7 @@ pub(super) async fn run(console: &Console, what: Move) -> anyhow::Result<Code> {
         patience: what.wait,
         rows: ROWS,
     };
-    let teller = Teller::default();
+    let teller = MovePrinter::default();
     let moved = transfer::run(&source, &target, &plan, &|step| teller.tell(step)).await?;
     let view = view(&plan, &moved);
     console.out.answer(&view, |_| {
@@ -132,11 +132,11 @@ fn view(plan: &MovePlan, moved: &MoveSummary) -> MovedStore {
 
 /// Tells people how far it is, each thing once.
 #[derive(Default)]
-struct Teller {
+struct MovePrinter {
     waited: Mutex<Option<tokio::time::Instant>>,
 }
 
-impl Teller {
+impl MovePrinter {
     fn tell(&self, step: MoveStep) {
         match step {
             MoveStep::Leaving => say("nothing new is taken by the old store"),

@@ -8,7 +8,7 @@ use ostler_store::{MAX_PAGE, Store};
 
 /// What one attempt wrote.
 #[derive(Debug, Default)]
-pub(crate) struct Written {
+pub(crate) struct AttemptOutput {
     /// To standard output, where it is a command that did not succeed. The output of a success is the task's.
     pub(crate) stdout: Vec<u8>,
     /// To standard error, as lines.
@@ -17,7 +17,7 @@ pub(crate) struct Written {
     pub(crate) warnings: Vec<String>,
 }
 
-impl Written {
+impl AttemptOutput {
     /// What the attempt with this token wrote, as far as it was kept.
     pub(crate) async fn read(store: &dyn Store, id: TaskId, token: Option<u64>) -> anyhow::Result<Self> {
         let mut written = Self::default();
