@@ -7,8 +7,8 @@ use ostler_exec::{Control, Executor as _, Work, notes};
 use ostler_process::supervisor::Supervisor;
 use ostler_process::{Command, CommandPolicy, PolicyError};
 
-use super::Missed;
-use super::notice::Notice;
+use super::HookError;
+use super::notice::HookNotice;
 
 /// How long a command may take to stop when its time is over. Then it is killed.
 const GRACE: Duration = Duration::from_secs(2);
@@ -20,7 +20,7 @@ impl CommandHook {
         Command::new(keeper, policy).map(Self)
     }
 
-    pub(super) async fn run(&self, notice: &Notice, timeout: Duration) -> Result<(), Missed> {
+    pub(super) async fn run(&self, notice: &HookNotice, timeout: Duration) -> Result<(), HookError> {
         let work = Work {
             task: notice.task,
             token: 0,
@@ -38,9 +38,9 @@ impl CommandHook {
         let (said, _unheard) = notes();
         match self.0.run(work, Control::new(said)).await.outcome {
             Outcome::Success => Ok(()),
-            Outcome::Failed(failure) => Err(Missed::MayPass(failure.message)),
+            Outcome::Failed(failure) => Err(HookError::MayPass(failure.message)),
             Outcome::NodeDied | Outcome::HandedBack | Outcome::Cancelled => {
-                Err(Missed::MayPass("it was stopped".to_owned()))
+                Err(HookError::MayPass("it was stopped".to_owned()))
             }
         }
     }

@@ -24,7 +24,7 @@ use tokio::task::JoinSet;
 
 use crate::exit::say;
 use command::CommandHook;
-use notice::Notice;
+use notice::HookNotice;
 use task::TaskHook;
 pub(crate) use webhook::WebAddress;
 use webhook::Webhook;
@@ -76,7 +76,7 @@ pub(crate) struct Tools {
 }
 
 /// Why a try failed.
-enum Missed {
+enum HookError {
     /// Another try may do.
     MayPass(String),
     /// None will.
@@ -84,18 +84,18 @@ enum Missed {
 }
 
 /// The hooks of one pool.
-pub(crate) struct Hooks(Vec<Arc<Armed>>);
+pub(crate) struct Hooks(Vec<Arc<HookRunner>>);
 
 /// A hook that can be tried.
-struct Armed {
+struct HookRunner {
     /// What people know it by.
     name: String,
-    way: Way,
+    way: HookKind,
     timeout: Duration,
     attempts: u32,
 }
 
-enum Way {
+enum HookKind {
     Command(Box<CommandHook>),
     Webhook(Webhook),
     Task(TaskHook),
@@ -107,8 +107,8 @@ impl Hooks {
     /// # Errors
     /// When a command cannot be run.
     pub(crate) fn arm(hooks: &[Hook], tools: &Tools) -> Result<Option<Self>, PolicyError> {
-        let armed: Vec<Arc<Armed>> =
-            hooks.iter().map(|hook| Armed::new(hook, tools).map(Arc::new)).collect::<Result<_, _>>()?;
+        let armed: Vec<Arc<HookRunner>> =
+            hooks.iter().map(|hook| HookRunner::new(hook, tools).map(Arc::new)).collect::<Result<_, _>>()?;
         Ok((!armed.is_empty()).then_some(Self(armed)))
     }
 }
@@ -125,7 +125,7 @@ impl EndListener for Hooks {
 
     async fn ended(&self, telling: OutboxEntry, found: TaskDetail) -> Result<(), String> {
         let id = telling.task;
-        let notice = Arc::new(Notice::new(&telling, &found));
+        let notice = Arc::new(HookNotice::new(&telling, &found));
         let mut trying = JoinSet::new();
         for hook in &self.0 {
             let (hook, notice) = (Arc::clone(hook), Arc::clone(&notice));
@@ -141,22 +141,22 @@ impl EndListener for Hooks {
     }
 }
 
-impl Armed {
+impl HookRunner {
     fn new(hook: &Hook, tools: &Tools) -> Result<Self, PolicyError> {
         let (timeout, attempts) = (hook.timeout, hook.attempts);
         let (name, way) = match &hook.act {
             HookAct::Command(policy) => {
                 let program = policy.argv.first().cloned().unwrap_or_default();
                 let command = CommandHook::new(tools.keeper.clone(), policy.as_ref().clone())?;
-                (format!("on_failed.command \"{program}\""), Way::Command(Box::new(command)))
+                (format!("on_failed.command \"{program}\""), HookKind::Command(Box::new(command)))
             }
             HookAct::Webhook(address) => {
                 let webhook = Webhook::new(address.clone(), timeout);
-                (format!("on_failed.webhook {address}"), Way::Webhook(webhook))
+                (format!("on_failed.webhook {address}"), HookKind::Webhook(webhook))
             }
             HookAct::Task { queue, kind } => {
                 let task = TaskHook::new(Arc::clone(&tools.store), tools.bounds, queue.clone(), kind.clone());
-                (format!("on_failed.task in \"{queue}\""), Way::Task(task))
+                (format!("on_failed.task in \"{queue}\""), HookKind::Task(task))
             }
         };
         Ok(Self { name, way, timeout, attempts })
@@ -168,18 +168,18 @@ impl Armed {
     }
 
     /// Tries until it works, or no try is left.
-    async fn carry_out(&self, notice: &Notice) -> Result<(), String> {
+    async fn carry_out(&self, notice: &HookNotice) -> Result<(), String> {
         let mut tries = 0;
         loop {
             tries += 1;
             let tried = tokio::time::timeout(self.timeout + TO_STOP, self.try_once(notice)).await;
-            let missed = tried.unwrap_or_else(|_| Err(Missed::MayPass("it does not end".to_owned())));
+            let missed = tried.unwrap_or_else(|_| Err(HookError::MayPass("it does not end".to_owned())));
             match missed {
                 Ok(()) => return Ok(()),
-                Err(Missed::MayPass(_)) if tries < self.attempts => {
+                Err(HookError::MayPass(_)) if tries < self.attempts => {
                     tokio::time::sleep(PAUSES.delay(tries, notice.sequence)).await;
                 }
-                Err(Missed::MayPass(why) | Missed::Never(why)) => {
+                Err(HookError::MayPass(why) | HookError::Never(why)) => {
                     let times = if tries == 1 { "once".to_owned() } else { format!("{tries} times") };
                     return Err(format!("{} was tried {times} and failed: {why}", self.name));
                 }
@@ -187,11 +187,11 @@ impl Armed {
         }
     }
 
-    async fn try_once(&self, notice: &Notice) -> Result<(), Missed> {
+    async fn try_once(&self, notice: &HookNotice) -> Result<(), HookError> {
         match &self.way {
-            Way::Command(command) => command.run(notice, self.timeout).await,
-            Way::Webhook(webhook) => webhook.post(notice).await,
-            Way::Task(task) => task.enqueue(notice).await,
+            HookKind::Command(command) => command.run(notice, self.timeout).await,
+            HookKind::Webhook(webhook) => webhook.post(notice).await,
+            HookKind::Task(task) => task.enqueue(notice).await,
         }
     }
 }

@@ -7,7 +7,7 @@ use ostler_wire::dead::{DeadLetterNotice as View, LetterDetail};
 use ostler_wire::json::Json;
 
 /// A dead letter that hooks are told of.
-pub(super) struct Notice {
+pub(super) struct HookNotice {
     /// The number of the telling: the same when it is told again.
     pub(super) sequence: u64,
     pub(super) task: TaskId,
@@ -19,7 +19,7 @@ pub(super) struct Notice {
     view: View,
 }
 
-impl Notice {
+impl HookNotice {
     pub(super) fn new(telling: &OutboxEntry, found: &TaskDetail) -> Self {
         let letter = LetterDetail::new(&found.task, &found.attempts, &found.steps, &found.after);
         Self {

@@ -6,8 +6,8 @@ use ostler_core::{Minter, Seed, TaskId};
 use ostler_store::calls::{Enqueued, NewTask};
 use ostler_store::{Bounds, Store};
 
-use super::Missed;
-use super::notice::Notice;
+use super::HookError;
+use super::notice::HookNotice;
 
 pub(super) struct TaskHook {
     store: Arc<dyn Store>,
@@ -21,25 +21,25 @@ impl TaskHook {
         Self { store, bounds, queue, kind }
     }
 
-    pub(super) async fn enqueue(&self, notice: &Notice) -> Result<(), Missed> {
+    pub(super) async fn enqueue(&self, notice: &HookNotice) -> Result<(), HookError> {
         let Some(payload) = notice.json_within(self.bounds.payload_bytes) else {
-            return Err(Missed::Never("the payload_limit is too small for any dead letter".to_owned()));
+            return Err(HookError::Never("the payload_limit is too small for any dead letter".to_owned()));
         };
         let id = id_for(notice, &self.queue, &self.kind);
         let task = NewTask::new(id, self.queue.as_str(), self.kind.as_str(), payload);
         match self.store.enqueue(vec![task]).await.as_deref() {
-            Ok([Enqueued::QueueFull { limit }]) => Err(Missed::MayPass(format!(
+            Ok([Enqueued::QueueFull { limit }]) => Err(HookError::MayPass(format!(
                 "the queue is full: {limit} tasks wait in it, which is its limit"
             ))),
             Ok(_) => Ok(()),
-            Err(error) if error.is_transient() => Err(Missed::MayPass(error.to_string())),
-            Err(error) => Err(Missed::Never(error.to_string())),
+            Err(error) if error.is_transient() => Err(HookError::MayPass(error.to_string())),
+            Err(error) => Err(HookError::Never(error.to_string())),
         }
     }
 }
 
 /// The id of the task that this hook makes of this telling, always the same.
-fn id_for(notice: &Notice, queue: &str, kind: &str) -> TaskId {
+fn id_for(notice: &HookNotice, queue: &str, kind: &str) -> TaskId {
     let bits = notice.task.0.bits();
     let mut mixed = Seed::new((bits as u64) ^ ((bits >> 64) as u64)).next() ^ notice.sequence;
     // A zero between the two, which no name has.

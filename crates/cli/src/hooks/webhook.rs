@@ -9,8 +9,8 @@ use ureq::http::Uri;
 use ureq::http::header::LOCATION;
 use ureq::{Agent, Error};
 
-use super::Missed;
-use super::notice::Notice;
+use super::HookError;
+use super::notice::HookNotice;
 
 /// An address that can be posted to. It may have a secret in it: people are shown the host alone.
 #[derive(Clone, Debug, PartialEq)]
@@ -63,7 +63,7 @@ impl Webhook {
         Self { agent: config.into(), address }
     }
 
-    pub(super) async fn post(&self, notice: &Notice) -> Result<(), Missed> {
+    pub(super) async fn post(&self, notice: &HookNotice) -> Result<(), HookError> {
         let (agent, uri, body) = (self.agent.clone(), self.address.0.clone(), notice.json());
         let key = format!("{}-{}", notice.task, notice.sequence);
         // It waits for the network on a thread for such, and for no longer than its timeout.
@@ -72,7 +72,7 @@ impl Webhook {
                 agent.post(uri).header("Content-Type", "application/json").header("Idempotency-Key", key);
             request.send(body)
         });
-        let Ok(answered) = posting.await else { return Err(Missed::MayPass("it panicked".to_owned())) };
+        let Ok(answered) = posting.await else { return Err(HookError::MayPass("it panicked".to_owned())) };
         let answer = answered.map_err(missed)?;
         let status = answer.status();
         if status.is_success() {
@@ -80,28 +80,28 @@ impl Webhook {
         }
         if status.is_redirection() {
             let to = answer.headers().get(LOCATION).and_then(|to| to.to_str().ok()).unwrap_or("nowhere");
-            return Err(Missed::Never(format!(
+            return Err(HookError::Never(format!(
                 "it answered {status}, to {to}: no redirect is followed; give the address itself"
             )));
         }
         let sentence = format!("it answered {status}");
         Err(match class_of_status(status.as_u16(), None) {
-            ErrorClass::Permanent | ErrorClass::QueueStop => Missed::Never(sentence),
+            ErrorClass::Permanent | ErrorClass::QueueStop => HookError::Never(sentence),
             ErrorClass::Transient
             | ErrorClass::Partial
             | ErrorClass::Timeout
             | ErrorClass::Stuck
             | ErrorClass::RateLimited
             | ErrorClass::Crash
-            | ErrorClass::Budget => Missed::MayPass(sentence),
+            | ErrorClass::Budget => HookError::MayPass(sentence),
         })
     }
 }
 
 /// No answer came. Nothing of that is for ever: a host may get its name, its network or its certificate back.
 #[allow(clippy::needless_pass_by_value, reason = "it is what a failed call gives")]
-fn missed(error: Error) -> Missed {
-    Missed::MayPass(error.to_string())
+fn missed(error: Error) -> HookError {
+    HookError::MayPass(error.to_string())
 }
 
 #[cfg(test)]
