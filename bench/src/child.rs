@@ -41,8 +41,8 @@ pub(crate) enum Role {
     Victim,
     /// A node that shares a rate.
     RatedNode,
-    /// The keeper of a node's children.
-    Keeper,
+    /// The supervisor of a node's children.
+    Supervisor,
 }
 
 impl Role {
@@ -54,7 +54,7 @@ impl Role {
         Self::IdleNode,
         Self::Victim,
         Self::RatedNode,
-        Self::Keeper,
+        Self::Supervisor,
     ];
 
     pub(crate) const fn name(self) -> &'static str {
@@ -66,7 +66,7 @@ impl Role {
             Self::IdleNode => "idle-node",
             Self::Victim => "victim",
             Self::RatedNode => "rated-node",
-            Self::Keeper => "keeper",
+            Self::Supervisor => "supervisor",
         }
     }
 
@@ -84,13 +84,13 @@ pub(crate) fn monotonic() -> Duration {
 
 /// What the started process does.
 pub(crate) fn run(role: Role, path: &Path) -> Result<(), Error> {
-    if role == Role::Keeper {
+    if role == Role::Supervisor {
         // Before anything else is started: it is a small process, and stays one.
         return Ok(ostler_process::supervisor::serve()?);
     }
     let bench = Bench::new(crate::Scale::FULL, None)?;
     match role {
-        Role::Keeper => {}
+        Role::Supervisor => {}
         Role::IdleNode => return node::serve_idle(&bench, path),
         Role::Victim => return node::serve_victim(&bench, path),
         Role::RatedNode => return rate::serve(&bench, path),

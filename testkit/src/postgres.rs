@@ -27,7 +27,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// Runs the server ($1: its folder; $2: the signal that ends it at once; the rest: the program with its arguments), stops and starts it as it hears on its standard input, and
 /// clears up when that is closed.
-const KEEPER: &str = r#"folder=$1; signal=$2; shift 2
+const SUPERVISOR: &str = r#"folder=$1; signal=$2; shift 2
 run() { "$@" >>"$folder/server.log" 2>&1 </dev/null & server=$!; }
 end() { kill -s "$signal" "$server" 2>/dev/null; wait "$server" 2>/dev/null; }
 # Kills all of its processes, and waits until none is left: a new server refuses to start beside an old one.
@@ -68,40 +68,40 @@ pub struct PrivatePostgres {
     kept: Kept,
 }
 
-/// A server whose keeper ends it with us, and removes its folder.
+/// A server whose supervisor ends it with us, and removes its folder.
 #[derive(Debug)]
 pub(crate) struct Kept {
     folder: PathBuf,
-    keeper: Child,
+    supervisor: Child,
     /// Closed to stop the server.
     line: Option<ChildStdin>,
     heard: BufReader<ChildStdout>,
 }
 
 impl Kept {
-    /// Starts the program under a keeper. A signal of this name ends it at once.
+    /// Starts the program under a supervisor. A signal of this name ends it at once.
     pub(crate) fn start(folder: PathBuf, signal: &str, program: &Command) -> Self {
-        let mut keeper = Command::new("sh");
-        keeper.args(["-c", KEEPER, "keeper"]).arg(&folder).arg(signal);
-        keeper.arg(program.get_program()).args(program.get_args());
-        let mut keeper = keeper
+        let mut supervisor = Command::new("sh");
+        supervisor.args(["-c", SUPERVISOR, "supervisor"]).arg(&folder).arg(signal);
+        supervisor.arg(program.get_program()).args(program.get_args());
+        let mut supervisor = supervisor
             .current_dir(&folder)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
             .expect("sh can be started");
-        let line = keeper.stdin.take();
-        let heard = BufReader::new(keeper.stdout.take().expect("it was piped"));
-        Self { folder, keeper, line, heard }
+        let line = supervisor.stdin.take();
+        let heard = BufReader::new(supervisor.stdout.take().expect("it was piped"));
+        Self { folder, supervisor, line, heard }
     }
 
     pub(crate) fn say(&mut self, word: &str) {
         let line = self.line.as_mut().expect("the line is open until the end");
-        writeln!(line, "{word}").expect("the keeper listens");
+        writeln!(line, "{word}").expect("the supervisor listens");
         let mut answer = String::new();
-        self.heard.read_line(&mut answer).expect("the keeper answers");
-        assert!(!answer.is_empty(), "the keeper of a private server is gone");
+        self.heard.read_line(&mut answer).expect("the supervisor answers");
+        assert!(!answer.is_empty(), "the supervisor of a private server is gone");
     }
 
     /// What the server has said.
@@ -116,7 +116,7 @@ impl Kept {
 impl Drop for Kept {
     fn drop(&mut self) {
         drop(self.line.take());
-        let _ = self.keeper.wait();
+        let _ = self.supervisor.wait();
     }
 }
 

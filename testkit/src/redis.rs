@@ -21,7 +21,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 /// Runs the server ($1: its folder; the rest: the program with its arguments), does with it what it hears on its standard input, and
 /// clears up when that is closed.
-const KEEPER: &str = r#"folder=$1; shift
+const SUPERVISOR: &str = r#"folder=$1; shift
 run() { "$@" >>"$folder/server.log" 2>&1 </dev/null & server=$!; }
 end() { kill -KILL "$server" 2>/dev/null; wait "$server" 2>/dev/null; }
 run "$@"
@@ -43,7 +43,7 @@ pub struct PrivateRedis {
     folder: PathBuf,
     port: u16,
     password: Option<String>,
-    keeper: Child,
+    supervisor: Child,
     /// Closed to end the server.
     line: Option<ChildStdin>,
     heard: BufReader<ChildStdout>,
@@ -98,19 +98,28 @@ impl PrivateRedis {
             "this test needs the programs of a Redis server (Debian: apt-get install redis-server)"
         );
         let port = free_port();
-        let mut keeper = Command::new("sh");
-        keeper.args(["-c", KEEPER, "keeper"]).arg(&folder).arg("redis-server");
-        keeper.args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", "", "--appendonly", "no"]);
-        keeper.arg("--dir").arg(&folder);
-        keeper.args(settings.iter().flat_map(|setting| setting.split(' ')));
+        let mut supervisor = Command::new("sh");
+        supervisor.args(["-c", SUPERVISOR, "supervisor"]).arg(&folder).arg("redis-server");
+        supervisor.args([
+            "--bind",
+            "127.0.0.1",
+            "--port",
+            &port.to_string(),
+            "--save",
+            "",
+            "--appendonly",
+            "no",
+        ]);
+        supervisor.arg("--dir").arg(&folder);
+        supervisor.args(settings.iter().flat_map(|setting| setting.split(' ')));
         if let Some(password) = password {
-            keeper.args(["--requirepass", password]);
+            supervisor.args(["--requirepass", password]);
         }
-        let started = keeper.current_dir(&folder).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut keeper = started.stderr(Stdio::null()).spawn().expect("sh can be started");
-        let line = keeper.stdin.take();
-        let heard = BufReader::new(keeper.stdout.take().expect("it was piped"));
-        let server = Self { folder, port, password: password.map(str::to_owned), keeper, line, heard };
+        let started = supervisor.current_dir(&folder).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut supervisor = started.stderr(Stdio::null()).spawn().expect("sh can be started");
+        let line = supervisor.stdin.take();
+        let heard = BufReader::new(supervisor.stdout.take().expect("it was piped"));
+        let server = Self { folder, port, password: password.map(str::to_owned), supervisor, line, heard };
         server.wait_until_up();
         server
     }
@@ -163,10 +172,10 @@ impl PrivateRedis {
 
     fn say(&mut self, word: &str) {
         let line = self.line.as_mut().expect("the line is open until the end");
-        writeln!(line, "{word}").expect("the keeper listens");
+        writeln!(line, "{word}").expect("the supervisor listens");
         let mut answer = String::new();
-        self.heard.read_line(&mut answer).expect("the keeper answers");
-        assert!(!answer.is_empty(), "the keeper of the private Redis is gone");
+        self.heard.read_line(&mut answer).expect("the supervisor answers");
+        assert!(!answer.is_empty(), "the supervisor of the private Redis is gone");
     }
 
     /// Asks it something, as redis-cli does: the answer, without its last line's end.
@@ -227,7 +236,7 @@ impl PrivateRedis {
 impl Drop for PrivateRedis {
     fn drop(&mut self) {
         drop(self.line.take());
-        let _ = self.keeper.wait();
+        let _ = self.supervisor.wait();
     }
 }
 

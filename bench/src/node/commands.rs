@@ -1,4 +1,4 @@
-//! Commands: one child for each task, through the node and its keeper, beside a loop that starts and reaps the same children
+//! Commands: one child for each task, through the node and its supervisor, beside a loop that starts and reaps the same children
 //! and keeps nothing.
 
 use std::path::Path;
@@ -38,12 +38,12 @@ pub(super) fn run(bench: &Bench, place: &Place, report: &mut Report) -> Result<(
 
 /// Tasks a second.
 async fn through_node(path: &Path, tasks: usize) -> Result<f64, Error> {
-    let program = SupervisorProgram::this(["child", Role::Keeper.name(), "-"]);
-    let keeper = Supervisor::start(program, Vec::new()).await?;
-    let executor = Command::new(keeper.clone(), CommandPolicy::new([PROGRAM]))?;
+    let program = SupervisorProgram::this(["child", Role::Supervisor.name(), "-"]);
+    let supervisor = Supervisor::start(program, Vec::new()).await?;
+    let executor = Command::new(supervisor.clone(), CommandPolicy::new([PROGRAM]))?;
     let pool = PoolConfig::durable(QUEUE, Arc::new(executor), AT_ONCE);
     let rate = drained(path, KIND, tasks, pool).await?;
-    keeper.stop().await;
+    supervisor.stop().await;
     Ok(rate)
 }
 

@@ -29,7 +29,7 @@ const MAX_START: Duration = Duration::from_secs(60);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// Runs the server ($1: its folder; the rest: the program), until the standard input is closed; then clears up.
-const KEEPER: &str = r#"folder=$1; shift
+const SUPERVISOR: &str = r#"folder=$1; shift
 "$@" >"$folder/server.log" 2>&1 </dev/null & server=$!
 read -r _
 kill -INT "$server" 2>/dev/null
@@ -39,7 +39,7 @@ rm -rf "$folder""#;
 /// The server. It is stopped, and its folder removed, when this is dropped.
 pub(crate) struct Server {
     folder: PathBuf,
-    keeper: Child,
+    supervisor: Child,
     line: Option<ChildStdin>,
 }
 
@@ -69,12 +69,13 @@ impl Server {
         for setting in SETTINGS {
             server.args(["-c", setting]);
         }
-        let mut keeper = Command::new("sh");
-        keeper.args(["-c", KEEPER, "keeper"]).arg(&folder);
-        keeper.arg(server.get_program()).args(server.get_args());
-        let mut keeper = keeper.current_dir(&folder).stdin(Stdio::piped()).stdout(Stdio::null()).spawn()?;
-        let line = keeper.stdin.take();
-        let started = Self { folder, keeper, line };
+        let mut supervisor = Command::new("sh");
+        supervisor.args(["-c", SUPERVISOR, "supervisor"]).arg(&folder);
+        supervisor.arg(server.get_program()).args(server.get_args());
+        let mut supervisor =
+            supervisor.current_dir(&folder).stdin(Stdio::piped()).stdout(Stdio::null()).spawn()?;
+        let line = supervisor.stdin.take();
+        let started = Self { folder, supervisor, line };
         started.wait_until_up(&programs)?;
         said(
             Command::new(programs.join("createdb")).arg("-h").arg(&started.folder).args(["-U", NAME, NAME]),
@@ -114,7 +115,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.line = None;
-        let _ = self.keeper.wait();
+        let _ = self.supervisor.wait();
     }
 }
 

@@ -18,7 +18,7 @@ const WARM: u32 = 100;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(super) async fn run(policy: ProcessPolicy, calls: u32, workers: u32) -> Result<Figures, Error> {
-    let (process, keeper) = executor(policy).await?;
+    let (process, supervisor) = executor(policy).await?;
     let process = Arc::new(process);
     let ids = ostler::ids()?;
     let staff: Vec<WorkerId> = (0..workers).map(|_| WorkerId(ids())).collect();
@@ -43,7 +43,7 @@ pub(super) async fn run(policy: ProcessPolicy, calls: u32, workers: u32) -> Resu
     for worker in staff {
         process.close(worker).await;
     }
-    keeper.stop().await;
+    supervisor.stop().await;
     let p50_us = Some(samples.percentile(50).as_secs_f64() * 1e6);
     Ok(Figures { version: None, p50_us, per_second })
 }

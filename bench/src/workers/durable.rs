@@ -17,11 +17,11 @@ pub(super) async fn run(
     calls: u32,
     workers: u32,
 ) -> Result<Figures, Error> {
-    let (process, keeper) = executor(policy).await?;
+    let (process, supervisor) = executor(policy).await?;
     let most = usize::try_from(workers)?;
     let pool = PoolConfig::durable(QUEUE, Arc::new(process), most);
     let pool = PoolConfig { size: PoolSize { min: most, ..pool.size }, ..pool };
     let per_second = drained(store, KIND, usize::try_from(calls)?, pool).await?;
-    keeper.stop().await;
+    supervisor.stop().await;
     Ok(Figures { version: None, p50_us: None, per_second })
 }

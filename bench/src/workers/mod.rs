@@ -178,9 +178,10 @@ fn js_worker() -> ProcessPolicy {
     ProcessPolicy::new("bench", ["node".into(), program.display().to_string()])
 }
 
-/// The executor, with the keeper of its children.
+/// The executor, with the supervisor of its children.
 async fn executor(policy: ProcessPolicy) -> Result<(Process, Supervisor), Error> {
-    let keeper =
-        Supervisor::start(SupervisorProgram::this(["child", Role::Keeper.name(), "-"]), Vec::new()).await?;
-    Ok((Process::new(keeper.clone(), policy)?, keeper))
+    let supervisor =
+        Supervisor::start(SupervisorProgram::this(["child", Role::Supervisor.name(), "-"]), Vec::new())
+            .await?;
+    Ok((Process::new(supervisor.clone(), policy)?, supervisor))
 }

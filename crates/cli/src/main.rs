@@ -25,8 +25,8 @@ const STACK_BYTES: usize = 8 << 20;
 const PANICKED: u8 = 101;
 
 fn main() -> ExitCode {
-    // A node starts this program once more as the keeper of its children: nothing may come before.
-    if std::env::args_os().nth(1).is_some_and(|word| word == commands::KEEPER) {
+    // A node starts this program once more as the supervisor of its children: nothing may come before.
+    if std::env::args_os().nth(1).is_some_and(|word| word == commands::SUPERVISOR) {
         return exit::end(commands::keep());
     }
     // Or as a child that tries out the sandbox of a pool.

@@ -67,8 +67,8 @@ pub struct Steps(Option<Arc<dyn StepStore>>);
 impl Steps {
     /// Kept there.
     #[must_use]
-    pub fn kept(keeper: Arc<dyn StepStore>) -> Self {
-        Self(Some(keeper))
+    pub fn kept(store: Arc<dyn StepStore>) -> Self {
+        Self(Some(store))
     }
 
     /// Kept nowhere: every step is done anew.
@@ -79,7 +79,7 @@ impl Steps {
 
     /// Who keeps them, if anybody does.
     #[must_use]
-    pub const fn keeper(&self) -> Option<&Arc<dyn StepStore>> {
+    pub const fn store(&self) -> Option<&Arc<dyn StepStore>> {
         self.0.as_ref()
     }
 
@@ -90,8 +90,8 @@ impl Steps {
         F: FnOnce() -> R,
         R: Future<Output = Result<T, TaskError>>,
     {
-        let Some(keeper) = &self.0 else { return work().await };
-        match keeper.begin(name).await.map_err(|error| unkept(name, &error))? {
+        let Some(store) = &self.0 else { return work().await };
+        match store.begin(name).await.map_err(|error| unkept(name, &error))? {
             StepLookup::New => {}
             StepLookup::Done(value) => {
                 return serde_json::from_str(&value).map_err(|error| {
@@ -109,7 +109,7 @@ impl Steps {
         let value = serde_json::to_string(&done).map_err(|error| {
             at(name, TaskError::permanent(format!("the step \"{name}\" cannot be written as JSON: {error}")))
         })?;
-        keeper.save(name, &value).await.map_err(|error| unkept(name, &error))?;
+        store.save(name, &value).await.map_err(|error| unkept(name, &error))?;
         Ok(done)
     }
 

@@ -59,7 +59,7 @@ impl Node {
         node
     }
 
-    /// Beats as a node's keeper does: all the time, and at once when there is news.
+    /// Beats as a node's heartbeat does: all the time, and at once when there is news.
     fn beats(mut self) -> Self {
         let (store, session) = (Arc::clone(&self.store), self.session);
         self.keeping.spawn(async move {
@@ -327,7 +327,7 @@ async fn who_may_not_see_the_connections_of_others_sees_that_they_are_gone() {
 async fn the_heartbeat_needs_nothing_of_the_runtime_that_asks_for_it() {
     let node = Node::join(&PrivatePostgres::shared().url(), "threads", NODE).await;
     let store = Arc::clone(&node.store);
-    // As a node's keeper: its runtime only knows the time.
+    // As a node's heartbeat: its runtime only knows the time.
     let beat = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
         runtime.block_on(store.renew(NODE, &[]))

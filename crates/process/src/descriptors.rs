@@ -1,6 +1,6 @@
 //! How many files a node may have open (`RLIMIT_NOFILE`), and how many it needs.
 //!
-//! Shells and service managers often give a process fewer descriptors than it may have. A node and its keeper raise their own
+//! Shells and service managers often give a process fewer descriptors than it may have. A node and its supervisor raise their own
 //! soft limit; the children get back what the node was started with, for some programs misbehave with a large one.
 
 use std::sync::OnceLock;
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn children_have_no_more_than_the_keeper_may_have() {
+    fn children_have_no_more_than_the_supervisor_may_have() {
         let maximum = getrlimit(Resource::Nofile).maximum;
         assert_eq!(of_children(Some(17)).current, Some(17));
         assert_eq!(of_children(None).current, maximum);

@@ -103,8 +103,8 @@ pub(crate) async fn run(
         grace,
         folder: claimed.folder,
     };
-    let keeper = AttemptSteps::new(Arc::clone(&bench.store), lease);
-    let steps = Steps::kept(Arc::new(keeper));
+    let step_store = AttemptSteps::new(Arc::clone(&bench.store), lease);
+    let steps = Steps::kept(Arc::new(step_store));
     let control = Control { cancel: strings.cancel, lost: strings.lost, notes: said, steps };
     let AttemptResult { outcome, output, slot, classing, shortage } =
         listening(bench, lease, &heard, bench.pool.executor.run(work, control)).await;

@@ -3,7 +3,7 @@
 //! - [`Node`]: start, drain, stop, and from term to term. `term.rs`: one session from its join to its end. `config.rs`: its
 //!   settings, checked once. `sizes.rs`: how many workers its pools have.
 //! - `house.rs`: the thread that all of this lives on. `stages.rs`: the runtime that attempts run on.
-//! - `keeper.rs`: the heartbeat, on a thread of its own, and the fence. `orphans.rs`: leases that the store has for the node, and the node has not.
+//! - `heartbeat.rs`: the heartbeat, on a thread of its own, and the fence. `orphans.rs`: leases that the store has for the node, and the node has not.
 //! - `pool.rs`: claims for one queue what its workers can run, and says how many there are. `crew.rs`: the workers, and what
 //!   waits for them. `hand.rs`: one worker. `attempt.rs`: one attempt from start to report. `pace.rs`: how far to claim ahead.
 //! - `finisher.rs`: reports, many in one write. `upkeep.rs`: expire, make ready, prune, and who works on what.

@@ -70,7 +70,7 @@ pub enum StartError {
     #[error("the store knows a session of this id already")]
     NotNew,
     /// Nobody keeps the node's proof of life until its children are gone.
-    #[error("the keeper of the children cannot hold the node's lock: {0}")]
+    #[error("the supervisor of the children cannot hold the node's lock: {0}")]
     Guard(std::io::Error),
     /// The store has as many schedules as it may have.
     #[error("the schedule \"{name}\" is one too many: a store has at most {limit}; remove some first")]

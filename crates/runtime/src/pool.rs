@@ -250,7 +250,7 @@ impl Pool {
                 self.stand.fence();
                 return ClaimResult::Filled;
             }
-            // The keeper knows whether the store is away for good; here the poll comes back.
+            // The heartbeat knows whether the store is away for good; here the poll comes back.
             Err(_) => return ClaimResult::Filled,
         };
         let short = tasks.len() < room;

@@ -66,7 +66,7 @@ pub(crate) struct NodeSession {
     tellers: JoinSet<()>,
     /// Cancelled when nothing more will end under this session.
     over: CancellationToken,
-    keeper: JoinHandle<()>,
+    heartbeat: JoinHandle<()>,
     presence: Option<tokio::task::JoinHandle<()>>,
     grace: Duration,
 }
@@ -104,7 +104,7 @@ impl NodeSession {
         let NodeDeps { store, clock, ids } = parts;
         stand.run();
         let (recycles, orders) = mpsc::channel(MAX_ORDERS);
-        let keeper = LeaseKeeper {
+        let heartbeat = LeaseKeeper {
             store: Arc::clone(store),
             clock: Arc::clone(clock),
             session,
@@ -115,7 +115,7 @@ impl NodeSession {
             guard: config.guard.clone(),
             recycles,
         };
-        let keeper = keeper.start()?;
+        let heartbeat = heartbeat.start()?;
         let mut pools = JoinSet::new();
         let mut crews = Vec::new();
         let (mut tellers, over) = (JoinSet::new(), CancellationToken::new());
@@ -179,7 +179,7 @@ impl NodeSession {
             recycler,
             tellers,
             over,
-            keeper,
+            heartbeat,
             presence,
             grace,
         })
@@ -241,8 +241,8 @@ impl NodeSession {
         let _ = self.upkeep.await;
         let _ = self.scheduler.await;
         // The thread looks at the state before and after each renewal, and while it waits.
-        let keeper = self.keeper;
-        let _ = tokio::task::spawn_blocking(move || keeper.join()).await;
+        let heartbeat = self.heartbeat;
+        let _ = tokio::task::spawn_blocking(move || heartbeat.join()).await;
         // It says farewell, in a second at most.
         if let Some(presence) = self.presence {
             let _ = presence.await;

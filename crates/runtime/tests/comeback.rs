@@ -256,7 +256,7 @@ impl LivenessHolder for Holds {
         let mut refuse = self.refuse.lock().unwrap();
         if *refuse > 0 {
             *refuse -= 1;
-            return Err(std::io::Error::other("the keeper is gone"));
+            return Err(std::io::Error::other("the supervisor is gone"));
         }
         *self.tether.lock().unwrap() = Some(tether);
         Ok(())
@@ -296,6 +296,6 @@ async fn a_node_whose_guard_refuses_does_not_start() {
     let holds = Holds { refuse: Mutex::new(1), ..Holds::default() };
     let refused = scene.start(Inline::new(), Arc::new(SystemClock), Some(Arc::new(holds))).await.err();
     let sentence = refused.map(|refused| refused.to_string()).unwrap_or_default();
-    assert!(sentence.contains("cannot hold the node's lock: the keeper is gone"), "{sentence}");
+    assert!(sentence.contains("cannot hold the node's lock: the supervisor is gone"), "{sentence}");
     assert!(scene.here.store().survey().await.unwrap().nodes.is_empty(), "it has left");
 }

@@ -58,11 +58,11 @@ fn store(
     if unnamed.get() { Ok(None) } else { Ok(Some(place?.url().clone())) }
 }
 
-/// How children would be contained: a keeper is started, asked, and ended.
+/// How children would be contained: a supervisor is started, asked, and ended.
 async fn contained(containment: Containment) -> Result<Contained, String> {
-    let keeper = up::start_keeper(containment).await.map_err(|error| error.to_string())?;
-    let contained = keeper.containment();
-    keeper.stop().await;
+    let supervisor = up::start_supervisor(containment).await.map_err(|error| error.to_string())?;
+    let contained = supervisor.containment();
+    supervisor.stop().await;
     Ok(contained)
 }
 

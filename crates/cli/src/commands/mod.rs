@@ -48,7 +48,7 @@ use crate::store_location::StoreLocation;
 pub(crate) use descriptors::make_room;
 pub(crate) use job::job_view;
 pub(crate) use sandbox::{PROBE, try_sandbox};
-pub(crate) use up::{KEEPER, Signals, keep, machine, start_keeper};
+pub(crate) use up::{SUPERVISOR, Signals, keep, machine, start_supervisor};
 
 /// What every command has: which store is meant, and where to print.
 struct Console {

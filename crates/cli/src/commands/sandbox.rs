@@ -32,10 +32,10 @@ pub(super) fn hide(mut config: Config, store: &StoreUrl) -> anyhow::Result<Confi
 }
 
 /// Proves every sandbox; the store must be there.
-pub(super) async fn prove_all(config: &Config, keeper: &Supervisor) -> anyhow::Result<()> {
+pub(super) async fn prove_all(config: &Config, supervisor: &Supervisor) -> anyhow::Result<()> {
     for pool in &config.pools {
         let Some(sandbox) = pool.executor.sandbox() else { continue };
-        prove(keeper, sandbox, &[PROBE], &[]).await.map_err(|error| refusal(pool, &error))?;
+        prove(supervisor, sandbox, &[PROBE], &[]).await.map_err(|error| refusal(pool, &error))?;
     }
     Ok(())
 }

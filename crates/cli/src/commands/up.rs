@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use ostler_core::Overrides;
 use ostler_exec::Executor as AnyExecutor;
 use ostler_process::supervisor::{
-    Contained, Containment, StartError as KeeperError, Supervisor, SupervisorProgram, serve,
+    Contained, Containment, StartError as SupervisorError, Supervisor, SupervisorProgram, serve,
 };
 use ostler_runtime::{
     Drained, EndListener, Node, NodeConfig, NodeDeps, NodeState, PoolConfig, PoolSize, Prefetch, StartError,
@@ -32,8 +32,8 @@ use crate::hooks::{Hooks, Tools};
 use crate::map::serve::{Going, JobServer};
 use crate::store_location::{CONFIG_FILE, IfMissing, OpenMode, StoreLocation, refusal};
 
-/// The word by which this program knows that it is a keeper. Not for people.
-pub(crate) const KEEPER: &str = "ostler-keeper";
+/// The word by which this program knows that it is a supervisor. Not for people.
+pub(crate) const SUPERVISOR: &str = "ostler-supervisor";
 /// How long a store may be away when a node starts.
 const START_PATIENCE: Duration = Duration::from_secs(10);
 /// How often it is tried.
@@ -95,8 +95,8 @@ async fn serve_until_told(
     take_over: TakeOver,
 ) -> anyhow::Result<Code> {
     let mut signals = Signals::listen()?;
-    // While the node is small: the keeper is a copy of it.
-    let keeper = start_keeper(config.containment).await?;
+    // While the node is small: the supervisor is a copy of it.
+    let supervisor = start_supervisor(config.containment).await?;
     let (store_news, news) = mpsc::channel(MAX_NEWS);
     tokio::spawn(say_news(news));
     let (presence, mut watcher) = config.presence.as_ref().map(Watcher::of).unzip();
@@ -107,20 +107,20 @@ async fn serve_until_told(
         ..NodeConfig::new(name.clone(), Vec::new())
     };
     let started = tokio::select! {
-        started = start(place, &config, &keeper, plain) => started,
+        started = start(place, &config, &supervisor, plain) => started,
         () = signals.next() => return Ok(Code::Interrupted),
     };
     let (node, store) = match started {
         Ok(started) => started,
         Err(error) => {
-            keeper.stop().await;
+            supervisor.stop().await;
             return Err(error);
         }
     };
     let ready = ReadyEvent { event: "ready", node: node.session().to_string(), listen: None };
     // If nobody reads it any more, the node works all the same.
     let _ = console.out.json(&ready);
-    let contained = match keeper.containment() {
+    let contained = match supervisor.containment() {
         Contained::Cgroup => "control groups",
         Contained::Group => "process groups",
     };
@@ -142,18 +142,17 @@ async fn serve_until_told(
             StopCause::ToGo
         }
         why = follow(&node, watcher.as_mut()) => why,
-        () = keeper.gone() => StopCause::WithoutKeeper,
+        () = supervisor.gone() => StopCause::WithoutSupervisor,
     };
-    if matches!(told, StopCause::WithoutKeeper) {
+    if matches!(told, StopCause::WithoutSupervisor) {
         going.send_replace(Going::Drains);
         node.drain(Duration::ZERO).await;
-        let sentence =
-            "the keeper of the node's children was killed: nothing can be run any more; start the node again";
+        let sentence = "the supervisor of the node's children was killed: nothing can be run any more; start the node again";
         return Err(refused(Code::WorkFailed, sentence));
     }
     let health = node.store_health();
     let drained = drain(node, jobs, &going, config.shutdown_timeout, &mut signals).await;
-    keeper.stop().await;
+    supervisor.stop().await;
     if let Some(error) = health.trouble() {
         return Err(refusal(error))
             .context("the store did not take all results: what is not written is run again");
@@ -168,7 +167,7 @@ async fn serve_until_told(
         }
         StopCause::ToGo => Ok(Code::Done),
         StopCause::StoreGone(error) => Err(refusal(error)),
-        StopCause::Nothing | StopCause::WithoutKeeper => {
+        StopCause::Nothing | StopCause::WithoutSupervisor => {
             Err(refused(Code::WorkFailed, "the node ended by itself, which it never should; start it again"))
         }
     }
@@ -207,7 +206,7 @@ async fn drain(
         _ = draining => {}
         () = signals.next() => {}
     }
-    // Nobody is waited for any more. The keeper sees the end of this process, and ends what is left of the children.
+    // Nobody is waited for any more. The supervisor sees the end of this process, and ends what is left of the children.
     std::process::exit(Code::Interrupted.number().into());
 }
 
@@ -242,9 +241,9 @@ async fn say_news(mut news: mpsc::Receiver<StoreNews>) {
     }
 }
 
-/// Starts the keeper of a node's children.
-pub(crate) async fn start_keeper(containment: Containment) -> Result<Supervisor, KeeperError> {
-    let program = SupervisorProgram { containment, ..SupervisorProgram::this([KEEPER]) };
+/// Starts the supervisor of a node's children.
+pub(crate) async fn start_supervisor(containment: Containment) -> Result<Supervisor, SupervisorError> {
+    let program = SupervisorProgram { containment, ..SupervisorProgram::this([SUPERVISOR]) };
     Supervisor::start(program, Vec::new()).await
 }
 
@@ -254,7 +253,7 @@ enum StopCause {
     /// It is over though nobody told it to go.
     Nothing,
     /// Nobody is left to start children.
-    WithoutKeeper,
+    WithoutSupervisor,
     /// The store will not come back.
     StoreGone(Error),
 }
@@ -302,15 +301,15 @@ async fn follow(node: &Node, mut presence: Option<&mut Watcher>) -> StopCause {
 async fn start(
     place: &StoreLocation,
     config: &Config,
-    keeper: &Supervisor,
+    supervisor: &Supervisor,
     plain: NodeConfig,
 ) -> anyhow::Result<(Node, Arc<dyn Store>)> {
     let mut pools: Vec<PoolConfig> =
-        config.pools.iter().map(|pool| pool_of(pool, keeper)).collect::<anyhow::Result<_>>()?;
+        config.pools.iter().map(|pool| pool_of(pool, supervisor)).collect::<anyhow::Result<_>>()?;
     make_room(pools.iter().map(|pool| pool.size.max).sum())?;
     let store = open(place).await?;
-    let tools = Tools { keeper: keeper.clone(), store: Arc::clone(&store), bounds: place.bounds() };
-    sandbox::prove_all(config, keeper).await?;
+    let tools = Tools { supervisor: supervisor.clone(), store: Arc::clone(&store), bounds: place.bounds() };
+    sandbox::prove_all(config, supervisor).await?;
     let mut replaced = Vec::new();
     for (pool, said) in pools.iter_mut().zip(&config.pools) {
         let before = store.configure(&said.name, Vec::new()).await.map_err(refusal)?;
@@ -331,7 +330,7 @@ async fn start(
         retention: config.keep,
         schedules: config.schedules.clone(),
         // It holds the node's lock too: the node's death is known when its children are swept, and not before.
-        guard: Some(Arc::new(keeper.clone())),
+        guard: Some(Arc::new(supervisor.clone())),
         memory: Arc::new(move || gauge.memory()),
         pools,
         ..plain
@@ -360,16 +359,16 @@ fn kinds(before: &QueueSettings, pool: &PoolSettings) -> Vec<QueueChange> {
     gone.chain(said).collect()
 }
 
-fn pool_of(pool: &PoolSettings, keeper: &Supervisor) -> anyhow::Result<PoolConfig> {
+fn pool_of(pool: &PoolSettings, supervisor: &Supervisor) -> anyhow::Result<PoolConfig> {
     let executor: Arc<dyn AnyExecutor> = match &pool.executor {
         ExecutorSettings::Command(policy) => {
-            let command = ostler_process::Command::new(keeper.clone(), policy.clone());
+            let command = ostler_process::Command::new(supervisor.clone(), policy.clone());
             Arc::new(
                 command.map_err(|error| refused(Code::BadInput, format!("pool.{}: {error}", pool.name)))?,
             )
         }
         ExecutorSettings::Process(policy) => {
-            let process = ostler_process::Process::new(keeper.clone(), policy.clone());
+            let process = ostler_process::Process::new(supervisor.clone(), policy.clone());
             Arc::new(
                 process.map_err(|error| refused(Code::BadInput, format!("pool.{}: {error}", pool.name)))?,
             )

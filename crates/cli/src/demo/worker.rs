@@ -15,7 +15,7 @@ use ostler_store::{Store, SystemClock};
 use tokio::io::AsyncReadExt as _;
 
 use super::{DOCUMENTS, NAME, SHELL, SUMS};
-use crate::commands::KEEPER;
+use crate::commands::SUPERVISOR;
 
 /// How long a task takes: long enough to be caught in the middle of one.
 const READING: Duration = Duration::from_millis(15);
@@ -35,7 +35,7 @@ pub(crate) fn run(store: &Path, name: &str) -> anyhow::Result<()> {
 }
 
 async fn serve(path: &Path, name: &str) -> anyhow::Result<()> {
-    let keeper = Supervisor::start(SupervisorProgram::this([KEEPER]), Vec::new()).await?;
+    let supervisor = Supervisor::start(SupervisorProgram::this([SUPERVISOR]), Vec::new()).await?;
     let store: Arc<dyn Store> = Arc::new(Sqlite::open(path, Arc::new(SystemClock), Options::default())?);
     let inline = Inline::new().handle(DOCUMENTS.kind, count_words);
     let threads = Threads::start(ThreadPolicy::for_cores(THREADS))
@@ -43,7 +43,7 @@ async fn serve(path: &Path, name: &str) -> anyhow::Result<()> {
         .handle(SUMS.kind, sum_up);
     let policy = CommandPolicy::new(["sh", "-c", "{{ payload.script }}"]);
     let environment = Environment { set: vec![(NAME.to_owned(), name.to_owned())], ..Environment::default() };
-    let command = Command::new(keeper.clone(), CommandPolicy { environment, ..policy })?;
+    let command = Command::new(supervisor.clone(), CommandPolicy { environment, ..policy })?;
     // Their attempts are on disk before they begin, so that the demo can show what became of them.
     let lazy = |queue: &str, executor, workers| PoolConfig {
         beginning: StartMode::Durable,
@@ -55,13 +55,13 @@ async fn serve(path: &Path, name: &str) -> anyhow::Result<()> {
         PoolConfig::durable(SHELL.queue, Arc::new(command), HANDS),
     ];
     let parts = NodeDeps { store, clock: Arc::new(SystemClock), ids: ostler::ids()? };
-    let config = NodeConfig { guard: Some(Arc::new(keeper.clone())), ..NodeConfig::new(name, pools) };
+    let config = NodeConfig { guard: Some(Arc::new(supervisor.clone())), ..NodeConfig::new(name, pools) };
     let node = Node::start(parts, config).await?;
     // The demo closes this pipe when it is over, or when it dies.
     let mut closed = [0u8; 1];
     let _ = tokio::io::stdin().read(&mut closed).await;
     node.drain(DRAIN).await;
-    keeper.stop().await;
+    supervisor.stop().await;
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! A hook that runs a command, as a child of the node's keeper.
+//! A hook that runs a command, as a child of the node's supervisor.
 
 use std::time::Duration;
 
@@ -16,8 +16,8 @@ const GRACE: Duration = Duration::from_secs(2);
 pub(super) struct CommandHook(Command);
 
 impl CommandHook {
-    pub(super) fn new(keeper: Supervisor, policy: CommandPolicy) -> Result<Self, PolicyError> {
-        Command::new(keeper, policy).map(Self)
+    pub(super) fn new(supervisor: Supervisor, policy: CommandPolicy) -> Result<Self, PolicyError> {
+        Command::new(supervisor, policy).map(Self)
     }
 
     pub(super) async fn run(&self, notice: &HookNotice, timeout: Duration) -> Result<(), HookError> {

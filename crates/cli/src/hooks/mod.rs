@@ -70,7 +70,7 @@ pub(crate) enum HookAct {
 /// What hooks work with.
 #[derive(Clone)]
 pub(crate) struct Tools {
-    pub(crate) keeper: Supervisor,
+    pub(crate) supervisor: Supervisor,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) bounds: Bounds,
 }
@@ -147,7 +147,7 @@ impl HookRunner {
         let (name, way) = match &hook.act {
             HookAct::Command(policy) => {
                 let program = policy.argv.first().cloned().unwrap_or_default();
-                let command = CommandHook::new(tools.keeper.clone(), policy.as_ref().clone())?;
+                let command = CommandHook::new(tools.supervisor.clone(), policy.as_ref().clone())?;
                 (format!("on_failed.command \"{program}\""), HookKind::Command(Box::new(command)))
             }
             HookAct::Webhook(address) => {

@@ -26,7 +26,7 @@ use super::report::{OutputOrder, Printer, Reporter};
 use super::results::Target;
 use super::tally::{CountedCommands, Tally};
 use crate::args::Map;
-use crate::commands::{Signals, job_view, machine, make_room, start_keeper};
+use crate::commands::{Signals, job_view, machine, make_room, start_supervisor};
 use crate::exit::{Code, refused, say};
 use crate::print::{Format, Out};
 use crate::store_location::{IfMissing, OpenMode, StoreLocation, refusal};
@@ -72,10 +72,11 @@ impl Mapping<'_> {
     pub(crate) async fn run(self) -> anyhow::Result<Code> {
         let target = self.map.results.as_deref().map(Target::of).transpose()?;
         let mut signals = Signals::listen()?;
-        // While this process is small: the keeper is a copy of it.
-        let keeper = if self.map.detach { None } else { Some(start_keeper(Containment::Auto).await?) };
+        // While this process is small: the supervisor is a copy of it.
+        let supervisor =
+            if self.map.detach { None } else { Some(start_supervisor(Containment::Auto).await?) };
         let jobs = self.map.jobs.map_or_else(cores, u32::from);
-        if keeper.is_some() {
+        if supervisor.is_some() {
             make_room(usize::try_from(jobs).unwrap_or(usize::MAX))?;
         }
         let stay = if self.map.detach { OpenMode::Brief } else { OpenMode::Long };
@@ -89,11 +90,11 @@ impl Mapping<'_> {
             JobChoice::Do(job) => job,
             JobChoice::Nothing(done) => return self.nothing_to_do(store.as_ref(), &done, target).await,
         };
-        match keeper {
+        match supervisor {
             None => self.leave(store.as_ref(), job).await,
-            Some(keeper) => {
-                let done = self.serve(&store, &keeper, job, &spec, target, &mut signals).await;
-                keeper.stop().await;
+            Some(supervisor) => {
+                let done = self.serve(&store, &supervisor, job, &spec, target, &mut signals).await;
+                supervisor.stop().await;
                 done
             }
         }
@@ -132,7 +133,7 @@ impl Mapping<'_> {
     async fn serve(
         self,
         store: &Arc<dyn Store>,
-        keeper: &Supervisor,
+        supervisor: &Supervisor,
         job: JobId,
         spec: &Spec,
         target: Option<Target>,
@@ -158,7 +159,7 @@ impl Mapping<'_> {
         };
         let halt = if self.map.fail_fast { Some(Halt::FIRST_FAILURE) } else { self.map.halt };
         let tally = Tally::new(halt, items, spec.attempts, before.completed);
-        let command = Command::of_payload(keeper.clone(), policy())?;
+        let command = Command::of_payload(supervisor.clone(), policy())?;
         let executor = Arc::new(CountedCommands { command, tally: Arc::clone(&tally) });
         let listener: Arc<dyn EndListener> = Arc::clone(&reporter) as Arc<dyn EndListener>;
         let pool = PoolConfig { listener: Some(listener), ..pool_of(executor, job, spec) };
@@ -168,7 +169,7 @@ impl Mapping<'_> {
             store_news: Some(store_news),
             ..NodeConfig::new(node_name(&machine(), job), vec![pool])
         };
-        let node = start(store, keeper, config).await?;
+        let node = start(store, supervisor, config).await?;
         let enqueued = {
             let (store, plan) = (Arc::clone(store), self.plan);
             tokio::spawn(async move { enqueue_patiently(store.as_ref(), &plan, job).await })
@@ -184,8 +185,8 @@ impl Mapping<'_> {
             },
             how = tally.enough() => MapEnd::Halted(how),
             () = signals.next() => MapEnd::Interrupted,
-            () = keeper.gone() => {
-                let sentence = "the keeper of the children was killed; run the same command again to go on";
+            () = supervisor.gone() => {
+                let sentence = "the supervisor of the children was killed; run the same command again to go on";
                 return Err(refused(Code::WorkFailed, sentence));
             }
         };
@@ -223,7 +224,7 @@ impl Mapping<'_> {
                     () = draining => {}
                     () = signals.next() => {}
                 }
-                // Nobody is waited for any more. The keeper sees the end of this process, and ends what is left of the children.
+                // Nobody is waited for any more. The supervisor sees the end of this process, and ends what is left of the children.
                 std::process::exit(Code::Interrupted.number().into());
             }
         }
@@ -314,7 +315,7 @@ pub(crate) fn is_transient(error: &anyhow::Error) -> bool {
 
 pub(crate) async fn start(
     store: &Arc<dyn Store>,
-    keeper: &Supervisor,
+    supervisor: &Supervisor,
     config: NodeConfig,
 ) -> anyhow::Result<Node> {
     let ids = ostler::ids().context("no randomness from the system")?;
@@ -322,7 +323,7 @@ pub(crate) async fn start(
     let node = NodeConfig {
         // Whoever runs the same job twice at once means the newer one.
         take_over: TakeOver::Yes,
-        guard: Some(Arc::new(keeper.clone())),
+        guard: Some(Arc::new(supervisor.clone())),
         ..config
     };
     Node::start(parts, node).await.map_err(|error| match error {

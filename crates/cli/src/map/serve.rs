@@ -19,7 +19,7 @@ use super::job;
 use super::plan::{ServedBy, Spec};
 use super::progress::ended;
 use super::run::{is_transient, node_name, policy, pool_of, start};
-use crate::commands::start_keeper;
+use crate::commands::start_supervisor;
 use crate::config::PresenceSettings;
 use crate::exit::say;
 
@@ -120,9 +120,9 @@ impl JobServer {
     ) -> anyhow::Result<Drained> {
         let id = record.job.id;
         let spec: Spec = serde_json::from_str(&record.job.spec)?;
-        // A keeper holds the proof of life of one node, and this is one of its own.
-        let keeper = start_keeper(self.containment).await?;
-        let executor = Arc::new(Command::of_payload(keeper.clone(), policy())?);
+        // A supervisor holds the proof of life of one node, and this is one of its own.
+        let supervisor = start_supervisor(self.containment).await?;
+        let executor = Arc::new(Command::of_payload(supervisor.clone(), policy())?);
         let pool = pool_of(executor, id, &spec);
         let presence = self.presence.as_ref().map(PresenceSettings::of_a_node);
         let config = NodeConfig {
@@ -130,7 +130,7 @@ impl JobServer {
             presence,
             ..NodeConfig::new(node_name(&self.name, id), vec![pool])
         };
-        let node = start(&self.store, &keeper, config).await?;
+        let node = start(&self.store, &supervisor, config).await?;
         say(&format!("serving the job {id} ({})", record.job.name));
         let mut state = node.state();
         let over = tokio::select! {
@@ -140,7 +140,7 @@ impl JobServer {
                 Ok(())
             }
             _ = going.wait_for(|going| *going != Going::Not) => Ok(()),
-            () = keeper.gone() => Ok(()),
+            () = supervisor.gone() => Ok(()),
         };
         let stopper = node.stopper();
         let mut draining = std::pin::pin!(node.drain(self.patience));
@@ -151,7 +151,7 @@ impl JobServer {
                 draining.await
             }
         };
-        keeper.stop().await;
+        supervisor.stop().await;
         over.map(|()| drained)
     }
 

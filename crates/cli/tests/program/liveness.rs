@@ -58,23 +58,23 @@ fn a_node_without_descriptors_takes_no_living_node_for_dead() {
     assert_eq!(works.end().0, Some(0));
 }
 
-/// The keeper of a node: the child that has the keeper's word for its first argument.
-fn keeper_of(node: &str) -> Pid {
+/// The supervisor of a node: the child that has the supervisor's word for its first argument.
+fn supervisor_of(node: &str) -> Pid {
     let children = std::fs::read_to_string(format!("/proc/{node}/task/{node}/children"));
     let threads = std::fs::read_dir(format!("/proc/{node}/task")).expect("the node runs");
     let of_threads =
         threads.flatten().filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
     let all: Vec<String> = children.into_iter().chain(of_threads).collect();
-    let is_keeper = |pid: &&str| {
+    let is_supervisor = |pid: &&str| {
         std::fs::read_to_string(format!("/proc/{pid}/cmdline"))
-            .is_ok_and(|line| line.contains("ostler-keeper"))
+            .is_ok_and(|line| line.contains("ostler-supervisor"))
     };
-    let found = all.iter().flat_map(|list| list.split_ascii_whitespace()).find(is_keeper);
-    found.and_then(|pid| pid.parse().ok()).and_then(Pid::from_raw).expect("a node has a keeper")
+    let found = all.iter().flat_map(|list| list.split_ascii_whitespace()).find(is_supervisor);
+    found.and_then(|pid| pid.parse().ok()).and_then(Pid::from_raw).expect("a node has a supervisor")
 }
 
 #[test]
-fn a_keeper_without_descriptors_still_ends_what_children_left() {
+fn a_supervisor_without_descriptors_still_ends_what_children_left() {
     let place = configured();
     let node = up(&place, &[]);
     let left = place.folder().join("left");
@@ -83,8 +83,8 @@ fn a_keeper_without_descriptors_still_ends_what_children_left() {
     place.done(["submit", "shell", "run", "--payload", &script(&text)]);
     let pid = appears(&left);
     let listed = place.json(["nodes"]);
-    let keeper = keeper_of(&listed[0]["pid"].to_string());
-    prlimit(Some(keeper), Resource::Nofile, Rlimit { current: Some(0), maximum: Some(0) })
+    let supervisor = supervisor_of(&listed[0]["pid"].to_string());
+    prlimit(Some(supervisor), Resource::Nofile, Rlimit { current: Some(0), maximum: Some(0) })
         .expect("a limit is set");
     node.signal(ProcessSignal::KILL);
     is_gone(&pid);

@@ -321,16 +321,16 @@ fn a_node_that_was_stopped_too_long_ends_its_children_at_once_and_comes_back_by_
 }
 
 #[test]
-fn a_node_whose_keeper_is_killed_says_so_and_goes() {
+fn a_node_whose_supervisor_is_killed_says_so_and_goes() {
     let place = configured();
     let node = up(&place, &[]);
     let pid_file = place.folder().join("pid");
     let text = format!("echo $PPID > {}; sleep 1000", pid_file.display());
     let id = place.done(["submit", "shell", "run", "--payload", &script(&text)]);
-    let keeper = appears(&pid_file);
-    let pid = rustix::process::Pid::from_raw(keeper.trim().parse().expect("a pid")).expect("a pid");
-    rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("the keeper is killed");
-    node.says("the keeper of the node's children was killed");
+    let supervisor = appears(&pid_file);
+    let pid = rustix::process::Pid::from_raw(supervisor.trim().parse().expect("a pid")).expect("a pid");
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("the supervisor is killed");
+    node.says("the supervisor of the node's children was killed");
     assert_eq!(node.end().0, Some(1));
     assert_eq!(place.json(["show", id.trim()])["state"], "queued");
 }

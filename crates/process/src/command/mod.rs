@@ -33,7 +33,7 @@ pub use template::TemplateError;
 /// and on a cancel its group gets SIGTERM, and after the grace all of it is killed. When the lease is lost there is no grace.
 #[derive(Debug)]
 pub struct Command {
-    keeper: Supervisor,
+    supervisor: Supervisor,
     policy: CommandPolicy,
     words: Words,
     room: Option<SandboxInstance>,
@@ -55,38 +55,38 @@ struct Given {
 }
 
 impl Command {
-    /// Runs commands by this policy, as children of this keeper.
+    /// Runs commands by this policy, as children of this supervisor.
     ///
     /// # Errors
     /// When the policy names no program, one of its templates or patterns is wrong, or its sandbox cannot be kept.
-    pub fn new(keeper: Supervisor, policy: CommandPolicy) -> Result<Self, PolicyError> {
+    pub fn new(supervisor: Supervisor, policy: CommandPolicy) -> Result<Self, PolicyError> {
         let templates = policy.templates()?;
         let fixed: Vec<String> = templates.iter().filter_map(Template::fixed).collect();
         let fixed: Vec<&str> = fixed.iter().map(String::as_str).collect();
-        Self::of(keeper, policy, &fixed, Words::Templates(templates))
+        Self::of(supervisor, policy, &fixed, Words::Templates(templates))
     }
 
     /// Runs what each task says in its payload: `{"argv": ["program", "argument"]}`. The policy's own words are not used.
     ///
     /// # Errors
     /// When one of its patterns for files is wrong, or its sandbox cannot be kept.
-    pub fn of_payload(keeper: Supervisor, policy: CommandPolicy) -> Result<Self, PolicyError> {
-        Self::of(keeper, policy, &[], Words::Payload)
+    pub fn of_payload(supervisor: Supervisor, policy: CommandPolicy) -> Result<Self, PolicyError> {
+        Self::of(supervisor, policy, &[], Words::Payload)
     }
 
     fn of(
-        keeper: Supervisor,
+        supervisor: Supervisor,
         policy: CommandPolicy,
         fixed: &[&str],
         words: Words,
     ) -> Result<Self, PolicyError> {
         let room = policy.sandbox.clone().map(|sandbox| {
-            SandboxInstance::new(keeper.clone(), sandbox, fixed, &policy.environment, &policy.folders)
+            SandboxInstance::new(supervisor.clone(), sandbox, fixed, &policy.environment, &policy.folders)
         });
         let room = room.transpose()?;
         let files = Patterns::new(&policy.files).map_err(PolicyError::Files)?;
         let folders = TaskFolders::new(&policy.folders, Links::of(room.as_ref()));
-        Ok(Self { keeper, room, words, folders, files, policy })
+        Ok(Self { supervisor, room, words, folders, files, policy })
     }
 
     fn argv(&self, work: &Work) -> Result<Vec<Argument>, String> {
@@ -152,12 +152,12 @@ impl Executor for Command {
             Ok(launch) => launch,
             Err(failure) => return AttemptResult::failed(failure),
         };
-        let lapses = self.keeper.lapses();
+        let lapses = self.supervisor.lapses();
         let program = launch.argv.first().map(Argument::shown).unwrap_or_default();
         let deadline = tokio::time::sleep(work.timeout);
         tokio::pin!(deadline);
         let child = tokio::select! {
-            child = self.keeper.spawn(launch) => child,
+            child = self.supervisor.spawn(launch) => child,
             () = &mut deadline => return AttemptResult::too_long(work.timeout),
         };
         match child {
@@ -165,7 +165,7 @@ impl Executor for Command {
                 let outputs =
                     self.files.clone().map(|patterns| OutputFiles::of(patterns, own, &work, &control));
                 let ended = Attempt::new(child, work, control, &self.policy).follow(deadline).await;
-                let ended = self.keeper.unless_lapsed(lapses, ended);
+                let ended = self.supervisor.unless_lapsed(lapses, ended);
                 if let Some(outputs) = outputs {
                     outputs.record(&ended).await;
                 }

@@ -112,7 +112,7 @@ pub enum OutputForm {
     Exact,
 }
 
-/// The variables of a command. There are no others, except the one by which the keeper knows its own.
+/// The variables of a command. There are no others, except the one by which the supervisor knows its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Environment {
     /// The names of those it inherits from the node.

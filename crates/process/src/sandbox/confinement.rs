@@ -1,4 +1,4 @@
-//! What one child may do at most, as the keeper is told.
+//! What one child may do at most, as the supervisor is told.
 
 use std::path::PathBuf;
 

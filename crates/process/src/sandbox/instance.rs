@@ -33,7 +33,7 @@ pub(crate) struct SandboxInstance {
     start: Option<PathBuf>,
     /// Where links are not followed: what children in sandboxes may change.
     guarded: Vec<PathBuf>,
-    keeper: Supervisor,
+    supervisor: Supervisor,
     /// Made with the first child.
     temporary: OnceLock<tempfile::TempDir>,
     made: AtomicU64,
@@ -70,7 +70,7 @@ impl SandboxInstance {
     /// For children that are started by these words, in these folders. Words that depend on the task are not among them: it must
     /// not be the task that says what may be read.
     pub(crate) fn new(
-        keeper: Supervisor,
+        supervisor: Supervisor,
         sandbox: Sandbox,
         words: &[&str],
         environment: &Environment,
@@ -84,7 +84,7 @@ impl SandboxInstance {
         named.iter().try_for_each(|path| sandbox.keeps_hidden(path))?;
         let guarded: Vec<PathBuf> = guarded.into_iter().chain(each).chain(sandbox.write.clone()).collect();
         let (temporary, made) = (OnceLock::new(), AtomicU64::new(0));
-        let room = Self { sandbox, named, start, guarded, keeper, temporary, made };
+        let room = Self { sandbox, named, start, guarded, supervisor, temporary, made };
         room.listed()
             .find_map(|path| room.resolve(path).err())
             .map_or(Ok(()), |link| Err(SandboxError::Link(link.to_string())))?;
@@ -146,7 +146,7 @@ impl SandboxInstance {
             Some(all) => all,
             None => {
                 let made = tempfile::Builder::new().prefix(PREFIX).tempdir()?;
-                self.keeper.tidy(made.path());
+                self.supervisor.tidy(made.path());
                 self.temporary.get_or_init(|| made)
             }
         };
@@ -162,7 +162,7 @@ impl Drop for Private {
     fn drop(&mut self) {
         let folder = std::mem::take(&mut self.0);
         let remove = move || {
-            // What cannot be removed now is tried again by the keeper, at the end.
+            // What cannot be removed now is tried again by the supervisor, at the end.
             let _ = std::fs::remove_dir_all(folder);
         };
         // It may be large, and nobody waits for it.

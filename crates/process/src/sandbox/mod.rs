@@ -1,8 +1,8 @@
 //! What a child of a pool may do at most, if the pool says so.
 //!
 //! - [`Sandbox`]: what a pool says. It is checked before anything is started.
-//! - [`Confinement`]: the same for one child, with its own folders, as the keeper is told.
-//! - `cage.rs`: what the keeper makes of it: a Landlock ruleset, seccomp filters and limits, ready to be put on. The child puts
+//! - [`Confinement`]: the same for one child, with its own folders, as the supervisor is told.
+//! - `cage.rs`: what the supervisor makes of it: a Landlock ruleset, seccomp filters and limits, ready to be put on. The child puts
 //!   them on itself, as its last act before it becomes its program. `calls.rs` is the table of denied system calls.
 //! - [`prove`]: the node tries, with a child in the same sandbox, what must not work. `probe.rs` is that child.
 //!

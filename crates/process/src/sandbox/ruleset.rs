@@ -1,7 +1,7 @@
-//! What the keeper makes of a confinement: all that the kernel needs to be told, ready to be put on.
+//! What the supervisor makes of a confinement: all that the kernel needs to be told, ready to be put on.
 //!
-//! It is made before the child is born, because a child that borrows the keeper's memory can only call the system. See
-//! `keeper/birth.rs`, which puts it on.
+//! It is made before the child is born, because a child that borrows the supervisor's memory can only call the system. See
+//! `supervisor/birth.rs`, which puts it on.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -101,7 +101,7 @@ fn limits(limits: &Limits) -> Vec<(Resource, Rlimit)> {
     ];
     let limit = |(resource, most, more): (Resource, Option<u64>, u64)| {
         let most = most?;
-        // Nobody may raise what the keeper itself was given.
+        // Nobody may raise what the supervisor itself was given.
         let given = getrlimit(resource).maximum.unwrap_or(u64::MAX);
         let (current, maximum) = (most.min(given), most.saturating_add(more).min(given));
         Some((resource, Rlimit { current: Some(current), maximum: Some(maximum) }))

@@ -50,7 +50,7 @@ pub enum SelfTestFailed {
 /// # Errors
 /// When the sandbox is not to be used; then nothing of its pool may be started.
 pub async fn prove(
-    keeper: &Supervisor,
+    supervisor: &Supervisor,
     sandbox: &Sandbox,
     words: &[&str],
     variables: &[(&str, &str)],
@@ -97,7 +97,7 @@ pub async fn prove(
         socket: Socket::None,
         confinement: Some(confinement),
     };
-    let said = tokio::time::timeout(PATIENCE, said_by(keeper, launch)).await;
+    let said = tokio::time::timeout(PATIENCE, said_by(supervisor, launch)).await;
     let said = said.map_err(|_| SelfTestFailed::Silent(format!("it took longer than {PATIENCE:?}")))??;
     if !said.lines().any(|line| line == TRIED) {
         return Err(SelfTestFailed::Silent(said.trim().to_owned()));
@@ -153,8 +153,8 @@ fn control(trial: &Trial) -> Result<(), SelfTestFailed> {
     if could.len() == most { Ok(()) } else { Err(SelfTestFailed::NoControl(could.join("; "))) }
 }
 
-async fn said_by(keeper: &Supervisor, launch: Launch) -> Result<String, SelfTestFailed> {
-    let mut child = keeper.spawn(launch).await.map_err(|error| match error {
+async fn said_by(supervisor: &Supervisor, launch: Launch) -> Result<String, SelfTestFailed> {
+    let mut child = supervisor.spawn(launch).await.map_err(|error| match error {
         SpawnError::Refused { error, .. } => SelfTestFailed::Unable(error.to_string()),
         SpawnError::Pipe(error) | SpawnError::Short { error } => SelfTestFailed::System(error),
         SpawnError::TooLarge | SpawnError::Gone(_) => SelfTestFailed::System(io::Error::other(error)),

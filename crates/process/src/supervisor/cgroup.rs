@@ -1,6 +1,6 @@
 //! Control groups: whoever is born in one stays in it, whatever else it leaves, and all of them can be killed at once.
 //!
-//! The keeper has one folder, in the group that it runs in itself, and below it one group for each child that runs. They are
+//! The supervisor has one folder, in the group that it runs in itself, and below it one group for each child that runs. They are
 //! used again: to make and to remove one takes a good deal longer than to see that nobody is left in it.
 
 use std::fs::{self, File, OpenOptions};
@@ -21,9 +21,9 @@ use super::spawn::{SpawnPlan, start};
 use crate::descriptors;
 use crate::sandbox::Limits;
 
-/// How the keepers' folders begin.
+/// How the supervisors' folders begin.
 const PREFIX: &str = "ostler-";
-/// So often somebody else may take a new folder for one that a dead keeper left.
+/// So often somebody else may take a new folder for one that a dead supervisor left.
 const MAX_TRIES: u32 = 8;
 /// Who is in a group.
 const MEMBERS: &str = "cgroup.procs";
@@ -34,10 +34,10 @@ const EVENTS_BYTES: usize = 256;
 /// How long those who were killed may take to be gone, before their group is left where it is.
 const MAX_DYING: Duration = Duration::from_secs(5);
 
-/// The groups of one keeper.
+/// The groups of one supervisor.
 pub(super) struct Cgroups {
     folder: PathBuf,
-    /// Locked as long as the keeper lives.
+    /// Locked as long as the supervisor lives.
     _lock: File,
     made: u64,
     /// Nobody is in these.
@@ -223,11 +223,11 @@ fn locked(folder: &Path) -> io::Result<File> {
     Ok(lock)
 }
 
-/// Ends what keepers left behind that were killed together with their nodes: nobody holds their locks.
+/// Ends what supervisors left behind that were killed together with their nodes: nobody holds their locks.
 fn remove_abandoned(place: &Path) {
     for entry in fs::read_dir(place).into_iter().flatten().flatten() {
-        let is_keepers = entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX));
-        if is_keepers && locked(&entry.path()).is_ok() {
+        let is_supervisors = entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX));
+        if is_supervisors && locked(&entry.path()).is_ok() {
             let _ = remove(&entry.path());
         }
     }
@@ -237,7 +237,7 @@ fn kill_all(folder: &Path) -> io::Result<()> {
     OpenOptions::new().write(true).open(folder.join("cgroup.kill"))?.write_all(b"1")
 }
 
-/// Kills whoever is in a keeper's groups, and removes them.
+/// Kills whoever is in a supervisor's groups, and removes them.
 pub(super) fn remove(folder: &Path) -> io::Result<()> {
     let _ = kill_all(folder);
     until_empty(folder)?;

@@ -20,7 +20,7 @@ use super::frame::{self, About, Exit, Request, Socket, Stdin};
 pub struct Launch {
     /// The program and its arguments, each one argument whatever it contains.
     pub argv: Vec<Argument>,
-    /// Where it starts; the keeper's own folder if there is none.
+    /// Where it starts; the supervisor's own folder if there is none.
     pub folder: Option<String>,
     /// The same if it is open already. Nobody looks at the path then.
     pub start: Option<Arc<OwnedFd>>,
@@ -38,9 +38,9 @@ pub struct Launch {
     pub confinement: Option<Confinement>,
 }
 
-/// The keeper is gone, or the node has closed it.
+/// The supervisor is gone, or the node has closed it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the keeper of the node's children is gone")]
+#[error("the supervisor of the node's children is gone")]
 pub struct SupervisorGone;
 
 /// Why there is no child.
@@ -57,7 +57,7 @@ pub enum SpawnError {
         /// What the system said.
         error: io::Error,
     },
-    /// Node or keeper lacks what any child needs: descriptors, memory, or processes. It says nothing about this child.
+    /// Node or supervisor lacks what any child needs: descriptors, memory, or processes. It says nothing about this child.
     #[error("the node is short of {}: {error}", lacking(.error))]
     Short {
         /// What the system said.
@@ -66,7 +66,7 @@ pub enum SpawnError {
     /// Arguments and variables are larger than any system takes.
     #[error("arguments and variables are too large")]
     TooLarge,
-    /// There is no keeper.
+    /// There is no supervisor.
     #[error(transparent)]
     Gone(#[from] SupervisorGone),
 }
@@ -117,7 +117,7 @@ pub struct Child {
 }
 
 impl Child {
-    /// Its pid, to be shown. Only the keeper may signal it.
+    /// Its pid, to be shown. Only the supervisor may signal it.
     #[must_use]
     pub const fn pid(&self) -> i32 {
         self.pid
@@ -126,7 +126,7 @@ impl Child {
     /// Waits until it has ended; its group is dead then, and what left the group is being killed.
     ///
     /// # Errors
-    /// When the keeper is gone, and with it whoever could tell.
+    /// When the supervisor is gone, and with it whoever could tell.
     pub async fn ended(&mut self) -> Result<Exit, SupervisorGone> {
         if self.exit.is_none() {
             self.exit = Some((&mut self.is_ended).await.map_err(|_| SupervisorGone)?);
@@ -164,7 +164,7 @@ pub(super) struct KillOnDrop {
 
 impl KillOnDrop {
     fn order(&self, order: &Request) {
-        // Without a keeper there is nobody to tell, and the keeper's end was the child's.
+        // Without a supervisor there is nobody to tell, and the supervisor's end was the child's.
         if let Some(frame) = frame::encode(order) {
             let _ = self.orders.send(Message { frame, descriptors: Vec::new() });
         }

@@ -1,7 +1,7 @@
-//! The children that the keeper has: starts them, ends them, and lets none of them leave anybody behind.
+//! The children that the supervisor has: starts them, ends them, and lets none of them leave anybody behind.
 //!
-//! Whoever loses its parent comes to the keeper, before that parent can be reaped. So after each reaping the list of the
-//! keeper's own children tells all: those it did not start are what somebody left behind. They are killed with all that
+//! Whoever loses its parent comes to the supervisor, before that parent can be reaped. So after each reaping the list of the
+//! supervisor's own children tells all: those it did not start are what somebody left behind. They are killed with all that
 //! descends from them, unless they belong to a child that lives. Their deaths lead to the next look, until nobody is left.
 
 use std::collections::{BTreeMap, HashMap};
@@ -51,7 +51,7 @@ pub(super) enum ReapTimer {
 }
 
 impl Children {
-    /// For the keeper with this pid. The thread that calls this does everything that follows.
+    /// For the supervisor with this pid. The thread that calls this does everything that follows.
     pub(super) fn of(me: i32) -> io::Result<Self> {
         let nothing = File::open("/dev/null")?.into();
         let (living, ids) = (BTreeMap::new(), HashMap::new());
@@ -59,7 +59,7 @@ impl Children {
         Ok(Self { me, finder: Finder::new(me), nothing, descriptors, cgroups: None, living, ids })
     }
 
-    /// Children have this soft limit of descriptors from now on; `None`: as many as the keeper may have.
+    /// Children have this soft limit of descriptors from now on; `None`: as many as the supervisor may have.
     pub(super) fn let_have(&mut self, soft: Option<u64>) {
         self.descriptors = descriptors::of_children(soft);
     }
@@ -155,7 +155,7 @@ impl Children {
         }
     }
 
-    /// Kills the child with all that descends from it. What came to the keeper already is found when it is dead.
+    /// Kills the child with all that descends from it. What came to the supervisor already is found when it is dead.
     pub(super) fn kill(&self, id: u64) {
         if let Some(Living { pid, cgroup }) = self.living.get(&id) {
             // The family is looked up first: it falls apart when its head dies.
@@ -220,14 +220,14 @@ impl Children {
         format!("{}.{id}", self.me)
     }
 
-    /// Whose mark it is, if this keeper made it.
+    /// Whose mark it is, if this supervisor made it.
     fn owner(&self, mark: &str) -> Option<u64> {
-        let (keeper, id) = mark.split_once('.')?;
-        if keeper.parse() == Ok(self.me) { id.parse().ok() } else { None }
+        let (supervisor, id) = mark.split_once('.')?;
+        if supervisor.parse() == Ok(self.me) { id.parse().ok() } else { None }
     }
 
     /// The node is gone: kills until there is nobody left to wait for. Whatever escapes one round by a fork is the
-    /// keeper's own child in the next, so the end of all children is the end of all descendants.
+    /// supervisor's own child in the next, so the end of all children is the end of all descendants.
     pub(super) fn end_all(&mut self) {
         loop {
             for Living { pid, cgroup } in self.living.values() {
@@ -251,8 +251,8 @@ impl Children {
     }
 }
 
-/// Kills a child of the keeper's own. It is not reaped, so its pid belongs to nobody else, and no descriptor is needed to hold
-/// it: a keeper that has none left still ends what it must end.
+/// Kills a child of the supervisor's own. It is not reaped, so its pid belongs to nobody else, and no descriptor is needed to hold
+/// it: a supervisor that has none left still ends what it must end.
 fn kill_unreaped(pid: i32) {
     if let Some(pid) = Pid::from_raw(pid) {
         // It may be dead already.

@@ -1,4 +1,4 @@
-//! The node's handle on its keeper.
+//! The node's handle on its supervisor.
 
 use std::collections::HashMap;
 use std::io;
@@ -32,10 +32,10 @@ use super::frame::{self, Contained, Folder, MAX_DESCRIPTORS, Request, Socket, Sp
 use super::program::{StartError, SupervisorProgram};
 use crate::descriptors::soft_at_start;
 
-/// How long the keeper may take to answer what it answers at once.
+/// How long the supervisor may take to answer what it answers at once.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The node's handle on its keeper. When the last handle and the last [`Child`] are dropped, the keeper ends.
+/// The node's handle on its supervisor. When the last handle and the last [`Child`] are dropped, the supervisor ends.
 #[derive(Clone, Debug)]
 pub struct Supervisor {
     orders: MessageSender,
@@ -43,7 +43,7 @@ pub struct Supervisor {
     next: Arc<AtomicU64>,
     closed: CancellationToken,
     ended: CancellationToken,
-    /// When it runs out, the keeper kills all children.
+    /// When it runs out, the supervisor kills all children.
     timer: Arc<OwnedFd>,
     /// How often it has run out.
     lapses: Arc<AtomicU64>,
@@ -52,7 +52,7 @@ pub struct Supervisor {
 }
 
 impl Supervisor {
-    /// Starts the keeper, and gives it descriptors to hold until nothing of the node is left.
+    /// Starts the supervisor, and gives it descriptors to hold until nothing of the node is left.
     ///
     /// # Errors
     /// When it cannot be started, cannot contain children as it is to, or does not answer.
@@ -72,9 +72,9 @@ impl Supervisor {
         let over = ended.clone().drop_guard();
         let cgroups = Arc::new(OnceLock::<PathBuf>::new());
         let left = Arc::clone(&cgroups);
-        std::thread::Builder::new().name("keeper-exit".to_owned()).spawn(move || {
+        std::thread::Builder::new().name("supervisor-exit".to_owned()).spawn(move || {
             let _ = child.wait();
-            // A keeper that was killed has left its groups, and perhaps somebody in them.
+            // A supervisor that was killed has left its groups, and perhaps somebody in them.
             let _ = left.get().map(|folder| cgroup::remove(folder));
             drop(over);
         })?;
@@ -89,15 +89,15 @@ impl Supervisor {
         tokio::spawn(read(stream, Arc::clone(&waiting), begun, Arc::clone(&lapses), closed.clone()));
         let (timer, contained) = (Arc::new(new_timer()?), Contained::Group);
         let next = Arc::default();
-        let mut keeper = Self { orders, waiting, next, closed, ended, timer, lapses, pid, contained };
+        let mut supervisor = Self { orders, waiting, next, closed, ended, timer, lapses, pid, contained };
         let begun = async {
             let (containment, descriptors) = (program.containment, soft_at_start());
-            keeper.order(&Request::Begin { containment, descriptors }, Vec::new()).ok()?;
+            supervisor.order(&Request::Begin { containment, descriptors }, Vec::new()).ok()?;
             has_begun.await.ok()
         };
         match tokio::time::timeout(PATIENCE, begun).await.ok().flatten() {
             Some(Ok((contained, folder))) => {
-                keeper.contained = contained;
+                supervisor.contained = contained;
                 folder.into_iter().for_each(|folder| drop(cgroups.set(folder)));
             }
             Some(Err(why)) => return Err(StartError::NoContainment(why)),
@@ -107,14 +107,14 @@ impl Supervisor {
                 return Err(StartError::NoAnswer);
             }
         }
-        keeper.watch().await?;
+        supervisor.watch().await?;
         if !held.is_empty() {
-            keeper.hold_all(held).await?;
+            supervisor.hold_all(held).await?;
         }
-        Ok(keeper)
+        Ok(supervisor)
     }
 
-    /// The keeper's pid, to be shown. It is nobody's to signal.
+    /// The supervisor's pid, to be shown. It is nobody's to signal.
     #[must_use]
     pub const fn pid(&self) -> u32 {
         self.pid
@@ -126,7 +126,7 @@ impl Supervisor {
         self.contained
     }
 
-    /// Waits until the keeper is gone, and with it every child it had: by [`stop`](Self::stop), or because somebody
+    /// Waits until the supervisor is gone, and with it every child it had: by [`stop`](Self::stop), or because somebody
     /// killed it. Without it a node can start no child.
     pub async fn gone(&self) {
         self.ended.cancelled().await;
@@ -182,13 +182,13 @@ impl Supervisor {
         Ok(child)
     }
 
-    /// Has the keeper remove a folder when nothing is left that could use it.
+    /// Has the supervisor remove a folder when nothing is left that could use it.
     pub(crate) fn tidy(&self, folder: &Path) {
-        // Without a keeper there is nobody who could use it either.
+        // Without a supervisor there is nobody who could use it either.
         let _ = self.order(&Request::Tidy { folder: folder.to_owned() }, Vec::new());
     }
 
-    /// Closes the keeper, and waits until it has killed everything and is gone itself.
+    /// Closes the supervisor, and waits until it has killed everything and is gone itself.
     pub async fn stop(&self) {
         self.closed.cancel();
         self.gone().await;
@@ -224,7 +224,7 @@ impl Supervisor {
         self.hand_over(|id| Request::Hold { id, count }, held).await
     }
 
-    /// Gives descriptors away, with an order, and waits until the keeper has them.
+    /// Gives descriptors away, with an order, and waits until the supervisor has them.
     async fn hand_over(&self, order: impl Fn(u64) -> Request, descriptors: Vec<OwnedFd>) -> io::Result<()> {
         let (is_held, answer) = oneshot::channel();
         let id = self.wait_for(PendingReply::Hold(is_held)).map_err(io::Error::other)?;
@@ -233,7 +233,7 @@ impl Supervisor {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) if self.closed.is_cancelled() => Err(io::Error::other(SupervisorGone)),
             Ok(Err(_)) => {
-                Err(io::Error::other("the keeper has too many descriptors open to hold another one"))
+                Err(io::Error::other("the supervisor has too many descriptors open to hold another one"))
             }
             Err(_) => Err(io::ErrorKind::TimedOut.into()),
         }
@@ -265,7 +265,7 @@ impl LivenessHolder for Supervisor {
     }
 }
 
-/// A timer that node and keeper share: the node sets it, and the keeper sees that it has run out. It needs nobody in between.
+/// A timer that node and supervisor share: the node sets it, and the supervisor sees that it has run out. It needs nobody in between.
 fn new_timer() -> io::Result<OwnedFd> {
     Ok(timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?)
 }

@@ -28,7 +28,7 @@ pub(super) struct Message {
     pub(super) descriptors: Vec<OwnedFd>,
 }
 
-/// Who waits for what. `None` when the keeper is gone: nobody may begin to wait then.
+/// Who waits for what. `None` when the supervisor is gone: nobody may begin to wait then.
 pub(super) type PendingReplies = Arc<Mutex<Option<HashMap<u64, PendingReply>>>>;
 
 #[derive(Debug)]
@@ -41,14 +41,14 @@ pub(super) enum PendingReply {
     Hold(oneshot::Sender<()>),
 }
 
-/// What the keeper said to its first order.
+/// What the supervisor said to its first order.
 pub(super) type FirstReply = Result<(Contained, Option<PathBuf>), String>;
 
 pub(super) fn locked(roll: &PendingReplies) -> MutexGuard<'_, Option<HashMap<u64, PendingReply>>> {
     roll.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Sends orders until nobody can give any, then closes: the keeper kills what is left.
+/// Sends orders until nobody can give any, then closes: the supervisor kills what is left.
 pub(super) async fn write(
     stream: Arc<UnixStream>,
     mut parcels: mpsc::UnboundedReceiver<Message>,
@@ -72,7 +72,7 @@ pub(super) async fn write(
     let _ = shutdown(&*stream, Shutdown::Both);
 }
 
-/// Takes reports until the keeper is gone; then nobody waits for it any more.
+/// Takes reports until the supervisor is gone; then nobody waits for it any more.
 pub(super) async fn read(
     stream: Arc<UnixStream>,
     waiting: PendingReplies,

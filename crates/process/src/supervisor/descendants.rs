@@ -24,7 +24,7 @@ pub(super) struct ProcessInfo {
 /// How descendants are found.
 #[derive(Debug)]
 pub(super) enum Finder {
-    /// By the lists of children that the kernel keeps, one for each thread. These are the keeper's own: orphans come to
+    /// By the lists of children that the kernel keeps, one for each thread. These are the supervisor's own: orphans come to
     /// its main thread, and who is started is the child of the thread that starts it.
     Lists(Vec<File>),
     /// By a look at every process there is: not every kernel is built with those lists.
@@ -40,7 +40,7 @@ impl Finder {
         threads.into_iter().map(open).collect::<Result<_, _>>().map_or(Self::Walk, Self::Lists)
     }
 
-    /// The keeper's own children. The lists are complete, because nobody else reaps.
+    /// The supervisor's own children. The lists are complete, because nobody else reaps.
     pub(super) fn own(&self, me: i32) -> Vec<i32> {
         match self {
             Self::Lists(lists) => lists
@@ -246,7 +246,7 @@ mod tests {
         let status = Command::new("unshare")
             .args(["--pid", "--fork", "--kill-child", "--mount-proc", "--"])
             .arg(std::env::current_exe().expect("this program"))
-            .args(["--exact", "keeper::kin::tests::use_a_pid_again", "--ignored", "--nocapture"])
+            .args(["--exact", "supervisor::descendants::tests::use_a_pid_again", "--ignored", "--nocapture"])
             .env("OSTLER_TEST_ROLE", "pids")
             .stdout(Stdio::null())
             .status();

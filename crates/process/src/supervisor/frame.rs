@@ -1,4 +1,4 @@
-//! What node and keeper say to each other: JSON behind four bytes of length, with descriptors on the side.
+//! What node and supervisor say to each other: JSON behind four bytes of length, with descriptors on the side.
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
@@ -89,7 +89,7 @@ pub enum Socket {
 /// The descriptor at which a child finds its socket.
 pub const SOCKET_FD: i32 = 3;
 
-/// From the keeper.
+/// From the supervisor.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Response {
@@ -111,7 +111,7 @@ pub(super) enum Response {
     Ended { id: u64, exit: Exit },
 }
 
-/// How the children of a keeper are to be contained.
+/// How the children of a supervisor are to be contained.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Containment {
@@ -124,7 +124,7 @@ pub enum Containment {
     Group,
 }
 
-/// How the children of a keeper are contained.
+/// How the children of a supervisor are contained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Contained {

@@ -1,4 +1,4 @@
-//! The keeper's own loop: one thread, which follows orders and settles what died.
+//! The supervisor's own loop: one thread, which follows orders and settles what died.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,21 +16,21 @@ use super::server_io::ServerIo;
 use super::spawn::keep_descriptors;
 use crate::descriptors;
 
-/// Why the keeper could not do its work.
+/// Why the supervisor could not do its work.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// The system refused something at the start.
-    #[error("the keeper cannot start: {0}")]
+    #[error("the supervisor cannot start: {0}")]
     Start(#[from] io::Error),
 }
 
 /// Keeps children for the node at the other end of standard input, until that end closes and nothing is left.
 ///
-/// The main function of the keeper's process calls it, before it starts anything else, and exits when it returns. When
+/// The main function of the supervisor's process calls it, before it starts anything else, and exits when it returns. When
 /// the thread that calls it ends, the children are killed.
 ///
 /// # Errors
-/// When standard input is not the socket, or the system refuses what the keeper needs.
+/// When standard input is not the socket, or the system refuses what the supervisor needs.
 pub fn serve() -> Result<(), ServeError> {
     keep_descriptors()?;
     descriptors::raise();
@@ -58,7 +58,7 @@ pub fn serve() -> Result<(), ServeError> {
 
 enum Event {
     Order(Request, Vec<OwnedFd>),
-    /// Somebody whom the keeper can reap, perhaps.
+    /// Somebody whom the supervisor can reap, perhaps.
     Died,
     NodeGone,
     /// The node was not heard of for so long that its leases are about to end.

@@ -1,4 +1,4 @@
-//! The keeper's end of the socket.
+//! The supervisor's end of the socket.
 
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;

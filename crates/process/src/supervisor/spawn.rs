@@ -1,8 +1,8 @@
-//! Starts a process without copying the keeper first. The only file of the crate with `unsafe` in it.
+//! Starts a process without copying the supervisor first. The only file of the crate with `unsafe` in it.
 //!
 //! Between its birth and its program a child has a few things to do for itself: take a session of its own, tie its life
-//! to the keeper's, take its descriptors, go to its folder. The standard library offers that only by a fork, which
-//! copies the keeper's memory for a moment; that costs more than all else the keeper does. So the child borrows the
+//! to the supervisor's, take its descriptors, go to its folder. The standard library offers that only by a fork, which
+//! copies the supervisor's memory for a moment; that costs more than all else the supervisor does. So the child borrows the
 //! memory instead, as `posix_spawn` does inside: it runs on a stack of its own while the thread that started it stands still.
 #![allow(
     unsafe_code,
@@ -46,7 +46,7 @@ pub(super) struct SpawnPlan<'a> {
     pub(super) start: Option<BorrowedFd<'a>>,
     /// How many descriptors it may have.
     pub(super) descriptors: Rlimit,
-    /// What it reads, writes, and complains to. Nothing else of the keeper's goes on to it.
+    /// What it reads, writes, and complains to. Nothing else of the supervisor's goes on to it.
     pub(super) stdio: [BorrowedFd<'a>; 3],
     /// Its socket, which becomes [`SOCKET_FD`].
     pub(super) socket: Option<BorrowedFd<'a>>,
@@ -146,7 +146,7 @@ fn pointers(texts: &[CString]) -> Vec<*const c_char> {
 }
 
 /// The child's part. It calls the system and nothing else: whatever would allocate, lock or panic, would do so in the
-/// keeper's memory.
+/// supervisor's memory.
 extern "C" fn become_the_program(birth: *mut c_void) -> c_int {
     // SAFETY: it is the `SpawnShared` that `start` has on its stack, and `start` stands still.
     let birth = unsafe { &*birth.cast::<SpawnShared<'_>>() };
@@ -162,7 +162,7 @@ extern "C" fn become_the_program(birth: *mut c_void) -> c_int {
         Ok(()) => (&failed.program, birth.exec()),
     };
     of_what.store(errno.raw_os_error(), Ordering::Relaxed);
-    // SAFETY: it ends the child, and runs nothing that the keeper has set up for its own end.
+    // SAFETY: it ends the child, and runs nothing that the supervisor has set up for its own end.
     unsafe { libc::_exit(127) }
 }
 
@@ -176,7 +176,7 @@ impl SpawnShared<'_> {
         setsid()?;
         set_parent_process_death_signal(Some(Signal::KILL))?;
         if getppid() != Some(self.parent) {
-            // The keeper died before it could be told.
+            // The supervisor died before it could be told.
             return Err(Errno::SRCH);
         }
         let [stdin, stdout, stderr] = self.plan.stdio;
@@ -206,7 +206,7 @@ impl SpawnShared<'_> {
         let none = CapabilitySet::empty();
         set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?;
         let no_flags: c_int = 0;
-        // SAFETY: it takes a descriptor and no memory, and changes what this process may do, not the keeper.
+        // SAFETY: it takes a descriptor and no memory, and changes what this process may do, not the supervisor.
         let outcome =
             unsafe { libc::syscall(libc::SYS_landlock_restrict_self, cage.ruleset.as_raw_fd(), no_flags) };
         if outcome != 0 {
@@ -269,7 +269,7 @@ impl Drop for Blocked {
 
 /// In the child: the socket gets the number that the program knows, and goes on to it.
 fn take_socket(socket: BorrowedFd<'_>) -> Result<(), Errno> {
-    // SAFETY: the child has its own table of descriptors, so nothing of the keeper's is closed by this. A copy goes on to the
+    // SAFETY: the child has its own table of descriptors, so nothing of the supervisor's is closed by this. A copy goes on to the
     // program; a descriptor that had the number already is none, so it is told to.
     let outcome = unsafe {
         match libc::dup2(socket.as_raw_fd(), SOCKET_FD) {
@@ -283,7 +283,7 @@ fn take_socket(socket: BorrowedFd<'_>) -> Result<(), Errno> {
     Ok(())
 }
 
-/// In the child: what the keeper ignores or handles is the keeper's affair.
+/// In the child: what the supervisor ignores or handles is the supervisor's affair.
 fn unblock_all_signals() -> Result<(), Errno> {
     // SAFETY: all zeroes is the default action without flags, and the empty set. The child has its own table of
     // actions and its own mask.

@@ -266,8 +266,8 @@ impl<'a> Attempt<'a> {
             let failure = Failure { step: Some(name), ..Failure::new(ErrorClass::Permanent, message) };
             return self.tell(EndReason::Failed(failure), "a step has a name that another one had", timer);
         }
-        match self.control.steps.keeper() {
-            Some(keeper) => self.saving = Some(save(Arc::clone(keeper), name, value)),
+        match self.control.steps.store() {
+            Some(supervisor) => self.saving = Some(save(Arc::clone(supervisor), name, value)),
             None => self.answer_step(&name, Ok(()), timer),
         }
     }

@@ -46,7 +46,7 @@ const TELL_EVERY: Duration = Duration::from_secs(5);
 /// deadline SIGTERM comes at once. When the lease is lost there is no grace. A worker that dies takes at most the one task with it
 /// that it runs, and that is a crash, unless its result had arrived.
 pub struct Process {
-    keeper: Supervisor,
+    supervisor: Supervisor,
     policy: ProcessPolicy,
     room: Option<SandboxInstance>,
     folders: TaskFolders,
@@ -75,21 +75,21 @@ impl Seat {
 }
 
 impl Process {
-    /// Runs workers by this policy, as children of this keeper.
+    /// Runs workers by this policy, as children of this supervisor.
     ///
     /// # Errors
     /// When the policy names no program, or its sandbox cannot be kept.
-    pub fn new(keeper: Supervisor, policy: ProcessPolicy) -> Result<Self, PolicyError> {
+    pub fn new(supervisor: Supervisor, policy: ProcessPolicy) -> Result<Self, PolicyError> {
         if policy.argv.first().is_none_or(String::is_empty) {
             return Err(PolicyError::NoProgram);
         }
         let words: Vec<&str> = policy.argv.iter().map(String::as_str).collect();
         let room = policy.sandbox.clone().map(|sandbox| {
-            SandboxInstance::new(keeper.clone(), sandbox, &words, &policy.environment, &policy.folders)
+            SandboxInstance::new(supervisor.clone(), sandbox, &words, &policy.environment, &policy.folders)
         });
         let room = room.transpose()?;
         let folders = TaskFolders::new(&policy.folders, Links::of(room.as_ref()));
-        Ok(Self { keeper, room, folders, policy, seats: Mutex::default() })
+        Ok(Self { supervisor, room, folders, policy, seats: Mutex::default() })
     }
 
     fn lock(&self) -> MutexGuard<'_, Seats> {
@@ -155,7 +155,7 @@ impl Executor for Process {
     }
 
     async fn open(&self, worker: WorkerId) -> WorkerOpening {
-        match WorkerProcess::start(&self.keeper, &self.policy, self.room.as_ref(), &self.folders, worker)
+        match WorkerProcess::start(&self.supervisor, &self.policy, self.room.as_ref(), &self.folders, worker)
             .await
         {
             Ok((child, kinds)) => {
@@ -227,9 +227,9 @@ impl Executor for Process {
         }
         let mut place = seat.worker.lock().await;
         let Some(worker) = place.as_mut() else { return AttemptResult::handed_back().dead() };
-        let lapses = self.keeper.lapses();
+        let lapses = self.supervisor.lapses();
         let ended = Attempt::new(worker, &self.policy, work, folder, control).follow().await;
-        let ended = self.keeper.unless_lapsed(lapses, ended);
+        let ended = self.supervisor.unless_lapsed(lapses, ended);
         worker.tasks += 1;
         match ended.slot {
             WorkerFate::Reusable if self.is_spent(worker) => ended.spent(),

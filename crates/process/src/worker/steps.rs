@@ -17,10 +17,10 @@ pub(super) async fn earlier_steps(
     timeout: Duration,
     timer: Pin<&mut Sleep>,
 ) -> Result<Vec<(String, String)>, AttemptResult> {
-    let Some(keeper) = control.steps.keeper() else { return Ok(Vec::new()) };
+    let Some(store) = control.steps.store() else { return Ok(Vec::new()) };
     let done = tokio::select! {
         biased;
-        done = keeper.done() => done,
+        done = store.done() => done,
         () = control.cancel.cancelled() => return Err(AttemptResult::cancelled()),
         () = timer => return Err(AttemptResult::too_long(timeout)),
     };
@@ -33,10 +33,10 @@ pub(super) async fn earlier_steps(
 }
 
 /// Saves a step, unless it was done before.
-pub(super) fn save(keeper: Arc<dyn StepStore>, name: String, value: String) -> Saving {
+pub(super) fn save(supervisor: Arc<dyn StepStore>, name: String, value: String) -> Saving {
     Box::pin(async move {
-        let saved = match keeper.begin(&name).await {
-            Ok(StepLookup::New) => keeper.save(&name, &value).await,
+        let saved = match supervisor.begin(&name).await {
+            Ok(StepLookup::New) => supervisor.save(&name, &value).await,
             // An earlier attempt has done it: what it came to then stays.
             Ok(StepLookup::Done(_)) => Ok(()),
             Ok(StepLookup::Twice) => {

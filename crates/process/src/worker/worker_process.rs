@@ -61,7 +61,7 @@ pub(super) type WorkerKinds = Option<Vec<String>>;
 impl WorkerProcess {
     /// Starts one, and waits until it is ready.
     pub(super) async fn start(
-        keeper: &Supervisor,
+        supervisor: &Supervisor,
         policy: &ProcessPolicy,
         room: Option<&SandboxInstance>,
         folders: &TaskFolders,
@@ -94,7 +94,7 @@ impl WorkerProcess {
             socket: Socket::Pair,
             confinement,
         };
-        let spawned = tokio::time::timeout_at(until, keeper.spawn(launch)).await.map_err(|_| late())?;
+        let spawned = tokio::time::timeout_at(until, supervisor.spawn(launch)).await.map_err(|_| late())?;
         let program = policy.argv.first().map_or("", String::as_str);
         let folder = policy.folders.start();
         let mut child = spawned.map_err(|error| match error {

@@ -1,4 +1,4 @@
-//! What the tests are made of: a keeper, work for it, and a look at the processes there are.
+//! What the tests are made of: a supervisor, work for it, and a look at the processes there are.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -21,12 +21,12 @@ pub(crate) fn program(test: &str, role: &str) -> SupervisorProgram {
     program
 }
 
-pub(crate) fn keeper_program() -> SupervisorProgram {
-    program("serve_as_the_keeper", "keeper")
+pub(crate) fn supervisor_program() -> SupervisorProgram {
+    program("serve_as_the_supervisor", "supervisor")
 }
 
-pub(crate) async fn keeper() -> Supervisor {
-    Supervisor::start(keeper_program(), Vec::new()).await.expect("a keeper starts")
+pub(crate) async fn supervisor() -> Supervisor {
+    Supervisor::start(supervisor_program(), Vec::new()).await.expect("a supervisor starts")
 }
 
 /// A folder in which children can write, whoever they are.
@@ -69,13 +69,13 @@ pub(crate) fn work(payload: impl Into<String>) -> Work {
 
 /// An attempt of this policy, with what it said.
 pub(crate) async fn run(
-    keeper: &Supervisor,
+    supervisor: &Supervisor,
     policy: CommandPolicy,
     work: Work,
 ) -> (AttemptResult, NoteReceiver) {
     let (said, notes) = notes();
     let control = Control::new(said);
-    let command = Command::new(keeper.clone(), policy).expect("the policy is right");
+    let command = Command::new(supervisor.clone(), policy).expect("the policy is right");
     let ended = tokio::time::timeout(SOON * 3, command.run(work, control)).await.expect("an answer comes");
     (ended, notes)
 }
@@ -124,8 +124,8 @@ pub(crate) fn parent(pid: u32) -> Option<u32> {
 }
 
 /// How many children a process has, dead ones too.
-pub(crate) fn children_of(keeper: u32) -> usize {
+pub(crate) fn children_of(supervisor: u32) -> usize {
     let pids = fs::read_dir("/proc").expect("there is /proc");
     let pids = pids.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    pids.filter(|pid: &u32| parent(*pid) == Some(keeper)).count()
+    pids.filter(|pid: &u32| parent(*pid) == Some(supervisor)).count()
 }

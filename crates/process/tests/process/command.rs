@@ -10,7 +10,7 @@ use ostler_exec::{AttemptResult, Note, NoteReceiver, Work};
 use ostler_process::{CommandPolicy, Environment, Input};
 use tokio::task::JoinSet;
 
-use crate::bench::{ROLE, failure, keeper, run, runs, until, work};
+use crate::bench::{ROLE, failure, run, runs, supervisor, until, work};
 
 fn shell(script: &str) -> CommandPolicy {
     CommandPolicy::new(["sh", "-c", script, "sh"])
@@ -23,12 +23,12 @@ fn output(ended: AttemptResult) -> String {
 
 #[tokio::test]
 async fn each_element_is_one_argument_whatever_it_contains() {
-    let keeper = keeper().await;
+    let supervisor = supervisor().await;
     let texts = ["two words", "it's \"quoted\"", "a\nb\\n", "--leading", "", "$(id) `id` ; *", "{{ id }}"];
     for text in texts {
         let policy = CommandPolicy::new(["sh", "-c", "printf '%s|%s|' $# \"$1\"", "sh", "{{ payload }}"]);
         let payload = format!("{text:?}").replace("\\'", "'");
-        let (ended, _) = run(&keeper, policy, work(payload)).await;
+        let (ended, _) = run(&supervisor, policy, work(payload)).await;
         let expected = format!("{:?}", format!("1|{text}|")).replace("\\'", "'");
         assert_eq!(output(ended), expected);
     }
@@ -36,52 +36,52 @@ async fn each_element_is_one_argument_whatever_it_contains() {
 
 #[tokio::test]
 async fn a_missing_field_is_a_permanent_failure_that_names_it() {
-    let keeper = keeper().await;
+    let supervisor = supervisor().await;
     let policy = CommandPolicy::new(["echo", "{{ payload.to }}"]);
-    let failure = failure(run(&keeper, policy, work("{}")).await.0);
+    let failure = failure(run(&supervisor, policy, work("{}")).await.0);
     assert_eq!(failure.class, ErrorClass::Permanent);
     assert!(failure.message.contains("\"to\""), "{}", failure.message);
 }
 
 #[tokio::test]
 async fn what_cannot_be_started_is_permanent_and_named() {
-    let keeper = keeper().await;
+    let supervisor = supervisor().await;
     let folder = tempfile::tempdir().expect("a folder");
     let plain = folder.path().join("plain");
     std::fs::write(&plain, "no program").expect("a file");
     let plain = plain.to_str().expect("the path is text");
     for program in ["no-such-program", "/no/such/program", plain] {
-        let failure = failure(run(&keeper, CommandPolicy::new([program]), work("1")).await.0);
+        let failure = failure(run(&supervisor, CommandPolicy::new([program]), work("1")).await.0);
         assert_eq!(failure.class, ErrorClass::Permanent, "{failure:?}");
         assert!(failure.message.contains(program), "{}", failure.message);
     }
     let nowhere = Work { folder: Some("/no/such/folder".into()), ..work("1") };
-    let failure = failure(run(&keeper, shell("true"), nowhere).await.0);
+    let failure = failure(run(&supervisor, shell("true"), nowhere).await.0);
     assert_eq!(failure.class, ErrorClass::Permanent);
     assert!(failure.message.contains("/no/such/folder"), "{}", failure.message);
 }
 
 #[tokio::test]
 async fn the_payload_can_come_by_stdin_and_need_not_be_read() {
-    let keeper = keeper().await;
+    let supervisor = supervisor().await;
     let payload = format!("\"{}\"", "x".repeat(1 << 20));
     let policy = |script| CommandPolicy { input: Input::Payload, ..shell(script) };
-    let (ended, _) = run(&keeper, policy("cat"), work(payload.clone())).await;
+    let (ended, _) = run(&supervisor, policy("cat"), work(payload.clone())).await;
     assert_eq!(output(ended).len(), payload.len());
-    let (ended, _) = run(&keeper, policy("echo 1"), work(payload)).await;
+    let (ended, _) = run(&supervisor, policy("echo 1"), work(payload)).await;
     assert_eq!(output(ended), "1");
-    let (ended, _) = run(&keeper, shell("cat; echo end"), work("7")).await;
+    let (ended, _) = run(&supervisor, shell("cat; echo end"), work("7")).await;
     assert_eq!(output(ended), "\"end\"", "without it, there is nothing to read");
 }
 
 #[tokio::test]
 async fn a_child_gets_its_folder_and_only_the_variables_it_may_have() {
-    let keeper = keeper().await;
+    let supervisor = supervisor().await;
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().canonicalize().expect("it is there").to_str().expect("text").to_owned();
     let environment = Environment { keep: vec!["PATH".into()], set: vec![("GIVEN".into(), "1 2".into())] };
     let policy = CommandPolicy { environment, ..shell("pwd -P; env | cut -d= -f1 | sort | tr '\\n' ' '") };
-    let (ended, _) = run(&keeper, policy, Work { folder: Some(path.clone()), ..work("1") }).await;
+    let (ended, _) = run(&supervisor, policy, Work { folder: Some(path.clone()), ..work("1") }).await;
     let text = output(ended);
     assert!(text.contains(&path), "{text}");
     // The shell adds its own.
@@ -98,13 +98,13 @@ async fn start_many_children() {
         return;
     }
     assert!(std::path::Path::new("/proc/self/fd/9").exists(), "it was started with descriptor 9");
-    let keeper = keeper().await;
+    let supervisor = supervisor().await;
     let mut attempts = JoinSet::new();
     for _ in 0..AT_ONCE {
-        let keeper = keeper.clone();
+        let supervisor = supervisor.clone();
         // No shell: it would have pipes of its own.
         let list = CommandPolicy::new(["ls", "/proc/self/fd"]);
-        attempts.spawn(async move { output(run(&keeper, list, work("1")).await.0) });
+        attempts.spawn(async move { output(run(&supervisor, list, work("1")).await.0) });
     }
     for text in attempts.join_all().await {
         assert_eq!(text, "\"0\\n1\\n2\\n3\"", "three, and the folder that is listed");
@@ -127,9 +127,9 @@ fn children_inherit_nothing_but_their_three_pipes() {
 
 #[tokio::test]
 async fn a_child_begins_with_every_signal_at_its_default() {
-    let keeper = keeper().await;
+    let supervisor = supervisor().await;
     let policy = CommandPolicy::new(["sed", "-nE", "s/Sig(Blk|Ign):\t//p", "/proc/self/status"]);
-    let text = output(run(&keeper, policy, work("1")).await.0);
+    let text = output(run(&supervisor, policy, work("1")).await.0);
     // The C library has two signals for itself, behind those that have a name.
     const NAMED: u64 = 0x7fff_ffff;
     let masks =
@@ -140,7 +140,7 @@ async fn a_child_begins_with_every_signal_at_its_default() {
 
 #[tokio::test]
 async fn a_program_is_the_first_in_the_path_that_can_be_run() {
-    let keeper = keeper().await;
+    let supervisor = supervisor().await;
     let folder = tempfile::tempdir().expect("a folder");
     for (place, mode) in [("first", 0o600), ("second", 0o700)] {
         let place = folder.path().join(place);
@@ -152,13 +152,13 @@ async fn a_program_is_the_first_in_the_path_that_can_be_run() {
     let path = format!("/no/such/place:{path}/first:{path}/second:/bin:/usr/bin");
     let environment = Environment { keep: Vec::new(), set: vec![("PATH".into(), path)] };
     let policy = CommandPolicy { environment, ..CommandPolicy::new(["tool"]) };
-    assert_eq!(output(run(&keeper, policy, work("1")).await.0), "2");
+    assert_eq!(output(run(&supervisor, policy, work("1")).await.0), "2");
 }
 
 #[tokio::test]
 async fn a_signal_is_a_crash_with_the_end_of_stderr() {
-    let keeper = keeper().await;
-    let failure = failure(run(&keeper, shell("echo going down >&2; kill -SEGV $$"), work("1")).await.0);
+    let supervisor = supervisor().await;
+    let failure = failure(run(&supervisor, shell("echo going down >&2; kill -SEGV $$"), work("1")).await.0);
     assert_eq!(failure.class, ErrorClass::Crash);
     assert!(failure.message.contains("SIGSEGV"), "{}", failure.message);
     assert_eq!(failure.details.as_deref(), Some("going down"));
@@ -179,9 +179,9 @@ fn stdout(notes: &NoteReceiver) -> (String, Vec<String>) {
 
 #[tokio::test]
 async fn too_much_output_is_cut_in_the_middle_and_fails_nothing() {
-    let keeper = keeper().await;
+    let supervisor = supervisor().await;
     let policy = CommandPolicy { max_output_bytes: 1_000, ..shell("seq 100000") };
-    let (ended, notes) = run(&keeper, policy, work("1")).await;
+    let (ended, notes) = run(&supervisor, policy, work("1")).await;
     let text: String = serde_json::from_str(&output(ended)).expect("a text");
     assert!(text.starts_with("1\n2\n") && text.ends_with("\n100000") && text.len() < 1_000, "{text}");
     assert!(text.contains(" bytes left out …\n"), "{text}");
@@ -192,10 +192,10 @@ async fn too_much_output_is_cut_in_the_middle_and_fails_nothing() {
 
 #[tokio::test]
 async fn a_command_that_never_stops_writing_ends_at_its_deadline_and_not_before() {
-    let keeper = keeper().await;
+    let supervisor = supervisor().await;
     let policy = CommandPolicy { max_output_bytes: 1_000, max_log_bytes: 500, ..shell("yes") };
     let hung = Work { timeout: Duration::from_millis(300), ..work("1") };
-    let (ended, notes) = run(&keeper, policy, hung).await;
+    let (ended, notes) = run(&supervisor, policy, hung).await;
     assert_eq!(failure(ended).class, ErrorClass::Timeout);
     let (told, warnings) = stdout(&notes);
     assert!(told.starts_with("y\ny\n") && told.ends_with("y\n") && told.len() < 600, "{told}");
@@ -204,14 +204,14 @@ async fn a_command_that_never_stops_writing_ends_at_its_deadline_and_not_before(
 
 #[tokio::test]
 async fn the_stdout_of_a_command_that_did_not_succeed_is_kept() {
-    let keeper = keeper().await;
+    let supervisor = supervisor().await;
     let short = Work { timeout: Duration::from_millis(300), ..work("1") };
     for (script, work, code) in [
         ("echo 'expected 200, got 500'; exit 3", work("1"), Some(3)),
         ("echo 'expected 200, got 500'; kill -KILL $$", work("1"), None),
         ("echo 'expected 200, got 500'; exec sleep 600", short, None),
     ] {
-        let (ended, notes) = run(&keeper, shell(script), work).await;
+        let (ended, notes) = run(&supervisor, shell(script), work).await;
         assert_eq!(ended.output, None, "{script}");
         assert_eq!(failure(ended).exit_code, code, "{script}");
         assert_eq!(stdout(&notes), ("expected 200, got 500\n".to_owned(), vec![]), "{script}");
@@ -220,9 +220,9 @@ async fn the_stdout_of_a_command_that_did_not_succeed_is_kept() {
 
 #[tokio::test]
 async fn a_mebibyte_on_stderr_before_stdout_blocks_nothing() {
-    let keeper = keeper().await;
+    let supervisor = supervisor().await;
     let script = "head -c 1048576 /dev/zero | tr '\\0' e >&2; echo '\"done\"'";
-    let (ended, notes) = run(&keeper, shell(script), work("1")).await;
+    let (ended, notes) = run(&supervisor, shell(script), work("1")).await;
     assert_eq!(output(ended), "\"done\"");
     let Some(Note::Log { message, .. }) = notes.try_recv() else { panic!("there is a line") };
     assert!(
@@ -233,36 +233,36 @@ async fn a_mebibyte_on_stderr_before_stdout_blocks_nothing() {
 
 #[tokio::test]
 async fn a_grandchild_that_holds_stdout_does_not_delay_the_result() {
-    let keeper = keeper().await;
+    let supervisor = supervisor().await;
     // One stays in the group and dies with it; the other leaves it and is swept.
     let script = "sleep 600 & setsid sleep 600 & echo '\"here\"'";
     let began = Instant::now();
-    let (ended, _) = run(&keeper, shell(script), work("1")).await;
+    let (ended, _) = run(&supervisor, shell(script), work("1")).await;
     assert_eq!(output(ended), "\"here\"");
     assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
 }
 
 #[tokio::test]
 async fn a_child_that_stops_itself_ends_at_its_deadline() {
-    let keeper = keeper().await;
+    let supervisor = supervisor().await;
     let timeout = Duration::from_millis(200);
     let hung = Work { timeout, grace: Duration::from_millis(200), ..work("1") };
-    let failure = failure(run(&keeper, shell("kill -STOP $$"), hung).await.0);
+    let failure = failure(run(&supervisor, shell("kill -STOP $$"), hung).await.0);
     assert_eq!(failure.class, ErrorClass::Timeout);
 }
 
 #[tokio::test]
 async fn twenty_hung_children_end_in_parallel_in_about_one_grace() {
     const HUNG: usize = 20;
-    let keeper = keeper().await;
+    let supervisor = supervisor().await;
     let (timeout, grace) = (Duration::from_secs(1), Duration::from_secs(2));
     let began = Instant::now();
     let mut attempts = JoinSet::new();
     for _ in 0..HUNG {
-        let keeper = keeper.clone();
+        let supervisor = supervisor.clone();
         attempts.spawn(async move {
             let hung = Work { timeout, grace, ..work("1") };
-            run(&keeper, shell("trap '' TERM; while :; do sleep 60; done"), hung).await.0
+            run(&supervisor, shell("trap '' TERM; while :; do sleep 60; done"), hung).await.0
         });
     }
     for ended in attempts.join_all().await {
@@ -274,13 +274,13 @@ async fn twenty_hung_children_end_in_parallel_in_about_one_grace() {
 
 #[tokio::test]
 async fn an_attempt_that_is_given_up_leaves_no_child_behind() {
-    let keeper = keeper().await;
+    let supervisor = supervisor().await;
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("pid");
     let script = format!("echo $$ > {0}.new; mv {0}.new {0}; sleep 600", file.display());
     let attempt = {
-        let keeper = keeper.clone();
-        tokio::spawn(async move { run(&keeper, shell(&script), work("1")).await.0 })
+        let supervisor = supervisor.clone();
+        tokio::spawn(async move { run(&supervisor, shell(&script), work("1")).await.0 })
     };
     let mut pid = None;
     until("the child runs", || {

@@ -8,14 +8,14 @@ use ostler_exec::{Executor, Work};
 use ostler_process::supervisor::Supervisor;
 use ostler_process::{Codes, Command, CommandPolicy};
 
-use crate::bench::{keeper, work};
+use crate::bench::{supervisor, work};
 
 struct Shell(Arc<dyn Executor>);
 
-fn shell(keeper: &Supervisor) -> Arc<dyn Fixture> {
+fn shell(supervisor: &Supervisor) -> Arc<dyn Fixture> {
     let mut policy = CommandPolicy::new(["sh", "-c", "{{ payload.script }}", "sh", "{{ payload.text }}"]);
     policy.codes = Codes { permanent: vec![2], transient: vec![1], queue_stop: vec![3] };
-    Arc::new(Shell(Arc::new(Command::new(keeper.clone(), policy).expect("the policy is right"))))
+    Arc::new(Shell(Arc::new(Command::new(supervisor.clone(), policy).expect("the policy is right"))))
 }
 
 impl Fixture for Shell {
@@ -70,8 +70,8 @@ fn code(class: ErrorClass) -> Option<i32> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn command_passes() {
-    let keeper = keeper().await;
-    let report = run(|| shell(&keeper)).await;
+    let supervisor = supervisor().await;
+    let report = run(|| shell(&supervisor)).await;
     println!("command: {} cases", report.held.len());
     assert_eq!(
         report.left_out,

@@ -1,5 +1,5 @@
-//! Nothing survives: not the child's end, not the node's, not the keeper's. Each holds however children are contained, and
-//! whoever the keeper runs as.
+//! Nothing survives: not the child's end, not the node's, not the supervisor's. Each holds however children are contained, and
+//! whoever the supervisor runs as.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -14,10 +14,10 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::bench::{
-    ROLE, SOON, children_of, keeper_program, open_folder, parent, pids, runs, script, state, until,
+    ROLE, SOON, children_of, open_folder, parent, pids, runs, script, state, supervisor_program, until,
 };
 
-/// How a keeper is started for a test.
+/// How a supervisor is started for a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Group,
@@ -29,9 +29,9 @@ enum Way {
 impl Way {
     const ALL: [Self; 3] = [Self::Group, Self::Cgroup, Self::Nobody];
 
-    /// A keeper started so, or why there is none here.
-    async fn keeper(self) -> Result<Supervisor, String> {
-        let mut program = keeper_program();
+    /// A supervisor started so, or why there is none here.
+    async fn supervisor(self) -> Result<Supervisor, String> {
+        let mut program = supervisor_program();
         match self {
             Self::Group => program.containment = Containment::Group,
             Self::Cgroup => program.containment = Containment::Cgroup,
@@ -46,25 +46,25 @@ impl Way {
             }
         }
         match Supervisor::start(program, Vec::new()).await {
-            Ok(keeper) => Ok(keeper),
+            Ok(supervisor) => Ok(supervisor),
             Err(StartError::NoContainment(why)) => Err(why),
             Err(error @ (StartError::System(_) | StartError::TooMuchToHold | StartError::NoAnswer)) => {
-                panic!("a keeper starts ({self:?}): {error}")
+                panic!("a supervisor starts ({self:?}): {error}")
             }
         }
     }
 }
 
-/// A keeper for each way that there is here. What is left out, is said.
+/// A supervisor for each way that there is here. What is left out, is said.
 async fn each_way() -> Vec<(Way, Supervisor)> {
-    let mut keepers = Vec::new();
+    let mut supervisors = Vec::new();
     for way in Way::ALL {
-        match way.keeper().await {
-            Ok(keeper) => keepers.push((way, keeper)),
+        match way.supervisor().await {
+            Ok(supervisor) => supervisors.push((way, supervisor)),
             Err(why) => println!("left out: {way:?}: {why}"),
         }
     }
-    keepers
+    supervisors
 }
 
 /// A family that does all it can to survive, and lists itself in a folder: the head ignores SIGTERM, one has left the
@@ -93,19 +93,19 @@ fn text(path: &Path) -> &str {
 
 #[tokio::test]
 async fn the_containment_in_force_is_told() {
-    for (way, keeper) in each_way().await {
+    for (way, supervisor) in each_way().await {
         match way {
-            Way::Group => assert_eq!(keeper.containment(), Contained::Group),
-            Way::Cgroup => assert_eq!(keeper.containment(), Contained::Cgroup),
+            Way::Group => assert_eq!(supervisor.containment(), Contained::Group),
+            Way::Cgroup => assert_eq!(supervisor.containment(), Contained::Cgroup),
             // Unless somebody gave it a part of the tree.
-            Way::Nobody => println!("nobody: {:?}", keeper.containment()),
+            Way::Nobody => println!("nobody: {:?}", supervisor.containment()),
         }
     }
 }
 
 #[tokio::test]
 async fn a_containment_that_cannot_be_had_is_refused_at_the_start() {
-    let mut program = keeper_program();
+    let mut program = supervisor_program();
     program.containment = Containment::Cgroup;
     let hidden =
         ["--mount", "--", "sh", "-c", "umount -l -t cgroup2 -a && exec \"$@\"", "sh"].map(Into::into);
@@ -120,58 +120,58 @@ async fn a_containment_that_cannot_be_had_is_refused_at_the_start() {
     assert!(matches!(error, StartError::NoContainment(_)), "{error}");
     assert!(error.to_string().contains("cgroup2"), "{error}");
     program.containment = Containment::Auto;
-    let keeper = Supervisor::start(program, Vec::new()).await.expect("there is another");
-    assert_eq!(keeper.containment(), Contained::Group);
+    let supervisor = Supervisor::start(program, Vec::new()).await.expect("there is another");
+    assert_eq!(supervisor.containment(), Contained::Group);
 }
 
 #[tokio::test]
 async fn a_child_that_cannot_be_contained_is_not_started() {
-    let keeper = match Way::Cgroup.keeper().await {
-        Ok(keeper) => keeper,
+    let supervisor = match Way::Cgroup.supervisor().await {
+        Ok(supervisor) => supervisor,
         Err(why) => return println!("left out: {why}"),
     };
-    let folder = cgroups_of(keeper.pid()).pop().expect("it has a folder");
+    let folder = cgroups_of(supervisor.pid()).pop().expect("it has a folder");
     for group in std::fs::read_dir(&folder).expect("it is there").flatten() {
         if group.file_type().is_ok_and(|kind| kind.is_dir()) {
             std::fs::remove_dir(group.path()).expect("nobody is in it");
         }
     }
     std::fs::remove_dir(&folder).expect("nobody is in it");
-    let refused = keeper.spawn(script("true", &[])).await.expect_err("there is no place for it");
+    let refused = supervisor.spawn(script("true", &[])).await.expect_err("there is no place for it");
     assert!(matches!(refused, SpawnError::Refused { about: About::Containment, .. }), "{refused}");
 }
 
-/// The time that node and keeper share.
+/// The time that node and supervisor share.
 fn uptime() -> Duration {
     Duration::try_from(clock_gettime(ClockId::Monotonic)).expect("a time after the boot")
 }
 
 #[tokio::test]
 async fn a_node_that_is_not_heard_of_in_time_loses_all_its_children_and_can_start_others() {
-    for (way, keeper) in each_way().await {
+    for (way, supervisor) in each_way().await {
         let folder = open_folder();
         let wait = format!("{FAMILY} while :; do sleep 0.01; done");
-        keeper.live_until(uptime() + SOON * 10);
-        let mut child = keeper.spawn(script(&wait, &[text(folder.path())])).await.expect("it starts");
+        supervisor.live_until(uptime() + SOON * 10);
+        let mut child = supervisor.spawn(script(&wait, &[text(folder.path())])).await.expect("it starts");
         let family = family_of(folder.path()).await;
         // What was said last counts.
-        keeper.live_until(uptime() + SOON);
-        keeper.live_until(uptime() + SOON * 10);
+        supervisor.live_until(uptime() + SOON);
+        supervisor.live_until(uptime() + SOON * 10);
         assert!(!child.has_ended(), "{way:?}");
-        keeper.live_until(uptime() + Duration::from_millis(1));
+        supervisor.live_until(uptime() + Duration::from_millis(1));
         assert_eq!(child.ended().await, Ok(Exit::Signal(9)), "{way:?}");
         until("nobody is left", || family.iter().all(|pid| !runs(*pid))).await;
-        let mut next = keeper.spawn(script("exit 3", &[])).await.expect("it starts");
+        let mut next = supervisor.spawn(script("exit 3", &[])).await.expect("it starts");
         assert_eq!(next.ended().await, Ok(Exit::Code(3)), "{way:?}");
     }
 }
 
 #[tokio::test]
 async fn the_end_of_a_child_is_the_end_of_its_family() {
-    for (way, keeper) in each_way().await {
+    for (way, supervisor) in each_way().await {
         let folder = open_folder();
         let wait = format!("{FAMILY} while [ ! -e $1/end ]; do sleep 0.01; done");
-        let mut child = keeper.spawn(script(&wait, &[text(folder.path())])).await.expect("it starts");
+        let mut child = supervisor.spawn(script(&wait, &[text(folder.path())])).await.expect("it starts");
         let family = family_of(folder.path()).await;
         File::create(folder.path().join("end")).expect("a file");
         assert_eq!(child.ended().await, Ok(Exit::Code(0)), "{way:?}");
@@ -181,14 +181,14 @@ async fn the_end_of_a_child_is_the_end_of_its_family() {
 
 #[tokio::test]
 async fn a_kill_takes_the_whole_family_and_no_other() {
-    for (_, keeper) in each_way().await {
+    for (_, supervisor) in each_way().await {
         let (folder, others) = (open_folder(), open_folder());
         let wait = format!("{FAMILY} wait");
-        let mut other = keeper.spawn(script(&wait, &[text(others.path())])).await.expect("it starts");
+        let mut other = supervisor.spawn(script(&wait, &[text(others.path())])).await.expect("it starts");
         let other_family = family_of(others.path()).await;
-        let mut child = keeper.spawn(script(&wait, &[text(folder.path())])).await.expect("it starts");
+        let mut child = supervisor.spawn(script(&wait, &[text(folder.path())])).await.expect("it starts");
         let family = family_of(folder.path()).await;
-        let may_be_left = match keeper.containment() {
+        let may_be_left = match supervisor.containment() {
             Contained::Cgroup => 0,
             // Orphans with an empty environment cannot be told apart while another child lives.
             Contained::Group => 1,
@@ -210,12 +210,12 @@ const UNMARKED: &str =
 
 #[tokio::test]
 async fn who_stays_in_the_group_needs_no_mark_to_end_with_it() {
-    for (_, keeper) in each_way().await {
+    for (_, supervisor) in each_way().await {
         let folder = open_folder();
         // While another child lives, whoever bears no mark is not swept: only the group tells whose it is.
-        let _other = keeper.spawn(script("sleep 600", &[])).await.expect("it starts");
+        let _other = supervisor.spawn(script("sleep 600", &[])).await.expect("it starts");
         let wait = format!("{UNMARKED} & while [ ! -e $1/end ]; do sleep 0.01; done");
-        let mut child = keeper.spawn(script(&wait, &[text(folder.path())])).await.expect("it starts");
+        let mut child = supervisor.spawn(script(&wait, &[text(folder.path())])).await.expect("it starts");
         until("the member is there", || pids(folder.path()).len() == 1).await;
         let member = pids(folder.path())[0];
         File::create(folder.path().join("end")).expect("a file");
@@ -226,11 +226,11 @@ async fn who_stays_in_the_group_needs_no_mark_to_end_with_it() {
 
 #[tokio::test]
 async fn who_left_the_group_needs_no_mark_to_be_killed_under_its_parent() {
-    for (_, keeper) in each_way().await {
+    for (_, supervisor) in each_way().await {
         let folder = open_folder();
-        let _other = keeper.spawn(script("sleep 600", &[])).await.expect("it starts");
+        let _other = supervisor.spawn(script("sleep 600", &[])).await.expect("it starts");
         let family = format!("setsid {UNMARKED} & wait");
-        let mut child = keeper.spawn(script(&family, &[text(folder.path())])).await.expect("it starts");
+        let mut child = supervisor.spawn(script(&family, &[text(folder.path())])).await.expect("it starts");
         until("the member is there", || pids(folder.path()).len() == 1).await;
         let member = pids(folder.path())[0];
         child.kill();
@@ -246,15 +246,16 @@ async fn whoever_is_born_while_its_family_dies_dies_too() {
         echo $$ > $1/.$$; mv $1/.$$ $1/last
         [ -e $1/end ] || exec setsid sh -c "$2" sh "$1" "$2" &
     "#;
-    for (way, keeper) in each_way().await {
+    for (way, supervisor) in each_way().await {
         let folder = open_folder();
         let last = folder.path().join("last");
         let head = r#"setsid sh -c "$2" sh "$1" "$2" & while [ ! -e $1/last ]; do sleep 0.01; done"#;
-        let mut child = keeper.spawn(script(head, &[text(folder.path()), RELAY])).await.expect("it starts");
+        let mut child =
+            supervisor.spawn(script(head, &[text(folder.path()), RELAY])).await.expect("it starts");
         assert_eq!(child.ended().await, Ok(Exit::Code(0)), "{way:?}");
         until("the relay has ended", || {
             let runner = std::fs::read_to_string(&last).ok().and_then(|pid| pid.trim().parse().ok());
-            runner.is_some_and(|pid: u32| !runs(pid)) && children_of(keeper.pid()) == 0
+            runner.is_some_and(|pid: u32| !runs(pid)) && children_of(supervisor.pid()) == 0
         })
         .await;
     }
@@ -262,15 +263,15 @@ async fn whoever_is_born_while_its_family_dies_dies_too() {
 
 #[tokio::test]
 async fn orphans_are_reaped_while_their_family_lives() {
-    for (_, keeper) in each_way().await {
+    for (_, supervisor) in each_way().await {
         let folder = open_folder();
         let orphan =
             "(sh -c 'echo $$ > $1/.$$; mv $1/.$$ $1/$$; while [ ! -e $1/end ]; do sleep 0.01; done' sh $1 &)";
-        let child = keeper.spawn(script(&format!("{orphan}; sleep 600"), &[text(folder.path())])).await;
+        let child = supervisor.spawn(script(&format!("{orphan}; sleep 600"), &[text(folder.path())])).await;
         let _child = child.expect("it starts");
         until("the orphan is there", || pids(folder.path()).len() == 1).await;
         let orphan = pids(folder.path())[0];
-        until("it is the keeper's", || parent(orphan) == Some(keeper.pid())).await;
+        until("it is the supervisor's", || parent(orphan) == Some(supervisor.pid())).await;
         File::create(folder.path().join("end")).expect("a file");
         until("it is gone, not a zombie", || state(orphan).is_none()).await;
     }
@@ -278,36 +279,36 @@ async fn orphans_are_reaped_while_their_family_lives() {
 
 #[tokio::test]
 async fn when_the_node_closes_nobody_survives_and_the_lock_is_held_until_then() {
-    for (_, keeper) in each_way().await {
+    for (_, supervisor) in each_way().await {
         let folder = open_folder();
         let path = folder.path().join("lock");
         let lock = File::create(&path).expect("a file");
         flock(&lock, FlockOperation::NonBlockingLockExclusive).expect("nobody has it");
-        ostler_exec::LivenessHolder::hold(&keeper, lock.into()).await.expect("it holds it");
+        ostler_exec::LivenessHolder::hold(&supervisor, lock.into()).await.expect("it holds it");
         let members = open_folder();
         let family = script(&format!("{FAMILY} wait"), &[text(members.path())]);
-        let mut child = keeper.spawn(family).await.expect("it starts");
+        let mut child = supervisor.spawn(family).await.expect("it starts");
         let family = family_of(members.path()).await;
         let again = File::open(&path).expect("it is there");
-        assert!(flock(&again, FlockOperation::NonBlockingLockExclusive).is_err(), "the keeper holds it");
+        assert!(flock(&again, FlockOperation::NonBlockingLockExclusive).is_err(), "the supervisor holds it");
 
-        let pid = keeper.pid();
-        let stopped = keeper.clone();
+        let pid = supervisor.pid();
+        let stopped = supervisor.clone();
         tokio::spawn(async move { stopped.stop().await });
         let locked = tokio::task::spawn_blocking(move || flock(&again, FlockOperation::LockExclusive));
         tokio::time::timeout(SOON, locked).await.expect("in time").expect("no panic").expect("it is free");
         assert!(family.iter().all(|pid| !runs(*pid)), "the lock is free only when nobody is left");
         assert_eq!(child.ended().await, Err(SupervisorGone));
-        until("the keeper is gone", || state(pid).is_none()).await;
-        assert!(matches!(keeper.spawn(script("true", &[])).await, Err(SpawnError::Gone(SupervisorGone))));
+        until("the supervisor is gone", || state(pid).is_none()).await;
+        assert!(matches!(supervisor.spawn(script("true", &[])).await, Err(SpawnError::Gone(SupervisorGone))));
         assert!(cgroups_of(pid).is_empty(), "and its groups are removed");
     }
 }
 
-/// The folders of control groups that a keeper made.
-fn cgroups_of(keeper: u32) -> Vec<PathBuf> {
+/// The folders of control groups that a supervisor made.
+fn cgroups_of(supervisor: u32) -> Vec<PathBuf> {
     let found =
-        Command::new("find").args(["/sys/fs/cgroup", "-name", &format!("ostler-{keeper}-*")]).output();
+        Command::new("find").args(["/sys/fs/cgroup", "-name", &format!("ostler-{supervisor}-*")]).output();
     String::from_utf8_lossy(&found.expect("it can be run").stdout).lines().map(PathBuf::from).collect()
 }
 
@@ -318,13 +319,13 @@ async fn live_as_a_node() {
     let Some(role) = std::env::var(ROLE).ok() else { return };
     let Some((way, folder)) = role.split_once(' ') else { return };
     let way = Way::ALL.into_iter().find(|known| format!("{known:?}") == way).expect("a way");
-    let keeper = way.keeper().await.expect("it was there before");
+    let supervisor = way.supervisor().await.expect("it was there before");
     let family = script(&format!("{FAMILY} wait"), &[folder]);
-    let mut child = keeper.spawn(family).await.expect("it starts");
+    let mut child = supervisor.spawn(family).await.expect("it starts");
     let _ = child.ended().await;
 }
 
-/// A node as a process of its own, with its family and its keeper.
+/// A node as a process of its own, with its family and its supervisor.
 async fn node_with_family(way: Way, folder: &Path) -> (std::process::Child, Vec<u32>, u32) {
     let node = Command::new("/proc/self/exe")
         .args(["--exact", "containment::live_as_a_node", "--ignored", "--nocapture"])
@@ -333,46 +334,46 @@ async fn node_with_family(way: Way, folder: &Path) -> (std::process::Child, Vec<
         .spawn()
         .expect("a node starts");
     let family = family_of(folder).await;
-    let keeper = family.iter().filter_map(|pid| parent(*pid)).find(|pid| parent(*pid) == Some(node.id()));
-    (node, family, keeper.expect("somebody's parent is the keeper"))
+    let supervisor = family.iter().filter_map(|pid| parent(*pid)).find(|pid| parent(*pid) == Some(node.id()));
+    (node, family, supervisor.expect("somebody's parent is the supervisor"))
 }
 
 #[tokio::test]
 async fn when_the_node_is_killed_nobody_survives() {
     for (way, _) in each_way().await {
         let folder = open_folder();
-        let (mut node, family, keeper) = node_with_family(way, folder.path()).await;
+        let (mut node, family, supervisor) = node_with_family(way, folder.path()).await;
         node.kill().expect("it can be killed");
         node.wait().expect("it is gone");
         until("nobody is left", || family.iter().all(|pid| !runs(*pid))).await;
-        until("the keeper is gone too", || !runs(keeper)).await;
-        assert!(cgroups_of(keeper).is_empty(), "and its groups are removed");
+        until("the supervisor is gone too", || !runs(supervisor)).await;
+        assert!(cgroups_of(supervisor).is_empty(), "and its groups are removed");
     }
 }
 
 #[tokio::test]
-async fn when_the_keeper_is_killed_its_children_are_dead_and_every_handle_says_so() {
-    for (_, keeper) in each_way().await {
+async fn when_the_supervisor_is_killed_its_children_are_dead_and_every_handle_says_so() {
+    for (_, supervisor) in each_way().await {
         let folder = open_folder();
         let family = script(&format!("{FAMILY} wait"), &[text(folder.path())]);
-        let mut child = keeper.spawn(family).await.expect("it starts");
-        let mut other = keeper.spawn(script("exec sleep 600", &[])).await.expect("it starts");
+        let mut child = supervisor.spawn(family).await.expect("it starts");
+        let mut other = supervisor.spawn(script("exec sleep 600", &[])).await.expect("it starts");
         let family = family_of(folder.path()).await;
         let direct = [child.pid(), other.pid()].map(|pid| u32::try_from(pid).expect("a pid"));
         assert!(direct.into_iter().all(runs));
-        kill(keeper.pid());
+        kill(supervisor.pid());
         for child in [&mut child, &mut other] {
             let ended = tokio::time::timeout(SOON, child.ended()).await.expect("it is seen");
             assert_eq!(ended, Err(SupervisorGone));
         }
-        tokio::time::timeout(SOON, keeper.gone()).await.expect("the node can know it");
-        assert!(matches!(keeper.spawn(script("true", &[])).await, Err(SpawnError::Gone(SupervisorGone))));
-        assert_eq!(state(keeper.pid()), None, "the keeper is reaped");
+        tokio::time::timeout(SOON, supervisor.gone()).await.expect("the node can know it");
+        assert!(matches!(supervisor.spawn(script("true", &[])).await, Err(SpawnError::Gone(SupervisorGone))));
+        assert_eq!(state(supervisor.pid()), None, "the supervisor is reaped");
         until("the children are dead", || !direct.into_iter().any(runs)).await;
-        match keeper.containment() {
+        match supervisor.containment() {
             Contained::Cgroup => {
                 until("so is everybody else", || !family.iter().any(|pid| runs(*pid))).await;
-                assert!(cgroups_of(keeper.pid()).is_empty(), "and the groups are removed");
+                assert!(cgroups_of(supervisor.pid()).is_empty(), "and the groups are removed");
             }
             // Nobody is left who could find them.
             Contained::Group => family.into_iter().filter(|pid| runs(*pid)).for_each(kill),
@@ -381,22 +382,22 @@ async fn when_the_keeper_is_killed_its_children_are_dead_and_every_handle_says_s
 }
 
 #[tokio::test]
-async fn what_a_node_and_its_keeper_left_that_were_killed_together_is_ended_by_the_next_keeper() {
-    if let Err(why) = Way::Cgroup.keeper().await {
+async fn what_a_node_and_its_supervisor_left_that_were_killed_together_is_ended_by_the_next_supervisor() {
+    if let Err(why) = Way::Cgroup.supervisor().await {
         return println!("left out: nobody can find them without control groups: {why}");
     }
     let folder = open_folder();
-    let (mut node, family, keeper) = node_with_family(Way::Cgroup, folder.path()).await;
-    // It must not see its keeper's death.
+    let (mut node, family, supervisor) = node_with_family(Way::Cgroup, folder.path()).await;
+    // It must not see its supervisor's death.
     let stopped = Command::new("kill").args(["-STOP", &node.id().to_string()]).status();
     assert!(stopped.expect("it is asked").success());
-    kill(keeper);
+    kill(supervisor);
     node.kill().expect("it can be killed");
     node.wait().expect("it is gone");
-    until("the keeper is gone", || !runs(keeper)).await;
-    let _next = Way::Cgroup.keeper().await.expect("it was there before");
+    until("the supervisor is gone", || !runs(supervisor)).await;
+    let _next = Way::Cgroup.supervisor().await.expect("it was there before");
     until("nobody is left", || family.iter().all(|pid| !runs(*pid))).await;
-    until("and their groups are removed", || cgroups_of(keeper).is_empty()).await;
+    until("and their groups are removed", || cgroups_of(supervisor).is_empty()).await;
 }
 
 fn kill(pid: u32) {

@@ -9,7 +9,7 @@ use ostler_exec::{AttemptResult, Control, Executor, Note, NoteReceiver, Work, Wo
 use ostler_process::supervisor::Supervisor;
 use ostler_process::{Process, ProcessPolicy};
 
-use crate::bench::{SOON, keeper, work};
+use crate::bench::{SOON, supervisor, work};
 
 /// How long an attempt of these tests may take to stop.
 pub(crate) const GRACE: Duration = Duration::from_secs(2);
@@ -33,16 +33,16 @@ pub(crate) fn task(what: &str, how: &str) -> Work {
 
 /// An executor, and whose names are free.
 pub(crate) struct Desk {
-    pub(crate) keeper: Supervisor,
+    pub(crate) supervisor: Supervisor,
     pub(crate) process: Arc<Process>,
     next: AtomicU64,
 }
 
 impl Desk {
     pub(crate) async fn of(policy: ProcessPolicy) -> Self {
-        let keeper = keeper().await;
-        let process = Arc::new(Process::new(keeper.clone(), policy).expect("the policy is right"));
-        Self { keeper, process, next: AtomicU64::new(1) }
+        let supervisor = supervisor().await;
+        let process = Arc::new(Process::new(supervisor.clone(), policy).expect("the policy is right"));
+        Self { supervisor, process, next: AtomicU64::new(1) }
     }
 
     pub(crate) async fn well() -> Self {

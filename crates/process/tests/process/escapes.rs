@@ -7,7 +7,7 @@ use std::path::Path;
 use ostler_process::CommandPolicy;
 use ostler_process::sandbox::{Attributes, Network, Sandbox};
 
-use crate::bench::keeper;
+use crate::bench::supervisor;
 use crate::sandbox::{PYTHON, SECRET, Scene, as_nobody, text};
 
 /// Tries everything on the files of a scene and on the process with the given pid, and prints what worked.
@@ -87,15 +87,15 @@ fn mode(path: &Path) -> u32 {
 
 #[tokio::test]
 async fn what_belongs_to_its_user_outside_cannot_be_changed_or_talked_to() {
-    let (keeper, scene) = (keeper().await, Scene::new());
+    let (supervisor, scene) = (supervisor().await, Scene::new());
     let outside = scene.path("outside");
     std::fs::write(&outside, "outside").expect("a file");
     let datagrams = UnixDatagram::bind(scene.path("datagrams")).expect("a socket");
     datagrams.set_nonblocking(true).expect("it is ours");
-    let tries = || CommandPolicy::new([PYTHON, "-c", TRIES, &scene.text(""), &keeper.pid().to_string()]);
+    let tries = || CommandPolicy::new([PYTHON, "-c", TRIES, &scene.text(""), &supervisor.pid().to_string()]);
     let mut buffer = [0; 8];
 
-    let free = text(&keeper, tries(), scene.task()).await;
+    let free = text(&supervisor, tries(), scene.task()).await;
     let free: Vec<&str> = free.trim_matches('"').split(' ').collect();
     for name in ALWAYS {
         assert!(free.contains(&name), "{name} works without a sandbox: {free:?}");
@@ -109,7 +109,7 @@ async fn what_belongs_to_its_user_outside_cannot_be_changed_or_talked_to() {
     let changed = || std::fs::metadata(&outside).expect("it is there").modified().expect("it has one");
     let before = changed();
     let caged = CommandPolicy { sandbox: Some(scene.sandbox()), ..tries() };
-    assert_eq!(text(&keeper, caged, scene.task()).await.trim_matches('"'), "");
+    assert_eq!(text(&supervisor, caged, scene.task()).await.trim_matches('"'), "");
     assert_eq!((mode(&outside), mode(&scene.path(SECRET)), mode(&scene.path(""))), (0o600, 0o644, 0o700));
     assert_eq!(changed(), before);
     assert!(datagrams.recv(&mut buffer).is_err(), "nothing came out");
@@ -117,10 +117,10 @@ async fn what_belongs_to_its_user_outside_cannot_be_changed_or_talked_to() {
     // What opens the network, or the attributes of files, opens nothing else.
     let open = Sandbox { network: Network::Open, ..scene.sandbox() };
     let caged = CommandPolicy { sandbox: Some(open), ..tries() };
-    assert_eq!(text(&keeper, caged, scene.task()).await.trim_matches('"'), "datagram raw-datagram");
+    assert_eq!(text(&supervisor, caged, scene.task()).await.trim_matches('"'), "datagram raw-datagram");
     let changeable = Sandbox { attributes: Attributes::Changeable, ..scene.sandbox() };
     let caged = CommandPolicy { sandbox: Some(changeable), ..tries() };
-    let said = text(&keeper, caged, scene.task()).await;
+    let said = text(&supervisor, caged, scene.task()).await;
     let said: Vec<&str> = said.trim_matches('"').split(' ').collect();
     let files = |name: &&str| name.starts_with("ch") || name.ends_with("attr");
     let others: Vec<_> = said.iter().filter(|name| !files(name)).collect();
@@ -185,10 +185,10 @@ new Worker("require('worker_threads').parentPort.postMessage('ok')", { eval: tru
 
 #[tokio::test]
 async fn ordinary_work_is_not_denied() {
-    let (keeper, scene) = (keeper().await, Scene::new());
+    let (supervisor, scene) = (supervisor().await, Scene::new());
     for argv in [["sh", "-c", WORK], [PYTHON, "-c", PYTHON_WORK], ["/usr/bin/node", "-e", NODE_WORK]] {
         let policy = CommandPolicy { sandbox: Some(scene.sandbox()), ..CommandPolicy::new(argv) };
-        assert_eq!(text(&keeper, policy, scene.task()).await, "\"ok\"", "{}", argv[0]);
+        assert_eq!(text(&supervisor, policy, scene.task()).await, "\"ok\"", "{}", argv[0]);
     }
 }
 
@@ -199,11 +199,11 @@ fn ordinary_work_is_not_denied_to_nobody() {
 
 #[tokio::test]
 async fn modes_and_times_of_its_own_files_change_only_where_the_pool_says_so() {
-    let (keeper, scene) = (keeper().await, Scene::new());
+    let (supervisor, scene) = (supervisor().await, Scene::new());
     let script =
         "echo x > x; chmod 700 x && cp -p x y && touch -d @1 y && test -x y && echo changed || echo kept";
-    let said = text(&keeper, scene.shell(scene.sandbox(), script), scene.task()).await;
+    let said = text(&supervisor, scene.shell(scene.sandbox(), script), scene.task()).await;
     assert_eq!(said, "\"kept\"");
     let changeable = Sandbox { attributes: Attributes::Changeable, ..scene.sandbox() };
-    assert_eq!(text(&keeper, scene.shell(changeable, script), scene.task()).await, "\"changed\"");
+    assert_eq!(text(&supervisor, scene.shell(changeable, script), scene.task()).await, "\"changed\"");
 }

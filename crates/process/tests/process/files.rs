@@ -7,7 +7,7 @@ use ostler_core::{ErrorClass, Id, Outcome, TaskId};
 use ostler_exec::{Note, NoteReceiver, Work};
 use ostler_process::{CommandPolicy, Folders, PolicyError};
 
-use crate::bench::{failure, keeper, run, work};
+use crate::bench::{failure, run, supervisor, work};
 use crate::desk::{Desk, heard, output, policy as workers, task};
 
 /// The sum of nothing.
@@ -33,12 +33,12 @@ pub(crate) fn recorded(notes: &NoteReceiver) -> Vec<(String, u64)> {
 
 #[tokio::test]
 async fn files_that_match_are_recorded_with_size_and_sum_whether_it_succeeds_or_fails() {
-    let (keeper, folder) = (keeper().await, tempfile::tempdir().expect("a folder"));
+    let (supervisor, folder) = (supervisor().await, tempfile::tempdir().expect("a folder"));
     let script = "mkdir pages; echo 12 > a.pdf; : > pages/b.png; echo x > c.txt; ln -s /etc/passwd d.pdf";
     for (end, outcome) in [("", true), ("; exit 3", false)] {
         let each = folder.path().join(format!("each{}", end.len()));
         let policy = leaving(&format!("{script}{end}"), &["*.pdf", "**/*.png"], &each);
-        let (ended, notes) = run(&keeper, policy, work("1")).await;
+        let (ended, notes) = run(&supervisor, policy, work("1")).await;
         assert_eq!(matches!(ended.outcome, Outcome::Success), outcome, "{ended:?}");
         let (first, second) = (notes.try_recv(), notes.try_recv());
         assert!(matches!(&first, Some(Note::File { path, size: 3, .. }) if path == "a.pdf"), "{first:?}");
@@ -49,33 +49,33 @@ async fn files_that_match_are_recorded_with_size_and_sum_whether_it_succeeds_or_
 
 #[tokio::test]
 async fn each_task_has_a_folder_of_its_own_which_its_next_attempt_finds_again() {
-    let (keeper, folder) = (keeper().await, tempfile::tempdir().expect("a folder"));
+    let (supervisor, folder) = (supervisor().await, tempfile::tempdir().expect("a folder"));
     let policy = leaving("ls; echo x > $$.txt; pwd -P >&2", &["*"], folder.path());
-    let first = run(&keeper, policy.clone(), work("1")).await;
+    let first = run(&supervisor, policy.clone(), work("1")).await;
     assert_eq!(first.0.output, None, "it is empty");
     assert_eq!(recorded(&first.1).len(), 1);
-    let again = run(&keeper, policy.clone(), Work { attempt: 2, ..work("1") }).await;
+    let again = run(&supervisor, policy.clone(), Work { attempt: 2, ..work("1") }).await;
     assert!(again.0.output.is_some(), "what was there is there");
     let other = Work { task: TaskId(Id::from_bits(7)), ..work("1") };
-    assert_eq!(run(&keeper, policy.clone(), other).await.0.output, None, "another task has another one");
+    assert_eq!(run(&supervisor, policy.clone(), other).await.0.output, None, "another task has another one");
     // A task that was submitted with a folder works in that one.
     let own = tempfile::tempdir().expect("a folder");
     std::fs::write(own.path().join("mine"), "").expect("a file");
     let mine = Work { folder: own.path().to_str().map(Into::into), ..work("1") };
-    assert_eq!(output(run(&keeper, policy, mine).await.0), "\"mine\"");
+    assert_eq!(output(run(&supervisor, policy, mine).await.0), "\"mine\"");
     assert_eq!(std::fs::read_dir(folder.path()).expect("a folder").count(), 2);
 }
 
 #[tokio::test]
 async fn a_pool_says_where_its_commands_start() {
-    let (keeper, folder) = (keeper().await, tempfile::tempdir().expect("a folder"));
+    let (supervisor, folder) = (supervisor().await, tempfile::tempdir().expect("a folder"));
     let start = folder.path().canonicalize().expect("it is there");
     let policy = CommandPolicy {
         folders: Folders { start: Some(start.clone()), each: None, ..Folders::default() },
         files: vec!["*".to_owned()],
         ..CommandPolicy::new(["pwd", "-P"])
     };
-    let (ended, notes) = run(&keeper, policy.clone(), work("1")).await;
+    let (ended, notes) = run(&supervisor, policy.clone(), work("1")).await;
     assert_eq!(output(ended), format!("{start:?}"));
     let warned = heard(&notes);
     assert!(
@@ -86,7 +86,7 @@ async fn a_pool_says_where_its_commands_start() {
         folders: Folders { start: Some("/no/such".into()), each: None, ..Folders::default() },
         ..policy
     };
-    let failure = failure(run(&keeper, gone, work("1")).await.0);
+    let failure = failure(run(&supervisor, gone, work("1")).await.0);
     assert_eq!(failure.class, ErrorClass::Permanent);
     assert!(failure.message.contains("/no/such"), "{failure:?}");
 }
@@ -94,17 +94,17 @@ async fn a_pool_says_where_its_commands_start() {
 #[tokio::test]
 async fn a_pattern_that_is_none_is_refused() {
     let policy = leaving("true", &["a["], Path::new("/"));
-    let refused = ostler_process::Command::new(keeper().await, policy).expect_err("it is wrong");
+    let refused = ostler_process::Command::new(supervisor().await, policy).expect_err("it is wrong");
     assert!(matches!(refused, PolicyError::Files(_)), "{refused}");
 }
 
 #[tokio::test]
 async fn a_file_that_takes_too_long_to_read_does_not_hold_up_the_answer() {
-    let (keeper, folder) = (keeper().await, tempfile::tempdir().expect("a folder"));
+    let (supervisor, folder) = (supervisor().await, tempfile::tempdir().expect("a folder"));
     // Nothing is on the disk of it, and to read it takes for ever.
     let policy = leaving("truncate -s 8T big.pdf", &["*.pdf"], folder.path());
     let short = Work { timeout: Duration::from_secs(2), grace: Duration::from_millis(200), ..work("1") };
-    let (ended, notes) = run(&keeper, policy, short).await;
+    let (ended, notes) = run(&supervisor, policy, short).await;
     assert_eq!(ended.outcome, Outcome::Success);
     let said = heard(&notes);
     assert!(matches!(said.last(), Some(Note::Warning(why)) if why.contains("no time left")), "{said:?}");

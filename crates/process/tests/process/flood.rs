@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use ostler_core::Outcome;
 use ostler_process::CommandPolicy;
 
-use crate::bench::{ROLE, keeper, run, work};
+use crate::bench::{ROLE, run, supervisor, work};
 use crate::desk::{Desk, policy, task};
 
 const GIBIBYTE: u64 = 1 << 30;
@@ -28,7 +28,7 @@ async fn take_it_alone() {
         Ok("flooded by a command") => {
             let script = format!("yes 'a line of this length' | head -c {GIBIBYTE} >&2; echo '\"done\"'");
             let (ended, _notes) =
-                run(&keeper().await, CommandPolicy::new(["sh", "-c", &script]), work("1")).await;
+                run(&supervisor().await, CommandPolicy::new(["sh", "-c", &script]), work("1")).await;
             assert_eq!(ended.output.as_deref(), Some("\"done\""), "{ended:?}");
         }
         Ok("flooded by a worker") => {

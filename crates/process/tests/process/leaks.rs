@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use ostler_process::CommandPolicy;
 
-use crate::bench::{ROLE, children_of, keeper, run, state, until, work};
+use crate::bench::{ROLE, children_of, run, state, supervisor, until, work};
 
 const CHILDREN: usize = 200;
 /// How many run at once.
@@ -19,32 +19,32 @@ async fn count_alone() {
     if std::env::var_os(ROLE).is_none_or(|role| role != "count") {
         return;
     }
-    let keeper = keeper().await;
+    let supervisor = supervisor().await;
     // The first one opens what stays open.
-    batch(&keeper, 1).await;
+    batch(&supervisor, 1).await;
     let open = |pid: u32| read_dir(format!("/proc/{pid}/fd")).expect("it runs").count();
-    let (me, its) = (std::process::id(), keeper.pid());
+    let (me, its) = (std::process::id(), supervisor.pid());
     let before = (open(me), open(its));
     for _ in 0..CHILDREN / AT_ONCE {
-        batch(&keeper, AT_ONCE).await;
+        batch(&supervisor, AT_ONCE).await;
     }
     until("as many are open as before", || (open(me), open(its)) == before).await;
-    until("the keeper has no child, not even a dead one", || children_of(its) == 0).await;
-    keeper.stop().await;
-    assert_eq!(state(its), None, "the keeper itself is reaped");
+    until("the supervisor has no child, not even a dead one", || children_of(its) == 0).await;
+    supervisor.stop().await;
+    assert_eq!(state(its), None, "the supervisor itself is reaped");
 }
 
-async fn batch(keeper: &ostler_process::supervisor::Supervisor, count: usize) {
+async fn batch(supervisor: &ostler_process::supervisor::Supervisor, count: usize) {
     let mut runs = tokio::task::JoinSet::new();
     for number in 0..count {
-        let keeper = keeper.clone();
+        let supervisor = supervisor.clone();
         // Some cannot be started, some leave a child behind.
         let policy = match number % 3 {
             0 => CommandPolicy::new(["sh", "-c", "echo 1; echo 2 >&2"]),
             1 => CommandPolicy::new(["no-such-program"]),
             _ => CommandPolicy::new(["sh", "-c", "setsid sleep 600 & exit 3"]),
         };
-        runs.spawn(async move { run(&keeper, policy, work("1")).await.0 });
+        runs.spawn(async move { run(&supervisor, policy, work("1")).await.0 });
     }
     runs.join_all().await;
 }

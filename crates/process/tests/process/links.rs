@@ -8,7 +8,7 @@ use ostler_exec::{AttemptResult, Control, Executor as _, Note, Work, notes};
 use ostler_process::sandbox::Sandbox;
 use ostler_process::{Command, CommandPolicy, Folders, PolicyError};
 
-use crate::bench::{failure, keeper, run, work};
+use crate::bench::{failure, run, supervisor, work};
 use crate::desk::{Desk, heard, output, policy as workers, task};
 use crate::files::recorded;
 use crate::sandbox::{Scene, as_nobody, python, text};
@@ -71,12 +71,12 @@ fn a_worker_of_nobody_that_swaps_its_folder_for_a_link_has_nothing_recorded_by_i
 
 #[tokio::test]
 async fn a_command_is_not_led_by_a_link_in_the_place_of_its_folder() {
-    let (keeper, scene) = (keeper().await, scene());
+    let (supervisor, scene) = (supervisor().await, scene());
     std::fs::create_dir(scene.path("tasks")).expect("a folder");
     symlink(scene.path("closed"), folder(&scene)).expect("a link");
     let script = "cat secret; echo x > made";
     for policy in [shell(&scene, script), CommandPolicy { sandbox: None, ..shell(&scene, script) }] {
-        let (ended, notes) = run(&keeper, policy, work("1")).await;
+        let (ended, notes) = run(&supervisor, policy, work("1")).await;
         let refused = failure(ended);
         assert!(is_about_a_link(&refused), "{refused:?}");
         assert!(heard(&notes).is_empty() && !scene.path("closed/made").exists());
@@ -85,10 +85,10 @@ async fn a_command_is_not_led_by_a_link_in_the_place_of_its_folder() {
 
 #[tokio::test]
 async fn a_link_that_is_made_while_a_command_runs_changes_nothing_for_it() {
-    let (keeper, scene) = (keeper().await, scene());
+    let (supervisor, scene) = (supervisor().await, scene());
     // Somebody who may changes its folder for a link before it writes anything.
     let policy = shell(&scene, "until test -e begin; do sleep 0.01; done; echo x > made; pwd -P");
-    let command = Command::new(keeper.clone(), policy).expect("the policy is right");
+    let command = Command::new(supervisor.clone(), policy).expect("the policy is right");
     let (said, notes) = notes();
     let running = command.run(work("1"), Control::new(said));
     let swap = async {
@@ -108,14 +108,14 @@ async fn a_link_that_is_made_while_a_command_runs_changes_nothing_for_it() {
 
 #[tokio::test]
 async fn a_folder_that_a_task_brings_is_led_by_links_only_where_nobody_can_have_made_them() {
-    let (keeper, scene) = (keeper().await, scene());
+    let (supervisor, scene) = (supervisor().await, scene());
     std::fs::create_dir_all(scene.path("open/deep")).expect("a folder");
     symlink(scene.path("open"), scene.path("alias")).expect("a link");
     symlink(scene.path("closed"), scene.path("open/deep/swapped")).expect("a link");
     let at = |name: &str| Work { folder: Some(scene.text(name)), ..work("1") };
     let free = CommandPolicy::new(["pwd", "-P"]);
     let real = |name: &str| format!("{:?}", scene.path(name).canonicalize().expect("it is there"));
-    let runs = async |policy: &CommandPolicy, name: &str| run(&keeper, policy.clone(), at(name)).await.0;
+    let runs = async |policy: &CommandPolicy, name: &str| run(&supervisor, policy.clone(), at(name)).await.0;
 
     // In a sandbox, by its real path only: the child may change what it is.
     let caged = CommandPolicy { sandbox: Some(scene.sandbox()), ..free.clone() };
@@ -142,7 +142,7 @@ async fn a_folder_that_a_task_brings_is_led_by_links_only_where_nobody_can_have_
 
 #[tokio::test]
 async fn what_a_sandbox_lists_is_not_bent_by_what_it_may_change() {
-    let (keeper, scene) = (keeper().await, scene());
+    let (supervisor, scene) = (supervisor().await, scene());
     std::fs::create_dir_all(scene.path("cache/fonts")).expect("a folder");
     std::fs::write(scene.path("cache/fonts/one"), "font").expect("a file");
     symlink(scene.path("cache"), scene.path("current")).expect("a link");
@@ -154,7 +154,7 @@ async fn what_a_sandbox_lists_is_not_bent_by_what_it_may_change() {
     };
     let policy = scene
         .shell(sandbox, "cat $1/current/fonts/one; rm -r $1/cache/fonts; ln -s ../closed $1/cache/fonts");
-    let command = Command::new(keeper.clone(), policy.clone()).expect("the policy is right");
+    let command = Command::new(supervisor.clone(), policy.clone()).expect("the policy is right");
     let once = async || -> AttemptResult {
         let (said, _heard) = notes();
         command.run(scene.task(), Control::new(said)).await
@@ -162,16 +162,16 @@ async fn what_a_sandbox_lists_is_not_bent_by_what_it_may_change() {
     assert_eq!(output(once().await), "\"font\"");
     let refused = failure(once().await);
     assert!(is_about_a_link(&refused), "{refused:?}");
-    let refused = Command::new(keeper.clone(), policy).expect_err("it is bent");
+    let refused = Command::new(supervisor.clone(), policy).expect_err("it is bent");
     assert!(matches!(refused, PolicyError::Sandbox(_)) && refused.to_string().contains("link"), "{refused}");
 }
 
 #[tokio::test]
 async fn the_folder_of_all_tasks_is_made_again_when_it_was_removed_and_not_when_it_was_replaced() {
-    let (keeper, scene) = (keeper().await, scene());
+    let (supervisor, scene) = (supervisor().await, scene());
     let policy = CommandPolicy { files: Vec::new(), ..shell(&scene, "echo here") };
-    assert_eq!(text(&keeper, policy.clone(), work("1")).await, "\"here\"");
-    let command = Command::new(keeper.clone(), policy).expect("the policy is right");
+    assert_eq!(text(&supervisor, policy.clone(), work("1")).await, "\"here\"");
+    let command = Command::new(supervisor.clone(), policy).expect("the policy is right");
     let once = async || -> AttemptResult {
         let (said, _heard) = notes();
         command.run(work("1"), Control::new(said)).await

@@ -20,7 +20,7 @@ async fn crashes(what: &str, how: &str, says: &str) {
     assert_eq!(failure.class, ErrorClass::Crash, "{what}: {failure:?}");
     assert!(failure.message.contains(says), "{what}: {}", failure.message);
     desk.still_works(neighbour).await;
-    until("nothing of it is left", || children_of(desk.keeper.pid()) == 1).await;
+    until("nothing of it is left", || children_of(desk.supervisor.pid()) == 1).await;
     let again = desk.run(worker, task("echo", "1")).await.0;
     assert_eq!(
         (again.outcome, again.slot),
@@ -193,7 +193,7 @@ async fn twenty_hung_workers_end_in_parallel_in_about_one_grace() {
     }
     let took = began.elapsed();
     assert!(took >= timeout + GRACE && took < (timeout + GRACE) * 5, "{took:?}");
-    until("nobody is left", || children_of(desk.keeper.pid()) == 0).await;
+    until("nobody is left", || children_of(desk.supervisor.pid()) == 0).await;
 }
 
 #[tokio::test]
@@ -240,7 +240,7 @@ async fn a_grandchild_that_holds_stdout_and_the_socket_does_not_delay_a_result_o
     let ended = desk.run(worker, task("die", "9")).await.0;
     assert_eq!(failure(ended).class, ErrorClass::Crash);
     assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
-    until("nobody is left", || children_of(desk.keeper.pid()) == 0).await;
+    until("nobody is left", || children_of(desk.supervisor.pid()) == 0).await;
 }
 
 #[tokio::test]
@@ -250,7 +250,7 @@ async fn a_worker_that_is_never_ready_is_a_crash_with_its_stderr() {
     let failure = desk.refused().await;
     assert_eq!(failure.class, ErrorClass::Crash);
     assert!(failure.message.contains("not ready within 1s"), "{}", failure.message);
-    until("nothing of it is left", || children_of(desk.keeper.pid()) == 0).await;
+    until("nothing of it is left", || children_of(desk.supervisor.pid()) == 0).await;
 }
 
 #[tokio::test]
@@ -269,7 +269,7 @@ async fn a_worker_that_starts_with_nonsense_is_refused() {
         let desk = Desk::of(policy(start)).await;
         let failure = desk.refused().await;
         assert!(failure.message.contains(says), "{start}: {}", failure.message);
-        until("nothing of it is left", || children_of(desk.keeper.pid()) == 0).await;
+        until("nothing of it is left", || children_of(desk.supervisor.pid()) == 0).await;
     }
 }
 

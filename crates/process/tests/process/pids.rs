@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use ostler_process::supervisor::Exit;
 
-use crate::bench::{ROLE, keeper, script};
+use crate::bench::{ROLE, script, supervisor};
 
 /// So often somebody else may have taken the pid.
 const MAX_TRIES: u32 = 50;
@@ -33,15 +33,15 @@ async fn use_pids_again() {
     if std::env::var_os(ROLE).is_none_or(|role| role != "pids") {
         return;
     }
-    let keeper = keeper().await;
-    let mut child = keeper.spawn(script("true", &[])).await.expect("it starts");
+    let supervisor = supervisor().await;
+    let mut child = supervisor.spawn(script("true", &[])).await.expect("it starts");
     assert_eq!(child.ended().await, Ok(Exit::Code(0)));
     let mut stranger = stranger(child.pid());
     child.terminate();
     child.kill();
     drop(child);
     // Orders are followed one after the other: when this one has ended, those before were followed.
-    let mut next = keeper.spawn(script("true", &[])).await.expect("it starts");
+    let mut next = supervisor.spawn(script("true", &[])).await.expect("it starts");
     assert_eq!(next.ended().await, Ok(Exit::Code(0)));
     // Whoever is to die does nothing before.
     let (mut to, from) = (stranger.stdin.take().expect("a pipe"), stranger.stdout.take().expect("a pipe"));
@@ -51,7 +51,7 @@ async fn use_pids_again() {
     assert_eq!(line, "still there\n", "the stranger was signalled");
     stranger.kill().expect("it is ours");
     stranger.wait().expect("it is ours");
-    keeper.stop().await;
+    supervisor.stop().await;
 }
 
 #[test]

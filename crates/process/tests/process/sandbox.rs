@@ -10,7 +10,7 @@ use ostler_process::sandbox::{Network, Sandbox, SelfTestFailed, probe, prove};
 use ostler_process::supervisor::{Containment, Supervisor};
 use ostler_process::{Command, CommandPolicy, Environment, Folders, PolicyError};
 
-use crate::bench::{ROLE, SOON, failure, keeper, keeper_program, run, runs, until, work};
+use crate::bench::{ROLE, SOON, failure, run, runs, supervisor, supervisor_program, until, work};
 use crate::containment::{FAMILY, family_of};
 use crate::desk::{Desk, output, policy as workers, task};
 
@@ -57,8 +57,8 @@ impl Scene {
     }
 }
 
-pub(crate) async fn text(keeper: &Supervisor, policy: CommandPolicy, work: Work) -> String {
-    let (ended, notes) = run(keeper, policy, work).await;
+pub(crate) async fn text(supervisor: &Supervisor, policy: CommandPolicy, work: Work) -> String {
+    let (ended, notes) = run(supervisor, policy, work).await;
     assert_eq!(ended.outcome, Outcome::Success, "{:?}", crate::desk::lines(&notes));
     ended.output.unwrap_or_default()
 }
@@ -87,7 +87,7 @@ pub(crate) fn as_nobody(test: &str) {
 
 #[tokio::test]
 async fn only_what_is_listed_can_be_read_and_only_its_own_folders_changed() {
-    let (keeper, scene) = (keeper().await, Scene::new());
+    let (supervisor, scene) = (supervisor().await, Scene::new());
     std::fs::create_dir(scene.path("given")).expect("a folder");
     std::fs::write(scene.path("given/file"), "given").expect("a file");
     std::fs::write(scene.path("other"), "other").expect("a file");
@@ -107,7 +107,7 @@ async fn only_what_is_listed_can_be_read_and_only_its_own_folders_changed() {
         mkdir work/deep && ln -s /etc/shadow work/deep/link && cat work/deep/link 2>/dev/null
         echo end
     "#;
-    let said = text(&keeper, scene.shell(sandbox, script), scene.task()).await;
+    let said = text(&supervisor, scene.shell(sandbox, script), scene.task()).await;
     assert_eq!(said, "\"given\\nmine\\nprivate\\nend\"");
     assert_eq!(std::fs::read_to_string(scene.path("given/file")).ok().as_deref(), Some("given"));
     assert_eq!(std::fs::read_to_string(scene.path("other")).ok().as_deref(), Some("other"));
@@ -140,14 +140,17 @@ print(" ".join(sorted(set(made))), "ring" if ring >= 0 else "", end="")
 
 #[tokio::test]
 async fn a_child_without_network_makes_no_socket_of_any_sort() {
-    let (keeper, scene) = (keeper().await, Scene::new());
+    let (supervisor, scene) = (supervisor().await, Scene::new());
     let python = |network| CommandPolicy {
         sandbox: Some(Sandbox { network, ..scene.sandbox() }),
         ..CommandPolicy::new([PYTHON, "-c", SOCKETS])
     };
-    assert_eq!(text(&keeper, python(Network::None), scene.task()).await.trim_matches(['"', ' ']), "");
-    assert_eq!(text(&keeper, python(Network::Unix), scene.task()).await.trim_matches(['"', ' ']), "AF_UNIX");
-    let open = text(&keeper, python(Network::Open), scene.task()).await;
+    assert_eq!(text(&supervisor, python(Network::None), scene.task()).await.trim_matches(['"', ' ']), "");
+    assert_eq!(
+        text(&supervisor, python(Network::Unix), scene.task()).await.trim_matches(['"', ' ']),
+        "AF_UNIX"
+    );
+    let open = text(&supervisor, python(Network::Open), scene.task()).await;
     assert!(open.contains("AF_INET "), "{open}");
 }
 
@@ -158,16 +161,16 @@ fn a_child_without_network_makes_no_socket_of_any_sort_as_nobody() {
 
 #[tokio::test]
 async fn a_child_has_no_privileges_and_cannot_signal_or_look_into_others() {
-    let (keeper, scene) = (keeper().await, Scene::new());
+    let (supervisor, scene) = (supervisor().await, Scene::new());
     let sandbox = Sandbox { read: vec!["/proc".into()], ..scene.sandbox() };
     let script = format!(
         "grep -E '^(Cap(Prm|Eff|Inh|Amb)|NoNewPrivs|Seccomp):' /proc/self/status | tr '\\n\\t' '  '; \
          kill -0 {0} 2>/dev/null && echo signalled; \
          cat /proc/{0}/environ /proc/{0}/maps >/dev/null 2>&1 && echo looked; \
          mount -t tmpfs none /mnt 2>/dev/null && echo mounted; echo end",
-        keeper.pid()
+        supervisor.pid()
     );
-    let said = text(&keeper, scene.shell(sandbox, &script), scene.task()).await;
+    let said = text(&supervisor, scene.shell(sandbox, &script), scene.task()).await;
     let none = "0000000000000000";
     let expected = format!(
         "\"CapInh: {none} CapPrm: {none} CapEff: {none} CapAmb: {none} NoNewPrivs: 1 Seccomp: 2 end\""
@@ -182,34 +185,35 @@ fn a_child_has_no_privileges_and_cannot_signal_or_look_into_others_as_nobody() {
 
 #[tokio::test]
 async fn processor_time_open_files_and_the_size_of_files_are_limited() {
-    let (keeper, scene) = (keeper().await, Scene::new());
+    let (supervisor, scene) = (supervisor().await, Scene::new());
     let sandbox = |change: fn(&mut Sandbox)| {
         let mut sandbox = scene.sandbox();
         change(&mut sandbox);
         sandbox
     };
     let cpu = sandbox(|sandbox| sandbox.cpu = Some(Duration::from_millis(100)));
-    let (ended, _) = run(&keeper, scene.shell(cpu, "while :; do :; done"), scene.task()).await;
+    let (ended, _) = run(&supervisor, scene.shell(cpu, "while :; do :; done"), scene.task()).await;
     let spent = failure(ended);
     assert_eq!((spent.class, spent.message.contains("SIGXCPU")), (ErrorClass::Crash, true), "{spent:?}");
     assert!(spent.hint.as_ref().is_some_and(|hint| hint.contains("processor")), "{spent:?}");
 
     let size = sandbox(|sandbox| sandbox.file_bytes = Some(4096));
-    let (ended, _) = run(&keeper, scene.shell(size, "exec head -c 8192 /dev/zero > big"), scene.task()).await;
+    let (ended, _) =
+        run(&supervisor, scene.shell(size, "exec head -c 8192 /dev/zero > big"), scene.task()).await;
     let large = failure(ended);
     assert!(large.message.contains("SIGXFSZ") && large.hint.is_some(), "{large:?}");
     assert_eq!(std::fs::metadata(scene.path("work/big")).map(|file| file.len()).ok(), Some(4096));
 
     let files = sandbox(|sandbox| sandbox.open_files = Some(20));
-    let said = text(&keeper, scene.shell(files, "ulimit -n; ulimit -Hn; ulimit -c"), scene.task()).await;
+    let said = text(&supervisor, scene.shell(files, "ulimit -n; ulimit -Hn; ulimit -c"), scene.task()).await;
     assert_eq!(said, "\"20\\n20\\n0\"");
 }
 
 #[tokio::test]
-async fn the_private_folder_is_gone_with_its_child_and_the_rest_with_the_keeper() {
-    let (keeper, scene) = (keeper().await, Scene::new());
+async fn the_private_folder_is_gone_with_its_child_and_the_rest_with_the_supervisor() {
+    let (supervisor, scene) = (supervisor().await, Scene::new());
     let policy = scene.shell(scene.sandbox(), "echo x > $TMPDIR/x; printf %s $TMPDIR");
-    let command = Command::new(keeper.clone(), policy).expect("the policy is right");
+    let command = Command::new(supervisor.clone(), policy).expect("the policy is right");
     let (said, _heard) = ostler_exec::notes();
     let ended = command.run(scene.task(), ostler_exec::Control::new(said)).await;
     let private = PathBuf::from(output(ended).trim_matches('"'));
@@ -217,34 +221,35 @@ async fn the_private_folder_is_gone_with_its_child_and_the_rest_with_the_keeper(
     until("it is gone", || !private.exists()).await;
     assert!(all.exists(), "the next child gets one there too");
     std::fs::write(all.join("left"), "behind").expect("a file");
-    tokio::time::timeout(SOON, keeper.stop()).await.expect("it ends");
+    tokio::time::timeout(SOON, supervisor.stop()).await.expect("it ends");
     assert!(!all.exists(), "whatever became of the node");
 }
 
 #[tokio::test]
 async fn the_store_cannot_be_had_by_listing_it() {
-    let (keeper, scene) = (keeper().await, Scene::new());
+    let (supervisor, scene) = (supervisor().await, Scene::new());
     for list in [scene.path(""), scene.path(SECRET), "/".into()] {
         for sandbox in [
             Sandbox { read: vec![list.clone()], ..scene.sandbox() },
             Sandbox { write: vec![list.clone()], ..scene.sandbox() },
         ] {
             let refused =
-                Command::new(keeper.clone(), scene.shell(sandbox, "true")).expect_err("it is listed");
+                Command::new(supervisor.clone(), scene.shell(sandbox, "true")).expect_err("it is listed");
             assert!(matches!(refused, PolicyError::Sandbox(_)), "{refused}");
             assert!(refused.to_string().contains(SECRET), "{refused}");
         }
     }
     let named =
         CommandPolicy { argv: vec!["cat".into(), scene.text(SECRET)], ..scene.shell(scene.sandbox(), "") };
-    let refused = Command::new(keeper.clone(), named).expect_err("the command names it");
+    let refused = Command::new(supervisor.clone(), named).expect_err("the command names it");
     assert!(refused.to_string().contains(SECRET), "{refused}");
     let nowhere = Sandbox { read: vec!["/no/such".into()], ..scene.sandbox() };
-    let refused = Command::new(keeper.clone(), scene.shell(nowhere, "true")).expect_err("it is not there");
+    let refused =
+        Command::new(supervisor.clone(), scene.shell(nowhere, "true")).expect_err("it is not there");
     assert!(refused.to_string().contains("\"/no/such\" is not there"), "{refused}");
 
     let beside = Work { folder: Some(scene.text("")), ..scene.task() };
-    let failure = failure(run(&keeper, scene.shell(scene.sandbox(), "true"), beside).await.0);
+    let failure = failure(run(&supervisor, scene.shell(scene.sandbox(), "true"), beside).await.0);
     assert_eq!(failure.class, ErrorClass::Permanent);
     assert!(failure.message.contains(SECRET), "{}", failure.message);
 }
@@ -266,17 +271,17 @@ fn break_out() {
     println!("\nbreach: the moon can be reached\ntried");
 }
 
-async fn proved(keeper: &Supervisor, sandbox: &Sandbox, test: &str) -> Result<(), SelfTestFailed> {
+async fn proved(supervisor: &Supervisor, sandbox: &Sandbox, test: &str) -> Result<(), SelfTestFailed> {
     let words = ["--exact", test, "--ignored", "--nocapture", "--skip"];
-    prove(keeper, sandbox, &words, &[(ROLE, "probe")]).await
+    prove(supervisor, sandbox, &words, &[(ROLE, "probe")]).await
 }
 
 #[tokio::test]
 async fn a_sandbox_proves_itself() {
-    let (keeper, scene) = (keeper().await, Scene::new());
+    let (supervisor, scene) = (supervisor().await, Scene::new());
     for network in [Network::None, Network::Unix, Network::Open] {
         let sandbox = Sandbox { network, ..scene.sandbox() };
-        proved(&keeper, &sandbox, "sandbox::try_it_out").await.expect("it holds");
+        proved(&supervisor, &sandbox, "sandbox::try_it_out").await.expect("it holds");
     }
     let left: Vec<_> =
         std::fs::read_dir(scene.path("")).expect("a folder").flatten().map(|file| file.file_name()).collect();
@@ -290,25 +295,27 @@ fn a_sandbox_proves_itself_to_nobody() {
 
 #[tokio::test]
 async fn a_sandbox_that_does_not_hold_or_cannot_be_tried_is_refused() {
-    let (keeper, scene) = (keeper().await, Scene::new());
-    let broken = proved(&keeper, &scene.sandbox(), "sandbox::break_out").await.expect_err("it does not hold");
+    let (supervisor, scene) = (supervisor().await, Scene::new());
+    let broken =
+        proved(&supervisor, &scene.sandbox(), "sandbox::break_out").await.expect_err("it does not hold");
     assert!(broken.to_string().contains("the moon can be reached"), "{broken}");
-    let silent = proved(&keeper, &scene.sandbox(), "sandbox::no_such_test").await.expect_err("nobody tried");
+    let silent =
+        proved(&supervisor, &scene.sandbox(), "sandbox::no_such_test").await.expect_err("nobody tried");
     assert!(matches!(silent, SelfTestFailed::Silent(_)), "{silent}");
     let listed = Sandbox { read: vec![scene.path("")], ..scene.sandbox() };
-    let wrong = proved(&keeper, &listed, "sandbox::try_it_out").await.expect_err("the store is in it");
+    let wrong = proved(&supervisor, &listed, "sandbox::try_it_out").await.expect_err("the store is in it");
     assert!(matches!(wrong, SelfTestFailed::Wrong(_)), "{wrong}");
 }
 
 #[tokio::test]
 async fn a_sandbox_without_a_store_that_is_a_file_proves_itself_too() {
-    let (keeper, scene) = (keeper().await, Scene::new());
+    let (supervisor, scene) = (supervisor().await, Scene::new());
     // The second may see what the proof itself makes.
     for write in [vec![scene.path("work")], vec![std::env::temp_dir()]] {
         let sandbox = Sandbox { write, ..Sandbox::default() };
-        proved(&keeper, &sandbox, "sandbox::try_it_out").await.expect("it holds");
+        proved(&supervisor, &sandbox, "sandbox::try_it_out").await.expect("it holds");
     }
-    let broken = proved(&keeper, &Sandbox::default(), "sandbox::break_out").await;
+    let broken = proved(&supervisor, &Sandbox::default(), "sandbox::break_out").await;
     assert!(matches!(broken, Err(SelfTestFailed::Broken(_))), "{broken:?}");
 }
 
@@ -316,15 +323,15 @@ async fn a_sandbox_without_a_store_that_is_a_file_proves_itself_too() {
 async fn memory_and_processes_are_limited_by_control_groups_or_the_sandbox_is_refused() {
     let scene = Scene::new();
     let limited = Sandbox { memory_bytes: Some(64 << 20), processes: Some(8), ..scene.sandbox() };
-    let mut program = keeper_program();
+    let mut program = supervisor_program();
     program.containment = Containment::Group;
-    let without = Supervisor::start(program, Vec::new()).await.expect("a keeper starts");
+    let without = Supervisor::start(program, Vec::new()).await.expect("a supervisor starts");
     let refused = proved(&without, &limited, "sandbox::try_it_out").await.expect_err("there are no groups");
     assert!(matches!(refused, SelfTestFailed::Unable(_)), "{refused}");
     assert!(refused.to_string().contains("control groups"), "{refused}");
 
-    let keeper = keeper().await;
-    if let Err(refused) = proved(&keeper, &limited, "sandbox::try_it_out").await {
+    let supervisor = supervisor().await;
+    if let Err(refused) = proved(&supervisor, &limited, "sandbox::try_it_out").await {
         assert!(matches!(refused, SelfTestFailed::Unable(_)), "{refused}");
         return println!("left out: {refused}");
     }
@@ -332,21 +339,24 @@ async fn memory_and_processes_are_limited_by_control_groups_or_the_sandbox_is_re
         sandbox: Some(limited.clone()),
         ..CommandPolicy::new([PYTHON, "-c", "x = bytearray(256 << 20); print(len(x))"])
     };
-    let killed = failure(run(&keeper, hungry, scene.task()).await.0);
+    let killed = failure(run(&supervisor, hungry, scene.task()).await.0);
     assert!(killed.message.contains("SIGKILL"), "{killed:?}");
     let many = "for i in 1 2 3 4 5 6 7 8 9; do sleep 5 & done 2>/dev/null; wait";
-    let (ended, _) = run(&keeper, scene.shell(limited, many), scene.task()).await;
+    let (ended, _) = run(&supervisor, scene.shell(limited, many), scene.task()).await;
     assert!(matches!(ended.outcome, Outcome::Failed(_)), "{ended:?}");
     // The next child in the same group is not limited.
-    let said =
-        text(&keeper, CommandPolicy::new([PYTHON, "-c", "print(len(bytearray(256 << 20)))"]), scene.task())
-            .await;
+    let said = text(
+        &supervisor,
+        CommandPolicy::new([PYTHON, "-c", "print(len(bytearray(256 << 20)))"]),
+        scene.task(),
+    )
+    .await;
     assert_eq!(said, (256 << 20).to_string());
 }
 
 #[tokio::test]
 async fn programs_of_every_sort_start_in_a_sandbox() {
-    let (keeper, scene) = (keeper().await, Scene::new());
+    let (supervisor, scene) = (supervisor().await, Scene::new());
     for argv in [
         vec![PYTHON, "-c", "import json, ssl, sqlite3, tempfile; tempfile.NamedTemporaryFile(); print('ok')"],
         vec!["/usr/bin/node", "-e", "setTimeout(() => console.log('ok'), 1)"],
@@ -354,7 +364,7 @@ async fn programs_of_every_sort_start_in_a_sandbox() {
         vec!["perl", "-e", "print 'ok'"],
     ] {
         let policy = CommandPolicy { sandbox: Some(scene.sandbox()), ..CommandPolicy::new(argv.clone()) };
-        let (ended, notes) = run(&keeper, policy, scene.task()).await;
+        let (ended, notes) = run(&supervisor, policy, scene.task()).await;
         let AttemptResult { outcome: Outcome::Success, output, .. } = ended else {
             panic!("{argv:?}: {ended:?} {:?}", crate::desk::lines(&notes))
         };
@@ -364,7 +374,7 @@ async fn programs_of_every_sort_start_in_a_sandbox() {
 
 #[tokio::test]
 async fn the_files_that_the_command_names_can_be_read_and_those_of_the_task_cannot() {
-    let (keeper, scene) = (keeper().await, Scene::new());
+    let (supervisor, scene) = (supervisor().await, Scene::new());
     let home = scene.path("home");
     std::fs::create_dir(&home).expect("a folder");
     std::fs::write(home.join("tool"), "#!/bin/sh\nfor file; do cat $file 2>/dev/null; done; echo end\n")
@@ -387,7 +397,7 @@ async fn the_files_that_the_command_names_can_be_read_and_those_of_the_task_cann
         ])
     };
     let asked = Work { payload: format!("{:?}", home.join("asked")), ..scene.task() };
-    assert_eq!(text(&keeper, policy, asked).await, "\"named end\"");
+    assert_eq!(text(&supervisor, policy, asked).await, "\"named end\"");
 }
 
 pub(crate) fn python(policy: ostler_process::ProcessPolicy) -> ostler_process::ProcessPolicy {
@@ -431,12 +441,12 @@ fn long_lived_workers_are_in_a_sandbox_too_as_nobody() {
 
 #[tokio::test]
 async fn a_family_in_a_sandbox_ends_like_any_other() {
-    let (keeper, scene) = (keeper().await, Scene::new());
+    let (supervisor, scene) = (supervisor().await, Scene::new());
     let policy = scene.shell(scene.sandbox(), &format!("set -- .; {FAMILY} wait"));
     let hung = Work { timeout: Duration::from_secs(3), grace: Duration::from_millis(200), ..scene.task() };
     let attempt = {
-        let keeper = keeper.clone();
-        tokio::spawn(async move { run(&keeper, policy, hung).await.0 })
+        let supervisor = supervisor.clone();
+        tokio::spawn(async move { run(&supervisor, policy, hung).await.0 })
     };
     let family = family_of(&scene.path("work")).await;
     let late = failure(attempt.await.expect("no panic"));

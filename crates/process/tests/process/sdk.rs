@@ -12,7 +12,7 @@ use ostler_exec::{
 };
 use ostler_process::ProcessPolicy;
 
-use crate::bench::{SOON, failure, keeper};
+use crate::bench::{SOON, failure, supervisor};
 use crate::desk::{Desk, GRACE, heard, lines, output, task};
 use crate::worker_suite::told;
 use crate::workers::Book;
@@ -51,8 +51,8 @@ async fn with_steps(desk: &Desk, book: &Arc<Book>, work: Work) -> (AttemptResult
 
 /// All but the cases that no worker has: it can be ended whatever it does, and gets only the kinds that it has named.
 async fn passes(policy: ProcessPolicy) {
-    let keeper = keeper().await;
-    let report = run(|| told(&keeper, policy.clone())).await;
+    let supervisor = supervisor().await;
+    let report = run(|| told(&supervisor, policy.clone())).await;
     let left_out = [
         "a_kind_that_nobody_serves_is_a_permanent_failure",
         "what_blocks_its_thread_is_given_up_and_the_next_attempt_runs",

@@ -8,14 +8,14 @@ use ostler_exec::{Executor, Work};
 use ostler_process::supervisor::Supervisor;
 use ostler_process::{Process, ProcessPolicy};
 
-use crate::bench::keeper;
+use crate::bench::supervisor;
 use crate::desk::{policy, task};
 
 struct Told(Arc<dyn Executor>);
 
 /// Workers that do as their payload says.
-pub(crate) fn told(keeper: &Supervisor, policy: ProcessPolicy) -> Arc<dyn Fixture> {
-    Arc::new(Told(Arc::new(Process::new(keeper.clone(), policy).expect("the policy is right"))))
+pub(crate) fn told(supervisor: &Supervisor, policy: ProcessPolicy) -> Arc<dyn Fixture> {
+    Arc::new(Told(Arc::new(Process::new(supervisor.clone(), policy).expect("the policy is right"))))
 }
 
 impl Fixture for Told {
@@ -59,8 +59,8 @@ fn error(class: ErrorClass) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn process_passes() {
-    let keeper = keeper().await;
-    let report = run(|| told(&keeper, policy("well"))).await;
+    let supervisor = supervisor().await;
+    let report = run(|| told(&supervisor, policy("well"))).await;
     println!("process: {} cases", report.held.len());
     assert_eq!(
         report.left_out,

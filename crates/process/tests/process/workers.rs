@@ -270,7 +270,7 @@ async fn a_worker_goes_when_it_is_told_and_is_ended_when_it_does_not() {
     let began = Instant::now();
     desk.process.close(worker).await;
     assert!(began.elapsed() < SOON, "nobody waits for a grace: {:?}", began.elapsed());
-    assert_eq!(children_of(desk.keeper.pid()), 0);
+    assert_eq!(children_of(desk.supervisor.pid()), 0);
 
     let grace = Duration::from_millis(200);
     let desk = Desk::of(ProcessPolicy { grace, ..policy("stubborn") }).await;
@@ -278,7 +278,7 @@ async fn a_worker_goes_when_it_is_told_and_is_ended_when_it_does_not() {
     let began = Instant::now();
     desk.process.close(worker).await;
     assert!(began.elapsed() >= grace * 2 && began.elapsed() < SOON, "{:?}", began.elapsed());
-    assert_eq!(children_of(desk.keeper.pid()), 0);
+    assert_eq!(children_of(desk.supervisor.pid()), 0);
 }
 
 #[tokio::test]
@@ -286,16 +286,16 @@ async fn a_worker_that_is_abandoned_or_whose_opening_is_given_up_is_killed() {
     let desk = Desk::of(policy("stubborn")).await;
     let worker = desk.open().await;
     desk.process.abandon(worker);
-    until("it is gone", || children_of(desk.keeper.pid()) == 0).await;
+    until("it is gone", || children_of(desk.supervisor.pid()) == 0).await;
 
     let desk = Arc::new(Desk::of(policy("silent")).await);
     let opening = tokio::spawn({
         let desk = Arc::clone(&desk);
         async move { desk.process.open(desk.name()).await }
     });
-    until("it comes", || children_of(desk.keeper.pid()) == 1).await;
+    until("it comes", || children_of(desk.supervisor.pid()) == 1).await;
     opening.abort();
-    until("it is gone", || children_of(desk.keeper.pid()) == 0).await;
+    until("it is gone", || children_of(desk.supervisor.pid()) == 0).await;
 }
 
 #[tokio::test]
