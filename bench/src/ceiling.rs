@@ -194,7 +194,7 @@ impl Bare {
     pub(crate) fn fill(&mut self, rows: Rows, count: usize) -> Result<(), Error> {
         let (queue, priority, state) = match rows {
             Rows::Finished => {
-                for size in bites(count, FINISH_BATCH) {
+                for size in batches(count, FINISH_BATCH) {
                     self.cycle(size)?;
                 }
                 return Ok(());
@@ -203,7 +203,7 @@ impl Bare {
             Rows::Behind => (MEASURED_QUEUE, -100, READY),
             Rows::Waiting => (MEASURED_QUEUE, 100, WAITING),
         };
-        for size in bites(count, FILL_BATCH) {
+        for size in batches(count, FILL_BATCH) {
             let tx = begin(&mut self.conn)?;
             insert(&tx, &mut self.uid, size, queue, priority, state)?;
             tx.commit()?;
@@ -222,9 +222,9 @@ impl Bare {
 
 const UID_STEP: u128 = 0x1_0000_0001;
 
-/// `count`, in bites of at most `most`.
-pub(crate) fn bites(count: usize, most: usize) -> impl Iterator<Item = usize> {
-    (0..count.div_ceil(most)).map(move |bite| most.min(count - bite * most))
+/// `count`, in batches of at most `most`.
+pub(crate) fn batches(count: usize, most: usize) -> impl Iterator<Item = usize> {
+    (0..count.div_ceil(most)).map(move |batch| most.min(count - batch * most))
 }
 
 fn begin(conn: &mut Connection) -> Result<Transaction<'_>, Error> {
@@ -306,8 +306,8 @@ mod tests {
 
     #[test]
     fn bites_add_up() {
-        assert_eq!(bites(25, 10).collect::<Vec<_>>(), [10, 10, 5]);
-        assert_eq!(bites(20, 10).collect::<Vec<_>>(), [10, 10]);
-        assert_eq!(bites(0, 10).count(), 0);
+        assert_eq!(batches(25, 10).collect::<Vec<_>>(), [10, 10, 5]);
+        assert_eq!(batches(20, 10).collect::<Vec<_>>(), [10, 10]);
+        assert_eq!(batches(0, 10).count(), 0);
     }
 }

@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::Error;
-use crate::ceiling::{Rows, bites};
+use crate::ceiling::{Rows, batches};
 use crate::load::{KIND, Keys, OTHER_KIND, PAYLOAD, QUEUE, Shape, Tally};
 
 /// Longer than any run: nobody beats here.
@@ -268,7 +268,7 @@ impl Ours {
         };
         match rows {
             Rows::Finished => {
-                for size in bites(count, FINISH_BATCH) {
+                for size in batches(count, FINISH_BATCH) {
                     self.cycle(size).await?;
                 }
                 Ok(())
@@ -318,7 +318,7 @@ impl Ours {
     }
 
     async fn put(&self, count: usize, change: impl Fn(&mut NewTask)) -> Result<(), Error> {
-        for size in bites(count, MAX_BATCH) {
+        for size in batches(count, MAX_BATCH) {
             let mut tasks = self.tasks(size);
             tasks.iter_mut().for_each(&change);
             self.enqueue(tasks).await?;

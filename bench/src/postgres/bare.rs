@@ -7,7 +7,7 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, NoTls, Statement};
 
 use crate::Error;
-use crate::ceiling::{Rows, bites};
+use crate::ceiling::{Rows, batches};
 use crate::load::{KIND, PAYLOAD, Tally};
 
 /// Connections that work at once, on both sides.
@@ -109,7 +109,7 @@ impl Bare {
             Rows::Behind => (MEASURED_QUEUE, -100, READY),
             Rows::Waiting => (MEASURED_QUEUE, 100, WAITING),
         };
-        for size in bites(count, FILL_BATCH) {
+        for size in batches(count, FILL_BATCH) {
             self.hands[0].enqueue(size, queue, priority, state).await?;
         }
         Ok(())
@@ -117,7 +117,7 @@ impl Bare {
 
     /// Enqueues so many of those that are measured.
     pub(crate) async fn fill_ready(&mut self, count: usize) -> Result<(), Error> {
-        for size in bites(count, FILL_BATCH) {
+        for size in batches(count, FILL_BATCH) {
             self.hands[0].enqueue(size, MEASURED_QUEUE, 0, READY).await?;
         }
         Ok(())

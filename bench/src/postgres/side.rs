@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 
 use super::bare::{CONNECTIONS, all};
 use crate::Error;
-use crate::ceiling::{Rows, bites};
+use crate::ceiling::{Rows, batches};
 use crate::load::{Keys, QUEUE, Tally};
 use crate::ours::Ours;
 
@@ -34,7 +34,7 @@ pub(crate) async fn fill(ours: &Ours, rows: Rows, count: usize) -> Result<(), Er
 
 /// Enqueues so many of those that are measured.
 pub(crate) async fn fill_ready(ours: &Ours, count: usize) -> Result<(), Error> {
-    for size in bites(count, MAX_BATCH) {
+    for size in batches(count, MAX_BATCH) {
         ours.enqueue_batch(size).await?;
     }
     Ok(())

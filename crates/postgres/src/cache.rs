@@ -1,4 +1,4 @@
-//! What a process knows by heart about the store. Nothing here has to be right: what follows from it is checked where it is used.
+//! What a process knows by heartbeat about the store. Nothing here has to be right: what follows from it is checked where it is used.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,9 +8,9 @@ use ostler_core::SessionId;
 
 use crate::locks::{LockTarget, Locks, Mode};
 
-/// Grants that are known by heart; over it they are forgotten, and looked up.
+/// Grants that are known by heartbeat; over it they are forgotten, and looked up.
 const MAX_GRANTS: usize = 100_000;
-/// Names that are known by heart; over it they are forgotten, and looked up.
+/// Names that are known by heartbeat; over it they are forgotten, and looked up.
 const MAX_NAMES: usize = 10_000;
 
 /// What was true of a task when this process claimed it. It stays true for as long as the token does and the attempt
@@ -25,7 +25,7 @@ pub(crate) struct Grant {
     pub(crate) runs: u32,
 }
 
-/// What a process knows by heart.
+/// What a process knows by heartbeat.
 #[derive(Debug)]
 pub(crate) struct Cache {
     pub(crate) schema: String,
@@ -188,41 +188,41 @@ mod tests {
 
     #[test]
     fn claims_go_on_from_where_the_last_one_left_off_once_many_were_claimed() {
-        let memo = Cache::new("ostler");
-        assert_eq!(memo.place(LANE), HEAD);
-        memo.step(taken(HEAD, (10, 1), CURSOR_AFTER - 1));
-        assert_eq!(memo.place(LANE), HEAD, "few entries at the head cost little");
-        memo.step(taken(HEAD, (11, 2), 1));
-        assert_eq!(memo.place(LANE), (11, 2));
-        assert_eq!(memo.place(LANE + 1), HEAD, "each lane has its own place");
+        let cache = Cache::new("ostler");
+        assert_eq!(cache.place(LANE), HEAD);
+        cache.step(taken(HEAD, (10, 1), CURSOR_AFTER - 1));
+        assert_eq!(cache.place(LANE), HEAD, "few entries at the head cost little");
+        cache.step(taken(HEAD, (11, 2), 1));
+        assert_eq!(cache.place(LANE), (11, 2));
+        assert_eq!(cache.place(LANE + 1), HEAD, "each lane has its own place");
     }
 
     #[test]
     fn of_two_claims_at_once_the_further_one_counts() {
-        let memo = Cache::new("ostler");
-        memo.step(taken(HEAD, (10, 1), CURSOR_AFTER));
-        memo.step(taken((10, 1), (30, 9), 1));
-        memo.step(taken((10, 1), (20, 5), 1));
-        assert_eq!(memo.place(LANE), (30, 9));
+        let cache = Cache::new("ostler");
+        cache.step(taken(HEAD, (10, 1), CURSOR_AFTER));
+        cache.step(taken((10, 1), (30, 9), 1));
+        cache.step(taken((10, 1), (20, 5), 1));
+        assert_eq!(cache.place(LANE), (30, 9));
     }
 
     #[test]
     fn a_task_of_a_lower_rank_makes_the_next_claim_look_from_the_head() {
-        let memo = Cache::new("ostler");
-        memo.step(taken(HEAD, (10, 1), CURSOR_AFTER));
-        memo.came(11);
-        assert_eq!(memo.place(LANE), (10, 1), "it comes behind that place");
-        memo.came(10);
-        assert_eq!(memo.place(LANE), HEAD);
+        let cache = Cache::new("ostler");
+        cache.step(taken(HEAD, (10, 1), CURSOR_AFTER));
+        cache.came(11);
+        assert_eq!(cache.place(LANE), (10, 1), "it comes behind that place");
+        cache.came(10);
+        assert_eq!(cache.place(LANE), HEAD);
     }
 
     #[test]
     fn after_a_while_a_claim_looks_from_the_head_again() {
-        let memo = Cache::new("ostler");
-        memo.step(taken(HEAD, (10, 1), CURSOR_AFTER));
-        memo.known().cursors.get_mut(&LANE).unwrap().since -= CURSOR_LIFE;
-        assert_eq!(memo.place(LANE), HEAD);
-        memo.step(taken(HEAD, (12, 3), 1));
-        assert_eq!(memo.place(LANE), (12, 3));
+        let cache = Cache::new("ostler");
+        cache.step(taken(HEAD, (10, 1), CURSOR_AFTER));
+        cache.known().cursors.get_mut(&LANE).unwrap().since -= CURSOR_LIFE;
+        assert_eq!(cache.place(LANE), HEAD);
+        cache.step(taken(HEAD, (12, 3), 1));
+        assert_eq!(cache.place(LANE), (12, 3));
     }
 }

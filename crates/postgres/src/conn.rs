@@ -71,7 +71,7 @@ pub(crate) fn quoted(name: &str) -> String {
 pub(crate) struct Conn {
     link: Option<Link>,
     names: Arc<Names>,
-    manners: Arc<SessionSettings>,
+    session_settings: Arc<SessionSettings>,
     in_transaction: bool,
 }
 
@@ -89,7 +89,11 @@ pub(crate) enum Prepared {
 }
 
 impl Conn {
-    pub(crate) async fn get(pool: &Pool, manners: &Arc<SessionSettings>, names: &Arc<Names>) -> Sql<Self> {
+    pub(crate) async fn get(
+        pool: &Pool,
+        session_settings: &Arc<SessionSettings>,
+        names: &Arc<Names>,
+    ) -> Sql<Self> {
         let object = pool.get().await.map_err(|error| match error {
             PoolError::Backend(error) => Abort::unconnected(error),
             PoolError::Timeout(_) => {
@@ -99,17 +103,21 @@ impl Conn {
                 Abort::Away(error.to_string())
             }
         })?;
-        Ok(Self::of(Link::Pooled(object), manners, names))
+        Ok(Self::of(Link::Pooled(object), session_settings, names))
     }
 
     /// A connection that is nobody else's.
-    pub(crate) fn own(client: ClientWrapper, manners: &Arc<SessionSettings>, names: &Arc<Names>) -> Self {
-        Self::of(Link::Own(client), manners, names)
+    pub(crate) fn own(
+        client: ClientWrapper,
+        session_settings: &Arc<SessionSettings>,
+        names: &Arc<Names>,
+    ) -> Self {
+        Self::of(Link::Own(client), session_settings, names)
     }
 
-    fn of(link: Link, manners: &Arc<SessionSettings>, names: &Arc<Names>) -> Self {
-        let (manners, names) = (Arc::clone(manners), Arc::clone(names));
-        Self { link: Some(link), names, manners, in_transaction: false }
+    fn of(link: Link, session_settings: &Arc<SessionSettings>, names: &Arc<Names>) -> Self {
+        let (session_settings, names) = (Arc::clone(session_settings), Arc::clone(names));
+        Self { link: Some(link), names, session_settings, in_transaction: false }
     }
 
     /// Whether the connection is known to be lost.
@@ -129,7 +137,7 @@ impl Conn {
     /// prepared first is overtaken by the next.
     pub(crate) async fn prepare(&self, sql: &str) -> Sql<Prepared> {
         let text = self.names.text(sql);
-        if !self.manners.hold() {
+        if !self.session_settings.hold() {
             return Ok(Prepared::Unnamed(text.into_owned()));
         }
         let named = self.in_time(async { Ok(self.client().prepare_cached(&text).await?) }).await?;
@@ -216,7 +224,7 @@ impl Conn {
     /// Whether it was told beforehand how transactions are.
     fn is_taught(&self) -> bool {
         match &self.link {
-            Some(Link::Pooled(_)) => self.manners.hold(),
+            Some(Link::Pooled(_)) => self.session_settings.hold(),
             Some(Link::Own(_)) | None => false,
         }
     }

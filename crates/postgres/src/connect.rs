@@ -42,7 +42,7 @@ pub(crate) struct Connector {
     last: Arc<AtomicUsize>,
     tls: MakeRustlsConnect,
     bound: Duration,
-    manners: Arc<SessionSettings>,
+    session_settings: Arc<SessionSettings>,
 }
 
 impl Connector {
@@ -51,14 +51,20 @@ impl Connector {
         servers: Vec<Config>,
         tls: MakeRustlsConnect,
         bound: Duration,
-        manners: SessionSettings,
+        session_settings: SessionSettings,
     ) -> Self {
-        Self { servers: servers.into(), last: Arc::default(), tls, bound, manners: Arc::new(manners) }
+        Self {
+            servers: servers.into(),
+            last: Arc::default(),
+            tls,
+            bound,
+            session_settings: Arc::new(session_settings),
+        }
     }
 
     /// What the connections of its pools are told.
-    pub(crate) const fn manners(&self) -> &Arc<SessionSettings> {
-        &self.manners
+    pub(crate) const fn session_settings(&self) -> &Arc<SessionSettings> {
+        &self.session_settings
     }
 
     /// Tries the servers one after the other, first the one that answered last.
@@ -114,7 +120,7 @@ impl Connector {
     /// Looks whether there is a pooler between us and the server. Answers the number of the process that whoever answered has named.
     async fn look(&self, client: &Client) -> Sql<Option<i32>> {
         let told = told_pid(client).await;
-        timeout(self.bound, self.manners.look(client, told)).await.map_err(|_| Abort::Silent)??;
+        timeout(self.bound, self.session_settings.look(client, told)).await.map_err(|_| Abort::Silent)??;
         Ok(told)
     }
 
@@ -133,7 +139,7 @@ impl Connect for Connector {
             let (client, connection) = self.reach().await?;
             let told = told_pid(&client).await;
             let driving = tokio::spawn(drive(connection, Box::new(|_| {})));
-            self.manners.apply(&client, told).await?;
+            self.session_settings.apply(&client, told).await?;
             Ok((client, driving))
         })
     }

@@ -182,18 +182,19 @@ mod tests {
         }
     }
 
-    fn call(crowd: &Arc<Numbers>, items: &[u32]) -> JoinHandle<CallOutcome<u32, u32>> {
-        let (crowd, items) = (Arc::clone(crowd), items.to_vec());
-        tokio::spawn(async move { crowd.call(items).await })
+    fn call(group_commit: &Arc<Numbers>, items: &[u32]) -> JoinHandle<CallOutcome<u32, u32>> {
+        let (group_commit, items) = (Arc::clone(group_commit), items.to_vec());
+        tokio::spawn(async move { group_commit.call(items).await })
     }
 
-    /// A crowd whose turns are all taken, and the calls that have them.
+    /// A group_commit whose turns are all taken, and the calls that have them.
     async fn busy() -> (Arc<Numbers>, Arc<DelayedWork>, Vec<JoinHandle<CallOutcome<u32, u32>>>) {
         let work = Arc::new(DelayedWork::default());
-        let crowd = Arc::new(GroupCommit::new(&work, |_| 1, |work, items| Box::pin(carry_out(work, items))));
-        let first = (0..TURNS).map(|_| call(&crowd, &[5])).collect();
+        let group_commit =
+            Arc::new(GroupCommit::new(&work, |_| 1, |work, items| Box::pin(carry_out(work, items))));
+        let first = (0..TURNS).map(|_| call(&group_commit, &[5])).collect();
         begun(&work, TURNS).await;
-        (crowd, work, first)
+        (group_commit, work, first)
     }
 
     async fn begun(work: &DelayedWork, count: usize) {
@@ -202,8 +203,8 @@ mod tests {
         }
     }
 
-    async fn waiting(crowd: &Numbers, count: usize) {
-        while crowd.here().lock().len() < count {
+    async fn waiting(group_commit: &Numbers, count: usize) {
+        while group_commit.here().lock().len() < count {
             tokio::task::yield_now().await;
         }
     }
@@ -214,11 +215,11 @@ mod tests {
 
     #[tokio::test]
     async fn calls_that_come_meanwhile_go_together_and_each_gets_its_own_answers() {
-        let (crowd, work, first) = busy().await;
+        let (group_commit, work, first) = busy().await;
         let mut others = Vec::new();
         for (at, items) in [&[6, 7][..], &[8][..], &[9][..]].into_iter().enumerate() {
-            others.push(call(&crowd, items));
-            waiting(&crowd, at + 1).await;
+            others.push(call(&group_commit, items));
+            waiting(&group_commit, at + 1).await;
         }
         work.waits.notify_one();
         begun(&work, TURNS + 1).await;
@@ -238,11 +239,11 @@ mod tests {
     #[tokio::test]
     async fn a_call_that_is_refused_does_not_take_others_with_it_and_a_store_that_is_away_is_asked_once() {
         for (bad, good, batches) in [(0, Ok(vec![60]), 3), (1, Err(ErrorKind::Unavailable), 1)] {
-            let (crowd, work, first) = busy().await;
-            let refused = call(&crowd, &[bad]);
-            waiting(&crowd, 1).await;
-            let other = call(&crowd, &[6]);
-            waiting(&crowd, 2).await;
+            let (group_commit, work, first) = busy().await;
+            let refused = call(&group_commit, &[bad]);
+            waiting(&group_commit, 1).await;
+            let other = call(&group_commit, &[6]);
+            waiting(&group_commit, 2).await;
             let wakes = tokio::spawn({
                 let work = Arc::clone(&work);
                 async move {
@@ -265,13 +266,13 @@ mod tests {
 
     #[tokio::test]
     async fn whoever_goes_away_takes_only_its_own_call_along() {
-        let (crowd, work, mut first) = busy().await;
-        let gone = call(&crowd, &[6]);
-        waiting(&crowd, 1).await;
-        let led = call(&crowd, &[7]);
-        waiting(&crowd, 2).await;
-        let other = call(&crowd, &[8]);
-        waiting(&crowd, 3).await;
+        let (group_commit, work, mut first) = busy().await;
+        let gone = call(&group_commit, &[6]);
+        waiting(&group_commit, 1).await;
+        let led = call(&group_commit, &[7]);
+        waiting(&group_commit, 2).await;
+        let other = call(&group_commit, &[8]);
+        waiting(&group_commit, 3).await;
         gone.abort();
         assert!(gone.await.unwrap_err().is_cancelled());
         // The next turn is that of the second, which goes away in the middle of it.

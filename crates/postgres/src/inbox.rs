@@ -178,7 +178,7 @@ pub(crate) async fn any_waits(conn: &Conn) -> Sql<bool> {
     conn.exists("SELECT 1 FROM ostler.inbox WHERE waits LIMIT 1", &[]).await
 }
 
-/// Whose locks are needed for a bite.
+/// Whose locks are needed for a batch.
 pub(crate) async fn locks(conn: &Conn, which: Which) -> Sql<Locks> {
     let rows = conn
         .rows(
@@ -196,7 +196,7 @@ pub(crate) async fn locks(conn: &Conn, which: Which) -> Sql<Locks> {
     Ok(locks)
 }
 
-/// Takes a bite of the inbox in. Answers how many rows there were.
+/// Takes a batch of the inbox in. Answers how many rows there were.
 pub(crate) async fn take_in(tx: &mut Tx, which: Which) -> Sql<usize> {
     // Whoever is at it already is waited for: what it takes in is to be seen then.
     let rows = tx

@@ -61,8 +61,11 @@ pub async fn check(address: &Address) -> Result<Option<Health>, Error> {
 async fn look(address: &Address) -> Sql<(Conn, String)> {
     let Options { schema, patience, .. } = address.options(&Options::default());
     let connector = connector(address, patience).map_err(crate::fault::Abort::Refused)?;
-    let conn =
-        Conn::own(connector.client().await?, connector.manners(), &Arc::new(Names::new(&schema, patience)));
+    let conn = Conn::own(
+        connector.client().await?,
+        connector.session_settings(),
+        &Arc::new(Names::new(&schema, patience)),
+    );
     look_at_server(&conn).await?;
     Ok((conn, schema))
 }

@@ -1,13 +1,13 @@
 //! The shared store: one PostgreSQL database for any number of nodes.
 //!
 //! - [`Postgres`]: the contract, on top of the rest. `verbs`: the statements of each verb.
-//! - `desk.rs`: carries verbs out, each as one transaction. `commit_mark.rs`: proof that one was committed. `crowd.rs`: calls that come at
+//! - `transactor.rs`: carries verbs out, each as one transaction. `commit_mark.rs`: proof that one was committed. `group_commit.rs`: calls that come at
 //!   once share one. `tx`: one transaction as the verbs see it. `locks.rs`: who waits for whom. `counts.rs`: what lanes count, without anybody waiting.
-//! - `row.rs`, `kept.rs`, `gate_row.rs`: rows and records. `queue.rs`: queues. `memo.rs`: what is known by heart.
+//! - `row.rs`, `kept.rs`, `gate_row.rs`: rows and records. `queue.rs`: queues. `cache.rs`: what is known by heartbeat.
 //! - `keys.rs`, `gates`: limit keys, rates, breakers. `unique.rs`, `dependents.rs`: plans.
 //! - `address.rs`, `url.rs`: where a store is. `open.rs`, `connect.rs`, `tls.rs`, `schema.rs`: how it is opened. [`care`]: how it is.
-//!   `pools.rs`, `manners.rs`: connections. `param.rs`: what statements are given. `herald.rs`: hints between processes.
-//!   `heart.rs`, `backend.rs`: the heartbeat's connection, and how it is known that another node's is gone.
+//!   `pools.rs`, `session_settings.rs`: connections. `param.rs`: what statements are given. `notifier.rs`: hints between processes.
+//!   `heartbeat.rs`, `backend.rs`: the heartbeat's connection, and how it is known that another node's is gone.
 //!   [`PostgresTarget`]: a store that moves in.
 //!   `inbox.rs`: tasks that come with others' transactions. `fault.rs`: what errors mean.
 

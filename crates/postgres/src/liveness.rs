@@ -27,7 +27,7 @@ pub(crate) const GRACE: Duration = Duration::from_secs(3);
 const MAX_RENEWAL: Duration = Duration::from_secs(10);
 /// How long a look at the connections of others may hold up a renewal.
 const MAX_LOOK: Duration = Duration::from_secs(2);
-/// Calls that wait for the heart.
+/// Calls that wait for the heartbeat.
 const MAX_ASKS: usize = 64;
 
 /// When the tasks of a dead node are given to others.
@@ -50,11 +50,11 @@ pub(crate) struct GoneSession {
 
 /// Beats for the node that has the store open, once it has renewed for the first time.
 pub(crate) struct Heartbeat {
-    chest: HeartbeatDeps,
+    deps: HeartbeatDeps,
     asks: Mutex<Option<mpsc::Sender<HeartbeatCall>>>,
 }
 
-/// What the heart needs to beat.
+/// What the heartbeat needs to beat.
 #[derive(Clone)]
 pub(crate) struct HeartbeatDeps {
     pub(crate) connector: Connector,
@@ -64,7 +64,7 @@ pub(crate) struct HeartbeatDeps {
     pub(crate) failover: Failover,
 }
 
-/// What the heart is asked.
+/// What the heartbeat is asked.
 enum HeartbeatCall {
     /// To renew.
     Renew { renewal: Renewal, answer: oneshot::Sender<Sql<Renewed>> },
@@ -82,8 +82,8 @@ pub(crate) struct Renewal {
 }
 
 impl Heartbeat {
-    pub(crate) const fn new(chest: HeartbeatDeps) -> Self {
-        Self { chest, asks: Mutex::new(None) }
+    pub(crate) const fn new(deps: HeartbeatDeps) -> Self {
+        Self { deps, asks: Mutex::new(None) }
     }
 
     /// Renews a session, whatever runtime the caller has.
@@ -108,7 +108,7 @@ impl Heartbeat {
         timeout(MAX_RENEWAL, asked).await.unwrap_or(Err(Abort::Silent))
     }
 
-    /// Who is known to be dead. Nobody, for who has no heart or cannot tell: the lease decides.
+    /// Who is known to be dead. Nobody, for who has no heartbeat or cannot tell: the lease decides.
     pub(crate) async fn dead(&self) -> Vec<GoneSession> {
         let asks = self.asks.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let (answer, answered) = oneshot::channel();
@@ -127,11 +127,11 @@ impl Heartbeat {
             return Ok(asks.clone());
         }
         let (sender, receiver) = mpsc::channel(MAX_ASKS);
-        let beat = HeartbeatThread { chest: self.chest.clone(), link: None };
+        let beat = HeartbeatThread { deps: self.deps.clone(), link: None };
         let no_thread = |error| Abort::Away(format!("the heartbeat gets no thread: {error}"));
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(no_thread)?;
-        let thread = std::thread::Builder::new().name("ostler-heart".into());
+        let thread = std::thread::Builder::new().name("ostler-heartbeat".into());
         thread.spawn(move || runtime.block_on(beat.serve(receiver))).map_err(no_thread)?;
         Ok(asks.insert(sender).clone())
     }
@@ -143,7 +143,7 @@ fn stopped() -> Abort {
 
 /// The part that runs on the thread.
 struct HeartbeatThread {
-    chest: HeartbeatDeps,
+    deps: HeartbeatDeps,
     link: Option<HeartbeatConnection>,
 }
 
@@ -201,11 +201,11 @@ impl HeartbeatThread {
             Some(link) => link,
             None => self.open().await?,
         };
-        let shown = match self.chest.failover {
+        let shown = match self.deps.failover {
             Failover::Known => link.backend,
             Failover::Strict => None,
         };
-        let renewed = sessions::renew(&link.conn, self.chest.checks, renewal, shown).await?;
+        let renewed = sessions::renew(&link.conn, self.deps.checks, renewal, shown).await?;
         self.link = Some(link);
         Ok(renewed)
     }
@@ -229,14 +229,14 @@ impl HeartbeatThread {
     }
 
     async fn open(&self) -> Sql<HeartbeatConnection> {
-        let opened = self.chest.connector.watched().await?;
-        let conn = Conn::own(opened.client, self.chest.connector.manners(), &self.chest.names);
+        let opened = self.deps.connector.watched().await?;
+        let conn = Conn::own(opened.client, self.deps.connector.session_settings(), &self.deps.names);
         let backend = Backend::of(&conn, opened.told_pid).await?;
         Ok(HeartbeatConnection { conn, lost: opened.lost, backend, suspects: Suspects::default() })
     }
 
     async fn dead(&mut self) -> Vec<GoneSession> {
-        let watches = self.chest.failover == Failover::Known;
+        let watches = self.deps.failover == Failover::Known;
         let Some(mut link) = self.link.take_if(|link| watches && link.backend.is_some()) else {
             return Vec::new();
         };
@@ -252,7 +252,7 @@ impl HeartbeatThread {
     /// The connection is lost. The node should renew now, over another one: others may be watching.
     fn let_go(&mut self) {
         self.link = None;
-        self.chest.bells.control.ring();
+        self.deps.bells.control.ring();
     }
 }
 

@@ -32,7 +32,7 @@ impl fmt::Display for LockTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Session(session) => write!(f, "session {session}"),
-            Self::Transactor(session) => write!(f, "desk {session}"),
+            Self::Transactor(session) => write!(f, "transactor {session}"),
             Self::Queue(name) => write!(f, "queue {name}"),
             Self::Schedules => f.write_str("schedules"),
             Self::Schema => f.write_str("schema"),

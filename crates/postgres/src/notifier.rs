@@ -118,9 +118,12 @@ impl Notifier {
         match listening {
             Listening::On => {
                 let bells = Arc::clone(bells);
-                let ear = Subscriber { connector, channel, own, bells, voice: voice.clone(), check_idle };
-                match ear.listen().await? {
-                    ListenEnd::Hears(hearing) => drop(tasks.spawn(ear.keep_listening(hearing))),
+                let subscriber =
+                    Subscriber { connector, channel, own, bells, voice: voice.clone(), check_idle };
+                match subscriber.listen().await? {
+                    ListenEnd::Hears(subscription) => {
+                        drop(tasks.spawn(subscriber.keep_listening(subscription)))
+                    }
                     ListenEnd::Deaf => {}
                 }
                 tasks.spawn(voice.clone().speak(Arc::clone(&pending)));
@@ -274,14 +277,16 @@ impl Subscriber {
             }
         };
         let (client, lost) = self.connector.listener(Box::new(hear)).await?;
-        let hearing = Subscription { client, lost };
+        let subscription = Subscription { client, lost };
         let listen = format!("LISTEN {}", quoted(&self.channel));
-        timeout(MAX_NOTICE, hearing.client.batch_execute(&listen)).await.map_err(|_| Abort::Silent)??;
-        if self.connector.manners().hold() || self.hears_itself(&echoes).await {
-            return Ok(ListenEnd::Hears(hearing));
+        timeout(MAX_NOTICE, subscription.client.batch_execute(&listen))
+            .await
+            .map_err(|_| Abort::Silent)??;
+        if self.connector.session_settings().hold() || self.hears_itself(&echoes).await {
+            return Ok(ListenEnd::Hears(subscription));
         }
         // The connection of the server that listens now is somebody else's next.
-        let _ = timeout(MAX_NOTICE, hearing.client.batch_execute("UNLISTEN *")).await;
+        let _ = timeout(MAX_NOTICE, subscription.client.batch_execute("UNLISTEN *")).await;
         Ok(ListenEnd::Deaf)
     }
 
@@ -294,19 +299,19 @@ impl Subscriber {
         timeout(MAX_ECHO, heard).await.is_ok()
     }
 
-    async fn keep_listening(self, mut hearing: Subscription) {
+    async fn keep_listening(self, mut subscription: Subscription) {
         loop {
             tokio::select! {
-                _ = &mut hearing.lost => {}
-                () = self.falls_silent(&hearing.client) => {}
+                _ = &mut subscription.lost => {}
+                () = self.falls_silent(&subscription.client) => {}
             }
-            drop(hearing);
+            drop(subscription);
             let mut pause = PAUSE;
-            hearing = loop {
+            subscription = loop {
                 sleep(pause).await;
                 pause = (pause * 2).min(MAX_PAUSE);
                 match self.listen().await {
-                    Ok(ListenEnd::Hears(hearing)) => break hearing,
+                    Ok(ListenEnd::Hears(subscription)) => break subscription,
                     Ok(ListenEnd::Deaf) => return,
                     Err(_) => {}
                 }

@@ -101,7 +101,7 @@ pub(crate) async fn open(
     let bounds = Limits { most: options.connections, timeouts, check_idle: options.check_idle };
     let pools = Pools::new(connector.clone(), bounds);
     // Asked over a connection of its own: its errors say more than those of a pool.
-    let mut conn = Conn::own(connector.client().await.map_err(fault)?, connector.manners(), &names);
+    let mut conn = Conn::own(connector.client().await.map_err(fault)?, connector.session_settings(), &names);
     look_at_server(&conn).await.map_err(fault)?;
     if tables == Tables::Expect && version(&conn, &options.schema).await.map_err(fault)?.is_none() {
         return Ok(None);
@@ -110,19 +110,19 @@ pub(crate) async fn open(
     refuse_half(&conn, &options.schema).await.map_err(fault)?;
     let bells = Arc::new(Bells::default());
     let how = ListenMode { listening: options.listening, check_idle: options.check_idle };
-    let herald = Notifier::start(&pools, connector.clone(), channel(&options.schema), &bells, how).await;
+    let notifier = Notifier::start(&pools, connector.clone(), channel(&options.schema), &bells, how).await;
     let time = options.clock.clone().map_or(Time::Server, Time::Given);
-    let desk = Transactor {
+    let transactor = Transactor {
         pools,
         names,
-        memo: Arc::new(Cache::new(&options.schema)),
+        cache: Arc::new(Cache::new(&options.schema)),
         marks: CommitMarks::default(),
         checks: options.checks,
         time,
         bells,
-        herald: herald.map_err(fault)?,
+        notifier: notifier.map_err(fault)?,
     };
-    Ok(Some((desk, connector)))
+    Ok(Some((transactor, connector)))
 }
 
 /// Who makes the connections to an address; statements on them may take as long as `patience`.

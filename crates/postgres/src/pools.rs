@@ -47,8 +47,8 @@ impl Pools {
     }
 
     /// What their connections were told.
-    pub(crate) fn manners(&self) -> &Arc<SessionSettings> {
-        self.0.connector.manners()
+    pub(crate) fn session_settings(&self) -> &Arc<SessionSettings> {
+        self.0.connector.session_settings()
     }
 
     /// The pool of the runtime that this is called on.

@@ -24,7 +24,7 @@ pub(crate) const SINCE: i32 = 1;
 // The counts of a lane are those of its row and of all its rows in `lane_delta`: each transaction adds a row there, so that none
 // has to wait for another; they are summed up from time to time.
 // What was enqueued with somebody else's transaction is in `inbox` until somebody takes it in; what `waits` there had no room.
-// The heart of a session is the server's end of its connection, if that tells anything: its process, and the starts of it and of the server.
+// The heartbeat of a session is the server's end of its connection, if that tells anything: its process, and the starts of it and of the server.
 // An attempt whose begin and end are one write, and which succeeded, has no row in `attempt`: it is the task's last, and all
 // of it but who ran it (`ran`: worker and session) stands in the task's row anyway.
 const V1: &str = "

@@ -156,9 +156,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_connection_of_the_servers_own_is_taught_once_and_a_look_on_it_is_as_the_server_comes() {
-        let (client, manners) = (client().await, SessionSettings::new(Duration::from_secs(20)));
-        manners.apply(&client, told_pid(&client).await).await.unwrap();
-        assert!(manners.hold());
+        let (client, session_settings) = (client().await, SessionSettings::new(Duration::from_secs(20)));
+        session_settings.apply(&client, told_pid(&client).await).await.unwrap();
+        assert!(session_settings.hold());
         for (name, value) in WRITING {
             assert_eq!(shown(&client, name).await, value);
         }
@@ -172,10 +172,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_connection_of_a_poolers_is_left_as_it_is() {
-        let (client, manners) = (client().await, SessionSettings::new(Duration::from_secs(20)));
+        let (client, session_settings) = (client().await, SessionSettings::new(Duration::from_secs(20)));
         let other = told_pid(&client).await.map(|pid| pid + 1);
-        manners.apply(&client, other).await.unwrap();
-        assert!(!manners.hold());
+        session_settings.apply(&client, other).await.unwrap();
+        assert!(!session_settings.hold());
         assert_eq!(shown(&client, "enable_seqscan").await, "on");
         client.batch_execute(&begin_untaught(Duration::from_secs(20))).await.unwrap();
         assert_eq!(shown(&client, "enable_seqscan").await, "off");

@@ -1,4 +1,4 @@
-//! The store: the contract, on top of the desk.
+//! The store: the contract, on top of the transactor.
 
 use std::sync::Arc;
 
@@ -38,12 +38,12 @@ use crate::verbs::{
 
 /// A store in a PostgreSQL database.
 pub struct Postgres {
-    desk: Arc<Transactor>,
+    transactor: Arc<Transactor>,
     enqueues: GroupCommit<Transactor, NewTask, Enqueued>,
     starts: GroupCommit<Transactor, Start, Fenced>,
     reports: GroupCommit<Transactor, Report, Finished>,
     /// Shares nothing with the work.
-    heart: Heartbeat,
+    heartbeat: Heartbeat,
     bounds: Bounds,
 }
 
@@ -67,29 +67,33 @@ impl Postgres {
         Ok(opened.map(|opened| Self::of(opened, &options)))
     }
 
-    fn of((desk, connector): (Transactor, Connector), options: &Options) -> Self {
-        let heart = Heartbeat::new(HeartbeatDeps {
+    fn of((transactor, connector): (Transactor, Connector), options: &Options) -> Self {
+        let heartbeat = Heartbeat::new(HeartbeatDeps {
             connector,
-            names: Arc::clone(&desk.names),
-            checks: desk.checks,
-            bells: Arc::clone(&desk.bells),
+            names: Arc::clone(&transactor.names),
+            checks: transactor.checks,
+            bells: Arc::clone(&transactor.bells),
             failover: options.failover,
         });
-        let desk = Arc::new(desk);
+        let transactor = Arc::new(transactor);
         Self {
             enqueues: GroupCommit::new(
-                &desk,
+                &transactor,
                 |task| task.payload.len(),
-                |desk, tasks| Box::pin(take_in(desk, tasks)),
+                |transactor, tasks| Box::pin(take_in(transactor, tasks)),
             ),
-            starts: GroupCommit::new(&desk, |_| 0, |desk, starts| Box::pin(begin(desk, starts))),
+            starts: GroupCommit::new(
+                &transactor,
+                |_| 0,
+                |transactor, starts| Box::pin(begin(transactor, starts)),
+            ),
             reports: GroupCommit::new(
-                &desk,
+                &transactor,
                 |report| report.output.as_ref().map_or(0, String::len),
-                |desk, reports| Box::pin(record(desk, reports)),
+                |transactor, reports| Box::pin(record(transactor, reports)),
             ),
-            desk,
-            heart,
+            transactor,
+            heartbeat,
             bounds: options.bounds,
         }
     }
@@ -104,7 +108,7 @@ impl Postgres {
     /// When a task breaks a rule, or waits for one that the transaction does not see, or the transaction has failed.
     pub async fn enqueue_in(&self, transaction: &Transaction<'_>, tasks: Vec<NewTask>) -> Result<(), Error> {
         self.bounds.check_tasks(&tasks)?;
-        inbox::add(transaction, &self.desk.names, &tasks).await.map_err(fault)?;
+        inbox::add(transaction, &self.transactor.names, &tasks).await.map_err(fault)?;
         Ok(())
     }
 
@@ -114,7 +118,7 @@ impl Postgres {
     /// When the store cannot be reached.
     #[cfg(feature = "conformance")]
     pub async fn kill(&self, session: SessionId) -> Result<(), Error> {
-        let conn = self.desk.conn().await.map_err(fault)?;
+        let conn = self.transactor.conn().await.map_err(fault)?;
         let uid = crate::row::Uid::of(session.0);
         let killed = conn.exec("UPDATE ostler.session SET expires_at = 0 WHERE uid = $1", &[&uid]).await;
         killed.map(drop).map_err(fault)
@@ -126,9 +130,9 @@ impl Postgres {
     /// When the store cannot be reached.
     #[cfg(feature = "conformance")]
     pub async fn clear(&self) -> Result<(), Error> {
-        let conn = self.desk.conn().await.map_err(fault)?;
+        let conn = self.transactor.conn().await.map_err(fault)?;
         conn.batch(crate::schema::CLEAR).await.map_err(fault)?;
-        self.desk.herald.silent().await;
+        self.transactor.notifier.silent().await;
         Ok(())
     }
 }
@@ -136,30 +140,31 @@ impl Postgres {
 impl Postgres {
     /// The queues of tasks, to be locked.
     async fn queues_of(&self, tasks: &[TaskId]) -> Result<Locks, Error> {
-        self.desk.look(tasks, |conn, tasks| Box::pin(cancel::locks(conn, tasks))).await
+        self.transactor.look(tasks, |conn, tasks| Box::pin(cancel::locks(conn, tasks))).await
     }
 }
 
-async fn take_in(desk: Arc<Transactor>, tasks: Vec<NewTask>) -> CallOutcome<NewTask, Enqueued> {
+async fn take_in(transactor: Arc<Transactor>, tasks: Vec<NewTask>) -> CallOutcome<NewTask, Enqueued> {
     let locks = enqueue::locks(&tasks);
-    let written = desk.write(locks, &tasks, |tx, tasks| Box::pin(enqueue::run(tx, tasks))).await;
+    let written = transactor.write(locks, &tasks, |tx, tasks| Box::pin(enqueue::run(tx, tasks))).await;
     written.map_err(|error| (error, tasks))
 }
 
-async fn begin(desk: Arc<Transactor>, starts: Vec<Start>) -> CallOutcome<Start, Fenced> {
-    let written = desk.write(Locks::none(), &starts, |tx, starts| Box::pin(start::run(tx, starts))).await;
+async fn begin(transactor: Arc<Transactor>, starts: Vec<Start>) -> CallOutcome<Start, Fenced> {
+    let written =
+        transactor.write(Locks::none(), &starts, |tx, starts| Box::pin(start::run(tx, starts))).await;
     written.map_err(|error| (error, starts))
 }
 
-async fn record(desk: Arc<Transactor>, reports: Vec<Report>) -> CallOutcome<Report, Finished> {
-    let (mut locks, unknown) = finish::locks(&desk.memo, &reports);
+async fn record(transactor: Arc<Transactor>, reports: Vec<Report>) -> CallOutcome<Report, Finished> {
+    let (mut locks, unknown) = finish::locks(&transactor.cache, &reports);
     if !unknown.is_empty() {
-        match desk.look(&unknown, |conn, slots| Box::pin(finish::queues_of(conn, slots))).await {
+        match transactor.look(&unknown, |conn, slots| Box::pin(finish::queues_of(conn, slots))).await {
             Ok(looked) => locks = locks.with(looked),
             Err(error) => return Err((error, reports)),
         }
     }
-    let written = desk.write(locks, &reports, |tx, reports| Box::pin(finish::run(tx, reports))).await;
+    let written = transactor.write(locks, &reports, |tx, reports| Box::pin(finish::run(tx, reports))).await;
     written.map_err(|error| (error, reports))
 }
 
@@ -167,30 +172,32 @@ async fn record(desk: Arc<Transactor>, reports: Vec<Report>) -> CallOutcome<Repo
 impl Store for Postgres {
     async fn join(&self, node: NewSession) -> Result<Fenced, Error> {
         check_session(&node)?;
-        self.desk.write(Locks::none(), &node, |tx, node| Box::pin(sessions::join(tx, node))).await
+        self.transactor.write(Locks::none(), &node, |tx, node| Box::pin(sessions::join(tx, node))).await
     }
 
     async fn renew(&self, session: SessionId, held: &[LeaseRef]) -> Result<Renewed, Error> {
         check_len("leases", held.len(), MAX_BATCH)?;
-        let renewal = Renewal { session, held: held.to_vec(), now: self.desk.time.given() };
-        self.heart.renew(renewal).await.map_err(fault)
+        let renewal = Renewal { session, held: held.to_vec(), now: self.transactor.time.given() };
+        self.heartbeat.renew(renewal).await.map_err(fault)
     }
 
     async fn leave(&self, session: SessionId) -> Result<Fenced, Error> {
-        let locks =
-            self.desk.look(&session, |conn, session| Box::pin(sessions::leave_locks(conn, *session))).await?;
-        self.desk.write(locks, &session, |tx, session| Box::pin(sessions::leave(tx, *session))).await
+        let locks = self
+            .transactor
+            .look(&session, |conn, session| Box::pin(sessions::leave_locks(conn, *session)))
+            .await?;
+        self.transactor.write(locks, &session, |tx, session| Box::pin(sessions::leave(tx, *session))).await
     }
 
     async fn depart(&self, session: SessionId) -> Result<Fenced, Error> {
-        let noted = self.heart.depart(session).await.map_err(fault)?;
+        let noted = self.heartbeat.depart(session).await.map_err(fault)?;
         Ok(if noted { Fenced::Recorded } else { Fenced::Lost })
     }
 
     async fn reply(&self, session: SessionId, answer: Reply) -> Result<Fenced, Error> {
         check_answer(&answer)?;
         let input = (session, answer);
-        self.desk
+        self.transactor
             .write(node_commands::locks(session), &input, |tx, (session, answer)| {
                 Box::pin(node_commands::answer(tx, *session, answer))
             })
@@ -201,7 +208,7 @@ impl Store for Postgres {
         check_len("workers", workers.len(), MAX_WORKERS)?;
         workers.iter().try_for_each(|worker| check_name("pool", &worker.pool))?;
         let input = (session, workers);
-        self.desk
+        self.transactor
             .write(node_commands::locks(session), &input, |tx, (session, workers)| {
                 Box::pin(sessions::report(tx, *session, workers))
             })
@@ -218,7 +225,7 @@ impl Store for Postgres {
 
     async fn claim(&self, claim: Claim) -> Result<ClaimAnswer, Error> {
         check_claim(&claim)?;
-        self.desk.write(claim::locks(&claim), &claim, |tx, claim| Box::pin(claim::run(tx, claim))).await
+        self.transactor.write(claim::locks(&claim), &claim, |tx, claim| Box::pin(claim::run(tx, claim))).await
     }
 
     async fn start(&self, starts: Vec<Start>) -> Result<Vec<Fenced>, Error> {
@@ -242,7 +249,7 @@ impl Store for Postgres {
     async fn append(&self, lease: LeaseRef, events: Vec<NewEvent>) -> Result<Appended, Error> {
         self.bounds.check_events(&events)?;
         let input = (lease, events);
-        self.desk
+        self.transactor
             .write(Locks::none(), &input, |tx, (lease, events)| Box::pin(events::append(tx, *lease, events)))
             .await
     }
@@ -250,7 +257,7 @@ impl Store for Postgres {
     async fn save_step(&self, lease: LeaseRef, step: NewStep) -> Result<Saved, Error> {
         self.bounds.check_step(&step)?;
         let input = (lease, step);
-        self.desk
+        self.transactor
             .write(Locks::none(), &input, |tx, (lease, step)| Box::pin(events::save_step(tx, *lease, step)))
             .await
     }
@@ -265,7 +272,9 @@ impl Store for Postgres {
         check_name("queue", queue)?;
         check_len("tellings", limit, MAX_PAGE)?;
         let asks = outbox::OutboxQuery { session, queue: queue.to_owned(), wants, limit };
-        self.desk.write(outbox::locks(session), &asks, |tx, asks| Box::pin(outbox::take(tx, asks))).await
+        self.transactor
+            .write(outbox::locks(session), &asks, |tx, asks| Box::pin(outbox::take(tx, asks)))
+            .await
     }
 
     async fn ack_outbox(&self, session: SessionId, deliveries: Vec<Ack>) -> Result<(), Error> {
@@ -274,7 +283,7 @@ impl Store for Postgres {
             return Ok(());
         }
         let input = (session, deliveries);
-        self.desk
+        self.transactor
             .write(Locks::none(), &input, |tx, (session, deliveries)| {
                 Box::pin(outbox::ack(tx, *session, deliveries))
             })
@@ -284,7 +293,7 @@ impl Store for Postgres {
     async fn cancel(&self, tasks: Vec<TaskId>) -> Result<Vec<CancelAnswer>, Error> {
         check_len("tasks", tasks.len(), MAX_BATCH)?;
         let locks = self.queues_of(&tasks).await?;
-        self.desk.write(locks, &tasks, |tx, tasks| Box::pin(cancel::run(tx, tasks))).await
+        self.transactor.write(locks, &tasks, |tx, tasks| Box::pin(cancel::run(tx, tasks))).await
     }
 
     async fn replay(&self, tasks: Vec<TaskId>, how: Replay) -> Result<Vec<ReplayAnswer>, Error> {
@@ -292,13 +301,13 @@ impl Store for Postgres {
         self.bounds.check_payload(how.payload.as_deref())?;
         let locks = self.queues_of(&tasks).await?;
         let input = (tasks, how);
-        self.desk.write(locks, &input, |tx, (tasks, how)| Box::pin(replay::run(tx, tasks, how))).await
+        self.transactor.write(locks, &input, |tx, (tasks, how)| Box::pin(replay::run(tx, tasks, how))).await
     }
 
     async fn amend(&self, task: TaskId, overrides: Overrides) -> Result<Amended, Error> {
         check_overrides(&overrides)?;
         let input = (task, overrides);
-        self.desk
+        self.transactor
             .write(Locks::none(), &input, |tx, (task, overrides)| Box::pin(amend::run(tx, *task, overrides)))
             .await
     }
@@ -306,7 +315,7 @@ impl Store for Postgres {
     async fn command(&self, session: SessionId, order: NodeCommand) -> Result<CommandAnswer, Error> {
         check_order(&order)?;
         let input = (session, order);
-        self.desk
+        self.transactor
             .write(node_commands::locks(session), &input, |tx, (session, order)| {
                 Box::pin(node_commands::order(tx, *session, order))
             })
@@ -316,10 +325,10 @@ impl Store for Postgres {
     async fn configure(&self, queue: &str, changes: Vec<QueueChange>) -> Result<QueueSettings, Error> {
         self.bounds.check_changes(queue, &changes)?;
         if changes.is_empty() {
-            return self.desk.look(queue, |conn, queue| Box::pin(survey::settings(conn, queue))).await;
+            return self.transactor.look(queue, |conn, queue| Box::pin(survey::settings(conn, queue))).await;
         }
         let input = (queue, changes);
-        self.desk
+        self.transactor
             .write(queues::locks(queue), &input, |tx, (queue, changes)| {
                 Box::pin(queues::configure(tx, queue, changes))
             })
@@ -328,18 +337,18 @@ impl Store for Postgres {
 
     async fn put_schedule(&self, schedule: Schedule) -> Result<PutAnswer, Error> {
         check_schedule(&schedule)?;
-        self.desk
+        self.transactor
             .write(schedules::put_locks(), &schedule, |tx, schedule| Box::pin(schedules::put(tx, schedule)))
             .await
     }
 
     async fn drop_schedule(&self, name: &str) -> Result<ScheduleAnswer, Error> {
-        self.desk.write(Locks::none(), name, |tx, name| Box::pin(schedules::remove(tx, name))).await
+        self.transactor.write(Locks::none(), name, |tx, name| Box::pin(schedules::remove(tx, name))).await
     }
 
     async fn pause_schedule(&self, name: &str, activity: Activity) -> Result<ScheduleAnswer, Error> {
         let input = (name, activity);
-        self.desk
+        self.transactor
             .write(Locks::none(), &input, |tx, (name, activity)| {
                 Box::pin(schedules::pause(tx, name, *activity))
             })
@@ -348,58 +357,65 @@ impl Store for Postgres {
 
     async fn fire(&self, firing: Firing) -> Result<Fired, Error> {
         self.bounds.check_firing(&firing)?;
-        let locks =
-            self.desk.look(&firing, |conn, firing| Box::pin(schedules::fire_locks(conn, firing))).await?;
-        self.desk.write(locks, &firing, |tx, firing| Box::pin(schedules::fire(tx, firing))).await
+        let locks = self
+            .transactor
+            .look(&firing, |conn, firing| Box::pin(schedules::fire_locks(conn, firing)))
+            .await?;
+        self.transactor.write(locks, &firing, |tx, firing| Box::pin(schedules::fire(tx, firing))).await
     }
 
     async fn put_job(&self, job: NewJob) -> Result<JobPut, Error> {
         check_job(&job)?;
-        self.desk.write(Locks::none(), &job, |tx, job| Box::pin(jobs::put(tx, job))).await
+        self.transactor.write(Locks::none(), &job, |tx, job| Box::pin(jobs::put(tx, job))).await
     }
 
     async fn change_job(&self, job: JobId, change: JobChange) -> Result<JobAnswer, Error> {
         let input = (job, change);
-        self.desk
+        self.transactor
             .write(jobs::change_locks(job, change), &input, |tx, (job, change)| {
                 Box::pin(jobs::change(tx, *job, *change))
             })
             .await
     }
 
-    async fn expire(&self, bite: usize) -> Result<Expired, Error> {
-        check_len("bite", bite, MAX_MAINTENANCE_BATCH)?;
-        let (checks, now, known) = (self.desk.checks, self.desk.time.given(), self.heart.dead().await);
-        let asked = expire::ExpiryQuery { checks, now, bite, known };
-        let work = self.desk.look(&asked, |conn, asked| Box::pin(expire::work(conn, asked))).await?;
+    async fn expire(&self, batch: usize) -> Result<Expired, Error> {
+        check_len("batch", batch, MAX_MAINTENANCE_BATCH)?;
+        let (checks, now, known) =
+            (self.transactor.checks, self.transactor.time.given(), self.heartbeat.dead().await);
+        let asked = expire::ExpiryQuery { checks, now, batch, known };
+        let work = self.transactor.look(&asked, |conn, asked| Box::pin(expire::work(conn, asked))).await?;
         // Nothing to do is the usual case, and costs no write.
         if work.dead.is_empty() && !work.unswept {
             return Ok(Expired::default());
         }
-        let input = (work.dead, bite);
-        self.desk.write(work.locks, &input, |tx, (dead, bite)| Box::pin(expire::run(tx, dead, *bite))).await
+        let input = (work.dead, batch);
+        self.transactor
+            .write(work.locks, &input, |tx, (dead, batch)| Box::pin(expire::run(tx, dead, *batch)))
+            .await
     }
 
-    async fn make_ready(&self, bite: usize) -> Result<MadeReady, Error> {
-        check_len("bite", bite, MAX_MAINTENANCE_BATCH)?;
-        let asked = (self.desk.time.given(), bite);
+    async fn make_ready(&self, batch: usize) -> Result<MadeReady, Error> {
+        check_len("batch", batch, MAX_MAINTENANCE_BATCH)?;
+        let asked = (self.transactor.time.given(), batch);
         fn look<'t>(
             conn: &'t Conn,
-            (now, bite): &'t (Option<i64>, usize),
+            (now, batch): &'t (Option<i64>, usize),
         ) -> VerbFuture<'t, make_ready::DueWork> {
-            Box::pin(make_ready::work(conn, *now, *bite))
+            Box::pin(make_ready::work(conn, *now, *batch))
         }
-        let mut work = self.desk.look(&asked, look).await?;
+        let mut work = self.transactor.look(&asked, look).await?;
         let waits = work.waits;
         if waits {
             // There may be room by now.
-            self.desk.take_in(inbox::Which::Waiting).await?;
-            work = self.desk.look(&asked, look).await?;
+            self.transactor.take_in(inbox::Which::Waiting).await?;
+            work = self.transactor.look(&asked, look).await?;
         }
         // Nothing to do is the usual case, and costs no write.
         let made = match work.locks {
             Some(locks) => {
-                self.desk.write(locks, &bite, |tx, bite| Box::pin(make_ready::run(tx, *bite))).await?
+                self.transactor
+                    .write(locks, &batch, |tx, batch| Box::pin(make_ready::run(tx, *batch)))
+                    .await?
             }
             None => MadeReady { next: work.next, ..MadeReady::default() },
         };
@@ -410,41 +426,43 @@ impl Store for Postgres {
     async fn prune(&self, what: Prune) -> Result<Pruned, Error> {
         match what {
             Prune::Retention(keep) => {
-                check_len("bite", keep.bite, MAX_MAINTENANCE_BATCH)?;
-                let asked = (keep, self.desk.time.given());
+                check_len("batch", keep.batch, MAX_MAINTENANCE_BATCH)?;
+                let asked = (keep, self.transactor.time.given());
                 let locks = self
-                    .desk
+                    .transactor
                     .look(&asked, |conn, (keep, now)| Box::pin(prune::locks(conn, keep, *now)))
                     .await?;
-                self.desk.write(locks, &keep, |tx, keep| Box::pin(prune::by_age_and_count(tx, keep))).await
+                self.transactor
+                    .write(locks, &keep, |tx, keep| Box::pin(prune::by_age_and_count(tx, keep)))
+                    .await
             }
             Prune::Tasks(tasks) => {
                 check_len("tasks", tasks.len(), MAX_BATCH)?;
                 let locks = self.queues_of(&tasks).await?;
-                self.desk.write(locks, &tasks, |tx, tasks| Box::pin(prune::tasks(tx, tasks))).await
+                self.transactor.write(locks, &tasks, |tx, tasks| Box::pin(prune::tasks(tx, tasks))).await
             }
         }
     }
 
     async fn now(&self) -> Result<Timestamp, Error> {
-        let given = self.desk.time.given();
-        self.desk.look(&given, |conn, given| Box::pin(survey::now(conn, *given))).await
+        let given = self.transactor.time.given();
+        self.transactor.look(&given, |conn, given| Box::pin(survey::now(conn, *given))).await
     }
 
     async fn list(&self, filter: Filter, after: Option<Cursor>, limit: usize) -> Result<Page, Error> {
         check_len("page", limit, MAX_PAGE)?;
-        let asked = queries::List { filter: &filter, after, limit, now: self.desk.time.given() };
-        self.desk.look(&asked, |conn, asked| Box::pin(queries::list(conn, asked))).await
+        let asked = queries::List { filter: &filter, after, limit, now: self.transactor.time.given() };
+        self.transactor.look(&asked, |conn, asked| Box::pin(queries::list(conn, asked))).await
     }
 
     async fn show(&self, which: TaskRef) -> Result<Option<TaskDetail>, Error> {
-        self.desk.look(&which, |conn, which| Box::pin(queries::show(conn, which))).await
+        self.transactor.look(&which, |conn, which| Box::pin(queries::show(conn, which))).await
     }
 
     async fn read_events(&self, task: TaskId, after: u64, limit: usize) -> Result<Vec<Event>, Error> {
         check_len("events", limit, MAX_PAGE)?;
         let asked = queries::Events { task, kind: None, after, limit };
-        self.desk.look(&asked, |conn, asked| Box::pin(queries::events(conn, asked))).await
+        self.transactor.look(&asked, |conn, asked| Box::pin(queries::events(conn, asked))).await
     }
 
     async fn read_events_of(
@@ -456,35 +474,35 @@ impl Store for Postgres {
     ) -> Result<Vec<Event>, Error> {
         check_len("events", limit, MAX_PAGE)?;
         let asked = queries::Events { task, kind: Some(kind), after, limit };
-        self.desk.look(&asked, |conn, asked| Box::pin(queries::events(conn, asked))).await
+        self.transactor.look(&asked, |conn, asked| Box::pin(queries::events(conn, asked))).await
     }
 
     async fn survey(&self) -> Result<Survey, Error> {
-        let now = self.desk.time.given();
-        self.desk.look(&now, |conn, now| Box::pin(survey::survey(conn, *now))).await
+        let now = self.transactor.time.given();
+        self.transactor.look(&now, |conn, now| Box::pin(survey::survey(conn, *now))).await
     }
 
     async fn backlog(&self, queue: &str, kinds: &Kinds, limit: usize) -> Result<usize, Error> {
         check_backlog(queue, kinds, limit)?;
-        let asked = survey::Backlog { queue, kinds, limit, now: self.desk.time.given() };
-        self.desk.look(&asked, |conn, asked| Box::pin(survey::backlog(conn, asked))).await
+        let asked = survey::Backlog { queue, kinds, limit, now: self.transactor.time.given() };
+        self.transactor.look(&asked, |conn, asked| Box::pin(survey::backlog(conn, asked))).await
     }
 
     async fn schedules(&self) -> Result<Vec<ScheduleRecord>, Error> {
-        self.desk.look(&(), |conn, ()| Box::pin(schedules::list(conn))).await
+        self.transactor.look(&(), |conn, ()| Box::pin(schedules::list(conn))).await
     }
 
     async fn jobs(&self, filter: JobFilter, limit: usize) -> Result<Vec<JobRecord>, Error> {
         check_len("page", limit, MAX_PAGE)?;
         let asked = (filter, limit);
-        self.desk.look(&asked, |conn, (filter, limit)| Box::pin(jobs::list(conn, filter, *limit))).await
+        self.transactor.look(&asked, |conn, (filter, limit)| Box::pin(jobs::list(conn, filter, *limit))).await
     }
 
     fn wakeups(&self) -> Wakeups {
-        self.desk.bells.ready.listen()
+        self.transactor.bells.ready.listen()
     }
 
     fn control(&self) -> Wakeups {
-        self.desk.bells.control.listen()
+        self.transactor.bells.control.listen()
     }
 }

@@ -27,7 +27,7 @@ const MAX_TRIES: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(2);
 /// The longest of these pauses.
 const MAX_PAUSE: Duration = Duration::from_millis(250);
-/// How many bites of the inbox a verb takes in before it does what it was called for.
+/// How many batches of the inbox a verb takes in before it does what it was called for.
 const MAX_INBOXES: usize = 20;
 /// How often it is asked what became of a commit whose answer was lost.
 const MAX_QUESTIONS: u32 = 400;
@@ -60,18 +60,18 @@ impl Time {
 pub(crate) struct Transactor {
     pub(crate) pools: Pools,
     pub(crate) names: Arc<Names>,
-    pub(crate) memo: Arc<Cache>,
+    pub(crate) cache: Arc<Cache>,
     pub(crate) marks: CommitMarks,
     pub(crate) checks: Checks,
     pub(crate) time: Time,
     pub(crate) bells: Arc<Bells>,
-    pub(crate) herald: Notifier,
+    pub(crate) notifier: Notifier,
 }
 
 impl Transactor {
     /// A connection.
     pub(crate) async fn conn(&self) -> Sql<Conn> {
-        Conn::get(&self.pools.here()?, self.pools.manners(), &self.names).await
+        Conn::get(&self.pools.here()?, self.pools.session_settings(), &self.names).await
     }
 
     /// Carries a verb out, and answers when it is on disk.
@@ -93,7 +93,7 @@ impl Transactor {
         }
     }
 
-    /// Takes a bite of what came with others' transactions in. Answers how many rows there were.
+    /// Takes a batch of what came with others' transactions in. Answers how many rows there were.
     pub(crate) async fn take_in(&self, which: Which) -> Result<usize, Error> {
         let mut tries = 0;
         let locks = loop {
@@ -120,13 +120,13 @@ impl Transactor {
         T: Send,
         W: for<'t> Fn(&'t mut Tx, &'t A) -> VerbFuture<'t, T> + Sync,
     {
-        let mut locks = self.memo.strengthened(locks);
+        let mut locks = self.cache.strengthened(locks);
         let (mut grown, mut tries) = (0, 0);
         loop {
             match self.attempt(locks.clone(), input, work, inbox).await {
                 Err(Abort::Needs(more)) if grown < MAX_GROWING => {
                     grown += 1;
-                    locks = self.memo.strengthened(locks.with(more));
+                    locks = self.cache.strengthened(locks.with(more));
                 }
                 Err(Abort::Inbox) => return Err(Abort::Inbox),
                 Err(stop) if stop.is_passing() && tries < MAX_TRIES => {
@@ -145,7 +145,7 @@ impl Transactor {
         W: for<'t> Fn(&'t mut Tx, &'t A) -> VerbFuture<'t, T> + Sync,
     {
         let conn = self.conn().await?;
-        let mut tx = match Tx::begin(conn, locks, &self.memo, self.checks, self.time.given(), inbox).await {
+        let mut tx = match Tx::begin(conn, locks, &self.cache, self.checks, self.time.given(), inbox).await {
             Ok(tx) => tx,
             Err((conn, stop)) => return Err(undone(conn, stop).await),
         };
@@ -159,7 +159,7 @@ impl Transactor {
         };
         let mut done = tx.close().await?;
         let (rings, learned) = (done.rings, std::mem::take(&mut done.learned));
-        let notice = done.notice(&self.herald);
+        let notice = done.notice(&self.notifier);
         let mark = self.marks.take(done.began.millis());
         match done.commit(notice.as_ref(), &mark).await {
             Ok((conn, written)) => {
@@ -171,21 +171,21 @@ impl Transactor {
                 if written.fold {
                     // A sum that is not made now is made the next time.
                     let lock =
-                        Locks::none().and(LockTarget::Fold, Mode::Exclusive).columns(&self.memo.schema).0;
+                        Locks::none().and(LockTarget::Fold, Mode::Exclusive).columns(&self.cache.schema).0;
                     let _ = fold(&conn, &lock[0]).await;
                 }
             }
             // A hint is not worth a commit: it is left out, and the transaction begins anew.
             Err(stop) if notice.is_some() && stop.is_over_a_limit() => {
-                self.herald.hold_back();
+                self.notifier.hold_back();
                 return Err(Abort::Needs(Locks::none()));
             }
             Err(stop) => self.settle(stop, &mark).await?,
         }
-        learned.keep(&self.memo);
+        learned.keep(&self.cache);
         self.bells.ring(rings);
         if notice.is_none() {
-            self.herald.tell(rings).await;
+            self.notifier.tell(rings).await;
         }
         Ok(answer)
     }

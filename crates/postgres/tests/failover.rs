@@ -111,7 +111,7 @@ async fn client(url: &str) -> Client {
 }
 
 /// The server's process for a node's heartbeat, if it is known.
-async fn heart(client: &Client, schema: &str, session: SessionId) -> Option<i32> {
+async fn heartbeat(client: &Client, schema: &str, session: SessionId) -> Option<i32> {
     let asked = format!("SELECT heart_pid FROM {schema}.session WHERE uid = '{:032x}'", session.0.bits());
     client.query_one(&asked, &[]).await.expect("the session is there").get(0)
 }
@@ -171,13 +171,13 @@ async fn a_node_whose_connection_is_ended_opens_another_and_keeps_its_work() {
     let node = Node::join(&url, "blip", NODE).await.beats();
     let control = Node::join(&url, "blip", CONTROL).await;
     let client = client(&url).await;
-    let before = heart(&client, "blip", NODE).await.expect("it is known");
+    let before = heartbeat(&client, "blip", NODE).await.expect("it is known");
     let ended = client.query_one("SELECT pg_terminate_backend($1)", &[&before]).await.expect("it is asked");
     assert!(ended.get::<_, bool>(0), "the connection was there");
     drop(control);
     assert_eq!(watcher.finds_dead().await, [CONTROL]);
-    let after = heart(&client, "blip", NODE).await.expect("it is known");
-    assert_ne!(before, after, "the heart has another connection");
+    let after = heartbeat(&client, "blip", NODE).await.expect("it is known");
+    assert_ne!(before, after, "the heartbeat has another connection");
     node.assert_alive().await;
 }
 
@@ -188,7 +188,7 @@ async fn the_end_of_the_connection_is_news_for_the_node() {
     let client = client(&url).await;
     let mut news = node.store.control();
     news.arm();
-    let pid = heart(&client, "news", NODE).await.expect("it is known");
+    let pid = heartbeat(&client, "news", NODE).await.expect("it is known");
     client.query_one("SELECT pg_terminate_backend($1)", &[&pid]).await.expect("it is asked");
     timeout(MAX_WAIT, news.wait()).await.expect("the node is told to renew");
     node.assert_alive().await;
@@ -200,7 +200,7 @@ async fn a_node_that_renews_at_the_last_moment_is_alive() {
     let watcher = Node::join(&url, "last", WATCHER).await.beats();
     let node = Node::join(&url, "last", NODE).await;
     let mut client = client(&url).await;
-    let pid = heart(&client, "last", NODE).await.expect("it is known");
+    let pid = heartbeat(&client, "last", NODE).await.expect("it is known");
     // Whoever wants to end the session has to wait for this.
     let held = client.transaction().await.expect("a transaction");
     let name = format!("ostler last: session {NODE}");
@@ -278,8 +278,8 @@ async fn behind_a_pooler_the_lease_alone_decides() {
     let node = Node::join(&pooler.url(), "pooled", NODE).await;
     let control = Node::join(&plain.url(), "pooled", CONTROL).await;
     let client = client(&server.url()).await;
-    assert_eq!(heart(&client, "pooled", NODE).await, None);
-    assert!(heart(&client, "pooled", CONTROL).await.is_some());
+    assert_eq!(heartbeat(&client, "pooled", NODE).await, None);
+    assert!(heartbeat(&client, "pooled", CONTROL).await.is_some());
     drop((node, control));
     assert_eq!(watcher.finds_dead().await, [CONTROL]);
     assert!(is_open(&client, "pooled", NODE).await);

@@ -55,21 +55,21 @@ const SLACK: Duration = Duration::from_millis(500);
 
 /// Runs one attempt. `None`: it was given up meanwhile, and somebody else has spoken for it.
 pub(crate) async fn run(
-    bench: &PoolContext,
+    context: &PoolContext,
     waiting: ClaimedTask,
     worker: WorkerId,
 ) -> Option<AttemptEnding> {
     let ClaimedTask { claimed, strings, .. } = waiting;
     let (lease, suspect) = (claimed.lease.as_ref(), claimed.suspect);
     let alone = if claimed.node_deaths >= ALONE_AFTER_DEATHS {
-        wait_alone(&bench.suspects, &strings.cancel).await
+        wait_alone(&context.suspects, &strings.cancel).await
     } else {
         SuspectTurn::NotNeeded
     };
-    let durable = suspect || bench.pool.beginning == StartMode::Durable;
+    let durable = suspect || context.pool.beginning == StartMode::Durable;
     let told = strings.cancel.is_cancelled() || matches!(alone, SuspectTurn::Told);
-    if told || (durable && !begin(bench, lease, worker).await) {
-        give_back(bench, claimed).await;
+    if told || (durable && !begin(context, lease, worker).await) {
+        give_back(context, claimed).await;
         return Some(AttemptEnding {
             ending: Ending::HandedBack,
             slot: WorkerFate::Reusable,
@@ -79,9 +79,9 @@ pub(crate) async fn run(
         });
     }
     let began = Instant::now();
-    let (timeout, grace) = (claimed.policy.timeout, bench.pool.grace);
+    let (timeout, grace) = (claimed.policy.timeout, context.pool.grace);
     let due = began.checked_add(timeout + grace * 2 + SLACK);
-    bench.held.entrust(RunningAttempt {
+    context.held.entrust(RunningAttempt {
         lease: claimed.lease,
         worker,
         began,
@@ -103,15 +103,15 @@ pub(crate) async fn run(
         grace,
         folder: claimed.folder,
     };
-    let step_store = AttemptSteps::new(Arc::clone(&bench.store), lease);
+    let step_store = AttemptSteps::new(Arc::clone(&context.store), lease);
     let steps = Steps::kept(Arc::new(step_store));
     let control = Control { cancel: strings.cancel, lost: strings.lost, notes: said, steps };
     let AttemptResult { outcome, output, slot, classing, shortage } =
-        listening(bench, lease, &heard, bench.pool.executor.run(work, control)).await;
+        listening(context, lease, &heard, context.pool.executor.run(work, control)).await;
     // What did not begin says nothing about how long the work takes.
     let took = shortage.is_none().then(|| began.elapsed());
-    let outcome = bench.pool.unclassed.judge(outcome, classing);
-    let (entrusted, stop) = bench.held.reclaim(lease)?;
+    let outcome = context.pool.unclassed.judge(outcome, classing);
+    let (entrusted, stop) = context.held.reclaim(lease)?;
     let outcome = match (stop, outcome) {
         // What is done is done: if the lease is lost, the store says so.
         (_, Outcome::Success) => Outcome::Success,
@@ -125,7 +125,7 @@ pub(crate) async fn run(
     let (outcome, output) = keepable(outcome, output);
     let ending = outcome.ending();
     drop(alone);
-    bench.finisher.report(entrusted.report(outcome, output)).await;
+    context.finisher.report(entrusted.report(outcome, output)).await;
     Some(AttemptEnding { ending, slot, took, suspect, shortage })
 }
 
@@ -152,7 +152,7 @@ impl RunningAttempt {
 
 /// Gives up attempts that should have been answered for long ago: nothing moves where they run.
 pub(crate) async fn give_up(
-    bench: &PoolContext,
+    context: &PoolContext,
     overdue: Vec<(RunningAttempt, Option<StopReason>)>,
 ) -> Vec<(WorkerId, AttemptEnding)> {
     let mut given_up = Vec::new();
@@ -165,16 +165,16 @@ pub(crate) async fn give_up(
             AttemptEnding { ending, slot: WorkerFate::Unresponsive, took, suspect, shortage: None },
         ));
         if stop != Some(StopReason::Lost) {
-            bench.finisher.report(entrusted.report(outcome, None)).await;
+            context.finisher.report(entrusted.report(outcome, None)).await;
         }
     }
     given_up
 }
 
 /// Gives a claim back that nothing has happened with. If somebody asked to cancel the task, that ends it.
-pub(crate) async fn give_back(bench: &PoolContext, claimed: Claimed) {
-    if bench.held.let_go(claimed.lease.as_ref()) != Some(StopReason::Lost) {
-        bench.finisher.report(Report::hand_back(claimed.lease)).await;
+pub(crate) async fn give_back(context: &PoolContext, claimed: Claimed) {
+    if context.held.let_go(claimed.lease.as_ref()) != Some(StopReason::Lost) {
+        context.finisher.report(Report::hand_back(claimed.lease)).await;
     }
 }
 
@@ -197,19 +197,19 @@ async fn wait_alone<'a>(suspects: &'a Mutex<()>, cancel: &CancellationToken) -> 
 }
 
 /// Writes the start. False: the lease is lost, or the store cannot be written; the work does not begin.
-async fn begin(bench: &PoolContext, lease: LeaseRef, worker: WorkerId) -> bool {
-    let answer = bench.store.start(vec![Start { lease, worker }]).await;
+async fn begin(context: &PoolContext, lease: LeaseRef, worker: WorkerId) -> bool {
+    let answer = context.store.start(vec![Start { lease, worker }]).await;
     matches!(answer.as_deref(), Ok([Fenced::Recorded]))
 }
 
 /// Runs, and writes down meanwhile what the work says.
 async fn listening(
-    bench: &PoolContext,
+    context: &PoolContext,
     lease: LeaseRef,
     heard: &NoteReceiver,
     running: impl Future<Output = AttemptResult>,
 ) -> AttemptResult {
-    let mut listening = std::pin::pin!(listen(bench.store.as_ref(), lease, heard));
+    let mut listening = std::pin::pin!(listen(context.store.as_ref(), lease, heard));
     let mut over = false;
     let mut running = std::pin::pin!(running);
     let ended = loop {

@@ -44,7 +44,7 @@ pub(crate) struct LeaseKeeper {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) session: SessionId,
     pub(crate) times: LeaseTimes,
-    pub(crate) stand: NodeLifecycle,
+    pub(crate) lifecycle: NodeLifecycle,
     pub(crate) sizes: Sizes,
     /// Where hand-backs go.
     pub(crate) finisher: Finisher,
@@ -62,7 +62,7 @@ impl LeaseKeeper {
     }
 
     async fn beat(self) {
-        let mut watching = self.stand.watch();
+        let mut watching = self.lifecycle.watch();
         let mut news = self.store.control();
         let mut obeyed = 0;
         let mut orphans = Orphans::default();
@@ -76,10 +76,10 @@ impl LeaseKeeper {
             news.arm();
             let sent_at = self.clock.uptime();
             if sent_at.saturating_sub(renewed_at) > patience {
-                return self.stand.fence();
+                return self.lifecycle.fence();
             }
             let left = patience.saturating_sub(sent_at.saturating_sub(renewed_at));
-            let leases = self.stand.held.leases();
+            let leases = self.lifecycle.held.leases();
             let renewal = tokio::time::timeout(left, self.store.renew(self.session, &leases));
             let renewed = tokio::select! {
                 renewed = renewal => renewed,
@@ -91,9 +91,9 @@ impl LeaseKeeper {
                     renewed_at = sent_at;
                     let end = sent_at + self.times.ttl * GUARD_PERCENT / 100;
                     self.guard.iter().for_each(|guard| guard.live_until(end));
-                    self.stand.held.stop(&cancelled, &leases, StopReason::Cancelled);
-                    self.stand.held.stop(&lost, &leases, StopReason::Lost);
-                    for orphan in orphans.see(&unnamed, &self.stand.held) {
+                    self.lifecycle.held.stop(&cancelled, &leases, StopReason::Cancelled);
+                    self.lifecycle.held.stop(&lost, &leases, StopReason::Lost);
+                    for orphan in orphans.see(&unnamed, &self.lifecycle.held) {
                         self.hand_back(orphan);
                     }
                     // They are told with every renewal: what was heard before is not done again.
@@ -104,7 +104,7 @@ impl LeaseKeeper {
                         }
                     }
                 }
-                Ok(Ok(Renewed::Ended)) => return self.stand.fence(),
+                Ok(Ok(Renewed::Ended)) => return self.lifecycle.fence(),
                 // Unknown is not lost: another try comes before the patience ends.
                 Ok(Err(_)) | Err(_) => {}
             }
@@ -119,16 +119,16 @@ impl LeaseKeeper {
     /// Hands back a task that the store has for this node, and the node has not. Nobody waits here: if there are too many reports, the
     /// next renewal tells of it again.
     fn hand_back(&self, orphan: LeaseRef) {
-        self.stand.held.report(orphan);
+        self.lifecycle.held.report(orphan);
         if !self.finisher.try_report(Report::hand_back(Lease::granted(orphan))) {
-            self.stand.held.reported(&[orphan]);
+            self.lifecycle.held.reported(&[orphan]);
         }
     }
 
     fn obey(&self, number: u64, order: NodeCommand) {
         match order {
             // Whoever owns the node sees that it drains, and gives it the time to.
-            NodeCommand::Drain => self.stand.drain(),
+            NodeCommand::Drain => self.lifecycle.drain(),
             NodeCommand::Resize { pool, min, max } => self.sizes.resize(&pool, min, max),
             // There is room for all orders that a node can have. Nobody waits here: the beat goes on.
             NodeCommand::Recycle { pool, who } => {

@@ -4,7 +4,7 @@
 //!   settings, checked once. `sizes.rs`: how many workers its pools have.
 //! - `house.rs`: the thread that all of this lives on. `stages.rs`: the runtime that attempts run on.
 //! - `heartbeat.rs`: the heartbeat, on a thread of its own, and the fence. `orphans.rs`: leases that the store has for the node, and the node has not.
-//! - `pool.rs`: claims for one queue what its workers can run, and says how many there are. `crew.rs`: the workers, and what
+//! - `pool.rs`: claims for one queue what its workers can run, and says how many there are. `workers.rs`: the workers, and what
 //!   waits for them. `hand.rs`: one worker. `attempt.rs`: one attempt from start to report. `pace.rs`: how far to claim ahead.
 //! - `finisher.rs`: reports, many in one write. `upkeep.rs`: expire, make ready, prune, and who works on what.
 //! - `starts.rs`: what follows when workers do not come up. `recycler.rs`: workers that are replaced by order.

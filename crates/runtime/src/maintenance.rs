@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use crate::lifecycle::NodeState;
 use crate::workers::WorkerSet;
 
-/// Rows in one bite.
+/// Rows in one batch.
 const BITE: usize = 1_000;
 /// How often finished tasks are pruned.
 const PRUNE_EVERY: Duration = Duration::from_secs(60);
@@ -25,7 +25,7 @@ pub(crate) struct Maintenance {
     pub(crate) session: SessionId,
     pub(crate) every: Duration,
     pub(crate) retention: Retention,
-    pub(crate) crews: Vec<WorkerSet>,
+    pub(crate) worker_sets: Vec<WorkerSet>,
     pub(crate) state: watch::Receiver<NodeState>,
 }
 
@@ -73,7 +73,7 @@ impl Maintenance {
     }
 
     async fn report(&self, reported: &mut Vec<Worker>) {
-        let workers: Vec<Worker> = self.crews.iter().flat_map(WorkerSet::workers).collect();
+        let workers: Vec<Worker> = self.worker_sets.iter().flat_map(WorkerSet::workers).collect();
         if workers != *reported && self.store.report(self.session, workers.clone()).await.is_ok() {
             *reported = workers;
         }

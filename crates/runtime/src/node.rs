@@ -87,13 +87,13 @@ pub enum StartError {
 
 /// A running node. When it is dropped without a drain it stops at once; its leases end when they are not renewed.
 pub struct Node {
-    lodger: NodeHandle,
+    handle: NodeHandle,
     _house: NodeThread,
 }
 
 /// What lives in the house, as others see it.
 struct NodeHandle {
-    stand: NodeLifecycle,
+    lifecycle: NodeLifecycle,
     present: Arc<CurrentSession>,
     written: watch::Sender<u64>,
     wish: watch::Sender<Option<Duration>>,
@@ -106,23 +106,33 @@ struct NodeHandle {
 impl NodeHandle {
     /// Moves in: everything that is spawned from here on lives there too.
     async fn begin(parts: NodeDeps, config: NodeConfig, stages: HandlerRuntimes) -> Result<Self, StartError> {
-        let stand = NodeLifecycle::new();
-        let health = StoreHealth::new(Arc::clone(&parts.clock), stand.clone(), config.store_news.clone());
+        let lifecycle = NodeLifecycle::new();
+        let health = StoreHealth::new(Arc::clone(&parts.clock), lifecycle.clone(), config.store_news.clone());
         let watched = WatchedStore { store: parts.store, health: health.clone() };
         let parts = NodeDeps { store: Arc::new(watched), ..parts };
         let written = watch::Sender::new(0);
-        let (finisher, finishing) =
-            Finisher::start(Arc::clone(&parts.store), stand.watch(), written.clone(), stand.held.clone());
+        let (finisher, finishing) = Finisher::start(
+            Arc::clone(&parts.store),
+            lifecycle.watch(),
+            written.clone(),
+            lifecycle.held.clone(),
+        );
         let sizes = Sizes::new(&config.pools);
-        let makings =
-            SessionDeps { parts, config, stand: stand.clone(), finisher, sizes: sizes.clone(), stages };
-        let first = NodeSession::begin(&makings, Join::First).await?;
+        let deps = SessionDeps {
+            parts,
+            config,
+            lifecycle: lifecycle.clone(),
+            finisher,
+            sizes: sizes.clone(),
+            stages,
+        };
+        let first = NodeSession::begin(&deps, Join::First).await?;
         let present = Arc::new(CurrentSession(Mutex::new(Now::of(&first))));
         let (wish, wished) = watch::channel(None);
         let stopper = Stopper::default();
         let hurry = stopper.0.clone();
         let supervisor = Supervisor {
-            makings,
+            deps,
             finishing,
             present: Arc::clone(&present),
             wished,
@@ -130,7 +140,7 @@ impl NodeHandle {
             health: health.clone(),
         };
         let supervisor = Some(tokio::spawn(supervisor.serve(first)));
-        Ok(Self { stand, present, written, wish, stopper, sizes, health, supervisor })
+        Ok(Self { lifecycle, present, written, wish, stopper, sizes, health, supervisor })
     }
 }
 
@@ -143,7 +153,7 @@ impl Node {
         config.check()?;
         let house = NodeThread::open()?;
         match house.spawn(NodeHandle::begin(parts, config, HandlerRuntimes::here())).await {
-            Ok(lodger) => Ok(Self { lodger: lodger?, _house: house }),
+            Ok(handle) => Ok(Self { handle: handle?, _house: house }),
             Err(broken) => std::panic::resume_unwind(broken.into_panic()),
         }
     }
@@ -151,38 +161,38 @@ impl Node {
     /// Its session: another one after it was fenced and came back.
     #[must_use]
     pub fn session(&self) -> SessionId {
-        self.lodger.present.lock().session
+        self.handle.present.lock().session
     }
 
     /// Where it stands, and where it goes. An order to drain is seen here: whoever owns the node then drains it.
     #[must_use]
     pub fn state(&self) -> watch::Receiver<NodeState> {
-        self.lodger.stand.watch()
+        self.handle.lifecycle.watch()
     }
 
     /// Changes whenever ends of attempts were written by this node: a hint to look.
     #[must_use]
     pub fn ends(&self) -> watch::Receiver<u64> {
-        self.lodger.written.subscribe()
+        self.handle.written.subscribe()
     }
 
     /// How many attempts run.
     #[must_use]
     pub fn running(&self) -> usize {
-        self.lodger.present.lock().crews.iter().map(WorkerSet::running).sum()
+        self.handle.present.lock().worker_sets.iter().map(WorkerSet::running).sum()
     }
 
     /// How many workers its pools may have together: as they were set, or as they were resized by order.
     #[must_use]
     pub fn most_workers(&self) -> usize {
-        self.lodger.sizes.most()
+        self.handle.sizes.most()
     }
 
     /// What does not work, in sentences: workers that do not come up, and why a fenced node is not back yet.
     #[must_use]
     pub fn troubles(&self) -> Vec<String> {
-        let now = self.lodger.present.lock();
-        let workers = now.crews.iter().filter_map(WorkerSet::trouble).map(|failure| failure.message);
+        let now = self.handle.present.lock();
+        let workers = now.worker_sets.iter().filter_map(WorkerSet::trouble).map(|failure| failure.message);
         workers.chain(now.trouble.clone()).collect()
     }
 
@@ -190,15 +200,15 @@ impl Node {
     /// work, and its state is `Draining`: whoever owns it then drains it.
     #[must_use]
     pub fn store_health(&self) -> StoreHealth {
-        self.lodger.health.clone()
+        self.handle.health.clone()
     }
 
     /// Takes no more work, waits for what runs, and after `timeout` gives the rest back. Nothing is lost, and nothing is
     /// counted as a failure.
     pub async fn drain(mut self, timeout: Duration) -> Drained {
-        self.lodger.stand.drain();
-        self.lodger.wish.send_replace(Some(timeout));
-        match self.lodger.supervisor.take() {
+        self.handle.lifecycle.drain();
+        self.handle.wish.send_replace(Some(timeout));
+        match self.handle.supervisor.take() {
             Some(supervisor) => supervisor.await.unwrap_or_default(),
             None => Drained::default(),
         }
@@ -207,13 +217,13 @@ impl Node {
     /// By what a drain is cut short.
     #[must_use]
     pub fn stopper(&self) -> Stopper {
-        self.lodger.stopper.clone()
+        self.handle.stopper.clone()
     }
 
     /// Ends what runs at once, without its grace, and gives it back, in three seconds at most. Nothing is lost, and nothing is
     /// counted as a failure or as the death of a node.
     pub async fn stop_now(self) -> Drained {
-        self.lodger.stopper.stop_now();
+        self.handle.stopper.stop_now();
         self.drain(Duration::ZERO).await
     }
 }
@@ -233,7 +243,7 @@ impl Stopper {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        if let Some(supervisor) = &self.lodger.supervisor {
+        if let Some(supervisor) = &self.handle.supervisor {
             supervisor.abort();
         }
     }
@@ -244,13 +254,13 @@ struct CurrentSession(Mutex<Now>);
 
 struct Now {
     session: SessionId,
-    crews: Vec<WorkerSet>,
+    worker_sets: Vec<WorkerSet>,
     trouble: Option<String>,
 }
 
 impl Now {
     fn of(term: &NodeSession) -> Self {
-        Self { session: term.session, crews: term.crews.clone(), trouble: None }
+        Self { session: term.session, worker_sets: term.worker_sets.clone(), trouble: None }
     }
 }
 
@@ -262,7 +272,7 @@ impl CurrentSession {
 
 /// Goes from term to term.
 struct Supervisor {
-    makings: SessionDeps,
+    deps: SessionDeps,
     finishing: JoinHandle<()>,
     present: Arc<CurrentSession>,
     /// How long a drain may take, once somebody wishes it.
@@ -274,7 +284,7 @@ struct Supervisor {
 
 impl Supervisor {
     async fn serve(mut self, first: NodeSession) -> Drained {
-        let _over = EndOnDrop(self.makings.stand.clone());
+        let _over = EndOnDrop(self.deps.lifecycle.clone());
         let drained = self.go_from_term_to_term(first).await;
         let hurry = self.hurry.clone();
         // Whoever has a store last closes it.
@@ -291,10 +301,10 @@ impl Supervisor {
         while let Some(mut present) = term {
             let timeout = tokio::select! {
                 timeout = wish(&mut self.wished) => timeout,
-                () = self.makings.stand.lost() => {
+                () = self.deps.lifecycle.lost() => {
                     if self.health.gone().is_some() {
                         // Nobody died: whoever finds the store again hands its work back.
-                        let depart = self.makings.parts.store.depart(present.session);
+                        let depart = self.deps.parts.store.depart(present.session);
                         let _ = tokio::time::timeout(STOP_PATIENCE, depart).await;
                     }
                     let too_late = self.too_late(present.session);
@@ -313,14 +323,14 @@ impl Supervisor {
                 // What the store has not taken by now is handed back by whoever finds the session over.
                 () = too_late => self.finishing.abort(),
             }
-            self.makings.stand.end();
+            self.deps.lifecycle.end();
             present.end().await;
             return drained;
         }
         // Fenced, and not wanted any more.
-        self.makings.stand.rest();
+        self.deps.lifecycle.rest();
         wish(&mut self.wished).await;
-        self.makings.stand.end();
+        self.deps.lifecycle.end();
         let _ = self.flush().await;
         Drained::default()
     }
@@ -333,14 +343,14 @@ impl Supervisor {
         if self.flush().await == Flushed::Written {
             tokio::select! {
                 () = term.leave(&hurry) => {}
-                () = self.makings.stand.lost() => {}
+                () = self.deps.lifecycle.lost() => {}
             }
         }
     }
 
     /// Waits until there is a hurry, notes that the node stops on purpose, and waits as long as a stop may take.
     fn too_late(&self, session: SessionId) -> impl Future<Output = ()> + use<> {
-        let (hurry, store) = (self.hurry.clone(), Arc::clone(&self.makings.parts.store));
+        let (hurry, store) = (self.hurry.clone(), Arc::clone(&self.deps.parts.store));
         async move {
             hurry.cancelled().await;
             let until = Instant::now() + STOP_PATIENCE;
@@ -353,7 +363,7 @@ impl Supervisor {
     /// Joins anew, however often it takes; `None` when the node is to drain instead, or the store is gone.
     async fn come_back(&mut self) -> Option<NodeSession> {
         let mut pause = FIRST_PAUSE;
-        let leaving = self.makings.stand.leaving();
+        let leaving = self.deps.lifecycle.leaving();
         loop {
             if self.health.gone().is_some() {
                 return None;
@@ -381,21 +391,21 @@ impl Supervisor {
     /// Another term, or why there is none yet.
     async fn begin(&self) -> Result<NodeSession, String> {
         // What was done under the old session is offered first: once it is found dead, nobody takes it any more.
-        if self.makings.finisher.pending() > 0 {
+        if self.deps.finisher.pending() > 0 {
             return Err("results of the lost session wait to be written".to_owned());
         }
-        NodeSession::begin(&self.makings, Join::Again).await.map_err(|refused| refused.to_string())
+        NodeSession::begin(&self.deps, Join::Again).await.map_err(|refused| refused.to_string())
     }
 
     /// Waits until what was reported is written. A node that is fenced meanwhile gives it up.
     async fn flush(&mut self) -> Flushed {
-        self.makings.finisher.close();
+        self.deps.finisher.close();
         tokio::select! {
             biased;
-            () = self.makings.stand.lost() => {}
+            () = self.deps.lifecycle.lost() => {}
             _ = &mut self.finishing => return Flushed::Written,
         }
-        self.makings.stand.end();
+        self.deps.lifecycle.end();
         let _ = (&mut self.finishing).await;
         Flushed::GivenUp
     }

@@ -39,12 +39,12 @@ pub const WORKERS_FAIL: &str = "its workers do not come up";
 
 /// Serves one queue.
 pub(crate) struct Pool {
-    bench: Arc<PoolContext>,
+    context: Arc<PoolContext>,
     session: SessionId,
     ids: Ids,
     poll: Duration,
-    stand: NodeLifecycle,
-    crew: WorkerSet,
+    lifecycle: NodeLifecycle,
+    workers: WorkerSet,
     size: watch::Receiver<PoolSize>,
     hands: JoinSet<()>,
     /// Nothing is claimed ahead before this moment.
@@ -80,22 +80,23 @@ enum ClaimResult {
 
 impl Pool {
     pub(crate) fn new(
-        bench: PoolContext,
+        context: PoolContext,
         session: SessionId,
         ids: Ids,
         poll: Duration,
-        stand: NodeLifecycle,
+        lifecycle: NodeLifecycle,
         size: watch::Receiver<PoolSize>,
     ) -> Self {
-        let PoolConfig { queue, executor, .. } = &bench.pool;
-        let crew = WorkerSet::new(queue.clone(), Arc::clone(executor), size.borrow().max, stand.watch());
+        let PoolConfig { queue, executor, .. } = &context.pool;
+        let workers =
+            WorkerSet::new(queue.clone(), Arc::clone(executor), size.borrow().max, lifecycle.watch());
         Self {
-            bench: Arc::new(bench),
+            context: Arc::new(context),
             session,
             ids,
             poll,
-            stand,
-            crew,
+            lifecycle,
+            workers,
             size,
             hands: JoinSet::new(),
             calm_until: None,
@@ -107,16 +108,16 @@ impl Pool {
         }
     }
 
-    pub(crate) fn crew(&self) -> WorkerSet {
-        self.crew.clone()
+    pub(crate) fn workers(&self) -> WorkerSet {
+        self.workers.clone()
     }
 
     /// Claims and runs until the node drains and the last attempt has ended. Answers what became of those that ran when
     /// the drain began.
     pub(crate) async fn serve(mut self) -> Drained {
-        let mut state = self.stand.watch();
-        let mut stops = self.bench.held.stops();
-        let mut wakeups: Wakeups = self.bench.store.wakeups();
+        let mut state = self.lifecycle.watch();
+        let mut stops = self.context.held.stops();
+        let mut wakeups: Wakeups = self.context.store.wakeups();
         loop {
             let now = *state.borrow_and_update();
             self.give_up_overdue().await;
@@ -133,10 +134,10 @@ impl Pool {
                     look
                 }
                 NodeState::Draining | NodeState::Fenced | NodeState::Ended => {
-                    self.crew.close();
-                    self.give_back(self.crew.take_back(0)).await;
-                    if self.crew.is_empty() {
-                        return self.crew.drained();
+                    self.workers.close();
+                    self.give_back(self.workers.take_back(0)).await;
+                    if self.workers.is_empty() {
+                        return self.workers.drained();
                     }
                     ClaimResult::Filled
                 }
@@ -148,11 +149,11 @@ impl Pool {
             };
             let until = gate.into_iter().fold(self.next_look(), Instant::min);
             tokio::select! {
-                () = self.crew.changed() => {}
+                () = self.workers.changed() => {}
                 Some(_) = self.hands.join_next(), if !self.hands.is_empty() => {}
                 () = wakeups.wait(), if hungry => {}
                 () = tokio::time::sleep_until(until) => {}
-                _ = stops.changed() => self.give_back(self.crew.take_stopped()).await,
+                _ = stops.changed() => self.give_back(self.workers.take_stopped()).await,
                 Ok(()) = self.size.changed() => self.resize().await,
                 _ = state.changed() => {}
             }
@@ -168,24 +169,24 @@ impl Pool {
             scale_up_at: count(size.scale_up_at),
             idle_timeout: size.idle_timeout,
         };
-        // Each answer changes the crew by one worker at least.
+        // Each answer changes the workers by one worker at least.
         for _ in 0..=MAX_CLAIM {
             let now = Instant::now();
-            let load = self.crew.load();
+            let load = self.workers.load();
             let may_open = !load.gave_up && load.open_again.is_none_or(|at| at <= now);
-            match scale(&policy, &pool_load(&load, self.backlog, now, (self.bench.memory)())) {
+            match scale(&policy, &pool_load(&load, self.backlog, now, (self.context.memory)())) {
                 Scale::Up(more) if may_open => self.open(more),
                 Scale::Hold | Scale::Up(_) => return,
-                Scale::Down => self.crew.dismiss_idlest(),
+                Scale::Down => self.workers.dismiss_idlest(),
             }
         }
     }
 
     fn open(&mut self, more: u32) {
         for _ in 0..more {
-            let (id, stage) = (WorkerId((self.ids)()), self.bench.stages.now());
-            let bell = self.crew.enlist(id, stage.number, self.bench.clock.now());
-            let hand = worker_loop::serve(Arc::clone(&self.bench), self.crew.clone(), id, bell);
+            let (id, stage) = (WorkerId((self.ids)()), self.context.stages.now());
+            let bell = self.workers.enlist(id, stage.number, self.context.clock.now());
+            let hand = worker_loop::serve(Arc::clone(&self.context), self.workers.clone(), id, bell);
             self.hands.spawn_on(hand, &stage.handle);
         }
     }
@@ -198,36 +199,36 @@ impl Pool {
             return;
         }
         self.late_at = now + LATE_LOOK;
-        let mine = self.crew.stages();
-        let late = self.bench.held.late(now.into_std());
+        let mine = self.workers.stages();
+        let late = self.context.held.late(now.into_std());
         let stages: BTreeSet<usize> = late.iter().filter_map(|worker| mine.get(worker)).copied().collect();
         for stage in stages {
             // An executor may be late for reasons of its own: where something moves, it will answer.
-            if self.bench.stages.moves(stage).await {
+            if self.context.stages.moves(stage).await {
                 continue;
             }
             let stuck = |worker: WorkerId| mine.get(&worker) == Some(&stage);
-            let overdue = self.bench.held.overdue(now.into_std(), stuck);
-            for (worker, done) in give_up(&self.bench, overdue).await {
-                self.crew.mark_unresponsive(worker, &done);
+            let overdue = self.context.held.overdue(now.into_std(), stuck);
+            for (worker, done) in give_up(&self.context, overdue).await {
+                self.workers.mark_unresponsive(worker, &done);
             }
-            self.bench.stages.leave(stage, self.size.borrow().max);
-            self.crew.retire(self.bench.stages.now().number);
+            self.context.stages.leave(stage, self.size.borrow().max);
+            self.workers.retire(self.context.stages.now().number);
         }
     }
 
     /// Another size: what waits goes back, the idle above the maximum go at once, the busy when they are done.
     async fn resize(&mut self) {
-        self.crew.set_max(self.size.borrow_and_update().max);
-        self.give_back(self.crew.take_back(0)).await;
+        self.workers.set_max(self.size.borrow_and_update().max);
+        self.give_back(self.workers.take_back(0)).await;
     }
 
     /// Takes what can be run, and a little more where that is good.
     async fn claim(&mut self) -> ClaimResult {
         let now = Instant::now();
-        let load = self.crew.load();
+        let load = self.workers.load();
         let (growth, ahead) = (self.growth(&load, now), self.ahead(&load, now));
-        let room = match (self.bench.memory)() {
+        let room = match (self.context.memory)() {
             MemoryPressure::Free => room(&load, growth, ahead),
             // One at a time: what waits for memory that others have would wait for ever.
             MemoryPressure::Tight => room(&load, growth, ahead).min(usize::from(load.is_at_rest())),
@@ -235,19 +236,19 @@ impl Pool {
         if room == 0 {
             return ClaimResult::Filled;
         }
-        let queue = self.bench.pool.queue.clone();
+        let queue = self.context.pool.queue.clone();
         let claim = Claim { session: self.session, queue, kinds: self.kinds(), limit: room };
         // Until what it brings is taken, the heartbeat may hear of it.
-        let _claiming = self.bench.held.claiming();
+        let _claiming = self.context.held.claiming();
         let answer = tokio::select! {
-            answer = self.bench.store.claim(claim) => answer,
+            answer = self.context.store.claim(claim) => answer,
             // What may have been claimed ends with the session.
-            () = self.stand.lost() => return ClaimResult::Filled,
+            () = self.lifecycle.lost() => return ClaimResult::Filled,
         };
         let (tasks, next): (Vec<Claimed>, _) = match answer {
             Ok(ClaimAnswer::Tasks { tasks, next }) => (tasks, next),
             Ok(ClaimAnswer::SessionEnded) => {
-                self.stand.fence();
+                self.lifecycle.fence();
                 return ClaimResult::Filled;
             }
             // The heartbeat knows whether the store is away for good; here the poll comes back.
@@ -264,31 +265,31 @@ impl Pool {
 
     /// How long to wait for a gate that opens at this moment. The clock of the store decides.
     async fn wait_for_gate(&self, opens: Timestamp) -> Duration {
-        let now = self.bench.store.now().await.unwrap_or_else(|_| self.bench.clock.now());
+        let now = self.context.store.now().await.unwrap_or_else(|_| self.context.clock.now());
         opens.since(now).max(SHORTEST).min(self.poll)
     }
 
     async fn take(&mut self, tasks: Vec<Claimed>, growth: usize, ahead: usize) {
         let suspect = tasks.iter().any(|task| task.suspect);
-        let strings = self.bench.held.take(tasks.iter().map(|task| task.lease.as_ref()));
+        let strings = self.context.held.take(tasks.iter().map(|task| task.lease.as_ref()));
         let since = Instant::now();
         let tasks = tasks.into_iter().zip(strings);
         let tasks = tasks.map(|(claimed, strings)| ClaimedTask { claimed, strings, since });
         // The node may have changed its mind while the store was asked.
-        if self.stand.now() != NodeState::Running {
+        if self.lifecycle.now() != NodeState::Running {
             return self.give_back(tasks.collect()).await;
         }
-        self.crew.add(tasks, ahead / 2);
+        self.workers.add(tasks, ahead / 2);
         if suspect {
             // Nothing is held beside it that has no worker, now or soon.
             self.calm_until = Some(since + CALM);
-            let load = self.crew.load();
-            self.give_back(self.crew.take_back(load.idle + load.starting + growth)).await;
+            let load = self.workers.load();
+            self.give_back(self.workers.take_back(load.idle + load.starting + growth)).await;
         }
     }
 
     fn kinds(&self) -> Kinds {
-        match self.bench.pool.executor.served() {
+        match self.context.pool.executor.served() {
             Served::Any => Kinds::Any,
             Served::Only(kinds) => Kinds::Only(kinds),
         }
@@ -297,13 +298,13 @@ impl Pool {
     /// Where a certain number of tasks must wait for another worker to come, the store counts them while no worker is free. New
     /// tasks are a reason to count again.
     async fn count_backlog(&mut self, look: ClaimResult) -> ClaimResult {
-        let (load, now) = (self.crew.load(), Instant::now());
+        let (load, now) = (self.workers.load(), Instant::now());
         let more = self.openable(&load, now);
         let is_useful = self.grows_by_backlog(&load)
             && more > 0
             && load.free() == 0
             && matches!(look, ClaimResult::Filled)
-            && (self.bench.memory)() == MemoryPressure::Free;
+            && (self.context.memory)() == MemoryPressure::Free;
         if !is_useful {
             return look;
         }
@@ -315,8 +316,8 @@ impl Pool {
         let limit = enough.max(more + load.starting).min(MAX_CLAIM);
         let kinds = self.kinds();
         let counted = tokio::select! {
-            counted = self.bench.store.backlog(&self.bench.pool.queue, &kinds, limit) => counted,
-            () = self.stand.lost() => return ClaimResult::Filled,
+            counted = self.context.store.backlog(&self.context.pool.queue, &kinds, limit) => counted,
+            () = self.lifecycle.lost() => return ClaimResult::Filled,
         };
         match counted {
             Ok(counted) => {
@@ -349,7 +350,7 @@ impl Pool {
 
     /// How much to claim ahead.
     fn ahead(&self, load: &SetLoad, now: Instant) -> usize {
-        let bound = match self.bench.pool.prefetch {
+        let bound = match self.context.pool.prefetch {
             Prefetch::Off => return 0,
             Prefetch::UpTo(bound) => bound,
         };
@@ -359,25 +360,25 @@ impl Pool {
 
     /// What found no worker in time goes back: the work was longer than it looked, or too little waits for another worker.
     async fn hand_back_stale(&mut self) {
-        let (load, now) = (self.crew.load(), Instant::now());
+        let (load, now) = (self.workers.load(), Instant::now());
         if load.excess() > 0 && load.oldest_waiting.is_some_and(|since| now - since >= PATIENCE) {
             self.modest_until = Some(now + self.poll);
-            self.crew.forget_pace();
-            self.give_back(self.crew.take_back(load.stock - load.excess())).await;
+            self.workers.forget_pace();
+            self.give_back(self.workers.take_back(load.backlog - load.excess())).await;
         }
     }
 
     /// Workers that die at their start again and again pause the queue, with the reason, instead of being tried for ever. Whoever
     /// resumes it has them tried again.
     async fn rest_or_go_on(&mut self) {
-        let Some(failure) = self.crew.given_up() else { return };
-        let (store, queue) = (&self.bench.store, &self.bench.pool.queue);
+        let Some(failure) = self.workers.given_up() else { return };
+        let (store, queue) = (&self.context.store, &self.context.pool.queue);
         // A store that is away is asked again in the next round.
         let Ok(settings) = store.configure(queue, Vec::new()).await else { return };
         match (self.rests, settings.paused) {
             (Rests::Paused, None) => {
                 self.rests = Rests::No;
-                self.crew.try_again();
+                self.workers.try_again();
             }
             (Rests::No, None) => {
                 let reason = cut(&format!("{WORKERS_FAIL}: {}", failure.message), MAX_MESSAGE_BYTES);
@@ -394,13 +395,13 @@ impl Pool {
 
     async fn give_back(&self, tasks: Vec<ClaimedTask>) {
         for waiting in tasks {
-            give_back(&self.bench, waiting.claimed).await;
+            give_back(&self.context, waiting.claimed).await;
         }
     }
 
     /// When to look again, if nothing happens before.
     fn next_look(&self) -> Instant {
-        let (load, now) = (self.crew.load(), Instant::now());
+        let (load, now) = (self.workers.load(), Instant::now());
         let idle =
             load.oldest_idle.map(|since| since + self.size.borrow().idle_timeout).filter(|at| *at > now);
         let stale = load.oldest_waiting.filter(|_| load.excess() > 0).map(|since| since + PATIENCE);
@@ -419,7 +420,7 @@ fn room(load: &SetLoad, growth: usize, ahead: usize) -> usize {
     (here + more).min(MAX_CLAIM)
 }
 
-/// The crew as the rules of scaling see it: an idle worker for whom a task waits is as good as busy.
+/// The workers as the rules of scaling see it: an idle worker for whom a task waits is as good as busy.
 fn pool_load(load: &SetLoad, backlog: usize, now: Instant, memory: MemoryPressure) -> PoolLoad {
     PoolLoad {
         total: count(load.total),

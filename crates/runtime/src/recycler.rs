@@ -27,7 +27,7 @@ pub(crate) struct RecycleRequest {
 pub(crate) struct Recycler {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) session: SessionId,
-    pub(crate) crews: Vec<WorkerSet>,
+    pub(crate) worker_sets: Vec<WorkerSet>,
     pub(crate) orders: mpsc::Receiver<RecycleRequest>,
 }
 
@@ -35,8 +35,9 @@ impl Recycler {
     /// Goes on until nobody hears orders any more.
     pub(crate) async fn serve(mut self) {
         while let Some(RecycleRequest { number, pool, who }) = self.orders.recv().await {
-            let crew = self.crews.iter().find(|crew| crew.pool() == pool);
-            let RecycleReport { recycled, busy } = crew.map(|crew| crew.recycle(who)).unwrap_or_default();
+            let workers = self.worker_sets.iter().find(|workers| workers.pool() == pool);
+            let RecycleReport { recycled, busy } =
+                workers.map(|workers| workers.recycle(who)).unwrap_or_default();
             self.answer(Reply { number, recycled, busy }).await;
         }
     }

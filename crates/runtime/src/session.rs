@@ -38,7 +38,7 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 pub(crate) struct SessionDeps {
     pub(crate) parts: NodeDeps,
     pub(crate) config: NodeConfig,
-    pub(crate) stand: NodeLifecycle,
+    pub(crate) lifecycle: NodeLifecycle,
     pub(crate) finisher: Finisher,
     pub(crate) sizes: Sizes,
     pub(crate) stages: HandlerRuntimes,
@@ -56,9 +56,9 @@ pub(crate) enum Join {
 /// One session, and what works under it.
 pub(crate) struct NodeSession {
     pub(crate) session: SessionId,
-    pub(crate) crews: Vec<WorkerSet>,
+    pub(crate) worker_sets: Vec<WorkerSet>,
     store: Arc<dyn Store>,
-    stand: NodeLifecycle,
+    lifecycle: NodeLifecycle,
     pools: JoinSet<Drained>,
     upkeep: tokio::task::JoinHandle<()>,
     scheduler: tokio::task::JoinHandle<()>,
@@ -73,8 +73,8 @@ pub(crate) struct NodeSession {
 
 impl NodeSession {
     /// Joins with a new session, and begins to work.
-    pub(crate) async fn begin(makings: &SessionDeps, arrival: Join) -> Result<Self, StartError> {
-        let SessionDeps { parts: NodeDeps { store, ids, .. }, config, .. } = makings;
+    pub(crate) async fn begin(deps: &SessionDeps, arrival: Join) -> Result<Self, StartError> {
+        let SessionDeps { parts: NodeDeps { store, ids, .. }, config, .. } = deps;
         let session = SessionId(ids());
         let node = NewSession {
             id: session,
@@ -87,8 +87,8 @@ impl NodeSession {
         if store.join(node).await? == Fenced::Lost {
             return Err(StartError::NotNew);
         }
-        let begun = match prepare(makings, session, arrival).await {
-            Ok(()) => Self::work(makings, session),
+        let begun = match prepare(deps, session, arrival).await {
+            Ok(()) => Self::work(deps, session),
             Err(refused) => Err(refused),
         };
         if begun.is_err() {
@@ -99,17 +99,17 @@ impl NodeSession {
     }
 
     /// Starts the parts, in order.
-    fn work(makings: &SessionDeps, session: SessionId) -> Result<Self, StartError> {
-        let SessionDeps { parts, config, stand, finisher, sizes, stages } = makings;
+    fn work(deps: &SessionDeps, session: SessionId) -> Result<Self, StartError> {
+        let SessionDeps { parts, config, lifecycle, finisher, sizes, stages } = deps;
         let NodeDeps { store, clock, ids } = parts;
-        stand.run();
+        lifecycle.run();
         let (recycles, orders) = mpsc::channel(MAX_ORDERS);
         let heartbeat = LeaseKeeper {
             store: Arc::clone(store),
             clock: Arc::clone(clock),
             session,
             times: config.lease,
-            stand: stand.clone(),
+            lifecycle: lifecycle.clone(),
             sizes: sizes.clone(),
             finisher: finisher.clone(),
             guard: config.guard.clone(),
@@ -117,7 +117,7 @@ impl NodeSession {
         };
         let heartbeat = heartbeat.start()?;
         let mut pools = JoinSet::new();
-        let mut crews = Vec::new();
+        let mut worker_sets = Vec::new();
         let (mut tellers, over) = (JoinSet::new(), CancellationToken::new());
         for pool in &config.pools {
             if let Some(listener) = &pool.listener {
@@ -133,21 +133,23 @@ impl NodeSession {
                 tellers.spawn(teller.serve());
             }
             let size = sizes.watch(pool);
-            let bench = PoolContext {
+            let context = PoolContext {
                 stages: stages.clone(),
                 store: Arc::clone(store),
                 clock: Arc::clone(clock),
                 pool: pool.clone(),
-                held: stand.held.clone(),
+                held: lifecycle.held.clone(),
                 finisher: finisher.clone(),
                 memory: Arc::clone(&config.memory),
                 suspects: Mutex::default(),
             };
-            let pool = Pool::new(bench, session, Arc::clone(ids), config.lease.poll, stand.clone(), size);
-            crews.push(pool.crew());
+            let pool =
+                Pool::new(context, session, Arc::clone(ids), config.lease.poll, lifecycle.clone(), size);
+            worker_sets.push(pool.workers());
             pools.spawn(pool.serve());
         }
-        let recycler = Recycler { store: Arc::clone(store), session, crews: crews.clone(), orders };
+        let recycler =
+            Recycler { store: Arc::clone(store), session, worker_sets: worker_sets.clone(), orders };
         let recycler = tokio::spawn(recycler.serve());
         let upkeep = Maintenance {
             store: Arc::clone(store),
@@ -155,24 +157,25 @@ impl NodeSession {
             session,
             every: config.upkeep,
             retention: config.retention,
-            crews: crews.clone(),
-            state: stand.watch(),
+            worker_sets: worker_sets.clone(),
+            state: lifecycle.watch(),
         };
         let upkeep = tokio::spawn(upkeep.serve());
-        let scheduler = Scheduler { store: Arc::clone(store), ids: Arc::clone(ids), state: stand.watch() };
+        let scheduler =
+            Scheduler { store: Arc::clone(store), ids: Arc::clone(ids), state: lifecycle.watch() };
         let scheduler = tokio::spawn(scheduler.serve());
         let presence = config.presence.clone().map(|presence| {
-            let (crews, clock) = (crews.clone(), Arc::clone(clock));
-            let (name, state) = (config.name.clone(), stand.watch());
-            tokio::spawn(announce(presence, Subject { session, name, crews, clock, state }))
+            let (worker_sets, clock) = (worker_sets.clone(), Arc::clone(clock));
+            let (name, state) = (config.name.clone(), lifecycle.watch());
+            tokio::spawn(announce(presence, Subject { session, name, worker_sets, clock, state }))
         });
         let grace = config.pools.iter().map(|pool| pool.grace).max().unwrap_or_default();
-        let (store, stand) = (Arc::clone(store), stand.clone());
+        let (store, lifecycle) = (Arc::clone(store), lifecycle.clone());
         Ok(Self {
             session,
-            crews,
+            worker_sets,
             store,
-            stand,
+            lifecycle,
             pools,
             upkeep,
             scheduler,
@@ -207,7 +210,7 @@ impl NodeSession {
         if in_time {
             return;
         }
-        let held = self.stand.held.clone();
+        let held = self.lifecycle.held.clone();
         held.stop_all(StopReason::HandBack);
         let end_at_once = async {
             hurry.cancelled().await;
@@ -267,14 +270,14 @@ async fn collect(pools: &mut JoinSet<Drained>, drained: &mut Drained) {
 }
 
 /// All that must be before the first claim.
-async fn prepare(makings: &SessionDeps, session: SessionId, arrival: Join) -> Result<(), StartError> {
-    let SessionDeps { parts: NodeDeps { store, .. }, config, .. } = makings;
+async fn prepare(deps: &SessionDeps, session: SessionId, arrival: Join) -> Result<(), StartError> {
+    let SessionDeps { parts: NodeDeps { store, .. }, config, .. } = deps;
     bring_settings(store.as_ref(), session, config, arrival).await?;
     if arrival == Join::First && !config.schedules.is_empty() {
         bring_schedules(store.as_ref(), &config.schedules, store.now().await?).await?;
     }
     match (&config.guard, store.liveness_lock(session)?) {
-        (Some(guard), Some(tether)) => guard.hold(tether).await.map_err(StartError::Guard),
+        (Some(guard), Some(liveness_lock)) => guard.hold(liveness_lock).await.map_err(StartError::Guard),
         // Nobody is to hold it, or this store proves life in another way.
         (Some(_) | None, _) => Ok(()),
     }

@@ -199,12 +199,12 @@ impl Store for WatchedStore {
         self.watch(verb("change_job", Proof::Turn, Input::Work), self.store.change_job(job, change)).await
     }
 
-    async fn expire(&self, bite: usize) -> Result<Expired, Error> {
-        self.watch(verb("expire", Proof::Read, Input::Own), self.store.expire(bite)).await
+    async fn expire(&self, batch: usize) -> Result<Expired, Error> {
+        self.watch(verb("expire", Proof::Read, Input::Own), self.store.expire(batch)).await
     }
 
-    async fn make_ready(&self, bite: usize) -> Result<MadeReady, Error> {
-        self.watch(verb("make_ready", Proof::Read, Input::Own), self.store.make_ready(bite)).await
+    async fn make_ready(&self, batch: usize) -> Result<MadeReady, Error> {
+        self.watch(verb("make_ready", Proof::Read, Input::Own), self.store.make_ready(batch)).await
     }
 
     async fn prune(&self, what: Prune) -> Result<Pruned, Error> {

@@ -1,4 +1,4 @@
-//! One worker of a pool, from its opening to its close: it takes tasks from its crew, one at a time.
+//! One worker of a pool, from its opening to its close: it takes tasks from its workers, one at a time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,10 +15,10 @@ const MAX_OPENING: Duration = Duration::from_secs(15 * 60);
 /// How long it may take to go.
 const MAX_CLOSING: Duration = Duration::from_secs(30);
 
-/// Serves until the crew tells it to go.
-pub(crate) async fn serve(bench: Arc<PoolContext>, crew: WorkerSet, id: WorkerId, bell: Arc<Notify>) {
-    let executor = &bench.pool.executor;
-    let _place = WorkerSeat { crew: &crew, executor: executor.as_ref(), id };
+/// Serves until the workers tells it to go.
+pub(crate) async fn serve(context: Arc<PoolContext>, workers: WorkerSet, id: WorkerId, bell: Arc<Notify>) {
+    let executor = &context.pool.executor;
+    let _place = WorkerSeat { workers: &workers, executor: executor.as_ref(), id };
     let opened = tokio::select! {
         opened = tokio::time::timeout(MAX_OPENING, executor.open(id)) => opened.unwrap_or_else(|_| {
             let message = format!("a worker did not come up within {MAX_OPENING:?}");
@@ -28,27 +28,27 @@ pub(crate) async fn serve(bench: Arc<PoolContext>, crew: WorkerSet, id: WorkerId
         () = bell.notified() => WorkerOpening::Ready,
     };
     match opened {
-        WorkerOpening::Ready => crew.ready(id),
-        WorkerOpening::Failed(failure) => return crew.failed(failure),
-        WorkerOpening::Short(what) => return crew.short(what),
+        WorkerOpening::Ready => workers.ready(id),
+        WorkerOpening::Failed(failure) => return workers.failed(failure),
+        WorkerOpening::Short(what) => return workers.short(what),
     }
     let mut done = None;
     loop {
-        match crew.turn(id, done.take(), bench.clock.now()) {
+        match workers.turn(id, done.take(), context.clock.now()) {
             NextTask::Run(waiting) => {
                 // Given up: others have its place.
-                let Some(ended) = attempt::run(&bench, *waiting, id).await else { break };
+                let Some(ended) = attempt::run(&context, *waiting, id).await else { break };
                 match ended.slot {
                     WorkerFate::Reusable => done = Some(ended),
                     // There is nothing left of it; another worker takes its place.
                     WorkerFate::Spent | WorkerFate::Dead => {
-                        crew.last(id, &ended);
+                        workers.last(id, &ended);
                         break;
                     }
                     // Its work still holds it; another worker takes its place. It is in the book until that has ended, and a
                     // pool that ends does not wait for it.
                     WorkerFate::Unresponsive => {
-                        crew.mark_unresponsive(id, &ended);
+                        workers.mark_unresponsive(id, &ended);
                         return executor.close(id).await;
                     }
                 }
@@ -56,7 +56,7 @@ pub(crate) async fn serve(bench: Arc<PoolContext>, crew: WorkerSet, id: WorkerId
             NextTask::Wait => tokio::select! {
                 () = bell.notified() => {}
                 failure = executor.ended(id) => {
-                    crew.died(id, failure);
+                    workers.died(id, failure);
                     break;
                 }
             },
@@ -67,9 +67,9 @@ pub(crate) async fn serve(bench: Arc<PoolContext>, crew: WorkerSet, id: WorkerId
     let _ = tokio::time::timeout(MAX_CLOSING, executor.close(id)).await;
 }
 
-/// Leaves the crew, however the worker ends, and leaves nothing of it behind.
+/// Leaves the workers, however the worker ends, and leaves nothing of it behind.
 struct WorkerSeat<'a> {
-    crew: &'a WorkerSet,
+    workers: &'a WorkerSet,
     executor: &'a dyn Executor,
     id: WorkerId,
 }
@@ -77,6 +77,6 @@ struct WorkerSeat<'a> {
 impl Drop for WorkerSeat<'_> {
     fn drop(&mut self) {
         self.executor.abandon(self.id);
-        self.crew.gone(self.id);
+        self.workers.gone(self.id);
     }
 }

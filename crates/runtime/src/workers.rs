@@ -1,4 +1,4 @@
-//! The crew of a pool: its workers, and the tasks that are claimed and wait for one of them.
+//! The workers of a pool: its workers, and the tasks that are claimed and wait for one of them.
 //!
 //! A worker takes its next task here by itself; the pool is told when that changes what it should do: somebody is idle,
 //! or little is left. Nothing here waits: it is one book under one lock.
@@ -40,7 +40,7 @@ pub(crate) enum NextTask {
     Go,
 }
 
-/// How a crew stands.
+/// How a workers stands.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SetLoad {
     /// Workers that stay: starting, idle and busy.
@@ -48,7 +48,7 @@ pub(crate) struct SetLoad {
     pub(crate) idle: usize,
     pub(crate) starting: usize,
     /// Tasks that wait for a worker.
-    pub(crate) stock: usize,
+    pub(crate) backlog: usize,
     /// Tasks in hand that may take their node down.
     pub(crate) suspects: usize,
     pub(crate) oldest_idle: Option<Instant>,
@@ -63,17 +63,17 @@ pub(crate) struct SetLoad {
 impl SetLoad {
     /// Idle workers for whom no task waits.
     pub(crate) fn free(&self) -> usize {
-        self.idle.saturating_sub(self.stock)
+        self.idle.saturating_sub(self.backlog)
     }
 
     /// Tasks for which no idle worker waits.
     pub(crate) fn unserved(&self) -> usize {
-        self.stock.saturating_sub(self.idle)
+        self.backlog.saturating_sub(self.idle)
     }
 
     /// Whether nothing runs, and nothing is about to.
     pub(crate) fn is_at_rest(&self) -> bool {
-        self.stock == 0 && self.total == self.idle + self.starting
+        self.backlog == 0 && self.total == self.idle + self.starting
     }
 
     /// Tasks for which no worker is idle or about to come.
@@ -82,7 +82,7 @@ impl SetLoad {
     }
 }
 
-/// The workers of a pool. Clones are the same crew.
+/// The workers of a pool. Clones are the same workers.
 #[derive(Clone)]
 pub(crate) struct WorkerSet(Arc<Shared>);
 
@@ -99,9 +99,9 @@ struct SetState {
     hands: BTreeMap<WorkerId, WorkerEntry>,
     /// The one that has been idle longest comes first.
     idle: VecDeque<WorkerId>,
-    stock: VecDeque<ClaimedTask>,
+    backlog: VecDeque<ClaimedTask>,
     suspects: usize,
-    /// The pool is told when the stock has fallen to this.
+    /// The pool is told when the backlog has fallen to this.
     low_water: usize,
     max: usize,
     pace: PrefetchEstimate,
@@ -164,10 +164,10 @@ impl WorkerSet {
             total: book.staying(),
             idle: book.idle.len(),
             starting: book.hands.values().filter(|hand| hand.record.state == WorkerState::Starting).count(),
-            stock: book.stock.len(),
+            backlog: book.backlog.len(),
             suspects: book.suspects,
             oldest_idle: book.idle.front().and_then(|id| book.hands.get(id)).map(|hand| hand.idle_since),
-            oldest_waiting: book.stock.front().map(|waiting| waiting.since),
+            oldest_waiting: book.backlog.front().map(|waiting| waiting.since),
             open_again: book.starts.open_again(),
             gave_up: book.starts.given_up().is_some() || book.deaf() >= MAX_DEAF,
             pace: book.pace,
@@ -232,7 +232,7 @@ impl WorkerSet {
     /// Those that are meant and have nothing to do go. One that is about to take a task is as good as busy.
     pub(crate) fn recycle(&self, who: WorkerChoice) -> RecycleReport {
         let mut book = self.lock();
-        let free = book.idle.len().saturating_sub(book.stock.len());
+        let free = book.idle.len().saturating_sub(book.backlog.len());
         // The one that has been idle longest is the last to be given a task.
         let idle: Vec<WorkerId> = book.idle.iter().take(free).copied().collect();
         let stays = |hand: &WorkerEntry| {
@@ -270,7 +270,7 @@ impl WorkerSet {
         let mut book = self.lock();
         for task in tasks {
             book.suspects += usize::from(task.claimed.suspect);
-            book.stock.push_back(task);
+            book.backlog.push_back(task);
         }
         book.low_water = low_water;
         book.ring();
@@ -279,8 +279,8 @@ impl WorkerSet {
     /// Takes back what waits, the newest first, down to this many.
     pub(crate) fn take_back(&self, down_to: usize) -> Vec<ClaimedTask> {
         let mut book = self.lock();
-        let keep = book.stock.len().min(down_to);
-        let taken: Vec<ClaimedTask> = book.stock.drain(keep..).collect();
+        let keep = book.backlog.len().min(down_to);
+        let taken: Vec<ClaimedTask> = book.backlog.drain(keep..).collect();
         book.suspects -= taken.iter().filter(|waiting| waiting.claimed.suspect).count();
         taken
     }
@@ -288,10 +288,10 @@ impl WorkerSet {
     /// Takes back what waits and was told to stop.
     pub(crate) fn take_stopped(&self) -> Vec<ClaimedTask> {
         let mut book = self.lock();
-        let all = std::mem::take(&mut book.stock);
+        let all = std::mem::take(&mut book.backlog);
         let (stopped, rest): (VecDeque<_>, VecDeque<_>) =
             all.into_iter().partition(|waiting| waiting.strings.cancel.is_cancelled());
-        book.stock = rest;
+        book.backlog = rest;
         book.suspects -= stopped.iter().filter(|waiting| waiting.claimed.suspect).count();
         stopped.into()
     }
@@ -384,13 +384,13 @@ impl WorkerSet {
             return NextTask::Go;
         }
         let was_idle = hand.record.state == WorkerState::Idle;
-        if let Some(waiting) = book.stock.pop_front() {
+        if let Some(waiting) = book.backlog.pop_front() {
             hand.record.state = WorkerState::Busy;
             hand.record.task = Some((waiting.claimed.lease.task(), now));
             if was_idle && let Some(place) = book.idle.iter().rposition(|other| *other == id) {
                 book.idle.remove(place);
             }
-            if book.stock.len() == book.low_water {
+            if book.backlog.len() == book.low_water {
                 self.0.changed.notify_one();
             }
             return NextTask::Run(Box::new(waiting));
@@ -496,7 +496,7 @@ impl SetState {
 
     /// As many idle workers as there are tasks are woken, the one that was busy last first.
     fn ring(&self) {
-        let some = self.stock.len();
+        let some = self.backlog.len();
         for hand in self.idle.iter().rev().take(some).filter_map(|id| self.hands.get(id)) {
             hand.bell.notify_one();
         }

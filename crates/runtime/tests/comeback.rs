@@ -244,21 +244,21 @@ async fn a_pool_that_is_resized_by_order_grows_and_shrinks_and_stays_so_through_
 /// Holds what it is given, unless it is told to refuse so many times.
 #[derive(Default)]
 struct Holds {
-    tether: Mutex<Option<OwnedFd>>,
+    liveness_lock: Mutex<Option<OwnedFd>>,
     refuse: Mutex<usize>,
     asked: Mutex<usize>,
 }
 
 #[async_trait]
 impl LivenessHolder for Holds {
-    async fn hold(&self, tether: OwnedFd) -> std::io::Result<()> {
+    async fn hold(&self, liveness_lock: OwnedFd) -> std::io::Result<()> {
         *self.asked.lock().unwrap() += 1;
         let mut refuse = self.refuse.lock().unwrap();
         if *refuse > 0 {
             *refuse -= 1;
             return Err(std::io::Error::other("the supervisor is gone"));
         }
-        *self.tether.lock().unwrap() = Some(tether);
+        *self.liveness_lock.lock().unwrap() = Some(liveness_lock);
         Ok(())
     }
 }
@@ -270,7 +270,7 @@ async fn the_guard_holds_the_lock_of_each_session_before_its_first_claim() {
     let (checks, held_at_start) = (Arc::clone(&holds), Arc::new(AtomicBool::new(false)));
     let saw = Arc::clone(&held_at_start);
     let handler = Inline::new().handle(KIND, move |_, _| {
-        saw.store(checks.tether.lock().unwrap().is_some(), Ordering::SeqCst);
+        saw.store(checks.liveness_lock.lock().unwrap().is_some(), Ordering::SeqCst);
         async { Ok(None) }
     });
     let id = scene.add(1).await[0];
@@ -283,10 +283,10 @@ async fn the_guard_holds_the_lock_of_each_session_before_its_first_claim() {
     let lost = node.session();
     let store = scene.here.store();
     store.kill(lost);
-    drop(holds.tether.lock().unwrap().take());
+    drop(holds.liveness_lock.lock().unwrap().take());
     until_back(&node, lost).await;
     assert_eq!(*holds.asked.lock().unwrap(), 4);
-    assert!(holds.tether.lock().unwrap().is_some());
+    assert!(holds.liveness_lock.lock().unwrap().is_some());
     node.drain(MAX_WAIT).await;
 }
 

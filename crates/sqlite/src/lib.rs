@@ -1,7 +1,7 @@
 //! The embedded store: one SQLite file, and a folder of locks beside it.
 //!
 //! - `writer.rs`: one thread writes, with group commit. `turnstile.rs`: how several processes take turns.
-//! - `beat.rs`: proof of life without the database. `peers.rs`: wake-ups between processes. `lock_folder.rs`: where both have
+//! - `beat.rs`: proof of life without the database. `notifier.rs`: wake-ups between processes. `lock_folder.rs`: where both have
 //!   their files.
 //! - `readers.rs`: threads that look. `open.rs`: what is refused, and how. `fault.rs`: what errors mean.
 //! - [`care`]: checks, versions and backups of the file, for whoever keeps one. `restore.rs`: a backup takes its place.

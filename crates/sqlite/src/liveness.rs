@@ -233,7 +233,7 @@ impl LivenessFiles {
     }
 
     /// A copy of what holds the lock of a session of this process: the lock is free when the last copy is closed.
-    pub(crate) fn tether(&self, session: SessionId) -> Result<Option<OwnedFd>, Error> {
+    pub(crate) fn liveness_lock(&self, session: SessionId) -> Result<Option<OwnedFd>, Error> {
         let held = self.held();
         let copy = held.get(&session).map(File::try_clone).transpose();
         let copy = copy.map_err(|error| file_fault(&self.path(session), &error))?;

@@ -165,11 +165,11 @@ impl MoveSource for SqliteSource {
     }
 
     async fn freeze(&self) -> Result<u64, Error> {
-        // The dead first: what they held was lost with them, and not handed back. Each full bite takes tasks from them: it ends.
+        // The dead first: what they held was lost with them, and not handed back. Each full batch takes tasks from them: it ends.
         while self.store.expire(MAX_MAINTENANCE_BATCH).await?.more {}
         let (sessions, handed_back) = self.store.writer.write("freeze", freeze).await?;
         for session in sessions {
-            self.store.beats.end(session);
+            self.store.liveness.end(session);
         }
         Ok(handed_back)
     }

@@ -70,8 +70,8 @@ pub struct Sqlite {
     // The order matters when it is dropped: the writer ends first and carries out what it was given.
     pub(crate) writer: Writer,
     pub(crate) readers: Readers,
-    peers: Arc<Notifier>,
-    pub(crate) beats: Arc<LivenessFiles>,
+    notifier: Arc<Notifier>,
+    pub(crate) liveness: Arc<LivenessFiles>,
     bells: Arc<Bells>,
     clock: Arc<dyn Clock>,
     bounds: Bounds,
@@ -101,21 +101,21 @@ impl Sqlite {
     fn serve(opened: OpenFile, clock: Arc<dyn Clock>, options: Options) -> Result<Self, Error> {
         let OpenFile { path, folder, owner, files, turnstile, writer, readers } = opened;
         let bells = Arc::new(Bells::default());
-        let beats = Arc::new(LivenessFiles::open(&folder, owner, Arc::clone(&clock))?);
-        let peers = Arc::new(Notifier::new(&folder, Arc::clone(&bells), Arc::clone(&clock)));
+        let liveness = Arc::new(LivenessFiles::open(&folder, owner, Arc::clone(&clock))?);
+        let notifier = Arc::new(Notifier::new(&folder, Arc::clone(&bells), Arc::clone(&clock)));
         let readers = Readers::start(readers, files.clone(), &clock)?;
         let writer = Writer::start(WriterThread {
             conn: writer,
             path: path.clone(),
             files: files.clone(),
             turnstile,
-            beats: Arc::clone(&beats),
-            peers: Arc::clone(&peers),
+            liveness: Arc::clone(&liveness),
+            notifier: Arc::clone(&notifier),
             clock: Arc::clone(&clock),
             checks: options.checks,
         })?;
         let Options { bounds, checks, .. } = options;
-        Ok(Self { writer, readers, peers, beats, bells, clock, bounds, checks, path, files })
+        Ok(Self { writer, readers, notifier, liveness, bells, clock, bounds, checks, path, files })
     }
 
     /// Removes rows that belong to no task and are older than this: steps, attempts and events. No verb leaves any; somebody who
@@ -125,14 +125,14 @@ impl Sqlite {
     /// When the store cannot be written.
     pub async fn sweep(&self, older: Duration) -> Result<usize, Error> {
         let mut removed = 0;
-        // In bites, so that others can write between them. Each full one removes rows: it ends.
+        // In batches, so that others can write between them. Each full one removes rows: it ends.
         loop {
-            let bite = self
+            let batch = self
                 .writer
                 .write("sweep", move |tx| orphans::sweep(tx, older, MAX_MAINTENANCE_BATCH))
                 .await?;
-            removed += bite;
-            if bite < MAX_MAINTENANCE_BATCH {
+            removed += batch;
+            if batch < MAX_MAINTENANCE_BATCH {
                 return Ok(removed);
             }
         }
@@ -147,7 +147,7 @@ impl Sqlite {
     /// Lets go of a session's lock without a word, as a killed process does.
     #[cfg(feature = "conformance")]
     pub fn kill(&self, session: SessionId) {
-        self.beats.drop_lock(session);
+        self.liveness.drop_lock(session);
     }
 }
 
@@ -157,12 +157,12 @@ impl Store for Sqlite {
         check_session(&node)?;
         let session = node.id;
         // The lock comes before the row: whoever sees the row can tell whether the node lives.
-        if !self.beats.begin(session, node.ttl)? {
+        if !self.liveness.begin(session, node.ttl)? {
             return Ok(Fenced::Lost);
         }
         let joined = self.writer.write("join", move |tx| sessions::join(tx, &node)).await;
         if !matches!(joined, Ok(Fenced::Recorded)) {
-            self.beats.end(session);
+            self.liveness.end(session);
         }
         joined
     }
@@ -170,10 +170,10 @@ impl Store for Sqlite {
     async fn renew(&self, session: SessionId, held: &[LeaseRef]) -> Result<Renewed, Error> {
         check_len("leases", held.len(), MAX_BATCH)?;
         // The beat comes first and needs no database: a busy writer, a slow reader or a full disk do not matter.
-        if !self.checks.pass(Check::RenewSession, self.beats.is_in_time(session)) {
+        if !self.checks.pass(Check::RenewSession, self.liveness.is_in_time(session)) {
             return Ok(Renewed::Ended);
         }
-        self.beats.beat(session)?;
+        self.liveness.beat(session)?;
         // Whoever has nothing to write for a long time hears of it here.
         self.files.check()?;
         let held = held.to_vec();
@@ -191,14 +191,14 @@ impl Store for Sqlite {
     async fn leave(&self, session: SessionId) -> Result<Fenced, Error> {
         let left = self.writer.write("leave", move |tx| sessions::leave(tx, session)).await?;
         if left == Fenced::Recorded {
-            self.beats.end(session);
+            self.liveness.end(session);
         }
         Ok(left)
     }
 
     async fn depart(&self, session: SessionId) -> Result<Fenced, Error> {
         // Beside the beat: it needs no database, no turn, and no room on the disk.
-        Ok(if self.beats.depart(session)? { Fenced::Recorded } else { Fenced::Lost })
+        Ok(if self.liveness.depart(session)? { Fenced::Recorded } else { Fenced::Lost })
     }
 
     async fn reply(&self, session: SessionId, answer: Reply) -> Result<Fenced, Error> {
@@ -213,7 +213,7 @@ impl Store for Sqlite {
     }
 
     fn liveness_lock(&self, session: SessionId) -> Result<Option<OwnedFd>, Error> {
-        self.beats.tether(session)
+        self.liveness.liveness_lock(session)
     }
 
     async fn enqueue(&self, tasks: Vec<NewTask>) -> Result<Vec<Enqueued>, Error> {
@@ -272,10 +272,10 @@ impl Store for Sqlite {
     ) -> Result<OutboxAnswer, Error> {
         check_name("queue", queue)?;
         check_len("tellings", limit, MAX_PAGE)?;
-        let (queue, beats, checks) = (queue.to_owned(), Arc::clone(&self.beats), self.checks);
+        let (queue, liveness, checks) = (queue.to_owned(), Arc::clone(&self.liveness), self.checks);
         let asked = queue.clone();
         let look = move |conn: &Connection| {
-            let live = sessions::is_open(conn, session)? && beats.is_in_time(session);
+            let live = sessions::is_open(conn, session)? && liveness.is_in_time(session);
             if !checks.pass(Check::HearSession, live) {
                 return Ok(Some(OutboxAnswer::SessionEnded));
             }
@@ -356,39 +356,40 @@ impl Store for Sqlite {
         self.writer.write("change_job", move |tx| jobs::change(tx, job, change)).await
     }
 
-    async fn expire(&self, bite: usize) -> Result<Expired, Error> {
-        check_len("bite", bite, MAX_MAINTENANCE_BATCH)?;
+    async fn expire(&self, batch: usize) -> Result<Expired, Error> {
+        check_len("batch", batch, MAX_MAINTENANCE_BATCH)?;
         let suspects = self.readers.read(expire::suspects).await?;
-        let is_dead = |session, ttl| self.checks.pass(Check::ExpireDead, self.beats.is_over(session, ttl));
+        let is_dead = |session, ttl| self.checks.pass(Check::ExpireDead, self.liveness.is_over(session, ttl));
         let open = suspects.open.into_iter().filter(|(session, ttl)| is_dead(*session, *ttl));
-        let over = |(session, _)| expire::DeadSession { session, departed: self.beats.has_departed(session) };
+        let over =
+            |(session, _)| expire::DeadSession { session, departed: self.liveness.has_departed(session) };
         let dead: Vec<expire::DeadSession> = open.map(over).collect();
         // Nothing to do is the usual case, and costs no write.
         if dead.is_empty() && !suspects.unswept {
             return Ok(Expired::default());
         }
-        let expired = self.writer.write("expire", move |tx| expire::run(tx, &dead, bite)).await?;
+        let expired = self.writer.write("expire", move |tx| expire::run(tx, &dead, batch)).await?;
         for session in &expired.sessions {
-            self.beats.end(*session);
+            self.liveness.end(*session);
         }
         Ok(expired)
     }
 
-    async fn make_ready(&self, bite: usize) -> Result<MadeReady, Error> {
-        check_len("bite", bite, MAX_MAINTENANCE_BATCH)?;
+    async fn make_ready(&self, batch: usize) -> Result<MadeReady, Error> {
+        check_len("batch", batch, MAX_MAINTENANCE_BATCH)?;
         let now = self.clock.now();
         let next = self.readers.read(move |conn| make_ready::next(conn, now)).await?;
         // Nothing to do is the usual case, and costs no write.
         if next.is_none_or(|next| next > now) {
             return Ok(MadeReady { next, ..MadeReady::default() });
         }
-        self.writer.write("make_ready", move |tx| make_ready::run(tx, bite)).await
+        self.writer.write("make_ready", move |tx| make_ready::run(tx, batch)).await
     }
 
     async fn prune(&self, what: Prune) -> Result<Pruned, Error> {
         match what {
             Prune::Retention(keep) => {
-                check_len("bite", keep.bite, MAX_MAINTENANCE_BATCH)?;
+                check_len("batch", keep.batch, MAX_MAINTENANCE_BATCH)?;
                 self.writer.write("prune", move |tx| prune::by_age_and_count(tx, &keep)).await
             }
             Prune::Tasks(tasks) => {
@@ -404,7 +405,7 @@ impl Store for Sqlite {
 
     async fn list(&self, filter: Filter, after: Option<Cursor>, limit: usize) -> Result<Page, Error> {
         check_len("page", limit, MAX_PAGE)?;
-        let beats = Arc::clone(&self.beats);
+        let liveness = Arc::clone(&self.liveness);
         self.readers
             .read(move |conn| {
                 let open: HashSet<SessionId> = match filter.lease {
@@ -413,7 +414,7 @@ impl Store for Sqlite {
                         expire::suspects(conn)?.open.into_iter().map(|(id, _)| id).collect()
                     }
                 };
-                let alive = |session| open.contains(&session) && beats.is_in_time(session);
+                let alive = |session| open.contains(&session) && liveness.is_in_time(session);
                 queries::list(conn, &filter, after, limit, alive)
             })
             .await
@@ -440,9 +441,11 @@ impl Store for Sqlite {
     }
 
     async fn survey(&self) -> Result<Survey, Error> {
-        let beats = Arc::clone(&self.beats);
+        let liveness = Arc::clone(&self.liveness);
         let now = self.clock.now();
-        self.readers.read(move |conn| queries::survey(conn, now, |session| beats.is_in_time(session))).await
+        self.readers
+            .read(move |conn| queries::survey(conn, now, |session| liveness.is_in_time(session)))
+            .await
     }
 
     async fn backlog(&self, queue: &str, kinds: &Kinds, limit: usize) -> Result<usize, Error> {
@@ -461,12 +464,12 @@ impl Store for Sqlite {
     }
 
     fn wakeups(&self) -> Wakeups {
-        self.peers.listen();
+        self.notifier.listen();
         self.bells.ready.listen()
     }
 
     fn control(&self) -> Wakeups {
-        self.peers.listen();
+        self.notifier.listen();
         self.bells.control.listen()
     }
 }

@@ -78,8 +78,8 @@ pub(crate) struct Tx<'a> {
     pub(crate) conn: &'a Connection,
     pub(crate) checks: Checks,
     pub(crate) now: Timestamp,
-    beats: &'a LivenessFiles,
-    memo: &'a mut Cache,
+    liveness: &'a LivenessFiles,
+    cache: &'a mut Cache,
     pub(crate) lanes: HashMap<i64, LaneChange>,
     /// Queues whose clock has moved.
     clocks: HashMap<i64, VirtualTime>,
@@ -97,8 +97,8 @@ impl<'a> Tx<'a> {
     pub(crate) fn begin(
         conn: &'a Connection,
         checks: Checks,
-        beats: &'a LivenessFiles,
-        memo: &'a mut Cache,
+        liveness: &'a LivenessFiles,
+        cache: &'a mut Cache,
         now: Timestamp,
     ) -> Sql<Self> {
         let begins_log = log_epoch::is_folded(conn)?;
@@ -107,19 +107,19 @@ impl<'a> Tx<'a> {
         let data_version = version.inspect_err(|_| {
             let _ = conn.execute_batch("ROLLBACK");
         })?;
-        if memo.data_version != data_version {
-            memo.queues.clear();
-            memo.ends.clear();
-            memo.sessions.clear();
-            memo.departure = None;
-            memo.data_version = data_version;
+        if cache.data_version != data_version {
+            cache.queues.clear();
+            cache.ends.clear();
+            cache.sessions.clear();
+            cache.departure = None;
+            cache.data_version = data_version;
         }
         Ok(Self {
             conn,
             checks,
             now,
-            beats,
-            memo,
+            liveness,
+            cache,
             begins_log: begins_log.then(|| conn.total_changes()),
             lanes: HashMap::new(),
             clocks: HashMap::new(),
@@ -148,7 +148,7 @@ impl<'a> Tx<'a> {
 
     /// Undoes everything, and forgets what it taught.
     pub(crate) fn roll_back(self) {
-        *self.memo = Cache::default();
+        *self.cache = Cache::default();
         // After a full disk SQLite has already rolled back.
         if !self.conn.is_autocommit() {
             let _ = self.conn.execute_batch("ROLLBACK");
@@ -181,28 +181,28 @@ impl<'a> Tx<'a> {
 
     /// Where the store is going, if it is not here to stay.
     pub(crate) fn departure(&mut self) -> Sql<Option<&Departure>> {
-        if self.memo.departure.is_none() {
+        if self.cache.departure.is_none() {
             let going =
                 move_source::read(self.conn)?.filter(|departure| departure.stage != MoveStage::Staying);
-            self.memo.departure = Some(going);
+            self.cache.departure = Some(going);
         }
-        Ok(self.memo.departure.as_ref().and_then(Option::as_ref))
+        Ok(self.cache.departure.as_ref().and_then(Option::as_ref))
     }
 
     /// What is kept about the departure was changed.
     pub(crate) fn forget_departure(&mut self) {
-        self.memo.departure = None;
+        self.cache.departure = None;
     }
 
     // ---- queues and lanes ----
 
     /// The queue of this name, if there is one.
     pub(crate) fn queue(&mut self, name: &str) -> Sql<Option<&mut QueueRow>> {
-        if !self.memo.queues.contains_key(name) {
+        if !self.cache.queues.contains_key(name) {
             let Some(queue) = read_queue(self.conn, name)? else { return Ok(None) };
-            self.memo.queues.insert(name.to_owned(), queue);
+            self.cache.queues.insert(name.to_owned(), queue);
         }
-        Ok(self.memo.queues.get_mut(name))
+        Ok(self.cache.queues.get_mut(name))
     }
 
     /// The queue of this name, made if need be.
@@ -228,9 +228,9 @@ impl<'a> Tx<'a> {
 
     /// A queue was removed: its number, and those of its lanes, will be those of others.
     pub(crate) fn forget_queue(&mut self, id: i64) {
-        self.memo.queues.clear();
-        self.memo.ends.clear();
-        self.memo.grants.clear();
+        self.cache.queues.clear();
+        self.cache.ends.clear();
+        self.cache.grants.clear();
         self.clocks.remove(&id);
         self.gates.remove(&id);
     }
@@ -243,7 +243,7 @@ impl<'a> Tx<'a> {
     /// The name of a lane's queue.
     pub(crate) fn queue_of(&mut self, lane: i64) -> Sql<Arc<str>> {
         let has_lane = |queue: &&QueueRow| queue.lanes.iter().any(|(id, _)| *id == lane);
-        if let Some(queue) = self.memo.queues.values().find(has_lane) {
+        if let Some(queue) = self.cache.queues.values().find(has_lane) {
             return Ok(Arc::clone(&queue.name));
         }
         let name: String = self
@@ -254,7 +254,7 @@ impl<'a> Tx<'a> {
 
     /// What the ends of a lane lead to. Every success asks, so the answer is known by heart, or costs one look.
     pub(crate) fn ends_of(&mut self, lane: i64) -> Sql<EndEffects> {
-        if let Some(ends) = self.memo.ends.get(&lane) {
+        if let Some(ends) = self.cache.ends.get(&lane) {
             return Ok(*ends);
         }
         let queue = self.queue_of(lane)?;
@@ -263,7 +263,7 @@ impl<'a> Tx<'a> {
             tell: settings.outbox,
             counted: settings.breaker.is_some() || settings.concurrency.is_some(),
         };
-        self.memo.ends.insert(lane, ends);
+        self.cache.ends.insert(lane, ends);
         Ok(ends)
     }
 
@@ -297,7 +297,7 @@ impl<'a> Tx<'a> {
         }
         let id = queue.id;
         queue.settings = settings.clone();
-        self.memo.ends.clear();
+        self.cache.ends.clear();
         self.prepare(
             "UPDATE queue SET paused = ?2, max_queued = ?3, key_cap = ?4, overrides = ?5, kinds = ?6, tell = ?7, rules = ?8
              WHERE id = ?1",
@@ -347,43 +347,43 @@ impl<'a> Tx<'a> {
             .query_row([Uid::of(session.0)], |row| Ok((row.get(0)?, row.get(1)?, ttl_from(row, 2)?)))
             .optional()?;
         let Some((id, open, ttl)) = found else { return Ok(None) };
-        let live = self.checks.pass(check, open && !self.beats.is_over(session, ttl));
+        let live = self.checks.pass(check, open && !self.liveness.is_over(session, ttl));
         Ok(live.then_some(id))
     }
 
     /// Beats for a session that begins.
     pub(crate) fn beat(&self, session: SessionId) {
         // Its first beat was written when it took its lock; if this one cannot be, that one counts.
-        let _ = self.beats.beat(session);
+        let _ = self.liveness.beat(session);
     }
 
     /// The name of a session that is known by its number.
     pub(crate) fn session_name(&mut self, id: i64) -> Sql<SessionId> {
-        if let Some(name) = self.memo.sessions.get(&id) {
+        if let Some(name) = self.cache.sessions.get(&id) {
             return Ok(*name);
         }
         let uid: Uid =
             self.prepare("SELECT uid FROM session WHERE id = ?1")?.query_row([id], |row| row.get(0))?;
-        self.memo.sessions.insert(id, SessionId(uid.id()));
+        self.cache.sessions.insert(id, SessionId(uid.id()));
         Ok(SessionId(uid.id()))
     }
 
     /// Sessions were removed: their numbers will be those of others.
     pub(crate) fn forget_sessions(&mut self) {
-        self.memo.sessions.clear();
+        self.cache.sessions.clear();
     }
 
     /// Remembers a claim, for the report that is to come.
     pub(crate) fn remember(&mut self, slot: i64, grant: Grant) {
-        if self.memo.grants.len() >= MAX_GRANTS {
-            self.memo.grants.clear();
+        if self.cache.grants.len() >= MAX_GRANTS {
+            self.cache.grants.clear();
         }
-        self.memo.grants.insert(slot, grant);
+        self.cache.grants.insert(slot, grant);
     }
 
     /// What is remembered of a claim.
     pub(crate) fn recall(&mut self, slot: i64, token: u64) -> Option<Grant> {
-        self.memo.grants.remove(&slot).filter(|grant| grant.token == token)
+        self.cache.grants.remove(&slot).filter(|grant| grant.token == token)
     }
 
     // ---- tasks ----

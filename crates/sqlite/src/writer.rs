@@ -95,8 +95,8 @@ pub(crate) struct WriterThread {
     pub(crate) path: PathBuf,
     pub(crate) files: Files,
     pub(crate) turnstile: Turnstile,
-    pub(crate) beats: Arc<LivenessFiles>,
-    pub(crate) peers: Arc<Notifier>,
+    pub(crate) liveness: Arc<LivenessFiles>,
+    pub(crate) notifier: Arc<Notifier>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) checks: Checks,
 }
@@ -204,7 +204,7 @@ impl CommitPacing {
 
 impl WriterThread {
     fn serve(self, mut inbox: mpsc::Receiver<Box<dyn Call>>) {
-        let mut memo = Cache::default();
+        let mut cache = Cache::default();
         let mut group: Vec<Box<dyn Call>> = Vec::with_capacity(MAX_GROUP);
         let mut pace = CommitPacing::default();
         while let Some(first) = next(&mut inbox) {
@@ -212,30 +212,30 @@ impl WriterThread {
             pace.gather(&mut group, &mut inbox);
             let began = Instant::now();
             pace.calls = group.len();
-            self.carry_out(&mut group, &mut memo);
+            self.carry_out(&mut group, &mut cache);
             pace.took = began.elapsed();
         }
     }
 
     /// Carries out a group in one transaction. If that fails, each one alone: one bad verb must not take its
     /// neighbours along.
-    fn carry_out(&self, group: &mut Vec<Box<dyn Call>>, memo: &mut Cache) {
+    fn carry_out(&self, group: &mut Vec<Box<dyn Call>>, cache: &mut Cache) {
         crash_point(group, "taken");
         match self.turnstile.enter() {
             Ok(turn) => {
                 group.retain(|call| call.take_up());
-                self.take_turn(turn, group, memo);
+                self.take_turn(turn, group, cache);
             }
             Err(error) => answer(group, &Err(error)),
         }
     }
 
-    fn take_turn(&self, turn: WriteTurn<'_>, group: &mut Vec<Box<dyn Call>>, memo: &mut Cache) {
-        let done = self.transact(group, memo);
+    fn take_turn(&self, turn: WriteTurn<'_>, group: &mut Vec<Box<dyn Call>>, cache: &mut Cache) {
+        let done = self.transact(group, cache);
         if done.is_err() && group.len() > 1 {
             for call in std::mem::take(group) {
                 let mut alone = vec![call];
-                let done = self.transact(&mut alone, memo).and_then(|rings| self.make_known(rings));
+                let done = self.transact(&mut alone, cache).and_then(|rings| self.make_known(rings));
                 answer(&mut alone, &done);
             }
             return;
@@ -246,14 +246,14 @@ impl WriterThread {
     }
 
     /// One transaction. Answers which bells to ring; an error means that nothing was written.
-    fn transact(&self, group: &mut Vec<Box<dyn Call>>, memo: &mut Cache) -> Result<Rings, Error> {
-        self.try_to_transact(group, memo).map_err(|error| self.files.explain(error))
+    fn transact(&self, group: &mut Vec<Box<dyn Call>>, cache: &mut Cache) -> Result<Rings, Error> {
+        self.try_to_transact(group, cache).map_err(|error| self.files.explain(error))
     }
 
-    fn try_to_transact(&self, group: &mut Vec<Box<dyn Call>>, memo: &mut Cache) -> Result<Rings, Error> {
+    fn try_to_transact(&self, group: &mut Vec<Box<dyn Call>>, cache: &mut Cache) -> Result<Rings, Error> {
         self.files.check()?;
         let mut tx =
-            Tx::begin(&self.conn, self.checks, &self.beats, memo, self.clock.now()).map_err(fault)?;
+            Tx::begin(&self.conn, self.checks, &self.liveness, cache, self.clock.now()).map_err(fault)?;
         match tx.departure() {
             Ok(None) => {}
             Ok(Some(departure)) => turn_away(group, departure, &self.path),
@@ -275,7 +275,7 @@ impl WriterThread {
             if !self.conn.is_autocommit() {
                 let _ = self.conn.execute_batch("ROLLBACK");
             }
-            *memo = Cache::default();
+            *cache = Cache::default();
             fault(error)
         });
         if committed.is_ok() {
@@ -292,7 +292,7 @@ impl WriterThread {
             // What is committed stays committed, also when the path cannot be looked at just now.
             Ok(()) | Err(_) => {}
         }
-        self.peers.tell(rings);
+        self.notifier.tell(rings);
         Ok(())
     }
 }

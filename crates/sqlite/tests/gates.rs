@@ -60,12 +60,12 @@ async fn keys_without_tasks_stay_until_their_gates_have_nothing_to_remember() {
     store.prune(Prune::Tasks(done)).await.expect("prune answers");
     assert_eq!(number(&here, "SELECT count(*) FROM limits"), 20, "each has used its token");
 
-    let bite = Retention { bite: 8, ..Retention::default() };
-    store.prune(Prune::Retention(bite)).await.expect("prune answers");
+    let batch = Retention { batch: 8, ..Retention::default() };
+    store.prune(Prune::Retention(batch)).await.expect("prune answers");
     assert_eq!(number(&here, "SELECT count(*) FROM limits"), 20);
     clock.advance(SECOND);
     for left in [12, 4, 0] {
-        store.prune(Prune::Retention(bite)).await.expect("prune answers");
+        store.prune(Prune::Retention(batch)).await.expect("prune answers");
         assert_eq!(number(&here, "SELECT count(*) FROM limits"), left);
     }
     assert_eq!(number(&here, "SELECT count(*) FROM unused_key"), 0);

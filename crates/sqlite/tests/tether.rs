@@ -1,4 +1,4 @@
-//! The tether of a session: whoever holds a copy of it keeps the node's death from being known, and nobody else begins
+//! The liveness_lock of a session: whoever holds a copy of it keeps the node's death from being known, and nobody else begins
 //! with its tasks while what it started still runs.
 
 #![cfg(feature = "conformance")]
@@ -39,9 +39,10 @@ async fn a_child_with_the_tether_keeps_the_death_of_its_node_from_being_known() 
     let (here, _clock) = TempStore::manual();
     let (store, other) = (here.store(), here.second());
     let session = join(&*store).await;
-    let tether = store.liveness_lock(session).expect("it answers").expect("the session is of this process");
+    let liveness_lock =
+        store.liveness_lock(session).expect("it answers").expect("the session is of this process");
     let mut child =
-        Command::new("sleep").arg("600").stdin(Stdio::from(tether)).spawn().expect("a child starts");
+        Command::new("sleep").arg("600").stdin(Stdio::from(liveness_lock)).spawn().expect("a child starts");
 
     store.kill(session);
     for looking in [&store, &other] {
@@ -60,10 +61,11 @@ async fn the_last_copy_of_a_tether_counts() {
     let (here, _clock) = TempStore::manual();
     let store = here.store();
     let session = join(&*store).await;
-    let tether = store.liveness_lock(session).expect("it answers").expect("the session is of this process");
-    let copy = tether.try_clone().expect("a copy");
+    let liveness_lock =
+        store.liveness_lock(session).expect("it answers").expect("the session is of this process");
+    let copy = liveness_lock.try_clone().expect("a copy");
     store.kill(session);
-    drop(tether);
+    drop(liveness_lock);
     assert_eq!(expire(&*store).await, []);
     drop(copy);
     assert_eq!(expire(&*store).await, [session]);
@@ -89,14 +91,15 @@ async fn a_node_leaves_while_its_tether_is_held() {
     let (here, _clock) = TempStore::manual();
     let (store, other) = (here.store(), here.second());
     let session = join(&*store).await;
-    let tether = store.liveness_lock(session).expect("it answers").expect("the session is of this process");
+    let liveness_lock =
+        store.liveness_lock(session).expect("it answers").expect("the session is of this process");
     assert_eq!(store.leave(session).await, Ok(Fenced::Recorded));
     for looking in [&store, &other] {
         assert_eq!(life(&**looking).await, []);
         assert_eq!(looking.expire(100).await, Ok(Expired::default()));
     }
     assert!(store.liveness_lock(session).is_ok_and(|it| it.is_none()), "there is no more of it");
-    drop(tether);
+    drop(liveness_lock);
     let files = std::fs::read_dir(here.folder().join("ostler.db.nodes")).expect("the folder of locks");
     let left = files.flatten().filter(|file| file.path().extension().is_some_and(|end| end == "node"));
     assert_eq!(left.count(), 0, "its file is gone");

@@ -28,7 +28,7 @@ fn lock_file(here: &TempStore, session: SessionId) -> PathBuf {
 }
 
 /// Beats until the file system's clock, which ticks every few milliseconds, has moved on.
-async fn beats(store: &dyn Store, session: SessionId, lock: &Path) {
+async fn liveness(store: &dyn Store, session: SessionId, lock: &Path) {
     let changed = || {
         let file = std::fs::metadata(lock).expect("it is there");
         (file.mtime(), file.mtime_nsec())
@@ -54,7 +54,7 @@ async fn a_node_whose_file_cannot_be_read_lives_for_as_long_as_the_file_changes(
     assert_eq!(expired(&*other).await, [], "it was seen for the first time");
     for _ in 0..4 {
         clock.advance(TTL * 3 / 4);
-        beats(&*store, session, &lock).await;
+        liveness(&*store, session, &lock).await;
         assert_eq!(expired(&*other).await, [], "it has changed since");
     }
     clock.advance(TTL);

@@ -305,7 +305,7 @@ pub struct Unwritten {
 
 // ---- maintenance --------------------------------------------------------------------------------------
 
-/// What one bite of expiring did.
+/// What one batch of expiring did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Expired {
     /// Sessions that were found dead and ended.
@@ -316,7 +316,7 @@ pub struct Expired {
     pub more: bool,
 }
 
-/// What one bite of making ready did.
+/// What one batch of making ready did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MadeReady {
     /// Tasks whose time has come, and limit keys whose gates may let tasks in again.
@@ -339,13 +339,13 @@ pub struct Retention {
     /// How many of each are kept at most.
     pub most: u64,
     /// How many rows this call may remove.
-    pub bite: usize,
+    pub batch: usize,
 }
 
 impl Default for Retention {
     fn default() -> Self {
         const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-        Self { completed: 7 * DAY, failed: 30 * DAY, most: 1_000_000, bite: 500 }
+        Self { completed: 7 * DAY, failed: 30 * DAY, most: 1_000_000, batch: 500 }
     }
 }
 
@@ -358,12 +358,12 @@ pub enum Prune {
     Tasks(Vec<TaskId>),
 }
 
-/// What one bite of pruning did.
+/// What one batch of pruning did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pruned {
     /// Tasks that are gone, with their attempts, steps and events.
     pub tasks: usize,
-    /// Whether the bite was used up: there may be more to do.
+    /// Whether the batch was used up: there may be more to do.
     pub more: bool,
 }
 

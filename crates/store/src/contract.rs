@@ -147,17 +147,17 @@ pub trait Store: Send + Sync {
     /// Changes a job.
     async fn change_job(&self, job: JobId, change: JobChange) -> Result<JobAnswer, Error>;
 
-    // ---- maintenance: idempotent, safe on all nodes at once, in bites ----
+    // ---- maintenance: idempotent, safe on all nodes at once, in batches ----
 
-    /// Ends sessions that are dead or overdue, and takes up to `bite` tasks from ended sessions, the
+    /// Ends sessions that are dead or overdue, and takes up to `batch` tasks from ended sessions, the
     /// oldest first; one that [departed](Store::depart) hands all of them back instead. Overdue is who has not renewed for its TTL. Dead is whose death is known sooner: on one host, when nobody holds its
-    /// [tether](Store::tether); on a server, when its connection is gone and it did not renew for some seconds after that. A
+    /// [liveness_lock](Store::liveness_lock); on a server, when its connection is gone and it did not renew for some seconds after that. A
     /// store that cannot know waits for the TTL.
-    async fn expire(&self, bite: usize) -> Result<Expired, Error>;
+    async fn expire(&self, batch: usize) -> Result<Expired, Error>;
 
     /// Ends tasks that it is too late for, sees to those that waited for tasks that have ended, then makes tasks ready whose
-    /// time has come, up to `bite` in all, those first whose moment came first.
-    async fn make_ready(&self, bite: usize) -> Result<MadeReady, Error>;
+    /// time has come, up to `batch` in all, those first whose moment came first.
+    async fn make_ready(&self, batch: usize) -> Result<MadeReady, Error>;
 
     /// Removes ended tasks with all that belongs to them, and by their age also jobs without tasks, with their queues; what was counted
     /// there stays counted under [`FORMER_JOBS`](crate::jobs::FORMER_JOBS).

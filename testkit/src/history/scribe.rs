@@ -58,9 +58,9 @@ impl Scribe<'_> {
     }
 
     /// Ends dead nodes.
-    pub async fn expire(&self, bite: usize) -> Expired {
+    pub async fn expire(&self, batch: usize) -> Expired {
         let asked = self.log.ask(&Call::Expire);
-        let expired = self.store.expire(bite).await.expect("expire answers");
+        let expired = self.store.expire(batch).await.expect("expire answers");
         asked.answered(Answer::Expired(expired.sessions.clone()));
         expired
     }

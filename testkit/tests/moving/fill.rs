@@ -20,7 +20,7 @@ use ostler_testkit::{Ids, ManualClock};
 
 pub(crate) const QUEUE: &str = "mail";
 pub(crate) const LONG: Duration = Duration::from_secs(3_600);
-/// More than go at once: a table is carried in several bites.
+/// More than go at once: a table is carried in several batches.
 const MANY: usize = 25;
 
 /// Tasks of a filled store that are asked about later.

@@ -15,7 +15,7 @@ use ostler_testkit::{ManualClock, PrivatePostgres};
 /// Where another process of a test finds the server.
 pub(crate) const URL: &str = "OSTLER_TEST_URL";
 
-/// Few go at once, so that tables take several bites.
+/// Few go at once, so that tables take several batches.
 const ROWS: usize = 10;
 
 static SCHEMAS: AtomicU64 = AtomicU64::new(0);

@@ -177,7 +177,7 @@ async fn prune(
         OpenStore::Postgres(store) => (store as Arc<dyn Store>, None),
     };
     let mut tasks = 0;
-    // In bites, so that nodes can write between them. Each one removes rows: it ends.
+    // In batches, so that nodes can write between them. Each one removes rows: it ends.
     loop {
         let pruned = store.prune(Prune::Retention(keep)).await?;
         tasks += pruned.tasks;

@@ -361,7 +361,7 @@ fn keep(mut section: Section<'_>) -> (Retention, Duration) {
         completed: section.find("completed").and_then(|found| found.duration()).unwrap_or(default.completed),
         failed: section.find("failed").and_then(|found| found.duration()).unwrap_or(default.failed),
         most: section.find("most").and_then(|found| found.whole(KEPT)).unwrap_or(default.most),
-        bite: default.bite,
+        batch: default.batch,
     };
     let strays = section.find("strays").and_then(|found| found.duration()).unwrap_or(STRAYS);
     section.close(&[]);

@@ -24,7 +24,7 @@ pub(crate) use worker::run as run_worker;
 const LIMIT: Duration = Duration::from_secs(60);
 /// How often the demo looks.
 const LOOK: Duration = Duration::from_millis(20);
-/// Rows in a bite of maintenance.
+/// Rows in a batch of maintenance.
 const BITE: usize = 1_000;
 
 pub(crate) fn run() -> anyhow::Result<()> {

@@ -46,7 +46,7 @@ pub(crate) struct GateQuestion {
 }
 
 impl ClaimGate {
-    /// The doors of a queue; `None` where all are open for ever.
+    /// The claim_gate of a queue; `None` where all are open for ever.
     pub(crate) fn of(queue: &QueueRow) -> Option<Self> {
         let keys = KeyRules::of(queue);
         let rules = queue.settings.queue_rules();

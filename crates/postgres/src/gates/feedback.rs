@@ -182,13 +182,13 @@ pub(crate) async fn forget_key(tx: &mut Tx, limit: i64) -> Sql<()> {
     Ok(())
 }
 
-/// Looks at a bite of the keys that had no tasks and something to remember: those that have nothing to remember any more go.
-pub(crate) async fn sweep(tx: &mut Tx, bite: usize) -> Sql<()> {
+/// Looks at a batch of the keys that had no tasks and something to remember: those that have nothing to remember any more go.
+pub(crate) async fn sweep(tx: &mut Tx, batch: usize) -> Sql<()> {
     let rows =
-        tx.conn.rows("SELECT limit_id FROM ostler.unused_key ORDER BY id LIMIT $1", &[&most(bite)]).await?;
+        tx.conn.rows("SELECT limit_id FROM ostler.unused_key ORDER BY id LIMIT $1", &[&most(batch)]).await?;
     for row in &rows {
         let limit: i64 = get(row, 0)?;
-        // What has to stay is put at the end: the next bite is of others.
+        // What has to stay is put at the end: the next batch is of others.
         tx.conn.exec("DELETE FROM ostler.unused_key WHERE limit_id = $1", &[&limit]).await?;
         forget_key(tx, limit).await?;
     }

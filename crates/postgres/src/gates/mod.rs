@@ -1,6 +1,6 @@
 //! Gates: which tasks of a limit key are let in, and when its gate is asked again. Whoever is here holds the queue alone.
 //!
-//! `doors.rs` is what a claim asks; `news.rs` is what ends and settings do to a gate.
+//! `claim_gate.rs` is what a claim asks; `news.rs` is what ends and settings do to a gate.
 
 mod claim_gate;
 mod feedback;

@@ -21,7 +21,7 @@ use crate::open::{Options, connector, look_at_server, migrate};
 use crate::row::Uid;
 use crate::transactor::VerbFuture;
 
-/// How long a statement of the move may take: a bite is large, and its rows have many indexes.
+/// How long a statement of the move may take: a batch is large, and its rows have many indexes.
 const MAX_STEP: Duration = Duration::from_secs(120);
 
 /// What the triggers say to whoever does not come with the move.
@@ -78,7 +78,7 @@ impl PostgresTarget {
         let names = Arc::new(Names::new(&schema, MAX_STEP));
         let connector = connector(&address, MAX_STEP)?;
         let client = connector.client().await.map_err(fault)?;
-        let mut conn = Conn::own(client, connector.manners(), &names);
+        let mut conn = Conn::own(client, connector.session_settings(), &names);
         look_at_server(&conn).await.map_err(fault)?;
         migrate(&mut conn, &schema).await.map_err(fault)?;
         Ok(Self { conn: Mutex::new(conn), schema })

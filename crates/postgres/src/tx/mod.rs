@@ -49,7 +49,7 @@ pub(crate) struct Tx {
     pub(crate) conn: Conn,
     pub(crate) checks: Checks,
     pub(crate) now: Timestamp,
-    pub(crate) memo: Arc<Cache>,
+    pub(crate) cache: Arc<Cache>,
     held: Locks,
     /// The queues that are locked, as far as there are any of these names.
     queues: BTreeMap<String, QueueRow>,
@@ -80,9 +80,9 @@ pub(crate) struct Committable {
 }
 
 impl Committable {
-    /// What is to be told with the commit, as the herald says. It goes with the counts.
-    pub(crate) fn notice(&self, herald: &Notifier) -> Option<Notification> {
-        if self.lanes.is_empty() { None } else { herald.with_commit(self.rings) }
+    /// What is to be told with the commit, as the notifier says. It goes with the counts.
+    pub(crate) fn notice(&self, notifier: &Notifier) -> Option<Notification> {
+        if self.lanes.is_empty() { None } else { notifier.with_commit(self.rings) }
     }
 
     /// Commits, and leaves the mark that proves it.
@@ -106,11 +106,11 @@ pub(crate) struct CacheUpdates {
 }
 
 impl CacheUpdates {
-    pub(crate) fn keep(self, memo: &Cache) {
+    pub(crate) fn keep(self, cache: &Cache) {
         if let Some(rank) = self.lowest {
-            memo.came(rank);
+            cache.came(rank);
         }
-        self.steps.into_iter().for_each(|step| memo.step(step));
+        self.steps.into_iter().for_each(|step| cache.step(step));
     }
 }
 
@@ -128,13 +128,13 @@ impl Tx {
     pub(crate) async fn begin(
         mut conn: Conn,
         locks: Locks,
-        memo: &Arc<Cache>,
+        cache: &Arc<Cache>,
         checks: Checks,
         now: Option<i64>,
         inbox: InboxMode,
     ) -> Result<Self, (Conn, Abort)> {
         conn.begins();
-        let TxStart { now, queues, acting } = match lock(&conn, &locks, &memo.schema, now, inbox).await {
+        let TxStart { now, queues, acting } = match lock(&conn, &locks, &cache.schema, now, inbox).await {
             Ok(opened) => opened,
             Err(stop) => return Err((conn, stop)),
         };
@@ -142,7 +142,7 @@ impl Tx {
             now,
             conn,
             checks,
-            memo: Arc::clone(memo),
+            cache: Arc::clone(cache),
             held: locks,
             queues,
             lanes: LaneChanges::default(),
@@ -164,7 +164,7 @@ impl Tx {
     fn check_modes(&self) -> Sql<()> {
         let mut needs = Locks::none();
         for queue in self.queues.values() {
-            self.memo.note(&queue.name, queue.binds());
+            self.cache.note(&queue.name, queue.binds());
             let what = LockTarget::Queue(queue.name.to_string());
             if queue.binds() && self.held.mode(&what) == Some(Mode::Shared) {
                 needs.add(what, Mode::Exclusive);
@@ -272,12 +272,12 @@ impl Tx {
 
     /// The name of a session that is known by its number.
     pub(crate) async fn session_name(&self, id: i64) -> Sql<SessionId> {
-        if let Some(name) = self.memo.session(id) {
+        if let Some(name) = self.cache.session(id) {
             return Ok(name);
         }
         let row = self.conn.one("SELECT uid FROM ostler.session WHERE id = $1", &[&id]).await?;
         let name = SessionId(get::<Uid>(&row, 0)?.id());
-        self.memo.remember_session(id, name);
+        self.cache.remember_session(id, name);
         Ok(name)
     }
 

@@ -58,7 +58,7 @@ pub(crate) async fn run(tx: &mut Tx, claim: &Claim) -> Sql<ClaimAnswer> {
         return nothing(None);
     }
     let binds = queue.binds();
-    let mut doors = ClaimGate::of(queue);
+    let mut claim_gate = ClaimGate::of(queue);
     let (name, settings, mut clock) = (Arc::clone(&queue.name), queue.settings.clone(), queue.clock);
     let served = |(_, kind): &&(i64, Arc<str>)| claim.kinds.has(kind);
     let lanes: Vec<(i64, Arc<str>)> = queue.lanes.iter().filter(served).cloned().collect();
@@ -67,7 +67,7 @@ pub(crate) async fn run(tx: &mut Tx, claim: &Claim) -> Sql<ClaimAnswer> {
     if !binds {
         return plain(tx, &lanes, who, claim.limit).await;
     }
-    if let Some(shut) = doors.as_ref().and_then(|doors| doors.shut(tx)) {
+    if let Some(shut) = claim_gate.as_ref().and_then(|claim_gate| claim_gate.shut(tx)) {
         return nothing(shut.until);
     }
     let limit = match settings.concurrency {
@@ -77,8 +77,8 @@ pub(crate) async fn run(tx: &mut Tx, claim: &Claim) -> Sql<ClaimAnswer> {
     if limit == 0 && claim.limit > 0 {
         return nothing(None);
     }
-    if let Some(doors) = &mut doors {
-        doors.settle_due(tx).await?;
+    if let Some(claim_gate) = &mut claim_gate {
+        claim_gate.settle_due(tx).await?;
     }
     let now = tx.now;
     let mut claimed = Vec::new();
@@ -101,8 +101,8 @@ pub(crate) async fn run(tx: &mut Tx, claim: &Claim) -> Sql<ClaimAnswer> {
                 late.push((task, state));
                 continue;
             }
-            let passed = match &mut doors {
-                Some(doors) => doors.pass(tx, &task.asks()).await?,
+            let passed = match &mut claim_gate {
+                Some(claim_gate) => claim_gate.pass(tx, &task.asks()).await?,
                 None => ClaimVerdict::Yes,
             };
             match passed {
@@ -130,8 +130,8 @@ pub(crate) async fn run(tx: &mut Tx, claim: &Claim) -> Sql<ClaimAnswer> {
         }
     }
     tx.set_clock(&claim.queue, clock).await?;
-    let asked = match doors {
-        Some(doors) => Some(doors.keep(tx).await?),
+    let asked = match claim_gate {
+        Some(claim_gate) => Some(claim_gate.keep(tx).await?),
         None => None,
     };
     end_late(tx, &lanes, late).await?;
@@ -159,7 +159,7 @@ async fn plain(tx: &mut Tx, lanes: &Lanes<'_>, who: Claimant, limit: usize) -> S
     }
     let (mut claimed, mut late): (Vec<ReadyTask>, Vec<(ReadyTask, State)>) = (Vec::new(), Vec::new());
     let mut unreadable: Vec<i64> = Vec::new();
-    let mut from: Vec<ScanPosition> = numbers.iter().map(|lane| tx.memo.place(*lane)).collect();
+    let mut from: Vec<ScanPosition> = numbers.iter().map(|lane| tx.cache.place(*lane)).collect();
     loop {
         let wanted = limit - claimed.len() - late.len();
         let rows = take_best(tx, &numbers, &from, wanted, who, &unreadable).await?;
@@ -276,7 +276,7 @@ fn remember(tx: &Tx, lanes: &Lanes<'_>, who: Claimant, claimed: Vec<ReadyTask>) 
         let (queue, lane, limit) = (Arc::clone(lanes.queue), task.lane, task.limit);
         (task.slot, Grant { token, queue, lane, limit, session: who.name, runs: task.claimed.attempt - 1 })
     };
-    tx.memo.remember(claimed.iter().map(grant));
+    tx.cache.remember(claimed.iter().map(grant));
     claimed.into_iter().map(|task| task.claimed).collect()
 }
 

@@ -34,7 +34,7 @@ pub(crate) struct DeadSession {
 pub(crate) struct ExpiryQuery {
     pub(crate) checks: Checks,
     pub(crate) now: Option<i64>,
-    pub(crate) bite: usize,
+    pub(crate) batch: usize,
     /// Who is known to be dead, whatever their lease.
     pub(crate) known: Vec<GoneSession>,
 }
@@ -59,7 +59,7 @@ pub(crate) async fn gone(conn: &Conn) -> Sql<Vec<GoneSession>> {
 
 /// Looks whether there is anything to do.
 pub(crate) async fn work(conn: &Conn, asked: &ExpiryQuery) -> Sql<ExpiryWork> {
-    let ExpiryQuery { checks, now, bite, known } = asked;
+    let ExpiryQuery { checks, now, batch, known } = asked;
     let now: i64 = get(&conn.one(NOW, &[now]).await?, 0)?;
     let uids: Vec<Uid> = known.iter().map(|gone| Uid::of(gone.session.0)).collect();
     let renewals: Vec<i64> = known.iter().map(|gone| gone.renewals).collect();
@@ -79,7 +79,7 @@ pub(crate) async fn work(conn: &Conn, asked: &ExpiryQuery) -> Sql<ExpiryWork> {
         let session = SessionId(get::<Uid>(row, 0)?.id());
         locks.add(LockTarget::Session(session), Mode::Exclusive);
         if get(row, 3)? {
-            // It hands back all that it holds, whatever the bite.
+            // It hands back all that it holds, whatever the batch.
             locks = locks.with(leave_locks(conn, session).await?);
         }
         dead.push(DeadSession { session, renewals: get(row, 2)? });
@@ -91,7 +91,7 @@ pub(crate) async fn work(conn: &Conn, asked: &ExpiryQuery) -> Sql<ExpiryWork> {
         let rows = conn
             .rows(
                 "SELECT id FROM ostler.task WHERE session = ANY($1) AND phase IN (3, 4) ORDER BY id LIMIT $2",
-                &[&numbers, &most(*bite)],
+                &[&numbers, &most(*batch)],
             )
             .await?;
         let slots = rows.iter().map(|row| get(row, 0)).collect::<Sql<Vec<i64>>>()?;
@@ -109,7 +109,7 @@ async fn unswept(conn: &Conn) -> Sql<Vec<i64>> {
     rows.iter().map(|row| get(row, 0)).collect()
 }
 
-pub(crate) async fn run(tx: &mut Tx, dead: &[DeadSession], bite: usize) -> Sql<Expired> {
+pub(crate) async fn run(tx: &mut Tx, dead: &[DeadSession], batch: usize) -> Sql<Expired> {
     let (mut ended, mut handed_back) = (Vec::new(), 0);
     let whoever = tx.checks.pass(Check::ExpireDead, false);
     for DeadSession { session, renewals } in dead {
@@ -131,10 +131,10 @@ pub(crate) async fn run(tx: &mut Tx, dead: &[DeadSession], bite: usize) -> Sql<E
             ended.push(*session);
         }
     }
-    let enough = most(bite).saturating_add(1);
+    let enough = most(batch).saturating_add(1);
     let unswept = unswept(&tx.conn).await?;
     let orphans = leased(tx, &unswept, enough).await?;
-    for slot in orphans.iter().take(bite) {
+    for slot in orphans.iter().take(batch) {
         let Some(Some(found)) = readable(tx.take(*slot).await)? else { continue };
         end_attempt(tx, &found, &Outcome::NodeDied, None, None).await?;
     }
@@ -146,6 +146,6 @@ pub(crate) async fn run(tx: &mut Tx, dead: &[DeadSession], bite: usize) -> Sql<E
             &[&unswept],
         )
         .await?;
-    let tasks = handed_back + orphans.len().min(bite);
-    Ok(Expired { sessions: ended, tasks, more: orphans.len() > bite })
+    let tasks = handed_back + orphans.len().min(batch);
+    Ok(Expired { sessions: ended, tasks, more: orphans.len() > batch })
 }

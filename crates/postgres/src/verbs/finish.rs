@@ -25,10 +25,10 @@ use crate::row::{BY_SLOT, FoundTask, Mishaps, Phase, Uid, find};
 use crate::tx::Tx;
 
 /// Whose locks are needed: those of the queues of all tasks. What was claimed here is remembered; the rest has to be looked up.
-pub(crate) fn locks(memo: &Cache, reports: &[Report]) -> (Locks, Vec<i64>) {
+pub(crate) fn locks(cache: &Cache, reports: &[Report]) -> (Locks, Vec<i64>) {
     let (mut locks, mut unknown) = (Locks::none(), Vec::new());
     for lease in reports.iter().map(|report| report.lease.as_ref()) {
-        match memo.recall(lease.row, lease.token) {
+        match cache.recall(lease.row, lease.token) {
             Some(grant) => locks = locks.queue(&grant.queue),
             None => unknown.push(lease.row),
         }
@@ -62,7 +62,7 @@ pub(crate) async fn run(tx: &mut Tx, reports: &[Report]) -> Sql<Vec<Finished>> {
             Some(_) | None => finish(tx, report).await?,
         });
     }
-    tx.memo.forget(reports.iter().map(slot));
+    tx.cache.forget(reports.iter().map(slot));
     Ok(answers)
 }
 

@@ -45,18 +45,18 @@ pub(crate) struct DueWork {
 }
 
 /// Looks whether there is anything to do.
-pub(crate) async fn work(conn: &Conn, now: Option<i64>, bite: usize) -> Sql<DueWork> {
+pub(crate) async fn work(conn: &Conn, now: Option<i64>, batch: usize) -> Sql<DueWork> {
     let now = Timestamp::from_millis(get(&conn.one(NOW, &[&now]).await?, 0)?);
     let (next, waits) = (next(conn, now).await?, any_waits(conn).await?);
     let locks = match next {
-        Some(next) if next <= now => Some(locks(conn, now, bite).await?),
+        Some(next) if next <= now => Some(locks(conn, now, batch).await?),
         Some(_) | None => None,
     };
     Ok(DueWork { now, next, locks, waits })
 }
 
 /// Whose locks are needed, as far as can be seen from here.
-async fn locks(conn: &Conn, now: Timestamp, bite: usize) -> Sql<Locks> {
+async fn locks(conn: &Conn, now: Timestamp, batch: usize) -> Sql<Locks> {
     let rows = conn
         .rows(
             "SELECT DISTINCT q.name, false FROM (
@@ -68,7 +68,7 @@ async fn locks(conn: &Conn, now: Timestamp, bite: usize) -> Sql<Locks> {
              SELECT DISTINCT q.name, true
              FROM (SELECT queue FROM ostler.limits WHERE shut_until <= $1 ORDER BY shut_until, key LIMIT $2) k
              JOIN ostler.queue q ON q.id = k.queue",
-            &[&now.millis(), &most(bite)],
+            &[&now.millis(), &most(batch)],
         )
         .await?;
     let mut locks = Locks::none();
@@ -79,7 +79,7 @@ async fn locks(conn: &Conn, now: Timestamp, bite: usize) -> Sql<Locks> {
     Ok(locks)
 }
 
-pub(crate) async fn run(tx: &mut Tx, bite: usize) -> Sql<MadeReady> {
+pub(crate) async fn run(tx: &mut Tx, batch: usize) -> Sql<MadeReady> {
     let now = tx.now;
     let mut unreadable = 0;
     // What somebody else holds is moved by them, or looked at again the next time.
@@ -87,7 +87,7 @@ pub(crate) async fn run(tx: &mut Tx, bite: usize) -> Sql<MadeReady> {
         tx,
         "SELECT id FROM ostler.task WHERE late_at < $1 AND phase < 3 ORDER BY late_at, id LIMIT $2
          FOR NO KEY UPDATE SKIP LOCKED",
-        bite,
+        batch,
     )
     .await?;
     for slot in &late {
@@ -108,12 +108,12 @@ pub(crate) async fn run(tx: &mut Tx, bite: usize) -> Sql<MadeReady> {
         );
         ended_in_queue(tx, &found).await?;
     }
-    let seen_to = see_to(tx, bite - late.len()).await?;
+    let seen_to = see_to(tx, batch - late.len()).await?;
     let due = slots(
         tx,
         "SELECT id FROM ostler.task WHERE phase = 1 AND why <> 7 AND run_at <= $1 ORDER BY run_at, id LIMIT $2
          FOR NO KEY UPDATE SKIP LOCKED",
-        bite - late.len() - seen_to,
+        batch - late.len() - seen_to,
     )
     .await?;
     for slot in &due {
@@ -124,7 +124,7 @@ pub(crate) async fn run(tx: &mut Tx, bite: usize) -> Sql<MadeReady> {
         tx.locked(&found.task.queue)?;
         come_forward(tx, &found).await?;
     }
-    let keys = gates::settle_due(tx, bite - late.len() - seen_to - due.len()).await?;
+    let keys = gates::settle_due(tx, batch - late.len() - seen_to - due.len()).await?;
     let mut next = next(&tx.conn, now).await?;
     if unreadable > 0 {
         // What cannot be understood stays where it is: asking again at once would bring the same.

@@ -18,13 +18,13 @@ use crate::tx::{NOW, Tx};
 /// How long the record of an ended session is kept.
 const SESSION_DAYS_MS: i64 = 7 * 24 * 60 * 60 * 1000;
 
-/// Whose locks are needed for keys that have no tasks any more, which are looked at with every bite.
-async fn sweep_locks(conn: &Conn, bite: usize) -> Sql<Locks> {
+/// Whose locks are needed for keys that have no tasks any more, which are looked at with every batch.
+async fn sweep_locks(conn: &Conn, batch: usize) -> Sql<Locks> {
     let rows = conn
         .rows(
             "SELECT DISTINCT q.name FROM (SELECT limit_id FROM ostler.unused_key ORDER BY id LIMIT $1) u
              JOIN ostler.limits l ON l.id = u.limit_id JOIN ostler.queue q ON q.id = l.queue",
-            &[&most(bite)],
+            &[&most(batch)],
         )
         .await?;
     let mut locks = Locks::none();
@@ -102,11 +102,11 @@ async fn old(conn: &Conn, sort: &Sort, left: usize, held: &str) -> Sql<Vec<(i64,
     Ok(go)
 }
 
-/// Whose locks are needed for a bite, as far as can be seen from here.
+/// Whose locks are needed for a batch, as far as can be seen from here.
 pub(crate) async fn locks(conn: &Conn, keep: &Retention, now: Option<i64>) -> Sql<Locks> {
     let now = Timestamp::from_millis(get(&conn.one(NOW, &[&now]).await?, 0)?);
-    let mut locks = sweep_locks(conn, keep.bite).await?.with(jobs::prune_locks(conn, keep, now).await?);
-    let mut left = keep.bite;
+    let mut locks = sweep_locks(conn, keep.batch).await?.with(jobs::prune_locks(conn, keep, now).await?);
+    let mut left = keep.batch;
     for sort in sorts(conn, keep, now).await? {
         let go = old(conn, &sort, left, "").await?;
         left -= go.len();
@@ -118,7 +118,7 @@ pub(crate) async fn locks(conn: &Conn, keep: &Retention, now: Option<i64>) -> Sq
 }
 
 pub(crate) async fn by_age_and_count(tx: &mut Tx, keep: &Retention) -> Sql<Pruned> {
-    let (mut left, mut removed, mut cascade) = (keep.bite, 0, MAX_CASCADE);
+    let (mut left, mut removed, mut cascade) = (keep.batch, 0, MAX_CASCADE);
     for sort in sorts(&tx.conn, keep, tx.now).await? {
         // What somebody else holds is given another life, or removed by them.
         let go = old(&tx.conn, &sort, left, " FOR NO KEY UPDATE OF t SKIP LOCKED").await?;
@@ -128,7 +128,7 @@ pub(crate) async fn by_age_and_count(tx: &mut Tx, keep: &Retention) -> Sql<Prune
             removed += usize::from(remove(tx, slot, &mut cascade).await?);
         }
     }
-    gates::sweep(tx, keep.bite).await?;
+    gates::sweep(tx, keep.batch).await?;
     jobs::prune(tx, keep).await?;
     tx.conn
         .exec(
@@ -136,7 +136,7 @@ pub(crate) async fn by_age_and_count(tx: &mut Tx, keep: &Retention) -> Sql<Prune
             &[&tx.now.millis().saturating_sub(SESSION_DAYS_MS)],
         )
         .await?;
-    commit_mark::sweep(&tx.conn, tx.now.millis(), most(keep.bite)).await?;
+    commit_mark::sweep(&tx.conn, tx.now.millis(), most(keep.batch)).await?;
     Ok(Pruned { tasks: removed, more: left == 0 && removed > 0 })
 }
 

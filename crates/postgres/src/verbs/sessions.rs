@@ -45,7 +45,7 @@ pub(crate) async fn renew(
     conn: &Conn,
     checks: Checks,
     renewal: &Renewal,
-    heart: Option<Backend>,
+    heartbeat: Option<Backend>,
 ) -> Sql<Renewed> {
     let whatever = checks.pass(Check::RenewSession, false);
     let row = conn
@@ -59,9 +59,9 @@ pub(crate) async fn renew(
                 &Uid::of(renewal.session.0),
                 &renewal.now,
                 &whatever,
-                &heart.map(|heart| heart.pid),
-                &heart.map(|heart| heart.since),
-                &heart.map(|heart| heart.server),
+                &heartbeat.map(|heartbeat| heartbeat.pid),
+                &heartbeat.map(|heartbeat| heartbeat.since),
+                &heartbeat.map(|heartbeat| heartbeat.server),
             ],
         )
         .await?;

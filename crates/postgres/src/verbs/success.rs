@@ -32,7 +32,7 @@ pub(crate) fn among<'a>(tx: &mut Tx, reports: &'a [Report]) -> Sql<HashMap<usize
         // Only the first report of a task: it settles what becomes of the others.
         let first = seen.insert(lease.row);
         let (Outcome::Success, Some(ran), true) = (&report.outcome, report.ran, first) else { continue };
-        let Some(grant) = tx.memo.recall(lease.row, lease.token) else { continue };
+        let Some(grant) = tx.cache.recall(lease.row, lease.token) else { continue };
         let alone = tx.queue(&grant.queue)?.is_some_and(|queue| !queue.binds());
         if alone && grant.limit.is_none() {
             hot.insert(at, Hot { report, ran, grant });

@@ -253,8 +253,8 @@ impl Supervisor {
 
 #[async_trait]
 impl LivenessHolder for Supervisor {
-    async fn hold(&self, tether: OwnedFd) -> io::Result<()> {
-        self.hold_all(vec![tether]).await
+    async fn hold(&self, liveness_lock: OwnedFd) -> io::Result<()> {
+        self.hold_all(vec![liveness_lock]).await
     }
 
     fn live_until(&self, uptime: Duration) {

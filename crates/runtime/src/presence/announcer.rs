@@ -165,8 +165,11 @@ impl Announcer {
 impl Subject {
     /// The node as it is now.
     fn seen(&self) -> NodeSnapshot {
-        let pool = |crew: &WorkerSet| PoolSnapshot { name: crew.pool().to_owned(), workers: crew.workers() };
-        let pools = self.crews.iter().map(pool).collect();
+        let pool = |workers: &WorkerSet| PoolSnapshot {
+            name: workers.pool().to_owned(),
+            workers: workers.workers(),
+        };
+        let pools = self.worker_sets.iter().map(pool).collect();
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         NodeSnapshot { node: self.session, name: self.name.clone(), host, pools, now: self.clock.now() }
     }

@@ -47,7 +47,7 @@ pub(crate) struct Subject {
     pub(crate) session: SessionId,
     /// What people call the node.
     pub(crate) name: String,
-    pub(crate) crews: Vec<WorkerSet>,
+    pub(crate) worker_sets: Vec<WorkerSet>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) state: watch::Receiver<NodeState>,
 }

@@ -44,20 +44,20 @@ fn task() -> ClaimedTask {
     ClaimedTask { claimed, strings: StopSignals::default(), since: Instant::now() }
 }
 
-/// A crew with one task, and two idle workers: the first stays, and the second has been woken for the task.
-fn crew() -> (WorkerSet, Arc<Notify>, WorkerId) {
-    let crew = WorkerSet::new("q", Arc::new(Nobody), 2, watch::channel(NodeState::Running).1);
+/// A workers with one task, and two idle workers: the first stays, and the second has been woken for the task.
+fn workers() -> (WorkerSet, Arc<Notify>, WorkerId) {
+    let workers = WorkerSet::new("q", Arc::new(Nobody), 2, watch::channel(NodeState::Running).1);
     let [first, second] = [1, 2].map(|number| WorkerId(Id::from_bits(number)));
     let bells = [(first, 1), (second, 0)].map(|(id, stage)| {
-        let bell = crew.enlist(id, stage, NOW);
-        crew.ready(id);
-        assert!(matches!(crew.turn(id, None, NOW), NextTask::Wait));
+        let bell = workers.enlist(id, stage, NOW);
+        workers.ready(id);
+        assert!(matches!(workers.turn(id, None, NOW), NextTask::Wait));
         bell
     });
     let [bell, woken] = bells;
-    crew.add(std::iter::once(task()), 0);
+    workers.add(std::iter::once(task()), 0);
     assert!(rung(&woken) && !rung(&bell));
-    (crew, bell, second)
+    (workers, bell, second)
 }
 
 fn rung(bell: &Notify) -> bool {
@@ -67,16 +67,16 @@ fn rung(bell: &Notify) -> bool {
 
 #[test]
 fn a_worker_that_goes_instead_of_taking_a_task_leaves_it_to_another() {
-    let (crew, bell, woken) = crew();
-    crew.set_max(1);
-    assert!(matches!(crew.turn(woken, None, NOW), NextTask::Go));
+    let (workers, bell, woken) = workers();
+    workers.set_max(1);
+    assert!(matches!(workers.turn(woken, None, NOW), NextTask::Go));
     assert!(rung(&bell), "above the maximum");
 
-    let (crew, bell, _) = self::crew();
-    crew.retire(1);
+    let (workers, bell, _) = self::workers();
+    workers.retire(1);
     assert!(rung(&bell), "given up with its runtime");
 
-    let (crew, bell, woken) = self::crew();
-    crew.gone(woken);
+    let (workers, bell, woken) = self::workers();
+    workers.gone(woken);
     assert!(rung(&bell), "broken");
 }

@@ -165,15 +165,15 @@ pub(crate) fn forget_key(tx: &mut Tx<'_>, limit: i64) -> Sql<()> {
     Ok(())
 }
 
-/// Looks at a bite of the keys that had no tasks and something to remember: those that have nothing to remember any more go.
-pub(crate) fn sweep(tx: &mut Tx<'_>, bite: usize) -> Sql<()> {
-    let bite = i64::try_from(bite).unwrap_or(i64::MAX);
+/// Looks at a batch of the keys that had no tasks and something to remember: those that have nothing to remember any more go.
+pub(crate) fn sweep(tx: &mut Tx<'_>, batch: usize) -> Sql<()> {
+    let batch = i64::try_from(batch).unwrap_or(i64::MAX);
     let unused: Vec<i64> = {
         let mut statement = tx.prepare("SELECT limit_id FROM unused_key ORDER BY id LIMIT ?1")?;
-        statement.query_map([bite], |row| row.get(0))?.collect::<Sql<_>>()?
+        statement.query_map([batch], |row| row.get(0))?.collect::<Sql<_>>()?
     };
     for limit in unused {
-        // What has to stay is put at the end: the next bite is of others.
+        // What has to stay is put at the end: the next batch is of others.
         tx.prepare("DELETE FROM unused_key WHERE limit_id = ?1")?.execute([limit])?;
         forget_key(tx, limit)?;
     }

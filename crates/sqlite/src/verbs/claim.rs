@@ -45,11 +45,11 @@ pub(crate) fn run(tx: &mut Tx<'_>, claim: &Claim) -> Sql<ClaimAnswer> {
     if queue.settings.paused.is_some() {
         return nothing(None);
     }
-    let mut doors = ClaimGate::of(queue);
+    let mut claim_gate = ClaimGate::of(queue);
     let (name, settings, mut clock) = (Arc::clone(&queue.name), queue.settings.clone(), queue.clock);
     let served = |(_, kind): &&(i64, Arc<str>)| claim.kinds.has(kind);
     let lanes: Vec<(i64, Arc<str>)> = queue.lanes.iter().filter(served).cloned().collect();
-    if let Some(shut) = doors.as_ref().and_then(|doors| doors.shut(tx)) {
+    if let Some(shut) = claim_gate.as_ref().and_then(|claim_gate| claim_gate.shut(tx)) {
         return nothing(shut.until);
     }
     let limit = match settings.concurrency {
@@ -59,8 +59,8 @@ pub(crate) fn run(tx: &mut Tx<'_>, claim: &Claim) -> Sql<ClaimAnswer> {
     if limit == 0 && claim.limit > 0 {
         return nothing(None);
     }
-    if let Some(doors) = &mut doors {
-        doors.settle_due(tx)?;
+    if let Some(claim_gate) = &mut claim_gate {
+        claim_gate.settle_due(tx)?;
     }
     let lanes = Lanes { lanes: &lanes, queue: &name, settings: &settings };
     let now = tx.now;
@@ -85,7 +85,10 @@ pub(crate) fn run(tx: &mut Tx<'_>, claim: &Claim) -> Sql<ClaimAnswer> {
                 late.push((task, state));
                 continue;
             }
-            match doors.as_mut().map_or(Ok(ClaimVerdict::Yes), |doors| doors.pass(tx, &task.asks()))? {
+            match claim_gate
+                .as_mut()
+                .map_or(Ok(ClaimVerdict::Yes), |claim_gate| claim_gate.pass(tx, &task.asks()))?
+            {
                 ClaimVerdict::Yes => {}
                 ClaimVerdict::Key(shut) => {
                     look.parked = true;
@@ -109,7 +112,7 @@ pub(crate) fn run(tx: &mut Tx<'_>, claim: &Claim) -> Sql<ClaimAnswer> {
         }
     }
     tx.set_clock(&claim.queue, clock)?;
-    let asked = doors.map(|doors| doors.keep(tx)).transpose()?;
+    let asked = claim_gate.map(|claim_gate| claim_gate.keep(tx)).transpose()?;
     // Those that are too late come last: ending one may move others of its key.
     for (task, state) in late {
         tx.set_state(task.slot, task.lane, task.limit, Phase::Ready, &state)?;

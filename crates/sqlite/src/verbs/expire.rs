@@ -37,7 +37,7 @@ pub(crate) struct DeadSession {
     pub(crate) departed: bool,
 }
 
-pub(crate) fn run(tx: &mut Tx<'_>, dead: &[DeadSession], bite: usize) -> Sql<Expired> {
+pub(crate) fn run(tx: &mut Tx<'_>, dead: &[DeadSession], batch: usize) -> Sql<Expired> {
     let (mut ended, mut handed_back) = (Vec::new(), 0);
     for DeadSession { session, departed } in dead {
         let open: Option<i64> = tx
@@ -61,7 +61,7 @@ pub(crate) fn run(tx: &mut Tx<'_>, dead: &[DeadSession], bite: usize) -> Sql<Exp
         let mut statement = tx.prepare("SELECT id FROM session WHERE ended_at IS NOT NULL AND swept = 0")?;
         statement.query_map([], |row| row.get(0))?.collect::<Sql<_>>()?
     };
-    let enough = i64::try_from(bite).unwrap_or(i64::MAX).saturating_add(1);
+    let enough = i64::try_from(batch).unwrap_or(i64::MAX).saturating_add(1);
     let mut orphans = Vec::new();
     for session in &unswept {
         let found = leased(tx, *session, enough)?;
@@ -71,10 +71,10 @@ pub(crate) fn run(tx: &mut Tx<'_>, dead: &[DeadSession], bite: usize) -> Sql<Exp
         orphans.extend(found);
     }
     orphans.sort_unstable();
-    for slot in orphans.iter().take(bite) {
+    for slot in orphans.iter().take(batch) {
         let Some(Some(found)) = readable(find(tx.conn, "WHERE t.id = ?1", [slot]))? else { continue };
         end_attempt(tx, &found, &Outcome::NodeDied, None, None)?;
     }
-    let tasks = handed_back + orphans.len().min(bite);
-    Ok(Expired { sessions: ended, tasks, more: orphans.len() > bite })
+    let tasks = handed_back + orphans.len().min(batch);
+    Ok(Expired { sessions: ended, tasks, more: orphans.len() > batch })
 }

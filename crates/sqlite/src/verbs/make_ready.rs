@@ -30,13 +30,13 @@ pub(crate) fn next(conn: &Connection, now: Timestamp) -> Sql<Option<Timestamp>> 
     Ok(moments.into_iter().flatten().min().map(Timestamp::from_millis))
 }
 
-pub(crate) fn run(tx: &mut Tx<'_>, bite: usize) -> Sql<MadeReady> {
+pub(crate) fn run(tx: &mut Tx<'_>, batch: usize) -> Sql<MadeReady> {
     let now = tx.now;
     let mut unreadable = 0;
     let late = slots(
         tx,
         "SELECT id FROM task INDEXED BY late WHERE late_at < ?1 AND phase < 3 ORDER BY late_at, id LIMIT ?2",
-        bite,
+        batch,
     )?;
     for slot in &late {
         let Some(Some(found)) = readable(find(tx.conn, "WHERE t.id = ?1", [slot]))? else {
@@ -55,11 +55,11 @@ pub(crate) fn run(tx: &mut Tx<'_>, bite: usize) -> Sql<MadeReady> {
         )?;
         ended_in_queue(tx, &found)?;
     }
-    let seen_to = see_to(tx, bite - late.len())?;
+    let seen_to = see_to(tx, batch - late.len())?;
     let due = slots(
         tx,
         "SELECT id FROM task INDEXED BY due WHERE phase = 1 AND why <> 7 AND run_at <= ?1 ORDER BY run_at, id LIMIT ?2",
-        bite - late.len() - seen_to,
+        batch - late.len() - seen_to,
     )?;
     for slot in &due {
         let Some(Some(found)) = readable(find(tx.conn, "WHERE t.id = ?1", [slot]))? else {
@@ -68,7 +68,7 @@ pub(crate) fn run(tx: &mut Tx<'_>, bite: usize) -> Sql<MadeReady> {
         };
         come_forward(tx, &found)?;
     }
-    let keys = gates::settle_due(tx, bite - late.len() - seen_to - due.len())?;
+    let keys = gates::settle_due(tx, batch - late.len() - seen_to - due.len())?;
     let mut next = next(tx.conn, now)?;
     if unreadable > 0 {
         // What cannot be understood stays where it is: asking again at once would bring the same.

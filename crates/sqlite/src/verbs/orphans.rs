@@ -11,12 +11,12 @@ use crate::tx::{Sql, Tx};
 const TABLES: [(&str, &str); 3] = [("step", "saved_at"), ("attempt", "started_at"), ("event", "at")];
 
 /// Removes up to so many of them that are older than this. It looks at every row: for whoever asks, not for every minute.
-pub(crate) fn sweep(tx: &mut Tx<'_>, older: Duration, bite: usize) -> Sql<usize> {
+pub(crate) fn sweep(tx: &mut Tx<'_>, older: Duration, batch: usize) -> Sql<usize> {
     let cutoff = tx.now.before(older).millis();
     let mut removed = 0;
     for (table, written) in TABLES {
         let second = if table == "step" { "name" } else { "number" };
-        let left = i64::try_from(bite - removed).unwrap_or(i64::MAX);
+        let left = i64::try_from(batch - removed).unwrap_or(i64::MAX);
         removed += tx
             .prepare(&format!(
                 "DELETE FROM {table} WHERE (task, {second}) IN (

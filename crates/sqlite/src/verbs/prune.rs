@@ -30,7 +30,7 @@ pub(crate) fn tasks(tx: &mut Tx<'_>, ids: &[TaskId]) -> Sql<Pruned> {
 }
 
 pub(crate) fn by_age_and_count(tx: &mut Tx<'_>, keep: &Retention) -> Sql<Pruned> {
-    let (mut left, mut removed, mut cascade) = (keep.bite, 0, MAX_CASCADE);
+    let (mut left, mut removed, mut cascade) = (keep.batch, 0, MAX_CASCADE);
     for (phase, age, kept) in [
         (Phase::Completed, keep.completed, "sum(completed - pruned_completed)"),
         (Phase::Failed, keep.failed, "sum(failed - pruned_failed)"),
@@ -60,7 +60,7 @@ pub(crate) fn by_age_and_count(tx: &mut Tx<'_>, keep: &Retention) -> Sql<Pruned>
             removed += usize::from(remove(tx, slot, &mut cascade)?);
         }
     }
-    gates::sweep(tx, keep.bite)?;
+    gates::sweep(tx, keep.batch)?;
     jobs::prune(tx, keep.completed.max(keep.failed))?;
     tx.prepare("DELETE FROM session WHERE swept = 1 AND ended_at < ?1")?
         .execute([tx.now.millis().saturating_sub(SESSION_DAYS_MS)])?;

@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::views::QueueSettings;
 
 impl MemoryState {
-    pub(super) fn expire(&mut self, bite: usize) -> Expired {
+    pub(super) fn expire(&mut self, batch: usize) -> Expired {
         let uptime = self.uptime;
         let checks = self.checks;
         let dead: Vec<SessionId> = self
@@ -37,32 +37,32 @@ impl MemoryState {
         let ended: Vec<SessionId> =
             self.sessions.iter().filter(|(_, session)| session.ended).map(|(id, _)| *id).collect();
         let orphans = self.slots(|task| ended.iter().any(|id| is_held_by(task, *id)));
-        for slot in orphans.iter().take(bite) {
+        for slot in orphans.iter().take(batch) {
             self.end_attempt(*slot, &Outcome::NodeDied, None, None);
         }
-        let tasks = handed_back + orphans.len().min(bite);
-        Expired { sessions: dead, tasks, more: orphans.len() > bite }
+        let tasks = handed_back + orphans.len().min(batch);
+        Expired { sessions: dead, tasks, more: orphans.len() > batch }
     }
 
-    pub(super) fn make_ready(&mut self, bite: usize) -> MadeReady {
+    pub(super) fn make_ready(&mut self, batch: usize) -> MadeReady {
         let now = self.now;
         let queued = |task: &Task| task.state.name() == StateName::Queued;
         let end = |task: &Task| in_time_until(task.not_after, task.deadline);
         let mut late = self.slots(|task| queued(task) && lapsed(end(task), now));
         late.sort_by_key(|slot| (end(&self.entries[slot].task), *slot));
-        late.truncate(bite);
+        late.truncate(batch);
         for slot in &late {
             self.end_late(*slot);
         }
-        let seen_to = self.see_to_dependents(bite - late.len());
+        let seen_to = self.see_to_dependents(batch - late.len());
         self.frees = false;
         let mut due = self.slots(|task| waits_until(task).is_some_and(|run_at| run_at <= now));
         due.sort_by_key(|slot| (waits_until(&self.entries[slot].task), *slot));
-        due.truncate(bite - late.len() - seen_to);
+        due.truncate(batch - late.len() - seen_to);
         for slot in &due {
             self.come_forward(*slot);
         }
-        let keys = self.settle_due_keys(None, bite - late.len() - seen_to - due.len());
+        let keys = self.settle_due_keys(None, batch - late.len() - seen_to - due.len());
         let next_due = self.entries.values().filter_map(|entry| waits_until(&entry.task)).min();
         let next_key = self.key_moments(None).into_iter().map(|(until, _, _)| until).min();
         let next_late = self
@@ -124,7 +124,7 @@ impl MemoryState {
     }
 
     fn prune_by_age_and_count(&mut self, keep: &Retention) -> Pruned {
-        let (mut left, mut tasks, mut cascade) = (keep.bite, 0, MAX_CASCADE);
+        let (mut left, mut tasks, mut cascade) = (keep.batch, 0, MAX_CASCADE);
         for (state, age) in [
             (StateName::Completed, keep.completed),
             (StateName::Failed, keep.failed),

@@ -221,19 +221,19 @@ impl Store for Memory {
         Ok(self.write(|book| book.change_job(job, change)))
     }
 
-    async fn expire(&self, bite: usize) -> Result<Expired, Error> {
-        check_len("bite", bite, MAX_MAINTENANCE_BATCH)?;
-        Ok(self.write(|book| book.expire(bite)))
+    async fn expire(&self, batch: usize) -> Result<Expired, Error> {
+        check_len("batch", batch, MAX_MAINTENANCE_BATCH)?;
+        Ok(self.write(|book| book.expire(batch)))
     }
 
-    async fn make_ready(&self, bite: usize) -> Result<MadeReady, Error> {
-        check_len("bite", bite, MAX_MAINTENANCE_BATCH)?;
-        Ok(self.write(|book| book.make_ready(bite)))
+    async fn make_ready(&self, batch: usize) -> Result<MadeReady, Error> {
+        check_len("batch", batch, MAX_MAINTENANCE_BATCH)?;
+        Ok(self.write(|book| book.make_ready(batch)))
     }
 
     async fn prune(&self, what: Prune) -> Result<Pruned, Error> {
         match &what {
-            Prune::Retention(keep) => check_len("bite", keep.bite, MAX_MAINTENANCE_BATCH)?,
+            Prune::Retention(keep) => check_len("batch", keep.batch, MAX_MAINTENANCE_BATCH)?,
             Prune::Tasks(tasks) => check_len("tasks", tasks.len(), MAX_BATCH)?,
         }
         Ok(self.write(|book| book.prune(&what)))

@@ -255,7 +255,7 @@ async fn carry(
     Ok(tables)
 }
 
-/// Copies the rows of a table that the target has not. Each bite is above the one before: it ends.
+/// Copies the rows of a table that the target has not. Each batch is above the one before: it ends.
 async fn copy(
     source: &dyn MoveSource,
     target: &dyn MoveTarget,
@@ -290,7 +290,7 @@ async fn compare(
     let mut after: Option<RecordKey> = None;
     loop {
         let ours = source.read(table, after.as_ref(), plan.rows).await?;
-        // As many as there: a bite of the source is never too large.
+        // As many as there: a batch of the source is never too large.
         let theirs = target.read(table, after.as_ref(), ours.len().max(1)).await?;
         if let Some(key) = first_difference(table, &ours, &theirs) {
             return Err(differs(table, &key, plan));

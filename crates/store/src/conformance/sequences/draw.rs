@@ -155,14 +155,14 @@ const SAID: &[Row<Op>] = &[
     (20, "report workers", |d| Op::Report { session: d.session(), workers: d.below(4) }),
     (20, "order", |d| Op::Order { session: d.any_session(), order: d.order() }),
     (20, "answer", |d| Op::Answer { session: d.any_session(), number: d.below(4) as u64 }),
-    (20, "expire", |_| Op::Expire { bite: 100 }),
-    (20, "expire in bites", |d| Op::Expire { bite: d.below(3) }),
-    (20, "make ready", |_| Op::MakeReady { bite: 100 }),
-    (20, "make ready in bites", |d| Op::MakeReady { bite: d.below(3) }),
+    (20, "expire", |_| Op::Expire { batch: 100 }),
+    (20, "expire in batches", |d| Op::Expire { batch: d.below(3) }),
+    (20, "make ready", |_| Op::MakeReady { batch: 100 }),
+    (20, "make ready in batches", |d| Op::MakeReady { batch: d.below(3) }),
     (20, "prune what is old", |d| {
         let hours = |d: &mut Drawer| Duration::from_secs(3_600 * d.below(60) as u64);
         let (completed, failed) = (hours(d), hours(d));
-        Op::PruneOld(Retention { completed, failed, most: d.below(9) as u64, bite: d.below(6) })
+        Op::PruneOld(Retention { completed, failed, most: d.below(9) as u64, batch: d.below(6) })
     }),
     (20, "prune by name", |d| Op::PruneTasks(d.some_tasks())),
     (20, "list", |d| Op::List { filter: Filter::default(), failed: Failed::default(), page: d.below(6) + 1 }),

@@ -100,7 +100,7 @@ impl Pair {
                     list_all(self.tested(step.via).as_ref(), &stale, PAGE).await,
                 );
                 equal("stale leases after a kill", &expected, &got)?;
-                self.say(step.via, &Op::Expire { bite: 0 }).await
+                self.say(step.via, &Op::Expire { batch: 0 }).await
             }
             Act::Say(op) => self.say(step.via, op).await,
         }

@@ -141,11 +141,11 @@ impl Speaker {
                 plain(store.backlog(QUEUES[*queue], &named(kinds.as_deref()), *limit).await)
             }
             Op::Jobs { filter, limit } => plain(store.jobs(filter.clone(), *limit).await),
-            Op::Expire { bite } => plain(store.expire(*bite).await.map(|mut expired| {
+            Op::Expire { batch } => plain(store.expire(*batch).await.map(|mut expired| {
                 expired.sessions.sort_unstable();
                 expired
             })),
-            Op::MakeReady { bite } => plain(store.make_ready(*bite).await),
+            Op::MakeReady { batch } => plain(store.make_ready(*batch).await),
             Op::PruneOld(keep) => plain(store.prune(Prune::Retention(*keep)).await),
             Op::PruneTasks(numbers) => plain(store.prune(Prune::Tasks(tasks(numbers))).await),
             Op::List { filter, failed, page } => {

@@ -34,25 +34,25 @@ pub(super) async fn shrink(
 ) -> (Vec<Step>, String) {
     let (mut best, mut reason) = (steps, why);
     let mut tries = 0;
-    let mut bite = best.len().div_ceil(2).max(1);
+    let mut batch = best.len().div_ceil(2).max(1);
     loop {
         let mut at = 0;
         let mut shorter = false;
         while at < best.len() && tries < MOST_TRIES {
             tries += 1;
             let mut fewer = best.clone();
-            fewer.drain(at..(at + bite).min(best.len()));
+            fewer.drain(at..(at + batch).min(best.len()));
             match try_out(make, reference, names, fewer).await {
                 Err((steps, why)) => {
                     (best, reason) = (steps, why);
                     shorter = true;
                 }
-                Ok(()) => at += bite,
+                Ok(()) => at += batch,
             }
         }
-        if tries >= MOST_TRIES || (bite == 1 && !shorter) {
+        if tries >= MOST_TRIES || (batch == 1 && !shorter) {
             return (best, reason);
         }
-        bite = (bite / 2).max(1);
+        batch = (batch / 2).max(1);
     }
 }

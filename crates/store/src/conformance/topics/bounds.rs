@@ -30,7 +30,7 @@ cases![
     events,
     a_step,
     ids_in_one_call,
-    bites,
+    batches,
     pages,
     workers,
     settings,
@@ -223,12 +223,12 @@ async fn ids_in_one_call(s: &Scene) {
     assert_eq!((pruned.tasks, pruned.more), (1, false));
 }
 
-async fn bites(s: &Scene) {
+async fn batches(s: &Scene) {
     let over = MAX_MAINTENANCE_BATCH + 1;
-    let keep = |bite| Prune::Retention(Retention { bite, ..Retention::default() });
-    invalid("a large bite", s.store.expire(over).await);
-    invalid("a large bite", s.store.make_ready(over).await);
-    invalid("a large bite", s.store.prune(keep(over)).await);
+    let keep = |batch| Prune::Retention(Retention { batch, ..Retention::default() });
+    invalid("a large batch", s.store.expire(over).await);
+    invalid("a large batch", s.store.make_ready(over).await);
+    invalid("a large batch", s.store.prune(keep(over)).await);
     s.store.expire(MAX_MAINTENANCE_BATCH).await.expect("what fits is taken");
     s.store.make_ready(MAX_MAINTENANCE_BATCH).await.expect("what fits is taken");
     s.store.prune(keep(MAX_MAINTENANCE_BATCH)).await.expect("what fits is taken");

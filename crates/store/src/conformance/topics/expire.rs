@@ -23,8 +23,8 @@ cases![
     a_session_that_is_over_cannot_depart,
 ];
 
-async fn expire(s: &Scene, bite: usize) -> Expired {
-    s.store.expire(bite).await.expect("expire answers")
+async fn expire(s: &Scene, batch: usize) -> Expired {
+    s.store.expire(batch).await.expect("expire answers")
 }
 
 async fn nothing_is_taken_from_the_living(s: &Scene) {
@@ -173,7 +173,7 @@ async fn what_a_node_held_that_stopped_on_purpose_is_handed_back(s: &Scene) {
         assert_eq!(s.store.depart(node).await, Ok(Fenced::Recorded));
     }
     s.fixture.kill(gone).await;
-    // Whatever the bite: it is as if the node had left.
+    // Whatever the batch: it is as if the node had left.
     assert_eq!(expire(s, 0).await, Expired { sessions: vec![gone], tasks: 2, more: false });
     s.pass(TTL + TICK);
     assert_eq!(expire(s, 100).await, Expired { sessions: vec![late, dead], tasks: 2, more: false });

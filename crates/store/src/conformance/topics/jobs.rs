@@ -35,7 +35,7 @@ cases![
 ];
 
 const HOUR: Duration = Duration::from_secs(3_600);
-const KEEP: Retention = Retention { completed: HOUR, failed: HOUR, most: 1_000, bite: 100 };
+const KEEP: Retention = Retention { completed: HOUR, failed: HOUR, most: 1_000, batch: 100 };
 
 fn id(number: u128) -> JobId {
     JobId(Id::from_bits(number))

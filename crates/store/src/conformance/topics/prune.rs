@@ -24,7 +24,7 @@ cases![
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
-const KEEP: Retention = Retention { completed: HOUR, failed: HOUR, most: 1_000, bite: 100 };
+const KEEP: Retention = Retention { completed: HOUR, failed: HOUR, most: 1_000, batch: 100 };
 
 async fn prune(s: &Scene, keep: Retention) -> Pruned {
     s.store.prune(Prune::Retention(keep)).await.expect("prune answers")
@@ -89,18 +89,18 @@ async fn the_oldest_go_when_there_are_too_many(s: &Scene) {
 async fn a_bite_removes_so_many(s: &Scene) {
     let ids = ended(s, 5).await;
     s.pass(HOUR + TICK);
-    let bite = Retention { bite: 2, ..KEEP };
-    assert_eq!(prune(s, bite).await, Pruned { tasks: 2, more: true });
+    let batch = Retention { batch: 2, ..KEEP };
+    assert_eq!(prune(s, batch).await, Pruned { tasks: 2, more: true });
     assert_eq!(kept(s, &ids).await, [false, false, true, true, true], "the oldest first");
-    assert_eq!(prune(s, bite).await, Pruned { tasks: 2, more: true });
-    assert_eq!(prune(s, bite).await, Pruned { tasks: 1, more: false });
-    assert_eq!(prune(s, bite).await, Pruned { tasks: 0, more: false });
+    assert_eq!(prune(s, batch).await, Pruned { tasks: 2, more: true });
+    assert_eq!(prune(s, batch).await, Pruned { tasks: 1, more: false });
+    assert_eq!(prune(s, batch).await, Pruned { tasks: 0, more: false });
 }
 
 async fn a_bite_of_nothing_removes_nothing(s: &Scene) {
     let ids = ended(s, 1).await;
     s.pass(HOUR + TICK);
-    assert_eq!(prune(s, Retention { bite: 0, ..KEEP }).await.tasks, 0);
+    assert_eq!(prune(s, Retention { batch: 0, ..KEEP }).await.tasks, 0);
     assert_eq!(s.store.prune(Prune::Tasks(Vec::new())).await, Ok(Pruned::default()));
     assert_eq!(kept(s, &ids).await, [true]);
 }

@@ -241,7 +241,7 @@ async fn a_lifted_rate_rings(s: &Scene) {
 async fn a_key_that_was_pruned_has_not_more_tokens(s: &Scene) {
     let node = s.join().await;
     s.configure(QueueChange::KeyRate(rate(1))).await;
-    let all = Retention { completed: Duration::ZERO, failed: Duration::ZERO, most: 0, bite: 100 };
+    let all = Retention { completed: Duration::ZERO, failed: Duration::ZERO, most: 0, batch: 100 };
     let mut begun = 0;
     for _ in 0..10 {
         let id = s.add_keyed("k").await;

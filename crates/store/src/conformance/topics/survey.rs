@@ -200,7 +200,7 @@ async fn submitted_is_the_sum_of_the_six_after_every_step(s: &Scene) {
     let mut ids = Vec::new();
     let mut held: Vec<Lease> = Vec::new();
     let mut before = Totals::default();
-    let keep = Retention { completed: Duration::ZERO, failed: Duration::ZERO, most: 2, bite: 3 };
+    let keep = Retention { completed: Duration::ZERO, failed: Duration::ZERO, most: 2, batch: 3 };
     for _ in 0..120 {
         s.pass(TICK);
         match chance.below(8) {

@@ -24,8 +24,8 @@ async fn scheduled(s: &Scene, ms: u64) -> TaskId {
     s.add_with(|task| task.run_at = Some(s.in_ms(ms))).await
 }
 
-async fn make_ready(s: &Scene, bite: usize) -> MadeReady {
-    s.store.make_ready(bite).await.expect("make_ready answers")
+async fn make_ready(s: &Scene, batch: usize) -> MadeReady {
+    s.store.make_ready(batch).await.expect("make_ready answers")
 }
 
 async fn nothing_waits_and_nothing_is_done(s: &Scene) {
