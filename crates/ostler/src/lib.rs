@@ -24,6 +24,8 @@
 //!
 //! The store is a file, or a PostgreSQL database that any number of machines share: `ostler::open("postgres://user@host/database")`.
 
+#![warn(missing_docs)]
+
 mod admin;
 mod builder;
 mod callbacks;
