@@ -11,8 +11,9 @@ use serde_json::Value;
 const ALLOWED: &[(&str, &[&str])] = &[
     ("ostler-core", &[]),
     ("ostler-store", &["ostler-core"]),
-    ("ostler-sqlite", &["ostler-core", "ostler-store"]),
-    ("ostler-postgres", &["ostler-core", "ostler-store"]),
+    ("ostler-sql", &["ostler-core", "ostler-store"]),
+    ("ostler-sqlite", &["ostler-core", "ostler-store", "ostler-sql"]),
+    ("ostler-postgres", &["ostler-core", "ostler-store", "ostler-sql"]),
     ("ostler-exec", &["ostler-core"]),
     ("ostler-process", &["ostler-core", "ostler-exec"]),
     ("ostler-agent", &["ostler-core", "ostler-exec", "ostler-process"]),

@@ -29,6 +29,12 @@ pub(crate) enum Abort {
 /// The result of a statement.
 pub(crate) type Sql<T> = Result<T, Abort>;
 
+impl From<ostler_sql::Unreadable> for Abort {
+    fn from(error: ostler_sql::Unreadable) -> Self {
+        Self::Foreign(error.0)
+    }
+}
+
 impl From<tokio_postgres::Error> for Abort {
     fn from(error: tokio_postgres::Error) -> Self {
         Self::Server(error)

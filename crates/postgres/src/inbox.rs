@@ -16,13 +16,13 @@ use serde::{Deserialize, Serialize};
 use tokio_postgres::Transaction;
 use tokio_postgres::types::{ToSql, Type};
 
-use crate::codec::{OverridesRow, overrides_of, overrides_row};
 use crate::conn::{Conn, Names, get, most};
 use crate::fault::{Abort, Sql};
 use crate::locks::Locks;
 use crate::row::Uid;
 use crate::tx::Tx;
 use crate::verbs::enqueue;
+use ostler_sql::codec::{OverridesRow, overrides_of, overrides_row};
 
 /// Rows that are taken in by one transaction.
 const BITE: usize = 500;

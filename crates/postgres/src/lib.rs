@@ -14,19 +14,14 @@
 mod address;
 mod backend;
 mod cache;
-mod codec;
 mod commit_mark;
 mod conn;
 mod connect;
 mod counts;
-mod dependents;
 mod fault;
-mod gate_codec;
-mod gates;
 mod group_commit;
 mod inbox;
 pub mod integrity;
-mod limit_keys;
 mod liveness;
 mod locks;
 mod move_target;
@@ -42,7 +37,6 @@ mod store;
 mod tls;
 mod transactor;
 mod tx;
-mod unique;
 mod url;
 mod verbs;
 

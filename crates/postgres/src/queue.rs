@@ -3,60 +3,27 @@
 use std::sync::Arc;
 
 use ostler_core::{Gate, VirtualTime};
+pub(crate) use ostler_sql::QueueRow;
 use ostler_store::views::QueueSettings;
 use tokio_postgres::Row;
 
-use crate::codec::{kinds_from, overrides_from, tell_from};
-use crate::conn::{get, get_u64_opt};
-use crate::fault::{Abort, Sql};
-use crate::gate_codec::{gate_from, read_rules};
+use crate::conn::get;
+use crate::fault::Sql;
+use crate::row::RowRef;
+use ostler_sql::gate_codec::gate_from;
 
-/// A queue, as it is in the database.
-#[derive(Clone, Debug)]
-pub(crate) struct QueueRow {
-    pub(crate) id: i64,
-    pub(crate) name: Arc<str>,
-    pub(crate) settings: QueueSettings,
-    pub(crate) clock: VirtualTime,
-    pub(crate) gate: Gate,
-    /// Whether any of its keys is shut.
-    pub(crate) any_shut: bool,
-    /// Its lanes: id and kind.
-    pub(crate) lanes: Vec<(i64, Arc<str>)>,
-}
-
-impl QueueRow {
-    /// A queue that was just made.
-    pub(crate) fn new(id: i64, name: &str) -> Self {
-        Self {
-            id,
-            name: name.into(),
-            settings: QueueSettings::default(),
-            clock: VirtualTime(None),
-            gate: Gate::default(),
-            any_shut: false,
-            lanes: Vec::new(),
-        }
-    }
-
-    /// Whether its tasks are bound to each other, so that who moves one of them has to hold the queue alone: they have limit keys,
-    /// or gates and caps are counted over all of them.
-    pub(crate) fn binds(&self) -> bool {
-        let settings = &self.settings;
-        settings.concurrency.is_some()
-            || settings.key_concurrency.is_some()
-            || !settings.rate.is_empty()
-            || !settings.key_rate.is_empty()
-            || settings.breaker.is_some()
-            || self.clock.0.is_some()
-            || self.gate != Gate::default()
-            || self.any_shut
-    }
-
-    /// The lane of a kind.
-    pub(crate) fn lane(&self, kind: &str) -> Option<i64> {
-        self.lanes.iter().find(|(_, known)| **known == *kind).map(|(lane, _)| *lane)
-    }
+/// Whether its tasks are bound to each other, so that who moves one of them has to hold the queue alone: they have limit keys,
+/// or gates and caps are counted over all of them.
+pub(crate) fn binds(queue: &QueueRow) -> bool {
+    let settings = &queue.settings;
+    settings.concurrency.is_some()
+        || settings.key_concurrency.is_some()
+        || !settings.rate.is_empty()
+        || !settings.key_rate.is_empty()
+        || settings.breaker.is_some()
+        || queue.clock.0.is_some()
+        || queue.gate != Gate::default()
+        || queue.any_shut
 }
 
 /// The columns of a queue that [`settings_from`] reads.
@@ -64,18 +31,7 @@ pub(crate) const SETTINGS: &str = "q.paused, q.max_queued, q.key_cap, q.override
 
 /// The settings of a queue, from its columns.
 pub(crate) fn settings_from(row: &Row, first: usize) -> Sql<QueueSettings> {
-    let cap = get_u64_opt(row, first + 2)?.map(u32::try_from).transpose();
-    let mut settings = QueueSettings {
-        paused: get(row, first)?,
-        limit: get_u64_opt(row, first + 1)?,
-        key_concurrency: cap.map_err(|error| Abort::Foreign(error.to_string()))?,
-        overrides: overrides_from(get(row, first + 3)?)?,
-        kinds: kinds_from(get(row, first + 4)?)?,
-        outbox: tell_from(get(row, first + 5)?),
-        ..QueueSettings::default()
-    };
-    read_rules(get(row, first + 6)?, &mut settings)?;
-    Ok(settings)
+    ostler_sql::queue::settings_from(&RowRef(row), first)
 }
 
 /// Finds queues by their names, beside the time. (An `EXISTS` would be answered by reading the shut keys of all queues.)

@@ -11,13 +11,13 @@ use crate::cache::Cache;
 use crate::commit_mark::{CommitMark, CommitMarks, Fate};
 use crate::conn::{Conn, Names, get};
 use crate::counts::fold;
-use crate::dependents::close_verb;
 use crate::fault::{Abort, Sql, fault};
 use crate::inbox::{self, Which};
 use crate::locks::{LockTarget, Locks, Mode};
 use crate::notifier::Notifier;
 use crate::pools::Pools;
 use crate::tx::{InboxMode, Tx};
+use ostler_sql::dependents::close_verb;
 
 /// How often a transaction begins anew because it met a queue that it had not locked.
 const MAX_GROWING: usize = 64;

@@ -62,7 +62,7 @@ pub(crate) fn readable<T>(read: rusqlite::Result<T>) -> rusqlite::Result<Option<
 }
 
 /// Whether a row could be read, but not understood.
-fn is_foreign_row(error: &rusqlite::Error) -> bool {
+pub(crate) fn is_foreign_row(error: &rusqlite::Error) -> bool {
     matches!(
         error,
         rusqlite::Error::FromSqlConversionFailure(..)

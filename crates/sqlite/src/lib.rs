@@ -10,15 +10,10 @@
 //! - `verbs/`: the statements of each verb. `tx.rs`, `counts.rs`, `row.rs`, `kept.rs`, `gate_row.rs`, `keys.rs`,
 //!   `gates/`: what they share.
 
-mod codec;
 mod counts;
-mod dependents;
 mod failpoints;
 mod fault;
-mod gate_codec;
-mod gates;
 pub mod integrity;
-mod limit_keys;
 mod liveness;
 mod lock_folder;
 mod log_epoch;
@@ -29,10 +24,10 @@ mod readers;
 mod restore;
 mod row;
 mod schema;
+mod shared_tx;
 mod store;
 mod turnstile;
 mod tx;
-mod unique;
 mod verbs;
 mod writer;
 

@@ -5,38 +5,27 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ostler_core::{Gate, SessionId, State, StateName, Timestamp, VirtualTime};
+use ostler_core::{Gate, SessionId, StateName, Timestamp, VirtualTime};
 use ostler_store::outbox::OutboxFilter;
 use ostler_store::transfer::{Departure, MoveStage};
 use ostler_store::views::QueueSettings;
 use ostler_store::{Check, Checks, Rings};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
-use crate::codec::{kinds_from, kinds_text, overrides_from, overrides_text, tell_from, tell_text};
 use crate::counts::LaneChange;
-use crate::gate_codec::{gate_from, gate_text, read_rules, rules_text};
-use crate::gates::{KeyRules, any_shut};
 use crate::liveness::LivenessFiles;
 use crate::log_epoch;
 use crate::move_source;
-use crate::row::{Phase, Uid, ttl_from, why_code};
+use crate::row::{Uid, ttl_from};
+use crate::shared_tx::{RowRef, text};
+use ostler_sql::codec::{kinds_text, overrides_text, tell_text};
+use ostler_sql::gate_codec::{gate_from, gate_text, rules_text};
+use ostler_sql::gates::ANY_SHUT;
+use ostler_sql::queue::settings_from;
+use ostler_sql::{KeyRules, QueueRow};
 
 /// The result of a statement.
 pub(crate) type Sql<T> = rusqlite::Result<T>;
-
-/// A queue, as it is in the file.
-#[derive(Clone, Debug)]
-pub(crate) struct QueueRow {
-    pub(crate) id: i64,
-    pub(crate) name: Arc<str>,
-    pub(crate) settings: QueueSettings,
-    pub(crate) clock: VirtualTime,
-    pub(crate) gate: Gate,
-    /// Whether any of its keys is shut.
-    pub(crate) any_shut: bool,
-    /// Its lanes: id and kind.
-    pub(crate) lanes: Vec<(i64, Arc<str>)>,
-}
 
 /// What the writer knows by heart, as long as no other process has written.
 #[derive(Default)]
@@ -387,75 +376,10 @@ impl<'a> Tx<'a> {
     }
 
     // ---- tasks ----
-
-    /// Writes a task's new state, and counts it. Its limit key is not settled yet.
-    pub(crate) fn set_state(
-        &mut self,
-        slot: i64,
-        lane: i64,
-        limit: Option<i64>,
-        from: Phase,
-        to: &State,
-    ) -> Sql<()> {
-        let phase = Phase::of(to);
-        let finished_at = match to {
-            State::Completed { finished_at }
-            | State::Failed { finished_at, .. }
-            | State::Cancelled { finished_at, .. } => Some(finished_at.millis()),
-            State::Queued { .. } | State::Claimed { .. } | State::Running { .. } => None,
-        };
-        let run_at = match to {
-            State::Queued { run_at, .. } => Some(run_at.millis()),
-            State::Claimed { .. }
-            | State::Running { .. }
-            | State::Completed { .. }
-            | State::Failed { .. }
-            | State::Cancelled { .. } => None,
-        };
-        self.prepare(
-            "UPDATE task SET phase = ?2, why = ?3, finished_at = ?4, run_at = coalesce(?5, run_at) WHERE id = ?1",
-        )?
-        .execute(params![slot, phase, why_code(to), finished_at, run_at])?;
-        if phase == Phase::Ready {
-            self.ring();
-        }
-        self.moved(lane, limit, from, phase)
-    }
-
-    /// Counts a task that went from one phase to another: in its lane, and in its limit key.
-    pub(crate) fn moved(&mut self, lane: i64, limit: Option<i64>, from: Phase, to: Phase) -> Sql<()> {
-        if from.state() != to.state() {
-            self.count(lane, Some(from.state()), Some(to.state()));
-        }
-        let places = i64::from(to.takes_place()) - i64::from(from.takes_place());
-        match limit {
-            Some(limit) if places != 0 => {
-                self.prepare("UPDATE limits SET used = used + ?2 WHERE id = ?1")?
-                    .execute(params![limit, places])?;
-                Ok(())
-            }
-            Some(_) | None => Ok(()),
-        }
-    }
 }
 
-/// The columns of a queue that [`settings_from`] reads.
+/// The columns of a queue that [`ostler_sql::queue::settings_from`] reads.
 pub(crate) const SETTINGS: &str = "paused, max_queued, key_cap, overrides, kinds, tell, rules";
-
-/// The settings of a queue, from its columns.
-pub(crate) fn settings_from(row: &rusqlite::Row<'_>, first: usize) -> Sql<QueueSettings> {
-    let mut settings = QueueSettings {
-        paused: row.get(first)?,
-        limit: row.get(first + 1)?,
-        key_concurrency: row.get(first + 2)?,
-        overrides: overrides_from(row.get(first + 3)?)?,
-        kinds: kinds_from(row.get(first + 4)?)?,
-        outbox: tell_from(row.get(first + 5)?),
-        ..QueueSettings::default()
-    };
-    read_rules(row.get(first + 6)?, &mut settings)?;
-    Ok(settings)
-}
 
 /// A queue from its row.
 pub(crate) fn read_queue(conn: &Connection, name: &str) -> Sql<Option<QueueRow>> {
@@ -463,7 +387,7 @@ pub(crate) fn read_queue(conn: &Connection, name: &str) -> Sql<Option<QueueRow>>
         .prepare_cached(&format!("SELECT id, clock, gate, {SETTINGS} FROM queue WHERE name = ?1"))?
         .query_row([name], |row| {
             let (clock, gate) = (VirtualTime(row.get(1)?), gate_from(row.get(2)?));
-            Ok((row.get(0)?, clock, gate, settings_from(row, 3)?))
+            Ok((row.get(0)?, clock, gate, settings_from(&RowRef(row), 3)?))
         })
         .optional()?;
     let Some((id, clock, gate, settings)) = row else { return Ok(None) };
@@ -471,6 +395,6 @@ pub(crate) fn read_queue(conn: &Connection, name: &str) -> Sql<Option<QueueRow>>
     let lanes = statement
         .query_map([id], |row| Ok((row.get(0)?, row.get::<_, String>(1)?.into())))?
         .collect::<Sql<Vec<(i64, Arc<str>)>>>()?;
-    let any_shut = any_shut(conn, id)?;
+    let any_shut = conn.prepare_cached(text(ANY_SHUT))?.exists([id])?;
     Ok(Some(QueueRow { id, name: name.into(), settings, clock, gate, any_shut, lanes }))
 }

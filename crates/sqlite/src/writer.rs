@@ -15,7 +15,6 @@ use rusqlite::Connection;
 use tokio::sync::mpsc::error::{TryRecvError, TrySendError};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::dependents::close_verb;
 use crate::failpoints;
 use crate::fault::fault;
 use crate::liveness::LivenessFiles;
@@ -24,6 +23,8 @@ use crate::notifier::Notifier;
 use crate::open::Files;
 use crate::turnstile::{Turnstile, WriteTurn};
 use crate::tx::{Cache, Sql, Tx};
+use ostler_sql::dependents::close_verb;
+use ostler_sql::poll_now;
 
 /// Verbs that wait to be carried out; over it, callers wait to be let in.
 const MAX_WAITING: usize = 4_096;
@@ -265,7 +266,7 @@ impl WriterThread {
         crash_point(group, "begun");
         for call in group.iter_mut() {
             tx.now = self.clock.now();
-            if let Err(error) = call.run(&mut tx).and_then(|()| close_verb(&mut tx)) {
+            if let Err(error) = call.run(&mut tx).and_then(|()| poll_now(close_verb(&mut tx))) {
                 tx.roll_back();
                 return Err(fault(error));
             }

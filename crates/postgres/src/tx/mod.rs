@@ -2,12 +2,13 @@
 //! once at the end (the counts of lanes, the clocks and gates of queues, what is to be told). `queues.rs`: its queues and lanes.
 
 mod queues;
+mod shared;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use ostler_core::{Gate, SessionId, State, StateName, TaskId, Timestamp, VirtualTime};
+use ostler_core::{Gate, SessionId, StateName, TaskId, Timestamp, VirtualTime};
 use ostler_store::views::LaneTotals;
 use ostler_store::{Check, Checks, Rings};
 
@@ -16,12 +17,12 @@ use crate::commit_mark::CommitMark;
 use crate::conn::{Conn, get};
 use crate::counts::{CommittedCounts, LaneChanges};
 use crate::fault::{Abort, Sql};
-use crate::gate_codec::gate_text;
 use crate::locks::{LockTarget, Locks, Mode};
 use crate::notifier::{Notification, Notifier};
-use crate::queue::{COLUMNS, QUEUES, QueueRow, read_queues};
-use crate::row::{BY_SLOT, FoundTask, Phase, Uid, find_text, found_from, why_code};
+use crate::queue::{COLUMNS, QUEUES, QueueRow, binds, read_queues};
+use crate::row::{BY_SLOT, FoundTask, Uid, find_text, found_from};
 use crate::verbs::outbox::{self, NewEntry};
+use ostler_sql::gate_codec::gate_text;
 
 const LOCK: &str = "SELECT CASE WHEN alone THEN pg_advisory_xact_lock(hashtextextended(name, 0)) IS NULL
         ELSE pg_advisory_xact_lock_shared(hashtextextended(name, 0)) IS NULL END
@@ -164,9 +165,9 @@ impl Tx {
     fn check_modes(&self) -> Sql<()> {
         let mut needs = Locks::none();
         for queue in self.queues.values() {
-            self.cache.note(&queue.name, queue.binds());
+            self.cache.note(&queue.name, binds(queue));
             let what = LockTarget::Queue(queue.name.to_string());
-            if queue.binds() && self.held.mode(&what) == Some(Mode::Shared) {
+            if binds(queue) && self.held.mode(&what) == Some(Mode::Shared) {
                 needs.add(what, Mode::Exclusive);
             }
         }
@@ -347,59 +348,6 @@ impl Tx {
             self.locked(&found.task.queue)?;
         }
         Ok(found)
-    }
-
-    /// Writes a task's new state, and counts it. Its limit key is not settled yet.
-    pub(crate) async fn set_state(
-        &mut self,
-        slot: i64,
-        lane: i64,
-        limit: Option<i64>,
-        from: Phase,
-        to: &State,
-    ) -> Sql<()> {
-        let phase = Phase::of(to);
-        let finished_at = match to {
-            State::Completed { finished_at }
-            | State::Failed { finished_at, .. }
-            | State::Cancelled { finished_at, .. } => Some(finished_at.millis()),
-            State::Queued { .. } | State::Claimed { .. } | State::Running { .. } => None,
-        };
-        let run_at = match to {
-            State::Queued { run_at, .. } => Some(run_at.millis()),
-            State::Claimed { .. }
-            | State::Running { .. }
-            | State::Completed { .. }
-            | State::Failed { .. }
-            | State::Cancelled { .. } => None,
-        };
-        self.conn
-            .exec(
-                "UPDATE ostler.task SET phase = $2, why = $3, finished_at = $4, run_at = coalesce($5, run_at) WHERE id = $1",
-                &[&slot, &phase.ordinal(), &why_code(to), &finished_at, &run_at],
-            )
-            .await?;
-        if phase == Phase::Ready {
-            self.ring();
-        }
-        self.moved(lane, limit, from, phase).await
-    }
-
-    /// Counts a task that went from one phase to another: in its lane, and in its limit key.
-    pub(crate) async fn moved(&mut self, lane: i64, limit: Option<i64>, from: Phase, to: Phase) -> Sql<()> {
-        if from.state() != to.state() {
-            self.count(lane, Some(from.state()), Some(to.state()));
-        }
-        let places = i64::from(to.takes_place()) - i64::from(from.takes_place());
-        match limit {
-            Some(limit) if places != 0 => {
-                self.conn
-                    .exec("UPDATE ostler.limits SET used = used + $2 WHERE id = $1", &[&limit, &places])
-                    .await?;
-                Ok(())
-            }
-            Some(_) | None => Ok(()),
-        }
     }
 }
 

@@ -4,12 +4,12 @@ use ostler_core::{Gate, StateName, VirtualTime};
 use ostler_store::views::QueueSettings;
 
 use super::Tx;
-use crate::codec::{kinds_text, overrides_text, tell_text};
 use crate::conn::get;
 use crate::fault::Sql;
-use crate::gate_codec::rules_text;
-use crate::gates::KeyRules;
 use crate::queue::QueueRow;
+use ostler_sql::KeyRules;
+use ostler_sql::codec::{kinds_text, overrides_text, tell_text};
+use ostler_sql::gate_codec::rules_text;
 
 impl Tx {
     /// The queue of this name, if there is one.

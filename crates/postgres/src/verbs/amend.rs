@@ -3,10 +3,10 @@
 use ostler_core::{Overrides, TaskId};
 use ostler_store::plans::Amended;
 
-use crate::codec::{EndLimits, extras_text};
 use crate::fault::Sql;
 use crate::row::{BY_SLOT, find};
 use crate::tx::Tx;
+use ostler_sql::codec::{EndLimits, extras_text};
 
 pub(crate) async fn run(tx: &Tx, id: TaskId, overrides: &Overrides) -> Sql<Amended> {
     let Some(slot) = tx.hold(&[id]).await?.remove(&id) else { return Ok(Amended::NotFound) };

@@ -4,12 +4,13 @@ use ostler_core::{CancelReason, Cancelling, State, TaskId, cancel};
 use ostler_store::calls::CancelAnswer;
 
 use crate::conn::{Conn, get};
-use crate::dependents::ended_in_queue;
 use crate::fault::Sql;
-use crate::limit_keys;
 use crate::locks::Locks;
 use crate::row::{BY_SLOT, FoundTask, Phase, Uid, find};
 use crate::tx::Tx;
+use ostler_sql::dependents::ended_in_queue;
+use ostler_sql::limit_keys;
+use ostler_sql::task::set_state;
 
 /// Whose locks are needed: those of the queues of the tasks.
 pub(crate) async fn locks(conn: &Conn, tasks: &[TaskId]) -> Sql<Locks> {
@@ -46,7 +47,7 @@ pub(crate) async fn stop(tx: &mut Tx, found: &FoundTask, reason: CancelReason) -
         Cancelling::Now(_) => {
             tx.locked(&found.task.queue)?;
             let state = State::Cancelled { finished_at: now, reason };
-            tx.set_state(found.slot, found.lane, found.limit, Phase::of(&found.task.state), &state).await?;
+            set_state(tx, found.slot, found.lane, found.limit, Phase::of(&found.task.state), &state).await?;
             let rules = tx.key_rules(&found.task.queue)?;
             limit_keys::settle(tx, found.limit, &rules).await?;
             ended_in_queue(tx, found).await?;

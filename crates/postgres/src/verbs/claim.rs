@@ -11,15 +11,17 @@ use tokio_postgres::Row;
 
 use super::outbox::{OutboxInput, note};
 use crate::cache::{Grant, HEAD, ScanPosition, ScanStep};
-use crate::codec::extras_from;
 use crate::conn::{get, get_u32, get_u64, most};
-use crate::dependents;
 use crate::fault::{Sql, readable};
-use crate::gates::{ClaimGate, ClaimVerdict, GateQuestion};
-use crate::limit_keys::{self, Candidate};
 use crate::locks::{LockTarget, Locks, Mode};
+use crate::queue::binds;
 use crate::row::{Mishaps, Phase, Uid, priority};
 use crate::tx::Tx;
+use ostler_sql::codec::extras_from;
+use ostler_sql::dependents;
+use ostler_sql::gates::{ClaimGate, ClaimVerdict, GateQuestion};
+use ostler_sql::limit_keys::{self, Candidate};
+use ostler_sql::task::{moved, set_state};
 
 /// A ready task, before it is known whether it is claimed.
 struct ReadyTask {
@@ -57,14 +59,14 @@ pub(crate) async fn run(tx: &mut Tx, claim: &Claim) -> Sql<ClaimAnswer> {
     if queue.settings.paused.is_some() {
         return nothing(None);
     }
-    let binds = queue.binds();
+    let is_bound = binds(queue);
     let mut claim_gate = ClaimGate::of(queue);
     let (name, settings, mut clock) = (Arc::clone(&queue.name), queue.settings.clone(), queue.clock);
     let served = |(_, kind): &&(i64, Arc<str>)| claim.kinds.has(kind);
     let lanes: Vec<(i64, Arc<str>)> = queue.lanes.iter().filter(served).cloned().collect();
     let lanes = Lanes { lanes: &lanes, queue: &name, settings: &settings };
     let who = Claimant { number: session, name: claim.session };
-    if !binds {
+    if !is_bound {
         return plain(tx, &lanes, who, claim.limit).await;
     }
     if let Some(shut) = claim_gate.as_ref().and_then(|claim_gate| claim_gate.shut(tx)) {
@@ -125,7 +127,7 @@ pub(crate) async fn run(tx: &mut Tx, claim: &Claim) -> Sql<ClaimAnswer> {
         // Before the next round looks for others.
         take(tx, &taken, session).await?;
         for task in std::mem::take(&mut taken) {
-            tx.moved(task.lane, task.limit, Phase::Ready, Phase::Claimed).await?;
+            moved(tx, task.lane, task.limit, Phase::Ready, Phase::Claimed).await?;
             claimed.push(task);
         }
     }
@@ -199,7 +201,7 @@ async fn plain(tx: &mut Tx, lanes: &Lanes<'_>, who: Claimant, limit: usize) -> S
     claimed.sort_by_key(|task: &ReadyTask| (task.rank, task.slot));
     late.sort_by_key(|(task, _): &(ReadyTask, State)| (task.rank, task.slot));
     for task in &claimed {
-        tx.moved(task.lane, task.limit, Phase::Ready, Phase::Claimed).await?;
+        moved(tx, task.lane, task.limit, Phase::Ready, Phase::Claimed).await?;
     }
     for (lane, from) in numbers.iter().copied().zip(from) {
         let taken = claimed.iter().filter(|task| task.lane == lane);
@@ -256,7 +258,7 @@ async fn give_back(tx: &Tx, slots: &[i64], whys: &[i16]) -> Sql<()> {
 /// Those that are too late come last: ending one may move others of its key.
 async fn end_late(tx: &mut Tx, lanes: &Lanes<'_>, late: Vec<(ReadyTask, State)>) -> Sql<()> {
     for (task, state) in late {
-        tx.set_state(task.slot, task.lane, task.limit, Phase::Ready, &state).await?;
+        set_state(tx, task.slot, task.lane, task.limit, Phase::Ready, &state).await?;
         let rules = tx.key_rules(lanes.queue)?;
         limit_keys::settle(tx, task.limit, &rules).await?;
         let attempt = task.claimed.attempt - 1;

@@ -5,16 +5,17 @@ use std::collections::HashSet;
 use ostler_core::{Fairness, Rank, State, TaskId, VirtualTime, Wait, arrival, place};
 use ostler_store::calls::{Enqueued, NewTask};
 
-use crate::codec::{EndLimits, extras_text};
 use crate::conn::get;
-use crate::dependents::{self, Others};
 use crate::fault::Sql;
-use crate::gates;
-use crate::limit_keys;
 use crate::locks::{LockTarget, Locks, Mode};
 use crate::row::{Phase, Uid, points, why_code};
 use crate::tx::Tx;
-use crate::unique;
+use ostler_sql::codec::{EndLimits, extras_text};
+use ostler_sql::dependents::{self, Others};
+use ostler_sql::gates;
+use ostler_sql::limit_keys;
+use ostler_sql::task::set_state;
+use ostler_sql::unique;
 
 /// Whose locks are needed, as far as the tasks themselves tell.
 pub(crate) fn locks(tasks: &[NewTask]) -> Locks {
@@ -173,7 +174,7 @@ async fn enqueue(tx: &mut Tx, new: &NewTask) -> Sql<Enqueued> {
         Others::Unfinished(others) => dependents::wait_for(tx, slot, &others, new.on_failed).await?,
         Others::Failed => {
             let cancelled = dependents::cancelled(tx.now);
-            tx.set_state(slot, lane, limit, Phase::of(&state), &cancelled).await?;
+            set_state(tx, slot, lane, limit, Phase::of(&state), &cancelled).await?;
             limit_keys::settle(tx, limit, &rules).await?;
         }
         Others::Done | Others::Unknown(_) => gates::settle_arrival(tx, &rules, limit, &state).await?,
@@ -211,7 +212,7 @@ async fn insert(tx: &Tx, drafts: &[Draft<'_>]) -> Sql<Vec<(Uid, i64)>> {
                 &column(drafts, |draft| Uid::of(draft.new.id.0)),
                 &column(drafts, |draft| draft.lane.queue),
                 &column(drafts, |draft| draft.lane.lane),
-                &column(drafts, |draft| Phase::of(&draft.state).ordinal()),
+                &column(drafts, |draft| Phase::of(&draft.state).code()),
                 &column(drafts, |draft| why_code(&draft.state)),
                 &column(drafts, |draft| draft.rank.0),
                 &column(drafts, |draft| points(draft.new.priority)),

@@ -6,7 +6,7 @@ use ostler_store::{Check, LeaseRef, MAX_STEPS};
 use super::start::fenced;
 use crate::conn::{big, get};
 use crate::fault::Sql;
-use crate::row::code;
+use crate::row::ordinal;
 use crate::tx::Tx;
 
 pub(crate) async fn append(tx: &mut Tx, lease: LeaseRef, events: &[NewEvent]) -> Sql<Appended> {
@@ -16,7 +16,7 @@ pub(crate) async fn append(tx: &mut Tx, lease: LeaseRef, events: &[NewEvent]) ->
         .one("SELECT coalesce(max(number), 0) FROM ostler.event WHERE task = $1", &[&held.slot])
         .await?;
     let before: i64 = get(&row, 0)?;
-    let kinds: Vec<i16> = events.iter().map(|event| code(&EventKind::ALL, &event.kind)).collect();
+    let kinds: Vec<i16> = events.iter().map(|event| ordinal(&EventKind::ALL, &event.kind)).collect();
     let data: Vec<&str> = events.iter().map(|event| event.data.as_str()).collect();
     tx.conn
         .exec(

@@ -14,15 +14,16 @@ use super::outbox::{OutboxInput, note};
 use super::start::{Leased, fenced};
 use super::success;
 use crate::cache::Cache;
-use crate::codec::failure_text;
 use crate::conn::{Conn, big, get, int};
-use crate::dependents;
 use crate::fault::Sql;
-use crate::gates;
-use crate::limit_keys;
 use crate::locks::Locks;
 use crate::row::{BY_SLOT, FoundTask, Mishaps, Phase, Uid, find};
 use crate::tx::Tx;
+use ostler_sql::codec::failure_text;
+use ostler_sql::dependents;
+use ostler_sql::gates;
+use ostler_sql::limit_keys;
+use ostler_sql::task::{moved, set_state};
 
 /// Whose locks are needed: those of the queues of all tasks. What was claimed here is remembered; the rest has to be looked up.
 pub(crate) fn locks(cache: &Cache, reports: &[Report]) -> (Locks, Vec<i64>) {
@@ -106,7 +107,7 @@ async fn complete(
     let end = AttemptEnd { finished_at: tx.now, ending: Ending::Success, failure: None };
     record(tx, &run, report.ran, &end).await?;
     let queue = &found.task.queue;
-    tx.moved(held.lane, held.limit, held.phase, Phase::Completed).await?;
+    moved(tx, held.lane, held.limit, held.phase, Phase::Completed).await?;
     let settings = tx.settings(queue)?;
     let counted = settings.breaker.is_some() || settings.concurrency.is_some();
     if counted || held.limit.is_some() {
@@ -156,7 +157,7 @@ pub(crate) async fn end_attempt(
         Next::Fail(reason) => State::Failed { finished_at: now, reason },
         Next::Cancel(reason) => State::Cancelled { finished_at: now, reason },
     };
-    tx.set_state(found.slot, found.lane, found.limit, Phase::of(&task.state), &state).await?;
+    set_state(tx, found.slot, found.lane, found.limit, Phase::of(&task.state), &state).await?;
     if let Some(reason) = transition.effect.pause_reason(outcome)
         && settings.paused.is_none()
     {

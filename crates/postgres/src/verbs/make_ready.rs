@@ -7,14 +7,15 @@ use ostler_store::calls::MadeReady;
 
 use super::outbox::{OutboxInput, note};
 use crate::conn::{Conn, get, most};
-use crate::dependents::{NEXT_FREED, come_forward, ended_in_queue, see_to};
 use crate::fault::{Sql, readable};
-use crate::gates;
 use crate::inbox::any_waits;
-use crate::limit_keys;
 use crate::locks::{LockTarget, Locks, Mode};
 use crate::row::{BY_SLOT, Phase, find};
 use crate::tx::{NOW, Tx};
+use ostler_sql::dependents::{NEXT_FREED, come_forward, ended_in_queue, see_to};
+use ostler_sql::gates;
+use ostler_sql::limit_keys;
+use ostler_sql::task::set_state;
 
 const NEXT_DUE: &str = "SELECT min(run_at) FROM ostler.task WHERE phase = 1 AND why <> 7";
 const NEXT_LATE: &str = "SELECT min(late_at) FROM ostler.task WHERE late_at IS NOT NULL AND phase < 3";
@@ -29,7 +30,7 @@ pub(crate) async fn next(conn: &Conn, now: Timestamp) -> Sql<Option<Timestamp>> 
     let first = async |sql: &str| get::<Option<i64>>(&conn.one(sql, &[]).await?, 0);
     let late = first(NEXT_LATE).await?.map(|end| end.saturating_add(1));
     let freed = first(NEXT_FREED).await?.map(|ended| ended.min(now.millis()));
-    let moments = [first(NEXT_DUE).await?, late, freed, gates::next_due(conn).await?];
+    let moments = [first(NEXT_DUE).await?, late, freed, gates::next_due(first(gates::NEXT_DUE).await?)];
     Ok(moments.into_iter().flatten().min().map(Timestamp::from_millis))
 }
 
@@ -97,7 +98,7 @@ pub(crate) async fn run(tx: &mut Tx, batch: usize) -> Sql<MadeReady> {
         };
         let Some(state) = too_late(found.task.not_after, found.task.deadline, now) else { continue };
         let tell = tx.settings(&found.task.queue)?.outbox;
-        tx.set_state(found.slot, found.lane, found.limit, Phase::of(&found.task.state), &state).await?;
+        set_state(tx, found.slot, found.lane, found.limit, Phase::of(&found.task.state), &state).await?;
         let rules = tx.key_rules(&found.task.queue)?;
         limit_keys::settle(tx, found.limit, &rules).await?;
         let attempt = found.task.runs;

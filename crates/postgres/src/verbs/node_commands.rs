@@ -5,12 +5,12 @@ use ostler_store::calls::Fenced;
 use ostler_store::node_commands::{CommandAnswer, NodeCommand, NumberedCommand, Reply};
 use ostler_store::{Check, MAX_ORDERS};
 
-use crate::codec::{answer_from, answer_text, order_from, order_text};
 use crate::conn::{Conn, big, get, get_u64, most};
 use crate::fault::Sql;
 use crate::locks::{LockTarget, Locks, Mode};
 use crate::row::Uid;
 use crate::tx::Tx;
+use ostler_sql::codec::{answer_from, answer_text, order_from, order_text};
 
 /// Whose locks are needed for what is written about a session: it does not end meanwhile, and nobody else writes about it.
 pub(crate) fn locks(session: SessionId) -> Locks {

@@ -8,12 +8,12 @@ use ostler_store::calls::EventKind;
 use ostler_store::outbox::{Ack, OutboxAnswer, OutboxEntry, OutboxFilter};
 use tokio_postgres::Row;
 
-use crate::codec::{failure_from, failure_text};
 use crate::conn::{Conn, big, get, get_u32, get_u64, int, most};
 use crate::fault::{Sql, readable};
 use crate::locks::{LockTarget, Locks, Mode};
-use crate::row::{Uid, code, from_ordinal};
+use crate::row::{Uid, from_ordinal, ordinal};
 use crate::tx::Tx;
+use ostler_sql::codec::{failure_from, failure_text};
 
 /// A task that came to where it stands.
 pub(crate) struct OutboxInput<'a> {
@@ -61,7 +61,7 @@ pub(crate) async fn write(conn: &Conn, noted: &[NewEntry]) -> Sql<()> {
     let lanes: Vec<i64> = noted.iter().map(|noted| noted.lane).collect();
     let slots: Vec<i64> = noted.iter().map(|noted| noted.slot).collect();
     let attempts: Vec<i32> = noted.iter().map(|noted| int(noted.attempt)).collect();
-    let whats: Vec<i16> = noted.iter().map(|noted| code(&EndKind::ALL, &noted.what)).collect();
+    let whats: Vec<i16> = noted.iter().map(|noted| ordinal(&EndKind::ALL, &noted.what)).collect();
     let ats: Vec<i64> = noted.iter().map(|noted| noted.at.millis()).collect();
     let failures: Vec<Option<&str>> = noted.iter().map(|noted| noted.failure.as_deref()).collect();
     let run_ats: Vec<Option<i64>> = noted.iter().map(|noted| noted.run_at).collect();
@@ -78,7 +78,7 @@ pub(crate) async fn write(conn: &Conn, noted: &[NewEntry]) -> Sql<()> {
 }
 
 fn codes(wants: OutboxFilter) -> Vec<i16> {
-    EndKind::ALL.iter().filter(|what| wants.has(**what)).map(|what| code(&EndKind::ALL, what)).collect()
+    EndKind::ALL.iter().filter(|what| wants.has(**what)).map(|what| ordinal(&EndKind::ALL, what)).collect()
 }
 
 /// Whose locks are needed.
@@ -168,7 +168,7 @@ async fn warn(tx: &Tx, task: i64, warning: &str) -> Sql<()> {
             "INSERT INTO ostler.event(task, number, at, token, kind, data)
              SELECT id, (SELECT coalesce(max(number), 0) + 1 FROM ostler.event WHERE task = $1), $2, token, $3, $4
              FROM ostler.task WHERE id = $1",
-            &[&task, &tx.now.millis(), &code(&EventKind::ALL, &EventKind::Warning), &warning],
+            &[&task, &tx.now.millis(), &ordinal(&EventKind::ALL, &EventKind::Warning), &warning],
         )
         .await?;
     Ok(())

@@ -7,13 +7,13 @@ use ostler_store::calls::{Pruned, Retention};
 use super::jobs;
 use crate::commit_mark;
 use crate::conn::{Conn, get, most};
-use crate::dependents::let_go;
 use crate::fault::Sql;
-use crate::gates;
-use crate::limit_keys;
 use crate::locks::{LockTarget, Locks, Mode};
 use crate::row::{Phase, Uid};
 use crate::tx::{NOW, Tx};
+use ostler_sql::dependents::let_go;
+use ostler_sql::gates;
+use ostler_sql::limit_keys;
 
 /// How long the record of an ended session is kept.
 const SESSION_DAYS_MS: i64 = 7 * 24 * 60 * 60 * 1000;
@@ -91,7 +91,7 @@ async fn old(conn: &Conn, sort: &Sort, left: usize, held: &str) -> Sql<Vec<(i64,
         "SELECT t.id, t.finished_at < $2, (SELECT q.name FROM ostler.queue q WHERE q.id = t.queue) FROM ostler.task t
          WHERE t.phase = $1 AND t.phase > 4 ORDER BY t.finished_at, t.id LIMIT $3{held}"
     );
-    let rows = conn.rows(&sql, &[&sort.phase.ordinal(), &sort.cutoff, &most(left)]).await?;
+    let rows = conn.rows(&sql, &[&sort.phase.code(), &sort.cutoff, &most(left)]).await?;
     let mut go = Vec::new();
     for (place, row) in rows.iter().enumerate() {
         if !get::<bool>(row, 1)? && place >= sort.excess {

@@ -7,11 +7,11 @@ use ostler_store::calls::EventKind;
 use ostler_store::views::{Cursor, Event, Filter, LeaseFilter, Page, TaskDetail, TaskRef};
 use tokio_postgres::Row;
 
-use crate::codec::failure_from;
 use crate::conn::{Conn, big, get, get_u32, get_u64, most};
-use crate::dependents::after;
 use crate::fault::Sql;
 use crate::row::{FoundTask, Uid, find, find_text, found_from, ran_from};
+use ostler_sql::codec::failure_from;
+use ostler_sql::dependents::AFTER;
 
 /// Rows that one list call looks at, so that a rare match in a million rows does not hold a connection.
 const MAX_SCAN: usize = 20_000;
@@ -112,7 +112,8 @@ pub(crate) async fn show(conn: &Conn, which: &TaskRef) -> Sql<Option<TaskDetail>
     let Some(FoundTask { slot, task, .. }) = found else { return Ok(None) };
     let attempts = attempts(conn, slot).await?;
     let steps = steps(conn, slot).await?;
-    let after = after(conn, slot).await?;
+    let rows = conn.rows(AFTER, &[&slot]).await?;
+    let after = rows.iter().map(|row| Ok(TaskId(get::<Uid>(row, 0)?.id()))).collect::<Sql<_>>()?;
     Ok(Some(TaskDetail { task, attempts, steps, after }))
 }
 

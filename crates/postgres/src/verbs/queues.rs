@@ -5,10 +5,10 @@ use ostler_store::check_settings;
 use ostler_store::views::QueueSettings;
 
 use crate::fault::{Abort, Sql};
-use crate::gates;
-use crate::limit_keys;
 use crate::locks::{LockTarget, Locks, Mode};
 use crate::tx::Tx;
+use ostler_sql::gates;
+use ostler_sql::limit_keys;
 
 /// Whose locks are needed.
 pub(crate) fn locks(name: &str) -> Locks {

@@ -3,13 +3,14 @@
 use ostler_core::{Replaying, TaskId, Wait, replay};
 use ostler_store::calls::{Replay, ReplayAnswer, StepsOnReplay};
 
-use crate::codec::{EndLimits, extras_text};
-use crate::dependents;
 use crate::fault::Sql;
-use crate::gates;
-use crate::limit_keys;
 use crate::row::{BY_SLOT, FoundTask, Mishaps, Phase, find};
 use crate::tx::Tx;
+use ostler_sql::codec::{EndLimits, extras_text};
+use ostler_sql::dependents;
+use ostler_sql::gates;
+use ostler_sql::limit_keys;
+use ostler_sql::task::set_state;
 
 pub(crate) async fn run(tx: &mut Tx, tasks: &[TaskId], how: &Replay) -> Sql<Vec<ReplayAnswer>> {
     let slots = tx.hold(tasks).await?;
@@ -61,7 +62,7 @@ async fn one(tx: &mut Tx, found: &FoundTask, how: &Replay) -> Sql<ReplayAnswer> 
     }
     let rules = tx.key_rules(&found.task.queue)?;
     let state = gates::arrived(tx, &rules, found.limit, now, Wait::Replayed).await?;
-    tx.set_state(found.slot, found.lane, found.limit, Phase::of(&found.task.state), &state).await?;
+    set_state(tx, found.slot, found.lane, found.limit, Phase::of(&found.task.state), &state).await?;
     gates::settle_arrival(tx, &rules, found.limit, &state).await?;
     Ok(answer)
 }

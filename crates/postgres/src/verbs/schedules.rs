@@ -9,12 +9,12 @@ use ostler_store::{Check, MAX_SCHEDULES};
 use tokio_postgres::Row;
 
 use super::{cancel, enqueue};
-use crate::codec::{overrides_from, overrides_text};
 use crate::conn::{Conn, get};
 use crate::fault::{Sql, readable};
 use crate::locks::{LockTarget, Locks, Mode};
-use crate::row::{BY_SLOT, FoundTask, Uid, code, find, from_ordinal, points, priority};
+use crate::row::{BY_SLOT, FoundTask, Uid, find, from_ordinal, ordinal, points, priority};
 use crate::tx::Tx;
+use ostler_sql::codec::{overrides_from, overrides_text};
 
 /// The places of this list are kept.
 const ACTIVITIES: [Activity; 2] = [Activity::Active, Activity::Paused];
@@ -55,14 +55,14 @@ pub(crate) async fn put(tx: &mut Tx, schedule: &Schedule) -> Sql<PutAnswer> {
             &[
                 &schedule.name,
                 &schedule.spec,
-                &code(&Overlap::ALL, &schedule.overlap),
-                &code(&Missed::ALL, &schedule.missed),
+                &ordinal(&Overlap::ALL, &schedule.overlap),
+                &ordinal(&Missed::ALL, &schedule.missed),
                 &task.queue,
                 &task.kind,
                 &task.payload,
                 &points(task.priority),
                 &overrides_text(&task.overrides),
-                &code(&ACTIVITIES, &Activity::Active),
+                &ordinal(&ACTIVITIES, &Activity::Active),
                 &next_at,
             ],
         )
@@ -80,7 +80,7 @@ pub(crate) async fn pause(tx: &mut Tx, name: &str, activity: Activity) -> Sql<Sc
         .conn
         .exec(
             "UPDATE ostler.schedule SET activity = $2 WHERE name = $1",
-            &[&name, &code(&ACTIVITIES, &activity)],
+            &[&name, &ordinal(&ACTIVITIES, &activity)],
         )
         .await?;
     if changed > 0 {

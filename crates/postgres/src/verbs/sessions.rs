@@ -13,7 +13,7 @@ use crate::conn::{Conn, big, get, get_u64};
 use crate::fault::{Sql, readable};
 use crate::liveness::Renewal;
 use crate::locks::{LockTarget, Locks, Mode};
-use crate::row::{Uid, code};
+use crate::row::{Uid, ordinal};
 use crate::tx::Tx;
 
 pub(crate) async fn join(tx: &Tx, node: &NewSession) -> Sql<Fenced> {
@@ -173,7 +173,7 @@ pub(crate) async fn report(tx: &mut Tx, session: SessionId, workers: &[Worker]) 
     let ids: Vec<Uid> = workers.iter().map(|worker| Uid::of(worker.id.0)).collect();
     let pools: Vec<&str> = workers.iter().map(|worker| worker.pool.as_str()).collect();
     let pids: Vec<Option<i64>> = workers.iter().map(|worker| worker.pid.map(i64::from)).collect();
-    let states: Vec<i16> = workers.iter().map(|worker| code(&WorkerState::ALL, &worker.state)).collect();
+    let states: Vec<i16> = workers.iter().map(|worker| ordinal(&WorkerState::ALL, &worker.state)).collect();
     let memory: Vec<Option<i64>> = workers.iter().map(|worker| worker.memory_bytes.map(big)).collect();
     let started: Vec<i64> = workers.iter().map(|worker| worker.started_at.millis()).collect();
     let done: Vec<i64> = workers.iter().map(|worker| big(worker.done)).collect();

@@ -13,6 +13,7 @@ use super::outbox::{OutboxInput, note};
 use crate::cache::Grant;
 use crate::conn::{big, get, int};
 use crate::fault::Sql;
+use crate::queue::binds;
 use crate::row::{Uid, ran_bytes};
 use crate::tx::Tx;
 
@@ -33,7 +34,7 @@ pub(crate) fn among<'a>(tx: &mut Tx, reports: &'a [Report]) -> Sql<HashMap<usize
         let first = seen.insert(lease.row);
         let (Outcome::Success, Some(ran), true) = (&report.outcome, report.ran, first) else { continue };
         let Some(grant) = tx.cache.recall(lease.row, lease.token) else { continue };
-        let alone = tx.queue(&grant.queue)?.is_some_and(|queue| !queue.binds());
+        let alone = tx.queue(&grant.queue)?.is_some_and(|queue| !binds(queue));
         if alone && grant.limit.is_none() {
             hot.insert(at, Hot { report, ran, grant });
         }

@@ -15,11 +15,11 @@ use super::node_commands;
 use crate::conn::{Conn, get, get_u64, get_u64_opt, most};
 use crate::counts::counted;
 use crate::fault::{Abort, Sql};
-use crate::gate_codec::gate_from;
-use crate::gates::shut_from;
 use crate::queue::{SETTINGS, settings_from};
-use crate::row::Uid;
+use crate::row::{RowRef, Uid};
 use crate::tx::NOW;
+use ostler_sql::gate_codec::gate_from;
+use ostler_sql::gates::shut_from;
 
 /// The time: the caller's, if it has one, else the server's.
 pub(crate) async fn now(conn: &Conn, given: Option<i64>) -> Sql<Timestamp> {
@@ -144,7 +144,7 @@ async fn keys(conn: &Conn, queues: &[QueueRecord], now: Timestamp) -> Sql<Vec<Ke
         .await?;
     let mut records = Vec::new();
     for row in &rows {
-        let Some(shut) = shut_from(row, 3)? else { continue };
+        let Some(shut) = shut_from(&RowRef(row), 3)? else { continue };
         let (name, gate): (String, _) = (get(row, 0)?, gate_from(get(row, 2)?));
         let policy = queues.iter().find(|queue| queue.name == name);
         let has_breaker = policy.is_some_and(|queue| queue.settings.key_rules().breaker.is_some())

@@ -4,9 +4,9 @@ use ostler_core::{Overrides, TaskId};
 use ostler_store::plans::Amended;
 use rusqlite::params;
 
-use crate::codec::{EndLimits, extras_text};
 use crate::row::{Uid, find};
 use crate::tx::{Sql, Tx};
+use ostler_sql::codec::{EndLimits, extras_text};
 
 pub(crate) fn run(tx: &Tx<'_>, id: TaskId, overrides: &Overrides) -> Sql<Amended> {
     let Some(found) = find(tx.conn, "WHERE t.uid = ?1", [Uid::of(id.0)])? else {

@@ -1,13 +1,15 @@
 //! Cancels tasks, or asks their workers to stop.
 
 use ostler_core::{CancelReason, Cancelling, State, TaskId, cancel};
+use ostler_sql::poll_now;
+use ostler_sql::task::set_state;
 use ostler_store::calls::CancelAnswer;
 use rusqlite::params;
 
-use crate::dependents::ended_in_queue;
-use crate::limit_keys;
 use crate::row::{FoundTask, Phase, Uid, find};
 use crate::tx::{Sql, Tx};
+use ostler_sql::dependents::ended_in_queue;
+use ostler_sql::limit_keys;
 
 pub(crate) fn run(tx: &mut Tx<'_>, tasks: &[TaskId]) -> Sql<Vec<CancelAnswer>> {
     tasks.iter().map(|task| one(tx, *task)).collect()
@@ -26,10 +28,17 @@ pub(crate) fn stop(tx: &mut Tx<'_>, found: &FoundTask, reason: CancelReason) -> 
     match cancel(&found.task.state) {
         Cancelling::Now(_) => {
             let state = State::Cancelled { finished_at: now, reason };
-            tx.set_state(found.slot, found.lane, found.limit, Phase::of(&found.task.state), &state)?;
+            poll_now(set_state(
+                tx,
+                found.slot,
+                found.lane,
+                found.limit,
+                Phase::of(&found.task.state),
+                &state,
+            ))?;
             let rules = tx.key_rules(&found.task.queue)?;
-            limit_keys::settle(tx, found.limit, &rules)?;
-            ended_in_queue(tx, found)?;
+            poll_now(limit_keys::settle(tx, found.limit, &rules))?;
+            poll_now(ended_in_queue(tx, found))?;
             Ok(CancelAnswer::Cancelled)
         }
         Cancelling::Mark => {

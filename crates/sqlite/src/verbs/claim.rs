@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use ostler_core::{Priority, Probe, Rank, State, TaskId, Timestamp, too_late};
+use ostler_sql::poll_now;
+use ostler_sql::task::{moved, set_state};
 use ostler_store::calls::{Claim, ClaimAnswer, Claimed};
 use ostler_store::gates::most_looked_at;
 use ostler_store::views::QueueSettings;
@@ -10,13 +12,14 @@ use ostler_store::{Check, Lease, LeaseRef};
 use rusqlite::{Row, params};
 
 use super::outbox::{OutboxInput, note};
-use crate::codec::extras_from;
-use crate::dependents;
 use crate::fault::readable;
-use crate::gates::{ClaimGate, ClaimVerdict, GateQuestion};
-use crate::limit_keys::{self, Candidate};
 use crate::row::{Mishaps, Phase, Uid};
+use crate::shared_tx::unreadable;
 use crate::tx::{Grant, Sql, Tx};
+use ostler_sql::codec::extras_from;
+use ostler_sql::dependents;
+use ostler_sql::gates::{ClaimGate, ClaimVerdict, GateQuestion};
+use ostler_sql::limit_keys::{self, Candidate};
 
 /// A ready task, before it is known whether it is claimed.
 struct ReadyTask {
@@ -60,7 +63,7 @@ pub(crate) fn run(tx: &mut Tx<'_>, claim: &Claim) -> Sql<ClaimAnswer> {
         return nothing(None);
     }
     if let Some(claim_gate) = &mut claim_gate {
-        claim_gate.settle_due(tx)?;
+        poll_now(claim_gate.settle_due(tx))?;
     }
     let lanes = Lanes { lanes: &lanes, queue: &name, settings: &settings };
     let now = tx.now;
@@ -87,14 +90,14 @@ pub(crate) fn run(tx: &mut Tx<'_>, claim: &Claim) -> Sql<ClaimAnswer> {
             }
             match claim_gate
                 .as_mut()
-                .map_or(Ok(ClaimVerdict::Yes), |claim_gate| claim_gate.pass(tx, &task.asks()))?
+                .map_or(Ok(ClaimVerdict::Yes), |claim_gate| poll_now(claim_gate.pass(tx, &task.asks())))?
             {
                 ClaimVerdict::Yes => {}
                 ClaimVerdict::Key(shut) => {
                     look.parked = true;
                     let Some(limit) = task.limit else { continue };
                     let candidate = Candidate { slot: task.slot, lane: task.lane, rank: task.rank.0 };
-                    limit_keys::park(tx, limit, &candidate, shut.why)?;
+                    poll_now(limit_keys::park(tx, limit, &candidate, shut.why))?;
                     continue;
                 }
                 ClaimVerdict::Queue(shut) => {
@@ -106,26 +109,26 @@ pub(crate) fn run(tx: &mut Tx<'_>, claim: &Claim) -> Sql<ClaimAnswer> {
             let (token, runs) = (task.claimed.lease.as_ref().token, task.claimed.attempt - 1);
             let grant = Grant { token, lane: task.lane, limit: task.limit, session, runs };
             tx.remember(task.slot, grant);
-            tx.moved(task.lane, task.limit, Phase::Ready, Phase::Claimed)?;
+            poll_now(moved(tx, task.lane, task.limit, Phase::Ready, Phase::Claimed))?;
             clock = clock.advanced(task.rank, task.claimed.priority);
             claimed.push(task.claimed);
         }
     }
     tx.set_clock(&claim.queue, clock)?;
-    let asked = claim_gate.map(|claim_gate| claim_gate.keep(tx)).transpose()?;
+    let asked = claim_gate.map(|claim_gate| poll_now(claim_gate.keep(tx))).transpose()?;
     // Those that are too late come last: ending one may move others of its key.
     for (task, state) in late {
-        tx.set_state(task.slot, task.lane, task.limit, Phase::Ready, &state)?;
+        poll_now(set_state(tx, task.slot, task.lane, task.limit, Phase::Ready, &state))?;
         let rules = tx.key_rules(&name)?;
-        limit_keys::settle(tx, task.limit, &rules)?;
+        poll_now(limit_keys::settle(tx, task.limit, &rules))?;
         let attempt = task.claimed.attempt - 1;
         let end = OutboxInput { lane: task.lane, slot: task.slot, attempt, state: &state, outcome: None };
         note(tx, settings.outbox, &end)?;
         if task.awaited {
-            dependents::ended(tx, task.slot)?;
+            poll_now(dependents::ended(tx, task.slot))?;
         }
     }
-    let keys = asked.map(|asked| asked.settle(tx)).transpose()?.flatten();
+    let keys = asked.map(|asked| poll_now(asked.settle(tx))).transpose()?.flatten();
     let next = [next.flatten(), keys].into_iter().flatten().min();
     Ok(ClaimAnswer::Tasks { tasks: claimed, next })
 }
@@ -200,7 +203,7 @@ fn look(
             token: row.get::<_, u64>(2)? + 1,
             row: slot,
         };
-        let extras = extras_from(row.get(10)?, row.get(8)?)?;
+        let extras = extras_from(row.get(10)?, row.get(8)?).map_err(unreadable)?;
         let trouble = Mishaps::from_code(row.get(6)?);
         let claimed = Claimed {
             lease: Lease::granted(lease),

@@ -1,16 +1,18 @@
 //! Takes tasks in.
 
 use ostler_core::{Fairness, Rank, State, TaskId, VirtualTime, Wait, arrival, place};
+use ostler_sql::poll_now;
+use ostler_sql::task::set_state;
 use ostler_store::calls::{Enqueued, NewTask};
 use rusqlite::{CachedStatement, params};
 
-use crate::codec::{EndLimits, extras_text};
-use crate::dependents::{self, Others};
-use crate::gates;
-use crate::limit_keys;
 use crate::row::{Phase, Uid, why_code};
 use crate::tx::{Sql, Tx};
-use crate::unique;
+use ostler_sql::codec::{EndLimits, extras_text};
+use ostler_sql::dependents::{self, Others};
+use ostler_sql::gates;
+use ostler_sql::limit_keys;
+use ostler_sql::unique;
 
 pub(crate) fn run(tx: &mut Tx<'_>, tasks: &[NewTask]) -> Sql<Vec<Enqueued>> {
     let mut insert = tx.prepare(INSERT)?;
@@ -83,11 +85,11 @@ fn enqueue(tx: &mut Tx<'_>, insert: &mut CachedStatement<'_>, new: &NewTask) -> 
     let new = filled.as_ref().unwrap_or(new);
     // Nothing is written for a task that is not taken in, not even its queue.
     if let Some(queue) = tx.queue(&new.queue)?.map(|queue| queue.id)
-        && let Some(answer) = unique::clash(tx, queue, new)?
+        && let Some(answer) = poll_now(unique::clash(tx, queue, new))?
     {
         return Ok(answer);
     }
-    let others = dependents::others(tx, new)?;
+    let others = poll_now(dependents::others(tx, new))?;
     if let Others::Unknown(id) = others {
         return Ok(Enqueued::NoSuchTask(id));
     }
@@ -99,32 +101,33 @@ fn enqueue(tx: &mut Tx<'_>, insert: &mut CachedStatement<'_>, new: &NewTask) -> 
         return Ok(Enqueued::QueueFull { limit });
     }
     let lane = tx.lane(&new.queue, &new.kind)?;
-    let limit = new.limit_key.as_deref().map(|key| limit_keys::limit(tx, queue, key)).transpose()?;
+    let limit =
+        new.limit_key.as_deref().map(|key| poll_now(limit_keys::limit(tx, queue, key))).transpose()?;
     let run_at = new.run_at.unwrap_or(tx.now);
-    let rank = limit_keys::rank(tx, &new.queue, limit, run_at.max(tx.now), new.priority)?;
+    let rank = poll_now(limit_keys::rank(tx, &new.queue, limit, run_at.max(tx.now), new.priority))?;
     let limit = limit.map(|limit| limit.id);
     let rules = tx.key_rules(&new.queue)?;
     let state = match others {
-        Others::Done => gates::arrived(tx, &rules, limit, run_at, Wait::New)?,
+        Others::Done => poll_now(gates::arrived(tx, &rules, limit, run_at, Wait::New))?,
         Others::Unfinished(_) | Others::Failed | Others::Unknown(_) => dependents::waiting(run_at),
     };
     insert_row(tx, insert, lane, limit, rank, &state, new)?;
     let slot = tx.conn.last_insert_rowid();
     if let Some(unique) = &new.unique {
-        unique::give(tx, queue, slot, unique)?;
+        poll_now(unique::give(tx, queue, slot, unique))?;
     }
     if let Some(limit) = limit {
         tx.prepare("UPDATE limits SET tasks = tasks + 1, used = used + ?2 WHERE id = ?1")?
             .execute(params![limit, Phase::of(&state).takes_place()])?;
     }
     match others {
-        Others::Unfinished(others) => dependents::wait_for(tx, slot, &others, new.on_failed)?,
+        Others::Unfinished(others) => poll_now(dependents::wait_for(tx, slot, &others, new.on_failed))?,
         Others::Failed => {
             let cancelled = dependents::cancelled(tx.now);
-            tx.set_state(slot, lane, limit, Phase::of(&state), &cancelled)?;
-            limit_keys::settle(tx, limit, &rules)?;
+            poll_now(set_state(tx, slot, lane, limit, Phase::of(&state), &cancelled))?;
+            poll_now(limit_keys::settle(tx, limit, &rules))?;
         }
-        Others::Done | Others::Unknown(_) => gates::settle_arrival(tx, &rules, limit, &state)?,
+        Others::Done | Others::Unknown(_) => poll_now(gates::settle_arrival(tx, &rules, limit, &state))?,
     }
     Ok(Enqueued::Created(new.id))
 }
@@ -145,7 +148,7 @@ fn insert_row(
     let inserted = insert.execute(params![
         Uid::of(new.id.0),
         lane,
-        phase,
+        phase.code(),
         why_code(state),
         rank.0,
         new.priority.points(),

@@ -6,6 +6,8 @@ use ostler_core::{
     AttemptEnd, Effect, Ending, LeasePhase, Next, Outcome, Probe, State, StateName, Timestamp, Transition,
     decide,
 };
+use ostler_sql::poll_now;
+use ostler_sql::task::{moved, set_state};
 use ostler_store::calls::{Finished, Ran, Report};
 use ostler_store::outbox::OutboxFilter;
 use ostler_store::views::QueueSettings;
@@ -14,12 +16,12 @@ use rusqlite::{CachedStatement, params};
 
 use super::outbox::{OutboxInput, note};
 use super::start::{FENCE, Leased, fenced};
-use crate::codec::failure_text;
-use crate::dependents;
-use crate::gates;
-use crate::limit_keys;
 use crate::row::{FoundTask, Mishaps, Phase, Uid, find, ran_bytes};
 use crate::tx::{EndEffects, Grant, Sql, Tx};
+use ostler_sql::codec::failure_text;
+use ostler_sql::dependents;
+use ostler_sql::gates;
+use ostler_sql::limit_keys;
 
 pub(crate) fn run(tx: &mut Tx<'_>, reports: &[Report]) -> Sql<Vec<Finished>> {
     let mut hot = Hot::prepare(tx)?;
@@ -141,7 +143,7 @@ fn completed(
         CompletedTask { lane: held.lane, slot: held.slot, limit: held.limit, lease, attempt: run.number };
     make_room(tx, &done, held.phase)?;
     if held.awaited {
-        dependents::ended(tx, held.slot)?;
+        poll_now(dependents::ended(tx, held.slot))?;
     }
     Ok(Finished::Recorded(StateName::Completed))
 }
@@ -158,18 +160,21 @@ struct CompletedTask {
 /// A task was completed: it is counted, its gates hear of it, its key has room for another, and somebody may be told.
 fn make_room(tx: &mut Tx<'_>, done: &CompletedTask, from: Phase) -> Sql<()> {
     let CompletedTask { lane, slot, limit, lease, attempt } = *done;
-    tx.moved(lane, limit, from, Phase::Completed)?;
+    poll_now(moved(tx, lane, limit, from, Phase::Completed))?;
     let EndEffects { tell, counted } = tx.ends_of(lane)?;
     if counted || limit.is_some() {
         let queue = tx.queue_of(lane)?;
         let rules = if counted {
             let attempt = Probe { task: lease.task, token: lease.token };
             let effect = Effect::BreakerSuccess;
-            gates::ended(tx, &gates::GateFeedback { queue: &queue, limit, attempt, effect, unused: None })?
+            poll_now(gates::ended(
+                tx,
+                &gates::GateFeedback { queue: &queue, limit, attempt, effect, unused: None },
+            ))?
         } else {
             tx.key_rules(&queue)?
         };
-        limit_keys::settle(tx, limit, &rules)?;
+        poll_now(limit_keys::settle(tx, limit, &rules))?;
     }
     if tell == OutboxFilter::NONE {
         return Ok(());
@@ -199,13 +204,13 @@ pub(crate) fn end_attempt(
     let state = match transition.next {
         Next::Queue { run_at, why } => {
             let rules = tx.key_rules(&task.queue)?;
-            gates::arrived(tx, &rules, found.limit, run_at, why)?
+            poll_now(gates::arrived(tx, &rules, found.limit, run_at, why))?
         }
         Next::Complete => State::Completed { finished_at: now },
         Next::Fail(reason) => State::Failed { finished_at: now, reason },
         Next::Cancel(reason) => State::Cancelled { finished_at: now, reason },
     };
-    tx.set_state(found.slot, found.lane, found.limit, Phase::of(&task.state), &state)?;
+    poll_now(set_state(tx, found.slot, found.lane, found.limit, Phase::of(&task.state), &state))?;
     if let Some(reason) = transition.effect.pause_reason(outcome)
         && settings.paused.is_none()
     {
@@ -216,13 +221,16 @@ pub(crate) fn end_attempt(
     let unused = (matches!(outcome, Outcome::HandedBack) && !begun).then_some(task.cost);
     let attempted = Probe { task: task.id, token: task.token };
     let (queue, limit, effect) = (task.queue.as_str(), found.limit, transition.effect);
-    let rules = gates::ended(tx, &gates::GateFeedback { queue, limit, attempt: attempted, effect, unused })?;
-    limit_keys::settle(tx, found.limit, &rules)?;
+    let rules = poll_now(gates::ended(
+        tx,
+        &gates::GateFeedback { queue, limit, attempt: attempted, effect, unused },
+    ))?;
+    poll_now(limit_keys::settle(tx, found.limit, &rules))?;
     let end =
         OutboxInput { lane: found.lane, slot: found.slot, attempt, state: &state, outcome: Some(outcome) };
     note(tx, tell, &end)?;
     if found.awaited && state.name().is_terminal() {
-        dependents::ended(tx, found.slot)?;
+        poll_now(dependents::ended(tx, found.slot))?;
     }
     Ok(state.name())
 }

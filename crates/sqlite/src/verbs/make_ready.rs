@@ -3,16 +3,19 @@
 use std::time::Duration;
 
 use ostler_core::{Timestamp, too_late};
+use ostler_sql::poll_now;
+use ostler_sql::task::set_state;
 use ostler_store::calls::MadeReady;
 use rusqlite::{Connection, params};
 
 use super::outbox::{OutboxInput, note};
-use crate::dependents::{NEXT_FREED, come_forward, ended_in_queue, see_to};
 use crate::fault::readable;
-use crate::gates;
-use crate::limit_keys;
 use crate::row::{Phase, find};
+use crate::shared_tx::text;
 use crate::tx::{Sql, Tx};
+use ostler_sql::dependents::{NEXT_FREED, come_forward, ended_in_queue, see_to};
+use ostler_sql::gates;
+use ostler_sql::limit_keys;
 
 const NEXT_DUE: &str = "SELECT min(run_at) FROM task INDEXED BY due WHERE phase = 1 AND why <> 7";
 const NEXT_LATE: &str =
@@ -25,8 +28,8 @@ const UNREADABLE_PAUSE: Duration = Duration::from_secs(60);
 pub(crate) fn next(conn: &Connection, now: Timestamp) -> Sql<Option<Timestamp>> {
     let first = |sql: &str| conn.prepare_cached(sql)?.query_row([], |row| row.get::<_, Option<i64>>(0));
     let late = first(NEXT_LATE)?.map(|end| end.saturating_add(1));
-    let freed = first(NEXT_FREED)?.map(|ended| ended.min(now.millis()));
-    let moments = [first(NEXT_DUE)?, late, freed, gates::next_due(conn)?];
+    let freed = first(text(NEXT_FREED))?.map(|ended| ended.min(now.millis()));
+    let moments = [first(NEXT_DUE)?, late, freed, gates::next_due(first(text(gates::NEXT_DUE))?)];
     Ok(moments.into_iter().flatten().min().map(Timestamp::from_millis))
 }
 
@@ -44,18 +47,18 @@ pub(crate) fn run(tx: &mut Tx<'_>, batch: usize) -> Sql<MadeReady> {
             continue;
         };
         let Some(state) = too_late(found.task.not_after, found.task.deadline, now) else { continue };
-        tx.set_state(found.slot, found.lane, found.limit, Phase::of(&found.task.state), &state)?;
+        poll_now(set_state(tx, found.slot, found.lane, found.limit, Phase::of(&found.task.state), &state))?;
         let rules = tx.key_rules(&found.task.queue)?;
-        limit_keys::settle(tx, found.limit, &rules)?;
+        poll_now(limit_keys::settle(tx, found.limit, &rules))?;
         let (attempt, tell) = (found.task.runs, tx.queue_or_new(&found.task.queue)?.settings.outbox);
         note(
             tx,
             tell,
             &OutboxInput { lane: found.lane, slot: found.slot, attempt, state: &state, outcome: None },
         )?;
-        ended_in_queue(tx, &found)?;
+        poll_now(ended_in_queue(tx, &found))?;
     }
-    let seen_to = see_to(tx, batch - late.len())?;
+    let seen_to = poll_now(see_to(tx, batch - late.len()))?;
     let due = slots(
         tx,
         "SELECT id FROM task INDEXED BY due WHERE phase = 1 AND why <> 7 AND run_at <= ?1 ORDER BY run_at, id LIMIT ?2",
@@ -66,9 +69,9 @@ pub(crate) fn run(tx: &mut Tx<'_>, batch: usize) -> Sql<MadeReady> {
             unreadable += 1;
             continue;
         };
-        come_forward(tx, &found)?;
+        poll_now(come_forward(tx, &found))?;
     }
-    let keys = gates::settle_due(tx, batch - late.len() - seen_to - due.len())?;
+    let keys = poll_now(gates::settle_due(tx, batch - late.len() - seen_to - due.len()))?;
     let mut next = next(tx.conn, now)?;
     if unreadable > 0 {
         // What cannot be understood stays where it is: asking again at once would bring the same.

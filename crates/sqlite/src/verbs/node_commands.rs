@@ -6,9 +6,9 @@ use ostler_store::node_commands::{CommandAnswer, NodeCommand, NumberedCommand, R
 use ostler_store::{Check, MAX_ORDERS};
 use rusqlite::{Connection, OptionalExtension, params};
 
-use crate::codec::{answer_from, answer_text, order_from, order_text};
 use crate::row::Uid;
 use crate::tx::{Sql, Tx};
+use ostler_sql::codec::{answer_from, answer_text, order_from, order_text};
 
 pub(crate) fn order(tx: &mut Tx<'_>, session: SessionId, order: &NodeCommand) -> Sql<CommandAnswer> {
     let open: Option<i64> = tx

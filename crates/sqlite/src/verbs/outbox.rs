@@ -6,10 +6,11 @@ use ostler_store::calls::EventKind;
 use ostler_store::outbox::{Ack, OutboxAnswer, OutboxEntry, OutboxFilter};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use crate::codec::{failure_from, failure_text};
 use crate::fault::readable;
 use crate::row::{Uid, from_ordinal, ordinal};
+use crate::shared_tx::unreadable;
 use crate::tx::{Sql, Tx};
+use ostler_sql::codec::{failure_from, failure_text};
 
 /// A task that came to where it stands.
 pub(crate) struct OutboxInput<'a> {
@@ -111,7 +112,7 @@ fn telling(row: &Row<'_>, queue: &str) -> Sql<OutboxEntry> {
         attempt: row.get(3)?,
         what: from_ordinal(&EndKind::ALL, row.get(4)?)?,
         at: Timestamp::from_millis(row.get(5)?),
-        failure: failure_from(row.get(6)?)?.map(|failed| failed.failure),
+        failure: failure_from(row.get(6)?).map_err(unreadable)?.map(|failed| failed.failure),
         run_at: row.get::<_, Option<i64>>(7)?.map(Timestamp::from_millis),
     })
 }

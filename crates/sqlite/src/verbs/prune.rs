@@ -1,16 +1,18 @@
 //! Removes ended tasks with all that belongs to them.
 
 use ostler_core::{StateName, TaskId};
+use ostler_sql::poll_now;
 use ostler_store::MAX_CASCADE;
 use ostler_store::calls::{Pruned, Retention};
 use rusqlite::{OptionalExtension, params};
 
 use super::jobs;
-use crate::dependents::let_go;
-use crate::gates;
-use crate::limit_keys;
+use crate::row::phase_at;
 use crate::row::{Phase, Uid};
 use crate::tx::{Sql, Tx};
+use ostler_sql::dependents::let_go;
+use ostler_sql::gates;
+use ostler_sql::limit_keys;
 
 /// How long the record of an ended session is kept.
 const SESSION_DAYS_MS: i64 = 7 * 24 * 60 * 60 * 1000;
@@ -46,7 +48,7 @@ pub(crate) fn by_age_and_count(tx: &mut Tx<'_>, keep: &Retention) -> Sql<Pruned>
             )?;
             let limit = i64::try_from(left).unwrap_or(i64::MAX);
             statement
-                .query_map(params![phase, cutoff, limit], |row| Ok((row.get(0)?, row.get(1)?)))?
+                .query_map(params![phase.code(), cutoff, limit], |row| Ok((row.get(0)?, row.get(1)?)))?
                 .collect::<Sql<_>>()?
         };
         let go: Vec<i64> = old
@@ -60,7 +62,7 @@ pub(crate) fn by_age_and_count(tx: &mut Tx<'_>, keep: &Retention) -> Sql<Pruned>
             removed += usize::from(remove(tx, slot, &mut cascade)?);
         }
     }
-    gates::sweep(tx, keep.batch)?;
+    poll_now(gates::sweep(tx, keep.batch))?;
     jobs::prune(tx, keep.completed.max(keep.failed))?;
     tx.prepare("DELETE FROM session WHERE swept = 1 AND ended_at < ?1")?
         .execute([tx.now.millis().saturating_sub(SESSION_DAYS_MS)])?;
@@ -70,18 +72,18 @@ pub(crate) fn by_age_and_count(tx: &mut Tx<'_>, keep: &Retention) -> Sql<Pruned>
 
 /// Removes a task, unless too many still wait for it: then the next call goes on with it.
 fn remove(tx: &mut Tx<'_>, slot: i64, cascade: &mut usize) -> Sql<bool> {
-    if !let_go(tx, slot, cascade)? {
+    if !poll_now(let_go(tx, slot, cascade))? {
         return Ok(false);
     }
     let (lane, phase, limit): (i64, Phase, Option<i64>) = tx
         .prepare("DELETE FROM task WHERE id = ?1 RETURNING lane, phase, limit_id")?
-        .query_row([slot], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+        .query_row([slot], |row| Ok((row.get(0)?, phase_at(row, 1)?, row.get(2)?)))?;
     for table in ["attempt", "step", "event", "telling"] {
         tx.prepare(&format!("DELETE FROM {table} WHERE task = ?1"))?.execute([slot])?;
     }
     tx.prepare("DELETE FROM unique_key WHERE task = ?1")?.execute([slot])?;
     if let Some(limit) = limit {
-        limit_keys::leave(tx, limit)?;
+        poll_now(limit_keys::leave(tx, limit))?;
     }
     let state: StateName = phase.state();
     tx.count_pruned(lane, state);

@@ -15,13 +15,16 @@ use ostler_store::views::{
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::node_commands;
-use crate::codec::failure_from;
 use crate::counts::{counts_from, recent_from};
-use crate::dependents::after;
-use crate::gate_codec::gate_from;
-use crate::gates::shut_from;
-use crate::row::{FoundTask, Uid, find, for_each, ran_from};
-use crate::tx::{SETTINGS, Sql, read_queue, settings_from};
+use crate::row::{FoundTask, Uid, find, for_each};
+use crate::shared_tx::{RowRef, text, unreadable};
+use crate::tx::{SETTINGS, Sql, read_queue};
+use ostler_sql::codec::failure_from;
+use ostler_sql::dependents::AFTER;
+use ostler_sql::gate_codec::gate_from;
+use ostler_sql::gates::shut_from;
+use ostler_sql::phase::ran_from;
+use ostler_sql::queue::settings_from;
 
 /// Rows that one list call looks at, so that a rare match in a million rows does not hold a reader.
 const MAX_SCAN: usize = 20_000;
@@ -93,6 +96,12 @@ pub(crate) fn show(conn: &Connection, which: &TaskRef) -> Sql<Option<TaskDetail>
     Ok(Some(TaskDetail { task, attempts, steps, after }))
 }
 
+/// The tasks that a task still waits for, the oldest first.
+fn after(conn: &Connection, slot: i64) -> Sql<Vec<TaskId>> {
+    let mut statement = conn.prepare_cached(text(AFTER))?;
+    statement.query_map([slot], |row| row.get::<_, Uid>(0).map(|uid| TaskId(uid.id())))?.collect()
+}
+
 fn attempts(conn: &Connection, slot: i64) -> Sql<Vec<Attempt>> {
     let mut statement = conn.prepare_cached(
         "SELECT number, token, session, worker, started_at, finished_at, ending, failure FROM attempt
@@ -104,7 +113,7 @@ fn attempts(conn: &Connection, slot: i64) -> Sql<Vec<Attempt>> {
             Some(ending) => Some(AttemptEnd {
                 finished_at: Timestamp::from_millis(row.get(5)?),
                 ending,
-                failure: failure_from(row.get(7)?)?.map(|failed| failed.failure),
+                failure: failure_from(row.get(7)?).map_err(unreadable)?.map(|failed| failed.failure),
             }),
             None => None,
         };
@@ -125,7 +134,7 @@ fn attempts(conn: &Connection, slot: i64) -> Sql<Vec<Attempt>> {
 /// The attempt that stands in the task's own row.
 fn last_attempt(conn: &Connection, slot: i64) -> Sql<Option<Attempt>> {
     let read = |row: &rusqlite::Row<'_>| {
-        let (worker, session) = ran_from(row.get(0)?);
+        let (worker, session) = ran_from(&row.get::<_, [u8; 32]>(0)?).map_err(unreadable)?;
         let time = |column| row.get(column).map(Timestamp::from_millis);
         let end = AttemptEnd { finished_at: time(4)?, ending: Ending::Success, failure: None };
         let (number, token) = (row.get(1)?, row.get(2)?);
@@ -250,7 +259,7 @@ fn queues(conn: &Connection, lanes: &[LaneRecord], now: Timestamp) -> Sql<Vec<Qu
          FROM queue ORDER BY name"
     ))?;
     let read = |row: &rusqlite::Row<'_>| {
-        let settings = settings_from(row, 3)?;
+        let settings = settings_from(&RowRef(row), 3)?;
         let gate = gate_from(row.get(1)?);
         let has_breaker = settings.queue_rules().breaker.is_some() || gate.breaker.is_some();
         let name: String = row.get(0)?;
@@ -280,7 +289,7 @@ fn keys(conn: &Connection, queues: &[QueueRecord], now: Timestamp) -> Sql<Vec<Ke
         let left = MAX_KEYS_SHOWN - records.len();
         let mut rows = statement.query(params![queue.name, left as i64])?;
         while let Some(row) = rows.next()? {
-            let Some(shut) = shut_from(row, 2)? else { continue };
+            let Some(shut) = shut_from(&RowRef(row), 2)? else { continue };
             let gate = gate_from(row.get(1)?);
             let has_breaker = policy.is_some() || gate.breaker.is_some();
             records.push(KeyRecord {

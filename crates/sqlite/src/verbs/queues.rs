@@ -4,9 +4,10 @@ use ostler_store::calls::QueueChange;
 use ostler_store::views::QueueSettings;
 use ostler_store::{Error, check_settings};
 
-use crate::gates;
-use crate::limit_keys;
 use crate::tx::{Sql, Tx};
+use ostler_sql::gates;
+use ostler_sql::limit_keys;
+use ostler_sql::poll_now;
 
 /// Changes the settings. An error of the caller's is found before anything is written.
 pub(crate) fn configure(
@@ -26,12 +27,12 @@ pub(crate) fn configure(
     let rules = |settings: &QueueSettings| (settings.key_concurrency, settings.key_rules());
     let now = tx.key_rules(name)?.looked_at();
     if rules(&before) == rules(&settings) {
-        limits.iter().try_for_each(|limit| limit_keys::settle(tx, Some(*limit), &now))?;
+        limits.iter().try_for_each(|limit| poll_now(limit_keys::settle(tx, Some(*limit), &now)))?;
     } else {
-        limit_keys::settle_queue(tx, id, now)?;
+        poll_now(limit_keys::settle_queue(tx, id, now))?;
     }
     // A key that somebody named and no task has is kept only as long as there is something to remember about it.
-    limits.into_iter().try_for_each(|limit| gates::forget_key(tx, limit))?;
+    limits.into_iter().try_for_each(|limit| poll_now(gates::forget_key(tx, limit)))?;
     if before.paused.is_some() && settings.paused.is_none() {
         tx.ring();
     }
@@ -48,7 +49,7 @@ fn change_gates(
     let mut settings = before.clone();
     let mut limits = Vec::new();
     for change in changes {
-        limits.extend(gates::change(tx, name, &settings, change)?);
+        limits.extend(poll_now(gates::change(tx, name, &settings, change))?);
         if change.moves_gates() {
             // Whoever waits for the gate of the queue asks again.
             tx.ring();

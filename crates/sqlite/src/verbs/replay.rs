@@ -1,15 +1,17 @@
 //! Gives failed and cancelled tasks another life, and waiting ones their turn now.
 
 use ostler_core::{Replaying, TaskId, Wait, replay};
+use ostler_sql::poll_now;
+use ostler_sql::task::set_state;
 use ostler_store::calls::{Replay, ReplayAnswer, StepsOnReplay};
 use rusqlite::params;
 
-use crate::codec::{EndLimits, extras_text};
-use crate::dependents;
-use crate::gates;
-use crate::limit_keys;
 use crate::row::{Mishaps, Phase, Uid, find};
 use crate::tx::{Sql, Tx};
+use ostler_sql::codec::{EndLimits, extras_text};
+use ostler_sql::dependents;
+use ostler_sql::gates;
+use ostler_sql::limit_keys;
 
 pub(crate) fn run(tx: &mut Tx<'_>, tasks: &[TaskId], how: &Replay) -> Sql<Vec<ReplayAnswer>> {
     tasks.iter().map(|task| one(tx, *task, how)).collect()
@@ -24,10 +26,10 @@ fn one(tx: &mut Tx<'_>, id: TaskId, how: &Replay) -> Sql<ReplayAnswer> {
         Replaying::Refused(state) => return Ok(ReplayAnswer::Refused(state)),
         Replaying::Hasten => ReplayAnswer::Hastened,
         Replaying::Requeue => {
-            let limit = found.limit.map(|limit| limit_keys::limit_of(tx, limit)).transpose()?;
-            let rank = limit_keys::rank(tx, &found.task.queue, limit, now, found.task.priority)?;
+            let limit = poll_now(limit_keys::limit_of(tx, found.limit))?;
+            let rank = poll_now(limit_keys::rank(tx, &found.task.queue, limit, now, found.task.priority))?;
             let task = &found.task;
-            dependents::revived(tx, &found)?;
+            poll_now(dependents::revived(tx, &found))?;
             tx.tally(found.lane).replay(task.state.name());
             let (suspect, awaited) = (task.suspect, found.awaited);
             let trouble = Mishaps { suspect, awaited, ..Mishaps::default() };
@@ -51,8 +53,8 @@ fn one(tx: &mut Tx<'_>, id: TaskId, how: &Replay) -> Sql<ReplayAnswer> {
         tx.prepare("DELETE FROM step WHERE task = ?1")?.execute([found.slot])?;
     }
     let rules = tx.key_rules(&found.task.queue)?;
-    let state = gates::arrived(tx, &rules, found.limit, now, Wait::Replayed)?;
-    tx.set_state(found.slot, found.lane, found.limit, Phase::of(&found.task.state), &state)?;
-    gates::settle_arrival(tx, &rules, found.limit, &state)?;
+    let state = poll_now(gates::arrived(tx, &rules, found.limit, now, Wait::Replayed))?;
+    poll_now(set_state(tx, found.slot, found.lane, found.limit, Phase::of(&found.task.state), &state))?;
+    poll_now(gates::settle_arrival(tx, &rules, found.limit, &state))?;
     Ok(answer)
 }

@@ -11,10 +11,11 @@ use ostler_store::{Check, MAX_SCHEDULES};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::{cancel, enqueue};
-use crate::codec::{overrides_from, overrides_text};
 use crate::fault::readable;
 use crate::row::{FoundTask, Uid, find, from_ordinal, ordinal};
+use crate::shared_tx::unreadable;
 use crate::tx::{Sql, Tx};
+use ostler_sql::codec::{overrides_from, overrides_text};
 
 /// The places of this list are kept.
 const ACTIVITIES: [Activity; 2] = [Activity::Active, Activity::Paused];
@@ -101,7 +102,7 @@ fn record(row: &Row<'_>) -> Sql<ScheduleRecord> {
         kind: row.get(5)?,
         payload: row.get(6)?,
         priority: Priority::new(row.get(7)?).unwrap_or_default(),
-        overrides: overrides_from(row.get(8)?)?,
+        overrides: overrides_from(row.get(8)?).map_err(unreadable)?,
     };
     let schedule = Schedule {
         name: row.get(0)?,

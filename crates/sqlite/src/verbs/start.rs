@@ -5,6 +5,7 @@ use ostler_store::calls::{Fenced, Start};
 use ostler_store::{Check, LeaseRef};
 use rusqlite::{CachedStatement, OptionalExtension, params};
 
+use crate::row::phase_at;
 use crate::row::{Mishaps, Phase, Uid};
 use crate::tx::{Sql, Tx};
 
@@ -36,7 +37,7 @@ pub(crate) fn fenced(
         Ok(Leased {
             slot: lease.row,
             lane: row.get(0)?,
-            phase: row.get(1)?,
+            phase: phase_at(row, 1)?,
             session: row.get::<_, Option<i64>>(2)?.unwrap_or_default(),
             token: row.get(3)?,
             runs: row.get(4)?,

@@ -6,27 +6,28 @@ use ostler_store::calls::QueueChange;
 use ostler_store::gates::BreakerSetting;
 use ostler_store::views::QueueSettings;
 
-use super::{KeyRules, read_key, write_gate};
-use crate::conn::{get, most};
-use crate::fault::Sql;
+use super::{read_key, write_gate};
 use crate::gate_codec::gate_from;
 use crate::limit_keys;
-use crate::tx::Tx;
+use crate::params;
+use crate::queue::KeyRules;
+use crate::tx::{Tx, key_rules, row};
+use crate::value::Row;
 
 /// An attempt that has ended, as far as gates care.
-pub(crate) struct GateFeedback<'a> {
-    pub(crate) queue: &'a str,
-    pub(crate) limit: Option<i64>,
-    pub(crate) attempt: Probe,
-    pub(crate) effect: Effect,
+pub struct GateFeedback<'a> {
+    pub queue: &'a str,
+    pub limit: Option<i64>,
+    pub attempt: Probe,
+    pub effect: Effect,
     /// What it cost, if it was given back before it began.
-    pub(crate) unused: Option<u32>,
+    pub unused: Option<u32>,
 }
 
 /// Tells the gates of a task that its attempt has ended. Answers what holds for its key, which is not settled yet.
-pub(crate) async fn ended(tx: &mut Tx, end: &GateFeedback<'_>) -> Sql<KeyRules> {
+pub async fn ended<T: Tx>(tx: &mut T, end: &GateFeedback<'_>) -> Result<KeyRules, T::Error> {
     let queue = tx.queue_or_new(end.queue).await?;
-    let (queue_rules, key_rules) = (queue.settings.queue_rules(), queue.settings.key_rules());
+    let (queue_rules, key_gate_rules) = (queue.settings.queue_rules(), queue.settings.key_rules());
     let mut gate = queue.gate.clone();
     let capped = queue.settings.concurrency.is_some();
     let before = gate.breaker_state();
@@ -39,11 +40,11 @@ pub(crate) async fn ended(tx: &mut Tx, end: &GateFeedback<'_>) -> Sql<KeyRules> 
         tx.ring();
     }
     tx.set_gate(end.queue, gate).await?;
-    let rules = tx.key_rules(end.queue)?;
+    let rules = key_rules(tx, end.queue).await?;
     let Some(limit) = end.limit else { return Ok(rules) };
     let held = matches!(end.effect, Effect::HoldUntil(_));
-    let given_back = end.unused.is_some() && !key_rules.rates.is_empty();
-    if !(held || given_back || key_rules.breaker.is_some()) {
+    let given_back = end.unused.is_some() && !key_gate_rules.rates.is_empty();
+    if !(held || given_back || key_gate_rules.breaker.is_some()) {
         return Ok(rules);
     }
     let key = read_key(tx, limit).await?;
@@ -51,7 +52,7 @@ pub(crate) async fn ended(tx: &mut Tx, end: &GateFeedback<'_>) -> Sql<KeyRules> 
     if let Effect::HoldUntil(until) = end.effect {
         gate.hold(until);
     }
-    hear(tx, &mut gate, &key_rules, end);
+    hear(tx, &mut gate, &key_gate_rules, end);
     if gate == key.gate {
         return Ok(rules);
     }
@@ -59,24 +60,24 @@ pub(crate) async fn ended(tx: &mut Tx, end: &GateFeedback<'_>) -> Sql<KeyRules> 
     Ok(rules.looked_at())
 }
 
-fn hear(tx: &Tx, gate: &mut Gate, rules: &GateRules, end: &GateFeedback<'_>) {
+fn hear<T: Tx>(tx: &T, gate: &mut Gate, rules: &GateRules, end: &GateFeedback<'_>) {
     if let Some(cost) = end.unused {
         gate.give_back(cost);
     }
-    if tx.checks.pass(Check::ProbeEnd, gate.listens_to(end.attempt)) {
-        gate.ended(rules, end.effect, tx.now);
+    if tx.checks().pass(Check::ProbeEnd, gate.listens_to(end.attempt)) {
+        gate.ended(rules, end.effect, tx.now());
     }
 }
 
 // ---- settings -----------------------------------------------------------------------------------------
 
 /// What a change does to gates, before it is among the settings. Answers the keys that are to be settled.
-pub(crate) async fn change(
-    tx: &mut Tx,
+pub async fn change<T: Tx>(
+    tx: &mut T,
     name: &str,
     settings: &QueueSettings,
     change: &QueueChange,
-) -> Sql<Vec<i64>> {
+) -> Result<Vec<i64>, T::Error> {
     let queue = tx.queue_or_new(name).await?;
     let (id, mut gate) = (queue.id, queue.gate.clone());
     match change {
@@ -120,12 +121,12 @@ pub(crate) async fn change(
     Ok(Vec::new())
 }
 
-async fn change_key(
-    tx: &mut Tx,
+async fn change_key<T: Tx>(
+    tx: &mut T,
     queue: i64,
     key: &str,
     change: impl FnOnce(&mut Gate) + Send,
-) -> Sql<Vec<i64>> {
+) -> Result<Vec<i64>, T::Error> {
     let limit = limit_keys::limit(tx, queue, key).await?.id;
     let mut gate = read_key(tx, limit).await?.gate;
     change(&mut gate);
@@ -134,12 +135,12 @@ async fn change_key(
 }
 
 /// Closes the breakers of all keys of a queue. Answers all keys.
-async fn reset_keys(tx: &Tx, queue: i64) -> Sql<Vec<i64>> {
+async fn reset_keys<T: Tx>(tx: &T, queue: i64) -> Result<Vec<i64>, T::Error> {
     let rows =
-        tx.conn.rows("SELECT id, gate FROM ostler.limits WHERE queue = $1 ORDER BY id", &[&queue]).await?;
+        tx.rows("SELECT id, gate FROM ostler.limits WHERE queue = $1 ORDER BY id", params![queue]).await?;
     let mut limits = Vec::with_capacity(rows.len());
     for row in &rows {
-        let (limit, text): (i64, Option<String>) = (get(row, 0)?, get(row, 1)?);
+        let (limit, text): (i64, Option<String>) = (row.get(0)?, row.get(1)?);
         limits.push(limit);
         if text.is_some() {
             let mut gate = gate_from(text);
@@ -154,42 +155,39 @@ async fn reset_keys(tx: &Tx, queue: i64) -> Sql<Vec<i64>> {
 
 /// The last task of a key is gone: the key goes too, unless its gate has something to remember. Whoever comes back later
 /// begins like anybody new. The row that keeps the place of tasks without a key counts none of them, and stays.
-pub(crate) async fn forget_key(tx: &mut Tx, limit: i64) -> Sql<()> {
-    let found = tx
-        .conn
-        .row(
-            "SELECT q.name FROM ostler.limits l JOIN ostler.queue q ON q.id = l.queue
+pub async fn forget_key<T: Tx>(tx: &mut T, limit: i64) -> Result<(), T::Error> {
+    let found = row(
+        tx,
+        "SELECT q.name FROM ostler.limits l JOIN ostler.queue q ON q.id = l.queue
              WHERE l.id = $1 AND l.tasks = 0 AND l.key <> $2",
-            &[&limit, &limit_keys::NO_KEY],
+        params![limit, limit_keys::NO_KEY],
+    )
+    .await?;
+    let Some(row) = found else { return Ok(()) };
+    let queue: String = row.get(0)?;
+    tx.exclusive(&queue)?;
+    let rules = key_rules(tx, &queue).await?;
+    let key = read_key(tx, limit).await?;
+    if key.shut.is_none() && key.gate.is_at_rest(&rules.gate, tx.now()) {
+        tx.exec("DELETE FROM ostler.limits WHERE id = $1", params![limit]).await?;
+    } else {
+        tx.exec("UPDATE ostler.limits SET last = NULL WHERE id = $1", params![limit]).await?;
+        tx.exec(
+            "INSERT INTO ostler.unused_key(limit_id) VALUES($1) ON CONFLICT(limit_id) DO NOTHING",
+            params![limit],
         )
         .await?;
-    let Some(row) = found else { return Ok(()) };
-    let queue: String = get(&row, 0)?;
-    tx.alone(&queue)?;
-    let rules = tx.key_rules(&queue)?;
-    let key = read_key(tx, limit).await?;
-    if key.shut.is_none() && key.gate.is_at_rest(&rules.gate, tx.now) {
-        tx.conn.exec("DELETE FROM ostler.limits WHERE id = $1", &[&limit]).await?;
-    } else {
-        tx.conn.exec("UPDATE ostler.limits SET last = NULL WHERE id = $1", &[&limit]).await?;
-        tx.conn
-            .exec(
-                "INSERT INTO ostler.unused_key(limit_id) VALUES($1) ON CONFLICT(limit_id) DO NOTHING",
-                &[&limit],
-            )
-            .await?;
     }
     Ok(())
 }
 
 /// Looks at a batch of the keys that had no tasks and something to remember: those that have nothing to remember any more go.
-pub(crate) async fn sweep(tx: &mut Tx, batch: usize) -> Sql<()> {
-    let rows =
-        tx.conn.rows("SELECT limit_id FROM ostler.unused_key ORDER BY id LIMIT $1", &[&most(batch)]).await?;
+pub async fn sweep<T: Tx>(tx: &mut T, batch: usize) -> Result<(), T::Error> {
+    let rows = tx.rows("SELECT limit_id FROM ostler.unused_key ORDER BY id LIMIT $1", params![batch]).await?;
     for row in &rows {
-        let limit: i64 = get(row, 0)?;
+        let limit: i64 = row.get(0)?;
         // What has to stay is put at the end: the next batch is of others.
-        tx.conn.exec("DELETE FROM ostler.unused_key WHERE limit_id = $1", &[&limit]).await?;
+        tx.exec("DELETE FROM ostler.unused_key WHERE limit_id = $1", params![limit]).await?;
         forget_key(tx, limit).await?;
     }
     Ok(())

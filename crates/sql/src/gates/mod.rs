@@ -5,60 +5,22 @@
 mod claim_gate;
 mod feedback;
 
-use std::sync::Arc;
+use ostler_core::{AHEAD, Closed, Gate, Readiness, State, Timestamp, Wait, arrival};
 
-use ostler_core::{AHEAD, Closed, Gate, GateRules, Readiness, State, Timestamp, Wait, arrival};
-use tokio_postgres::Row;
-
-pub(crate) use claim_gate::{ClaimGate, ClaimVerdict, GateQuestion};
-pub(crate) use feedback::{GateFeedback, change, ended, forget_key, sweep};
+pub use claim_gate::{ClaimGate, ClaimVerdict, GateQuestion};
+pub use feedback::{GateFeedback, change, ended, forget_key, sweep};
 
 use crate::codec::extras_from;
-use crate::conn::{Conn, get, most};
-use crate::fault::Sql;
 use crate::gate_codec::{gate_from, gate_text};
 use crate::limit_keys::{self, Candidate};
-use crate::queue::QueueRow;
-use crate::row::{code, from_ordinal};
-use crate::tx::Tx;
+use crate::params;
+use crate::phase::{from_ordinal, ordinal};
+use crate::queue::KeyRules;
+use crate::tx::{Tx, exists, key_rules, one};
+use crate::value::Row;
 
 /// Stands in the column for a key that is shut until something changes.
-const NO_MOMENT: i64 = i64::MAX;
-
-/// What holds for the keys of a queue.
-pub(crate) struct KeyRules {
-    pub(crate) queue: Arc<str>,
-    pub(crate) cap: Option<u32>,
-    pub(crate) gate: GateRules,
-    /// Whether any of its keys may be shut. Where none is, no key has to be looked at.
-    pub(crate) any_shut: bool,
-}
-
-impl KeyRules {
-    pub(crate) fn of(queue: &QueueRow) -> Self {
-        Self {
-            queue: Arc::clone(&queue.name),
-            cap: queue.settings.key_concurrency,
-            gate: queue.settings.key_rules(),
-            any_shut: queue.any_shut,
-        }
-    }
-
-    /// What holds in a queue about which nothing was ever said.
-    pub(crate) fn none(queue: &str) -> Self {
-        Self::of(&QueueRow::new(0, queue))
-    }
-
-    /// Whether the gate of a key may have a say.
-    pub(crate) const fn may_gate(&self) -> bool {
-        self.any_shut || !self.gate.is_none()
-    }
-
-    /// The same, for keys whose gates have just changed.
-    pub(crate) fn looked_at(self) -> Self {
-        Self { any_shut: true, ..self }
-    }
-}
+const NO_TIME: i64 = i64::MAX;
 
 /// The gate of a key, as it is in the database.
 struct KeyGate {
@@ -67,39 +29,41 @@ struct KeyGate {
     used: i64,
 }
 
-async fn read_key(tx: &Tx, limit: i64) -> Sql<KeyGate> {
-    let row = tx
-        .conn
-        .one("SELECT gate, used, shut_why, shut_until FROM ostler.limits WHERE id = $1", &[&limit])
-        .await?;
-    Ok(KeyGate { gate: gate_from(get(&row, 0)?), used: get(&row, 1)?, shut: shut_from(&row, 2)? })
+async fn read_key<T: Tx>(tx: &T, limit: i64) -> Result<KeyGate, T::Error> {
+    let row =
+        one(tx, "SELECT gate, used, shut_why, shut_until FROM ostler.limits WHERE id = $1", params![limit])
+            .await?;
+    Ok(KeyGate { gate: gate_from(row.get(0)?), used: row.get(1)?, shut: shut_from(&row, 2)? })
 }
 
-async fn write_gate(tx: &Tx, limit: i64, gate: &Gate) -> Sql<()> {
-    tx.conn.exec("UPDATE ostler.limits SET gate = $2 WHERE id = $1", &[&limit, &gate_text(gate)]).await?;
+async fn write_gate<T: Tx>(tx: &T, limit: i64, gate: &Gate) -> Result<(), T::Error> {
+    tx.exec("UPDATE ostler.limits SET gate = $2 WHERE id = $1", params![limit, gate_text(gate)]).await?;
     Ok(())
 }
 
-/// What a key is shut for, from two columns.
-pub(crate) fn shut_from(row: &Row, first: usize) -> Sql<Option<Closed>> {
-    let Some(until) = get::<Option<i64>>(row, first + 1)? else { return Ok(None) };
-    let until = (until != NO_MOMENT).then(|| Timestamp::from_millis(until));
-    // A reason that somebody edited by hand is as good as any.
-    let why = get::<Option<i16>>(row, first)?.and_then(|why| from_ordinal(&Wait::ALL, why).ok());
+/// Why and until when the gate of a key is closed, from two columns.
+///
+/// # Errors
+/// When a column cannot be read.
+pub fn shut_from<R: Row>(row: &R, first: usize) -> Result<Option<Closed>, R::Error> {
+    let Some(until) = row.get::<Option<i64>>(first + 1)? else { return Ok(None) };
+    let until = (until != NO_TIME).then(|| Timestamp::from_millis(until));
+    // A reason that was edited by hand is as good as any.
+    let why = row.get::<Option<i64>>(first)?.and_then(|why| from_ordinal(&Wait::ALL, why).ok());
     Ok(Some(Closed { why: why.unwrap_or(Wait::RateLimited), until }))
 }
 
 // ---- what is ready of a key ---------------------------------------------------------------------------
 
 /// The state of a task that comes (back) into its queue: it is ready, or waits for its time or its key.
-pub(crate) async fn arrived(
-    tx: &Tx,
+pub async fn arrived<T: Tx>(
+    tx: &T,
     rules: &KeyRules,
     limit: Option<i64>,
     run_at: Timestamp,
     why: Wait,
-) -> Sql<State> {
-    let (readiness, why) = arrival(run_at, tx.now, why);
+) -> Result<State, T::Error> {
+    let (readiness, why) = arrival(run_at, tx.now(), why);
     let shut = match (readiness, limit) {
         (Readiness::Ready, Some(limit)) if rules.any_shut => read_key(tx, limit).await?.shut,
         (Readiness::Ready | Readiness::Waiting | Readiness::Parked, _) => None,
@@ -111,12 +75,12 @@ pub(crate) async fn arrived(
 }
 
 /// Settles the key of a task that came into its queue. A key that is shut lets nobody in because of one more who waits.
-pub(crate) async fn settle_arrival(
-    tx: &mut Tx,
+pub async fn settle_arrival<T: Tx>(
+    tx: &mut T,
     rules: &KeyRules,
     limit: Option<i64>,
     state: &State,
-) -> Sql<()> {
+) -> Result<(), T::Error> {
     match state {
         State::Queued { readiness: Readiness::Parked, .. } => Ok(()),
         State::Queued { readiness: Readiness::Waiting, .. } if rules.any_shut => match limit {
@@ -133,8 +97,8 @@ pub(crate) async fn settle_arrival(
 }
 
 /// Lets in what the gate of a key lets through, best rank first, a little at a time. Answers whether the cap alone counts now.
-pub(crate) async fn settle(tx: &mut Tx, limit: i64, rules: &KeyRules) -> Sql<bool> {
-    let now = tx.now;
+pub async fn settle<T: Tx>(tx: &mut T, limit: i64, rules: &KeyRules) -> Result<bool, T::Error> {
+    let now = tx.now();
     let mut key = read_key(tx, limit).await?;
     let gated = !rules.gate.is_none() || key.shut.is_some() || key.gate.closed(&rules.gate, now).is_some();
     if !gated {
@@ -162,32 +126,34 @@ pub(crate) async fn settle(tx: &mut Tx, limit: i64, rules: &KeyRules) -> Sql<boo
     Ok(shut.is_none())
 }
 
-async fn count_ready(tx: &Tx, limit: i64) -> Sql<usize> {
-    let row = tx
-        .conn
-        .one(
-            "SELECT count(*) FROM (SELECT 1 FROM ostler.task
+async fn count_ready<T: Tx>(tx: &T, limit: i64) -> Result<usize, T::Error> {
+    let row = one(
+        tx,
+        "SELECT count(*) FROM (SELECT 1 FROM ostler.task /*by keyed*/
              WHERE limit_id = $1 AND phase = 0 AND phase IN (0, 2) LIMIT $2) ready",
-            &[&limit, &most(AHEAD)],
-        )
-        .await?;
-    Ok(usize::try_from(get::<i64>(&row, 0)?).unwrap_or(AHEAD))
+        params![limit, AHEAD],
+    )
+    .await?;
+    Ok(usize::try_from(row.get::<i64>(0)?).unwrap_or(AHEAD))
 }
 
 /// The best-ranked parked tasks of a key, with what they cost where that matters.
-async fn best_parked(tx: &Tx, limit: i64, wanted: usize, rules: &KeyRules) -> Sql<Vec<(Candidate, u32)>> {
+async fn best_parked<T: Tx>(
+    tx: &T,
+    limit: i64,
+    wanted: usize,
+    rules: &KeyRules,
+) -> Result<Vec<(Candidate, u32)>, T::Error> {
     let costs_matter = !rules.gate.rates.is_empty();
-    let rows = tx
-        .conn
-        .rows(
-            "SELECT id, lane, rank, extras FROM ostler.task WHERE limit_id = $1 AND phase = 2 AND phase IN (0, 2)
+    let rows = tx.rows(
+            "SELECT id, lane, rank, extras FROM ostler.task /*by keyed*/ WHERE limit_id = $1 AND phase = 2 AND phase IN (0, 2)
              ORDER BY rank, id LIMIT $2",
-            &[&limit, &most(wanted)],
+            params![limit, wanted],
         )
         .await?;
-    let read = |row: &Row| {
-        let task = Candidate { slot: get(row, 0)?, lane: get(row, 1)?, rank: get(row, 2)? };
-        let extras = if costs_matter { get(row, 3)? } else { None };
+    let read = |row: &T::Row| {
+        let task = Candidate { slot: row.get(0)?, lane: row.get(1)?, rank: row.get(2)? };
+        let extras = if costs_matter { row.get(3)? } else { None };
         // What cannot be understood is let in like any other; a claim leaves it where it is, and `show` says why.
         let cost = extras_from(extras, None).map_or(1, |extras| extras.cost);
         Ok((task, cost))
@@ -195,25 +161,24 @@ async fn best_parked(tx: &Tx, limit: i64, wanted: usize, rules: &KeyRules) -> Sq
     rows.iter().map(read).collect()
 }
 
-async fn set_shut(
-    tx: &mut Tx,
+async fn set_shut<T: Tx>(
+    tx: &mut T,
     limit: i64,
     rules: &KeyRules,
     before: Option<Closed>,
     after: Option<Closed>,
-) -> Sql<()> {
+) -> Result<(), T::Error> {
     if before == after {
         return Ok(());
     }
-    tx.alone(&rules.queue)?;
-    let until = after.map(|shut| shut.until.map_or(NO_MOMENT, Timestamp::millis));
-    let why = after.map(|shut| code(&Wait::ALL, &shut.why));
-    tx.conn
-        .exec(
-            "UPDATE ostler.limits SET shut_why = $2, shut_until = $3 WHERE id = $1",
-            &[&limit, &why, &until],
-        )
-        .await?;
+    tx.exclusive(&rules.queue)?;
+    let until = after.map(|shut| shut.until.map_or(NO_TIME, Timestamp::millis));
+    let why = after.map(|shut| ordinal(&Wait::ALL, &shut.why));
+    tx.exec(
+        "UPDATE ostler.limits SET shut_why = $2, shut_until = $3 WHERE id = $1",
+        params![limit, why, until],
+    )
+    .await?;
     if let (Some(before), Some(after)) = (before, after)
         && after.until.is_some_and(|after| before.until.is_none_or(|before| after < before))
     {
@@ -221,40 +186,41 @@ async fn set_shut(
         tx.ring();
     }
     let queue = tx.queue_or_new(&rules.queue).await?.id;
-    let any_shut = after.is_some() || any_shut(&tx.conn, queue).await?;
+    let any_shut = after.is_some() || exists(tx, ANY_SHUT, params![queue]).await?;
     tx.queue_or_new(&rules.queue).await?.any_shut = any_shut;
     Ok(())
 }
 
-/// Whether any key of a queue is shut.
-async fn any_shut(conn: &Conn, queue: i64) -> Sql<bool> {
-    conn.exists("SELECT 1 FROM ostler.limits WHERE queue = $1 AND shut_until IS NOT NULL LIMIT 1", &[&queue])
-        .await
-}
+/// Whether the gate of any key of a queue is closed.
+pub const ANY_SHUT: &str =
+    "SELECT 1 FROM ostler.limits /*by shut*/ WHERE queue = $1 AND shut_until IS NOT NULL LIMIT 1";
 
 // ---- keys whose time has come -------------------------------------------------------------------------
 
 /// Settles the keys whose time has come, those first that came first. Answers how many there were.
-pub(crate) async fn settle_due(tx: &mut Tx, wanted: usize) -> Sql<usize> {
+pub async fn settle_due<T: Tx>(tx: &mut T, wanted: usize) -> Result<usize, T::Error> {
     let rows = tx
-        .conn
         .rows(
-            "SELECT l.id, q.name FROM ostler.limits l JOIN ostler.queue q ON q.id = l.queue
+            "SELECT l.id, q.name FROM ostler.limits l /*by shut_due*/ JOIN ostler.queue q ON q.id = l.queue
              WHERE l.shut_until <= $1 ORDER BY l.shut_until, l.key, q.name LIMIT $2",
-            &[&tx.now.millis(), &most(wanted)],
+            params![tx.now().millis(), wanted],
         )
         .await?;
     for row in &rows {
-        let queue: String = get(row, 1)?;
-        tx.alone(&queue)?;
-        let rules = tx.key_rules(&queue)?.looked_at();
-        limit_keys::settle(tx, Some(get(row, 0)?), &rules).await?;
+        let queue: String = row.get(1)?;
+        tx.exclusive(&queue)?;
+        let rules = key_rules(tx, &queue).await?.looked_at();
+        limit_keys::settle(tx, Some(row.get(0)?), &rules).await?;
     }
     Ok(rows.len())
 }
 
-/// When a key is to be asked again, whichever it is.
-pub(crate) async fn next_due(conn: &Conn) -> Sql<Option<i64>> {
-    let row = conn.one("SELECT min(shut_until) FROM ostler.limits WHERE shut_until IS NOT NULL", &[]).await?;
-    Ok(get::<Option<i64>>(&row, 0)?.filter(|until| *until != NO_MOMENT))
+/// When the gate of some key is due next.
+pub const NEXT_DUE: &str =
+    "SELECT min(shut_until) FROM ostler.limits /*by shut_due*/ WHERE shut_until IS NOT NULL";
+
+/// The answer to [`NEXT_DUE`], without the mark for "until something changes".
+#[must_use]
+pub fn next_due(first: Option<i64>) -> Option<i64> {
+    first.filter(|until| *until != NO_TIME)
 }

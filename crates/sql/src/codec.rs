@@ -1,4 +1,4 @@
-//! What a row keeps as text, most of it as JSON: failures, policies, what else few tasks have, what is told, and orders.
+//! Codecs: what a column keeps as text, most of it JSON: failures, policies, rare settings of a task, outbox filters, node commands.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,8 +8,12 @@ use ostler_core::{
 };
 use ostler_store::node_commands::{NodeCommand, Reply, WorkerChoice};
 use ostler_store::outbox::OutboxFilter;
-use rusqlite::types::FromSqlError;
 use serde::{Deserialize, Serialize};
+
+use crate::value::Unreadable;
+
+/// What was read from a stored format.
+pub type Readable<T> = Result<T, Unreadable>;
 
 #[derive(Serialize, Deserialize)]
 struct FailureRow {
@@ -30,14 +34,14 @@ struct FailureRow {
 }
 
 /// A failure with the times of the first and the last one.
-pub(crate) struct StoredFailure {
-    pub(crate) failure: Failure,
-    pub(crate) first_at: Timestamp,
-    pub(crate) last_at: Timestamp,
+pub struct StoredFailure {
+    pub failure: Failure,
+    pub first_at: Timestamp,
+    pub last_at: Timestamp,
 }
 
 /// The text that keeps a failure.
-pub(crate) fn failure_text(failure: &Failure, first_at: Timestamp, last_at: Timestamp) -> String {
+pub fn failure_text(failure: &Failure, first_at: Timestamp, last_at: Timestamp) -> String {
     let row = FailureRow {
         class: failure.class.name().into(),
         message: failure.message.clone(),
@@ -53,7 +57,7 @@ pub(crate) fn failure_text(failure: &Failure, first_at: Timestamp, last_at: Time
 }
 
 /// The failure that a text keeps.
-pub(crate) fn failure_from(text: Option<String>) -> rusqlite::Result<Option<StoredFailure>> {
+pub fn failure_from(text: Option<String>) -> Readable<Option<StoredFailure>> {
     let Some(row) = json::<FailureRow>(text)? else { return Ok(None) };
     let failure = Failure {
         // A class of a later version reads as the default one.
@@ -72,25 +76,25 @@ pub(crate) fn failure_from(text: Option<String>) -> rusqlite::Result<Option<Stor
 
 /// The two ends that a task may have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct EndLimits {
-    pub(crate) not_after: Option<Timestamp>,
-    pub(crate) deadline: Option<Timestamp>,
+pub struct EndLimits {
+    pub not_after: Option<Timestamp>,
+    pub deadline: Option<Timestamp>,
 }
 
 impl EndLimits {
     /// The first of both, which has a column of its own.
-    pub(crate) fn late_at(self) -> Option<i64> {
+    pub fn late_at(self) -> Option<i64> {
         in_time_until(self.not_after, self.deadline).map(Timestamp::millis)
     }
 }
 
 /// What few tasks have.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Extras {
-    pub(crate) overrides: Overrides,
-    pub(crate) folder: Option<String>,
-    pub(crate) ends: EndLimits,
-    pub(crate) cost: u32,
+pub struct Extras {
+    pub overrides: Overrides,
+    pub folder: Option<String>,
+    pub ends: EndLimits,
+    pub cost: u32,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -109,7 +113,7 @@ struct ExtrasRow {
 }
 
 /// The text that keeps extras; `None` when there are none.
-pub(crate) fn extras_text(
+pub fn extras_text(
     overrides: &Overrides,
     folder: Option<&str>,
     ends: EndLimits,
@@ -130,7 +134,7 @@ pub(crate) fn extras_text(
 }
 
 /// The extras that a text keeps, beside the first of the two ends.
-pub(crate) fn extras_from(text: Option<String>, late_at: Option<i64>) -> rusqlite::Result<Extras> {
+pub fn extras_from(text: Option<String>, late_at: Option<i64>) -> Readable<Extras> {
     let not_after = late_at.map(Timestamp::from_millis);
     let Some(row) = json::<ExtrasRow>(text)? else {
         let ends = EndLimits { not_after, deadline: None };
@@ -143,9 +147,10 @@ pub(crate) fn extras_from(text: Option<String>, late_at: Option<i64>) -> rusqlit
     Ok(Extras { overrides, folder: row.folder, ends, cost })
 }
 
+/// Overrides, as JSON has them.
 #[derive(Serialize, Deserialize, Default)]
 #[serde(default)]
-struct OverridesRow {
+pub struct OverridesRow {
     #[serde(skip_serializing_if = "Option::is_none")]
     attempts: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -165,14 +170,15 @@ struct OverridesRow {
 }
 
 /// The text that keeps overrides; `None` when nothing was said.
-pub(crate) fn overrides_text(overrides: &Overrides) -> Option<String> {
+pub fn overrides_text(overrides: &Overrides) -> Option<String> {
     if overrides.is_none() {
         return None;
     }
     Some(serde_json::to_string(&overrides_row(overrides)).expect("overrides have only texts and numbers"))
 }
 
-fn overrides_row(overrides: &Overrides) -> OverridesRow {
+/// Overrides, as JSON has them.
+pub fn overrides_row(overrides: &Overrides) -> OverridesRow {
     let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     OverridesRow {
         attempts: overrides.attempts,
@@ -187,12 +193,12 @@ fn overrides_row(overrides: &Overrides) -> OverridesRow {
 }
 
 /// The overrides that a text keeps.
-pub(crate) fn overrides_from(text: Option<String>) -> rusqlite::Result<Overrides> {
+pub fn overrides_from(text: Option<String>) -> Readable<Overrides> {
     Ok(json::<OverridesRow>(text)?.map_or(Overrides::NONE, |row| overrides_of(&row)))
 }
 
 /// The text that keeps what is said about kinds; `None` when nothing was said.
-pub(crate) fn kinds_text(kinds: &BTreeMap<String, Overrides>) -> Option<String> {
+pub fn kinds_text(kinds: &BTreeMap<String, Overrides>) -> Option<String> {
     if kinds.is_empty() {
         return None;
     }
@@ -202,12 +208,13 @@ pub(crate) fn kinds_text(kinds: &BTreeMap<String, Overrides>) -> Option<String> 
 }
 
 /// What is said about kinds, as a text keeps it.
-pub(crate) fn kinds_from(text: Option<String>) -> rusqlite::Result<BTreeMap<String, Overrides>> {
+pub fn kinds_from(text: Option<String>) -> Readable<BTreeMap<String, Overrides>> {
     let rows = json::<BTreeMap<String, OverridesRow>>(text)?.unwrap_or_default();
     Ok(rows.into_iter().map(|(kind, row)| (kind, overrides_of(&row))).collect())
 }
 
-fn overrides_of(row: &OverridesRow) -> Overrides {
+/// The overrides that JSON has.
+pub fn overrides_of(row: &OverridesRow) -> Overrides {
     Overrides {
         attempts: row.attempts,
         backoff: row.backoff.as_deref().and_then(Backoff::named),
@@ -221,14 +228,14 @@ fn overrides_of(row: &OverridesRow) -> Overrides {
 }
 
 /// The text that keeps what is told: its names, with spaces between; `None` when it is nothing.
-pub(crate) fn tell_text(tell: OutboxFilter) -> Option<String> {
+pub fn tell_text(tell: OutboxFilter) -> Option<String> {
     let names: Vec<&str> =
         EndKind::ALL.into_iter().filter(|what| tell.has(*what)).map(EndKind::name).collect();
     (!names.is_empty()).then(|| names.join(" "))
 }
 
 /// What is told, as a text keeps it. A word of a later version asks for what this one cannot tell.
-pub(crate) fn tell_from(text: Option<String>) -> OutboxFilter {
+pub fn tell_from(text: Option<String>) -> OutboxFilter {
     text.unwrap_or_default().split(' ').filter_map(EndKind::named).collect()
 }
 
@@ -268,7 +275,7 @@ struct ReplyRow {
 const ORDER_VERSION: u32 = 1;
 
 /// The text that keeps an order.
-pub(crate) fn order_text(order: &NodeCommand) -> String {
+pub fn order_text(order: &NodeCommand) -> String {
     let order = match order.clone() {
         NodeCommand::Drain => CommandText::Drain,
         NodeCommand::Resize { pool, min, max } => CommandText::Resize { pool, min, max },
@@ -286,7 +293,7 @@ pub(crate) fn order_text(order: &NodeCommand) -> String {
 }
 
 /// The order that a text keeps. `None`: a later version wrote it, and this one could only guess what it means.
-pub(crate) fn order_from(text: &str) -> Option<NodeCommand> {
+pub fn order_from(text: &str) -> Option<NodeCommand> {
     let row: CommandRow = serde_json::from_str(text).ok()?;
     if row.v != ORDER_VERSION {
         return None;
@@ -306,14 +313,14 @@ pub(crate) fn order_from(text: &str) -> Option<NodeCommand> {
 }
 
 /// The text that keeps an answer.
-pub(crate) fn answer_text(answer: &Reply) -> String {
+pub fn answer_text(answer: &Reply) -> String {
     let texts = |workers: &[WorkerId]| workers.iter().map(WorkerId::to_string).collect();
     let row = ReplyRow { v: ORDER_VERSION, recycled: texts(&answer.recycled), busy: texts(&answer.busy) };
     serde_json::to_string(&row).expect("an answer has only texts")
 }
 
 /// The answer to an order that a text keeps. `None`: a later version wrote it.
-pub(crate) fn answer_from(number: u64, text: &str) -> Option<Reply> {
+pub fn answer_from(number: u64, text: &str) -> Option<Reply> {
     let row: ReplyRow = serde_json::from_str(text).ok()?;
     if row.v != ORDER_VERSION {
         return None;
@@ -322,9 +329,7 @@ pub(crate) fn answer_from(number: u64, text: &str) -> Option<Reply> {
     Some(Reply { number, recycled: ids(row.recycled), busy: ids(row.busy) })
 }
 
-pub(crate) fn json<T: for<'a> Deserialize<'a>>(text: Option<String>) -> rusqlite::Result<Option<T>> {
-    let read = |text: String| {
-        serde_json::from_str(&text).map_err(|error| FromSqlError::Other(Box::new(error)).into())
-    };
-    text.map(read).transpose()
+/// What a text keeps as JSON.
+pub fn json<T: for<'a> Deserialize<'a>>(text: Option<String>) -> Readable<Option<T>> {
+    text.map(|text| serde_json::from_str(&text).map_err(|error| Unreadable(error.to_string()))).transpose()
 }

@@ -5,30 +5,30 @@ use ostler_store::calls::{Enqueued, NewTask};
 use ostler_store::plans::Unique;
 
 use crate::codec::{EndLimits, extras_text};
-use crate::conn::get;
 use crate::dependents;
-use crate::fault::Sql;
 use crate::gates;
 use crate::limit_keys::{self, KeyRelease, LimitKey};
-use crate::row::{FoundTask, Mishaps, Phase, points};
-use crate::tx::Tx;
+use crate::params;
+use crate::phase::{Mishaps, Phase};
+use crate::task::{FoundTask, moved, set_state};
+use crate::tx::{Tx, key_rules, row};
+use crate::value::Row;
 
 /// What becomes of a task whose unique key another one has. `None`: it is to be taken in.
-pub(crate) async fn clash(tx: &mut Tx, queue: i64, new: &NewTask) -> Sql<Option<Enqueued>> {
+pub async fn clash<T: Tx>(tx: &mut T, queue: i64, new: &NewTask) -> Result<Option<Enqueued>, T::Error> {
     let Some(unique) = &new.unique else { return Ok(None) };
-    let held = tx
-        .conn
-        .row(
-            "SELECT task, until FROM ostler.unique_key WHERE queue = $1 AND key = $2",
-            &[&queue, &unique.key],
-        )
-        .await?;
+    let held = row(
+        tx,
+        "SELECT task, until FROM ostler.unique_key WHERE queue = $1 AND key = $2",
+        params![queue, unique.key],
+    )
+    .await?;
     let Some(row) = held else { return Ok(None) };
-    let (slot, until): (i64, Option<i64>) = (get(&row, 0)?, get(&row, 1)?);
+    let (slot, until): (i64, Option<i64>) = (row.get(0)?, row.get(1)?);
     let Some(found) = tx.take(slot).await? else { return Ok(None) };
     let holder: TaskId = found.task.id;
     let until = until.map(Timestamp::from_millis);
-    Ok(match conflict(unique.on_conflict, &found.task.state, until, tx.now) {
+    Ok(match conflict(unique.on_conflict, &found.task.state, until, tx.now()) {
         Conflict::Create => None,
         Conflict::Keep => Some(Enqueued::Existing(holder)),
         Conflict::Reject => Some(Enqueued::Rejected { holder }),
@@ -41,32 +41,29 @@ pub(crate) async fn clash(tx: &mut Tx, queue: i64, new: &NewTask) -> Sql<Option<
 }
 
 /// The key is this task's from now on; one whose time with it is over has none any more.
-pub(crate) async fn give(tx: &Tx, queue: i64, slot: i64, unique: &Unique) -> Sql<()> {
-    let until = unique.hold.map(|hold| tx.now.after(hold).millis());
-    tx.conn
-        .exec(
-            "INSERT INTO ostler.unique_key(queue, key, task, until) VALUES($1, $2, $3, $4)
+pub async fn give<T: Tx>(tx: &T, queue: i64, slot: i64, unique: &Unique) -> Result<(), T::Error> {
+    let until = unique.hold.map(|hold| tx.now().after(hold).millis());
+    tx.exec(
+        "INSERT INTO ostler.unique_key(queue, key, task, until) VALUES($1, $2, $3, $4)
              ON CONFLICT(queue, key) DO UPDATE SET task = excluded.task, until = excluded.until",
-            &[&queue, &unique.key, &slot, &until],
-        )
-        .await?;
+        params![queue, unique.key, slot, until],
+    )
+    .await?;
     Ok(())
 }
 
 /// A task that waits becomes what another one brings, as if it had just come. Its steps are of other work. What it waits for
 /// stays: so nobody comes to wait for himself in the end.
-async fn take_over(tx: &mut Tx, queue: i64, found: &FoundTask, new: &NewTask) -> Sql<()> {
-    let (slot, now) = (found.slot, tx.now);
+async fn take_over<T: Tx>(tx: &mut T, queue: i64, found: &FoundTask, new: &NewTask) -> Result<(), T::Error> {
+    let (slot, now) = (found.slot, tx.now());
     let lane = tx.lane(&new.queue, &new.kind).await?;
     if lane != found.lane {
         tx.count(found.lane, Some(StateName::Queued), None);
         tx.count(lane, None, Some(StateName::Queued));
     }
     // It waits for nothing until it is placed anew, so that it is in nobody's way while its key is settled.
-    tx.conn
-        .exec("UPDATE ostler.task SET phase = $2 WHERE id = $1", &[&slot, &Phase::Timed.ordinal()])
-        .await?;
-    tx.moved(lane, found.limit, Phase::of(&found.task.state), Phase::Timed).await?;
+    tx.exec("UPDATE ostler.task SET phase = $2 WHERE id = $1", params![slot, Phase::Timed]).await?;
+    moved(tx, lane, found.limit, Phase::of(&found.task.state), Phase::Timed).await?;
     let limit = change_key(tx, queue, found, new).await?;
     let run_at = new.run_at.unwrap_or(now);
     let rank = limit_keys::rank(tx, &new.queue, limit, run_at.max(now), new.priority).await?;
@@ -75,46 +72,50 @@ async fn take_over(tx: &mut Tx, queue: i64, found: &FoundTask, new: &NewTask) ->
     let (suspect, awaited) = (found.task.suspect, found.awaited);
     let trouble = Mishaps { suspect, awaited, ..Mishaps::default() };
     let extras = extras_text(&new.overrides, new.folder.as_deref(), ends, new.cost.unwrap_or(1));
-    tx.conn
-        .exec(
+    tx.exec(
             "UPDATE ostler.task SET lane = $2, rank = $3, priority = $4, failures = 0, trouble = $5, late_at = $6, limit_id = $7,
                 extras = $8, payload = $9
              WHERE id = $1",
-            &[
-                &slot,
-                &lane,
-                &rank.0,
-                &points(new.priority),
-                &trouble.code(),
-                &ends.late_at(),
-                &limit,
-                &extras,
-                &new.payload,
+            params![
+                slot,
+                lane,
+                rank.0,
+                new.priority.points(),
+                trouble.code(),
+                ends.late_at(),
+                limit,
+                extras,
+                new.payload,
             ],
         )
         .await?;
-    tx.conn.exec("DELETE FROM ostler.step WHERE task = $1", &[&slot]).await?;
+    tx.exec("DELETE FROM ostler.step WHERE task = $1", params![slot]).await?;
     let waits = matches!(
         found.task.state,
         State::Queued { readiness: Readiness::Waiting, why: Wait::Dependency, .. }
     );
     if waits {
-        return tx.set_state(slot, lane, limit, Phase::Timed, &dependents::waiting(run_at)).await;
+        return set_state(tx, slot, lane, limit, Phase::Timed, &dependents::waiting(run_at)).await;
     }
-    let rules = tx.key_rules(&new.queue)?;
+    let rules = key_rules(tx, &new.queue).await?;
     let state = gates::arrived(tx, &rules, limit, run_at, Wait::New).await?;
-    tx.set_state(slot, lane, limit, Phase::Timed, &state).await?;
+    set_state(tx, slot, lane, limit, Phase::Timed, &state).await?;
     gates::settle_arrival(tx, &rules, limit, &state).await
 }
 
 /// The limit key of the new one, where the task takes part from now on.
-async fn change_key(tx: &mut Tx, queue: i64, found: &FoundTask, new: &NewTask) -> Sql<Option<LimitKey>> {
-    let rules = tx.key_rules(&new.queue)?;
+async fn change_key<T: Tx>(
+    tx: &mut T,
+    queue: i64,
+    found: &FoundTask,
+    new: &NewTask,
+) -> Result<Option<LimitKey>, T::Error> {
+    let rules = key_rules(tx, &new.queue).await?;
     if found.task.limit_key == new.limit_key {
         limit_keys::settle(tx, found.limit, &rules).await?;
         return limit_keys::limit_of(tx, found.limit).await;
     }
-    tx.conn.exec("UPDATE ostler.task SET limit_id = NULL WHERE id = $1", &[&found.slot]).await?;
+    tx.exec("UPDATE ostler.task SET limit_id = NULL WHERE id = $1", params![found.slot]).await?;
     if let Some(before) = found.limit
         && limit_keys::leave(tx, before).await? == KeyRelease::Kept
     {
@@ -122,6 +123,6 @@ async fn change_key(tx: &mut Tx, queue: i64, found: &FoundTask, new: &NewTask) -
     }
     let Some(key) = new.limit_key.as_deref() else { return Ok(None) };
     let limit = limit_keys::limit(tx, queue, key).await?;
-    tx.conn.exec("UPDATE ostler.limits SET tasks = tasks + 1 WHERE id = $1", &[&limit.id]).await?;
+    tx.exec("UPDATE ostler.limits SET tasks = tasks + 1 WHERE id = $1", params![limit.id]).await?;
     Ok(Some(limit))
 }

@@ -8,16 +8,16 @@ use ostler_core::{
 use ostler_store::MAX_CASCADE;
 use ostler_store::calls::NewTask;
 
-use crate::conn::{Conn, get, most};
-use crate::fault::{Abort, Sql, readable};
 use crate::gates;
 use crate::limit_keys;
-use crate::locks::{LockTarget, Locks, Mode};
-use crate::row::{FoundTask, Mishaps, Phase, Uid, code, from_ordinal};
-use crate::tx::Tx;
+use crate::params;
+use crate::phase::{Phase, from_ordinal, ordinal};
+use crate::task::{FoundTask, set_state};
+use crate::tx::{Tx, exists, key_rules, readable, row};
+use crate::value::Row;
 
 /// What becomes of a new task, by those it is to wait for.
-pub(crate) enum Others {
+pub enum Others {
     /// They hold nobody up.
     Done,
     /// These do.
@@ -29,22 +29,15 @@ pub(crate) enum Others {
 }
 
 /// Looks at those that a new task is to wait for, and holds them: none of them ends before the new one is there.
-pub(crate) async fn others(tx: &Tx, new: &NewTask) -> Sql<Others> {
+pub async fn others<T: Tx>(tx: &T, new: &NewTask) -> Result<Others, T::Error> {
     if new.after.is_empty() {
         return Ok(Others::Done);
     }
-    let slots = tx.hold(&new.after).await?;
-    let held: Vec<i64> = slots.values().copied().collect();
-    let rows = tx.conn.rows("SELECT id, phase FROM ostler.task WHERE id = ANY($1)", &[&held]).await?;
-    let mut phases = std::collections::HashMap::new();
-    for row in &rows {
-        phases.insert(get::<i64>(row, 0)?, Phase::from_code(get(row, 1)?)?);
-    }
+    let found = tx.lock_by_id(&new.after).await?;
     let mut unfinished = BTreeSet::new();
     let mut failed = false;
     for id in &new.after {
-        let found = slots.get(id).and_then(|slot| phases.get(slot).map(|phase| (*slot, *phase)));
-        let Some((slot, phase)) = found else { return Ok(Others::Unknown(*id)) };
+        let Some((slot, phase)) = found.get(id).copied() else { return Ok(Others::Unknown(*id)) };
         match release(new.on_failed, Some(phase.state())) {
             Release::Satisfied => {}
             Release::Waits => {
@@ -61,62 +54,50 @@ pub(crate) async fn others(tx: &Tx, new: &NewTask) -> Sql<Others> {
 }
 
 /// The state of a task that waits for others.
-pub(crate) const fn waiting(run_at: Timestamp) -> State {
+pub const fn waiting(run_at: Timestamp) -> State {
     State::Queued { readiness: Readiness::Waiting, why: Wait::Dependency, run_at }
 }
 
 /// The state of a task that is cancelled because of another.
-pub(crate) const fn cancelled(now: Timestamp) -> State {
+pub const fn cancelled(now: Timestamp) -> State {
     State::Cancelled { finished_at: now, reason: CancelReason::Dependency }
 }
 
 /// A new task waits for these.
-pub(crate) async fn wait_for(tx: &Tx, slot: i64, others: &BTreeSet<i64>, choice: OnFailed) -> Sql<()> {
+///
+/// # Errors
+/// When a statement fails.
+pub async fn wait_for<T: Tx>(
+    tx: &T,
+    slot: i64,
+    others: &BTreeSet<i64>,
+    choice: OnFailed,
+) -> Result<(), T::Error> {
     let others: Vec<i64> = others.iter().copied().collect();
-    tx.conn
-        .exec(
-            "INSERT INTO ostler.edge(task, after, on_failed) SELECT $1, other, $3 FROM unnest($2::bigint[]) AS n(other)",
-            &[&slot, &others, &code(&OnFailed::ALL, &choice)],
-        )
-        .await?;
-    tx.conn
-        .exec(
-            "UPDATE ostler.task SET trouble = trouble | $2 WHERE id = ANY($1) AND trouble >= 0",
-            &[&others, &Mishaps::AWAITED],
-        )
-        .await?;
-    Ok(())
+    tx.insert_edges(slot, &others, ordinal(&OnFailed::ALL, &choice)).await
 }
 
-/// The tasks that a task still waits for, the oldest first.
-pub(crate) async fn after(conn: &Conn, slot: i64) -> Sql<Vec<TaskId>> {
-    let rows = conn
-        .rows(
-            "SELECT t.uid FROM ostler.edge e JOIN ostler.task t ON t.id = e.after WHERE e.task = $1 ORDER BY e.after",
-            &[&slot],
-        )
-        .await?;
-    rows.iter().map(|row| Ok(TaskId(get::<Uid>(row, 0)?.id()))).collect()
-}
+/// Finds the tasks that a task still waits for, the oldest first.
+pub const AFTER: &str =
+    "SELECT t.uid FROM ostler.edge e JOIN ostler.task t ON t.id = e.after WHERE e.task = $1 ORDER BY e.after";
 
 // ---- ends ----
 
 /// A task that others wait for has ended: they are seen to when the verb is done.
-pub(crate) async fn ended(tx: &mut Tx, slot: i64) -> Sql<()> {
-    tx.conn
-        .exec(
-            "INSERT INTO ostler.freed(task, reached) VALUES($1, 0) ON CONFLICT(task) DO UPDATE SET reached = 0",
-            &[&slot],
-        )
-        .await?;
+pub async fn ended<T: Tx>(tx: &mut T, slot: i64) -> Result<(), T::Error> {
+    tx.exec(
+        "INSERT INTO ostler.freed(task, reached) VALUES($1, 0) ON CONFLICT(task) DO UPDATE SET reached = 0",
+        params![slot],
+    )
+    .await?;
     tx.frees();
     Ok(())
 }
 
 /// A task ended that was in its queue, and may have waited for others itself.
-pub(crate) async fn ended_in_queue(tx: &mut Tx, found: &FoundTask) -> Sql<()> {
+pub async fn ended_in_queue<T: Tx>(tx: &mut T, found: &FoundTask) -> Result<(), T::Error> {
     if waits_for_others(found) {
-        tx.conn.exec("DELETE FROM ostler.edge WHERE task = $1", &[&found.slot]).await?;
+        tx.exec("DELETE FROM ostler.edge WHERE task = $1", params![found.slot]).await?;
     }
     if found.awaited { ended(tx, found.slot).await } else { Ok(()) }
 }
@@ -126,9 +107,9 @@ fn waits_for_others(found: &FoundTask) -> bool {
 }
 
 /// A task that had ended has another life: who waits for it goes on waiting.
-pub(crate) async fn revived(tx: &Tx, found: &FoundTask) -> Sql<()> {
+pub async fn revived<T: Tx>(tx: &T, found: &FoundTask) -> Result<(), T::Error> {
     if found.awaited {
-        tx.conn.exec("DELETE FROM ostler.freed WHERE task = $1", &[&found.slot]).await?;
+        tx.exec("DELETE FROM ostler.freed WHERE task = $1", params![found.slot]).await?;
     }
     Ok(())
 }
@@ -136,7 +117,7 @@ pub(crate) async fn revived(tx: &Tx, found: &FoundTask) -> Sql<()> {
 // ---- those who wait ----
 
 /// Ends a verb: sees to those who waited for what it ended.
-pub(crate) async fn close_verb(tx: &mut Tx) -> Sql<()> {
+pub async fn close_verb<T: Tx>(tx: &mut T) -> Result<(), T::Error> {
     if tx.has_freed() {
         see_to(tx, MAX_CASCADE).await?;
     }
@@ -144,7 +125,7 @@ pub(crate) async fn close_verb(tx: &mut Tx) -> Sql<()> {
 }
 
 /// Sees to up to `wanted` of those who wait for tasks that have ended. Answers how many.
-pub(crate) async fn see_to(tx: &mut Tx, wanted: usize) -> Sql<usize> {
+pub async fn see_to<T: Tx>(tx: &mut T, wanted: usize) -> Result<usize, T::Error> {
     let mut left = wanted;
     while left > 0
         && let Some((slot, reached)) = first_freed(tx).await?
@@ -162,10 +143,10 @@ pub(crate) async fn see_to(tx: &mut Tx, wanted: usize) -> Sql<usize> {
         };
         match waiting.last() {
             Some((last, _)) if waiting.len() == left => {
-                tx.conn.exec("UPDATE ostler.freed SET reached = $2 WHERE task = $1", &[&slot, last]).await?;
+                tx.exec("UPDATE ostler.freed SET reached = $2 WHERE task = $1", params![slot, last]).await?;
             }
             Some(_) | None => {
-                tx.conn.exec("DELETE FROM ostler.freed WHERE task = $1", &[&slot]).await?;
+                tx.exec("DELETE FROM ostler.freed WHERE task = $1", params![slot]).await?;
             }
         }
         left -= waiting.len();
@@ -176,86 +157,89 @@ pub(crate) async fn see_to(tx: &mut Tx, wanted: usize) -> Sql<usize> {
 }
 
 /// Whether an ended task may be removed. Those who still wait for it do not any more, as far as `left` goes.
-pub(crate) async fn let_go(tx: &mut Tx, slot: i64, left: &mut usize) -> Sql<bool> {
+pub async fn let_go<T: Tx>(tx: &mut T, slot: i64, left: &mut usize) -> Result<bool, T::Error> {
     const WAITS: &str = "SELECT 1 FROM ostler.edge WHERE after = $1 LIMIT 1";
-    if !tx.conn.exists(WAITS, &[&slot]).await? {
+    if !exists(tx, WAITS, params![slot]).await? {
         // Nobody waits, so nobody is left to be seen to.
-        tx.conn.exec("DELETE FROM ostler.freed WHERE task = $1", &[&slot]).await?;
+        tx.exec("DELETE FROM ostler.freed WHERE task = $1", params![slot]).await?;
         return Ok(true);
     }
-    if tx.conn.exists("SELECT 1 FROM ostler.freed WHERE task = $1", &[&slot]).await? {
+    if exists(tx, "SELECT 1 FROM ostler.freed WHERE task = $1", params![slot]).await? {
         return Ok(false);
     }
     for (dependent, choice) in dependents(tx, slot, 0, *left).await? {
         tell(tx, dependent, slot, release(choice, None)).await?;
         *left -= 1;
     }
-    Ok(!tx.conn.exists(WAITS, &[&slot]).await?)
+    Ok(!exists(tx, WAITS, params![slot]).await?)
 }
 
 /// When the first of the ended tasks that others wait for had ended.
-pub(crate) const NEXT_FREED: &str =
+pub const NEXT_FREED: &str =
     "SELECT min(t.finished_at) FROM ostler.freed f JOIN ostler.task t ON t.id = f.task";
 
-async fn first_freed(tx: &Tx) -> Sql<Option<(i64, i64)>> {
-    let row = tx.conn.row("SELECT task, reached FROM ostler.freed ORDER BY task LIMIT 1", &[]).await?;
-    row.map(|row| Ok((get(&row, 0)?, get(&row, 1)?))).transpose()
+async fn first_freed<T: Tx>(tx: &T) -> Result<Option<(i64, i64)>, T::Error> {
+    let row = row(tx, "SELECT task, reached FROM ostler.freed ORDER BY task LIMIT 1", params![]).await?;
+    row.map(|row| Ok((row.get(0)?, row.get(1)?))).transpose()
 }
 
-async fn state_of(tx: &Tx, slot: i64) -> Sql<Option<StateName>> {
-    let row = tx.conn.row("SELECT phase FROM ostler.task WHERE id = $1", &[&slot]).await?;
-    let phase = row.map(|row| Phase::from_code(get(&row, 0)?)).transpose();
-    Ok(readable(phase)?.flatten().map(Phase::state))
+async fn state_of<T: Tx>(tx: &T, slot: i64) -> Result<Option<StateName>, T::Error> {
+    let row = row(tx, "SELECT phase FROM ostler.task WHERE id = $1", params![slot]).await?;
+    let phase = row.map(|row| row.get::<Phase>(0)).transpose();
+    Ok(readable::<T, _>(phase)?.flatten().map(Phase::state))
 }
 
-/// Those who wait for a task, the oldest first. Begins anew, unless the queues of all of them are locked.
-async fn dependents(tx: &Tx, slot: i64, reached: i64, limit: usize) -> Sql<Vec<(i64, OnFailed)>> {
+/// The tasks that wait for a task, the oldest first. Fails, to be tried again with these locks, unless the queues of all of them are
+/// locked.
+async fn dependents<T: Tx>(
+    tx: &T,
+    slot: i64,
+    reached: i64,
+    limit: usize,
+) -> Result<Vec<(i64, OnFailed)>, T::Error> {
     let rows = tx
-        .conn
         .rows(
-            "SELECT e.task, e.on_failed, q.name FROM ostler.edge e
-             JOIN ostler.task t ON t.id = e.task JOIN ostler.queue q ON q.id = t.queue
+            "SELECT e.task, e.on_failed, q.name FROM ostler.edge e /*by edge_after*/
+             JOIN ostler.task t ON t.id = e.task JOIN ostler.lane l ON l.id = t.lane JOIN ostler.queue q ON q.id = l.queue
              WHERE e.after = $1 AND e.task > $2 ORDER BY e.task LIMIT $3",
-            &[&slot, &reached, &most(limit)],
+            params![slot, reached, limit],
         )
         .await?;
-    let mut needs = Locks::none();
+    let mut queues = BTreeSet::new();
     let mut waiting = Vec::with_capacity(rows.len());
     for row in &rows {
-        let queue: String = get(row, 2)?;
-        if tx.locked(&queue).is_err() {
-            needs.add(LockTarget::Queue(queue), Mode::Shared);
-        }
-        waiting.push((get(row, 0)?, from_ordinal(&OnFailed::ALL, get(row, 1)?)?));
+        queues.insert(row.get::<String>(2)?);
+        let choice = from_ordinal(&OnFailed::ALL, row.get(1)?).map_err(T::unreadable)?;
+        waiting.push((row.get(0)?, choice));
     }
-    if needs.is_empty() { Ok(waiting) } else { Err(Abort::Needs(needs)) }
+    tx.locked(&queues)?;
+    Ok(waiting)
 }
 
-async fn tell(tx: &mut Tx, dependent: i64, other: i64, verdict: Release) -> Sql<()> {
+async fn tell<T: Tx>(tx: &mut T, dependent: i64, other: i64, verdict: Release) -> Result<(), T::Error> {
     if verdict == Release::Waits {
         return Ok(());
     }
     // What cannot be understood stays where it is; it must not hold the others up. Whoever does not wait any more was seen to by
     // somebody else at the same time.
-    let found = readable(tx.take(dependent).await)?.flatten();
+    let found = readable::<T, _>(tx.take(dependent).await)?.flatten();
     let Some(found) = found.filter(waits_for_others) else { return Ok(()) };
     match verdict {
         Release::Waits => Ok(()),
         Release::Cancelled => {
-            let now = tx.now;
-            tx.set_state(found.slot, found.lane, found.limit, Phase::of(&found.task.state), &cancelled(now))
+            let now = tx.now();
+            set_state(tx, found.slot, found.lane, found.limit, Phase::of(&found.task.state), &cancelled(now))
                 .await?;
-            let rules = tx.key_rules(&found.task.queue)?;
+            let rules = key_rules(tx, &found.task.queue).await?;
             limit_keys::settle(tx, found.limit, &rules).await?;
             ended_in_queue(tx, &found).await
         }
         Release::Satisfied => {
             let removed = tx
-                .conn
-                .exec("DELETE FROM ostler.edge WHERE task = $1 AND after = $2", &[&dependent, &other])
+                .exec("DELETE FROM ostler.edge WHERE task = $1 AND after = $2", params![dependent, other])
                 .await?;
             let waits =
-                tx.conn.exists("SELECT 1 FROM ostler.edge WHERE task = $1 LIMIT 1", &[&dependent]).await?;
+                exists(tx, "SELECT 1 FROM ostler.edge WHERE task = $1 LIMIT 1", params![dependent]).await?;
             if removed == 0 || waits { Ok(()) } else { come_forward(tx, &found).await }
         }
     }
@@ -263,17 +247,17 @@ async fn tell(tx: &mut Tx, dependent: i64, other: i64, verdict: Release) -> Sql<
 
 /// A task that waited, for a moment or for others, is ready, or waits for its key or its time. Its turn is as of now: a night's
 /// worth of scheduled tasks must not go before everybody else's.
-pub(crate) async fn come_forward(tx: &mut Tx, found: &FoundTask) -> Sql<()> {
+pub async fn come_forward<T: Tx>(tx: &mut T, found: &FoundTask) -> Result<(), T::Error> {
     let State::Queued { why, run_at, .. } = found.task.state else { return Ok(()) };
-    let now = tx.now;
+    let now = tx.now();
     if matches!(why, Wait::Scheduled | Wait::Dependency) {
         let limit = limit_keys::limit_of(tx, found.limit).await?;
         let rank =
             limit_keys::rank(tx, &found.task.queue, limit, run_at.max(now), found.task.priority).await?;
-        tx.conn.exec("UPDATE ostler.task SET rank = $2 WHERE id = $1", &[&found.slot, &rank.0]).await?;
+        tx.exec("UPDATE ostler.task SET rank = $2 WHERE id = $1", params![found.slot, rank.0]).await?;
     }
-    let rules = tx.key_rules(&found.task.queue)?;
+    let rules = key_rules(tx, &found.task.queue).await?;
     let state = gates::arrived(tx, &rules, found.limit, run_at, why).await?;
-    tx.set_state(found.slot, found.lane, found.limit, Phase::of(&found.task.state), &state).await?;
+    set_state(tx, found.slot, found.lane, found.limit, Phase::of(&found.task.state), &state).await?;
     gates::settle_arrival(tx, &rules, found.limit, &state).await
 }

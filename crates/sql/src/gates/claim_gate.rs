@@ -8,15 +8,15 @@ use ostler_core::{Closed, Gate, GateRules, GateVerdict, Probe, Timestamp};
 use ostler_store::Check;
 use ostler_store::gates::MAX_DUE_KEYS;
 
-use super::{KeyRules, NO_MOMENT, read_key, write_gate};
-use crate::conn::{get, most};
-use crate::fault::Sql;
+use super::{NO_TIME, read_key, write_gate};
 use crate::limit_keys;
-use crate::queue::QueueRow;
-use crate::tx::Tx;
+use crate::params;
+use crate::queue::{KeyRules, QueueRow};
+use crate::tx::{Tx, key_rules, one};
+use crate::value::Row;
 
 /// The gates of a queue and of its keys, for one claim.
-pub(crate) struct ClaimGate {
+pub struct ClaimGate {
     id: i64,
     rules: GateRules,
     gate: Gate,
@@ -28,7 +28,7 @@ pub(crate) struct ClaimGate {
 }
 
 /// What the gates of a ready task say to a claim.
-pub(crate) enum ClaimVerdict {
+pub enum ClaimVerdict {
     /// It may begin, and what it costs was taken.
     Yes,
     /// Its key refuses it: it is parked.
@@ -38,16 +38,16 @@ pub(crate) enum ClaimVerdict {
 }
 
 /// A ready task, as far as gates care.
-pub(crate) struct GateQuestion {
-    pub(crate) limit: Option<i64>,
-    pub(crate) cost: u32,
+pub struct GateQuestion {
+    pub limit: Option<i64>,
+    pub cost: u32,
     /// The attempt that would begin.
-    pub(crate) attempt: Probe,
+    pub attempt: Probe,
 }
 
 impl ClaimGate {
     /// The claim_gate of a queue; `None` where all are open for ever.
-    pub(crate) fn of(queue: &QueueRow) -> Option<Self> {
+    pub fn of(queue: &QueueRow) -> Option<Self> {
         let keys = KeyRules::of(queue);
         let rules = queue.settings.queue_rules();
         if rules.is_none() && queue.gate == Gate::default() && !keys.may_gate() {
@@ -58,34 +58,32 @@ impl ClaimGate {
     }
 
     /// Why nothing of the queue is to be looked at.
-    pub(crate) fn shut(&self, tx: &Tx) -> Option<Closed> {
-        match self.gate.clone().ask(&self.rules, 1, tx.now) {
-            GateVerdict::Wait(shut) if !tx.checks.pass(Check::QueueGate, false) => Some(shut),
+    pub fn shut<T: Tx>(&self, tx: &T) -> Option<Closed> {
+        match self.gate.clone().ask(&self.rules, 1, tx.now()) {
+            GateVerdict::Wait(shut) if !tx.checks().pass(Check::QueueGate, false) => Some(shut),
             GateVerdict::Wait(_) | GateVerdict::Go | GateVerdict::Probe => None,
         }
     }
 
     /// Keys of the queue whose time has come let their tasks in.
-    pub(crate) async fn settle_due(&mut self, tx: &mut Tx) -> Sql<()> {
+    pub async fn settle_due<T: Tx>(&mut self, tx: &mut T) -> Result<(), T::Error> {
         if !self.keys.any_shut {
             return Ok(());
         }
-        let due = tx
-            .conn
-            .rows(
-                "SELECT id FROM ostler.limits WHERE queue = $1 AND shut_until <= $2 ORDER BY shut_until, key LIMIT $3",
-                &[&self.id, &tx.now.millis(), &most(MAX_DUE_KEYS)],
+        let due = tx.rows(
+                "SELECT id FROM ostler.limits /*by shut*/ WHERE queue = $1 AND shut_until <= $2 ORDER BY shut_until, key LIMIT $3",
+                params![self.id, tx.now().millis(), MAX_DUE_KEYS],
             )
             .await?;
         for row in &due {
-            limit_keys::settle(tx, Some(get(row, 0)?), &self.keys).await?;
+            limit_keys::settle(tx, Some(row.get(0)?), &self.keys).await?;
         }
         Ok(())
     }
 
     /// Asks the gates of a ready task: its key's, then its queue's. What it costs is taken from both or from none.
-    pub(crate) async fn pass(&mut self, tx: &Tx, task: &GateQuestion) -> Sql<ClaimVerdict> {
-        let (now, checks) = (tx.now, tx.checks);
+    pub async fn pass<T: Tx>(&mut self, tx: &T, task: &GateQuestion) -> Result<ClaimVerdict, T::Error> {
+        let (now, checks) = (tx.now(), tx.checks());
         let key = match task.limit {
             Some(limit) if self.keys.may_gate() => {
                 if let Some(shut) = self.refused.get(&limit) {
@@ -121,8 +119,8 @@ impl ClaimGate {
     }
 
     /// Keeps what was taken. Answers the keys that were asked; they are not settled yet.
-    pub(crate) async fn keep(self, tx: &mut Tx) -> Sql<AskedKeys> {
-        let now = tx.now;
+    pub async fn keep<T: Tx>(self, tx: &mut T) -> Result<AskedKeys, T::Error> {
+        let now = tx.now();
         // What has nothing to remember any more is forgotten: the next claim has less to ask.
         let kept = |gate: Gate, rules: &GateRules| {
             if gate.is_at_rest(rules, now) { Gate::default() } else { gate }
@@ -136,7 +134,7 @@ impl ClaimGate {
 }
 
 /// The keys that a claim has asked.
-pub(crate) struct AskedKeys {
+pub struct AskedKeys {
     queue: i64,
     name: Arc<str>,
     limits: BTreeSet<i64>,
@@ -144,19 +142,18 @@ pub(crate) struct AskedKeys {
 
 impl AskedKeys {
     /// Lets the next ones in. Answers when a key of the queue is to be asked again.
-    pub(crate) async fn settle(self, tx: &mut Tx) -> Sql<Option<Timestamp>> {
-        let rules = tx.key_rules(&self.name)?;
+    pub async fn settle<T: Tx>(self, tx: &mut T) -> Result<Option<Timestamp>, T::Error> {
+        let rules = key_rules(tx, &self.name).await?;
         for limit in self.limits {
             limit_keys::settle(tx, Some(limit), &rules).await?;
         }
-        let row = tx
-            .conn
-            .one(
-                "SELECT min(shut_until) FROM ostler.limits WHERE queue = $1 AND shut_until IS NOT NULL",
-                &[&self.queue],
-            )
-            .await?;
-        let first: Option<i64> = get(&row, 0)?;
-        Ok(first.filter(|until| *until != NO_MOMENT).map(Timestamp::from_millis))
+        let row = one(
+            tx,
+            "SELECT min(shut_until) FROM ostler.limits /*by shut*/ WHERE queue = $1 AND shut_until IS NOT NULL",
+            params![self.queue],
+        )
+        .await?;
+        let first: Option<i64> = row.get(0)?;
+        Ok(first.filter(|until| *until != NO_TIME).map(Timestamp::from_millis))
     }
 }

@@ -11,8 +11,7 @@ use ostler_store::paths::PayloadPath;
 use ostler_store::views::QueueSettings;
 use serde::{Deserialize, Serialize};
 
-use crate::codec::json;
-use crate::fault::Sql;
+use crate::codec::{Readable, json};
 
 #[derive(Serialize, Deserialize, Default)]
 #[serde(default)]
@@ -65,7 +64,7 @@ struct ProbeRow {
 }
 
 /// The text that keeps a gate; `None` when it has nothing to remember.
-pub(crate) fn gate_text(gate: &Gate) -> Option<String> {
+pub fn gate_text(gate: &Gate) -> Option<String> {
     if *gate == Gate::default() {
         return None;
     }
@@ -80,7 +79,7 @@ pub(crate) fn gate_text(gate: &Gate) -> Option<String> {
 
 /// The gate that a text keeps. A text that somebody edited by hand until it means nothing holds nobody back: a gate is what
 /// was seen of the world, and the world shows it again.
-pub(crate) fn gate_from(text: Option<String>) -> Gate {
+pub fn gate_from(text: Option<String>) -> Gate {
     let Some(row) = text.and_then(|text| serde_json::from_str::<GateRow>(&text).ok()) else {
         return Gate::default();
     };
@@ -166,7 +165,7 @@ enum TripRow {
 }
 
 /// The text that keeps what is set for the limits of a queue; `None` when nothing is.
-pub(crate) fn rules_text(settings: &QueueSettings) -> Option<String> {
+pub fn rules_text(settings: &QueueSettings) -> Option<String> {
     let gated = !settings.rate.is_empty() || !settings.key_rate.is_empty() || settings.breaker.is_some();
     let by_hand = settings.set_by == SetBy::Hand;
     if !gated && !by_hand && settings.concurrency.is_none() && !settings.reads_payloads() {
@@ -197,7 +196,7 @@ pub(crate) fn rules_text(settings: &QueueSettings) -> Option<String> {
 }
 
 /// Puts what a text keeps among the settings.
-pub(crate) fn read_rules(text: Option<String>, settings: &mut QueueSettings) -> Sql<()> {
+pub fn read_rules(text: Option<String>, settings: &mut QueueSettings) -> Readable<()> {
     let Some(row) = json::<RulesRow>(text)? else { return Ok(()) };
     settings.rate = row.rate.into_iter().map(rate_of).collect();
     settings.key_rate = row.key_rate.into_iter().map(rate_of).collect();

@@ -1,0 +1,181 @@
+//! The transaction, as the verbs that both SQL stores share see it.
+
+use std::collections::{BTreeSet, HashMap};
+
+use bytes::BytesMut;
+use ostler_core::{Gate, StateName, TaskId, Timestamp, VirtualTime};
+use ostler_sql::{FoundTask, Mishaps, Phase, QueueRow, Value};
+use ostler_store::Checks;
+use ostler_store::views::LaneTotals;
+use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
+
+use super::Tx;
+use crate::conn::get;
+use crate::fault::{Abort, Sql};
+use crate::locks::{LockTarget, Locks, Mode};
+use crate::param::Param;
+use crate::row::{OwnedRow, Uid};
+
+/// A parameter of a shared statement. Numbers take the width of their column.
+#[derive(Debug)]
+struct PgValue<'a>(Value<'a>);
+
+impl ToSql for PgValue<'_> {
+    fn to_sql(
+        &self,
+        ty: &Type,
+        out: &mut BytesMut,
+    ) -> Result<IsNull, Box<dyn std::error::Error + Sync + Send>> {
+        match self.0 {
+            Value::Null => Ok(IsNull::Yes),
+            Value::Int(number) => match *ty {
+                Type::INT2 => i16::try_from(number)?.to_sql(ty, out),
+                Type::INT4 => i32::try_from(number)?.to_sql(ty, out),
+                _ => number.to_sql(ty, out),
+            },
+            Value::Bool(truth) => truth.to_sql(ty, out),
+            Value::Text(text) => text.to_sql(ty, out),
+            Value::Id(id) => Uid::of(id).to_sql(ty, out),
+        }
+    }
+
+    fn accepts(_: &Type) -> bool {
+        true
+    }
+
+    to_sql_checked!();
+}
+
+impl Param for PgValue<'_> {
+    fn sql_type(&self) -> Type {
+        match self.0 {
+            // The server infers it.
+            Value::Null => Type::UNKNOWN,
+            Value::Int(_) => Type::INT8,
+            Value::Bool(_) => Type::BOOL,
+            Value::Text(_) => Type::TEXT,
+            Value::Id(_) => Type::UUID,
+        }
+    }
+}
+
+fn values<'a>(params: &[Value<'a>]) -> Vec<PgValue<'a>> {
+    params.iter().copied().map(PgValue).collect()
+}
+
+fn references<'a>(values: &'a [PgValue<'_>]) -> Vec<&'a (dyn Param + Sync)> {
+    values.iter().map(|value| value as &(dyn Param + Sync)).collect()
+}
+
+impl ostler_sql::Tx for Tx {
+    type Error = Abort;
+    type Row = OwnedRow;
+
+    fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    fn checks(&self) -> Checks {
+        self.checks
+    }
+
+    async fn rows(&self, sql: &'static str, params: &[Value<'_>]) -> Sql<Vec<OwnedRow>> {
+        let values = values(params);
+        let rows = self.conn.rows(sql, &references(&values)).await?;
+        Ok(rows.into_iter().map(OwnedRow).collect())
+    }
+
+    async fn exec(&self, sql: &'static str, params: &[Value<'_>]) -> Sql<u64> {
+        let values = values(params);
+        self.conn.exec(sql, &references(&values)).await
+    }
+
+    fn is_unreadable(error: &Abort) -> bool {
+        matches!(error, Abort::Foreign(_))
+    }
+
+    async fn queue(&mut self, name: &str) -> Sql<Option<&mut QueueRow>> {
+        Self::queue(self, name)
+    }
+
+    async fn queue_or_new(&mut self, name: &str) -> Sql<&mut QueueRow> {
+        Self::queue_or_new(self, name).await
+    }
+
+    async fn lane(&mut self, queue: &str, kind: &str) -> Sql<i64> {
+        Self::lane(self, queue, kind).await
+    }
+
+    async fn set_gate(&mut self, queue: &str, gate: Gate) -> Sql<()> {
+        Self::set_gate(self, queue, gate).await
+    }
+
+    async fn set_clock(&mut self, queue: &str, clock: VirtualTime) -> Sql<()> {
+        Self::set_clock(self, queue, clock).await
+    }
+
+    fn exclusive(&self, queue: &str) -> Sql<()> {
+        self.alone(queue)
+    }
+
+    fn locked(&self, queues: &BTreeSet<String>) -> Sql<()> {
+        let mut needs = Locks::none();
+        for queue in queues {
+            if Self::locked(self, queue).is_err() {
+                needs.add(LockTarget::Queue(queue.clone()), Mode::Shared);
+            }
+        }
+        if needs.is_empty() { Ok(()) } else { Err(Abort::Needs(needs)) }
+    }
+
+    async fn lock_by_id(&self, ids: &[TaskId]) -> Sql<HashMap<TaskId, (i64, Phase)>> {
+        let slots = self.hold(ids).await?;
+        let held: Vec<i64> = slots.values().copied().collect();
+        let rows = self.conn.rows("SELECT id, phase FROM ostler.task WHERE id = ANY($1)", &[&held]).await?;
+        let mut phases = HashMap::with_capacity(rows.len());
+        for row in &rows {
+            phases.insert(get::<i64>(row, 0)?, Phase::from_code(get(row, 1)?)?);
+        }
+        Ok(slots.into_iter().filter_map(|(id, slot)| Some((id, (slot, *phases.get(&slot)?)))).collect())
+    }
+
+    async fn insert_edges(&self, slot: i64, others: &[i64], on_failed: i16) -> Sql<()> {
+        self.conn
+            .exec(
+                "INSERT INTO ostler.edge(task, after, on_failed) SELECT $1, other, $3 FROM unnest($2::bigint[]) AS n(other)",
+                &[&slot, &others, &on_failed],
+            )
+            .await?;
+        self.conn
+            .exec(
+                "UPDATE ostler.task SET trouble = trouble | $2 WHERE id = ANY($1) AND trouble >= 0",
+                &[&others, &Mishaps::AWAITED],
+            )
+            .await?;
+        Ok(())
+    }
+
+    async fn take(&self, slot: i64) -> Sql<Option<FoundTask>> {
+        Self::take(self, slot).await
+    }
+
+    fn count(&mut self, lane: i64, from: Option<StateName>, to: Option<StateName>) {
+        Self::count(self, lane, from, to);
+    }
+
+    fn tally(&mut self, lane: i64) -> &mut LaneTotals {
+        Self::tally(self, lane)
+    }
+
+    fn ring(&mut self) {
+        Self::ring(self);
+    }
+
+    fn frees(&mut self) {
+        Self::frees(self);
+    }
+
+    fn has_freed(&mut self) -> bool {
+        Self::has_freed(self)
+    }
+}

@@ -1,0 +1,25 @@
+//! What the SQLite and PostgreSQL stores share: stored formats, and every rule-bearing verb that is not on the hot path.
+//!
+//! - `codec.rs`, `gate_codec.rs`, `phase.rs`: what columns hold. `dialect.rs`: one statement text for both databases.
+//! - `tx.rs`: the transaction trait that each store implements. `value.rs`: parameters and rows.
+//! - `task.rs`, `queue.rs`: tasks and queues as a transaction sees them.
+//! - `limit_keys.rs`, `gates/`, `unique.rs`, `dependents.rs`: limit keys, gates, unique keys, and tasks that wait for others.
+
+pub mod codec;
+pub mod dependents;
+pub mod dialect;
+pub mod gate_codec;
+pub mod gates;
+pub mod limit_keys;
+pub mod phase;
+pub mod queue;
+pub mod task;
+pub mod tx;
+pub mod unique;
+pub mod value;
+
+pub use phase::{Mishaps, Phase};
+pub use queue::{KeyRules, QueueRow};
+pub use task::FoundTask;
+pub use tx::{Tx, poll_now};
+pub use value::{Cell, Column, Row, ToValue, Unreadable, Value};

@@ -1,0 +1,228 @@
+//! The transaction, as the verbs that both SQL stores share see it. Every future here is ready at once.
+
+use std::cell::RefCell;
+use std::collections::{BTreeSet, HashMap};
+use std::future::{Future, ready};
+
+use ostler_core::{Gate, StateName, TaskId, Timestamp, VirtualTime};
+use ostler_sql::dialect::for_sqlite;
+use ostler_sql::{Cell, FoundTask, Mishaps, Phase, QueueRow, Unreadable, Value};
+use ostler_store::Checks;
+use ostler_store::views::LaneTotals;
+use rusqlite::types::{FromSqlError, ToSql, ToSqlOutput, ValueRef};
+use rusqlite::{OptionalExtension, Row, params, params_from_iter};
+
+use crate::fault::is_foreign_row;
+use crate::row::{Uid, find};
+use crate::tx::{Sql, Tx};
+
+/// A parameter of a shared statement.
+struct SqliteValue<'a>(Value<'a>);
+
+impl ToSql for SqliteValue<'_> {
+    fn to_sql(&self) -> Sql<ToSqlOutput<'_>> {
+        Ok(match self.0 {
+            Value::Null => ToSqlOutput::Borrowed(ValueRef::Null),
+            Value::Int(number) => number.into(),
+            Value::Bool(truth) => truth.into(),
+            Value::Text(text) => ToSqlOutput::Borrowed(ValueRef::Text(text.as_bytes())),
+            Value::Id(id) => ToSqlOutput::Owned(id.to_bytes().to_vec().into()),
+        })
+    }
+}
+
+/// The driver's error for a value that Ostler never writes.
+pub(crate) fn unreadable(error: Unreadable) -> rusqlite::Error {
+    FromSqlError::Other(Box::new(error)).into()
+}
+
+fn cell(value: ValueRef<'_>) -> Sql<Cell<'_>> {
+    Ok(match value {
+        ValueRef::Null => Cell::Null,
+        ValueRef::Integer(number) => Cell::Int(number),
+        ValueRef::Text(text) => {
+            Cell::Text(std::str::from_utf8(text).map_err(|error| unreadable(Unreadable(error.to_string())))?)
+        }
+        ValueRef::Blob(bytes) => Cell::Bytes(bytes),
+        ValueRef::Real(_) => {
+            return Err(unreadable(Unreadable("no column holds a floating-point number".to_owned())));
+        }
+    })
+}
+
+/// A row that [`ostler_sql`] can read.
+pub(crate) struct RowRef<'a, 'b>(pub(crate) &'a Row<'b>);
+
+impl ostler_sql::Row for RowRef<'_, '_> {
+    type Error = rusqlite::Error;
+
+    fn cell(&self, at: usize) -> Sql<Cell<'_>> {
+        cell(self.0.get_ref(at)?)
+    }
+
+    fn unreadable(error: Unreadable) -> rusqlite::Error {
+        unreadable(error)
+    }
+}
+
+/// A row that [`ostler_sql`] can keep.
+pub(crate) struct OwnedRow(Vec<rusqlite::types::Value>);
+
+impl ostler_sql::Row for OwnedRow {
+    type Error = rusqlite::Error;
+
+    fn cell(&self, at: usize) -> Sql<Cell<'_>> {
+        let value = self.0.get(at).ok_or(rusqlite::Error::InvalidColumnIndex(at))?;
+        cell(value.into())
+    }
+
+    fn unreadable(error: Unreadable) -> rusqlite::Error {
+        unreadable(error)
+    }
+}
+
+/// The statement as SQLite reads it. Each text is translated once in a thread.
+pub(crate) fn text(sql: &'static str) -> &'static str {
+    thread_local! {
+        static TEXTS: RefCell<HashMap<(*const u8, usize), &'static str>> = RefCell::default();
+    }
+    TEXTS.with_borrow_mut(|texts| {
+        *texts.entry((sql.as_ptr(), sql.len())).or_insert_with(|| for_sqlite(sql).leak())
+    })
+}
+
+impl Tx<'_> {
+    fn rows_now(&self, sql: &'static str, params: &[Value<'_>]) -> Sql<Vec<OwnedRow>> {
+        let mut statement = self.prepare(text(sql))?;
+        let columns = statement.column_count();
+        let mut rows = statement.query(params_from_iter(params.iter().copied().map(SqliteValue)))?;
+        let mut found = Vec::new();
+        while let Some(row) = rows.next()? {
+            found.push(OwnedRow((0..columns).map(|at| row.get(at)).collect::<Sql<_>>()?));
+        }
+        Ok(found)
+    }
+
+    fn exec_now(&self, sql: &'static str, params: &[Value<'_>]) -> Sql<u64> {
+        let changed =
+            self.prepare(text(sql))?.execute(params_from_iter(params.iter().copied().map(SqliteValue)))?;
+        Ok(changed as u64)
+    }
+
+    fn find_by_id(&self, ids: &[TaskId]) -> Sql<HashMap<TaskId, (i64, Phase)>> {
+        let mut find = self.prepare("SELECT id, phase FROM task WHERE uid = ?1")?;
+        let mut found = HashMap::with_capacity(ids.len());
+        for id in ids {
+            let read = |row: &Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, i16>(1)?));
+            if let Some((slot, phase)) = find.query_row([Uid::of(id.0)], read).optional()? {
+                found.insert(*id, (slot, Phase::from_code(phase).map_err(unreadable)?));
+            }
+        }
+        Ok(found)
+    }
+
+    fn insert_edges_now(&self, slot: i64, others: &[i64], on_failed: i16) -> Sql<()> {
+        let mut insert = self.prepare("INSERT INTO edge(task, after, on_failed) VALUES(?1, ?2, ?3)")?;
+        let mut mark =
+            self.prepare("UPDATE task SET trouble = trouble | ?2 WHERE id = ?1 AND trouble >= 0")?;
+        for other in others {
+            insert.execute(params![slot, other, on_failed])?;
+            mark.execute(params![other, Mishaps::AWAITED])?;
+        }
+        Ok(())
+    }
+}
+
+impl ostler_sql::Tx for Tx<'_> {
+    type Error = rusqlite::Error;
+    type Row = OwnedRow;
+
+    fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    fn checks(&self) -> Checks {
+        self.checks
+    }
+
+    fn rows(
+        &self,
+        sql: &'static str,
+        params: &[Value<'_>],
+    ) -> impl Future<Output = Sql<Vec<OwnedRow>>> + Send {
+        ready(self.rows_now(sql, params))
+    }
+
+    fn exec(&self, sql: &'static str, params: &[Value<'_>]) -> impl Future<Output = Sql<u64>> + Send {
+        ready(self.exec_now(sql, params))
+    }
+
+    fn is_unreadable(error: &rusqlite::Error) -> bool {
+        is_foreign_row(error)
+    }
+
+    fn queue(&mut self, name: &str) -> impl Future<Output = Sql<Option<&mut QueueRow>>> + Send {
+        ready(Tx::queue(self, name))
+    }
+
+    fn queue_or_new(&mut self, name: &str) -> impl Future<Output = Sql<&mut QueueRow>> + Send {
+        ready(Tx::queue_or_new(self, name))
+    }
+
+    fn lane(&mut self, queue: &str, kind: &str) -> impl Future<Output = Sql<i64>> + Send {
+        ready(Tx::lane(self, queue, kind))
+    }
+
+    fn set_gate(&mut self, queue: &str, gate: Gate) -> impl Future<Output = Sql<()>> + Send {
+        ready(Tx::set_gate(self, queue, gate))
+    }
+
+    fn set_clock(&mut self, queue: &str, clock: VirtualTime) -> impl Future<Output = Sql<()>> + Send {
+        ready(Tx::set_clock(self, queue, clock))
+    }
+
+    fn exclusive(&self, _: &str) -> Sql<()> {
+        Ok(())
+    }
+
+    fn locked(&self, _: &BTreeSet<String>) -> Sql<()> {
+        Ok(())
+    }
+
+    fn lock_by_id(&self, ids: &[TaskId]) -> impl Future<Output = Sql<HashMap<TaskId, (i64, Phase)>>> + Send {
+        ready(self.find_by_id(ids))
+    }
+
+    fn insert_edges(
+        &self,
+        slot: i64,
+        others: &[i64],
+        on_failed: i16,
+    ) -> impl Future<Output = Sql<()>> + Send {
+        ready(self.insert_edges_now(slot, others, on_failed))
+    }
+
+    fn take(&self, slot: i64) -> impl Future<Output = Sql<Option<FoundTask>>> + Send {
+        ready(find(self.conn, "WHERE t.id = ?1", [slot]))
+    }
+
+    fn count(&mut self, lane: i64, from: Option<StateName>, to: Option<StateName>) {
+        Tx::count(self, lane, from, to);
+    }
+
+    fn tally(&mut self, lane: i64) -> &mut LaneTotals {
+        Tx::tally(self, lane)
+    }
+
+    fn ring(&mut self) {
+        Tx::ring(self);
+    }
+
+    fn frees(&mut self) {
+        Tx::frees(self);
+    }
+
+    fn has_freed(&mut self) -> bool {
+        Tx::has_freed(self)
+    }
+}
