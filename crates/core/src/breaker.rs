@@ -1,8 +1,8 @@
-//! The breaker: when work keeps failing, stop sending more, and find out carefully whether it works again.
+//! Circuit breaker: stop sending work that keeps failing, and probe carefully whether it works again.
 //!
-//! Closed, everything goes. At the policy's trip point it opens and everybody waits. After the reset time it
-//! is half open: one probe goes, and its end decides. A claim asks before it takes from a lane; the end of an
-//! attempt reports here through its [`Effect`](crate::Effect).
+//! Closed: all work passes. At the policy's trip point the breaker opens and all work waits. After the reset time it
+//! is half open: one probe passes, and its outcome decides. A claim asks the breaker before it takes from a lane; the
+//! outcome of an attempt is reported here through its [`Effect`](crate::Effect).
 
 use std::time::Duration;
 
@@ -11,101 +11,98 @@ use crate::time::{Timestamp, millis};
 /// When a breaker opens, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BreakerPolicy {
-    /// What opens it.
+    /// The condition that opens the breaker.
     pub trip: Trip,
-    /// How long it stays open before a probe may go.
+    /// How long the breaker stays open before a probe may pass.
     pub reset: Duration,
 }
 
 impl BreakerPolicy {
-    /// When the next probe may go. At least a millisecond from now, or a reset of zero would let everybody
-    /// through as a probe.
+    /// The time of the next probe: at least a millisecond from now, because a reset of zero would let all work
+    /// through as probes.
     fn next_probe(&self, now: Timestamp) -> Timestamp {
         now.after(self.reset.max(Duration::from_millis(1)))
     }
 }
 
-/// What opens a breaker.
+/// The condition that opens a breaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Trip {
-    /// So many failures with no success between them.
+    /// This many failures without a success in between.
     Consecutive(u32),
-    /// So many failures in a hundred, of what ended lately.
+    /// This percentage of failures among the attempts that finished within the window.
     Rate {
-        /// The share of failures that is too much.
+        /// The percentage at which the breaker opens.
         failures_percent: u8,
-        /// Fewer ends than this say nothing yet.
+        /// With fewer finished attempts than this the breaker stays closed.
         at_least: u32,
-        /// How far back to look.
+        /// The length of the sliding window.
         window: Duration,
     },
 }
 
-/// Where a breaker stands.
+/// The state of a breaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BreakerState {
-    /// Everything goes.
+    /// All work passes.
     Closed,
-    /// Everybody waits.
+    /// All work waits.
     Open {
-        /// When a probe may go.
+        /// When a probe may pass.
         until: Timestamp,
     },
-    /// One probe is under way, everybody else waits.
+    /// One probe is running; all other work waits.
     HalfOpen {
-        /// When another probe may go, should nothing be heard of this one: its node may have died.
+        /// When another probe may pass if this one never reports: its node may have died.
         until: Timestamp,
     },
 }
 
-/// Whether work may begin.
+/// Whether work may start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Pass {
-    /// It may.
+    /// Work may start.
     Go,
-    /// It may, alone: its end decides for all others.
+    /// This one attempt may start; its outcome decides for all others.
     Probe,
-    /// It may not. Ask again at this moment, or sooner if the breaker changes; `None` is until somebody
+    /// Work may not start. Ask again at this time, or sooner if the breaker changes; `None`: not before a user
     /// resets it.
     Wait(Option<Timestamp>),
 }
 
-/// What ended in one part of the window.
+/// The outcomes counted in one part of the window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OutcomeCounts {
-    /// When this part began.
+    /// The start of this part.
     pub since: Timestamp,
-    /// Successes in it.
     pub successes: u32,
-    /// Failures in it.
     pub failures: u32,
 }
 
-/// A breaker: its state and what it has counted. All of it is open to read and to build, so that a store can
-/// keep it and bring it back.
+/// A circuit breaker: its state and its counters. All fields are public, so that a store can persist and
+/// restore it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Breaker {
-    /// Where it stands.
     pub state: BreakerState,
     /// Failures since the last success. Counted for [`Trip::Consecutive`].
     pub in_a_row: u32,
-    /// What ended lately, oldest first, in at most [`Breaker::PARTS`] parts. Counted for [`Trip::Rate`].
+    /// Recent outcomes, oldest first, in at most [`Breaker::PARTS`] parts. Counted for [`Trip::Rate`].
     pub lately: Vec<OutcomeCounts>,
 }
 
 impl Breaker {
-    /// Into how many parts a window is cut: memory is bounded, and an end is forgotten at most a tenth of
+    /// The number of parts of a window: memory is bounded, and an outcome is dropped at most a tenth of
     /// the window too early, never too late.
     pub const PARTS: usize = 10;
 
-    /// A breaker that has seen nothing.
+    /// A closed breaker that has counted nothing.
     #[must_use]
     pub const fn closed() -> Self {
         Self { state: BreakerState::Closed, in_a_row: 0, lately: Vec::new() }
     }
 
-    /// Whether work may begin now. The answer [`Pass::Probe`] makes the breaker half open: whoever gets it
-    /// must report the end, or call [`abandon_probe`](Self::abandon_probe).
+    /// Returns whether work may start now. [`Pass::Probe`] makes the breaker half open: the caller that gets it
+    /// must report the outcome, or call [`abandon_probe`](Self::abandon_probe).
     pub fn ask(&mut self, policy: &BreakerPolicy, now: Timestamp) -> Pass {
         match self.state {
             BreakerState::Closed => Pass::Go,
@@ -120,7 +117,7 @@ impl Breaker {
         }
     }
 
-    /// An attempt succeeded. Half open, that closes the breaker; open, it is old news.
+    /// Records a success. A half-open breaker closes; an open one ignores it as stale.
     pub fn success(&mut self, policy: &BreakerPolicy, now: Timestamp) {
         match self.state {
             BreakerState::Closed => {
@@ -132,8 +129,8 @@ impl Breaker {
         }
     }
 
-    /// An attempt failed. Half open, that opens the breaker again; open, it is old news and does not prolong
-    /// the wait.
+    /// Records a failure. A half-open breaker opens again; an open one ignores it as stale, and the wait is not
+    /// prolonged.
     pub fn failure(&mut self, policy: &BreakerPolicy, now: Timestamp) {
         match self.state {
             BreakerState::Closed => {
@@ -150,8 +147,8 @@ impl Breaker {
         }
     }
 
-    /// The probe ended without saying anything about what is behind the breaker: handed back, cancelled, its
-    /// node died. The next one to ask is the probe.
+    /// Ends a probe that showed nothing about the resource behind the breaker: it was handed back or cancelled, or its
+    /// node died. The next caller to ask gets the probe.
     pub fn abandon_probe(&mut self, now: Timestamp) {
         match self.state {
             BreakerState::Closed | BreakerState::Open { .. } => {}
@@ -159,23 +156,23 @@ impl Breaker {
         }
     }
 
-    /// Opens it by hand; `None` is until somebody resets it.
+    /// Opens the breaker manually; `None`: until a user resets it.
     pub fn open(&mut self, until: Option<Timestamp>) {
         self.state = BreakerState::Open { until: until.unwrap_or(FOR_EVER) };
     }
 
-    /// Closes it, by hand or after a probe that succeeded, and forgets what was counted.
+    /// Closes the breaker, manually or after a successful probe, and clears its counters.
     pub fn reset(&mut self) {
         *self = Self::closed();
     }
 
-    /// Counts an end into the newest part of the window, or into a new part.
+    /// Counts an outcome into the newest part of the window, or into a new part.
     fn count(&mut self, policy: &BreakerPolicy, now: Timestamp, add: impl FnOnce(&mut OutcomeCounts)) {
         let window = match policy.trip {
             Trip::Consecutive(_) => return,
             Trip::Rate { window, .. } => window,
         };
-        // A clock that stepped back counts into the newest part, and brings nothing old back.
+        // When the clock stepped back, count into the newest part; nothing old becomes valid again.
         let now = self.lately.last().map_or(now, |newest| newest.since.max(now));
         let oldest = now.before(window);
         self.lately.retain(|tally| tally.since > oldest);
@@ -183,7 +180,7 @@ impl Breaker {
         let part = Duration::from_millis(millis(window).unsigned_abs().div_ceil(Self::PARTS as u64).max(1));
         let newest_is_over = |newest: &OutcomeCounts| now.since(newest.since) >= part;
         if self.lately.last().is_none_or(newest_is_over) {
-            // Only a policy that changed meanwhile can have left more parts than fit.
+            // Only after a change of policy can there be more parts than fit.
             if self.lately.len() >= Self::PARTS {
                 self.lately.remove(0);
             }
@@ -207,7 +204,7 @@ impl Breaker {
     }
 }
 
-/// No moment that a clock ever shows.
+/// Later than any clock ever shows.
 const FOR_EVER: Timestamp = Timestamp::from_millis(i64::MAX);
 
 #[cfg(test)]
@@ -301,7 +298,7 @@ mod tests {
         breaker.abandon_probe(at(62));
         assert_eq!(breaker.ask(&AFTER_THREE, at(62)), Pass::Probe);
         assert_eq!(breaker.ask(&AFTER_THREE, at(62)), Pass::Wait(Some(at(122))));
-        // Where nothing is under way there is nothing to give up.
+        // Without a probe there is nothing to abandon.
         let mut closed = Breaker::closed();
         closed.abandon_probe(at(0));
         assert_eq!(closed, Breaker::closed());

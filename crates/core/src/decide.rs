@@ -1,7 +1,7 @@
-//! What follows from the end of an attempt. All rules about endings live in [`decide`]; a store writes the
-//! [`Transition`] that it is given.
+//! State transitions at the end of an attempt. All rules about outcomes live in [`decide`]; a store writes the
+//! [`Transition`] that it returns.
 //!
-//! The table is in the guide to failures; the property tests of this crate walk all of it.
+//! The guide to failures has the table; the property tests of this crate cover all of it.
 
 use std::time::Duration;
 
@@ -11,73 +11,68 @@ use crate::policy::Policy;
 use crate::state::{CancelReason, FailReason, Wait};
 use crate::time::Timestamp;
 
-/// How far a leased task had come, for what its end means.
+/// The phase of a leased task when its lease ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LeasePhase {
-    /// A node had it, and had not durably begun.
+    /// A node had claimed it, but no attempt had durably started.
     Claimed,
-    /// An attempt had begun.
+    /// An attempt had started.
     Running,
 }
 
-/// What the rules need to know about a leased task.
+/// The input of the rules about a leased task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
-    /// Which task; it seeds the jitter.
+    /// Seeds the jitter.
     pub id: TaskId,
-    /// How far it had come.
     pub phase: LeasePhase,
-    /// Attempts that failed, before this one.
+    /// Failed attempts, before this one.
     pub failures: u32,
-    /// Workers that died under it, before this one.
+    /// Workers that died while running it, before this one.
     pub crashes: u32,
-    /// Nodes that died while it ran, before this one.
+    /// Nodes that died while it was running, before this one.
     pub node_deaths: u32,
-    /// Whether somebody asked to cancel it.
+    /// Whether a cancellation was requested.
     pub cancel_requested: bool,
-    /// Too late to be useful after this.
+    /// After this time the task is too late to be useful.
     pub not_after: Option<Timestamp>,
-    /// No attempt begins after this: the time for all of them together.
+    /// No attempt starts after this time: the limit for all attempts together.
     pub deadline: Option<Timestamp>,
 }
 
-/// Where the task goes.
+/// The task's next state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Back into its queue.
+    /// Back to its queue.
     Queue {
-        /// Not before this moment.
+        /// Not due before this time.
         run_at: Timestamp,
-        /// Why it waits.
         why: Wait,
     },
-    /// Done.
     Complete,
-    /// Failed for good.
+    /// Failed permanently.
     Fail(FailReason),
-    /// Cancelled.
     Cancel(CancelReason),
 }
 
-/// What the attempt's end does to others than its task.
+/// The effect of an outcome beyond its own task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Nothing.
     None,
-    /// The breaker of its key or pool hears of a success.
+    /// The breaker of its key or pool records a success.
     BreakerSuccess,
     /// The breaker of its key or pool counts a failure.
     BreakerFailure,
-    /// Its key, or its pool, waits until then.
+    /// Its key or pool is throttled until this time.
     HoldUntil(Timestamp),
-    /// Its queue pauses, with the failure's message as the reason.
+    /// Its queue is paused, with the failure's message as the reason.
     PauseQueue,
-    /// Its job, or its pool, pauses and asks for more money.
+    /// Its job or pool is paused and asks for a larger budget.
     PauseForBudget,
 }
 
 impl Effect {
-    /// Why the queue pauses, if it does.
+    /// The reason to pause the queue, if this effect pauses it.
     #[must_use]
     pub fn pause_reason(self, outcome: &Outcome) -> Option<String> {
         match self {
@@ -89,32 +84,30 @@ impl Effect {
     }
 }
 
-/// The decision: what to write.
+/// The decision that a store writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transition {
-    /// Where the task goes.
     pub next: Next,
-    /// `failures` from now on.
+    /// The new value of `failures`.
     pub failures: u32,
-    /// `crashes` from now on.
+    /// The new value of `crashes`.
     pub crashes: u32,
-    /// `node_deaths` from now on.
+    /// The new value of `node_deaths`.
     pub node_deaths: u32,
-    /// Whether the task must from now on start durably, with nothing prefetched beside it.
+    /// Whether the task must from now on start durably, with nothing prefetched alongside it.
     pub becomes_suspect: bool,
-    /// What it does to others.
     pub effect: Effect,
 }
 
 impl Transition {
-    /// Whether a failed attempt leads to another one, given what was true before it.
+    /// Whether a failed attempt is retried, given the facts before it.
     #[must_use]
     pub const fn retries(&self, before: &Facts) -> bool {
         self.failures > before.failures && matches!(self.next, Next::Queue { .. })
     }
 }
 
-/// What follows when the attempt that held `task` ends with `outcome`.
+/// Decides the transition when the attempt that leased `task` ends with `outcome`.
 #[must_use]
 pub fn decide(task: &Facts, outcome: &Outcome, policy: &Policy, now: Timestamp) -> Transition {
     let unchanged = Transition {
@@ -145,7 +138,7 @@ pub fn decide(task: &Facts, outcome: &Outcome, policy: &Policy, now: Timestamp) 
     Transition { next: overruled(task, decided.next), ..decided }
 }
 
-/// The rows of the table that are about failures.
+/// The rows of the table for failures.
 fn failed(task: &Facts, failure: &Failure, policy: &Policy, now: Timestamp) -> Transition {
     let failures = task.failures.saturating_add(1);
     let crashes = task.crashes.saturating_add(1);
@@ -176,7 +169,7 @@ fn failed(task: &Facts, failure: &Failure, policy: &Policy, now: Timestamp) -> T
         }
         ErrorClass::Permanent => unchanged,
         ErrorClass::RateLimited => {
-            // No time was given: wait as after a first failure.
+            // No retry time was given: wait as after a first failure.
             let wait = failure.retry_after.unwrap_or_else(|| backoff(task.id, 1, policy, None));
             let until = now.after(wait);
             let next = Next::Queue { run_at: until, why: Wait::RateLimited };
@@ -200,8 +193,8 @@ fn backoff(id: TaskId, failures: u32, policy: &Policy, retry_after: Option<Durat
     retry_after.map_or(wait, |asked| asked.max(wait))
 }
 
-/// What stands above the table: a task that was asked to be cancelled is not run again, and neither is one
-/// whose time is over.
+/// Overrides the table: a task with a requested cancellation is not run again, and neither is one that is past its
+/// deadline or `not_after`.
 fn overruled(task: &Facts, next: Next) -> Next {
     match next {
         Next::Queue { .. } | Next::Fail(_) if task.cancel_requested => Next::Cancel(CancelReason::Requested),
@@ -211,7 +204,7 @@ fn overruled(task: &Facts, next: Next) -> Next {
     }
 }
 
-/// Whether `moment` lies after the `end` that was set.
+/// Whether `moment` is after the limit `end`, if one is set.
 #[must_use]
 pub fn lapsed(end: Option<Timestamp>, moment: Timestamp) -> bool {
     end.is_some_and(|end| moment > end)

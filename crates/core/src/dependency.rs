@@ -1,24 +1,24 @@
-//! Tasks that wait for others.
+//! Dependencies between tasks.
 
 use crate::state::StateName;
 
-/// What happens to a task when one that it waits for did not complete.
+/// What happens to a task when one of its dependencies did not complete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum OnFailed {
-    /// It is cancelled too.
+    /// The task is cancelled too.
     #[default]
     Cancel,
-    /// It runs all the same.
+    /// The task runs anyway.
     Run,
-    /// It goes on waiting: the other one may be replayed.
+    /// The task keeps waiting: the dependency may be replayed.
     Wait,
 }
 
 impl OnFailed {
-    /// Every choice; a store keeps the place in this list.
+    /// Every choice; a store persists the index in this list.
     pub const ALL: [Self; 3] = [Self::Cancel, Self::Run, Self::Wait];
 
-    /// The word that users see.
+    /// The name shown to users.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -29,19 +29,19 @@ impl OnFailed {
     }
 }
 
-/// What the end of one task means for another that waits for it.
+/// What the state of a dependency means for the task that depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Release {
-    /// It need not wait for this one any more.
+    /// The task no longer waits for this dependency.
     Satisfied,
-    /// It still waits for it.
+    /// The task still waits for it.
     Waits,
-    /// It is cancelled.
+    /// The task is cancelled.
     Cancelled,
 }
 
-/// What it means for a task that it waits for one in this state. A task that is not there any more has ended long ago, and
-/// holds nobody up: ask with `None`.
+/// Decides what a dependency in state `other` means for a task. A dependency that is no longer in the store (`None`)
+/// ended long ago and blocks no task.
 #[must_use]
 pub const fn release(choice: OnFailed, other: Option<StateName>) -> Release {
     match other {

@@ -1,8 +1,8 @@
-//! The gate of a queue, or of a limit key: whether one more of its tasks may begin now.
+//! The claim gate of a queue or of a limit key: whether one more of its tasks may start now.
 //!
-//! Three things close it: a hold (somebody said "too many requests, come back then"), a breaker that is open, and a rate
-//! that is used up. A store keeps a [`Gate`] with each queue and each key, asks it in the transaction that claims, and
-//! tells it how attempts end. What the gate of a key refuses is parked; [`Gate::line`] says what is let in again.
+//! Three things close it: a hold (a handler reported "too many requests" with a retry time), an open circuit breaker, and an
+//! exhausted rate limit. A store persists a [`Gate`] with each queue and each key, asks it in the transaction that claims, and
+//! reports the outcomes of attempts to it. Tasks that a key's gate refuses are parked; [`Gate::line`] says which are admitted again.
 
 use crate::breaker::{Breaker, BreakerPolicy, BreakerState, Pass, Trip};
 use crate::decide::Effect;
@@ -11,80 +11,78 @@ use crate::rate::{Bucket, Rate, Taken};
 use crate::state::Wait;
 use crate::time::Timestamp;
 
-/// So many tasks of a key are ready at once, where its gate had parked some: whatever is let in again comes a little at a
-/// time, and a claim that takes from the key lets the next ones in.
+/// The number of tasks of a key that are ready at once after its gate has parked some: parked tasks are readmitted gradually,
+/// and a claim that takes from the key admits the next ones.
 pub const AHEAD: usize = 128;
 
-/// What holds for a gate.
+/// The rules of a gate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GateRules {
-    /// How much may begin in a time; all of them hold.
+    /// Rate limits; all of them apply.
     pub rates: Vec<Rate>,
-    /// When the breaker opens; `None`: only by hand.
+    /// When the breaker opens; `None`: only manually.
     pub breaker: Option<BreakerPolicy>,
 }
 
 impl GateRules {
-    /// Whether there are none.
+    /// Whether there are no rules.
     #[must_use]
     pub const fn is_none(&self) -> bool {
         self.rates.is_empty() && self.breaker.is_none()
     }
 }
 
-/// An attempt that goes through a half-open breaker.
+/// An attempt that passes through a half-open breaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Probe {
-    /// The task.
     pub task: TaskId,
-    /// The lease it runs under.
+    /// The token of its lease.
     pub token: u64,
 }
 
 /// Why a gate is closed, and until when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Closed {
-    /// Why.
     pub why: Wait,
     /// When to ask again; `None`: when something changes.
     pub until: Option<Timestamp>,
 }
 
-/// Whether one more task may begin.
+/// Whether one more task may start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum GateVerdict {
-    /// It may, and what it costs was taken.
+    /// The task may start, and its cost was taken.
     Go,
-    /// It may, and its end decides for all others. Whoever lets it begin keeps it in [`Gate::probe`].
+    /// The task may start, and its outcome decides for all others. The caller that starts it records it in [`Gate::probe`].
     Probe,
-    /// It may not; nothing was taken.
+    /// The task may not start; nothing was taken.
     Wait(Closed),
 }
 
-/// What may be let in of the tasks that wait at a gate.
+/// How many of the tasks that wait at a gate may be admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Admitted {
-    /// So many, from the front.
+    /// The number of tasks, from the front.
     pub let_in: usize,
-    /// What the others wait for; `None`: not for the gate.
+    /// What the remaining tasks wait for; `None`: not for the gate.
     pub shut: Option<Closed>,
 }
 
-/// A gate. All of it is open to read and to build, so that a store can keep it and bring it back.
+/// A claim gate. All fields are public, so that a store can persist and restore it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Gate {
-    /// Nothing begins before this moment.
+    /// Nothing starts before this time.
     pub held_until: Option<Timestamp>,
-    /// What is left of its rates; `None`: all of it.
+    /// The remaining tokens of its rate limits; `None`: the buckets are full.
     pub bucket: Option<Bucket>,
-    /// Its breaker; `None`: closed, and nothing was counted.
+    /// The circuit breaker; `None`: closed, with nothing counted.
     pub breaker: Option<Breaker>,
-    /// The one attempt that goes through the half-open breaker.
+    /// The one attempt that passes through the half-open breaker.
     pub probe: Option<Probe>,
 }
 
 impl Gate {
-    /// Whether a task of this cost may begin now. What it costs is taken when it may, and only then.
+    /// Returns whether a task of this cost may start now. The cost is taken only if it may.
     pub fn ask(&mut self, rules: &GateRules, cost: u32, now: Timestamp) -> GateVerdict {
         if let Some(shut) = self.held(now) {
             return GateVerdict::Wait(shut);
@@ -101,7 +99,7 @@ impl Gate {
         if pass == Pass::Probe { GateVerdict::Probe } else { GateVerdict::Go }
     }
 
-    /// Why the gate is closed to every task, whatever it costs; `None`: it is open.
+    /// Why the gate is closed to every task regardless of cost; `None`: it is open.
     #[must_use]
     pub fn closed(&self, rules: &GateRules, now: Timestamp) -> Option<Closed> {
         let open = GateRules { rates: Vec::new(), breaker: rules.breaker };
@@ -111,14 +109,14 @@ impl Gate {
         }
     }
 
-    /// What may be let in of a line of tasks that cost this much, where `ready` others were let in before and have not begun.
+    /// How many of a line of tasks with these costs may be admitted, when `ready` others were admitted before and have not started.
     #[must_use]
     pub fn line(&self, rules: &GateRules, ready: usize, costs: &[u32], now: Timestamp) -> Admitted {
         let mut gate = self.clone();
         if let Some(shut) = gate.closed(rules, now) {
             return Admitted { let_in: 0, shut: Some(shut) };
         }
-        // What the others cost is not looked up: it is a token at least, and the claim decides anyway.
+        // The cost of the others is not looked up: it is at least one token, and the claim decides anyway.
         let before = std::iter::repeat_n(&1, ready);
         for (place, cost) in before.chain(costs).enumerate() {
             match gate.ask(rules, *cost, now) {
@@ -131,18 +129,18 @@ impl Gate {
         Admitted { let_in: costs.len(), shut: None }
     }
 
-    /// Nothing begins before `until`. The longer of two holds counts.
+    /// Throttles: nothing starts before `until`. The later of two holds counts.
     pub fn hold(&mut self, until: Timestamp) {
         self.held_until = self.held_until.max(Some(until));
     }
 
-    /// Whether the end of this attempt is news: while a probe is under way, only its own end is.
+    /// Whether the outcome of this attempt counts: while a probe is running, only the probe's own does.
     #[must_use]
     pub fn listens_to(&self, attempt: Probe) -> bool {
         self.probe.is_none_or(|probe| probe == attempt)
     }
 
-    /// An attempt that the gate listens to has ended, with this effect.
+    /// Records the effect of a finished attempt that counts (see [`listens_to`](Self::listens_to)).
     pub fn ended(&mut self, rules: &GateRules, effect: Effect, now: Timestamp) {
         let was_probe = self.probe.take().is_some();
         let Some(policy) = &rules.breaker else { return };
@@ -160,32 +158,32 @@ impl Gate {
         self.breaker = Some(breaker).filter(|breaker| *breaker != Breaker::closed());
     }
 
-    /// An attempt was given back that had not begun: what it took is there again.
+    /// Returns the cost of an attempt that was handed back before it started.
     pub fn give_back(&mut self, cost: u32) {
         if let Some(bucket) = &mut self.bucket {
             bucket.give_back(cost.into());
         }
     }
 
-    /// Opens the breaker by hand; `None` is until somebody resets it. A probe that is under way decides nothing any more.
+    /// Opens the breaker manually; `None`: until a user resets it. The outcome of a running probe no longer decides anything.
     pub fn open_breaker(&mut self, until: Option<Timestamp>) {
         self.probe = None;
         self.breaker.get_or_insert_with(Breaker::closed).open(until);
     }
 
-    /// Closes the breaker, and forgets what it has counted.
+    /// Closes the breaker and clears its counters.
     pub fn reset_breaker(&mut self) {
         self.probe = None;
         self.breaker = None;
     }
 
-    /// Where the breaker stands.
+    /// The state of the breaker.
     #[must_use]
     pub fn breaker_state(&self) -> BreakerState {
         self.breaker.as_ref().map_or(BreakerState::Closed, |breaker| breaker.state)
     }
 
-    /// Whether it has nothing to remember: a new gate would answer alike.
+    /// Whether the gate has no state worth persisting: a new gate would answer alike.
     #[must_use]
     pub fn is_at_rest(&self, rules: &GateRules, now: Timestamp) -> bool {
         self.held(now).is_none()
@@ -199,14 +197,14 @@ impl Gate {
         Some(Closed { why: Wait::RateLimited, until: Some(until).filter(|until| *until < FOR_EVER) })
     }
 
-    /// What the breaker says, and how it stands once the task has begun.
+    /// The breaker's answer, and the breaker as it will be once the task has started.
     fn ask_breaker(&self, rules: &GateRules, now: Timestamp) -> (Pass, Option<Breaker>) {
         if self.probe.is_some() {
             return (Pass::Wait(None), None);
         }
         let Some(mut breaker) = self.breaker.clone() else { return (Pass::Go, None) };
         let Some(policy) = &rules.breaker else {
-            // It was opened by hand, and nobody said how to find out whether it works again: it closes when its time is over.
+            // It was opened manually, and no policy says how to probe: it closes when its time is over.
             return match breaker.ask(&BY_HAND, now) {
                 Pass::Wait(until) => (Pass::Wait(until), None),
                 Pass::Go | Pass::Probe => (Pass::Go, None),
@@ -215,7 +213,7 @@ impl Gate {
         (breaker.ask(policy, now), Some(breaker))
     }
 
-    /// Takes from the rates, or says when there is enough.
+    /// Takes from the rate limits, or returns the time at which there are enough tokens.
     fn take(&mut self, rules: &GateRules, cost: u32, now: Timestamp) -> Option<Timestamp> {
         if rules.rates.is_empty() {
             self.bucket = None;
@@ -234,9 +232,9 @@ impl Gate {
     }
 }
 
-/// No moment that a clock ever shows.
+/// Later than any clock ever shows.
 const FOR_EVER: Timestamp = Timestamp::from_millis(i64::MAX);
-/// Stands in where a breaker has no policy: only its moment counts.
+/// Placeholder for a breaker without a policy: only its `until` counts.
 const BY_HAND: BreakerPolicy =
     BreakerPolicy { trip: Trip::Consecutive(u32::MAX), reset: std::time::Duration::ZERO };
 

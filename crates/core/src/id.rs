@@ -1,7 +1,7 @@
-//! Ids that sort by the time they were made and are never used twice.
+//! Sortable unique ids (ULIDs).
 //!
-//! An id is 128 bits: 48 bits of milliseconds, then 80 bits of chance. Its text has 26 characters of
-//! Crockford's base 32, the form known as ULID. Whoever makes an id passes the time and the chance in.
+//! An id is 128 bits: 48 bits of milliseconds, then 80 random bits. Its text is 26 characters of
+//! Crockford's base 32, the ULID form. The caller passes in the time and the random bits.
 
 use std::fmt;
 use std::str::FromStr;
@@ -18,25 +18,23 @@ const CHANCE_BITS: u32 = 80;
 pub struct Id(u128);
 
 impl Id {
-    /// The id with these bits, as a store keeps them.
+    /// The id with these bits, as a store persists them.
     #[must_use]
     pub const fn from_bits(bits: u128) -> Self {
         Self(bits)
     }
 
-    /// All 128 bits.
     #[must_use]
     pub const fn bits(self) -> u128 {
         self.0
     }
 
-    /// The sixteen bytes, in the order that sorts as the id does.
+    /// The sixteen bytes in big-endian order, which sorts as the id does.
     #[must_use]
     pub const fn to_bytes(self) -> [u8; 16] {
         self.0.to_be_bytes()
     }
 
-    /// The id with these sixteen bytes.
     #[must_use]
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(u128::from_be_bytes(bytes))
@@ -61,7 +59,7 @@ impl fmt::Debug for Id {
     }
 }
 
-/// Why a text is not an id.
+/// The error for a text that is not an id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadId {
     text: String,
@@ -83,7 +81,7 @@ impl FromStr for Id {
     type Err = BadId;
 
     fn from_str(text: &str) -> Result<Self, BadId> {
-        // Only the start of a foreign text is worth showing back.
+        // Echo only the start of an invalid text.
         let bad = || BadId { text: text.chars().take(TEXT_LEN * 2).collect() };
         if text.len() != TEXT_LEN {
             return Err(bad());
@@ -109,24 +107,23 @@ fn digit(byte: u8) -> Option<u8> {
     ALPHABET.iter().position(|letter| *letter == upper).and_then(|at| u8::try_from(at).ok())
 }
 
-/// Makes ids that rise strictly, also within one millisecond and when the clock steps back.
+/// Makes strictly increasing ids, even within one millisecond and when the clock steps back.
 #[derive(Clone, Debug, Default)]
 pub struct Minter {
     last: u128,
 }
 
 impl Minter {
-    /// A minter that has made nothing yet.
     #[must_use]
     pub const fn new() -> Self {
         Self { last: 0 }
     }
 
-    /// The next id: from the time and 80 bits of chance, or one above the last where that would be higher.
+    /// The next id: from the time and 80 random bits, or the last id plus one where that would be higher.
     pub fn mint(&mut self, now: Timestamp, chance: u128) -> Id {
         let millis = u128::from(u64::try_from(now.millis()).unwrap_or(0)) & ((1 << 48) - 1);
         let chance = chance & ((1 << CHANCE_BITS) - 1);
-        // Same millisecond, or the clock went back: stay above what was made before.
+        // Same millisecond, or the clock stepped back: stay above the previous id.
         if millis <= self.last >> CHANCE_BITS {
             self.last = self.last.checked_add(1).expect("48 bits of milliseconds last until the year 10889");
         } else {
@@ -165,14 +162,14 @@ macro_rules! typed_id {
 }
 
 typed_id! {
-    /// Names one task, for ever.
+    /// Identifies one task; never reused.
     TaskId;
-    /// Names one run of one node: new at every start, so that a restarted node is never taken for its
-    /// former self.
+    /// Identifies one run of one node: new at every start, so that a restarted node is never mistaken for its
+    /// previous run.
     SessionId;
-    /// Names one worker slot of one node.
+    /// Identifies one worker slot of one node.
     WorkerId;
-    /// Names one job.
+    /// Identifies one job.
     JobId;
 }
 

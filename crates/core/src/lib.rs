@@ -1,9 +1,9 @@
-//! The rules of Ostler.
+//! The pure rules of Ostler: state transitions, retries, rate limits, breakers, ranks.
 //!
-//! What happens to a task is decided here and nowhere else: no I/O, no clock, no async, no randomness of its
+//! What happens to a task is decided in this crate alone: no I/O, no clock, no async, no randomness of its
 //! own. `now` and seeds are arguments, so that every store decides alike and every decision can be tested.
 //!
-//! Start at [`decide`]: what follows when an attempt ends.
+//! Start at [`decide`]: the transition at the end of an attempt.
 
 mod breaker;
 mod decide;

@@ -1,11 +1,11 @@
-//! How deep the arrays and objects of a JSON text stand inside of each other. A text that is too deep is refused where it comes
-//! in: many readers of JSON give up on it, or overflow their stack.
+//! Nesting depth of JSON texts. A text that is nested too deeply is rejected on input: many JSON parsers give up on it, or
+//! overflow their stack.
 
-/// Levels of a payload, an output or the value of a step. The default of serde_json is 127 for a whole text, and what Ostler
-/// prints has some objects around it.
+/// The maximum depth of a payload, an output or the value of a step. The default of serde_json is 127 for a whole text, and Ostler
+/// prints some objects around these.
 pub const MAX_NESTING: usize = 120;
 
-/// Whether a JSON text is nested deeper than [`MAX_NESTING`]. What is not JSON has some answer.
+/// Whether a JSON text is nested deeper than [`MAX_NESTING`]. For a text that is not JSON the result is unspecified.
 #[must_use]
 pub fn is_too_deep(json: &str) -> bool {
     let (mut depth, mut in_text, mut escaped) = (0_usize, false, false);

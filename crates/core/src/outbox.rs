@@ -1,24 +1,24 @@
-//! Which ends of attempts somebody may want to be told of: callbacks and hooks hang on these.
+//! Outbox entry kinds: the outcomes that callbacks and hooks are notified of.
 
 use crate::outcome::Outcome;
 use crate::state::State;
 
-/// What there is to tell.
+/// The kind of an outbox entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum EndKind {
-    /// A task was completed.
+    /// A task completed.
     Completed,
-    /// A task failed for good.
+    /// A task failed permanently.
     Failed,
-    /// An attempt failed, and the task will be tried again.
+    /// An attempt failed, and the task will be retried.
     Retry,
 }
 
 impl EndKind {
-    /// All there is; a store keeps the place in this list.
+    /// Every kind; a store persists the index in this list.
     pub const ALL: [Self; 3] = [Self::Completed, Self::Failed, Self::Retry];
 
-    /// The word that users see and stores keep.
+    /// The name that users see and stores persist.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -28,16 +28,16 @@ impl EndKind {
         }
     }
 
-    /// What has this name.
+    /// The kind with this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 }
 
-/// What there is to tell of a task that came to `state`: by the end of an attempt, or by itself (no `outcome`), as when
-/// its deadline passed. A cancel is nobody's news but the canceller's, and a task that was handed back or lost its node
-/// only moved.
+/// The outbox entry for a task that reached `state`: at the end of an attempt, or without one (no `outcome`), as when
+/// its deadline passed. A cancellation makes no entry, since only the canceller cares, and neither does a task that was handed back
+/// or lost its node, since it only moved.
 #[must_use]
 pub const fn end_kind(state: &State, outcome: Option<&Outcome>) -> Option<EndKind> {
     match state {

@@ -1,28 +1,28 @@
-//! How an attempt ended. Every way of ending — success, error, panic, crash, time-out, cancel, hand-back, the
-//! death of the node — becomes one [`Outcome`] and takes the one path through [`decide`](crate::decide()).
+//! Outcomes of attempts and error classes. Every way to finish (success, error, panic, crash, timeout, cancellation, hand-back,
+//! death of the node) becomes one [`Outcome`] and takes the one path through [`decide`](crate::decide()).
 
 use std::time::Duration;
 
-/// What kind of failure it was, as far as the rules care.
+/// The class of a failure, on which the rules decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ErrorClass {
-    /// May work next time. Also the class of an error that nobody classed.
+    /// May work next time. The default class of an unclassified error.
     Transient,
-    /// Part of the work is done and its steps are kept; the rest may work next time.
+    /// Part of the work is done and its steps are saved; the rest may work next time.
     Partial,
-    /// The attempt's deadline passed.
+    /// The attempt exceeded its timeout.
     Timeout,
-    /// The attempt was alive but did nothing any more.
+    /// The attempt was alive but made no progress.
     Stuck,
     /// Will never work: invalid input, not found, forbidden.
     Permanent,
-    /// Too many requests: wait until the time that was given.
+    /// Too many requests: wait until the given time.
     RateLimited,
     /// Nothing in this queue can work now: bad credentials, no quota.
     QueueStop,
-    /// The worker died under the task: a signal, an abort, out of memory.
+    /// The worker died while running the task: a signal, an abort, out of memory.
     Crash,
-    /// The money set aside for this is spent.
+    /// The budget is spent.
     Budget,
 }
 
@@ -40,7 +40,7 @@ impl ErrorClass {
         Self::Budget,
     ];
 
-    /// The word that users see and stores keep.
+    /// The name that users see and stores persist.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -56,14 +56,14 @@ impl ErrorClass {
         }
     }
 
-    /// The class with this name. `lane_stop`, an earlier name of [`QueueStop`](Self::QueueStop), is still read.
+    /// The class with this name. `lane_stop`, an earlier name of [`QueueStop`](Self::QueueStop), is still accepted.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         let name = if name == "lane_stop" { "queue_stop" } else { name };
         Self::ALL.into_iter().find(|class| class.name() == name)
     }
 
-    /// Whether it counts against the attempts of a task. The others say that the task is not to blame: it waits.
+    /// Whether it counts against the attempts of a task. With the other classes the task is not to blame: it waits.
     #[must_use]
     pub const fn is_failure(self) -> bool {
         match self {
@@ -75,27 +75,26 @@ impl ErrorClass {
     }
 }
 
-/// One failure, as it is kept with its attempt.
+/// One failure, as recorded with its attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// What the rules make of it.
     pub class: ErrorClass,
-    /// One sentence for people.
+    /// One sentence for users.
     pub message: String,
-    /// More for whoever looks closer: a stack, a response body, the end of stderr.
+    /// Details for debugging: a stack trace, a response body, the tail of stderr.
     pub details: Option<String>,
     /// The step that failed.
     pub step: Option<String>,
-    /// What might help.
+    /// A suggestion that might help.
     pub hint: Option<String>,
-    /// Do not try again before this has passed. Wins over the backoff when longer.
+    /// Do not retry before this has passed. Wins over the backoff when longer.
     pub retry_after: Option<Duration>,
-    /// The exit code of the command, where one ended by itself with a code.
+    /// The exit code of the command, if it exited by itself with a code.
     pub exit_code: Option<u8>,
 }
 
 impl Failure {
-    /// A failure of this class, with nothing but its message.
+    /// A failure of this class with only a message.
     #[must_use]
     pub fn new(class: ErrorClass, message: impl Into<String>) -> Self {
         Self {
@@ -113,20 +112,19 @@ impl Failure {
 /// How an attempt ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The work is done.
     Success,
-    /// It failed; the class says what follows.
+    /// The attempt failed; the class decides what follows.
     Failed(Failure),
-    /// The node that held the lease is gone.
+    /// The node that held the lease died.
     NodeDied,
-    /// The node gave the task back unfinished: drain, resize, scale-down.
+    /// The node handed the task back unfinished: drain, resize, scale-down.
     HandedBack,
-    /// The worker stopped because somebody asked for it.
+    /// The worker stopped because a cancellation was requested.
     Cancelled,
 }
 
 impl Outcome {
-    /// The word that stands in an attempt's record.
+    /// The ending, as recorded with an attempt.
     #[must_use]
     pub const fn ending(&self) -> Ending {
         match self {
@@ -138,7 +136,7 @@ impl Outcome {
         }
     }
 
-    /// The failure, where it was one.
+    /// The failure, if it was one.
     #[must_use]
     pub const fn failure(&self) -> Option<&Failure> {
         match self {
@@ -148,23 +146,18 @@ impl Outcome {
     }
 }
 
-/// The kind of an [`Outcome`], without its words.
+/// The kind of an [`Outcome`], without its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Ending {
-    /// See [`Outcome::Success`].
     Success,
-    /// See [`Outcome::Failed`].
     Failed(ErrorClass),
-    /// See [`Outcome::NodeDied`].
     NodeDied,
-    /// See [`Outcome::HandedBack`].
     HandedBack,
-    /// See [`Outcome::Cancelled`].
     Cancelled,
 }
 
 impl Ending {
-    /// The word that users see and stores keep.
+    /// The name that users see and stores persist.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -176,7 +169,6 @@ impl Ending {
         }
     }
 
-    /// The ending with this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         match name {

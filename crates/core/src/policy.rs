@@ -1,20 +1,20 @@
-//! What a task may use: how often it may fail, how long it may take. A value given with the task wins over
-//! that of its kind, that over the queue's, and that over the default.
+//! Task policy: retries, timeouts and quarantine limits. A value set on the task overrides that of its kind, which overrides
+//! the queue's, which overrides the default.
 
 use std::time::Duration;
 
 use crate::retry::{Backoff, Jitter, RetryPolicy};
 
-/// The rules that hold for one attempt, all filled in.
+/// The resolved policy of one attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// When and how often to try again.
+    /// When and how often to retry.
     pub retry: RetryPolicy,
-    /// At this many crashes the task is put in quarantine.
+    /// At this many crashes the task is quarantined.
     pub max_crashes: u32,
-    /// At this many deaths of its node the task is put in quarantine.
+    /// At this many deaths of its node the task is quarantined.
     pub max_node_deaths: u32,
-    /// How long one attempt may take.
+    /// The timeout of one attempt.
     pub timeout: Duration,
 }
 
@@ -29,7 +29,7 @@ impl Default for Policy {
     }
 }
 
-/// What was said about a task, about all tasks of a kind, or about all tasks of a queue. What is left out comes from further up.
+/// Policy values set on a task, a kind or a queue. A value that is `None` is inherited from the next level up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Overrides {
     /// See [`RetryPolicy::attempts`].
@@ -51,7 +51,7 @@ pub struct Overrides {
 }
 
 impl Overrides {
-    /// Nothing said.
+    /// Nothing set.
     pub const NONE: Self = Self {
         attempts: None,
         backoff: None,
@@ -63,13 +63,13 @@ impl Overrides {
         timeout: None,
     };
 
-    /// Whether nothing was said.
+    /// Whether nothing is set.
     #[must_use]
     pub fn is_none(&self) -> bool {
         *self == Self::NONE
     }
 
-    /// These, and what is left out from further up.
+    /// These values, with missing ones taken from the next level up, `further`.
     #[must_use]
     pub fn or(&self, further: &Self) -> Self {
         Self {
@@ -84,7 +84,7 @@ impl Overrides {
         }
     }
 
-    /// The rules that hold: these, then those from `further` up, then the defaults.
+    /// The resolved policy: these values, then those of `further`, then the defaults.
     #[must_use]
     pub fn resolve(&self, further: &Self) -> Policy {
         let (said, default) = (self.or(further), Policy::default());

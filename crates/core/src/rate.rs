@@ -1,8 +1,8 @@
-//! How much may happen at once, and how much in a time.
+//! Token buckets and rate limits, and the concurrency limit of a key.
 //!
 //! [`admit`] bounds how many tasks of one limit key are ready or leased together; a store asks it whenever a
-//! task becomes due. A [`Bucket`] bounds how much is begun in a time: whoever begins work takes from it
-//! first, and learns when to come back.
+//! task becomes due. A [`Bucket`] bounds how much work starts per unit of time: the caller takes tokens before it starts work,
+//! or learns when to try again.
 
 use std::time::Duration;
 
@@ -13,12 +13,12 @@ use crate::time::{Timestamp, millis};
 pub enum Admission {
     /// A claim may take it.
     Admit,
-    /// It waits until another task of its key ends.
+    /// The task waits until another task of its key finishes.
     Park,
 }
 
-/// Whether one more task of a key may be ready, where `used` tasks of the key are ready or leased already.
-/// A `cap` of `None` is no limit.
+/// Returns whether one more task of a key may be ready, when `used` tasks of the key are already ready or leased.
+/// A `cap` of `None` means no limit.
 #[must_use]
 pub const fn admit(cap: Option<u32>, used: u32) -> Admission {
     match cap {
@@ -27,19 +27,19 @@ pub const fn admit(cap: Option<u32>, used: u32) -> Admission {
     }
 }
 
-/// So much in every so long.
+/// A rate limit: `amount` per `per`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rate {
-    /// How much. Zero stops everything.
+    /// Tokens per period. Zero stops everything.
     pub amount: u64,
-    /// In how long: whole milliseconds, at least one.
+    /// The period: whole milliseconds, at least one.
     pub per: Duration,
-    /// How much may come at once after a quiet time; at least one.
+    /// The capacity: the most that may start at once after an idle period; at least one.
     pub burst: u64,
 }
 
 impl Rate {
-    /// So much in every so long, spread evenly: at most a tenth of it comes at once.
+    /// `amount` per `per`, spread evenly: the burst is a tenth of it.
     #[must_use]
     pub fn even(amount: u64, per: Duration) -> Self {
         Self { amount, per, burst: amount.div_ceil(10).max(1) }
@@ -49,54 +49,53 @@ impl Rate {
         i128::from(millis(self.per).max(1))
     }
 
-    /// What this much weighs in a window of this rate. See [`Window::level`].
+    /// The weight of this many tokens in a window of this rate. See [`Window::level`].
     fn weight(self, amount: u64) -> i128 {
         i128::from(amount).saturating_mul(self.per_ms())
     }
 
     fn full(self) -> i128 {
-        // An amount of zero stops everything, whatever may come at once.
+        // An amount of zero stops everything, whatever the burst.
         if self.amount == 0 { 0 } else { self.weight(self.burst.max(1)) }
     }
 }
 
-/// What became of a request to a [`Bucket`].
+/// The result of taking from a [`Bucket`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Taken {
-    /// It was taken.
     Granted,
-    /// Nothing was taken. At this moment it will be granted, if nobody else takes from the bucket.
+    /// Nothing was taken. It will be granted at this time if no other caller takes from the bucket.
     WaitUntil(Timestamp),
 }
 
-/// A token bucket with one window or several, for example 10 a second and 100 a minute. What is taken is
+/// A token bucket with one or several windows, for example 10 a second and 100 a minute. Tokens are
 /// taken from all of them or from none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bucket {
     windows: Vec<Window>,
-    /// The latest moment that was seen. A clock that steps back does not move it, so that no time is paid
-    /// out twice.
+    /// The latest time seen. A clock that steps back does not move it, so that no period is refilled
+    /// twice.
     seen: Timestamp,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Window {
     rate: Rate,
-    /// What is left, in units of which one token weighs `per` and one millisecond brings `amount`: both are
-    /// whole numbers, so nothing is ever rounded and nothing drifts. Below zero it is a debt.
+    /// The remaining level, in units of which one token weighs `per` and one millisecond adds `amount`: both are
+    /// integers, so nothing is ever rounded and nothing drifts. A negative level is a debt.
     level: i128,
 }
 
 impl Bucket {
-    /// A bucket with all its windows full.
+    /// A bucket with all windows full.
     #[must_use]
     pub fn full(rates: &[Rate], now: Timestamp) -> Self {
         let windows = rates.iter().map(|rate| Window { rate: *rate, level: rate.full() }).collect();
         Self { windows, seen: now }
     }
 
-    /// A bucket as a store kept it: when it was last looked at, and the level of each window. Rates that were changed
-    /// meanwhile begin with what is left, and no window has more than it can hold.
+    /// Restores a bucket as a store persisted it: the time it was last used, and the level of each window. Rates that have changed
+    /// since start with the remaining level, and no window exceeds its capacity.
     #[must_use]
     pub fn restored(rates: &[Rate], seen: Timestamp, levels: &[i128]) -> Self {
         let window = |(place, rate): (usize, &Rate)| {
@@ -106,8 +105,7 @@ impl Bucket {
         Self { windows: rates.iter().enumerate().map(window).collect(), seen }
     }
 
-    /// The same bucket under other rates: each window keeps the tokens it has left, as far as it can hold them. A window
-    /// that is new is full.
+    /// The same bucket under new rates: each window keeps its remaining tokens, up to its capacity. A new window is full.
     #[must_use]
     pub fn with_rates(self, rates: &[Rate]) -> Self {
         if self.windows.iter().map(|window| window.rate).eq(rates.iter().copied()) {
@@ -123,12 +121,11 @@ impl Bucket {
         Self { windows: rates.iter().enumerate().map(window).collect(), seen: self.seen }
     }
 
-    /// The rates of its windows.
     pub fn rates(&self) -> impl Iterator<Item = Rate> {
         self.windows.iter().map(|window| window.rate)
     }
 
-    /// Whether all of its windows are full at this moment.
+    /// Whether all windows are full at this time.
     #[must_use]
     pub fn is_full(&self, now: Timestamp) -> bool {
         let mut then = self.clone();
@@ -136,16 +133,16 @@ impl Bucket {
         then.windows.iter().all(|window| window.level == window.rate.full())
     }
 
-    /// When it was last looked at, and the level of each window: what a store keeps.
+    /// The time the bucket was last used and the level of each window, for a store to persist.
     #[must_use]
     pub fn kept(&self) -> (Timestamp, Vec<i128>) {
         (self.seen, self.windows.iter().map(|window| window.level).collect())
     }
 
-    /// Takes `cost`, or says when to try again.
+    /// Takes `cost`, or returns when to try again.
     ///
-    /// A cost above what a window can hold is granted when that window is full and leaves a debt: refusing it
-    /// would be for ever, and the debt keeps the average.
+    /// A cost above the capacity of a window is granted when that window is full, and leaves a debt: otherwise it
+    /// would be refused forever, and the debt keeps the average.
     pub fn take(&mut self, cost: u64, now: Timestamp) -> Taken {
         self.refill(now);
         if cost == 0 {
@@ -159,7 +156,7 @@ impl Bucket {
         Taken::Granted
     }
 
-    /// Takes as much as there is, up to `at_most`, and says how much that was: a node borrows a small block
+    /// Takes as many tokens as there are, up to `at_most`, and returns how many: a node borrows a small block
     /// so that not every task costs a write.
     pub fn take_block(&mut self, at_most: u64, now: Timestamp) -> u64 {
         self.refill(now);
@@ -168,7 +165,7 @@ impl Bucket {
         block
     }
 
-    /// Puts back what was taken and not used. More than full it never gets.
+    /// Returns unused tokens, up to the capacity.
     pub fn give_back(&mut self, unused: u64) {
         for window in &mut self.windows {
             window.add(window.rate.weight(unused));
@@ -195,12 +192,12 @@ impl Window {
         self.level = self.level.saturating_add(units).min(self.rate.full());
     }
 
-    /// The whole tokens that are left.
+    /// The remaining whole tokens.
     fn whole(&self) -> u64 {
         u64::try_from(self.level / self.rate.per_ms()).unwrap_or(0)
     }
 
-    /// How many milliseconds from now this window grants `cost`; zero when it does now.
+    /// Milliseconds from now until this window grants `cost`; zero if it does now.
     fn wait_ms(&self, cost: u64) -> i64 {
         if self.rate.amount == 0 {
             return i64::MAX;
@@ -228,7 +225,7 @@ mod tests {
         Rate { amount, per: Duration::from_millis(per_ms), burst: amount }
     }
 
-    /// Takes `cost` as often and as early as the bucket lets it, and says how often that was.
+    /// Takes `cost` as often and as early as the bucket grants it, and returns how often that was.
     fn greedy(bucket: &mut Bucket, cost: u64, from_ms: i64, to_ms: i64) -> u64 {
         let mut now = at(from_ms);
         let mut granted = 0;
@@ -293,7 +290,7 @@ mod tests {
             let mut bucket = Bucket::full(&[rate(amount, per_ms)], at(0));
             let hour = u64::try_from(HOUR_MS).unwrap();
             let granted = greedy(&mut bucket, 1, 0, HOUR_MS);
-            // What it held at first, and what came in: not one more, not one less.
+            // The initial level plus the refill, exactly.
             assert_eq!(granted, amount + amount * hour / per_ms, "{amount} per {per_ms} ms");
         }
     }
@@ -309,7 +306,7 @@ mod tests {
         assert_eq!(bucket.take_block(5, at(2_000)), 0);
         assert_eq!(bucket.take(0, at(2_000)), Taken::Granted);
         assert_eq!(bucket.take(1, at(2_700)), Taken::Granted);
-        // And an hour of such costs keeps the average.
+        // An hour of such costs keeps the average.
         let mut bucket = Bucket::full(&[rate(10, 1_000)], at(0));
         assert_eq!(greedy(&mut bucket, 35, 0, HOUR_MS), (36_000 + 10_u64).div_ceil(35));
     }

@@ -1,21 +1,21 @@
-//! What may be asked of a task from outside, and what follows: cancel and replay.
+//! Cancel and replay: the transitions that users request.
 
 use crate::decide::lapsed;
 use crate::state::{CancelReason, FailReason, Readiness, State, StateName, Wait};
 use crate::time::Timestamp;
 
-/// What a request to cancel leads to.
+/// The result of a cancel request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cancelling {
-    /// Nobody has it: it is cancelled now.
+    /// The task is not leased: it is cancelled now.
     Now(CancelReason),
-    /// A node has it: the task is marked, and ends when the worker or its node does.
+    /// A node holds the lease: the task is marked, and is cancelled when its worker stops or its node dies.
     Mark,
-    /// It has ended: nothing changes.
+    /// The task is in a terminal state: nothing changes.
     Ended(StateName),
 }
 
-/// What a request to cancel a task in `state` leads to.
+/// Decides a request to cancel a task in `state`.
 #[must_use]
 pub const fn cancel(state: &State) -> Cancelling {
     match state {
@@ -27,29 +27,29 @@ pub const fn cancel(state: &State) -> Cancelling {
     }
 }
 
-/// What a request for another go leads to.
+/// The result of a replay request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replaying {
-    /// It failed or was cancelled: it is queued again, with its counts of trouble at zero.
+    /// The task had failed or was cancelled: it is queued again, with its failure counters at zero.
     Requeue,
-    /// It waits for a moment: the moment is now.
+    /// The task waits for a time: it becomes due now.
     Hasten,
-    /// Nothing to do, or not to be done; the state says why.
+    /// Nothing to do, or not allowed; the state says why.
     Refused(StateName),
 }
 
-/// What a request to replay a task in `state` leads to.
+/// Decides a request to replay a task in `state`.
 #[must_use]
 pub const fn replay(state: &State) -> Replaying {
     match state {
         State::Failed { .. } | State::Cancelled { .. } => Replaying::Requeue,
         State::Queued { readiness: Readiness::Waiting, why, .. } => match why {
-            // Only time holds these back.
+            // These wait only for a time.
             Wait::Scheduled | Wait::Retry | Wait::RateLimited | Wait::New | Wait::Replayed => {
                 Replaying::Hasten
             }
             Wait::HandedBack | Wait::LeaseExpired | Wait::Paused | Wait::Budget => Replaying::Hasten,
-            // These wait for something else, which a wish does not bring about.
+            // These wait for a condition that a replay cannot bring about.
             Wait::Concurrency | Wait::BreakerOpen | Wait::Dependency => Replaying::Refused(StateName::Queued),
         },
         State::Queued { readiness: Readiness::Ready | Readiness::Parked, .. }
@@ -59,8 +59,8 @@ pub const fn replay(state: &State) -> Replaying {
     }
 }
 
-/// Whether a queued task is ready at `now`, as far as time goes, and what it waits for. One that waited for other tasks, and
-/// does not any more, may still wait for its time.
+/// Returns whether a queued task is due at `now`, and what it waits for. A task whose dependencies are satisfied
+/// may still wait for its time.
 #[must_use]
 pub fn arrival(run_at: Timestamp, now: Timestamp, why: Wait) -> (Readiness, Wait) {
     if run_at <= now {
@@ -70,13 +70,13 @@ pub fn arrival(run_at: Timestamp, now: Timestamp, why: Wait) -> (Readiness, Wait
     (Readiness::Waiting, why)
 }
 
-/// The last moment that a queued task is not [`too_late`] for; `None`: it has all the time there is.
+/// The last time at which a queued task is not yet [`too_late`]; `None`: no limit.
 #[must_use]
 pub fn in_time_until(not_after: Option<Timestamp>, deadline: Option<Timestamp>) -> Option<Timestamp> {
     [not_after, deadline].into_iter().flatten().min()
 }
 
-/// Where a queued task ends whose time is over at `now`; `None` while it may still run.
+/// The final state of a queued task that is too late at `now`; `None` while it may still run.
 #[must_use]
 pub fn too_late(not_after: Option<Timestamp>, deadline: Option<Timestamp>, now: Timestamp) -> Option<State> {
     if lapsed(not_after, now) {

@@ -1,10 +1,10 @@
-//! How long to wait before the next try, and how many tries there are.
+//! Retry policy: attempts, backoff and jitter.
 
 use std::time::Duration;
 
 use crate::seed::Seed;
 
-/// How the wait grows with each failure.
+/// How the delay grows with each failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backoff {
     /// Always the base.
@@ -16,10 +16,9 @@ pub enum Backoff {
 }
 
 impl Backoff {
-    /// Every shape.
     pub const ALL: [Self; 3] = [Self::Fixed, Self::Linear, Self::Exponential];
 
-    /// The word in the config.
+    /// The name in the config.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -29,34 +28,31 @@ impl Backoff {
         }
     }
 
-    /// The shape with this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|shape| shape.name() == name)
     }
 }
 
-/// Whether waits are spread, so that a thousand tasks that failed together do not come back together.
+/// Whether delays are spread, so that a thousand tasks that failed together do not retry together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Jitter {
     /// Exactly the backoff.
     Off,
-    /// Somewhere between half the backoff and all of it.
+    /// Between half the backoff and all of it.
     Half,
 }
 
-/// When and how often a failed task is tried again.
+/// When and how often a failed task is retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryPolicy {
-    /// How many tries may fail in all. At least one.
+    /// The maximum number of failed attempts, at least one.
     pub attempts: u32,
-    /// How the wait grows.
     pub backoff: Backoff,
-    /// The wait after the first failure.
+    /// The delay after the first failure.
     pub base: Duration,
-    /// The wait never gets longer than this.
+    /// The maximum delay.
     pub max: Duration,
-    /// Whether waits are spread.
     pub jitter: Jitter,
 }
 
@@ -73,15 +69,15 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// The wait after the `failures`-th failure, counted from one. The seed decides where in the jitter's
-    /// range it falls: the same seed gives the same wait.
+    /// The delay after the `failures`-th failure, counted from one. The seed decides where in the jitter's
+    /// range it falls: the same seed gives the same delay.
     #[must_use]
     pub fn delay(&self, failures: u32, seed: u64) -> Duration {
         let failures = failures.max(1);
         let grown = match self.backoff {
             Backoff::Fixed => self.base,
             Backoff::Linear => self.base.saturating_mul(failures),
-            // It stops at 31 doublings: of a millisecond that is 25 days, and a longer shift would overflow.
+            // Stops at 31 doublings: of a millisecond that is 25 days, and a longer shift would overflow.
             Backoff::Exponential => self.base.saturating_mul(1u32 << (failures - 1).min(31)),
         };
         let capped = grown.min(self.max);

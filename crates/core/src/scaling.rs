@@ -1,62 +1,59 @@
-//! How many workers a pool should have. The pool asks at every change of its load and does what it is told;
-//! nothing is remembered between two questions, so the answer must never undo the one before.
+//! Autoscaling: how many workers a pool should have. The pool asks at every change of its load and applies the answer;
+//! no state is kept between two calls, so an answer must never undo the previous one.
 
 use std::time::Duration;
 
 /// The bounds of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ScalePolicy {
-    /// Never fewer workers than this.
+    /// The minimum number of workers.
     pub min: u32,
-    /// Never more than this, unless it is below the minimum.
+    /// The maximum number of workers; ignored when below the minimum.
     pub max: u32,
-    /// More workers come when this many tasks wait.
+    /// Workers are added when this many tasks wait.
     pub scale_up_at: u32,
-    /// A worker above the minimum goes when it had nothing to do for this long.
+    /// A worker above the minimum is stopped after being idle for this long.
     pub idle_timeout: Duration,
 }
 
 /// Whether the machine has memory for more workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MemoryPressure {
-    /// There is room.
+    /// Below the threshold.
     Free,
-    /// Above the threshold: nothing is added but the minimum.
+    /// Above the threshold: workers are added only up to the minimum.
     Tight,
 }
 
-/// What a pool looks like now.
+/// The current load of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PoolLoad {
     /// All its workers: starting, idle and busy.
     pub total: u32,
-    /// Those with nothing to do.
     pub idle: u32,
-    /// Those that are not up yet. Each will take one task, so that a slow start does not ask for more.
+    /// Workers that are still starting. Each will take one task, so that a slow start does not demand more workers.
     pub starting: u32,
-    /// Tasks that are ready and have no worker.
+    /// Ready tasks without a worker.
     pub waiting: u32,
-    /// How long the oldest idle worker has been idle.
+    /// How long the longest-idle worker has been idle.
     pub oldest_idle_for: Duration,
-    /// Whether there is memory for more.
     pub memory: MemoryPressure,
 }
 
-/// What the pool should do.
+/// How the pool should change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scale {
-    /// Nothing.
     Hold,
     /// Start this many workers, all at once.
     Up(u32),
-    /// End the worker that has been idle longest, and only that one.
+    /// Stop the worker that has been idle longest, and only that one.
     Down,
 }
 
-/// How the pool should change.
+/// Decides how the pool should change.
 #[must_use]
 pub fn scale(policy: &ScalePolicy, load: &PoolLoad) -> Scale {
-    // A minimum above the maximum is a mistake; keeping the minimum is what does not flap.
+    // A minimum above the maximum is a mistake; keeping the minimum does not flap.
     let max = policy.max.max(policy.min);
     let missing = policy.min.saturating_sub(load.total);
     let more = missing.max(demanded(policy, load).min(max.saturating_sub(load.total)));
@@ -69,7 +66,7 @@ pub fn scale(policy: &ScalePolicy, load: &PoolLoad) -> Scale {
     }
 }
 
-/// How many workers the waiting tasks ask for.
+/// The number of workers that the waiting tasks demand.
 fn demanded(policy: &ScalePolicy, load: &PoolLoad) -> u32 {
     match load.memory {
         MemoryPressure::Tight => return 0,
@@ -78,13 +75,13 @@ fn demanded(policy: &ScalePolicy, load: &PoolLoad) -> u32 {
     if load.idle > 0 {
         return 0;
     }
-    // With no worker at all one task is enough: else it would wait for ever for company.
+    // With no worker at all, one task is enough: otherwise it would wait indefinitely for more tasks.
     let enough = if load.total == 0 { 1 } else { policy.scale_up_at.max(1) };
     let unserved = load.waiting.saturating_sub(load.starting);
     if unserved >= enough { unserved } else { 0 }
 }
 
-/// Whether one idle worker should go. Not while a task waits: the idle one is about to take it, and without
+/// Whether one idle worker should stop. Not while a task waits: the idle worker is about to take it, and without
 /// it the pool might grow again at once.
 fn may_shrink(policy: &ScalePolicy, load: &PoolLoad, max: u32) -> bool {
     let too_many = load.total > max;
@@ -209,7 +206,7 @@ mod tests {
                     let grown = PoolLoad { total: load.total + more, ..load };
                     let coming = PoolLoad { starting: load.starting + more, ..grown };
                     let up = PoolLoad { idle: load.idle + more, ..grown };
-                    // Still starting it is enough; once up, nobody goes and nobody else comes.
+                    // While it starts it is enough; once it is up, no worker stops and no other starts.
                     assert_eq!(scale(&policy, &coming), Scale::Hold, "{policy:?} {load:?}");
                     assert_eq!(scale(&policy, &up), Scale::Hold, "{policy:?} {load:?}");
                 }

@@ -1,30 +1,30 @@
-//! Work that comes again and again: what is due, what was missed, and what if the last run is not over.
+//! Schedules (recurring work): due runs, missed runs, and overlap with the previous run.
 //!
-//! When the moments of a schedule are is somebody else's business (a cron line needs a calendar and time zones): here they are
-//! a function from one moment to the next.
+//! Computing the times of a schedule is left to the caller (a cron line needs a calendar and time zones): here they are
+//! a function from one time to the next.
 
 use std::time::Duration;
 
 use crate::state::StateName;
 use crate::time::Timestamp;
 
-/// What happens when a run is due and the one before is not over.
+/// What happens when a run is due and the previous one has not finished.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Overlap {
-    /// This run is left out.
+    /// This run is skipped.
     #[default]
     Skip,
-    /// It is queued behind the other.
+    /// This run is queued behind the previous one.
     Queue,
-    /// The other one is cancelled.
+    /// The previous run is cancelled.
     Replace,
 }
 
 impl Overlap {
-    /// Every choice; a store keeps the place in this list.
+    /// Every choice; a store persists the index in this list.
     pub const ALL: [Self; 3] = [Self::Skip, Self::Queue, Self::Replace];
 
-    /// The word that users see.
+    /// The name shown to users.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -35,10 +35,10 @@ impl Overlap {
     }
 }
 
-/// What happens with runs whose moment passed while nobody looked.
+/// What happens to runs that became due while no node was checking.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Missed {
-    /// They are left out.
+    /// They are skipped.
     Skip,
     /// One run stands for all of them.
     #[default]
@@ -48,10 +48,10 @@ pub enum Missed {
 }
 
 impl Missed {
-    /// Every choice; a store keeps the place in this list.
+    /// Every choice; a store persists the index in this list.
     pub const ALL: [Self; 3] = [Self::Skip, Self::One, Self::All];
 
-    /// The word that users see.
+    /// The name shown to users.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -62,22 +62,22 @@ impl Missed {
     }
 }
 
-/// A run is missed when it is later than this; up to then it is only late.
+/// A run is missed when it is later than this; up to then it is merely late.
 pub const MISSED_AFTER: Duration = Duration::from_secs(60);
-/// Missed runs that are looked at, or made up for, at a time.
+/// The maximum number of missed runs examined, or made up for, at a time.
 pub const MAX_MADE_UP: usize = 100;
 
-/// What is to be done about a schedule now.
+/// What to do about a schedule now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Due {
-    /// The moment that a run is to be made for; `None`: none is.
+    /// The time to make a run for; `None`: no run is due.
     pub run: Option<Timestamp>,
-    /// The moment to look for next; `None`: there is none any more.
+    /// The next time of the schedule; `None`: there is none.
     pub next: Option<Timestamp>,
 }
 
-/// What is due at `now`, where the schedule's next moment is `expected`. Ask again with what was answered as `next`, until that lies in
-/// the future: each answer is at most one run, so that each can be written by itself.
+/// Returns what is due at `now`, when the schedule's next time is `expected`. Call again with the returned `next` until it lies in
+/// the future: each answer is at most one run, so that each can be written on its own.
 #[must_use]
 pub fn due(
     missed: Missed,
@@ -102,8 +102,8 @@ pub fn due(
     }
 }
 
-/// The last moment that is not after `now`, and the one that follows. A schedule with a great many moments behind it is left off
-/// from now: what lies between cannot be told apart from what was missed anyway.
+/// The last time that is not after `now`, and the one that follows. A schedule with a great many times behind it continues
+/// from now: those in between cannot be told apart from missed ones anyway.
 fn last_until(
     expected: Timestamp,
     now: Timestamp,
@@ -119,18 +119,18 @@ fn last_until(
     (last, after(now))
 }
 
-/// What to do with a run that is due.
+/// What to do with a due run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fire {
-    /// It is enqueued.
+    /// Enqueue it.
     Enqueue,
-    /// It is left out.
+    /// Skip it.
     Skip,
-    /// The one before is cancelled, and this one is enqueued.
+    /// Cancel the previous run and enqueue this one.
     Replace,
 }
 
-/// What to do with a run that is due, where the one before stands at `previous`; `None`: there is none, or it was pruned.
+/// Decides what to do with a due run, given the state of the previous one; `None`: there is none, or it was pruned.
 #[must_use]
 pub const fn fire(overlap: Overlap, previous: Option<StateName>) -> Fire {
     let unfinished = match previous {
@@ -178,7 +178,7 @@ mod tests {
     fn what_was_missed_is_left_out_or_made_up_for_as_asked() {
         let night = Timestamp::from_millis(9 * MINUTE + 1);
         assert_eq!(due(Missed::One, at(5), night, each_minute), Due { run: Some(at(9)), next: Some(at(10)) });
-        // The last one is only late.
+        // The last one is merely late.
         assert_eq!(due(Missed::Skip, at(5), night, each_minute).run, Some(at(9)));
         let once_a_day = |_| Some(at(24 * 60));
         assert_eq!(due(Missed::Skip, at(5), night, once_a_day), Due { run: None, next: Some(at(24 * 60)) });

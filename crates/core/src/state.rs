@@ -1,5 +1,4 @@
-//! Where a task stands, and why. The reason is kept apart from the state, and each state carries what
-//! belongs to it.
+//! Task states and their reasons. The reason is separate from the state, and each state carries its own data.
 
 use crate::id::SessionId;
 use crate::time::Timestamp;
@@ -7,34 +6,33 @@ use crate::time::Timestamp;
 /// Why a queued task waits, or how it came to be queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Wait {
-    /// Just enqueued.
     New,
-    /// Its time has not come.
+    /// Not yet due.
     Scheduled,
-    /// It failed and backs off.
+    /// Failed, and backing off.
     Retry,
-    /// Somebody said: too many requests.
+    /// An attempt reported "too many requests".
     RateLimited,
-    /// Its limit key has all the tasks it may have.
+    /// The concurrency limit of its limit key is reached.
     Concurrency,
-    /// Its breaker is open.
+    /// The circuit breaker is open.
     BreakerOpen,
-    /// Its lane was stopped.
+    /// Its queue is paused.
     Paused,
     /// Another task must complete first.
     Dependency,
-    /// The money is spent.
+    /// The budget is spent.
     Budget,
-    /// A node gave it back.
+    /// A node handed it back.
     HandedBack,
     /// Its node died.
     LeaseExpired,
-    /// Somebody asked for another go.
+    /// A user replayed it.
     Replayed,
 }
 
 impl Wait {
-    /// Every reason; a store keeps the place in this list.
+    /// Every reason; a store persists the index in this list.
     pub const ALL: [Self; 12] = [
         Self::New,
         Self::Scheduled,
@@ -50,7 +48,7 @@ impl Wait {
         Self::Replayed,
     ];
 
-    /// The word that users see.
+    /// The name shown to users.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -75,33 +73,33 @@ impl Wait {
 pub enum Readiness {
     /// A claim may take it.
     Ready,
-    /// It waits for a moment, or for another task. A claim does not even look at it.
+    /// Waits for a time or for another task. Claims do not scan it.
     Waiting,
-    /// It waits for its limit key: for a place, or for the key's gate. A claim does not even look at it.
+    /// Waits for its limit key: for a free slot, or for the key's gate. Claims do not scan it.
     Parked,
 }
 
-/// Why a task failed for good.
+/// Why a task failed permanently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FailReason {
     /// The error was permanent.
     Permanent,
-    /// No try is left.
+    /// No attempts are left.
     Exhausted,
     /// It killed its worker too often: quarantined.
     Crashes,
-    /// It was running in too many nodes that died: quarantined.
+    /// It was running on too many nodes that died: quarantined.
     NodeDeaths,
-    /// The time for all its attempts together is over.
+    /// The deadline for all attempts together has passed.
     Deadline,
 }
 
 impl FailReason {
-    /// Every reason; a store keeps the place in this list.
+    /// Every reason; a store persists the index in this list.
     pub const ALL: [Self; 5] =
         [Self::Permanent, Self::Exhausted, Self::Crashes, Self::NodeDeaths, Self::Deadline];
 
-    /// The word that users see.
+    /// The name shown to users.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -117,21 +115,21 @@ impl FailReason {
 /// Why a task was cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CancelReason {
-    /// Somebody asked for it.
+    /// A user requested it.
     Requested,
-    /// It was too late to be useful.
+    /// Its `not_after` has passed.
     Expired,
-    /// A task that it waited for did not complete.
+    /// A dependency did not complete.
     Dependency,
-    /// The next run of its schedule took its place.
+    /// The next run of its schedule replaced it.
     Replaced,
 }
 
 impl CancelReason {
-    /// Every reason; a store keeps the place in this list.
+    /// Every reason; a store persists the index in this list.
     pub const ALL: [Self; 4] = [Self::Requested, Self::Expired, Self::Dependency, Self::Replaced];
 
-    /// The word that users see.
+    /// The name shown to users.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -143,53 +141,43 @@ impl CancelReason {
     }
 }
 
-/// Where a task stands.
+/// The state of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// It will run.
+    /// Will run.
     Queued {
-        /// Whether a claim may take it now.
         readiness: Readiness,
-        /// Why it waits.
         why: Wait,
-        /// Not before this moment.
+        /// Not due before this time.
         run_at: Timestamp,
     },
-    /// A node has the right to run it, and has not durably begun.
+    /// A node holds the lease, and no attempt has durably started.
     Claimed {
-        /// Whose right it is.
+        /// The session that holds the lease.
         session: SessionId,
     },
-    /// It runs.
+    /// An attempt is running.
     Running {
-        /// Whose right it is.
+        /// The session that holds the lease.
         session: SessionId,
-        /// Since when.
         started_at: Timestamp,
     },
-    /// Done.
     Completed {
-        /// When.
         finished_at: Timestamp,
     },
-    /// Failed for good: a dead letter.
+    /// Failed permanently: a dead letter.
     Failed {
-        /// When.
         finished_at: Timestamp,
-        /// Why.
         reason: FailReason,
     },
-    /// Not to be run.
     Cancelled {
-        /// When.
         finished_at: Timestamp,
-        /// Why.
         reason: CancelReason,
     },
 }
 
 impl State {
-    /// The state's name, without its data.
+    /// The name of the state, without its data.
     #[must_use]
     pub const fn name(&self) -> StateName {
         match self {
@@ -206,26 +194,19 @@ impl State {
 /// The six states, for filters and counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum StateName {
-    /// See [`State::Queued`].
     Queued,
-    /// See [`State::Claimed`].
     Claimed,
-    /// See [`State::Running`].
     Running,
-    /// See [`State::Completed`].
     Completed,
-    /// See [`State::Failed`].
     Failed,
-    /// See [`State::Cancelled`].
     Cancelled,
 }
 
 impl StateName {
-    /// Every state.
     pub const ALL: [Self; 6] =
         [Self::Queued, Self::Claimed, Self::Running, Self::Completed, Self::Failed, Self::Cancelled];
 
-    /// The word that users see.
+    /// The name shown to users.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -238,13 +219,12 @@ impl StateName {
         }
     }
 
-    /// The state with this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.name() == name)
     }
 
-    /// Whether the state is an end, which only a replay changes.
+    /// Whether the state is terminal; only a replay leaves it.
     #[must_use]
     pub const fn is_terminal(self) -> bool {
         match self {
@@ -253,7 +233,7 @@ impl StateName {
         }
     }
 
-    /// Whether a node holds the task.
+    /// Whether a node holds a lease on the task.
     #[must_use]
     pub const fn is_leased(self) -> bool {
         match self {

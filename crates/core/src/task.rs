@@ -1,4 +1,4 @@
-//! The records: a task, its attempts and its steps, as a store keeps and shows them.
+//! Task records: a task, its attempts and its steps, as a store persists and shows them.
 
 use std::time::Duration;
 
@@ -13,62 +13,56 @@ use crate::time::Timestamp;
 /// One durable unit of work.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Task {
-    /// Its name, for ever.
+    /// Never reused.
     pub id: TaskId,
-    /// The queue it is in.
     pub queue: String,
-    /// What sort of work it is. Queue and kind together are its lane.
+    /// The kind of work. Queue and kind together are its lane.
     pub kind: String,
-    /// What to work on: JSON text.
+    /// The input: JSON text.
     pub payload: String,
-    /// What came out: JSON text, once it is completed.
+    /// The result: JSON text, once the task has completed.
     pub output: Option<String>,
-    /// Its head start.
     pub priority: Priority,
-    /// Its place in the queue.
+    /// The position in the queue.
     pub rank: Rank,
-    /// Where it stands.
     pub state: State,
-    /// No two tasks of a queue have the same.
+    /// Unique within a queue.
     pub unique_key: Option<String>,
-    /// Tasks of a queue with the same one share limits and take turns with the others.
+    /// Tasks of a queue with the same limit key share limits and take turns with other keys.
     pub limit_key: Option<String>,
-    /// What was said about its policy.
+    /// The policy values set on the task itself.
     pub overrides: Overrides,
-    /// Too late to be useful after this.
+    /// After this time the task is too late to be useful.
     pub not_after: Option<Timestamp>,
-    /// No attempt begins after this.
+    /// No attempt starts after this time.
     pub deadline: Option<Timestamp>,
-    /// The folder it works in.
+    /// The working directory.
     pub folder: Option<String>,
-    /// What it takes from the rates of its queue and its key.
+    /// The tokens it takes from the rate limits of its queue and its key.
     pub cost: u32,
-    /// How often it was claimed: the number that proves a lease.
+    /// The number of claims so far: the fencing token of a lease.
     pub token: u64,
-    /// Attempts that began.
+    /// Attempts that started.
     pub runs: u32,
     /// Attempts that failed.
     pub failures: u32,
-    /// Workers that died under it.
+    /// Workers that died while running it.
     pub crashes: u32,
-    /// Nodes that died while it ran.
+    /// Nodes that died while it was running.
     pub node_deaths: u32,
-    /// Whether a lease on it was ever lost with a node: it starts durably, alone.
+    /// Whether a lease on it was ever lost with a node: it then starts durably, alone.
     pub suspect: bool,
     /// When it was enqueued.
     pub created_at: Timestamp,
-    /// When somebody asked to cancel it, while a node had it.
+    /// When a cancellation was requested while a node held the lease.
     pub cancel_requested_at: Option<Timestamp>,
-    /// When it first failed.
     pub first_failure_at: Option<Timestamp>,
-    /// When it last failed.
     pub last_failure_at: Option<Timestamp>,
-    /// The last failure.
     pub last_failure: Option<Failure>,
 }
 
 impl Task {
-    /// What the rules need to know, while a node holds the task.
+    /// The input of [`decide`](crate::decide()), while a node holds the lease.
     #[must_use]
     pub const fn facts(&self) -> Option<Facts> {
         let held = match self.state {
@@ -94,51 +88,46 @@ impl Task {
     }
 }
 
-/// One run of a task.
+/// One attempt to run a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attempt {
     /// Counted from one.
     pub number: u32,
-    /// The lease it ran under.
+    /// The token of its lease.
     pub token: u64,
-    /// The node it ran in.
+    /// The session of the node that ran it.
     pub session: SessionId,
-    /// The worker that ran it.
     pub worker: WorkerId,
-    /// When it began.
     pub started_at: Timestamp,
-    /// How it ended; `None` while it runs.
+    /// `None` while the attempt is running.
     pub end: Option<AttemptEnd>,
 }
 
 /// How an attempt ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AttemptEnd {
-    /// When.
     pub finished_at: Timestamp,
-    /// In one word.
     pub ending: Ending,
-    /// The failure, where it was one.
+    /// The failure, if it was one.
     pub failure: Option<Failure>,
 }
 
 impl Attempt {
-    /// How long it took, once it has ended.
+    /// The duration of the attempt, once it has finished.
     #[must_use]
     pub fn took(&self) -> Option<Duration> {
         self.end.as_ref().map(|end| end.finished_at.since(self.started_at))
     }
 }
 
-/// A named checkpoint inside a task.
+/// A named checkpoint within a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// Its name, once in a task.
+    /// Unique within a task.
     pub name: String,
-    /// What it came to: JSON text.
+    /// The saved value: JSON text.
     pub value: String,
-    /// When it was saved.
     pub saved_at: Timestamp,
-    /// The lease it was saved under.
+    /// The token of the lease it was saved under.
     pub token: u64,
 }

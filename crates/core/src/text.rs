@@ -1,9 +1,9 @@
-//! Texts that are too long are cut, and the cut is marked.
+//! Truncation of long texts, with a mark at the cut.
 
 const CUT: &str = " … (cut)";
 
-/// The text, with at most `most` bytes: what is over is cut off between two characters, and marked. A bound shorter than
-/// the mark leaves only as much of the text as fits.
+/// Truncates a text to at most `most` bytes, at a character boundary, and marks the cut. A bound not longer than the mark leaves
+/// the mark out.
 #[must_use]
 pub fn cut(text: &str, most: usize) -> String {
     if text.len() <= most {

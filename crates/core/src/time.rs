@@ -1,20 +1,20 @@
-//! Moments, as every part of Ostler stores and compares them.
+//! Timestamps, as every part of Ostler stores and compares them.
 
 use std::fmt;
 use std::time::Duration;
 
-/// A moment in milliseconds since 1970-01-01 UTC.
+/// A timestamp in milliseconds since 1970-01-01 UTC.
 ///
 /// The store's clock makes these; the rules only compare and add. Arithmetic saturates, so that no
-/// duration a user writes can wrap a moment around.
+/// duration a user writes can overflow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Timestamp(i64);
 
 impl Timestamp {
-    /// The first moment of 1970.
+    /// 1970-01-01 00:00 UTC.
     pub const ZERO: Self = Self(0);
 
-    /// A moment from milliseconds since 1970.
+    /// A timestamp from milliseconds since 1970.
     #[must_use]
     pub const fn from_millis(millis: i64) -> Self {
         Self(millis)
@@ -26,19 +26,19 @@ impl Timestamp {
         self.0
     }
 
-    /// This moment, later by `by`.
+    /// This timestamp plus `by`.
     #[must_use]
     pub fn after(self, by: Duration) -> Self {
         Self(self.0.saturating_add(millis(by)))
     }
 
-    /// This moment, earlier by `by`.
+    /// This timestamp minus `by`.
     #[must_use]
     pub fn before(self, by: Duration) -> Self {
         Self(self.0.saturating_sub(millis(by)))
     }
 
-    /// How long ago `earlier` was; zero when it lies ahead.
+    /// The duration since `earlier`; zero if that lies in the future.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
@@ -51,7 +51,7 @@ impl fmt::Display for Timestamp {
     }
 }
 
-/// A duration in whole milliseconds, saturating at what a [`Timestamp`] can hold.
+/// A duration in whole milliseconds, saturating at the maximum of a [`Timestamp`].
 #[must_use]
 pub fn millis(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)

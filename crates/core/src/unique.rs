@@ -1,25 +1,25 @@
-//! What follows when a task comes with a unique key that another one has.
+//! Unique keys: conflict rules when a new task has the key of an existing one.
 
 use crate::state::{State, StateName};
 use crate::time::Timestamp;
 
-/// What whoever enqueues wants, should the key be taken.
+/// What the caller of `enqueue` wants if the key is taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum OnConflict {
-    /// The one that is there stays, and is the answer.
+    /// Keep the existing task and return it.
     #[default]
     Keep,
-    /// One that still waits takes over what the new one brings; any other stays as it is.
+    /// Replace the content of an existing task that still waits; leave any other as it is.
     Replace,
-    /// The new one is refused, and says which one has the key.
+    /// Reject the new task and report which task has the key.
     Reject,
 }
 
 impl OnConflict {
-    /// Every wish; a store keeps the place in this list.
+    /// Every choice; a store persists the index in this list.
     pub const ALL: [Self; 3] = [Self::Keep, Self::Replace, Self::Reject];
 
-    /// The word that users see.
+    /// The name shown to users.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -30,21 +30,21 @@ impl OnConflict {
     }
 }
 
-/// What happens to the two.
+/// The decision for the two tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Conflict {
-    /// The other's time with the key is over: the key goes to the new one.
+    /// The existing task's hold on the key has expired: the key goes to the new task.
     Create,
-    /// The other one is the answer.
+    /// The existing task is returned.
     Keep,
-    /// The other one, which waits, takes over payload, priority and time. Its id stays.
+    /// The existing task, which waits, takes over payload, priority and time. Its id stays.
     Replace,
-    /// The new one is refused.
+    /// The new task is rejected.
     Reject,
 }
 
-/// What follows when the key belongs to a task in the state `holder`, until `held_until`; `None` is for as long as that task
-/// is kept.
+/// Decides a conflict when the key belongs to a task in state `holder` until `held_until`; `None`: as long as that task
+/// exists in the store.
 #[must_use]
 pub fn conflict(wish: OnConflict, holder: &State, held_until: Option<Timestamp>, now: Timestamp) -> Conflict {
     if held_until.is_some_and(|until| until <= now) {

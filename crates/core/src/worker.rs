@@ -1,31 +1,31 @@
-//! The record of one worker: one slot of a pool.
+//! Worker records: one slot of a pool.
 
 use crate::id::{TaskId, WorkerId};
 use crate::time::Timestamp;
 
-/// What a worker is doing.
+/// The state of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WorkerState {
-    /// Its process or thread comes up.
+    /// Its process or thread is starting.
     Starting,
-    /// It waits for a task.
+    /// Waits for a task.
     Idle,
-    /// It runs an attempt.
+    /// Runs an attempt.
     Busy,
-    /// It ends its attempt and takes no other.
+    /// Finishes its attempt and takes no other.
     Draining,
-    /// It was ended.
+    /// Was killed.
     Killed,
-    /// Its attempt is past its time and does not stop: it still holds its thread. Another worker has its place.
+    /// Unresponsive: its attempt has timed out and does not stop, so it still holds its thread. Another worker replaces it.
     Deaf,
 }
 
 impl WorkerState {
-    /// Every state; a store keeps the place in this list.
+    /// Every state; a store persists the index in this list.
     pub const ALL: [Self; 6] =
         [Self::Starting, Self::Idle, Self::Busy, Self::Draining, Self::Killed, Self::Deaf];
 
-    /// The word that users see.
+    /// The name shown to users.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -42,22 +42,19 @@ impl WorkerState {
 /// One worker, as its node reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Worker {
-    /// Its name, never used again.
+    /// Never reused.
     pub id: WorkerId,
-    /// The pool it belongs to.
     pub pool: String,
-    /// Its process, where it has one of its own. For display: never to be signalled.
+    /// The process id, if the worker has a process of its own. For display only: never signal it.
     pub pid: Option<u32>,
-    /// What it is doing.
     pub state: WorkerState,
-    /// How much memory it has.
+    /// The memory in use.
     pub memory_bytes: Option<u64>,
-    /// When it came up.
     pub started_at: Timestamp,
     /// Attempts that succeeded.
     pub done: u64,
     /// Attempts that failed.
     pub failed: u64,
-    /// What it runs, and since when.
+    /// The task it runs, and since when.
     pub task: Option<(TaskId, Timestamp)>,
 }
