@@ -1,5 +1,5 @@
-//! The table of endings, row by row: what follows from each outcome, what it counts as, and what it does to
-//! others; then what stands above the table — cancel, `not_after`, `deadline`.
+//! The outcome table of `decide`, row by row: the transition for each outcome, its counters, and its effect on
+//! others; then what overrides the table: cancel, `not_after`, `deadline`.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use ostler_core::{
 
 const NOW: Timestamp = Timestamp::from_millis(1_000_000);
 
-/// Waits of 10, 20, 40… seconds, exactly, so that a row can say when.
+/// Delays of exactly 10, 20, 40… seconds, so that a row can state the time.
 fn policy() -> Policy {
     let retry = RetryPolicy {
         attempts: 20,
@@ -55,7 +55,7 @@ fn queue_in(wait: Duration, why: Wait) -> Next {
     Next::Queue { run_at: NOW.after(wait), why }
 }
 
-/// One row: from what and how, to where, and what is counted.
+/// One row: the task and outcome, the next state, and the counters.
 struct Row {
     says: &'static str,
     task: Facts,
@@ -77,7 +77,7 @@ fn row(
     Row { says, task, outcome, next, counts, effect }
 }
 
-/// Every row of the table for a task that nobody cancelled and whose time is not over.
+/// Every row of the table, for a task without a cancellation or a passed limit.
 #[rustfmt::skip]
 fn table() -> Vec<Row> {
     use ErrorClass::{Budget, Crash, QueueStop, Partial, Permanent, RateLimited, Stuck, Timeout, Transient};
@@ -202,7 +202,7 @@ fn what_would_run_after_not_after_is_cancelled_as_expired() {
         let passed =
             Facts { not_after: Some(first_moment(&row.next).before(Duration::from_millis(1))), ..row.task };
         check(&row, &passed, next, ", not_after passed");
-        // Both are over: that it is useless says more than that it took too long.
+        // Both have passed: "too late to be useful" says more than "took too long".
         check(&row, &Facts { deadline: passed.not_after, ..passed }, next, ", not_after and deadline passed");
         let in_time = Facts { not_after: Some(first_moment(&row.next)), ..row.task };
         check(&row, &in_time, row.next, ", not_after just reached");
@@ -224,7 +224,7 @@ fn what_would_run_after_the_deadline_is_failed() {
     }
 }
 
-/// When the task would run next, or now.
+/// The next run time of the task, or now.
 fn first_moment(next: &Next) -> Timestamp {
     match next {
         Next::Queue { run_at, .. } => *run_at,
@@ -234,7 +234,7 @@ fn first_moment(next: &Next) -> Timestamp {
 
 #[test]
 fn an_attempt_that_was_claimed_only_fails_like_a_running_one() {
-    // An inline handler may start lazily: its end is then the first thing that is written.
+    // An inline handler may start lazily: its outcome is then the first write.
     for row in table().iter().filter(|row| row.outcome.failure().is_some() || row.outcome == Outcome::Success)
     {
         check(row, &Facts { phase: LeasePhase::Claimed, ..row.task }, row.next, ", claimed only");

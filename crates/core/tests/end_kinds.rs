@@ -1,4 +1,4 @@
-//! What is told of an ended attempt: the rows of one table.
+//! Outbox entry kinds for finished attempts: the rows of one table.
 
 use ostler_core::{
     CancelReason, EndKind, ErrorClass, FailReason, Failure, Outcome, Readiness, State, Timestamp, Wait,

@@ -1,4 +1,4 @@
-//! The table in the guide to failures says what the rules decide: every cell of it is compared with `decide`.
+//! Compares every cell of the table in the guide to failures with `decide`.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use ostler_core::{
 
 const NOW: Timestamp = Timestamp::from_millis(1_000_000);
 const BASE: Duration = Duration::from_secs(10);
-/// What a rate limit of the test asks to wait: longer than any backoff here.
+/// The retry time of a rate limit in this test: longer than any backoff here.
 const ASKED: Duration = Duration::from_secs(90);
 const HEAD: [&str; 8] =
     ["class", "where it comes from", "then", "a failure?", "wait", "one too many", "breaker", "queue"];
@@ -59,7 +59,7 @@ fn fresh() -> Facts {
     }
 }
 
-/// A task that has used up all but the last of everything.
+/// A task that has one attempt, crash and node death left.
 fn last() -> Facts {
     let Policy { retry, max_crashes, max_node_deaths, .. } = policy();
     let (failures, crashes, node_deaths) = (retry.attempts - 1, max_crashes - 1, max_node_deaths - 1);
@@ -101,7 +101,7 @@ fn wait(next: &Next) -> &'static str {
     }
 }
 
-/// What the rules say, in the words of the table: all cells but the one that says where it comes from.
+/// The decision in the words of the table: all cells but the one that names the source of the class.
 fn decided(name: &str) -> [String; 7] {
     let (outcome, policy) = (outcome(name), policy());
     let first = decide(&fresh(), &outcome, &policy, NOW);
@@ -128,7 +128,7 @@ fn decided(name: &str) -> [String; 7] {
     ]
 }
 
-/// The cells that do not say what the rules say.
+/// The cells that differ from the rules.
 fn wrong(rows: &[Vec<String>]) -> Vec<String> {
     let mut wrong = Vec::new();
     for row in rows {

@@ -1,4 +1,4 @@
-//! Ids: text and back, in order of time, and never twice.
+//! Ids: text round trip, order by time, uniqueness.
 
 mod fixed;
 
@@ -12,7 +12,7 @@ fn chance(seed: &mut Seed) -> u128 {
     (u128::from(seed.next()) << 64) | u128::from(seed.next())
 }
 
-/// A clock as bad as they come: it stands, creeps, jumps ahead and steps back.
+/// A bad clock: it stalls, creeps, jumps ahead and steps back.
 fn clock_steps() -> impl Strategy<Value = Vec<i64>> {
     let step = prop_oneof![4 => Just(0_i64), 4 => 0..5_i64, 1 => -100_000..0_i64, 1 => 0..100_000_i64];
     prop::collection::vec(step, 1..200)
@@ -61,7 +61,7 @@ proptest! {
         let mut last: Option<Id> = None;
         for step in steps {
             now += step;
-            // All ones is the worst: the next one must carry into the time.
+            // All ones is the worst case: the next id must carry into the time.
             let chance = if seed.chance(10) { u128::MAX } else { chance(&mut seed) };
             let id = minter.mint(Timestamp::from_millis(now), chance);
             prop_assert!(last.is_none_or(|last| id > last));

@@ -1,8 +1,8 @@
-//! A task driven by random operations through the rules, and what must hold wherever they lead.
+//! Property test of the rules: random operations on a task, and the invariants that must hold.
 //!
-//! The model below is what any store does around the rules: it keeps the state and the counts, and writes
-//! what it is told. Beside it stands a recount of the history in the words of the table, which never looks at
-//! what the rules answered.
+//! The model below does what any store does around the rules: it keeps the state and the counters, and writes
+//! the decisions. Independently, a recount of the history in the words of the table checks them, without looking at
+//! the answers of the rules.
 
 mod fixed;
 
@@ -17,19 +17,19 @@ use ostler_core::{
 };
 use proptest::prelude::*;
 
-/// The diagram: every change of state that exists. A change that is not here must be out of reach, and each
-/// one that is must be reached.
+/// The state diagram: every transition that exists. A transition that is not listed must be unreachable, and each
+/// listed one must be reached.
 const EDGES: [(StateName, StateName); 13] = [
     // claim; cancel or `not_after`; `deadline`
     (StateName::Queued, StateName::Claimed),
     (StateName::Queued, StateName::Cancelled),
     (StateName::Queued, StateName::Failed),
-    // start; hand-back or a dead node; the same with a cancel or an end that passed
+    // start; hand-back or a dead node; the same with a cancel or a passed limit
     (StateName::Claimed, StateName::Running),
     (StateName::Claimed, StateName::Queued),
     (StateName::Claimed, StateName::Cancelled),
     (StateName::Claimed, StateName::Failed),
-    // the attempt ends
+    // the attempt finishes
     (StateName::Running, StateName::Queued),
     (StateName::Running, StateName::Completed),
     (StateName::Running, StateName::Failed),
@@ -39,7 +39,7 @@ const EDGES: [(StateName, StateName); 13] = [
     (StateName::Cancelled, StateName::Queued),
 ];
 
-/// What may happen to a task.
+/// An operation on a task.
 #[derive(Clone, Debug)]
 enum Op {
     Claim,
@@ -47,13 +47,13 @@ enum Op {
     End(Outcome),
     Cancel,
     Replay,
-    /// Upkeep looks whether a queued task is too late.
+    /// Maintenance checks whether a queued task is too late.
     Expire,
-    /// Time passes, and what is due becomes ready.
+    /// Time passes, and due tasks become ready.
     Pass(Duration),
 }
 
-/// What was done to the task since it was enqueued or last replayed.
+/// The history of the task since it was enqueued or last replayed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Fact {
     Started,
@@ -115,7 +115,7 @@ impl Model {
         }
     }
 
-    /// Does what a store would do, then checks everything that must hold.
+    /// Does what a store would do, then checks every invariant.
     fn apply(&mut self, op: &Op) {
         match op {
             Op::Claim => self.claim(),
@@ -132,7 +132,7 @@ impl Model {
     fn claim(&mut self) {
         match self.state {
             State::Queued { readiness: Readiness::Ready, .. } => {
-                // A claim never takes what is too late.
+                // A claim never takes a task that is too late.
                 self.expire();
                 if self.state.name() == StateName::Queued {
                     self.go(State::Claimed { session: SESSION });
@@ -164,7 +164,7 @@ impl Model {
 
     fn end(&mut self, outcome: &Outcome) {
         match outcome {
-            // Only what has begun can succeed or fail: a lazy start is written with the end.
+            // Only a started attempt can succeed or fail: a lazy start is written with the outcome.
             Outcome::Success | Outcome::Failed(_) => self.start(),
             Outcome::NodeDied | Outcome::HandedBack | Outcome::Cancelled => {}
         }
@@ -194,7 +194,7 @@ impl Model {
         );
     }
 
-    /// What the table says about others. The moment of a hold is only known from the answer.
+    /// The effect that the table specifies. The time of a hold is only known from the answer.
     fn effect_of(&self, outcome: &Outcome, answered: &Effect) -> Effect {
         let Outcome::Failed(failure) = outcome else {
             return if *outcome == Outcome::Success { Effect::BreakerSuccess } else { Effect::None };
@@ -326,7 +326,7 @@ impl Model {
         }
     }
 
-    /// Changes the state, along an edge of the diagram or not at all.
+    /// Changes the state, along an edge of the diagram only.
     fn go(&mut self, to: State) {
         let edge = (self.state.name(), to.name());
         assert!(EDGES.contains(&edge), "{} -> {} is not in the diagram", edge.0.name(), edge.1.name());
@@ -337,7 +337,7 @@ impl Model {
         self.state = to;
     }
 
-    /// Counts the history again, in the words of the table.
+    /// Recounts the history in the words of the table.
     fn recount(&self) {
         let ends = || {
             self.history.iter().filter_map(|fact| match fact {
@@ -376,7 +376,7 @@ impl Model {
     }
 }
 
-/// How long after its first moment a task is of use, and may begin attempts.
+/// How long after it is first due a task is useful, and may start attempts.
 #[derive(Clone, Copy, Debug)]
 struct Ends {
     not_after: Option<Duration>,
@@ -533,7 +533,7 @@ fn a_task_whose_time_has_not_come_waits_and_says_for_what() {
     let later = START.after(Duration::from_millis(1));
     for why in Wait::ALL {
         assert_eq!(arrival(START, START, why), (Readiness::Ready, why));
-        // Nothing but time is in the way of those any more.
+        // These now wait only for a time.
         let waits_for = if matches!(why, Wait::New | Wait::Dependency) { Wait::Scheduled } else { why };
         assert_eq!(arrival(later, START, why), (Readiness::Waiting, waits_for));
     }

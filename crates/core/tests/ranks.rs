@@ -1,7 +1,7 @@
-//! Whole queues, simulated: what a rank promises about who runs when.
+//! Simulated queues: what a rank guarantees about the order of tasks.
 //!
-//! Nothing here looks into a rank. Tasks are laid and claimed as a store does it, and what counts is the
-//! order in which they come out. Where a promise is "within so many claims", the number is computed from the
+//! Nothing here looks into a rank. Tasks are placed and claimed as a store does it, and the tests check the
+//! order in which they are claimed. Where a guarantee is "within N claims", the number is computed from the
 //! public constants and asserted.
 
 mod fixed;
@@ -15,7 +15,7 @@ use ostler_core::{
 };
 use proptest::prelude::*;
 
-/// Whom a task belongs to.
+/// The limit key of a task, if any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Owner {
     Nobody,
@@ -34,13 +34,13 @@ const START: i64 = 1_700_000_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Task {
     rank: Rank,
-    /// The order of ids: equal ranks are taken in the order they came.
+    /// The order of ids: equal ranks are claimed in the order they were enqueued.
     number: usize,
     owner: Owner,
     priority: Priority,
 }
 
-/// A queue with everything ready at once.
+/// A queue in which every task is ready.
 #[derive(Default)]
 struct Queue {
     clock: VirtualTime,
@@ -76,7 +76,7 @@ impl Queue {
         }
     }
 
-    /// A key that nobody used before.
+    /// A key that was never used before.
     fn fresh(&mut self) -> Owner {
         self.fresh += 1;
         Owner::Key(FRESH + self.fresh)
@@ -94,7 +94,7 @@ impl Queue {
         (0..count).map_while(|_| self.claim()).map(|task| task.owner).collect()
     }
 
-    /// How many claims it takes until this task is out.
+    /// The number of claims until this task is claimed.
     fn claims_until(&mut self, number: usize) -> usize {
         let mut claims = 0;
         while let Some(task) = self.claim() {
@@ -170,16 +170,16 @@ proptest! {
 
 // Nothing starves: a task of priority −100 in an endless flood of priority 100.
 
-/// The longest way that priorities can put between two tasks.
+/// The largest distance that priorities can put between two tasks.
 const WHOLE_GAP_MS: i64 = (Priority::MAX - Priority::MIN) * PRIORITY_MS;
 
-/// How many tasks that come later can go before another, where each is laid at least `apart_ms` after the
-/// one before it.
+/// The number of later tasks that can run before another, when each is placed at least `apart_ms` after the
+/// previous one.
 fn ahead_of_it(gap_ms: i64, apart_ms: i64) -> usize {
     usize::try_from(gap_ms.div_euclid(apart_ms)).expect("a small number")
 }
 
-/// A backlog, then the low task, then `per_claim` more before every claim; how many claims it waits.
+/// A backlog, then the low task, then `per_claim` more before every claim; returns how many claims the low task waits.
 fn waits_in_flood(
     low_owner: Owner,
     backlog: usize,
@@ -240,12 +240,12 @@ fn with_a_few_keys_the_lowest_waits_for_two_hundred_minutes_of_steps_of_each() {
 #[test]
 fn tasks_without_a_key_count_as_one_key_and_starve_nobody_either() {
     let mut queue = Queue::default();
-    // One key is enough to make the queue keep turns.
+    // One key is enough to make the queue take turns.
     queue.enqueue(A, NORMAL, START);
     queue.claim();
     queue.enqueue_many(2 * ahead_of_it(WHOLE_GAP_MS, STEP_MS), Owner::Nobody, 100);
     let low = queue.enqueue(LOW, -100, START);
-    // One more than the steps, because the two keys are not laid at the same millisecond.
+    // One more than the steps, because the two keys are not placed at the same millisecond.
     let bound = ahead_of_it(WHOLE_GAP_MS, STEP_MS) + 1;
     let waited = queue.claims_until(low);
     assert!(waited <= bound + 1, "{waited} claims, at most {bound} expected");
@@ -262,7 +262,7 @@ fn with_new_keys_only_each_round_is_a_step_while_the_queue_keeps_up() {
 
 #[test]
 fn with_more_new_keys_than_can_be_claimed_the_wait_is_still_bounded() {
-    // Two points of priority each way, to keep it short; the whole way is the next test.
+    // Two points of priority each way, to keep it short; the next test covers the whole range.
     let gap_ms = 4 * PRIORITY_MS;
     for per_claim in [2, 5] {
         let waited = waits_in_flood(LOW, 100, per_claim, 2, |queue, _| queue.fresh(), 0);
@@ -368,7 +368,7 @@ proptest! {
             }
         }
         queue.claim_many(skip);
-        // Nobody runs out within this stretch.
+        // No key runs out within this stretch.
         let rounds = (50 - skip) / 2;
         let owners = queue.claim_many(rounds * sizes.len());
         for at in 0..sizes.len() {
@@ -402,7 +402,7 @@ fn a_crowd_of_new_keys_costs_each_of_them_next_to_nothing() {
     }
     let number = queue.enqueue(B, NORMAL, START);
     let claims = queue.claims_until(number);
-    // All of the crowd came first; A gets its turn and no more than the push of the crowd.
+    // The whole crowd came first; A gets its turn and no more than the crowd's advance of the virtual time.
     let a_may_have = 2 + ahead_of_it(NEW_KEY_MS * crowd, STEP_MS);
     assert!(claims <= usize::try_from(crowd).expect("small") + 1 + a_may_have, "{claims} claims");
 }
@@ -428,7 +428,7 @@ fn within_a_key_a_point_is_worth_a_minute_of_steps() {
     assert_eq!(queue.claims_until(urgent), 1_001 - steps + 1);
 }
 
-// Numbers at their ends.
+// Extreme numbers.
 
 #[test]
 fn an_absurd_first_date_leaves_room_for_turns() {

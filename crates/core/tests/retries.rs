@@ -1,4 +1,4 @@
-//! How long a failed task waits, for any number of failures and any duration a user may write.
+//! Retry delays, for any number of failures and any duration a user may write.
 
 mod fixed;
 
@@ -33,7 +33,7 @@ fn any_policy(jitter: Jitter) -> impl Strategy<Value = RetryPolicy> {
     })
 }
 
-/// The wait as the config's words say it, in whole nanoseconds, without any cleverness.
+/// The delay as documented in the config, in whole nanoseconds, computed naively.
 fn spelled_out(policy: &RetryPolicy, failures: u32) -> u128 {
     let failures = failures.max(1);
     let factor = match policy.backoff {
@@ -61,7 +61,7 @@ proptest! {
         let whole = RetryPolicy { jitter: Jitter::Off, ..policy }.delay(failures, seed);
         let spread = policy.delay(failures, seed);
         prop_assert!(spread <= whole);
-        // Moments are whole milliseconds, so that is what counts.
+        // Timestamps are whole milliseconds, so only those count.
         prop_assert!(i128::from(millis(spread)) * 2 >= i128::from(millis(whole)));
     }
 

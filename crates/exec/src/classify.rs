@@ -1,4 +1,4 @@
-//! Classes for errors that Rust programs meet: of the system, of HTTP, and of their own.
+//! Error classification: classes for system errors, HTTP statuses, and a program's own errors.
 
 use std::error::Error;
 use std::io::ErrorKind;
@@ -8,26 +8,26 @@ use ostler_core::{ErrorClass, Timestamp};
 
 use crate::error::TaskError;
 
-/// An error that knows its class. Turn one into a [`TaskError`] with [`TaskError::classed`].
+/// An error that knows its class. Convert one into a [`TaskError`] with [`TaskError::classed`].
 pub trait Classed: Error {
-    /// What the rules make of it.
+    /// The class of the error. The default is transient.
     fn class(&self) -> ErrorClass {
         ErrorClass::Transient
     }
 
-    /// Not before this has passed.
+    /// Do not retry before this has passed.
     fn retry_after(&self) -> Option<Duration> {
         None
     }
 
-    /// What might help.
+    /// A suggestion that might help.
     fn hint(&self) -> Option<String> {
         None
     }
 }
 
 impl TaskError {
-    /// An error of the program's own, with the class that it says it has.
+    /// A program's own error, with the class it declares.
     #[must_use]
     pub fn classed(error: &dyn Classed) -> Self {
         let mut failed = Self::with_causes(error.class(), &as_error(error));
@@ -40,9 +40,9 @@ impl TaskError {
         }
     }
 
-    /// An answer of HTTP that is not a success. `retry_after` is the header of that name, in seconds or as a date, and `now` the
-    /// time to count a date from. 400, 403, 404 and their like are permanent; 401 and 402 stop the lane; 429 and a 503 with a
-    /// time are a rate limit; 408 and 504 took too long; everything else may work next time.
+    /// An HTTP response that is not a success. `retry_after` is the header of that name, in seconds or as a date, and `now` the
+    /// time to count a date from. 400, 403, 404 and similar are permanent; 401 and 402 stop the queue; 429 and a 503 with a
+    /// retry time are a rate limit; 408 and 504 are timeouts; everything else is transient.
     #[must_use]
     pub fn from_status(
         status: u16,
@@ -64,7 +64,7 @@ fn as_error<'a>(error: &'a (dyn Classed + 'a)) -> &'a (dyn Error + 'a) {
     error
 }
 
-/// The class of an answer of HTTP.
+/// The class of an HTTP status.
 #[must_use]
 pub fn class_of_status(status: u16, retry_after: Option<Duration>) -> ErrorClass {
     match status {
@@ -72,14 +72,14 @@ pub fn class_of_status(status: u16, retry_after: Option<Duration>) -> ErrorClass
         429 => ErrorClass::RateLimited,
         503 if retry_after.is_some() => ErrorClass::RateLimited,
         408 | 504 => ErrorClass::Timeout,
-        // Somebody else was first, or it is too early: it may work next time.
+        // A conflict, a lock, or too early: it may work next time.
         409 | 423 | 425 => ErrorClass::Transient,
         400..=499 => ErrorClass::Permanent,
         _ => ErrorClass::Transient,
     }
 }
 
-/// How long a `Retry-After` asks to wait: seconds, or a date. What cannot be read says nothing.
+/// The delay that a `Retry-After` header asks for: seconds, or a date. `None` if it cannot be parsed.
 fn wait_of(header: &str, now: Timestamp) -> Option<Duration> {
     let header = header.trim();
     if let Ok(seconds) = header.parse::<u64>() {
@@ -90,7 +90,7 @@ fn wait_of(header: &str, now: Timestamp) -> Option<Duration> {
     Some(at.since(now))
 }
 
-/// The class of an error that comes with `?`: those of the system are known, all others say nothing.
+/// The class of an error converted with `?`: system errors have one, all others have none.
 pub(crate) fn class_of(error: &(dyn Error + 'static)) -> Option<ErrorClass> {
     if error.is::<tokio::time::error::Elapsed>() {
         return Some(ErrorClass::Timeout);
@@ -104,7 +104,7 @@ pub(crate) fn class_of(error: &(dyn Error + 'static)) -> Option<ErrorClass> {
     error.downcast_ref::<std::io::Error>().and_then(|error| class_of_io(error.kind()))
 }
 
-/// Errors of the system that will be the same next time.
+/// System errors that will be the same next time.
 const PERMANENT: [ErrorKind; 7] = [
     ErrorKind::NotFound,
     ErrorKind::PermissionDenied,
@@ -121,7 +121,7 @@ fn class_of_io(kind: ErrorKind) -> Option<ErrorClass> {
     } else if PERMANENT.contains(&kind) {
         Some(ErrorClass::Permanent)
     } else if kind == ErrorKind::Other {
-        // Not the system's: somebody's own error in its clothes.
+        // Not from the system: a custom error wrapped in an `io::Error`.
         None
     } else {
         Some(ErrorClass::Transient)

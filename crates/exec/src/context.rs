@@ -1,4 +1,4 @@
-//! What a handler sees of the attempt that it runs.
+//! Context: a handler's view of the attempt that it runs.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::error::TaskError;
 use crate::notes::{Level, Note, NoteSender};
 use crate::steps::Steps;
 
-/// The attempt, for its handler.
+/// The attempt that a handler runs.
 #[derive(Clone, Debug)]
 pub struct Context {
     task: TaskId,
@@ -43,7 +43,7 @@ impl Context {
         }
     }
 
-    /// The task.
+    /// The id of the task.
     #[must_use]
     pub const fn task(&self) -> TaskId {
         self.task
@@ -61,52 +61,52 @@ impl Context {
         &self.queue
     }
 
-    /// What sort of work it is.
+    /// The task's kind.
     #[must_use]
     pub fn kind(&self) -> &str {
         &self.kind
     }
 
-    /// The folder to work in, if the task has one.
+    /// The working directory, if the task has one.
     #[must_use]
     pub fn folder(&self) -> Option<&str> {
         self.folder.as_deref()
     }
 
-    /// How much time is left.
+    /// The time left before the attempt times out.
     #[must_use]
     pub fn time_left(&self) -> Duration {
         self.until.saturating_duration_since(Instant::now())
     }
 
-    /// Whether the attempt is to stop.
+    /// Whether the attempt should stop.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.cancel.is_cancelled()
     }
 
-    /// Waits until the attempt is to stop.
+    /// Waits until the attempt should stop.
     pub async fn cancelled(&self) {
         self.cancel.cancelled().await;
     }
 
-    /// Says how far the work is.
+    /// Reports progress.
     pub fn progress(&self, done: u64, total: Option<u64>) {
         self.notes.say(Note::Progress { done, total, note: None });
     }
 
-    /// Writes a log line.
+    /// Writes a log line at level info.
     pub fn log(&self, message: impl Into<String>) {
         self.log_at(Level::Info, message);
     }
 
-    /// Writes a log line that matters more, or less.
+    /// Writes a log line at the given level.
     pub fn log_at(&self, level: Level, message: impl Into<String>) {
         self.notes.say(Note::Log { level, message: message.into() });
     }
 
-    /// Does a step of the task, once: what it came to is durable before this answers, and a later attempt gets it back instead of
-    /// doing it again. Each step of a handler has a name of its own.
+    /// Runs a step of the task once: its result is durable before this returns, and a later attempt gets the saved result instead of
+    /// running the step again. Step names are unique within a handler.
     ///
     /// ```
     /// # use ostler_exec::{Context, TaskError};
@@ -118,7 +118,7 @@ impl Context {
     /// ```
     ///
     /// # Errors
-    /// What the step failed with, with its name; or when it cannot be kept.
+    /// The error of the step, with the step's name; or when the result cannot be saved.
     pub async fn step<T, F, R>(&self, name: &str, work: F) -> Result<T, TaskError>
     where
         T: Serialize + DeserializeOwned,
@@ -128,11 +128,11 @@ impl Context {
         self.steps.take(name, work).await
     }
 
-    /// Does a step that the task can do without: if it fails, that is a warning on the task, and `None`. It is not tried again by a
-    /// later attempt.
+    /// Runs an optional step: if it fails, the task gets a warning, and this returns `None`. A later attempt does not
+    /// run it again.
     ///
     /// # Errors
-    /// When it cannot be kept.
+    /// When the result cannot be saved.
     pub async fn step_or_warn<T, F, R>(&self, name: &str, work: F) -> Result<Option<T>, TaskError>
     where
         T: Serialize + DeserializeOwned,

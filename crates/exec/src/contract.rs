@@ -1,4 +1,4 @@
-//! The contract between a pool and whatever runs its work.
+//! The executor contract: how a pool runs attempts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,47 +10,44 @@ use tokio_util::sync::CancellationToken;
 use crate::notes::NoteSender;
 use crate::steps::Steps;
 
-/// One attempt to be run.
+/// One attempt to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Work {
-    /// The task.
     pub task: TaskId,
     /// The token of its lease.
     pub token: u64,
-    /// The worker that runs it: one that was opened, and is not closed yet.
+    /// The worker that runs it: opened, and not yet closed.
     pub worker: WorkerId,
     /// The number of the attempt, counted from one.
     pub attempt: u32,
-    /// The task's queue.
     pub queue: Arc<str>,
-    /// What sort of work it is.
     pub kind: Arc<str>,
-    /// What to work on: JSON text.
+    /// The input: JSON text.
     pub payload: String,
-    /// How long the attempt may take.
+    /// The timeout of the attempt.
     pub timeout: Duration,
-    /// How long it may take to stop when it is told to.
+    /// The grace period: how long it may take to stop after a stop signal.
     pub grace: Duration,
-    /// The folder it works in.
+    /// The working directory.
     pub folder: Option<String>,
 }
 
-/// The strings that a pool holds while an attempt runs.
+/// The stop signals of a running attempt, and the sinks for its notes and steps.
 #[derive(Clone, Debug)]
 pub struct Control {
-    /// Cancelled when the attempt is to stop: somebody asked for it, the pool drains, or the lease is lost.
+    /// Cancelled when the attempt should stop: a cancellation was requested, the pool drains, or the lease is lost.
     pub cancel: CancellationToken,
-    /// Cancelled, together with `cancel`, when the lease is lost or about to be: the work is ended at once, without grace.
-    /// Nothing it says counts any more.
+    /// Cancelled, together with `cancel`, when the lease is lost or about to be: the work is killed at once, without grace.
+    /// Nothing that it reports counts any more.
     pub lost: CancellationToken,
-    /// Where progress and logs go.
+    /// Receives progress and logs.
     pub notes: NoteSender,
-    /// Where steps are kept.
+    /// Saves steps.
     pub steps: Steps,
 }
 
 impl Control {
-    /// Strings that nobody has pulled yet, and steps that nobody keeps.
+    /// Signals that are not set, and steps that are not saved.
     #[must_use]
     pub fn new(notes: NoteSender) -> Self {
         Self {
@@ -62,45 +59,43 @@ impl Control {
     }
 }
 
-/// How an attempt ended.
+/// The result of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AttemptResult {
-    /// What the rules decide by.
     pub outcome: Outcome,
-    /// What came out, after a success: JSON text.
+    /// The output after a success: JSON text.
     pub output: Option<String>,
-    /// Whether the slot can be used again at once.
+    /// What became of the worker.
     pub slot: WorkerFate,
-    /// Whose word the class of a failure is.
     pub classing: ClassSource,
-    /// What the node lacks, if that kept the work from beginning. It is handed back then, and the pool waits before it tries again.
+    /// The resource that the node lacked, if that kept the work from starting. The work is then handed back, and the pool backs off.
     pub shortage: Option<String>,
 }
 
-/// Whose word the class of a failure is.
+/// Where the class of a failure comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClassSource {
-    /// The work's, its policy's, or the system's.
+    /// Set by the work, its policy, or the system.
     Given,
-    /// Nobody's: it is transient because something has to be assumed. A pool may assume otherwise.
+    /// Not set: transient by default. A pool may assume another class.
     Assumed,
 }
 
-/// What became of the slot that ran an attempt.
+/// What became of the worker that ran an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkerFate {
-    /// It is free.
+    /// Ready for the next attempt.
     Reusable,
-    /// The work did not stop when it was told to, and cannot be ended from outside: it still holds its thread.
+    /// The work did not stop on the stop signal, and cannot be killed from outside: it still holds its thread.
     Unresponsive,
-    /// Its worker has done its share: it takes no more, and is closed. Another comes where one is needed.
+    /// The worker has run its maximum: it takes no more, and is closed. The pool starts another if needed.
     Spent,
-    /// Its worker is dead, or was ended with the work. Another comes where one is needed.
+    /// The worker died, or was killed with the work. The pool starts another if needed.
     Dead,
 }
 
 impl AttemptResult {
-    /// The work is done.
+    /// A success.
     #[must_use]
     pub const fn success(output: Option<String>) -> Self {
         Self {
@@ -112,7 +107,7 @@ impl AttemptResult {
         }
     }
 
-    /// It failed.
+    /// A failure.
     #[must_use]
     pub const fn failed(failure: Failure) -> Self {
         Self {
@@ -124,19 +119,19 @@ impl AttemptResult {
         }
     }
 
-    /// It failed with this class and message.
+    /// A failure with this class and message.
     #[must_use]
     pub fn failed_with(class: ErrorClass, message: impl Into<String>) -> Self {
         Self::failed(Failure::new(class, message))
     }
 
-    /// Its deadline has passed.
+    /// A timeout.
     #[must_use]
     pub fn too_long(timeout: Duration) -> Self {
         Self::failed_with(ErrorClass::Timeout, format!("it took longer than {timeout:?}"))
     }
 
-    /// It stopped because it was told to.
+    /// The work stopped on the stop signal.
     #[must_use]
     pub const fn cancelled() -> Self {
         Self {
@@ -148,13 +143,13 @@ impl AttemptResult {
         }
     }
 
-    /// The same failure, whose class nobody has said: the pool says what is assumed.
+    /// The same failure without a class: the pool decides what is assumed.
     #[must_use]
     pub fn unclassed(self) -> Self {
         Self { classing: ClassSource::Assumed, ..self }
     }
 
-    /// The same failure, with more for whoever looks closer.
+    /// The same failure with details for debugging.
     #[must_use]
     pub fn with_details(mut self, details: Option<String>) -> Self {
         if let Outcome::Failed(failure) = &mut self.outcome {
@@ -163,7 +158,7 @@ impl AttemptResult {
         self
     }
 
-    /// It was not begun, and can be run by somebody else.
+    /// The work was not started, and another node or worker can run it.
     #[must_use]
     pub const fn handed_back() -> Self {
         Self {
@@ -175,19 +170,20 @@ impl AttemptResult {
         }
     }
 
-    /// It was not begun, for the node lacks what any work needs here: descriptors, memory, processes. A sentence says what.
+    /// The work was not started, because the node lacks a resource that any work needs here: descriptors, memory, processes. `what` is
+    /// a sentence that names it.
     #[must_use]
     pub fn short(what: String) -> Self {
         Self { shortage: Some(what), ..Self::handed_back() }.spent()
     }
 
-    /// The same, but the work still holds its thread.
+    /// The same, but the work is unresponsive: it still holds its thread.
     #[must_use]
     pub fn deaf(self) -> Self {
         Self { slot: WorkerFate::Unresponsive, ..self }
     }
 
-    /// The same, but its worker takes no more.
+    /// The same, but its worker takes no more attempts.
     #[must_use]
     pub fn spent(self) -> Self {
         Self { slot: WorkerFate::Spent, ..self }
@@ -200,81 +196,79 @@ impl AttemptResult {
     }
 }
 
-/// Whether a worker came up.
+/// Whether a worker started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WorkerOpening {
-    /// It takes work.
+    /// Ready for work.
     Ready,
-    /// It did not. The pool lets it go, and tries another later.
+    /// The worker did not start. The pool drops it, and tries another later.
     Failed(Failure),
-    /// It could not, for the node lacks what any worker needs: descriptors, memory, processes. A sentence says what. The pool
-    /// tries again later, as often as it takes.
+    /// The worker could not start, because the node lacks a resource that any worker needs: descriptors, memory, processes. The
+    /// sentence names it. The pool retries until it succeeds.
     Short(String),
 }
 
-/// What can be told of a worker that is a thing of its own, such as a process.
+/// Process id and memory of a worker that is a separate entity, such as a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Vitals {
-    /// Its process, to be shown. Nobody may signal it.
+    /// The process id. For display only: never signal it.
     pub pid: Option<u32>,
-    /// How much memory it has, with all that it started.
+    /// Memory in use, including all child processes.
     pub memory_bytes: Option<u64>,
 }
 
-/// Which kinds an executor can run.
+/// The kinds that an executor can run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Served {
-    /// Any kind.
     Any,
-    /// These.
     Only(Vec<String>),
 }
 
 /// Runs attempts.
 ///
-/// Whatever the work does — return, fail, panic, hang, flood its output, die — `run` answers: within the attempt's timeout
-/// and one grace, and when it is told to stop, within two graces: one for the work to stop by itself, one to end it. When
-/// the lease is lost the first of these two is left out. It answers once. It never panics, and it keeps nothing of an
-/// attempt when it has answered, except where it says [`WorkerFate::Unresponsive`].
+/// Whatever the work does (return, fail, panic, hang, flood its output, die), `run` returns: within the attempt's timeout
+/// plus one grace period, and after a stop signal within two grace periods: one for the work to stop by itself, one to kill it. When
+/// the lease is lost, the first of these two is skipped. It returns once. It never panics, and it holds nothing of an
+/// attempt after it has returned, unless it reports [`WorkerFate::Unresponsive`].
 ///
-/// A worker that is a thing of its own lives from its [`open`](Self::open) to its [`close`](Self::close), and is never brought
-/// back to life: when it dies, another one with another name takes its place. That it died is told by what `run` says of its slot,
+/// A worker that is a separate entity lives from its [`open`](Self::open) to its [`close`](Self::close), and is never
+/// revived: when it dies, another one with a new id replaces it. Its death is reported in the [`WorkerFate`] that `run` returns,
 /// or, between two attempts, by [`ended`](Self::ended).
 #[async_trait]
 pub trait Executor: Send + Sync {
-    /// Which kinds it can run.
+    /// The kinds that it can run.
     fn served(&self) -> Served;
 
-    /// How many attempts it takes at once at most, if it has such a bound: what comes beyond it is handed back. A pool has no more
+    /// The maximum number of concurrent attempts, if there is one: attempts beyond it are handed back. A pool has no more
     /// workers than that.
     fn capacity(&self) -> Option<usize> {
         None
     }
 
-    /// A worker is to come up, before it is given its first attempt. Only executors whose workers are things of their own,
+    /// Starts a worker, before its first attempt. Only executors whose workers are separate entities,
     /// such as processes, have something to do.
     async fn open(&self, _worker: WorkerId) -> WorkerOpening {
         WorkerOpening::Ready
     }
 
-    /// A worker goes: it gets no more attempts, and whatever it was is ended. It is not told of a worker that did not
-    /// come up. For one whose slot is [`WorkerFate::Unresponsive`] it answers when nothing holds that any more, however long that takes.
+    /// Stops a worker: it gets no more attempts, and its process, if any, is killed. Not called for a worker that did not
+    /// start. For a worker that is [`WorkerFate::Unresponsive`] it returns when nothing holds the worker any more, however long that takes.
     async fn close(&self, _worker: WorkerId) {}
 
-    /// Waits until an open worker that runs nothing is over, though nobody has closed it: its process died. Says why. Whoever
-    /// stops waiting loses nothing.
+    /// Waits until an open, idle worker ends without having been closed, because its process died. Returns the reason. Cancel
+    /// safe: dropping the future loses nothing.
     async fn ended(&self, _worker: WorkerId) -> Failure {
         std::future::pending().await
     }
 
-    /// Nobody looks after a worker any more, whatever became of it: what is left of it is ended at once.
+    /// Kills whatever is left of a worker at once: nothing supervises it any more.
     fn abandon(&self, _worker: WorkerId) {}
 
-    /// What can be told of a worker now.
+    /// The current vitals of a worker.
     fn vitals(&self, _worker: WorkerId) -> Vitals {
         Vitals::default()
     }
 
-    /// Runs one attempt to its end.
+    /// Runs one attempt to completion.
     async fn run(&self, work: Work, control: Control) -> AttemptResult;
 }

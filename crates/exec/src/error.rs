@@ -1,4 +1,4 @@
-//! What a Rust handler fails with.
+//! `TaskError`: the error of a Rust handler.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use ostler_core::{ErrorClass, Failure};
 use crate::classify::class_of;
 use crate::contract::{AttemptResult, ClassSource};
 
-/// An error of a handler, with the class that says what follows.
+/// An error of a handler, with the class that decides what follows.
 ///
-/// Any error becomes one with `?`. Those of the system have their class: a file that is not there is permanent, a time-out is a
-/// time-out. All others are *transient*, the class of an error that nobody classed, unless the pool assumes otherwise;
-/// [`Classed`](crate::Classed) gives an error its class.
+/// Any error converts with `?`. System errors have a class: a missing file is permanent, a timeout is a
+/// timeout. All others are *transient*, the class of an unclassified error, unless the pool assumes another;
+/// implement [`Classed`](crate::Classed) to give an error its class.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskError {
-    /// Apart, so that a result of a handler is small.
+    /// Boxed, so that the `Result` of a handler is small.
     failure: Box<Failure>,
     classing: ClassSource,
 }
@@ -32,39 +32,39 @@ impl TaskError {
         Self::of(ErrorClass::Permanent, message)
     }
 
-    /// Part of it is done; this step failed.
+    /// Part of the work is done; this step failed.
     #[must_use]
     pub fn partial(step: impl Into<String>, message: impl Into<String>) -> Self {
         Self::of(ErrorClass::Partial, message).in_step(step)
     }
 
-    /// Too many requests: not before this has passed.
+    /// Too many requests: do not retry before this has passed.
     #[must_use]
     pub fn rate_limited(retry_after: Duration, message: impl Into<String>) -> Self {
         Self::of(ErrorClass::RateLimited, message).retry_after(retry_after)
     }
 
-    /// Nothing in this lane can work now: bad credentials, no quota.
+    /// Nothing in this queue can work now: bad credentials, no quota.
     #[must_use]
     pub fn queue_stop(message: impl Into<String>) -> Self {
         Self::of(ErrorClass::QueueStop, message)
     }
 
-    /// Not before this has passed.
+    /// Do not retry before this has passed.
     #[must_use]
     pub fn retry_after(mut self, wait: Duration) -> Self {
         self.failure.retry_after = Some(wait);
         self
     }
 
-    /// What might help.
+    /// A suggestion that might help.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.failure.hint = Some(hint.into());
         self
     }
 
-    /// More for whoever looks closer.
+    /// Details for debugging.
     #[must_use]
     pub fn details(mut self, details: impl Into<String>) -> Self {
         self.failure.details = Some(details.into());
@@ -75,7 +75,7 @@ impl TaskError {
         Self { failure: Box::new(Failure::new(class, message)), classing: ClassSource::Given }
     }
 
-    /// An error with what caused it.
+    /// An error with its causes.
     pub(crate) fn with_causes(class: ErrorClass, error: &dyn std::error::Error) -> Self {
         let mut details = String::new();
         let mut cause = error.source();
@@ -87,20 +87,20 @@ impl TaskError {
         if details.is_empty() { failed } else { failed.details(details) }
     }
 
-    /// In this step, unless it says so itself.
+    /// Sets the step, unless one is set.
     #[must_use]
     pub(crate) fn in_step(mut self, step: impl Into<String>) -> Self {
         self.failure.step.get_or_insert_with(|| step.into());
         self
     }
 
-    /// As the rules see it.
+    /// The failure that the rules decide on.
     #[must_use]
     pub fn into_failure(self) -> Failure {
         *self.failure
     }
 
-    /// As the end of an attempt.
+    /// The error as the result of an attempt.
     pub(crate) fn into_end(self) -> AttemptResult {
         AttemptResult { classing: self.classing, ..AttemptResult::failed(*self.failure) }
     }

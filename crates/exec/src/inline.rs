@@ -1,4 +1,4 @@
-//! Async handlers on the runtime that the node has.
+//! Inline executor: async handlers on the node's runtime.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -22,9 +22,9 @@ type Handler =
 
 /// Runs async handlers, each as a task of its own, so that a panic ends that handler and nothing else.
 ///
-/// A handler is told to stop by its context. One that does not stop within the grace, and one that is past its deadline,
-/// is dropped where it next waits; one whose lease is lost is dropped at once. One that never waits — it blocks its thread — cannot be dropped: it is left behind and
-/// reported as deaf.
+/// A handler receives the stop signal through its context. A handler that does not stop within the grace period, or has timed out,
+/// is dropped at its next await; one whose lease is lost is dropped at once. One that never awaits, because it blocks its thread,
+/// cannot be dropped: it is left behind and reported as unresponsive.
 #[derive(Default)]
 pub struct Inline {
     handlers: BTreeMap<String, Handler>,
@@ -32,13 +32,13 @@ pub struct Inline {
 }
 
 impl Inline {
-    /// Without any handler.
+    /// An executor without handlers.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// With a handler for a kind: JSON text in, JSON text out.
+    /// Adds a handler for a kind: JSON text in, JSON text out.
     #[must_use]
     pub fn handle<F, R>(mut self, kind: impl Into<String>, handler: F) -> Self
     where
@@ -60,7 +60,7 @@ impl Executor for Inline {
     async fn run(&self, work: Work, control: Control) -> AttemptResult {
         let Some(handler) = self.handlers.get(&*work.kind) else { return no_handler(&work.kind) };
         let context = Context::new(&work, &control, Instant::now());
-        // A handler may panic before its first await, while its future is made.
+        // A handler may panic before its first await, while its future is created.
         let made =
             std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| handler(work.payload.clone(), context)));
         let future = match made {
@@ -77,14 +77,14 @@ impl Executor for Inline {
             () = control.lost.cancelled() => AttemptResult::cancelled(),
             () = control.cancel.cancelled() => tokio::select! {
                 biased;
-                // It was told by its context; what it brings within the grace counts.
+                // The context has signalled the stop; a result within the grace period counts.
                 joined = &mut running => return conclude(joined, &control.cancel),
                 () = control.lost.cancelled() => AttemptResult::cancelled(),
                 () = tokio::time::sleep(work.grace) => AttemptResult::cancelled(),
             },
         };
         drop(guard);
-        // Dropping takes effect at the handler's next await. One that blocks its thread has none.
+        // Dropping takes effect at the handler's next await. A handler that blocks its thread has none.
         match tokio::time::timeout(work.grace, &mut running).await {
             Ok(_) => ended,
             Err(_) => {
@@ -99,7 +99,7 @@ impl Executor for Inline {
     }
 }
 
-/// Ends the handler when whoever waits for it is gone.
+/// Aborts the handler when the future that waits for it is dropped.
 struct AbortOnDrop(AbortHandle);
 
 impl Drop for AbortOnDrop {
@@ -108,7 +108,7 @@ impl Drop for AbortOnDrop {
     }
 }
 
-/// How a handler ended that came to an end by itself. Whatever fails after it was told to stop has stopped.
+/// The result of a handler that finished by itself. A failure after the stop signal counts as cancelled.
 pub(crate) fn conclude(
     joined: Result<HandlerFuture, JoinError>,
     cancel: &CancellationToken,
@@ -118,17 +118,17 @@ pub(crate) fn conclude(
         Ok(Err(_)) | Err(_) if cancel.is_cancelled() => AttemptResult::cancelled(),
         Ok(Err(error)) => error.into_end(),
         Err(error) if error.is_panic() => panicked(error.into_panic().as_ref()),
-        // The runtime shuts down.
+        // The runtime is shutting down.
         Err(_) => AttemptResult::cancelled(),
     }
 }
 
-/// Nobody here can run this kind.
+/// The failure for a kind without a handler.
 pub(crate) fn no_handler(kind: &str) -> AttemptResult {
     AttemptResult::failed_with(ErrorClass::Permanent, format!("no handler for the kind \"{kind}\""))
 }
 
-/// A panic is a failure like any other, and nobody has said its class.
+/// The failure for a panic; its class is not set.
 pub(crate) fn panicked(panic: &(dyn Any + Send)) -> AttemptResult {
     let message = panic
         .downcast_ref::<&str>()

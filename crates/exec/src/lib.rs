@@ -1,8 +1,8 @@
-//! How work is run: the contract of executors, and the two for Rust handlers.
+//! Executors: the contract for running work, and the two executors for Rust handlers.
 //!
-//! - [`Executor`]: runs one attempt and says how it ended. [`Work`] is what it is given, [`Context`] what a handler
-//!   sees, [`AttemptResult`] what comes back.
-//! - [`Inline`]: async handlers on the runtime that the node has.
+//! - [`Executor`]: runs one attempt and returns its outcome. [`Work`] is the input, [`Context`] the handler's
+//!   view, [`AttemptResult`] the result.
+//! - [`Inline`]: async handlers on the node's runtime.
 //! - [`Threads`]: handlers that are not `Send`, on OS threads of their own.
 //! - `conformance` (a feature): one suite for every executor.
 //!

@@ -1,6 +1,6 @@
-//! What work says while it runs: progress and log lines. They wait, bounded, for whoever keeps them.
+//! Notes: progress and log lines of a running attempt, in a bounded buffer until they are stored.
 //!
-//! Most attempts say nothing, so a pair of ends costs little until the first note.
+//! Most attempts write no notes, so a sender and receiver cost little until the first one.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,31 +8,31 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ostler_core::cut;
 use tokio::sync::Notify;
 
-/// Notes of one attempt that wait to be kept. Over it, log lines are dropped and counted.
+/// Buffered notes of one attempt. Above it, log lines are dropped and counted.
 const MAX_WAITING: usize = 1_024;
-/// Bytes of one log line; longer ones are cut, and marked.
+/// Bytes of one log line; longer ones are truncated and marked.
 const MAX_LINE_BYTES: usize = 16 * 1024;
 
-/// Files that are recorded of one attempt. They are facts about what came out, and never dropped because lines came too fast.
+/// Files recorded per attempt. They describe the results, and are never dropped because lines came too fast.
 pub const MAX_FILES: usize = 1_000;
-/// Pieces of standard output that are kept of one attempt. They are no lines, and never dropped because lines came too fast.
+/// Pieces of standard output kept per attempt. They are not lines, and are never dropped because lines came too fast.
 pub const MAX_STDOUT_PIECES: usize = 2_048;
 
-/// How much a log line matters.
+/// The level of a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Level {
-    /// For whoever looks for a fault.
+    /// For debugging.
     Debug,
-    /// For anybody.
+    /// Informational.
     Info,
-    /// Something is not as it should be.
+    /// Something is wrong, but the work continues.
     Warn,
     /// Something failed.
     Error,
 }
 
 impl Level {
-    /// The word that users see.
+    /// The name shown to users.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -44,61 +44,57 @@ impl Level {
     }
 }
 
-/// Something that work said.
+/// A note of a running attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Note {
-    /// How far it is.
     Progress {
-        /// So much is done.
+        /// Units done.
         done: u64,
-        /// Of so much, if that is known.
+        /// Units in all, if known.
         total: Option<u64>,
-        /// In words.
+        /// A description.
         note: Option<String>,
     },
-    /// A log line.
     Log {
-        /// How much it matters.
         level: Level,
-        /// The line.
         message: String,
     },
-    /// Something went wrong that the work goes on without.
+    /// Something went wrong, and the work continues without it.
     Warning(String),
-    /// A file that it left in its task's folder.
+    /// A file that the attempt left in its task's folder.
     File {
-        /// Where, in the folder.
+        /// The path within the folder.
         path: String,
-        /// Its bytes.
+        /// Bytes.
         size: u64,
-        /// The SHA-256 of them, in hexadecimal digits.
+        /// The SHA-256 in hexadecimal digits.
         sha256: String,
     },
-    /// A piece of what a command that did not succeed wrote to its standard output: JSON, a string or the list of its bytes.
+    /// A piece of the standard output of a command that did not succeed: JSON, a string or the list of its bytes.
     Stdout(String),
-    /// So many lines were dropped, because nobody took them in time.
+    /// This many lines were dropped, because the receiver was too slow.
     Dropped(u64),
 }
 
-/// The two ends of the notes of one attempt.
+/// Creates the sender and the receiver of one attempt.
 #[must_use]
 pub fn notes() -> (NoteSender, NoteReceiver) {
     let between = Arc::<Shared>::default();
     (NoteSender(Arc::new(SenderCount(Arc::clone(&between)))), NoteReceiver(between))
 }
 
-/// Where notes go in.
+/// The sending half.
 #[derive(Clone, Debug)]
 pub struct NoteSender(Arc<SenderCount>);
 
-/// Where notes come out.
+/// The receiving half.
 #[derive(Debug)]
 pub struct NoteReceiver(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
     said: Mutex<Buffered>,
-    /// Rung when there is a note, or never will be.
+    /// Notified when there is a note, or when there will be no more.
     news: Notify,
 }
 
@@ -122,7 +118,7 @@ impl Shared {
     }
 }
 
-/// All who can say something. When the last of them is gone, nothing more is heard.
+/// Shared by all clones of a sender. Dropping the last one closes the channel.
 #[derive(Debug)]
 struct SenderCount(Arc<Shared>);
 
@@ -133,7 +129,7 @@ impl Drop for SenderCount {
 }
 
 impl NoteSender {
-    /// Says something. Never waits: work must not be slower because nobody listens.
+    /// Sends a note. Never blocks: a slow receiver must not slow the work down.
     pub fn say(&self, note: Note) {
         let note = match note {
             Note::Log { level, message } => Note::Log { level, message: cut(&message, MAX_LINE_BYTES) },
@@ -168,7 +164,7 @@ impl NoteSender {
             drop(said);
             return between.news.notify_one();
         }
-        // The mark of a gap needs room too, or it would be the next to be dropped.
+        // The gap marker needs space too, or it would be the next to be dropped.
         let needed = if said.dropped > 0 { 2 } else { 1 };
         if said.waiting.len() + needed > MAX_WAITING {
             said.dropped += 1;
@@ -185,14 +181,14 @@ impl NoteSender {
 }
 
 impl NoteReceiver {
-    /// The next note; `None` when there will be none any more.
+    /// The next note; `None` when the channel is closed and empty.
     pub async fn recv(&self) -> Option<Note> {
         let mut one = Vec::with_capacity(1);
         self.recv_many(&mut one, 1).await;
         one.pop()
     }
 
-    /// Waits for notes, and adds up to `most` of them. Answers how many; none, when there will be none any more.
+    /// Waits for notes, and appends up to `most` of them. Returns how many; zero when the channel is closed and empty.
     pub async fn recv_many(&self, into: &mut Vec<Note>, most: usize) -> usize {
         loop {
             let news = self.0.news.notified();
@@ -208,13 +204,13 @@ impl NoteReceiver {
         }
     }
 
-    /// A note that is there already.
+    /// A note that is already buffered.
     #[must_use]
     pub fn try_recv(&self) -> Option<Note> {
         self.0.lock().waiting.pop_front()
     }
 
-    /// Hears nothing new. What was said before is still there.
+    /// Closes the channel. Notes sent before stay available.
     pub fn close(&self) {
         self.0.close();
     }

@@ -1,5 +1,5 @@
-//! Steps: named checkpoints inside a task. What a step came to is durable before the next one begins, and a later attempt gets it
-//! back instead of doing it again.
+//! Steps: named checkpoints within a task. The result of a step is durable before the next one starts, and a later attempt gets
+//! the saved result instead of running the step again.
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -13,49 +13,49 @@ use serde::de::DeserializeOwned;
 use crate::error::TaskError;
 use crate::notes::{Note, NoteSender};
 
-/// Where the steps of an attempt are kept.
+/// Stores the steps of an attempt.
 #[async_trait]
 pub trait StepStore: Debug + Send + Sync {
-    /// A step is to begin.
+    /// Looks up a step that is about to run.
     ///
     /// # Errors
-    /// When nobody can say whether it was done before.
+    /// When it cannot be determined whether the step was done before.
     async fn begin(&self, name: &str) -> Result<StepLookup, StepError>;
 
-    /// The steps that earlier attempts have done, with what each came to: JSON text.
+    /// The steps that earlier attempts have saved, with the value of each: JSON text.
     ///
     /// # Errors
-    /// When nobody can say.
+    /// When they cannot be read.
     async fn done(&self) -> Result<Vec<(String, String)>, StepError>;
 
-    /// A step came to this: JSON text. When it answers, that is durable.
+    /// Saves the value of a step: JSON text. It is durable when this returns.
     ///
     /// # Errors
-    /// When it is not kept.
+    /// When it was not saved.
     async fn save(&self, name: &str, value: &str) -> Result<(), StepError>;
 }
 
-/// What is known of a step that is to begin.
+/// The result of looking up a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StepLookup {
-    /// It was not done yet.
+    /// Not done yet.
     New,
-    /// An earlier attempt has done it, and it came to this: JSON text.
+    /// An earlier attempt saved this value: JSON text.
     Done(String),
-    /// This attempt has begun it before. Two steps cannot share a name.
+    /// This attempt has already run a step of this name. Two steps cannot share a name.
     Twice,
 }
 
-/// Why a step is not kept.
+/// Why a step was not saved.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StepError {
-    /// Somebody else speaks for the task now.
+    /// The lease is lost: another session may hold the task now.
     #[error("the lease is lost")]
     Lost,
-    /// It will never be: too large, too many.
+    /// Permanent: too large, too many.
     #[error("{0}")]
     Refused(String),
-    /// It may be another time: the store is away.
+    /// Transient: the store is unavailable.
     #[error("{0}")]
     Away(String),
 }
@@ -65,25 +65,25 @@ pub enum StepError {
 pub struct Steps(Option<Arc<dyn StepStore>>);
 
 impl Steps {
-    /// Kept there.
+    /// Steps saved in this store.
     #[must_use]
     pub fn kept(store: Arc<dyn StepStore>) -> Self {
         Self(Some(store))
     }
 
-    /// Kept nowhere: every step is done anew.
+    /// Steps that are not saved: every step runs again.
     #[must_use]
     pub const fn ephemeral() -> Self {
         Self(None)
     }
 
-    /// Who keeps them, if anybody does.
+    /// The store of the steps, if they are saved.
     #[must_use]
     pub const fn store(&self) -> Option<&Arc<dyn StepStore>> {
         self.0.as_ref()
     }
 
-    /// Does a step, unless it was done before.
+    /// Runs a step, unless it was done before.
     pub(crate) async fn take<T, F, R>(&self, name: &str, work: F) -> Result<T, TaskError>
     where
         T: Serialize + DeserializeOwned,
@@ -113,7 +113,7 @@ impl Steps {
         Ok(done)
     }
 
-    /// The same for a step that the task can do without: its failure is a warning.
+    /// Runs an optional step: its failure is a warning.
     pub(crate) async fn take_or_warn<T, F, R>(
         &self,
         notes: &NoteSender,
@@ -152,7 +152,7 @@ fn at(name: &str, error: TaskError) -> TaskError {
 fn unkept(name: &str, error: &StepError) -> TaskError {
     let message = format!("the step \"{name}\" is not kept: {error}");
     let error = match error {
-        // It is being stopped; whatever it says does not count.
+        // The attempt is being stopped; its result does not count.
         StepError::Lost | StepError::Away(_) => TaskError::transient(message),
         StepError::Refused(_) => TaskError::permanent(message),
     };

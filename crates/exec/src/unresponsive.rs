@@ -1,4 +1,4 @@
-//! Work that did not stop when it was told to, and cannot be ended from outside: who still holds a thread, and until when.
+//! Unresponsive work: it did not stop on the stop signal, cannot be killed from outside, and still holds a thread.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -9,12 +9,13 @@ use ostler_core::WorkerId;
 
 type WorkEnd = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// The ends of deaf work, by the worker that it holds. A worker that is deaf gets no other attempt: there is one for each.
+/// Futures that complete when unresponsive work ends, by the worker that it holds. An unresponsive worker gets no other attempt, so
+/// there is one for each.
 #[derive(Default)]
 pub(crate) struct Unresponsive(Mutex<HashMap<WorkerId, WorkEnd>>);
 
 impl Unresponsive {
-    /// This worker is held until then.
+    /// Records that this worker is held until `end` completes.
     pub(crate) fn keep(&self, worker: WorkerId, end: impl Future<Output = ()> + Send + 'static) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(worker, Box::pin(end));
     }

@@ -1,4 +1,4 @@
-//! The executors for Rust pass the suite that every executor passes.
+//! The Rust executors pass the conformance suite of all executors.
 
 #![cfg(feature = "conformance")]
 

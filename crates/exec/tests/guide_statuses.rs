@@ -1,10 +1,10 @@
-//! The answers of HTTP that the guide to failures names have the class of the row in which they stand.
+//! The HTTP statuses named in the guide to failures have the class of their row.
 
 use std::time::Duration;
 
 use ostler_exec::class_of_status;
 
-/// The class of each row, and the numbers that stand after "HTTP" in it.
+/// The class of each row, and the numbers after "HTTP" in it.
 fn named() -> Vec<(String, Vec<u16>)> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide/failures.md");
     let page = std::fs::read_to_string(path).expect("the guide is there");

@@ -1,4 +1,4 @@
-//! What only threads do: handlers that are not `Send`, a fresh set for each attempt, the bound, the drain.
+//! Thread executor: handlers that are not `Send`, a fresh `LocalSet` for each attempt, the limit, the drain.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -13,7 +13,7 @@ use ostler_exec::{
 };
 use tokio::sync::Semaphore;
 
-/// How long attempts may take to end on a busy machine.
+/// How long attempts may take to finish on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn work(payload: &str) -> Work {
@@ -172,7 +172,7 @@ async fn what_waits_behind_a_deaf_handler_runs_on_the_thread_that_takes_its_plac
     let handler = |payload: String, context: ostler_exec::Context| async move {
         if payload == "deaf" {
             context.log("here");
-            // Until the test is over: it never listens.
+            // Until the test is over: it ignores the stop signal.
             std::thread::park_timeout(Duration::from_secs(5));
         }
         Ok(None)
@@ -198,7 +198,7 @@ async fn attempts_on_one_thread_never_interleave() {
             let tells = Arc::clone(&tells);
             async move {
                 tells.lock().unwrap().push(format!("{payload} begins"));
-                // It waits again and again, and somebody else could begin meanwhile.
+                // It yields again and again, so another attempt could start in between.
                 for _ in 0..50 {
                     tokio::task::yield_now().await;
                     tokio::time::sleep(Duration::from_micros(50)).await;
@@ -225,7 +225,7 @@ async fn attempts_on_one_thread_never_interleave() {
     }
 }
 
-/// Runs so many attempts at once, and fails if they do not end.
+/// Runs this many attempts at once, and fails if they do not finish.
 async fn all_end(pool: Threads, attempts: usize) {
     let pool = Arc::new(pool);
     let runs = (0..attempts).map(|_| {
@@ -240,7 +240,7 @@ async fn all_end(pool: Threads, attempts: usize) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn as_many_attempts_run_in_parallel_as_there_are_threads() {
-    // Each one holds its thread until all four are there.
+    // Each one blocks its thread until all four are there.
     let meeting = Arc::new(Barrier::new(4));
     let pool = Threads::start(policy(4, 40, Choice::RoundRobin)).unwrap().handle("k", move |_, _| {
         let meeting = Arc::clone(&meeting);
@@ -254,7 +254,7 @@ async fn as_many_attempts_run_in_parallel_as_there_are_threads() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_thread_has_a_runtime_of_its_own_with_two_workers() {
-    // What both threads spawn holds two workers of each runtime until all four are there.
+    // The tasks spawned by both threads block two workers of each runtime until all four are there.
     let meeting = Arc::new(Barrier::new(4));
     let policy = ThreadPolicy { runtimes: Runtimes::TwoWorkers, ..policy(2, 20, Choice::RoundRobin) };
     let pool = Threads::start(policy).unwrap().handle("k", move |_, _| {

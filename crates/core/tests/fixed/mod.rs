@@ -1,8 +1,8 @@
-//! Property tests that try the same cases on every run: a red build is red again on the next machine.
+//! Property tests with a fixed seed: a failing build fails again on the next machine.
 
 use proptest::test_runner::{Config, RngSeed};
 
-/// So many cases, always the same ones, with no files left behind.
+/// This many cases, always the same ones, with no files left behind.
 pub(crate) fn cases(cases: u32) -> Config {
     Config { cases, failure_persistence: None, rng_seed: RngSeed::Fixed(0x05_71_e2), ..Config::default() }
 }

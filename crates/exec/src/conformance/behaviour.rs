@@ -1,4 +1,4 @@
-//! How work can be made to behave, and a handler that behaves so.
+//! Behaviours of test work, and a handler that performs them.
 
 use std::time::Duration;
 
@@ -7,35 +7,33 @@ use ostler_core::ErrorClass;
 use crate::context::Context;
 use crate::error::TaskError;
 
-/// A way for work to behave.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Behaviour {
-    /// Gives back its payload's text.
+    /// Returns the text of its payload.
     Echo(String),
     /// Fails with this class.
     Fail(ErrorClass),
-    /// Fails, and says nothing about its class.
+    /// Fails without a class.
     FailUnclassed,
-    /// Panics.
     Panic,
-    /// Says a line, waits for ever, and does not listen.
+    /// Writes a line, waits forever, and ignores stop signals.
     Hang,
-    /// Holds its thread for this long, and does not listen.
+    /// Blocks its thread for this long, and ignores stop signals.
     Block(Duration),
-    /// Waits until it is told to stop, then stops.
+    /// Waits for the stop signal, then stops.
     StopWhenTold,
-    /// Waits until it is told to stop, then finishes its work and succeeds.
+    /// Waits for the stop signal, then finishes its work and succeeds.
     FinishWhenTold,
-    /// Waits until it is told to stop, says a line both times, and goes on for this long.
+    /// Waits for the stop signal, writes a line before and after, and continues for this long.
     FinishAfter(Duration),
-    /// Gives back this many bytes.
+    /// Returns this many bytes.
     BigOutput(usize),
     /// Logs this many lines.
     Flood(usize),
 }
 
 impl Behaviour {
-    /// As a payload for [`act`].
+    /// The payload that makes [`act`] behave like this.
     #[must_use]
     pub fn payload(&self) -> String {
         match self {
@@ -57,10 +55,10 @@ impl Behaviour {
 /// A handler that behaves as its payload says.
 ///
 /// # Errors
-/// When it is to fail.
+/// When the behaviour is to fail.
 ///
 /// # Panics
-/// When it is to panic.
+/// When the behaviour is to panic.
 pub async fn act(payload: String, context: Context) -> Result<Option<String>, TaskError> {
     let (what, how) = payload.split_once(' ').unwrap_or((&payload, ""));
     let number = || how.parse::<u64>().unwrap_or(0);

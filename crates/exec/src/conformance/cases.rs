@@ -1,4 +1,4 @@
-//! The cases.
+//! The conformance cases.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,7 +13,7 @@ use super::{Behaviour, Fixture, GRACE, LONG, SHORT};
 use crate::contract::{AttemptResult, ClassSource, Control, Executor, Work, WorkerFate, WorkerOpening};
 use crate::notes::{NoteReceiver, notes};
 
-/// Whether a case could be tried.
+/// Whether a case could be run.
 pub(super) enum Tried {
     Held,
     LeftOut,
@@ -46,7 +46,7 @@ cases![
     many_at_once_get_their_own_answers,
 ];
 
-/// A generous bound for "in time" on a loaded machine, beside what the case itself waits for.
+/// A generous margin for "in time" on a loaded machine, on top of what the case itself waits for.
 const SLACK: Duration = Duration::from_secs(20);
 
 struct Run {
@@ -56,10 +56,10 @@ struct Run {
     ended: tokio::task::JoinHandle<AttemptResult>,
 }
 
-/// Each attempt has a worker of its own, which is opened for it and closed after it.
+/// Each attempt has its own worker, opened before it and closed after it.
 static NEXT_WORKER: AtomicU64 = AtomicU64::new(1);
 
-/// Starts an attempt. Its worker comes up first: how long that takes is no part of the attempt.
+/// Starts an attempt. Its worker is opened first: the time that takes is not part of the attempt.
 async fn start(fixture: &Arc<dyn Fixture>, work: Work) -> Run {
     let (said, notes) = notes();
     let control = Control::new(said);
@@ -230,7 +230,7 @@ async fn what_does_not_listen_is_ended_after_the_grace(f: Arc<dyn Fixture>) -> T
 }
 
 async fn what_has_lost_its_lease_is_ended_at_once(f: Arc<dyn Fixture>) -> Tried {
-    // It would stop by itself, or finish, if it were asked; it is not asked.
+    // It would stop by itself, or finish, on a stop signal; it gets none.
     for behaviour in [Behaviour::FinishAfter(LONG), Behaviour::Hang] {
         let work = need!(f.work(&behaviour));
         let run = start(&f, Work { timeout: LONG, grace: LONG, ..work }).await;
@@ -252,7 +252,7 @@ async fn what_stops_and_loses_its_lease_meanwhile_is_ended_at_once(f: Arc<dyn Fi
     let run = start(&f, Work { timeout: LONG, grace: LONG, ..work }).await;
     let _ = run.notes.recv().await;
     run.cancel.cancel();
-    // It has heard of it, and takes its time.
+    // It has received the stop signal, and takes its time.
     let _ = run.notes.recv().await;
     let lost_at = Instant::now();
     run.lost.cancel();

@@ -1,7 +1,7 @@
-//! One suite for every executor: whatever the work does, the answer comes, in time, and it is the right one.
+//! Conformance suite for executors: whatever the work does, the right result comes, in time.
 //!
-//! An executor brings a [`Fixture`] that says how its work can be made to behave. A behaviour that it cannot have (a
-//! command cannot panic) is left out, and the report names it.
+//! An executor provides a [`Fixture`] that makes work behave as required. A behaviour that its work cannot have (a
+//! command cannot panic) is skipped, and the report names it.
 
 mod behaviour;
 mod cases;
@@ -13,35 +13,34 @@ use std::time::Duration;
 use crate::contract::{Executor, Work};
 pub use behaviour::{Behaviour, act};
 
-/// How long an attempt of the suite may take, where it is to run into its deadline.
+/// The timeout of an attempt that is to time out.
 pub const SHORT: Duration = Duration::from_millis(150);
-/// How long it may take elsewhere. No case waits for it.
+/// The timeout of every other attempt. No case waits for it.
 pub const LONG: Duration = Duration::from_secs(60);
-/// How long it may take to stop: long enough that a busy machine is not taken for deaf work.
+/// The grace period: long enough that work on a busy machine is not mistaken for unresponsive.
 pub const GRACE: Duration = Duration::from_secs(2);
 
 /// One executor under test.
 pub trait Fixture: Send + Sync {
-    /// The executor.
     fn executor(&self) -> Arc<dyn Executor>;
 
-    /// Work that behaves like this; `None` where the executor's work cannot.
+    /// Work that behaves like this; `None` if the executor's work cannot.
     fn work(&self, behaviour: &Behaviour) -> Option<Work>;
 }
 
-/// What was tried.
+/// The result of a run of the suite.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Cases that held.
+    /// Cases that passed.
     pub held: Vec<&'static str>,
-    /// Cases that this executor's work cannot have.
+    /// Cases skipped because this executor's work cannot behave like that.
     pub left_out: Vec<&'static str>,
 }
 
 /// Runs every case, each on an executor of its own.
 ///
 /// # Panics
-/// With the names and reasons of all cases that failed.
+/// With the names and reasons of all failed cases.
 pub async fn run(make: impl Fn() -> Arc<dyn Fixture>) -> Report {
     let mut report = Report::default();
     let mut failed = Vec::new();

@@ -1,10 +1,10 @@
-//! Handlers that are not `Send`, on OS threads of their own.
+//! Thread executor: handlers that are not `Send`, on OS threads of their own.
 //!
 //! Each thread has its own runtime and runs one attempt at a time, in a fresh `LocalSet` that is dropped with everything
-//! the attempt spawned: nothing of one attempt is there when the next begins.
+//! the attempt spawned: nothing of one attempt is left when the next starts.
 //!
-//! - `policy.rs`: how many threads, which one is next, how much may wait.
-//! - `permit.rs`: the bound on what runs and waits, and the drain.
+//! - `policy.rs`: the number of threads, the choice of the next one, the queue limit.
+//! - `permit.rs`: backpressure and the drain.
 //! - `worker.rs`: one thread.
 
 mod permit;
@@ -46,7 +46,7 @@ impl Threads {
     /// Starts the threads.
     ///
     /// # Errors
-    /// When the system gives no more threads.
+    /// When the system cannot start more threads.
     pub fn start(policy: ThreadPolicy) -> std::io::Result<Self> {
         let workers = (0..policy.threads)
             .map(|place| ThreadWorker::start(place, policy.runtimes))
@@ -62,7 +62,7 @@ impl Threads {
         })
     }
 
-    /// With a handler for a kind: JSON text in, JSON text out. Its future stays on the thread that made it.
+    /// Adds a handler for a kind: JSON text in, JSON text out. Its future stays on the thread that created it.
     #[must_use]
     pub fn handle<F, R>(mut self, kind: impl Into<String>, handler: F) -> Self
     where
@@ -74,7 +74,7 @@ impl Threads {
         self
     }
 
-    /// What runs and waits, and the drain.
+    /// The permits of running and waiting attempts, and the drain.
     #[must_use]
     pub fn permits(&self) -> &Arc<Backpressure> {
         &self.permits
@@ -84,7 +84,7 @@ impl Threads {
         let turn = self.next.fetch_add(1, Ordering::Relaxed) % self.workers.len();
         match self.policy.choice {
             Choice::RoundRobin => &self.workers[turn],
-            // From the turn on, so that equal loads take turns too.
+            // Start at the turn, so that threads with equal load take turns too.
             Choice::LeastLoaded => (0..self.workers.len())
                 .map(|step| &self.workers[(turn + step) % self.workers.len()])
                 .min_by_key(|worker| worker.load())
@@ -106,7 +106,7 @@ impl Executor for Threads {
     async fn run(&self, work: Work, control: Control) -> AttemptResult {
         let Some(handler) = self.handlers.get(&*work.kind).cloned() else { return no_handler(&work.kind) };
         let Ok(_permit) = self.permits.take() else {
-            // Full, or draining: somebody else may run it.
+            // Full or draining: another node may run it.
             return AttemptResult::handed_back();
         };
         let worker = self.choose();
@@ -122,12 +122,12 @@ impl Executor for Threads {
             begun = beginning => if begun.is_err() {
                 return AttemptResult::failed_with(ErrorClass::Transient, "its thread has ended");
             },
-            // It waits behind others; when its turn comes it finds that nobody waits for it.
+            // It is still queued; when its turn comes, its thread finds that the caller is gone.
             () = cancel.cancelled() => return AttemptResult::cancelled(),
             () = lost.cancelled() => return AttemptResult::cancelled(),
         }
         let told = async {
-            // The thread gives it one grace to stop by itself, unless the lease is lost; the other is for dropping what it
+            // The thread gives the work one grace period to stop by itself, unless the lease is lost; the other is for dropping what it
             // spawned.
             tokio::select! {
                 () = lost.cancelled() => {}

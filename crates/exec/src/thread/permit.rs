@@ -1,31 +1,31 @@
-//! The bound on what runs and waits, and the drain.
+//! Backpressure: the limit on running and waiting attempts, and the drain.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use tokio::sync::Notify;
 
-/// No more is taken: there is as much as there may be, or the pool drains.
+/// No permit is available: the limit is reached, or the pool is draining.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the threads have as much to do as they may have")]
 pub struct QueueFull;
 
-/// Counts what runs and waits.
+/// Counts running and waiting attempts.
 #[derive(Debug)]
 pub struct Backpressure {
     most: usize,
     taken: AtomicUsize,
     draining: AtomicBool,
-    /// Rung when a permit comes back.
+    /// Notified when a permit is returned.
     returned: Notify,
 }
 
-/// The right to run or wait. When it is dropped, whoever drains hears of it.
+/// The right to run or wait. Dropping it returns it and notifies a drain.
 #[derive(Debug)]
 pub struct Permit(Arc<Backpressure>);
 
 impl Backpressure {
-    /// At most this many at once.
+    /// At most this many permits at once.
     #[must_use]
     pub fn new(most: usize) -> Self {
         Self { most, taken: AtomicUsize::new(0), draining: AtomicBool::new(false), returned: Notify::new() }
@@ -34,7 +34,7 @@ impl Backpressure {
     /// Takes a permit.
     ///
     /// # Errors
-    /// When there is none left, or the pool drains.
+    /// When none is left, or the pool is draining.
     pub fn take(self: &Arc<Self>) -> Result<Permit, QueueFull> {
         if self.is_draining() {
             return Err(QueueFull);
@@ -42,23 +42,23 @@ impl Backpressure {
         let room = |taken: usize| (taken < self.most).then_some(taken + 1);
         self.taken.fetch_update(Ordering::SeqCst, Ordering::SeqCst, room).map_err(|_| QueueFull)?;
         let permit = Permit(Arc::clone(self));
-        // A drain that began in between must not miss this one, and this one must not miss the drain.
+        // A drain that started in between must not miss this permit, and this permit must not miss the drain.
         if self.is_draining() { Err(QueueFull) } else { Ok(permit) }
     }
 
-    /// How many run and wait.
+    /// The number of running and waiting attempts.
     #[must_use]
     pub fn taken(&self) -> usize {
         self.taken.load(Ordering::SeqCst)
     }
 
-    /// Whether nothing new is taken.
+    /// Whether no new permits are given out.
     #[must_use]
     pub fn is_draining(&self) -> bool {
         self.draining.load(Ordering::SeqCst)
     }
 
-    /// Takes nothing new from now on, and waits until everything has ended.
+    /// Gives out no new permits, and waits until all have been returned.
     pub async fn drain(&self) {
         self.draining.store(true, Ordering::SeqCst);
         loop {
@@ -70,7 +70,7 @@ impl Backpressure {
         }
     }
 
-    /// Takes new work again.
+    /// Ends the drain: gives out permits again.
     pub fn resume(&self) {
         self.draining.store(false, Ordering::SeqCst);
     }

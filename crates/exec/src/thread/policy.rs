@@ -1,47 +1,47 @@
-//! How many threads there are, which one is next, and how much may wait.
+//! Thread policy: the number of threads, the choice of the next one, and the queue limit.
 
-/// Names how many threads there are.
+/// Environment variable: the number of threads.
 const POOL_SIZE: &str = "WORKER_POOL_SIZE";
-/// Names how many attempts may run and wait.
+/// Environment variable: the maximum of running and waiting attempts.
 const MAX_QUEUED: &str = "MAX_QUEUED_WORKERS";
-/// Attempts that may run and wait, for each thread.
+/// The default of running and waiting attempts per thread.
 const MOST_PER_THREAD: usize = 10;
 
-/// Which thread is next.
+/// How the next thread is chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Choice {
-    /// One after the other.
+    /// In turn.
     #[default]
     RoundRobin,
-    /// The one with the least to do.
+    /// The thread with the fewest attempts.
     LeastLoaded,
 }
 
-/// What runtime each thread has.
+/// The runtime of each thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Runtimes {
-    /// One with two threads of its own for what the work spawns.
+    /// A runtime with two worker threads of its own for what the work spawns.
     #[default]
     TwoWorkers,
-    /// One on the thread itself.
+    /// A runtime on the thread itself.
     CurrentThread,
 }
 
-/// How a pool of threads is laid out.
+/// The layout of a thread pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThreadPolicy {
-    /// How many threads.
+    /// The number of threads.
     pub threads: usize,
-    /// How many attempts may run and wait together. A pool has no more workers than this, also where there are more threads.
+    /// The maximum of running and waiting attempts together. A pool has no more workers than this, even if there are more threads.
     pub most: usize,
-    /// Which thread is next.
+    /// How the next thread is chosen.
     pub choice: Choice,
-    /// What runtime each has.
+    /// The runtime of each thread.
     pub runtimes: Runtimes,
 }
 
 impl ThreadPolicy {
-    /// A thread for each core, and ten attempts for each thread.
+    /// One thread per core, and ten attempts per thread.
     #[must_use]
     pub fn for_cores(cores: usize) -> Self {
         let threads = cores.max(1);
@@ -49,7 +49,7 @@ impl ThreadPolicy {
         Self { threads, most, choice: Choice::default(), runtimes: Runtimes::default() }
     }
 
-    /// The same, where `WORKER_POOL_SIZE` and `MAX_QUEUED_WORKERS` have the last word.
+    /// The same, overridden by `WORKER_POOL_SIZE` and `MAX_QUEUED_WORKERS`.
     ///
     /// # Errors
     /// A sentence, when one of them is not a number above zero.

@@ -1,4 +1,4 @@
-//! One thread: its own runtime, one attempt at a time, a fresh `LocalSet` for each.
+//! Thread worker: one thread with its own runtime, one attempt at a time, a fresh `LocalSet` for each.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,18 +16,18 @@ use crate::context::Context;
 use crate::contract::{AttemptResult, Control, Work};
 use crate::inline::{conclude, panicked};
 
-/// An attempt for a thread.
+/// An attempt queued for a thread.
 pub(super) struct Job {
     pub(super) work: Work,
     pub(super) control: Control,
     pub(super) handler: LocalHandler,
-    /// Told when its turn has come.
+    /// Notified when its turn comes.
     pub(super) began: oneshot::Sender<()>,
-    /// Told how it ended.
+    /// Receives the result.
     pub(super) caller: oneshot::Sender<AttemptResult>,
 }
 
-/// A thread, or the one that took its place, and the attempts that wait for it.
+/// A thread, or its replacement, and the attempts queued for it.
 pub(super) struct ThreadWorker {
     place: usize,
     runtimes: Runtimes,
@@ -35,7 +35,7 @@ pub(super) struct ThreadWorker {
     load: AtomicUsize,
 }
 
-/// The attempts that wait for a thread. Their number is bounded by the permits of the pool.
+/// The attempts queued for a thread. Their number is bounded by the permits of the pool.
 #[derive(Default)]
 struct ThreadQueue {
     waiting: Mutex<QueuedAttempts>,
@@ -45,7 +45,7 @@ struct ThreadQueue {
 #[derive(Default)]
 struct QueuedAttempts {
     jobs: VecDeque<Job>,
-    /// Which thread serves the line: one that was replaced finds another number here, and ends.
+    /// The number of the thread that serves the queue: a replaced thread finds another number here, and exits.
     serving: u64,
     closed: bool,
 }
@@ -55,7 +55,7 @@ impl ThreadQueue {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next attempt for this thread; `None` when it is to end.
+    /// The next attempt for this thread; `None` when it should exit.
     fn next(&self, thread: u64) -> Option<Job> {
         let idle = |waiting: &mut QueuedAttempts| {
             waiting.jobs.is_empty() && waiting.serving == thread && !waiting.closed
@@ -68,7 +68,7 @@ impl ThreadQueue {
     }
 }
 
-/// One attempt that a thread has, or that waits for it.
+/// Counts one attempt that a thread runs or has queued.
 pub(super) struct Assigned<'a>(&'a AtomicUsize);
 
 impl Drop for Assigned<'_> {
@@ -113,11 +113,11 @@ impl ThreadWorker {
         self.line.changed.notify_all();
     }
 
-    /// Puts another thread in the place of one that a handler holds; it goes on with what waits. The old one ends when
-    /// its handler does.
+    /// Replaces a thread that a handler blocks; the new thread continues with the queue. The old one exits when
+    /// its handler returns.
     pub(super) fn replace(&self) {
         let mut waiting = self.line.lock();
-        // Without another thread the line keeps the old one, late as it is.
+        // If no thread can be started, the queue keeps the old one, late as it is.
         if self.spawn(waiting.serving + 1).is_ok() {
             waiting.serving += 1;
         }
@@ -133,7 +133,7 @@ impl Drop for ThreadWorker {
 
 fn run(runtime: &Runtime, job: Job) {
     let Job { work, control, handler, began, caller } = job;
-    // Whoever gave it up while it waited does not want it any more.
+    // The caller gave up while the attempt was queued.
     if began.send(()).is_err() {
         return;
     }
@@ -141,7 +141,7 @@ fn run(runtime: &Runtime, job: Job) {
     let attempt = local.run_until(attempt(work, control, handler));
     let ended = catch_unwind(AssertUnwindSafe(|| runtime.block_on(attempt)))
         .unwrap_or_else(|panic| panicked(panic.as_ref()));
-    // All that the attempt spawned goes before the next one comes, whatever its destructors do.
+    // Everything that the attempt spawned is dropped before the next one starts, whatever its destructors do.
     let _ = catch_unwind(AssertUnwindSafe(|| drop(local)));
     let _ = caller.send(ended);
 }
@@ -157,7 +157,7 @@ async fn attempt(work: Work, control: Control, handler: LocalHandler) -> Attempt
         () = control.lost.cancelled() => AttemptResult::cancelled(),
         () = control.cancel.cancelled() => tokio::select! {
             biased;
-            // It was told by its context; what it brings within the grace counts.
+            // The context has signalled the stop; a result within the grace period counts.
             joined = &mut running => conclude(joined, &control.cancel),
             () = control.lost.cancelled() => AttemptResult::cancelled(),
             () = tokio::time::sleep(work.grace) => AttemptResult::cancelled(),
