@@ -78,6 +78,7 @@ impl ErrorClass {
 /// One failure, as recorded with its attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
+    /// The class, on which the rules decide.
     pub class: ErrorClass,
     /// One sentence for users.
     pub message: String,

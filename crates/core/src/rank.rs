@@ -33,8 +33,11 @@ const FARTHEST_MS: i64 = i64::MAX / 2;
 pub struct Priority(i8);
 
 impl Priority {
+    /// The lowest number of points.
     pub const MIN: i64 = -100;
+    /// The highest number of points.
     pub const MAX: i64 = 100;
+    /// The default: no head start.
     pub const NORMAL: Self = Self(0);
 
     /// The priority with this many points; `None` if out of range.
@@ -43,6 +46,7 @@ impl Priority {
         (Self::MIN..=Self::MAX).contains(&points).then(|| i8::try_from(points).ok()).flatten().map(Self)
     }
 
+    /// The number of points.
     #[must_use]
     pub const fn points(self) -> i64 {
         self.0 as i64

@@ -16,6 +16,7 @@ pub enum Backoff {
 }
 
 impl Backoff {
+    /// Every shape.
     pub const ALL: [Self; 3] = [Self::Fixed, Self::Linear, Self::Exponential];
 
     /// The name in the config.
@@ -28,6 +29,7 @@ impl Backoff {
         }
     }
 
+    /// The shape with this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|shape| shape.name() == name)

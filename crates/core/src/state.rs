@@ -146,7 +146,9 @@ impl CancelReason {
 pub enum State {
     /// Will run.
     Queued {
+        /// Whether a claim may take it now.
         readiness: Readiness,
+        /// Why it waits.
         why: Wait,
         /// Not due before this time.
         run_at: Timestamp,
@@ -160,18 +162,26 @@ pub enum State {
     Running {
         /// The session that holds the lease.
         session: SessionId,
+        /// When the attempt started.
         started_at: Timestamp,
     },
+    /// Completed successfully.
     Completed {
+        /// When it completed.
         finished_at: Timestamp,
     },
     /// Failed permanently: a dead letter.
     Failed {
+        /// When it failed.
         finished_at: Timestamp,
+        /// Why it failed.
         reason: FailReason,
     },
+    /// Cancelled; it will not run.
     Cancelled {
+        /// When it was cancelled.
         finished_at: Timestamp,
+        /// Why it was cancelled.
         reason: CancelReason,
     },
 }
@@ -194,15 +204,22 @@ impl State {
 /// The six states, for filters and counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum StateName {
+    /// See [`State::Queued`].
     Queued,
+    /// See [`State::Claimed`].
     Claimed,
+    /// See [`State::Running`].
     Running,
+    /// See [`State::Completed`].
     Completed,
+    /// See [`State::Failed`].
     Failed,
+    /// See [`State::Cancelled`].
     Cancelled,
 }
 
 impl StateName {
+    /// Every state.
     pub const ALL: [Self; 6] =
         [Self::Queued, Self::Claimed, Self::Running, Self::Completed, Self::Failed, Self::Cancelled];
 
@@ -219,6 +236,7 @@ impl StateName {
         }
     }
 
+    /// The state with this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.name() == name)

@@ -15,6 +15,7 @@ use crate::time::Timestamp;
 pub struct Task {
     /// Never reused.
     pub id: TaskId,
+    /// The queue it belongs to.
     pub queue: String,
     /// The kind of work. Queue and kind together are its lane.
     pub kind: String,
@@ -22,9 +23,11 @@ pub struct Task {
     pub payload: String,
     /// The result: JSON text, once the task has completed.
     pub output: Option<String>,
+    /// The priority: a head start in the queue.
     pub priority: Priority,
     /// The position in the queue.
     pub rank: Rank,
+    /// The current state.
     pub state: State,
     /// Unique within a queue.
     pub unique_key: Option<String>,
@@ -56,8 +59,11 @@ pub struct Task {
     pub created_at: Timestamp,
     /// When a cancellation was requested while a node held the lease.
     pub cancel_requested_at: Option<Timestamp>,
+    /// When it first failed.
     pub first_failure_at: Option<Timestamp>,
+    /// When it last failed.
     pub last_failure_at: Option<Timestamp>,
+    /// The last failure.
     pub last_failure: Option<Failure>,
 }
 

@@ -15,7 +15,7 @@ use ostler_core::{
 };
 use proptest::prelude::*;
 
-/// The limit key of a task, if any.
+/// The limit key of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Owner {
     Nobody,
