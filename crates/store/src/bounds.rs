@@ -1,4 +1,4 @@
-//! The bounds of the contract, and the one place that checks a caller's input against them.
+//! Bounds (limits) of the contract, and the validation of a caller's input against them.
 
 use ostler_core::{Failure, MAX_NESTING, OnConflict, Outcome, Overrides, cut, is_too_deep};
 
@@ -16,21 +16,21 @@ use crate::views::QueueSettings;
 pub const MAX_BATCH: usize = 10_000;
 /// Tasks in one claim.
 pub const MAX_CLAIM: usize = 1_000;
-/// Rows that one call of `expire`, `make_ready` or `prune` works on.
+/// Rows that one call of `expire`, `make_ready` or `prune` processes.
 pub const MAX_MAINTENANCE_BATCH: usize = 10_000;
-/// Tasks on one page of a list, and events or tellings in one reading.
+/// Tasks on one page of a list, and events or outbox entries in one read.
 pub const MAX_PAGE: usize = 1_000;
 /// Bytes in the name of a queue, a kind, a pool or a step.
 pub const MAX_NAME_BYTES: usize = 128;
 /// Bytes in a unique key or a limit key.
 pub const MAX_KEY_BYTES: usize = 512;
-/// Bytes of a failure's message; longer ones are cut, and marked.
+/// Bytes of a failure's message; longer ones are truncated and marked.
 pub const MAX_MESSAGE_BYTES: usize = 4 * 1024;
-/// Bytes of a failure's details; longer ones are cut, and marked.
+/// Bytes of a failure's details; longer ones are truncated and marked.
 pub const MAX_DETAILS_BYTES: usize = 64 * 1024;
 /// Bytes of a node's settings.
 pub const MAX_SETTINGS_BYTES: usize = 256 * 1024;
-/// Kinds that one claim names, and kinds of a queue that have a policy of their own.
+/// Kinds named in one claim, and kinds of a queue with a policy of their own.
 pub const MAX_KINDS: usize = 1_000;
 /// Events in one call.
 pub const MAX_EVENTS: usize = 1_000;
@@ -40,25 +40,24 @@ pub const MAX_EVENT_BYTES: usize = 64 * 1024;
 pub const MAX_STEPS: usize = 1_000;
 /// Worker records of one node.
 pub const MAX_WORKERS: usize = 10_000;
-/// Orders to one session that are kept; over it the oldest goes.
+/// Node commands kept per session; above it the oldest is dropped.
 pub const MAX_ORDERS: usize = 64;
-/// Leases that a renewal tells of because the node did not name them.
+/// Leases that a renewal reports because the node did not name them.
 pub const MAX_UNNAMED: usize = 100;
-/// Tasks that one task waits for.
+/// Dependencies of one task.
 pub const MAX_AFTER: usize = 1_000;
-/// Tasks that those of one call wait for, all together.
+/// Dependencies of all tasks of one call together.
 pub const MAX_AFTER_IN_CALL: usize = 100_000;
-/// Who waits for a task that has ended is seen to by the verb that ends it, for so many of them; the others follow with
-/// `make_ready`.
+/// Dependents that a verb processes when it ends a task; `make_ready` processes the rest.
 pub const MAX_CASCADE: usize = 1_000;
-/// Schedules that a store has.
+/// Schedules in a store.
 pub const MAX_SCHEDULES: usize = 1_000;
 /// Bytes of the payload of a schedule's task: all schedules are listed at once.
 pub const MAX_TEMPLATE_BYTES: usize = 64 * 1024;
-/// Runs of a lane whose durations are kept.
+/// Runs per lane whose durations are kept.
 pub const RECENT_RUNS: usize = 100;
 
-/// The bounds that an owner may set.
+/// The bounds that an operator may set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     /// Bytes of a payload.
@@ -76,10 +75,10 @@ impl Default for Bounds {
 }
 
 impl Bounds {
-    /// Refuses a batch with a task that breaks a rule.
+    /// Rejects a batch with an invalid task.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid), naming the field and what would be right.
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid), naming the field and the valid range.
     pub fn check_tasks(&self, tasks: &[NewTask]) -> Result<(), Error> {
         check_len("tasks", tasks.len(), MAX_BATCH)?;
         let after = tasks.iter().map(|task| task.after.len()).sum();
@@ -111,7 +110,7 @@ impl Bounds {
         Ok(())
     }
 
-    /// Refuses a payload that is too large or nested too deep.
+    /// Rejects a payload that is too large or nested too deeply.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid).
@@ -119,7 +118,7 @@ impl Bounds {
         payload.map_or(Ok(()), |payload| json("payload", payload, self.payload_bytes))
     }
 
-    /// Refuses a batch with a report that breaks a rule.
+    /// Rejects a batch with an invalid report.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid).
@@ -133,8 +132,8 @@ impl Bounds {
         Ok(())
     }
 
-    /// Refuses an output that is too large or nested too deep. Whoever reports asks before: an attempt whose report is refused
-    /// has no end.
+    /// Rejects an output that is too large or nested too deeply. Callers check before they report: an attempt whose report is rejected
+    /// never finishes.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid).
@@ -142,7 +141,7 @@ impl Bounds {
         json("output", output, self.output_bytes)
     }
 
-    /// Refuses a step that breaks a rule.
+    /// Rejects an invalid step.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid).
@@ -151,7 +150,7 @@ impl Bounds {
         json("step value", &step.value, self.step_bytes)
     }
 
-    /// Refuses events that break a rule.
+    /// Rejects invalid events.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid).
@@ -160,7 +159,7 @@ impl Bounds {
         events.iter().try_for_each(|event| text("event", &event.data, MAX_EVENT_BYTES))
     }
 
-    /// Refuses a batch with a delivery that breaks a rule.
+    /// Rejects a batch with an invalid outbox acknowledgement.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid).
@@ -170,7 +169,7 @@ impl Bounds {
         warnings.into_iter().try_for_each(|warning| text("warning", warning, MAX_MESSAGE_BYTES))
     }
 
-    /// Refuses a firing that breaks a rule.
+    /// Rejects an invalid firing of a schedule.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid).
@@ -187,7 +186,7 @@ impl Bounds {
         self.check_tasks(std::slice::from_ref(task))
     }
 
-    /// Refuses a queue or a change of its settings that breaks a rule.
+    /// Rejects an invalid queue name or an invalid change of its settings.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid).
@@ -236,8 +235,8 @@ impl Bounds {
     }
 }
 
-/// Refuses a task that may replace another one and waits for others. What it replaces keeps what it waits for, so that nobody
-/// comes to wait for himself: the wish would be dropped.
+/// Rejects a task that may replace another one and has dependencies. A replaced task keeps its own dependencies, so that no task
+/// comes to depend on itself: those of the new task would be ignored.
 ///
 /// # Errors
 /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid).
@@ -252,7 +251,7 @@ pub fn check_replacement(unique: Option<&Unique>, after: usize) -> Result<(), Er
     Ok(())
 }
 
-/// Refuses settings of a queue that have grown too large.
+/// Rejects queue settings that have grown too large.
 ///
 /// # Errors
 /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid).
@@ -260,7 +259,7 @@ pub fn check_settings(settings: &QueueSettings) -> Result<(), Error> {
     check_len("kinds with a policy of their own", settings.kinds.len(), MAX_KINDS)
 }
 
-/// Refuses a schedule that breaks a rule.
+/// Rejects an invalid schedule.
 ///
 /// # Errors
 /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid).
@@ -274,7 +273,7 @@ pub fn check_schedule(schedule: &Schedule) -> Result<(), Error> {
     check_overrides(&schedule.task.overrides)
 }
 
-/// Refuses a job that breaks a rule.
+/// Rejects an invalid job.
 ///
 /// # Errors
 /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid).
@@ -284,7 +283,7 @@ pub fn check_job(job: &NewJob) -> Result<(), Error> {
     text("spec", &job.spec, MAX_SPEC_BYTES)
 }
 
-/// Refuses a node that breaks a rule.
+/// Rejects an invalid session.
 ///
 /// # Errors
 /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid).
@@ -298,7 +297,7 @@ pub fn check_session(node: &NewSession) -> Result<(), Error> {
     Ok(())
 }
 
-/// Refuses an order that no node can follow.
+/// Rejects a node command that no node can carry out.
 ///
 /// # Errors
 /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid).
@@ -319,7 +318,7 @@ pub fn check_order(order: &NodeCommand) -> Result<(), Error> {
     }
 }
 
-/// Refuses an answer about more workers than a node has.
+/// Rejects a reply that names more workers than a node can have.
 ///
 /// # Errors
 /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid).
@@ -327,7 +326,7 @@ pub fn check_answer(answer: &Reply) -> Result<(), Error> {
     check_len("workers", answer.recycled.len() + answer.busy.len(), MAX_WORKERS)
 }
 
-/// Refuses a claim that breaks a rule.
+/// Rejects an invalid claim.
 ///
 /// # Errors
 /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid).
@@ -335,7 +334,7 @@ pub fn check_claim(claim: &Claim) -> Result<(), Error> {
     check_backlog(&claim.queue, &claim.kinds, claim.limit)
 }
 
-/// Refuses to count more than a claim could take.
+/// Rejects an invalid backlog query: it counts no more than a claim could take.
 ///
 /// # Errors
 /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid).
@@ -348,7 +347,7 @@ pub fn check_backlog(queue: &str, kinds: &Kinds, limit: usize) -> Result<(), Err
     }
 }
 
-/// Refuses more than `most` of `what`.
+/// Rejects more than `most` of `what`.
 ///
 /// # Errors
 /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid).
@@ -359,7 +358,7 @@ pub fn check_len(what: &str, count: usize, most: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// Refuses a name that is empty, too long, or has control characters in it.
+/// Rejects a name that is empty, too long, or contains control characters.
 ///
 /// # Errors
 /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid).
@@ -372,7 +371,7 @@ pub fn check_name(field: &str, name: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Refuses a policy that no attempt can keep.
+/// Rejects an impossible policy.
 ///
 /// # Errors
 /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid).
@@ -386,7 +385,7 @@ pub fn check_overrides(overrides: &Overrides) -> Result<(), Error> {
     Ok(())
 }
 
-/// Refuses a key that is empty or too long.
+/// Rejects a key that is empty or too long.
 fn key_text(field: &str, key: &str) -> Result<(), Error> {
     non_empty(field, key)?;
     text(field, key, MAX_KEY_BYTES)
@@ -399,7 +398,7 @@ fn non_empty(field: &str, text: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Refuses a JSON text that is too large, or nested deeper than readers of JSON take.
+/// Rejects a JSON text that is too large, or nested deeper than JSON parsers accept.
 fn json(field: &str, json: &str, most: usize) -> Result<(), Error> {
     text(field, json, most)?;
     if is_too_deep(json) {
@@ -425,7 +424,7 @@ fn text(field: &str, text: &str, most: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// The outcome, with overlong texts of a failure cut and marked. A failure is never refused for its size: the ending of an
+/// The outcome, with overlong texts of a failure truncated and marked. A failure is never rejected for its size: the outcome of an
 /// attempt must be recorded.
 #[must_use]
 pub fn bounded(outcome: &Outcome) -> Outcome {

@@ -1,4 +1,4 @@
-//! What is said to a store, and what it answers. One verb after the other, in the order of a task's life.
+//! Requests and answers of the store's verbs, in the order of a task's life.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,20 +18,19 @@ use crate::plans::Unique;
 
 // ---- sessions -----------------------------------------------------------------------------------------
 
-/// A node that comes up.
+/// A node that joins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewSession {
-    /// New at every start.
+    /// New at every start of a node.
     pub id: SessionId,
-    /// What people call the node.
+    /// The node's name, for display.
     pub name: String,
-    /// Its process, for display.
+    /// The process id, for display.
     pub pid: u32,
-    /// Its version.
     pub version: String,
     /// How long its leases hold without a renewal.
     pub ttl: Duration,
-    /// Its settings in a form that can be compared with another node's.
+    /// The node's settings, in a form that can be compared with another node's.
     pub settings: String,
 }
 
@@ -40,70 +39,70 @@ pub struct NewSession {
 pub enum Renewed {
     /// They hold for another TTL, counted from when the renewal was sent.
     Held {
-        /// Tasks that somebody asked to cancel.
+        /// Leased tasks with a requested cancellation.
         cancelled: Vec<TaskId>,
-        /// Tasks that the node thought it had, and has not.
+        /// Tasks that the node named, but does not hold.
         lost: Vec<TaskId>,
         /// Leases of the session that the node did not name, those of the oldest tasks first, at most
-        /// [`MAX_UNNAMED`](crate::MAX_UNNAMED). The claim that took one, or the report that ends it, may be under way; what stays unnamed
-        /// without either was taken by a claim, or ended by a report, whose answer the node never got. The node hands it back.
+        /// [`MAX_UNNAMED`](crate::MAX_UNNAMED). The claim that took such a lease, or the report that ends it, may still be in flight. A
+        /// lease that stays unnamed without either belongs to a claim or a report whose answer the node never got. The node hands it back.
         unnamed: Vec<LeaseRef>,
-        /// All orders to the session that are kept, the oldest first.
+        /// All commands to the session that are kept, the oldest first.
         commands: Vec<NumberedCommand>,
     },
-    /// The session is over, and never comes back. Every lease of it is lost.
+    /// The session has ended, for good. All its leases are lost.
     Ended,
 }
 
-/// Whether a write that speaks for a session or an attempt was taken.
+/// Whether a write on behalf of a session or an attempt was accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fenced {
-    /// It is on disk.
+    /// Durable.
     Recorded,
-    /// Somebody else speaks for it now. Nothing was written.
+    /// The session has ended, or the lease is lost. Nothing was written.
     Lost,
 }
 
 // ---- enqueue ------------------------------------------------------------------------------------------
 
-/// A task to be enqueued. The caller makes the id, so that a call whose answer was lost can be repeated.
+/// A task to enqueue. The caller makes the id, so that a call whose answer was lost can be repeated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewTask {
-    /// Its name.
+    /// The id, made by the caller.
     pub id: TaskId,
-    /// The queue it goes to.
+    /// The queue it belongs to.
     pub queue: String,
-    /// What sort of work it is.
+    /// The kind of work.
     pub kind: String,
-    /// What to work on: JSON text.
+    /// The input: JSON text.
     pub payload: String,
-    /// Its head start.
+    /// The priority: a head start in the queue.
     pub priority: Priority,
-    /// Not before this moment; `None`: at once.
+    /// Not due before this time; `None`: at once.
     pub run_at: Option<Timestamp>,
     /// A key that no other task of the queue has at the same time.
     pub unique: Option<Unique>,
-    /// Shares limits, and takes turns, with others of the same key; `None`: what its queue finds in the payload.
+    /// Tasks with the same limit key share limits and take turns with other keys; `None`: the value at the queue's key path, if set.
     pub limit_key: Option<String>,
-    /// It waits until all of these have ended well.
+    /// Dependencies: it waits until all of these have completed.
     pub after: Vec<TaskId>,
-    /// What happens when one of them does not.
+    /// What happens when a dependency does not complete.
     pub on_failed: OnFailed,
-    /// What is said about its policy.
+    /// The policy values set on the task itself.
     pub overrides: Overrides,
-    /// Too late to be useful after this.
+    /// After this time the task is too late to be useful.
     pub not_after: Option<Timestamp>,
-    /// No attempt begins after this: the time for all of them together. A task that waits then has failed.
+    /// No attempt starts after this time: the limit for all attempts together. A task that is still queued then fails.
     pub deadline: Option<Timestamp>,
-    /// The folder it works in.
+    /// The working directory.
     pub folder: Option<String>,
-    /// What it takes from the rates of its queue and its key, such as the tokens that it will use; `None`: what its queue finds
-    /// in the payload, else one.
+    /// The tokens it takes from the rate limits of its queue and its key, such as the LLM tokens it will use; `None`: the value at the
+    /// queue's cost path, or one.
     pub cost: Option<u32>,
 }
 
 impl NewTask {
-    /// A task with nothing but what every task has.
+    /// A task with only the required fields.
     #[must_use]
     pub fn new(
         id: TaskId,
@@ -130,8 +129,8 @@ impl NewTask {
         }
     }
 
-    /// Whether a task that has its id is the same work: the same kind, with the same payload, in the same queue. Enqueueing it again is
-    /// then a repetition, and else a mistake.
+    /// Whether a task with the same id is the same work: the same kind and payload in the same queue. Enqueueing it again is
+    /// then a repetition, and otherwise a mistake.
     #[must_use]
     pub fn is_repeated_by(&self, task: &Task) -> bool {
         self.id == task.id
@@ -139,43 +138,40 @@ impl NewTask {
     }
 }
 
-/// What became of a task that was to be enqueued.
+/// The answer for one enqueued task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Enqueued {
-    /// It is there now.
     Created(TaskId),
-    /// A task with this id or this unique key was there already, and stays as it is.
+    /// A task with this id or this unique key exists, and is unchanged.
     Existing(TaskId),
-    /// This task waited and has the unique key. It takes over what the new one brings, but for what it waits for, and its
-    /// attempts are counted anew.
+    /// This queued task has the unique key. It takes over everything of the new one except its dependencies, and its
+    /// attempts are counted from zero.
     Replaced(TaskId),
-    /// Another task has the unique key, and this one was not to be taken in then.
+    /// Another task has the unique key, and [`OnConflict::Reject`](ostler_core::OnConflict::Reject) was set.
     Rejected {
-        /// Which one.
+        /// The task that has the key.
         holder: TaskId,
     },
-    /// There is no task of this id to wait for: it never was, or it was pruned.
+    /// There is no dependency with this id: it never existed, or was pruned.
     NoSuchTask(TaskId),
-    /// The queue has as many tasks as it may have.
+    /// The queue has reached its limit.
     QueueFull {
-        /// How many that is.
+        /// The limit of waiting tasks.
         limit: u64,
     },
 }
 
 // ---- claim, start, finish -----------------------------------------------------------------------------
 
-/// Which kinds of a queue are asked for.
+/// The kinds of a queue that a claim asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kinds {
-    /// All there are.
     Any,
-    /// These. What no handler serves is never claimed.
+    /// These. Kinds that no handler serves are never claimed.
     Only(Vec<String>),
 }
 
 impl Kinds {
-    /// Whether this one is among them.
     #[must_use]
     pub fn has(&self, kind: &str) -> bool {
         match self {
@@ -185,119 +181,109 @@ impl Kinds {
     }
 }
 
-/// A node asks for work.
+/// A node's request for work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
-    /// Who asks.
     pub session: SessionId,
-    /// The queue to take from.
     pub queue: String,
-    /// The kinds that it serves.
+    /// The kinds that the node serves.
     pub kinds: Kinds,
-    /// At most this many.
+    /// The maximum number of tasks.
     pub limit: usize,
 }
 
 /// The answer to a claim.
 #[derive(Debug, PartialEq)]
 pub enum ClaimAnswer {
-    /// What there is.
+    /// The session is live.
     Tasks {
-        /// The tasks, lowest rank first; none when there are none. There may be fewer than asked for although more are
-        /// ready: those that turn out to be too late are ended instead, and those that a gate refuses wait.
+        /// The tasks, lowest rank first; may be empty. There may be fewer than requested although more are
+        /// ready: tasks that are too late are ended instead, and tasks that a gate refuses wait.
         tasks: Vec<Claimed>,
-        /// When a gate may let more through: a hold is over, there are tokens again, a probe may go. In the past, or now:
-        /// there is more to look at. `None`: whatever comes rings.
+        /// When a gate may let more through: a hold ends, tokens are available again, a probe may pass. Now or in the past:
+        /// there are more tasks to scan. `None`: a wakeup follows any change.
         next: Option<Timestamp>,
     },
-    /// The session is over: it gets nothing any more.
+    /// The session has ended: it gets no more tasks.
     SessionEnded,
 }
 
-/// A task and the right to run it.
+/// A claimed task and its lease.
 #[derive(Debug, PartialEq)]
 pub struct Claimed {
-    /// The right.
     pub lease: Lease,
-    /// Its queue.
     pub queue: Arc<str>,
-    /// Its kind.
     pub kind: Arc<str>,
-    /// What to work on: JSON text.
+    /// The input: JSON text.
     pub payload: String,
-    /// The number of the attempt that would begin now.
+    /// The number of the attempt that would start now.
     pub attempt: u32,
-    /// Its head start.
     pub priority: Priority,
-    /// Whether it must start durably, with nothing prefetched beside it.
+    /// Whether it must start durably, with nothing prefetched alongside it.
     pub suspect: bool,
-    /// How many nodes have died while they ran it.
+    /// How many nodes have died while running it.
     pub node_deaths: u32,
-    /// The rules that hold for it.
+    /// The resolved policy.
     pub policy: Policy,
-    /// The folder it works in.
+    /// The working directory.
     pub folder: Option<String>,
     /// When it was enqueued.
     pub created_at: Timestamp,
-    /// Too late to be useful after this.
+    /// After this time the task is too late to be useful.
     pub not_after: Option<Timestamp>,
-    /// No attempt begins after this.
+    /// No attempt starts after this time.
     pub deadline: Option<Timestamp>,
 }
 
-/// An attempt begins.
+/// The start of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Start {
-    /// By what right.
     pub lease: LeaseRef,
-    /// Who runs it.
+    /// The worker that runs it.
     pub worker: WorkerId,
 }
 
-/// Says that an attempt ran whose start was not written: both are one write then.
+/// An attempt whose start was not written: start and outcome are then one write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ran {
-    /// Who ran it.
+    /// The worker that ran it.
     pub worker: WorkerId,
     /// How long it took, by the node's own clock.
     pub took: Duration,
 }
 
-/// An attempt has ended.
+/// The outcome of an attempt.
 #[derive(Debug, PartialEq)]
 pub struct Report {
-    /// By what right this is said.
     pub lease: Lease,
-    /// The run, if its start was not written. Without it, a task that is only claimed never ran.
+    /// Set if the start was not written. Without it, a task that is only claimed never ran.
     pub ran: Option<Ran>,
-    /// How it ended.
     pub outcome: Outcome,
-    /// What came out, after a success: JSON text.
+    /// The output after a success: JSON text.
     pub output: Option<String>,
 }
 
 impl Report {
-    /// Gives a task back unfinished.
+    /// Hands a task back unfinished.
     #[must_use]
     pub const fn hand_back(lease: Lease) -> Self {
         Self { lease, ran: None, outcome: Outcome::HandedBack, output: None }
     }
 }
 
-/// Whether a report was taken.
+/// Whether a report was accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finished {
-    /// It is on disk, and this is where the task stands now.
+    /// Durable; this is the task's new state.
     Recorded(StateName),
-    /// Somebody else speaks for the task now. Nothing was written.
+    /// The lease is lost. Nothing was written.
     LeaseLost,
 }
 
-/// Reports that could not be written, given back with the reason, to be offered again.
+/// Reports that could not be written, returned with the error so that the caller can retry.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct Unwritten {
-    /// Why.
     pub error: Error,
     /// All of them: none was written.
     pub reports: Vec<Report>,
@@ -305,38 +291,38 @@ pub struct Unwritten {
 
 // ---- maintenance --------------------------------------------------------------------------------------
 
-/// What one batch of expiring did.
+/// The result of one `expire` batch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Expired {
-    /// Sessions that were found dead and ended.
+    /// Sessions that were found dead or overdue, and ended.
     pub sessions: Vec<SessionId>,
-    /// Tasks that were taken from dead sessions.
+    /// Tasks taken from ended sessions.
     pub tasks: usize,
     /// Whether there is more to do.
     pub more: bool,
 }
 
-/// What one batch of making ready did.
+/// The result of one `make_ready` batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MadeReady {
-    /// Tasks whose time has come, and limit keys whose gates may let tasks in again.
+    /// Tasks that became due, and limit keys whose gates may admit tasks again.
     pub due: usize,
-    /// Tasks that were ended because it was too late for them.
+    /// Tasks that were ended because they are too late.
     pub expired: usize,
-    /// Tasks that waited for ended ones, and were seen to.
+    /// Dependents of ended tasks that were processed.
     pub freed: usize,
     /// When there is something to do next. In the past: there is more to do.
     pub next: Option<Timestamp>,
 }
 
-/// What to keep.
+/// The retention policy of one `prune` call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retention {
     /// How long completed and cancelled tasks are kept.
     pub completed: Duration,
     /// How long failed tasks are kept.
     pub failed: Duration,
-    /// How many of each are kept at most.
+    /// The maximum number kept of each.
     pub most: u64,
     /// How many rows this call may remove.
     pub batch: usize,
@@ -349,19 +335,19 @@ impl Default for Retention {
     }
 }
 
-/// What is to be removed.
+/// What to remove.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Prune {
-    /// What is older, or more, than is to be kept.
+    /// Everything older, or more, than the retention policy keeps.
     Retention(Retention),
-    /// These, if they have ended.
+    /// These tasks, if they are in a terminal state.
     Tasks(Vec<TaskId>),
 }
 
-/// What one batch of pruning did.
+/// The result of one `prune` batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pruned {
-    /// Tasks that are gone, with their attempts, steps and events.
+    /// Tasks removed, with their attempts, steps and events.
     pub tasks: usize,
     /// Whether the batch was used up: there may be more to do.
     pub more: bool,
@@ -369,44 +355,44 @@ pub struct Pruned {
 
 // ---- requests from outside ----------------------------------------------------------------------------
 
-/// What became of a request to cancel.
+/// The answer to a cancel request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CancelAnswer {
-    /// It is cancelled.
+    /// Cancelled.
     Cancelled,
-    /// It is marked: its worker will be told, and it ends when the worker or its node does.
+    /// Marked: its worker gets a stop signal, and the task is cancelled when its worker stops or its node dies.
     Requested,
-    /// It had ended before.
+    /// The task was already in this terminal state.
     Ended(StateName),
     /// There is no such task.
     NotFound,
 }
 
-/// How to replay.
+/// Options of a replay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Replay {
-    /// What becomes of the saved steps.
+    /// What happens to the saved steps.
     pub steps: StepsOnReplay,
-    /// Another payload.
+    /// A new payload; `None`: unchanged.
     pub payload: Option<String>,
 }
 
-/// What becomes of the saved steps of a replayed task.
+/// What happens to the saved steps of a replayed task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StepsOnReplay {
-    /// They stay: finished steps are not repeated.
+    /// Keep them: finished steps do not run again.
     #[default]
     Keep,
-    /// They go: from scratch.
+    /// Delete them: start from scratch.
     Drop,
 }
 
-/// What became of a request to replay.
+/// The answer to a replay request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplayAnswer {
-    /// It is queued again.
+    /// Queued again.
     Requeued,
-    /// It waited for a moment, and does not any more.
+    /// It was waiting for a time, and is due now.
     Hastened,
     /// Its state does not allow it.
     Refused(StateName),
@@ -417,83 +403,81 @@ pub enum ReplayAnswer {
 /// A change to the settings of a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum QueueChange {
-    /// Nothing of it is claimed until it is resumed.
+    /// Pauses the queue with this reason: nothing is claimed until it is resumed.
     Pause(String),
-    /// It is served again.
+    /// Resumes the queue.
     Resume,
-    /// At most this many tasks wait in it; `None`: any number.
+    /// The maximum number of waiting tasks; `None`: no limit.
     Limit(Option<u64>),
-    /// At most this many tasks of it run at once, over all nodes; `None`: any number.
+    /// The maximum number of leased tasks, over all nodes; `None`: no limit.
     Concurrency(Option<u32>),
-    /// At most this many tasks of one limit key run at once, over all nodes; `None`: any number.
+    /// The maximum number of leased tasks per limit key, over all nodes; `None`: no limit.
     KeyConcurrency(Option<u32>),
-    /// Where the payload has the limit key of a task that comes without one; `None`: nowhere. Tasks that are there keep theirs.
+    /// The path in the payload to the limit key of a task enqueued without one; `None`: no path. Existing tasks keep theirs.
     KeyPath(Option<PayloadPath>),
-    /// Where the payload has the cost of a task that comes without one; `None`: nowhere. Tasks that are there keep theirs.
+    /// The path in the payload to the cost of a task enqueued without one; `None`: no path. Existing tasks keep theirs.
     CostPath(Option<PayloadPath>),
-    /// What is said about the policy of its tasks.
+    /// The policy values of its tasks.
     Overrides(Overrides),
-    /// What is said about the policy of its tasks of this kind; with nothing said, the queue's holds again.
+    /// The policy values of its tasks of this kind; when empty, those of the queue apply again.
     KindOverrides(String, Overrides),
-    /// Which ends of its attempts are kept to be told, from now on.
+    /// Which outcomes get outbox entries from now on.
     Outbox(OutboxFilter),
-    /// These ends are kept to be told too, from now on, beside those that are told already.
+    /// Adds to the outcomes that get outbox entries from now on.
     AlsoOutbox(OutboxFilter),
-    /// So much of it begins in a time, over all nodes; all windows hold. None: any amount.
+    /// Rate limits over all nodes; all windows apply. Empty: no limit.
     Rate(Vec<Rate>),
-    /// So much of each limit key begins in a time, over all nodes; all windows hold. None: any amount.
+    /// Rate limits per limit key over all nodes; all windows apply. Empty: no limit.
     KeyRate(Vec<Rate>),
-    /// When its breaker, or that of each limit key, opens; `None`: only by hand. Another scope begins with closed ones.
+    /// When its breaker, or that of each limit key, opens; `None`: only manually. A change of scope starts with closed breakers.
     Breaker(Option<BreakerSetting>),
     /// Who sets the limits that this call changes.
     SetBy(SetBy),
-    /// Opens its breaker by hand: nothing of it begins before this moment, or before a reset.
+    /// Opens its breaker manually: nothing starts before this time, or before a reset.
     OpenBreaker(Option<Timestamp>),
-    /// Closes its breaker, and forgets what it has counted.
+    /// Closes its breaker and clears its counters.
     ResetBreaker,
-    /// Opens the breaker of one limit key by hand.
+    /// Opens the breaker of one limit key manually.
     OpenKeyBreaker {
-        /// The key.
         key: String,
-        /// Until this moment, or until a reset.
+        /// Until this time, or until a reset.
         until: Option<Timestamp>,
     },
     /// Closes the breaker of one limit key.
     ResetKeyBreaker(String),
-    /// Ends a hold: whoever said "too many requests" may be asked again.
+    /// Ends the throttling after "too many requests".
     EndHold,
-    /// Ends the hold of one limit key.
+    /// Ends the throttling of one limit key.
     EndKeyHold(String),
 }
 
 // ---- events and steps ---------------------------------------------------------------------------------
 
-/// What sort of fact an event is.
+/// The kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EventKind {
     /// A line, or a chunk of lines, that the work wrote.
     Log,
-    /// Something said to or by an LLM.
+    /// A message to or from an LLM.
     Message,
     /// A tool that an agent used.
     ToolCall,
-    /// How far it is.
     Progress,
     /// A step that failed without failing the task, and other warnings.
     Warning,
     /// A file that an attempt left: JSON with its `path` in the task's folder, `size` and `sha256`.
     File,
-    /// A piece of what a command that did not succeed wrote to its standard output: JSON, a string or the list of its bytes.
-    /// The pieces of an attempt stand one after the other.
+    /// A piece of the standard output of a command that did not succeed: JSON, a string or the list of its bytes.
+    /// The pieces of an attempt are consecutive.
     Stdout,
 }
 
 impl EventKind {
-    /// Every sort; a store keeps the place in this list.
+    /// Every kind; a store persists the index in this list.
     pub const ALL: [Self; 7] =
         [Self::Log, Self::Message, Self::ToolCall, Self::Progress, Self::Warning, Self::File, Self::Stdout];
 
-    /// Its place in the list.
+    /// The index in [`EventKind::ALL`].
     #[must_use]
     pub const fn code(self) -> u8 {
         match self {
@@ -508,45 +492,43 @@ impl EventKind {
     }
 }
 
-/// A fact to be appended.
+/// An event to append.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewEvent {
-    /// What sort of fact.
     pub kind: EventKind,
-    /// The fact: text, or JSON text.
+    /// Text, or JSON text.
     pub data: String,
 }
 
-/// Whether events were taken.
+/// Whether events were accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Appended {
-    /// They are on disk; the last one has this number.
+    /// Durable.
     Recorded {
-        /// Counted from one, for each task.
+        /// The number of the last one, counted from one for each task.
         last: u64,
     },
-    /// Somebody else speaks for the task now. Nothing was written.
+    /// The lease is lost. Nothing was written.
     LeaseLost,
 }
 
-/// A step to be saved.
+/// A step to save.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewStep {
-    /// Its name.
     pub name: String,
-    /// What it came to: JSON text.
+    /// JSON text.
     pub value: String,
 }
 
-/// Whether a step was taken.
+/// Whether a step was accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Saved {
-    /// It is on disk.
+    /// Durable.
     Recorded,
-    /// The task has a step of this name. It stays as it was.
+    /// The task has a step of this name, which is unchanged.
     AlreadySaved,
-    /// The task has as many steps as it may have.
+    /// The task has reached the maximum number of steps.
     TooMany,
-    /// Somebody else speaks for the task now. Nothing was written.
+    /// The lease is lost. Nothing was written.
     LeaseLost,
 }

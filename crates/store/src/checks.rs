@@ -1,26 +1,26 @@
-//! The checks that keep a store safe, each with a switch to take it out.
+//! Safety checks of a store, each with a switch to disable it.
 //!
-//! The switches exist only with the feature `conformance`, for one purpose: to show that the suite turns red
+//! The switches exist only with the feature `conformance`, for one purpose: to show that the suite fails
 //! when any one check is missing.
 
 use ostler_core::Outcome;
 
-/// One check of a store.
+/// One safety check of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Check {
-    /// A start names the token of the lease.
+    /// A start has the token of the lease.
     StartToken,
-    /// The report of an attempt's end names it.
+    /// The report of an outcome has the token.
     FinishToken,
-    /// A hand-back names it.
+    /// A hand-back has the token.
     ReleaseToken,
-    /// The acknowledgement of a cancel names it.
+    /// The acknowledgement of a cancel has the token.
     CancelToken,
-    /// Events name it.
+    /// Events have the token.
     AppendToken,
-    /// Steps name it.
+    /// Steps have the token.
     StepToken,
-    /// A report is for a task that is leased, and not for one that has ended or waits.
+    /// A report is for a leased task, not for one that is queued or in a terminal state.
     LeasedState,
     /// A claim is made by a session that has not ended.
     ClaimSession,
@@ -28,9 +28,9 @@ pub enum Check {
     RenewSession,
     /// Worker records come from a session that has not ended.
     ReportSession,
-    /// Tellings are given to a session that has not ended.
+    /// Outbox entries are given to a session that has not ended.
     HearSession,
-    /// A telling is removed by the session that has taken it.
+    /// An outbox entry is removed only by the session that has taken it.
     ToldTaken,
     /// Tasks are taken from dead sessions only.
     ExpireDead,
@@ -38,16 +38,15 @@ pub enum Check {
     QueueGate,
     /// A claim asks the gates of limit keys.
     KeyGate,
-    /// A claim keeps to the concurrency of the queue.
+    /// A claim respects the concurrency limit of the queue.
     QueuePlaces,
-    /// While a probe is under way, the ends of other attempts do not move the breaker.
+    /// While a probe is running, the outcomes of other attempts do not affect the breaker.
     ProbeEnd,
-    /// A firing names the next moment of its schedule.
+    /// A firing names the next time of its schedule.
     FireExpected,
 }
 
 impl Check {
-    /// Every check.
     pub const ALL: [Self; 18] = [
         Self::StartToken,
         Self::FinishToken,
@@ -82,7 +81,7 @@ impl Check {
     }
 }
 
-/// Which checks a store makes: all of them, unless a test took one out.
+/// The enabled checks of a store: all of them, unless a test disabled one.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Checks {
     #[cfg(feature = "conformance")]
@@ -90,14 +89,14 @@ pub struct Checks {
 }
 
 impl Checks {
-    /// All but this one.
+    /// All checks but this one.
     #[cfg(feature = "conformance")]
     #[must_use]
     pub const fn without(check: Check) -> Self {
         Self { without: Some(check) }
     }
 
-    /// Whether `fact` holds, or its check was taken out.
+    /// Whether `fact` holds, or its check is disabled.
     #[must_use]
     #[cfg_attr(not(feature = "conformance"), allow(clippy::unused_self, unused_variables))]
     pub fn pass(self, check: Check, fact: bool) -> bool {

@@ -1,20 +1,20 @@
-//! Where a store gets the time from. Everything that needs `now` is handed a [`Clock`]; nothing else reads one.
+//! Clock: the store's source of time. All code that needs `now` gets a [`Clock`]; nothing else reads the system clock.
 
 use std::time::{Duration, SystemTime};
 
 use ostler_core::{Timestamp, millis};
 
-/// The time, as one store sees it.
+/// The time as seen by one store.
 pub trait Clock: Send + Sync {
-    /// The wall clock: for moments that are kept and shown. May step.
+    /// The wall clock, for timestamps that are stored and shown. May step.
     fn now(&self) -> Timestamp;
 
-    /// Time since some fixed point that all processes of this machine share: for leases. Never steps, and
-    /// goes on while the program is stopped.
+    /// Time since a fixed point that all processes of this machine share, for leases. Never steps, and
+    /// advances while the program is stopped.
     fn uptime(&self) -> Duration;
 }
 
-/// The clock of this machine. Only the edges of the system make one: the program and the library.
+/// The clock of this machine. Only the program and the library create one.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 
@@ -31,8 +31,8 @@ impl Clock for SystemClock {
     }
 }
 
-/// `CLOCK_MONOTONIC`, which all processes of one boot share. `Instant` hides its reading, so the distance to
-/// a first reading in each process would not compare.
+/// `CLOCK_MONOTONIC`, which all processes of one boot share. `Instant` hides its reading, so durations since
+/// a first reading in each process would not be comparable.
 fn monotonic() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     Duration::new(u64::try_from(now.tv_sec).unwrap_or(0), u32::try_from(now.tv_nsec).unwrap_or(0))

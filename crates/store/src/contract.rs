@@ -1,4 +1,4 @@
-//! The contract: the verbs that every store speaks.
+//! The store contract: the verbs that every store implements.
 
 use std::os::fd::OwnedFd;
 
@@ -20,81 +20,82 @@ use crate::schedules::{Activity, Fired, Firing, PutAnswer, Schedule, ScheduleAns
 use crate::views::{Cursor, Event, Filter, Page, QueueSettings, Survey, TaskDetail, TaskRef};
 use crate::wake::Wakeups;
 
-/// Where tasks live.
+/// A durable store of tasks.
 ///
-/// What a verb has answered is on disk. A verb that answers with an [`Error`] has written nothing. Each verb is
-/// one transaction: others see all of it or none. A list of items is answered item by item, in order.
+/// When a verb returns `Ok`, its effect is durable. A verb that returns an [`Error`] has written nothing. Each verb is
+/// one transaction: other callers see all of its effect or none. A verb that takes a list answers item by item, in order.
 ///
-/// Rules are not made here: a store asks `ostler_core` what follows, and writes that. The conformance suite
-/// (feature `conformance`) is the precise meaning of every verb; [`Memory`](crate::Memory) is the readable one.
+/// A store makes no rules: it asks `ostler_core` for each decision and writes the answer. The conformance suite
+/// (feature `conformance`) is the precise specification of every verb; [`Memory`](crate::Memory) is the readable one.
 #[async_trait]
 pub trait Store: Send + Sync {
-    // ---- nodes: a session is a node's proof of life ----
+    // ---- nodes: a live session proves that its node is alive ----
 
-    /// A node comes up. Its session must be new.
+    /// Registers a node under a new session. [`Fenced::Lost`]: the session exists already.
     async fn join(&self, node: NewSession) -> Result<Fenced, Error>;
 
-    /// The node is alive, and so are all its leases. Answers what happened to the tasks it holds, what it holds without naming it, and its
-    /// orders.
+    /// Extends all leases of the session by its TTL. `held` names the leases that the node believes it holds. Returns which of those
+    /// tasks are to be cancelled or were lost, which leases the node did not name, and the node commands. An ended or overdue session is
+    /// not renewed.
     async fn renew(&self, session: SessionId, held: &[LeaseRef]) -> Result<Renewed, Error>;
 
-    /// The node goes: what it still holds is handed back, the oldest task first, and its session ends. A node that is
-    /// late but was not yet found dead may still say so.
+    /// Ends the session when its node shuts down: hands back the tasks that it still holds, the oldest first. An overdue node that was
+    /// not yet found dead may still leave.
     async fn leave(&self, session: SessionId) -> Result<Fenced, Error>;
 
-    /// The node is about to stop on purpose, and may be gone before `leave` is written: when its session is found dead or
-    /// overdue, it ends as by `leave`, and no death of a node is counted. Until then nothing changes. Does not wait for a
-    /// turn at writing, or for what others have locked.
+    /// Marks the session as shutting down on purpose, in case the node is gone before `leave` is written: when the session is
+    /// found dead or overdue, it ends as by `leave`, and no node death is counted. Until then nothing changes. Does not wait for
+    /// its turn to write, nor for locks of other writers.
     async fn depart(&self, session: SessionId) -> Result<Fenced, Error>;
 
-    /// What the node did about an order, for whoever looks: it stands with the node as long as the order does. An order that is not
-    /// there any more has no answer.
+    /// Records what the node did about a node command. The reply is shown with the node for as long as the command is kept; a reply to a
+    /// command that is no longer kept is dropped.
     async fn reply(&self, session: SessionId, answer: Reply) -> Result<Fenced, Error>;
 
-    /// The node's workers, all of them, replacing what it reported before.
+    /// Records all workers of the node, replacing its previous report.
     async fn report(&self, session: SessionId, workers: Vec<Worker>) -> Result<Fenced, Error>;
 
-    /// What keeps the session's death from being known at once: while anybody holds it, or a copy of it, the session is
-    /// alive for as long as its last renewal holds. For who has to end the node's work after the node: nobody else
-    /// begins with it before. `None`: this store or process has nothing of the sort to give away.
+    /// A file descriptor that holds the session's liveness lock: while any process holds it, or a duplicate of it, the session is
+    /// not found dead before its last renewal runs out. For the supervisor that kills the node's work after the node has died: no
+    /// other node restarts that work before. `None`: this store or process has no such lock.
     ///
     /// # Errors
-    /// When there is something to give away, but no copy of it can be made.
+    /// When there is a lock, but it cannot be duplicated.
     fn liveness_lock(&self, _session: SessionId) -> Result<Option<OwnedFd>, Error> {
         Ok(None)
     }
 
     // ---- the life of a task ----
 
-    /// Takes tasks in. A repeat of an id answers with the task that exists; `ostler_core::conflict` says what a repeat of a
-    /// unique key leads to. A task that waits for others is freed, or cancelled, by the verb that ends the last of them, as
-    /// `ostler_core::release` says; whom one verb leaves over [`MAX_CASCADE`](crate::MAX_CASCADE), `make_ready` sees to.
+    /// Adds tasks. A repeated id returns the existing task; `ostler_core::conflict` decides about a repeated
+    /// unique key. A task with dependencies is freed, or cancelled, by the verb that ends the last of them, as
+    /// `ostler_core::release` decides; one verb processes up to [`MAX_CASCADE`](crate::MAX_CASCADE) dependents, and `make_ready` the rest.
     async fn enqueue(&self, tasks: Vec<NewTask>) -> Result<Vec<Enqueued>, Error>;
 
-    /// Gives the ready tasks of lowest rank to a session, and raises their tokens.
+    /// Leases the ready tasks of lowest rank to a session, and increments their tokens. Asks the gates of the queue and of limit keys.
     async fn claim(&self, claim: Claim) -> Result<ClaimAnswer, Error>;
 
-    /// Attempts begin. Saying it twice is saying it once.
+    /// Records that attempts have started. Idempotent.
     async fn start(&self, starts: Vec<Start>) -> Result<Vec<Fenced>, Error>;
 
-    /// Attempts have ended; `ostler_core::decide` says what follows.
+    /// Records the outcomes of attempts, and moves their tasks as `ostler_core::decide` says.
     async fn finish(&self, reports: Vec<Report>) -> Result<Vec<Finished>, Unwritten>;
 
-    /// Gives leases back: to `finish` with a hand-back, for tasks that have not begun.
+    /// Hands back leases of tasks that have not started. Equivalent to `finish` with hand-backs.
     async fn release(&self, leases: Vec<Lease>) -> Result<Vec<Finished>, Unwritten> {
         self.finish(leases.into_iter().map(Report::hand_back).collect()).await
     }
 
-    /// Appends facts to a task, in order, numbered from one.
+    /// Appends events to a task, in order, numbered from one.
     async fn append(&self, lease: LeaseRef, events: Vec<NewEvent>) -> Result<Appended, Error>;
 
-    /// Saves a step. A step that was saved stays as it is.
+    /// Saves a step. A saved step never changes.
     async fn save_step(&self, lease: LeaseRef, step: NewStep) -> Result<Saved, Error>;
 
-    // ---- tellings: what others are told of, at least once ----
+    // ---- outbox: outcomes that are delivered at least once ----
 
-    /// Gives a session the oldest of those tellings of a queue that it wants and that no session has taken. They are its to tell until it ends;
-    /// whatever it has not told by then, the next one hears that asks.
+    /// Gives a session the oldest outbox entries of a queue that match `wants` and that no session has taken. They stay with the
+    /// session until it acknowledges them or ends; then the unacknowledged ones are available to the next session that asks.
     async fn take_outbox(
         &self,
         session: SessionId,
@@ -103,81 +104,81 @@ pub trait Store: Send + Sync {
         limit: usize,
     ) -> Result<OutboxAnswer, Error>;
 
-    /// These were told: those that the session has taken are removed, and their warnings appended to the events of their tasks.
-    /// Others are left.
+    /// Acknowledges outbox entries: those that the session has taken are removed, and their warnings are appended to the events of
+    /// their tasks. Others are left as they are.
     async fn ack_outbox(&self, session: SessionId, deliveries: Vec<Ack>) -> Result<(), Error>;
 
-    // ---- requests from outside ----
+    // ---- user requests ----
 
-    /// Cancels tasks, or asks their workers to stop.
+    /// Cancels tasks that are not leased; marks leased ones, so that their workers get a stop signal.
     async fn cancel(&self, tasks: Vec<TaskId>) -> Result<Vec<CancelAnswer>, Error>;
 
-    /// Gives failed and cancelled tasks another life, and waiting ones their turn now.
+    /// Queues failed and cancelled tasks again, and makes tasks due now that wait for a time.
     async fn replay(&self, tasks: Vec<TaskId>, how: Replay) -> Result<Vec<ReplayAnswer>, Error>;
 
-    /// Says something else about the policy of a task that has not ended. What is left out stays as it was.
+    /// Changes policy values of a task that is not in a terminal state. Values that are `None` stay unchanged.
     async fn amend(&self, task: TaskId, overrides: Overrides) -> Result<Amended, Error>;
 
-    /// Asks something of a node. It hears of it when it renews, as often as it renews, until its session ends.
+    /// Sends a command to a node. The node receives it with every renewal until its session ends.
     async fn command(&self, session: SessionId, order: NodeCommand) -> Result<CommandAnswer, Error>;
 
-    /// Changes the settings of a queue, and answers with all of them. No changes: only looks.
+    /// Changes the settings of a queue, and returns all of them. Without changes, it only reads.
     async fn configure(&self, queue: &str, changes: Vec<QueueChange>) -> Result<QueueSettings, Error>;
 
     // ---- schedules ----
 
-    /// Keeps a schedule, in the place of the one with its name.
+    /// Creates a schedule, or replaces the one with the same name.
     async fn put_schedule(&self, schedule: Schedule) -> Result<PutAnswer, Error>;
 
-    /// Removes a schedule. What it has enqueued stays.
+    /// Removes a schedule. The tasks that it has enqueued stay.
     async fn drop_schedule(&self, name: &str) -> Result<ScheduleAnswer, Error>;
 
-    /// Pauses a schedule, or resumes it.
+    /// Pauses or resumes a schedule.
     async fn pause_schedule(&self, name: &str, activity: Activity) -> Result<ScheduleAnswer, Error>;
 
-    /// A moment of a schedule has come: its run is enqueued, as `ostler_core::fire` says, and the schedule goes on to its next
-    /// moment. Of all who fire the same moment, one does.
+    /// Fires a schedule that is due: enqueues its run, as `ostler_core::fire` decides, and advances the schedule to its next
+    /// time. Of all callers that fire the same time, exactly one succeeds.
     async fn fire(&self, firing: Firing) -> Result<Fired, Error>;
 
-    // ---- jobs: many tasks made together ----
+    // ---- jobs: many tasks created together ----
 
-    /// Keeps a job. Saying it twice is saying it once.
+    /// Creates a job. Idempotent.
     async fn put_job(&self, job: NewJob) -> Result<JobPut, Error>;
 
-    /// Changes a job.
+    /// Cancels, reopens or removes a job.
     async fn change_job(&self, job: JobId, change: JobChange) -> Result<JobAnswer, Error>;
 
     // ---- maintenance: idempotent, safe on all nodes at once, in batches ----
 
-    /// Ends sessions that are dead or overdue, and takes up to `batch` tasks from ended sessions, the
-    /// oldest first; one that [departed](Store::depart) hands all of them back instead. Overdue is who has not renewed for its TTL. Dead is whose death is known sooner: on one host, when nobody holds its
-    /// [liveness_lock](Store::liveness_lock); on a server, when its connection is gone and it did not renew for some seconds after that. A
-    /// store that cannot know waits for the TTL.
+    /// Ends sessions that are dead or overdue, and takes up to `batch` tasks from ended sessions, the oldest first; a session that
+    /// [departed](Store::depart) hands back all of its tasks instead. A session is overdue when it has not renewed for its TTL. It is
+    /// dead when its end is detected sooner: on one host, when no process holds its [liveness lock](Store::liveness_lock); on a server,
+    /// when its connection is gone and it has not renewed for some seconds after that. A store that cannot detect this waits for the TTL.
     async fn expire(&self, batch: usize) -> Result<Expired, Error>;
 
-    /// Ends tasks that it is too late for, sees to those that waited for tasks that have ended, then makes tasks ready whose
-    /// time has come, up to `batch` in all, those first whose moment came first.
+    /// Ends tasks that are too late, processes dependents of ended tasks, then makes due tasks ready, up to `batch` in all,
+    /// the earliest due first.
     async fn make_ready(&self, batch: usize) -> Result<MadeReady, Error>;
 
-    /// Removes ended tasks with all that belongs to them, and by their age also jobs without tasks, with their queues; what was counted
-    /// there stays counted under [`FORMER_JOBS`](crate::jobs::FORMER_JOBS).
+    /// Removes tasks in terminal states with everything that belongs to them, and, by retention, old jobs without tasks, with their queues;
+    /// their counters are added to the queue [`FORMER_JOBS`](crate::jobs::FORMER_JOBS).
     async fn prune(&self, what: Prune) -> Result<Pruned, Error>;
 
-    // ---- looking ----
+    // ---- queries ----
 
-    /// The time by which this store decides, whatever the clock of the caller says.
+    /// The time by which this store decides, regardless of the caller's clock.
     async fn now(&self) -> Result<Timestamp, Error>;
 
-    /// Tasks that match, the newest first, from `after` on.
+    /// Tasks that match the filter, the newest first, starting after the cursor.
     async fn list(&self, filter: Filter, after: Option<Cursor>, limit: usize) -> Result<Page, Error>;
 
-    /// One task with its attempts and steps.
+    /// One task with its attempts and steps; `None`: there is no such task.
     async fn show(&self, which: TaskRef) -> Result<Option<TaskDetail>, Error>;
 
-    /// Events of a task with a number above `after`.
+    /// Events of a task with a number above `after`, in order.
     async fn read_events(&self, task: TaskId, after: u64, limit: usize) -> Result<Vec<Event>, Error>;
 
-    /// The same, of one kind: what is to be known of a few of them does not cost a look at a long log.
+    /// The same for one kind: finding a few events does not require a scan of a long log.
     async fn read_events_of(
         &self,
         task: TaskId,
@@ -189,22 +190,22 @@ pub trait Store: Send + Sync {
     /// Queues, counts, nodes and workers.
     async fn survey(&self) -> Result<Survey, Error>;
 
-    /// How many tasks a claim could take now: those of these kinds that are ready, counted up to `limit`. None of a queue that is
-    /// paused or whose gate is shut, and no more than it has places for. A hint for scaling, which costs a look at `limit` rows at
-    /// most: keys and ends of tasks are not looked at, and a claim that follows may bring less.
+    /// The number of tasks that a claim could take now: ready tasks of these kinds, counted up to `limit`. Zero for a queue that is
+    /// paused or whose gate is closed, and at most the queue's free concurrency. A hint for scaling that reads at most `limit`
+    /// rows: it does not check limit keys or deadlines, so a claim that follows may return fewer.
     async fn backlog(&self, queue: &str, kinds: &Kinds, limit: usize) -> Result<usize, Error>;
 
-    /// All schedules, in order of name.
+    /// All schedules, ordered by name.
     async fn schedules(&self) -> Result<Vec<ScheduleRecord>, Error>;
 
-    /// Jobs that match, those with the highest ids first.
+    /// Jobs that match the filter, the highest ids first.
     async fn jobs(&self, filter: JobFilter, limit: usize) -> Result<Vec<JobRecord>, Error>;
 
-    /// Hints that tasks became ready, or that there is something to tell, from this process or another.
+    /// Wakeup hints that tasks became ready, or that the outbox has new entries, from this process or another.
     fn wakeups(&self) -> Wakeups;
 
-    /// Hints that a node should renew now, because a cancel was requested for a leased task or an order was given, or that it
-    /// should look at the schedules, because one was changed; by this process or another. Also that the connection is lost by which
-    /// others see that the node is alive: a node that then does not renew within some seconds may be taken for dead.
+    /// Wakeup hints for a node: renew now, because a cancellation was requested for a leased task or a node command was sent; or read the
+    /// schedules, because one was changed; by this process or another. Also sent when the connection by which other nodes see that this
+    /// node is alive is lost: a node that then does not renew within some seconds may be considered dead.
     fn control(&self) -> Wakeups;
 }

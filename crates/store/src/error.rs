@@ -1,7 +1,7 @@
-//! What can go wrong with a store itself. What can happen to a task — no lease any more, no such task, a full
-//! queue — is an answer and not an error.
+//! Errors of the store itself. Expected results for a task (a lost lease, no such task, a full
+//! queue) are answers, not errors.
 
-/// Why a call could not be carried out. Nothing of it was written.
+/// Why a call failed. Nothing was written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Error {
@@ -9,60 +9,59 @@ pub struct Error {
     message: String,
 }
 
-/// What sort of trouble it is, alike for every store.
+/// The kind of an error, the same for every store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
-    /// The caller's input breaks a rule; the message names the field and what would be right.
+    /// The caller's input is invalid; the message names the field and the valid range.
     Invalid,
-    /// No room is left on the disk. It may work again later.
+    /// The disk is full. Transient.
     Full,
-    /// Somebody else holds the store. It may work again later.
+    /// Another process has locked the store. Transient.
     Busy,
-    /// The store cannot be reached. It may work again later.
+    /// The store cannot be reached. Transient.
     Unavailable,
-    /// The store may not be written.
+    /// The store is read-only.
     ReadOnly,
     /// The file is not an Ostler store.
     Foreign,
-    /// A newer Ostler made the store.
+    /// A newer version of Ostler made the store.
     TooNew,
     /// The store is damaged.
     Damaged,
-    /// A row of the store holds what Ostler never writes. The rest of the store may be well.
+    /// A row of the store holds a value that Ostler never writes. The rest of the store may be intact.
     BadRow,
     /// The file was replaced or removed while it was open. Nothing of the call is in the store that is at the path now; the
-    /// file that was there before may have it.
+    /// previous file may contain it.
     Replaced,
-    /// The store is on its way to another place, and takes nothing new. It may work again later, there or here.
+    /// The store is being moved, and accepts no new work. Transient: it may work again later, there or here.
     Moving,
-    /// The store was moved to another place, which the message names.
+    /// The store was moved; the message names the target.
     Moved,
     /// The store was closed.
     Closed,
-    /// A defect of ours.
+    /// A bug in Ostler.
     Internal,
 }
 
 impl Error {
-    /// An error of this kind, with a sentence for people.
+    /// An error of this kind, with a sentence for users.
     #[must_use]
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into() }
     }
 
-    /// Invalid input: the field, and what would be right.
+    /// Invalid input: the message names the field and the valid range.
     #[must_use]
     pub fn invalid(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Invalid, message)
     }
 
-    /// What sort of trouble it is.
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// Whether the same call may work later.
+    /// Whether the same call may succeed later.
     #[must_use]
     pub const fn is_transient(&self) -> bool {
         match self.kind {

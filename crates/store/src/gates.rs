@@ -1,4 +1,4 @@
-//! The gates of queues and of limit keys: what is set for them, what is shown of them, and the bounds of both. The rules are
+//! Claim gates of queues and limit keys: their settings, their records, and the bounds of both. The rules are
 //! in `ostler_core::Gate`.
 
 use std::time::Duration;
@@ -11,48 +11,46 @@ use crate::calls::QueueChange;
 use crate::error::Error;
 use crate::views::QueueSettings;
 
-/// Windows of one rate.
+/// Windows of one rate limit.
 pub const MAX_WINDOWS: usize = 4;
-/// The largest amount or burst of a rate.
+/// The largest amount or burst of a rate limit.
 pub const MAX_AMOUNT: u64 = 1_000_000_000;
-/// The longest window of a rate or a breaker, and the longest time that a breaker stays open by itself.
+/// The longest window of a rate limit or a breaker, and the longest reset time of a breaker.
 pub const MAX_WINDOW: Duration = Duration::from_secs(366 * 24 * 60 * 60);
-/// What one task may cost.
+/// The maximum cost of one task.
 pub const MAX_COST: u32 = 1_000_000;
-/// Keys that a survey shows.
+/// Limit keys shown in a survey.
 pub const MAX_KEYS_SHOWN: usize = 100;
-/// Keys whose time has come that one claim lets in; the next claim goes on.
+/// Due limit keys that one claim settles; the next claim continues.
 pub const MAX_DUE_KEYS: usize = 64;
 
-/// How many ready tasks a claim looks at, at most: those that the gates of their keys refuse are parked on the way.
+/// The maximum number of ready tasks that a claim scans: those that the gates of their keys refuse are parked on the way.
 #[must_use]
 pub const fn most_looked_at(limit: usize) -> usize {
     4 * limit + 64
 }
 
-/// A breaker, as it is set for a queue.
+/// The breaker settings of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BreakerSetting {
     /// When it opens, and for how long.
     pub policy: BreakerPolicy,
-    /// What it is about.
     pub scope: BreakerScope,
 }
 
-/// What a breaker is about.
+/// The scope of a breaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BreakerScope {
-    /// The queue has one.
+    /// One breaker for the queue.
     Queue,
-    /// Each limit key has one of its own. Tasks without a key have none.
+    /// One breaker per limit key. Tasks without a key have none.
     Key,
 }
 
 impl BreakerScope {
-    /// Every scope.
     pub const ALL: [Self; 2] = [Self::Queue, Self::Key];
 
-    /// The word that users see and stores keep.
+    /// The name that users see and stores persist.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -61,28 +59,26 @@ impl BreakerScope {
         }
     }
 
-    /// The scope with this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|scope| scope.name() == name)
     }
 }
 
-/// Who set the limits of a queue last.
+/// Who last set the limits of a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum SetBy {
-    /// A node, from its config; or nobody yet.
+    /// A node, from its config; also the default.
     #[default]
     Config,
-    /// A person, while nodes run. A node whose config says nothing about limits leaves them alone.
+    /// A user, while nodes run. A node whose config has no limits leaves them alone.
     Hand,
 }
 
 impl SetBy {
-    /// Both.
     pub const ALL: [Self; 2] = [Self::Config, Self::Hand];
 
-    /// The word that stores keep.
+    /// The name that stores persist.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -91,48 +87,45 @@ impl SetBy {
         }
     }
 
-    /// The one with this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|by| by.name() == name)
     }
 }
 
-/// A limit key whose tasks are held back.
+/// A limit key whose tasks are throttled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyRecord {
-    /// Its queue.
     pub queue: String,
-    /// The key.
     pub key: String,
     /// Why its tasks wait, and until when.
     pub shut: Closed,
-    /// Somebody said "too many requests": nothing of it begins before this moment.
+    /// An attempt reported "too many requests": nothing starts before this time.
     pub held_until: Option<Timestamp>,
-    /// Where its breaker stands; `None`: it has none.
+    /// The state of its breaker; `None`: it has none.
     pub breaker: Option<BreakerState>,
 }
 
 impl QueueSettings {
-    /// What holds for the gate of the queue.
+    /// The rules of the queue's gate.
     #[must_use]
     pub fn queue_rules(&self) -> GateRules {
         GateRules { rates: self.rate.clone(), breaker: self.breaker_of(BreakerScope::Queue) }
     }
 
-    /// What holds for the gate of each of its keys.
+    /// The rules of the gate of each limit key.
     #[must_use]
     pub fn key_rules(&self) -> GateRules {
         GateRules { rates: self.key_rate.clone(), breaker: self.breaker_of(BreakerScope::Key) }
     }
 
-    /// How many more of its tasks may be leased, where so many are; `None`: any number.
+    /// How many more of its tasks may be leased, given the number of leased ones; `None`: no limit.
     #[must_use]
     pub fn free_places(&self, leased: u64) -> Option<u64> {
         self.concurrency.map(|cap| u64::from(cap).saturating_sub(leased))
     }
 
-    /// Why nothing of the queue may begin now, where its gate stands like this and so many of its tasks are leased.
+    /// Why no task of the queue may start now, given its gate and the number of leased tasks.
     #[must_use]
     pub fn shut(&self, gate: &Gate, leased: u64, now: Timestamp) -> Option<Closed> {
         match gate.clone().ask(&self.queue_rules(), 1, now) {
@@ -144,7 +137,7 @@ impl QueueSettings {
         }
     }
 
-    /// How many of `limit` a claim may take at most, where the queue's gate stands like this and so many of its tasks are leased.
+    /// How many of `limit` tasks a claim may take at most, given the queue's gate and the number of leased tasks.
     #[must_use]
     pub fn places_for(&self, limit: usize, gate: &Gate, leased: u64, now: Timestamp) -> usize {
         if self.paused.is_some() || self.shut(gate, leased, now).is_some() {
@@ -189,7 +182,7 @@ impl QueueChange {
     }
 }
 
-/// Refuses rates that nothing can keep.
+/// Rejects impossible rates.
 pub(crate) fn check_rates(rates: &[Rate]) -> Result<(), Error> {
     if rates.len() > MAX_WINDOWS {
         let sentence = format!("rate: {} windows, and at most {MAX_WINDOWS} are taken", rates.len());
@@ -214,7 +207,7 @@ pub(crate) fn check_rates(rates: &[Rate]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Refuses a breaker that would never open, or never close.
+/// Rejects a breaker that would never open, or never close.
 pub(crate) fn check_breaker(breaker: &BreakerSetting) -> Result<(), Error> {
     window("the reset time of a breaker", breaker.policy.reset)?;
     match breaker.policy.trip {
@@ -240,7 +233,7 @@ fn window(what: &str, span: Duration) -> Result<(), Error> {
     Ok(())
 }
 
-/// Refuses what no task may cost.
+/// Rejects a cost out of range.
 pub(crate) fn check_cost(cost: u32) -> Result<(), Error> {
     if cost == 0 || cost > MAX_COST {
         return Err(Error::invalid(format!("cost is {cost}, and must be from 1 to {MAX_COST}")));

@@ -1,8 +1,8 @@
-//! A node's right to run one attempt of one task.
+//! Leases: a node's right to run one attempt of one task.
 //!
-//! A [`Lease`] is owned and cannot be copied: whoever reports the end of an attempt gives it away. What it
-//! proves is its token, a number that rises with every claim of the task. Every write that speaks for an
-//! attempt names the token, and a store refuses it when the task has moved on.
+//! A [`Lease`] is owned and cannot be copied: reporting the outcome of an attempt consumes it. It is proven
+//! by its fencing token, a number that rises with every claim of the task. Every write on behalf of an
+//! attempt carries the token, and a store refuses it when the task has moved on.
 
 use ostler_core::TaskId;
 
@@ -10,32 +10,30 @@ use ostler_core::TaskId;
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub struct Lease(LeaseRef);
 
-/// What a lease says, for writes in the middle of an attempt. Copying it copies no right: the store decides
-/// by the token whether the right still stands.
+/// The identity of a lease, for writes during an attempt. Copying it copies no right: the store checks
+/// the token to decide whether the lease still holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LeaseRef {
-    /// The task.
     pub task: TaskId,
-    /// How often the task had been claimed, this claim included.
+    /// The fencing token: how often the task has been claimed, including this claim.
     pub token: u64,
-    /// Where the store finds the task without looking its id up. Means nothing to anybody else.
+    /// The task's row, so that the store need not look up its id. Opaque to all others.
     pub row: i64,
 }
 
 impl Lease {
-    /// For stores, when a claim is granted, and for whoever offers a kept result again.
+    /// For stores that grant a claim, and for callers that retry a stored report.
     #[must_use]
     pub const fn granted(lease: LeaseRef) -> Self {
         Self(lease)
     }
 
-    /// What it says.
+    /// The identity of the lease.
     #[must_use]
     pub const fn as_ref(&self) -> LeaseRef {
         self.0
     }
 
-    /// The task.
     #[must_use]
     pub const fn task(&self) -> TaskId {
         self.0.task

@@ -1,14 +1,14 @@
-//! Where tasks live: the contract that every store keeps.
+//! The store contract: durable storage of tasks.
 //!
-//! - [`Store`]: the verbs. [`calls`] has what is said and answered, [`views`] what is shown, [`plans`] and
-//!   [`schedules`] what is said ahead of time, [`orders`] what a node is asked to do, [`tell`] what others are told of,
-//!   [`gates`] what holds tasks back, [`paths`] where payloads have keys and costs, [`jobs`] what was made together.
-//! - [`transfer`]: moving all of it from one store to another.
-//! - [`Memory`]: the reference, short and without any cleverness. It says what the verbs mean.
+//! - [`Store`]: the verbs. [`calls`] has their requests and answers, [`views`] the query results, [`plans`] unique keys and
+//!   amendments, [`schedules`] recurring work, [`node_commands`] commands to nodes, [`outbox`] outcomes to deliver,
+//!   [`gates`] limits and breakers, [`paths`] the keys and costs in payloads, [`jobs`] tasks created together.
+//! - [`transfer`]: moving everything from one store to another.
+//! - [`Memory`]: the reference implementation, short and simple. It specifies the verbs.
 //! - `conformance` (a feature): one suite for every store, random sequences compared with the reference, and
 //!   races between two connections.
 //!
-//! A store never makes a rule: it asks `ostler_core` and writes the answer.
+//! A store makes no rules: it asks `ostler_core` and writes the answer.
 
 mod bounds;
 pub mod calls;

@@ -1,69 +1,63 @@
-//! Orders: what somebody asks of one node while it runs. A node hears of them when it renews, and answers some of them.
+//! Node commands: requests to one running node. A node receives them when it renews, and replies to some of them.
 
 use ostler_core::WorkerId;
 
-/// What a node is to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeCommand {
-    /// Take nothing new, end what runs, and go.
+    /// Claim nothing new, finish the running attempts, and exit.
     Drain,
-    /// Another size for one of its pools, until the node ends.
+    /// Resize one of its pools, until the node exits.
     Resize {
-        /// The pool.
         pool: String,
-        /// Workers that it keeps at least.
+        /// The minimum number of workers.
         min: u32,
-        /// Workers that it has at most.
+        /// The maximum number of workers.
         max: u32,
     },
-    /// End workers of one of its pools that have nothing to do, and let others take their place. The node answers.
+    /// Stop idle workers of one of its pools and replace them. The node replies.
     Recycle {
-        /// The pool.
         pool: String,
-        /// Whom.
         who: WorkerChoice,
     },
 }
 
-/// Which workers of a pool are meant.
+/// Which workers of a pool to recycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkerChoice {
-    /// This one.
     One(WorkerId),
-    /// Any that has nothing to do.
+    /// Any one idle worker.
     Any,
-    /// All that have nothing to do.
+    /// All idle workers.
     All,
 }
 
-/// What a node did about an order to recycle.
+/// A node's reply to a recycle command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
-    /// The number of the order.
+    /// The number of the command.
     pub number: u64,
-    /// These go, and others take their place.
+    /// Workers that are stopped and replaced.
     pub recycled: Vec<WorkerId>,
-    /// These were meant too, and are busy: they stay.
+    /// Selected workers that are busy, and stay.
     pub busy: Vec<WorkerId>,
 }
 
-/// What became of an order.
+/// The answer to sending a node command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandAnswer {
-    /// It is kept for as long as the node's session, and told with every renewal.
+    /// Kept for as long as the node's session, and sent with every renewal.
     Given {
-        /// Its number: an answer names it.
+        /// The number of the command, which its reply names.
         number: u64,
     },
     /// There is no such session, or it has ended.
     NoSuchNode,
 }
 
-/// An order, as a node hears it. It is told again with every renewal, so a node ignores the numbers that it has seen.
+/// A node command as a node receives it. It is sent again with every renewal, so a node ignores the numbers that it has seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NumberedCommand {
-    /// Rises with every order to the session.
+    /// Rises with every command to the session.
     pub number: u64,
-    /// The order.
     pub command: NodeCommand,
 }

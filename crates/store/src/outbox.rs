@@ -1,19 +1,19 @@
-//! Tellings: which ends of attempts somebody wants to be told of, kept with the end itself until somebody was. So a
-//! callback is called at least once, also when the process is killed between the commit and the call.
+//! Outbox: outcomes of attempts that callbacks and hooks are notified of, stored in the same transaction until acknowledged. So a
+//! callback is called at least once, even when the process is killed between the commit and the call.
 
 use ostler_core::{EndKind, Failure, TaskId, Timestamp};
 
-/// Which ends of a queue's attempts are kept to be told. None, unless somebody says so.
+/// Which outcomes of a queue's attempts get outbox entries. The default is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct OutboxFilter {
-    /// A place for each of [`EndKind::ALL`].
+    /// Indexed like [`EndKind::ALL`].
     wanted: [bool; EndKind::ALL.len()],
 }
 
 impl OutboxFilter {
-    /// Nothing is told.
+    /// No outcomes.
     pub const NONE: Self = Self { wanted: [false; EndKind::ALL.len()] };
-    /// Everything is told.
+    /// All outcomes.
     pub const ALL: Self = Self { wanted: [true; EndKind::ALL.len()] };
 
     /// These, and this one.
@@ -23,13 +23,13 @@ impl OutboxFilter {
         self
     }
 
-    /// These, and those.
+    /// The union of both.
     #[must_use]
     pub fn and(self, others: Self) -> Self {
         EndKind::ALL.into_iter().filter(|what| self.has(*what) || others.has(*what)).collect()
     }
 
-    /// Whether this is told.
+    /// Whether this kind is included.
     #[must_use]
     pub const fn has(self, what: EndKind) -> bool {
         self.wanted[what as usize]
@@ -42,50 +42,45 @@ impl FromIterator<EndKind> for OutboxFilter {
     }
 }
 
-/// The end of an attempt, to be told.
+/// The outcome of an attempt, to be delivered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutboxEntry {
-    /// Rises over the whole store; none comes twice.
+    /// Rises over the whole store; never reused.
     pub number: u64,
-    /// The queue.
     pub queue: String,
-    /// The task.
     pub task: TaskId,
-    /// Its kind.
     pub kind: String,
-    /// The number of the attempt: how many had begun by then.
+    /// The number of the attempt: how many had started by then.
     pub attempt: u32,
-    /// What happened.
     pub what: EndKind,
-    /// When.
     pub at: Timestamp,
-    /// What the attempt failed with. A task that died with its nodes, or by its deadline, may have none.
+    /// The failure of the attempt. A task that failed with its nodes, or by its deadline, may have none.
     pub failure: Option<Failure>,
-    /// When the next attempt may begin, if there will be one.
+    /// When the next attempt may start, if there will be one.
     pub run_at: Option<Timestamp>,
 }
 
-/// A telling that was told.
+/// The acknowledgement of an outbox entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ack {
-    /// Which.
+    /// The number of the entry.
     pub number: u64,
-    /// What went wrong with it. It is kept as a warning on the task, so that a hook that fails is not silent.
+    /// What went wrong in its delivery. It becomes a warning event of the task, so that a failing hook is not silent.
     pub warning: Option<String>,
 }
 
 impl From<u64> for Ack {
-    /// All went well.
+    /// A delivery without a warning.
     fn from(number: u64) -> Self {
         Self { number, warning: None }
     }
 }
 
-/// The answer to a session that asks what there is to tell.
+/// The answer to a session that takes outbox entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OutboxAnswer {
-    /// These, the oldest first; they are the session's to tell now. None when there are none.
+    /// The entries, the oldest first, now taken by the session; may be empty.
     Entries(Vec<OutboxEntry>),
-    /// The session is over: it hears nothing any more.
+    /// The session has ended: it gets no more entries.
     SessionEnded,
 }

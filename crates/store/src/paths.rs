@@ -1,4 +1,4 @@
-//! Places in payloads: where a queue finds the limit key and the cost of a task that was enqueued without them.
+//! Payload paths: where a queue finds the limit key and the cost of a task that was enqueued without them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,24 +12,24 @@ use crate::error::Error;
 use crate::gates::MAX_COST;
 use crate::views::QueueSettings;
 
-/// Names in one path.
+/// Field names in one path.
 pub const MAX_PATH_DEPTH: usize = 8;
-/// Bytes of a path as it is written.
+/// Bytes of a path as written.
 pub const MAX_PATH_BYTES: usize = 256;
 
-/// What every path begins with.
+/// The prefix of every path.
 const ROOT: &str = "payload.";
 
-/// A place in a payload, such as `payload.tenant` or `payload.user.plan`: names of fields from the outside in. It leads through
-/// objects only; of a field that is there twice the last one counts.
+/// A path in a payload, such as `payload.tenant` or `payload.user.plan`: field names from the outside in. It leads through
+/// objects only; of a duplicate field the last one counts.
 ///
-/// What it leads to is looked at once, when a task is enqueued (or takes the place of another), and only where the task says
-/// nothing itself. A replay keeps the key and the cost that the task has, also with another payload.
+/// It is evaluated once, when a task is enqueued (or replaces another), and only if the task itself sets no
+/// value. A replay keeps the task's key and cost, even with a new payload.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PayloadPath(Vec<String>);
 
 impl PayloadPath {
-    /// Reads `payload.a.b`.
+    /// Parses `payload.a.b`.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid), with an example.
@@ -54,25 +54,25 @@ impl PayloadPath {
         Ok(Self(names))
     }
 
-    /// The limit key that a payload has here. A text is the key itself; a number, `true` and `false` are as they are written.
-    /// Nothing else is a key: where there is no field, `null`, an empty text, a list or an object, the task has none. One that is
-    /// too long is cut, so that it is limited together with others that begin alike, and not left without a limit.
+    /// The limit key at this path. A string is the key itself; a number, `true` and `false` are taken as written.
+    /// With anything else (a missing field, `null`, an empty string, a list or an object) the task has no key. A key that is
+    /// too long is truncated, so that it shares its limit with others of the same prefix rather than having none.
     #[must_use]
     pub fn key_in(&self, payload: &str) -> Option<String> {
         let text = self.scalar(payload)?.replace('\0', "\u{fffd}");
         (!text.is_empty()).then(|| cut(&text, MAX_KEY_BYTES))
     }
 
-    /// The cost that a payload has here: a number, or a text that is one, rounded up, and neither less than one nor more than
+    /// The cost at this path: a number, or a string that is one, rounded up and clamped to between one and
     /// [`MAX_COST`]. `None`: there is no number.
     #[must_use]
     pub fn cost_in(&self, payload: &str) -> Option<u32> {
         let number: f64 = self.scalar(payload)?.trim().parse().ok()?;
-        // Both bounds are whole numbers of 32 bits, and so is everything between them that was rounded.
+        // Both bounds are 32-bit integers, and so is every rounded value between them.
         (!number.is_nan()).then(|| number.ceil().clamp(1.0, f64::from(MAX_COST)) as u32)
     }
 
-    /// The text of what the path leads to, if that is a scalar.
+    /// The text of the value at this path, if it is a scalar.
     fn scalar(&self, payload: &str) -> Option<String> {
         let mut here = payload;
         for name in &self.0 {
@@ -94,13 +94,13 @@ impl fmt::Display for PayloadPath {
 }
 
 impl QueueSettings {
-    /// Whether payloads have to be looked at when tasks come.
+    /// Whether payloads have to be read when tasks are enqueued.
     #[must_use]
     pub const fn reads_payloads(&self) -> bool {
         self.key_path.is_some() || self.cost_path.is_some()
     }
 
-    /// The task with the limit key and the cost that its payload has, where it says nothing itself.
+    /// The task with the limit key and the cost from its payload, where it sets none itself.
     #[must_use]
     pub fn filled(&self, mut task: NewTask) -> NewTask {
         if let (None, Some(path)) = (&task.limit_key, &self.key_path) {

@@ -1,44 +1,44 @@
-//! Schedules: work that comes again and again. A store keeps them and their next moments, and sees to it that each moment is
-//! fired once over all nodes. When the moments are is the business of whoever fires: that needs a calendar.
+//! Schedules: recurring work. A store keeps them with their next times, and ensures that each time is
+//! fired once over all nodes. The caller that fires computes the times: that needs a calendar.
 
 use ostler_core::{Missed, Overlap, Overrides, Priority, TaskId, Timestamp};
 
 use crate::calls::NewTask;
 
-/// Work that comes again and again.
+/// A schedule of recurring work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schedule {
-    /// Its name; there is one of each.
+    /// Unique.
     pub name: String,
-    /// When it runs, in words that a store does not read: a cron line with its time zone, an interval, one moment.
+    /// When it runs, in a form opaque to the store: a cron line with its time zone, an interval, one timestamp.
     pub spec: String,
-    /// What happens when a run is due and the one before is not over.
+    /// What happens when a run is due and the previous one has not finished.
     pub overlap: Overlap,
-    /// What happens with runs whose moment passed while nobody looked.
+    /// What happens to runs that became due while no node was checking.
     pub missed: Missed,
-    /// What a run is.
+    /// The task of each run.
     pub task: TaskTemplate,
-    /// The next moment; `None`: there is none any more.
+    /// The next time; `None`: there is none.
     pub next_at: Option<Timestamp>,
 }
 
-/// What every run of a schedule is.
+/// The task of every run of a schedule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskTemplate {
-    /// The queue it goes to.
+    /// The queue it belongs to.
     pub queue: String,
-    /// What sort of work it is.
+    /// The kind of work.
     pub kind: String,
-    /// What to work on: JSON text.
+    /// The input: JSON text.
     pub payload: String,
-    /// Its head start.
+    /// The priority: a head start in the queue.
     pub priority: Priority,
-    /// What is said about its policy.
+    /// The policy values set on the task.
     pub overrides: Overrides,
 }
 
 impl TaskTemplate {
-    /// A run.
+    /// The task of one run.
     #[must_use]
     pub fn task(&self, id: TaskId) -> NewTask {
         let Self { queue, kind, payload, priority, overrides } = self.clone();
@@ -46,97 +46,95 @@ impl TaskTemplate {
     }
 }
 
-/// Whether a schedule runs.
+/// Whether a schedule is active.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Activity {
-    /// It does.
+    /// Fires when due.
     #[default]
     Active,
-    /// No moment of it is fired until it is resumed. What is missed then is missed.
+    /// Does not fire until it is resumed. Runs that become due in between are missed.
     Paused,
 }
 
 /// A schedule, as a store shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScheduleRecord {
-    /// The schedule, with its next moment as it is now.
+    /// The schedule, with its current next time.
     pub schedule: Schedule,
-    /// Whether it runs.
+    /// Whether it is active.
     pub activity: Activity,
     /// When its last run was enqueued.
     pub last_at: Option<Timestamp>,
-    /// Its last run, which may be pruned by now.
+    /// Its last run, which may have been pruned.
     pub last_task: Option<TaskId>,
 }
 
-/// What became of a schedule that was put.
+/// The answer to putting a schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PutAnswer {
-    /// It is there now.
     Created,
-    /// It took the place of the one with its name. Its next moment stayed if it runs at the same times, and so did whether it is
-    /// paused, and its last run.
+    /// It replaced the one with the same name. The next time is kept if the spec is the same; so are the
+    /// pause and the last run.
     Replaced,
-    /// The store has as many as it may have.
+    /// The store has reached the maximum number of schedules.
     TooMany {
-        /// How many that is.
+        /// The maximum.
         limit: usize,
     },
 }
 
-/// What became of a request about a schedule.
+/// The answer to a request about a schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScheduleAnswer {
-    /// It is so.
+    /// Done.
     Done,
     /// There is no such schedule.
     NotFound,
 }
 
-/// A moment of a schedule has come.
+/// The firing of a schedule that is due.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Firing {
-    /// The schedule.
     pub schedule: String,
-    /// The moment that it is fired for. It must be the schedule's next one, or nothing happens: somebody else was first.
+    /// The time it is fired for. It must be the schedule's next one, or nothing happens: another caller was first.
     pub expected: Timestamp,
-    /// The moment after that; `None`: that was the last.
+    /// The time after that; `None`: that was the last.
     pub next: Option<Timestamp>,
-    /// The run; `None`: the moment was missed, and is left out.
+    /// The run; `None`: the time was missed, and is skipped.
     pub task: Option<NewTask>,
 }
 
-/// What became of a firing.
+/// The answer to a firing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fired {
     /// The run is queued.
     Enqueued(TaskId),
-    /// The run is queued, and the one before is cancelled, or its worker is asked to stop.
+    /// The run is queued, and the previous one is cancelled, or its worker gets a stop signal.
     Replaced {
-        /// The run.
+        /// The new run.
         run: TaskId,
-        /// The one before.
+        /// The previous run.
         before: TaskId,
     },
-    /// This run is left out; the schedule goes on to its next moment.
+    /// This run is skipped; the schedule advances to its next time.
     Skipped(Skipped),
-    /// It is not, or not yet, or not any more the schedule's next moment; or the schedule is paused or gone. Nothing was
+    /// The time is not the schedule's next one, or lies in the future; or the schedule is paused or does not exist. Nothing was
     /// written.
     NotDue,
 }
 
-/// Why a run was left out.
+/// Why a run was skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Skipped {
-    /// Whoever fired it said so.
+    /// The caller passed no run.
     Missed,
-    /// The run before is not over.
+    /// The previous run has not finished.
     Overlap(TaskId),
-    /// The queue has as many tasks as it may have.
+    /// The queue has reached its limit.
     QueueFull {
-        /// How many that is.
+        /// The limit of waiting tasks.
         limit: u64,
     },
-    /// A task with this id was there already.
+    /// A task with this id exists.
     Existing(TaskId),
 }

@@ -1,4 +1,4 @@
-//! Figures of a survey, as people ask for them.
+//! Statistics computed from a survey.
 
 use std::collections::BTreeMap;
 
@@ -6,44 +6,44 @@ use ostler_core::WorkerState;
 
 use crate::views::{Counts, LaneRecord, Survey};
 
-/// How a store, or one queue of it, stands.
+/// Statistics of a store, or of one queue.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Stats {
-    /// Tasks by state; what has ended is counted for ever, pruned or not, until it is replayed.
+    /// Tasks by state; tasks in terminal states are counted forever, pruned or not, until they are replayed.
     pub tasks: Counts,
-    /// What has happened since the store was made. These numbers only rise.
+    /// Totals since the store was created. These numbers only rise.
     pub totals: Totals,
-    /// The most that ever waited at once in the queue; of several queues, in any one of them.
+    /// The most tasks that ever waited at once in the queue; of several queues, in any one of them.
     pub queue_high_water: u64,
-    /// Workers of living nodes.
+    /// Workers of live nodes.
     pub workers: WorkerCounts,
-    /// How long the last runs took, of all kinds together: those that the figures of each kind are of.
+    /// Durations of the last runs of all kinds together: the runs that `kinds` covers.
     pub all_kinds: KindStats,
-    /// For each kind, how long its last runs took.
+    /// Durations of the last runs, by kind.
     pub kinds: BTreeMap<String, KindStats>,
 }
 
-/// What has happened over the life of a store: neither a replay, nor a drop, nor pruning takes anything away.
+/// Totals over the life of a store: neither a replay, nor a drop, nor pruning reduces them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Tasks that were enqueued.
+    /// Enqueued tasks.
     pub submitted: u64,
-    /// Times that a task was completed.
+    /// How often a task completed.
     pub completed: u64,
-    /// Times that a task ended in `failed`.
+    /// How often a task ended in `failed`.
     pub failed: u64,
-    /// Times that a task was cancelled.
+    /// How often a task was cancelled.
     pub cancelled: u64,
-    /// Attempts that have begun.
+    /// Attempts that started.
     pub attempts: u64,
     /// Failed attempts after which the task was queued again.
     pub retried: u64,
-    /// Times that a failed or cancelled task was replayed.
+    /// How often a failed or cancelled task was replayed.
     pub replayed: u64,
 }
 
 impl Totals {
-    /// What has happened in a lane. A task in `failed` that is replayed leaves the count of that state, and not the total.
+    /// The totals of a lane. A replayed task leaves the count of `failed`, but not the total.
     #[must_use]
     pub const fn of(lane: &LaneRecord) -> Self {
         let (counts, tally) = (&lane.counts, &lane.tally);
@@ -58,7 +58,7 @@ impl Totals {
         }
     }
 
-    /// Both together.
+    /// The sum of both.
     #[must_use]
     pub const fn plus(self, other: Self) -> Self {
         Self {
@@ -73,32 +73,32 @@ impl Totals {
     }
 }
 
-/// Workers by what they do.
+/// Workers by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WorkerCounts {
-    /// All of them.
+    /// All workers.
     pub total: u64,
-    /// With nothing to do.
+    /// Idle workers.
     pub idle: u64,
-    /// Running an attempt.
+    /// Workers that run an attempt.
     pub busy: u64,
 }
 
-/// How long the last runs of a kind took.
+/// Durations of the last runs of a kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct KindStats {
-    /// How many runs these figures are of: the last hundred of each lane, or fewer.
+    /// The number of runs: the last hundred of each lane, or fewer.
     pub count: u64,
-    /// Their average.
+    /// The average.
     pub avg_ms: f64,
-    /// Half of them took no longer.
+    /// The median.
     pub p50_ms: u32,
-    /// All but one in a hundred took no longer.
+    /// The 99th percentile.
     pub p99_ms: u32,
 }
 
 impl Stats {
-    /// The figures of one queue, or of all.
+    /// The statistics of one queue, or of all.
     #[must_use]
     pub fn of(survey: &Survey, queue: Option<&str>) -> Self {
         let wanted = |name: &str| queue.is_none_or(|queue| queue == name);
@@ -136,7 +136,7 @@ impl KindStats {
         runs.sort_unstable();
         let Some(last) = runs.len().checked_sub(1) else { return Self::default() };
         let sum: f64 = runs.iter().copied().map(f64::from).sum();
-        // The smallest value that so many in a hundred do not exceed.
+        // The smallest value that this percentage of runs does not exceed.
         let at = |percent: usize| runs[(runs.len() * percent).div_ceil(100).saturating_sub(1).min(last)];
         Self { count: runs.len() as u64, avg_ms: sum / runs.len() as f64, p50_ms: at(50), p99_ms: at(99) }
     }

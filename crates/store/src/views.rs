@@ -1,4 +1,4 @@
-//! What a store shows.
+//! Query results of a store: tasks, lists, events and the survey.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,34 +15,30 @@ use crate::node_commands::Reply;
 use crate::outbox::OutboxFilter;
 use crate::paths::PayloadPath;
 
-/// A task with all that belongs to it, except its events.
+/// A task with everything that belongs to it, except its events.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TaskDetail {
-    /// The task.
     pub task: Task,
-    /// Its attempts, the first one first.
+    /// Its attempts, in order.
     pub attempts: Vec<Attempt>,
     /// Its steps, in the order they were saved.
     pub steps: Vec<Step>,
-    /// The tasks that it still waits for, the oldest first.
+    /// Its unfinished dependencies, the oldest first.
     pub after: Vec<TaskId>,
 }
 
-/// Names one task.
+/// Identifies one task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TaskRef {
-    /// By its id.
     Id(TaskId),
     /// By its unique key.
     Key {
-        /// In this queue.
         queue: String,
-        /// The key.
         key: String,
     },
 }
 
-/// Which tasks to list. Everything that is given must hold.
+/// Which tasks to list. All conditions must hold.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Filter {
     /// In this state.
@@ -51,33 +47,33 @@ pub struct Filter {
     pub queue: Option<String>,
     /// Of this kind.
     pub kind: Option<String>,
-    /// With this text in the payload, the unique key or the last failure's message, in any case of letters.
+    /// With this text in the payload, the unique key or the last failure's message; case-insensitive.
     pub text: Option<String>,
     /// With this value in the payload.
     pub field: Option<Field>,
     /// Whose last failure is of this class.
     pub class: Option<ErrorClass>,
-    /// Which last failed at this moment or later.
+    /// Whose last failure is at this time or later.
     pub failed_since: Option<Timestamp>,
-    /// Which last failed before this moment.
+    /// Whose last failure is before this time.
     pub failed_until: Option<Timestamp>,
-    /// How sure the lease is.
+    /// With this kind of lease.
     pub lease: LeaseFilter,
 }
 
 /// A value that the payload must have.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Field {
-    /// The names from the outside in.
+    /// The field names from the outside in.
     pub path: Vec<String>,
-    /// The value.
+    /// The expected value.
     pub value: serde_json::Value,
 }
 
 /// Which leases to list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LeaseFilter {
-    /// Any, or none.
+    /// With or without a lease.
     #[default]
     Any,
     /// Only tasks whose node is dead or overdue.
@@ -85,7 +81,7 @@ pub enum LeaseFilter {
 }
 
 impl Field {
-    /// Reads `payload.a.b=VALUE`. The value is JSON where it can be read as JSON, else a text.
+    /// Parses `payload.a.b=VALUE`. The value is JSON if it parses as JSON, and a string otherwise.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid), with an example.
@@ -121,7 +117,7 @@ impl Field {
 }
 
 impl Filter {
-    /// Whether the task is one of those asked for, as far as its own record says.
+    /// Whether the task's own record matches; `lease` is not checked.
     #[must_use]
     pub fn matches(&self, task: &Task) -> bool {
         let equal = |wanted: &Option<String>, is: &str| wanted.as_deref().is_none_or(|wanted| wanted == is);
@@ -135,7 +131,7 @@ impl Filter {
 }
 
 impl Filter {
-    /// A task that never failed has no class and no moment, so it is not among those that are asked for by one.
+    /// A task that never failed has no class and no failure time, so a condition on either excludes it.
     fn matches_failure(&self, task: &Task) -> bool {
         let class = task.last_failure.as_ref().map(|failure| failure.class);
         self.class.is_none_or(|wanted| class == Some(wanted))
@@ -152,16 +148,16 @@ fn mentions(task: &Task, text: &str) -> bool {
         || task.last_failure.as_ref().is_some_and(|failure| has(&failure.message))
 }
 
-/// Where a list goes on. It stays right while tasks are added and removed.
+/// Where a list continues. It stays valid while tasks are added and removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cursor(pub i64);
 
 /// One page of a list, the newest task first.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Page {
-    /// The tasks. May be fewer than asked for although more follow: a call looks at a bounded number of rows.
+    /// The tasks. May be fewer than requested although more follow: a call scans a bounded number of rows.
     pub tasks: Vec<Task>,
-    /// Where to go on; `None`: that was all.
+    /// Where to continue; `None`: that was all.
     pub next: Option<Cursor>,
 }
 
@@ -170,34 +166,31 @@ pub struct Page {
 pub struct Event {
     /// Counted from one, for each task.
     pub number: u64,
-    /// When it was written.
     pub at: Timestamp,
-    /// The lease it was written under.
+    /// The token of the lease it was written under.
     pub token: u64,
-    /// What sort of fact.
     pub kind: EventKind,
-    /// The fact.
+    /// Text, or JSON text.
     pub data: String,
 }
 
-/// Everything about the system as a whole.
+/// The state of the system as a whole.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Survey {
-    /// Queues and kinds with their counts, in order of name.
+    /// Lanes with their counts, ordered by name.
     pub lanes: Vec<LaneRecord>,
-    /// Queues with their settings, in order of name.
+    /// Queues with their settings, ordered by name.
     pub queues: Vec<QueueRecord>,
-    /// Limit keys whose tasks are held back: queue by queue, the soonest over first; at most
+    /// Limit keys whose tasks are throttled, by queue, the earliest to open first; at most
     /// [`MAX_KEYS_SHOWN`](crate::gates::MAX_KEYS_SHOWN).
     pub keys: Vec<KeyRecord>,
-    /// Nodes that have not ended, in the order they came up.
+    /// Nodes whose session has not ended, in the order they joined.
     pub nodes: Vec<NodeRecord>,
-    /// Their workers.
     pub workers: Vec<WorkerRecord>,
 }
 
-/// How many tasks of a lane stand where. What has ended is counted over the whole life of the store, pruned
-/// tasks included; so `submitted` is always the sum of the six.
+/// The tasks of a lane by state. Tasks in terminal states are counted over the whole life of the store, including pruned
+/// ones; so `submitted` is always the sum of the six.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Waiting, for whatever reason.
@@ -227,7 +220,7 @@ impl Counts {
         }
     }
 
-    /// Both together.
+    /// The sum of both.
     #[must_use]
     pub const fn plus(self, other: Self) -> Self {
         Self {
@@ -247,10 +240,10 @@ impl Counts {
     }
 }
 
-/// What has happened in a lane over the whole life of the store, besides what [`Counts`] tells. These numbers only rise.
+/// Totals of a lane over the whole life of the store, in addition to [`Counts`]. These numbers only rise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LaneTotals {
-    /// Attempts that have begun.
+    /// Attempts that started.
     pub attempts: u64,
     /// Failed attempts after which the task was queued again.
     pub retried: u64,
@@ -261,7 +254,7 @@ pub struct LaneTotals {
 }
 
 impl LaneTotals {
-    /// Both together.
+    /// The sum of both.
     #[must_use]
     pub const fn plus(self, other: Self) -> Self {
         Self {
@@ -272,7 +265,7 @@ impl LaneTotals {
         }
     }
 
-    /// A task that had ended like this is replayed.
+    /// Counts the replay of a task that was in this terminal state.
     pub const fn replay(&mut self, ended: StateName) {
         match ended {
             StateName::Failed => self.replayed_failed += 1,
@@ -282,54 +275,50 @@ impl LaneTotals {
     }
 }
 
-/// A queue and a kind.
+/// A lane: a queue and a kind.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LaneRecord {
-    /// The queue.
     pub queue: String,
-    /// The kind.
     pub kind: String,
-    /// Its tasks.
     pub counts: Counts,
-    /// What has happened to them.
     pub tally: LaneTotals,
-    /// How long the last runs took, in milliseconds, the oldest first; at most a hundred.
+    /// Durations of the last runs in milliseconds, the oldest first; at most a hundred.
     pub recent_ms: Vec<u32>,
 }
 
-/// A queue's settings.
+/// The settings of a queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueueSettings {
     /// Why it is paused; `None`: it is not.
     pub paused: Option<String>,
-    /// At most this many tasks wait in it.
+    /// The maximum number of waiting tasks.
     pub limit: Option<u64>,
-    /// At most this many tasks of it run at once, over all nodes.
+    /// The maximum number of leased tasks, over all nodes.
     pub concurrency: Option<u32>,
-    /// At most this many tasks of one limit key run at once, over all nodes.
+    /// The maximum number of leased tasks per limit key, over all nodes.
     pub key_concurrency: Option<u32>,
-    /// Where payloads have limit keys.
+    /// The path in payloads to the limit key.
     pub key_path: Option<PayloadPath>,
-    /// Where payloads have costs.
+    /// The path in payloads to the cost.
     pub cost_path: Option<PayloadPath>,
-    /// What is said about the policy of its tasks.
+    /// The policy values of its tasks.
     pub overrides: Overrides,
-    /// What is said about the policy of the tasks of a kind, which wins over the queue's.
+    /// The policy values of the tasks of a kind, which override the queue's.
     pub kinds: BTreeMap<String, Overrides>,
-    /// Which ends of its attempts are kept to be told.
+    /// Which outcomes get outbox entries.
     pub outbox: OutboxFilter,
-    /// So much of it begins in a time, over all nodes.
+    /// Rate limits over all nodes.
     pub rate: Vec<Rate>,
-    /// So much of each limit key begins in a time, over all nodes.
+    /// Rate limits per limit key, over all nodes.
     pub key_rate: Vec<Rate>,
     /// When its breaker, or that of each limit key, opens.
     pub breaker: Option<BreakerSetting>,
-    /// Who set its limits last.
+    /// Who last set its limits.
     pub set_by: SetBy,
 }
 
 impl QueueSettings {
-    /// The settings, after one change.
+    /// Applies one change.
     pub fn apply(&mut self, change: QueueChange) {
         match change {
             QueueChange::Pause(reason) => self.paused = Some(reason),
@@ -352,7 +341,7 @@ impl QueueSettings {
             QueueChange::KeyRate(rates) => self.key_rate = rates,
             QueueChange::Breaker(breaker) => self.breaker = breaker,
             QueueChange::SetBy(by) => self.set_by = by,
-            // These change how gates stand, and not what is set.
+            // These change the state of gates, not the settings.
             QueueChange::OpenBreaker(_)
             | QueueChange::ResetBreaker
             | QueueChange::OpenKeyBreaker { .. }
@@ -362,55 +351,49 @@ impl QueueSettings {
         }
     }
 
-    /// What is said about the policy of this kind, here or for the queue. What the task says wins over it.
+    /// The policy values of this kind, completed by those of the queue. The task's own override them.
     #[must_use]
     pub fn of_kind(&self, kind: &str) -> Overrides {
         self.kinds.get(kind).map_or(self.overrides, |own| own.or(&self.overrides))
     }
 }
 
-/// A queue.
+/// A queue, as a survey shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueRecord {
-    /// Its name.
     pub name: String,
-    /// The most of its tasks that ever waited at once, of whatever kinds.
+    /// The most of its tasks that ever waited at once, of any kinds.
     pub high_water: u64,
-    /// Its settings.
     pub settings: QueueSettings,
-    /// Somebody said "too many requests": nothing of it begins before this moment, which lies ahead.
+    /// An attempt reported "too many requests": nothing starts before this time, which lies in the future.
     pub held_until: Option<Timestamp>,
-    /// Where its breaker stands; `None`: it has none, or each of its keys has one.
+    /// The state of its breaker; `None`: it has none, or each of its keys has one.
     pub breaker: Option<BreakerState>,
-    /// Why nothing of it may begin now, and until when; `None`: something may, as far as the queue as a whole is concerned. That it
-    /// is paused is not said here.
+    /// Why nothing may start now, and until when; `None`: tasks may start, as far as the queue as a whole is concerned. A pause
+    /// is not reported here.
     pub shut: Option<Closed>,
 }
 
-/// A node.
+/// A node, as a survey shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeRecord {
-    /// Its session.
     pub session: SessionId,
-    /// What people call it.
+    /// For display.
     pub name: String,
-    /// Its process, for display.
+    /// The process id, for display.
     pub pid: u32,
-    /// Its version.
     pub version: String,
     /// How long its leases hold without a renewal.
     pub ttl: Duration,
-    /// Its settings.
     pub settings: String,
-    /// When it came up.
     pub joined_at: Timestamp,
     /// Whether it is known to be alive.
     pub liveness: Liveness,
-    /// What it answered to its orders, the oldest first.
+    /// Its replies to node commands, the oldest first.
     pub replies: Vec<Reply>,
 }
 
-/// What is known about a node.
+/// Whether a node is alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Liveness {
     /// It has renewed in time.
@@ -422,10 +405,8 @@ pub enum Liveness {
 /// A worker and the node that reported it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkerRecord {
-    /// The node.
     pub session: SessionId,
-    /// What it reported.
     pub worker: Worker,
-    /// When.
+    /// When it was reported.
     pub last_seen: Timestamp,
 }

@@ -1,8 +1,8 @@
-//! Hints that there may be work, or news for a node. They may be lost or come for nothing; looking is the truth.
+//! Wakeups: hints that there may be work, or a control signal for a node. They may be lost or spurious; only a query is authoritative.
 
 use tokio::sync::watch;
 
-/// Tells everyone who listens that there is something to look at.
+/// Wakes all listeners.
 #[derive(Debug)]
 pub struct Bell(watch::Sender<u64>);
 
@@ -13,7 +13,7 @@ impl Default for Bell {
 }
 
 impl Bell {
-    /// Rings. Many rings before anybody looks are one.
+    /// Rings. Several rings before a listener wakes count as one.
     pub fn ring(&self) {
         self.0.send_modify(|rings| *rings = rings.wrapping_add(1));
     }
@@ -25,21 +25,21 @@ impl Bell {
     }
 }
 
-/// The two bells of a store: whoever waits for tasks is not woken by what only nodes need to know, and the other way round.
+/// The two bells of a store: callers that wait for tasks are not woken by control signals, and vice versa.
 #[derive(Debug, Default)]
 pub struct Bells {
-    /// Tasks became ready.
+    /// Tasks became ready, or the outbox has new entries.
     pub ready: Bell,
-    /// A node should renew now.
+    /// A node should renew now, or read the schedules.
     pub control: Bell,
 }
 
-/// Which bells a write rings, once it is on disk.
+/// The bells that a write rings once it is durable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rings {
-    /// Tasks became ready.
+    /// Tasks became ready, or the outbox has new entries.
     pub ready: bool,
-    /// A node should renew now.
+    /// A node should renew now, or read the schedules.
     pub control: bool,
 }
 
@@ -55,17 +55,17 @@ impl Bells {
     }
 }
 
-/// Hears a bell. Arm it first, then look, then wait: what happened in between is not missed.
+/// Listens to a bell. Arm it first, then query, then wait: what happens in between is not missed.
 #[derive(Clone, Debug)]
 pub struct Wakeups(watch::Receiver<u64>);
 
 impl Wakeups {
-    /// From now on, rings count.
+    /// Counts rings from now on.
     pub fn arm(&mut self) {
         self.0.mark_unchanged();
     }
 
-    /// Waits for a ring since the last `arm`. Returns at once if there was one; for ever quiet if the store
+    /// Waits for a ring since the last `arm`. Returns at once if there was one; never if the store
     /// is gone.
     pub async fn wait(&mut self) {
         if self.0.changed().await.is_err() {

@@ -1,4 +1,4 @@
-//! Tasks that wait for others: who waits for whom, and what an end means for those who wait.
+//! Dependencies between tasks, and what the end of a task means for its dependents.
 
 use std::collections::BTreeSet;
 
@@ -7,12 +7,12 @@ use ostler_core::{CancelReason, OnFailed, Readiness, Release, State, TaskId, Tim
 use super::state::{MemoryState, Slot};
 
 impl MemoryState {
-    /// The places of these tasks, or the first one that is not there.
+    /// The slots of these tasks, or the first id that does not exist.
     pub(super) fn places(&self, ids: &[TaskId]) -> Result<BTreeSet<Slot>, TaskId> {
         ids.iter().map(|id| self.slot_of(*id).ok_or(*id)).collect()
     }
 
-    /// A new task comes into its queue, or waits for those of `others` that hold it up, or is cancelled with them.
+    /// Queues a new task, or lets it wait for its unfinished dependencies in `others`, or cancels it with them.
     pub(super) fn arrive_after(&mut self, slot: Slot, others: &BTreeSet<Slot>, choice: OnFailed) {
         let verdict = |other: &Slot| release(choice, Some(self.entries[other].task.state.name()));
         let cancelled = others.iter().any(|other| verdict(other) == Release::Cancelled);
@@ -29,7 +29,7 @@ impl MemoryState {
         self.arrive_or_wait(slot);
     }
 
-    /// A task has ended: it waits for nobody, and whoever waited for it is seen to when the verb is done.
+    /// Records that a task has ended: it has no dependencies any more, and its dependents are processed at the end of the verb.
     pub(super) fn note_freed(&mut self, slot: Slot) {
         let entry = self.entry(slot);
         entry.after.clear();
@@ -39,7 +39,7 @@ impl MemoryState {
         }
     }
 
-    /// A task whose place in line is known is ready, or waits for its time, its key, or for others.
+    /// Makes a ranked task ready, or lets it wait for its time, its key, or its dependencies.
     pub(super) fn arrive_or_wait(&mut self, slot: Slot) {
         let State::Queued { why, run_at, .. } = self.task(slot).state else { return };
         if self.entry(slot).after.is_empty() {
@@ -49,8 +49,8 @@ impl MemoryState {
         self.task(slot).state = State::Queued { readiness, why, run_at };
     }
 
-    /// A task that waited, for a moment or for others, waits no more. Its turn is as of now: a night's worth of scheduled tasks
-    /// must not go before everybody else's.
+    /// Ends a task's wait for a time or for dependencies. It is ranked as of now: a night's worth of scheduled tasks
+    /// must not run before all others.
     pub(super) fn come_forward(&mut self, slot: Slot) {
         let State::Queued { why, run_at, .. } = self.task(slot).state else { return };
         if matches!(why, Wait::Scheduled | Wait::Dependency) {
@@ -59,7 +59,7 @@ impl MemoryState {
         self.arrive(slot, run_at, why);
     }
 
-    /// Sees to up to `most` of those who wait for tasks that have ended. Answers how many.
+    /// Processes up to `most` dependents of ended tasks. Returns how many.
     pub(super) fn see_to_dependents(&mut self, most: usize) -> usize {
         let mut left = most;
         while left > 0
@@ -83,8 +83,8 @@ impl MemoryState {
         most - left
     }
 
-    /// Whether an ended task may be removed. Those who still wait for it do not any more, as far as `left` goes: they are
-    /// what it is kept for.
+    /// Whether an ended task may be removed. Its remaining dependents are released first, at most `left` of them; the task is kept
+    /// while any is left.
     pub(super) fn let_go(&mut self, slot: Slot, left: &mut usize) -> bool {
         let waiting = self.dependents_of(slot);
         if waiting.is_empty() {
@@ -103,7 +103,7 @@ impl MemoryState {
         seen_to == waiting.len()
     }
 
-    /// When the first of the ended tasks that others wait for had ended; not later than now, wherever a clock was set.
+    /// When the first of the ended tasks with unprocessed dependents ended; not later than now, even if the clock was changed.
     pub(super) fn next_freed(&self) -> Option<Timestamp> {
         let ended = self.freed.keys().filter_map(|slot| match self.entries[slot].task.state {
             State::Completed { finished_at }

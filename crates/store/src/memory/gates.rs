@@ -1,4 +1,4 @@
-//! Gates and limit keys: what is ready of a key, what a claim asks, and what ends do to a gate.
+//! Claim gates and limit keys: which tasks of a key are ready, what a claim asks, and the effect of outcomes on a gate.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,28 +12,28 @@ use crate::calls::QueueChange;
 use crate::checks::Check;
 use crate::gates::{BreakerSetting, KeyRecord, MAX_KEYS_SHOWN};
 
-/// What the gates of a ready task say to a claim.
+/// The verdict of the gates on a ready task.
 pub(super) enum ClaimVerdict {
-    /// It may begin, and what it costs was taken.
+    /// It may start, and its cost was taken.
     Yes,
     /// Its key refuses it: it is parked.
     Key(Closed),
-    /// The queue refuses it, and whatever comes after it.
+    /// The queue refuses it and all tasks after it.
     Queue(Closed),
 }
 
 impl MemoryState {
-    // ---- what is ready of a key ----
+    // ---- ready tasks of a key ----
 
-    /// Gives the places of the task's limit key to its best-ranked tasks.
+    /// Settles the limit key of a task.
     pub(super) fn settle(&mut self, slot: Slot) {
         let Task { queue, limit_key, .. } = self.task(slot).clone();
         let Some(key) = limit_key else { return };
         self.settle_key(&queue, &key);
     }
 
-    /// Lets in what the key's gate lets through. Where the gate is open: what is ready or leased never exceeds the
-    /// queue's concurrency, and no parked task outranks a ready one.
+    /// Admits what the key's gate lets through. While the gate is open, ready and leased tasks never exceed the key's
+    /// concurrency limit, and no parked task outranks a ready one.
     pub(super) fn settle_key(&mut self, queue: &str, key: &str) {
         let now = self.now;
         let (cap, rules) = self.key_rules(queue);
@@ -48,7 +48,7 @@ impl MemoryState {
         }
     }
 
-    /// Lets the best-ranked parked tasks in, as many as the gate and the cap let through and as are not too many at once.
+    /// Admits the best-ranked parked tasks, as many as the gate, the concurrency limit and [`AHEAD`] allow.
     fn let_in(&mut self, queue: &str, key: &str, cap: Option<u32>, rules: &GateRules) {
         let ready = self.of_key(queue, key, &[Readiness::Ready]).len();
         let used = ready + self.leased_of(queue, key);
@@ -65,12 +65,12 @@ impl MemoryState {
         let long = parked.len() > line.let_in && ready + line.let_in >= AHEAD;
         let why = before.shut.map_or(Wait::RateLimited, |shut| shut.why);
         let shut = line.shut.or_else(|| long.then_some(Closed { why, until: None }));
-        // Whoever was told a later moment should ask again.
+        // A caller that was given a later time should ask again.
         self.rings.ready |= sooner(before.shut, shut);
         self.key(queue, key).shut = shut;
     }
 
-    /// Gives the places of a key to its best-ranked tasks that stand like this.
+    /// Gives the slots of a key to its best-ranked tasks with this readiness.
     fn admit_by_rank(&mut self, queue: &str, key: &str, cap: Option<u32>, standing: &[Readiness]) {
         let mut used = u32::try_from(self.leased_of(queue, key)).unwrap_or(u32::MAX);
         for slot in self.of_key(queue, key, standing) {
@@ -84,7 +84,7 @@ impl MemoryState {
         }
     }
 
-    /// A queued task becomes ready or is parked; where it stands like this already, nothing changes.
+    /// Makes a queued task ready or parks it; does nothing if it is so already.
     fn move_to(&mut self, slot: Slot, to: Readiness, why: Option<Wait>) {
         let State::Queued { readiness, why: was, run_at } = self.task(slot).state else { return };
         if readiness == to {
@@ -94,7 +94,7 @@ impl MemoryState {
         self.task(slot).state = State::Queued { readiness: to, why: why.unwrap_or(was), run_at };
     }
 
-    /// The queued tasks of a key that stand like this, the best rank first.
+    /// The queued tasks of a key with this readiness, the best rank first.
     fn of_key(&self, queue: &str, key: &str, standing: &[Readiness]) -> Vec<Slot> {
         let mut found = self.slots(|task| {
             let stands =
@@ -119,15 +119,15 @@ impl MemoryState {
         self.queues.entry(queue.to_owned()).or_default().keys.entry(key.to_owned()).or_default()
     }
 
-    /// Why the key of a task is shut, if it has one and it is.
+    /// Why the limit key of a task is closed, if it is.
     pub(super) fn shut_of(&mut self, slot: Slot) -> Option<Closed> {
         let Task { queue, limit_key, .. } = self.task(slot).clone();
         limit_key.and_then(|key| self.key(&queue, &key).shut)
     }
 
-    // ---- keys whose time has come ----
+    // ---- due keys ----
 
-    /// Settles the keys whose time has come, those first that came first. Answers how many there were.
+    /// Settles the due keys, the earliest first. Returns how many there were.
     pub(super) fn settle_due_keys(&mut self, only: Option<&str>, most: usize) -> usize {
         let now = self.now;
         let mut due: Vec<(Timestamp, String, String)> = self.key_moments(only);
@@ -140,7 +140,7 @@ impl MemoryState {
         due.len()
     }
 
-    /// When keys are to be asked again.
+    /// The times at which keys are to be settled again.
     pub(super) fn key_moments(&self, only: Option<&str>) -> Vec<(Timestamp, String, String)> {
         let queues = self.queues.iter().filter(|(name, _)| only.is_none_or(|only| only == *name));
         let keys =
@@ -148,9 +148,9 @@ impl MemoryState {
         keys.filter_map(|(name, key, kept)| Some((kept.shut?.until?, key.clone(), name.clone()))).collect()
     }
 
-    // ---- what a claim asks ----
+    // ---- gates of a claim ----
 
-    /// Why nothing of the queue is to be looked at.
+    /// Why the gate of the queue is closed, if it is.
     pub(super) fn queue_shut(&mut self, queue: &str) -> Option<Closed> {
         let now = self.now;
         let found = self.queues.get(queue)?;
@@ -161,7 +161,7 @@ impl MemoryState {
         (!self.checks.pass(Check::QueueGate, false)).then_some(shut)
     }
 
-    /// How many a claim of so many may take: the queue may have only so many leased at once.
+    /// How many of `limit` tasks a claim may take within the queue's concurrency limit.
     pub(super) fn free_places(&self, queue: &str, limit: usize) -> usize {
         let settings = self.queues.get(queue).map(|queue| queue.settings.clone()).unwrap_or_default();
         let free = settings.free_places(self.leased_in(queue)).unwrap_or(u64::MAX);
@@ -173,7 +173,7 @@ impl MemoryState {
         self.slots(|task| task.queue == queue && task.state.name().is_leased()).len() as u64
     }
 
-    /// Asks the gates of a ready task: its key's, then its queue's. What it costs is taken from both or from none.
+    /// Asks the gates of a ready task: its key's, then its queue's. The cost is taken from both or from none.
     pub(super) fn pass(&mut self, slot: Slot, refused: &BTreeMap<String, Closed>) -> ClaimVerdict {
         let (now, checks) = (self.now, self.checks);
         let Task { id, queue, limit_key, cost, token, .. } = self.task(slot).clone();
@@ -211,14 +211,14 @@ impl MemoryState {
         ClaimVerdict::Yes
     }
 
-    /// A ready task is parked: its key refuses it.
+    /// Parks a ready task that its key refuses.
     pub(super) fn park(&mut self, slot: Slot, shut: Closed) {
         self.move_to(slot, Readiness::Parked, Some(shut.why));
     }
 
-    // ---- what ends do ----
+    // ---- outcomes ----
 
-    /// The attempt of a task has ended: its gates hear of it.
+    /// Reports the outcome of an attempt to the gates of its task.
     pub(super) fn tell_gates(&mut self, slot: Slot, outcome: &Outcome, effect: Effect, begun: Begun) {
         let (now, checks) = (self.now, self.checks);
         let Task { id, queue, limit_key, cost, token, .. } = self.task(slot).clone();
@@ -230,7 +230,7 @@ impl MemoryState {
         let state = found.gate.breaker_state();
         let mut gates = vec![(&mut found.gate, queue_rules)];
         gates.extend(limit_key.map(|key| (&mut found.keys.entry(key).or_default().gate, key_rules)));
-        // Its key waits, or where it has none, its queue.
+        // Throttle its key, or its queue if it has none.
         if let (Effect::HoldUntil(until), Some((gate, _))) = (effect, gates.last_mut()) {
             gate.hold(until);
         }
@@ -243,14 +243,14 @@ impl MemoryState {
             }
         }
         let moved = found.gate.breaker_state() != state;
-        // Whoever found every place of the queue taken should ask again.
+        // A caller that found the queue's concurrency used up should ask again.
         let has_room = found.settings.concurrency.is_some();
         self.rings.ready |= moved || has_room;
     }
 
     // ---- settings ----
 
-    /// What a change does to gates, before it is among the settings. Answers the keys that it is about.
+    /// Applies a change to gates, before it is applied to the settings. Returns the keys that it concerns.
     pub(super) fn change_gates(&mut self, queue: &str, change: &QueueChange) -> BTreeSet<String> {
         let found = self.queues.entry(queue.to_owned()).or_default();
         match change {
@@ -295,12 +295,12 @@ impl MemoryState {
         BTreeSet::new()
     }
 
-    /// All keys that a queue knows.
+    /// All known keys of a queue.
     pub(super) fn keys_of(&self, queue: &str) -> BTreeSet<String> {
         self.queues.get(queue).map(|queue| queue.keys.keys().cloned().collect()).unwrap_or_default()
     }
 
-    /// The last task of a key is gone. What its gate has to remember stays.
+    /// Drops a key without tasks. Its gate stays while it has state.
     pub(super) fn forget_key(&mut self, queue: &str, key: &str) {
         let now = self.now;
         let (_, rules) = self.key_rules(queue);
@@ -311,14 +311,14 @@ impl MemoryState {
         }
     }
 
-    // ---- looking ----
+    // ---- queries ----
 
     pub(super) fn key_records(&self) -> Vec<KeyRecord> {
         let mut records = Vec::new();
         for (name, queue) in &self.queues {
             let mut shut: Vec<(&String, &KeyEntry, Closed)> =
                 queue.keys.iter().filter_map(|(key, kept)| Some((key, kept, kept.shut?))).collect();
-            // What has no end comes last.
+            // Keys without an end time come last.
             shut.sort_by_key(|(key, _, shut)| (shut.until.is_none(), shut.until, (*key).clone()));
             let has_breaker = queue.settings.key_rules().breaker.is_some();
             records.extend(shut.into_iter().map(|(key, kept, shut)| KeyRecord {
@@ -334,14 +334,14 @@ impl MemoryState {
     }
 }
 
-/// Whether an attempt had begun when it ended.
+/// Whether an attempt had started when it ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Begun {
     Yes,
     No,
 }
 
-/// Whether the second moment comes before the first; without a moment it never comes.
+/// Whether `after` opens sooner than `before`; without a time it never opens.
 fn sooner(before: Option<Closed>, after: Option<Closed>) -> bool {
     match (before, after) {
         (Some(before), Some(after)) => {

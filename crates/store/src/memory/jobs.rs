@@ -1,4 +1,4 @@
-//! Jobs: kept by id, each with a queue of its own.
+//! Jobs: stored by id, each with its own queue.
 
 use std::time::Duration;
 
@@ -86,7 +86,7 @@ impl MemoryState {
         self.drop_queue(&queue_of(job));
     }
 
-    /// Removes a queue that has no tasks. What it has counted goes on under another name.
+    /// Removes a queue without tasks. Its counters are added to those of former jobs.
     fn drop_queue(&mut self, queue: &str) {
         let high_water = self.queues.remove(queue).map_or(0, |gone| gone.high_water);
         let kinds: Vec<String> =

@@ -83,7 +83,7 @@ impl MemoryState {
         Enqueued::Created(id)
     }
 
-    /// Gives the task its rank, as of now.
+    /// Ranks the task as of now.
     pub(super) fn place(&mut self, slot: Slot, run_at: Timestamp) {
         let arrival = run_at.max(self.now);
         let task = self.task(slot);
@@ -124,7 +124,7 @@ impl MemoryState {
         let now = self.now;
         let mut next = None;
         let (mut claimed, mut late, mut asked) = (Vec::new(), Vec::new(), Vec::new());
-        // What a key refused, nobody of it overtakes in this claim.
+        // Once a key has refused a task, no other task of the key overtakes it in this claim.
         let mut refused = BTreeMap::new();
         for (looked, slot) in ready.into_iter().enumerate() {
             if claimed.len() + late.len() == limit {
@@ -152,7 +152,7 @@ impl MemoryState {
             }
             asked.push(slot);
         }
-        // Those that are too late are ended last: ending one may move others of its key.
+        // Tasks that are too late are ended last: ending one may move others of its key.
         for slot in late {
             self.end_late(slot);
         }
@@ -189,7 +189,7 @@ impl MemoryState {
         claimed
     }
 
-    /// Ends a queued task whose time is over.
+    /// Ends a queued task that is too late.
     pub(super) fn end_late(&mut self, slot: Slot) {
         let now = self.now;
         let task = self.task(slot);
@@ -252,7 +252,7 @@ impl MemoryState {
         self.stop(slot, CancelReason::Requested)
     }
 
-    /// Cancels a task for this reason, or asks its worker to stop.
+    /// Cancels a task for this reason, or marks it so that its worker gets a stop signal.
     pub(super) fn stop(&mut self, slot: Slot, reason: CancelReason) -> CancelAnswer {
         let now = self.now;
         let state = self.task(slot).state;

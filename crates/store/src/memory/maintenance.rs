@@ -91,11 +91,11 @@ impl MemoryState {
         let mut keys = BTreeSet::new();
         for change in changes {
             keys.extend(self.change_gates(name, &change));
-            // Whoever waits for the gate of the queue asks again.
+            // A caller that waits for the gate of the queue asks again.
             self.rings.ready |= change.moves_gates();
             self.queues.entry(name.to_owned()).or_default().settings.apply(change);
         }
-        // What was ready all the time can be claimed again.
+        // The ready tasks of a resumed queue can be claimed again.
         self.rings.ready |= before.paused.is_some() && settings.paused.is_none();
         let rules = |settings: &QueueSettings| (settings.key_concurrency, settings.key_rules());
         if rules(&before) != rules(&settings) {
@@ -144,7 +144,7 @@ impl MemoryState {
         Pruned { tasks, more: left == 0 && tasks > 0 }
     }
 
-    /// Removes a task, unless too many still wait for it: then the next call goes on with it.
+    /// Removes a task, unless it has too many dependents: then the next call continues with it.
     fn remove(&mut self, slot: Slot, cascade: &mut usize) -> bool {
         if !self.entries.contains_key(&slot) || !self.let_go(slot, cascade) {
             return false;
@@ -160,8 +160,8 @@ impl MemoryState {
         true
     }
 
-    /// A task leaves its limit key. Whoever comes back later with a key that no task has begins like anybody new; keys are not
-    /// kept for ever.
+    /// Removes a task from its limit key. A key without tasks is dropped, and starts anew when it is used again: keys are not
+    /// kept forever.
     pub(super) fn leave_key(&mut self, queue: &str, key: &str) {
         let same = |task: &Task| task.queue == queue && task.limit_key.as_deref() == Some(key);
         if self.slots(same).is_empty() {
@@ -170,7 +170,7 @@ impl MemoryState {
     }
 }
 
-/// The moment a task waits for, if it waits for one.
+/// The time a task waits for, if it waits for one.
 fn waits_until(task: &Task) -> Option<Timestamp> {
     match task.state {
         State::Queued { readiness: Readiness::Waiting, why, run_at } if why != Wait::Dependency => {

@@ -1,5 +1,5 @@
-//! The reference: a store in memory, written to be read. It is what the verbs mean, and what the conformance
-//! suite compares every other store with. It searches where a real store has an index, on purpose.
+//! Reference store in memory, written to be read. It specifies the verbs, and the conformance
+//! suite compares every other store with it. It searches linearly where a real store has an index, on purpose.
 
 mod dependents;
 mod gates;
@@ -42,7 +42,7 @@ use crate::views::{Cursor, Event, Filter, Page, QueueSettings, Survey, TaskDetai
 use crate::wake::{Bells, Wakeups};
 use state::MemoryState;
 
-/// A store that keeps everything in memory. Clones share one.
+/// A store in memory. Clones share the same data.
 #[derive(Clone)]
 pub struct Memory {
     clock: Arc<dyn Clock>,
@@ -58,27 +58,27 @@ impl Memory {
         Self::with_checks(clock, Checks::default())
     }
 
-    /// An empty store that makes only these checks.
+    /// An empty store with only these checks enabled.
     #[must_use]
     pub fn with_checks(clock: Arc<dyn Clock>, checks: Checks) -> Self {
         let book = Arc::new(Mutex::new(MemoryState::new(checks)));
         Self { clock, bounds: Bounds::default(), book, bells: Arc::default() }
     }
 
-    /// Makes the death of a node known, as a free lock does on a real one.
+    /// Makes the death of a node known, as a released liveness lock does in a real store.
     pub fn kill(&self, session: SessionId) {
         self.lock().kill(session);
     }
 
-    /// The book, at the present time. A panic in a verb is a defect that the suite must see, but later tests
-    /// on the same store should say something better than "poisoned".
+    /// The state, at the present time. A panic in a verb is a defect that the suite must see, but later tests
+    /// on the same store should report something better than "poisoned".
     fn lock(&self) -> MutexGuard<'_, MemoryState> {
         let mut book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
         book.set_time(self.clock.now(), self.clock.uptime());
         book
     }
 
-    /// Carries out one verb, then does what follows every verb.
+    /// Runs one verb, then what follows every verb.
     fn write<T>(&self, verb: impl FnOnce(&mut MemoryState) -> T) -> T {
         let mut book = self.lock();
         let answer = verb(&mut book);

@@ -1,4 +1,4 @@
-//! Nodes: sessions and the workers they report.
+//! Nodes: sessions and their worker records.
 
 use ostler_core::{Outcome, SessionId, State, Task, Worker};
 
@@ -33,7 +33,7 @@ impl MemoryState {
         }
     }
 
-    /// Whether the session may still act: it has not ended, and renewed in time.
+    /// Whether the session may still act: it has not ended, and has renewed in time.
     pub(super) fn is_live(&mut self, id: SessionId) -> bool {
         let uptime = self.uptime;
         self.session(id).is_some_and(|session| !session.ended && !session.is_overdue(uptime))
@@ -115,7 +115,7 @@ impl MemoryState {
         }
     }
 
-    /// Hands back what a session holds, and ends it. Answers how many tasks that were.
+    /// Hands back the tasks of a session, and ends it. Returns how many there were.
     pub(super) fn hand_back_all(&mut self, id: SessionId) -> usize {
         let held = self.slots(|task| is_held_by(task, id));
         for slot in &held {
@@ -152,19 +152,19 @@ impl MemoryState {
 }
 
 impl Session {
-    /// An answer stays as long as its order.
+    /// Drops the replies to commands that are no longer kept.
     fn forget_answers(&mut self) {
         let Self { orders, answers, .. } = self;
         answers.retain(|answer| orders.iter().any(|order| order.number == answer.number));
     }
 
-    /// Whether its time is over, or its death is known.
+    /// Whether the session's TTL has passed, or its node is known to be dead.
     pub(super) fn is_overdue(&self, uptime: std::time::Duration) -> bool {
         self.killed || uptime.saturating_sub(self.beat) > self.node.ttl
     }
 }
 
-/// Whether the session has the task.
+/// Whether the session holds a lease on the task.
 pub(super) fn is_held_by(task: &Task, id: SessionId) -> bool {
     match task.state {
         State::Claimed { session } | State::Running { session, .. } => session == id,

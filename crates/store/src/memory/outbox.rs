@@ -1,4 +1,4 @@
-//! Tellings: noted where an attempt ends, taken by sessions, removed when they were told.
+//! Outbox: entries are added when an attempt ends, taken by sessions, and removed when acknowledged.
 
 use ostler_core::{Outcome, SessionId, State, end_kind};
 
@@ -8,7 +8,7 @@ use crate::checks::Check;
 use crate::outbox::{Ack, OutboxAnswer, OutboxEntry, OutboxFilter};
 use crate::views::Event;
 
-/// A telling, whose task it is of, and who has taken it.
+/// An outbox entry, its task, and the session that has taken it.
 pub(super) struct Kept {
     telling: OutboxEntry,
     pub(super) slot: Slot,
@@ -16,7 +16,7 @@ pub(super) struct Kept {
 }
 
 impl MemoryState {
-    /// Notes that a task came to where it stands now, if its queue wants that told.
+    /// Adds an outbox entry for the task's current state, if its queue wants one.
     pub(super) fn note_end(&mut self, slot: Slot, outcome: Option<&Outcome>) {
         let tell = self.queue_settings(slot).outbox;
         let at = self.now;
@@ -76,7 +76,7 @@ impl MemoryState {
         }
     }
 
-    /// A session ends: what it had taken and not told is for others.
+    /// Releases the unacknowledged entries of a session that ends.
     pub(super) fn free_tellings(&mut self, id: SessionId) {
         for kept in self.tellings.iter_mut().filter(|kept| kept.taken == Some(id)) {
             kept.taken = None;

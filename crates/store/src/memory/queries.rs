@@ -1,4 +1,4 @@
-//! Looking: list, show, events, survey.
+//! Queries: list, show, events, survey.
 
 use ostler_core::{Readiness, State, Task, TaskId};
 
@@ -58,7 +58,7 @@ impl MemoryState {
         })
     }
 
-    /// Events of one kind, or of all.
+    /// Events of one kind, or of all kinds.
     pub(super) fn read_events(
         &self,
         task: TaskId,

@@ -1,4 +1,4 @@
-//! Schedules: kept, paused, and fired once for each moment.
+//! Schedules: stored, paused, and fired once for each time.
 
 use ostler_core::{CancelReason, Fire, StateName, fire};
 
@@ -67,12 +67,12 @@ impl MemoryState {
         self.run_schedule(&firing.schedule, task, replaced)
     }
 
-    /// Enqueues a run, in the place of the one before if there is one to be replaced.
+    /// Enqueues a run, replacing the previous one if there is one to replace.
     fn run_schedule(&mut self, name: &str, task: NewTask, replaced: Option<Slot>) -> Fired {
         let queue = task.queue.clone();
         let (now, run) = (self.now, task.id);
         let limit = self.queues.get(&queue).and_then(|queue| queue.settings.limit);
-        // Who is replaced while it waits makes room.
+        // A queued run that is replaced makes room.
         let waiting = self.slots(|task| task.queue == queue && task.state.name() == StateName::Queued);
         let waiting = waiting.iter().filter(|slot| Some(**slot) != replaced).count() as u64;
         if let Some(limit) = limit.filter(|limit| waiting >= *limit) {

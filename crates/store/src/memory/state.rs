@@ -1,4 +1,4 @@
-//! What the reference keeps, and the moves that all verbs are made of.
+//! State of the reference store, and the operations that all verbs are made of.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::schedules::ScheduleRecord;
 use crate::views::{Counts, Event, LaneTotals, QueueSettings, WorkerRecord};
 use crate::wake::Rings;
 
-/// A task's place in the book: rises with every task.
+/// The row of a task: rises with every task.
 pub(super) type Slot = i64;
 
 pub(super) struct TaskEntry {
@@ -29,12 +29,12 @@ pub(super) struct TaskEntry {
     pub(super) attempts: Vec<Attempt>,
     pub(super) steps: Vec<Step>,
     pub(super) events: Vec<Event>,
-    /// When its unique key is free for others; `None`: when the task is gone.
+    /// When its unique key becomes free; `None`: when the task is removed.
     pub(super) key_until: Option<Timestamp>,
-    /// The tasks that it still waits for.
+    /// Its unfinished dependencies.
     pub(super) after: BTreeSet<Slot>,
     pub(super) on_failed: OnFailed,
-    /// Whether a task ever waited for it.
+    /// Whether it ever had a dependent.
     pub(super) awaited: bool,
 }
 
@@ -44,23 +44,22 @@ pub(super) struct QueueEntry {
     pub(super) settings: QueueSettings,
     pub(super) clock: VirtualTime,
     pub(super) gate: Gate,
-    /// Its limit keys; the empty one stands for tasks without one.
+    /// Its limit keys; the empty one stands for tasks without a key.
     pub(super) keys: BTreeMap<String, KeyEntry>,
 }
 
-/// A limit key.
 #[derive(Clone, Default)]
 pub(super) struct KeyEntry {
-    /// Where its last task was laid.
+    /// Where its last task was placed.
     pub(super) last: Option<i64>,
     pub(super) gate: Gate,
-    /// What its parked tasks wait for, apart from a place.
+    /// What its parked tasks wait for, other than the concurrency limit.
     pub(super) shut: Option<Closed>,
 }
 
 #[derive(Default)]
 pub(super) struct LaneEntry {
-    /// Tasks that were pruned, by where they had ended.
+    /// Pruned tasks, by terminal state.
     pub(super) pruned: Counts,
     pub(super) tally: LaneTotals,
     pub(super) recent_ms: Vec<u32>,
@@ -71,7 +70,7 @@ pub(super) struct Session {
     pub(super) joined_at: Timestamp,
     pub(super) beat: Duration,
     pub(super) killed: bool,
-    /// It said that it stops on purpose.
+    /// Whether it announced a shutdown.
     pub(super) departed: bool,
     pub(super) ended: bool,
     pub(super) orders: Vec<NumberedCommand>,
@@ -92,14 +91,14 @@ pub(super) struct MemoryState {
     pub(super) tellings: Vec<Kept>,
     pub(super) next_telling: u64,
     next_slot: Slot,
-    /// Tasks that have ended, and who of those that wait for them was seen to last.
+    /// Ended tasks with unprocessed dependents, and the dependent that was processed last.
     pub(super) freed: BTreeMap<Slot, Slot>,
-    /// Whether a task that others wait for ended in this verb.
+    /// Whether a task with dependents ended in this verb.
     pub(super) frees: bool,
     pub(super) schedules: BTreeMap<String, ScheduleRecord>,
-    /// As they were put and changed; what their queues say comes when they are shown.
+    /// As created and changed; the data of their queues is added when they are shown.
     pub(super) jobs: BTreeMap<JobId, JobRecord>,
-    /// Whom the verb gave something to look at.
+    /// The wakeups that this verb sends.
     pub(super) rings: Rings,
 }
 
@@ -130,8 +129,8 @@ impl MemoryState {
         self.uptime = uptime;
     }
 
-    /// Ends a verb: sees to those who waited for what it ended, and notes the high water of every queue. Answers which bells to
-    /// ring.
+    /// Ends a verb: processes the dependents of the tasks that it ended, and records the high water mark of every queue. Returns
+    /// the wakeups to send.
     pub(super) fn close_verb(&mut self) -> Rings {
         if std::mem::take(&mut self.frees) {
             self.see_to_dependents(MAX_CASCADE);
@@ -167,7 +166,7 @@ impl MemoryState {
         &mut self.entries.get_mut(&slot).expect("slots are only taken from the book").task
     }
 
-    /// What is counted in the lane of a task.
+    /// The totals of the lane of a task.
     pub(super) fn tally(&mut self, slot: Slot) -> &mut LaneTotals {
         let task = self.task(slot);
         let lane = (task.queue.clone(), task.kind.clone());
@@ -183,9 +182,9 @@ impl MemoryState {
         self.entries.iter().filter(|(_, entry)| wanted(&entry.task)).map(|(slot, _)| *slot).collect()
     }
 
-    // ---- the fence ----
+    // ---- fencing ----
 
-    /// The task of a lease, if whoever holds it may still speak for the task.
+    /// The task of a lease, if the lease still holds.
     pub(super) fn fenced(&self, lease: LeaseRef, check: Check) -> Option<Slot> {
         let slot = self.slot_of(lease.task)?;
         let task = &self.entries.get(&slot)?.task;
@@ -194,18 +193,18 @@ impl MemoryState {
         (token && leased).then_some(slot)
     }
 
-    // ---- moves ----
+    // ---- transitions ----
 
-    /// A task comes into its queue: it is ready, or waits for its time or its key.
+    /// Queues a task: it is ready, or waits for its time or its key.
     pub(super) fn arrive(&mut self, slot: Slot, run_at: Timestamp, why: Wait) {
         self.put(slot, run_at, why);
-        // A key that is shut lets nobody in because of one more who waits.
+        // One more waiting task does not open a closed key.
         if self.shut_of(slot).is_none() {
             self.settle(slot);
         }
     }
 
-    /// Puts a task into its queue. Its key is not settled yet.
+    /// Queues a task without settling its key.
     fn put(&mut self, slot: Slot, run_at: Timestamp, why: Wait) {
         let (readiness, why) = arrival(run_at, self.now, why);
         let (readiness, why) = match (readiness, self.shut_of(slot)) {
@@ -216,7 +215,7 @@ impl MemoryState {
         self.rings.ready |= readiness == Readiness::Ready;
     }
 
-    /// An attempt ends: the one ending for all of them.
+    /// Ends an attempt: the one path for all outcomes.
     pub(super) fn end_attempt(
         &mut self,
         slot: Slot,
@@ -267,7 +266,7 @@ impl MemoryState {
         }
     }
 
-    /// A queued task ends: its key has room for another, and others may have waited for it.
+    /// Ends a queued task: its key has room for another, and it may have dependents.
     pub(super) fn end(&mut self, slot: Slot, state: State) {
         self.task(slot).state = state;
         self.settle(slot);

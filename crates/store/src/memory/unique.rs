@@ -1,4 +1,4 @@
-//! Unique keys: who has one, until when, and what happens to whoever comes with the same.
+//! Unique keys: which task has one, until when, and conflicts with new tasks.
 
 use ostler_core::{Conflict, Readiness, State, Task, Wait, conflict};
 
@@ -7,7 +7,7 @@ use crate::calls::{Enqueued, NewTask};
 use crate::plans::Unique;
 
 impl MemoryState {
-    /// What becomes of a task whose unique key another one has. `None`: it is to be taken in.
+    /// Resolves a conflict over a unique key. `None`: the new task is to be created.
     pub(super) fn clash(&mut self, new: &NewTask) -> Option<Enqueued> {
         let unique = new.unique.as_ref()?;
         let slot = self.with_key(&new.queue, &unique.key)?;
@@ -26,7 +26,7 @@ impl MemoryState {
         }
     }
 
-    /// The key is this task's from now on; one whose time with it is over has none any more.
+    /// Gives the key to this task; a task whose hold on it has expired loses it.
     pub(super) fn give_key(&mut self, slot: Slot, unique: &Unique) {
         let queue = self.task(slot).queue.clone();
         if let Some(before) = self.with_key(&queue, &unique.key) {
@@ -43,8 +43,8 @@ impl MemoryState {
         self.entries.iter().find(|(_, entry)| has_key(&entry.task)).map(|(slot, _)| *slot)
     }
 
-    /// A task that waits becomes what another one brings, as if it had just come. Its steps are of other work. What it waits for
-    /// stays: so nobody comes to wait for himself in the end.
+    /// Replaces the content of a queued task by that of a new one, as if it had just been enqueued. Its steps belong to other work.
+    /// Its dependencies stay, so that no task comes to depend on itself.
     fn take_over(&mut self, slot: Slot, new: &NewTask) {
         let run_at = new.run_at.unwrap_or(self.now);
         let entry = self.entry(slot);

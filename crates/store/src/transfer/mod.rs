@@ -1,10 +1,10 @@
-//! Moving a store to another place, whole: what `ostler db move` does.
+//! Moving a whole store to another place: the implementation of `ostler db move`.
 //!
-//! - [`Table`]: what is carried, table by table, in which order. [`Record`]: one row of it, as neither store keeps it and both can read it.
+//! - [`Table`]: the tables to copy, in order. [`Record`]: one row, in a form that is neutral between the two stores.
 //! - [`MoveSource`], [`MoveTarget`]: the two sides. They never see each other.
 //! - [`run`]: the move itself: refuse new work, drain, copy, compare, mark. [`abandon`]: give it up.
 //!
-//! A move that is stopped at any point, also by a kill, is run again and goes on where it was
+//! A move that is interrupted at any point, even by a kill, is run again and resumes where it was
 //! (`docs/decisions/0016-moving-up.md`).
 
 mod record;

@@ -1,4 +1,4 @@
-//! One row on its way, and the sum over many of them.
+//! Records of a move: one row in transit, and the checksum of many.
 
 use std::fmt;
 
@@ -6,26 +6,24 @@ use sha2::{Digest, Sha256};
 
 use super::tables::Table;
 
-/// Bytes of the rows that go at once, unless one row alone has more.
+/// Bytes of the rows of one batch, unless a single row has more.
 pub const MAX_BITE_BYTES: usize = 8 << 20;
 
-/// What a column of one row holds.
+/// The value of a column of one row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// Nothing.
+    /// Null.
     Nothing,
-    /// A number, a moment, or 1 and 0 for yes and no.
+    /// An integer, a timestamp, or 1 and 0 for true and false.
     Number(i64),
-    /// Text.
     Text(String),
     /// Bytes, or the sixteen of an id.
     Bytes(Vec<u8>),
-    /// A short list of numbers.
     Numbers(Vec<i64>),
 }
 
 impl Value {
-    /// About how many bytes it takes.
+    /// The approximate size in bytes.
     #[must_use]
     pub const fn weight(&self) -> usize {
         match self {
@@ -37,7 +35,7 @@ impl Value {
         }
     }
 
-    /// Its sort, then its length where it has one, then itself: no two different rows give the same bytes.
+    /// Hashes the type, then the length if it has one, then the value: no two different rows give the same bytes.
     fn feed(&self, hash: &mut Sha256) {
         let mut long = |sort: u8, bytes: &[u8]| {
             hash.update([sort]);
@@ -68,7 +66,7 @@ impl fmt::Display for Value {
     }
 }
 
-/// Which row it is: its first columns.
+/// The key of a row: its first columns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordKey(pub Vec<Value>);
 
@@ -86,20 +84,19 @@ impl fmt::Display for RecordKey {
 pub struct Record(pub Vec<Value>);
 
 impl Record {
-    /// Which row it is.
     #[must_use]
     pub fn key(&self, table: Table) -> RecordKey {
         RecordKey(self.0.iter().take(table.key()).cloned().collect())
     }
 
-    /// About how many bytes it takes.
+    /// The approximate size in bytes.
     #[must_use]
     pub fn weight(&self) -> usize {
         self.0.iter().map(Value::weight).sum()
     }
 }
 
-/// The count of some rows, and a sum over all that is in them.
+/// The number of rows, and a checksum of their contents.
 #[derive(Clone, Debug, Default)]
 pub struct Checksum {
     rows: u64,
@@ -107,20 +104,19 @@ pub struct Checksum {
 }
 
 impl Checksum {
-    /// One row more.
+    /// Adds one row.
     pub fn add(&mut self, record: &Record) {
         self.rows += 1;
         self.hash.update((record.0.len() as u64).to_le_bytes());
         record.0.iter().for_each(|value| value.feed(&mut self.hash));
     }
 
-    /// How many rows there were.
     #[must_use]
     pub const fn rows(&self) -> u64 {
         self.rows
     }
 
-    /// The sum (SHA-256), in hexadecimal digits.
+    /// The checksum (SHA-256) in hexadecimal digits.
     #[must_use]
     pub fn text(&self) -> String {
         self.hash.clone().finalize().iter().map(|byte| format!("{byte:02x}")).collect()

@@ -1,4 +1,4 @@
-//! The move itself. It has no state of its own: how far it has come stands in the two stores.
+//! The steps of a move. It has no state of its own: its progress is recorded in the two stores.
 
 use std::time::Duration;
 
@@ -10,55 +10,51 @@ use super::sides::{Arriving, Departure, MoveId, MoveSource, MoveStage, MoveTarge
 use super::tables::Table;
 use crate::error::{Error, ErrorKind};
 
-/// Rows that go at once, as a rule.
+/// Rows per batch.
 pub const ROWS: usize = 1_000;
-/// How long to wait before looking again whether tasks are leased.
+/// The interval of checking whether tasks are still leased.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// What is to be moved, and how.
+/// The plan of a move.
 #[derive(Clone, Debug)]
 pub struct MovePlan {
     /// A new id, for a store that never moved.
     pub id: Id,
-    /// Where it comes from, for people.
+    /// The source, for display.
     pub from: String,
-    /// Where it goes, without a password.
+    /// The target, without a password.
     pub to: String,
-    /// How long what runs may take to end. What is still leased then is handed back.
+    /// How long running attempts may take to finish. Tasks that are still leased then are handed back.
     pub patience: Duration,
-    /// How many rows go at once: [`ROWS`], unless somebody wants to see more of it.
+    /// Rows per batch: [`ROWS`], unless the caller wants more frequent progress.
     pub rows: usize,
 }
 
-/// How far it has come. Each one is told before or after a write, and a kill there loses nothing.
+/// The progress of a move. Each step is reported before or after a write, and a kill there loses nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MoveStep {
-    /// The source takes nothing new.
+    /// The source accepts no new work.
     Leaving,
-    /// The target lets nobody in.
+    /// The target is closed to other users.
     Arriving,
-    /// So many tasks are still leased.
+    /// Tasks are still leased.
     Draining {
-        /// How many.
         leased: u64,
     },
     /// Nothing changes at the source any more.
     Frozen {
-        /// How many tasks were handed back.
+        /// Tasks that were handed back.
         handed_back: u64,
     },
     /// Rows are in the target.
     Copied {
-        /// Of this table.
         table: Table,
-        /// How many in all, of this run.
+        /// Rows of this table in all, in this run.
         rows: u64,
     },
     /// A table is the same on both sides.
     Verified {
-        /// Which.
         table: Table,
-        /// How many rows it has.
         rows: u64,
     },
     /// The source is marked as moved.
@@ -67,32 +63,30 @@ pub enum MoveStep {
     Open,
 }
 
-/// What was moved.
+/// The result of a move.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MoveSummary {
-    /// Every table, with its count and sum; none when this had been moved before.
+    /// Every table, with its row count and checksum; empty when it had been moved before.
     pub tables: Vec<TableMoved>,
 }
 
 /// A table that is the same on both sides.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableMoved {
-    /// Which.
     pub table: Table,
-    /// Its rows.
     pub rows: u64,
-    /// The sum over all that is in them.
+    /// The checksum of its rows.
     pub sum: String,
 }
 
-/// Who is told how far it is.
+/// The progress callback.
 pub type MoveProgress<'a> = &'a (dyn Fn(MoveStep) + Sync);
 
-/// Moves a store. Run again after a stop, it goes on where it was.
+/// Moves a store. Run again after an interruption, it resumes where it was.
 ///
 /// # Errors
-/// When a side refuses or cannot be reached, or the two are not the same in the end. The source is then as it was, or takes nothing new
-/// until the move is run again or given up.
+/// When a side refuses or cannot be reached, or the two differ in the end. The source is then unchanged, or accepts no new work
+/// until the move is run again or abandoned.
 pub async fn run(
     source: &dyn MoveSource,
     target: &dyn MoveTarget,
@@ -104,7 +98,7 @@ pub async fn run(
     let id = next_id(before.as_ref(), plan);
     let arriving = target.look(id).await?;
     if matches!(arriving, Arriving::Empty | Arriving::Stale) {
-        // A place that holds a part of this move is the right one, however it is called this time.
+        // A target that holds a part of this move is the right one, whatever its name this time.
         refuse_elsewhere(before.as_ref(), plan)?;
     }
     match (stage, arriving) {
@@ -130,10 +124,10 @@ pub async fn run(
     Ok(MoveSummary { tables })
 }
 
-/// Gives a move up: the source works as before. Without a target, what is there stays, and is not used.
+/// Abandons a move: the source works as before. Without a target, the rows already copied stay there, unused.
 ///
 /// # Errors
-/// When no move is under way, or it has ended already.
+/// When no move is in progress, or it is already complete.
 pub async fn abandon(source: &dyn MoveSource, target: Option<&dyn MoveTarget>) -> Result<Departure, Error> {
     let under_way = source.departure().await?.filter(|departure| departure.stage != MoveStage::Staying);
     let Some(departure) = under_way else {
@@ -167,7 +161,7 @@ fn next_id(before: Option<&Departure>, plan: &MovePlan) -> MoveId {
     }
 }
 
-/// A move that is under way goes where it set out to.
+/// Rejects a target other than that of the move in progress.
 fn refuse_elsewhere(before: Option<&Departure>, plan: &MovePlan) -> Result<(), Error> {
     let Some(Departure { stage, target, .. }) = before else { return Ok(()) };
     let (from, to) = (&plan.from, &plan.to);
@@ -196,7 +190,7 @@ fn taken(plan: &MovePlan) -> Error {
     Error::invalid(format!("{} is in use already: move into an empty database", plan.to))
 }
 
-/// Marks both sides, waits for what runs, and freezes the source.
+/// Marks both sides, waits for running attempts, and freezes the source.
 async fn set_out(
     source: &dyn MoveSource,
     target: &dyn MoveTarget,
@@ -210,7 +204,7 @@ async fn set_out(
     }
     tell(MoveStep::Leaving);
     if let Err(refused) = target.begin(id, &plan.from).await {
-        // Somebody was faster. Nothing has happened yet that could not be taken back.
+        // Another user took the target first. Everything so far can be undone.
         if stage == MoveStage::Staying && !refused.is_transient() {
             source.stay().await?;
         }
@@ -221,7 +215,7 @@ async fn set_out(
         return Ok(());
     }
     let until = Instant::now() + plan.patience;
-    // It ends when nothing is leased, or the patience has ended.
+    // Ends when nothing is leased, or the patience has run out.
     loop {
         let leased = source.leased().await?;
         tell(MoveStep::Draining { leased });
@@ -236,7 +230,7 @@ async fn set_out(
     Ok(())
 }
 
-/// Copies what is missing, and compares everything.
+/// Copies the missing rows, and compares everything.
 async fn carry(
     source: &dyn MoveSource,
     target: &dyn MoveTarget,
@@ -255,7 +249,7 @@ async fn carry(
     Ok(tables)
 }
 
-/// Copies the rows of a table that the target has not. Each batch is above the one before: it ends.
+/// Copies the rows of a table that the target lacks. Each batch is above the previous one, so it terminates.
 async fn copy(
     source: &dyn MoveSource,
     target: &dyn MoveTarget,
@@ -279,7 +273,7 @@ async fn copy(
     Ok(())
 }
 
-/// Reads a table on both sides, row by row.
+/// Compares a table on both sides, row by row.
 async fn compare(
     source: &dyn MoveSource,
     target: &dyn MoveTarget,
@@ -290,7 +284,7 @@ async fn compare(
     let mut after: Option<RecordKey> = None;
     loop {
         let ours = source.read(table, after.as_ref(), plan.rows).await?;
-        // As many as there: a batch of the source is never too large.
+        // Read as many rows as the source returned: a batch of the source is never too large.
         let theirs = target.read(table, after.as_ref(), ours.len().max(1)).await?;
         if let Some(key) = first_difference(table, &ours, &theirs) {
             return Err(differs(table, &key, plan));
@@ -307,7 +301,7 @@ async fn compare(
     Ok(moved)
 }
 
-/// The first row that only one side has, or that is another there.
+/// The first row that only one side has, or that differs.
 fn first_difference(table: Table, ours: &[Record], theirs: &[Record]) -> Option<RecordKey> {
     let differing = ours.iter().zip(theirs).find(|(ours, theirs)| ours != theirs).map(|(ours, _)| ours);
     let missing = || ours.get(theirs.len()).or_else(|| theirs.get(ours.len()));

@@ -1,4 +1,4 @@
-//! The two sides of a move: what they show, and what they mark.
+//! Move source and move target: what the two sides of a move read and mark.
 
 use async_trait::async_trait;
 use ostler_core::Id;
@@ -7,111 +7,109 @@ use super::record::{Record, RecordKey};
 use super::tables::Table;
 use crate::error::Error;
 
-/// Which move it is. Both sides keep it, so that a move that was stopped is known again.
+/// The identity of a move. Both sides store it, so that an interrupted move is recognized.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MoveId {
-    /// The source's, from its first move on.
+    /// The id of the source, from its first move on.
     pub id: Id,
-    /// How often it set out: one more after each move that was given up.
+    /// The number of the move: one more after each abandoned one.
     pub round: u32,
 }
 
-/// How far a source has gone.
+/// The stage of a move at its source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MoveStage {
-    /// The last move was given up: it works as ever.
+    /// The last move was abandoned: the store works normally.
     Staying,
-    /// It takes nothing new; what runs may end.
+    /// The store accepts no new work; running attempts may finish.
     Leaving,
     /// Nothing changes any more.
     Frozen,
-    /// It was carried over, and is not used any more.
+    /// The store was moved, and is no longer used.
     Gone,
 }
 
 impl MoveStage {
-    /// All of them, in order.
+    /// All stages, in order.
     pub const ALL: [Self; 4] = [Self::Staying, Self::Leaving, Self::Frozen, Self::Gone];
 }
 
-/// What a source keeps about its move.
+/// What a source records about its move.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Departure {
-    /// Which move it is.
     pub id: MoveId,
-    /// How far it has gone.
     pub stage: MoveStage,
-    /// Where it goes, without a password.
+    /// The target, without a password.
     pub target: String,
 }
 
-/// What a target is to a move.
+/// The state of a target with regard to a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arriving {
-    /// It has nothing of ours in it.
+    /// It holds no Ostler data.
     Empty,
     /// It holds a part of this move.
     Half,
-    /// It holds a part of an earlier round, which was given up.
+    /// It holds a part of an earlier move, which was abandoned.
     Stale,
-    /// This move has ended here: it is in use.
+    /// This move is complete: the target is in use.
     Open,
 }
 
 /// What both sides can do.
 #[async_trait]
 pub trait MoveSide: Send + Sync {
-    /// Rows of a table above `after`, in the order of their keys: at most so many, and fewer where they are large. None: it has no more.
+    /// Reads rows of a table above `after`, in key order: at most `limit`, and fewer where they are large. Empty: there are no more.
     async fn read(&self, table: Table, after: Option<&RecordKey>, limit: usize)
     -> Result<Vec<Record>, Error>;
 }
 
-/// A store that is left.
+/// The store that is moved.
 #[async_trait]
 pub trait MoveSource: MoveSide {
-    /// What it keeps about its move; `None`: it never set out.
+    /// What it records about its move; `None`: it never started one.
     async fn departure(&self) -> Result<Option<Departure>, Error>;
 
-    /// Refuses new work from now on, and says where it goes. What is leased may end.
+    /// Refuses new work from now on, and records the target. Leased tasks may finish.
     async fn leave(&self, id: MoveId, target: &str) -> Result<(), Error>;
 
-    /// How many tasks are leased.
+    /// The number of leased tasks.
     async fn leased(&self) -> Result<u64, Error>;
 
-    /// Ends the sessions of all nodes, hands back what they hold, and lets nothing change any more. Answers how many were handed back.
+    /// Ends the sessions of all nodes, hands back their tasks, and allows no further change. Returns how many were handed back.
     async fn freeze(&self) -> Result<u64, Error>;
 
-    /// The highest number that a telling ever had: none comes twice.
+    /// The highest number that an outbox entry ever had: numbers are never reused.
     async fn last_telling(&self) -> Result<i64, Error>;
 
-    /// Marks that it was carried over. From now on nobody opens it.
+    /// Marks the store as moved. From now on it cannot be opened.
     async fn go(&self) -> Result<(), Error>;
 
-    /// The move is given up: it works as before.
+    /// Abandons the move: the store works as before.
     async fn stay(&self) -> Result<(), Error>;
 }
 
-/// A store that is filled.
+/// The store that receives the data.
 #[async_trait]
 pub trait MoveTarget: MoveSide {
-    /// What it is to this move. Nothing is written.
+    /// Its state with regard to this move. Writes nothing.
     ///
     /// # Errors
-    /// When it holds something else.
+    /// When it holds other data.
     async fn look(&self, id: MoveId) -> Result<Arriving, Error>;
 
-    /// Keeps everybody else out, from now until it is opened, and throws away what an earlier round has left.
+    /// Locks all other users out until it is opened, and removes the rows of an earlier, abandoned move.
     async fn begin(&self, id: MoveId, from: &str) -> Result<(), Error>;
 
     /// The last row of a table that it holds.
     async fn reached(&self, table: Table) -> Result<Option<RecordKey>, Error>;
 
-    /// Takes rows in, all or none.
+    /// Writes rows, all or none.
     async fn put(&self, table: Table, records: &[Record]) -> Result<(), Error>;
 
-    /// All is here: lets everybody in.
+    /// Completes the move: the store is open to all.
     async fn open(&self, last_telling: i64) -> Result<(), Error>;
 
-    /// Empties it again, as if nothing had come.
+    /// Empties it again, as if the move had never started.
     async fn forget(&self) -> Result<(), Error>;
 }

@@ -1,67 +1,57 @@
-//! What is carried: the tables with their columns, in the order in which they go.
+//! Tables and columns of a move, in the order in which they are copied.
 //!
-//! Both stores keep the same facts, each in its own way. The names here are those of the columns in both; what one of them keeps besides
-//! follows from these, or is of living nodes, and none lives when the copy begins. A test in each store compares this list with its schema, so
-//! that a new column is either carried or named there.
+//! Both stores hold the same facts, each in its own way. The names here are those of the columns in both; other columns of a store
+//! are derived from these, or belong to live nodes, and none is alive when the copy starts. A test in each store compares this
+//! list with its schema, so that a new column is either copied or named there.
 
-/// A table that is carried.
+/// A table to copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Table {
-    /// Queues with their settings, pauses, clocks and gates.
+    /// Queues with their settings, pauses, virtual times and gates.
     Queue,
-    /// Lanes with what they count, former tasks included.
+    /// Lanes with their counters, including former tasks.
     Lane,
     /// Sessions, all of which have ended.
     Session,
-    /// Limit keys, with what their gates remember.
+    /// Limit keys, with the state of their gates.
     Limits,
-    /// Limit keys without tasks whose gates remember something.
+    /// Limit keys without tasks whose gates have state.
     UnusedKey,
-    /// Tasks.
     Task,
-    /// Unique keys.
     UniqueKey,
-    /// Who waits for whom.
+    /// Dependencies between tasks.
     Edge,
-    /// Ended tasks whose dependents were not all seen to.
+    /// Ended tasks with unprocessed dependents.
     Freed,
-    /// Attempts.
     Attempt,
-    /// Steps.
     Step,
-    /// Events.
     Event,
-    /// Ends that are to be told.
+    /// Outbox entries.
     Outbox,
-    /// Schedules.
     Schedule,
-    /// Jobs.
     Job,
 }
 
-/// What a column holds.
+/// The type of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A whole number, or a moment in milliseconds.
+    /// An integer, or a timestamp in milliseconds.
     Number,
-    /// Yes or no, as 1 and 0.
+    /// A boolean, as 1 and 0.
     Flag,
-    /// Text.
     Text,
     /// The sixteen bytes of an id.
     Id,
-    /// Bytes.
     Bytes,
-    /// A short list of numbers.
+    /// A short list of integers.
     Numbers,
 }
 
-/// A column that is carried.
+/// A column to copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Column {
-    /// Its name, in both stores.
+    /// The name, in both stores.
     pub name: &'static str,
-    /// What it holds.
     pub kind: Kind,
 }
 
@@ -90,7 +80,7 @@ const fn numbers(name: &'static str) -> Column {
 }
 
 impl Table {
-    /// All of them, in the order in which they go: a row comes after those that it names.
+    /// All tables, in the order in which they are copied: a row comes after those that it refers to.
     pub const ALL: [Self; 15] = [
         Self::Queue,
         Self::Lane,
@@ -109,7 +99,7 @@ impl Table {
         Self::Job,
     ];
 
-    /// Its name, in both stores.
+    /// The name, in both stores.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -131,7 +121,7 @@ impl Table {
         }
     }
 
-    /// How many of the first columns say which row it is. Rows go in their order, which is the same in both stores.
+    /// The number of leading columns that form the key. Rows are copied in key order, which is the same in both stores.
     #[must_use]
     pub const fn key(self) -> usize {
         match self {
@@ -149,7 +139,7 @@ impl Table {
         }
     }
 
-    /// What is carried of each row.
+    /// The columns to copy.
     #[must_use]
     pub const fn columns(self) -> &'static [Column] {
         match self {
