@@ -34,9 +34,9 @@ pub trait Store: Send + Sync {
     /// Registers a node under a new session. [`Fenced::Lost`]: the session exists already.
     async fn join(&self, node: NewSession) -> Result<Fenced, Error>;
 
-    /// Extends all leases of the session by its TTL. `held` names the leases that the node believes it holds. Returns which of those
-    /// tasks are to be cancelled or were lost, which leases the node did not name, and the node commands. An ended or overdue session is
-    /// not renewed.
+    /// Extends all leases of the session by its TTL. `held` names the leases that the node believes it holds. Returns the leased tasks
+    /// with a requested cancellation, the named leases that are lost, the leases that the node did not name, and the node commands.
+    /// An ended or overdue session is not renewed.
     async fn renew(&self, session: SessionId, held: &[LeaseRef]) -> Result<Renewed, Error>;
 
     /// Ends the session when its node shuts down: hands back the tasks that it still holds, the oldest first. An overdue node that was
