@@ -1,5 +1,5 @@
-//! The suite, on the reference itself. (The testkit's clock is not used here: the testkit builds SQLite, and the
-//! reference should be tested without it.)
+//! The conformance suite on the in-memory reference itself. (The testkit's clock is not used: the testkit builds
+//! SQLite, and the reference should be tested without it.)
 #![cfg(feature = "conformance")]
 
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use ostler_core::Timestamp;
 use ostler_store::conformance::{Constructor, note, races, reference, sequences, switches, topics};
 use ostler_store::{Check, Checks};
 
-/// 2026-01-01, so that what a test prints looks like a time.
+/// 2026-01-01, so that printed timestamps look plausible.
 const START: Timestamp = Timestamp::from_millis(1_767_225_600_000);
 const SEQUENCES: usize = 1_000;
 const OPS: usize = 60;
@@ -17,7 +17,7 @@ fn memory() -> Constructor {
     reference(START)
 }
 
-/// A store that lacks one check, whatever it is asked for.
+/// A store that lacks one check, whichever checks are requested.
 fn without(check: Check) -> Constructor {
     let make = memory();
     Arc::new(move |_| make(Checks::without(check)))

@@ -1,4 +1,4 @@
-//! A clock that stands still until a test moves it.
+//! A manual clock: time stands still until a test advances it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -7,12 +7,12 @@ use std::time::Duration;
 use crate::clock::Clock;
 use ostler_core::{Timestamp, millis};
 
-/// 2026-01-01, so that what a test prints looks like a time.
+/// 2026-01-01, so that printed timestamps look plausible.
 const START_MS: i64 = 1_767_225_600_000;
-/// A machine that has been up for a day: no test depends on an uptime near zero.
+/// One day of uptime: no test depends on an uptime near zero.
 const UP_MS: u64 = 86_400_000;
 
-/// A clock that a test sets. Clones are the same clock.
+/// A clock set by a test. Clones share their time.
 #[derive(Clone, Debug)]
 pub struct ManualClock {
     now_ms: Arc<AtomicI64>,
@@ -26,25 +26,25 @@ impl Default for ManualClock {
 }
 
 impl ManualClock {
-    /// A clock at the beginning of 2026.
+    /// A clock at the start of 2026.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A clock that shows this moment.
+    /// A clock that shows `now`.
     #[must_use]
     pub fn at(now: Timestamp) -> Self {
         Self { now_ms: Arc::new(AtomicI64::new(now.millis())), uptime_ms: Arc::new(AtomicU64::new(UP_MS)) }
     }
 
-    /// Time passes.
+    /// Advances the wall clock and the uptime.
     pub fn advance(&self, by: Duration) {
         self.now_ms.fetch_add(millis(by), Ordering::SeqCst);
         self.uptime_ms.fetch_add(by.as_millis() as u64, Ordering::SeqCst);
     }
 
-    /// The wall clock is set to another time, as an administrator or a time service does. Uptime goes on.
+    /// Sets the wall clock, as an administrator or a time service does. Uptime is unaffected.
     pub fn step_wall(&self, to: Timestamp) {
         self.now_ms.store(to.millis(), Ordering::SeqCst);
     }

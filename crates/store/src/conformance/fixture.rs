@@ -1,4 +1,4 @@
-//! What a store brings to be tested.
+//! Test fixture: the store under test, with control over its clock and its nodes.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,42 +10,40 @@ use ostler_core::{SessionId, Timestamp};
 use crate::checks::Checks;
 use crate::contract::Store;
 
-/// A boxed future that may move between threads.
+/// A boxed `Send` future.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// One store under test, with the handles that the suite needs on the world around it.
+/// One store under test, with control over its clock and its nodes.
 #[async_trait]
 pub trait Fixture: Send + Sync {
-    /// The store.
     fn store(&self) -> Arc<dyn Store>;
 
     /// Another connection to the same data (for memory: a clone; for SQLite: the file opened again).
     async fn second(&self) -> Arc<dyn Store>;
 
-    /// Time passes, for the wall clock and for leases.
+    /// Advances the wall clock and the clock of leases.
     fn advance(&self, by: Duration);
 
-    /// The moment that the store's clock shows.
+    /// The current time of the store's clock.
     fn now(&self) -> Timestamp;
 
-    /// Makes the death of a node known at once, where the store can know it (a freed lock, a lost connection).
+    /// Makes the death of a node visible at once, where the store can detect it (a freed lock, a lost connection).
     async fn kill(&self, session: SessionId);
 
-    /// A random sequence is half over: a fixture may carry all it has to another store now, and answer with that one from here on.
+    /// Called halfway through a random sequence: a fixture may move all its data to another store and answer from that store afterwards.
     async fn halfway(&self) -> Halfway {
         Halfway::Stays
     }
 }
 
-/// What became of a store in the middle of a sequence.
+/// Answer of [`Fixture::halfway`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Halfway {
-    /// It is the same one.
+    /// The store is the same.
     Stays,
-    /// Another one has taken its place. All sessions have ended, and what they held was handed back.
+    /// The data is in another store now. All sessions have ended, and the tasks they held were handed back.
     Moved,
 }
 
-/// Makes an empty store that makes only these checks. The clock of every store it makes starts at the same
-/// moment.
+/// Creates an empty store that performs only these checks. The clocks of all created stores start at the same time.
 pub type Constructor = Arc<dyn Fn(Checks) -> BoxFuture<'static, Box<dyn Fixture>> + Send + Sync>;

@@ -1,13 +1,13 @@
-//! One suite for every store.
+//! Conformance suite for stores.
 //!
-//! A store brings a [`Constructor`]; the suite brings everything else:
+//! A store brings a [`Constructor`]; the suite brings the rest:
 //!
-//! - [`topics`]: small named cases, verb by verb: what a user would notice.
-//! - [`switches`]: takes one safety check out of the store, and expects the cases to turn red.
-//! - [`sequences`]: random operations on the store and on the reference, which must answer alike.
-//! - [`races`]: two connections at the same task at the same moment; exactly one wins.
+//! - [`topics`]: small named cases, verb by verb, for everything a user would notice.
+//! - [`switches`]: disables one safety check of the store at a time, and expects a case to fail.
+//! - [`sequences`]: random operations on the store and on the reference, which must give the same answers.
+//! - [`races`]: two connections act on the same task at the same time; exactly one wins.
 //!
-//! [`run`] does all four. A store's test file may also call them one by one, to run them in parallel.
+//! [`run`] does all four. A store's test file may also call them separately, to run them in parallel.
 
 mod clock;
 mod fixture;

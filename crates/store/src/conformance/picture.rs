@@ -1,4 +1,4 @@
-//! All that a store shows, at one moment: to compare two stores, or one store before and after.
+//! Snapshot of everything a store shows, to compare two stores, or one store before and after.
 
 use ostler_core::TaskId;
 
@@ -8,24 +8,24 @@ use crate::jobs::{JobFilter, JobRecord};
 use crate::schedules::ScheduleRecord;
 use crate::views::{Cursor, Event, Filter, Survey, TaskDetail, TaskRef};
 
-/// Small enough that every list of a test has several pages.
+/// Small, so that every list in a test has several pages.
 const PAGE: usize = 7;
 
-/// All that a store shows.
+/// A snapshot of everything a store shows.
 #[derive(Debug, PartialEq)]
 pub struct Picture {
     pub(super) survey: Survey,
     pub(super) schedules: Vec<ScheduleRecord>,
     pub(super) jobs: Vec<JobRecord>,
-    /// The newest first, as a list has them.
+    /// Newest first, as in a list.
     pub(super) tasks: Vec<(TaskDetail, Vec<Event>)>,
 }
 
 impl Picture {
-    /// Takes it.
+    /// Takes a snapshot.
     ///
     /// # Panics
-    /// When the store does not answer.
+    /// When a call to the store fails.
     pub async fn take(store: &dyn Store) -> Self {
         let mut tasks = Vec::new();
         for id in list_all(store, &Filter::default(), PAGE).await {
@@ -39,16 +39,16 @@ impl Picture {
     }
 }
 
-/// The survey, with its workers in one order: the contract promises none.
+/// The survey with its workers sorted: the contract promises no order.
 pub(super) async fn survey(store: &dyn Store) -> Survey {
     let mut survey = store.survey().await.expect("survey answers");
     survey.workers.sort_by_key(|record| (record.session, record.worker.id));
     survey
 }
 
-/// The ids of all tasks that match, page by page to the end.
+/// The ids of all matching tasks, page by page.
 pub(super) async fn list_all(store: &dyn Store, filter: &Filter, page: usize) -> Vec<TaskId> {
-    /// A list that does not end is a defect; no test has this many tasks.
+    /// Bounds a list that never ends, which is a defect; no test has this many pages.
     const MOST_PAGES: usize = 100_000;
     let mut ids = Vec::new();
     let mut after: Option<Cursor> = None;
@@ -64,7 +64,7 @@ pub(super) async fn list_all(store: &dyn Store, filter: &Filter, page: usize) ->
     panic!("the list goes on after {MOST_PAGES} pages");
 }
 
-/// All events of a task, a few at a time.
+/// All events of a task, page by page.
 pub(super) async fn read_all(store: &dyn Store, id: TaskId) -> Vec<Event> {
     let mut events: Vec<Event> = Vec::new();
     loop {

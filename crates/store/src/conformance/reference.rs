@@ -1,4 +1,4 @@
-//! The reference as a fixture, for comparing.
+//! The in-memory reference store as a fixture, for comparison.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::clock::Clock;
 use crate::contract::Store;
 use crate::memory::Memory;
 
-/// Makes the in-memory reference, with a clock that starts at `start`.
+/// The in-memory reference, with a clock that starts at `start`.
 #[must_use]
 pub fn reference(start: Timestamp) -> Constructor {
     Arc::new(move |checks| {

@@ -1,4 +1,4 @@
-//! A store, some nodes and tasks: the words that cases are written in.
+//! Test scene: a store with nodes and tasks, and the helpers that cases are written with.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,18 +21,18 @@ use crate::lease::{Lease, LeaseRef};
 use crate::views::{Counts, Event, TaskDetail, TaskRef};
 use crate::wake::Wakeups;
 
-/// The queue of a case, where it needs only one.
+/// The queue of cases that need only one.
 pub(super) const QUEUE: &str = "mail";
-/// Its kind.
+/// The kind of cases that need only one.
 pub(super) const KIND: &str = "send";
-/// How long the leases of a scene hold.
+/// The TTL of leases in a scene.
 pub(super) const TTL: Duration = Duration::from_secs(60);
-/// Long enough for a busy machine; a hint comes within milliseconds.
+/// Long enough for a busy machine; a hint arrives within milliseconds.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The least that time can pass.
+/// The smallest step of time.
 pub(super) const TICK: Duration = Duration::from_millis(1);
 
-/// One store, and what a case says to it.
+/// One store under test, with helpers for cases.
 pub(super) struct Scene {
     pub(super) fixture: Box<dyn Fixture>,
     pub(super) store: Arc<dyn Store>,
@@ -89,7 +89,7 @@ impl Scene {
         }
     }
 
-    /// A node that has come up.
+    /// Starts a node with a new session.
     pub(super) async fn join(&self) -> SessionId {
         let id = self.session_id();
         assert_eq!(self.store.join(self.node(id)).await, Ok(Fenced::Recorded), "a new session joins");
@@ -98,7 +98,7 @@ impl Scene {
 
     // ---- tasks ----
 
-    /// A task that is not yet enqueued.
+    /// A task that is not enqueued yet.
     pub(super) fn draft(&self) -> NewTask {
         NewTask::new(self.task_id(), QUEUE, KIND, "{}")
     }
@@ -109,19 +109,19 @@ impl Scene {
         id
     }
 
-    /// A task with nothing special about it.
+    /// Enqueues a task with default settings.
     pub(super) async fn add(&self) -> TaskId {
         self.enqueue(self.draft()).await
     }
 
-    /// Like [`add`](Self::add), with something special.
+    /// Like [`add`](Self::add), with changes to the task.
     pub(super) async fn add_with(&self, special: impl FnOnce(&mut NewTask)) -> TaskId {
         let mut task = self.draft();
         special(&mut task);
         self.enqueue(task).await
     }
 
-    /// A task of this limit key.
+    /// Enqueues a task with this limit key.
     pub(super) async fn add_keyed(&self, key: &str) -> TaskId {
         self.add_with(|task| task.limit_key = Some(key.to_owned())).await
     }
@@ -137,19 +137,19 @@ impl Scene {
         }
     }
 
-    /// The ids that a claim takes, in its order.
+    /// The ids that a claim takes, in claim order.
     pub(super) async fn claim_ids(&self, session: SessionId, limit: usize) -> Vec<TaskId> {
         self.claim(session, limit).await.iter().map(|claimed| claimed.lease.task()).collect()
     }
 
-    /// Claims the one task that is ready.
+    /// Claims the one ready task.
     pub(super) async fn lease(&self, session: SessionId) -> Lease {
         let mut claimed = self.claim(session, 10).await;
         assert_eq!(claimed.len(), 1, "one task is ready");
         claimed.remove(0).lease
     }
 
-    /// Claims, and expects these tasks and no others; the lease of the first.
+    /// Claims, expects exactly these tasks, and returns the lease of the first.
     pub(super) async fn lease_first(&self, session: SessionId, expected: &[TaskId]) -> Lease {
         let mut claimed = self.claim(session, 10).await;
         let ids: Vec<TaskId> = claimed.iter().map(|claimed| claimed.lease.task()).collect();
@@ -157,7 +157,7 @@ impl Scene {
         claimed.remove(0).lease
     }
 
-    /// Claims the one task that is ready, and starts it.
+    /// Claims the one ready task and starts it.
     pub(super) async fn run(&self, session: SessionId) -> Lease {
         let lease = self.lease(session).await;
         self.start(&lease).await;
@@ -170,7 +170,7 @@ impl Scene {
         self.lease(session).await
     }
 
-    /// Enqueues a task, claims and starts it.
+    /// Enqueues a task, claims it and starts it.
     pub(super) async fn running(&self, session: SessionId) -> Lease {
         self.add().await;
         self.run(session).await
@@ -181,19 +181,19 @@ impl Scene {
         assert_eq!(self.store.start(vec![start]).await, Ok(vec![Fenced::Recorded]));
     }
 
-    /// Reports the end of an attempt.
+    /// Reports the outcome of an attempt.
     pub(super) async fn finish(&self, lease: Lease, outcome: Outcome) -> Finished {
         one(self.store.finish(vec![report(lease, outcome)]).await.expect("a report is answered"))
     }
 
-    /// Reports the end of an attempt whose start was not written.
+    /// Reports the outcome of an attempt whose start was not recorded.
     pub(super) async fn finish_run(&self, lease: Lease, outcome: Outcome, took: Duration) -> Finished {
         let ran = Some(Ran { worker: self.worker(), took });
         let reports = vec![Report { ran, ..report(lease, outcome) }];
         one(self.store.finish(reports).await.expect("a report is answered"))
     }
 
-    /// A task that has failed for good.
+    /// Makes a task that has failed permanently.
     pub(super) async fn dead_letter(&self, session: SessionId) -> TaskId {
         let lease = self.running(session).await;
         let id = lease.task();
@@ -202,7 +202,7 @@ impl Scene {
         id
     }
 
-    /// A task that is completed.
+    /// Makes a completed task.
     pub(super) async fn completed(&self, session: SessionId) -> TaskId {
         let lease = self.running(session).await;
         let id = lease.task();
@@ -222,7 +222,7 @@ impl Scene {
         self.store.configure(QUEUE, vec![change]).await.expect("the change is taken");
     }
 
-    // ---- looking ----
+    // ---- queries ----
 
     pub(super) async fn find(&self, id: TaskId) -> Option<TaskDetail> {
         self.store.show(TaskRef::Id(id)).await.expect("show answers")
@@ -260,7 +260,7 @@ impl Scene {
         Picture::take(self.store.as_ref()).await
     }
 
-    /// The counts of all lanes together.
+    /// The counts of all lanes, summed.
     pub(super) async fn counts(&self) -> Counts {
         let mut sum = Counts::default();
         for lane in self.store.survey().await.expect("survey answers").lanes {
@@ -273,7 +273,7 @@ impl Scene {
     }
 }
 
-/// The one answer to a list of one.
+/// The answer from a list of exactly one.
 pub(super) fn one<T>(answers: Vec<T>) -> T {
     assert_eq!(answers.len(), 1, "one item has one answer");
     answers.into_iter().next().expect("one answer")
@@ -283,20 +283,20 @@ pub(super) const fn report(lease: Lease, outcome: Outcome) -> Report {
     Report { lease, ran: None, outcome, output: None }
 }
 
-/// Waits for the bell to ring, and arms it again.
+/// Waits for a wakeup, and arms it again.
 pub(super) async fn heard(what: &str, wakeups: &mut Wakeups) {
     let ring = tokio::time::timeout(PATIENCE, wakeups.wait()).await;
     assert!(ring.is_ok(), "{what} rang no bell");
     wakeups.arm();
 }
 
-/// The bell has not rung since it was armed.
+/// Asserts that no wakeup has arrived since `wakeups` was armed.
 pub(super) async fn quiet(what: &str, wakeups: &mut Wakeups) {
     let ring = tokio::time::timeout(Duration::ZERO, wakeups.wait()).await;
     assert!(ring.is_err(), "{what} rang a bell that is not for it");
 }
 
-/// A failure of this class, with nothing special about it.
+/// A failure of this class, with default fields.
 pub(super) fn failure(class: ErrorClass) -> Outcome {
     Outcome::Failed(Failure::new(class, "the post office is closed"))
 }
@@ -306,7 +306,7 @@ pub(super) fn with_token(lease: LeaseRef, token: u64) -> LeaseRef {
     LeaseRef { token, ..lease }
 }
 
-/// What must be refused as the caller's mistake, in words.
+/// Asserts that a call was refused as invalid, with a message.
 pub(super) fn invalid<T: std::fmt::Debug>(what: &str, answer: Result<T, Error>) {
     match answer {
         Err(error) => {

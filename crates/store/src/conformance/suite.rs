@@ -1,4 +1,4 @@
-//! The four parts, one after the other.
+//! Runs the four parts of the conformance suite, one after the other.
 
 use std::io::Write as _;
 
@@ -12,7 +12,7 @@ const OPS: usize = 60;
 const FIRST_SEED: u64 = 1;
 const ROUNDS: usize = 200;
 
-/// Says how much was tried: on the terminal, and in the file that `OSTLER_COUNTS` names, so that a run of all tests can
+/// Prints a line of counts, and appends it to the file named by `OSTLER_COUNTS`, so that a run of all tests can
 /// show it at its end.
 ///
 /// # Panics
@@ -26,25 +26,25 @@ pub fn note(line: &str) {
     }
 }
 
-/// How much was tried.
+/// How much was tested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counts {
     /// Cases of all topics.
     pub cases: usize,
-    /// Checks that were taken out, each of which turned a case red.
+    /// Disabled checks, each of which made a case fail.
     pub switches: usize,
-    /// Random sequences that were compared with the reference.
+    /// Random sequences compared with the reference.
     pub sequences: usize,
-    /// Operations in all of them.
+    /// Operations of all sequences.
     pub operations: usize,
     /// Rounds of all races.
     pub rounds: usize,
 }
 
-/// The whole suite. Panics with a sentence at the first violation, and prints its counts.
+/// Runs the whole suite, and prints its counts.
 ///
 /// # Panics
-/// When the store breaks the contract.
+/// At the first violation of the contract.
 pub async fn run(name: &str, make: &Constructor) -> Counts {
     let start = make(Checks::default()).await.now();
     let cases = topics::run(make).await;

@@ -1,14 +1,14 @@
-//! Takes one safety check out of the store at a time, and expects a case to turn red: a suite that stays green
+//! Switches: disables one safety check of the store at a time, and expects a case to fail. A suite that passes
 //! without a check does not test it.
 
 use super::fixture::Constructor;
 use super::topics::{Topic, outcome, topics};
 use crate::checks::{Check, Checks};
 
-/// Tries every check, prints which case missed it, and answers how many there are.
+/// Disables each check in turn, prints the case that noticed, and returns the number of checks.
 ///
 /// # Panics
-/// When all cases stay green without some check.
+/// When all cases pass without some check.
 pub async fn run(make: &Constructor) -> usize {
     for check in Check::ALL {
         let (topic, case, why) = first_red(make, check)
@@ -33,7 +33,7 @@ async fn first_red(make: &Constructor, check: Check) -> Option<(&'static str, &'
     None
 }
 
-/// Where to look first. Being wrong here costs time only.
+/// The topic to try first. A wrong guess only costs time.
 const fn likely_topic(check: Check) -> &'static str {
     match check {
         Check::StartToken => "start",

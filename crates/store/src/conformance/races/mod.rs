@@ -1,5 +1,5 @@
-//! Two connections at the same task at the same moment. Exactly one wins, and over many rounds each of them
-//! does: a race that always ends the same way tests nothing.
+//! Races: two connections act on the same task at the same time. Exactly one wins, and over many rounds each side does:
+//! a race that always has the same winner tests nothing.
 
 mod plans;
 mod rounds;

@@ -1,4 +1,5 @@
-//! Races about plans: one key, the last place of a queue, one moment of a schedule, and a task that comes to wait for another as that one ends.
+//! Races over plans: one unique key, the last place in a queue, one due time of a schedule, and a task that is enqueued after another
+//! just as that one finishes.
 
 use std::sync::Arc;
 
@@ -68,7 +69,7 @@ pub(super) async fn finish_and_enqueue_after(stage: &Stage, stagger: Stagger) ->
     let [one, other] = connections(stage);
     let answers = both(stagger, finish(one, lease, Outcome::Success), enqueue(other, task)).await;
     assert_eq!(answers, (Finished::Recorded(StateName::Completed), Enqueued::Created(id)));
-    // Whoever was first, nobody waits for what has ended.
+    // Whichever side was first, the task does not wait for a finished one.
     assert!(s.show(id).await.after.is_empty());
     let winner = match s.waits(id).await {
         (Readiness::Ready, Wait::New) => Side::Left,

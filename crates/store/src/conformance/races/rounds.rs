@@ -1,4 +1,4 @@
-//! The races. Each says what the record must look like, whoever won.
+//! The races. Each checks the record, whichever side won.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ pub(super) const RACES: &[Race] = races![
     "two firings of one moment": two_firings,
 ];
 
-// ---- what a side does ----
+// ---- the calls of each side ----
 
 pub(super) async fn finish(store: Arc<dyn Store>, lease: Lease, outcome: Outcome) -> Finished {
     one(store.finish(vec![report(lease, outcome)]).await.expect("finish answers"))
@@ -71,20 +71,20 @@ async fn hear(store: Arc<dyn Store>, session: SessionId) -> Vec<TaskId> {
     }
 }
 
-// ---- before and after ----
+// ---- setup and checks ----
 
-/// The two connections, as the two sides own them.
+/// One connection for each side.
 pub(super) fn connections(stage: &Stage) -> [Arc<dyn Store>; 2] {
     [Arc::clone(&stage.scene.store), Arc::clone(&stage.second)]
 }
 
-/// The one attempt of a task ended like this, once.
+/// Asserts that the task ran once, and how that attempt ended.
 fn assert_one_attempt(shown: &TaskDetail, ending: Ending) {
     assert_eq!((shown.task.runs, shown.task.token, shown.attempts.len()), (1, 1, 1), "it ran once");
     assert_eq!(shown.attempts[0].end.as_ref().map(|end| end.ending), Some(ending));
 }
 
-/// Leaves nothing for the next round.
+/// Cleans up for the next round.
 pub(super) async fn clear(s: &Scene, id: TaskId, sessions: &[SessionId]) {
     s.cancel(id).await;
     for session in sessions {
@@ -260,7 +260,7 @@ async fn two_replays(stage: &Stage, stagger: Stagger) -> Side {
     winner
 }
 
-/// The last moment of a lease: one side renews it, for the other one more millisecond has passed.
+/// The last millisecond of a lease: one side renews it; for the other side, one more millisecond has passed.
 async fn renew_and_expire(stage: &Stage, stagger: Stagger) -> Side {
     let s = &stage.scene;
     let node = s.join().await;
@@ -320,7 +320,7 @@ async fn prune_and_replay(stage: &Stage, stagger: Stagger) -> Side {
     winner
 }
 
-/// Two tasks wait, and either side could take one; the first who asks has the probe, and the other gets nothing.
+/// Two tasks wait and either side could take one; the first claim gets the probe, and the other gets nothing.
 async fn two_claims_at_a_half_open_breaker(stage: &Stage, stagger: Stagger) -> Side {
     let s = &stage.scene;
     let policy = BreakerPolicy { trip: Trip::Consecutive(1), reset: TTL };

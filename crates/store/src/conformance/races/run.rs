@@ -1,4 +1,4 @@
-//! Runs each race many times, with one side a little earlier or later each time.
+//! Runs each race many times, with one side slightly earlier or later each time.
 
 use std::sync::Arc;
 
@@ -11,19 +11,19 @@ use super::rounds::RACES;
 use crate::checks::Checks;
 use crate::contract::Store;
 
-/// Turns of an empty loop that one side waits at most, in an ordinary round.
+/// The longest delay of one side in an ordinary round, in iterations of an empty loop.
 const MOST_TURNS: u64 = 4_000;
-/// Extra rounds for a side that has not won yet: its rival waits twice as long each time.
+/// Extra rounds for a side that has not won yet: its rival's delay doubles each time.
 const EXTRA_ROUNDS: u32 = 24;
 
-/// Who won a round.
+/// The winner of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     Left,
     Right,
 }
 
-/// How long each side waits after both were let go.
+/// The delay of each side after both are released.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stagger {
     left: u64,
@@ -36,11 +36,11 @@ pub(super) struct Stage {
     pub(super) second: Arc<dyn Store>,
 }
 
-/// A name, and one round: it sets up a task, lets both sides go, and checks the record afterwards.
+/// A name and one round: it sets up a task, releases both sides, and checks the record.
 pub(super) type Race = (&'static str, for<'a> fn(&'a Stage, Stagger) -> BoxFuture<'a, Side>);
 
-/// Runs every race this many times, prints who won how often, and answers how many rounds that were. Wants a
-/// runtime with several threads.
+/// Runs every race this many times, prints how often each side won, and returns the number of rounds. Needs a
+/// multi-threaded runtime.
 ///
 /// # Panics
 /// When a round has no winner or two, or when one side of a race never wins.
@@ -76,7 +76,7 @@ pub async fn run(make: &Constructor, rounds: usize) -> usize {
     count
 }
 
-/// Lets both sides go at once.
+/// Releases both sides at once.
 pub(super) async fn both<L, R>(
     stagger: Stagger,
     left: impl Future<Output = L> + Send + 'static,

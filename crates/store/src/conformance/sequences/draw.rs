@@ -1,4 +1,4 @@
-//! Draws a sequence from a seed. Every verb, and every argument that matters, has a row in one table.
+//! Draws a random sequence of operations from a seed. Every verb, and every argument that matters, has a row in one table.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ const NOBODY: usize = 9_999;
 
 type Row<T> = (u64, &'static str, fn(&mut Drawer) -> T);
 
-/// How often what is drawn. Each row must come up in at least one operation of two hundred.
+/// Operations on the stores, with their weights. Each row must be drawn in at least one of two hundred operations.
 const SAID: &[Row<Op>] = &[
     (40, "enqueue", |d| d.enqueue(|_, _| {})),
     (20, "enqueue for later", |d| d.enqueue(|d, task| task.run_in_ms = Some(d.span(30_000)))),
@@ -176,7 +176,7 @@ const SAID: &[Row<Op>] = &[
     (20, "news", |_| Op::News),
 ];
 
-/// The same, for what happens to the world around the stores.
+/// Events around the stores, with their weights.
 const WORLD: &[Row<Act>] = &[
     (30, "some time passes", |d| Act::Pass { ms: d.span(20_000) }),
     (20, "a TTL passes", |d| {
@@ -194,10 +194,9 @@ const WORLD: &[Row<Act>] = &[
     }),
 ];
 
-/// How many rows there are.
+/// The number of rows in both tables.
 pub(super) const ROWS: usize = SAID.len() + WORLD.len();
 
-/// What a row is about.
 pub(super) const fn row_name(row: usize) -> &'static str {
     if row < SAID.len() { SAID[row].1 } else { WORLD[row - SAID.len()].1 }
 }
@@ -206,15 +205,15 @@ const fn weight(row: usize) -> u64 {
     if row < SAID.len() { SAID[row].0 } else { WORLD[row - SAID.len()].0 }
 }
 
-/// The sequence of a seed, with the row that each operation comes from.
+/// The sequence of a seed, each step with the row it was drawn from.
 pub(super) fn draw(seed: u64, ops: usize) -> Vec<(usize, Step)> {
     let mut drawer = Drawer { chance: Seed::new(seed), tasks: 0, sessions: 0, alive: Vec::new() };
     let row_of = |name| (0..ROWS).find(|row| row_name(*row) == name).expect("a row of the table");
     let (joining, telling, breaking) = (row_of("join"), row_of("tell of ends"), row_of("set a breaker"));
     (0..ops)
         .map(|at| {
-            // Two nodes come up first; when all are gone, others come. Most queues that tell, or have a breaker, do so
-            // from the beginning.
+            // Two nodes join first; when all are gone, others join. Most queues with an outbox or a breaker get it
+            // near the start.
             let lonely = drawer.alive.is_empty() && drawer.chance.chance(60);
             let tells = at == 2 && drawer.chance.chance(60);
             let breaks = at == 3 && drawer.chance.chance(60);
@@ -236,7 +235,7 @@ pub(super) fn draw(seed: u64, ops: usize) -> Vec<(usize, Step)> {
         .collect()
 }
 
-/// What the drawer remembers, so that most operations meet something.
+/// State of the drawer, so that most operations refer to something that exists.
 struct Drawer {
     chance: Seed,
     tasks: usize,
@@ -261,7 +260,7 @@ impl Drawer {
         usize::try_from(self.chance.below(bound as u64)).expect("below a usize")
     }
 
-    /// Some milliseconds: often few, sometimes many.
+    /// A duration in milliseconds: often short, sometimes long.
     fn span(&mut self, most: u64) -> u64 {
         let most = if self.chance.chance(50) { 20 } else { most };
         self.chance.below(most) + 1
@@ -271,7 +270,7 @@ impl Drawer {
         self.chance.chance(percent).then(|| then(self))
     }
 
-    /// Mostly the first queue, so that tasks meet.
+    /// Mostly the first queue, so that tasks interact.
     fn queue(&mut self) -> usize {
         [0, 0, 0, 0, 0, 0, 1, 1, 1, 2][self.below(10)].min(QUEUES.len() - 1)
     }
@@ -292,7 +291,7 @@ impl Drawer {
         self.alive[at]
     }
 
-    /// One that may never have joined.
+    /// A session that may never have joined.
     fn any_session(&mut self) -> usize {
         self.below(self.sessions + 1)
     }
@@ -456,13 +455,13 @@ impl Drawer {
         Op::Finish(ends)
     }
 
-    // ---- queues and looks ----
+    // ---- queues and queries ----
 
     fn tell(&mut self) -> OutboxFilter {
         EndKind::ALL.into_iter().filter(|_| self.chance.chance(50)).collect()
     }
 
-    /// Small, so that it is used up.
+    /// A rate that is low enough to be used up.
     fn rate(&mut self) -> QueueChange {
         let windows = if self.chance.chance(15) { 0 } else { self.below(2) + 1 };
         let rates = (0..windows).map(|_| Rate {
@@ -474,7 +473,7 @@ impl Drawer {
         if self.chance.chance(50) { QueueChange::Rate(rates) } else { QueueChange::KeyRate(rates) }
     }
 
-    /// Quick to open.
+    /// A breaker that opens quickly.
     fn breaker(&mut self) -> BreakerSetting {
         let trip = if self.chance.chance(60) {
             Trip::Consecutive(self.below(2) as u32 + 1)
@@ -501,7 +500,7 @@ impl Drawer {
         }
     }
 
-    /// A breaker whose time to wait is over: whoever is claimed next is the probe.
+    /// Opens a breaker whose reset time has already passed: the next claimed task is the probe.
     fn ask_for_a_probe(&mut self) -> Op {
         let breaker = self.breaker();
         let key = LIMIT_KEYS[self.below(LIMIT_KEYS.len())].to_owned();

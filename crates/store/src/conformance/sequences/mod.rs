@@ -1,7 +1,7 @@
-//! Random operations on the store and on the reference, which must answer alike.
+//! Random operation sequences on the store and on the reference, which must give the same answers.
 //!
-//! `draw` makes a sequence from a seed, `pair` says it to both stores and compares, `shrink` makes a
-//! sequence that shows a difference as short as it can.
+//! `draw` makes a sequence from a seed, `pair` runs it on both stores and compares them, `shrink` shortens a
+//! sequence that shows a difference.
 
 mod draw;
 mod op;

@@ -1,5 +1,5 @@
-//! One operation, as data. It names tasks, sessions and leases by number, so that it still means something
-//! when the operations before it are taken out.
+//! One operation of a sequence, as data. It refers to tasks, sessions and leases by number, so that it stays valid
+//! when earlier operations are removed.
 
 use ostler_core::{
     ErrorClass, Id, JobId, Missed, OnConflict, OnFailed, Overlap, Overrides, SessionId, TaskId, WorkerId,
@@ -12,7 +12,7 @@ use crate::outbox::OutboxFilter;
 use crate::schedules::Activity;
 use crate::views::Filter;
 
-/// The last one is that of a job.
+/// The last one is the queue of a job.
 pub(super) const QUEUES: [&str; 3] = ["amber", "birch", "job 00000000000000000000000001"];
 pub(super) const JOBS: [JobId; 2] = [JobId(Id::from_bits(1)), JobId(Id::from_bits(2))];
 pub(super) const KINDS: [&str; 2] = ["knock", "lift"];
@@ -22,7 +22,7 @@ pub(super) const SCHEDULES: [&str; 2] = ["daily", "hourly"];
 pub(super) const SPECS: [&str; 2] = ["0 3 * * *", "every 1h"];
 pub(super) const STEPS: [&str; 3] = ["fetch", "fold", "send"];
 
-/// Which of the two connections says it to the store under test.
+/// The connection to the store under test that an operation uses.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Via {
     First,
@@ -35,18 +35,17 @@ pub(super) struct Step {
     pub(super) act: Act,
 }
 
-/// What happens next.
 #[derive(Clone, Debug)]
 pub(super) enum Act {
-    /// Something is said to the stores.
+    /// An operation on the stores.
     Say(Box<Op>),
     /// Time passes.
     Pass { ms: u64 },
-    /// A node dies, and it is known.
+    /// A node dies, and its death is detected.
     Kill { session: usize },
 }
 
-/// Times are in milliseconds from the moment of the operation.
+/// Times are in milliseconds, relative to the time of the operation.
 #[derive(Clone, Debug)]
 pub(super) enum Op {
     Join { session: usize, ttl_ms: u64 },
@@ -92,7 +91,7 @@ pub(super) enum Op {
     News,
 }
 
-/// A schedule, as it is put.
+/// The settings of a schedule.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub(super) spec: usize,
@@ -102,34 +101,34 @@ pub(super) struct Plan {
     pub(super) next_in_ms: Option<u64>,
 }
 
-/// The moment that a schedule is fired for.
+/// The time that a schedule is fired for.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Moment {
-    /// Its next one, whenever that is.
+    /// The schedule's next run time.
     Next,
-    /// Some other.
+    /// Any other time.
     Other,
 }
 
-/// When the tasks of a list last failed, in milliseconds before the moment of the operation.
+/// When listed tasks last failed, in milliseconds before the time of the operation.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Failed {
     pub(super) since_ms: Option<u64>,
     pub(super) until_ms: Option<u64>,
 }
 
-/// Which lease speaks.
+/// The lease that an operation uses.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Pick {
-    /// The n-th last of those that have not been given away.
+    /// The n-th most recent open lease.
     Open(usize),
-    /// One that has been given away.
+    /// A lease that was given up or lost.
     Closed(usize),
-    /// An open one, with the token before.
+    /// An open lease with the previous token.
     Older(usize),
-    /// An open one, with a token that was not yet given out.
+    /// An open lease with a token that was not granted yet.
     Future(usize),
-    /// Of a task that nobody knows.
+    /// A lease of an unknown task.
     Unknown,
 }
 
@@ -141,7 +140,7 @@ pub(super) struct Draft {
     pub(super) priority: i64,
     pub(super) run_in_ms: Option<u64>,
     pub(super) unique_key: Option<usize>,
-    /// How long it has the key, if not for as long as it is kept.
+    /// How long the task holds the key; `None`: for as long as the task is kept.
     pub(super) hold_ms: Option<u64>,
     pub(super) on_conflict: OnConflict,
     pub(super) limit_key: Option<usize>,
@@ -156,7 +155,7 @@ pub(super) struct Draft {
 #[derive(Clone, Debug)]
 pub(super) struct End {
     pub(super) how: How,
-    /// How long it ran, where the start was not written.
+    /// The run time of an attempt whose start was not recorded.
     pub(super) ran_ms: Option<u64>,
     pub(super) retry_after_ms: Option<u64>,
 }
@@ -170,7 +169,7 @@ pub(super) enum How {
     Cancelled,
 }
 
-/// The names that both stores are given. They rise with nothing, so that no store can lean on their order.
+/// Ids for both stores. They are not in order of creation, so that no store can rely on their order.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Names {
     pub(super) seed: u64,

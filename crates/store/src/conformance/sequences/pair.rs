@@ -1,5 +1,4 @@
-//! Says one operation after the other to the reference and to the store, and compares what they answer and
-//! what they show.
+//! Runs each operation on the reference and on the store, and compares their answers and their contents.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,13 +13,13 @@ use crate::contract::Store;
 use crate::outbox::OutboxFilter;
 use crate::views::{Filter, LeaseFilter, Survey};
 
-/// So often everything is compared, and not only the counts.
+/// Compares everything, not only the counts, every this many operations.
 const FULL_LOOK_EVERY: usize = 10;
 const PAGE: usize = 7;
 /// A session that no sequence draws.
 const LAST: usize = 9_999;
 
-/// Runs a sequence. `Err` says at which operation the stores differ, and how.
+/// Runs a sequence. `Err` names the operation at which the stores differ, and the difference.
 pub(super) async fn compare(
     make: &Constructor,
     reference: &Constructor,
@@ -48,7 +47,7 @@ pub(super) async fn compare(
     Ok(())
 }
 
-/// The reference, the store, and the leases that both have granted.
+/// The reference, the store, and the leases granted by both.
 struct Pair {
     reference: Box<dyn Fixture>,
     tested: Box<dyn Fixture>,
@@ -71,7 +70,7 @@ impl Pair {
         Self { reference, tested, expected, first, second, names, open, closed, submitted: 0 }
     }
 
-    /// The tested store is another one now. What the move did to the nodes of the old one is done to those of the reference.
+    /// Switches to the store that the tested one moved to. The move ended all sessions, so those of the reference end too.
     async fn follow(&mut self) {
         (self.first, self.second) = (self.tested.store(), self.tested.second().await);
         while self.expected.expire(MAX_MAINTENANCE_BATCH).await.expect("expire answers").more {}
@@ -88,7 +87,7 @@ impl Pair {
                 }
                 Ok(())
             }
-            // The dead say nothing: between its death and its end a session is only looked at.
+            // A dead node makes no calls: between its death and its expiry, its session is only observed.
             Act::Kill { session } => {
                 for fixture in [&self.reference, &self.tested] {
                     fixture.kill(self.names.session(*session)).await;
@@ -106,7 +105,7 @@ impl Pair {
         }
     }
 
-    /// What is still to be told is seen by nobody but who hears it: somebody new, at the end.
+    /// Only `take_outbox` shows pending outbox entries, so a new session takes the rest at the end.
     async fn hear_the_rest(&mut self, via: Via) -> Result<(), String> {
         self.say(via, &Op::Join { session: LAST, ttl_ms: 60_000 }).await?;
         for queue in 0..QUEUES.len() {
@@ -144,7 +143,7 @@ impl Pair {
         }
     }
 
-    /// The connection that did not speak: what was answered to one is seen by the other.
+    /// The connection that was not used: a change made through one must be visible to the other.
     fn other(&self, via: Via) -> Arc<dyn Store> {
         match via {
             Via::First => self.tested(Via::Second),

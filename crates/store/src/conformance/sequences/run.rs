@@ -1,4 +1,4 @@
-//! Many sequences, several at once.
+//! Runs many random sequences, several at once.
 
 use tokio::task::JoinSet;
 
@@ -7,30 +7,29 @@ use super::draw::{ROWS, draw, row_name};
 use super::op::{Names, Step};
 use super::shrink::{shrink, try_out};
 
-/// Sequences that run side by side.
+/// Sequences that run concurrently.
 const AT_ONCE: u64 = 8;
-/// From so many operations on, the share of each sort is no accident.
+/// From this many operations on, the share of each sort is significant.
 const ENOUGH: usize = 20_000;
 
-/// Every sort of operation comes up in one of so many, at least.
+/// Each sort of operation must be drawn at least once in this many.
 const RAREST: usize = 200;
 
-/// How much was compared.
+/// The counts of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SequenceReport {
-    /// Sequences.
     pub sequences: usize,
-    /// Operations in all of them.
+    /// Operations of all sequences.
     pub operations: usize,
-    /// How often each sort of operation came up, the rarest first.
+    /// How often each sort of operation was drawn, rarest first.
     pub sorts: Vec<(&'static str, usize)>,
 }
 
 /// Compares `count` sequences of `ops` operations each, and prints the counts.
 ///
 /// # Panics
-/// When the stores differ: with the seed, and the shortest sequence that was found to show it. Also when, in
-/// a large run, some sort of operation came up in less than one of two hundred.
+/// When the stores differ, with the seed and the shortest sequence found that shows it; and when, in a large run,
+/// some sort of operation is drawn in less than one of two hundred.
 pub async fn run(
     make: &Constructor,
     reference: &Constructor,
@@ -40,7 +39,7 @@ pub async fn run(
 ) -> SequenceReport {
     let mut sorts = vec![0; ROWS];
     let end = first_seed + count as u64;
-    // Dropped at the first difference, and the others with it.
+    // Dropped at the first difference, which aborts the others.
     let mut lanes = JoinSet::new();
     for lane in 0..AT_ONCE {
         let (make, reference) = (make.clone(), reference.clone());

@@ -1,4 +1,4 @@
-//! Says one operation to one store, and brings its answer into a form that two stores share.
+//! Runs one operation on one store, and normalizes its answer for comparison.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,25 +24,25 @@ use crate::plans::Unique;
 use crate::schedules::{Fired, Firing, Schedule, TaskTemplate};
 use crate::views::{Filter, TaskRef};
 
-/// A lease that a store has granted.
+/// A lease granted by a store.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Grant(LeaseRef);
 
 impl Grant {
-    /// Whether it is the same right; the place is the store's own affair.
+    /// Whether both are the same lease; the row is internal to the store.
     pub(super) fn same(&self, lease: &LeaseRef) -> bool {
         (self.0.task, self.0.token) == (lease.task, lease.token)
     }
 }
 
-/// What a store answered.
+/// The normalized answer of a store.
 #[derive(Default)]
 pub(super) struct Said {
     pub(super) answer: String,
     pub(super) granted: Vec<Grant>,
-    /// Leases that are given away or lost.
+    /// Leases that were given up or lost.
     pub(super) spent: Vec<LeaseRef>,
-    /// Tasks that were taken in.
+    /// Tasks that were created.
     pub(super) created: u64,
 }
 
@@ -238,7 +238,7 @@ impl Speaker {
         Said { spent, ..plain(answers) }
     }
 
-    /// Whatever the answer, a lease that was given away is closed; only a refused call gives it back.
+    /// A finished lease is closed whatever the answer; only a refused call returns it.
     fn finish(&self, picks: impl Iterator<Item = Pick>, answers: Result<Vec<Finished>, Unwritten>) -> Said {
         let answers = answers.map_err(|Unwritten { error, reports }| (error.kind(), reports.len()));
         let spent = if answers.is_ok() { picks.map(|pick| self.lease(pick)).collect() } else { Vec::new() };
@@ -280,13 +280,13 @@ impl Speaker {
                 open(back).map(|lease| LeaseRef { token: lease.token.saturating_sub(1), ..lease })
             }
             Pick::Future(back) => open(back).map(|lease| LeaseRef { token: lease.token + 1, ..lease }),
-            // The place of another task: the id decides.
+            // The row belongs to another task: the id decides.
             Pick::Unknown => open(0).map(|lease| LeaseRef { task: unknown.task, ..lease }),
         };
         found.unwrap_or(unknown)
     }
 
-    // ---- what is said ----
+    // ---- arguments ----
 
     fn node(&self, session: usize, ttl_ms: u64) -> NewSession {
         NewSession {
@@ -349,25 +349,25 @@ fn job_of(number: usize, items: u64) -> NewJob {
     }
 }
 
-/// A payload by its number, with a limit key and a cost in it, or with something there that is none.
+/// A payload by number, with a limit key and a cost, or with something invalid in place of the key.
 fn payload(number: usize) -> String {
     let tenant = LIMIT_KEYS.get(number % 4).map_or_else(|| "[1]".to_owned(), |key| format!("\"{key}\""));
     let tokens = number % 9;
     format!("{{\"number\":{number},\"tenant\":{tenant},\"much\":{{\"tokens\":{tokens}}}}}")
 }
 
-/// Kinds by their names; `None`: all.
+/// Kinds by index; `None`: all.
 fn named(kinds: Option<&[usize]>) -> Kinds {
     kinds.map_or(Kinds::Any, |kinds| Kinds::Only(kinds.iter().map(|kind| KINDS[*kind].to_owned()).collect()))
 }
 
-/// The answer in words. Of an error only its kind is promised.
+/// The answer as text. Only the kind of an error is promised.
 fn plain<T: std::fmt::Debug>(answer: Result<T, Error>) -> Said {
     let answer = answer.map_err(|error| error.kind());
     Said { answer: format!("{answer:?}"), ..Said::default() }
 }
 
-/// Renewals tell of cancelled tasks in no promised order. Where a store finds a task is its own business.
+/// Removes what the contract does not promise: the order of cancelled tasks, and the rows, which are internal to the store.
 fn sorted(renewed: Renewed) -> Renewed {
     match renewed {
         Renewed::Held { mut cancelled, lost, mut unnamed, commands: orders } => {

@@ -1,14 +1,14 @@
-//! Makes a sequence that shows a difference as short as it can.
+//! Shrinks a sequence that shows a difference.
 
 use super::super::fixture::Constructor;
 use super::super::topics::words;
 use super::op::{Names, Step};
 use super::pair::compare;
 
-/// A shorter sequence is a comfort; nobody waits for it for ever.
+/// A limit on attempts to shrink: a shorter sequence is only a convenience.
 const MOST_TRIES: usize = 400;
 
-/// Runs a sequence; a panic of a store is a difference too. `Err` has what was said up to the difference.
+/// Runs a sequence; a panic counts as a difference. `Err` has the steps up to the difference.
 pub(super) async fn try_out(
     make: &Constructor,
     reference: &Constructor,
@@ -24,7 +24,7 @@ pub(super) async fn try_out(
     }
 }
 
-/// Takes operations out of a sequence that shows a difference, while it still shows one.
+/// Removes operations from a sequence for as long as it still shows a difference.
 pub(super) async fn shrink(
     make: &Constructor,
     reference: &Constructor,

@@ -1,4 +1,4 @@
-//! Rules for a kind, and rules that are changed while a task lives.
+//! Amend: policy overrides of a kind, and overrides changed while a task lives.
 
 use std::time::Duration;
 
@@ -69,7 +69,7 @@ async fn the_rules_of_a_kind_can_be_taken_back(s: &Scene) {
     assert_eq!(s.claim(node, 1).await[0].policy.retry.attempts, 4);
 }
 
-/// What a store knows by heart about a queue must not outlive a change, whoever made it.
+/// Cached settings of a queue must not outlive a change, whichever connection made it.
 async fn the_rules_of_a_kind_hold_for_attempts_that_run_already(s: &Scene) {
     let node = s.join().await;
     let second = s.fixture.second().await;

@@ -1,4 +1,4 @@
-//! Every bound of the contract: what just fits is taken, one more is refused, and nothing of it is written.
+//! Bounds of the contract: a value at the bound is accepted, one above it is refused, and nothing of the call is written.
 
 use ostler_core::{MAX_NESTING, Outcome, TaskId, Worker, WorkerState};
 
@@ -36,7 +36,7 @@ cases![
     settings,
 ];
 
-/// A lease of a task that nobody knows.
+/// A lease of an unknown task.
 fn nobodys(s: &Scene) -> LeaseRef {
     LeaseRef { task: s.task_id(), token: 1, row: 0 }
 }
@@ -45,7 +45,7 @@ fn long(bytes: usize) -> String {
     "x".repeat(bytes)
 }
 
-/// JSON with so many arrays inside of each other.
+/// JSON with `levels` nested arrays.
 fn deep(levels: usize) -> String {
     "[".repeat(levels) + &"]".repeat(levels)
 }
@@ -63,7 +63,7 @@ async fn names(s: &Scene) {
     let named = |queue: usize, kind: usize| NewTask { queue: long(queue), kind: long(kind), ..s.draft() };
     invalid("a long queue", s.store.enqueue(vec![named(MAX_NAME_BYTES + 1, 1)]).await);
     invalid("a long kind", s.store.enqueue(vec![named(1, MAX_NAME_BYTES + 1)]).await);
-    // Bytes, not letters.
+    // Bytes, not characters.
     let wide = NewTask { queue: "\u{e9}".repeat(MAX_NAME_BYTES / 2 + 1), ..s.draft() };
     invalid("a queue of wide letters", s.store.enqueue(vec![wide]).await);
     let node = |bytes| NewSession { name: long(bytes), ..s.node(s.session_id()) };

@@ -1,4 +1,4 @@
-//! Breakers: while what is behind them does not work, tasks wait, and one probe finds out whether it works again.
+//! Circuit breakers: while the service behind them fails, tasks wait, and one probe finds out whether it has recovered.
 
 use std::time::Duration;
 
@@ -59,7 +59,7 @@ async fn keys(s: &Scene) -> Vec<KeyRecord> {
     s.store.survey().await.expect("survey answers").keys
 }
 
-/// Runs the one task that is ready, and fails.
+/// Runs the one ready task and fails it.
 async fn fail(s: &Scene, node: SessionId) {
     let lease = s.run(node).await;
     s.finish(lease, failure(ErrorClass::Transient)).await;

@@ -1,4 +1,4 @@
-//! Cancelling: at once where nobody has the task, else by asking its worker.
+//! Cancel: immediate while no worker has the task, otherwise a request to its worker.
 
 use ostler_core::{CancelReason, ErrorClass, FailReason, Outcome, Readiness, State, StateName, Wait};
 

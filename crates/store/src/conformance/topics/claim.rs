@@ -1,4 +1,4 @@
-//! Claims: who gets what, and in which order.
+//! Claims: which tasks a session gets, and in which order.
 
 use std::time::Duration;
 
@@ -71,7 +71,7 @@ async fn a_point_of_priority_is_a_minutes_head_start(s: &Scene) {
     s.pass(minute - TICK);
     s.store.renew(node, &[]).await.expect("renew answers");
     s.pass(TICK);
-    // It is a minute and a moment younger than the first: its head start does not reach so far.
+    // A minute and a tick younger than the first: its priority is worth only a minute.
     let late = s.add_with(|task| task.priority = high).await;
     let low = s.add_with(|task| task.priority = Priority::new(-1).expect("in range")).await;
     let plain = s.add().await;
@@ -80,7 +80,7 @@ async fn a_point_of_priority_is_a_minutes_head_start(s: &Scene) {
 
 async fn equal_ranks_go_in_the_order_they_came(s: &Scene) {
     let node = s.join().await;
-    // The ids fall while the tasks come: the order is not that of the ids.
+    // Ids fall while the tasks arrive: the claim order is not the id order.
     let mut tasks: Vec<NewTask> = (0..6).map(|_| s.draft()).collect();
     tasks.reverse();
     let order: Vec<_> = tasks.iter().map(|task| task.id).collect();
@@ -195,7 +195,7 @@ async fn a_session_gets_tasks_to_the_end_of_its_time_and_not_after(s: &Scene) {
     s.pass(TTL);
     assert_eq!(s.claim(node, 1).await.len(), 1, "its time is just not over");
     s.pass(TICK);
-    // Nobody has ended the session yet: it is over all the same.
+    // The session is expired even before maintenance ends it.
     assert_eq!(s.store.claim(s.asks(node, 10)).await, Ok(ClaimAnswer::SessionEnded));
     assert_eq!(s.counts().await.queued, 1);
 }

@@ -1,4 +1,4 @@
-//! How many tasks of a queue run at once, over all nodes.
+//! Concurrency limits: how many tasks of a queue run at once, across all nodes.
 
 use std::time::Duration;
 
@@ -66,7 +66,7 @@ async fn every_end_makes_room_and_rings(s: &Scene) {
         heard(&format!("{outcome:?}"), &mut bell).await;
         let next: Vec<Lease> = s.claim(node, 10).await.into_iter().map(|claimed| claimed.lease).collect();
         assert_eq!(next.len(), 1, "{outcome:?}");
-        // A success whose start was not written.
+        // A success whose start was not recorded.
         for lease in next {
             bell.arm();
             s.finish_run(lease, Outcome::Success, TICK).await;

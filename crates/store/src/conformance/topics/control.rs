@@ -1,4 +1,4 @@
-//! Hints that a node should renew now. They have a bell of their own: tasks that become ready do not ring it.
+//! Control signals: hints that a node should renew now. They are separate from wakeups: ready tasks do not trigger them.
 
 use super::super::scene::{Scene, heard, quiet};
 use super::runner::cases;
@@ -83,7 +83,7 @@ async fn news_do_not_wake_who_waits_for_tasks(s: &Scene) {
     let id = s.running(node).await.task();
     let second = s.fixture.second().await;
     for store in [&s.store, &second] {
-        // What was enqueued before may still ring: it is heard out first.
+        // Earlier enqueues may still wake it: drain those hints first.
         let (mut news, mut ready) = (armed(store.control()), armed(store.wakeups()));
         s.add().await;
         heard("a new task", &mut ready).await;

@@ -1,4 +1,4 @@
-//! Too late: `not_after` cancels, a deadline fails.
+//! Late tasks: `not_after` cancels them, a deadline fails them.
 
 use std::time::Duration;
 

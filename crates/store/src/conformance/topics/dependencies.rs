@@ -1,4 +1,4 @@
-//! Dependencies: a task waits until others have ended, and what their ends mean for it.
+//! Dependencies: a task waits until others have finished, and their outcomes decide what happens to it.
 
 use std::time::Duration;
 
@@ -37,12 +37,12 @@ pub(super) fn after(s: &Scene, others: &[TaskId], on_failed: OnFailed) -> NewTas
     NewTask { after: others.to_vec(), on_failed, ..s.draft() }
 }
 
-/// A task that waits for these, and is cancelled with them.
+/// Enqueues a task that waits for `others`, with `OnFailed::Cancel`.
 pub(super) async fn add_after(s: &Scene, others: &[TaskId]) -> TaskId {
     s.enqueue(after(s, others, OnFailed::Cancel)).await
 }
 
-/// Ends the one task that is ready.
+/// Runs the one ready task, with this outcome.
 pub(super) async fn end(s: &Scene, node: SessionId, outcome: Outcome) -> Finished {
     let lease = s.run(node).await;
     s.finish(lease, outcome).await
@@ -211,7 +211,7 @@ async fn a_retry_is_not_an_end(s: &Scene) {
     assert_eq!(s.waits(id).await, FREED);
 }
 
-/// A cancel, a task that is too late at a claim, one that upkeep finds too late, and a node that dies once too often.
+/// A cancel, a task that is late at a claim, one that maintenance finds late, and a node that dies once too often.
 async fn every_way_to_end_counts(s: &Scene) {
     let first = s.add().await;
     let id = add_after(s, &[first]).await;
@@ -272,7 +272,7 @@ async fn a_task_that_comes_after_a_failure_is_treated_as_those_before(s: &Scene)
     assert_eq!((s.counts().await.cancelled, s.counts().await.queued), (2, 1));
 }
 
-// ---- time, turns and keys ----
+// ---- time, ranks and keys ----
 
 async fn the_time_of_a_freed_task_counts(s: &Scene) {
     let node = s.join().await;

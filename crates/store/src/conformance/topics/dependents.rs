@@ -1,4 +1,4 @@
-//! Those who wait for others: what can be asked of them, and what happens when there are many.
+//! Dependent tasks: requests about a waiting task, pruning, and large numbers of them.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ cases![
     an_end_that_frees_rings_the_bell,
 ];
 
-// ---- requests for one that waits ----
+// ---- requests about a waiting task ----
 
 async fn who_waits_can_be_cancelled_and_replayed(s: &Scene) {
     let node = s.join().await;
@@ -92,7 +92,7 @@ async fn a_replacement_that_would_wait_for_others_is_refused(s: &Scene) {
     let first = s.add().await;
     let unique = Some(Unique { on_conflict: OnConflict::Replace, ..Unique::new("k") });
     let wish = || NewTask { unique: unique.clone(), ..after(s, &[first], OnFailed::Cancel) };
-    // Whether the key is taken or not: what is refused does not depend on who was first.
+    // Refused whether or not the key is taken: the answer does not depend on which task was first.
     let free = s.store.enqueue(vec![wish()]).await.expect_err("it is refused");
     assert_eq!(free.kind(), ErrorKind::Invalid, "{free}");
     let id = s.enqueue(NewTask { unique: Some(Unique::new("k")), ..s.draft() }).await;
@@ -102,7 +102,7 @@ async fn a_replacement_that_would_wait_for_others_is_refused(s: &Scene) {
     assert_eq!(s.counts().await.queued, 2, "and nothing else of the call was taken in");
 }
 
-// ---- pruning, and many ----
+// ---- pruning, and large numbers ----
 
 async fn a_pruned_task_holds_nobody_up(s: &Scene) {
     let node = s.join().await;
@@ -114,7 +114,7 @@ async fn a_pruned_task_holds_nobody_up(s: &Scene) {
     assert_eq!(s.store.enqueue(vec![task]).await, Ok(vec![Enqueued::NoSuchTask(first)]));
 }
 
-/// A store may give the place of a task that is gone to another one.
+/// A store may reuse the row of a removed task for another one.
 async fn a_place_that_is_used_again_is_waited_for_by_nobody(s: &Scene) {
     let node = s.join().await;
     let waits = s.add().await;

@@ -1,4 +1,4 @@
-//! Taking tasks in.
+//! Enqueue: new tasks, repeated ids, start times and full queues.
 
 use std::time::Duration;
 
@@ -149,7 +149,7 @@ async fn only_what_waits_fills_a_queue(s: &Scene) {
     let third = s.draft();
     let full = Ok(vec![Enqueued::QueueFull { limit: 1 }]);
     assert_eq!(s.store.enqueue(vec![third.clone()]).await, full, "a scheduled task waits too");
-    // A hand-back is not stopped by a full queue: the task was there before.
+    // A full queue does not stop a hand-back: the task was counted before.
     s.store.release(vec![lease]).await.expect("release answers");
     assert_eq!(s.counts().await.queued, 2);
     assert_eq!(s.store.enqueue(vec![third]).await, full);
@@ -221,7 +221,7 @@ async fn any_text_survives(s: &Scene) {
     assert_eq!((task.unique_key.as_deref(), task.folder.as_deref()), (Some(odd), Some(odd)));
     assert_eq!(task.limit_key, Some(format!("{odd}\n")));
     assert_eq!(task.state.name(), StateName::Queued);
-    // A name in another case is another name.
+    // Names are case-sensitive.
     s.add_with(|task| task.queue = QUEUE.to_uppercase()).await;
     s.add_with(|task| task.kind = KIND.to_uppercase()).await;
     assert_eq!(s.store.survey().await.expect("survey answers").lanes.len(), 3);

@@ -1,4 +1,4 @@
-//! What dead nodes held is taken from them, and from nobody else.
+//! Expiry: leases of dead nodes are taken back, and no others.
 
 use ostler_core::{CancelReason, Ending, FailReason, Outcome, Overrides, Readiness, State, StateName, Wait};
 
@@ -173,7 +173,7 @@ async fn what_a_node_held_that_stopped_on_purpose_is_handed_back(s: &Scene) {
         assert_eq!(s.store.depart(node).await, Ok(Fenced::Recorded));
     }
     s.fixture.kill(gone).await;
-    // Whatever the batch: it is as if the node had left.
+    // Whatever the batch: the same as if the node had left.
     assert_eq!(expire(s, 0).await, Expired { sessions: vec![gone], tasks: 2, more: false });
     s.pass(TTL + TICK);
     assert_eq!(expire(s, 100).await, Expired { sessions: vec![late, dead], tasks: 2, more: false });

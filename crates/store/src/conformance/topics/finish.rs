@@ -1,4 +1,4 @@
-//! Attempts end: every outcome, by the one path.
+//! Finish: every outcome of an attempt, through the one path.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ const fn recorded(state: StateName) -> Finished {
     Finished::Recorded(state)
 }
 
-/// Rules without chance in them.
+/// A policy without randomness.
 const fn exact(attempts: u32) -> Overrides {
     Overrides {
         attempts: Some(attempts),
@@ -59,7 +59,7 @@ const fn exact(attempts: u32) -> Overrides {
     }
 }
 
-/// A running task with exact rules.
+/// A running task with the exact policy.
 async fn exact_run(s: &Scene, attempts: u32) -> (TaskId, Lease) {
     let node = s.join().await;
     let id = s.add_with(|task| task.overrides = exact(attempts)).await;

@@ -1,4 +1,4 @@
-//! Holds: somebody said "too many requests, come back then", and the key or the queue waits.
+//! Holds: after "too many requests, retry after", the key or the queue waits.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ cases![
     held_keys_are_shown_so_many_and_no_more,
 ];
 
-/// A claim's tasks and the moment it names.
+/// The tasks of a claim, and the time it returns for the next one.
 pub(super) async fn look(s: &Scene, session: SessionId, limit: usize) -> (Vec<TaskId>, Option<Timestamp>) {
     match s.store.claim(s.asks(session, limit)).await.expect("a claim is answered") {
         ClaimAnswer::Tasks { tasks, next } => {
@@ -50,7 +50,7 @@ pub(super) fn too_many(ms: u64) -> Outcome {
     Outcome::Failed(Failure { retry_after: Some(Duration::from_millis(ms)), ..failure })
 }
 
-/// A task of this key is told to come back in so many milliseconds.
+/// Runs a task of this key that is rate limited for `ms` milliseconds.
 async fn hold(s: &Scene, node: SessionId, key: &str, ms: u64) -> TaskId {
     let id = s.add_keyed(key).await;
     let lease = s.run(node).await;
@@ -201,7 +201,7 @@ async fn what_is_let_in_keeps_to_the_cap(s: &Scene) {
     let ids = [s.add_keyed("k").await, s.add_keyed("k").await, s.add_keyed("k").await];
     s.pass(Duration::from_millis(50));
     make_ready(s).await;
-    // The one that was told to come back has the best rank of all.
+    // The rate-limited task has the best rank of all.
     assert_eq!(s.claim(node, 10).await.len(), 2);
     assert!(s.claim(node, 10).await.is_empty());
     assert_eq!(s.waits(ids[1]).await.0, Readiness::Parked);

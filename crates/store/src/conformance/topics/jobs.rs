@@ -1,4 +1,4 @@
-//! Jobs: kept by id, counted by their queue, removed when nothing of them is left.
+//! Jobs: stored by id, counted by their queue, removed when they have no tasks left.
 
 use std::time::Duration;
 
@@ -78,7 +78,7 @@ async fn prune(s: &Scene) -> usize {
     s.store.prune(Prune::Retention(KEEP)).await.expect("prune answers").tasks
 }
 
-// ---- kept ----
+// ---- stored ----
 
 async fn a_job_is_shown_as_it_was_put(s: &Scene) {
     let job = put(s, 7).await;
@@ -274,7 +274,7 @@ async fn a_job_without_tasks_is_removed_by_name(s: &Scene) {
     let lane = survey.lanes.iter().find(|lane| lane.queue == FORMER_JOBS).expect("its counts are there");
     assert_eq!((lane.kind.as_str(), lane.counts.cancelled), (KIND, 1));
     assert_eq!(s.store.change_job(id(1), JobChange::Remove).await, Ok(JobAnswer::NotFound));
-    // One that never had a task has no queue either.
+    // A job that never had a task has no queue.
     assert_eq!(s.store.change_job(id(2), JobChange::Remove).await, Ok(JobAnswer::Done));
     assert_eq!(listed(s, JobFilter::default()).await, []);
 }

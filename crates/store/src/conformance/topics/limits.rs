@@ -1,6 +1,6 @@
-//! Limit keys: how many of one key run at once, and whose turn it is.
+//! Limit keys: how many tasks of one key run at once, and which one is next.
 //!
-//! After every step one invariant is checked: what is ready or leased of a key never exceeds the cap, and no
+//! After every step one invariant is checked: the ready and leased tasks of a key never exceed the cap, and no
 //! parked task outranks a ready one.
 
 use std::collections::BTreeMap;
@@ -160,7 +160,7 @@ async fn every_end_of_a_run_readies_the_next(s: &Scene) {
         check(s).await;
         assert_eq!(s.waits(ids[at + 1]).await.0, Readiness::Ready, "after {outcome:?}");
     }
-    // A hand-back returns to its own place.
+    // A handed-back task keeps its rank.
     let lease = s.lease(node).await;
     s.store.release(vec![lease]).await.expect("release answers");
     check(s).await;
@@ -179,7 +179,7 @@ async fn a_better_rank_takes_the_place_of_a_ready_task(s: &Scene) {
     check(s).await;
     assert_eq!(ready(s, &[ids[0], high]).await, [false, true]);
     assert_eq!(s.waits(ids[0]).await, PARKED);
-    // It keeps its place when a parked one comes back from a run.
+    // The parked task is next once the better one has run.
     let node = s.join().await;
     let lease = s.lease(node).await;
     assert_eq!(lease.task(), high);
@@ -249,7 +249,7 @@ async fn a_late_task_makes_room(s: &Scene) {
     s.add_with(late).await;
     let ids = add(s, 1).await;
     s.pass(Duration::from_millis(6));
-    // The claim ends the late one that was ready; what that readies is for the next claim.
+    // The claim cancels the late task that was ready; the task that this makes ready is for the next claim.
     assert!(s.claim(node, 10).await.is_empty());
     check(s).await;
     s.store.make_ready(100).await.expect("make_ready answers");

@@ -1,4 +1,4 @@
-//! Lists: the newest first, page by page, by filters.
+//! Lists: newest first, page by page, with filters.
 
 use std::time::Duration;
 
@@ -83,7 +83,7 @@ async fn a_cursor_stays_right_while_tasks_come_and_go(s: &Scene) {
     let all = add(s, 6).await;
     let page = s.store.list(Filter::default(), None, 2).await.expect("list answers");
     assert_eq!(page.tasks.iter().map(|task| task.id).collect::<Vec<_>>(), [all[5], all[4]]);
-    // The last one seen and one not yet seen go; a new one comes.
+    // The last task seen and one not yet seen are removed; a new one is added.
     for id in [all[4], all[2]] {
         s.cancel(id).await;
         s.store.prune(Prune::Tasks(vec![id])).await.expect("prune answers");

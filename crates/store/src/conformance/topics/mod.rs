@@ -1,4 +1,4 @@
-//! Small named cases, a file per topic. Each gets a store of its own and says what a user would notice.
+//! Named cases, one file per topic. Each case has its own store and checks what a user would notice.
 
 mod amend;
 mod bounds;

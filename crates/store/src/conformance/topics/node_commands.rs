@@ -1,4 +1,4 @@
-//! Orders to a node: told with every renewal, for as long as its session lives.
+//! Node commands: delivered with every renewal, for as long as the session lives.
 
 use ostler_core::{Id, SessionId, WorkerId};
 
@@ -35,7 +35,7 @@ async fn order(s: &Scene, session: SessionId, order: NodeCommand) -> CommandAnsw
     s.store.command(session, order).await.expect("order answers")
 }
 
-/// What a renewal tells the node to do.
+/// The node commands that a renewal delivers.
 async fn heard(s: &Scene, session: SessionId) -> Vec<(u64, NodeCommand)> {
     match s.store.renew(session, &[]).await.expect("renew answers") {
         Renewed::Held { commands: orders, .. } => {
@@ -156,7 +156,7 @@ async fn an_order_that_no_node_can_follow_is_refused(s: &Scene) {
     invalid("a pool without a name", s.store.command(node, recycle("", WorkerChoice::Any)).await);
 }
 
-/// What a node is shown to have answered.
+/// The replies that the survey shows for a node.
 async fn answers(s: &Scene, session: SessionId) -> Vec<Reply> {
     let nodes = s.store.survey().await.expect("survey answers").nodes;
     nodes.into_iter().find(|node| node.session == session).map(|node| node.replies).unwrap_or_default()

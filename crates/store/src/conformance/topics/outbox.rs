@@ -1,4 +1,4 @@
-//! Tellings: what a queue wants told is noted in the transaction that ends the attempt, whatever verb that is.
+//! Outbox entries: what a queue wants recorded is written in the transaction that ends the attempt, whichever verb that is.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ cases![
     what_is_told_too_takes_nothing_from_others,
 ];
 
-/// Some words of a failure that have to come through whole.
+/// A failure whose every field must come through intact.
 fn long_story() -> Failure {
     Failure {
         class: ErrorClass::Permanent,
@@ -51,7 +51,7 @@ pub(super) async fn hear(s: &Scene, session: SessionId, limit: usize) -> Vec<Out
     }
 }
 
-/// What happened to which task, of all that is heard now.
+/// The task and the kind of each outbox entry that is taken now.
 pub(super) async fn ends(s: &Scene, session: SessionId) -> Vec<(TaskId, EndKind)> {
     hear(s, session, MAX_PAGE).await.into_iter().map(|telling| (telling.task, telling.what)).collect()
 }
@@ -149,7 +149,7 @@ async fn every_failure_that_leads_back_is_a_retry(s: &Scene) {
             Finished::LeaseLost => panic!("the lease is not lost"),
         };
         assert_eq!(ends(s, node).await, [(id, expected)], "{class:?}");
-        // Some classes pause or hold the queue, and some tasks are ready at once: the next class has the stage for itself.
+        // Some classes pause or hold the queue, and some tasks are ready at once: clear both before the next class.
         s.configure(QueueChange::Resume).await;
         s.configure(QueueChange::EndHold).await;
         s.cancel(id).await;
@@ -246,7 +246,7 @@ async fn a_queue_tells_what_it_wants_and_no_more(s: &Scene) {
     }
 }
 
-/// What a store knows by heart about a queue must not outlive a change, whoever made it.
+/// Cached settings of a queue must not outlive a change, whichever connection made it.
 async fn a_change_counts_for_attempts_that_run_already(s: &Scene) {
     let node = s.join().await;
     let second = s.fixture.second().await;
@@ -280,7 +280,7 @@ async fn a_report_without_a_right_tells_nothing(s: &Scene) {
 async fn what_is_told_too_takes_nothing_from_others(s: &Scene) {
     let second = s.fixture.second().await;
     let [completed, failed] = [EndKind::Completed, EndKind::Failed].map(|what| OutboxFilter::NONE.with(what));
-    // Whoever adds knows nothing of the others: no order of these loses one of the two.
+    // A caller that adds to the filter does not know of the others: in no order is one of the two lost.
     for store in [s.store.as_ref(), second.as_ref()] {
         tell(s, OutboxFilter::NONE).await;
         store.configure(QUEUE, vec![QueueChange::AlsoOutbox(completed)]).await.expect("configure answers");

@@ -1,4 +1,4 @@
-//! Hearing: each telling is told at least once, by one session at a time.
+//! Taking outbox entries: each is delivered at least once, by one session at a time.
 
 use ostler_core::{EndKind, Outcome, SessionId};
 

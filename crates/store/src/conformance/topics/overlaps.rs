@@ -1,4 +1,4 @@
-//! Runs of a schedule that meet the run before, or a full queue.
+//! Schedule overlaps: runs that meet the previous run, or a full queue.
 
 use std::time::Duration;
 

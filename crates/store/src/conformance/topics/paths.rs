@@ -1,4 +1,4 @@
-//! Limit keys and costs that a queue finds in payloads.
+//! Payload paths: limit keys and costs that a queue reads from payloads.
 
 use std::time::Duration;
 

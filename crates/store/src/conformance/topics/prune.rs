@@ -1,4 +1,4 @@
-//! Pruning: what has ended goes, with all that belongs to it; what was counted stays counted.
+//! Pruning: removes finished tasks with all their data; lifetime counts stay.
 
 use std::time::Duration;
 
@@ -131,7 +131,7 @@ async fn all_that_belongs_to_a_task_goes(s: &Scene) {
     s.finish(lease, Outcome::Success).await;
     s.store.prune(Prune::Tasks(vec![id])).await.expect("prune answers");
     assert!(s.events(id).await.is_empty());
-    // The same id again is a new task with nothing of the old one.
+    // The same id again is a new task without the old one's data.
     s.enqueue(new).await;
     let shown = s.show(id).await;
     assert!(shown.steps.is_empty() && shown.attempts.is_empty() && s.events(id).await.is_empty());
@@ -174,7 +174,7 @@ async fn a_replayed_task_is_not_pruned(s: &Scene) {
 }
 
 async fn a_limit_key_is_forgotten_with_its_last_task(s: &Scene) {
-    // A flood of one key stretches far ahead of the other.
+    // A flood of one key has ranks far behind those of the other key.
     let flood: Vec<NewTask> =
         (0..20).map(|_| NewTask { limit_key: Some("flood".to_owned()), ..s.draft() }).collect();
     let ids: Vec<TaskId> = flood.iter().map(|task| task.id).collect();

@@ -1,4 +1,4 @@
-//! The settings of a queue.
+//! Queue settings.
 
 use std::time::Duration;
 
@@ -113,7 +113,7 @@ async fn changes_are_kept_and_answered(s: &Scene) {
     assert_eq!(queues(s).await.len(), 1, "a queue with settings stays");
 }
 
-/// The record of a queue that nothing holds back.
+/// The record of a queue without a hold or a breaker.
 fn record(settings: QueueSettings) -> QueueRecord {
     QueueRecord {
         name: QUEUE.to_owned(),

@@ -1,4 +1,4 @@
-//! Rates: how much of a queue, or of each limit key, begins in a time, over all nodes.
+//! Rate limits: how much of a queue, or of each limit key, starts in a window, across all nodes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -178,7 +178,7 @@ async fn a_costly_task_of_a_key_gets_its_turn(s: &Scene) {
     assert_eq!(s.claim_ids(node, 10).await, first);
     let costly = s.add_with(|task| (task.limit_key, task.cost) = (Some("k".to_owned()), Some(10))).await;
     let mut waited = 0;
-    // Cheaper ones keep coming; they wait behind it.
+    // Cheaper tasks keep arriving; they wait behind it.
     while s.state(costly).await == StateName::Queued {
         add(s, Some("k"), 2).await;
         s.claim(node, 10).await;
@@ -308,7 +308,7 @@ async fn two_stores_at_a_hundred_a_second_come_within_two_percent(s: &Scene) {
     add(s, None, 4_000).await;
     let (began, mut taken, mut chance) = (s.now(), 0, Seed::new(5));
     while s.now() < began.after(SECOND * SECONDS) {
-        // Each comes back when it was told to, or a little later.
+        // Each claim comes at the returned time or a little later.
         let answer = stores[usize::from(chance.chance(50))].claim(s.asks(node, 10)).await;
         let Ok(ClaimAnswer::Tasks { tasks, next }) = answer else { panic!("{answer:?}") };
         taken += tasks.len();
@@ -341,7 +341,7 @@ async fn rates_and_costs_that_cannot_work_are_refused(s: &Scene) {
         invalid("a cost", s.store.enqueue(vec![NewTask { cost: Some(cost), ..s.draft() }]).await);
     }
     assert_eq!(s.picture().await, before, "what was refused changed nothing");
-    // The largest that are taken are kept as they are.
+    // The largest accepted values are stored exactly.
     let extreme = Rate { amount: MAX_AMOUNT, per: MAX_WINDOW, burst: MAX_AMOUNT };
     s.configure(QueueChange::Rate(vec![extreme; MAX_WINDOWS])).await;
     let node = s.join().await;

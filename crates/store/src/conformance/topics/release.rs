@@ -1,4 +1,4 @@
-//! Leases are given back.
+//! Release: leases are handed back.
 
 use ostler_core::{Ending, Outcome, Readiness, State, StateName, Wait};
 

@@ -1,4 +1,4 @@
-//! Replaying: another life for what has ended badly, and no more waiting for what waits.
+//! Replay: queues failed and cancelled tasks again, and makes waiting tasks ready.
 
 use std::time::Duration;
 

@@ -1,16 +1,15 @@
-//! The table of all topics, and how a case is run.
+//! The table of all topics, and the runner of cases.
 
 use super::super::fixture::{BoxFuture, Constructor};
 use super::super::scene::Scene;
 use crate::checks::Checks;
 
-/// One case: a name, and what happens in it. It panics when the store does something else.
+/// One case: a name and a function that panics when the store deviates.
 pub(in super::super) type Case = (&'static str, for<'a> fn(&'a Scene) -> BoxFuture<'a, ()>);
 
-/// Cases about one thing.
 pub(in super::super) type Topic = (&'static str, &'static [Case]);
 
-/// Cases run side by side, so that a store that waits for its disk does not make the suite wait.
+/// Cases that run concurrently, so that a store that waits for its disk does not slow down the suite.
 const AT_ONCE: usize = 8;
 
 macro_rules! cases {
@@ -63,10 +62,10 @@ pub(in super::super) const fn topics() -> &'static [Topic] {
     ]
 }
 
-/// Runs every case, each on a store of its own, prints the counts and answers how many there are.
+/// Runs every case, each on its own store, prints the counts and returns the number of cases.
 ///
 /// # Panics
-/// With the names of the cases that failed, and what they said.
+/// With the names and messages of the failed cases.
 pub async fn run(make: &Constructor) -> usize {
     let mut red = Vec::new();
     let mut count = 0;
@@ -89,7 +88,7 @@ pub async fn run(make: &Constructor) -> usize {
     count
 }
 
-/// Runs one case on a new store. `Err` is what it said when it failed.
+/// Runs one case on a new store. `Err` is its panic message.
 pub(in super::super) async fn outcome(make: Constructor, checks: Checks, case: Case) -> Result<(), String> {
     let fixture = make(checks).await;
     let run = tokio::spawn(async move { (case.1)(&Scene::new(fixture)).await });
@@ -99,7 +98,7 @@ pub(in super::super) async fn outcome(make: Constructor, checks: Checks, case: C
     }
 }
 
-/// What a panic said.
+/// The message of a panic.
 pub(in super::super) fn words(error: tokio::task::JoinError) -> String {
     match error.try_into_panic() {
         Ok(panic) => panic

@@ -1,4 +1,4 @@
-//! Schedules: kept by name, and each moment fired once.
+//! Schedules: stored by name, with each due time fired once.
 
 use std::time::Duration;
 
@@ -66,7 +66,7 @@ pub(super) async fn shown(s: &Scene) -> ScheduleRecord {
     all.remove(0)
 }
 
-/// A firing of the moment that is now, with the next one in an hour.
+/// A firing for the current time, with the next one in an hour.
 pub(super) fn firing(s: &Scene, task: Option<NewTask>) -> Firing {
     let next = Some(s.now().after(HOUR));
     Firing { schedule: "nightly".to_owned(), expected: s.now(), next, task }
@@ -76,7 +76,7 @@ pub(super) async fn fire(s: &Scene, firing: Firing) -> Fired {
     s.store.fire(firing).await.expect("fire answers")
 }
 
-/// The moment that is now is fired, and an hour passes.
+/// Fires the schedule for the current time, and lets an hour pass.
 pub(super) async fn run(s: &Scene) -> (TaskId, Fired) {
     let task = s.draft();
     let id = task.id;
@@ -85,7 +85,7 @@ pub(super) async fn run(s: &Scene) -> (TaskId, Fired) {
     (id, fired)
 }
 
-// ---- kept ----
+// ---- stored ----
 
 async fn a_schedule_is_shown_as_it_was_put(s: &Scene) {
     for (overlap, missed) in Overlap::ALL.into_iter().zip(Missed::ALL) {

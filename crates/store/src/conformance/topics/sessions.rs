@@ -1,4 +1,4 @@
-//! Sessions: a node's proof of life, and the workers it reports.
+//! Sessions: a node's liveness, and the workers it reports.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ fn held(lost: &[LeaseRef]) -> Renewed {
     }
 }
 
-/// What a renewal says that the node did not name.
+/// The leases that a renewal returns because the node did not name them.
 async fn unnamed(s: &Scene, node: SessionId, named: &[LeaseRef]) -> Vec<LeaseRef> {
     match s.store.renew(node, named).await.expect("renew answers") {
         Renewed::Held { unnamed, .. } => unnamed,
@@ -85,7 +85,7 @@ async fn a_node_that_joined_is_shown(s: &Scene) {
 }
 
 async fn nodes_are_shown_in_the_order_they_came_up(s: &Scene) {
-    // The ids fall while the nodes come: the order is not that of the ids.
+    // Ids fall while the nodes join: the order is not the id order.
     let mut ids = vec![s.session_id(), s.session_id(), s.session_id()];
     ids.reverse();
     for id in &ids {

@@ -1,4 +1,4 @@
-//! One task with its attempts and steps.
+//! Show: one task with its attempts and steps.
 
 use ostler_core::Outcome;
 

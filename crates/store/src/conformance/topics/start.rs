@@ -1,4 +1,4 @@
-//! Attempts begin.
+//! Start: attempts begin.
 
 use ostler_core::{Outcome, State, StateName};
 
@@ -65,7 +65,7 @@ async fn a_start_of_an_unknown_task_is_lost(s: &Scene) {
     let node = s.join().await;
     let lease = s.leased(node).await.as_ref();
     let before = s.picture().await;
-    // The place is that of another task: the id decides.
+    // The row belongs to another task: the id decides.
     let foreign = LeaseRef { task: s.task_id(), ..lease };
     let start = Start { lease: foreign, worker: s.worker() };
     assert_eq!(s.store.start(vec![start]).await, Ok(vec![Fenced::Lost]));

@@ -1,4 +1,4 @@
-//! Steps: what is finished is not repeated by a later attempt.
+//! Steps: a later attempt does not repeat a saved step.
 
 use ostler_core::{ErrorClass, Failure, Outcome, StateName};
 

@@ -1,4 +1,4 @@
-//! Counts: what was submitted is always the sum of the six, whatever happens; and totals, which only rise.
+//! Survey: the submitted count is always the sum of the six state counts, and totals only rise.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ async fn lane(s: &Scene) -> LaneRecord {
     lanes.into_iter().next().expect("one lane")
 }
 
-/// The figures of the one queue.
+/// The statistics of the one queue.
 async fn stats(s: &Scene) -> Stats {
     Stats::of(&s.store.survey().await.expect("survey answers"), Some(QUEUE))
 }
@@ -94,7 +94,7 @@ async fn the_high_water_is_that_of_the_queue_whatever_the_kinds(s: &Scene) {
     assert_eq!(stats(s).await.queue_high_water, 3, "two wait now");
     s.store.enqueue(vec![of_kind("c"), of_kind("a")]).await.expect("enqueue answers");
     assert_eq!((ids.len(), stats(s).await.queue_high_water), (3, 4));
-    // A task that takes the place of one of another kind is one task.
+    // A task that replaces one of another kind counts once.
     let keyed = |kind: &str, on_conflict| {
         let unique = Some(Unique { on_conflict, ..Unique::new("one") });
         NewTask { unique, ..of_kind(kind) }
@@ -136,7 +136,7 @@ async fn a_replay_takes_nothing_from_the_totals(s: &Scene) {
 async fn failed_attempts_that_are_queued_again_are_retries(s: &Scene) {
     let node = s.join().await;
     s.add_with(|task| task.overrides.attempts = Some(3)).await;
-    // No failure of the task: neither a retry nor its last try.
+    // Not failures of the task: neither a retry nor its last attempt.
     for outcome in [Outcome::HandedBack, failure(ErrorClass::RateLimited), Outcome::NodeDied] {
         let lease = s.run(node).await;
         s.finish(lease, outcome).await;
@@ -242,7 +242,7 @@ async fn submitted_is_the_sum_of_the_six_after_every_step(s: &Scene) {
     }
 }
 
-/// Whether no number is lower than it was.
+/// Whether no total has fallen.
 fn rises(before: &Totals, after: &Totals) -> bool {
     let numbers = |totals: &Totals| {
         let Totals { submitted, completed, failed, cancelled, attempts, retried, replayed } = *totals;

@@ -1,5 +1,5 @@
-//! Unique keys: one task has the key at a time, for as long as it is kept or for a time; whoever comes meanwhile is
-//! answered with it, takes its place, or is refused.
+//! Unique keys: one task holds the key at a time, for as long as the task is kept or for a set time. A later task with
+//! the key is answered with the holder, replaces it, or is refused.
 
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ fn held(s: &Scene, hold_ms: Option<u64>, on_conflict: OnConflict) -> NewTask {
     NewTask { unique: Some(Unique { key: "k".to_owned(), hold, on_conflict }), ..s.draft() }
 }
 
-/// A task that takes the place of the one with the key.
+/// A task that replaces the holder of the key.
 fn replacing(s: &Scene) -> NewTask {
     NewTask { payload: "\"new\"".to_owned(), ..held(s, None, OnConflict::Replace) }
 }
@@ -130,7 +130,7 @@ async fn many_tasks_have_no_key(s: &Scene) {
     assert_eq!(s.counts().await.queued, 2);
 }
 
-// ---- for a time ----
+// ---- with a hold time ----
 
 async fn a_key_with_a_time_is_free_when_the_time_is_over(s: &Scene) {
     let first = s.enqueue(held(s, Some(10), OnConflict::Keep)).await;

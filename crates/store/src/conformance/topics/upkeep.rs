@@ -1,4 +1,4 @@
-//! Making ready: what waits for a moment becomes ready when the moment has come.
+//! Making tasks ready: a task that waits for a time becomes ready when it is due.
 
 use std::time::Duration;
 

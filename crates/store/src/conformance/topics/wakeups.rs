@@ -1,5 +1,4 @@
-//! Hints that tasks became ready. They may come for nothing; on a healthy store none that
-//! matters is lost.
+//! Wakeups: hints that tasks became ready. They may be spurious; on a healthy store none that matters is lost.
 
 use ostler_core::Outcome;
 
