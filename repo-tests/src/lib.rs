@@ -1,17 +1,17 @@
-//! The files of the repository, as the tests of this crate walk them. Never a part of the product.
+//! Repository walker: the files that the tests of this crate check. Never part of the product.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Folders that are not part of the repository. `target` may also be a build folder further down.
+/// Folders outside the repository's sources. `target` may also be a nested build folder.
 const SKIPPED: [&str; 4] = ["target", ".git", "node_modules", "__pycache__"];
-/// Far more than there are; a link that leads into itself ends here and not never.
+/// Far more than there are; stops a link cycle.
 const MAX_FILES: usize = 100_000;
 
 /// The root of the repository.
 ///
 /// # Panics
-/// When this crate was moved out of it.
+/// When this crate was moved out of the repository.
 #[must_use]
 pub fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -45,26 +45,26 @@ pub fn files() -> Vec<PathBuf> {
     found
 }
 
-/// Whether the file's name ends so.
+/// Whether the file's extension is `end`.
 #[must_use]
 pub fn has_end(path: &Path, end: &str) -> bool {
     path.extension().is_some_and(|extension| extension == end)
 }
 
-/// The text of a file, by its path from the root; `None`: it is not text.
+/// The text of a file, by its path from the root; `None`: not text.
 ///
 /// # Panics
-/// When it cannot be read.
+/// When the file cannot be read.
 #[must_use]
 pub fn text(path: &Path) -> Option<String> {
     let bytes = fs::read(root().join(path)).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     String::from_utf8(bytes).ok()
 }
 
-/// Fails with all that was found, and not only with the first.
+/// Fails with all findings, not only with the first.
 ///
 /// # Panics
-/// When anything was found.
+/// When there are findings.
 pub fn none(what: &str, found: &[String]) {
     assert!(found.is_empty(), "{what}:\n  {}", found.join("\n  "));
 }

@@ -1,5 +1,5 @@
-//! docs/coverage.md says where each feature of the source designs is. Here it is held to that: what it names
-//! exists, what it names as a test is one, and a row that names nothing says which part will bring it.
+//! Checks docs/coverage.md, which locates each feature of the source designs: everything it names exists, a named test is
+//! a test, and a row without a location names the part that will bring it.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -7,20 +7,20 @@ use std::path::Path;
 use repo_tests::{none, root, text};
 
 const DOCUMENT: &str = "docs/coverage.md";
-/// The parts that are still to come.
+/// The parts not built yet.
 const PARTS: [&str; 3] = ["agents", "isolates", "server"];
-/// The source designs, each with a section of its own.
+/// The source designs, each with its own section.
 const DESIGNS: [&str; 5] = ["000", "001", "002", "003", "004"];
-/// Rows about what is there that name files only, and no test. There may be fewer, and never more.
+/// The maximum number of rows on existing features that name files only, and no test. It may only fall.
 const MOST_WITHOUT_A_TEST: usize = 21;
-/// The suites, whose cases are called by name and bear no mark.
+/// The path of conformance suites, whose cases have no `#[test]` attribute.
 const SUITES: &str = "/conformance/";
-/// Lines of attributes above a test.
+/// The maximum number of attribute lines above a test.
 const MOST_ATTRIBUTES: usize = 6;
-/// Before the names of parts.
+/// Precedes the names of parts.
 const TO_COME: &str = "to come: ";
 
-/// One row of a table.
+/// A row of a table.
 struct Row {
     line: usize,
     design: Option<&'static str>,
@@ -46,7 +46,7 @@ fn rows() -> Vec<Row> {
 }
 
 impl Row {
-    /// Complains about this row.
+    /// A complaint about this row.
     fn says(&self, what: &str) -> String {
         format!("{DOCUMENT}:{}: {what}", self.line)
     }
@@ -55,12 +55,12 @@ impl Row {
         self.cells.last().map_or("", String::as_str)
     }
 
-    /// What stands between backticks in the last cell.
+    /// The code spans of the last cell.
     fn named(&self) -> Vec<&str> {
         self.place().split('`').skip(1).step_by(2).collect()
     }
 
-    /// What stands outside of them: nothing, or the parts that are to come.
+    /// The text outside the code spans: empty, or the parts to come.
     fn parts(&self) -> Result<Vec<&str>, String> {
         let outside: Vec<&str> =
             self.place().split('`').step_by(2).map(|text| text.trim_matches([' ', ',', ';'])).collect();
@@ -125,7 +125,7 @@ fn every_place_exists() {
     none("places that do not exist", &wrong);
 }
 
-/// Whether there is a test of this name: a case of a suite, or a function that is marked as a test.
+/// Whether there is a test with this name: a case of a suite, or a function with a test attribute.
 fn is_test(path: &str, source: &str, function: &str) -> bool {
     let Some(at) = source.find(&format!("fn {function}(")) else { return false };
     let line = source[..at].rfind('\n').map_or(0, |end| end + 1);

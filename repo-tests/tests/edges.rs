@@ -1,12 +1,11 @@
-//! Who may depend on whom. A new edge between crates is a decision: it belongs into this table, and its reason
-//! into docs/decisions.
+//! Dependencies between crates. A new edge is a decision: add it to this table, and its reason to docs/decisions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
 use serde_json::Value;
 
-/// Every crate there is or will be, and the crates of ours that it may depend on. Everything else follows: no
+/// Every current or planned crate, and the workspace crates it may depend on. Everything else follows: no
 /// row has `ostler-cli` on its right side, and `ostler-server` has no executor and nothing that has one.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("ostler-core", &[]),
@@ -23,17 +22,17 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("ostler-server", &["ostler-core", "ostler-store", "ostler-wire"]),
     ("ostler", &LIBRARY),
     ("ostler-cli", &EVERYTHING),
-    // What is never shipped.
+    // Never shipped.
     ("ostler-testkit", &["ostler-core", "ostler-store", "ostler-sqlite", "ostler-postgres", "ostler-exec"]),
     (
         "bench",
-        // It measures each of them by itself.
+        // It measures each crate separately.
         &EVERYTHING,
     ),
     ("repo-tests", &[]),
 ];
 
-/// The library gathers all but the server and the program.
+/// The library includes everything except the server and the program.
 const LIBRARY: [&str; 9] = [
     "ostler-core",
     "ostler-store",
@@ -46,7 +45,7 @@ const LIBRARY: [&str; 9] = [
     "ostler-runtime",
 ];
 
-/// The program sees all that is shipped.
+/// The program depends on everything that is shipped.
 const EVERYTHING: [&str; 12] = [
     "ostler",
     "ostler-core",
@@ -62,19 +61,19 @@ const EVERYTHING: [&str; 12] = [
     "ostler-server",
 ];
 
-/// Only tests may use it.
+/// Allowed as a dev-dependency only.
 const TESTKIT: &str = "ostler-testkit";
 
-/// What knows how to run work, or depends on something that does.
+/// Crates that run work, or depend on one that does.
 const EXECUTORS: [&str; 6] =
     ["ostler-exec", "ostler-process", "ostler-agent", "ostler-isolate", "ostler-runtime", "ostler"];
 
-/// A crate with what it depends on, as its manifest says.
+/// A crate with its dependencies, from its manifest.
 struct Member {
     name: String,
-    /// In the product: normal and build dependencies.
+    /// Normal and build dependencies.
     product: BTreeSet<String>,
-    /// In tests, examples and benchmarks only.
+    /// Dev-dependencies.
     tests: BTreeSet<String>,
 }
 
@@ -116,7 +115,7 @@ fn allowed() -> BTreeMap<&'static str, &'static [&'static str]> {
     ALLOWED.iter().copied().collect()
 }
 
-/// Those of the names that are crates of ours.
+/// The names that are workspace crates.
 fn ours(names: &BTreeSet<String>) -> impl Iterator<Item = &str> {
     names
         .iter()
@@ -200,7 +199,7 @@ fn the_table_itself_keeps_the_three_great_rules() {
     }
 }
 
-/// All that a crate may see, also through others.
+/// All direct and transitive dependencies that a crate may have.
 fn reachable(known: &BTreeMap<&'static str, &'static [&'static str]>, from: &str) -> BTreeSet<&'static str> {
     let mut found = BTreeSet::new();
     let mut next: Vec<&'static str> = known[from].to_vec();

@@ -1,5 +1,5 @@
-//! The worker SDKs and the examples: their own tests, run by the real python3 and node; that they can be installed; and that
-//! what stands in several places is the same everywhere.
+//! The worker SDKs and the examples: runs their own tests with the real python3 and node, installs them, and checks that
+//! copies of the same text agree.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -8,7 +8,7 @@ use std::process::Command;
 
 use repo_tests::{root, text};
 
-/// A folder of this test's own, empty at its start. Cargo's build folder has it, so nothing is left in the repository.
+/// An empty folder for one test, in Cargo's build folder, so that nothing is left in the repository.
 fn folder(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     if folder.exists() {
@@ -18,7 +18,7 @@ fn folder(name: &str) -> PathBuf {
     folder
 }
 
-/// Runs a program in a folder, and gives what it printed.
+/// Runs a program in a folder, and returns its output.
 fn run(folder: &Path, program: impl AsRef<OsStr>, arguments: &[&str]) -> String {
     let program = program.as_ref();
     let shown = program.to_string_lossy();
@@ -27,7 +27,7 @@ fn run(folder: &Path, program: impl AsRef<OsStr>, arguments: &[&str]) -> String 
         .current_dir(folder)
         .env_remove("OSTLER_FD")
         .env_remove("NODE_TEST_CONTEXT")
-        // Nothing is to be left beside the sources.
+        // Leave no cache files beside the sources.
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .env("PYTHONPATH", if folder.ends_with("sdk/python") { "." } else { "" })
         .output()
@@ -47,7 +47,7 @@ fn read(path: &str) -> String {
     text(Path::new(path)).unwrap_or_else(|| panic!("{path} is not text"))
 }
 
-/// The one line of the file that begins so, without that beginning.
+/// The one line of the file with this prefix, without the prefix.
 fn line<'a>(page: &'a str, begins: &str) -> &'a str {
     page.lines()
         .find_map(|line| line.trim().strip_prefix(begins))
@@ -67,7 +67,7 @@ fn the_javascript_sdk_passes_its_tests() {
     assert!(said.contains("skipped 0") && said.contains("fail 0"), "not all of them ran:\n{said}");
 }
 
-/// Needs the package registry, for the tool that packs it.
+/// Needs the package registry, for the packaging tool.
 #[test]
 fn the_python_sdk_can_be_installed_with_its_types() {
     let folder = folder("install-python");
@@ -83,7 +83,7 @@ fn the_python_sdk_can_be_installed_with_its_types() {
 fn the_javascript_sdk_can_be_installed_with_its_types() {
     let source = root().join("sdk/js");
     let source = source.to_str().expect("the path is text");
-    // As a link, which is what npm makes of a folder, and as the package that would be published.
+    // As a link, npm's default for a folder, and as the package that would be published.
     for (name, how) in [("install-js-link", "--install-links=false"), ("install-js-pack", "--install-links")]
     {
         let folder = folder(name);
@@ -127,7 +127,7 @@ fn the_pages_show_the_examples_as_they_are() {
     }
 }
 
-/// The code as it stands, and apart from it the config and the command that its first lines tell of.
+/// The code verbatim, and separately the config and the command from its docstring.
 #[test]
 fn the_readme_shows_the_python_worker_as_it_is() {
     let (readme, example) = (read("README.md"), read("examples/worker.py"));

@@ -1,4 +1,4 @@
-//! Names from a seed: the same test makes the same ids every time.
+//! Ids from a seed: the same test makes the same ids every time.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -6,19 +6,19 @@ use std::time::Duration;
 use ostler_core::{Id, Minter, Seed, SessionId, TaskId, Timestamp, WorkerId};
 use ostler_store::calls::{NewSession, NewTask};
 
-/// The moment that all ids are from.
+/// The timestamp of all ids.
 const MINTED_AT: Timestamp = Timestamp::from_millis(1_767_225_600_000);
 
-/// Makes ids, and what is mostly made with them.
+/// Makes ids, and the tasks and sessions that need them.
 #[derive(Debug)]
 pub struct Ids(Mutex<(Minter, Seed)>);
 
 impl Ids {
-    /// Ids that no other seed gives.
+    /// Ids that no other seed produces.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let mut minter = Minter::new();
-        // Ids of one millisecond count up from the first, so seeds must lie far apart.
+        // Ids of one millisecond count up from the first, so the ranges of seeds must be far apart.
         let _ = minter.mint(MINTED_AT, u128::from(seed) << 40);
         Self(Mutex::new((minter, Seed::new(seed))))
     }
@@ -28,19 +28,19 @@ impl Ids {
         made.0.mint(MINTED_AT, 0)
     }
 
-    /// A new task's name.
+    /// A new task id.
     #[must_use]
     pub fn task(&self) -> TaskId {
         TaskId(self.mint())
     }
 
-    /// A new session's name.
+    /// A new session id.
     #[must_use]
     pub fn session(&self) -> SessionId {
         SessionId(self.mint())
     }
 
-    /// A new worker's name.
+    /// A new worker id.
     #[must_use]
     pub fn worker(&self) -> WorkerId {
         WorkerId(self.mint())
@@ -52,19 +52,19 @@ impl Ids {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).1.below(bound)
     }
 
-    /// A task with nothing special about it.
+    /// A task with default settings.
     #[must_use]
     pub fn new_task(&self, queue: &str, kind: &str) -> NewTask {
         NewTask::new(self.task(), queue, kind, "{}")
     }
 
-    /// Some of them.
+    /// `count` tasks with default settings.
     #[must_use]
     pub fn new_tasks(&self, count: usize, queue: &str, kind: &str) -> Vec<NewTask> {
         (0..count).map(|_| self.new_task(queue, kind)).collect()
     }
 
-    /// A node of this process, whose leases hold for `ttl`.
+    /// A node of this process with leases of `ttl`.
     #[must_use]
     pub fn new_session(&self, name: &str, ttl: Duration) -> NewSession {
         NewSession {

@@ -1,10 +1,11 @@
-//! What the tests of all crates share. Never a part of the product.
+//! Test support shared by all crates. Never part of the product.
 //!
-//! - [`ManualClock`]: a clock that is set by hand. `signal.rs`: an event that a test waits for.
-//! - `scratch.rs`: temporary folders, and stores in them. `ids.rs`: names from a seed.
-//! - `postgres.rs`: a private PostgreSQL server. `pgbouncer.rs`: a private pooler in front of it. `redis.rs`: a private Redis. `proxy.rs`: a bad network in front of one.
-//! - `twin.rs`: the test's own program, started again as another process.
-//! - [`history`]: what was acknowledged, against what is stored.
+//! - [`ManualClock`]: a clock set by a test. `signal.rs`: an event that a test waits for.
+//! - `scratch.rs`: temporary folders, and stores in them. `ids.rs`: ids from a seed.
+//! - `postgres.rs`: a private PostgreSQL server. `pgbouncer.rs`: a private pooler in front of it. `redis.rs`: a private Redis.
+//! - `proxy.rs`: a faulty network in front of a server.
+//! - `twin.rs`: the test binary, started again as another process.
+//! - [`history`]: compares what was acknowledged with what is stored.
 
 pub mod history;
 mod ids;

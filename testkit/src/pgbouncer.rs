@@ -1,4 +1,4 @@
-//! A private PgBouncer in front of a private PostgreSQL server: on a port of its own, gone when the test is.
+//! A private PgBouncer in front of a private PostgreSQL server: on its own port, removed with the test.
 
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
@@ -8,17 +8,17 @@ use std::time::{Duration, Instant};
 use crate::postgres::{Kept, Made, PrivatePostgres};
 use crate::signal::MAX_WAIT;
 
-/// Where Debian keeps it, which is not in the path of every user.
+/// Where Debian installs it, which is not in every user's PATH.
 const PLACES: [&str; 2] = ["/usr/sbin/pgbouncer", "/usr/bin/pgbouncer"];
-/// How long to wait before looking again whether it is up.
+/// The interval of checks whether it is up.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// When a connection to the server goes back to the pool.
+/// When a server connection returns to the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PoolMode {
     /// At the end of a transaction.
     Transaction,
-    /// When the client goes.
+    /// When the client disconnects.
     Session,
 }
 
@@ -31,7 +31,7 @@ impl PoolMode {
     }
 }
 
-/// A private PgBouncer. It is stopped when this is dropped, and when the process ends.
+/// A private PgBouncer, stopped on drop and when the process ends.
 #[derive(Debug)]
 pub struct PrivatePgbouncer {
     port: u16,
@@ -39,15 +39,15 @@ pub struct PrivatePgbouncer {
 }
 
 impl PrivatePgbouncer {
-    /// Starts one in front of this server, with at most so many connections to it.
+    /// Starts a PgBouncer in front of this server, with at most `connections` connections to it.
     ///
     /// # Panics
-    /// When there is none on this machine, or it does not come up.
+    /// When PgBouncer is not installed, or does not start.
     #[must_use]
     pub fn start(server: &PrivatePostgres, mode: PoolMode, connections: usize) -> Self {
         let program = PLACES.iter().map(PathBuf::from).find(|path| path.exists());
         let program = program.expect("this test needs PgBouncer (Debian: apt-get install pgbouncer)");
-        // Free a moment ago. A pooler that does not get it does not come up.
+        // Another process may take the port in between; then the pooler does not start.
         let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
         let port = free.expect("a port can be had").port();
         let made = Made::anywhere(program.parent().expect("it has a folder").to_owned());
@@ -66,16 +66,16 @@ impl PrivatePgbouncer {
         pooler
     }
 
-    /// Where a client finds the server behind it.
+    /// The URL of the server through the pooler.
     #[must_use]
     pub fn url(&self) -> String {
         format!("postgres://ostler@127.0.0.1:{}/ostler", self.port)
     }
 
-    /// Stops it at once, with all its connections, and starts it again at the same place.
+    /// Stops the pooler at once, with all its connections, and starts it again on the same port.
     ///
     /// # Panics
-    /// When it does not come up.
+    /// When it does not start.
     pub fn restart(&mut self) {
         self.kept.say("stop");
         self.kept.say("start");

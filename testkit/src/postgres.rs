@@ -1,7 +1,7 @@
-//! A private PostgreSQL server: in a temporary folder, on a socket of its own, gone when the test is.
+//! A private PostgreSQL server: in a temporary folder, on its own socket, removed with the test.
 //!
-//! A server does not run as root, so that it is started as another user then. It hangs on a pipe of the process that started it: when
-//! that process ends, however it ends, the server is stopped and its folder removed.
+//! PostgreSQL refuses to run as root, so a test that runs as root starts it as another user. A supervisor watches a pipe of the process
+//! that started it: when that process ends in any way, it stops the server and removes its folder.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
@@ -14,19 +14,19 @@ use std::time::{Duration, Instant};
 
 use crate::signal::MAX_WAIT;
 
-/// Where Debian keeps the programs of a server, one folder for each version.
+/// Where Debian installs the programs of a server, one folder per version.
 const DEBIAN: &str = "/usr/lib/postgresql";
-/// Who a server runs as when the test is run by root: the first of these that there is.
+/// The user that a server runs as when the test runs as root: the first that exists.
 const USERS: [&str; 2] = ["postgres", "nobody"];
 /// The user and the database that tests connect with.
 const NAME: &str = "ostler";
-/// The port of a server that is only spoken to over its socket, where it is a part of the socket's name.
+/// The port of a server that is reached only through its socket, as a part of the socket's name.
 const PORT: u16 = 5432;
-/// How long to wait before looking again whether the server is up.
+/// The interval of checks whether the server is up.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// Runs the server ($1: its folder; $2: the signal that ends it at once; the rest: the program with its arguments), stops and starts it as it hears on its standard input, and
-/// clears up when that is closed.
+/// Runs the server ($1: its folder; $2: the signal that ends it at once; the rest: the program with its arguments), obeys the commands
+/// on its standard input, and cleans up when that is closed.
 const SUPERVISOR: &str = r#"folder=$1; signal=$2; shift 2
 run() { "$@" >>"$folder/server.log" 2>&1 </dev/null & server=$!; }
 end() { kill -s "$signal" "$server" 2>/dev/null; wait "$server" 2>/dev/null; }
@@ -50,16 +50,16 @@ done
 end
 rm -rf "$folder""#;
 
-/// What a server does about its disk.
+/// The durability of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disk {
-    /// It does not wait for the disk: the test asks something else.
+    /// Does not wait for the disk, where a test is about something else.
     Unsynced,
     /// Every commit waits for the disk, as in a real installation.
     Synced,
 }
 
-/// A private server. It is stopped when this is dropped, and when the process ends.
+/// A private server, stopped on drop and when the process ends.
 #[derive(Debug)]
 pub struct PrivatePostgres {
     folder: PathBuf,
@@ -68,18 +68,18 @@ pub struct PrivatePostgres {
     kept: Kept,
 }
 
-/// A server whose supervisor ends it with us, and removes its folder.
+/// A server whose supervisor stops it when this process ends, and removes its folder.
 #[derive(Debug)]
 pub(crate) struct Kept {
     folder: PathBuf,
     supervisor: Child,
-    /// Closed to stop the server.
+    /// The supervisor's standard input; closed to stop the server.
     line: Option<ChildStdin>,
     heard: BufReader<ChildStdout>,
 }
 
 impl Kept {
-    /// Starts the program under a supervisor. A signal of this name ends it at once.
+    /// Starts the program under a supervisor. `signal` is the signal that ends it at once.
     pub(crate) fn start(folder: PathBuf, signal: &str, program: &Command) -> Self {
         let mut supervisor = Command::new("sh");
         supervisor.args(["-c", SUPERVISOR, "supervisor"]).arg(&folder).arg(signal);
@@ -104,7 +104,7 @@ impl Kept {
         assert!(!answer.is_empty(), "the supervisor of a private server is gone");
     }
 
-    /// What the server has said.
+    /// The server's log.
     pub(crate) fn log(&self) -> String {
         let mut text = String::new();
         let opened = std::fs::File::open(self.folder.join("server.log"));
@@ -121,10 +121,10 @@ impl Drop for Kept {
 }
 
 impl PrivatePostgres {
-    /// The server that all tests of this process share. It does not wait for its disk.
+    /// The server shared by all tests of this process. It does not wait for its disk.
     ///
     /// # Panics
-    /// When no server can be started: without one, a test that needs it fails.
+    /// When no server can be started: a test that needs one fails without it.
     #[must_use]
     pub fn shared() -> &'static Self {
         static SHARED: OnceLock<PrivatePostgres> = OnceLock::new();
@@ -134,7 +134,7 @@ impl PrivatePostgres {
     /// Starts a server.
     ///
     /// # Panics
-    /// When there is none on this machine, or it does not come up.
+    /// When PostgreSQL is not installed, or does not start.
     #[must_use]
     pub fn start(disk: Disk) -> Self {
         Self::start_with(disk, &[])
@@ -143,20 +143,20 @@ impl PrivatePostgres {
     /// Starts a server with these settings, such as `wal_writer_delay=10s`.
     ///
     /// # Panics
-    /// When there is none on this machine, or it does not come up.
+    /// When PostgreSQL is not installed, or does not start.
     #[must_use]
     pub fn start_with(disk: Disk, settings: &[&str]) -> Self {
         let settings: Vec<String> = settings.iter().map(|setting| (*setting).to_owned()).collect();
         Made::new(disk).initialised().launch(disk, &settings).with_database()
     }
 
-    /// Starts a server that is spoken to over the network of this machine, and encrypts: with this certificate and its key, as PEM.
+    /// Starts a server that listens on this machine's network and uses TLS, with this certificate and key in PEM.
     ///
     /// # Panics
-    /// When there is none on this machine, or it does not come up.
+    /// When PostgreSQL is not installed, or does not start.
     #[must_use]
     pub fn encrypting(certificate: &str, key: &str) -> Self {
-        // Free a moment ago. A server that does not get it does not come up.
+        // Another process may take the port in between; then the server does not start.
         let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
         let made =
             Made { port: free.expect("a port can be had").port(), ..Made::new(Disk::Unsynced) }.initialised();
@@ -172,17 +172,17 @@ impl PrivatePostgres {
         self
     }
 
-    /// A program that speaks to this server.
+    /// A client program for this server.
     fn program(&self, name: &str) -> Command {
         let mut program = Command::new(self.programs.join(name));
         program.arg("-h").arg(&self.folder).args(["-p", &self.port.to_string()]);
         program
     }
 
-    /// Starts a standby of this server, which follows it and can only be read.
+    /// Starts a standby of this server, which follows it and is read-only.
     ///
     /// # Panics
-    /// When it does not come up.
+    /// When it does not start.
     #[must_use]
     pub fn standby(&self) -> Self {
         let folder = crate::scratch().keep();
@@ -197,7 +197,7 @@ impl PrivatePostgres {
     /// Stops the server at once, as a crash does.
     ///
     /// # Panics
-    /// When it cannot be told.
+    /// When the supervisor is gone.
     pub fn stop(&mut self) {
         self.kept.say("stop");
     }
@@ -205,16 +205,16 @@ impl PrivatePostgres {
     /// Kills all processes of the server with SIGKILL.
     ///
     /// # Panics
-    /// When it cannot be told.
+    /// When the supervisor is gone.
     pub fn crash(&mut self) {
         self.kept.say("crash");
     }
 
     /// Kills one process of the server with SIGKILL, as the kernel does when memory runs out. The server then ends all the others and
-    /// starts anew by itself; this waits until it has.
+    /// restarts; waits until it has.
     ///
     /// # Panics
-    /// When there is no such process, or the server does not come back.
+    /// When there is no such process, or the server does not restart.
     pub fn kill_backend(&self, pid: i32) {
         let (_never, pause) = channel::<()>();
         let ends = "all server processes terminated; reinitializing";
@@ -228,39 +228,39 @@ impl PrivatePostgres {
         self.wait_until_up();
     }
 
-    /// Starts it again after a stop, at the same place.
+    /// Starts the server again after a stop, at the same address.
     ///
     /// # Panics
-    /// When it does not come up.
+    /// When it does not start.
     pub fn start_again(&mut self) {
         self.kept.say("start");
         self.wait_until_up();
     }
 
-    /// A standby becomes a server that can be written.
+    /// Promotes a standby to a writable server.
     ///
     /// # Panics
-    /// When it does not.
+    /// When the promotion fails.
     pub fn promote(&self) {
         let (programs, folder) = (self.programs.clone(), self.folder.clone());
         let made = Made { programs, folder, port: self.port, user: unprivileged() };
         run(made.program("pg_ctl").arg("promote").arg("--wait").arg("-D").arg(made.data()));
     }
 
-    /// Where it is: its one database, which has nothing in it but what tests make.
+    /// The URL of the server's one database, which contains only what tests create.
     #[must_use]
     pub fn url(&self) -> String {
         let socket: String = self.folder.display().to_string().replace('/', "%2F");
         format!("postgres://{NAME}@{socket}/{NAME}")
     }
 
-    /// Its port, if it is spoken to over the network.
+    /// The port, if the server listens on the network.
     #[must_use]
     pub const fn port(&self) -> u16 {
         self.port
     }
 
-    /// The folder of its socket and its data.
+    /// The folder of the socket and the data.
     #[must_use]
     pub fn folder(&self) -> &Path {
         &self.folder
@@ -288,7 +288,7 @@ impl PrivatePostgres {
     }
 }
 
-/// Where a server is to be, and who it runs as.
+/// Where a server runs, and as which user.
 pub(crate) struct Made {
     programs: PathBuf,
     folder: PathBuf,
@@ -307,7 +307,7 @@ impl Made {
         made
     }
 
-    /// A folder for a server whose programs are here.
+    /// A folder for a server with its programs in `programs`.
     pub(crate) fn anywhere(programs: PathBuf) -> Self {
         let made = Self { programs, folder: crate::scratch().keep(), port: PORT, user: unprivileged() };
         made.give(&made.folder);
@@ -329,7 +329,7 @@ impl Made {
         self
     }
 
-    /// A file that only the server may read.
+    /// Writes a file that only the server may read.
     pub(crate) fn keep_secret(&self, name: &str, text: &str) -> PathBuf {
         let path = self.folder.join(name);
         let mut file = std::fs::OpenOptions::new();
@@ -349,7 +349,7 @@ impl Made {
         }
     }
 
-    /// One of the server's programs, as the user that it runs as.
+    /// One of the server's programs, run as the server's user.
     pub(crate) fn program(&self, name: &str) -> Command {
         let path = self.programs.join(name);
         let mut command = match &self.user {
@@ -392,7 +392,7 @@ impl Made {
     }
 }
 
-/// The folder with the programs of the newest server there is.
+/// The program folder of the newest installed server.
 fn programs() -> PathBuf {
     let versions = std::fs::read_dir(DEBIAN).into_iter().flatten().flatten();
     let mut found: Vec<(u32, PathBuf)> = versions
@@ -409,7 +409,7 @@ fn programs() -> PathBuf {
         .expect("this test needs the programs of a PostgreSQL server (Debian: apt-get install postgresql)")
 }
 
-/// Whom to be instead of root; `None`: this is not root.
+/// The user to run as instead of root; `None`: this is not root.
 fn unprivileged() -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         return None;

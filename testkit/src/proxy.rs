@@ -1,5 +1,5 @@
-//! A proxy in front of a private server, which does to connections what networks do: it cuts them, is slow, falls silent, and loses an
-//! answer. It can also look like a pooler.
+//! Fault-injecting proxy in front of a private server: it cuts connections, is slow, falls silent, and loses answers. It can also look
+//! like a pooler.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,63 +14,63 @@ use crate::postgres::PrivatePostgres;
 use crate::redis::PrivateRedis;
 use crate::signal::MAX_WAIT;
 
-/// Bytes that are passed on at once.
+/// Bytes forwarded at once.
 const CHUNK: usize = 64 * 1024;
-/// The last words of a transaction, as a client sends them.
+/// The end of a transaction, as a client sends it.
 const COMMIT: &[u8] = b"COMMIT\0";
-/// Bytes of a message before its text: its sort and its length.
+/// Bytes of a message before its text: type and length.
 const HEAD: usize = 5;
 /// How a transaction that writes, and one that only reads, begins.
 const WRITES: &[u8] = b"ISOLATION LEVEL READ COMMITTED";
 const READS: &[u8] = b"READ ONLY";
-/// The server is ready for more, and no transaction is open.
+/// The server is ready for the next query, and no transaction is open.
 const READY: &[u8] = b"Z\0\0\0\x05I";
 
-/// How the message begins with which whoever answers gives the number of its process.
+/// The start of the message with the backend's process id.
 const KEY: &[u8] = b"K\0\0\0\x0c";
 
-/// Whose process a client is told of when it connects.
+/// The process id that a client receives when it connects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Told {
-    /// The server's.
+    /// That of the server.
     Servers,
-    /// Another one, as a pooler does.
+    /// Another one, as from a pooler.
     Ours,
 }
 
-/// What the proxy does with what passes.
+/// How the proxy treats its connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weather {
-    /// It passes everything on.
+    /// Forwards everything.
     Fair,
-    /// It passes everything on, and each answer so much later.
+    /// Forwards everything, each answer with this delay.
     Slow(Duration),
-    /// It passes nothing on, and closes nothing: nobody is told.
+    /// Forwards nothing and closes nothing: neither side notices.
     Silent,
-    /// It closes every connection at once, and every new one.
+    /// Closes every connection at once, and every new one.
     Cut,
-    /// It passes the next commit on, and closes the connection when the answer comes.
+    /// Forwards the next commit, and closes the connection when the answer arrives.
     LosesAnswer,
-    /// It closes the connection over which the next commit comes, and does not pass it on.
+    /// Closes the connection of the next commit without forwarding it.
     LosesCommit,
-    /// It keeps every commit of a transaction that writes, until the weather changes; then it closes the connection.
+    /// Holds every commit of a writing transaction until the weather changes; then closes the connection.
     HoldsCommits,
-    /// It passes every commit on, and keeps the answer to each that writes, until the weather changes; then it closes the connection.
+    /// Forwards every commit, and holds the answer to each that writes until the weather changes; then closes the connection.
     HoldsAnswers,
-    /// At the next commit of a transaction that writes, it closes the connection, and passes the commit on when the weather changes again.
+    /// Closes the connection at the next commit of a writing transaction, and forwards that commit when the weather changes again.
     DelaysCommit,
-    /// It has done so, and passes everything else on.
+    /// Has delayed a commit; forwards everything else.
     HasDelayedCommit,
 }
 
-/// A proxy on a port of its own. It ends when this is dropped.
+/// A proxy on its own port, stopped on drop.
 #[derive(Debug)]
 pub struct Proxy {
     port: u16,
     weather: Arc<watch::Sender<Weather>>,
-    /// How many connections are held at a commit.
+    /// Connections held at a commit.
     held: Arc<watch::Sender<usize>>,
-    /// The first connections, of which nothing is heard any more.
+    /// Connections with a lower number are silenced.
     silenced: Arc<watch::Sender<usize>>,
     behind: Arc<Mutex<Behind>>,
     open: Arc<Mutex<Vec<AbortHandle>>>,
@@ -78,26 +78,26 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// A proxy in front of this server, in fair weather.
+    /// Starts a proxy in front of this server, in fair weather.
     ///
     /// # Panics
-    /// When no port can be had.
+    /// When no port is available.
     pub async fn start(server: &PrivatePostgres) -> Self {
         Self::telling(server, Told::Servers).await
     }
 
-    /// The same, which looks like a pooler: a client is told of another process than the one that serves it.
+    /// Like [`start`](Self::start), but looks like a pooler: a client receives another process id than that of its backend.
     ///
     /// # Panics
-    /// When no port can be had.
+    /// When no port is available.
     pub async fn pooling(server: &PrivatePostgres) -> Self {
         Self::telling(server, Told::Ours).await
     }
 
-    /// A proxy in front of this Redis, in fair weather.
+    /// Starts a proxy in front of this Redis, in fair weather.
     ///
     /// # Panics
-    /// When no port can be had.
+    /// When no port is available.
     pub async fn before(server: &PrivateRedis) -> Self {
         Self::serving(Behind { place: Server::Port(server.port()), told: Told::Servers }).await
     }
@@ -106,18 +106,18 @@ impl Proxy {
         Self::serving(Behind { place: socket_of(server), told }).await
     }
 
-    /// New connections lead to this server.
+    /// Routes new connections to this server.
     pub fn lead_to(&self, server: &PrivatePostgres) {
         self.behind.lock().unwrap_or_else(PoisonError::into_inner).place = socket_of(server);
     }
 
-    /// Falls silent on all connections that are open, for good, and closes none. New ones are as the weather is.
+    /// Silences all open connections permanently, without closing them. New ones follow the weather.
     pub fn silence_open(&self) {
         let count = self.open.lock().unwrap_or_else(PoisonError::into_inner).len();
         self.silenced.send_replace(count);
     }
 
-    /// Waits until so many connections are held at a commit. Answers whether they were, in time.
+    /// Waits until `count` connections are held at a commit; returns false on timeout.
     pub async fn holds(&self, count: usize) -> bool {
         let mut held = self.held.subscribe();
         tokio::time::timeout(MAX_WAIT, held.wait_for(|held| *held >= count)).await.is_ok()
@@ -137,19 +137,18 @@ impl Proxy {
         Self { port, weather, held, silenced, behind, open, _serving: serving }
     }
 
-    /// Where a client finds the PostgreSQL server behind it.
+    /// The URL of the PostgreSQL server through the proxy.
     #[must_use]
     pub fn url(&self) -> String {
         format!("postgres://ostler@127.0.0.1:{}/ostler", self.port)
     }
 
-    /// Its port.
     #[must_use]
     pub const fn port(&self) -> u16 {
         self.port
     }
 
-    /// The weather changes, for connections that are open and for new ones.
+    /// Changes the weather, for open connections and new ones.
     pub fn set(&self, weather: Weather) {
         self.weather.send_replace(weather);
         if weather == Weather::Cut {
@@ -159,14 +158,14 @@ impl Proxy {
         }
     }
 
-    /// The weather: an answer or a commit is lost once.
+    /// The current weather. After one lost answer or commit it is fair again.
     #[must_use]
     pub fn weather(&self) -> Weather {
         *self.weather.borrow()
     }
 }
 
-/// What is behind the proxy, and what is said of it.
+/// The server behind the proxy, and the process id that clients receive.
 #[derive(Clone, Debug)]
 struct Behind {
     place: Server,
@@ -177,20 +176,20 @@ fn socket_of(server: &PrivatePostgres) -> Server {
     Server::Socket(server.folder().join(".s.PGSQL.5432"))
 }
 
-/// What all connections see of the weather.
+/// The weather, as a connection sees it.
 #[derive(Clone)]
 struct Sky {
     weather: Arc<watch::Sender<Weather>>,
     held: Arc<watch::Sender<usize>>,
     silenced: Arc<watch::Sender<usize>>,
-    /// Which connection it is.
+    /// The number of this connection.
     number: usize,
 }
 
 impl Sky {
-    /// Waits until nothing is to be heard of this connection any more.
+    /// Waits until this connection is silenced.
     async fn is_silenced(&self) {
-        // The sender is here: it does not close.
+        // This holds the sender, so the channel does not close.
         let _ = self.silenced.subscribe().wait_for(|first| *first > self.number).await;
     }
 
@@ -198,7 +197,7 @@ impl Sky {
         *self.weather.borrow()
     }
 
-    /// Waits until the weather is another one.
+    /// Counts the connection as held until the weather changes.
     async fn hold(&self, weather: Weather) {
         self.held.send_modify(|held| *held += 1);
         let _ = self.weather.subscribe().wait_for(|now| *now != weather).await;
@@ -206,7 +205,7 @@ impl Sky {
     }
 }
 
-/// Where the server listens.
+/// The server's address.
 #[derive(Clone, Debug)]
 enum Server {
     Socket(PathBuf),
@@ -244,7 +243,7 @@ async fn connection(client: TcpStream, behind: Behind, sky: Sky) {
     }
 }
 
-/// Passes bytes on in both directions until one side closes, or the weather does.
+/// Forwards bytes in both directions until one side or the weather closes the connection.
 async fn pass_on(
     mut client: TcpStream,
     mut server: impl AsyncRead + AsyncWrite + Unpin,
@@ -256,7 +255,7 @@ async fn pass_on(
     let mut seen = weather.subscribe();
     let (mut ends_with_answer, mut writes) = (false, false);
     loop {
-        // In silence nothing is read either; what was sent meanwhile arrives when it is over.
+        // Silence stops reading too; data sent during it arrives afterwards.
         if seen.wait_for(|weather| *weather != Weather::Silent).await.is_err() {
             return;
         }
@@ -275,7 +274,7 @@ async fn pass_on(
                 match (commit, now) {
                     (Some(at), Weather::HoldsCommits) if writes => {
                         let before = &said[..at - HEAD];
-                        // What was said before is carried out, and answered to nobody.
+                        // Earlier statements are carried out, and their answers dropped.
                         let passed = before.is_empty()
                             || (server.write_all(before).await.is_ok()
                                 && server.read(&mut answered).await.is_ok());
@@ -320,7 +319,7 @@ async fn pass_on(
                 }
                 if told == Told::Ours && let Some(at) = place_of(KEY, &answered[..count]) {
                     answered[at + KEY.len()] ^= 1;
-                    // It is said once.
+                    // The message is sent once.
                     told = Told::Servers;
                 }
                 if ends_with_answer || client.write_all(&answered[..count]).await.is_err() {
@@ -332,7 +331,7 @@ async fn pass_on(
     }
 }
 
-/// Reads what the server says until it has ended the transaction.
+/// Reads from the server until the transaction has ended.
 async fn is_ready(server: &mut (impl AsyncRead + Unpin)) -> bool {
     let (mut said, mut chunk) = (Vec::new(), vec![0; CHUNK]);
     loop {

@@ -1,7 +1,7 @@
-//! A private Redis server: in a temporary folder, on a port of its own, gone when the test is.
+//! A private Redis server: in a temporary folder, on its own port, removed with the test.
 //!
-//! It hangs on a pipe of the process that started it: when that process ends, however it ends, the server is killed and its folder
-//! removed. What it kept is gone when it is stopped, as with a server that has no disk.
+//! A supervisor watches a pipe of the process that started it: when that process ends in any way, it kills the server and removes its
+//! folder. Data is lost when the server stops, as with a server without a disk.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
@@ -13,14 +13,14 @@ use std::time::{Duration, Instant};
 
 use crate::signal::MAX_WAIT;
 
-/// Ports that the kernel gives to nobody by itself: the server finds its own again after a stop.
+/// Outside the kernel's ephemeral ports, so that the server gets the same one again after a stop.
 const FIRST_PORT: u16 = 20_000;
 const PORTS: u16 = 10_000;
-/// How long to wait before looking again whether the server is up.
+/// The interval of checks whether the server is up.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
-/// Runs the server ($1: its folder; the rest: the program with its arguments), does with it what it hears on its standard input, and
-/// clears up when that is closed.
+/// Runs the server ($1: its folder; the rest: the program with its arguments), obeys the commands on its standard input, and
+/// cleans up when that is closed.
 const SUPERVISOR: &str = r#"folder=$1; shift
 run() { "$@" >>"$folder/server.log" 2>&1 </dev/null & server=$!; }
 end() { kill -KILL "$server" 2>/dev/null; wait "$server" 2>/dev/null; }
@@ -37,41 +37,41 @@ done
 end
 rm -rf "$folder""#;
 
-/// A private server. It is killed when this is dropped, and when the process ends.
+/// A private server, killed on drop and when the process ends.
 #[derive(Debug)]
 pub struct PrivateRedis {
     folder: PathBuf,
     port: u16,
     password: Option<String>,
     supervisor: Child,
-    /// Closed to end the server.
+    /// The supervisor's standard input; closed to end the server.
     line: Option<ChildStdin>,
     heard: BufReader<ChildStdout>,
 }
 
 impl PrivateRedis {
-    /// Starts a server that lets everybody in.
+    /// Starts a server without a password.
     ///
     /// # Panics
-    /// When there is none on this machine, or it does not come up: without one, a test that needs it fails.
+    /// When Redis is not installed, or does not start: a test that needs it fails without it.
     #[must_use]
     pub fn start() -> Self {
         Self::with(None, &[])
     }
 
-    /// Starts one that asks for a password.
+    /// Starts a server with a password.
     ///
     /// # Panics
-    /// When there is none on this machine, or it does not come up.
+    /// When Redis is not installed, or does not start.
     #[must_use]
     pub fn guarded(password: &str) -> Self {
         Self::with(Some(password), &[])
     }
 
-    /// Starts one that encrypts, with this certificate and its key, as PEM. Its plain port is open too, for the test itself.
+    /// Starts a server with TLS, with this certificate and key in PEM. Its plain port is open too, for the test itself.
     ///
     /// # Panics
-    /// When there is none on this machine, or it does not come up.
+    /// When Redis is not installed, or does not start.
     #[must_use]
     pub fn encrypting(certificate: &str, key: &str) -> (Self, u16) {
         let port = free_port();
@@ -124,48 +124,48 @@ impl PrivateRedis {
         server
     }
 
-    /// Its port, on this machine only.
+    /// The port, on this machine only.
     #[must_use]
     pub const fn port(&self) -> u16 {
         self.port
     }
 
-    /// Where it is, with its password.
+    /// The URL, with the password.
     #[must_use]
     pub fn url(&self) -> String {
         let password = self.password.as_deref().map(|password| format!(":{password}@")).unwrap_or_default();
         format!("redis://{password}127.0.0.1:{}", self.port)
     }
 
-    /// Stops the server at once, as a crash does; what it kept is lost.
+    /// Stops the server at once, as a crash does; its data is lost.
     ///
     /// # Panics
-    /// When it cannot be told.
+    /// When the supervisor is gone.
     pub fn stop(&mut self) {
         self.say("stop");
     }
 
-    /// Starts it again after a stop, at the same place.
+    /// Starts the server again after a stop, at the same address.
     ///
     /// # Panics
-    /// When it does not come up.
+    /// When it does not start.
     pub fn start_again(&mut self) {
         self.say("start");
         self.wait_until_up();
     }
 
-    /// It does nothing any more, and closes nothing.
+    /// Pauses the server; its connections stay open.
     ///
     /// # Panics
-    /// When it cannot be told.
+    /// When the supervisor is gone.
     pub fn pause(&mut self) {
         self.say("pause");
     }
 
-    /// It goes on after a pause.
+    /// Resumes the server after a pause.
     ///
     /// # Panics
-    /// When it cannot be told.
+    /// When the supervisor is gone.
     pub fn resume(&mut self) {
         self.say("resume");
     }
@@ -178,10 +178,10 @@ impl PrivateRedis {
         assert!(!answer.is_empty(), "the supervisor of the private Redis is gone");
     }
 
-    /// Asks it something, as redis-cli does: the answer, without its last line's end.
+    /// Runs a command through redis-cli; returns the answer without its trailing newline.
     ///
     /// # Panics
-    /// When it does not answer.
+    /// When the server does not answer.
     #[must_use]
     pub fn ask(&self, words: &[&str]) -> String {
         let asked = self.cli().args(words).output().expect("redis-cli can be started");
@@ -189,10 +189,10 @@ impl PrivateRedis {
         String::from_utf8_lossy(&asked.stdout).trim_end().to_owned()
     }
 
-    /// Listens to a channel, from now on.
+    /// Subscribes to a channel.
     ///
     /// # Panics
-    /// When it cannot be listened to.
+    /// When the subscription fails.
     #[must_use]
     pub fn listen(&self, channel: &str) -> Heard {
         Heard::begin(self.cli().args(["SUBSCRIBE", channel]))
@@ -202,7 +202,7 @@ impl PrivateRedis {
         let mut cli = Command::new("redis-cli");
         cli.args(["-h", "127.0.0.1", "-p", &self.port.to_string()]).stdin(Stdio::null());
         if let Some(password) = &self.password {
-            // Not among the arguments, which others can read.
+            // Not an argument, which other users can read.
             cli.env("REDISCLI_AUTH", password);
         }
         cli
@@ -213,7 +213,7 @@ impl PrivateRedis {
         let (_never, pause) = channel::<()>();
         let folder = self.folder.display().to_string();
         loop {
-            // Somebody else's server would have another folder.
+            // The server of another test would have another folder.
             let asked = self.cli().args(["CONFIG", "GET", "dir"]).output();
             if asked
                 .is_ok_and(|asked| String::from_utf8_lossy(&asked.stdout).lines().any(|line| line == folder))
@@ -240,7 +240,7 @@ impl Drop for PrivateRedis {
     }
 }
 
-/// What is said on a channel. It ends when this is dropped.
+/// The messages of a channel; unsubscribes on drop.
 #[derive(Debug)]
 pub struct Heard {
     listener: Child,
@@ -253,11 +253,11 @@ impl Heard {
         let mut listener = listener.spawn().expect("redis-cli can be started");
         let mut lines =
             BufReader::new(listener.stdout.take().expect("it was piped")).lines().map_while(Result::ok);
-        // "subscribe", the channel, and how many there are.
+        // "subscribe", the channel, and the number of subscriptions.
         assert_eq!(lines.by_ref().take(3).count(), 3, "the channel is listened to");
         let (sender, messages) = channel();
         std::thread::spawn(move || {
-            // "message", the channel, and what was said.
+            // "message", the channel, and the text.
             while let Some(message) = lines.nth(2) {
                 if sender.send(message).is_err() {
                     return;
@@ -270,7 +270,7 @@ impl Heard {
     /// The next message.
     ///
     /// # Panics
-    /// When none comes within [`MAX_WAIT`].
+    /// When none arrives within [`MAX_WAIT`].
     #[must_use]
     pub fn next(&self) -> String {
         self.messages.recv_timeout(MAX_WAIT).expect("somebody says something on the channel")
@@ -289,7 +289,7 @@ fn program(name: &str) -> Option<PathBuf> {
     std::env::split_paths(&path).map(|folder| folder.join(name)).find(|program| program.exists())
 }
 
-/// A port that was free a moment ago. Processes that look at the same time begin at different places.
+/// A port that is free now. Concurrent processes start their search at different ports.
 fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let first = (std::process::id() as u16).wrapping_mul(37);

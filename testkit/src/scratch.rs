@@ -1,4 +1,4 @@
-//! Temporary folders, and stores in them.
+//! Temporary folders, and temporary stores.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,20 +9,20 @@ use tempfile::TempDir;
 
 use crate::ManualClock;
 
-/// A file system in memory, where there is one.
+/// An in-memory file system, where available.
 const MEMORY: &str = "/dev/shm";
 
-/// A temporary folder, in memory where that is possible. A killed process leaves the same files there as on a disk,
-/// only faster; what the loss of power leaves is another question.
+/// A temporary folder, in memory where possible. A killed process leaves the same files there as on a disk, only
+/// faster; a power loss is not covered.
 ///
 /// # Panics
-/// When no folder can be made.
+/// When no folder can be created.
 #[must_use]
 pub fn scratch() -> TempDir {
     tempfile::tempdir_in(MEMORY).or_else(|_| tempfile::tempdir()).expect("a temporary folder can be made")
 }
 
-/// A store in a temporary folder of its own.
+/// A store in its own temporary folder.
 pub struct TempStore {
     store: Option<Arc<Sqlite>>,
     clock: Arc<dyn Clock>,
@@ -39,13 +39,13 @@ impl TempStore {
         made
     }
 
-    /// An empty store with the machine's clock.
+    /// An empty store with the system clock.
     #[must_use]
     pub fn real() -> Self {
         Self::new(Arc::new(SystemClock), Options::default())
     }
 
-    /// An empty store with a clock that stands still, and the clock.
+    /// An empty store with a manual clock, and the clock.
     #[must_use]
     pub fn manual() -> (Self, ManualClock) {
         let clock = ManualClock::new();
@@ -61,24 +61,24 @@ impl TempStore {
         Arc::clone(self.store.as_ref().expect("the store is open"))
     }
 
-    /// The file opened once more.
+    /// Opens the file once more.
     ///
     /// # Panics
-    /// When it cannot be opened.
+    /// When the file cannot be opened.
     #[must_use]
     pub fn second(&self) -> Arc<Sqlite> {
         let opened = Sqlite::open(self.path(), Arc::clone(&self.clock), self.options);
         Arc::new(opened.unwrap_or_else(|error| panic!("the store opens: {error}")))
     }
 
-    /// Closes the store, if nobody else has it, and opens it again.
+    /// Closes the store, unless it is in use elsewhere, and opens it again.
     pub fn reopen(&mut self) -> Arc<Sqlite> {
         self.close();
         self.store = Some(self.second());
         self.store()
     }
 
-    /// Closes the store, if nobody else has it.
+    /// Closes the store, unless it is in use elsewhere.
     pub fn close(&mut self) {
         self.store = None;
     }
@@ -89,7 +89,7 @@ impl TempStore {
         self.folder.path().join("ostler.db")
     }
 
-    /// The folder that the file is in.
+    /// The folder of the file.
     #[must_use]
     pub fn folder(&self) -> &Path {
         self.folder.path()

@@ -1,4 +1,4 @@
-//! Events that a test waits for, instead of sleeping and hoping.
+//! Signals: events that a test waits for instead of sleeping.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tokio::sync::watch;
 /// How long a test waits for anything before it fails.
 pub const MAX_WAIT: Duration = Duration::from_secs(30);
 
-/// A counted event. Clones are the same signal.
+/// A counted event. Clones share the count.
 #[derive(Clone, Debug)]
 pub struct Signal {
     name: &'static str,
@@ -15,24 +15,24 @@ pub struct Signal {
 }
 
 impl Signal {
-    /// A signal that was not emitted yet. The name is for the sentence of a test that waits in vain.
+    /// A signal that was not emitted yet. The name appears in the message of a test that times out.
     #[must_use]
     pub fn new(name: &'static str) -> Self {
         Self { name, count: watch::Sender::new(0) }
     }
 
-    /// It happened, once more.
+    /// Counts one more event.
     pub fn emit(&self) {
         self.count.send_modify(|count| *count += 1);
     }
 
-    /// How often it happened.
+    /// The number of events.
     #[must_use]
     pub fn count(&self) -> u64 {
         *self.count.borrow()
     }
 
-    /// Waits until it has happened.
+    /// Waits for the first event.
     ///
     /// # Panics
     /// When it does not happen within [`MAX_WAIT`].
@@ -40,7 +40,7 @@ impl Signal {
         self.wait_for(1).await;
     }
 
-    /// Waits until it has happened `times` times, counted from the beginning.
+    /// Waits until the event has happened `times` times, counted from the beginning.
     ///
     /// # Panics
     /// When it does not happen within [`MAX_WAIT`].

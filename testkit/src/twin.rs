@@ -1,8 +1,7 @@
-//! The test's own program, started again as another process.
+//! Twin: the test binary, started again as a second process.
 //!
-//! A test that needs a second process has, beside itself, an ignored test that is the other process's part. The
-//! two talk in lines: the twin hears them on its standard input and says them on its standard output, where the
-//! test runner's own words stand between.
+//! A test that needs a second process is paired with an ignored test that runs there. The two exchange lines over the
+//! twin's standard input and output; on the output they are mixed with those of the test runner.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
@@ -14,10 +13,10 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::signal::MAX_WAIT;
 
-/// Marks what a twin says among the words of its test runner.
+/// Marks the lines of a twin in the output of its test runner.
 const MARK: &str = "@> ";
 
-/// Another process that runs one test of the same program. It is killed when this is dropped.
+/// Another process that runs one test of the same binary. Killed on drop.
 #[derive(Debug)]
 pub struct Twin {
     name: String,
@@ -26,21 +25,20 @@ pub struct Twin {
 }
 
 impl Twin {
-    /// Starts the test `name`, which is marked as ignored, with these variables.
+    /// Starts the test `name`, which must be ignored, with these environment variables.
     ///
     /// # Panics
-    /// When no process can be started.
+    /// When the process cannot be started.
     #[must_use]
     pub fn start(name: &str, variables: &[(&str, &OsStr)]) -> Self {
         let program = std::env::current_exe().expect("the test knows its own program");
         Self::spawn(name, Command::new(program), variables)
     }
 
-    /// The same with its own view of what is mounted, in which it may mount: as root, or where user namespaces are
-    /// allowed.
+    /// Like [`start`](Self::start), with a mount namespace of its own. Needs root or user namespaces.
     ///
     /// # Panics
-    /// When this machine allows neither, or no process can be started.
+    /// When this machine allows neither, or the process cannot be started.
     #[must_use]
     pub fn start_apart(name: &str, variables: &[(&str, &OsStr)]) -> Self {
         let ways: [&[&str]; 2] = [&["--mount"], &["--user", "--map-root-user", "--mount"]];
@@ -76,10 +74,10 @@ impl Twin {
         Self { name: name.to_owned(), child, lines }
     }
 
-    /// The next line that it says.
+    /// The twin's next line.
     ///
     /// # Panics
-    /// When it says nothing within [`MAX_WAIT`], or is dead.
+    /// When there is none within [`MAX_WAIT`], or the twin is dead.
     #[must_use]
     pub fn hear(&mut self) -> String {
         self.lines.recv_timeout(MAX_WAIT).unwrap_or_else(|_| {
@@ -90,33 +88,33 @@ impl Twin {
     /// Waits for this line.
     ///
     /// # Panics
-    /// When it says something else, or nothing.
+    /// When the next line is another one, or there is none.
     pub fn expect(&mut self, line: &str) {
         let said = self.hear();
         assert_eq!(said, line, "what {} says", self.name);
     }
 
-    /// Tells it a line.
+    /// Sends a line to the twin.
     ///
     /// # Panics
-    /// When it no longer listens.
+    /// When the twin has closed its input.
     pub fn tell(&mut self, line: &str) {
         let input = self.child.stdin.as_mut().expect("its input is a pipe");
         writeln!(input, "{line}").unwrap_or_else(|error| panic!("{} does not listen: {error}", self.name));
     }
 
-    /// Sends it a signal.
+    /// Sends a signal to the twin.
     ///
     /// # Panics
-    /// When it is gone.
+    /// When the twin is gone.
     pub fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).expect("the process is there");
     }
 
-    /// Kills it, and waits until it is dead.
+    /// Kills the twin, and waits until it is dead.
     ///
     /// # Panics
-    /// When it had ended by itself.
+    /// When it had exited before.
     pub fn kill(mut self) {
         self.signal(Signal::KILL);
         let status = self.end();
@@ -128,13 +126,13 @@ impl Twin {
         );
     }
 
-    /// Waits for its end.
+    /// Waits for the twin to exit.
     ///
     /// # Panics
-    /// When its end cannot be waited for.
+    /// When waiting fails.
     #[must_use]
     pub fn wait(mut self) -> ExitStatus {
-        // Without an input that could still come, whoever waits for one ends too.
+        // With its input closed, a twin that waits for a line exits too.
         drop(self.child.stdin.take());
         self.end()
     }
@@ -150,10 +148,10 @@ impl Twin {
         self.child.wait().expect("its end can be waited for")
     }
 
-    /// Waits for its end, which must be a good one.
+    /// Waits for the twin to exit successfully.
     ///
     /// # Panics
-    /// When it is not.
+    /// When it fails.
     pub fn succeed(self) {
         let name = self.name.clone();
         let status = self.wait();
@@ -168,21 +166,21 @@ impl Drop for Twin {
     }
 }
 
-/// The twin's side of the talk.
+/// The twin's end of the conversation.
 #[derive(Debug)]
 pub struct Voice;
 
 impl Voice {
-    /// Says a line to the test that started this process.
+    /// Sends a line to the test that started this process.
     ///
     /// # Panics
-    /// When nobody listens.
+    /// When the test has closed the pipe.
     pub fn say(line: &str) {
         let mut out = std::io::stdout().lock();
         writeln!(out, "{MARK}{line}").and_then(|()| out.flush()).expect("the test listens");
     }
 
-    /// Waits for a line; `None`: there will be none.
+    /// Waits for a line; `None`: the input is closed.
     #[must_use]
     pub fn hear() -> Option<String> {
         let mut line = String::new();

@@ -1,4 +1,4 @@
-//! The comparison. It decides by the log alone what must be true, and takes nothing from the store's own rules.
+//! History checker. It derives what must hold from the log alone, and shares no rules with the store.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,10 +11,10 @@ use super::report::{Report, Sort, Violation};
 use super::stored::{Stored, StoredTask};
 use super::told::{Made, Told, tasks_of};
 
-/// Compares what was asked and acknowledged with what is stored.
+/// Compares the calls and acknowledgements in the log with the stored state.
 ///
 /// # Panics
-/// When the log answers a call that it does not hold: then the log is broken, not the store.
+/// When the log answers a call that it does not contain: then the log is broken, not the store.
 #[must_use]
 pub fn check(lines: &[Line], stored: &Stored) -> Report {
     let told = Told::from(lines);
@@ -49,7 +49,7 @@ const fn ends(call: &Call) -> bool {
     matches!(call, Call::Finish(..) | Call::Cancel(_))
 }
 
-/// What was acknowledged is there.
+/// Acknowledged changes are stored.
 fn acknowledged(told: &Told<'_>, tasks: &HashMap<TaskId, &StoredTask>, found: &mut Vec<Violation>) {
     let mut leases: HashSet<(TaskId, u64)> = HashSet::new();
     let mut completed: HashSet<TaskId> = HashSet::new();
@@ -82,7 +82,7 @@ fn acknowledged(told: &Told<'_>, tasks: &HashMap<TaskId, &StoredTask>, found: &m
     }
 }
 
-/// What of an acknowledged call a stored task lacks.
+/// The effect of an acknowledged call that a stored task lacks.
 fn missing(told: &Told<'_>, made: &Made<'_>, answer: &Answer, stored: &StoredTask) -> Option<Violation> {
     let task = &stored.detail.task;
     let state = task.state.name();
@@ -117,12 +117,12 @@ fn missing(told: &Told<'_>, made: &Made<'_>, answer: &Answer, stored: &StoredTas
             (!there).then_some(Violation::LostEvents(task.id, *last))
         }
         (Call::Prune(_), Answer::Pruned(count)) => {
-            // A call for several tasks may rightly have left some that had not ended.
+            // A call for several tasks may skip those that had not finished.
             let all = tasks_of(made.call).len() == *count;
             let again = told.later(task.id, made, |call| matches!(call, Call::Enqueue(_)));
             (all && !again).then_some(Violation::Resurrected(task.id))
         }
-        // The rest is about no single task, or says that nothing was done.
+        // The rest is about no single task, or answers that nothing was done.
         (
             Call::Join(_)
             | Call::Leave(_)
@@ -144,7 +144,7 @@ fn missing(told: &Told<'_>, made: &Made<'_>, answer: &Answer, stored: &StoredTas
     }
 }
 
-/// What is there was asked for.
+/// Stored changes were requested.
 fn unasked(told: &Told<'_>, stored: &StoredTask, found: &mut Vec<Violation>) {
     let task = &stored.detail.task;
     let asked = |such: &dyn Fn(&Call) -> bool| {
@@ -154,7 +154,7 @@ fn unasked(told: &Told<'_>, stored: &StoredTask, found: &mut Vec<Violation>) {
         found.push(Violation::PhantomTask(task.id));
         return;
     }
-    // A task whose time is over ends by itself.
+    // A task past its deadline finishes without a call.
     if task.state.name().is_terminal() && task.not_after.is_none() && task.deadline.is_none() && !asked(&ends)
     {
         found.push(Violation::PhantomEnd(task.id));
@@ -169,7 +169,7 @@ fn unasked(told: &Told<'_>, stored: &StoredTask, found: &mut Vec<Violation>) {
     }
 }
 
-/// The records of one task fit together.
+/// The records of one task are consistent.
 fn consistent(stored: &StoredTask, found: &mut Vec<Violation>) {
     let task = &stored.detail.task;
     let attempts = &stored.detail.attempts;
@@ -202,13 +202,13 @@ fn consistent(stored: &StoredTask, found: &mut Vec<Violation>) {
     }
 }
 
-/// Nodes that came are there, with their workers, and those that went are not.
+/// Joined nodes are present with their workers, and departed ones are absent.
 fn nodes(told: &Told<'_>, stored: &Stored, found: &mut Vec<Violation>) {
     let there: HashSet<SessionId> = stored.survey.nodes.iter().map(|node| node.session).collect();
     let goes = |made: &Made<'_>, session: SessionId| match (made.call, made.answer) {
         (Call::Leave(left), _) => *left == session && made.may_have_happened(),
         (Call::Expire, Some(Answer::Expired(ended))) => ended.contains(&session),
-        // It may have ended anybody.
+        // It may have ended any session.
         (Call::Expire, _) => true,
         _ => false,
     };
@@ -245,7 +245,7 @@ fn nodes(told: &Told<'_>, stored: &Stored, found: &mut Vec<Violation>) {
     }
 }
 
-/// The last acknowledged setting of a queue holds.
+/// The last acknowledged setting of a queue is stored.
 fn settings(told: &Told<'_>, stored: &Stored, found: &mut Vec<Violation>) {
     for made in &told.calls {
         let (Call::Configure(queue, limit), Some(Answer::Configured)) = (made.call, made.answer) else {
@@ -262,7 +262,7 @@ fn settings(told: &Told<'_>, stored: &Stored, found: &mut Vec<Violation>) {
     }
 }
 
-/// The counts of each lane are those of its tasks.
+/// The counts of each lane match its tasks.
 fn counts(told: &Told<'_>, stored: &Stored, found: &mut Vec<Violation>) {
     let certainly: usize = told
         .calls
@@ -303,7 +303,7 @@ fn counts(told: &Told<'_>, stored: &Stored, found: &mut Vec<Violation>) {
                 task.queue == lane.queue && task.kind == lane.kind && task.state.name() == state
             });
             let least = here.count() as u64;
-            // What has ended stays counted when it is removed.
+            // A finished task stays counted when it is removed.
             let most = if state.is_terminal() { u64::MAX } else { least };
             let counted = *counts.of(state);
             if !(least..=most).contains(&counted) {

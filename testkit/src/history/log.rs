@@ -1,11 +1,11 @@
-//! The record of calls and answers: one line each, appended and synced, so that it outlives whoever writes it.
+//! Log of calls and answers: one line each, appended and synced, so that it survives the process that writes it.
 //!
 //! ```text
 //! ask 4242.7 finish 01JC8Z0Q4M9T7N3V5X1B2D6F8H 3
 //! ack 4242.7 finished completed
 //! ```
 //!
-//! A line that was cut short by a kill is the last one of its file, and is left out.
+//! A line cut short by a kill is the last one of its file, and is ignored.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -14,84 +14,74 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ostler_core::{SessionId, StateName, TaskId};
 
-/// Something that was asked of the store.
+/// A call to the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Call {
-    /// A node comes up.
+    /// A node joins.
     Join(SessionId),
-    /// A node goes.
+    /// A node leaves.
     Leave(SessionId),
-    /// A node says that it has this many workers.
+    /// A node reports this many workers.
     Report(SessionId, usize),
-    /// To let at most this many tasks wait in a queue.
+    /// Sets the maximum number of waiting tasks in a queue.
     Configure(String, u64),
-    /// To end dead nodes.
+    /// Expires dead nodes.
     Expire,
-    /// To take tasks in.
     Enqueue(Vec<TaskId>),
-    /// To give tasks out.
     Claim,
-    /// An attempt begins.
+    /// An attempt starts; with its token.
     Start(TaskId, u64),
-    /// An attempt ends, however.
+    /// An attempt finishes, with any outcome; with its token.
     Finish(TaskId, u64),
-    /// To keep a step of this name.
+    /// Saves a step with this name.
     SaveStep(TaskId, String),
-    /// To append events.
+    /// Appends events.
     Append(TaskId),
-    /// To cancel.
     Cancel(TaskId),
-    /// To replay, keeping the steps.
+    /// Replays, keeping the steps.
     Replay(TaskId),
-    /// To remove these tasks.
+    /// Removes these tasks.
     Prune(Vec<TaskId>),
-    /// To remove old tasks.
+    /// Removes old tasks.
     PruneOld,
 }
 
-/// What the store answered, where it was more than a refusal.
+/// The store's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The node is up.
     Joined,
-    /// The node is gone.
     Left,
-    /// The workers are recorded.
     Reported,
-    /// The setting holds.
     Configured,
-    /// These nodes were ended.
+    /// These sessions were ended.
     Expired(Vec<SessionId>),
-    /// All tasks of the call are there.
+    /// All tasks of the call are stored.
     Enqueued,
     /// These tasks, with these tokens.
     Claimed(Vec<(TaskId, u64)>),
-    /// The start is recorded.
     Started,
-    /// The end is recorded, and this is where the task stands.
+    /// The outcome is recorded, and this is the task's state now.
     Finished(StateName),
-    /// The step is saved.
     StepSaved,
-    /// The events are there; the last one has this number.
+    /// The events are stored; the last one has this number.
     Appended(u64),
-    /// The task is cancelled.
     Cancelled,
-    /// The task is marked.
+    /// A running task is marked to be cancelled.
     CancelRequested,
     /// The task is queued again.
     Replayed,
-    /// That many tasks are gone.
+    /// This many tasks were removed.
     Pruned(usize),
-    /// Nothing was done, as the store said.
+    /// The store did nothing.
     Nothing,
 }
 
-/// One line.
+/// A line of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Line {
     /// A call is about to be made.
     Ask(String, Call),
-    /// The call of this number was answered.
+    /// The call with this number was answered.
     Ack(String, Answer),
 }
 
@@ -102,7 +92,7 @@ pub struct Log {
     next: AtomicU64,
 }
 
-/// A call that was written down and has no answer yet.
+/// A logged call without an answer yet.
 #[derive(Debug)]
 #[must_use = "a call without its answer may have been carried out or not"]
 pub struct Asked<'a> {
@@ -111,17 +101,17 @@ pub struct Asked<'a> {
 }
 
 impl Log {
-    /// The log at this path, made if need be.
+    /// Opens the log at this path, created if missing.
     ///
     /// # Panics
-    /// When it cannot be opened.
+    /// When the file cannot be opened.
     #[must_use]
     pub fn open(path: &Path) -> Self {
         let file = OpenOptions::new().create(true).append(true).open(path).expect("the log can be written");
         Self { file, next: AtomicU64::new(0) }
     }
 
-    /// Writes down that a call is about to be made.
+    /// Logs that a call is about to be made.
     pub fn ask(&self, call: &Call) -> Asked<'_> {
         let number = format!("{}.{}", std::process::id(), self.next.fetch_add(1, Ordering::SeqCst));
         self.append(&Line::Ask(number.clone(), call.clone()));
@@ -129,7 +119,7 @@ impl Log {
     }
 
     fn append(&self, line: &Line) {
-        // One write for one line: nothing of another writer comes in between.
+        // One write per line, so that lines of several writers do not interleave.
         let text = format!("{}\n", print(line));
         (&self.file).write_all(text.as_bytes()).expect("the log can be written");
         self.file.sync_data().expect("the log can be synced");
@@ -137,26 +127,26 @@ impl Log {
 }
 
 impl Asked<'_> {
-    /// Writes down what was answered.
+    /// Logs the answer.
     pub fn answered(self, answer: Answer) {
         self.log.append(&Line::Ack(self.number, answer));
     }
 }
 
-/// All whole lines of a log.
+/// All complete lines of a log.
 ///
 /// # Panics
-/// When it cannot be read, or has a line that is none, other than a last one that was cut short.
+/// When the log cannot be read, or has an invalid line other than a truncated last one.
 #[must_use]
 pub fn read(path: &Path) -> Vec<Line> {
     let bytes = std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     read_text(&String::from_utf8(bytes).expect("a log is text"))
 }
 
-/// All whole lines of a log's text.
+/// All complete lines of a log's text.
 ///
 /// # Panics
-/// When it has a line that is none, other than a last one that was cut short.
+/// When the log has an invalid line other than a truncated last one.
 #[must_use]
 pub fn read_text(text: &str) -> Vec<Line> {
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);

@@ -1,9 +1,9 @@
-//! What a store acknowledged, against what it holds afterwards.
+//! History checker: compares what a store acknowledged with what it contains afterwards.
 //!
-//! A workload writes down each call before it is made and each answer once it is there ([`Log`], [`Scribe`]). It may be killed
-//! at any moment. Afterwards [`Stored`] is read from the store, and [`check`] compares: what was acknowledged is
-//! there, what nobody asked for is not, no task completes twice, tokens only rise, and the counts add up. A call
-//! without an answer may have been carried out or not; both are right.
+//! A workload logs each call before it is made and each answer once it arrives ([`Log`], [`Scribe`]). It may be killed
+//! at any time. Afterwards [`Stored`] is read from the store, and [`check`] compares: acknowledged changes are
+//! stored, nothing is stored that was not requested, no task completes twice, tokens only rise, and the counts add up. A call
+//! without an answer may or may not have been carried out; both are correct.
 
 mod check;
 mod log;

@@ -1,66 +1,65 @@
-//! What can be wrong.
+//! The violations that the history checker reports.
 
 use ostler_core::{SessionId, StateName, TaskId};
 
-/// What came out of the comparison.
+/// The result of the comparison.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Calls that were made.
+    /// Calls made.
     pub asked: usize,
-    /// Calls that were answered.
+    /// Calls answered.
     pub acked: usize,
-    /// Tasks that are stored.
+    /// Tasks stored.
     pub stored: usize,
-    /// Acknowledged things that are not there.
+    /// Acknowledged changes that are missing.
     pub lost: usize,
-    /// Things that nobody asked for.
+    /// Stored changes that were not requested.
     pub phantom: usize,
-    /// Tasks that ended, or were given out, twice.
+    /// Tasks that were stored, claimed or completed twice.
     pub double: usize,
-    /// All that is wrong.
     pub violations: Vec<Violation>,
 }
 
-/// One thing that is wrong.
+/// A violation of what the log promises.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Violation {
-    /// An acknowledged node is not there.
+    /// An acknowledged node is missing.
     LostNode(SessionId),
-    /// A node that is gone is there, or one that never came.
+    /// A node is present that has left or never joined.
     PhantomNode(SessionId),
-    /// The acknowledged workers of a node are not there.
+    /// The acknowledged workers of a node are missing.
     LostWorkers(SessionId),
-    /// The acknowledged setting of a queue does not hold.
+    /// The acknowledged setting of a queue is missing.
     LostSetting(String),
-    /// An acknowledged task is not there.
+    /// An acknowledged task is missing.
     LostTask(TaskId),
-    /// An acknowledged claim is not there: the task's token is lower.
+    /// An acknowledged claim is missing: the task's token is lower.
     LostClaim(TaskId, u64),
     /// An acknowledged start has no attempt.
     LostStart(TaskId, u64),
-    /// The attempt of an acknowledged end has none.
+    /// The attempt of an acknowledged finish has no outcome.
     LostEnd(TaskId, u64),
-    /// The acknowledged state of an ended task is another one now.
+    /// The acknowledged terminal state of a task has changed.
     LostState(TaskId, StateName),
-    /// An acknowledged cancel request is not there.
+    /// An acknowledged cancel request is missing.
     LostCancel(TaskId),
-    /// An acknowledged replay is not there.
+    /// An acknowledged replay is missing.
     LostReplay(TaskId),
-    /// An acknowledged step is not there.
+    /// An acknowledged step is missing.
     LostStep(TaskId, String),
-    /// Acknowledged events are not there.
+    /// Acknowledged events are missing.
     LostEvents(TaskId, u64),
-    /// A removed task is there.
+    /// A removed task is present.
     Resurrected(TaskId),
-    /// A task that nobody enqueued.
+    /// A task that was never enqueued.
     PhantomTask(TaskId),
-    /// A task that nobody finished or cancelled has ended.
+    /// A task has finished without a finish or a cancel.
     PhantomEnd(TaskId),
-    /// A step that nobody saved.
+    /// A step that was never saved.
     PhantomStep(TaskId, String),
-    /// Events that nobody appended.
+    /// Events that were never appended.
     PhantomEvents(TaskId),
-    /// The same lease was given out twice.
+    /// The same lease was granted twice.
     DoubleClaim(TaskId, u64),
     /// A task completed more than once.
     DoubleCompletion(TaskId),
@@ -70,17 +69,17 @@ pub enum Violation {
     TokenWentBack(TaskId),
     /// The numbers of attempts or events have a gap.
     Gap(TaskId),
-    /// An attempt has no end although the task does not run, or the other way round.
+    /// An attempt has no outcome although the task is not running, or the reverse.
     OpenAttempt(TaskId),
     /// The counts of a lane differ from its tasks.
     Counts {
         /// Queue and kind.
         lane: (String, String),
-        /// Of which state; `None`: of all that were submitted.
+        /// `None`: the submitted count.
         state: Option<StateName>,
-        /// What the lane says.
+        /// The lane's count.
         counted: u64,
-        /// What there is, at least and at most.
+        /// The minimum and maximum that match the tasks.
         found: (u64, u64),
     },
 }
@@ -112,7 +111,6 @@ impl Violation {
     }
 }
 
-/// What sort of thing is wrong.
 #[derive(PartialEq)]
 pub(super) enum Sort {
     Lost,

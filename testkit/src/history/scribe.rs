@@ -1,4 +1,4 @@
-//! A caller of a store that writes every call and every answer down.
+//! Store client that logs every call and every answer.
 
 use ostler_core::{Outcome, SessionId, StateName, TaskId, Worker};
 use ostler_store::calls::{
@@ -12,20 +12,18 @@ use ostler_store::{Lease, LeaseRef, Store};
 use super::log::{Answer, Call, Log};
 use crate::ids::Ids;
 
-/// Calls a store, and keeps the log. An error of the store is a panic: a workload that meets one has failed.
+/// Calls a store and logs it. A store error is a panic: the workload has failed.
 #[derive(Clone, Copy)]
 pub struct Scribe<'a> {
-    /// The store.
     pub store: &'a dyn Store,
-    /// The log.
     pub log: &'a Log,
-    /// Where workers' names come from.
+    /// The source of worker ids.
     pub ids: &'a Ids,
 }
 
 #[allow(clippy::missing_panics_doc, reason = "every method panics when the store answers with an error")]
 impl Scribe<'_> {
-    /// A node comes up; its session must be new.
+    /// Joins a node; its session must be new.
     pub async fn join(&self, node: NewSession) -> SessionId {
         let session = node.id;
         let asked = self.log.ask(&Call::Join(session));
@@ -34,21 +32,21 @@ impl Scribe<'_> {
         session
     }
 
-    /// A node goes; it must be there.
+    /// Ends a session, which must exist.
     pub async fn leave(&self, session: SessionId) {
         let asked = self.log.ask(&Call::Leave(session));
         assert_eq!(self.store.leave(session).await.expect("leave answers"), Fenced::Recorded);
         asked.answered(Answer::Left);
     }
 
-    /// A node has these workers; it must be there.
+    /// Reports the workers of a session, which must exist.
     pub async fn report(&self, session: SessionId, workers: Vec<Worker>) {
         let asked = self.log.ask(&Call::Report(session, workers.len()));
         assert_eq!(self.store.report(session, workers).await.expect("report answers"), Fenced::Recorded);
         asked.answered(Answer::Reported);
     }
 
-    /// At most this many tasks wait in a queue.
+    /// Sets the maximum number of waiting tasks in a queue.
     pub async fn limit(&self, queue: &str, limit: u64) {
         let asked = self.log.ask(&Call::Configure(queue.to_owned(), limit));
         let changes = vec![QueueChange::Limit(Some(limit))];
@@ -57,7 +55,7 @@ impl Scribe<'_> {
         asked.answered(Answer::Configured);
     }
 
-    /// Ends dead nodes.
+    /// Expires dead nodes.
     pub async fn expire(&self, batch: usize) -> Expired {
         let asked = self.log.ask(&Call::Expire);
         let expired = self.store.expire(batch).await.expect("expire answers");
@@ -98,7 +96,7 @@ impl Scribe<'_> {
         }
     }
 
-    /// An attempt begins.
+    /// Starts an attempt.
     pub async fn start(&self, lease: LeaseRef) -> Fenced {
         let asked = self.log.ask(&Call::Start(lease.task, lease.token));
         let start = Start { lease, worker: self.ids.worker() };
@@ -110,7 +108,7 @@ impl Scribe<'_> {
         answer
     }
 
-    /// An attempt ends.
+    /// Finishes an attempt.
     pub async fn finish(&self, lease: Lease, outcome: Outcome) -> Finished {
         let name = lease.as_ref();
         let asked = self.log.ask(&Call::Finish(name.task, name.token));
@@ -123,7 +121,6 @@ impl Scribe<'_> {
         answer
     }
 
-    /// Saves a step.
     pub async fn save_step(&self, lease: LeaseRef, name: &str) -> Saved {
         let asked = self.log.ask(&Call::SaveStep(lease.task, name.to_owned()));
         let step = NewStep { name: name.to_owned(), value: "1".to_owned() };
@@ -135,7 +132,7 @@ impl Scribe<'_> {
         answer
     }
 
-    /// Appends that many events.
+    /// Appends `count` events.
     pub async fn append(&self, lease: LeaseRef, count: usize) -> Appended {
         let asked = self.log.ask(&Call::Append(lease.task));
         let event = NewEvent { kind: EventKind::Log, data: "a line".to_owned() };
@@ -147,7 +144,6 @@ impl Scribe<'_> {
         answer
     }
 
-    /// Cancels.
     pub async fn cancel(&self, task: TaskId) -> CancelAnswer {
         let asked = self.log.ask(&Call::Cancel(task));
         let answer = self.store.cancel(vec![task]).await.expect("cancel answers")[0];

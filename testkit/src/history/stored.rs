@@ -1,28 +1,26 @@
-//! Everything that a store holds, as it shows it.
+//! Everything a store contains, read through its queries.
 
 use ostler_store::views::{Cursor, Event, Filter, Survey, TaskDetail, TaskRef};
 use ostler_store::{Error, MAX_PAGE, Store};
 
-/// What a store holds.
+/// The contents of a store.
 #[derive(Clone, Debug, Default)]
 pub struct Stored {
-    /// All tasks.
     pub tasks: Vec<StoredTask>,
     /// Counts, settings, nodes and workers.
     pub survey: Survey,
 }
 
-/// A task with all that belongs to it.
+/// A task with its attempts, steps and events.
 #[derive(Clone, Debug)]
 pub struct StoredTask {
-    /// The task, its attempts and its steps.
+    /// With its attempts and steps.
     pub detail: TaskDetail,
-    /// Its events.
     pub events: Vec<Event>,
 }
 
 impl Stored {
-    /// Reads everything. Nobody may write in the meantime.
+    /// Reads everything. There must be no concurrent writes.
     ///
     /// # Errors
     /// The store's.
@@ -32,7 +30,7 @@ impl Stored {
         loop {
             let page = store.list(Filter::default(), after, MAX_PAGE).await?;
             for task in page.tasks {
-                // What is listed and cannot be shown is missing in the picture, and the counts then do not add up.
+                // A task that is listed but not shown is left out, and then the counts do not add up.
                 if let Some(detail) = store.show(TaskRef::Id(task.id)).await? {
                     tasks.push(StoredTask { detail, events: events(store, task.id).await? });
                 }

@@ -1,4 +1,4 @@
-//! What a log tells: each call with its answer, and which calls may have come after which.
+//! Calls of a log: each with its answer, and the order in which calls may have been carried out.
 
 use std::collections::HashMap;
 
@@ -6,17 +6,17 @@ use ostler_core::TaskId;
 
 use super::log::{Answer, Call, Line};
 
-/// A call, with the lines it was made and answered at.
+/// A call, with the lines where it was made and answered.
 pub(super) struct Made<'a> {
     pub(super) call: &'a Call,
     pub(super) asked_at: usize,
     pub(super) answer: Option<&'a Answer>,
-    /// Behind all lines when it has no answer: it may still have been carried out at the very end.
+    /// After all lines if there is no answer: the call may have been carried out at the very end.
     pub(super) answered_at: usize,
 }
 
 impl Made<'_> {
-    /// Whether it was carried out, as far as the log knows.
+    /// Whether the call may have been carried out, according to the log.
     pub(super) fn may_have_happened(&self) -> bool {
         self.answer != Some(&Answer::Nothing)
     }
@@ -24,7 +24,7 @@ impl Made<'_> {
 
 pub(super) struct Told<'a> {
     pub(super) calls: Vec<Made<'a>>,
-    /// Where the calls of a task are.
+    /// The positions of a task's calls.
     by_task: HashMap<TaskId, Vec<usize>>,
 }
 
@@ -56,7 +56,7 @@ impl<'a> Told<'a> {
         self.by_task.get(&task).into_iter().flatten().map(|at| &self.calls[*at])
     }
 
-    /// Whether such a call on the task was, or may have been, carried out after `since` was asked.
+    /// Whether a matching call on the task was, or may have been, carried out after `since` was made.
     pub(super) fn later(&self, task: TaskId, since: &Made<'_>, such: impl Fn(&Call) -> bool) -> bool {
         self.of(task).any(|made| {
             such(made.call)
@@ -75,7 +75,7 @@ impl<'a> Told<'a> {
     }
 }
 
-/// The tasks that a call names.
+/// The tasks named by a call.
 pub(super) fn tasks_of(call: &Call) -> &[TaskId] {
     match call {
         Call::Enqueue(tasks) | Call::Prune(tasks) => tasks,

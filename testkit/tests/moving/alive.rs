@@ -1,4 +1,4 @@
-//! A node is at work on the old store, under load, while the store moves: nothing is lost, and nothing is done twice.
+//! A store moves while a node works on it under load: no task is lost, and none is done twice.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -19,21 +19,21 @@ use crate::fill::{LONG, QUEUE};
 use crate::place::Place;
 
 const FOLDER: &str = "OSTLER_TEST_FOLDER";
-/// Callers of each sort.
+/// Concurrent callers of each sort.
 const SUBMITTERS: u64 = 2;
 const WORKERS: u64 = 3;
-/// Rounds of a caller, unless it is told before that the store goes: far more than a test waits for.
+/// Rounds of a caller, unless the store moves before: far more than a test waits for.
 const MAX_ROUNDS: u32 = 100_000;
-/// Rounds in which a submitter submits: as much as there is to read again in the end.
+/// Rounds in which a submitter submits; bounded, because all of it is read back at the end.
 const SUBMITTED: u32 = 20;
-/// How often a worker looks without a hint.
+/// The polling interval of a worker without a hint.
 const POLL: Duration = Duration::from_millis(20);
-/// Rounds of work before the store begins to move.
+/// Rounds of work before the move begins.
 const BUSY: u64 = 4;
-/// How long what runs may take. One task takes longer, whatever this is.
+/// The drain timeout of the move. One task takes longer in any case.
 const PATIENCE: Duration = Duration::from_millis(300);
 
-/// When the node is killed, if it is.
+/// When the node is killed, if at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Killed {
     Never,
@@ -56,7 +56,7 @@ async fn moves_under_load(killed: Killed) {
     let folder = scratch();
     let place = Place::new(folder.path());
     drop(place.old().expect("the store is made"));
-    // The server comes first: the node is not to wait for it.
+    // Start the server first, so that the node does not wait for it.
     drop(place.arrival().await);
     let mut twin = Twin::start("alive::busy_node", &[(FOLDER, OsStr::new(folder.path()))]);
     twin.expect("busy");
@@ -80,7 +80,7 @@ async fn moves_under_load(killed: Killed) {
     let moved = place.carry_told(PATIENCE, &count).await.expect("the store moves");
     assert!(!moved.tables.is_empty());
     if let Some(twin) = twin.into_inner().expect("nobody panicked here") {
-        // It hears where the store goes, holds on to what it has, and is refused by the fence.
+        // The node receives the new address, keeps its lease, and is refused by the fence.
         twin.succeed();
         assert!(
             *handed_back.lock().expect("nobody panicked here") >= 1,
@@ -92,7 +92,7 @@ async fn moves_under_load(killed: Killed) {
     let path = folder.path().join("log");
     let acked = agrees(&new, &path, killed).await;
     assert!(acked > 0);
-    // All that was taken in comes to its end, here.
+    // Every accepted task finishes in the new store.
     let (ids, log) = (Ids::new(50), Log::open(&path));
     let scribe = Scribe { store: &new, log: &log, ids: &ids };
     let session = scribe.join(ids.new_session("there", LONG)).await;
@@ -125,7 +125,7 @@ fn asks(session: SessionId) -> Claim {
     Claim { session, queue: QUEUE.to_owned(), kinds: Kinds::Any, limit: 4 }
 }
 
-/// Many callers at once, until the store is gone.
+/// Many concurrent callers, until the store has moved.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "the other process of the tests above"]
 async fn busy_node() {
@@ -147,11 +147,11 @@ async fn busy_node() {
         caller.await.expect("the caller ends well");
     }
     assert!(gone.load(Ordering::SeqCst), "the submitters were told");
-    // It is there until the test has no more use for it.
+    // Stay until the test is done with this process.
     let _ = Voice::hear();
 }
 
-/// Submits for some rounds, and then asks for something else until it is told that the store goes.
+/// Submits for some rounds, and then makes other calls until it is refused because the store moves.
 async fn submit(store: &dyn Store, log: &Log, ids: &Ids, gone: &AtomicBool) {
     for round in 0..MAX_ROUNDS {
         let error = if round < SUBMITTED {
@@ -175,11 +175,10 @@ async fn submit(store: &dyn Store, log: &Log, ids: &Ids, gone: &AtomicBool) {
     }
 }
 
-/// How a worker goes about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pace {
     Quick,
-    /// It holds one task for as long as it lives.
+    /// Holds one task for as long as it lives.
     Slow,
 }
 

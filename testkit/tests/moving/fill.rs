@@ -1,4 +1,4 @@
-//! A store with something of everything in it.
+//! Fills a store with data of every sort.
 
 use std::time::Duration;
 
@@ -20,23 +20,23 @@ use ostler_testkit::{Ids, ManualClock};
 
 pub(crate) const QUEUE: &str = "mail";
 pub(crate) const LONG: Duration = Duration::from_secs(3_600);
-/// More than go at once: a table is carried in several batches.
+/// More rows than one batch of the move.
 const MANY: usize = 25;
 
-/// Tasks of a filled store that are asked about later.
+/// Tasks of a filled store that tests refer to.
 pub(crate) struct Filled {
-    /// It has failed for good, with steps and events.
+    /// Failed permanently, with steps and events.
     pub(crate) dead: TaskId,
-    /// It waits for another attempt.
+    /// Waits for a retry.
     pub(crate) retried: TaskId,
-    /// It has a unique key, and has not ended.
+    /// Unfinished, with a unique key.
     pub(crate) unique: TaskId,
-    /// It waits for `awaited`.
+    /// Waits for `awaited`.
     pub(crate) dependent: TaskId,
     pub(crate) awaited: TaskId,
-    /// Three with one limit key, of which one may run at once.
+    /// Three tasks with one limit key, of which one may run at once.
     pub(crate) keyed: Vec<TaskId>,
-    /// It was running when the store was left.
+    /// Was running at the time of the move.
     pub(crate) running: TaskId,
     pub(crate) session: SessionId,
 }
@@ -53,7 +53,7 @@ pub(crate) async fn fill(store: &dyn Store, clock: &ManualClock) -> Filled {
     store.join(gone).await.expect("join answers");
     store.leave(gone_id).await.expect("leave answers");
 
-    // What has ended: well, for good, cancelled, too late, and some that are only counted any more.
+    // Finished tasks: completed, failed, cancelled, late, and some that were pruned and are only counted.
     let ended = enqueue(store, ids.new_tasks(5, QUEUE, "send")).await;
     let mut held = claim(store, session, QUEUE, 5).await.into_iter().map(|claimed| claimed.lease);
     let mut next = || held.next().expect("enough tasks are ready");
@@ -75,7 +75,7 @@ pub(crate) async fn fill(store: &dyn Store, clock: &ManualClock) -> Filled {
     store.prune(Prune::Tasks(vec![pruned_id])).await.expect("prune answers");
     assert_eq!(ended.len(), 5);
 
-    // What waits: for its time, for its key, for another, for a gate, and a lot that is simply ready.
+    // Waiting tasks: for a time, a key, another task, a gate, and many that are simply ready.
     let awaited = ids.new_task(QUEUE, "send");
     let mut dependent = ids.new_task(QUEUE, "sort");
     (dependent.after, dependent.on_failed) = (vec![awaited.id], OnFailed::Run);
@@ -111,7 +111,7 @@ pub(crate) async fn fill(store: &dyn Store, clock: &ManualClock) -> Filled {
     store.put_job(NewJob { id: job, name, fingerprint, spec, items: 2 }).await.expect("put_job answers");
     enqueue(store, ids.new_tasks(2, &queue_of(job), "item")).await;
 
-    // What runs when the store is left: one has begun, one is to be cancelled, one was only claimed.
+    // Tasks held at the time of the move: one started, one with a cancel request, one only claimed.
     let mut leases = claim(store, session, "many", 3).await.into_iter().map(|claimed| claimed.lease);
     let mut lease = || leases.next().expect("enough tasks are ready");
     let running = lease();
@@ -190,7 +190,7 @@ pub(crate) async fn claim(store: &dyn Store, session: SessionId, queue: &str, li
     }
 }
 
-/// Begins an attempt, and ends it.
+/// Starts an attempt and finishes it.
 pub(crate) async fn end(store: &dyn Store, ids: &Ids, lease: Lease, outcome: Outcome) {
     let start = Start { lease: lease.as_ref(), worker: ids.worker() };
     store.start(vec![start]).await.expect("start answers");

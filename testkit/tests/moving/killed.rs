@@ -1,4 +1,4 @@
-//! A move that is killed at any point is run again, and ends right. In between, no store is used that is not whole.
+//! A move that is killed at any point and run again completes correctly. In between, no incomplete store is usable.
 
 use std::ffi::OsStr;
 use std::os::unix::process::ExitStatusExt as _;
@@ -17,22 +17,22 @@ use crate::place::{Place, URL};
 
 const FOLDER: &str = "OSTLER_TEST_FOLDER";
 const SCHEMA: &str = "OSTLER_TEST_SCHEMA";
-/// At which step the mover is killed.
+/// The step at which the mover is killed.
 const STEP: &str = "OSTLER_TEST_STEP";
-/// At which point of a write it is.
+/// The fail point of a write at which the mover is killed.
 const CRASH_AT: &str = "OSTLER_CRASH_AT";
-/// Every write of the move on the old store, and every point of it.
+/// Every write of the move on the old store, and every fail point of a write.
 const VERBS: [&str; 3] = ["set_out", "freeze", "go"];
 const POINTS: [&str; 5] = ["taken", "begun", "written", "committed", "answered"];
 
-/// A filled file, to be copied.
+/// Makes the filled file that the tests copy.
 async fn filled(folder: &Path) {
     let place = Place::new(folder);
     let store = place.old().expect("the store opens");
     fill(&store, &place.clock).await;
 }
 
-/// A copy of it, in a place of its own.
+/// Copies the filled file to another folder.
 fn copy(from: &Path, to: &Path) -> Place {
     ostler_sqlite::integrity::backup(from.join("ostler.db"), to.join("ostler.db"))
         .expect("the file is copied");
@@ -43,7 +43,7 @@ fn copy(from: &Path, to: &Path) -> Place {
 async fn a_move_that_is_killed_at_any_point_is_run_again_and_ends_right() {
     let original = scratch();
     filled(original.path()).await;
-    // What it comes by when nobody kills it, and what it looks like then.
+    // The steps of an uninterrupted move, and its result.
     let whole = scratch();
     let place = copy(original.path(), whole.path());
     let steps = Mutex::new(Vec::new());
@@ -90,7 +90,7 @@ fn killed(place: &Place, variable: &str, at: &str) {
 }
 
 async fn ends_right(place: &Place, at: &str, gone: bool, expected: &Picture) {
-    // Until it is marked, the old store is there, and the new one is not used; from then on it is the other way round.
+    // Before the old store is marked as moved, it opens and the new one is unused; afterwards it is the other way round.
     let opened = place.old().map(drop).map_err(|error| error.kind());
     assert_eq!(opened, if gone { Err(ErrorKind::Moved) } else { Ok(()) }, "{at}: the old store");
     if let Ok(new) = place.new_store().await {
@@ -105,11 +105,11 @@ async fn ends_right(place: &Place, at: &str, gone: bool, expected: &Picture) {
     let ids = Ids::new(9);
     new.join(ids.new_session("there", LONG)).await.expect("join answers");
     new.enqueue(ids.new_tasks(1, QUEUE, "send")).await.expect("enqueue answers");
-    // A third time there is nothing left to do.
+    // A third run has nothing left to do.
     assert_eq!(place.carry().await.map(|moved| moved.tables), Ok(Vec::new()), "{at}");
 }
 
-/// Moves, and is killed.
+/// Moves the store, and is killed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "the other process of the test above"]
 async fn mover() {
@@ -126,7 +126,7 @@ async fn mover() {
 
 fn die() {
     kill_process(getpid(), ProcessSignal::KILL).expect("a signal to oneself");
-    // It is on its way; nothing may happen in between.
+    // The signal is on its way; do nothing until it arrives.
     loop {
         std::thread::park();
     }

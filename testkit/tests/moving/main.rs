@@ -1,4 +1,4 @@
-//! A store moves from SQLite to PostgreSQL: nothing is lost, nothing is there twice, and it goes on as if nothing had happened.
+//! Moves a store from SQLite to PostgreSQL: no data is lost or duplicated, and work continues as before.
 
 mod alive;
 mod fill;

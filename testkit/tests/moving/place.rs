@@ -1,4 +1,4 @@
-//! Where the tests move from and to.
+//! The move source and move target of the tests.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,16 +12,16 @@ use ostler_store::Error;
 use ostler_store::transfer::{self, MovePlan, MoveStep, MoveSummary};
 use ostler_testkit::{ManualClock, PrivatePostgres};
 
-/// Where another process of a test finds the server.
+/// The variable with the server's URL, for another process of a test.
 pub(crate) const URL: &str = "OSTLER_TEST_URL";
 
-/// Few go at once, so that tables take several batches.
+/// Small, so that tables take several batches.
 const ROWS: usize = 10;
 
 static SCHEMAS: AtomicU64 = AtomicU64::new(0);
 static MOVES: AtomicU64 = AtomicU64::new(1);
 
-/// A file and an empty schema.
+/// A SQLite file and an empty schema.
 pub(crate) struct Place {
     pub(crate) file: PathBuf,
     pub(crate) schema: String,
@@ -29,7 +29,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// A schema that no other test has.
+    /// With a schema that no other test uses.
     pub(crate) fn new(folder: &Path) -> Self {
         Self::with(folder, &format!("moved_{}", SCHEMAS.fetch_add(1, Ordering::SeqCst)), ManualClock::new())
     }
@@ -38,7 +38,7 @@ impl Place {
         Self { file: folder.join("ostler.db"), schema: schema.to_owned(), clock }
     }
 
-    /// Where the server is: that of this process, or of the test that started it.
+    /// The URL of the server: of this process, or of the test that started it.
     pub(crate) fn url(&self) -> String {
         std::env::var(URL).unwrap_or_else(|_| PrivatePostgres::shared().url())
     }
@@ -84,7 +84,7 @@ impl Place {
             .expect("the database opens")
     }
 
-    /// Moves, and lets nobody wait.
+    /// Moves without waiting for running tasks.
     pub(crate) async fn carry(&self) -> Result<MoveSummary, Error> {
         self.carry_told(Duration::ZERO, &|_| {}).await
     }

@@ -1,4 +1,4 @@
-//! What is refused, with which words, and that a refusal changes nothing.
+//! Refused moves and calls: their messages, and that a refusal changes nothing.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use ostler_testkit::{Ids, scratch};
 use crate::fill::{LONG, QUEUE, claim, enqueue, fill};
 use crate::place::Place;
 
-/// What was refused, and how.
+/// The kind and the message of a refusal.
 fn refused<T>(answer: Result<T, ostler_store::Error>) -> (ErrorKind, String) {
     let error = answer.err().expect("it is refused");
     (error.kind(), error.to_string())
 }
 
-/// A move that stopped after this step. What it had begun after that step may still happen: a test that must not see it needs a move
+/// Aborts a move after this step. Work begun after that step may still happen: a test that must not see it needs a move
 /// that waits there.
 async fn stopped_at(place: &Place, patience: Duration, last: fn(MoveStep) -> bool) {
     let (leaving, arrival, plan) = (place.leaving(), place.arrival().await, place.plan(patience));
@@ -44,7 +44,7 @@ async fn while_it_moves_both_sides_say_so_and_a_claim_finds_nothing() {
     let session = node.id;
     old.join(node).await.expect("join answers");
     enqueue(&old, ids.new_tasks(3, QUEUE, "send")).await;
-    // It waits for this one, so that nothing is frozen yet.
+    // The move waits for this task, so nothing is frozen yet.
     assert_eq!(claim(&old, session, QUEUE, 1).await.len(), 1);
     stopped_at(&place, LONG, |step| matches!(step, MoveStep::Draining { leased: 1 })).await;
 
@@ -64,7 +64,7 @@ async fn while_it_moves_both_sides_say_so_and_a_claim_finds_nothing() {
     assert_eq!(claim(&old, session, QUEUE, 10).await.len(), 0, "a claim finds nothing");
     assert!(place.old().is_ok(), "it can still be looked at");
 
-    // Neither those who come now nor those who were there before get in at the new place.
+    // Neither new clients nor those already connected get into the new store.
     let (kind, sentence) = refused(place.new_store().await);
     assert_eq!(kind, ErrorKind::Moving);
     assert!(sentence.contains("is moving in here") && sentence.contains("ostler db move"), "{sentence}");
@@ -76,7 +76,7 @@ async fn while_it_moves_both_sides_say_so_and_a_claim_finds_nothing() {
     );
     assert_eq!(refused(early.join(ids.new_session("early", LONG)).await).0, ErrorKind::Moving);
 
-    // Run to its end, the old place says where it went, and the new one works, also for those who were there before.
+    // After the move, the old store names its new address, and the new one works, even for clients that were connected before.
     place.carry().await.expect("the move ends");
     let (kind, sentence) = refused(place.old());
     assert_eq!(kind, ErrorKind::Moved);
@@ -120,7 +120,7 @@ async fn a_half_finished_move_of_another_store_is_refused() {
         "{sentence}"
     );
     enqueue(&elsewhere.old().expect("the store opens"), Ids::new(4).new_tasks(1, QUEUE, "send")).await;
-    // One that is on its way goes nowhere else.
+    // A store that is being moved cannot move elsewhere.
     let lost = Place { schema: "lost".to_owned(), ..place };
     let (kind, sentence) = refused(lost.carry().await);
     assert_eq!(kind, ErrorKind::Invalid);
@@ -147,7 +147,7 @@ async fn a_move_that_is_given_up_puts_the_old_store_back_to_work() {
     assert!(new.survey().await.expect("survey answers").queues.is_empty(), "nothing is left there");
     drop(new);
 
-    // Given up without the database: what is there is not used, and is thrown away by the next try.
+    // Abandoned without the database: the data there is not used, and the next attempt discards it.
     old.leave(session).await.expect("leave answers");
     stopped_at(&place, Duration::ZERO, |step| matches!(step, MoveStep::Verified { .. })).await;
     transfer::abandon(&place.leaving(), None).await.expect("it is given up");
@@ -195,7 +195,7 @@ async fn a_character_that_postgresql_cannot_keep_is_named_with_its_place() {
     let place = Place::new(folder.path());
     let old = place.old().expect("the store opens");
     enqueue(&old, Ids::new(7).new_tasks(1, QUEUE, "send")).await;
-    // The store itself takes none; somebody edits the file by hand.
+    // The store itself refuses this character; a user edited the file by hand.
     let conn = rusqlite::Connection::open(&place.file).expect("the file opens");
     conn.execute("UPDATE task SET payload = 'a' || char(0)", []).expect("it is written");
     drop(conn);

@@ -1,4 +1,4 @@
-//! Random sequences, in the middle of which the store moves: before and after, it answers as the reference does.
+//! Random sequences with a move in the middle: before and after, the store gives the same answers as the reference.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -14,11 +14,11 @@ use tempfile::TempDir;
 
 use crate::place::Place;
 
-/// Sequences, and operations in each of them.
+/// Sequences, and operations in each.
 const SEQUENCES: usize = 24;
 const OPERATIONS: usize = 60;
 
-/// A store that is a file at first, and then a schema.
+/// A store that is a file at first, and a schema after the move.
 struct Moves {
     _folder: TempDir,
     place: Place,
@@ -30,7 +30,7 @@ enum Now {
     New(Arc<Postgres>),
 }
 
-/// Schemas that were used, with a store open on each. To make one takes longer than a sequence does.
+/// Used schemas, with a store open on each. Creating one takes longer than a sequence.
 static USED: Mutex<Vec<(Arc<Postgres>, String)>> = Mutex::new(Vec::new());
 
 impl Moves {

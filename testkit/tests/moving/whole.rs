@@ -1,4 +1,4 @@
-//! All of it arrives, and the moved queue goes on.
+//! Complete move: all data arrives, and the moved store continues the work.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use ostler_testkit::{Ids, scratch};
 use crate::fill::{LONG, QUEUE, claim, end, fill};
 use crate::place::Place;
 
-/// Columns that only the new store has: they follow from others, or are of living nodes.
+/// Columns that only the new store has: derived from others, or for live nodes.
 const FOLLOWS: [(&str, &str); 7] = [
     ("task", "queue"),
     ("session", "expires_at"),
@@ -26,7 +26,7 @@ const FOLLOWS: [(&str, &str); 7] = [
     ("session", "heart_server"),
     ("session", "departed"),
 ];
-/// Tables of the new store that a store has nothing for when it arrives.
+/// Tables of the new store that are empty after a move.
 const EMPTY: [&str; 7] = ["meta", "arrival", "commit_mark", "inbox", "lane_delta", "orders", "worker"];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -46,11 +46,11 @@ async fn everything_that_the_old_store_shows_the_new_one_shows_too_and_goes_on_w
         assert!(!expected || rows(table) > 0, "the test has something in {}", table.name());
     }
     let new = place.new_store().await.expect("the new store opens");
-    // Whoever has it open can still look.
+    // A connection that is already open can still read the old store.
     let (before, after) = (Picture::take(&old).await, Picture::take(&new).await);
     assert_eq!(before, after, "what the two stores show");
 
-    // A node that was at work on the old store comes too late.
+    // A node that worked on the old store is too late.
     for claimed in held {
         let report = Report { lease: claimed.lease, ran: None, outcome: Outcome::Success, output: None };
         assert_eq!(old.finish(vec![report]).await.expect("finish answers"), [Finished::LeaseLost]);
@@ -68,15 +68,15 @@ async fn goes_on(new: &dyn Store, filled: &crate::fill::Filled, place: &Place) {
         shown.task.state.name()
     };
 
-    // A key that is taken stays taken.
+    // A unique key that is taken stays taken.
     let mut again = ids.new_task(QUEUE, "send");
     again.unique = Some(Unique::new("letter"));
     assert_eq!(new.enqueue(vec![again]).await, Ok(vec![Enqueued::Existing(filled.unique)]));
-    // What is new gets a number that nobody had.
+    // A new task gets an unused number.
     let fresh = NewTask::new(ids.task(), QUEUE, "send", "{}");
     assert_eq!(new.enqueue(vec![fresh.clone()]).await, Ok(vec![Enqueued::Created(fresh.id)]));
 
-    // Of three with one key, one runs at once; the end of one frees the next. And whoever waited for another is freed.
+    // Of three tasks with one key, one runs at once, and its completion frees the next. A task that waited for another is freed too.
     let mut keyed = Vec::new();
     let mut rounds = 0;
     loop {
@@ -100,7 +100,7 @@ async fn goes_on(new: &dyn Store, filled: &crate::fill::Filled, place: &Place) {
         assert_eq!(state(task).await, StateName::Completed, "{task}");
     }
 
-    // What waits for another attempt gets it when its time has come, and a dead letter can be replayed with its steps.
+    // A waiting retry runs when it is due, and a dead letter can be replayed with its steps.
     assert_eq!(state(filled.retried).await, StateName::Queued);
     new.replay(vec![filled.dead], Replay::default()).await.expect("replay answers");
     place.clock.advance(Duration::from_secs(1_800));
@@ -114,7 +114,7 @@ async fn goes_on(new: &dyn Store, filled: &crate::fill::Filled, place: &Place) {
     }
     let shown = new.show(TaskRef::Id(filled.dead)).await.expect("show answers").expect("it is there");
     assert_eq!((shown.steps.len(), shown.attempts.len()), (2, 2), "its steps and both its attempts");
-    // What was handed back when the store was left runs again here.
+    // A task that the move handed back runs again here.
     let many = claim(new, session, "many", 1_000).await;
     assert!(many.iter().any(|claimed| claimed.lease.task() == filled.running), "it was handed back");
 }

@@ -1,4 +1,4 @@
-//! Histories made by hand: a good one, and bad ones that must each be found.
+//! Tests of the history checker: one valid history, and invalid ones that must each be detected.
 
 use std::time::Duration;
 
@@ -18,14 +18,14 @@ use crate::Ids;
 const NOW: Timestamp = Timestamp::from_millis(1_767_225_600_000);
 const HERE: SessionId = SessionId(Id::from_bits(7));
 
-/// A log and a store that fit together, for a test to spoil.
+/// A consistent log and store, for a test to corrupt.
 struct History {
     lines: Vec<Line>,
     stored: Stored,
 }
 
 impl History {
-    /// One task that went all the way: enqueued, claimed, started, with an event and a step, completed.
+    /// One task with a full life: enqueued, claimed, started, with an event and a step, completed.
     fn good() -> (Self, TaskId) {
         let id = Ids::new(1).task();
         let mut history = Self { lines: Vec::new(), stored: Stored::default() };
@@ -47,7 +47,7 @@ impl History {
         (history, id)
     }
 
-    /// One task in this state, and nothing known but that it was enqueued.
+    /// One task in this state, of which the log only has the enqueue.
     fn task_in(state: State) -> (Self, TaskId) {
         let id = Ids::new(1).task();
         let mut history = Self { lines: Vec::new(), stored: Stored::default() };
