@@ -1,4 +1,4 @@
-//! The command line, by hand: a handful of words.
+//! Command-line arguments, parsed by hand.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::report::Report;
 use crate::scale::Scale;
 use crate::workers;
 
-/// What is said when nothing else fits.
+/// The help text.
 pub(crate) const USAGE: &str = "\
 Usage: bench sqlite [--quick | --tiny] [--markdown] [--json FILE] [--dir DIR] [--only TEXT]
        bench postgres [the same]
@@ -39,93 +39,34 @@ was lost, completed twice, run twice at once and left behind, and fails if anyth
   --dir DIR    where the files are put (default: ./target if it is there, else the system's folder for such)
   --only TEXT  only rows with this text in their name, such as \"tmpfs: batch 128\"";
 
-/// Seconds of a rate, and tasks in each of them.
+/// The maximum seconds of a rate, and the maximum tasks per second.
 const MOST: u64 = 10_000;
 
-/// What the program is asked to do.
+/// A parsed command.
 pub(crate) enum Asked {
-    /// To measure the SQLite store.
-    Sqlite {
-        /// How much of everything.
-        scale: Scale,
-        /// What to do with the figures.
-        output: Output,
-        /// Where the files go.
-        dir: Option<PathBuf>,
-        /// Only rows with this text in their name.
-        only: Option<String>,
-    },
-    /// To measure the shared store.
-    Postgres {
-        /// How much of everything.
-        scale: Scale,
-        /// What to do with the figures.
-        output: Output,
-        /// Where the server's folder goes.
-        dir: Option<PathBuf>,
-        /// Only rows with this text in their name.
-        only: Option<String>,
-    },
-    /// To measure a node.
-    Node {
-        /// How much of everything.
-        scale: Scale,
-        /// What to do with the figures.
-        output: Output,
-        /// Where the files go.
-        dir: Option<PathBuf>,
-        /// Only rows with this text in their name.
-        only: Option<String>,
-    },
-    /// To see whether nodes keep to a rate.
-    Rate {
-        /// How long, and how many.
-        wanted: Wanted,
-        /// Where the files go.
-        dir: Option<PathBuf>,
-    },
-    /// To measure `ostler map` beside its peers.
-    Map {
-        /// What is run.
-        wanted: map::Wanted,
-        /// Where the files go.
-        dir: Option<PathBuf>,
-    },
-    /// To measure long-lived workers beside their peers.
-    Workers {
-        /// What is run.
-        wanted: workers::Wanted,
-        /// Where the files go.
-        dir: Option<PathBuf>,
-    },
-    /// To see what faults lead to.
-    Faults {
-        /// Which, and how many.
-        wanted: faults::Wanted,
-        /// Where the files go.
-        dir: Option<PathBuf>,
-    },
-    /// To be the work of a task of a fault run.
-    Effect {
-        /// Where it leaves its lines.
-        folder: PathBuf,
-        /// The task.
-        id: String,
-        /// How long it runs.
-        time: Duration,
-    },
-    /// To be the other process of a measurement.
-    Child {
-        /// What it does.
-        role: Role,
-        /// The store's file.
-        path: PathBuf,
-    },
-    /// To say how it is used.
+    /// Measures the SQLite store.
+    Sqlite { scale: Scale, output: Output, dir: Option<PathBuf>, only: Option<String> },
+    /// Measures the PostgreSQL store.
+    Postgres { scale: Scale, output: Output, dir: Option<PathBuf>, only: Option<String> },
+    /// Measures a node.
+    Node { scale: Scale, output: Output, dir: Option<PathBuf>, only: Option<String> },
+    /// Measures how closely nodes keep to a rate.
+    Rate { wanted: Wanted, dir: Option<PathBuf> },
+    /// Measures `ostler map` against its peers.
+    Map { wanted: map::Wanted, dir: Option<PathBuf> },
+    /// Measures long-lived workers against their peers.
+    Workers { wanted: workers::Wanted, dir: Option<PathBuf> },
+    /// Injects faults.
+    Faults { wanted: faults::Wanted, dir: Option<PathBuf> },
+    /// Runs the work of one task in a fault run.
+    Effect { folder: PathBuf, id: String, time: Duration },
+    /// Runs as the other process of a measurement.
+    Child { role: Role, path: PathBuf },
+    /// Prints the help text.
     Usage,
 }
 
-/// What happens to the figures.
+/// Where the results go.
 #[derive(Default)]
 pub(crate) struct Output {
     form: Form,
@@ -140,7 +81,7 @@ enum Form {
 }
 
 impl Output {
-    /// Prints the report, and keeps it if that was asked for.
+    /// Prints the report, and saves it as JSON if requested.
     pub(crate) fn write(&self, report: &Report) -> Result<(), Error> {
         let json = serde_json::to_string_pretty(&report.json())?;
         print!("{}", report.tables());
@@ -155,7 +96,7 @@ impl Output {
     }
 }
 
-/// Reads the arguments, without the program's name.
+/// Parses the arguments, without the program's name.
 pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Asked, String> {
     let mut args = args.into_iter();
     match args.next().as_deref() {

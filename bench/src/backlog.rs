@@ -1,5 +1,5 @@
-//! The same throughput with a great many rows in the way. The yardstick is what the ceiling loses to the same rows: a
-//! bigger file costs everybody something.
+//! Throughput with a large backlog. The yardstick is the loss of the ceiling with the same rows: a bigger file slows
+//! down any program.
 
 use std::path::Path;
 
@@ -13,18 +13,18 @@ use crate::sides::{Sides, Start, files};
 use crate::throughput::name;
 use crate::{Bench, Error, Place, disk};
 
-/// What is in the way.
+/// The rows of a backlog.
 #[derive(Clone, Copy)]
 enum Obstacle {
-    /// Rows of these sorts, as many of each.
+    /// Rows of these sorts, the same number of each.
     Rows(&'static [Rows]),
-    /// A key with one task running and all the others behind it.
+    /// A key with one running task and all the others behind it.
     SaturatedKey,
-    /// A thousand keys that were told to come back tomorrow, and all tasks theirs.
+    /// A thousand keys that are rate limited until tomorrow, and all tasks theirs.
     LimitedKeys,
 }
 
-/// One backlog, and what is measured beside it.
+/// One backlog, and the shapes measured with it.
 struct Backlog {
     name: &'static str,
     obstacle: Obstacle,
@@ -47,7 +47,7 @@ const BACKLOGS: &[Backlog] = &[
     Backlog {
         name: "behind a saturated key",
         obstacle: Obstacle::SaturatedKey,
-        // Callers with keys would wait for each other's.
+        // Concurrent callers with keys would wait for each other's keys.
         measured: &[
             (Shape::Batch(128), Keys::Without),
             (Shape::Callers(64), Keys::Without),
@@ -70,7 +70,7 @@ pub(crate) fn run(bench: &Bench, place: &Place, report: &mut Report) -> Result<(
     for backlog in BACKLOGS {
         let (count, start) = match backlog.obstacle {
             Obstacle::Rows(_) => (bench.scale.backlog, Start::Empty),
-            // A queue with keys does more for each task, backlog or not: it is compared with its like.
+            // Keys cost extra for each task, with or without a backlog, so the baseline has them too.
             Obstacle::SaturatedKey => (bench.scale.saturated, Start::HeldKey),
             Obstacle::LimitedKeys => (bench.scale.saturated, Start::LimitedKeys),
         };
@@ -108,7 +108,7 @@ fn thousands(count: usize) -> String {
     }
 }
 
-/// Makes the backlog on both sides, without waiting for the disk.
+/// Creates the backlog on both sides, without waiting for the disk.
 fn fill(bench: &Bench, folder: &Path, obstacle: Obstacle, count: usize) -> Result<(), Error> {
     let (ours, ceiling) = files(folder);
     let mut ceiling = Bare::open(&ceiling, Synchronous::Normal)?;
@@ -124,7 +124,7 @@ fn fill(bench: &Bench, folder: &Path, obstacle: Obstacle, count: usize) -> Resul
             }
             Obstacle::SaturatedKey => {
                 ours.saturate(count).await?;
-                // The ceiling knows no keys: such rows are out of its index.
+                // The ceiling has no keys: such rows are outside its index.
                 ceiling.fill(Rows::Waiting, count)
             }
             Obstacle::LimitedKeys => {
@@ -135,7 +135,7 @@ fn fill(bench: &Bench, folder: &Path, obstacle: Obstacle, count: usize) -> Resul
     })
 }
 
-/// Both sides without and with the backlog, in turns.
+/// Runs both sides without and with the backlog, alternating.
 fn round(
     bench: &Bench,
     dir: &Path,

@@ -1,7 +1,7 @@
-//! The ceiling: the bare statements of enqueue, claim, fenced finish and attempt record, with one writer. It has no
-//! callers to answer, no policies, no limits, no counts, no sessions to check, and nobody to wake.
+//! The SQLite ceiling: the bare statements of enqueue, claim, fenced finish and attempt record, with one writer. It has no
+//! callers to answer, policies, limits, counts, sessions to check, or workers to wake.
 //!
-//! Its settings are those of a plain program: WAL, `synchronous=FULL`, and for the rest what SQLite comes with.
+//! Its settings are those of a plain program: WAL, `synchronous=FULL`, and SQLite's defaults.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -40,53 +40,52 @@ const READY: i64 = 0;
 const WAITING: i64 = 4;
 const MEASURED_QUEUE: i64 = 1;
 const OTHER_QUEUE: i64 = 2;
-/// Rows of one commit while a backlog is made.
+/// Rows per commit while a backlog is created.
 const FILL_BATCH: usize = 10_000;
-/// Tasks of one commit while finished rows are made.
+/// Tasks per commit while finished rows are created.
 const FINISH_BATCH: usize = 1_000;
 
-/// What a commit survives.
+/// The durability of a commit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Synchronous {
-    /// The loss of power.
+    /// Survives a power loss.
     Full,
-    /// The death of the process: for making backlogs.
+    /// Survives the death of the process: for creating backlogs.
     Normal,
 }
 
-/// Rows that are in the way of the measured ones.
+/// Backlog rows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Rows {
-    /// Done already.
     Finished,
     /// Ready, in another lane.
     Elsewhere,
     /// Ready, in the same lane, behind the measured ones.
     Behind,
-    /// Not to be claimed now, whatever the reason: outside of the index of ready rows.
+    /// Not claimable now, for any reason: outside the index of ready rows.
     Waiting,
 }
 
-/// One connection, and what it needs to go on.
+/// One connection and its state.
 pub(crate) struct Bare {
     conn: Connection,
     uid: u128,
-    /// Claimed and not finished, while pipelined.
+    /// Claimed and unfinished tasks, while pipelined.
     held: Vec<Held>,
 }
 
 struct Held {
     id: i64,
     token: i64,
-    /// Read as a real claim reads it.
+    /// Read because a real claim reads it.
     _payload: String,
 }
 
 impl Bare {
-    /// Opens the file, made if there is none.
+    /// Opens the file, created if missing.
     pub(crate) fn open(path: &Path, synchronous: Synchronous) -> Result<Self, Error> {
         let conn = Connection::open(path)?;
-        // Without this SQLite plans the claim anew each time its LIMIT is bound, and the ceiling would hang too low.
+        // Without this SQLite replans the claim each time its LIMIT is bound, which would lower the ceiling.
         conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
         let synchronous = match synchronous {
             Synchronous::Full => "full",
@@ -99,12 +98,12 @@ impl Bare {
             conn.execute_batch(TABLES)?;
         }
         let last: i64 = conn.query_row("select coalesce(max(id), 0) from task", [], |row| row.get(0))?;
-        // Ids rise by the same step for ever, so that reopening goes on where it was.
+        // Ids rise by a constant step, so that a reopened file continues the sequence.
         let uid = (0x0190 << 112) + u128::from(last.unsigned_abs()) * UID_STEP;
         Ok(Self { conn, uid, held: Vec::new() })
     }
 
-    /// What the connection says about itself.
+    /// The settings that the connection reports.
     pub(crate) fn settings(&self) -> Result<String, Error> {
         let pragma = |name: &str| {
             let text = |row: &rusqlite::Row<'_>| {
@@ -120,12 +119,12 @@ impl Bare {
         Ok(names.into_iter().map(pragma).collect::<Result<Vec<_>, Error>>()?.join(", "))
     }
 
-    /// Waits this long for another process that writes.
+    /// Waits up to `most` for another process that writes.
     pub(crate) fn wait_for_others(&self, most: Duration) -> Result<(), Error> {
         Ok(self.conn.busy_timeout(most)?)
     }
 
-    /// Does so many tasks, for nobody to count.
+    /// Runs tasks outside the measurement.
     pub(crate) fn warm_up(&mut self, tasks: usize) -> Result<(), Error> {
         self.fill(Rows::Finished, tasks)
     }
@@ -163,14 +162,14 @@ impl Bare {
         Ok(held.len())
     }
 
-    /// One commit of measured tasks.
+    /// Enqueues measured tasks in one commit.
     pub(crate) fn enqueue(&mut self, size: usize) -> Result<(), Error> {
         let tx = begin(&mut self.conn)?;
         insert(&tx, &mut self.uid, size, MEASURED_QUEUE, 0, READY)?;
         Ok(tx.commit()?)
     }
 
-    /// One commit of one task that the measured lane does not see, beside another process that makes ids too.
+    /// Enqueues one task outside the measured lane in one commit, safe beside another process that makes ids.
     pub(crate) fn enqueue_elsewhere(&mut self) -> Result<(), Error> {
         const APART: u128 = 1 << 127;
         self.uid |= APART;
@@ -179,7 +178,7 @@ impl Bare {
         Ok(tx.commit()?)
     }
 
-    /// One commit: the end of one batch, the claim of the next, the enqueue of the one after that.
+    /// One commit: finishes one batch, claims the next, and enqueues the one after that.
     fn stage(&mut self, size: usize) -> Result<usize, Error> {
         let tx = begin(&mut self.conn)?;
         finish(&tx, &self.held)?;
@@ -190,7 +189,7 @@ impl Bare {
         Ok(done)
     }
 
-    /// Puts rows in the way.
+    /// Creates backlog rows.
     pub(crate) fn fill(&mut self, rows: Rows, count: usize) -> Result<(), Error> {
         let (queue, priority, state) = match rows {
             Rows::Finished => {
@@ -211,7 +210,7 @@ impl Bare {
         Ok(())
     }
 
-    /// Rows that are done and have their attempt.
+    /// Completed rows with an attempt.
     #[cfg(test)]
     fn completed(&self) -> usize {
         let sql =
@@ -282,7 +281,7 @@ mod tests {
             let tally = bare.run(shape, Duration::from_millis(5)).unwrap();
             done += tally.done;
             if let Shape::Pipelined(size) = shape {
-                // The batch that was still held at the end is done, but after the time.
+                // The batch that was still held at the end is finished, but outside the measured time.
                 done += size.min(bare.completed() - done);
             }
             assert_eq!(bare.completed(), done, "{shape:?}");

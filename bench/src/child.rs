@@ -1,5 +1,5 @@
-//! The other process of a measurement: this program, started again. It is told to go on through its standard input,
-//! and ends when that is closed; so it cannot outlive the one who started it.
+//! Child process of a measurement: this program, started again. It receives its commands on standard input and exits when
+//! that is closed, so it cannot outlive its parent.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -15,27 +15,27 @@ use crate::load::{Keys, Shape};
 use crate::ours::Ours;
 use crate::{Bench, Error, node, postgres, rate};
 
-/// Another queue than the one that is measured.
+/// A queue other than the measured one.
 const HOT_QUEUE: &str = "hot";
-/// How a hot writer works: it hardly ever pauses between two commits.
+/// The shape of a hot writer: hardly a pause between two commits.
 const HOT: Shape = Shape::Pipelined(128);
-/// How often a hot writer looks whether it is to end.
+/// The interval at which a hot writer checks whether to exit.
 const HOT_SPELL: Duration = Duration::from_millis(200);
-/// How long plain programs wait for each other.
+/// How long plain programs wait for each other's locks.
 pub(crate) const MAX_BUSY: Duration = Duration::from_secs(30);
 
-/// What the other process does.
+/// The role of the child process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// Enqueues one task for each line it reads, and answers with the moment before.
+    /// Enqueues one task for each line it reads, and answers with the time before the enqueue.
     Enqueuer,
-    /// The same on the shared store.
+    /// The same on the PostgreSQL store.
     SharedEnqueuer,
-    /// Brings tasks through the store as fast as it can.
+    /// Runs tasks through the store as fast as possible.
     HotStore,
     /// The same with bare statements.
     HotCeiling,
-    /// A node with nothing to do.
+    /// A node without work.
     IdleNode,
     /// A node that will be killed.
     Victim,
@@ -70,22 +70,21 @@ impl Role {
         }
     }
 
-    /// The role with this name.
     pub(crate) fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|role| role.name() == name)
     }
 }
 
-/// `CLOCK_MONOTONIC`, which all processes share: `Instant` cannot be told to another process.
+/// `CLOCK_MONOTONIC`, which all processes share: an `Instant` cannot be sent to another process.
 pub(crate) fn monotonic() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     Duration::new(u64::try_from(now.tv_sec).unwrap_or(0), u32::try_from(now.tv_nsec).unwrap_or(0))
 }
 
-/// What the started process does.
+/// Runs a role in the child process.
 pub(crate) fn run(role: Role, path: &Path) -> Result<(), Error> {
     if role == Role::Supervisor {
-        // Before anything else is started: it is a small process, and stays one.
+        // Before anything else is started, so that the process stays small.
         return Ok(ostler_process::supervisor::serve()?);
     }
     let bench = Bench::new(crate::Scale::FULL, None)?;
@@ -125,14 +124,14 @@ pub(crate) fn run(role: Role, path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Says a line to whoever started this process.
+/// Sends a line to the parent.
 pub(crate) fn say(line: &str) -> Result<(), Error> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{line}")?;
     Ok(out.flush()?)
 }
 
-/// Says that it is ready; the answer turns true when the standard input is closed.
+/// Reports readiness; the returned flag becomes true when standard input is closed.
 fn ended() -> Result<Arc<AtomicBool>, Error> {
     let ended = Arc::new(AtomicBool::new(false));
     let end = Arc::clone(&ended);
@@ -144,16 +143,16 @@ fn ended() -> Result<Arc<AtomicBool>, Error> {
     Ok(ended)
 }
 
-/// A started process, as the one who started it sees it.
+/// A child process, as its parent sees it.
 pub(crate) struct Other {
     child: Child,
-    /// Closed first of all when it is to end.
+    /// Closed first to end the child.
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
 }
 
 impl Other {
-    /// Starts one, and waits until it is ready.
+    /// Starts a child, and waits until it is ready.
     pub(crate) fn start(role: Role, path: &Path) -> Result<Self, Error> {
         let mut child = Command::new(std::env::current_exe()?)
             .args(["child", role.name()])
@@ -168,25 +167,24 @@ impl Other {
         Ok(other)
     }
 
-    /// Its process.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Kills it with -9, and waits until it is gone.
+    /// Kills the child with SIGKILL, and waits until it is gone.
     pub(crate) fn kill(&mut self) -> Result<(), Error> {
         self.child.kill()?;
         self.child.wait()?;
         Ok(())
     }
 
-    /// Tells it to go on.
+    /// Sends the child its next command.
     pub(crate) fn tell(&mut self) -> Result<(), Error> {
         let input = self.input.as_mut().ok_or("the child was ended")?;
         Ok(input.write_all(b"\n")?)
     }
 
-    /// Its next line.
+    /// The child's next line.
     pub(crate) fn hear(&mut self) -> Result<String, Error> {
         let mut line = String::new();
         match self.output.read_line(&mut line)? {
@@ -195,7 +193,7 @@ impl Other {
         }
     }
 
-    /// Ends it, and waits until it has ended well.
+    /// Ends the child, and waits for a successful exit.
     pub(crate) fn end(mut self) -> Result<(), Error> {
         self.input = None;
         let status = self.child.wait()?;
@@ -205,7 +203,7 @@ impl Other {
 
 impl Drop for Other {
     fn drop(&mut self) {
-        // After an error here nobody waits for it; without an input it ends by itself.
+        // After an error the child is not waited for; it exits once its input is closed.
         self.input = None;
         let _ = self.child.wait();
     }

@@ -1,4 +1,4 @@
-//! The disk by itself: how many syncs a second it makes right now. A durable figure means little without it.
+//! Disk probe: how many syncs per second the disk makes right now. Durable throughput means little without it.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use crate::Error;
 
-/// As much as one page of SQLite's log.
+/// The size of one page in SQLite's log.
 const PAGE: [u8; 4096] = [7; 4096];
-/// The file is written round and round, as a log is, so that only the first syncs have to grow it.
+/// The file is overwritten in a loop, as a log is, so that only the first syncs have to grow it.
 const PAGES: u64 = 16;
 
-/// Syncs a second of a small file in this folder, over about this long.
+/// Syncs per second of a small file in this folder, measured for about this long.
 pub(crate) fn probe(dir: &Path, about: Duration) -> Result<f64, Error> {
     let path = dir.join("probe");
     let file = File::create(&path)?;
@@ -32,7 +32,7 @@ pub(crate) fn probe(dir: &Path, about: Duration) -> Result<f64, Error> {
     Ok(syncs as f64 / took.as_secs_f64())
 }
 
-/// Lets nothing that was written before disturb what is measured next.
+/// Flushes earlier writes, so that they do not disturb the next measurement.
 pub(crate) fn settle() {
     rustix::fs::sync();
 }

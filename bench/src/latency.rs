@@ -1,4 +1,4 @@
-//! How long one thing takes: a durable enqueue, the way from an enqueue to a claim that waited for it, and a commit
+//! Latency of single operations: a durable enqueue, the time from an enqueue to a claim that waited for it, and a commit
 //! beside a process that writes all the time.
 
 use std::path::Path;
@@ -18,7 +18,6 @@ use crate::{Bench, Error, Place, disk};
 /// Between two samples, so that each finds an idle store.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Measures every latency.
 pub(crate) fn run(bench: &Bench, place: &Place, report: &mut Report) -> Result<(), Error> {
     type Measure = fn(&Bench, &Path) -> Result<Samples, Error>;
     let rows: [(&str, Measure); 6] = [
@@ -73,7 +72,7 @@ fn enqueue_bare(bench: &Bench, path: &Path) -> Result<Samples, Error> {
     Ok(samples)
 }
 
-/// Arms, looks in vain, lets `go` say that a task may come, waits, and claims; answers when it was claimed.
+/// Arms, claims nothing, lets `go` trigger an enqueue, waits, and claims; returns the time of the claim.
 pub(crate) async fn wait_for_one(
     ours: &Ours,
     go: impl FnOnce() -> Result<(), Error>,
@@ -128,7 +127,7 @@ fn pick_up(bench: &Bench, path: &Path) -> Result<Samples, Error> {
 fn pick_up_from_another(bench: &Bench, path: &Path) -> Result<Samples, Error> {
     let ours = bench.runtime.block_on(Ours::open(path, Durability::Full, Keys::Without))?;
     bench.runtime.block_on(ours.warm_up(bench.scale.warm_up))?;
-    // From now on it listens: whoever comes later finds its socket.
+    // Listen before the other process starts, so that it finds the socket.
     let _wakeups = ours.wakeups();
     let mut enqueuer = Other::start(Role::Enqueuer, path)?;
     let mut samples = Samples::default();

@@ -1,31 +1,30 @@
-//! What both sides are given to do.
+//! Workload of both sides.
 
 use std::time::Duration;
 
-/// The payload of every task.
 pub(crate) const PAYLOAD: &str = r#"{"url":"https://example.org/a","size":128,"tenant":"acme"}"#;
-/// The queue that is measured.
+/// The measured queue.
 pub(crate) const QUEUE: &str = "measured";
-/// The kind that is measured; a queue and a kind are a lane.
+/// The measured kind; a queue and a kind are a lane.
 pub(crate) const KIND: &str = "noop";
-/// A kind in the same queue that nobody asks for.
+/// A kind in the same queue that is never claimed.
 pub(crate) const OTHER_KIND: &str = "other";
 
-/// How tasks are brought through: each is enqueued, claimed and finished, and its attempt is recorded.
+/// How tasks are run: each is enqueued, claimed and finished, and its attempt is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
-    /// One caller, so many tasks in each call.
+    /// One caller, with this many tasks per call.
     Batch(usize),
-    /// So many callers at once, each with one task. The ceiling commits as many in one batch: what an ideal group
-    /// commit could reach.
+    /// This many concurrent callers, each with one task. The ceiling commits as many in one batch, like an ideal group
+    /// commit.
     Callers(usize),
-    /// A producer and a consumer at once, so many tasks in each call, and the end of a batch is reported while the
-    /// next one is claimed. The ceiling does all three in one commit.
+    /// A concurrent producer and consumer, with this many tasks per call; a batch is finished while the next one is
+    /// claimed. The ceiling does all three in one commit.
     Pipelined(usize),
 }
 
 impl Shape {
-    /// What it is called in a table.
+    /// The name in a table.
     pub(crate) fn name(self) -> String {
         match self {
             Self::Batch(1) => "batch 1".into(),
@@ -40,29 +39,27 @@ impl Shape {
 /// Whether the measured tasks have limit keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Keys {
-    /// None has.
     Without,
-    /// Each task of a batch has one of its own; the next batch has the same ones again.
+    /// Each task of a batch has its own key; the next batch has the same keys again.
     Distinct,
 }
 
-/// What one side did in its slices of one round.
+/// The work of one side in its slices of one round.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tally {
-    /// Tasks that are done, durably.
+    /// Tasks completed durably.
     pub(crate) done: usize,
-    /// How long it took.
     pub(crate) took: Duration,
 }
 
 impl Tally {
-    /// Another slice of the same side.
+    /// Adds another slice of the same side.
     pub(crate) fn add(&mut self, slice: Self) {
         self.done += slice.done;
         self.took += slice.took;
     }
 
-    /// Tasks a second.
+    /// Tasks per second.
     pub(crate) fn rate(self) -> f64 {
         self.done as f64 / self.took.as_secs_f64()
     }

@@ -1,4 +1,4 @@
-//! What the figures were measured on.
+//! The machine that the benchmarks ran on.
 
 use std::path::{Path, PathBuf};
 
@@ -9,13 +9,13 @@ use serde_json::{Value, json};
 use crate::Error;
 use crate::ceiling::{Bare, Synchronous};
 
-/// The machine and the program, as far as figures depend on them.
+/// Facts about the machine and the program that affect results.
 pub(crate) struct Machine {
     facts: Vec<(&'static str, String)>,
 }
 
 impl Machine {
-    /// Looks around. What cannot be found out is said to be unknown.
+    /// Collects the facts; `unknown` where one cannot be found.
     pub(crate) fn look(dir: &Path) -> Self {
         let sqlite = vec![
             ("SQLite", rusqlite::version().to_owned()),
@@ -25,7 +25,7 @@ impl Machine {
         Self::with(dir, sqlite)
     }
 
-    /// The same, with what is known about the database.
+    /// Like [`look`](Self::look), with these facts about the database.
     pub(crate) fn with(dir: &Path, database: Vec<(&'static str, String)>) -> Self {
         let cores = std::thread::available_parallelism().map_or(0, usize::from);
         let profile = if cfg!(debug_assertions) { "debug: the figures mean nothing" } else { "release" };
@@ -43,7 +43,7 @@ impl Machine {
         Self { facts }
     }
 
-    /// Adds what is only known at the end.
+    /// Adds a fact known only at the end.
     pub(crate) fn add(&mut self, name: &'static str, what: String) {
         self.facts.push((name, what));
     }
@@ -53,7 +53,7 @@ impl Machine {
         self.facts.iter().map(|(name, what)| (*name, what.as_str()))
     }
 
-    /// The same as an object.
+    /// The facts as a JSON object.
     pub(crate) fn json(&self) -> Value {
         self.facts()
             .map(|(name, what)| (name.replace(['\'', ','], "").replace(' ', "_"), json!(what)))
@@ -62,19 +62,18 @@ impl Machine {
     }
 }
 
-/// The target folder if there is one here: it is on the disk that the sources are on. Else the system's folder for
-/// things that may go.
+/// The target folder if there is one: it is on the same disk as the sources. Otherwise the system's temporary folder.
 pub(crate) fn default_dir() -> PathBuf {
     let target = Path::new("target");
     if target.is_dir() { target.to_owned() } else { std::env::temp_dir() }
 }
 
-/// How busy the machine is: the load over one, five and fifteen minutes.
+/// The load average over one, five and fifteen minutes.
 pub(crate) fn load() -> String {
     read("/proc/loadavg").split_whitespace().take(3).collect::<Vec<_>>().join(" ")
 }
 
-/// The settings of the store's writer. They belong to a connection that nobody else can ask, so its source is read.
+/// The settings of the store's writer. They belong to a private connection that cannot be queried, so they are read from its source.
 fn store_settings() -> String {
     const SOURCE: &str = include_str!("../../crates/sqlite/src/open.rs");
     let constant = |name: &str| {
@@ -108,13 +107,13 @@ fn commit() -> String {
     }
 }
 
-/// The folder as seen from here, where it lies below.
+/// The folder relative to the current one, where it lies below.
 fn from_here(dir: &Path) -> String {
     let below = std::env::current_dir().ok().and_then(|here| dir.strip_prefix(here).ok().map(Path::to_owned));
     below.as_deref().unwrap_or(dir).display().to_string()
 }
 
-/// The type and device of the mount that a folder is on: the longest mount point that leads to it.
+/// The type and device of a folder's mount: the longest mount point that is a prefix.
 pub(crate) fn file_system(dir: &Path) -> String {
     let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
     let mounts = read("/proc/mounts");
@@ -129,7 +128,7 @@ pub(crate) fn file_system(dir: &Path) -> String {
     mount.map_or_else(|| "unknown".into(), |(device, _, kind)| format!("{kind} on {device}"))
 }
 
-/// The day of a moment, in the calendar that everybody uses (Howard Hinnant's `civil_from_days`).
+/// The Gregorian date of a timestamp (Howard Hinnant's `civil_from_days`).
 fn date(now: Timestamp) -> String {
     let days = now.millis().div_euclid(86_400_000) + 719_468;
     let (era, of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));

@@ -1,17 +1,17 @@
-//! The benchmarks: what a store reaches, beside what its database could reach, measured in the same minutes.
+//! Benchmarks: the throughput and latency of a store, compared with its bare database in the same minutes.
 //!
-//! A rate by itself says little: the disk of a rented machine may be ten times slower a minute later. So each row
-//! is measured in short rounds, in which the store (`ours.rs`) and a program of bare statements (`ceiling.rs`) take
-//! turns (`sides.rs`), with the disk's own rate before each round (`disk.rs`); what counts is the ratio.
+//! An absolute rate says little: the disk of a rented machine may be ten times slower a minute later. So each row
+//! is measured in short rounds, in which the store (`ours.rs`) and a program of bare statements (`ceiling.rs`) alternate
+//! (`sides.rs`), with the disk's own rate before each round (`disk.rs`); the result is the ratio.
 //!
-//! - `throughput.rs`: tasks a second from enqueue to done. `backlog.rs`: the same with a million rows in the way.
+//! - `throughput.rs`: tasks per second from enqueue to done. `backlog.rs`: the same with a million rows in the way.
 //! - `latency.rs`: one enqueue, one pick-up, one commit beside a hot writer; `child.rs` is its other process.
-//! - `postgres/mod.rs`: the shared store, beside bare statements and peers on the same server.
-//! - `node/mod.rs`: a whole node: no-ops, pick-up, commands, failover, and what it costs when idle.
-//! - `rate.rs`: whether two nodes keep to one rate. `map.rs`: `ostler map` beside xargs and GNU parallel.
-//! - `workers/`: long-lived workers beside the process pools of Python and the thread pools of JavaScript.
-//! - `faults/`: nodes, servers and disks that fail, and whether anything is lost by it.
-//! - `args.rs`, `scale.rs`: what is asked for. `machine.rs`, `report.rs`: what is said about it.
+//! - `postgres/mod.rs`: the PostgreSQL store, compared with bare statements and peers on the same server.
+//! - `node/mod.rs`: a whole node: no-ops, pick-up, commands, failover, and its idle cost.
+//! - `rate.rs`: how closely two nodes keep to one rate. `map.rs`: `ostler map` compared with xargs and GNU parallel.
+//! - `workers/`: long-lived workers compared with the process pools of Python and the thread pools of JavaScript.
+//! - `faults/`: failing nodes, servers and disks, and whether anything is lost.
+//! - `args.rs`, `scale.rs`: arguments and sizes. `machine.rs`, `report.rs`: the machine and the results.
 
 mod args;
 mod backlog;
@@ -42,7 +42,7 @@ use crate::machine::Machine;
 use crate::report::Report;
 use crate::scale::Scale;
 
-/// Any error of a benchmark ends it: there is nothing to save.
+/// Any error ends the benchmark.
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
 fn main() -> ExitCode {
@@ -77,7 +77,7 @@ fn said(done: Result<(), Error>) -> ExitCode {
     }
 }
 
-/// What every part of a run works with.
+/// State shared by all parts of a run.
 struct Bench {
     runtime: tokio::runtime::Runtime,
     scale: Scale,
@@ -90,7 +90,7 @@ impl Bench {
         Ok(Self { runtime, scale, only })
     }
 
-    /// Whether a row is asked for; if so, says on stderr that it begins.
+    /// Whether a row is requested; if so, announces it on stderr.
     fn wants(&self, row: &str) -> bool {
         let wanted = self.only.as_deref().is_none_or(|only| row.contains(only));
         if wanted {
@@ -100,11 +100,11 @@ impl Bench {
     }
 }
 
-/// Where a row is measured.
+/// The file system that a row is measured on.
 struct Place {
     /// `disk` or `tmpfs`.
     name: &'static str,
-    /// A folder of its own, removed at the end.
+    /// Its own folder, removed at the end.
     dir: tempfile::TempDir,
 }
 
@@ -122,7 +122,7 @@ impl Place {
 
 const DISK: &str = "disk";
 const TMPFS: &str = "tmpfs";
-/// Where memory can be written as if it were a disk.
+/// An in-memory file system.
 const MEMORY: &str = "/dev/shm";
 
 fn sqlite(scale: Scale, output: &Output, dir: Option<PathBuf>, only: Option<String>) -> Result<(), Error> {

@@ -1,4 +1,4 @@
-//! `ostler map` beside `xargs -P` and GNU parallel: the same items, the same number at once, in turns.
+//! `ostler map` compared with `xargs -P` and GNU parallel: the same items, the same concurrency, in turns.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -8,21 +8,19 @@ use std::time::{Duration, Instant};
 use crate::stats::median;
 use crate::{Error, Place, machine};
 
-/// How often it is looked how much memory a program has.
+/// The sampling interval of a program's memory.
 const LOOK: Duration = Duration::from_millis(5);
 /// Bytes that each item writes where memory is measured.
 const OUTPUT_BYTES: usize = 64 * 1024;
 
-/// What is asked for.
+/// The requested run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Wanted {
-    /// How many items.
     pub(crate) items: u32,
-    /// How many at once.
+    /// The concurrency.
     pub(crate) at_once: u32,
-    /// How many rounds.
     pub(crate) rounds: u32,
-    /// The program `ostler`; by default the one beside this.
+    /// The `ostler` program; by default the one beside this program.
     pub(crate) ostler: Option<PathBuf>,
 }
 
@@ -32,7 +30,7 @@ impl Default for Wanted {
     }
 }
 
-/// Who does it.
+/// The program that runs the items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
     Ostler,
@@ -40,7 +38,7 @@ enum Side {
     Parallel,
 }
 
-/// How one run went.
+/// The result of one run.
 struct Run {
     seconds: f64,
     peak_kb: u64,
@@ -106,7 +104,7 @@ fn is_there(program: &str) -> bool {
     Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
 }
 
-/// One run, from its start to its end, with the items on its standard input.
+/// One run, with the items on its standard input.
 fn one(side: Side, ostler: &Path, store: &Path, wanted: &Wanted, words: &[&str]) -> Result<Run, Error> {
     let at_once = wanted.at_once.to_string();
     let mut command = match side {
@@ -138,7 +136,7 @@ fn one(side: Side, ostler: &Path, store: &Path, wanted: &Wanted, words: &[&str])
     Ok(Run { seconds, peak_kb })
 }
 
-/// Waits for its end, and answers the most memory that it had.
+/// Waits for the process to exit, and returns its peak memory.
 fn watch(child: &mut Child) -> Result<u64, Error> {
     let (_never, nothing) = std::sync::mpsc::channel::<()>();
     let mut peak = 0;

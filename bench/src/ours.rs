@@ -18,20 +18,20 @@ use crate::Error;
 use crate::ceiling::{Rows, batches};
 use crate::load::{KIND, Keys, OTHER_KIND, PAYLOAD, QUEUE, Shape, Tally};
 
-/// Longer than any run: nobody beats here.
+/// Longer than any run: there are no heartbeats here.
 const TTL: Duration = Duration::from_secs(24 * 60 * 60);
 /// Batches that a producer is ahead of its consumer.
 const AHEAD: usize = 8;
-/// Finished tasks of one commit while a backlog is made.
+/// Finished tasks per commit while a backlog is created.
 const FINISH_BATCH: usize = 1_000;
-/// The key that has more tasks than it may run.
+/// The key with more tasks than it may run.
 const SATURATED_KEY: &str = "saturated";
-/// Keys that were told to come back tomorrow.
+/// Keys that are rate limited until tomorrow.
 const LIMITED_KEYS: usize = 1_000;
 const HIGHEST: i64 = 100;
 const LOWEST: i64 = -100;
 
-/// An open store with a node that works on it.
+/// An open store with a joined session.
 pub(crate) struct Ours {
     store: Arc<dyn Store>,
     session: SessionId,
@@ -54,12 +54,12 @@ impl Ids {
 }
 
 impl Ours {
-    /// Opens the store, made if there is none, and joins.
+    /// Opens the store, created if missing, and joins.
     pub(crate) async fn open(path: &Path, durability: Durability, keys: Keys) -> Result<Arc<Self>, Error> {
         Self::open_queue(path, durability, keys, QUEUE).await
     }
 
-    /// The same, to work on another queue.
+    /// The same, for another queue.
     pub(crate) async fn open_queue(
         path: &Path,
         durability: Durability,
@@ -70,7 +70,7 @@ impl Ours {
         Self::join(Arc::new(store), keys, queue).await
     }
 
-    /// Joins a store that is open.
+    /// Joins an open store.
     pub(crate) async fn join(
         store: Arc<dyn Store>,
         keys: Keys,
@@ -102,19 +102,19 @@ impl Ours {
         self.store.wakeups()
     }
 
-    /// Tasks that are completed, as the store counts them.
+    /// The store's count of completed tasks.
     pub(crate) async fn completed(&self) -> Result<u64, Error> {
         Ok(self.store.survey().await?.lanes.iter().map(|lane| lane.counts.completed).sum())
     }
 
-    /// Tasks that are queued, as the store counts them.
+    /// The store's count of queued tasks.
     pub(crate) async fn queued(&self) -> Result<u64, Error> {
         Ok(self.store.survey().await?.lanes.iter().map(|lane| lane.counts.queued).sum())
     }
 
-    // ---- work that is measured ----
+    // ---- measured work ----
 
-    /// Works for about this long, and checks that the store has completed what was counted.
+    /// Works for about this long, and checks that the store has completed the counted tasks.
     pub(crate) async fn run(self: &Arc<Self>, shape: Shape, about: Duration) -> Result<Tally, Error> {
         let before = self.completed().await?;
         let begun = Instant::now();
@@ -182,12 +182,12 @@ impl Ours {
         self.finish(held).await
     }
 
-    /// One durable task.
+    /// Enqueues one durable task.
     pub(crate) async fn enqueue_one(&self) -> Result<(), Error> {
         self.enqueue(self.tasks(1)).await
     }
 
-    /// One durable batch.
+    /// Enqueues one durable batch.
     pub(crate) async fn enqueue_batch(&self, size: usize) -> Result<(), Error> {
         self.enqueue(self.tasks(size)).await
     }
@@ -213,7 +213,7 @@ impl Ours {
         if held.len() == size { Ok(held) } else { Err(format!("claimed {} of {size}", held.len()).into()) }
     }
 
-    /// At most so many.
+    /// Claims at most `limit` tasks.
     pub(crate) async fn claim(&self, limit: usize) -> Result<Vec<Lease>, Error> {
         let kinds = Kinds::Only(vec![KIND.into()]);
         let claim = Claim { session: self.session, queue: self.queue.into(), kinds, limit };
@@ -223,7 +223,7 @@ impl Ours {
         }
     }
 
-    /// All with success; answers how many.
+    /// Finishes all with success; returns their number.
     pub(crate) async fn finish(&self, leases: Vec<Lease>) -> Result<usize, Error> {
         let ran = Some(Ran { worker: self.worker, took: Duration::from_millis(1) });
         let report = |lease| Report { lease, ran, outcome: Outcome::Success, output: Some("null".into()) };
@@ -247,14 +247,14 @@ impl Ours {
         (0..count).map(task).collect()
     }
 
-    // ---- what is put in the way ----
+    // ---- backlogs ----
 
-    /// Does so many tasks, for nobody to count.
+    /// Runs tasks outside the measurement.
     pub(crate) async fn warm_up(&self, tasks: usize) -> Result<(), Error> {
         self.fill(Rows::Finished, tasks).await
     }
 
-    /// Puts rows in the way. Waiting ones wait for tomorrow, with the best rank.
+    /// Creates backlog rows. Waiting ones are due tomorrow, with the best rank.
     pub(crate) async fn fill(&self, rows: Rows, count: usize) -> Result<(), Error> {
         let tomorrow = SystemClock.now().after(Duration::from_secs(24 * 60 * 60));
         let change = |task: &mut NewTask| match rows {
@@ -277,12 +277,12 @@ impl Ours {
         }
     }
 
-    /// A key that may run one task at once has one running, and so many behind it.
+    /// Saturates a key: it may run one task at once, has one running, and `count` behind it.
     pub(crate) async fn saturate(&self, count: usize) -> Result<(), Error> {
         self.store.configure(self.queue, vec![QueueChange::KeyConcurrency(Some(1))]).await?;
         let change = |task: &mut NewTask| task.limit_key = Some(SATURATED_KEY.into());
         self.put(1, change).await?;
-        // It is held for ever: nobody expires sessions here.
+        // Held forever: sessions do not expire here.
         self.claim_all(1).await?;
         self.put(count, change).await?;
         match self.claim(MAX_CLAIM).await?.len() {
@@ -291,8 +291,8 @@ impl Ours {
         }
     }
 
-    /// A thousand keys were told to come back tomorrow, with so many tasks in all: half of them were ready by then, and are
-    /// parked by the claims that meet them; the others come later.
+    /// Rate limits a thousand keys until tomorrow, with `count` tasks in all. Half of those are ready at that time, and are
+    /// parked by the claims that meet them; the others arrive later.
     pub(crate) async fn limit(&self, count: usize) -> Result<(), Error> {
         let number = AtomicUsize::new(0);
         let change = |task: &mut NewTask| {
@@ -307,7 +307,7 @@ impl Ours {
         let report = |lease| Report { lease, ran: None, outcome: outcome.clone(), output: None };
         self.store.finish(leases.into_iter().map(report).collect()).await?;
         self.put(count / 2, change).await?;
-        // Each claim parks some of those that were ready, until there are none.
+        // Each claim parks some of the ready tasks, until there are none.
         for _ in 0..=count.div_ceil(MAX_CLAIM) {
             match self.claim(MAX_CLAIM).await?.len() {
                 0 => {}

@@ -1,4 +1,4 @@
-//! Whether nodes keep to a rate together: two processes on one store, and how many tasks they begin in a time.
+//! Rate limits across nodes: two processes on one store, and how many tasks they start in a given time.
 
 use std::io::BufRead as _;
 use std::path::{Path, PathBuf};
@@ -16,19 +16,18 @@ use crate::child::{Other, Role, say};
 use crate::load::{KIND, PAYLOAD, QUEUE};
 use crate::{Bench, Error, Place, Scale, machine};
 
-/// Nodes that share the rate.
 const NODES: usize = 2;
-/// Before it is counted, what may come at once has come.
+/// Before the measurement, so that the burst is used up.
 const WARM_UP: Duration = Duration::from_secs(1);
-/// Tasks in one enqueue.
+/// Tasks per enqueue.
 const BATCH: usize = 10_000;
 
-/// What is asked for.
+/// The requested run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wanted {
-    /// How long it is counted.
+    /// The measured time.
     pub(crate) seconds: u64,
-    /// How many tasks may begin in a second.
+    /// The rate, in tasks per second.
     pub(crate) per_second: u64,
 }
 
@@ -38,7 +37,7 @@ impl Default for Wanted {
     }
 }
 
-/// Measures it, and prints tasks, seconds and how far off they are.
+/// Measures, and prints tasks, seconds and the deviation.
 pub(crate) fn run(wanted: Wanted, dir: Option<PathBuf>) -> Result<(), Error> {
     let bench = Bench::new(Scale::FULL, None)?;
     let place = Place::new(&dir.unwrap_or_else(machine::default_dir))?;
@@ -64,7 +63,7 @@ pub(crate) fn run(wanted: Wanted, dir: Option<PathBuf>) -> Result<(), Error> {
     Ok(())
 }
 
-/// More tasks than can begin, in a queue with the rate.
+/// Enqueues more tasks than can start, in a queue with the rate.
 async fn fill(path: &Path, wanted: Wanted) -> Result<(), Error> {
     let store = Sqlite::open(path, Arc::new(SystemClock), Options::default())?;
     let rate = Rate::even(wanted.per_second, Duration::from_secs(1));
@@ -84,13 +83,13 @@ fn pause(bench: &Bench, time: Duration) {
     bench.runtime.block_on(async { tokio::time::sleep(time).await });
 }
 
-/// How many tasks each node has begun.
+/// The number of tasks that each node has started.
 fn counts(nodes: &mut [Other]) -> Result<Vec<u64>, Error> {
     nodes.iter_mut().try_for_each(Other::tell)?;
     nodes.iter_mut().map(|node| Ok(node.hear()?.parse()?)).collect()
 }
 
-/// One of the nodes: answers each line with how many tasks it has begun.
+/// One of the nodes: answers each line with the number of tasks it has started.
 pub(crate) fn serve(bench: &Bench, path: &Path) -> Result<(), Error> {
     let begun = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&begun);

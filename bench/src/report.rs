@@ -1,4 +1,4 @@
-//! What was measured, as tables for people and as JSON for programs.
+//! Benchmark report: tables in Markdown, and JSON.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -15,77 +15,67 @@ use crate::load::Tally;
 use crate::machine::Machine;
 use crate::stats::{Samples, median};
 
-/// Everything that a run found out.
+/// All results of a run.
 pub(crate) struct Report {
     machine: Machine,
-    /// Tasks a second.
+    /// Tasks per second.
     pub(crate) throughput: Vec<ThroughputRow>,
-    /// How long one thing takes.
+    /// Single operations.
     pub(crate) latency: Vec<LatencyRow>,
-    /// Tasks a second with rows in the way.
+    /// Tasks per second with a backlog.
     pub(crate) backlog: Vec<BacklogRow>,
-    /// Tasks a second through a node.
+    /// Tasks per second through a node.
     pub(crate) nodes: Vec<NodeRow>,
-    /// Commands a second.
+    /// Commands per second.
     pub(crate) commands: Vec<CommandRow>,
-    /// What a node costs when idle.
+    /// The cost of an idle node.
     pub(crate) idle: Option<IdleRow>,
-    /// Who drained the same jobs on the same server: the ceiling, the store, and peers.
+    /// The ceiling, the store and the peers, draining the same jobs on the same server.
     pub(crate) peers: Vec<PeerRow>,
 }
 
-/// One row of throughput.
 pub(crate) struct ThroughputRow {
     /// `disk` or `tmpfs`.
     pub(crate) place: &'static str,
-    /// How tasks were brought through.
+    /// The shape of the workload.
     pub(crate) what: String,
-    /// What each round gave.
     pub(crate) rounds: Vec<Round>,
 }
 
-/// One round: tasks a second on both sides, and the disk before.
+/// One round: tasks per second on both sides, and the disk before.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Round {
-    /// Syncs a second.
+    /// Syncs per second.
     pub(crate) fdatasync: f64,
-    /// The store.
     pub(crate) ours: f64,
-    /// Bare statements.
     pub(crate) ceiling: f64,
 }
 
-/// One row of throughput beside a backlog.
+/// One row of throughput with a backlog.
 pub(crate) struct BacklogRow {
     /// `disk` or `tmpfs`.
     pub(crate) place: &'static str,
-    /// What was in the way.
     pub(crate) backlog: String,
-    /// Whether what was in the way is outside of the ceiling's index.
+    /// Whether the backlog is outside the ceiling's index.
     pub(crate) outside_index: bool,
-    /// How tasks were brought through.
+    /// The shape of the workload.
     pub(crate) what: String,
-    /// What each round gave.
     pub(crate) rounds: Vec<BacklogRound>,
 }
 
-/// One round: both sides, empty and with the backlog.
+/// One round: both sides, empty and with the backlog. Rates are per second.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BacklogRound {
-    /// Syncs a second.
+    /// Syncs per second.
     pub(crate) fdatasync: f64,
-    /// The store, empty.
     pub(crate) ours_empty: f64,
-    /// The store, with the backlog.
     pub(crate) ours: f64,
-    /// Bare statements, empty.
     pub(crate) ceiling_empty: f64,
-    /// Bare statements, with the backlog.
     pub(crate) ceiling: f64,
 }
 
 impl BacklogRound {
-    /// What the store and the ceiling did, without the backlog and with it.
+    /// From the tallies of the store and the ceiling, without the backlog and with it.
     pub(crate) fn of(fdatasync: f64, empty: (Tally, Tally), full: (Tally, Tally)) -> Self {
         Self {
             fdatasync,
@@ -97,15 +87,12 @@ impl BacklogRound {
     }
 }
 
-/// One row of latency.
 pub(crate) struct LatencyRow {
     /// `disk` or `tmpfs`.
     pub(crate) place: &'static str,
-    /// What was measured.
     pub(crate) what: &'static str,
-    /// How long it took.
     pub(crate) samples: Samples,
-    /// Syncs a second, before.
+    /// Syncs per second, before.
     pub(crate) fdatasync: f64,
 }
 
@@ -114,7 +101,7 @@ impl ThroughputRow {
         median(self.rounds.iter().map(of).collect())
     }
 
-    /// Round by round: both sides of a round had the same disk.
+    /// Per round: both sides of a round had the same disk.
     fn ratio(&self) -> Spread {
         Spread::of(self.rounds.iter().map(|round| round.ours / round.ceiling))
     }
@@ -133,7 +120,7 @@ impl BacklogRow {
         self.middle(|round| round.ceiling / round.ceiling_empty)
     }
 
-    /// Round by round: what the store keeps, by what the ceiling keeps.
+    /// Per round: the share that the store keeps, divided by the share that the ceiling keeps.
     fn against_ceiling(&self) -> Spread {
         Spread::of(
             self.rounds
@@ -143,7 +130,7 @@ impl BacklogRow {
     }
 }
 
-/// A ratio over all rounds. Where the lowest and the highest are far apart, the disk was not the same for both.
+/// A ratio over all rounds. If the lowest and the highest are far apart, the disk was not the same for both sides.
 pub(crate) struct Spread {
     lowest: f64,
     median: f64,
@@ -167,7 +154,6 @@ impl Spread {
 }
 
 impl Report {
-    /// An empty report.
     pub(crate) const fn new(machine: Machine) -> Self {
         Self {
             machine,
@@ -181,12 +167,12 @@ impl Report {
         }
     }
 
-    /// Notes how busy the machine was when all was done.
+    /// Records the machine's load at the end.
     pub(crate) fn end(&mut self, load: String) {
         self.machine.add("load at the end", load);
     }
 
-    /// For programs. Rates are a second, durations are microseconds.
+    /// JSON for programs. Rates are per second, durations in microseconds.
     pub(crate) fn json(&self) -> Value {
         let throughput = self.throughput.iter().map(|row| {
             json!({
@@ -231,7 +217,7 @@ impl Report {
         })
     }
 
-    /// For people: Markdown that can also be read as it is.
+    /// Markdown that is also readable as plain text.
     pub(crate) fn tables(&self) -> String {
         let mut text = String::new();
         let facts: Vec<_> = self.machine.facts().map(|(name, what)| vec![name.into(), what.into()]).collect();
@@ -326,7 +312,7 @@ fn hundredths(ratio: f64) -> String {
     format!("{ratio:.2}")
 }
 
-/// How the columns after the first are set.
+/// The alignment of all columns after the first.
 #[derive(Clone, Copy)]
 enum Align {
     Left,

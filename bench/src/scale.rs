@@ -1,21 +1,20 @@
-//! How much of everything a run does.
+//! Sizes of a benchmark run: rounds, times and counts.
 
 use std::time::Duration;
 
-/// The sizes of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Scale {
-    /// Rounds of each row; the median counts.
+    /// Rounds of each row; the result is the median.
     pub(crate) rounds: usize,
-    /// How often the sides take turns in a round. A rented disk changes its rate from one second to the next.
+    /// How often the sides alternate in a round. A rented disk changes its rate from one second to the next.
     pub(crate) slices: usize,
-    /// How long each side works before it is the other's turn.
+    /// How long each side works per turn.
     pub(crate) slice: Duration,
     /// How long the disk is probed before each round.
     pub(crate) probe: Duration,
-    /// How long the disk is kept busy at first, so that no row has a burst to itself.
+    /// How long the disk is kept busy at first, so that no row benefits from a burst.
     pub(crate) drain: Duration,
-    /// Tasks that each fresh file sees before it counts: its log has been folded back once by then.
+    /// Tasks that each fresh file runs before the measurement: enough for one checkpoint of its log.
     pub(crate) warm_up: usize,
     /// Rows of each sort in a backlog.
     pub(crate) backlog: usize,
@@ -25,20 +24,20 @@ pub(crate) struct Scale {
     pub(crate) samples: usize,
     /// How long commits are made beside a hot writer.
     pub(crate) beside: Duration,
-    /// Nodes that are killed.
+    /// Nodes to kill.
     pub(crate) kills: usize,
-    /// Commands that are run.
+    /// Commands to run.
     pub(crate) commands: usize,
     /// How long an idle node is watched.
     pub(crate) idle: Duration,
     /// Jobs that peers drain.
     pub(crate) jobs: usize,
-    /// How long a transaction is held that does nothing.
+    /// How long an idle transaction is held.
     pub(crate) held: Duration,
 }
 
 impl Scale {
-    /// What docs/benchmarks.md has.
+    /// The scale of docs/benchmarks.md.
     pub(crate) const FULL: Self = Self {
         rounds: 5,
         slices: 3,
@@ -57,7 +56,7 @@ impl Scale {
         held: Duration::from_secs(60),
     };
 
-    /// Under a minute in all.
+    /// Under a minute in total.
     pub(crate) const QUICK: Self = Self {
         rounds: 3,
         slices: 2,

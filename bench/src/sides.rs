@@ -1,4 +1,4 @@
-//! The two sides of a comparison, open at once, that take turns.
+//! The two sides of a comparison, the store and the ceiling, open at once and alternating.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,18 +10,17 @@ use crate::load::{Keys, Shape, Tally};
 use crate::ours::Ours;
 use crate::{Bench, Error};
 
-/// What a fresh store has in it.
+/// The contents of a fresh store.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Start {
-    /// Nothing.
     Empty,
-    /// One task of a key that may run one at once: it is running, and none is behind it.
+    /// One task of a key that may run one at once: it is running, with none behind it.
     HeldKey,
-    /// One task of each of a thousand keys that were told to come back tomorrow, and none behind them.
+    /// One task of each of a thousand keys that are rate limited until tomorrow, with none behind them.
     LimitedKeys,
 }
 
-/// The store and the ceiling, each with what it has done so far.
+/// The store and the ceiling, each with its work so far.
 pub(crate) struct Sides {
     ours: Arc<Ours>,
     ceiling: Bare,
@@ -31,7 +30,7 @@ pub(crate) struct Sides {
     folder: Option<PathBuf>,
 }
 
-/// Where the two files are in a folder.
+/// The two files in a folder.
 pub(crate) fn files(folder: &Path) -> (PathBuf, PathBuf) {
     (folder.join("ours.db"), folder.join("ceiling.db"))
 }
@@ -44,7 +43,7 @@ impl Sides {
         Ok(Self { folder: Some(folder.to_owned()), ..sides })
     }
 
-    /// The files in this folder, made if there are none, and warmed up.
+    /// The files in this folder, created if missing, and warmed up.
     pub(crate) fn open(bench: &Bench, folder: &Path, keys: Keys, start: Start) -> Result<Self, Error> {
         let (ours, ceiling) = files(folder);
         let ours = bench.runtime.block_on(async {
@@ -62,19 +61,19 @@ impl Sides {
         Ok(Self { ours, ceiling, ours_did: Tally::default(), ceiling_did: Tally::default(), folder: None })
     }
 
-    /// One turn of each.
+    /// One turn of each side.
     pub(crate) fn slice(&mut self, bench: &Bench, shape: Shape) -> Result<(), Error> {
         self.ours_did.add(bench.runtime.block_on(self.ours.run(shape, bench.scale.slice))?);
         self.ceiling_did.add(self.ceiling.run(shape, bench.scale.slice)?);
         Ok(())
     }
 
-    /// What each did since the last time.
+    /// The work of each side since the last call.
     pub(crate) fn take(&mut self) -> (Tally, Tally) {
         (std::mem::take(&mut self.ours_did), std::mem::take(&mut self.ceiling_did))
     }
 
-    /// What each did. Fresh files are gone then.
+    /// The work of each side. Removes fresh files.
     pub(crate) fn end(mut self) -> Result<(Tally, Tally), Error> {
         let did = self.take();
         let folder = self.folder.take();

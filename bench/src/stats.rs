@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// The middle value, or the mean of the two in the middle; zero of nothing.
+/// The middle value, or the mean of the two in the middle; zero if empty.
 pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let half = values.len() / 2;
@@ -13,22 +13,20 @@ pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     }
 }
 
-/// How long something took, many times.
+/// Durations of many samples.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Samples(Vec<Duration>);
 
 impl Samples {
-    /// Keeps one more.
     pub(crate) fn add(&mut self, took: Duration) {
         self.0.push(took);
     }
 
-    /// How many there are.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// The least sample that `percent` in a hundred do not exceed (the nearest rank); zero of nothing.
+    /// The lowest sample that `percent` in a hundred do not exceed (nearest rank); zero if empty.
     pub(crate) fn percentile(&self, percent: usize) -> Duration {
         let mut sorted = self.0.clone();
         sorted.sort_unstable();
@@ -36,7 +34,7 @@ impl Samples {
         sorted.get(rank - 1).copied().unwrap_or_default()
     }
 
-    /// The longest; zero of nothing.
+    /// The longest sample; zero if empty.
     pub(crate) fn max(&self) -> Duration {
         self.0.iter().max().copied().unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! Tasks a second from enqueue to done, beside the ceiling. Every round has fresh files on both sides.
+//! Throughput: tasks per second from enqueue to done, compared with the ceiling. Every round has fresh files on both sides.
 
 use std::path::Path;
 
@@ -19,7 +19,6 @@ const ROWS: [(Shape, Keys); 9] = [
     (Shape::Batch(128), Keys::Distinct),
 ];
 
-/// Measures every row at this place.
 pub(crate) fn run(bench: &Bench, place: &Place, report: &mut Report) -> Result<(), Error> {
     for (shape, keys) in ROWS {
         let what = name(shape, keys);
@@ -33,7 +32,7 @@ pub(crate) fn run(bench: &Bench, place: &Place, report: &mut Report) -> Result<(
     Ok(())
 }
 
-/// What a row is called.
+/// The name of a row.
 pub(crate) fn name(shape: Shape, keys: Keys) -> String {
     match keys {
         Keys::Without => shape.name(),

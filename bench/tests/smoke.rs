@@ -1,11 +1,11 @@
-//! Runs the whole program once, as small as it goes. No time is asserted: the program itself fails when the store has
-//! not completed what it counted.
+//! Smoke test: runs the whole program once at the smallest scale. No time is asserted: the program itself fails if the store
+//! has not completed what it counted.
 
 use std::process::Command;
 
 use serde_json::Value;
 
-/// A run as small as it goes: its folder, its tables, its JSON.
+/// A run at the smallest scale: its folder, its tables, its JSON.
 fn tiny(benchmark: &str) -> (tempfile::TempDir, String, Value) {
     tiny_with(benchmark, &[])
 }
@@ -151,7 +151,7 @@ fn nodes_that_are_killed_lose_nothing_and_it_is_said() {
     let bench = std::path::Path::new(env!("CARGO_BIN_EXE_bench"));
     let ostler = bench.with_file_name("ostler");
     if !ostler.exists() {
-        // The tests of the whole workspace have built it.
+        // A test run of the whole workspace has built it already.
         let built = Command::new(env!("CARGO")).args(["build", "--locked", "-p", "ostler-cli"]).status();
         assert!(built.unwrap().success());
     }

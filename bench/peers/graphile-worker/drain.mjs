@@ -1,5 +1,5 @@
-// Drains no-op jobs by graphile-worker, with its local queue and batched completion on, as its page on performance says.
-// Usage: drain.mjs SOCKET_FOLDER USER DATABASE JOBS. Prints one line of JSON: its version, and jobs a second.
+// Drains no-op jobs with graphile-worker, with its local queue and batched completion on, as its performance page recommends.
+// Usage: drain.mjs SOCKET_FOLDER USER DATABASE JOBS. Prints one line of JSON: its version, and jobs per second.
 import { readFileSync } from "node:fs";
 import pg from "pg";
 import { Logger, run, runMigrations } from "graphile-worker";
@@ -32,7 +32,7 @@ async function enqueue(count) {
   await pool.query(text, [count, JSON.stringify(payload)]);
 }
 
-// Enqueues all, then counts the time until the database has none of them any more.
+// Enqueues all jobs, then measures the time until the database has none left.
 async function drain(count) {
   await enqueue(count);
   await pool.query("vacuum analyze graphile_worker._private_jobs");

@@ -1,5 +1,5 @@
-// Drains no-op jobs by pg-boss, by its calls for whole batches: fetch and complete.
-// Usage: drain.mjs SOCKET_FOLDER USER DATABASE JOBS. Prints one line of JSON: its version, and jobs a second.
+// Drains no-op jobs with pg-boss, through its batch calls: fetch and complete.
+// Usage: drain.mjs SOCKET_FOLDER USER DATABASE JOBS. Prints one line of JSON: its version, and jobs per second.
 import { readFileSync } from "node:fs";
 import { PgBoss } from "pg-boss";
 

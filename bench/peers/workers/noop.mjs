@@ -1,2 +1,2 @@
-// What a thread of piscina does: nothing.
+// The no-op task of a piscina thread.
 export default (payload) => payload;

@@ -1,4 +1,4 @@
-"""A worker that does nothing, for the benchmark of round trips."""
+"""A no-op worker, for the round-trip benchmark."""
 
 from ostler import worker
 

@@ -1,4 +1,4 @@
-// A pool of threads of node: how long one call takes there and back, and how many it does in a second.
+// A pool of Node.js threads: the round trip of one call, and calls per second.
 //
 //     node piscina.mjs FOLDER CALLS WORKERS      FOLDER has piscina installed
 

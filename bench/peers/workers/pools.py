@@ -1,8 +1,8 @@
-"""Pools of Python processes: how long one call takes there and back, and how many they do in a second.
+"""Pools of Python processes: the round trip of one call, and calls per second.
 
     python3 pools.py processpool|loky CALLS WORKERS
 
-A hundred calls first, so that every process is up. Then one call at a time, and then all at once.
+Warms up with a hundred calls per worker, so that every process is up. Then measures one call at a time, and then all at once.
 """
 
 import json

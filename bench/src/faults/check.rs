@@ -1,4 +1,4 @@
-//! What must hold after a fault run.
+//! Checks after a fault run.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,12 +11,12 @@ use super::effect::Effects;
 use super::every_task;
 use crate::Error;
 
-/// The head of the table.
+/// The header of the table.
 pub(super) const HEADER: &str = "\
 | faults | how many | acknowledged | refused | runs | lost | not completed | completed twice | two at once | left behind | recovery p50 / max | took |
 |---|---|---|---|---|---|---|---|---|---|---|---|";
 
-/// What was found.
+/// The result of the checks.
 pub(super) struct Found {
     faults: usize,
     acknowledged: usize,
@@ -29,7 +29,7 @@ pub(super) struct Found {
     took: Duration,
 }
 
-/// Looks for every task that was acknowledged, and at every attempt.
+/// Looks up every acknowledged task, and checks every attempt.
 pub(super) async fn check(
     store: &dyn Store,
     acknowledged: &[TaskId],
@@ -54,7 +54,7 @@ pub(super) async fn check(
 }
 
 impl Found {
-    /// Its row of the table.
+    /// The table row.
     pub(super) fn row(&self, name: &str) -> String {
         let Effects { begun, overlaps, recovery } = &self.effects;
         let recovered = if recovery.len() == 0 {
@@ -75,7 +75,7 @@ impl Found {
         )
     }
 
-    /// The promises that were broken.
+    /// The broken guarantees.
     pub(super) fn broken(&self) -> Vec<String> {
         let counted = [
             (self.lost, "acknowledged tasks are lost"),

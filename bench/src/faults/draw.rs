@@ -1,4 +1,4 @@
-//! What is done to the nodes: drawn by chance, and repeatable by its seed.
+//! Random faults: drawn from a seed, so that a run is repeatable.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,53 +13,53 @@ use crate::child::monotonic;
 use crate::postgres::bare::connect;
 use crate::postgres::faults::crash;
 
-/// A node that may open no more files than this does not start; with a few more it starts, and cannot run four children.
+/// Below this many file descriptors a node does not start; with a few more it starts, but cannot run four children.
 const FEW_DESCRIPTORS: u32 = 20;
-/// How long a node is stopped, in percent of the time to live of its leases.
+/// How long a node is stopped, in percent of its lease TTL.
 const STOPPED_PERCENT: u32 = 250;
-/// What takes the room on the small disk.
+/// The file that fills the small disk.
 const BALLAST: &str = "disk/ballast";
 
-/// A sort of faults.
+/// A class of faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Faults {
-    /// Nodes, supervisors and children are killed; nodes are told to go, once or twice.
+    /// Kills nodes, supervisors and children; asks nodes to shut down, once or twice.
     Kills,
-    /// Nodes are stopped for longer than their leases live.
+    /// Stops nodes for longer than their leases last.
     Pauses,
-    /// Nodes may open hardly any file.
+    /// Gives nodes hardly any file descriptors.
     Descriptors,
-    /// The disk is full, and has room again.
+    /// Fills the disk, and frees it again.
     FullDisk,
-    /// Backends are ended and killed, which restarts the server; nodes are killed.
+    /// Ends and kills backends, which restarts the server; kills nodes.
     Server,
 }
 
-/// One of them.
+/// A single fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// A node is killed with -9.
+    /// Kills a node with SIGKILL.
     Node,
-    /// The supervisor of a node's children is.
+    /// Kills the supervisor of a node's children with SIGKILL.
     Supervisor,
-    /// A child is.
+    /// Kills a child with SIGKILL.
     Child,
-    /// A node is told to go.
+    /// Asks a node to shut down.
     Term,
-    /// A node is told to go twice.
+    /// Asks a node to shut down, twice.
     TermTwice,
-    /// A node is stopped past its lease, and goes on.
+    /// Stops a node past its lease, and continues it.
     Stop,
-    /// The disk is filled, and has room again.
+    /// Fills the disk, and frees it again.
     Full,
-    /// The server ends a connection.
+    /// Ends a connection on the server.
     Terminate,
-    /// A process of the server's is killed with -9: all of it starts anew.
+    /// Kills a process of the server with SIGKILL, which restarts all of it.
     Crash,
 }
 
 impl Faults {
-    /// How often something happens.
+    /// The number of faults.
     pub(super) const fn rounds(self, wanted: u64) -> u64 {
         match self {
             Self::Kills | Self::Server => wanted,
@@ -69,7 +69,7 @@ impl Faults {
         }
     }
 
-    /// The time between two of them.
+    /// The time between two faults.
     pub(super) fn pause(self, seed: &mut Seed) -> Duration {
         match self {
             Self::Kills => Duration::from_millis(100 + seed.below(400)),
@@ -79,7 +79,7 @@ impl Faults {
         }
     }
 
-    /// The next one.
+    /// The next fault.
     pub(super) fn draw(self, seed: &mut Seed) -> Fault {
         let of = |faults: &[Fault], seed: &mut Seed| {
             let at = usize::try_from(seed.below(faults.len() as u64)).unwrap_or(0);
@@ -97,7 +97,7 @@ impl Faults {
         }
     }
 
-    /// The least that nodes may open, where that is bounded.
+    /// The lowest descriptor limit of nodes, where there is one.
     pub(super) const fn descriptors(self) -> Option<u32> {
         match self {
             Self::Descriptors => Some(FEW_DESCRIPTORS),
@@ -107,7 +107,7 @@ impl Faults {
 }
 
 impl Fault {
-    /// Makes it happen, to a node drawn by chance. Answers when it did, if it did.
+    /// Injects the fault into a random node. Returns the time of the fault, if it took effect.
     pub(super) async fn happen(
         self,
         fleet: &mut Fleet,
@@ -148,7 +148,7 @@ impl Fault {
         Ok(hit.then_some(now))
     }
 
-    /// There is room on the disk again.
+    /// Frees the disk.
     pub(super) fn over(folder: &Path) -> Result<(), Error> {
         match std::fs::remove_file(folder.join(BALLAST)) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
@@ -157,9 +157,9 @@ impl Fault {
     }
 }
 
-/// Takes all the room there is.
+/// Fills the disk.
 fn fill(folder: &Path) {
-    // It ends with an error: the disk is full.
+    // Ends with an error when the disk is full.
     let _ = std::fs::File::create(folder.join(BALLAST))
         .and_then(|mut file| std::io::copy(&mut std::io::repeat(0), &mut file));
 }
@@ -168,7 +168,7 @@ fn signal(whom: Option<Pid>, signal: Signal) -> bool {
     whom.is_some_and(|whom| kill_process(whom, signal).is_ok())
 }
 
-/// Ends a connection of somebody else's, by chance of the server's.
+/// Ends a random connection other than this one.
 async fn terminate(url: &str) -> Result<(), Error> {
     let client = connect(url).await?;
     let ended = "select pg_terminate_backend(pid) from pg_stat_activity \

@@ -1,5 +1,5 @@
-//! What a task of a fault run does: it leaves a durable line when it begins and one when it ends, and holds a lock of its own
-//! meanwhile, so that a second run of the same task at the same time is seen by that run itself.
+//! The work of a task in a fault run: it writes a durable line when it begins and one when it ends, and holds a lock for the task
+//! in between, so that an overlapping run of the same task detects itself.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -13,13 +13,13 @@ use crate::Error;
 use crate::child::monotonic;
 use crate::stats::Samples;
 
-/// The word of the command line that makes this program the work of a task. Not for people.
+/// The argument that makes this program run the work of a task. Internal.
 pub(crate) const WORD: &str = "effect";
 /// The log of all runs, and the folder of their locks.
 const LOG: &str = "effects";
 const LOCKS: &str = "running";
 
-/// The work itself: one run of the task `id`, for so long.
+/// One run of the task `id`, for this long.
 pub(crate) fn run(folder: &Path, id: &str, time: Duration) -> Result<(), Error> {
     let lock = File::create(folder.join(LOCKS).join(id))?;
     let alone = flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok();
@@ -36,24 +36,24 @@ fn note(folder: &Path, what: &str, id: &str) -> Result<(), Error> {
     Ok(log.sync_data()?)
 }
 
-/// Makes the places that runs write to.
+/// Creates the log and the folder of locks.
 pub(super) fn prepare(folder: &Path) -> Result<(), Error> {
     File::create(folder.join(LOG))?;
     Ok(std::fs::create_dir(folder.join(LOCKS))?)
 }
 
-/// What the log of a run tells.
+/// The summary of a run's log.
 pub(super) struct Effects {
     /// Runs that began.
     pub(super) begun: usize,
-    /// Runs that began while another run of the same task went on.
+    /// Runs that began during another run of the same task.
     pub(super) overlaps: usize,
-    /// From a fault to the next begin of each task that it interrupted.
+    /// The time from a fault to the next begin of each task that it interrupted.
     pub(super) recovery: Samples,
 }
 
 impl Effects {
-    /// Reads the log. `faults` are the moments at which something was killed or stopped.
+    /// Reads the log. `faults` are the times at which something was killed or stopped.
     pub(super) fn read(folder: &Path, faults: &[Duration]) -> Result<Self, Error> {
         let log = std::fs::read_to_string(folder.join(LOG))?;
         let mut read = Self { begun: 0, overlaps: 0, recovery: Samples::default() };
@@ -62,7 +62,7 @@ impl Effects {
         for line in log.lines() {
             let mut words = line.split(' ');
             let (Some(what), Some(id), Some(at)) = (words.next(), words.next(), words.next()) else {
-                continue; // A line that was being written when its program was killed.
+                continue; // A line cut short when its program was killed.
             };
             let Ok(at) = at.parse().map(Duration::from_micros) else { continue };
             if what == "end" {

@@ -1,4 +1,4 @@
-//! Nodes of the real program, which are killed, stopped and started again.
+//! A fleet of nodes of the real program, which are killed, stopped and restarted.
 
 use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
@@ -10,27 +10,27 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::effect;
 use crate::Error;
 
-/// How long a node may take to end after it was told to.
+/// How long a node may take to shut down.
 const MAX_END: Duration = Duration::from_secs(60);
-/// The bounds of open files that nodes start with, one after the other: this much apart, over this span.
+/// The step and the span of the descriptor limits that successive nodes start with.
 const DESCRIPTOR_STEP: usize = 3;
 const DESCRIPTOR_SPAN: usize = 25;
-/// How long to wait before looking again.
+/// The polling interval.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
-/// What a node is like.
+/// The settings of a node.
 pub(super) struct Shape {
-    /// The store, as the config names it.
+    /// The store, as in the config.
     pub(super) store: String,
-    /// The time to live of its leases.
+    /// The TTL of leases.
     pub(super) ttl: Duration,
     /// How long a task runs.
     pub(super) run: Duration,
-    /// The least bound of open files that a node starts with, if there is one: each has another.
+    /// The lowest descriptor limit of nodes, if there is one; each node has another.
     pub(super) descriptors: Option<u32>,
 }
 
-/// Some nodes of one store.
+/// Several nodes of one store.
 pub(super) struct Fleet {
     ostler: PathBuf,
     folder: PathBuf,
@@ -40,7 +40,7 @@ pub(super) struct Fleet {
 }
 
 impl Fleet {
-    /// Starts so many nodes.
+    /// Starts `nodes` nodes.
     pub(super) fn start(ostler: &Path, folder: &Path, shape: &Shape, nodes: usize) -> Result<Self, Error> {
         let this = std::env::current_exe()?;
         let command = serde_json::to_string(&[
@@ -84,23 +84,23 @@ impl Fleet {
         Ok(node.spawn()?)
     }
 
-    /// The process of one of them.
+    /// The process id of a node.
     pub(super) fn pid(&self, at: usize) -> Result<Pid, Error> {
         let id = self.nodes.get(at).ok_or("there is no such node")?.id();
         Ok(Pid::from_raw(i32::try_from(id)?).ok_or("a process without a number")?)
     }
 
-    /// The supervisor of a node's children, if it is up.
+    /// The supervisor of a node's children, if it is running.
     pub(super) fn supervisor(&self, at: usize) -> Option<Pid> {
         children(self.pid(at).ok()?).into_iter().next()
     }
 
-    /// A child of a node, if one runs.
+    /// A child of a node, if one is running.
     pub(super) fn child(&self, at: usize) -> Option<Pid> {
         children(self.supervisor(at)?).into_iter().next()
     }
 
-    /// Starts anew what has ended.
+    /// Restarts nodes that have exited; returns their number.
     pub(super) fn mend(&mut self) -> Result<usize, Error> {
         let mut mended = 0;
         for at in 0..self.nodes.len() {
@@ -112,7 +112,7 @@ impl Fleet {
         Ok(mended)
     }
 
-    /// All nodes may open as many files as they like: those that may not are replaced.
+    /// Lifts the descriptor limit: restarts all nodes without one.
     pub(super) async fn lift_descriptor_limit(&mut self) -> Result<(), Error> {
         if self.descriptors.take().is_some() {
             self.end().await?;
@@ -121,7 +121,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// Tells all of them to go, and waits for it.
+    /// Asks all nodes to shut down, and waits for them.
     pub(super) async fn end(&mut self) -> Result<(), Error> {
         for at in 0..self.nodes.len() {
             if self.nodes[at].try_wait()?.is_none() {
@@ -140,7 +140,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// Processes of tasks that are still there.
+    /// The number of task processes still running.
     pub(super) fn left(&self) -> usize {
         let folder = self.folder.display().to_string();
         let lines = std::fs::read_dir("/proc")
@@ -168,7 +168,7 @@ impl Drop for Fleet {
 /// The children of a process.
 fn children(of: Pid) -> Vec<Pid> {
     let pid = of.as_raw_nonzero();
-    // Each of its threads has children of its own.
+    // Each of its threads has its own children.
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let lists = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
     lists

@@ -1,8 +1,8 @@
-//! Faults, on purpose: nodes of the real program are killed, stopped and starved while they work, their server crashes, their disk
-//! is full. Every submission that was acknowledged is then looked for, and every run has left its own durable line.
+//! Fault injection: nodes of the real program are killed, stopped and starved while they work, their server crashes, their disk
+//! fills up. Afterwards every acknowledged submission is looked up, and every run has left its own durable line.
 //!
-//! It prints one row for each sort of fault, and fails when anything was lost, completed twice, or left behind.
-//! `effect.rs` is what a task does; `fleet.rs` the nodes; `draw.rs` what is done to them; `check.rs` what must hold.
+//! Prints one row for each class of faults, and fails if anything was lost, completed twice, or left behind.
+//! `effect.rs`: the work of a task. `fleet.rs`: the nodes. `draw.rs`: the faults. `check.rs`: the checks.
 
 mod check;
 mod draw;
@@ -28,49 +28,45 @@ use self::fleet::{Fleet, Shape};
 use crate::postgres::server::Server;
 use crate::{Bench, Error, Place, Scale, machine};
 
-/// Nodes that share the work.
 const NODES: usize = 2;
-/// The queue.
 const QUEUE: &str = "work";
-/// How long the rest may take after the last fault.
+/// How long the remaining tasks may take after the last fault.
 const PATIENCE: Duration = Duration::from_secs(180);
-/// How long tasks run: briefly, or for so long that a node that is stopped loses its lease under them.
+/// Task run times: short, or so long that a stopped node loses its lease during the run.
 const SHORT: Duration = Duration::from_millis(60);
 const LONG: Duration = Duration::from_millis(1_500);
-/// How long to wait before looking again.
+/// The polling interval.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
-/// A disk with room for all of it, and little more.
+/// A disk just large enough for a run.
 const SMALL_DISK: &str = "64m";
-/// What each task brings there: more than the log has room for without growing.
+/// The payload size on the small disk: more than the log can take without growing.
 const BIG_PAYLOAD: usize = 16 * 1024;
-/// The time between two submissions there, so that they go on while the disk is full.
+/// The time between two submissions on the small disk, so that they continue while it is full.
 const SPACING: Duration = Duration::from_millis(5);
-/// The word that makes this program run inside of a mount namespace of its own.
+/// The flag that marks a run inside its own mount namespace.
 pub(crate) const INSIDE: &str = "--inside";
 
-/// What is asked for.
+/// The requested run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Wanted {
-    /// Faults of each sort.
+    /// Faults of each class.
     pub(crate) faults: u64,
-    /// Tasks of each sort.
+    /// Tasks of each class.
     pub(crate) tasks: u64,
-    /// Where chance begins.
     pub(crate) seed: u64,
-    /// Only sorts with this text in their name.
+    /// Only classes with this text in their name.
     pub(crate) only: Option<String>,
-    /// The program `ostler`; by default the one beside this.
+    /// The `ostler` program; by default the one beside this program.
     pub(crate) ostler: Option<PathBuf>,
-    /// Where it runs.
     pub(crate) place: Namespace,
 }
 
-/// Which mounts a run sees.
+/// The mount namespace of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Namespace {
-    /// Those of everybody.
+    /// Shared with other processes.
     Shared,
-    /// Its own: a small disk can be mounted.
+    /// Private: a small disk can be mounted.
     Own,
 }
 
@@ -80,7 +76,7 @@ impl Default for Wanted {
     }
 }
 
-/// One sort of faults.
+/// One class of faults.
 struct Sort {
     name: &'static str,
     store: Where,
@@ -91,12 +87,12 @@ struct Sort {
 }
 
 impl Sort {
-    /// How many tasks there are: fewer where each takes long.
+    /// The number of tasks: fewer where each takes long.
     fn tasks(&self, wanted: &Wanted) -> u64 {
         if self.run == LONG { wanted.tasks.div_ceil(10) } else { wanted.tasks }
     }
 
-    /// What a task brings, and how long it is until the next one is submitted.
+    /// The payload of a task, and the pause before the next submission.
     fn load(&self) -> (String, Duration) {
         match self.store {
             Where::SmallDisk => (format!("\"{}\"", "x".repeat(BIG_PAYLOAD)), SPACING),
@@ -105,7 +101,7 @@ impl Sort {
     }
 }
 
-/// Which store the nodes share.
+/// The store that the nodes share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Where {
     Sqlite,
@@ -151,7 +147,7 @@ const SORTS: [Sort; 5] = [
     },
 ];
 
-/// Runs every sort that is wanted, and prints the table.
+/// Runs every requested class, and prints the table.
 pub(crate) fn run(wanted: &Wanted, dir: Option<PathBuf>) -> Result<(), Error> {
     let bench = Bench::new(Scale::FULL, wanted.only.clone())?;
     let ostler = wanted.ostler.clone().map_or_else(crate::map::beside_this, Ok)?;
@@ -176,7 +172,7 @@ pub(crate) fn run(wanted: &Wanted, dir: Option<PathBuf>) -> Result<(), Error> {
     if broken.is_empty() { Ok(()) } else { Err(broken.join("; ").into()) }
 }
 
-/// Runs one sort by this program in a mount namespace of its own, where a small disk can be mounted.
+/// Runs one class by this program in its own mount namespace, where a small disk can be mounted.
 fn apart(wanted: &Wanted, sort: &Sort, ostler: &Path, dir: &Path) -> Result<(), Error> {
     let spaces = if rustix::process::geteuid().is_root() { "-m" } else { "-rm" };
     let mut inside = std::process::Command::new("unshare");
@@ -264,13 +260,13 @@ async fn open(url: &str) -> Result<Arc<dyn Store>, Error> {
     })
 }
 
-/// What became of the submissions.
+/// The result of the submissions.
 struct Submitted {
     acknowledged: Vec<TaskId>,
     refused: u64,
 }
 
-/// Submits one task after the other, whatever happens to the store, until so many were acknowledged.
+/// Submits tasks one by one, whatever happens to the store, until this many were acknowledged.
 fn submit(
     store: Arc<dyn Store>,
     tasks: u64,
@@ -298,7 +294,7 @@ fn submit(
     })
 }
 
-/// Whether so many tasks have ended. A store that does not answer has not.
+/// Whether this many tasks have finished; false if the store does not answer.
 async fn all_done(store: &dyn Store, tasks: u64) -> bool {
     store.survey().await.is_ok_and(|survey| {
         let ended = survey.lanes.iter().map(|lane| {
@@ -309,7 +305,6 @@ async fn all_done(store: &dyn Store, tasks: u64) -> bool {
     })
 }
 
-/// Every task there is.
 async fn every_task(store: &dyn Store) -> Result<Vec<ostler_core::Task>, Error> {
     let (mut tasks, mut cursor) = (Vec::new(), None);
     loop {

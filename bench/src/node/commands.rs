@@ -1,5 +1,5 @@
-//! Commands: one child for each task, through the node and its supervisor, beside a loop that starts and reaps the same children
-//! and keeps nothing.
+//! Commands per second: one child for each task, through the node and its supervisor, compared with a loop that spawns and reaps
+//! the same children and stores nothing.
 
 use std::path::Path;
 use std::process::{Command as Bare, Stdio};
@@ -18,7 +18,7 @@ use crate::report::{CommandRow, Report};
 use crate::{Bench, Error, Place, disk};
 
 const PROGRAM: &str = "true";
-/// Children at once.
+/// Concurrent children.
 const AT_ONCE: usize = 8;
 
 pub(super) fn run(bench: &Bench, place: &Place, report: &mut Report) -> Result<(), Error> {
@@ -36,7 +36,7 @@ pub(super) fn run(bench: &Bench, place: &Place, report: &mut Report) -> Result<(
     Ok(())
 }
 
-/// Tasks a second.
+/// Tasks per second through a node.
 async fn through_node(path: &Path, tasks: usize) -> Result<f64, Error> {
     let program = SupervisorProgram::this(["child", Role::Supervisor.name(), "-"]);
     let supervisor = Supervisor::start(program, Vec::new()).await?;
@@ -47,7 +47,7 @@ async fn through_node(path: &Path, tasks: usize) -> Result<f64, Error> {
     Ok(rate)
 }
 
-/// The same children, started and reaped by as many threads.
+/// The same children, spawned and reaped by the same number of threads.
 fn bare(tasks: usize) -> Result<f64, Error> {
     let left = AtomicUsize::new(tasks);
     let begun = Instant::now();

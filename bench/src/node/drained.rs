@@ -1,4 +1,4 @@
-//! How fast a node works off tasks that are children or go to children.
+//! How fast a node drains a queue of tasks that run in children.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use ostler_store::{MAX_BATCH, Stats, Store, SystemClock};
 use crate::Error;
 use crate::load::QUEUE;
 
-/// Tasks for each worker before anything is measured, so that all of them are up.
+/// Tasks for each worker before the measurement, so that all of them are up.
 const WARM: usize = 4;
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Enqueues so many tasks of this kind in a new store, and answers how many are done in a second by a node with this pool.
+/// Enqueues `tasks` tasks of this kind in a new store, and returns how many a node with this pool completes per second.
 pub(crate) async fn drained(path: &Path, kind: &str, tasks: usize, pool: PoolConfig) -> Result<f64, Error> {
     let store: Arc<dyn Store> = Arc::new(Sqlite::open(path, Arc::new(SystemClock), Options::default())?);
     let ids = ostler::ids()?;

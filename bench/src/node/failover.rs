@@ -1,4 +1,4 @@
-//! How long a task waits after its node was killed with -9: from the kill to the moment that another node's handler begins it.
+//! Failover time: from the kill -9 of a node to the start of its task in another node's handler.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,9 +12,9 @@ use crate::report::{LatencyRow, Report};
 use crate::stats::Samples;
 use crate::{Bench, Error, Place, disk};
 
-/// What the victim runs, for ever; whoever has it next says when it began.
+/// The victim runs this task forever; the next handler reports when it began.
 const FATAL: &str = "fatal";
-/// What keeps the rescuer busy until the victim has its task.
+/// The task that keeps the rescuer busy until the victim has its own.
 const HOLD: &str = "hold";
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -72,7 +72,7 @@ async fn kills(bench: &Bench, path: &Path) -> Result<Samples, Error> {
     Ok(samples)
 }
 
-/// The victim: says when it runs its task, and never ends it.
+/// The victim: reports when it runs its task, and never finishes it.
 pub(crate) fn serve_victim(bench: &Bench, path: &Path) -> Result<(), Error> {
     bench.runtime.block_on(async {
         let handler = |(): (), _| async {

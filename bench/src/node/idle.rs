@@ -1,4 +1,4 @@
-//! What a node costs that has nothing to do.
+//! CPU and memory of an idle node.
 
 use std::path::Path;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use crate::child::{Other, Role, say};
 use crate::report::{IdleRow, Report};
 use crate::{Bench, Error, Place};
 
-/// A node settles first: it has just joined, and looked around.
+/// The node settles first, after joining and its first queries.
 const SETTLE: Duration = Duration::from_secs(1);
 
 pub(super) fn run(bench: &Bench, place: &Place, report: &mut Report) -> Result<(), Error> {
@@ -28,7 +28,7 @@ pub(super) fn run(bench: &Bench, place: &Place, report: &mut Report) -> Result<(
     Ok(())
 }
 
-/// A node with a pool, and nothing to do until its standard input is closed.
+/// A node with a pool, idle until its standard input is closed.
 pub(crate) fn serve_idle(bench: &Bench, path: &Path) -> Result<(), Error> {
     bench.runtime.block_on(async {
         let handler = |(): (), _| async { Ok(()) };
@@ -42,9 +42,9 @@ pub(crate) fn serve_idle(bench: &Bench, path: &Path) -> Result<(), Error> {
     })
 }
 
-/// How much CPU a process has used.
+/// The CPU time of a process.
 fn cpu(pid: u32) -> Result<Duration, Error> {
-    /// Ticks a second, as Linux shows them on every machine.
+    /// Ticks per second, the same on every Linux machine.
     const TICKS: u64 = 100;
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
@@ -52,7 +52,7 @@ fn cpu(pid: u32) -> Result<Duration, Error> {
     Ok(Duration::from_millis((ticks(11) + ticks(12)) * 1_000 / TICKS))
 }
 
-/// How much memory it has, in KiB.
+/// The resident memory of a process, in KiB.
 fn resident(pid: u32) -> Result<u64, Error> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS")?;

@@ -1,4 +1,4 @@
-//! The node from end to end: no-op handlers beside the store and the ceiling, pick-up, commands, an idle node, failover.
+//! The node end to end: no-op handlers compared with the store and the ceiling, pick-up, commands, an idle node, failover.
 
 mod commands;
 mod drained;
@@ -25,12 +25,11 @@ pub(crate) use failover::serve_victim;
 pub(crate) use idle::serve_idle;
 use side::NodeSide;
 
-/// Workers of the pool that is measured.
+/// Worker counts of the measured pool.
 const WORKERS: [usize; 3] = [1, 8, 64];
-/// How the store and the ceiling bring tasks through beside a node: as a good node would.
+/// The shape of the store and the ceiling, to compare with a node: that of a good node.
 const BESIDE: Shape = Shape::Pipelined(128);
 
-/// Measures everything about a node.
 pub(crate) fn run(
     scale: Scale,
     output: &Output,
@@ -73,7 +72,7 @@ fn no_ops(bench: &Bench, place: &Place, report: &mut Report) -> Result<(), Error
     Ok(())
 }
 
-/// All three sides have fresh files, and take turns.
+/// One round: all three sides have fresh files, and alternate.
 fn round(bench: &Bench, dir: &Path, workers: usize) -> Result<NodeRound, Error> {
     let folder = dir.join("fresh");
     std::fs::create_dir(&folder)?;

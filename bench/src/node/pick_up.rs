@@ -1,4 +1,4 @@
-//! How long a task waits for an idle pool: from the moment before it is enqueued to the moment that its handler begins.
+//! Pick-up latency of an idle pool: from just before the enqueue of a task to the start of its handler.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::{Bench, Error, Place, disk};
 
 /// Between two samples, so that each finds an idle pool.
 const PAUSE: Duration = Duration::from_millis(2);
-/// How long one task may take to begin.
+/// How long one task may take to start.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 type Begun = mpsc::UnboundedReceiver<Duration>;
@@ -39,7 +39,7 @@ pub(super) fn run(bench: &Bench, place: &Place, report: &mut Report) -> Result<(
     Ok(())
 }
 
-/// A pool whose handler says when it begins.
+/// A pool whose handler reports when it begins.
 async fn pool(path: &Path) -> Result<(Pool, Begun), Error> {
     let (begun, begins) = mpsc::unbounded_channel();
     let handler = move |_: serde_json::Value, _| {

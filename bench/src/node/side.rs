@@ -1,4 +1,4 @@
-//! A node with a handler that does nothing, fed by a producer in the same process.
+//! A node with a no-op handler, fed by a producer in the same process.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,14 +16,13 @@ use tokio::sync::Notify;
 use crate::Error;
 use crate::load::{KIND, PAYLOAD, QUEUE, Tally};
 
-/// Tasks of one enqueue.
+/// Tasks per enqueue.
 const BATCH: usize = 128;
-/// Tasks that may wait: the producer stays so far ahead, and no further.
+/// The maximum number of waiting tasks: how far the producer gets ahead.
 const AHEAD: u64 = 2_048;
-/// How long tasks may take to be done after the last one was enqueued.
+/// How long tasks may take to complete after the last enqueue.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A running node.
 pub(super) struct NodeSide {
     store: Arc<Sqlite>,
     node: Node,
@@ -31,7 +30,7 @@ pub(super) struct NodeSide {
     seen: Arc<Seen>,
 }
 
-/// What the handler has seen.
+/// Counters of the handler.
 #[derive(Default)]
 struct Seen {
     runs: AtomicU64,
@@ -56,7 +55,7 @@ impl NodeSide {
         Ok(Self { store, node, ids, seen })
     }
 
-    /// Does so many tasks, for nobody to count.
+    /// Runs tasks outside the measurement.
     pub(super) async fn warm_up(&self, tasks: usize) -> Result<(), Error> {
         let before = self.completed().await?;
         let mut put = 0;
@@ -67,7 +66,7 @@ impl NodeSide {
         self.wait_for(before + put as u64).await
     }
 
-    /// Enqueues for about this long, and waits until all of it is done, durably.
+    /// Enqueues for about this long, and waits until all of it is durably completed.
     pub(super) async fn run(&self, about: Duration) -> Result<Tally, Error> {
         let before = self.completed().await?;
         let runs_before = self.seen.runs.load(Ordering::Relaxed);
@@ -103,7 +102,7 @@ impl NodeSide {
         Ok(Stats::of(&self.store.survey().await?, Some(QUEUE)).tasks.completed)
     }
 
-    /// Waits until so many are completed: at each end the node says that it is worth looking.
+    /// Waits until this many are completed; the node signals each finished task.
     async fn wait_for(&self, completed: u64) -> Result<(), Error> {
         let mut ends = self.node.ends();
         let waiting = async {

@@ -1,5 +1,6 @@
-//! The ceiling: the bare statements of enqueue, claim and fenced finish, a whole batch in each, on two connections; the finish of one batch
-//! is sent together with the claim of the next. It has no policies, no limits, no counts, no sessions to check, and nobody to wake.
+//! The PostgreSQL ceiling: the bare statements of enqueue, claim and fenced finish, each for a whole batch, on two connections; the
+//! finish of one batch is sent together with the claim of the next.
+//! It has no policies, limits, counts, sessions to check, or workers to wake.
 
 use std::time::{Duration, Instant};
 
@@ -10,9 +11,9 @@ use crate::Error;
 use crate::ceiling::{Rows, batches};
 use crate::load::{KIND, PAYLOAD, Tally};
 
-/// Connections that work at once, on both sides.
+/// Concurrent connections, on both sides.
 pub(crate) const CONNECTIONS: usize = 2;
-/// Rows of one commit while a backlog is made.
+/// Rows per commit while a backlog is created.
 const FILL_BATCH: usize = 10_000;
 
 const READY: i16 = 0;
@@ -20,7 +21,7 @@ const WAITING: i16 = 4;
 const MEASURED_QUEUE: i32 = 1;
 const OTHER_QUEUE: i32 = 2;
 
-// As the store's: ids that callers make, a payload, and the one attempt with its worker.
+// Like the store's: ids made by callers, a payload, and the one attempt with its worker.
 const TABLES: &str = "
 create schema bare;
 create table bare.task(
@@ -44,10 +45,10 @@ const FINISH: &str = "update bare.task t set state=3, session=null, finished_at=
 
 const PLANS: &str = "set enable_seqscan=off; set enable_hashjoin=off; set enable_mergejoin=off";
 
-/// What is claimed: ids and tokens.
+/// Ids and tokens of claimed tasks.
 type Held = (Vec<i64>, Vec<i32>);
 
-/// The ceiling in a database of its own schema, which is made anew.
+/// The ceiling, in its own schema, which is recreated.
 pub(crate) struct Bare {
     hands: Vec<Hand>,
 }
@@ -62,25 +63,25 @@ struct Hand {
     next_uid: u128,
 }
 
-/// Opens a connection, which ends with its client.
+/// Opens a connection, closed with its client.
 pub(crate) async fn connect(url: &str) -> Result<Client, Error> {
     let (client, connection) = tokio_postgres::connect(url, NoTls).await?;
     tokio::spawn(async move {
-        // Who uses the client hears of it.
+        // Calls on the client report the error.
         let _ = connection.await;
     });
     Ok(client)
 }
 
 impl Bare {
-    /// Makes the tables, and opens the connections.
+    /// Creates the tables, and opens the connections.
     pub(crate) async fn make(url: &str, schema: &str) -> Result<Self, Error> {
         let text = |sql: &str| sql.replace("bare", schema);
         connect(url).await?.batch_execute(&text(TABLES)).await?;
         let mut hands = Vec::new();
         for number in 0..CONNECTIONS {
             let client = connect(url).await?;
-            // The plans of a large table, whatever its size is now: the store does the same.
+            // The plans of a large table, whatever its current size: the store does the same.
             client.batch_execute(PLANS).await?;
             let (enqueue, claim, finish) = (
                 client.prepare(&text(ENQUEUE)).await?,
@@ -93,7 +94,7 @@ impl Bare {
         Ok(Self { hands })
     }
 
-    /// Enqueues so many, for nobody to count.
+    /// Creates backlog rows.
     pub(crate) async fn fill(&mut self, rows: Rows, count: usize) -> Result<(), Error> {
         let (queue, priority, state) = match rows {
             Rows::Finished => {
@@ -115,7 +116,7 @@ impl Bare {
         Ok(())
     }
 
-    /// Enqueues so many of those that are measured.
+    /// Enqueues measured tasks.
     pub(crate) async fn fill_ready(&mut self, count: usize) -> Result<(), Error> {
         for size in batches(count, FILL_BATCH) {
             self.hands[0].enqueue(size, MEASURED_QUEUE, 0, READY).await?;
@@ -147,13 +148,13 @@ impl Bare {
         Ok(Tally { done, took: begun.elapsed() })
     }
 
-    /// One durable task.
+    /// Enqueues one durable task.
     pub(crate) async fn enqueue_one(&mut self) -> Result<(), Error> {
         self.hands[0].enqueue(1, MEASURED_QUEUE, 0, READY).await
     }
 }
 
-/// Lets all of them work at once, and adds up what they did.
+/// Runs all of them concurrently, and adds up the tasks they did.
 pub(crate) async fn all<F>(work: impl IntoIterator<Item = F>) -> Result<usize, Error>
 where
     F: Future<Output = Result<usize, Error>>,
@@ -183,7 +184,7 @@ impl Hand {
         let limit = i64::try_from(batch)?;
         let params: [&(dyn ToSql + Sync); 2] = [&limit, &self.number];
         let rows = self.client.query(&self.claim, &params).await?;
-        // Read as a real claim reads it.
+        // Read because a real claim reads it.
         let payloads: Vec<String> = rows.iter().map(|row| row.get(2)).collect();
         std::hint::black_box(payloads);
         Ok(rows.iter().map(|row| (row.get::<_, i64>(0), row.get::<_, i32>(1))).unzip())
@@ -229,7 +230,7 @@ impl Hand {
     }
 }
 
-/// Sixteen bytes, as they are.
+/// Sixteen bytes, in binary format.
 #[derive(Clone, Copy, Debug)]
 struct RawUid([u8; 16]);
 

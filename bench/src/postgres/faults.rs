@@ -1,4 +1,4 @@
-//! How fast the store is after its server has crashed under load, again and again: the same open store, as a node would have it.
+//! Throughput of a store after repeated server crashes under load: the same open store, as a node would have it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,13 +13,13 @@ use crate::Error;
 use crate::ours::Ours;
 use crate::report::{BacklogRound, BacklogRow, Report};
 
-/// How often the server crashes.
+/// The number of crashes.
 const CRASHES: usize = 5;
-/// How long it works between two crashes.
+/// The time between two crashes.
 const BETWEEN: Duration = Duration::from_secs(1);
-/// How long it may take to come back.
+/// How long the server may take to restart.
 const MAX_BACK: Duration = Duration::from_secs(60);
-/// How long to wait before looking again.
+/// The polling interval.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 pub(super) fn run(parts: &Parts<'_>, report: &mut Report) -> Result<(), Error> {
@@ -34,7 +34,7 @@ pub(super) fn run(parts: &Parts<'_>, report: &mut Report) -> Result<(), Error> {
         let Sides { ours, bare } = sides;
         drop(bare);
         parts.bench.runtime.block_on(crash_under_load(&parts.server.url(), &ours))?;
-        // The ceiling does not come back by itself.
+        // The ceiling does not reconnect by itself.
         let bare = parts.bench.runtime.block_on(async {
             let mut bare = Bare::make(&parts.server.url(), &parts.schema("bare")).await?;
             bare.fill(crate::ceiling::Rows::Finished, parts.bench.scale.warm_up).await?;
@@ -55,16 +55,16 @@ pub(super) fn run(parts: &Parts<'_>, report: &mut Report) -> Result<(), Error> {
     Ok(())
 }
 
-/// The store works, whatever becomes of its calls, while the server crashes.
+/// Runs the store while the server crashes; failed calls are expected.
 async fn crash_under_load(url: &str, ours: &Arc<Ours>) -> Result<(), Error> {
-    // It is not the server's way back that is measured, which is long after so many rows.
+    // Shortens the server's recovery, which is not measured and takes long after this many rows.
     connect(url).await?.batch_execute("checkpoint").await?;
     let (ends, ended) = watch::channel(false);
     let work = (0..CONNECTIONS).map(|_| {
         let (ours, ended) = (Arc::clone(ours), ended.clone());
         tokio::spawn(async move {
             while !*ended.borrow() {
-                // What fails here is what is to be survived.
+                // Failures are expected here.
                 let _ = ours.cycle(BATCH).await;
             }
         })
@@ -81,13 +81,13 @@ async fn crash_under_load(url: &str, ours: &Arc<Ours>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Kills a process of the server's, upon which all of it starts anew, and waits until it has.
+/// Kills a process of the server, which restarts all of it, and waits until it has.
 pub(crate) async fn crash(url: &str) -> Result<(), Error> {
     let (victim, witness) = (connect(url).await?, connect(url).await?);
     let pid: i32 = victim.query_one("select pg_backend_pid()", &[]).await?.try_get(0)?;
     kill_process(Pid::from_raw(pid).ok_or("the server names no process")?, Signal::KILL)?;
     let begun = Instant::now();
-    // The other processes are ended first: a connection before that would be ended too.
+    // The server ends its other processes first: an earlier connection would be ended too.
     while !witness.is_closed() {
         if begun.elapsed() > MAX_BACK {
             return Err("the server goes on without one of its processes".into());
@@ -97,7 +97,7 @@ pub(crate) async fn crash(url: &str) -> Result<(), Error> {
     back(url).await.map(drop)
 }
 
-/// A connection, as soon as the server takes one again.
+/// Connects as soon as the server accepts connections again.
 async fn back(url: &str) -> Result<Client, Error> {
     let begun = Instant::now();
     loop {

@@ -1,4 +1,4 @@
-//! How long one thing takes on the shared store: a durable enqueue, and the way from an enqueue to a claim that waited for it.
+//! Latency of single operations on the PostgreSQL store: a durable enqueue, and the time from an enqueue to a claim that waited for it.
 
 use std::time::{Duration, Instant};
 
@@ -10,12 +10,11 @@ use crate::report::{LatencyRow, Report};
 use crate::stats::Samples;
 use crate::{Bench, Error};
 
-/// Between two samples, so that each finds an idle store: longer than hints are kept apart.
+/// Between two samples, so that each finds an idle store: longer than the minimum interval of hints.
 const PAUSE: Duration = Duration::from_millis(20);
 /// The schema that both processes share.
 const SCHEMA: &str = "latency";
 
-/// Measures every latency.
 pub(super) fn run(parts: &Parts<'_>, report: &mut Report) -> Result<(), Error> {
     type Measure = fn(&Parts<'_>) -> Result<Samples, Error>;
     let rows: [(&str, Measure); 3] = [
@@ -79,7 +78,7 @@ fn pick_up_from_another(parts: &Parts<'_>) -> Result<Samples, Error> {
     Ok(samples)
 }
 
-/// What the other process does: enqueues one task for each line it reads, and answers with the moment before.
+/// The other process: enqueues one task for each line it reads, and answers with the time before the enqueue.
 pub(crate) fn serve_enqueuer(bench: &Bench, url: &str) -> Result<(), Error> {
     let ours = bench.runtime.block_on(side::open(url, SCHEMA))?;
     say("ready")?;

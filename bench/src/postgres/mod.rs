@@ -1,8 +1,8 @@
-//! The PostgreSQL store beside bare statements on the same server, and beside its peers.
+//! The PostgreSQL store, compared with bare statements on the same server, and with its peers.
 //!
-//! The server is the benchmark's own (`server.rs`). `side.rs` drives the store, `bare.rs` is the ceiling; both are open at once and take
-//! turns. `latency.rs`: how long one thing takes. `faults.rs`: how fast it is after
-//! faults. `peers.rs`: other queues, installed by name and driven by scripts of ours.
+//! The benchmark has its own server (`server.rs`). `side.rs` drives the store, `bare.rs` is the ceiling; both are open at once and
+//! alternate. `latency.rs`: single operations. `faults.rs`: throughput after faults.
+//! `peers.rs`: other queues, installed by name and driven by our scripts.
 
 pub(crate) mod bare;
 pub(crate) mod faults;
@@ -30,20 +30,20 @@ pub(crate) use latency::serve_enqueuer;
 use bare::{Bare, CONNECTIONS, connect};
 use server::{SETTINGS, Server};
 
-/// Tasks of a call while a backlog is made.
+/// Tasks per call while a backlog is created.
 const FILL: usize = 1_000;
-/// Tasks in each call.
+/// Tasks per call.
 const BATCHES: [usize; 5] = [1, 32, 128, 500, 1_000];
-/// Callers at once.
+/// Concurrent callers.
 const CALLERS: [usize; 2] = [8, 64];
-/// The batch that peers and backlogs are measured with.
+/// The batch size for peers and backlogs.
 const BATCH: usize = 500;
-/// More than a second of any batch could drain: the share of a slice is laid in before it.
+/// More than any batch size could drain in a second: enough for a slice is enqueued before it.
 const MOST_A_SECOND: usize = 150_000;
-/// Commits that one connection makes a second at most.
+/// The maximum number of commits per second on one connection.
 const COMMITS_A_SECOND: usize = 5_000;
 
-/// Everything that is measured here.
+/// State shared by all parts of the measurement.
 struct Parts<'a> {
     bench: &'a Bench,
     server: &'a Server,
@@ -52,7 +52,7 @@ struct Parts<'a> {
     schemas: AtomicUsize,
 }
 
-/// Measures the store, and prints what was found.
+/// Measures the store, and prints the report.
 pub(crate) fn run(
     scale: Scale,
     output: &Output,
@@ -60,7 +60,7 @@ pub(crate) fn run(
     only: Option<String>,
 ) -> Result<(), Error> {
     let bench = Bench::new(scale, only)?;
-    // A folder that the server's user can get to, which one of the user who builds often is not.
+    // A folder that the server's user can access; one of the user who builds often is not.
     let server = Server::start(&dir.unwrap_or_else(std::env::temp_dir))?;
     let memory = machine::file_system(server.folder()).starts_with(crate::TMPFS);
     let place = if memory { crate::TMPFS } else { crate::DISK };
@@ -74,25 +74,25 @@ pub(crate) fn run(
     let peers = peers::install(&bench)?;
     let measured = parts.measure(&peers, &mut report);
     report.end(machine::load());
-    // What was measured before something went wrong is worth being seen.
+    // Print the finished rows even after an error.
     output.write(&report)?;
     measured
 }
 
-/// How tasks are brought through.
+/// How tasks are run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
-    /// They are there; they are claimed and finished, the finish of one batch together with the claim of the next.
+    /// Claims and finishes tasks already enqueued, the finish of one batch together with the claim of the next.
     Drain,
-    /// They are enqueued, claimed and finished, one after the other.
+    /// Enqueues, claims and finishes, one after the other.
     Cycle,
-    /// They are enqueued by as many callers as a batch has tasks, one in each call. The ceiling enqueues batches: what an ideal group
-    /// commit could reach.
+    /// Enqueues by as many callers as a batch has tasks, one per call. The ceiling enqueues batches, like an ideal group
+    /// commit.
     Callers,
 }
 
 impl Way {
-    /// The batches that it is measured with.
+    /// The batch sizes to measure.
     const fn batches(self) -> &'static [usize] {
         match self {
             Self::Drain | Self::Cycle => &BATCHES,
@@ -101,14 +101,14 @@ impl Way {
     }
 }
 
-/// The store and the ceiling, each in a schema of its own.
+/// The store and the ceiling, each in its own schema.
 struct Sides {
     ours: Arc<Ours>,
     bare: Bare,
 }
 
 impl Parts<'_> {
-    /// All of it, one after the other.
+    /// Measures everything, one after the other.
     fn measure(&self, peers: &[peers::Installed], report: &mut Report) -> Result<(), Error> {
         disk::probe(self.server.folder(), self.bench.scale.drain)?;
         peers::run(self, peers, report)?;
@@ -125,7 +125,7 @@ impl Parts<'_> {
         disk::probe(self.server.folder(), self.bench.scale.probe)
     }
 
-    /// A name that no schema has yet.
+    /// An unused schema name.
     fn schema(&self, what: &str) -> String {
         format!("{what}_{}", self.schemas.fetch_add(1, Ordering::Relaxed))
     }
@@ -166,7 +166,7 @@ impl Parts<'_> {
         Ok(Round { fdatasync, ours: ours.rate(), ceiling: ceiling.rate() })
     }
 
-    /// Both take turns.
+    /// Alternates both sides.
     fn slices(&self, sides: &mut Sides, way: Way, batch: usize) -> Result<(Tally, Tally), Error> {
         let (mut ours, mut ceiling) = (Tally::default(), Tally::default());
         for _ in 0..self.bench.scale.slices {
@@ -193,7 +193,7 @@ impl Parts<'_> {
                     sides.bare.fill_ready(stock).await?;
                     ours.add(side::drain(&sides.ours, batch, about).await?);
                     ceiling.add(sides.bare.drain(batch, about).await?);
-                    // What is left is not in the way of the next one.
+                    // Clear the rest for the next slice.
                     side::drain(&sides.ours, FILL, Duration::MAX).await?;
                     sides.bare.drain(FILL, Duration::MAX).await?;
                 }
@@ -210,7 +210,7 @@ impl Parts<'_> {
         })
     }
 
-    /// The same with a great many rows in the way.
+    /// The same with a large backlog.
     fn backlog(&self, report: &mut Report) -> Result<(), Error> {
         let count = self.bench.scale.backlog;
         let title = format!("{count} finished, as many queued in another lane");
@@ -251,7 +251,7 @@ impl Parts<'_> {
         Ok(())
     }
 
-    /// Somebody else's transaction sees an old moment, and does nothing: no dead row can be cleared away meanwhile.
+    /// With an idle transaction of another session that holds an old snapshot: no dead row can be vacuumed.
     fn holder(&self, report: &mut Report) -> Result<(), Error> {
         let held = self.bench.scale.held;
         let title = format!("a transaction idle for {} s", held.as_secs_f32());
@@ -264,7 +264,7 @@ impl Parts<'_> {
         let holder = self.bench.runtime.block_on(async {
             let holder = connect(&self.server.url()).await?;
             holder.batch_execute("begin isolation level repeatable read").await?;
-            // It sees a moment from its first question on, and has a number of its own.
+            // The first query takes the snapshot, and gives the transaction an id.
             holder.query_one("select pg_current_xact_id()::text", &[]).await?;
             Ok::<_, Error>(holder)
         })?;

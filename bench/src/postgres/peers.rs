@@ -1,5 +1,5 @@
-//! Other queues on the same server, in the same minutes: each is installed by name, in a version that is known to work, and driven by a
-//! script of ours in the fastest way that its documentation knows. A peer enqueues, and drains what it has; only the drain counts.
+//! Peers: other queues on the same server, in the same minutes. Each is installed by name, in a version known to work, and driven by our
+//! script in the fastest way that its documentation describes. A peer enqueues and then drains; only the drain is measured.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,7 +13,7 @@ use crate::load::Tally;
 use crate::report::{PeerRow, Report};
 use crate::{Bench, Error};
 
-/// One peer: its package, and how it is driven.
+/// One peer: its package, and its setup.
 struct Peer {
     name: &'static str,
     version: &'static str,
@@ -29,16 +29,16 @@ const PEERS: [Peer; 2] = [
     Peer { name: "pg-boss", version: "12.35.0", how: "fetch and complete of 500, two at once" },
 ];
 
-/// What runs their scripts; a package too, since the machine's own may be too old for them.
+/// The runtime of their scripts; a package too, since the installed one may be too old for them.
 const RUNTIME: &str = "node@22";
 
-/// Where the scripts are, and a peer that was installed.
+/// An installed peer, with the folder of its script.
 pub(super) struct Installed {
     peer: &'static Peer,
     folder: PathBuf,
 }
 
-/// Installs whoever is not there yet. Without them nothing else is measured less.
+/// Installs missing peers. Without them everything else is still measured.
 pub(super) fn install(bench: &Bench) -> Result<Vec<Installed>, Error> {
     let mut installed = Vec::new();
     for peer in &PEERS {
@@ -60,7 +60,7 @@ pub(super) fn install(bench: &Bench) -> Result<Vec<Installed>, Error> {
     Ok(installed)
 }
 
-/// Lets all of them drain, the store and the ceiling too, in turns.
+/// Drains the same number of jobs with each peer, the store and the ceiling, in turns.
 pub(super) fn run(parts: &Parts<'_>, peers: &[Installed], report: &mut Report) -> Result<(), Error> {
     if peers.is_empty() {
         return Ok(());
@@ -85,7 +85,7 @@ pub(super) fn run(parts: &Parts<'_>, peers: &[Installed], report: &mut Report) -
     Ok(())
 }
 
-/// The store and the ceiling, all of their tasks.
+/// Drains all jobs with the store and the ceiling.
 fn both(parts: &Parts<'_>, jobs: usize) -> Result<(Tally, Tally), Error> {
     let mut sides = parts.fresh()?;
     parts.bench.runtime.block_on(async {
@@ -97,7 +97,7 @@ fn both(parts: &Parts<'_>, jobs: usize) -> Result<(Tally, Tally), Error> {
     })
 }
 
-/// What a script says at its end.
+/// The final output of a script.
 struct Drained {
     version: String,
     rate: f64,

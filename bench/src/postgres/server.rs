@@ -1,5 +1,5 @@
-//! A PostgreSQL server of the benchmark's own: in a folder of its own, on a socket of its own, as durable as a real one. It hangs on a
-//! pipe of this process, so that it ends when this process does, however that ends.
+//! A private PostgreSQL server for the benchmark: in its own folder, on its own socket, with full durability. Its supervisor watches a
+//! pipe of this process, and stops the server when this process ends in any way.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use crate::Error;
 
-/// Where Debian keeps the programs of servers, one folder for each version.
+/// Where Debian installs the programs of servers, one folder per version.
 const DEBIAN: &str = "/usr/lib/postgresql";
-/// Who the server runs as when the benchmark is run by root.
+/// The user that the server runs as when the benchmark runs as root.
 const USER: &str = "postgres";
 /// The user and the database.
 pub(crate) const NAME: &str = "ostler";
-/// What is set; the rest is as the server comes. What others share with it is in memory, and a checkpoint is rare.
+/// Changed settings; the rest are defaults. Shared data fits in memory, and checkpoints are rare.
 pub(crate) const SETTINGS: [&str; 7] = [
     "fsync=on",
     "synchronous_commit=on",
@@ -23,12 +23,12 @@ pub(crate) const SETTINGS: [&str; 7] = [
     "checkpoint_timeout=15min",
     "max_connections=100",
 ];
-/// How long it may take to come up.
+/// How long the server may take to start.
 const MAX_START: Duration = Duration::from_secs(60);
-/// How long to wait before looking again.
+/// The polling interval.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// Runs the server ($1: its folder; the rest: the program), until the standard input is closed; then clears up.
+/// Runs the server ($1: its folder; the rest: the program) until standard input is closed; then cleans up.
 const SUPERVISOR: &str = r#"folder=$1; shift
 "$@" >"$folder/server.log" 2>&1 </dev/null & server=$!
 read -r _
@@ -36,7 +36,7 @@ kill -INT "$server" 2>/dev/null
 wait "$server" 2>/dev/null
 rm -rf "$folder""#;
 
-/// The server. It is stopped, and its folder removed, when this is dropped.
+/// The server. On drop it is stopped and its folder removed.
 pub(crate) struct Server {
     folder: PathBuf,
     supervisor: Child,
@@ -44,7 +44,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Makes a database below a folder, and starts a server for it.
+    /// Creates a database below a folder, and starts a server for it.
     pub(crate) fn start(under: &Path) -> Result<Self, Error> {
         let programs = programs()?;
         let folder = tempfile::Builder::new().prefix("ostler-pg-").tempdir_in(under)?.keep();
@@ -83,12 +83,12 @@ impl Server {
         Ok(started)
     }
 
-    /// The folder of its socket.
+    /// The folder of the socket.
     pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Where its database is.
+    /// The URL of the database.
     pub(crate) fn url(&self) -> String {
         let socket = self.folder.display().to_string().replace('/', "%2F");
         format!("postgres://{NAME}@{socket}/{NAME}")
@@ -119,7 +119,7 @@ impl Drop for Server {
     }
 }
 
-/// The folder with the programs of the newest server there is.
+/// The program folder of the newest installed server.
 fn programs() -> Result<PathBuf, Error> {
     let has = |folder: &PathBuf| folder.join("initdb").exists() && folder.join("postgres").exists();
     let mut found: Vec<(u32, PathBuf)> = std::fs::read_dir(DEBIAN)
@@ -137,7 +137,7 @@ fn programs() -> Result<PathBuf, Error> {
     })
 }
 
-/// Runs a command to its end, and says what it said if that was not a good one.
+/// Runs a command and returns its output; a failure includes that output.
 pub(crate) fn said(command: &mut Command) -> Result<String, Error> {
     let output = command.stdin(Stdio::null()).output().map_err(|error| format!("{command:?}: {error}"))?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -1,4 +1,4 @@
-//! The store, driven by as many workers as the ceiling has connections, through its contract.
+//! The PostgreSQL store, driven through its contract by as many workers as the ceiling has connections.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,14 +13,14 @@ use crate::ceiling::{Rows, batches};
 use crate::load::{Keys, QUEUE, Tally};
 use crate::ours::Ours;
 
-/// Opens a store in this schema, made if there is none, and joins.
+/// Opens a store in this schema, created if missing, and joins.
 pub(crate) async fn open(url: &str, schema: &str) -> Result<Arc<Ours>, Error> {
     let options = Options { schema: schema.into(), connections: CONNECTIONS, ..Options::default() };
     let store = Postgres::open(url, options).await?;
     Ours::join(Arc::new(store), Keys::Without, QUEUE).await
 }
 
-/// Puts rows in the way.
+/// Creates backlog rows.
 pub(crate) async fn fill(ours: &Ours, rows: Rows, count: usize) -> Result<(), Error> {
     match rows {
         Rows::Finished => {
@@ -32,7 +32,7 @@ pub(crate) async fn fill(ours: &Ours, rows: Rows, count: usize) -> Result<(), Er
     }
 }
 
-/// Enqueues so many of those that are measured.
+/// Enqueues measured tasks.
 pub(crate) async fn fill_ready(ours: &Ours, count: usize) -> Result<(), Error> {
     for size in batches(count, MAX_BATCH) {
         ours.enqueue_batch(size).await?;
@@ -40,7 +40,7 @@ pub(crate) async fn fill_ready(ours: &Ours, count: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// Claims and finishes for about this long, or until nothing is left. What is counted is completed.
+/// Claims and finishes for about this long, or until nothing is left. Counted tasks are completed.
 pub(crate) async fn drain(ours: &Ours, batch: usize, about: Duration) -> Result<Tally, Error> {
     counted(ours, |begun| async move {
         let one = || async {
@@ -73,7 +73,7 @@ pub(crate) async fn cycle(ours: &Ours, batch: usize, about: Duration) -> Result<
     .await
 }
 
-/// So many callers enqueue one task in each call, for about this long. What is counted is in the store.
+/// `callers` callers enqueue one task per call, for about this long. Counted tasks are in the store.
 pub(crate) async fn call(ours: &Arc<Ours>, callers: usize, about: Duration) -> Result<Tally, Error> {
     let before = ours.queued().await?;
     let begun = Instant::now();
@@ -100,7 +100,7 @@ pub(crate) async fn call(ours: &Arc<Ours>, callers: usize, about: Duration) -> R
     }
 }
 
-/// Takes the time, and makes sure that the store has completed what was counted.
+/// Measures the time, and verifies that the store has completed the counted tasks.
 async fn counted<F>(ours: &Ours, work: impl FnOnce(Instant) -> F) -> Result<Tally, Error>
 where
     F: Future<Output = Result<usize, Error>>,

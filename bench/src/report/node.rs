@@ -1,4 +1,4 @@
-//! What was measured about a node.
+//! Results of the node benchmarks.
 
 use std::time::Duration;
 
@@ -7,24 +7,22 @@ use serde_json::{Value, json};
 use super::{Align, Report, Spread, hundredths, table, whole};
 use crate::stats::median;
 
-/// Tasks a second through a node.
+/// Tasks per second through a node.
 pub(crate) struct NodeRow {
     /// `disk` or `tmpfs`.
     pub(crate) place: &'static str,
-    /// How many workers.
+    /// The number of workers.
     pub(crate) what: String,
-    /// What each round gave.
     pub(crate) rounds: Vec<NodeRound>,
 }
 
-/// One round: tasks a second on all three sides, and the disk before.
+/// One round: tasks per second on all three sides, and the disk before.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NodeRound {
-    /// Syncs a second.
+    /// Syncs per second.
     pub(crate) fdatasync: f64,
-    /// Through the node.
     pub(crate) node: f64,
-    /// The store by itself.
+    /// The store without a node.
     pub(crate) store: f64,
     /// Bare statements.
     pub(crate) ceiling: f64,
@@ -53,19 +51,17 @@ impl NodeRow {
     }
 }
 
-/// Commands a second.
+/// Commands per second.
 pub(crate) struct CommandRow {
     /// `disk` or `tmpfs`.
     pub(crate) place: &'static str,
-    /// Children at once.
+    /// Concurrent children.
     pub(crate) at_once: usize,
-    /// How many were run.
     pub(crate) tasks: usize,
-    /// Through the node.
     pub(crate) node: f64,
-    /// Started and reaped, with nothing kept.
+    /// Spawned and reaped, with nothing stored.
     pub(crate) bare: f64,
-    /// Syncs a second, before.
+    /// Syncs per second, before.
     pub(crate) fdatasync: f64,
 }
 
@@ -78,13 +74,11 @@ impl CommandRow {
     }
 }
 
-/// What a node costs that has nothing to do.
+/// The cost of an idle node.
 pub(crate) struct IdleRow {
-    /// Its memory.
     pub(crate) resident_kib: u64,
-    /// The CPU it used.
+    /// CPU time used while it was watched.
     pub(crate) cpu: Duration,
-    /// While it was watched for so long.
     pub(crate) watched: Duration,
 }
 

@@ -1,22 +1,21 @@
-//! What peers reached on the same server.
+//! Results of the peers on the same server.
 
 use serde_json::{Value, json};
 
 use super::{Align, Report, Spread, hundredths, table, whole};
 use crate::stats::median;
 
-/// One of those who drained the same number of jobs in turns.
+/// One row: the ceiling, the store or a peer, which drained the same number of jobs in turns.
 pub(crate) struct PeerRow {
-    /// Its name, with its version.
+    /// With the version.
     pub(crate) name: String,
-    /// How it was set up.
+    /// The setup.
     how: &'static str,
-    /// Jobs a second, round by round.
+    /// Jobs per second, per round.
     pub(crate) rates: Vec<f64>,
 }
 
 impl PeerRow {
-    /// Nothing was measured yet.
     pub(crate) const fn new(name: String, how: &'static str) -> Self {
         Self { name, how, rates: Vec::new() }
     }
@@ -25,7 +24,7 @@ impl PeerRow {
         median(self.rates.clone())
     }
 
-    /// Round by round, as a share of the first row: the ceiling.
+    /// Per round, as a share of the ceiling.
     fn share(&self, ceiling: &Self) -> Spread {
         Spread::of(self.rates.iter().zip(&ceiling.rates).map(|(rate, most)| rate / most))
     }

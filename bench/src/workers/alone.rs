@@ -1,4 +1,4 @@
-//! The executor alone: nothing is kept, as with its peers.
+//! The executor alone, without a store, as with its peers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,7 +13,7 @@ use super::{Figures, KIND, executor};
 use crate::Error;
 use crate::stats::Samples;
 
-/// Calls to each worker before anything is measured.
+/// Calls to each worker before the measurement.
 const WARM: u32 = 100;
 const PATIENCE: Duration = Duration::from_secs(60);
 

@@ -1,4 +1,4 @@
-//! The same through a node: each task is on disk before it begins, and when it has ended.
+//! Workers through a node: each task is on disk before it begins, and when it has ended.
 
 use std::path::Path;
 use std::sync::Arc;

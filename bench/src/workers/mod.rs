@@ -1,8 +1,8 @@
-//! Long-lived workers beside the pools that people use in Python and JavaScript: how long a task that does nothing takes there and
-//! back, and how many are done in a second with 1, 4 and 16 workers. All take turns.
+//! Long-lived workers compared with common pools in Python and JavaScript: the round trip of a no-op task, and tasks per second with
+//! 1, 4 and 16 workers. All take turns.
 //!
-//! The peers keep nothing, so they are measured beside the executor alone (`alone.rs`). What a task costs that is on disk
-//! before it begins and when it has ended stands beside that (`durable.rs`).
+//! The peers store nothing, so they are compared with the executor alone (`alone.rs`). The cost of a task that is on disk
+//! before it begins and when it has ended is measured separately (`durable.rs`).
 
 mod alone;
 mod durable;
@@ -18,25 +18,23 @@ use crate::stats::median;
 use crate::{Bench, Error, Place, Scale, machine};
 use peers::Peers;
 
-/// What is asked for.
+/// The requested run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Wanted {
     /// Calls of each measurement.
     pub(crate) calls: u32,
-    /// How many rounds.
     pub(crate) rounds: u32,
-    /// How many workers, in turn.
+    /// Worker counts, in turn.
     pub(crate) workers: Vec<u32>,
-    /// Whether peers are measured too.
     pub(crate) peers: Beside,
 }
 
-/// Who is measured beside.
+/// Whether peers are measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Beside {
     /// All that can be installed.
     Peers,
-    /// Nobody: nothing is installed.
+    /// None; nothing is installed.
     Nobody,
 }
 
@@ -46,7 +44,7 @@ impl Default for Wanted {
     }
 }
 
-/// Who runs tasks.
+/// The program that runs the tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
     OstlerPython,
@@ -79,12 +77,12 @@ impl Side {
     }
 }
 
-/// How one measurement went.
+/// The result of one measurement.
 #[derive(Clone, Debug)]
 struct Figures {
-    /// Of the peer; nothing of ours.
+    /// `None` for Ostler.
     version: Option<String>,
-    /// There and back, in the median. `None`: not measured.
+    /// The median round trip. `None`: not measured.
     p50_us: Option<f64>,
     per_second: f64,
 }
@@ -133,7 +131,7 @@ fn print_row(side: Side, workers: u32, figures: &[Figures]) {
     println!("| {}{version} | {workers} | {there_and_back} | {rate:.0} |", side.name());
 }
 
-/// One measurement; `None` where a peer is not there.
+/// One measurement; `None` if a peer is not installed.
 fn measure(
     bench: &Bench,
     peers: &Peers,
@@ -154,7 +152,7 @@ fn measure(
     }
 }
 
-/// What the workers of the benchmark are called, and what they do.
+/// The kind of the benchmark's workers: a no-op.
 const KIND: &str = "noop";
 
 /// The folder with the programs of all sides.

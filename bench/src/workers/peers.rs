@@ -1,5 +1,5 @@
-//! The peers: installed by name into a folder of their own, where they stay for the next time, and run as programs that print their
-//! figures.
+//! Peers of the workers: installed by name into their own folder, kept there for the next run, and run as programs that print their
+//! results.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,21 +9,21 @@ use serde_json::Value;
 use super::{Figures, programs};
 use crate::Error;
 
-/// What is installed.
+/// The packages to install.
 const PYTHON_PACKAGE: &str = "loky";
 const JS_PACKAGE: &str = "piscina";
 
-/// What could be installed.
+/// The installed peers.
 #[derive(Default)]
 pub(super) struct Peers {
-    /// A Python with the peers in it.
+    /// A Python with the peers installed.
     python: Option<PathBuf>,
-    /// A folder with the packages of node in it.
+    /// A folder with the npm packages.
     js: Option<PathBuf>,
 }
 
 impl Peers {
-    /// Installs what is missing. What cannot be is left out, and that is said.
+    /// Installs missing peers. Prints and leaves out those that cannot be installed.
     pub(super) fn set_up(under: &Path) -> Self {
         let folder = under.join("bench-peers");
         let left_out = |what: &str, error: Error| eprintln!("bench: {what} is left out: {error}");
@@ -32,7 +32,7 @@ impl Peers {
         Self { python, js }
     }
 
-    /// A pool of Python processes.
+    /// Measures a pool of Python processes.
     pub(super) fn python(&self, name: &str, calls: u32, workers: u32) -> Result<Option<Figures>, Error> {
         let Some(python) = &self.python else { return Ok(None) };
         let mut command = Command::new(python);
@@ -40,7 +40,7 @@ impl Peers {
         figures(command, calls, workers).map(Some)
     }
 
-    /// A pool of threads of node.
+    /// Measures a pool of Node.js threads.
     pub(super) fn piscina(&self, calls: u32, workers: u32) -> Result<Option<Figures>, Error> {
         let Some(js) = &self.js else { return Ok(None) };
         let mut command = Command::new("node");
@@ -84,7 +84,7 @@ fn figures(mut command: Command, calls: u32, workers: u32) -> Result<Figures, Er
     })
 }
 
-/// What it printed.
+/// The output of a command.
 fn carry_out(command: &mut Command) -> Result<String, Error> {
     let name = command.get_program().to_string_lossy().into_owned();
     let done = command.output().map_err(|error| format!("{name}: {error}"))?;
