@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A worker in bash: counts the words of a text. It speaks the worker protocol by itself; jq reads and writes the JSON.
+# A worker in bash: counts the words of a text. It implements the worker protocol itself; jq reads and writes the JSON.
 #
 # In ostler.toml:   [pool.texts]
 #                   executor = "process"
@@ -7,17 +7,17 @@
 # Then:             ostler submit texts count --payload '{"text":"to be or not"}' --wait
 set -euo pipefail
 
-# The socket to the node. Nobody else is to have it, so whatever is started below is started with `{node}>&-`.
+# The socket to the node. No other process may inherit it, so every command below runs with `{node}>&-`.
 node=${OSTLER_FD:?"this is a worker, and a node starts it"}
 unset OSTLER_FD
 
-# ask FILTER: what jq finds in the frame that came last.
+# ask FILTER: the result of a jq filter on the last frame.
 ask() { jq -r "$1" <<<"$frame" {node}>&-; }
 
-# say TYPE FIELDS: sends a frame about the task. FIELDS is a jq object, made from the task.
+# say TYPE FIELDS: sends a frame about the task. FIELDS is a jq object, evaluated on the task.
 say() { jq -c "{type: \"$1\", id, token} + $2" <<<"$task" >&"$node" {node}>&-; }
 
-# saved: waits until the node has answered to a step. False if the task is not ours any more.
+# saved: waits until the node has confirmed a step. False if the task is no longer ours.
 saved() {
     while read -r -u "$node" frame; do
         case $(ask .type) in
@@ -28,14 +28,14 @@ saved() {
     exit 1 # The node is gone.
 }
 
-# One task, to its one result.
+# Runs one task and sends its one result.
 count() {
     if [[ $(ask '.payload | objects | .text | type') != string ]]; then
         say result '{ok: false, error: {class: "permanent", message: "the payload has no text"}}'
         return
     fi
     if [[ $(ask '.steps | has("split")') == false ]]; then
-        # A step counts when it is saved, and not before. A later attempt has it in its steps, and comes not here.
+        # A step counts only once it is saved. A later attempt has it in its steps, and skips this block.
         task=$(jq -c '.steps.split = [.payload.text | splits("\\s+") | select(. != "")]' <<<"$task" {node}>&-)
         say step '{name: "split", value: .steps.split}'
         saved || { say result '{ok: false, error: {message: "told to stop"}}' && return; }
