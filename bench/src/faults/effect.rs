@@ -48,7 +48,7 @@ pub(super) struct Effects {
     pub(super) begun: usize,
     /// Runs that began during another run of the same task.
     pub(super) overlaps: usize,
-    /// The time from a fault to the next begin of each task that it interrupted.
+    /// The time from a fault to the next start of each task that it interrupted.
     pub(super) recovery: Samples,
 }
 

@@ -60,7 +60,7 @@ pub(crate) fn run(
     only: Option<String>,
 ) -> Result<(), Error> {
     let bench = Bench::new(scale, only)?;
-    // A folder that the server's user can access; one of the user who builds often is not.
+    // A folder that the server's user can access, which the build folder often is not.
     let server = Server::start(&dir.unwrap_or_else(std::env::temp_dir))?;
     let memory = machine::file_system(server.folder()).starts_with(crate::TMPFS);
     let place = if memory { crate::TMPFS } else { crate::DISK };

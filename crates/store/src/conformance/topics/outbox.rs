@@ -1,4 +1,4 @@
-//! Outbox entries: what a queue wants recorded is written in the transaction that ends the attempt, whichever verb that is.
+//! Outbox entries: those a queue asks for are written in the transaction that ends the attempt, whichever verb that is.
 
 use std::time::Duration;
 
@@ -280,7 +280,7 @@ async fn a_report_without_a_right_tells_nothing(s: &Scene) {
 async fn what_is_told_too_takes_nothing_from_others(s: &Scene) {
     let second = s.fixture.second().await;
     let [completed, failed] = [EndKind::Completed, EndKind::Failed].map(|what| OutboxFilter::NONE.with(what));
-    // A caller that adds to the filter does not know of the others: in no order is one of the two lost.
+    // Callers that add to the filter do not know of each other: in either order, neither addition is lost.
     for store in [s.store.as_ref(), second.as_ref()] {
         tell(s, OutboxFilter::NONE).await;
         store.configure(QUEUE, vec![QueueChange::AlsoOutbox(completed)]).await.expect("configure answers");
