@@ -1,5 +1,5 @@
-//! A hundred documents, two ways to hand them to a handler: by id, and whole. Run it, kill it with Ctrl-C in the middle,
-//! run it again: it goes on where it was.
+//! A hundred documents, passed to handlers in two ways: by id and as a whole. Stop it with Ctrl-C halfway and run it again:
+//! it continues where it was.
 
 use std::path::Path;
 use std::time::Duration;
@@ -7,13 +7,13 @@ use std::time::Duration;
 use ostler::{Context, Counts, Submission, TaskError};
 use serde::{Deserialize, Serialize};
 
-/// By id: background work that looks its document up.
+/// Background work that looks up its document by id.
 #[derive(Serialize, Deserialize)]
 struct ById {
     document: u32,
 }
 
-/// Whole: a command of a user, with everything it needs.
+/// A user's command that carries everything it needs.
 #[derive(Serialize, Deserialize)]
 struct Command {
     text: String,
@@ -35,7 +35,7 @@ async fn obey(task: Command, ctx: Context) -> Result<String, TaskError> {
     }
 }
 
-/// Works on all of them. Answers what the command came to, and how the tasks stand.
+/// Processes all documents. Returns the output of the command and the task counts.
 pub(crate) async fn run(store: &Path) -> Result<(String, Counts), Box<dyn std::error::Error>> {
     let pool = ostler::open(store)?.handle("index", index).handle("command", obey).workers(4).start().await?;
     for document in 0..100 {

@@ -1,7 +1,9 @@
-//! A document in five steps. What a step came to is kept before the next one begins: kill the program anywhere, run it again, and it
-//! goes on where it was. The last two steps are nice to have: if they fail, the task is completed with a warning.
+//! A task of five durable steps. The result of each step is stored before the next begins: kill the program at any point,
+//! run it again, and it continues where it was. The last two steps are optional: if they fail, the task completes with a
+//! warning.
 //!
-//! Set `DIE_AT=move:done` to have it die when the document is moved but that is not kept yet, or `DIE_AT=move:kept` right after.
+//! Set `DIE_AT=move:done` to abort when the document has been moved but the step is not stored yet, or `DIE_AT=move:kept`
+//! to abort right after it is stored.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -10,18 +12,18 @@ use std::time::Duration;
 use ostler::{Context, Submission, TaskError};
 use serde::{Deserialize, Serialize};
 
-/// The five steps.
+/// The names of the steps.
 pub(crate) const STEPS: [&str; 5] = ["update", "search_terms", "move", "markers", "comment"];
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Document {
     title: String,
-    /// Where its effects are written down, one line each.
+    /// The file that records the effects, one line each.
     effects: PathBuf,
 }
 
 impl Document {
-    /// What a step does to the world.
+    /// The external side effect of a step.
     fn effect(&self, step: &str) -> Result<(), TaskError> {
         let mut file = std::fs::OpenOptions::new().append(true).create(true).open(&self.effects)?;
         writeln!(file, "{step} {}", self.title)?;
@@ -62,7 +64,7 @@ async fn process(document: Document, ctx: Context) -> Result<usize, TaskError> {
     Ok(words)
 }
 
-/// Brings one document through, and says what came of it.
+/// Processes one document and describes the result.
 pub(crate) async fn run(folder: &Path) -> Result<String, Box<dyn std::error::Error>> {
     let pool = ostler::open(folder.join("steps.db"))?.handle("document", process).start().await?;
     let document = Document { title: "a short document".into(), effects: folder.join("effects") };

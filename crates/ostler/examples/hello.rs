@@ -1,4 +1,4 @@
-//! A durable pool in twenty lines.
+//! A minimal durable worker pool.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .workers(4)
         .start()
         .await?;
-    // When this has answered, the task is on disk: it runs, also if this process is killed now.
+    // Once this returns, the task is on disk and will run even if this process is killed now.
     let id = pool.submit("greet", &Greet { name: "Ada".into() }).await?;
     println!("{:?}", pool.wait(id).await?.output);
     println!("{:?}", pool.stats().await?.tasks);

@@ -1,4 +1,4 @@
-//! What is done to tasks and to the queue from outside: look, replay, amend, pause.
+//! Administration of tasks and of the queue: list, replay, amend, pause, resume.
 
 use ostler_core::{Overrides, TaskId, Timestamp};
 use ostler_store::calls::{QueueChange, Replay, ReplayAnswer};
@@ -10,14 +10,14 @@ use crate::error::WaitError;
 use crate::pool::Pool;
 
 impl Pool {
-    /// This moment, for what is said about others: `pool.now().after(time)`.
+    /// Returns the current time, for example to compute a `run_at`: `pool.now().after(delay)`.
     #[must_use]
     pub fn now(&self) -> Timestamp {
         SystemClock.now()
     }
 
-    /// Tasks that match, the newest first; those of the pool's queue, unless the filter names another. A page has at most
-    /// `limit` of them, and a thousand at most; it says where the next one begins.
+    /// Lists the tasks that match the filter, newest first. Without a queue in the filter, only tasks of the pool's queue
+    /// are listed. A page holds at most `limit` tasks, and never more than a thousand; its cursor leads to the next page.
     ///
     /// # Errors
     /// When the store cannot be read.
@@ -26,8 +26,8 @@ impl Pool {
         Ok(self.store().list(Filter { queue, ..filter }, after, limit).await?)
     }
 
-    /// Gives a failed or cancelled task another life, and a waiting one its turn now. One that is completed, or runs, is
-    /// left as it is, and the answer says so.
+    /// Requeues a failed or cancelled task, and makes a waiting one due now. A completed or running task stays unchanged,
+    /// and the answer is [`ReplayAnswer::Refused`].
     ///
     /// # Errors
     /// When there is no such task, or the store cannot be written.
@@ -39,8 +39,8 @@ impl Pool {
         }
     }
 
-    /// Says something else about the tries and the time of a task that has not ended. What is left out stays as it was. It holds
-    /// for the end of an attempt that runs, too.
+    /// Changes attempts, backoff and timeout of a task that has not finished. Values that are `None` stay unchanged. The
+    /// change also applies when the outcome of a running attempt is decided.
     ///
     /// # Errors
     /// When there is no such task, or the store cannot be written.
@@ -51,7 +51,8 @@ impl Pool {
         }
     }
 
-    /// Nothing of the queue begins, in whatever process, until it is resumed. The reason is for whoever finds it paused.
+    /// Pauses the queue for all processes: no task of it starts until [`resume`](Self::resume). The reason is shown with
+    /// the queue.
     ///
     /// # Errors
     /// When the store cannot be written.
@@ -60,7 +61,7 @@ impl Pool {
         Ok(())
     }
 
-    /// The queue is served again.
+    /// Resumes the paused queue.
     ///
     /// # Errors
     /// When the store cannot be written.

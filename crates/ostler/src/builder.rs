@@ -1,4 +1,4 @@
-//! Opens a store and registers handlers, up to the start of the pool.
+//! Builder: opens a store, registers handlers and starts the pool.
 
 mod limits;
 
@@ -27,17 +27,17 @@ use crate::ids::ids;
 use crate::pool::{AnyStore, Pool};
 use crate::store_url::{StoreUrl, StoreUrlError};
 
-/// Handlers that run at once, unless told otherwise.
+/// Default number of concurrent handlers.
 const WORKERS: usize = 64;
-/// The queue, unless told otherwise.
+/// Default queue.
 const QUEUE: &str = "default";
 
-/// Opens the embedded store in this file (`jobs.db`, or `sqlite:jobs.db`), or the shared one at a URL such as
-/// `postgres://user@host/database`; makes it if there is nothing. The text means what it means on the command line:
-/// [`StoreUrl`] reads it. A server is first spoken to by [`Builder::start`].
+/// Opens the embedded store in a file (`jobs.db` or `sqlite:jobs.db`), or the shared store at a URL such as
+/// `postgres://user@host/database`, and returns a [`Builder`]. A missing store is created. [`StoreUrl`] parses the text,
+/// for the command line as well. A PostgreSQL server is not contacted before [`Builder::start`].
 ///
 /// # Errors
-/// When the file is not an Ostler store, or may not be written; it is then left as it is. When the URL cannot be read.
+/// When the file is not an Ostler store (the file is left unchanged) or cannot be written, or the URL is invalid.
 pub fn open(place: impl AsRef<Path>) -> Result<Builder, OpenError> {
     let embedded = |path: &Path| Sqlite::open(path, Arc::new(SystemClock), Options::default()).map(Arc::new);
     let source = match place.as_ref().to_str().map(StoreUrl::parse) {
@@ -45,7 +45,7 @@ pub fn open(place: impl AsRef<Path>) -> Result<Builder, OpenError> {
         Some(Ok(StoreUrl::Postgres(address))) => StoreSource::Shared(address),
         Some(Err(StoreUrlError::Postgres(error))) => return Err(error.into()),
         Some(Err(error)) => return Err(OpenError::Url(error)),
-        // No URL, but a file may be called so.
+        // Not UTF-8, hence not a URL, but it may be a file name.
         None => StoreSource::Embedded(embedded(place.as_ref())?),
     };
     Ok(Builder {
@@ -70,11 +70,11 @@ pub fn open(place: impl AsRef<Path>) -> Result<Builder, OpenError> {
     })
 }
 
-/// Where tasks live.
+/// The store to use.
 enum StoreSource {
-    /// In a file, which is open.
+    /// An SQLite file, already open.
     Embedded(Arc<Sqlite>),
-    /// On a server.
+    /// A PostgreSQL database, opened by `start`.
     Shared(Address),
 }
 
@@ -90,10 +90,10 @@ impl StoreSource {
     }
 }
 
-/// Brings a handler to threads that have been started.
+/// Registers a handler with threads once they are started.
 type LocalHandlerFactory = Box<dyn FnOnce(Threads) -> Threads + Send>;
 
-/// A pool that is being set up.
+/// Configures a pool. Created by [`open`]; [`start`](Self::start) turns it into a running [`Pool`].
 pub struct Builder {
     source: StoreSource,
     queue: String,
@@ -104,7 +104,7 @@ pub struct Builder {
     least: Option<usize>,
     lease: LeaseTimes,
     changes: Vec<QueueChange>,
-    /// What was said and cannot be used.
+    /// The first invalid setting; reported by `start`.
     refused: Option<ostler_store::Error>,
     take_over: TakeOver,
     callbacks: Option<Callbacks>,
@@ -116,21 +116,21 @@ pub struct Builder {
     store_news: Option<OnStoreNews>,
 }
 
-/// Who is told of the store.
+/// The callback for changes in the store's availability.
 type OnStoreNews = Box<dyn Fn(StoreNews) + Send>;
-/// What is new about the store and was not told yet.
+/// Maximum pending notifications about the store.
 const MAX_NEWS: usize = 16;
 
 impl Builder {
-    /// The queue that the pool serves and submits to. Unless told otherwise: "default".
+    /// Sets the queue that the pool serves and submits to. Default: "default".
     #[must_use]
     pub fn queue(mut self, queue: impl Into<String>) -> Self {
         self.queue = queue.into();
         self
     }
 
-    /// A handler for a kind of task. Its payload is read from JSON; what cannot be read is a permanent failure. What it
-    /// gives back is the task's output, as JSON.
+    /// Registers a handler for a kind of task. The payload is deserialized from JSON; a payload that does not fit is a
+    /// permanent failure. The value returned by the handler is stored as the task's output, as JSON.
     #[must_use]
     pub fn handle<P, O, F, R>(mut self, kind: impl Into<String>, handler: F) -> Self
     where
@@ -147,8 +147,9 @@ impl Builder {
         self
     }
 
-    /// A handler whose future is not `Send`: it runs on a thread of its own, one task at a time, and whatever it spawns ends with
-    /// it. A pool has handlers of one sort.
+    /// Registers a handler whose future is not `Send`. It runs on a dedicated thread, one task at a time, and everything it
+    /// spawns is dropped when it returns. A pool accepts either such handlers or those of [`handle`](Self::handle), not
+    /// both.
     #[must_use]
     pub fn handle_local<P, O, F, R>(mut self, kind: impl Into<String>, handler: F) -> Self
     where
@@ -167,24 +168,24 @@ impl Builder {
         self
     }
 
-    /// How the threads of [`handle_local`](Self::handle_local) are laid out. Unless told otherwise: one for each core, or what
-    /// the variables `WORKER_POOL_SIZE` and `MAX_QUEUED_WORKERS` say.
+    /// Configures the threads of [`handle_local`](Self::handle_local). Default: one per core, unless the environment
+    /// variables `WORKER_POOL_SIZE` and `MAX_QUEUED_WORKERS` say otherwise.
     #[must_use]
     pub fn threads(mut self, policy: ThreadPolicy) -> Self {
         self.threads = Some(policy);
         self
     }
 
-    /// How many handlers run at once. Unless told otherwise: 64, or one for each thread where they have threads of their own, and no
-    /// more than [`most`](ThreadPolicy::most) then. More than that is refused.
+    /// Sets how many handlers run at once. Default: 64; with [`handle_local`](Self::handle_local), one per thread and at
+    /// most [`most`](ThreadPolicy::most). [`start`](Self::start) refuses a higher number than that.
     #[must_use]
     pub fn workers(mut self, workers: usize) -> Self {
         self.workers = Some(workers);
         self
     }
 
-    /// At least `min` and at most `max` handlers run at once: more come while tasks wait, and go again when they had nothing to do
-    /// for five minutes.
+    /// Lets the number of concurrent handlers vary between `min` and `max`: workers are added while tasks wait, and removed
+    /// after five idle minutes.
     #[must_use]
     pub fn workers_between(mut self, min: usize, max: usize) -> Self {
         self.workers = Some(max);
@@ -192,40 +193,41 @@ impl Builder {
         self
     }
 
-    /// What holds for the tasks of the queue, where they do not say otherwise: attempts, backoff, timeout. It is kept in the
-    /// store, for every process.
+    /// Sets attempts, backoff and timeout for tasks of the queue that do not set their own. Stored, and effective for every
+    /// process.
     #[must_use]
     pub fn defaults(mut self, overrides: Overrides) -> Self {
         self.changes.push(QueueChange::Overrides(overrides));
         self
     }
 
-    /// What holds for the tasks of one kind, where they do not say otherwise. It wins over [`defaults`](Self::defaults), and is
-    /// kept in the store, for every process.
+    /// Sets attempts, backoff and timeout for tasks of one kind that do not set their own. Takes precedence over
+    /// [`defaults`](Self::defaults). Stored, and effective for every process.
     #[must_use]
     pub fn defaults_of(mut self, kind: impl Into<String>, overrides: Overrides) -> Self {
         self.changes.push(QueueChange::KindOverrides(kind.into(), overrides));
         self
     }
 
-    /// At most this many tasks wait in the queue; over it, a submit answers *queue full*. It is kept in the store.
+    /// Limits how many tasks may wait in the queue. Beyond it, submissions fail with
+    /// [`SubmitError::QueueFull`](crate::SubmitError::QueueFull). Stored, and effective for every process.
     #[must_use]
     pub fn queue_limit(mut self, limit: u64) -> Self {
         self.changes.push(QueueChange::Limit(Some(limit)));
         self
     }
 
-    /// What an error is that nobody has classed: neither its own type, nor the handler, nor the system; a panic too. Unless told
-    /// otherwise: transient.
+    /// Sets the class of errors, including panics, that are classified neither by their own type, nor by the handler, nor
+    /// by the system. Default: transient.
     #[must_use]
     pub fn unclassed(mut self, unclassed: Unclassed) -> Self {
         self.unclassed = unclassed;
         self
     }
 
-    /// Is called when a task of the queue was completed, in whatever process: after the commit, at least once, also when this
-    /// process is killed in between (it is called after the next start then). It runs beside the workers, and holds up none; after
-    /// a minute it is given up.
+    /// Sets a callback for completed tasks of the queue, whichever process ran them. It is called after the commit and at
+    /// least once: if this process is killed in between, it is called after the next start. It runs separately from the
+    /// workers and delays none of them; after a minute it is abandoned.
     #[must_use]
     pub fn on_completed<F, R>(self, callback: F) -> Self
     where
@@ -235,7 +237,7 @@ impl Builder {
         self.on(EndKind::Completed, callback)
     }
 
-    /// The same when a task has failed for good.
+    /// Like [`on_completed`](Self::on_completed), for tasks that have failed permanently.
     #[must_use]
     pub fn on_failed<F, R>(self, callback: F) -> Self
     where
@@ -245,7 +247,7 @@ impl Builder {
         self.on(EndKind::Failed, callback)
     }
 
-    /// The same when an attempt has failed and the task will be tried again.
+    /// Like [`on_completed`](Self::on_completed), for attempts that have failed and are retried.
     #[must_use]
     pub fn on_retry<F, R>(self, callback: F) -> Self
     where
@@ -264,37 +266,39 @@ impl Builder {
         self
     }
 
-    /// Called when the pool cannot use its store, and when it can again: once each, for logs and monitors. Submissions are answered
-    /// with errors of their own. After [`StoreNews::Gone`] the pool has ended its work, and only drains.
+    /// Sets a callback for logs and monitors, called once when the pool cannot use its store and once when it can again.
+    /// Submissions return their own errors. After [`StoreNews::Gone`] the pool has stopped its work and can only be
+    /// drained.
     #[must_use]
     pub fn on_store_news(mut self, callback: impl Fn(StoreNews) + Send + 'static) -> Self {
         self.store_news = Some(Box::new(callback));
         self
     }
 
-    /// Brings its own settings for the queue, also if a living process has others. Without it, such a pool does not start.
+    /// Applies this pool's settings of the queue even if a live process has different ones. Without this, such a pool fails
+    /// to start.
     #[must_use]
     pub fn take_over(mut self) -> Self {
         self.take_over = TakeOver::Yes;
         self
     }
 
-    /// How leases are kept.
+    /// Sets lease duration, heartbeat and poll interval. Default: 60 s, 15 s and 5 s.
     #[must_use]
     pub fn lease(mut self, times: LeaseTimes) -> Self {
         self.lease = times;
         self
     }
 
-    /// How long a handler may take to stop when it is told to.
+    /// Sets how long a handler may take to stop after it was asked to. Default: 5 s.
     #[must_use]
     pub fn grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
         self
     }
 
-    /// Says in the Redis server of this URL, such as `redis://cache:6379`, that the pool is there: for monitors outside. Its work does not
-    /// depend on it. A URL that cannot be read keeps the pool from starting.
+    /// Announces the pool in the Redis server at this URL, such as `redis://cache:6379`, for external monitors. The pool
+    /// works without it. An invalid URL makes [`start`](Self::start) fail.
     #[cfg(feature = "redis")]
     #[must_use]
     pub fn presence(mut self, url: &str) -> Self {
@@ -305,8 +309,8 @@ impl Builder {
         self
     }
 
-    /// How often it says so, and how long that holds. Unless told otherwise: every ten seconds, for thirty. Times that cannot work keep the
-    /// pool from starting.
+    /// Sets how often the presence is refreshed and how long it lasts without a refresh. Default: every 10 s, for 30 s.
+    /// Times that cannot work make [`start`](Self::start) fail.
     #[cfg(feature = "redis")]
     #[must_use]
     pub const fn presence_times(mut self, times: ostler_runtime::PresenceTimes) -> Self {
@@ -314,10 +318,11 @@ impl Builder {
         self
     }
 
-    /// Starts the pool: it takes work from now on.
+    /// Starts the pool, which begins to claim tasks.
     ///
     /// # Errors
-    /// When the settings cannot work, or the store refuses.
+    /// When settings are invalid or conflict with those of a live process, handlers were registered in both ways, or the
+    /// store returns an error.
     pub async fn start(self) -> Result<Pool, OpenError> {
         if let Some(error) = self.refused {
             return Err(error.into());
@@ -346,7 +351,7 @@ impl Builder {
             return Err(OpenError::TwoSorts);
         };
         let workers = self.workers.unwrap_or(usual);
-        // Threads have a line of their own, and their work is seldom short.
+        // Threads have their own queue, and their tasks are seldom short.
         let prefetch = if on_threads { Prefetch::Off } else { Prefetch::usual(workers) };
         let ids = ids()?;
         let store = self.source.open().await?;
@@ -386,7 +391,7 @@ fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Reads the payload, calls the handler, and writes what it gives back.
+/// Deserializes the payload, calls the handler and serializes its output.
 async fn call<P, O, F, R>(handler: &F, payload: &str, context: Context) -> Result<Option<String>, TaskError>
 where
     P: DeserializeOwned,

@@ -1,4 +1,4 @@
-//! What the program wants to be told of: completed tasks, failed ones, and tries that failed.
+//! Callbacks for completed tasks, failed tasks and attempts that are retried.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -10,24 +10,24 @@ use ostler_runtime::EndListener;
 use ostler_store::outbox::{OutboxEntry, OutboxFilter};
 use ostler_store::views::TaskDetail;
 
-/// The end of an attempt, for a callback.
+/// The outcome of an attempt, as passed to a callback.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AttemptEnded {
-    /// The task, as it stands when the callback is called.
+    /// The task as it is when the callback is called; it may have changed since the attempt finished.
     pub task: Task,
     /// The number of the attempt.
     pub attempt: u32,
-    /// When it ended.
+    /// When the attempt finished.
     pub at: Timestamp,
-    /// What it failed with, if it did.
+    /// The failure, if the attempt failed.
     pub failure: Option<Failure>,
-    /// When it is tried again, if it is.
+    /// When the next attempt is due, if the task is retried.
     pub next_try: Option<Timestamp>,
 }
 
 type Callback = Arc<dyn Fn(AttemptEnded) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
 
-/// The callbacks of a pool. A pool without any keeps nothing to be told.
+/// The callbacks of a pool. Without any, the pool writes no outbox entries.
 #[derive(Clone, Default)]
 pub(crate) struct Callbacks {
     completed: Option<Callback>,
@@ -69,7 +69,7 @@ impl EndListener for Callbacks {
     }
 
     async fn ended(&self, telling: OutboxEntry, found: TaskDetail) -> Result<(), String> {
-        // Another process may have asked for more than this one wants to hear.
+        // Another process may have asked for more outcomes than this one.
         let Some(callback) = self.of(telling.what) else { return Ok(()) };
         let OutboxEntry { attempt, at, failure, run_at, .. } = telling;
         callback(AttemptEnded { task: found.task, attempt, at, failure, next_try: run_at }).await;

@@ -1,4 +1,4 @@
-//! What can go wrong for a user of the library, an error for each thing that is done.
+//! Error types of the library, one for each operation.
 
 use ostler_core::TaskId;
 use ostler_runtime::StartError;
@@ -8,95 +8,95 @@ use crate::store_url::StoreUrlError;
 /// Why a pool could not be opened or started.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The store refused.
+    /// The store returned an error.
     #[error(transparent)]
     Store(#[from] ostler_store::Error),
-    /// The text names no store.
+    /// The text is not a valid store URL or path.
     #[error(transparent)]
     Url(StoreUrlError),
     /// The node did not start.
     #[error(transparent)]
     Start(#[from] StartError),
-    /// A pool has handlers of one sort.
+    /// The builder has handlers registered by both `handle` and `handle_local`; a pool accepts only one of the two.
     #[error("a pool has handlers of one sort: either all by `handle`, or all by `handle_local`")]
     TwoSorts,
-    /// There are no threads for its handlers.
+    /// The threads for the handlers could not be configured or started.
     #[error("{0}")]
     Threads(String),
-    /// The system gave no randomness, which ids are made of.
+    /// The system provided no randomness for generating ids.
     #[error("no randomness from the system: {0}")]
     Chance(#[from] getrandom::Error),
 }
 
-/// Why a task was not submitted. Nothing of it was kept.
+/// Why a task was not submitted. Nothing of it was stored.
 #[derive(Debug, thiserror::Error)]
 pub enum SubmitError {
-    /// The payload cannot be written as JSON.
+    /// The payload could not be serialized to JSON.
     #[error("the payload of \"{kind}\" cannot be written as JSON: {error}")]
     Payload {
-        /// The kind it was for.
+        /// The kind of the task.
         kind: String,
-        /// Why.
+        /// The serialization error.
         error: serde_json::Error,
     },
-    /// The queue has as many tasks as it may have.
+    /// The queue has reached its limit, or too many submissions of this process are waiting to be written.
     #[error("the queue is full: {limit} tasks wait in it")]
     QueueFull {
-        /// How many that is.
+        /// The limit that was reached.
         limit: u64,
     },
-    /// Another task has the key.
+    /// Another task has the key, and [`OnConflict::Reject`](crate::OnConflict::Reject) was requested.
     #[error("the task {holder} has this key")]
     KeyTaken {
-        /// Which one.
+        /// The id of the task that has the key.
         holder: TaskId,
     },
-    /// Other work was submitted under this id before: another kind, another payload, or in another queue.
+    /// The id belongs to a task of another kind, with another payload, or in another queue.
     #[error("the id {0} belongs to other work")]
     IdTaken(TaskId),
-    /// The task that it should wait for is not there.
+    /// A task that this one should wait for does not exist.
     #[error("there is no task {0}")]
     NoSuchTask(TaskId),
-    /// The store has no transactions that others could take part in.
+    /// The store is a file: only a PostgreSQL store accepts tasks within a transaction of the caller.
     #[error("the store is a file, and only one on PostgreSQL takes tasks with a transaction of yours")]
     NotShared,
-    /// The pool takes no more: it drains.
+    /// The pool is draining and accepts no new tasks.
     #[error("the pool drains, and takes nothing new")]
     Draining,
-    /// The store refused, or cannot be written.
+    /// The store rejected the task, or could not be written.
     #[error(transparent)]
     Store(#[from] ostler_store::Error),
 }
 
-/// Why a schedule was not kept.
+/// Why a schedule was not stored.
 #[derive(Debug, thiserror::Error)]
 pub enum ScheduleError {
-    /// The payload cannot be written as JSON.
+    /// The payload could not be serialized to JSON.
     #[error("the payload of \"{kind}\" cannot be written as JSON: {error}")]
     Payload {
-        /// The kind it was for.
+        /// The kind of the task.
         kind: String,
-        /// Why.
+        /// The serialization error.
         error: serde_json::Error,
     },
-    /// The store has as many as it may have.
+    /// The store already holds the maximum number of schedules.
     #[error("there are {limit} schedules, and a store has no more")]
     TooMany {
-        /// How many that is.
+        /// The maximum number of schedules.
         limit: usize,
     },
-    /// The store refused, or cannot be written.
+    /// The store rejected the schedule, or could not be written.
     #[error(transparent)]
     Store(#[from] ostler_store::Error),
 }
 
-/// Why nothing can be said about a task.
+/// Why a query about a task, schedule or queue, or a change to one, failed.
 #[derive(Debug, thiserror::Error)]
 pub enum WaitError {
-    /// There is no such task.
+    /// There is no task with this id.
     #[error("there is no task {0}")]
     NotFound(TaskId),
-    /// The store cannot be read.
+    /// The store could not be read or written.
     #[error(transparent)]
     Store(#[from] ostler_store::Error),
 }

@@ -1,4 +1,4 @@
-//! Hands submissions over to the store, many in one write: callers who submit together share a commit.
+//! Batches submissions: callers that submit concurrently share one write and commit.
 
 use std::sync::Arc;
 
@@ -7,12 +7,12 @@ use ostler_store::{Error, Store};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 
-/// Submissions that wait to be written. Over it, `submit` waits and `try_submit` says *queue full*.
+/// Maximum submissions waiting to be written. Beyond it, `submit` waits and `try_submit` returns *queue full*.
 pub(crate) const MAX_WAITING: usize = 100;
 
 type SubmitResult = Result<Enqueued, Error>;
 
-/// Where submissions go.
+/// The sending side of the batch writer.
 #[derive(Clone)]
 pub(crate) struct HandOver(mpsc::Sender<QueuedSubmission>);
 
@@ -23,31 +23,31 @@ struct QueuedSubmission {
 
 /// Why a submission was not handed over.
 pub(crate) enum HandOverRefused {
-    /// As many wait as may.
+    /// The maximum number of submissions is waiting.
     Full,
-    /// Nobody writes any more.
+    /// The batch writer has stopped.
     Closed,
 }
 
-/// What will be answered when the submission is on disk.
+/// A pending result, ready once the submission is on disk.
 pub(crate) struct Receipt(oneshot::Receiver<SubmitResult>);
 
 impl HandOver {
-    /// Starts to write submissions. It ends when everybody who submits has gone.
+    /// Starts the batch writer. It stops when all senders are dropped.
     pub(crate) fn start(store: Arc<dyn Store>) -> Self {
         let (sender, inbox) = mpsc::channel(MAX_WAITING);
         tokio::spawn(serve(store, inbox));
         Self(sender)
     }
 
-    /// Hands over, and waits for room if there is none.
+    /// Queues a submission, waiting for room if necessary.
     pub(crate) async fn give(&self, task: NewTask) -> Result<Receipt, HandOverRefused> {
         let (answer, receipt) = oneshot::channel();
         self.0.send(QueuedSubmission { task, answer }).await.map_err(|_| HandOverRefused::Closed)?;
         Ok(Receipt(receipt))
     }
 
-    /// Hands over if there is room.
+    /// Queues a submission if there is room.
     pub(crate) fn try_give(&self, task: NewTask) -> Result<Receipt, HandOverRefused> {
         let (answer, receipt) = oneshot::channel();
         match self.0.try_send(QueuedSubmission { task, answer }) {
@@ -59,7 +59,7 @@ impl HandOver {
 }
 
 impl Receipt {
-    /// Waits until it is on disk. `None`: the runtime went away before anybody could say.
+    /// Waits until the submission is on disk. `None`: the runtime shut down before the outcome was known.
     pub(crate) async fn answer(self) -> Option<SubmitResult> {
         self.0.await.ok()
     }
@@ -70,7 +70,7 @@ async fn serve(store: Arc<dyn Store>, mut inbox: mpsc::Receiver<QueuedSubmission
     while inbox.recv_many(&mut batch, MAX_WAITING).await > 0 {
         let (tasks, callers): (Vec<NewTask>, Vec<_>) =
             batch.drain(..).map(|parcel| (parcel.task, parcel.answer)).unzip();
-        // A task that is refused must not take its neighbours along; alone, nothing has to be kept for that.
+        // A rejected task must not fail the others of its batch; a single task needs no copy for that.
         let neighbours = if tasks.len() > 1 { Some(tasks.clone()) } else { None };
         match (store.enqueue(tasks).await, neighbours) {
             (Ok(answers), _) => {
@@ -92,6 +92,6 @@ async fn alone(store: &dyn Store, task: NewTask) -> SubmitResult {
 }
 
 fn tell(caller: oneshot::Sender<SubmitResult>, answer: SubmitResult) {
-    // Whoever no longer waits does not want to know; what is on disk stays there.
+    // A caller may have stopped waiting; what is on disk stays there.
     let _ = caller.send(answer);
 }

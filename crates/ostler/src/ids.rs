@@ -1,4 +1,4 @@
-//! Ids from this machine's clock and chance: the library is one of the edges where both come in.
+//! Generates ids from the system clock and system randomness.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -6,10 +6,10 @@ use ostler_core::{Minter, Seed};
 use ostler_runtime::Ids;
 use ostler_store::{Clock, SystemClock};
 
-/// A maker of ids. Chance is drawn once, from the system; after that a generator goes on from it.
+/// Returns a generator of time-ordered ids. It is seeded once from the system's randomness.
 ///
 /// # Errors
-/// When the system gives no randomness.
+/// When the system provides no randomness.
 pub fn ids() -> Result<Ids, getrandom::Error> {
     let mut bytes = [0u8; 16];
     getrandom::fill(&mut bytes)?;

@@ -1,7 +1,7 @@
 //! A durable worker pool for Rust programs.
 //!
-//! Open a store, register typed async handlers, start, submit, wait, drain. What [`Pool::submit`] has answered is on disk:
-//! it runs, also if this process is killed a moment later, as soon as any process with a handler for it is up.
+//! Open a store, register typed async handlers, start, submit, wait, drain. Once [`Pool::submit`] returns, the task is on
+//! disk: even if this process is killed right after, the task runs as soon as any process with a handler for it is up.
 //!
 //! ```no_run
 //! # use serde::{Deserialize, Serialize};
@@ -36,13 +36,15 @@ mod pool;
 mod schedules;
 mod store_url;
 
-/// The guide, whose examples are run as tests.
+/// Runs the examples of the guide as doctests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/guide/library.md")]
 struct Guide;
 
-/// The shared store by itself, for whoever only submits: [`postgres::Postgres::open`](ostler_postgres::Postgres::open), then
-/// [`enqueue_in`](ostler_postgres::Postgres::enqueue_in) with a transaction of [`tokio_postgres`](ostler_postgres::tokio_postgres).
+/// The PostgreSQL store without a pool, for programs that only submit: open it with
+/// [`postgres::Postgres::open`](ostler_postgres::Postgres::open), then call
+/// [`enqueue_in`](ostler_postgres::Postgres::enqueue_in) with a transaction of
+/// [`tokio_postgres`](ostler_postgres::tokio_postgres).
 pub mod postgres {
     pub use ostler_postgres::{Address, Listening, Options, Postgres, tokio_postgres};
     pub use ostler_store::calls::NewTask;

@@ -1,4 +1,4 @@
-//! A running pool: submit, wait, cancel, look, drain.
+//! The running pool: submit, wait, cancel, query, drain.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,53 +18,57 @@ use tokio::sync::{Mutex, watch};
 use crate::error::{SubmitError, WaitError};
 use crate::handover::{HandOver, HandOverRefused, MAX_WAITING, Receipt};
 
-/// How often a wait looks at what other processes do, at first and at most. What ends in this process is heard of at once.
+/// First and longest interval at which a wait polls the store for changes by other processes. Outcomes of this process are
+/// signalled immediately.
 const FIRST_LOOK: Duration = Duration::from_millis(2);
 const LAST_LOOK: Duration = Duration::from_millis(50);
 
-/// What may be said about a task when it is submitted. What is left out comes from the queue.
+/// Options of a submission. Retry settings that are left out come from the queue.
 #[derive(Clone, Debug, Default)]
 pub struct Submission {
-    /// Its id, if the caller makes it: then a submission whose answer was lost can be repeated, and is taken once. Unless it is said, one is made.
+    /// The id of the task. With an id from the caller, a submission whose response was lost can be repeated and creates the
+    /// task once. Default: a new id.
     pub id: Option<TaskId>,
-    /// Its head start.
+    /// The priority, from −100 to 100; one point is worth a head start of one minute. Default: 0.
     pub priority: Priority,
-    /// Not before this moment.
+    /// The earliest time at which the task may start. Default: immediately.
     pub run_at: Option<Timestamp>,
-    /// While a task with this key is kept, a repeat answers with that one.
+    /// A unique key: while a task with this key is stored, submitting again returns that task. See
+    /// [`on_conflict`](Self::on_conflict).
     pub key: Option<String>,
-    /// Shares limits, and takes turns, with others of the same key. Unless it is said: what the queue finds in the payload.
+    /// Tasks with the same limit key share limits; different keys take turns. Default: the value at the queue's key path in
+    /// the payload, if any.
     pub limit_key: Option<String>,
-    /// What it takes from the rates. Unless it is said: what the queue finds in the payload, else one.
+    /// What the task takes from the rates. Default: the value at the queue's cost path in the payload, or 1.
     pub cost: Option<u32>,
-    /// Attempts, backoff, timeout.
+    /// Attempts, backoff and timeout.
     pub overrides: Overrides,
-    /// Too late to be useful after this.
+    /// The task is cancelled if it is still waiting after this time.
     pub not_after: Option<Timestamp>,
-    /// How long it has its key, from now on; `None`: for as long as it is kept.
+    /// How long the task holds its key, from now on. `None`: as long as the task is stored.
     pub key_for: Option<Duration>,
-    /// What happens if another task has the key.
+    /// What happens if another task has the key. Default: that task is kept and returned.
     pub on_conflict: OnConflict,
-    /// It waits until all of these have ended well.
+    /// The task waits until all of these have completed.
     pub after: Vec<TaskId>,
-    /// What happens when one of them does not.
+    /// What happens if one of them does not complete. Default: this task is cancelled as well.
     pub on_failed: OnFailed,
-    /// No attempt begins after this: the time for all of them together.
+    /// No attempt starts after this time: a bound for all attempts together. A task that is still waiting then fails.
     pub deadline: Option<Timestamp>,
-    /// The folder it works in.
+    /// The working folder of the task.
     pub folder: Option<String>,
 }
 
-/// The store of a pool.
+/// The store of a pool, embedded or shared.
 pub(crate) enum AnyStore {
-    /// One file.
+    /// One SQLite file.
     Embedded(Arc<Sqlite>),
-    /// A database.
+    /// A PostgreSQL database.
     Shared(Arc<Postgres>),
 }
 
 impl AnyStore {
-    /// The store, of whatever sort it is.
+    /// The store as a trait object.
     pub(crate) fn any(&self) -> Arc<dyn Store> {
         match self {
             Self::Embedded(store) => Arc::clone(store) as Arc<dyn Store>,
@@ -73,15 +77,15 @@ impl AnyStore {
     }
 }
 
-/// A running pool. Clones are the same pool.
+/// A running pool. Clones share the same pool.
 #[derive(Clone)]
 pub struct Pool(Arc<Inner>);
 
 struct Inner {
     store: Arc<dyn Store>,
-    /// The same, where it takes tasks with a transaction of the caller's.
+    /// The same store, if it accepts tasks within a transaction of the caller.
     shared: Option<Arc<Postgres>>,
-    /// Until it is drained.
+    /// `None` once it is drained.
     node: Mutex<Option<Node>>,
     stopper: Stopper,
     queue: String,
@@ -103,20 +107,21 @@ impl Pool {
         Self(Arc::new(Inner { store, shared, node, stopper, queue, ids, state, ends, hand_over }))
     }
 
-    /// Submits a task. When this has answered, the task is on disk.
+    /// Submits a task and returns its id. Once this returns, the task is on disk.
     ///
     /// # Errors
-    /// When the queue is full, the pool drains, or the store cannot be written.
+    /// When the payload cannot be serialized, the queue is full, the pool is draining, or the store cannot be written.
     pub async fn submit<P: Serialize + Sync>(&self, kind: &str, payload: &P) -> Result<TaskId, SubmitError> {
         self.submit_with(kind, payload, Submission::default()).await
     }
 
-    /// Submits a task of which more is said. A task whose key is there already answers with the one that is there, unless
-    /// [`Submission::on_conflict`] says otherwise. One whose id is there already, for as long as that task is kept, is a repetition if it
-    /// is the same work, and changes nothing.
+    /// Submits a task with options. If another task has the unique key, its id is returned, unless
+    /// [`Submission::on_conflict`] says otherwise. Repeating a submission with the id of a stored task changes nothing if
+    /// it is the same work.
     ///
     /// # Errors
-    /// As for [`submit`](Self::submit), and when its id belongs to other work.
+    /// As for [`submit`](Self::submit), and when the id belongs to other work, the key is rejected, or a task in
+    /// [`Submission::after`] does not exist.
     pub async fn submit_with<P: Serialize + Sync>(
         &self,
         kind: &str,
@@ -125,7 +130,7 @@ impl Pool {
     ) -> Result<TaskId, SubmitError> {
         let chosen = about.id;
         let task = self.task(kind, payload, about)?;
-        // Only whoever made the id can repeat it.
+        // Only an id from the caller can be repeated.
         let repeatable = chosen.is_some().then(|| task.clone());
         let answer = settle(self.0.hand_over.give(task).await).await?;
         if let Some(task) = repeatable.filter(|task| answer == Enqueued::Existing(task.id)) {
@@ -137,10 +142,10 @@ impl Pool {
         taken_in(answer)
     }
 
-    /// Submits a task with a transaction of the caller's, on the database of the pool: the task exists if and only if the transaction
-    /// commits. Nobody waits for the transaction meanwhile, however long it takes. What a key that is taken or a full queue means
-    /// for the task is seen when it has committed: whose key another task has is not taken in, and one that finds the queue full waits
-    /// until it is not.
+    /// Submits a task within a transaction of the caller on the pool's database: the task exists if and only if the
+    /// transaction commits. A long transaction blocks no other submitter or worker. Key conflicts and the queue limit are
+    /// checked after the commit: a task whose key is taken is dropped, and one that finds the queue full waits until there
+    /// is room.
     ///
     /// ```no_run
     /// # async fn example(pool: ostler::Pool, mut client: ostler::postgres::tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -153,7 +158,8 @@ impl Pool {
     /// ```
     ///
     /// # Errors
-    /// [`SubmitError::NotShared`] when the store is a file. Else when the pool drains, a rule is broken, or the transaction has failed.
+    /// [`SubmitError::NotShared`] when the store is a file. Otherwise when the pool is draining, the task is invalid, or
+    /// the transaction has failed.
     pub async fn submit_in<P: Serialize + Sync>(
         &self,
         transaction: &Transaction<'_>,
@@ -168,8 +174,8 @@ impl Pool {
         Ok(id)
     }
 
-    /// Submits a task without waiting for room: when too many submissions of this process wait to be written, or the queue has
-    /// as many tasks as it may have, it answers *queue full* at once. When it has answered with an id, the task is on disk.
+    /// Submits a task without waiting: fails with [`SubmitError::QueueFull`] if too many submissions of this process wait
+    /// to be written, or the queue has reached its limit. Once this returns an id, the task is on disk.
     ///
     /// # Errors
     /// As for [`submit`](Self::submit).
@@ -182,10 +188,10 @@ impl Pool {
         taken_in(settle(self.0.hand_over.try_give(task)).await?)
     }
 
-    /// Submits a task, and waits up to `timeout` while the queue is full.
+    /// Submits a task, retrying for up to `timeout` while the queue is full.
     ///
     /// # Errors
-    /// [`SubmitError::QueueFull`] when it stayed full; else as for [`submit`](Self::submit).
+    /// [`SubmitError::QueueFull`] when the queue stayed full; otherwise as for [`submit`](Self::submit).
     pub async fn submit_wait<P: Serialize + Sync>(
         &self,
         kind: &str,
@@ -204,10 +210,10 @@ impl Pool {
         }
     }
 
-    /// Waits until a worker of this pool has nothing to do, so that what is submitted next begins at once.
+    /// Waits until a worker of this pool is idle, so that a task submitted next starts immediately.
     ///
     /// # Errors
-    /// [`SubmitError::Draining`] when the pool drains: no worker gets free any more.
+    /// [`SubmitError::Draining`] when the pool is draining.
     pub async fn wait_for_slot(&self) -> Result<(), SubmitError> {
         let mut ends = EndWatch::new(self);
         loop {
@@ -223,7 +229,7 @@ impl Pool {
         }
     }
 
-    /// Waits until a task has ended, and answers with it.
+    /// Waits until a task has finished, and returns it.
     ///
     /// # Errors
     /// When there is no such task, or the store cannot be read.
@@ -239,7 +245,7 @@ impl Pool {
         }
     }
 
-    /// Waits until nothing of the queue waits or runs, in any process.
+    /// Waits until no task of the queue is waiting or running in any process.
     ///
     /// # Errors
     /// When the store cannot be read.
@@ -255,7 +261,7 @@ impl Pool {
         }
     }
 
-    /// A task as it stands.
+    /// Returns the current state of a task.
     ///
     /// # Errors
     /// When there is no such task, or the store cannot be read.
@@ -264,15 +270,16 @@ impl Pool {
         found.map(|detail| detail.task).ok_or(WaitError::NotFound(id))
     }
 
-    /// Cancels a task, or tells its handler to stop. Answers where the task stood: `queued` tasks are cancelled now,
-    /// running ones when their handler has stopped.
+    /// Cancels a task and returns the state in which it was found: [`StateName::Queued`] if it was waiting and is cancelled
+    /// now, [`StateName::Running`] if its handler was asked to stop and the task will be cancelled when it has, otherwise
+    /// the state in which it had already finished.
     ///
     /// # Errors
     /// When there is no such task, or the store cannot be written.
     pub async fn cancel(&self, id: TaskId) -> Result<StateName, WaitError> {
         match self.0.store.cancel(vec![id]).await?.as_slice() {
             [CancelAnswer::Cancelled] => {
-                // Those who wait for it, however many they are.
+                // Cancels or releases all tasks that wait for it.
                 see_to_dependents(self.0.store.as_ref()).await?;
                 Ok(StateName::Queued)
             }
@@ -283,7 +290,8 @@ impl Pool {
         }
     }
 
-    /// How the queue stands: tasks by state, how many ever waited at once, workers, and how long each kind takes.
+    /// Returns statistics of the queue: tasks by state, the highest number that ever waited at once, workers, and run times
+    /// by kind.
     ///
     /// # Errors
     /// When the store cannot be read.
@@ -291,39 +299,40 @@ impl Pool {
         Ok(Stats::of(&self.0.store.survey().await?, Some(&self.0.queue)))
     }
 
-    /// How many attempts this process holds.
+    /// Returns how many attempts are running in this process.
     pub async fn running_here(&self) -> usize {
         self.load().await.0
     }
 
-    /// How many attempts run, and how many workers there may be for them: also after `ostler resize`.
+    /// Running attempts and the maximum number of workers, including changes by `ostler resize`.
     async fn load(&self) -> (usize, usize) {
         self.0.node.lock().await.as_ref().map_or((0, 0), |node| (node.running(), node.most_workers()))
     }
 
-    /// Where the pool stands.
+    /// Returns the lifecycle state of the pool.
     #[must_use]
     pub fn state(&self) -> NodeState {
         *self.0.state.borrow()
     }
 
-    /// Takes no more work, waits for what runs, and after `timeout` gives the rest back. Nothing is lost. Meanwhile a submit to
-    /// this pool answers that it drains; other processes are not affected. Whoever asks while it drains waits for the end, and
-    /// is told of nothing.
+    /// Drains the pool: takes no more work, waits for running attempts, and hands the rest back to the queue after
+    /// `timeout`. Nothing is lost. From then on, submissions to this pool fail with [`SubmitError::Draining`]; other
+    /// processes are not affected. A second caller waits for the drain under way and gets empty counts.
     pub async fn drain(&self, timeout: Duration) -> Drained {
         let node = self.0.node.lock().await.take();
         match node {
             Some(node) => node.drain(timeout).await,
             None => {
-                // It ends with the drain that is under way; an end that was missed is an end too.
+                // The drain under way sets this state; if it is already over, the wait returns immediately.
                 let _ = self.0.state.clone().wait_for(|state| *state == NodeState::Ended).await;
                 Drained::default()
             }
         }
     }
 
-    /// Ends what runs at once, without its grace, and gives everything back, in three seconds at most, also when the store does
-    /// not answer. Nothing is lost, and nothing is counted as a failure. Cuts a [`drain`](Self::drain) short that is under way.
+    /// Aborts running attempts without a grace period and hands them back to the queue, within three seconds even if the
+    /// store does not answer. Nothing is lost, and no attempt counts as a failure. Cuts short a [`drain`](Self::drain) that
+    /// is under way.
     pub async fn stop_now(&self) -> Drained {
         self.0.stopper.stop_now();
         self.drain(Duration::ZERO).await
@@ -339,7 +348,7 @@ impl Pool {
 
     fn takes_work(&self) -> bool {
         match self.state() {
-            // One that was fenced comes back, and what is submitted is on disk whether it does or not.
+            // A fenced node rejoins, and a submitted task is on disk whether it does or not.
             NodeState::Running | NodeState::Fenced => true,
             NodeState::Draining | NodeState::Ended => false,
         }
@@ -392,7 +401,7 @@ async fn settle(receipt: Result<Receipt, HandOverRefused>) -> Result<Enqueued, S
     Ok(answer.ok_or(SubmitError::Draining)??)
 }
 
-/// The task that is there now, if there is one.
+/// The id of the task that is stored now, or why none is.
 const fn taken_in(answer: Enqueued) -> Result<TaskId, SubmitError> {
     match answer {
         Enqueued::Created(id) | Enqueued::Existing(id) | Enqueued::Replaced(id) => Ok(id),
@@ -402,7 +411,7 @@ const fn taken_in(answer: Enqueued) -> Result<TaskId, SubmitError> {
     }
 }
 
-/// Waits for something to have ended: at once where it ended in this process, by looking where it did not.
+/// Waits for attempts to finish: signalled within this process, polled for other processes.
 struct EndWatch {
     here: watch::Receiver<u64>,
     pause: Duration,
@@ -413,13 +422,13 @@ impl EndWatch {
         Self { here: pool.0.ends.clone(), pause: FIRST_LOOK }
     }
 
-    /// From now on, ends count. Arm first, then look, then wait.
+    /// Counts outcomes from now on. Arm first, then query, then wait.
     fn arm(&mut self) {
         self.here.mark_unchanged();
     }
 
     async fn next(&mut self) {
-        // Either way it is time to look again.
+        // In either case the caller queries again.
         let _ = tokio::time::timeout(self.pause, self.here.changed()).await;
         self.pause = (self.pause * 2).min(LAST_LOOK);
     }

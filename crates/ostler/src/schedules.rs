@@ -1,4 +1,4 @@
-//! Schedules: work that comes again and again.
+//! Schedules: recurring tasks by cron line, interval or date.
 
 use ostler_core::{Missed, Overlap, Overrides, Priority, Timestamp};
 use ostler_runtime::{PlannedSchedule, ScheduleSpec};
@@ -8,26 +8,30 @@ use serde::Serialize;
 use crate::error::{ScheduleError, WaitError};
 use crate::pool::Pool;
 
-/// What may be said about a schedule. What is left out about its runs comes from the queue.
+/// Options of a schedule. Retry settings that are left out come from the queue.
 #[derive(Clone, Debug, Default)]
 pub struct Recurrence {
-    /// What happens when a run is due and the one before is not over. Unless told otherwise: it is skipped.
+    /// What happens when a run is due while the previous one has not finished. Default: the run is skipped.
     pub overlap: Overlap,
-    /// What happens with runs whose moment passed while no process was up. Unless told otherwise: one stands for all.
+    /// What happens to runs that became due while no process was up or the schedule was paused. Default: one run stands in
+    /// for all of them.
     pub missed: Missed,
-    /// The head start of a run.
+    /// The priority of each run, from −100 to 100. Default: 0.
     pub priority: Priority,
-    /// Attempts, backoff and timeout of a run.
+    /// Attempts, backoff and timeout of each run.
     pub overrides: Overrides,
 }
 
 impl Pool {
-    /// Keeps a schedule in the store: at these times, a task of this kind is enqueued in the pool's queue, once, however many
-    /// processes are up. It takes the place of the one with its name. If that one has the same times, it goes on where it was:
-    /// so a program may say this at every start.
+    /// Creates or replaces the schedule with this name: at the given times, a task of this kind is enqueued in the pool's
+    /// queue, exactly once regardless of how many processes are up. A schedule whose times are unchanged continues where it
+    /// was, so a program may call this at every start.
+    ///
+    /// Returns the time of the next run; `None` if no run is left or the schedule is paused.
     ///
     /// # Errors
-    /// When the payload cannot be written as JSON, or the store refuses.
+    /// When the payload cannot be serialized to JSON, the store has reached its maximum of schedules, or the store returns
+    /// an error.
     pub async fn schedule<P: Serialize + Sync>(
         &self,
         name: &str,
@@ -38,7 +42,7 @@ impl Pool {
         self.schedule_with(name, times, kind, payload, Recurrence::default()).await
     }
 
-    /// The same, where more is said. Answers with the next moment; `None`: none is left, or it is paused.
+    /// Like [`schedule`](Self::schedule), with options.
     ///
     /// # Errors
     /// As for [`schedule`](Self::schedule).
@@ -66,7 +70,7 @@ impl Pool {
         Ok(kept.filter(|kept| kept.activity == Activity::Active).and_then(|kept| kept.schedule.next_at))
     }
 
-    /// Removes a schedule. What it has enqueued stays.
+    /// Removes a schedule. Tasks that it has enqueued stay. The answer says whether the schedule existed.
     ///
     /// # Errors
     /// When the store cannot be written.
@@ -74,7 +78,7 @@ impl Pool {
         Ok(self.store().drop_schedule(name).await?)
     }
 
-    /// Nothing is enqueued for a schedule until it is resumed.
+    /// Pauses a schedule: nothing is enqueued for it until [`resume_schedule`](Self::resume_schedule).
     ///
     /// # Errors
     /// When the store cannot be written.
@@ -82,7 +86,7 @@ impl Pool {
         Ok(self.store().pause_schedule(name, Activity::Paused).await?)
     }
 
-    /// A paused schedule goes on. What was missed meanwhile is missed.
+    /// Resumes a paused schedule. [`Recurrence::missed`] decides about runs that became due while it was paused.
     ///
     /// # Errors
     /// When the store cannot be written.
@@ -90,7 +94,7 @@ impl Pool {
         Ok(self.store().pause_schedule(name, Activity::Active).await?)
     }
 
-    /// All schedules of the store, in order of name.
+    /// Returns all schedules of the store, ordered by name.
     ///
     /// # Errors
     /// When the store cannot be read.

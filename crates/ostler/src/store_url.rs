@@ -1,33 +1,33 @@
-//! The URL of a store: `sqlite:PATH`, a path alone, or `postgres://…`. The library and the command line read it here, so that one text
-//! names one store in both.
+//! Store URLs: `sqlite:PATH`, a plain path, or `postgres://…`. The library and the command line both parse them here, so
+//! the same text names the same store in both.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use ostler_postgres::Address;
 
-/// Where the store is.
+/// The location of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreUrl {
     /// One SQLite file.
     Sqlite(PathBuf),
-    /// A PostgreSQL database. It is shown without its password.
+    /// A PostgreSQL database. Displayed without its password.
     Postgres(Address),
 }
 
-/// Why a text names no store. The text itself may have a password in it, and is never repeated.
+/// Why a text is not a store URL. The text may contain a password and is never repeated.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreUrlError {
-    /// Nothing there.
+    /// The text or its path is empty.
     #[error("a store is sqlite:PATH, such as sqlite:ostler.db, or postgres://user@host/database")]
     Empty,
-    /// The shared store, and what is wrong with its URL.
+    /// The PostgreSQL URL is invalid, with the reason.
     #[error("{0}")]
     Postgres(ostler_store::Error),
-    /// A store that would be gone with the process.
+    /// An in-memory database, which would not outlive the process.
     #[error("a store is a file that outlives the program; write sqlite:PATH")]
     InMemory,
-    /// Another scheme.
+    /// An unknown scheme.
     #[error(
         "there is no store \"{0}:\"; a store is sqlite:PATH (and a path with a colon is written sqlite:./PATH), or postgres://…"
     )]
@@ -35,17 +35,17 @@ pub enum StoreUrlError {
 }
 
 impl StoreUrl {
-    /// The store that a text names.
+    /// Parses a store URL. Text without a scheme is the path of an SQLite file.
     ///
     /// # Errors
-    /// When it names none. What was said is not repeated: a password may be in it.
+    /// When the text is not a store URL. The error does not repeat the text, which may contain a password.
     pub fn parse(text: &str) -> Result<Self, StoreUrlError> {
         let (scheme, path) = match text.split_once(':') {
             Some((scheme, path)) if is_scheme(scheme) => (scheme, path),
             Some(_) | None => ("sqlite", text),
         };
         match scheme {
-            // Two slashes are what other tools write: a third one begins an absolute path.
+            // Other tools write two slashes; a third one starts an absolute path.
             "sqlite" => Self::sqlite(path.strip_prefix("//").unwrap_or(path)),
             "postgres" | "postgresql" => {
                 Address::parse(text).map(Self::Postgres).map_err(StoreUrlError::Postgres)
@@ -62,7 +62,7 @@ impl StoreUrl {
         }
     }
 
-    /// The same store, where a relative path begins at `folder`.
+    /// Resolves a relative SQLite path against `folder`. Other URLs stay unchanged.
     #[must_use]
     pub fn beside(self, folder: &Path) -> Self {
         match self {
@@ -81,7 +81,7 @@ impl fmt::Display for StoreUrl {
     }
 }
 
-/// Whether this is the beginning of an address, and not of a path.
+/// Whether this is a URL scheme rather than the start of a path.
 fn is_scheme(text: &str) -> bool {
     const MAX_SCHEME_BYTES: usize = 32;
     let word = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);

@@ -1,4 +1,4 @@
-//! Callbacks: after the commit, at least once, and never in the way.
+//! Callbacks: called after the commit, at least once, without delaying work.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 
 const FOLDER: &str = "OSTLER_TEST_FOLDER";
 
-/// Does what its payload says.
+/// Succeeds or fails depending on its payload.
 async fn obey(word: String, ctx: Context) -> Result<String, TaskError> {
     match (word.as_str(), ctx.attempt()) {
         ("flaky", 1) => Err(TaskError::transient("the network was away")),

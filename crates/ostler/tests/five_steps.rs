@@ -1,4 +1,4 @@
-//! The example with the five steps, killed at every point: what was kept is never done again.
+//! The five-steps example, killed at every point: stored steps are never repeated.
 
 use std::path::Path;
 
@@ -36,7 +36,7 @@ fn a_program_that_dies_at_any_point_repeats_no_step_that_was_kept() {
             assert_eq!(times(folder.path(), step), 1, "at {at}");
             Twin::start("brings_a_document_through", &[here]).succeed();
             for (other, name) in example::STEPS.iter().enumerate() {
-                // Only what was done and not kept is done again.
+                // Only a step that was done but not stored is repeated.
                 let expected = if other == place && when == "done" { 2 } else { 1 };
                 assert_eq!(times(folder.path(), name), expected, "{name}, after it died at {at}");
             }

@@ -1,5 +1,4 @@
-//! Processes that are killed with -9, again and again, in the middle of their work: nothing is lost, nothing completes
-//! twice.
+//! Processes killed with SIGKILL repeatedly while working: no task is lost, and none completes twice.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -17,11 +16,11 @@ use serde::{Deserialize, Serialize};
 const FOLDER: &str = "OSTLER_TEST_FOLDER";
 const TASKS: u32 = 1_000;
 const KILLS: usize = 20;
-/// Kills that must have interrupted an attempt, or the test shows nothing.
+/// The minimum number of kills that must interrupt an attempt for the test to be meaningful.
 const INTERRUPTED: usize = 15;
-/// Attempts that run at once.
+/// Concurrent attempts.
 const HANDS: usize = 8;
-/// Attempts that run whenever a process is killed.
+/// Minimum running attempts whenever a process is killed.
 const AT_LEAST: usize = 4;
 
 #[derive(Serialize, Deserialize)]
@@ -29,7 +28,7 @@ struct Number {
     number: u32,
 }
 
-/// Appends one line to a file that outlives the process, and waits for the disk.
+/// Appends a line to a file that outlives the process, and syncs it.
 fn note(folder: &Path, file: &str, line: &str) {
     let file = std::fs::OpenOptions::new().append(true).create(true).open(folder.join(file));
     let written = file.and_then(|mut file| {
@@ -43,14 +42,14 @@ fn effect(folder: &Path, line: &str) {
     note(folder, "effects", line);
 }
 
-/// Attempts that have begun and not ended, as their effects tell.
+/// Attempts that have begun and not ended, according to their recorded effects.
 fn cut_short(folder: &Path) -> usize {
     let effects = std::fs::read_to_string(folder.join("effects")).unwrap_or_default();
     let lines = |word: &str| effects.lines().filter(|line| line.starts_with(word)).count();
     lines("begin") - lines("end")
 }
 
-/// Handlers that are between their begin and their end.
+/// Handlers between their begin and end.
 static IN_HAND: AtomicUsize = AtomicUsize::new(0);
 
 async fn pool(folder: &Path) -> Pool {
@@ -140,7 +139,7 @@ async fn twenty_kills_lose_nothing_and_complete_nothing_twice() {
     );
 }
 
-/// One of these takes its process down.
+/// A poisoned letter aborts its process.
 #[derive(Serialize, Deserialize)]
 struct Letter {
     poison: bool,
@@ -201,7 +200,7 @@ async fn a_task_that_kills_its_node_is_quarantined_and_its_neighbours_complete()
     submitter.drain(MAX_WAIT).await;
 }
 
-/// Says that the handler was dropped.
+/// Reports when the handler is dropped.
 struct SaysEnded;
 
 impl Drop for SaysEnded {
@@ -245,10 +244,10 @@ async fn a_process_that_was_stopped_past_its_ttl_ends_its_work_at_once_and_chang
     let id = submitter.submit("sleep", &()).await.unwrap();
     let mut twin = Twin::start("sleeper", &[(FOLDER, folder.path().as_os_str())]);
     twin.expect("begun");
-    // Stopped in the middle of its turn at writing, it would keep everybody out; then it is let go, and stopped again.
+    // A process stopped during its write transaction would block all others; in that case, resume and stop it again.
     loop {
         twin.signal(ostler_testkit::ProcessSignal::STOP);
-        // Twice: the first one may have had its turn already, with the stopped process next in line.
+        // Twice: the first submit may already have had the write lock, with the stopped process next in line.
         let twice = async {
             submitter.submit("nobody's", &()).await.unwrap();
             submitter.submit("nobody's", &()).await.unwrap();

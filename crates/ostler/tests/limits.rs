@@ -1,4 +1,4 @@
-//! Limits, as a user of the library sets them.
+//! Rate and concurrency limits through the library.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,7 +12,7 @@ use serde_json::json;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A pool that counts how many of its tasks run at once, and remembers the most.
+/// A pool that records the highest number of tasks that ran at once.
 fn counting(path: &std::path::Path, most: &Arc<AtomicUsize>) -> Builder {
     let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::clone(most));
     ostler::open(path).unwrap().handle("count", move |_: serde_json::Value, _: Context| {
@@ -47,7 +47,7 @@ async fn a_rate_spreads_what_begins_and_a_cost_counts() {
     for id in ids {
         assert_eq!(pool.wait(id).await.unwrap().state.name(), StateName::Completed);
     }
-    // 13 in all: more than there is at once goes when all of it is there, and leaves a debt.
+    // 13 tokens in total: a cost above the burst is admitted when the bucket is full, and leaves a debt.
     assert!(began.elapsed() >= Duration::from_millis(400), "{:?}", began.elapsed());
     pool.drain(MAX_WAIT).await;
 }

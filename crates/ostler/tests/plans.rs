@@ -1,4 +1,4 @@
-//! What is said ahead of time, and acts from outside, as a user of the library calls them.
+//! Scheduled, dependent and expiring tasks, and administration, through the library.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use ostler_testkit::{Ids, MAX_WAIT, scratch};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// A pool whose tasks do what their payload says: they come to it, or they fail with it.
+/// A pool whose tasks return their payload, or fail with it.
 async fn pool(path: &std::path::Path) -> Pool {
     let say = |text: String, _| async move { Ok(text) };
     let fail = |text: String, _| async move { Err::<(), _>(TaskError::permanent(text)) };

@@ -1,4 +1,4 @@
-//! The library, as a user calls it.
+//! The pool through the library's public API.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use tokio::sync::watch;
 #[path = "../examples/documents.rs"]
 mod documents;
 
-/// How often it is looked at what has no signal.
+/// Poll interval for conditions that have no signal.
 const LOOK: Duration = Duration::from_millis(5);
 
 #[derive(Serialize, Deserialize)]
@@ -31,7 +31,7 @@ async fn sums(path: &std::path::Path) -> Pool {
     ostler::open(path).unwrap().handle("sum", handler).workers(4).start().await.unwrap()
 }
 
-/// A handler that says when it has begun, and waits until it is told to stop.
+/// A pool whose handler signals its start and waits until it is cancelled.
 async fn waiting(path: &std::path::Path, began: &Signal, limit: u64) -> Pool {
     let began = began.clone();
     let handler = move |(): (), context: Context| {
@@ -125,7 +125,7 @@ async fn stop_now_cuts_a_drain_short_though_the_store_does_not_answer_and_nobody
         let began = began.clone();
         move |(): (), _: Context| {
             began.emit();
-            // However often it is told to stop.
+            // Ignores cancellation.
             std::future::pending::<Result<(), TaskError>>()
         }
     };
@@ -133,7 +133,7 @@ async fn stop_now_cuts_a_drain_short_though_the_store_does_not_answer_and_nobody
     let pool = builder.grace(MAX_WAIT * 10).start().await.unwrap();
     let id = pool.submit("wait", &()).await.unwrap();
     began.wait().await;
-    // Somebody else is at writing, and does not come to an end.
+    // Another process holds the write lock indefinitely.
     let lock = std::fs::File::open(folder.path().join("jobs.db.nodes/main.lock")).unwrap();
     lock.lock().unwrap();
     let draining = tokio::spawn({
@@ -214,7 +214,7 @@ async fn whoever_waits_for_a_slot_goes_on_when_a_worker_is_free() {
     assert!(matches!(pool.wait_for_slot().await, Err(SubmitError::Draining)));
 }
 
-/// Whether a worker is free, as far as a caller sees who has a little time.
+/// Whether a worker becomes free within 200 ms.
 async fn has_a_slot(pool: &Pool) -> bool {
     tokio::time::timeout(Duration::from_millis(200), pool.wait_for_slot()).await.is_ok()
 }
@@ -325,7 +325,7 @@ async fn the_figures_tell_how_the_queue_stands() {
     }
     pool.submit("hold", &()).await.unwrap();
     began.wait().await;
-    // A node reports its workers from time to time.
+    // A node reports its workers periodically.
     let mut looks = tokio::time::interval(LOOK);
     let reported = async {
         loop {

@@ -1,4 +1,4 @@
-//! A pool of the library says in Redis that it is there, if it is told to.
+//! Presence in Redis through the library.
 
 use std::time::Duration;
 

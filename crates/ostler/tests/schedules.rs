@@ -1,4 +1,4 @@
-//! Nodes are killed with -9 while they fire schedules: each moment is fired once.
+//! Nodes killed with SIGKILL while they fire schedules: each run is enqueued once.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use ostler_testkit::{MAX_WAIT, TempStore, Twin, Voice};
 
 const FILE: &str = "OSTLER_TEST_FILE";
 const SCHEDULES: usize = 10;
-/// Moments of each schedule that have passed when the first node comes up: it catches up with all of them.
+/// Runs of each schedule that are overdue when the first node starts; it catches up with all of them.
 const MISSED: u32 = 200;
 const KILLS: usize = 6;
 /// Runs that are fired before each kill.
@@ -47,7 +47,7 @@ async fn fired(store: &dyn Store) -> Vec<(String, u64)> {
     lanes.into_iter().map(|lane| (lane.kind, lane.counts.submitted())).collect()
 }
 
-/// In the end, each schedule has as many runs as it has left moments behind.
+/// At the end, each schedule has as many runs as due times have passed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_that_are_killed_fire_each_moment_once() {
     let here = TempStore::real();
@@ -92,6 +92,6 @@ fn the_part_of_a_node_that_fires() {
     let pool = ostler::open(file).expect("the store opens").handle("none", |(): (), _| async { Ok(()) });
     let _pool = runtime.block_on(pool.start()).expect("it starts");
     Voice::say("up");
-    // It fires until it is killed.
+    // Fires until it is killed.
     let _ = Voice::hear();
 }

@@ -1,4 +1,5 @@
-//! The library on a PostgreSQL server: only the place is another one, and tasks come with the caller's own transaction.
+//! The library on a PostgreSQL server: only the URL differs, and tasks can be submitted within the caller's own
+//! transaction.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -13,12 +14,13 @@ use ostler_store::views::{Filter, TaskRef};
 use ostler_testkit::{MAX_WAIT, PrivatePostgres, Twin, Voice, scratch};
 use tokio::runtime::Builder;
 
-/// How often something is looked for.
+/// Poll interval.
 const LOOK: Duration = Duration::from_millis(20);
-/// How soon a node that is not held up has ended what blocks: sooner than a connection that nobody drives is given up.
+/// How soon a node that is not blocked must have ended its blocking attempts: sooner than a connection that no task drives
+/// times out.
 const AGAIN_WITHIN: Duration = Duration::from_secs(15);
 
-/// A store of its own on the shared server.
+/// A separate store on the shared server.
 fn url() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     format!("{}?schema=library_{}", PrivatePostgres::shared().url(), NEXT.fetch_add(1, Ordering::Relaxed))
@@ -30,7 +32,7 @@ async fn pool(url: &str) -> Pool {
     ostler::open(url).expect("the URL is right").handle("count", handler).start().await.expect("it starts")
 }
 
-/// A connection of the caller's own.
+/// The caller's own connection.
 async fn client() -> Client {
     let (client, connection) = connect(&PrivatePostgres::shared().url(), NoTls).await.expect("it connects");
     tokio::spawn(connection);
@@ -107,12 +109,12 @@ async fn a_place_that_is_none_is_refused_without_its_password() {
 
 // ---- two nodes, one of which is killed ----------------------------------------------------------------
 
-/// Where the other processes find the store.
+/// The environment variable with the store URL for the other processes.
 const URL: &str = "OSTLER_TEST_URL";
 const TASKS: usize = 10_000;
-/// Tasks in one write, and in one page.
+/// Tasks per write and per page.
 const MANY: usize = 1_000;
-/// How soon all must be done, on a slow machine: sooner than the lease of the dead node ends, which is a minute.
+/// How soon all tasks must be done, on a slow machine: sooner than the lease of the dead node expires, which is a minute.
 const ALL_WITHIN: Duration = Duration::from_secs(50);
 
 #[test]
@@ -193,7 +195,7 @@ async fn two_nodes_share_ten_thousand_tasks_and_one_is_killed_in_the_middle() {
     lives.kill();
 }
 
-/// Holds threads until it is opened, or dropped.
+/// Blocks threads until it is opened.
 #[derive(Clone, Default)]
 struct Wall(Arc<(Mutex<bool>, Condvar)>);
 
@@ -227,7 +229,7 @@ fn handlers_that_block_every_thread_of_the_caller_do_not_hold_up_the_node() {
         Overrides { timeout: Some(Duration::from_millis(100)), attempts: Some(1), ..Overrides::NONE };
     let pool = ostler::open(&url).expect("the URL is right").handle("deaf", handler).defaults(timeout);
     let pool = theirs.block_on(pool.grace(Duration::from_millis(50)).start()).expect("it starts");
-    // Connections of their runtime are open by now.
+    // By now, connections of their runtime are open.
     theirs.block_on(pool.stats()).expect("it is read");
     let ours = Builder::new_current_thread().enable_all().build().expect("a runtime");
     let began = Instant::now();

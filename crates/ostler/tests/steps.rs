@@ -1,4 +1,4 @@
-//! Steps: what a step came to is kept, and a later attempt does not do it again.
+//! Durable steps: the result of a step is stored, and a later attempt does not repeat it.
 
 use std::path::Path;
 use std::sync::Arc;

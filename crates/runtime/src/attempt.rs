@@ -17,43 +17,41 @@ use crate::leases::{HeldLeases, RunningAttempt, StopReason};
 use crate::steps::AttemptSteps;
 use crate::workers::ClaimedTask;
 
-/// A task that has seen so many nodes die runs alone among such tasks. One death may have had any reason, and long work should not
-/// stand in line for it.
+/// A task that has seen this many node deaths runs alone among such tasks. A single death may have had any cause, and
+/// long-running work should not have to queue for it.
 const ALONE_AFTER_DEATHS: u32 = 2;
-/// Notes that are written together.
+/// Notes per write.
 const MAX_NOTES: usize = 256;
 
-/// What every attempt of a pool works with.
+/// The pool context: shared by all attempts of a pool.
 pub(crate) struct PoolContext {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) pool: PoolConfig,
     pub(crate) held: HeldLeases,
     pub(crate) finisher: Finisher,
-    /// Whether there is memory for more.
     pub(crate) memory: MemoryGauge,
-    /// Lets through one at a time what several nodes have died of, or beside: what takes its node down must not take the others
-    /// down again and again.
+    /// Runs tasks that several nodes have died of, or beside, one at a time: a task that takes its node down must not take
+    /// the others down repeatedly.
     pub(crate) suspects: Mutex<()>,
-    /// Where attempts run.
     pub(crate) stages: HandlerRuntimes,
 }
 
-/// How an attempt went, for its worker.
+/// How an attempt ended, as reported to its worker.
 pub(crate) struct AttemptEnding {
     pub(crate) ending: Ending,
     pub(crate) slot: WorkerFate,
-    /// How long it ran, if it did.
+    /// How long it ran; `None` if it did not.
     pub(crate) took: Option<Duration>,
     pub(crate) suspect: bool,
-    /// What the node lacked, if that kept the work from beginning.
+    /// The resource that the node lacked, if that kept the work from starting.
     pub(crate) shortage: Option<String>,
 }
 
-/// How much later than it should an executor may answer, before its attempt is given up.
+/// How late an executor may answer before its attempt is given up.
 const SLACK: Duration = Duration::from_millis(500);
 
-/// Runs one attempt. `None`: it was given up meanwhile, and somebody else has spoken for it.
+/// Runs one attempt. `None`: it was given up in the meantime and has already been reported.
 pub(crate) async fn run(
     context: &PoolContext,
     waiting: ClaimedTask,
@@ -108,14 +106,14 @@ pub(crate) async fn run(
     let control = Control { cancel: strings.cancel, lost: strings.lost, notes: said, steps };
     let AttemptResult { outcome, output, slot, classing, shortage } =
         listening(context, lease, &heard, context.pool.executor.run(work, control)).await;
-    // What did not begin says nothing about how long the work takes.
+    // An attempt that did not start says nothing about run times.
     let took = shortage.is_none().then(|| began.elapsed());
     let outcome = context.pool.unclassed.judge(outcome, classing);
     let (entrusted, stop) = context.held.reclaim(lease)?;
     let outcome = match (stop, outcome) {
-        // What is done is done: if the lease is lost, the store says so.
+        // Finished work counts; if the lease is lost, the store rejects the report.
         (_, Outcome::Success) => Outcome::Success,
-        // It was stopped because somebody else speaks for the task, or soon will: nothing is said for it here.
+        // Another node reports the task now, or soon will.
         (Some(StopReason::Lost), _) => {
             return Some(AttemptEnding { ending: Ending::NodeDied, slot, took, suspect, shortage });
         }
@@ -129,8 +127,8 @@ pub(crate) async fn run(
     Some(AttemptEnding { ending, slot, took, suspect, shortage })
 }
 
-/// A success whose output no store takes is a failure that says so: a report that is refused would leave the task without an
-/// end.
+/// Turns a success whose output no store accepts into a failure that says so: a rejected report would leave the task
+/// without an outcome.
 fn keepable(outcome: Outcome, output: Option<String>) -> (Outcome, Option<String>) {
     let refused = match (&outcome, &output) {
         (Outcome::Success, Some(output)) => Bounds::default().check_output(output).err(),
@@ -150,7 +148,7 @@ impl RunningAttempt {
     }
 }
 
-/// Gives up attempts that should have been answered for long ago: nothing moves where they run.
+/// Gives up overdue attempts, whose runtime is blocked.
 pub(crate) async fn give_up(
     context: &PoolContext,
     overdue: Vec<(RunningAttempt, Option<StopReason>)>,
@@ -171,20 +169,20 @@ pub(crate) async fn give_up(
     given_up
 }
 
-/// Gives a claim back that nothing has happened with. If somebody asked to cancel the task, that ends it.
+/// Hands back a claimed task that has not started. If a cancel was requested, the store cancels it.
 pub(crate) async fn give_back(context: &PoolContext, claimed: Claimed) {
     if context.held.let_go(claimed.lease.as_ref()) != Some(StopReason::Lost) {
         context.finisher.report(Report::hand_back(claimed.lease)).await;
     }
 }
 
-/// Whether a task that several nodes have died of may begin.
+/// Whether a task that several nodes have died of may start.
 enum SuspectTurn<'a> {
-    /// It is no such task.
+    /// The task is not suspect enough.
     NotNeeded,
-    /// No other of them runs while this is kept.
+    /// No other such task runs while the guard is held.
     Mine { _until_dropped: MutexGuard<'a, ()> },
-    /// It was told to stop before its turn came.
+    /// The task was asked to stop before its turn came.
     Told,
 }
 
@@ -196,13 +194,13 @@ async fn wait_alone<'a>(suspects: &'a Mutex<()>, cancel: &CancellationToken) -> 
     }
 }
 
-/// Writes the start. False: the lease is lost, or the store cannot be written; the work does not begin.
+/// Writes the start. Returns false if the lease is lost or the store cannot be written; the work must not begin.
 async fn begin(context: &PoolContext, lease: LeaseRef, worker: WorkerId) -> bool {
     let answer = context.store.start(vec![Start { lease, worker }]).await;
     matches!(answer.as_deref(), Ok([Fenced::Recorded]))
 }
 
-/// Runs, and writes down meanwhile what the work says.
+/// Runs the work while writing its notes.
 async fn listening(
     context: &PoolContext,
     lease: LeaseRef,
@@ -219,8 +217,8 @@ async fn listening(
             () = &mut listening, if !over => over = true,
         }
     };
-    // What was said comes before the end: afterwards nobody may speak for the attempt. What the work left behind may hold
-    // on to its notes; they are not waited for.
+    // Notes are written before the outcome: after it, the lease is no longer valid. Code left running by the work may keep
+    // its note sender; it is not waited for.
     heard.close();
     if !over {
         listening.await;
@@ -228,7 +226,7 @@ async fn listening(
     ended
 }
 
-/// Writes down what the work says, until nothing more is heard.
+/// Writes notes until the channel is closed.
 async fn listen(store: &dyn Store, lease: LeaseRef, heard: &NoteReceiver) {
     let mut batch = Vec::new();
     while heard.recv_many(&mut batch, MAX_NOTES).await > 0 {
@@ -243,7 +241,7 @@ async fn listen(store: &dyn Store, lease: LeaseRef, heard: &NoteReceiver) {
 fn event(note: Note) -> NewEvent {
     match note {
         Note::Log { level, message } => {
-            // No store keeps a NUL.
+            // No store accepts a NUL.
             let message = message.replace('\0', "\u{fffd}");
             NewEvent { kind: EventKind::Log, data: format!("{} {message}", level.name()) }
         }
@@ -259,7 +257,7 @@ fn event(note: Note) -> NewEvent {
             let file = serde_json::json!({"path": path, "size": size, "sha256": sha256});
             NewEvent { kind: EventKind::File, data: file.to_string() }
         }
-        // As JSON it has no NUL.
+        // JSON has no NUL.
         Note::Stdout(piece) => NewEvent { kind: EventKind::Stdout, data: piece },
         Note::Dropped(lines) => NewEvent {
             kind: EventKind::Warning,

@@ -1,4 +1,4 @@
-//! The settings of a node, valid by construction.
+//! Configuration of a node and its pools, checked before start.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::presence::Presence;
 use crate::schedules::PlannedSchedule;
 use crate::store_health::StoreNews;
 
-/// Why settings cannot work, in a sentence.
+/// A configuration error, as a sentence.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct InvalidConfig(String);
@@ -25,14 +25,14 @@ impl InvalidConfig {
     }
 }
 
-/// How leases are kept.
+/// Lease duration, heartbeat and poll interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseTimes {
-    /// How long a lease holds without a renewal.
+    /// How long a lease lasts without renewal. Default: 60 s.
     pub ttl: Duration,
-    /// How often it is renewed.
+    /// The interval between renewals. Default: 15 s.
     pub heartbeat: Duration,
-    /// How often a pool looks for work when nobody says that there is some.
+    /// How often a pool polls for work when no notification arrives. Default: 5 s.
     pub poll: Duration,
 }
 
@@ -43,39 +43,39 @@ impl Default for LeaseTimes {
     }
 }
 
-/// How the start of an attempt is written.
+/// When the start of an attempt is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StartMode {
-    /// Before the work begins: for children, and for what may take its node down.
+    /// Before the work begins: for child processes, and for work that may take its node down.
     Durable,
-    /// Together with its end, in one write. A task that was lost with a node before starts durably all the same.
+    /// Together with the outcome, in one write. A task that was lost with a node before starts durably all the same.
     Lazy,
 }
 
 /// How many workers a pool has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolSize {
-    /// So many from the start, and never fewer.
+    /// The initial and minimum number.
     pub min: usize,
-    /// Never more.
+    /// The maximum number.
     pub max: usize,
-    /// More come when this many tasks wait and nobody is idle.
+    /// Workers are added when this many tasks wait and no worker is idle.
     pub scale_up_at: usize,
-    /// One that had nothing to do for this long goes, down to the minimum.
+    /// A worker above the minimum stops after being idle this long.
     pub idle_timeout: Duration,
 }
 
 impl PoolSize {
-    /// How long a worker above the minimum stays idle, unless told otherwise.
+    /// Default idle timeout of a worker above the minimum.
     pub const IDLE_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 
-    /// Always this many.
+    /// A fixed number of workers.
     #[must_use]
     pub const fn fixed(workers: usize) -> Self {
         Self::between(workers, workers)
     }
 
-    /// From `min` to `max`: one comes for each task that waits.
+    /// From `min` to `max`: one worker is added for each waiting task.
     #[must_use]
     pub const fn between(min: usize, max: usize) -> Self {
         Self { min, max, scale_up_at: 1, idle_timeout: Self::IDLE_TIMEOUT }
@@ -98,23 +98,23 @@ impl PoolSize {
     }
 }
 
-/// Whether a pool claims ahead of its workers. It does so only while its runs are short: what is held here cannot be run
-/// elsewhere.
+/// Whether a pool claims ahead of its workers. It does so only while its runs are short: a task that is held here cannot
+/// run elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Prefetch {
-    /// Never: as much as there are workers, and no more.
+    /// Never: claims at most one task per worker.
     Off,
     /// At most this many tasks.
     UpTo(usize),
 }
 
 impl Prefetch {
-    /// So many are good for any pool: a batch that a store writes well.
+    /// Suits any pool: a batch size that stores write efficiently.
     const USUAL_LEAST: usize = 64;
-    /// More bring nothing.
+    /// More gains nothing.
     const USUAL_MOST: usize = 512;
 
-    /// What suits short work on so many workers.
+    /// A prefetch that suits short work on this many workers.
     #[must_use]
     pub fn usual(workers: usize) -> Self {
         Self::UpTo(workers.saturating_mul(2).clamp(Self::USUAL_LEAST, Self::USUAL_MOST))
@@ -128,41 +128,38 @@ impl Prefetch {
     }
 }
 
-/// A pool: one queue, one executor, so many workers.
+/// A pool: one queue, one executor, a number of workers.
 #[derive(Clone)]
 pub struct PoolConfig {
-    /// The queue it serves.
     pub queue: String,
-    /// What runs its work.
     pub executor: Arc<dyn Executor>,
-    /// How many workers it has; each runs one attempt at a time.
+    /// How many workers the pool has; each runs one attempt at a time.
     pub size: PoolSize,
-    /// Whether it claims ahead.
     pub prefetch: Prefetch,
-    /// How the start of an attempt is written.
+    /// When the start of an attempt is written.
     pub beginning: StartMode,
-    /// How long an attempt may take to stop when it is told to.
+    /// How long an attempt may take to stop after it was asked to.
     pub grace: Duration,
-    /// Settings that the node brings for the queue. Another living node that serves it must bring the same.
+    /// Settings that the node applies to the queue. Every live node that serves the queue must have the same.
     pub settings: Vec<QueueChange>,
-    /// Who is told how its attempts ended.
+    /// Receives the outcomes of the queue's attempts.
     pub listener: Option<Arc<dyn EndListener>>,
-    /// What a failure is that nobody has classed.
+    /// The class of unclassified failures.
     pub unclassed: Unclassed,
 }
 
-/// What a failure is that nobody has classed: an exit code in no list, an error of a program's own, a panic.
+/// The class of unclassified failures: an exit code in no list, an error of the program's own type, a panic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Unclassed {
-    /// It may work next time.
+    /// The attempt may succeed when retried.
     #[default]
     Transient,
-    /// It will never work.
+    /// A retry is useless.
     Permanent,
 }
 
 impl Unclassed {
-    /// The outcome, with the class that is assumed where nobody has said one.
+    /// Applies the class to a failure whose class was only assumed.
     pub(crate) fn judge(self, outcome: Outcome, classing: ClassSource) -> Outcome {
         match (outcome, classing, self) {
             (Outcome::Failed(failure), ClassSource::Assumed, Self::Permanent) => {
@@ -175,19 +172,19 @@ impl Unclassed {
     }
 }
 
-/// What a node does when another living node has other settings for a queue.
+/// What a node does when another live node has different settings for a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TakeOver {
-    /// It does not start.
+    /// Refuses to start.
     #[default]
     No,
-    /// Its own settings hold from now on.
+    /// Applies its own settings.
     Yes,
 }
 
 impl PoolConfig {
-    /// A pool for handlers in this process: a fixed number of workers, the usual grace of five seconds, lazy beginnings, and
-    /// short work claimed ahead.
+    /// A pool for handlers in this process: a fixed number of workers, a grace of five seconds, lazy starts, and short work
+    /// claimed ahead.
     #[must_use]
     pub fn new(queue: impl Into<String>, executor: Arc<dyn Executor>, workers: usize) -> Self {
         Self {
@@ -203,7 +200,7 @@ impl PoolConfig {
         }
     }
 
-    /// A pool for work outside of this process: its starts are on disk before it begins, and nothing is claimed ahead.
+    /// A pool for work outside this process: starts are on disk before the work begins, and nothing is claimed ahead.
     #[must_use]
     pub fn durable(queue: impl Into<String>, executor: Arc<dyn Executor>, workers: usize) -> Self {
         let (prefetch, beginning) = (Prefetch::Off, StartMode::Durable);
@@ -211,39 +208,37 @@ impl PoolConfig {
     }
 }
 
-/// Whether there is memory for more work; it is asked often, and must answer at once.
+/// Reports whether there is memory for more work. Called often; must not block.
 pub type MemoryGauge = Arc<dyn Fn() -> MemoryPressure + Send + Sync>;
 
-/// A node.
+/// Configuration of a node.
 #[derive(Clone)]
 pub struct NodeConfig {
-    /// What people call it.
+    /// The display name.
     pub name: String,
-    /// How leases are kept.
     pub lease: LeaseTimes,
-    /// Its pools.
     pub pools: Vec<PoolConfig>,
-    /// Schedules that it brings to the store. One that is there already goes on where it was.
+    /// Schedules that the node puts into the store at its start. One that exists already continues where it was.
     pub schedules: Vec<PlannedSchedule>,
-    /// What is kept of finished tasks.
+    /// How long finished tasks are kept.
     pub retention: Retention,
-    /// How often the store is looked after.
+    /// The interval of store maintenance.
     pub upkeep: Duration,
-    /// What happens when another living node has other settings for a queue.
+    /// What to do when another live node has different settings for a queue.
     pub take_over: TakeOver,
-    /// Who keeps its proof of life until its children are gone, where it has any.
+    /// Holds the liveness lock until the node's child processes are gone.
     pub guard: Option<Arc<dyn LivenessHolder>>,
-    /// Whether there is memory for more work. When it is tight, pools have no more workers than their minimum, and each begins a
-    /// task only when it runs nothing else.
+    /// Whether there is memory for more work. When it is tight, pools have no more workers than their minimum, and each
+    /// starts a task only when it runs nothing else.
     pub memory: MemoryGauge,
-    /// Where it says that it is there, for monitors outside. Its work does not depend on it.
+    /// Where the node announces itself to external monitors. Its work does not depend on it.
     pub presence: Option<Presence>,
-    /// Who is told when its store cannot be used, and when it can again. What finds no room is not told.
+    /// Notified when the store becomes unusable and when it is back. Notifications that find the channel full are dropped.
     pub store_news: Option<mpsc::Sender<StoreNews>>,
 }
 
 impl NodeConfig {
-    /// A node with the usual times.
+    /// A node with default times.
     #[must_use]
     pub fn new(name: impl Into<String>, pools: Vec<PoolConfig>) -> Self {
         Self {
@@ -261,7 +256,7 @@ impl NodeConfig {
         }
     }
 
-    /// That these settings can work.
+    /// Checks the configuration.
     ///
     /// # Errors
     /// One sentence for the first rule that is broken.

@@ -1,9 +1,8 @@
-//! A cron line in a time zone. `croner` says which times of the calendar match; what that means on a day when the clocks are
-//! set is said here:
+//! Cron lines in a time zone. `croner` finds matching calendar times; this file handles daylight saving changes:
 //!
-//! - A time that does not exist on that day runs once, at the moment when the clocks go forward.
-//! - A time that comes twice runs once, the first time. But a line for every hour (`*` as its hours) runs in every hour that
-//!   passes, and so in both.
+//! - A time that does not exist on that day runs once, when the clocks go forward.
+//! - A time that occurs twice runs once, the first time. But a line for every hour (`*` as its hours) runs in every hour
+//!   that passes, and so in both.
 
 use croner::Cron;
 use croner::errors::CronError;
@@ -15,16 +14,16 @@ use ostler_core::Timestamp;
 
 use crate::schedule_spec::BadScheduleSpec;
 
-/// Bytes of a line; people write far shorter ones.
+/// Maximum length of a line in bytes; realistic lines are far shorter.
 const MAX_LINE_BYTES: usize = 256;
-/// Times of the calendar that are looked at to find one that has not passed: those of a day that comes twice, and more.
+/// Calendar times examined to find one that has not passed: enough for a day that occurs twice, and more.
 const MAX_REPEATED: usize = 2_000;
-/// Changes of the clocks that are looked at between two runs: those of many years.
+/// Clock changes examined between two runs: those of many years.
 const MAX_CHANGES: usize = 200;
-/// The smallest step between two moments of a line.
+/// The smallest distance between two runs of a line.
 const SECOND: SignedDuration = SignedDuration::from_secs(1);
 
-/// A cron line, in a time zone.
+/// A cron line in a time zone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CronLine {
     line: String,
@@ -34,23 +33,23 @@ pub struct CronLine {
     hours: Hours,
 }
 
-/// In which hours a line runs.
+/// The hours in which a line runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Hours {
-    /// In every hour that passes.
+    /// Every hour that passes.
     Every,
-    /// In those that it names.
+    /// The hours named in the line.
     Named,
 }
 
 impl CronLine {
-    /// The line as it was given, but for its spaces.
+    /// The line as given, with normalized spaces.
     #[must_use]
     pub fn line(&self) -> &str {
         &self.line
     }
 
-    /// The name of its time zone.
+    /// The IANA name of the time zone.
     #[must_use]
     pub fn timezone(&self) -> &str {
         &self.timezone
@@ -74,7 +73,7 @@ impl CronLine {
         if fields != 5 && !line.starts_with('@') {
             return Err(wrong(&format!("it has {fields} fields")));
         }
-        // The reader takes an empty place in a list for nothing: "1,,2" may have been meant as "1,3,2".
+        // The parser ignores an empty list item, but "1,,2" may have been meant as "1,3,2".
         if line.split([' ', ',']).any(str::is_empty) {
             return Err(wrong("there is nothing beside a comma"));
         }
@@ -87,7 +86,7 @@ impl CronLine {
             | CronError::TimeSearchLimitExceeded
             | CronError::InvalidPattern(_) => wrong("it cannot be read"),
         })?;
-        // The calendar repeats itself after four hundred years: what does not come within them never does.
+        // The calendar repeats after four hundred years: a line that does not match within them never does.
         if matching(&pattern, DateTime::constant(2000, 1, 1, 0, 0, 0, 0)).is_none() {
             return Err(wrong("it says a day that never comes"));
         }
@@ -104,7 +103,7 @@ impl CronLine {
         Ok(Self { line, timezone, pattern, zone, hours })
     }
 
-    /// The first moment after this one; `None`: the calendar ends before.
+    /// The first run after this time; `None` if the calendar ends before.
     pub(crate) fn next(&self, after: Timestamp) -> Option<Timestamp> {
         let after = Instant::from_millisecond(after.millis()).ok()?;
         let first = self.first_time(after);
@@ -115,13 +114,13 @@ impl CronLine {
         next.map(|next| Timestamp::from_millis(next.as_millisecond()))
     }
 
-    /// The next moment, where a time that comes twice counts the first time.
+    /// The next run if repeated local times count only the first time.
     fn first_time(&self, after: Instant) -> Option<Instant> {
         let mut local = self.zone.to_datetime(after);
         for _ in 0..MAX_REPEATED {
             local = matching(&self.pattern, local)?;
             let moment = self.moment(local)?;
-            // It is not, where the clocks were set back a moment ago.
+            // It is not if the clocks were set back just before.
             if moment > after {
                 return Some(moment);
             }
@@ -129,7 +128,7 @@ impl CronLine {
         None
     }
 
-    /// When the clocks show this for the first time; when they go past it, if they never do.
+    /// When the local time first occurs; for a time that is skipped, when the clocks go forward.
     fn moment(&self, local: DateTime) -> Option<Instant> {
         match self.zone.to_ambiguous_timestamp(local).offset() {
             AmbiguousOffset::Unambiguous { offset } => offset.to_timestamp(local).ok(),
@@ -141,7 +140,7 @@ impl CronLine {
         }
     }
 
-    /// The next moment at which the clocks show a matching time for the second time, if one comes before `until`.
+    /// The next repeated occurrence of a matching local time, if there is one before `until`.
     fn second_time(&self, after: Instant, until: Option<Instant>) -> Option<Instant> {
         let last = self.zone.preceding(after.checked_add(SECOND).ok()?).next();
         let to_come = self.zone.following(after).take(MAX_CHANGES);
@@ -152,8 +151,7 @@ impl CronLine {
             .find_map(|(change, now)| self.in_second_pass(change, now, after).filter(in_time))
     }
 
-    /// The first match after `after` in the time that comes a second time after this change; `now` is the distance from UTC
-    /// since then.
+    /// The first match after `after` in the period repeated by this clock change; `now` is the UTC offset since the change.
     fn in_second_pass(&self, change: Instant, now: Offset, after: Instant) -> Option<Instant> {
         let just_before = change.checked_sub(SECOND).ok()?;
         let was = self.zone.to_offset(just_before);
@@ -167,10 +165,10 @@ impl CronLine {
     }
 }
 
-/// The first matching time of the calendar after this one, whatever clocks do.
+/// The first matching calendar time after this one, ignoring clock changes.
 fn matching(pattern: &Cron, after: DateTime) -> Option<DateTime> {
     let whole = after.with().subsec_nanosecond(0).build().ok()?;
-    // In UTC every time of the calendar comes once.
+    // In UTC, every calendar time occurs once.
     let next = pattern.find_next_occurrence(&whole.to_zoned(TimeZone::UTC).ok()?, false).ok()?;
     Some(next.datetime())
 }
@@ -186,7 +184,7 @@ mod tests {
         CronLine::new(line, zone).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// So many moments after this one, in UTC.
+    /// The next `count` runs after this time, in UTC.
     fn moments(cron: &CronLine, after: &str, count: usize) -> Vec<String> {
         let mut at = millis(after);
         (0..count)
@@ -203,7 +201,7 @@ mod tests {
 
     #[test]
     fn a_time_that_does_not_exist_that_day_runs_once_at_the_shift() {
-        // 02:00 is 03:00 on this day, which is 01:00 in UTC.
+        // 02:00 becomes 03:00 on this day, which is 01:00 in UTC.
         let berlin = line("30 2 * * *", "Europe/Berlin");
         let days = moments(&berlin, "2026-03-28T00:00:00Z", 3);
         assert_eq!(days, ["2026-03-28T01:30:00Z", "2026-03-29T01:00:00Z", "2026-03-30T00:30:00Z"]);
@@ -216,7 +214,7 @@ mod tests {
         // Where the clocks go forward at midnight, the day has no midnight.
         let midnight = line("@daily", "America/Sao_Paulo");
         assert_eq!(moments(&midnight, "2018-11-03T12:00:00Z", 1), ["2018-11-04T03:00:00Z"]);
-        // A whole day was left out here: the 30th of December 2011.
+        // A whole day was skipped here: the 30th of December 2011.
         let apia = line("0 12 * * *", "Pacific/Apia");
         let days = moments(&apia, "2011-12-29T12:00:00Z", 3);
         assert_eq!(days, ["2011-12-29T22:00:00Z", "2011-12-30T10:00:00Z", "2011-12-30T22:00:00Z"]);
@@ -224,11 +222,11 @@ mod tests {
 
     #[test]
     fn a_time_that_comes_twice_runs_once_the_first_time() {
-        // 03:00 is 02:00 again on this day, which is 01:00 in UTC.
+        // 03:00 becomes 02:00 on this day, which is 01:00 in UTC.
         let berlin = line("30 2 * * *", "Europe/Berlin");
         let days = moments(&berlin, "2026-10-24T12:00:00Z", 2);
         assert_eq!(days, ["2026-10-25T00:30:00Z", "2026-10-26T01:30:00Z"]);
-        // Also when it is looked for between the two.
+        // The same when searching between the two occurrences.
         assert_eq!(moments(&berlin, "2026-10-25T01:10:00Z", 1), ["2026-10-26T01:30:00Z"]);
         let often = line("*/20 2 * * *", "Europe/Berlin");
         let day = moments(&often, "2026-10-24T12:00:00Z", 4);
@@ -250,7 +248,7 @@ mod tests {
                 .collect();
             assert_eq!(all.iter().map(|moment| millis(moment)).collect::<Vec<_>>(), expected);
         }
-        // Half an hour comes twice here, and the line runs once in each of them.
+        // Half an hour is repeated here, and the line runs once in each.
         let lord_howe = line("45 * * * *", "Australia/Lord_Howe");
         let all = moments(&lord_howe, "2026-04-04T14:00:00Z", 3);
         assert_eq!(all, ["2026-04-04T14:45:00Z", "2026-04-04T15:15:00Z", "2026-04-04T16:15:00Z"]);
@@ -325,8 +323,8 @@ mod tests {
             }
         }
 
-        /// Whatever the zone does, the moments of a line that runs each minute are a minute apart, and those of a daily
-        /// line come once a day.
+        /// In any time zone, the runs of an every-minute line are a minute apart, and those of a daily line come once a
+        /// day.
         #[test]
         fn no_moment_is_lost_or_comes_twice(hour in 0..(20 * 366 * 24_i64), zone in 0..ZONES.len()) {
             let after = Timestamp::from_millis(1_262_304_000_000 + hour * 3_600_000);
@@ -340,7 +338,7 @@ mod tests {
         }
     }
 
-    /// Where clocks are set at midnight, by half an hour, twice around Ramadan, or never.
+    /// Zones with changes at midnight, by half an hour, twice around Ramadan, or never.
     const ZONES: [&str; 8] = [
         "Europe/Berlin",
         "America/New_York",

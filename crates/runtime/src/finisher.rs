@@ -1,5 +1,5 @@
-//! Reports how attempts ended, many in one write. What could not be written is kept, and offered again with its token, also
-//! after the node has lost its session: the store knows whether it still counts.
+//! Batched reports of attempt outcomes. Reports that could not be written are kept and retried with their token, even after
+//! the node has lost its session: the store decides whether they still count.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,15 +13,15 @@ use tokio_util::sync::CancellationToken;
 use crate::leases::HeldLeases;
 use crate::lifecycle::NodeState;
 
-/// Reports that wait; over it, workers wait.
+/// Maximum waiting reports; beyond it, workers wait.
 const MAX_WAITING: usize = 4_096;
-/// Reports in one write.
+/// Reports per write.
 const MAX_BATCH: usize = 1_000;
-/// How long to wait after a write that failed, at first and at most.
+/// First and longest pause after a failed write.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Where reports go. Clones are the same.
+/// The sending side. Clones share the same queue.
 #[derive(Clone)]
 pub(crate) struct Finisher {
     sender: mpsc::Sender<Report>,
@@ -30,8 +30,8 @@ pub(crate) struct Finisher {
 }
 
 impl Finisher {
-    /// Starts to write reports. It ends when it is closed and everything is written, or the node has ended and nobody takes
-    /// what is left, or everybody who reports has gone.
+    /// Starts the writer. It stops when it is closed and everything is written, when the node has ended and the store does
+    /// not accept the rest, or when all senders are dropped.
     pub(crate) fn start(
         store: Arc<dyn Store>,
         state: watch::Receiver<NodeState>,
@@ -51,14 +51,14 @@ impl Finisher {
         (Self { sender, pending, closed }, tokio::spawn(writer.serve(inbox)))
     }
 
-    /// Hands a report over.
+    /// Queues a report, waiting for room.
     pub(crate) async fn report(&self, report: Report) {
         self.pending.fetch_add(1, Ordering::Relaxed);
-        // The finisher outlives all who report.
+        // The writer outlives all senders.
         let _ = self.sender.send(report).await;
     }
 
-    /// Hands a report over, if there is room for it: for who must not wait. Answers whether there was.
+    /// Queues a report without waiting. Returns false if there was no room.
     pub(crate) fn try_report(&self, report: Report) -> bool {
         self.pending.fetch_add(1, Ordering::Relaxed);
         let taken = self.sender.try_send(report).is_ok();
@@ -68,12 +68,12 @@ impl Finisher {
         taken
     }
 
-    /// How many are not written yet.
+    /// The number of reports not written yet.
     pub(crate) fn pending(&self) -> usize {
         self.pending.load(Ordering::Relaxed)
     }
 
-    /// Nobody reports any more.
+    /// No more reports follow.
     pub(crate) fn close(&self) {
         self.closed.cancel();
     }
@@ -96,7 +96,7 @@ impl ReportWriter {
                 biased;
                 some = inbox.recv_many(&mut batch, MAX_BATCH) => some,
                 () = self.closed.cancelled() => {
-                    // What is there is still taken; nothing new comes in.
+                    // Queued reports are still written; new ones are rejected.
                     inbox.close();
                     inbox.recv_many(&mut batch, MAX_BATCH).await
                 }
@@ -112,28 +112,28 @@ impl ReportWriter {
         }
     }
 
-    /// Writes a batch, however often it takes, as long as the node lives.
+    /// Writes a batch, retrying as long as the node lives.
     async fn write(&mut self, mut reports: Vec<Report>) {
         let mut pause = FIRST_PAUSE;
         loop {
-            // A lost lease is a normal answer: somebody else speaks for that task now.
+            // A lost lease is a normal answer: another node reports that task now.
             let Err(Unwritten { error, reports: kept }) = self.store.finish(reports).await else { return };
             let waits = is_waited_for(&error);
             if !waits && kept.len() > 1 {
-                // One bad report must not take its neighbours along.
+                // One rejected report must not fail the others of its batch.
                 for report in kept {
                     Box::pin(self.write(vec![report])).await;
                 }
                 return;
             }
             if !waits || *self.state.borrow_and_update() == NodeState::Ended {
-                // Nobody takes it: the lease ends with the session, and the task is run again.
+                // Given up: the lease ends with the session, and the task runs again.
                 return;
             }
             reports = kept;
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
-                // Whether it ended is seen after one more try.
+                // Whether the node ended is checked after one more attempt.
                 _ = self.state.changed() => {}
             }
             pause = (pause * 2).min(LONGEST_PAUSE);
@@ -141,11 +141,11 @@ impl ReportWriter {
     }
 }
 
-/// Whether a store that answers so may take it later.
+/// Whether the write may succeed later.
 fn is_waited_for(error: &Error) -> bool {
     match error.kind() {
         ErrorKind::Full | ErrorKind::Busy | ErrorKind::Unavailable | ErrorKind::Moving => true,
-        // Somebody who marked it may take that back; a server may be a primary again.
+        // The read-only mark may be removed; a replica may become the primary.
         ErrorKind::ReadOnly => true,
         ErrorKind::Invalid
         | ErrorKind::Foreign

@@ -1,12 +1,12 @@
-//! The heartbeat, on an OS thread of its own with a runtime of its own: no handler, and no full or busy pool, can keep it
-//! from beating.
+//! Heartbeat and self-fencing, on a dedicated OS thread with its own runtime: neither handlers nor busy pools can delay it.
 //!
-//! It is also the fence. A renewal counts from the moment it was *sent*; when none has come through for so long that the
-//! lease may soon end elsewhere, the node stops its work by itself. The same happens when the thread wakes up and finds
-//! that it was asleep for too long, as after a SIGSTOP. While it sleeps, the guard ends the work: it is told of every renewal.
+//! A renewal counts from the time it was *sent*. When none has succeeded for so long that the lease may soon expire
+//! elsewhere, the node fences itself and stops its work. The same happens when the thread wakes up and finds that it was
+//! suspended for too long, as after a SIGSTOP. While it is suspended, the guard ends the work: each renewal extends the
+//! guard's deadline.
 //!
-//! And it makes the node and the store agree on what the node holds: what the node has not, the store takes from it; what it does not know of
-//! (see `orphans.rs`), the node hands back.
+//! Renewals also reconcile held leases between node and store: the store drops leases that the node no longer holds, and
+//! the node hands back leases that it does not know (see `orphans.rs`).
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -27,18 +27,18 @@ use crate::orphans::Orphans;
 use crate::recycler::RecycleRequest;
 use crate::sizes::Sizes;
 
-/// How soon a node hears of a cancel or an order at the latest, whatever its heartbeat is: the store rings when there is one, but
-/// a ring may be lost.
+/// Upper bound on how late a node receives a cancel or node command, whatever its heartbeat: the store sends a control
+/// signal, but a signal may be lost.
 const NEWS: Duration = Duration::from_secs(1);
-/// The shortest time between two renewals, however often it rings.
+/// The shortest time between two renewals, however many signals arrive.
 const SHORTEST: Duration = Duration::from_millis(20);
-/// The part of the TTL after which a node that could not renew stops its work: the rest is for stopping.
+/// The part of the TTL after which a node that could not renew stops its work; the rest is left for stopping.
 const FENCE_PERCENT: u32 = 75;
-/// The part of the TTL after which the guard ends the work of a node that did not: later than the node itself would, and early
-/// enough to be done when the lease ends.
+/// The part of the TTL after which the guard ends the work of a node that did not: later than the node itself would, and
+/// early enough to be done when the lease expires.
 const GUARD_PERCENT: u32 = 87;
 
-/// Beats for one session.
+/// The heartbeat of one session.
 pub(crate) struct LeaseKeeper {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<dyn Clock>,
@@ -46,16 +46,16 @@ pub(crate) struct LeaseKeeper {
     pub(crate) times: LeaseTimes,
     pub(crate) lifecycle: NodeLifecycle,
     pub(crate) sizes: Sizes,
-    /// Where hand-backs go.
+    /// Receives hand-backs.
     pub(crate) finisher: Finisher,
-    /// Who ends the work if this thread does not get to it.
+    /// Ends the work if this thread cannot.
     pub(crate) guard: Option<Arc<dyn LivenessHolder>>,
-    /// Where orders about workers go.
+    /// Receives recycle commands.
     pub(crate) recycles: mpsc::Sender<RecycleRequest>,
 }
 
 impl LeaseKeeper {
-    /// Starts to beat. It goes on through a drain, and ends when the node has ended.
+    /// Starts the thread. It keeps running during a drain and stops when the node is fenced or has ended.
     pub(crate) fn start(self) -> std::io::Result<JoinHandle<()>> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
         std::thread::Builder::new().name("ostler-beat".into()).spawn(move || runtime.block_on(self.beat()))
@@ -83,7 +83,7 @@ impl LeaseKeeper {
             let renewal = tokio::time::timeout(left, self.store.renew(self.session, &leases));
             let renewed = tokio::select! {
                 renewed = renewal => renewed,
-                // Fenced or over: no answer is waited for.
+                // Fenced or over: the answer is not awaited.
                 changed = watching.changed() => if changed.is_err() { return } else { continue },
             };
             match renewed {
@@ -96,7 +96,7 @@ impl LeaseKeeper {
                     for orphan in orphans.see(&unnamed, &self.lifecycle.held) {
                         self.hand_back(orphan);
                     }
-                    // They are told with every renewal: what was heard before is not done again.
+                    // Every renewal lists all pending commands; skip those already executed.
                     for NumberedCommand { number, command: order } in orders {
                         if number > obeyed {
                             obeyed = number;
@@ -105,7 +105,7 @@ impl LeaseKeeper {
                     }
                 }
                 Ok(Ok(Renewed::Ended)) => return self.lifecycle.fence(),
-                // Unknown is not lost: another try comes before the patience ends.
+                // An unknown result is not a lost lease: another attempt follows before the patience ends.
                 Ok(Err(_)) | Err(_) => {}
             }
             tokio::select! {
@@ -116,8 +116,8 @@ impl LeaseKeeper {
         }
     }
 
-    /// Hands back a task that the store has for this node, and the node has not. Nobody waits here: if there are too many reports, the
-    /// next renewal tells of it again.
+    /// Hands back a task that the store has leased to this node, but the node does not know. Never blocks: if the report
+    /// queue is full, the next renewal lists the lease again.
     fn hand_back(&self, orphan: LeaseRef) {
         self.lifecycle.held.report(orphan);
         if !self.finisher.try_report(Report::hand_back(Lease::granted(orphan))) {
@@ -127,10 +127,10 @@ impl LeaseKeeper {
 
     fn obey(&self, number: u64, order: NodeCommand) {
         match order {
-            // Whoever owns the node sees that it drains, and gives it the time to.
+            // The node's owner observes the state and drains it with a timeout of its choice.
             NodeCommand::Drain => self.lifecycle.drain(),
             NodeCommand::Resize { pool, min, max } => self.sizes.resize(&pool, min, max),
-            // There is room for all orders that a node can have. Nobody waits here: the beat goes on.
+            // The channel has room for all commands that a node can have. Never blocks: the heartbeat must go on.
             NodeCommand::Recycle { pool, who } => {
                 drop(self.recycles.try_send(RecycleRequest { number, pool, who }))
             }
@@ -138,7 +138,7 @@ impl LeaseKeeper {
     }
 }
 
-/// Waits for news, and then for more of it that comes at the same time.
+/// Waits for a control signal, then briefly for others that arrive at the same time.
 async fn rung(news: &mut Wakeups) {
     news.wait().await;
     tokio::time::sleep(SHORTEST).await;

@@ -1,20 +1,21 @@
-//! The node: it claims work, keeps its leases alive, has the work run, reports how it ended, and looks after the store.
+//! The node: claims tasks, keeps their leases alive, runs attempts, reports outcomes, and maintains the store.
 //!
-//! - [`Node`]: start, drain, stop, and from term to term. `term.rs`: one session from its join to its end. `config.rs`: its
-//!   settings, checked once. `sizes.rs`: how many workers its pools have.
-//! - `house.rs`: the thread that all of this lives on. `stages.rs`: the runtime that attempts run on.
-//! - `heartbeat.rs`: the heartbeat, on a thread of its own, and the fence. `orphans.rs`: leases that the store has for the node, and the node has not.
-//! - `pool.rs`: claims for one queue what its workers can run, and says how many there are. `workers.rs`: the workers, and what
-//!   waits for them. `hand.rs`: one worker. `attempt.rs`: one attempt from start to report. `pace.rs`: how far to claim ahead.
-//! - `finisher.rs`: reports, many in one write. `upkeep.rs`: expire, make ready, prune, and who works on what.
-//! - `starts.rs`: what follows when workers do not come up. `recycler.rs`: workers that are replaced by order.
-//! - `steps.rs`: the steps of an attempt, kept in the store.
-//! - `teller.rs`: tells whoever listens how attempts ended, after the commit.
-//! - `settings.rs`: what the node brings for its queues, compared with what others brought.
-//! - `calendar.rs`, `cron.rs`: when a schedule runs. `schedules.rs`: fires what is due.
-//! - `presence/mod.rs`: tells Redis that the node is there (feature `redis`).
-//! - `store_health.rs`: whether the store can be used, and what is said of it. `watched_store.rs`: reports there how each verb went.
-//! - `held.rs`: what this node holds, and how each of it is told to stop. `stand.rs`: where it stands, and the fence.
+//! - `node.rs`: start, drain, stop, and the sequence of sessions. `session.rs`: one session from join to end. `config.rs`:
+//!   settings, checked once. `sizes.rs`: pool sizes. `lifecycle.rs`: the state of the node, and fencing.
+//! - `node_thread.rs`: the node's own thread. `handler_runtime.rs`: the runtimes that attempts run on.
+//! - `heartbeat.rs`: heartbeat and self-fencing, on a dedicated thread. `leases.rs`: held leases and their stop signals.
+//!   `orphans.rs`: leases that the store has for the node, but the node does not know.
+//! - `pool.rs`: claims for one queue and scales the workers. `workers.rs`: the worker set and its backlog.
+//!   `worker_loop.rs`: one worker. `attempt.rs`: one attempt from start to report. `prefetch.rs`: how far to claim ahead.
+//! - `finisher.rs`: batched reports. `maintenance.rs`: expire, make ready, prune, and report workers.
+//! - `start_backoff.rs`: backoff for workers that fail to start. `recycler.rs`: recycles workers on command.
+//! - `steps.rs`: durable steps of an attempt.
+//! - `outbox.rs`: delivers outcomes to listeners after the commit.
+//! - `settings_conflict.rs`: compares the queue settings of nodes.
+//! - `schedule_spec.rs`, `cron.rs`: when a schedule runs. `schedules.rs`: fires schedules that are due.
+//! - `presence/mod.rs`: announces the node in Redis (feature `redis`).
+//! - `store_health.rs`: whether the store can be used, and notifications about it. `watched_store.rs`: reports the result
+//!   of each store call there.
 
 mod attempt;
 mod config;

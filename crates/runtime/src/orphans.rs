@@ -1,9 +1,10 @@
-//! Orphaned leases: those that the store has for this session, and that nobody here knows of. The answer to their claim was lost, or their
-//! report could not be written. They are handed back, so that the task is run again, and does not stay leased for as long as the node lives.
+//! Orphaned leases: leases that the store has for this session, but the node does not know. The response to their claim was
+//! lost, or their report could not be written. They are handed back, so that the task runs again instead of staying leased
+//! for as long as the node lives.
 //!
-//! A lease that is not named in a renewal is usually none of these: its claim, or its report, is under way. So it is handed back only if
-//! two renewals in a row have told of it, if it is neither held nor being reported, and if no claim that began before the first of the two
-//! is still open. The token decides in the end: a lease that is not the task's any more hands nothing back.
+//! A lease that is missing from a renewal is usually not an orphan: its claim or its report is under way. So it is handed
+//! back only if two consecutive renewals list it, it is neither held nor being reported, and no claim that began before the
+//! first of the two is still open. The token has the final say: handing back an outdated lease has no effect.
 
 use std::collections::HashMap;
 
@@ -11,15 +12,15 @@ use ostler_store::LeaseRef;
 
 use crate::leases::HeldLeases;
 
-/// What the last renewal has told of.
+/// Suspects of the last renewal.
 #[derive(Default)]
 pub(crate) struct Orphans {
-    /// Each with how many claims had begun when it was first told of.
+    /// Each with the number of claims begun when it was first seen.
     suspects: HashMap<LeaseRef, u64>,
 }
 
 impl Orphans {
-    /// Takes in the leases that a renewal was not told of, and answers which of them are to be handed back.
+    /// Takes the leases that a renewal did not name, and returns those to hand back.
     pub(crate) fn see(&mut self, unnamed: &[LeaseRef], held: &HeldLeases) -> Vec<LeaseRef> {
         let before = std::mem::take(&mut self.suspects);
         if unnamed.is_empty() {
@@ -32,7 +33,7 @@ impl Orphans {
             if first_told.is_some_and(|begun| claims.oldest_open.is_none_or(|open| open >= begun)) {
                 orphans.push(lease);
             }
-            // One that cannot be handed back now is tried again with the next renewal.
+            // A lease that cannot be handed back now is retried with the next renewal.
             self.suspects.insert(lease, first_told.unwrap_or(claims.begun));
         }
         orphans
@@ -68,7 +69,7 @@ mod tests {
         for _ in 0..3 {
             assert_eq!(orphans.see(&[one], &held), [], "the claim is not answered");
         }
-        // A claim that begins now has not taken it.
+        // A claim that begins now cannot have taken it.
         let later = held.claiming();
         held.take(std::iter::once(one));
         drop(claim);
@@ -91,7 +92,7 @@ mod tests {
         for _ in 0..3 {
             assert_eq!(orphans.see(&[one], &held), []);
         }
-        // Its report could not be written, or was written just now: then it is not told of again.
+        // Its report could not be written, or has just been written; in the latter case it is not listed again.
         held.reported(&[one]);
         assert_eq!(orphans.see(&[one], &held), []);
         assert_eq!(orphans.see(&[one], &held), [one]);

@@ -1,9 +1,9 @@
-//! A pool: it claims for one queue what its workers can run, opens workers while tasks wait, and lets the idle go.
+//! A pool: claims tasks of one queue for its workers, and scales the number of workers.
 //!
-//! Where one waiting task is enough for another worker, how much waits is not asked: a claim takes as much as there are free
-//! workers and workers that may still be opened, and what it brings beyond the idle ones is what waits. Where more must wait
-//! (`scale_up_at`), nothing is claimed for workers that are not there: the store counts its backlog while all workers are busy.
-//! Work that is short is claimed a little ahead (`pace.rs`).
+//! If one waiting task is enough to add a worker, the backlog is not counted: a claim takes as many tasks as there are free
+//! workers plus workers that may still be opened, and the tasks beyond the idle workers are the backlog. If more tasks must
+//! wait (`scale_up_at`), nothing is claimed for workers that do not exist yet: the store counts its backlog while all
+//! workers are busy. Short work is claimed slightly ahead (`prefetch.rs`).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,17 +24,17 @@ use crate::node::{Drained, Ids};
 use crate::worker_loop;
 use crate::workers::{ClaimedTask, SetLoad, WorkerSet};
 
-/// What was claimed and found no worker for this long goes back: others may have one.
+/// A claimed task that found no worker for this long is handed back: other nodes may have one.
 const PATIENCE: Duration = Duration::from_millis(200);
-/// The shortest pause between two claims of what a gate lets through.
+/// The shortest pause between two claims at a gate.
 const SHORTEST: Duration = Duration::from_millis(1);
-/// How often it is looked whether attempts are overdue, while any run.
+/// How often overdue attempts are checked for, while any run.
 const LATE_LOOK: Duration = Duration::from_millis(500);
 /// The shortest time between two counts of the backlog.
 const BACKLOG_EVERY: Duration = Duration::from_millis(50);
-/// How long nothing is claimed ahead after a suspect was seen: what it takes down should be itself alone.
+/// How long nothing is claimed ahead after a suspect task: if it takes the node down, no other task should be affected.
 const CALM: Duration = Duration::from_secs(1);
-/// How the reason begins with which a pool pauses its queue when its workers die as soon as they start.
+/// Prefix of the reason with which a pool pauses its queue when its workers die as soon as they start.
 pub const WORKERS_FAIL: &str = "its workers do not come up";
 
 /// Serves one queue.
@@ -47,16 +47,16 @@ pub(crate) struct Pool {
     workers: WorkerSet,
     size: watch::Receiver<PoolSize>,
     hands: JoinSet<()>,
-    /// Nothing is claimed ahead before this moment.
+    /// Nothing is claimed ahead before this time.
     calm_until: Option<Instant>,
-    /// Nothing is claimed beyond the idle workers before this moment.
+    /// Nothing is claimed beyond the idle workers before this time.
     modest_until: Option<Instant>,
-    /// When it is looked again whether attempts are overdue, while any run.
+    /// When to check for overdue attempts again, while any run.
     late_at: Instant,
     rests: Rests,
-    /// Tasks that are ready in the store, as counted in this round.
+    /// Ready tasks in the store, as counted in this round.
     backlog: usize,
-    /// The backlog is not counted again before this moment.
+    /// The backlog is not counted again before this time.
     backlog_at: Instant,
 }
 
@@ -64,17 +64,17 @@ pub(crate) struct Pool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rests {
     No,
-    /// Until somebody resumes it.
+    /// Until the queue is resumed.
     Paused,
 }
 
-/// What a claim led to.
+/// The result of a claim.
 enum ClaimResult {
-    /// There may be more: as much came as was asked for, or the store could not say.
+    /// There may be more: the claim was filled, or the store did not answer.
     Filled,
-    /// There was less than could be taken. A gate may let more through at this moment.
+    /// Fewer tasks than could be taken. A gate may admit more at this time.
     Short(Option<Instant>),
-    /// How much waits is counted at this moment.
+    /// The backlog is counted at this time.
     Later(Instant),
 }
 
@@ -112,8 +112,8 @@ impl Pool {
         self.workers.clone()
     }
 
-    /// Claims and runs until the node drains and the last attempt has ended. Answers what became of those that ran when
-    /// the drain began.
+    /// Claims and runs until the node drains and the last attempt has ended. Returns what happened to the attempts that
+    /// were running when the drain began.
     pub(crate) async fn serve(mut self) -> Drained {
         let mut state = self.lifecycle.watch();
         let mut stops = self.context.held.stops();
@@ -160,7 +160,7 @@ impl Pool {
         }
     }
 
-    /// Does what the rules of scaling say, until they say nothing more.
+    /// Applies the scaling rules until they call for no more changes.
     fn scale(&mut self) {
         let size = *self.size.borrow();
         let policy = ScalePolicy {
@@ -169,7 +169,7 @@ impl Pool {
             scale_up_at: count(size.scale_up_at),
             idle_timeout: size.idle_timeout,
         };
-        // Each answer changes the workers by one worker at least.
+        // Each round changes the set by at least one worker.
         for _ in 0..=MAX_CLAIM {
             let now = Instant::now();
             let load = self.workers.load();
@@ -191,8 +191,8 @@ impl Pool {
         }
     }
 
-    /// Attempts whose executor should have answered for them, and did not: nothing moves where they run. They have failed, and
-    /// the work goes on elsewhere.
+    /// Gives up attempts whose executor should have answered by now: their runtime is blocked. They fail with a timeout,
+    /// and other workers continue on another runtime.
     async fn give_up_overdue(&mut self) {
         let now = Instant::now();
         if now < self.late_at {
@@ -203,7 +203,7 @@ impl Pool {
         let late = self.context.held.late(now.into_std());
         let stages: BTreeSet<usize> = late.iter().filter_map(|worker| mine.get(worker)).copied().collect();
         for stage in stages {
-            // An executor may be late for reasons of its own: where something moves, it will answer.
+            // An executor may be late for its own reasons: if its runtime is responsive, it will answer.
             if self.context.stages.moves(stage).await {
                 continue;
             }
@@ -217,20 +217,21 @@ impl Pool {
         }
     }
 
-    /// Another size: what waits goes back, the idle above the maximum go at once, the busy when they are done.
+    /// Applies a new size: waiting tasks are handed back, idle workers above the maximum exit immediately, busy ones when
+    /// they are done.
     async fn resize(&mut self) {
         self.workers.set_max(self.size.borrow_and_update().max);
         self.give_back(self.workers.take_back(0)).await;
     }
 
-    /// Takes what can be run, and a little more where that is good.
+    /// Claims as many tasks as can run, plus the prefetch.
     async fn claim(&mut self) -> ClaimResult {
         let now = Instant::now();
         let load = self.workers.load();
         let (growth, ahead) = (self.growth(&load, now), self.ahead(&load, now));
         let room = match (self.context.memory)() {
             MemoryPressure::Free => room(&load, growth, ahead),
-            // One at a time: what waits for memory that others have would wait for ever.
+            // One at a time: a task waiting for memory that others hold would wait forever.
             MemoryPressure::Tight => room(&load, growth, ahead).min(usize::from(load.is_at_rest())),
         };
         if room == 0 {
@@ -238,11 +239,11 @@ impl Pool {
         }
         let queue = self.context.pool.queue.clone();
         let claim = Claim { session: self.session, queue, kinds: self.kinds(), limit: room };
-        // Until what it brings is taken, the heartbeat may hear of it.
+        // Until the claimed tasks are registered, the heartbeat may see them as orphans.
         let _claiming = self.context.held.claiming();
         let answer = tokio::select! {
             answer = self.context.store.claim(claim) => answer,
-            // What may have been claimed ends with the session.
+            // Tasks that may have been claimed are released with the session.
             () = self.lifecycle.lost() => return ClaimResult::Filled,
         };
         let (tasks, next): (Vec<Claimed>, _) = match answer {
@@ -251,7 +252,7 @@ impl Pool {
                 self.lifecycle.fence();
                 return ClaimResult::Filled;
             }
-            // The heartbeat knows whether the store is away for good; here the poll comes back.
+            // The heartbeat decides whether the store is lost; here the next poll retries.
             Err(_) => return ClaimResult::Filled,
         };
         let short = tasks.len() < room;
@@ -263,7 +264,7 @@ impl Pool {
         }
     }
 
-    /// How long to wait for a gate that opens at this moment. The clock of the store decides.
+    /// How long to wait for a gate that opens at this time, by the clock of the store.
     async fn wait_for_gate(&self, opens: Timestamp) -> Duration {
         let now = self.context.store.now().await.unwrap_or_else(|_| self.context.clock.now());
         opens.since(now).max(SHORTEST).min(self.poll)
@@ -275,13 +276,13 @@ impl Pool {
         let since = Instant::now();
         let tasks = tasks.into_iter().zip(strings);
         let tasks = tasks.map(|(claimed, strings)| ClaimedTask { claimed, strings, since });
-        // The node may have changed its mind while the store was asked.
+        // The state of the node may have changed during the claim.
         if self.lifecycle.now() != NodeState::Running {
             return self.give_back(tasks.collect()).await;
         }
         self.workers.add(tasks, ahead / 2);
         if suspect {
-            // Nothing is held beside it that has no worker, now or soon.
+            // Beside a suspect, hold no task without a current or upcoming worker.
             self.calm_until = Some(since + CALM);
             let load = self.workers.load();
             self.give_back(self.workers.take_back(load.idle + load.starting + growth)).await;
@@ -295,8 +296,8 @@ impl Pool {
         }
     }
 
-    /// Where a certain number of tasks must wait for another worker to come, the store counts them while no worker is free. New
-    /// tasks are a reason to count again.
+    /// If a minimum number of tasks must wait for another worker to be added, the store counts them while no worker is
+    /// free. New tasks trigger another count.
     async fn count_backlog(&mut self, look: ClaimResult) -> ClaimResult {
         let (load, now) = (self.workers.load(), Instant::now());
         let more = self.openable(&load, now);
@@ -324,23 +325,23 @@ impl Pool {
                 self.backlog = counted;
                 ClaimResult::Short(None)
             }
-            // As after a claim that failed: the poll comes back.
+            // As after a failed claim, the next poll retries.
             Err(_) => ClaimResult::Filled,
         }
     }
 
-    /// Whether the number of tasks that wait decides about another worker. The first one comes for any task.
+    /// Whether the size of the backlog decides about another worker. The first worker is added for any task.
     fn grows_by_backlog(&self, load: &SetLoad) -> bool {
         self.size.borrow().scale_up_at > 1 && load.total > 0
     }
 
-    /// How many workers a claim may count on that are not there yet.
+    /// How many workers that do not exist yet a claim may count on.
     fn growth(&self, load: &SetLoad, now: Instant) -> usize {
         let is_modest = self.grows_by_backlog(load) || is_before(now, self.modest_until);
         if is_modest { 0 } else { self.openable(load, now) }
     }
 
-    /// How many workers could still be opened for tasks that wait.
+    /// How many workers could still be opened for waiting tasks.
     fn openable(&self, load: &SetLoad, now: Instant) -> usize {
         if load.gave_up || is_before(now, load.open_again) {
             return 0;
@@ -348,7 +349,7 @@ impl Pool {
         self.size.borrow().max.saturating_sub(load.total)
     }
 
-    /// How much to claim ahead.
+    /// How many tasks to claim ahead.
     fn ahead(&self, load: &SetLoad, now: Instant) -> usize {
         let bound = match self.context.pool.prefetch {
             Prefetch::Off => return 0,
@@ -358,7 +359,8 @@ impl Pool {
         if quiet { 0 } else { load.pace.ahead(load.total - load.starting, bound) }
     }
 
-    /// What found no worker in time goes back: the work was longer than it looked, or too little waits for another worker.
+    /// Hands back tasks that found no worker in time: the work was longer than estimated, or too few tasks wait for another
+    /// worker.
     async fn hand_back_stale(&mut self) {
         let (load, now) = (self.workers.load(), Instant::now());
         if load.excess() > 0 && load.oldest_waiting.is_some_and(|since| now - since >= PATIENCE) {
@@ -368,12 +370,12 @@ impl Pool {
         }
     }
 
-    /// Workers that die at their start again and again pause the queue, with the reason, instead of being tried for ever. Whoever
-    /// resumes it has them tried again.
+    /// Pauses the queue, with the reason, when workers die at their start repeatedly, instead of retrying forever. Resuming
+    /// the queue starts workers again.
     async fn rest_or_go_on(&mut self) {
         let Some(failure) = self.workers.given_up() else { return };
         let (store, queue) = (&self.context.store, &self.context.pool.queue);
-        // A store that is away is asked again in the next round.
+        // An unavailable store is asked again in the next round.
         let Ok(settings) = store.configure(queue, Vec::new()).await else { return };
         match (self.rests, settings.paused) {
             (Rests::Paused, None) => {
@@ -387,7 +389,7 @@ impl Pool {
                     self.rests = Rests::Paused;
                 }
             }
-            // Somebody else has paused it, and knows why.
+            // The queue is already paused for another reason.
             (Rests::No, Some(_)) => self.rests = Rests::Paused,
             (Rests::Paused, Some(_)) => {}
         }
@@ -399,7 +401,7 @@ impl Pool {
         }
     }
 
-    /// When to look again, if nothing happens before.
+    /// When to run the next round if nothing happens before.
     fn next_look(&self) -> Instant {
         let (load, now) = (self.workers.load(), Instant::now());
         let idle =
@@ -412,15 +414,15 @@ impl Pool {
     }
 }
 
-/// How much may be claimed.
+/// How many tasks may be claimed.
 fn room(load: &SetLoad, growth: usize, ahead: usize) -> usize {
     let here = load.free() + growth.saturating_sub(load.excess());
-    // Ahead is claimed in batches: when half of it is used up, or a claim is made anyway.
+    // Prefetch is claimed in batches: when half of it is used up, or a claim is made anyway.
     let more = if here > 0 || load.excess() <= ahead / 2 { ahead.saturating_sub(load.excess()) } else { 0 };
     (here + more).min(MAX_CLAIM)
 }
 
-/// The workers as the rules of scaling see it: an idle worker for whom a task waits is as good as busy.
+/// The load as the scaling rules see it: an idle worker with a waiting task counts as busy.
 fn pool_load(load: &SetLoad, backlog: usize, now: Instant, memory: MemoryPressure) -> PoolLoad {
     PoolLoad {
         total: count(load.total),

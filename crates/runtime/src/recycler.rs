@@ -1,4 +1,4 @@
-//! Does what somebody orders about the workers of this node, and says what became of it.
+//! Executes recycle commands for the workers of this node and writes the replies.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,12 +10,12 @@ use tokio::sync::mpsc;
 
 use crate::workers::{RecycleReport, WorkerSet};
 
-/// How often an answer is offered to a store that is away.
+/// How often a reply is offered to an unavailable store.
 const TRIES: usize = 20;
-/// How long it is waited in between.
+/// The pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// An order to recycle workers of a pool.
+/// A command to recycle workers of a pool.
 #[derive(Debug)]
 pub(crate) struct RecycleRequest {
     pub(crate) number: u64,
@@ -23,7 +23,6 @@ pub(crate) struct RecycleRequest {
     pub(crate) who: WorkerChoice,
 }
 
-/// Recycles workers by order.
 pub(crate) struct Recycler {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) session: SessionId,
@@ -32,7 +31,7 @@ pub(crate) struct Recycler {
 }
 
 impl Recycler {
-    /// Goes on until nobody hears orders any more.
+    /// Runs until the heartbeat, which sends the commands, has stopped.
     pub(crate) async fn serve(mut self) {
         while let Some(RecycleRequest { number, pool, who }) = self.orders.recv().await {
             let workers = self.worker_sets.iter().find(|workers| workers.pool() == pool);
@@ -42,7 +41,7 @@ impl Recycler {
         }
     }
 
-    /// Whoever asked waits for it; the workers go whether it is written or not.
+    /// Writes the reply for the waiting caller. Workers are recycled whether it is written or not.
     async fn answer(&self, answer: Reply) {
         for _ in 0..TRIES {
             match self.store.reply(self.session, answer.clone()).await {

@@ -1,7 +1,7 @@
-//! When a schedule runs: by a cron line in a time zone, in equal steps, or once. From a text and a moment comes the next moment;
-//! there is no clock here, and no file: the time zones are in the program.
+//! Schedule times: a cron line in a time zone, a fixed interval, or a single time. Computes the next run from a spec and a
+//! timestamp, without clock or files: the time zone database is bundled.
 //!
-//! A store keeps the text, as [`ScheduleSpec`] shows itself, and does not read it.
+//! A store keeps the [`Display`](fmt::Display) text of a [`ScheduleSpec`] and does not interpret it.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,33 +11,33 @@ use ostler_core::{Timestamp, millis};
 
 use crate::cron::CronLine;
 
-/// The shortest step: a schedule is no loop.
+/// The shortest interval: a schedule is not a busy loop.
 const SHORTEST: Duration = Duration::from_secs(1);
-/// The longest step, a hundred years.
+/// The longest interval, a hundred years.
 const LONGEST: Duration = Duration::from_secs(36_500 * 24 * 60 * 60);
 
-/// Why something says no times, in a sentence.
+/// Why a schedule spec is invalid, as a sentence.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct BadScheduleSpec(pub(crate) String);
 
-/// The moments of a schedule.
+/// The times of a schedule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ScheduleSpec {
-    /// Whenever the clocks of a time zone show what a cron line says.
+    /// Whenever the local time of a time zone matches a cron line.
     Cron(Box<CronLine>),
-    /// In equal steps, counted from its first moment: however late a run is, the next one is not moved by that.
+    /// At a fixed interval, counted from the first run: a late run does not shift the next one.
     Every(Interval),
     /// Once.
     At(Timestamp),
 }
 
-/// A step between two runs.
+/// The interval between two runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interval(Duration);
 
 impl Interval {
-    /// How long it is.
+    /// The interval as a duration.
     #[must_use]
     pub const fn length(self) -> Duration {
         self.0
@@ -45,36 +45,36 @@ impl Interval {
 }
 
 impl ScheduleSpec {
-    /// By a cron line with five fields, in a time zone such as `Europe/Berlin`.
+    /// A cron line with five fields, in a time zone such as `Europe/Berlin`.
     ///
     /// # Errors
-    /// When the line says nothing that ever comes, or there is no such time zone.
+    /// When the line is invalid or never matches, or the time zone is unknown.
     pub fn cron(line: &str, timezone: &str) -> Result<Self, BadScheduleSpec> {
         CronLine::new(line, timezone).map(|line| Self::Cron(Box::new(line)))
     }
 
-    /// In equal steps.
+    /// A fixed interval, from one second to a hundred years.
     ///
     /// # Errors
-    /// When they are shorter than a second, or longer than a hundred years.
+    /// When the interval is shorter than a second or longer than a hundred years.
     pub fn every(step: Duration) -> Result<Self, BadScheduleSpec> {
         if (SHORTEST..=LONGEST).contains(&step) {
-            // A store counts in milliseconds.
+            // Stores have millisecond resolution.
             return Ok(Self::Every(Interval(Duration::from_millis(step.as_millis() as u64))));
         }
         Err(BadScheduleSpec(format!("a step of {step:?} is too short or too long: it is from 1s to 36500d")))
     }
 
-    /// Once. A moment that has passed was missed.
+    /// A single time. A time in the past counts as missed.
     #[must_use]
     pub const fn at(moment: Timestamp) -> Self {
         Self::At(moment)
     }
 
-    /// Reads what was shown.
+    /// Parses the text written by [`Display`](fmt::Display).
     ///
     /// # Errors
-    /// When it cannot be read; another version may have written it.
+    /// When it cannot be parsed; another version may have written it.
     pub fn parse(text: &str) -> Result<Self, BadScheduleSpec> {
         let unreadable =
             || BadScheduleSpec(format!("\"{}\" says no times that can be read", text.escape_debug()));
@@ -96,7 +96,7 @@ impl ScheduleSpec {
         }
     }
 
-    /// The first moment of a schedule that is made now; `None`: none will ever come.
+    /// The first run of a schedule that is created now; `None` if there will never be one.
     #[must_use]
     pub fn first(&self, now: Timestamp) -> Option<Timestamp> {
         match self {
@@ -106,7 +106,7 @@ impl ScheduleSpec {
         }
     }
 
-    /// The first moment after `after`. `known` is one of the schedule's moments: steps are counted from it.
+    /// The first run after `after`. `known` is any run time of the schedule, from which intervals are counted.
     #[must_use]
     pub fn next(&self, known: Timestamp, after: Timestamp) -> Option<Timestamp> {
         match self {
@@ -130,7 +130,7 @@ impl fmt::Display for ScheduleSpec {
                 write!(f, "every {:#}", SignedDuration::from_millis(millis(*step)))
             }
             Self::At(moment) => {
-                // A calendar ends with the year 9999.
+                // The calendar ends with the year 9999.
                 let last = if moment.millis() < 0 { jiff::Timestamp::MIN } else { jiff::Timestamp::MAX };
                 write!(f, "at {:.3}", jiff::Timestamp::from_millisecond(moment.millis()).unwrap_or(last))
             }
@@ -177,7 +177,7 @@ mod tests {
         let times = ScheduleSpec::every(10 * MINUTE).unwrap();
         let first = times.first(T).unwrap();
         assert_eq!(first, T.after(10 * MINUTE));
-        // Looked at late, and later than many of them.
+        // Evaluated late, and after many runs were missed.
         for late in [0, 1, 9] {
             assert_eq!(times.next(first, first.after(late * MINUTE)), Some(first.after(10 * MINUTE)));
         }

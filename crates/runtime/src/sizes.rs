@@ -1,5 +1,5 @@
-//! How many workers each pool of the node has: from its settings, and by order while it runs. An order holds until the node
-//! ends, also when the node loses its session and comes back.
+//! Pool sizes: from the configuration, and changed by resize commands at run time. A resize lasts until the node ends,
+//! including across sessions.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,13 +9,13 @@ use tokio::sync::watch;
 
 use crate::config::{PoolConfig, PoolSize};
 
-/// The sizes of all pools, by their queues. Clones are the same.
+/// The sizes of all pools by queue. Clones share the same state.
 #[derive(Clone)]
 pub(crate) struct Sizes(Arc<BTreeMap<String, PoolSizes>>);
 
 struct PoolSizes {
     size: watch::Sender<PoolSize>,
-    /// How many workers its executor has room for.
+    /// How many workers the executor supports.
     capacity: usize,
 }
 
@@ -28,19 +28,19 @@ impl Sizes {
         Self(Arc::new(pools.iter().map(kept).collect()))
     }
 
-    /// The size of a pool, as it is and as it changes.
+    /// Watches the size of a pool.
     pub(crate) fn watch(&self, pool: &PoolConfig) -> watch::Receiver<PoolSize> {
         self.0
             .get(&pool.queue)
             .map_or_else(|| watch::Sender::new(pool.size).subscribe(), |kept| kept.size.subscribe())
     }
 
-    /// How many workers there may be, of all pools together.
+    /// The maximum number of workers of all pools together.
     pub(crate) fn most(&self) -> usize {
         self.0.values().map(|kept| kept.size.borrow().max).sum()
     }
 
-    /// Another size for a pool of this node, within what a node can hold. A pool that it does not have is somebody else's.
+    /// Resizes a pool, within what a node can hold. Pools of other nodes are ignored.
     pub(crate) fn resize(&self, pool: &str, min: u32, max: u32) {
         let Some(PoolSizes { size, capacity }) = self.0.get(pool) else { return };
         let others: usize =

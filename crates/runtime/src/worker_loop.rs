@@ -1,4 +1,4 @@
-//! One worker of a pool, from its opening to its close: it takes tasks from its workers, one at a time.
+//! The loop of one worker, from open to close: takes tasks from its worker set, one at a time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,12 +10,12 @@ use tokio::sync::Notify;
 use crate::attempt::{self, PoolContext};
 use crate::workers::{NextTask, WorkerSet};
 
-/// How long a worker may take to come up. Executors have bounds of their own; this one is for those that keep none.
+/// How long a worker may take to start: a bound for executors that have none of their own.
 const MAX_OPENING: Duration = Duration::from_secs(15 * 60);
-/// How long it may take to go.
+/// How long a worker may take to close.
 const MAX_CLOSING: Duration = Duration::from_secs(30);
 
-/// Serves until the workers tells it to go.
+/// Serves until the worker set dismisses the worker.
 pub(crate) async fn serve(context: Arc<PoolContext>, workers: WorkerSet, id: WorkerId, bell: Arc<Notify>) {
     let executor = &context.pool.executor;
     let _place = WorkerSeat { workers: &workers, executor: executor.as_ref(), id };
@@ -24,7 +24,7 @@ pub(crate) async fn serve(context: Arc<PoolContext>, workers: WorkerSet, id: Wor
             let message = format!("a worker did not come up within {MAX_OPENING:?}");
             WorkerOpening::Failed(Failure::new(ErrorClass::Timeout, message))
         }),
-        // Nobody wants it any more: it is closed, however far it came.
+        // No longer needed: close it, however far it got.
         () = bell.notified() => WorkerOpening::Ready,
     };
     match opened {
@@ -36,17 +36,17 @@ pub(crate) async fn serve(context: Arc<PoolContext>, workers: WorkerSet, id: Wor
     loop {
         match workers.turn(id, done.take(), context.clock.now()) {
             NextTask::Run(waiting) => {
-                // Given up: others have its place.
+                // Given up and already replaced.
                 let Some(ended) = attempt::run(&context, *waiting, id).await else { break };
                 match ended.slot {
                     WorkerFate::Reusable => done = Some(ended),
-                    // There is nothing left of it; another worker takes its place.
+                    // The worker cannot be used again; another one replaces it.
                     WorkerFate::Spent | WorkerFate::Dead => {
                         workers.last(id, &ended);
                         break;
                     }
-                    // Its work still holds it; another worker takes its place. It is in the book until that has ended, and a
-                    // pool that ends does not wait for it.
+                    // Its work still blocks it; another worker replaces it. It stays in the set until the work has ended,
+                    // and a pool that ends does not wait for it.
                     WorkerFate::Unresponsive => {
                         workers.mark_unresponsive(id, &ended);
                         return executor.close(id).await;
@@ -63,11 +63,11 @@ pub(crate) async fn serve(context: Arc<PoolContext>, workers: WorkerSet, id: Wor
             NextTask::Go => break,
         }
     }
-    // An executor that cannot end its worker in time is not waited for.
+    // An executor that cannot close its worker in time is not waited for.
     let _ = tokio::time::timeout(MAX_CLOSING, executor.close(id)).await;
 }
 
-/// Leaves the workers, however the worker ends, and leaves nothing of it behind.
+/// Removes the worker from its set, however the loop ends, and abandons its resources.
 struct WorkerSeat<'a> {
     workers: &'a WorkerSet,
     executor: &'a dyn Executor,

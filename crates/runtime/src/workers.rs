@@ -1,7 +1,7 @@
-//! The workers of a pool: its workers, and the tasks that are claimed and wait for one of them.
+//! The worker set of a pool: its workers, and the backlog of claimed tasks that wait for one.
 //!
-//! A worker takes its next task here by itself; the pool is told when that changes what it should do: somebody is idle,
-//! or little is left. Nothing here waits: it is one book under one lock.
+//! A worker takes its next task from here by itself; the pool is notified when that changes what it should do: a worker is
+//! idle, or the backlog runs low. Nothing here blocks: all state is behind one lock.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,10 +20,10 @@ use crate::node::Drained;
 use crate::prefetch::PrefetchEstimate;
 use crate::start_backoff::{STEADY, StartBackoff};
 
-/// Workers that do not stop, each with a thread that it holds. With more of them no other is opened.
+/// Maximum workers that ignore their stop signal, each holding a thread. Beyond it, no worker is opened.
 const MAX_DEAF: usize = 256;
 
-/// A task that was claimed, and waits for a worker.
+/// A claimed task that waits for a worker.
 pub(crate) struct ClaimedTask {
     pub(crate) claimed: Claimed,
     pub(crate) strings: StopSignals,
@@ -32,57 +32,57 @@ pub(crate) struct ClaimedTask {
 
 /// What a worker does next.
 pub(crate) enum NextTask {
-    /// It runs this.
+    /// Runs this task.
     Run(Box<ClaimedTask>),
-    /// It waits for its bell.
+    /// Waits for a notification.
     Wait,
-    /// It goes.
+    /// Exits.
     Go,
 }
 
-/// How a workers stands.
+/// The load of a worker set.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SetLoad {
-    /// Workers that stay: starting, idle and busy.
+    /// Workers that are not exiting: starting, idle and busy.
     pub(crate) total: usize,
     pub(crate) idle: usize,
     pub(crate) starting: usize,
-    /// Tasks that wait for a worker.
+    /// Claimed tasks that wait for a worker.
     pub(crate) backlog: usize,
-    /// Tasks in hand that may take their node down.
+    /// Claimed or running tasks that may take their node down.
     pub(crate) suspects: usize,
     pub(crate) oldest_idle: Option<Instant>,
     pub(crate) oldest_waiting: Option<Instant>,
-    /// No worker is opened before this moment.
+    /// No worker is opened before this time.
     pub(crate) open_again: Option<Instant>,
-    /// Workers are not opened any more: they die at their start, or too many of them do not stop.
+    /// No more workers are opened: they die at their start, or too many of them do not stop.
     pub(crate) gave_up: bool,
     pub(crate) pace: PrefetchEstimate,
 }
 
 impl SetLoad {
-    /// Idle workers for whom no task waits.
+    /// Idle workers without a waiting task.
     pub(crate) fn free(&self) -> usize {
         self.idle.saturating_sub(self.backlog)
     }
 
-    /// Tasks for which no idle worker waits.
+    /// Waiting tasks without an idle worker.
     pub(crate) fn unserved(&self) -> usize {
         self.backlog.saturating_sub(self.idle)
     }
 
-    /// Whether nothing runs, and nothing is about to.
+    /// Whether nothing is running or about to run.
     pub(crate) fn is_at_rest(&self) -> bool {
         self.backlog == 0 && self.total == self.idle + self.starting
     }
 
-    /// Tasks for which no worker is idle or about to come.
+    /// Waiting tasks without an idle or starting worker.
     pub(crate) fn excess(&self) -> usize {
         self.unserved().saturating_sub(self.starting)
     }
 }
 
-/// The workers of a pool. Clones are the same workers.
+/// The worker set of a pool. Clones share the same state.
 #[derive(Clone)]
 pub(crate) struct WorkerSet(Arc<Shared>);
 
@@ -97,11 +97,11 @@ struct Shared {
 #[derive(Default)]
 struct SetState {
     hands: BTreeMap<WorkerId, WorkerEntry>,
-    /// The one that has been idle longest comes first.
+    /// In order of idle time, longest first.
     idle: VecDeque<WorkerId>,
     backlog: VecDeque<ClaimedTask>,
     suspects: usize,
-    /// The pool is told when the backlog has fallen to this.
+    /// The pool is notified when the backlog has fallen to this.
     low_water: usize,
     max: usize,
     pace: PrefetchEstimate,
@@ -112,22 +112,22 @@ struct SetState {
 
 struct WorkerEntry {
     record: Worker,
-    /// The stage that it is on.
+    /// The number of the handler runtime that it is on.
     stage: usize,
-    /// Nobody waits for it: it may never move again.
+    /// Not waited for: it may never move again.
     lost: bool,
     idle_since: Instant,
-    /// When it came up.
+    /// When it became ready.
     up_since: Option<Instant>,
     bell: Arc<Notify>,
 }
 
-/// What became of an order to recycle.
+/// The result of a recycle command.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct RecycleReport {
-    /// These go.
+    /// Workers that exit.
     pub(crate) recycled: Vec<WorkerId>,
-    /// These are busy, and stay.
+    /// Busy workers, which stay.
     pub(crate) busy: Vec<WorkerId>,
 }
 
@@ -142,7 +142,7 @@ impl WorkerSet {
         Self(Arc::new(Shared { pool: pool.into(), executor, state, book, changed: Notify::new() }))
     }
 
-    /// The pool that it is of.
+    /// The queue of the pool.
     pub(crate) fn pool(&self) -> &str {
         &self.0.pool
     }
@@ -151,7 +151,7 @@ impl WorkerSet {
         self.0.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for a change that the pool should look at.
+    /// Waits for a change that concerns the pool.
     pub(crate) async fn changed(&self) {
         self.0.changed.notified().await;
     }
@@ -174,7 +174,7 @@ impl WorkerSet {
         }
     }
 
-    /// A worker comes. Its bell is rung when there is something for it, or it is to go.
+    /// Adds a worker. Returns the notification that wakes it for a task or to exit.
     pub(crate) fn enlist(&self, id: WorkerId, stage: usize, now: Timestamp) -> Arc<Notify> {
         let bell = Arc::new(Notify::new());
         let record = Worker {
@@ -200,12 +200,12 @@ impl WorkerSet {
         bell
     }
 
-    /// All workers, and the stages that they are on.
+    /// All workers with the numbers of their handler runtimes.
     pub(crate) fn stages(&self) -> BTreeMap<WorkerId, usize> {
         self.lock().hands.iter().map(|(id, hand)| (*id, hand.stage)).collect()
     }
 
-    /// Workers on stages before this one that wait for work would wait for ever: they are given up.
+    /// Gives up workers on handler runtimes before this one that wait for work: they would wait forever.
     pub(crate) fn retire(&self, before: usize) {
         let mut book = self.lock();
         let SetState { hands, idle, .. } = &mut *book;
@@ -217,11 +217,11 @@ impl WorkerSet {
                 idle.retain(|other| other != id);
             }
         }
-        // Another worker takes what they were about to take.
+        // Another worker takes the task they were about to take.
         book.ring();
     }
 
-    /// The worker that has been idle longest goes.
+    /// Dismisses the worker that has been idle longest.
     pub(crate) fn dismiss_idlest(&self) {
         let mut book = self.lock();
         if let Some(id) = book.idle.pop_front() {
@@ -229,11 +229,11 @@ impl WorkerSet {
         }
     }
 
-    /// Those that are meant and have nothing to do go. One that is about to take a task is as good as busy.
+    /// Dismisses the selected workers that are idle. One that is about to take a task counts as busy.
     pub(crate) fn recycle(&self, who: WorkerChoice) -> RecycleReport {
         let mut book = self.lock();
         let free = book.idle.len().saturating_sub(book.backlog.len());
-        // The one that has been idle longest is the last to be given a task.
+        // The worker that has been idle longest is the last to be given a task.
         let idle: Vec<WorkerId> = book.idle.iter().take(free).copied().collect();
         let stays = |hand: &WorkerEntry| {
             !matches!(hand.record.state, WorkerState::Draining | WorkerState::Deaf | WorkerState::Killed)
@@ -255,17 +255,17 @@ impl WorkerSet {
         RecycleReport { recycled, busy }
     }
 
-    /// Why workers are not opened any more, if they are not.
+    /// Why no more workers are opened, if that is so.
     pub(crate) fn given_up(&self) -> Option<Failure> {
         self.lock().starts.given_up().cloned()
     }
 
-    /// Somebody says that workers are to be opened again.
+    /// Allows workers to be opened again after giving up.
     pub(crate) fn try_again(&self) {
         self.lock().starts.proved();
     }
 
-    /// Tasks were claimed. As many idle workers as there are tasks are woken, the one that was busy last first.
+    /// Adds claimed tasks and wakes as many idle workers, the most recently busy first.
     pub(crate) fn add(&self, tasks: impl Iterator<Item = ClaimedTask>, low_water: usize) {
         let mut book = self.lock();
         for task in tasks {
@@ -276,7 +276,7 @@ impl WorkerSet {
         book.ring();
     }
 
-    /// Takes back what waits, the newest first, down to this many.
+    /// Removes waiting tasks, newest first, down to this many.
     pub(crate) fn take_back(&self, down_to: usize) -> Vec<ClaimedTask> {
         let mut book = self.lock();
         let keep = book.backlog.len().min(down_to);
@@ -285,7 +285,7 @@ impl WorkerSet {
         taken
     }
 
-    /// Takes back what waits and was told to stop.
+    /// Removes waiting tasks that were asked to stop.
     pub(crate) fn take_stopped(&self) -> Vec<ClaimedTask> {
         let mut book = self.lock();
         let all = std::mem::take(&mut book.backlog);
@@ -296,17 +296,17 @@ impl WorkerSet {
         stopped.into()
     }
 
-    /// Work turned out to be long.
+    /// Resets the prefetch estimate because work turned out to be long.
     pub(crate) fn forget_pace(&self) {
         self.lock().pace.forget();
     }
 
-    /// At most this many workers stay; those above it go when they are free.
+    /// At most this many workers stay; those above it exit when they are free.
     pub(crate) fn set_max(&self, max: usize) {
         self.lock().max = max;
     }
 
-    /// All workers go: the idle at once, the busy after their attempt.
+    /// Dismisses all workers: idle ones immediately, busy ones after their attempt.
     pub(crate) fn close(&self) {
         let mut book = self.lock();
         book.closing = true;
@@ -315,7 +315,7 @@ impl WorkerSet {
         all.into_iter().for_each(|id| book.dismiss(id));
     }
 
-    /// Whether nobody is left who can be waited for.
+    /// Whether no worker is left that can be waited for.
     pub(crate) fn is_empty(&self) -> bool {
         self.lock().hands.values().all(|hand| hand.lost)
     }
@@ -326,7 +326,7 @@ impl WorkerSet {
 
     // ---- for a worker ----
 
-    /// It came up.
+    /// The worker has started.
     pub(crate) fn ready(&self, id: WorkerId) {
         let mut book = self.lock();
         book.starts.came_up();
@@ -337,21 +337,21 @@ impl WorkerSet {
         }
     }
 
-    /// It did not come up. Others are not tried for a while, twice as long every time.
+    /// The worker failed to start. The backoff before opening others doubles each time.
     pub(crate) fn failed(&self, failure: Failure) {
         self.lock().starts.failed(failure, Instant::now());
     }
 
-    /// The node lacks what it needs. Others are not tried for a while, and never given up.
+    /// The node lacks a resource that the worker needs. Opening others backs off, but is never given up.
     pub(crate) fn short(&self, what: String) {
         self.lock().starts.short(what, Instant::now());
     }
 
-    /// It died while it had nothing to do. One that did so as soon as it was up has not come up at all.
+    /// The worker died while idle. If it had only just started, that counts as a failed start.
     pub(crate) fn died(&self, id: WorkerId, failure: Failure) {
         let (mut book, now) = (self.lock(), Instant::now());
         book.idle.retain(|other| *other != id);
-        // Somebody else takes what it was about to take.
+        // Another worker takes the task it was about to take.
         book.ring();
         let SetState { hands, starts, .. } = &mut *book;
         let Some(hand) = hands.get_mut(&id) else { return };
@@ -364,7 +364,7 @@ impl WorkerSet {
         }
     }
 
-    /// It has done this, and asks what is next.
+    /// Records the finished attempt and returns what to do next.
     pub(crate) fn turn(&self, id: WorkerId, done: Option<AttemptEnding>, now: Timestamp) -> NextTask {
         let mut book = self.lock();
         if let Some(done) = done {
@@ -379,7 +379,7 @@ impl WorkerSet {
         if closing || too_many || goes {
             hand.record.state = WorkerState::Draining;
             book.idle.retain(|other| *other != id);
-            // Another worker takes what it was about to take.
+            // Another worker takes the task it was about to take.
             book.ring();
             return NextTask::Go;
         }
@@ -404,7 +404,7 @@ impl WorkerSet {
         NextTask::Wait
     }
 
-    /// It has done this, and takes nothing more.
+    /// Records the finished attempt of a worker that takes no more tasks.
     pub(crate) fn last(&self, id: WorkerId, done: &AttemptEnding) {
         let mut book = self.lock();
         book.account(id, done, *self.0.state.borrow());
@@ -419,8 +419,8 @@ impl WorkerSet {
         }
     }
 
-    /// Its attempt has ended so, and its work still holds it: another worker takes its place. It stays in the book, with what
-    /// it does not stop, until it is gone.
+    /// Records the outcome of an attempt whose work still blocks its worker; another worker takes its place. The worker
+    /// stays in the set, with its task, until it is gone.
     pub(crate) fn mark_unresponsive(&self, id: WorkerId, done: &AttemptEnding) {
         let mut book = self.lock();
         let task = book.hands.get(&id).and_then(|hand| hand.record.task);
@@ -434,7 +434,7 @@ impl WorkerSet {
         self.0.changed.notify_one();
     }
 
-    /// It is gone.
+    /// Removes the worker.
     pub(crate) fn gone(&self, id: WorkerId) {
         let mut book = self.lock();
         book.idle.retain(|other| *other != id);
@@ -443,7 +443,7 @@ impl WorkerSet {
         if removed.is_some_and(|hand| hand.record.state == WorkerState::Starting)
             && !book.starts.is_resting(Instant::now())
         {
-            // A defect of ours or of the executor must not make the pool spin.
+            // A defect of the pool or the executor must not make the pool spin.
             let failure = Failure::new(ostler_core::ErrorClass::Crash, "a worker broke while it came up");
             book.starts.failed(failure, Instant::now());
         }
@@ -451,9 +451,9 @@ impl WorkerSet {
         self.0.changed.notify_one();
     }
 
-    // ---- for whoever looks ----
+    // ---- for reports ----
 
-    /// All workers, as they are reported.
+    /// All workers with process id and memory use.
     pub(crate) fn workers(&self) -> Vec<Worker> {
         let records: Vec<Worker> = self.lock().hands.values().map(|hand| hand.record.clone()).collect();
         let with_vitals = |record: Worker| {
@@ -463,13 +463,13 @@ impl WorkerSet {
         records.into_iter().map(with_vitals).collect()
     }
 
-    /// How many run an attempt.
+    /// How many workers run an attempt.
     pub(crate) fn running(&self) -> usize {
         let runs = |hand: &&WorkerEntry| hand.record.task.is_some() && hand.record.state != WorkerState::Deaf;
         self.lock().hands.values().filter(runs).count()
     }
 
-    /// Why workers do not come up, if they do not.
+    /// Why workers fail to start, if they do.
     pub(crate) fn trouble(&self) -> Option<Failure> {
         let book = self.lock();
         if book.deaf() >= MAX_DEAF {
@@ -494,7 +494,7 @@ impl SetState {
         self.hands.values().filter(|hand| hand.record.state == WorkerState::Deaf).count()
     }
 
-    /// As many idle workers as there are tasks are woken, the one that was busy last first.
+    /// Wakes as many idle workers as there are tasks, the most recently busy first.
     fn ring(&self) {
         let some = self.backlog.len();
         for hand in self.idle.iter().rev().take(some).filter_map(|id| self.hands.get(id)) {
@@ -523,7 +523,7 @@ impl SetState {
             Ending::Failed(_) => hand.record.failed += 1,
             Ending::NodeDied | Ending::HandedBack | Ending::Cancelled => {}
         }
-        // As it is now: the pool may not have looked since the drain began.
+        // The current state: the pool may not have run since the drain began.
         if state != NodeState::Running {
             match done.ending {
                 Ending::HandedBack | Ending::NodeDied => self.drained.handed_back += 1,

@@ -1,6 +1,7 @@
-//! Limits of the queue: how much, how many at once, and when to stop because work fails.
+//! Rate limits, concurrency limits and circuit breakers of the queue.
 //!
-//! They are kept in the store and hold for every process that serves the queue. What is not said here stays as the store has it.
+//! They are stored and apply to every process that serves the queue. Settings that are not set here keep their stored
+//! values.
 
 use ostler_core::{BreakerPolicy, Rate};
 use ostler_store::calls::QueueChange;
@@ -10,8 +11,8 @@ use ostler_store::paths::PayloadPath;
 use super::Builder;
 
 impl Builder {
-    /// So many tasks of the queue may begin in a time, over all processes; what is over waits. Called again, it adds a window, and
-    /// all windows hold.
+    /// Limits how many tasks of the queue may start in a period, across all processes. Tasks over the limit wait. Calling
+    /// this again adds another window; all windows apply.
     ///
     /// ```no_run
     /// use std::time::Duration;
@@ -35,7 +36,7 @@ impl Builder {
         self
     }
 
-    /// The same for each limit key apart. Tasks without a key have no such rate.
+    /// Like [`rate`](Self::rate), but for each limit key separately. Tasks without a limit key are not limited by it.
     #[must_use]
     pub fn key_rate(mut self, rate: Rate) -> Self {
         for change in &mut self.changes {
@@ -48,7 +49,7 @@ impl Builder {
         self
     }
 
-    /// At most so many tasks of the queue run at once, over all processes. How many run in this one is said by
+    /// Limits how many tasks of the queue run at once across all processes. To limit this process, use
     /// [`workers`](Self::workers).
     #[must_use]
     pub fn concurrency(mut self, tasks: u32) -> Self {
@@ -56,15 +57,15 @@ impl Builder {
         self
     }
 
-    /// At most so many tasks of one limit key run at once, over all processes.
+    /// Limits how many tasks with the same limit key run at once, across all processes.
     #[must_use]
     pub fn key_concurrency(mut self, tasks: u32) -> Self {
         self.changes.push(QueueChange::KeyConcurrency(Some(tasks)));
         self
     }
 
-    /// When work keeps failing, no more of the queue begins for a time; then one task tries, and its end decides. What waits
-    /// meanwhile does not fail.
+    /// Sets a circuit breaker: after repeated failures, no task of the queue starts until the reset time has passed; then a
+    /// single task runs as a probe, and its outcome closes or reopens the breaker. Tasks that wait meanwhile do not fail.
     ///
     /// ```no_run
     /// use std::time::Duration;
@@ -80,7 +81,7 @@ impl Builder {
         self.set_breaker(policy, BreakerScope::Queue)
     }
 
-    /// The same for each limit key apart: one that fails does not stop the others.
+    /// Like [`breaker`](Self::breaker), but for each limit key separately: one failing key does not stop the others.
     #[must_use]
     pub fn key_breaker(self, policy: BreakerPolicy) -> Self {
         self.set_breaker(policy, BreakerScope::Key)
@@ -91,10 +92,10 @@ impl Builder {
         self
     }
 
-    /// Where payloads have the limit key of tasks that are submitted without one, such as `payload.tenant`. Tasks of one key share
-    /// its limits; tasks of different keys take turns, however many of one wait.
+    /// Sets the payload path from which tasks submitted without a limit key take it, such as `payload.tenant`. Tasks with
+    /// the same key share its limits; tasks with different keys take turns, regardless of how many tasks of one key wait.
     ///
-    /// A path that is none is told by [`start`](Self::start).
+    /// An invalid path makes [`start`](Self::start) fail.
     ///
     /// ```no_run
     /// # fn main() -> Result<(), ostler::OpenError> {
@@ -110,8 +111,8 @@ impl Builder {
         self
     }
 
-    /// Where payloads have what a task takes from the rates, such as `payload.tokens`. Without it, and where a payload has no
-    /// number there, a task takes one.
+    /// Sets the payload path of the cost that a task takes from the rates, such as `payload.tokens`. The cost is 1 if no
+    /// path is set or the payload has no number there. An invalid path makes [`start`](Self::start) fail.
     ///
     /// ```no_run
     /// # use std::time::Duration;

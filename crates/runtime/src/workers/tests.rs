@@ -1,4 +1,4 @@
-//! Who is woken for a task, and what becomes of the task when that worker goes.
+//! Which worker is woken for a task, and what happens to the task when that worker exits.
 
 use std::pin::pin;
 
@@ -44,7 +44,7 @@ fn task() -> ClaimedTask {
     ClaimedTask { claimed, strings: StopSignals::default(), since: Instant::now() }
 }
 
-/// A workers with one task, and two idle workers: the first stays, and the second has been woken for the task.
+/// A worker set with one task and two idle workers: the second has been woken for the task.
 fn workers() -> (WorkerSet, Arc<Notify>, WorkerId) {
     let workers = WorkerSet::new("q", Arc::new(Nobody), 2, watch::channel(NodeState::Running).1);
     let [first, second] = [1, 2].map(|number| WorkerId(Id::from_bits(number)));
