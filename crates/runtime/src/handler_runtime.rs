@@ -1,40 +1,41 @@
-//! Where attempts run: the runtime of whoever started the node. Handlers that block can hold every thread of it, and then nothing
-//! moves there any more, not even a timer. The node, which lives elsewhere, notices that, and goes on with a runtime of its own.
+//! Handler runtimes: attempts run on the runtime that started the node. Blocking handlers can occupy all of its threads,
+//! and then nothing progresses there, not even a timer. The node runs on its own thread, detects this, and continues on a
+//! new runtime of its own.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Handle, Runtime};
 
-/// Runtimes that a node makes for itself at most: each stands for one that was lost to handlers which never end.
+/// Maximum runtimes that a node creates: each replaces one lost to handlers that never end.
 const MAX_STAGES: usize = 8;
-/// Threads of such a runtime at most. With one more than there are workers, nobody can hold them all.
+/// Maximum threads of such a runtime. With one thread more than workers, handlers cannot block all of them.
 const MAX_THREADS: usize = 64;
 
-/// How long nothing may move on a stage, when an attempt is late there, before it is taken for stuck.
+/// How long a runtime with a late attempt may make no progress before it is considered blocked.
 const MAX_STILL: Duration = Duration::from_millis(500);
 
 /// A runtime for attempts.
 #[derive(Clone, Debug)]
 pub(crate) struct HandlerRuntime {
-    /// Which, counted from zero.
+    /// Counted from zero.
     pub(crate) number: usize,
     pub(crate) handle: Handle,
 }
 
-/// The runtime for attempts, as it is now. Clones are the same.
+/// The current handler runtime and its predecessors. Clones share the same state.
 #[derive(Clone)]
 pub(crate) struct HandlerRuntimes(Arc<Mutex<RuntimeState>>);
 
 struct RuntimeState {
     now: HandlerRuntime,
-    /// All that there were, in order.
+    /// The handles of all runtimes so far, by number.
     all: Vec<Handle>,
     own: Vec<Runtime>,
 }
 
 impl HandlerRuntimes {
-    /// This runtime, as long as it moves.
+    /// Starts with the current runtime.
     pub(crate) fn here() -> Self {
         let now = HandlerRuntime { number: 0, handle: Handle::current() };
         let all = vec![now.handle.clone()];
@@ -49,14 +50,14 @@ impl HandlerRuntimes {
         self.lock().now.clone()
     }
 
-    /// Whether anything moves on this one.
+    /// Whether this runtime makes progress.
     pub(crate) async fn moves(&self, number: usize) -> bool {
         let Some(handle) = self.lock().all.get(number).cloned() else { return false };
         tokio::time::timeout(MAX_STILL, handle.spawn(async {})).await.is_ok()
     }
 
-    /// Attempts on this one do not move: from now on they run on another, with room for so many workers. Another pool may have
-    /// noticed before. Without another one, the old one stays in use, late as it is.
+    /// Replaces a blocked runtime with a new one for this many workers. Does nothing if another pool has already replaced
+    /// it. If no runtime can be created, the old one stays in use.
     pub(crate) fn leave(&self, stuck: usize, workers: usize) {
         let mut book = self.lock();
         if book.now.number != stuck || book.own.len() >= MAX_STAGES {
@@ -78,7 +79,7 @@ impl HandlerRuntimes {
 
 impl Drop for RuntimeState {
     fn drop(&mut self) {
-        // Its threads may be held for ever.
+        // Its threads may be blocked forever.
         self.own.drain(..).for_each(Runtime::shutdown_background);
     }
 }

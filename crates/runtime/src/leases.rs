@@ -1,5 +1,5 @@
-//! What this node holds: each task that it has claimed, with the strings by which its attempt is told to stop. Also which claims are open,
-//! and whose reports are not written yet: the store may have leases of these that are not held here.
+//! Held leases: every task that this node has claimed, with its stop signals. Also tracks open claims and unwritten
+//! reports: the store may have leases for these that are not held here.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,11 +13,11 @@ use tokio_util::sync::CancellationToken;
 /// Why an attempt is to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StopReason {
-    /// Somebody asked for it.
+    /// A user requested it.
     Cancelled,
-    /// The node gives its work back.
+    /// The node hands its work back.
     HandBack,
-    /// The lease is lost: nothing may be said for it any more.
+    /// The lease is lost: the attempt must not be reported any more.
     Lost,
 }
 
@@ -25,16 +25,16 @@ struct HeldLease {
     lease: LeaseRef,
     stop: Option<StopReason>,
     strings: StopSignals,
-    /// While it runs.
+    /// Set while the attempt runs.
     entrusted: Option<RunningAttempt>,
 }
 
-/// An attempt that runs, with the right to speak for it: whoever takes this back first reports how it ended.
+/// A running attempt and the right to report it: the first to reclaim this reports the outcome.
 pub(crate) struct RunningAttempt {
     pub(crate) lease: Lease,
     pub(crate) worker: WorkerId,
     pub(crate) began: Instant,
-    /// When its executor must have answered at the latest; `None`: in a time that no clock counts.
+    /// When its executor must have answered; `None` if beyond what the clock can represent.
     pub(crate) due: Option<Instant>,
     pub(crate) timeout: Duration,
     /// Whether its start is on disk.
@@ -42,12 +42,12 @@ pub(crate) struct RunningAttempt {
     pub(crate) suspect: bool,
 }
 
-/// The strings by which an attempt is told to stop.
+/// The signals that ask an attempt to stop.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StopSignals {
-    /// It is to stop.
+    /// Stop within the grace period.
     pub(crate) cancel: CancellationToken,
-    /// It is to be ended at once: nothing may be said for it any more.
+    /// Stop immediately: the attempt must not be reported any more.
     pub(crate) lost: CancellationToken,
 }
 
@@ -58,7 +58,7 @@ impl RunningAttempt {
 }
 
 impl HeldLease {
-    /// The first reason stays, except that a loss overrules the others.
+    /// The first reason is kept, except that a lost lease overrides the others.
     fn stop(&mut self, why: StopReason) {
         self.stop = match (self.stop, why) {
             (Some(_), StopReason::Lost) | (None, _) => Some(why),
@@ -71,34 +71,34 @@ impl HeldLease {
     }
 }
 
-/// The tasks that this node holds. Clones are the same book.
+/// The registry of held leases. Clones share the same state.
 #[derive(Clone, Default)]
 pub(crate) struct HeldLeases(Arc<Registry>);
 
 #[derive(Default)]
 struct Registry {
     holdings: Mutex<HashMap<TaskId, HeldLease>>,
-    /// Leases whose report is under way. It is locked after the holdings, by who locks both.
+    /// Leases whose report is under way. Lock order: after `holdings`.
     reporting: Mutex<HashSet<LeaseRef>>,
     claims: Mutex<Counted>,
-    /// Rung when some were told to stop: those that wait for a worker have nobody who listens.
+    /// Incremented when leases are asked to stop: those waiting for a worker have no attempt that would notice.
     stops: watch::Sender<u64>,
 }
 
-/// Claims, by their numbers.
+/// Claims by number.
 #[derive(Default)]
 struct Counted {
     begun: u64,
     open: BTreeSet<u64>,
 }
 
-/// How many claims have begun, and the oldest that is not answered.
+/// How many claims have begun, and the oldest unanswered one.
 pub(crate) struct Claims {
     pub(crate) begun: u64,
     pub(crate) oldest_open: Option<u64>,
 }
 
-/// A claim that is under way, until this is dropped.
+/// A claim under way, until this is dropped.
 pub(crate) struct Claiming {
     held: HeldLeases,
     number: u64,
@@ -119,7 +119,7 @@ impl HeldLeases {
         self.0.reporting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A claim begins. What it brings has to be [taken](Self::take) before this is dropped.
+    /// Begins a claim. The claimed leases must be [taken](Self::take) before this is dropped.
     pub(crate) fn claiming(&self) -> Claiming {
         let mut counted = self.counted();
         let number = counted.begun;
@@ -128,7 +128,6 @@ impl HeldLeases {
         Claiming { held: self.clone(), number }
     }
 
-    /// Where claims stand.
     pub(crate) fn claims(&self) -> Claims {
         let counted = self.counted();
         Claims { begun: counted.begun, oldest_open: counted.open.first().copied() }
@@ -141,12 +140,12 @@ impl HeldLeases {
         leases.iter().filter(|lease| !is_held(lease) && !reporting.contains(lease)).copied().collect()
     }
 
-    /// A lease that nobody held is being reported.
+    /// Marks a lease that was not held as being reported.
     pub(crate) fn report(&self, lease: LeaseRef) {
         self.reporting().insert(lease);
     }
 
-    /// The reports of these are written, or never will be.
+    /// The reports of these leases are written, or never will be.
     pub(crate) fn reported(&self, leases: &[LeaseRef]) {
         let mut reporting = self.reporting();
         for lease in leases {
@@ -154,7 +153,7 @@ impl HeldLeases {
         }
     }
 
-    /// A holding is over, and its end is to be reported, unless the lease is lost.
+    /// Marks an ended lease as being reported, unless it is lost.
     fn ends(&self, holding: &HeldLease) {
         if holding.stop != Some(StopReason::Lost) {
             self.reporting().insert(holding.lease);
@@ -165,7 +164,7 @@ impl HeldLeases {
         self.0.holdings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// These are held from now on.
+    /// Registers leases as held and returns their stop signals.
     pub(crate) fn take(&self, leases: impl Iterator<Item = LeaseRef>) -> Vec<StopSignals> {
         let mut held = self.lock();
         let take = |lease: LeaseRef| {
@@ -179,7 +178,7 @@ impl HeldLeases {
         leases.map(take).collect()
     }
 
-    /// One is over, and is to be reported. Answers why it was stopped, if it was.
+    /// Releases a lease that is to be reported. Returns why it was asked to stop, if it was.
     pub(crate) fn let_go(&self, lease: LeaseRef) -> Option<StopReason> {
         let mut held = self.lock();
         held.get(&lease.task).filter(|holding| holding.lease == lease)?;
@@ -188,7 +187,7 @@ impl HeldLeases {
         holding.stop
     }
 
-    /// An attempt begins.
+    /// Registers a running attempt.
     pub(crate) fn entrust(&self, run: RunningAttempt) {
         let lease = run.lease.as_ref();
         if let Some(holding) = self.lock().get_mut(&lease.task).filter(|holding| holding.lease == lease) {
@@ -196,7 +195,7 @@ impl HeldLeases {
         }
     }
 
-    /// An attempt has ended, and is to be reported. `None`: somebody else has spoken for it.
+    /// Takes back an attempt that has ended, to be reported. `None`: it has already been reported.
     pub(crate) fn reclaim(&self, lease: LeaseRef) -> Option<(RunningAttempt, Option<StopReason>)> {
         let mut held = self.lock();
         held.get(&lease.task).filter(|holding| holding.lease == lease)?;
@@ -213,7 +212,7 @@ impl HeldLeases {
         runs.filter(|run| run.is_late(now)).map(|run| run.worker).collect()
     }
 
-    /// Takes back the attempts of these workers that are overdue, to be reported.
+    /// Takes back the overdue attempts of these workers, to be reported.
     pub(crate) fn overdue(
         &self,
         now: Instant,
@@ -227,13 +226,13 @@ impl HeldLeases {
             .collect()
     }
 
-    /// All leases, for a renewal.
+    /// All held leases, for a renewal.
     pub(crate) fn leases(&self) -> Vec<LeaseRef> {
         self.lock().values().map(|holding| holding.lease).collect()
     }
 
-    /// Tells these to stop, where they are still held by the lease they were asked about with: a task may have ended and
-    /// come back meanwhile.
+    /// Asks these tasks to stop if they are still held under the lease that was renewed: a task may have ended and been
+    /// claimed again in the meantime.
     pub(crate) fn stop(&self, tasks: &[TaskId], asked: &[LeaseRef], why: StopReason) {
         if tasks.is_empty() {
             return;
@@ -249,13 +248,13 @@ impl HeldLeases {
         self.ring();
     }
 
-    /// Tells everything to stop.
+    /// Asks all attempts to stop.
     pub(crate) fn stop_all(&self, why: StopReason) {
         self.lock().values_mut().for_each(|holding| holding.stop(why));
         self.ring();
     }
 
-    /// Ends everything at once, without its grace, to be handed back.
+    /// Ends all attempts immediately, without a grace period, to be handed back.
     pub(crate) fn end_all(&self) {
         for holding in self.lock().values_mut() {
             holding.stop(StopReason::HandBack);
@@ -264,7 +263,7 @@ impl HeldLeases {
         self.ring();
     }
 
-    /// Nothing is held any more: what there was ended with its session.
+    /// Forgets all leases: they ended with their session.
     pub(crate) fn clear(&self) {
         self.lock().clear();
     }
@@ -273,7 +272,7 @@ impl HeldLeases {
         self.0.stops.send_modify(|stops| *stops = stops.wrapping_add(1));
     }
 
-    /// Changes whenever some were told to stop.
+    /// Changes whenever leases are asked to stop.
     pub(crate) fn stops(&self) -> watch::Receiver<u64> {
         self.0.stops.subscribe()
     }

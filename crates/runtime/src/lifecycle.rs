@@ -1,29 +1,29 @@
-//! Where a node stands, and the fence.
+//! Lifecycle of a node: its state, and fencing.
 
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::leases::{HeldLeases, StopReason};
 
-/// Where a node stands.
+/// The lifecycle state of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeState {
-    /// It takes work.
+    /// It claims tasks.
     Running,
-    /// It takes no more, and ends what it has.
+    /// It claims no more tasks and finishes those it has.
     Draining,
-    /// It could not renew its leases, or was found dead: it stops its work, and comes back with a new session.
+    /// It could not renew its leases, or was declared dead: it stops its work and rejoins with a new session.
     Fenced,
-    /// It is over.
+    /// It has shut down.
     Ended,
 }
 
-/// Where a node stands, and what it holds. Clones are the same.
+/// The lifecycle state and held leases of a node. Clones share the same state.
 #[derive(Clone)]
 pub(crate) struct NodeLifecycle {
     state: watch::Sender<NodeState>,
     pub(crate) held: HeldLeases,
-    /// Somebody wants the node to drain: it does not come back when it is fenced.
+    /// A drain was requested: the node does not rejoin when it is fenced.
     leaving: CancellationToken,
 }
 
@@ -33,10 +33,10 @@ impl NodeLifecycle {
         Self { state, held: HeldLeases::default(), leaving: CancellationToken::new() }
     }
 
-    /// Waits until the session is lost, or the node is over.
+    /// Waits until the session is lost or the node has ended.
     pub(crate) async fn lost(&self) {
         let is_lost = |state: &NodeState| matches!(state, NodeState::Fenced | NodeState::Ended);
-        // The sender is here: it does not close.
+        // The sender lives as long as `self`: the channel does not close.
         let _ = self.watch().wait_for(is_lost).await;
     }
 
@@ -45,7 +45,7 @@ impl NodeLifecycle {
         self.leaving.clone()
     }
 
-    /// A term begins: nothing is held yet.
+    /// A session begins: no leases are held yet.
     pub(crate) fn run(&self) {
         self.held.clear();
         self.go(NodeState::Fenced, NodeState::Running);
@@ -54,7 +54,7 @@ impl NodeLifecycle {
         }
     }
 
-    /// Fenced, and it does not come back: there is nothing left to do but to end.
+    /// Moves a fenced node that does not rejoin to draining.
     pub(crate) fn rest(&self) {
         self.go(NodeState::Fenced, NodeState::Draining);
     }
@@ -77,14 +77,14 @@ impl NodeLifecycle {
         self.state.subscribe()
     }
 
-    /// No more work is taken.
+    /// Stops claiming tasks.
     pub(crate) fn drain(&self) {
         self.leaving.cancel();
         self.go(NodeState::Running, NodeState::Draining);
     }
 
-    /// The leases are lost, or about to be: no more work is taken, and what runs is ended. The state comes first, so that what
-    /// is claimed at this moment is either told here or sees it.
+    /// Fences the node: its leases are lost or about to be, so no more tasks are claimed and running attempts are ended.
+    /// The state changes first, so that a task claimed concurrently is either stopped here or sees the state.
     pub(crate) fn fence(&self) {
         self.state.send_if_modified(|state| {
             let lives = matches!(state, NodeState::Running | NodeState::Draining);
@@ -96,7 +96,7 @@ impl NodeLifecycle {
         self.held.stop_all(StopReason::Lost);
     }
 
-    /// It is over.
+    /// Marks the node as ended.
     pub(crate) fn end(&self) {
         self.state.send_replace(NodeState::Ended);
     }

@@ -1,5 +1,5 @@
-//! Looks after the store: takes tasks from dead nodes, makes due ones ready, prunes, and reports who works on what. All of
-//! it is safe on all nodes at once.
+//! Store maintenance: expires dead nodes, makes due tasks ready, prunes, and reports workers. Safe to run on all nodes at
+//! once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use crate::lifecycle::NodeState;
 use crate::workers::WorkerSet;
 
-/// Rows in one batch.
+/// Rows per batch.
 const BITE: usize = 1_000;
 /// How often finished tasks are pruned.
 const PRUNE_EVERY: Duration = Duration::from_secs(60);
@@ -30,7 +30,7 @@ pub(crate) struct Maintenance {
 }
 
 impl Maintenance {
-    /// Goes on until the node has ended, also while it drains.
+    /// Runs until the node is fenced or has ended, including during a drain.
     pub(crate) async fn serve(mut self) {
         let mut pruned_at = self.clock.uptime();
         let mut reported: Vec<Worker> = Vec::new();
@@ -38,7 +38,7 @@ impl Maintenance {
             if matches!(*self.state.borrow_and_update(), NodeState::Ended | NodeState::Fenced) {
                 return;
             }
-            // What fails now is tried again in the next round; that the store is away is said by `store_health.rs`.
+            // Failures are retried in the next round; `store_health.rs` reports an unavailable store.
             let _ = self.store.expire(BITE).await;
             let pause = self.make_ready().await;
             if self.clock.uptime().saturating_sub(pruned_at) >= PRUNE_EVERY {
@@ -53,13 +53,13 @@ impl Maintenance {
         }
     }
 
-    /// Makes ready what is due, and answers how long to wait for what is due next.
+    /// Makes due tasks ready, and returns how long to wait for the next.
     async fn make_ready(&self) -> Duration {
         let Ok(made) = self.store.make_ready(BITE).await else { return self.every };
         let Some(next) = made.next.filter(|next| next.since(self.clock.now()) < self.every) else {
             return self.every;
         };
-        // Soon, by the clock of this node; that of the store decides.
+        // Soon by the clock of this node; the clock of the store decides.
         let Ok(now) = self.store.now().await else { return self.every };
         next.since(now).clamp(SHORTEST, self.every)
     }

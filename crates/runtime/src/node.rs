@@ -1,4 +1,5 @@
-//! The node: it lives through terms, one session each. What it could not renew it stops, and then it joins anew.
+//! The node: runs a sequence of sessions. When it cannot renew its leases, it stops its work and rejoins with a new
+//! session.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -22,76 +23,74 @@ use crate::store_health::StoreHealth;
 use crate::watched_store::WatchedStore;
 use crate::workers::WorkerSet;
 
-/// How long to wait after a join that failed, at first and at most.
+/// First and longest pause after a failed join.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// How long a node that is told to stop at once takes at most to end its work and to hand it back, however slow the store is.
+/// How long an immediate stop may take to end the work and hand it back, however slow the store is.
 const STOP_PATIENCE: Duration = Duration::from_secs(3);
-/// How long a node that has ended waits for its store to be closed, which may wait for a turn at writing.
+/// How long an ended node waits for its store to close, which may have to wait for the write lock.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Makes ids; the edge of the system brings the chance.
+/// Generates ids; the caller supplies the randomness.
 pub type Ids = Arc<dyn Fn() -> Id + Send + Sync>;
 
-/// What became of the attempts that ran when a drain began.
+/// What happened to the attempts that were running when a drain began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drained {
-    /// They ended by themselves.
+    /// Attempts that finished.
     pub finished: usize,
-    /// They were given back, and run elsewhere.
+    /// Attempts that were handed back to the queue.
     pub handed_back: usize,
 }
 
-/// What a node is made of, besides its settings.
+/// The dependencies of a node.
 #[derive(Clone)]
 pub struct NodeDeps {
-    /// Where tasks live.
     pub store: Arc<dyn Store>,
-    /// The time.
     pub clock: Arc<dyn Clock>,
-    /// Names for sessions and workers.
+    /// Generates session and worker ids.
     pub ids: Ids,
 }
 
 /// Why a node did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// Its settings cannot work.
+    /// The configuration is invalid.
     #[error(transparent)]
     Config(#[from] InvalidConfig),
-    /// The store refused.
+    /// The store returned an error.
     #[error(transparent)]
     Store(#[from] ostler_store::Error),
-    /// The system gave no thread.
+    /// The system could not create a thread.
     #[error("no thread for the node: {0}")]
     Thread(#[from] std::io::Error),
-    /// The session's id was not new.
+    /// The session id was not new.
     #[error("the store knows a session of this id already")]
     NotNew,
-    /// Nobody keeps the node's proof of life until its children are gone.
+    /// The supervisor cannot hold the liveness lock until the child processes are gone.
     #[error("the supervisor of the children cannot hold the node's lock: {0}")]
     Guard(std::io::Error),
-    /// The store has as many schedules as it may have.
+    /// The store already holds the maximum number of schedules.
     #[error("the schedule \"{name}\" is one too many: a store has at most {limit}; remove some first")]
     TooManySchedules {
-        /// The one that was too many.
+        /// The schedule that exceeded it.
         name: String,
-        /// How many a store has.
+        /// The maximum number of schedules.
         limit: usize,
     },
-    /// Another living node has other settings for a queue.
+    /// Another live node has different settings for a queue.
     #[error("{0}")]
     Differs(SettingsConflict),
 }
 
-/// A running node. When it is dropped without a drain it stops at once; its leases end when they are not renewed.
+/// A running node. Dropped without a drain, it stops immediately; its leases expire when they are not renewed.
 pub struct Node {
     handle: NodeHandle,
     _house: NodeThread,
 }
 
-/// What lives in the house, as others see it.
+/// The handle to the tasks on the node thread.
 struct NodeHandle {
     lifecycle: NodeLifecycle,
     present: Arc<CurrentSession>,
@@ -104,7 +103,7 @@ struct NodeHandle {
 }
 
 impl NodeHandle {
-    /// Moves in: everything that is spawned from here on lives there too.
+    /// Runs on the node thread, as does everything spawned from here on.
     async fn begin(parts: NodeDeps, config: NodeConfig, stages: HandlerRuntimes) -> Result<Self, StartError> {
         let lifecycle = NodeLifecycle::new();
         let health = StoreHealth::new(Arc::clone(&parts.clock), lifecycle.clone(), config.store_news.clone());
@@ -145,10 +144,10 @@ impl NodeHandle {
 }
 
 impl Node {
-    /// Starts a node: it joins, beats, and claims.
+    /// Starts a node: it joins, begins its heartbeat, and claims tasks.
     ///
     /// # Errors
-    /// When its settings cannot work, or the store refuses.
+    /// When the configuration is invalid, or the store returns an error.
     pub async fn start(parts: NodeDeps, config: NodeConfig) -> Result<Self, StartError> {
         config.check()?;
         let house = NodeThread::open()?;
@@ -158,37 +157,37 @@ impl Node {
         }
     }
 
-    /// Its session: another one after it was fenced and came back.
+    /// The current session; a new one after the node was fenced and rejoined.
     #[must_use]
     pub fn session(&self) -> SessionId {
         self.handle.present.lock().session
     }
 
-    /// Where it stands, and where it goes. An order to drain is seen here: whoever owns the node then drains it.
+    /// Watches the lifecycle state. A drain command shows up here; the owner of the node then drains it.
     #[must_use]
     pub fn state(&self) -> watch::Receiver<NodeState> {
         self.handle.lifecycle.watch()
     }
 
-    /// Changes whenever ends of attempts were written by this node: a hint to look.
+    /// Changes whenever this node has written outcomes: a hint to query again.
     #[must_use]
     pub fn ends(&self) -> watch::Receiver<u64> {
         self.handle.written.subscribe()
     }
 
-    /// How many attempts run.
+    /// The number of running attempts.
     #[must_use]
     pub fn running(&self) -> usize {
         self.handle.present.lock().worker_sets.iter().map(WorkerSet::running).sum()
     }
 
-    /// How many workers its pools may have together: as they were set, or as they were resized by order.
+    /// The maximum number of workers of all pools together, as configured or resized.
     #[must_use]
     pub fn most_workers(&self) -> usize {
         self.handle.sizes.most()
     }
 
-    /// What does not work, in sentences: workers that do not come up, and why a fenced node is not back yet.
+    /// Current problems as sentences: workers that fail to start, and why a fenced node has not rejoined yet.
     #[must_use]
     pub fn troubles(&self) -> Vec<String> {
         let now = self.handle.present.lock();
@@ -196,15 +195,15 @@ impl Node {
         workers.chain(now.trouble.clone()).collect()
     }
 
-    /// How its store stands. A node whose store [is gone](StoreHealth::gone), because it was replaced, damaged or moved, has ended its
-    /// work, and its state is `Draining`: whoever owns it then drains it.
+    /// The health of the store. If the store [is gone](StoreHealth::gone) because it was replaced, damaged or moved, the
+    /// node has stopped its work and its state is `Draining`; its owner must drain it.
     #[must_use]
     pub fn store_health(&self) -> StoreHealth {
         self.handle.health.clone()
     }
 
-    /// Takes no more work, waits for what runs, and after `timeout` gives the rest back. Nothing is lost, and nothing is
-    /// counted as a failure.
+    /// Takes no more work, waits for running attempts, and hands the rest back after `timeout`. Nothing is lost, and no
+    /// attempt counts as a failure.
     pub async fn drain(mut self, timeout: Duration) -> Drained {
         self.handle.lifecycle.drain();
         self.handle.wish.send_replace(Some(timeout));
@@ -214,28 +213,28 @@ impl Node {
         }
     }
 
-    /// By what a drain is cut short.
+    /// Returns a handle that cuts a drain short.
     #[must_use]
     pub fn stopper(&self) -> Stopper {
         self.handle.stopper.clone()
     }
 
-    /// Ends what runs at once, without its grace, and gives it back, in three seconds at most. Nothing is lost, and nothing is
-    /// counted as a failure or as the death of a node.
+    /// Ends running attempts without a grace period and hands them back, within three seconds. Nothing is lost, and nothing
+    /// counts as a failure or as a node death.
     pub async fn stop_now(self) -> Drained {
         self.handle.stopper.stop_now();
         self.drain(Duration::ZERO).await
     }
 }
 
-/// Cuts the drain of a node short. Clones are the same.
+/// Cuts the drain of a node short. Clones act on the same node.
 #[derive(Clone, Debug, Default)]
 pub struct Stopper(CancellationToken);
 
 impl Stopper {
-    /// What still runs is ended at once, without its grace, and handed back. The drain then ends within three seconds, also when
-    /// the store does not answer: whoever finds the session over hands back what it held. Without a drain it is remembered for
-    /// the next one.
+    /// Ends running attempts without a grace period and hands them back. The drain then finishes within three seconds, even
+    /// if the store does not answer: another node that finds the session over requeues its tasks. Without a drain under
+    /// way, this applies to the next one.
     pub fn stop_now(&self) {
         self.0.cancel();
     }
@@ -249,7 +248,7 @@ impl Drop for Node {
     }
 }
 
-/// What the present term is, for whoever asks.
+/// The current session, shared with the handle.
 struct CurrentSession(Mutex<Now>);
 
 struct Now {
@@ -270,14 +269,14 @@ impl CurrentSession {
     }
 }
 
-/// Goes from term to term.
+/// Runs one session after another.
 struct Supervisor {
     deps: SessionDeps,
     finishing: JoinHandle<()>,
     present: Arc<CurrentSession>,
-    /// How long a drain may take, once somebody wishes it.
+    /// The timeout of the drain, once one is requested.
     wished: watch::Receiver<Option<Duration>>,
-    /// Cancelled when the drain is to end at once.
+    /// Cancelled when the drain is to end immediately.
     hurry: CancellationToken,
     health: StoreHealth,
 }
@@ -287,7 +286,7 @@ impl Supervisor {
         let _over = EndOnDrop(self.deps.lifecycle.clone());
         let drained = self.go_from_term_to_term(first).await;
         let hurry = self.hurry.clone();
-        // Whoever has a store last closes it.
+        // Dropping the last reference closes the store.
         let closing = tokio::task::spawn_blocking(move || drop(self));
         tokio::select! {
             _ = tokio::time::timeout(CLOSE_PATIENCE, closing) => {}
@@ -303,7 +302,7 @@ impl Supervisor {
                 timeout = wish(&mut self.wished) => timeout,
                 () = self.deps.lifecycle.lost() => {
                     if self.health.gone().is_some() {
-                        // Nobody died: whoever finds the store again hands its work back.
+                        // Not a death: when the store is found again, the tasks are requeued.
                         let depart = self.deps.parts.store.depart(present.session);
                         let _ = tokio::time::timeout(STOP_PATIENCE, depart).await;
                     }
@@ -320,14 +319,14 @@ impl Supervisor {
             let mut drained = Drained::default();
             tokio::select! {
                 () = self.go(&mut present, timeout, &mut drained) => {}
-                // What the store has not taken by now is handed back by whoever finds the session over.
+                // Tasks that the store has not taken back by now are requeued when another node finds the session over.
                 () = too_late => self.finishing.abort(),
             }
             self.deps.lifecycle.end();
             present.end().await;
             return drained;
         }
-        // Fenced, and not wanted any more.
+        // Fenced, and a drain was requested or the store is gone.
         self.deps.lifecycle.rest();
         wish(&mut self.wished).await;
         self.deps.lifecycle.end();
@@ -335,11 +334,11 @@ impl Supervisor {
         Drained::default()
     }
 
-    /// Ends the work of a term, has its results written, and leaves.
+    /// Ends the work of a session, flushes its reports, and leaves.
     async fn go(&mut self, term: &mut NodeSession, timeout: Duration, drained: &mut Drained) {
         let hurry = self.hurry.clone();
         term.wind_down(timeout, &hurry, drained).await;
-        // One that is fenced meanwhile says nothing any more.
+        // A node fenced in the meantime must not leave: its session is lost.
         if self.flush().await == Flushed::Written {
             tokio::select! {
                 () = term.leave(&hurry) => {}
@@ -348,19 +347,19 @@ impl Supervisor {
         }
     }
 
-    /// Waits until there is a hurry, notes that the node stops on purpose, and waits as long as a stop may take.
+    /// Waits for an immediate stop, records that the node stops on purpose, and waits as long as a stop may take.
     fn too_late(&self, session: SessionId) -> impl Future<Output = ()> + use<> {
         let (hurry, store) = (self.hurry.clone(), Arc::clone(&self.deps.parts.store));
         async move {
             hurry.cancelled().await;
             let until = Instant::now() + STOP_PATIENCE;
-            // Where even this is not written, the death of the node is counted.
+            // If this cannot be written, the stop counts as a node death.
             let _ = tokio::time::timeout_at(until, store.depart(session)).await;
             tokio::time::sleep_until(until).await;
         }
     }
 
-    /// Joins anew, however often it takes; `None` when the node is to drain instead, or the store is gone.
+    /// Rejoins, retrying as often as necessary; `None` when the node is to drain instead, or the store is gone.
     async fn come_back(&mut self) -> Option<NodeSession> {
         let mut pause = FIRST_PAUSE;
         let leaving = self.deps.lifecycle.leaving();
@@ -388,16 +387,16 @@ impl Supervisor {
         }
     }
 
-    /// Another term, or why there is none yet.
+    /// Begins another session, or returns why that is not possible yet.
     async fn begin(&self) -> Result<NodeSession, String> {
-        // What was done under the old session is offered first: once it is found dead, nobody takes it any more.
+        // Reports of the old session come first: once it is declared dead, the store rejects them.
         if self.deps.finisher.pending() > 0 {
             return Err("results of the lost session wait to be written".to_owned());
         }
         NodeSession::begin(&self.deps, Join::Again).await.map_err(|refused| refused.to_string())
     }
 
-    /// Waits until what was reported is written. A node that is fenced meanwhile gives it up.
+    /// Waits until all reports are written. A node fenced in the meantime gives them up.
     async fn flush(&mut self) -> Flushed {
         self.deps.finisher.close();
         tokio::select! {
@@ -411,16 +410,16 @@ impl Supervisor {
     }
 }
 
-/// What became of the last reports.
+/// What happened to the last reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Flushed {
     /// They are on disk.
     Written,
-    /// The session was lost: what is not on disk is run again.
+    /// The session was lost: tasks without a written report run again.
     GivenUp,
 }
 
-/// However the supervisor ends, all parts see that the node is over.
+/// Marks the node as ended for all parts, however the supervisor ends.
 struct EndOnDrop(NodeLifecycle);
 
 impl Drop for EndOnDrop {
@@ -429,14 +428,14 @@ impl Drop for EndOnDrop {
     }
 }
 
-/// Waits until somebody wishes a drain.
+/// Waits until a drain is requested.
 async fn wish(wished: &mut watch::Receiver<Option<Duration>>) -> Duration {
     loop {
         if let Some(timeout) = *wished.borrow_and_update() {
             return timeout;
         }
         if wished.changed().await.is_err() {
-            // Nobody is left who could; the supervisor is about to be ended.
+            // The handle is gone; the supervisor is about to be aborted.
             std::future::pending::<()>().await;
         }
     }

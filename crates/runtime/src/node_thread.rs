@@ -1,4 +1,4 @@
-//! The node's own thread: claims, reports and upkeep go on there, whatever handlers do to the runtime that they run on.
+//! The node's own thread: claims, reports and maintenance run there, unaffected by handlers that block their runtime.
 
 use std::future::Future;
 
@@ -6,7 +6,7 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-/// A thread with a runtime. When this is dropped, everything on it ends.
+/// A thread with a runtime. Dropping this ends all tasks on it.
 pub(crate) struct NodeThread {
     handle: Handle,
     _until_dropped: oneshot::Sender<()>,
@@ -19,14 +19,14 @@ impl NodeThread {
         let (until_dropped, end) = oneshot::channel();
         let live = move || {
             let _ = runtime.block_on(end);
-            // Whoever still waits for a store that does not answer is not waited for.
+            // Tasks that still wait for an unresponsive store are not waited for.
             runtime.shutdown_background();
         };
         std::thread::Builder::new().name("ostler-node".into()).spawn(live)?;
         Ok(Self { handle, _until_dropped: until_dropped })
     }
 
-    /// Does this there.
+    /// Spawns a task on the thread.
     pub(crate) fn spawn<F>(&self, work: F) -> JoinHandle<F::Output>
     where
         F: Future + Send + 'static,

@@ -1,5 +1,6 @@
-//! Tells whoever listens how the attempts of a queue ended: after the commit, at least once, and beside the pool, so that a slow
-//! listener holds up no work. What was not told when the node ended is told after the next start.
+//! Outbox dispatcher: delivers the outcomes of a queue's attempts to a listener, after the commit and at least once. It
+//! runs separately from the pool, so that a slow listener delays no work. Entries not delivered when the node ends are
+//! delivered after the next start.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,58 +17,59 @@ use tokio_util::sync::CancellationToken;
 
 use crate::handler_runtime::HandlerRuntimes;
 
-/// Tellings that are under way at once.
+/// Concurrent deliveries.
 const AT_ONCE: usize = 16;
-/// How long a listener may take for one telling, unless it says otherwise. After that it counts as told.
+/// Default time limit for one delivery. After that, the entry counts as delivered.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long to wait after the store did not answer.
+/// The pause after the store did not answer.
 const PAUSE: Duration = Duration::from_millis(500);
-/// Ends that come as close together as this are taken and marked together: each of the two is a write. The first one after a pause
-/// is told at once.
+/// Outcomes within this interval are taken and acknowledged together, since each of the two is a write. The first one after
+/// a pause is delivered immediately.
 const TOGETHER: Duration = Duration::from_millis(10);
 
-/// Somebody who wants to know how the attempts of a queue ended.
+/// Receives the outcomes of a queue's attempts.
 #[async_trait]
 pub trait EndListener: Send + Sync {
-    /// What it wants to know.
+    /// The outcomes it wants to receive.
     fn wants(&self) -> OutboxFilter;
 
-    /// How long it may take for one telling. After that it counts as told, and a warning on the task says so.
+    /// Time limit for one delivery. After that, the entry counts as delivered, and a warning on the task says so. Default:
+    /// 60 s.
     fn patience(&self) -> Duration {
         PATIENCE
     }
 
-    /// Is told of an end, with the task as it stands now: it may have gone on since. It may be told twice of the same end, when
-    /// its process was killed in between.
+    /// Receives an outcome, with the task as it is now: it may have changed since. The same outcome may be delivered twice
+    /// if the process was killed in between.
     ///
     /// # Errors
-    /// What went wrong, in a sentence: it becomes a warning on the task, and the end is not told again.
+    /// A sentence that becomes a warning on the task. The outcome is not delivered again.
     async fn ended(&self, telling: OutboxEntry, found: TaskDetail) -> Result<(), String>;
 }
 
-/// Tells one queue's listener, for one session of the node.
+/// Delivers to the listener of one queue, for one session of the node.
 pub(crate) struct OutboxDispatcher {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) session: SessionId,
     pub(crate) queue: String,
     pub(crate) listener: Arc<dyn EndListener>,
-    /// How often it looks when nobody says that there is something to tell.
+    /// The poll interval when no notification arrives.
     pub(crate) poll: Duration,
-    /// Cancelled when nothing more will end: what is there is told, and then it is over.
+    /// Cancelled when no more attempts will finish: deliver what is left, then stop.
     pub(crate) over: CancellationToken,
-    /// Where listeners are called.
+    /// The runtimes that listeners run on.
     pub(crate) stages: HandlerRuntimes,
 }
 
-/// What a look led to.
+/// The result of one round.
 enum DispatchRound {
-    /// There was less than could be told at once.
+    /// All entries were taken.
     All,
-    /// There may be more, and no room for it now.
+    /// There may be more, but no room now.
     Busy,
     /// The store did not answer.
     Away,
-    /// The session is over: another one tells what is left.
+    /// The session is over: another one delivers the rest.
     Ended,
 }
 
@@ -81,7 +83,7 @@ impl OutboxDispatcher {
             wakeups.arm();
             let last = self.over.is_cancelled();
             let together = Instant::now() + TOGETHER;
-            // One write for both, where a store writes together what comes together.
+            // Run together, so that a store with group commit needs one write for both.
             let marks = self.mark(std::mem::take(&mut done));
             let ((), look) = tokio::join!(marks, self.look(&mut telling, &mut numbers));
             let (pause, hungry) = match look {
@@ -105,7 +107,7 @@ impl OutboxDispatcher {
         }
     }
 
-    /// Waits until this moment, unless it is over.
+    /// Waits until this time, unless the session is over.
     async fn rest(&self, until: Instant) {
         tokio::select! {
             () = tokio::time::sleep_until(until) => {}
@@ -113,7 +115,7 @@ impl OutboxDispatcher {
         }
     }
 
-    /// Begins to tell as much as there is room for.
+    /// Starts as many deliveries as there is room for.
     async fn look(
         &self,
         telling: &mut JoinSet<Ack>,
@@ -139,7 +141,7 @@ impl OutboxDispatcher {
         look
     }
 
-    /// Marks as told what has ended. What cannot be marked is told again: at least once.
+    /// Acknowledges finished deliveries. An entry that cannot be acknowledged is delivered again: at least once.
     async fn mark(&self, done: Vec<Ack>) {
         if !done.is_empty() {
             let _ = self.store.ack_outbox(self.session, done).await;
@@ -147,7 +149,7 @@ impl OutboxDispatcher {
     }
 }
 
-/// What was told by now. A listener that panicked was told.
+/// Collects finished deliveries. A listener that panicked counts as delivered.
 fn ended(
     first: Result<(tokio::task::Id, Ack), JoinError>,
     telling: &mut JoinSet<Ack>,
@@ -173,7 +175,7 @@ fn ended(
 
 async fn tell(store: Arc<dyn Store>, listener: Arc<dyn EndListener>, telling: OutboxEntry) -> Ack {
     let number = telling.number;
-    // A task that is not there any more has nothing to say.
+    // The task has been removed.
     let Some(found) = find(store.as_ref(), telling.task).await else { return number.into() };
     let patience = listener.patience();
     let warning = match tokio::time::timeout(patience, listener.ended(telling, found)).await {
@@ -184,7 +186,7 @@ async fn tell(store: Arc<dyn Store>, listener: Arc<dyn EndListener>, telling: Ou
     Ack { number, warning }
 }
 
-/// The task, however often a store that is away has to be asked: what it does not answer is not told. Ends with the teller.
+/// Looks up the task, retrying while the store is unavailable. Aborted with the dispatcher.
 async fn find(store: &dyn Store, task: TaskId) -> Option<TaskDetail> {
     loop {
         match store.show(TaskRef::Id(task)).await {

@@ -1,17 +1,17 @@
-//! How far a pool claims ahead of its workers. Ahead is fast, for a worker that gets free has its next task at once, and
-//! claims come in batches; but what is held here cannot be run elsewhere. So it is for short work only, and never for
-//! more than the pool works off in a moment.
+//! Prefetch estimate: how far a pool claims ahead of its workers. With prefetch, a free worker gets its next task
+//! immediately and claims are batched; but a task that is held here cannot run elsewhere. So it applies to short work only,
+//! and never to more than the pool completes in a moment.
 
 use std::time::Duration;
 
-/// What is claimed ahead is worked off in about this time. Runs that take longer on average have nothing claimed ahead.
+/// Prefetched tasks are completed in about this time. If runs take longer on average, nothing is prefetched.
 const AHEAD: Duration = Duration::from_millis(20);
-/// So many runs must be known before anything is claimed ahead.
+/// Runs that must have been measured before anything is prefetched.
 const ENOUGH_RUNS: u32 = 4;
-/// One more run moves the average by this part of its distance.
+/// The inverse weight of a new run in the moving average.
 const WEIGHT: i64 = 8;
 
-/// How long the runs of a pool take, of late.
+/// A moving average of the run times of a pool.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PrefetchEstimate {
     runs: u32,
@@ -19,7 +19,7 @@ pub(crate) struct PrefetchEstimate {
 }
 
 impl PrefetchEstimate {
-    /// One more run.
+    /// Records a run.
     pub(crate) fn ran(&mut self, took: Duration) {
         let took_us = i64::try_from(took.as_micros()).unwrap_or(i64::MAX / WEIGHT);
         self.average_us =
@@ -27,12 +27,13 @@ impl PrefetchEstimate {
         self.runs = self.runs.saturating_add(1);
     }
 
-    /// Work turned out to be long: nothing is claimed ahead until enough short runs have been seen.
+    /// Resets the estimate because work turned out to be long: nothing is prefetched until enough short runs have been
+    /// measured.
     pub(crate) const fn forget(&mut self) {
         *self = Self { runs: 0, average_us: 0 };
     }
 
-    /// How many tasks to claim ahead for so many workers, at most `bound`.
+    /// How many tasks to claim ahead for this many workers, at most `bound`.
     pub(crate) fn ahead(&self, workers: usize, bound: usize) -> usize {
         let ahead_us = i64::try_from(AHEAD.as_micros()).unwrap_or(i64::MAX);
         if self.runs < ENOUGH_RUNS || self.average_us > ahead_us {

@@ -1,12 +1,12 @@
-//! Fires schedules: whatever is due gets its run, once over all nodes. Every node does this, also while it drains; of all who fire
-//! the same moment, the store takes one.
+//! Fires schedules: each due run is enqueued once across all nodes. Every node does this, including during a drain; of all
+//! nodes that fire the same run, the store accepts one.
 //!
-//! The moment that is fired is compared in the transaction that enqueues the run. So a call whose answer was lost is not made
-//! again: whoever looks next sees that the schedule has gone on. The run's id is new each time. An id made of the name and the moment
-//! would say no more, and would keep out the run of a schedule that was removed and put again.
+//! The expected time is compared in the transaction that enqueues the run. So a call whose response was lost is not
+//! repeated: the next query shows that the schedule has advanced. The id of the run is random: one derived from name and
+//! time would add nothing, and would suppress the run of a schedule that was removed and put again.
 //!
-//! The clock of the store decides, not that of the node: on a server, one node whose clock is wrong would move the schedules of
-//! all.
+//! The clock of the store decides, not that of the node: with a shared server, one node with a wrong clock would shift the
+//! schedules of all.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,32 +21,31 @@ use crate::lifecycle::NodeState;
 use crate::node::Ids;
 use crate::schedule_spec::ScheduleSpec;
 
-/// Schedules that are fired in one turn, one moment of each. Who comes together is committed together.
+/// Maximum schedules fired in one round, one run of each. Concurrent calls share a commit.
 const MAX_AT_ONCE: usize = 100;
-/// The longest pause between two looks: a ring may be lost, and clocks are set.
+/// The longest pause between two rounds: a signal may be lost, and clocks are set.
 const LONGEST: Duration = Duration::from_secs(5);
-/// The shortest one, however much is due.
+/// The shortest pause, however much is due.
 const SHORTEST: Duration = Duration::from_millis(5);
-/// The pause when something is due and could not be fired: the store is away, or was asked by somebody else first.
+/// The pause when a due run could not be fired: the store is unavailable, or another node was first.
 const AGAIN: Duration = Duration::from_millis(250);
 
-/// A schedule as somebody wants it: its times are known to be right.
+/// A schedule as configured, with a valid spec.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlannedSchedule {
-    /// Its name; there is one of each.
+    /// The unique name.
     pub name: String,
-    /// When it runs.
     pub times: ScheduleSpec,
-    /// What happens when a run is due and the one before is not over.
+    /// What happens when a run is due while the previous one has not finished.
     pub overlap: Overlap,
-    /// What happens with runs whose moment passed while nobody looked.
+    /// What happens to runs that became due while no node was up.
     pub missed: Missed,
-    /// What a run is.
+    /// The task that each run enqueues.
     pub task: TaskTemplate,
 }
 
 impl PlannedSchedule {
-    /// The schedule, put at this moment.
+    /// The schedule as created at this time.
     #[must_use]
     pub fn schedule(&self, now: Timestamp) -> Schedule {
         let Self { name, times, overlap, missed, task } = self.clone();
@@ -54,26 +53,26 @@ impl PlannedSchedule {
     }
 }
 
-/// Fires for one session of the node.
+/// Fires schedules for one session of the node.
 pub(crate) struct Scheduler {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) ids: Ids,
     pub(crate) state: watch::Receiver<NodeState>,
 }
 
-/// What a turn led to.
+/// The result of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SchedulerRound {
-    /// Nothing is due for this long; `None`: nothing is to come.
+    /// Nothing is due for this long; `None` if nothing is to come.
     For(Option<Duration>),
-    /// Something was fired, by this node or another: there may be more.
+    /// A run was fired; there may be more.
     Went,
-    /// Something is due, and nobody fired it.
+    /// A due run was not fired.
     Stuck,
 }
 
 impl Scheduler {
-    /// Goes on until the node has ended, also while it drains.
+    /// Runs until the node is fenced or has ended, including during a drain.
     pub(crate) async fn serve(mut self) {
         let mut news = self.store.control();
         loop {
@@ -94,7 +93,7 @@ impl Scheduler {
         }
     }
 
-    /// Fires one moment of each schedule that is due.
+    /// Fires one run of each schedule that is due.
     async fn turn(&self) -> SchedulerRound {
         let Ok(records) = self.store.schedules().await else { return SchedulerRound::Stuck };
         if records.is_empty() {
@@ -112,14 +111,14 @@ impl Scheduler {
         if firings.is_empty() {
             return SchedulerRound::For(next.map(|next| next.since(now)));
         }
-        // Those that wait the longest come first, so that none is left behind by the others.
+        // Longest overdue first, so that no schedule starves.
         firings.sort_by_key(|firing| firing.expected);
         firings.truncate(MAX_AT_ONCE);
         self.fire(firings).await
     }
 
-    /// What is to be said to the store; `None`: its times cannot be read, which another version may have written. The doctor
-    /// tells of it.
+    /// The call for a due run; `None` if the spec is unreadable, since another version may have written it. `ostler doctor`
+    /// reports it.
     fn firing(&self, record: &ScheduleRecord, now: Timestamp) -> Option<Firing> {
         let schedule = &record.schedule;
         let expected = schedule.next_at?;
@@ -141,7 +140,7 @@ impl Scheduler {
                 Ok(Ok(Fired::Enqueued(_) | Fired::Replaced { .. } | Fired::Skipped(_))) => {
                     turn = SchedulerRound::Went
                 }
-                // Somebody else was first, or the store is away: the next look tells.
+                // Another node was first, or the store is unavailable: the next round shows.
                 Ok(Ok(Fired::NotDue) | Err(_)) | Err(_) => {}
             }
         }
@@ -149,7 +148,7 @@ impl Scheduler {
     }
 }
 
-/// Waits for news, and then for more of it that comes at the same time.
+/// Waits for a control signal, then briefly for others that arrive at the same time.
 async fn rung(news: &mut Wakeups) {
     news.wait().await;
     tokio::time::sleep(SHORTEST).await;

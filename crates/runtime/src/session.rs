@@ -1,5 +1,5 @@
-//! One term of a node: a session from its join to its end, and all that works under it. A node that lost its session comes
-//! back with another term.
+//! A node session, from its join to its end, with all tasks that run under it. A node that lost its session rejoins with a
+//! new one.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -31,10 +31,10 @@ use crate::settings_conflict;
 use crate::sizes::Sizes;
 use crate::workers::WorkerSet;
 
-/// How long a node that drains waits for those who are told how its last attempts ended. What is not told then is told later.
+/// How long a draining node waits for the delivery of its last outbox entries. The rest is delivered later.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
-/// What stays the same from term to term.
+/// What all sessions of a node share.
 pub(crate) struct SessionDeps {
     pub(crate) parts: NodeDeps,
     pub(crate) config: NodeConfig,
@@ -44,16 +44,16 @@ pub(crate) struct SessionDeps {
     pub(crate) stages: HandlerRuntimes,
 }
 
-/// Whether a node comes up, or comes back.
+/// Whether a node joins for the first time or rejoins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Join {
-    /// It brings its settings, and may take over.
+    /// The node applies its settings, and may take over.
     First,
-    /// It brings nothing: what was changed since, was changed by somebody.
+    /// The node applies nothing: changes made since its start are kept.
     Again,
 }
 
-/// One session, and what works under it.
+/// One session and the tasks that run under it.
 pub(crate) struct NodeSession {
     pub(crate) session: SessionId,
     pub(crate) worker_sets: Vec<WorkerSet>,
@@ -64,7 +64,7 @@ pub(crate) struct NodeSession {
     scheduler: tokio::task::JoinHandle<()>,
     recycler: tokio::task::JoinHandle<()>,
     tellers: JoinSet<()>,
-    /// Cancelled when nothing more will end under this session.
+    /// Cancelled when no more attempts will finish under this session.
     over: CancellationToken,
     heartbeat: JoinHandle<()>,
     presence: Option<tokio::task::JoinHandle<()>>,
@@ -72,7 +72,7 @@ pub(crate) struct NodeSession {
 }
 
 impl NodeSession {
-    /// Joins with a new session, and begins to work.
+    /// Joins with a new session and starts to work.
     pub(crate) async fn begin(deps: &SessionDeps, arrival: Join) -> Result<Self, StartError> {
         let SessionDeps { parts: NodeDeps { store, ids, .. }, config, .. } = deps;
         let session = SessionId(ids());
@@ -92,13 +92,13 @@ impl NodeSession {
             Err(refused) => Err(refused),
         };
         if begun.is_err() {
-            // It was there for a moment, and had nothing.
+            // It joined, but held nothing.
             let _ = store.leave(session).await;
         }
         begun
     }
 
-    /// Starts the parts, in order.
+    /// Starts all parts of the session.
     fn work(deps: &SessionDeps, session: SessionId) -> Result<Self, StartError> {
         let SessionDeps { parts, config, lifecycle, finisher, sizes, stages } = deps;
         let NodeDeps { store, clock, ids } = parts;
@@ -188,14 +188,13 @@ impl NodeSession {
         })
     }
 
-    /// The session is lost: waits until the work that was told so has ended.
+    /// The session is lost: waits until its stopped attempts have ended.
     pub(crate) async fn stop(mut self) {
         self.collect_in_time(&mut Drained::default()).await;
         self.end().await;
     }
 
-    /// The node drains: waits for what runs, and after `timeout` gives the rest back. When there is a hurry, what still runs is
-    /// ended at once.
+    /// Drains: waits for running attempts, and hands the rest back after `timeout`. An immediate stop ends them at once.
     pub(crate) async fn wind_down(
         &mut self,
         timeout: Duration,
@@ -224,7 +223,8 @@ impl NodeSession {
         }
     }
 
-    /// Whatever is still held goes back with the session. What can still be told is told first, unless there is a hurry.
+    /// Leaves; leases still held are released with the session. Outbox entries are delivered first, unless an immediate
+    /// stop is requested.
     pub(crate) async fn leave(&mut self, hurry: &CancellationToken) {
         self.over.cancel();
         let told = async { while self.tellers.join_next().await.is_some() {} };
@@ -235,7 +235,7 @@ impl NodeSession {
         let _ = self.store.leave(self.session).await;
     }
 
-    /// The session is over, and its last parts go. They may wait for a store that is away; others look after it.
+    /// Ends the remaining parts. They may be waiting for an unavailable store, and are aborted.
     pub(crate) async fn end(mut self) {
         self.tellers.abort_all();
         self.upkeep.abort();
@@ -243,16 +243,17 @@ impl NodeSession {
         self.recycler.abort();
         let _ = self.upkeep.await;
         let _ = self.scheduler.await;
-        // The thread looks at the state before and after each renewal, and while it waits.
+        // The thread checks the state before and after each renewal, and while it waits.
         let heartbeat = self.heartbeat;
         let _ = tokio::task::spawn_blocking(move || heartbeat.join()).await;
-        // It says farewell, in a second at most.
+        // It removes its presence, within a second.
         if let Some(presence) = self.presence {
             let _ = presence.await;
         }
     }
 
-    /// An executor answers within two graces. What does not is left behind, and its lease ends with the session.
+    /// An executor answers within two grace periods. Attempts that do not are left behind, and their leases end with the
+    /// session.
     async fn collect_in_time(&mut self, drained: &mut Drained) {
         let _ = tokio::time::timeout(self.grace * 3, collect(&mut self.pools, drained)).await;
         self.pools.abort_all();
@@ -260,7 +261,7 @@ impl NodeSession {
     }
 }
 
-/// Waits for all pools, and adds up what they say. Whoever stops waiting keeps what was said so far.
+/// Waits for all pools and adds up their results. If cancelled, the sum so far is kept.
 async fn collect(pools: &mut JoinSet<Drained>, drained: &mut Drained) {
     while let Some(pool) = pools.join_next().await {
         let pool = pool.unwrap_or_default();
@@ -269,7 +270,7 @@ async fn collect(pools: &mut JoinSet<Drained>, drained: &mut Drained) {
     }
 }
 
-/// All that must be before the first claim.
+/// Everything that must precede the first claim.
 async fn prepare(deps: &SessionDeps, session: SessionId, arrival: Join) -> Result<(), StartError> {
     let SessionDeps { parts: NodeDeps { store, .. }, config, .. } = deps;
     bring_settings(store.as_ref(), session, config, arrival).await?;
@@ -278,12 +279,12 @@ async fn prepare(deps: &SessionDeps, session: SessionId, arrival: Join) -> Resul
     }
     match (&config.guard, store.liveness_lock(session)?) {
         (Some(guard), Some(liveness_lock)) => guard.hold(liveness_lock).await.map_err(StartError::Guard),
-        // Nobody is to hold it, or this store proves life in another way.
+        // There is no guard, or this store proves liveness in another way.
         (Some(_) | None, _) => Ok(()),
     }
 }
 
-/// Brings the node's schedules. One that somebody removed meanwhile stays away until the next start.
+/// Puts the configured schedules. One that is removed later stays away until the next start.
 async fn bring_schedules(
     store: &dyn Store,
     plans: &[PlannedSchedule],
@@ -300,8 +301,8 @@ async fn bring_schedules(
     Ok(())
 }
 
-/// Brings the settings of the node's queues, unless a living node has others. The node has joined before: of two that come up
-/// at once, the later one sees the earlier.
+/// Applies the configured queue settings, unless a live node has different ones. The node has joined before: of two that
+/// start at once, the later one sees the earlier.
 async fn bring_settings(
     store: &dyn Store,
     session: SessionId,
@@ -324,7 +325,7 @@ async fn bring_settings(
         if let Some(listener) = &pool.listener {
             let (wants, now) = (listener.wants(), store.configure(&pool.queue, Vec::new()).await?.outbox);
             if now.and(wants) != now {
-                // What others want to be told of is not taken from them, also by two nodes that come up at once.
+                // Adds to the outbox filter without removing what others want, even if two nodes start at once.
                 store.configure(&pool.queue, vec![QueueChange::AlsoOutbox(wants)]).await?;
             }
         }

@@ -1,5 +1,5 @@
-//! The settings that a node brings for its queues, in a form that can be compared with another node's: two nodes that serve one
-//! queue by different rules would overwrite each other's for ever.
+//! Settings conflicts: the queue settings of a node in a form that can be compared with another node's. Two nodes that
+//! serve one queue with different settings would overwrite each other's indefinitely.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,25 +12,23 @@ use serde_json::Value;
 
 use crate::config::PoolConfig;
 
-/// The limits among the settings of a queue, by the names under which a node keeps them with its session.
+/// The limits among the queue settings, by the names under which a node stores them with its session.
 pub const LIMIT_SETTINGS: [&str; 8] =
     ["queue_limit", "concurrency.total", "concurrency.limit", "key", "cost", "rate", "key_rate", "breaker"];
 
-/// What is said about one queue: setting and value, as people write them.
+/// The settings of one queue, by name, in readable form.
 type SettingText = BTreeMap<String, String>;
 
-/// A setting of a queue that another living node has otherwise.
+/// A queue setting for which another live node has a different value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SettingsConflict {
-    /// The queue.
     pub queue: String,
-    /// The setting.
     pub setting: String,
-    /// The other node.
+    /// The name of the other node.
     pub node: String,
-    /// What the other node has.
+    /// The value of the other node.
     pub there: String,
-    /// What this one brings.
+    /// The value of this node.
     pub here: String,
 }
 
@@ -45,7 +43,7 @@ impl std::fmt::Display for SettingsConflict {
     }
 }
 
-/// The settings of these pools, as a node keeps them with its session. A pool that brings none has none to compare.
+/// The settings of these pools, as stored with the node's session. Pools without settings are left out.
 pub(crate) fn text(pools: &[PoolConfig]) -> String {
     let pools: serde_json::Map<String, Value> = pools
         .iter()
@@ -64,7 +62,7 @@ fn brought(pool: &PoolConfig) -> QueueSettings {
     settings
 }
 
-/// The first setting that a living node, which came up before `own`, has otherwise.
+/// The first setting for which a live node that joined before `own` has a different value.
 pub(crate) fn difference(nodes: &[NodeRecord], own: SessionId, text: &str) -> Option<SettingsConflict> {
     let here = read(text);
     let before = nodes.iter().take_while(|node| node.session != own);
@@ -87,7 +85,7 @@ fn differs(ours: &SettingText, theirs: &SettingText) -> Option<(String, String, 
         .find(|(_, here, there)| here != there)
 }
 
-/// What another node said; nothing of what cannot be read, which another version may have written.
+/// Parses the settings of another node; empty if unreadable, since another version may have written them.
 fn read(text: &str) -> BTreeMap<String, SettingText> {
     serde_json::from_str(text).unwrap_or_default()
 }
@@ -118,7 +116,7 @@ fn said(settings: &QueueSettings) -> SettingText {
         .collect()
 }
 
-/// What is said about the policy of tasks, under names that begin like this.
+/// The retry and timeout settings, with this prefix to their names.
 fn rules(begin: &str, overrides: &Overrides) -> Vec<(String, String)> {
     let Overrides { attempts, backoff, base, max, jitter, max_crashes, max_node_deaths, timeout } =
         *overrides;

@@ -1,33 +1,34 @@
-//! How the workers of a pool come up, and what follows when they do not: others are not tried for a while, longer every time,
-//! and after a few times not at all, until somebody says so.
+//! Start backoff: after workers fail to start, the pool waits before opening others, longer each time, and gives up after a
+//! few failures until the queue is resumed.
 
 use std::time::Duration;
 
 use ostler_core::{ErrorClass, Failure};
 use tokio::time::Instant;
 
-/// How long no worker is opened after one did not come up, at first and at most.
+/// First and longest pause after a failed start.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// So often in a row workers may die at their start. Those that do so together count once.
+/// Consecutive failures after which the pool gives up. Concurrent ones count once.
 const MAX_FAILED: u32 = 5;
-/// How long no worker is opened after the node was found to lack what it needs, at first.
+/// First pause after the node was found to lack a resource.
 const FIRST_SHORT_PAUSE: Duration = Duration::from_millis(500);
-/// A node that lacked nothing for this long, though workers were opened, lacks nothing any more.
+/// A shortage is over if none was reported for this long although workers were opened.
 const RECOVERED: Duration = Duration::from_secs(60);
-/// A worker that dies by itself, without having run anything, within this time has died at its start.
+/// A worker that dies by itself within this time, without having run anything, counts as a failed start.
 pub(crate) const STEADY: Duration = Duration::from_secs(10);
 
-/// The starts of a pool's workers.
+/// The backoff state of a pool.
 #[derive(Debug, Default)]
 pub(crate) struct StartBackoff {
     trouble: Option<StartTrouble>,
-    /// How often in a row none was of any use.
+    /// Consecutive failures without a worker that proved usable.
     failed: u32,
     short: Option<Short>,
 }
 
-/// The node lacks what any worker needs, such as descriptors. That says nothing about the workers: it is waited for.
+/// The node lacks a resource that any worker needs, such as file descriptors. That is no fault of the workers: the pool
+/// waits.
 #[derive(Debug)]
 struct Short {
     what: String,
@@ -35,7 +36,7 @@ struct Short {
     until: Instant,
 }
 
-/// Workers do not come up.
+/// Workers fail to start.
 #[derive(Debug)]
 struct StartTrouble {
     failure: Failure,
@@ -44,7 +45,7 @@ struct StartTrouble {
 }
 
 impl StartBackoff {
-    /// A worker did not come up, or died as soon as it had. Many that fail together count once.
+    /// Records a failed start, or a worker that died right after its start. Concurrent failures count once.
     pub(crate) fn failed(&mut self, failure: Failure, now: Instant) {
         let pause = match &self.trouble {
             None => FIRST_PAUSE,
@@ -55,19 +56,19 @@ impl StartBackoff {
         self.trouble = Some(StartTrouble { failure, pause, until: now + pause });
     }
 
-    /// A worker came up. Whether it is of any use is to be seen.
+    /// Records a started worker. It is not proved usable yet.
     pub(crate) fn came_up(&mut self) {
         if self.failed < MAX_FAILED {
             self.trouble = None;
         }
     }
 
-    /// A worker has run something, or has lived for long enough. That another found too little is not made good by that.
+    /// Records that a worker has run something or lived long enough. This does not end a shortage.
     pub(crate) fn proved(&mut self) {
         (self.trouble, self.failed) = (None, 0);
     }
 
-    /// The node lacks what a worker needs. Many that find so together count once.
+    /// Records a shortage of a resource. Concurrent reports count once.
     pub(crate) fn short(&mut self, what: String, now: Instant) {
         let pause = match &self.short {
             Some(short) if now < short.until => return,
@@ -77,13 +78,13 @@ impl StartBackoff {
         self.short = Some(Short { what, pause, until: now + pause });
     }
 
-    /// What the node lacks, or lacked until lately.
+    /// The current or recent shortage.
     pub(crate) fn shortage(&self, now: Instant) -> Option<Failure> {
         let short = self.short.as_ref().filter(|short| now < short.until + RECOVERED)?;
         Some(Failure::new(ErrorClass::Transient, short.what.clone()))
     }
 
-    /// No worker is opened before this moment.
+    /// No worker is opened before this time.
     pub(crate) fn open_again(&self) -> Option<Instant> {
         let trouble = self.trouble.as_ref().map(|trouble| trouble.until);
         let short = self.short.as_ref().map(|short| short.until);
@@ -94,12 +95,12 @@ impl StartBackoff {
         self.open_again().is_some_and(|until| now < until)
     }
 
-    /// Why workers do not come up, if they do not.
+    /// Why workers fail to start, if they do.
     pub(crate) fn trouble(&self) -> Option<&Failure> {
         self.trouble.as_ref().map(|trouble| &trouble.failure)
     }
 
-    /// They did not come up so often that it is no use to go on.
+    /// The last failure, if the pool has given up.
     pub(crate) fn given_up(&self) -> Option<&Failure> {
         if self.failed >= MAX_FAILED { self.trouble() } else { None }
     }
@@ -162,7 +163,7 @@ mod tests {
             (0..3).for_each(|_| starts.short("no descriptors".to_owned(), now));
             let until = starts.open_again().expect("a pause");
             pauses.push((until - now).as_millis());
-            // That others come through changes nothing about it.
+            // Workers that do start do not end the shortage.
             starts.came_up();
             starts.proved();
             assert!(starts.is_resting(now) && !starts.is_resting(until));

@@ -1,4 +1,4 @@
-//! The steps of one attempt, kept in the store under its lease.
+//! Durable steps of one attempt, stored under its lease.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -11,17 +11,17 @@ use ostler_store::views::TaskRef;
 use ostler_store::{LeaseRef, MAX_STEPS, Store};
 use tokio::sync::Mutex;
 
-/// Keeps the steps of one attempt.
+/// The steps of one attempt.
 pub(crate) struct AttemptSteps {
     store: Arc<dyn Store>,
     lease: LeaseRef,
     known: Mutex<KnownSteps>,
 }
 
-/// What is known of the task's steps.
+/// The steps known so far.
 #[derive(Default)]
 struct KnownSteps {
-    /// What earlier attempts have done; looked up when the first step begins.
+    /// Steps completed by earlier attempts; loaded when the first step begins.
     done: Option<HashMap<String, String>>,
     begun: HashSet<String>,
 }
@@ -32,8 +32,8 @@ impl AttemptSteps {
     }
 
     async fn look_up(&self) -> Result<HashMap<String, String>, StepError> {
-        // Under the first lease there is nothing behind it. An attempt that was lost with its node may not have been counted, but
-        // its lease was.
+        // Under the first lease there are no earlier steps. An attempt that was lost with its node may not have been
+        // counted, but its lease was.
         if self.lease.token <= 1 {
             return Ok(HashMap::new());
         }
@@ -79,7 +79,7 @@ impl StepStore for AttemptSteps {
     async fn save(&self, name: &str, value: &str) -> Result<(), StepError> {
         let step = NewStep { name: name.to_owned(), value: value.to_owned() };
         match self.store.save_step(self.lease, step).await {
-            // It stays as it was: whoever saved it first was this attempt too, and its answer was lost.
+            // Already saved by this attempt itself, whose response was lost; the stored value stays.
             Ok(Saved::Recorded | Saved::AlreadySaved) => Ok(()),
             Ok(Saved::TooMany) => Err(StepError::Refused(format!("a task has at most {MAX_STEPS} steps"))),
             Ok(Saved::LeaseLost) => Err(StepError::Lost),

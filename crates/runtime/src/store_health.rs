@@ -1,8 +1,8 @@
-//! Whether a node's store can be used. Every verb that a part of the node speaks goes through `watched_store.rs`, which reports
-//! here how it went; what is new is passed on to whoever owns the node, once, and so is the end of it.
+//! Store health: whether a node's store can be used. Every store call of the node goes through `watched_store.rs`, which
+//! reports its result here; the owner of the node is notified once when an outage begins and once when it is over.
 //!
-//! A store that is away, full or busy is waited for. One that was replaced, moved or damaged does not come back: the node is
-//! fenced, and does not join again.
+//! A store that is unavailable, full or busy is waited for. One that was replaced, moved or damaged does not come back: the
+//! node is fenced and does not rejoin.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,24 +15,24 @@ use tokio::sync::mpsc;
 
 use crate::lifecycle::NodeLifecycle;
 
-/// How long nothing is said of a sort of trouble that was said before, however often it comes and goes.
+/// The minimum time between two notifications of the same kind of error.
 const QUIET: Duration = Duration::from_secs(30);
-/// A verb that takes longer than this is not answered, as far as people are concerned.
+/// A call that takes longer than this counts as unanswered in notifications.
 pub(crate) const SILENT_AFTER: Duration = Duration::from_secs(10);
 
-/// What is new about the store of a node, as a sentence for people.
+/// A change in the availability of a node's store. Displays as a sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreNews {
-    /// It cannot be used: the node waits for it. Results that cannot be written are kept.
+    /// The store cannot be used; the node waits for it. Reports that cannot be written are kept.
     Away(Error),
-    /// It can be used again.
+    /// The store can be used again.
     Back {
-        /// How long it could not be used.
+        /// How long the store could not be used.
         after: Duration,
     },
-    /// It refused something, and will again: the node goes on without it.
+    /// The store rejected one operation and would do so again; the node continues without it.
     Refused(Error),
-    /// It will not come back: the node ends its work, and drains.
+    /// The store will not come back; the node stops its work and drains.
     Gone(Error),
 }
 
@@ -49,44 +49,44 @@ impl fmt::Display for StoreNews {
     }
 }
 
-/// How the store of a node stands, for whoever owns the node; also after the node has ended.
+/// The health of a node's store, for the owner of the node. Also valid after the node has ended.
 #[derive(Clone)]
 pub struct StoreHealth(Arc<Inner>);
 
 struct Inner {
     book: Mutex<HealthRecord>,
-    /// Nothing is wrong: what goes well has nothing to say.
+    /// Fast path: no outage, so a success changes nothing.
     well: AtomicBool,
     clock: Arc<dyn Clock>,
     stand: NodeLifecycle,
     news: Option<mpsc::Sender<StoreNews>>,
 }
 
-/// What a verb that went well shows of the store.
+/// What a successful call proves about the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Proof {
-    /// It can be read.
+    /// The store can be read.
     Read,
-    /// There was a turn at writing.
+    /// The write lock was acquired.
     Turn,
     /// Something was written.
     Written,
 }
 
-/// Whose input a verb carries.
+/// The origin of a call's input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Input {
-    /// The node's own: if that is refused, the store is not usable.
+    /// The node itself: if the input is rejected, the store is not usable.
     Own,
-    /// What the work gave: if that is refused, the work is told.
+    /// A task or user: if the input is rejected, the caller gets the error.
     Work,
 }
 
-/// A verb of the contract.
+/// A method of the store contract.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Verb {
     pub(crate) name: &'static str,
-    /// What it shows at least.
+    /// What its success proves at least.
     pub(crate) shows: Proof,
     pub(crate) input: Input,
 }
@@ -100,7 +100,7 @@ impl StoreHealth {
         Self(Arc::new(Inner { book: Mutex::default(), well: AtomicBool::new(true), clock, stand, news }))
     }
 
-    /// What is wrong with the store at the moment.
+    /// The current problem of the store, if any.
     #[must_use]
     pub fn trouble(&self) -> Option<Error> {
         let book = self.lock();
@@ -143,7 +143,7 @@ impl StoreHealth {
         self.tell(news);
     }
 
-    /// A verb has not been answered for a while.
+    /// Reports a call that has not been answered for a while.
     pub(crate) fn silent(&self, verb: Verb) {
         let sentence = format!("the store has not answered for {}s", SILENT_AFTER.as_secs());
         self.failed(verb, &Error::new(ErrorKind::Unavailable, sentence));
@@ -151,18 +151,18 @@ impl StoreHealth {
 
     fn tell(&self, news: Option<StoreNews>) {
         if let (Some(news), Some(sender)) = (news, &self.0.news) {
-            // Nobody is waited for here: the heartbeat comes by. There is room for more than are said while somebody reads.
+            // Never blocks: the heartbeat calls this. The channel has room for more than arrive while its owner reads.
             let _ = sender.try_send(news);
         }
     }
 }
 
-/// What is known of the store.
+/// The state of the store.
 #[derive(Default)]
 struct HealthRecord {
     trouble: Option<Outage>,
     gone: Option<Error>,
-    /// When each sort of trouble was said last.
+    /// When each kind of error was last reported.
     said: HashMap<ErrorKind, Duration>,
 }
 
@@ -174,12 +174,12 @@ struct Outage {
 }
 
 impl Outage {
-    /// Whether this shows that it is over.
+    /// Whether this success proves that the outage is over.
     fn is_over(&self, verb: Verb, proof: Proof) -> bool {
         match self.error.kind() {
-            // Some verbs are carried out all the time.
+            // Some calls are accepted throughout a move.
             ErrorKind::Moving => verb == self.verb,
-            // Whoever has nothing to write has its turn all the same.
+            // A call with nothing to write acquires the lock on a full disk as well.
             ErrorKind::Full => proof == Proof::Written,
             ErrorKind::Busy | ErrorKind::ReadOnly => proof >= Proof::Turn,
             ErrorKind::Invalid
@@ -199,13 +199,13 @@ impl Outage {
 /// What an error means for the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Meaning {
-    /// Whoever asked is told.
+    /// An error for the caller alone.
     Answer,
     /// The store is waited for.
     Wait,
-    /// This one thing cannot be done.
+    /// This operation cannot be done; continue without it.
     GoOn,
-    /// There is nothing to wait for.
+    /// The store is lost.
     End,
 }
 
@@ -268,7 +268,7 @@ impl HealthRecord {
         over.was_said.then(|| StoreNews::Back { after: now.saturating_sub(over.since) })
     }
 
-    /// Whether it is time to say this. It is said then.
+    /// Whether an error of this kind may be reported now; if so, it counts as reported.
     fn may_say(&mut self, kind: ErrorKind, now: Duration) -> bool {
         let may = self.said.get(&kind).is_none_or(|said| now.saturating_sub(*said) >= QUIET);
         if may {

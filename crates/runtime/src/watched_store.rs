@@ -1,4 +1,4 @@
-//! The store as the parts of a node see it: each verb goes on to the real one, and how it went is reported to
+//! The store as seen by the parts of a node: forwards each call to the real store and reports its result to
 //! `store_health.rs`, in one place for all of them.
 
 use std::os::fd::OwnedFd;
@@ -21,24 +21,24 @@ use ostler_store::{Error, LeaseRef, Store, Wakeups};
 
 use crate::store_health::{Input, Proof, SILENT_AFTER, StoreHealth, Verb};
 
-/// A store that is watched.
+/// A store whose calls are observed.
 pub(crate) struct WatchedStore {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) health: StoreHealth,
 }
 
-/// A verb by its name, what it shows at least when it goes well, and whose input it carries.
+/// A call by name, what its success proves at least, and the origin of its input.
 const fn verb(name: &'static str, shows: Proof, input: Input) -> Verb {
     Verb { name, shows, input }
 }
 
 impl WatchedStore {
-    /// Waits for a verb, and reports how it went.
+    /// Awaits a call and reports its result.
     async fn watch<T>(&self, verb: Verb, call: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
         self.watch_by(verb, call, |_| verb.shows).await
     }
 
-    /// The same, where the answer says what was shown.
+    /// Like `watch`, if the answer determines what was proved.
     async fn watch_by<T>(
         &self,
         verb: Verb,
@@ -53,7 +53,7 @@ impl WatchedStore {
         answer
     }
 
-    /// Waits for an answer, and reports if that takes long.
+    /// Awaits an answer, and reports if that takes long.
     async fn wait<T>(&self, verb: Verb, call: impl Future<Output = T>) -> T {
         let mut call = std::pin::pin!(call);
         tokio::select! {

@@ -1,4 +1,4 @@
-//! A node that loses its session stops its work, and comes back by itself.
+//! A node that loses its session stops its work and rejoins by itself.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -76,7 +76,7 @@ fn successes(detail: &TaskDetail) -> usize {
     ends.filter(|end| end.ending == Ending::Success).count()
 }
 
-/// Waits until the node works under another session.
+/// Waits until the node runs under another session.
 async fn until_back(node: &Node, lost: SessionId) {
     let began = Instant::now();
     let mut state = node.state();
@@ -86,7 +86,7 @@ async fn until_back(node: &Node, lost: SessionId) {
     }
 }
 
-/// A handler that waits for ever the first time, and then is quick.
+/// A handler that hangs on its first run and is quick afterwards.
 fn stuck_at_first(began: &Signal) -> Inline {
     let (began, first) = (began.clone(), Arc::new(AtomicBool::new(true)));
     Inline::new().handle(KIND, move |_, _| {
@@ -101,7 +101,7 @@ fn stuck_at_first(began: &Signal) -> Inline {
     })
 }
 
-/// Keeps everybody from writing the store until it is dropped.
+/// Blocks all writes to the store until it is dropped.
 struct Stalled(File);
 
 impl Stalled {
@@ -177,7 +177,7 @@ async fn what_was_done_and_could_not_be_written_before_the_fence_counts_when_it_
         assert!(started.elapsed() < MAX_WAIT, "its end is reported");
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
-    // As after a long sleep: the node does not know whether its leases hold, and stops.
+    // As after a long suspension: the node does not know whether its leases are valid, and stops.
     clock.advance(TTL);
     node.state().wait_for(|state| *state == NodeState::Fenced).await.unwrap();
     drop(stalled);
@@ -217,7 +217,7 @@ async fn a_pool_that_is_resized_by_order_grows_and_shrinks_and_stays_so_through_
     began.wait_for(4).await;
     other.command(node.session(), resize(1, 6)).await.unwrap();
     began.wait_for(6).await;
-    // Down: the busy finish first, and then they go.
+    // Down: busy workers finish first, then exit.
     other.command(node.session(), resize(1, 2)).await.unwrap();
     let until_workers = async |wanted: usize| {
         let began = Instant::now();
@@ -241,7 +241,7 @@ async fn a_pool_that_is_resized_by_order_grows_and_shrinks_and_stays_so_through_
     node.drain(MAX_WAIT).await;
 }
 
-/// Holds what it is given, unless it is told to refuse so many times.
+/// Holds the liveness lock, after refusing a number of times.
 #[derive(Default)]
 struct Holds {
     liveness_lock: Mutex<Option<OwnedFd>>,
@@ -278,7 +278,7 @@ async fn the_guard_holds_the_lock_of_each_session_before_its_first_claim() {
     let node = scene.start(handler, Arc::new(SystemClock), Some(guard)).await.unwrap();
     scene.until_completed(id).await;
     assert!(held_at_start.load(Ordering::SeqCst), "it was held before anything ran");
-    // It comes back only when the guard holds the new one; a refusal is tried again.
+    // The node rejoins only when the guard holds the new lock; a refusal is retried.
     *holds.refuse.lock().unwrap() = 2;
     let lost = node.session();
     let store = scene.here.store();

@@ -1,4 +1,4 @@
-//! Handlers that block past their deadline and do not listen: they are reported, and others take their places.
+//! Unresponsive handlers: they block past their deadline, are reported, and other workers replace theirs.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -14,12 +14,12 @@ use tokio::runtime::{Builder, Runtime};
 
 const QUEUE: &str = "documents";
 const WORKERS: usize = 4;
-/// Handlers that never listen: twice as many as there are workers.
+/// Unresponsive handlers: twice as many as workers.
 const DEAF: usize = 8;
 /// How soon all workers must work again.
 const AGAIN_WITHIN: Duration = Duration::from_secs(2);
 
-/// Holds threads until it is opened.
+/// Blocks threads until it is opened.
 #[derive(Default)]
 struct Wall {
     open: Mutex<bool>,
@@ -41,7 +41,7 @@ impl Wall {
     }
 }
 
-/// However a test ends, its threads can.
+/// Releases the threads however the test ends.
 struct OpenOnDrop(Arc<Wall>);
 
 impl Drop for OpenOnDrop {
@@ -142,7 +142,7 @@ impl Scene {
         }
     }
 
-    /// All of these ended as time-outs.
+    /// Asserts that all of these fail with a timeout.
     async fn too_long(&self, tasks: &[TaskId]) {
         for id in tasks {
             let failed = || async {
@@ -159,7 +159,7 @@ impl Scene {
         }
     }
 
-    /// As many deaf handlers as there are, and then as many good ones at once as there are workers.
+    /// Runs the unresponsive handlers, then as many good ones at once as there are workers.
     async fn recovers(&self, node: Node) {
         let deaf = self.add(DEAF, "deaf", Duration::from_millis(200)).await;
         self.too_long(&deaf).await;
@@ -177,7 +177,7 @@ impl Scene {
     }
 }
 
-/// The test looks from a runtime of its own: the other one may have no thread left.
+/// The test observes from a runtime of its own: the other one may have no thread left.
 fn two_threads() -> Runtime {
     Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
 }
@@ -214,6 +214,6 @@ fn a_drain_does_not_wait_for_what_is_deaf() {
         node.drain(MAX_WAIT).await;
         assert!(began.elapsed() < Duration::from_secs(10), "it took {:?}", began.elapsed());
     });
-    // The runtime waits for its threads when it ends.
+    // The runtime waits for its threads when it is dropped.
     scene.wall.open();
 }

@@ -1,4 +1,4 @@
-//! Gates on a real embedded store: nodes come back when a gate lets more through, without polling.
+//! Gates on a real embedded store: nodes resume claiming when a gate admits more, without polling.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use ostler_testkit::{Ids, MAX_WAIT, Signal, TempStore};
 const QUEUE: &str = "documents";
 const KIND: &str = "read";
 
-/// A node that nothing but a ring, or the moment that a claim named, makes look again.
+/// A node that claims again only on a notification, or at the time that a claim returned.
 async fn node(here: &TempStore, seed: u64, executor: Inline) -> Node {
     let ids = Ids::new(seed);
     let parts =
@@ -30,7 +30,7 @@ async fn set(here: &TempStore, change: QueueChange) {
     here.store().configure(QUEUE, vec![change]).await.expect("the change is taken");
 }
 
-/// A handler that says that it was there.
+/// A handler that signals its run.
 fn says(done: &Signal) -> Inline {
     let done = done.clone();
     Inline::new().handle(KIND, move |_, _| {

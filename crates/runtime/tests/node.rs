@@ -1,4 +1,4 @@
-//! A node on a real embedded store, as a user would notice it.
+//! A node on a real embedded store, as observed by a user.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,7 +57,7 @@ impl Scene {
         survey.lanes.first().map(|lane| lane.counts).unwrap_or_default()
     }
 
-    /// Looks until the task is in this state. What is looked for has no signal of its own.
+    /// Polls until the task is in this state.
     async fn until(&self, id: TaskId, wanted: StateName) -> TaskDetail {
         let looking = async {
             loop {
@@ -84,7 +84,7 @@ fn pool(executor: impl Executor + 'static, workers: usize) -> PoolConfig {
     PoolConfig { grace: Duration::from_secs(1), ..PoolConfig::new(QUEUE, Arc::new(executor), workers) }
 }
 
-/// A handler that says when it has begun, and waits until it is told to stop.
+/// A handler that signals its start and waits until it is cancelled.
 fn waiter(began: &Signal) -> Inline {
     let began = began.clone();
     Inline::new().handle(KIND, move |_, context: Context| {
@@ -129,7 +129,7 @@ async fn the_worker_that_was_busy_last_is_given_the_next_task() {
         used.insert(scene.until(id, StateName::Completed).await.attempts[0].worker);
     }
     node.drain(MAX_WAIT).await;
-    // One that has not come to rest yet is passed over. In turn, all of them would have been used, twice.
+    // A worker that is not idle yet is passed over. Round robin would have used all of them, twice.
     assert!(used.len() <= WORKERS / 2, "{} workers were used for one task at a time", used.len());
 }
 
@@ -142,7 +142,7 @@ async fn a_waiting_node_hears_of_new_work_without_polling() {
         emits.emit();
         async { Ok(None) }
     });
-    // The poll is thirty seconds, as long as the test waits at most.
+    // The poll interval is thirty seconds, as long as the test waits at most.
     let node = scene.node(pool(handler, 2)).await;
     for number in 1..=20 {
         scene.add(|_| ()).await;
@@ -178,7 +178,7 @@ async fn a_pool_says_what_a_failure_is_that_nobody_classed_and_only_of_those() {
         ] {
             let detail = scene.until(id, state).await;
             assert_eq!(detail.task.runs, runs, "{unclassed:?}");
-            // Whatever follows, the attempt is recorded with its failure.
+            // In either case, the attempt is recorded with its failure.
             let end = detail.attempts[0].end.as_ref().expect("it has ended");
             assert_eq!(end.ending, Ending::Failed(class), "{unclassed:?}");
             let failure = end.failure.as_ref().expect("it failed");
@@ -295,12 +295,12 @@ async fn a_handler_that_blocks_its_thread_for_three_ttls_keeps_its_lease() {
         }
         Ok(None)
     });
-    // As many as there are threads: nothing of the node's own runtime moves.
+    // As many tasks as threads: nothing progresses on the caller's runtime.
     let ids = [scene.add(|_| ()).await, scene.add(|_| ()).await];
     let times = LeaseTimes { ttl, heartbeat: ttl / 6, ..quick() };
     let config = NodeConfig { lease: times, ..NodeConfig::new("node", vec![pool(handler, 2)]) };
     let node = Node::start(scene.parts(scene.store()), config).await.unwrap();
-    // Another process would look all the time whether the node is dead.
+    // Another process keeps checking whether the node is dead.
     let observer = scene.here.second();
     let looking = tokio::task::spawn_blocking(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
@@ -338,7 +338,7 @@ async fn a_node_that_lost_its_session_stops_its_work_and_another_completes_it_on
         assert!(waiting.elapsed() < MAX_WAIT, "it does not come back");
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
-    // It is back; here it is another that goes on.
+    // It has rejoined; the test continues with another node.
     lost.drain(Duration::ZERO).await;
 
     let done = Inline::new().handle(KIND, |_, _| async { Ok(Some("\"second\"".into())) });
@@ -349,7 +349,7 @@ async fn a_node_that_lost_its_session_stops_its_work_and_another_completes_it_on
     node.drain(MAX_WAIT).await;
 }
 
-/// Tells a test that it is gone.
+/// Signals when it is dropped.
 struct OnDrop(Signal);
 
 impl Drop for OnDrop {
@@ -363,7 +363,7 @@ async fn work_whose_lease_is_lost_is_ended_without_grace() {
     let scene = Scene::new();
     let (began, gone) = (Signal::new("began"), Signal::new("gone"));
     let (emits, drops) = (began.clone(), gone.clone());
-    // It would go on for ever, and has more grace than the test has patience.
+    // Runs forever, with a longer grace than the test waits.
     let handler = Inline::new().handle(KIND, move |_, _| {
         emits.emit();
         let held = OnDrop(drops.clone());

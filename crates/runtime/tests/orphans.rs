@@ -1,4 +1,4 @@
-//! A task that the store has leased to a node, and that the node does not know of, is handed back and run.
+//! Orphaned leases: a task leased to a node that does not know of it is handed back and run.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ async fn node(store: Arc<dyn Store>, queue: &str, handlers: Inline) -> Node {
     let ids = Arc::new(Ids::new(queue.len() as u64));
     let parts = NodeDeps { store, clock: Arc::new(SystemClock), ids: Arc::new(move || ids.task().0) };
     let lease = LeaseTimes { ttl: 10 * MAX_WAIT, heartbeat: HEARTBEAT, poll: Duration::from_millis(50) };
-    // Nothing is handed back because it was claimed too early.
+    // No task is handed back because of prefetch.
     let pool = PoolConfig { prefetch: Prefetch::Off, ..PoolConfig::new(queue, Arc::new(handlers), 4) };
     let config = NodeConfig { lease, ..NodeConfig::new("node", vec![pool]) };
     Node::start(parts, config).await.expect("the node starts")
@@ -30,7 +30,7 @@ async fn show(store: &dyn Store, id: TaskId) -> TaskDetail {
     store.show(TaskRef::Id(id)).await.expect("the store answers").expect("it is there")
 }
 
-/// Looks again until the task stands like this.
+/// Polls until the task is in this state.
 async fn until(store: &dyn Store, id: TaskId, wanted: StateName) -> TaskDetail {
     let began = Instant::now();
     loop {
@@ -43,7 +43,7 @@ async fn until(store: &dyn Store, id: TaskId, wanted: StateName) -> TaskDetail {
     }
 }
 
-/// Claims for a node behind its back, as a claim does whose answer never arrives.
+/// Claims for a node without its knowledge, like a claim whose response is lost.
 async fn claim_for(store: &dyn Store, node: &Node, limit: usize) -> Vec<LeaseRef> {
     let claim = Claim { session: node.session(), queue: ELSEWHERE.to_owned(), kinds: Kinds::Any, limit };
     match store.claim(claim).await.expect("claim answers") {
@@ -71,7 +71,7 @@ async fn what_a_node_does_not_know_of_is_handed_back_and_run_elsewhere() {
     store.enqueue(tasks).await.expect("they are enqueued");
     let leases = claim_for(&*store, &forgetful, 2).await;
     assert_eq!(leases.len(), 2);
-    // Of one, the end of the attempt was lost.
+    // For one of them, the outcome of the attempt was lost.
     let start = Start { lease: leases[1], worker: WorkerId(Ids::new(4).task().0) };
     assert_eq!(store.start(vec![start]).await, Ok(vec![Fenced::Recorded]));
     for id in &ids {
@@ -100,7 +100,7 @@ async fn what_a_node_knows_of_is_never_handed_back_however_often_it_renews() {
     let ids: Vec<TaskId> = tasks.iter().map(|task| task.id).collect();
     for some in tasks.chunks(10) {
         store.enqueue(some.to_vec()).await.expect("they are enqueued");
-        // A node that hears news renews at once.
+        // A control signal makes the node renew immediately.
         store.cancel(vec![TaskId(Ids::new(5).task().0)]).await.expect("cancel answers");
     }
     for id in ids {

@@ -1,4 +1,4 @@
-//! Presence in a real Redis: who watches sees the node, and whatever Redis does, work goes on and presence heals.
+//! Presence in a real Redis: monitors see the node; whatever happens to Redis, work goes on and presence recovers.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,21 +20,21 @@ use tokio::sync::watch;
 const QUEUE: &str = "documents";
 const KIND: &str = "read";
 const CHANNEL: &str = "ostler:events";
-/// Often, so that tests are quick.
+/// Short, so that tests are quick.
 const EVERY: Duration = Duration::from_millis(100);
 const TTL: Duration = Duration::from_secs(600);
-/// A node that goes waits a second for Redis at most. The rest is what a busy machine takes.
+/// An exiting node waits at most a second for Redis. The rest is slack for a busy machine.
 const SOON: Duration = Duration::from_secs(10);
 
-/// A store, and a node on it with presence.
+/// A store, and a node with presence.
 struct Scene {
     here: TempStore,
     ids: Arc<Ids>,
     node: Node,
     standing: watch::Receiver<PresenceStatus>,
-    /// Rung by each task of this node that begins.
+    /// Signalled by each task of this node that starts.
     began: Signal,
-    /// Ends the tasks that wait for it.
+    /// Opened to end the waiting tasks.
     gate: watch::Sender<bool>,
 }
 
@@ -75,7 +75,7 @@ impl Scene {
         id
     }
 
-    /// A task comes in, and is done.
+    /// Submits a task and waits for its completion.
     async fn works(&self) {
         let id = self.add().await;
         let done = async {
@@ -106,7 +106,7 @@ impl Scene {
         }
     }
 
-    /// The node goes, and nobody keeps it.
+    /// Drains the node and asserts that Redis does not delay it.
     async fn goes(self) {
         let began = Instant::now();
         self.node.drain(MAX_WAIT).await;
@@ -122,7 +122,7 @@ fn read(event: &str) -> Value {
     serde_json::from_str(event).expect("an event is JSON")
 }
 
-/// The next event of a sort; others may come before it.
+/// The next event of a type, skipping others.
 fn hears(heard: &Heard, sort: &str) -> Value {
     let until = Instant::now() + MAX_WAIT;
     loop {
@@ -229,7 +229,7 @@ async fn a_redis_behind_a_network_that_falls_silent_or_cuts_holds_up_nothing() {
     proxy.set(Weather::Fair);
     scene.until_known().await;
     hears(&heard, "node_online");
-    // It falls silent at the worst moment: the node has a connection, and wants to say farewell.
+    // Redis becomes silent at the worst time: the node has a connection and wants to remove its presence.
     let node = scene.node.session();
     proxy.set(Weather::Silent);
     scene.goes().await;
@@ -279,7 +279,7 @@ async fn a_redis_without_memory_or_for_readers_only_is_said_to_be_so_until_it_is
         assert_eq!(redis.ask(&words(mends)), "OK");
         scene.until_known().await;
     }
-    // Each beat that failed had a connection of its own, and none is left: there is that of the node, and whoever asks.
+    // Each failed heartbeat had its own connection, and none of these is left: only those of the node and of this query.
     let clients = || redis.ask(&["CLIENT", "LIST", "TYPE", "normal"]).lines().count();
     let until = Instant::now() + MAX_WAIT;
     while clients() > 2 {
@@ -301,7 +301,7 @@ async fn a_redis_that_does_not_let_the_node_in_does_so_when_the_password_is_righ
     assert_eq!(nobody.probe().await, Err(RedisFault::NotLetIn));
 }
 
-/// Something that is no Redis: it answers whatever it hears with this, or with the same.
+/// A server that is not Redis: replies to all input with this answer, or echoes it.
 async fn impostor(answer: Option<&'static [u8]>) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port can be had");
     let port = listener.local_addr().expect("the port is known").port();

@@ -1,4 +1,4 @@
-//! Pools that grow and shrink, and workers that are opened and closed, on a real embedded store.
+//! Scaling of pools, and opening and closing of workers, on a real embedded store.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -18,18 +18,17 @@ use ostler_testkit::{Ids, MAX_WAIT, Signal, TempStore};
 const QUEUE: &str = "documents";
 const KIND: &str = "read";
 
-/// How workers of the test come up.
+/// How the workers of the test start.
 #[derive(Clone)]
 enum Opening {
-    /// At once.
     Ready,
-    /// The first so many do not.
+    /// The first N fail.
     FailFirst(usize),
-    /// Not before it is let.
+    /// Not before the signal.
     Wait(Signal),
 }
 
-/// An executor whose workers are counted, and whose attempts wait until they are let.
+/// An executor that counts its workers, and whose attempts wait for a signal.
 struct Gated {
     opening: Opening,
     opened: Mutex<Vec<WorkerId>>,
@@ -55,7 +54,6 @@ impl Gated {
         })
     }
 
-    /// Workers that are open.
     fn open(&self) -> usize {
         self.opened.lock().unwrap().len() - self.closed.lock().unwrap().len()
     }
@@ -140,7 +138,7 @@ impl Scene {
         survey.lanes.first().map(|lane| lane.counts).unwrap_or_default()
     }
 
-    /// The only worker, once it is shown like this.
+    /// The only worker, once it is in this state.
     async fn until_worker(&self, state: WorkerState) -> Worker {
         let began = Instant::now();
         loop {
@@ -166,7 +164,7 @@ impl Scene {
     }
 }
 
-/// Looks until it holds. What is looked for has no signal of its own.
+/// Polls until the condition holds, for conditions without a signal.
 async fn until(what: &str, holds: impl Fn() -> bool) {
     let began = Instant::now();
     while !holds() {
@@ -186,7 +184,7 @@ async fn a_pool_grows_at_once_to_its_maximum_never_above_and_shrinks_when_idle()
     let node = scene.node(&gated, size(2, 8, Duration::from_millis(300))).await;
     until("the minimum is there from the start", || gated.open() == 2).await;
     scene.add(20).await;
-    // The poll is half a minute: nothing but the load makes it grow.
+    // The poll interval is half a minute: only the load can make the pool grow.
     gated.began.wait_for(8).await;
     assert_eq!((node.running(), gated.open()), (8, 8));
     gated.go.emit();
@@ -250,7 +248,7 @@ async fn fewer_tasks_than_ask_for_another_worker_stay_free_for_others() {
     node.drain(MAX_WAIT).await;
 }
 
-/// How often tasks were claimed at most, and how many attempts they have in all.
+/// The highest number of claims of a task, and the total number of attempts.
 async fn claims_and_attempts(scene: &Scene, tasks: &[TaskId]) -> (u64, usize) {
     let (mut claims, mut attempts) = (0, 0);
     for id in tasks {
@@ -309,7 +307,7 @@ async fn workers_that_do_not_come_up_are_tried_again_with_pauses() {
     until("the first failure is told", || node.troubles() == ["no such program"]).await;
     scene.until_counts("it is done", |counts| counts.completed == 1).await;
     assert_eq!(gated.opened.lock().unwrap().len(), 4, "once more after each pause");
-    // A tenth of a second, then twice and four times as long.
+    // 100 ms, then twice and four times as long.
     assert!(began.elapsed() >= Duration::from_millis(700), "it took {:?}", began.elapsed());
     assert!(node.troubles().is_empty(), "it works now");
     node.drain(MAX_WAIT).await;
@@ -333,7 +331,7 @@ async fn a_task_that_waits_for_an_opening_worker_is_cancelled_without_running_or
     assert_eq!((gated.began.count(), gated.open()), (0, 0), "also those that never came up are closed");
 }
 
-/// A pool whose runs are short until a task comes that waits.
+/// A pool whose runs are short until a task waits for the signal.
 async fn prefetching(scene: &Scene, gated: &Arc<Gated>, short: u64) -> Node {
     struct ShortFirst(Arc<Gated>, u64);
     #[async_trait]

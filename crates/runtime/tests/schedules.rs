@@ -1,4 +1,4 @@
-//! Schedules on a real embedded store: each moment is fired once over all nodes, whatever clocks do.
+//! Schedules on a real embedded store: each run is fired once across all nodes, whatever the clocks do.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,9 +12,9 @@ use ostler_testkit::{Ids, MAX_WAIT, ManualClock, TempStore};
 const QUEUE: &str = "documents";
 const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3_600);
-/// How often a test looks for what nodes do.
+/// Poll interval.
 const LOOK: Duration = Duration::from_millis(5);
-/// A schedule that is never due: to touch it is to wake every node.
+/// A schedule that is never due: touching it wakes every node.
 const BELL: &str = "bell";
 
 async fn node(store: Arc<dyn Store>, clock: Arc<dyn Clock>, seed: u64) -> Node {
@@ -23,7 +23,7 @@ async fn node(store: Arc<dyn Store>, clock: Arc<dyn Clock>, seed: u64) -> Node {
     Node::start(parts, NodeConfig::new(format!("node {seed}"), Vec::new())).await.expect("it starts")
 }
 
-/// A schedule of the kind of its name. Every run of it is counted.
+/// A schedule whose kind is its name, so that its runs can be counted.
 fn schedule(name: &str, times: &ScheduleSpec, missed: Missed, first: Timestamp) -> Schedule {
     Schedule {
         name: name.to_owned(),
@@ -59,7 +59,7 @@ async fn record(store: &dyn Store, name: &str) -> ScheduleRecord {
     all.into_iter().find(|record| record.schedule.name == name).expect("it is there")
 }
 
-/// A store with a clock that is set by hand, and a node.
+/// A store with a manual clock, and a node.
 struct World {
     here: TempStore,
     clock: ManualClock,
@@ -88,7 +88,7 @@ impl World {
         runs(self.here.store().as_ref(), name).await
     }
 
-    /// The clock moves on, and so do all schedules: whatever was due is seen to.
+    /// Advances the clock, and waits until all due schedules have fired.
     async fn pass(&self, time: Duration) {
         self.clock.advance(time);
         self.settle().await;
@@ -105,7 +105,7 @@ impl World {
     }
 }
 
-/// Wakes the nodes until no schedule is due that can be fired.
+/// Wakes the nodes until no schedule that can be fired is due.
 async fn settle(stores: &[&dyn Store], now: Timestamp) {
     let until = Instant::now() + MAX_WAIT;
     loop {
@@ -160,12 +160,12 @@ async fn missed_moments_are_left_out_or_made_up_for_as_asked() {
     for missed in Missed::ALL {
         assert_eq!(world.runs(missed.name()).await, 1, "in time");
     }
-    // Nobody looks for five hours and a half.
+    // No node looks for five and a half hours.
     world.pass(5 * HOUR + HOUR / 2).await;
     for (missed, count) in [(Missed::Skip, 1), (Missed::One, 2), (Missed::All, 6)] {
         assert_eq!(world.runs(missed.name()).await, count, "{}", missed.name());
     }
-    // And none of them has lost its step.
+    // None of them has shifted.
     world.pass(HOUR / 2).await;
     for (missed, count) in [(Missed::Skip, 2), (Missed::One, 3), (Missed::All, 7)] {
         assert_eq!(world.runs(missed.name()).await, count, "{}", missed.name());
@@ -281,7 +281,7 @@ async fn the_clock_of_the_store_decides_whatever_that_of_a_node_shows() {
             clock: Arc::new(node_clock),
             ids: Arc::new(move || ids.task().0),
         };
-        // One that the node brings, and one that is there.
+        // One schedule configured in the node, and one already in the store.
         let task = schedule("brought", &seconds(), Missed::One, clock.now()).task;
         let brought = PlannedSchedule {
             name: "brought".to_owned(),

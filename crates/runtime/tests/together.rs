@@ -1,4 +1,4 @@
-//! Nodes beside each other, and what reaches them from outside.
+//! Several nodes on one store: settings conflicts, take-over and node commands.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ fn config(name: &str, limit: u64, take_over: TakeOver) -> NodeConfig {
     let executor = Arc::new(Inline::new().handle("read", |_, _| async { Ok(None) }));
     let settings = vec![QueueChange::Limit(Some(limit))];
     let pool = PoolConfig { settings, ..PoolConfig::new(QUEUE, executor, 1) };
-    // Only a ring makes it renew soon.
+    // Only a control signal makes it renew soon.
     let lease = LeaseTimes {
         ttl: Duration::from_secs(60),
         heartbeat: Duration::from_secs(20),
@@ -73,7 +73,7 @@ async fn a_node_that_is_ordered_to_drain_says_so_at_once() {
     assert_eq!(ordered, CommandAnswer::Given { number: 1 });
     let mut state = node.state();
     let drains = state.wait_for(|state| *state == NodeState::Draining);
-    // Its heartbeat is twenty seconds away.
+    // The next heartbeat is up to twenty seconds away.
     tokio::time::timeout(MAX_WAIT, drains).await.expect("it hears of it").expect("it is there");
     node.drain(MAX_WAIT).await;
 }

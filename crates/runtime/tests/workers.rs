@@ -1,4 +1,4 @@
-//! Workers that are things of their own: they die, are spent, do not come up, and are replaced by order.
+//! Worker lifecycle: workers die, are spent, fail to start, and are recycled on command.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -17,11 +17,11 @@ use ostler_testkit::{Ids, MAX_WAIT, Signal, TempStore};
 
 const QUEUE: &str = "documents";
 
-/// An executor whose workers live and die as the test says.
+/// An executor whose workers live and die under the control of the test.
 struct Mortal {
-    /// The first so many do not come up.
+    /// How many of the first workers fail to start.
     fail_first: AtomicUsize,
-    /// Those that are open, and what ends each.
+    /// Open workers, each with the signal that ends it.
     open: Mutex<HashMap<WorkerId, Signal>>,
     opened: AtomicUsize,
     ran_on: Mutex<Vec<WorkerId>>,
@@ -29,7 +29,7 @@ struct Mortal {
     go: Signal,
     now: AtomicUsize,
     most: AtomicUsize,
-    /// How an attempt ends: by its payload.
+    /// The result of an attempt, by its payload.
     how: fn(&str) -> AttemptResult,
 }
 
@@ -195,7 +195,7 @@ async fn a_worker_that_dies_while_it_is_idle_is_replaced_by_one_with_another_nam
     let mortal = Mortal::new(0, well);
     mortal.go.emit();
     let node = scene.node(&mortal, PoolSize::fixed(2)).await;
-    // Workers that have run something have come up for good: no pause follows.
+    // Workers that have run something are proved usable: no backoff follows.
     scene.add(8).await;
     scene.until("all are done", |survey| counts(survey).completed == 8 && idle(survey) == 2).await;
     let before = mortal.living();

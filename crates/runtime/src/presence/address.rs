@@ -1,35 +1,35 @@
-//! Where Redis is: a URL, shown without its password.
+//! The Redis address: a URL, displayed without its password.
 
 use std::fmt;
 
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
 
-/// What stands where a password was.
+/// Replaces the password.
 const HIDDEN: &str = "***";
-/// Without encryption, and with it.
+/// Without and with TLS.
 const SCHEMES: [&str; 2] = ["redis://", "rediss://"];
 
-/// The address of a Redis server. It is shown without its password.
+/// The address of a Redis server. Displayed without its password.
 #[derive(Clone)]
 pub struct RedisAddress {
-    /// As it was said.
+    /// As given.
     text: String,
     info: ConnectionInfo,
 }
 
-/// Why a text is no address. The text itself may have a password in it, and is never repeated.
+/// Why a text is not an address. The text may contain a password and is never repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadRedisAddress {
-    /// Another scheme, or none.
+    /// An unknown scheme, or none.
     #[error("Redis is named redis://host:port, or rediss://host:port where it encrypts")]
     Scheme,
-    /// What follows cannot be read.
+    /// The rest of the URL is invalid.
     #[error(
         "write redis://user:password@host:port/number, where all but the host may be left out; in a password, @ is written %40, \
          / %2F, # %23 and ? %3F"
     )]
     Unreadable,
-    /// Something follows that means nothing here.
+    /// The URL has options, and none are supported.
     #[error(
         "nothing follows the number of the database: there are no options, and a server that encrypts must prove who it is"
     )]
@@ -37,10 +37,10 @@ pub enum BadRedisAddress {
 }
 
 impl RedisAddress {
-    /// The address that a URL means, such as `redis://cache.example.org:6379`.
+    /// Parses a URL such as `redis://cache.example.org:6379`.
     ///
     /// # Errors
-    /// When it cannot be read. What was said is not repeated: a password may be in it.
+    /// When the URL is invalid. The error does not repeat it: it may contain a password.
     pub fn parse(text: &str) -> Result<Self, BadRedisAddress> {
         let rest = SCHEMES.iter().find_map(|scheme| text.strip_prefix(scheme));
         let rest = rest.ok_or(BadRedisAddress::Scheme)?;
@@ -65,7 +65,7 @@ impl RedisAddress {
 
 impl fmt::Display for RedisAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // From its parts, so that nothing is shown by accident.
+        // Composed from the parts, so that nothing leaks by accident.
         f.write_str(if self.encrypts() { SCHEMES[1] } else { SCHEMES[0] })?;
         let settings = self.info.redis_settings();
         match (settings.username(), settings.password()) {

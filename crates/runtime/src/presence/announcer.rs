@@ -1,5 +1,5 @@
-//! The task that tells Redis of a node, beat by beat. It has one connection and no queue: a beat that failed is not made up for, the next
-//! one says how things are then.
+//! Announces a node in Redis with periodic heartbeats, over one connection and without a queue: a failed heartbeat is not
+//! repeated, the next one carries the current state.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use crate::config::InvalidConfig;
 use crate::lifecycle::NodeState;
 use crate::workers::WorkerSet;
 
-/// How long a node that goes waits until Redis has heard of it. A key that is left expires by itself.
+/// How long an exiting node waits for Redis to remove its presence. A key that is left expires by itself.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// Where a node says that it is there. Clones have the same standing.
+/// The presence of a node in Redis. Clones share the same status.
 #[derive(Clone, Debug)]
 pub struct Presence {
     address: RedisAddress,
@@ -26,12 +26,12 @@ pub struct Presence {
     standing: watch::Sender<PresenceStatus>,
 }
 
-/// How often a node tells of itself, and how long that holds.
+/// The interval and lifetime of the presence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PresenceTimes {
-    /// The time from one heartbeat to the next.
+    /// The interval between heartbeats. Default: 10 s.
     pub interval: Duration,
-    /// How long its key is there without another one: at least two intervals.
+    /// How long the key lasts without a heartbeat; at least two intervals. Default: 30 s.
     pub ttl: Duration,
 }
 
@@ -41,32 +41,32 @@ impl Default for PresenceTimes {
     }
 }
 
-/// Whether Redis knows of the node.
+/// Whether the node is announced in Redis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PresenceStatus {
-    /// It was not told yet.
+    /// Not announced yet.
     Untold,
-    /// It knows.
+    /// Announced.
     Known,
-    /// It could not be told. It is tried again, for as long as the node is up.
+    /// The last heartbeat failed. It is retried as long as the node is up.
     Away(RedisFault),
 }
 
 impl Presence {
-    /// Presence there, with the usual times.
+    /// Presence at this address, with default times.
     #[must_use]
     pub fn new(address: RedisAddress) -> Self {
         let (times, standing) = (PresenceTimes::default(), watch::Sender::new(PresenceStatus::Untold));
         Self { address, times, standing }
     }
 
-    /// The same, with other times.
+    /// Sets interval and lifetime.
     #[must_use]
     pub fn beating(self, times: PresenceTimes) -> Self {
         Self { times, ..self }
     }
 
-    /// That its times can work.
+    /// Checks the times.
     pub(crate) fn check(&self) -> Result<(), InvalidConfig> {
         let PresenceTimes { interval, ttl } = self.times;
         if interval.is_zero() {
@@ -80,14 +80,14 @@ impl Presence {
         Ok(())
     }
 
-    /// Whether Redis knows of the node, as it is and as it changes.
+    /// Watches whether the node is announced in Redis.
     #[must_use]
     pub fn standing(&self) -> watch::Receiver<PresenceStatus> {
         self.standing.subscribe()
     }
 }
 
-/// Tells of a node until its session is over.
+/// Announces a node until its session is over.
 pub(crate) async fn announce(presence: Presence, subject: Subject) {
     let key = format!("ostler:node:{}", subject.session);
     Announcer { presence, subject, key, link: None }.serve().await;
@@ -119,7 +119,7 @@ impl Announcer {
                     self.presence.times.interval
                 }
                 Err(fault) => {
-                    // What it may still say is not waited for.
+                    // Late replies are not awaited.
                     self.link = None;
                     failures = failures.saturating_add(1);
                     self.stands(PresenceStatus::Away(fault));
@@ -132,7 +132,7 @@ impl Announcer {
                 () = tokio::time::sleep_until(began + wait) => {}
             }
         }
-        // Where there is no connection, the key expires.
+        // Without a connection, the key expires by itself.
         let _ = tokio::time::timeout(FAREWELL, self.farewell()).await;
     }
 
@@ -163,7 +163,7 @@ impl Announcer {
 }
 
 impl Subject {
-    /// The node as it is now.
+    /// A snapshot of the node.
     fn seen(&self) -> NodeSnapshot {
         let pool = |workers: &WorkerSet| PoolSnapshot {
             name: workers.pool().to_owned(),
@@ -178,6 +178,6 @@ impl Subject {
 /// Waits until the session is over.
 async fn over(state: &mut watch::Receiver<NodeState>) {
     let is_over = |state: &NodeState| matches!(state, NodeState::Ended | NodeState::Fenced);
-    // If nobody is left who could end it, it is over too.
+    // If the sender is gone, the session is over as well.
     let _ = state.wait_for(is_over).await;
 }

@@ -1,43 +1,42 @@
-//! What a node says at a beat, and how long it waits after one that failed. Without I/O.
+//! Presence heartbeats: which event to send, and the backoff after a failure. Without I/O.
 
 use std::time::Duration;
 
 use ostler_core::Seed;
 
-/// How long it is waited after the first beat that failed.
+/// The pause after the first failed heartbeat.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 
-/// Over what a beat goes.
+/// The connection that a heartbeat uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Connection {
-    /// It was opened for this beat: at the start, or after a beat that failed.
+    /// Opened for this heartbeat: at the start, or after a failure.
     New,
-    /// The beat before went over it, too.
+    /// Also used by the previous heartbeat.
     Kept,
 }
 
-/// What was found where the node's key is kept.
+/// Whether the key of the node was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FoundKey {
-    /// The key.
     There,
-    /// Nothing: somebody has removed it, or it has expired.
+    /// It was removed or has expired.
     Gone,
 }
 
-/// What is said.
+/// The event to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Beat {
-    /// The node is there, and may not have been seen before.
+    /// The node is up, and may not have been seen before.
     Online,
-    /// It is still there.
+    /// The node is still up.
     Heartbeat,
-    /// It goes.
+    /// The node exits.
     Offline,
 }
 
 impl Beat {
-    /// The word that users see.
+    /// The event type in the JSON.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Online => "node_online",
@@ -47,7 +46,7 @@ impl Beat {
     }
 }
 
-/// Whoever watches may have missed the node, or taken it for gone: then it is online again.
+/// A monitor may have missed the node, or considered it gone: in that case it is online again.
 pub(super) const fn word(line: Connection, key: FoundKey) -> Beat {
     match (line, key) {
         (Connection::New, FoundKey::There | FoundKey::Gone) | (Connection::Kept, FoundKey::Gone) => {
@@ -57,8 +56,8 @@ pub(super) const fn word(line: Connection, key: FoundKey) -> Beat {
     }
 }
 
-/// How long to wait after so many failures in a row: twice as long each time, never longer than a beat, and up to half of it shorter by
-/// chance, so that the nodes of a server that is back do not come all at once.
+/// The pause after this many consecutive failures: doubled each time, never longer than the interval, and randomly
+/// shortened by up to half, so that nodes do not reconnect all at once.
 pub(super) fn pause(failures: u32, every: Duration, chance: &mut Seed) -> Duration {
     let doubled = 2_u32.saturating_pow(failures.saturating_sub(1));
     let longest = FIRST_PAUSE.saturating_mul(doubled).min(every);

@@ -1,9 +1,9 @@
-//! A program without the feature `redis`: nobody has presence.
+//! Presence without the feature `redis`: it cannot be constructed.
 
 use super::Subject;
 use crate::config::InvalidConfig;
 
-/// Where a node says that it is there. There is none without the feature `redis`.
+/// The presence of a node; uninhabited without the feature `redis`.
 #[derive(Clone, Debug)]
 pub enum Presence {}
 
@@ -13,7 +13,6 @@ impl Presence {
     }
 }
 
-/// Nobody is told.
 pub(crate) async fn announce(presence: Presence, _: Subject) {
     match presence {}
 }

@@ -1,32 +1,32 @@
-//! What is told, as JSON. Fields are added, never renamed and never taken away.
+//! Presence events as JSON. Fields may be added, but are never renamed or removed.
 
 use ostler_core::{SessionId, Timestamp, Worker, WorkerState};
 use serde_json::{Value, json};
 
 use super::beat::Beat;
 
-/// Bytes of what is shown as one of `memory_mb`.
+/// Bytes per unit of `memory_mb`.
 const MB: u64 = 1_000_000;
 
-/// A pool, and its workers as they are now.
+/// A pool and the current state of its workers.
 pub(super) struct PoolSnapshot {
     pub(super) name: String,
     pub(super) workers: Vec<Worker>,
 }
 
-/// A node as it is at a moment.
+/// The state of a node at a point in time.
 pub(super) struct NodeSnapshot {
     pub(super) node: SessionId,
-    /// What people call it.
+    /// The display name.
     pub(super) name: String,
-    /// The machine it runs on.
+    /// The host name of the machine.
     pub(super) host: String,
     pub(super) pools: Vec<PoolSnapshot>,
     pub(super) now: Timestamp,
 }
 
 impl NodeSnapshot {
-    /// An event about it: one JSON object.
+    /// An event about the node, as one JSON object.
     pub(super) fn event(&self, word: Beat) -> String {
         let Self { node, name, host, pools, now } = self;
         json!({
@@ -42,7 +42,7 @@ impl NodeSnapshot {
 }
 
 fn pool(pool: &PoolSnapshot, now: Timestamp) -> Value {
-    // As in `ostler nodes`: who drains is busy with its last task.
+    // As in `ostler nodes`: a draining worker is busy with its last task.
     let is_busy = |state| matches!(state, WorkerState::Busy | WorkerState::Draining);
     let count =
         |of: &dyn Fn(WorkerState) -> bool| pool.workers.iter().filter(|worker| of(worker.state)).count();
@@ -72,9 +72,9 @@ fn worker(worker: &Worker, now: Timestamp) -> Value {
     })
 }
 
-/// RFC 3339, in UTC, with milliseconds.
+/// RFC 3339 in UTC, with milliseconds.
 fn moment(at: Timestamp) -> String {
-    // A calendar ends with the year 9999.
+    // The calendar ends with the year 9999.
     let last = if at.millis() < 0 { jiff::Timestamp::MIN } else { jiff::Timestamp::MAX };
     format!("{:.3}", jiff::Timestamp::from_millisecond(at.millis()).unwrap_or(last))
 }

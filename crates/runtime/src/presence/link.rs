@@ -1,6 +1,7 @@
-//! One connection to Redis. Every answer is waited for no longer than [`ANSWER`].
+//! A connection to Redis. No reply is awaited longer than [`ANSWER`].
 //!
-//! What a server says in words is never shown: it may repeat what it was sent, and a password is sent. Its codes are.
+//! Error messages of the server are never shown, only their codes: a message may repeat what it was sent, including a
+//! password.
 
 use std::time::Duration;
 
@@ -11,40 +12,40 @@ use rustls::crypto::{CryptoProvider, ring};
 use super::RedisAddress;
 use super::beat::FoundKey;
 
-/// How long Redis may take to let us in, and again to answer all that one beat asks.
+/// How long Redis may take to accept the connection, and again to answer all commands of one heartbeat.
 const ANSWER: Duration = Duration::from_secs(2);
-/// Letters of a code that a server answers with.
+/// Maximum letters of an error code.
 const MAX_CODE: usize = 32;
 /// The channel of all events.
 const CHANNEL: &str = "ostler:events";
-/// A key that nobody has, for the probe.
+/// A key that no node uses, for the probe.
 const NOBODY: &str = "ostler:node:nobody";
 
-/// What is wrong with Redis.
+/// A problem with Redis.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RedisFault {
-    /// No connection, or one that broke.
+    /// The connection could not be established, or broke.
     #[error("it cannot be reached: {0}")]
     Unreachable(String),
-    /// No answer.
+    /// No reply in time.
     #[error("it did not answer within {} s", ANSWER.as_secs())]
     Silent,
-    /// The user or the password is not the right one, or there should be one.
+    /// Authentication failed or is required.
     #[error("it does not let us in: it wants a user and a password, or others than these")]
     NotLetIn,
-    /// The user may not do what is needed.
+    /// The user lacks the necessary permissions.
     #[error("it does not allow this user to set a key ostler:node:… or to publish on {CHANNEL}")]
     NotAllowed,
-    /// It takes no more keys.
+    /// The server accepts no more keys.
     #[error("it is out of memory, and takes no more keys")]
     Full,
-    /// It cannot be written.
+    /// The server is a read-only replica.
     #[error("it is a replica, and can only be read")]
     ReadOnly,
     /// Another error, by its code.
     #[error("it answered with the error {0}")]
     Refused(String),
-    /// Something else answers there.
+    /// The peer does not speak the Redis protocol.
     #[error("what answers there does not speak as Redis does")]
     Foreign,
 }
@@ -71,33 +72,32 @@ impl From<RedisError> for RedisFault {
     }
 }
 
-/// Whether this is a code, and not something that was repeated.
+/// Whether this is an error code rather than repeated input.
 fn is_code(text: &str) -> bool {
     (1..=MAX_CODE).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_uppercase())
 }
 
 impl RedisAddress {
-    /// Asks Redis whether a node could keep its presence there. Nothing is changed.
+    /// Checks whether a node could announce itself there. Changes nothing.
     ///
     /// # Errors
-    /// What is wrong.
+    /// When the server cannot be reached, or would refuse.
     pub async fn probe(&self) -> Result<(), RedisFault> {
         let mut link = RedisLink::open(self).await?;
-        // A key that is not there is not set, but whoever may not set one is told so.
+        // With XX, a missing key is not set, but missing permissions are reported.
         in_time(link.ask::<redis::Value>(redis::cmd("SET").arg(NOBODY).arg("").arg("XX").arg("PX").arg(1)))
             .await?;
         Ok(())
     }
 }
 
-/// A connection.
 pub(super) struct RedisLink(MultiplexedConnection);
 
 impl RedisLink {
-    /// Opens one, and says who we are.
+    /// Connects and authenticates.
     pub(super) async fn open(address: &RedisAddress) -> Result<Self, RedisFault> {
         if address.encrypts() && CryptoProvider::get_default().is_none() {
-            // If somebody was faster, it is theirs that is used.
+            // If another provider was installed concurrently, that one is used.
             let _ = ring::default_provider().install_default();
         }
         let client = Client::open(address.info().clone())?;
@@ -107,7 +107,7 @@ impl RedisLink {
         in_time(async { Ok(Self(client.get_multiplexed_async_connection_with_config(&config).await?)) }).await
     }
 
-    /// Keeps the key alive with what it says now, and tells whether it was there.
+    /// Sets the key with its current value and lifetime, and returns whether it existed.
     pub(super) async fn refresh(
         &mut self,
         key: &str,
@@ -123,12 +123,11 @@ impl RedisLink {
         in_time(refreshed).await
     }
 
-    /// Tells whoever listens.
+    /// Publishes an event.
     pub(super) async fn publish(&mut self, event: &str) -> Result<(), RedisFault> {
         in_time(self.ask(redis::cmd("PUBLISH").arg(CHANNEL).arg(event))).await
     }
 
-    /// Removes the key.
     pub(super) async fn remove(&mut self, key: &str) -> Result<(), RedisFault> {
         in_time(self.ask(redis::cmd("DEL").arg(key))).await
     }

@@ -1,10 +1,10 @@
-//! Presence: a node tells Redis that it is there, for monitors outside of Ostler. A hint, and never more: nothing here decides about
-//! work, and work goes on without it.
+//! Presence: announces a node in Redis for external monitors. A hint only: no decision about work depends on it, and work
+//! continues without it.
 //!
-//! - `announcer.rs`: the task that tells, beat by beat. `beat.rs`: what is said at a beat, and when to try again.
-//! - `event.rs`: the JSON. `link.rs`: one connection, every answer bounded. `address.rs`: where Redis is.
+//! - `announcer.rs`: the heartbeat task. `beat.rs`: which event to send, and the backoff.
+//! - `event.rs`: the JSON. `link.rs`: one connection, with bounded waits. `address.rs`: the Redis address.
 //!
-//! Without the feature `redis` there is none of it: `disabled.rs`.
+//! `disabled.rs` replaces all of it without the feature `redis`.
 
 #[cfg(feature = "redis")]
 mod address;
@@ -41,11 +41,11 @@ use tokio::sync::watch;
 use crate::lifecycle::NodeState;
 use crate::workers::WorkerSet;
 
-/// Who is told of.
+/// The node that is announced.
 #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "without Redis, nobody is told"))]
 pub(crate) struct Subject {
     pub(crate) session: SessionId,
-    /// What people call the node.
+    /// The display name of the node.
     pub(crate) name: String,
     pub(crate) worker_sets: Vec<WorkerSet>,
     pub(crate) clock: Arc<dyn Clock>,
