@@ -68,10 +68,10 @@ impl EndListener for Callbacks {
         EndKind::ALL.into_iter().filter(|what| self.of(*what).is_some()).collect()
     }
 
-    async fn ended(&self, telling: OutboxEntry, found: TaskDetail) -> Result<(), String> {
+    async fn ended(&self, entry: OutboxEntry, found: TaskDetail) -> Result<(), String> {
         // Another process may have asked for more outcomes than this one.
-        let Some(callback) = self.of(telling.what) else { return Ok(()) };
-        let OutboxEntry { attempt, at, failure, run_at, .. } = telling;
+        let Some(callback) = self.of(entry.what) else { return Ok(()) };
+        let OutboxEntry { attempt, at, failure, run_at, .. } = entry;
         callback(AttemptEnded { task: found.task, attempt, at, failure, next_try: run_at }).await;
         Ok(())
     }

@@ -74,14 +74,14 @@ async fn serve(store: Arc<dyn Store>, mut inbox: mpsc::Receiver<QueuedSubmission
         let neighbours = if tasks.len() > 1 { Some(tasks.clone()) } else { None };
         match (store.enqueue(tasks).await, neighbours) {
             (Ok(answers), _) => {
-                callers.into_iter().zip(answers).for_each(|(caller, answer)| tell(caller, Ok(answer)));
+                callers.into_iter().zip(answers).for_each(|(caller, answer)| reply(caller, Ok(answer)));
             }
             (Err(error), Some(tasks)) if !error.is_transient() => {
                 for (task, caller) in tasks.into_iter().zip(callers) {
-                    tell(caller, alone(store.as_ref(), task).await);
+                    reply(caller, alone(store.as_ref(), task).await);
                 }
             }
-            (Err(error), _) => callers.into_iter().for_each(|caller| tell(caller, Err(error.clone()))),
+            (Err(error), _) => callers.into_iter().for_each(|caller| reply(caller, Err(error.clone()))),
         }
     }
 }
@@ -91,7 +91,7 @@ async fn alone(store: &dyn Store, task: NewTask) -> SubmitResult {
     Ok(*answers.first().expect("one task has one answer"))
 }
 
-fn tell(caller: oneshot::Sender<SubmitResult>, answer: SubmitResult) {
+fn reply(caller: oneshot::Sender<SubmitResult>, answer: SubmitResult) {
     // A caller may have stopped waiting; what is on disk stays there.
     let _ = caller.send(answer);
 }

@@ -224,8 +224,8 @@ fn sleeper() {
         let builder = ostler::open(Path::new(&folder).join("jobs.db")).expect("the store opens");
         let pool =
             builder.handle("sleep", handler).lease(short_lease()).start().await.expect("the pool starts");
-        let told = tokio::task::spawn_blocking(Voice::hear).await.expect("it listens");
-        assert_eq!(told.as_deref(), Some("go"));
+        let received = tokio::task::spawn_blocking(Voice::hear).await.expect("it listens");
+        assert_eq!(received.as_deref(), Some("go"));
         pool.drain(Duration::ZERO).await;
         Voice::say("over");
     });

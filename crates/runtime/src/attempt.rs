@@ -57,16 +57,16 @@ pub(crate) async fn run(
     waiting: ClaimedTask,
     worker: WorkerId,
 ) -> Option<AttemptEnding> {
-    let ClaimedTask { claimed, strings, .. } = waiting;
+    let ClaimedTask { claimed, strings: signals, .. } = waiting;
     let (lease, suspect) = (claimed.lease.as_ref(), claimed.suspect);
     let alone = if claimed.node_deaths >= ALONE_AFTER_DEATHS {
-        wait_alone(&context.suspects, &strings.cancel).await
+        wait_alone(&context.suspects, &signals.cancel).await
     } else {
         SuspectTurn::NotNeeded
     };
     let durable = suspect || context.pool.beginning == StartMode::Durable;
-    let told = strings.cancel.is_cancelled() || matches!(alone, SuspectTurn::Told);
-    if told || (durable && !begin(context, lease, worker).await) {
+    let stopped = signals.cancel.is_cancelled() || matches!(alone, SuspectTurn::Told);
+    if stopped || (durable && !begin(context, lease, worker).await) {
         give_back(context, claimed).await;
         return Some(AttemptEnding {
             ending: Ending::HandedBack,
@@ -103,7 +103,7 @@ pub(crate) async fn run(
     };
     let step_store = AttemptSteps::new(Arc::clone(&context.store), lease);
     let steps = Steps::kept(Arc::new(step_store));
-    let control = Control { cancel: strings.cancel, lost: strings.lost, notes: said, steps };
+    let control = Control { cancel: signals.cancel, lost: signals.lost, notes: said, steps };
     let AttemptResult { outcome, output, slot, classing, shortage } =
         listening(context, lease, &heard, context.pool.executor.run(work, control)).await;
     // An attempt that did not start says nothing about run times.

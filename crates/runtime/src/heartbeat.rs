@@ -87,7 +87,7 @@ impl LeaseKeeper {
                 changed = watching.changed() => if changed.is_err() { return } else { continue },
             };
             match renewed {
-                Ok(Ok(Renewed::Held { cancelled, lost, unnamed, commands: orders })) => {
+                Ok(Ok(Renewed::Held { cancelled, lost, unnamed, commands })) => {
                     renewed_at = sent_at;
                     let end = sent_at + self.times.ttl * GUARD_PERCENT / 100;
                     self.guard.iter().for_each(|guard| guard.live_until(end));
@@ -97,10 +97,10 @@ impl LeaseKeeper {
                         self.hand_back(orphan);
                     }
                     // Every renewal lists all pending commands; skip those already executed.
-                    for NumberedCommand { number, command: order } in orders {
+                    for NumberedCommand { number, command } in commands {
                         if number > obeyed {
                             obeyed = number;
-                            self.obey(number, order);
+                            self.obey(number, command);
                         }
                     }
                 }
@@ -125,8 +125,8 @@ impl LeaseKeeper {
         }
     }
 
-    fn obey(&self, number: u64, order: NodeCommand) {
-        match order {
+    fn obey(&self, number: u64, command: NodeCommand) {
+        match command {
             // The node's owner observes the state and drains it with a timeout of its choice.
             NodeCommand::Drain => self.lifecycle.drain(),
             NodeCommand::Resize { pool, min, max } => self.sizes.resize(&pool, min, max),

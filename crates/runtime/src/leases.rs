@@ -24,7 +24,7 @@ pub(crate) enum StopReason {
 struct HeldLease {
     lease: LeaseRef,
     stop: Option<StopReason>,
-    strings: StopSignals,
+    signals: StopSignals,
     /// Set while the attempt runs.
     entrusted: Option<RunningAttempt>,
 }
@@ -65,9 +65,9 @@ impl HeldLease {
             (Some(first), StopReason::Cancelled | StopReason::HandBack) => Some(first),
         };
         if why == StopReason::Lost {
-            self.strings.lost.cancel();
+            self.signals.lost.cancel();
         }
-        self.strings.cancel.cancel();
+        self.signals.cancel.cancel();
     }
 }
 
@@ -168,12 +168,12 @@ impl HeldLeases {
     pub(crate) fn take(&self, leases: impl Iterator<Item = LeaseRef>) -> Vec<StopSignals> {
         let mut held = self.lock();
         let take = |lease: LeaseRef| {
-            let strings = StopSignals::default();
+            let signals = StopSignals::default();
             held.insert(
                 lease.task,
-                HeldLease { lease, stop: None, strings: strings.clone(), entrusted: None },
+                HeldLease { lease, stop: None, signals: signals.clone(), entrusted: None },
             );
-            strings
+            signals
         };
         leases.map(take).collect()
     }
@@ -258,7 +258,7 @@ impl HeldLeases {
     pub(crate) fn end_all(&self) {
         for holding in self.lock().values_mut() {
             holding.stop(StopReason::HandBack);
-            holding.strings.lost.cancel();
+            holding.signals.lost.cancel();
         }
         self.ring();
     }
@@ -295,11 +295,11 @@ mod tests {
     #[test]
     fn a_loss_ends_at_once_and_overrules_what_was_asked_before() {
         let held = HeldLeases::default();
-        let strings = take(&held, 1);
+        let signals = take(&held, 1);
         held.stop(&[lease(1).task], &held.leases(), StopReason::Cancelled);
-        assert!(strings.cancel.is_cancelled() && !strings.lost.is_cancelled(), "a cancel leaves the grace");
+        assert!(signals.cancel.is_cancelled() && !signals.lost.is_cancelled(), "a cancel leaves the grace");
         held.stop_all(StopReason::Lost);
-        assert!(strings.lost.is_cancelled());
+        assert!(signals.lost.is_cancelled());
         held.stop_all(StopReason::HandBack);
         assert_eq!(held.let_go(lease(1)), Some(StopReason::Lost));
     }
@@ -310,9 +310,9 @@ mod tests {
         take(&held, 1);
         let asked = held.leases();
         held.let_go(lease(1));
-        let strings = take(&held, 2);
+        let signals = take(&held, 2);
         held.stop(&[lease(1).task], &asked, StopReason::Lost);
-        assert!(!strings.cancel.is_cancelled());
+        assert!(!signals.cancel.is_cancelled());
         assert_eq!(held.let_go(lease(2)), None);
     }
 }

@@ -87,7 +87,7 @@ pub enum StartError {
 /// A running node. Dropped without a drain, it stops immediately; its leases expire when they are not renewed.
 pub struct Node {
     handle: NodeHandle,
-    _house: NodeThread,
+    _thread: NodeThread,
 }
 
 /// The handle to the tasks on the node thread.
@@ -150,9 +150,9 @@ impl Node {
     /// When the configuration is invalid, or the store returns an error.
     pub async fn start(parts: NodeDeps, config: NodeConfig) -> Result<Self, StartError> {
         config.check()?;
-        let house = NodeThread::open()?;
-        match house.spawn(NodeHandle::begin(parts, config, HandlerRuntimes::here())).await {
-            Ok(handle) => Ok(Self { handle: handle?, _house: house }),
+        let thread = NodeThread::open()?;
+        match thread.spawn(NodeHandle::begin(parts, config, HandlerRuntimes::here())).await {
+            Ok(handle) => Ok(Self { handle: handle?, _thread: thread }),
             Err(broken) => std::panic::resume_unwind(broken.into_panic()),
         }
     }
@@ -258,8 +258,8 @@ struct Now {
 }
 
 impl Now {
-    fn of(term: &NodeSession) -> Self {
-        Self { session: term.session, worker_sets: term.worker_sets.clone(), trouble: None }
+    fn of(session: &NodeSession) -> Self {
+        Self { session: session.session, worker_sets: session.worker_sets.clone(), trouble: None }
     }
 }
 
@@ -284,7 +284,7 @@ struct Supervisor {
 impl Supervisor {
     async fn serve(mut self, first: NodeSession) -> Drained {
         let _over = EndOnDrop(self.deps.lifecycle.clone());
-        let drained = self.go_from_term_to_term(first).await;
+        let drained = self.run_sessions(first).await;
         let hurry = self.hurry.clone();
         // Dropping the last reference closes the store.
         let closing = tokio::task::spawn_blocking(move || drop(self));
@@ -295,9 +295,9 @@ impl Supervisor {
         drained
     }
 
-    async fn go_from_term_to_term(&mut self, first: NodeSession) -> Drained {
-        let mut term = Some(first);
-        while let Some(mut present) = term {
+    async fn run_sessions(&mut self, first: NodeSession) -> Drained {
+        let mut session = Some(first);
+        while let Some(mut present) = session {
             let timeout = tokio::select! {
                 timeout = wish(&mut self.wished) => timeout,
                 () = self.deps.lifecycle.lost() => {
@@ -311,7 +311,7 @@ impl Supervisor {
                         () = present.stop() => {}
                         () = too_late => {}
                     }
-                    term = self.come_back().await;
+                    session = self.come_back().await;
                     continue;
                 }
             };
@@ -335,13 +335,13 @@ impl Supervisor {
     }
 
     /// Ends the work of a session, flushes its reports, and leaves.
-    async fn go(&mut self, term: &mut NodeSession, timeout: Duration, drained: &mut Drained) {
+    async fn go(&mut self, session: &mut NodeSession, timeout: Duration, drained: &mut Drained) {
         let hurry = self.hurry.clone();
-        term.wind_down(timeout, &hurry, drained).await;
+        session.wind_down(timeout, &hurry, drained).await;
         // A node fenced in the meantime must not leave: its session is lost.
         if self.flush().await == Flushed::Written {
             tokio::select! {
-                () = term.leave(&hurry) => {}
+                () = session.leave(&hurry) => {}
                 () = self.deps.lifecycle.lost() => {}
             }
         }
@@ -371,9 +371,9 @@ impl Supervisor {
                 biased;
                 () = leaving.cancelled() => return None,
                 begun = self.begin() => match begun {
-                    Ok(term) => {
-                        *self.present.lock() = Now::of(&term);
-                        return Some(term);
+                    Ok(session) => {
+                        *self.present.lock() = Now::of(&session);
+                        return Some(session);
                     }
                     Err(refused) => refused,
                 },

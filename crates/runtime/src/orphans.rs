@@ -29,12 +29,12 @@ impl Orphans {
         let claims = held.claims();
         let mut orphans = Vec::new();
         for lease in held.unknown(unnamed) {
-            let first_told = before.get(&lease).copied();
-            if first_told.is_some_and(|begun| claims.oldest_open.is_none_or(|open| open >= begun)) {
+            let first_seen = before.get(&lease).copied();
+            if first_seen.is_some_and(|begun| claims.oldest_open.is_none_or(|open| open >= begun)) {
                 orphans.push(lease);
             }
             // A lease that cannot be handed back now is retried with the next renewal.
-            self.suspects.insert(lease, first_told.unwrap_or(claims.begun));
+            self.suspects.insert(lease, first_seen.unwrap_or(claims.begun));
         }
         orphans
     }

@@ -44,7 +44,7 @@ pub trait EndListener: Send + Sync {
     ///
     /// # Errors
     /// A sentence that becomes a warning on the task. The outcome is not delivered again.
-    async fn ended(&self, telling: OutboxEntry, found: TaskDetail) -> Result<(), String>;
+    async fn ended(&self, entry: OutboxEntry, found: TaskDetail) -> Result<(), String>;
 }
 
 /// Delivers to the listener of one queue, for one session of the node.
@@ -76,7 +76,7 @@ enum DispatchRound {
 impl OutboxDispatcher {
     pub(crate) async fn serve(self) {
         let mut wakeups = self.store.wakeups();
-        let mut telling: JoinSet<Ack> = JoinSet::new();
+        let mut deliveries: JoinSet<Ack> = JoinSet::new();
         let mut numbers = HashMap::new();
         let mut done = Vec::new();
         loop {
@@ -85,20 +85,20 @@ impl OutboxDispatcher {
             let together = Instant::now() + TOGETHER;
             // Run together, so that a store with group commit needs one write for both.
             let marks = self.mark(std::mem::take(&mut done));
-            let ((), look) = tokio::join!(marks, self.look(&mut telling, &mut numbers));
+            let ((), look) = tokio::join!(marks, self.look(&mut deliveries, &mut numbers));
             let (pause, hungry) = match look {
                 DispatchRound::Ended => return,
-                DispatchRound::All | DispatchRound::Away if last && telling.is_empty() => return,
+                DispatchRound::All | DispatchRound::Away if last && deliveries.is_empty() => return,
                 DispatchRound::All => (self.poll, !last),
                 DispatchRound::Busy => (self.poll, false),
                 DispatchRound::Away => (PAUSE, false),
             };
             tokio::select! {
-                Some(first) = telling.join_next_with_id(), if !telling.is_empty() => {
+                Some(first) = deliveries.join_next_with_id(), if !deliveries.is_empty() => {
                     if matches!(look, DispatchRound::All) && !last {
                         self.rest(together).await;
                     }
-                    done = ended(first, &mut telling, &mut numbers);
+                    done = ended(first, &mut deliveries, &mut numbers);
                 }
                 () = wakeups.wait(), if hungry => self.rest(together).await,
                 () = tokio::time::sleep(pause) => {}
@@ -118,24 +118,24 @@ impl OutboxDispatcher {
     /// Starts as many deliveries as there is room for.
     async fn look(
         &self,
-        telling: &mut JoinSet<Ack>,
+        deliveries: &mut JoinSet<Ack>,
         numbers: &mut HashMap<tokio::task::Id, u64>,
     ) -> DispatchRound {
-        let room = AT_ONCE - telling.len();
+        let room = AT_ONCE - deliveries.len();
         if room == 0 {
             return DispatchRound::Busy;
         }
-        let heard = match self.store.take_outbox(self.session, &self.queue, self.listener.wants(), room).await
-        {
-            Ok(OutboxAnswer::Entries(heard)) => heard,
-            Ok(OutboxAnswer::SessionEnded) => return DispatchRound::Ended,
-            Err(_) => return DispatchRound::Away,
-        };
-        let look = if heard.len() < room { DispatchRound::All } else { DispatchRound::Busy };
-        for one in heard {
+        let entries =
+            match self.store.take_outbox(self.session, &self.queue, self.listener.wants(), room).await {
+                Ok(OutboxAnswer::Entries(entries)) => entries,
+                Ok(OutboxAnswer::SessionEnded) => return DispatchRound::Ended,
+                Err(_) => return DispatchRound::Away,
+            };
+        let look = if entries.len() < room { DispatchRound::All } else { DispatchRound::Busy };
+        for one in entries {
             let number = one.number;
-            let told = tell(Arc::clone(&self.store), Arc::clone(&self.listener), one);
-            let task = telling.spawn_on(told, &self.stages.now().handle);
+            let delivery = deliver(Arc::clone(&self.store), Arc::clone(&self.listener), one);
+            let task = deliveries.spawn_on(delivery, &self.stages.now().handle);
             numbers.insert(task.id(), number);
         }
         look
@@ -152,7 +152,7 @@ impl OutboxDispatcher {
 /// Collects finished deliveries. A listener that panicked counts as delivered.
 fn ended(
     first: Result<(tokio::task::Id, Ack), JoinError>,
-    telling: &mut JoinSet<Ack>,
+    deliveries: &mut JoinSet<Ack>,
     numbers: &mut HashMap<tokio::task::Id, u64>,
 ) -> Vec<Ack> {
     let mut done = Vec::new();
@@ -168,17 +168,17 @@ fn ended(
                 done.extend(numbers.remove(&error.id()).map(|number| Ack { number, warning }));
             }
         }
-        next = telling.try_join_next_with_id();
+        next = deliveries.try_join_next_with_id();
     }
     done
 }
 
-async fn tell(store: Arc<dyn Store>, listener: Arc<dyn EndListener>, telling: OutboxEntry) -> Ack {
-    let number = telling.number;
+async fn deliver(store: Arc<dyn Store>, listener: Arc<dyn EndListener>, entry: OutboxEntry) -> Ack {
+    let number = entry.number;
     // The task has been removed.
-    let Some(found) = find(store.as_ref(), telling.task).await else { return number.into() };
+    let Some(found) = find(store.as_ref(), entry.task).await else { return number.into() };
     let patience = listener.patience();
-    let warning = match tokio::time::timeout(patience, listener.ended(telling, found)).await {
+    let warning = match tokio::time::timeout(patience, listener.ended(entry, found)).await {
         Ok(Ok(())) => None,
         Ok(Err(sentence)) => Some(cut(&sentence.replace('\0', "\u{fffd}"), MAX_MESSAGE_BYTES)),
         Err(_) => Some(format!("whoever was told of its end took longer than {patience:?}")),

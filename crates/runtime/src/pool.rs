@@ -46,7 +46,7 @@ pub(crate) struct Pool {
     lifecycle: NodeLifecycle,
     workers: WorkerSet,
     size: watch::Receiver<PoolSize>,
-    hands: JoinSet<()>,
+    worker_tasks: JoinSet<()>,
     /// Nothing is claimed ahead before this time.
     calm_until: Option<Instant>,
     /// Nothing is claimed beyond the idle workers before this time.
@@ -98,7 +98,7 @@ impl Pool {
             lifecycle,
             workers,
             size,
-            hands: JoinSet::new(),
+            worker_tasks: JoinSet::new(),
             calm_until: None,
             modest_until: None,
             late_at: Instant::now(),
@@ -150,7 +150,7 @@ impl Pool {
             let until = gate.into_iter().fold(self.next_look(), Instant::min);
             tokio::select! {
                 () = self.workers.changed() => {}
-                Some(_) = self.hands.join_next(), if !self.hands.is_empty() => {}
+                Some(_) = self.worker_tasks.join_next(), if !self.worker_tasks.is_empty() => {}
                 () = wakeups.wait(), if hungry => {}
                 () = tokio::time::sleep_until(until) => {}
                 _ = stops.changed() => self.give_back(self.workers.take_stopped()).await,
@@ -186,8 +186,8 @@ impl Pool {
         for _ in 0..more {
             let (id, stage) = (WorkerId((self.ids)()), self.context.stages.now());
             let bell = self.workers.enlist(id, stage.number, self.context.clock.now());
-            let hand = worker_loop::serve(Arc::clone(&self.context), self.workers.clone(), id, bell);
-            self.hands.spawn_on(hand, &stage.handle);
+            let worker = worker_loop::serve(Arc::clone(&self.context), self.workers.clone(), id, bell);
+            self.worker_tasks.spawn_on(worker, &stage.handle);
         }
     }
 
@@ -272,9 +272,9 @@ impl Pool {
 
     async fn take(&mut self, tasks: Vec<Claimed>, growth: usize, ahead: usize) {
         let suspect = tasks.iter().any(|task| task.suspect);
-        let strings = self.context.held.take(tasks.iter().map(|task| task.lease.as_ref()));
+        let signals = self.context.held.take(tasks.iter().map(|task| task.lease.as_ref()));
         let since = Instant::now();
-        let tasks = tasks.into_iter().zip(strings);
+        let tasks = tasks.into_iter().zip(signals);
         let tasks = tasks.map(|(claimed, strings)| ClaimedTask { claimed, strings, since });
         // The state of the node may have changed during the claim.
         if self.lifecycle.now() != NodeState::Running {

@@ -2,7 +2,7 @@
 //! nodes that fire the same run, the store accepts one.
 //!
 //! The expected time is compared in the transaction that enqueues the run. So a call whose response was lost is not
-//! repeated: the next query shows that the schedule has advanced. The id of the run is random: one derived from name and
+//! repeated: the next query shows that the schedule has advanced. The id of each run is new: one derived from name and
 //! time would add nothing, and would suppress the run of a schedule that was removed and put again.
 //!
 //! The clock of the store decides, not that of the node: with a shared server, one node with a wrong clock would shift the

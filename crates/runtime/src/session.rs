@@ -60,10 +60,10 @@ pub(crate) struct NodeSession {
     store: Arc<dyn Store>,
     lifecycle: NodeLifecycle,
     pools: JoinSet<Drained>,
-    upkeep: tokio::task::JoinHandle<()>,
+    maintenance: tokio::task::JoinHandle<()>,
     scheduler: tokio::task::JoinHandle<()>,
     recycler: tokio::task::JoinHandle<()>,
-    tellers: JoinSet<()>,
+    dispatchers: JoinSet<()>,
     /// Cancelled when no more attempts will finish under this session.
     over: CancellationToken,
     heartbeat: JoinHandle<()>,
@@ -118,10 +118,10 @@ impl NodeSession {
         let heartbeat = heartbeat.start()?;
         let mut pools = JoinSet::new();
         let mut worker_sets = Vec::new();
-        let (mut tellers, over) = (JoinSet::new(), CancellationToken::new());
+        let (mut dispatchers, over) = (JoinSet::new(), CancellationToken::new());
         for pool in &config.pools {
             if let Some(listener) = &pool.listener {
-                let teller = OutboxDispatcher {
+                let dispatcher = OutboxDispatcher {
                     store: Arc::clone(store),
                     session,
                     queue: pool.queue.clone(),
@@ -130,7 +130,7 @@ impl NodeSession {
                     over: over.clone(),
                     stages: stages.clone(),
                 };
-                tellers.spawn(teller.serve());
+                dispatchers.spawn(dispatcher.serve());
             }
             let size = sizes.watch(pool);
             let context = PoolContext {
@@ -151,7 +151,7 @@ impl NodeSession {
         let recycler =
             Recycler { store: Arc::clone(store), session, worker_sets: worker_sets.clone(), orders };
         let recycler = tokio::spawn(recycler.serve());
-        let upkeep = Maintenance {
+        let maintenance = Maintenance {
             store: Arc::clone(store),
             clock: Arc::clone(clock),
             session,
@@ -160,7 +160,7 @@ impl NodeSession {
             worker_sets: worker_sets.clone(),
             state: lifecycle.watch(),
         };
-        let upkeep = tokio::spawn(upkeep.serve());
+        let maintenance = tokio::spawn(maintenance.serve());
         let scheduler =
             Scheduler { store: Arc::clone(store), ids: Arc::clone(ids), state: lifecycle.watch() };
         let scheduler = tokio::spawn(scheduler.serve());
@@ -177,10 +177,10 @@ impl NodeSession {
             store,
             lifecycle,
             pools,
-            upkeep,
+            maintenance,
             scheduler,
             recycler,
-            tellers,
+            dispatchers,
             over,
             heartbeat,
             presence,
@@ -227,9 +227,9 @@ impl NodeSession {
     /// stop is requested.
     pub(crate) async fn leave(&mut self, hurry: &CancellationToken) {
         self.over.cancel();
-        let told = async { while self.tellers.join_next().await.is_some() {} };
+        let delivered = async { while self.dispatchers.join_next().await.is_some() {} };
         tokio::select! {
-            _ = tokio::time::timeout(LAST_WORDS, told) => {}
+            _ = tokio::time::timeout(LAST_WORDS, delivered) => {}
             () = hurry.cancelled() => {}
         }
         let _ = self.store.leave(self.session).await;
@@ -237,11 +237,11 @@ impl NodeSession {
 
     /// Ends the remaining parts. They may be waiting for an unavailable store, and are aborted.
     pub(crate) async fn end(mut self) {
-        self.tellers.abort_all();
-        self.upkeep.abort();
+        self.dispatchers.abort_all();
+        self.maintenance.abort();
         self.scheduler.abort();
         self.recycler.abort();
-        let _ = self.upkeep.await;
+        let _ = self.maintenance.await;
         let _ = self.scheduler.await;
         // The thread checks the state before and after each renewal, and while it waits.
         let heartbeat = self.heartbeat;

@@ -58,7 +58,7 @@ struct Inner {
     /// Fast path: no outage, so a success changes nothing.
     well: AtomicBool,
     clock: Arc<dyn Clock>,
-    stand: NodeLifecycle,
+    lifecycle: NodeLifecycle,
     news: Option<mpsc::Sender<StoreNews>>,
 }
 
@@ -94,10 +94,10 @@ pub(crate) struct Verb {
 impl StoreHealth {
     pub(crate) fn new(
         clock: Arc<dyn Clock>,
-        stand: NodeLifecycle,
+        lifecycle: NodeLifecycle,
         news: Option<mpsc::Sender<StoreNews>>,
     ) -> Self {
-        Self(Arc::new(Inner { book: Mutex::default(), well: AtomicBool::new(true), clock, stand, news }))
+        Self(Arc::new(Inner { book: Mutex::default(), well: AtomicBool::new(true), clock, lifecycle, news }))
     }
 
     /// The current problem of the store, if any.
@@ -127,7 +127,7 @@ impl StoreHealth {
             self.0.well.store(book.trouble.is_none(), Ordering::Relaxed);
             news
         };
-        self.tell(news);
+        self.notify(news);
     }
 
     pub(crate) fn failed(&self, verb: Verb, error: &Error) {
@@ -138,9 +138,9 @@ impl StoreHealth {
             news
         };
         if let Some(StoreNews::Gone(_)) = news {
-            self.0.stand.fence();
+            self.0.lifecycle.fence();
         }
-        self.tell(news);
+        self.notify(news);
     }
 
     /// Reports a call that has not been answered for a while.
@@ -149,7 +149,7 @@ impl StoreHealth {
         self.failed(verb, &Error::new(ErrorKind::Unavailable, sentence));
     }
 
-    fn tell(&self, news: Option<StoreNews>) {
+    fn notify(&self, news: Option<StoreNews>) {
         if let (Some(news), Some(sender)) = (news, &self.0.news) {
             // Never blocks: the heartbeat calls this. The channel has room for more than arrive while its owner reads.
             let _ = sender.try_send(news);

@@ -162,8 +162,8 @@ impl Store for WatchedStore {
         self.watch(verb("amend", Proof::Turn, Input::Work), self.store.amend(task, overrides)).await
     }
 
-    async fn command(&self, session: SessionId, order: NodeCommand) -> Result<CommandAnswer, Error> {
-        self.watch(verb("order", Proof::Turn, Input::Work), self.store.command(session, order)).await
+    async fn command(&self, session: SessionId, command: NodeCommand) -> Result<CommandAnswer, Error> {
+        self.watch(verb("order", Proof::Turn, Input::Work), self.store.command(session, command)).await
     }
 
     async fn configure(&self, queue: &str, changes: Vec<QueueChange>) -> Result<QueueSettings, Error> {

@@ -21,7 +21,7 @@ use crate::prefetch::PrefetchEstimate;
 use crate::start_backoff::{STEADY, StartBackoff};
 
 /// Maximum workers that ignore their stop signal, each holding a thread. Beyond it, no worker is opened.
-const MAX_DEAF: usize = 256;
+const MAX_UNRESPONSIVE: usize = 256;
 
 /// A claimed task that waits for a worker.
 pub(crate) struct ClaimedTask {
@@ -96,7 +96,7 @@ struct Shared {
 
 #[derive(Default)]
 struct SetState {
-    hands: BTreeMap<WorkerId, WorkerEntry>,
+    workers: BTreeMap<WorkerId, WorkerEntry>,
     /// In order of idle time, longest first.
     idle: VecDeque<WorkerId>,
     backlog: VecDeque<ClaimedTask>,
@@ -163,13 +163,21 @@ impl WorkerSet {
         SetLoad {
             total: book.staying(),
             idle: book.idle.len(),
-            starting: book.hands.values().filter(|hand| hand.record.state == WorkerState::Starting).count(),
+            starting: book
+                .workers
+                .values()
+                .filter(|worker| worker.record.state == WorkerState::Starting)
+                .count(),
             backlog: book.backlog.len(),
             suspects: book.suspects,
-            oldest_idle: book.idle.front().and_then(|id| book.hands.get(id)).map(|hand| hand.idle_since),
+            oldest_idle: book
+                .idle
+                .front()
+                .and_then(|id| book.workers.get(id))
+                .map(|worker| worker.idle_since),
             oldest_waiting: book.backlog.front().map(|waiting| waiting.since),
             open_again: book.starts.open_again(),
-            gave_up: book.starts.given_up().is_some() || book.deaf() >= MAX_DEAF,
+            gave_up: book.starts.given_up().is_some() || book.unresponsive() >= MAX_UNRESPONSIVE,
             pace: book.pace,
         }
     }
@@ -188,7 +196,7 @@ impl WorkerSet {
             failed: 0,
             task: None,
         };
-        let hand = WorkerEntry {
+        let worker = WorkerEntry {
             record,
             stage,
             lost: false,
@@ -196,24 +204,24 @@ impl WorkerSet {
             up_since: None,
             bell: Arc::clone(&bell),
         };
-        self.lock().hands.insert(id, hand);
+        self.lock().workers.insert(id, worker);
         bell
     }
 
     /// All workers with the numbers of their handler runtimes.
     pub(crate) fn stages(&self) -> BTreeMap<WorkerId, usize> {
-        self.lock().hands.iter().map(|(id, hand)| (*id, hand.stage)).collect()
+        self.lock().workers.iter().map(|(id, worker)| (*id, worker.stage)).collect()
     }
 
     /// Gives up workers on handler runtimes before this one that wait for work: they would wait forever.
     pub(crate) fn retire(&self, before: usize) {
         let mut book = self.lock();
-        let SetState { hands, idle, .. } = &mut *book;
-        for (id, hand) in hands.iter_mut().filter(|(_, hand)| hand.stage < before) {
-            if matches!(hand.record.state, WorkerState::Idle | WorkerState::Starting) {
-                hand.record.state = WorkerState::Killed;
-                hand.lost = true;
-                hand.bell.notify_one();
+        let SetState { workers, idle, .. } = &mut *book;
+        for (id, worker) in workers.iter_mut().filter(|(_, worker)| worker.stage < before) {
+            if matches!(worker.record.state, WorkerState::Idle | WorkerState::Starting) {
+                worker.record.state = WorkerState::Killed;
+                worker.lost = true;
+                worker.bell.notify_one();
                 idle.retain(|other| other != id);
             }
         }
@@ -235,10 +243,10 @@ impl WorkerSet {
         let free = book.idle.len().saturating_sub(book.backlog.len());
         // The worker that has been idle longest is the last to be given a task.
         let idle: Vec<WorkerId> = book.idle.iter().take(free).copied().collect();
-        let stays = |hand: &WorkerEntry| {
-            !matches!(hand.record.state, WorkerState::Draining | WorkerState::Deaf | WorkerState::Killed)
+        let stays = |worker: &WorkerEntry| {
+            !matches!(worker.record.state, WorkerState::Draining | WorkerState::Deaf | WorkerState::Killed)
         };
-        let staying = book.hands.iter().filter(|(_, hand)| stays(hand)).map(|(id, _)| *id);
+        let staying = book.workers.iter().filter(|(_, worker)| stays(worker)).map(|(id, _)| *id);
         let is_meant = |id: &WorkerId| match who {
             WorkerChoice::One(one) => one == *id,
             WorkerChoice::Any | WorkerChoice::All => true,
@@ -311,13 +319,13 @@ impl WorkerSet {
         let mut book = self.lock();
         book.closing = true;
         book.idle.clear();
-        let all: Vec<WorkerId> = book.hands.keys().copied().collect();
+        let all: Vec<WorkerId> = book.workers.keys().copied().collect();
         all.into_iter().for_each(|id| book.dismiss(id));
     }
 
     /// Whether no worker is left that can be waited for.
     pub(crate) fn is_empty(&self) -> bool {
-        self.lock().hands.values().all(|hand| hand.lost)
+        self.lock().workers.values().all(|worker| worker.lost)
     }
 
     pub(crate) fn drained(&self) -> Drained {
@@ -330,10 +338,11 @@ impl WorkerSet {
     pub(crate) fn ready(&self, id: WorkerId) {
         let mut book = self.lock();
         book.starts.came_up();
-        if let Some(hand) = book.hands.get_mut(&id).filter(|hand| hand.record.state == WorkerState::Starting)
+        if let Some(worker) =
+            book.workers.get_mut(&id).filter(|worker| worker.record.state == WorkerState::Starting)
         {
-            hand.record.state = WorkerState::Busy;
-            hand.up_since = Some(Instant::now());
+            worker.record.state = WorkerState::Busy;
+            worker.up_since = Some(Instant::now());
         }
     }
 
@@ -353,11 +362,11 @@ impl WorkerSet {
         book.idle.retain(|other| *other != id);
         // Another worker takes the task it was about to take.
         book.ring();
-        let SetState { hands, starts, .. } = &mut *book;
-        let Some(hand) = hands.get_mut(&id) else { return };
-        hand.record.state = WorkerState::Killed;
-        let has_run = hand.record.done + hand.record.failed > 0;
-        if has_run || hand.up_since.is_some_and(|since| now - since >= STEADY) {
+        let SetState { workers, starts, .. } = &mut *book;
+        let Some(worker) = workers.get_mut(&id) else { return };
+        worker.record.state = WorkerState::Killed;
+        let has_run = worker.record.done + worker.record.failed > 0;
+        if has_run || worker.up_since.is_some_and(|since| now - since >= STEADY) {
             starts.proved();
         } else {
             starts.failed(failure, now);
@@ -370,23 +379,23 @@ impl WorkerSet {
         if let Some(done) = done {
             book.account(id, &done, *self.0.state.borrow());
         }
-        let too_many = book.hands.len() > book.max && book.staying() > book.max;
+        let too_many = book.workers.len() > book.max && book.staying() > book.max;
         let closing = book.closing;
         let book = &mut *book;
-        let Some(hand) = book.hands.get_mut(&id) else { return NextTask::Go };
+        let Some(worker) = book.workers.get_mut(&id) else { return NextTask::Go };
         let goes =
-            matches!(hand.record.state, WorkerState::Draining | WorkerState::Deaf | WorkerState::Killed);
+            matches!(worker.record.state, WorkerState::Draining | WorkerState::Deaf | WorkerState::Killed);
         if closing || too_many || goes {
-            hand.record.state = WorkerState::Draining;
+            worker.record.state = WorkerState::Draining;
             book.idle.retain(|other| *other != id);
             // Another worker takes the task it was about to take.
             book.ring();
             return NextTask::Go;
         }
-        let was_idle = hand.record.state == WorkerState::Idle;
+        let was_idle = worker.record.state == WorkerState::Idle;
         if let Some(waiting) = book.backlog.pop_front() {
-            hand.record.state = WorkerState::Busy;
-            hand.record.task = Some((waiting.claimed.lease.task(), now));
+            worker.record.state = WorkerState::Busy;
+            worker.record.task = Some((waiting.claimed.lease.task(), now));
             if was_idle && let Some(place) = book.idle.iter().rposition(|other| *other == id) {
                 book.idle.remove(place);
             }
@@ -396,8 +405,8 @@ impl WorkerSet {
             return NextTask::Run(Box::new(waiting));
         }
         if !was_idle {
-            hand.record.state = WorkerState::Idle;
-            hand.idle_since = Instant::now();
+            worker.record.state = WorkerState::Idle;
+            worker.idle_since = Instant::now();
             book.idle.push_back(id);
             self.0.changed.notify_one();
         }
@@ -413,9 +422,9 @@ impl WorkerSet {
         }
         book.dismiss(id);
         if done.slot == WorkerFate::Dead
-            && let Some(hand) = book.hands.get_mut(&id)
+            && let Some(worker) = book.workers.get_mut(&id)
         {
-            hand.record.state = WorkerState::Killed;
+            worker.record.state = WorkerState::Killed;
         }
     }
 
@@ -423,12 +432,12 @@ impl WorkerSet {
     /// stays in the set, with its task, until it is gone.
     pub(crate) fn mark_unresponsive(&self, id: WorkerId, done: &AttemptEnding) {
         let mut book = self.lock();
-        let task = book.hands.get(&id).and_then(|hand| hand.record.task);
+        let task = book.workers.get(&id).and_then(|worker| worker.record.task);
         book.account(id, done, *self.0.state.borrow());
-        if let Some(hand) = book.hands.get_mut(&id) {
-            hand.record.state = WorkerState::Deaf;
-            hand.record.task = task;
-            hand.lost = true;
+        if let Some(worker) = book.workers.get_mut(&id) {
+            worker.record.state = WorkerState::Deaf;
+            worker.record.task = task;
+            worker.lost = true;
         }
         drop(book);
         self.0.changed.notify_one();
@@ -438,9 +447,9 @@ impl WorkerSet {
     pub(crate) fn gone(&self, id: WorkerId) {
         let mut book = self.lock();
         book.idle.retain(|other| *other != id);
-        let removed = book.hands.remove(&id);
+        let removed = book.workers.remove(&id);
         book.ring();
-        if removed.is_some_and(|hand| hand.record.state == WorkerState::Starting)
+        if removed.is_some_and(|worker| worker.record.state == WorkerState::Starting)
             && !book.starts.is_resting(Instant::now())
         {
             // A defect of the pool or the executor must not make the pool spin.
@@ -455,7 +464,7 @@ impl WorkerSet {
 
     /// All workers with process id and memory use.
     pub(crate) fn workers(&self) -> Vec<Worker> {
-        let records: Vec<Worker> = self.lock().hands.values().map(|hand| hand.record.clone()).collect();
+        let records: Vec<Worker> = self.lock().workers.values().map(|worker| worker.record.clone()).collect();
         let with_vitals = |record: Worker| {
             let Vitals { pid, memory_bytes } = self.0.executor.vitals(record.id);
             Worker { pid, memory_bytes, ..record }
@@ -465,17 +474,18 @@ impl WorkerSet {
 
     /// How many workers run an attempt.
     pub(crate) fn running(&self) -> usize {
-        let runs = |hand: &&WorkerEntry| hand.record.task.is_some() && hand.record.state != WorkerState::Deaf;
-        self.lock().hands.values().filter(runs).count()
+        let runs =
+            |worker: &&WorkerEntry| worker.record.task.is_some() && worker.record.state != WorkerState::Deaf;
+        self.lock().workers.values().filter(runs).count()
     }
 
     /// Why workers fail to start, if they do.
     pub(crate) fn trouble(&self) -> Option<Failure> {
         let book = self.lock();
-        if book.deaf() >= MAX_DEAF {
+        if book.unresponsive() >= MAX_UNRESPONSIVE {
             let message = format!(
                 "{} workers of the pool \"{}\" do not stop, and it opens no more: start the program again",
-                book.deaf(),
+                book.unresponsive(),
                 self.0.pool
             );
             return Some(Failure::new(ostler_core::ErrorClass::Stuck, message));
@@ -487,26 +497,26 @@ impl WorkerSet {
 impl SetState {
     fn staying(&self) -> usize {
         let goes = |state| matches!(state, WorkerState::Draining | WorkerState::Deaf | WorkerState::Killed);
-        self.hands.values().filter(|hand| !goes(hand.record.state)).count()
+        self.workers.values().filter(|worker| !goes(worker.record.state)).count()
     }
 
-    fn deaf(&self) -> usize {
-        self.hands.values().filter(|hand| hand.record.state == WorkerState::Deaf).count()
+    fn unresponsive(&self) -> usize {
+        self.workers.values().filter(|worker| worker.record.state == WorkerState::Deaf).count()
     }
 
     /// Wakes as many idle workers as there are tasks, the most recently busy first.
     fn ring(&self) {
         let some = self.backlog.len();
-        for hand in self.idle.iter().rev().take(some).filter_map(|id| self.hands.get(id)) {
-            hand.bell.notify_one();
+        for worker in self.idle.iter().rev().take(some).filter_map(|id| self.workers.get(id)) {
+            worker.bell.notify_one();
         }
     }
 
     fn dismiss(&mut self, id: WorkerId) {
-        let Some(hand) = self.hands.get_mut(&id) else { return };
-        hand.bell.notify_one();
-        if !matches!(hand.record.state, WorkerState::Deaf | WorkerState::Killed) {
-            hand.record.state = WorkerState::Draining;
+        let Some(worker) = self.workers.get_mut(&id) else { return };
+        worker.bell.notify_one();
+        if !matches!(worker.record.state, WorkerState::Deaf | WorkerState::Killed) {
+            worker.record.state = WorkerState::Draining;
         }
     }
 
@@ -516,11 +526,11 @@ impl SetState {
             self.pace.ran(took);
             self.starts.proved();
         }
-        let Some(hand) = self.hands.get_mut(&id) else { return };
-        hand.record.task = None;
+        let Some(worker) = self.workers.get_mut(&id) else { return };
+        worker.record.task = None;
         match done.ending {
-            Ending::Success => hand.record.done += 1,
-            Ending::Failed(_) => hand.record.failed += 1,
+            Ending::Success => worker.record.done += 1,
+            Ending::Failed(_) => worker.record.failed += 1,
             Ending::NodeDied | Ending::HandedBack | Ending::Cancelled => {}
         }
         // The current state: the pool may not have run since the drain began.

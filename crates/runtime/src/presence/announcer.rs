@@ -107,12 +107,12 @@ impl Announcer {
         let mut failures = 0_u32;
         loop {
             let began = Instant::now();
-            let told = tokio::select! {
+            let sent = tokio::select! {
                 biased;
                 () = over(&mut state) => break,
-                told = self.beat() => told,
+                sent = self.beat() => sent,
             };
-            let wait = match told {
+            let wait = match sent {
                 Ok(()) => {
                     failures = 0;
                     self.stands(PresenceStatus::Known);
