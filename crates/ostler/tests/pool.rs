@@ -225,9 +225,9 @@ async fn whoever_waits_for_a_slot_knows_of_another_size() {
     let path = folder.path().join("jobs.db");
     let began = Signal::new("began");
     let pool = waiting(&path, &began, 9).await;
-    let orders = Sqlite::open(&path, Arc::new(SystemClock), ostler_sqlite::Options::default()).unwrap();
-    let node = orders.survey().await.unwrap().nodes[0].session;
-    let resize = |max| orders.command(node, NodeCommand::Resize { pool: "default".into(), min: 1, max });
+    let admin = Sqlite::open(&path, Arc::new(SystemClock), ostler_sqlite::Options::default()).unwrap();
+    let node = admin.survey().await.unwrap().nodes[0].session;
+    let resize = |max| admin.command(node, NodeCommand::Resize { pool: "default".into(), min: 1, max });
     pool.submit("wait", &()).await.unwrap();
     began.wait().await;
     assert!(!has_a_slot(&pool).await, "the only worker is busy");

@@ -69,8 +69,8 @@ async fn a_node_that_takes_over_brings_its_own_settings() {
 async fn a_node_that_is_ordered_to_drain_says_so_at_once() {
     let here = TempStore::real();
     let node = Node::start(parts(&here, 1), config("anna", 10, TakeOver::No)).await.unwrap();
-    let ordered = here.store().command(node.session(), NodeCommand::Drain).await.unwrap();
-    assert_eq!(ordered, CommandAnswer::Given { number: 1 });
+    let answer = here.store().command(node.session(), NodeCommand::Drain).await.unwrap();
+    assert_eq!(answer, CommandAnswer::Given { number: 1 });
     let mut state = node.state();
     let drains = state.wait_for(|state| *state == NodeState::Draining);
     // The next heartbeat is up to twenty seconds away.

@@ -156,9 +156,10 @@ impl Scene {
         }
     }
 
-    async fn order(&self, node: &Node, who: WorkerChoice) -> Reply {
-        let order = NodeCommand::Recycle { pool: QUEUE.into(), who };
-        let CommandAnswer::Given { number } = self.here.store().command(node.session(), order).await.unwrap()
+    async fn recycle(&self, node: &Node, who: WorkerChoice) -> Reply {
+        let command = NodeCommand::Recycle { pool: QUEUE.into(), who };
+        let CommandAnswer::Given { number } =
+            self.here.store().command(node.session(), command).await.unwrap()
         else {
             panic!("there is such a node")
         };
@@ -316,18 +317,18 @@ async fn idle_workers_are_recycled_by_order_and_busy_ones_stay() {
     let busy = mortal.ran_on.lock().unwrap()[0];
     let others: Vec<WorkerId> = mortal.living().into_iter().filter(|worker| *worker != busy).collect();
 
-    let refused = scene.order(&node, WorkerChoice::One(busy)).await;
+    let refused = scene.recycle(&node, WorkerChoice::One(busy)).await;
     assert_eq!((refused.recycled, refused.busy), (vec![], vec![busy]));
-    let one = scene.order(&node, WorkerChoice::One(others[0])).await;
+    let one = scene.recycle(&node, WorkerChoice::One(others[0])).await;
     assert_eq!((one.recycled, one.busy), (vec![others[0]], vec![]));
     scene.until("another one took its place", ready).await;
     assert!(!mortal.living().contains(&others[0]) && mortal.living().contains(&others[1]));
-    let any = scene.order(&node, WorkerChoice::Any).await;
+    let any = scene.recycle(&node, WorkerChoice::Any).await;
     assert_eq!(any.recycled, [others[1]], "the one that has been idle longest");
     scene.until("another one took its place", ready).await;
-    let all = scene.order(&node, WorkerChoice::All).await;
+    let all = scene.recycle(&node, WorkerChoice::All).await;
     assert_eq!((all.recycled.len(), all.busy), (2, vec![busy]));
-    let nobody = scene.order(&node, WorkerChoice::One(others[0])).await;
+    let nobody = scene.recycle(&node, WorkerChoice::One(others[0])).await;
     assert_eq!((nobody.recycled, nobody.busy), (vec![], vec![]), "it is not there any more");
 
     mortal.go.emit();
