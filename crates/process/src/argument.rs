@@ -1,8 +1,8 @@
-//! Words for programs: bytes, which are text nearly always.
+//! Program arguments: bytes that are nearly always UTF-8 text.
 
 use serde::{Deserialize, Serialize};
 
-/// A word that a program is given, or bytes that it wrote. In JSON it is a string, or the list of its bytes where it is not text.
+/// A program argument, or bytes that a program wrote. In JSON a string, or a list of bytes where it is not UTF-8.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(from = "ByteForm", into = "ByteForm")]
 pub struct Argument(pub Vec<u8>);
@@ -36,7 +36,7 @@ impl<T: Into<String>> From<T> for Argument {
 }
 
 impl Argument {
-    /// For people: what is not text is marked.
+    /// Returns the argument as text for display. Invalid UTF-8 is replaced.
     #[must_use]
     pub fn shown(&self) -> String {
         String::from_utf8_lossy(&self.0).into_owned()

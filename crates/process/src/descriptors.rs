@@ -1,15 +1,15 @@
-//! How many files a node may have open (`RLIMIT_NOFILE`), and how many it needs.
+//! File descriptor limits (`RLIMIT_NOFILE`): how many files a node may have open, and how many it needs.
 //!
-//! Shells and service managers often give a process fewer descriptors than it may have. A node and its supervisor raise their own
-//! soft limit; the children get back what the node was started with, for some programs misbehave with a large one.
+//! Shells and service managers often set a soft limit below the hard limit. A node and its supervisor raise their own soft limit; the
+//! children get the one that the node was started with, because some programs misbehave with a large one.
 
 use std::sync::OnceLock;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// What a node needs for itself: its store, its sockets, its runtimes.
+/// Descriptors of the node itself: its store, its sockets, its runtimes.
 const FOR_THE_NODE: u64 = 32;
-/// What each worker needs: three pipes, or two and a socket. While a child is started, both of their ends.
+/// Descriptors per worker: three pipes, or two and a socket. While a child is being started, both of their ends.
 const FOR_A_WORKER: u64 = 6;
 /// The soft limit is raised to this at most. No node needs more.
 const MAX_RAISED: u64 = 65_536;
@@ -17,14 +17,14 @@ const MAX_RAISED: u64 = 65_536;
 /// The limits that this process was started with.
 static AT_START: OnceLock<Rlimit> = OnceLock::new();
 
-/// How many descriptors a node with so many workers needs.
+/// Returns the number of descriptors that a node with this many workers needs.
 #[must_use]
 pub fn needed(workers: usize) -> u64 {
     let workers = u64::try_from(workers).unwrap_or(u64::MAX);
     workers.saturating_mul(FOR_A_WORKER).saturating_add(FOR_THE_NODE)
 }
 
-/// Raises the soft limit of this process as far as it goes, and says how many descriptors it may have open now.
+/// Raises the soft limit of this process as far as possible, and returns the limit now in force.
 pub fn raise() -> u64 {
     let at_start = at_start();
     let Rlimit { current: Some(soft), maximum } = getrlimit(Resource::Nofile) else { return u64::MAX };
@@ -38,12 +38,12 @@ pub fn raise() -> u64 {
     soft
 }
 
-/// The soft limit that this process was started with; `None`: there is none.
+/// The soft limit that this process was started with; `None` if there is none.
 pub(crate) fn soft_at_start() -> Option<u64> {
     at_start().current
 }
 
-/// The limits of a child that is to have this soft limit.
+/// The limits of a child with this soft limit.
 pub(crate) fn of_children(soft: Option<u64>) -> Rlimit {
     let maximum = getrlimit(Resource::Nofile).maximum;
     let current = match (soft, maximum) {

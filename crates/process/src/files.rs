@@ -1,7 +1,7 @@
-//! The files that an attempt leaves in its task's folder: found by patterns, or told by a worker, with size and sha256.
+//! Output files: the files that an attempt leaves in its task's folder, matched by patterns or reported by a worker, with size and SHA-256.
 //!
-//! Whatever a child made may be read here by somebody who may more than the child. So nothing is followed that leads out of the
-//! folder: no link, and nothing but plain files.
+//! The node may have more rights than the child that made a file. So nothing is followed that leads out of the folder: no link, and
+//! nothing but regular files.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -19,17 +19,17 @@ use sha2::{Digest as _, Sha256};
 use crate::folders::TaskFolder;
 use crate::walk::{INSIDE, Walk};
 
-/// How many files and folders are looked at.
+/// Files and folders visited, at most.
 const MAX_LOOKED_AT: usize = 100_000;
-/// Bytes that are read at once.
+/// Bytes per read.
 const CHUNK_BYTES: usize = 64 * 1024;
 
-/// Patterns for files, such as `*.pdf` or `pages/**/*.png`. A star does not cross folders.
+/// Glob patterns for files, such as `*.pdf` or `pages/**/*.png`. `*` does not cross folders.
 #[derive(Clone, Debug)]
 pub(crate) struct Patterns(GlobSet);
 
 impl Patterns {
-    /// None if there is no pattern.
+    /// Returns `None` if there is no pattern.
     pub(crate) fn new(patterns: &[String]) -> Result<Option<Self>, String> {
         let mut set = GlobSetBuilder::new();
         for pattern in patterns {
@@ -43,7 +43,7 @@ impl Patterns {
     }
 }
 
-/// Looks for files on a thread of its own, and hands over each as soon as it is known. Whoever drops it stops the search.
+/// Searches for files on a thread of its own, and hands over each as soon as it is read. Dropping the result stops the search.
 pub(crate) fn search(
     folder: TaskFolder,
     patterns: Patterns,
@@ -56,7 +56,7 @@ pub(crate) fn search(
     })
 }
 
-/// One file that a worker has told of.
+/// Reads one file that a worker has reported.
 fn told(folder: Option<TaskFolder>, path: String) -> Reading<Note> {
     Reading::begin(move |stopped| {
         let shown = path.escape_debug();
@@ -67,7 +67,7 @@ fn told(folder: Option<TaskFolder>, path: String) -> Reading<Note> {
         if path.is_empty() || !Path::new(&path).components().all(stays) {
             return Note::Warning(format!("the file \"{shown}\" is not in the task's folder"));
         }
-        // Without what means nothing, so that it has one name.
+        // Without `.` components, so that a file has one name.
         let path: std::path::PathBuf =
             Path::new(&path).components().filter(|part| matches!(part, Component::Normal(_))).collect();
         record(&folder.opened, &path, stopped)
@@ -75,15 +75,15 @@ fn told(folder: Option<TaskFolder>, path: String) -> Reading<Note> {
     })
 }
 
-/// A file that a worker has told of, while it is read.
+/// A file that a worker has reported, while it is being read.
 pub(crate) type Filing = Pin<Box<dyn Future<Output = Option<Note>> + Send>>;
 
-/// The same, as a future that stops reading when it is dropped.
+/// Reads such a file. Dropping the future stops the reading.
 pub(crate) fn filing(folder: Option<TaskFolder>, path: String) -> Filing {
     Box::pin(async move { told(folder, path).done().await })
 }
 
-/// Something that is read on a thread of its own. Dropped, it stops soon.
+/// A read on a thread of its own. Dropping it stops the thread soon.
 #[derive(Debug)]
 pub(crate) struct Reading<T> {
     thread: tokio::task::JoinHandle<T>,
@@ -97,7 +97,7 @@ impl<T: Send + 'static> Reading<T> {
         Self { thread: tokio::task::spawn_blocking(move || read(&seen)), stopped }
     }
 
-    /// Waits for it. None if it could not be read to its end.
+    /// Waits for the result. `None` if the thread failed.
     pub(crate) async fn done(&mut self) -> Option<T> {
         (&mut self.thread).await.ok()
     }
@@ -109,7 +109,7 @@ impl<T> Drop for Reading<T> {
     }
 }
 
-/// The files that match, one by one, and what is to be said about the search.
+/// The matching files, one by one, and warnings about the search.
 fn matching<'a>(
     folder: &'a TaskFolder,
     patterns: &'a Patterns,
@@ -121,7 +121,7 @@ fn matching<'a>(
     std::iter::from_fn(move || {
         let entries = match &mut entries {
             Ok(entries) => entries,
-            // Said once.
+            // Warn only once.
             Err(_) if looked_at > 0 => return None,
             Err(error) => {
                 looked_at += 1;
@@ -245,7 +245,7 @@ mod tests {
         let tell = async |path: &str| {
             told(Some(opened(folder.path())), path.to_owned()).done().await.expect("it is read")
         };
-        // The sum of "abc" stands in every book about it.
+        // The well-known test vector of SHA-256.
         let sha256 = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad".to_owned();
         let expected = Note::File { path: "a.pdf".into(), size: 3, sha256 };
         assert_eq!((tell("a.pdf").await, tell("./a.pdf").await), (expected.clone(), expected));

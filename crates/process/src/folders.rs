@@ -1,5 +1,5 @@
-//! Where the children of a pool work. The folder of a task is opened once, and what is open is what counts from then on:
-//! for its sandbox, as the place where it starts, and for the files that it leaves.
+//! Task folders: where the children of a pool work. The folder of a task is opened once, and the open descriptor is what counts from
+//! then on: for the sandbox, as working directory, and for the files that the task leaves.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -14,45 +14,44 @@ use rustix::io::Errno;
 use crate::links;
 use crate::sandbox::SandboxInstance;
 
-/// Where the children of a pool work, unless a task has a folder of its own.
+/// Where the children of a pool work, unless a task was submitted with a folder.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Folders {
-    /// Where they start. The node's own folder if there is none.
+    /// The working directory; defaults to the node's.
     pub start: Option<PathBuf>,
-    /// Where each task gets a folder of its own, which is called like the task. It is made for the first attempt, later ones
-    /// find what is in it, and nobody removes it. It belongs to the pool alone.
+    /// The parent of the tasks' folders, each named after its task. A folder is created for the first attempt, later ones
+    /// find its contents, and it is never removed. It belongs to the pool alone.
     pub each: Option<PathBuf>,
-    /// What children in sandboxes may change, those of other pools too. A link in it leads no task anywhere.
+    /// Paths that sandboxed children may change, those of other pools too. Links in them are not followed for any task.
     pub guarded: Vec<PathBuf>,
 }
 
 impl Folders {
-    /// Where a child starts whose task has no folder of its own, as text.
+    /// The working directory of a child whose task has no folder, as text.
     pub(crate) fn start(&self) -> Option<String> {
         self.start.as_deref().map(|path| path.to_string_lossy().into_owned())
     }
 }
 
-/// The folder that belongs to a task.
 #[derive(Clone, Debug)]
 pub(crate) struct TaskFolder {
-    /// As the task is told.
+    /// The path given to the task.
     pub(crate) path: String,
-    /// What it is, whatever becomes of the path.
+    /// The folder itself, wherever the path leads later.
     pub(crate) opened: Arc<OwnedFd>,
 }
 
-/// Which links in the path of a folder are followed that a task was submitted with.
+/// Which links are followed in the path of a folder that a task was submitted with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Links {
-    /// Those that no child in a sandbox can have made.
+    /// Those that no sandboxed child can have made.
     Trusted,
-    /// None: the child gets the right to change what it leads to, and earlier ones may have had a part of the path.
+    /// None: the child gets the right to change the target, and earlier ones may have had a part of the path.
     None,
 }
 
 impl Links {
-    /// For a pool whose children are in these sandboxes, if they are in any.
+    /// For a pool with this sandbox, if any.
     pub(crate) const fn of(room: Option<&SandboxInstance>) -> Self {
         match room {
             Some(_) => Self::None,
@@ -67,7 +66,7 @@ pub(crate) struct TaskFolders {
     each: Option<PathBuf>,
     guarded: Vec<PathBuf>,
     links: Links,
-    /// The folder with those of all tasks, once it is needed.
+    /// The parent of the tasks' folders, opened on first use.
     root: Mutex<Option<Arc<OwnedFd>>>,
 }
 
@@ -77,7 +76,7 @@ impl TaskFolders {
         Self { each, guarded, links, root: Mutex::default() }
     }
 
-    /// The folder that belongs to the task, if there is one. It is made where it has to be.
+    /// Returns the task's folder, if it has one. Creates it where needed.
     pub(crate) fn own(&self, work: &Work) -> Result<Option<TaskFolder>, Failure> {
         if let Some(path) = &work.folder {
             let opened = self.given(Path::new(path))?;
@@ -105,7 +104,7 @@ impl TaskFolders {
         Ok(Some(TaskFolder { path, opened: Arc::new(opened) }))
     }
 
-    /// The folder in which each task has its own, if there is one. It is made where it has to be.
+    /// Returns the parent of the tasks' folders, if there is one. Creates it where needed.
     pub(crate) fn root(&self) -> Result<Option<(Arc<OwnedFd>, &Path)>, Failure> {
         let Some(each) = &self.each else { return Ok(None) };
         let refused = |why: &dyn std::fmt::Display| {
@@ -128,7 +127,7 @@ impl TaskFolders {
         }
     }
 
-    /// A folder that a task was submitted with.
+    /// Opens a folder that a task was submitted with.
     fn given(&self, path: &Path) -> Result<Arc<OwnedFd>, Failure> {
         let refused = |class, why: &dyn std::fmt::Display| {
             Failure::new(class, format!("the folder \"{}\" cannot be used: {why}", path.display()))
@@ -153,12 +152,12 @@ impl TaskFolders {
     }
 }
 
-/// Whether a folder has not been removed.
+/// Whether an open folder has not been removed.
 fn is_there(folder: &OwnedFd) -> bool {
     fstat(folder.as_fd()).is_ok_and(|found| found.st_nlink > 0)
 }
 
-/// Whether a path leads to a folder.
+/// Whether a path leads to an open folder.
 fn is_at(folder: &OwnedFd, path: &Path) -> bool {
     let same = |one: &rustix::fs::Stat, other: &rustix::fs::Stat| {
         (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)

@@ -1,13 +1,13 @@
-//! Work in child processes.
+//! Child processes: the supervisor, the command and worker executors, and sandboxes.
 //!
-//! - [`supervisor`]: one small process per node. It spawns every child, sees it end, and leaves nothing of it behind, not even
+//! - [`supervisor`]: one small process per node. It spawns every child, reaps it, and leaves nothing of it behind, not even
 //!   when the node itself is killed.
-//! - [`Command`]: the executor that runs one child per task. Its arguments come from a template, its stdout is the output.
-//! - [`Process`]: the executor of long-lived workers in any language, which talk over a socket.
-//! - [`descriptors`]: how many files a node may have open, and how many it needs.
-//! - [`Gauge`]: whether there is memory for more work.
+//! - [`Command`]: the executor that runs one child per task. Its arguments come from templates, its stdout is the output.
+//! - [`Process`]: the executor of long-lived workers in any language, over a socket.
+//! - [`descriptors`]: file descriptor limits.
+//! - [`Gauge`]: memory pressure.
 //!
-//! Only the supervisor sends signals: a child that it has not reaped cannot give its pid to anybody else.
+//! Only the supervisor sends signals: the pid of a child that it has not reaped cannot be reused.
 
 mod argument;
 mod command;

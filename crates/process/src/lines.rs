@@ -1,16 +1,16 @@
-//! What a child wrote for people: line by line to the notes, and the end of it for a failure.
+//! Log lines: the output of a child, line by line as notes, and its tail for a failure.
 
 use std::collections::VecDeque;
 
 use ostler_exec::{Level, Note, NoteSender};
 
-/// Bytes of one log line. The rest of a longer one is dropped, and that is said.
+/// Bytes of one log line. The rest of a longer one is dropped, with a mark.
 const MAX_LINE_BYTES: usize = 8 * 1024;
-/// Bytes of the end that stand in a failure's details.
+/// Bytes of the tail in a failure's details.
 pub(crate) const TAIL_BYTES: usize = 4 * 1024;
 pub(crate) const CUT: &str = " … (cut)";
 
-/// The end of what was written.
+/// The end of an output stream.
 #[derive(Debug, Default)]
 pub(crate) struct Tail(VecDeque<u8>);
 
@@ -20,14 +20,14 @@ impl Tail {
         self.0.drain(..self.0.len().saturating_sub(TAIL_BYTES));
     }
 
-    /// As text, if there is any.
+    /// Returns the tail as text, if there is any.
     pub(crate) fn text(&mut self) -> Option<String> {
         let text = String::from_utf8_lossy(self.0.make_contiguous()).trim().to_owned();
         (!text.is_empty()).then_some(text)
     }
 }
 
-/// The line that says why a program died: the last one of what it wrote, unless the program is known to end with another. Node.js
+/// The line that says why a program died: the last one of its output, unless the program is known to end with another. Node.js
 /// ends with its version.
 pub(crate) fn reason(text: &str) -> Option<&str> {
     let text = text.trim_end();
@@ -37,12 +37,12 @@ pub(crate) fn reason(text: &str) -> Option<&str> {
     }
     let before = || text.lines().rev().skip(1).map(str::trim_end);
     let says = |line: &&str| names_an_error(line);
-    // Without an error, such as after `throw "text"`, it is what stands before the version and its advice.
+    // Without an error, such as after `throw "text"`, it is the last line before the version and the hint.
     let rest = |line: &&str| !line.is_empty() && !line.starts_with("(Use `node");
     before().find(says).or_else(|| before().find(rest)).or(Some(last))
 }
 
-/// Whether a line is the first one of an error as Node.js shows it, such as `TypeError [ERR_X]: no`.
+/// Whether a line is the first one of an error as Node.js prints it, such as `TypeError [ERR_X]: no`.
 fn names_an_error(line: &str) -> bool {
     let name = line.trim_start_matches("Uncaught ").split([' ', ':', '[']).find(|word| !word.is_empty());
     let is_error = |name: &str| {
@@ -51,10 +51,10 @@ fn names_an_error(line: &str) -> bool {
     !line.starts_with(char::is_whitespace) && name.is_some_and(is_error)
 }
 
-/// One stream of an attempt, as log lines.
+/// One output stream of an attempt, as log lines.
 pub(crate) struct Lines {
     notes: NoteSender,
-    /// What people call the stream.
+    /// The name of the stream in messages.
     name: &'static str,
     line: Vec<u8>,
     state: LogLine,
@@ -64,14 +64,14 @@ pub(crate) struct Lines {
 #[derive(Clone, Copy)]
 enum LogLine {
     Kept,
-    /// It is too long: its rest is dropped.
+    /// The line is too long: its rest is dropped.
     Cut,
-    /// All that is allowed has been kept: everything is dropped.
+    /// The limit is reached: everything is dropped.
     Over,
 }
 
 impl Lines {
-    /// At most this many bytes of it are kept.
+    /// Keeps at most `most` bytes.
     pub(crate) const fn new(notes: NoteSender, name: &'static str, most: usize) -> Self {
         Self { notes, name, line: Vec::new(), state: LogLine::Kept, left: most }
     }
@@ -102,7 +102,7 @@ impl Lines {
         }
     }
 
-    /// What stands there without a line's end is a line too.
+    /// Logs a last line without a newline.
     pub(crate) fn finish(mut self) {
         if !self.line.is_empty() {
             self.end_line();
@@ -133,7 +133,7 @@ impl Lines {
 mod tests {
     use super::*;
 
-    /// The lines that are kept of these chunks, and the end.
+    /// The log lines of these chunks, and the tail.
     fn lines(most: usize, chunks: &[&[u8]]) -> (Vec<String>, Option<String>) {
         let (notes, said) = ostler_exec::notes();
         let (mut lines, mut tail) = (Lines::new(notes, "stderr", most), Tail::default());

@@ -1,7 +1,7 @@
-//! Opens folders and resolves paths without being led astray by symbolic links that a child in a sandbox may have made.
+//! Symbolic links: opens folders and resolves paths without following links that a sandboxed child may have made.
 //!
-//! The node may do more than such a child. So a link that the child made must not decide which folder the node opens, hands on
-//! or lists to the next child. Links elsewhere belong to whoever set the machine up, and are followed.
+//! The node may do more than such a child. So a link that the child made must not decide which folder the node opens, passes on
+//! or lists to the next child. Links elsewhere are the administrator's, and are followed.
 
 use std::ffi::OsString;
 use std::io;
@@ -12,41 +12,40 @@ use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
 
 use crate::sandbox::real;
 
-/// Links that one path may have in it, as for the kernel.
+/// Links in one path, at most; the same limit as the kernel's.
 const MAX_LINKS: usize = 40;
-/// A place in the file system: it can be named, and neither read nor written.
+/// A location in the file system, opened for neither reading nor writing.
 const PLACE: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 const FOLDER: OFlags = PLACE.union(OFlags::DIRECTORY);
 
-/// A path resolved, up to a link that must not be followed.
+/// Why a path could not be resolved.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Unresolved {
-    /// A child may have made this link.
+    /// A link that a child may have made.
     #[error(
         "\"{0}\" is a symbolic link, in a folder that children in a sandbox may change: it is not followed"
     )]
     Link(String),
-    /// The system says no.
     #[error(transparent)]
     System(#[from] io::Error),
 }
 
-/// A folder, wherever its path leads.
+/// Opens a folder, following links.
 pub(crate) fn folder(path: &Path) -> io::Result<OwnedFd> {
     Ok(openat(CWD, path, FOLDER, Mode::empty())?)
 }
 
-/// A folder by one name in another one. A link is none.
+/// Opens a folder by its name in another one. A link is refused.
 pub(crate) fn folder_in(parent: impl AsFd, name: &str) -> io::Result<OwnedFd> {
     Ok(openat(parent, name, FOLDER | OFlags::NOFOLLOW, Mode::empty())?)
 }
 
-/// A folder whose path has no link in it.
+/// Opens a folder whose path has no link in it.
 pub(crate) fn folder_without_links(path: &Path) -> io::Result<OwnedFd> {
     without_links(path, FOLDER)
 }
 
-/// A file or a folder whose path has no link in it.
+/// Opens a file or a folder whose path has no link in it.
 pub(crate) fn place_without_links(path: &Path) -> io::Result<OwnedFd> {
     without_links(path, PLACE)
 }
@@ -56,12 +55,12 @@ fn without_links(path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
     Ok(openat2(CWD, path, flags, Mode::empty(), no_links)?)
 }
 
-/// The path of something that is open, without links.
+/// The path of an open file or folder, without links.
 pub(crate) fn path_of(opened: impl AsFd) -> io::Result<PathBuf> {
     std::fs::read_link(format!("/proc/self/fd/{}", opened.as_fd().as_raw_fd()))
 }
 
-/// The path without links. One in these places, or below, is not followed.
+/// Resolves a path to one without links. A link in or below a guarded path is an error.
 pub(crate) fn resolve(path: &Path, guarded: &[PathBuf]) -> Result<PathBuf, Unresolved> {
     let guarded: Vec<PathBuf> = guarded.iter().map(|place| real(place)).collect();
     let mut rest = Vec::new();
@@ -93,7 +92,7 @@ pub(crate) fn resolve(path: &Path, guarded: &[PathBuf]) -> Result<PathBuf, Unres
     Ok(resolved)
 }
 
-/// The parts of a path, the first one last.
+/// Pushes the components of a path, the first one last.
 fn push_parts(rest: &mut Vec<OsString>, path: &Path) {
     let part = |part| match part {
         Component::Normal(name) => Some(name.to_owned()),

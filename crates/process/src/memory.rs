@@ -1,4 +1,4 @@
-//! How much memory there is, and who has it.
+//! Memory pressure, and the memory of process trees.
 
 use std::fs::read_to_string;
 use std::path::Path;
@@ -9,12 +9,12 @@ use ostler_core::MemoryPressure;
 
 use crate::supervisor::{descendants, own_cgroup};
 
-/// Above this share of what there is, nothing is added.
+/// Above this used share, no work is added.
 const TIGHT: f64 = 0.85;
-/// What was measured holds for so long.
+/// How long a measurement is valid.
 const MEASURE_EVERY: Duration = Duration::from_millis(500);
 
-/// The memory that a process has, with all that descends from it. What they share is counted for each.
+/// The resident memory of a process and all its descendants. Shared pages are counted for each.
 pub(crate) fn family_bytes(pid: i32) -> Option<u64> {
     let page = u64::try_from(rustix::param::page_size()).ok()?;
     let pages: Vec<u64> = descendants(pid).into_iter().filter_map(resident_pages).collect();
@@ -25,12 +25,13 @@ fn resident_pages(pid: i32) -> Option<u64> {
     read_to_string(format!("/proc/{pid}/statm")).ok()?.split(' ').nth(1)?.parse().ok()
 }
 
-/// Looks whether there is memory for more work: below 85 % of the machine's, and of what the node's control groups may have.
+/// Measures memory pressure: there is memory for more work below 85 % of the machine's memory and of the limits of the node's control
+/// groups.
 #[derive(Debug, Default)]
 pub struct Gauge(Mutex<Option<(Instant, MemoryPressure)>>);
 
 impl Gauge {
-    /// Whether there is memory for more. It is measured twice a second at most.
+    /// Returns the memory pressure, measured at most twice a second.
     #[must_use]
     pub fn memory(&self) -> MemoryPressure {
         let mut measured = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -46,7 +47,7 @@ impl Gauge {
     }
 }
 
-/// The largest share that is used, of the machine and of every group around this process. What cannot be read is not used.
+/// The largest used share, of the machine and of every control group around this process. Unreadable values are skipped.
 fn used_share() -> f64 {
     let machine = read_to_string("/proc/meminfo").ok().and_then(|info| share_of_machine(&info));
     let groups = own_cgroup().ok();
@@ -68,7 +69,7 @@ fn share_of_group_at(folder: &Path) -> Option<f64> {
     share_of_group(&read("memory.max")?, &read("memory.current")?, &read("memory.stat").unwrap_or_default())
 }
 
-/// Of what a group has, files that nobody has used of late can be had back at once. A group without a bound is never full.
+/// The used share of a group, without inactive file cache, which can be reclaimed at once. A group without a limit is never full.
 fn share_of_group(max: &str, current: &str, stat: &str) -> Option<f64> {
     let (max, current): (f64, f64) = (max.trim().parse().ok()?, current.trim().parse().ok()?);
     let files = stat.lines().find_map(|line| line.strip_prefix("inactive_file "));

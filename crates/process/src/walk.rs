@@ -1,4 +1,4 @@
-//! Walks through a folder that is open, and below, by names that are never followed out of it.
+//! Directory walk: lists an open folder recursively, without following links out of it.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
@@ -6,32 +6,32 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, openat2, statat};
 
-/// How deep below the folder files are looked for.
+/// How deep below the folder to search.
 const MAX_DEPTH: usize = 32;
 
-/// Only what is below the folder, and by no link.
+/// Resolves only paths below the folder, without links.
 pub(crate) const INSIDE: ResolveFlags =
     ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
 
-/// The files and folders below a folder: by name, each folder before what is in it.
+/// The files and folders below a folder: sorted by name, each folder before its contents.
 pub(crate) struct Walk<'a> {
     top: &'a OwnedFd,
-    /// Not yet looked at, the next one last.
+    /// Not yet visited, the next one last.
     waiting: Vec<WalkEntry>,
-    /// So many more may be listed.
+    /// How many more may be listed.
     room: usize,
 }
 
-/// Something below the folder.
+/// A file or folder below the top.
 pub(crate) struct WalkEntry {
-    /// From the folder on.
+    /// Relative to the top.
     pub(crate) path: PathBuf,
     pub(crate) kind: FileType,
     depth: usize,
 }
 
 impl<'a> Walk<'a> {
-    /// Lists so many files and folders at most.
+    /// Lists at most `most` files and folders.
     pub(crate) fn new(top: &'a OwnedFd, most: usize) -> std::io::Result<Self> {
         let mut walk = Self { top, waiting: Vec::new(), room: most };
         walk.list(Path::new(""), 1)?;
@@ -44,7 +44,7 @@ impl<'a> Walk<'a> {
         let opened = openat2(self.top.as_fd(), at, flags, Mode::empty(), INSIDE)?;
         let mut found = Vec::new();
         for entry in Dir::read_from(&opened)? {
-            // What cannot be listed cannot be recorded either.
+            // An entry that cannot be listed cannot be recorded either.
             let Ok(entry) = entry else { break };
             let name = entry.file_name();
             if matches!(name.to_bytes(), b"." | b"..") {
@@ -56,7 +56,7 @@ impl<'a> Walk<'a> {
             self.room -= 1;
             let mut kind = entry.file_type();
             if kind == FileType::Unknown {
-                // Not every file system tells it with the name.
+                // Not every file system reports the type with the name.
                 kind = statat(&opened, name, AtFlags::SYMLINK_NOFOLLOW)
                     .map_or(kind, |found| FileType::from_raw_mode(found.st_mode));
             }
@@ -75,7 +75,7 @@ impl Iterator for Walk<'_> {
     fn next(&mut self) -> Option<WalkEntry> {
         let entry = self.waiting.pop()?;
         if entry.kind == FileType::Directory && entry.depth < MAX_DEPTH {
-            // It may be gone, or closed to us; the others are not.
+            // The folder may be gone or unreadable; the others are not.
             let _ = self.list(&entry.path, entry.depth + 1);
         }
         Some(entry)

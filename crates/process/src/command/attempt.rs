@@ -1,4 +1,4 @@
-//! One attempt: follows a child from its start to the answer. One loop owns the pipes, the clock and the child.
+//! One attempt of a command: follows a child process from its start to the result. One loop owns the pipes, the timer and the child.
 
 use std::io;
 use std::pin::Pin;
@@ -17,16 +17,16 @@ use super::verdict;
 use crate::lines::{Lines, Tail};
 use crate::supervisor::{Child, Exit, SupervisorGone};
 
-/// Bytes read at once.
+/// Bytes per read.
 const CHUNK_BYTES: usize = 64 * 1024;
-/// How long a pipe must be silent, after the child's end, until nothing more is expected from it.
+/// How long a pipe must be silent after the child has exited until it counts as drained.
 const IDLE: Duration = Duration::from_millis(200);
-/// How long somebody else who holds a pipe, and writes on, is listened to.
+/// How long to keep reading from a pipe that another process holds open and writes to.
 const MAX_DRAIN: Duration = Duration::from_secs(5);
-/// How long a kill may take at least: a short grace must not make a busy system look like a child that cannot die.
+/// The minimum wait for a kill: a short grace period must not make a busy system look like a child that cannot die.
 const MIN_KILL_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Why a child is being ended.
+/// Why a child is being stopped.
 #[derive(Clone, Copy)]
 enum Reason {
     Deadline,
@@ -35,11 +35,11 @@ enum Reason {
 
 enum CommandStage {
     Running,
-    /// It was asked to end.
+    /// SIGTERM was sent.
     Stopping(Reason),
-    /// It was killed.
+    /// SIGKILL was sent.
     Killed(Reason),
-    /// It has ended; what is still in the pipes is read.
+    /// The child has exited; the rest of the pipes is being read.
     Draining {
         exit: Exit,
         reason: Option<Reason>,
@@ -52,12 +52,12 @@ enum Event {
     Stdout(io::Result<usize>),
     Stderr(io::Result<usize>),
     Stdin(io::Result<usize>),
-    /// The stage has lasted as long as it may.
+    /// The current stage has timed out.
     Timer,
-    /// Nothing has come from the pipes for a while.
+    /// The pipes have been silent for a while.
     Silence,
     Cancel,
-    /// The lease is lost: it is ended at once.
+    /// The lease is lost: the child is killed at once.
     Lost,
 }
 
@@ -96,7 +96,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// To the end. The timer stands at the deadline; each stage sets it anew.
+    /// Runs the attempt to its end. The timer is set to the deadline; each stage resets it.
     pub(super) async fn follow(mut self, mut timer: Pin<&mut Sleep>) -> AttemptResult {
         let mut stdin = self.child.stdin.take();
         let mut stdout = self.child.stdout.take();
@@ -118,8 +118,8 @@ impl<'a> Attempt<'a> {
                 }
             };
             let losable = !matches!(self.stage, CommandStage::Killed(_));
-            // In this order: an end that has come counts before a deadline, a flood does not hold up the clock, and what
-            // is in the pipes of a child that has ended counts before the silence.
+            // In this order: an exit comes before a deadline, a flood of output does not delay the timer, and the output
+            // of a child that has exited comes before the silence.
             let event = tokio::select! {
                 biased;
                 exit = self.child.ended(), if runs => Event::Exit(exit),
@@ -153,7 +153,7 @@ impl<'a> Attempt<'a> {
                         stdin = None;
                     }
                 }
-                // A child need not read what it is given.
+                // A child need not read its input.
                 Event::Stdin(Err(_)) => stdin = None,
                 Event::Cancel => self.ask_to_end(Reason::Cancel, timer.as_mut()),
                 Event::Lost => match self.stage {
@@ -166,7 +166,7 @@ impl<'a> Attempt<'a> {
                 Event::Timer | Event::Silence => match self.stage {
                     CommandStage::Running => self.ask_to_end(Reason::Deadline, timer.as_mut()),
                     CommandStage::Stopping(reason) => self.kill(reason, timer.as_mut()),
-                    // Killed, and still there: it hangs in the kernel.
+                    // Killed and still alive: the child hangs in the kernel.
                     CommandStage::Killed(reason) => return self.judge(reason).deaf(),
                     CommandStage::Draining { exit, reason, .. } => return self.conclude(exit, reason),
                 },
@@ -194,14 +194,14 @@ impl<'a> Attempt<'a> {
         };
         let most = match reason {
             None | Some(Reason::Cancel) => MAX_DRAIN,
-            // It had its time: what others who hold its pipes still write is not waited for.
+            // The deadline has passed: do not wait for other processes that write to the pipes.
             Some(Reason::Deadline) => IDLE,
         };
         self.stage = CommandStage::Draining { exit, reason, until: after(most) };
         self.rearm(silence);
     }
 
-    /// Something came: after the child's end, the silence begins anew.
+    /// Restarts the silence timer; it matters only after the child has exited.
     fn rearm(&self, silence: Pin<&mut Sleep>) {
         match self.stage {
             CommandStage::Draining { until, .. } => silence.reset(after(IDLE).min(until)),
@@ -209,7 +209,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// What it said last, once all that it said is in the log.
+    /// Flushes the log, and returns the end of stderr.
     fn last_words(lines: Lines, mut tail: Tail) -> Option<String> {
         lines.finish();
         tail.text()
@@ -217,7 +217,7 @@ impl<'a> Attempt<'a> {
 
     fn conclude(self, exit: Exit, reason: Option<Reason>) -> AttemptResult {
         match (reason, exit) {
-            // It was told to stop, and finished its work in the grace.
+            // Includes a child that was cancelled and finished its work within the grace period.
             (None, _) | (Some(Reason::Cancel), Exit::Code(0)) => {
                 let said = Self::last_words(self.lines, self.tail);
                 let output = match exit {
@@ -226,7 +226,7 @@ impl<'a> Attempt<'a> {
                         kept.warning.into_iter().for_each(|warning| self.notes.say(Note::Warning(warning)));
                         kept.json
                     }
-                    // Programs say on their standard output, too, why they failed.
+                    // Programs report failures on standard output too.
                     Exit::Code(_) | Exit::Signal(_) => {
                         self.output.tell(&self.notes, self.max_log_bytes);
                         None
@@ -250,12 +250,12 @@ impl<'a> Attempt<'a> {
 
 fn after(wait: Duration) -> Instant {
     let now = Instant::now();
-    // Far enough for a wait that the clock cannot count.
+    // For a wait beyond the range of the clock.
     const FAR: Duration = Duration::from_secs(30 * 365 * 24 * 60 * 60);
     now.checked_add(wait).unwrap_or(now + FAR)
 }
 
-/// The next chunk, as far as there is room for it. A pipe that is closed has none, ever.
+/// Reads the next chunk, up to the capacity of the buffer. Never completes on a closed pipe.
 async fn read(pipe: &mut Option<pipe::Receiver>, chunk: &mut Vec<u8>) -> io::Result<usize> {
     chunk.clear();
     match pipe {

@@ -1,4 +1,4 @@
-//! The executor that runs one child per task.
+//! The command executor: runs one child process per task.
 
 mod attempt;
 mod output;
@@ -26,11 +26,11 @@ pub use policy::{Codes, CommandPolicy, Environment, Input, OutputForm, PolicyErr
 use template::Template;
 pub use template::TemplateError;
 
-/// Runs a command for each task, whatever its kind.
+/// Executor that runs a command for each task, whatever its kind.
 ///
-/// Its stdout is the output, its stderr goes to the log line by line, its exit code says how it went. The stdout of one that did
-/// not succeed is kept with its attempt. At the deadline
-/// and on a cancel its group gets SIGTERM, and after the grace all of it is killed. When the lease is lost there is no grace.
+/// The child's stdout is the output, its stderr goes to the log line by line, and its exit code decides the outcome. The stdout of a
+/// child that did not succeed is kept with its attempt. At the deadline and on a cancel its process group gets SIGTERM, and after
+/// the grace period all of it is killed. When the lease is lost there is no grace period.
 #[derive(Debug)]
 pub struct Command {
     supervisor: Supervisor,
@@ -41,24 +41,24 @@ pub struct Command {
     files: Option<Patterns>,
 }
 
-/// Where a command's words come from.
+/// The source of a command's arguments.
 #[derive(Debug)]
 enum Words {
     Templates(Vec<Template>),
     Payload,
 }
 
-/// What stands in a payload that brings its own command.
+/// A payload that brings its own command.
 #[derive(Deserialize)]
 struct Given {
     argv: Vec<Argument>,
 }
 
 impl Command {
-    /// Runs commands by this policy, as children of this supervisor.
+    /// Creates an executor that runs commands by this policy, as children of this supervisor.
     ///
     /// # Errors
-    /// When the policy names no program, one of its templates or patterns is wrong, or its sandbox cannot be kept.
+    /// When the policy names no program, one of its templates or patterns is invalid, or its sandbox cannot be enforced.
     pub fn new(supervisor: Supervisor, policy: CommandPolicy) -> Result<Self, PolicyError> {
         let templates = policy.templates()?;
         let fixed: Vec<String> = templates.iter().filter_map(Template::fixed).collect();
@@ -66,10 +66,10 @@ impl Command {
         Self::of(supervisor, policy, &fixed, Words::Templates(templates))
     }
 
-    /// Runs what each task says in its payload: `{"argv": ["program", "argument"]}`. The policy's own words are not used.
+    /// Creates an executor that runs the command in each task's payload: `{"argv": ["program", "argument"]}`. Ignores the policy's `argv`.
     ///
     /// # Errors
-    /// When one of its patterns for files is wrong, or its sandbox cannot be kept.
+    /// When one of its file patterns is invalid, or its sandbox cannot be enforced.
     pub fn of_payload(supervisor: Supervisor, policy: CommandPolicy) -> Result<Self, PolicyError> {
         Self::of(supervisor, policy, &[], Words::Payload)
     }
@@ -147,7 +147,7 @@ impl Executor for Command {
             let (launch, private) = self.launch(&work, own.as_ref())?;
             Ok((launch, private, own))
         });
-        // The private folder goes when all is over.
+        // The private folder is removed when the attempt is over.
         let (launch, _private, own) = match launch {
             Ok(launch) => launch,
             Err(failure) => return AttemptResult::failed(failure),

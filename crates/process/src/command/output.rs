@@ -1,5 +1,5 @@
-//! What a command wrote to its standard output, within bounds: of too much, the beginning and the end are kept, and what was left
-//! out between them is marked.
+//! Standard output of a command, up to a limit: an output that is too long keeps its beginning and its end, with a mark between
+//! them.
 
 use std::collections::VecDeque;
 
@@ -9,27 +9,26 @@ use ostler_exec::{MAX_STDOUT_PIECES, Note, NoteSender};
 use super::policy::OutputForm;
 use crate::argument::Argument;
 
-/// Bytes of one piece of the output of a failure. As JSON it has at most six times as many, which fits into an event.
+/// Bytes of one piece of a failed attempt's output. JSON takes at most six times as many, which fits into an event.
 const PIECE_BYTES: usize = 8 * 1024;
-/// Bytes of one character, at most.
+/// Bytes of one UTF-8 character, at most.
 const MAX_CHAR_BYTES: usize = 4;
 
-/// Standard output, up to a bound.
+/// Standard output, up to a limit.
 pub(super) struct Output {
     form: OutputForm,
-    /// The beginning: the first half of the bound.
+    /// The beginning: the first half of the limit.
     head: Vec<u8>,
-    /// The end of what came after it: as much as the bound leaves.
+    /// The end of the rest: as much as the limit leaves.
     tail: VecDeque<u8>,
     written: u64,
     most: usize,
 }
 
-/// The output of an attempt that succeeded.
+/// The output of a successful attempt.
 pub(super) struct KeptOutput {
-    /// JSON text. Nothing is no output.
+    /// JSON text. `None` if nothing was written.
     pub(super) json: Option<String>,
-    /// What is to be said about it.
     pub(super) warning: Option<String>,
 }
 
@@ -48,7 +47,7 @@ impl Output {
         self.tail.drain(..self.tail.len().saturating_sub(most));
     }
 
-    /// What is kept of a success.
+    /// Returns the output to keep of a success.
     pub(super) fn into_kept(mut self) -> KeptOutput {
         let (mut room, most) = (self.most, self.most);
         loop {
@@ -58,7 +57,7 @@ impl Output {
                 Ok(kept) => return KeptOutput { warning: cut.or(kept.warning), ..kept },
                 Err(needed) => needed,
             };
-            // In JSON it has more bytes than it was written with. Each round leaves out a good part of it.
+            // As JSON the output is longer than it was written. Each round drops a good part of it.
             let scaled = (room as u128 * most as u128 / needed as u128) as usize;
             room = scaled.min(room - room.div_ceil(16));
             if room == 0 {
@@ -74,7 +73,7 @@ impl Output {
         )
     }
 
-    /// Says what a command that did not succeed has written, up to this many bytes.
+    /// Records the output of a command that did not succeed as notes, up to this many bytes.
     pub(super) fn tell(mut self, notes: &NoteSender, most: usize) {
         let most = most.min(MAX_STDOUT_PIECES / 2 * PIECE_BYTES);
         let Part { bytes, is_cut } = self.within(most.min(self.most));
@@ -92,14 +91,14 @@ impl Output {
         }
     }
 
-    /// All of it, if it has at most so many bytes; else the beginning and the end, with a mark between them.
+    /// All of the output if it fits into `most` bytes; otherwise its beginning and end, with a mark between them.
     fn within(&mut self, most: usize) -> Part {
         let tail = self.tail.make_contiguous();
         if self.written <= most as u64 {
             return Part { bytes: [&self.head, &*tail].concat(), is_cut: false };
         }
         let head = until_character(&self.head[..self.head.len().min(most / 2)]);
-        // What is not in the tail is in the head, where little was written.
+        // Little was written: the part that is not in the tail is in the head.
         let joined;
         let all: &[u8] = if self.written <= (self.head.len() + tail.len()) as u64 {
             joined = [&self.head[head.len()..], &*tail].concat();
@@ -114,13 +113,13 @@ impl Output {
     }
 }
 
-/// What was written, or its beginning and its end.
+/// The whole output, or its beginning and its end.
 struct Part {
     bytes: Vec<u8>,
     is_cut: bool,
 }
 
-/// As JSON text of at most so many bytes; the error is how many it would have.
+/// Converts to JSON text of at most `most` bytes; the error is the length it would have.
 fn json(form: OutputForm, Part { bytes, is_cut }: Part, most: usize) -> Result<KeptOutput, usize> {
     let kept = |json| Ok(KeptOutput { json, warning: None });
     if bytes.is_empty() {
@@ -145,7 +144,7 @@ fn json(form: OutputForm, Part { bytes, is_cut }: Part, most: usize) -> Result<K
     if text.is_empty() {
         return kept(None);
     }
-    // A cut text is none of the program's JSON, whatever it looks like.
+    // Truncated text is not the program's JSON, even if it parses.
     let is_json = !is_cut && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok();
     let is_deep = is_json && is_too_deep(text);
     if is_json && !is_deep && text.len() <= most {
@@ -161,8 +160,8 @@ fn json(form: OutputForm, Part { bytes, is_cut }: Part, most: usize) -> Result<K
     Ok(KeptOutput { json: serde_json::to_string(text).ok(), warning })
 }
 
-/// How many bytes these have as JSON: a string if they are text, else the list of them. Counted, because to write it takes long
-/// and may take several times the room.
+/// The length of these bytes as JSON: a string if they are UTF-8, otherwise a list. Counted, because writing it is slow and may
+/// take several times the memory.
 fn length(bytes: &[u8]) -> usize {
     let quotes_or_brackets = 2;
     if std::str::from_utf8(bytes).is_ok() {
@@ -182,7 +181,7 @@ fn length(bytes: &[u8]) -> usize {
     bytes.iter().map(digits).sum::<usize>() + commas + quotes_or_brackets
 }
 
-/// Without the first bytes of a character that was cut at the end.
+/// Drops an incomplete character at the end.
 fn until_character(bytes: &[u8]) -> &[u8] {
     let begins = |at: &usize| bytes[*at] & 0b1100_0000 != 0b1000_0000;
     let last = (bytes.len().saturating_sub(MAX_CHAR_BYTES)..bytes.len()).rev().find(begins);
@@ -192,14 +191,14 @@ fn until_character(bytes: &[u8]) -> &[u8] {
     }
 }
 
-/// Without the last bytes of a character that was cut at the beginning.
+/// Drops an incomplete character at the beginning.
 fn from_character(bytes: &[u8]) -> &[u8] {
     let is_inside = |byte: &&u8| **byte & 0b1100_0000 == 0b1000_0000;
     let inside = bytes.iter().take(MAX_CHAR_BYTES - 1).take_while(is_inside).count();
     &bytes[inside..]
 }
 
-/// The bytes in pieces that end with a line where they can, and with a character else.
+/// Splits the bytes into pieces that end with a line where possible, otherwise with a character.
 fn pieces(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         if bytes.is_empty() {
@@ -209,7 +208,7 @@ fn pieces(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
         let end = if most.len() == bytes.len() {
             most.len()
         } else {
-            // Not much shorter than it could be, so that there are not too many.
+            // Not much shorter than the limit, so that there are not too many pieces.
             let line = most.iter().rposition(|byte| *byte == b'\n').map(|at| at + 1);
             line.filter(|end| *end > PIECE_BYTES / 2).unwrap_or_else(|| until_character(most).len())
         };
@@ -235,7 +234,7 @@ mod tests {
         kept.json
     }
 
-    /// What is told of a failure, put together again, and the warnings.
+    /// The recorded output of a failure, joined, and the warnings.
     fn told(output: Output, most: usize) -> (Vec<u8>, Vec<String>) {
         let (notes, heard) = ostler_exec::notes();
         output.tell(&notes, most);
@@ -292,7 +291,7 @@ mod tests {
     fn what_just_fits_is_whole_and_json_counts_as_it_is_kept() {
         let fits = of(OutputForm::Json, 12, &[b"123456", b"7890"]).into_kept();
         assert_eq!((fits.json.as_deref(), fits.warning), (Some("1234567890"), None));
-        // Ten ends of lines are twenty bytes of JSON, and two for the quotes.
+        // Ten newlines are twenty bytes of JSON, and two for the quotes.
         let lines = of(OutputForm::Exact, 22, &[b"\n\n\n\n\n\n\n\n\n\n"]).into_kept();
         assert_eq!((lines.json.map(|json| json.len()), lines.warning), (Some(22), None));
         for (form, byte) in [(OutputForm::Exact, 0xff), (OutputForm::Exact, 1), (OutputForm::Json, 0xff)] {

@@ -1,4 +1,4 @@
-//! The files that a command leaves: they are recorded when it has ended, in what is left of its time.
+//! Output files of a command: recorded after the child has exited, in the time that remains.
 
 use std::time::Duration;
 
@@ -16,12 +16,12 @@ pub(super) struct OutputFiles {
     notes: NoteSender,
     lost: CancellationToken,
     began: Instant,
-    /// What an attempt may take until it answers.
+    /// Timeout plus grace period.
     most: Duration,
 }
 
 impl OutputFiles {
-    /// Of an attempt that begins now.
+    /// For an attempt that starts now.
     pub(super) fn of(patterns: Patterns, folder: Option<TaskFolder>, work: &Work, control: &Control) -> Self {
         Self {
             patterns,
@@ -33,7 +33,7 @@ impl OutputFiles {
         }
     }
 
-    /// Records what there is. An attempt that was stopped, or took too long, has no time for it.
+    /// Records the matching files. An attempt that was stopped or timed out has no time left for it.
     pub(super) async fn record(self, ended: &AttemptResult) {
         match &ended.outcome {
             Outcome::Success => {}

@@ -1,4 +1,4 @@
-//! How a command is run, and what its exit codes mean.
+//! Command policy: how a command is run, and the meaning of its exit codes.
 
 use ostler_core::ErrorClass;
 
@@ -13,37 +13,31 @@ use super::template::{Template, TemplateError};
 pub struct CommandPolicy {
     /// The program and its arguments: templates, each of which stays one argument.
     pub argv: Vec<String>,
-    /// What it reads.
     pub input: Input,
-    /// The variables it gets.
     pub environment: Environment,
-    /// What its exit codes mean.
     pub codes: Codes,
-    /// What its output is.
     pub output: OutputForm,
-    /// Bytes of its output, as JSON. Of more, the beginning and the end are kept, and that is said.
+    /// Limit of the output in bytes of JSON. A longer output keeps its beginning and its end, with a warning.
     pub max_output_bytes: usize,
-    /// Bytes of its stderr that are kept as log lines, and of its stdout when it does not succeed. More is dropped, and that is
-    /// said.
+    /// Limit in bytes of the stderr kept as log lines, and of the stdout kept when the command does not succeed. The rest is
+    /// dropped, with a warning.
     pub max_log_bytes: usize,
-    /// Where it works.
     pub folders: Folders,
-    /// What it may do at most.
     pub sandbox: Option<Sandbox>,
-    /// Which files that it leaves in its task's folder are recorded: patterns such as `*.pdf` or `pages/**/*.png`.
+    /// Patterns of the files in the task's folder to record, such as `*.pdf` or `pages/**/*.png`.
     pub files: Vec<String>,
 }
 
-/// Output of one attempt, unless the policy says otherwise.
+/// The default limit of the output of one attempt.
 const MAX_OUTPUT_BYTES: usize = 16 << 20;
-/// Log lines of one attempt, unless the policy says otherwise.
+/// The default limit of the log lines of one attempt.
 const MAX_LOG_BYTES: usize = 1 << 20;
-/// What nearly every program needs, and nothing that is a secret.
+/// Variables that nearly every program needs; none is a secret.
 const KEPT: [&str; 10] =
     ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR"];
 
 impl CommandPolicy {
-    /// Runs this, with what is usual for everything else.
+    /// Creates a policy that runs this command, with defaults for everything else.
     #[must_use]
     pub fn new<A: Into<String>>(argv: impl IntoIterator<Item = A>) -> Self {
         Self {
@@ -60,7 +54,7 @@ impl CommandPolicy {
         }
     }
 
-    /// Every reason why it cannot be followed. With none, [`Command::new`](crate::Command::new) takes it.
+    /// Returns every error of the policy. With none, [`Command::new`](crate::Command::new) accepts it.
     #[must_use]
     pub fn faults(&self) -> Vec<PolicyError> {
         let no_program = self.argv.first().is_none_or(String::is_empty).then_some(PolicyError::NoProgram);
@@ -77,47 +71,43 @@ impl CommandPolicy {
     }
 }
 
-/// A policy that cannot be followed.
+/// An invalid policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
-    /// Nothing to run.
     #[error("the command has no program")]
     NoProgram,
-    /// A template is wrong.
     #[error(transparent)]
     Template(#[from] TemplateError),
-    /// A pattern for files is wrong.
     #[error("there is no such pattern for files: {0}")]
     Files(String),
-    /// The sandbox cannot be what it says.
     #[error("the sandbox: {0}")]
     Sandbox(#[from] SandboxError),
 }
 
-/// What the command reads.
+/// The standard input of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Input {
-    /// Nothing: the end at once.
+    /// End of file at once.
     Nothing,
     /// The payload: JSON text.
     Payload,
 }
 
-/// What the output of a command is.
+/// How the standard output of a command becomes the task's output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutputForm {
-    /// What it wrote, if that is JSON; else a JSON string of it, without the end of its last line.
+    /// The output itself if it is JSON; otherwise a JSON string of it, without the final newline.
     Json,
-    /// What it wrote, byte by byte, as an [`Argument`](crate::Argument) is written in JSON.
+    /// The exact bytes, in the JSON form of an [`Argument`](crate::Argument).
     Exact,
 }
 
-/// The variables of a command. There are no others, except the one by which the supervisor knows its own.
+/// The environment of a command. It has no other variables, except the one by which the supervisor recognizes its descendants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Environment {
-    /// The names of those it inherits from the node.
+    /// The names of the variables inherited from the node.
     pub keep: Vec<String>,
-    /// Those that are set for it.
+    /// Additional variables.
     pub set: Vec<(String, String)>,
 }
 
@@ -127,20 +117,20 @@ impl Default for Environment {
     }
 }
 
-/// What exit codes mean, beside 0, which is success. A code that stands nowhere is unclassed: transient, unless the pool assumes
+/// The meaning of exit codes other than 0, which is success. A code in no list is unclassed: transient, unless the pool assumes
 /// otherwise.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Codes {
-    /// Will never work.
+    /// Will never succeed.
     pub permanent: Vec<i32>,
-    /// May work next time, whatever the other lists say.
+    /// May succeed on the next attempt, whatever the other lists say.
     pub transient: Vec<i32>,
-    /// Nothing in this lane can work now.
+    /// Nothing in this lane can succeed now.
     pub queue_stop: Vec<i32>,
 }
 
 impl Codes {
-    /// What a code means, if it stands somewhere.
+    /// The class of a code, if it is listed.
     pub(super) fn class(&self, code: i32) -> Option<ErrorClass> {
         if self.transient.contains(&code) {
             Some(ErrorClass::Transient)

@@ -1,7 +1,7 @@
-//! The arguments of a command, with fields of the task in them.
+//! Argument templates: the arguments of a command, with fields of the task in them.
 //!
 //! `{{ payload }}`, `{{ payload.a.b }}`, `{{ id }}`, `{{ attempt }}`, `{{ kind }}` and `{{ queue }}` are replaced, once:
-//! what they are replaced by is data and is not looked at again. An element stays one argument whatever comes into it.
+//! the replacement is data and is not expanded again. A template stays one argument whatever is inserted.
 
 use ostler_exec::Work;
 use serde_json::Value;
@@ -9,13 +9,11 @@ use serde_json::Value;
 const OPEN: &str = "{{";
 const CLOSE: &str = "}}";
 
-/// A template that says nothing sensible.
+/// An invalid template.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
-    /// An opening without its end.
     #[error("\"{{{{\" without \"}}}}\" in \"{0}\"")]
     Open(String),
-    /// A field that no task has.
     #[error(
         "there is no field \"{0}\": use payload, payload.<name>, id, attempt, kind or queue in the template"
     )]
@@ -29,11 +27,11 @@ enum Part {
     Attempt,
     Kind,
     Queue,
-    /// The payload, or what is found in it under these names.
+    /// The payload, or the value in it at this path.
     Payload(Vec<String>),
 }
 
-/// One argument.
+/// The template of one argument.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Template(Vec<Part>);
 
@@ -52,7 +50,7 @@ impl Template {
         Ok(Self(parts))
     }
 
-    /// The argument, if it is the same for every task.
+    /// Returns the argument, if it is the same for every task.
     pub(super) fn fixed(&self) -> Option<String> {
         let text = |part: &Part| match part {
             Part::Text(text) => Some(text.clone()),
@@ -61,7 +59,7 @@ impl Template {
         self.0.iter().map(text).collect()
     }
 
-    /// The argument for this attempt, or the sentence that says why there is none.
+    /// Renders the argument for this attempt; the error is a message.
     pub(super) fn render(&self, work: &Work) -> Result<String, String> {
         let mut argument = String::new();
         for part in &self.0 {
@@ -114,7 +112,7 @@ fn from_payload(payload: &str, path: &[String]) -> Result<String, String> {
     }
     Ok(match value {
         Value::String(text) => text.clone(),
-        // As it was submitted: a parse would sort its fields and round its numbers.
+        // As it was submitted: parsing would sort its fields and round its numbers.
         _ if path.is_empty() => payload.to_owned(),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
             value.to_string()

@@ -1,4 +1,4 @@
-//! How an attempt ended, from what became of its child.
+//! Verdict on an attempt, from the exit of its child.
 
 use std::io;
 
@@ -11,7 +11,7 @@ use super::policy::Codes;
 use crate::lines::reason;
 use crate::supervisor::{About, Exit, SpawnError};
 
-/// A child that ended by itself.
+/// The result of a child that exited by itself.
 pub(super) fn exited(
     exit: Exit,
     codes: &Codes,
@@ -39,7 +39,7 @@ pub(super) fn exited(
     AttemptResult { classing, ..AttemptResult::failed(Failure { details: stderr, ..failure }) }
 }
 
-/// What became of a child, in words.
+/// Describes an exit in words.
 pub(crate) fn how(exit: Exit) -> String {
     match exit {
         Exit::Code(code) => format!("exited with code {code}"),
@@ -47,7 +47,7 @@ pub(crate) fn how(exit: Exit) -> String {
     }
 }
 
-/// What might explain an end that nobody here has caused.
+/// A possible explanation for an exit that the node did not cause.
 pub(crate) fn hint(exit: Exit) -> Option<String> {
     let hints = [
         (Signal::KILL, "the system kills like this when it is out of memory"),
@@ -58,7 +58,7 @@ pub(crate) fn hint(exit: Exit) -> Option<String> {
     hint.map(|(_, hint)| hint.to_owned())
 }
 
-/// There is no child.
+/// The failure of a child that could not be spawned.
 pub(crate) fn not_spawned(program: &str, folder: Option<&str>, error: &SpawnError) -> Failure {
     let (class, message) = match error {
         SpawnError::Refused { about: About::Program, error } => {
@@ -67,7 +67,7 @@ pub(crate) fn not_spawned(program: &str, folder: Option<&str>, error: &SpawnErro
         SpawnError::Refused { about: About::Folder, error } => {
             (class(error), format!("the folder \"{}\" cannot be used: {error}", folder.unwrap_or_default()))
         }
-        // It says nothing about the task.
+        // Says nothing about the task.
         SpawnError::Refused { about: About::Containment, error } => {
             (ErrorClass::Transient, format!("\"{program}\" cannot be contained: {error}"))
         }
@@ -82,7 +82,7 @@ pub(crate) fn not_spawned(program: &str, folder: Option<&str>, error: &SpawnErro
     Failure::new(class, message)
 }
 
-/// What will not change by itself is permanent; what the system lacks now, it may have later.
+/// Classifies an error: lasting ones are permanent; a resource that the system lacks now may be available later.
 pub(crate) fn class(error: &io::Error) -> ErrorClass {
     const NEVER: [Errno; 10] = [
         Errno::NOENT,
