@@ -1,8 +1,8 @@
-//! The system calls that seccomp denies to a child in a sandbox, in one table: the filter is made from it, and the probe
-//! tries each of them.
+//! Denied system calls (seccomp): the table of what a sandboxed child may not call. The filters are built from it, and the probe
+//! tries each call.
 //!
-//! What is here is what Landlock does not cover, or covers on newer kernels only. seccomp sees the number of a call and its
-//! arguments, but not what a pointer points to. So a call that takes a path is denied for every path, or for none.
+//! The table covers what Landlock does not, or covers on newer kernels only. seccomp sees the number of a call and its
+//! arguments, but not the memory behind a pointer. So a call that takes a path is denied for every path, or for none.
 
 use std::ffi::{c_int, c_long};
 
@@ -11,7 +11,7 @@ use seccompiler::{SeccompCmpArgLen, SeccompCmpOp};
 
 use super::confinement::{Attributes, Network};
 
-/// Calls that the C library does not name on every architecture. From 424 on, the numbers are the same on all of them.
+/// Calls that libc does not name on every architecture. From 424 on, the numbers are the same on all of them.
 mod newer {
     use std::ffi::c_long;
 
@@ -26,16 +26,16 @@ mod newer {
     pub(super) const FILE_SETATTR: c_long = 469;
 }
 
-/// What the caller of a denied call is told.
+/// The error that a denied call returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Denial {
     /// `EACCES`: permission denied.
     Denied,
     /// `EPERM`: operation not permitted.
     NotPermitted,
-    /// `ENOSYS`: the kernel has no such call. Programs then use an older one.
+    /// `ENOSYS`: the kernel has no such call. Programs fall back to an older one.
     NoSuchCall,
-    /// `EOPNOTSUPP`: the file system has no such thing. Programs then do without.
+    /// `EOPNOTSUPP`: the file system does not support it. Programs do without.
     NotSupported,
 }
 
@@ -43,7 +43,6 @@ impl Denial {
     pub(super) const ALL: [Self; 4] =
         [Self::Denied, Self::NotPermitted, Self::NoSuchCall, Self::NotSupported];
 
-    /// The number that the caller gets.
     pub(super) const fn errno(self) -> c_int {
         match self {
             Self::Denied => libc::EACCES,
@@ -54,7 +53,7 @@ impl Denial {
     }
 }
 
-/// What is compared with one argument of a call.
+/// A comparison with one argument of a call.
 #[derive(Clone, Debug)]
 pub(super) struct Test {
     pub(super) argument: u8,
@@ -63,7 +62,7 @@ pub(super) struct Test {
     pub(super) value: u64,
 }
 
-/// A call that is denied: always, or where all tests of one of the lists hold.
+/// A denied call: always, or if all tests of one of the lists hold.
 #[derive(Clone, Debug)]
 pub(crate) struct DeniedCall {
     name: &'static str,
@@ -75,7 +74,7 @@ pub(crate) struct DeniedCall {
 
 /// Arguments with which no call of the table does anything: no descriptor, no process, no address.
 const NONSENSE: [c_long; 6] = [-1, 0, 0, 0, 0, 0];
-/// A process that is not the caller itself.
+/// A process other than the caller.
 const ANOTHER: c_long = 1;
 
 impl DeniedCall {
@@ -91,30 +90,29 @@ impl DeniedCall {
         Self { when: vec![tests.into_iter().collect()], ..self }
     }
 
-    /// With which arguments the probe tries it. They must be such that the call is denied, that the kernel would answer
-    /// something else if it were not, and that nothing happens then and no memory is touched.
+    /// Sets the arguments with which the probe tries the call. They must be such that the call is denied, that the kernel would
+    /// return something else if it were not, and that it then has no effect and touches no memory.
     fn tried_with<const N: usize>(self, first: [c_long; N]) -> Self {
         let mut trial = [0; 6];
         trial.iter_mut().zip(first).for_each(|(argument, value)| *argument = value);
         Self { trial, ..self }
     }
 
-    /// What it is called.
     pub(crate) const fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Its number on this architecture.
+    /// The number on this architecture.
     pub(crate) const fn number(&self) -> c_long {
         self.number
     }
 
-    /// The arguments with which it is tried.
+    /// The arguments of the probe.
     pub(crate) const fn trial(&self) -> [c_long; 6] {
         self.trial
     }
 
-    /// Whether an error says that it is denied, by whomever.
+    /// Whether an error means that the call is denied, by this filter or another one.
     pub(crate) fn is_denial(error: Errno) -> bool {
         Denial::ALL.iter().any(|answer| answer.errno() == error.raw_os_error())
     }
@@ -150,7 +148,7 @@ const fn word(number: c_int) -> u64 {
     number.cast_unsigned() as u64
 }
 
-/// All that is denied to a child that may talk to so many, and may do so much to the attributes of files.
+/// All calls denied to a child with this network access and these rights to file attributes.
 pub(crate) fn denied(network: Network, attributes: Attributes) -> Vec<DeniedCall> {
     let mut calls = sockets(network);
     calls.extend(match attributes {
@@ -164,7 +162,7 @@ pub(crate) fn denied(network: Network, attributes: Attributes) -> Vec<DeniedCall
     calls
 }
 
-/// Asks which version of Landlock the kernel has. It is not denied.
+/// Queries the kernel's version of Landlock. Not denied.
 pub(crate) fn landlock_version() -> DeniedCall {
     const ASK: c_long = 1;
     let call =
@@ -172,7 +170,7 @@ pub(crate) fn landlock_version() -> DeniedCall {
     call.tried_with([0, 0, ASK])
 }
 
-/// Sockets by which somebody else could be reached.
+/// Sockets that could reach other processes.
 fn sockets(network: Network) -> Vec<DeniedCall> {
     let socket = || DeniedCall::new(Denial::Denied, "socket", libc::SYS_socket);
     let pair = || DeniedCall::new(Denial::Denied, "socketpair", libc::SYS_socketpair);
@@ -184,9 +182,9 @@ fn sockets(network: Network) -> Vec<DeniedCall> {
             pair().when([not_unix()]).tried_with([libc::AF_INET.into()]),
         ],
         Network::None => {
-            /// Where the kind of a socket stands, among flags.
+            /// The bits of the socket type; the others are flags.
             const KIND: u64 = 0xf;
-            // Both ends of these know each other only. A datagram can be sent from an end of a pair to any socket file.
+            // Both ends of these know only each other. A datagram can be sent from one end of a pair to any socket file.
             let kept = [libc::SOCK_STREAM, libc::SOCK_SEQPACKET].map(word);
             let other = (0..=KIND).filter(|kind| !kept.contains(kind)).map(|kind| has(1, KIND, kind));
             vec![
@@ -199,7 +197,7 @@ fn sockets(network: Network) -> Vec<DeniedCall> {
     }
 }
 
-/// Modes, owners, times and extended attributes of files: Landlock leaves them to whoever owns the file.
+/// Modes, owners, times and extended attributes of files: Landlock leaves them to the owner of the file.
 fn file_attributes() -> Vec<DeniedCall> {
     let mut modes = vec![
         ("fchmod", libc::SYS_fchmod),
@@ -218,7 +216,7 @@ fn file_attributes() -> Vec<DeniedCall> {
         ("utimes", libc::SYS_utimes),
         ("futimesat", libc::SYS_futimesat),
     ]);
-    // By path also to be read: their values are data. Of an open file they may be read.
+    // By path, reading is denied too: the values are data. On an open file they may be read.
     let extended = [
         ("setxattr", libc::SYS_setxattr),
         ("lsetxattr", libc::SYS_lsetxattr),
@@ -237,14 +235,14 @@ fn file_attributes() -> Vec<DeniedCall> {
     ];
     let modes = modes.into_iter().map(|(name, number)| DeniedCall::new(Denial::NotPermitted, name, number));
     let extended = extended.map(|(name, number)| DeniedCall::new(Denial::NotSupported, name, number));
-    // `touch` gives an open file the present time, as writing to it would. No more is allowed.
+    // `touch` sets the times of an open file to now, as writing to it would. No more is allowed.
     let times = DeniedCall::new(Denial::NotPermitted, "utimensat", libc::SYS_utimensat)
         .when([is_not_null(1), is_not_null(2)])
         .tried_with([-1, -1]);
     modes.chain(extended).chain([times]).collect()
 }
 
-/// What one process may do to another that belongs to the same user. The caller names itself by 0.
+/// What one process may do to another of the same user. The caller names itself by 0.
 fn other_processes() -> Vec<DeniedCall> {
     let by_pid = [
         ("prlimit64", libc::SYS_prlimit64),
@@ -271,7 +269,7 @@ fn other_processes() -> Vec<DeniedCall> {
     let by_kind = by_kind.map(|(name, number, user)| {
         call((name, number)).when([is(0, user), is_not(1, 0)]).tried_with([-1, ANOTHER])
     });
-    // To all processes of the user at once: before Linux 6.12, Landlock does not keep signals inside.
+    // A signal to all processes of the user: before Linux 6.12, Landlock does not restrict signals.
     let kill = call(("kill", libc::SYS_kill)).when([is(0, word(-1))]).tried_with([-1, 0]);
     by_pid.into_iter().chain(by_kind).chain(never.map(call)).chain([kill]).collect()
 }
@@ -281,7 +279,7 @@ const PRIO_USER: u64 = 2;
 /// The same for `ioprio_set`.
 const IOPRIO_WHO_USER: u64 = 3;
 
-/// What processes of a user share by numbers and names that are no files: keyrings, System V IPC, POSIX message queues.
+/// Resources that processes of a user share by numbers and names without files: keyrings, System V IPC, POSIX message queues.
 fn shared_between_processes() -> Vec<DeniedCall> {
     let calls = [
         ("add_key", libc::SYS_add_key),
@@ -301,14 +299,14 @@ fn shared_between_processes() -> Vec<DeniedCall> {
         ("mq_unlink", libc::SYS_mq_unlink),
     ];
     let calls = calls.map(|(name, number)| DeniedCall::new(Denial::NotPermitted, name, number));
-    // Its first argument is what it is to do, and -1 is answered as if it were denied.
+    // The first argument is the operation, and the error for -1 would look like a denial.
     let keyctl = DeniedCall::new(Denial::NotPermitted, "keyctl", libc::SYS_keyctl).tried_with([0]);
     calls.into_iter().chain([keyctl]).collect()
 }
 
 /// New namespaces: in a user namespace a child has every capability, and with it parts of the kernel that are closed to users.
 fn namespaces() -> Vec<DeniedCall> {
-    /// A namespace for time; its bit means something else for `clone`.
+    /// A time namespace; its bit means something else for `clone`.
     const NEW_TIME: c_int = 0x80;
     let new = [
         libc::CLONE_NEWCGROUP,
@@ -322,7 +320,7 @@ fn namespaces() -> Vec<DeniedCall> {
     let any = |flags: &[c_int]| -> Vec<Test> {
         flags.iter().map(|flag| has(0, word(*flag), word(*flag))).collect()
     };
-    // Neither goes together with a new user namespace, so that the kernel would refuse the whole.
+    // Neither can be combined with a new user namespace, so the kernel would refuse the call.
     let (no_clone, no_unshare) = (libc::CLONE_NEWUSER | libc::CLONE_FS, libc::CLONE_NEWUSER | 1);
     vec![
         DeniedCall::new(Denial::NotPermitted, "clone", libc::SYS_clone)
@@ -332,12 +330,12 @@ fn namespaces() -> Vec<DeniedCall> {
             .when(any(&[&new[..], &[NEW_TIME]].concat()))
             .tried_with([no_unshare.into()]),
         DeniedCall::new(Denial::NotPermitted, "setns", libc::SYS_setns),
-        // Its flags are behind a pointer. It could also put a child into another control group.
+        // The flags are behind a pointer. The call could also put a child into another control group.
         DeniedCall::new(Denial::NoSuchCall, "clone3", libc::SYS_clone3),
     ]
 }
 
-/// Ways into parts of the kernel that no task needs, or around this table.
+/// Calls into parts of the kernel that no task needs, or around this table.
 fn kernel() -> Vec<DeniedCall> {
     let privileged = [
         ("acct", libc::SYS_acct),
@@ -371,7 +369,7 @@ fn kernel() -> Vec<DeniedCall> {
         ("umount2", libc::SYS_umount2),
         ("userfaultfd", libc::SYS_userfaultfd),
     ];
-    // A ring does what it is told without any filter: it makes sockets, and sets extended attributes.
+    // An io_uring bypasses the filters: it creates sockets, and sets extended attributes.
     let absent = [
         ("io_uring_setup", libc::SYS_io_uring_setup),
         ("io_uring_enter", libc::SYS_io_uring_enter),
@@ -379,9 +377,9 @@ fn kernel() -> Vec<DeniedCall> {
         ("listmount", newer::LISTMOUNT),
         ("statmount", newer::STATMOUNT),
     ];
-    /// Asks for the personality that a process has.
+    /// Queries the personality of a process.
     const WHICH: u64 = 0xffff_ffff;
-    /// Without random addresses.
+    /// `ADDR_NO_RANDOMIZE`.
     const NO_RANDOM: c_long = 0x0004_0000;
     let controls = [TIOCSTI, TIOCLINUX, FS_IOC_SETFLAGS, FS_IOC32_SETFLAGS, FS_IOC_FSSETXATTR];
     let call = |(name, number)| DeniedCall::new(Denial::NotPermitted, name, number);
@@ -390,7 +388,7 @@ fn kernel() -> Vec<DeniedCall> {
         .into_iter()
         .chain(absent.map(|(name, number)| DeniedCall::new(Denial::NoSuchCall, name, number)))
         .chain([
-            // With no segments it would take one kernel away.
+            // With no segments it would unload a kernel.
             call(("kexec_load", libc::SYS_kexec_load)).tried_with([-1; 4]),
             call(("personality", libc::SYS_personality))
                 .when_all([is_not(0, 0), is_not(0, WHICH)])
@@ -402,15 +400,15 @@ fn kernel() -> Vec<DeniedCall> {
         .collect()
 }
 
-/// Types into a terminal as if its user did.
+/// Inserts input into a terminal as if its user had typed it.
 const TIOCSTI: u64 = 0x5412;
-/// Does the like, and more, to a console.
+/// The same for a console, and more.
 const TIOCLINUX: u64 = 0x541c;
-/// Attributes of a file, such as that it is only appended to; a descriptor for reading is enough.
+/// Sets attributes of a file, such as append-only; a read-only descriptor is enough.
 const FS_IOC_SETFLAGS: u64 = 0x4008_6602;
-/// The same with the number of another size.
+/// The same with the 32-bit number.
 const FS_IOC32_SETFLAGS: u64 = 0x4004_6602;
-/// The like for other attributes.
+/// The same for other attributes.
 const FS_IOC_FSSETXATTR: u64 = 0x401c_5820;
 
 #[cfg(test)]

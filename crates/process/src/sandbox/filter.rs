@@ -1,4 +1,4 @@
-//! seccomp filters, made from the table of denied calls. Each has one answer, and all of them are put on.
+//! seccomp filters, built from the table of denied calls. Each returns one error, and all of them are installed.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -8,7 +8,7 @@ use seccompiler::{BackendError, BpfProgram, SeccompAction, SeccompCondition, Sec
 use super::calls::{Denial, DeniedCall, Test, denied};
 use super::confinement::Confinement;
 
-/// The filters of a child that is confined like this.
+/// The filters for a confinement.
 pub(super) fn filters(confinement: &Confinement) -> io::Result<Vec<BpfProgram>> {
     let unable = |error: &dyn std::fmt::Display| {
         io::Error::other(format!("system calls cannot be kept from children here: seccomp: {error}"))
@@ -32,7 +32,7 @@ pub(super) fn filters(confinement: &Confinement) -> io::Result<Vec<BpfProgram>> 
     Ok(made)
 }
 
-/// None: whatever its arguments are.
+/// The rules of a call; none if it is denied whatever its arguments.
 fn rules(call: &DeniedCall) -> Result<Vec<SeccompRule>, BackendError> {
     let condition = |test: &Test| {
         SeccompCondition::new(test.argument, test.length.clone(), test.operator.clone(), test.value)
@@ -43,12 +43,11 @@ fn rules(call: &DeniedCall) -> Result<Vec<SeccompRule>, BackendError> {
         .collect()
 }
 
-/// The kernel may have a second set of numbers for all calls, that of the x32 ABI. No program of today uses it, and as a whole
-/// it is answered as if the kernel had none of them.
+/// Denies the second set of call numbers that a kernel may have, that of the x32 ABI, with `ENOSYS`. No current program uses it.
 #[cfg(target_arch = "x86_64")]
 fn no_second_numbers() -> BpfProgram {
     use seccompiler::sock_filter;
-    /// The first of the second set.
+    /// The first number of the second set.
     const X32: u32 = 0x4000_0000;
     /// Loads the number of the call.
     const LOAD_NUMBER: sock_filter = sock_filter { code: 0x20, jt: 0, jf: 0, k: 0 };

@@ -1,4 +1,4 @@
-//! The sandboxes of one pool: each child gets a private folder for what is temporary, which goes when the child has gone.
+//! Sandbox instances of one pool: each child gets a private temporary folder, which is removed when the child is gone.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -16,34 +16,34 @@ use crate::folders::Folders;
 use crate::links::{Unresolved, path_of, resolve};
 use crate::supervisor::Supervisor;
 
-/// How the folders of pools begin.
+/// The prefix of the temporary folders of pools.
 const PREFIX: &str = "ostler-";
-/// The variable that says where temporary files go.
+/// The variable that names the folder for temporary files.
 const TEMPORARY: &str = "TMPDIR";
-/// Where programs are looked for if there is no `PATH`.
+/// The search path for programs without `PATH`.
 const USUAL_PATH: &str = "/bin:/usr/bin";
 
-/// Makes sandboxes for the children of one pool.
+/// Creates sandboxes for the children of one pool.
 #[derive(Debug)]
 pub(crate) struct SandboxInstance {
     sandbox: Sandbox,
-    /// The files that the command names.
+    /// The files named in the command.
     named: Vec<PathBuf>,
-    /// Where children start whose task has no folder.
+    /// The working directory of children whose task has no folder.
     start: Option<PathBuf>,
-    /// Where links are not followed: what children in sandboxes may change.
+    /// Paths that sandboxed children may change: links in them are not followed.
     guarded: Vec<PathBuf>,
     supervisor: Supervisor,
-    /// Made with the first child.
+    /// Created with the first child.
     temporary: OnceLock<tempfile::TempDir>,
     made: AtomicU64,
 }
 
-/// A private folder. It is removed when this is dropped.
+/// A private folder, removed on drop.
 #[derive(Debug)]
 pub(crate) struct Private(PathBuf);
 
-/// Why a child has no sandbox.
+/// Why a child cannot be sandboxed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NoSandbox {
     #[error(transparent)]
@@ -55,10 +55,9 @@ pub(crate) enum NoSandbox {
 }
 
 impl NoSandbox {
-    /// What becomes of the attempt.
     pub(crate) fn failure(&self) -> Failure {
         let class = match self {
-            // The task's own folder is to blame, or somebody who put a link where it must not be.
+            // The task's own folder is to blame, or a link where none may be.
             Self::Exposed(_) | Self::Link(Unresolved::Link(_)) => ErrorClass::Permanent,
             Self::Temporary(_) | Self::Link(Unresolved::System(_)) => ErrorClass::Transient,
         };
@@ -67,8 +66,8 @@ impl NoSandbox {
 }
 
 impl SandboxInstance {
-    /// For children that are started by these words, in these folders. Words that depend on the task are not among them: it must
-    /// not be the task that says what may be read.
+    /// For children started with these arguments, in these folders. Arguments that depend on the task are not among them: the
+    /// task must not decide what may be read.
     pub(crate) fn new(
         supervisor: Supervisor,
         sandbox: Sandbox,
@@ -91,14 +90,14 @@ impl SandboxInstance {
         Ok(room)
     }
 
-    /// What children may read whatever the task is, beside the system's own.
+    /// The paths that children may access whatever the task, besides the system's.
     fn listed(&self) -> impl Iterator<Item = &Path> {
         let listed =
             self.sandbox.read.iter().chain(&self.sandbox.write).chain(&self.named).chain(&self.start);
         listed.map(PathBuf::as_path)
     }
 
-    /// Where a path leads. What is not there needs no rule: nobody can reach it then.
+    /// Resolves a path. A missing one needs no rule: it cannot be reached.
     fn resolve(&self, path: &Path) -> Result<Option<PathBuf>, Unresolved> {
         match resolve(path, &self.guarded) {
             Ok(path) => Ok(Some(path)),
@@ -114,7 +113,7 @@ impl SandboxInstance {
         paths.into_iter().filter_map(|path| self.resolve(path).transpose()).collect()
     }
 
-    /// The sandbox of a child that may change this folder. Its variables get one more.
+    /// Creates the sandbox of a child that may change this folder, and adds a variable for its temporary folder.
     pub(crate) fn confine(
         &self,
         own: Option<&OwnedFd>,
@@ -135,7 +134,7 @@ impl SandboxInstance {
         Ok((confinement, private))
     }
 
-    /// Whether children may change what is in this folder, whatever the task, if they may change another one too.
+    /// Whether children may change this folder whatever the task, if they may also change `also`.
     pub(crate) fn may_change(&self, folder: &OwnedFd, also: Option<&Path>) -> bool {
         let Ok(folder) = path_of(folder) else { return false };
         self.sandbox.write.iter().map(PathBuf::as_path).chain(also).any(|path| folder.starts_with(real(path)))
@@ -151,7 +150,7 @@ impl SandboxInstance {
             }
         };
         let number = self.made.fetch_add(1, Ordering::Relaxed);
-        // A rule is for what a path is, and not for where its links lead.
+        // A rule applies to the target of a path, and not to its links.
         let folder = all.path().canonicalize()?.join(number.to_string());
         std::fs::create_dir(&folder)?;
         Ok(Private(folder))
@@ -162,10 +161,10 @@ impl Drop for Private {
     fn drop(&mut self) {
         let folder = std::mem::take(&mut self.0);
         let remove = move || {
-            // What cannot be removed now is tried again by the supervisor, at the end.
+            // The supervisor tries again at the end.
             let _ = std::fs::remove_dir_all(folder);
         };
-        // It may be large, and nobody waits for it.
+        // The folder may be large, and the caller need not wait.
         match tokio::runtime::Handle::try_current() {
             Ok(runtime) => drop(runtime.spawn_blocking(remove)),
             Err(_) => remove(),
@@ -173,7 +172,7 @@ impl Drop for Private {
     }
 }
 
-/// The files that words mean: the program, wherever it is found, and what else names a file.
+/// The files that the arguments refer to: the program, wherever it is found, and other arguments that name a file.
 fn named(words: &[&str], environment: &Environment, folder: Option<&Path>) -> Vec<PathBuf> {
     let at = |path: &Path| folder.map_or_else(|| path.to_owned(), |folder| folder.join(path));
     let mut files: Vec<PathBuf> = words.iter().map(|word| at(Path::new(word))).collect();
@@ -184,7 +183,7 @@ fn named(words: &[&str], environment: &Environment, folder: Option<&Path>) -> Ve
     files
 }
 
-/// The `PATH` that children get.
+/// The `PATH` of children.
 fn path(environment: &Environment) -> std::ffi::OsString {
     let set = environment.set.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.into());
     let kept =

@@ -1,12 +1,12 @@
-//! What a child of a pool may do at most, if the pool says so.
+//! Sandboxes for child processes: Landlock, seccomp and resource limits.
 //!
-//! - [`Sandbox`]: what a pool says. It is checked before anything is started.
-//! - [`Confinement`]: the same for one child, with its own folders, as the supervisor is told.
-//! - `cage.rs`: what the supervisor makes of it: a Landlock ruleset, seccomp filters and limits, ready to be put on. The child puts
-//!   them on itself, as its last act before it becomes its program. `calls.rs` is the table of denied system calls.
-//! - [`prove`]: the node tries, with a child in the same sandbox, what must not work. `probe.rs` is that child.
+//! - [`Sandbox`]: the settings of a pool, checked before anything is started.
+//! - [`Confinement`]: the same for one child, with its own folders, as sent to the supervisor.
+//! - `ruleset.rs`: what the supervisor prepares from it: a Landlock ruleset, seccomp filters and limits. The child applies them to
+//!   itself, as its last step before it executes its program. `calls.rs` is the table of denied system calls.
+//! - [`prove`]: the self-test, in which a child in the same sandbox tries what must not work. `probe.rs` is that child.
 //!
-//! **What cannot be enforced is refused.** Nothing is left out because a kernel does not have it.
+//! **A restriction that cannot be enforced is an error.** None is skipped because the kernel lacks it.
 
 mod calls;
 mod confinement;

@@ -1,4 +1,4 @@
-//! What a pool says of its sandbox, and what is wrong with it.
+//! Sandbox policy of a pool, and its errors.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::confinement::{Attributes, Confinement, Limits, Network};
 use super::protected::{exposes, real};
 
-/// What every child may read: programs, libraries and what they look at first. No settings that have secrets in them, no home
-/// of anybody, and not what other processes do.
+/// What every child may read: programs, libraries and the files that they read first. No configuration with secrets, no home
+/// directories, and nothing about other processes.
 const SYSTEM: [&str; 28] = [
     "/usr",
     "/bin",
@@ -39,52 +39,49 @@ const SYSTEM: [&str; 28] = [
     "/etc/ssl/openssl.cnf",
 ];
 
-/// The sandbox of a pool: what its children may do at most. The least, unless more is said.
+/// The sandbox of a pool. Defaults to the least rights.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sandbox {
-    /// Whom they may talk to.
     pub network: Network,
-    /// What they may do to modes, owners, times and extended attributes of files.
     pub attributes: Attributes,
-    /// What they may read and run, beside the system's programs and libraries and the files that the command itself names.
+    /// Paths that children may read and execute, besides the system's programs and libraries and the files that the command itself names.
     pub read: Vec<PathBuf>,
-    /// What they may change, beside the task's own folder and a private one for what is temporary.
+    /// Paths that children may change, besides the task's folder and a private temporary one.
     pub write: Vec<PathBuf>,
-    /// Memory, with all that a child starts.
+    /// Memory of a child and its descendants.
     pub memory_bytes: Option<u64>,
-    /// Processes and threads at once, with all that a child starts.
+    /// Processes and threads at once, of a child and its descendants.
     pub processes: Option<u64>,
-    /// Processor time of one process. Parts of a second count as one.
+    /// CPU time per process, rounded up to seconds.
     pub cpu: Option<Duration>,
-    /// Files that one process may have open.
+    /// Open files per process.
     pub open_files: Option<u64>,
-    /// Bytes of one file.
+    /// Bytes per file.
     pub file_bytes: Option<u64>,
-    /// What they may never reach, whatever else is said: the store's file.
+    /// Paths that children must never reach, whatever else is allowed: the store's file.
     pub hidden: Vec<PathBuf>,
 }
 
-/// A sandbox that cannot be what it says.
+/// An invalid sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SandboxError {
-    /// A path that does not exist.
     #[error("\"{0}\" is not there")]
     Missing(String),
-    /// A path that a child may have bent.
+    /// A path with a link that a child may have made.
     #[error("{0}")]
     Link(String),
-    /// A path with the store in it.
+    /// A path that contains the store.
     #[error("\"{path}\" would give them \"{hidden}\", the store, which no child in a sandbox may reach")]
     Exposes {
-        /// What is listed, or is the folder of a task.
+        /// A listed path, or the folder of a task.
         path: String,
-        /// What is in it.
+        /// The store in it.
         hidden: String,
     },
 }
 
 impl Sandbox {
-    /// Every reason why it cannot be kept.
+    /// Returns every error of the settings.
     #[must_use]
     pub fn faults(&self) -> Vec<SandboxError> {
         let listed = || self.read.iter().chain(&self.write);
@@ -96,7 +93,7 @@ impl Sandbox {
         missing.chain(exposing).collect()
     }
 
-    /// That this does not give away what is hidden.
+    /// Checks that this path does not expose a hidden one.
     pub(crate) fn keeps_hidden(&self, path: &Path) -> Result<(), SandboxError> {
         match self.hidden.iter().find(|hidden| exposes(path, hidden)) {
             None => Ok(()),
@@ -107,13 +104,13 @@ impl Sandbox {
         }
     }
 
-    /// Whether a path is among what is listed, or below it.
+    /// Whether a path is listed, or below a listed one.
     pub(super) fn lists(&self, path: &Path) -> bool {
         let path = real(path);
         self.read.iter().chain(&self.write).any(|listed| path.starts_with(real(listed)))
     }
 
-    /// For one child that may read and change this. There are no links in these paths, except in those that are the machine's own.
+    /// The confinement of one child that may access these paths. They contain no links, except in those of the system.
     pub(crate) fn confine(
         &self,
         own: impl IntoIterator<Item = PathBuf>,

@@ -1,4 +1,4 @@
-//! The child that tries what a sandbox must not allow, and says what it could do all the same.
+//! The probe of the sandbox self-test: a child that tries what its sandbox must not allow, and reports what works.
 
 use std::fs::OpenOptions;
 use std::io::Read as _;
@@ -14,27 +14,27 @@ use super::calls::{DeniedCall, denied, landlock_version};
 use super::confinement::{Attributes, Network};
 use crate::supervisor::try_call;
 
-/// How long a connection may take that must not come about.
+/// Timeout of a connection that must not be established.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Before each thing that it could do and must not.
+/// The prefix of a reported breach.
 pub(super) const BREACH: &str = "breach: ";
-/// What it says when it has tried all.
+/// Printed when everything was tried.
 pub(super) const TRIED: &str = "tried";
 
-/// What is to be tried.
+/// What to try.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Trial {
-    /// What must not be read, if there is such a file.
+    /// A file that must not be read, if there is one.
     pub(super) secret: Option<PathBuf>,
-    /// Where nothing must be made.
+    /// A file that must not be created.
     pub(super) closed: Option<PathBuf>,
-    /// Where something must be made.
+    /// A file that must be created.
     pub(super) open: PathBuf,
-    /// Somebody who listens, and must not be reached if there is no network.
+    /// A listener that must not be reached without network access.
     pub(super) listener: SocketAddr,
-    /// At a socket file too.
+    /// The same at a Unix socket.
     pub(super) socket: PathBuf,
-    /// And at one for datagrams.
+    /// The same at a Unix socket for datagrams.
     pub(super) datagrams: PathBuf,
     /// A file outside whose attributes must not be changed.
     pub(super) file: PathBuf,
@@ -42,7 +42,7 @@ pub(super) struct Trial {
     pub(super) attributes: Attributes,
 }
 
-/// What is wrong with a sandbox, as far as the process that calls this can tell.
+/// Returns the breaches of a sandbox, as far as the calling process can tell.
 pub(super) fn attempt(trial: &Trial) -> Vec<String> {
     let mut breaches = Vec::new();
     let mut allowed = |is: bool, what: String| breaches.extend(is.then_some(what));
@@ -91,15 +91,15 @@ fn changes_times(path: &Path) -> bool {
     rustix::fs::utimensat(CWD, path, &times, AtFlags::empty()).is_ok()
 }
 
-/// The calls among these that the kernel would carry out.
+/// Those of these calls that the kernel would execute.
 fn undenied(calls: &[DeniedCall]) -> Vec<&'static str> {
     let reaches = |call: &&DeniedCall| !matches!(try_call(call), Err(error) if DeniedCall::is_denial(error));
     calls.iter().filter(reaches).map(DeniedCall::name).collect()
 }
 
-/// Whether a process can be signalled that must not be. Before its sixth version, Landlock does not promise it.
+/// Whether the parent process can be signalled. Landlock prevents it only since its sixth version.
 fn signals_its_parent() -> bool {
-    /// The version that keeps signals inside.
+    /// The first version that restricts signals.
     const SCOPED: std::ffi::c_long = 6;
     let promised = try_call(&landlock_version()).is_ok_and(|version| version >= SCOPED);
     let signals = |parent| rustix::process::test_kill_process(parent).is_ok();
@@ -111,7 +111,7 @@ fn reads(path: &Path) -> bool {
     OpenOptions::new().read(true).open(path).and_then(|mut file| file.read(&mut one)).is_ok()
 }
 
-/// Makes a file, and removes it again.
+/// Creates a file, and removes it again.
 fn makes(path: &Path) -> bool {
     let made = OpenOptions::new().write(true).create_new(true).open(path).is_ok();
     if made {
@@ -120,11 +120,10 @@ fn makes(path: &Path) -> bool {
     made
 }
 
-/// The main function of the process that [`prove`](super::prove) starts: tries, and prints what it could do that it must not.
-/// The trial is the given text.
+/// The main function of the process that [`prove`](super::prove) starts: tries what the given trial lists, and prints the breaches.
 ///
 /// # Errors
-/// When there is no trial, or nobody listens.
+/// When the trial is invalid, or the output cannot be written.
 pub fn probe(trial: &str) -> std::io::Result<()> {
     use std::io::Write as _;
     let trial: Trial = serde_json::from_str(trial)?;
@@ -140,7 +139,7 @@ pub fn probe(trial: &str) -> std::io::Result<()> {
         breaches.push("a program can give it new privileges".to_owned());
     }
     let mut out = std::io::stdout().lock();
-    // Whoever started it may have begun a line.
+    // The calling program may have begun a line.
     writeln!(out)?;
     for breach in breaches {
         writeln!(out, "{BREACH}{breach}")?;
@@ -155,7 +154,7 @@ mod tests {
 
     #[test]
     fn the_probe_sees_what_nobody_denies() {
-        // What every container allows, and what does nothing with the arguments of a trial for whoever calls it.
+        // Calls that every container allows, and that have no effect with the arguments of the trial, whatever the user.
         let names = [
             "socketpair",
             "fchmod",

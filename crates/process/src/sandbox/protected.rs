@@ -1,21 +1,21 @@
-//! What no child in a sandbox may ever reach: the store's file, and what lies beside it under the same name.
+//! Protected paths: the store's file and the files beside it with the same prefix, which no sandboxed child may reach.
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-/// Whether somebody who may reach a path, with all that is below, would reach the hidden file.
+/// Whether access to a path, recursively, would expose the hidden file.
 pub(super) fn exposes(path: &Path, hidden: &Path) -> bool {
     let (path, hidden) = (real(path), real(hidden));
     if hidden.starts_with(&path) {
         return true;
     }
     let (Some(folder), Some(name)) = (hidden.parent(), hidden.file_name()) else { return false };
-    // Beside a store are its log, its locks and its sockets.
+    // Next to a store are its log, its locks and its sockets.
     let beside = path.strip_prefix(folder).ok().and_then(|rest| rest.components().next());
     beside.is_some_and(|first| first.as_os_str().as_bytes().starts_with(name.as_bytes()))
 }
 
-/// A path without links, as far as it is there.
+/// A path without links, as far as it exists.
 #[must_use]
 pub fn real(path: &Path) -> PathBuf {
     if let Ok(real) = path.canonicalize() {

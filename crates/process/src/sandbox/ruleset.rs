@@ -1,7 +1,7 @@
-//! What the supervisor makes of a confinement: all that the kernel needs to be told, ready to be put on.
+//! Landlock ruleset of a child, with its seccomp filters and limits: built by the supervisor from a confinement, ready to be applied.
 //!
-//! It is made before the child is born, because a child that borrows the supervisor's memory can only call the system. See
-//! `supervisor/birth.rs`, which puts it on.
+//! It is built before the child is started, because a child that shares the supervisor's memory can only make system calls.
+//! `supervisor/spawn.rs` applies it.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -19,26 +19,26 @@ use super::confinement::{Confinement, Limits, Network};
 use super::filter::filters;
 use crate::links::place_without_links;
 
-/// The least that is asked of the kernel: without it a file that may not be written can still be cut to nothing.
+/// The required version: without it a file that may not be written can still be truncated.
 const LEAST: ABI = ABI::V3;
-/// With these, a child cannot signal processes that it did not start, and cannot control devices.
+/// With this version, a child cannot signal processes that it did not start, and cannot control devices.
 const BETTER: ABI = ABI::V6;
-/// What any program may use, and nobody can keep anything in.
+/// Devices that any program may use, and that store nothing.
 const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
-/// Between the polite end of a process that has used up its time, and the other one.
+/// Between SIGXCPU and SIGKILL, for a process that has used up its CPU time.
 const LAST_SECOND: u64 = 1;
 
-/// All that confines one child.
+/// All restrictions of one child.
 #[derive(Debug)]
 pub(crate) struct ChildRuleset {
     pub(crate) ruleset: OwnedFd,
-    /// None of them takes back what another one denies.
+    /// No filter allows what another one denies.
     pub(crate) filters: Vec<BpfProgram>,
     pub(crate) limits: Vec<(Resource, Rlimit)>,
 }
 
 impl ChildRuleset {
-    /// For this confinement, with a folder that may be changed. What the control group does is not in it.
+    /// For this confinement, with a folder that may be changed. Without the limits that the control group enforces.
     pub(crate) fn new(confinement: &Confinement, own: Option<BorrowedFd<'_>>) -> io::Result<Self> {
         Ok(Self {
             ruleset: ruleset(confinement, own)?,
@@ -83,7 +83,7 @@ fn ruleset(confinement: &Confinement, own: Option<BorrowedFd<'_>>) -> io::Result
     Option::<OwnedFd>::from(made).ok_or_else(|| unable(&"the kernel has none"))
 }
 
-/// What is not there, or cannot be reached, has no rule: nobody can reach it then.
+/// Adds a rule. A missing or unreachable path has none: it cannot be reached then.
 fn allow(made: RulesetCreated, place: &impl AsFd, access: BitFlags<AccessFs>) -> io::Result<RulesetCreated> {
     let is_folder = FileType::from_raw_mode(fstat(place.as_fd())?.st_mode) == FileType::Directory;
     let access = if is_folder { access } else { access & AccessFs::from_file(LEAST) };
@@ -96,12 +96,12 @@ fn limits(limits: &Limits) -> Vec<(Resource, Rlimit)> {
         (Resource::Cpu, cpu_seconds, LAST_SECOND),
         (Resource::Nofile, open_files, 0),
         (Resource::Fsize, file_bytes, 0),
-        // It would be written where the system wants it.
+        // A core dump would be written wherever the system is configured to.
         (Resource::Core, Some(0), 0),
     ];
     let limit = |(resource, most, more): (Resource, Option<u64>, u64)| {
         let most = most?;
-        // Nobody may raise what the supervisor itself was given.
+        // The hard limit of the supervisor itself cannot be raised.
         let given = getrlimit(resource).maximum.unwrap_or(u64::MAX);
         let (current, maximum) = (most.min(given), most.saturating_add(more).min(given));
         Some((resource, Rlimit { current: Some(current), maximum: Some(maximum) }))

@@ -1,4 +1,4 @@
-//! The node's part of the proof: it sets up what must not be reached, and lets a child in the sandbox try.
+//! Sandbox self-test, the node's side: sets up what must not be reached, and has a child in the sandbox try.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -15,40 +15,40 @@ use super::probe::{BREACH, TRIED, Trial, attempt};
 use crate::links;
 use crate::supervisor::{Launch, Socket, SpawnError, Stdin, Supervisor};
 
-/// How long the proof may take.
+/// Timeout of the self-test.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Bytes that the probe may say. It has less to say.
+/// Bytes of the probe's output, at most. It writes less.
 const MAX_SAID: u64 = 64 * 1024;
 
 /// Why a sandbox is not used.
 #[derive(Debug, thiserror::Error)]
 pub enum SelfTestFailed {
-    /// It cannot be what it says.
+    /// Invalid settings.
     #[error("{0}")]
     Wrong(#[from] SandboxError),
-    /// The machine does not have what it takes.
+    /// The machine lacks a feature.
     #[error("this machine cannot enforce it: {0}")]
     Unable(String),
-    /// What must not work does not work without the sandbox either, so nothing is proved.
+    /// What must not work does not work without the sandbox either, so the test proves nothing.
     #[error("it cannot be tried out here, because even without it only this works: {0}")]
     NoControl(String),
-    /// What must not work, works.
+    /// What must not work does.
     #[error("it does not hold: {0}")]
     Broken(String),
-    /// The probe did not say how it went.
+    /// The probe did not report a result.
     #[error("the child that should try it out did not say how it went: {0}")]
     Silent(String),
-    /// The system refused something else.
+    /// Another system error.
     #[error("it cannot be tried out: {0}")]
     System(#[from] io::Error),
 }
 
-/// Proves a sandbox: starts a child in it, which tries to read and to write what is hidden, to make a file beside it, to
-/// change the attributes of a file, to talk to somebody, and every system call that is denied. The words start this program
-/// again, so that it calls [`probe`](super::probe) with one more word, which is added here.
+/// Tests a sandbox: starts a child in it, which tries to read and to write the hidden file, to create a file beside it, to
+/// change the attributes of a file, to connect to listeners, and every denied system call. The arguments start this program
+/// again, so that it calls [`probe`](super::probe) with one more argument, which is added here.
 ///
 /// # Errors
-/// When the sandbox is not to be used; then nothing of its pool may be started.
+/// When the sandbox must not be used; then nothing of its pool may be started.
 pub async fn prove(
     supervisor: &Supervisor,
     sandbox: &Sandbox,
@@ -64,7 +64,7 @@ pub async fn prove(
     let mark = folder.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
     let secret = match sandbox.hidden.first() {
         Some(hidden) => Some(hidden.canonicalize()?),
-        // A store that is no file. Something else stands for it, unless the sandbox may see that.
+        // The store is not a file. Another file stands for it, unless the sandbox may see that one.
         None => Some(&stage.secret).filter(|secret| !sandbox.lists(secret)).cloned(),
     };
     let trial = Trial {
@@ -80,7 +80,7 @@ pub async fn prove(
     };
     control(&trial)?;
 
-    // The program itself, and nothing else beside what the pool gives.
+    // The program itself, and only what the pool grants besides.
     let own = Arc::new(links::folder(inside.path())?);
     let listed = |paths: &[PathBuf]| paths.iter().filter_map(|path| path.canonicalize().ok()).collect();
     let confinement =
@@ -106,10 +106,10 @@ pub async fn prove(
     if breaches.is_empty() { Ok(()) } else { Err(SelfTestFailed::Broken(breaches.join("; "))) }
 }
 
-/// The program that runs now, found by its inode.
+/// The running program, found by its inode.
 const THIS: &str = "/proc/self/exe";
 
-/// Whom and what the probe must not reach.
+/// Targets that the probe must not reach.
 struct TestBed {
     address: SocketAddr,
     socket: PathBuf,
@@ -141,11 +141,11 @@ impl TestBed {
     }
 }
 
-/// Whoever is not in a sandbox can do all of it; else it proves nothing that the probe cannot.
+/// Checks that all of it works outside the sandbox; otherwise the probe's failure would prove nothing.
 fn control(trial: &Trial) -> Result<(), SelfTestFailed> {
-    /// Four ways to talk to somebody, and two to change a file.
+    /// Four ways to connect, and two to change a file.
     const ALWAYS: usize = 6;
-    /// To read and to write what is hidden, and to make a file beside it.
+    /// Reading and writing the hidden file, and creating a file beside it.
     const WITH_A_SECRET: usize = 3;
     let all = Trial { network: Network::None, attributes: Attributes::Fixed, ..trial.clone() };
     let could = attempt(&all);

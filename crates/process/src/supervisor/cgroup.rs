@@ -1,7 +1,7 @@
-//! Control groups: whoever is born in one stays in it, whatever else it leaves, and all of them can be killed at once.
+//! Control groups (cgroup v2): a process started in one stays in it, whatever else it leaves, and all members can be killed at once.
 //!
-//! The supervisor has one folder, in the group that it runs in itself, and below it one group for each child that runs. They are
-//! used again: to make and to remove one takes a good deal longer than to see that nobody is left in it.
+//! The supervisor has one folder, in the group that it runs in itself, and below it one group for each running child. Groups are
+//! reused: creating and removing one takes much longer than checking that it is empty.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -21,41 +21,41 @@ use super::spawn::{SpawnPlan, start};
 use crate::descriptors;
 use crate::sandbox::Limits;
 
-/// How the supervisors' folders begin.
+/// The prefix of the supervisors' folders.
 const PREFIX: &str = "ostler-";
-/// So often somebody else may take a new folder for one that a dead supervisor left.
+/// How often another process may mistake a new folder for one that a dead supervisor left.
 const MAX_TRIES: u32 = 8;
-/// Who is in a group.
+/// The members of a group.
 const MEMBERS: &str = "cgroup.procs";
-/// Whether anybody is in it, or in a group that was made below it.
+/// Whether there are processes in the group, or in one below it.
 const EVENTS: &str = "cgroup.events";
-/// Bytes of what is told of a group. There are two short lines today.
+/// Bytes of the events file, at most. It has two short lines today.
 const EVENTS_BYTES: usize = 256;
-/// How long those who were killed may take to be gone, before their group is left where it is.
+/// How long killed processes may take to exit before their group is left where it is.
 const MAX_DYING: Duration = Duration::from_secs(5);
 
 /// The groups of one supervisor.
 pub(super) struct Cgroups {
     folder: PathBuf,
-    /// Locked as long as the supervisor lives.
+    /// Held as long as the supervisor lives.
     _lock: File,
     made: u64,
-    /// Nobody is in these.
+    /// Empty groups.
     idle: Vec<Cgroup>,
-    /// Whoever is in these was killed.
+    /// Groups whose members were killed.
     dying: Vec<Cgroup>,
 }
 
-/// The group of one child. It keeps no file open: there are as many groups as children at once, and files are counted.
+/// The group of one child. Keeps no file open: there are as many groups as concurrent children, and descriptors are limited.
 #[derive(Debug)]
 pub(super) struct Cgroup {
     folder: PathBuf,
-    /// What whoever was in it last was limited to.
+    /// The limits of its last child.
     limits: Limits,
 }
 
 impl Cgroups {
-    /// Makes the folder, and proves that a child can be put into a group and be killed there.
+    /// Creates the folder, and tests that a child can be put into a group and killed there.
     pub(super) fn new() -> io::Result<Self> {
         let place = place_for_groups(own_folder()?);
         remove_abandoned(&place);
@@ -85,7 +85,7 @@ impl Cgroups {
         &self.folder
     }
 
-    /// An empty group.
+    /// Returns an empty group.
     pub(super) fn take(&mut self) -> io::Result<Cgroup> {
         if let Some(group) = self.idle.pop() {
             return Ok(group);
@@ -96,7 +96,7 @@ impl Cgroups {
         Ok(Cgroup { folder, limits: Limits::default() })
     }
 
-    /// Limits whoever comes into a group next.
+    /// Sets the limits of the next child in a group.
     pub(super) fn limit(&self, group: &mut Cgroup, limits: &Limits) -> io::Result<()> {
         let limits = limits.of_group();
         if group.limits != limits {
@@ -107,7 +107,7 @@ impl Cgroups {
         Ok(())
     }
 
-    /// Its child has ended: whoever is left in it, is killed.
+    /// Takes the group of a child that has ended; remaining members are killed.
     pub(super) fn end(&mut self, group: Cgroup) {
         if group.is_empty().is_ok_and(|is_empty| is_empty) {
             self.idle.push(group);
@@ -117,7 +117,7 @@ impl Cgroups {
         }
     }
 
-    /// Somebody died: a group may have become empty.
+    /// Called after a process has died: a group may have become empty.
     pub(super) fn settle(&mut self) {
         for group in std::mem::take(&mut self.dying) {
             self.end(group);
@@ -132,7 +132,7 @@ impl Drop for Cgroups {
 }
 
 impl Cgroup {
-    /// The list of its members, where a child comes in by a word of its own.
+    /// The list of members, in which a child enters itself.
     pub(super) fn entrance(&self) -> io::Result<File> {
         OpenOptions::new().write(true).open(self.folder.join(MEMBERS))
     }
@@ -141,21 +141,21 @@ impl Cgroup {
         is_empty(&File::open(self.folder.join(EVENTS))?)
     }
 
-    /// Kills whoever is in it.
+    /// Kills all members.
     pub(super) fn kill(&self) {
         if kill_all(&self.folder).is_err() {
-            // The kernel is older than that file.
+            // The kernel is too old for `cgroup.kill`.
             self.kill_each();
         }
     }
 
-    /// Who is born meanwhile is found by the next look. Groups below it are not looked into.
+    /// Processes started in the meantime are found by the next pass. Groups below are not searched.
     fn kill_each(&self) {
         for pid in self.list() {
             let Some(Ok(held)) = Pid::from_raw(pid).map(|pid| pidfd_open(pid, PidfdFlags::empty())) else {
                 continue;
             };
-            // The pid may have gone to a stranger: whoever is on the list while it is held, is meant.
+            // The pid may have been reused: a process that is listed while its pidfd is open is a member.
             if self.list().contains(&pid) {
                 let _ = pidfd_send_signal(held, Signal::KILL);
             }
@@ -168,7 +168,7 @@ impl Cgroup {
     }
 }
 
-/// Puts a child into the group that has no program to become.
+/// Starts a child without a program in the group, as a test.
 fn prove(group: &Cgroup) -> io::Result<()> {
     let nothing = File::open("/dev/null")?;
     let entrance = group.entrance()?;
@@ -193,7 +193,7 @@ fn prove(group: &Cgroup) -> io::Result<()> {
     }
 }
 
-/// The folder of the group in which this process runs.
+/// The folder of the control group of this process.
 pub(crate) fn own_folder() -> io::Result<PathBuf> {
     let none = || io::Error::new(io::ErrorKind::NotFound, "there is no cgroup2 file system here");
     let mounts = fs::read_to_string("/proc/self/mountinfo")?;
@@ -202,13 +202,13 @@ pub(crate) fn own_folder() -> io::Result<PathBuf> {
     mounts.lines().find_map(|line| place(line, own)).ok_or_else(none)
 }
 
-/// Where a group is found under a mount, if the mount is one of groups and shows it.
+/// The path of a group under a mount, if that is a cgroup2 mount and shows the group.
 fn place(mount: &str, group: &str) -> Option<PathBuf> {
     let (mount, kind) = mount.split_once(" - ")?;
     if kind.split(' ').next() != Some("cgroup2") {
         return None;
     }
-    // Number, parent, device; then what is shown, and where.
+    // Mount id, parent, device; then root and mount point.
     let mut fields = mount.split(' ').skip(3);
     let (root, point) = (fields.next()?, fields.next()?);
     let below = Path::new(group).strip_prefix(root).ok()?;
@@ -218,12 +218,12 @@ fn place(mount: &str, group: &str) -> Option<PathBuf> {
 fn locked(folder: &Path) -> io::Result<File> {
     let lock = File::open(folder)?;
     flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
-    // Somebody else may have had it, and have removed what it belongs to.
+    // Another process may have held the lock, and removed the folder.
     fs::metadata(folder)?;
     Ok(lock)
 }
 
-/// Ends what supervisors left behind that were killed together with their nodes: nobody holds their locks.
+/// Removes the groups of supervisors that were killed together with their nodes: their locks are free.
 fn remove_abandoned(place: &Path) {
     for entry in fs::read_dir(place).into_iter().flatten().flatten() {
         let is_supervisors = entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX));
@@ -237,14 +237,14 @@ fn kill_all(folder: &Path) -> io::Result<()> {
     OpenOptions::new().write(true).open(folder.join("cgroup.kill"))?.write_all(b"1")
 }
 
-/// Kills whoever is in a supervisor's groups, and removes them.
+/// Kills all processes in a supervisor's groups, and removes the groups.
 pub(super) fn remove(folder: &Path) -> io::Result<()> {
     let _ = kill_all(folder);
     until_empty(folder)?;
     remove_empty(folder)
 }
 
-/// Removes a group, with those that somebody made below it.
+/// Removes a group, with the groups created below it.
 fn remove_empty(folder: &Path) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
@@ -255,7 +255,7 @@ fn remove_empty(folder: &Path) -> io::Result<()> {
     fs::remove_dir(folder)
 }
 
-/// Waits until nobody is in it or below, as long as that may take.
+/// Waits until the group and those below are empty, up to a timeout.
 fn until_empty(folder: &Path) -> io::Result<()> {
     let events = File::open(folder.join(EVENTS))?;
     let until = Instant::now() + MAX_DYING;

@@ -1,4 +1,4 @@
-//! One child, as the node sees it.
+//! Child processes, as the node sees them.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -15,64 +15,56 @@ use crate::sandbox::{Confinement, Limits};
 use super::client_io::{Message, MessageSender, PendingReplies, locked};
 use super::frame::{self, About, Exit, Request, Socket, Stdin};
 
-/// A child to be started.
+/// A child to start.
 #[derive(Clone, Debug)]
 pub struct Launch {
-    /// The program and its arguments, each one argument whatever it contains.
+    /// The program and its arguments, verbatim.
     pub argv: Vec<Argument>,
-    /// Where it starts; the supervisor's own folder if there is none.
+    /// The working directory; defaults to the supervisor's.
     pub folder: Option<String>,
-    /// The same if it is open already. Nobody looks at the path then.
+    /// The same as an open descriptor. The path is not used then.
     pub start: Option<Arc<OwnedFd>>,
-    /// A folder that it may change although it is in a sandbox.
+    /// A folder that the child may change although it is in a sandbox.
     pub own: Option<Arc<OwnedFd>>,
-    /// The names of the variables that it inherits. It gets no other.
+    /// The names of the inherited variables. No others are inherited.
     pub keep: Vec<String>,
-    /// Variables that it gets beside those.
+    /// Additional variables.
     pub set: Vec<(String, String)>,
-    /// What it reads.
     pub stdin: Stdin,
-    /// Whether it has a socket too.
     pub socket: Socket,
-    /// What it may do at most, if that is less than whatever the node may.
+    /// The sandbox. Without one, the child has the rights of the node.
     pub confinement: Option<Confinement>,
 }
 
-/// The supervisor is gone, or the node has closed it.
+/// The supervisor has exited, or the node has closed it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the supervisor of the node's children is gone")]
 pub struct SupervisorGone;
 
-/// Why there is no child.
+/// Why a child could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum SpawnError {
-    /// No pipe could be made.
     #[error("no pipe for the child: {0}")]
     Pipe(#[from] io::Error),
-    /// The system refused to start it.
     #[error("the child cannot be started: {error}")]
     Refused {
-        /// What it is about.
         about: About,
-        /// What the system said.
         error: io::Error,
     },
-    /// Node or supervisor lacks what any child needs: descriptors, memory, or processes. It says nothing about this child.
+    /// Node or supervisor lacks a resource that any child needs: descriptors, memory, or processes. Says nothing about this child.
     #[error("the node is short of {}: {error}", lacking(.error))]
     Short {
-        /// What the system said.
         error: io::Error,
     },
-    /// Arguments and variables are larger than any system takes.
+    /// Arguments and variables are larger than any system accepts.
     #[error("arguments and variables are too large")]
     TooLarge,
-    /// There is no supervisor.
     #[error(transparent)]
     Gone(#[from] SupervisorGone),
 }
 
 impl SpawnError {
-    /// The same, or that the node is short of something, unless the child itself may have no more of it.
+    /// Turns the error into [`Short`](Self::Short) if the node lacks a resource, unless the limit is the child's own.
     pub(super) fn or_short(self, limits: &Limits) -> Self {
         let is_short = |error: &io::Error| match Errno::from_io_error(error) {
             Some(Errno::MFILE) => limits.open_files.is_none(),
@@ -90,7 +82,7 @@ impl SpawnError {
     }
 }
 
-/// What a node lacks that gets such an error.
+/// The resource that the node lacks, by the error.
 fn lacking(error: &io::Error) -> &'static str {
     match Errno::from_io_error(error) {
         Some(Errno::MFILE | Errno::NFILE) => "descriptors (ulimit -n, LimitNOFILE)",
@@ -99,17 +91,15 @@ fn lacking(error: &io::Error) -> &'static str {
     }
 }
 
-/// A child. Dropped before it ended, it is killed.
+/// A child process. Killed when dropped, unless it has ended.
 #[derive(Debug)]
 pub struct Child {
     pub(super) pid: i32,
-    /// Where it reads, if it was to.
+    /// The node's end, if the child has a pipe.
     pub stdin: Option<pipe::Sender>,
-    /// What it writes.
     pub stdout: Option<pipe::Receiver>,
-    /// What it complains about.
     pub stderr: Option<pipe::Receiver>,
-    /// The other end of its socket, if it was to have one.
+    /// The node's end of the socket, if the child has one.
     pub socket: Option<UnixStream>,
     pub(super) exit: Option<Exit>,
     pub(super) is_ended: oneshot::Receiver<Exit>,
@@ -117,16 +107,16 @@ pub struct Child {
 }
 
 impl Child {
-    /// Its pid, to be shown. Only the supervisor may signal it.
+    /// The pid, for display. Only the supervisor may signal it.
     #[must_use]
     pub const fn pid(&self) -> i32 {
         self.pid
     }
 
-    /// Waits until it has ended; its group is dead then, and what left the group is being killed.
+    /// Waits until the child has ended; its process group is dead then, and descendants that left the group are being killed.
     ///
     /// # Errors
-    /// When the supervisor is gone, and with it whoever could tell.
+    /// When the supervisor is gone.
     pub async fn ended(&mut self) -> Result<Exit, SupervisorGone> {
         if self.exit.is_none() {
             self.exit = Some((&mut self.is_ended).await.map_err(|_| SupervisorGone)?);
@@ -134,7 +124,7 @@ impl Child {
         self.exit.ok_or(SupervisorGone)
     }
 
-    /// Whether it is known to have ended.
+    /// Whether the child is known to have ended.
     #[must_use]
     pub fn has_ended(&mut self) -> bool {
         if self.exit.is_none() {
@@ -143,18 +133,18 @@ impl Child {
         self.exit.is_some()
     }
 
-    /// Asks its group to end.
+    /// Sends SIGTERM to the child's process group.
     pub fn terminate(&self) {
         self.leash.order(&Request::Terminate { id: self.leash.id });
     }
 
-    /// Kills it with all that descends from it.
+    /// Kills the child and all its descendants.
     pub fn kill(&self) {
         self.leash.order(&Request::Kill { id: self.leash.id });
     }
 }
 
-/// Whoever drops it, kills.
+/// Kills the child when dropped.
 #[derive(Debug)]
 pub(super) struct KillOnDrop {
     pub(super) id: u64,
@@ -164,7 +154,7 @@ pub(super) struct KillOnDrop {
 
 impl KillOnDrop {
     fn order(&self, order: &Request) {
-        // Without a supervisor there is nobody to tell, and the supervisor's end was the child's.
+        // Without a supervisor there is no receiver, and the child has died with the supervisor.
         if let Some(frame) = frame::encode(order) {
             let _ = self.orders.send(Message { frame, descriptors: Vec::new() });
         }
@@ -173,7 +163,7 @@ impl KillOnDrop {
 
 impl Drop for KillOnDrop {
     fn drop(&mut self) {
-        // Whoever has ended or was refused is no longer on the roll.
+        // A child that has ended or was refused is no longer pending.
         let runs = locked(&self.waiting).as_mut().is_some_and(|roll| roll.remove(&self.id).is_some());
         if runs {
             self.order(&Request::Kill { id: self.id });

@@ -1,8 +1,8 @@
-//! The children that the supervisor has: starts them, ends them, and lets none of them leave anybody behind.
+//! The children of the supervisor: starts them, kills them, and sweeps their orphans.
 //!
-//! Whoever loses its parent comes to the supervisor, before that parent can be reaped. So after each reaping the list of the
-//! supervisor's own children tells all: those it did not start are what somebody left behind. They are killed with all that
-//! descends from them, unless they belong to a child that lives. Their deaths lead to the next look, until nobody is left.
+//! An orphan is reparented to the supervisor before its parent can be reaped. So after each reaping the list of the
+//! supervisor's own children is complete: those it did not start are orphans. They are killed with all their descendants,
+//! unless they belong to a living child. Their deaths trigger the next sweep, until none is left.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -25,15 +25,15 @@ use crate::descriptors;
 pub(super) struct Children {
     me: i32,
     finder: Finder,
-    /// What a child reads that reads nothing.
+    /// `/dev/null`, for children without input.
     nothing: OwnedFd,
-    /// How many descriptors each of them may have.
+    /// The descriptor limit of each child.
     descriptors: Rlimit,
-    /// Where children are put, if they are.
+    /// The control groups of children, if they are used.
     cgroups: Option<Cgroups>,
-    /// Children that are not reaped: their pids, and so their process groups, belong to nobody else.
+    /// Children that are not reaped: their pids, and so their process groups, cannot be reused.
     living: BTreeMap<u64, Living>,
-    /// Whose the pids are.
+    /// Child ids by pid.
     ids: HashMap<i32, u64>,
 }
 
@@ -42,16 +42,16 @@ struct Living {
     cgroup: Option<Cgroup>,
 }
 
-/// When the dead are to be looked at again.
+/// When to reap again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReapTimer {
-    /// At once: somebody was reaped who may have left others, and they were not on the list yet.
+    /// At once: a reaped process may have left orphans that were not listed yet.
     Again,
     WhenSomebodyDies,
 }
 
 impl Children {
-    /// For the supervisor with this pid. The thread that calls this does everything that follows.
+    /// For the supervisor with this pid. The calling thread must make all further calls.
     pub(super) fn of(me: i32) -> io::Result<Self> {
         let nothing = File::open("/dev/null")?.into();
         let (living, ids) = (BTreeMap::new(), HashMap::new());
@@ -59,12 +59,12 @@ impl Children {
         Ok(Self { me, finder: Finder::new(me), nothing, descriptors, cgroups: None, living, ids })
     }
 
-    /// Children have this soft limit of descriptors from now on; `None`: as many as the supervisor may have.
+    /// Sets the soft descriptor limit of children started from now on; `None`: as many as the supervisor may have.
     pub(super) fn let_have(&mut self, soft: Option<u64>) {
         self.descriptors = descriptors::of_children(soft);
     }
 
-    /// Decides how children are contained from now on, and says it.
+    /// Sets how children are contained from now on, and returns the containment in use.
     pub(super) fn contain(&mut self, how: Containment) -> io::Result<Contained> {
         self.cgroups = match how {
             Containment::Group => None,
@@ -92,7 +92,7 @@ impl Children {
         if spawn.stdin == Stdin::Nothing {
             stdio.insert(0, self.nothing.try_clone().map_err(|error| (About::Program, error))?);
         }
-        // The kernel drops descriptors for which the receiver has no room.
+        // The kernel drops descriptors that exceed the receiver's limit.
         let missing = || (About::Program, Errno::MFILE.into());
         let (mut start, mut own) = (None, None);
         for folder in spawn.folders.iter().rev() {
@@ -130,7 +130,7 @@ impl Children {
         pid
     }
 
-    /// Limits whoever comes into the group next as it is to be, or to nothing.
+    /// Sets the limits of the next child in the group, or removes them.
     fn limit(&self, cgroup: Option<&mut Cgroup>, spawn: &Spawn) -> io::Result<()> {
         let limits = spawn.confinement.as_ref().map(|confinement| confinement.limits).unwrap_or_default();
         match (&self.cgroups, cgroup) {
@@ -148,17 +148,17 @@ impl Children {
         }
     }
 
-    /// Asks the child's group to end.
+    /// Sends SIGTERM to the child's process group.
     pub(super) fn terminate(&self, id: u64) {
         if let Some(child) = self.living.get(&id) {
             let _ = kill_process_group(child.pid, Signal::TERM);
         }
     }
 
-    /// Kills the child with all that descends from it. What came to the supervisor already is found when it is dead.
+    /// Kills the child and all its descendants. Orphans that the supervisor already has are found after the child's death.
     pub(super) fn kill(&self, id: u64) {
         if let Some(Living { pid, cgroup }) = self.living.get(&id) {
-            // The family is looked up first: it falls apart when its head dies.
+            // Look up the family first: it falls apart when its root dies.
             let family = self.finder.family(pid.as_raw_pid(), self.me);
             cgroup.iter().for_each(Cgroup::kill);
             let _ = kill_process_group(*pid, Signal::KILL);
@@ -166,12 +166,12 @@ impl Children {
         }
     }
 
-    /// Kills all children with all that descends from them.
+    /// Kills all children and all their descendants.
     pub(super) fn kill_all(&self) {
         self.living.keys().for_each(|id| self.kill(*id));
     }
 
-    /// Somebody died: ends what children have ended, with all they left behind, and reaps. Says who has ended.
+    /// Called after a process has died: kills the orphans of children that have ended, and reaps. Returns the ended children.
     pub(super) fn settle(&mut self) -> (Vec<(u64, Exit)>, ReapTimer) {
         let look = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
         let dead = |(id, child): (&u64, &Living)| {
@@ -190,7 +190,7 @@ impl Children {
         (dead, self.sweep())
     }
 
-    /// Kills what children left behind that have ended, and reaps of it who is dead.
+    /// Kills the orphans of children that have ended, and reaps the dead ones.
     fn sweep(&self) -> ReapTimer {
         let mut look = ReapTimer::WhenSomebodyDies;
         for pid in self.finder.own(self.me) {
@@ -208,7 +208,7 @@ impl Children {
         look
     }
 
-    /// Whether an orphan may belong to a child that lives. Who bears no mark may be anybody's.
+    /// Whether an orphan may belong to a living child. One without a mark may belong to any.
     fn is_wanted(&self, orphan: i32) -> bool {
         match mark(orphan) {
             Some(mark) => self.owner(&mark).is_some_and(|id| self.living.contains_key(&id)),
@@ -220,13 +220,13 @@ impl Children {
         format!("{}.{id}", self.me)
     }
 
-    /// Whose mark it is, if this supervisor made it.
+    /// The child id in a mark, if this supervisor made it.
     fn owner(&self, mark: &str) -> Option<u64> {
         let (supervisor, id) = mark.split_once('.')?;
         if supervisor.parse() == Ok(self.me) { id.parse().ok() } else { None }
     }
 
-    /// The node is gone: kills until there is nobody left to wait for. Whatever escapes one round by a fork is the
+    /// Called when the node is gone: kills until there is no child left to wait for. A process that escapes one round by a fork is the
     /// supervisor's own child in the next, so the end of all children is the end of all descendants.
     pub(super) fn end_all(&mut self) {
         loop {
@@ -251,8 +251,8 @@ impl Children {
     }
 }
 
-/// Kills a child of the supervisor's own. It is not reaped, so its pid belongs to nobody else, and no descriptor is needed to hold
-/// it: a supervisor that has none left still ends what it must end.
+/// Kills a child of the supervisor's own. It is not reaped, so its pid cannot be reused, and no pidfd is needed: a supervisor without
+/// free descriptors can still kill.
 fn kill_unreaped(pid: i32) {
     if let Some(pid) = Pid::from_raw(pid) {
         // It may be dead already.

@@ -1,4 +1,4 @@
-//! The node's handle on its supervisor.
+//! Supervisor client: the node's handle on its supervisor.
 
 use std::collections::HashMap;
 use std::io;
@@ -32,10 +32,10 @@ use super::frame::{self, Contained, Folder, MAX_DESCRIPTORS, Request, Socket, Sp
 use super::program::{StartError, SupervisorProgram};
 use crate::descriptors::soft_at_start;
 
-/// How long the supervisor may take to answer what it answers at once.
+/// Timeout of replies that the supervisor sends at once.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The node's handle on its supervisor. When the last handle and the last [`Child`] are dropped, the supervisor ends.
+/// The node's handle on its supervisor. When the last handle and the last [`Child`] are dropped, the supervisor exits.
 #[derive(Clone, Debug)]
 pub struct Supervisor {
     orders: MessageSender,
@@ -43,9 +43,9 @@ pub struct Supervisor {
     next: Arc<AtomicU64>,
     closed: CancellationToken,
     ended: CancellationToken,
-    /// When it runs out, the supervisor kills all children.
+    /// On expiry the supervisor kills all children.
     timer: Arc<OwnedFd>,
-    /// How often it has run out.
+    /// How often the timer has expired.
     lapses: Arc<AtomicU64>,
     pid: u32,
     contained: Contained,
@@ -55,7 +55,7 @@ impl Supervisor {
     /// Starts the supervisor, and gives it descriptors to hold until nothing of the node is left.
     ///
     /// # Errors
-    /// When it cannot be started, cannot contain children as it is to, or does not answer.
+    /// When it cannot be started, cannot contain children as configured, or does not reply.
     pub async fn start(program: SupervisorProgram, held: Vec<OwnedFd>) -> Result<Self, StartError> {
         if held.len() > MAX_DESCRIPTORS {
             return Err(StartError::TooMuchToHold);
@@ -63,7 +63,7 @@ impl Supervisor {
         let (ours, theirs) = new_sockets()?;
         let mut command = Command::new(program.program);
         command.args(program.args).envs(program.env).stdin(Stdio::from(theirs)).stdout(Stdio::null());
-        // A group of its own: Ctrl-C at the terminal is for the node, which then ends its children in order.
+        // A process group of its own: Ctrl-C at the terminal is for the node, which then shuts its children down.
         let mut child = command.process_group(0).spawn()?;
         drop(command);
         let pid = child.id();
@@ -74,7 +74,7 @@ impl Supervisor {
         let left = Arc::clone(&cgroups);
         std::thread::Builder::new().name("supervisor-exit".to_owned()).spawn(move || {
             let _ = child.wait();
-            // A supervisor that was killed has left its groups, and perhaps somebody in them.
+            // A supervisor that was killed has left its groups, and perhaps processes in them.
             let _ = left.get().map(|folder| cgroup::remove(folder));
             drop(over);
         })?;
@@ -102,7 +102,7 @@ impl Supervisor {
             }
             Some(Err(why)) => return Err(StartError::NoContainment(why)),
             None => {
-                // It has no children that would be left alone, and need not even read its input.
+                // It has no children that could be orphaned, and may not even read its input.
                 let _ = process.and_then(|process| pidfd_send_signal(process, Signal::KILL));
                 return Err(StartError::NoAnswer);
             }
@@ -114,20 +114,19 @@ impl Supervisor {
         Ok(supervisor)
     }
 
-    /// The supervisor's pid, to be shown. It is nobody's to signal.
+    /// The supervisor's pid, for display. Must not be signalled.
     #[must_use]
     pub const fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// How it contains children.
     #[must_use]
     pub const fn containment(&self) -> Contained {
         self.contained
     }
 
-    /// Waits until the supervisor is gone, and with it every child it had: by [`stop`](Self::stop), or because somebody
-    /// killed it. Without it a node can start no child.
+    /// Waits until the supervisor is gone, and with it every child it had: after [`stop`](Self::stop), or because it was
+    /// killed. Without it a node cannot start children.
     pub async fn gone(&self) {
         self.ended.cancelled().await;
     }
@@ -182,25 +181,25 @@ impl Supervisor {
         Ok(child)
     }
 
-    /// Has the supervisor remove a folder when nothing is left that could use it.
+    /// Has the supervisor remove a folder when no process is left that could use it.
     pub(crate) fn tidy(&self, folder: &Path) {
-        // Without a supervisor there is nobody who could use it either.
+        // Without a supervisor there is no such process either.
         let _ = self.order(&Request::Tidy { folder: folder.to_owned() }, Vec::new());
     }
 
-    /// Closes the supervisor, and waits until it has killed everything and is gone itself.
+    /// Closes the supervisor, and waits until it has killed everything and has exited.
     pub async fn stop(&self) {
         self.closed.cancel();
         self.gone().await;
     }
 
-    /// How often all children were killed because the node was not heard of in time.
+    /// How often all children were killed because the node did not reset the timer in time.
     pub(crate) fn lapses(&self) -> u64 {
         self.lapses.load(Ordering::SeqCst)
     }
 
-    /// What became of an attempt that began when there had been so many lapses. That its child was killed by one of them says nothing
-    /// about the task.
+    /// The result of an attempt that began after this many lapses. A failure that a later lapse may have caused says nothing about
+    /// the task, which is handed back.
     pub(crate) fn unless_lapsed(&self, since: u64, ended: AttemptResult) -> AttemptResult {
         match ended.outcome {
             Outcome::Failed(_) if self.lapses() != since => {
@@ -224,7 +223,7 @@ impl Supervisor {
         self.hand_over(|id| Request::Hold { id, count }, held).await
     }
 
-    /// Gives descriptors away, with an order, and waits until the supervisor has them.
+    /// Sends descriptors with a request, and waits until the supervisor has them.
     async fn hand_over(&self, order: impl Fn(u64) -> Request, descriptors: Vec<OwnedFd>) -> io::Result<()> {
         let (is_held, answer) = oneshot::channel();
         let id = self.wait_for(PendingReply::Hold(is_held)).map_err(io::Error::other)?;
@@ -260,12 +259,12 @@ impl LivenessHolder for Supervisor {
     fn live_until(&self, uptime: Duration) {
         let Ok(moment) = Timespec::try_from(uptime) else { return };
         let once = Itimerspec { it_interval: Timespec::default(), it_value: moment };
-        // It fails for a moment that there cannot be, and then the timer stands as it stood.
+        // Fails only for an impossible time, and then the timer is unchanged.
         let _ = timerfd_settime(&*self.timer, TimerfdTimerFlags::ABSTIME, &once);
     }
 }
 
-/// A timer that node and supervisor share: the node sets it, and the supervisor sees that it has run out. It needs nobody in between.
+/// A timer shared by node and supervisor: the node sets it, and the supervisor sees it expire. No thread is needed in between.
 fn new_timer() -> io::Result<OwnedFd> {
     Ok(timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?)
 }
@@ -274,7 +273,7 @@ fn new_sockets() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?)
 }
 
-/// The end of a pair that the node talks over.
+/// The node's end of a socket pair.
 fn our_end(socket: OwnedFd) -> io::Result<UnixStream> {
     let socket = std::os::unix::net::UnixStream::from(socket);
     socket.set_nonblocking(true)?;
@@ -285,7 +284,7 @@ fn new_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(pipe_with(PipeFlags::CLOEXEC)?)
 }
 
-/// The end of a new pipe at which the node reads. The other one is the child's.
+/// The node's end of a new pipe, for reading. The other one is the child's.
 fn reading_end(theirs: &mut Vec<OwnedFd>) -> io::Result<pipe::Receiver> {
     let (ours, their_end) = new_pipe()?;
     theirs.push(their_end);

@@ -1,4 +1,4 @@
-//! The node's end of the socket: one task sends orders, one takes reports.
+//! The node's end of the supervisor socket: one task sends requests, one receives responses.
 
 use std::collections::HashMap;
 use std::io;
@@ -16,10 +16,10 @@ use tokio_util::sync::CancellationToken;
 use super::child::SpawnError;
 use super::frame::{self, Contained, Exit, HEADER_BYTES, Response};
 
-/// Bytes of reports that are received at once, at least.
+/// Bytes received at once, at least.
 const RECEIVED_BYTES: usize = 4 * 1024;
 
-/// It has no bound of its own: a child puts at most a few orders into it in its life.
+/// Unbounded: a child sends at most a few requests in its lifetime.
 pub(super) type MessageSender = mpsc::UnboundedSender<Message>;
 
 #[derive(Debug)]
@@ -28,27 +28,27 @@ pub(super) struct Message {
     pub(super) descriptors: Vec<OwnedFd>,
 }
 
-/// Who waits for what. `None` when the supervisor is gone: nobody may begin to wait then.
+/// Pending replies by id. `None` when the supervisor is gone: no caller may begin to wait then.
 pub(super) type PendingReplies = Arc<Mutex<Option<HashMap<u64, PendingReply>>>>;
 
 #[derive(Debug)]
 pub(super) enum PendingReply {
-    /// For a child to be started.
+    /// For a child to start.
     Spawn { spawned: oneshot::Sender<Result<i32, SpawnError>>, ended: oneshot::Sender<Exit> },
-    /// For its end.
+    /// For a child to end.
     End(oneshot::Sender<Exit>),
-    /// For something to be held.
+    /// For descriptors to be held.
     Hold(oneshot::Sender<()>),
 }
 
-/// What the supervisor said to its first order.
+/// The reply to the first request.
 pub(super) type FirstReply = Result<(Contained, Option<PathBuf>), String>;
 
 pub(super) fn locked(roll: &PendingReplies) -> MutexGuard<'_, Option<HashMap<u64, PendingReply>>> {
     roll.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Sends orders until nobody can give any, then closes: the supervisor kills what is left.
+/// Sends requests until all senders are dropped, then closes the socket: the supervisor kills the remaining children.
 pub(super) async fn write(
     stream: Arc<UnixStream>,
     mut parcels: mpsc::UnboundedReceiver<Message>,
@@ -61,7 +61,7 @@ pub(super) async fn write(
             while !rest.is_empty() {
                 let sent = stream.async_io(Interest::WRITABLE, || frame::send(&stream, rest, &beside)).await;
                 let Ok(sent) = sent else { return };
-                // They go with the first byte.
+                // The descriptors go with the first byte.
                 beside.clear();
                 rest = &rest[sent..];
             }
@@ -72,7 +72,7 @@ pub(super) async fn write(
     let _ = shutdown(&*stream, Shutdown::Both);
 }
 
-/// Takes reports until the supervisor is gone; then nobody waits for it any more.
+/// Receives responses until the supervisor is gone; then drops all pending replies.
 pub(super) async fn read(
     stream: Arc<UnixStream>,
     waiting: PendingReplies,
@@ -84,7 +84,7 @@ pub(super) async fn read(
     let mut inbox = ReportReader { stream: &stream, bytes: Vec::new(), taken: 0 };
     while let Ok(report) = inbox.next().await {
         let mut begin = |answer: FirstReply| {
-            // Who asked may have lost patience; so may everybody below.
+            // The caller may have timed out; so may all those below.
             let _ = begun.take().map(|begun| begun.send(answer));
         };
         match report {
@@ -98,7 +98,7 @@ pub(super) async fn read(
             Response::Lapsed => {
                 lapses.fetch_add(1, Ordering::SeqCst);
             }
-            // Whoever waits is told by the end of the channel.
+            // The caller is notified by the closed channel.
             Response::NotHeld { id } => drop(off_the_roll(&waiting, id)),
             Response::Spawned { id, pid } => {
                 if let Some(roll) = locked(&waiting).as_mut()
@@ -129,11 +129,11 @@ fn off_the_roll(waiting: &PendingReplies, id: u64) -> Option<PendingReply> {
     locked(waiting).as_mut().and_then(|roll| roll.remove(&id))
 }
 
-/// Reports as they come, several at once if they do.
+/// Reads responses, several at once if they are available.
 struct ReportReader<'a> {
     stream: &'a UnixStream,
     bytes: Vec<u8>,
-    /// So many of them are taken out.
+    /// Bytes already consumed.
     taken: usize,
 }
 

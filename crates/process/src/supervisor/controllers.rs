@@ -1,8 +1,8 @@
-//! How much a control group may use: the files of the controllers `memory` and `pids`.
+//! cgroup controllers: resource limits of a control group, by the files of `memory` and `pids`.
 //!
-//! A controller works in a group only where the group above hands it on, and a group that has processes of its own hands on
-//! nothing, unless it is the root. So a node whose children are to be limited runs in a group below one that was given to it
-//! (systemd: `Delegate=yes` and `DelegateSubgroup=node`); the children's groups are then made beside its own.
+//! A controller works in a group only if the parent group enables it, and a group with processes of its own cannot enable any,
+//! unless it is the root. So a node whose children are to be limited runs in a subgroup of a group that was delegated to it
+//! (systemd: `Delegate=yes` and `DelegateSubgroup=node`); the children's groups are then created next to its own.
 
 use std::fs;
 use std::io;
@@ -12,16 +12,16 @@ use rustix::io::Errno;
 
 use crate::sandbox::Limits;
 
-/// Which controllers there are in a group.
+/// The controllers available in a group.
 const THERE: &str = "cgroup.controllers";
-/// Which of them it hands on.
+/// The controllers enabled for its subgroups.
 const HANDED_ON: &str = "cgroup.subtree_control";
-/// The marks of a group that somebody was given, which systemd makes.
+/// Extended attributes by which systemd marks a delegated group.
 const GIVEN: [&str; 2] = ["user.delegate", "trusted.delegate"];
 /// No limit.
 const ANY: &str = "max";
 
-/// Where the groups of children are made: beside the own one if the group above was given to us, else in it.
+/// Where the groups of children are created: next to the node's own if the parent group was delegated to the node, otherwise in it.
 pub(super) fn place_for_groups(own: PathBuf) -> PathBuf {
     match own.parent() {
         Some(above) if !is_given(&own) && is_given(above) => above.to_owned(),
@@ -37,7 +37,7 @@ fn is_given(group: &Path) -> bool {
     })
 }
 
-/// Has the groups of a folder limited: hands on what is needed, from above.
+/// Enables the controllers that the groups of a folder need, from the top down.
 pub(super) fn hand_on(folder: &Path, limits: &Limits) -> io::Result<()> {
     let wanted = [("memory", limits.memory_bytes.is_some()), ("pids", limits.processes.is_some())];
     for (controller, _) in wanted.into_iter().filter(|(_, is_wanted)| *is_wanted) {
@@ -67,7 +67,7 @@ fn hand_on_one(group: &Path, controller: &str) -> io::Result<()> {
     })
 }
 
-/// Limits what is in a group, or takes the limits away that somebody had before.
+/// Sets the limits of a group, or removes those of an earlier child.
 pub(super) fn limit(group: &Path, limits: &Limits) -> io::Result<()> {
     let memory = limits.memory_bytes.map(|bytes| bytes.to_string());
     let no_swap = limits.memory_bytes.map(|_| "0".to_owned());
@@ -76,7 +76,7 @@ pub(super) fn limit(group: &Path, limits: &Limits) -> io::Result<()> {
         let path = group.join(file);
         match most {
             Some(most) if file == "memory.swap.max" && !path.exists() => {
-                // Without swap there is no such file, and nothing to be limited.
+                // Without swap there is no such file, and nothing to limit.
                 drop(most);
             }
             Some(most) => fs::write(path, most)?,
@@ -84,7 +84,7 @@ pub(super) fn limit(group: &Path, limits: &Limits) -> io::Result<()> {
             None => {}
         }
     }
-    // All of a child or nothing: half of one is of no use.
+    // On out-of-memory, kill the whole child: half of one is of no use.
     let whole = group.join("memory.oom.group");
     if limits.memory_bytes.is_some() && whole.exists() {
         fs::write(whole, "1")?;

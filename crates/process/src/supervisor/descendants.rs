@@ -1,4 +1,4 @@
-//! Finds descendants in /proc, and kills them without ever hitting a stranger.
+//! Descendants of a process: finds them in /proc, and kills them without ever hitting a reused pid.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -8,12 +8,12 @@ use std::os::unix::fs::FileExt;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use rustix::thread::gettid;
 
-/// The variable by which a descendant says whose it is.
+/// The environment variable that marks the descendants of a child.
 pub(super) const MARK: &str = "OSTLER_CHILD";
-/// Bytes of the list of children that are read at once.
+/// Bytes per read of the list of children.
 const LIST_BYTES: usize = 4 * 1024;
 
-/// One process, as /proc had it.
+/// One process, as read from /proc.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ProcessInfo {
     pub(super) pid: i32,
@@ -24,10 +24,10 @@ pub(super) struct ProcessInfo {
 /// How descendants are found.
 #[derive(Debug)]
 pub(super) enum Finder {
-    /// By the lists of children that the kernel keeps, one for each thread. These are the supervisor's own: orphans come to
-    /// its main thread, and who is started is the child of the thread that starts it.
+    /// By the kernel's lists of children, one for each thread. These are the supervisor's own: orphans are reparented to
+    /// its main thread, and a started process is the child of the thread that starts it.
     Lists(Vec<File>),
-    /// By a look at every process there is: not every kernel is built with those lists.
+    /// By scanning all processes: not every kernel is built with those lists.
     Walk,
 }
 
@@ -40,7 +40,7 @@ impl Finder {
         threads.into_iter().map(open).collect::<Result<_, _>>().map_or(Self::Walk, Self::Lists)
     }
 
-    /// The supervisor's own children. The lists are complete, because nobody else reaps.
+    /// The supervisor's own children. The lists are complete, because only this thread reaps.
     pub(super) fn own(&self, me: i32) -> Vec<i32> {
         match self {
             Self::Lists(lists) => lists
@@ -52,7 +52,7 @@ impl Finder {
         }
     }
 
-    /// A process with all that descends from it. Whoever comes to `me` meanwhile, because its parent died, counts too.
+    /// A process and all its descendants, with those that are reparented to `me` during the search because their parent died.
     pub(super) fn family(&self, root: i32, me: i32) -> Vec<ProcessInfo> {
         let all = match self {
             Self::Lists(_) => Vec::new(),
@@ -77,25 +77,25 @@ impl Finder {
 }
 
 impl ProcessInfo {
-    /// Kills it. Its pid may have gone to a stranger since it was seen, so it is held first, then looked at again.
+    /// Kills the process. Its pid may have been reused, so a pidfd is opened first and the start time checked again.
     pub(super) fn kill(&self) {
         let Some(pid) = Pid::from_raw(self.pid) else { return };
         let Ok(held) = pidfd_open(pid, PidfdFlags::empty()) else { return };
         if look(self.pid).is_some_and(|now| now.started == self.started) {
-            // It may be dead already, or not ours to kill: there is nothing else to be done then.
+            // It may be dead already, or we may lack the right to kill it: nothing else can be done then.
             let _ = pidfd_send_signal(held, Signal::KILL);
         }
     }
 }
 
-/// A process with all that descends from it, as far as each one's parent lives.
+/// A process and all its descendants, as far as their parents live.
 pub(crate) fn descendants(root: i32) -> Vec<i32> {
     let has_lists = fs::exists("/proc/thread-self/children").unwrap_or(false);
     let finder = if has_lists { Finder::Lists(Vec::new()) } else { Finder::Walk };
     finder.family(root, root).into_iter().map(|process| process.pid).collect()
 }
 
-/// The mark that a process bears. One that cleared its environment, or belongs to somebody else, has none that can be seen.
+/// The mark of a process. It cannot be read if the process cleared its environment or belongs to another user.
 pub(super) fn mark(pid: i32) -> Option<String> {
     let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
     let mark = environment
@@ -104,7 +104,7 @@ pub(super) fn mark(pid: i32) -> Option<String> {
     String::from_utf8(mark.to_vec()).ok()
 }
 
-/// All processes at one moment.
+/// A snapshot of all processes.
 fn all() -> Vec<ProcessInfo> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
@@ -126,7 +126,7 @@ fn listed(parent: i32) -> impl Iterator<Item = ProcessInfo> {
     lists.flat_map(|list| numbers(&list).unwrap_or_default()).filter_map(look)
 }
 
-/// The numbers in such a list.
+/// The pids in such a list.
 fn numbers(list: &File) -> io::Result<Vec<i32>> {
     let mut text = Vec::new();
     let mut piece = [0; LIST_BYTES];
@@ -143,7 +143,7 @@ fn numbers(list: &File) -> io::Result<Vec<i32>> {
 }
 
 fn look(pid: i32) -> Option<ProcessInfo> {
-    // The name stands in brackets and may contain anything, brackets too: what counts comes after the last one.
+    // The name is in parentheses and may contain anything, parentheses too: the fields follow the last one.
     let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
     let end = stat.iter().rposition(|byte| *byte == b')')?;
     let mut fields = std::str::from_utf8(&stat[end + 1..]).ok()?.split_ascii_whitespace();
@@ -190,11 +190,11 @@ mod tests {
         let members = lists.family(root, me);
         members.iter().for_each(ProcessInfo::kill);
         head.wait().expect("it is dead");
-        // The pipe ends when nobody holds it any more.
+        // The pipe ends when no process holds it any more.
         assert_eq!(output.read_line(&mut line).expect("it ends"), 0);
     }
 
-    /// Not a test: has the pid of a process used again, in a namespace where it may say which comes next.
+    /// Not a test: reuses the pid of a process, in a namespace where the next pid can be set.
     #[test]
     #[ignore = "it is the process in a namespace of its own"]
     fn use_a_pid_again() {
@@ -211,7 +211,7 @@ mod tests {
         let first = start();
         let seen = look(pid(&first)).expect("it runs");
         end(first);
-        // Until the clock by which processes are told apart has moved on, and the pid is had.
+        // Until the start time, by which processes are distinguished, has moved on, and the pid is obtained.
         const MAX_TRIES: u32 = 10_000;
         let again = |_| {
             let last = (seen.pid - 1).to_string();
@@ -227,7 +227,7 @@ mod tests {
         };
         let mut stranger = (0..MAX_TRIES).find_map(again).expect("the pid can be had");
         seen.kill();
-        // Whoever is to die does nothing before.
+        // A process that is about to be killed would not reply.
         let (mut to, from) =
             (stranger.stdin.take().expect("a pipe"), stranger.stdout.take().expect("a pipe"));
         writeln!(to, "still there").expect("a stranger was not killed");

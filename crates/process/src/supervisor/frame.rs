@@ -1,4 +1,4 @@
-//! What node and supervisor say to each other: JSON behind four bytes of length, with descriptors on the side.
+//! The supervisor protocol: JSON frames with a length prefix of four bytes, and descriptors as ancillary data.
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
@@ -12,35 +12,35 @@ use serde::{Deserialize, Serialize};
 use crate::argument::Argument;
 use crate::sandbox::Confinement;
 
-/// Bytes of one frame. More than any argument list that the kernel takes, escaped.
+/// Bytes of one frame, at most: more than any argument list that the kernel accepts, escaped.
 pub(super) const MAX_FRAME_BYTES: usize = 16 << 20;
-/// Descriptors that come with one frame.
+/// Descriptors sent with one frame, at most.
 pub(super) const MAX_DESCRIPTORS: usize = 8;
-/// Bytes that say how long the frame is.
+/// Bytes of the length prefix.
 pub(super) const HEADER_BYTES: usize = 4;
 
-/// From the node.
+/// A request of the node.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Request {
-    /// Contain children so, and let each have so many descriptors.
+    /// Contain children in this way, each with this descriptor limit.
     Begin { containment: Containment, descriptors: Option<u64> },
-    /// Keep the descriptors that come along open until nothing is left, and no longer those from before.
+    /// Hold the descriptors sent along until nothing is left, in place of earlier ones.
     Hold { id: u64, count: usize },
-    /// Kill all children whenever the timer that comes along has run out. The node sets it anew as long as it is alive.
+    /// Kill all children whenever the timer sent along expires. The node resets it as long as it is alive.
     Watch { id: u64 },
-    /// Start a child on the descriptors that come along: where it reads, if it does, where it writes and complains, its
-    /// socket, if it has one, and its folders.
+    /// Start a child on the descriptors sent along: its stdin, if it has one, its stdout and stderr, its socket, if it has
+    /// one, and its folders.
     Spawn(Box<Spawn>),
     /// Remove this folder when nothing is left.
     Tidy { folder: PathBuf },
-    /// SIGTERM to the child's group.
+    /// Send SIGTERM to the child's process group.
     Terminate { id: u64 },
-    /// SIGKILL to all of it.
+    /// Send SIGKILL to the child and all its descendants.
     Kill { id: u64 },
 }
 
-/// A child to be started.
+/// A child to start.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Spawn {
     pub(super) id: u64,
@@ -48,79 +48,76 @@ pub(super) struct Spawn {
     pub(super) stdin: Stdin,
     pub(super) socket: Socket,
     pub(super) folder: Option<String>,
-    /// What the descriptors are that come after all others, in this order.
+    /// The roles of the last descriptors, in this order.
     pub(super) folders: Vec<Folder>,
     pub(super) keep: Vec<String>,
     pub(super) set: Vec<(String, String)>,
     pub(super) confinement: Option<Confinement>,
 }
 
-/// What a folder is for that comes with an order.
+/// The role of a folder sent with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Folder {
-    /// The child starts there.
+    /// The child's working directory.
     Start,
-    /// It may change it.
+    /// A folder that the child may change.
     Own,
 }
 
-/// What a child reads.
+/// The standard input of a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stdin {
-    /// Nothing: the end at once.
+    /// End of file at once.
     Nothing,
-    /// What the node writes.
+    /// A pipe from the node.
     Pipe,
 }
 
-/// Whether a child has a socket beside its three pipes.
+/// Whether a child has a socket besides its three pipes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Socket {
-    /// None.
     #[default]
     None,
-    /// One whose other end the node has. The child finds it at [`SOCKET_FD`].
+    /// A socket pair with the node. The child's end is [`SOCKET_FD`].
     Pair,
 }
 
-/// The descriptor at which a child finds its socket.
+/// The descriptor of a child's socket.
 pub const SOCKET_FD: i32 = 3;
 
-/// From the supervisor.
+/// A response of the supervisor.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Response {
-    /// It is ready for children.
+    /// The supervisor is ready for children.
     Ready { contained: Contained, cgroup: Option<PathBuf> },
-    /// It cannot contain children as it was told to.
+    /// Children cannot be contained as requested.
     Unable { why: String },
-    /// It holds what came along, and nothing else.
+    /// The descriptors sent along are held, and no others.
     Held { id: u64 },
-    /// What was to be held did not arrive. It holds what it held before.
+    /// The descriptors to hold did not arrive. Earlier ones are still held.
     NotHeld { id: u64 },
-    /// The timer has run out: all children are being killed. Their ends come after this.
+    /// The timer has expired: all children are being killed. Their exits follow.
     Lapsed,
-    /// The child runs.
     Spawned { id: u64, pid: i32 },
-    /// It could not be started. Where a number says too little, a sentence says why.
+    /// The child could not be started. `why` is set where `errno` says too little.
     Refused { id: u64, errno: i32, about: About, why: Option<String> },
-    /// It ended.
     Ended { id: u64, exit: Exit },
 }
 
-/// How the children of a supervisor are to be contained.
+/// How to contain the children of a supervisor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Containment {
-    /// By control groups where they can be had, else by process groups.
+    /// By control groups where available, otherwise by process groups.
     #[default]
     Auto,
     /// By control groups, or not at all.
     Cgroup,
-    /// By process groups, and a search for whoever left them.
+    /// By process groups, and a search for processes that left them.
     Group,
 }
 
@@ -128,23 +125,21 @@ pub enum Containment {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Contained {
-    /// By control groups: nobody leaves one unless it may write to their file system.
+    /// By control groups: a process cannot leave one unless it may write to their file system.
     Cgroup,
-    /// By process groups, and a search for whoever left them.
+    /// By process groups, and a search for processes that left them.
     Group,
 }
 
-/// What a refusal to spawn is about.
+/// The subject of a refusal to spawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum About {
     /// The program, or the means to start any.
     Program,
-    /// The folder to start it in.
+    /// The working directory.
     Folder,
-    /// What is to contain it.
     Containment,
-    /// Its sandbox.
     Sandbox,
 }
 
@@ -152,13 +147,13 @@ pub enum About {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Exit {
-    /// By itself, with this code.
+    /// Exited with this code.
     Code(i32),
-    /// By this signal.
+    /// Killed by this signal.
     Signal(i32),
 }
 
-/// A frame as bytes; `None` if it is too large.
+/// Encodes a frame; `None` if it is too large.
 pub(super) fn encode<T: Serialize>(message: &T) -> Option<Vec<u8>> {
     let mut frame = vec![0; HEADER_BYTES];
     serde_json::to_writer(&mut frame, message).ok()?;
@@ -170,18 +165,18 @@ pub(super) fn encode<T: Serialize>(message: &T) -> Option<Vec<u8>> {
     Some(frame)
 }
 
-/// How long the frame behind this header is.
+/// Decodes the length of the frame behind this header.
 pub(super) fn length(header: [u8; HEADER_BYTES]) -> io::Result<usize> {
     let length = usize::try_from(u32::from_be_bytes(header)).unwrap_or(usize::MAX);
     if length > MAX_FRAME_BYTES { Err(io::ErrorKind::InvalidData.into()) } else { Ok(length) }
 }
 
-/// The message in a frame.
+/// Decodes the message in a frame.
 pub(super) fn decode<T: DeserializeOwned>(body: &[u8]) -> io::Result<T> {
     Ok(serde_json::from_slice(body)?)
 }
 
-/// Sends what it can of these bytes, with the descriptors.
+/// Sends as many of these bytes as possible, with the descriptors.
 pub(super) fn send(socket: impl AsFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<usize> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
     let mut beside = SendAncillaryBuffer::new(&mut space);

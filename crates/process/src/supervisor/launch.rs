@@ -1,4 +1,4 @@
-//! From an order to a child: the texts that a program is started with.
+//! Launches a child from a spawn request: builds its program paths, arguments and environment.
 
 use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr, OsString};
@@ -14,20 +14,20 @@ use super::frame::{About, Spawn};
 use super::spawn::{SpawnPlan, start};
 use crate::sandbox::ChildRuleset;
 
-/// Where programs are looked for if there is no `PATH`.
+/// The search path for programs without `PATH`.
 const USUAL_PATH: &str = "/bin:/usr/bin";
 
-/// The folders of a child that are open already.
+/// The folders of a child, as open descriptors.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OpenFolders<'a> {
-    /// Where it starts, whatever its order names.
+    /// The working directory, whatever the request names.
     pub(super) start: Option<BorrowedFd<'a>>,
-    /// What it may change.
+    /// The folder that the child may change.
     pub(super) own: Option<BorrowedFd<'a>>,
 }
 
-/// Starts a child that may have so many descriptors, and reads, writes, and complains to these, with this socket if there is
-/// one, and in this group if there is one.
+/// Starts a child with this descriptor limit and these descriptors for stdin, stdout and stderr, with this socket and in this
+/// control group if there is one.
 pub(super) fn launch(
     spawn: Spawn,
     mark: &str,
@@ -68,7 +68,7 @@ pub(super) fn launch(
     })
 }
 
-/// The files that a program's name may mean, in the order in which they are tried. An empty place is the child's folder.
+/// The candidate paths of a program, in the order in which they are tried. An empty `PATH` entry is the child's working directory.
 fn places(program: &[u8], path: Option<&OsStr>) -> Vec<Vec<u8>> {
     if program.contains(&b'/') {
         return vec![program.into()];
@@ -88,7 +88,7 @@ fn joined(first: OsString, between: u8, last: &[u8]) -> Vec<u8> {
     text
 }
 
-/// As the system takes them: no NUL can be in any.
+/// Converts to C strings: none may contain NUL.
 fn texts(texts: impl IntoIterator<Item = Vec<u8>>) -> Result<Vec<CString>, (About, io::Error)> {
     let texts = texts.into_iter().map(CString::new).collect::<Result<_, _>>();
     texts.map_err(|_| (About::Program, Errno::INVAL.into()))

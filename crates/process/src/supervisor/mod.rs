@@ -1,26 +1,26 @@
 //! The supervisor: the process that owns all children of a node.
 //!
-//! The node starts its own program once more; whoever's `main` finds itself started so calls [`serve`]. The two talk over
-//! a socket pair, the supervisor's end is its standard input (to own an inherited descriptor by its number would take `unsafe`).
-//! When the node's end closes, however that came about, the supervisor kills everything it has, and exits only when
-//! nothing is left. Until then it holds the descriptors it was given to hold, such as the node's lock.
+//! The node starts its own program once more, and the `main` of that process calls [`serve`]. The two talk over a socket pair; the
+//! supervisor's end is its standard input (owning an inherited descriptor by its number would take `unsafe`). When the node's end
+//! closes, for whatever reason, the supervisor kills everything it has, and exits only when nothing is left. Until then it holds
+//! the descriptors it was given to hold, such as the node's lock.
 //!
-//! Node and supervisor share a timer. The node sets it anew whenever it has renewed its leases; when it runs out, the supervisor kills all
-//! children: a node that is stopped, or stands still, does not run work that somebody else begins anew.
+//! Node and supervisor share a timer. The node resets it whenever it has renewed its leases; when it expires, the supervisor kills
+//! all children: a node that is stopped or stalled must not run work that another node starts again.
 //!
-//! What contains a child, always: a session and a process group of its own; the supervisor as subreaper, so that whatever leaves
-//! the group comes back as the supervisor's own child when its parent dies; and a mark in the environment, by which the supervisor
-//! knows whose it was. A descendant that left the group, outlived its parents *and* cleared its environment cannot be
-//! told from another child's: it is killed when no child is left, at the latest when the node ends.
+//! Each child is always contained by a session and a process group of its own; by the supervisor as subreaper, to which
+//! processes that left the group are reparented when their parent dies; and by a mark in the environment, which tells the
+//! supervisor to which child they belong. A descendant that left the group, outlived its parents *and* cleared its environment
+//! cannot be attributed to a child: it is killed when no child is left, at the latest when the node exits.
 //!
-//! Where the supervisor may make control groups ([`Containment`]), each child has one of its own too, and then nobody gets away
-//! who may not write to their file system. It costs little while children follow each other closely. A child that comes
-//! alone is some milliseconds late: the kernel makes sure that nobody forks while it moves somebody between groups.
+//! Where the supervisor may create control groups ([`Containment`]), each child has one of its own too, which a process can leave
+//! only if it may write to their file system. The cost is small while children follow each other closely. A child that is started
+//! alone is some milliseconds late: the kernel blocks forks while it moves a process between groups.
 //!
 //! If the supervisor itself is killed, the kernel kills its direct children with it, unless a child's program runs as another
-//! user than the supervisor (set-user-id): the kernel forgets it then. What they have started is ended by the node, with their
-//! control groups; without control groups it lives on. The node sees it at once, and every handle says [`SupervisorGone`]. If
-//! both are killed at once, the next supervisor in the same control group ends what is left.
+//! user (set-user-id), which clears the kernel's parent-death signal. The descendants of these children are killed by the node,
+//! with their control groups; without control groups they survive. The node notices at once, and every handle returns
+//! [`SupervisorGone`]. If both are killed at once, the next supervisor in the same control group kills what is left.
 
 mod cgroup;
 mod child;

@@ -1,4 +1,4 @@
-//! The supervisor's own loop: one thread, which follows orders and settles what died.
+//! The main loop of the supervisor: one thread, which handles requests and reaps children.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,21 +16,20 @@ use super::server_io::ServerIo;
 use super::spawn::keep_descriptors;
 use crate::descriptors;
 
-/// Why the supervisor could not do its work.
+/// Why the supervisor failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// The system refused something at the start.
     #[error("the supervisor cannot start: {0}")]
     Start(#[from] io::Error),
 }
 
-/// Keeps children for the node at the other end of standard input, until that end closes and nothing is left.
+/// Supervises children for the node at the other end of standard input, until that end closes and nothing is left.
 ///
-/// The main function of the supervisor's process calls it, before it starts anything else, and exits when it returns. When
-/// the thread that calls it ends, the children are killed.
+/// The main function of the supervisor process calls it before it starts anything else, and exits when it returns. When
+/// the calling thread ends, the children are killed.
 ///
 /// # Errors
-/// When standard input is not the socket, or the system refuses what the supervisor needs.
+/// When standard input is not the socket, or the system refuses a resource.
 pub fn serve() -> Result<(), ServeError> {
     keep_descriptors()?;
     descriptors::raise();
@@ -49,7 +48,7 @@ pub fn serve() -> Result<(), ServeError> {
     children.end_all();
     drop(children);
     for folder in untidy {
-        // Nobody else would; and there is nobody left to be told.
+        // No other process would remove the folder; and there is no node left to report an error to.
         let _ = std::fs::remove_dir_all(folder);
     }
     drop(held);
@@ -58,10 +57,10 @@ pub fn serve() -> Result<(), ServeError> {
 
 enum Event {
     Order(Request, Vec<OwnedFd>),
-    /// Somebody whom the supervisor can reap, perhaps.
+    /// A process has died that the supervisor may be able to reap.
     Died,
     NodeGone,
-    /// The node was not heard of for so long that its leases are about to end.
+    /// The node has not reset the timer, so its leases are about to expire.
     Lapsed,
 }
 
@@ -70,9 +69,9 @@ struct Serving<'a> {
     deaths: Signal,
     children: &'a mut Children,
     held: &'a mut Vec<OwnedFd>,
-    /// Runs out when the node's leases are about to end.
+    /// Expires when the node's leases are about to.
     timer: Option<pipe::Receiver>,
-    /// Folders to be removed at the end: one for each pool at most.
+    /// Folders to remove at the end: at most one per pool.
     untidy: &'a mut Vec<PathBuf>,
 }
 
@@ -80,11 +79,11 @@ impl Serving<'_> {
     async fn run(mut self) {
         let mut look = ReapTimer::WhenSomebodyDies;
         loop {
-            // None of them comes first: neither a flood of orders nor of deaths may hold up the other.
+            // Not biased: neither a flood of requests nor one of deaths may delay the other.
             let event = tokio::select! {
                 order = self.post.next_order() => match order {
                     Ok(Some((order, descriptors))) => Event::Order(order, descriptors),
-                    // A frame that cannot be read means a node that cannot be followed: its children must not be left alone.
+                    // After an unreadable frame the node cannot be served any more: its children must not be left alone.
                     Ok(None) | Err(_) => Event::NodeGone,
                 },
                 _ = self.deaths.recv() => Event::Died,
@@ -120,12 +119,12 @@ impl Serving<'_> {
                 })
             }
             Request::Watch { id } => {
-                // It is read like a pipe: a number comes when it has run out, and nothing before.
+                // Read like a pipe: a number arrives on expiry, and nothing before.
                 let timer = descriptors.into_iter().next();
                 self.timer = timer.and_then(|timer| pipe::Receiver::from_owned_fd_unchecked(timer).ok());
                 Some(if self.timer.is_some() { Response::Held { id } } else { Response::NotHeld { id } })
             }
-            // The kernel drops descriptors for which the receiver has no room.
+            // The kernel drops descriptors that exceed the receiver's limit.
             Request::Hold { id, count } if descriptors.len() < count => Some(Response::NotHeld { id }),
             Request::Hold { id, .. } => {
                 *self.held = descriptors;
@@ -159,7 +158,7 @@ impl Serving<'_> {
     }
 }
 
-/// Waits until the timer has run out. Who stops waiting loses nothing.
+/// Waits until the timer has expired. Cancel safe.
 async fn run_out(timer: Option<&pipe::Receiver>) {
     let Some(timer) = timer else { return std::future::pending().await };
     loop {
@@ -169,7 +168,7 @@ async fn run_out(timer: Option<&pipe::Receiver>) {
         let mut times = [0; size_of::<u64>()];
         match timer.try_read(&mut times) {
             Ok(_) => return,
-            // The node has set it anew at the last moment.
+            // The node has reset the timer just in time.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(_) => return std::future::pending().await,
         }

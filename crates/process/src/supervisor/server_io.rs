@@ -10,10 +10,10 @@ use tokio::net::UnixStream;
 
 use super::frame::{self, HEADER_BYTES, MAX_DESCRIPTORS, Request, Response};
 
-/// Takes orders and sends reports.
+/// Receives requests and sends responses.
 pub(super) struct ServerIo {
     stream: UnixStream,
-    /// What has come of the next frame. It is never read beyond its end: so the descriptors that came are its own.
+    /// The received part of the next frame. It is never read beyond its end: so the received descriptors belong to it.
     frame: Vec<u8>,
     descriptors: Vec<OwnedFd>,
 }
@@ -24,7 +24,7 @@ impl ServerIo {
         Ok(Self { stream: UnixStream::from_std(stream)?, frame: Vec::new(), descriptors: Vec::new() })
     }
 
-    /// Waits for the next order, with its descriptors. `None` when the node is gone. Who stops waiting loses nothing.
+    /// Waits for the next request, with its descriptors. `None` when the node is gone. Cancel safe.
     pub(super) async fn next_order(&mut self) -> io::Result<Option<(Request, Vec<OwnedFd>)>> {
         loop {
             let wanted = match self.frame.first_chunk::<HEADER_BYTES>() {
@@ -42,7 +42,7 @@ impl ServerIo {
         }
     }
 
-    /// Receives more, until the frame has so many bytes at most. False at the end.
+    /// Receives more, until the frame has at most `wanted` bytes. False at the end of the stream.
     async fn receive(&mut self, wanted: usize) -> io::Result<bool> {
         let Self { stream, frame, descriptors } = self;
         let before = frame.len();
@@ -63,7 +63,7 @@ impl ServerIo {
         Ok(received.await? > 0)
     }
 
-    /// Tells the node. If it is gone, the next order says so.
+    /// Sends responses to the node. If it is gone, the next receive says so.
     pub(super) async fn report(&self, reports: &[Response]) {
         let frames: Vec<u8> = reports.iter().filter_map(frame::encode).flatten().collect();
         let mut rest = frames.as_slice();
