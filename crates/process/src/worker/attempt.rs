@@ -1,4 +1,4 @@
-//! One attempt on a worker: from its frame to the answer. One loop owns the link, the clock and the strings of the pool.
+//! One attempt on a worker: from the task frame to the result. One loop owns the connection, the timer and the pool's stop signals.
 
 use std::collections::HashSet;
 use std::pin::Pin;
@@ -23,32 +23,32 @@ use crate::folders::TaskFolder;
 use crate::lines::{Lines, Tail, reason};
 use crate::supervisor::{Child, Exit, SupervisorGone};
 
-/// How long a kill may take at least: a short grace must not make a busy system look like a child that cannot die.
+/// The minimum wait for a kill: a short grace period must not make a busy system look like a child that cannot die.
 const MIN_KILL_PATIENCE: Duration = Duration::from_secs(2);
-/// How long the end of a worker may take to be known that has closed its socket. Most have died.
+/// How long the exit of a worker that has closed its socket may take to be known. Most have died.
 const LAST_GASP: Duration = Duration::from_secs(1);
 
 enum AttemptStage {
     Running,
-    /// It was told to stop, and may do so by itself.
+    /// The worker was asked to stop, and may do so by itself.
     Told(EndReason),
-    /// It got SIGTERM.
+    /// SIGTERM was sent.
     Terminating(EndReason),
-    /// It was killed.
+    /// SIGKILL was sent.
     Killed(EndReason),
-    /// It has closed its socket, and is about to die. It may have been told to stop.
+    /// The worker has closed its socket, and is about to exit. It may have been asked to stop.
     Leaving(Option<EndReason>),
 }
 
 enum Event {
     Exit(Result<Exit, SupervisorGone>),
-    /// The lease is lost: it is ended at once.
+    /// The lease is lost: the worker is killed at once.
     Lost,
-    /// The stage has lasted as long as it may.
+    /// The current stage has timed out.
     Timer,
     Cancel,
     Saved(String, Result<(), StepError>),
-    /// A file was read that it told of.
+    /// A file that the worker reported was read.
     Filed(Option<Note>),
     Moved(ConnectionEvent),
 }
@@ -56,7 +56,7 @@ enum Event {
 pub(super) struct Attempt<'a> {
     child: &'a mut Child,
     link: &'a mut Connection,
-    /// What the worker writes while it runs nothing: of no attempt.
+    /// The output of the worker between attempts.
     idle_tail: &'a mut Tail,
     past: &'a mut RecentAttempts,
     policy: &'a ProcessPolicy,
@@ -66,15 +66,15 @@ pub(super) struct Attempt<'a> {
     folder: Option<TaskFolder>,
     control: Control,
     stage: AttemptStage,
-    /// The first result counts.
+    /// Only the first result counts.
     result: Option<WorkerAnswer>,
     steps: HashSet<String>,
     saving: Option<Saving>,
-    /// A file that it has told of, while it is read.
+    /// A file that the worker has reported, while it is being read.
     filing: Option<Filing>,
     stdout: Lines,
     stderr: Lines,
-    /// What was written last during this attempt, on both.
+    /// The end of stdout and stderr during this attempt.
     tail: Tail,
 }
 
@@ -108,7 +108,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// To the end.
+    /// Runs the attempt to its end.
     pub(super) async fn follow(mut self) -> AttemptResult {
         let timer = tokio::time::sleep(self.work.timeout);
         tokio::pin!(timer);
@@ -119,7 +119,7 @@ impl<'a> Attempt<'a> {
         if self.child.has_ended() {
             return AttemptResult::handed_back().dead();
         }
-        // What is in the pipes by now was written before this attempt began: it must not stand in its log or its failure.
+        // The pipes contain output from before this attempt: it must not appear in its log or its failure.
         let Self { link, idle_tail, .. } = &mut self;
         link.read_rest(|_, chunk| idle_tail.take(chunk));
         let mut refused = Ok(());
@@ -131,7 +131,7 @@ impl<'a> Attempt<'a> {
             );
         }
         if !self.link.is_heard() {
-            // It has died before, and never heard of this task. One that is known to be dead only now may have died of it.
+            // The worker had died before, and never received this task. One whose death becomes known only now may have died of it.
             return AttemptResult::handed_back().dead();
         }
         let ended = self.converse(timer).await;
@@ -145,9 +145,9 @@ impl<'a> Attempt<'a> {
         loop {
             let listens = matches!(self.stage, AttemptStage::Running);
             let losable = !matches!(self.stage, AttemptStage::Killed(_));
-            // What it says waits while a step of it is being saved, or a file is being read.
+            // Further frames wait while a step is being saved, or a file is being read.
             let ear = if self.is_busy() { Listening::Shut } else { Listening::Open };
-            // In this order: an end that has come counts before a deadline, and a flood does not hold up the clock.
+            // In this order: an exit comes before a deadline, and a flood of output does not delay the timer.
             let event = tokio::select! {
                 biased;
                 exit = self.child.ended() => Event::Exit(exit),
@@ -177,7 +177,7 @@ impl<'a> Attempt<'a> {
                         let crash = self.crash("closed its socket, and went on without it".to_owned());
                         self.kill(why.unwrap_or(EndReason::Failed(crash)), timer.as_mut());
                     }
-                    // Killed, and still there: it hangs in the kernel.
+                    // Killed and still alive: the worker hangs in the kernel.
                     AttemptStage::Killed(why) => return self.judge(why).deaf(),
                 },
                 Event::Cancel => self.tell(EndReason::Cancel, "the task is to stop", timer.as_mut()),
@@ -193,7 +193,7 @@ impl<'a> Attempt<'a> {
                 Event::Moved(ConnectionEvent::Closed) => self.closed(timer.as_mut()),
                 Event::Moved(ConnectionEvent::Received) => {}
             }
-            // What came before a step was saved was received with it.
+            // Frames received together with a step or a file are still in the buffer.
             if !self.is_busy() {
                 self.hear(timer.as_mut());
             }
@@ -203,12 +203,12 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Whether something that it said is still being done.
+    /// Whether a frame of the worker is still being processed.
     const fn is_busy(&self) -> bool {
         self.saving.is_some() || self.filing.is_some()
     }
 
-    /// It has closed its socket. Nearly always it has died, and that is known in a moment.
+    /// Handles a closed socket. Nearly always the worker has died, which is known in a moment.
     fn closed(&mut self, timer: Pin<&mut Sleep>) {
         let why = match std::mem::replace(&mut self.stage, AttemptStage::Running) {
             AttemptStage::Running => None,
@@ -221,7 +221,7 @@ impl<'a> Attempt<'a> {
         timer.reset(after(LAST_GASP));
     }
 
-    /// Takes what was received, up to a step that is to be saved, or the result.
+    /// Handles received frames, up to a step to save, a file to read, or the result.
     fn hear(&mut self, mut timer: Pin<&mut Sleep>) {
         while !self.is_busy() && self.result.is_none() {
             match self.link.next() {
@@ -278,7 +278,7 @@ impl<'a> Attempt<'a> {
             Ok(()) => return self.link.say(|into| outgoing::saved(into, id, token, name)),
             Err(StepError::Lost) => {
                 self.link.say(|into| outgoing::lost(into, id, token));
-                // Nothing that it says counts any more.
+                // No further frame of the worker counts.
                 return self.told(EndReason::Cancel, timer);
             }
             Err(StepError::Refused(why)) => (ErrorClass::Permanent, why),
@@ -298,7 +298,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// What it wrote before its result, or its end, belongs to this attempt.
+    /// Logs what the worker wrote before its result or its exit: it belongs to this attempt.
     fn log_rest(&mut self) {
         let Self { link, stdout, stderr, tail, .. } = self;
         link.read_rest(|stream, chunk| {
@@ -310,9 +310,9 @@ impl<'a> Attempt<'a> {
         });
     }
 
-    // ---- ways to end it ----
+    // ---- ways to end the worker ----
 
-    /// Tells it to stop, and gives it the grace for it.
+    /// Asks the worker to stop, and gives it the grace period.
     fn tell(&mut self, why: EndReason, reason: &str, timer: Pin<&mut Sleep>) {
         let (id, token) = (self.id.as_str(), self.work.token);
         if matches!(self.stage, AttemptStage::Running) {
@@ -324,7 +324,7 @@ impl<'a> Attempt<'a> {
     fn told(&mut self, why: EndReason, mut timer: Pin<&mut Sleep>) {
         match self.stage {
             AttemptStage::Running => timer.as_mut().reset(after(self.work.grace)),
-            // It is being ended already; but a failure counts more than the wish that it stop.
+            // The worker is being ended already; but a failure takes precedence over a cancel.
             AttemptStage::Told(EndReason::Cancel) if matches!(why, EndReason::Failed(_)) => {}
             AttemptStage::Told(_)
             | AttemptStage::Terminating(_)
@@ -346,7 +346,7 @@ impl<'a> Attempt<'a> {
         timer.reset(after(self.work.grace.max(MIN_KILL_PATIENCE)));
     }
 
-    /// What it says cannot be believed any more: it is ended, and the attempt is a crash.
+    /// Handles a violation of the protocol: the worker is ended, and the attempt is a crash.
     fn fault(&mut self, what: String, timer: Pin<&mut Sleep>) {
         let crash = self.crash(what);
         match std::mem::replace(&mut self.stage, AttemptStage::Running) {
@@ -358,7 +358,7 @@ impl<'a> Attempt<'a> {
             AttemptStage::Told(why) | AttemptStage::Terminating(why) | AttemptStage::Leaving(Some(why)) => {
                 self.kill(why, timer)
             }
-            // What comes after the kill does not matter.
+            // Frames after the kill do not matter.
             killed @ AttemptStage::Killed(_) => self.stage = killed,
         }
     }
@@ -383,13 +383,13 @@ impl<'a> Attempt<'a> {
         Failure { details, ..Failure::new(ErrorClass::Crash, message) }
     }
 
-    // ---- the answer ----
+    // ---- the result ----
 
-    /// The answer, if the result is there and its worker goes on.
+    /// The result of the attempt, if it has arrived and the worker stays alive.
     fn answer(&mut self) -> Option<AttemptResult> {
         match &self.stage {
             AttemptStage::Running | AttemptStage::Told(_) => {}
-            // It is on its way out: its end is waited for, so that nothing of it is left.
+            // The worker is exiting: wait for its exit, so that nothing of it is left.
             AttemptStage::Terminating(_) | AttemptStage::Killed(_) | AttemptStage::Leaving(_) => return None,
         }
         let result = self.result.take()?;
@@ -404,10 +404,10 @@ impl<'a> Attempt<'a> {
         Some(conclude(result, why))
     }
 
-    /// The worker is dead. What it had said by then counts.
+    /// Handles the exit of the worker. Frames that it sent before count.
     async fn mourn(&mut self, exit: Result<Exit, SupervisorGone>) -> AttemptResult {
         if let Some(saving) = &mut self.saving {
-            // It is written or not, whoever waits for it.
+            // The step is written or not, whether or not this waits for it.
             let _ = tokio::time::timeout(self.work.grace, saving).await;
             self.saving = None;
         }
@@ -420,7 +420,7 @@ impl<'a> Attempt<'a> {
         };
         let time = match self.stage {
             AttemptStage::Running | AttemptStage::Told(_) | AttemptStage::Leaving(_) => self.work.grace,
-            // It had its time.
+            // Its time is up.
             AttemptStage::Terminating(_) | AttemptStage::Killed(_) => Duration::ZERO,
         };
         let _ = tokio::time::timeout(time, filed).await;
@@ -448,8 +448,8 @@ impl<'a> Attempt<'a> {
         ended.dead()
     }
 
-    /// What a dead worker has sent, up to its result. A step in it is not saved: nobody hears the answer. The files in it
-    /// are being read.
+    /// Handles the frames that a dead worker has sent, up to its result. Steps are not saved: no worker receives the reply. Returns
+    /// the files, which are being read.
     fn hear_rest(&mut self) -> Vec<Filing> {
         let mut files = Vec::new();
         loop {
@@ -506,7 +506,7 @@ impl<'a> Attempt<'a> {
 
 fn after(wait: Duration) -> Instant {
     let now = Instant::now();
-    // Far enough for a wait that the clock cannot count.
+    // For a wait beyond the range of the clock.
     const FAR: Duration = Duration::from_secs(30 * 365 * 24 * 60 * 60);
     now.checked_add(wait).unwrap_or(now + FAR)
 }

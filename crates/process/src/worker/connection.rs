@@ -1,5 +1,5 @@
-//! The node's end of one worker: its socket, and what it writes for people. Whoever holds the link moves
-//! bytes by asking it for the next event; nothing is lost when the asking is given up.
+//! Connection to a worker: its socket, its stdout and its stderr. The caller drives all I/O by waiting for the next event; a wait
+//! can be cancelled without loss.
 
 use std::io;
 use std::pin::Pin;
@@ -14,41 +14,39 @@ use super::incoming::{self, IncomingFrame};
 use super::line_buffer::{LineBuffer, TooLong};
 use crate::supervisor::Child;
 
-/// Bytes that are read at once of what a worker writes for people.
+/// Bytes per read of a worker's stdout or stderr.
 const CHUNK_BYTES: usize = 16 * 1024;
-/// Bytes that wait to be sent. Above it, the worker is not listened to: it asks faster than it reads the answers.
+/// Bytes that wait to be sent. Above it, the worker's socket is not read: the worker asks faster than it reads the replies.
 const MAX_UNSENT_BYTES: usize = 1 << 20;
-/// Reads before and after an attempt, to have what was written until then: 1 MiB, the most that a pipe holds unless its owner
+/// Reads before and after an attempt, to get all earlier output: 1 MiB, the most that a pipe holds unless its owner
 /// is privileged.
 const LAST_READS: usize = 64;
 
-/// What a worker writes for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OutputStream {
     Stdout,
     Stderr,
 }
 
-/// Whether the worker is listened to.
+/// Whether the worker's socket is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Listening {
     Open,
-    /// Something that it said is still being done: what it says next waits in its socket.
+    /// A frame is still being processed: the next ones wait in the socket.
     Shut,
 }
 
-/// Something happened.
 #[derive(Debug)]
 pub(super) enum ConnectionEvent {
-    /// Bytes came over the socket: there may be frames.
+    /// Bytes arrived on the socket: there may be frames.
     Received,
-    /// It closed its end of the socket.
+    /// The worker closed its end of the socket.
     Closed,
-    /// It wrote this many bytes, which are in [`Connection::chunk`].
+    /// The worker wrote the bytes that are in [`Connection::chunk`].
     Wrote(OutputStream),
 }
 
-/// Why nothing more can be understood of what a worker says.
+/// Why the frames of a worker can no longer be decoded.
 #[derive(Debug)]
 pub(super) enum Nonsense {
     Bad(incoming::BadFrame),
@@ -59,19 +57,19 @@ pub(super) struct Connection {
     socket: Option<UnixStream>,
     inbox: LineBuffer,
     outgoing: Vec<u8>,
-    /// So many of them were sent.
+    /// How many of the outgoing bytes were sent.
     sent: usize,
-    /// The other end is closed: nothing can be sent any more. What came before may still be received.
+    /// The other end is closed: nothing can be sent any more. Earlier frames may still be received.
     unheard: bool,
     stdout: Option<pipe::Receiver>,
     stderr: Option<pipe::Receiver>,
     pub(super) chunk: Vec<u8>,
-    /// Whose turn is first: a flood on one of them must not hold up the others.
+    /// Which source is polled first: a flood on one of them must not starve the others.
     turn: usize,
 }
 
 impl Connection {
-    /// Takes what the node has of a child.
+    /// Takes the socket and the output pipes of a child.
     pub(super) fn to(child: &mut Child) -> Self {
         let (socket, stdout, stderr) = (child.socket.take(), child.stdout.take(), child.stderr.take());
         Self {
@@ -87,18 +85,18 @@ impl Connection {
         }
     }
 
-    /// Puts a frame into what is to be sent, and sends what can be sent at once.
+    /// Queues a frame, and sends as much as possible at once.
     pub(super) fn say(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         write(&mut self.outgoing);
         self.send();
     }
 
-    /// Whether somebody is there to hear what is said.
+    /// Whether the worker can still receive frames.
     pub(super) const fn is_heard(&self) -> bool {
         self.socket.is_some() && !self.unheard
     }
 
-    /// The next frame that was received.
+    /// The next received frame.
     pub(super) fn next(&mut self) -> Result<Option<IncomingFrame>, Nonsense> {
         match self.inbox.next().map_err(Nonsense::Long)? {
             Some(line) => incoming::decode(line).map(Some).map_err(Nonsense::Bad),
@@ -106,12 +104,12 @@ impl Connection {
         }
     }
 
-    /// Whether it has begun a frame that did not end.
+    /// Whether an incomplete frame was received.
     pub(super) fn is_in_a_frame(&self) -> bool {
         self.inbox.is_in_a_line()
     }
 
-    /// Waits until something comes, and sends meanwhile.
+    /// Waits for the next event, and sends in the meantime.
     pub(super) async fn moved(&mut self, ear: Listening) -> ConnectionEvent {
         std::future::poll_fn(|context| self.poll(ear, context)).await
     }
@@ -144,7 +142,7 @@ impl Connection {
         }
     }
 
-    /// Sends as much as the socket takes now. What cannot be sent because nobody is there, is not missed: its death is seen.
+    /// Sends as much as the socket accepts now. An unsendable frame is not missed: the worker's death is noticed.
     fn send(&mut self) {
         let Some(socket) = &self.socket else { return self.outgoing.clear() };
         while self.sent < self.outgoing.len() {
@@ -176,7 +174,7 @@ impl Connection {
         }
     }
 
-    /// What there is on the socket now.
+    /// Receives what is available on the socket now.
     fn receive(&mut self) -> Option<ConnectionEvent> {
         let socket = self.socket.as_ref()?;
         match socket.try_read_buf(self.inbox.room()) {
@@ -208,7 +206,7 @@ impl Connection {
         }
     }
 
-    /// Reads what is there now. False: nothing, or the pipe is closed.
+    /// Reads what is available now. False: nothing, or the pipe is closed.
     fn read(&mut self, stream: OutputStream) -> bool {
         let mut chunk = std::mem::take(&mut self.chunk);
         chunk.clear();
@@ -227,7 +225,7 @@ impl Connection {
         has_some
     }
 
-    /// All that is in the pipes now, within a bound. The system is asked itself: what it has told so far may be older.
+    /// Reads everything in the pipes now, up to a limit. Makes the system call itself: the cached readiness may be outdated.
     pub(super) fn read_rest(&mut self, mut take: impl FnMut(OutputStream, &[u8])) {
         for stream in [OutputStream::Stdout, OutputStream::Stderr] {
             for _ in 0..LAST_READS {
@@ -245,7 +243,7 @@ impl Connection {
         }
     }
 
-    /// The worker is dead: all that it has sent is in the socket now. False when there is no more.
+    /// Receives what a dead worker has sent. False when there is no more.
     pub(super) fn receive_rest(&mut self) -> bool {
         let Some(socket) = &self.socket else { return false };
         let received = rustix::net::recv(socket, spare_capacity(self.inbox.room()), RecvFlags::DONTWAIT);
@@ -253,7 +251,7 @@ impl Connection {
     }
 }
 
-/// A future that is there or not.
+/// Polls an optional future; without one, never completes.
 pub(super) async fn maybe<F: Future + Unpin>(future: &mut Option<F>) -> F::Output {
     match future {
         Some(future) => Pin::new(future).await,

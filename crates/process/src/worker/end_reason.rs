@@ -1,4 +1,4 @@
-//! Why an attempt ends, and what that makes of its result.
+//! End reasons: why an attempt is ended, and the effect on its result.
 
 use ostler_core::{ErrorClass, Failure, MAX_NESTING};
 use ostler_exec::{AttemptResult, ClassSource};
@@ -8,18 +8,18 @@ use ostler_exec::{AttemptResult, ClassSource};
 pub(super) enum EndReason {
     Deadline,
     Cancel,
-    /// It fails with this, whatever it says.
+    /// Fails with this, whatever the worker sends.
     Failed(Failure),
 }
 
-/// What a worker answered: its output, or what it failed with.
+/// The result that a worker sent: its output, or its failure.
 pub(super) type WorkerAnswer = Result<Option<String>, (Failure, ClassSource)>;
 
-/// What a result means, for an attempt that was to stop or not.
+/// The result of an attempt, from the worker's own and the end reason, if any.
 pub(super) fn conclude(result: WorkerAnswer, why: Option<EndReason>) -> AttemptResult {
     match (result, why) {
         (_, Some(EndReason::Failed(failure))) => AttemptResult::failed(failure),
-        // It was told to stop, and finished its work in the grace.
+        // A worker that was asked to stop may finish its work within the grace period.
         (Ok(output), None | Some(EndReason::Cancel | EndReason::Deadline)) => AttemptResult::success(output),
         (Err((failure, classing)), None | Some(EndReason::Deadline)) => {
             AttemptResult { classing, ..AttemptResult::failed(failure) }
@@ -38,7 +38,7 @@ pub(super) fn too_deep() -> Failure {
     Failure::new(ErrorClass::Permanent, message)
 }
 
-/// What a worker said about an attempt that it does not run.
+/// The error message about a frame of an attempt that the worker does not run.
 pub(super) fn strange(id: &str, token: u64, runs: Option<(&str, u64)>) -> String {
     let runs = runs.map_or_else(|| "nothing".to_owned(), |(id, token)| format!("{id} with token {token}"));
     let id: String = id.chars().take(40).flat_map(char::escape_debug).collect();

@@ -1,4 +1,4 @@
-//! What a worker says: the frames of the worker protocol, version 1, that come to the node. Pure, from bytes.
+//! Incoming frames of the worker protocol, version 1: worker to node. Pure decoding from bytes.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -8,38 +8,36 @@ use ostler_exec::{ClassSource, Level, Note};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// What a failure says that has no message.
+/// The message of a failure without one.
 const NO_MESSAGE: &str = "it failed, and did not say why";
 
-/// What a worker said.
+/// A frame from a worker.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum IncomingFrame {
-    /// It takes tasks.
+    /// The worker accepts tasks.
     Ready { protocol: u64, kinds: Option<Vec<String>> },
-    /// Something about the attempt that it runs, or has run.
+    /// A frame about the attempt that the worker runs, or has run.
     Of { id: String, token: u64, what: AttemptFrame },
-    /// Something that this version does not know.
+    /// A frame that this version does not know.
     Unknown,
 }
 
-/// What it said about an attempt.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum AttemptFrame {
-    /// Something to be kept with it.
     Note(Note),
-    /// It left this file in the task's folder.
+    /// A file that was left in the task's folder.
     File(String),
-    /// A step came to this: JSON text.
+    /// The value of a step: JSON text.
     Step {
         name: String,
         value: String,
     },
-    /// It is done, with this output: JSON text.
+    /// A success with this output: JSON text.
     Done(Option<String>),
     Failed(Failure, ClassSource),
 }
 
-/// A line that is no frame.
+/// A line that is not a frame.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the worker sent a frame that cannot be read: {0}")]
 pub(super) struct BadFrame(String);
@@ -120,7 +118,7 @@ struct ErrorFrame {
     details: Option<String>,
 }
 
-/// What a line says.
+/// Decodes a line.
 pub(super) fn decode(line: &[u8]) -> Result<IncomingFrame, BadFrame> {
     let bad = |error: serde_json::Error| BadFrame(format!("{error}: {}", shown(line)));
     fn of<'a, T: Deserialize<'a>>(line: &'a [u8]) -> serde_json::Result<(String, u64, T)> {
@@ -173,7 +171,7 @@ pub(super) fn decode(line: &[u8]) -> Result<IncomingFrame, BadFrame> {
     Ok(IncomingFrame::Of { id, token, what })
 }
 
-/// Whether the beginning of a line is that of a result: of one that is too long, nothing else is known.
+/// Whether a line begins like a result: nothing else is known of one that is too long.
 pub(super) fn begins_as_result(line: &[u8]) -> bool {
     let word = |rest: &'_ [u8], word: &[u8]| -> Option<usize> {
         let at = rest.iter().position(|byte| !byte.is_ascii_whitespace())?;
@@ -191,7 +189,7 @@ pub(super) fn begins_as_result(line: &[u8]) -> bool {
 
 fn failure(fault: ErrorFrame) -> (Failure, ClassSource) {
     let ErrorFrame { class, message, retry_after_ms, step, hint, details } = fault;
-    // A class that this version does not know is that of an error which nobody classed.
+    // A class that this version does not know counts as unclassed.
     let known = class.as_deref().and_then(ErrorClass::named);
     let classing = if known.is_some() { ClassSource::Given } else { ClassSource::Assumed };
     let class = known.unwrap_or(ErrorClass::Transient);
@@ -209,9 +207,9 @@ fn level_named(name: Option<&str>) -> Level {
     }
 }
 
-/// Some languages have no whole numbers.
+/// Converts a number: some languages have no integers.
 fn whole(number: f64) -> u64 {
-    // Below zero, and what is no number at all, is nought; too much is as much as can be.
+    // Negative numbers and NaN become zero; numbers that are too large saturate.
     number as u64
 }
 

@@ -1,33 +1,32 @@
-//! Lines as they come over the socket, in pieces, within the bound of a frame.
+//! Line buffer: splits the bytes from the socket into lines, within the frame size limit.
 
 use std::io::BufRead as _;
 
 use super::outgoing::MAX_FRAME_BYTES;
 
-/// Bytes for which there is room before each receipt.
+/// Free bytes before each receive.
 pub(super) const ROOM_BYTES: usize = 16 * 1024;
-/// What a large frame leaves behind is given back, above this.
+/// Capacity above this is released after a large frame.
 const MOST_KEPT_BYTES: usize = 1 << 20;
 
-/// What was received and not taken yet.
+/// Received bytes that are not consumed yet.
 #[derive(Debug, Default)]
 pub(super) struct LineBuffer {
     bytes: Vec<u8>,
-    /// So many of them were taken.
+    /// Bytes already consumed.
     taken: usize,
-    /// Up to here there is no end of a line.
+    /// Up to here there is no newline.
     searched: usize,
 }
 
 /// A line is longer than any frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TooLong {
-    /// Its first bytes.
     pub(super) beginning: Vec<u8>,
 }
 
 impl LineBuffer {
-    /// Where more is received to.
+    /// The buffer to receive into.
     pub(super) fn room(&mut self) -> &mut Vec<u8> {
         if self.taken > 0 {
             self.bytes.drain(..self.taken);
@@ -41,7 +40,7 @@ impl LineBuffer {
         &mut self.bytes
     }
 
-    /// The next whole line, without its end.
+    /// The next complete line, without its newline.
     pub(super) fn next(&mut self) -> Result<Option<&[u8]>, TooLong> {
         let mut rest = &self.bytes[self.searched..];
         // Reading from memory does not fail.
@@ -62,7 +61,7 @@ impl LineBuffer {
         Ok(Some(&self.bytes[line]))
     }
 
-    /// Whether a line has begun and not ended.
+    /// Whether an incomplete line is buffered.
     pub(super) fn is_in_a_line(&self) -> bool {
         self.bytes.len() > self.taken
     }

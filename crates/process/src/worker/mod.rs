@@ -1,9 +1,9 @@
-//! The executor of long-lived workers: children in any language, which run many tasks, one after the other, and talk
-//! with the node over a socket. The protocol has its page: `docs/guide/worker-protocol.md`.
+//! The worker executor: long-lived child processes in any language, which run many tasks, one after the other, and talk
+//! to the node over a socket. The protocol is documented in `docs/guide/worker-protocol.md`.
 //!
-//! A worker of the pool is one child, for life. `open` starts it and waits until it says that it is ready; `run` gives it a
-//! task, and says by the slot what became of it; between two tasks `ended` listens to it and sees it die; `close` tells it
-//! to go. Whoever calls moves its bytes: there is no thread and no task beside, and so no way to lose a result.
+//! A worker of the pool is one child, for life. `open` starts it and waits until it is ready; `run` sends it a task, and returns
+//! the worker's fate in the slot; between two tasks `ended` reads its output and sees it die; `close` tells it to exit. The caller
+//! drives all I/O: there is no extra thread or task, and so no way to lose a result.
 
 mod attempt;
 mod connection;
@@ -35,16 +35,16 @@ pub use outgoing::MAX_FRAME_BYTES;
 pub use policy::{ProcessPolicy, Recycle};
 use worker_process::{NotUp, WorkerKinds, WorkerProcess};
 
-/// How often a worker's memory is looked at: it costs about as much as a small task.
+/// How often a worker's memory is measured: it costs about as much as a small task.
 const WEIGH_EVERY: Duration = Duration::from_millis(100);
-/// How often its memory is told anew.
+/// How often its memory is measured for reports.
 const TELL_EVERY: Duration = Duration::from_secs(5);
 
-/// Runs tasks on long-lived workers.
+/// Executor that runs tasks on long-lived workers.
 ///
-/// A task is told to stop by a frame; after the grace its worker gets SIGTERM, and after another one it is killed. At the
-/// deadline SIGTERM comes at once. When the lease is lost there is no grace. A worker that dies takes at most the one task with it
-/// that it runs, and that is a crash, unless its result had arrived.
+/// A task is cancelled by a frame; after the grace period its worker gets SIGTERM, and after another one it is killed. At the
+/// deadline SIGTERM is sent at once. When the lease is lost there is no grace period. A worker that dies takes at most the task
+/// with it that it runs, and that is a crash, unless its result had arrived.
 pub struct Process {
     supervisor: Supervisor,
     policy: ProcessPolicy,
@@ -56,11 +56,11 @@ pub struct Process {
 #[derive(Default)]
 struct Seats {
     taken: HashMap<WorkerId, Arc<Seat>>,
-    /// What the workers that came up last can run, when there are none.
+    /// The kinds of the workers that started last, for when there are none.
     known: WorkerKinds,
 }
 
-/// The place of one worker, as long as it lives.
+/// The slot of one worker, as long as it lives.
 struct Seat {
     worker: tokio::sync::Mutex<Option<WorkerProcess>>,
     pid: i32,
@@ -75,10 +75,10 @@ impl Seat {
 }
 
 impl Process {
-    /// Runs workers by this policy, as children of this supervisor.
+    /// Creates an executor that runs workers by this policy, as children of this supervisor.
     ///
     /// # Errors
-    /// When the policy names no program, or its sandbox cannot be kept.
+    /// When the policy names no program, or its sandbox cannot be enforced.
     pub fn new(supervisor: Supervisor, policy: ProcessPolicy) -> Result<Self, PolicyError> {
         if policy.argv.first().is_none_or(String::is_empty) {
             return Err(PolicyError::NoProgram);
@@ -104,7 +104,7 @@ impl Process {
         self.lock().taken.remove(&worker)
     }
 
-    /// The folder of a task. What its worker may change was settled when the worker was started.
+    /// The folder of a task. The paths that its worker may change were fixed when the worker was started.
     fn folder(&self, work: &Work) -> Result<Option<TaskFolder>, Failure> {
         let folder = self.folders.own(work)?;
         let (Some(room), Some(given), Some(own)) = (&self.room, &work.folder, &folder) else {
@@ -121,7 +121,7 @@ impl Process {
         Err(Failure::new(ErrorClass::Permanent, message))
     }
 
-    /// Whether a worker that has just run something has done its share.
+    /// Whether a worker that has just run a task is due for recycling.
     fn is_spent(&self, worker: &mut WorkerProcess) -> bool {
         let Recycle { after_tasks, above_memory } = self.policy.recycle;
         if after_tasks.is_some_and(|most| worker.tasks >= most) {
@@ -139,7 +139,7 @@ impl Process {
 
 #[async_trait]
 impl Executor for Process {
-    /// What all workers that live can run; when none does, what those could that lived last.
+    /// The kinds that all living workers serve; without any, those of the last ones.
     fn served(&self) -> Served {
         let seats = self.lock();
         let mut announced = seats.taken.values().filter_map(|seat| seat.kinds.as_ref());
@@ -185,14 +185,14 @@ impl Executor for Process {
         let mut place = seat.worker.lock().await;
         let Some(child) = place.as_mut() else { return gone() };
         let why = child.rest().await;
-        // What is left of it is killed.
+        // Remaining processes are killed.
         *place = None;
         self.remove(worker);
         why
     }
 
     fn abandon(&self, worker: WorkerId) {
-        // Whoever drops a child kills it.
+        // Dropping a child kills it.
         drop(self.remove(worker));
     }
 
@@ -222,7 +222,7 @@ impl Executor for Process {
         let id = work.worker;
         let Some(seat) = self.seat(id) else { return AttemptResult::handed_back().dead() };
         if !seat.serves(&work.kind) {
-            // It was claimed before this was known. It waits for whoever can run it.
+            // The task was claimed before this was known. It waits for a worker that can run it.
             return AttemptResult::handed_back();
         }
         let mut place = seat.worker.lock().await;

@@ -1,5 +1,5 @@
-//! What a worker is told: the frames of the worker protocol, version 1, that go to it. Pure, to bytes. The page
-//! `docs/guide/worker-protocol.md` is the reference for whoever writes the other side.
+//! Outgoing frames of the worker protocol, version 1: node to worker. Pure encoding to bytes. `docs/guide/worker-protocol.md` is
+//! the reference for implementations of the other side.
 
 use std::borrow::Cow;
 
@@ -7,9 +7,9 @@ use ostler_core::{MAX_NESTING, is_too_deep};
 use ostler_exec::Work;
 use serde::de::IgnoredAny;
 
-/// Bytes of one frame, without the end of its line.
+/// Bytes of one frame, without its newline.
 pub const MAX_FRAME_BYTES: usize = 16 << 20;
-/// The version that is spoken here.
+/// The protocol version.
 pub(super) const PROTOCOL: u64 = 1;
 
 /// The first frame.
@@ -18,7 +18,7 @@ pub(super) fn hello(into: &mut Vec<u8>, pool: &str, worker: &str) {
     line(into, &[r#"{"type":"hello","protocol":1,"pool":"#, &pool, r#","worker":"#, &worker, "}"]);
 }
 
-/// Why a task cannot be put into a frame.
+/// Why a task cannot be encoded as a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Unsendable {
     #[error("its payload is not JSON")]
@@ -29,7 +29,7 @@ pub(super) enum Unsendable {
     TooLarge,
 }
 
-/// A task, with the steps that earlier attempts have done.
+/// A task, with the steps that earlier attempts completed.
 pub(super) fn task(
     into: &mut Vec<u8>,
     id: &str,
@@ -74,12 +74,12 @@ pub(super) fn lost(into: &mut Vec<u8>, id: &str, token: u64) {
     line(into, &[&about("lost", id, token), "}"]);
 }
 
-/// The attempt is to stop.
+/// The attempt must stop.
 pub(super) fn cancel(into: &mut Vec<u8>, id: &str, token: u64, reason: &str) {
     line(into, &[&about("cancel", id, token), r#","reason":"#, &text(reason), "}"]);
 }
 
-/// The worker is to go.
+/// The worker must exit.
 pub(super) fn stop(into: &mut Vec<u8>) {
     line(into, &[r#"{"type":"stop"}"#]);
 }
@@ -97,7 +97,7 @@ fn text(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-/// JSON on one line: between its words, the end of a line is as good as a space, and inside of them it is not JSON.
+/// JSON on one line: between tokens, a newline is as good as a space, and inside of them it is not JSON.
 fn one_line(json: &str) -> Cow<'_, str> {
     if json.contains(['\n', '\r']) { json.replace(['\n', '\r'], " ").into() } else { json.into() }
 }

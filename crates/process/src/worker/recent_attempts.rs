@@ -1,9 +1,9 @@
-//! Attempts that a worker has run. Something that it says late about one of them is no fault: a thread of it may still
-//! have had something in hand when the result was sent.
+//! Recent attempts of a worker. A late frame about one of them is no protocol violation: one of the worker's threads may still
+//! have been busy when the result was sent.
 
 use std::collections::VecDeque;
 
-/// So many are remembered.
+/// How many attempts are remembered.
 const REMEMBERED: usize = 64;
 
 #[derive(Debug, Default)]

@@ -1,4 +1,4 @@
-//! The steps of an attempt on a worker: those that earlier attempts have done, and those that it does.
+//! Steps of an attempt on a worker: those that earlier attempts completed, and those that it saves.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use tokio::time::Sleep;
 /// A step that is being saved, with its name.
 pub(super) type Saving = Pin<Box<dyn Future<Output = (String, Result<(), StepError>)> + Send>>;
 
-/// What earlier attempts have done. The first has nothing behind it, and asks nobody.
+/// The steps that earlier attempts completed. A first attempt has none, and makes no query.
 pub(super) async fn earlier_steps(
     control: &Control,
     timeout: Duration,
@@ -32,12 +32,12 @@ pub(super) async fn earlier_steps(
     })
 }
 
-/// Saves a step, unless it was done before.
+/// Saves a step, unless it was completed before.
 pub(super) fn save(supervisor: Arc<dyn StepStore>, name: String, value: String) -> Saving {
     Box::pin(async move {
         let saved = match supervisor.begin(&name).await {
             Ok(StepLookup::New) => supervisor.save(&name, &value).await,
-            // An earlier attempt has done it: what it came to then stays.
+            // An earlier attempt has completed it: its value stays.
             Ok(StepLookup::Done(_)) => Ok(()),
             Ok(StepLookup::Twice) => {
                 Err(StepError::Refused("it was begun before in this attempt".to_owned()))

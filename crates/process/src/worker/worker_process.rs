@@ -1,5 +1,5 @@
-//! One worker: a child that was started to run many tasks, one after the other. From its start to the frame that says that
-//! it is ready, between two tasks, and to its end.
+//! A worker process: a child that runs many tasks, one after the other. From its start to its ready frame, between two tasks,
+//! and to its exit.
 
 use std::time::Duration;
 
@@ -20,31 +20,30 @@ use crate::supervisor::{
     Child, Exit, Launch, SOCKET_FD, Socket, SpawnError, Stdin, Supervisor, SupervisorGone,
 };
 
-/// The variable that names the worker's end of the socket.
+/// The variable with the descriptor of the worker's socket.
 const FD_VARIABLE: &str = "OSTLER_FD";
-/// Kinds that a worker may name: a claim asks for no more.
+/// Kinds that a worker may announce: a claim asks for no more.
 const MAX_KINDS: usize = 1_000;
-/// How long a kill may take. What is not dead then hangs in the kernel, and nobody waits for it.
+/// How long a kill may take. A process that is still alive then hangs in the kernel, and is not waited for.
 const MAX_KILL: Duration = Duration::from_secs(2);
 
-/// One worker.
 pub(super) struct WorkerProcess {
     pub(super) child: Child,
     pub(super) link: Connection,
-    /// What it wrote last while it ran nothing. What it writes during an attempt is the attempt's, and never stands here.
+    /// The end of its output between attempts. Output during an attempt belongs to the attempt, and never appears here.
     pub(super) idle_tail: Tail,
     pub(super) past: RecentAttempts,
     /// Attempts that it has run.
     pub(super) tasks: u64,
-    /// When its memory was last looked at for its recycling.
+    /// When its memory was last measured for recycling.
     pub(super) weighed: Instant,
-    /// Where it keeps what is temporary, if it is in a sandbox.
+    /// Its temporary folder, if it is in a sandbox.
     _private: Option<Private>,
 }
 
-/// Why a worker did not come up.
+/// Why a worker did not start.
 pub(super) enum NotUp {
-    /// The node lacks what any child needs; this says what.
+    /// The node lacks a resource that any child needs; this names it.
     Short(String),
     Failed(Failure),
 }
@@ -55,11 +54,11 @@ impl From<Failure> for NotUp {
     }
 }
 
-/// What a worker says that it can run; `None`: anything.
+/// The kinds that a worker announced; `None`: any.
 pub(super) type WorkerKinds = Option<Vec<String>>;
 
 impl WorkerProcess {
-    /// Starts one, and waits until it is ready.
+    /// Starts a worker, and waits until it is ready.
     pub(super) async fn start(
         supervisor: &Supervisor,
         policy: &ProcessPolicy,
@@ -114,7 +113,7 @@ impl WorkerProcess {
         }
     }
 
-    /// What it wrote before it failed says why.
+    /// Adds the output before the failure as its details.
     fn with_last_words(&mut self, failure: Failure) -> Failure {
         self.link.read_rest(|_, chunk| self.idle_tail.take(chunk));
         let details = self.idle_tail.text();
@@ -153,7 +152,7 @@ impl WorkerProcess {
         }
     }
 
-    /// Waits, between two tasks, until it is over. What it writes for people belongs to no task.
+    /// Waits, between two tasks, until the worker is gone. Its output belongs to no task.
     pub(super) async fn rest(&mut self) -> Failure {
         loop {
             let failure = match self.next().await {
@@ -186,7 +185,7 @@ impl WorkerProcess {
         }
     }
 
-    /// It has closed its socket: it has died, or it is of no more use.
+    /// Handles a closed socket: the worker has died, or is of no more use.
     async fn gasp(&mut self) -> Result<Exit, SupervisorGone> {
         const LAST_GASP: Duration = Duration::from_secs(1);
         if let Ok(exit) = tokio::time::timeout(LAST_GASP, self.child.ended()).await {
@@ -196,7 +195,7 @@ impl WorkerProcess {
         self.child.ended().await
     }
 
-    /// Ends it: by a word, after the grace by SIGTERM, after another one by SIGKILL.
+    /// Ends the worker: by a frame, after the grace period by SIGTERM, after another one by SIGKILL.
     pub(super) async fn end(mut self, grace: Duration) {
         self.link.say(outgoing::stop);
         if self.is_over_within(grace).await {
@@ -210,7 +209,7 @@ impl WorkerProcess {
         let _ = tokio::time::timeout(MAX_KILL, self.child.ended()).await;
     }
 
-    /// Listens until it has ended, so that nothing that it writes holds it up.
+    /// Reads until the worker has exited, so that its output does not block it.
     async fn is_over_within(&mut self, time: Duration) -> bool {
         let over = async {
             loop {
@@ -225,7 +224,7 @@ impl WorkerProcess {
     }
 }
 
-/// What a worker that runs nothing did next.
+/// The next event of a worker between attempts.
 enum IdleEvent {
     Said(IncomingFrame),
     Nonsense(Nonsense),

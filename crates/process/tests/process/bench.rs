@@ -1,4 +1,4 @@
-//! What the tests are made of: a supervisor, work for it, and a look at the processes there are.
+//! Test helpers: a supervisor, work for it, and a view of the processes.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -10,9 +10,9 @@ use ostler_exec::{AttemptResult, Control, Executor, NoteReceiver, Work, notes};
 use ostler_process::supervisor::{Launch, Socket, Stdin, Supervisor, SupervisorProgram};
 use ostler_process::{Command, CommandPolicy};
 
-/// Says as what this program is started again.
+/// The variable with the role in which this program is started again.
 pub(crate) const ROLE: &str = "OSTLER_TEST_ROLE";
-/// A bound for whatever should be quick, on a busy machine.
+/// Timeout of operations that should be quick, on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
 
 pub(crate) fn program(test: &str, role: &str) -> SupervisorProgram {
@@ -29,7 +29,7 @@ pub(crate) async fn supervisor() -> Supervisor {
     Supervisor::start(supervisor_program(), Vec::new()).await.expect("a supervisor starts")
 }
 
-/// A folder in which children can write, whoever they are.
+/// A folder in which children can write, whatever their user.
 pub(crate) fn open_folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).expect("it is ours");
@@ -67,7 +67,7 @@ pub(crate) fn work(payload: impl Into<String>) -> Work {
     }
 }
 
-/// An attempt of this policy, with what it said.
+/// Runs an attempt by this policy; returns the result and the notes.
 pub(crate) async fn run(
     supervisor: &Supervisor,
     policy: CommandPolicy,
@@ -89,7 +89,7 @@ pub(crate) fn failure(ended: AttemptResult) -> Failure {
     }
 }
 
-/// Looks again and again, within a bound, until it holds.
+/// Polls until a condition holds, up to a timeout.
 pub(crate) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let began = Instant::now();
     while !holds() {
@@ -104,26 +104,26 @@ pub(crate) fn pids(folder: &Path) -> Vec<u32> {
     files.filter_map(|file| fs::read_to_string(file.ok()?.path()).ok()?.trim().parse().ok()).collect()
 }
 
-/// Whether a process runs. One that waits to be reaped does not.
+/// Whether a process runs. A zombie does not.
 pub(crate) fn runs(pid: u32) -> bool {
     state(pid).is_some_and(|state| state != 'Z' && state != 'X')
 }
 
-/// The state of a process, if there is one.
+/// The state of a process, if it exists.
 pub(crate) fn state(pid: u32) -> Option<char> {
     let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
     let stat = String::from_utf8_lossy(&stat);
     stat[stat.rfind(')')? + 1..].trim_start().chars().next()
 }
 
-/// The parent of a process, if there is one.
+/// The parent of a process, if it exists.
 pub(crate) fn parent(pid: u32) -> Option<u32> {
     let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
     let stat = String::from_utf8_lossy(&stat);
     stat[stat.rfind(')')? + 1..].split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
-/// How many children a process has, dead ones too.
+/// How many children a process has, zombies too.
 pub(crate) fn children_of(supervisor: u32) -> usize {
     let pids = fs::read_dir("/proc").expect("there is /proc");
     let pids = pids.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());

@@ -1,4 +1,4 @@
-//! What the command executor makes of what children do.
+//! The command executor: results for what children do.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -84,12 +84,12 @@ async fn a_child_gets_its_folder_and_only_the_variables_it_may_have() {
     let (ended, _) = run(&supervisor, policy, Work { folder: Some(path.clone()), ..work("1") }).await;
     let text = output(ended);
     assert!(text.contains(&path), "{text}");
-    // The shell adds its own.
+    // Without the variables that the shell adds.
     let names = text.replace("PWD ", "").replace("OLDPWD ", "").replace("SHLVL ", "").replace("_ ", "");
     assert!(names.ends_with("\\nGIVEN OSTLER_CHILD PATH \""), "{names}");
 }
 
-/// Not a test: a node that was started with a descriptor too many.
+/// Not a test: a node that was started with one descriptor too many.
 #[tokio::test]
 #[ignore = "it is the node with a descriptor too many"]
 async fn start_many_children() {
@@ -130,7 +130,7 @@ async fn a_child_begins_with_every_signal_at_its_default() {
     let supervisor = supervisor().await;
     let policy = CommandPolicy::new(["sed", "-nE", "s/Sig(Blk|Ign):\t//p", "/proc/self/status"]);
     let text = output(run(&supervisor, policy, work("1")).await.0);
-    // The C library has two signals for itself, behind those that have a name.
+    // libc has two signals of its own, after the named ones.
     const NAMED: u64 = 0x7fff_ffff;
     let masks =
         text.trim_matches('"').split("\\n").map(|mask| u64::from_str_radix(mask, 16).expect("a mask"));
@@ -164,7 +164,7 @@ async fn a_signal_is_a_crash_with_the_end_of_stderr() {
     assert_eq!(failure.details.as_deref(), Some("going down"));
 }
 
-/// What was said of standard output, and the warnings.
+/// The recorded standard output, and the warnings.
 fn stdout(notes: &NoteReceiver) -> (String, Vec<String>) {
     let (mut text, mut warnings) = (String::new(), Vec::new());
     for note in std::iter::from_fn(|| notes.try_recv()) {

@@ -1,4 +1,4 @@
-//! The command executor passes the suite that every executor passes.
+//! Conformance of the command executor: it passes the suite of all executors.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ impl Fixture for Shell {
             Behaviour::Echo(text) => ("printf '%s\\n' \"$1\"", text.clone()),
             Behaviour::Fail(class) => ("echo as it was told >&2; exit $1", code(*class)?.to_string()),
             Behaviour::FailUnclassed => ("exit 9", String::new()),
-            // A command has no panic, and no thread that it could hold.
+            // A command cannot panic, and has no thread to block.
             Behaviour::Panic | Behaviour::Block(_) => return None,
             Behaviour::Hang => ("trap '' TERM; echo waiting >&2; while :; do sleep 60; done", String::new()),
             Behaviour::StopWhenTold => {
@@ -42,7 +42,7 @@ impl Fixture for Shell {
                 "trap 'echo stopping >&2; sleep $1; exit 0' TERM; echo waiting >&2; while :; do sleep 60 & wait; done",
                 time.as_secs().to_string(),
             ),
-            // So many bytes of JSON: a string with its quotes.
+            // This many bytes of JSON: a string with its quotes.
             Behaviour::BigOutput(bytes) => {
                 ("printf '\"'; head -c $1 /dev/zero | tr '\\0' x; printf '\"'", (bytes - 2).to_string())
             }
@@ -53,7 +53,7 @@ impl Fixture for Shell {
     }
 }
 
-/// An exit code has no room for a step, a hint or a time to wait.
+/// The exit code of a class. It cannot carry a step, a hint or a delay.
 fn code(class: ErrorClass) -> Option<i32> {
     match class {
         ErrorClass::Transient => Some(1),
@@ -78,7 +78,7 @@ async fn command_passes() {
         [
             // Exit codes have three classes; `codes_are_classed_by_the_policy` covers them.
             "each_class_of_error_arrives_as_it_was_given",
-            // It serves any kind.
+            // A command serves any kind.
             "a_kind_that_nobody_serves_is_a_permanent_failure",
             "a_panic_is_a_failure_and_the_next_attempt_runs",
             "what_blocks_its_thread_is_given_up_and_the_next_attempt_runs",

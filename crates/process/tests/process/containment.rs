@@ -1,5 +1,5 @@
-//! Nothing survives: not the child's end, not the node's, not the supervisor's. Each holds however children are contained, and
-//! whoever the supervisor runs as.
+//! Containment: nothing survives the end of the child, the node or the supervisor. Each holds however children are contained, and
+//! whatever user the supervisor runs as.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -22,14 +22,14 @@ use crate::bench::{
 enum Way {
     Group,
     Cgroup,
-    /// As a user who may nothing.
+    /// As a user without rights.
     Nobody,
 }
 
 impl Way {
     const ALL: [Self; 3] = [Self::Group, Self::Cgroup, Self::Nobody];
 
-    /// A supervisor started so, or why there is none here.
+    /// A supervisor started in this way, or the reason why it is not available here.
     async fn supervisor(self) -> Result<Supervisor, String> {
         let mut program = supervisor_program();
         match self {
@@ -55,7 +55,7 @@ impl Way {
     }
 }
 
-/// A supervisor for each way that there is here. What is left out, is said.
+/// A supervisor for each way that is available here. The others are printed.
 async fn each_way() -> Vec<(Way, Supervisor)> {
     let mut supervisors = Vec::new();
     for way in Way::ALL {
@@ -97,7 +97,7 @@ async fn the_containment_in_force_is_told() {
         match way {
             Way::Group => assert_eq!(supervisor.containment(), Contained::Group),
             Way::Cgroup => assert_eq!(supervisor.containment(), Contained::Cgroup),
-            // Unless somebody gave it a part of the tree.
+            // Unless a part of the tree was delegated to it.
             Way::Nobody => println!("nobody: {:?}", supervisor.containment()),
         }
     }
@@ -141,7 +141,7 @@ async fn a_child_that_cannot_be_contained_is_not_started() {
     assert!(matches!(refused, SpawnError::Refused { about: About::Containment, .. }), "{refused}");
 }
 
-/// The time that node and supervisor share.
+/// The clock that node and supervisor share.
 fn uptime() -> Duration {
     Duration::try_from(clock_gettime(ClockId::Monotonic)).expect("a time after the boot")
 }
@@ -154,7 +154,7 @@ async fn a_node_that_is_not_heard_of_in_time_loses_all_its_children_and_can_star
         supervisor.live_until(uptime() + SOON * 10);
         let mut child = supervisor.spawn(script(&wait, &[text(folder.path())])).await.expect("it starts");
         let family = family_of(folder.path()).await;
-        // What was said last counts.
+        // The last call counts.
         supervisor.live_until(uptime() + SOON);
         supervisor.live_until(uptime() + SOON * 10);
         assert!(!child.has_ended(), "{way:?}");
@@ -190,7 +190,7 @@ async fn a_kill_takes_the_whole_family_and_no_other() {
         let family = family_of(folder.path()).await;
         let may_be_left = match supervisor.containment() {
             Contained::Cgroup => 0,
-            // Orphans with an empty environment cannot be told apart while another child lives.
+            // Orphans with an empty environment cannot be attributed while another child lives.
             Contained::Group => 1,
         };
         child.kill();
@@ -204,7 +204,7 @@ async fn a_kill_takes_the_whole_family_and_no_other() {
     }
 }
 
-/// Lists itself, without any mark, and stays.
+/// Lists itself, without any mark, and stays alive.
 const UNMARKED: &str =
     r#"env -i PATH="$PATH" sh -c 'echo $$ > $1/.$$; mv $1/.$$ $1/$$; while :; do sleep 60; done' sh $1"#;
 
@@ -212,7 +212,7 @@ const UNMARKED: &str =
 async fn who_stays_in_the_group_needs_no_mark_to_end_with_it() {
     for (_, supervisor) in each_way().await {
         let folder = open_folder();
-        // While another child lives, whoever bears no mark is not swept: only the group tells whose it is.
+        // While another child lives, a process without a mark is not swept: only the control group tells whose it is.
         let _other = supervisor.spawn(script("sleep 600", &[])).await.expect("it starts");
         let wait = format!("{UNMARKED} & while [ ! -e $1/end ]; do sleep 0.01; done");
         let mut child = supervisor.spawn(script(&wait, &[text(folder.path())])).await.expect("it starts");
@@ -241,7 +241,7 @@ async fn who_left_the_group_needs_no_mark_to_be_killed_under_its_parent() {
 
 #[tokio::test]
 async fn whoever_is_born_while_its_family_dies_dies_too() {
-    /// Each one leaves the group, starts the next, and ends: nobody is ever there for long.
+    /// Each process leaves the group, starts the next, and exits: none is there for long.
     const RELAY: &str = r#"
         echo $$ > $1/.$$; mv $1/.$$ $1/last
         [ -e $1/end ] || exec setsid sh -c "$2" sh "$1" "$2" &
@@ -375,7 +375,7 @@ async fn when_the_supervisor_is_killed_its_children_are_dead_and_every_handle_sa
                 until("so is everybody else", || !family.iter().any(|pid| runs(*pid))).await;
                 assert!(cgroups_of(supervisor.pid()).is_empty(), "and the groups are removed");
             }
-            // Nobody is left who could find them.
+            // No process is left that could find them.
             Contained::Group => family.into_iter().filter(|pid| runs(*pid)).for_each(kill),
         }
     }
@@ -388,7 +388,7 @@ async fn what_a_node_and_its_supervisor_left_that_were_killed_together_is_ended_
     }
     let folder = open_folder();
     let (mut node, family, supervisor) = node_with_family(Way::Cgroup, folder.path()).await;
-    // It must not see its supervisor's death.
+    // The node must not notice its supervisor's death.
     let stopped = Command::new("kill").args(["-STOP", &node.id().to_string()]).status();
     assert!(stopped.expect("it is asked").success());
     kill(supervisor);

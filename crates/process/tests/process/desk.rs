@@ -1,4 +1,4 @@
-//! Long-lived workers for tests: the real python3, on a program that misbehaves as it is told.
+//! Long-lived workers for tests: the real python3, with a script that misbehaves on demand.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,10 +11,10 @@ use ostler_process::{Process, ProcessPolicy};
 
 use crate::bench::{SOON, supervisor, work};
 
-/// How long an attempt of these tests may take to stop.
+/// The grace period of attempts in these tests.
 pub(crate) const GRACE: Duration = Duration::from_secs(2);
 
-/// The policy of workers that start like this.
+/// The policy of workers that start in this mode.
 pub(crate) fn policy(start: &str) -> ProcessPolicy {
     let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/process/worker.py");
     ProcessPolicy {
@@ -24,14 +24,14 @@ pub(crate) fn policy(start: &str) -> ProcessPolicy {
     }
 }
 
-/// A task that does this, under a lease of its own.
+/// A task with this behaviour, under a lease of its own.
 pub(crate) fn task(what: &str, how: &str) -> Work {
     static NEXT_TOKEN: AtomicU64 = AtomicU64::new(1);
     let token = NEXT_TOKEN.fetch_add(1, Ordering::Relaxed);
     Work { token, grace: GRACE, ..work(format!("{{\"do\":\"{what}\",\"how\":{how}}}")) }
 }
 
-/// An executor, and whose names are free.
+/// An executor, and a counter for worker ids.
 pub(crate) struct Desk {
     pub(crate) supervisor: Supervisor,
     pub(crate) process: Arc<Process>,
@@ -53,14 +53,14 @@ impl Desk {
         WorkerId(Id::from_bits(self.next.fetch_add(1, Ordering::Relaxed).into()))
     }
 
-    /// A worker that is ready.
+    /// Opens a worker that becomes ready.
     pub(crate) async fn open(&self) -> WorkerId {
         let worker = self.name();
         assert_eq!(self.process.open(worker).await, WorkerOpening::Ready);
         worker
     }
 
-    /// Why a worker does not come up.
+    /// The failure of a worker that does not start.
     pub(crate) async fn refused(&self) -> Failure {
         match tokio::time::timeout(SOON, self.process.open(self.name())).await.expect("in time") {
             WorkerOpening::Failed(failure) => failure,
@@ -69,7 +69,7 @@ impl Desk {
         }
     }
 
-    /// An attempt on a worker, with what it said.
+    /// Runs an attempt on a worker; returns the result and the notes.
     pub(crate) async fn run(&self, worker: WorkerId, work: Work) -> (AttemptResult, NoteReceiver) {
         let (said, heard) = notes();
         (self.run_with(worker, work, Control::new(said)).await, heard)
@@ -80,7 +80,7 @@ impl Desk {
         tokio::time::timeout(SOON * 3, running).await.expect("an answer comes")
     }
 
-    /// An attempt on a worker of its own.
+    /// Runs an attempt on a new worker.
     pub(crate) async fn once(&self, what: &str, how: &str) -> AttemptResult {
         let worker = self.open().await;
         let ended = self.run(worker, task(what, how)).await.0;
@@ -88,7 +88,7 @@ impl Desk {
         ended
     }
 
-    /// That a neighbour, which was there before, works on.
+    /// Asserts that another worker, started earlier, still works.
     pub(crate) async fn still_works(&self, neighbour: WorkerId) {
         assert_eq!(output(self.run(neighbour, task("echo", "\"on\"")).await.0), "\"on\"");
     }
@@ -99,12 +99,12 @@ pub(crate) fn output(ended: AttemptResult) -> String {
     ended.output.expect("there is output")
 }
 
-/// What was said, in order.
+/// All notes, in order.
 pub(crate) fn heard(heard: &NoteReceiver) -> Vec<Note> {
     std::iter::from_fn(|| heard.try_recv()).collect()
 }
 
-/// The log lines among it.
+/// The log lines among the notes.
 pub(crate) fn lines(notes: &NoteReceiver) -> Vec<String> {
     let line = |note| match note {
         Note::Log { message, .. } => Some(message),

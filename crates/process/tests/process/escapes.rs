@@ -1,4 +1,4 @@
-//! Ways out of a sandbox that Landlock leaves open: each is tried by a program that may do it elsewhere, and is denied.
+//! Sandbox escapes that Landlock leaves open: each is tried by a program that may do it elsewhere, and is denied.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixDatagram;
@@ -65,7 +65,7 @@ attempt("unshare", lambda: libc.unshare(0x10000000) == 0)
 print(" ".join(made), end="")
 "#;
 
-/// What works everywhere for whoever owns the files and the process.
+/// Works everywhere for the owner of the files and the process.
 const ALWAYS: [&str; 12] = [
     "chmod",
     "chmod-at",
@@ -114,7 +114,7 @@ async fn what_belongs_to_its_user_outside_cannot_be_changed_or_talked_to() {
     assert_eq!(changed(), before);
     assert!(datagrams.recv(&mut buffer).is_err(), "nothing came out");
 
-    // What opens the network, or the attributes of files, opens nothing else.
+    // Opening the network, or the attributes of files, opens nothing else.
     let open = Sandbox { network: Network::Open, ..scene.sandbox() };
     let caged = CommandPolicy { sandbox: Some(open), ..tries() };
     assert_eq!(text(&supervisor, caged, scene.task()).await.trim_matches('"'), "datagram raw-datagram");
@@ -132,7 +132,7 @@ fn what_belongs_to_its_user_outside_cannot_be_changed_or_talked_to_by_nobody() {
     as_nobody("escapes::what_belongs_to_its_user_outside_cannot_be_changed_or_talked_to");
 }
 
-/// What programs do all day, and none of it is denied.
+/// Everyday operations of programs: none is denied.
 const WORK: &str = r#"
 set -e
 mkdir -p a/b && echo one > a/b/one && cp a/b/one two && cp -r a c && mv two three && ln -s three four && ln three five
@@ -173,7 +173,7 @@ resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 print("ok")
 "#;
 
-/// And for one whose threads are of its own making.
+/// The same for a program that creates its own threads.
 const NODE_WORK: &str = r#"
 const { Worker } = require('worker_threads');
 const { execFileSync } = require('child_process');

@@ -1,4 +1,4 @@
-//! The files that attempts leave.
+//! Output files of attempts.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use ostler_process::{CommandPolicy, Folders, PolicyError};
 use crate::bench::{failure, run, supervisor, work};
 use crate::desk::{Desk, heard, output, policy as workers, task};
 
-/// The sum of nothing.
+/// The SHA-256 of the empty input.
 const EMPTY: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
 fn leaving(script: &str, files: &[&str], each: &Path) -> CommandPolicy {
@@ -101,7 +101,7 @@ async fn a_pattern_that_is_none_is_refused() {
 #[tokio::test]
 async fn a_file_that_takes_too_long_to_read_does_not_hold_up_the_answer() {
     let (supervisor, folder) = (supervisor().await, tempfile::tempdir().expect("a folder"));
-    // Nothing is on the disk of it, and to read it takes for ever.
+    // A sparse file, which takes forever to read.
     let policy = leaving("truncate -s 8T big.pdf", &["*.pdf"], folder.path());
     let short = Work { timeout: Duration::from_secs(2), grace: Duration::from_millis(200), ..work("1") };
     let (ended, notes) = run(&supervisor, policy, short).await;

@@ -1,5 +1,5 @@
-//! A gibibyte on stderr: nothing is blocked, and the node does not grow. Its memory needs a process in which nothing else goes
-//! on: it starts itself again.
+//! A gibibyte on stderr: nothing blocks, and the node's memory does not grow. The measurement needs a process of its own, so the
+//! test program starts itself again.
 
 use std::process::{Command, Stdio};
 
@@ -10,10 +10,10 @@ use crate::bench::{ROLE, run, supervisor, work};
 use crate::desk::{Desk, policy, task};
 
 const GIBIBYTE: u64 = 1 << 30;
-/// What the node may have at its largest. It has a few buffers and the lines that are kept.
+/// The most memory that the node may use: a few buffers and the lines that are kept.
 const MOST_KIB: u64 = 96 * 1024;
 
-/// The most memory that this process ever had.
+/// The peak memory of this process.
 fn high_water_kib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").expect("it runs");
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("it is told");

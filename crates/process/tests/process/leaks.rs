@@ -1,5 +1,5 @@
-//! Two hundred children later, everything is as it was. The count needs a process in which nothing else goes on: it
-//! starts itself again.
+//! Leaks: after two hundred children, everything is as before. The count needs a process of its own, so the test program starts
+//! itself again.
 
 use std::fs::read_dir;
 use std::process::{Command, Stdio};
@@ -9,7 +9,7 @@ use ostler_process::CommandPolicy;
 use crate::bench::{ROLE, children_of, run, state, supervisor, until, work};
 
 const CHILDREN: usize = 200;
-/// How many run at once.
+/// Concurrent children.
 const AT_ONCE: usize = 10;
 
 /// Not a test: counts, alone in its process.
@@ -20,7 +20,7 @@ async fn count_alone() {
         return;
     }
     let supervisor = supervisor().await;
-    // The first one opens what stays open.
+    // The first child opens descriptors that stay open.
     batch(&supervisor, 1).await;
     let open = |pid: u32| read_dir(format!("/proc/{pid}/fd")).expect("it runs").count();
     let (me, its) = (std::process::id(), supervisor.pid());

@@ -1,4 +1,4 @@
-//! Links that a child in a sandbox leaves behind lead nobody who may do more than the child.
+//! Symbolic links that a sandboxed child leaves behind are not followed with more rights than the child's.
 
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use crate::desk::{Desk, heard, output, policy as workers, task};
 use crate::files::recorded;
 use crate::sandbox::{Scene, as_nobody, python, text};
 
-/// A scene with something that no child may reach.
+/// A scene with a folder that no child may reach.
 fn scene() -> Scene {
     let scene = Scene::new();
     std::fs::create_dir_all(scene.path("closed")).expect("a folder");
@@ -21,7 +21,7 @@ fn scene() -> Scene {
     scene
 }
 
-/// Where the task of these tests has its folder.
+/// The folder of the task in these tests.
 fn folder(scene: &Scene) -> PathBuf {
     scene.path("tasks").join(work("1").task.to_string())
 }
@@ -58,7 +58,7 @@ async fn a_worker_that_swaps_its_folder_for_a_link_has_nothing_recorded_by_it() 
     let said = heard(&notes);
     assert!(matches!(&said[..], [Note::Warning(why)] if why.contains("not recorded")), "{said:?}");
     assert!(folder(&scene).join("secret").exists(), "the link is there");
-    // The next attempt is not led by it either.
+    // The next attempt does not follow it either.
     let refused = failure(desk.run(worker, task("echo", "1")).await.0);
     assert!(is_about_a_link(&refused), "{refused:?}");
     desk.process.close(worker).await;
@@ -86,7 +86,7 @@ async fn a_command_is_not_led_by_a_link_in_the_place_of_its_folder() {
 #[tokio::test]
 async fn a_link_that_is_made_while_a_command_runs_changes_nothing_for_it() {
     let (supervisor, scene) = (supervisor().await, scene());
-    // Somebody who may changes its folder for a link before it writes anything.
+    // A process with the right to do so replaces the folder by a link before the child writes anything.
     let policy = shell(&scene, "until test -e begin; do sleep 0.01; done; echo x > made; pwd -P");
     let command = Command::new(supervisor.clone(), policy).expect("the policy is right");
     let (said, notes) = notes();
@@ -97,7 +97,7 @@ async fn a_link_that_is_made_while_a_command_runs_changes_nothing_for_it() {
         symlink(scene.path("closed"), folder(&scene)).expect("a link");
         std::fs::write(scene.path("tasks/moved/begin"), "").expect("a file");
     };
-    // The folder is opened before the child is there.
+    // The folder is opened before the child exists.
     let (ended, ()) = tokio::join!(running, swap);
     let (at, moved) = (output(ended), scene.path("tasks/moved").canonicalize().expect("it is there"));
     assert_eq!(at, format!("{moved:?}"));
@@ -117,14 +117,14 @@ async fn a_folder_that_a_task_brings_is_led_by_links_only_where_nobody_can_have_
     let real = |name: &str| format!("{:?}", scene.path(name).canonicalize().expect("it is there"));
     let runs = async |policy: &CommandPolicy, name: &str| run(&supervisor, policy.clone(), at(name)).await.0;
 
-    // In a sandbox, by its real path only: the child may change what it is.
+    // In a sandbox, only by its real path: the child may change the folder.
     let caged = CommandPolicy { sandbox: Some(scene.sandbox()), ..free.clone() };
     assert_eq!(output(runs(&caged, "open/deep").await), real("open/deep"));
     for name in ["alias/deep", "open/deep/swapped"] {
         let refused = failure(runs(&caged, name).await);
         assert!(is_about_a_link(&refused), "{refused:?}");
     }
-    // Without one, as before, but for what those in a sandbox may have made.
+    // Without a sandbox, links are followed, except those that sandboxed children may have made.
     assert_eq!(output(runs(&free, "open/deep/swapped").await), real("closed"));
     let folders = Folders { guarded: vec![scene.path("open")], ..Folders::default() };
     let beside = CommandPolicy { folders, ..free };
@@ -147,7 +147,7 @@ async fn what_a_sandbox_lists_is_not_bent_by_what_it_may_change() {
     std::fs::write(scene.path("cache/fonts/one"), "font").expect("a file");
     symlink(scene.path("cache"), scene.path("current")).expect("a link");
     let sandbox = Sandbox {
-        // A link of whoever set it up is followed.
+        // A link that the administrator made is followed.
         read: vec![scene.path("current/fonts")],
         write: vec![scene.path("cache")],
         ..scene.sandbox()

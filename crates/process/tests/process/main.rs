@@ -18,7 +18,7 @@ mod supervisor;
 mod worker_suite;
 mod workers;
 
-/// Not a test: the supervisor's process is this program, started again for this one.
+/// Not a test: the supervisor process is this program, started again for this test.
 #[test]
 #[ignore = "it is the supervisor's process"]
 fn serve_as_the_supervisor() {

@@ -1,4 +1,4 @@
-//! Workers that misbehave. Each ends as `docs/guide/worker-protocol.md` says, and its neighbours go on.
+//! Workers that misbehave. Each ends as `docs/guide/worker-protocol.md` specifies, and its neighbours are not affected.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use crate::bench::{SOON, children_of, failure, until};
 use crate::desk::{Desk, GRACE, lines, output, policy, task};
 
-/// That an attempt is a crash which says this, that its worker is gone, and that a neighbour works on.
+/// Asserts that an attempt is a crash with this message, that its worker is gone, and that a neighbour still works.
 async fn crashes(what: &str, how: &str, says: &str) {
     let desk = Desk::well().await;
     let (neighbour, worker) = (desk.open().await, desk.open().await);
@@ -129,7 +129,7 @@ async fn of_two_results_the_first_counts() {
     let worker = desk.open().await;
     assert_eq!(output(desk.run(worker, task("twice", "null")).await.0), "\"first\"");
     assert_eq!(output(desk.run(worker, task("late", "null")).await.0), "\"first\"");
-    // What comes late about an attempt that is over is nobody's, and no fault.
+    // A late frame about a finished attempt belongs to no attempt, and is no protocol violation.
     let (ended, notes) = desk.run(worker, task("echo", "2")).await;
     assert_eq!(output(ended), "2");
     assert_eq!(lines(&notes), Vec::<String>::new());

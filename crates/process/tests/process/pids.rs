@@ -1,5 +1,4 @@
-//! A pid that somebody else has by now is never signalled. To have one used again, the tests run in a namespace of pids where
-//! they may say which comes next.
+//! A reused pid is never signalled. To reuse one, the tests run in a pid namespace where they can set the next pid.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, Command, Stdio};
@@ -8,10 +7,10 @@ use ostler_process::supervisor::Exit;
 
 use crate::bench::{ROLE, script, supervisor};
 
-/// So often somebody else may have taken the pid.
+/// How often another process may take the pid first.
 const MAX_TRIES: u32 = 50;
 
-/// A stranger with this pid.
+/// An unrelated process with this pid.
 fn stranger(pid: i32) -> Child {
     for _ in 0..MAX_TRIES {
         std::fs::write("/proc/sys/kernel/ns_last_pid", (pid - 1).to_string()).expect("it can be said");
@@ -26,7 +25,7 @@ fn stranger(pid: i32) -> Child {
     panic!("the pid {pid} cannot be had");
 }
 
-/// Not a test: the process that has pids used again.
+/// Not a test: the process that reuses pids.
 #[tokio::test]
 #[ignore = "it is the process in a namespace of its own"]
 async fn use_pids_again() {
@@ -40,10 +39,10 @@ async fn use_pids_again() {
     child.terminate();
     child.kill();
     drop(child);
-    // Orders are followed one after the other: when this one has ended, those before were followed.
+    // Requests are handled in order: when this child has ended, the earlier ones were handled.
     let mut next = supervisor.spawn(script("true", &[])).await.expect("it starts");
     assert_eq!(next.ended().await, Ok(Exit::Code(0)));
-    // Whoever is to die does nothing before.
+    // A process that is about to be killed would not reply.
     let (mut to, from) = (stranger.stdin.take().expect("a pipe"), stranger.stdout.take().expect("a pipe"));
     writeln!(to, "still there").expect("it was not signalled");
     let mut line = String::new();

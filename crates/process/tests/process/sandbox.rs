@@ -1,4 +1,4 @@
-//! What a child in a sandbox can do and what it cannot, as whoever runs the tests and as a user who may nothing.
+//! Sandbox: what a child in it can and cannot do, as the user who runs the tests and as a user without rights.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command as Program, Stdio};
@@ -14,9 +14,9 @@ use crate::bench::{ROLE, SOON, failure, run, runs, supervisor, supervisor_progra
 use crate::containment::{FAMILY, family_of};
 use crate::desk::{Desk, output, policy as workers, task};
 
-/// The system's own: one in somebody's home is not to be seen from a sandbox.
+/// The system's own: one in a home directory is not visible in a sandbox.
 pub(crate) const PYTHON: &str = "/usr/bin/python3";
-/// What a sandbox hides.
+/// The file that a sandbox hides.
 pub(crate) const SECRET: &str = "store.db";
 
 /// A folder with a store and a folder for tasks in it.
@@ -63,7 +63,7 @@ pub(crate) async fn text(supervisor: &Supervisor, policy: CommandPolicy, work: W
     ended.output.unwrap_or_default()
 }
 
-/// Runs a test of this file again as a user who may nothing. It says so when it cannot.
+/// Runs a test of this file again as a user without rights. Prints a message if it cannot.
 pub(crate) fn as_nobody(test: &str) {
     if !rustix::process::geteuid().is_root() {
         return println!("left out: only root can become somebody else");
@@ -119,7 +119,7 @@ fn only_what_is_listed_can_be_read_and_only_its_own_folders_changed_by_nobody() 
     as_nobody("sandbox::only_what_is_listed_can_be_read_and_only_its_own_folders_changed");
 }
 
-/// Tries sockets, and prints which came about.
+/// Tries sockets, and prints which ones can be created.
 const SOCKETS: &str = r#"
 import os, socket, sys, ctypes
 made = []
@@ -264,7 +264,7 @@ fn try_it_out() {
     }
 }
 
-/// Not a test: a child that says that it is not kept from anything.
+/// Not a test: a child that reports that nothing is denied.
 #[test]
 #[ignore = "it is a child that breaks out"]
 fn break_out() {
@@ -310,7 +310,7 @@ async fn a_sandbox_that_does_not_hold_or_cannot_be_tried_is_refused() {
 #[tokio::test]
 async fn a_sandbox_without_a_store_that_is_a_file_proves_itself_too() {
     let (supervisor, scene) = (supervisor().await, Scene::new());
-    // The second may see what the proof itself makes.
+    // The second may see the files that the self-test creates.
     for write in [vec![scene.path("work")], vec![std::env::temp_dir()]] {
         let sandbox = Sandbox { write, ..Sandbox::default() };
         proved(&supervisor, &sandbox, "sandbox::try_it_out").await.expect("it holds");

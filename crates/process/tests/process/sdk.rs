@@ -1,4 +1,4 @@
-//! Workers by the SDKs, and those in examples/, run by the executor itself.
+//! SDK workers, and those in examples/, run by the executor itself.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -19,7 +19,7 @@ use crate::workers::Book;
 
 /// The root of the repository.
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
-/// Workers that do as their payload says, without the ends of their names.
+/// Workers that behave as their payload says, without the file extensions.
 const TOLD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/process/sdk_worker");
 
 fn policy(program: &str, script: impl Into<String>) -> ProcessPolicy {
@@ -41,7 +41,7 @@ fn javascript() -> ProcessPolicy {
     policy("node", format!("{TOLD}.mjs"))
 }
 
-/// An attempt on a new worker, with steps that are kept there, and what it said.
+/// Runs an attempt on a new worker, with steps stored in the book; returns the result and the notes.
 async fn with_steps(desk: &Desk, book: &Arc<Book>, work: Work) -> (AttemptResult, NoteReceiver) {
     let (said, heard) = notes();
     let steps = Steps::kept(Arc::clone(book) as Arc<dyn StepStore>);
@@ -49,7 +49,7 @@ async fn with_steps(desk: &Desk, book: &Arc<Book>, work: Work) -> (AttemptResult
     (ended, heard)
 }
 
-/// All but the cases that no worker has: it can be ended whatever it does, and gets only the kinds that it has named.
+/// All cases that apply to a worker: it can always be killed, and gets only the kinds that it has announced.
 async fn passes(policy: ProcessPolicy) {
     let supervisor = supervisor().await;
     let report = run(|| told(&supervisor, policy.clone())).await;

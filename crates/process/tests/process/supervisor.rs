@@ -1,4 +1,4 @@
-//! What the supervisor does for a child, and with what it is given to hold.
+//! The supervisor: what it does for a child, and with the descriptors that it holds.
 
 use std::ffi::OsString;
 use std::fs::{File, read_to_string};
@@ -53,7 +53,7 @@ async fn a_child_has_a_session_and_a_group_of_its_own() {
     assert_eq!(child.ended().await, Ok(Exit::Signal(9)));
 }
 
-/// A lock that only whoever gets the descriptor holds.
+/// A lock that belongs to the returned descriptor alone.
 fn lock(path: &Path) -> OwnedFd {
     let lock = File::create(path).expect("a file");
     flock(&lock, FlockOperation::NonBlockingLockExclusive).expect("nobody has it");

@@ -1,4 +1,4 @@
-//! Long-lived workers pass the suite that every executor passes.
+//! Conformance of long-lived workers: they pass the suite of all executors.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::desk::{policy, task};
 
 struct Told(Arc<dyn Executor>);
 
-/// Workers that do as their payload says.
+/// Workers that behave as their payload says.
 pub(crate) fn told(supervisor: &Supervisor, policy: ProcessPolicy) -> Arc<dyn Fixture> {
     Arc::new(Told(Arc::new(Process::new(supervisor.clone(), policy).expect("the policy is right"))))
 }
@@ -30,7 +30,7 @@ impl Fixture for Told {
             Behaviour::Fail(class) => task("fail", &error(*class)),
             Behaviour::FailUnclassed => task("fail", "{\"message\":\"nobody classed it\"}"),
             Behaviour::Panic => task("raise", "null"),
-            // Whatever holds it, a process can be ended.
+            // A process can be killed, whatever blocks it.
             Behaviour::Block(_) => return None,
             Behaviour::Hang => task("hang", "null"),
             Behaviour::StopWhenTold => task("stop", "null"),
@@ -65,7 +65,7 @@ async fn process_passes() {
     assert_eq!(
         report.left_out,
         [
-            // A worker that says nothing of kinds serves any; `a_worker_gets_only_the_kinds_that_it_has_named` has the other case.
+            // A worker that announces no kinds serves any; `a_worker_gets_only_the_kinds_that_it_has_named` covers the other case.
             "a_kind_that_nobody_serves_is_a_permanent_failure",
             "what_blocks_its_thread_is_given_up_and_the_next_attempt_runs",
         ]

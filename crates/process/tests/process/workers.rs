@@ -1,4 +1,4 @@
-//! What long-lived workers are given, what they say, and how they end.
+//! Long-lived workers: what they receive, what they send, and how they end.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -62,7 +62,7 @@ async fn a_worker_has_its_socket_and_nothing_else_of_the_node() {
     assert!(env.get("OSTLER_TEST_ROLE").is_none(), "{env}");
 }
 
-/// As every book about it has it.
+/// The well-known test vector of SHA-256.
 const SUM_OF_ABC: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
 
 #[tokio::test]
@@ -253,7 +253,7 @@ async fn a_worker_is_spent_above_its_memory() {
     let worker = desk.open().await;
     assert_eq!(desk.run(worker, task("echo", "1")).await.0.slot, WorkerFate::Reusable);
     let ended = desk.run(worker, task("grow", &(300 << 20).to_string())).await.0;
-    // It is weighed now and then: the next task sees it, if this one was too early.
+    // The memory is measured now and then: the next task sees it, if this one was too early.
     let mut slot = ended.slot;
     let began = Instant::now();
     while slot == WorkerFate::Reusable {
@@ -335,7 +335,7 @@ async fn a_large_payload_and_output_go_through() {
     assert_eq!(output(desk.run(worker, task("echo", &text)).await.0).len(), text.len());
 }
 
-/// Not a test: how long a task that does nothing takes, by the executor alone.
+/// Not a test: measures how long a task that does nothing takes, by the executor alone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "it measures; run it by itself: cargo test --release -p ostler-process -- --ignored round_trip --nocapture"]
 async fn round_trip() {
