@@ -224,8 +224,11 @@ mod tests {
             ..opened(folder.path())
         };
         let any = Patterns::new(&["*".to_owned()]).expect("it is right").expect("there is one");
-        let said: Vec<Note> = matching(&gone, &any, &AtomicBool::new(false)).collect();
-        assert!(matches!(&said[..], [Note::Warning(why)] if why.contains("cannot be read")), "{said:?}");
+        let notes: Vec<Note> = matching(&gone, &any, &AtomicBool::new(false)).collect();
+        assert!(
+            matches!(&notes[..], [Note::Warning(message)] if message.contains("cannot be read")),
+            "{notes:?}"
+        );
         assert!(Patterns::new(&["a[".to_owned()]).is_err());
     }
 
@@ -254,6 +257,6 @@ mod tests {
             assert!(matches!(tell(wrong).await, Note::Warning(_)), "{wrong}");
         }
         let nowhere = told(None, "a.pdf".to_owned()).done().await;
-        assert!(matches!(nowhere, Some(Note::Warning(why)) if why.contains("has no folder")));
+        assert!(matches!(nowhere, Some(Note::Warning(message)) if message.contains("has no folder")));
     }
 }

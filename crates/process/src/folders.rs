@@ -52,8 +52,8 @@ pub(crate) enum Links {
 
 impl Links {
     /// For a pool with this sandbox, if any.
-    pub(crate) const fn of(room: Option<&SandboxInstance>) -> Self {
-        match room {
+    pub(crate) const fn of(sandbox: Option<&SandboxInstance>) -> Self {
+        match sandbox {
             Some(_) => Self::None,
             None => Self::Trusted,
         }
@@ -85,8 +85,8 @@ impl TaskFolders {
         let Some((root, each)) = self.root()? else { return Ok(None) };
         let name = work.task.to_string();
         let folder = each.join(&name);
-        let refused = |class, why: String| {
-            Failure::new(class, format!("there is no folder \"{}\" for the task: {why}", folder.display()))
+        let refused = |class, reason: String| {
+            Failure::new(class, format!("there is no folder \"{}\" for the task: {reason}", folder.display()))
         };
         match mkdirat(&root, &name, Mode::RWXU | Mode::RWXG | Mode::RWXO) {
             Ok(()) | Err(Errno::EXIST) => {}
@@ -107,8 +107,8 @@ impl TaskFolders {
     /// Returns the parent of the tasks' folders, if there is one. Creates it where needed.
     pub(crate) fn root(&self) -> Result<Option<(Arc<OwnedFd>, &Path)>, Failure> {
         let Some(each) = &self.each else { return Ok(None) };
-        let refused = |why: &dyn std::fmt::Display| {
-            let message = format!("there is no folder \"{}\" for the tasks: {why}", each.display());
+        let refused = |reason: &dyn std::fmt::Display| {
+            let message = format!("there is no folder \"{}\" for the tasks: {reason}", each.display());
             Failure::new(ErrorClass::Transient, message)
         };
         let mut root = self.root.lock().unwrap_or_else(PoisonError::into_inner);
@@ -129,8 +129,8 @@ impl TaskFolders {
 
     /// Opens a folder that a task was submitted with.
     fn given(&self, path: &Path) -> Result<Arc<OwnedFd>, Failure> {
-        let refused = |class, why: &dyn std::fmt::Display| {
-            Failure::new(class, format!("the folder \"{}\" cannot be used: {why}", path.display()))
+        let refused = |class, reason: &dyn std::fmt::Display| {
+            Failure::new(class, format!("the folder \"{}\" cannot be used: {reason}", path.display()))
         };
         let opened = match self.links {
             Links::None => links::folder_without_links(path),

@@ -135,7 +135,7 @@ mod tests {
 
     /// The log lines of these chunks, and the tail.
     fn lines(most: usize, chunks: &[&[u8]]) -> (Vec<String>, Option<String>) {
-        let (notes, said) = ostler_exec::notes();
+        let (notes, received) = ostler_exec::notes();
         let (mut lines, mut tail) = (Lines::new(notes, "stderr", most), Tail::default());
         for chunk in chunks {
             lines.take(chunk);
@@ -143,7 +143,7 @@ mod tests {
         }
         lines.finish();
         let mut kept = Vec::new();
-        while let Some(note) = said.try_recv() {
+        while let Some(note) = received.try_recv() {
             match note {
                 Note::Log { message, .. } => kept.push(message),
                 Note::Progress { .. }

@@ -219,7 +219,7 @@ impl<'a> Attempt<'a> {
         match (reason, exit) {
             // Includes a child that was cancelled and finished its work within the grace period.
             (None, _) | (Some(Reason::Cancel), Exit::Code(0)) => {
-                let said = Self::last_words(self.lines, self.tail);
+                let stderr = Self::last_words(self.lines, self.tail);
                 let output = match exit {
                     Exit::Code(0) => {
                         let kept = self.output.into_kept();
@@ -232,18 +232,18 @@ impl<'a> Attempt<'a> {
                         None
                     }
                 };
-                verdict::exited(exit, self.codes, output, said)
+                verdict::exited(exit, self.codes, output, stderr)
             }
             (Some(reason), _) => self.judge(reason),
         }
     }
 
     fn judge(self, reason: Reason) -> AttemptResult {
-        let said = Self::last_words(self.lines, self.tail);
+        let stderr = Self::last_words(self.lines, self.tail);
         self.output.tell(&self.notes, self.max_log_bytes);
         match reason {
             Reason::Cancel => AttemptResult::cancelled(),
-            Reason::Deadline => AttemptResult::too_long(self.timeout).with_details(said),
+            Reason::Deadline => AttemptResult::too_long(self.timeout).with_details(stderr),
         }
     }
 }

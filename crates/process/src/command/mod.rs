@@ -36,7 +36,7 @@ pub struct Command {
     supervisor: Supervisor,
     policy: CommandPolicy,
     words: Words,
-    room: Option<SandboxInstance>,
+    sandbox: Option<SandboxInstance>,
     folders: TaskFolders,
     files: Option<Patterns>,
 }
@@ -80,13 +80,13 @@ impl Command {
         fixed: &[&str],
         words: Words,
     ) -> Result<Self, PolicyError> {
-        let room = policy.sandbox.clone().map(|sandbox| {
+        let sandbox = policy.sandbox.clone().map(|sandbox| {
             SandboxInstance::new(supervisor.clone(), sandbox, fixed, &policy.environment, &policy.folders)
         });
-        let room = room.transpose()?;
+        let sandbox = sandbox.transpose()?;
         let files = Patterns::new(&policy.files).map_err(PolicyError::Files)?;
-        let folders = TaskFolders::new(&policy.folders, Links::of(room.as_ref()));
-        Ok(Self { supervisor, room, words, folders, files, policy })
+        let folders = TaskFolders::new(&policy.folders, Links::of(sandbox.as_ref()));
+        Ok(Self { supervisor, sandbox, words, folders, files, policy })
     }
 
     fn argv(&self, work: &Work) -> Result<Vec<Argument>, String> {
@@ -103,12 +103,12 @@ impl Command {
     }
 
     fn launch(&self, work: &Work, own: Option<&TaskFolder>) -> Result<(Launch, Option<Private>), Failure> {
-        let argv = self.argv(work).map_err(|why| Failure::new(ErrorClass::Permanent, why))?;
+        let argv = self.argv(work).map_err(|message| Failure::new(ErrorClass::Permanent, message))?;
         let mut set = self.policy.environment.set.clone();
-        let (confinement, private) = match &self.room {
+        let (confinement, private) = match &self.sandbox {
             None => (None, None),
-            Some(room) => {
-                let confined = room.confine(own.map(|own| &*own.opened), &mut set);
+            Some(sandbox) => {
+                let confined = sandbox.confine(own.map(|own| &*own.opened), &mut set);
                 let (confinement, private) = confined.map_err(|error| error.failure())?;
                 (Some(confinement), Some(private))
             }

@@ -167,14 +167,14 @@ mod tests {
 
     #[test]
     fn a_field_that_is_missing_is_named() {
-        let why = rendered("{{ payload.a.b }}", r#"{"a":1}"#).expect_err("there is no a.b");
-        assert!(why.contains("\"a.b\""), "{why}");
-        assert!(rendered("{{ payload.a }}", "not json").is_err_and(|why| why.contains("not JSON")));
+        let message = rendered("{{ payload.a.b }}", r#"{"a":1}"#).expect_err("there is no a.b");
+        assert!(message.contains("\"a.b\""), "{message}");
+        assert!(rendered("{{ payload.a }}", "not json").is_err_and(|message| message.contains("not JSON")));
     }
 
     #[test]
     fn a_nul_is_refused() {
-        assert!(rendered("{{ payload }}", r#""a\u0000b""#).is_err_and(|why| why.contains("NUL")));
+        assert!(rendered("{{ payload }}", r#""a\u0000b""#).is_err_and(|message| message.contains("NUL")));
     }
 
     #[test]

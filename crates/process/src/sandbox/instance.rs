@@ -83,11 +83,12 @@ impl SandboxInstance {
         named.iter().try_for_each(|path| sandbox.keeps_hidden(path))?;
         let guarded: Vec<PathBuf> = guarded.into_iter().chain(each).chain(sandbox.write.clone()).collect();
         let (temporary, made) = (OnceLock::new(), AtomicU64::new(0));
-        let room = Self { sandbox, named, start, guarded, supervisor, temporary, made };
-        room.listed()
-            .find_map(|path| room.resolve(path).err())
+        let instance = Self { sandbox, named, start, guarded, supervisor, temporary, made };
+        instance
+            .listed()
+            .find_map(|path| instance.resolve(path).err())
             .map_or(Ok(()), |link| Err(SandboxError::Link(link.to_string())))?;
-        Ok(room)
+        Ok(instance)
     }
 
     /// The paths that children may access whatever the task, besides the system's.

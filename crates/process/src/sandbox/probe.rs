@@ -69,8 +69,9 @@ pub(super) fn attempt(trial: &Trial) -> Vec<String> {
     allowed(inet && sends(), format!("a datagram to {} can be sent", trial.listener));
     let calls = || UnixStream::connect(&trial.socket).is_ok();
     allowed(unix && calls(), format!("a connection to \"{}\" comes about", trial.socket.display()));
-    let posts = || UnixDatagram::pair().is_ok_and(|(one, _)| one.send_to(b"x", &trial.datagrams).is_ok());
-    allowed(unix && posts(), format!("a datagram to \"{}\" can be sent", trial.datagrams.display()));
+    let sends_locally =
+        || UnixDatagram::pair().is_ok_and(|(one, _)| one.send_to(b"x", &trial.datagrams).is_ok());
+    allowed(unix && sends_locally(), format!("a datagram to \"{}\" can be sent", trial.datagrams.display()));
     let fixed = match trial.attributes {
         Attributes::Fixed => true,
         Attributes::Changeable => false,

@@ -97,12 +97,13 @@ pub async fn prove(
         socket: Socket::None,
         confinement: Some(confinement),
     };
-    let said = tokio::time::timeout(PATIENCE, said_by(supervisor, launch)).await;
-    let said = said.map_err(|_| SelfTestFailed::Silent(format!("it took longer than {PATIENCE:?}")))??;
-    if !said.lines().any(|line| line == TRIED) {
-        return Err(SelfTestFailed::Silent(said.trim().to_owned()));
+    let output = tokio::time::timeout(PATIENCE, output_of(supervisor, launch)).await;
+    let output =
+        output.map_err(|_| SelfTestFailed::Silent(format!("it took longer than {PATIENCE:?}")))??;
+    if !output.lines().any(|line| line == TRIED) {
+        return Err(SelfTestFailed::Silent(output.trim().to_owned()));
     }
-    let breaches: Vec<&str> = said.lines().filter_map(|line| line.strip_prefix(BREACH)).collect();
+    let breaches: Vec<&str> = output.lines().filter_map(|line| line.strip_prefix(BREACH)).collect();
     if breaches.is_empty() { Ok(()) } else { Err(SelfTestFailed::Broken(breaches.join("; "))) }
 }
 
@@ -153,17 +154,17 @@ fn control(trial: &Trial) -> Result<(), SelfTestFailed> {
     if could.len() == most { Ok(()) } else { Err(SelfTestFailed::NoControl(could.join("; "))) }
 }
 
-async fn said_by(supervisor: &Supervisor, launch: Launch) -> Result<String, SelfTestFailed> {
+async fn output_of(supervisor: &Supervisor, launch: Launch) -> Result<String, SelfTestFailed> {
     let mut child = supervisor.spawn(launch).await.map_err(|error| match error {
         SpawnError::Refused { error, .. } => SelfTestFailed::Unable(error.to_string()),
         SpawnError::Pipe(error) | SpawnError::Short { error } => SelfTestFailed::System(error),
         SpawnError::TooLarge | SpawnError::Gone(_) => SelfTestFailed::System(io::Error::other(error)),
     })?;
-    let (mut said, mut complained) = (Vec::new(), Vec::new());
+    let (mut output, mut complained) = (Vec::new(), Vec::new());
     if let (Some(out), Some(err)) = (child.stdout.take(), child.stderr.take()) {
         let (mut out, mut err) = (out.take(MAX_SAID), err.take(MAX_SAID));
-        tokio::try_join!(out.read_to_end(&mut said), err.read_to_end(&mut complained))?;
+        tokio::try_join!(out.read_to_end(&mut output), err.read_to_end(&mut complained))?;
     }
     let _ = child.ended().await;
-    Ok(String::from_utf8_lossy(&[said, complained].concat()).into_owned())
+    Ok(String::from_utf8_lossy(&[output, complained].concat()).into_owned())
 }

@@ -47,15 +47,10 @@ pub enum SpawnError {
     #[error("no pipe for the child: {0}")]
     Pipe(#[from] io::Error),
     #[error("the child cannot be started: {error}")]
-    Refused {
-        about: About,
-        error: io::Error,
-    },
+    Refused { about: About, error: io::Error },
     /// Node or supervisor lacks a resource that any child needs: descriptors, memory, or processes. Says nothing about this child.
     #[error("the node is short of {}: {error}", lacking(.error))]
-    Short {
-        error: io::Error,
-    },
+    Short { error: io::Error },
     /// Arguments and variables are larger than any system accepts.
     #[error("arguments and variables are too large")]
     TooLarge,
@@ -135,12 +130,12 @@ impl Child {
 
     /// Sends SIGTERM to the child's process group.
     pub fn terminate(&self) {
-        self.leash.order(&Request::Terminate { id: self.leash.id });
+        self.leash.send(&Request::Terminate { id: self.leash.id });
     }
 
     /// Kills the child and all its descendants.
     pub fn kill(&self) {
-        self.leash.order(&Request::Kill { id: self.leash.id });
+        self.leash.send(&Request::Kill { id: self.leash.id });
     }
 }
 
@@ -153,9 +148,9 @@ pub(super) struct KillOnDrop {
 }
 
 impl KillOnDrop {
-    fn order(&self, order: &Request) {
+    fn send(&self, request: &Request) {
         // Without a supervisor there is no receiver, and the child has died with the supervisor.
-        if let Some(frame) = frame::encode(order) {
+        if let Some(frame) = frame::encode(request) {
             let _ = self.orders.send(Message { frame, descriptors: Vec::new() });
         }
     }
@@ -164,9 +159,9 @@ impl KillOnDrop {
 impl Drop for KillOnDrop {
     fn drop(&mut self) {
         // A child that has ended or was refused is no longer pending.
-        let runs = locked(&self.waiting).as_mut().is_some_and(|roll| roll.remove(&self.id).is_some());
+        let runs = locked(&self.waiting).as_mut().is_some_and(|pending| pending.remove(&self.id).is_some());
         if runs {
-            self.order(&Request::Kill { id: self.id });
+            self.send(&Request::Kill { id: self.id });
         }
     }
 }

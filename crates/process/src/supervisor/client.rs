@@ -38,7 +38,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// The node's handle on its supervisor. When the last handle and the last [`Child`] are dropped, the supervisor exits.
 #[derive(Clone, Debug)]
 pub struct Supervisor {
-    orders: MessageSender,
+    requests: MessageSender,
     waiting: PendingReplies,
     next: Arc<AtomicU64>,
     closed: CancellationToken,
@@ -80,19 +80,19 @@ impl Supervisor {
         })?;
 
         let stream = Arc::new(our_end(ours)?);
-        let (orders, parcels) = mpsc::unbounded_channel();
+        let (requests, messages) = mpsc::unbounded_channel();
         let (begun, has_begun) = oneshot::channel();
         let waiting: PendingReplies = Arc::new(Mutex::new(Some(HashMap::new())));
         let closed = CancellationToken::new();
-        tokio::spawn(write(Arc::clone(&stream), parcels, closed.clone()));
+        tokio::spawn(write(Arc::clone(&stream), messages, closed.clone()));
         let lapses = Arc::<AtomicU64>::default();
         tokio::spawn(read(stream, Arc::clone(&waiting), begun, Arc::clone(&lapses), closed.clone()));
         let (timer, contained) = (Arc::new(new_timer()?), Contained::Group);
         let next = Arc::default();
-        let mut supervisor = Self { orders, waiting, next, closed, ended, timer, lapses, pid, contained };
+        let mut supervisor = Self { requests, waiting, next, closed, ended, timer, lapses, pid, contained };
         let begun = async {
             let (containment, descriptors) = (program.containment, soft_at_start());
-            supervisor.order(&Request::Begin { containment, descriptors }, Vec::new()).ok()?;
+            supervisor.send(&Request::Begin { containment, descriptors }, Vec::new()).ok()?;
             has_begun.await.ok()
         };
         match tokio::time::timeout(PATIENCE, begun).await.ok().flatten() {
@@ -100,7 +100,7 @@ impl Supervisor {
                 supervisor.contained = contained;
                 folder.into_iter().for_each(|folder| drop(cgroups.set(folder)));
             }
-            Some(Err(why)) => return Err(StartError::NoContainment(why)),
+            Some(Err(reason)) => return Err(StartError::NoContainment(reason)),
             None => {
                 // It has no children that could be orphaned, and may not even read its input.
                 let _ = process.and_then(|process| pidfd_send_signal(process, Signal::KILL));
@@ -165,7 +165,7 @@ impl Supervisor {
         let (ended, is_ended) = oneshot::channel();
         let id = self.wait_for(PendingReply::Spawn { spawned, ended })?;
         // From here on a caller that gives up leaves no child behind.
-        let leash = KillOnDrop { id, orders: self.orders.clone(), waiting: Arc::clone(&self.waiting) };
+        let leash = KillOnDrop { id, orders: self.requests.clone(), waiting: Arc::clone(&self.waiting) };
         let (stdout, stderr) = (Some(stdout), Some(stderr));
         let mut child = Child { pid: 0, stdin, stdout, stderr, socket, exit: None, is_ended, leash };
         let Launch { argv, folder, start, own, keep, set, stdin, socket, confinement } = launch;
@@ -176,7 +176,7 @@ impl Supervisor {
             folders.push(what);
         }
         let spawn = Spawn { id, argv, stdin, socket, folder, folders, keep, set, confinement };
-        self.order(&Request::Spawn(Box::new(spawn)), theirs)?;
+        self.send(&Request::Spawn(Box::new(spawn)), theirs)?;
         child.pid = is_spawned.await.map_err(|_| SupervisorGone)??;
         Ok(child)
     }
@@ -184,7 +184,7 @@ impl Supervisor {
     /// Has the supervisor remove a folder when no process is left that could use it.
     pub(crate) fn tidy(&self, folder: &Path) {
         // Without a supervisor there is no such process either.
-        let _ = self.order(&Request::Tidy { folder: folder.to_owned() }, Vec::new());
+        let _ = self.send(&Request::Tidy { folder: folder.to_owned() }, Vec::new());
     }
 
     /// Closes the supervisor, and waits until it has killed everything and has exited.
@@ -224,10 +224,10 @@ impl Supervisor {
     }
 
     /// Sends descriptors with a request, and waits until the supervisor has them.
-    async fn hand_over(&self, order: impl Fn(u64) -> Request, descriptors: Vec<OwnedFd>) -> io::Result<()> {
+    async fn hand_over(&self, request: impl Fn(u64) -> Request, descriptors: Vec<OwnedFd>) -> io::Result<()> {
         let (is_held, answer) = oneshot::channel();
         let id = self.wait_for(PendingReply::Hold(is_held)).map_err(io::Error::other)?;
-        self.order(&order(id), descriptors).map_err(io::Error::other)?;
+        self.send(&request(id), descriptors).map_err(io::Error::other)?;
         match tokio::time::timeout(PATIENCE, answer).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) if self.closed.is_cancelled() => Err(io::Error::other(SupervisorGone)),
@@ -244,9 +244,9 @@ impl Supervisor {
         Ok(id)
     }
 
-    fn order(&self, order: &Request, descriptors: Vec<OwnedFd>) -> Result<(), SpawnError> {
-        let frame = frame::encode(order).ok_or(SpawnError::TooLarge)?;
-        self.orders.send(Message { frame, descriptors }).map_err(|_| SpawnError::Gone(SupervisorGone))
+    fn send(&self, request: &Request, descriptors: Vec<OwnedFd>) -> Result<(), SpawnError> {
+        let frame = frame::encode(request).ok_or(SpawnError::TooLarge)?;
+        self.requests.send(Message { frame, descriptors }).map_err(|_| SpawnError::Gone(SupervisorGone))
     }
 }
 

@@ -44,18 +44,18 @@ pub(super) enum PendingReply {
 /// The reply to the first request.
 pub(super) type FirstReply = Result<(Contained, Option<PathBuf>), String>;
 
-pub(super) fn locked(roll: &PendingReplies) -> MutexGuard<'_, Option<HashMap<u64, PendingReply>>> {
-    roll.lock().unwrap_or_else(PoisonError::into_inner)
+pub(super) fn locked(pending: &PendingReplies) -> MutexGuard<'_, Option<HashMap<u64, PendingReply>>> {
+    pending.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Sends requests until all senders are dropped, then closes the socket: the supervisor kills the remaining children.
 pub(super) async fn write(
     stream: Arc<UnixStream>,
-    mut parcels: mpsc::UnboundedReceiver<Message>,
+    mut messages: mpsc::UnboundedReceiver<Message>,
     closed: CancellationToken,
 ) {
     let sent = async {
-        while let Some(Message { frame, descriptors }) = parcels.recv().await {
+        while let Some(Message { frame, descriptors }) = messages.recv().await {
             let mut beside: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
             let mut rest = frame.as_slice();
             while !rest.is_empty() {
@@ -91,7 +91,7 @@ pub(super) async fn read(
             Response::Ready { contained, cgroup } => begin(Ok((contained, cgroup))),
             Response::Unable { why } => begin(Err(why)),
             Response::Held { id } => {
-                if let Some(PendingReply::Hold(held)) = off_the_roll(&waiting, id) {
+                if let Some(PendingReply::Hold(held)) = take_pending(&waiting, id) {
                     let _ = held.send(());
                 }
             }
@@ -99,23 +99,23 @@ pub(super) async fn read(
                 lapses.fetch_add(1, Ordering::SeqCst);
             }
             // The caller is notified by the closed channel.
-            Response::NotHeld { id } => drop(off_the_roll(&waiting, id)),
+            Response::NotHeld { id } => drop(take_pending(&waiting, id)),
             Response::Spawned { id, pid } => {
-                if let Some(roll) = locked(&waiting).as_mut()
-                    && let Some(PendingReply::Spawn { spawned, ended }) = roll.remove(&id)
+                if let Some(pending) = locked(&waiting).as_mut()
+                    && let Some(PendingReply::Spawn { spawned, ended }) = pending.remove(&id)
                 {
-                    roll.insert(id, PendingReply::End(ended));
+                    pending.insert(id, PendingReply::End(ended));
                     let _ = spawned.send(Ok(pid));
                 }
             }
             Response::Refused { id, errno, about, why } => {
-                if let Some(PendingReply::Spawn { spawned, .. }) = off_the_roll(&waiting, id) {
+                if let Some(PendingReply::Spawn { spawned, .. }) = take_pending(&waiting, id) {
                     let error = why.map_or_else(|| io::Error::from_raw_os_error(errno), io::Error::other);
                     let _ = spawned.send(Err(SpawnError::Refused { about, error }));
                 }
             }
             Response::Ended { id, exit } => {
-                if let Some(PendingReply::End(ended)) = off_the_roll(&waiting, id) {
+                if let Some(PendingReply::End(ended)) = take_pending(&waiting, id) {
                     let _ = ended.send(exit);
                 }
             }
@@ -125,8 +125,8 @@ pub(super) async fn read(
     *locked(&waiting) = None;
 }
 
-fn off_the_roll(waiting: &PendingReplies, id: u64) -> Option<PendingReply> {
-    locked(waiting).as_mut().and_then(|roll| roll.remove(&id))
+fn take_pending(waiting: &PendingReplies, id: u64) -> Option<PendingReply> {
+    locked(waiting).as_mut().and_then(|pending| pending.remove(&id))
 }
 
 /// Reads responses, several at once if they are available.

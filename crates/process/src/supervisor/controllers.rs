@@ -55,14 +55,14 @@ fn hand_on_one(group: &Path, controller: &str) -> io::Result<()> {
         return Err(io::Error::other(format!("the control group {shown} has no {controller} controller")));
     }
     fs::write(group.join(HANDED_ON), format!("+{controller}")).map_err(|error| {
-        let why = if error.raw_os_error() == Some(Errno::BUSY.raw_os_error()) {
+        let reason = if error.raw_os_error() == Some(Errno::BUSY.raw_os_error()) {
             "processes run in it; with systemd, set Delegate=yes and DelegateSubgroup=node".to_owned()
         } else {
             error.to_string()
         };
         let shown = group.display();
         io::Error::other(format!(
-            "the control group {shown} cannot hand on its {controller} controller: {why}"
+            "the control group {shown} cannot hand on its {controller} controller: {reason}"
         ))
     })
 }

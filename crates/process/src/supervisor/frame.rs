@@ -102,9 +102,11 @@ pub(super) enum Response {
     NotHeld { id: u64 },
     /// The timer has expired: all children are being killed. Their exits follow.
     Lapsed,
+    /// The child has started.
     Spawned { id: u64, pid: i32 },
     /// The child could not be started. `why` is set where `errno` says too little.
     Refused { id: u64, errno: i32, about: About, why: Option<String> },
+    /// The child has ended.
     Ended { id: u64, exit: Exit },
 }
 

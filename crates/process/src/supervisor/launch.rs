@@ -37,9 +37,9 @@ pub(super) fn launch(
     cgroup: Option<BorrowedFd<'_>>,
     folders: OpenFolders<'_>,
 ) -> Result<Pid, (About, io::Error)> {
-    let cage =
+    let ruleset =
         spawn.confinement.as_ref().map(|confinement| ChildRuleset::new(confinement, folders.own)).transpose();
-    let cage = cage.map_err(|error| (About::Sandbox, error))?;
+    let ruleset = ruleset.map_err(|error| (About::Sandbox, error))?;
     let Some(program) = spawn.argv.first() else { return Err((About::Program, Errno::INVAL.into())) };
     let mut variables: BTreeMap<OsString, OsString> = BTreeMap::new();
     variables.extend(
@@ -64,7 +64,7 @@ pub(super) fn launch(
         stdio,
         socket,
         cgroup,
-        cage: cage.as_ref(),
+        cage: ruleset.as_ref(),
     })
 }
 

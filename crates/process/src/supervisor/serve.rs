@@ -40,9 +40,9 @@ pub fn serve() -> Result<(), ServeError> {
     let mut untidy = Vec::new();
     tokio::runtime::Builder::new_current_thread().enable_io().build()?.block_on(async {
         let deaths = signal(SignalKind::child())?;
-        let post = ServerIo::new(socket)?;
+        let server = ServerIo::new(socket)?;
         let (children, held, untidy) = (&mut children, &mut held, &mut untidy);
-        Serving { post, deaths, children, held, timer: None, untidy }.run().await;
+        Serving { server, deaths, children, held, timer: None, untidy }.run().await;
         Ok::<_, io::Error>(())
     })?;
     children.end_all();
@@ -65,7 +65,7 @@ enum Event {
 }
 
 struct Serving<'a> {
-    post: ServerIo,
+    server: ServerIo,
     deaths: Signal,
     children: &'a mut Children,
     held: &'a mut Vec<OwnedFd>,
@@ -81,8 +81,8 @@ impl Serving<'_> {
         loop {
             // Not biased: neither a flood of requests nor one of deaths may delay the other.
             let event = tokio::select! {
-                order = self.post.next_order() => match order {
-                    Ok(Some((order, descriptors))) => Event::Order(order, descriptors),
+                request = self.server.next_order() => match request {
+                    Ok(Some((request, descriptors))) => Event::Order(request, descriptors),
                     // After an unreadable frame the node cannot be served any more: its children must not be left alone.
                     Ok(None) | Err(_) => Event::NodeGone,
                 },
@@ -91,7 +91,7 @@ impl Serving<'_> {
                 () = std::future::ready(()), if look == ReapTimer::Again => Event::Died,
             };
             let reports: Vec<_> = match event {
-                Event::Order(order, descriptors) => self.obey(order, descriptors).into_iter().collect(),
+                Event::Order(request, descriptors) => self.obey(request, descriptors).into_iter().collect(),
                 Event::Died => {
                     let (ended, next) = self.children.settle();
                     look = next;
@@ -103,12 +103,12 @@ impl Serving<'_> {
                 }
                 Event::NodeGone => return,
             };
-            self.post.report(&reports).await;
+            self.server.report(&reports).await;
         }
     }
 
-    fn obey(&mut self, order: Request, descriptors: Vec<OwnedFd>) -> Option<Response> {
-        match order {
+    fn obey(&mut self, request: Request, descriptors: Vec<OwnedFd>) -> Option<Response> {
+        match request {
             Request::Begin { containment, descriptors } => {
                 self.children.let_have(descriptors);
                 Some(match self.children.contain(containment) {

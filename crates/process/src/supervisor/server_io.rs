@@ -32,9 +32,9 @@ impl ServerIo {
                 Some(header) => HEADER_BYTES + frame::length(*header)?,
             };
             if self.frame.len() == wanted && wanted > HEADER_BYTES {
-                let order = frame::decode(&self.frame[HEADER_BYTES..])?;
+                let request = frame::decode(&self.frame[HEADER_BYTES..])?;
                 self.frame.clear();
-                return Ok(Some((order, std::mem::take(&mut self.descriptors))));
+                return Ok(Some((request, std::mem::take(&mut self.descriptors))));
             }
             if !self.receive(wanted).await? {
                 return Ok(None);

@@ -60,7 +60,7 @@ pub(super) struct SpawnPlan<'a> {
 /// whatever the node was started with.
 pub(super) fn start(plan: &SpawnPlan<'_>) -> Result<Pid, (About, io::Error)> {
     let refused = |error| (About::Program, error);
-    let birth = SpawnShared {
+    let shared = SpawnShared {
         parent: getpid(),
         plan,
         argv: pointers(plan.argv),
@@ -76,12 +76,12 @@ pub(super) fn start(plan: &SpawnPlan<'_>) -> Result<Pid, (About, io::Error)> {
     // aligned, and lies in `stack` with all of it below. No signal handler can run in the child: all signals are blocked.
     let pid = unsafe {
         let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
-        libc::clone(become_the_program, top.cast(), flags, ptr::from_ref(&birth).cast_mut().cast())
+        libc::clone(become_the_program, top.cast(), flags, ptr::from_ref(&shared).cast_mut().cast())
     };
     let error = io::Error::last_os_error();
     drop(blocked);
     let pid = (pid > 0).then(|| Pid::from_raw(pid)).flatten().ok_or_else(|| refused(error))?;
-    let Some((about, errno)) = birth.failed.first() else { return Ok(pid) };
+    let Some((about, errno)) = shared.failed.first() else { return Ok(pid) };
     let _ = waitpid(Some(pid), WaitOptions::empty());
     Err((about, io::Error::from_raw_os_error(errno)))
 }
@@ -147,19 +147,19 @@ fn pointers(texts: &[CString]) -> Vec<*const c_char> {
 
 /// The child's part. It makes system calls and nothing else: an allocation, a lock or a panic would happen in the
 /// supervisor's memory.
-extern "C" fn become_the_program(birth: *mut c_void) -> c_int {
+extern "C" fn become_the_program(shared: *mut c_void) -> c_int {
     // SAFETY: points to the `SpawnShared` on the stack of `start`, which is suspended.
-    let birth = unsafe { &*birth.cast::<SpawnShared<'_>>() };
-    let failed = &birth.failed;
-    let ready = birth
+    let shared = unsafe { &*shared.cast::<SpawnShared<'_>>() };
+    let failed = &shared.failed;
+    let ready = shared
         .contain()
         .map_err(|errno| (&failed.containment, errno))
-        .and_then(|()| birth.go().map_err(|errno| (&failed.folder, errno)))
+        .and_then(|()| shared.go().map_err(|errno| (&failed.folder, errno)))
         // Last: the sandbox forbids the steps before.
-        .and_then(|()| birth.confine().map_err(|errno| (&failed.sandbox, errno)));
+        .and_then(|()| shared.confine().map_err(|errno| (&failed.sandbox, errno)));
     let (of_what, errno) = match ready {
         Err(failed) => failed,
-        Ok(()) => (&failed.program, birth.exec()),
+        Ok(()) => (&failed.program, shared.exec()),
     };
     of_what.store(errno.raw_os_error(), Ordering::Relaxed);
     // SAFETY: ends the child, without running the exit handlers of the supervisor.
@@ -198,9 +198,9 @@ impl SpawnShared<'_> {
 
     /// Gives up the rights that the program must not have. None can be regained.
     fn confine(&self) -> Result<(), Errno> {
-        let Some(cage) = self.plan.cage else { return Ok(()) };
+        let Some(rules) = self.plan.cage else { return Ok(()) };
         set_no_new_privs(true)?;
-        for (resource, limit) in &cage.limits {
+        for (resource, limit) in &rules.limits {
             setrlimit(*resource, *limit)?;
         }
         let none = CapabilitySet::empty();
@@ -208,11 +208,11 @@ impl SpawnShared<'_> {
         let no_flags: c_int = 0;
         // SAFETY: takes a descriptor and no memory, and restricts this process, not the supervisor.
         let outcome =
-            unsafe { libc::syscall(libc::SYS_landlock_restrict_self, cage.ruleset.as_raw_fd(), no_flags) };
+            unsafe { libc::syscall(libc::SYS_landlock_restrict_self, rules.ruleset.as_raw_fd(), no_flags) };
         if outcome != 0 {
             return Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::INVAL));
         }
-        cage.filters.iter().try_for_each(|filter| {
+        rules.filters.iter().try_for_each(|filter| {
             // Makes two system calls, and holds nothing that would have to be released.
             seccompiler::apply_filter(filter).map_err(|error| match error {
                 seccompiler::Error::Prctl(error) | seccompiler::Error::Seccomp(error) => {

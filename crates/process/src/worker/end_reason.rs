@@ -16,8 +16,8 @@ pub(super) enum EndReason {
 pub(super) type WorkerAnswer = Result<Option<String>, (Failure, ClassSource)>;
 
 /// The result of an attempt, from the worker's own and the end reason, if any.
-pub(super) fn conclude(result: WorkerAnswer, why: Option<EndReason>) -> AttemptResult {
-    match (result, why) {
+pub(super) fn conclude(result: WorkerAnswer, reason: Option<EndReason>) -> AttemptResult {
+    match (result, reason) {
         (_, Some(EndReason::Failed(failure))) => AttemptResult::failed(failure),
         // A worker that was asked to stop may finish its work within the grace period.
         (Ok(output), None | Some(EndReason::Cancel | EndReason::Deadline)) => AttemptResult::success(output),
@@ -71,8 +71,11 @@ mod tests {
 
     #[test]
     fn what_a_stranger_calls_itself_is_shown_within_bounds() {
-        let said = strange(&"\n".repeat(1_000), 7, Some(("T", 3)));
-        assert!(said.len() < 200 && said.contains("\\n") && said.contains("T with token 3"), "{said}");
+        let message = strange(&"\n".repeat(1_000), 7, Some(("T", 3)));
+        assert!(
+            message.len() < 200 && message.contains("\\n") && message.contains("T with token 3"),
+            "{message}"
+        );
         assert!(strange("x", 7, None).contains("nothing"));
     }
 }

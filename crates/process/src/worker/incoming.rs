@@ -319,8 +319,8 @@ mod tests {
     fn numbers_may_come_from_languages_without_whole_ones() {
         let progress =
             |done: &str| read(&format!(r#"{{"type":"progress","id":"T","token":3,"done":{done}}}"#));
-        for (said, done) in [("4.0", 4), ("4.9", 4), ("-1", 0), ("1e30", u64::MAX)] {
-            assert_eq!(progress(said), note(Note::Progress { done, total: None, note: None }), "{said}");
+        for (number, done) in [("4.0", 4), ("4.9", 4), ("-1", 0), ("1e30", u64::MAX)] {
+            assert_eq!(progress(number), note(Note::Progress { done, total: None, note: None }), "{number}");
         }
     }
 

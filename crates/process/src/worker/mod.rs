@@ -48,7 +48,7 @@ const TELL_EVERY: Duration = Duration::from_secs(5);
 pub struct Process {
     supervisor: Supervisor,
     policy: ProcessPolicy,
-    room: Option<SandboxInstance>,
+    sandbox: Option<SandboxInstance>,
     folders: TaskFolders,
     seats: Mutex<Seats>,
 }
@@ -84,12 +84,12 @@ impl Process {
             return Err(PolicyError::NoProgram);
         }
         let words: Vec<&str> = policy.argv.iter().map(String::as_str).collect();
-        let room = policy.sandbox.clone().map(|sandbox| {
+        let sandbox = policy.sandbox.clone().map(|sandbox| {
             SandboxInstance::new(supervisor.clone(), sandbox, &words, &policy.environment, &policy.folders)
         });
-        let room = room.transpose()?;
-        let folders = TaskFolders::new(&policy.folders, Links::of(room.as_ref()));
-        Ok(Self { supervisor, room, folders, policy, seats: Mutex::default() })
+        let sandbox = sandbox.transpose()?;
+        let folders = TaskFolders::new(&policy.folders, Links::of(sandbox.as_ref()));
+        Ok(Self { supervisor, sandbox, folders, policy, seats: Mutex::default() })
     }
 
     fn lock(&self) -> MutexGuard<'_, Seats> {
@@ -107,11 +107,11 @@ impl Process {
     /// The folder of a task. The paths that its worker may change were fixed when the worker was started.
     fn folder(&self, work: &Work) -> Result<Option<TaskFolder>, Failure> {
         let folder = self.folders.own(work)?;
-        let (Some(room), Some(given), Some(own)) = (&self.room, &work.folder, &folder) else {
+        let (Some(sandbox), Some(given), Some(own)) = (&self.sandbox, &work.folder, &folder) else {
             return Ok(folder);
         };
         let each = self.policy.folders.each.as_deref();
-        if room.may_change(&own.opened, each) {
+        if sandbox.may_change(&own.opened, each) {
             return Ok(folder);
         }
         let message = format!(
@@ -155,8 +155,14 @@ impl Executor for Process {
     }
 
     async fn open(&self, worker: WorkerId) -> WorkerOpening {
-        match WorkerProcess::start(&self.supervisor, &self.policy, self.room.as_ref(), &self.folders, worker)
-            .await
+        match WorkerProcess::start(
+            &self.supervisor,
+            &self.policy,
+            self.sandbox.as_ref(),
+            &self.folders,
+            worker,
+        )
+        .await
         {
             Ok((child, kinds)) => {
                 let pid = child.child.pid();
@@ -184,11 +190,11 @@ impl Executor for Process {
         let Some(seat) = self.seat(worker) else { return gone() };
         let mut place = seat.worker.lock().await;
         let Some(child) = place.as_mut() else { return gone() };
-        let why = child.rest().await;
+        let failure = child.rest().await;
         // Remaining processes are killed.
         *place = None;
         self.remove(worker);
-        why
+        failure
     }
 
     fn abandon(&self, worker: WorkerId) {

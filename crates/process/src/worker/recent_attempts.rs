@@ -28,10 +28,10 @@ mod tests {
 
     #[test]
     fn the_last_attempts_are_remembered_each_with_its_token() {
-        let mut past = RecentAttempts::default();
-        (0..=REMEMBERED as u64).for_each(|token| past.add("T".to_owned(), token));
-        assert!(past.has("T", 1) && past.has("T", REMEMBERED as u64));
-        assert!(!past.has("T", 0), "it is too long ago");
-        assert!(!past.has("U", 1) && !past.has("T", REMEMBERED as u64 + 1));
+        let mut recent = RecentAttempts::default();
+        (0..=REMEMBERED as u64).for_each(|token| recent.add("T".to_owned(), token));
+        assert!(recent.has("T", 1) && recent.has("T", REMEMBERED as u64));
+        assert!(!recent.has("T", 0), "it is too long ago");
+        assert!(!recent.has("U", 1) && !recent.has("T", REMEMBERED as u64 + 1));
     }
 }

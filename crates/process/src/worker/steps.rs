@@ -26,9 +26,10 @@ pub(super) async fn earlier_steps(
     };
     done.map_err(|error| match error {
         StepError::Lost => AttemptResult::cancelled(),
-        StepError::Away(why) | StepError::Refused(why) => {
-            AttemptResult::failed_with(ErrorClass::Transient, format!("its steps cannot be looked up: {why}"))
-        }
+        StepError::Away(reason) | StepError::Refused(reason) => AttemptResult::failed_with(
+            ErrorClass::Transient,
+            format!("its steps cannot be looked up: {reason}"),
+        ),
     })
 }
 

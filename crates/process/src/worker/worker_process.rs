@@ -62,7 +62,7 @@ impl WorkerProcess {
     pub(super) async fn start(
         supervisor: &Supervisor,
         policy: &ProcessPolicy,
-        room: Option<&SandboxInstance>,
+        sandbox: Option<&SandboxInstance>,
         folders: &TaskFolders,
         id: WorkerId,
     ) -> Result<(Self, WorkerKinds), NotUp> {
@@ -73,11 +73,11 @@ impl WorkerProcess {
         };
         let mut set = policy.environment.set.clone();
         set.push((FD_VARIABLE.to_owned(), SOCKET_FD.to_string()));
-        let (confinement, private, own) = match room {
+        let (confinement, private, own) = match sandbox {
             None => (None, None, None),
-            Some(room) => {
+            Some(sandbox) => {
                 let own = folders.root()?.map(|(root, _)| root);
-                let confined = room.confine(own.as_deref(), &mut set);
+                let confined = sandbox.confine(own.as_deref(), &mut set);
                 let (confinement, private) = confined.map_err(|error| error.failure())?;
                 (Some(confinement), Some(private), own)
             }
@@ -169,7 +169,7 @@ impl WorkerProcess {
     async fn next(&mut self) -> IdleEvent {
         loop {
             match self.link.next() {
-                Ok(Some(said)) => return IdleEvent::Said(said),
+                Ok(Some(frame)) => return IdleEvent::Said(frame),
                 Ok(None) => {}
                 Err(nonsense) => return IdleEvent::Nonsense(nonsense),
             }

@@ -73,8 +73,8 @@ pub(crate) async fn run(
     policy: CommandPolicy,
     work: Work,
 ) -> (AttemptResult, NoteReceiver) {
-    let (said, notes) = notes();
-    let control = Control::new(said);
+    let (sender, notes) = notes();
+    let control = Control::new(sender);
     let command = Command::new(supervisor.clone(), policy).expect("the policy is right");
     let ended = tokio::time::timeout(SOON * 3, command.run(work, control)).await.expect("an answer comes");
     (ended, notes)

@@ -47,7 +47,7 @@ impl Way {
         }
         match Supervisor::start(program, Vec::new()).await {
             Ok(supervisor) => Ok(supervisor),
-            Err(StartError::NoContainment(why)) => Err(why),
+            Err(StartError::NoContainment(reason)) => Err(reason),
             Err(error @ (StartError::System(_) | StartError::TooMuchToHold | StartError::NoAnswer)) => {
                 panic!("a supervisor starts ({self:?}): {error}")
             }
@@ -61,7 +61,7 @@ async fn each_way() -> Vec<(Way, Supervisor)> {
     for way in Way::ALL {
         match way.supervisor().await {
             Ok(supervisor) => supervisors.push((way, supervisor)),
-            Err(why) => println!("left out: {way:?}: {why}"),
+            Err(reason) => println!("left out: {way:?}: {reason}"),
         }
     }
     supervisors
@@ -128,7 +128,7 @@ async fn a_containment_that_cannot_be_had_is_refused_at_the_start() {
 async fn a_child_that_cannot_be_contained_is_not_started() {
     let supervisor = match Way::Cgroup.supervisor().await {
         Ok(supervisor) => supervisor,
-        Err(why) => return println!("left out: {why}"),
+        Err(reason) => return println!("left out: {reason}"),
     };
     let folder = cgroups_of(supervisor.pid()).pop().expect("it has a folder");
     for group in std::fs::read_dir(&folder).expect("it is there").flatten() {
@@ -383,8 +383,8 @@ async fn when_the_supervisor_is_killed_its_children_are_dead_and_every_handle_sa
 
 #[tokio::test]
 async fn what_a_node_and_its_supervisor_left_that_were_killed_together_is_ended_by_the_next_supervisor() {
-    if let Err(why) = Way::Cgroup.supervisor().await {
-        return println!("left out: nobody can find them without control groups: {why}");
+    if let Err(reason) = Way::Cgroup.supervisor().await {
+        return println!("left out: nobody can find them without control groups: {reason}");
     }
     let folder = open_folder();
     let (mut node, family, supervisor) = node_with_family(Way::Cgroup, folder.path()).await;

@@ -71,8 +71,8 @@ impl Desk {
 
     /// Runs an attempt on a worker; returns the result and the notes.
     pub(crate) async fn run(&self, worker: WorkerId, work: Work) -> (AttemptResult, NoteReceiver) {
-        let (said, heard) = notes();
-        (self.run_with(worker, work, Control::new(said)).await, heard)
+        let (sender, heard) = notes();
+        (self.run_with(worker, work, Control::new(sender)).await, heard)
     }
 
     pub(crate) async fn run_with(&self, worker: WorkerId, work: Work, control: Control) -> AttemptResult {

@@ -108,23 +108,23 @@ async fn what_belongs_to_its_user_outside_cannot_be_changed_or_talked_to() {
     }
     let changed = || std::fs::metadata(&outside).expect("it is there").modified().expect("it has one");
     let before = changed();
-    let caged = CommandPolicy { sandbox: Some(scene.sandbox()), ..tries() };
-    assert_eq!(text(&supervisor, caged, scene.task()).await.trim_matches('"'), "");
+    let confined = CommandPolicy { sandbox: Some(scene.sandbox()), ..tries() };
+    assert_eq!(text(&supervisor, confined, scene.task()).await.trim_matches('"'), "");
     assert_eq!((mode(&outside), mode(&scene.path(SECRET)), mode(&scene.path(""))), (0o600, 0o644, 0o700));
     assert_eq!(changed(), before);
     assert!(datagrams.recv(&mut buffer).is_err(), "nothing came out");
 
     // Opening the network, or the attributes of files, opens nothing else.
     let open = Sandbox { network: Network::Open, ..scene.sandbox() };
-    let caged = CommandPolicy { sandbox: Some(open), ..tries() };
-    assert_eq!(text(&supervisor, caged, scene.task()).await.trim_matches('"'), "datagram raw-datagram");
+    let confined = CommandPolicy { sandbox: Some(open), ..tries() };
+    assert_eq!(text(&supervisor, confined, scene.task()).await.trim_matches('"'), "datagram raw-datagram");
     let changeable = Sandbox { attributes: Attributes::Changeable, ..scene.sandbox() };
-    let caged = CommandPolicy { sandbox: Some(changeable), ..tries() };
-    let said = text(&supervisor, caged, scene.task()).await;
-    let said: Vec<&str> = said.trim_matches('"').split(' ').collect();
+    let confined = CommandPolicy { sandbox: Some(changeable), ..tries() };
+    let printed = text(&supervisor, confined, scene.task()).await;
+    let printed: Vec<&str> = printed.trim_matches('"').split(' ').collect();
     let files = |name: &&str| name.starts_with("ch") || name.ends_with("attr");
-    let others: Vec<_> = said.iter().filter(|name| !files(name)).collect();
-    assert_eq!(others, [&"lchown", &"utime", &"touch"], "{said:?}");
+    let others: Vec<_> = printed.iter().filter(|name| !files(name)).collect();
+    assert_eq!(others, [&"lchown", &"utime", &"touch"], "{printed:?}");
 }
 
 #[test]
@@ -202,8 +202,8 @@ async fn modes_and_times_of_its_own_files_change_only_where_the_pool_says_so() {
     let (supervisor, scene) = (supervisor().await, Scene::new());
     let script =
         "echo x > x; chmod 700 x && cp -p x y && touch -d @1 y && test -x y && echo changed || echo kept";
-    let said = text(&supervisor, scene.shell(scene.sandbox(), script), scene.task()).await;
-    assert_eq!(said, "\"kept\"");
+    let printed = text(&supervisor, scene.shell(scene.sandbox(), script), scene.task()).await;
+    assert_eq!(printed, "\"kept\"");
     let changeable = Sandbox { attributes: Attributes::Changeable, ..scene.sandbox() };
     assert_eq!(text(&supervisor, scene.shell(changeable, script), scene.task()).await, "\"changed\"");
 }

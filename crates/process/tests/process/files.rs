@@ -79,7 +79,7 @@ async fn a_pool_says_where_its_commands_start() {
     assert_eq!(output(ended), format!("{start:?}"));
     let warned = heard(&notes);
     assert!(
-        matches!(&warned[..], [Note::Warning(why)] if why.contains("no folder of its own")),
+        matches!(&warned[..], [Note::Warning(message)] if message.contains("no folder of its own")),
         "{warned:?}"
     );
     let gone = CommandPolicy {
@@ -106,8 +106,11 @@ async fn a_file_that_takes_too_long_to_read_does_not_hold_up_the_answer() {
     let short = Work { timeout: Duration::from_secs(2), grace: Duration::from_millis(200), ..work("1") };
     let (ended, notes) = run(&supervisor, policy, short).await;
     assert_eq!(ended.outcome, Outcome::Success);
-    let said = heard(&notes);
-    assert!(matches!(said.last(), Some(Note::Warning(why)) if why.contains("no time left")), "{said:?}");
+    let received = heard(&notes);
+    assert!(
+        matches!(received.last(), Some(Note::Warning(message)) if message.contains("no time left")),
+        "{received:?}"
+    );
 }
 
 #[tokio::test]
@@ -121,10 +124,10 @@ async fn files_of_workers_are_recorded_before_the_answer_and_after_a_death_too()
     let worker = desk.open().await;
     let (ended, notes) = desk.run(worker, in_folder("files", "[\"a\", \"no\", \"b\"]")).await;
     assert_eq!(ended.outcome, Outcome::Success);
-    let said = heard(&notes);
+    let received = heard(&notes);
     assert!(
-        matches!(&said[..], [Note::File { .. }, Note::Warning(_), Note::File { size: 2, .. }]),
-        "{said:?}"
+        matches!(&received[..], [Note::File { .. }, Note::Warning(_), Note::File { size: 2, .. }]),
+        "{received:?}"
     );
     let (ended, notes) = desk.run(worker, in_folder("file-and-die", "\"b\"")).await;
     assert!(matches!(ended.outcome, Outcome::Failed(_)), "{ended:?}");

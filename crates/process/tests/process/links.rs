@@ -55,8 +55,11 @@ async fn a_worker_that_swaps_its_folder_for_a_link_has_nothing_recorded_by_it() 
     let how = format!("{{\"target\":{:?},\"file\":\"secret\"}}", scene.text("closed"));
     let (ended, notes) = desk.run(worker, task("swap", &how)).await;
     assert_eq!(ended.outcome, Outcome::Success);
-    let said = heard(&notes);
-    assert!(matches!(&said[..], [Note::Warning(why)] if why.contains("not recorded")), "{said:?}");
+    let received = heard(&notes);
+    assert!(
+        matches!(&received[..], [Note::Warning(message)] if message.contains("not recorded")),
+        "{received:?}"
+    );
     assert!(folder(&scene).join("secret").exists(), "the link is there");
     // The next attempt does not follow it either.
     let refused = failure(desk.run(worker, task("echo", "1")).await.0);
@@ -89,8 +92,8 @@ async fn a_link_that_is_made_while_a_command_runs_changes_nothing_for_it() {
     // A process with the right to do so replaces the folder by a link before the child writes anything.
     let policy = shell(&scene, "until test -e begin; do sleep 0.01; done; echo x > made; pwd -P");
     let command = Command::new(supervisor.clone(), policy).expect("the policy is right");
-    let (said, notes) = notes();
-    let running = command.run(work("1"), Control::new(said));
+    let (sender, notes) = notes();
+    let running = command.run(work("1"), Control::new(sender));
     let swap = async {
         crate::bench::until("it runs", || folder(&scene).is_dir()).await;
         std::fs::rename(folder(&scene), scene.path("tasks/moved")).expect("it is ours");
@@ -118,10 +121,10 @@ async fn a_folder_that_a_task_brings_is_led_by_links_only_where_nobody_can_have_
     let runs = async |policy: &CommandPolicy, name: &str| run(&supervisor, policy.clone(), at(name)).await.0;
 
     // In a sandbox, only by its real path: the child may change the folder.
-    let caged = CommandPolicy { sandbox: Some(scene.sandbox()), ..free.clone() };
-    assert_eq!(output(runs(&caged, "open/deep").await), real("open/deep"));
+    let confined = CommandPolicy { sandbox: Some(scene.sandbox()), ..free.clone() };
+    assert_eq!(output(runs(&confined, "open/deep").await), real("open/deep"));
     for name in ["alias/deep", "open/deep/swapped"] {
-        let refused = failure(runs(&caged, name).await);
+        let refused = failure(runs(&confined, name).await);
         assert!(is_about_a_link(&refused), "{refused:?}");
     }
     // Without a sandbox, links are followed, except those that sandboxed children may have made.
@@ -156,8 +159,8 @@ async fn what_a_sandbox_lists_is_not_bent_by_what_it_may_change() {
         .shell(sandbox, "cat $1/current/fonts/one; rm -r $1/cache/fonts; ln -s ../closed $1/cache/fonts");
     let command = Command::new(supervisor.clone(), policy.clone()).expect("the policy is right");
     let once = async || -> AttemptResult {
-        let (said, _heard) = notes();
-        command.run(scene.task(), Control::new(said)).await
+        let (sender, _heard) = notes();
+        command.run(scene.task(), Control::new(sender)).await
     };
     assert_eq!(output(once().await), "\"font\"");
     let refused = failure(once().await);
@@ -173,8 +176,8 @@ async fn the_folder_of_all_tasks_is_made_again_when_it_was_removed_and_not_when_
     assert_eq!(text(&supervisor, policy.clone(), work("1")).await, "\"here\"");
     let command = Command::new(supervisor.clone(), policy).expect("the policy is right");
     let once = async || -> AttemptResult {
-        let (said, _heard) = notes();
-        command.run(work("1"), Control::new(said)).await
+        let (sender, _heard) = notes();
+        command.run(work("1"), Control::new(sender)).await
     };
     assert_eq!(output(once().await), "\"here\"");
     std::fs::remove_dir_all(scene.path("tasks")).expect("it is ours");

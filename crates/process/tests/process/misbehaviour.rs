@@ -200,8 +200,8 @@ async fn twenty_hung_workers_end_in_parallel_in_about_one_grace() {
 async fn a_cancel_that_is_not_heard_ends_the_worker_after_two_graces() {
     let desk = Desk::well().await;
     let worker = desk.open().await;
-    let (said, heard) = notes();
-    let control = Control::new(said);
+    let (sender, heard) = notes();
+    let control = Control::new(sender);
     let cancel = control.cancel.clone();
     let grace = Duration::from_millis(300);
     let running = desk.run_with(worker, Work { grace, ..task("hang", "null") }, control);
@@ -285,8 +285,8 @@ async fn a_program_that_is_not_there_is_named() {
 async fn a_worker_that_dies_while_it_has_nothing_to_do_is_noticed_at_once() {
     let desk = Desk::of(policy("short-lived")).await;
     let worker = desk.open().await;
-    let why = tokio::time::timeout(SOON, desk.process.ended(worker)).await.expect("it is told");
-    assert!(why.message.contains("exited with code 4"), "{}", why.message);
+    let failure = tokio::time::timeout(SOON, desk.process.ended(worker)).await.expect("it is told");
+    assert!(failure.message.contains("exited with code 4"), "{}", failure.message);
     let ended = desk.run(worker, task("echo", "1")).await.0;
     assert_eq!(
         (ended.outcome, ended.slot),

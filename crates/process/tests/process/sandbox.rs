@@ -77,10 +77,10 @@ pub(crate) fn as_nobody(test: &str) {
         .stdin(Stdio::null())
         .output()
         .expect("it starts");
-    let said = String::from_utf8_lossy(&ran.stdout);
+    let printed = String::from_utf8_lossy(&ran.stdout);
     assert!(
-        ran.status.success() && said.contains("1 passed"),
-        "{said}{}",
+        ran.status.success() && printed.contains("1 passed"),
+        "{printed}{}",
         String::from_utf8_lossy(&ran.stderr)
     );
 }
@@ -107,8 +107,8 @@ async fn only_what_is_listed_can_be_read_and_only_its_own_folders_changed() {
         mkdir work/deep && ln -s /etc/shadow work/deep/link && cat work/deep/link 2>/dev/null
         echo end
     "#;
-    let said = text(&supervisor, scene.shell(sandbox, script), scene.task()).await;
-    assert_eq!(said, "\"given\\nmine\\nprivate\\nend\"");
+    let printed = text(&supervisor, scene.shell(sandbox, script), scene.task()).await;
+    assert_eq!(printed, "\"given\\nmine\\nprivate\\nend\"");
     assert_eq!(std::fs::read_to_string(scene.path("given/file")).ok().as_deref(), Some("given"));
     assert_eq!(std::fs::read_to_string(scene.path("other")).ok().as_deref(), Some("other"));
     assert_eq!(std::fs::read_to_string(scene.path(SECRET)).ok().as_deref(), Some("secret"));
@@ -170,12 +170,12 @@ async fn a_child_has_no_privileges_and_cannot_signal_or_look_into_others() {
          mount -t tmpfs none /mnt 2>/dev/null && echo mounted; echo end",
         supervisor.pid()
     );
-    let said = text(&supervisor, scene.shell(sandbox, &script), scene.task()).await;
+    let printed = text(&supervisor, scene.shell(sandbox, &script), scene.task()).await;
     let none = "0000000000000000";
     let expected = format!(
         "\"CapInh: {none} CapPrm: {none} CapEff: {none} CapAmb: {none} NoNewPrivs: 1 Seccomp: 2 end\""
     );
-    assert_eq!(said, expected);
+    assert_eq!(printed, expected);
 }
 
 #[test]
@@ -205,8 +205,9 @@ async fn processor_time_open_files_and_the_size_of_files_are_limited() {
     assert_eq!(std::fs::metadata(scene.path("work/big")).map(|file| file.len()).ok(), Some(4096));
 
     let files = sandbox(|sandbox| sandbox.open_files = Some(20));
-    let said = text(&supervisor, scene.shell(files, "ulimit -n; ulimit -Hn; ulimit -c"), scene.task()).await;
-    assert_eq!(said, "\"20\\n20\\n0\"");
+    let printed =
+        text(&supervisor, scene.shell(files, "ulimit -n; ulimit -Hn; ulimit -c"), scene.task()).await;
+    assert_eq!(printed, "\"20\\n20\\n0\"");
 }
 
 #[tokio::test]
@@ -214,8 +215,8 @@ async fn the_private_folder_is_gone_with_its_child_and_the_rest_with_the_supervi
     let (supervisor, scene) = (supervisor().await, Scene::new());
     let policy = scene.shell(scene.sandbox(), "echo x > $TMPDIR/x; printf %s $TMPDIR");
     let command = Command::new(supervisor.clone(), policy).expect("the policy is right");
-    let (said, _heard) = ostler_exec::notes();
-    let ended = command.run(scene.task(), ostler_exec::Control::new(said)).await;
+    let (sender, _heard) = ostler_exec::notes();
+    let ended = command.run(scene.task(), ostler_exec::Control::new(sender)).await;
     let private = PathBuf::from(output(ended).trim_matches('"'));
     let all = private.parent().expect("it is in another").to_owned();
     until("it is gone", || !private.exists()).await;
@@ -345,13 +346,13 @@ async fn memory_and_processes_are_limited_by_control_groups_or_the_sandbox_is_re
     let (ended, _) = run(&supervisor, scene.shell(limited, many), scene.task()).await;
     assert!(matches!(ended.outcome, Outcome::Failed(_)), "{ended:?}");
     // The next child in the same group is not limited.
-    let said = text(
+    let printed = text(
         &supervisor,
         CommandPolicy::new([PYTHON, "-c", "print(len(bytearray(256 << 20)))"]),
         scene.task(),
     )
     .await;
-    assert_eq!(said, (256 << 20).to_string());
+    assert_eq!(printed, (256 << 20).to_string());
 }
 
 #[tokio::test]

@@ -43,9 +43,9 @@ fn javascript() -> ProcessPolicy {
 
 /// Runs an attempt on a new worker, with steps stored in the book; returns the result and the notes.
 async fn with_steps(desk: &Desk, book: &Arc<Book>, work: Work) -> (AttemptResult, NoteReceiver) {
-    let (said, heard) = notes();
+    let (sender, heard) = notes();
     let steps = Steps::kept(Arc::clone(book) as Arc<dyn StepStore>);
-    let ended = desk.run_with(desk.open().await, work, Control { steps, ..Control::new(said) }).await;
+    let ended = desk.run_with(desk.open().await, work, Control { steps, ..Control::new(sender) }).await;
     (ended, heard)
 }
 
@@ -79,16 +79,16 @@ async fn what_a_handler_says_and_prints_is_kept_and_its_steps_are_durable() {
         assert_eq!(output(ended), "[\"kept\",\"did new\"]");
         let saved = book.saved.lock().expect("nobody panicked").clone();
         assert_eq!(saved, [("new".into(), "\"did new\"".into()), ("extra".into(), "null".into())]);
-        let said = heard(&notes);
+        let received = heard(&notes);
         let printed = Note::Log { level: Level::Info, message: "beginning".into() };
-        assert!(said.contains(&printed), "{said:?}");
+        assert!(received.contains(&printed), "{received:?}");
         assert!(
-            said.contains(&Note::Progress { done: 1, total: Some(2), note: Some("so far".into()) }),
-            "{said:?}"
+            received.contains(&Note::Progress { done: 1, total: Some(2), note: Some("so far".into()) }),
+            "{received:?}"
         );
         let warned =
             |note: &Note| matches!(note, Note::Warning(text) if text.contains("the step \"extra\" failed"));
-        assert!(said.iter().any(warned), "{said:?}");
+        assert!(received.iter().any(warned), "{received:?}");
     }
 }
 
@@ -118,8 +118,8 @@ async fn an_async_handler_is_cancelled_and_cleans_up_and_its_worker_goes_on() {
         let desk = Desk::of(policy).await;
         let worker = desk.open().await;
         let kind = || Arc::from("k-async");
-        let (said, notes) = notes();
-        let control = Control::new(said);
+        let (sender, notes) = notes();
+        let control = Control::new(sender);
         let cancel = control.cancel.clone();
         let work = Work { grace: SOON, kind: kind(), ..task("wait", "null") };
         let stopped = async {

@@ -110,8 +110,8 @@ async fn what_one_task_wrote_stands_in_no_log_and_no_failure_of_another() {
         let (ended, notes) = desk.run(worker, work).await;
         assert_eq!(ended.slot, WorkerFate::Dead, "{last}");
         let failure = failure(ended);
-        let said = format!("{failure:?} {:?}", lines(&notes));
-        assert!(!said.contains("hunter2") && !said.contains("noise"), "{last}: {said}");
+        let shown = format!("{failure:?} {:?}", lines(&notes));
+        assert!(!shown.contains("hunter2") && !shown.contains("noise"), "{last}: {shown}");
         let expected = (last == "exit").then(|| "going down".to_owned());
         assert_eq!(failure.details, expected, "{last}");
         std::fs::remove_file(&mark).expect("it is there");
@@ -160,9 +160,9 @@ impl StepStore for Book {
 }
 
 async fn with_steps(desk: &Desk, book: &Arc<Book>, work: Work) -> AttemptResult {
-    let (said, _heard) = notes();
+    let (sender, _heard) = notes();
     let control =
-        Control { steps: Steps::kept(Arc::clone(book) as Arc<dyn StepStore>), ..Control::new(said) };
+        Control { steps: Steps::kept(Arc::clone(book) as Arc<dyn StepStore>), ..Control::new(sender) };
     desk.run_with(desk.open().await, work, control).await
 }
 
@@ -302,8 +302,8 @@ async fn a_worker_that_is_abandoned_or_whose_opening_is_given_up_is_killed() {
 async fn a_worker_that_hears_of_a_cancel_is_free_for_the_next_task() {
     let desk = Desk::well().await;
     let worker = desk.open().await;
-    let (said, heard) = notes();
-    let control = Control::new(said);
+    let (sender, heard) = notes();
+    let control = Control::new(sender);
     let cancel = control.cancel.clone();
     let running = desk.run_with(worker, Work { grace: GRACE * 10, ..task("stop", "null") }, control);
     let told = async {
@@ -346,10 +346,10 @@ async fn round_trip() {
     let measured = tokio::spawn(async move {
         let mut times = Vec::new();
         for _ in 0..ROUNDS {
-            let (said, _heard) = notes();
+            let (sender, _heard) = notes();
             let work = Work { worker, ..task("echo", "null") };
             let began = Instant::now();
-            assert_eq!(process.run(work, Control::new(said)).await.slot, WorkerFate::Reusable);
+            assert_eq!(process.run(work, Control::new(sender)).await.slot, WorkerFate::Reusable);
             times.push(began.elapsed());
         }
         times
