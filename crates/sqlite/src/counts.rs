@@ -1,4 +1,4 @@
-//! The counts of lanes: summed up in memory, and written once in a transaction.
+//! Task counts per lane: accumulated in memory and written once per transaction.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use rusqlite::params;
 
 use crate::tx::{Sql, Tx};
 
-/// What changed in a lane during this transaction.
+/// The changes to a lane's counts during this transaction.
 #[derive(Default)]
 pub(crate) struct LaneChange {
     pub(crate) counts: [i64; 6],
@@ -19,7 +19,7 @@ pub(crate) struct LaneChange {
 }
 
 impl Tx<'_> {
-    /// Counts a task that moved from one state to another; `None` is outside of the store.
+    /// Counts a state transition; `None` means outside the store.
     pub(crate) fn count(&mut self, lane: i64, from: Option<StateName>, to: Option<StateName>) {
         let change = self.lanes.entry(lane).or_default();
         if let Some(from) = from {
@@ -30,23 +30,23 @@ impl Tx<'_> {
         }
     }
 
-    /// Counts a task that was removed; what has ended stays counted.
+    /// Counts a removed task; finished tasks stay in the lane's totals.
     pub(crate) fn count_pruned(&mut self, lane: i64, state: StateName) {
         self.lanes.entry(lane).or_default().pruned[state as usize] += 1;
     }
 
-    /// What has happened in a lane during this transaction.
+    /// The totals accumulated for a lane during this transaction.
     pub(crate) fn tally(&mut self, lane: i64) -> &mut LaneTotals {
         &mut self.lanes.entry(lane).or_default().tally
     }
 
-    /// Keeps how long a run took.
+    /// Records the duration of an attempt.
     pub(crate) fn count_run(&mut self, lane: i64, took: Duration) {
         let took = u32::try_from(took.as_millis()).unwrap_or(u32::MAX);
         self.lanes.entry(lane).or_default().recent_ms.push(took);
     }
 
-    /// Writes what was counted so far.
+    /// Writes the counts accumulated so far.
     pub(crate) fn flush_lanes(&mut self) -> Sql<()> {
         let lanes = std::mem::take(&mut self.lanes);
         for (lane, change) in &lanes {
@@ -84,7 +84,7 @@ impl Tx<'_> {
                 self.keep_recent(*lane, &change.recent_ms)?;
             }
         }
-        // A queue is fuller than before only if one of its lanes is.
+        // A queue's length can only have risen if one of its lanes grew.
         for (lane, _) in lanes.iter().filter(|(_, change)| change.counts[StateName::Queued as usize] > 0) {
             self.prepare(
                 "UPDATE lane SET high_water = level.waiting
@@ -109,12 +109,12 @@ impl Tx<'_> {
     }
 }
 
-/// The durations that a lane keeps.
+/// Decodes the recent durations (ms) of a lane.
 pub(crate) fn recent_from(bytes: &[u8]) -> Vec<u32> {
     bytes.chunks_exact(4).map(|four| u32::from_le_bytes([four[0], four[1], four[2], four[3]])).collect()
 }
 
-/// The counts of a lane, from six columns.
+/// Reads the counts of a lane from six consecutive columns.
 pub(crate) fn counts_from(row: &rusqlite::Row<'_>, first: usize) -> Sql<Counts> {
     Ok(Counts {
         queued: row.get(first)?,

@@ -1,7 +1,7 @@
-//! Named points at which a test has the process killed, to see what is left on disk.
+//! Fail points: named places where a test kills the process, to check what is left on disk.
 
-/// Kills the process here, if a test asked for it: `OSTLER_CRASH_AT=finish.committed` or, for the third time,
-/// `OSTLER_CRASH_AT=finish.committed:3`.
+/// Kills the process here if a test requests it: `OSTLER_CRASH_AT=finish.committed`, or
+/// `OSTLER_CRASH_AT=finish.committed:3` for the third pass.
 #[cfg(feature = "crash-points")]
 pub(crate) fn point(verb: &str, place: &str) {
     use std::sync::OnceLock;
@@ -17,13 +17,13 @@ pub(crate) fn point(verb: &str, place: &str) {
     let here = point.split_once('.').is_some_and(|(v, p)| v == verb && p == place);
     if here && SEEN.fetch_add(1, Ordering::SeqCst) + 1 == *nth {
         let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
-        // The signal is on its way; nothing may happen in between.
+        // Wait for the signal; no further code may run.
         loop {
             std::thread::park();
         }
     }
 }
 
-/// Nothing, outside of tests.
+/// No-op outside of tests.
 #[cfg(not(feature = "crash-points"))]
 pub(crate) const fn point(_verb: &str, _place: &str) {}

@@ -1,9 +1,9 @@
-//! What SQLite's errors mean to the caller, classed once.
+//! Classification of SQLite errors into store error kinds.
 
 use ostler_store::{Error, ErrorKind};
 use rusqlite::ErrorCode;
 
-/// The error with a sentence for people and a kind for programs.
+/// Converts an error into a message for people and a kind for programs.
 #[allow(clippy::needless_pass_by_value, reason = "used as `map_err(fault)`")]
 pub(crate) fn fault(error: rusqlite::Error) -> Error {
     if is_foreign_row(&error) {
@@ -33,14 +33,14 @@ pub(crate) fn fault(error: rusqlite::Error) -> Error {
             | ErrorCode::OperationInterrupted
             | ErrorCode::OperationAborted,
         ) => ErrorKind::Unavailable,
-        // A statement of ours is wrong.
+        // A bug in one of our own statements.
         _ => ErrorKind::Internal,
     };
     Error::new(kind, sentence(kind, &error))
 }
 
-/// The limit on the size of files, if there is one and a write has failed. SQLite does not tell the two causes of a failed write
-/// apart: for whoever has such a limit it is as if the disk were full.
+/// The file size limit (`RLIMIT_FSIZE`), if one is set and a write has failed. SQLite does not distinguish the two causes
+/// of a failed write; with such a limit it is treated like a full disk.
 fn file_size_limit(error: &rusqlite::Error) -> Option<u64> {
     use rusqlite::ffi::{SQLITE_IOERR_SHMSIZE, SQLITE_IOERR_TRUNCATE, SQLITE_IOERR_WRITE};
     let rusqlite::Error::SqliteFailure(code, _) = error else { return None };
@@ -51,8 +51,8 @@ fn file_size_limit(error: &rusqlite::Error) -> Option<u64> {
     rustix::process::getrlimit(rustix::process::Resource::Fsize).current
 }
 
-/// What was read; nothing, where a row cannot be understood. For whoever works through many rows: one that somebody
-/// edited by hand must not hold the others up.
+/// Maps a row that cannot be decoded to `None`, for code that processes many rows: a row edited by hand must not block
+/// the others.
 pub(crate) fn readable<T>(read: rusqlite::Result<T>) -> rusqlite::Result<Option<T>> {
     match read {
         Ok(read) => Ok(Some(read)),
@@ -61,7 +61,7 @@ pub(crate) fn readable<T>(read: rusqlite::Result<T>) -> rusqlite::Result<Option<
     }
 }
 
-/// Whether a row could be read, but not understood.
+/// Whether the row was read but could not be decoded.
 pub(crate) fn is_foreign_row(error: &rusqlite::Error) -> bool {
     matches!(
         error,
@@ -98,7 +98,7 @@ fn sentence(kind: ErrorKind, error: &rusqlite::Error) -> String {
     }
 }
 
-/// The same for files beside the store.
+/// Classifies an I/O error on one of the files next to the store.
 pub(crate) fn file_fault(what: &std::path::Path, error: &std::io::Error) -> Error {
     use std::io::ErrorKind::{
         FileTooLarge, PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull,

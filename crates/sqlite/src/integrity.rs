@@ -1,6 +1,6 @@
-//! The care of a store's file, for whoever keeps one: is it whole, which version is it, a copy of it.
+//! Integrity of a store's file, for operators: check, schema version, backup.
 //!
-//! All of this works beside nodes that are at work, and makes no store where there is none.
+//! All of it works while nodes are running, and never creates a store.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
@@ -18,31 +18,31 @@ use crate::open::{connect, named, refuse_unless_ours, resolve};
 pub use crate::restore::{Restored, restore};
 use crate::schema::VERSION;
 
-/// Problems that are listed; a file with more of them is as bad.
+/// Limit on the problems listed.
 const MAX_PROBLEMS: usize = 100;
 
-/// The version of a store's tables.
+/// The schema version of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Versions {
-    /// What was found; `None`: there is no store.
+    /// The version found; `None`: there is no store.
     pub found: Option<i64>,
-    /// What this program reads and writes.
+    /// The version that this program reads and writes.
     pub newest: i64,
 }
 
-/// How a store's file is.
+/// The result of an integrity check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Health {
-    /// The version of its tables.
+    /// The schema version.
     pub version: i64,
-    /// What is wrong with it, at most a hundred sentences.
+    /// The problems found, at most 100.
     pub problems: Vec<String>,
 }
 
-/// Which version the store is. Nothing is written.
+/// Returns the schema version of the store. Writes nothing.
 ///
 /// # Errors
-/// When the file is not a store, or is newer than this program.
+/// If the file is not a store, or is newer than this program.
 pub fn versions(path: impl AsRef<Path>) -> Result<Versions, Error> {
     let newest = i64::from(VERSION);
     let path = resolve(path.as_ref())?;
@@ -50,10 +50,10 @@ pub fn versions(path: impl AsRef<Path>) -> Result<Versions, Error> {
     Ok(Versions { found, newest })
 }
 
-/// Looks through the whole file: its pages and indexes, its counts, and rows that belong to nothing.
+/// Checks the whole file: pages, indexes, counts, and orphaned rows.
 ///
 /// # Errors
-/// When there is no store, or it cannot be read at all.
+/// If there is no store, or it cannot be read at all.
 pub fn check(path: impl AsRef<Path>) -> Result<Health, Error> {
     let path = resolve(path.as_ref())?;
     require(&path)?;
@@ -62,13 +62,13 @@ pub fn check(path: impl AsRef<Path>) -> Result<Health, Error> {
     Ok(Health { version, problems: problems(&conn) })
 }
 
-/// What is wrong with a store, at most a hundred sentences.
+/// Returns the problems of a store, at most 100.
 pub(crate) fn problems(conn: &Connection) -> Vec<String> {
     let mut problems = Vec::new();
     for part in [pages, foreign_keys, counts, strays] {
         match part(conn) {
             Ok(found) => problems.extend(found),
-            // What cannot be read is a finding, and not the end of the search.
+            // An unreadable part is a finding; the check continues.
             Err(error) => problems.push(fault(error).to_string()),
         }
     }
@@ -76,12 +76,12 @@ pub(crate) fn problems(conn: &Connection) -> Vec<String> {
     problems
 }
 
-/// Copies the store into a new file, as it stands at one moment. Answers how large the copy is.
+/// Copies a consistent snapshot of the store into a new file. Returns the size of the copy in bytes.
 ///
-/// The copy gets its name when it is whole and on disk. A file that is there is never overwritten.
+/// The copy gets its final name once it is complete and on disk. An existing file is never overwritten.
 ///
 /// # Errors
-/// When there is no store, the target is there already, or cannot be written.
+/// If there is no store, or the target exists already or cannot be written.
 pub fn backup(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<u64, Error> {
     let (from, to) = (resolve(from.as_ref())?, resolve(to.as_ref())?);
     require(&from)?;
@@ -101,19 +101,19 @@ pub fn backup(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<u64, Error
     copied
 }
 
-/// The lock files of nodes that this user cannot open: those of another user's nodes, mostly.
+/// Returns the nodes' lock files that this user cannot open, usually those of another user's nodes.
 ///
 /// # Errors
-/// When the store's folder of locks cannot be read.
+/// If the store's lock folder cannot be read.
 pub fn unopenable_locks(path: impl AsRef<Path>) -> Result<Vec<UnopenableLock>, Error> {
     unopenable(&folder_of(&resolve(path.as_ref())?))
 }
 
-/// Whether there is a file; it is a store then.
+/// Whether there is a non-empty file; if so, it must be a store.
 fn present(path: &Path) -> Result<bool, Error> {
     refuse_unless_ours(path).map_err(|error| named(path, error))?;
     match std::fs::metadata(path) {
-        // An empty file is a store that nobody has made yet.
+        // An empty file is a store that has not been created yet.
         Ok(file) => Ok(file.len() > 0),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(file_fault(path, &error)),
@@ -127,7 +127,7 @@ pub(crate) fn require(path: &Path) -> Result<(), Error> {
     Err(Error::new(ErrorKind::Unavailable, format!("there is no store at {}", path.display())))
 }
 
-/// A connection that only looks.
+/// Opens a connection for reading only.
 fn look(path: &Path) -> Result<Connection, Error> {
     let conn = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(|error| named(path, error))?;
     conn.pragma_update(None, "query_only", true).map_err(fault)?;
@@ -153,7 +153,7 @@ fn foreign_keys(conn: &Connection) -> FoundFile {
     rows.take(MAX_PROBLEMS).collect()
 }
 
-/// Every lane counts its own tasks; here they are counted one by one.
+/// Compares each lane's counts with the tasks counted one by one.
 fn counts(conn: &Connection) -> FoundFile {
     let mut statement = conn.prepare(
         "SELECT q.name, l.kind FROM lane l JOIN queue q ON q.id = l.queue
@@ -176,7 +176,7 @@ fn counts(conn: &Connection) -> FoundFile {
     rows.take(MAX_PROBLEMS).collect()
 }
 
-/// Rows that belong to nothing.
+/// Finds orphans: rows that belong to no task.
 fn strays(conn: &Connection) -> FoundFile {
     let mut found = Vec::new();
     for (what, strays) in [
@@ -207,7 +207,7 @@ fn exists(to: &Path) -> Error {
     Error::invalid(format!("{} is there already, and was left as it is; name another file", to.display()))
 }
 
-/// Where a copy is made: beside its target, so that it can be renamed.
+/// The path of the partial copy: next to its target, so that it can be renamed.
 pub(crate) fn partial(to: &Path) -> PathBuf {
     let mut name = to.as_os_str().to_owned();
     name.push(format!(".{}.partial", std::process::id()));
@@ -216,14 +216,14 @@ pub(crate) fn partial(to: &Path) -> PathBuf {
 
 fn copy(from: &Path, partial: &Path) -> Result<u64, Error> {
     let failed = |error: std::io::Error| file_fault(partial, &error);
-    // SQLite writes into an empty file that is there, and so its mode is ours: a payload is nobody else's business.
+    // SQLite writes into an existing empty file, so the mode is ours: payloads must not be readable by other users.
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(partial).map_err(failed)?;
     let conn = connect(from, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     let target = partial.to_str().ok_or_else(|| {
         Error::invalid(format!("{}: the name of a backup is UTF-8 text", partial.display()))
     })?;
     conn.execute("VACUUM INTO ?1", [target]).map_err(fault)?;
-    // The copy begins a life of its own: no log of the original belongs to it. A crash leaves nothing that has a name.
+    // The copy is independent: no log of the original applies to it. A crash leaves no file under the final name.
     let copy = connect(partial, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     copy.pragma_update_and_check(None, "journal_mode", "memory", |_| Ok(())).map_err(fault)?;
     log_epoch::renew(&copy)?;
@@ -233,7 +233,7 @@ fn copy(from: &Path, partial: &Path) -> Result<u64, Error> {
     Ok(file.metadata().map_err(failed)?.len())
 }
 
-/// Gives the copy its name, unless somebody else has taken it meanwhile.
+/// Gives the copy its name, unless another process has taken the name in the meantime.
 fn publish(partial: &Path, to: &Path) -> Result<(), Error> {
     renameat_with(CWD, partial, CWD, to, RenameFlags::NOREPLACE).map_err(|error| {
         let taken = error == rustix::io::Errno::EXIST;
@@ -242,7 +242,7 @@ fn publish(partial: &Path, to: &Path) -> Result<(), Error> {
     sync_folder(to)
 }
 
-/// Makes the names in the folder of a file last.
+/// Syncs the folder of a file, so that the names in it are durable.
 pub(crate) fn sync_folder(file: &Path) -> Result<(), Error> {
     let folder = file.parent().unwrap_or(Path::new("/"));
     File::open(folder).and_then(|folder| folder.sync_all()).map_err(|error| file_fault(folder, &error))

@@ -1,14 +1,14 @@
-//! Proof of life without the database: all nodes of an embedded store share one host.
+//! Liveness files: heartbeats and liveness locks without the database. All nodes of an embedded store share one host.
 //!
-//! Each session has a file in the store's folder. The node holds an OS lock on it for as long as it lives, and
-//! writes the machine's uptime into it at every beat. A free lock is a certain death, known at once. A beat that is
-//! older than the TTL is an expired lease, also when the node still holds the lock: it may be stopped. Neither a
-//! busy database nor a full disk keeps a beat back: it overwrites eight bytes in place.
+//! Each session has a file in the store's folder. The node holds an OS lock on it for as long as it lives, and writes the
+//! machine's uptime into it at every heartbeat. A free lock proves that the node is dead, without delay. A heartbeat
+//! older than the TTL is an expired lease, even if the node still holds the lock: it may be stopped. Neither a busy
+//! database nor a full disk delays a heartbeat: it overwrites eight bytes in place.
 //!
-//! An observer that cannot open or read the file knows nothing of that, and must not guess: it may be out of
-//! descriptors, or the file may belong to another user. It can still see that the file changes, which needs no
-//! descriptor and no right to read: a node whose file has not changed for a whole TTL, by the observer's own
-//! monotonic clock, has not beaten.
+//! An observer that cannot open or read the file learns nothing from it and must not guess: it may be out of descriptors,
+//! or the file may belong to another user. It can still see whether the file changes, which needs no descriptor and no
+//! read permission: a node whose file has not changed for a whole TTL, by the observer's own monotonic clock, has missed
+//! its heartbeats.
 
 use std::collections::HashMap;
 use std::fs::{File, Metadata, TryLockError};
@@ -24,20 +24,20 @@ use ostler_store::{Clock, Error};
 use crate::fault::file_fault;
 use crate::lock_folder::{Owner, SUFFIX, open_existing, open_or_make};
 
-/// Names the boot of this machine: uptimes of different boots do not compare.
+/// Identifies the boot of this machine: uptimes of different boots are not comparable.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 const BOOT_BYTES: usize = 36;
-/// After the boot id: whether the node stops on purpose.
+/// A flag after the boot id: the node is shutting down on purpose.
 const DEPARTED_OFFSET: u64 = BOOT_BYTES as u64;
 const DEPARTED: u8 = 1;
 const TTL_OFFSET: usize = 40;
 const BEAT_OFFSET: u64 = 48;
 const FILE_BYTES: usize = 56;
 
-/// The sessions' files.
+/// The liveness files of all sessions.
 pub(crate) struct LivenessFiles {
     folder: PathBuf,
-    /// To whom the files belong.
+    /// The owner that the files are given.
     owner: Option<Owner>,
     clock: Arc<dyn Clock>,
     boot: [u8; BOOT_BYTES],
@@ -50,39 +50,40 @@ pub(crate) struct LivenessFiles {
 /// A file that can be seen but not read.
 #[derive(Clone, Copy)]
 struct UnreadableFile {
-    /// Its time of change, which only ever is compared with itself: the wall clock decides nothing.
+    /// The file's change time. It is compared only with itself: the wall clock decides nothing.
     changed: (i64, i64),
-    /// Since when it has been this one, in uptime.
+    /// The uptime at which this change time was first seen.
     since: Duration,
 }
 
-/// What a session's file says.
+/// The state that a session's file shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LivenessSign {
-    /// Its lock is free, or its file is gone.
+    /// The lock is free, or the file is gone.
     Dead,
-    /// Its lock is held.
+    /// The lock is held.
     Held {
-        /// When it last beat.
+        /// The uptime at the last heartbeat.
         beat: Duration,
-        /// How long a beat holds.
+        /// How long a heartbeat is valid.
         ttl: Duration,
     },
-    /// It could not be opened or read, or what it says is of no use.
+    /// The file could not be opened or read, or its content is unusable.
     Unknown {
-        /// Its time of change; `None`: that is not known either.
+        /// The file's change time; `None`: unknown as well.
         changed: Option<(i64, i64)>,
     },
 }
 
 impl LivenessFiles {
     /// # Errors
-    /// When it cannot be known which boot of the machine this is.
+    /// If the boot id cannot be read.
     pub(crate) fn open(folder: &Path, owner: Option<Owner>, clock: Arc<dyn Clock>) -> Result<Self, Error> {
         let mut boot = [b'-'; BOOT_BYTES];
         match std::fs::read(BOOT_ID) {
             Ok(text) => boot.iter_mut().zip(&text).for_each(|(to, from)| *to = *from),
-            // Without a boot id (not on Linux) the lock alone tells of a reboot, and it does: locks end with it.
+            // Without a boot id (not on Linux) only the lock reveals a reboot, and that suffices: locks do not survive
+            // one.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => return Err(file_fault(Path::new(BOOT_ID), &error)),
         }
@@ -98,7 +99,7 @@ impl LivenessFiles {
         self.folder.join(format!("{session}.{SUFFIX}"))
     }
 
-    /// Takes the lock of a new session and writes its first beat. False: somebody has the lock.
+    /// Takes the lock of a new session and writes its first heartbeat. False: another process holds the lock.
     pub(crate) fn begin(&self, session: SessionId, ttl: Duration) -> Result<bool, Error> {
         let path = self.path(session);
         let fail = |error: std::io::Error| file_fault(&path, &error);
@@ -117,7 +118,7 @@ impl LivenessFiles {
         Ok(true)
     }
 
-    /// Beats. A session of another process may be helped along; its lock stays with its owner.
+    /// Writes a heartbeat. This may be done for a session of another process; its lock stays with its owner.
     pub(crate) fn beat(&self, session: SessionId) -> Result<(), Error> {
         let bytes = millis_bytes(self.clock.uptime());
         let path = self.path(session);
@@ -128,11 +129,11 @@ impl LivenessFiles {
         written.map_err(|error| file_fault(&path, &error))
     }
 
-    /// Notes that the session's node stops on purpose. False: it is over.
+    /// Records that the session's node is shutting down on purpose. False: the session has ended.
     pub(crate) fn depart(&self, session: SessionId) -> Result<bool, Error> {
         let path = self.path(session);
         let note = |file: &File| {
-            // Another process that found the session over has removed its file.
+            // Another process found the session ended and removed its file.
             if file.metadata()?.nlink() == 0 {
                 return Err(std::io::ErrorKind::NotFound.into());
             }
@@ -149,7 +150,7 @@ impl LivenessFiles {
         }
     }
 
-    /// Whether the session's node noted that it stops on purpose. What cannot be read says nothing.
+    /// Whether the session's node recorded that it is shutting down on purpose; false if that cannot be read.
     pub(crate) fn has_departed(&self, session: SessionId) -> bool {
         let mut note = [0u8; 1];
         let mut read = |file: &File| file.read_exact_at(&mut note, DEPARTED_OFFSET);
@@ -160,7 +161,8 @@ impl LivenessFiles {
         read.is_ok() && note == [DEPARTED]
     }
 
-    /// Whether the session may still act, as far as is known: its node is not dead, and has beaten within its TTL.
+    /// Whether the session may still act, as far as is known: its node is not dead, and its last heartbeat is within its
+    /// TTL.
     pub(crate) fn is_in_time(&self, session: SessionId) -> bool {
         match self.sign(session) {
             LivenessSign::Dead => false,
@@ -169,8 +171,8 @@ impl LivenessFiles {
         }
     }
 
-    /// Whether the session is over: its node is dead, or has not beaten within its TTL. `ttl` is that of the session's row, for
-    /// a file that cannot be read.
+    /// Whether the session has ended: its node is dead, or its last heartbeat is older than its TTL. `ttl` is the one in
+    /// the session's row, for a file that cannot be read.
     pub(crate) fn is_over(&self, session: SessionId, ttl: Duration) -> bool {
         let sign = self.sign(session);
         let mut unreadable = self.unreadable.lock().unwrap_or_else(PoisonError::into_inner);
@@ -191,7 +193,7 @@ impl LivenessFiles {
                 }
                 !self.is_within(watched.since, ttl)
             }
-            // Nothing was observed, so nothing follows.
+            // Without an observation there is no conclusion.
             LivenessSign::Unknown { changed: None } => false,
         }
     }
@@ -211,9 +213,9 @@ impl LivenessFiles {
             Err(_) => return unknown(std::fs::symlink_metadata(&path)),
         };
         match file.try_lock() {
-            // It was free. Closing the file frees it again.
+            // The lock was free. Closing the file frees it again.
             Ok(()) => LivenessSign::Dead,
-            // Whoever could not ask for the lock can still read the beat.
+            // The heartbeat is readable even if the lock could not be tested.
             Err(TryLockError::WouldBlock | TryLockError::Error(_)) => self.read(&file),
         }
     }
@@ -221,7 +223,8 @@ impl LivenessFiles {
     /// Reads a file whose lock is held, or may be.
     fn read(&self, file: &File) -> LivenessSign {
         let mut bytes = [0u8; FILE_BYTES];
-        // A lock does not outlive a reboot. A file with another boot's id in it was not written by whoever holds its lock.
+        // A lock does not survive a reboot, so a file with another boot's id was not written by the process that holds
+        // its lock.
         if file.read_exact_at(&mut bytes, 0).is_err() || bytes[..BOOT_BYTES] != self.boot {
             return unknown(file.metadata());
         }
@@ -232,7 +235,8 @@ impl LivenessFiles {
         LivenessSign::Held { beat: millis(BEAT_OFFSET as usize), ttl: millis(TTL_OFFSET) }
     }
 
-    /// A copy of what holds the lock of a session of this process: the lock is free when the last copy is closed.
+    /// Duplicates the descriptor that holds the lock of one of this process's sessions: the lock is free once the last
+    /// duplicate is closed.
     pub(crate) fn liveness_lock(&self, session: SessionId) -> Result<Option<OwnedFd>, Error> {
         let held = self.held();
         let copy = held.get(&session).map(File::try_clone).transpose();
@@ -240,22 +244,22 @@ impl LivenessFiles {
         Ok(copy.map(OwnedFd::from))
     }
 
-    /// The session is over: its file goes, and with it the lock.
+    /// Removes the file of an ended session, and releases its lock.
     pub(crate) fn end(&self, session: SessionId) {
         self.held().remove(&session);
         self.unreadable.lock().unwrap_or_else(PoisonError::into_inner).remove(&session);
-        // Somebody else may have been first.
+        // Another process may have removed it first.
         let _ = std::fs::remove_file(self.path(session));
     }
 
-    /// Lets go of a session's lock without a word, as a killed process does.
+    /// Releases a session's lock without ending the session, as a killed process does.
     #[cfg(feature = "conformance")]
     pub(crate) fn drop_lock(&self, session: SessionId) {
         self.held().remove(&session);
     }
 }
 
-/// What can be said of a file that cannot be read.
+/// The sign for a file that cannot be read.
 fn unknown(seen: std::io::Result<Metadata>) -> LivenessSign {
     match seen {
         Ok(file) => LivenessSign::Unknown { changed: Some((file.mtime(), file.mtime_nsec())) },

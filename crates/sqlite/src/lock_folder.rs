@@ -1,7 +1,8 @@
-//! The folder of lock files and sockets beside a store's file (`….nodes`), and how files in it are opened.
+//! The lock folder next to a store's file (`….nodes`), which holds lock files and sockets, and how files in it are
+//! opened.
 //!
-//! Whoever may write in this folder can pretend that a node is alive or dead. So it must belong to the caller, to the
-//! owner of the store or to root, and a link in it is never followed.
+//! A user with write access to this folder can fake that a node is alive or dead. It must therefore belong to the caller,
+//! to the owner of the store or to root, and symlinks in it are never followed.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, fchown};
@@ -11,15 +12,15 @@ use ostler_store::Error;
 
 use crate::fault::file_fault;
 
-/// Lock files that are looked at when a caller asks which of them it cannot open.
+/// Limit on the lock files inspected when a caller asks which of them it cannot open.
 const MAX_LOOKED_AT: usize = 1_000;
-/// How the names of sessions' lock files end.
+/// The file name extension of sessions' lock files.
 pub(crate) const SUFFIX: &str = "node";
 const EVERYBODY_WRITES: u32 = 0o002;
 const ROOT: u32 = 0;
 
-/// To whom the store's file belongs. A file beside it gets the same owner, where that is permitted: root may start a node on
-/// the store of a user, whose own nodes must be able to read its lock file.
+/// The owner of the store's file. Files next to it get the same owner where that is permitted: root may start a node on a
+/// user's store, and that user's own nodes must be able to read its lock file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Owner {
     user: u32,
@@ -27,7 +28,7 @@ pub(crate) struct Owner {
 }
 
 impl Owner {
-    /// The owner of the store at this path; `None`: there is no file yet.
+    /// Returns the owner of the store at this path; `None`: there is no file yet.
     pub(crate) fn of_store(path: &Path) -> Result<Option<Self>, Error> {
         match std::fs::metadata(path) {
             Ok(file) => Ok(Some(Self::of(&file))),
@@ -40,7 +41,7 @@ impl Owner {
         Self { user: file.uid(), group: file.gid() }
     }
 
-    /// Gives the file to this owner, if this process may. If not, it stays with the caller.
+    /// Gives the file to this owner if this process is permitted to. Otherwise it stays with the caller.
     fn take(self, file: &File) -> std::io::Result<()> {
         if Self::of(&file.metadata()?) != self {
             let _ = fchown(file, Some(self.user), Some(self.group));
@@ -49,14 +50,14 @@ impl Owner {
     }
 }
 
-/// The folder's path.
+/// Returns the path of the lock folder.
 pub(crate) fn folder_of(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".nodes");
     name.into()
 }
 
-/// Makes the folder, or checks who has made it.
+/// Creates the folder, or checks the owner of an existing one.
 pub(crate) fn make(folder: &Path, owner: Option<Owner>) -> Result<(), Error> {
     let fail = |error: std::io::Error| file_fault(folder, &error);
     match std::fs::DirBuilder::new().mode(0o700).create(folder) {
@@ -70,7 +71,7 @@ pub(crate) fn make(folder: &Path, owner: Option<Owner>) -> Result<(), Error> {
     }
 }
 
-/// Refuses a folder that a stranger made, or may change.
+/// Refuses a folder that another user created or can change.
 pub(crate) fn check(folder: &Path, owner: Option<Owner>) -> Result<(), Error> {
     let found = std::fs::symlink_metadata(folder).map_err(|error| file_fault(folder, &error))?;
     if !found.is_dir() {
@@ -101,11 +102,11 @@ pub(crate) fn check(folder: &Path, owner: Option<Owner>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Opens a lock file to read and write, made if it is not there. A link is refused.
+/// Opens a lock file for reading and writing, and creates it if it is missing. A symlink is refused.
 pub(crate) fn open_or_make(path: &Path, owner: Option<Owner>) -> std::io::Result<File> {
     let mut how = OpenOptions::new();
     how.read(true).write(true).mode(0o600).custom_flags(no_follow());
-    // Only a file that was made here changes hands: another one may be a second name of somebody's file.
+    // Only a file created here changes its owner: an existing one may be a hard link to another user's file.
     match how.clone().create_new(true).open(path) {
         Ok(file) => {
             owner.map_or(Ok(()), |owner| owner.take(&file))?;
@@ -116,7 +117,7 @@ pub(crate) fn open_or_make(path: &Path, owner: Option<Owner>) -> std::io::Result
     }
 }
 
-/// Opens a lock file that is there. A link is refused.
+/// Opens an existing lock file. A symlink is refused.
 pub(crate) fn open_existing(path: &Path) -> std::io::Result<File> {
     plain(OpenOptions::new().read(true).write(true).custom_flags(no_follow()).open(path))
 }
@@ -137,16 +138,15 @@ fn no_follow() -> i32 {
     rustix::fs::OFlags::NOFOLLOW.bits() as i32
 }
 
-/// A lock file that this user cannot open. That the node behind it is dead cannot be known at once: its lease has to run out.
+/// A lock file that this user cannot open. The death of its node cannot be detected at once: its lease has to expire.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnopenableLock {
-    /// The file.
     pub file: PathBuf,
-    /// What the system says.
+    /// The operating system's error message.
     pub reason: String,
 }
 
-/// The lock files in the folder that this user cannot open.
+/// Lists the lock files in the folder that this user cannot open.
 pub(crate) fn unopenable(folder: &Path) -> Result<Vec<UnopenableLock>, Error> {
     let fail = |error: std::io::Error| file_fault(folder, &error);
     let entries = match std::fs::read_dir(folder) {
@@ -162,7 +162,7 @@ pub(crate) fn unopenable(folder: &Path) -> Result<Vec<UnopenableLock>, Error> {
         }
         match open_existing(&entry.path()) {
             Ok(_) => {}
-            // Its node has ended meanwhile.
+            // Its node has ended in the meantime.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => found.push(UnopenableLock { file: entry.path(), reason: error.to_string() }),
         }

@@ -1,13 +1,13 @@
-//! Which write-ahead log belongs to which file: the log epoch.
+//! Log epoch: which write-ahead log (WAL) belongs to which file.
 //!
-//! SQLite folds whatever log lies beside a file into it, and does not know whose log it is. After a crash a log stays. If
-//! somebody then copies a backup over the file, the pages of the log would overwrite those of the backup, and both are
-//! lost. So the first transaction of every log writes the next epoch, which is a number in the header of the file. A log
-//! belongs to a file whose own epoch is the same, because it was folded in at least in part, or the one before. A new store
-//! and every backup begin with an epoch by chance.
+//! SQLite checkpoints any log that lies next to a file into it, without knowing whose log it is. After a crash a log
+//! stays behind. If a backup is then copied over the file, the pages of the log would overwrite those of the backup, and
+//! both would be lost. So the first transaction of every log writes the next epoch, a number in the header of the file. A
+//! log belongs to a file whose own epoch is the same, because the log was checkpointed at least in part, or the previous
+//! one. A new store and every backup start with a random epoch.
 //!
-//! The epoch shares `user_version` with the version of the tables, because that stands on the first page: a log that has
-//! an epoch has that page whole, so it can be read whatever the rest of the file is.
+//! The epoch shares `user_version` with the schema version, because that is stored on the first page: a log that has an
+//! epoch contains that whole page, so the epoch can be read whatever the rest of the file is.
 
 use ostler_store::Error;
 use rusqlite::Connection;
@@ -15,29 +15,29 @@ use rusqlite::Connection;
 use crate::fault::fault;
 use crate::open::number;
 
-/// Bits of `user_version` that hold the version of the tables; the others, but the sign, hold the epoch.
+/// The bits of `user_version` that hold the schema version; the others, except the sign, hold the epoch.
 const VERSION_BITS: u32 = 8;
 const VERSIONS: i64 = 1 << VERSION_BITS;
 const EPOCHS: i64 = 1 << (31 - VERSION_BITS);
 
-/// The epoch of a file.
+/// The log epoch of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Epoch(i64);
 
 impl Epoch {
-    /// An older program made the file, and no log was begun since.
+    /// The file was created by an older program, and no log has been started since.
     const NONE: Self = Self(0);
-    /// The first one of such a file. The next one is by chance.
+    /// The first epoch of such a file. The next one is random.
     const FIRST: Self = Self(1);
     const LEAST: i64 = 2;
 
-    /// One by chance.
+    /// A random epoch.
     pub(crate) fn by_chance(conn: &Connection) -> rusqlite::Result<Self> {
         let chance: i64 = conn.query_row("SELECT random() & 0x7fffffff", [], |row| row.get(0))?;
         Ok(Self(Self::LEAST + chance % (EPOCHS - Self::LEAST)))
     }
 
-    /// The one after this; `None`: it is by chance.
+    /// The next epoch; `None`: it is random.
     const fn next(self) -> Option<Self> {
         match self {
             Self::NONE => Some(Self::FIRST),
@@ -47,20 +47,19 @@ impl Epoch {
         }
     }
 
-    /// Whether a log of this epoch may belong to a file of that one.
+    /// Whether a log of this epoch may belong to a file of the given epoch.
     fn follows(self, file: Self) -> bool {
         self == file || file.next().is_none_or(|next| next == self)
     }
 }
 
-/// What the header of a file says, with or without its log.
+/// The header of a file, read with or without its log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
-    /// The version of the tables.
+    /// The schema version.
     pub(crate) version: i64,
-    /// The epoch of its log.
     pub(crate) epoch: Epoch,
-    /// SQLite's own count of changes to the tables. It only grows.
+    /// SQLite's own schema change counter. It only grows.
     schema: i64,
 }
 
@@ -69,29 +68,30 @@ impl Header {
         let user_version = number(conn, "user_version")?;
         let schema = number(conn, "schema_version")?;
         if user_version < 0 {
-            // Nobody of ours writes this: it is a version that is not known.
+            // Never written by Ostler: treat it as an unknown version.
             return Ok(Self { version: VERSIONS, epoch: Epoch::NONE, schema });
         }
         Ok(Self { version: user_version % VERSIONS, epoch: Epoch(user_version / VERSIONS), schema })
     }
 
-    /// Whether what the file and its log say together can be true of this file. A copy by `VACUUM INTO` has the epoch of its
-    /// original, but one more change of the tables.
+    /// Whether the header of the file and that of the file with its log are consistent. A copy by `VACUUM INTO` has the
+    /// epoch of its original, but one more schema change.
     pub(crate) fn goes_with(self, with_log: Self) -> bool {
         with_log.epoch.follows(self.epoch) && self.schema <= with_log.schema
     }
 }
 
-/// Writes version and epoch.
+/// Writes the schema version and the epoch.
 pub(crate) fn write(conn: &Connection, version: i64, epoch: Epoch) -> rusqlite::Result<()> {
     conn.pragma_update(None, "user_version", epoch.0 * VERSIONS + version)
 }
 
-/// Whether all of the log is in the file: the next transaction may begin a new log. Asked before it begins.
+/// Whether all of the log is checkpointed, so that the next transaction may start a new log. Called before that
+/// transaction.
 pub(crate) fn is_folded(conn: &Connection) -> rusqlite::Result<bool> {
     let mut statement = conn.prepare_cached("PRAGMA wal_checkpoint(NOOP)")?;
     let (frames, folded): (i64, i64) = statement.query_row([], |row| Ok((row.get(1)?, row.get(2)?)))?;
-    // Without a log both are below zero.
+    // Without a log both are negative.
     Ok(frames >= 0 && frames == folded)
 }
 
@@ -105,7 +105,7 @@ pub(crate) fn advance(conn: &Connection) -> Result<(), rusqlite::Error> {
     write(conn, user_version % VERSIONS, epoch)
 }
 
-/// Gives the file an epoch by chance: it is nobody's past.
+/// Gives the file a random epoch, so that no existing log matches it.
 pub(crate) fn renew(conn: &Connection) -> Result<(), Error> {
     let Header { version, .. } = Header::read(conn)?;
     Epoch::by_chance(conn).and_then(|epoch| write(conn, version, epoch)).map_err(fault)

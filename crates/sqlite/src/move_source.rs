@@ -1,4 +1,5 @@
-//! A store that is moved to another place: who is still served meanwhile, and what is carried out of it.
+//! Move source: a store that is being moved to another place. Which verbs are still served, and which records are copied
+//! out.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,25 +22,25 @@ use crate::store::Sqlite;
 use crate::tx::{Sql, Tx};
 use crate::verbs::sessions;
 
-/// Verbs that speak for a session or its leases. They stay: what runs may end, and once the sessions have ended, each of them is refused by
-/// its fence and writes nothing. A claim finds nothing.
+/// Verbs on behalf of a session or its leases. They stay admitted: running attempts may finish, and once the sessions
+/// have ended, each of these verbs is refused by its fence and writes nothing. A claim finds nothing.
 const FENCED: [&str; 11] =
     ["claim", "start", "finish", "append", "save_step", "leave", "answer", "report", "hear", "told", "order"];
 /// Verbs of the move itself.
 const OURS: [&str; 4] = ["set_out", "freeze", "go", "stay"];
 
-/// Whether a verb is still carried out.
+/// Whether a verb is still served.
 pub(crate) fn admits(stage: MoveStage, verb: &str) -> bool {
     let fenced = || FENCED.contains(&verb) || OURS.contains(&verb);
     match stage {
         MoveStage::Staying => true,
-        // A node that dies meanwhile is found dead as ever.
+        // The death of a node during the move is detected as usual.
         MoveStage::Leaving => fenced() || verb == "expire",
         MoveStage::Frozen | MoveStage::Gone => fenced(),
     }
 }
 
-/// What whoever is not served any more is told.
+/// The error for a caller that is no longer served.
 pub(crate) fn refusal(departure: &Departure, path: &Path) -> Error {
     let (path, target) = (path.display(), &departure.target);
     match departure.stage {
@@ -65,7 +66,7 @@ pub(crate) fn refuse_gone(opened: &OpenFile) -> Result<(), Error> {
     }
 }
 
-/// What is kept about the departure.
+/// Reads the record of the move.
 pub(crate) fn read(conn: &Connection) -> Sql<Option<Departure>> {
     conn.prepare_cached("SELECT uid, round, stage, target FROM departure")?
         .query_row([], |row| {
@@ -75,23 +76,23 @@ pub(crate) fn read(conn: &Connection) -> Sql<Option<Departure>> {
         .optional()
 }
 
-/// A store on its way out, for whoever moves it.
+/// A store that is being moved, for the code that moves it.
 pub struct SqliteSource {
     store: Sqlite,
 }
 
 impl SqliteSource {
-    /// Opens the store at `path`, also one that has moved.
+    /// Opens the store at `path`, even if it has moved.
     ///
     /// # Errors
-    /// When there is none, or it cannot be opened.
+    /// If there is no store, or it cannot be opened.
     pub fn open(path: impl AsRef<Path>, clock: Arc<dyn Clock>) -> Result<Self, Error> {
         let path: PathBuf = resolve(path.as_ref())?;
         require(&path)?;
         Ok(Self { store: Sqlite::open_leaving(&path, clock)? })
     }
 
-    /// The file.
+    /// The path of the file.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.store.path()
@@ -121,12 +122,12 @@ fn set_out(tx: &mut Tx<'_>, id: MoveId, target: &str) -> Sql<()> {
         target
     ])?;
     tx.forget_departure();
-    // Whoever sleeps until there is work hears of it at its next renewal.
+    // Nodes waiting for work learn of it at their next renewal.
     tx.ring_news();
     Ok(())
 }
 
-/// Ends all sessions. Answers which they were, and how many tasks they handed back.
+/// Ends all sessions. Returns their ids, and how many tasks were handed back.
 fn freeze(tx: &mut Tx<'_>) -> Sql<(Vec<SessionId>, u64)> {
     let leased: i64 = count_leased(tx.conn)?;
     let open: Vec<SessionId> = {
@@ -165,7 +166,8 @@ impl MoveSource for SqliteSource {
     }
 
     async fn freeze(&self) -> Result<u64, Error> {
-        // The dead first: what they held was lost with them, and not handed back. Each full batch takes tasks from them: it ends.
+        // Dead nodes first: their tasks were lost, not handed back. Each full batch takes tasks from them, so the loop
+        // terminates.
         while self.store.expire(MAX_MAINTENANCE_BATCH).await?.more {}
         let (sessions, handed_back) = self.store.writer.write("freeze", freeze).await?;
         for session in sessions {
@@ -207,7 +209,7 @@ impl MoveSide for SqliteSource {
     }
 }
 
-/// Rows above a key, as many as go at once.
+/// Returns up to `limit` rows above a key.
 fn records(conn: &Connection, table: Table, after: Option<&RecordKey>, limit: usize) -> Sql<Vec<Record>> {
     let names: Vec<&str> = table.columns().iter().map(|column| column.name).collect();
     let key = names[..table.key()].join(", ");
@@ -251,7 +253,7 @@ fn record(row: &Row<'_>, table: Table) -> Sql<Record> {
     kinds.map(value).collect::<Sql<Vec<Value>>>().map(Record)
 }
 
-/// A part of a key, as a statement is given it.
+/// A key column, as a statement parameter.
 struct Bound<'a>(&'a Value);
 
 impl ToSql for Bound<'_> {
@@ -260,7 +262,7 @@ impl ToSql for Bound<'_> {
             Value::Number(number) => ValueRef::Integer(*number),
             Value::Text(text) => ValueRef::Text(text.as_bytes()),
             Value::Bytes(bytes) => ValueRef::Blob(bytes),
-            // No key has these.
+            // Keys never contain these.
             Value::Nothing | Value::Numbers(_) => ValueRef::Null,
         }))
     }
@@ -273,7 +275,7 @@ mod tests {
     use super::*;
     use crate::schema::MIGRATIONS;
 
-    /// What stays behind: the mark itself, and what only living nodes have.
+    /// Tables that stay behind: the record of the move itself, and tables that only live nodes use.
     const STAYS: [&str; 3] = ["departure", "orders", "worker"];
 
     #[test]

@@ -1,7 +1,7 @@
-//! Wake-ups between processes on one host: a datagram after the commit, to every store that listens.
+//! Notifier: wake-ups between processes on one host, by a datagram to every listening store after the commit.
 //!
-//! Each listening store has a socket in the store's folder. A datagram is one byte: it says which bell rings, and no
-//! more than "look". It may be lost; whoever listens also looks from time to time.
+//! Each listening store has a socket in the store's folder. A datagram is one byte, which names the signal and carries no
+//! data. It may be lost; listeners also poll.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -17,24 +17,25 @@ use std::time::Duration;
 use ostler_store::{Bells, Clock, Rings};
 
 const SUFFIX: &str = "wake";
-/// Tasks became ready. Also what a byte of a later version is taken for.
+/// Tasks became ready. Unknown bytes of later versions are treated like this one.
 const READY: &[u8; 1] = b"!";
 /// A node should renew now.
 const NEWS: &[u8; 1] = b"n";
-/// How often news is offered to a store whose buffer is full, which hot enqueues may have filled: they say nothing of it.
+/// How often a control signal is retried for a store whose buffer is full: it may be full of `READY` signals, which do
+/// not imply it.
 const NEWS_TRIES: usize = 20;
-/// Stores that are told; more than these find out by looking.
+/// Limit on the stores notified; the others find out by polling.
 const MAX_PEERS: usize = 256;
-/// What a folder's time of change cannot tell apart, and more: file systems take it from a clock that ticks
-/// every few milliseconds.
+/// Changes closer together than this may have the same folder modification time: file systems take it from a clock that
+/// ticks every few milliseconds.
 const FOLDER_TICK: Duration = Duration::from_millis(50);
 /// Numbers the stores of this process.
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
-/// Tells other processes, and hears them.
+/// Notifies other processes, and receives their signals.
 pub(crate) struct Notifier {
     folder: PathBuf,
-    /// The folder, open: a short way to what is in it.
+    /// The open folder: gives short paths to the sockets in it.
     handle: Option<File>,
     own: PathBuf,
     bells: Arc<Bells>,
@@ -44,12 +45,12 @@ pub(crate) struct Notifier {
     known: Mutex<KnownSockets>,
 }
 
-/// What became of a datagram.
+/// The result of sending a datagram.
 #[derive(PartialEq, Eq)]
 enum Sent {
-    /// It is there, or never will be.
+    /// Delivered, or permanently undeliverable.
     Done,
-    /// There is no room for it now.
+    /// The receiver's buffer is full.
     Full,
 }
 
@@ -62,7 +63,7 @@ struct Subscriber {
 #[derive(Default)]
 struct KnownSockets {
     changed: Option<(i64, i64)>,
-    /// Until then, the folder may have changed again without another time of change.
+    /// Until this time, the folder may have changed again without a new modification time.
     unsure_until: Duration,
     sockets: Vec<PathBuf>,
 }
@@ -73,7 +74,7 @@ impl Notifier {
         let own = folder.join(format!("{}-{number}.{SUFFIX}", std::process::id()));
         let sender = UnixDatagram::unbound().ok();
         if let Some(sender) = &sender {
-            // A peer that is slow to listen must not hold a commit up.
+            // A slow receiver must not delay a commit.
             let _ = sender.set_nonblocking(true);
         }
         let handle = File::open(folder).ok();
@@ -89,13 +90,13 @@ impl Notifier {
         }
     }
 
-    /// Begins to listen, if it does not yet. Where no socket can be made, looking has to do.
+    /// Starts listening, unless it already does. If no socket can be created, polling has to suffice.
     pub(crate) fn listen(&self) {
         let mut listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner);
         if listener.is_some() {
             return;
         }
-        // A socket of a dead process with our number may lie there.
+        // A dead process that had our number may have left its socket.
         let _ = std::fs::remove_file(&self.own);
         let Ok(socket) = UnixDatagram::bind(self.short(&self.own)) else { return };
         let stop = Arc::new(AtomicBool::new(false));
@@ -111,7 +112,7 @@ impl Notifier {
         *listener = thread.ok().map(|thread| Subscriber { thread, stop });
     }
 
-    /// Rings these bells, here and everywhere.
+    /// Sends these signals, within this process and to all others.
     pub(crate) fn tell(&self, rings: Rings) {
         if rings == Rings::default() {
             return;
@@ -134,7 +135,7 @@ impl Notifier {
         }
         for socket in &known.sockets {
             if rings.ready {
-                // A full buffer means that it has been told.
+                // A full buffer already holds a signal.
                 self.send(sender, READY, socket);
             }
             if rings.control {
@@ -148,7 +149,7 @@ impl Notifier {
         match sender.send_to(said, self.short(socket)) {
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => Sent::Full,
             Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
-                // Its process died; nobody else removes it.
+                // Its process died, and no other code removes the socket.
                 let _ = std::fs::remove_file(socket);
                 Sent::Done
             }
@@ -185,7 +186,7 @@ impl Drop for Notifier {
     }
 }
 
-/// A path that fits into a socket address (108 bytes), by way of the open folder where it is too long.
+/// A path that fits into a socket address (108 bytes), through the open folder if it is too long.
 fn short(folder: Option<&File>, path: &Path) -> PathBuf {
     const ROOM: usize = 100;
     match (folder, path.file_name()) {

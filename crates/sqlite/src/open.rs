@@ -1,4 +1,4 @@
-//! Opening a store's file: what is refused is left as it is, byte for byte.
+//! Opening a store's file. A refused file is left as it is, byte for byte.
 
 use std::fs::{Metadata, OpenOptions};
 use std::os::unix::ffi::OsStrExt;
@@ -17,22 +17,22 @@ use crate::log_epoch::{self, Epoch, Header};
 use crate::schema::{APPLICATION_ID, MIGRATIONS, VERSION};
 use crate::turnstile::Turnstile;
 
-/// Older ones can damage a file that two connections write and check-point at once.
+/// Older versions can corrupt a file that two connections write and checkpoint at once.
 const OLDEST_SQLITE: i32 = 3_051_003;
-/// How long a writer waits for a stranger who has the file locked.
+/// How long a writer waits while a foreign process has the file locked.
 const MAX_BUSY: Duration = Duration::from_secs(600);
-/// Prepared statements that a connection keeps.
+/// The size of a connection's prepared statement cache.
 const STATEMENTS: usize = 128;
-/// Pages of the write-ahead log before it is folded back into the file.
+/// Pages in the write-ahead log that trigger a checkpoint.
 const CHECKPOINT_PAGES: i64 = 4_000;
-/// What is left of the write-ahead log's file after it was folded back.
+/// The size that the write-ahead log's file is truncated to after a checkpoint.
 const LOG_BYTES: i64 = 64 << 20;
-/// Kibibytes of pages that the writer keeps in memory at most.
+/// The writer's page cache, in KiB at most.
 const CACHE_KIB: i64 = 16 << 10;
-/// File systems that do not keep the promises of locks and of a sync: NFS, SMB and CIFS.
+/// File systems with unreliable locks and syncs: NFS, SMB and CIFS.
 const REMOTE_FILE_SYSTEMS: [u64; 4] = [0x6969, 0x517b, 0xff53_4d42, 0xfe53_4d42];
 
-/// Which file it is, whatever its path says later.
+/// The identity of a file, independent of its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FileId {
     device: u64,
@@ -49,8 +49,8 @@ impl FileId {
         Self { device: file.dev(), inode: file.ino() }
     }
 
-    /// That the path still leads to this file. Only a look that succeeds can tell that it does not: a path that cannot be
-    /// looked at just now is [`Unavailable`](ErrorKind::Unavailable), which may pass.
+    /// Checks that the path still leads to this file. Only a successful `stat` proves that it does not: a path that
+    /// cannot be inspected just now is [`Unavailable`](ErrorKind::Unavailable), which may be transient.
     pub(crate) fn check(self, path: &Path) -> Result<(), Error> {
         let replaced = || {
             let sentence = format!(
@@ -71,12 +71,12 @@ impl FileId {
     }
 }
 
-/// What an open store needs at its path: the file, whole, and the log that it writes. Clones are the same.
+/// The files that an open store needs at its path: the database, complete, and its log. Clones refer to the same files.
 #[derive(Clone)]
 pub(crate) struct Files {
     path: PathBuf,
     file: FileId,
-    /// SQLite removes it when the last connection is closed, and not before.
+    /// SQLite removes the log when the last connection is closed, and not before.
     log: FileId,
 }
 
@@ -86,7 +86,7 @@ impl Files {
         Ok(Self { path: path.to_owned(), file, log })
     }
 
-    /// That they are still there.
+    /// Checks that the files are still there.
     pub(crate) fn check(&self) -> Result<(), Error> {
         self.file.check(&self.path)?;
         self.log.check(&beside(&self.path, "-wal"))?;
@@ -100,13 +100,13 @@ impl Files {
         Ok(())
     }
 
-    /// The cause of an error: a file that is gone or was replaced shows in SQLite as an error of the disk.
+    /// Finds the cause of an error: SQLite reports a missing or replaced file as a disk error.
     pub(crate) fn explain(&self, error: Error) -> Error {
         if error.kind() == ErrorKind::Unavailable { self.check().err().unwrap_or(error) } else { error }
     }
 }
 
-/// An open file with its folder of locks.
+/// An open file with its lock folder.
 pub(crate) struct OpenFile {
     pub(crate) path: PathBuf,
     pub(crate) folder: PathBuf,
@@ -117,7 +117,7 @@ pub(crate) struct OpenFile {
     pub(crate) readers: Vec<Connection>,
 }
 
-/// Opens the store at `path`, made if there is nothing, brought up to this version if it is older.
+/// Opens the store at `path`. Creates it if there is none; migrates it if it is older than this version.
 pub(crate) fn open(path: &Path, durability: Durability, readers: usize) -> Result<OpenFile, Error> {
     if rusqlite::version_number() < OLDEST_SQLITE {
         return Err(Error::new(ErrorKind::Internal, "this program was built with an SQLite that is too old"));
@@ -126,7 +126,8 @@ pub(crate) fn open(path: &Path, durability: Durability, readers: usize) -> Resul
     open_at(&path, durability, readers).map_err(|error| named(&path, error))
 }
 
-/// The one name of the file. Whoever comes by a link must find the same locks and the same nodes beside it.
+/// Returns the canonical name of the file. Processes that come through a symlink must find the same locks and the same
+/// nodes.
 pub(crate) fn resolve(path: &Path) -> Result<PathBuf, Error> {
     let path = std::path::absolute(path).map_err(|error| file_fault(path, &error))?;
     let missing = |error: &std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
@@ -138,7 +139,7 @@ pub(crate) fn resolve(path: &Path) -> Result<PathBuf, Error> {
             let parent = parent.canonicalize().map_err(|error| file_fault(parent, &error))?;
             Ok(parent.join(name))
         }
-        // It is a link to nothing, or another process has made it in this very moment.
+        // A dangling symlink, or another process has just created it.
         (Err(error), _, _) if missing(&error) => {
             path.canonicalize().map_err(|error| file_fault(&path, &error))
         }
@@ -146,13 +147,13 @@ pub(crate) fn resolve(path: &Path) -> Result<PathBuf, Error> {
     }
 }
 
-/// The error, with the path in its sentence.
+/// Adds the path to the error message.
 pub(crate) fn named(path: &Path, error: Error) -> Error {
     let (name, sentence) = (path.display().to_string(), error.to_string());
     if sentence.contains(&name) { error } else { Error::new(error.kind(), format!("{name}: {sentence}")) }
 }
 
-/// How long whoever opens a store waits for its turn to look at the file, or to make it.
+/// How long opening a store waits for its turn to inspect or create the file.
 pub(crate) const OPEN_PATIENCE: Duration = Duration::from_secs(10);
 
 fn open_at(path: &Path, durability: Durability, readers: usize) -> Result<OpenFile, Error> {
@@ -173,14 +174,14 @@ fn open_at(path: &Path, durability: Durability, readers: usize) -> Result<OpenFi
     };
     let readers = (0..readers).map(reader).collect::<Result<_, Error>>()?;
     let owner = Owner::of_store(path)?;
-    // Whoever has read has the log open, and it is there.
+    // A read opens the log, so it exists from here on.
     number(&writer, "user_version")?;
     let files = Files::of(path)?;
     Ok(OpenFile { path: path.to_owned(), folder, owner, files, turnstile, writer, readers })
 }
 
-/// Looks at the file; at one that looks wrong a second time, in turn. Another process may be making it just now, or may have
-/// begun a new log between two looks: whoever does has the turn.
+/// Inspects the file, and a suspicious one a second time while holding the turn. Another process may be creating it just
+/// now, or may have started a new log between two reads; both happen only while holding the turn.
 pub(crate) fn refuse_unless_ours(path: &Path) -> Result<(), Error> {
     let folder = folder_of(path);
     match refuse_what_is_not_ours(path) {
@@ -195,7 +196,7 @@ pub(crate) fn refuse_unless_ours(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// Looks at the file without the right to write it.
+/// Inspects the file without opening it for writing.
 pub(crate) fn refuse_what_is_not_ours(path: &Path) -> Result<(), Error> {
     let parent = path.parent().unwrap_or(Path::new("/"));
     refuse_remote(parent)?;
@@ -212,7 +213,7 @@ pub(crate) fn refuse_what_is_not_ours(path: &Path) -> Result<(), Error> {
         )));
     }
     if file.permissions().mode() & 0o222 == 0 {
-        // Also for root, whom the mode would not stop: somebody marked it on purpose.
+        // Applies to root as well, which the mode would not stop: the file was made read-only on purpose.
         let mode = file.permissions().mode() & 0o7777;
         return Err(Error::new(
             ErrorKind::ReadOnly,
@@ -246,8 +247,8 @@ pub(crate) fn refuse_what_is_not_ours(path: &Path) -> Result<(), Error> {
     refuse_wrong_log(path, header)
 }
 
-/// Looks at the file alone. Any other way of reading a database, even one without the right to write, makes
-/// files beside it or takes a journal back.
+/// Opens the file alone. Any other way of reading a database, even read-only, creates files next to it or rolls back a
+/// journal.
 fn glance(path: &Path) -> Result<Connection, Error> {
     let mut name = String::from("file:");
     for byte in path.as_os_str().as_bytes() {
@@ -261,7 +262,7 @@ fn glance(path: &Path) -> Result<Connection, Error> {
     name.push_str("?immutable=1");
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
     let conn = connect(Path::new(&name), flags)?;
-    // Without this, a file that lacks pages could not even be asked whose it is.
+    // Without this, a file with missing pages could not even be identified.
     conn.pragma_update(None, "writable_schema", true).map_err(fault)?;
     Ok(conn)
 }
@@ -283,20 +284,20 @@ fn refuse_newer(path: &Path, version: i64) -> Result<(), Error> {
     ))
 }
 
-/// Refuses a log that belongs to another file, before anybody folds it in. And what a newer program wrote last may stand in the
-/// log only.
+/// Refuses a log that belongs to another file, before it is checkpointed. A newer version number may be in the log only,
+/// too.
 fn refuse_wrong_log(path: &Path, file: Header) -> Result<(), Error> {
     let log = beside(path, "-wal");
     if is_empty(&log)? {
         return Ok(());
     }
     let read = connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY).and_then(|conn| {
-        // Whoever looks leaves the log as it is.
+        // Leave the log as it is.
         conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map_err(fault)?;
         Header::read(&conn)
     });
     let with_log = match read {
-        // A journal that has to be taken back first is a matter for whoever may write.
+        // Rolling back a journal needs write access.
         Err(error) if error.kind() == ErrorKind::ReadOnly => return Ok(()),
         read => read?,
     };
@@ -316,7 +317,7 @@ fn refuse_wrong_log(path: &Path, file: Header) -> Result<(), Error> {
     ))
 }
 
-/// Whether there is nothing in the file, or no file.
+/// Whether the file is empty or missing.
 pub(crate) fn is_empty(path: &Path) -> Result<bool, Error> {
     match std::fs::metadata(path) {
         Ok(file) => Ok(file.len() == 0),
@@ -325,12 +326,12 @@ pub(crate) fn is_empty(path: &Path) -> Result<bool, Error> {
     }
 }
 
-/// With an empty log, and no journal to take it back by, the file itself must have all its pages.
+/// With an empty log, and no journal to roll back, the file itself must have all its pages.
 fn refuse_truncated(path: &Path, bytes: u64, conn: &Connection) -> Result<(), Error> {
     if !is_empty(&beside(path, "-wal"))? || !is_empty(&beside(path, "-journal"))? {
         return Ok(());
     }
-    // Asked strictly, SQLite itself says when whole pages are missing; a part of the last one is up to us.
+    // In strict mode, SQLite itself reports missing pages; a partial last page is checked here.
     conn.pragma_update(None, "writable_schema", false).map_err(fault)?;
     let whole = match (number(conn, "page_count"), number(conn, "page_size")) {
         (Ok(pages), Ok(size)) => i64::try_from(bytes).unwrap_or(i64::MAX) >= pages * size,
@@ -349,7 +350,7 @@ fn refuse_truncated(path: &Path, bytes: u64, conn: &Connection) -> Result<(), Er
     ))
 }
 
-/// A log without its file holds what was acknowledged: a new file would throw it away.
+/// A log without its file contains acknowledged writes: creating a new file would discard them.
 fn refuse_stray_log(path: &Path) -> Result<(), Error> {
     if is_empty(&beside(path, "-wal"))? {
         return Ok(());
@@ -377,7 +378,7 @@ pub(crate) fn beside(path: &Path, end: &str) -> PathBuf {
     name.into()
 }
 
-/// Makes the file with a mode that keeps others out, before SQLite would make it with another.
+/// Creates the file readable by its owner only, before SQLite creates it with another mode.
 fn make_file(path: &Path) -> Result<(), Error> {
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
         Ok(_) => Ok(()),
@@ -390,15 +391,15 @@ pub(crate) fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, Error
     let conn = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX).map_err(fault)?;
     conn.busy_timeout(MAX_BUSY).map_err(fault)?;
     conn.set_prepared_statement_cache_capacity(STATEMENTS);
-    // Else SQLite plans a statement anew whenever a parameter is bound that the plan may depend on, LIMIT among them: a
-    // third of the writer's time.
+    // Otherwise SQLite re-plans a statement whenever a parameter is bound that the plan may depend on, LIMIT among them:
+    // a third of the writer's time.
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map_err(fault)?;
     conn.pragma_update(None, "trusted_schema", false).map_err(fault)?;
     Ok(conn)
 }
 
-/// Brings the tables up to this version. The mark that the file is ours comes with the first tables, in one
-/// transaction: a crash leaves an empty file or a whole store.
+/// Migrates the tables to this version. The application id is written in the same transaction as the first tables: a
+/// crash leaves an empty file or a complete store.
 fn migrate(path: &Path, conn: &mut Connection) -> Result<(), Error> {
     let Header { version, epoch, .. } = Header::read(conn)?;
     refuse_newer(path, version)?;

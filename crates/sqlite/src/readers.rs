@@ -1,5 +1,5 @@
-//! Threads that only read, beside the writer. Each reading is one short statement or a few: a reader that lingers
-//! would keep the write-ahead log from being folded back into the file.
+//! Reader threads: read-only connections alongside the writer. Each read is one short statement or a few: a lingering
+//! reader would delay checkpoints of the write-ahead log.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,24 +14,23 @@ use crate::fault::fault;
 use crate::open::Files;
 use crate::tx::Sql;
 
-/// Readings that wait; over it, callers wait to be let in.
+/// Queued reads; above this limit, callers wait to be admitted.
 const MAX_WAITING: usize = 256;
-/// How long one reading may take.
+/// The time limit of one read.
 const MAX_READING: Duration = Duration::from_secs(5);
-/// How often SQLite looks at the time while it reads, in steps of its machine.
+/// How often SQLite checks the time limit, in virtual machine instructions.
 const STEPS_PER_LOOK: i32 = 10_000;
 
 type ReadCall = Box<dyn FnOnce(&Connection) + Send>;
 
-/// One reading thread.
 struct ReaderThread {
     readings: Option<mpsc::Sender<ReadCall>>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// The reading threads.
+/// The reader threads.
 pub(crate) struct Readers {
-    desks: Vec<ReaderThread>,
+    threads: Vec<ReaderThread>,
     next: AtomicU64,
     files: Files,
 }
@@ -42,14 +41,14 @@ impl Readers {
         files: Files,
         clock: &Arc<dyn Clock>,
     ) -> Result<Self, Error> {
-        let desks = connections
+        let threads = connections
             .into_iter()
-            .map(|conn| desk(conn, Arc::clone(clock)))
+            .map(|conn| spawn_reader(conn, Arc::clone(clock)))
             .collect::<Result<_, Error>>()?;
-        Ok(Self { desks, next: AtomicU64::new(0), files })
+        Ok(Self { threads, next: AtomicU64::new(0), files })
     }
 
-    /// Reads, on one consistent view of the store.
+    /// Runs `work` on one consistent snapshot of the store.
     pub(crate) async fn read<T, F>(&self, work: F) -> Result<T, Error>
     where
         T: Send + 'static,
@@ -60,9 +59,9 @@ impl Readers {
         let reading: ReadCall = Box::new(move |conn| {
             let _ = caller.send(snapshot(conn, work).map_err(fault));
         });
-        let at = self.next.fetch_add(1, Ordering::Relaxed) as usize % self.desks.len();
-        let desk = self.desks[at].readings.as_ref().ok_or_else(closed)?;
-        desk.send(reading).await.map_err(|_| closed())?;
+        let at = self.next.fetch_add(1, Ordering::Relaxed) as usize % self.threads.len();
+        let reader = self.threads[at].readings.as_ref().ok_or_else(closed)?;
+        reader.send(reading).await.map_err(|_| closed())?;
         answer.await.map_err(|_| closed())?.map_err(|error| self.files.explain(error))
     }
 }
@@ -74,13 +73,13 @@ fn snapshot<T>(conn: &Connection, work: impl FnOnce(&Connection) -> Sql<T>) -> S
     Ok(answer)
 }
 
-fn desk(mut conn: Connection, clock: Arc<dyn Clock>) -> Result<ReaderThread, Error> {
+fn spawn_reader(mut conn: Connection, clock: Arc<dyn Clock>) -> Result<ReaderThread, Error> {
     let (sender, mut inbox) = mpsc::channel::<ReadCall>(MAX_WAITING);
     let serve = move || {
         let deadline = Arc::new(AtomicU64::new(u64::MAX));
         let (end, looks) = (Arc::clone(&deadline), Arc::clone(&clock));
         let overdue = move || looks.uptime().as_millis() as u64 > end.load(Ordering::Relaxed);
-        // Without the handler a reading could only be slow, not wrong.
+        // Without the handler a read could only be slow, not wrong.
         let _ = conn.progress_handler(STEPS_PER_LOOK, Some(overdue));
         while let Some(reading) = inbox.blocking_recv() {
             deadline.store((clock.uptime() + MAX_READING).as_millis() as u64, Ordering::Relaxed);
@@ -96,9 +95,9 @@ fn desk(mut conn: Connection, clock: Arc<dyn Clock>) -> Result<ReaderThread, Err
 
 impl Drop for Readers {
     fn drop(&mut self) {
-        for desk in &mut self.desks {
-            desk.readings = None;
-            if let Some(thread) = desk.thread.take() {
+        for reader in &mut self.threads {
+            reader.readings = None;
+            if let Some(thread) = reader.thread.take() {
                 let _ = thread.join();
             }
         }

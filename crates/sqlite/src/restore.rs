@@ -1,8 +1,8 @@
-//! Puts a backup in the place of a store.
+//! Restore: replaces a store by a backup.
 //!
-//! The backup is only read. Its copy is made and checked beside the store, and takes the store's name in one step. Until
-//! then the store is as it was; after it, a log that is still there belongs to another epoch (`log_epoch.rs`), and whoever
-//! opens the store before that log is moved away is refused. What was there before is kept under another name.
+//! The backup is only read. Its copy is made and checked next to the store, and takes the store's name in one step. Until
+//! then the store is unchanged; afterwards, a log that is still there belongs to another epoch (`log_epoch.rs`), and
+//! opening the store is refused until that log is moved away. The former file is kept under another name.
 
 use std::fs::{File, OpenOptions, Permissions, TryLockError};
 use std::io::ErrorKind as Io;
@@ -23,30 +23,30 @@ use crate::open::{
 };
 use crate::turnstile::Turnstile;
 
-/// Names that are tried for what was there before.
+/// Names tried for the former file.
 const MAX_FORMER: usize = 1_000;
-/// What SQLite has beside a file, and what belongs to it: the log, and a journal that was not taken back.
+/// Files next to a database that are part of it: the log, and a journal that was not rolled back.
 const BELONGINGS: [&str; 2] = ["-wal", "-journal"];
-/// What SQLite has beside a file, and can make again.
+/// A file next to a database that SQLite can recreate.
 const INDEX: &str = "-shm";
 
-/// A store that was restored.
+/// A restored store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Restored {
-    /// The version of its tables.
+    /// The schema version.
     pub version: i64,
-    /// How large it is.
+    /// The size in bytes.
     pub bytes: u64,
-    /// Under which name the file is kept that was there before, with its log beside it; `None`: there was none.
+    /// The path of the former file, with its log next to it; `None`: there was none.
     pub former: Option<PathBuf>,
 }
 
-/// Replaces the store by a copy of the backup. No node may work on it, and no other process may have it open, this one
-/// included.
+/// Replaces the store by a copy of the backup. No node may be running on it, and no process may have it open, including
+/// this one.
 ///
 /// # Errors
-/// When the backup is not a whole store, when somebody uses the store, or when the copy cannot be written. The store is then
-/// as it was.
+/// If the backup is not a complete store, the store is in use, or the copy cannot be written. The store is then
+/// unchanged.
 pub fn restore(backup: impl AsRef<Path>, store: impl AsRef<Path>) -> Result<Restored, Error> {
     let (backup, store) = (existing(backup.as_ref())?, resolve(store.as_ref())?);
     if backup == store {
@@ -63,12 +63,12 @@ pub fn restore(backup: impl AsRef<Path>, store: impl AsRef<Path>) -> Result<Rest
     let restored = prepare(&backup, &partial, former.as_ref())
         .and_then(|header| Ok((header, swap(&partial, &store, former.as_ref())?)));
     for end in ["", "-wal", "-journal", INDEX] {
-        // After a swap there is nothing left of it; after a failure, it is of no use.
+        // After a swap nothing is left of it; after a failure it is useless.
         let _ = std::fs::remove_file(beside(&partial, end));
     }
     let (header, former) = restored?;
     for lock in dead {
-        // The sessions of before are not in the restored store, so nobody else would remove them.
+        // The former sessions are not in the restored store, so no other code would remove their files.
         let _ = std::fs::remove_file(lock);
     }
     let bytes = std::fs::metadata(&store).map_err(|error| file_fault(&store, &error))?.len();
@@ -89,7 +89,7 @@ fn existing(backup: &Path) -> Result<PathBuf, Error> {
     backup.canonicalize().map_err(|error| fail(&error))
 }
 
-/// Refuses while a node lives, or its children do. Answers the lock files of dead ones.
+/// Refuses while a node or one of its child processes is alive. Returns the lock files of dead nodes.
 fn refuse_living(folder: &Path, store: &Path) -> Result<Vec<PathBuf>, Error> {
     let fail = |error: std::io::Error| file_fault(folder, &error);
     let mut dead = Vec::new();
@@ -101,7 +101,7 @@ fn refuse_living(folder: &Path, store: &Path) -> Result<Vec<PathBuf>, Error> {
         let lock = match open_existing(&path) {
             Ok(lock) => lock,
             Err(error) if error.kind() == Io::NotFound => continue,
-            // Whether its node lives is not known, so it may.
+            // The node may be alive.
             Err(error) => return Err(file_fault(&path, &error)),
         };
         match lock.try_lock() {
@@ -121,8 +121,8 @@ fn refuse_living(folder: &Path, store: &Path) -> Result<Vec<PathBuf>, Error> {
     Ok(dead)
 }
 
-/// Locks the file that is there, as SQLite does, so that nobody else can have it open: a connection to it would remove the
-/// log of the new file when it is closed. `None`: there is no file.
+/// Locks the existing file as SQLite does, so that no other process can have it open: a connection to it would remove the
+/// log of the new file on closing. `None`: there is no file.
 fn hold_alone(store: &Path) -> Result<Option<File>, Error> {
     let file = match OpenOptions::new().read(true).write(true).open(store) {
         Ok(file) => file,
@@ -142,14 +142,14 @@ fn hold_alone(store: &Path) -> Result<Option<File>, Error> {
     }
 }
 
-/// Makes a copy of the backup that is one whole file, on disk, with an epoch of its own.
+/// Makes a copy of the backup: a single file, on disk, with an epoch of its own.
 fn prepare(backup: &Path, partial: &Path, former: Option<&File>) -> Result<Header, Error> {
     copy(backup, partial)?;
     let log = beside(backup, "-wal");
     if !is_empty(&log)? {
         copy(&log, &beside(partial, "-wal"))?;
     }
-    // The sentence is about the backup, and not about its copy.
+    // The message must name the backup, not its copy.
     let header = check_and_fold(partial).map_err(|error| {
         let name = |path: &Path| path.display().to_string();
         Error::new(error.kind(), error.to_string().replace(&name(partial), &name(backup)))
@@ -159,7 +159,7 @@ fn prepare(backup: &Path, partial: &Path, former: Option<&File>) -> Result<Heade
     if let Some(former) = former {
         let former = former.metadata().map_err(failed)?;
         file.set_permissions(Permissions::from_mode(former.mode() & 0o777)).map_err(failed)?;
-        // Only root may give it to somebody else; for others it is their own.
+        // Only root may change the owner; for other users the file is already theirs.
         let _ = fchown(&file, Some(former.uid()), Some(former.gid()));
     }
     file.sync_all().map_err(failed)?;
@@ -174,7 +174,7 @@ fn copy(from: &Path, to: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// That the copy is a store, whole, and of a version that is known; then all of it is in the one file.
+/// Checks that the copy is a complete store of a known version, then checkpoints its log into the single file.
 fn check_and_fold(partial: &Path) -> Result<Header, Error> {
     if is_empty(partial)? {
         return Err(Error::new(ErrorKind::Foreign, format!("{} is empty, and no store", partial.display())));
@@ -194,7 +194,7 @@ fn check_and_fold(partial: &Path) -> Result<Header, Error> {
     Ok(header)
 }
 
-/// Gives the copy the store's name, and what was there before another one.
+/// Gives the copy the store's name, and the former file another one.
 fn swap(partial: &Path, store: &Path, there: Option<&File>) -> Result<Option<PathBuf>, Error> {
     let former = keep_former(store, there)?;
     let keep = |end: &str| {
@@ -205,7 +205,7 @@ fn swap(partial: &Path, store: &Path, there: Option<&File>) -> Result<Option<Pat
             Err(error) => Err(file_fault(&from, &error)),
         }
     };
-    // A journal would be taken back into whatever file is there, so it goes first. A log is known by its epoch.
+    // A journal would be rolled back into any file of that name, so it is moved first. A log is identified by its epoch.
     let [log, journal] = BELONGINGS;
     let had_journal = keep(journal)?;
     std::fs::rename(partial, store).map_err(|error| file_fault(store, &error))?;
@@ -219,7 +219,7 @@ fn swap(partial: &Path, store: &Path, there: Option<&File>) -> Result<Option<Pat
     Ok((there.is_some() || had_log || had_journal).then_some(former))
 }
 
-/// A second name for the file that is there; nothing of that name may be there yet.
+/// Gives the existing file a second name that is not in use yet.
 fn keep_former(store: &Path, there: Option<&File>) -> Result<PathBuf, Error> {
     for number in 1..=MAX_FORMER {
         let end = if number == 1 { ".former".to_owned() } else { format!(".former-{number}") };

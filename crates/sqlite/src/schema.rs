@@ -1,28 +1,29 @@
-//! The tables. A change is a new entry in [`MIGRATIONS`]; an entry that was released is never edited.
+//! Schema and migrations. A change is a new entry in [`MIGRATIONS`]; a released entry is never edited.
 
 /// Marks a file as an Ostler store ("OSTL").
 pub(crate) const APPLICATION_ID: i32 = 0x4f53_544c;
 
-/// One step up for each schema version, the first one for an empty file.
+/// One migration per schema version; the first one is for an empty file.
 pub(crate) const MIGRATIONS: &[&str] = &[V1, V2, V3];
 
-/// The version that this program reads and writes. It shares `user_version` with the epoch of the log (`log_epoch.rs`).
+/// The schema version that this program reads and writes. It shares `user_version` with the log epoch (`log_epoch.rs`).
 pub(crate) const VERSION: i32 = MIGRATIONS.len() as i32;
 
-// `phase` is the state, with the readiness of queued tasks folded in, so that each partial index holds exactly
-// the rows it is for: `ready` only what can be claimed now, `due` only what waits for a moment, `keyed` only what
-// takes part in the limit of its key. See `row.rs` for the numbers. A `why` of 7 is a wait for other tasks, which no moment ends.
-// Every column of a task is read and written again by each of the two updates in its life, so what few tasks have stands
-// together in one: `trouble` (crashes, node deaths, suspicion), `extras` (policy, folder, deadline), `failure`. `late_at` is the
-// first of a task's two ends; it is `not_after`, unless there is a deadline, which has both ends in `extras`.
-// A limit key that is shut (`shut_until`) has parked tasks that wait for its gate, or parks whatever arrives; `gate` is what the
-// gate has to remember. The indexes on it hold only such keys. A key without tasks whose gate has something to remember is in
-// `unused_key`, until it has not.
-// An `edge` is a task that waits for another; `freed` has the ended ones whose waiting tasks were not all seen to, and how far
-// that has come. Whether anybody ever waited for a task is the sign of its `trouble`.
-// The numbers of tellings never come twice, though the rows do not stay (`AUTOINCREMENT`): `told` names them.
-// An attempt whose begin and end are one write, and which succeeded, has no row in `attempt`: it is the task's last, and all
-// of it but who ran it (`ran`: worker and session) stands in the task's row anyway.
+// `phase` is the state, with the readiness of queued tasks folded in, so that each partial index holds exactly the rows
+// it is for: `ready` only claimable tasks, `due` only tasks that wait for a time, `keyed` only tasks that count towards
+// the limit of their key. See `row.rs` for the numbers. A `why` of 7 is a wait for other tasks, which no time ends.
+// Every column of a task is read and rewritten by each of the two updates in its life, so columns that few tasks need are
+// packed into one: `trouble` (crashes, node deaths, suspicion), `extras` (policy, folder, deadline), `failure`. `late_at`
+// is the earlier of a task's two time limits; it is `not_after`, unless there is a deadline, which has both limits in
+// `extras`.
+// A closed limit key (`shut_until`) has parked tasks that wait for its gate, or parks every new one; `gate` is the state
+// of the gate. The indexes on it hold only such keys. A key without tasks whose gate still has state is in `unused_key`
+// until it has none.
+// An `edge` is a task that waits for another; `freed` has the finished ones whose waiting tasks were not all processed,
+// and the progress. Whether a task was ever waited for is the sign of its `trouble`.
+// The numbers of outbox entries are never reused, though the rows are deleted (`AUTOINCREMENT`): `told` names them.
+// A successful attempt whose start and finish are one write has no row in `attempt`: it is the task's last, and all of it
+// except the worker and session (`ran`) is in the task's row anyway.
 const V1: &str = "
 CREATE TABLE queue(
     id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE,
@@ -140,7 +141,7 @@ CREATE TABLE worker(
 ) STRICT, WITHOUT ROWID;
 ";
 
-// What the store keeps about its move to another place: which one, how far, where to. It has one row, from the first move on.
+// The record of a move to another place: its target and its stage. It has one row, from the first move on.
 const V2: &str = "
 CREATE TABLE departure(
     one INTEGER PRIMARY KEY CHECK(one = 1), uid BLOB NOT NULL, round INTEGER NOT NULL,
@@ -148,9 +149,9 @@ CREATE TABLE departure(
 ) STRICT;
 ";
 
-// What has happened in a lane, and only rises: attempts that have begun, failed ones whose task was queued again, and replays, by the
-// state that the task had ended in. `high_water` is the most that ever waited in the lane's queue; its lanes have it together, each as of when it
-// last grew.
+// Totals of a lane, which only rise: started attempts, failed attempts whose task was queued again, and replays by the
+// final state of the task. `high_water` is the largest length of the lane's queue; the lanes of a queue share it, each as
+// of when it last grew.
 const V3: &str = "
 ALTER TABLE lane ADD COLUMN attempts INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE lane ADD COLUMN retried INTEGER NOT NULL DEFAULT 0;

@@ -1,4 +1,4 @@
-//! The store: the contract, on top of the writer and the readers.
+//! The SQLite store: implements the store contract on top of the writer and the readers.
 
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
@@ -41,33 +41,32 @@ use crate::verbs::{
 };
 use crate::writer::{Writer, WriterThread};
 
-/// Threads that read.
+/// Reader threads.
 const READERS: usize = 2;
 
-/// What an acknowledged write survives.
+/// The failures that an acknowledged write survives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
-    /// The loss of power: every commit waits for the disk.
+    /// Survives loss of power: every commit waits for the disk.
     #[default]
     Full,
-    /// The death of the process, but not the loss of power, which may take the last commits. Much faster on a slow disk.
+    /// Survives the death of the process, but loss of power may take the last commits. Much faster on a slow disk.
     Relaxed,
 }
 
-/// How to open a store.
+/// The options for opening a store.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// What an acknowledged write survives.
     pub durability: Durability,
     /// The bounds that an owner may set.
     pub bounds: Bounds,
-    /// The checks it makes: all, outside of tests.
+    /// The checks made by the store: all of them, outside of tests.
     pub checks: Checks,
 }
 
 /// A store in one SQLite file.
 pub struct Sqlite {
-    // The order matters when it is dropped: the writer ends first and carries out what it was given.
+    // Drop order matters: the writer stops first and finishes the verbs it was given.
     pub(crate) writer: Writer,
     pub(crate) readers: Readers,
     notifier: Arc<Notifier>,
@@ -81,18 +80,18 @@ pub struct Sqlite {
 }
 
 impl Sqlite {
-    /// Opens the store at `path`; makes it if there is nothing.
+    /// Opens the store at `path`; creates it if there is none.
     ///
     /// # Errors
-    /// When the file is not ours, is damaged, or may not be written; it is then left as it is. The
-    /// [`kind`](Error::kind) tells which.
+    /// If the file is not an Ostler store, is damaged, or may not be written; it is then left as it is. See
+    /// [`kind`](Error::kind).
     pub fn open(path: impl AsRef<Path>, clock: Arc<dyn Clock>, options: Options) -> Result<Self, Error> {
         let opened = open(path.as_ref(), options.durability, READERS)?;
         refuse_gone(&opened)?;
         Self::serve(opened, clock, options)
     }
 
-    /// Opens the store though it may have moved: for the move itself.
+    /// Opens the store even if it has moved: for the move itself.
     pub(crate) fn open_leaving(path: &Path, clock: Arc<dyn Clock>) -> Result<Self, Error> {
         let options = Options::default();
         Self::serve(open(path, options.durability, READERS)?, clock, options)
@@ -118,14 +117,14 @@ impl Sqlite {
         Ok(Self { writer, readers, notifier, liveness, bells, clock, bounds, checks, path, files })
     }
 
-    /// Removes rows that belong to no task and are older than this: steps, attempts and events. No verb leaves any; somebody who
-    /// edits the file by hand may. Answers how many there were.
+    /// Removes orphans older than `older`: steps, attempts and events that belong to no task. No verb leaves any; only
+    /// edits of the file by hand can. Returns how many there were.
     ///
     /// # Errors
-    /// When the store cannot be written.
+    /// If the store cannot be written.
     pub async fn sweep(&self, older: Duration) -> Result<usize, Error> {
         let mut removed = 0;
-        // In batches, so that others can write between them. Each full one removes rows: it ends.
+        // In batches, so that others can write in between. Each full batch removes rows, so the loop terminates.
         loop {
             let batch = self
                 .writer
@@ -138,13 +137,13 @@ impl Sqlite {
         }
     }
 
-    /// The file.
+    /// The path of the file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Lets go of a session's lock without a word, as a killed process does.
+    /// Releases a session's lock without ending the session, as a killed process does.
     #[cfg(feature = "conformance")]
     pub fn kill(&self, session: SessionId) {
         self.liveness.drop_lock(session);
@@ -156,7 +155,7 @@ impl Store for Sqlite {
     async fn join(&self, node: NewSession) -> Result<Fenced, Error> {
         check_session(&node)?;
         let session = node.id;
-        // The lock comes before the row: whoever sees the row can tell whether the node lives.
+        // The lock precedes the row: a process that sees the row can tell whether the node is alive.
         if !self.liveness.begin(session, node.ttl)? {
             return Ok(Fenced::Lost);
         }
@@ -169,12 +168,12 @@ impl Store for Sqlite {
 
     async fn renew(&self, session: SessionId, held: &[LeaseRef]) -> Result<Renewed, Error> {
         check_len("leases", held.len(), MAX_BATCH)?;
-        // The beat comes first and needs no database: a busy writer, a slow reader or a full disk do not matter.
+        // The heartbeat comes first and needs no database: a busy writer, a slow reader or a full disk does not delay it.
         if !self.checks.pass(Check::RenewSession, self.liveness.is_in_time(session)) {
             return Ok(Renewed::Ended);
         }
         self.liveness.beat(session)?;
-        // Whoever has nothing to write for a long time hears of it here.
+        // A node that writes nothing for a long time learns here that its file was replaced.
         self.files.check()?;
         let held = held.to_vec();
         let checks = self.checks;
@@ -197,7 +196,7 @@ impl Store for Sqlite {
     }
 
     async fn depart(&self, session: SessionId) -> Result<Fenced, Error> {
-        // Beside the beat: it needs no database, no turn, and no room on the disk.
+        // Written to the liveness file: this needs no database, no turn, and no disk space.
         Ok(if self.liveness.depart(session)? { Fenced::Recorded } else { Fenced::Lost })
     }
 
@@ -248,7 +247,7 @@ impl Store for Sqlite {
         let reports = Arc::clone(&kept);
         let finished = self.writer.write("finish", move |tx| finish::run(tx, &reports)).await;
         finished.map_err(|error| {
-            // The writer gives its share back before it answers. Should it have died instead, the leases died with it.
+            // The writer drops its reference before it replies. If it died instead, the leases died with it.
             Unwritten { error, reports: Arc::try_unwrap(kept).unwrap_or_default() }
         })
     }
@@ -281,7 +280,7 @@ impl Store for Sqlite {
             }
             Ok((!outbox::any(conn, &asked, wants)?).then(|| OutboxAnswer::Entries(Vec::new())))
         };
-        // Nothing to tell is the usual case, and costs no write.
+        // Usually there is nothing to dispatch; skip the write.
         if let Some(heard) = self.readers.read(look).await? {
             return Ok(heard);
         }
@@ -364,7 +363,7 @@ impl Store for Sqlite {
         let over =
             |(session, _)| expire::DeadSession { session, departed: self.liveness.has_departed(session) };
         let dead: Vec<expire::DeadSession> = open.map(over).collect();
-        // Nothing to do is the usual case, and costs no write.
+        // Usually there is nothing to do; skip the write.
         if dead.is_empty() && !suspects.unswept {
             return Ok(Expired::default());
         }
@@ -379,7 +378,7 @@ impl Store for Sqlite {
         check_len("batch", batch, MAX_MAINTENANCE_BATCH)?;
         let now = self.clock.now();
         let next = self.readers.read(move |conn| make_ready::next(conn, now)).await?;
-        // Nothing to do is the usual case, and costs no write.
+        // Usually there is nothing to do; skip the write.
         if next.is_none_or(|next| next > now) {
             return Ok(MadeReady { next, ..MadeReady::default() });
         }

@@ -1,8 +1,8 @@
-//! How several processes take turns at writing one file.
+//! Turnstile: a fair lock for several processes writing one file.
 //!
-//! SQLite's own waiting is a lottery: beside a hot writer a one-row commit waited for up to 9.7 s. Here a writer
-//! queues at `next`, takes `main` from whoever writes, and lets go of `next` at once. The hot writer, back for
-//! its next turn, finds `next` taken by the one who waits, and so goes behind it.
+//! SQLite's own busy waiting is a lottery: next to a hot writer, a one-row commit waited for up to 9.7 s. Here a writer
+//! locks `next`, waits for `main`, and releases `next` at once. A hot writer that returns for its next turn finds `next`
+//! locked by the waiting writer, and so queues behind it.
 
 use std::fs::{File, TryLockError};
 use std::path::Path;
@@ -13,17 +13,16 @@ use ostler_store::{Error, ErrorKind};
 use crate::fault::file_fault;
 use crate::lock_folder::{Owner, open_or_make};
 
-/// The two locks.
 pub(crate) struct Turnstile {
     next: File,
     main: File,
 }
 
-/// The turn. It ends when this is dropped.
+/// The turn to write; ends on drop.
 pub(crate) struct WriteTurn<'a>(&'a File);
 
 impl Turnstile {
-    /// The locks in this folder.
+    /// Opens the two lock files in this folder.
     pub(crate) fn open(folder: &Path, owner: Option<Owner>) -> Result<Self, Error> {
         let open = |name: &str| {
             let path = folder.join(name);
@@ -37,19 +36,19 @@ impl Turnstile {
         let locked = |error: std::io::Error| file_fault(Path::new("the store's lock"), &error);
         self.next.lock().map_err(locked)?;
         let main = self.main.lock();
-        // Whatever became of `main`, nobody may be kept waiting at `next`.
+        // Whether or not `main` was locked, `next` must be released for the other writers.
         let _ = self.next.unlock();
         main.map_err(locked)?;
         Ok(WriteTurn(&self.main))
     }
 }
 
-/// How often whoever does not wait for ever tries again.
+/// The retry interval of a bounded wait.
 const TRY_EVERY: Duration = Duration::from_millis(5);
 
 impl Turnstile {
-    /// Waits for a turn, and not for ever: whoever has it may be stopped. The writer of an open store has callers who give up by
-    /// themselves; whoever opens one has nobody.
+    /// Waits for a turn, but not indefinitely: the process that has it may be stopped. The callers of an open store's
+    /// writer time out on their own; a process that opens a store has no such bound.
     pub(crate) fn enter_within(&self, patience: Duration) -> Result<WriteTurn<'_>, Error> {
         let until = Instant::now() + patience;
         take_within(&self.next, until)?;
@@ -80,7 +79,7 @@ fn take_within(lock: &File, until: Instant) -> Result<(), Error> {
 
 impl Drop for WriteTurn<'_> {
     fn drop(&mut self) {
-        // An unlock fails only for a closed file, and that frees the lock as well.
+        // An unlock fails only for a closed file, and closing frees the lock as well.
         let _ = self.0.unlock();
     }
 }

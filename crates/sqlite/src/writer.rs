@@ -1,7 +1,7 @@
-//! The one thread that writes.
+//! The writer thread: the only one that writes, with group commit.
 //!
-//! Callers send their verb and wait. The thread takes all that has come in the meantime into one transaction and
-//! commits once: a commit costs a sync of the disk, whatever is in it. Nobody is answered before the commit.
+//! Callers send their verb and wait. The thread takes all queued verbs into one transaction and commits once: a commit
+//! costs one disk sync, whatever its size. No caller gets a reply before the commit.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,18 +26,18 @@ use crate::tx::{Cache, Sql, Tx};
 use ostler_sql::dependents::close_verb;
 use ostler_sql::poll_now;
 
-/// Verbs that wait to be carried out; over it, callers wait to be let in.
+/// Queued verbs; above this limit, callers wait to be admitted.
 const MAX_WAITING: usize = 4_096;
-/// Verbs in one transaction: it bounds how long another process waits for its turn.
+/// Verbs per transaction: bounds how long another process waits for its turn.
 const MAX_GROUP: usize = 512;
 
-/// How long the writer looks out for another call before it falls asleep.
+/// How long the writer spins for another call before it sleeps.
 const LINGER: Duration = Duration::from_micros(100);
-/// How long the writer waits at most for callers of the last group to come back, however slow the disk is.
+/// How long the writer waits at most for callers of the last group to return, however slow the disk is.
 const MAX_GATHERING: Duration = Duration::from_millis(1);
 
-/// How long a caller waits for its verb to be begun. Another process that was stopped in the middle of its turn, or a
-/// stranger with the file locked, can hold everybody up.
+/// How long a caller waits for its verb to start. A process that was stopped during its turn, or a foreign process that
+/// has the file locked, can block all callers.
 const MAX_WAIT: Duration = Duration::from_secs(600);
 
 /// Sends verbs to the writer thread.
@@ -49,11 +49,11 @@ pub(crate) struct Writer {
 /// A verb with its caller.
 trait Call: Send {
     fn verb(&self) -> &'static str;
-    /// Whether the caller still waits for it. From then on the caller waits for the answer.
+    /// Whether the caller still waits for the verb. From then on the caller waits for the reply.
     fn take_up(&self) -> bool;
-    /// Carries the verb out. May be done again, after a rollback.
+    /// Executes the verb. May run again after a rollback.
     fn run(&mut self, tx: &mut Tx<'_>) -> Sql<()>;
-    /// Tells the caller, once it is known whether the verb is on disk.
+    /// Replies to the caller, once the result of the commit is known.
     fn answer(self: Box<Self>, committed: Result<(), Error>);
 }
 
@@ -61,7 +61,7 @@ struct PendingCalls<T, F> {
     verb: &'static str,
     work: F,
     answer: Option<T>,
-    /// Set once: by the writer who takes the verb up, or by the caller who gives it up.
+    /// Set once: by the writer that takes the verb up, or by the caller that gives it up.
     settled: Arc<AtomicBool>,
     caller: oneshot::Sender<Result<T, Error>>,
 }
@@ -82,15 +82,15 @@ impl<T: Send, F: FnMut(&mut Tx<'_>) -> Sql<T> + Send> Call for PendingCalls<T, F
 
     fn answer(self: Box<Self>, committed: Result<(), Error>) {
         let Self { work, answer, caller, .. } = *self;
-        // What the verb borrowed from its caller goes back before the caller hears of it.
+        // Return what the verb borrowed from its caller before the caller gets its reply.
         drop(work);
         let answer = committed.and_then(|()| answer.ok_or_else(|| closed("the verb was not carried out")));
-        // Whoever no longer waits has no use for the answer.
+        // The caller may have stopped waiting.
         let _ = caller.send(answer);
     }
 }
 
-/// What the writer thread works with.
+/// The state of the writer thread.
 pub(crate) struct WriterThread {
     pub(crate) conn: Connection,
     pub(crate) path: PathBuf,
@@ -103,18 +103,18 @@ pub(crate) struct WriterThread {
 }
 
 impl Writer {
-    pub(crate) fn start(desk: WriterThread) -> Result<Self, Error> {
+    pub(crate) fn start(writer: WriterThread) -> Result<Self, Error> {
         let (calls, inbox) = mpsc::channel(MAX_WAITING);
         let thread = std::thread::Builder::new()
             .name("ostler-write".into())
-            .spawn(move || desk.serve(inbox))
+            .spawn(move || writer.serve(inbox))
             .map_err(|error| {
                 Error::new(ErrorKind::Unavailable, format!("no thread for the writer: {error}"))
             })?;
         Ok(Self { calls: Some(calls), thread: Some(thread) })
     }
 
-    /// Carries a verb out, and answers when it is on disk.
+    /// Executes a verb, and returns once it is on disk.
     pub(crate) async fn write<T, F>(&self, verb: &'static str, work: F) -> Result<T, Error>
     where
         T: Send + 'static,
@@ -140,7 +140,7 @@ impl Writer {
             Err(_) if !settled.swap(true, Ordering::SeqCst) => {
                 return Err(busy());
             }
-            // It is being written: what the disk says is the answer.
+            // The verb is being written: the result of the commit is the reply.
             Err(_) => answer.await,
         };
         answer.map_err(|_| closed("its writer has ended"))?
@@ -149,7 +149,7 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        // The thread carries out what is waiting, then ends: nobody who was let in is forgotten.
+        // The thread finishes the queued verbs, then exits: no admitted caller is dropped.
         self.calls = None;
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -161,8 +161,8 @@ fn closed(why: &str) -> Error {
     Error::new(ErrorKind::Closed, format!("the store is closed: {why}"))
 }
 
-/// The next call. Whoever was just answered often has another: falling asleep at once and being woken again takes longer
-/// than looking out for a moment.
+/// Receives the next call. A caller that was just answered often has another one: sleeping at once and being woken takes
+/// longer than a short spin.
 fn next(inbox: &mut mpsc::Receiver<Box<dyn Call>>) -> Option<Box<dyn Call>> {
     let began = Instant::now();
     while began.elapsed() < LINGER {
@@ -175,9 +175,9 @@ fn next(inbox: &mut mpsc::Receiver<Box<dyn Call>>) -> Option<Box<dyn Call>> {
     inbox.blocking_recv()
 }
 
-/// How the last group went. Callers who work side by side come back together, a moment after they were answered: a
-/// commit that waits a fraction of its own time for them carries them all, where one that runs at once would carry the
-/// first and leave the others to wait for two. A lone caller is never kept waiting.
+/// The size and duration of the last group. Concurrent callers return together, shortly after their replies: a commit
+/// that waits a fraction of its own duration for them includes them all, whereas an immediate one would include the first
+/// and leave the others to wait for two commits. A single caller never waits.
 #[derive(Default)]
 struct CommitPacing {
     calls: usize,
@@ -185,7 +185,7 @@ struct CommitPacing {
 }
 
 impl CommitPacing {
-    /// Takes in what is there, and waits for as many as there were last time.
+    /// Takes the queued calls, and waits until there are as many as last time.
     fn gather(&self, group: &mut Vec<Box<dyn Call>>, inbox: &mut mpsc::Receiver<Box<dyn Call>>) {
         let patience = (self.took / 2).min(MAX_GATHERING);
         let began = Instant::now();
@@ -218,8 +218,8 @@ impl WriterThread {
         }
     }
 
-    /// Carries out a group in one transaction. If that fails, each one alone: one bad verb must not take its
-    /// neighbours along.
+    /// Executes a group in one transaction. If that fails, executes each verb alone: one bad verb must not fail the
+    /// others.
     fn carry_out(&self, group: &mut Vec<Box<dyn Call>>, cache: &mut Cache) {
         crash_point(group, "taken");
         match self.turnstile.enter() {
@@ -246,7 +246,7 @@ impl WriterThread {
         answer(group, &done);
     }
 
-    /// One transaction. Answers which bells to ring; an error means that nothing was written.
+    /// Executes one transaction. Returns the signals to send; an error means that nothing was written.
     fn transact(&self, group: &mut Vec<Box<dyn Call>>, cache: &mut Cache) -> Result<Rings, Error> {
         self.try_to_transact(group, cache).map_err(|error| self.files.explain(error))
     }
@@ -285,12 +285,12 @@ impl WriterThread {
         committed
     }
 
-    /// After the commit: others are told. What was committed is worth nothing if the file is no longer the one that
-    /// others open: nothing of it is in the store that is at the path now. It may be in the file that was there.
+    /// Notifies other processes after the commit. If the file at the path was replaced, the commit is lost: it is not in
+    /// the store that is at the path now, though it may be in the former file.
     fn make_known(&self, rings: Rings) -> Result<(), Error> {
         match self.files.check() {
             Err(error) if error.kind() == ErrorKind::Replaced => return Err(error),
-            // What is committed stays committed, also when the path cannot be looked at just now.
+            // A commit stays committed, even if the path cannot be inspected just now.
             Ok(()) | Err(_) => {}
         }
         self.notifier.tell(rings);
@@ -298,7 +298,7 @@ impl WriterThread {
     }
 }
 
-/// Tells those who are not served any more where the store goes.
+/// Refuses the callers that are no longer served, and names the target of the move.
 fn turn_away(group: &mut Vec<Box<dyn Call>>, departure: &Departure, path: &Path) {
     for call in group.extract_if(.., |call| !admits(departure.stage, call.verb())) {
         call.answer(Err(refusal(departure, path)));

@@ -1,4 +1,4 @@
-//! Gives the ready tasks of lowest rank to a session.
+//! Claim: leases the ready tasks of lowest rank to a session.
 
 use std::sync::Arc;
 
@@ -21,14 +21,14 @@ use ostler_sql::dependents;
 use ostler_sql::gates::{ClaimGate, ClaimVerdict, GateQuestion};
 use ostler_sql::limit_keys::{self, Candidate};
 
-/// A ready task, before it is known whether it is claimed.
+/// A candidate: a ready task that may be claimed.
 struct ReadyTask {
     slot: i64,
     lane: i64,
     rank: Rank,
     limit: Option<i64>,
     cost: u32,
-    /// Whether a task ever waited for it.
+    /// Whether another task ever waited for this one.
     awaited: bool,
     claimed: Claimed,
 }
@@ -72,7 +72,7 @@ pub(crate) fn run(tx: &mut Tx<'_>, claim: &Claim) -> Sql<ClaimAnswer> {
     let mut late: Vec<(ReadyTask, State)> = Vec::new();
     let mut next = None;
     let mut look = ScanLimit { left: most_looked_at(limit), parked: true };
-    // Each round looks at as many as may still be claimed. Another one follows where some of them were parked.
+    // Each round examines as many tasks as may still be claimed. Another round follows if some of them were parked.
     while next.is_none() && look.parked && claimed.len() + late.len() < limit {
         let wanted = limit - claimed.len() - late.len();
         let ready = lanes.best(tx, wanted.min(look.left + 1), &late)?;
@@ -116,7 +116,7 @@ pub(crate) fn run(tx: &mut Tx<'_>, claim: &Claim) -> Sql<ClaimAnswer> {
     }
     tx.set_clock(&claim.queue, clock)?;
     let asked = claim_gate.map(|claim_gate| poll_now(claim_gate.keep(tx))).transpose()?;
-    // Those that are too late come last: ending one may move others of its key.
+    // Overdue tasks come last: finishing one may move other tasks of its key.
     for (task, state) in late {
         poll_now(set_state(tx, task.slot, task.lane, task.limit, Phase::Ready, &state))?;
         let rules = tx.key_rules(&name)?;
@@ -133,18 +133,18 @@ pub(crate) fn run(tx: &mut Tx<'_>, claim: &Claim) -> Sql<ClaimAnswer> {
     Ok(ClaimAnswer::Tasks { tasks: claimed, next })
 }
 
-/// How many a claim may take of a queue that may have only so many leased at once.
+/// How many tasks a claim may take from a queue with a limit on leased tasks.
 fn places(tx: &mut Tx<'_>, settings: &QueueSettings, claim: &Claim) -> Sql<usize> {
     let free = settings.free_places(tx.leased(&claim.queue)?).unwrap_or(u64::MAX);
     let within = usize::try_from(free).unwrap_or(usize::MAX).min(claim.limit);
     Ok(if tx.checks.pass(Check::QueuePlaces, false) { claim.limit } else { within })
 }
 
-/// How far a claim looks.
+/// The scan limit of a claim.
 struct ScanLimit {
-    /// Rows that may still be looked at.
+    /// Rows that may still be examined.
     left: usize,
-    /// Whether the last round parked some, so that there may be others behind them.
+    /// Whether the last round parked tasks, so that there may be claimable ones behind them.
     parked: bool,
 }
 
@@ -156,7 +156,6 @@ impl ReadyTask {
     }
 }
 
-/// The lanes that a claim serves.
 struct Lanes<'a> {
     lanes: &'a [(i64, Arc<str>)],
     queue: &'a Arc<str>,
@@ -164,7 +163,7 @@ struct Lanes<'a> {
 }
 
 impl Lanes<'_> {
-    /// The best of all lanes, apart from those that are known to be too late.
+    /// The best tasks of all lanes, except those known to be overdue.
     fn best(&self, tx: &Tx<'_>, wanted: usize, late: &[(ReadyTask, State)]) -> Sql<Vec<ReadyTask>> {
         let mut ready = Vec::new();
         for (lane, kind) in self.lanes {
@@ -181,7 +180,7 @@ impl Lanes<'_> {
     }
 }
 
-/// The best of one lane.
+/// The best tasks of one lane.
 fn look(
     tx: &Tx<'_>,
     lane: i64,
@@ -228,7 +227,7 @@ fn look(
     while ready.len() < enough
         && let Some(row) = rows.next()?
     {
-        // A task whose row cannot be understood is not run; it stays, and `show` says why.
+        // A task whose row cannot be decoded is not run; it stays, and `show` says why.
         ready.extend(readable(read(row))?);
     }
     Ok(())

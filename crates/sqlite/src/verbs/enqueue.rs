@@ -1,4 +1,4 @@
-//! Takes tasks in.
+//! Enqueue: inserts tasks.
 
 use ostler_core::{Fairness, Rank, State, TaskId, VirtualTime, Wait, arrival, place};
 use ostler_sql::poll_now;
@@ -40,8 +40,8 @@ const INSERT: &str =
      VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, 0, 0, 0, 0, ?8, ?9, ?10, ?11, ?12)
      ON CONFLICT(uid) DO NOTHING";
 
-/// A lane of a queue without a limit and without keys, which takes nothing from payloads: a task there leaves no trace but its row, so nothing has to be
-/// looked up, and the row's own conflict tells whether the task is new.
+/// A lane of a queue without a limit and without keys, which reads nothing from payloads: a task there leaves no trace
+/// except its row, so nothing has to be looked up, and the row's own conflict tells whether the task is new.
 struct Plain<'a> {
     queue: &'a str,
     kind: &'a str,
@@ -83,7 +83,7 @@ fn enqueue(tx: &mut Tx<'_>, insert: &mut CachedStatement<'_>, new: &NewTask) -> 
         Some(_) | None => None,
     };
     let new = filled.as_ref().unwrap_or(new);
-    // Nothing is written for a task that is not taken in, not even its queue.
+    // Nothing is written for a rejected task, not even its queue.
     if let Some(queue) = tx.queue(&new.queue)?.map(|queue| queue.id)
         && let Some(answer) = poll_now(unique::clash(tx, queue, new))?
     {
@@ -132,7 +132,7 @@ fn enqueue(tx: &mut Tx<'_>, insert: &mut CachedStatement<'_>, new: &NewTask) -> 
     Ok(Enqueued::Created(new.id))
 }
 
-/// Writes and counts the row, unless there is one with this id.
+/// Inserts and counts the row, unless there is one with this id.
 fn insert_row(
     tx: &mut Tx<'_>,
     insert: &mut CachedStatement<'_>,

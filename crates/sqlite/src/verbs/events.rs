@@ -1,4 +1,4 @@
-//! What an attempt writes down while it runs: events and steps.
+//! Events and steps that an attempt records while it runs.
 
 use ostler_store::calls::{Appended, EventKind, NewEvent, NewStep, Saved};
 use ostler_store::{Check, LeaseRef, MAX_STEPS};

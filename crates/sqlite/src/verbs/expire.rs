@@ -1,4 +1,4 @@
-//! Takes tasks from nodes that are dead.
+//! Expire: takes tasks from dead nodes.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::fault::readable;
 use crate::row::{Uid, find, ttl_from};
 use crate::tx::{Sql, Tx};
 
-/// Sessions that have not ended, with their TTL, and whether ended ones still have tasks.
+/// Open sessions with their TTL, and whether ended ones still have tasks.
 pub(crate) struct Suspects {
     pub(crate) open: Vec<(SessionId, Duration)>,
     pub(crate) unswept: bool,
@@ -33,7 +33,7 @@ pub(crate) fn suspects(conn: &Connection) -> Sql<Suspects> {
 /// A session that is dead or overdue.
 pub(crate) struct DeadSession {
     pub(crate) session: SessionId,
-    /// It had said that it stops on purpose.
+    /// The node had recorded that it is shutting down on purpose.
     pub(crate) departed: bool,
 }
 
@@ -44,7 +44,7 @@ pub(crate) fn run(tx: &mut Tx<'_>, dead: &[DeadSession], batch: usize) -> Sql<Ex
             .prepare("SELECT id FROM session WHERE uid = ?1 AND ended_at IS NULL")?
             .query_row([Uid::of(session.0)], |row| row.get(0))
             .optional()?;
-        // Another node may have been first, or the node itself came back to life in the meantime.
+        // Another node may have been first, or the node itself recovered in the meantime.
         if let Some(id) = open
             && (tx.checks.pass(Check::ExpireDead, false)
                 || tx.live_session(*session, Check::ExpireDead)?.is_none())

@@ -1,5 +1,5 @@
-//! Sweeps rows that belong to no task. No verb leaves any: a task goes with all that belongs to it, in one transaction. Only
-//! somebody who edits the file by hand can.
+//! Orphans: sweeps rows that belong to no task. No verb leaves any, because a task is removed with all its rows in one
+//! transaction. Only edits of the file by hand can.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use rusqlite::params;
 
 use crate::tx::{Sql, Tx};
 
-/// What can belong to a task that is gone, and when it was written.
+/// Tables whose rows may outlive their task, with the column of their timestamp.
 const TABLES: [(&str, &str); 3] = [("step", "saved_at"), ("attempt", "started_at"), ("event", "at")];
 
-/// Removes up to so many of them that are older than this. It looks at every row: for whoever asks, not for every minute.
+/// Removes up to `batch` orphans older than `older`. Scans every row: for use on request, not periodically.
 pub(crate) fn sweep(tx: &mut Tx<'_>, older: Duration, batch: usize) -> Sql<usize> {
     let cutoff = tx.now.before(older).millis();
     let mut removed = 0;

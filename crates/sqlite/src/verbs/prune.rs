@@ -1,4 +1,4 @@
-//! Removes ended tasks with all that belongs to them.
+//! Prune: removes finished tasks with all their rows.
 
 use ostler_core::{StateName, TaskId};
 use ostler_sql::poll_now;
@@ -14,7 +14,7 @@ use ostler_sql::dependents::let_go;
 use ostler_sql::gates;
 use ostler_sql::limit_keys;
 
-/// How long the record of an ended session is kept.
+/// Retention of ended sessions.
 const SESSION_DAYS_MS: i64 = 7 * 24 * 60 * 60 * 1000;
 
 pub(crate) fn tasks(tx: &mut Tx<'_>, ids: &[TaskId]) -> Sql<Pruned> {
@@ -70,7 +70,7 @@ pub(crate) fn by_age_and_count(tx: &mut Tx<'_>, keep: &Retention) -> Sql<Pruned>
     Ok(Pruned { tasks: removed, more: left == 0 && removed > 0 })
 }
 
-/// Removes a task, unless too many still wait for it: then the next call goes on with it.
+/// Removes a task, unless too many tasks still wait for it: then the next call continues.
 fn remove(tx: &mut Tx<'_>, slot: i64, cascade: &mut usize) -> Sql<bool> {
     if !poll_now(let_go(tx, slot, cascade))? {
         return Ok(false);

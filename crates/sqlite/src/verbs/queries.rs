@@ -1,4 +1,4 @@
-//! Looking: list, show, events, survey.
+//! Queries: list, show, events, survey.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -26,7 +26,7 @@ use ostler_sql::gates::shut_from;
 use ostler_sql::phase::ran_from;
 use ostler_sql::queue::settings_from;
 
-/// Rows that one list call looks at, so that a rare match in a million rows does not hold a reader.
+/// Rows that one list call scans, so that a rare match in a million rows does not block a reader.
 const MAX_SCAN: usize = 20_000;
 
 pub(crate) fn list(
@@ -131,7 +131,7 @@ fn attempts(conn: &Connection, slot: i64) -> Sql<Vec<Attempt>> {
     Ok(attempts)
 }
 
-/// The attempt that stands in the task's own row.
+/// Reads the attempt that is stored in the task's own row.
 fn last_attempt(conn: &Connection, slot: i64) -> Sql<Option<Attempt>> {
     let read = |row: &rusqlite::Row<'_>| {
         let (worker, session) = ran_from(&row.get::<_, [u8; 32]>(0)?).map_err(unreadable)?;
@@ -162,7 +162,7 @@ fn steps(conn: &Connection, slot: i64) -> Sql<Vec<Step>> {
     statement.query_map([slot], read)?.collect()
 }
 
-/// Events of one kind, or of all. What others have written is passed over without being read.
+/// Returns events of one kind, or of all. Other kinds are skipped without being read.
 pub(crate) fn events(
     conn: &Connection,
     task: TaskId,
@@ -191,7 +191,7 @@ pub(crate) fn events(
     statement.query_map(params![Uid::of(task.0), after, limit, kind], read)?.collect()
 }
 
-/// How many tasks a claim could take now, counted up to `limit`.
+/// Counts the tasks that a claim could take now, up to `limit`.
 pub(crate) fn backlog(
     conn: &Connection,
     queue: &str,
@@ -277,7 +277,7 @@ fn queues(conn: &Connection, lanes: &[LaneRecord], now: Timestamp) -> Sql<Vec<Qu
     statement.query_map([], read)?.collect()
 }
 
-/// Keys that are shut, as many as are shown.
+/// The closed limit keys, up to the display limit.
 fn keys(conn: &Connection, queues: &[QueueRecord], now: Timestamp) -> Sql<Vec<KeyRecord>> {
     let mut statement = conn.prepare_cached(
         "SELECT key, gate, shut_why, shut_until FROM limits INDEXED BY shut

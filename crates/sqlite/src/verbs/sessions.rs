@@ -1,4 +1,4 @@
-//! Nodes: sessions and the workers they report.
+//! Node sessions and the workers they report.
 
 use std::collections::HashSet;
 
@@ -32,7 +32,7 @@ pub(crate) fn join(tx: &mut Tx<'_>, node: &NewSession) -> Sql<Fenced> {
     if inserted == 0 {
         return Ok(Fenced::Lost);
     }
-    // It may have waited for its turn for longer than its TTL: its life is counted from when it can act.
+    // The session may have waited for its turn for longer than its TTL: the TTL counts from when it can act.
     tx.beat(node.id);
     Ok(Fenced::Recorded)
 }
@@ -43,7 +43,7 @@ pub(crate) fn is_open(conn: &Connection, session: SessionId) -> Sql<bool> {
         .exists([Uid::of(session.0)])
 }
 
-/// What became of the tasks that a session holds, or thinks it holds, and what it is asked to do.
+/// Returns the state of the leases that a session holds, or believes it holds, and its pending node commands.
 pub(crate) fn news(conn: &Connection, session: SessionId, held: &[LeaseRef]) -> Sql<Renewed> {
     let mut statement = conn.prepare_cached(
         "SELECT t.uid, t.token, t.id, t.cancel_at IS NOT NULL FROM task t
@@ -79,7 +79,7 @@ pub(crate) fn leave(tx: &mut Tx<'_>, session: SessionId) -> Sql<Fenced> {
     Ok(Fenced::Recorded)
 }
 
-/// Hands back what a session holds, and ends it. Answers how many tasks it held.
+/// Hands back all tasks that a session holds, and ends it. Returns how many it held.
 pub(crate) fn hand_back_all(tx: &mut Tx<'_>, session: i64) -> Sql<usize> {
     let held = leased(tx, session, i64::MAX)?;
     for slot in &held {
@@ -90,7 +90,6 @@ pub(crate) fn hand_back_all(tx: &mut Tx<'_>, session: i64) -> Sql<usize> {
     Ok(held.len())
 }
 
-/// The tasks that a session holds.
 pub(crate) fn leased(tx: &Tx<'_>, session: i64, limit: i64) -> Sql<Vec<i64>> {
     let mut statement = tx.prepare(
         "SELECT id FROM task INDEXED BY leased WHERE session = ?1 AND phase IN (3, 4) ORDER BY id LIMIT ?2",
@@ -98,7 +97,7 @@ pub(crate) fn leased(tx: &Tx<'_>, session: i64, limit: i64) -> Sql<Vec<i64>> {
     statement.query_map(params![session, limit], |row| row.get(0))?.collect()
 }
 
-/// A session ends, and its workers and orders with it; what it had to tell is for others.
+/// Ends a session and removes its workers and node commands; its outbox entries stay for other nodes.
 pub(crate) fn end(tx: &mut Tx<'_>, session: i64) -> Sql<()> {
     tx.prepare("UPDATE session SET ended_at = ?2 WHERE id = ?1 AND ended_at IS NULL")?
         .execute(params![session, tx.now.millis()])?;

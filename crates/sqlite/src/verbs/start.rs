@@ -1,4 +1,4 @@
-//! Attempts begin.
+//! Start: begins attempts.
 
 use ostler_core::Timestamp;
 use ostler_store::calls::{Fenced, Start};
@@ -9,7 +9,7 @@ use crate::row::phase_at;
 use crate::row::{Mishaps, Phase, Uid};
 use crate::tx::{Sql, Tx};
 
-/// What a lease leads to.
+/// The leased task behind a lease.
 pub(crate) struct Leased {
     pub(crate) slot: i64,
     pub(crate) lane: i64,
@@ -19,14 +19,14 @@ pub(crate) struct Leased {
     pub(crate) runs: u32,
     pub(crate) started_at: Option<Timestamp>,
     pub(crate) limit: Option<i64>,
-    /// Whether a task ever waited for it.
+    /// Whether another task ever waited for this one.
     pub(crate) awaited: bool,
 }
 
 /// Finds the task of a lease.
 pub(crate) const FENCE: &str = "SELECT lane, phase, session, token, runs, started_at, limit_id, trouble FROM task WHERE id = ?1 AND uid = ?2";
 
-/// The task of a lease, if whoever holds it may still speak for the task.
+/// Returns the task of a lease, if the lease is still valid.
 pub(crate) fn fenced(
     tx: &Tx<'_>,
     statement: &mut CachedStatement<'_>,
