@@ -1,4 +1,4 @@
-//! The care of a store's file: checks, versions, backups.
+//! Integrity of a store's file: checks, versions, backups.
 
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
@@ -146,7 +146,7 @@ fn a_store_that_is_not_there_has_no_version_and_is_not_made() {
 #[tokio::test]
 async fn a_backup_is_a_whole_store_that_only_its_owner_reads() {
     let made = filled().await;
-    // The name has what a careless statement would stumble over.
+    // Characters in the name that need quoting in SQL and in URIs.
     let copy = made.folder().join("it's a \"copy\" %.db");
     let bytes = integrity::backup(made.path(), &copy).expect("the backup is made");
     let file = std::fs::metadata(&copy).expect("the copy");

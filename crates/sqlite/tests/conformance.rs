@@ -1,4 +1,4 @@
-//! The embedded store passes the suite that every store passes.
+//! The SQLite store passes the conformance suite.
 
 #![cfg(feature = "conformance")]
 
@@ -13,7 +13,7 @@ use ostler_store::{Checks, Clock, Store};
 use ostler_testkit::ManualClock;
 use tempfile::TempDir;
 
-/// One file in a folder of its own, opened as often as the suite wants.
+/// One file in its own folder, opened as often as the suite requires.
 struct OnDisk {
     folder: TempDir,
     clock: ManualClock,
@@ -26,7 +26,7 @@ impl OnDisk {
     fn new(checks: Checks) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let clock = ManualClock::new();
-        // What the suite asks is not whether the disk keeps its word.
+        // The suite does not test durability against loss of power.
         let options = Options { durability: Durability::Relaxed, checks, ..Options::default() };
         let first = Arc::new(open(&folder, &clock, options));
         Self { folder, clock, options, first, others: Mutex::default() }

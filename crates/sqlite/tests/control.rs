@@ -1,4 +1,4 @@
-//! News between processes: a node hears at once that it has to renew, and of nothing else.
+//! Control signals between processes: a node is woken at once when it has to renew, and for nothing else.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use ostler_testkit::{Ids, TempStore, Twin, Voice};
 const FOLDER: &str = "OSTLER_TEST_FOLDER";
 const QUEUE: &str = "mail";
 const TTL: Duration = Duration::from_secs(60);
-/// Rounds of the test: the first one finds a listener that the writer does not know yet.
+/// Rounds of the test: in the first one the writer does not know the listener yet.
 const ROUNDS: usize = 5;
 
 fn open(folder: &Path) -> Sqlite {
@@ -60,7 +60,7 @@ async fn listening_node() {
     loop {
         news.arm();
         Voice::say("armed");
-        // Nothing here looks at a clock: it hears the bell, or waits for ever.
+        // No timeout here: it receives the signal, or waits forever.
         news.wait().await;
         match store.renew(session, &[]).await.expect("renew answers") {
             Renewed::Held { cancelled, commands, .. } => {

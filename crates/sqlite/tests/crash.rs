@@ -1,8 +1,8 @@
-//! A process that is killed at any point of any write loses nothing that it acknowledged.
+//! Crash test: a process killed at any point of any write loses nothing that it acknowledged.
 //!
-//! The workload runs in a process of its own and keeps a log of what it asked and what was answered. It is killed
-//! with signal 9: once at each named point of each verb, then at random moments of a hot workload with many
-//! callers. Each time the store is compared with the log, a second node takes over, and everything ends once.
+//! The workload runs in its own process and logs its calls and their replies. It is killed with SIGKILL: once at each
+//! fail point of each verb, then at random times of a hot workload with many callers. Each time the store is compared
+//! with the log, a second node takes over, and every task finishes once.
 
 use std::ffi::OsStr;
 use std::os::unix::process::ExitStatusExt;
@@ -26,7 +26,7 @@ use ostler_testkit::history::{Log, Scribe, Stored, check, read};
 use ostler_testkit::{Ids, ManualClock, Twin, Voice, scratch};
 use rusqlite::Connection;
 
-/// Every verb that writes.
+/// All verbs that write.
 const VERBS: [&str; 25] = [
     "join",
     "leave",
@@ -54,15 +54,15 @@ const VERBS: [&str; 25] = [
     "make_ready",
     "prune",
 ];
-/// Every point of a write, from its arrival at the writer to the answer.
+/// All fail points of a write, from its arrival at the writer to the reply.
 const POINTS: [&str; 5] = ["taken", "begun", "written", "committed", "answered"];
-/// The first time that a verb comes by, the store may know nothing; the second time, it does.
+/// On the first pass of a verb the store's caches may be empty; on the second they are filled.
 const TIMES: [u32; 2] = [1, 2];
 /// Kills of the hot workload.
 const KILLS: u64 = 10;
 /// Callers of the hot workload.
 const CALLERS: u64 = 8;
-/// Rounds of each of them, unless it is killed before: far more than a test waits for.
+/// Rounds of each caller, unless it is killed before: far more than a test waits for.
 const MAX_ROUNDS: u32 = 100_000;
 
 const FOLDER: &str = "OSTLER_TEST_FOLDER";
@@ -119,7 +119,7 @@ async fn kill_at(at: &str) -> usize {
     survives(folder.path(), at).await
 }
 
-/// Runs every verb at least twice, one call after the other.
+/// Runs every verb at least twice, sequentially.
 #[tokio::test]
 #[ignore = "the other process of the tests above"]
 async fn fixed_workload() {
@@ -145,7 +145,7 @@ async fn one_round(scribe: Scribe<'_>, clock: &ManualClock, round: u32) {
     let changes = vec![QueueChange::KeyConcurrency(Some(2)), QueueChange::Outbox(OutboxFilter::ALL)];
     store.configure(QUEUE, changes).await.expect("configure answers");
 
-    // Plain ones, some with a shared key, some for later, and one that will be too late.
+    // Plain tasks, some with a shared key, some scheduled for later, and one that will be overdue.
     let plain = scribe.enqueue(ids.new_tasks(12, QUEUE, "send")).await;
     let mut special = ids.new_tasks(6, QUEUE, "sort");
     special.iter_mut().take(3).for_each(|task| task.limit_key = Some("acme".to_owned()));
@@ -199,8 +199,8 @@ async fn one_round(scribe: Scribe<'_>, clock: &ManualClock, round: u32) {
         scribe.complete(claimed.lease).await;
     }
     match store.take_outbox(here, QUEUE, OutboxFilter::ALL, 3).await.expect("hear answers") {
-        OutboxAnswer::Entries(tellings) => {
-            let deliveries = tellings.iter().map(|telling| telling.number.into()).collect();
+        OutboxAnswer::Entries(entries) => {
+            let deliveries = entries.iter().map(|entry| entry.number.into()).collect();
             store.ack_outbox(here, deliveries).await.expect("told answers");
         }
         OutboxAnswer::SessionEnded => panic!("the session is alive"),
@@ -210,7 +210,7 @@ async fn one_round(scribe: Scribe<'_>, clock: &ManualClock, round: u32) {
     scribe.leave(here).await;
 }
 
-/// A schedule comes, is fired, paused and dropped.
+/// A schedule is created, fired, paused and dropped.
 async fn scheduled(scribe: Scribe<'_>, now: Timestamp) {
     let Scribe { store, ids, .. } = scribe;
     let (queue, kind, payload) = (QUEUE.to_owned(), "sweep".to_owned(), "{}".to_owned());
@@ -226,7 +226,7 @@ async fn scheduled(scribe: Scribe<'_>, now: Timestamp) {
     store.drop_schedule(&schedule.name).await.expect("drop_schedule answers");
 }
 
-/// A job comes, and is cancelled.
+/// A job is created and cancelled.
 async fn counted(scribe: Scribe<'_>) {
     let Scribe { store, ids, .. } = scribe;
     let id = JobId(ids.session().0);
@@ -250,7 +250,7 @@ fn workers(ids: &Ids, now: Timestamp) -> Vec<Worker> {
     (0..2).map(worker).collect()
 }
 
-// ---- random moments of a hot workload -----------------------------------------------------------------
+// ---- random times of a hot workload -------------------------------------------------------------------
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn kills_at_random_moments_of_a_hot_workload_lose_nothing() {
@@ -271,7 +271,7 @@ async fn kills_at_random_moments_of_a_hot_workload_lose_nothing() {
     ));
 }
 
-/// Many callers at once, until the end.
+/// Many concurrent callers, until the process is killed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "the other process of the tests above"]
 async fn hot_workload() {
@@ -331,14 +331,14 @@ async fn hot_round(scribe: Scribe<'_>, session: SessionId) {
 
 // ---- afterwards ---------------------------------------------------------------------------------------
 
-/// What the dead process left is whole, agrees with its log, and can be carried to its end.
+/// The store left by the dead process is intact, agrees with its log, and all its tasks can be finished.
 async fn survives(folder: &Path, what: &str) -> usize {
     let clock = ManualClock::new();
     let store = open(folder, &clock);
     let path = folder.join("log");
     let acked = agrees(&store, &path, what).await;
 
-    // The death of the nodes is known at once: their locks are free, and no time has passed.
+    // The nodes' deaths are detected at once: their locks are free, and no time has passed.
     let before = store.survey().await.expect("survey answers").nodes;
     let ids = Ids::new(99);
     let log = Log::open(&path);
@@ -348,7 +348,7 @@ async fn survives(folder: &Path, what: &str) -> usize {
     let dead: Vec<SessionId> = before.iter().map(|node| node.session).collect();
     assert_eq!((sessions, more), (dead, false), "{what}: the dead nodes, and no other");
 
-    // Whatever backs off or waits for its time.
+    // Tasks that back off or wait for their time.
     clock.advance(Duration::from_secs(1_800));
     store.make_ready(10_000).await.expect("make_ready answers");
     loop {
@@ -391,7 +391,7 @@ async fn survives(folder: &Path, what: &str) -> usize {
 
 async fn agrees(store: &dyn Store, log: &Path, what: &str) -> usize {
     let stored = Stored::read(store).await.expect("the store reads");
-    // A process that was killed before its first call has no log.
+    // A process killed before its first call has no log.
     let lines = if log.exists() { read(log) } else { Vec::new() };
     let report = check(&lines, &stored);
     assert_eq!(report.violations, [], "{what}: {report:?}");

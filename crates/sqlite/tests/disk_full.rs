@@ -1,5 +1,5 @@
-//! A full disk: what was acknowledged stays, what could not be written is given back and said so, no lease is
-//! lost over it, and everything goes on when there is room again.
+//! Full disk: acknowledged writes stay, a failed write is handed back with an error, no lease is lost, and everything
+//! continues once there is space again.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use rusqlite::Connection;
 use rustix::mount::{MountFlags, mount};
 
 const FOLDER: &str = "OSTLER_TEST_FOLDER";
-/// The size of the disk, and of what is kept on it to be freed.
+/// The size of the disk, and of the file on it that is deleted to free space.
 const DISK: &str = "size=4m";
 const BALLAST_BYTES: u64 = 512 << 10;
 const TTL: Duration = Duration::from_secs(60);
@@ -35,7 +35,7 @@ fn a_full_disk_loses_nothing_and_work_goes_on_when_there_is_room() {
     twin.succeed();
 }
 
-/// In a process of its own, with a small disk of its own.
+/// Runs in its own process, with its own small disk.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "the other process of the test above"]
 async fn full_disk() {
@@ -109,7 +109,7 @@ impl Disk {
         self.reopens(&acknowledged).await;
     }
 
-    /// Enqueues until the disk is full, and answers with what was acknowledged.
+    /// Enqueues until the disk is full. Returns the acknowledged tasks.
     async fn fill(&self) -> Vec<TaskId> {
         let mut acknowledged = Vec::new();
         for _ in 0..MANY {
@@ -129,7 +129,7 @@ impl Disk {
         acknowledged
     }
 
-    /// Whoever asks again is told again, each time once and at once.
+    /// Repeated calls fail again, each with one error and without delay.
     async fn stays_full(&self) {
         let callers: Vec<_> = (0..20)
             .map(|_| {
@@ -143,7 +143,7 @@ impl Disk {
         }
     }
 
-    /// Two TTLs pass on the full disk, a beat every quarter of one.
+    /// Two TTLs pass on the full disk, with a heartbeat every quarter of one.
     async fn keeps_its_leases(&self) {
         let held: Vec<_> = self.held.iter().map(|claimed| claimed.lease.as_ref()).collect();
         let second = open(&self.path, &self.clock);
@@ -159,7 +159,7 @@ impl Disk {
         }
     }
 
-    /// The ends of attempts cannot be written, and are not lost.
+    /// The outcomes of attempts cannot be written, and are not lost.
     async fn gives_reports_back(&mut self) -> Vec<Report> {
         let reports: Vec<Report> = self.held.drain(..).map(success).collect();
         let unwritten = self.store.finish(reports).await.expect_err("there is no room");
@@ -168,8 +168,8 @@ impl Disk {
         unwritten.reports
     }
 
-    /// Takes the last free bytes of the disk, and of the log, in which a large write that did not fit has left some: now
-    /// not even the smallest commit fits.
+    /// Takes the last free bytes of the disk and of the log, in which a large write that did not fit has left some:
+    /// afterwards not even the smallest commit fits.
     async fn fill_the_last_gap(&self) {
         let mut file = File::create(self.path.with_file_name("filler")).expect("a file takes no room");
         while std::io::Write::write_all(&mut file, &[7; 4_096]).is_ok() {}
@@ -183,7 +183,7 @@ impl Disk {
         panic!("{MANY} commits fit on a full disk");
     }
 
-    /// A node that comes up now is told, and may try again with the same session.
+    /// A node that starts now gets an error, and may retry with the same session.
     async fn lets_no_node_in(&self) -> NewSession {
         let node = self.ids.new_session("late", TTL);
         let error = self.store.join(node.clone()).await.expect_err("there is no room");
@@ -201,7 +201,7 @@ impl Disk {
         assert_eq!(lanes[0].counts, counts, "and nothing that was refused is there, not even in part");
     }
 
-    /// Closed and opened again, the file is whole.
+    /// After closing and reopening, the file is intact.
     async fn reopens(self, acknowledged: &[TaskId]) {
         let Self { path, clock, store, .. } = self;
         drop(store);

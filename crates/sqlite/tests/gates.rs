@@ -1,4 +1,4 @@
-//! What the file keeps of gates: as long as there is something to remember, and no longer.
+//! The gate state in the file is kept for as long as it is needed, and no longer.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Rows that somebody edited by hand: whoever looks at such a row is told, nobody panics, and other tasks go on.
+//! Rows edited by hand: reading such a row is an error, nothing panics, and other tasks continue.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use ostler_store::{Clock, Error, ErrorKind, Store};
 use ostler_testkit::{Ids, TempStore};
 use rusqlite::Connection;
 
-/// Edits that no Ostler makes. None of them makes a task ready.
+/// Edits that Ostler never makes. None of them makes a task ready.
 const EDITS: [(&str, &str); 7] = [
     ("a phase that there is not", "phase = 99"),
     ("a negative phase", "phase = -1"),
@@ -70,7 +70,7 @@ async fn an_edited_row_is_an_error_for_who_looks_at_it_and_for_nobody_else() {
         assert!(error.to_string().len() > 20, "{what}: {error}");
         assert!(store.show(TaskRef::Id(other)).await.expect("show answers").is_some(), "{what}");
 
-        // Outside requests for it fail; a request for another one beside it does not.
+        // Requests for the edited task fail; a concurrent request for another one does not.
         let (one, both) = tokio::join!(store.cancel(vec![edited]), store.cancel(vec![other]));
         assert_eq!(one.expect_err(what).kind(), ErrorKind::BadRow, "{what}");
         assert!(both.is_ok(), "{what}");
@@ -85,7 +85,7 @@ async fn an_edited_row_is_an_error_for_who_looks_at_it_and_for_nobody_else() {
     }
 }
 
-// ---- one such row does not hold the others up ---------------------------------------------------------
+// ---- one such row does not block the others -----------------------------------------------------------
 
 #[tokio::test]
 async fn a_claim_goes_past_a_row_that_cannot_be_understood() {
@@ -210,7 +210,7 @@ async fn a_schedule_that_cannot_be_understood_is_passed_over() {
     assert_eq!(store.fire(firing("whole")).await, Ok(Fired::Skipped(Skipped::Missed)));
 }
 
-/// A newer program may have given an order that this one does not know.
+/// A newer program may have issued a node command that this one does not know.
 #[tokio::test]
 async fn an_order_of_a_later_version_is_passed_over() {
     let (here, _clock) = TempStore::manual();

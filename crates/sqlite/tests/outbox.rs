@@ -1,4 +1,4 @@
-//! What is to be told is told at least once, also when the process is killed between the commit and the call.
+//! Outbox: every entry is delivered at least once, even if the process is killed between the commit and the call.
 
 #![cfg(feature = "crash-points")]
 
@@ -34,12 +34,12 @@ async fn join(store: &dyn Store, ids: &Ids) -> SessionId {
 
 async fn hear(store: &dyn Store, session: SessionId) -> Vec<OutboxEntry> {
     match store.take_outbox(session, QUEUE, OutboxFilter::ALL, 10).await.expect("hear answers") {
-        OutboxAnswer::Entries(tellings) => tellings,
+        OutboxAnswer::Entries(entries) => entries,
         OutboxAnswer::SessionEnded => panic!("the session is over, and should not be"),
     }
 }
 
-/// The point of the kill, and what the next node still has to tell.
+/// The point of the kill, and the outbox entries left for the next node.
 const KILLS: [(&str, &[EndKind]); 10] = [
     ("finish.begun", &[]),
     ("finish.written", &[]),
@@ -66,7 +66,7 @@ async fn a_kill_at_any_point_leaves_what_was_not_told_to_the_next_node() {
         let next = join(&store, &Ids::new(2)).await;
         let expired = store.expire(100).await.expect("expire answers");
         assert_eq!(expired.sessions.len(), 1, "{at}: its death is known at once");
-        let left: Vec<EndKind> = hear(&store, next).await.into_iter().map(|telling| telling.what).collect();
+        let left: Vec<EndKind> = hear(&store, next).await.into_iter().map(|entry| entry.what).collect();
         assert_eq!(left, expected, "{at}");
     }
 }
@@ -94,6 +94,6 @@ async fn telling_node() {
         .collect();
     store.finish(reports).await.expect("finish answers");
     let heard = hear(&store, session).await;
-    let deliveries = heard.iter().take(2).map(|telling| telling.number.into()).collect();
+    let deliveries = heard.iter().take(2).map(|entry| entry.number.into()).collect();
     store.ack_outbox(session, deliveries).await.expect("told answers");
 }

@@ -1,4 +1,4 @@
-//! Several processes on one file: they take turns, they wake each other, and they know of each other's deaths.
+//! Several processes on one file: they take turns, wake each other, and detect each other's deaths.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -82,7 +82,7 @@ fn is_whole(path: &Path) {
 
 /// Processes that work on one queue.
 const NODES: u64 = 4;
-/// Tasks that each of them brings.
+/// Tasks enqueued by each process.
 const TASKS: usize = 60;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -134,7 +134,7 @@ async fn working_node() {
             if queued + claimed + running == 0 && completed == NODES * TASKS as u64 {
                 break;
             }
-            // Others finish without a ring, so the end is looked for.
+            // Finishes of other processes send no signal, so poll for the end.
             let _ = tokio::time::timeout(Duration::from_millis(20), wakeups.wait()).await;
         }
         for Claimed { lease, .. } in claimed {
@@ -162,9 +162,9 @@ async fn work(store: &dyn Store, ids: &Ids, lease: Lease, mut effects: &std::fs:
     assert_eq!(finished, [Finished::Recorded(StateName::Completed)]);
 }
 
-// ---- making the file together -------------------------------------------------------------------------
+// ---- creating the file concurrently -------------------------------------------------------------------
 
-/// Files that two processes make at once.
+/// Files that two processes create concurrently.
 const FILES: usize = 20;
 
 #[test]
@@ -209,7 +209,7 @@ async fn the_death_of_a_process_is_known_at_once() {
     let expired = store.expire(100).await.expect("expire answers");
     assert_eq!((expired.sessions, expired.tasks), (vec![], 0), "it is alive");
     node.kill();
-    // Its TTL is a minute; nobody waits for it.
+    // The TTL is a minute, but the death is detected without waiting for it.
     let expired = store.expire(100).await.expect("expire answers");
     assert_eq!((expired.sessions, expired.tasks, expired.more), (vec![session], 3, false));
     assert_eq!(counts(&*store).await, Counts { queued: 3, ..Counts::default() });
@@ -226,7 +226,7 @@ async fn holding_node() {
     let _ = Voice::hear();
 }
 
-/// How long the leases of the stopped process hold: time enough for it to get its tasks, on a busy machine too.
+/// The lease TTL of the stopped process: long enough for it to claim its tasks, even on a busy machine.
 const SHORT_TTL: Duration = Duration::from_millis(1_500);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -249,7 +249,7 @@ async fn a_process_that_was_stopped_past_its_ttl_has_lost_everything() {
     });
     let expired = ended.await.expect("its time is over, though it holds its lock");
     assert_eq!((expired.sessions, expired.tasks), (vec![session], 2));
-    // One of its tasks is somebody else's by now, the other one waits.
+    // One of its tasks now belongs to another session, the other one waits.
     let other = join(&*store, &ids, TTL).await;
     let mut taken = claim(&*store, other, 1).await;
     node.signal(Signal::CONT);
@@ -302,7 +302,7 @@ async fn a_wake_up_reaches_another_process() {
     let here = TempStore::real();
     let store = here.store();
     let ids = Ids::new(1);
-    // A first ring, so that whoever waits is not yet known to the one who rings.
+    // A first signal, so that the sender has listed the sockets before the waiter exists.
     store.enqueue(ids.new_tasks(1, QUEUE, "send")).await.expect("enqueue answers");
     let mut waiter = twin("waiter", here.folder(), 2);
     for _ in 0..10 {
@@ -323,14 +323,14 @@ async fn waiter() {
     loop {
         wakeups.arm();
         Voice::say("armed");
-        // Nothing here looks at a clock: it is woken, or waits for ever.
+        // No timeout here: it is woken, or waits forever.
         wakeups.wait().await;
         Voice::say("woken");
         let _ = Voice::hear();
     }
 }
 
-/// The folder's time of change may not tell that a listener came: clocks of file systems tick slowly.
+/// The folder's modification time may not reveal a new listener: file system clocks tick slowly.
 #[tokio::test]
 async fn a_listener_that_came_in_the_same_tick_as_the_last_look_is_told() {
     let (here, _clock) = TempStore::manual();
@@ -346,10 +346,10 @@ async fn a_listener_that_came_in_the_same_tick_as_the_last_look_is_told() {
     tokio::time::timeout(MAX_WAIT, wakeups.wait()).await.expect("the wake-up arrives");
 }
 
-// ---- beside a hot writer ------------------------------------------------------------------------------
+// ---- next to a hot writer -----------------------------------------------------------------------------
 
-/// What a single commit may take beside another process that never stops writing. The benchmark measures it; here
-/// it only must not starve.
+/// The limit for a single commit next to another process that never stops writing. The benchmark measures it; here it
+/// only must not starve.
 const MAX_TURN: Duration = Duration::from_secs(2);
 
 /// Rounds of each caller of the hot writer, unless it is killed before: far more than the test waits for.

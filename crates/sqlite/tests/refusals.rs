@@ -1,5 +1,5 @@
-//! What is not a store, or not one that this program may write, is refused with a reason of its own and a sentence
-//! that names the path. It is left as it is, byte for byte, and so is everything beside it.
+//! Refusals: a file that is not a store, or not one that this program may write, is refused with its own error kind and a
+//! message that names the path. The file and everything next to it are left as they are, byte for byte.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
@@ -22,7 +22,7 @@ fn open(path: &Path) -> Result<Sqlite, Error> {
     Sqlite::open(path, Arc::new(SystemClock), Options::default())
 }
 
-/// A file, as far as anybody could tell that it was touched.
+/// A file's fingerprint, which changes if the file is touched.
 #[derive(PartialEq, Eq)]
 struct Print {
     bytes: Option<Vec<u8>>,
@@ -31,7 +31,7 @@ struct Print {
     inode: u64,
 }
 
-/// Everything in a folder. No store may be open in it: closing a file would free the store's locks.
+/// The fingerprints of all files in a folder. No store may be open in it: closing a file would free the store's locks.
 fn prints(folder: &Path) -> BTreeMap<PathBuf, Print> {
     let entries = std::fs::read_dir(folder).expect("the folder can be read");
     let print = |entry: std::fs::DirEntry| {
@@ -44,7 +44,7 @@ fn prints(folder: &Path) -> BTreeMap<PathBuf, Print> {
     entries.map(|entry| print(entry.expect("the folder can be read"))).collect()
 }
 
-/// Opening is refused for this reason, with the path in the sentence, and nothing is touched.
+/// Asserts that opening is refused with this kind, that the message names the path, and that nothing is touched.
 fn refused(path: &Path, kind: ErrorKind, what: &str) -> String {
     let folder = path.parent().expect("it is in a folder");
     let before = prints(folder);
@@ -64,7 +64,7 @@ fn refused_somehow(path: &Path, kind: ErrorKind, what: &str) -> String {
     sentence
 }
 
-/// A closed store with a task in it.
+/// Creates a store with one task, and closes it.
 async fn closed_store(path: &Path) {
     let store = open(path).expect("a new store");
     let tasks = Ids::new(1).new_tasks(100, "mail", "send");
@@ -72,7 +72,7 @@ async fn closed_store(path: &Path) {
     drop(store);
 }
 
-/// The task is still there.
+/// Asserts that the task is still there.
 async fn works(path: &Path) {
     let store = open(path).unwrap_or_else(|error| panic!("the store opens: {error}"));
     let task = Ids::new(1).new_task("mail", "send");
@@ -174,7 +174,7 @@ async fn a_file_that_is_cut_short_is_damaged() {
         std::fs::write(&path, &bytes[..length]).expect("the file can be written");
         refused(&path, ErrorKind::Damaged, &format!("{length} of {} bytes", bytes.len()));
     }
-    // Less than a header is nothing that anybody could recognise.
+    // A file shorter than a header cannot be recognised.
     for length in [1, 15, 99] {
         let folder = scratch();
         let path = folder.path().join("ostler.db");
@@ -198,7 +198,7 @@ fn a_log_without_its_file_is_damaged() {
     }
 }
 
-// ---- what is no file, or may not be written -----------------------------------------------------------
+// ---- not a file, or not writable ----------------------------------------------------------------------
 
 #[test]
 fn a_folder_and_a_pipe_are_no_stores() {
@@ -260,7 +260,7 @@ async fn read_only_file_system() {
     ostler_testkit::Voice::say("refused");
 }
 
-// ---- what is not refused ------------------------------------------------------------------------------
+// ---- accepted -----------------------------------------------------------------------------------------
 
 #[test]
 fn an_empty_file_becomes_a_store() {
@@ -293,7 +293,7 @@ async fn a_link_to_a_store_is_that_store() {
     symlink(&path, &link).expect("a link");
     works(&link).await;
 
-    // Both names at once are one store: the same locks, the same nodes.
+    // Both names refer to one store: the same locks, the same nodes.
     let (by_name, by_link) = (open(&path).expect("by its name"), open(&link).expect("by the link"));
     let ids = Ids::new(3);
     let node = ids.new_session("here", Duration::from_secs(60));
@@ -306,7 +306,7 @@ async fn a_link_to_a_store_is_that_store() {
     tokio::time::timeout(ostler_testkit::MAX_WAIT, wakeups.wait()).await.expect("the wake-up arrives");
 }
 
-/// A crash while a store is made leaves the first pages of the file, and the journal that takes them back.
+/// A crash while a store is created leaves the first pages of the file, and the journal that rolls them back.
 #[tokio::test]
 async fn a_store_that_was_half_made_is_made_anew() {
     let folder = scratch();
@@ -314,7 +314,7 @@ async fn a_store_that_was_half_made_is_made_anew() {
     closed_store(&path).await;
     let mut pages = std::fs::read(&path).expect("its bytes");
     pages.truncate(3 * 4_096);
-    // Not yet with a write-ahead log.
+    // Not in WAL mode yet.
     pages[18..20].copy_from_slice(&[1, 1]);
     std::fs::write(&path, pages).expect("the file can be written");
     std::fs::write(folder.path().join("ostler.db-journal"), journal_of_an_empty_file()).expect("a journal");
@@ -324,7 +324,8 @@ async fn a_store_that_was_half_made_is_made_anew() {
     assert_eq!(store.enqueue(vec![task]).await, Ok(vec![Enqueued::Created(id)]), "it begins empty");
 }
 
-/// A rollback journal that says: the file had no pages (<https://www.sqlite.org/fileformat2.html#the_rollback_journal>).
+/// A rollback journal which says that the file had no pages
+/// (<https://www.sqlite.org/fileformat2.html#the_rollback_journal>).
 fn journal_of_an_empty_file() -> Vec<u8> {
     let mut header = b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7".to_vec();
     for number in [0u32, 0x0517, 0, 512, 4_096] {
@@ -342,7 +343,7 @@ fn a_link_that_leads_nowhere_is_named() {
     refused(&link, ErrorKind::Unavailable, "a link that leads nowhere");
 }
 
-// ---- the folder of locks ------------------------------------------------------------------------------
+// ---- the lock folder ----------------------------------------------------------------------------------
 
 #[test]
 fn a_folder_of_locks_that_others_made_or_may_write_is_refused() {
@@ -356,12 +357,12 @@ fn a_folder_of_locks_that_others_made_or_may_write_is_refused() {
         assert!(sentence.contains("chmod o-w"), "{sentence}");
     }
     std::fs::set_permissions(&locks, std::fs::Permissions::from_mode(0o700)).expect("its mode is set");
-    // Only root can give a folder away.
+    // Only root can change the owner of a folder.
     if rustix::process::geteuid().is_root() {
         std::os::unix::fs::chown(&locks, Some(65_533), None).expect("root gives it away");
         let sentence = refused(&path, ErrorKind::Invalid, "a stranger made it");
         assert!(sentence.contains("belongs to another user (uid 65533)"), "{sentence}");
-        // The owner of the store is no stranger: root may work on the store of a user.
+        // The owner of the store is trusted: root may work on a user's store.
         std::fs::write(&path, "").expect("an empty file");
         std::os::unix::fs::chown(&path, Some(65_533), None).expect("root gives it away");
     }

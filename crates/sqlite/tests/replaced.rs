@@ -1,5 +1,5 @@
-//! The file is renamed, replaced or deleted under an open store. What would then be written is in nobody's reach:
-//! it is refused, never acknowledged, and whatever lies at the path now is not touched.
+//! A file renamed, replaced or deleted under an open store. Later writes would be lost: they are refused, never
+//! acknowledged, and a file that is now at the path is not touched.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ fn open(path: &Path) -> Sqlite {
     Sqlite::open(path, Arc::new(SystemClock), Options::default()).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// What becomes of the file.
+/// The operation on the file.
 type Fate = fn(&Path, &Path);
 
 const FATES: [(&str, Fate); 4] = [
@@ -65,7 +65,7 @@ async fn nothing_is_acknowledged_into_the_void() {
         fate(&path, &aside);
         let there = std::fs::read(&path).ok();
 
-        // One caller alone, then many in one commit; again and again, it stays refused.
+        // One caller alone, then many in one commit; repeated calls stay refused.
         replaced(what, &path, store.enqueue(ids.new_tasks(1, "mail", "send")).await);
         let callers = (0..20).map(|_| {
             let (store, tasks) = (Arc::clone(&store), ids.new_tasks(1, "mail", "send"));
@@ -111,11 +111,11 @@ async fn what_was_acknowledged_before_is_in_the_file_that_was_put_aside() {
     assert!(new.show(TaskRef::Id(kept)).await.expect("show answers").is_none(), "the other one begins empty");
 }
 
-/// A path that cannot be looked at says nothing about the file behind it.
+/// A path that cannot be inspected says nothing about the file behind it.
 #[tokio::test]
 async fn a_path_that_cannot_be_looked_at_for_a_while_is_not_a_file_that_was_replaced() {
     let folder = scratch();
-    // A link to itself cannot be followed, whoever asks: also root.
+    // A symlink to itself cannot be followed, not even by root.
     let (inner, aside) = (folder.path().join("inner"), folder.path().join("aside"));
     std::fs::create_dir(&inner).expect("a folder");
     let path = inner.join("ostler.db");

@@ -1,5 +1,5 @@
-//! Replays of dead letters: of a hundred at once from several processes one counts, and a process that is killed right after one
-//! leaves a task that runs once.
+//! Replays of dead letters: of a hundred concurrent replays from several processes one counts, and a process that is
+//! killed right after one leaves a task that runs once.
 
 #![cfg(feature = "crash-points")]
 
@@ -24,7 +24,7 @@ const CRASH_AT: &str = "OSTLER_CRASH_AT";
 const QUEUE: &str = "mail";
 const TTL: Duration = Duration::from_secs(60);
 const PROCESSES: usize = 4;
-/// Replays of each process, each from a thread of its own.
+/// Replays per process, each on its own thread.
 const EACH: usize = 25;
 
 fn open(folder: &Path) -> Sqlite {
@@ -40,7 +40,7 @@ async fn claim(store: &dyn Store, session: SessionId) -> Vec<Claimed> {
     }
 }
 
-/// One attempt of one task, to this end.
+/// Runs one attempt of one task to the given outcome.
 async fn run(store: &dyn Store, ids: &Ids, claimed: Claimed, outcome: Outcome) -> TaskId {
     let (lease, worker) = (claimed.lease, ids.worker());
     let id = lease.task();
@@ -52,7 +52,7 @@ async fn run(store: &dyn Store, ids: &Ids, claimed: Claimed, outcome: Outcome) -
     id
 }
 
-/// A session, and a dead letter.
+/// A session and a dead letter.
 async fn dead_letter(store: &dyn Store, ids: &Ids) -> (SessionId, TaskId) {
     let node = ids.new_session("node", TTL);
     let session = node.id;
@@ -63,7 +63,7 @@ async fn dead_letter(store: &dyn Store, ids: &Ids) -> (SessionId, TaskId) {
     (session, run(store, ids, claimed, Outcome::Failed(failure)).await)
 }
 
-/// It can be claimed once, runs, and is done.
+/// Asserts that the task can be claimed once, runs, and completes.
 async fn runs_once(store: &dyn Store, ids: &Ids, session: SessionId, id: TaskId) {
     let mut claimed = claim(store, session).await;
     assert_eq!(claimed.len(), 1, "one replay is one run");
@@ -120,12 +120,12 @@ fn replaying() {
     threads.into_iter().for_each(|thread| thread.join().expect("no thread panics"));
 }
 
-/// Where the process that replays is killed, and whether the task is queued again then.
+/// The fail point at which the replaying process is killed, and whether the task is then queued again.
 const KILLS: [(&str, bool); 5] = [
     ("replay.taken", false),
     ("replay.begun", false),
     ("replay.written", false),
-    // Committed, and nobody was woken: between the replay and the wake-up.
+    // Committed, but no wake-up was sent: killed between the replay and the wake-up.
     ("replay.committed", true),
     ("replay.answered", true),
 ];
@@ -146,7 +146,7 @@ async fn a_kill_between_a_replay_and_the_wake_up_leaves_a_task_that_runs_once() 
             let again = store.replay(vec![id], Replay::default()).await;
             assert_eq!(again, Ok(vec![ReplayAnswer::Requeued]), "{at}: it can be replayed");
         }
-        // Nobody need ring: whoever looks finds it.
+        // No wake-up is needed: polling finds it.
         runs_once(&store, &ids, session, id).await;
     }
 }

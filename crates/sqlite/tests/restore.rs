@@ -1,4 +1,5 @@
-//! A log belongs to one file. Beside any other it is noticed before anything is folded in, and a backup is put in place whole.
+//! Restore: a log belongs to one file. Next to any other file it is detected before a checkpoint, and a backup is put in
+//! place as a whole.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -33,7 +34,7 @@ async fn tasks(store: &Sqlite) -> BTreeSet<TaskId> {
     page.tasks.iter().map(|task| task.id).collect()
 }
 
-/// The file and its log as a crash would leave them, in a folder of their own.
+/// Copies the file and its log, as a crash would leave them, into their own folder.
 fn crash(path: &Path) -> (TempDir, PathBuf) {
     let folder = scratch();
     for end in ["", "-wal"] {
@@ -56,7 +57,7 @@ fn bytes(path: &Path) -> Vec<u8> {
     std::fs::read(path).expect("its bytes")
 }
 
-/// Whoever opens it, or looks at it, is told what is wrong; nothing is changed.
+/// Asserts that opening and inspecting the store report the problem and change nothing.
 fn refused(path: &Path, what: &str) {
     let log = beside(path, "-wal");
     let before = (bytes(path), bytes(&log));
@@ -73,7 +74,7 @@ fn refused(path: &Path, what: &str) {
     assert_eq!((bytes(path), bytes(&log)), before, "{what}: it is as it was");
 }
 
-/// The version of the tables.
+/// The schema version.
 const VERSION: i64 = 3;
 
 #[tokio::test]
@@ -83,7 +84,7 @@ async fn a_log_of_another_file_is_noticed_and_not_folded_in() {
     let (path, ids) = (at("ostler.db"), Ids::new(1));
     drop(opened(&path));
     std::fs::copy(&path, at("before.db")).expect("a copy of the closed file");
-    // Another log, so that the copy is older than the file that the last one belongs to.
+    // Another log, so that the copy is older than the file that the last log belongs to.
     add(&opened(&path), &ids, 5).await;
     let store = opened(&path);
     let early = add(&store, &ids, 50).await;
@@ -124,13 +125,13 @@ async fn every_crash_leaves_a_log_that_belongs_to_its_file() {
             all.extend(add(&store, &ids, 3).await);
             let (_folder, crashed) = crash(&path);
             assert_eq!(tasks(&opened(&crashed)).await, all, "round {round}");
-            // And once more, since the copy was folded in and has begun a log of its own.
+            // Once more, since the copy was checkpointed and has started its own log.
             let again = opened(&crashed);
             add(&again, &Ids::new(100 + round), 1).await;
             let (_folder, crashed) = crash(&crashed);
             assert_eq!(tasks(&opened(&crashed)).await.len(), all.len() + 1);
         }
-        // All of the log comes into the file while the store stays open: the next write begins a new log.
+        // Checkpoints the whole log while the store stays open: the next write starts a new log.
         let conn = Connection::open(&path).expect("the file opens");
         conn.query_row("PRAGMA wal_checkpoint(RESTART)", [], |_| Ok(())).expect("the log is folded");
         all.extend(add(&store, &ids, 3).await);

@@ -1,4 +1,4 @@
-//! The numbers that rows have inside the file are used again after a removal; what they stood for is not.
+//! Row ids inside the file are reused after a removal; their former meaning is not.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! A stranger has the file locked: a database tool, a backup. Writers wait and then go on; nobody is told that the
-//! database is locked, and nobody loses a lease over it.
+//! Foreign locks: a database tool or a backup has the file locked. Writers wait and then continue; no caller gets a
+//! "database is locked" error, and no node loses a lease.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use ostler_store::{Clock, Store};
 use ostler_testkit::{Ids, MAX_WAIT, Signal, TempStore};
 use rusqlite::Connection;
 
-/// Longer than any lease would hold by itself.
+/// Longer than any lease would last by itself.
 const TTL: Duration = Duration::from_secs(60);
 
-/// Somebody with a plain connection who has the file locked until told to let go.
+/// A plain connection that has the file locked until it is released.
 struct Stranger {
     let_go: Sender<()>,
     thread: JoinHandle<()>,
@@ -25,7 +25,7 @@ struct Stranger {
 
 impl Stranger {
     async fn lock(path: PathBuf, statement: &'static str) -> Self {
-        let (let_go, told) = channel();
+        let (let_go, released) = channel();
         let locked = Signal::new("the stranger has the file locked");
         let has = locked.clone();
         let thread = std::thread::spawn(move || {
@@ -33,7 +33,7 @@ impl Stranger {
             conn.busy_timeout(MAX_WAIT).expect("it can wait");
             conn.execute_batch(statement).expect("it gets its lock");
             has.emit();
-            told.recv_timeout(MAX_WAIT).expect("the test lets it go");
+            released.recv_timeout(MAX_WAIT).expect("the test lets it go");
             conn.execute_batch("COMMIT").expect("it lets go");
         });
         locked.wait().await;
@@ -76,7 +76,7 @@ async fn writers_wait_for_a_stranger_and_nobody_loses_a_lease() {
                 })
             })
             .collect();
-        // Two TTLs pass, a beat every quarter of one. The beat does not need the database, and reading goes on.
+        // Two TTLs pass, with a heartbeat every quarter of one. Heartbeats do not need the database, and reads continue.
         for _ in 0..8 {
             clock.advance(TTL / 4);
             let renewed = store.renew(session, &held).await;
@@ -118,7 +118,7 @@ async fn a_store_is_opened_and_closed_beside_a_stranger() {
     assert_eq!(store.path(), path.canonicalize().expect("it is there"));
 }
 
-/// A reader that never ends keeps the log from being folded back, and nothing else.
+/// A reader that never ends blocks checkpoints, and nothing else.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stranger_who_reads_stops_nobody() {
     let here = TempStore::real();
@@ -143,7 +143,7 @@ async fn a_node_that_joined_beside_a_stranger_lives_from_when_it_could_act() {
         let store = Arc::clone(&store);
         async move { store.join(node).await }
     });
-    // Its lock file is whole when its first beat is in it; from then on it waits for the stranger.
+    // The lock file is complete once it has the first heartbeat; from then on the node waits for the foreign lock.
     let mut file = here.path().into_os_string();
     file.push(format!(".nodes/{session}.node"));
     let begun = async {

@@ -1,5 +1,5 @@
-//! The liveness_lock of a session: whoever holds a copy of it keeps the node's death from being known, and nobody else begins
-//! with its tasks while what it started still runs.
+//! Liveness lock of a session: while any process holds a duplicate of it, the node does not count as dead, and no other
+//! node starts its tasks while its child processes are still running.
 
 #![cfg(feature = "conformance")]
 
@@ -14,8 +14,8 @@ use ostler_testkit::{Ids, TempStore};
 
 const TTL: Duration = Duration::from_secs(60);
 
-/// A child has copies of everything that is open in its parent, until it begins with its own program. So no test may
-/// start one while another looks who holds what.
+/// A child process has copies of all descriptors of its parent until it execs. So no test may start one while another
+/// checks which locks are held.
 static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 async fn join(store: &dyn Store) -> SessionId {

@@ -1,4 +1,4 @@
-//! A session's lock file that cannot be read says nothing about its node: only silence for a whole TTL does.
+//! An unreadable lock file of a session says nothing about its node: only a whole TTL without a change does.
 
 use std::fs::File;
 use std::os::unix::fs::{MetadataExt as _, chown};
@@ -13,7 +13,7 @@ use ostler_store::{Store, SystemClock};
 use ostler_testkit::{Ids, MAX_WAIT, TempStore, scratch};
 
 const TTL: Duration = Duration::from_secs(60);
-/// Another user and group, whose number does not matter.
+/// Another user and group; the number does not matter.
 const USER: u32 = 65_534;
 
 async fn join(store: &dyn Store) -> SessionId {
@@ -27,7 +27,7 @@ fn lock_file(here: &TempStore, session: SessionId) -> PathBuf {
     here.folder().join(format!("ostler.db.nodes/{session}.node"))
 }
 
-/// Beats until the file system's clock, which ticks every few milliseconds, has moved on.
+/// Sends heartbeats until the file system's clock, which ticks every few milliseconds, has advanced.
 async fn liveness(store: &dyn Store, session: SessionId, lock: &Path) {
     let changed = || {
         let file = std::fs::metadata(lock).expect("it is there");
@@ -84,7 +84,7 @@ async fn the_files_beside_a_store_belong_to_the_owner_of_the_store() {
     let open = || Sqlite::open(&path, Arc::new(SystemClock), Options::default()).expect("the store opens");
     drop(open());
     std::fs::remove_dir_all(folder.path().join("ostler.db.nodes")).expect("the folder is removed");
-    // Only root may give a file away. For everybody else the files are their own anyway.
+    // Only root may change the owner. For other users the files are already theirs.
     if rustix::process::geteuid().is_root() {
         chown(&path, Some(USER), Some(USER)).expect("root gives it away");
     }
