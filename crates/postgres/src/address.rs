@@ -1,7 +1,7 @@
-//! Where a store is: the URL of its database, with what is said about the store itself.
+//! Address of a store: the URL of its database, with options for the store itself.
 //!
-//! Two options of the URL are ours and not the server's: `schema` names the schema that has the tables, `connections` how many connections
-//! the verbs share. A password may stand in the URL, so that an address is shown without it.
+//! Two options of the URL are Ostler's own: `schema` names the schema of the tables, `connections` limits the connections
+//! that the verbs share. The URL may contain a password, so an address is displayed without it.
 
 use std::fmt;
 
@@ -11,27 +11,27 @@ use crate::open::{Options, check_schema};
 use crate::tls::certificates;
 use crate::url::servers;
 
-/// The most connections that a URL may ask for.
+/// The upper bound of `connections`.
 const MAX_CONNECTIONS: usize = 1_000;
-/// What stands where a password was.
+/// The replacement for a password.
 const HIDDEN: &str = "***";
 
-/// The address of a store. It is shown without its password.
+/// The address of a store. `Display` and `Debug` hide its password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Address {
-    /// As it was said.
+    /// The URL as given.
     text: String,
-    /// The URL without what is ours.
+    /// The URL without our own options.
     url: String,
     schema: Option<String>,
     connections: Option<usize>,
 }
 
 impl Address {
-    /// The address that a URL means, such as `postgres://user@host/database?schema=jobs`.
+    /// Parses a URL such as `postgres://user@host/database?schema=jobs`.
     ///
     /// # Errors
-    /// When it cannot be read. What was said is not repeated: a password may be in it.
+    /// If it cannot be parsed. The error does not repeat the input: it may contain a password.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let (place, query) = split(text);
         let (mut schema, mut connections) = (None, None);
@@ -51,18 +51,18 @@ impl Address {
         Ok(Self { text: text.to_owned(), url, schema, connections })
     }
 
-    /// The URL as it was said, with its password.
+    /// The URL as given, with its password.
     #[must_use]
     pub fn secret(&self) -> &str {
         &self.text
     }
 
-    /// The URL as the server's side of it.
+    /// The URL for the server, without our own options.
     pub(crate) fn url(&self) -> &str {
         &self.url
     }
 
-    /// What the address says of the store wins.
+    /// Applies the options of the address, which take precedence.
     pub(crate) fn options(&self, options: &Options) -> Options {
         let mut options = options.clone();
         if let Some(schema) = &self.schema {
@@ -73,7 +73,7 @@ impl Address {
     }
 }
 
-/// The place, and the options behind it. A question mark in front of the host belongs to a password.
+/// Splits off the query. A question mark before the host belongs to a password.
 fn split(text: &str) -> (&str, Option<&str>) {
     let host = text.find('@').map_or(0, |at| at + 1);
     match text[host..].find('?') {
@@ -94,7 +94,7 @@ fn count_of(text: &str) -> Result<usize, Error> {
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (scheme, rest) = self.text.split_once("://").unwrap_or(("postgres", HIDDEN));
-        // The last one: a password with an "@" in it that nobody escaped is hidden too.
+        // The last "@": a password with an unescaped "@" is hidden as well.
         let (who, place) = match rest.rsplit_once('@') {
             Some((who, place)) => (Some(who), place),
             None => (None, rest),
@@ -115,7 +115,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// An option, without the value of a password.
+/// Formats an option, hiding the value of a password.
 fn shown(option: &str) -> String {
     match option.split_once('=') {
         Some((key, _)) if key.contains("pass") => format!("{key}={HIDDEN}"),

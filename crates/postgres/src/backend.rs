@@ -1,5 +1,5 @@
-//! Who a connection is at the server. A node's death is known by the end of one connection, so that it has to be known which one that
-//! is: the server's process with its number and its start, under one start of the server.
+//! Server backends: the identity of a connection at the server. A node's death is detected by the end of one connection,
+//! which is identified by the server process's pid and start time, under one start of the server.
 
 use std::future::{Ready, ready};
 use std::io;
@@ -14,26 +14,26 @@ use tokio_postgres::tls::{ChannelBinding, TlsConnect, TlsStream};
 use crate::conn::{Conn, get};
 use crate::fault::Sql;
 
-/// Bytes of a cancel request: its length, its code, the number of the process, and a secret.
+/// The size of a cancel request: length, code, pid and secret.
 const REQUEST: usize = 16;
-/// Where in it the number of the process stands.
+/// The position of the pid in it.
 const PID: std::ops::Range<usize> = 8..12;
 
-/// The server's end of a connection. Moments are in microseconds, as exact as the server has them.
+/// The server process behind a connection. Timestamps are in microseconds, the server's own resolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Backend {
-    /// The number of the process. It is used again by others later.
+    /// The pid. The operating system reuses it later.
     pub(crate) pid: i32,
-    /// When it was started.
+    /// The process's start time.
     pub(crate) since: i64,
-    /// When the server was.
+    /// The server's start time.
     pub(crate) server: i64,
 }
 
 impl Backend {
-    /// The server's end of this connection. `None`: there is a pooler between, whose number was told when the connection was opened,
-    /// and whose connections to the server tell nothing of us.
-    pub(crate) async fn of(conn: &Conn, told: Option<i32>) -> Sql<Option<Self>> {
+    /// Identifies the server process of this connection. `None`: a pooler is in between. The pid reported when the
+    /// connection was opened is then the pooler's, and the pooler's server connections say nothing about this node.
+    pub(crate) async fn of(conn: &Conn, reported: Option<i32>) -> Sql<Option<Self>> {
         let row = conn
             .row(
                 "SELECT pid, (extract(epoch FROM backend_start) * 1000000)::bigint,
@@ -44,12 +44,12 @@ impl Backend {
             .await?;
         let Some(row) = row else { return Ok(None) };
         let backend = Self { pid: get(&row, 0)?, since: get(&row, 1)?, server: get(&row, 2)? };
-        Ok(Some(backend).filter(|backend| Some(backend.pid) == told))
+        Ok(Some(backend).filter(|backend| Some(backend.pid) == reported))
     }
 }
 
-/// The number of the process that whoever answered has told, be it the server or a pooler. A client only says it in a
-/// request to cancel: so one is written, and read instead of being sent.
+/// The pid reported at connection start, by the server or by a pooler. A client exposes it only in a cancel request: so
+/// one is written, and read instead of being sent.
 pub(crate) async fn told_pid(client: &Client) -> Option<i32> {
     let written = RecordedBytes::default();
     client.cancel_token().cancel_query_raw(written.clone(), Unwrapped).await.ok()?;
@@ -58,13 +58,13 @@ pub(crate) async fn told_pid(client: &Client) -> Option<i32> {
     Some(i32::from_be_bytes(request[PID].try_into().ok()?))
 }
 
-/// Keeps what is written, and agrees to whatever is asked.
+/// Records the bytes written, and accepts the TLS request.
 #[derive(Clone, Default)]
 struct RecordedBytes(Arc<Mutex<Vec<u8>>>);
 
 impl AsyncRead for RecordedBytes {
     fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        // The one thing that is asked is whether it is to be encrypted, and the answer is an S.
+        // The only question is whether to encrypt; the reply is an S.
         buf.put_slice(b"S");
         Poll::Ready(Ok(()))
     }
@@ -91,7 +91,7 @@ impl TlsStream for RecordedBytes {
     }
 }
 
-/// Encrypts nothing: what is written stays here.
+/// Encrypts nothing: the bytes never leave the process.
 struct Unwrapped;
 
 impl TlsConnect<RecordedBytes> for Unwrapped {

@@ -1,4 +1,4 @@
-//! What a process knows by heartbeat about the store. Nothing here has to be right: what follows from it is checked where it is used.
+//! Cache: a process's cached view of the store. Entries may be stale: they are checked where they are used.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,13 +8,13 @@ use ostler_core::SessionId;
 
 use crate::locks::{LockTarget, Locks, Mode};
 
-/// Grants that are known by heartbeat; over it they are forgotten, and looked up.
+/// Limit on cached grants; above it the cache is cleared.
 const MAX_GRANTS: usize = 100_000;
-/// Names that are known by heartbeat; over it they are forgotten, and looked up.
+/// Limit on cached names; above it the cache is cleared.
 const MAX_NAMES: usize = 10_000;
 
-/// What was true of a task when this process claimed it. It stays true for as long as the token does and the attempt
-/// has not durably begun, and the statement that relies on it checks both.
+/// The state of a task when this process claimed it. It stays valid for as long as the token does and the attempt has not
+/// durably started; the statement that relies on it checks both.
 #[derive(Clone, Debug)]
 pub(crate) struct Grant {
     pub(crate) token: u64,
@@ -25,7 +25,6 @@ pub(crate) struct Grant {
     pub(crate) runs: u32,
 }
 
-/// What a process knows by heartbeat.
 #[derive(Debug)]
 pub(crate) struct Cache {
     pub(crate) schema: String,
@@ -36,40 +35,40 @@ pub(crate) struct Cache {
 struct CachedQueue {
     grants: HashMap<i64, Grant>,
     sessions: HashMap<i64, SessionId>,
-    /// Queues whose tasks were bound to each other when they were last seen.
+    /// Queues whose tasks were bound to each other when they were last read.
     binding: HashSet<String>,
-    /// Where the last claim of a lane left off.
+    /// The position where the last claim of a lane left off.
     cursors: HashMap<i64, LaneScan>,
 }
 
-/// Where a claim looks from: the rank and the number of a task.
+/// A claim's scan position: the rank and the row id of a task.
 pub(crate) type ScanPosition = (i64, i64);
 
-/// The first place of all.
+/// The first position of all.
 pub(crate) const HEAD: ScanPosition = (i64::MIN, i64::MIN);
 
-/// How long claims go on from where the last one left off. What came to stand before that place by somebody else's doing is seen when
-/// a claim looks from the head again; so is what a transaction held that was undone.
+/// How long claims continue from where the last one left off. Tasks that another process put before that position are
+/// seen when a claim scans from the head again, as are tasks locked by a transaction that was rolled back.
 const CURSOR_LIFE: Duration = Duration::from_secs(1);
-/// Tasks that are claimed before it is worth while: so many dead entries at the head of the index cost little.
+/// Claimed tasks before a cursor pays off: that many dead entries at the head of the index cost little.
 const CURSOR_AFTER: usize = 1_000;
 
 #[derive(Debug)]
 struct LaneScan {
     place: ScanPosition,
-    /// Tasks that were claimed since claims go on from it.
+    /// Tasks claimed since claims continue from here.
     passed: usize,
-    /// When a claim looked from the head.
+    /// The time of the last scan from the head.
     since: Instant,
 }
 
-/// How a claim moved on in a lane.
+/// The progress of a claim in a lane.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ScanStep {
     pub(crate) lane: i64,
-    /// Where it looked from.
+    /// The position it scanned from.
     pub(crate) from: ScanPosition,
-    /// The last that it took.
+    /// The last task it took.
     pub(crate) to: ScanPosition,
     pub(crate) taken: usize,
 }
@@ -80,11 +79,11 @@ impl Cache {
     }
 
     fn known(&self) -> MutexGuard<'_, CachedQueue> {
-        // Whoever panicked here left at worst something that is looked up.
+        // A panic here leaves at worst a missing entry, which is looked up again.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Remembers claims, for the reports that are to come.
+    /// Caches claims, for the reports that follow.
     pub(crate) fn remember(&self, grants: impl IntoIterator<Item = (i64, Grant)>) {
         let mut known = self.known();
         if known.grants.len() >= MAX_GRANTS {
@@ -93,12 +92,12 @@ impl Cache {
         known.grants.extend(grants);
     }
 
-    /// What is remembered of a claim.
+    /// Returns the cached state of a claim.
     pub(crate) fn recall(&self, slot: i64, token: u64) -> Option<Grant> {
         self.known().grants.get(&slot).filter(|grant| grant.token == token).cloned()
     }
 
-    /// These claims are over.
+    /// Removes finished claims.
     pub(crate) fn forget(&self, slots: impl IntoIterator<Item = i64>) {
         let mut known = self.known();
         for slot in slots {
@@ -106,7 +105,7 @@ impl Cache {
         }
     }
 
-    /// Where to look from in a lane. Whoever finds too little there looks from the head.
+    /// The position to scan from in a lane. A claim that finds too few tasks there scans from the head.
     pub(crate) fn place(&self, lane: i64) -> ScanPosition {
         let known = self.known();
         let fresh =
@@ -114,7 +113,7 @@ impl Cache {
         known.cursors.get(&lane).filter(fresh).map_or(HEAD, |cursor| cursor.place)
     }
 
-    /// A claim took some, and is committed.
+    /// Records the progress of a committed claim.
     pub(crate) fn step(&self, step: ScanStep) {
         let mut known = self.known();
         if known.cursors.len() >= MAX_NAMES {
@@ -122,7 +121,7 @@ impl Cache {
         }
         let new = LaneScan { place: step.to, passed: 0, since: Instant::now() };
         let cursor = known.cursors.entry(step.lane).or_insert(new);
-        // Of two claims at once, the one that came less far may have been the first.
+        // Of two concurrent claims, the one that got less far may report last.
         cursor.place = if step.from == HEAD { step.to } else { cursor.place.max(step.to) };
         cursor.passed += step.taken;
         if step.from == HEAD {
@@ -130,7 +129,7 @@ impl Cache {
         }
     }
 
-    /// A task of this rank, or none below it, came to stand in some lane.
+    /// Resets the cursors that tasks of this rank, or of a higher one, may have landed in front of.
     pub(crate) fn came(&self, rank: i64) {
         self.known().cursors.retain(|_, cursor| rank > cursor.place.0);
     }
@@ -147,7 +146,7 @@ impl Cache {
         known.sessions.insert(id, name);
     }
 
-    /// Whether a queue binds its tasks to each other.
+    /// Records whether a queue binds its tasks to each other.
     pub(crate) fn note(&self, queue: &str, binds: bool) {
         let mut known = self.known();
         if binds && !known.binding.contains(queue) {
@@ -160,7 +159,7 @@ impl Cache {
         }
     }
 
-    /// The locks, stronger where they would turn out to be too weak.
+    /// Strengthens the locks that are known to be too weak.
     pub(crate) fn strengthened(&self, mut locks: Locks) -> Locks {
         let known = self.known();
         let names: Vec<String> = locks

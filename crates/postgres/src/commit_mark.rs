@@ -1,11 +1,13 @@
-//! Commit marks: proof of our own that a transaction was committed.
+//! Commit marks: our own proof that a transaction was committed.
 //!
-//! A connection can be lost while its commit is under way. A transaction number says nothing then: after a crash, or on a standby that was
-//! promoted, the server gives the same number to another transaction. So each transaction that writes also changes a row that only this
-//! process writes, its slot, together with its commit. Whoever does not know what became of a commit looks at that row over another
-//! connection, and in the same statement puts a fence there: a transaction that was still on its way cannot commit any more.
+//! A connection can be lost during its commit. The transaction id proves nothing then: after a crash, or on a promoted
+//! standby, the server assigns the same id to another transaction. So each writing transaction also changes a row that
+//! only this process writes, its slot, in the same commit. To resolve a commit of unknown result, a process reads that
+//! row over another connection, and in the same statement puts a fence there: a transaction still in flight cannot commit
+//! any more.
 //!
-//! A slot is used by one transaction at a time. It goes back only when the commit was answered, so that a mark never belongs to two.
+//! A slot is used by one transaction at a time. It is reused only after the commit was confirmed, so that a mark never
+//! belongs to two.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Mutex, PoisonError};
@@ -14,36 +16,37 @@ use crate::conn::{Conn, Params, get};
 use crate::fault::Sql;
 use crate::param::Param;
 
-/// Marks of one slot. Then another slot is taken: while a long transaction of somebody else keeps the server from removing old versions of
-/// rows, a row that changes for ever would become slow to find.
+/// Marks per slot. Then another slot is taken: while a long foreign transaction keeps the server from removing old row
+/// versions, a row that is updated indefinitely would become slow to find.
 const MAX_USES: i64 = 1_000;
-/// Slots that wait to be used again.
+/// Free slots that are kept for reuse.
 const MAX_FREE: usize = 64;
 /// The mark of a slot that has no row yet.
 const NEW: i64 = 0;
-/// The mark of a slot whose transaction was given up. No transaction expects it.
+/// The mark of a slot whose transaction was abandoned. No transaction expects it.
 const FENCE: i64 = -1;
-/// How long the row of a slot is kept after its last change. A process that uses it again later takes another slot.
+/// How long the row of a slot is kept after its last change. A process that uses it later takes another slot.
 const KEPT_MS: i64 = 60 * 60 * 1000;
-/// How old a transaction may be when its row is looked for: a row that is not there may have been removed later.
+/// The maximum age of a transaction when its row is looked up: beyond it, a missing row may have been removed.
 const MAX_DOUBT_MS: i64 = KEPT_MS / 2;
 
-/// What the function says to a transaction whose slot is not as it expects: it was given up, or the slot was removed.
+/// The error code for a transaction whose slot is not as expected: the transaction was abandoned, or the slot was
+/// removed.
 pub(crate) const GIVEN_UP: &str = "OSMRK";
 
-/// Marks the transaction, if it has written anything. Answers whether it has.
+/// Marks the transaction if it has written anything. Returns whether it has.
 pub(crate) const SET: &str = "SELECT ostler.mark_commit($1, $2, $3, $4)";
 
-/// Puts a fence into a slot, unless the mark is there. Answers the time if it did.
+/// Puts a fence into a slot, unless the mark is there. Returns the time if it did.
 const ASK: &str = "INSERT INTO ostler.commit_mark AS m(slot, mark, at)
      SELECT $1::bigint, $3::bigint, coalesce($4::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint)
      ON CONFLICT(slot) DO UPDATE SET mark = excluded.mark, at = excluded.at WHERE m.mark <> $2
      RETURNING at";
 
-/// Removes slots that nobody has used for long.
+/// Removes slots that have not been used for long.
 const SWEEP: &str = "DELETE FROM ostler.commit_mark WHERE slot IN (SELECT slot FROM ostler.commit_mark WHERE at < $1 LIMIT $2)";
 
-/// The slots of this process that no transaction uses now.
+/// The free slots of this process.
 #[derive(Default)]
 pub(crate) struct CommitMarks {
     free: Mutex<Vec<Slot>>,
@@ -60,29 +63,29 @@ pub(crate) struct CommitMark {
     slot: i64,
     before: i64,
     mark: i64,
-    /// When the transaction began, by the clock of the store.
+    /// The start of the transaction, by the clock of the store.
     began_ms: i64,
 }
 
-/// What became of a transaction.
+/// The result of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     Committed,
-    /// It is not committed, and never will be.
+    /// Not committed, and never will be.
     GivenUp,
-    /// It is so long ago that nobody knows.
+    /// Too long ago to tell.
     Unknown,
 }
 
 impl CommitMarks {
-    /// A mark for a transaction that is about to be committed.
+    /// Takes a mark for a transaction that is about to commit.
     pub(crate) fn take(&self, began_ms: i64) -> CommitMark {
         let free = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let slot = free.unwrap_or_else(|| Slot { id: random(), mark: NEW });
         CommitMark { slot: slot.id, before: slot.mark, mark: slot.mark + 1, began_ms }
     }
 
-    /// The commit was answered; `mark` is what the slot has now.
+    /// Frees a slot after a confirmed commit; `mark` is its current value.
     fn put_back(&self, id: i64, mark: i64) {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         if mark < MAX_USES && free.len() < MAX_FREE {
@@ -90,25 +93,25 @@ impl CommitMarks {
         }
     }
 
-    /// The transaction is committed, and has set its mark.
+    /// The transaction committed and set its mark.
     pub(crate) fn committed(&self, mark: &CommitMark) {
         self.put_back(mark.slot, mark.mark);
     }
 
-    /// The transaction has written nothing: its slot is as it was.
+    /// The transaction wrote nothing: its slot is unchanged.
     pub(crate) fn unused(&self, mark: &CommitMark) {
         self.put_back(mark.slot, mark.before);
     }
 }
 
 impl CommitMark {
-    /// What [`SET`] is given.
+    /// The parameters of [`SET`].
     pub(crate) fn params(&self) -> [&(dyn Param + Sync); 4] {
         [&self.slot, &self.before, &self.mark, &self.began_ms]
     }
 
-    /// Asks what became of the transaction, and sees to it that it is not committed later. It waits for a transaction that is still open,
-    /// as long as the server lets anybody wait for a lock. It may be asked again: the answer stays the same.
+    /// Determines the result of the transaction, and prevents a later commit. Waits for a transaction that is still open,
+    /// up to the server's lock timeout. May be repeated with the same result.
     pub(crate) async fn ask(&self, mut conn: Conn, now: Option<i64>) -> Sql<Fate> {
         conn.begins();
         let ask = conn.prepare(ASK).await?;
@@ -129,13 +132,13 @@ impl CommitMark {
     }
 }
 
-/// Removes the slots of processes that are gone, at most so many.
+/// Removes up to `most` slots of processes that are gone.
 pub(crate) async fn sweep(conn: &Conn, now_ms: i64, most: i64) -> Sql<()> {
     conn.exec(SWEEP, &[&now_ms.saturating_sub(KEPT_MS), &most]).await?;
     Ok(())
 }
 
-/// A number that no other process has: each hasher has keys of its own.
+/// A number unique to this process: each hasher has its own keys.
 fn random() -> i64 {
     RandomState::new().build_hasher().finish().cast_signed()
 }
@@ -155,7 +158,7 @@ mod tests {
         assert_eq!((next.slot, next.before, next.mark), (one.slot, 1, 2));
         marks.unused(&next);
         assert_eq!(marks.take(0).before, 1, "its row is as it was");
-        // What became of these two is not known: nobody uses their slots again.
+        // The results of these two are unknown: their slots are not reused.
         let fresh = marks.take(0);
         assert_eq!(fresh.before, NEW);
         assert!(![one.slot, other.slot].contains(&fresh.slot));

@@ -1,4 +1,4 @@
-//! One connection, as the verbs use it: statements are prepared once, and every wait has an end.
+//! Connection wrapper for the verbs: statements are prepared once, and every wait has a timeout.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -14,17 +14,17 @@ use crate::fault::{Abort, Sql, with_source};
 use crate::param::Param;
 use crate::session_settings::{BEGIN, SessionSettings, begin_untaught, look, look_untaught};
 
-/// What a statement is given.
+/// The parameters of a statement.
 pub(crate) type Params<'a> = &'a [&'a (dyn Param + Sync)];
 
 /// The name of the schema in the statements of this crate.
 pub(crate) const SCHEMA: &str = "ostler";
 
-/// Where the tables are, and how long anything may take there.
+/// The schema of the tables, and the timeout of statements.
 #[derive(Debug)]
 pub(crate) struct Names {
     schema: String,
-    /// How long one statement may take, its waits for others included.
+    /// The timeout of one statement, including waits for locks.
     patience: Duration,
     begin: String,
     begin_look: String,
@@ -43,17 +43,17 @@ impl Names {
         }
     }
 
-    /// The schema that has the tables.
+    /// The schema of the tables.
     pub(crate) fn schema(&self) -> &str {
         &self.schema
     }
 
-    /// How long one statement may take.
+    /// The timeout of one statement.
     pub(crate) const fn patience(&self) -> Duration {
         self.patience
     }
 
-    /// The statement, with the schema that is meant.
+    /// Replaces the schema name in the statement.
     pub(crate) fn text<'a>(&self, sql: &'a str) -> Cow<'a, str> {
         if self.schema == SCHEMA {
             return Cow::Borrowed(sql);
@@ -62,12 +62,12 @@ impl Names {
     }
 }
 
-/// A name, as SQL wants it.
+/// Quotes an SQL identifier.
 pub(crate) fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// A connection of the pool. One that is dropped in the middle of a transaction does not go back: nobody knows where it stands.
+/// A pooled connection. One that is dropped during a transaction is not returned to the pool: its state is unknown.
 pub(crate) struct Conn {
     link: Option<Link>,
     names: Arc<Names>,
@@ -82,9 +82,10 @@ enum Link {
 
 /// A statement that can be sent.
 pub(crate) enum Prepared {
-    /// It has a name at the server, and its plan is kept.
+    /// Named at the server, which keeps its plan.
     Named(Statement),
-    /// Its text is sent with it. What a connection of a pooler's was told, the next transaction may not find.
+    /// Sent with its text: behind a pooler, the next transaction may get another server connection, without the prepared
+    /// statement.
     Unnamed(String),
 }
 
@@ -106,7 +107,7 @@ impl Conn {
         Ok(Self::of(Link::Pooled(object), session_settings, names))
     }
 
-    /// A connection that is nobody else's.
+    /// Wraps a dedicated connection.
     pub(crate) fn own(
         client: ClientWrapper,
         session_settings: &Arc<SessionSettings>,
@@ -133,8 +134,8 @@ impl Conn {
         }
     }
 
-    /// The statement, prepared. Statements that are to be sent at once have to be prepared before: otherwise one that has to be
-    /// prepared first is overtaken by the next.
+    /// Prepares the statement. Statements to be pipelined must be prepared in advance: otherwise one that is prepared
+    /// first is overtaken by the next.
     pub(crate) async fn prepare(&self, sql: &str) -> Sql<Prepared> {
         let text = self.names.text(sql);
         if !self.session_settings.hold() {
@@ -144,7 +145,7 @@ impl Conn {
         Ok(Prepared::Named(named))
     }
 
-    /// What a prepared statement answers. It is sent when this is polled first.
+    /// Runs a prepared statement. It is sent on the first poll.
     pub(crate) async fn run(&self, statement: &Prepared, params: Params<'_>) -> Sql<Vec<Row>> {
         let client = self.client();
         self.in_time(async {
@@ -156,28 +157,28 @@ impl Conn {
         .await
     }
 
-    /// What the statement answers.
+    /// Returns the rows of the statement.
     pub(crate) async fn rows(&self, sql: &str, params: Params<'_>) -> Sql<Vec<Row>> {
         let statement = self.prepare(sql).await?;
         self.run(&statement, params).await
     }
 
-    /// The first row of the answer, if there is one.
+    /// Returns the first row, if there is one.
     pub(crate) async fn row(&self, sql: &str, params: Params<'_>) -> Sql<Option<Row>> {
         Ok(self.rows(sql, params).await?.into_iter().next())
     }
 
-    /// The one row of an answer that always has one.
+    /// Returns the only row of a statement that always has one.
     pub(crate) async fn one(&self, sql: &str, params: Params<'_>) -> Sql<Row> {
         self.row(sql, params).await?.ok_or_else(|| Abort::Foreign(format!("no row from: {sql}")))
     }
 
-    /// Whether the statement finds anything.
+    /// Whether the statement finds any row.
     pub(crate) async fn exists(&self, sql: &str, params: Params<'_>) -> Sql<bool> {
         Ok(!self.rows(sql, params).await?.is_empty())
     }
 
-    /// Carries a statement out, and answers how many rows it touched.
+    /// Executes a statement, and returns the number of affected rows.
     pub(crate) async fn exec(&self, sql: &str, params: Params<'_>) -> Sql<u64> {
         let (statement, client) = (self.prepare(sql).await?, self.client());
         self.in_time(async {
@@ -189,7 +190,7 @@ impl Conn {
         .await
     }
 
-    /// Several statements without parameters, in one message.
+    /// Executes several statements without parameters, in one message.
     pub(crate) async fn batch(&self, sql: &str) -> Sql<()> {
         let text = self.names.text(sql);
         self.in_time(async { Ok(self.client().batch_execute(&text).await?) }).await
@@ -205,23 +206,23 @@ impl Conn {
         self.in_transaction = true;
     }
 
-    /// The server has answered the end of the transaction.
+    /// Records that the server has confirmed the end of the transaction.
     pub(crate) fn ended(&mut self) {
         self.in_transaction = false;
     }
 
-    /// Sends the begin of a transaction that writes. Whoever polls it together with the next statements sends all of them at once.
+    /// Sends the start of a writing transaction. Polled together with the next statements, all of them are sent at once.
     pub(crate) async fn begin(&self) -> Sql<()> {
         self.batch(if self.is_taught() { BEGIN } else { &self.names.begin }).await
     }
 
-    /// The same for a look at one moment of the store.
+    /// Sends the start of a read transaction on one snapshot.
     pub(crate) async fn begin_look(&self) -> Sql<()> {
         self.batch(if self.is_taught() { &self.names.begin_look_taught } else { &self.names.begin_look })
             .await
     }
 
-    /// Whether it was told beforehand how transactions are.
+    /// Whether the session settings were applied in advance.
     fn is_taught(&self) -> bool {
         match &self.link {
             Some(Link::Pooled(_)) => self.session_settings.hold(),
@@ -229,8 +230,8 @@ impl Conn {
         }
     }
 
-    /// The last statement of a transaction, if there is one, its mark, and its commit, sent at once. If one of them fails, all of it is
-    /// undone. Answers what the statement answers, and whether the transaction has written anything.
+    /// Sends the last statement of a transaction, if there is one, its mark and its commit at once. If one of them fails,
+    /// all of it is rolled back. Returns the rows of the statement, and whether the transaction has written anything.
     pub(crate) async fn commit_marked(
         &mut self,
         mark: &CommitMark,
@@ -282,50 +283,50 @@ impl Drop for Conn {
     }
 }
 
-/// Parameters of a statement whose types the server has told.
+/// The parameters of a statement whose types the server has reported.
 fn values<'a>(params: Params<'a>) -> Vec<&'a (dyn ToSql + Sync)> {
     params.iter().map(|param| *param as &(dyn ToSql + Sync)).collect()
 }
 
-/// Parameters of a statement whose types the server is told.
+/// The parameters of a statement, with the types to send to the server.
 fn typed<'a>(params: Params<'a>) -> Vec<(&'a (dyn ToSql + Sync), Type)> {
     params.iter().map(|param| (*param as &(dyn ToSql + Sync), param.sql_type())).collect()
 }
 
-/// A column. What has another type was not written by us.
+/// Reads a column. A value of another type was not written by Ostler.
 pub(crate) fn get<T: FromSqlOwned>(row: &Row, at: usize) -> Sql<T> {
     row.try_get(at).map_err(|error| Abort::Foreign(with_source(&error)))
 }
 
-/// A column with a number that is never negative.
+/// Reads a non-negative number.
 pub(crate) fn get_u64(row: &Row, at: usize) -> Sql<u64> {
     let number: i64 = get(row, at)?;
     u64::try_from(number).map_err(|error| Abort::Foreign(error.to_string()))
 }
 
-/// A column with a number that is never negative, if there is one.
+/// Reads a nullable, non-negative number.
 pub(crate) fn get_u64_opt(row: &Row, at: usize) -> Sql<Option<u64>> {
     let number: Option<i64> = get(row, at)?;
     number.map(u64::try_from).transpose().map_err(|error| Abort::Foreign(error.to_string()))
 }
 
-/// A column with a small number that is never negative.
+/// Reads a small non-negative number.
 pub(crate) fn get_u32(row: &Row, at: usize) -> Sql<u32> {
     let number: i32 = get(row, at)?;
     u32::try_from(number).map_err(|error| Abort::Foreign(error.to_string()))
 }
 
-/// A number as a column keeps it.
+/// Converts a number for a `bigint` column.
 pub(crate) fn big(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// A small number as a column keeps it.
+/// Converts a number for an `integer` column.
 pub(crate) fn int(number: u32) -> i32 {
     i32::try_from(number).unwrap_or(i32::MAX)
 }
 
-/// How many rows are wanted.
+/// Converts a row limit.
 pub(crate) fn most(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }

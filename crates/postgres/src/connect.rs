@@ -1,4 +1,4 @@
-//! Opens connections: for the pool, for the heartbeat, and for whoever listens.
+//! Opens connections: for the pool, the heartbeat and the listener.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -19,26 +19,26 @@ use crate::backend::told_pid;
 use crate::fault::{Abort, Sql};
 use crate::session_settings::SessionSettings;
 
-/// How long it may take to open a connection, whichever server answers.
+/// The timeout for opening a connection, whichever server answers.
 pub(crate) const MAX_CONNECT: Duration = Duration::from_secs(10);
-/// How long one of several servers may say nothing before the next one is tried.
+/// How long one of several servers may be silent before the next one is tried.
 const MAX_SILENCE: Duration = Duration::from_secs(3);
 
-/// What is done with a notice.
+/// The callback for a notification.
 type OnNotification = Box<dyn FnMut(&str) + Send>;
-/// Moves the bytes of a connection, until it is lost or nobody uses it any more.
+/// Drives the I/O of a connection, until it is lost or no longer used.
 type Drive = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 type ServerStream = <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream;
-/// A connection, before anybody moves its bytes.
+/// A connection whose I/O is not driven yet.
 type NewConnection = (Client, Connection<Socket, ServerStream>);
 
-/// Knows where the servers are, and how to speak to them.
+/// Opens connections to the configured servers.
 #[derive(Clone)]
 pub(crate) struct Connector {
-    /// One or more.
+    /// Not empty.
     servers: Arc<[Config]>,
-    /// Which of them answered last.
+    /// The index of the server that answered last.
     last: Arc<AtomicUsize>,
     tls: MakeRustlsConnect,
     bound: Duration,
@@ -62,12 +62,12 @@ impl Connector {
         }
     }
 
-    /// What the connections of its pools are told.
+    /// The session settings of its pools' connections.
     pub(crate) const fn session_settings(&self) -> &Arc<SessionSettings> {
         &self.session_settings
     }
 
-    /// Tries the servers one after the other, first the one that answered last.
+    /// Tries the servers one after the other, starting with the one that answered last.
     async fn reach(&self) -> Result<NewConnection, tokio_postgres::Error> {
         let (count, first) = (self.servers.len(), self.last.load(Ordering::Relaxed));
         for step in 1..count {
@@ -83,13 +83,13 @@ impl Connector {
         Ok(opened)
     }
 
-    /// What makes the connections of a pool.
+    /// The connection manager of a pool.
     pub(crate) fn manager(&self) -> Manager {
         let how = ManagerConfig { recycling_method: RecyclingMethod::Fast };
         Manager::from_connect(self.servers[0].clone(), self.clone(), how)
     }
 
-    /// A connection that is nobody else's.
+    /// Opens a dedicated connection.
     pub(crate) async fn client(&self) -> Sql<ClientWrapper> {
         let (client, drive) = self.open(Box::new(|_| {})).await?;
         let driving = tokio::spawn(drive);
@@ -97,7 +97,7 @@ impl Connector {
         Ok(ClientWrapper::new(client, driving))
     }
 
-    /// The same, with word of its loss.
+    /// Opens a dedicated connection that reports its loss.
     pub(crate) async fn watched(&self) -> Sql<WatchedConnection> {
         let (client, drive) = self.open(Box::new(|_| {})).await?;
         let (ends, lost) = oneshot::channel();
@@ -109,7 +109,7 @@ impl Connector {
         Ok(WatchedConnection { client: ClientWrapper::new(client, driving), told_pid, lost })
     }
 
-    /// A connection that hears notices.
+    /// Opens a connection that receives notifications.
     pub(crate) async fn listener(&self, hear: OnNotification) -> Sql<(Client, JoinHandle<()>)> {
         let (client, drive) = self.open(hear).await?;
         let driving = tokio::spawn(drive);
@@ -117,11 +117,11 @@ impl Connector {
         Ok((client, driving))
     }
 
-    /// Looks whether there is a pooler between us and the server. Answers the number of the process that whoever answered has named.
+    /// Detects a pooler between this process and the server. Returns the pid reported at connection start.
     async fn look(&self, client: &Client) -> Sql<Option<i32>> {
-        let told = told_pid(client).await;
-        timeout(self.bound, self.session_settings.look(client, told)).await.map_err(|_| Abort::Silent)??;
-        Ok(told)
+        let pid = told_pid(client).await;
+        timeout(self.bound, self.session_settings.look(client, pid)).await.map_err(|_| Abort::Silent)??;
+        Ok(pid)
     }
 
     async fn open(&self, hear: OnNotification) -> Sql<(Client, Drive)> {
@@ -132,29 +132,29 @@ impl Connector {
     }
 }
 
-/// For the pool, which has a bound of its own.
+/// For the pool, which has its own timeout.
 impl Connect for Connector {
     fn connect(&self, _: &Config) -> Pooled<'_> {
         Box::pin(async {
             let (client, connection) = self.reach().await?;
-            let told = told_pid(&client).await;
+            let pid = told_pid(&client).await;
             let driving = tokio::spawn(drive(connection, Box::new(|_| {})));
-            self.session_settings.apply(&client, told).await?;
+            self.session_settings.apply(&client, pid).await?;
             Ok((client, driving))
         })
     }
 }
 
-/// What a pool wants for a connection.
+/// The future that a pool expects for a connection.
 type Pooled<'a> =
     Pin<Box<dyn Future<Output = Result<(Client, JoinHandle<()>), tokio_postgres::Error>> + Send + 'a>>;
 
-/// A connection whose loss is told.
+/// A connection that reports its loss.
 pub(crate) struct WatchedConnection {
     pub(crate) client: ClientWrapper,
-    /// The number of the server's process, as it was told when the connection was opened.
+    /// The pid of the server process, as reported when the connection was opened.
     pub(crate) told_pid: Option<i32>,
-    /// Ends when the connection is lost.
+    /// Resolves when the connection is lost.
     pub(crate) lost: oneshot::Receiver<()>,
 }
 

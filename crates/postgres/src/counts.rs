@@ -1,5 +1,6 @@
-//! The counts of lanes. Each transaction adds a row for each lane whose tasks it moved, so that no transaction has to wait for
-//! another; from time to time these are summed up. What a lane counts is its own row and all rows that were added.
+//! Task counts per lane. Each transaction adds a delta row for each lane whose tasks it moved, so that no transaction
+//! waits for another; the deltas are folded into the lane from time to time. A lane's counts are its own row plus all its
+//! deltas.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -17,10 +18,10 @@ use crate::fault::Sql;
 use crate::notifier::Notification;
 use crate::param::Param;
 
-/// Rows are summed up when so many were added.
+/// Deltas are folded once this many were added.
 const FOLD_EVERY: i64 = 256;
 
-/// What changed in a lane during a transaction.
+/// The changes to a lane's counts during a transaction.
 #[derive(Default)]
 pub(crate) struct LaneChange {
     pub(crate) counts: [i64; 6],
@@ -29,12 +30,11 @@ pub(crate) struct LaneChange {
     recent_ms: Vec<i64>,
 }
 
-/// What changed in all lanes.
 #[derive(Default)]
 pub(crate) struct LaneChanges(HashMap<i64, LaneChange>);
 
 impl LaneChanges {
-    /// Counts a task that moved from one state to another; `None` is outside of the store.
+    /// Counts a state transition; `None` means outside the store.
     pub(crate) fn count(&mut self, lane: i64, from: Option<StateName>, to: Option<StateName>) {
         let change = self.0.entry(lane).or_default();
         if let Some(from) = from {
@@ -45,23 +45,23 @@ impl LaneChanges {
         }
     }
 
-    /// Counts a task that was removed; what has ended stays counted.
+    /// Counts a removed task; finished tasks stay in the lane's totals.
     pub(crate) fn count_pruned(&mut self, lane: i64, state: StateName) {
         self.0.entry(lane).or_default().pruned[state as usize] += 1;
     }
 
-    /// What has happened in a lane.
+    /// The totals accumulated for a lane.
     pub(crate) fn tally(&mut self, lane: i64) -> &mut LaneTotals {
         &mut self.0.entry(lane).or_default().tally
     }
 
-    /// Keeps how long a run took.
+    /// Records the duration of an attempt.
     pub(crate) fn count_run(&mut self, lane: i64, took: Duration) {
         let took = u32::try_from(took.as_millis()).unwrap_or(u32::MAX);
         self.0.entry(lane).or_default().recent_ms.push(i64::from(took));
     }
 
-    /// How many tasks of these lanes came to stand, or ceased to stand, like this.
+    /// The net change of tasks in these states, over these lanes.
     pub(crate) fn sum(&self, lanes: &[i64], states: &[StateName]) -> i64 {
         let changes = lanes.iter().filter_map(|lane| self.0.get(lane));
         changes.flat_map(|change| states.iter().map(|state| change.counts[*state as usize])).sum()
@@ -75,13 +75,13 @@ impl LaneChanges {
         self.0.remove(&lane);
     }
 
-    /// Writes what was counted.
+    /// Writes the accumulated counts.
     pub(crate) async fn write(&mut self, conn: &Conn) -> Sql<()> {
         conn.rows(ADD, &self.take().params()).await?;
         Ok(())
     }
 
-    /// Writes what was counted, if anything was, and commits; whoever listens hears the notice then.
+    /// Writes the accumulated counts, if there are any, and commits; listeners receive the notification then.
     pub(crate) async fn write_with_commit(
         &mut self,
         conn: &mut Conn,
@@ -110,7 +110,7 @@ impl LaneChanges {
         let changes: BTreeMap<i64, LaneChange> = std::mem::take(&mut self.0).into_iter().collect();
         let column = |of: fn(&LaneChange) -> i64| changes.values().map(of).collect::<Vec<i64>>();
         let lanes: Vec<i64> = changes.keys().copied().collect();
-        // Arrays of arrays must have one length, so what a lane's runs took goes as text.
+        // Arrays of arrays must have one length, so a lane's durations are sent as text.
         let recent = |change: &LaneChange| {
             let last = change.recent_ms.len().saturating_sub(RECENT_RUNS);
             let texts: Vec<String> = change.recent_ms[last..].iter().map(i64::to_string).collect();
@@ -146,7 +146,7 @@ const ADD: &str = "INSERT INTO ostler.lane_delta(lane, queued, claimed, running,
         AS n(a, b, c, d, e, f, g, h, i, j, k, l, m, o, p)
      RETURNING seq";
 
-/// What [`ADD`] is given.
+/// The parameters of [`ADD`].
 struct Columns {
     numbers: [Vec<i64>; 14],
     recent: Vec<String>,
@@ -159,7 +159,7 @@ impl Columns {
     }
 }
 
-/// Whether it is time to sum up, now that these rows were added.
+/// Whether a fold is due, now that these rows were added.
 fn is_due(rows: &[Row]) -> Sql<bool> {
     let mut due = false;
     for row in rows {
@@ -168,16 +168,16 @@ fn is_due(rows: &[Row]) -> Sql<bool> {
     Ok(due)
 }
 
-/// What a transaction learns when it is committed.
+/// The result of a committed transaction.
 pub(crate) struct CommittedCounts {
-    /// Whether it is time to sum up.
+    /// Whether a fold is due.
     pub(crate) fold: bool,
     /// Whether it has written anything, and set its mark.
     pub(crate) marked: bool,
 }
 
-/// Sums up what was added, unless somebody else is at it. How much waits in a queue is looked at after each transaction, which is known by its
-/// number (`xmin`): what it moves from one lane to another waits in neither of them twice.
+/// Folds the deltas, unless another transaction is doing so. The length of a queue is evaluated after each transaction,
+/// identified by its `xmin`: a task that it moves from one lane to another is not counted twice.
 pub(crate) async fn fold(conn: &Conn, lock: &str) -> Sql<()> {
     conn.exec(
         "WITH mine AS MATERIALIZED (SELECT pg_try_advisory_xact_lock(hashtextextended($1, 0)) AS yes),
@@ -213,23 +213,23 @@ pub(crate) async fn fold(conn: &Conn, lock: &str) -> Sql<()> {
     Ok(())
 }
 
-/// What a lane has counted.
+/// The counts of a lane.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counted {
     pub(crate) counts: Counts,
-    /// Tasks that were pruned: completed, failed, cancelled.
+    /// Pruned tasks: completed, failed, cancelled.
     pub(crate) pruned: [u64; 3],
     pub(crate) tally: LaneTotals,
-    /// The most that ever waited at once in the lane's queue.
+    /// The largest length that the lane's queue ever had.
     pub(crate) high_water: u64,
     pub(crate) recent_ms: Vec<u32>,
 }
 
-/// The columns that are summed up.
+/// The columns that are folded.
 const NUMBERS: &str = "queued, claimed, running, completed, failed, cancelled, pruned_completed, pruned_failed, pruned_cancelled,
     attempts, retried, replayed_failed, replayed_cancelled";
 
-/// What a lane's row and its added rows come to.
+/// The sum of a lane's row and its deltas.
 #[derive(Default)]
 struct Sum {
     queue: i64,
@@ -237,17 +237,17 @@ struct Sum {
     recent: Vec<i64>,
 }
 
-/// How much waits in a queue, transaction by transaction.
+/// The length of a queue over time, transaction by transaction.
 #[derive(Default)]
 struct Level {
     high_water: i64,
     summed_up: i64,
-    /// What each transaction added, by its number: with its place, and how much.
+    /// The sequence number and the change of each transaction, by its id.
     added: HashMap<String, (i64, i64)>,
 }
 
 impl Level {
-    /// The most that ever waited.
+    /// The largest length.
     fn highest(self) -> i64 {
         let mut added: Vec<(i64, i64)> = self.added.into_values().collect();
         added.sort_unstable();
@@ -260,7 +260,7 @@ impl Level {
     }
 }
 
-/// What all lanes have counted, on one view of the store. Of one queue, if it is named.
+/// Returns the counts of all lanes, or of one queue's lanes, on one snapshot of the store.
 pub(crate) async fn counted(conn: &Conn, queue: Option<i64>) -> Sql<HashMap<i64, Counted>> {
     let sql = format!(
         "SELECT id, queue, 0::bigint, NULL::text, high_water, recent, {NUMBERS}

@@ -1,4 +1,4 @@
-//! What stops a verb, and what PostgreSQL's errors mean to the caller, classed once.
+//! Reasons why a verb aborts, and the classification of PostgreSQL errors into store error kinds.
 
 use ostler_store::{Error, ErrorKind};
 use tokio_postgres::error::SqlState;
@@ -7,22 +7,22 @@ use crate::commit_mark::GIVEN_UP;
 use crate::locks::Locks;
 use crate::move_target::REFUSES_WHILE_ARRIVING;
 
-/// Why a verb was not carried out.
+/// The reason why a verb was not executed.
 #[derive(Debug)]
 pub(crate) enum Abort {
-    /// The server refused a statement, or the connection is lost.
+    /// The server rejected a statement, or the connection is lost.
     Server(tokio_postgres::Error),
-    /// No connection is to be had.
+    /// No connection is available.
     Away(String),
-    /// No answer came in time.
+    /// The reply timed out.
     Silent,
-    /// A row holds what Ostler never writes.
+    /// A row holds a value that Ostler never writes.
     Foreign(String),
-    /// The transaction met a queue or a session that it has not locked. It begins anew, with these locks too.
+    /// The transaction needs a queue or a session that it has not locked. It restarts with these locks added.
     Needs(Locks),
-    /// Tasks that came with somebody else's transaction have to be taken in first.
+    /// Tasks enqueued by a foreign transaction have to be taken from the inbox first.
     Inbox,
-    /// The caller's mistake, or what the store as a whole refuses.
+    /// The caller's mistake, or a refusal by the store as a whole.
     Refused(Error),
 }
 
@@ -42,7 +42,7 @@ impl From<tokio_postgres::Error> for Abort {
 }
 
 impl Abort {
-    /// A connection could not be opened: the server said why, or there was none.
+    /// Classifies a failure to connect: refused by the server, an untrusted certificate, or unreachable.
     pub(crate) fn unconnected(error: tokio_postgres::Error) -> Self {
         if error.as_db_error().is_some() {
             return Self::Server(error);
@@ -56,7 +56,7 @@ impl Abort {
         }
     }
 
-    /// Whether the same transaction may go through when it is tried again at once. Nothing of it was written.
+    /// Whether the same transaction may succeed when it is retried at once. Nothing of it was written.
     pub(crate) fn is_passing(&self) -> bool {
         match self {
             Self::Server(error) => match error.code() {
@@ -68,12 +68,12 @@ impl Abort {
         }
     }
 
-    /// Whether the server has too much of something, such as notices that nobody has fetched.
+    /// Whether a server limit is exceeded, such as the queue of unread notifications.
     pub(crate) fn is_over_a_limit(&self) -> bool {
         matches!(self, Self::Server(error) if error.code() == Some(&SqlState::PROGRAM_LIMIT_EXCEEDED))
     }
 
-    /// Whether nobody can say what the server did with the last statement.
+    /// Whether it is unknown if the server executed the last statement.
     pub(crate) fn is_open_question(&self) -> bool {
         match self {
             Self::Server(error) => error.code().is_none_or(is_about_the_connection),
@@ -83,12 +83,12 @@ impl Abort {
     }
 }
 
-/// Whether a code is about the connection, as the server says it when it ends one, or a pooler that has lost the server.
+/// Whether the code concerns the connection: the server closed it, or a pooler lost the server.
 fn is_about_the_connection(code: &SqlState) -> bool {
     ["57P", "08"].iter().any(|class| code.code().starts_with(class))
 }
 
-/// Two transactions were in each other's way, or the server is on its way down, or a pooler has lost it.
+/// Whether the failure is transient: transactions conflicted, the server is shutting down, or a pooler lost it.
 fn is_passing(code: &SqlState) -> bool {
     if code.code() == GIVEN_UP || code.code().starts_with("08") {
         return true;
@@ -104,7 +104,7 @@ fn is_passing(code: &SqlState) -> bool {
     .contains(code)
 }
 
-/// Why the certificate of a server was refused, if that is what went wrong.
+/// Returns why the certificate of a server was rejected, if that is the cause.
 fn distrust(error: &tokio_postgres::Error) -> Option<String> {
     use std::error::Error as _;
     let io = error.source()?.downcast_ref::<std::io::Error>()?;
@@ -119,7 +119,7 @@ fn is_io(error: &tokio_postgres::Error) -> bool {
     error.source().is_some_and(|source| source.is::<std::io::Error>())
 }
 
-/// The error with a sentence for people and a kind for programs.
+/// Converts an abort into a message for people and a kind for programs.
 #[allow(clippy::needless_pass_by_value, reason = "used as `map_err(fault)`")]
 pub(crate) fn fault(stop: Abort) -> Error {
     match stop {
@@ -174,7 +174,7 @@ fn server_fault(error: &tokio_postgres::Error) -> Error {
     Error::new(kind, sentence)
 }
 
-/// What a code of the SQL standard or of PostgreSQL means.
+/// Classifies a SQLSTATE code.
 fn kind_of(code: &str) -> ErrorKind {
     match code {
         "53100" => ErrorKind::Full,
@@ -190,7 +190,7 @@ fn kind_of(code: &str) -> ErrorKind {
     }
 }
 
-/// An error with what is behind it: on its own it only says at what it failed.
+/// Formats an error with its sources: on its own it only names the failed operation.
 pub(crate) fn with_source(error: &dyn std::error::Error) -> String {
     match error.source() {
         Some(source) => format!("{error}: {source}"),
@@ -198,8 +198,8 @@ pub(crate) fn with_source(error: &dyn std::error::Error) -> String {
     }
 }
 
-/// What was read; nothing, where a row cannot be understood. For whoever works through many rows: one that somebody
-/// edited by hand must not hold the others up.
+/// Maps a row that cannot be decoded to `None`, for code that processes many rows: a row edited by hand must not block
+/// the others.
 pub(crate) fn readable<T>(read: Sql<T>) -> Sql<Option<T>> {
     match read {
         Ok(read) => Ok(Some(read)),

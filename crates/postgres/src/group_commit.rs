@@ -1,6 +1,6 @@
-//! Calls of one verb that come at once share a transaction, and with it its commit: a hundred callers with a task each cost little more than
-//! one caller with a hundred tasks. Nobody waits for others to come: a call that finds a free turn is carried out at once, and those that
-//! come meanwhile go together when the next turn is free.
+//! Group commit: concurrent calls of one verb share a transaction and its commit. A hundred callers with one task each
+//! cost little more than one caller with a hundred tasks. No call waits for others to arrive: one that finds a free turn
+//! runs at once, and those that arrive in the meantime go together when the next turn is free.
 
 use std::collections::{HashMap, VecDeque};
 use std::pin::Pin;
@@ -10,31 +10,31 @@ use ostler_store::{Error, ErrorKind};
 use tokio::runtime::{Handle, Id};
 use tokio::sync::{Semaphore, oneshot};
 
-/// Transactions of one verb at once: while one waits for the disk, the next one is put together.
+/// Concurrent transactions of one verb: while one waits for the disk, the next one is assembled.
 const TURNS: usize = 2;
-/// Items of calls that share a transaction. One call may have more.
+/// Items of calls that share a transaction. A single call may have more.
 const MAX_ITEMS: usize = 1_000;
-/// What calls that share a transaction may bring along, all together. One call may be larger.
+/// Total bytes of calls that share a transaction. A single call may be larger.
 const MAX_BYTES: usize = 8 << 20;
-/// Runtimes that are remembered; over it, those without calls are forgotten.
+/// Runtimes that are tracked; above it, those without calls are dropped.
 const MAX_RUNTIMES: usize = 16;
 
-/// What became of a call: an answer for each item, or the items again.
+/// The result of a call: a reply for each item, or the items handed back.
 pub(crate) type CallOutcome<I, A> = Result<Vec<A>, (Error, Vec<I>)>;
 
-/// How calls are carried out: an answer for each item, in their order.
+/// Executes calls: returns a reply for each item, in order.
 pub(crate) type Carry<C, I, A> =
     fn(Arc<C>, Vec<I>) -> Pin<Box<dyn Future<Output = CallOutcome<I, A>> + Send>>;
 
-/// The calls of one verb. Those of each runtime of the process keep to themselves: one whose threads are blocked holds up no other.
+/// The calls of one verb. Each runtime of the process has its own queue: blocked threads of one do not delay another.
 pub(crate) struct GroupCommit<C, I, A> {
     with: Arc<C>,
     work: Carry<C, I, A>,
     bytes: fn(&I) -> usize,
-    lines: Mutex<HashMap<Id, Arc<RuntimeQueue<I, A>>>>,
+    queues: Mutex<HashMap<Id, Arc<RuntimeQueue<I, A>>>>,
 }
 
-/// The calls of one runtime. Each of those that wait belongs to a caller that waits, for a turn or for its answer.
+/// The calls of one runtime. Each queued call belongs to a caller that waits for a turn or for its reply.
 struct RuntimeQueue<I, A> {
     turns: Arc<Semaphore>,
     waiting: Mutex<VecDeque<Call<I, A>>>,
@@ -51,28 +51,28 @@ where
     I: Send + 'static,
     A: Send + 'static,
 {
-    /// No calls yet. `bytes` is what an item brings along.
+    /// Creates an empty group. `bytes` returns the size of an item.
     pub(crate) fn new(with: &Arc<C>, bytes: fn(&I) -> usize, work: Carry<C, I, A>) -> Self {
-        Self { with: Arc::clone(with), work, bytes, lines: Mutex::default() }
+        Self { with: Arc::clone(with), work, bytes, queues: Mutex::default() }
     }
 
-    /// Carries a call out, with others if there are any. A call whose caller goes away before its turn is not carried out.
+    /// Executes a call, with others if there are any. A call whose caller is dropped before its turn is not executed.
     pub(crate) async fn call(&self, items: Vec<I>) -> CallOutcome<I, A> {
-        let line = self.here();
-        if let Ok(_turn) = line.turns.try_acquire() {
+        let queue = self.here();
+        if let Ok(_turn) = queue.turns.try_acquire() {
             return (self.work)(Arc::clone(&self.with), items).await;
         }
         let (answer, mut answered) = oneshot::channel();
-        line.lock().push_back(Call { items, answer });
+        queue.lock().push_back(Call { items, answer });
         let turn = tokio::select! {
             biased;
             answer = &mut answered => return given(answer),
-            turn = Arc::clone(&line.turns).acquire_owned() => turn,
+            turn = Arc::clone(&queue.turns).acquire_owned() => turn,
         };
-        let calls = line.next(self.bytes);
+        let calls = queue.next(self.bytes);
         if !calls.is_empty() {
             let (with, work) = (Arc::clone(&self.with), self.work);
-            // Not with this caller: the others would end with it.
+            // Spawned, so that the other calls do not depend on this caller's future.
             tokio::spawn(async move {
                 let _turn = turn;
                 together(calls, |items| work(Arc::clone(&with), items)).await;
@@ -82,12 +82,12 @@ where
     }
 
     fn here(&self) -> Arc<RuntimeQueue<I, A>> {
-        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
         let runtime = Handle::current().id();
-        if !lines.contains_key(&runtime) && lines.len() >= MAX_RUNTIMES {
-            lines.retain(|_, line| Arc::strong_count(line) > 1);
+        if !queues.contains_key(&runtime) && queues.len() >= MAX_RUNTIMES {
+            queues.retain(|_, queue| Arc::strong_count(queue) > 1);
         }
-        Arc::clone(lines.entry(runtime).or_insert_with(|| {
+        Arc::clone(queues.entry(runtime).or_insert_with(|| {
             Arc::new(RuntimeQueue { turns: Arc::new(Semaphore::new(TURNS)), waiting: Mutex::default() })
         }))
     }
@@ -98,7 +98,7 @@ impl<I, A> RuntimeQueue<I, A> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The first of those that wait, as many as may go together.
+    /// Takes the first queued calls, as many as may share a transaction.
     fn next(&self, bytes: fn(&I) -> usize) -> Vec<Call<I, A>> {
         let mut waiting = self.lock();
         let (mut calls, mut items, mut size) = (Vec::new(), 0, 0);
@@ -108,15 +108,15 @@ impl<I, A> RuntimeQueue<I, A> {
                 break;
             }
             (items, size) = (items + call.items.len(), size + more);
-            // Whose caller is gone is nobody's.
+            // Skip calls whose caller is gone.
             calls.extend(waiting.pop_front().filter(|call| !call.answer.is_closed()));
         }
         calls
     }
 }
 
-/// Carries calls out as one, and gives each its own answer. If that cannot be, for a reason that may lie in one of them, each is carried
-/// out by itself.
+/// Executes calls as one, and gives each its own reply. If that fails for a reason that may lie in one of them, each is
+/// executed by itself.
 async fn together<I, A, F>(calls: Vec<Call<I, A>>, work: impl Fn(Vec<I>) -> F)
 where
     F: Future<Output = CallOutcome<I, A>>,
@@ -127,7 +127,7 @@ where
         items.extend(call.items);
     }
     let many = callers.len() > 1;
-    // Whoever is gone does not hear it.
+    // A failed send means that the caller is gone.
     match work(items).await {
         Ok(answers) => {
             let mut answers = answers.into_iter();
@@ -146,7 +146,7 @@ where
     }
 }
 
-/// The answer. There is none only if whoever carried the call out has panicked.
+/// Unwraps the reply. It is missing only if the executing task has panicked.
 fn given<T>(answer: Result<T, oneshot::error::RecvError>) -> T {
     answer.expect("a call that is carried out with others is answered")
 }
@@ -161,7 +161,8 @@ mod tests {
 
     use super::*;
 
-    /// Work that waits until it may go on, and keeps what it was given. An item of 0 is refused, and one of 1 finds the store away.
+    /// Work that waits until it may continue, and records its input. An item of 0 is refused, and for one of 1 the store
+    /// is unavailable.
     #[derive(Default)]
     struct DelayedWork {
         batches: Mutex<Vec<Vec<u32>>>,
@@ -187,7 +188,7 @@ mod tests {
         tokio::spawn(async move { group_commit.call(items).await })
     }
 
-    /// A group_commit whose turns are all taken, and the calls that have them.
+    /// A group commit whose turns are all taken, and the calls that have them.
     async fn busy() -> (Arc<Numbers>, Arc<DelayedWork>, Vec<JoinHandle<CallOutcome<u32, u32>>>) {
         let work = Arc::new(DelayedWork::default());
         let group_commit =
@@ -275,7 +276,7 @@ mod tests {
         waiting(&group_commit, 3).await;
         gone.abort();
         assert!(gone.await.unwrap_err().is_cancelled());
-        // The next turn is that of the second, which goes away in the middle of it.
+        // The next turn belongs to the second caller, which is dropped in the middle of it.
         work.waits.notify_one();
         begun(&work, TURNS + 1).await;
         led.abort();
@@ -294,20 +295,20 @@ mod tests {
 
     #[test]
     fn no_more_go_together_than_may() {
-        let line = RuntimeQueue { turns: Arc::new(Semaphore::new(TURNS)), waiting: Mutex::default() };
+        let queue = RuntimeQueue { turns: Arc::new(Semaphore::new(TURNS)), waiting: Mutex::default() };
         let mut callers = Vec::new();
         let mut add = |count: usize| {
             let (answer, answered) = oneshot::channel::<CallOutcome<usize, ()>>();
             callers.push(answered);
-            line.lock().push_back(Call { items: vec![MAX_BYTES / 4; count], answer });
+            queue.lock().push_back(Call { items: vec![MAX_BYTES / 4; count], answer });
         };
         [2, 2, 1, 9, 1].into_iter().for_each(&mut add);
         let mut sizes = Vec::new();
-        while !line.lock().is_empty() {
-            sizes.push(line.next(|bytes| *bytes).iter().map(|call| call.items.len()).sum::<usize>());
+        while !queue.lock().is_empty() {
+            sizes.push(queue.next(|bytes| *bytes).iter().map(|call| call.items.len()).sum::<usize>());
         }
         assert_eq!(sizes, [4, 1, 9, 1]);
         [MAX_ITEMS, 1].into_iter().for_each(&mut add);
-        assert_eq!(line.next(|_| 0).len(), 1);
+        assert_eq!(queue.next(|_| 0).len(), 1);
     }
 }

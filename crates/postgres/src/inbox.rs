@@ -1,9 +1,10 @@
-//! Tasks that come with somebody else's transaction: from Rust by [`Postgres::enqueue_in`](crate::Postgres::enqueue_in), from any
-//! language by the SQL function `ostler.enqueue`.
+//! Inbox: tasks enqueued within a foreign transaction, from Rust by
+//! [`Postgres::enqueue_in`](crate::Postgres::enqueue_in), from any language by the SQL function `ostler.enqueue`.
 //!
-//! Such a transaction may stay open for long, so it takes no lock of ours: it only adds a row to the inbox, which is there if and only if it
-//! commits. Whoever uses the store next, for whatever it is, first takes in what is there. So nobody can tell a task of the inbox from one that was
-//! enqueued. What a full queue has no room for stays in the inbox until it has.
+//! Such a transaction may stay open for long, so it takes none of our locks: it only adds a row to the inbox, which
+//! exists if and only if the transaction commits. The next call on the store, of any verb, first takes in the new rows.
+//! So a task of the inbox is indistinguishable from one that was enqueued directly. A task for which a full queue has no
+//! room stays in the inbox until it has.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -24,19 +25,18 @@ use crate::tx::Tx;
 use crate::verbs::enqueue;
 use ostler_sql::codec::{OverridesRow, overrides_of, overrides_row};
 
-/// Rows that are taken in by one transaction.
+/// Rows taken in by one transaction.
 const BITE: usize = 500;
 
-/// Adds rows to the inbox.
 const ADD: &str =
     "INSERT INTO ostler.inbox(queue, task) SELECT n.queue, n.task FROM unnest($1::text[], $2::text[])
         WITH ORDINALITY AS n(queue, task, place) ORDER BY n.place";
 
-/// Whether anything is there that was not tried yet.
+/// Whether there are rows that were not tried yet.
 pub(crate) const ANY: &str = "SELECT EXISTS(SELECT 1 FROM ostler.inbox WHERE NOT waits)";
 
-/// Adds tasks with a transaction of the caller's, and tells whoever listens when it commits. There may be a pooler between the caller and
-/// the server: so no statement gets a name.
+/// Adds tasks within the caller's transaction, and notifies listeners when it commits. There may be a pooler between the
+/// caller and the server, so no statement is named.
 pub(crate) async fn add(transaction: &Transaction<'_>, names: &Names, tasks: &[NewTask]) -> Sql<()> {
     let mut after: Vec<Uid> = tasks.iter().flat_map(|new| &new.after).map(|id| Uid::of(id.0)).collect();
     after.sort_unstable();
@@ -60,15 +60,14 @@ pub(crate) async fn add(transaction: &Transaction<'_>, names: &Names, tasks: &[N
     Ok(())
 }
 
-/// Where hints are given.
+/// The notification channel.
 pub(crate) fn channel(schema: &str) -> String {
     format!("ostler {schema}")
 }
 
-/// How many of these tasks there are.
 const COUNT: &str = "SELECT count(*) FROM ostler.task WHERE uid = ANY($1)";
 
-/// A task as the inbox keeps it. The SQL function writes the same.
+/// The serialized task in the inbox. The SQL function writes the same format.
 #[derive(Serialize, Deserialize)]
 struct Row {
     id: String,
@@ -103,7 +102,7 @@ struct Row {
     cost: Option<u32>,
 }
 
-/// The text that keeps a task.
+/// Serializes a task.
 pub(crate) fn text(new: &NewTask) -> String {
     let millis = |hold: Duration| u64::try_from(hold.as_millis()).unwrap_or(u64::MAX);
     let unique = new.unique.as_ref();
@@ -129,7 +128,7 @@ pub(crate) fn text(new: &NewTask) -> String {
     serde_json::to_string(&row).expect("a task has only texts and numbers")
 }
 
-/// The task that a text keeps.
+/// Parses a serialized task.
 fn task(text: &str) -> Sql<NewTask> {
     let foreign = |error: &dyn std::fmt::Display| Abort::Foreign(error.to_string());
     let row: Row = serde_json::from_str(text).map_err(|error| foreign(&error))?;
@@ -155,12 +154,12 @@ fn task(text: &str) -> Sql<NewTask> {
     Ok(new)
 }
 
-/// Which rows are taken in.
+/// The rows to take in.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Which {
-    /// Those that were not tried yet.
+    /// Rows that were not tried yet.
     New,
-    /// Those that a full queue had no room for.
+    /// Rows for which a full queue had no room.
     Waiting,
 }
 
@@ -173,12 +172,12 @@ impl Which {
     }
 }
 
-/// Whether anything waits there for room.
+/// Whether any row waits for room.
 pub(crate) async fn any_waits(conn: &Conn) -> Sql<bool> {
     conn.exists("SELECT 1 FROM ostler.inbox WHERE waits LIMIT 1", &[]).await
 }
 
-/// Whose locks are needed for a batch.
+/// The locks needed for a batch.
 pub(crate) async fn locks(conn: &Conn, which: Which) -> Sql<Locks> {
     let rows = conn
         .rows(
@@ -196,9 +195,9 @@ pub(crate) async fn locks(conn: &Conn, which: Which) -> Sql<Locks> {
     Ok(locks)
 }
 
-/// Takes a batch of the inbox in. Answers how many rows there were.
+/// Takes in a batch of the inbox. Returns how many rows there were.
 pub(crate) async fn take_in(tx: &mut Tx, which: Which) -> Sql<usize> {
-    // Whoever is at it already is waited for: what it takes in is to be seen then.
+    // Wait for a concurrent `take_in`: its tasks must be visible afterwards.
     let rows = tx
         .conn
         .rows(
@@ -209,7 +208,7 @@ pub(crate) async fn take_in(tx: &mut Tx, which: Which) -> Sql<usize> {
     let (mut done, mut full) = (Vec::new(), Vec::new());
     for row in &rows {
         let seq: i64 = get(row, 0)?;
-        // What cannot be read was written by somebody else, and is left for whoever can.
+        // An unreadable row was not written by this program; leave it for one that can read it.
         let taken = match task(&get::<String>(row, 1)?) {
             Ok(new) => !is_full(enqueue_one(tx, new).await?),
             Err(_) => false,
@@ -223,7 +222,7 @@ pub(crate) async fn take_in(tx: &mut Tx, which: Which) -> Sql<usize> {
     Ok(rows.len())
 }
 
-/// Takes one task in. Tasks that it was to wait for and that were pruned meanwhile hold nobody up.
+/// Takes in one task. Prerequisites that were pruned in the meantime do not block it.
 async fn enqueue_one(tx: &mut Tx, mut new: NewTask) -> Sql<Enqueued> {
     loop {
         let answer = enqueue::run(tx, std::slice::from_ref(&new)).await?.pop();

@@ -1,4 +1,4 @@
-//! The care of the store: which version its tables have, and whether its indexes hold. Nothing here changes anything.
+//! Integrity of the store: schema version and index health. Nothing here writes.
 
 use std::sync::Arc;
 
@@ -10,31 +10,31 @@ use crate::fault::{Sql, fault};
 use crate::open::{Options, connector, look_at_server, version};
 use crate::schema::VERSION;
 
-/// Sentences about what is wrong, at most.
+/// Limit on the problems listed.
 const MAX_PROBLEMS: i64 = 100;
 
-/// Versions of the tables.
+/// The schema version of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Versions {
-    /// What was found; `None`: there is no store.
+    /// The version found; `None`: there is no store.
     pub found: Option<i64>,
-    /// What this program reads and writes.
+    /// The version that this program reads and writes.
     pub newest: i64,
 }
 
-/// How the store is.
+/// The result of an integrity check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Health {
-    /// The version of its tables.
+    /// The schema version.
     pub version: i64,
-    /// What is wrong with it, at most a hundred sentences.
+    /// The problems found, at most 100.
     pub problems: Vec<String>,
 }
 
-/// Looks which version the tables have.
+/// Returns the schema version.
 ///
 /// # Errors
-/// When the server cannot be reached or read, or cannot have a store.
+/// If the server cannot be reached or read, or is not supported.
 pub async fn versions(address: &Address) -> Result<Versions, Error> {
     let look = async {
         let (conn, schema) = look(address).await?;
@@ -44,8 +44,8 @@ pub async fn versions(address: &Address) -> Result<Versions, Error> {
     Ok(Versions { found: found.map(i64::from), newest: i64::from(VERSION) })
 }
 
-/// Looks whether something is wrong with what the server keeps for the store; `None`: there is no store. What is in the server's files is
-/// the server's own business (`pg_amcheck`).
+/// Checks the store's objects in the server; `None`: there is no store. Checking the server's files is left to the
+/// server's own tools (`pg_amcheck`).
 ///
 /// # Errors
 /// As for [`versions`].
@@ -70,7 +70,7 @@ async fn look(address: &Address) -> Sql<(Conn, String)> {
     Ok((conn, schema))
 }
 
-/// Indexes that the server does not use, because making them failed.
+/// Lists indexes that the server does not use because creating them failed.
 async fn broken_indexes(conn: &Conn, schema: &str) -> Sql<Vec<String>> {
     let rows = conn
         .rows(

@@ -1,9 +1,9 @@
-//! The heartbeat's connection, on a thread of its own: it renews the node's session, stays idle between, and its end is how others know
-//! that the node is dead. It also watches the connections of the others.
+//! Heartbeat connection, on its own thread. It renews the node's session and stays idle in between; other nodes detect
+//! the node's death by the end of this connection. It also watches the connections of the other nodes.
 //!
-//! A lost connection is not a death. Whoever lives renews over a new one; so only a session is taken for dead whose connection was gone
-//! and which did not renew for a whole [`GRACE`], seen over a connection that was there all the time: had the server thrown
-//! everybody out, it would have thrown out whoever watches, too.
+//! A lost connection is not a death: a live node renews over a new one. A session counts as dead only if its connection
+//! was gone and it did not renew for a whole [`GRACE`], observed over a connection that existed all the time: had the
+//! server closed all connections, it would have closed the observer's, too.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,40 +21,42 @@ use crate::connect::Connector;
 use crate::fault::{Abort, Sql};
 use crate::verbs::{expire, sessions};
 
-/// For how long a node whose connection is lost may come back before it is taken for dead.
+/// How long a node whose connection is lost may take to reconnect before it counts as dead.
 pub(crate) const GRACE: Duration = Duration::from_secs(3);
-/// How long a renewal may take: a node has to hear in time that it cannot be had.
+/// The timeout of a renewal: a node has to learn in time that it failed.
 const MAX_RENEWAL: Duration = Duration::from_secs(10);
-/// How long a look at the connections of others may hold up a renewal.
+/// How long a check of other nodes' connections may delay a renewal.
 const MAX_LOOK: Duration = Duration::from_secs(2);
-/// Calls that wait for the heartbeat.
+/// Calls queued for the heartbeat.
 const MAX_ASKS: usize = 64;
 
-/// When the tasks of a dead node are given to others.
+/// When the tasks of a dead node are handed to other nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Failover {
-    /// Some seconds after its connection is lost, where that can be known; else when its lease has run out. A network that ends the
-    /// connection of a living node, and lets it open no other, can have a task run twice at the same time; only one run counts.
+    /// Some seconds after its connection is lost, where that can be detected; otherwise when its lease expires. A network
+    /// that cuts the connection of a live node, and lets it open no other, can cause two concurrent runs of a task; only
+    /// one of them counts.
     #[default]
     Known,
-    /// When its lease has run out: for work that is paid for. Holds for the node that says so, whatever the others say.
+    /// When its lease expires: for work where running twice is costly. Applies to the node that sets it, whatever the
+    /// others use.
     Strict,
 }
 
-/// A session whose connection is gone, and how often it had renewed when that was seen.
+/// A session whose connection is gone, and its renewal count when that was seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct GoneSession {
     pub(crate) session: SessionId,
     pub(crate) renewals: i64,
 }
 
-/// Beats for the node that has the store open, once it has renewed for the first time.
+/// Sends heartbeats for the node that has the store open, from its first renewal on.
 pub(crate) struct Heartbeat {
     deps: HeartbeatDeps,
     asks: Mutex<Option<mpsc::Sender<HeartbeatCall>>>,
 }
 
-/// What the heartbeat needs to beat.
+/// The dependencies of the heartbeat.
 #[derive(Clone)]
 pub(crate) struct HeartbeatDeps {
     pub(crate) connector: Connector,
@@ -64,17 +66,17 @@ pub(crate) struct HeartbeatDeps {
     pub(crate) failover: Failover,
 }
 
-/// What the heartbeat is asked.
+/// A call to the heartbeat thread.
 enum HeartbeatCall {
-    /// To renew.
+    /// Renew a session.
     Renew { renewal: Renewal, answer: oneshot::Sender<Sql<Renewed>> },
-    /// To note that a node stops on purpose.
+    /// Record that a node is shutting down on purpose.
     Depart { session: SessionId, answer: oneshot::Sender<Sql<bool>> },
-    /// Who is known to be dead.
+    /// List the sessions known to be dead.
     Dead { answer: oneshot::Sender<Vec<GoneSession>> },
 }
 
-/// Whose session is renewed, what it holds, and the time, unless it is the server's.
+/// The session to renew, its leases, and the time, unless it is the server's.
 pub(crate) struct Renewal {
     pub(crate) session: SessionId,
     pub(crate) held: Vec<LeaseRef>,
@@ -86,7 +88,7 @@ impl Heartbeat {
         Self { deps, asks: Mutex::new(None) }
     }
 
-    /// Renews a session, whatever runtime the caller has.
+    /// Renews a session, independently of the caller's runtime.
     pub(crate) async fn renew(&self, renewal: Renewal) -> Sql<Renewed> {
         let asks = self.beating()?;
         let (answer, answered) = oneshot::channel();
@@ -97,7 +99,7 @@ impl Heartbeat {
         timeout(MAX_RENEWAL, asked).await.unwrap_or(Err(Abort::Silent))
     }
 
-    /// Notes that a session's node stops on purpose. False: the session is over.
+    /// Records that a session's node is shutting down on purpose. False: the session has ended.
     pub(crate) async fn depart(&self, session: SessionId) -> Sql<bool> {
         let asks = self.beating()?;
         let (answer, answered) = oneshot::channel();
@@ -108,7 +110,8 @@ impl Heartbeat {
         timeout(MAX_RENEWAL, asked).await.unwrap_or(Err(Abort::Silent))
     }
 
-    /// Who is known to be dead. Nobody, for who has no heartbeat or cannot tell: the lease decides.
+    /// Returns the sessions known to be dead. Empty without a heartbeat, or if deaths cannot be detected: then the lease
+    /// decides.
     pub(crate) async fn dead(&self) -> Vec<GoneSession> {
         let asks = self.asks.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let (answer, answered) = oneshot::channel();
@@ -120,7 +123,7 @@ impl Heartbeat {
         }
     }
 
-    /// Starts to beat, unless it does.
+    /// Starts the heartbeat, unless it is running.
     fn beating(&self) -> Sql<mpsc::Sender<HeartbeatCall>> {
         let mut asks = self.asks.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(asks) = asks.as_ref().filter(|asks| !asks.is_closed()) {
@@ -147,17 +150,17 @@ struct HeartbeatThread {
     link: Option<HeartbeatConnection>,
 }
 
-/// The connection, and what was seen over it.
+/// The connection, and the suspects seen over it.
 struct HeartbeatConnection {
     conn: Conn,
     lost: oneshot::Receiver<()>,
-    /// `None`: there is a pooler between.
+    /// `None`: a pooler is in between.
     backend: Option<Backend>,
     suspects: Suspects,
 }
 
 impl HeartbeatThread {
-    /// Serves until nobody can ask any more.
+    /// Serves calls until all senders are gone.
     async fn serve(mut self, mut asks: mpsc::Receiver<HeartbeatCall>) {
         loop {
             let ask = tokio::select! {
@@ -171,7 +174,7 @@ impl HeartbeatThread {
                 Some(HeartbeatCall::Renew { renewal, mut answer }) => {
                     tokio::select! {
                         renewed = self.renew(&renewal) => drop(answer.send(renewed)),
-                        // Whoever asked has given up. The connection is in the middle of something, and is given up too.
+                        // The caller has given up. The connection is in the middle of an exchange, so drop it, too.
                         () = answer.closed() => {}
                     }
                 }
@@ -189,14 +192,14 @@ impl HeartbeatThread {
 
     async fn renew(&mut self, renewal: &Renewal) -> Sql<Renewed> {
         match self.renew_once(renewal).await {
-            // A connection that was lost since the last renewal is found out by this one.
+            // This is how a connection that was lost since the last renewal is detected.
             Err(stop) if stop.is_passing() => self.renew_once(renewal).await,
             renewed => renewed,
         }
     }
 
     async fn renew_once(&mut self, renewal: &Renewal) -> Sql<Renewed> {
-        // A renewal that is given up in the middle leaves nothing behind that the next one would read.
+        // A renewal abandoned in the middle must leave no partial reply for the next one.
         let link = match self.link.take().filter(|link| !link.conn.is_closed()) {
             Some(link) => link,
             None => self.open().await?,
@@ -212,7 +215,8 @@ impl HeartbeatThread {
 
     async fn depart(&mut self, session: SessionId) -> Sql<bool> {
         match self.depart_once(session).await {
-            // A connection that was lost since the last renewal is found out by this; to note it twice is to note it once.
+            // This is how a connection that was lost since the last renewal is detected; recording the departure twice is
+            // harmless.
             Err(stop) if stop.is_passing() => self.depart_once(session).await,
             noted => noted,
         }
@@ -249,14 +253,14 @@ impl HeartbeatThread {
         dead
     }
 
-    /// The connection is lost. The node should renew now, over another one: others may be watching.
+    /// Drops the lost connection. The node should renew now, over another one: other nodes may be watching.
     fn let_go(&mut self) {
         self.link = None;
         self.deps.bells.control.ring();
     }
 }
 
-/// Waits for the loss of a connection; for ever, when there is none.
+/// Waits for the loss of a connection; forever if there is none.
 async fn lost(link: Option<&mut HeartbeatConnection>) {
     match link {
         Some(link) => drop((&mut link.lost).await),
@@ -264,12 +268,12 @@ async fn lost(link: Option<&mut HeartbeatConnection>) {
     }
 }
 
-/// Sessions whose connection was gone when it was last looked, and since when that is so without a renewal.
+/// Sessions whose connection was gone at the last check, and since when they have not renewed.
 #[derive(Default)]
 struct Suspects(HashMap<SessionId, (i64, Instant)>);
 
 impl Suspects {
-    /// Takes in what was seen now, and answers who was gone for the whole grace.
+    /// Records the current observation, and returns the sessions that were gone for the whole grace period.
     fn see(&mut self, gone: &[GoneSession], now: Instant) -> Vec<GoneSession> {
         let before = std::mem::take(&mut self.0);
         for seen in gone {

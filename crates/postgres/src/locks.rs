@@ -1,22 +1,22 @@
-//! Who may do what at the same time.
+//! Advisory locks: which verbs may run concurrently.
 //!
-//! A verb takes its locks before it touches a row: those of sessions, then those of queues, each in the order of their names, so
-//! that no two verbs wait for each other. They are advisory locks of the transaction, which live in the server's memory and end
-//! with it. Whatever moves tasks of a queue holds the queue *shared*, and the rows it moves; where tasks of a queue
-//! are bound to each other (limit keys, gates, caps), or the queue itself is changed, it holds the queue *alone*. A verb that comes upon a queue it has not locked begins
-//! anew, and locks that one too.
+//! A verb takes its locks before it touches a row: those of sessions, then those of queues, each in the order of their
+//! names, so that no two verbs deadlock. They are transaction-level advisory locks, which live in the server's memory and
+//! end with the transaction. A verb that moves tasks of a queue holds the queue *shared*, and the rows it moves; if the
+//! tasks of a queue are bound to each other (limit keys, gates, caps), or the queue itself is changed, it holds the queue
+//! *exclusively*. A verb that needs a queue it has not locked restarts, and locks that one too.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use ostler_core::SessionId;
 
-/// What can be locked, in the order in which it is.
+/// The objects that can be locked, in locking order.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum LockTarget {
     /// A session that acts, or ends.
     Session(SessionId),
-    /// What is written about a session: its orders and workers.
+    /// The records about a session: its node commands and workers.
     Transactor(SessionId),
     /// A queue with its tasks.
     Queue(String),
@@ -24,7 +24,7 @@ pub(crate) enum LockTarget {
     Schedules,
     /// The migrations of the schema.
     Schema,
-    /// The counts of lanes are summed up.
+    /// The folding of lane counts.
     Fold,
 }
 
@@ -41,12 +41,11 @@ impl fmt::Display for LockTarget {
     }
 }
 
-/// How it is locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Mode {
-    /// With others who hold it so.
+    /// With other shared holders.
     Shared,
-    /// With nobody else.
+    /// With no other holder.
     Exclusive,
 }
 
@@ -55,29 +54,28 @@ pub(crate) enum Mode {
 pub(crate) struct Locks(BTreeMap<LockTarget, Mode>);
 
 impl Locks {
-    /// No lock at all.
     pub(crate) fn none() -> Self {
         Self::default()
     }
 
-    /// One more, or the same one more strongly.
+    /// Adds a lock, or strengthens an existing one.
     pub(crate) fn and(mut self, what: LockTarget, mode: Mode) -> Self {
         self.add(what, mode);
         self
     }
 
-    /// One more, or the same one more strongly.
+    /// Adds a lock, or strengthens an existing one.
     pub(crate) fn add(&mut self, what: LockTarget, mode: Mode) {
         let held = self.0.entry(what).or_insert(mode);
         *held = mode.max(*held);
     }
 
-    /// A queue, as it is usually locked. Should that be too little, the verb begins anew.
+    /// Adds a shared lock on a queue. If that is too weak, the verb restarts.
     pub(crate) fn queue(self, name: &str) -> Self {
         self.and(LockTarget::Queue(name.to_owned()), Mode::Shared)
     }
 
-    /// Both together.
+    /// Merges two sets of locks.
     pub(crate) fn with(mut self, others: Self) -> Self {
         for (what, mode) in others.0 {
             self.add(what, mode);
@@ -85,17 +83,16 @@ impl Locks {
         self
     }
 
-    /// How something is locked, if it is.
+    /// The mode of a lock, if there is one.
     pub(crate) fn mode(&self, what: &LockTarget) -> Option<Mode> {
         self.0.get(what).copied()
     }
 
-    /// Whether there is none.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The session that acts, if one does.
+    /// The acting session, if there is one.
     pub(crate) fn session(&self) -> Option<SessionId> {
         self.0.keys().find_map(|what| match what {
             LockTarget::Session(session) => Some(*session),
@@ -107,7 +104,6 @@ impl Locks {
         })
     }
 
-    /// The names of the queues.
     pub(crate) fn queues(&self) -> Vec<&str> {
         let mut names = Vec::new();
         for what in self.0.keys() {
@@ -123,7 +119,7 @@ impl Locks {
         names
     }
 
-    /// The names of all, and which of them are locked alone, for the statement that locks.
+    /// The names of all locks, and which of them are exclusive, for the locking statement.
     pub(crate) fn columns(&self, schema: &str) -> (Vec<String>, Vec<bool>) {
         let name = |what: &LockTarget| format!("ostler {schema}: {what}");
         self.0.iter().map(|(what, mode)| (name(what), *mode == Mode::Exclusive)).unzip()

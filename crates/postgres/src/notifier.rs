@@ -1,6 +1,6 @@
-//! Wake-ups between processes: a notice to all who listen, at most every few milliseconds, and the connection that hears the notices of
-//! others. They are hints: one that is lost costs the time until the next look. The connection is idle most of the time, so that it is asked
-//! from time to time whether it still is one.
+//! Notifier: wake-ups between processes by LISTEN/NOTIFY. Sends at most one notification every few milliseconds, and
+//! receives those of other processes over its own connection. Notifications are hints: a lost one costs the time until
+//! the next poll. The connection is idle most of the time, so it is checked periodically.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,74 +19,73 @@ use crate::connect::Connector;
 use crate::fault::{Abort, Sql};
 use crate::pools::Pools;
 
-/// The least time between two notices of one process. A notice takes a lock of the whole database when it is committed.
+/// The minimum interval between two notifications of one process. A notification takes a database-wide lock at commit.
 const SPACING: Duration = Duration::from_millis(5);
-/// How long no notice goes with a commit after the server has refused one.
+/// How long commits carry no notification after the server has refused one.
 const HELD_BACK: Duration = Duration::from_secs(60);
-/// How long a notice may take.
+/// The timeout of sending a notification.
 const MAX_NOTICE: Duration = Duration::from_secs(5);
-/// How long a connection that is asked whether it still is one has to answer, at least.
+/// The minimum timeout of a connection check.
 const MIN_ANSWER: Duration = Duration::from_secs(1);
-/// The pause before the first try to listen again; each one is twice as long as the one before.
+/// The pause before the first attempt to listen again; doubles with each attempt.
 const PAUSE: Duration = Duration::from_millis(50);
 /// The longest of these pauses.
 const MAX_PAUSE: Duration = Duration::from_secs(5);
-/// How long a notice of our own may take to come back through a pooler.
+/// How long our own notification may take to return through a pooler.
 const MAX_ECHO: Duration = Duration::from_secs(2);
 
-/// Whether the notices of other processes are heard.
+/// Whether the notifications of other processes are received.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Listening {
-    /// They are, over a connection of their own.
+    /// Received over a dedicated connection.
     #[default]
     On,
-    /// They are not.
+    /// Not received.
     Off,
-    /// They are not, by who stays for a few calls only: what others are to be told is told before a verb answers.
+    /// Not received, by a process that makes a few calls only: its own notifications are sent before a verb returns.
     Brief,
 }
 
-/// How it is listened.
 #[derive(Clone, Copy)]
 pub(crate) struct ListenMode {
     pub(crate) listening: Listening,
-    /// How long the connection may say nothing before it is asked whether it still is one.
+    /// How long the connection may be idle before it is checked.
     pub(crate) check_idle: Duration,
 }
 
-/// What is told together with a commit.
+/// A notification that is sent with a commit.
 pub(crate) struct Notification {
     pub(crate) channel: String,
     pub(crate) text: String,
 }
 
-/// Tells others, and hears them, until it is dropped.
+/// Sends notifications, and receives those of others, until it is dropped.
 pub(crate) struct Notifier {
-    voice: Publisher,
+    publisher: Publisher,
     listening: Listening,
     pending: Arc<PendingNotifications>,
     _tasks: JoinSet<()>,
 }
 
-/// Gives notices.
+/// Sends notifications.
 #[derive(Clone)]
 struct Publisher {
     pools: Pools,
     channel: String,
-    /// Tells our own notices from those of others.
+    /// Distinguishes our own notifications from those of others.
     own: String,
 }
 
-/// What others are to be told.
+/// The signals that are still to be sent.
 #[derive(Default)]
 struct PendingNotifications {
     ready: AtomicBool,
     news: AtomicBool,
     some: Notify,
-    /// Until when nothing is told with a commit.
+    /// The time until which no notification is sent with a commit.
     quiet_until: StdMutex<Option<Instant>>,
-    /// Held by who tells.
-    telling: Mutex<()>,
+    /// Held while sending.
+    sending: Mutex<()>,
 }
 
 impl PendingNotifications {
@@ -94,7 +93,7 @@ impl PendingNotifications {
         self.quiet_until.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A notice was given.
+    /// Records that a notification was sent.
     fn is_told(&self) {
         let mut quiet = self.quiet_until();
         *quiet = (*quiet).max(Some(Instant::now() + SPACING));
@@ -102,7 +101,7 @@ impl PendingNotifications {
 }
 
 impl Notifier {
-    /// Begins to tell, and to listen. When this answers, notices are heard.
+    /// Starts sending and listening. Once this returns, notifications are received.
     pub(crate) async fn start(
         pools: &Pools,
         connector: Connector,
@@ -114,30 +113,30 @@ impl Notifier {
         let pending = Arc::new(PendingNotifications::default());
         let own = format!("{:x}", RandomState::new().build_hasher().finish());
         let mut tasks = JoinSet::new();
-        let voice = Publisher { pools: pools.clone(), channel: channel.clone(), own: own.clone() };
+        let publisher = Publisher { pools: pools.clone(), channel: channel.clone(), own: own.clone() };
         match listening {
             Listening::On => {
                 let bells = Arc::clone(bells);
                 let subscriber =
-                    Subscriber { connector, channel, own, bells, voice: voice.clone(), check_idle };
+                    Subscriber { connector, channel, own, bells, publisher: publisher.clone(), check_idle };
                 match subscriber.listen().await? {
                     ListenEnd::Hears(subscription) => {
                         drop(tasks.spawn(subscriber.keep_listening(subscription)))
                     }
                     ListenEnd::Deaf => {}
                 }
-                tasks.spawn(voice.clone().speak(Arc::clone(&pending)));
+                tasks.spawn(publisher.clone().speak(Arc::clone(&pending)));
             }
-            Listening::Off => drop(tasks.spawn(voice.clone().speak(Arc::clone(&pending)))),
+            Listening::Off => drop(tasks.spawn(publisher.clone().speak(Arc::clone(&pending)))),
             Listening::Brief => {}
         }
-        Ok(Self { voice, listening, pending, _tasks: tasks })
+        Ok(Self { publisher, listening, pending, _tasks: tasks })
     }
 
-    /// The notice that these bells rang, for the commit that has rung them: others hear it at once, and it costs no transaction of its own.
-    /// `None`: there is nothing to tell, or it is not time; see [`tell`](Self::tell).
+    /// Returns the notification of these signals, to be sent with the commit that caused them: others receive it at once,
+    /// and it costs no extra transaction. `None`: there is no signal, or it is too early; see [`tell`](Self::tell).
     pub(crate) fn with_commit(&self, rings: Rings) -> Option<Notification> {
-        let text = self.voice.text(rings)?;
+        let text = self.publisher.text(rings)?;
         let left = [&self.pending.ready, &self.pending.news];
         let waits = left.into_iter().any(|word| word.load(Ordering::SeqCst));
         let mut quiet = self.pending.quiet_until();
@@ -146,18 +145,18 @@ impl Notifier {
             return None;
         }
         *quiet = Some(now + SPACING);
-        Some(Notification { channel: self.voice.channel.clone(), text })
+        Some(Notification { channel: self.publisher.channel.clone(), text })
     }
 
-    /// The server does not take notices with commits now.
+    /// Suspends notifications with commits, because the server refuses them now.
     pub(crate) fn hold_back(&self) {
         *self.pending.quiet_until() = Some(Instant::now() + HELD_BACK);
     }
 
-    /// Tells others that these bells rang: soon, or before this answers where nobody may be left to do it soon.
+    /// Sends these signals to others: soon, or before this returns if the process may not live until then.
     pub(crate) async fn tell(&self, rings: Rings) {
         if self.listening == Listening::Brief {
-            return self.voice.say(rings).await;
+            return self.publisher.say(rings).await;
         }
         if rings.ready {
             self.pending.ready.store(true, Ordering::SeqCst);
@@ -170,12 +169,12 @@ impl Notifier {
         }
     }
 
-    /// Waits until all is told.
+    /// Waits until all notifications are sent.
     #[cfg(feature = "conformance")]
     pub(crate) async fn silent(&self) {
         loop {
             {
-                let _telling = self.pending.telling.lock().await;
+                let _sending = self.pending.sending.lock().await;
                 let left = [&self.pending.ready, &self.pending.news];
                 if !left.into_iter().any(|word| word.load(Ordering::SeqCst)) {
                     return;
@@ -187,12 +186,12 @@ impl Notifier {
 }
 
 impl Publisher {
-    /// Sends what is pending, many rings as one notice.
+    /// Sends the pending signals, combining several into one notification.
     async fn speak(self, pending: Arc<PendingNotifications>) {
         loop {
             pending.some.notified().await;
             {
-                let _telling = pending.telling.lock().await;
+                let _sending = pending.sending.lock().await;
                 let ready = pending.ready.swap(false, Ordering::SeqCst);
                 let news = pending.news.swap(false, Ordering::SeqCst);
                 self.say(Rings { ready, control: news }).await;
@@ -204,19 +203,19 @@ impl Publisher {
 
     async fn say(&self, rings: Rings) {
         if let Some(notice) = self.text(rings) {
-            // A hint that cannot be given is lost: whoever waits looks from time to time.
+            // A hint that cannot be sent is lost: waiting processes also poll.
             let _ = timeout(MAX_NOTICE, self.notify(&notice)).await;
         }
     }
 
-    /// What is said of these bells, if any of them rang.
+    /// The text of the notification, if there is any signal.
     fn text(&self, rings: Rings) -> Option<String> {
         let words = [(rings.ready, READY), (rings.control, NEWS)];
         let said: Vec<&str> = words.into_iter().filter(|(rang, _)| *rang).map(|(_, word)| word).collect();
         (!said.is_empty()).then(|| format!("{} {}", self.own, said.join(" ")))
     }
 
-    /// Tells all who listen.
+    /// Notifies all listeners.
     async fn notify(&self, notice: &str) {
         let Ok(pool) = self.pools.here() else { return };
         let Ok(conn) = pool.get().await else { return };
@@ -225,23 +224,23 @@ impl Publisher {
     }
 }
 
-/// What a notice says.
+/// The words of a notification.
 const READY: &str = "ready";
 const NEWS: &str = "news";
-/// Whether it comes back.
+/// Tests whether notifications come back.
 const ECHO: &str = "echo";
 
-/// Hears the notices of others.
+/// Receives the notifications of others.
 struct Subscriber {
     connector: Connector,
     channel: String,
     own: String,
     bells: Arc<Bells>,
-    voice: Publisher,
+    publisher: Publisher,
     check_idle: Duration,
 }
 
-/// A connection that hears. It is closed when this is dropped.
+/// A listening connection; closed on drop.
 struct Subscription {
     client: Client,
     lost: JoinHandle<()>,
@@ -249,15 +248,15 @@ struct Subscription {
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        // One that does not answer would not end by itself.
+        // A connection that does not answer would not end by itself.
         self.lost.abort();
     }
 }
 
-/// What came of listening.
+/// The result of starting to listen.
 enum ListenEnd {
     Hears(Subscription),
-    /// Nothing is heard: a pooler gives each transaction another connection, and notices go to nobody. Whoever waits looks from time to time.
+    /// Notifications do not arrive: a pooler gives each transaction another connection. Waiting processes have to poll.
     Deaf,
 }
 
@@ -285,15 +284,15 @@ impl Subscriber {
         if self.connector.session_settings().hold() || self.hears_itself(&echoes).await {
             return Ok(ListenEnd::Hears(subscription));
         }
-        // The connection of the server that listens now is somebody else's next.
+        // The server connection that listens now will be given to another client.
         let _ = timeout(MAX_NOTICE, subscription.client.batch_execute("UNLISTEN *")).await;
         Ok(ListenEnd::Deaf)
     }
 
-    /// Whether notices come through the pooler that is between us and the server.
+    /// Whether notifications pass through the pooler between this process and the server.
     async fn hears_itself(&self, echoes: &Notify) -> bool {
         let heard = async {
-            self.voice.notify(&format!("{} {ECHO}", self.own)).await;
+            self.publisher.notify(&format!("{} {ECHO}", self.own)).await;
             echoes.notified().await;
         };
         timeout(MAX_ECHO, heard).await.is_ok()
@@ -316,12 +315,12 @@ impl Subscriber {
                     Err(_) => {}
                 }
             };
-            // What was said meanwhile nobody has heard.
+            // Notifications sent in the meantime were lost.
             self.bells.ring(Rings { ready: true, control: true });
         }
     }
 
-    /// Waits until the connection does not answer. A network can forget one that is idle, and tell nobody.
+    /// Waits until the connection stops answering. A network can drop an idle connection silently.
     async fn falls_silent(&self, client: &Client) {
         loop {
             sleep(self.check_idle).await;
@@ -332,7 +331,7 @@ impl Subscriber {
     }
 }
 
-/// Whether a connection answers, in time. The more often it is asked, the less time it has.
+/// Whether a connection answers in time. The shorter the check interval, the shorter the timeout.
 pub(crate) async fn answers(client: &Client, check_idle: Duration) -> bool {
     let bound = check_idle.clamp(MIN_ANSWER, MAX_NOTICE);
     matches!(timeout(bound, client.check_connection()).await, Ok(Ok(())))

@@ -1,4 +1,4 @@
-//! Opens a store: what is refused, and how its tables come to be.
+//! Opening a store: refusals, and the creation and migration of its tables.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,39 +24,40 @@ use crate::tls::certificates;
 use crate::transactor::{Time, Transactor};
 use crate::url::servers;
 
-/// The oldest server that is spoken to.
+/// The oldest supported server version.
 const OLDEST_SERVER: i32 = 140_000;
-/// How long one statement may take, unless something else is said.
+/// The default timeout of a statement.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Connections of the pool, unless something else is said.
+/// The default size of the pool.
 const CONNECTIONS: usize = 8;
-/// How long a connection may be idle before it is asked whether it still is one, unless something else is said.
+/// The default idle time after which a connection is checked.
 const CHECK_IDLE: Duration = Duration::from_secs(15);
-/// Bytes in the name of a schema.
+/// The maximum length of a schema name, in bytes.
 const MAX_SCHEMA_BYTES: usize = 48;
 
-/// How to open a store.
+/// The options for opening a store.
 #[derive(Clone)]
 pub struct Options {
-    /// The schema that has the tables. It is made if there is none.
+    /// The schema of the tables. It is created if it is missing.
     pub schema: String,
-    /// How many connections the verbs share, on each runtime of the process (a node has one of its own). Two more are for the
-    /// heartbeat and for hints.
+    /// The number of connections that the verbs share, on each runtime of the process (a node has its own). Two more are
+    /// used for the heartbeat and for notifications.
     pub connections: usize,
-    /// How long one statement may take, its waits for others included. Whoever does not answer for so long is given up.
+    /// The timeout of one statement, including waits for locks. A connection that does not answer in this time is
+    /// dropped.
     pub patience: Duration,
-    /// When the tasks of this node are given to others, should it die.
+    /// When the tasks of this node are handed to other nodes, should it die.
     pub failover: Failover,
-    /// Whether hints from other processes are heard.
+    /// Whether notifications of other processes are received.
     pub listening: Listening,
-    /// How long a connection may be idle before it is asked whether it still is one: before the next use, and again and again where it is
-    /// there to listen.
+    /// How long a connection may be idle before it is checked: before the next use, and periodically for the listening
+    /// one.
     pub check_idle: Duration,
     /// The clock; `None`: the server's, which all nodes share.
     pub clock: Option<Arc<dyn Clock>>,
     /// The bounds that an owner may set.
     pub bounds: Bounds,
-    /// The checks it makes: all, outside of tests.
+    /// The checks made by the store: all of them, outside of tests.
     pub checks: Checks,
 }
 
@@ -76,16 +77,16 @@ impl Default for Options {
     }
 }
 
-/// What to do where there are no tables.
+/// What to do if there are no tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tables {
-    /// Make them.
+    /// Create them.
     Make,
-    /// Leave it at that: there is no store.
+    /// Report that there is no store.
     Expect,
 }
 
-/// Opens the store at `url`; `None`: there is none, and none was to be made.
+/// Opens the store at `url`; `None`: there is none, and none was to be created.
 pub(crate) async fn open(
     url: &str,
     options: &Options,
@@ -100,7 +101,7 @@ pub(crate) async fn open(
     let timeouts = Timeouts { wait: Some(options.patience), create: Some(bound), recycle: Some(bound) };
     let bounds = Limits { most: options.connections, timeouts, check_idle: options.check_idle };
     let pools = Pools::new(connector.clone(), bounds);
-    // Asked over a connection of its own: its errors say more than those of a pool.
+    // Uses a dedicated connection: its errors are more specific than those of a pool.
     let mut conn = Conn::own(connector.client().await.map_err(fault)?, connector.session_settings(), &names);
     look_at_server(&conn).await.map_err(fault)?;
     if tables == Tables::Expect && version(&conn, &options.schema).await.map_err(fault)?.is_none() {
@@ -125,7 +126,7 @@ pub(crate) async fn open(
     Ok(Some((transactor, connector)))
 }
 
-/// Who makes the connections to an address; statements on them may take as long as `patience`.
+/// Creates the connector for an address, with this statement timeout.
 pub(crate) fn connector(address: &Address, patience: Duration) -> Result<Connector, Error> {
     let (url, certificates) = certificates(address.url());
     let bound = MAX_CONNECT.min(patience);
@@ -143,7 +144,7 @@ pub(crate) fn check_schema(name: &str) -> Result<(), Error> {
     )))
 }
 
-/// Refuses a server that is too old, or may not be written.
+/// Refuses a server that is too old or not writable.
 pub(crate) async fn look_at_server(conn: &Conn) -> Sql<()> {
     let row = conn
         .one(
@@ -164,7 +165,8 @@ pub(crate) async fn look_at_server(conn: &Conn) -> Sql<()> {
     Ok(())
 }
 
-/// Brings the tables up to this version. Of all who open the store at the same time, one does it, and the others wait.
+/// Migrates the tables to this version. Of all processes that open the store concurrently, one migrates and the others
+/// wait.
 pub(crate) async fn migrate(conn: &mut Conn, schema: &str) -> Sql<()> {
     if version(conn, schema).await?.is_some_and(|version| version >= VERSION) {
         return Ok(());
@@ -200,9 +202,9 @@ async fn migrate_alone(conn: &Conn, schema: &str) -> Sql<()> {
     .await
 }
 
-/// The version of the tables; `None`: there are none.
+/// Returns the schema version; `None`: there are no tables.
 pub(crate) async fn version(conn: &Conn, schema: &str) -> Sql<Option<i32>> {
-    // Read from the catalogue itself: what the server remembers of names may be older than the lock.
+    // Read from the catalogue itself: the server's name cache may be older than the lock.
     let made = conn
         .exists(
             "SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -223,7 +225,7 @@ pub(crate) async fn version(conn: &Conn, schema: &str) -> Sql<Option<i32>> {
     Ok(Some(get(&row, 0)?))
 }
 
-/// Refuses a schema that has tables of somebody else in it.
+/// Refuses a schema that contains foreign tables.
 async fn refuse_foreign(conn: &Conn, schema: &str) -> Sql<()> {
     let theirs = conn
         .exists(

@@ -1,5 +1,5 @@
-//! What statements are given, with the type that the server is to take it for. Behind a pooler a statement cannot be prepared beforehand, so
-//! that nobody can ask the server for the types of its parameters.
+//! Statement parameters with explicit types. Behind a pooler a statement cannot be prepared in advance, so the server
+//! cannot be asked for the types of its parameters.
 
 use tokio_postgres::types::{ToSql, Type};
 
@@ -7,11 +7,11 @@ use crate::row::Uid;
 
 /// A value whose type is known without asking the server.
 pub(crate) trait Param: ToSql {
-    /// What the server is to take it for.
+    /// The type to declare to the server.
     fn sql_type(&self) -> Type;
 }
 
-/// A type of the server's for a type of ours, and for a list of it.
+/// The server types for a Rust type, and for a list of it.
 pub(crate) trait Typed {
     const TYPE: Type;
     const LIST: Type;
@@ -48,7 +48,7 @@ impl<T: Typed> Typed for Option<T> {
     const LIST: Type = T::LIST;
 }
 
-/// A list. There are no lists of lists: these must all be of one length, and are sent as texts instead.
+/// There are no lists of lists: these would need one length, and are sent as text instead.
 impl<T: Typed> Typed for Vec<T> {
     const TYPE: Type = T::LIST;
     const LIST: Type = T::LIST;

@@ -1,7 +1,7 @@
-//! Connections for the verbs, apart for each runtime of the process.
+//! Connection pools, one for each runtime of the process.
 //!
-//! A connection lives on the runtime that opened it. If others used it too, handlers that block the threads of the caller's runtime
-//! would hold up the node, which lives on a thread of its own just so that they cannot.
+//! A connection lives on the runtime that opened it. If others used it too, handlers that block the threads of the
+//! caller's runtime would stall the node, which has its own thread to prevent exactly that.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,10 +15,10 @@ use crate::fault::{Abort, Sql};
 use crate::notifier::answers;
 use crate::session_settings::SessionSettings;
 
-/// Runtimes that are remembered; over it, those without connections are forgotten.
+/// Runtimes that are tracked; above it, those without connections are dropped.
 const MAX_RUNTIMES: usize = 16;
 
-/// The pools. Clones are the same.
+/// The pools. Clones share their state.
 #[derive(Clone)]
 pub(crate) struct Pools(Arc<Inner>);
 
@@ -26,17 +26,17 @@ struct Inner {
     connector: Connector,
     limits: Limits,
     by_runtime: Mutex<HashMap<Id, Pool>>,
-    /// When a connection was last found not to answer.
+    /// The last time that a connection did not answer.
     silent_at: Arc<Mutex<Option<Instant>>>,
 }
 
 /// The limits of each pool.
 #[derive(Clone, Copy)]
 pub(crate) struct Limits {
-    /// Connections.
+    /// The maximum number of connections.
     pub(crate) most: usize,
     pub(crate) timeouts: Timeouts,
-    /// How long one may be idle before it is asked whether it still is one.
+    /// How long a connection may be idle before it is checked.
     pub(crate) check_idle: Duration,
 }
 
@@ -46,12 +46,12 @@ impl Pools {
         Self(Arc::new(Inner { connector, limits, by_runtime, silent_at }))
     }
 
-    /// What their connections were told.
+    /// The session settings of their connections.
     pub(crate) fn session_settings(&self) -> &Arc<SessionSettings> {
         self.0.connector.session_settings()
     }
 
-    /// The pool of the runtime that this is called on.
+    /// The pool of the current runtime.
     pub(crate) fn here(&self) -> Sql<Pool> {
         let Inner { connector, limits, by_runtime, silent_at } = &*self.0;
         let mut pools = by_runtime.lock().unwrap_or_else(PoisonError::into_inner);
@@ -71,8 +71,8 @@ impl Pools {
     }
 }
 
-/// Asks a connection that was idle for long whether it still is one. Where one does not answer, all that were idle when it was asked are
-/// closed without being asked: each of them would be waited for.
+/// Checks a connection that was idle for long. If one does not answer, all that were idle at that time are closed
+/// unchecked: each of them would run into the timeout.
 fn checks_idle(check_idle: Duration, silent_at: Arc<Mutex<Option<Instant>>>) -> Hook {
     Hook::async_fn(move |client, metrics: &Metrics| {
         let silent_at = Arc::clone(&silent_at);

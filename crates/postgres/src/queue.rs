@@ -1,4 +1,4 @@
-//! A queue as a transaction sees it: its settings, its gate, its clock and its lanes.
+//! A queue as a transaction sees it: settings, gate, clock and lanes.
 
 use std::sync::Arc;
 
@@ -29,12 +29,13 @@ pub(crate) fn binds(queue: &QueueRow) -> bool {
 /// The columns of a queue that [`settings_from`] reads.
 pub(crate) const SETTINGS: &str = "q.paused, q.max_queued, q.key_cap, q.overrides, q.kinds, q.tell, q.rules";
 
-/// The settings of a queue, from its columns.
+/// Reads the settings of a queue from its columns.
 pub(crate) fn settings_from(row: &Row, first: usize) -> Sql<QueueSettings> {
     ostler_sql::queue::settings_from(&RowRef(row), first)
 }
 
-/// Finds queues by their names, beside the time. (An `EXISTS` would be answered by reading the shut keys of all queues.)
+/// Finds queues by their names, along with the time. (An `EXISTS` would be answered by reading the closed keys of all
+/// queues.)
 pub(crate) const QUEUES: &str = "SELECT q.id, q.name, q.clock, q.gate,
         coalesce((SELECT true FROM ostler.limits k WHERE k.queue = q.id AND k.shut_until IS NOT NULL LIMIT 1), false) AS shut,
         lanes.ids, lanes.kinds,
@@ -44,10 +45,10 @@ pub(crate) const QUEUES: &str = "SELECT q.id, q.name, q.clock, q.gate,
         FROM (SELECT id, kind FROM ostler.lane WHERE queue = q.id ORDER BY id) AS l) AS lanes
      WHERE q.name = ANY($2)";
 
-/// How many columns [`QUEUES`] has.
+/// The number of columns of [`QUEUES`].
 pub(crate) const COLUMNS: usize = 14;
 
-/// The queues that [`QUEUES`] finds, in rows that begin with its columns. Where there is none, these are empty.
+/// Reads the queues found by [`QUEUES`] from rows that start with its columns. Without a queue, these are null.
 pub(crate) fn read_queues(rows: &[Row]) -> Sql<Vec<QueueRow>> {
     let mut queues = Vec::with_capacity(rows.len());
     for row in rows {

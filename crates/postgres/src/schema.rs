@@ -1,32 +1,36 @@
-//! The tables. A change is a new entry in [`MIGRATIONS`]; an entry that was released is never edited, and only adds: nodes of
-//! this version and of the one before may share a schema.
+//! Schema and migrations. A change is a new entry in [`MIGRATIONS`]; a released entry is never edited, and entries only
+//! add: nodes of this version and of the previous one may share a schema.
 //!
-//! In every statement of this crate the schema is called `ostler`; another name takes its place before the statement is sent.
+//! In every statement of this crate the schema is called `ostler`; the configured name replaces it before the statement
+//! is sent.
 
-/// One step up for each version of the schema, the first one for an empty schema.
+/// One migration per schema version; the first one is for an empty schema.
 pub(crate) const MIGRATIONS: &[&str] = &[V1, V2, V3, V4];
 
-/// The version that this program reads and writes.
+/// The schema version that this program reads and writes.
 pub(crate) const VERSION: i32 = MIGRATIONS.len() as i32;
 
-/// The oldest version whose programs can still use what this one writes.
+/// The oldest schema version whose programs can still use the data that this one writes.
 pub(crate) const SINCE: i32 = 1;
 
-// `phase` is the state, with the readiness of queued tasks folded in, so that each partial index holds exactly
-// the rows it is for: `ready` only what can be claimed now, `due` only what waits for a moment, `keyed` only what
-// takes part in the limit of its key. See `row.rs` for the numbers. A `why` of 7 is a wait for other tasks, which no moment ends.
-// What few tasks have stands together in one column: `trouble` (crashes, node deaths, suspicion, and by its sign whether anybody
-// ever waited for the task), `extras` (policy, folder, deadline), `failure`. `late_at` is the first of a task's two ends.
-// A limit key that is shut (`shut_until`) has parked tasks that wait for its gate, or parks whatever arrives; `gate` is what the
-// gate has to remember. A key without tasks whose gate has something to remember is in `unused_key`, until it has not.
-// An `edge` is a task that waits for another; `freed` has the ended ones whose waiting tasks were not all seen to, and how far
-// that has come.
-// The counts of a lane are those of its row and of all its rows in `lane_delta`: each transaction adds a row there, so that none
-// has to wait for another; they are summed up from time to time.
-// What was enqueued with somebody else's transaction is in `inbox` until somebody takes it in; what `waits` there had no room.
-// The heartbeat of a session is the server's end of its connection, if that tells anything: its process, and the starts of it and of the server.
-// An attempt whose begin and end are one write, and which succeeded, has no row in `attempt`: it is the task's last, and all
-// of it but who ran it (`ran`: worker and session) stands in the task's row anyway.
+// `phase` is the state, with the readiness of queued tasks folded in, so that each partial index holds exactly the rows
+// it is for: `ready` only claimable tasks, `due` only tasks that wait for a time, `keyed` only tasks that count towards
+// the limit of their key. See `row.rs` for the numbers. A `why` of 7 is a wait for other tasks, which no time ends.
+// Values that few tasks need are packed into one column: `trouble` (crashes, node deaths, suspicion, and by its sign
+// whether the task was ever waited for), `extras` (policy, folder, deadline), `failure`. `late_at` is the earlier of a
+// task's two time limits.
+// A closed limit key (`shut_until`) has parked tasks that wait for its gate, or parks every new one; `gate` is the state
+// of the gate. A key without tasks whose gate still has state is in `unused_key` until it has none.
+// An `edge` is a task that waits for another; `freed` has the finished ones whose waiting tasks were not all processed,
+// and the progress.
+// The counts of a lane are those of its row and of all its rows in `lane_delta`: each transaction adds a row there, so
+// that none waits for another; they are folded from time to time.
+// Tasks enqueued by a foreign transaction are in `inbox` until they are taken in; for those that `waits` there was no
+// room.
+// The `heart_` columns of a session identify the server process of its heartbeat connection, unless a pooler hides it:
+// the pid, and the start times of the process and of the server.
+// A successful attempt whose start and finish are one write has no row in `attempt`: it is the task's last, and all of it
+// except the worker and session (`ran`) is in the task's row anyway.
 const V1: &str = "
 CREATE TABLE ostler.queue(
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name text COLLATE \"C\" NOT NULL UNIQUE,
@@ -217,11 +221,11 @@ END
 $$;
 ";
 
-// A session that `departed` stops on purpose: when it is found dead, what it held is handed back.
+// A session that has `departed` is shutting down on purpose: when it is found dead, its tasks are handed back.
 const V2: &str = "ALTER TABLE ostler.session ADD COLUMN departed boolean NOT NULL DEFAULT false;";
 
-// Each transaction that writes changes the row of its slot: that proves its commit (see `commit_mark.rs`). A transaction that has written nothing
-// has nothing to prove.
+// Each writing transaction changes the row of its slot, which proves its commit (see `commit_mark.rs`). A transaction
+// that has written nothing has nothing to prove.
 const V3: &str = "
 CREATE TABLE ostler.commit_mark(slot bigint PRIMARY KEY, mark bigint NOT NULL, at bigint NOT NULL)
     WITH (fillfactor = 50, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_cost_delay = 0);
@@ -245,9 +249,10 @@ END
 $$;
 ";
 
-// What has happened in a lane, and only rises: attempts that have begun, failed ones whose task was queued again, and replays, by the
-// state that the task had ended in. (A node of the version before, which sums up without knowing them, loses what is not summed up yet of these,
-// and of nothing else.) `high_water` is the most that ever waited in the lane's queue; its lanes have it together, each as of when it was summed up.
+// Totals of a lane, which only rise: started attempts, failed attempts whose task was queued again, and replays by the
+// final state of the task. (A node of the previous version, which folds without knowing them, loses the unfolded part of
+// these, and of nothing else.) `high_water` is the largest length of the lane's queue; the lanes of a queue share it,
+// each as of its last fold.
 const V4: &str = "
 ALTER TABLE ostler.lane ADD COLUMN attempts bigint NOT NULL DEFAULT 0, ADD COLUMN retried bigint NOT NULL DEFAULT 0,
     ADD COLUMN replayed_failed bigint NOT NULL DEFAULT 0, ADD COLUMN replayed_cancelled bigint NOT NULL DEFAULT 0;
@@ -255,7 +260,7 @@ ALTER TABLE ostler.lane_delta ADD COLUMN attempts bigint NOT NULL DEFAULT 0, ADD
     ADD COLUMN replayed_failed bigint NOT NULL DEFAULT 0, ADD COLUMN replayed_cancelled bigint NOT NULL DEFAULT 0;
 ";
 
-/// Empties all tables. The numbers of tellings begin anew.
+/// Empties all tables. The numbers of outbox entries restart.
 #[cfg(feature = "conformance")]
 pub(crate) const CLEAR: &str = "
 DELETE FROM ostler.queue; DELETE FROM ostler.lane; DELETE FROM ostler.lane_delta; DELETE FROM ostler.task;

@@ -1,19 +1,20 @@
-//! How transactions are, whatever the server is set to: what is said at their begin, or once to a connection that keeps it.
+//! Session settings: transaction settings independent of the server's configuration, sent with each BEGIN or once per
+//! connection.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio_postgres::Client;
 
-/// Begins a transaction that writes. It sees what others did before it got its locks, whatever the database is set to.
+/// Begins a writing transaction. It sees all commits before it got its locks, whatever the database's default is.
 pub(crate) const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
 
-/// Begins a look at one moment of the store.
+/// Begins a read transaction on one snapshot.
 const BEGIN_LOOK: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 
-/// What holds for transactions that write. Plans are made for large tables, whatever their size is now: a plan that was made for an empty
-/// table would still be used when a million rows are in it. So no plan depends on what is asked for, and each is made once: making it anew
-/// takes longer than to carry it out.
+/// Settings of writing transactions. Plans are made for large tables, whatever their current size: a plan made for an
+/// empty table would still be used with a million rows in it. So no plan depends on parameter values, and each is made
+/// once: planning takes longer than executing.
 const WRITING: [(&str, &str); 4] = [
     ("enable_seqscan", "off"),
     ("enable_hashjoin", "off"),
@@ -21,7 +22,7 @@ const WRITING: [(&str, &str); 4] = [
     ("plan_cache_mode", "force_generic_plan"),
 ];
 
-/// The same for looks: as the server comes.
+/// The same settings for reads: the server's defaults.
 const LOOKING: [(&str, &str); 4] = [
     ("enable_seqscan", "on"),
     ("enable_hashjoin", "on"),
@@ -29,21 +30,21 @@ const LOOKING: [(&str, &str); 4] = [
     ("plan_cache_mode", "auto"),
 ];
 
-/// No plan is compiled: where a table has to be read as a whole, the server takes the plan for a very expensive one, and would compile it for
-/// half a second.
+/// No JIT: where a table has to be read as a whole, the server considers the plan very expensive, and would compile it
+/// for half a second.
 const UNCOMPILED: (&str, &str) = ("jit", "off");
 
-/// Begins a transaction that writes on a connection that was told nothing.
+/// Begins a writing transaction on a connection without session settings.
 pub(crate) fn begin_untaught(patience: Duration) -> String {
     local(BEGIN, &writing(patience))
 }
 
-/// Begins a look at one moment on a connection that was told nothing.
+/// Begins a read transaction on one snapshot, on a connection without session settings.
 pub(crate) fn look_untaught(patience: Duration) -> String {
     local(BEGIN_LOOK, &[uncompiled(), statement_bound(patience)])
 }
 
-/// Begins a look on a connection that was told how transactions that write are.
+/// Begins a read transaction on a connection that has the settings of writing transactions.
 pub(crate) fn look() -> String {
     local(BEGIN_LOOK, &LOOKING.map(|(name, value)| (name, value.to_owned())))
 }
@@ -53,20 +54,20 @@ fn local(begin: &str, settings: &[ServerSetting]) -> String {
     said.fold(begin.to_owned(), |text, setting| text + &setting)
 }
 
-/// A name of the server's, and its value.
+/// The name of a server setting, and its value.
 type ServerSetting = (&'static str, String);
 
 fn uncompiled() -> ServerSetting {
     (UNCOMPILED.0, UNCOMPILED.1.to_owned())
 }
 
-/// The server gives up a little earlier, where it can, so that it is known what became of the statement.
+/// The server's timeout is a little shorter, so that the result of the statement is usually known.
 fn statement_bound(patience: Duration) -> ServerSetting {
     ("statement_timeout", (patience * 3 / 4).as_millis().to_string())
 }
 
-/// What holds for transactions that write. Whoever falls silent in the middle of one does not hold up the others for longer than the
-/// server's patience.
+/// The settings of writing transactions. A client that falls silent during one does not block the others for longer than
+/// the server's timeout.
 fn writing(patience: Duration) -> Vec<ServerSetting> {
     let mut settings = WRITING.map(|(name, value)| (name, value.to_owned())).to_vec();
     let (_, sooner) = statement_bound(patience);
@@ -79,15 +80,14 @@ fn writing(patience: Duration) -> Vec<ServerSetting> {
     settings
 }
 
-/// Who answers on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pooling {
     Server,
     Pooler,
 }
 
-/// What the connections of a pool are told once, so that it need not be said again in each transaction. A pooler between us and the server
-/// may give each transaction another connection, and ours to others: where there is one, nothing is said beforehand.
+/// Settings that are sent once to each connection of a pool, instead of in each transaction. A pooler in between may give
+/// each transaction another connection, and ours to other clients: if there is one, nothing is set in advance.
 #[derive(Debug)]
 pub(crate) struct SessionSettings {
     settings: String,
@@ -101,35 +101,34 @@ impl SessionSettings {
         Self { settings, pooler: AtomicBool::new(false) }
     }
 
-    /// Teaches a new connection, if it is the server that answers.
+    /// Applies the settings to a new connection, if there is no pooler.
     pub(crate) async fn apply(
         &self,
         client: &Client,
-        told: Option<i32>,
+        reported: Option<i32>,
     ) -> Result<(), tokio_postgres::Error> {
-        match self.look(client, told).await? {
+        match self.look(client, reported).await? {
             Pooling::Server => client.batch_execute(&self.settings).await,
             Pooling::Pooler => Ok(()),
         }
     }
 
-    /// Looks who answers on a new connection: `told` is the process that whoever answered has named. The question has no name at the
-    /// server: a pooler may have given that name to a statement of somebody else.
+    /// Detects whether the server or a pooler answers on a new connection: `reported` is the pid reported at connection
+    /// start. The statement is unnamed: a pooler may have given its name to another client's statement.
     pub(crate) async fn look(
         &self,
         client: &Client,
-        told: Option<i32>,
+        reported: Option<i32>,
     ) -> Result<Pooling, tokio_postgres::Error> {
         let pid: i32 = client.query_typed_one("SELECT pg_backend_pid()", &[]).await?.try_get(0)?;
-        if told == Some(pid) {
+        if reported == Some(pid) {
             return Ok(Pooling::Server);
         }
         self.pooler.store(true, Ordering::Release);
         Ok(Pooling::Pooler)
     }
 
-    /// Whether it is the server that answers, and never a pooler: then all connections of the pool have them, and a statement that was
-    /// prepared stays so.
+    /// Whether there is no pooler: then all connections of the pool have the settings, and prepared statements persist.
     pub(crate) fn hold(&self) -> bool {
         !self.pooler.load(Ordering::Acquire)
     }

@@ -1,4 +1,4 @@
-//! The store: the contract, on top of the transactor.
+//! The PostgreSQL store: implements the store contract on top of the transactor.
 
 use std::sync::Arc;
 
@@ -42,23 +42,23 @@ pub struct Postgres {
     enqueues: GroupCommit<Transactor, NewTask, Enqueued>,
     starts: GroupCommit<Transactor, Start, Fenced>,
     reports: GroupCommit<Transactor, Report, Finished>,
-    /// Shares nothing with the work.
+    /// Independent of the verbs' connections.
     heartbeat: Heartbeat,
     bounds: Bounds,
 }
 
 impl Postgres {
-    /// Opens the store at `url`, such as `postgres://user@host/database`; makes its tables if there are none. What the URL says of
-    /// the store (`?schema=NAME&connections=N`) wins over `options`.
+    /// Opens the store at `url`, such as `postgres://user@host/database`; creates its tables if there are none. Store
+    /// options in the URL (`?schema=NAME&connections=N`) take precedence over `options`.
     ///
     /// # Errors
-    /// When the server cannot be reached or may not be written, or the schema is not ours. The [`kind`](Error::kind) tells which.
+    /// If the server cannot be reached or is not writable, or the schema is foreign. See [`kind`](Error::kind).
     pub async fn open(url: &str, options: Options) -> Result<Self, Error> {
         let opened = open(url, &options, Tables::Make).await?;
         Ok(Self::of(opened.expect("tables that are not there are made"), &options))
     }
 
-    /// Opens the store at `url` if there is one. Nothing is made where there is none.
+    /// Opens the store at `url` if there is one. Creates nothing.
     ///
     /// # Errors
     /// As for [`open`](Self::open).
@@ -98,24 +98,24 @@ impl Postgres {
         }
     }
 
-    /// Takes tasks in with a transaction of the caller's: they exist if and only if it commits. (From any language:
-    /// `SELECT ostler.enqueue('mail', 'send', '{"to": "ann"}')`.)
+    /// Enqueues tasks within the caller's transaction: they exist if and only if it commits. (From any language: `SELECT
+    /// ostler.enqueue('mail', 'send', '{"to": "ann"}')`.)
     ///
-    /// What a unique key or a full queue means for them is seen when the transaction has committed: whose key another task has is not
-    /// taken in, and whoever finds a queue full waits until it is not. Nobody waits for the transaction meanwhile.
+    /// Unique keys and full queues are evaluated after the commit: a task whose key is taken by another task is dropped,
+    /// and a task for a full queue waits until there is room. The open transaction blocks no other caller.
     ///
     /// # Errors
-    /// When a task breaks a rule, or waits for one that the transaction does not see, or the transaction has failed.
+    /// If a task breaks a rule, or waits for one that the transaction does not see, or the transaction has failed.
     pub async fn enqueue_in(&self, transaction: &Transaction<'_>, tasks: Vec<NewTask>) -> Result<(), Error> {
         self.bounds.check_tasks(&tasks)?;
         inbox::add(transaction, &self.transactor.names, &tasks).await.map_err(fault)?;
         Ok(())
     }
 
-    /// Makes the death of a node known at once, as if its lease had run out.
+    /// Marks a node as dead at once, as if its lease had expired.
     ///
     /// # Errors
-    /// When the store cannot be reached.
+    /// If the store cannot be reached.
     #[cfg(feature = "conformance")]
     pub async fn kill(&self, session: SessionId) -> Result<(), Error> {
         let conn = self.transactor.conn().await.map_err(fault)?;
@@ -124,10 +124,10 @@ impl Postgres {
         killed.map(drop).map_err(fault)
     }
 
-    /// Empties the store, as if it had just been made. What was to be told to others is told before.
+    /// Empties the store, as if it had just been created. Pending notifications are sent before.
     ///
     /// # Errors
-    /// When the store cannot be reached.
+    /// If the store cannot be reached.
     #[cfg(feature = "conformance")]
     pub async fn clear(&self) -> Result<(), Error> {
         let conn = self.transactor.conn().await.map_err(fault)?;
@@ -138,7 +138,7 @@ impl Postgres {
 }
 
 impl Postgres {
-    /// The queues of tasks, to be locked.
+    /// The locks of the tasks' queues.
     async fn queues_of(&self, tasks: &[TaskId]) -> Result<Locks, Error> {
         self.transactor.look(tasks, |conn, tasks| Box::pin(cancel::locks(conn, tasks))).await
     }
@@ -384,7 +384,7 @@ impl Store for Postgres {
             (self.transactor.checks, self.transactor.time.given(), self.heartbeat.dead().await);
         let asked = expire::ExpiryQuery { checks, now, batch, known };
         let work = self.transactor.look(&asked, |conn, asked| Box::pin(expire::work(conn, asked))).await?;
-        // Nothing to do is the usual case, and costs no write.
+        // Usually there is nothing to do; skip the write.
         if work.dead.is_empty() && !work.unswept {
             return Ok(Expired::default());
         }
@@ -410,7 +410,7 @@ impl Store for Postgres {
             self.transactor.take_in(inbox::Which::Waiting).await?;
             work = self.transactor.look(&asked, look).await?;
         }
-        // Nothing to do is the usual case, and costs no write.
+        // Usually there is nothing to do; skip the write.
         let made = match work.locks {
             Some(locks) => {
                 self.transactor

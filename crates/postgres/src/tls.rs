@@ -1,4 +1,4 @@
-//! Encryption of connections, as the URL says: `sslmode` and `sslrootcert`, with the meaning they have for PostgreSQL's own programs.
+//! TLS of connections, configured by the URL: `sslmode` and `sslrootcert`, with the meaning they have in libpq.
 
 use std::sync::Arc;
 
@@ -11,22 +11,22 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-/// Whose root certificates: those of the operating system.
+/// The value for the operating system's root certificates.
 const SYSTEM: &str = "system";
 
-/// Which servers are trusted.
+/// Which server certificates are accepted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Trust {
-    /// Whoever answers: against listeners, not against impostors.
+    /// Any: protects against eavesdroppers, not against impostors.
     #[default]
     Anyone,
-    /// Who has a certificate that a root has signed.
+    /// Signed by a trusted root.
     Signed,
-    /// The same, for the name that the URL has.
+    /// Signed by a trusted root, for the host name in the URL.
     SignedForName,
 }
 
-/// What the URL says of certificates.
+/// The TLS settings of the URL.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Certificates {
     trust: Trust,
@@ -34,7 +34,7 @@ pub(crate) struct Certificates {
 }
 
 impl Certificates {
-    /// Takes one setting of the URL in. Answers what is to stand in its place; `None`: nothing.
+    /// Takes one setting of the URL. Returns its replacement; `None`: not a TLS setting of ours, keep it.
     fn take(&mut self, key: &str, value: String) -> Option<&'static str> {
         match (key, value.as_str()) {
             ("sslmode", "verify-ca") => self.trust = Trust::Signed,
@@ -48,13 +48,13 @@ impl Certificates {
         Some("sslmode=require")
     }
 
-    /// How a connection is encrypted.
+    /// Builds the TLS connector.
     pub(crate) fn encryption(&self) -> Result<MakeRustlsConnect, Error> {
         let provider = Arc::new(ring::default_provider());
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
             .map_err(|error| Error::invalid(format!("no encryption can be had: {error}")))?;
-        // As for PostgreSQL's own programs: who names a root wants it to be asked.
+        // As in libpq: a given root certificate implies that it is verified.
         let trust = match self.trust {
             Trust::Anyone if self.roots.is_some() => Trust::Signed,
             trust @ (Trust::Anyone | Trust::Signed | Trust::SignedForName) => trust,
@@ -91,7 +91,7 @@ impl Certificates {
     }
 }
 
-/// Reads what the URL says of certificates. Answers the URL without it, too: whoever reads the rest knows nothing of these.
+/// Parses the TLS settings of the URL. Returns the URL without them, too, because the other parser does not know them.
 pub(crate) fn certificates(url: &str) -> (String, Certificates) {
     let mut certificates = Certificates::default();
     let rest = if url.starts_with("postgres://") || url.starts_with("postgresql://") {
@@ -127,7 +127,7 @@ struct Setting<'a> {
 }
 
 impl<'a> Setting<'a> {
-    /// The first one, if the text begins with one.
+    /// Parses the first setting, if the text starts with one.
     fn first(text: &'a str) -> Option<Self> {
         let text = text.trim_start();
         let (key, after) = text.split_once('=')?;
@@ -154,7 +154,7 @@ impl<'a> Setting<'a> {
     }
 }
 
-/// A value of a URL, in which bytes may be written as `%2F`.
+/// Percent-decodes a value of a URL.
 fn decoded(value: &str) -> String {
     let bytes = value.as_bytes();
     let (mut plain, mut at) = (Vec::with_capacity(bytes.len()), 0);
@@ -174,7 +174,7 @@ fn decoded(value: &str) -> String {
     String::from_utf8_lossy(&plain).into_owned()
 }
 
-/// Looks at the certificate of a server, as far as it was asked for.
+/// Verifies the certificate of a server, as far as configured.
 #[derive(Debug)]
 struct Verifier {
     trust: Trust,

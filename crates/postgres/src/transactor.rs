@@ -1,5 +1,5 @@
-//! Carries verbs out: each is one transaction, which is tried again when others were in its way, and whose end is known even
-//! when the connection is lost at its commit.
+//! Transactor: executes each verb as one transaction, retries it on conflicts, and determines its result even if the
+//! connection is lost during the commit.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,30 +19,30 @@ use crate::pools::Pools;
 use crate::tx::{InboxMode, Tx};
 use ostler_sql::dependents::close_verb;
 
-/// How often a transaction begins anew because it met a queue that it had not locked.
+/// How often a transaction restarts because it needs a queue that it had not locked.
 const MAX_GROWING: usize = 64;
-/// How often a transaction is tried again because others were in its way, or its connection was lost before the commit.
+/// How often a transaction is retried because of conflicts, or because its connection was lost before the commit.
 const MAX_TRIES: u32 = 10;
-/// The pause before the first of these tries; each one is twice as long as the one before.
+/// The pause before the first retry; doubles with each retry.
 const PAUSE: Duration = Duration::from_millis(2);
 /// The longest of these pauses.
 const MAX_PAUSE: Duration = Duration::from_millis(250);
-/// How many batches of the inbox a verb takes in before it does what it was called for.
+/// How many batches of the inbox a verb takes in before its own work.
 const MAX_INBOXES: usize = 20;
-/// How often it is asked what became of a commit whose answer was lost.
+/// How often the result of an unconfirmed commit is queried.
 const MAX_QUESTIONS: u32 = 400;
-/// For how long, in times of a statement's patience: the server ends a transaction that has fallen silent before that.
+/// For how long, in multiples of the statement timeout: the server ends a silent transaction before that.
 const MAX_SETTLING: u32 = 2;
 
-/// A future of a verb.
+/// The future of a verb.
 pub(crate) type VerbFuture<'a, T> = std::pin::Pin<Box<dyn Future<Output = Sql<T>> + Send + 'a>>;
 
-/// Where the time comes from.
+/// The source of the time.
 #[derive(Clone)]
 pub(crate) enum Time {
     /// From the server: all nodes share it.
     Server,
-    /// From whoever opened the store.
+    /// From the clock in the options.
     Given(Arc<dyn Clock>),
 }
 
@@ -56,7 +56,7 @@ impl Time {
     }
 }
 
-/// What all verbs share.
+/// The state shared by all verbs.
 pub(crate) struct Transactor {
     pub(crate) pools: Pools,
     pub(crate) names: Arc<Names>,
@@ -69,12 +69,12 @@ pub(crate) struct Transactor {
 }
 
 impl Transactor {
-    /// A connection.
+    /// Takes a connection from the pool.
     pub(crate) async fn conn(&self) -> Sql<Conn> {
         Conn::get(&self.pools.here()?, self.pools.session_settings(), &self.names).await
     }
 
-    /// Carries a verb out, and answers when it is on disk.
+    /// Executes a verb, and returns once it is on disk.
     pub(crate) async fn write<A, T, W>(&self, locks: Locks, input: &A, work: W) -> Result<T, Error>
     where
         A: Sync + ?Sized,
@@ -93,7 +93,7 @@ impl Transactor {
         }
     }
 
-    /// Takes a batch of what came with others' transactions in. Answers how many rows there were.
+    /// Takes in a batch of the inbox. Returns how many rows there were.
     pub(crate) async fn take_in(&self, which: Which) -> Result<usize, Error> {
         let mut tries = 0;
         let locks = loop {
@@ -113,7 +113,7 @@ impl Transactor {
         self.carry_out(locks, &which, &work, InboxMode::Passed).await.map_err(fault)
     }
 
-    /// Tries until the verb is carried out, or cannot be.
+    /// Retries until the verb succeeds or fails permanently.
     async fn carry_out<A, T, W>(&self, locks: Locks, input: &A, work: &W, inbox: InboxMode) -> Sql<T>
     where
         A: Sync + ?Sized,
@@ -169,13 +169,13 @@ impl Transactor {
                     self.marks.unused(&mark);
                 }
                 if written.fold {
-                    // A sum that is not made now is made the next time.
+                    // A skipped fold is made up for by the next one.
                     let lock =
                         Locks::none().and(LockTarget::Fold, Mode::Exclusive).columns(&self.cache.schema).0;
                     let _ = fold(&conn, &lock[0]).await;
                 }
             }
-            // A hint is not worth a commit: it is left out, and the transaction begins anew.
+            // A hint must not fail a commit: it is dropped, and the transaction restarts.
             Err(stop) if notice.is_some() && stop.is_over_a_limit() => {
                 self.notifier.hold_back();
                 return Err(Abort::Needs(Locks::none()));
@@ -190,7 +190,7 @@ impl Transactor {
         Ok(answer)
     }
 
-    /// The answer to a commit did not come. Finds out what became of the transaction: it is committed, or never will be.
+    /// Determines the result of a transaction whose commit was not confirmed: it is committed, or never will be.
     async fn settle(&self, stop: Abort, mark: &CommitMark) -> Sql<()> {
         if !stop.is_open_question() {
             return Err(stop);
@@ -203,7 +203,7 @@ impl Transactor {
                 Ok(Fate::Committed) => return Ok(()),
                 Ok(Fate::GivenUp) => return Err(stop),
                 Ok(Fate::Unknown) => break,
-                // The server is away, or the transaction is still open.
+                // The server is unavailable, or the transaction is still open.
                 Err(_) => {}
             }
             if Instant::now() >= until {
@@ -212,13 +212,13 @@ impl Transactor {
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(MAX_PAUSE);
         }
-        // It must not be tried again: it may have gone through.
+        // Must not be retried: it may have been committed.
         Err(Abort::Away(
             "it was lost at a commit, and whether that went through cannot be known yet".to_owned(),
         ))
     }
 
-    /// Looks at one moment of the store.
+    /// Runs `work` on one snapshot of the store.
     pub(crate) async fn look<A, T, W>(&self, input: &A, work: W) -> Result<T, Error>
     where
         A: Sync + ?Sized,
@@ -264,7 +264,7 @@ impl Transactor {
     }
 }
 
-/// Begins a look at one moment, unless there is something to be taken in first.
+/// Begins a read transaction, unless the inbox has to be taken in first.
 async fn begin_look(conn: &mut Conn, inbox: InboxMode) -> Sql<()> {
     conn.begins();
     let any = conn.prepare(inbox::ANY).await?;
@@ -276,7 +276,7 @@ async fn begin_look(conn: &mut Conn, inbox: InboxMode) -> Sql<()> {
     }
 }
 
-/// How long a verb puts up with an inbox that fills again and again.
+/// How long a verb tolerates an inbox that keeps filling.
 #[derive(Default)]
 struct Patience {
     inboxes: usize,
@@ -288,14 +288,14 @@ impl Patience {
     }
 }
 
-/// Waits before the next try.
+/// Waits before the next attempt.
 async fn pause(tries: u32) {
     tokio::time::sleep((PAUSE * 2_u32.pow(tries)).min(MAX_PAUSE)).await;
 }
 
-/// Undoes a transaction. The connection goes back to the pool if that worked.
+/// Rolls back a transaction. The connection returns to the pool if that succeeds.
 async fn undone(mut conn: Conn, stop: Abort) -> Abort {
-    // After a lost connection there is nothing to undo, and one that does not answer is given up.
+    // After a lost connection there is nothing to roll back, and an unresponsive one is dropped.
     let _ = conn.roll_back().await;
     stop
 }

@@ -1,4 +1,4 @@
-//! Reads the URL of a store: which servers it names, one after the other, and how they are spoken to.
+//! Parses the URL of a store: its servers, in order, and the connection settings.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 
 use crate::fault::with_source;
 
-/// How long the network may take to reach a server.
+/// The default TCP connect timeout.
 const MAX_REACH: Duration = Duration::from_secs(10);
-/// After how long the kernel sees whether the other side of an idle connection is still there, how often it asks then, and how long it waits
-/// for anything that it has sent to be confirmed: unless the URL says something else.
+/// TCP keepalive defaults, unless the URL sets them: idle time before the first probe, interval and number of probes, and
+/// how long sent data may stay unacknowledged.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEPALIVE_RETRIES: u32 = 3;
@@ -52,7 +52,7 @@ fn config(url: &str) -> Result<Config, Error> {
         ))
     })?;
     if config.get_hosts().is_empty() {
-        // An address is the name of its server, too.
+        // The address also serves as the name of its server.
         for address in config.get_hostaddrs().to_vec() {
             config.host(address.to_string());
         }
@@ -63,7 +63,7 @@ fn config(url: &str) -> Result<Config, Error> {
         ));
     }
     if config.get_hosts().iter().all(|host| matches!(host, Host::Unix(_))) {
-        // Nobody listens between processes of one machine, and no server offers encryption there.
+        // Local sockets cannot be eavesdropped, and no server offers encryption there.
         config.ssl_mode(SslMode::Disable);
     }
     if config.get_application_name().is_none() {
@@ -74,7 +74,7 @@ fn config(url: &str) -> Result<Config, Error> {
     }
     keep_alive(&mut config);
     if config.get_hosts().len() > 1 && config.get_target_session_attrs() == TargetSessionAttrs::Any {
-        // Of several servers, the one that can be written.
+        // Of several servers, the writable one.
         config.target_session_attrs(TargetSessionAttrs::ReadWrite);
     }
     Ok(config)
@@ -95,7 +95,7 @@ fn keep_alive(config: &mut Config) {
     }
 }
 
-/// All that is said of each server.
+/// Copies the settings that apply to each server.
 fn without_host(all: &Config) -> Config {
     let mut config = Config::new();
     if let Some(user) = all.get_user() {

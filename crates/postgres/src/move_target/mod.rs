@@ -1,7 +1,7 @@
-//! A store that is moved into this database: nobody is let in until all of it is here.
+//! Move target: a store that is being moved into this database. Access is refused until the move is complete.
 //!
-//! While it arrives, a trigger on every table refuses whatever does not come with the move: also those who opened the store before,
-//! whatever version they have. Without a move there is no trigger, and nobody pays for it.
+//! During the move, a trigger on every table refuses all writes that are not part of it, including those of processes
+//! that opened the store before, whatever their version. Without a move there is no trigger, and no cost.
 
 mod rows;
 
@@ -21,16 +21,16 @@ use crate::open::{Options, connector, look_at_server, migrate};
 use crate::row::Uid;
 use crate::transactor::VerbFuture;
 
-/// How long a statement of the move may take: a batch is large, and its rows have many indexes.
+/// The timeout of a statement of the move: a batch is large, and its rows have many indexes.
 const MAX_STEP: Duration = Duration::from_secs(120);
 
-/// What the triggers say to whoever does not come with the move.
+/// The triggers' error code for writes that are not part of the move.
 pub(crate) const REFUSES_WHILE_ARRIVING: &str = "OSMOV";
 
-/// The setting that marks a transaction of the move. (Not in our schema: it is a name of the server.)
+/// The setting that marks a transaction of the move. (Not in our schema: the name belongs to the server.)
 const COMES_WITH_THE_MOVE: &str = "SELECT set_config('ostler_move.arriving', 'yes', true)";
 
-/// The mark. `stage` is 0 while the store arrives, and 1 when it is in use.
+/// The record of the move. `stage` is 0 while the store is being copied, and 1 once it is in use.
 const MARK: &str = "CREATE TABLE IF NOT EXISTS ostler.arrival(
     uid uuid NOT NULL, round integer NOT NULL, stage smallint NOT NULL, source text NOT NULL
 )";
@@ -45,22 +45,22 @@ BEGIN
 END
 $$";
 
-/// Tables of ours that hold something of a store. (A commit mark belongs to a process that writes, and not to what it writes.)
+/// Our tables that hold data of a store. (A commit mark belongs to a writing process, not to its data.)
 const TABLES: &str = "SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
      WHERE n.nspname = $1 AND c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relname NOT IN ('meta', 'arrival', 'commit_mark')
      ORDER BY c.relname";
 
-/// Columns that number their rows themselves.
+/// Identity columns.
 const IDENTITIES: &str = "SELECT table_name::text, column_name::text FROM information_schema.columns
      WHERE table_schema = $1 AND is_identity = 'YES' ORDER BY table_name, column_name";
 
-/// The database that a store moves into, for whoever moves it.
+/// The database that a store moves into, for the code that moves it.
 pub struct PostgresTarget {
     conn: Mutex<Conn>,
     schema: String,
 }
 
-/// What is kept about the store that arrives, or has arrived.
+/// The record of a store that is being copied, or has been.
 struct Mark {
     id: MoveId,
     open: bool,
@@ -68,10 +68,11 @@ struct Mark {
 }
 
 impl PostgresTarget {
-    /// Opens the database at `url`, such as `postgres://user@host/database?schema=jobs`; makes the tables if there are none.
+    /// Opens the database at `url`, such as `postgres://user@host/database?schema=jobs`; creates the tables if there are
+    /// none.
     ///
     /// # Errors
-    /// When the server cannot be reached or may not be written, or the schema is not ours.
+    /// If the server cannot be reached or is not writable, or the schema is foreign.
     pub async fn reach(url: &str) -> Result<Self, Error> {
         let address = Address::parse(url)?;
         let schema = address.options(&Options::default()).schema;
@@ -84,7 +85,7 @@ impl PostgresTarget {
         Ok(Self { conn: Mutex::new(conn), schema })
     }
 
-    /// Carries a step out as one transaction.
+    /// Executes a step as one transaction.
     async fn step<A, W>(&self, input: &A, work: W) -> Result<(), Error>
     where
         A: Sync + ?Sized,
@@ -113,7 +114,7 @@ async fn start(conn: &Conn) -> Sql<()> {
     Ok(())
 }
 
-/// Refuses a store that has not arrived yet.
+/// Refuses a store whose move is not complete.
 pub(crate) async fn refuse_half(conn: &Conn, schema: &str) -> Sql<()> {
     match mark(conn, schema).await? {
         Some(mark) if !mark.open => {
@@ -146,7 +147,7 @@ async fn mark(conn: &Conn, schema: &str) -> Sql<Option<Mark>> {
     row.map(read).transpose()
 }
 
-/// What the database is to this move.
+/// Determines the state of the database with regard to this move.
 async fn look(conn: &Conn, schema: &str, id: MoveId) -> Sql<Arriving> {
     let refused = |sentence: String| Err(Abort::Refused(Error::invalid(sentence)));
     match mark(conn, schema).await? {
@@ -170,7 +171,7 @@ async fn tables(conn: &Conn, schema: &str) -> Sql<Vec<String>> {
     conn.rows(TABLES, &[&schema]).await?.iter().map(|row| get(row, 0)).collect()
 }
 
-/// A table that has rows in it.
+/// Returns a table that has rows.
 async fn first_filled(conn: &Conn, schema: &str) -> Sql<Option<String>> {
     let one = |table: &String| format!("(SELECT '{table}'::text FROM ostler.{} LIMIT 1)", quoted(table));
     let each: Vec<String> = tables(conn, schema).await?.iter().map(one).collect();
@@ -225,7 +226,7 @@ async fn open(conn: &Conn, schema: &str, last_telling: i64) -> Sql<()> {
         let (table, column): (String, String) = (get(&row, 0)?, get(&row, 1)?);
         let least = if table == Table::Outbox.name() { last_telling } else { 0 };
         let sequence = format!("pg_get_serial_sequence('ostler.{}', '{column}')", quoted(&table));
-        // The next number is the one after all that were used; where none was, it is the first.
+        // The next number follows the highest one used; if none was used, it is the first.
         let sql = format!(
             "SELECT setval({sequence}, greatest(used, 1), used > 0)
              FROM (SELECT greatest(coalesce(max({}), 0), $1) AS used FROM ostler.{}) AS counted",

@@ -1,4 +1,4 @@
-//! Rows of a store that arrives: into the tables, and out of them again to be compared.
+//! Rows of a store that is being moved: written to the tables, and read back for comparison.
 
 use ostler_core::Id;
 use ostler_store::Error;
@@ -10,10 +10,10 @@ use crate::fault::{Abort, Sql};
 use crate::param::Param;
 use crate::row::Uid;
 
-/// What a statement is given.
+/// A statement parameter.
 type Parameter = Box<dyn Param + Sync + Send>;
 
-/// Rows of a table above a key.
+/// Reads rows of a table above a key.
 pub(super) async fn read(
     conn: &Conn,
     table: Table,
@@ -44,7 +44,7 @@ pub(super) async fn read(
     rows.iter().map(|row| values(row, table.columns()).map(Record)).collect()
 }
 
-/// The last row of a table.
+/// Returns the last key of a table.
 pub(super) async fn last(conn: &Conn, table: Table) -> Sql<Option<RecordKey>> {
     let key = &table.columns()[..table.key()];
     let sql = format!(
@@ -56,7 +56,7 @@ pub(super) async fn last(conn: &Conn, table: Table) -> Sql<Option<RecordKey>> {
     conn.row(&sql, &[]).await?.map(|row| values(&row, key).map(RecordKey)).transpose()
 }
 
-/// Takes rows in.
+/// Inserts rows.
 pub(super) async fn put(conn: &Conn, table: Table, records: &[Record]) -> Sql<()> {
     let columns = table.columns();
     for record in records {
@@ -82,11 +82,11 @@ pub(super) async fn put(conn: &Conn, table: Table, records: &[Record]) -> Sql<()
     Ok(())
 }
 
-/// Columns that only this store has, and where their values come from.
+/// Columns that only this store has, and the source of their values.
 const fn besides(table: Table) -> (&'static str, &'static str) {
     match table {
         Table::Task => (", queue", ", (SELECT l.queue FROM ostler.lane l WHERE l.id = r.lane)"),
-        // It has ended.
+        // All sessions have ended.
         Table::Session => (", expires_at", ", r.joined_at"),
         Table::Queue
         | Table::Lane
@@ -104,7 +104,7 @@ const fn besides(table: Table) -> (&'static str, &'static str) {
     }
 }
 
-/// PostgreSQL keeps every letter but U+0000.
+/// PostgreSQL text cannot contain U+0000.
 fn refuse_zeros(table: Table, record: &Record) -> Sql<()> {
     let has_zero = |value: &Value| match value {
         Value::Text(text) => text.contains('\0'),
@@ -129,14 +129,14 @@ fn list(columns: &[Column], one: impl Fn(&Column) -> String) -> String {
 const fn sent(kind: Kind) -> &'static str {
     match kind {
         Kind::Number | Kind::Flag => "bigint",
-        // A list is sent as the text of it: an array of arrays would have to be of one length.
+        // A list is sent as text: the elements of an array of arrays would need one length.
         Kind::Text | Kind::Numbers => "text",
         Kind::Id => "uuid",
         Kind::Bytes => "bytea",
     }
 }
 
-/// What is sent, as its column wants it.
+/// Converts a sent value to the type of its column.
 fn taken(column: &Column) -> String {
     let name = quoted(column.name);
     match column.kind {
@@ -146,7 +146,7 @@ fn taken(column: &Column) -> String {
     }
 }
 
-/// What a column shows, in the one type of its kind.
+/// Converts a column to the one type of its kind.
 fn shown(column: &Column) -> String {
     let name = quoted(column.name);
     match column.kind {

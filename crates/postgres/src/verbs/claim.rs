@@ -1,4 +1,4 @@
-//! Gives the ready tasks of lowest rank to a session.
+//! Claim: leases the ready tasks of lowest rank to a session.
 
 use std::sync::Arc;
 
@@ -23,29 +23,29 @@ use ostler_sql::gates::{ClaimGate, ClaimVerdict, GateQuestion};
 use ostler_sql::limit_keys::{self, Candidate};
 use ostler_sql::task::{moved, set_state};
 
-/// A ready task, before it is known whether it is claimed.
+/// A candidate: a ready task that may be claimed.
 struct ReadyTask {
     slot: i64,
     lane: i64,
     rank: Rank,
     limit: Option<i64>,
     cost: u32,
-    /// Whether a task ever waited for it.
+    /// Whether another task ever waited for this one.
     awaited: bool,
     claimed: Claimed,
 }
 
-/// Rows that cannot be understood which one claim passes over; behind more of them it sees nothing.
+/// Undecodable rows that one claim skips; behind more of them it sees nothing.
 const MAX_UNREADABLE: usize = 1_000;
 
 /// The columns of a ready task.
 const COLUMNS: &str = "t.id, t.lane, t.uid, t.token, t.rank, t.priority, t.runs, t.trouble, t.created_at, t.late_at, t.limit_id, t.extras,
     t.payload";
 
-/// Where the reason stands behind these columns, for what is given back.
+/// The position of the reason after these columns, for tasks that are given back.
 const WHY: usize = 13;
 
-/// Whose locks are needed.
+/// The locks needed.
 pub(crate) fn locks(claim: &Claim) -> Locks {
     Locks::none().and(LockTarget::Session(claim.session), Mode::Shared).queue(&claim.queue)
 }
@@ -88,7 +88,7 @@ pub(crate) async fn run(tx: &mut Tx, claim: &Claim) -> Sql<ClaimAnswer> {
     let mut taken: Vec<ReadyTask> = Vec::new();
     let mut next = None;
     let mut look = ScanLimit { left: most_looked_at(limit), parked: true };
-    // Each round looks at as many as may still be claimed. Another one follows where some of them were parked.
+    // Each round examines as many tasks as may still be claimed. Another round follows if some of them were parked.
     while next.is_none() && look.parked && claimed.len() + late.len() < limit {
         let wanted = limit - claimed.len() - late.len();
         let ready = lanes.best(tx, wanted.min(look.left + 1), &late).await?;
@@ -145,15 +145,15 @@ pub(crate) async fn run(tx: &mut Tx, claim: &Claim) -> Sql<ClaimAnswer> {
     Ok(ClaimAnswer::Tasks { tasks: remember(tx, &lanes, who, claimed), next })
 }
 
-/// Who claims.
+/// The claiming session.
 #[derive(Clone, Copy)]
 struct Claimant {
     number: i64,
     name: SessionId,
 }
 
-/// A claim from a queue whose tasks have nothing to do with each other: one statement takes the best of them, and leaves out what
-/// others are about to take.
+/// Claims from a queue whose tasks are independent: one statement takes the best of them, and skips rows that other
+/// transactions have locked.
 async fn plain(tx: &mut Tx, lanes: &Lanes<'_>, who: Claimant, limit: usize) -> Sql<ClaimAnswer> {
     let numbers: Vec<i64> = lanes.lanes.iter().map(|(lane, _)| *lane).collect();
     if numbers.is_empty() || limit == 0 {
@@ -169,7 +169,7 @@ async fn plain(tx: &mut Tx, lanes: &Lanes<'_>, who: Claimant, limit: usize) -> S
         let (mut others, mut whys) = (Vec::new(), Vec::new());
         for row in &rows {
             match readable(lanes.read(row, Token::Raised))? {
-                // A task whose row cannot be understood is not run; it stays, and `show` says why.
+                // A task whose row cannot be decoded is not run; it stays, and `show` says why.
                 None => {
                     unreadable.push(get(row, 0)?);
                     others.push(get(row, 0)?);
@@ -189,11 +189,11 @@ async fn plain(tx: &mut Tx, lanes: &Lanes<'_>, who: Claimant, limit: usize) -> S
             give_back(tx, &others, &whys).await?;
         }
         if !full && from.iter().any(|place| *place != HEAD) {
-            // Others may have come to stand further in front.
+            // Other tasks may have landed before the position.
             from.fill(HEAD);
             continue;
         }
-        // Behind those that cannot be understood there may be others.
+        // There may be other tasks behind the undecodable ones.
         if unreadable.len() == before || !full || unreadable.len() > MAX_UNREADABLE {
             break;
         }
@@ -213,7 +213,7 @@ async fn plain(tx: &mut Tx, lanes: &Lanes<'_>, who: Claimant, limit: usize) -> S
     Ok(ClaimAnswer::Tasks { tasks: remember(tx, lanes, who, claimed), next: None })
 }
 
-/// Takes the best of these lanes behind these places, apart from those that cannot be understood.
+/// Takes the best tasks of these lanes behind these positions, except the undecodable ones.
 async fn take_best(
     tx: &Tx,
     lanes: &[i64],
@@ -243,7 +243,7 @@ async fn take_best(
     tx.conn.rows(&sql, &[&lanes, &most(wanted), &who.number, &but, &ranks, &slots]).await
 }
 
-/// These were not to be claimed after all. Nobody has seen it yet.
+/// Gives back tasks that must not be claimed after all. The claim is not visible to others yet.
 async fn give_back(tx: &Tx, slots: &[i64], whys: &[i16]) -> Sql<()> {
     tx.conn
         .exec(
@@ -255,7 +255,7 @@ async fn give_back(tx: &Tx, slots: &[i64], whys: &[i16]) -> Sql<()> {
     Ok(())
 }
 
-/// Those that are too late come last: ending one may move others of its key.
+/// Finishes overdue tasks. They come last: finishing one may move other tasks of its key.
 async fn end_late(tx: &mut Tx, lanes: &Lanes<'_>, late: Vec<(ReadyTask, State)>) -> Sql<()> {
     for (task, state) in late {
         set_state(tx, task.slot, task.lane, task.limit, Phase::Ready, &state).await?;
@@ -271,7 +271,7 @@ async fn end_late(tx: &mut Tx, lanes: &Lanes<'_>, late: Vec<(ReadyTask, State)>)
     Ok(())
 }
 
-/// Remembers what was claimed, for the reports that are to come.
+/// Caches the claimed tasks, for the reports that follow.
 fn remember(tx: &Tx, lanes: &Lanes<'_>, who: Claimant, claimed: Vec<ReadyTask>) -> Vec<Claimed> {
     let grant = |task: &ReadyTask| {
         let token = task.claimed.lease.as_ref().token;
@@ -297,18 +297,18 @@ async fn take(tx: &Tx, tasks: &[ReadyTask], session: i64) -> Sql<()> {
     Ok(())
 }
 
-/// How many a claim may take of a queue that may have only so many leased at once.
+/// How many tasks a claim may take from a queue with a limit on leased tasks.
 async fn places(tx: &mut Tx, settings: &QueueSettings, claim: &Claim) -> Sql<usize> {
     let free = settings.free_places(tx.leased(&claim.queue).await?).unwrap_or(u64::MAX);
     let within = usize::try_from(free).unwrap_or(usize::MAX).min(claim.limit);
     Ok(if tx.checks.pass(Check::QueuePlaces, false) { claim.limit } else { within })
 }
 
-/// How far a claim looks.
+/// The scan limit of a claim.
 struct ScanLimit {
-    /// Rows that may still be looked at.
+    /// Rows that may still be examined.
     left: usize,
-    /// Whether the last round parked some, so that there may be others behind them.
+    /// Whether the last round parked tasks, so that there may be claimable ones behind them.
     parked: bool,
 }
 
@@ -320,14 +320,13 @@ impl ReadyTask {
     }
 }
 
-/// Whether the token of a row is that of the claim already.
+/// Whether the row already has the token of this claim.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Token {
     Raised,
     ToBeRaised,
 }
 
-/// The lanes that a claim serves.
 struct Lanes<'a> {
     lanes: &'a [(i64, Arc<str>)],
     queue: &'a Arc<str>,
@@ -335,8 +334,8 @@ struct Lanes<'a> {
 }
 
 impl Lanes<'_> {
-    /// The best of all lanes, apart from those that are known to be too late. The rows are held: who only has to hold the row, and
-    /// not the queue, does not change it meanwhile.
+    /// The best tasks of all lanes, except those known to be overdue. The rows are locked, so that verbs which lock only
+    /// the row, and not the queue, do not change them in the meantime.
     async fn best(&self, tx: &Tx, wanted: usize, late: &[(ReadyTask, State)]) -> Sql<Vec<ReadyTask>> {
         let known: Vec<i64> = late.iter().map(|(task, _)| task.slot).collect();
         let mut ready = Vec::new();
@@ -350,10 +349,10 @@ impl Lanes<'_> {
                 let rows = tx.conn.rows(&sql, &[lane, &most(offset), &known]).await?;
                 let mut some = Vec::with_capacity(rows.len());
                 for row in &rows {
-                    // A task whose row cannot be understood is not run; it stays, and `show` says why.
+                    // A task whose row cannot be decoded is not run; it stays, and `show` says why.
                     some.extend(readable(self.read(row, Token::ToBeRaised))?);
                 }
-                // Behind those that cannot be understood there may be others.
+                // There may be other tasks behind the undecodable ones.
                 if some.len() >= wanted || rows.len() < offset {
                     ready.extend(some.into_iter().take(wanted));
                     break;

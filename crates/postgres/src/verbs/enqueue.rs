@@ -1,4 +1,4 @@
-//! Takes tasks in.
+//! Enqueue: inserts tasks.
 
 use std::collections::HashSet;
 
@@ -17,7 +17,7 @@ use ostler_sql::limit_keys;
 use ostler_sql::task::set_state;
 use ostler_sql::unique;
 
-/// Whose locks are needed, as far as the tasks themselves tell.
+/// The locks needed, as far as the tasks themselves show.
 pub(crate) fn locks(tasks: &[NewTask]) -> Locks {
     let mut locks = Locks::none();
     for new in tasks {
@@ -49,8 +49,9 @@ pub(crate) async fn run(tx: &mut Tx, tasks: &[NewTask]) -> Sql<Vec<Enqueued>> {
     Ok(answers)
 }
 
-/// The lane of a task that leaves no trace but its row: it has no key and waits for nobody, and its queue has no limit and no keys, and
-/// takes nothing from payloads. So nothing has to be looked up, and the row's own conflict tells whether the task is new.
+/// The lane of a task that leaves no trace except its row: it has no key and waits for no other task, and its queue has
+/// no limit and no keys, and reads nothing from payloads. So nothing has to be looked up, and the row's own conflict
+/// tells whether the task is new.
 async fn plain_lane(tx: &mut Tx, new: &NewTask) -> Sql<Option<Lane>> {
     if new.unique.is_some() || new.limit_key.is_some() || !new.after.is_empty() {
         return Ok(None);
@@ -69,7 +70,7 @@ struct Lane {
     lane: i64,
 }
 
-/// A task as it is to be written.
+/// A task to be written.
 struct Draft<'a> {
     new: &'a NewTask,
     lane: Lane,
@@ -98,7 +99,7 @@ async fn insert_plain(tx: &mut Tx, tasks: &[NewTask], lanes: &[Lane]) -> Sql<Vec
     let mut created: HashSet<Uid> = insert(tx, &drafts).await?.into_iter().map(|(uid, _)| uid).collect();
     let mut answers = Vec::with_capacity(drafts.len());
     for draft in &drafts {
-        // The second of two with the same id finds the first.
+        // The second of two tasks with the same id finds the first.
         if created.remove(&Uid::of(draft.new.id.0)) {
             came(tx, draft);
             answers.push(Enqueued::Created(draft.new.id));
@@ -121,7 +122,7 @@ async fn enqueue(tx: &mut Tx, new: &NewTask) -> Sql<Enqueued> {
     if new.unique.is_some() || new.limit_key.is_some() {
         tx.alone(&new.queue)?;
     }
-    // Nothing is written for a task that is not taken in, not even its queue.
+    // Nothing is written for a rejected task, not even its queue.
     if let Some(queue) = tx.queue(&new.queue)?.map(|queue| queue.id)
         && let Some(answer) = unique::clash(tx, queue, new).await?
     {
@@ -154,7 +155,7 @@ async fn enqueue(tx: &mut Tx, new: &NewTask) -> Sql<Enqueued> {
     };
     let draft = Draft { new, lane: Lane { queue, lane }, limit, rank, state };
     let Some((_, slot)) = insert(tx, std::slice::from_ref(&draft)).await?.pop() else {
-        // Somebody else enqueued it at the same time.
+        // Another transaction enqueued it concurrently.
         return Ok(Enqueued::Existing(new.id));
     };
     came(tx, &draft);
@@ -182,7 +183,7 @@ async fn enqueue(tx: &mut Tx, new: &NewTask) -> Sql<Enqueued> {
     Ok(Enqueued::Created(new.id))
 }
 
-/// Counts a task that was taken in.
+/// Counts an enqueued task.
 fn came(tx: &mut Tx, draft: &Draft<'_>) {
     let phase = Phase::of(&draft.state);
     tx.count(draft.lane.lane, None, Some(phase.state()));
@@ -191,7 +192,7 @@ fn came(tx: &mut Tx, draft: &Draft<'_>) {
     }
 }
 
-/// Writes rows, apart from those whose id is there already. Answers the ids and numbers of those that are new.
+/// Inserts rows, except those whose id exists already. Returns the ids and row ids of the new ones.
 async fn insert(tx: &Tx, drafts: &[Draft<'_>]) -> Sql<Vec<(Uid, i64)>> {
     let now = tx.now;
     let ends = |new: &NewTask| EndLimits { not_after: new.not_after, deadline: new.deadline };

@@ -1,4 +1,4 @@
-//! What an attempt writes down while it runs: events and steps. A row that is held is enough for this.
+//! Events and steps that an attempt records while it runs. A row lock suffices for this.
 
 use ostler_store::calls::{Appended, EventKind, NewEvent, NewStep, Saved};
 use ostler_store::{Check, LeaseRef, MAX_STEPS};

@@ -1,4 +1,4 @@
-//! Takes tasks from nodes that are dead.
+//! Expire: takes tasks from dead nodes.
 
 use ostler_core::{Outcome, SessionId};
 use ostler_store::calls::Expired;
@@ -13,34 +13,33 @@ use crate::locks::{LockTarget, Locks, Mode};
 use crate::row::Uid;
 use crate::tx::{NOW, Tx};
 
-/// Sessions that one call ends at most; the next call goes on.
+/// Sessions that one call ends at most; the next call continues.
 const MAX_SESSIONS: usize = 1_000;
 
-/// What there is to do: sessions that are dead, and whether ended ones still have tasks.
+/// The pending work: dead sessions, and whether ended ones still have tasks.
 pub(crate) struct ExpiryWork {
     pub(crate) dead: Vec<DeadSession>,
     pub(crate) unswept: bool,
     pub(crate) locks: Locks,
 }
 
-/// A session that is to be ended.
+/// A session to be ended.
 pub(crate) struct DeadSession {
     session: SessionId,
-    /// How often it had renewed when it was found out that it is dead; `None`: its lease has run out.
+    /// The renewal count when its death was detected; `None`: its lease has expired.
     renewals: Option<i64>,
 }
 
-/// What is asked about the dead.
 pub(crate) struct ExpiryQuery {
     pub(crate) checks: Checks,
     pub(crate) now: Option<i64>,
     pub(crate) batch: usize,
-    /// Who is known to be dead, whatever their lease.
+    /// Sessions known to be dead, whatever their lease.
     pub(crate) known: Vec<GoneSession>,
 }
 
-/// Sessions whose connection is gone, under the server's present start. Of a process of somebody else's only its number may be seen: where
-/// that is in use, nothing is known.
+/// Returns the sessions whose connection is gone, under the server's present start. Of another user's process only the
+/// pid may be visible: if that is in use, nothing is concluded.
 pub(crate) async fn gone(conn: &Conn) -> Sql<Vec<GoneSession>> {
     let rows = conn
         .rows(
@@ -57,20 +56,20 @@ pub(crate) async fn gone(conn: &Conn) -> Sql<Vec<GoneSession>> {
     rows.iter().map(gone).collect()
 }
 
-/// Looks whether there is anything to do.
+/// Determines the pending work.
 pub(crate) async fn work(conn: &Conn, asked: &ExpiryQuery) -> Sql<ExpiryWork> {
     let ExpiryQuery { checks, now, batch, known } = asked;
     let now: i64 = get(&conn.one(NOW, &[now]).await?, 0)?;
     let uids: Vec<Uid> = known.iter().map(|gone| Uid::of(gone.session.0)).collect();
     let renewals: Vec<i64> = known.iter().map(|gone| gone.renewals).collect();
-    let whoever = checks.pass(Check::ExpireDead, false);
+    let unchecked = checks.pass(Check::ExpireDead, false);
     let rows = conn
         .rows(
             "SELECT uid, id, CASE WHEN $2 OR expires_at < $1 THEN NULL ELSE renewals END, departed FROM ostler.session
              WHERE ended_at IS NULL AND ($2 OR expires_at < $1
                 OR (uid, renewals) IN (SELECT known.uid, known.renewals FROM unnest($4::uuid[], $5::bigint[]) AS known(uid, renewals)))
              ORDER BY id LIMIT $3",
-            &[&now, &whoever, &most(MAX_SESSIONS), &uids, &renewals],
+            &[&now, &unchecked, &most(MAX_SESSIONS), &uids, &renewals],
         )
         .await?;
     let mut locks = Locks::none();
@@ -79,7 +78,7 @@ pub(crate) async fn work(conn: &Conn, asked: &ExpiryQuery) -> Sql<ExpiryWork> {
         let session = SessionId(get::<Uid>(row, 0)?.id());
         locks.add(LockTarget::Session(session), Mode::Exclusive);
         if get(row, 3)? {
-            // It hands back all that it holds, whatever the batch.
+            // The session hands back all its tasks, whatever the batch size.
             locks = locks.with(leave_locks(conn, session).await?);
         }
         dead.push(DeadSession { session, renewals: get(row, 2)? });
@@ -111,7 +110,7 @@ async fn unswept(conn: &Conn) -> Sql<Vec<i64>> {
 
 pub(crate) async fn run(tx: &mut Tx, dead: &[DeadSession], batch: usize) -> Sql<Expired> {
     let (mut ended, mut handed_back) = (Vec::new(), 0);
-    let whoever = tx.checks.pass(Check::ExpireDead, false);
+    let unchecked = tx.checks.pass(Check::ExpireDead, false);
     for DeadSession { session, renewals } in dead {
         // Another node may have been first, or the node itself renewed in the meantime.
         let row = tx
@@ -119,7 +118,7 @@ pub(crate) async fn run(tx: &mut Tx, dead: &[DeadSession], batch: usize) -> Sql<
             .row(
                 "SELECT id, departed FROM ostler.session
                  WHERE uid = $1 AND ended_at IS NULL AND ($3 OR expires_at < $2 OR renewals = $4) FOR UPDATE",
-                &[&Uid::of(session.0), &tx.now.millis(), &whoever, renewals],
+                &[&Uid::of(session.0), &tx.now.millis(), &unchecked, renewals],
             )
             .await?;
         if let Some(row) = row {
@@ -138,7 +137,7 @@ pub(crate) async fn run(tx: &mut Tx, dead: &[DeadSession], batch: usize) -> Sql<
         let Some(Some(found)) = readable(tx.take(*slot).await)? else { continue };
         end_attempt(tx, &found, &Outcome::NodeDied, None, None).await?;
     }
-    // Who holds nothing any more is not looked at again.
+    // Sessions without tasks are not examined again.
     tx.conn
         .exec(
             "UPDATE ostler.session s SET swept = true WHERE s.id = ANY($1) AND NOT s.swept

@@ -1,4 +1,4 @@
-//! Removes ended tasks with all that belongs to them.
+//! Prune: removes finished tasks with all their rows.
 
 use ostler_core::{StateName, TaskId, Timestamp};
 use ostler_store::MAX_CASCADE;
@@ -15,10 +15,10 @@ use ostler_sql::dependents::let_go;
 use ostler_sql::gates;
 use ostler_sql::limit_keys;
 
-/// How long the record of an ended session is kept.
+/// Retention of ended sessions.
 const SESSION_DAYS_MS: i64 = 7 * 24 * 60 * 60 * 1000;
 
-/// Whose locks are needed for keys that have no tasks any more, which are looked at with every batch.
+/// The locks needed for limit keys without tasks, which are swept with every batch.
 async fn sweep_locks(conn: &Conn, batch: usize) -> Sql<Locks> {
     let rows = conn
         .rows(
@@ -53,16 +53,16 @@ pub(crate) async fn tasks(tx: &mut Tx, ids: &[TaskId]) -> Sql<Pruned> {
     Ok(Pruned { tasks: removed, more: false })
 }
 
-/// Which tasks have to go, the oldest first, and how many there may be.
+/// Tasks of one final state to remove: those finished before `cutoff`, and the oldest `excess` ones.
 struct Sort {
     phase: Phase,
     cutoff: i64,
     excess: usize,
 }
 
-/// What has to go, sort by sort.
+/// The tasks to remove, by final state.
 async fn sorts(conn: &Conn, keep: &Retention, now: Timestamp) -> Sql<[Sort; 3]> {
-    // What one transaction sums up, all others see: no count is taken twice.
+    // A fold becomes visible as a whole: no count is read twice.
     let row = conn
         .one(
             "SELECT coalesce(sum(completed - pruned_completed), 0)::bigint, coalesce(sum(failed - pruned_failed), 0)::bigint,
@@ -85,7 +85,7 @@ async fn sorts(conn: &Conn, keep: &Retention, now: Timestamp) -> Sql<[Sort; 3]> 
     ])
 }
 
-/// The tasks of a sort that have to go, with their queues.
+/// The tasks of one final state that have to be removed, with their queues.
 async fn old(conn: &Conn, sort: &Sort, left: usize, held: &str) -> Sql<Vec<(i64, String)>> {
     let sql = format!(
         "SELECT t.id, t.finished_at < $2, (SELECT q.name FROM ostler.queue q WHERE q.id = t.queue) FROM ostler.task t
@@ -102,7 +102,7 @@ async fn old(conn: &Conn, sort: &Sort, left: usize, held: &str) -> Sql<Vec<(i64,
     Ok(go)
 }
 
-/// Whose locks are needed for a batch, as far as can be seen from here.
+/// The locks needed for a batch, as far as can be seen from here.
 pub(crate) async fn locks(conn: &Conn, keep: &Retention, now: Option<i64>) -> Sql<Locks> {
     let now = Timestamp::from_millis(get(&conn.one(NOW, &[&now]).await?, 0)?);
     let mut locks = sweep_locks(conn, keep.batch).await?.with(jobs::prune_locks(conn, keep, now).await?);
@@ -120,7 +120,7 @@ pub(crate) async fn locks(conn: &Conn, keep: &Retention, now: Option<i64>) -> Sq
 pub(crate) async fn by_age_and_count(tx: &mut Tx, keep: &Retention) -> Sql<Pruned> {
     let (mut left, mut removed, mut cascade) = (keep.batch, 0, MAX_CASCADE);
     for sort in sorts(&tx.conn, keep, tx.now).await? {
-        // What somebody else holds is given another life, or removed by them.
+        // Skip tasks locked by other transactions: those replay or remove them.
         let go = old(&tx.conn, &sort, left, " FOR NO KEY UPDATE OF t SKIP LOCKED").await?;
         left -= go.len();
         for (slot, queue) in go {
@@ -140,7 +140,7 @@ pub(crate) async fn by_age_and_count(tx: &mut Tx, keep: &Retention) -> Sql<Prune
     Ok(Pruned { tasks: removed, more: left == 0 && removed > 0 })
 }
 
-/// Removes a task, unless too many still wait for it: then the next call goes on with it.
+/// Removes a task, unless too many tasks still wait for it: then the next call continues.
 async fn remove(tx: &mut Tx, slot: i64, cascade: &mut usize) -> Sql<bool> {
     if !let_go(tx, slot, cascade).await? {
         return Ok(false);

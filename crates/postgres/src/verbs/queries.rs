@@ -1,4 +1,4 @@
-//! Looking: list, show, events.
+//! Queries: list, show, events.
 
 use std::collections::HashSet;
 
@@ -13,12 +13,11 @@ use crate::row::{FoundTask, Uid, find, find_text, found_from, ran_from};
 use ostler_sql::codec::failure_from;
 use ostler_sql::dependents::AFTER;
 
-/// Rows that one list call looks at, so that a rare match in a million rows does not hold a connection.
+/// Rows that one list call scans, so that a rare match in a million rows does not occupy a connection.
 const MAX_SCAN: usize = 20_000;
-/// Rows that are read at once.
+/// Rows read per statement.
 const CHUNK: usize = 500;
 
-/// A list, as it is asked for.
 pub(crate) struct List<'a> {
     pub(crate) filter: &'a Filter,
     pub(crate) after: Option<Cursor>,
@@ -150,7 +149,7 @@ fn attempt(row: &Row) -> Sql<Attempt> {
     })
 }
 
-/// The attempt that stands in the task's own row.
+/// Reads the attempt that is stored in the task's own row.
 async fn last_attempt(conn: &Conn, slot: i64) -> Sql<Option<Attempt>> {
     let row = conn
         .row(
@@ -184,7 +183,7 @@ async fn steps(conn: &Conn, slot: i64) -> Sql<Vec<Step>> {
     rows.iter().map(read).collect()
 }
 
-/// Which events of a task: those of one kind, or all.
+/// Selects the events of a task: those of one kind, or all.
 pub(crate) struct Events {
     pub(crate) task: TaskId,
     pub(crate) kind: Option<EventKind>,
@@ -192,7 +191,7 @@ pub(crate) struct Events {
     pub(crate) limit: usize,
 }
 
-/// What others have written is passed over without being read.
+/// Events of other kinds are skipped without being read.
 pub(crate) async fn events(conn: &Conn, asked: &Events) -> Sql<Vec<Event>> {
     let rows = conn
         .rows(

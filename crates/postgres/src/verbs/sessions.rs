@@ -1,4 +1,4 @@
-//! Nodes: sessions and the workers they report. A session lives until `expires_at`; every renewal moves that on.
+//! Node sessions and the workers they report. A session lives until `expires_at`; every renewal extends that.
 
 use std::collections::HashSet;
 
@@ -38,9 +38,9 @@ pub(crate) async fn join(tx: &Tx, node: &NewSession) -> Sql<Fenced> {
     Ok(if inserted == 0 { Fenced::Lost } else { Fenced::Recorded })
 }
 
-/// Renews a session, and looks what became of the tasks that it holds, or thinks it holds, and what it is asked to do. The renewal is
-/// one statement of its own: it waits for nobody but whoever ends the session. It says which connection it came over, if the end of that is to
-/// be taken for the node's.
+/// Renews a session, and returns the state of the leases that it holds, or believes it holds, and its pending node
+/// commands. The renewal is a statement of its own: it waits only for a transaction that ends the session. It records its
+/// connection if the end of that counts as the node's death.
 pub(crate) async fn renew(
     conn: &Conn,
     checks: Checks,
@@ -95,7 +95,7 @@ pub(crate) async fn renew(
     Ok(Renewed::Held { cancelled, lost, unnamed, commands: node_commands::of(conn, number).await? })
 }
 
-/// Whose locks are needed to end a session: it does nothing more meanwhile, and the queues of its tasks are held.
+/// The locks needed to end a session: it can do nothing in the meantime, and the queues of its tasks are locked.
 pub(crate) async fn leave_locks(conn: &Conn, session: SessionId) -> Sql<Locks> {
     let rows = conn
         .rows(
@@ -120,7 +120,7 @@ pub(crate) async fn leave(tx: &mut Tx, session: SessionId) -> Sql<Fenced> {
     Ok(Fenced::Recorded)
 }
 
-/// Hands back what a session holds, and ends it. Answers how many tasks it held.
+/// Hands back all tasks that a session holds, and ends it. Returns how many it held.
 pub(crate) async fn hand_back_all(tx: &mut Tx, session: i64) -> Sql<usize> {
     let held = leased(tx, &[session], i64::MAX).await?;
     for slot in &held {
@@ -131,7 +131,8 @@ pub(crate) async fn hand_back_all(tx: &mut Tx, session: i64) -> Sql<usize> {
     Ok(held.len())
 }
 
-/// Notes that a session's node stops on purpose. One statement of its own, as a renewal is. False: the session is over.
+/// Records that a session's node is shutting down on purpose. One statement, like a renewal. False: the session has
+/// ended.
 pub(crate) async fn depart(conn: &Conn, session: SessionId) -> Sql<bool> {
     let noted = conn
         .exec(
@@ -142,7 +143,7 @@ pub(crate) async fn depart(conn: &Conn, session: SessionId) -> Sql<bool> {
     Ok(noted > 0)
 }
 
-/// The tasks that sessions hold, the oldest first. Their rows are held.
+/// Returns the tasks that sessions hold, the oldest first, and locks their rows.
 pub(crate) async fn leased(tx: &Tx, sessions: &[i64], limit: i64) -> Sql<Vec<i64>> {
     let rows = tx
         .conn
@@ -154,7 +155,7 @@ pub(crate) async fn leased(tx: &Tx, sessions: &[i64], limit: i64) -> Sql<Vec<i64
     rows.iter().map(|row| get(row, 0)).collect()
 }
 
-/// A session ends, and its workers and orders with it; what it had to tell is for others.
+/// Ends a session and removes its workers and node commands; its outbox entries stay for other nodes.
 pub(crate) async fn end(tx: &mut Tx, session: i64) -> Sql<()> {
     tx.conn
         .exec(

@@ -1,4 +1,4 @@
-//! Attempts begin. A row that is held is enough for this: where a task stands among others of its queue does not change.
+//! Start: begins attempts. A row lock suffices: the position of a task among others of its queue does not change.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use crate::fault::Sql;
 use crate::row::{Mishaps, Phase, Uid};
 use crate::tx::Tx;
 
-/// What a lease leads to.
+/// The leased task behind a lease.
 pub(crate) struct Leased {
     pub(crate) slot: i64,
     pub(crate) lane: i64,
@@ -22,14 +22,14 @@ pub(crate) struct Leased {
     pub(crate) runs: u32,
     pub(crate) started_at: Option<Timestamp>,
     pub(crate) limit: Option<i64>,
-    /// Whether a task ever waited for it.
+    /// Whether another task ever waited for this one.
     pub(crate) awaited: bool,
 }
 
 /// The columns of a [`Leased`].
 const COLUMNS: &str = "id, uid, lane, phase, session, token, runs, started_at, limit_id, trouble";
 
-/// The rows of these tasks, by their numbers. They are held from here on.
+/// Locks and returns the rows of these tasks, by their row ids.
 async fn hold(tx: &Tx, slots: &[i64]) -> Sql<HashMap<i64, (Uid, Leased)>> {
     let sql = format!("SELECT {COLUMNS} FROM ostler.task WHERE id = ANY($1) ORDER BY id FOR NO KEY UPDATE");
     let rows = tx.conn.rows(&sql, &[&slots]).await?;
@@ -50,20 +50,20 @@ fn leased(row: &Row) -> Sql<Leased> {
     })
 }
 
-/// Whether whoever holds this lease may still speak for the task.
+/// Whether the lease is still valid for the task.
 fn speaks(tx: &Tx, lease: LeaseRef, (uid, held): &(Uid, Leased), check: Check) -> bool {
     *uid == Uid::of(lease.task.0)
         && tx.checks.pass(check, held.token == lease.token)
         && tx.checks.pass(Check::LeasedState, held.phase.state().is_leased())
 }
 
-/// The task of a lease, if whoever holds it may still speak for the task. Its row is held from here on.
+/// Returns the task of a lease, if the lease is still valid, and locks its row.
 pub(crate) async fn fenced(tx: &Tx, lease: LeaseRef, check: Check) -> Sql<Option<Leased>> {
     let held = hold(tx, &[lease.row]).await?.remove(&lease.row);
     Ok(held.filter(|held| speaks(tx, lease, held, check)).map(|(_, held)| held))
 }
 
-/// What is written about an attempt that begins.
+/// The rows to write for started attempts.
 #[derive(Default)]
 struct Begun {
     slots: Vec<i64>,
@@ -86,7 +86,7 @@ pub(crate) async fn run(tx: &mut Tx, starts: &[Start]) -> Sql<Vec<Fenced>> {
         };
         let held = &mut row.1;
         if held.phase == Phase::Claimed {
-            // The second start of the same attempt finds it begun.
+            // The second start of the same attempt finds it running.
             held.phase = Phase::Running;
             let session = tx.session_name(held.session).await?;
             begun.slots.push(held.slot);

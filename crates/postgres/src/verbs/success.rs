@@ -1,6 +1,7 @@
-//! The hot path of an end: many successes in one statement. A success leads to `completed` whatever else is true of the task,
-//! and what else is needed is remembered from the claim. So rows are written without being read, and the attempts' records
-//! with them; the fence stands in the statement, and so does that nobody waits for the task.
+//! Success: the hot path of a finish, many successes in one statement. A success leads to `completed` whatever else is
+//! true of the task, and all else that is needed is cached from the claim. So rows are written without being read, along
+//! with the attempts' records; the fence is part of the statement, and so is the condition that no task waits for this
+//! one.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -17,20 +18,20 @@ use crate::queue::binds;
 use crate::row::{Uid, ran_bytes};
 use crate::tx::Tx;
 
-/// A success whose claim is remembered.
+/// A success whose claim is cached.
 pub(crate) struct Hot<'a> {
     report: &'a Report,
     ran: Ran,
     grant: Grant,
 }
 
-/// The successes among reports that may take the short way, by their places.
+/// Selects the reports that may take the hot path, by their index.
 pub(crate) fn among<'a>(tx: &mut Tx, reports: &'a [Report]) -> Sql<HashMap<usize, Hot<'a>>> {
     let mut seen = HashSet::new();
     let mut hot = HashMap::new();
     for (at, report) in reports.iter().enumerate() {
         let lease = report.lease.as_ref();
-        // Only the first report of a task: it settles what becomes of the others.
+        // Only the first report of a task: it decides about the others.
         let first = seen.insert(lease.row);
         let (Outcome::Success, Some(ran), true) = (&report.outcome, report.ran, first) else { continue };
         let Some(grant) = tx.cache.recall(lease.row, lease.token) else { continue };
@@ -42,7 +43,7 @@ pub(crate) fn among<'a>(tx: &mut Tx, reports: &'a [Report]) -> Sql<HashMap<usize
     Ok(hot)
 }
 
-/// Writes them. Answers the numbers of those that were written; the others are not as they are remembered.
+/// Writes the successes. Returns the row ids of those written; the cached state of the others is stale.
 pub(crate) async fn write(tx: &Tx, hot: &HashMap<usize, Hot<'_>>) -> Sql<HashSet<i64>> {
     if hot.is_empty() {
         return Ok(HashSet::new());
@@ -59,7 +60,7 @@ pub(crate) async fn write(tx: &Tx, hot: &HashMap<usize, Hot<'_>>) -> Sql<HashSet
     let who: Vec<Vec<u8>> =
         sorted.iter().map(|hot| ran_bytes(hot.ran.worker, hot.grant.session).to_vec()).collect();
     let outputs: Vec<Option<&str>> = sorted.iter().map(|hot| hot.report.output.as_deref()).collect();
-    // The phase is written so that no plan uses the index of leased tasks, which looks good while the table is new.
+    // The phase is written so that no plan uses the index of leased tasks, which looks cheap while the table is new.
     let rows = tx
         .conn
         .rows(
@@ -75,7 +76,7 @@ pub(crate) async fn write(tx: &Tx, hot: &HashMap<usize, Hot<'_>>) -> Sql<HashSet
     rows.iter().map(|row| get(row, 0)).collect()
 }
 
-/// Counts a success that was written, and notes it for whoever wants to be told.
+/// Counts a written success, and adds it to the outbox if the queue's filter selects it.
 pub(crate) fn count(tx: &mut Tx, hot: &Hot<'_>) -> Sql<Finished> {
     let now = tx.now;
     let (lane, slot) = (hot.grant.lane, hot.report.lease.as_ref().row);

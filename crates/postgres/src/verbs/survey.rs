@@ -1,4 +1,4 @@
-//! Looking at the system as a whole: queues, counts, nodes and workers.
+//! Survey: queries about the system as a whole: queues, counts, nodes and workers.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::tx::NOW;
 use ostler_sql::gate_codec::gate_from;
 use ostler_sql::gates::shut_from;
 
-/// The time: the caller's, if it has one, else the server's.
+/// The caller's time if given, otherwise the server's.
 pub(crate) async fn now(conn: &Conn, given: Option<i64>) -> Sql<Timestamp> {
     Ok(Timestamp::from_millis(get(&conn.one(NOW, &[&given]).await?, 0)?))
 }
@@ -39,7 +39,7 @@ pub(crate) async fn survey(conn: &Conn, given: Option<i64>) -> Sql<Survey> {
     })
 }
 
-/// The lanes, and by queue the most that ever waited there.
+/// The lanes, and the high-water mark of each queue.
 async fn lanes(conn: &Conn) -> Sql<(Vec<LaneRecord>, HashMap<String, u64>)> {
     let mut highs = HashMap::new();
     let mut counts = counted(conn, None).await?;
@@ -91,13 +91,12 @@ async fn queues(
     conn.rows(&sql, &[]).await?.iter().map(read).collect()
 }
 
-/// The settings of one queue.
 pub(crate) async fn settings(conn: &Conn, name: &str) -> Sql<QueueSettings> {
     let row = conn.row(&format!("SELECT {SETTINGS} FROM ostler.queue q WHERE q.name = $1"), &[&name]).await?;
     row.map_or_else(|| Ok(QueueSettings::default()), |row| settings_from(&row, 0))
 }
 
-/// What is to be counted of which queue.
+/// The queue and kinds to count.
 pub(crate) struct Backlog<'a> {
     pub(crate) queue: &'a str,
     pub(crate) kinds: &'a Kinds,
@@ -105,7 +104,7 @@ pub(crate) struct Backlog<'a> {
     pub(crate) now: Option<i64>,
 }
 
-/// How many tasks a claim could take now, counted up to the limit.
+/// Counts the tasks that a claim could take now, up to the limit.
 pub(crate) async fn backlog(conn: &Conn, asked: &Backlog<'_>) -> Sql<usize> {
     let sql = format!("SELECT q.id, q.gate, {SETTINGS} FROM ostler.queue q WHERE q.name = $1");
     let Some(row) = conn.row(&sql, &[&asked.queue]).await? else { return Ok(0) };
@@ -126,14 +125,14 @@ pub(crate) async fn backlog(conn: &Conn, asked: &Backlog<'_>) -> Sql<usize> {
             lanes.push(get(row, 0)?);
         }
     }
-    // Each lane is looked at in its part of the index of what is ready, and no further than that many rows.
+    // Each lane is scanned in its part of the index of ready tasks, and for at most that many rows.
     let sql = "SELECT count(*) FROM unnest($1::bigint[]) AS n(lane) CROSS JOIN LATERAL (
             SELECT 1 FROM ostler.task t WHERE t.lane = n.lane AND t.phase = 0 LIMIT $2) found";
     let found: i64 = get(&conn.one(sql, &[&lanes, &most(most_of_all)]).await?, 0)?;
     Ok(usize::try_from(found).unwrap_or(0).min(most_of_all))
 }
 
-/// Keys that are shut, as many as are shown.
+/// The closed limit keys, up to the display limit.
 async fn keys(conn: &Conn, queues: &[QueueRecord], now: Timestamp) -> Sql<Vec<KeyRecord>> {
     let rows = conn
         .rows(
