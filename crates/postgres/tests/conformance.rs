@@ -1,4 +1,4 @@
-//! The shared store passes the suite that every store passes.
+//! The PostgreSQL store passes the conformance suite.
 
 #![cfg(feature = "conformance")]
 
@@ -14,7 +14,7 @@ use ostler_store::{Checks, Clock, Store};
 use ostler_testkit::{ManualClock, PrivatePostgres};
 use tokio::sync::OnceCell;
 
-/// A schema of the shared server, with one store open on it, or two.
+/// A schema of the shared server, with one or two stores open on it.
 struct InSchema {
     clock: ManualClock,
     options: Options,
@@ -57,12 +57,12 @@ impl InSchema {
         }
     }
 
-    /// Whether the same check is taken out, or none.
+    /// Whether the same check is disabled, or none.
     fn is_without(&self, checks: Checks) -> bool {
         format!("{:?}", self.options.checks) == format!("{checks:?}")
     }
 
-    /// Whether nobody could hear something in the next case that was said in this one. A store does not hear itself.
+    /// Whether the next case cannot receive notifications of this one. A store does not receive its own.
     fn is_quiet(&self) -> bool {
         self.options.listening == Listening::Off || !self.second.initialized()
     }
@@ -73,7 +73,7 @@ async fn open(options: &Options) -> Arc<Postgres> {
     Arc::new(Postgres::open(&url, options.clone()).await.expect("the store opens"))
 }
 
-/// Stores that were used by cases of one test. To make one takes longer than a case does.
+/// Stores used by cases of one test. Creating one takes longer than a case does.
 type Used = Arc<Mutex<Vec<InSchema>>>;
 
 /// A store that may be used again.
@@ -153,7 +153,7 @@ fn constructor(listening: Listening) -> Constructor {
     })
 }
 
-/// Fewer than in the embedded store, which needs no other process: each operation is a few round trips.
+/// Fewer than for the SQLite store, which needs no other process: each operation is a few round trips.
 const SEQUENCES: usize = 300;
 const OPS: usize = 60;
 

@@ -1,5 +1,5 @@
-//! When a node is taken for dead before its lease has run out: when its connection is gone, and it does not come back. Each test that shows
-//! that somebody is *not* taken for dead waits until somebody else is, who went at the same time.
+//! Failover: a node counts as dead before its lease has expired if its connection is gone and it does not reconnect. Each
+//! test which shows that a node does *not* count as dead waits until another node, which exited at the same time, does.
 
 use std::ffi::OsStr;
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use ostler_testkit::{Disk, MAX_WAIT, PrivatePostgres, Proxy, Twin, Voice};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-/// The lease of every node here. Nobody waits for its end.
+/// The lease TTL of every node here. No test waits for it to expire.
 const TTL: Duration = Duration::from_secs(600);
-/// How long a failover may take.
+/// The time limit of a failover.
 const MAX_FAILOVER: Duration = Duration::from_secs(5);
-/// For how long a node that lost its connection may come back.
+/// How long a node that lost its connection may take to reconnect.
 const GRACE: Duration = Duration::from_secs(3);
-/// How often a node renews, and looks after the others.
+/// The interval of a node's renewals and of its checks of the others.
 const BEAT: Duration = Duration::from_secs(1);
 const UPKEEP: Duration = Duration::from_millis(500);
 
@@ -29,14 +29,14 @@ const SCHEMA: &str = "FAILOVER_SCHEMA";
 
 const WATCHER: SessionId = session(1);
 const NODE: SessionId = session(2);
-/// Who goes, and is found dead.
+/// The node that exits, and is found dead.
 const CONTROL: SessionId = session(3);
 
 const fn session(number: u128) -> SessionId {
     SessionId(Id::from_bits(number))
 }
 
-/// A node that joined and renewed once. It is gone when this is dropped.
+/// A node that joined and renewed once. It exits when this is dropped.
 struct Node {
     store: Arc<Postgres>,
     session: SessionId,
@@ -59,7 +59,7 @@ impl Node {
         node
     }
 
-    /// Beats as a node's heartbeat does: all the time, and at once when there is news.
+    /// Renews like a node's heartbeat: periodically, and at once on a control signal.
     fn beats(mut self) -> Self {
         let (store, session) = (Arc::clone(&self.store), self.session);
         self.keeping.spawn(async move {
@@ -78,7 +78,7 @@ impl Node {
         assert!(matches!(renewed, Renewed::Held { .. }), "{} is alive", self.session);
     }
 
-    /// Looks after the others until one of them is found dead, and answers who.
+    /// Checks the other nodes until one of them is found dead, and returns the dead sessions.
     async fn finds_dead(&self) -> Vec<SessionId> {
         let until = Instant::now() + MAX_WAIT;
         loop {
@@ -92,7 +92,7 @@ impl Node {
     }
 }
 
-/// Says it until it is answered: a server that was just started again lets nobody in.
+/// Retries until it succeeds: a server that was just restarted accepts no connections.
 async fn until_answered<T>(mut say: impl AsyncFnMut() -> Result<T, Error>) -> T {
     let until = Instant::now() + MAX_WAIT;
     loop {
@@ -110,7 +110,7 @@ async fn client(url: &str) -> Client {
     client
 }
 
-/// The server's process for a node's heartbeat, if it is known.
+/// The pid of the server process behind a node's heartbeat, if it is known.
 async fn heartbeat(client: &Client, schema: &str, session: SessionId) -> Option<i32> {
     let asked = format!("SELECT heart_pid FROM {schema}.session WHERE uid = '{:032x}'", session.0.bits());
     client.query_one(&asked, &[]).await.expect("the session is there").get(0)
@@ -201,7 +201,7 @@ async fn a_node_that_renews_at_the_last_moment_is_alive() {
     let node = Node::join(&url, "last", NODE).await;
     let mut client = client(&url).await;
     let pid = heartbeat(&client, "last", NODE).await.expect("it is known");
-    // Whoever wants to end the session has to wait for this.
+    // A transaction that ends the session has to wait for this.
     let held = client.transaction().await.expect("a transaction");
     let name = format!("ostler last: session {NODE}");
     held.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", &[&name]).await.expect("a lock");
@@ -238,7 +238,7 @@ async fn after_a_restart_of_the_server_nobody_is_known_to_be_dead() {
     let mut server = PrivatePostgres::start(Disk::Unsynced);
     let url = server.url();
     let watcher = Node::join(&url, "ostler", WATCHER).await.beats();
-    // It does not renew, and its connection is gone with the server.
+    // The node does not renew, and its connection is gone with the server.
     let silent = Node::join(&url, "ostler", NODE).await;
     server.stop();
     server.start_again();
@@ -255,7 +255,7 @@ async fn a_server_that_throws_everybody_out_moves_nobodys_work() {
     let watcher = Node::join(&url, "ostler", WATCHER).await.beats();
     let node = Node::join(&url, "ostler", NODE).await.beats();
     let client = client(&url).await;
-    // The server cannot trust its memory after that: it ends all connections, and goes on as the same server.
+    // The server cannot trust its shared memory after that: it closes all connections, and continues as the same server.
     let victim: i32 = client.query_one("SELECT pg_backend_pid()", &[]).await.expect("a number").get(0);
     let killed = std::process::Command::new("kill").args(["-9", &victim.to_string()]).status();
     assert!(killed.expect("kill can be started").success());
@@ -327,7 +327,7 @@ async fn who_may_not_see_the_connections_of_others_sees_that_they_are_gone() {
 async fn the_heartbeat_needs_nothing_of_the_runtime_that_asks_for_it() {
     let node = Node::join(&PrivatePostgres::shared().url(), "threads", NODE).await;
     let store = Arc::clone(&node.store);
-    // As a node's heartbeat: its runtime only knows the time.
+    // Like a node's heartbeat: the runtime has only a timer.
     let beat = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
         runtime.block_on(store.renew(NODE, &[]))

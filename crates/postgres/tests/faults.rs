@@ -1,4 +1,5 @@
-//! What networks and servers do to connections: what was acknowledged is there, what was not is not there twice, and work goes on by itself.
+//! Network and server faults: acknowledged writes exist, unacknowledged ones do not exist twice, and work resumes by
+//! itself.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -16,9 +17,9 @@ use ostler_testkit::{Disk, MAX_WAIT, PrivatePostgres, Proxy, Signal, Weather};
 use tokio::time::sleep;
 
 const NODE: SessionId = SessionId(Id::from_bits(9));
-/// Short, so that a test of silence is.
+/// Short, to keep tests of silence short.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Before it is tried again what a fault has refused.
+/// The pause before a failed call is retried.
 const AGAIN: Duration = Duration::from_millis(10);
 
 fn options(schema: &str) -> Options {
@@ -58,14 +59,14 @@ async fn counts(store: &Postgres) -> Counts {
     lanes.iter().fold(Counts::default(), |sum, lane| sum.plus(lane.counts))
 }
 
-/// Somebody with a connection of their own, who may end those of others.
+/// A separate connection that may terminate those of others.
 async fn meddler(url: &str) -> Client {
     let (client, connection) = connect(url, NoTls).await.expect("a connection");
     tokio::spawn(connection);
     client
 }
 
-/// Says it until it is answered: for as long as the store only says that it cannot be had now.
+/// Retries until it succeeds, as long as the store is only unavailable.
 async fn until_answered<T>(mut say: impl AsyncFnMut() -> Result<T, Error>) -> T {
     let until = Instant::now() + MAX_WAIT;
     loop {
@@ -151,7 +152,7 @@ async fn backends_that_are_ended_under_load_lose_nothing() {
     let url = PrivatePostgres::shared().url();
     let store = open(&url, "terminated").await;
     join(&store).await;
-    // One is ended for each answer: who ends them faster than anything can be answered shows nothing.
+    // One connection is terminated for each reply: terminating them faster than anything can succeed shows nothing.
     let answers = Signal::new("an answer");
     let meddling = tokio::spawn({
         let (answers, url) = (answers.clone(), url.clone());
@@ -159,7 +160,7 @@ async fn backends_that_are_ended_under_load_lose_nothing() {
             let (client, mut ended) = (meddler(&url).await, 0);
             for round in 1..=ROUNDS {
                 answers.wait_for(round).await;
-                // Not always at the same place of what is done.
+                // Vary the point in time.
                 sleep(Duration::from_millis(7 * round % 40)).await;
                 let rows = client
                     .query(
@@ -261,7 +262,7 @@ async fn a_promoted_standby_is_found_by_who_knows_both() {
     );
     let store = open(&both, "ostler").await;
     store.enqueue(vec![draft(1)]).await.expect("enqueue answers");
-    // It is over there too.
+    // The standby has it as well.
     let there = meddler(&standby.url()).await;
     let until = Instant::now() + MAX_WAIT;
     while there.query_one("SELECT count(*) FROM ostler.task", &[]).await.map_or(0, |row| row.get::<_, i64>(0))

@@ -1,4 +1,4 @@
-//! A network forgets a connection that is idle, and tells nobody: it is noticed, and another one takes its place.
+//! Idle connections that a network drops silently: the loss is detected, and another connection replaces them.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,11 +10,11 @@ use ostler_store::calls::{Enqueued, NewTask};
 use ostler_testkit::{MAX_WAIT, PrivatePostgres, Proxy};
 use tokio::time::timeout;
 
-/// How long to wait for one hint before the next is given.
+/// How long to wait for one notification before the next is sent.
 const HINT: Duration = Duration::from_millis(200);
 
 async fn open(url: &str, schema: &str, listening: Listening, check_idle: Duration) -> Arc<Postgres> {
-    // Nothing is given up in the time that a test takes.
+    // No timeout expires during the test.
     let patience = 4 * MAX_WAIT;
     let options =
         Options { schema: schema.to_owned(), listening, check_idle, patience, ..Options::default() };
@@ -45,7 +45,7 @@ async fn a_listening_connection_that_falls_silent_is_replaced() {
         }
         assert!(Instant::now() < until, "no hint is heard any more");
     }
-    // Not only the one that is given when it listens again.
+    // Later notifications arrive as well, not only the signal that follows a new LISTEN.
     wakeups.arm();
     tells.enqueue(vec![draft(0)]).await.expect("enqueue answers");
     timeout(MAX_WAIT, wakeups.wait()).await.expect("a hint is heard");

@@ -1,4 +1,4 @@
-//! What is refused, and how, when a store is opened; and that many can open it at once.
+//! Opening a store: refusals and their errors, and concurrent opening.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ async fn client() -> Client {
     client
 }
 
-/// Why it was not opened.
+/// Returns the error of a refused opening.
 async fn refusal(opened: Result<Postgres, Error>) -> Error {
     opened.err().expect("it is refused")
 }
@@ -100,7 +100,7 @@ async fn a_standby_is_refused_with_a_sentence() {
     let error = refusal(Postgres::open(&standby.url(), options("ostler")).await).await;
     assert_eq!(error.kind(), ErrorKind::ReadOnly);
     assert!(error.to_string().contains("standby"), "{error}");
-    // Of two servers, the one that can be written is found.
+    // Of two servers, the writable one is found.
     let both = format!(
         "host={},{} user=ostler dbname=ostler",
         standby.folder().display(),
@@ -135,7 +135,7 @@ async fn a_schema_has_a_plain_name() {
         let error = refusal(open(name).await).await;
         assert_eq!(error.kind(), ErrorKind::Invalid, "{name}: {error}");
     }
-    // A word of SQL is a name like any other.
+    // An SQL keyword is a valid name.
     let store = Arc::new(open("select").await.expect("it opens"));
     assert!(store.survey().await.is_ok());
 }

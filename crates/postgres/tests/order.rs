@@ -1,4 +1,4 @@
-//! The order of a queue that is worked on hard: claims go on from where the last one left off, and still miss nothing.
+//! Order of a busy queue: claims continue from where the last one left off, and still miss no task.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use ostler_testkit::PrivatePostgres;
 
 const QUEUE: &str = "mail";
 const SESSION: SessionId = SessionId(Id::from_bytes([9; 16]));
-/// More than are claimed before claims go on from where the last one left off.
+/// More than are claimed before claims continue from where the last one left off.
 const MANY: usize = 3_000;
 
 async fn open(schema: &str) -> Postgres {
@@ -40,7 +40,7 @@ async fn claim(store: &Postgres, limit: usize) -> Vec<Claimed> {
     }
 }
 
-/// A queue from which many were claimed, with as many left.
+/// A queue from which many tasks were claimed, with as many left.
 async fn busy(schema: &str) -> Postgres {
     let store = open(schema).await;
     let tasks = (0..2 * MANY).map(|number| task(number, 0)).collect();

@@ -1,4 +1,4 @@
-//! What the server makes of the statements of the store.
+//! Query plans of the store's statements.
 
 use ostler_core::{Id, OnConflict, SessionId, TaskId};
 use ostler_postgres::tokio_postgres::{NoTls, connect};
@@ -10,7 +10,7 @@ use ostler_testkit::{Disk, MAX_WAIT, PrivatePostgres};
 
 const NODE: SessionId = SessionId(Id::from_bits(9));
 
-/// The server tells every plan, and what it compiled for it.
+/// Makes the server log every plan, including JIT compilation.
 const TELLING: &str = "-c session_preload_libraries=auto_explain -c auto_explain.log_min_duration=0 -c auto_explain.log_analyze=on";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -21,7 +21,7 @@ async fn no_statement_is_compiled_which_takes_a_hundred_times_as_long_as_to_carr
     let (name, version) = ("stable".to_owned(), "1".to_owned());
     let node = NewSession { id: NODE, name, pid: 1, version, ttl: MAX_WAIT, settings: "{}".to_owned() };
     assert_eq!(store.join(node).await, Ok(Fenced::Recorded));
-    // A queue whose tasks are counted.
+    // A queue with a limit, whose tasks are counted.
     store.configure("mail", vec![QueueChange::Limit(Some(10))]).await.expect("configure answers");
     let task = NewTask::new(TaskId(Id::from_bits(1)), "mail", "send", "{}");
     store.enqueue(vec![task]).await.expect("enqueue answers");
@@ -30,8 +30,8 @@ async fn no_statement_is_compiled_which_takes_a_hundred_times_as_long_as_to_carr
     store.prune(Prune::Retention(Retention::default())).await.expect("prune answers");
     store.survey().await.expect("survey answers");
     let log = std::fs::read_to_string(server.folder().join("server.log")).expect("the server has a log");
-    for told in ["DELETE FROM ostler.session WHERE", "SELECT sum(queued) FROM ostler.lane "] {
-        assert!(log.contains(told), "the plan of {told} is told");
+    for statement in ["DELETE FROM ostler.session WHERE", "SELECT sum(queued) FROM ostler.lane "] {
+        assert!(log.contains(statement), "the plan of {statement} is told");
     }
     let compiled: Vec<&str> = log.split("Query Text: ").filter(|plan| plan.contains("JIT:")).collect();
     assert!(compiled.is_empty(), "{compiled:#?}");
@@ -48,7 +48,8 @@ async fn counts_are_summed_up_and_stay_as_they_were() {
     for bits in 1..=150 {
         store.enqueue(vec![draft(bits, "send")]).await.expect("enqueue answers");
     }
-    // One task that goes from kind to kind: what it leaves and where it comes are two rows of one transaction, in either order.
+    // One task that alternates between kinds: its departure and its arrival are two rows of one transaction, in either
+    // order.
     for (bits, kind) in (151..=230).zip(["sort", "send"].into_iter().cycle()) {
         let unique = Some(Unique { on_conflict: OnConflict::Replace, ..Unique::new("one") });
         store.enqueue(vec![NewTask { unique, ..draft(bits, kind) }]).await.expect("enqueue answers");

@@ -1,4 +1,4 @@
-//! A pooler between the store and the server: PgBouncer, which gives each transaction whatever connection is free.
+//! A pooler between the store and the server: PgBouncer, which gives each transaction any free connection.
 
 #[path = "commits/upkeep.rs"]
 mod upkeep;
@@ -39,14 +39,14 @@ fn draft(number: u128) -> NewTask {
 async fn every_verb_is_carried_out_through_a_pooler_in_transaction_mode() {
     const ROUNDS: usize = 2;
     let server = PrivatePostgres::shared();
-    // The name of a schema is in all statements, but that of the cases is the usual one.
+    // The schema name is part of all statements, but that of the cases is the default one.
     let pooler = PrivatePgbouncer::start(server, PoolMode::Transaction, 2);
     let clock = ManualClock::new();
     let with_clock =
         |schema: &str| Options { clock: Some(Arc::new(clock.clone())), ..options(schema, Listening::Off) };
     let mut stores = Vec::new();
     for _ in 0..ROUNDS {
-        // Each client has the same names for its statements, and all share two connections.
+        // Each client uses the same statement names, and all share two connections.
         stores.push((
             open(&pooler.url(), with_clock("ostler")).await,
             open(&pooler.url(), with_clock("aside")).await,
@@ -61,7 +61,7 @@ async fn every_verb_is_carried_out_through_a_pooler_in_transaction_mode() {
             assert_eq!(check(&stage).await, Ok(()), "after {verb}");
         }
     }
-    // Nothing stays on the connections that others get next: by its text, the question itself has no name.
+    // Nothing stays on the connections that other clients get next. The query itself is unnamed.
     let next = client(&pooler.url()).await;
     let named = next.query_typed_one("SELECT count(*) FROM pg_prepared_statements", &[]).await;
     assert_eq!(named.expect("a count").get::<_, i64>(0), 0);

@@ -1,4 +1,4 @@
-//! Others are in the way, or a server does not answer: what passes is tried again inside, and what does not is told in time.
+//! Retries: transient conflicts and silent servers are retried internally, and permanent failures are reported in time.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use ostler_testkit::{MAX_WAIT, PrivatePostgres, Proxy, Weather};
 use tokio::time::sleep;
 
 const NODE: SessionId = SessionId(Id::from_bits(9));
-/// Short, so that a test of silence is; longer than it takes to try another server.
+/// Short, to keep tests of silence short; longer than it takes to try another server.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 async fn open(url: &str, schema: &str) -> Arc<Postgres> {
@@ -41,7 +41,7 @@ async fn client(url: &str) -> Client {
     client
 }
 
-/// Waits until somebody waits for this transaction.
+/// Waits until another transaction is blocked by this one.
 async fn until_in_the_way(transaction: &Transaction<'_>) {
     let asked =
         "SELECT count(*) FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY(pg_blocking_pids(pid))";
@@ -58,7 +58,7 @@ async fn a_verb_that_is_ended_because_of_a_deadlock_is_tried_again() {
     let store = open(&url, "deadlock").await;
     store.enqueue(vec![draft(1), draft(2)]).await.expect("enqueue answers");
     let mut client = client(&url).await;
-    // It is not this one who finds out, and who is ended.
+    // Deadlock detection must happen in the other transaction, so that that one is aborted.
     client.batch_execute("SET deadlock_timeout = '1h'").await.expect("it may be set");
     let ours = client.transaction().await.expect("a transaction");
     let hold = "SELECT 1 FROM deadlock.task WHERE uid = $1::text::uuid FOR UPDATE";
@@ -68,7 +68,7 @@ async fn a_verb_that_is_ended_because_of_a_deadlock_is_tried_again() {
         let store = Arc::clone(&store);
         tokio::spawn(async move { store.cancel(vec![draft(1).id, draft(2).id]).await })
     };
-    // It holds the first one, and waits for the second.
+    // The other transaction holds the first lock, and waits for the second.
     until_in_the_way(&ours).await;
     ours.execute(hold, &[&name(1)]).await.expect("the other transaction was ended");
     ours.commit().await.expect("it commits");
@@ -83,7 +83,7 @@ async fn a_verb_that_could_not_be_serialized_is_tried_again() {
     let url = PrivatePostgres::shared().url();
     let store = open(&url, "serial").await;
     let client = client(&url).await;
-    // A number that was drawn stays drawn when the transaction is undone.
+    // A sequence value stays used when the transaction is rolled back.
     client
         .batch_execute(
             "CREATE SEQUENCE serial.tries;
@@ -96,7 +96,7 @@ async fn a_verb_that_could_not_be_serialized_is_tried_again() {
         .await
         .expect("a server that refuses three times");
     assert_eq!(store.enqueue(vec![draft(1)]).await, Ok(vec![Enqueued::Created(draft(1).id)]));
-    // What is refused again and again is told.
+    // A failure that persists is reported.
     client
         .batch_execute("ALTER SEQUENCE serial.tries RESTART MINVALUE -1000 START -1000")
         .await
@@ -162,7 +162,7 @@ async fn of_two_servers_one_that_says_nothing_is_passed_over() {
     let store = open(&both, "passed").await;
     join(&store).await;
     assert!(matches!(store.renew(NODE, &[]).await, Ok(Renewed::Held { .. })));
-    // Now the other way round, with connections that are open.
+    // Now the other way round, with open connections.
     first.set(Weather::Fair);
     second.set(Weather::Silent);
     let until = Instant::now() + 2 * MAX_WAIT;

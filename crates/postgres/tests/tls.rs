@@ -1,4 +1,4 @@
-//! Connections are encrypted as the URL says, and a server that is not the one that is meant is refused.
+//! TLS: connections are encrypted as the URL requires, and a server with the wrong identity is refused.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 const NODE: SessionId = SessionId(Id::from_bits(9));
 
-/// A server whose certificate is for `localhost`, the root that has signed it, and one that has not.
+/// A server whose certificate is for `localhost`, the root that signed it, and one that did not.
 struct Encrypting {
     server: PrivatePostgres,
     folder: TempDir,
@@ -41,7 +41,7 @@ fn root() -> CertifiedIssuer<'static, KeyPair> {
     CertifiedIssuer::self_signed(params, KeyPair::generate().expect("a key can be made")).expect("a root")
 }
 
-/// The server by a name, with these words about encryption.
+/// The URL of the server by this host name, with these TLS settings.
 fn url(name: &str, said: &str) -> String {
     let port = encrypting().server.port();
     format!("host={name} hostaddr=127.0.0.1 port={port} user=ostler dbname=ostler {said}")

@@ -1,4 +1,4 @@
-//! Tasks that come with somebody else's transaction: they exist if and only if it commits.
+//! Tasks enqueued within a foreign transaction (the inbox): they exist if and only if it commits.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use ostler_testkit::{MAX_WAIT, PrivatePostgres};
 
 const NODE: SessionId = SessionId(Id::from_bits(99));
 
-/// A store in a schema of its own, and somebody's connection to the same database.
+/// A store in its own schema, and a foreign connection to the same database.
 async fn scene(schema: &str) -> (Arc<Postgres>, Client) {
     let url = PrivatePostgres::shared().url();
     let options = Options { schema: schema.to_owned(), connections: 3, ..Options::default() };
@@ -85,7 +85,7 @@ async fn a_task_from_sql_is_claimed_run_and_shown_like_any_other() {
     let report = |lease| Report { lease, ran, outcome: Outcome::Success, output: None };
     store.finish(claimed.into_iter().map(|claimed| report(claimed.lease)).collect()).await.expect("finish");
     assert_eq!(state(&store, id).await, Some(StateName::Completed));
-    // A repeat of the key finds the task that is there.
+    // A repeated key finds the existing task.
     client
         .query_one("SELECT tx_sql.enqueue('mail', 'send', '{}', unique_key => 'order 1')", &[])
         .await
@@ -174,7 +174,7 @@ async fn a_long_transaction_holds_nobody_up() {
     keyed.unique = Some(Unique::new("u"));
     let id = keyed.id;
     store.enqueue_in(&transaction, vec![keyed.clone()]).await.expect("it is taken");
-    // The same queue goes on, with keys and settings and all.
+    // The same queue continues, with its keys and settings.
     let other = NewTask { id: TaskId(Id::from_bits(2)), ..keyed };
     let going_on = async {
         store.configure("mail", vec![QueueChange::KeyConcurrency(Some(1))]).await.expect("configure answers");

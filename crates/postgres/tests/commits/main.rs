@@ -1,9 +1,9 @@
-//! The server dies while commits are under way, comes back, and gives the numbers of the lost transactions to others. What was acknowledged
-//! is there all the same, once, and no task stays leased to a node that was never told of it.
+//! Lost commits: the server dies during commits, restarts, and gives the ids of the lost transactions to others.
+//! Acknowledged writes exist nevertheless, once, and no task stays leased to a node that does not know of it.
 //!
-//! `verbs.rs` has a case for each verb that writes. A round makes all of them, holds all their commits (or the answers to these), lets the server
-//! die, lets others write, and lets the verbs go on. `OSTLER_ROUNDS=200 ./test -p ostler-postgres --test commits -- --nocapture` does that
-//! 200 times and counts.
+//! `verbs.rs` has a case for each verb that writes. A round prepares all of them, holds all their commits (or the replies
+//! to these), kills the server, lets others write, and lets the verbs continue. `OSTLER_ROUNDS=200 ./test -p
+//! ostler-postgres --test commits -- --nocapture` does that 200 times and counts.
 
 mod upkeep;
 mod verbs;
@@ -21,15 +21,15 @@ use ostler_testkit::{Disk, MAX_WAIT, ManualClock, PrivatePostgres, Proxy, Weathe
 use tokio::time::{sleep, timeout};
 use verbs::{Case, Stage};
 
-/// Longer than a server needs to come back, on a machine that has much to do.
+/// Longer than a server needs to restart on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Connections of a store: one for each verb of a round.
 const CONNECTIONS: usize = 48;
-/// Transactions of others after the server came back: more than were lost.
+/// Transactions of others after the restart: more than were lost.
 const OTHERS: usize = 200;
-/// How many times the server dies in the large test, unless something else is said.
+/// How often the server dies in the large test, by default.
 const ROUNDS: usize = 3;
-/// Before it is looked again.
+/// The polling interval.
 const AGAIN: Duration = Duration::from_millis(10);
 
 /// What happens to the server while commits are held.
@@ -37,11 +37,11 @@ const AGAIN: Duration = Duration::from_millis(10);
 enum Death {
     /// All its processes are killed, and it is started again.
     Crash,
-    /// One of its processes is killed, and it starts anew by itself.
+    /// One of its processes is killed, and it restarts by itself.
     Backend,
 }
 
-/// What became of the verbs of some rounds.
+/// The results of the verbs of some rounds.
 #[derive(Default)]
 struct Tally {
     acknowledged: usize,
@@ -91,12 +91,12 @@ async fn open(url: &str, schema: &str, clock: &ManualClock) -> Arc<Postgres> {
     Arc::new(Postgres::open(url, options(schema, clock)).await.expect("the store opens"))
 }
 
-/// The server writes its log only when somebody commits: what was not committed is gone with it.
+/// The server writes its log only on commits: uncommitted transactions are lost with it.
 fn server() -> PrivatePostgres {
     PrivatePostgres::start_with(Disk::Unsynced, &["wal_writer_delay=10s", "restart_after_crash=on"])
 }
 
-/// Others write, so that the server gives out the numbers of transactions that it has forgotten.
+/// Lets others write, so that the server assigns the ids of transactions that it has forgotten.
 async fn others_write(url: &str) {
     let client = client(url).await;
     client.batch_execute("CREATE TABLE IF NOT EXISTS public.others(at bigint)").await.expect("a table");
@@ -112,8 +112,8 @@ struct Held {
     cases: Vec<(&'static str, Acting, verbs::Check)>,
 }
 
-/// Makes the cases one after the other: maintenance comes last and passes over what the others have locked, where it would keep them
-/// waiting if it came first.
+/// Prepares the cases one after the other: maintenance comes last and skips rows that the others have locked; if it came
+/// first, it would make them wait.
 async fn hold(stage: &Stage, proxy: &Proxy, how: Weather) -> Held {
     let cases = verbs::all(stage).await;
     proxy.set(how);
@@ -131,7 +131,7 @@ async fn hold(stage: &Stage, proxy: &Proxy, how: Weather) -> Held {
     Held { cases: held }
 }
 
-/// The server is back: the verbs go on, and it is looked what became of them.
+/// Lets the verbs continue after the restart, and checks their results.
 async fn settle(held: Held, stage: &Stage, proxy: &Proxy, tally: &mut Tally) {
     proxy.set(Weather::Fair);
     let mut checks = Vec::new();
@@ -152,7 +152,7 @@ async fn settle(held: Held, stage: &Stage, proxy: &Proxy, tally: &mut Tally) {
     tally.rounds += 1;
 }
 
-/// Kills what serves us, and waits until it serves again.
+/// Kills the server, and waits until it serves again.
 async fn die(server: &mut PrivatePostgres, death: Death) {
     match death {
         Death::Crash => tokio::task::block_in_place(|| {
@@ -214,7 +214,7 @@ async fn whatever_was_acknowledged_is_there_when_a_standby_is_promoted_at_the_co
     let stage = Stage { store, aside, direct: client(&primary.url()).await, clock, round: 0 };
     let standby = tokio::task::block_in_place(|| primary.standby());
     let held = hold(&stage, &proxy, Weather::HoldsCommits).await;
-    // All that was committed is over there.
+    // Wait until the standby has replayed all commits.
     let asked =
         stage.direct.query_one("SELECT pg_current_wal_flush_lsn()::text", &[]).await.expect("a place");
     let (reached, there) = (asked.get::<_, String>(0), client(&standby.url()).await);
@@ -249,7 +249,7 @@ async fn a_commit_that_arrives_after_it_was_given_up_does_nothing() {
     let event = NewEvent { kind: EventKind::Log, data: "a line".to_owned() };
     let appending = tokio::spawn(async move { here.append(lease, vec![event]).await });
     assert!(proxy.holds(1).await, "the commit is under way");
-    // It is tried again, and waits for the transaction that was given up.
+    // The verb is retried, and waits for the abandoned transaction.
     let waits =
         "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%late%'";
     let until = Instant::now() + MAX_WAIT;
@@ -285,7 +285,7 @@ async fn marks_that_nobody_uses_are_removed_and_who_comes_back_later_takes_anoth
     assert_eq!(marks().await, 1, "the other is gone");
     assert_eq!(idle.enqueue(draft(5)).await, Ok(vec![Enqueued::Created(TaskId(Id::from_bits(5)))]));
     assert_eq!(marks().await, 2);
-    // Who finds nothing to do writes nothing.
+    // A call that finds nothing to do writes nothing.
     let written = direct.query_one("SELECT sum(mark)::bigint FROM swept.commit_mark", &[]).await;
     let written = written.expect("a sum").get::<_, i64>(0);
     assert_eq!(idle.cancel(vec![TaskId(Id::from_bits(99))]).await, Ok(vec![CancelAnswer::NotFound]));

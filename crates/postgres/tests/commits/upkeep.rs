@@ -1,4 +1,4 @@
-//! The cases of maintenance: expire, make ready, prune, and take in what came with others' transactions.
+//! Maintenance cases: expire, make ready, prune, and take in the inbox.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -72,7 +72,7 @@ pub(crate) async fn cases(stage: &Stage) -> Vec<Case> {
         async move |stage| same(&stage.store.show(TaskRef::Id(id)).await.map_err(told)?, &None),
     ));
 
-    // Whoever looks first takes it in: so it is in a store of its own.
+    // The first call on a store takes in its inbox, so this case has its own store.
     let (here, id) = (Arc::clone(&stage.aside), TaskId(stage.id("inbox")));
     let sql = "SELECT aside.enqueue('inbox', 'send', '{}', id => $1)";
     stage.direct.query_one(sql, &[&id.0.to_string()]).await.expect("it came with a transaction");

@@ -1,4 +1,4 @@
-//! A case for each verb that writes: what it needs, what it is asked, and what must be true once it has answered.
+//! A case for each verb that writes: its setup, its call, and the condition that must hold once it has returned.
 
 use std::fmt::Debug;
 use std::pin::Pin;
@@ -29,24 +29,24 @@ use ostler_testkit::ManualClock;
 const TTL: Duration = Duration::from_secs(10 * 60 * 60);
 const WORKER: WorkerId = WorkerId(Id::from_bits(3));
 
-/// Where the verbs of a round play.
+/// The environment of a round's verbs.
 pub(crate) struct Stage {
     pub(crate) store: Arc<Postgres>,
-    /// Another store, for what would be in everybody's way.
+    /// Another store, for cases that would interfere with the others.
     pub(crate) aside: Arc<Postgres>,
-    /// A connection that no proxy is in front of.
+    /// A connection that bypasses the proxy.
     pub(crate) direct: Client,
     pub(crate) clock: ManualClock,
     pub(crate) round: usize,
 }
 
 impl Stage {
-    /// A name that no other round has.
+    /// A name unique to this round.
     pub(crate) fn name(&self, what: &str) -> String {
         format!("{what}-{}", self.round)
     }
 
-    /// An id that no other round, and no other case of this one, has.
+    /// An id unique to this round and case.
     pub(crate) fn id(&self, what: &str) -> Id {
         let text = self.name(what);
         let fnv = |hash: u128, byte: u8| {
@@ -57,11 +57,11 @@ impl Stage {
 }
 
 type Act = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
-/// Looks whether what was acknowledged is true.
+/// Checks that an acknowledged write took effect.
 pub(crate) type Check =
     Box<dyn for<'s> FnOnce(&'s Stage) -> Pin<Box<dyn Future<Output = Result<(), String>> + 's>>>;
 
-/// A verb that is about to be said, and what must be true when it has answered.
+/// A prepared verb, and the condition that must hold once it has returned.
 pub(crate) struct Case {
     pub(crate) verb: &'static str,
     pub(crate) act: Act,
@@ -78,7 +78,7 @@ impl Case {
     }
 }
 
-/// All verbs that write, each with a queue and a session of its own: none waits for another.
+/// All verbs that write, each with its own queue and session, so that none waits for another.
 pub(crate) async fn all(stage: &Stage) -> Vec<Case> {
     let mut cases = sessions(stage).await;
     cases.extend(lives(stage).await);
@@ -97,7 +97,7 @@ pub(crate) fn told<E: Debug>(error: E) -> String {
     format!("{error:?}")
 }
 
-// ---- what cases begin with ----
+// ---- setup ----
 
 async fn joined(stage: &Stage, what: &str) -> SessionId {
     let node = session(stage, what);
@@ -137,7 +137,7 @@ async fn claim(store: &dyn Store, session: SessionId, queue: String) -> Result<V
     }
 }
 
-/// A task that is claimed by a session of its own.
+/// A task claimed by its own session.
 pub(crate) async fn claimed(stage: &Stage, what: &str) -> (SessionId, Claimed) {
     let (session, _) = (joined(stage, what).await, enqueued(stage, what).await);
     let mut tasks = claim(&*stage.store, session, stage.name(what)).await.expect("claim answers");
@@ -164,7 +164,7 @@ pub(crate) async fn completed(stage: &Stage, what: &str) -> TaskId {
     id
 }
 
-// ---- what checks look at ----
+// ---- checks ----
 
 pub(crate) async fn detail(stage: &Stage, task: TaskId) -> Result<TaskDetail, String> {
     let shown = stage.store.show(TaskRef::Id(task)).await.map_err(told)?;
@@ -177,7 +177,7 @@ pub(crate) async fn stands(stage: &Stage, task: TaskId, wanted: StateName) -> Re
     Ok(detail)
 }
 
-/// The store and the node agree that the node holds just this.
+/// Asserts that the store and the node agree that the node holds exactly these leases.
 async fn holds(stage: &Stage, session: SessionId, held: &[LeaseRef]) -> Result<(), String> {
     match stage.store.renew(session, held).await.map_err(told)? {
         Renewed::Held { lost, unnamed, .. } => same(&(lost, unnamed), &(Vec::new(), Vec::new())),
@@ -372,7 +372,7 @@ async fn notes(stage: &Stage) -> Vec<Case> {
         "hear",
         async move {
             match here.take_outbox(session, &queue, OutboxFilter::ALL, 10).await.map_err(told)? {
-                OutboxAnswer::Entries(tellings) => same(&tellings.len(), &1),
+                OutboxAnswer::Entries(entries) => same(&entries.len(), &1),
                 OutboxAnswer::SessionEnded => Err("the session has ended".to_owned()),
             }
         },
@@ -388,8 +388,8 @@ async fn notes(stage: &Stage) -> Vec<Case> {
     tell_all(stage, "told").await;
     completed(stage, "told").await;
     let heard = stage.store.take_outbox(session, &queue, OutboxFilter::ALL, 10).await.expect("hear answers");
-    let OutboxAnswer::Entries(tellings) = heard else { panic!("the session is alive") };
-    let deliveries: Vec<Ack> = tellings.iter().map(|telling| telling.number.into()).collect();
+    let OutboxAnswer::Entries(entries) = heard else { panic!("the session is alive") };
+    let deliveries: Vec<Ack> = entries.iter().map(|entry| entry.number.into()).collect();
     cases.push(Case::new(
         "told",
         async move { here.ack_outbox(session, deliveries).await.map_err(told) },
