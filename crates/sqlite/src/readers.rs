@@ -43,7 +43,7 @@ impl Readers {
     ) -> Result<Self, Error> {
         let threads = connections
             .into_iter()
-            .map(|conn| spawn_reader(conn, Arc::clone(clock)))
+            .map(|conn| desk(conn, Arc::clone(clock)))
             .collect::<Result<_, Error>>()?;
         Ok(Self { threads, next: AtomicU64::new(0), files })
     }
@@ -73,7 +73,7 @@ fn snapshot<T>(conn: &Connection, work: impl FnOnce(&Connection) -> Sql<T>) -> S
     Ok(answer)
 }
 
-fn spawn_reader(mut conn: Connection, clock: Arc<dyn Clock>) -> Result<ReaderThread, Error> {
+fn desk(mut conn: Connection, clock: Arc<dyn Clock>) -> Result<ReaderThread, Error> {
     let (sender, mut inbox) = mpsc::channel::<ReadCall>(MAX_WAITING);
     let serve = move || {
         let deadline = Arc::new(AtomicU64::new(u64::MAX));

@@ -21,7 +21,7 @@ pub(crate) const VERSION: i32 = MIGRATIONS.len() as i32;
 // until it has none.
 // An `edge` is a task that waits for another; `freed` has the finished ones whose waiting tasks were not all processed,
 // and the progress. Whether a task was ever waited for is the sign of its `trouble`.
-// The numbers of outbox entries are never reused, though the rows are deleted (`AUTOINCREMENT`): `told` names them.
+// The numbers of outbox entries are never reused, though the rows are deleted (`AUTOINCREMENT`): acknowledgements name them.
 // A successful attempt whose start and finish are one write has no row in `attempt`: it is the task's last, and all of it
 // except the worker and session (`ran`) is in the task's row anyway.
 const V1: &str = "
