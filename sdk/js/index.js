@@ -1,4 +1,4 @@
-// Workers for Ostler, in JavaScript. This one file is all of it, and it needs nothing but Node.js.
+// Worker SDK for Ostler, in one file without dependencies.
 //
 //     import { worker } from "ostler";
 //
@@ -10,11 +10,11 @@
 //
 //     worker.run();
 //
-// A node starts this program (executor = "process") and gives it one task at a time, over a socket that it inherits. What a
-// handler returns is the task's output, what it throws is the task's error, and what it prints is in the task's log.
+// A node starts this program (executor = "process") and sends it one task at a time over an inherited socket. What a handler
+// returns is the task's output, what it throws is the task's error, and what it prints goes to the task's log.
 //
-// Read the file from the top: errors, what a handler sees, the worker, and then how it talks with the node. `index.d.ts` says
-// what each public thing is for.
+// Read the file from the top: errors, the context, the worker, and then the worker protocol. `index.d.ts` documents the public
+// API.
 "use strict";
 
 const fs = require("node:fs");
@@ -24,22 +24,22 @@ const { inspect } = require("node:util");
 
 const VERSION = "0.1.0";
 const PROTOCOL = 1;
-// The protocol's bound for one line, its end included.
+// The protocol's limit for one line, including the newline.
 const MAX_FRAME_BYTES = 16 * 1024 * 1024;
-// What an error says is cut here. Longer messages are no sentences.
+// Error messages and details are truncated at these lengths.
 const MAX_MESSAGE_CHARS = 16 * 1024;
 const MAX_DETAILS_CHARS = 64 * 1024;
-// While so much waits for the node to take it, progress and log lines are dropped. A handler that does not come up for air
-// fills memory otherwise.
+// While more than this is buffered for the node, progress and log lines are dropped: a handler that never yields would fill
+// memory otherwise.
 const MAX_WAITING_BYTES = 1024 * 1024;
 const LEVELS = ["debug", "info", "warn", "error"];
-// Errors of the system that may be over next time.
+// Error codes of the system and of undici that are transient.
 const TRANSIENT_CODES = new Set(
   ["ECONNRESET", "ECONNREFUSED", "ECONNABORTED", "EPIPE", "ETIMEDOUT", "EHOSTUNREACH", "ENETUNREACH", "EAI_AGAIN"]
     .concat(["UND_ERR_SOCKET", "UND_ERR_CONNECT_TIMEOUT", "UND_ERR_HEADERS_TIMEOUT", "UND_ERR_BODY_TIMEOUT"]),
 );
 
-// ---- what a handler throws ----
+// ---- errors that a handler throws ----
 
 class TaskError extends Error {
   constructor(message, { retryAfterMs, step, hint, details, ...options } = {}) {
@@ -90,7 +90,7 @@ class Cancelled extends Stopped {}
 
 class Lost extends Stopped {}
 
-// ---- what a handler sees ----
+// ---- the context of a handler ----
 
 class Context {
   #attempt;
@@ -137,7 +137,7 @@ class Context {
 
   file(name) {
     if (this.folder === undefined) throw new RangeError(`ctx.file("${name}"): the task has no folder; submit it with one`);
-    // The name decides, and not what links lead to: the folder itself may be reached by one.
+    // Compare names without resolving links: the folder itself may be reached through one.
     const inside = path.relative(this.folder, path.resolve(this.folder, name));
     if (inside === "" || inside.split(path.sep)[0] === "..") {
       throw new RangeError(`ctx.file("${name}"): it must be a file inside of the task's folder, ${this.folder}`);
@@ -163,7 +163,7 @@ class Context {
     try {
       done = await work();
     } catch (error) {
-      // A step that was stopped did not fail.
+      // An attempt that must stop is not a failed step.
       this.check();
       await this.#attempt.keep(name, null);
       this.#attempt.say("step_failed", { name, message: messageOf(error) });
@@ -173,14 +173,14 @@ class Context {
   }
 }
 
-// One attempt: what the handler says goes out by it, and what the node says comes in.
+// One attempt: sends the handler's frames, and handles the node's frames for it.
 class Attempt {
   #link;
   #steps;
   #begun = new Set();
-  // For each step that waits for its answer: how it goes on.
+  // For each step that waits for its answer: the functions that settle its promise.
   #waiting = new Map();
-  // The last error that came out of a step, and the step.
+  // The last error thrown by a step, and the step's name.
   #failed;
   #over = false;
 
@@ -199,7 +199,7 @@ class Attempt {
     this.context = new Context(this, frame);
   }
 
-  // What goes out. Nothing does once the result is said: the node may have given this worker another task.
+  // Outgoing frames. None after the result: the node may have sent this worker another task.
 
   say(type, fields) {
     const line = lineOf(type, this.about, fields);
@@ -235,7 +235,7 @@ class Attempt {
     return Object.hasOwn(this.#steps, name) ? { value: this.#steps[name] } : undefined;
   }
 
-  // Sends what a step came to. The promise is kept when that is durable.
+  // Sends a step's result. The promise resolves when it is durable.
   async keep(name, value) {
     this.abort.signal.throwIfAborted();
     if (this.#over) throw new Error(`the step "${name}" comes too late: the attempt is over`);
@@ -254,11 +254,11 @@ class Attempt {
   }
 
   blame(name, error) {
-    // The innermost step that it came out of.
+    // Keep the innermost step that threw it.
     if (!this.#failed || this.#failed.error !== error) this.#failed = { error, name };
   }
 
-  // What comes in.
+  // Incoming frames.
 
   hear(frame) {
     if (frame.type === "saved") {
@@ -282,12 +282,12 @@ class Attempt {
     try {
       return this.#failure(error);
     } catch {
-      // It is so odd that it cannot be looked at.
+      // Inspecting it throws.
       return { message: messageOf(error) };
     }
   }
 
-  // The error as the node has it. One that nobody classed has no class: the pool decides.
+  // The error object of a result frame. Without a class, the pool decides.
   #failure(error) {
     const { signal } = this.abort;
     if (signal.aborted && (error instanceof Stopped || error?.name === "AbortError")) {
@@ -310,7 +310,7 @@ class Attempt {
 // ---- the worker ----
 
 class Worker {
-  // Under `undefined`: the handler of all other kinds.
+  // The key `undefined` has the handler for all other kinds.
   #handlers = new Map();
 
   task(kind, handler) {
@@ -335,7 +335,7 @@ class Worker {
 
   async test(kind, payload = null, { steps = {}, attempt = 1, timeoutMs, folder, signal } = {}) {
     const tested = { output: null, steps, progress: [], logs: [], files: [], warnings: [] };
-    // The handler sees what it would get from a node, and not the very objects of the test.
+    // As from a node: a JSON copy, not the objects of the test.
     const given = JSON.parse(encode({ payload, steps }));
     const memory = new Memory(tested);
     const tried = new Attempt(memory, { id: "test", token: 1, kind, attempt, timeout_ms: timeoutMs, folder, ...given });
@@ -351,12 +351,12 @@ class Worker {
     return tested;
   }
 
-  // All kinds that it runs; undefined: any.
+  // All kinds with a handler; undefined: any kind.
   #kinds() {
     return this.#handlers.has(undefined) ? undefined : [...this.#handlers.keys()].sort();
   }
 
-  // One attempt, to its one result.
+  // Runs one attempt and sends its result.
   async #perform(attempt) {
     let result;
     try {
@@ -367,7 +367,7 @@ class Worker {
     attempt.end(result);
   }
 
-  // Runs the handler. What it returns, as JSON.
+  // Runs the handler and returns its output as JSON.
   async #output(attempt) {
     const handler = this.#handlers.get(attempt.kind) ?? this.#handlers.get(undefined);
     if (!handler) {
@@ -385,18 +385,18 @@ class Worker {
   }
 }
 
-// ---- who is at the other end ----
+// ---- the connection to the node ----
 
-// The node, by the socket to it.
+// The socket to the node.
 class Node {
   #socket;
   #kinds;
   #perform;
   #parts = [];
   #length = 0;
-  // All that have no result yet.
+  // Attempts without a result.
   #live = new Map();
-  // What was given is done one after the other.
+  // Runs tasks one after the other.
   #last = Promise.resolve();
   #dropped = 0;
   #left = false;
@@ -419,7 +419,7 @@ class Node {
     if (!this.#left) this.#socket.write(line);
   }
 
-  // Sends what the node can do without.
+  // Sends a frame that may be dropped.
   note(line, about) {
     if (this.#socket.writableLength > MAX_WAITING_BYTES) {
       this.#dropped += 1;
@@ -475,18 +475,18 @@ class Node {
         }
         this.send(lineOf("ready", undefined, { protocol: PROTOCOL, sdk: `js/${VERSION}`, kinds: this.#kinds }));
         break;
-      default: // Whatever else it says is for a later version.
+      default: // Other types belong to later versions.
     }
   }
 
   #end() {
     this.#left = true;
-    // What was said is sent before the socket is closed.
+    // Flush before closing the socket.
     this.#socket.end(() => this.#socket.destroy());
     this.#leave();
   }
 
-  // There is no node any more. An idle worker ends as if it were told to; a busy one works for nobody, and ends at once.
+  // The node is gone. An idle worker ends as after stop; a busy one exits at once, since its result would not count.
   #gone() {
     if (this.#left) return;
     if (this.#live.size > 0) die("the node is gone; this worker ends, and its task is somebody else's");
@@ -494,7 +494,7 @@ class Node {
   }
 }
 
-// In place of a node, in `Worker.test`: keeps what is said, and saves every step.
+// Replaces the node in `Worker.test`: records frames, and saves every step.
 class Memory {
   #tested;
 
@@ -523,7 +523,7 @@ class Memory {
   done() {}
 }
 
-// The socket that the node left to this process. Node.js itself marks what it inherits close-on-exec when it starts.
+// The socket inherited from the node. Node.js marks inherited descriptors close-on-exec when it starts.
 function inheritedSocket() {
   const number = process.env.OSTLER_FD;
   delete process.env.OSTLER_FD;
@@ -551,7 +551,7 @@ function refuse(sentence) {
   process.exit(2);
 }
 
-// Ends the process at once: what runs in it does not count any more.
+// Exits the process at once: results of running handlers no longer count.
 function die(sentence) {
   try {
     fs.writeSync(2, `ostler: ${sentence}\n`);
@@ -560,32 +560,32 @@ function die(sentence) {
   }
 }
 
-// ---- what is written ----
+// ---- encoding ----
 
-// JSON that is written already.
+// Already encoded JSON.
 class Raw {
   constructor(text) {
     this.text = text;
   }
 }
 
-// The value as JSON that every reader takes. What JavaScript has no JSON for is refused; nothing at all is null.
+// Encodes strict JSON. Values without a JSON form are refused; undefined is null.
 function encode(value) {
   const text = value === undefined ? "null" : JSON.stringify(value);
   if (text === undefined) throw new TypeError(`a ${typeof value} is no JSON`);
-  // Halves of characters are the only thing that is written so.
+  // JSON.stringify writes only lone surrogates this way.
   if (text.includes("\\ud") && /(?<!\\)(?:\\\\)*\\ud[89a-f]/.test(text)) throw new TypeError("it has half of a character in it");
   return text;
 }
 
-// A frame as it is sent, without the fields that are undefined. Over the bound nothing is.
+// Encodes a frame, without the fields that are undefined or null. Throws `Permanent` if it is too large.
 function lineOf(type, about, fields) {
   const parts = about === undefined ? [`"type":"${type}"`] : [`"type":"${type}"`, about];
   for (const [name, value] of Object.entries(fields)) {
     if (value !== undefined && value !== null) parts.push(`"${name}":${value instanceof Raw ? value.text : encode(value)}`);
   }
   const line = `{${parts.join(",")}}\n`;
-  // A character has three bytes at most, so the count is left out where it cannot be over.
+  // A UTF-16 unit has at most three bytes, so most lines need no exact count.
   if (line.length * 3 > MAX_FRAME_BYTES && Buffer.byteLength(line) > MAX_FRAME_BYTES) {
     const what = type === "step" ? `the step "${fields.name}"` : `the ${type}`;
     const hint = "write it to a file in the task's folder, and say ctx.file(path)";
@@ -606,12 +606,12 @@ function messageOf(error) {
     else if (error instanceof TaskError || error instanceof Stopped) said = String(error.message);
     else said = error instanceof Error ? String(error) : inspect(error);
   } catch {
-    // It is what it was.
+    // Keep the default.
   }
   return textOf(said.length <= MAX_MESSAGE_CHARS ? said : `${said.slice(0, MAX_MESSAGE_CHARS - 1)}…`);
 }
 
-// Text that can be sent: what is no character becomes the sign for that.
+// Valid UTF-8: lone surrogates become replacement characters.
 function textOf(text) {
   return Buffer.from(String(text)).toString();
 }
@@ -626,7 +626,7 @@ const worker = new Worker();
 module.exports = {
   worker, Worker,
   TaskError, Transient, PartialError, Permanent, RateLimited, QueueStop,
-  // Its name before. In TypeScript a class of that name takes the place of the built-in type.
+  // Former name. In TypeScript a class of this name would shadow the built-in type.
   Partial: PartialError,
   Stopped, Cancelled, Lost,
 };

@@ -1,4 +1,4 @@
-"""Workers for Ostler, in Python. This one file is all of it, and it needs nothing but Python.
+"""Worker SDK for Ostler, in one file without dependencies.
 
     from ostler import worker
 
@@ -10,10 +10,10 @@
 
     worker.run()
 
-A node starts this program (``executor = "process"``) and gives it one task at a time, over a socket that it inherits. What a
-handler returns is the task's output, what it raises is the task's error, and what it prints is in the task's log.
+A node starts this program (``executor = "process"``) and sends it one task at a time over an inherited socket. What a handler
+returns is the task's output, what it raises is the task's error, and what it prints goes to the task's log.
 
-Read the file from the top: errors, what a handler sees, the worker, and then how it talks with the node.
+Read the file from the top: errors, contexts, the worker, and then the worker protocol.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ __all__ = [
 ]  # fmt: skip
 
 PROTOCOL = 1
-# The protocol's bound for one line, its end included.
+# The protocol's limit for one line, including the newline.
 MAX_FRAME_BYTES = 16 * 1024 * 1024
-# What an error says is cut here: its message at the end, its details at the start, where a traceback says least.
+# Error messages are truncated at the end, details at the start, where a traceback says least.
 MAX_MESSAGE_CHARS = 16 * 1024
 MAX_DETAILS_CHARS = 64 * 1024
 READ_BYTES = 64 * 1024
-# A handler that runs for so long may want to hear of a cancel. Below, waking a thread for it would cost more than the task.
+# After this time a thread starts to read the socket for a cancel. For shorter tasks, waking it would cost more than the task.
 PATIENCE_S = 0.005
 
 T = TypeVar("T")
@@ -59,18 +59,18 @@ Level = Literal["debug", "info", "warn", "error"]
 Wait = Union[float, timedelta]
 
 
-# ---- what a handler raises ----
+# ---- errors that a handler raises ----
 
 
 class TaskError(Exception):
-    """An error that says what should follow. Raise one of its kinds; all take the same words.
+    """An error with a class that decides what follows. Raise one of its subclasses; all take the same arguments.
 
-    ``retry_after``: not before so many seconds (or a timedelta). ``hint``: what might help. ``details``: more for whoever looks
-    closer; the traceback, if it is not given. ``step``: the step that failed; known by itself inside of ``ctx.step``.
+    ``retry_after``: the least delay before the next attempt, in seconds or as a timedelta. ``hint``: what might help.
+    ``details``: defaults to the traceback. ``step``: the step that failed; set automatically inside ``ctx.step``.
     """
 
     class_name: Optional[str] = None
-    # Here too, for errors of your own that do not call this constructor.
+    # Class attributes too, for subclasses that do not call this constructor.
     retry_after: Optional[float] = None
     step: Optional[str] = None
     hint: Optional[str] = None
@@ -93,25 +93,25 @@ class TaskError(Exception):
 
 
 class Transient(TaskError):
-    """May work next time: tried again with backoff, until no try is left."""
+    """May succeed next time: retried with backoff, while attempts are left."""
 
     class_name = "transient"
 
 
 class Partial(TaskError):
-    """Part of it is done, and its steps are kept; the rest may work next time."""
+    """Part of the work is done, and its steps are kept; the rest may succeed next time."""
 
     class_name = "partial"
 
 
 class Permanent(TaskError):
-    """Will never work: invalid input, not found, forbidden. A dead letter at once."""
+    """Will never succeed: invalid input, not found, forbidden. A dead letter at once."""
 
     class_name = "permanent"
 
 
 class RateLimited(TaskError):
-    """Too many requests. The task waits so many seconds (``after``), or until then (``until``), and no try is used up."""
+    """Too many requests. The task waits for ``after`` seconds, or until ``until``; no attempt is used up."""
 
     class_name = "rate_limited"
 
@@ -128,46 +128,46 @@ class RateLimited(TaskError):
         if (after is None) == (until is None):
             raise TypeError("RateLimited needs either after= (seconds or a timedelta) or until= (a datetime)")
         if until is not None:
-            # A time without a zone is the local time, as everywhere in Python.
+            # A naive datetime is local time, as everywhere in Python.
             after = until.astimezone(timezone.utc) - datetime.now(timezone.utc)
         super().__init__(message, retry_after=after, step=step, hint=hint, details=details)
 
 
 class QueueStop(TaskError):
-    """Nothing of this sort can work now: bad credentials, no quota. The queue pauses with the reason; no try is used up."""
+    """No task of this queue can succeed now: bad credentials, no quota. The queue pauses with the reason; no attempt is used up."""
 
     class_name = "queue_stop"
 
 
 class Stopped(BaseException):
-    """The attempt is to end now. No Exception, so that ``except Exception`` does not swallow it; ``finally`` runs."""
+    """The attempt must stop. Not an ``Exception``, so that ``except Exception`` does not swallow it; ``finally`` runs."""
 
 
 class Cancelled(Stopped):
-    """Somebody cancelled the task, its time is up, or the node drains. The message has the reason."""
+    """The task was cancelled, its time is up, or the node drains. The message has the reason."""
 
 
 class Lost(Stopped):
-    """The lease is lost: somebody else speaks for the task now, and nothing that this attempt says counts."""
+    """The lease is lost: another node has the task, and nothing that this attempt sends counts."""
 
 
-# ---- what a handler sees ----
+# ---- the context of a handler ----
 
 
 class _Attempt:
-    """What both contexts have. The methods without an underscore are for handlers, and for any thread of theirs."""
+    """Base of both contexts. The public methods are for handlers, and may be called from any of their threads."""
 
     def __init__(self, link: Union[_Node, _Memory], frame: Mapping[str, Any]) -> None:
         self.id: str = frame["id"]
         """The task's id."""
         self.kind: str = frame["kind"]
-        """What sort of work it is."""
+        """The task's kind."""
         self.attempt: int = frame.get("attempt", 1)
-        """The number of the attempt, counted from one."""
+        """The number of the attempt, from 1."""
         self.folder: Optional[Path] = Path(frame["folder"]) if frame.get("folder") else None
-        """The folder to work in, if the task has one."""
+        """The task's folder, if it has one."""
         self.timeout: Optional[float] = frame["timeout_ms"] / 1000 if frame.get("timeout_ms") is not None else None
-        """How many seconds the attempt may take."""
+        """The attempt's timeout in seconds."""
         self._link = link
         self._about = (self.id, int(frame["token"]))
         self._payload = frame.get("payload")
@@ -176,51 +176,51 @@ class _Attempt:
         self._steps: dict[str, Any] = frame.get("steps") or {}
         self._begun: set[str] = set()
         self._saved: set[str] = set()
-        # For each step that waits for its answer, and for each sleep: whom to wake.
+        # For each step that waits for its answer, and for each sleep: the call that wakes it.
         self._waiting: dict[object, Callable[[], object]] = {}
-        # The last exception that came out of a step, and the step.
+        # The last exception raised by a step, and the step's name.
         self._failed: Optional[tuple[BaseException, str]] = None
-        # Guards what the handler's threads and whoever listens both change.
+        # Guards the state that the handler's threads and the reading thread both change.
         self._guard = threading.Lock()
         self._over = False
 
     @property
     def cancelled(self) -> bool:
-        """Whether the attempt is to end."""
+        """Whether the attempt must stop."""
         return self._stop is not None
 
     def check(self) -> None:
-        """Raises ``Cancelled`` or ``Lost`` if the attempt is to end."""
+        """Raises ``Cancelled`` or ``Lost`` if the attempt must stop."""
         if self._stop is not None:
-            # A new one each time, so that no traceback grows.
+            # A new instance each time, so that the traceback does not grow.
             raise type(self._stop)(*self._stop.args)
 
     def time_left(self) -> Optional[float]:
-        """How many seconds are left of the timeout; not less than none."""
+        """The seconds left of the timeout; not below 0."""
         return None if self.timeout is None else max(0.0, self._began + self.timeout - time.monotonic())
 
     def progress(self, done: int, total: Optional[int] = None, note: Optional[str] = None) -> None:
-        """Says how far the work is, in whole numbers."""
+        """Reports progress, in whole numbers."""
         total = None if total is None else _whole("total", total)
         self._say("progress", done=_whole("done", done), total=total, note=None if note is None else _text(note))
 
     def log(self, level: Level, message: str) -> None:
-        """Writes a line into the task's log: "debug", "info", "warn" or "error". What is printed is there too."""
+        """Writes a line to the task's log: "debug", "info", "warn" or "error". Printed output goes there too."""
         if level not in ("debug", "info", "warn", "error"):
             raise ValueError(f'the level of a log line is "debug", "info", "warn" or "error", and not {level!r}')
         self._say("log", level=level, message=_text(message))
 
     def file(self, path: Union[str, os.PathLike[str]]) -> None:
-        """Says that the task made this file, inside of its folder."""
+        """Records a file that the task created in its folder."""
         if self.folder is None:
             raise ValueError(f"ctx.file({os.fspath(path)!r}): the task has no folder; submit it with one")
-        # The name decides, and not what links lead to: the folder itself may be reached by one.
+        # Compare names without resolving links: the folder itself may be reached through one.
         inside = os.path.relpath(os.path.join(self.folder, path), self.folder)
         if inside == os.curdir or inside.split(os.sep)[0] == os.pardir:
             raise ValueError(f"ctx.file({os.fspath(path)!r}): it must be a file inside of the task's folder, {self.folder}")
         self._say("file", path=_text(inside))
 
-    # What goes out. Nothing does once the result is said: the node may have given this worker another task.
+    # Outgoing frames. None after the result: the node may have sent this worker another task.
 
     def _say(self, type: str, **fields: Any) -> bool:
         data = _line(type, self._about, fields)
@@ -239,16 +239,16 @@ class _Attempt:
             self._over = True
             self._link.send(data)
 
-    # What waits: steps for their answers, and sleeps.
+    # Waiting: steps for their answers, and sleeps.
 
     def _expect(self, what: object, call: Callable[[], object]) -> bool:
-        """Whether it is worth waiting. The call is made when the answer is there, or the attempt is to end."""
+        """Registers ``call`` for when the answer arrives or the attempt must stop. False if it must stop already."""
         with self._guard:
             self._waiting[what] = call
             return self._stop is None
 
     def _begin(self, name: str) -> Optional[tuple[Any]]:
-        """Begins a step. If an earlier attempt has done it, this is what it came to."""
+        """Begins a step. Returns its result if an earlier attempt saved it."""
         if not isinstance(name, str) or not name:
             raise TypeError('name the step: ctx.step("fetched", lambda: …)')
         self.check()
@@ -259,7 +259,7 @@ class _Attempt:
         return (self._steps[name],) if name in self._steps else None
 
     def _save(self, name: str, value: Any, answered: Callable[[], object]) -> Any:
-        """Sends what a step came to, as JSON has it. ``answered`` is called when the node has said what became of it."""
+        """Sends a step's result and returns it as decoded JSON. ``answered`` is called when the node has answered."""
         try:
             text = _encode(value)
         except _UNWRITABLE as error:
@@ -277,11 +277,11 @@ class _Attempt:
             raise RuntimeError(f'the step "{name}" comes too late: the attempt is over')
 
     def _blame(self, name: str, error: Exception) -> None:
-        """The exception comes out of this step, or out of one inside of it."""
+        """Remembers the innermost step that raised the exception."""
         if self._failed is None or self._failed[0] is not error:
             self._failed = (error, name)
 
-    # What comes in, by whoever listens.
+    # Incoming frames, from the thread that reads the socket.
 
     def _hear(self, frame: Mapping[str, Any]) -> None:
         type, step = frame["type"], frame.get("step")
@@ -299,7 +299,7 @@ class _Attempt:
 
     def _halt(self, stop: Stopped) -> None:
         with self._guard:
-            # Lost is the stronger word: whatever is said after it does not count.
+            # Lost overrides Cancelled: nothing that is sent after it counts.
             if self._stop is not None and not isinstance(stop, Lost):
                 return
             self._stop = stop
@@ -310,10 +310,10 @@ class _Attempt:
 
 
 class Context(_Attempt):
-    """What a plain handler sees of the attempt that it runs."""
+    """The context of a plain handler."""
 
     def sleep(self, seconds: float) -> None:
-        """Waits so long. If the attempt is to end meanwhile, raises ``Cancelled`` or ``Lost`` at once."""
+        """Sleeps. If the attempt must stop, raises ``Cancelled`` or ``Lost`` at once."""
         woken = threading.Event()
         if self._expect(woken, woken.set):
             woken.wait(seconds)
@@ -322,10 +322,10 @@ class Context(_Attempt):
         self.check()
 
     def step(self, name: str, work: Callable[[], T]) -> T:
-        """Does a step of the task, once: what it came to is durable before this returns, and a later attempt gets it back
-        instead of doing it again. Each step of a handler has a name of its own.
+        """Runs a step once: its result is durable before this returns, and a later attempt gets the result back instead of
+        repeating the step. Each step of a handler has its own name.
 
-        What comes back is what JSON made of it, the first time too: a tuple comes back as a list.
+        The returned value has been through JSON, the first time too: a tuple comes back as a list.
         """
         kept = self._begin(name)
         try:
@@ -336,8 +336,8 @@ class Context(_Attempt):
             raise
 
     def step_or_warn(self, name: str, work: Callable[[], T]) -> Optional[T]:
-        """Does a step that the task can do without: if it raises, that is a warning on the task, and None comes back. It is not
-        tried again by a later attempt."""
+        """Runs an optional step: if it raises, the task gets a warning, and this returns None. A later attempt does not repeat
+        it."""
         kept = self._begin(name)
         if kept:
             value: Optional[T] = kept[0]
@@ -359,14 +359,14 @@ class Context(_Attempt):
 
 
 class AsyncContext(_Attempt):
-    """What an ``async def`` handler sees. When the attempt is to end, the handler is cancelled as asyncio does it."""
+    """The context of an ``async def`` handler. When the attempt must stop, the handler is cancelled by asyncio."""
 
     @overload
     async def step(self, name: str, work: Callable[[], Awaitable[T]]) -> T: ...
     @overload
     async def step(self, name: str, work: Callable[[], T]) -> T: ...
     async def step(self, name: str, work: Callable[[], Any]) -> Any:
-        """Does a step of the task, once; see ``Context.step``. ``work`` is a plain or an async function."""
+        """Runs a step once; see ``Context.step``. ``work`` is a plain or an async function."""
         kept = self._begin(name)
         try:
             return kept[0] if kept else await self._keep(name, await _awaited(work))
@@ -379,7 +379,7 @@ class AsyncContext(_Attempt):
     @overload
     async def step_or_warn(self, name: str, work: Callable[[], T]) -> Optional[T]: ...
     async def step_or_warn(self, name: str, work: Callable[[], Any]) -> Any:
-        """Does a step that the task can do without; see ``Context.step_or_warn``."""
+        """Runs an optional step; see ``Context.step_or_warn``."""
         kept = self._begin(name)
         if kept:
             return kept[0]
@@ -414,15 +414,15 @@ H = TypeVar("H", bound=Handler)
 
 
 class Worker:
-    """Handlers by kind, and the loop that runs them. A program needs one: ``ostler.worker``."""
+    """Handlers by kind, and the loop that runs them. A program uses one: ``ostler.worker``."""
 
     def __init__(self) -> None:
-        # With each handler, what it sees.
+        # Each handler with the type of its context.
         self._handlers: dict[Optional[str], tuple[Any, type[Union[Context, AsyncContext]]]] = {}
         self._loop: Optional[asyncio.AbstractEventLoop] = None
 
     def task(self, kind: Optional[str] = None) -> Callable[[H], H]:
-        """The function below runs tasks of this kind; without one, those that no other function runs.
+        """Registers the decorated function for tasks of this kind; without a kind, for all kinds that have no other handler.
 
         It gets the payload and a context: a ``Context``, or an ``AsyncContext`` if it is an ``async def``.
         """
@@ -439,12 +439,12 @@ class Worker:
         return register
 
     def run(self) -> None:
-        """Runs tasks until the node says stop. Call it at the end of the program, once its handlers are there."""
+        """Runs tasks until the node sends stop. Call it at the end of the program, after registering the handlers."""
         if not self._handlers:
             _refuse('this worker has no handler. Write one, below @worker.task("resize"), and call worker.run() after it.')
         node = _Node(_inherited_socket(), self)
         for stream in (sys.stdout, sys.stderr):
-            # What is printed is in the log when it is printed, and not 8 KiB later.
+            # Printed lines should reach the log at once, not 8 KiB later.
             if hasattr(stream, "reconfigure"):
                 stream.reconfigure(line_buffering=True)
         threading.Thread(target=node.watch, name="ostler", daemon=True).start()
@@ -467,14 +467,15 @@ class Worker:
         timeout: Optional[float] = None,
         folder: Union[str, os.PathLike[str], None] = None,
     ) -> Tested:
-        """Runs a handler once without a node, for unit tests. What it raises comes out of here.
+        """Runs a handler once without a node, for unit tests. Exceptions propagate.
 
-        ``steps`` are those of earlier attempts; what this one keeps is added. Give the same dict again to be the next attempt.
+        ``steps`` are those of earlier attempts; the ones that this attempt saves are added. Pass the same dict to run the next
+        attempt.
         """
         memory = _Memory(Tested({} if steps is None else steps))
         frame = {"id": "test", "token": 1, "attempt": attempt, "kind": kind, "folder": None if folder is None else str(folder)}
         frame["timeout_ms"] = None if timeout is None else timeout * 1000
-        # The handler sees what it would get from a node, and not the very objects of the test.
+        # As from a node: a JSON copy, not the objects of the test.
         frame.update(json.loads(_encode({"payload": payload, "steps": memory.tested.steps})))
         memory.attempt = self._attempt(memory, frame)
         try:
@@ -484,7 +485,7 @@ class Worker:
         return memory.tested
 
     def _kinds(self) -> Optional[list[str]]:
-        """All kinds that it runs; None: any."""
+        """All kinds with a handler; None: any kind."""
         return None if None in self._handlers else sorted(kind for kind in self._handlers if kind is not None)
 
     def _attempt(self, link: Union[_Node, _Memory], frame: Mapping[str, Any]) -> _Attempt:
@@ -492,7 +493,7 @@ class Worker:
         return Context(link, frame) if handler is None else handler[1](link, frame)
 
     def _perform(self, attempt: _Attempt) -> None:
-        """One attempt, to its one result."""
+        """Runs one attempt and sends its result."""
         try:
             result: dict[str, Any] = {"ok": _Raw("true"), "output": _Raw(self._output(attempt))}
         except KeyboardInterrupt:
@@ -503,11 +504,11 @@ class Worker:
             try:
                 stream.flush()
             except (OSError, ValueError, AttributeError):
-                pass  # Somebody closed it. That takes no result from anybody.
+                pass  # The handler closed it; the result is still sent.
         attempt._end(result)
 
     def _output(self, attempt: _Attempt) -> str:
-        """Runs the handler. What it returns, as JSON."""
+        """Runs the handler and returns its output as JSON."""
         handler = self._handlers.get(attempt.kind) or self._handlers.get(None)
         if handler is None:
             raise Permanent(f'this worker has no handler for the kind "{attempt.kind}"; it has: {", ".join(self._kinds() or [])}')
@@ -524,7 +525,7 @@ class Worker:
             raise Permanent(f'what the handler of "{attempt.kind}" returned cannot be written as JSON: {error}') from error
 
     def _finish(self, attempt: AsyncContext, running: Any) -> Any:
-        # Only here: a worker without async handlers starts faster without it.
+        # Imported here: a worker without async handlers starts faster.
         import asyncio
 
         loop = self._loop = self._loop or asyncio.new_event_loop()
@@ -545,7 +546,7 @@ class Worker:
 
 
 class Tested:
-    """What a handler did in ``worker.test``, as a node would have kept it."""
+    """What a handler did in ``worker.test``, as a node would have recorded it."""
 
     def __init__(self, steps: dict[str, Any]) -> None:
         self.output: Any = None
@@ -557,14 +558,14 @@ class Tested:
         """Steps that failed in ``step_or_warn``, with their messages."""
 
 
-# ---- who is at the other end ----
+# ---- the connection to the node ----
 
 
 class _Node:
-    """The node, by the socket to it. Any thread may speak, one at a time.
+    """The socket to the node. Any thread may write, one at a time (``mouth`` is the write lock, ``_ear`` the read lock).
 
-    Whoever has to wait for the node listens itself: the main thread for its next task, and whoever does a step for the answer.
-    While a handler runs, the watcher listens for a cancel.
+    A thread that waits for the node reads the socket itself: the main thread for its next task, and a thread that runs a step for
+    the answer. While a handler runs, the watcher thread reads it for a cancel.
     """
 
     def __init__(self, sock: socket.socket, worker: Worker) -> None:
@@ -574,19 +575,19 @@ class _Node:
         self._worker = worker
         self._parts: list[bytes] = []
         self._length = 0
-        # A node gives the next task after the result, so there is at most one.
+        # A node sends the next task after the result, so there is at most one.
         self._inbox: deque[_Attempt] = deque()
-        # All that have no result yet.
+        # Attempts without a result.
         self._live: dict[tuple[Any, Any], _Attempt] = {}
         self._current: Optional[_Attempt] = None
         self._stopped = False
         self._wake = threading.Event()
         self._dozing = False
-        # A fork of this process is not this worker.
+        # A forked child must not use the worker's socket.
         os.register_at_fork(after_in_child=sock.close)
 
     def next(self) -> Optional[_Attempt]:
-        """The next attempt to run; None when the node says stop."""
+        """The next attempt to run; None when the node sends stop."""
         while True:
             if self._inbox:
                 self._current = self._inbox.popleft()
@@ -609,11 +610,11 @@ class _Node:
                 finally:
                     self._ear.release()
             else:
-                # Somebody else listens, and may leave when it has what it waits for.
+                # Another thread is reading, and may stop once it has its own answer.
                 answered.wait(PATIENCE_S)
 
     def watch(self) -> None:
-        """The watcher's thread. It lets short tasks pass; from then on it listens, until the next task is there."""
+        """The watcher thread. Skips short tasks; reads the socket during longer ones, until the next task arrives."""
         while not self._stopped or self._current is not None:
             seen = self._current
             if seen is None:
@@ -623,7 +624,7 @@ class _Node:
                 self._wake.clear()
                 self._dozing = False
                 continue
-            # In an async handler nobody else can listen.
+            # No other thread reads while an async handler runs.
             time.sleep(0 if isinstance(seen, AsyncContext) else PATIENCE_S)
             if self._current is seen and self._ear.acquire(blocking=False):
                 try:
@@ -633,7 +634,7 @@ class _Node:
                     self._ear.release()
 
     def send(self, data: bytes) -> None:
-        """Only for whoever holds the mouth."""
+        """Requires ``mouth``, the write lock."""
         try:
             self._sock.sendall(data)
         except OSError:
@@ -648,14 +649,14 @@ class _Node:
         self._current = None
         self._wake.set()
         try:
-            # Whoever still listens is woken by this, and not by a close alone.
+            # Wakes a thread that is still reading; close alone does not.
             self._sock.shutdown(socket.SHUT_RDWR)
         except OSError:
-            pass  # The node was faster.
+            pass  # The node has closed it already.
         self._sock.close()
 
     def _listen(self) -> None:
-        """Hears what comes next. Only for whoever holds the ear."""
+        """Reads once from the socket and handles all complete frames. Requires ``_ear``, the read lock."""
         try:
             data = self._sock.recv(READ_BYTES)
         except OSError:
@@ -693,17 +694,17 @@ class _Node:
             ready = {"protocol": PROTOCOL, "sdk": f"python/{__version__}", "kinds": self._worker._kinds()}
             with self.mouth:
                 self.send(_line("ready", None, ready))
-        # Whatever else it says is for a later version.
+        # Other types belong to later versions.
 
     def _gone(self) -> None:
-        """There is no node any more. An idle worker ends as if it were told to; a busy one works for nobody, and ends at once."""
+        """The node is gone. An idle worker ends as after stop; a busy one exits at once, since its result would not count."""
         if self._live:
             _die("the node is gone; this worker ends, and its task is somebody else's")
         self._stopped = True
 
 
 class _Memory:
-    """In place of a node, in ``Worker.test``: keeps what is said, and saves every step."""
+    """Replaces the node in ``Worker.test``: records frames, and saves every step."""
 
     def __init__(self, tested: Tested) -> None:
         self.mouth = threading.Lock()
@@ -733,7 +734,7 @@ class _Memory:
 
 
 def _inherited_socket() -> socket.socket:
-    """The socket that the node left to this process, for nobody else to inherit."""
+    """The socket inherited from the node, marked non-inheritable."""
     number = os.environ.pop("OSTLER_FD", None)
     if number is None:
         program = json.dumps(sys.argv[0] or "worker.py")
@@ -758,7 +759,7 @@ def _refuse(sentence: str) -> NoReturn:
 
 
 def _die(sentence: str) -> NoReturn:
-    """Ends the process from any thread, at once: what runs in it does not count any more."""
+    """Exits the process at once, from any thread: results of running handlers no longer count."""
     try:
         os.write(2, f"ostler: {sentence}\n".encode())
     finally:
@@ -769,14 +770,14 @@ def _later(loop: asyncio.AbstractEventLoop, call: Callable[[], object]) -> None:
     try:
         loop.call_soon_threadsafe(call)
     except RuntimeError:
-        pass  # The loop is closed: nobody waits there any more.
+        pass  # The loop is closed, so nothing waits there.
 
 
-# ---- what is written ----
+# ---- encoding ----
 
 
 class _Raw(str):
-    """JSON that is written already."""
+    """Already encoded JSON."""
 
 
 _UNWRITABLE = (TypeError, ValueError, RecursionError)
@@ -784,14 +785,14 @@ _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(","
 
 
 def _encode(value: Any) -> str:
-    """The value as JSON that every reader takes: no NaN, no halves of characters."""
+    """Encodes strict JSON: no NaN, no lone surrogates."""
     text = _ENCODER.encode(value)
     text.encode()
     return text
 
 
 def _line(type: str, about: Optional[tuple[str, int]], fields: Mapping[str, Any]) -> bytes:
-    """A frame as it is sent, without the fields that are None. Over the bound nothing is."""
+    """Encodes a frame, without the fields that are None. Raises ``Permanent`` if it is too large."""
     parts = [f'{{"type":"{type}"' if about is None else f'{{"type":"{type}","id":{_encode(about[0])},"token":{about[1]}']
     for name, value in fields.items():
         if value is not None:
@@ -805,7 +806,7 @@ def _line(type: str, about: Optional[tuple[str, int]], fields: Mapping[str, Any]
 
 
 def _failure(attempt: _Attempt, error: BaseException) -> dict[str, Any]:
-    """The error as the node has it. One that nobody classed has no class: the pool decides."""
+    """The error object of a result frame. Without a class, the pool decides."""
     failure: dict[str, Any] = {"message": _message(error)}
     step = hint = details = None
     if isinstance(error, TaskError):
@@ -813,7 +814,7 @@ def _failure(attempt: _Attempt, error: BaseException) -> dict[str, Any]:
         failure["retry_after_ms"] = None if error.retry_after is None else math.ceil(error.retry_after * 1000)
         step, hint, details = error.step, error.hint, error.details
     elif isinstance(error, (ConnectionError, socket.timeout)) or type(error).__name__ == "TimeoutError":
-        # By its name: before Python 3.11 asyncio and concurrent.futures had a TimeoutError of their own.
+        # By name: before Python 3.11 asyncio and concurrent.futures had their own TimeoutError.
         failure["class"] = "transient"
     if step is None and attempt._failed is not None and attempt._failed[0] is error:
         step = attempt._failed[1]
@@ -826,7 +827,7 @@ def _failure(attempt: _Attempt, error: BaseException) -> dict[str, Any]:
 
 
 def _of_the_handler(trace: Optional[TracebackType]) -> Optional[TracebackType]:
-    """The trace without its beginning, which is how a handler is called here."""
+    """The traceback without the leading frames of this file and asyncio."""
     at = trace
     while at is not None and (at.tb_frame.f_code.co_filename == __file__ or "/asyncio/" in at.tb_frame.f_code.co_filename):
         at = at.tb_next
@@ -848,12 +849,12 @@ def _message(error: BaseException) -> str:
 
 
 def _text(text: object) -> str:
-    """Text that can be sent: what is no character, as in some names of files, becomes a question mark."""
+    """Valid UTF-8: lone surrogates, as in some file names, become question marks."""
     return str(text).encode("utf-8", "replace").decode()
 
 
 def _whole(name: str, value: Any) -> int:
-    # numpy's numbers are whole numbers too.
+    # Accepts numpy integers too.
     if not hasattr(value, "__index__") or value < 0:
         raise ValueError(f"{name} of ctx.progress must be a whole number, not below 0, and is {value!r}")
     return int(value)
