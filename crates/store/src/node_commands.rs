@@ -15,10 +15,7 @@ pub enum NodeCommand {
         max: u32,
     },
     /// Stop idle workers of one of its pools and replace them. The node replies.
-    Recycle {
-        pool: String,
-        who: WorkerChoice,
-    },
+    Recycle { pool: String, who: WorkerChoice },
 }
 
 /// Which workers of a pool to recycle.

@@ -38,9 +38,7 @@ pub enum MoveStep {
     /// The target is closed to other users.
     Arriving,
     /// Tasks are still leased.
-    Draining {
-        leased: u64,
-    },
+    Draining { leased: u64 },
     /// Nothing changes at the source any more.
     Frozen {
         /// Tasks that were handed back.
@@ -53,10 +51,7 @@ pub enum MoveStep {
         rows: u64,
     },
     /// A table is the same on both sides.
-    Verified {
-        table: Table,
-        rows: u64,
-    },
+    Verified { table: Table, rows: u64 },
     /// The source is marked as moved.
     Gone,
     /// The target is in use.
