@@ -11,7 +11,7 @@ use ostler_sqlite::Sqlite;
 use ostler_store::calls::{CancelAnswer, Enqueued, NewTask};
 use ostler_store::plans::Unique;
 use ostler_store::views::{Counts, TaskRef};
-use ostler_store::{Stats, Store, see_to_dependents};
+use ostler_store::{Stats, Store, release_all_dependents};
 use serde::Serialize;
 use tokio::sync::{Mutex, watch};
 
@@ -79,9 +79,9 @@ impl AnyStore {
 
 /// A running pool. Clones share the same pool.
 #[derive(Clone)]
-pub struct Pool(Arc<Inner>);
+pub struct Pool(Arc<PoolInner>);
 
-struct Inner {
+struct PoolInner {
     store: Arc<dyn Store>,
     /// The same store, if it accepts tasks within a transaction of the caller.
     shared: Option<Arc<Postgres>>,
@@ -104,7 +104,7 @@ impl Pool {
         };
         let hand_over = HandOver::start(Arc::clone(&store));
         let node = Mutex::new(Some(node));
-        Self(Arc::new(Inner { store, shared, node, stopper, queue, ids, state, ends, hand_over }))
+        Self(Arc::new(PoolInner { store, shared, node, stopper, queue, ids, state, ends, hand_over }))
     }
 
     /// Submits a task and returns its id. Once this returns, the task is on disk.
@@ -280,7 +280,7 @@ impl Pool {
         match self.0.store.cancel(vec![id]).await?.as_slice() {
             [CancelAnswer::Cancelled] => {
                 // Cancels or releases all tasks that wait for it.
-                see_to_dependents(self.0.store.as_ref()).await?;
+                release_all_dependents(self.0.store.as_ref()).await?;
                 Ok(StateName::Queued)
             }
             [CancelAnswer::Requested] => Ok(StateName::Running),

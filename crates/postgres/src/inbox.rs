@@ -69,7 +69,7 @@ const COUNT: &str = "SELECT count(*) FROM ostler.task WHERE uid = ANY($1)";
 
 /// The serialized task in the inbox. The SQL function writes the same format.
 #[derive(Serialize, Deserialize)]
-struct Row {
+struct InboxRow {
     id: String,
     queue: String,
     kind: String,
@@ -106,7 +106,7 @@ struct Row {
 pub(crate) fn text(new: &NewTask) -> String {
     let millis = |hold: Duration| u64::try_from(hold.as_millis()).unwrap_or(u64::MAX);
     let unique = new.unique.as_ref();
-    let row = Row {
+    let row = InboxRow {
         id: new.id.0.to_string(),
         queue: new.queue.clone(),
         kind: new.kind.clone(),
@@ -131,7 +131,7 @@ pub(crate) fn text(new: &NewTask) -> String {
 /// Parses a serialized task.
 fn task(text: &str) -> Sql<NewTask> {
     let foreign = |error: &dyn std::fmt::Display| Abort::Foreign(error.to_string());
-    let row: Row = serde_json::from_str(text).map_err(|error| foreign(&error))?;
+    let row: InboxRow = serde_json::from_str(text).map_err(|error| foreign(&error))?;
     let id = |text: &str| text.parse().map(TaskId).map_err(|error| foreign(&error));
     let word = |name: &Option<String>, known: &[&str]| {
         known.iter().position(|word| Some(*word) == name.as_deref()).unwrap_or(0)

@@ -75,6 +75,11 @@ impl Locks {
         self.and(LockTarget::Queue(name.to_owned()), Mode::Shared)
     }
 
+    /// Adds an exclusive lock on a queue.
+    pub(crate) fn queue_alone(self, name: &str) -> Self {
+        self.and(LockTarget::Queue(name.to_owned()), Mode::Exclusive)
+    }
+
     /// Merges two sets of locks.
     pub(crate) fn with(mut self, others: Self) -> Self {
         for (what, mode) in others.0 {

@@ -20,9 +20,9 @@ const MAX_RUNTIMES: usize = 16;
 
 /// The pools. Clones share their state.
 #[derive(Clone)]
-pub(crate) struct Pools(Arc<Inner>);
+pub(crate) struct Pools(Arc<SharedPools>);
 
-struct Inner {
+struct SharedPools {
     connector: Connector,
     limits: Limits,
     by_runtime: Mutex<HashMap<Id, Pool>>,
@@ -43,7 +43,7 @@ pub(crate) struct Limits {
 impl Pools {
     pub(crate) fn new(connector: Connector, limits: Limits) -> Self {
         let (by_runtime, silent_at) = (Mutex::default(), Arc::default());
-        Self(Arc::new(Inner { connector, limits, by_runtime, silent_at }))
+        Self(Arc::new(SharedPools { connector, limits, by_runtime, silent_at }))
     }
 
     /// The session settings of their connections.
@@ -53,7 +53,7 @@ impl Pools {
 
     /// The pool of the current runtime.
     pub(crate) fn here(&self) -> Sql<Pool> {
-        let Inner { connector, limits, by_runtime, silent_at } = &*self.0;
+        let SharedPools { connector, limits, by_runtime, silent_at } = &*self.0;
         let mut pools = by_runtime.lock().unwrap_or_else(PoisonError::into_inner);
         let runtime = Handle::current().id();
         if let Some(pool) = pools.get(&runtime) {

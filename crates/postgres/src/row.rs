@@ -11,11 +11,6 @@ use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, accepts, to_sql_checke
 use crate::conn::{Conn, Params, get};
 use crate::fault::{Abort, Sql, with_source};
 
-/// The entry at an ordinal that a row names.
-pub(crate) fn from_ordinal<T: Copy>(all: &[T], at: i16) -> Sql<T> {
-    Ok(ostler_sql::phase::from_ordinal(all, i64::from(at))?)
-}
-
 /// The sixteen bytes of an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Uid([u8; 16]);

@@ -17,14 +17,14 @@ use ostler_store::schedules::{Activity, Fired, Firing, PutAnswer, Schedule, Sche
 use ostler_store::views::{Cursor, Event, Filter, Page, QueueSettings, Survey, TaskDetail, TaskRef};
 use ostler_store::{
     Bounds, Error, LeaseRef, MAX_BATCH, MAX_MAINTENANCE_BATCH, MAX_PAGE, MAX_WORKERS, Store, Wakeups,
-    check_answer, check_backlog, check_claim, check_job, check_len, check_name, check_order, check_overrides,
-    check_schedule, check_session,
+    check_backlog, check_claim, check_command, check_job, check_len, check_name, check_overrides,
+    check_reply, check_schedule, check_session,
 };
 use tokio_postgres::Transaction;
 
 use crate::conn::Conn;
 use crate::connect::Connector;
-use crate::fault::fault;
+use crate::fault::{Abort, fault};
 use crate::group_commit::{CallOutcome, GroupCommit};
 use crate::inbox;
 use crate::liveness::{Heartbeat, HeartbeatDeps, Renewal};
@@ -32,8 +32,8 @@ use crate::locks::Locks;
 use crate::open::{Options, Tables, open};
 use crate::transactor::{Transactor, VerbFuture};
 use crate::verbs::{
-    amend, cancel, claim, enqueue, events, expire, finish, jobs, make_ready, node_commands, outbox, prune,
-    queries, queues, replay, schedules, sessions, start, survey,
+    cancel, claim, enqueue, events, expire, finish, jobs, make_ready, node_commands, outbox, prune, queries,
+    schedules, sessions, start, survey,
 };
 
 /// A store in a PostgreSQL database.
@@ -195,11 +195,11 @@ impl Store for Postgres {
     }
 
     async fn reply(&self, session: SessionId, answer: Reply) -> Result<Fenced, Error> {
-        check_answer(&answer)?;
+        check_reply(&answer)?;
         let input = (session, answer);
         self.transactor
             .write(node_commands::locks(session), &input, |tx, (session, answer)| {
-                Box::pin(node_commands::answer(tx, *session, answer))
+                Box::pin(ostler_sql::node_commands::reply(tx, *session, answer))
             })
             .await
     }
@@ -293,7 +293,7 @@ impl Store for Postgres {
     async fn cancel(&self, tasks: Vec<TaskId>) -> Result<Vec<CancelAnswer>, Error> {
         check_len("tasks", tasks.len(), MAX_BATCH)?;
         let locks = self.queues_of(&tasks).await?;
-        self.transactor.write(locks, &tasks, |tx, tasks| Box::pin(cancel::run(tx, tasks))).await
+        self.transactor.write(locks, &tasks, |tx, tasks| Box::pin(ostler_sql::cancel::run(tx, tasks))).await
     }
 
     async fn replay(&self, tasks: Vec<TaskId>, how: Replay) -> Result<Vec<ReplayAnswer>, Error> {
@@ -301,23 +301,27 @@ impl Store for Postgres {
         self.bounds.check_payload(how.payload.as_deref())?;
         let locks = self.queues_of(&tasks).await?;
         let input = (tasks, how);
-        self.transactor.write(locks, &input, |tx, (tasks, how)| Box::pin(replay::run(tx, tasks, how))).await
+        self.transactor
+            .write(locks, &input, |tx, (tasks, how)| Box::pin(ostler_sql::replay::run(tx, tasks, how)))
+            .await
     }
 
     async fn amend(&self, task: TaskId, overrides: Overrides) -> Result<Amended, Error> {
         check_overrides(&overrides)?;
         let input = (task, overrides);
         self.transactor
-            .write(Locks::none(), &input, |tx, (task, overrides)| Box::pin(amend::run(tx, *task, overrides)))
+            .write(Locks::none(), &input, |tx, (task, overrides)| {
+                Box::pin(ostler_sql::amend::run(tx, *task, overrides))
+            })
             .await
     }
 
     async fn command(&self, session: SessionId, order: NodeCommand) -> Result<CommandAnswer, Error> {
-        check_order(&order)?;
+        check_command(&order)?;
         let input = (session, order);
         self.transactor
             .write(node_commands::locks(session), &input, |tx, (session, order)| {
-                Box::pin(node_commands::order(tx, *session, order))
+                Box::pin(ostler_sql::node_commands::command(tx, *session, order))
             })
             .await
     }
@@ -329,8 +333,10 @@ impl Store for Postgres {
         }
         let input = (queue, changes);
         self.transactor
-            .write(queues::locks(queue), &input, |tx, (queue, changes)| {
-                Box::pin(queues::configure(tx, queue, changes))
+            .write(Locks::none().queue_alone(queue), &input, |tx, (queue, changes)| {
+                Box::pin(async {
+                    ostler_sql::configure::configure(tx, queue, changes).await?.map_err(Abort::Refused)
+                })
             })
             .await
     }
@@ -338,19 +344,23 @@ impl Store for Postgres {
     async fn put_schedule(&self, schedule: Schedule) -> Result<PutAnswer, Error> {
         check_schedule(&schedule)?;
         self.transactor
-            .write(schedules::put_locks(), &schedule, |tx, schedule| Box::pin(schedules::put(tx, schedule)))
+            .write(schedules::put_locks(), &schedule, |tx, schedule| {
+                Box::pin(ostler_sql::schedules::put(tx, schedule))
+            })
             .await
     }
 
     async fn drop_schedule(&self, name: &str) -> Result<ScheduleAnswer, Error> {
-        self.transactor.write(Locks::none(), name, |tx, name| Box::pin(schedules::remove(tx, name))).await
+        self.transactor
+            .write(Locks::none(), name, |tx, name| Box::pin(ostler_sql::schedules::remove(tx, name)))
+            .await
     }
 
     async fn pause_schedule(&self, name: &str, activity: Activity) -> Result<ScheduleAnswer, Error> {
         let input = (name, activity);
         self.transactor
             .write(Locks::none(), &input, |tx, (name, activity)| {
-                Box::pin(schedules::pause(tx, name, *activity))
+                Box::pin(ostler_sql::schedules::pause(tx, name, *activity))
             })
             .await
     }
@@ -361,19 +371,21 @@ impl Store for Postgres {
             .transactor
             .look(&firing, |conn, firing| Box::pin(schedules::fire_locks(conn, firing)))
             .await?;
-        self.transactor.write(locks, &firing, |tx, firing| Box::pin(schedules::fire(tx, firing))).await
+        self.transactor
+            .write(locks, &firing, |tx, firing| Box::pin(ostler_sql::schedules::fire(tx, firing)))
+            .await
     }
 
     async fn put_job(&self, job: NewJob) -> Result<JobPut, Error> {
         check_job(&job)?;
-        self.transactor.write(Locks::none(), &job, |tx, job| Box::pin(jobs::put(tx, job))).await
+        self.transactor.write(Locks::none(), &job, |tx, job| Box::pin(ostler_sql::jobs::put(tx, job))).await
     }
 
     async fn change_job(&self, job: JobId, change: JobChange) -> Result<JobAnswer, Error> {
         let input = (job, change);
         self.transactor
             .write(jobs::change_locks(job, change), &input, |tx, (job, change)| {
-                Box::pin(jobs::change(tx, *job, *change))
+                Box::pin(ostler_sql::jobs::change(tx, *job, *change))
             })
             .await
     }

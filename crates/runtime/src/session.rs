@@ -8,7 +8,7 @@ use std::time::Duration;
 use ostler_core::{SessionId, Timestamp};
 use ostler_store::calls::{Fenced, NewSession, QueueChange};
 use ostler_store::schedules::PutAnswer;
-use ostler_store::{MAX_ORDERS, Store};
+use ostler_store::{MAX_NODE_COMMANDS, Store};
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -103,7 +103,7 @@ impl NodeSession {
         let SessionDeps { parts, config, lifecycle, finisher, sizes, stages } = deps;
         let NodeDeps { store, clock, ids } = parts;
         lifecycle.run();
-        let (recycles, orders) = mpsc::channel(MAX_ORDERS);
+        let (recycles, orders) = mpsc::channel(MAX_NODE_COMMANDS);
         let heartbeat = LeaseKeeper {
             store: Arc::clone(store),
             clock: Arc::clone(clock),

@@ -51,9 +51,9 @@ impl fmt::Display for StoreNews {
 
 /// The health of a node's store, for the owner of the node. Also valid after the node has ended.
 #[derive(Clone)]
-pub struct StoreHealth(Arc<Inner>);
+pub struct StoreHealth(Arc<SharedHealth>);
 
-struct Inner {
+struct SharedHealth {
     book: Mutex<HealthRecord>,
     /// Fast path: no outage, so a success changes nothing.
     well: AtomicBool,
@@ -97,7 +97,13 @@ impl StoreHealth {
         lifecycle: NodeLifecycle,
         news: Option<mpsc::Sender<StoreNews>>,
     ) -> Self {
-        Self(Arc::new(Inner { book: Mutex::default(), well: AtomicBool::new(true), clock, lifecycle, news }))
+        Self(Arc::new(SharedHealth {
+            book: Mutex::default(),
+            well: AtomicBool::new(true),
+            clock,
+            lifecycle,
+            news,
+        }))
     }
 
     /// The current problem of the store, if any.

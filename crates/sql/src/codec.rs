@@ -228,14 +228,14 @@ pub fn overrides_of(row: &OverridesRow) -> Overrides {
 }
 
 /// The text that keeps what is told: its names, with spaces between; `None` when it is nothing.
-pub fn tell_text(tell: OutboxFilter) -> Option<String> {
+pub fn outbox_filter_text(tell: OutboxFilter) -> Option<String> {
     let names: Vec<&str> =
         EndKind::ALL.into_iter().filter(|what| tell.has(*what)).map(EndKind::name).collect();
     (!names.is_empty()).then(|| names.join(" "))
 }
 
 /// What is told, as a text keeps it. A word of a later version asks for what this one cannot tell.
-pub fn tell_from(text: Option<String>) -> OutboxFilter {
+pub fn outbox_filter_from(text: Option<String>) -> OutboxFilter {
     text.unwrap_or_default().split(' ').filter_map(EndKind::named).collect()
 }
 
@@ -275,7 +275,7 @@ struct ReplyRow {
 const ORDER_VERSION: u32 = 1;
 
 /// The text that keeps an order.
-pub fn order_text(order: &NodeCommand) -> String {
+pub fn command_text(order: &NodeCommand) -> String {
     let order = match order.clone() {
         NodeCommand::Drain => CommandText::Drain,
         NodeCommand::Resize { pool, min, max } => CommandText::Resize { pool, min, max },
@@ -293,7 +293,7 @@ pub fn order_text(order: &NodeCommand) -> String {
 }
 
 /// The order that a text keeps. `None`: a later version wrote it, and this one could only guess what it means.
-pub fn order_from(text: &str) -> Option<NodeCommand> {
+pub fn command_from(text: &str) -> Option<NodeCommand> {
     let row: CommandRow = serde_json::from_str(text).ok()?;
     if row.v != ORDER_VERSION {
         return None;
@@ -313,14 +313,14 @@ pub fn order_from(text: &str) -> Option<NodeCommand> {
 }
 
 /// The text that keeps an answer.
-pub fn answer_text(answer: &Reply) -> String {
+pub fn reply_text(answer: &Reply) -> String {
     let texts = |workers: &[WorkerId]| workers.iter().map(WorkerId::to_string).collect();
     let row = ReplyRow { v: ORDER_VERSION, recycled: texts(&answer.recycled), busy: texts(&answer.busy) };
     serde_json::to_string(&row).expect("an answer has only texts")
 }
 
 /// The answer to an order that a text keeps. `None`: a later version wrote it.
-pub fn answer_from(number: u64, text: &str) -> Option<Reply> {
+pub fn reply_from(number: u64, text: &str) -> Option<Reply> {
     let row: ReplyRow = serde_json::from_str(text).ok()?;
     if row.v != ORDER_VERSION {
         return None;

@@ -119,13 +119,13 @@ pub async fn revived<T: Tx>(tx: &T, found: &FoundTask) -> Result<(), T::Error> {
 /// Ends a verb: sees to those who waited for what it ended.
 pub async fn close_verb<T: Tx>(tx: &mut T) -> Result<(), T::Error> {
     if tx.has_freed() {
-        see_to(tx, MAX_CASCADE).await?;
+        release_dependents(tx, MAX_CASCADE).await?;
     }
     Ok(())
 }
 
 /// Sees to up to `wanted` of those who wait for tasks that have ended. Answers how many.
-pub async fn see_to<T: Tx>(tx: &mut T, wanted: usize) -> Result<usize, T::Error> {
+pub async fn release_dependents<T: Tx>(tx: &mut T, wanted: usize) -> Result<usize, T::Error> {
     let mut left = wanted;
     while left > 0
         && let Some((slot, reached)) = first_freed(tx).await?
@@ -134,7 +134,7 @@ pub async fn see_to<T: Tx>(tx: &mut T, wanted: usize) -> Result<usize, T::Error>
             Some(state) => {
                 let waiting = dependents(tx, slot, reached, left).await?;
                 for (dependent, choice) in &waiting {
-                    tell(tx, *dependent, slot, release(*choice, Some(state))).await?;
+                    release_dependent(tx, *dependent, slot, release(*choice, Some(state))).await?;
                 }
                 waiting
             }
@@ -168,7 +168,7 @@ pub async fn let_go<T: Tx>(tx: &mut T, slot: i64, left: &mut usize) -> Result<bo
         return Ok(false);
     }
     for (dependent, choice) in dependents(tx, slot, 0, *left).await? {
-        tell(tx, dependent, slot, release(choice, None)).await?;
+        release_dependent(tx, dependent, slot, release(choice, None)).await?;
         *left -= 1;
     }
     Ok(!exists(tx, WAITS, params![slot]).await?)
@@ -216,7 +216,12 @@ async fn dependents<T: Tx>(
     Ok(waiting)
 }
 
-async fn tell<T: Tx>(tx: &mut T, dependent: i64, other: i64, verdict: Release) -> Result<(), T::Error> {
+async fn release_dependent<T: Tx>(
+    tx: &mut T,
+    dependent: i64,
+    other: i64,
+    verdict: Release,
+) -> Result<(), T::Error> {
     if verdict == Release::Waits {
         return Ok(());
     }

@@ -4,15 +4,26 @@
 //! - `tx.rs`: the transaction trait that each store implements. `value.rs`: parameters and rows.
 //! - `task.rs`, `queue.rs`: tasks and queues as a transaction sees them.
 //! - `limit_keys.rs`, `gates/`, `unique.rs`, `dependents.rs`: limit keys, gates, unique keys, and tasks that wait for others.
+//! - `end_attempt.rs`, `outbox.rs`: the end of an attempt, and the entries that it leaves for hooks and callbacks.
+//! - `cancel.rs`, `replay.rs`, `amend.rs`, `configure.rs`, `schedules.rs`, `jobs.rs`, `node_commands.rs`: the verbs of these names.
 
+pub mod amend;
+pub mod cancel;
 pub mod codec;
+pub mod configure;
 pub mod dependents;
 pub mod dialect;
+pub mod end_attempt;
 pub mod gate_codec;
 pub mod gates;
+pub mod jobs;
 pub mod limit_keys;
+pub mod node_commands;
+pub mod outbox;
 pub mod phase;
 pub mod queue;
+pub mod replay;
+pub mod schedules;
 pub mod task;
 pub mod tx;
 pub mod unique;

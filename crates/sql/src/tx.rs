@@ -7,11 +7,14 @@ use std::collections::{BTreeSet, HashMap};
 use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
-use ostler_core::{Gate, StateName, TaskId, Timestamp, VirtualTime};
-use ostler_store::Checks;
-use ostler_store::views::LaneTotals;
+use ostler_core::{Gate, Id, SessionId, StateName, TaskId, Timestamp, VirtualTime};
+use ostler_store::calls::{NewTask, Retention};
+use ostler_store::views::{LaneTotals, QueueSettings};
+use ostler_store::{Check, Checks};
 
+use crate::outbox::NewEntry;
 use crate::phase::Phase;
 use crate::queue::{KeyRules, QueueRow};
 use crate::task::FoundTask;
@@ -72,6 +75,15 @@ pub trait Tx {
         clock: VirtualTime,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send;
 
+    fn set_settings(
+        &mut self,
+        queue: &str,
+        settings: &QueueSettings,
+    ) -> impl Future<Output = Result<(), Self::Error>> + Send;
+
+    /// The number of queued tasks, with what this transaction has changed.
+    fn queued(&mut self, queue: &str) -> impl Future<Output = Result<u64, Self::Error>> + Send;
+
     /// Fails, to be tried again with that lock, unless this transaction has the queue to itself. SQLite's always does.
     ///
     /// # Errors
@@ -83,6 +95,18 @@ pub trait Tx {
     /// # Errors
     /// When one of them is not locked.
     fn locked(&self, queues: &BTreeSet<String>) -> Result<(), Self::Error>;
+
+    // ---- sessions ----
+
+    /// The number of a session, if it may still act.
+    fn live_session(
+        &mut self,
+        session: SessionId,
+        check: Check,
+    ) -> impl Future<Output = Result<Option<i64>, Self::Error>> + Send;
+
+    /// The id of a session, by its number.
+    fn session_name(&mut self, id: i64) -> impl Future<Output = Result<SessionId, Self::Error>> + Send;
 
     // ---- tasks ----
 
@@ -100,19 +124,54 @@ pub trait Tx {
         on_failed: i16,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send;
 
+    /// Locks the tasks with these ids, the oldest first. Returns where those that exist are stored.
+    fn lock(&self, ids: &[TaskId]) -> impl Future<Output = Result<HashMap<TaskId, i64>, Self::Error>> + Send;
+
+    /// Reads a task that is locked.
+    fn read(&self, slot: i64) -> impl Future<Output = Result<Option<FoundTask>, Self::Error>> + Send;
+
+    /// Whether there is a task with this id.
+    fn has_task(&self, id: TaskId) -> impl Future<Output = Result<bool, Self::Error>> + Send;
+
+    /// Enqueues a task, whatever the limit of its queue.
+    fn enqueue(&mut self, task: &NewTask) -> impl Future<Output = Result<(), Self::Error>> + Send;
+
     /// Locks a task and reads it.
     fn take(&self, slot: i64) -> impl Future<Output = Result<Option<FoundTask>, Self::Error>> + Send;
+
+    // ---- jobs ----
+
+    /// Whether a queue has tasks, queued or ended, with what this transaction has changed.
+    fn has_tasks(&mut self, queue: &str) -> impl Future<Output = Result<bool, Self::Error>> + Send;
+
+    /// Jobs older than the retention time whose queues have no tasks, the oldest first, with the names of their queues.
+    fn old_jobs(
+        &mut self,
+        keep: &Retention,
+    ) -> impl Future<Output = Result<Vec<(Id, String)>, Self::Error>> + Send;
+
+    /// Removes a queue that has no tasks. Its totals are added to those of former jobs.
+    fn drop_queue(&mut self, name: &str) -> impl Future<Output = Result<(), Self::Error>> + Send;
 
     // ---- what is written or sent with the commit ----
 
     /// Counts a task that moved from one state to another; `None` is outside of the store.
     fn count(&mut self, lane: i64, from: Option<StateName>, to: Option<StateName>);
 
+    /// Adds the duration of a run to the recent ones of a lane.
+    fn count_run(&mut self, lane: i64, took: Duration);
+
+    /// Writes an outbox entry, now or with the commit.
+    fn add_to_outbox(&mut self, entry: NewEntry) -> impl Future<Output = Result<(), Self::Error>> + Send;
+
     /// Totals of a lane, added to those in the store.
     fn tally(&mut self, lane: i64) -> &mut LaneTotals;
 
     /// Wakes claimers: tasks became ready.
     fn ring(&mut self);
+
+    /// Wakes nodes: one of them should renew now, or look at the schedules.
+    fn ring_control(&mut self);
 
     /// A task that other tasks wait for has ended.
     fn frees(&mut self);
@@ -174,4 +233,12 @@ pub fn poll_now<F: Future>(future: F) -> F::Output {
         Poll::Ready(result) => result,
         Poll::Pending => panic!("a transaction of the embedded store has nothing to wait for"),
     }
+}
+
+/// Fails, to be tried again with that lock, unless the queue is locked.
+///
+/// # Errors
+/// When it is not.
+pub fn locked<T: Tx>(tx: &T, queue: &str) -> Result<(), T::Error> {
+    tx.locked(&BTreeSet::from([queue.to_owned()]))
 }

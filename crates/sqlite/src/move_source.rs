@@ -7,7 +7,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use ostler_core::{Id, SessionId};
 use ostler_store::transfer::{
-    Departure, Kind, MAX_BITE_BYTES, MoveId, MoveSide, MoveSource, MoveStage, Record, RecordKey, Table, Value,
+    Departure, Kind, MAX_BATCH_BYTES, MoveId, MoveSide, MoveSource, MoveStage, Record, RecordKey, Table,
+    Value,
 };
 use ostler_store::{Clock, Error, ErrorKind, MAX_MAINTENANCE_BATCH, Store};
 use rusqlite::types::{ToSql, ToSqlOutput, ValueRef};
@@ -123,7 +124,7 @@ fn set_out(tx: &mut Tx<'_>, id: MoveId, target: &str) -> Sql<()> {
     ])?;
     tx.forget_departure();
     // Nodes waiting for work learn of it at their next renewal.
-    tx.ring_news();
+    tx.ring_control();
     Ok(())
 }
 
@@ -140,7 +141,7 @@ fn freeze(tx: &mut Tx<'_>) -> Sql<(Vec<SessionId>, u64)> {
     }
     set_stage(tx, MoveStage::Frozen)?;
     // The nodes renew at once, and learn that they have to stop.
-    tx.ring_news();
+    tx.ring_control();
     Ok((open, u64::try_from(leased).unwrap_or(0)))
 }
 
@@ -223,7 +224,7 @@ fn records(conn: &Connection, table: Table, after: Option<&RecordKey>, limit: us
     let mut rows = statement.query(params_from_iter(bound.iter().map(Bound)))?;
     let (mut found, mut weight) = (Vec::new(), 0);
     while found.len() < limit
-        && weight < MAX_BITE_BYTES
+        && weight < MAX_BATCH_BYTES
         && let Some(row) = rows.next()?
     {
         let record = record(row, table)?;

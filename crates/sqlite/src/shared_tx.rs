@@ -3,18 +3,22 @@
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
 use std::future::{Future, ready};
+use std::time::Duration;
 
-use ostler_core::{Gate, StateName, TaskId, Timestamp, VirtualTime};
+use ostler_core::{Gate, Id, SessionId, StateName, TaskId, Timestamp, VirtualTime};
 use ostler_sql::dialect::for_sqlite;
+use ostler_sql::outbox::NewEntry;
 use ostler_sql::{Cell, FoundTask, Mishaps, Phase, QueueRow, Unreadable, Value};
-use ostler_store::Checks;
-use ostler_store::views::LaneTotals;
+use ostler_store::calls::{NewTask, Retention};
+use ostler_store::views::{LaneTotals, QueueSettings};
+use ostler_store::{Check, Checks};
 use rusqlite::types::{FromSqlError, ToSql, ToSqlOutput, ValueRef};
 use rusqlite::{OptionalExtension, Row, params, params_from_iter};
 
 use crate::fault::is_foreign_row;
 use crate::row::{Uid, find};
 use crate::tx::{Sql, Tx};
+use crate::verbs::{enqueue, jobs, outbox};
 
 /// A parameter of a shared statement.
 struct SqliteValue<'a>(Value<'a>);
@@ -181,6 +185,26 @@ impl ostler_sql::Tx for Tx<'_> {
         ready(Tx::set_clock(self, queue, clock))
     }
 
+    fn set_settings(
+        &mut self,
+        queue: &str,
+        settings: &QueueSettings,
+    ) -> impl Future<Output = Sql<()>> + Send {
+        ready(Tx::set_settings(self, queue, settings))
+    }
+
+    fn queued(&mut self, queue: &str) -> impl Future<Output = Sql<u64>> + Send {
+        ready(Tx::queued(self, queue))
+    }
+
+    fn live_session(
+        &mut self,
+        session: SessionId,
+        check: Check,
+    ) -> impl Future<Output = Sql<Option<i64>>> + Send {
+        ready(Tx::live_session(self, session, check))
+    }
+
     fn exclusive(&self, _: &str) -> Sql<()> {
         Ok(())
     }
@@ -202,12 +226,53 @@ impl ostler_sql::Tx for Tx<'_> {
         ready(self.insert_edges_now(slot, others, on_failed))
     }
 
+    fn lock(&self, ids: &[TaskId]) -> impl Future<Output = Sql<HashMap<TaskId, i64>>> + Send {
+        let found = self.find_by_id(ids);
+        ready(found.map(|found| found.into_iter().map(|(id, (slot, _))| (id, slot)).collect()))
+    }
+
+    fn read(&self, slot: i64) -> impl Future<Output = Sql<Option<FoundTask>>> + Send {
+        ready(find(self.conn, "WHERE t.id = ?1", [slot]))
+    }
+
+    fn has_task(&self, id: TaskId) -> impl Future<Output = Sql<bool>> + Send {
+        ready(enqueue::exists(self, id))
+    }
+
+    fn enqueue(&mut self, task: &NewTask) -> impl Future<Output = Sql<()>> + Send {
+        ready(enqueue::run(self, std::slice::from_ref(task)).map(drop))
+    }
+
     fn take(&self, slot: i64) -> impl Future<Output = Sql<Option<FoundTask>>> + Send {
         ready(find(self.conn, "WHERE t.id = ?1", [slot]))
     }
 
+    fn has_tasks(&mut self, queue: &str) -> impl Future<Output = Sql<bool>> + Send {
+        ready(jobs::has_tasks(self, queue))
+    }
+
+    fn old_jobs(&mut self, keep: &Retention) -> impl Future<Output = Sql<Vec<(Id, String)>>> + Send {
+        ready(jobs::old(self, keep.completed.max(keep.failed)))
+    }
+
+    fn drop_queue(&mut self, name: &str) -> impl Future<Output = Sql<()>> + Send {
+        ready(jobs::drop_queue(self, name))
+    }
+
     fn count(&mut self, lane: i64, from: Option<StateName>, to: Option<StateName>) {
         Tx::count(self, lane, from, to);
+    }
+
+    fn count_run(&mut self, lane: i64, took: Duration) {
+        Tx::count_run(self, lane, took);
+    }
+
+    fn add_to_outbox(&mut self, entry: NewEntry) -> impl Future<Output = Sql<()>> + Send {
+        ready(outbox::insert(self, &entry))
+    }
+
+    fn session_name(&mut self, id: i64) -> impl Future<Output = Sql<SessionId>> + Send {
+        ready(Tx::session_name(self, id))
     }
 
     fn tally(&mut self, lane: i64) -> &mut LaneTotals {
@@ -216,6 +281,10 @@ impl ostler_sql::Tx for Tx<'_> {
 
     fn ring(&mut self) {
         Tx::ring(self);
+    }
+
+    fn ring_control(&mut self) {
+        self.ring_control();
     }
 
     fn frees(&mut self) {

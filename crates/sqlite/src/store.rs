@@ -23,8 +23,8 @@ use ostler_store::views::{
 };
 use ostler_store::{
     Bells, Bounds, Check, Checks, Clock, Error, LeaseRef, MAX_BATCH, MAX_MAINTENANCE_BATCH, MAX_PAGE,
-    MAX_WORKERS, Store, Wakeups, check_answer, check_backlog, check_claim, check_job, check_len, check_name,
-    check_order, check_overrides, check_schedule, check_session,
+    MAX_WORKERS, Store, Wakeups, check_backlog, check_claim, check_command, check_job, check_len, check_name,
+    check_overrides, check_reply, check_schedule, check_session,
 };
 
 use rusqlite::Connection;
@@ -36,10 +36,11 @@ use crate::open::{Files, OpenFile, open};
 use crate::readers::Readers;
 use crate::tx::read_queue;
 use crate::verbs::{
-    amend, cancel, claim, enqueue, events, expire, finish, jobs, make_ready, node_commands, orphans, outbox,
-    prune, queries, queues, replay, schedules, sessions, start,
+    claim, enqueue, events, expire, finish, jobs, make_ready, orphans, outbox, prune, queries, schedules,
+    sessions, start,
 };
 use crate::writer::{Writer, WriterThread};
+use ostler_sql::poll_now;
 
 /// Reader threads.
 const READERS: usize = 2;
@@ -201,8 +202,10 @@ impl Store for Sqlite {
     }
 
     async fn reply(&self, session: SessionId, answer: Reply) -> Result<Fenced, Error> {
-        check_answer(&answer)?;
-        self.writer.write("answer", move |tx| node_commands::answer(tx, session, &answer)).await
+        check_reply(&answer)?;
+        self.writer
+            .write("answer", move |tx| poll_now(ostler_sql::node_commands::reply(tx, session, &answer)))
+            .await
     }
 
     async fn report(&self, session: SessionId, workers: Vec<Worker>) -> Result<Fenced, Error> {
@@ -297,23 +300,25 @@ impl Store for Sqlite {
 
     async fn cancel(&self, tasks: Vec<TaskId>) -> Result<Vec<CancelAnswer>, Error> {
         check_len("tasks", tasks.len(), MAX_BATCH)?;
-        self.writer.write("cancel", move |tx| cancel::run(tx, &tasks)).await
+        self.writer.write("cancel", move |tx| poll_now(ostler_sql::cancel::run(tx, &tasks))).await
     }
 
     async fn replay(&self, tasks: Vec<TaskId>, how: Replay) -> Result<Vec<ReplayAnswer>, Error> {
         check_len("tasks", tasks.len(), MAX_BATCH)?;
         self.bounds.check_payload(how.payload.as_deref())?;
-        self.writer.write("replay", move |tx| replay::run(tx, &tasks, &how)).await
+        self.writer.write("replay", move |tx| poll_now(ostler_sql::replay::run(tx, &tasks, &how))).await
     }
 
     async fn amend(&self, task: TaskId, overrides: Overrides) -> Result<Amended, Error> {
         check_overrides(&overrides)?;
-        self.writer.write("amend", move |tx| amend::run(tx, task, &overrides)).await
+        self.writer.write("amend", move |tx| poll_now(ostler_sql::amend::run(tx, task, &overrides))).await
     }
 
     async fn command(&self, session: SessionId, order: NodeCommand) -> Result<CommandAnswer, Error> {
-        check_order(&order)?;
-        self.writer.write("order", move |tx| node_commands::order(tx, session, &order)).await
+        check_command(&order)?;
+        self.writer
+            .write("order", move |tx| poll_now(ostler_sql::node_commands::command(tx, session, &order)))
+            .await
     }
 
     async fn configure(&self, queue: &str, changes: Vec<QueueChange>) -> Result<QueueSettings, Error> {
@@ -323,36 +328,40 @@ impl Store for Sqlite {
             let settings = move |conn: &Connection| Ok(read_queue(conn, &queue)?.map(|queue| queue.settings));
             return Ok(self.readers.read(settings).await?.unwrap_or_default());
         }
-        self.writer.write("configure", move |tx| queues::configure(tx, &queue, &changes)).await?
+        self.writer
+            .write("configure", move |tx| poll_now(ostler_sql::configure::configure(tx, &queue, &changes)))
+            .await?
     }
 
     async fn put_schedule(&self, schedule: Schedule) -> Result<PutAnswer, Error> {
         check_schedule(&schedule)?;
-        self.writer.write("put_schedule", move |tx| schedules::put(tx, &schedule)).await
+        self.writer.write("put_schedule", move |tx| poll_now(ostler_sql::schedules::put(tx, &schedule))).await
     }
 
     async fn drop_schedule(&self, name: &str) -> Result<ScheduleAnswer, Error> {
         let name = name.to_owned();
-        self.writer.write("drop_schedule", move |tx| schedules::remove(tx, &name)).await
+        self.writer.write("drop_schedule", move |tx| poll_now(ostler_sql::schedules::remove(tx, &name))).await
     }
 
     async fn pause_schedule(&self, name: &str, activity: Activity) -> Result<ScheduleAnswer, Error> {
         let name = name.to_owned();
-        self.writer.write("pause_schedule", move |tx| schedules::pause(tx, &name, activity)).await
+        self.writer
+            .write("pause_schedule", move |tx| poll_now(ostler_sql::schedules::pause(tx, &name, activity)))
+            .await
     }
 
     async fn fire(&self, firing: Firing) -> Result<Fired, Error> {
         self.bounds.check_firing(&firing)?;
-        self.writer.write("fire", move |tx| schedules::fire(tx, &firing)).await
+        self.writer.write("fire", move |tx| poll_now(ostler_sql::schedules::fire(tx, &firing))).await
     }
 
     async fn put_job(&self, job: NewJob) -> Result<JobPut, Error> {
         check_job(&job)?;
-        self.writer.write("put_job", move |tx| jobs::put(tx, &job)).await
+        self.writer.write("put_job", move |tx| poll_now(ostler_sql::jobs::put(tx, &job))).await
     }
 
     async fn change_job(&self, job: JobId, change: JobChange) -> Result<JobAnswer, Error> {
-        self.writer.write("change_job", move |tx| jobs::change(tx, job, change)).await
+        self.writer.write("change_job", move |tx| poll_now(ostler_sql::jobs::change(tx, job, change))).await
     }
 
     async fn expire(&self, batch: usize) -> Result<Expired, Error> {

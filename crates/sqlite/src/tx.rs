@@ -18,7 +18,7 @@ use crate::log_epoch;
 use crate::move_source;
 use crate::row::{Uid, ttl_from};
 use crate::shared_tx::{RowRef, text};
-use ostler_sql::codec::{kinds_text, overrides_text, tell_text};
+use ostler_sql::codec::{kinds_text, outbox_filter_text, overrides_text};
 use ostler_sql::gate_codec::{gate_from, gate_text, rules_text};
 use ostler_sql::gates::ANY_SHUT;
 use ostler_sql::queue::settings_from;
@@ -164,7 +164,7 @@ impl<'a> Tx<'a> {
     }
 
     /// A node should renew now.
-    pub(crate) fn ring_news(&mut self) {
+    pub(crate) fn ring_control(&mut self) {
         self.rings.control = true;
     }
 
@@ -298,7 +298,7 @@ impl<'a> Tx<'a> {
             settings.key_concurrency,
             overrides_text(&settings.overrides),
             kinds_text(&settings.kinds),
-            tell_text(settings.outbox),
+            outbox_filter_text(settings.outbox),
             rules_text(settings)
         ])?;
         Ok(())

@@ -41,7 +41,7 @@ pub const MAX_STEPS: usize = 1_000;
 /// Worker records of one node.
 pub const MAX_WORKERS: usize = 10_000;
 /// Node commands kept per session; above it the oldest is dropped.
-pub const MAX_ORDERS: usize = 64;
+pub const MAX_NODE_COMMANDS: usize = 64;
 /// Leases that a renewal reports because the node did not name them.
 pub const MAX_UNNAMED: usize = 100;
 /// Dependencies of one task.
@@ -301,7 +301,7 @@ pub fn check_session(node: &NewSession) -> Result<(), Error> {
 ///
 /// # Errors
 /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid).
-pub fn check_order(order: &NodeCommand) -> Result<(), Error> {
+pub fn check_command(order: &NodeCommand) -> Result<(), Error> {
     match order {
         NodeCommand::Drain => Ok(()),
         NodeCommand::Resize { pool, min, max } => {
@@ -322,7 +322,7 @@ pub fn check_order(order: &NodeCommand) -> Result<(), Error> {
 ///
 /// # Errors
 /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid).
-pub fn check_answer(answer: &Reply) -> Result<(), Error> {
+pub fn check_reply(answer: &Reply) -> Result<(), Error> {
     check_len("workers", answer.recycled.len() + answer.busy.len(), MAX_WORKERS)
 }
 

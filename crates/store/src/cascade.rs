@@ -12,7 +12,7 @@ const MAX_BITES: usize = 100;
 ///
 /// # Errors
 /// When the store cannot be written.
-pub async fn see_to_dependents(store: &dyn Store) -> Result<(), Error> {
+pub async fn release_all_dependents(store: &dyn Store) -> Result<(), Error> {
     for _ in 0..MAX_BITES {
         let made = store.make_ready(MAX_MAINTENANCE_BATCH).await?;
         // Tasks that are too late come first, and may have used up the batch.

@@ -2,7 +2,7 @@
 
 use ostler_core::{StateName, TaskId};
 use ostler_store::calls::CancelAnswer;
-use ostler_store::{MAX_BATCH, see_to_dependents};
+use ostler_store::{MAX_BATCH, release_all_dependents};
 use ostler_wire::action::{ActionResult, ActionView};
 
 use super::Console;
@@ -24,7 +24,7 @@ pub(super) async fn run(console: &Console, select: &Select) -> anyhow::Result<Co
         answers.extend(ids.iter().zip(said).map(|(id, said)| answer(*id, said)));
     }
     if answers.iter().any(|answer| answer.result == ActionResult::Cancelled) {
-        see_to_dependents(store.as_ref()).await?;
+        release_all_dependents(store.as_ref()).await?;
     }
     report(console, &picked, &answers)
 }

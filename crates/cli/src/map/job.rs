@@ -4,7 +4,7 @@ use ostler_core::{JobId, StateName, TaskId};
 use ostler_store::calls::{Prune, Replay, ReplayAnswer};
 use ostler_store::jobs::{JobAnswer, JobChange, JobFilter, JobRecord, queue_of};
 use ostler_store::views::{Filter, Liveness, NodeRecord, Survey};
-use ostler_store::{MAX_MAINTENANCE_BATCH, MAX_PAGE, Store, see_to_dependents};
+use ostler_store::{MAX_MAINTENANCE_BATCH, MAX_PAGE, Store, release_all_dependents};
 use ostler_wire::job::JobState;
 
 use super::progress::ended;
@@ -110,7 +110,7 @@ pub(crate) async fn cancel(store: &dyn Store, job: JobId) -> anyhow::Result<usiz
             count += store.cancel(ids.to_vec()).await?.len();
         }
     }
-    see_to_dependents(store).await?;
+    release_all_dependents(store).await?;
     Ok(count)
 }
 

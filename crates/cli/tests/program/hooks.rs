@@ -106,7 +106,7 @@ fn is_the_dead_letter(told: &Value, id: &str) {
         (&json!("exhausted"), &json!("transient"), &json!(1), &json!("shell"))
     );
     assert_eq!((&told["details"], &told["cut"]), (&json!("why"), &json!(false)));
-    assert!(told["telling"].is_u64() && told["first_failure"].is_string(), "{told}");
+    assert!(told["sequence"].is_u64() && told["first_failure"].is_string(), "{told}");
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn a_webhook_is_posted_and_tried_again_until_it_is_taken() {
     let told = key(&first);
     first.answer("503 Service Unavailable");
     let second = Request::take(&server);
-    assert_eq!(key(&second), told, "the same telling");
+    assert_eq!(key(&second), told, "the same sequence number");
     second.answer("204 No Content");
     ends(node);
     assert_eq!(place.done(["logs", &id]), "why\n", "all is well: no warning");

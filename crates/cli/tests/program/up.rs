@@ -341,7 +341,7 @@ fn a_drain_can_be_ordered_from_elsewhere() {
     let (anna, bert) = (up(&place, &["--name", "anna"]), up(&place, &["--name", "bert"]));
     place.refused(["drain", "carl"], 4, "no node \"carl\" is running");
     let order = place.json(["drain", "anna"]);
-    assert_eq!(order["order"], "drain");
+    assert_eq!(order["command"], "drain");
     anna.says("a drain was ordered");
     assert_eq!(anna.end().0, Some(0));
     assert_eq!(place.json(["nodes"])[0]["name"], "bert");

@@ -21,8 +21,9 @@ use crate::locks::{LockTarget, Locks, Mode};
 use crate::notifier::{Notification, Notifier};
 use crate::queue::{COLUMNS, QUEUES, QueueRow, binds, read_queues};
 use crate::row::{BY_SLOT, FoundTask, Uid, find_text, found_from};
-use crate::verbs::outbox::{self, NewEntry};
+use crate::verbs::outbox;
 use ostler_sql::gate_codec::gate_text;
+use ostler_sql::outbox::NewEntry;
 
 const LOCK: &str = "SELECT CASE WHEN alone THEN pg_advisory_xact_lock(hashtextextended(name, 0)) IS NULL
         ELSE pg_advisory_xact_lock_shared(hashtextextended(name, 0)) IS NULL END
@@ -211,7 +212,7 @@ impl Tx {
     }
 
     /// A node should renew now.
-    pub(crate) fn ring_news(&mut self) {
+    pub(crate) fn ring_control(&mut self) {
         self.rings.control = true;
     }
 
@@ -226,7 +227,7 @@ impl Tx {
     }
 
     /// Keeps an end, to be told.
-    pub(crate) fn tell(&mut self, noted: NewEntry) {
+    pub(crate) fn add_entry(&mut self, noted: NewEntry) {
         self.told.push(noted);
         self.rings.ready = true;
     }
@@ -243,7 +244,7 @@ impl Tx {
     }
 
     /// Begins anew, unless the queue is locked alone.
-    pub(crate) fn alone(&self, queue: &str) -> Sql<()> {
+    pub(crate) fn exclusive(&self, queue: &str) -> Sql<()> {
         let what = LockTarget::Queue(queue.to_owned());
         if self.held.mode(&what) == Some(Mode::Exclusive) {
             return Ok(());

@@ -8,7 +8,7 @@ use crate::conn::get;
 use crate::fault::Sql;
 use crate::queue::QueueRow;
 use ostler_sql::KeyRules;
-use ostler_sql::codec::{kinds_text, overrides_text, tell_text};
+use ostler_sql::codec::{kinds_text, outbox_filter_text, overrides_text};
 use ostler_sql::gate_codec::rules_text;
 
 impl Tx {
@@ -79,7 +79,7 @@ impl Tx {
         if queue.gate != gate {
             queue.gate.clone_from(&gate);
             let id = queue.id;
-            self.alone(name)?;
+            self.exclusive(name)?;
             self.gates.insert(id, gate);
         }
         Ok(())
@@ -91,7 +91,7 @@ impl Tx {
         if queue.clock != clock {
             queue.clock = clock;
             let id = queue.id;
-            self.alone(name)?;
+            self.exclusive(name)?;
             self.clocks.insert(id, clock);
         }
         Ok(())
@@ -105,7 +105,7 @@ impl Tx {
         }
         let id = queue.id;
         queue.settings = settings.clone();
-        self.alone(name)?;
+        self.exclusive(name)?;
         self.conn
             .exec(
                 "UPDATE ostler.queue SET paused = $2, max_queued = $3, key_cap = $4, overrides = $5, kinds = $6, tell = $7, rules = $8
@@ -117,7 +117,7 @@ impl Tx {
                     &settings.key_concurrency.map(i64::from),
                     &overrides_text(&settings.overrides),
                     &kinds_text(&settings.kinds),
-                    &tell_text(settings.outbox),
+                    &outbox_filter_text(settings.outbox),
                     &rules_text(settings),
                 ],
             )

@@ -1,12 +1,15 @@
 //! The transaction, as the verbs that both SQL stores share see it.
 
 use std::collections::{BTreeSet, HashMap};
+use std::time::Duration;
 
 use bytes::BytesMut;
-use ostler_core::{Gate, StateName, TaskId, Timestamp, VirtualTime};
+use ostler_core::{Gate, Id, SessionId, StateName, TaskId, Timestamp, VirtualTime};
+use ostler_sql::outbox::NewEntry;
 use ostler_sql::{FoundTask, Mishaps, Phase, QueueRow, Value};
-use ostler_store::Checks;
-use ostler_store::views::LaneTotals;
+use ostler_store::calls::{NewTask, Retention};
+use ostler_store::views::{LaneTotals, QueueSettings};
+use ostler_store::{Check, Checks};
 use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 
 use super::Tx;
@@ -14,7 +17,8 @@ use crate::conn::get;
 use crate::fault::{Abort, Sql};
 use crate::locks::{LockTarget, Locks, Mode};
 use crate::param::Param;
-use crate::row::{OwnedRow, Uid};
+use crate::row::{BY_SLOT, OwnedRow, Uid, find};
+use crate::verbs::{enqueue, jobs};
 
 /// A parameter of a shared statement. Numbers take the width of their column.
 #[derive(Debug)]
@@ -114,8 +118,20 @@ impl ostler_sql::Tx for Tx {
         Self::set_clock(self, queue, clock).await
     }
 
+    async fn set_settings(&mut self, queue: &str, settings: &QueueSettings) -> Sql<()> {
+        Self::set_settings(self, queue, settings).await
+    }
+
+    async fn queued(&mut self, queue: &str) -> Sql<u64> {
+        Self::queued(self, queue).await
+    }
+
+    async fn live_session(&mut self, session: SessionId, check: Check) -> Sql<Option<i64>> {
+        Self::live_session(self, session, check).await
+    }
+
     fn exclusive(&self, queue: &str) -> Sql<()> {
-        self.alone(queue)
+        self.exclusive(queue)
     }
 
     fn locked(&self, queues: &BTreeSet<String>) -> Sql<()> {
@@ -155,12 +171,56 @@ impl ostler_sql::Tx for Tx {
         Ok(())
     }
 
+    async fn lock(&self, ids: &[TaskId]) -> Sql<HashMap<TaskId, i64>> {
+        self.hold(ids).await
+    }
+
+    async fn read(&self, slot: i64) -> Sql<Option<FoundTask>> {
+        find(&self.conn, BY_SLOT, &[&slot]).await
+    }
+
+    async fn has_task(&self, id: TaskId) -> Sql<bool> {
+        enqueue::exists(self, id).await
+    }
+
+    async fn enqueue(&mut self, task: &NewTask) -> Sql<()> {
+        enqueue::run(self, std::slice::from_ref(task)).await?;
+        Ok(())
+    }
+
     async fn take(&self, slot: i64) -> Sql<Option<FoundTask>> {
         Self::take(self, slot).await
     }
 
+    async fn has_tasks(&mut self, queue: &str) -> Sql<bool> {
+        jobs::has_tasks(self, queue).await
+    }
+
+    async fn old_jobs(&mut self, keep: &Retention) -> Sql<Vec<(Id, String)>> {
+        // The counts of this transaction decide which queues are empty.
+        self.flush_lanes().await?;
+        jobs::old(&self.conn, keep, self.now).await
+    }
+
+    async fn drop_queue(&mut self, name: &str) -> Sql<()> {
+        jobs::drop_queue(self, name).await
+    }
+
     fn count(&mut self, lane: i64, from: Option<StateName>, to: Option<StateName>) {
         Self::count(self, lane, from, to);
+    }
+
+    fn count_run(&mut self, lane: i64, took: Duration) {
+        Self::count_run(self, lane, took);
+    }
+
+    async fn add_to_outbox(&mut self, entry: NewEntry) -> Sql<()> {
+        self.add_entry(entry);
+        Ok(())
+    }
+
+    async fn session_name(&mut self, id: i64) -> Sql<SessionId> {
+        Self::session_name(self, id).await
     }
 
     fn tally(&mut self, lane: i64) -> &mut LaneTotals {
@@ -169,6 +229,10 @@ impl ostler_sql::Tx for Tx {
 
     fn ring(&mut self) {
         Self::ring(self);
+    }
+
+    fn ring_control(&mut self) {
+        self.ring_control();
     }
 
     fn frees(&mut self) {

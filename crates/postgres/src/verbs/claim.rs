@@ -9,7 +9,6 @@ use ostler_store::views::QueueSettings;
 use ostler_store::{Check, Lease, LeaseRef};
 use tokio_postgres::Row;
 
-use super::outbox::{OutboxInput, note};
 use crate::cache::{Grant, HEAD, ScanPosition, ScanStep};
 use crate::conn::{get, get_u32, get_u64, most};
 use crate::fault::{Sql, readable};
@@ -21,6 +20,7 @@ use ostler_sql::codec::extras_from;
 use ostler_sql::dependents;
 use ostler_sql::gates::{ClaimGate, ClaimVerdict, GateQuestion};
 use ostler_sql::limit_keys::{self, Candidate};
+use ostler_sql::outbox::{OutboxInput, note};
 use ostler_sql::task::{moved, set_state};
 
 /// A candidate: a ready task that may be claimed.
@@ -263,7 +263,7 @@ async fn end_late(tx: &mut Tx, lanes: &Lanes<'_>, late: Vec<(ReadyTask, State)>)
         limit_keys::settle(tx, task.limit, &rules).await?;
         let attempt = task.claimed.attempt - 1;
         let end = OutboxInput { lane: task.lane, slot: task.slot, attempt, state: &state, outcome: None };
-        note(tx, lanes.settings.outbox, &end);
+        note(tx, lanes.settings.outbox, &end).await?;
         if task.awaited {
             dependents::ended(tx, task.slot).await?;
         }

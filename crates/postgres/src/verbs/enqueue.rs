@@ -120,7 +120,7 @@ async fn enqueue(tx: &mut Tx, new: &NewTask) -> Sql<Enqueued> {
     };
     let new = filled.as_ref().unwrap_or(new);
     if new.unique.is_some() || new.limit_key.is_some() {
-        tx.alone(&new.queue)?;
+        tx.exclusive(&new.queue)?;
     }
     // Nothing is written for a rejected task, not even its queue.
     if let Some(queue) = tx.queue(&new.queue)?.map(|queue| queue.id)
@@ -135,7 +135,7 @@ async fn enqueue(tx: &mut Tx, new: &NewTask) -> Sql<Enqueued> {
     let found = tx.queue_or_new(&new.queue).await?;
     let (queue, limit) = (found.id, found.settings.limit);
     if let Some(limit) = limit {
-        tx.alone(&new.queue)?;
+        tx.exclusive(&new.queue)?;
         if tx.queued(&new.queue).await? >= limit {
             return Ok(Enqueued::QueueFull { limit });
         }

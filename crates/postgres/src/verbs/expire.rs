@@ -4,7 +4,7 @@ use ostler_core::{Outcome, SessionId};
 use ostler_store::calls::Expired;
 use ostler_store::{Check, Checks};
 
-use super::finish::{end_attempt, queues_of};
+use super::finish::queues_of;
 use super::sessions::{end, hand_back_all, leased, leave_locks};
 use crate::conn::{Conn, get, most};
 use crate::fault::{Sql, readable};
@@ -12,6 +12,7 @@ use crate::liveness::GoneSession;
 use crate::locks::{LockTarget, Locks, Mode};
 use crate::row::Uid;
 use crate::tx::{NOW, Tx};
+use ostler_sql::end_attempt::end_attempt;
 
 /// Sessions that one call ends at most; the next call continues.
 const MAX_SESSIONS: usize = 1_000;

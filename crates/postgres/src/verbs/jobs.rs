@@ -1,65 +1,19 @@
-//! Jobs: kept by id, each with a queue of its own.
+//! Jobs: the locks that changes need, the list, and the removal of a queue with its counts.
 
 use std::collections::HashMap;
 
-use ostler_core::{JobId, Timestamp};
+use ostler_core::{Id, JobId, Timestamp};
 use ostler_store::calls::Retention;
-use ostler_store::jobs::{
-    FORMER_JOBS, JobAnswer, JobChange, JobFilter, JobPut, JobRecord, MAX_JOBS_PRUNED, NewJob, queue_of,
-};
+use ostler_store::jobs::{FORMER_JOBS, JobChange, JobFilter, JobRecord, MAX_JOBS_PRUNED, queue_of};
 use ostler_store::views::Counts;
 use tokio_postgres::Row;
 
-use crate::conn::{Conn, big, get, get_u64, most};
+use crate::conn::{Conn, big, get, most};
 use crate::counts::{Counted, counted};
-use crate::fault::{Abort, Sql, readable};
+use crate::fault::{Sql, readable};
 use crate::locks::{LockTarget, Locks, Mode};
-use crate::row::Uid;
+use crate::row::{RowRef, Uid};
 use crate::tx::Tx;
-
-pub(crate) async fn put(tx: &mut Tx, job: &NewJob) -> Sql<JobPut> {
-    let made = tx
-        .conn
-        .exec(
-            "INSERT INTO ostler.job(id, name, queue, fingerprint, spec, items, made_at) VALUES($1, $2, $3, $4, $5, $6, $7)
-             ON CONFLICT(id) DO NOTHING",
-            &[
-                &Uid::of(job.id.0),
-                &job.name,
-                &queue_of(job.id),
-                &job.fingerprint,
-                &job.spec,
-                &big(job.items),
-                &tx.now.millis(),
-            ],
-        )
-        .await?;
-    if made == 0 {
-        return Ok(JobPut::Existing);
-    }
-    tx.ring_news();
-    Ok(JobPut::Created)
-}
-
-pub(crate) async fn change(tx: &mut Tx, job: JobId, change: JobChange) -> Sql<JobAnswer> {
-    let set = match change {
-        JobChange::Cancel => "coalesce(cancelled_at, $2)",
-        JobChange::Reopen => "nullif($2::bigint, $2)",
-        JobChange::Remove => return remove(tx, job).await,
-    };
-    let changed = tx
-        .conn
-        .exec(
-            &format!("UPDATE ostler.job SET cancelled_at = {set} WHERE id = $1"),
-            &[&Uid::of(job.0), &tx.now.millis()],
-        )
-        .await?;
-    if changed == 0 {
-        return Ok(JobAnswer::NotFound);
-    }
-    tx.ring_news();
-    Ok(JobAnswer::Done)
-}
 
 /// Whose locks are needed for a change.
 pub(crate) fn change_locks(job: JobId, change: JobChange) -> Locks {
@@ -71,22 +25,11 @@ pub(crate) fn change_locks(job: JobId, change: JobChange) -> Locks {
     }
 }
 
-/// Removes a job that has no tasks, with its queue.
-async fn remove(tx: &mut Tx, job: JobId) -> Sql<JobAnswer> {
-    let (id, name) = (Uid::of(job.0), queue_of(job));
-    if tx.conn.row("SELECT 1 FROM ostler.job WHERE id = $1", &[&id]).await?.is_none() {
-        return Ok(JobAnswer::NotFound);
-    }
-    if let Some(queue) = tx.queue(&name)?.map(|queue| queue.id) {
-        let lanes = counted(&tx.conn, Some(queue)).await?;
-        if lanes.values().any(|lane| lane.counts.submitted() > lane.pruned.iter().sum()) {
-            return Ok(JobAnswer::HasTasks);
-        }
-    }
-    tx.conn.exec("DELETE FROM ostler.job WHERE id = $1", &[&id]).await?;
-    drop_queue(tx, &name).await?;
-    tx.ring_news();
-    Ok(JobAnswer::Done)
+/// Whether a queue has tasks, queued or ended.
+pub(crate) async fn has_tasks(tx: &mut Tx, queue: &str) -> Sql<bool> {
+    let Some(id) = tx.queue(queue)?.map(|queue| queue.id) else { return Ok(false) };
+    let lanes = counted(&tx.conn, Some(id)).await?;
+    Ok(lanes.values().any(|lane| lane.counts.submitted() > lane.pruned.iter().sum()))
 }
 
 /// The jobs that match. One that cannot be understood is passed over.
@@ -118,24 +61,11 @@ fn record(row: &Row, lanes: &HashMap<i64, Counted>) -> Sql<JobRecord> {
         counts = counts.plus(lane.counts);
         pruned += lane.pruned.iter().sum::<u64>();
     }
-    Ok(JobRecord {
-        job: NewJob {
-            id: JobId(get::<Uid>(row, 0)?.id()),
-            name: get(row, 1)?,
-            fingerprint: get(row, 2)?,
-            spec: get(row, 3)?,
-            items: get_u64(row, 4)?,
-        },
-        made_at: Timestamp::from_millis(get(row, 5)?),
-        cancelled_at: get::<Option<i64>>(row, 6)?.map(Timestamp::from_millis),
-        paused: get(row, 7)?,
-        counts,
-        pruned,
-    })
+    ostler_sql::jobs::record(&RowRef(row), counts, pruned)
 }
 
 /// Jobs that are older than what is kept and have no tasks, the oldest first, with the names of their queues.
-async fn old(conn: &Conn, keep: &Retention, now: Timestamp) -> Sql<Vec<(Uid, String)>> {
+pub(crate) async fn old(conn: &Conn, keep: &Retention, now: Timestamp) -> Sql<Vec<(Id, String)>> {
     let age = keep.completed.max(keep.failed);
     let rows = conn
         .rows(
@@ -154,7 +84,7 @@ async fn old(conn: &Conn, keep: &Retention, now: Timestamp) -> Sql<Vec<(Uid, Str
             &[&now.before(age).millis(), &most(MAX_JOBS_PRUNED)],
         )
         .await?;
-    rows.iter().map(|row| Ok((get(row, 0)?, get(row, 1)?))).collect()
+    rows.iter().map(|row| Ok((get::<Uid>(row, 0)?.id(), get(row, 1)?))).collect()
 }
 
 /// Whose locks are needed to remove old jobs, as far as can be seen from here.
@@ -166,29 +96,8 @@ pub(crate) async fn prune_locks(conn: &Conn, keep: &Retention, now: Timestamp) -
     Ok(locks)
 }
 
-/// Removes jobs that are older than what is kept and have no tasks, the oldest first, with their queues.
-pub(crate) async fn prune(tx: &mut Tx, keep: &Retention) -> Sql<()> {
-    // What this transaction has counted so far decides who is empty.
-    tx.flush_lanes().await?;
-    let old = old(&tx.conn, keep, tx.now).await?;
-    let mut needs = Locks::none();
-    for (_, queue) in &old {
-        if tx.alone(queue).is_err() {
-            needs = needs.and(LockTarget::Queue(queue.clone()), Mode::Exclusive).queue(FORMER_JOBS);
-        }
-    }
-    if !needs.is_empty() {
-        return Err(Abort::Needs(needs));
-    }
-    for (job, queue) in &old {
-        tx.conn.exec("DELETE FROM ostler.job WHERE id = $1", &[job]).await?;
-        drop_queue(tx, queue).await?;
-    }
-    Ok(())
-}
-
 /// Removes a queue that has no tasks. What it has counted goes on under another name.
-async fn drop_queue(tx: &mut Tx, name: &str) -> Sql<()> {
+pub(crate) async fn drop_queue(tx: &mut Tx, name: &str) -> Sql<()> {
     let Some(queue) = tx.queue(name)? else { return Ok(()) };
     let (id, lanes) = (queue.id, queue.lanes.clone());
     let sums = counted(&tx.conn, Some(id)).await?;

@@ -5,16 +5,16 @@ use std::time::Duration;
 use ostler_core::{Timestamp, too_late};
 use ostler_store::calls::MadeReady;
 
-use super::outbox::{OutboxInput, note};
 use crate::conn::{Conn, get, most};
 use crate::fault::{Sql, readable};
 use crate::inbox::any_waits;
 use crate::locks::{LockTarget, Locks, Mode};
 use crate::row::{BY_SLOT, Phase, find};
 use crate::tx::{NOW, Tx};
-use ostler_sql::dependents::{NEXT_FREED, come_forward, ended_in_queue, see_to};
+use ostler_sql::dependents::{NEXT_FREED, come_forward, ended_in_queue, release_dependents};
 use ostler_sql::gates;
 use ostler_sql::limit_keys;
+use ostler_sql::outbox::{OutboxInput, note};
 use ostler_sql::task::set_state;
 
 const NEXT_DUE: &str = "SELECT min(run_at) FROM ostler.task WHERE phase = 1 AND why <> 7";
@@ -106,10 +106,11 @@ pub(crate) async fn run(tx: &mut Tx, batch: usize) -> Sql<MadeReady> {
             tx,
             tell,
             &OutboxInput { lane: found.lane, slot: found.slot, attempt, state: &state, outcome: None },
-        );
+        )
+        .await?;
         ended_in_queue(tx, &found).await?;
     }
-    let seen_to = see_to(tx, batch - late.len()).await?;
+    let seen_to = release_dependents(tx, batch - late.len()).await?;
     let due = slots(
         tx,
         "SELECT id FROM ostler.task WHERE phase = 1 AND why <> 7 AND run_at <= $1 ORDER BY run_at, id LIMIT $2

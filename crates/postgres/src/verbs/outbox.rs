@@ -1,59 +1,19 @@
-//! Tellings: noted in the transaction that ends an attempt, taken by sessions, removed when they were told.
+//! The outbox: entries are written with the commit that ends an attempt, taken by sessions, and removed when acknowledged.
 
 use std::collections::HashMap;
 
-use ostler_core::{EndKind, Outcome, SessionId, State, TaskId, Timestamp, end_kind};
+use ostler_core::{EndKind, SessionId};
 use ostler_store::Check;
-use ostler_store::calls::EventKind;
-use ostler_store::outbox::{Ack, OutboxAnswer, OutboxEntry, OutboxFilter};
-use tokio_postgres::Row;
+use ostler_store::outbox::{Ack, OutboxAnswer, OutboxFilter};
 
-use crate::conn::{Conn, big, get, get_u32, get_u64, int, most};
+use crate::conn::{Conn, big, get, get_u64, int, most};
 use crate::fault::{Sql, readable};
 use crate::locks::{LockTarget, Locks, Mode};
-use crate::row::{Uid, from_ordinal, ordinal};
+use crate::row::{RowRef, Uid, ordinal};
 use crate::tx::Tx;
-use ostler_sql::codec::{failure_from, failure_text};
+use ostler_sql::outbox::{NewEntry, entry_from, warn};
 
-/// A task that came to where it stands.
-pub(crate) struct OutboxInput<'a> {
-    pub(crate) lane: i64,
-    pub(crate) slot: i64,
-    /// How many attempts have begun.
-    pub(crate) attempt: u32,
-    pub(crate) state: &'a State,
-    /// How the attempt ended, if one did.
-    pub(crate) outcome: Option<&'a Outcome>,
-}
-
-/// An end that is to be told, before it is written.
-pub(crate) struct NewEntry {
-    lane: i64,
-    slot: i64,
-    attempt: u32,
-    what: EndKind,
-    at: Timestamp,
-    failure: Option<String>,
-    run_at: Option<i64>,
-}
-
-/// Notes the end, if its queue wants it told.
-pub(crate) fn note(tx: &mut Tx, tell: OutboxFilter, end: &OutboxInput<'_>) {
-    let Some(what) = end_kind(end.state, end.outcome).filter(|what| tell.has(*what)) else { return };
-    let run_at = match end.state {
-        State::Queued { run_at, .. } => Some(run_at.millis()),
-        State::Claimed { .. }
-        | State::Running { .. }
-        | State::Completed { .. }
-        | State::Failed { .. }
-        | State::Cancelled { .. } => None,
-    };
-    let failure = end.outcome.and_then(Outcome::failure).map(|failure| failure_text(failure, tx.now, tx.now));
-    let (lane, slot, attempt, at) = (end.lane, end.slot, end.attempt, tx.now);
-    tx.tell(NewEntry { lane, slot, attempt, what, at, failure, run_at });
-}
-
-/// Writes what was noted, in order.
+/// Writes new entries, in order.
 pub(crate) async fn write(conn: &Conn, noted: &[NewEntry]) -> Sql<()> {
     if noted.is_empty() {
         return Ok(());
@@ -81,12 +41,12 @@ fn codes(wants: OutboxFilter) -> Vec<i16> {
     EndKind::ALL.iter().filter(|what| wants.has(**what)).map(|what| ordinal(&EndKind::ALL, what)).collect()
 }
 
-/// Whose locks are needed.
+/// The locks for taking entries.
 pub(crate) fn locks(session: SessionId) -> Locks {
     Locks::none().and(LockTarget::Session(session), Mode::Shared)
 }
 
-/// What a session asks for.
+/// A session's request for entries.
 pub(crate) struct OutboxQuery {
     pub(crate) session: SessionId,
     pub(crate) queue: String,
@@ -98,7 +58,7 @@ pub(crate) async fn take(tx: &mut Tx, asks: &OutboxQuery) -> Sql<OutboxAnswer> {
     let Some(session) = tx.live_session(asks.session, Check::HearSession).await? else {
         return Ok(OutboxAnswer::SessionEnded);
     };
-    // Somebody else may be taking some at the same time: those are theirs.
+    // Entries that another session is taking at the same time are skipped.
     let rows = tx
         .conn
         .rows(
@@ -109,42 +69,28 @@ pub(crate) async fn take(tx: &mut Tx, asks: &OutboxQuery) -> Sql<OutboxAnswer> {
             &[&asks.queue, &codes(asks.wants), &most(asks.limit)],
         )
         .await?;
-    let mut tellings = Vec::with_capacity(rows.len());
+    let mut entries = Vec::with_capacity(rows.len());
     for row in &rows {
-        // What cannot be understood stays; it must not keep the others from being told.
-        tellings.extend(readable(telling(row, &asks.queue))?);
+        // An entry that cannot be read stays, and does not block the others.
+        entries.extend(readable(entry_from(&RowRef(row), &asks.queue))?);
     }
-    let numbers: Vec<i64> = tellings.iter().map(|telling| big(telling.number)).collect();
+    let numbers: Vec<i64> = entries.iter().map(|entry| big(entry.number)).collect();
     tx.conn
         .exec("UPDATE ostler.telling SET session = $2 WHERE number = ANY($1)", &[&numbers, &session])
         .await?;
-    Ok(OutboxAnswer::Entries(tellings))
-}
-
-fn telling(row: &Row, queue: &str) -> Sql<OutboxEntry> {
-    Ok(OutboxEntry {
-        number: get_u64(row, 0)?,
-        queue: queue.to_owned(),
-        task: TaskId(get::<Uid>(row, 1)?.id()),
-        kind: get(row, 2)?,
-        attempt: get_u32(row, 3)?,
-        what: from_ordinal(&EndKind::ALL, get(row, 4)?)?,
-        at: Timestamp::from_millis(get(row, 5)?),
-        failure: failure_from(get(row, 6)?)?.map(|failed| failed.failure),
-        run_at: get::<Option<i64>>(row, 7)?.map(Timestamp::from_millis),
-    })
+    Ok(OutboxAnswer::Entries(entries))
 }
 
 pub(crate) async fn ack(tx: &mut Tx, session: SessionId, deliveries: &[Ack]) -> Sql<()> {
     let numbers: Vec<i64> =
         deliveries.iter().filter_map(|delivery| i64::try_from(delivery.number).ok()).collect();
-    let whoever = tx.checks.pass(Check::ToldTaken, false);
+    let any_session = tx.checks.pass(Check::ToldTaken, false);
     let rows = tx
         .conn
         .rows(
             "DELETE FROM ostler.telling WHERE number = ANY($1)
                 AND ($3 OR session = (SELECT id FROM ostler.session WHERE uid = $2)) RETURNING number, task",
-            &[&numbers, &Uid::of(session.0), &whoever],
+            &[&numbers, &Uid::of(session.0), &any_session],
         )
         .await?;
     let mut removed = HashMap::with_capacity(rows.len());
@@ -152,34 +98,11 @@ pub(crate) async fn ack(tx: &mut Tx, session: SessionId, deliveries: &[Ack]) -> 
         removed.insert(get_u64(row, 0)?, get::<i64>(row, 1)?);
     }
     for Ack { number, warning } in deliveries {
-        // What is named twice is told once.
+        // An entry named twice is acknowledged once.
         if let (Some(task), Some(warning)) = (removed.remove(number), warning) {
+            tx.hold_slots(&[task]).await?;
             warn(tx, task, warning).await?;
         }
-    }
-    Ok(())
-}
-
-/// Appends a warning to the events of a task, whoever has its lease. The row is held: events are numbered one after the other.
-async fn warn(tx: &Tx, task: i64, warning: &str) -> Sql<()> {
-    tx.hold_slots(&[task]).await?;
-    tx.conn
-        .exec(
-            "INSERT INTO ostler.event(task, number, at, token, kind, data)
-             SELECT id, (SELECT coalesce(max(number), 0) + 1 FROM ostler.event WHERE task = $1), $2, token, $3, $4
-             FROM ostler.task WHERE id = $1",
-            &[&task, &tx.now.millis(), &ordinal(&EventKind::ALL, &EventKind::Warning), &warning],
-        )
-        .await?;
-    Ok(())
-}
-
-/// A session ends: what it had taken and not told is for others.
-pub(crate) async fn free(tx: &mut Tx, session: i64) -> Sql<()> {
-    let freed =
-        tx.conn.exec("UPDATE ostler.telling SET session = NULL WHERE session = $1", &[&session]).await?;
-    if freed > 0 {
-        tx.ring();
     }
     Ok(())
 }

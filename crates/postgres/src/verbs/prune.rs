@@ -129,7 +129,7 @@ pub(crate) async fn by_age_and_count(tx: &mut Tx, keep: &Retention) -> Sql<Prune
         }
     }
     gates::sweep(tx, keep.batch).await?;
-    jobs::prune(tx, keep).await?;
+    ostler_sql::jobs::prune(tx, keep).await?;
     tx.conn
         .exec(
             "DELETE FROM ostler.session WHERE swept AND ended_at < $1",

@@ -6,8 +6,8 @@ use ostler_core::{Outcome, SessionId, TaskId, Worker, WorkerState};
 use ostler_store::calls::{Fenced, NewSession, Renewed};
 use ostler_store::{Check, Checks, LeaseRef, MAX_UNNAMED};
 
-use super::finish::{end_attempt, queues_of};
-use super::{node_commands, outbox};
+use super::finish::queues_of;
+use super::node_commands;
 use crate::backend::Backend;
 use crate::conn::{Conn, big, get, get_u64};
 use crate::fault::{Sql, readable};
@@ -15,6 +15,8 @@ use crate::liveness::Renewal;
 use crate::locks::{LockTarget, Locks, Mode};
 use crate::row::{Uid, ordinal};
 use crate::tx::Tx;
+use ostler_sql::end_attempt::end_attempt;
+use ostler_sql::outbox;
 
 pub(crate) async fn join(tx: &Tx, node: &NewSession) -> Sql<Fenced> {
     let ttl_ms = i64::try_from(node.ttl.as_millis()).unwrap_or(i64::MAX);

@@ -10,13 +10,13 @@ use ostler_core::{Outcome, State, StateName};
 use ostler_store::calls::{Finished, Ran, Report};
 use ostler_store::outbox::OutboxFilter;
 
-use super::outbox::{OutboxInput, note};
 use crate::cache::Grant;
 use crate::conn::{big, get, int};
 use crate::fault::Sql;
 use crate::queue::binds;
 use crate::row::{Uid, ran_bytes};
 use crate::tx::Tx;
+use ostler_sql::outbox::{OutboxInput, note};
 
 /// A success whose claim is cached.
 pub(crate) struct Hot<'a> {
@@ -77,7 +77,7 @@ pub(crate) async fn write(tx: &Tx, hot: &HashMap<usize, Hot<'_>>) -> Sql<HashSet
 }
 
 /// Counts a written success, and adds it to the outbox if the queue's filter selects it.
-pub(crate) fn count(tx: &mut Tx, hot: &Hot<'_>) -> Sql<Finished> {
+pub(crate) async fn count(tx: &mut Tx, hot: &Hot<'_>) -> Sql<Finished> {
     let now = tx.now;
     let (lane, slot) = (hot.grant.lane, hot.report.lease.as_ref().row);
     tx.count_run(lane, now.since(now.before(hot.ran.took)));
@@ -87,6 +87,6 @@ pub(crate) fn count(tx: &mut Tx, hot: &Hot<'_>) -> Sql<Finished> {
     let tell = tx.queue(&queue)?.map_or(OutboxFilter::NONE, |queue| queue.settings.outbox);
     let state = State::Completed { finished_at: now };
     let outcome = Some(&Outcome::Success);
-    note(tx, tell, &OutboxInput { lane, slot, attempt: hot.grant.runs + 1, state: &state, outcome });
+    note(tx, tell, &OutboxInput { lane, slot, attempt: hot.grant.runs + 1, state: &state, outcome }).await?;
     Ok(Finished::Recorded(StateName::Completed))
 }

@@ -34,7 +34,7 @@ pub async fn ended<T: Tx>(tx: &mut T, end: &GateFeedback<'_>) -> Result<KeyRules
     if let (Effect::HoldUntil(until), None) = (end.effect, end.limit) {
         gate.hold(until);
     }
-    hear(tx, &mut gate, &queue_rules, end);
+    feed_back(tx, &mut gate, &queue_rules, end);
     if capped || gate.breaker_state() != before {
         // Whoever found every place taken, or was told another moment, should ask again.
         tx.ring();
@@ -52,7 +52,7 @@ pub async fn ended<T: Tx>(tx: &mut T, end: &GateFeedback<'_>) -> Result<KeyRules
     if let Effect::HoldUntil(until) = end.effect {
         gate.hold(until);
     }
-    hear(tx, &mut gate, &key_gate_rules, end);
+    feed_back(tx, &mut gate, &key_gate_rules, end);
     if gate == key.gate {
         return Ok(rules);
     }
@@ -60,7 +60,7 @@ pub async fn ended<T: Tx>(tx: &mut T, end: &GateFeedback<'_>) -> Result<KeyRules
     Ok(rules.looked_at())
 }
 
-fn hear<T: Tx>(tx: &T, gate: &mut Gate, rules: &GateRules, end: &GateFeedback<'_>) {
+fn feed_back<T: Tx>(tx: &T, gate: &mut Gate, rules: &GateRules, end: &GateFeedback<'_>) {
     if let Some(cost) = end.unused {
         gate.give_back(cost);
     }

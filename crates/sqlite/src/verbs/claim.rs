@@ -11,7 +11,6 @@ use ostler_store::views::QueueSettings;
 use ostler_store::{Check, Lease, LeaseRef};
 use rusqlite::{Row, params};
 
-use super::outbox::{OutboxInput, note};
 use crate::fault::readable;
 use crate::row::{Mishaps, Phase, Uid};
 use crate::shared_tx::unreadable;
@@ -20,6 +19,7 @@ use ostler_sql::codec::extras_from;
 use ostler_sql::dependents;
 use ostler_sql::gates::{ClaimGate, ClaimVerdict, GateQuestion};
 use ostler_sql::limit_keys::{self, Candidate};
+use ostler_sql::outbox::{OutboxInput, note};
 
 /// A candidate: a ready task that may be claimed.
 struct ReadyTask {
@@ -123,7 +123,7 @@ pub(crate) fn run(tx: &mut Tx<'_>, claim: &Claim) -> Sql<ClaimAnswer> {
         poll_now(limit_keys::settle(tx, task.limit, &rules))?;
         let attempt = task.claimed.attempt - 1;
         let end = OutboxInput { lane: task.lane, slot: task.slot, attempt, state: &state, outcome: None };
-        note(tx, settings.outbox, &end)?;
+        poll_now(note(tx, settings.outbox, &end))?;
         if task.awaited {
             poll_now(dependents::ended(tx, task.slot))?;
         }

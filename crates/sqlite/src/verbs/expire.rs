@@ -7,11 +7,12 @@ use ostler_store::Check;
 use ostler_store::calls::Expired;
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::finish::end_attempt;
 use super::sessions::{end, hand_back_all, leased};
 use crate::fault::readable;
 use crate::row::{Uid, find, ttl_from};
 use crate::tx::{Sql, Tx};
+use ostler_sql::end_attempt::end_attempt;
+use ostler_sql::poll_now;
 
 /// Open sessions with their TTL, and whether ended ones still have tasks.
 pub(crate) struct Suspects {
@@ -73,7 +74,7 @@ pub(crate) fn run(tx: &mut Tx<'_>, dead: &[DeadSession], batch: usize) -> Sql<Ex
     orphans.sort_unstable();
     for slot in orphans.iter().take(batch) {
         let Some(Some(found)) = readable(find(tx.conn, "WHERE t.id = ?1", [slot]))? else { continue };
-        end_attempt(tx, &found, &Outcome::NodeDied, None, None)?;
+        poll_now(end_attempt(tx, &found, &Outcome::NodeDied, None, None))?;
     }
     let tasks = handed_back + orphans.len().min(batch);
     Ok(Expired { sessions: ended, tasks, more: orphans.len() > batch })

@@ -8,14 +8,14 @@ use ostler_sql::task::set_state;
 use ostler_store::calls::MadeReady;
 use rusqlite::{Connection, params};
 
-use super::outbox::{OutboxInput, note};
 use crate::fault::readable;
 use crate::row::{Phase, find};
 use crate::shared_tx::text;
 use crate::tx::{Sql, Tx};
-use ostler_sql::dependents::{NEXT_FREED, come_forward, ended_in_queue, see_to};
+use ostler_sql::dependents::{NEXT_FREED, come_forward, ended_in_queue, release_dependents};
 use ostler_sql::gates;
 use ostler_sql::limit_keys;
+use ostler_sql::outbox::{OutboxInput, note};
 
 const NEXT_DUE: &str = "SELECT min(run_at) FROM task INDEXED BY due WHERE phase = 1 AND why <> 7";
 const NEXT_LATE: &str =
@@ -51,14 +51,11 @@ pub(crate) fn run(tx: &mut Tx<'_>, batch: usize) -> Sql<MadeReady> {
         let rules = tx.key_rules(&found.task.queue)?;
         poll_now(limit_keys::settle(tx, found.limit, &rules))?;
         let (attempt, tell) = (found.task.runs, tx.queue_or_new(&found.task.queue)?.settings.outbox);
-        note(
-            tx,
-            tell,
-            &OutboxInput { lane: found.lane, slot: found.slot, attempt, state: &state, outcome: None },
-        )?;
+        let end = OutboxInput { lane: found.lane, slot: found.slot, attempt, state: &state, outcome: None };
+        poll_now(note(tx, tell, &end))?;
         poll_now(ended_in_queue(tx, &found))?;
     }
-    let seen_to = poll_now(see_to(tx, batch - late.len()))?;
+    let seen_to = poll_now(release_dependents(tx, batch - late.len()))?;
     let due = slots(
         tx,
         "SELECT id FROM task INDEXED BY due WHERE phase = 1 AND why <> 7 AND run_at <= ?1 ORDER BY run_at, id LIMIT ?2",

@@ -1,8 +1,6 @@
 //! The verbs, each as statements inside one transaction. No rule is made here: `ostler_core` decides, and these
 //! write what it says.
 
-pub(crate) mod amend;
-pub(crate) mod cancel;
 pub(crate) mod claim;
 pub(crate) mod enqueue;
 pub(crate) mod events;
@@ -15,8 +13,6 @@ pub(crate) mod orphans;
 pub(crate) mod outbox;
 pub(crate) mod prune;
 pub(crate) mod queries;
-pub(crate) mod queues;
-pub(crate) mod replay;
 pub(crate) mod schedules;
 pub(crate) mod sessions;
 pub(crate) mod start;

@@ -1,50 +1,30 @@
-//! Tellings: noted in the transaction that ends an attempt, taken by sessions, removed when they were told.
+//! The outbox: entries are written with the end of an attempt, taken by sessions, and removed when acknowledged.
 
-use ostler_core::{EndKind, Outcome, SessionId, State, TaskId, Timestamp, end_kind};
+use ostler_core::{EndKind, SessionId};
 use ostler_store::Check;
-use ostler_store::calls::EventKind;
-use ostler_store::outbox::{Ack, OutboxAnswer, OutboxEntry, OutboxFilter};
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use ostler_store::outbox::{Ack, OutboxAnswer, OutboxFilter};
+use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::fault::readable;
-use crate::row::{Uid, from_ordinal, ordinal};
-use crate::shared_tx::unreadable;
+use crate::row::{Uid, ordinal};
+use crate::shared_tx::RowRef;
 use crate::tx::{Sql, Tx};
-use ostler_sql::codec::{failure_from, failure_text};
+use ostler_sql::outbox::{NewEntry, entry_from, warn};
+use ostler_sql::poll_now;
 
-/// A task that came to where it stands.
-pub(crate) struct OutboxInput<'a> {
-    pub(crate) lane: i64,
-    pub(crate) slot: i64,
-    /// How many attempts have begun.
-    pub(crate) attempt: u32,
-    pub(crate) state: &'a State,
-    /// How the attempt ended, if one did.
-    pub(crate) outcome: Option<&'a Outcome>,
-}
-
-/// Notes the end, if its queue wants it told.
-pub(crate) fn note(tx: &mut Tx<'_>, tell: OutboxFilter, end: &OutboxInput<'_>) -> Sql<()> {
-    let Some(what) = end_kind(end.state, end.outcome).filter(|what| tell.has(*what)) else { return Ok(()) };
-    let run_at = match end.state {
-        State::Queued { run_at, .. } => Some(run_at.millis()),
-        State::Claimed { .. }
-        | State::Running { .. }
-        | State::Completed { .. }
-        | State::Failed { .. }
-        | State::Cancelled { .. } => None,
-    };
-    let failure = end.outcome.and_then(Outcome::failure).map(|failure| failure_text(failure, tx.now, tx.now));
+/// Inserts a new entry.
+pub(crate) fn insert(tx: &mut Tx<'_>, entry: &NewEntry) -> Sql<()> {
+    let NewEntry { lane, slot, attempt, what, at, failure, run_at } = entry;
     tx.prepare(
         "INSERT INTO telling(queue, lane, task, attempt, what, at, failure, run_at)
          VALUES((SELECT queue FROM lane WHERE id = ?1), ?1, ?2, ?3, ?4, ?5, ?6, ?7)",
     )?
     .execute(params![
-        end.lane,
-        end.slot,
-        end.attempt,
-        ordinal(&EndKind::ALL, &what),
-        tx.now.millis(),
+        lane,
+        slot,
+        attempt,
+        ordinal(&EndKind::ALL, what),
+        at.millis(),
         failure,
         run_at
     ])?;
@@ -52,7 +32,7 @@ pub(crate) fn note(tx: &mut Tx<'_>, tell: OutboxFilter, end: &OutboxInput<'_>) -
     Ok(())
 }
 
-/// Whether the queue has anything of this that no session has taken.
+/// Whether the queue has entries that no session has taken.
 pub(crate) fn any(conn: &Connection, queue: &str, wants: OutboxFilter) -> Sql<bool> {
     let mut statement = conn.prepare_cached(
         "SELECT 1 FROM telling INDEXED BY untold
@@ -78,7 +58,7 @@ pub(crate) fn take(
     };
     let Some(found) = tx.queue(queue)? else { return Ok(OutboxAnswer::Entries(Vec::new())) };
     let id = found.id;
-    let mut tellings = Vec::new();
+    let mut entries = Vec::new();
     for what in EndKind::ALL.iter().filter(|what| wants.has(**what)) {
         let mut statement = tx.prepare(
             "SELECT g.number, t.uid, l.kind, g.attempt, g.what, g.at, g.failure, g.run_at
@@ -86,35 +66,21 @@ pub(crate) fn take(
              WHERE g.queue = ?1 AND g.what = ?2 AND g.session IS NULL ORDER BY g.number",
         )?;
         let mut rows = statement.query(params![id, ordinal(&EndKind::ALL, what)])?;
-        let enough = tellings.len() + limit;
-        while tellings.len() < enough
+        let enough = entries.len() + limit;
+        while entries.len() < enough
             && let Some(row) = rows.next()?
         {
-            // What cannot be understood stays; it must not keep the others from being told.
-            tellings.extend(readable(telling(row, queue))?);
+            // An entry that cannot be read stays, and does not block the others.
+            entries.extend(readable(entry_from(&RowRef(row), queue))?);
         }
     }
-    tellings.sort_by_key(|telling| telling.number);
-    tellings.truncate(limit);
+    entries.sort_by_key(|entry| entry.number);
+    entries.truncate(limit);
     let mut take = tx.prepare("UPDATE telling SET session = ?2 WHERE number = ?1")?;
-    for telling in &tellings {
-        take.execute(params![telling.number, session])?;
+    for entry in &entries {
+        take.execute(params![entry.number, session])?;
     }
-    Ok(OutboxAnswer::Entries(tellings))
-}
-
-fn telling(row: &Row<'_>, queue: &str) -> Sql<OutboxEntry> {
-    Ok(OutboxEntry {
-        number: row.get(0)?,
-        queue: queue.to_owned(),
-        task: TaskId(row.get::<_, Uid>(1)?.id()),
-        kind: row.get(2)?,
-        attempt: row.get(3)?,
-        what: from_ordinal(&EndKind::ALL, row.get(4)?)?,
-        at: Timestamp::from_millis(row.get(5)?),
-        failure: failure_from(row.get(6)?).map_err(unreadable)?.map(|failed| failed.failure),
-        run_at: row.get::<_, Option<i64>>(7)?.map(Timestamp::from_millis),
-    })
+    Ok(OutboxAnswer::Entries(entries))
 }
 
 pub(crate) fn ack(tx: &mut Tx<'_>, session: SessionId, deliveries: &[Ack]) -> Sql<()> {
@@ -133,31 +99,9 @@ pub(crate) fn ack(tx: &mut Tx<'_>, session: SessionId, deliveries: &[Ack]) -> Sq
         if tx.checks.pass(Check::ToldTaken, mine) {
             remove.execute([number])?;
             if let Some(warning) = warning {
-                warn(tx, task, warning)?;
+                poll_now(warn(tx, task, warning))?;
             }
         }
-    }
-    Ok(())
-}
-
-/// Appends a warning to the events of a task, whoever holds it.
-fn warn(tx: &Tx<'_>, task: i64, warning: &str) -> Sql<()> {
-    tx.prepare(
-        "INSERT INTO event(task, number, at, token, kind, data)
-         SELECT id, (SELECT coalesce(max(number), 0) + 1 FROM event WHERE task = ?1), ?2, token, ?3, ?4
-         FROM task WHERE id = ?1",
-    )?
-    .execute(params![task, tx.now.millis(), ordinal(&EventKind::ALL, &EventKind::Warning), warning])?;
-    Ok(())
-}
-
-/// A session ends: what it had taken and not told is for others.
-pub(crate) fn free(tx: &mut Tx<'_>, session: i64) -> Sql<()> {
-    let freed = tx
-        .prepare("UPDATE telling INDEXED BY taken SET session = NULL WHERE session = ?1")?
-        .execute([session])?;
-    if freed > 0 {
-        tx.ring();
     }
     Ok(())
 }

@@ -6,7 +6,6 @@ use ostler_store::MAX_CASCADE;
 use ostler_store::calls::{Pruned, Retention};
 use rusqlite::{OptionalExtension, params};
 
-use super::jobs;
 use crate::row::phase_at;
 use crate::row::{Phase, Uid};
 use crate::tx::{Sql, Tx};
@@ -63,7 +62,7 @@ pub(crate) fn by_age_and_count(tx: &mut Tx<'_>, keep: &Retention) -> Sql<Pruned>
         }
     }
     poll_now(gates::sweep(tx, keep.batch))?;
-    jobs::prune(tx, keep.completed.max(keep.failed))?;
+    poll_now(ostler_sql::jobs::prune(tx, &keep))?;
     tx.prepare("DELETE FROM session WHERE swept = 1 AND ended_at < ?1")?
         .execute([tx.now.millis().saturating_sub(SESSION_DAYS_MS)])?;
     tx.forget_sessions();

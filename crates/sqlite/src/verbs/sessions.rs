@@ -7,11 +7,13 @@ use ostler_store::calls::{Fenced, NewSession, Renewed};
 use ostler_store::{Check, LeaseRef, MAX_UNNAMED};
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::finish::end_attempt;
-use super::{node_commands, outbox};
+use super::node_commands;
 use crate::fault::readable;
 use crate::row::{Uid, find, ordinal};
 use crate::tx::{Sql, Tx};
+use ostler_sql::end_attempt::end_attempt;
+use ostler_sql::outbox;
+use ostler_sql::poll_now;
 
 pub(crate) fn join(tx: &mut Tx<'_>, node: &NewSession) -> Sql<Fenced> {
     let ttl_ms = i64::try_from(node.ttl.as_millis()).unwrap_or(i64::MAX);
@@ -84,7 +86,7 @@ pub(crate) fn hand_back_all(tx: &mut Tx<'_>, session: i64) -> Sql<usize> {
     let held = leased(tx, session, i64::MAX)?;
     for slot in &held {
         let Some(Some(found)) = readable(find(tx.conn, "WHERE t.id = ?1", [slot]))? else { continue };
-        end_attempt(tx, &found, &Outcome::HandedBack, None, None)?;
+        poll_now(end_attempt(tx, &found, &Outcome::HandedBack, None, None))?;
     }
     end(tx, session)?;
     Ok(held.len())
@@ -103,7 +105,7 @@ pub(crate) fn end(tx: &mut Tx<'_>, session: i64) -> Sql<()> {
         .execute(params![session, tx.now.millis()])?;
     tx.prepare("DELETE FROM worker WHERE session = ?1")?.execute([session])?;
     tx.prepare("DELETE FROM orders WHERE session = ?1")?.execute([session])?;
-    outbox::free(tx, session)
+    poll_now(outbox::free(tx, session))
 }
 
 pub(crate) fn report(tx: &mut Tx<'_>, session: SessionId, workers: &[Worker]) -> Sql<Fenced> {

@@ -19,8 +19,8 @@ use async_trait::async_trait;
 use ostler_core::{JobId, Overrides, SessionId, TaskId, Timestamp, Worker};
 
 use crate::bounds::{
-    Bounds, MAX_BATCH, MAX_MAINTENANCE_BATCH, MAX_PAGE, MAX_WORKERS, check_answer, check_backlog,
-    check_claim, check_job, check_len, check_name, check_order, check_overrides, check_schedule,
+    Bounds, MAX_BATCH, MAX_MAINTENANCE_BATCH, MAX_PAGE, MAX_WORKERS, check_backlog, check_claim,
+    check_command, check_job, check_len, check_name, check_overrides, check_reply, check_schedule,
     check_session,
 };
 use crate::calls::{
@@ -108,7 +108,7 @@ impl Store for Memory {
     }
 
     async fn reply(&self, session: SessionId, answer: Reply) -> Result<Fenced, Error> {
-        check_answer(&answer)?;
+        check_reply(&answer)?;
         Ok(self.write(|book| book.answer(session, answer)))
     }
 
@@ -185,7 +185,7 @@ impl Store for Memory {
     }
 
     async fn command(&self, session: SessionId, order: NodeCommand) -> Result<CommandAnswer, Error> {
-        check_order(&order)?;
+        check_command(&order)?;
         Ok(self.write(|book| book.order(session, order)))
     }
 

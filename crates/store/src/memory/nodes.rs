@@ -3,7 +3,7 @@
 use ostler_core::{Outcome, SessionId, State, Task, Worker};
 
 use super::state::{MemoryState, Session};
-use crate::bounds::{MAX_ORDERS, MAX_UNNAMED};
+use crate::bounds::{MAX_NODE_COMMANDS, MAX_UNNAMED};
 use crate::calls::{Fenced, NewSession, Renewed};
 use crate::checks::Check;
 use crate::lease::LeaseRef;
@@ -76,7 +76,7 @@ impl MemoryState {
         };
         let number = session.orders.last().map_or(0, |last| last.number) + 1;
         session.orders.push(NumberedCommand { number, command: order });
-        let excess = session.orders.len().saturating_sub(MAX_ORDERS);
+        let excess = session.orders.len().saturating_sub(MAX_NODE_COMMANDS);
         session.orders.drain(..excess);
         session.forget_answers();
         self.rings.control = true;

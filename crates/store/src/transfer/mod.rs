@@ -12,7 +12,7 @@ mod run;
 mod sides;
 mod tables;
 
-pub use record::{Checksum, MAX_BITE_BYTES, Record, RecordKey, Value};
+pub use record::{Checksum, MAX_BATCH_BYTES, Record, RecordKey, Value};
 pub use run::{MovePlan, MoveProgress, MoveStep, MoveSummary, ROWS, TableMoved, abandon, run};
 pub use sides::{Arriving, Departure, MoveId, MoveSide, MoveSource, MoveStage, MoveTarget};
 pub use tables::{Column, Kind, Table};

@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 use super::tables::Table;
 
 /// Bytes of the rows of one batch, unless a single row has more.
-pub const MAX_BITE_BYTES: usize = 8 << 20;
+pub const MAX_BATCH_BYTES: usize = 8 << 20;
 
 /// The value of a column of one row.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::super::fixture::{Constructor, Fixture, Halfway};
 use super::super::picture::{Picture, list_all, survey};
 use super::op::{Act, Names, Op, QUEUES, Step, Via};
-use super::say::{Grant, Said, Speaker};
+use super::say::{GrantedLease, Said, Speaker};
 use crate::bounds::{MAX_MAINTENANCE_BATCH, MAX_PAGE};
 use crate::checks::Checks;
 use crate::contract::Store;
@@ -55,8 +55,8 @@ struct Pair {
     first: Arc<dyn Store>,
     second: Arc<dyn Store>,
     names: Names,
-    open: Vec<[Grant; 2]>,
-    closed: Vec<[Grant; 2]>,
+    open: Vec<[GrantedLease; 2]>,
+    closed: Vec<[GrantedLease; 2]>,
     submitted: u64,
 }
 
@@ -119,7 +119,8 @@ impl Pair {
         let now = self.reference.now();
         let [expected, got] =
             [(0, Arc::clone(&self.expected)), (1, self.tested(via))].map(|(side, store)| {
-                let grants = |list: &[[Grant; 2]]| list.iter().map(|grant| grant[side]).collect::<Vec<_>>();
+                let grants =
+                    |list: &[[GrantedLease; 2]]| list.iter().map(|grant| grant[side]).collect::<Vec<_>>();
                 let (open, closed) = (grants(&self.open), grants(&self.closed));
                 Speaker { store, names: self.names, now, open, closed }
             });

@@ -26,9 +26,9 @@ use crate::views::{Filter, TaskRef};
 
 /// A lease granted by a store.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Grant(LeaseRef);
+pub(super) struct GrantedLease(LeaseRef);
 
-impl Grant {
+impl GrantedLease {
     /// Whether both are the same lease; the row is internal to the store.
     pub(super) fn same(&self, lease: &LeaseRef) -> bool {
         (self.0.task, self.0.token) == (lease.task, lease.token)
@@ -39,7 +39,7 @@ impl Grant {
 #[derive(Default)]
 pub(super) struct Said {
     pub(super) answer: String,
-    pub(super) granted: Vec<Grant>,
+    pub(super) granted: Vec<GrantedLease>,
     /// Leases that were given up or lost.
     pub(super) spent: Vec<LeaseRef>,
     /// Tasks that were created.
@@ -51,8 +51,8 @@ pub(super) struct Speaker {
     pub(super) store: Arc<dyn Store>,
     pub(super) names: Names,
     pub(super) now: Timestamp,
-    pub(super) open: Vec<Grant>,
-    pub(super) closed: Vec<Grant>,
+    pub(super) open: Vec<GrantedLease>,
+    pub(super) closed: Vec<GrantedLease>,
 }
 
 impl Speaker {
@@ -183,7 +183,7 @@ impl Speaker {
             ClaimAnswer::Tasks { mut tasks, next } => {
                 for claimed in &mut tasks {
                     let lease = claimed.lease.as_ref();
-                    granted.push(Grant(lease));
+                    granted.push(GrantedLease(lease));
                     claimed.lease = Lease::granted(LeaseRef { row: 0, ..lease });
                 }
                 ClaimAnswer::Tasks { tasks, next }

@@ -9,7 +9,7 @@ use super::dependencies::{BLOCKED, FREED, add_after, after, end};
 use super::runner::cases;
 use crate::bounds::MAX_CASCADE;
 use crate::calls::{CancelAnswer, Enqueued, MadeReady, NewTask, Prune, ReplayAnswer};
-use crate::cascade::see_to_dependents;
+use crate::cascade::release_all_dependents;
 use crate::error::ErrorKind;
 use crate::plans::Unique;
 
@@ -178,7 +178,7 @@ async fn a_long_chain_is_cancelled_link_by_link(s: &Scene) {
     s.cancel(first).await;
     assert_eq!(s.state(ids[MAX_CASCADE - 1]).await, StateName::Cancelled);
     assert_eq!(s.waits(ids[MAX_CASCADE]).await, BLOCKED);
-    see_to_dependents(&*s.store).await.expect("make_ready answers");
+    release_all_dependents(&*s.store).await.expect("make_ready answers");
     assert_eq!(s.store.make_ready(100).await, Ok(MadeReady::default()), "nobody is left over");
     assert_eq!(s.counts().await.cancelled, MAX_CASCADE as u64 + 11);
 }

@@ -4,7 +4,7 @@ use ostler_core::{Id, SessionId, WorkerId};
 
 use super::super::scene::{Scene, TICK, TTL, invalid};
 use super::runner::cases;
-use crate::bounds::{MAX_NAME_BYTES, MAX_ORDERS, MAX_WORKERS};
+use crate::bounds::{MAX_NAME_BYTES, MAX_NODE_COMMANDS, MAX_WORKERS};
 use crate::calls::{Fenced, Renewed};
 use crate::node_commands::{CommandAnswer, NodeCommand, NumberedCommand, Reply, WorkerChoice};
 
@@ -88,7 +88,7 @@ async fn an_order_through_another_connection_is_heard(s: &Scene) {
 
 async fn over_the_bound_the_oldest_order_goes(s: &Scene) {
     let node = s.join().await;
-    let most = u32::try_from(MAX_ORDERS).expect("a small number");
+    let most = u32::try_from(MAX_NODE_COMMANDS).expect("a small number");
     let all: Vec<(u64, NodeCommand)> =
         (1..=most + 2).map(|at| (u64::from(at), resize("letters", 0, at))).collect();
     for (number, said) in &all {
@@ -184,7 +184,7 @@ async fn an_answer_stands_with_the_node_as_long_as_its_order(s: &Scene) {
     let unasked = Reply { number: 9, ..third.clone() };
     assert_eq!(s.store.reply(node, unasked).await, Ok(Fenced::Recorded));
     assert_eq!(answers(s, node).await.len(), 2, "nobody has asked for that one");
-    for _ in 0..MAX_ORDERS - 2 {
+    for _ in 0..MAX_NODE_COMMANDS - 2 {
         order(s, node, NodeCommand::Drain).await;
     }
     let left = answers(s, node).await;

@@ -1,31 +1,30 @@
-//! The settings of queues. Whoever changes them holds the queue alone.
+//! Configure: changes the settings of a queue, under its exclusive lock.
 
 use ostler_store::calls::QueueChange;
-use ostler_store::check_settings;
 use ostler_store::views::QueueSettings;
+use ostler_store::{Error, check_settings};
 
-use crate::fault::{Abort, Sql};
-use crate::locks::{LockTarget, Locks, Mode};
-use crate::tx::Tx;
-use ostler_sql::gates;
-use ostler_sql::limit_keys;
+use crate::gates;
+use crate::limit_keys;
+use crate::tx::{Tx, key_rules};
 
-/// Whose locks are needed.
-pub(crate) fn locks(name: &str) -> Locks {
-    Locks::none().and(LockTarget::Queue(name.to_owned()), Mode::Exclusive)
-}
-
-/// Changes the settings. An error of the caller's is found before anything is written.
-pub(crate) async fn configure(tx: &mut Tx, name: &str, changes: &[QueueChange]) -> Sql<QueueSettings> {
-    let before = tx.settings(name)?;
+/// Changes the settings. Settings that do not fit together are refused before anything is written.
+pub async fn configure<T: Tx>(
+    tx: &mut T,
+    name: &str,
+    changes: &[QueueChange],
+) -> Result<Result<QueueSettings, Error>, T::Error> {
+    let before = tx.queue(name).await?.map(|queue| queue.settings.clone()).unwrap_or_default();
     let mut settings = before.clone();
     changes.iter().for_each(|change| settings.apply(change.clone()));
-    check_settings(&settings).map_err(Abort::Refused)?;
+    if let Err(error) = check_settings(&settings) {
+        return Ok(Err(error));
+    }
     let id = tx.queue_or_new(name).await?.id;
     let limits = change_gates(tx, name, &before, changes).await?;
     tx.set_settings(name, &settings).await?;
     let rules = |settings: &QueueSettings| (settings.key_concurrency, settings.key_rules());
-    let now = tx.key_rules(name)?.looked_at();
+    let now = key_rules(tx, name).await?.looked_at();
     if rules(&before) == rules(&settings) {
         for limit in &limits {
             limit_keys::settle(tx, Some(*limit), &now).await?;
@@ -33,29 +32,29 @@ pub(crate) async fn configure(tx: &mut Tx, name: &str, changes: &[QueueChange]) 
     } else {
         limit_keys::settle_queue(tx, id, now).await?;
     }
-    // A key that somebody named and no task has is kept only as long as there is something to remember about it.
+    // A key without tasks is kept only as long as its gate has state.
     for limit in limits {
         gates::forget_key(tx, limit).await?;
     }
     if before.paused.is_some() && settings.paused.is_none() {
         tx.ring();
     }
-    Ok(settings)
+    Ok(Ok(settings))
 }
 
-/// What the changes do to gates, one after the other. Answers the keys that they are about.
-async fn change_gates(
-    tx: &mut Tx,
+/// Applies the changes to gates, in order. Returns the keys that they name.
+async fn change_gates<T: Tx>(
+    tx: &mut T,
     name: &str,
     before: &QueueSettings,
     changes: &[QueueChange],
-) -> Sql<Vec<i64>> {
+) -> Result<Vec<i64>, T::Error> {
     let mut settings = before.clone();
     let mut limits = Vec::new();
     for change in changes {
         limits.extend(gates::change(tx, name, &settings, change).await?);
         if change.moves_gates() {
-            // Whoever waits for the gate of the queue asks again.
+            // Claims that wait for the gate of the queue ask again.
             tx.ring();
         }
         settings.apply(change.clone());
