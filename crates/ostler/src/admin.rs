@@ -1,8 +1,8 @@
 //! Administration of tasks and of the queue: list, replay, amend, pause, resume.
 
 use ostler_core::{Overrides, TaskId, Timestamp};
+use ostler_store::calls::Amended;
 use ostler_store::calls::{QueueChange, Replay, ReplayAnswer};
-use ostler_store::plans::Amended;
 use ostler_store::views::{Cursor, Filter, Page};
 use ostler_store::{Clock as _, SystemClock};
 

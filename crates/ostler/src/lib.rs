@@ -64,8 +64,8 @@ pub use ostler_runtime::PresenceTimes;
 pub use ostler_runtime::{
     BadScheduleSpec, Drained, LeaseTimes, NodeState, ScheduleSpec, StoreNews, Unclassed,
 };
+pub use ostler_store::calls::Amended;
 pub use ostler_store::calls::{Replay, ReplayAnswer, StepsOnReplay};
-pub use ostler_store::plans::Amended;
 pub use ostler_store::schedules::{ScheduleAnswer, ScheduleRecord};
 pub use ostler_store::views::{Counts, Cursor, Field, Filter, Page};
 pub use ostler_store::{KindStats, Stats, Totals, WorkerCounts};

@@ -9,7 +9,7 @@ use ostler_postgres::tokio_postgres::Transaction;
 use ostler_runtime::{Drained, Ids, Node, NodeState, Stopper};
 use ostler_sqlite::Sqlite;
 use ostler_store::calls::{CancelAnswer, Enqueued, NewTask};
-use ostler_store::plans::Unique;
+use ostler_store::unique::Unique;
 use ostler_store::views::{Counts, TaskRef};
 use ostler_store::{Stats, Store, release_all_dependents};
 use serde::Serialize;

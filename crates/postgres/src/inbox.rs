@@ -12,7 +12,7 @@ use std::time::Duration;
 use ostler_core::{OnConflict, OnFailed, Priority, TaskId, Timestamp};
 use ostler_store::Error;
 use ostler_store::calls::{Enqueued, NewTask};
-use ostler_store::plans::Unique;
+use ostler_store::unique::Unique;
 use serde::{Deserialize, Serialize};
 use tokio_postgres::Transaction;
 use tokio_postgres::types::{ToSql, Type};

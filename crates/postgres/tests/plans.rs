@@ -4,7 +4,7 @@ use ostler_core::{Id, OnConflict, SessionId, TaskId};
 use ostler_postgres::tokio_postgres::{NoTls, connect};
 use ostler_postgres::{Options, Postgres};
 use ostler_store::calls::{Claim, Fenced, Kinds, NewSession, NewTask, Prune, QueueChange, Replay, Retention};
-use ostler_store::plans::Unique;
+use ostler_store::unique::Unique;
 use ostler_store::{Stats, Store, Totals};
 use ostler_testkit::{Disk, MAX_WAIT, PrivatePostgres};
 

@@ -7,7 +7,7 @@ use ostler_core::{Id, Outcome, SessionId, StateName, TaskId, Wait, WorkerId};
 use ostler_postgres::tokio_postgres::{Client, NoTls, connect};
 use ostler_postgres::{Options, Postgres};
 use ostler_store::calls::{Claim, ClaimAnswer, Kinds, NewSession, NewTask, QueueChange, Ran, Report};
-use ostler_store::plans::Unique;
+use ostler_store::unique::Unique;
 use ostler_store::views::{Filter, TaskRef};
 use ostler_store::{ErrorKind, Store};
 use ostler_testkit::{MAX_WAIT, PrivatePostgres};

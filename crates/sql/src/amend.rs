@@ -1,7 +1,7 @@
 //! Amend: changes the policy of a task that has not ended, under the lock of its row.
 
 use ostler_core::{Overrides, TaskId};
-use ostler_store::plans::Amended;
+use ostler_store::calls::Amended;
 
 use crate::codec::{EndLimits, extras_text};
 use crate::params;

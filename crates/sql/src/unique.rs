@@ -2,7 +2,7 @@
 
 use ostler_core::{Conflict, Readiness, State, StateName, TaskId, Timestamp, Wait, conflict};
 use ostler_store::calls::{Enqueued, NewTask};
-use ostler_store::plans::Unique;
+use ostler_store::unique::Unique;
 
 use crate::codec::{EndLimits, extras_text};
 use crate::dependents;

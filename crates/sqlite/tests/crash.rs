@@ -19,8 +19,8 @@ use ostler_store::calls::{Claim, Claimed, Expired, Kinds, QueueChange, Retention
 use ostler_store::jobs::{JobChange, NewJob};
 use ostler_store::node_commands::NodeCommand;
 use ostler_store::outbox::{OutboxAnswer, OutboxFilter};
-use ostler_store::plans::Unique;
 use ostler_store::schedules::{Activity, Firing, Schedule, TaskTemplate};
+use ostler_store::unique::Unique;
 use ostler_store::{Clock, Store};
 use ostler_testkit::history::{Log, Scribe, Stored, check, read};
 use ostler_testkit::{Ids, ManualClock, Twin, Voice, scratch};

@@ -8,8 +8,8 @@ use crate::gates::{check_breaker, check_cost, check_rates};
 use crate::jobs::{MAX_SPEC_BYTES, NewJob};
 use crate::node_commands::{NodeCommand, Reply};
 use crate::outbox::Ack;
-use crate::plans::Unique;
 use crate::schedules::{Firing, Schedule};
+use crate::unique::Unique;
 use crate::views::QueueSettings;
 
 /// Tasks, leases or ids in one call.

@@ -14,7 +14,7 @@ use crate::lease::{Lease, LeaseRef};
 use crate::node_commands::NumberedCommand;
 use crate::outbox::OutboxFilter;
 use crate::paths::PayloadPath;
-use crate::plans::Unique;
+use crate::unique::Unique;
 
 // ---- sessions -----------------------------------------------------------------------------------------
 
@@ -396,6 +396,17 @@ pub enum ReplayAnswer {
     Hastened,
     /// Its state does not allow it.
     Refused(StateName),
+    /// There is no such task.
+    NotFound,
+}
+
+/// The answer to an amendment of a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Amended {
+    /// Applied; it also counts for the outcome of a running attempt.
+    Done,
+    /// The task was already in this terminal state, and is unchanged.
+    Ended(StateName),
     /// There is no such task.
     NotFound,
 }

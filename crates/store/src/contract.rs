@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use async_trait::async_trait;
 use ostler_core::{JobId, Overrides, SessionId, TaskId, Timestamp, Worker};
 
+use crate::calls::Amended;
 use crate::calls::{
     Appended, CancelAnswer, Claim, ClaimAnswer, Enqueued, EventKind, Expired, Fenced, Finished, Kinds,
     MadeReady, NewEvent, NewSession, NewStep, NewTask, Prune, Pruned, QueueChange, Renewed, Replay,
@@ -15,7 +16,6 @@ use crate::jobs::{JobAnswer, JobChange, JobFilter, JobPut, JobRecord, NewJob};
 use crate::lease::{Lease, LeaseRef};
 use crate::node_commands::{CommandAnswer, NodeCommand, Reply};
 use crate::outbox::{Ack, OutboxAnswer, OutboxFilter};
-use crate::plans::Amended;
 use crate::schedules::{Activity, Fired, Firing, PutAnswer, Schedule, ScheduleAnswer, ScheduleRecord};
 use crate::views::{Cursor, Event, Filter, Page, QueueSettings, Survey, TaskDetail, TaskRef};
 use crate::wake::Wakeups;

@@ -1,6 +1,6 @@
 //! The store contract: durable storage of tasks.
 //!
-//! - [`Store`]: the verbs. [`calls`] has their requests and answers, [`views`] the query results, [`plans`] unique keys and
+//! - [`Store`]: the verbs. [`calls`] has their requests and answers, [`views`] the query results, [`unique`] unique keys, and
 //!   amendments, [`schedules`] recurring work, [`node_commands`] commands to nodes, [`outbox`] outcomes to deliver,
 //!   [`gates`] limits and breakers, [`paths`] the keys and costs in payloads, [`jobs`] tasks created together.
 //! - [`transfer`]: moving everything from one store to another.
@@ -26,10 +26,10 @@ mod memory;
 pub mod node_commands;
 pub mod outbox;
 pub mod paths;
-pub mod plans;
 pub mod schedules;
 mod stats;
 pub mod transfer;
+pub mod unique;
 pub mod views;
 mod wake;
 

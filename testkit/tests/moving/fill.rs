@@ -13,8 +13,8 @@ use ostler_store::calls::{
 use ostler_store::gates::{BreakerScope, BreakerSetting};
 use ostler_store::jobs::{NewJob, queue_of};
 use ostler_store::outbox::OutboxFilter;
-use ostler_store::plans::Unique;
 use ostler_store::schedules::{Firing, Schedule, TaskTemplate};
+use ostler_store::unique::Unique;
 use ostler_store::{Clock, Lease, Store};
 use ostler_testkit::{Ids, ManualClock};
 

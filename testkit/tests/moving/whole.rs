@@ -8,8 +8,8 @@ use ostler_postgres::tokio_postgres::{NoTls, connect};
 use ostler_store::Store;
 use ostler_store::calls::{Enqueued, Finished, NewTask, Replay, Report};
 use ostler_store::conformance::Picture;
-use ostler_store::plans::Unique;
 use ostler_store::transfer::Table;
+use ostler_store::unique::Unique;
 use ostler_store::views::TaskRef;
 use ostler_testkit::{Ids, scratch};
 

@@ -1,7 +1,7 @@
 //! `ostler amend`: other rules for a task that has not ended.
 
+use ostler_store::calls::Amended;
 use ostler_store::check_overrides;
-use ostler_store::plans::Amended;
 use ostler_wire::action::{ActionResult, ActionView};
 
 use super::{Console, show};

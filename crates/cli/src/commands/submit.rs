@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use ostler_core::{Overrides, StateName, Task, TaskId};
 use ostler_store::calls::{Enqueued, NewTask};
-use ostler_store::plans::Unique;
+use ostler_store::unique::Unique;
 use ostler_store::views::TaskRef;
 use ostler_store::{Clock as _, MAX_AFTER, Store, SystemClock, check_len, check_replacement};
 use ostler_wire::json::Json;

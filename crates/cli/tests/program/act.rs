@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ostler_core::{ErrorClass, Failure, Outcome, Overrides, Priority, Task};
 use ostler_store::calls::NewTask;
-use ostler_store::plans::Unique;
+use ostler_store::unique::Unique;
 use ostler_store::views::TaskRef;
 use ostler_store::{Clock as _, Store as _, SystemClock};
 use ostler_testkit::Ids;

@@ -11,6 +11,7 @@ use ostler_core::{
 };
 use ostler_postgres::Postgres;
 use ostler_postgres::tokio_postgres::Client;
+use ostler_store::calls::Amended;
 use ostler_store::calls::{
     Appended, CancelAnswer, Claim, ClaimAnswer, Claimed, Enqueued, EventKind, Fenced, Finished, Kinds,
     NewEvent, NewSession, NewStep, NewTask, QueueChange, Ran, Renewed, Replay, ReplayAnswer, Report, Saved,
@@ -19,7 +20,6 @@ use ostler_store::calls::{
 use ostler_store::jobs::{JobAnswer, JobChange, JobFilter, JobPut, NewJob};
 use ostler_store::node_commands::{CommandAnswer, NodeCommand, Reply};
 use ostler_store::outbox::{Ack, OutboxAnswer, OutboxFilter};
-use ostler_store::plans::Amended;
 use ostler_store::schedules::{Activity, Fired, Firing, PutAnswer, Schedule, ScheduleAnswer, TaskTemplate};
 use ostler_store::views::{TaskDetail, TaskRef};
 use ostler_store::{Clock, LeaseRef, Store};

@@ -10,6 +10,7 @@ use ostler_core::{
 use super::gates::ClaimVerdict;
 use super::state::{MemoryState, Slot};
 use crate::bounds::MAX_STEPS;
+use crate::calls::Amended;
 use crate::calls::{
     Appended, CancelAnswer, Claim, ClaimAnswer, Claimed, Enqueued, Fenced, Finished, NewEvent, NewStep,
     NewTask, Replay, ReplayAnswer, Report, Saved, Start, StepsOnReplay,
@@ -17,7 +18,6 @@ use crate::calls::{
 use crate::checks::Check;
 use crate::gates::{MAX_DUE_KEYS, most_looked_at};
 use crate::lease::{Lease, LeaseRef};
-use crate::plans::Amended;
 use crate::views::Event;
 
 impl MemoryState {

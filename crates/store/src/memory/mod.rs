@@ -23,6 +23,7 @@ use crate::bounds::{
     check_command, check_job, check_len, check_name, check_overrides, check_reply, check_schedule,
     check_session,
 };
+use crate::calls::Amended;
 use crate::calls::{
     Appended, CancelAnswer, Claim, ClaimAnswer, Enqueued, EventKind, Expired, Fenced, Finished, Kinds,
     MadeReady, NewEvent, NewSession, NewStep, NewTask, Prune, Pruned, QueueChange, Renewed, Replay,
@@ -36,7 +37,6 @@ use crate::jobs::{JobAnswer, JobChange, JobFilter, JobPut, JobRecord, NewJob};
 use crate::lease::LeaseRef;
 use crate::node_commands::{CommandAnswer, NodeCommand, Reply};
 use crate::outbox::{Ack, OutboxAnswer, OutboxFilter};
-use crate::plans::Amended;
 use crate::schedules::{Activity, Fired, Firing, PutAnswer, Schedule, ScheduleAnswer, ScheduleRecord};
 use crate::views::{Cursor, Event, Filter, Page, QueueSettings, Survey, TaskDetail, TaskRef};
 use crate::wake::{Bells, Wakeups};

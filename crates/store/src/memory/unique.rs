@@ -4,7 +4,7 @@ use ostler_core::{Conflict, Readiness, State, Task, Wait, conflict};
 
 use super::state::{MemoryState, Slot};
 use crate::calls::{Enqueued, NewTask};
-use crate::plans::Unique;
+use crate::unique::Unique;
 
 impl MemoryState {
     /// Resolves a conflict over a unique key. `None`: the new task is to be created.

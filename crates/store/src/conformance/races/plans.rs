@@ -10,8 +10,8 @@ use super::rounds::{clear, connections, finish};
 use super::run::{Side, Stage, Stagger, both};
 use crate::calls::{Enqueued, Finished, NewTask, QueueChange};
 use crate::contract::Store;
-use crate::plans::Unique;
 use crate::schedules::{Fired, Firing, PutAnswer, Schedule, ScheduleAnswer, TaskTemplate};
+use crate::unique::Unique;
 
 async fn enqueue(store: Arc<dyn Store>, task: NewTask) -> Enqueued {
     one(store.enqueue(vec![task]).await.expect("enqueue answers"))

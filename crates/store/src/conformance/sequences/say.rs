@@ -20,8 +20,8 @@ use crate::jobs::NewJob;
 use crate::lease::{Lease, LeaseRef};
 use crate::node_commands::Reply;
 use crate::outbox::Ack;
-use crate::plans::Unique;
 use crate::schedules::{Fired, Firing, Schedule, TaskTemplate};
+use crate::unique::Unique;
 use crate::views::{Filter, TaskRef};
 
 /// A lease granted by a store.

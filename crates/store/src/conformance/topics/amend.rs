@@ -7,8 +7,8 @@ use ostler_core::{ErrorClass, Outcome, Overrides, StateName};
 use super::super::scene::{QUEUE, Scene, failure, invalid};
 use super::runner::cases;
 use crate::bounds::MAX_KINDS;
+use crate::calls::Amended;
 use crate::calls::{Finished, NewTask, QueueChange};
-use crate::plans::Amended;
 
 cases![
     a_kind_has_rules_of_its_own,

@@ -14,7 +14,7 @@ use crate::calls::{
 };
 use crate::error::ErrorKind;
 use crate::lease::{Lease, LeaseRef};
-use crate::plans::Unique;
+use crate::unique::Unique;
 use crate::views::Filter;
 
 cases![

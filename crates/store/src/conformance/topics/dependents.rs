@@ -11,7 +11,7 @@ use crate::bounds::MAX_CASCADE;
 use crate::calls::{CancelAnswer, Enqueued, MadeReady, NewTask, Prune, ReplayAnswer};
 use crate::cascade::release_all_dependents;
 use crate::error::ErrorKind;
-use crate::plans::Unique;
+use crate::unique::Unique;
 
 cases![
     who_waits_can_be_cancelled_and_replayed,

@@ -7,7 +7,7 @@ use ostler_core::{Backoff, Jitter, OnFailed, Overrides, Priority, Readiness, Sta
 use super::super::scene::{KIND, QUEUE, Scene, invalid};
 use super::runner::cases;
 use crate::calls::{Enqueued, NewTask, QueueChange};
-use crate::plans::Unique;
+use crate::unique::Unique;
 
 cases![
     a_task_is_kept_as_it_was_given,

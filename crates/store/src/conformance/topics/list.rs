@@ -8,7 +8,7 @@ use super::super::picture::list_all;
 use super::super::scene::{Scene, TICK, TTL, failure};
 use super::runner::cases;
 use crate::calls::Prune;
-use crate::plans::Unique;
+use crate::unique::Unique;
 use crate::views::{Cursor, Field, Filter, LeaseFilter};
 
 cases![

@@ -9,8 +9,8 @@ use super::runner::cases;
 use crate::calls::{Enqueued, NewTask, QueueChange, Replay};
 use crate::gates::MAX_COST;
 use crate::paths::PayloadPath;
-use crate::plans::Unique;
 use crate::schedules::{Fired, Firing, Schedule, TaskTemplate};
+use crate::unique::Unique;
 
 cases![
     a_task_has_the_key_of_its_payload,

@@ -8,10 +8,10 @@ use super::super::scene::{KIND, QUEUE, Scene, TICK, heard, invalid};
 use super::runner::cases;
 use crate::bounds::{MAX_MESSAGE_BYTES, MAX_SCHEDULES, MAX_TEMPLATE_BYTES};
 use crate::calls::NewTask;
-use crate::plans::Unique;
 use crate::schedules::{
     Activity, Fired, Firing, PutAnswer, Schedule, ScheduleAnswer, ScheduleRecord, Skipped, TaskTemplate,
 };
+use crate::unique::Unique;
 
 cases![
     a_schedule_is_shown_as_it_was_put,

@@ -9,8 +9,8 @@ use super::runner::cases;
 use crate::bounds::RECENT_RUNS;
 use crate::calls::{NewTask, Prune, Retention};
 use crate::lease::Lease;
-use crate::plans::Unique;
 use crate::stats::{Stats, Totals};
+use crate::unique::Unique;
 use crate::views::{Counts, LaneRecord, Survey};
 
 cases![

@@ -12,7 +12,7 @@ use super::outbox::{hear, tell};
 use super::runner::cases;
 use crate::calls::{Enqueued, NewStep, NewTask, Prune, QueueChange, Saved};
 use crate::outbox::OutboxFilter;
-use crate::plans::Unique;
+use crate::unique::Unique;
 use crate::views::TaskRef;
 
 cases![

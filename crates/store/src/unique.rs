@@ -1,8 +1,8 @@
-//! Unique keys of new tasks, and amendments of existing ones.
+//! Unique keys of new tasks.
 
 use std::time::Duration;
 
-use ostler_core::{OnConflict, StateName};
+use ostler_core::OnConflict;
 
 /// A key that one task of a queue has at a time.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,15 +21,4 @@ impl Unique {
     pub fn new(key: impl Into<String>) -> Self {
         Self { key: key.into(), hold: None, on_conflict: OnConflict::Keep }
     }
-}
-
-/// The answer to an amendment of a task.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Amended {
-    /// Applied; it also counts for the outcome of a running attempt.
-    Done,
-    /// The task was already in this terminal state, and is unchanged.
-    Ended(StateName),
-    /// There is no such task.
-    NotFound,
 }
