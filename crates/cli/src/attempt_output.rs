@@ -1,4 +1,4 @@
-//! What an attempt wrote, as the store kept it.
+//! The recorded output of an attempt: stdout, stderr and warnings.
 
 use ostler_core::TaskId;
 use ostler_exec::Level;
@@ -6,19 +6,18 @@ use ostler_process::Argument;
 use ostler_store::calls::EventKind;
 use ostler_store::{MAX_PAGE, Store};
 
-/// What one attempt wrote.
 #[derive(Debug, Default)]
 pub(crate) struct AttemptOutput {
-    /// To standard output, where it is a command that did not succeed. The output of a success is the task's.
+    /// Standard output of a command that did not succeed. The output of a success is the task's.
     pub(crate) stdout: Vec<u8>,
-    /// To standard error, as lines.
+    /// Standard error, in lines.
     pub(crate) stderr: Vec<u8>,
-    /// What was said about it, such as that its output was cut.
+    /// Warnings about the output, such as that it was truncated.
     pub(crate) warnings: Vec<String>,
 }
 
 impl AttemptOutput {
-    /// What the attempt with this token wrote, as far as it was kept.
+    /// Reads the recorded output of the attempt with this token.
     pub(crate) async fn read(store: &dyn Store, id: TaskId, token: Option<u64>) -> anyhow::Result<Self> {
         let mut written = Self::default();
         let mut after = 0;
@@ -41,12 +40,12 @@ impl AttemptOutput {
     }
 }
 
-/// The bytes of a piece of standard output, from its event.
+/// Decodes a piece of standard output from its event.
 pub(crate) fn stdout_piece(data: &str) -> Vec<u8> {
     serde_json::from_str::<Argument>(data).map_or_else(|_| data.as_bytes().to_vec(), |argument| argument.0)
 }
 
-/// The level that stands before a log line, and the line.
+/// Splits a log line into its level and its text.
 pub(crate) fn level(data: &str) -> (Option<Level>, &str) {
     let known = [Level::Debug, Level::Info, Level::Warn, Level::Error];
     let of = |level: Level| Some((Some(level), data.strip_prefix(level.name())?.strip_prefix(' ')?));

@@ -1,4 +1,4 @@
-//! How the program ends: exit codes, and one sentence for whatever went wrong.
+//! Exit codes, and the one place that prints errors.
 
 use std::fmt;
 use std::io::{self, Write as _};
@@ -8,38 +8,30 @@ use ostler_store::{Error, ErrorKind};
 
 use crate::print::visible_lines;
 
-/// The exit codes, as the help shows them.
+/// The table of exit codes in `--help`.
 pub(crate) const TABLE: &str = "\
 Exit codes:
   0    done
-  1    work failed, or a drain handed it back unfinished
+  1    work failed, or was returned to the queue unfinished
   2    bad usage, input or config
   3    the store is unreachable, refused or not writable
   4    not found
   5    the queue is full
   130  interrupted";
 
-/// An exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Code {
-    /// Done.
     Done,
-    /// Work failed, or was handed back unfinished.
+    /// Work failed, or was returned to the queue unfinished.
     WorkFailed,
-    /// Bad usage, input or config.
     BadInput,
-    /// The store is unreachable, refused or not writable.
     Store,
-    /// Not found.
     NotFound,
-    /// The queue is full.
     QueueFull,
-    /// Interrupted.
     Interrupted,
 }
 
 impl Code {
-    /// The number.
     pub(crate) const fn number(self) -> u8 {
         match self {
             Self::Done => 0,
@@ -59,7 +51,7 @@ impl From<Code> for ExitCode {
     }
 }
 
-/// Why a command was not carried out, and with which code the program ends.
+/// Why a command was refused, and the exit code.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     code: Code,
@@ -74,16 +66,16 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-/// An error that ends the program with this code.
+/// An error with an exit code.
 pub(crate) fn refused(code: Code, sentence: impl Into<String>) -> anyhow::Error {
     Refusal { code, sentence: sentence.into() }.into()
 }
 
-/// Says what went wrong, if anything did, and how the program ends.
+/// Prints the error, if there is one, and returns the exit code.
 pub(crate) fn end(done: anyhow::Result<Code>) -> ExitCode {
     match done {
         Ok(code) => code.into(),
-        // Whoever read the output has enough of it.
+        // The reader of the output has closed it.
         Err(error) if is_closed_pipe(&error) => Code::Done.into(),
         Err(error) => {
             say(&format!("{error:#}"));
@@ -92,7 +84,7 @@ pub(crate) fn end(done: anyhow::Result<Code>) -> ExitCode {
     }
 }
 
-/// A sentence for people, apart from the output. If nobody can read it, so be it. It may have words of users and of tasks in it.
+/// Prints a message to standard error, ignoring write errors. Control characters, which users' and tasks' texts may contain, are escaped.
 pub(crate) fn say(sentence: &str) {
     let _ = writeln!(io::stderr(), "ostler: {}", visible_lines(sentence));
 }
@@ -114,7 +106,7 @@ fn code_of(error: &anyhow::Error) -> Code {
     Code::WorkFailed
 }
 
-/// What a store's answer means, once it is open.
+/// The exit code for an error of an open store.
 const fn of_store(kind: ErrorKind) -> Code {
     match kind {
         ErrorKind::Invalid => Code::BadInput,

@@ -1,12 +1,12 @@
-//! Shell injection: arguments that an interpreter reads as program text, and data that is pasted into them. `sh -c "convert {}"`
-//! with the item `x; rm -rf ~` runs two programs. Data that is the whole script is another matter: it is meant to be run.
+//! Shell injection: finds data that is pasted into an argument which an interpreter reads as program text. `sh -c "convert {}"`
+//! with the item `x; rm -rf ~` runs two programs. Data that is the whole script is allowed: it is meant to be run.
 
-/// A sort of program that reads an argument as program text.
+/// A program that takes program text as an argument.
 struct Interpreter {
     names: &'static [&'static str],
-    /// The short option before it, which may stand together with others: `-lc`, `-euc`.
+    /// Short options that announce program text; they may be combined with others: `-lc`, `-euc`.
     letters: &'static [char],
-    /// The long ones.
+    /// Long options that announce program text.
     words: &'static [&'static str],
     remedy: &'static str,
 }
@@ -34,53 +34,48 @@ const INTERPRETERS: [Interpreter; 6] = [
     },
     Interpreter { names: &["php"], letters: &['r'], words: &["--run"], remedy: BY_SCRIPT },
 ];
-/// Options of interpreters that have a value.
+/// Options of interpreters that take a value.
 const VALUES: [&str; 7] = ["-o", "+o", "-O", "-W", "-X", "-I", "-r"];
-/// Programs whose options may stand behind a name: `su anna -c …`.
+/// Programs that accept options after an operand: `su anna -c …`.
 const MIXED: [&str; 2] = ["su", "runuser"];
-/// Options of ssh that have a value.
+/// Options of ssh that take a value.
 const SSH_VALUES: &str = "BbcDEeFIiJLlmOopPQRSWw";
 
-/// What an argument has in it beside fixed text.
+/// How much of an argument is data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Data {
-    /// Nothing.
     None,
-    /// It is all of the argument.
+    /// The whole argument.
     Whole,
-    /// It stands among other text.
+    /// A part of the argument.
     Piece,
 }
 
-/// One argument of a command.
 #[derive(Clone, Debug)]
 pub(crate) struct CommandWord<'a> {
-    /// As it was written.
+    /// The argument as written in the template.
     pub(crate) text: &'a str,
-    /// What is put into it.
     pub(crate) data: Data,
 }
 
 /// Data that becomes program text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Pasted {
-    /// The program that reads it.
+    /// The interpreter.
     pub(crate) program: String,
-    /// The argument.
     pub(crate) argument: String,
-    /// How to give it the data safely.
+    /// How to pass the data safely.
     pub(crate) remedy: &'static str,
 }
 
-const BY_SHELL: &str =
-    "give the data as an argument of its own, which the script calls \"$1\", or by standard input";
-const BY_SCRIPT: &str = "give the data as an argument of its own, which the script finds among its arguments, or by standard input";
+const BY_SHELL: &str = "pass the data as a separate argument (\"$1\" in the script), or on standard input";
+const BY_SCRIPT: &str = "pass the data as a separate argument, or on standard input";
 const BY_SSH: &str =
-    "ssh joins its arguments to one line for the shell of the other side: send the data by standard input";
+    "ssh joins its arguments into one line for the remote shell: send the data on standard input";
 
-/// The first data that an interpreter would read as a part of its program.
+/// Finds the first data that an interpreter would read as part of its program.
 pub(crate) fn pasted(argv: &[CommandWord<'_>]) -> Option<Pasted> {
-    // An interpreter may stand behind others: env, sudo, timeout 5, docker exec NAME.
+    // An interpreter may follow other programs: env, sudo, timeout 5, docker exec NAME.
     (0..argv.len()).find_map(|at| {
         let name = argv[at].text.rsplit('/').next().unwrap_or_default();
         let rest = &argv[at + 1..];
@@ -92,7 +87,7 @@ pub(crate) fn pasted(argv: &[CommandWord<'_>]) -> Option<Pasted> {
         let script = rest.get(script_at)?;
         match script.data {
             Data::Piece => Some(found(name, script, known.remedy)),
-            // What eval is given is program text once more.
+            // The arguments of eval are program text again.
             Data::None if has_eval(script.text) => {
                 let given = rest[script_at + 1..].iter().find(|argument| argument.data != Data::None)?;
                 Some(found("eval", given, BY_SHELL))
@@ -106,7 +101,7 @@ fn has_eval(script: &str) -> bool {
     script.split(|c: char| !c.is_alphanumeric() && c != '_').any(|word| word == "eval")
 }
 
-/// Where the program text of an interpreter stands among its arguments. What comes after a file is for the program in that file.
+/// The index of an interpreter's program text. Arguments after a script file belong to that script.
 fn script_at(name: &str, known: &Interpreter, rest: &[CommandWord<'_>]) -> Option<usize> {
     let mut at = 0;
     loop {
@@ -133,7 +128,7 @@ fn asks(argument: &str, known: &Interpreter) -> bool {
     known.words.contains(&argument) || argument.strip_prefix('-').is_some_and(is_short)
 }
 
-/// The data that a shell on the other side of ssh would read, unless it is the whole line.
+/// The data that a remote shell would read, unless it is the whole line.
 fn remote<'a, 'b>(arguments: &'a [CommandWord<'b>]) -> Option<&'a CommandWord<'b>> {
     let mut at = 0;
     while let Some(option) = arguments.get(at).and_then(|argument| argument.text.strip_prefix('-')) {

@@ -1,4 +1,4 @@
-//! Which store: `--store`, else `OSTLER_STORE`, else what `ostler.toml` in this folder says, else `ostler.db` in the user's
+//! Which store to use: `--store`, then `OSTLER_STORE`, then `ostler.toml` in this folder, then `ostler.db` in the user's
 //! state folder.
 
 use std::ffi::OsString;
@@ -16,45 +16,41 @@ use ostler_store::{Bounds, Error, ErrorKind, Store, SystemClock};
 use crate::config::{Config, STRAYS, StoreUrl};
 use crate::exit::{Code, refused};
 
-/// The config file of a folder.
 pub(crate) const CONFIG_FILE: &str = "ostler.toml";
-/// The variable that names a store.
+/// The environment variable with the store's URL.
 const STORE_VARIABLE: &str = "OSTLER_STORE";
-/// The store's file in the state folder.
+/// The file name of the default store, in the state folder.
 const STORE_FILE: &str = "ostler.db";
-/// Our folder in the user's state folder.
+/// The subfolder of the user's state folder.
 const STATE_FOLDER: &str = "ostler";
-/// How long a store may take to open.
+/// The timeout for opening a store.
 pub(crate) const MAX_OPENING: Duration = Duration::from_secs(10);
 
-/// What to do where there is no store.
+/// What to do if there is no store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IfMissing {
-    /// Say so: whoever looks for tasks has the wrong place, or is early.
+    /// Fail: a command that looks for tasks has the wrong path, or is too early.
     Refuse,
-    /// Make one.
+    /// Create one.
     Make,
 }
 
-/// For how long a store is opened.
+/// How long a store stays open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OpenMode {
     /// For a few calls.
     Brief,
-    /// To work with it: hints of others are wanted.
+    /// For long: wake-up hints from other processes are wanted.
     Long,
 }
 
-/// A store that is open.
 pub(crate) enum OpenStore {
-    /// One file.
     Sqlite(Arc<Sqlite>),
-    /// A database.
     Postgres(Arc<Postgres>),
 }
 
 impl OpenStore {
-    /// The store, of whatever sort it is.
+    /// The store behind either backend.
     pub(crate) fn store(self) -> Arc<dyn Store> {
         match self {
             Self::Sqlite(store) => store,
@@ -63,7 +59,7 @@ impl OpenStore {
     }
 }
 
-/// Where the store is, and what is said about it.
+/// Where the store is, and its settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StoreLocation {
     url: StoreUrl,
@@ -76,18 +72,17 @@ pub(crate) struct StoreLocation {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Origin {
-    /// Somebody named it.
+    /// Set by an option, the environment or the config.
     Named,
-    /// Nobody did.
     Default,
 }
 
-/// The variables of the environment.
+/// Looks up an environment variable.
 pub(crate) type Env<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 
 impl StoreLocation {
-    /// The store that a command is about. `config` reads the config, if there is one; it is asked only where nothing else
-    /// says which store.
+    /// Finds the store a command is about. `config` reads the config, if there is one; it is called only when neither the option
+    /// nor the environment names a store.
     pub(crate) fn find(
         flag: Option<&str>,
         env: Env<'_>,
@@ -134,25 +129,24 @@ impl StoreLocation {
         }
     }
 
-    /// The store of a user who names none.
+    /// The default store, in the user's state folder.
     fn in_state_folder(env: Env<'_>) -> anyhow::Result<Self> {
-        // A relative folder here is to be ignored, say the rules for these variables.
+        // The XDG specification says to ignore relative paths in these variables.
         let folder = |name: &str| env(name).map(PathBuf::from).filter(|folder| folder.is_absolute());
         let state = folder("XDG_STATE_HOME").or_else(|| folder("HOME").map(|home| home.join(".local/state")));
         let state = state.ok_or_else(|| {
-            let sentence = "no store is named, and neither XDG_STATE_HOME nor HOME says where yours would be; give \
-                            --store sqlite:PATH or --store postgres://…, or set OSTLER_STORE";
+            let sentence = "no store is named, and neither XDG_STATE_HOME nor HOME is set; add --store sqlite:PATH or \
+                --store postgres://…, or set OSTLER_STORE";
             refused(Code::BadInput, sentence)
         })?;
         Ok(Self::at(StoreUrl::Sqlite(state.join(STATE_FOLDER).join(STORE_FILE)), Origin::Default))
     }
 
-    /// Where it is.
     pub(crate) const fn url(&self) -> &StoreUrl {
         &self.url
     }
 
-    /// Where it is, for people: a path, or an address without its password.
+    /// The path or address for people, without a password.
     pub(crate) fn name(&self) -> String {
         match &self.url {
             StoreUrl::Sqlite(path) => path.display().to_string(),
@@ -160,22 +154,21 @@ impl StoreLocation {
         }
     }
 
-    /// The same place, for a node that says when its tasks are given to others.
+    /// Sets the failover time, for a node.
     pub(crate) fn with_failover(self, failover: Failover) -> Self {
         Self { failover, ..self }
     }
 
-    /// The bounds that hold for its tasks.
     pub(crate) const fn bounds(&self) -> Bounds {
         self.bounds
     }
 
-    /// How long its ended tasks are kept.
+    /// How long finished tasks are kept.
     pub(crate) const fn keep(&self) -> Retention {
         self.keep
     }
 
-    /// How long rows without a task are left alone.
+    /// How long orphaned rows are kept.
     pub(crate) const fn strays(&self) -> Duration {
         self.strays
     }
@@ -185,7 +178,6 @@ impl StoreLocation {
         Ok(self.open_for(OpenMode::Brief, missing).await?.store())
     }
 
-    /// Opens the store.
     pub(crate) async fn open_for(&self, stay: OpenMode, missing: IfMissing) -> anyhow::Result<OpenStore> {
         self.prepare(missing)?;
         let opened = tokio::time::timeout(MAX_OPENING, self.try_open(stay, missing)).await;
@@ -193,7 +185,7 @@ impl StoreLocation {
         opened.ok_or_else(|| self.absent())
     }
 
-    /// Opens the store, and says what sort of trouble it is if that fails; `None`: there is none, and none is to be made.
+    /// Opens the store, keeping the kind of error; `None` if there is no store and none is to be created.
     pub(crate) async fn try_open(
         &self,
         stay: OpenMode,
@@ -228,7 +220,7 @@ impl StoreLocation {
         Ok(opened.map(|store| OpenStore::Postgres(Arc::new(store))))
     }
 
-    /// That there is a store, or may be one. Of a database that is only known once it is opened.
+    /// Checks that there is a store, or that one may be created. For PostgreSQL that is only known after opening it.
     pub(crate) fn prepare(&self, missing: IfMissing) -> anyhow::Result<()> {
         let StoreUrl::Sqlite(path) = &self.url else { return Ok(()) };
         match (missing, self.origin) {
@@ -238,10 +230,10 @@ impl StoreLocation {
         }
     }
 
-    /// What a node should say about the place when it starts.
+    /// A warning about the location, printed when a node starts.
     pub(crate) fn warning(&self) -> Option<String> {
         match &self.url {
-            // A folder that cannot be read keeps the store from being opened, which is said.
+            // A folder that cannot be read makes opening the store fail, with an error.
             StoreUrl::Sqlite(path) => {
                 unopenable_sentence(&integrity::unopenable_locks(path).unwrap_or_default())
             }
@@ -249,20 +241,20 @@ impl StoreLocation {
         }
     }
 
-    /// There is no store.
+    /// The error for a missing store.
     pub(crate) fn absent(&self) -> anyhow::Error {
         let sentence =
-            format!("there is no store at {}; \"ostler submit\" or \"ostler up\" makes one", self.name());
+            format!("there is no store at {}; \"ostler submit\" or \"ostler up\" creates one", self.name());
         refused(Code::Store, sentence)
     }
 
-    /// The store says nothing.
+    /// The error for a store that does not answer in time.
     pub(crate) fn silent(&self) -> anyhow::Error {
         refused(Code::Store, format!("the store {} does not answer", self.name()))
     }
 }
 
-/// What is to be said of lock files that this user cannot open; `None`: there are none.
+/// The warning about lock files that this user cannot open; `None` if there are none.
 pub(crate) fn unopenable_sentence(locks: &[UnopenableLock]) -> Option<String> {
     let UnopenableLock { file, reason } = locks.first()?;
     let more = match locks.len() - 1 {
@@ -271,12 +263,12 @@ pub(crate) fn unopenable_sentence(locks: &[UnopenableLock]) -> Option<String> {
     };
     Some(format!(
         "The lock file {} of a node cannot be opened by this user ({reason}){more}: if that node dies, its tasks wait until its \
-         lease runs out",
+            lease expires",
         file.display()
     ))
 }
 
-/// Whether anything is there. What cannot be looked at may be: whoever opens it says what is wrong.
+/// Whether the path exists. A path that cannot be examined counts as existing, so that opening it reports the error.
 fn is_there(path: &Path) -> bool {
     let not_found = |error: std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
     !std::fs::symlink_metadata(path).is_err_and(not_found)
@@ -286,11 +278,11 @@ fn make_state_folder(path: &Path) -> anyhow::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("/"));
     let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
     made.map_err(|error| {
-        refused(Code::Store, format!("the folder {} cannot be made: {error}", folder.display()))
+        refused(Code::Store, format!("cannot create the folder {}: {error}", folder.display()))
     })
 }
 
-/// Whatever a store says when it is opened: the store is refused.
+/// Any error while opening a store means that the store was refused.
 #[allow(clippy::needless_pass_by_value, reason = "used as `map_err(refusal)`")]
 pub(crate) fn refusal(error: Error) -> anyhow::Error {
     refused(Code::Store, error.to_string())

@@ -1,5 +1,5 @@
-//! The guides tell the truth: every command in a `console` block is run, in order, in a folder of its own, and must print what
-//! the page says. In what it says, `…` stands for anything in a line, and a line `…` for any lines.
+//! Runs the guides: every command in a `console` block is run, in order, in a folder of its own, and must print the quoted output. In
+//! quoted output, `…` stands for any text in a line, and a line `…` for any lines.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -10,14 +10,14 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// A command of a page, and what it says that it prints.
+/// A command of a page, and its quoted output.
 #[derive(Debug, PartialEq)]
 struct Step {
     command: String,
     prints: Vec<String>,
 }
 
-/// Files that a page has the reader write: a block that begins with a comment that names one.
+/// A file that a page asks the reader to write: a block that starts with a comment naming it.
 struct File {
     name: String,
     text: String,
@@ -51,7 +51,7 @@ fn files(page: &str) -> Vec<File> {
     blocks(page, "toml").filter_map(named).collect()
 }
 
-/// Ends what the page started in the background, also when the test fails.
+/// Kills the background processes of a page, even if the test fails.
 struct Background(Vec<Child>);
 
 impl Drop for Background {
@@ -63,11 +63,11 @@ impl Drop for Background {
     }
 }
 
-/// The variables in which a page finds the URL of a PostgreSQL server, and of a Redis.
+/// The environment variables with the URLs of a PostgreSQL server and a Redis.
 const SERVER: &str = "DATABASE_URL";
 const REDIS: &str = "REDIS_URL";
 
-/// The servers that a page speaks of.
+/// The servers that a page needs.
 struct Servers {
     postgres: Option<String>,
     redis: Option<PrivateRedis>,
@@ -132,7 +132,7 @@ fn run(page: &str) {
     }
 }
 
-/// Whether what was printed is what was said.
+/// Whether the output matches the quoted one.
 fn matches(said: &[&str], printed: &[&str]) -> bool {
     match (said.split_first(), printed.split_first()) {
         (None, None) => true,
@@ -155,7 +155,7 @@ fn line_matches(said: &str, printed: &str) -> bool {
     rest.ends_with(last)
 }
 
-/// The guides with commands in them, each run by a test of its own.
+/// The guides with commands, each run by its own test.
 macro_rules! pages {
     ($($name:ident: $page:literal,)*) => {
         const PAGES: &[&str] = &[$($page),*];

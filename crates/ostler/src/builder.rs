@@ -343,8 +343,9 @@ impl Builder {
                 None => ThreadPolicy::from_environment(cores(), |name| std::env::var(name).ok())
                     .map_err(OpenError::Threads)?,
             };
-            let threads = Threads::start(policy)
-                .map_err(|error| OpenError::Threads(format!("no threads for the handlers: {error}")))?;
+            let threads = Threads::start(policy).map_err(|error| {
+                OpenError::Threads(format!("cannot start threads for the handlers: {error}"))
+            })?;
             let threads = self.local.into_iter().fold(threads, |threads, handler| handler(threads));
             (Arc::new(threads), policy.threads.min(policy.most))
         } else {

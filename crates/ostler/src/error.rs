@@ -18,13 +18,13 @@ pub enum OpenError {
     #[error(transparent)]
     Start(#[from] StartError),
     /// The builder has handlers registered by both `handle` and `handle_local`; a pool accepts only one of the two.
-    #[error("a pool has handlers of one sort: either all by `handle`, or all by `handle_local`")]
+    #[error("the handlers of a pool must all be registered with `handle`, or all with `handle_local`")]
     TwoSorts,
     /// The threads for the handlers could not be configured or started.
     #[error("{0}")]
     Threads(String),
     /// The system provided no randomness for generating ids.
-    #[error("no randomness from the system: {0}")]
+    #[error("cannot get random bytes from the system: {0}")]
     Chance(#[from] getrandom::Error),
 }
 
@@ -40,7 +40,7 @@ pub enum SubmitError {
         error: serde_json::Error,
     },
     /// The queue has reached its limit, or too many submissions of this process are waiting to be written.
-    #[error("the queue is full: {limit} tasks wait in it")]
+    #[error("the queue is full: {limit} tasks are waiting")]
     QueueFull {
         /// The limit that was reached.
         limit: u64,
@@ -52,16 +52,16 @@ pub enum SubmitError {
         holder: TaskId,
     },
     /// The id belongs to a task of another kind, with another payload, or in another queue.
-    #[error("the id {0} belongs to other work")]
+    #[error("the id {0} belongs to another task")]
     IdTaken(TaskId),
     /// A task that this one should wait for does not exist.
     #[error("there is no task {0}")]
     NoSuchTask(TaskId),
     /// The store is a file: only a PostgreSQL store accepts tasks within a transaction of the caller.
-    #[error("the store is a file, and only one on PostgreSQL takes tasks with a transaction of yours")]
+    #[error("only a PostgreSQL store can enqueue tasks in your transaction, and this store is a file")]
     NotShared,
     /// The pool is draining and accepts no new tasks.
-    #[error("the pool drains, and takes nothing new")]
+    #[error("the pool is draining and accepts no new tasks")]
     Draining,
     /// The store rejected the task, or could not be written.
     #[error(transparent)]
@@ -80,7 +80,7 @@ pub enum ScheduleError {
         error: serde_json::Error,
     },
     /// The store already holds the maximum number of schedules.
-    #[error("there are {limit} schedules, and a store has no more")]
+    #[error("the store has {limit} schedules, the maximum")]
     TooMany {
         /// The maximum number of schedules.
         limit: usize,

@@ -19,7 +19,7 @@ pub enum StoreUrl {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreUrlError {
     /// The text or its path is empty.
-    #[error("a store is sqlite:PATH, such as sqlite:ostler.db, or postgres://user@host/database")]
+    #[error("expected sqlite:PATH, such as sqlite:ostler.db, or postgres://user@host/database")]
     Empty,
     /// The PostgreSQL URL is invalid, with the reason.
     #[error("{0}")]
@@ -29,7 +29,7 @@ pub enum StoreUrlError {
     InMemory,
     /// An unknown scheme.
     #[error(
-        "there is no store \"{0}:\"; a store is sqlite:PATH (and a path with a colon is written sqlite:./PATH), or postgres://…"
+        "unknown store \"{0}:\"; use sqlite:PATH (for a path with a colon: sqlite:./PATH) or postgres://…"
     )]
     Unknown(String),
 }
@@ -126,15 +126,15 @@ mod tests {
     #[test]
     fn what_is_no_store_is_refused_and_not_repeated() {
         for (text, sentence) in [
-            ("", "a store is sqlite:PATH"),
-            ("sqlite:", "a store is sqlite:PATH"),
+            ("", "expected sqlite:PATH"),
+            ("sqlite:", "expected sqlite:PATH"),
             ("sqlite::memory:", "outlives the program"),
             (":memory:", "outlives the program"),
             ("postgres:anna:secret@db/x", "postgres://user@host/database"),
             ("postgres://anna:secret@db:x/y", "postgres://user@host/database"),
             ("postgresql://anna:secret@db/x?color=red", "unknown option `color`"),
-            ("redis://anna:secret@cache", "there is no store \"redis:\""),
-            ("a:b.db", "there is no store \"a:\""),
+            ("redis://anna:secret@cache", "unknown store \"redis:\""),
+            ("a:b.db", "unknown store \"a:\""),
         ] {
             let error = StoreUrl::parse(text).expect_err(text).to_string();
             assert!(error.contains(sentence), "{text}: {error}");

@@ -424,7 +424,7 @@ async fn a_pool_on_threads_claims_no_more_than_may_run_and_wait() {
         ostler::open(folder.path().join("jobs.db")).unwrap().handle_local("wait", handler).threads(few)
     };
     let refused = builder().workers(2).start().await.err().expect("it is refused").to_string();
-    assert!(refused.contains("up to 2 workers") && refused.contains("at most 1 at once"), "{refused}");
+    assert!(refused.contains("up to 2 workers") && refused.contains("at most 1 tasks at once"), "{refused}");
     let pool = builder().start().await.unwrap();
     let mut ids = Vec::new();
     for _ in 0..4 {
@@ -488,8 +488,8 @@ async fn a_url_of_the_command_line_names_the_same_file() {
         std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert!(names.iter().all(|name| name.to_str().unwrap().starts_with("jobs.db")), "{names:?}");
     for (url, sentence) in [
-        ("mysql://anna:secret@db/jobs", "there is no store \"mysql:\""),
-        ("sqlite:", "a store is sqlite:PATH"),
+        ("mysql://anna:secret@db/jobs", "unknown store \"mysql:\""),
+        ("sqlite:", "expected sqlite:PATH"),
         ("sqlite::memory:", "outlives the program"),
     ] {
         let error = ostler::open(url).map(|_| ()).unwrap_err().to_string();

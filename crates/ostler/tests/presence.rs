@@ -48,7 +48,7 @@ async fn times_of_its_own_are_kept_and_those_that_cannot_work_are_refused() {
         builder.presence_times(times).presence(&redis.url())
     };
     let sentence = builder(600, 1_199).start().await.err().expect("it is refused").to_string();
-    assert!(sentence.contains("presence.ttl is 1.199s, and must be at least two intervals"), "{sentence}");
+    assert!(sentence.contains("presence.ttl is 1.199s, but must be at least two intervals"), "{sentence}");
     let pool = builder(100, 60_000).start().await.expect("it starts");
     let online = next(&heard);
     let key = format!("ostler:node:{}", online["node"].as_str().expect("an id"));

@@ -86,7 +86,7 @@ fn count_of(text: &str) -> Result<usize, Error> {
     let count = text.parse().ok().filter(|count| (1..=MAX_CONNECTIONS).contains(count));
     count.ok_or_else(|| {
         Error::invalid(format!(
-            "connections is a whole number from 1 to {MAX_CONNECTIONS} in the URL of the store"
+            "connections must be a whole number from 1 to {MAX_CONNECTIONS} in the URL of the store"
         ))
     })
 }
@@ -165,9 +165,9 @@ mod tests {
     #[test]
     fn what_cannot_be_an_address_is_refused_with_a_sentence_and_without_a_password() {
         for (text, words) in [
-            ("postgres://anna:secret@db/jobs?schema=A-B", "is no name for a schema"),
-            ("postgres://anna:secret@db/jobs?connections=0", "connections is a whole number"),
-            ("postgres://anna:secret@db/jobs?connections=many", "connections is a whole number"),
+            ("postgres://anna:secret@db/jobs?schema=A-B", "is not a valid schema name"),
+            ("postgres://anna:secret@db/jobs?connections=0", "connections must be a whole number"),
+            ("postgres://anna:secret@db/jobs?connections=many", "connections must be a whole number"),
             ("postgres://anna:secret@db/jobs?colour=red", "unknown option `colour`"),
             ("postgres://anna:secret@db:port/jobs", "cannot be read"),
             ("postgres:///jobs", "names no host"),

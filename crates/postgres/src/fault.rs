@@ -49,8 +49,8 @@ impl Abort {
         }
         match distrust(&error) {
             Some(why) => Self::Refused(Error::invalid(format!(
-                "the certificate of the PostgreSQL server is not one to trust ({why}): sslrootcert must name the root that has signed \
-                 it, and the URL the server by the name that it has there"
+                "the certificate of the PostgreSQL server is not trusted ({why}): sslrootcert must name the root that signed \
+                 it, and the URL must use the name in the certificate"
             ))),
             None => Self::Away(with_source(&error)),
         }
@@ -126,7 +126,9 @@ pub(crate) fn fault(stop: Abort) -> Error {
         Abort::Refused(error) => error,
         Abort::Foreign(what) => Error::new(
             ErrorKind::BadRow,
-            format!("a row of the store holds what Ostler never writes ({what}); was it edited by hand?"),
+            format!(
+                "a row of the store has a value that Ostler never writes ({what}); was it edited by hand?"
+            ),
         ),
         Abort::Away(why) => {
             Error::new(ErrorKind::Unavailable, format!("the PostgreSQL server cannot be reached: {why}"))
@@ -138,7 +140,7 @@ pub(crate) fn fault(stop: Abort) -> Error {
         ),
         Abort::Inbox => Error::new(
             ErrorKind::Busy,
-            "the store is too busy: its inbox fills faster than it can be taken in",
+            "the store is too busy: its inbox fills faster than it can be emptied",
         ),
         Abort::Server(error) => server_fault(&error),
     }
@@ -153,14 +155,14 @@ fn server_fault(error: &tokio_postgres::Error) -> Error {
     let said = db.message();
     let sentence = match kind {
         ErrorKind::Full => {
-            "the disk of the PostgreSQL server is full; it goes on when there is room again".into()
+            "the disk of the PostgreSQL server is full; work continues when there is space again".into()
         }
-        ErrorKind::Busy => format!("others have held the store for too long ({said})"),
-        ErrorKind::ReadOnly => format!("the store may not be written: {said}"),
+        ErrorKind::Busy => format!("other transactions have locked the store for too long ({said})"),
+        ErrorKind::ReadOnly => format!("the store is not writable: {said}"),
         ErrorKind::Replaced => format!("the tables of the store are gone: {said}"),
         ErrorKind::Damaged => format!("the database is damaged: {said}"),
         ErrorKind::Unavailable => format!("the PostgreSQL server is not available: {said}"),
-        ErrorKind::Invalid => format!("the PostgreSQL server does not let us in: {said}"),
+        ErrorKind::Invalid => format!("the PostgreSQL server refuses the login: {said}"),
         ErrorKind::Moving => said.to_owned(),
         ErrorKind::Foreign
         | ErrorKind::BadRow
@@ -168,7 +170,7 @@ fn server_fault(error: &tokio_postgres::Error) -> Error {
         | ErrorKind::Moved
         | ErrorKind::Closed
         | ErrorKind::Internal => {
-            format!("a defect in the shared store: {said} ({})", db.code().code())
+            format!("a bug in the PostgreSQL store: {said} ({})", db.code().code())
         }
     };
     Error::new(kind, sentence)

@@ -47,7 +47,7 @@ pub(crate) async fn add(transaction: &Transaction<'_>, names: &Names, tasks: &[N
         let row = transaction.query_typed_one(&names.text(COUNT), &[(&after, Type::UUID_ARRAY)]).await?;
         let found: i64 = row.try_get(0)?;
         if usize::try_from(found).is_ok_and(|found| found < after.len()) {
-            let sentence = "after names a task that is not there, as far as this transaction sees";
+            let sentence = "after names a task that this transaction cannot see";
             return Err(Abort::Refused(Error::invalid(sentence)));
         }
     }

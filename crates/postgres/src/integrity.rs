@@ -81,6 +81,8 @@ async fn broken_indexes(conn: &Conn, schema: &str) -> Sql<Vec<String>> {
         )
         .await?;
     rows.iter()
-        .map(|row| Ok(format!("the index \"{}\" is not valid: REINDEX mends it", get::<String>(row, 0)?)))
+        .map(|row| {
+            Ok(format!("the index \"{}\" is not valid; to rebuild it: REINDEX", get::<String>(row, 0)?))
+        })
         .collect()
 }

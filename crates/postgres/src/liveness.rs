@@ -131,7 +131,7 @@ impl Heartbeat {
         }
         let (sender, receiver) = mpsc::channel(MAX_ASKS);
         let beat = HeartbeatThread { deps: self.deps.clone(), link: None };
-        let no_thread = |error| Abort::Away(format!("the heartbeat gets no thread: {error}"));
+        let no_thread = |error| Abort::Away(format!("cannot start the heartbeat's thread: {error}"));
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(no_thread)?;
         let thread = std::thread::Builder::new().name("ostler-heartbeat".into());

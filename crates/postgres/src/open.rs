@@ -140,7 +140,7 @@ pub(crate) fn check_schema(name: &str) -> Result<(), Error> {
         return Ok(());
     }
     Err(Error::invalid(format!(
-        "\"{name}\" is no name for a schema: it has small letters, digits and \"_\", at most {MAX_SCHEMA_BYTES}"
+        "\"{name}\" is not a valid schema name: use lower-case letters, digits and \"_\", at most {MAX_SCHEMA_BYTES}"
     )))
 }
 
@@ -154,12 +154,11 @@ pub(crate) async fn look_at_server(conn: &Conn) -> Sql<()> {
         .await?;
     if get::<i32>(&row, 0)? < OLDEST_SERVER {
         let version: String = get(&row, 2)?;
-        let sentence = format!("the server is PostgreSQL {version}, and 14 or newer is needed");
+        let sentence = format!("the server is PostgreSQL {version}, but 14 or newer is required");
         return Err(Abort::Refused(Error::new(ErrorKind::Foreign, sentence)));
     }
     if get(&row, 1)? {
-        let sentence =
-            "the server is a standby, which cannot be written: the store must be opened at the primary";
+        let sentence = "the server is a read-only standby: connect to the primary";
         return Err(Abort::Refused(Error::new(ErrorKind::ReadOnly, sentence)));
     }
     Ok(())
@@ -218,7 +217,7 @@ pub(crate) async fn version(conn: &Conn, schema: &str) -> Sql<Option<i32>> {
     let Some(row) = conn.row("SELECT version, since FROM ostler.meta", &[]).await? else { return Ok(None) };
     if get::<i32>(&row, 1)? > VERSION {
         let sentence = format!(
-            "the schema \"{schema}\" was made by a newer Ostler, which this one cannot share it with"
+            "the schema \"{schema}\" was created by a newer Ostler, which cannot share it with this one"
         );
         return Err(Abort::Refused(Error::new(ErrorKind::TooNew, sentence)));
     }
@@ -237,7 +236,7 @@ async fn refuse_foreign(conn: &Conn, schema: &str) -> Sql<()> {
         return Ok(());
     }
     let sentence = format!(
-        "the schema \"{schema}\" has tables in it that are not an Ostler store, and was left as it is; choose another schema"
+        "the schema \"{schema}\" contains tables that are not an Ostler store, and was not changed; choose another schema"
     );
     Err(Abort::Refused(Error::new(ErrorKind::Foreign, sentence)))
 }

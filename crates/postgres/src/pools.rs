@@ -65,7 +65,9 @@ impl Pools {
         let pool = Pool::builder(connector.manager()).max_size(limits.most.max(1));
         let pool = pool.timeouts(limits.timeouts).runtime(Runtime::Tokio1);
         let pool = pool.pre_recycle(checks_idle(limits.check_idle, Arc::clone(silent_at)));
-        let pool = pool.build().map_err(|error| Abort::Away(format!("no pool of connections: {error}")))?;
+        let pool = pool
+            .build()
+            .map_err(|error| Abort::Away(format!("cannot create the connection pool: {error}")))?;
         pools.insert(runtime, pool.clone());
         Ok(pool)
     }

@@ -53,7 +53,7 @@ impl Certificates {
         let provider = Arc::new(ring::default_provider());
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
-            .map_err(|error| Error::invalid(format!("no encryption can be had: {error}")))?;
+            .map_err(|error| Error::invalid(format!("TLS is not available: {error}")))?;
         // As in libpq: a given root certificate implies that it is verified.
         let trust = match self.trust {
             Trust::Anyone if self.roots.is_some() => Trust::Signed,
@@ -85,7 +85,7 @@ impl Certificates {
         let mut roots = RootCertStore::empty();
         let (taken, _) = roots.add_parsable_certificates(found);
         if taken == 0 {
-            return Err(Error::invalid(format!("sslrootcert: there is no certificate in {place}")));
+            return Err(Error::invalid(format!("sslrootcert: no certificate in {place}")));
         }
         Ok(roots)
     }

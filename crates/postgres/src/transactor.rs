@@ -213,9 +213,7 @@ impl Transactor {
             pause = (pause * 2).min(MAX_PAUSE);
         }
         // Must not be retried: it may have been committed.
-        Err(Abort::Away(
-            "it was lost at a commit, and whether that went through cannot be known yet".to_owned(),
-        ))
+        Err(Abort::Away("the connection was lost during COMMIT, and its outcome is unknown".to_owned()))
     }
 
     /// Runs `work` on one snapshot of the store.

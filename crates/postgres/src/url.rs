@@ -48,7 +48,7 @@ fn config(url: &str) -> Result<Config, Error> {
     let mut config: Config = url.parse().map_err(|error| {
         let what = with_source(&error);
         Error::invalid(format!(
-            "the URL of the store cannot be read ({what}): it looks like postgres://user@host/database"
+            "the URL of the store cannot be read ({what}): write it like postgres://user@host/database"
         ))
     })?;
     if config.get_hosts().is_empty() {
@@ -59,7 +59,7 @@ fn config(url: &str) -> Result<Config, Error> {
     }
     if config.get_hosts().is_empty() {
         return Err(Error::invalid(
-            "the URL of the store names no host: it looks like postgres://user@host/database",
+            "the URL of the store names no host: write it like postgres://user@host/database",
         ));
     }
     if config.get_hosts().iter().all(|host| matches!(host, Host::Unix(_))) {

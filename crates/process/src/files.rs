@@ -159,7 +159,7 @@ fn record(folder: &OwnedFd, path: &Path, stopped: &AtomicBool) -> io::Result<Not
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let mut file = File::from(openat2(folder.as_fd(), path, flags, Mode::empty(), INSIDE)?);
     if !file.metadata()?.is_file() {
-        return Err(io::Error::other("it is no plain file"));
+        return Err(io::Error::other("it is not a regular file"));
     }
     let (mut digest, mut size) = (Sha256::new(), 0);
     let mut chunk = vec![0; CHUNK_BYTES];

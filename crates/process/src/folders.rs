@@ -144,7 +144,7 @@ impl TaskFolders {
         let opened = opened.map_err(|error| match (Errno::from_io_error(&error), self.links) {
             (Some(Errno::LOOP), Links::None) => refused(
                 ErrorClass::Permanent,
-                &"there is a symbolic link in its path, which no task in a sandbox is led by; submit it by its real path",
+                &"its path contains a symbolic link, which is not followed for a sandboxed task; submit it with its real path",
             ),
             (_, _) => refused(crate::command::verdict::class(&error), &error),
         })?;

@@ -118,7 +118,7 @@ impl Lines {
         };
         let Some(left) = self.left.checked_sub(line.len() + 1) else {
             self.state = LogLine::Over;
-            return self.say(format!("… (the rest of {} is not kept: it is too much)", self.name));
+            return self.say(format!("… (the rest of {} was dropped: it is too long)", self.name));
         };
         self.left = left;
         self.say(format!("{}{cut}", String::from_utf8_lossy(&line)));
@@ -204,7 +204,7 @@ mod tests {
     fn too_many_lines_are_dropped_and_that_is_said_once() {
         let (kept, tail) = lines(10, &[b"12345\n", b"67890\n", b"more\n", b"last"]);
         assert_eq!(kept.len(), 2, "{kept:?}");
-        assert!(kept[1].contains("not kept"));
+        assert!(kept[1].contains("was dropped"));
         assert!(tail.is_some_and(|tail| tail.ends_with("last")), "the end is kept all the same");
     }
 }

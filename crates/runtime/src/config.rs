@@ -85,13 +85,13 @@ impl PoolSize {
         let Self { min, max, scale_up_at, .. } = *self;
         if max == 0 || max > MAX_CLAIM || min > max {
             return Err(InvalidConfig(format!(
-                "the pool of queue \"{queue}\" has {min} to {max} workers, and must have at most 1 to {MAX_CLAIM}, and \
-                 at least no more than that"
+                "the pool of queue \"{queue}\" has {min} to {max} workers: the minimum must not exceed the \
+                 maximum, which must be from 1 to {MAX_CLAIM}"
             )));
         }
         if scale_up_at == 0 || scale_up_at > MAX_CLAIM {
             return Err(InvalidConfig(format!(
-                "the pool of queue \"{queue}\" scales up at {scale_up_at} waiting tasks, and must do so at 1 to {MAX_CLAIM}"
+                "the pool of queue \"{queue}\" scales up at {scale_up_at} waiting tasks, but must do so at 1 to {MAX_CLAIM}"
             )));
         }
         Ok(())
@@ -268,7 +268,7 @@ impl NodeConfig {
         }
         if ttl < heartbeat * 2 {
             return refuse(format!(
-                "lease.ttl is {ttl:?}, and must be at least two heartbeats ({heartbeat:?} each)"
+                "lease.ttl is {ttl:?}, but must be at least two heartbeats ({heartbeat:?} each)"
             ));
         }
         if let Some(presence) = &self.presence {
@@ -279,21 +279,21 @@ impl NodeConfig {
             let (queue, max) = (&pool.queue, pool.size.max);
             if let Some(most) = pool.executor.capacity().filter(|most| *most < max) {
                 return refuse(format!(
-                    "the pool of queue \"{queue}\" has up to {max} workers, and what runs its work takes at most {most} at once"
+                    "the pool of queue \"{queue}\" has up to {max} workers, but its executor runs at most {most} tasks at once"
                 ));
             }
         }
         let most: usize = self.pools.iter().map(|pool| pool.size.max + pool.prefetch.most()).sum();
         if most > MAX_BATCH {
             return refuse(format!(
-                "the pools together could hold {most} tasks (workers and prefetch), and at most {MAX_BATCH} are renewed at \
+                "the pools together could hold {most} tasks (workers and prefetch), but at most {MAX_BATCH} are renewed at \
                  once"
             ));
         }
         let queues: std::collections::BTreeSet<&str> =
             self.pools.iter().map(|pool| pool.queue.as_str()).collect();
         if queues.len() < self.pools.len() {
-            return refuse("two pools serve one queue; a queue has one pool in a node".into());
+            return refuse("two pools serve the same queue; a node can have only one pool per queue".into());
         }
         Ok(())
     }

@@ -59,7 +59,7 @@ impl CronLine {
         let wrong = |why: &str| {
             let shown = ostler_core::cut(line, 64);
             BadScheduleSpec(format!(
-                "\"{}\" is not a cron line: {why}; it has five fields (minute, hour, day of the month, month, day of the week), \
+                "\"{}\" is not a cron expression: {why}; it has five fields (minute, hour, day of month, month, day of week), \
                  such as \"0 3 * * *\"",
                 shown.escape_debug()
             ))
@@ -75,11 +75,13 @@ impl CronLine {
         }
         // The parser ignores an empty list item, but "1,,2" may have been meant as "1,3,2".
         if line.split([' ', ',']).any(str::is_empty) {
-            return Err(wrong("there is nothing beside a comma"));
+            return Err(wrong("nothing before or after a comma"));
         }
         let pattern = parser.parse(&line).map_err(|error| match error {
-            CronError::ComponentError(why) => wrong(why.trim_end_matches('.').to_lowercase().as_str()),
-            CronError::IllegalCharacters(_) => wrong("it has characters in it that mean nothing there"),
+            CronError::ComponentError(why) => {
+                wrong(&out_of_range(&line).unwrap_or_else(|| why.trim_end_matches('.').to_lowercase()))
+            }
+            CronError::IllegalCharacters(_) => wrong("it contains invalid characters"),
             CronError::EmptyPattern
             | CronError::InvalidDate
             | CronError::InvalidTime
@@ -88,12 +90,12 @@ impl CronLine {
         })?;
         // The calendar repeats after four hundred years: a line that does not match within them never does.
         if matching(&pattern, DateTime::constant(2000, 1, 1, 0, 0, 0, 0)).is_none() {
-            return Err(wrong("it says a day that never comes"));
+            return Err(wrong("it names a day that never comes"));
         }
         let zone = TimeZoneDatabase::bundled().get(timezone).map_err(|_| {
             let shown = ostler_core::cut(timezone, 64);
             BadScheduleSpec(format!(
-                "\"{}\" is not a time zone; one is UTC or a name such as Europe/Berlin",
+                "\"{}\" is not a time zone; use UTC or a name such as Europe/Berlin",
                 shown.escape_debug()
             ))
         })?;
@@ -163,6 +165,18 @@ impl CronLine {
         let local = matching(&self.pattern, now.to_datetime(just_before.max(after)))?;
         now.to_timestamp(local).ok().filter(|moment| *moment < end)
     }
+}
+
+/// The first value that is not in the range of its field, such as the hour 25.
+fn out_of_range(line: &str) -> Option<String> {
+    const FIELDS: [(&str, u32, u32); 5] =
+        [("minute", 0, 59), ("hour", 0, 23), ("day", 1, 31), ("month", 1, 12), ("day of week", 0, 7)];
+    line.split(' ').zip(FIELDS).find_map(|(field, (name, least, most))| {
+        let mut values =
+            field.split(|c: char| !c.is_ascii_digit()).filter_map(|value| value.parse::<u32>().ok());
+        let wrong = values.find(|value| !(least..=most).contains(value))?;
+        Some(format!("the {name} {wrong} is not in {least}-{most}"))
+    })
 }
 
 /// The first matching calendar time after this one, ignoring clock changes.

@@ -63,16 +63,16 @@ pub enum StartError {
     #[error(transparent)]
     Store(#[from] ostler_store::Error),
     /// The system could not create a thread.
-    #[error("no thread for the node: {0}")]
+    #[error("cannot start the node's thread: {0}")]
     Thread(#[from] std::io::Error),
     /// The session id was not new.
-    #[error("the store knows a session of this id already")]
+    #[error("the store already has a session with this id")]
     NotNew,
     /// The supervisor cannot hold the liveness lock until the child processes are gone.
-    #[error("the supervisor of the children cannot hold the node's lock: {0}")]
+    #[error("the supervisor cannot hold the node's liveness lock: {0}")]
     Guard(std::io::Error),
     /// The store already holds the maximum number of schedules.
-    #[error("the schedule \"{name}\" is one too many: a store has at most {limit}; remove some first")]
+    #[error("the schedule \"{name}\" is one too many: a store can have at most {limit}; remove some first")]
     TooManySchedules {
         /// The schedule that exceeded it.
         name: String,
@@ -391,7 +391,7 @@ impl Supervisor {
     async fn begin(&self) -> Result<NodeSession, String> {
         // Reports of the old session come first: once it is declared dead, the store rejects them.
         if self.deps.finisher.pending() > 0 {
-            return Err("results of the lost session wait to be written".to_owned());
+            return Err("results of the lost session are not written yet".to_owned());
         }
         NodeSession::begin(&self.deps, Join::Again).await.map_err(|refused| refused.to_string())
     }

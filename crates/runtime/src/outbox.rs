@@ -164,7 +164,7 @@ fn ended(
                 done.push(delivery);
             }
             Err(error) => {
-                let warning = Some("whoever was told of its end panicked".to_owned());
+                let warning = Some("the listener for its outcome panicked".to_owned());
                 done.extend(numbers.remove(&error.id()).map(|number| Ack { number, warning }));
             }
         }
@@ -181,7 +181,7 @@ async fn deliver(store: Arc<dyn Store>, listener: Arc<dyn EndListener>, entry: O
     let warning = match tokio::time::timeout(patience, listener.ended(entry, found)).await {
         Ok(Ok(())) => None,
         Ok(Err(sentence)) => Some(cut(&sentence.replace('\0', "\u{fffd}"), MAX_MESSAGE_BYTES)),
-        Err(_) => Some(format!("whoever was told of its end took longer than {patience:?}")),
+        Err(_) => Some(format!("the listener for its outcome took longer than {patience:?}")),
     };
     Ack { number, warning }
 }

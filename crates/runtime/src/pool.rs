@@ -35,7 +35,7 @@ const BACKLOG_EVERY: Duration = Duration::from_millis(50);
 /// How long nothing is claimed ahead after a suspect task: if it takes the node down, no other task should be affected.
 const CALM: Duration = Duration::from_secs(1);
 /// Prefix of the reason with which a pool pauses its queue when its workers die as soon as they start.
-pub const WORKERS_FAIL: &str = "its workers do not come up";
+pub const WORKERS_FAIL: &str = "its workers fail to start";
 
 /// Serves one queue.
 pub(crate) struct Pool {

@@ -62,7 +62,7 @@ impl ScheduleSpec {
             // Stores have millisecond resolution.
             return Ok(Self::Every(Interval(Duration::from_millis(step.as_millis() as u64))));
         }
-        Err(BadScheduleSpec(format!("a step of {step:?} is too short or too long: it is from 1s to 36500d")))
+        Err(BadScheduleSpec(format!("an interval of {step:?} is not allowed: it must be from 1s to 36500d")))
     }
 
     /// A single time. A time in the past counts as missed.
@@ -77,7 +77,7 @@ impl ScheduleSpec {
     /// When it cannot be parsed; another version may have written it.
     pub fn parse(text: &str) -> Result<Self, BadScheduleSpec> {
         let unreadable =
-            || BadScheduleSpec(format!("\"{}\" says no times that can be read", text.escape_debug()));
+            || BadScheduleSpec(format!("\"{}\" is not a readable recurrence", text.escape_debug()));
         let (sort, rest) = text.split_once(' ').ok_or_else(unreadable)?;
         match sort {
             "cron" => {

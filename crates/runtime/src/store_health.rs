@@ -40,11 +40,11 @@ impl fmt::Display for StoreNews {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Away(error) => {
-                write!(f, "{error}; the node waits for the store, and keeps what it has to write")
+                write!(f, "{error}; the node waits for the store, and keeps its results until then")
             }
             Self::Back { after } => write!(f, "the store is back after {}s", after.as_secs()),
-            Self::Refused(error) => write!(f, "{error}; the node goes on without it"),
-            Self::Gone(error) => write!(f, "{error}; the node ends"),
+            Self::Refused(error) => write!(f, "{error}; the node continues without it"),
+            Self::Gone(error) => write!(f, "{error}; the node exits"),
         }
     }
 }

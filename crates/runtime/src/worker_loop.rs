@@ -21,7 +21,7 @@ pub(crate) async fn serve(context: Arc<PoolContext>, workers: WorkerSet, id: Wor
     let _place = WorkerSeat { workers: &workers, executor: executor.as_ref(), id };
     let opened = tokio::select! {
         opened = tokio::time::timeout(MAX_OPENING, executor.open(id)) => opened.unwrap_or_else(|_| {
-            let message = format!("a worker did not come up within {MAX_OPENING:?}");
+            let message = format!("a worker did not start within {MAX_OPENING:?}");
             WorkerOpening::Failed(Failure::new(ErrorClass::Timeout, message))
         }),
         // No longer needed: close it, however far it got.

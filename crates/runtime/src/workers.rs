@@ -453,7 +453,7 @@ impl WorkerSet {
             && !book.starts.is_resting(Instant::now())
         {
             // A defect of the pool or the executor must not make the pool spin.
-            let failure = Failure::new(ostler_core::ErrorClass::Crash, "a worker broke while it came up");
+            let failure = Failure::new(ostler_core::ErrorClass::Crash, "a worker panicked while it started");
             book.starts.failed(failure, Instant::now());
         }
         drop(book);
@@ -484,7 +484,7 @@ impl WorkerSet {
         let book = self.lock();
         if book.unresponsive() >= MAX_UNRESPONSIVE {
             let message = format!(
-                "{} workers of the pool \"{}\" do not stop, and it opens no more: start the program again",
+                "{} workers of the pool \"{}\" do not stop, so it starts no more workers: restart the program",
                 book.unresponsive(),
                 self.0.pool
             );

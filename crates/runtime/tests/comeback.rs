@@ -296,6 +296,6 @@ async fn a_node_whose_guard_refuses_does_not_start() {
     let holds = Holds { refuse: Mutex::new(1), ..Holds::default() };
     let refused = scene.start(Inline::new(), Arc::new(SystemClock), Some(Arc::new(holds))).await.err();
     let sentence = refused.map(|refused| refused.to_string()).unwrap_or_default();
-    assert!(sentence.contains("cannot hold the node's lock: the supervisor is gone"), "{sentence}");
+    assert!(sentence.contains("cannot hold the node's liveness lock: the supervisor is gone"), "{sentence}");
     assert!(scene.here.store().survey().await.unwrap().nodes.is_empty(), "it has left");
 }

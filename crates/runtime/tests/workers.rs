@@ -242,7 +242,7 @@ async fn workers_that_die_at_their_start_again_and_again_pause_the_queue_until_i
     let node = scene.node(&mortal, PoolSize::fixed(2)).await;
     let paused = |survey: &Survey| survey.queues.first().and_then(|queue| queue.settings.paused.clone());
     let survey = scene.until("the queue is paused", |survey| paused(survey).is_some()).await;
-    assert_eq!(paused(&survey).as_deref(), Some("its workers do not come up: no library"));
+    assert_eq!(paused(&survey).as_deref(), Some("its workers fail to start: no library"));
     assert_eq!(node.troubles(), ["no library"]);
     let tried = mortal.opened.load(Ordering::SeqCst);
     assert!(tried <= 10, "{tried} tries: it rests in between, and then gives up");

@@ -7,14 +7,15 @@ use rusqlite::ErrorCode;
 #[allow(clippy::needless_pass_by_value, reason = "used as `map_err(fault)`")]
 pub(crate) fn fault(error: rusqlite::Error) -> Error {
     if is_foreign_row(&error) {
-        let message =
-            format!("a row of the store holds what Ostler never writes ({error}); was it edited by hand?");
+        let message = format!(
+            "a row of the store has a value that Ostler never writes ({error}); was it edited by hand?"
+        );
         return Error::new(ErrorKind::BadRow, message);
     }
     if let Some(most) = file_size_limit(&error) {
         let message = format!(
             "the store's file cannot grow ({error}): this process may write files of at most {most} bytes (ulimit -f); nothing is \
-             lost, and it goes on when the limit is raised"
+             lost, and work continues when the limit is raised"
         );
         return Error::new(ErrorKind::Full, message);
     }
@@ -74,15 +75,15 @@ pub(crate) fn is_foreign_row(error: &rusqlite::Error) -> bool {
 fn sentence(kind: ErrorKind, error: &rusqlite::Error) -> String {
     match kind {
         ErrorKind::Full => {
-            "the disk that holds the store is full; it goes on when there is room again".into()
+            "the disk that holds the store is full; work continues when there is space again".into()
         }
         ErrorKind::Busy => {
             "another program has held the store locked for too long (is a database tool open on it?)".into()
         }
         ErrorKind::ReadOnly => {
-            "the store may not be written: check the owner and mode of its file and folder".into()
+            "the store is not writable: check the owner and mode of its file and folder".into()
         }
-        ErrorKind::Foreign => "the file is not an Ostler store, and was left as it is".into(),
+        ErrorKind::Foreign => "the file is not an Ostler store, and was not changed".into(),
         ErrorKind::Damaged => {
             format!("the store's file is damaged ({error}); restore it from a backup (ostler db restore)")
         }
@@ -94,7 +95,7 @@ fn sentence(kind: ErrorKind, error: &rusqlite::Error) -> String {
         | ErrorKind::Moving
         | ErrorKind::Moved
         | ErrorKind::Closed
-        | ErrorKind::Internal => format!("a defect in the embedded store: {error}"),
+        | ErrorKind::Internal => format!("a bug in the SQLite store: {error}"),
     }
 }
 

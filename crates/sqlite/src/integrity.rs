@@ -148,7 +148,7 @@ fn foreign_keys(conn: &Connection) -> FoundFile {
     let mut statement = conn.prepare("PRAGMA foreign_key_check")?;
     let rows = statement.query_map([], |row| {
         let (table, parent): (String, String) = (row.get(0)?, row.get(2)?);
-        Ok(format!("a row of {table} belongs to a row of {parent} that is not there"))
+        Ok(format!("a row of {table} belongs to a row of {parent} that does not exist"))
     })?;
     rows.take(MAX_PROBLEMS).collect()
 }
@@ -204,7 +204,7 @@ fn strays(conn: &Connection) -> FoundFile {
 // ---- the parts of a backup ----------------------------------------------------------------------------
 
 fn exists(to: &Path) -> Error {
-    Error::invalid(format!("{} is there already, and was left as it is; name another file", to.display()))
+    Error::invalid(format!("{} already exists, and was not changed; name another file", to.display()))
 }
 
 /// The path of the partial copy: next to its target, so that it can be renamed.
@@ -220,7 +220,7 @@ fn copy(from: &Path, partial: &Path) -> Result<u64, Error> {
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(partial).map_err(failed)?;
     let conn = connect(from, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     let target = partial.to_str().ok_or_else(|| {
-        Error::invalid(format!("{}: the name of a backup is UTF-8 text", partial.display()))
+        Error::invalid(format!("{}: the name of a backup must be UTF-8 text", partial.display()))
     })?;
     conn.execute("VACUUM INTO ?1", [target]).map_err(fault)?;
     // The copy is independent: no log of the original applies to it. A crash leaves no file under the final name.

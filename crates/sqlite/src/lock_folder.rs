@@ -126,7 +126,7 @@ fn plain(opened: std::io::Result<File>) -> std::io::Result<File> {
     let link = rustix::io::Errno::LOOP.raw_os_error();
     match opened {
         Ok(file) if file.metadata()?.is_file() => Ok(file),
-        Ok(_) => Err(std::io::Error::other("it is not a plain file, and was left as it is")),
+        Ok(_) => Err(std::io::Error::other("it is not a regular file, and was not changed")),
         Err(error) if error.raw_os_error() == Some(link) => {
             Err(std::io::Error::other("it is a link, which is not followed here"))
         }

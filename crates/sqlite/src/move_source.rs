@@ -47,12 +47,14 @@ pub(crate) fn refusal(departure: &Departure, path: &Path) -> Error {
     match departure.stage {
         MoveStage::Staying | MoveStage::Leaving | MoveStage::Frozen => Error::new(
             ErrorKind::Moving,
-            format!("{path} is moving to {target}, and takes nothing new: go there when the move is done"),
+            format!(
+                "{path} is moving to {target}, and accepts no new tasks: use the new store when the move is done"
+            ),
         ),
         MoveStage::Gone => Error::new(
             ErrorKind::Moved,
             format!(
-                "{path} has moved to {target}, and is not used any more: name the new store with --store, OSTLER_STORE or in \
+                "{path} has moved to {target}, and is no longer used: name the new store with --store, OSTLER_STORE or in \
                  ostler.toml"
             ),
         ),

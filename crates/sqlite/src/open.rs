@@ -65,7 +65,7 @@ impl FileId {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => replaced(),
             Err(error) => Err(Error::new(
                 ErrorKind::Unavailable,
-                format!("{} cannot be looked at: {error}", path.display()),
+                format!("{} cannot be examined: {error}", path.display()),
             )),
         }
     }
@@ -92,7 +92,7 @@ impl Files {
         self.log.check(&beside(&self.path, "-wal"))?;
         if is_empty(&self.path)? {
             let sentence = format!(
-                "{} was cut to nothing while it was open; restore it from a backup",
+                "{} was truncated to nothing while it was open; restore it from a backup",
                 self.path.display()
             );
             return Err(Error::new(ErrorKind::Damaged, sentence));
@@ -218,7 +218,7 @@ pub(crate) fn refuse_what_is_not_ours(path: &Path) -> Result<(), Error> {
         return Err(Error::new(
             ErrorKind::ReadOnly,
             format!(
-                "{0} is marked read-only (mode {mode:04o}): nothing can be written to this store; \"chmod u+w {0}\" undoes it",
+                "{0} is marked read-only (mode {mode:04o}): nothing can be written to this store; to change that: chmod u+w {0}",
                 path.display()
             ),
         ));
@@ -231,7 +231,7 @@ pub(crate) fn refuse_what_is_not_ours(path: &Path) -> Result<(), Error> {
     let foreign = || {
         Error::new(
             ErrorKind::Foreign,
-            format!("{} is not an Ostler store, and was left as it is", path.display()),
+            format!("{} is not an Ostler store, and was not changed", path.display()),
         )
     };
     let application = match number("application_id") {
@@ -278,7 +278,7 @@ fn refuse_newer(path: &Path, version: i64) -> Result<(), Error> {
     Err(Error::new(
         ErrorKind::TooNew,
         format!(
-            "{} was made by a newer Ostler (schema {version}, this one knows {VERSION}); upgrade first",
+            "{} was created by a newer Ostler (schema {version}, this one knows {VERSION}); upgrade first",
             path.display()
         ),
     ))
@@ -343,10 +343,7 @@ fn refuse_truncated(path: &Path, bytes: u64, conn: &Connection) -> Result<(), Er
     }
     Err(Error::new(
         ErrorKind::Damaged,
-        format!(
-            "{} is cut short: only {bytes} bytes of it are there; restore it from a backup",
-            path.display()
-        ),
+        format!("{} is truncated: it has only {bytes} bytes; restore it from a backup", path.display()),
     ))
 }
 

@@ -84,7 +84,7 @@ fn existing(backup: &Path) -> Result<PathBuf, Error> {
     };
     let file = std::fs::metadata(backup).map_err(|error| fail(&error))?;
     if !file.is_file() {
-        return Err(Error::invalid(format!("{} is not a file; a backup is one", backup.display())));
+        return Err(Error::invalid(format!("{} is not a file; name the file of a backup", backup.display())));
     }
     backup.canonicalize().map_err(|error| fail(&error))
 }
@@ -110,7 +110,7 @@ fn refuse_living(folder: &Path, store: &Path) -> Result<Vec<PathBuf>, Error> {
                 return Err(Error::new(
                     ErrorKind::Busy,
                     format!(
-                        "a node works on {}; stop it before the store is replaced (ostler nodes shows it)",
+                        "a node is running on {}; stop it before you replace the store (see: ostler nodes)",
                         store.display()
                     ),
                 ));
@@ -136,7 +136,10 @@ fn hold_alone(store: &Path) -> Result<Option<File>, Error> {
         Ok(()) => Ok(Some(file)),
         Err(Errno::AGAIN | Errno::ACCESS) => Err(Error::new(
             ErrorKind::Busy,
-            format!("another process has {} open; it must end before the store is replaced", store.display()),
+            format!(
+                "another process has {} open; it must exit before the store can be replaced",
+                store.display()
+            ),
         )),
         Err(error) => Err(file_fault(store, &error.into())),
     }
@@ -185,7 +188,7 @@ fn check_and_fold(partial: &Path) -> Result<Header, Error> {
     if let Some(problem) = problems(&conn).first() {
         return Err(Error::new(
             ErrorKind::Damaged,
-            format!("{} is not whole, and was not restored: {problem}", partial.display()),
+            format!("{} is damaged, and was not restored: {problem}", partial.display()),
         ));
     }
     conn.pragma_update_and_check(None, "journal_mode", "delete", |_| Ok(())).map_err(fault)?;
@@ -245,7 +248,7 @@ fn keep_former(store: &Path, there: Option<&File>) -> Result<PathBuf, Error> {
         }
     }
     Err(Error::invalid(format!(
-        "{}.former and {MAX_FORMER} more are there; remove those that nobody needs",
+        "{}.former and {MAX_FORMER} more are there; remove those that are not needed",
         store.display()
     )))
 }

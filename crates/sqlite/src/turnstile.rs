@@ -70,7 +70,7 @@ fn take_within(lock: &File, until: Instant) -> Result<(), Error> {
                 std::thread::park_timeout(TRY_EVERY);
             }
             Err(TryLockError::WouldBlock) => {
-                let sentence = "another process keeps its turn at writing the store; it may be stopped";
+                let sentence = "another process holds the write lock of the store; it may be suspended";
                 return Err(Error::new(ErrorKind::Busy, sentence));
             }
         }

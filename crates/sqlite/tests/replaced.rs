@@ -127,7 +127,7 @@ async fn a_path_that_cannot_be_looked_at_for_a_while_is_not_a_file_that_was_repl
     std::os::unix::fs::symlink(&inner, &inner).expect("a link");
     let error = store.enqueue(ids.new_tasks(1, "mail", "send")).await.expect_err("it cannot be looked at");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-    assert!(error.is_transient() && error.to_string().contains("cannot be looked at"), "{error}");
+    assert!(error.is_transient() && error.to_string().contains("cannot be examined"), "{error}");
 
     std::fs::remove_file(&inner).expect("the link goes");
     std::fs::rename(&aside, &inner).expect("the folder is back");

@@ -199,7 +199,7 @@ pub(crate) fn check_rates(rates: &[Rate]) -> Result<(), Error> {
             )));
         }
         if !(1..=MAX_AMOUNT).contains(&rate.burst) {
-            let sentence = format!("burst is {}, and must be from 1 to {MAX_AMOUNT}", rate.burst);
+            let sentence = format!("burst is {}, but must be from 1 to {MAX_AMOUNT}", rate.burst);
             return Err(Error::invalid(sentence));
         }
         window("the window of a rate", rate.per)?;
@@ -236,7 +236,7 @@ fn window(what: &str, span: Duration) -> Result<(), Error> {
 /// Rejects a cost out of range.
 pub(crate) fn check_cost(cost: u32) -> Result<(), Error> {
     if cost == 0 || cost > MAX_COST {
-        return Err(Error::invalid(format!("cost is {cost}, and must be from 1 to {MAX_COST}")));
+        return Err(Error::invalid(format!("cost is {cost}, but must be from 1 to {MAX_COST}")));
     }
     Ok(())
 }

@@ -1,17 +1,16 @@
-//! What became of a request: cancel, retry, drop, pause, drain, and the care of the store.
+//! Results of actions: cancel, retry, drop, pause, drain, and store maintenance (check, migrate, backup, restore, move, prune).
 
 use serde::Serialize;
 
-/// What became of one task.
+/// The result of an action on one task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ActionView {
-    /// The task.
     pub id: String,
-    /// What was done, or why nothing was.
+    /// What was done, or why nothing was done.
     pub result: ActionResult,
-    /// Where the task stood, if that is why nothing was done.
+    /// The task's state, if it is the reason that nothing was done.
     pub state: Option<&'static str>,
-    /// The copy, if one was made.
+    /// The id of the copy, if one was enqueued.
     pub copy: Option<String>,
 }
 
@@ -19,23 +18,21 @@ pub struct ActionView {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ActionResult {
-    /// It is cancelled.
     Cancelled,
-    /// Its worker is asked to stop.
+    /// The worker was asked to stop.
     Requested,
-    /// It is queued again.
     Requeued,
-    /// It waited for a moment, and does not any more.
+    /// The task was waiting for its `run_at` and is due now.
     Hastened,
-    /// It was queued, and not for want of time.
+    /// The task was already queued, and not waiting for a time.
     Unchanged,
-    /// A copy of it is enqueued.
+    /// A copy was enqueued.
     Copied,
-    /// Its rules are others now.
+    /// Its retry or timeout settings were changed.
     Amended,
-    /// It is removed.
+    /// The task was removed.
     Dropped,
-    /// Nothing: its state does not allow it.
+    /// Nothing: the state of the task does not allow it.
     Refused,
     /// Nothing: there is no such task.
     NotFound,
@@ -44,122 +41,108 @@ pub enum ActionResult {
 /// A queue that was paused or resumed.
 #[derive(Clone, Debug, Serialize)]
 pub struct QueueActionView {
-    /// Its name.
     pub queue: String,
-    /// Why it is paused; `null`: it is served.
+    /// The reason for the pause; `null` if the queue is not paused.
     pub paused: Option<String>,
 }
 
-/// A node that was asked to do something.
+/// A command sent to a node.
 #[derive(Clone, Debug, Serialize)]
 pub struct NodeCommandView {
-    /// The node.
     pub node: String,
-    /// What it was asked to do.
     pub command: &'static str,
 }
 
-/// Workers that were to be replaced.
+/// The outcome of `recycle`.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct RecycledView {
-    /// Those that go, because they had nothing to do.
+    /// Workers that are being replaced because they were idle.
     pub recycled: Vec<String>,
-    /// Those that stay, because they are busy.
+    /// Workers that stay because they are busy.
     pub busy: Vec<String>,
 }
 
-/// How a store's file is.
+/// The result of an integrity check of a store.
 #[derive(Clone, Debug, Serialize)]
 pub struct StoreHealthView {
-    /// The file.
+    /// The path or address.
     pub store: String,
-    /// Whether nothing is wrong with it.
+    /// Whether no problem was found.
     pub ok: bool,
-    /// The version of its tables.
+    /// The schema version of the store.
     pub version: i64,
-    /// The version that this program reads and writes.
+    /// The schema version that this program reads and writes.
     pub newest: i64,
-    /// What is wrong.
     pub problems: Vec<String>,
 }
 
-/// A store that was brought up to date, or would be.
+/// A store that was migrated, or would be.
 #[derive(Clone, Debug, Serialize)]
 pub struct Migrated {
-    /// The file.
+    /// The path or address.
     pub store: String,
-    /// The version that was found; `null`: there was no store.
+    /// The schema version that was found; `null` if there was no store.
     pub from: Option<i64>,
-    /// The version that this program reads and writes.
+    /// The schema version that this program reads and writes.
     pub to: i64,
-    /// Whether there is, or would be, anything to do.
+    /// Whether there is anything to migrate.
     pub pending: bool,
 }
 
-/// A copy of a store.
+/// A backup of a store.
 #[derive(Clone, Debug, Serialize)]
 pub struct BackedUp {
-    /// The copy.
     pub file: String,
-    /// How large it is.
     pub bytes: u64,
 }
 
 /// A store that was replaced by a backup.
 #[derive(Clone, Debug, Serialize)]
 pub struct RestoredStore {
-    /// The store.
     pub store: String,
-    /// The backup.
     pub backup: String,
-    /// The version of its tables.
+    /// The schema version.
     pub version: i64,
-    /// How large it is.
     pub bytes: u64,
-    /// Under which name the file is kept that was there before; `null`: there was none.
+    /// The new path of the file that was there before; `null` if there was none.
     pub former: Option<String>,
 }
 
-/// A store that was moved to another place.
+/// A store that was moved.
 #[derive(Clone, Debug, Serialize)]
 pub struct MovedStore {
-    /// The old place.
     pub from: String,
-    /// The new one, without a password.
+    /// The new address, without a password.
     pub to: String,
-    /// How many tasks it has.
     pub tasks: u64,
-    /// How many rows, in all tables.
+    /// Rows in all tables.
     pub rows: u64,
-    /// Every table that was compared; none when the move had ended before.
+    /// The tables that were compared; empty if the move had already completed.
     pub tables: Vec<MovedTable>,
 }
 
-/// A table that is the same in both places.
+/// A table that is identical in both stores.
 #[derive(Clone, Debug, Serialize)]
 pub struct MovedTable {
-    /// Its name.
     pub table: String,
-    /// Its rows.
     pub rows: u64,
-    /// The sum over all that is in them.
+    /// The checksum of all rows.
     pub sha256: String,
 }
 
-/// A store whose move was given up.
+/// A store whose move was abandoned.
 #[derive(Clone, Debug, Serialize)]
 pub struct StayedStore {
-    /// The store.
     pub store: String,
-    /// Where it was going.
+    /// The address it was being moved to.
     pub target: String,
 }
 
-/// Ended tasks that were removed.
+/// The outcome of `prune`.
 #[derive(Clone, Debug, Serialize)]
 pub struct PrunedTasks {
-    /// How many.
+    /// Finished tasks that were removed.
     pub tasks: usize,
-    /// Rows that belonged to no task.
+    /// Orphaned rows that were removed.
     pub strays: usize,
 }

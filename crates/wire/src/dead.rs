@@ -1,4 +1,4 @@
-//! Dead letters: tasks that failed for good, with what whoever mends them asks first.
+//! Dead letters: tasks that failed for good, with their failure and steps.
 
 use std::collections::BTreeMap;
 
@@ -12,53 +12,46 @@ use crate::time::TimeView;
 /// A dead letter in a list.
 #[derive(Clone, Debug, Serialize)]
 pub struct Letter {
-    /// What a list shows of any task.
     #[serde(flatten)]
     pub summary: Summary,
-    /// How it came to its end.
     #[serde(flatten)]
     pub post_mortem: PostMortem,
-    /// When it first failed.
     pub first_failure: Option<TimeView>,
-    /// When it last failed.
     pub last_failure: Option<TimeView>,
-    /// Its steps by name: what is done and need not be done again.
+    /// Saved steps by name; a replay does not repeat them.
     pub steps: BTreeMap<String, Json>,
 }
 
-/// A dead letter with all that belongs to it.
+/// A dead letter with its attempts, steps and output.
 #[derive(Clone, Debug, Serialize)]
 pub struct LetterDetail {
-    /// What is shown of any task.
     #[serde(flatten)]
     pub detail: Detail,
-    /// How it came to its end.
     #[serde(flatten)]
     pub post_mortem: PostMortem,
 }
 
-/// A dead letter, as hooks are told of it.
+/// A dead letter, as hooks receive it.
 #[derive(Clone, Debug, Serialize)]
 pub struct DeadLetterNotice {
-    /// What happened: `failed`.
+    /// Always `failed`.
     pub event: &'static str,
-    /// The number of the telling. It may come twice; whoever has seen it need not act again.
+    /// The number of the outbox entry. Delivery is at least once: use it to recognise a repeat.
     pub sequence: u64,
-    /// Whether parts were left out because all of it was too large.
+    /// Whether parts were left out because the notice was too large.
     pub cut: bool,
-    /// The dead letter.
     #[serde(flatten)]
     pub letter: LetterDetail,
 }
 
-/// How a task came to its end.
+/// How a task failed.
 #[derive(Clone, Debug, Serialize)]
 pub struct PostMortem {
-    /// Why it is not tried again, in one word; `null` when somebody has replayed it meanwhile.
+    /// Why it is not retried, in one word; `null` if it has been replayed since.
     pub reason: Option<&'static str>,
-    /// The class of its last failure. A task may die of its nodes or its deadline, and have none.
+    /// The class of the last failure; `null` if the task failed because its nodes died or its deadline passed.
     pub class: Option<&'static str>,
-    /// More about its last failure, for whoever looks closer.
+    /// Details of the last failure.
     pub details: Option<String>,
 }
 
@@ -82,7 +75,7 @@ impl From<&Task> for PostMortem {
 }
 
 impl Letter {
-    /// The task with these steps.
+    /// Builds the view of `task` with its saved steps.
     #[must_use]
     pub fn new(task: &Task, saved: &[Step]) -> Self {
         Self {
@@ -96,7 +89,7 @@ impl Letter {
 }
 
 impl LetterDetail {
-    /// The task with these attempts and steps, and those that it waits for if somebody has replayed it.
+    /// Builds the view of `task` with its attempts and steps, and the tasks it waits for if it has been replayed.
     #[must_use]
     pub fn new(task: &Task, attempts: &[Attempt], steps: &[Step], after: &[TaskId]) -> Self {
         Self { detail: Detail::new(task, attempts, steps, after, None), post_mortem: PostMortem::from(task) }

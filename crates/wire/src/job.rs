@@ -1,30 +1,29 @@
-//! Jobs: many tasks made together from one template, as users see them.
+//! Jobs: tasks created together from one template by `ostler map`.
 
 use serde::Serialize;
 
 use crate::system::TaskCounts;
 use crate::time::TimeView;
 
-/// Where a job stands.
+/// The state of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JobState {
-    /// Some of its items are being worked on.
+    /// Some items are running.
     Running,
-    /// Not all of its items are done, and nobody works on one now.
+    /// Some items are not done, and none is running.
     Unfinished,
-    /// Nothing of it begins until it is resumed.
+    /// No item starts until the job is resumed.
     Paused,
     /// All items are done.
     Completed,
-    /// All items have ended, and some have failed.
+    /// All items have finished, and some have failed.
     Failed,
-    /// It was cancelled.
     Cancelled,
 }
 
 impl JobState {
-    /// The word that users see.
+    /// The name that users see.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -38,63 +37,48 @@ impl JobState {
     }
 }
 
-/// A job.
 #[derive(Clone, Debug, Serialize)]
 pub struct JobView {
-    /// Its id.
     pub id: String,
-    /// What people call it.
     pub name: String,
-    /// Where it stands.
     pub state: JobState,
-    /// How many items it has.
     pub items: u64,
-    /// How its tasks stand.
     pub tasks: TaskCounts,
-    /// When it was made.
     pub created_at: TimeView,
-    /// Since when it is cancelled.
     pub cancelled_at: Option<TimeView>,
-    /// Why it is paused.
     pub paused: Option<String>,
-    /// The queue that its tasks are in.
     pub queue: String,
-    /// What is run for each item.
     pub command: Vec<String>,
-    /// Where it is run.
+    /// The working folder of the command.
     pub folder: Option<String>,
 }
 
-/// What became of one item of a job.
+/// The result of one item of a job.
 #[derive(Clone, Debug, Serialize)]
 pub struct JobResultView {
-    /// Where it stands among the items, counted from one.
+    /// The position among the items, counted from 1.
     pub number: u64,
-    /// The item.
     pub item: String,
-    /// Where its task stands.
     pub state: &'static str,
-    /// How often it was run.
+    /// The number of attempts.
     pub runs: u32,
-    /// How long the last run took.
+    /// The duration of the last attempt.
     pub duration_ms: Option<u64>,
-    /// What it wrote to standard output, also when it failed.
+    /// Standard output, of a failed item too.
     pub output: Option<String>,
-    /// What went wrong last.
+    /// The last error.
     pub error: Option<String>,
-    /// The task.
     pub task: String,
-    /// The exit code of the last run, where it ended by itself with one.
+    /// The exit code of the last attempt; `null` if it did not exit by itself.
     pub exit_code: Option<u8>,
 }
 
-/// What became of a request about a job.
+/// The result of an action on a job.
 #[derive(Clone, Debug, Serialize)]
 pub struct JobActionView {
-    /// The job.
     pub id: String,
-    /// What was asked for.
+    /// `paused`, `resumed`, `cancelled`, `retried` or `removed`.
     pub done: &'static str,
-    /// How many of its tasks it was done to.
+    /// The number of tasks affected.
     pub tasks: u64,
 }

@@ -1,17 +1,17 @@
-//! Texts that are JSON already: payloads, outputs, steps. They are passed on as they were written.
+//! Raw JSON: payloads, outputs and steps, passed on exactly as they were written.
 
 use ostler_core::is_too_deep;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-/// A JSON text inside of another one. Numbers keep every digit, and objects the order of their fields.
+/// A JSON text embedded in another one. Numbers keep every digit, and objects the order of their fields.
 #[derive(Clone, Debug, Serialize)]
 #[serde(transparent)]
 pub struct Json(Box<RawValue>);
 
 impl Json {
-    /// The text as it is. One that is not JSON, or nested deeper than readers of JSON take, which only somebody else or an
-    /// earlier version can have written, becomes a JSON string.
+    /// Embeds the text unchanged. Text that is not JSON, or is nested deeper than JSON parsers accept, becomes a JSON string; only
+    /// another program or an earlier version can have written such text.
     #[must_use]
     pub fn from_text(text: &str) -> Self {
         if is_too_deep(text) {
@@ -21,7 +21,6 @@ impl Json {
         Self(raw.unwrap_or_else(|_| quoted(text)))
     }
 
-    /// The JSON text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         self.0.get()

@@ -1,13 +1,13 @@
-//! The shapes of the JSON that users see: on the command line, and later over HTTP and MCP.
+//! The JSON views that users see: on the command line, and later over HTTP and MCP.
 //!
-//! - [`task`]: a task as a list shows it, and one with all that belongs to it.
+//! - [`task`]: a task in a list, and a task in detail. [`job`]: jobs of `ostler map`.
 //! - [`dead`]: tasks that failed for good.
-//! - [`system`]: counts, nodes and workers. [`schedule`]: schedules. [`act`]: what became of a request.
-//! - [`limits`]: the limits of queues, and what holds tasks back.
-//! - [`moment`]: how moments are written and read. [`json`]: texts that are JSON already.
+//! - [`system`]: counts, nodes and workers. [`schedule`]: schedules. [`action`]: results of actions.
+//! - [`limits`]: the limits of queues, and throttled work.
+//! - [`time`]: timestamps. [`json`]: raw JSON.
 //!
-//! The shapes are stable: a field may be added, and none is renamed or taken away. What does not apply is `null`, never left
-//! out. The rules of Ostler know nothing of them; they are made here from what the rules say.
+//! The views are stable: fields may be added, but are never renamed or removed. A field that does not apply is `null`, never left
+//! out. The core crate knows nothing of these types; they are built here from its types.
 
 pub mod action;
 pub mod dead;

@@ -1,4 +1,4 @@
-//! The limits of queues: what is set, and what holds tasks back.
+//! The limits of queues: settings, and what they throttle.
 
 use ostler_core::{BreakerPolicy, BreakerState, Closed, Rate, Timestamp, Trip, millis};
 use serde::Serialize;
@@ -6,52 +6,50 @@ use serde::Serialize;
 use crate::system::TaskCounts;
 use crate::time::TimeView;
 
-/// What tasks of a paused queue wait for.
+/// The `waits_for` of tasks in a paused queue.
 pub const PAUSED: &str = "paused";
-/// No moment that a clock ever shows: something lasts until somebody ends it.
+/// A time that no clock reaches: it lasts until it is ended by hand.
 const FOR_EVER: Timestamp = Timestamp::from_millis(i64::MAX);
 
-/// A queue: its limits, and how it stands.
+/// A queue: its limits and their state.
 #[derive(Clone, Debug, Serialize)]
 pub struct QueueView {
-    /// Its name.
     pub queue: String,
-    /// Why it is paused; `null`: it is not.
+    /// The reason for the pause; `null` if the queue is not paused.
     pub paused: Option<String>,
-    /// Its tasks by state.
     pub tasks: TaskCounts,
-    /// At most this many wait in it.
+    /// The maximum number of waiting tasks.
     pub queue_limit: Option<u64>,
-    /// At most this many run at once, over all nodes.
+    /// The maximum number of running tasks, over all nodes.
     pub concurrency: Option<u32>,
-    /// At most this many of one limit key run at once.
+    /// The maximum number of running tasks of one limit key.
     pub key_concurrency: Option<u32>,
-    /// Where payloads have the limit key of tasks that were submitted without one.
+    /// The payload path of the limit key, for tasks submitted without one.
     pub key: Option<String>,
-    /// Where payloads have the cost of tasks that were submitted without one.
+    /// The payload path of the cost, for tasks submitted without one.
     pub cost: Option<String>,
-    /// So much begins in a time; all of them hold.
+    /// Rate limits of the queue; all of them apply.
     pub rate: Vec<RateView>,
-    /// So much of each limit key begins in a time.
+    /// Rate limits of each limit key.
     pub key_rate: Vec<RateView>,
-    /// When work is stopped because it fails.
+    /// The circuit breaker's settings.
     pub breaker: Option<BreakerRule>,
-    /// Where its breaker stands; `null`: it has none, or each of its keys has one.
+    /// The state of the breaker; `null` if there is none, or one for each key.
     pub breaker_state: Option<BreakerStateView>,
-    /// What holds back the queue as a whole.
+    /// What throttles the whole queue.
     pub held: Option<ThrottleView>,
-    /// Limit keys that are held back, the soonest over first; a bounded number of them.
+    /// Throttled limit keys, those that end soonest first; a bounded number of them.
     pub keys: Vec<KeyView>,
 }
 
-/// So much in every so long.
+/// A rate limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct RateView {
-    /// How much: tasks, or what they cost.
+    /// The number of tasks, or their total cost.
     pub amount: u64,
-    /// In how long.
+    /// The window.
     pub per_ms: i64,
-    /// How much may come at once after a quiet time.
+    /// How much may start at once after a quiet time.
     pub burst: u64,
 }
 
@@ -64,22 +62,21 @@ impl From<&Rate> for RateView {
 /// When a breaker opens, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct BreakerRule {
-    /// After so many failures in a row.
+    /// The number of failures in a row that opens it.
     pub failures: Option<u32>,
-    /// When this part of what ended lately has failed.
+    /// The share of failures within the window that opens it.
     pub share: Option<f64>,
-    /// How far back that looks.
     pub window_ms: Option<i64>,
-    /// Fewer ends than this say nothing yet.
+    /// The minimum number of finished attempts within the window.
     pub at_least: Option<u32>,
     /// How long it stays open before one task may try.
     pub reset_ms: i64,
-    /// `queue`: there is one; `key`: each limit key has one.
+    /// `queue`: one breaker for the queue; `key`: one for each limit key.
     pub per: &'static str,
 }
 
 impl BreakerRule {
-    /// The rule of a breaker that each of these has.
+    /// Builds the view of `policy`, with one breaker per `per`.
     #[must_use]
     pub fn new(policy: &BreakerPolicy, per: &'static str) -> Self {
         let none = Self {
@@ -102,12 +99,12 @@ impl BreakerRule {
     }
 }
 
-/// Where a breaker stands.
+/// The state of a breaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct BreakerStateView {
-    /// `closed`, `open`, or `half_open`: one task tries.
+    /// `closed`, `open`, or `half_open`: one task is trying.
     pub state: &'static str,
-    /// Until when, if it does not wait for somebody.
+    /// `null` if it must be ended by hand.
     pub until: Option<TimeView>,
 }
 
@@ -121,65 +118,61 @@ impl From<BreakerState> for BreakerStateView {
     }
 }
 
-/// A breaker: of a queue, or of one of its limit keys.
+/// A breaker of a queue, or of one of its limit keys.
 #[derive(Clone, Debug, Serialize)]
 pub struct BreakerView {
-    /// The queue.
     pub queue: String,
-    /// The limit key; `null`: it is the queue's, or it is the rule for all its keys.
+    /// The limit key; `null` for the queue's breaker, or for the rule of all its keys.
     pub key: Option<String>,
-    /// `closed`, `open` or `half_open`; `null`: each key has its own.
+    /// `closed`, `open` or `half_open`; `null` if each key has its own.
     pub state: Option<&'static str>,
-    /// Until when, if it does not wait for somebody.
+    /// `null` if it must be ended by hand.
     pub until: Option<TimeView>,
-    /// When it opens by itself; `null`: only by hand.
+    /// When it opens automatically; `null`: only by hand.
     pub breaker: Option<BreakerRule>,
 }
 
-/// A limit key that is held back.
+/// A throttled limit key.
 #[derive(Clone, Debug, Serialize)]
 pub struct KeyView {
-    /// The key.
     pub key: String,
     /// `rate_limited` or `breaker_open`.
     pub waits_for: &'static str,
-    /// Until when, if it does not wait for somebody.
+    /// `null` if it must be ended by hand.
     pub until: Option<TimeView>,
-    /// Somebody said "too many requests": nothing begins before this.
+    /// Nothing starts before this time, because a service answered "too many requests".
     pub held_until: Option<TimeView>,
-    /// Where its breaker stands.
     pub breaker_state: Option<BreakerStateView>,
 }
 
-/// What holds tasks back.
+/// A throttled queue or limit key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ThrottleView {
-    /// The queue.
     pub queue: String,
-    /// The limit key; `null`: the whole queue is held back.
+    /// The limit key; `null` if the whole queue is throttled.
     pub key: Option<String>,
     /// `rate_limited`, `breaker_open`, `concurrency` or `paused`.
     pub waits_for: &'static str,
-    /// Until when, if it does not wait for somebody.
+    /// `null` if it must be ended by hand.
     pub until: Option<TimeView>,
 }
 
 impl ThrottleView {
-    /// What a gate that is shut holds back.
+    /// Builds the view of a closed gate.
     #[must_use]
     pub fn new(queue: &str, key: Option<&str>, shut: Closed) -> Self {
         let until = shut.until.and_then(known);
         Self { queue: queue.to_owned(), key: key.map(str::to_owned), waits_for: shut.why.name(), until }
     }
 
-    /// What a pause holds back.
+    /// Builds the view of a pause.
     #[must_use]
     pub fn paused(queue: &str) -> Self {
         Self { queue: queue.to_owned(), key: None, waits_for: PAUSED, until: None }
     }
 }
 
-/// The moment, unless it never comes.
+/// The time, unless it is never reached.
 fn known(until: Timestamp) -> Option<TimeView> {
     (until < FOR_EVER).then(|| until.into())
 }

@@ -1,4 +1,4 @@
-//! Schedules: work that comes again and again.
+//! Schedules: recurring tasks.
 
 use ostler_core::{Missed, Overlap, Overrides, Priority, TaskId, Timestamp, millis};
 use serde::Serialize;
@@ -6,83 +6,75 @@ use serde::Serialize;
 use crate::json::Json;
 use crate::time::TimeView;
 
-/// A schedule.
 #[derive(Clone, Debug, Serialize)]
 pub struct ScheduleView {
-    /// Its name.
     pub name: String,
-    /// `active`, `paused`, or `over` when no moment is left.
+    /// `active`, `paused`, or `over` when no run is left.
     pub state: &'static str,
-    /// When it runs; one of the three.
+    /// When it runs: `cron`, `every_ms` or `at`.
     #[serde(flatten)]
     pub when: RecurrenceView,
-    /// What happens when a run is due and the one before is not over: `skip`, `queue` or `replace`.
+    /// What happens when a run is due and the previous one has not finished: `skip`, `queue` or `replace`.
     pub overlap: &'static str,
-    /// What happens with runs whose moment passed while nobody looked: `skip`, `one` or `all`.
+    /// What happens with runs that were missed while no node was up: `skip`, `one` or `all`.
     pub missed: &'static str,
-    /// When it runs next, as long as it is not paused.
+    /// The time of the next run; `null` while it is paused.
     pub next_at: Option<TimeView>,
     /// When its last run was enqueued.
     pub last_at: Option<TimeView>,
-    /// Its last run, which may be pruned by now.
+    /// The last run, which may have been pruned.
     pub last_task: Option<String>,
-    /// What a run is.
+    /// The task that each run enqueues.
     pub task: RunView,
 }
 
-/// RecurrenceView a schedule runs. All three are `null` where another version wrote what this one cannot read.
+/// When a schedule runs. All are `null` if another version wrote a recurrence that this one cannot read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RecurrenceView {
-    /// By this cron line.
+    /// A cron expression.
     pub cron: Option<String>,
-    /// In this time zone.
+    /// The time zone of the cron expression.
     pub timezone: Option<String>,
-    /// In steps of this length.
+    /// The interval.
     pub every_ms: Option<i64>,
-    /// At this moment.
+    /// A single time.
     pub at: Option<TimeView>,
 }
 
-/// What every run of a schedule is.
+/// The task that each run of a schedule enqueues.
 #[derive(Clone, Debug, Serialize)]
 pub struct RunView {
-    /// The queue it goes to.
     pub queue: String,
-    /// Its kind.
     pub kind: String,
-    /// What to work on.
     pub payload: Json,
-    /// Its head start.
+    /// From -100 to 100; each point is a minute's head start.
     pub priority: i64,
-    /// How many tries may fail, if it is said.
+    /// The maximum number of attempts, if set.
     pub attempts: Option<u32>,
-    /// How long one attempt may take, if it is said.
+    /// The timeout of one attempt, if set.
     pub timeout_ms: Option<i64>,
 }
 
-/// A schedule with its next moments.
+/// A schedule with its next run times.
 #[derive(Clone, Debug, Serialize)]
 pub struct ScheduleDetail {
-    /// The schedule.
     #[serde(flatten)]
     pub schedule: ScheduleView,
-    /// The next few moments.
+    /// The next few run times.
     pub upcoming: Vec<TimeView>,
 }
 
-/// What became of a request about a schedule.
+/// The result of an action on a schedule.
 #[derive(Clone, Debug, Serialize)]
 pub struct ScheduleActionView {
-    /// The schedule.
     pub schedule: String,
     /// `created`, `replaced`, `removed`, `paused` or `resumed`.
     pub result: &'static str,
-    /// When it runs next, as long as it is not paused.
+    /// The time of the next run; `null` while it is paused.
     pub next_at: Option<TimeView>,
 }
 
 impl RunView {
-    /// What a run is.
     #[must_use]
     pub fn new(queue: &str, kind: &str, payload: &str, priority: Priority, overrides: &Overrides) -> Self {
         Self {
@@ -97,7 +89,7 @@ impl RunView {
 }
 
 impl ScheduleView {
-    /// A schedule that runs like this, with nothing known of its life yet.
+    /// Builds the view of a schedule that has not run yet.
     #[must_use]
     pub fn new(name: &str, when: RecurrenceView, overlap: Overlap, missed: Missed, task: RunView) -> Self {
         Self {
@@ -113,7 +105,7 @@ impl ScheduleView {
         }
     }
 
-    /// The same, with what is known of its runs.
+    /// Adds the times of its runs.
     #[must_use]
     pub fn with_runs(self, next: Option<Timestamp>, last: Option<Timestamp>, task: Option<TaskId>) -> Self {
         Self {

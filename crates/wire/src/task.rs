@@ -1,4 +1,4 @@
-//! A task: as a list shows it, and with all that belongs to it.
+//! Tasks: in a list, and in detail with attempts, steps and files.
 
 use std::collections::BTreeMap;
 
@@ -12,123 +12,111 @@ use crate::json::Json;
 use crate::limits::ThrottleView;
 use crate::time::TimeView;
 
-/// The name of a task: what `submit` prints.
+/// The output of `submit`.
 #[derive(Clone, Debug, Serialize)]
 pub struct Submitted {
-    /// Its id; where a unique key was taken, that of the task that has it.
+    /// The task's id; if the unique key was taken, the id of the task that has it.
     pub id: String,
-    /// `created`; or, where a unique key was taken, `existing`, `replaced` or `rejected`.
+    /// `created`; or, if a unique key was taken, `existing`, `replaced` or `rejected`.
     pub result: &'static str,
 }
 
 /// A task in a list.
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
-    /// Its name, for ever.
+    /// Never changes.
     pub id: String,
-    /// Its queue.
     pub queue: String,
-    /// Its kind.
     pub kind: String,
-    /// One of the six.
+    /// `queued`, `claimed`, `running`, `completed`, `failed` or `cancelled`.
     pub state: &'static str,
-    /// Why it waits, while it is queued.
+    /// What the task waits for while it is queued.
     pub waits_for: Option<&'static str>,
-    /// Its head start.
+    /// From -100 to 100; each point is a minute's head start.
     pub priority: i64,
-    /// Attempts that began.
+    /// Attempts started.
     pub runs: u32,
     /// Attempts that failed.
     pub failures: u32,
-    /// Not before this moment, while it is queued.
+    /// The earliest time to run, while it is queued.
     pub run_at: Option<TimeView>,
     /// When it was enqueued.
     pub created_at: TimeView,
-    /// Its unique key.
     pub key: Option<String>,
-    /// The last failure, or why it was ended. In a list its details are left out.
+    /// The last failure, or why the task was ended. Lists leave out its details.
     pub error: Option<ErrorView>,
 }
 
-/// A failure.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ErrorView {
-    /// What sort of failure.
+    /// The error class.
     pub class: &'static str,
     /// One sentence.
     pub message: String,
-    /// More, for whoever looks closer.
     pub details: Option<String>,
     /// The step that failed.
     pub step: Option<String>,
-    /// What might help.
     pub hint: Option<String>,
-    /// The exit code of a command that ended by itself with one.
+    /// The exit code of a command that exited by itself.
     pub exit_code: Option<u8>,
 }
 
-/// A task with all that belongs to it, except its events.
+/// A task with everything but its events.
 #[derive(Clone, Debug, Serialize)]
 pub struct Detail {
-    /// What a list shows of it.
     #[serde(flatten)]
     pub summary: Summary,
-    /// What to work on.
     pub payload: Json,
-    /// What came out.
     pub output: Option<Json>,
-    /// Its steps by name.
+    /// Saved steps by name.
     pub steps: BTreeMap<String, Json>,
     /// The tasks that it still waits for.
     pub after: Vec<String>,
-    /// Too late to be useful after this.
+    /// The task is cancelled instead of being started after this time.
     pub not_after: Option<TimeView>,
-    /// No attempt begins after this.
+    /// No attempt starts after this time.
     pub deadline: Option<TimeView>,
-    /// What was said about its tries and its time. What was not is its kind's or its queue's.
+    /// Retry and timeout settings of the task. Unset ones are taken from its kind or its queue.
     pub rules: PolicyView,
-    /// Workers that died under it.
+    /// Worker crashes while running it.
     pub crashes: u32,
-    /// When somebody asked to cancel it, while a node had it.
+    /// When a cancellation was requested while a node held the task.
     pub cancel_requested_at: Option<TimeView>,
-    /// Who has the right to run it.
+    /// The node that holds the task.
     pub lease: Option<LeaseView>,
-    /// When it first failed.
     pub first_failure: Option<TimeView>,
-    /// When it last failed.
     pub last_failure: Option<TimeView>,
-    /// Its attempts, the first one first.
+    /// Attempts, oldest first.
     pub attempts: Vec<AttemptView>,
-    /// Shares limits, and takes turns, with other tasks of this key.
+    /// Tasks with the same limit key share limits and take turns.
     pub limit_key: Option<String>,
-    /// What it takes from the rates of its queue.
+    /// How much of the queue's rates it uses.
     pub cost: u32,
-    /// What holds it back, while it is queued.
+    /// What throttles the task while it is queued.
     pub held: Option<ThrottleView>,
 }
 
-/// A task with all that belongs to it, as `show` prints it.
+/// A task as `show` prints it.
 #[derive(Clone, Debug, Serialize)]
 pub struct ShownTask {
-    /// All that belongs to it.
     #[serde(flatten)]
     pub detail: Detail,
-    /// Why it is not tried again, in one word; `null` unless it has failed for good. A dead letter has the same.
+    /// Why it is not retried, in one word; `null` unless it has failed for good. Dead letters have the same field.
     pub reason: Option<&'static str>,
 }
 
-/// What was said about the tries and the time of a task.
+/// Retry and timeout settings of a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PolicyView {
-    /// How many tries may fail.
+    /// The maximum number of attempts.
     pub attempts: Option<u32>,
-    /// How long one attempt may take.
+    /// The timeout of one attempt.
     pub timeout_ms: Option<i64>,
-    /// How waits grow: `fixed`, `linear` or `exponential`.
+    /// How delays between attempts grow: `fixed`, `linear` or `exponential`.
     pub backoff: Option<&'static str>,
-    /// The first wait.
+    /// The first delay.
     pub base_ms: Option<i64>,
-    /// The longest wait.
+    /// The longest delay.
     pub max_ms: Option<i64>,
 }
 
@@ -144,78 +132,66 @@ impl From<&Overrides> for PolicyView {
     }
 }
 
-/// A node's right to run a task.
+/// A node's lease on a task.
 #[derive(Clone, Debug, Serialize)]
 pub struct LeaseView {
-    /// The node.
     pub node: String,
-    /// The number that proves it.
+    /// The fencing token.
     pub token: u64,
 }
 
-/// An attempt.
 #[derive(Clone, Debug, Serialize)]
 pub struct AttemptView {
-    /// Counted from one.
+    /// Counted from 1.
     pub number: u32,
-    /// The lease it ran under.
+    /// The token of its lease.
     pub token: u64,
-    /// The worker that ran it.
     pub worker: String,
-    /// The node it ran in.
     pub node: String,
     /// `running`, `completed`, `failed`, `cancelled`, `handed_back` or `node_died`.
     pub state: &'static str,
-    /// When it began.
     pub started_at: TimeView,
-    /// When it ended.
     pub finished_at: Option<TimeView>,
-    /// How long it took.
     pub duration_ms: Option<i64>,
-    /// How it failed.
     pub error: Option<ErrorView>,
-    /// Files that it left in the task's folder.
+    /// Files left in the task's folder.
     pub files: Vec<FileView>,
-    /// What a command wrote to its standard output, where it did not succeed; of much, the beginning and the end. The output of
-    /// a success is the task's.
+    /// Standard output of a command that did not succeed; if it is long, the beginning and the end. The output of a success is the
+    /// task's `output`.
     pub stdout: Option<String>,
-    /// What an agent was asked.
+    /// The prompt of an agent.
     pub prompt: Option<String>,
-    /// What it cost.
     pub cost_usd: Option<f64>,
-    /// The conversation of an agent.
+    /// The session of an agent.
     pub session_id: Option<String>,
 }
 
-/// A file that an attempt left.
+/// A file left by an attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileView {
-    /// Where, in the task's folder.
+    /// Relative to the task's folder.
     pub path: String,
-    /// Its bytes.
+    /// In bytes.
     pub size: u64,
-    /// The SHA-256 of them, in hexadecimal digits.
+    /// In hexadecimal digits.
     pub sha256: String,
 }
 
 impl FileView {
-    /// What the event of a file says, if it can be read.
+    /// Reads a file event; `None` if its data is not readable.
     #[must_use]
     pub fn of_event(data: &str) -> Option<Self> {
         serde_json::from_str(data).ok()
     }
 }
 
-/// A task that was waited for.
+/// The output of `submit --wait`.
 #[derive(Clone, Debug, Serialize)]
 pub struct Waited {
-    /// Its id.
     pub id: String,
-    /// How it ended.
     pub state: &'static str,
-    /// What came out.
     pub output: Option<Json>,
-    /// Why it did not complete.
+    /// Why the task did not complete.
     pub error: Option<ErrorView>,
 }
 
@@ -247,7 +223,7 @@ impl From<&Task> for Summary {
 }
 
 impl Detail {
-    /// The task with these attempts and steps, those that it still waits for, and what holds it back.
+    /// Builds the view of a task with its attempts, steps, the tasks it still waits for, and what throttles it.
     #[must_use]
     pub fn new(
         task: &Task,
@@ -283,8 +259,7 @@ pub(crate) fn steps(saved: &[Step]) -> BTreeMap<String, Json> {
 }
 
 impl Detail {
-    /// The same, with the files that attempts left. Each comes with the token of its attempt; of two with one path the later
-    /// counts.
+    /// Adds the files left by attempts, each with the token of its attempt. Of two files with the same path the later one counts.
     #[must_use]
     pub fn with_files(mut self, files: Vec<(u64, FileView)>) -> Self {
         for (token, file) in files {
@@ -297,7 +272,7 @@ impl Detail {
 }
 
 impl Detail {
-    /// The same, with what attempts that did not succeed wrote to standard output. Each text comes with the token of its attempt.
+    /// Adds the standard output of attempts that did not succeed, each with the token of its attempt.
     #[must_use]
     pub fn with_stdout(mut self, written: Vec<(u64, String)>) -> Self {
         for (token, text) in written {
@@ -339,7 +314,7 @@ impl From<&Attempt> for AttemptView {
     }
 }
 
-/// The class of a failure is in its error; here it is a failure.
+/// The class of a failure is part of its error; the state is only `failed`.
 const fn ending(ending: Ending) -> &'static str {
     match ending {
         Ending::Success => "completed",
@@ -364,8 +339,7 @@ impl From<&Failure> for ErrorView {
 }
 
 impl ErrorView {
-    /// What is wrong with a task: why it was ended, where no failure of its own says that; else its last failure. A task
-    /// that completed in the end has no trouble.
+    /// Why the task was ended, if none of its own failures explains it; otherwise its last failure. A completed task has no error.
     #[must_use]
     pub fn of(task: &Task) -> Option<Self> {
         let ended = |class, message: String| {
@@ -374,19 +348,19 @@ impl ErrorView {
         match task.state {
             State::Completed { .. } => None,
             State::Failed { reason: reason @ FailReason::NodeDeaths, .. } => {
-                ended(reason.name(), format!("{} nodes died while they ran it", task.node_deaths))
+                ended(reason.name(), format!("{} nodes died while running it", task.node_deaths))
             }
             State::Failed { reason: reason @ FailReason::Deadline, .. } => {
-                ended(reason.name(), "the time for all its attempts together is over".to_owned())
+                ended(reason.name(), "its deadline has passed".to_owned())
             }
             State::Cancelled { reason: reason @ CancelReason::Expired, .. } => {
-                ended(reason.name(), "it could not be completed before its not_after".to_owned())
+                ended(reason.name(), "it did not complete before its not_after".to_owned())
             }
             State::Cancelled { reason: reason @ CancelReason::Dependency, .. } => {
-                ended(reason.name(), "a task that it waited for did not complete".to_owned())
+                ended(reason.name(), "a task it depends on did not complete".to_owned())
             }
             State::Cancelled { reason: reason @ CancelReason::Replaced, .. } => {
-                ended(reason.name(), "the next run of its schedule took its place".to_owned())
+                ended(reason.name(), "replaced by the next run of its schedule".to_owned())
             }
             State::Failed {
                 reason: FailReason::Permanent | FailReason::Exhausted | FailReason::Crashes,

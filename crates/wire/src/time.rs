@@ -1,11 +1,11 @@
-//! Moments as users write and read them: RFC 3339, in UTC, with milliseconds.
+//! Timestamps as users write and read them: RFC 3339, in UTC, with milliseconds.
 
 use std::fmt;
 
 use ostler_core::Timestamp;
 use serde::{Serialize, Serializer};
 
-/// A moment, such as `2026-08-01T03:00:00.000Z`.
+/// A timestamp, such as `2026-08-01T03:00:00.000Z`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimeView(Timestamp);
 
@@ -16,19 +16,18 @@ impl From<Timestamp> for TimeView {
 }
 
 impl TimeView {
-    /// The moment as the rules know it.
     #[must_use]
     pub const fn timestamp(self) -> Timestamp {
         self.0
     }
 
-    /// Reads a moment. A time without its distance from UTC is no moment.
+    /// Parses an RFC 3339 timestamp. The offset from UTC is required.
     ///
     /// # Errors
-    /// A sentence that says what would be right.
+    /// A sentence with an example of the right form.
     pub fn parse(text: &str) -> Result<Timestamp, String> {
         let wrong = |_| {
-            "a moment is written with its distance from UTC, such as 2026-08-01T03:00:00Z or \
+            "a time needs an offset from UTC, such as 2026-08-01T03:00:00Z or \
              2026-08-01T05:00:00+02:00"
                 .to_owned()
         };
@@ -39,7 +38,7 @@ impl TimeView {
 
 impl fmt::Display for TimeView {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The rules let moments saturate at the end of 64 bits; a calendar ends with the year 9999.
+        // Timestamps saturate at 64 bits; the calendar ends with the year 9999.
         let last = if self.0.millis() < 0 { jiff::Timestamp::MIN } else { jiff::Timestamp::MAX };
         let at = jiff::Timestamp::from_millisecond(self.0.millis()).unwrap_or(last);
         write!(f, "{at:.3}")

@@ -67,10 +67,10 @@ async fn while_it_moves_both_sides_say_so_and_a_claim_finds_nothing() {
     // Neither new clients nor those already connected get into the new store.
     let (kind, sentence) = refused(place.new_store().await);
     assert_eq!(kind, ErrorKind::Moving);
-    assert!(sentence.contains("is moving in here") && sentence.contains("ostler db move"), "{sentence}");
+    assert!(sentence.contains("is being moved here") && sentence.contains("ostler db move"), "{sentence}");
     let (kind, sentence) = refused(early.enqueue(ids.new_tasks(1, QUEUE, "send")).await);
     assert_eq!(
-        (kind, sentence.contains("a store is moving in here")),
+        (kind, sentence.contains("a store is being moved here")),
         (ErrorKind::Moving, true),
         "{sentence}"
     );
@@ -116,7 +116,7 @@ async fn a_half_finished_move_of_another_store_is_refused() {
     let (kind, sentence) = refused(elsewhere.carry().await);
     assert_eq!(kind, ErrorKind::Invalid);
     assert!(
-        sentence.contains("a part of another store") && sentence.contains(&*place.file.to_string_lossy()),
+        sentence.contains("part of another store") && sentence.contains(&*place.file.to_string_lossy()),
         "{sentence}"
     );
     enqueue(&elsewhere.old().expect("the store opens"), Ids::new(4).new_tasks(1, QUEUE, "send")).await;

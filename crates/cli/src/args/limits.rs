@@ -1,4 +1,4 @@
-//! The commands about queues and breakers, and how limits are written on the command line.
+//! `ostler queue` and `ostler breaker`, and the syntax of limits on the command line.
 
 use std::time::Duration;
 
@@ -11,37 +11,37 @@ use ostler_store::paths::PayloadPath;
 use super::values;
 use crate::config::duration as durations;
 
-/// Takes a limit away.
+/// Removes a limit.
 const NONE: &str = "none";
-/// The letters of the windows of a rate.
+/// Units of a rate's window, in seconds.
 const UNITS: [(&str, u64); 4] = [("s", 1), ("m", 60), ("h", 3_600), ("d", 86_400)];
-/// What a breaker looks like.
+/// Examples of breaker settings.
 const BREAKER: &str =
     "failures=5,reset=5m or share=0.5,window=1m,at_least=20,reset=5m, and ,per=key for each limit key";
 
 /// `ostler queue`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum QueueCommand {
-    /// List the queues, with what holds them back
+    /// List queues, with what throttles them
     #[command(after_help = "Example: ostler queue ls")]
     Ls,
-    /// Show the limits of a queue, and how they stand
+    /// Show the limits of a queue and their state
     #[command(after_help = "Example: ostler queue show mail")]
     Show {
         /// The queue
         #[arg(value_parser = values::queue)]
         queue: String,
     },
-    /// Change the limits of a queue, at once and for all nodes
+    /// Change the limits of a queue, immediately and on all nodes
     ///
-    /// Each option takes "none", which lifts the limit. What is not said stays as it is.
+    /// Each option accepts "none", which removes the limit. Options left out do not change anything.
     ///
-    /// What is set here holds until a node starts with a config that has a pool for the queue: then the config's limits hold again,
-    /// all of them, also those that it leaves out. Nodes that run already do not undo it. To change a limit for good, change the
+    /// The change lasts until a node starts with a config that has a pool for this queue: the limits of that config then replace all
+    /// of these, including those it leaves out. Running nodes do not undo the change. To change a limit permanently, change the
     /// config too.
     #[command(after_help = "Example: ostler queue set mail --rate 60/m --rate 1000/d --key-concurrency 2")]
     Set(Box<Set>),
-    /// End a hold: whoever said "too many requests" is asked again
+    /// Lift a hold that a "too many requests" answer has placed
     #[command(after_help = "Example: ostler queue release mail --key acme")]
     Release {
         /// The queue
@@ -56,12 +56,12 @@ pub(crate) enum QueueCommand {
 /// `ostler breaker`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum BreakerCommand {
-    /// List the breakers, and how they stand
+    /// List circuit breakers and their state
     #[command(after_help = "Example: ostler breaker ls --json")]
     Ls,
-    /// Open a breaker by hand: tasks wait, and do not fail
+    /// Open a breaker by hand: tasks wait instead of failing
     ///
-    /// When its time is over, one task tries if the queue has a breaker set, and its end decides; else it closes.
+    /// When the time is over, one task is tried if the queue has a breaker configured, and its outcome decides; otherwise it closes.
     #[command(after_help = "Example: ostler breaker open mail --for 10m")]
     Open {
         /// The queue
@@ -70,11 +70,11 @@ pub(crate) enum BreakerCommand {
         /// Only the breaker of this limit key
         #[arg(long, value_name = "K")]
         key: Option<String>,
-        /// For so long [else: until it is reset]
+        /// For how long [default: until it is reset]
         #[arg(long = "for", value_name = "D", value_parser = values::duration)]
         span: Option<Duration>,
     },
-    /// Close a breaker, and forget what it has counted
+    /// Close a breaker and clear its counters
     #[command(after_help = "Example: ostler breaker reset mail --key acme")]
     Reset {
         /// The queue
@@ -86,7 +86,7 @@ pub(crate) enum BreakerCommand {
     },
 }
 
-/// A limit, or none.
+/// A limit to set, or its removal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Wish<T> {
     Nothing,
@@ -108,34 +108,34 @@ pub(crate) struct Set {
     /// The queue
     #[arg(value_parser = values::queue)]
     pub(crate) queue: String,
-    /// So many tasks, or so much cost, may begin in a time: 60/m, 5/s, 100/10s, 60/m,burst=10; several times for several windows
+    /// At most this many tasks (or cost) per window: 60/m, 5/s, 100/10s, 60/m,burst=10; repeat for several windows
     #[arg(long, value_name = "R", value_parser = wish(rate))]
     rate: Vec<Wish<Rate>>,
-    /// The same for each limit key apart
+    /// The same, for each limit key
     #[arg(long, value_name = "R", value_parser = wish(rate))]
     key_rate: Vec<Wish<Rate>>,
-    /// So many tasks may run at once, over all nodes
+    /// At most N running tasks, over all nodes
     #[arg(long, value_name = "N", value_parser = wish(count))]
     concurrency: Option<Wish<u32>>,
-    /// So many tasks of one limit key may run at once
+    /// At most N running tasks of one limit key
     #[arg(long, value_name = "N", value_parser = wish(count))]
     key_concurrency: Option<Wish<u32>>,
-    /// So many tasks may wait; over it new ones are refused
+    /// At most N waiting tasks; further ones are refused
     #[arg(long, value_name = "N", value_parser = wish(waiting))]
     queue_limit: Option<Wish<u64>>,
-    /// Where payloads have the limit key, such as payload.tenant
+    /// The payload path of the limit key, such as payload.tenant
     #[arg(long, value_name = "PATH", value_parser = wish(path))]
     key: Option<Wish<PayloadPath>>,
-    /// Where payloads have what a task costs, such as payload.tokens
+    /// The payload path of the task's cost, such as payload.tokens
     #[arg(long, value_name = "PATH", value_parser = wish(path))]
     cost: Option<Wish<PayloadPath>>,
-    /// When to stop because work fails: failures=5,reset=5m or share=0.5,window=1m,at_least=20,reset=5m; ,per=key for each key
+    /// When to stop failing work: failures=5,reset=5m or share=0.5,window=1m,at_least=20,reset=5m; add ,per=key for one per key
     #[arg(long, value_name = "B", value_parser = wish(breaker))]
     breaker: Option<Wish<BreakerSetting>>,
 }
 
 impl Set {
-    /// What is to be changed.
+    /// The changes that the options ask for.
     pub(crate) fn changes(self) -> Result<Vec<QueueChange>, String> {
         let mut changes = Vec::new();
         if !self.rate.is_empty() {
@@ -158,23 +158,22 @@ impl Set {
         );
         if changes.is_empty() {
             return Err(
-                "nothing is said that is to be set, such as --rate 60/m; see: ostler queue set --help"
-                    .to_owned(),
+                "nothing to set; add an option such as --rate 60/m (see: ostler queue set --help)".to_owned()
             );
         }
         Ok(changes)
     }
 }
 
-/// All windows, or none of them.
+/// All windows, or an empty list for "none".
 fn windows(option: &str, wishes: Vec<Wish<Rate>>) -> Result<Vec<Rate>, String> {
     if wishes.len() > 1 && wishes.contains(&Wish::Nothing) {
-        return Err(format!("{option} {NONE} takes all windows away, and stands alone"));
+        return Err(format!("{option} {NONE} removes all windows; it cannot be combined with others"));
     }
     Ok(wishes.into_iter().filter_map(Wish::into_option).collect())
 }
 
-/// Reads a limit, or that there is to be none.
+/// Parses a limit or "none".
 fn wish<T: Clone + Send + Sync + 'static>(
     read: fn(&str) -> Result<T, String>,
 ) -> impl Fn(&str) -> Result<Wish<T>, String> + Clone + Send + Sync + 'static {
@@ -183,19 +182,19 @@ fn wish<T: Clone + Send + Sync + 'static>(
 
 fn count(text: &str) -> Result<u32, String> {
     let number = text.parse().ok().filter(|number| (1..=1_000_000).contains(number));
-    number.ok_or_else(|| format!("it is a whole number from 1 to 1000000, or {NONE}"))
+    number.ok_or_else(|| format!("expected a whole number from 1 to 1000000, or {NONE}"))
 }
 
 fn waiting(text: &str) -> Result<u64, String> {
     let number = text.parse().ok().filter(|number| (1..=1_000_000_000).contains(number));
-    number.ok_or_else(|| format!("it is a whole number from 1 to 1000000000, or {NONE}"))
+    number.ok_or_else(|| format!("expected a whole number from 1 to 1000000000, or {NONE}"))
 }
 
 fn path(text: &str) -> Result<PayloadPath, String> {
     PayloadPath::parse(text).map_err(|error| error.to_string())
 }
 
-/// What a task costs.
+/// Parses the cost of a task.
 pub(super) fn cost(text: &str) -> Result<u32, String> {
     let number = text.parse().ok().filter(|number| (1..=MAX_COST).contains(number));
     number.ok_or_else(|| format!("a cost is a whole number from 1 to {MAX_COST}"))
@@ -233,7 +232,7 @@ fn breaker(text: &str) -> Result<BreakerSetting, String> {
             _ => return Err(wrong()),
         };
         if twice {
-            return Err(format!("{name} is said twice"));
+            return Err(format!("{name} is given twice"));
         }
     }
     let trip = match (failures, share, window, at_least) {
@@ -300,7 +299,7 @@ mod tests {
         ] {
             assert!(breaker(text).is_err_and(|sentence| sentence.contains("failures=5,reset=5m")), "{text}");
         }
-        assert_eq!(breaker("failures=5,failures=6,reset=5m"), Err("failures is said twice".to_owned()));
+        assert_eq!(breaker("failures=5,failures=6,reset=5m"), Err("failures is given twice".to_owned()));
     }
 
     #[test]

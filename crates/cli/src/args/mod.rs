@@ -1,4 +1,4 @@
-//! What may be said on the command line. Everything that can be checked without a store is checked here.
+//! Command-line arguments. Everything that can be checked without a store is checked here.
 
 mod limits;
 mod map;
@@ -26,7 +26,7 @@ pub(crate) use tasks::{
 };
 pub(crate) use values::TaskName;
 
-/// The heading over what every command takes.
+/// The help heading for global options.
 const EVERYWHERE: &str = "Options of every command";
 
 /// A durable worker pool.
@@ -46,122 +46,116 @@ pub(crate) struct Args {
     pub(crate) command: Command,
 }
 
-/// What every command takes.
+/// Options of every command.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Globals {
-    /// The store, such as sqlite:ostler.db [else: OSTLER_STORE, then ostler.toml here, then your state folder]
+    /// The store, such as sqlite:ostler.db [default: OSTLER_STORE, then ostler.toml here, then your state folder]
     #[arg(long, global = true, value_name = "URL", help_heading = EVERYWHERE)]
     pub(crate) store: Option<String>,
-    /// Print JSON, for programs
+    /// Print JSON
     #[arg(long, global = true, help_heading = EVERYWHERE)]
     pub(crate) json: bool,
 }
 
-/// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// A tour on a temporary store: work, a crash, its recovery
+    /// Take a tour on a temporary store: tasks, a crash, the recovery
     #[command(after_help = "Example: ostler demo")]
     Demo,
-    /// One worker process of the demo
+    /// A worker process of the demo
     #[command(hide = true, after_help = "Example: ostler demo")]
-    DemoWorker {
-        /// Its store
-        path: PathBuf,
-        /// Its name
-        name: String,
-    },
-    /// Run a node: the pools of a config file
+    DemoWorker { path: PathBuf, name: String },
+    /// Run a node with the pools of a config file
     #[command(after_help = "Example: ostler up --config ostler.toml")]
     Up(Up),
-    /// Enqueue a task, and print its id
+    /// Enqueue a task and print its id
     #[command(after_help = "Example: ostler submit mail send --payload '{\"to\":\"anna\"}' --key welcome-17")]
     Submit(Submit),
-    /// List tasks, the newest first
+    /// List tasks, newest first
     #[command(after_help = "Example: ostler ls --state failed --where payload.tenant=acme")]
     Ls(List),
-    /// Show all about a task
+    /// Show a task in detail
     #[command(after_help = "Example: ostler show 01JC8Z0Q4M9T7N3V5X1B2D6F8H")]
     Show(Show),
-    /// Print what a task wrote
+    /// Print the logs of a task
     #[command(after_help = "Example: ostler logs -f key:welcome-17 --queue mail")]
     Logs(Logs),
-    /// Cancel tasks, or ask their workers to stop
+    /// Cancel tasks; running ones are asked to stop
     #[command(after_help = "Example: ostler cancel --queue mail --kind send --yes")]
     Cancel(Cancel),
-    /// Give failed and cancelled tasks another go, and waiting ones their turn now
+    /// Retry failed and cancelled tasks, and run waiting ones now
     #[command(after_help = "Example: ostler retry 01JC8Z0Q4M9T7N3V5X1B2D6F8H --from-scratch")]
     Retry(Retry),
-    /// Say something else about the tries and the time of a task that has not ended
+    /// Change the attempts, timeout or backoff of a task that has not finished
     #[command(after_help = "Example: ostler amend key:report --queue shell --attempts 10 --timeout 30m")]
     Amend(Amend),
-    /// Dead letters: tasks that failed for good
+    /// List, replay or remove dead letters: tasks that failed for good
     #[command(subcommand, after_help = "Example: ostler dead ls --queue mail")]
     Dead(DeadCommand),
-    /// Work that comes again and again
+    /// Manage schedules: recurring tasks
     #[command(subcommand, after_help = "Example: ostler schedule ls")]
     Schedule(ScheduleCommand),
-    /// Run a command over many items, and lose none of them
+    /// Run a command over many items, with retries and resume
     #[command(after_help = "Example: ostler map -j4 -- pandoc {} -o {.}.html ::: a.md b.md")]
     Map(Box<Map>),
-    /// Jobs: what "ostler map" has made
+    /// Manage jobs created by "ostler map"
     #[command(subcommand, after_help = "Example: ostler job ls")]
     Job(JobCommand),
-    /// List the running nodes
+    /// List running nodes
     #[command(after_help = "Example: ostler nodes --json")]
     Nodes,
     /// List the workers of all nodes
     #[command(after_help = "Example: ostler workers")]
     Workers,
-    /// Counts of tasks and workers, and how long work took
+    /// Show counts of tasks and workers, and durations
     #[command(after_help = "Example: ostler stats --queue mail")]
     Stats {
         /// Only this queue
         #[arg(long, value_name = "Q", value_parser = values::queue)]
         queue: Option<String>,
     },
-    /// Serve nothing of a queue until it is resumed
+    /// Pause a queue: none of its tasks starts until it is resumed
     #[command(after_help = "Example: ostler pause mail --reason \"the provider is down\"")]
     Pause {
         /// The queue
         #[arg(value_parser = values::queue)]
         queue: String,
-        /// Why, for whoever finds it paused
+        /// Why, for others who find it paused
         #[arg(long, default_value = "paused by hand")]
         reason: String,
     },
-    /// Serve a paused queue again
+    /// Resume a paused queue
     #[command(after_help = "Example: ostler resume mail")]
     Resume {
         /// The queue
         #[arg(value_parser = values::queue)]
         queue: String,
     },
-    /// The limits of queues: see them, and change them while nodes run
+    /// Show and change the limits of queues
     #[command(subcommand, after_help = "Example: ostler queue show mail")]
     Queue(QueueCommand),
-    /// Breakers: work that keeps failing is stopped, and tried again with care
+    /// Show, open and reset circuit breakers
     #[command(subcommand, after_help = "Example: ostler breaker ls")]
     Breaker(BreakerCommand),
-    /// Ask a node to take no more work, to end what it has, and to go
+    /// Ask a node to finish its running tasks and exit
     #[command(after_help = "Example: ostler drain worker-1")]
     Drain {
         /// The node's id or name
         node: String,
     },
-    /// Give a pool another number of workers, wherever it runs, until its node ends
+    /// Change a pool's number of workers on all nodes, until they restart
     #[command(after_help = "Example: ostler resize shell 2 16")]
     Resize(Resize),
-    /// Replace idle workers by new ones; a busy one stays
+    /// Restart idle workers (after a code change: ostler recycle --all POOL)
     #[command(after_help = "Example: ostler recycle --any documents")]
     Recycle(Recycle),
     /// Print or check a config file
     #[command(after_help = "Example: ostler config --default > ostler.toml")]
     Config(Config),
-    /// The care of the store's file
+    /// Check, migrate, back up, restore, move or prune the store
     #[command(subcommand, after_help = "Example: ostler db backup ostler-backup.db")]
     Db(Db),
-    /// Look for what is wrong with this machine, the config and the store
+    /// Look for problems with this machine, the config and the store
     #[command(after_help = "Example: ostler doctor")]
     Doctor(Doctor),
     /// Print a completion script for a shell
@@ -177,13 +171,13 @@ pub(crate) enum Command {
 /// `ostler up`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Up {
-    /// The config file [else: ostler.toml in this folder]
+    /// The config file [default: ostler.toml in this folder]
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// What people call the node [else: the config's name, then the machine's]
+    /// The node's name [default: the name in the config, then the host name]
     #[arg(long, value_name = "N", value_parser = values::node)]
     pub(crate) name: Option<String>,
-    /// Let this node's settings of its queues hold, though another node has others
+    /// Apply this node's queue settings even if another node has different ones
     #[arg(long)]
     pub(crate) take_over: bool,
 }
@@ -195,7 +189,7 @@ pub(crate) struct Config {
     /// Print the default config, with every key explained
     #[arg(long, group = "what")]
     pub(crate) default: bool,
-    /// Say what is wrong with a config file [else: ostler.toml in this folder]
+    /// Check a config file [default: ostler.toml in this folder]
     #[arg(long, group = "what", value_name = "FILE", num_args = 0..=1)]
     pub(crate) check: Option<Option<PathBuf>>,
 }
@@ -205,10 +199,10 @@ pub(crate) struct Config {
 pub(crate) struct Resize {
     /// The pool
     pub(crate) pool: String,
-    /// Workers that it keeps at least
+    /// Minimum number of workers
     #[arg(value_name = "MIN")]
     pub(crate) min: u32,
-    /// Workers that it has at most
+    /// Maximum number of workers
     #[arg(value_name = "MAX", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max: u32,
 }
@@ -216,7 +210,7 @@ pub(crate) struct Resize {
 /// `ostler doctor`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Doctor {
-    /// The config file [else: ostler.toml in this folder]
+    /// The config file [default: ostler.toml in this folder]
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 }
@@ -224,16 +218,16 @@ pub(crate) struct Doctor {
 /// `ostler db move`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Move {
-    /// The store to move [else: the one that --store and the config name]
+    /// The store to move [default: the store of --store and the config]
     #[arg(long, value_name = "URL")]
     pub(crate) from: Option<String>,
-    /// Where it goes: an empty database of a PostgreSQL server
+    /// The target: an empty PostgreSQL database
     #[arg(long, value_name = "URL", required_unless_present = "abandon")]
     pub(crate) to: Option<String>,
-    /// How long tasks that run may take to end; then they are handed back, and run again at the new place
+    /// How long to wait for running tasks; then they are returned to the queue, and run again in the new store
     #[arg(long, value_name = "D", value_parser = values::duration, default_value = "30s")]
     pub(crate) wait: Duration,
-    /// Give up a move that has not ended: the old store works as before
+    /// Abandon an unfinished move: the old store is used again
     #[arg(long)]
     pub(crate) abandon: bool,
 }
@@ -241,49 +235,49 @@ pub(crate) struct Move {
 /// `ostler db`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Db {
-    /// Look through the whole file for damage
+    /// Check the whole store for damage
     #[command(after_help = "Example: ostler db check --store sqlite:ostler.db")]
     Check,
-    /// Bring the store up to this version of the program
+    /// Migrate the store to this version of the program
     #[command(after_help = "Example: ostler db migrate --check")]
     Migrate {
-        /// Only look
+        /// Only report what would be done
         #[arg(long)]
         check: bool,
     },
-    /// Copy the store into a new file, while nodes go on
+    /// Copy the store to a new file while nodes keep running
     #[command(after_help = "Example: ostler db backup ostler-backup.db")]
     Backup {
-        /// The copy; it must not be there yet
+        /// The new file; it must not exist
         file: PathBuf,
     },
-    /// Put a backup in the place of the store, and keep what was there under another name
+    /// Replace the store with a backup; the old file is kept under another name
     #[command(after_help = "Example: ostler db restore ostler-backup.db")]
     Restore {
-        /// The backup; it is only read
+        /// The backup; it is not changed
         file: PathBuf,
     },
-    /// Move the whole store to PostgreSQL, and mark the old one
+    /// Move the store to PostgreSQL, and mark the old one as moved
     #[command(
         after_help = "Example: ostler db move --from sqlite:ostler.db --to postgres://ostler@db.example.org/work"
     )]
     Move(Move),
-    /// Remove ended tasks that are old enough
+    /// Remove old finished tasks
     #[command(after_help = "Example: ostler db prune --completed-older 1d --failed-older 30d")]
     Prune {
-        /// Completed and cancelled tasks that ended longer ago than this [else: 7d]
+        /// Completed and cancelled tasks that finished longer ago than this [default: 7d]
         #[arg(long, value_name = "D", value_parser = values::duration)]
         completed_older: Option<Duration>,
-        /// Failed tasks that ended longer ago than this [else: 30d]
+        /// Failed tasks that finished longer ago than this [default: 30d]
         #[arg(long, value_name = "D", value_parser = values::duration)]
         failed_older: Option<Duration>,
-        /// Steps, attempts and events of no task that are older than this [else: 7d]
+        /// Orphaned steps, attempts and events older than this [default: 7d]
         #[arg(long, value_name = "D", value_parser = values::duration)]
         strays_older: Option<Duration>,
     },
 }
 
-/// What was said; or, when help was asked for or nothing sensible was said, how the program ends.
+/// Parses the command line. After help or a usage error: the exit code.
 pub(crate) fn parse() -> Result<Args, Code> {
     Args::try_parse().map_err(|error| tell(&error))
 }
@@ -297,7 +291,7 @@ fn tell(error: &clap::Error) -> Code {
     let is = |kinds: &[ErrorKind]| kinds.contains(&error.kind());
     let asked_for = is(&[ErrorKind::DisplayHelp, ErrorKind::DisplayVersion]);
     if asked_for || is(&[ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand]) {
-        // Nobody may read it any more, and that is all right.
+        // Write errors are ignored.
         let _ = error.print();
         return if asked_for { Code::Done } else { Code::BadInput };
     }
@@ -335,7 +329,7 @@ mod tests {
         assert!(seen > 20, "only {seen} examples");
     }
 
-    /// The words of a line, as a shell would pass them on, up to where it sends the output.
+    /// Splits a line into words as a shell would, up to a redirection.
     fn words(line: &str) -> Vec<String> {
         let line = line.split(" > ").next().unwrap_or(line);
         let mut words = vec![String::new()];

@@ -1,4 +1,4 @@
-//! The commands about tasks.
+//! Arguments of the commands about tasks: submit, ls, show, logs, cancel, retry, dead.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -11,57 +11,56 @@ use ostler_store::views::{Cursor, Field, Filter, LeaseFilter};
 use super::plans::Plans;
 use super::values::{self, TaskName};
 
-/// The queue in which a key is looked for, unless another one is named.
+/// The queue in which a unique key is looked up if none is given.
 const DEFAULT_QUEUE: &str = "default";
 
-/// `ostler submit`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Submit {
-    /// The queue it goes to
+    /// The queue to enqueue to
     #[arg(value_parser = values::queue)]
     pub(crate) queue: String,
-    /// What sort of work it is
+    /// The kind of the task
     #[arg(value_parser = values::kind)]
     pub(crate) kind: String,
-    /// What to work on: JSON, @FILE, or - for standard input [else: null]
+    /// The payload: JSON, @FILE, or - for standard input [default: null]
     #[arg(long, value_name = "JSON", allow_negative_numbers = true)]
     pub(crate) payload: Option<OsString>,
-    /// A head start, from -100 to 100; each point is worth a minute
+    /// Priority from -100 to 100; each point is a minute's head start
     #[arg(long, value_name = "N", value_parser = values::priority, allow_negative_numbers = true)]
     pub(crate) priority: Option<Priority>,
-    /// Not before this has passed, such as 5m
+    /// Run after this delay, such as 5m
     #[arg(long = "in", value_name = "D", value_parser = values::duration, conflicts_with = "at")]
     pub(crate) delay: Option<Duration>,
-    /// Not before this moment, such as 2026-08-01T03:00:00Z
+    /// Run at this time, such as 2026-08-01T03:00:00Z
     #[arg(long, value_name = "T", value_parser = values::moment)]
     pub(crate) at: Option<Timestamp>,
-    /// Its id, if you make it: 26 letters and digits, a ULID. Submitted again, it is the same task
+    /// The task's id, a ULID that you generate; submitting it again changes nothing
     #[arg(long, value_name = "ULID", value_parser = values::id)]
     pub(crate) id: Option<TaskId>,
-    /// A unique key: while a task of the queue has it, a repeat answers with that one
+    /// A unique key: while another task in the queue has it, its id is printed and nothing is enqueued
     #[arg(long, value_name = "K")]
     pub(crate) key: Option<String>,
-    /// How long one attempt may take
+    /// Timeout of one attempt
     #[arg(long, value_name = "D", value_parser = values::duration)]
     pub(crate) timeout: Option<Duration>,
-    /// How many tries may fail
+    /// Maximum number of attempts
     #[arg(long, value_name = "N", value_parser = values::attempts)]
     pub(crate) attempts: Option<u32>,
-    /// The folder it works in
+    /// The working folder
     #[arg(long, value_name = "DIR")]
     pub(crate) folder: Option<PathBuf>,
-    /// Too late to be useful after this moment
+    /// Cancel the task instead of starting it after this time
     #[arg(long, value_name = "T", value_parser = values::moment)]
     pub(crate) not_after: Option<Timestamp>,
-    /// Shares limits, and takes turns, with other tasks of this key [else: what the queue finds in the payload]
+    /// Tasks with the same limit key share limits and take turns [default: from the payload, if the queue has a path for it]
     #[arg(long, value_name = "K")]
     pub(crate) limit_key: Option<String>,
-    /// What it takes from the rates of its queue [else: what the queue finds in the payload, then 1]
+    /// How much of the queue's rates it uses [default: from the payload, if the queue has a path for it; else 1]
     #[arg(long, value_name = "N", value_parser = super::limits::cost)]
     pub(crate) cost: Option<u32>,
     #[command(flatten)]
     pub(crate) plans: Plans,
-    /// Wait for its end, and print its output
+    /// Wait until the task finishes, and print its output
     #[arg(long)]
     pub(crate) wait: bool,
     /// Wait no longer than this
@@ -69,7 +68,7 @@ pub(crate) struct Submit {
     pub(crate) wait_timeout: Option<Duration>,
 }
 
-/// Which tasks. Everything that is given must hold.
+/// Filters for tasks; all of them must match.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Filters {
     /// In this state: queued, claimed, running, completed, failed or cancelled
@@ -94,22 +93,20 @@ pub(crate) struct Filters {
     pub(crate) stale: bool,
 }
 
-/// Which last failure.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct FailureFilters {
-    /// Whose last failure is of this class, such as timeout
+    /// Whose last failure has this class, such as timeout
     #[arg(long, value_name = "C", value_parser = values::class)]
     class: Option<ErrorClass>,
-    /// Which last failed at this moment or later
+    /// Whose last failure was at this time or later
     #[arg(long, value_name = "T", value_parser = values::moment)]
     failed_since: Option<Timestamp>,
-    /// Which last failed before this moment
+    /// Whose last failure was before this time
     #[arg(long, value_name = "T", value_parser = values::moment)]
     failed_until: Option<Timestamp>,
 }
 
 impl Filters {
-    /// The filter of the store.
     pub(crate) fn filter(&self) -> Filter {
         Filter {
             state: self.state,
@@ -125,18 +122,17 @@ impl Filters {
     }
 }
 
-/// The part of a list.
+/// Paging of a list.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct PageArgs {
-    /// At most so many
+    /// At most N tasks
     #[arg(long, value_name = "N", default_value = "100", value_parser = values::limit)]
     pub(crate) limit: usize,
-    /// Go on where the list before ended
+    /// Continue where the previous list ended
     #[arg(long, value_name = "C", value_parser = values::cursor)]
     pub(crate) cursor: Option<Cursor>,
 }
 
-/// `ostler ls`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct List {
     #[command(flatten)]
@@ -145,67 +141,63 @@ pub(crate) struct List {
     pub(crate) page: PageArgs,
 }
 
-/// One task.
 #[derive(Debug, clap::Args)]
 pub(crate) struct One {
-    /// Its id, or key:K for its unique key
+    /// The task's id, or key:K for its unique key
     #[arg(value_name = "ID", value_parser = values::task)]
     pub(crate) task: TaskName,
-    /// The queue that a key is looked for in
+    /// The queue in which to look up key:K
     #[arg(long, value_name = "Q", default_value = DEFAULT_QUEUE, value_parser = values::queue)]
     pub(crate) queue: String,
 }
 
-/// `ostler show`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Show {
     #[command(flatten)]
     pub(crate) one: One,
 }
 
-/// `ostler logs`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Logs {
     #[command(flatten)]
     pub(crate) one: One,
-    /// Go on until the task ends
+    /// Keep printing until the task finishes
     #[arg(long, short)]
     pub(crate) follow: bool,
 }
 
-/// Many tasks: these, or those that match.
+/// Tasks by name or by filter.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Select {
-    /// Their ids, or key:K for a unique key in --queue ["default" if there is none]
+    /// Task ids, or key:K for a unique key in --queue [default queue: "default"]
     #[arg(value_name = "ID", value_parser = values::task)]
     pub(crate) tasks: Vec<TaskName>,
     #[command(flatten)]
     pub(crate) filters: Filters,
-    /// Do not ask first, when tasks are chosen by filters
+    /// Do not ask for confirmation when tasks are selected by filters
     #[arg(long, short)]
     pub(crate) yes: bool,
 }
 
-/// What was chosen.
 #[derive(Debug)]
 pub(crate) enum SelectedTasks {
-    /// These, by name; keys are looked for in the queue.
-    Named { tasks: Vec<TaskName>, queue: String },
-    /// Those that match.
+    /// Tasks by id or key; keys are looked up in `queue`.
+    Named {
+        tasks: Vec<TaskName>,
+        queue: String,
+    },
     Matching(Filter),
 }
 
 impl Select {
-    /// What was chosen, or a sentence.
+    /// The selection, or a usage error.
     pub(crate) fn chosen(&self) -> Result<SelectedTasks, &'static str> {
         let filter = self.filters.filter();
         let but_for_the_queue = Filter { queue: None, ..filter.clone() };
         match (self.tasks.as_slice(), filter == Filter::default()) {
-            ([], true) => Err("name tasks by id or key:K, or choose them by filters such as --queue"),
+            ([], true) => Err("name tasks by id or key:K, or select them with filters such as --queue"),
             ([], false) => Ok(SelectedTasks::Matching(filter)),
-            (_, _) if but_for_the_queue != Filter::default() => {
-                Err("name tasks, or choose them by filters, but not both")
-            }
+            (_, _) if but_for_the_queue != Filter::default() => Err("name tasks or use filters, not both"),
             (tasks, _) => Ok(SelectedTasks::Named {
                 tasks: tasks.to_vec(),
                 queue: filter.queue.unwrap_or_else(|| DEFAULT_QUEUE.to_owned()),
@@ -214,33 +206,30 @@ impl Select {
     }
 }
 
-/// `ostler cancel`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Cancel {
     #[command(flatten)]
     pub(crate) select: Select,
 }
 
-/// `ostler retry`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Retry {
     #[command(flatten)]
     pub(crate) select: Select,
-    /// Enqueue a copy instead; for completed tasks, which are never run again
+    /// Enqueue a copy instead; completed tasks can only be run again this way
     #[arg(long, conflicts_with = "from_scratch")]
     pub(crate) again: bool,
-    /// Forget the steps that were saved
+    /// Discard the saved steps
     #[arg(long)]
     pub(crate) from_scratch: bool,
-    /// Another payload: JSON, @FILE, or - for standard input
+    /// A new payload: JSON, @FILE, or - for standard input
     #[arg(long, value_name = "JSON", allow_negative_numbers = true)]
     pub(crate) payload: Option<OsString>,
 }
 
-/// `ostler dead`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum DeadCommand {
-    /// List dead letters, the newest first
+    /// List dead letters, newest first
     #[command(after_help = "Example: ostler dead ls --text timeout")]
     Ls {
         #[command(flatten)]
@@ -248,27 +237,27 @@ pub(crate) enum DeadCommand {
         #[command(flatten)]
         page: PageArgs,
     },
-    /// Show all about a dead letter
+    /// Show a dead letter in detail
     #[command(after_help = "Example: ostler dead show 01JC8Z0Q4M9T7N3V5X1B2D6F8H")]
     Show(Show),
-    /// Give dead letters another go
+    /// Replay dead letters: run them again
     #[command(after_help = "Example: ostler dead replay --matching \"connection refused\" --yes")]
     Replay {
         #[command(flatten)]
         select: DeadSelect,
-        /// Forget the steps that were saved
+        /// Discard the saved steps
         #[arg(long)]
         from_scratch: bool,
-        /// Another payload: JSON, @FILE, or - for standard input
+        /// A new payload: JSON, @FILE, or - for standard input
         #[arg(long, value_name = "JSON", allow_negative_numbers = true)]
         payload: Option<OsString>,
     },
-    /// Remove dead letters for ever
+    /// Remove dead letters permanently
     #[command(after_help = "Example: ostler dead drop 01JC8Z0Q4M9T7N3V5X1B2D6F8H")]
     Drop(DeadSelect),
 }
 
-/// Which dead letters. Everything that is given must hold.
+/// Filters for dead letters; all of them must match.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct DeadFilters {
     /// In this queue
@@ -288,31 +277,31 @@ pub(crate) struct DeadFilters {
 }
 
 impl DeadFilters {
-    /// The same, as other commands have them.
+    /// The same filters, as other commands use them.
     pub(crate) fn filters(self) -> Filters {
         let Self { queue, kind, text, field, failure } = self;
         Filters { state: Some(StateName::Failed), queue, kind, text, field, failure, stale: false }
     }
 }
 
-/// Many dead letters: these, or those that match.
+/// Dead letters by name or by filter.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DeadSelect {
-    /// Their ids, or key:K for a unique key in --queue ["default" if there is none]
+    /// Task ids, or key:K for a unique key in --queue [default queue: "default"]
     #[arg(value_name = "ID", value_parser = values::task)]
     tasks: Vec<TaskName>,
     #[command(flatten)]
     filters: DeadFilters,
-    /// All of them
+    /// All dead letters
     #[arg(long, conflicts_with = "tasks")]
     all: bool,
-    /// Do not ask first, when dead letters are chosen by filters
+    /// Do not ask for confirmation when dead letters are selected by filters
     #[arg(long, short)]
     yes: bool,
 }
 
 impl DeadSelect {
-    /// The same, as other commands have it. Nothing chosen is not everything.
+    /// The same selection, as other commands use it. No selection does not mean all.
     pub(crate) fn select(self) -> Select {
         let mut filters = self.filters.filters();
         let nothing = filters.filter() == Filter { state: Some(StateName::Failed), ..Filter::default() };

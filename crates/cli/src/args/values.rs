@@ -1,4 +1,4 @@
-//! Single values: each is read once, and what is wrong with one is said in a sentence.
+//! Parsers for single values of the command line, with an error message for each.
 
 use std::time::Duration;
 
@@ -11,24 +11,21 @@ use ostler_wire::time::TimeView;
 
 use crate::config::duration as durations;
 
-/// What stands before a unique key, where an id could stand.
+/// The prefix of a unique key, where an id is accepted too.
 const KEY_PREFIX: &str = "key:";
-/// More tries than anybody means.
 const MAX_ATTEMPTS: u32 = 1_000_000;
 
-/// A task as people name it.
+/// A task by id or unique key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum TaskName {
-    /// By its id.
     Id(TaskId),
-    /// By its unique key, in some queue.
     Key(String),
 }
 
 pub(super) fn task(text: &str) -> Result<TaskName, String> {
     if let Some(key) = text.strip_prefix(KEY_PREFIX) {
         if key.is_empty() {
-            return Err("a key follows after the colon, such as key:welcome-17".to_owned());
+            return Err("a key must follow the colon, such as key:welcome-17".to_owned());
         }
         return Ok(TaskName::Key(key.to_owned()));
     }
@@ -44,14 +41,14 @@ pub(super) fn id(text: &str) -> Result<TaskId, String> {
 pub(super) fn state(text: &str) -> Result<StateName, String> {
     StateName::named(text).ok_or_else(|| {
         let names: Vec<&str> = StateName::ALL.iter().map(|state| state.name()).collect();
-        format!("a state is one of {}", names.join(", "))
+        format!("expected one of {}", names.join(", "))
     })
 }
 
 pub(super) fn class(text: &str) -> Result<ErrorClass, String> {
     ErrorClass::named(text).ok_or_else(|| {
         let names: Vec<&str> = ErrorClass::ALL.iter().map(|class| class.name()).collect();
-        format!("a class is one of {}", names.join(", "))
+        format!("expected one of {}", names.join(", "))
     })
 }
 
@@ -67,12 +64,12 @@ pub(super) fn schedule(text: &str) -> Result<String, String> {
     named("schedule", text)
 }
 
-/// One of a few words.
+/// Parses one of a few words.
 fn one_of<T: Copy>(text: &str, all: &[T], word: fn(T) -> &'static str) -> Result<T, String> {
     let found = all.iter().copied().find(|choice| word(*choice) == text);
     found.ok_or_else(|| {
         let words: Vec<&str> = all.iter().map(|choice| word(*choice)).collect();
-        format!("it is one of {}", words.join(", "))
+        format!("expected one of {}", words.join(", "))
     })
 }
 
@@ -115,7 +112,7 @@ pub(super) fn field(text: &str) -> Result<Field, String> {
 
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let read = durations::parse(text).map_err(|error| error.to_string())?;
-    if read.is_zero() { Err("it must be longer than zero".to_owned()) } else { Ok(read) }
+    if read.is_zero() { Err("must be longer than zero".to_owned()) } else { Ok(read) }
 }
 
 pub(super) fn moment(text: &str) -> Result<Timestamp, String> {
@@ -124,24 +121,26 @@ pub(super) fn moment(text: &str) -> Result<Timestamp, String> {
 
 pub(super) fn priority(text: &str) -> Result<Priority, String> {
     let points = text.parse().ok().and_then(Priority::new);
-    points.ok_or_else(|| format!("a priority is a whole number from {} to {}", Priority::MIN, Priority::MAX))
+    points.ok_or_else(|| format!("expected a whole number from {} to {}", Priority::MIN, Priority::MAX))
 }
 
 pub(super) fn attempts(text: &str) -> Result<u32, String> {
     let number = text.parse().ok().filter(|number| (1..=MAX_ATTEMPTS).contains(number));
     number.ok_or_else(|| {
-        format!("attempts is a whole number from 1 to {MAX_ATTEMPTS}; it counts the first try too")
+        format!("expected a whole number from 1 to {MAX_ATTEMPTS}; the first attempt counts too")
     })
 }
 
 pub(super) fn limit(text: &str) -> Result<usize, String> {
     let number = text.parse().ok().filter(|number| (1..=MAX_PAGE).contains(number));
-    number.ok_or_else(|| format!("a limit is a whole number from 1 to {MAX_PAGE}; --cursor shows more"))
+    number.ok_or_else(|| format!("expected a whole number from 1 to {MAX_PAGE}; use --cursor for more"))
 }
 
 pub(super) fn cursor(text: &str) -> Result<Cursor, String> {
     let place = text.parse().ok().filter(|place: &i64| *place >= 0);
-    place.map(Cursor).ok_or_else(|| "a cursor is what the list before it said after \"more\"".to_owned())
+    place.map(Cursor).ok_or_else(|| {
+        "a cursor is the value that the previous list printed after \"more: --cursor\"".to_owned()
+    })
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `ostler amend`: other rules for a task that has not ended.
+//! `ostler amend`: changes the retry and timeout settings of a task that has not finished.
 
 use ostler_store::calls::Amended;
 use ostler_store::check_overrides;
@@ -15,7 +15,7 @@ pub(super) async fn run(console: &Console, amend: &Amend) -> anyhow::Result<Code
     if let (Some(base), Some(max)) = (overrides.base, overrides.max)
         && base > max
     {
-        return Err(refused(Code::BadInput, "--base is longer than --max, and must not be"));
+        return Err(refused(Code::BadInput, "--base must not be longer than --max"));
     }
     let store = console.place()?.open(IfMissing::Refuse).await?;
     let id = show::find(store.as_ref(), &amend.one).await?.task.id;
@@ -28,7 +28,7 @@ pub(super) async fn run(console: &Console, amend: &Amend) -> anyhow::Result<Code
         }
         Amended::Ended(state) => Err(refused(
             Code::BadInput,
-            format!("{id} is {}: only a task that has not ended can be amended", state.name()),
+            format!("{id} is {}: only a task that has not finished can be amended", state.name()),
         )),
         Amended::NotFound => Err(refused(Code::NotFound, format!("there is no task {id}"))),
     }

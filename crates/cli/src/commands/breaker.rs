@@ -1,4 +1,4 @@
-//! `ostler breaker`: breakers of queues and limit keys, opened and reset by hand.
+//! `ostler breaker`: lists circuit breakers of queues and limit keys, and opens or resets them by hand.
 
 use ostler_core::Timestamp;
 use ostler_store::calls::QueueChange;
@@ -41,7 +41,7 @@ async fn list(console: &Console) -> anyhow::Result<Code> {
     Ok(Code::Done)
 }
 
-/// The breakers of a queue: its own, or the rule for those of its keys, and those keys whose breakers hold them back.
+/// The breakers of a queue: its own, or the rule for its keys and the keys whose breakers are not closed.
 fn of_queue(survey: &Survey, record: &QueueRecord) -> Vec<BreakerView> {
     let has_one = record.breaker.is_some() || record.settings.breaker.is_some();
     let own = has_one.then(|| one(record, None, record.breaker.map(Into::into)));
@@ -60,7 +60,7 @@ fn one(record: &QueueRecord, key: Option<&str>, state: Option<BreakerStateView>)
     }
 }
 
-/// Makes a change that is meant at the time of the store.
+/// Applies a change computed from the store's time.
 async fn set(
     console: &Console,
     queue: &str,
@@ -81,7 +81,7 @@ async fn set(
             found.and_then(|record| record.breaker)
         }
     };
-    // One that nothing is remembered of is closed.
+    // A breaker without stored state is closed.
     let closed = BreakerStateView { state: "closed", until: None };
     let view = one(record, key, Some(state.map_or(closed, Into::into)));
     console.out.answer(&view, |_| print::breaker(&view, SystemClock.now()))?;

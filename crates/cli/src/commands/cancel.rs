@@ -1,4 +1,4 @@
-//! `ostler cancel`: waiting tasks are cancelled, running ones are asked to stop.
+//! `ostler cancel`: cancels waiting tasks and asks running ones to stop.
 
 use ostler_core::{StateName, TaskId};
 use ostler_store::calls::CancelAnswer;

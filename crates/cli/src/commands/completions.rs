@@ -1,4 +1,4 @@
-//! `ostler completions`: a script that completes the command line in a shell.
+//! `ostler completions`: prints a shell completion script.
 
 use clap_complete::Shell;
 

@@ -1,4 +1,4 @@
-//! `ostler config`: the reference of all settings, and what is wrong with a file.
+//! `ostler config`: prints the default config with all settings, or checks a file.
 
 use std::path::{Path, PathBuf};
 
@@ -19,9 +19,9 @@ pub(super) fn run(console: &Console, what: args::Config) -> anyhow::Result<Code>
     let config = required(&file)?;
     let pools: Vec<&str> = config.pools.iter().map(|pool| pool.name.as_str()).collect();
     let schedules: Vec<&str> = config.schedules.iter().map(|plan| plan.name.as_str()).collect();
-    let mut said = format!("{} is right; its pools: {}", file.display(), none_or(&pools.join(", ")));
+    let mut names = format!("pools: {}", none_or(&pools.join(", ")));
     if !schedules.is_empty() {
-        said.push_str(&format!("; its schedules: {}", schedules.join(", ")));
+        names.push_str(&format!("; schedules: {}", schedules.join(", ")));
     }
     let doors =
         open_doors(&config.pools).into_iter().map(|door| format!("{}. {}", door.sentence, door.advice));
@@ -29,24 +29,24 @@ pub(super) fn run(console: &Console, what: args::Config) -> anyhow::Result<Code>
         doors.chain(config.pools.iter().flat_map(config::PoolSettings::warnings)).collect();
     let view =
         serde_json::json!({ "ok": true, "pools": pools, "schedules": schedules, "warnings": warnings });
-    console.out.answer(&view, |_| format!("{said}\n"))?;
+    console.out.answer(&view, |_| format!("{}: OK ({names})\n", file.display()))?;
     if console.out.format() == Format::People {
         warnings.iter().for_each(|warning| say(&format!("warning: {}: {warning}", file.display())));
     }
     Ok(Code::Done)
 }
 
-/// The config in a file, with this process's variables.
+/// Reads a config file, with the variables of this process.
 pub(super) fn read(path: &Path) -> Result<Config, ConfigError> {
     config::read(path, &|name| std::env::var(name).ok())
 }
 
-/// The config in a file that must be right.
+/// Reads a config file, which must be valid.
 pub(super) fn required(path: &Path) -> anyhow::Result<Config> {
     read(path).map_err(|error| refused(Code::BadInput, error.to_string()))
 }
 
-/// The config of this folder, if it has one. What cannot be looked at may be one: reading it says what is wrong.
+/// The config file of this folder, if it has one. A path that cannot be examined counts as one, so that reading it reports the error.
 pub(super) fn here() -> Option<PathBuf> {
     let path = PathBuf::from(CONFIG_FILE);
     let missing = |error: std::io::Error| error.kind() == std::io::ErrorKind::NotFound;

@@ -1,4 +1,4 @@
-//! `ostler db`: the care of the store.
+//! `ostler db`: checks, migrates, backs up, restores and prunes the store.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -56,7 +56,7 @@ async fn check(console: &Console, place: &StoreLocation) -> anyhow::Result<Code>
     let view = StoreHealthView { store: place.name(), ok: problems.is_empty(), version, newest, problems };
     console.out.answer(&view, |_| {
         if view.ok {
-            return format!("{} is whole (version {})\n", visible(&view.store), view.version);
+            return format!("{} is intact (schema version {})\n", visible(&view.store), view.version);
         }
         view.problems.iter().map(|problem| format!("{}\n", visible(problem))).collect()
     })?;
@@ -66,11 +66,11 @@ async fn check(console: &Console, place: &StoreLocation) -> anyhow::Result<Code>
     let sentence = match place.url() {
         StoreUrl::Sqlite(_) => {
             format!(
-                "{} is not whole; stop its nodes, and restore it from a backup: ostler db restore BACKUP",
+                "{} is damaged; stop its nodes, then restore a backup: ostler db restore BACKUP",
                 view.store
             )
         }
-        StoreUrl::Postgres(_) => format!("{} is not whole", view.store),
+        StoreUrl::Postgres(_) => format!("{} is damaged", view.store),
     };
     Err(refused(Code::WorkFailed, sentence))
 }
@@ -87,7 +87,7 @@ async fn migrate(console: &Console, place: &StoreLocation) -> anyhow::Result<Cod
     tell(console, place, found, newest)
 }
 
-/// The version of the tables, and the newest one.
+/// The schema version of the store, and the newest one.
 async fn versions(place: &StoreLocation) -> anyhow::Result<(Option<i64>, i64)> {
     match place.url() {
         StoreUrl::Sqlite(path) => {
@@ -105,7 +105,7 @@ fn tell(console: &Console, place: &StoreLocation, from: Option<i64>, to: i64) ->
     let view = Migrated { store: place.name(), from, to, pending: from != Some(to) };
     let store = visible(&view.store);
     console.out.answer(&view, |_| match from {
-        None => format!("{store}: no store is there; a new one has version {to}\n"),
+        None => format!("{store}: no store yet; a new one gets version {to}\n"),
         Some(from) if from == to => format!("{store}: version {to}, nothing to do\n"),
         Some(from) => format!("{store}: from version {from} to {to}\n"),
     })?;
@@ -117,7 +117,7 @@ async fn backup(console: &Console, place: &StoreLocation, file: PathBuf) -> anyh
         StoreUrl::Sqlite(path) => path.clone(),
         StoreUrl::Postgres(address) => {
             let sentence = format!(
-                "{address} is backed up by PostgreSQL's own tools, such as pg_dump: they copy a database while nodes work on it"
+                "back up {address} with PostgreSQL's own tools, such as pg_dump; nodes may keep running"
             );
             return Err(refused(Code::BadInput, sentence));
         }
@@ -125,12 +125,12 @@ async fn backup(console: &Console, place: &StoreLocation, file: PathBuf) -> anyh
     place.prepare(IfMissing::Refuse)?;
     let to = file.clone();
     let bytes = apart(move || integrity::backup(from, to)).await?.map_err(|error| {
-        // The store is fine: it is the target that is not.
+        // The target is at fault, not the store.
         let bad_target = error.kind() == ErrorKind::Invalid;
         if bad_target { refused(Code::BadInput, error.to_string()) } else { refusal(error) }
     })?;
     let view = BackedUp { file: file.display().to_string(), bytes };
-    console.out.answer(&view, |_| format!("{} has {bytes} bytes\n", visible(&view.file)))?;
+    console.out.answer(&view, |_| format!("{} written ({bytes} bytes)\n", visible(&view.file)))?;
     Ok(Code::Done)
 }
 
@@ -138,14 +138,14 @@ async fn restore(console: &Console, place: &StoreLocation, file: PathBuf) -> any
     let to = match place.url() {
         StoreUrl::Sqlite(path) => path.clone(),
         StoreUrl::Postgres(address) => {
-            let sentence = format!("{address} is restored by PostgreSQL's own tools, such as pg_restore");
+            let sentence = format!("restore {address} with PostgreSQL's own tools, such as pg_restore");
             return Err(refused(Code::BadInput, sentence));
         }
     };
     place.prepare(IfMissing::Make)?;
     let from = file.clone();
     let restored = apart(move || integrity::restore(from, to)).await?.map_err(|error| {
-        // The store is as it was: it is the backup that is not right.
+        // The backup is at fault; the store is unchanged.
         let bad_backup = error.kind() == ErrorKind::Invalid;
         if bad_backup { refused(Code::BadInput, error.to_string()) } else { refusal(error) }
     })?;
@@ -158,10 +158,10 @@ async fn restore(console: &Console, place: &StoreLocation, file: PathBuf) -> any
     };
     console.out.answer(&view, |_| {
         let kept = match &view.former {
-            Some(former) => format!("what was there before is {former}"),
-            None => "there was none before".to_owned(),
+            Some(former) => format!("the previous store is now {former}"),
+            None => "there was no previous store".to_owned(),
         };
-        format!("{} is now what {} has; {kept}\n", view.store, view.backup)
+        format!("{} restored from {}; {kept}\n", view.store, view.backup)
     })?;
     Ok(Code::Done)
 }
@@ -177,7 +177,7 @@ async fn prune(
         OpenStore::Postgres(store) => (store as Arc<dyn Store>, None),
     };
     let mut tasks = 0;
-    // In batches, so that nodes can write between them. Each one removes rows: it ends.
+    // In batches, so that nodes can write in between. Each batch removes rows, so the loop ends.
     loop {
         let pruned = store.prune(Prune::Retention(keep)).await?;
         tasks += pruned.tasks;
@@ -187,22 +187,22 @@ async fn prune(
     }
     let strays = match embedded {
         Some(store) => store.sweep(strays).await?,
-        // Only whoever edits a store by hand leaves such rows, and a database is guarded against that by its permissions.
+        // Only manual edits of a store leave orphaned rows, and a database is protected from those by its permissions.
         None => 0,
     };
     console.out.answer(&PrunedTasks { tasks, strays }, |_| {
-        let swept = if strays == 0 { String::new() } else { format!(", and {strays} rows of no task") };
-        format!("{tasks} ended tasks were removed{swept}\n")
+        let swept = if strays == 0 { String::new() } else { format!(" and {strays} orphaned rows") };
+        format!("removed {tasks} finished tasks{swept}\n")
     })?;
     Ok(Code::Done)
 }
 
-/// Does what takes long on a thread of its own, so that an interrupt is heard.
+/// Runs slow work on its own thread, so that an interrupt is handled.
 async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> anyhow::Result<T> {
-    tokio::task::spawn_blocking(work).await.context("the work on the file was lost")
+    tokio::task::spawn_blocking(work).await.context("the operation on the file did not finish")
 }
 
-/// What the server of a store says, if it says it in time.
+/// The answer of the store's server, with a timeout.
 async fn in_time<T>(
     place: &StoreLocation,
     asked: impl Future<Output = Result<T, Error>>,

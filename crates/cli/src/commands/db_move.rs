@@ -1,4 +1,4 @@
-//! `ostler db move`: the store goes to PostgreSQL.
+//! `ostler db move`: moves a store to PostgreSQL.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,7 +17,7 @@ use crate::config::StoreUrl;
 use crate::exit::{Code, refused, say};
 use crate::store_location::{MAX_OPENING, refusal};
 
-/// How often it is said that tasks are waited for.
+/// The interval between messages about running tasks.
 const SAY_AGAIN: Duration = Duration::from_secs(5);
 
 pub(super) async fn run(console: &Console, what: Move) -> anyhow::Result<Code> {
@@ -26,19 +26,19 @@ pub(super) async fn run(console: &Console, what: Move) -> anyhow::Result<Code> {
         None => console.place()?.url().clone(),
     };
     let StoreUrl::Sqlite(path) = from else {
-        let sentence = "a store moves from SQLite to PostgreSQL: name an SQLite file with --from sqlite:PATH";
+        let sentence = "only an SQLite store can be moved; name one with --from sqlite:PATH";
         return Err(refused(Code::BadInput, sentence));
     };
     if what.abandon {
         return abandon(console, path, what.to.as_deref()).await;
     }
-    // clap has seen to it that there is one.
+    // clap requires --to.
     let to = what.to.context("--to is missing")?;
     let to = address(&to)?;
     let shown = shown(&to);
     let source = open(path)?;
     let target = reach(&to).await?;
-    let ids = ostler::ids().context("no randomness from the system")?;
+    let ids = ostler::ids().context("cannot get random bytes from the system")?;
     let plan = MovePlan {
         id: ids(),
         from: source.path().display().to_string(),
@@ -51,14 +51,14 @@ pub(super) async fn run(console: &Console, what: Move) -> anyhow::Result<Code> {
     let view = view(&plan, &moved);
     console.out.answer(&view, |_| {
         if view.tables.is_empty() {
-            return format!("{} has moved to {}; nothing was left to do\n", view.from, view.to);
+            return format!("{} has already moved to {}\n", view.from, view.to);
         }
         format!(
             "{} has moved to {}: {} tasks, {} rows, all compared\n",
             view.from, view.to, view.tasks, view.rows
         )
     })?;
-    say(&format!("from now on use --store {shown} (with the password, if it has one), also in ostler.toml"));
+    say(&format!("from now on use --store {shown} (add the password, if any), and change ostler.toml"));
     Ok(Code::Done)
 }
 
@@ -71,14 +71,11 @@ async fn abandon(console: &Console, path: PathBuf, to: Option<&str>) -> anyhow::
     let target: Option<&dyn transfer::MoveTarget> = target.as_ref().map(|target| target as _);
     let departure = transfer::abandon(&source, target).await?;
     let view = StayedStore { store: source.path().display().to_string(), target: departure.target };
-    console
-        .out
-        .answer(&view, |_| format!("{} stays, and works as before; nodes come back to it\n", view.store))?;
+    console.out.answer(&view, |_| {
+        format!("move abandoned: {} is in use again, and its nodes will rejoin\n", view.store)
+    })?;
     if to.is_none() {
-        say(&format!(
-            "what was copied to {} is still there, and is not used; the next move throws it away",
-            view.target
-        ));
+        say(&format!("the copy in {} is left unused; the next move replaces it", view.target));
     }
     Ok(Code::Done)
 }
@@ -94,18 +91,19 @@ fn parse(field: &str, url: &str) -> anyhow::Result<StoreUrl> {
 fn address(to: &str) -> anyhow::Result<Address> {
     match parse("--to", to)? {
         StoreUrl::Postgres(address) => Ok(address),
-        StoreUrl::Sqlite(_) => {
-            Err(refused(Code::BadInput, "--to: a store moves to PostgreSQL: postgres://user@host/database"))
-        }
+        StoreUrl::Sqlite(_) => Err(refused(
+            Code::BadInput,
+            "--to: must be a PostgreSQL address, such as postgres://user@host/database",
+        )),
     }
 }
 
-/// The address without even the trace of a password: it is kept in the old store, and said to everybody.
+/// The address without any trace of a password: it is kept in the old store, and shown to everyone.
 fn shown(address: &Address) -> String {
     address.to_string().replacen(":***@", "@", 1)
 }
 
-/// What the target says is about `--to`, and not about the store.
+/// Errors of the target are about `--to`, not about the store.
 async fn reach(to: &Address) -> anyhow::Result<PostgresTarget> {
     let reached = tokio::time::timeout(MAX_OPENING, PostgresTarget::reach(to.secret())).await;
     let silent = || refused(Code::Store, "--to: the PostgreSQL server does not answer");
@@ -130,7 +128,7 @@ fn view(plan: &MovePlan, moved: &MoveSummary) -> MovedStore {
     MovedStore { from: plan.from.clone(), to: plan.to.clone(), tasks, rows, tables }
 }
 
-/// Tells people how far it is, each thing once.
+/// Prints the progress of a move, each step once.
 #[derive(Default)]
 struct MovePrinter {
     waited: Mutex<Option<tokio::time::Instant>>,
@@ -139,13 +137,13 @@ struct MovePrinter {
 impl MovePrinter {
     fn tell(&self, step: MoveStep) {
         match step {
-            MoveStep::Leaving => say("nothing new is taken by the old store"),
+            MoveStep::Leaving => say("the old store accepts no more tasks"),
             MoveStep::Draining { leased } if leased > 0 => self.waits(leased),
             MoveStep::Frozen { handed_back } if handed_back > 0 => {
-                say(&format!("{handed_back} tasks that were still running are handed back"));
+                say(&format!("{handed_back} running tasks were returned to the queue"));
             }
-            MoveStep::Copied { table: Table::Task, rows } => say(&format!("{rows} tasks are copied")),
-            MoveStep::Gone => say("all is there and the same: the old store is marked as moved"),
+            MoveStep::Copied { table: Table::Task, rows } => say(&format!("{rows} tasks copied")),
+            MoveStep::Gone => say("all rows verified; the old store is marked as moved"),
             MoveStep::Arriving
             | MoveStep::Draining { .. }
             | MoveStep::Frozen { .. }
@@ -159,7 +157,7 @@ impl MovePrinter {
         let mut waited = self.waited.lock().unwrap_or_else(PoisonError::into_inner);
         if waited.is_none_or(|said| said.elapsed() >= SAY_AGAIN) {
             *waited = Some(tokio::time::Instant::now());
-            say(&format!("waiting for {leased} tasks that run"));
+            say(&format!("waiting for {leased} running tasks"));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `ostler dead`: tasks that failed for good are shown, replayed, removed.
+//! `ostler dead`: lists, shows, replays and removes tasks that failed for good.
 
 use std::ffi::OsString;
 
@@ -24,7 +24,7 @@ pub(super) async fn list(console: &Console, filters: &Filters, part: &PageArgs) 
     let mut letters = Vec::new();
     if console.out.format() == Format::Json {
         for task in &found.tasks {
-            // One that is gone since the list was made has no steps either.
+            // A task that was removed since the list was read has no steps.
             let steps = store.show(TaskRef::Id(task.id)).await?.map(|found| found.steps).unwrap_or_default();
             letters.push(Letter::new(task, &steps));
         }
@@ -38,7 +38,7 @@ pub(super) async fn show(console: &Console, one: &One) -> anyhow::Result<Code> {
     let state = found.task.state.name();
     if state != StateName::Failed {
         let sentence =
-            format!("{} is no dead letter: it is {}; see: ostler show", found.task.id, state.name());
+            format!("{} is not a dead letter: it is {}; see: ostler show", found.task.id, state.name());
         return Err(refused(Code::NotFound, sentence));
     }
     let mut letter = LetterDetail::new(&found.task, &found.attempts, &found.steps, &found.after);
@@ -56,7 +56,7 @@ pub(super) async fn replay(
 ) -> anyhow::Result<Code> {
     let one = matches!(chosen(select)?, SelectedTasks::Named { tasks, .. } if tasks.len() == 1);
     if payload.is_some() && !one {
-        let sentence = "--payload is for one dead letter: name one by id or key:K";
+        let sentence = "--payload needs exactly one dead letter, named by id or key:K";
         return Err(refused(Code::BadInput, sentence));
     }
     let place = console.place()?;
@@ -91,7 +91,7 @@ pub(super) async fn drop(console: &Console, select: &Select) -> anyhow::Result<C
     report(console, &picked, &answers)
 }
 
-/// Those that are dead letters, and an answer for each that is none. What was chosen by a filter is one.
+/// Keeps the dead letters, with a result for each task that is not one. Tasks selected by a filter always are.
 async fn dead_only(store: &dyn Store, mut picked: Selection) -> anyhow::Result<(Selection, Vec<ActionView>)> {
     if !picked.is_by_name() {
         return Ok((picked, Vec::new()));

@@ -1,21 +1,21 @@
-//! Whether a node may open as many files as its workers need.
+//! The limit of open file descriptors of a node.
 
 use ostler_process::descriptors::{needed, raise};
 
 use crate::exit::{Code, refused, say};
 
-/// Raises the limit of open files as far as it goes. A node that could not start one child does not come up; one that cannot have
-/// all its workers is told so, and works with fewer.
+/// Raises the limit of open files as far as allowed. A node that could not start a single child is refused; one that cannot have
+/// all its workers gets a warning, and runs fewer.
 pub(crate) fn make_room(workers: usize) -> anyhow::Result<()> {
     let (may, needs) = (raise(), needed(workers));
     let sentence = format!(
-        "a node with {workers} workers needs {needs} descriptors, and this one may have {may}: raise the limit (ulimit -n, LimitNOFILE)"
+        "a node with {workers} workers needs {needs} file descriptors, but the limit is {may}: raise it (ulimit -n, LimitNOFILE)"
     );
     if may < needed(1) {
         return Err(refused(Code::BadInput, sentence));
     }
     if may < needs {
-        say(&format!("{sentence}; it hands back what it cannot start"));
+        say(&format!("{sentence}; tasks that cannot be started are returned to the queue"));
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `ostler doctor`: what is wrong, in sentences, and what helps.
+//! `ostler doctor`: reports problems, each with advice.
 
 use std::cell::Cell;
 use std::fmt::Write as _;
@@ -16,7 +16,7 @@ use crate::exit::{Code, refused};
 use crate::print::visible;
 
 pub(super) async fn run(console: &Console, file: Option<PathBuf>) -> anyhow::Result<Code> {
-    // A config that cannot be read is something to be found, and not in the way of finding more.
+    // An invalid config is a finding, and must not prevent others.
     let config = file.or_else(config::here).map(|path| config::read(&path));
     let store = store(console, config.as_ref())?;
     // Only a node has children, and only a config makes a node.
@@ -40,8 +40,8 @@ pub(super) async fn run(console: &Console, file: Option<PathBuf>) -> anyhow::Res
     Ok(if bad { Code::WorkFailed } else { Code::Done })
 }
 
-/// The store that is meant. Where only a config could tell, and it cannot be used, there is none: another one would be somebody
-/// else's.
+/// The store to examine. If only the config could name it and the config is invalid, there is none: the default store would be
+/// the wrong one.
 fn store(
     console: &Console,
     config: Option<&Result<Config, ConfigError>>,
@@ -58,7 +58,7 @@ fn store(
     if unnamed.get() { Ok(None) } else { Ok(Some(place?.url().clone())) }
 }
 
-/// How children would be contained: a supervisor is started, asked, and ended.
+/// How children would be contained: starts a supervisor, asks it, and stops it.
 async fn contained(containment: Containment) -> Result<Contained, String> {
     let supervisor = up::start_supervisor(containment).await.map_err(|error| error.to_string())?;
     let contained = supervisor.containment();
@@ -68,7 +68,7 @@ async fn contained(containment: Containment) -> Result<Contained, String> {
 
 fn text(findings: &[FindingView]) -> String {
     if findings.is_empty() {
-        return "all is well\n".to_owned();
+        return "no problems found\n".to_owned();
     }
     let mut text = String::new();
     for finding in findings {

@@ -1,4 +1,4 @@
-//! `ostler drain`: asks a node to end what it has, and to go.
+//! `ostler drain`: asks a node to finish its running tasks and exit.
 
 use ostler_core::SessionId;
 use ostler_store::node_commands::{CommandAnswer, NodeCommand};
@@ -16,14 +16,15 @@ pub(super) async fn run(console: &Console, name: &str) -> anyhow::Result<Code> {
     match store.command(node, NodeCommand::Drain).await? {
         CommandAnswer::Given { .. } => {
             let view = action::NodeCommandView { node: node.to_string(), command: "drain" };
-            console.out.answer(&view, |_| format!("{node} was told: it ends what it has, and goes\n"))?;
+            console.out.answer(&view, |_| {
+                format!("{node} is draining: it will finish its running tasks and exit\n")
+            })?;
             Ok(Code::Done)
         }
         CommandAnswer::NoSuchNode => Err(nobody(name)),
     }
 }
 
-/// The node with this id or name.
 fn find(nodes: &[NodeRecord], name: &str) -> anyhow::Result<SessionId> {
     let id: Option<SessionId> = name.parse().ok();
     let found: Vec<SessionId> = nodes
@@ -36,12 +37,8 @@ fn find(nodes: &[NodeRecord], name: &str) -> anyhow::Result<SessionId> {
         [] => Err(nobody(name)),
         several => {
             let ids: Vec<String> = several.iter().map(SessionId::to_string).collect();
-            let sentence = format!(
-                "{} nodes are called \"{}\"; name one by its id: {}",
-                ids.len(),
-                visible(name),
-                ids.join(", ")
-            );
+            let sentence =
+                format!("{} nodes are named \"{}\"; use an id: {}", ids.len(), visible(name), ids.join(", "));
             Err(refused(Code::BadInput, sentence))
         }
     }

@@ -1,4 +1,4 @@
-//! `ostler job`: what `ostler map` has made is listed, shown, paused, cancelled, tried again, exported.
+//! `ostler job`: lists, shows, pauses, cancels, retries, removes and exports jobs of `ostler map`.
 
 use ostler_core::{JobId, StateName};
 use ostler_store::Store;
@@ -17,7 +17,7 @@ use crate::map::results::{Form, print as print_results};
 use crate::print::{self, visible};
 use crate::store_location::IfMissing;
 
-/// Failed items that are shown.
+/// The number of failed items shown.
 const SHOWN: usize = 20;
 
 pub(super) async fn run(console: &Console, what: JobCommand) -> anyhow::Result<Code> {
@@ -63,7 +63,7 @@ pub(super) async fn run(console: &Console, what: JobCommand) -> anyhow::Result<C
     }
 }
 
-/// Says that nobody does what a job has left, and who would.
+/// Tells the user who would run the remaining items of a job, if no process is running it.
 async fn hint(store: &dyn Store, id: JobId) -> anyhow::Result<()> {
     if job::server(&store.survey().await?, id).is_some() {
         return Ok(());
@@ -73,18 +73,17 @@ async fn hint(store: &dyn Store, id: JobId) -> anyhow::Result<()> {
     };
     let spec = serde_json::from_str::<Spec>(&record.job.spec).ok();
     match spec.as_ref().map(|spec| spec.served_by) {
-        Some(ServedBy::Node) => say("a node whose config has serve_jobs = true does them"),
+        Some(ServedBy::Node) => say("a node with serve_jobs = true in its config will run them"),
         Some(ServedBy::Mapper) | None => {
             let folder = spec.map(|spec| format!(", in {}", visible(&spec.folder))).unwrap_or_default();
             say(&format!(
-                "nobody runs this job now; to do them, run the same \"ostler map\" line again{folder}"
+                "no process is running this job; to run them, repeat the same \"ostler map\" command{folder}"
             ));
         }
     }
     Ok(())
 }
 
-/// A job, as users see it.
 pub(crate) fn job_view(record: &JobRecord) -> JobView {
     let spec = serde_json::from_str::<Spec>(&record.job.spec).ok();
     let counts = &record.counts;

@@ -20,12 +20,12 @@ pub(super) async fn run(console: &Console, filters: &Filters, part: &PageArgs) -
     print(console, &found, &summaries)
 }
 
-/// The part of the list that was asked for.
+/// Reads the requested page.
 pub(super) async fn page(store: &dyn Store, filters: &Filters, part: &PageArgs) -> anyhow::Result<Page> {
     let filter = filters.filter();
     let mut tasks = Vec::new();
     let mut next = part.cursor;
-    // A call looks at a bounded number of rows: where matches are rare, it takes several to fill a page.
+    // One call examines a bounded number of rows: where matches are rare, it takes several to fill a page.
     loop {
         let page = store.list(filter.clone(), next, (part.limit - tasks.len()).min(MAX_PAGE)).await?;
         tasks.extend(page.tasks);
@@ -36,11 +36,11 @@ pub(super) async fn page(store: &dyn Store, filters: &Filters, part: &PageArgs) 
     }
 }
 
-/// Shows it: to programs as they are to see each of its tasks.
+/// Prints a page; `views` is its JSON form.
 pub(super) fn print<T: Serialize>(console: &Console, found: &Page, views: &[T]) -> anyhow::Result<Code> {
     console.out.answer(&views, |looks| print::list(&found.tasks, SystemClock.now(), looks))?;
     if let Some(cursor) = found.next {
-        // Apart from the output, so that programs get nothing but JSON.
+        // To standard error, so that standard output is only JSON.
         let _ = writeln!(std::io::stderr(), "more: --cursor {}", cursor.0);
     }
     Ok(Code::Done)

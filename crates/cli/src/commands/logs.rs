@@ -1,4 +1,4 @@
-//! `ostler logs`: what a task wrote, and what it goes on writing.
+//! `ostler logs`: prints the log of a task, and follows it.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::exit::{Code, refused};
 use crate::print::{Format, visible};
 use crate::store_location::IfMissing;
 
-/// How often whoever follows looks for more. Events ring no bell.
+/// The polling interval of --follow. Events do not ring a bell.
 const LOOK: Duration = Duration::from_millis(200);
 
 pub(super) async fn run(console: &Console, logs: &Logs) -> anyhow::Result<Code> {
@@ -25,7 +25,7 @@ pub(super) async fn run(console: &Console, logs: &Logs) -> anyhow::Result<Code> 
     let id = show::find(store.as_ref(), &logs.one).await?.task.id;
     let (mut last, mut lines) = (0, Lines::default());
     loop {
-        // First the state, then the events: what was written before the end is seen before it is over.
+        // The state is read before the events, so that all events of a finished task are printed.
         let ended = match store.show(TaskRef::Id(id)).await? {
             Some(found) => found.task.state.name().is_terminal(),
             None => return Err(gone(id)),
@@ -45,10 +45,10 @@ pub(super) async fn run(console: &Console, logs: &Logs) -> anyhow::Result<Code> 
 }
 
 fn gone(id: TaskId) -> anyhow::Error {
-    refused(Code::NotFound, format!("{id} was removed while it was followed"))
+    refused(Code::NotFound, format!("{id} was removed"))
 }
 
-/// Whether what was printed last is a whole line: pieces of standard output need not end with one.
+/// Whether the last output ended its line: pieces of standard output may not.
 #[derive(Clone, Copy, Default)]
 enum Lines {
     #[default]
@@ -57,7 +57,7 @@ enum Lines {
 }
 
 impl Lines {
-    /// What ends the line that is open.
+    /// Ends an open line.
     fn end(&mut self) -> &'static str {
         match std::mem::take(self) {
             Self::Whole => "",
@@ -91,13 +91,13 @@ fn print(console: &Console, events: &[Event], lines: &mut Lines) -> anyhow::Resu
     }
 }
 
-/// An event that is no piece of output, for people.
+/// Formats an event other than standard output, for people.
 fn line(event: &Event) -> String {
     match event.kind {
         EventKind::Log => {
             let (level, line) = level(&event.data);
             let line = line.strip_suffix('\n').unwrap_or(line);
-            // What programs write comes as info, and is shown as they wrote it.
+            // Output of programs has the level info, and is shown as written.
             match level.filter(|level| *level != Level::Info) {
                 Some(level) => format!("{}: {line}", level.name()),
                 None => line.to_owned(),

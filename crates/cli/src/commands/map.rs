@@ -1,4 +1,4 @@
-//! `ostler map`: a command over many items.
+//! `ostler map`: runs a command over many items.
 
 use std::io::{self, Write as _};
 use std::path::Path;
@@ -18,8 +18,8 @@ pub(super) fn run(console: &Console, map: &Map) -> anyhow::Result<Code> {
     };
     if let Some(pasted) = plan.pasted().filter(|_| !map.quiet) {
         say(&format!(
-            "warning: \"{}\" is program text for {}, and items are pasted into it as they are: {}. A single quoted string for \
-             ostler map quotes them, and so does: ostler map sh -c 'wc -l \"$1\"' sh {{}}",
+            "warning: \"{}\" is program text for {}, and items are inserted into it unquoted: {}. Or write the whole command \
+             as one string, which quotes them. Example: ostler map sh -c 'wc -l \"$1\"' sh {{}}",
             visible(&pasted.argument),
             pasted.program,
             pasted.remedy
@@ -31,13 +31,13 @@ pub(super) fn run(console: &Console, map: &Map) -> anyhow::Result<Code> {
     let mapping = Mapping { map, plan, place: console.place()?, out: console.out };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let done = runtime.block_on(mapping.run());
-    // Whoever still waits for a store that does not answer is not waited for.
+    // Calls that still wait for an unresponsive store are abandoned.
     runtime.shutdown_background();
     done
 }
 
-/// No items came, as on a day on which `find` finds nothing: that is no error, and makes no store. Results are empty, so that
-/// nobody takes those of an earlier run for them.
+/// No items, as on a day on which `find` finds nothing: this is not an error, and creates no store. Empty results are written, so
+/// that those of an earlier run are not mistaken for them.
 fn nothing(console: &Console, map: &Map) -> anyhow::Result<Code> {
     let target = map.results.as_deref().map(Target::of).transpose()?;
     if !map.quiet {
@@ -59,7 +59,7 @@ fn nothing(console: &Console, map: &Map) -> anyhow::Result<Code> {
     Ok(Code::Done)
 }
 
-/// Prints each command as a line that a shell would understand.
+/// Prints each command as a line that a shell accepts.
 fn dry_run(plan: &MapPlan, looks: Looks) -> anyhow::Result<Code> {
     let mut out = io::BufWriter::new(io::stdout().lock());
     for (item, number) in plan.items.iter().zip(1..) {

@@ -1,4 +1,4 @@
-//! The commands: one file for each, or for a few that belong together.
+//! The commands: one file each, or one for a few that belong together.
 
 mod amend;
 mod breaker;
@@ -50,7 +50,7 @@ pub(crate) use job::job_view;
 pub(crate) use sandbox::{PROBE, try_sandbox};
 pub(crate) use up::{SUPERVISOR, Signals, keep, machine, start_supervisor};
 
-/// What every command has: which store is meant, and where to print.
+/// What every command needs: which store, and where to print.
 struct Console {
     globals: Globals,
     out: Out,
@@ -62,7 +62,7 @@ impl Console {
         Self { globals, out: Out::new(format) }
     }
 
-    /// The store that is meant.
+    /// The store of this command.
     fn place(&self) -> anyhow::Result<StoreLocation> {
         self.place_by(|| match config::here() {
             Some(path) => Ok(Some(config::required(&path)?)),
@@ -70,7 +70,7 @@ impl Console {
         })
     }
 
-    /// The store that is meant, with this config.
+    /// The store of this command, with this config.
     fn place_by(
         &self,
         config: impl FnOnce() -> anyhow::Result<Option<Config>>,
@@ -79,7 +79,7 @@ impl Console {
     }
 }
 
-/// Carries a command out.
+/// Runs a command.
 pub(crate) fn run(args: Args) -> anyhow::Result<Code> {
     survive_file_size_limit()?;
     let console = Console::new(args.globals);
@@ -123,17 +123,17 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Code> {
     }
 }
 
-/// Listens to the signal that would end a process that writes a larger file than it may (`ulimit -f`). The write then fails
-/// instead, as it does on a full disk. Children begin with the signal as it is by default.
+/// Handles SIGXFSZ, which would kill a process that writes a file larger than `ulimit -f`. The write then fails instead, as on a
+/// full disk. Children start with the default action of the signal.
 fn survive_file_size_limit() -> anyhow::Result<()> {
-    // Whoever has been listened to once stays so, also without this runtime.
+    // A signal handler, once installed, stays installed after this runtime.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     let _entered = runtime.enter();
     drop(signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?);
     Ok(())
 }
 
-/// Runs to the end, or until somebody interrupts. What was written to a store by then stays.
+/// Runs to completion, or until it is interrupted. Anything already written to the store stays.
 fn block_on(work: impl Future<Output = anyhow::Result<Code>>) -> anyhow::Result<Code> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let done = runtime.block_on(async {
@@ -145,7 +145,7 @@ fn block_on(work: impl Future<Output = anyhow::Result<Code>>) -> anyhow::Result<
             }
         }
     });
-    // Somebody may still read from a terminal, for an answer that nobody needs any more.
+    // A thread may still be reading from a terminal, for an answer that is no longer needed.
     runtime.shutdown_background();
     done
 }

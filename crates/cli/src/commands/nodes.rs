@@ -1,4 +1,4 @@
-//! `ostler nodes`: the running nodes with their pools.
+//! `ostler nodes`: lists running nodes with their pools.
 
 use std::collections::BTreeMap;
 

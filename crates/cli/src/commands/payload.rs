@@ -1,4 +1,4 @@
-//! A payload: from an argument, a file, or standard input.
+//! Payloads: from an argument, a file, or standard input.
 
 use std::ffi::{OsStr, OsString};
 use std::io::Read;
@@ -11,9 +11,9 @@ use serde_json::Value;
 
 use crate::exit::{Code, refused};
 
-/// The JSON text that `given` stands for, checked but otherwise as it was written.
+/// Reads the JSON text that `given` stands for, checked but otherwise unchanged.
 pub(super) async fn read(given: OsString, bounds: Bounds) -> anyhow::Result<String> {
-    // Standard input may be a terminal, and whoever sits there may interrupt instead.
+    // Standard input may be a terminal, and the user may interrupt.
     tokio::task::spawn_blocking(move || check(take(given, bounds)?, bounds)).await?
 }
 
@@ -25,18 +25,18 @@ fn take(given: OsString, bounds: Bounds) -> anyhow::Result<Vec<u8>> {
     if let Some(path) = bytes.strip_prefix(b"@") {
         let path = Path::new(OsStr::from_bytes(path));
         let file = std::fs::File::open(path).map_err(|error| {
-            refused(Code::BadInput, format!("payload: the file {} cannot be read: {error}", path.display()))
+            refused(Code::BadInput, format!("payload: cannot read the file {}: {error}", path.display()))
         })?;
         return bounded(file, &path.display().to_string(), bounds);
     }
     Ok(given.into_vec())
 }
 
-/// Reads no more than it takes to know that it is too much.
+/// Reads at most one byte more than the limit.
 fn bounded(source: impl Read, what: &str, bounds: Bounds) -> anyhow::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let read = source.take(bounds.payload_bytes as u64 + 1).read_to_end(&mut bytes);
-    read.map_err(|error| refused(Code::BadInput, format!("payload: {what} cannot be read: {error}")))?;
+    read.map_err(|error| refused(Code::BadInput, format!("payload: cannot read {what}: {error}")))?;
     Ok(bytes)
 }
 
@@ -44,25 +44,21 @@ fn check(bytes: Vec<u8>, bounds: Bounds) -> anyhow::Result<String> {
     let wrong = |sentence: String| refused(Code::BadInput, format!("payload: {sentence}"));
     if bytes.len() > bounds.payload_bytes {
         return Err(wrong(format!(
-            "it has more than {} bytes, which is the limit; put large things in a file and name the file",
+            "larger than the limit of {} bytes; put large data in a file and pass its path",
             bounds.payload_bytes
         )));
     }
     let text = String::from_utf8(bytes).map_err(|error| {
-        wrong(format!("it must be UTF-8 text, and byte {} is not", error.utf8_error().valid_up_to()))
+        wrong(format!("must be UTF-8 text; byte {} is not", error.utf8_error().valid_up_to()))
     })?;
     if text.trim().is_empty() {
-        return Err(wrong("it is empty; JSON for nothing is null".to_owned()));
+        return Err(wrong("empty; for no payload use null".to_owned()));
     }
     if is_too_deep(&text) {
-        return Err(wrong(format!(
-            "its arrays and objects are more than {MAX_NESTING} deep inside of each other, and no more are taken"
-        )));
+        return Err(wrong(format!("arrays and objects are nested more than {MAX_NESTING} levels deep")));
     }
     match serde_json::from_str::<Value>(&text) {
         Ok(_) => Ok(text.trim().to_owned()),
-        Err(error) => {
-            Err(wrong(format!("it is not JSON: {error}; a text needs quotes, such as '\"hello\"'")))
-        }
+        Err(error) => Err(wrong(format!("not JSON: {error}; a string needs quotes, such as '\"hello\"'"))),
     }
 }

@@ -1,4 +1,4 @@
-//! `ostler queue`: the limits of queues, what they hold back, and how they are changed while nodes run.
+//! `ostler queue`: shows queues and what throttles them, and changes their limits while nodes run.
 
 use ostler_core::{State, Task};
 use ostler_runtime::LIMIT_SETTINGS;
@@ -38,7 +38,6 @@ async fn show(console: &Console, queue: &str) -> anyhow::Result<Code> {
     tell(console, &survey, queue)
 }
 
-/// Prints a queue.
 fn tell(console: &Console, survey: &Survey, queue: &str) -> anyhow::Result<Code> {
     let view = view(survey, named(survey, queue)?);
     console.out.answer(&view, |looks| print::queue(&view, SystemClock.now(), looks))?;
@@ -50,15 +49,15 @@ async fn change(console: &Console, set: Set) -> anyhow::Result<Code> {
     let queue = set.queue.clone();
     let mut changes = set.changes().map_err(|sentence| refused(Code::BadInput, sentence))?;
     changes.push(QueueChange::SetBy(SetBy::Hand));
-    // Before there is a store: what is refused makes none.
+    // Checked before the store is opened: a refused change creates no store.
     place.bounds().check_changes(&queue, &changes)?;
     let store = place.open(IfMissing::Make).await?;
     store.configure(&queue, changes).await?;
     let survey = store.survey().await?;
     if let Some((node, limits)) = who_brings(&survey, &queue) {
         say(&format!(
-            "this holds from now on; the config of the node \"{}\" has limits for {} too ({}), which hold again when a node starts \
-             with it",
+            "applied; the config of node \"{}\" sets limits for {} too ({}), which replace these when a node \
+             starts with it",
             visible(node),
             visible(&queue),
             limits.join(", ")
@@ -67,7 +66,7 @@ async fn change(console: &Console, set: Set) -> anyhow::Result<Code> {
     tell(console, &survey, &queue)
 }
 
-/// A living node whose config has limits for the queue, and which.
+/// A live node whose config has limits for the queue, and which limits.
 fn who_brings<'a>(survey: &'a Survey, queue: &str) -> Option<(&'a str, Vec<&'static str>)> {
     let brings = |settings: &str| -> Vec<&'static str> {
         let said: serde_json::Value = serde_json::from_str(settings).unwrap_or_default();
@@ -101,13 +100,12 @@ async fn release(console: &Console, queue: &str, key: Option<String>) -> anyhow:
     console.out.answer(&view, |_| {
         let whose =
             key.map_or_else(|| visible(queue), |key| format!("{} of {}", visible(&key), visible(queue)));
-        let how = if held.is_some() { "is not held any more" } else { "was not held" };
+        let how = if held.is_some() { "is no longer on hold" } else { "was not on hold" };
         format!("{whose} {how}\n")
     })?;
     Ok(Code::Done)
 }
 
-/// The queue of this name.
 pub(super) fn named<'a>(survey: &'a Survey, queue: &str) -> anyhow::Result<&'a QueueRecord> {
     survey.queues.iter().find(|record| record.name == queue).ok_or_else(|| {
         refused(Code::NotFound, format!("there is no queue \"{}\"; see: ostler queue ls", visible(queue)))
@@ -154,12 +152,12 @@ fn view(survey: &Survey, record: &QueueRecord) -> QueueView {
     }
 }
 
-/// When the breaker of a queue, or that of each key, opens by itself.
+/// When the breaker of a queue, or of each key, opens automatically.
 pub(super) fn rule(record: &QueueRecord) -> Option<BreakerRule> {
     record.settings.breaker.map(|breaker| BreakerRule::new(&breaker.policy, breaker.scope.name()))
 }
 
-/// All that holds tasks back: queues that are paused or shut, and keys.
+/// Throttled queues and limit keys, including paused queues.
 pub(super) fn held(survey: &Survey, only: Option<&str>) -> Vec<ThrottleView> {
     let wanted = |queue: &str| only.is_none_or(|only| only == queue);
     let queues = survey.queues.iter().filter(|record| wanted(&record.name)).flat_map(|record| {
@@ -170,7 +168,7 @@ pub(super) fn held(survey: &Survey, only: Option<&str>) -> Vec<ThrottleView> {
     queues.chain(keys.map(|key| ThrottleView::new(&key.queue, Some(&key.key), key.shut))).collect()
 }
 
-/// What holds a task back that would run otherwise.
+/// What throttles a task that would otherwise run.
 pub(super) async fn holds(store: &dyn Store, task: &Task) -> anyhow::Result<Option<ThrottleView>> {
     match task.state {
         State::Queued { .. } => {}
@@ -181,7 +179,7 @@ pub(super) async fn holds(store: &dyn Store, task: &Task) -> anyhow::Result<Opti
         | State::Cancelled { .. } => return Ok(None),
     }
     let all = held(&store.survey().await?, Some(&task.queue));
-    // Its key says more than its queue.
+    // The key's throttle is more specific than the queue's.
     let of_key = all.iter().find(|held| held.key.is_some() && held.key == task.limit_key);
     Ok(of_key.or_else(|| all.iter().find(|held| held.key.is_none())).cloned())
 }

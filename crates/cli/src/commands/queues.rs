@@ -1,4 +1,4 @@
-//! `ostler pause` and `ostler resume`: whether a queue is served.
+//! `ostler pause` and `ostler resume`.
 
 use ostler_store::calls::QueueChange;
 use ostler_wire::action::QueueActionView;
@@ -11,11 +11,13 @@ use crate::store_location::IfMissing;
 pub(super) async fn pause(console: &Console, queue: &str, reason: String) -> anyhow::Result<Code> {
     let place = console.place()?;
     let change = QueueChange::Pause(reason);
-    // Before there is a store: what is refused makes none.
+    // Checked before the store is opened: a refused change creates no store.
     place.bounds().check_changes(queue, std::slice::from_ref(&change))?;
     let settings = place.open(IfMissing::Make).await?.configure(queue, vec![change]).await?;
     let view = QueueActionView { queue: queue.to_owned(), paused: settings.paused };
-    console.out.answer(&view, |_| format!("{} is paused: \"ostler resume\" ends that\n", visible(queue)))?;
+    console
+        .out
+        .answer(&view, |_| format!("{0} is paused; to resume it: ostler resume {0}\n", visible(queue)))?;
     Ok(Code::Done)
 }
 
@@ -27,7 +29,7 @@ pub(super) async fn resume(console: &Console, queue: &str) -> anyhow::Result<Cod
         store.configure(queue, vec![QueueChange::Resume]).await?;
     }
     let view = QueueActionView { queue: queue.to_owned(), paused: None };
-    let how = if was_paused { "is served again" } else { "was not paused" };
+    let how = if was_paused { "is resumed" } else { "was not paused" };
     console.out.answer(&view, |_| format!("{} {how}\n", visible(queue)))?;
     Ok(Code::Done)
 }

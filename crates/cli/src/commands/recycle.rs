@@ -1,4 +1,4 @@
-//! `ostler recycle`: replaces idle workers by new ones. The node decides, and answers: a worker that is busy by then stays.
+//! `ostler recycle`: replaces idle workers. The node decides and replies: a worker that has become busy stays.
 
 use std::time::Duration;
 
@@ -15,9 +15,9 @@ use crate::exit::{Code, refused};
 use crate::print::visible;
 use crate::store_location::IfMissing;
 
-/// How long a node may take to answer: it hears of an order within a second.
+/// How long a node may take to reply; it receives a command within a second.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How often it is looked for the answer.
+/// The interval between checks for the reply.
 const LOOK: Duration = Duration::from_millis(50);
 
 pub(super) async fn run(console: &Console, whom: &Recycle) -> anyhow::Result<Code> {
@@ -42,13 +42,13 @@ async fn one(store: &dyn Store, survey: &Survey, named: &str) -> anyhow::Result<
     }
     if answer.recycled.is_empty() {
         let sentence =
-            format!("the worker {id} is busy, and only an idle one is replaced; try again when it is idle");
+            format!("worker {id} is busy, and only idle workers are replaced; try again when it is idle");
         return Err(refused(Code::WorkFailed, sentence));
     }
     Ok(view(&[answer]))
 }
 
-/// Of all nodes that have such a pool, the first that has an idle worker.
+/// Asks the nodes that have such a pool, until one has an idle worker.
 async fn any(store: &dyn Store, survey: &Survey, pool: &str) -> anyhow::Result<RecycledView> {
     for node in serving(survey, pool)? {
         let answer = ask(store, node, pool, WorkerChoice::Any).await?.unwrap_or_else(nothing);
@@ -57,7 +57,7 @@ async fn any(store: &dyn Store, survey: &Survey, pool: &str) -> anyhow::Result<R
         }
     }
     let sentence =
-        format!("no worker of the pool \"{}\" is idle, and a busy one is not replaced", visible(pool));
+        format!("no worker of the pool \"{}\" is idle; busy workers are not replaced", visible(pool));
     Err(refused(Code::WorkFailed, sentence))
 }
 
@@ -69,7 +69,7 @@ async fn all(store: &dyn Store, survey: &Survey, pool: &str) -> anyhow::Result<R
     Ok(view(&answers))
 }
 
-/// What the node answers; `None` when it has gone meanwhile.
+/// The node's reply; `None` if the node has exited since.
 async fn ask(
     store: &dyn Store,
     node: SessionId,
@@ -86,10 +86,8 @@ async fn ask(
             return Ok(Some(answer));
         }
         if Instant::now() >= until {
-            let sentence = format!(
-                "the node {node} was told, and has not answered for {} s; see: ostler workers",
-                PATIENCE.as_secs()
-            );
+            let sentence =
+                format!("node {node} has not replied for {} s; see: ostler workers", PATIENCE.as_secs());
             return Err(refused(Code::WorkFailed, sentence));
         }
         tokio::time::sleep(LOOK).await;
@@ -100,9 +98,8 @@ const fn nothing() -> Reply {
     Reply { number: 0, recycled: Vec::new(), busy: Vec::new() }
 }
 
-/// The worker with this id or pid.
 fn find<'a>(workers: &'a [WorkerRecord], named: &str) -> anyhow::Result<&'a WorkerRecord> {
-    // As the worker itself knows its name.
+    // The worker itself writes its id with this prefix.
     let id: Option<WorkerId> = named.strip_prefix("w-").unwrap_or(named).parse().ok();
     let pid: Option<u32> = named.parse().ok();
     let is_meant =
@@ -114,13 +111,13 @@ fn find<'a>(workers: &'a [WorkerRecord], named: &str) -> anyhow::Result<&'a Work
         several => {
             let ids: Vec<String> = several.iter().map(|record| record.worker.id.to_string()).collect();
             let sentence =
-                format!("{} workers have the pid {named}; name one by its id: {}", ids.len(), ids.join(", "));
+                format!("{} workers have the pid {named}; use an id: {}", ids.len(), ids.join(", "));
             Err(refused(Code::BadInput, sentence))
         }
     }
 }
 
-/// The nodes with workers of this pool, those first that have an idle one.
+/// The nodes with workers of this pool, those with an idle one first.
 fn serving(survey: &Survey, pool: &str) -> anyhow::Result<Vec<SessionId>> {
     let mut nodes: Vec<(bool, SessionId)> = Vec::new();
     for record in survey.workers.iter().filter(|record| record.worker.pool == pool) {
@@ -150,7 +147,7 @@ fn view(answers: &[Reply]) -> RecycledView {
 }
 
 fn sentences(done: &RecycledView) -> String {
-    let goes = done.recycled.iter().map(|id| format!("{id} goes; another one comes where it is needed\n"));
-    let stays = done.busy.iter().map(|id| format!("{id} is busy, and stays\n"));
+    let goes = done.recycled.iter().map(|id| format!("worker {id} is being replaced\n"));
+    let stays = done.busy.iter().map(|id| format!("worker {id} is busy and was not replaced\n"));
     goes.chain(stays).collect()
 }

@@ -1,4 +1,4 @@
-//! `ostler resize`: another number of workers for a pool, wherever it runs, until its node ends.
+//! `ostler resize`: changes a pool's number of workers on all nodes, until they restart.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,15 +16,14 @@ use crate::store_location::IfMissing;
 pub(super) async fn run(console: &Console, resize: &Resize) -> anyhow::Result<Code> {
     let Resize { pool, min, max } = resize;
     if min > max {
-        let sentence =
-            format!("MIN is {min} and MAX is {max}: a pool has at least MIN and at most MAX workers");
+        let sentence = format!("MIN ({min}) must not exceed MAX ({max})");
         return Err(refused(Code::BadInput, sentence));
     }
     let store = console.place()?.open(IfMissing::Refuse).await?;
     let mut told = Vec::new();
     for node in serving(&store.survey().await?, pool) {
         let order = NodeCommand::Resize { pool: pool.clone(), min: *min, max: *max };
-        // One that has gone meanwhile has no pool to resize.
+        // A node that has exited since has no pool to resize.
         if let CommandAnswer::Given { .. } = store.command(node, order).await? {
             told.push(action::NodeCommandView { node: node.to_string(), command: "resize" });
         }
@@ -35,15 +34,15 @@ pub(super) async fn run(console: &Console, resize: &Resize) -> anyhow::Result<Co
     }
     console.out.answer(&told, |_| {
         let line = |one: &action::NodeCommandView| {
-            format!("{} was told: {pool} has {min} to {max} workers\n", one.node)
+            format!("{}: {pool} will have {min} to {max} workers\n", one.node)
         };
         told.iter().map(line).collect()
     })?;
     Ok(Code::Done)
 }
 
-/// The nodes that have this pool. A node says when it joins which queues it brings settings for, before it has any worker; one
-/// that brings none is known by its workers.
+/// The nodes that have this pool. A node publishes the queues it has settings for when it joins, before it has any worker; a node
+/// without settings is known by its workers.
 fn serving(survey: &Survey, pool: &str) -> BTreeSet<SessionId> {
     let brings = |settings: &str| {
         let said = serde_json::from_str::<BTreeMap<String, serde_json::Value>>(settings);

@@ -1,4 +1,4 @@
-//! `ostler retry`: another go for what failed or was cancelled, now for what waits, a copy of what is completed.
+//! `ostler retry`: requeues failed and cancelled tasks, runs waiting ones now, or enqueues copies of completed ones.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ pub(super) async fn run(console: &Console, retry: Retry) -> anyhow::Result<Code>
     report(console, &picked, &answers)
 }
 
-/// Gives them another life.
+/// Replays the tasks.
 pub(super) async fn replays(
     store: &dyn Store,
     picked: &Selection,
@@ -63,13 +63,13 @@ fn answer(id: TaskId, said: ReplayAnswer) -> ActionView {
     ActionView { id: id.to_string(), result, state, copy: None }
 }
 
-/// Enqueues a copy of each, which has all that was said about the original but its unique key, which is taken, and its moments, which are over.
+/// Enqueues a copy of each task, with all its settings except the unique key, which is taken, and the times, which have passed.
 async fn copies(
     store: &dyn Store,
     picked: &Selection,
     payload: Option<String>,
 ) -> anyhow::Result<Vec<ActionView>> {
-    let ids = ostler::ids().context("no randomness from the system")?;
+    let ids = ostler::ids().context("cannot get random bytes from the system")?;
     let payload: Option<Arc<str>> = payload.map(Into::into);
     let mut answers = Vec::new();
     for id in &picked.ids {
@@ -99,10 +99,9 @@ fn copy_of(task: Task, id: TaskId, payload: Option<&str>) -> NewTask {
 async fn enqueue(store: &dyn Store, task: NewTask) -> anyhow::Result<TaskId> {
     match store.enqueue(vec![task]).await?.as_slice() {
         [Enqueued::Created(id) | Enqueued::Existing(id)] => Ok(*id),
-        [Enqueued::QueueFull { limit }] => Err(refused(
-            Code::QueueFull,
-            format!("the queue is full: {limit} tasks wait in it, which is its limit"),
-        )),
-        other => unreachable!("one task has one answer, and not {other:?}"),
+        [Enqueued::QueueFull { limit }] => {
+            Err(refused(Code::QueueFull, format!("the queue is full: {limit} tasks are waiting, its limit")))
+        }
+        other => unreachable!("one task has one answer, not {other:?}"),
     }
 }

@@ -1,4 +1,4 @@
-//! The sandboxes of a node's pools: they are proved before anything runs in them.
+//! Self-tests of the sandboxes of a node's pools, before anything runs in them.
 
 use ostler_process::sandbox::{probe, prove};
 use ostler_process::supervisor::Supervisor;
@@ -6,22 +6,22 @@ use ostler_process::supervisor::Supervisor;
 use crate::config::{Config, PoolSettings, StoreUrl};
 use crate::exit::{Code, refused};
 
-/// The word by which this program knows that it is to try out a sandbox. Not for people.
+/// The first argument that makes this program test its own sandbox. Internal.
 pub(crate) const PROBE: &str = "ostler-probe";
 
-/// Tries out the sandbox that this process is in; see [`probe`].
+/// Tests the sandbox of this process; see [`probe`].
 pub(crate) fn try_sandbox() -> anyhow::Result<Code> {
     probe(&std::env::args().nth(2).unwrap_or_default())?;
     Ok(Code::Done)
 }
 
-/// The same config, with the store hidden from every sandbox, and nothing that would give it away.
+/// Hides the store from every sandbox in the config.
 pub(super) fn hide(mut config: Config, store: &StoreUrl) -> anyhow::Result<Config> {
     for pool in &mut config.pools {
         let Some(sandbox) = pool.executor.sandbox_mut() else { continue };
         match store {
             StoreUrl::Sqlite(path) => sandbox.hidden.push(std::path::absolute(path)?),
-            // It is nothing that a file system could hide; no child is told where it is.
+            // A file system cannot hide a database; its address is never passed to a child.
             StoreUrl::Postgres(_) => {}
         }
         if let Some(fault) = sandbox.faults().first() {
@@ -31,7 +31,7 @@ pub(super) fn hide(mut config: Config, store: &StoreUrl) -> anyhow::Result<Confi
     Ok(config)
 }
 
-/// Proves every sandbox; the store must be there.
+/// Runs the self-test of every sandbox; the store must exist.
 pub(super) async fn prove_all(config: &Config, supervisor: &Supervisor) -> anyhow::Result<()> {
     for pool in &config.pools {
         let Some(sandbox) = pool.executor.sandbox() else { continue };

@@ -1,4 +1,4 @@
-//! `ostler schedule`: work that comes again and again is shown, added, paused, removed.
+//! `ostler schedule`: shows, adds, pauses and removes recurring tasks.
 
 use ostler_core::{Overrides, Timestamp, millis};
 use ostler_runtime::{PlannedSchedule, ScheduleSpec};
@@ -14,7 +14,7 @@ use crate::exit::{Code, refused};
 use crate::print::{self, visible};
 use crate::store_location::IfMissing;
 
-/// Moments that `show` tells ahead.
+/// The number of upcoming runs in `show`.
 const UPCOMING: usize = 5;
 
 pub(super) async fn run(console: &Console, what: ScheduleCommand) -> anyhow::Result<Code> {
@@ -52,7 +52,7 @@ async fn add(console: &Console, add: AddSchedule) -> anyhow::Result<Code> {
         (Some(line), _, _) => ScheduleSpec::cron(line, add.timezone.as_deref().unwrap_or(UTC)),
         (None, Some(step), _) => ScheduleSpec::every(step),
         (None, None, Some(moment)) => Ok(ScheduleSpec::at(moment)),
-        (None, None, None) => unreachable!("one of the three is asked for"),
+        (None, None, None) => unreachable!("clap requires one of the three"),
     };
     let times = times.map_err(|error| refused(Code::BadInput, error.to_string()))?;
     let payload = match add.payload {
@@ -67,7 +67,7 @@ async fn add(console: &Console, add: AddSchedule) -> anyhow::Result<Code> {
         overrides: Overrides { attempts: add.attempts, timeout: add.timeout, ..Overrides::NONE },
     };
     let plan = PlannedSchedule { name: add.name, times, overlap: add.overlap, missed: add.missed, task };
-    // Before there is a store: what is refused makes none.
+    // Checked before the store is opened: a refused schedule creates no store.
     check_schedule(&plan.schedule(SystemClock.now()))?;
     let store = place.open(IfMissing::Make).await?;
     let result = match store.put_schedule(plan.schedule(store.now().await?)).await? {
@@ -75,7 +75,7 @@ async fn add(console: &Console, add: AddSchedule) -> anyhow::Result<Code> {
         PutAnswer::Replaced => "replaced",
         PutAnswer::TooMany { limit } => {
             let sentence = format!(
-                "there are {limit} schedules, and a store has no more; \"ostler schedule rm\" removes one"
+                "the store has {limit} schedules, the maximum; to remove one: ostler schedule rm NAME"
             );
             return Err(refused(Code::BadInput, sentence));
         }
@@ -86,12 +86,14 @@ async fn add(console: &Console, add: AddSchedule) -> anyhow::Result<Code> {
     console.out.answer(&answer, |_| {
         let name = visible(&plan.name);
         match (next, record.activity) {
-            (Some(next), _) => format!("{name} is {result}; it runs next at {}\n", TimeView::from(next)),
+            (Some(next), _) => format!("{name} is {result}; next run: {}\n", TimeView::from(next)),
             (None, Activity::Paused) => {
-                format!("{name} is {result}, and paused; \"ostler schedule resume {name}\" ends that\n")
+                format!("{name} is {result} and paused; to resume it: ostler schedule resume {name}\n")
             }
             (None, Activity::Active) => {
-                format!("{name} is {result}, and over: its moment was before; give another one, or remove it first\n")
+                format!(
+                    "{name} is {result}, but its time has passed; choose another time, or remove it first\n"
+                )
             }
         }
     })?;
@@ -115,11 +117,12 @@ async fn pause(console: &Console, name: &str, activity: Activity) -> anyhow::Res
         Answer::NotFound => return Err(not_found(name)),
     }
     let next = next(&find(store.as_ref(), name).await?);
-    let (result, said) = match activity {
-        Activity::Paused => ("paused", "is paused: \"ostler schedule resume\" ends that"),
-        Activity::Active => ("resumed", "goes on"),
+    let shown = visible(name);
+    let (result, more) = match activity {
+        Activity::Paused => ("paused", format!("; to resume it: ostler schedule resume {shown}")),
+        Activity::Active => ("resumed", String::new()),
     };
-    console.out.answer(&answer(name, result, next), |_| format!("{} {said}\n", visible(name)))?;
+    console.out.answer(&answer(name, result, next), |_| format!("{shown} is {result}{more}\n"))?;
     Ok(Code::Done)
 }
 
@@ -133,11 +136,11 @@ async fn find(store: &dyn Store, name: &str) -> anyhow::Result<ScheduleRecord> {
 }
 
 fn not_found(name: &str) -> anyhow::Error {
-    let sentence = format!("there is no schedule \"{}\"; \"ostler schedule ls\" lists them", visible(name));
+    let sentence = format!("there is no schedule \"{}\"; see: ostler schedule ls", visible(name));
     refused(Code::NotFound, sentence)
 }
 
-/// When it runs next; one that is paused does not.
+/// The next run; `None` while paused.
 fn next(record: &ScheduleRecord) -> Option<Timestamp> {
     match record.activity {
         Activity::Active => record.schedule.next_at,

@@ -1,4 +1,4 @@
-//! Many tasks: named one by one, or all that match, about which is asked first. And what became of them.
+//! Selections of tasks: by name, or by filters with a confirmation. And the report of what was done.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
@@ -13,23 +13,22 @@ use crate::args::{Select, SelectedTasks, TaskName};
 use crate::exit::{Code, refused, say};
 use crate::print::Format;
 
-/// Tasks that one command acts on.
+/// The maximum number of tasks in one command.
 const MAX_CHOSEN: usize = 1_000_000;
 
-/// What is to be done, for the question, and the states in which it makes sense.
+/// The action, for the confirmation, and the states to which it applies.
 pub(super) struct SelectionVerb<'a> {
     pub(super) name: &'a str,
     pub(super) states: &'a [StateName],
 }
 
-/// The tasks to act on.
 pub(super) struct Selection {
     pub(super) ids: Vec<TaskId>,
     by: By,
 }
 
 impl Selection {
-    /// Whether somebody named each of them.
+    /// Whether each task was named explicitly.
     pub(super) fn is_by_name(&self) -> bool {
         self.by == By::Name
     }
@@ -41,7 +40,7 @@ enum By {
     Filter,
 }
 
-/// Finds the tasks, and asks first if they were chosen by filters. `None`: the answer was no.
+/// Finds the tasks, and asks for confirmation if they were selected by filters. `None`: the user declined.
 pub(super) async fn choose(
     store: &dyn Store,
     select: &Select,
@@ -61,7 +60,7 @@ pub(super) async fn choose(
         SelectedTasks::Matching(filter) => {
             if !select.yes && !can_ask() {
                 let sentence = format!(
-                    "nobody can be asked here whether to {} all that match; --yes does it",
+                    "not a terminal, so there is no way to ask; add --yes to {} all matching tasks",
                     verb.name
                 );
                 return Err(refused(Code::BadInput, sentence));
@@ -76,7 +75,7 @@ pub(super) async fn choose(
     }
 }
 
-/// What was chosen, without a look at any store.
+/// The selection, checked without opening a store.
 pub(super) fn chosen(select: &Select) -> anyhow::Result<SelectedTasks> {
     select.chosen().map_err(|sentence| refused(Code::BadInput, sentence))
 }
@@ -91,9 +90,8 @@ async fn matching(store: &dyn Store, filter: &Filter, states: &[StateName]) -> a
             let page = store.list(filter.clone(), next, MAX_PAGE).await?;
             ids.extend(page.tasks.iter().map(|task| task.id));
             if ids.len() > MAX_CHOSEN {
-                let sentence = format!(
-                    "more than {MAX_CHOSEN} tasks match, which is the most at once; give more filters"
-                );
+                let sentence =
+                    format!("more than {MAX_CHOSEN} tasks match, the maximum for one command; add filters");
                 return Err(refused(Code::BadInput, sentence));
             }
             next = page.next;
@@ -109,7 +107,7 @@ fn can_ask() -> bool {
     std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
 }
 
-/// Asks on the terminal. Everything but a yes is a no.
+/// Asks on the terminal. Anything but a yes is a no.
 async fn ask(question: String) -> anyhow::Result<bool> {
     let asked = tokio::task::spawn_blocking(move || {
         let _ = write!(std::io::stderr(), "{question} [y/N] ");
@@ -121,7 +119,7 @@ async fn ask(question: String) -> anyhow::Result<bool> {
     Ok(asked.await??)
 }
 
-/// Says what became of them.
+/// Reports what was done.
 pub(super) fn report(console: &Console, picked: &Selection, answers: &[ActionView]) -> anyhow::Result<Code> {
     match (console.out.format(), picked.by) {
         (Format::Json, _) => console.out.json(&answers)?,
@@ -136,7 +134,7 @@ pub(super) fn report(console: &Console, picked: &Selection, answers: &[ActionVie
         }
     }
     let any = |result: ActionResult| answers.iter().any(|answer| answer.result == result);
-    // What was chosen by a filter and has moved on since is no mistake of whoever chose.
+    // A task that matched a filter and has changed since is not the user's mistake.
     Ok(match picked.by {
         By::Name if any(ActionResult::NotFound) => Code::NotFound,
         By::Name if any(ActionResult::Refused) => Code::BadInput,
@@ -154,7 +152,7 @@ fn sentence(answer: &ActionView) -> Confirmation {
     match answer.result {
         ActionResult::NotFound => Confirmation::Not(format!("there is no task {id}")),
         ActionResult::Refused if answer.state == Some(StateName::Completed.name()) => {
-            Confirmation::Not(format!("{id} is completed; retry --again enqueues a copy"))
+            Confirmation::Not(format!("{id} is completed; to enqueue a copy: ostler retry --again {id}"))
         }
         ActionResult::Refused => {
             Confirmation::Not(format!("{id} is {}", answer.state.unwrap_or("in another state")))
@@ -176,7 +174,7 @@ const fn phrase(result: ActionResult) -> &'static str {
         ActionResult::Requested => "asked to stop",
         ActionResult::Requeued => "queued again",
         ActionResult::Hastened => "due now",
-        ActionResult::Unchanged => "queued already",
+        ActionResult::Unchanged => "already queued",
         ActionResult::Copied => "copied",
         ActionResult::Amended => "amended",
         ActionResult::Dropped => "removed",
@@ -185,7 +183,7 @@ const fn phrase(result: ActionResult) -> &'static str {
     }
 }
 
-/// How many there were of each answer.
+/// Counts the tasks by result.
 fn sum(answers: &[ActionView]) -> String {
     let mut counts: BTreeMap<ActionResult, usize> = BTreeMap::new();
     for answer in answers {
@@ -193,7 +191,7 @@ fn sum(answers: &[ActionView]) -> String {
     }
     let parts: Vec<String> = counts.iter().map(|(did, count)| format!("{count} {}", phrase(*did))).collect();
     if parts.is_empty() {
-        "no task matches".to_owned()
+        "no tasks match".to_owned()
     } else {
         format!("{}: {}", count(answers.len()), parts.join(", "))
     }

@@ -1,4 +1,4 @@
-//! `ostler show`: all about one task.
+//! `ostler show`: shows one task in detail.
 
 use std::collections::BTreeMap;
 
@@ -25,16 +25,16 @@ pub(super) async fn run(console: &Console, one: &One) -> anyhow::Result<Code> {
     print(console, &found, held, left)
 }
 
-/// What its attempts left, with the tokens of the attempts.
+/// Files and standard output of attempts, by the attempts' tokens.
 #[derive(Default)]
 pub(super) struct AttemptRemains {
     files: Vec<(u64, FileView)>,
-    /// What those that did not succeed wrote to standard output.
+    /// Standard output of attempts that did not succeed.
     stdout: BTreeMap<u64, Vec<u8>>,
 }
 
 impl AttemptRemains {
-    /// Reads the events of these two kinds, and no others: a log may be long.
+    /// Reads only events of these two kinds: a log may be long.
     pub(super) async fn read(store: &dyn Store, id: TaskId) -> anyhow::Result<Self> {
         let mut left = Self::default();
         for kind in [EventKind::File, EventKind::Stdout] {
@@ -66,14 +66,14 @@ impl AttemptRemains {
         }
     }
 
-    /// The task, with what its attempts left.
+    /// Adds the files and outputs to the task.
     pub(super) fn with(self, detail: Detail) -> Detail {
         let text = |(token, bytes): (u64, Vec<u8>)| (token, String::from_utf8_lossy(&bytes).into_owned());
         detail.with_files(self.files).with_stdout(self.stdout.into_iter().map(text).collect())
     }
 }
 
-/// Prints a task, what holds it back, and what its attempts left.
+/// Prints a task, what throttles it, and the files and outputs of its attempts.
 pub(super) fn print(
     console: &Console,
     found: &TaskDetail,
@@ -90,12 +90,11 @@ pub(super) fn print(
     Ok(Code::Done)
 }
 
-/// The task that is meant.
 pub(super) async fn find(store: &dyn Store, one: &One) -> anyhow::Result<TaskDetail> {
     named(store, &one.task, &one.queue).await
 }
 
-/// The task with this name; a key is looked for in the queue.
+/// The task with this name; a key is looked up in `queue`.
 pub(super) async fn named(store: &dyn Store, task: &TaskName, queue: &str) -> anyhow::Result<TaskDetail> {
     let which = match task {
         TaskName::Id(id) => TaskRef::Id(*id),
@@ -105,7 +104,7 @@ pub(super) async fn named(store: &dyn Store, task: &TaskName, queue: &str) -> an
         let sentence = match task {
             TaskName::Id(id) => format!("there is no task {id}"),
             TaskName::Key(key) => format!(
-                "there is no task with the key \"{}\" in the queue \"{}\"; --queue names another queue",
+                "there is no task with the key \"{}\" in the queue \"{}\"; use --queue for another queue",
                 visible(key),
                 visible(queue)
             ),

@@ -53,7 +53,7 @@ fn view(stats: &Stats, held: Vec<ThrottleView>) -> system::StatsView {
 fn durations(runs: &KindStats) -> system::KindStatsView {
     system::KindStatsView {
         count: runs.count,
-        // A tenth of a millisecond is more than anybody asks of an average.
+        // A tenth of a millisecond is precise enough for an average.
         avg_ms: (runs.avg_ms * 10.0).round() / 10.0,
         p50_ms: runs.p50_ms,
         p99_ms: runs.p99_ms,

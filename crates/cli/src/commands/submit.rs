@@ -1,4 +1,4 @@
-//! `ostler submit`: enqueues one task, and waits for it if asked to.
+//! `ostler submit`: enqueues one task, and optionally waits for it.
 
 use std::path::Path;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::exit::{Code, refused, say};
 use crate::print::{Format, visible};
 use crate::store_location::IfMissing;
 
-/// How often a wait looks, at first and at most.
+/// The polling interval of --wait, at first and at most.
 const FIRST_LOOK: Duration = Duration::from_millis(5);
 const LAST_LOOK: Duration = Duration::from_millis(100);
 
@@ -28,15 +28,15 @@ pub(super) async fn run(console: &Console, submit: Submit) -> anyhow::Result<Cod
     let others = submit.plans.after.clone();
     let (delay, deadline) = (submit.delay.filter(|_| submit.at.is_none()), submit.plans.deadline);
     let mut task = task(submit, place.bounds()).await?;
-    // Before there is a store: what is refused makes none.
+    // Checked before the store is opened: a refused task creates no store.
     check_len("tasks to wait for by one", others.len(), MAX_AFTER)?;
     check_replacement(task.unique.as_ref(), others.len())?;
     place.bounds().check_tasks(std::slice::from_ref(&task))?;
-    // Whoever waits for others has them in a store.
+    // Tasks to wait for are in an existing store.
     let missing = if others.is_empty() { IfMissing::Make } else { IfMissing::Refuse };
     let store = place.open(missing).await?;
     if delay.is_some() || deadline.is_some() {
-        // The clock of the store decides, and it may be another machine's.
+        // The store's clock decides, and it may be another machine's.
         let now = store.now().await?;
         task.run_at = delay.map(|delay| now.after(delay)).or(task.run_at);
         task.deadline = deadline.map(|time| now.after(time));
@@ -58,25 +58,25 @@ pub(super) async fn run(console: &Console, submit: Submit) -> anyhow::Result<Cod
         return Ok(Code::Done);
     }
     if console.out.format() == Format::People {
-        say(&format!("{id} is enqueued; waiting for its end"));
+        say(&format!("{id} is enqueued; waiting for it to finish"));
     }
     let waited = waited_for(store.as_ref(), id);
     let task = match wait_timeout {
         None => waited.await?,
         Some(timeout) => tokio::time::timeout(timeout, waited).await.unwrap_or_else(|_| {
-            let sentence = format!("{id} has not ended in time, and goes on; see: ostler show {id}");
+            let sentence = format!("{id} has not finished in time and continues; see: ostler show {id}");
             Err(refused(Code::WorkFailed, sentence))
         })?,
     };
     told(console, &task)
 }
 
-/// Refuses a task whose id belongs to other work: what it brings would be lost without a word.
+/// Refuses a task whose id belongs to a different task: its payload would be lost silently.
 async fn is_the_same(store: &dyn Store, task: &NewTask) -> anyhow::Result<()> {
     match store.show(TaskRef::Id(task.id)).await? {
         Some(found) if !task.is_repeated_by(&found.task) => {
             let sentence = format!(
-                "the id {} belongs to other work: \"{}\" in the queue \"{}\"; nothing was enqueued",
+                "the id {} belongs to another task: \"{}\" in the queue \"{}\"; nothing was enqueued",
                 task.id,
                 visible(&found.task.kind),
                 visible(&found.task.queue)
@@ -87,34 +87,34 @@ async fn is_the_same(store: &dyn Store, task: &NewTask) -> anyhow::Result<()> {
     }
 }
 
-/// The task that is there now, and what became of the one that was to be. What is kept of another one is said.
+/// The task that now exists, and the result for the submitted one. Tells the user if another task was kept.
 fn became(console: &Console, answer: Enqueued, task: &NewTask) -> anyhow::Result<(TaskId, &'static str)> {
     match answer {
         Enqueued::Created(id) => Ok((id, "created")),
         Enqueued::Existing(id) if id == task.id => {
-            say("a task with this id is there already, and stays as it is");
+            say("a task with this id already exists and was not changed");
             Ok((id, "existing"))
         }
         Enqueued::Existing(id) => {
-            say("a task with this key is there already; this is its id");
+            say("a task with this key already exists; this is its id");
             Ok((id, "existing"))
         }
         Enqueued::Replaced(id) => {
-            say("a task with this key waited, and is this one now; this is its id");
+            say("replaced the waiting task that had this key; this is its id");
             Ok((id, "replaced"))
         }
         Enqueued::Rejected { holder } => {
             if console.out.format() == Format::Json {
                 console.out.json(&Submitted { id: holder.to_string(), result: "rejected" })?;
             }
-            Err(refused(Code::BadInput, format!("the task {holder} has this key; nothing was enqueued")))
+            Err(refused(Code::BadInput, format!("task {holder} already has this key; nothing was enqueued")))
         }
         Enqueued::NoSuchTask(id) => {
             Err(refused(Code::NotFound, format!("there is no task {id} to run after; nothing was enqueued")))
         }
         Enqueued::QueueFull { limit } => {
             let sentence = format!(
-                "the queue \"{}\" is full: {limit} tasks wait in it, which is its limit",
+                "the queue \"{}\" is full: {limit} tasks are waiting, its limit",
                 visible(&task.queue)
             );
             Err(refused(Code::QueueFull, sentence))
@@ -122,7 +122,7 @@ fn became(console: &Console, answer: Enqueued, task: &NewTask) -> anyhow::Result
     }
 }
 
-/// The task that was described, but for those that it waits for.
+/// The task as described by the options, without its dependencies.
 async fn task(submit: Submit, bounds: ostler_store::Bounds) -> anyhow::Result<NewTask> {
     let (now, plans) = (SystemClock.now(), submit.plans);
     let payload = match submit.payload {
@@ -132,7 +132,7 @@ async fn task(submit: Submit, bounds: ostler_store::Bounds) -> anyhow::Result<Ne
     let folder = submit.folder.as_deref().map(folder).transpose()?;
     let id = match submit.id {
         Some(id) => id,
-        None => TaskId(ostler::ids().context("no randomness from the system")?()),
+        None => TaskId(ostler::ids().context("cannot get random bytes from the system")?()),
     };
     Ok(NewTask {
         priority: submit.priority.unwrap_or_default(),
@@ -153,12 +153,12 @@ async fn task(submit: Submit, bounds: ostler_store::Bounds) -> anyhow::Result<Ne
     })
 }
 
-/// The folder by its whole path: a node has another current folder.
+/// The absolute path of the folder: the node has another current folder.
 fn folder(given: &Path) -> anyhow::Result<String> {
     let wrong = |sentence: &str| refused(Code::BadInput, format!("folder: {} {sentence}", given.display()));
     let whole = std::path::absolute(given).map_err(|error| wrong(&format!("cannot be found: {error}")))?;
     if !whole.is_dir() {
-        return Err(wrong("is not a folder; make it first"));
+        return Err(wrong("is not a folder; create it first"));
     }
     whole.into_os_string().into_string().map_err(|_| wrong("must be UTF-8 text"))
 }
@@ -167,7 +167,7 @@ async fn waited_for(store: &dyn Store, id: TaskId) -> anyhow::Result<Task> {
     let mut pause = FIRST_LOOK;
     loop {
         let found = store.show(TaskRef::Id(id)).await?;
-        let gone = || refused(Code::NotFound, format!("{id} was removed before its end was seen"));
+        let gone = || refused(Code::NotFound, format!("{id} was removed while waiting for it"));
         let task = found.ok_or_else(gone)?.task;
         if task.state.name().is_terminal() {
             return Ok(task);
@@ -177,7 +177,7 @@ async fn waited_for(store: &dyn Store, id: TaskId) -> anyhow::Result<Task> {
     }
 }
 
-/// Prints how it ended.
+/// Prints the outcome.
 fn told(console: &Console, task: &Task) -> anyhow::Result<Code> {
     let completed = task.state.name() == StateName::Completed;
     if console.out.format() == Format::Json {
@@ -192,5 +192,5 @@ fn told(console: &Console, task: &Task) -> anyhow::Result<Code> {
     }
     let why =
         ErrorView::of(task).map(|trouble| format!(": {}", visible(&trouble.message))).unwrap_or_default();
-    Err(refused(Code::WorkFailed, format!("{} ended as {}{why}", task.id, task.state.name().name())))
+    Err(refused(Code::WorkFailed, format!("{} {}{why}", task.id, task.state.name().name())))
 }

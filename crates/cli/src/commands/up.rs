@@ -1,6 +1,7 @@
-//! `ostler up`: a node that runs the pools of a config file, until it is told to go.
+//! `ostler up`: runs a node with the pools of a config file until it is stopped.
 
-use std::path::PathBuf;
+use std::io::IsTerminal as _;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,58 +31,58 @@ use crate::config::{Config, DetachedJobs, ExecutorSettings, PoolSettings, Replac
 use crate::exit::{Code, refused, say};
 use crate::hooks::{Hooks, Tools};
 use crate::map::serve::{Going, JobServer};
+use crate::print::Format;
 use crate::store_location::{CONFIG_FILE, IfMissing, OpenMode, StoreLocation, refusal};
 
-/// The word by which this program knows that it is a supervisor. Not for people.
+/// The first argument that makes this program a supervisor. Internal.
 pub(crate) const SUPERVISOR: &str = "ostler-supervisor";
-/// How long a store may be away when a node starts.
+/// How long to wait for an unavailable store when a node starts.
 const START_PATIENCE: Duration = Duration::from_secs(10);
-/// How often it is tried.
+/// The interval between attempts to open the store.
 const TRY_AGAIN: Duration = Duration::from_millis(500);
-/// How often it is looked whether something does not work.
+/// How often the node is checked for problems.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// What is new about the store and was not said yet.
+/// The capacity of the channel for store events.
 const MAX_NEWS: usize = 16;
 
-/// Keeps the children of a node; see [`serve`].
+/// Runs as the supervisor of a node's children; see [`serve`].
 pub(crate) fn keep() -> anyhow::Result<Code> {
     serve()?;
     Ok(Code::Done)
 }
 
 pub(super) fn run(console: &Console, up: Up) -> anyhow::Result<Code> {
-    let config = read(up.config)?;
+    let (file, config) = read(up.config)?;
     let place = console.place_by(|| Ok(Some(config.clone())))?.with_failover(config.failover);
     let config = sandbox::hide(config, place.url())?;
     let take_over = if up.take_over { TakeOver::Yes } else { TakeOver::No };
     let name = up.name.or_else(|| config.name.clone()).unwrap_or_else(machine);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let done = runtime.block_on(serve_until_told(console, &place, config, name, take_over));
-    // Whoever still waits for a store that does not answer is not waited for.
+    let done = runtime.block_on(serve_until_told(console, &place, &file, config, name, take_over));
+    // Calls that still wait for an unresponsive store are abandoned.
     runtime.shutdown_background();
     done
 }
 
-/// The config that is meant; a node without pools would do nothing.
-fn read(file: Option<PathBuf>) -> anyhow::Result<Config> {
+/// Reads the config. A node without pools is refused: it would do nothing.
+fn read(file: Option<PathBuf>) -> anyhow::Result<(PathBuf, Config)> {
     let none = || {
         let sentence = format!(
-            "there is no {CONFIG_FILE} here; name one with --config, or make one: ostler config --default"
+            "no {CONFIG_FILE} here; use --config FILE, or create one: ostler config --default > {CONFIG_FILE}"
         );
         refused(Code::BadInput, sentence)
     };
     let file = file.or_else(config::here).ok_or_else(none)?;
     let config = config::required(&file)?;
     if config.pools.is_empty() && config.jobs == DetachedJobs::Left {
-        let sentence =
-            format!("{}: it has no pool, and a node serves at least one: [pool.NAME]", file.display());
+        let sentence = format!("{}: no pools; a node needs at least one: [pool.NAME]", file.display());
         return Err(refused(Code::BadInput, sentence));
     }
-    Ok(config)
+    Ok((file, config))
 }
 
-/// The machine's name, for a node that has none of its own.
+/// The host name, for a node without a configured name.
 pub(crate) fn machine() -> String {
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
     if name.is_empty() { "node".to_owned() } else { name }
@@ -90,12 +91,13 @@ pub(crate) fn machine() -> String {
 async fn serve_until_told(
     console: &Console,
     place: &StoreLocation,
+    file: &Path,
     config: Config,
     name: String,
     take_over: TakeOver,
 ) -> anyhow::Result<Code> {
     let mut signals = Signals::listen()?;
-    // While the node is small: the supervisor is a copy of it.
+    // While this process is small: the supervisor is a copy of it.
     let supervisor = start_supervisor(config.containment).await?;
     let (store_news, news) = mpsc::channel(MAX_NEWS);
     tokio::spawn(say_news(news));
@@ -118,15 +120,19 @@ async fn serve_until_told(
         }
     };
     let ready = ReadyEvent { event: "ready", node: node.session().to_string(), listen: None };
-    // If nobody reads it any more, the node works all the same.
-    let _ = console.out.json(&ready);
+    if console.out.format() == Format::Json || !std::io::stdout().is_terminal() {
+        // Write errors are ignored: the node works without a reader.
+        let _ = console.out.json(&ready);
+    }
     let contained = match supervisor.containment() {
         Contained::Cgroup => "control groups",
         Contained::Group => "process groups",
     };
     say(&format!(
-        "the node {} takes work: {}; its children are contained by {contained}",
+        "node {name} ({}) is up: store {}, config {}, pools: {}, contained by {contained}",
         node.session(),
+        place.name(),
+        file.display(),
         pools(&config)
     ));
     if let Some(warning) = place.warning() {
@@ -138,7 +144,7 @@ async fn serve_until_told(
     let told = tokio::select! {
         () = signals.next() => StopCause::ToGo,
         () = ordered.notified() => {
-            say("a drain was ordered");
+            say("drain requested");
             StopCause::ToGo
         }
         why = follow(&node, watcher.as_mut()) => why,
@@ -147,7 +153,7 @@ async fn serve_until_told(
     if matches!(told, StopCause::WithoutSupervisor) {
         going.send_replace(Going::Drains);
         node.drain(Duration::ZERO).await;
-        let sentence = "the supervisor of the node's children was killed: nothing can be run any more; start the node again";
+        let sentence = "the supervisor process was killed, so no task can run; restart the node";
         return Err(refused(Code::WorkFailed, sentence));
     }
     let health = node.store_health();
@@ -155,25 +161,25 @@ async fn serve_until_told(
     supervisor.stop().await;
     if let Some(error) = health.trouble() {
         return Err(refusal(error))
-            .context("the store did not take all results: what is not written is run again");
+            .context("the store did not accept all results; the tasks concerned will run again");
     }
     match told {
         StopCause::ToGo if drained.handed_back > 0 => {
             let patience = duration::show(config.shutdown_timeout);
             let sentence = format!(
-                "not all work ended within the shutdown_timeout of {patience}: it is run again by another node"
+                "some tasks did not finish within the shutdown_timeout of {patience}; they were returned to the queue"
             );
             Err(refused(Code::WorkFailed, sentence))
         }
         StopCause::ToGo => Ok(Code::Done),
         StopCause::StoreGone(error) => Err(refusal(error)),
         StopCause::Nothing | StopCause::WithoutSupervisor => {
-            Err(refused(Code::WorkFailed, "the node ended by itself, which it never should; start it again"))
+            Err(refused(Code::WorkFailed, "the node stopped unexpectedly; restart it"))
         }
     }
 }
 
-/// Ends what runs, and says so. A second signal ends it at once; a third one ends the program.
+/// Drains the node. A second signal kills running attempts; a third one exits immediately.
 async fn drain(
     node: Node,
     jobs: JoinHandle<Drained>,
@@ -181,9 +187,12 @@ async fn drain(
     patience: Duration,
     signals: &mut Signals,
 ) -> Drained {
+    let running = match node.running() {
+        1 => "1 running task".to_owned(),
+        many => format!("{many} running tasks"),
+    };
     say(&format!(
-        "draining: {} attempts have {} to end; told again, they are ended at once",
-        node.running(),
+        "draining: waiting up to {} for {running}; signal again (Ctrl-C) to stop now",
         duration::show(patience)
     ));
     going.send_replace(Going::Drains);
@@ -192,25 +201,25 @@ async fn drain(
         let (pools, jobs) = tokio::join!(node.drain(patience), jobs);
         let jobs = jobs.unwrap_or_default();
         let (finished, handed_back) = (pools.finished + jobs.finished, pools.handed_back + jobs.handed_back);
-        say(&format!("{finished} attempts ended, {handed_back} were handed back"));
+        say(&format!("stopped: {finished} tasks finished, {handed_back} returned to the queue"));
         Drained { finished, handed_back }
     });
     tokio::select! {
         drained = &mut draining => return drained,
         () = signals.next() => {}
     }
-    say("told twice: what runs is ended now, and handed back");
+    say("second signal: killing running tasks and returning them to the queue");
     going.send_replace(Going::AtOnce);
     stopper.stop_now();
     tokio::select! {
         _ = draining => {}
         () = signals.next() => {}
     }
-    // Nobody is waited for any more. The supervisor sees the end of this process, and ends what is left of the children.
+    // Nothing is waited for any longer. The supervisor notices that this process has exited and kills the remaining children.
     std::process::exit(Code::Interrupted.number().into());
 }
 
-/// Serves jobs beside the pools, if the file says so, until the node goes.
+/// Serves jobs of `ostler map --detach`, if the config enables it, until the node exits.
 fn serve_jobs(
     config: &Config,
     store: Arc<dyn Store>,
@@ -230,62 +239,61 @@ fn serve_jobs(
     }
 }
 
-/// Says what is new about the store, while there is anything to say.
+/// Prints store events.
 async fn say_news(mut news: mpsc::Receiver<StoreNews>) {
     while let Some(news) = news.recv().await {
         match news {
             StoreNews::Away(_) | StoreNews::Back { .. } | StoreNews::Refused(_) => say(&news.to_string()),
-            // The program ends with this sentence.
+            // The program exits with this message.
             StoreNews::Gone(_) => {}
         }
     }
 }
 
-/// Starts the supervisor of a node's children.
 pub(crate) async fn start_supervisor(containment: Containment) -> Result<Supervisor, SupervisorError> {
     let program = SupervisorProgram { containment, ..SupervisorProgram::this([SUPERVISOR]) };
     Supervisor::start(program, Vec::new()).await
 }
 
-/// Why a node goes.
+/// Why a node stops.
 enum StopCause {
     ToGo,
-    /// It is over though nobody told it to go.
+    /// The node stopped without a request.
     Nothing,
-    /// Nobody is left to start children.
+    /// The supervisor is gone, so no child can be started.
     WithoutSupervisor,
     /// The store will not come back.
     StoreGone(Error),
 }
 
-/// Tells people what becomes of the node, until it is ordered to drain or is over.
+/// Prints changes of the node's state until it is asked to drain or stops.
 async fn follow(node: &Node, mut presence: Option<&mut Watcher>) -> StopCause {
     let mut state = node.state();
     let mut session = node.session();
     let mut fenced = false;
     let mut troubles = Vec::new();
     loop {
-        // Either way it is time to look.
+        // A timeout and a change are handled alike.
         let _ = tokio::time::timeout(LOOK, state.changed()).await;
         match *state.borrow_and_update() {
             NodeState::Draining => {
                 if let Some(error) = node.store_health().gone() {
                     return StopCause::StoreGone(error);
                 }
-                say("a drain was ordered");
+                say("drain requested");
                 return StopCause::ToGo;
             }
             NodeState::Ended => return StopCause::Nothing,
             NodeState::Fenced if !fenced => {
-                say("the node could not keep its leases: it has stopped its work, and comes back by itself");
+                say("the node could not renew its leases: it has stopped its tasks and will rejoin");
                 fenced = true;
             }
             NodeState::Fenced => {}
-            // It may have been fenced for too short a time to be seen so; another session tells.
+            // The fenced state may have been too short to be observed; a new session reveals it.
             NodeState::Running if node.session() != session => {
                 session = node.session();
                 fenced = false;
-                say(&format!("the node had lost its leases, and is back as {session}"));
+                say(&format!("the node lost its leases and rejoined as {session}"));
             }
             NodeState::Running => {}
         }
@@ -322,14 +330,14 @@ async fn start(
         pool.settings.extend(kinds(&before, said));
         pool.listener = listener(said, &tools)?;
     }
-    let ids = ostler::ids().context("no randomness from the system")?;
+    let ids = ostler::ids().context("cannot get random bytes from the system")?;
     let parts = NodeDeps { store: Arc::clone(&store), clock: Arc::new(SystemClock), ids };
     let gauge = ostler_process::Gauge::default();
     let node = NodeConfig {
         lease: config.lease,
         retention: config.keep,
         schedules: config.schedules.clone(),
-        // It holds the node's lock too: the node's death is known when its children are swept, and not before.
+        // The supervisor holds the liveness lock too: the node counts as dead only after its children are gone.
         guard: Some(Arc::new(supervisor.clone())),
         memory: Arc::new(move || gauge.memory()),
         pools,
@@ -344,14 +352,12 @@ async fn start(
         StartError::Thread(_) | StartError::NotNew | StartError::Guard(_) => error.into(),
     })?;
     for queue in replaced {
-        say(&format!(
-            "the limits of {queue} are those of the config now; what \"ostler queue set\" had set is replaced"
-        ));
+        say(&format!("the config's limits for {queue} have replaced those set with \"ostler queue set\""));
     }
     Ok((node, store))
 }
 
-/// What is said about kinds, and that nothing is said any more about those that the file has left out.
+/// Settings of kinds; those of kinds that the config no longer has are removed.
 fn kinds(before: &QueueSettings, pool: &PoolSettings) -> Vec<QueueChange> {
     let gone = before.kinds.keys().filter(|kind| !pool.kinds.contains_key(*kind));
     let gone = gone.map(|kind| QueueChange::KindOverrides(kind.clone(), Overrides::NONE));
@@ -384,9 +390,9 @@ fn pool_of(pool: &PoolSettings, supervisor: &Supervisor) -> anyhow::Result<PoolC
     Ok(PoolConfig {
         size,
         prefetch: match &pool.executor {
-            // A child is never short enough to be claimed ahead.
+            // A child process always takes too long to be claimed ahead.
             ExecutorSettings::Command(_) => Prefetch::Off,
-            // What a worker does may be.
+            // A persistent worker may be fast enough.
             ExecutorSettings::Process(_) => Prefetch::usual(size.max),
         },
         beginning: StartMode::Durable,
@@ -397,14 +403,14 @@ fn pool_of(pool: &PoolSettings, supervisor: &Supervisor) -> anyhow::Result<PoolC
     })
 }
 
-/// Who is told how the pool's tasks ended: its hooks.
+/// The pool's hooks, as the listener for its outcomes.
 fn listener(pool: &PoolSettings, tools: &Tools) -> anyhow::Result<Option<Arc<dyn EndListener>>> {
     let hooks = Hooks::arm(&pool.on_failed, tools)
         .map_err(|error| refused(Code::BadInput, format!("pool.{}.on_failed: {error}", pool.name)))?;
     Ok(hooks.map(|hooks| Arc::new(hooks) as Arc<dyn EndListener>))
 }
 
-/// Opens the store. One that is away for a moment is waited for, and that is said.
+/// Opens the store. A store that is unavailable for a short time is waited for, with a message.
 async fn open(place: &StoreLocation) -> anyhow::Result<Arc<dyn Store>> {
     place.prepare(IfMissing::Make)?;
     let until = Instant::now() + START_PATIENCE;
@@ -421,24 +427,23 @@ async fn open(place: &StoreLocation) -> anyhow::Result<Arc<dyn Store>> {
             return Err(refusal(error));
         }
         if !said {
-            say(&format!("{error}; trying for {} s", START_PATIENCE.as_secs()));
+            say(&format!("{error}; retrying for {} s", START_PATIENCE.as_secs()));
             said = true;
         }
         tokio::time::sleep(TRY_AGAIN).await;
     }
 }
 
-/// What is served, for people.
+/// The pools, for people.
 fn pools(config: &Config) -> String {
-    let each = config.pools.iter().map(|pool| format!("{} with up to {} workers", pool.name, pool.scale.max));
+    let each = config.pools.iter().map(|pool| format!("{} (max {})", pool.name, pool.scale.max));
     let jobs = match config.jobs {
-        DetachedJobs::Served => Some("jobs that are left to nodes".to_owned()),
+        DetachedJobs::Served => Some("detached jobs".to_owned()),
         DetachedJobs::Left => None,
     };
     each.chain(jobs).collect::<Vec<_>>().join(", ")
 }
 
-/// SIGTERM and SIGINT.
 pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -449,7 +454,7 @@ impl Signals {
         Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
     }
 
-    /// The next one of either.
+    /// Waits for the next of either.
     pub(crate) async fn next(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}

@@ -1,4 +1,4 @@
-//! `ostler workers`: the workers of all nodes, as they were last reported.
+//! `ostler workers`: lists the workers of all nodes, as last reported.
 
 use ostler_store::{Clock as _, SystemClock};
 use ostler_wire::system::WorkerView;

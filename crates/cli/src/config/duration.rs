@@ -1,39 +1,35 @@
-//! How long: `30s`, `5m`, `1h30m`, `250ms`, `7d`. For the config file and for the program's own options.
+//! Durations: `30s`, `5m`, `1h30m`, `250ms`, `7d`. For the config file and the command line.
 
 use std::time::Duration;
 
-/// The longest that is taken: a hundred years. Longer ones are mistakes, and no sum of moments overflows with these.
+/// The longest accepted duration: a hundred years. Longer ones are mistakes, and no sum of times overflows with these.
 const LONGEST: Duration = Duration::from_secs(36_500 * 24 * 60 * 60);
-/// The units and their milliseconds, from the largest.
+/// Units in milliseconds, from the largest.
 const UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
-/// Why a text is no duration.
+/// Why a text is not a duration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum DurationError {
-    /// Nothing there.
-    #[error("a duration is a number with a unit, such as 5s")]
+    #[error("expected a number with a unit, such as 5s")]
     Empty,
-    /// A number alone. It has the number in it, so that the right spelling can be shown.
-    #[error("a duration has a unit, such as {0}s")]
+    /// A number without a unit; the message shows the right spelling.
+    #[error("missing unit; write {0}s, for example")]
     NoUnit(String),
-    /// A sign before it.
-    #[error("a duration is not negative")]
+    #[error("a duration cannot be negative")]
     Negative,
-    /// Something that is no whole number where one is needed.
-    #[error("a duration has whole numbers with units, such as 1h30m")]
+    /// Not a whole number.
+    #[error("expected whole numbers with units, such as 1h30m")]
     NotANumber,
-    /// A unit that there is not.
-    #[error("there is no unit \"{0}\": the units are d, h, m, s and ms")]
+    #[error("unknown unit \"{0}\"; the units are d, h, m, s and ms")]
     UnknownUnit(String),
-    /// A unit that is larger than the one before it, or the same.
-    #[error("its units go from large to small, each one once, such as 1h30m")]
+    /// A unit that is not smaller than the previous one.
+    #[error("units must go from large to small, each only once, such as 1h30m")]
     Order,
-    /// Longer than the longest.
     #[error("the longest duration is 36500d")]
     TooLong,
 }
 
-/// The duration that a text means.
+/// Parses a duration.
 pub(crate) fn parse(text: &str) -> Result<Duration, DurationError> {
     let text = text.trim();
     if text.is_empty() {
@@ -43,7 +39,7 @@ pub(crate) fn parse(text: &str) -> Result<Duration, DurationError> {
         return Err(DurationError::Negative);
     }
     let mut total_ms: u64 = 0;
-    // Units from here on may still come.
+    // The largest unit that may still follow.
     let mut next_unit = 0;
     let mut rest = text;
     while !rest.is_empty() {
@@ -71,7 +67,7 @@ pub(crate) fn parse(text: &str) -> Result<Duration, DurationError> {
     if total > LONGEST { Err(DurationError::TooLong) } else { Ok(total) }
 }
 
-/// A duration as it is written, in whole milliseconds: what is below is dropped.
+/// Formats a duration in whole milliseconds, rounded down.
 pub(crate) fn show(duration: Duration) -> String {
     let mut left = duration.as_millis();
     let mut text = String::new();
@@ -85,12 +81,12 @@ pub(crate) fn show(duration: Duration) -> String {
     if text.is_empty() { "0s".to_owned() } else { text }
 }
 
-/// The characters at the beginning that are so, and the rest.
+/// Splits off the leading characters that satisfy `so`.
 pub(super) fn split(text: &str, so: impl Fn(char) -> bool) -> (&str, &str) {
     text.split_at(text.find(|c| !so(c)).unwrap_or(text.len()))
 }
 
-/// What is shown of a part of somebody's text.
+/// Shortens a user's text for a message.
 pub(super) fn short(text: &str) -> String {
     const SHOWN_BYTES: usize = 40;
     ostler_core::cut(text, SHOWN_BYTES)
@@ -123,17 +119,17 @@ mod tests {
     #[test]
     fn what_is_no_duration_is_refused_with_what_would_be_right() {
         for (text, sentence) in [
-            ("", "a number with a unit, such as 5s"),
-            ("5", "a duration has a unit, such as 5s"),
-            ("-5s", "not negative"),
+            ("", "expected a number with a unit, such as 5s"),
+            ("5", "missing unit; write 5s"),
+            ("-5s", "cannot be negative"),
             ("1.5h", "such as 1h30m"),
             ("s", "such as 1h30m"),
             ("5 s", "such as 1h30m"),
             ("1h30", "such as 1h30m"),
             ("5 minutes", "such as 1h30m"),
-            ("5min", "there is no unit \"min\""),
-            ("5M", "there is no unit \"M\""),
-            ("5µs", "there is no unit \"µs\""),
+            ("5min", "unknown unit \"min\""),
+            ("5M", "unknown unit \"M\""),
+            ("5µs", "unknown unit \"µs\""),
             ("30m1h", "from large to small"),
             ("1s1s", "from large to small"),
             ("36500d1ms", "the longest duration is 36500d"),

@@ -1,27 +1,25 @@
-//! Variables of the environment in the strings of the config: `${NAME}`.
+//! Environment variables in the strings of the config: `${NAME}`.
 //!
-//! `$${` is a literal `${`. Every other `$` stays as it is: the strings are commands more often than not, and `$1` or
-//! `$$` means something to a shell.
+//! `$${` is a literal `${`. Any other `$` is left alone: strings are often commands, and `$1` or `$$` means something to a
+//! shell.
 
 use super::duration::short;
 
 const OPEN: &str = "${";
 
-/// Why a string has no value.
+/// Why a string cannot be expanded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ExpandError {
-    /// The variable is not set.
     #[error("the variable {0} is not set; for a literal ${{{0}}} write $${{{0}}}")]
     NotSet(String),
-    /// What stands between the braces cannot be a variable.
+    /// The text between the braces is not the name of a variable.
     #[error("\"{0}\" is not the name of a variable; for a literal ${{ write $${{")]
     NotAName(String),
-    /// No closing brace.
     #[error("\"${{\" without \"}}\"; for a literal ${{ write $${{")]
     Open,
 }
 
-/// The text with its variables replaced, once: what comes in is not looked at again.
+/// Replaces variables, once: their values are not expanded again.
 pub(super) fn expand(text: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<String, ExpandError> {
     let mut expanded = String::new();
     let mut rest = text;
@@ -44,7 +42,6 @@ pub(super) fn expand(text: &str, env: &dyn Fn(&str) -> Option<String>) -> Result
     Ok(expanded)
 }
 
-/// Whether a variable can have this name.
 pub(super) fn is_name(name: &str) -> bool {
     const MAX_NAME_BYTES: usize = 256;
     let word = |c: char| c.is_ascii_alphanumeric() || c == '_';

@@ -1,32 +1,31 @@
-//! What is wrong with a config: a sentence for each broken rule, all of them at once.
+//! Config errors: one sentence for each broken rule, reported all at once.
 
 use std::fmt;
 
-/// Faults that are told of one file. Whoever has more will come back anyway.
+/// The maximum number of faults reported for one file.
 const MAX_FAULTS: usize = 100;
 
-/// One broken rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ConfigFault {
-    /// The line, counted from one, if it is about something that stands in the file.
+    /// The line, counted from 1, if the fault is about something in the file.
     pub(crate) line: Option<usize>,
     /// What is wrong, and what would be right.
     pub(crate) sentence: String,
 }
 
-/// All that is wrong with one config.
+/// All faults of one config.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ConfigErrors {
-    /// Where it came from, as people know it: the path of the file.
+    /// The source of the config: the path of the file.
     pub(crate) origin: String,
-    /// The faults, by line. Never empty.
+    /// The faults by line. Never empty.
     pub(crate) faults: Vec<ConfigFault>,
-    /// How many more there are.
+    /// The number of faults left out.
     pub(crate) left_out: usize,
 }
 
 impl ConfigErrors {
-    /// These faults, in the order of the file.
+    /// Sorts the faults by line.
     pub(super) fn new(origin: &str, mut faults: Vec<ConfigFault>) -> Self {
         faults.sort_by_key(|fault| fault.line);
         let left_out = faults.len().saturating_sub(MAX_FAULTS);
@@ -37,7 +36,7 @@ impl ConfigErrors {
 
 impl std::error::Error for ConfigErrors {}
 
-/// A line for each fault: `ostler.toml:12: pool.shell.max_worker: there is no such key`.
+/// One line per fault: `ostler.toml:12: pool.shell.max_worker: unknown key; …`.
 impl fmt::Display for ConfigErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, fault) in self.faults.iter().enumerate() {
@@ -60,15 +59,9 @@ impl fmt::Display for ConfigErrors {
 /// Why there is no config.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConfigError {
-    /// The file could not be read.
     #[error("{path}: {why}")]
-    Unreadable {
-        /// The file.
-        path: String,
-        /// A sentence.
-        why: String,
-    },
-    /// It was read, and cannot work.
+    Unreadable { path: String, why: String },
+    /// The file was read, and is invalid.
     #[error(transparent)]
     Broken(#[from] ConfigErrors),
 }

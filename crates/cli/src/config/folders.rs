@@ -1,4 +1,4 @@
-//! Task folders of several pools: each pool has a subfolder of its own, and no sandbox reaches that of another pool.
+//! Task folders of several pools: each pool has its own subfolder, which no sandbox of another pool can reach.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use ostler_process::sandbox::{Sandbox, real};
 use super::fault::ConfigFault;
 use super::{ExecutorSettings, PoolSettings};
 
-/// The name of a pool as the name of one folder: a slash, a percent sign and a dot at the beginning are written as in a URL.
+/// A pool's name as a folder name: slashes, percent signs and a leading dot are percent-encoded.
 pub(super) fn subfolder(pool: &str) -> String {
     let mut name = pool.replace('%', "%25").replace('/', "%2F");
     if name.starts_with('.') {
@@ -17,7 +17,7 @@ pub(super) fn subfolder(pool: &str) -> String {
     name
 }
 
-/// Something that the children of a sandboxed pool may change.
+/// A path that children of a sandboxed pool may change.
 struct Changeable<'a> {
     pool: &'a str,
     key: &'static str,
@@ -43,7 +43,7 @@ fn changeable(pools: &[PoolSettings]) -> Vec<Changeable<'_>> {
     pools.iter().flat_map(of_pool).collect()
 }
 
-/// Every pool whose task folders the sandbox of a pool reaches although they are not for it. Paths are absolute.
+/// Pools whose task folders can be reached by the sandbox of another pool. Paths are absolute.
 pub(super) fn shared(pools: &[PoolSettings]) -> Vec<ConfigFault> {
     let changeable = changeable(pools);
     let mut faults = Vec::new();
@@ -52,13 +52,13 @@ pub(super) fn shared(pools: &[PoolSettings]) -> Vec<ConfigFault> {
         let root = real(each);
         let reached = |by: &&Changeable<'_>| {
             let reach = real(by.path);
-            // A pool's own may be listed again. Something above it may not: it could be replaced then.
+            // A pool may list its own folder again, but not a parent of it, because it could then be replaced.
             root.starts_with(&reach) && (by.pool != pool.name || reach != root)
         };
         faults.extend(changeable.iter().find(reached).map(|by| ConfigFault {
             line: None,
             sentence: format!(
-                "pool.{}.folders: its tasks work in \"{}\", and children in the sandbox of pool.{} may change that (\"{}\" of its \
+                "pool.{}.folders: its task folders are in \"{}\", which children in the sandbox of pool.{} may change (\"{}\" in its \
                  {}); choose another folder",
                 pool.name,
                 each.display(),
@@ -71,7 +71,7 @@ pub(super) fn shared(pools: &[PoolSettings]) -> Vec<ConfigFault> {
     faults
 }
 
-/// Tells every pool what children in sandboxes may change, so that no link in it leads a task anywhere.
+/// Tells every pool which paths sandboxed children may change, so that no symbolic link in them misleads a task.
 pub(super) fn guard(pools: &mut [PoolSettings]) {
     let guarded: Vec<PathBuf> = changeable(pools).iter().map(|place| place.path.to_owned()).collect();
     for pool in pools {

@@ -1,4 +1,4 @@
-//! `on_failed` of a pool: what is done when one of its tasks has failed for good.
+//! `on_failed` of a pool: hooks for tasks that failed for good.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -10,18 +10,18 @@ use super::PoolSettings;
 use super::section::{FoundValue, Section};
 use crate::hooks::{Hook, HookAct, WebAddress};
 
-/// How long one try may take, unless the file says otherwise.
+/// The default timeout of one attempt.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// What a try may be granted: a hook is no place for work.
+/// The maximum timeout: a hook is not for long work.
 const LONGEST: Duration = Duration::from_secs(5 * 60);
-/// How often a hook is tried, unless the file says otherwise.
+/// The default number of attempts.
 const ATTEMPTS: u32 = 5;
-/// How often it may be tried.
+/// The range of `attempts`.
 const TRIES: RangeInclusive<u32> = 1..=10;
-/// Hooks of one pool.
+/// The maximum number of hooks of one pool.
 const MAX_HOOKS: usize = 16;
 
-/// The hooks of a pool: one table, or a list of them. A table may name one of each sort.
+/// Reads the hooks of a pool: one table, or a list of tables. A table may have one of each kind.
 pub(super) fn read(found: &FoundValue<'_>) -> Vec<Hook> {
     let hooks: Vec<Hook> = found
         .tables("{ webhook = \"http://127.0.0.1:8080/failed\" }")
@@ -29,7 +29,7 @@ pub(super) fn read(found: &FoundValue<'_>) -> Vec<Hook> {
         .flat_map(one_table)
         .collect();
     if hooks.len() > MAX_HOOKS {
-        found.refuse::<()>(format!("has {} hooks, and a pool has at most {MAX_HOOKS}", hooks.len()));
+        found.refuse::<()>(format!("has {} hooks; the maximum is {MAX_HOOKS}", hooks.len()));
     }
     hooks
 }
@@ -38,8 +38,7 @@ fn one_table(mut section: Section<'_>) -> Vec<Hook> {
     let timeout = section.find("timeout").and_then(|found| {
         let timeout = found.duration()?;
         if timeout > LONGEST {
-            return found
-                .refuse("is longer than 5m, and a hook is no place for work: enqueue a task instead");
+            return found.refuse("must be at most 5m; for longer work, enqueue a task instead");
         }
         Some(timeout)
     });
@@ -47,7 +46,7 @@ fn one_table(mut section: Section<'_>) -> Vec<Hook> {
     let timeout = timeout.unwrap_or(TIMEOUT);
     let given = ["command", "webhook", "task"].map(|key| section.has(key)).contains(&true);
     if !given {
-        section.fault("command", "is missing, and so are webhook and task: a hook does one of these");
+        section.fault("command", "is missing, and so are webhook and task; a hook needs one of these");
     }
     let acts = [
         section.find("command").and_then(|found| command(&found)),
@@ -63,7 +62,7 @@ fn command(found: &FoundValue<'_>) -> Option<HookAct> {
     let policy = CommandPolicy { input: Input::Payload, ..CommandPolicy::new(argv) };
     let wrong = policy.faults();
     for error in &wrong {
-        found.refuse::<()>(format!("cannot be run: {error}"));
+        found.refuse::<()>(format!("is invalid: {error}"));
     }
     wrong.is_empty().then_some(HookAct::Command(Box::new(policy)))
 }
@@ -79,7 +78,7 @@ fn task(section: &mut Section<'_>) -> Option<HookAct> {
     if section.has("task") {
         for (key, missing) in [("queue", queue.is_none()), ("kind", kind.is_none())] {
             if missing {
-                task.fault(key, "is missing: a task has a queue and a kind");
+                task.fault(key, "is missing; a task needs a queue and a kind");
             }
         }
     }
@@ -89,7 +88,7 @@ fn task(section: &mut Section<'_>) -> Option<HookAct> {
     Some(HookAct::Task { queue, kind })
 }
 
-/// A pool whose failures come back to it through the tasks of hooks: one that fails would be told of for ever.
+/// A pool whose failures return to it through the tasks of hooks, which would never stop.
 pub(super) fn circle(pools: &[PoolSettings]) -> Option<&str> {
     let to = |pool: &PoolSettings| -> Vec<String> {
         let queue = |hook: &Hook| match &hook.act {
@@ -101,7 +100,7 @@ pub(super) fn circle(pools: &[PoolSettings]) -> Option<&str> {
     let next: BTreeMap<&str, Vec<String>> = pools.iter().map(|pool| (pool.name.as_str(), to(pool))).collect();
     next.keys().copied().find(|pool| {
         let (mut seen, mut open) = (BTreeSet::new(), next[pool].clone());
-        // Each queue is opened once.
+        // Each queue is visited once.
         while let Some(queue) = open.pop() {
             if queue == *pool {
                 return true;

@@ -1,5 +1,5 @@
-//! The tables `[pool.NAME.kind.KIND]`: what is said about the tries and the time of one kind of task. It wins over what is said
-//! for the whole pool, and what a task says of itself wins over it.
+//! The tables `[pool.NAME.kind.KIND]`: retry and timeout settings of one kind of task. They take precedence over those of the
+//! pool, and a task's own settings over them.
 
 use std::collections::BTreeMap;
 
@@ -9,13 +9,13 @@ use ostler_store::{MAX_KINDS, check_name};
 use super::pool::overrides;
 use super::section::Section;
 
-/// The kinds of a pool that have rules of their own.
+/// Reads the kinds of a pool that have settings of their own.
 pub(super) fn read_all(section: &Section<'_>) -> BTreeMap<String, Overrides> {
     let mut kinds = BTreeMap::new();
     let entries = section.entries();
     if entries.len() > MAX_KINDS {
         section.fault_all(format!(
-            "has {} kinds, and at most {MAX_KINDS} have rules of their own",
+            "has {} kinds; at most {MAX_KINDS} may have settings of their own",
             entries.len()
         ));
     }

@@ -1,7 +1,7 @@
 //! The limits of a pool: `rate`, `concurrency` and `breaker`.
 //!
-//! Each is for the queue as a whole or, with a `key`, for each limit key. A task has one limit key and one cost, so all limits of
-//! a pool name the same ones.
+//! Each applies to the whole queue or, with a `key`, to each limit key. A task has one limit key and one cost, so all limits of
+//! a pool use the same ones.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -14,9 +14,9 @@ use ostler_store::views::QueueSettings;
 
 use super::section::{FoundValue, Section};
 
-/// How much, at once or in a time.
+/// The range of amounts and bursts.
 const AMOUNTS: RangeInclusive<u64> = 1..=MAX_AMOUNT;
-/// Tasks that may run at once, failures that open a breaker, and ends that it looks at.
+/// The range of concurrency, failures and at_least.
 const COUNTS: RangeInclusive<u32> = 1..=1_000_000;
 /// The windows of a rate.
 const WINDOWS: [(&str, Duration); 4] = [
@@ -28,29 +28,25 @@ const WINDOWS: [(&str, Duration); 4] = [
 /// Stands for the key that a task was submitted with.
 const GIVEN: &str = "limit_key";
 
-/// The limits of a pool.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct LimitSettings {
-    /// At most this many tasks wait in the queue.
+    /// The maximum number of waiting tasks.
     pub(crate) queue_limit: Option<u64>,
-    /// At most this many tasks run at once, over all nodes.
+    /// The maximum number of running tasks, over all nodes.
     pub(crate) concurrency: Option<u32>,
-    /// At most this many tasks of one limit key run at once, over all nodes.
+    /// The maximum number of running tasks of one limit key, over all nodes.
     pub(crate) key_concurrency: Option<u32>,
-    /// So much begins in a time.
     pub(crate) rate: Vec<Rate>,
-    /// So much of each limit key begins in a time.
     pub(crate) key_rate: Vec<Rate>,
-    /// When work is stopped because it fails.
     pub(crate) breaker: Option<BreakerSetting>,
-    /// Where payloads have the limit key.
+    /// The payload path of the limit key.
     pub(crate) key: Option<PayloadPath>,
-    /// Where payloads have the cost.
+    /// The payload path of the cost.
     pub(crate) cost: Option<PayloadPath>,
 }
 
 impl LimitSettings {
-    /// What a node that starts with these does about the limits of its queue, which are as they were set `before`.
+    /// The changes that a node makes to the limits of its queue when it starts; `before` are the current settings.
     pub(crate) fn bring(&self, before: &QueueSettings) -> Bring {
         let none = *self == Self::default();
         match before.set_by {
@@ -66,7 +62,7 @@ impl LimitSettings {
         }
     }
 
-    /// All of them, also those that are left out: what a file no longer says must not hold on.
+    /// All limits, including those left out: limits removed from the file must be removed from the queue.
     fn changes(&self) -> Vec<QueueChange> {
         vec![
             QueueChange::Limit(self.queue_limit),
@@ -82,25 +78,22 @@ impl LimitSettings {
     }
 }
 
-/// What becomes of the limits of a queue when a node starts.
+/// The effect of a starting node on the limits of a queue.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Bring {
-    /// What the node changes.
     pub(crate) changes: Vec<QueueChange>,
-    /// What that takes the place of.
     pub(crate) replaces: Replaces,
 }
 
-/// What the limits of a config take the place of.
+/// What the limits of a config replace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Replaces {
-    /// Nothing that anybody would miss.
+    /// Nothing that was set by hand.
     Nothing,
-    /// Other limits that `ostler queue set` has set.
+    /// Different limits set by `ostler queue set`.
     SetByHand,
 }
 
-/// Reads the limits of a pool.
 pub(super) fn read(pool: &mut Section<'_>, queue_limits: RangeInclusive<u64>) -> LimitSettings {
     let mut same = CommonLimits::default();
     let queue_limit = pool.find("queue_limit").and_then(|found| found.whole(queue_limits));
@@ -123,14 +116,14 @@ pub(super) fn read(pool: &mut Section<'_>, queue_limits: RangeInclusive<u64>) ->
     }
 }
 
-/// What all limits of a pool have in common, with what said it first.
+/// What all limits of a pool share, and where it was set first.
 #[derive(Default)]
 struct CommonLimits {
     key: Option<(String, Option<PayloadPath>)>,
     cost: Option<(String, Option<PayloadPath>)>,
 }
 
-/// What a limit is about.
+/// Whether a limit applies to the queue or to each key.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum LimitSubject {
     Queue,
@@ -138,7 +131,6 @@ enum LimitSubject {
 }
 
 impl CommonLimits {
-    /// Reads the key of a limit.
     fn key(&mut self, found: Option<FoundValue<'_>>) -> LimitSubject {
         let Some(found) = found else { return LimitSubject::Queue };
         let Some(text) = found.text() else { return LimitSubject::Key };
@@ -146,7 +138,7 @@ impl CommonLimits {
         let Some(key) = key else { return LimitSubject::Key };
         match &self.key {
             Some((place, known)) if *known != key => {
-                found.refuse::<()>(format!("is {}, and {place} is another: {ONE_KEY}", found.shown()));
+                found.refuse::<()>(format!("is {}, but {place} is different: {ONE_KEY}", found.shown()));
             }
             Some(_) => {}
             None => self.key = Some((found.path().to_owned(), key)),
@@ -154,7 +146,7 @@ impl CommonLimits {
         LimitSubject::Key
     }
 
-    /// Reads the cost of a rate, which counts tasks where it says nothing.
+    /// Reads the cost of a rate; without one, each task counts as 1.
     fn cost(&mut self, rate: &mut Section<'_>) {
         let found = rate.find("cost");
         let place = found.as_ref().map_or_else(|| rate.path().to_owned(), |found| found.path().to_owned());
@@ -167,7 +159,7 @@ impl CommonLimits {
         };
         match &self.cost {
             Some((known, other)) if *other != cost => {
-                rate.fault("cost", format!("is not that of {known}: {ONE_COST}"));
+                rate.fault("cost", format!("differs from that of {known}: {ONE_COST}"));
             }
             Some(_) => {}
             None => self.cost = Some((place, cost)),
@@ -175,14 +167,14 @@ impl CommonLimits {
     }
 }
 
-const ONE_KEY: &str = "a task has one limit key, so all limits of a pool have the same key";
-const ONE_COST: &str = "a task has one cost, so every rate of a pool has the same cost, or none has one";
+const ONE_KEY: &str = "a task has one limit key, so all limits of a pool must use the same key";
+const ONE_COST: &str = "a task has one cost, so all rates of a pool must use the same cost, or none";
 
 fn path(found: &FoundValue<'_>, text: &str) -> Option<PayloadPath> {
-    PayloadPath::parse(text).map_err(|error| found.refuse::<()>(format!("cannot be used: {error}"))).ok()
+    PayloadPath::parse(text).map_err(|error| found.refuse::<()>(format!("is invalid: {error}"))).ok()
 }
 
-/// The rates of the queue, and those of its keys.
+/// The rates of the queue, and of its keys.
 fn rates(pool: &mut Section<'_>, same: &mut CommonLimits) -> (Vec<Rate>, Vec<Rate>) {
     let Some(found) = pool.find("rate") else { return (Vec::new(), Vec::new()) };
     let (mut queue, mut keys) = (Vec::new(), Vec::new());
@@ -197,7 +189,7 @@ fn rates(pool: &mut Section<'_>, same: &mut CommonLimits) -> (Vec<Rate>, Vec<Rat
         }
     }
     if queue.len() > MAX_WINDOWS || keys.len() > MAX_WINDOWS {
-        found.refuse::<()>(format!("has more than {MAX_WINDOWS} windows, and at most so many are taken"));
+        found.refuse::<()>(format!("has more than {MAX_WINDOWS} windows, the maximum"));
     }
     (queue, keys)
 }
@@ -208,7 +200,7 @@ fn rate(section: &mut Section<'_>) -> Option<Rate> {
     let [(at, found)] = windows.as_slice() else {
         let names = WINDOWS.map(|(name, _)| name).join(", ");
         return section.refuse(format!(
-            "has {} of {names}, and must have one; several rates are a list",
+            "has {} of {names}, but must have exactly one; for several rates use a list",
             windows.len()
         ));
     };
@@ -222,7 +214,7 @@ fn breaker(pool: &mut Section<'_>, same: &mut CommonLimits) -> Option<BreakerSet
     let of = same.key(section.find("key"));
     let reset = section.find("reset");
     if reset.is_none() {
-        section.fault("reset", "is missing: how long it stays open before one task may try, such as \"5m\"");
+        section.fault("reset", "is missing: how long it stays open before one task is tried, such as \"5m\"");
     }
     let reset = reset.and_then(|found| span(&found));
     let trip = trip(&mut section);
@@ -239,29 +231,30 @@ fn trip(section: &mut Section<'_>) -> Option<Trip> {
     match chosen.as_slice() {
         [(0, failures)] => {
             for (_, found) in section.choose(&["window", "at_least"]) {
-                found.refuse::<()>("goes with share, and not with failures, which are counted in a row");
+                found.refuse::<()>("can only be used with share, not with failures");
             }
             failures.count(COUNTS).map(Trip::Consecutive)
         }
         [(_, share)] => {
             let failures_percent = share.percent();
-            let at_least = section.required("at_least", "fewer ends than this say nothing yet, such as 20");
+            let at_least =
+                section.required("at_least", "the minimum number of finished attempts, such as 20");
             let at_least = at_least.and_then(|found| found.count(COUNTS));
             let window = section.required("window", "how far back to look, such as \"1m\"");
             let window = window.and_then(|found| span(&found));
             Some(Trip::Rate { failures_percent: failures_percent?, at_least: at_least?, window: window? })
         }
         _ => section.refuse(
-            "must have either failures, how many in a row are too much, or share, which part of what ended lately is too much",
+            "must have either failures (the number in a row) or share (the fraction of failures in a window)",
         ),
     }
 }
 
-/// A time that a breaker or a window may have.
+/// The duration of a window or a reset.
 fn span(found: &FoundValue<'_>) -> Option<Duration> {
     let span = found.duration()?;
     if span > MAX_WINDOW {
-        return found.refuse(format!("is {}, and must be at most 366d", found.shown()));
+        return found.refuse(format!("is {}, but must be at most 366d", found.shown()));
     }
     Some(span)
 }
@@ -292,7 +285,7 @@ mod tests {
         let by_hand = QueueSettings { rate: rate(9), set_by: SetBy::Hand, ..QueueSettings::default() };
         let none = limits("");
         assert_eq!(none.bring(&by_hand), Bring { changes: Vec::new(), replaces: Replaces::Nothing });
-        // What an earlier file said, and this one does not say any more, goes.
+        // Limits that an earlier file had, and this one has not, are removed.
         let by_file = QueueSettings { set_by: SetBy::Config, ..by_hand.clone() };
         assert_eq!(none.bring(&by_file), Bring { changes: none.changes(), replaces: Replaces::Nothing });
         let some = limits("rate = { per_minute = 60 }");
@@ -362,39 +355,39 @@ mod tests {
         for (text, sentence) in [
             (
                 "rate = 60",
-                "pool.shell.rate is 60, and must be a table such as { per_minute = 60 }, or a list of such",
+                "pool.shell.rate is 60, but must be a table such as { per_minute = 60 }, or a list of such",
             ),
-            ("rate = [60]", "pool.shell.rate has 60 in it, and must be a table such as { per_minute = 60 }"),
+            ("rate = [60]", "pool.shell.rate contains 60, but must be a table such as { per_minute = 60 }"),
             (
                 "rate = {}",
-                "pool.shell.rate has 0 of per_second, per_minute, per_hour, per_day, and must have one",
+                "pool.shell.rate has 0 of per_second, per_minute, per_hour, per_day, but must have exactly one",
             ),
             ("rate = { per_minute = 1, per_hour = 2 }", "has 2 of per_second"),
             (
                 "rate = { per_minute = 0 }",
-                "pool.shell.rate.per_minute is 0, and must be a whole number from 1",
+                "pool.shell.rate.per_minute is 0, but must be a whole number from 1",
             ),
             ("rate = { per_minute = 1, burst = 0 }", "pool.shell.rate.burst is 0"),
             (
                 "rate = { per_minut = 1, per_hour = 1 }",
-                "rate.per_minut: there is no such key; did you mean per_minute?",
+                "rate.per_minut: unknown key; did you mean per_minute?",
             ),
             (
                 "rate = { per_minute = 1, key = \"tenant\" }",
-                "pool.shell.rate.key cannot be used: \"tenant\" is no path",
+                "pool.shell.rate.key is invalid: \"tenant\" is no path",
             ),
-            ("rate = { per_minute = 1, cost = 3 }", "pool.shell.rate.cost is 3, and must be a string"),
+            ("rate = { per_minute = 1, cost = 3 }", "pool.shell.rate.cost is 3, but must be a string"),
             (
                 "rate = [{ per_minute = 1 }, { per_hour = 1, cost = \"payload.x\" }]",
-                "pool.shell.rate[2].cost is not that of pool.shell.rate[1]: a task has one cost",
+                "pool.shell.rate[2].cost differs from that of pool.shell.rate[1]: a task has one cost",
             ),
             (
                 "rate = { per_minute = 1, key = \"payload.a\" }\nbreaker = { failures = 1, reset = \"1s\", key = \"payload.b\" }",
-                "pool.shell.breaker.key is \"payload.b\", and pool.shell.rate.key is another: a task has one limit key",
+                "pool.shell.breaker.key is \"payload.b\", but pool.shell.rate.key is different: a task has one limit key",
             ),
             (
                 "concurrency = { key = \"limit_key\" }\nrate = { per_minute = 1, key = \"payload.a\" }",
-                "pool.shell.rate.key is \"payload.a\", and pool.shell.concurrency.key is another",
+                "pool.shell.rate.key is \"payload.a\", but pool.shell.concurrency.key is different",
             ),
             ("concurrency = { total = 0 }", "pool.shell.concurrency.total is 0"),
             ("breaker = { reset = \"5m\" }", "pool.shell.breaker must have either failures"),
@@ -406,11 +399,11 @@ mod tests {
             ("breaker = { failures = 0, reset = \"5m\" }", "pool.shell.breaker.failures is 0"),
             (
                 "breaker = { failures = 5, reset = \"367d\" }",
-                "pool.shell.breaker.reset is \"367d\", and must be at most 366d",
+                "pool.shell.breaker.reset is \"367d\", but must be at most 366d",
             ),
             (
                 "breaker = { failures = 5, window = \"1m\", reset = \"5m\" }",
-                "pool.shell.breaker.window goes with share",
+                "pool.shell.breaker.window can only be used with share",
             ),
             (
                 "breaker = { share = 0.5, window = \"1m\", reset = \"5m\" }",
@@ -428,7 +421,7 @@ mod tests {
             let text =
                 format!("breaker = {{ share = {share}, window = \"1m\", at_least = 20, reset = \"5m\" }}");
             let line = fault(&pool(&text));
-            assert!(line.contains("and must be a part of one, from 0.01 to 1.0"), "{share}: {line}");
+            assert!(line.contains("but must be a fraction from 0.01 to 1.0"), "{share}: {line}");
         }
         let many = ["{ per_minute = 1 }"; 5].join(", ");
         assert!(fault(&pool(&format!("rate = [{many}]"))).contains("has more than 4 windows"));

@@ -1,7 +1,6 @@
 //! The config: `ostler.toml`, read once and valid by construction.
 //!
-//! [`DEFAULT`] is the reference: every key, with its default. A [`Config`] is plain data and is passed down; whoever
-//! holds one need not check it again.
+//! [`DEFAULT`] is the reference: every key, with its default. A [`Config`] is plain data that needs no further checks.
 
 pub(crate) mod duration;
 mod expand;
@@ -46,101 +45,87 @@ use section::{ConfigReader, Section};
 
 use crate::hooks::Hook;
 
-/// The reference: every key there is, with its default. As it stands it changes nothing.
+/// The reference: every key with its default, commented out.
 pub(crate) const DEFAULT: &str = include_str!("default.toml");
 
-/// Bytes of a config file. One that people can read is far smaller.
+/// The maximum size of a config file.
 const MAX_FILE_BYTES: u64 = 1 << 20;
-/// Faults of syntax that are told: most follow from the first ones.
+/// The maximum number of syntax errors reported: most follow from the first ones.
 const MAX_SYNTAX_FAULTS: usize = 5;
-/// What a payload may be limited to.
+/// The range of `payload_limit`.
 const PAYLOAD_LIMITS: RangeInclusive<u64> = 1..=256 << 20;
-/// How many tasks of a sort may be kept.
+/// The range of `keep.most`.
 const KEPT: RangeInclusive<u64> = 1..=1_000_000_000;
-/// How long rows without a task are left alone, unless the file says otherwise.
+/// The default of `keep.strays`: how long orphaned rows are kept.
 pub(crate) const STRAYS: Duration = Duration::from_secs(7 * 24 * 60 * 60);
-/// The words for how children are contained.
+/// The values of `containment`.
 const CONTAINMENTS: [(&str, Containment); 3] =
     [("auto", Containment::Auto), ("cgroup", Containment::Cgroup), ("group", Containment::Group)];
-/// When the tasks of a dead node are given to others.
+/// The values of `lease.failover`.
 const FAILOVERS: [(&str, Failover); 2] = [("known", Failover::Known), ("strict", Failover::Strict)];
-/// Top-level keys that the design names and that are not in this version.
+/// Planned top-level keys.
 const LATER_KEYS: [&str; 1] = ["listen"];
 
-/// All that `ostler.toml` says, with the defaults filled in.
+/// The contents of `ostler.toml`, with defaults filled in.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Config {
-    /// Which store, if the file says so.
     pub(crate) store: Option<StoreUrl>,
-    /// What people call the node, if the file says so.
     pub(crate) name: Option<String>,
-    /// How long a drain waits for what runs.
+    /// How long a drain waits for running tasks.
     pub(crate) shutdown_timeout: Duration,
-    /// How leases are kept.
     pub(crate) lease: LeaseTimes,
-    /// When the tasks of a dead node are given to others, where the store has a choice.
+    /// When the tasks of a dead node are reassigned, where the store has a choice.
     pub(crate) failover: Failover,
-    /// What is kept of finished tasks.
+    /// How long finished tasks are kept.
     pub(crate) keep: Retention,
-    /// Rows without a task that are younger than this are not swept.
+    /// Orphaned rows younger than this are kept.
     pub(crate) strays: Duration,
-    /// Bytes of a payload.
+    /// In bytes.
     pub(crate) payload_limit: usize,
-    /// How children are to be contained.
     pub(crate) containment: Containment,
-    /// Where nodes say that they are there, if the file says so. It is shown without its password.
+    /// Where nodes publish their presence. Shown without its password.
     pub(crate) presence: Option<PresenceSettings>,
-    /// Whether jobs are served that were left to nodes.
     pub(crate) jobs: DetachedJobs,
-    /// The pools, by name.
     pub(crate) pools: Vec<PoolSettings>,
-    /// The schedules, by name.
     pub(crate) schedules: Vec<PlannedSchedule>,
 }
 
-/// Whether a node serves the jobs that `ostler map --detach` makes. They bring commands of their own, so nobody does unless told to.
+/// Whether a node runs the jobs of `ostler map --detach`. They bring commands of their own, so it is off by default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DetachedJobs {
-    /// It does.
     Served,
-    /// It does not.
     Left,
 }
 
-/// Who runs the tasks of one queue, and how.
+/// A pool: how the tasks of one queue are run.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct PoolSettings {
-    /// Its name, which is the queue's.
+    /// The name of the pool and of its queue.
     pub(crate) name: String,
-    /// What runs its tasks.
     pub(crate) executor: ExecutorSettings,
-    /// How many workers it has.
     pub(crate) scale: ScalePolicy,
-    /// How long an attempt may take to stop when it is told to.
+    /// How long an attempt may take to stop after a request.
     pub(crate) grace: Duration,
-    /// What the file says about timeouts and retries of the queue's tasks; the rest is the default.
+    /// Timeout and retry settings of the queue's tasks; unset ones have defaults.
     pub(crate) overrides: Overrides,
-    /// What it says about those of a kind, which wins.
+    /// The same for single kinds, which take precedence.
     pub(crate) kinds: BTreeMap<String, Overrides>,
-    /// What holds its tasks back.
     pub(crate) limits: LimitSettings,
-    /// What a failure is that nobody has classed.
+    /// The class of failures without one.
     pub(crate) unclassed: Unclassed,
-    /// What is done when a task has failed for good.
+    /// Hooks for tasks that failed for good.
     pub(crate) on_failed: Vec<Hook>,
 }
 
-/// What runs the tasks of a pool.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum ExecutorSettings {
-    /// One child for each task.
+    /// One child process per task.
     Command(CommandPolicy),
-    /// Long-lived workers.
+    /// Persistent workers.
     Process(ProcessPolicy),
 }
 
 impl ExecutorSettings {
-    /// What its children may do at most.
     pub(crate) fn sandbox_mut(&mut self) -> Option<&mut Sandbox> {
         match self {
             Self::Command(policy) => policy.sandbox.as_mut(),
@@ -148,7 +133,6 @@ impl ExecutorSettings {
         }
     }
 
-    /// The same.
     pub(crate) const fn sandbox(&self) -> Option<&Sandbox> {
         match self {
             Self::Command(policy) => policy.sandbox.as_ref(),
@@ -156,7 +140,7 @@ impl ExecutorSettings {
         }
     }
 
-    /// Relative paths begin at this folder.
+    /// Resolves relative paths from this folder.
     fn beside(&mut self, folder: &Path) {
         let (folders, sandbox) = match self {
             Self::Command(policy) => (&mut policy.folders, policy.sandbox.as_mut()),
@@ -166,7 +150,7 @@ impl ExecutorSettings {
     }
 }
 
-/// Where nodes say that they are there, and how often.
+/// Where nodes publish their presence, and how often.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PresenceSettings {
     pub(crate) redis: RedisAddress,
@@ -174,7 +158,6 @@ pub(crate) struct PresenceSettings {
 }
 
 impl PresenceSettings {
-    /// The presence of one node.
     pub(crate) fn of_a_node(&self) -> Presence {
         Presence::new(self.redis.clone()).beating(self.times)
     }
@@ -200,7 +183,7 @@ impl Default for Config {
     }
 }
 
-/// The config in a file. Relative paths in it begin at the file's folder.
+/// Reads a config file. Relative paths in it are resolved from the file's folder.
 pub(crate) fn read(path: &Path, env: &dyn Fn(&str) -> Option<String>) -> Result<Config, ConfigError> {
     let origin = path.display().to_string();
     let unreadable = |why: String| ConfigError::Unreadable { path: origin.clone(), why };
@@ -210,14 +193,14 @@ pub(crate) fn read(path: &Path, env: &dyn Fn(&str) -> Option<String>) -> Result<
         .map_err(|error| unreadable(why_unread(&error)))?;
     if bytes.len() as u64 > MAX_FILE_BYTES {
         return Err(unreadable(format!(
-            "it has more than {}, which no config has",
+            "larger than {}, which is too large for a config",
             size::show(MAX_FILE_BYTES)
         )));
     }
     let text = String::from_utf8(bytes).map_err(|error| {
         let line =
             1 + error.as_bytes()[..error.utf8_error().valid_up_to()].iter().filter(|b| **b == b'\n').count();
-        unreadable(format!("it is not UTF-8 text: line {line} has other bytes in it"))
+        unreadable(format!("not UTF-8 text, at line {line}"))
     })?;
     let mut config = parse(&text, &origin, env)?;
     let folder = path.parent().unwrap_or(Path::new(""));
@@ -233,15 +216,15 @@ pub(crate) fn read(path: &Path, env: &dyn Fn(&str) -> Option<String>) -> Result<
 
 fn why_unread(error: &std::io::Error) -> String {
     if error.kind() == std::io::ErrorKind::NotFound {
-        "there is no such file; \"ostler config --default\" prints one".to_owned()
+        "no such file; to create one: ostler config --default > ostler.toml".to_owned()
     } else if error.kind() == std::io::ErrorKind::IsADirectory {
-        "this is a folder, and a config is a file".to_owned()
+        "this is a folder; expected a file".to_owned()
     } else {
-        format!("it cannot be read: {error}")
+        format!("cannot be read: {error}")
     }
 }
 
-/// The config that a text means. `origin` is where the text came from, as people know it.
+/// Parses a config. `origin` names the source in messages.
 pub(crate) fn parse(
     text: &str,
     origin: &str,
@@ -268,7 +251,7 @@ fn whole_file(mut top: Section<'_>) -> Config {
     let default = Config::default();
     let store = top.find("store").and_then(|found| {
         let text = found.text()?;
-        StoreUrl::parse(&text).map_err(|error| found.refuse::<()>(format!("cannot be used: {error}"))).ok()
+        StoreUrl::parse(&text).map_err(|error| found.refuse::<()>(format!("is invalid: {error}"))).ok()
     });
     let (kept, strays) = keep(top.section("keep"));
     let (lease, failover) = lease(top.section("lease"));
@@ -302,12 +285,14 @@ fn whole_file(mut top: Section<'_>) -> Config {
     };
     let workers: u64 = config.pools.iter().map(|pool| u64::from(pool.scale.max)).sum();
     if workers > MAX_WORKERS as u64 {
-        top.fault("pool", format!("has {workers} workers in all, and a node has at most {MAX_WORKERS}"));
+        top.fault("pool", format!("has {workers} workers in total; the maximum for a node is {MAX_WORKERS}"));
     }
     if let Some(pool) = hooks::circle(&config.pools) {
         top.fault(
             "pool",
-            format!("has a circle: what fails in \"{pool}\" becomes a task there again, by on_failed.task"),
+            format!(
+                "has a cycle: failures in \"{pool}\" enqueue tasks in the same pool, through on_failed.task"
+            ),
         );
     }
     top.close(&LATER_KEYS);
@@ -323,10 +308,7 @@ fn lease(mut section: Section<'_>) -> (LeaseTimes, Failover) {
     };
     if lease.ttl < lease.heartbeat * 2 {
         let (ttl, heartbeat) = (duration::show(lease.ttl), duration::show(lease.heartbeat));
-        section.fault(
-            "ttl",
-            format!("is {ttl}, and must be at least two heartbeats, which are {heartbeat} each"),
-        );
+        section.fault("ttl", format!("is {ttl}, but must be at least two heartbeats of {heartbeat}"));
     }
     let failover = section.find("failover").and_then(|found| found.one_of(&FAILOVERS)).unwrap_or_default();
     section.close(&[]);
@@ -341,20 +323,17 @@ fn presence(mut section: Section<'_>) -> Option<PresenceSettings> {
     };
     if times.ttl < times.interval.saturating_mul(2) {
         let (ttl, interval) = (duration::show(times.ttl), duration::show(times.interval));
-        section
-            .fault("ttl", format!("is {ttl}, and must be at least two intervals, which are {interval} each"));
+        section.fault("ttl", format!("is {ttl}, but must be at least two intervals of {interval}"));
     }
     let address = section.find("redis").and_then(|found| {
         let text = found.text()?;
-        RedisAddress::parse(&text)
-            .map_err(|error| found.refuse::<()>(format!("cannot be used: {error}")))
-            .ok()
+        RedisAddress::parse(&text).map_err(|error| found.refuse::<()>(format!("is invalid: {error}"))).ok()
     });
     section.close(&[]);
     address.map(|redis| PresenceSettings { redis, times })
 }
 
-/// What is kept of ended tasks, and how long rows without a task are left alone.
+/// How long finished tasks and orphaned rows are kept.
 fn keep(mut section: Section<'_>) -> (Retention, Duration) {
     let default = Retention::default();
     let kept = Retention {

@@ -1,4 +1,4 @@
-//! The tables `[pool.NAME]`: who runs the tasks of a queue, and how.
+//! The tables `[pool.NAME]`: the executor, workers, retries and limits of a queue.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -13,24 +13,23 @@ use super::section::{FoundValue, Section, nearest};
 use super::{ExecutorSettings, PoolSettings, hooks, kind, limits, process, sandbox};
 use crate::print::visible;
 
-/// Attempts, crashes and deaths that can be counted.
+/// The range of attempts, crashes and node deaths.
 pub(super) const COUNTS: RangeInclusive<u32> = 1..=1_000_000;
-/// Tasks that a queue may be limited to.
+/// The range of `queue_limit`.
 const LIMITS: RangeInclusive<u64> = 1..=1_000_000_000;
-/// Cores beyond this do not give a pool more workers by themselves.
+/// The default of `max_workers` is the number of cores, but at most this.
 const MOST_BY_CORES: u32 = 10;
-/// Bytes of log lines that one attempt may be granted.
+/// The maximum of `max_log` in bytes.
 pub(super) const MAX_LOG_BYTES: u64 = 1 << 30;
-/// What a pool of this version can be.
+/// Executors of this version.
 const EXECUTORS: [&str; 2] = ["command", "process"];
-/// What the design names besides.
+/// Planned executors.
 const LATER: [&str; 4] = ["agent", "llm", "http", "isolate"];
-/// What needs Rust functions, and so a program of one's own.
+/// Executors that need Rust functions, and are for programs that use the library.
 const IN_RUST: [&str; 2] = ["inline", "thread"];
-/// Keys of a pool that the design names and that are not in this version.
+/// Planned keys.
 const LATER_KEYS: [&str; 1] = ["budget"];
 
-/// The pools of the file, by name.
 pub(super) fn read_all(section: &Section<'_>) -> Vec<PoolSettings> {
     section.entries().into_iter().filter_map(|(name, found)| read(name, &found)).collect()
 }
@@ -40,7 +39,7 @@ fn read(name: String, found: &FoundValue<'_>) -> Option<PoolSettings> {
     let mut section = found.table()?;
     let sort = section.find("executor").map_or_else(
         || {
-            section.fault("executor", format!("is missing: this version has {}", EXECUTORS.join(", ")));
+            section.fault("executor", format!("is missing; this version has {}", EXECUTORS.join(", ")));
             ExecutorKind::Refused
         },
         |found| executor_named(&found),
@@ -57,7 +56,7 @@ fn read(name: String, found: &FoundValue<'_>) -> Option<PoolSettings> {
     let executor = match sort {
         ExecutorKind::Command => ExecutorSettings::Command(command(&name, &mut section)?),
         ExecutorKind::Process => ExecutorSettings::Process(process::read(&name, &mut section, grace)?),
-        // Its keys are not known here, and to refuse each of them would say nothing new.
+        // Its keys are unknown here; refusing each of them would say nothing new.
         ExecutorKind::Refused => return None,
     };
     section.close(&LATER_KEYS);
@@ -65,7 +64,6 @@ fn read(name: String, found: &FoundValue<'_>) -> Option<PoolSettings> {
     Some(PoolSettings { name, executor, scale, grace, overrides, kinds, unclassed, on_failed, limits })
 }
 
-/// Which executor a pool has.
 #[derive(Clone, Copy)]
 enum ExecutorKind {
     Command,
@@ -82,15 +80,15 @@ fn executor_named(found: &FoundValue<'_>) -> ExecutorKind {
         "command" => return ExecutorKind::Command,
         "process" => return ExecutorKind::Process,
         rust if IN_RUST.contains(&rust) => found.refuse::<()>(format!(
-            "\"{rust}\" runs Rust functions, and is for programs that use the library; this program has: {has}"
+            "\"{rust}\" runs Rust functions, and is only for programs that use the library; available here: {has}"
         )),
         later if LATER.contains(&later) => {
-            found.refuse(format!("\"{later}\" is not in this version; it has: {has}"))
+            found.refuse(format!("\"{later}\" is not supported in this version; available: {has}"))
         }
         other => {
             let guess = match nearest(other, &EXECUTORS) {
                 Some(near) => format!("did you mean \"{near}\"?"),
-                None => format!("this version has: {has}"),
+                None => format!("available: {has}"),
             };
             found.refuse(format!("{} does not exist; {guess}", found.shown()))
         }
@@ -105,13 +103,13 @@ fn scale(section: &mut Section<'_>, sort: ExecutorKind) -> ScalePolicy {
     if let (Some(min), Some(max)) = (min, max)
         && min > max
     {
-        section.fault("min_workers", format!("is {min}, and must be at most max_workers, which is {max}"));
+        section.fault("min_workers", format!("({min}) must not exceed max_workers ({max})"));
     }
     let default = match sort {
         ExecutorKind::Command | ExecutorKind::Refused => PoolSettings::default_scale(),
         ExecutorKind::Process => ScalePolicy { min: process::MIN_WORKERS, ..PoolSettings::default_scale() },
     };
-    // Of the two only what was said counts: a file is not wrong because a machine has few cores.
+    // Only explicit values are compared: a file is not wrong because a machine has few cores.
     let max = max.unwrap_or_else(|| default.max.max(min.unwrap_or(default.min)));
     ScalePolicy {
         min: min.unwrap_or(default.min.min(max)),
@@ -144,7 +142,7 @@ pub(super) fn overrides(section: &mut Section<'_>) -> Overrides {
     if let (Some(base), Some(max)) = (overrides.base, overrides.max)
         && base > max
     {
-        retry.fault("base", "is longer than max, and must not be");
+        retry.fault("base", "must not be longer than max");
     }
     retry.close(&[]);
     overrides
@@ -181,15 +179,12 @@ fn command(pool: &str, section: &mut Section<'_>) -> Option<CommandPolicy> {
     (argv.is_some() && wrong.is_empty()).then_some(policy)
 }
 
-/// Which files are recorded.
+/// The patterns of files to record.
 fn files(section: &mut Section<'_>) -> Vec<String> {
     let patterns = section.find("files").and_then(|found| {
         let patterns = found.texts("[\"*.pdf\"]")?;
         let policy = CommandPolicy { files: patterns.clone(), ..CommandPolicy::new(["true"]) };
-        policy
-            .faults()
-            .first()
-            .map_or(Some(patterns), |fault| found.refuse(format!("cannot be used: {fault}")))
+        policy.faults().first().map_or(Some(patterns), |fault| found.refuse(format!("is invalid: {fault}")))
     });
     patterns.unwrap_or_default()
 }
@@ -199,18 +194,18 @@ pub(super) fn bytes(found: Option<FoundValue<'_>>, most: u64) -> Option<usize> {
 }
 
 pub(super) fn environment(section: &mut Section<'_>, default: Environment) -> Environment {
-    let no_name = "and a variable has letters, digits and _ in its name";
+    let no_name = "the name of a variable consists of letters, digits and _";
     let keep = section.find("keep_env").and_then(|found| {
         let names = found.texts("[\"PATH\", \"HOME\"]")?;
         for name in names.iter().filter(|name| !is_name(name)) {
-            found.refuse::<()>(format!("has \"{}\" in it, {no_name}", visible(name)));
+            found.refuse::<()>(format!("contains \"{}\"; {no_name}", visible(name)));
         }
         Some(names)
     });
     let mut set = Vec::new();
     for (name, found) in section.section("env").entries() {
         if !is_name(&name) {
-            found.refuse::<()>(format!("cannot be set, {no_name}"));
+            found.refuse::<()>(format!("cannot be set; {no_name}"));
         }
         set.extend(found.text().map(|value| (name, value)));
     }
@@ -218,7 +213,7 @@ pub(super) fn environment(section: &mut Section<'_>, default: Environment) -> En
 }
 
 fn codes(section: &mut Section<'_>) -> Codes {
-    /// What a program can exit with, beside success.
+    /// Exit codes other than success.
     const CODES: RangeInclusive<u64> = 1..=255;
     let mut codes = section.section("exit_codes");
     let mut list = |key| {
@@ -231,17 +226,17 @@ fn codes(section: &mut Section<'_>) -> Codes {
         [&read.permanent, &read.transient, &read.queue_stop].into_iter().flatten().copied().collect();
     all.sort_unstable();
     if let Some(twice) = all.windows(2).find(|pair| pair[0] == pair[1]) {
-        section.fault("exit_codes", format!("has {} twice, and a code has one meaning", twice[0]));
+        section.fault("exit_codes", format!("has {} twice; a code can have only one meaning", twice[0]));
     }
     codes.close(&[]);
     read
 }
 
 impl PoolSettings {
-    /// How long an attempt may take to stop, unless the file says otherwise.
+    /// The default of `grace`.
     pub(super) const GRACE: Duration = Duration::from_secs(5);
 
-    /// How many workers a pool has, unless the file says otherwise.
+    /// The default numbers of workers.
     pub(super) fn default_scale() -> ScalePolicy {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let max = u32::try_from(cores).unwrap_or(u32::MAX).min(MOST_BY_CORES);

@@ -1,4 +1,4 @@
-//! The keys of a pool of long-lived workers: `executor = "process"`.
+//! Settings of a pool of persistent workers: `executor = "process"`.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -10,16 +10,15 @@ use super::pool::{MAX_LOG_BYTES, bytes, environment};
 use super::section::Section;
 use super::{duration, sandbox};
 
-/// Workers that are there from the start, unless the file says otherwise.
+/// The default of `min_workers`.
 pub(super) const MIN_WORKERS: u32 = 2;
-/// How long a worker may be given to be ready. A node that waits longer looks as if it hung.
+/// The maximum of `ready_timeout`. A node that waits longer seems to hang.
 const MAX_READY: Duration = Duration::from_secs(10 * 60);
-/// Tasks after which a worker may be replaced.
+/// The range of `recycle.after_tasks`.
 const TASKS: RangeInclusive<u64> = 1..=1_000_000_000;
-/// Memory above which a worker may be replaced.
+/// The range of `recycle.above_memory`.
 const MEMORY: RangeInclusive<u64> = 1 << 20..=1 << 40;
 
-/// How the workers of a pool are run.
 pub(super) fn read(pool: &str, section: &mut Section<'_>, grace: Duration) -> Option<ProcessPolicy> {
     let argv = command(section);
     let default = ProcessPolicy::new(pool, argv.clone().unwrap_or_default());
@@ -46,11 +45,11 @@ fn command(section: &mut Section<'_>) -> Option<Vec<String>> {
     };
     let argv = found.texts(EXAMPLE)?;
     if argv.first().is_none_or(String::is_empty) {
-        return found.refuse("cannot be run: the command has no program");
+        return found.refuse("has no program");
     }
     if argv.iter().any(|word| word.contains("{{")) {
         return found
-            .refuse("has {{ in it, and a worker is started before there is a task: nothing is replaced");
+            .refuse("contains {{, but a worker starts before there is a task: nothing can be replaced");
     }
     Some(argv)
 }
@@ -60,7 +59,7 @@ fn ready_timeout(section: &mut Section<'_>) -> Option<Duration> {
     let time = found.duration()?;
     if time > MAX_READY {
         let (time, most) = (duration::show(time), duration::show(MAX_READY));
-        return found.refuse(format!("is {time}, and must be at most {most}"));
+        return found.refuse(format!("is {time}, but must be at most {most}"));
     }
     Some(time)
 }

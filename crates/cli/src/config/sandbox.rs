@@ -1,4 +1,4 @@
-//! The keys of a pool that say where its children work, and what they may do at most.
+//! The folders and the sandbox of a pool's children.
 
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -10,16 +10,16 @@ use super::PoolSettings;
 use super::folders::subfolder;
 use super::section::{FoundValue, Section};
 
-/// Memory that a child may be limited to. With less, hardly anything starts.
+/// The range of `memory`. With less, hardly anything starts.
 const MEMORY: RangeInclusive<u64> = 1 << 20..=1 << 44;
-/// Files that a process may have open: its three streams, and something to work with.
+/// The range of `files`, per process: its three streams, and a few more.
 const OPEN_FILES: RangeInclusive<u64> = 8..=1 << 20;
-/// What a file may be limited to.
+/// The range of `file_size`.
 const FILE_SIZE: RangeInclusive<u64> = 1..=1 << 50;
-/// Processes and threads that a child may have at once.
+/// The range of `processes`, threads included.
 const PROCESSES: RangeInclusive<u64> = 1..=4_000_000;
 
-/// Where the children of a pool work.
+/// Where the children of a pool run.
 pub(super) fn folders(pool: &str, section: &mut Section<'_>) -> Folders {
     let mut path = |key| section.find(key).and_then(|found| one_path(&found));
     let (start, all) = (path("folder"), path("folders"));
@@ -29,13 +29,13 @@ pub(super) fn folders(pool: &str, section: &mut Section<'_>) -> Folders {
 fn one_path(found: &FoundValue<'_>) -> Option<PathBuf> {
     let text = found.text()?;
     if text.is_empty() {
-        found.refuse("is empty, and must be the path of a folder")
+        found.refuse("is empty, but must be the path of a folder")
     } else {
         Some(text.into())
     }
 }
 
-/// What they may do at most: everything, the least, or what a table says.
+/// The sandbox: none, the strictest, or as configured by a table.
 pub(super) fn read(section: &mut Section<'_>) -> Option<Sandbox> {
     let found = section.find("sandbox")?;
     match found.truth() {
@@ -69,7 +69,7 @@ fn network(found: &FoundValue<'_>) -> Option<Network> {
         Some(false) => Some(Network::None),
         Some(true) => Some(Network::Open),
         None if found.is_text("unix") => Some(Network::Unix),
-        None => found.refuse(format!("is {}, and must be false, true or \"unix\"", found.shown())),
+        None => found.refuse(format!("is {}, but must be false, true or \"unix\"", found.shown())),
     }
 }
 
@@ -77,14 +77,14 @@ fn paths(section: &mut Section<'_>, key: &'static str) -> Vec<PathBuf> {
     let texts = section.find(key).and_then(|found| {
         let texts = found.texts("[\"/srv/fonts\"]")?;
         if texts.iter().any(String::is_empty) {
-            return found.refuse("has an empty path in it");
+            return found.refuse("contains an empty path");
         }
         Some(texts)
     });
     texts.unwrap_or_default().into_iter().map(PathBuf::from).collect()
 }
 
-/// Relative paths begin at this folder.
+/// Resolves relative paths from this folder.
 pub(super) fn beside(folders: &mut Folders, sandbox: Option<&mut Sandbox>, folder: &Path) {
     let listed = sandbox.into_iter().flat_map(|sandbox| sandbox.read.iter_mut().chain(&mut sandbox.write));
     for path in folders.start.iter_mut().chain(&mut folders.each).chain(listed) {
@@ -93,18 +93,16 @@ pub(super) fn beside(folders: &mut Folders, sandbox: Option<&mut Sandbox>, folde
     }
 }
 
-/// A door that a sandbox leaves open, and that is easily taken for a smaller one.
+/// An opening in a sandbox that is wider than it looks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OpenDoor {
-    /// For programs: the same for ever.
+    /// For programs; never changes.
     pub(crate) code: &'static str,
-    /// What is open.
     pub(crate) sentence: String,
-    /// What helps.
     pub(crate) advice: &'static str,
 }
 
-/// The doors that the sandboxes of these pools leave open.
+/// The openings in the sandboxes of these pools.
 pub(crate) fn open_doors(pools: &[PoolSettings]) -> Vec<OpenDoor> {
     let mut open = Vec::new();
     for pool in pools {
@@ -115,11 +113,11 @@ pub(crate) fn open_doors(pools: &[PoolSettings]) -> Vec<OpenDoor> {
             Network::Unix => open.push(OpenDoor {
                 code: "sandbox-unix-sockets",
                 sentence: format!(
-                    "{} = \"unix\": its children can talk to whatever listens at a socket of this machine, such as a container \
+                    "{} = \"unix\": its children can connect to any Unix socket of this machine, such as that of a container \
                      engine, a database or the session bus, with the rights of the node's user",
                     key("network")
                 ),
-                advice: "Where one of these would let them out, run the node as a user whom it does not obey, or leave the network closed",
+                advice: "If one of these would let them escape, run the node as a user without access to it, or leave the network closed",
             }),
         }
         match sandbox.attributes {
@@ -127,10 +125,10 @@ pub(crate) fn open_doors(pools: &[PoolSettings]) -> Vec<OpenDoor> {
             Attributes::Changeable => open.push(OpenDoor {
                 code: "sandbox-chmod",
                 sentence: format!(
-                    "{} = true: its children can change the modes and times of every file of the node's user, the store's too",
+                    "{} = true: its children can change the modes and times of every file of the node's user, including the store's",
                     key("chmod")
                 ),
-                advice: "Leave it out if they do not need it: files can be made with the mode that they are to have (umask)",
+                advice: "Leave it out if they do not need it: files can be created with the right mode (umask)",
             }),
         }
     }

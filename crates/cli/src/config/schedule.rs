@@ -1,4 +1,4 @@
-//! The tables `[schedule.NAME]`: work that comes again and again. A node brings them to the store when it starts.
+//! The tables `[schedule.NAME]`: recurring tasks. A node writes them to the store when it starts.
 
 use ostler_core::{Missed, Overlap, Overrides, Priority, Timestamp};
 use ostler_runtime::{BadScheduleSpec, PlannedSchedule, ScheduleSpec};
@@ -8,12 +8,11 @@ use ostler_store::schedules::TaskTemplate;
 use super::pool::COUNTS;
 use super::section::{FoundValue, Section};
 
-/// The time zone of a line that names none.
+/// The default time zone.
 pub(crate) const UTC: &str = "UTC";
-/// The keys that say when; each schedule has one of them.
+/// The keys for the recurrence; each schedule has exactly one of them.
 const WHEN: [&str; 3] = ["cron", "every", "at"];
 
-/// The schedules of the file, by name.
 pub(super) fn read_all(section: &Section<'_>) -> Vec<PlannedSchedule> {
     section.entries().into_iter().filter_map(|(name, found)| read(name, &found)).collect()
 }
@@ -28,39 +27,40 @@ fn read(name: String, found: &FoundValue<'_>) -> Option<PlannedSchedule> {
     let task = match section.find("task") {
         Some(found) => found.table().and_then(task),
         None => {
-            section
-                .fault("task", "is missing: what a run is, such as { queue = \"shell\", kind = \"sweep\" }");
+            section.fault(
+                "task",
+                "is missing: the task to enqueue, such as { queue = \"shell\", kind = \"sweep\" }",
+            );
             None
         }
     };
     section.close(&[]);
     let plan = PlannedSchedule { name, times: times?, overlap: overlap?, missed: missed?, task: task? };
-    // Its name and its payload, whose bounds the store knows.
+    // Its name and its payload, whose limits the store knows.
     let checked = check_schedule(&plan.schedule(Timestamp::ZERO));
     checked.map_err(|error| found.fault(format!("{}: {error}", found.path()))).ok()?;
     Some(plan)
 }
 
-/// When it runs.
 fn times(section: &mut Section<'_>) -> Option<ScheduleSpec> {
     let said = section.present(&WHEN);
     let timezone = section.find("timezone");
     let when = match said.as_slice() {
         [when] => *when,
         [] => {
-            section.fault("cron", "is missing, and so are every and at: one of them says when it runs");
+            section.fault("cron", "is missing, and so are every and at; one of them is required");
             return None;
         }
         [first, second, ..] => {
-            section.fault(second, format!("and {first} are both given, and only one says when it runs"));
+            section.fault(second, format!("and {first} are both given; only one is allowed"));
             return None;
         }
     };
     if let (Some(timezone), "every" | "at") = (&timezone, when) {
-        timezone.refuse::<()>("is for cron lines; a step or a moment has none");
+        timezone.refuse::<()>("is only for cron");
     }
     let found = section.find(when)?;
-    let refuse = |error: BadScheduleSpec| found.refuse::<ScheduleSpec>(format!("cannot be used: {error}"));
+    let refuse = |error: BadScheduleSpec| found.refuse::<ScheduleSpec>(format!("is invalid: {error}"));
     match when {
         "cron" => {
             let zone = timezone.map_or(Some(UTC.to_owned()), |timezone| timezone.text())?;
@@ -71,12 +71,11 @@ fn times(section: &mut Section<'_>) -> Option<ScheduleSpec> {
     }
 }
 
-/// What a run is.
 fn task(mut section: Section<'_>) -> Option<TaskTemplate> {
     let mut named = |key: &'static str| match section.find(key) {
         Some(found) => found.name(),
         None => {
-            section.fault(key, "is missing: a run has a queue and a kind");
+            section.fault(key, "is missing; a task needs a queue and a kind");
             None
         }
     };

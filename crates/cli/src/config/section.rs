@@ -1,7 +1,7 @@
-//! A table of the file, read key by key.
+//! Typed access to a TOML table, key by key, collecting faults.
 //!
-//! A key is known because it is asked for. What nobody asked for is refused at the end, with the nearest key that was.
-//! Nothing stops at a fault: the value counts as left out, and the sentence is kept.
+//! A key is known because it is asked for. Keys that were never asked for are refused by `close`, with the nearest known key.
+//! Reading never stops at a fault: the value counts as left out, and the message is collected.
 
 mod plain;
 
@@ -19,17 +19,17 @@ use super::fault::ConfigFault;
 use super::size;
 use crate::print::visible;
 
-/// Keys that are further from each other than this are no typing mistake.
+/// Keys with a larger edit distance are not suggested.
 const MAX_DISTANCE: usize = 3;
-/// Nobody mistypes a longer key.
+/// Longer keys get no suggestion.
 const MAX_GUESSED_BYTES: usize = 64;
 
-/// One reading of one text.
+/// The state of reading one file.
 pub(super) struct ConfigReader<'a> {
     text: &'a str,
     env: &'a dyn Fn(&str) -> Option<String>,
     faults: RefCell<Vec<ConfigFault>>,
-    /// Every key that was asked for, and whether it stood there.
+    /// Every key that was asked for, and whether it was present.
     #[cfg(test)]
     pub(super) asked: RefCell<Vec<(String, bool)>>,
 }
@@ -45,7 +45,7 @@ impl<'a> ConfigReader<'a> {
         }
     }
 
-    /// Keeps a sentence about what begins at this byte.
+    /// Records a fault at this byte offset.
     pub(super) fn fault(&self, at: Option<usize>, sentence: impl Into<String>) {
         let line = at.map(|at| 1 + self.text.bytes().take(at).filter(|byte| *byte == b'\n').count());
         self.faults.borrow_mut().push(ConfigFault { line, sentence: sentence.into() });
@@ -55,13 +55,13 @@ impl<'a> ConfigReader<'a> {
         self.faults.into_inner()
     }
 
-    /// What stands there, as far as it is shown.
+    /// The source text of a value, shortened.
     fn source(&self, span: Range<usize>) -> String {
         short(self.text.get(span).and_then(|text| text.lines().next()).unwrap_or_default())
     }
 }
 
-/// A table of the file, or one that is not there: then every key of it is left out.
+/// A table of the file, or a missing one, whose keys are all absent.
 pub(super) struct Section<'a> {
     reading: &'a ConfigReader<'a>,
     path: String,
@@ -71,12 +71,12 @@ pub(super) struct Section<'a> {
 }
 
 impl<'a> Section<'a> {
-    /// The whole file.
+    /// The top-level table.
     pub(super) fn root(reading: &'a ConfigReader<'a>, table: &'a DeTable<'a>) -> Self {
         Self { reading, path: String::new(), at: None, table: Some(table), known: Vec::new() }
     }
 
-    /// The value of a key, if it is there.
+    /// The value of a key, if present.
     pub(super) fn find(&mut self, key: &'static str) -> Option<FoundValue<'a>> {
         self.known.push(key);
         let found = self.entry(key);
@@ -85,13 +85,13 @@ impl<'a> Section<'a> {
         found
     }
 
-    /// Those of some keys that are there, of which one is to be chosen, with their places in the list.
+    /// The values of those of `keys` that are present, with their indexes in `keys`.
     pub(super) fn choose(&mut self, keys: &[&'static str]) -> Vec<(usize, FoundValue<'a>)> {
         self.known.extend(keys);
         keys.iter().enumerate().filter_map(|(at, key)| Some((at, self.entry(key)?))).collect()
     }
 
-    /// The value of a key that must be there; `about` says what it is.
+    /// The value of a required key; `about` describes it.
     pub(super) fn required(&mut self, key: &'static str, about: &str) -> Option<FoundValue<'a>> {
         let found = self.find(key);
         if found.is_none() {
@@ -100,12 +100,12 @@ impl<'a> Section<'a> {
         found
     }
 
-    /// Its name, as sentences name it.
+    /// The path, as messages show it.
     pub(super) fn path(&self) -> &str {
         &self.path
     }
 
-    /// Keeps a sentence about it as a whole.
+    /// Records a fault about the whole table.
     pub(super) fn refuse<T>(&self, sentence: impl Display) -> Option<T> {
         self.reading.fault(self.at, format!("{} {sentence}", self.path));
         None
@@ -116,7 +116,6 @@ impl<'a> Section<'a> {
         Some(FoundValue { reading: self.reading, path: join(&self.path, key), at: name.span().start, value })
     }
 
-    /// The table under a key.
     pub(super) fn section(&mut self, key: &'static str) -> Self {
         let found = self.find(key);
         let empty = Self {
@@ -132,46 +131,45 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Which of these keys stand there. They are known; whoever wants a value asks for it.
+    /// Which of these keys are present. They count as known.
     pub(super) fn present(&mut self, keys: &[&'static str]) -> Vec<&'static str> {
         self.known.extend(keys);
         keys.iter().copied().filter(|key| self.entry(key).is_some()).collect()
     }
 
-    /// All entries of a table whose keys are names that the owner gave.
+    /// All entries of a table whose keys are chosen by the user.
     pub(super) fn entries(&self) -> Vec<(String, FoundValue<'a>)> {
         let names = self.table.into_iter().flat_map(|table| table.keys());
         names.filter_map(|name| Some((name.get_ref().to_string(), self.entry(name.get_ref())?))).collect()
     }
 
-    /// Whether a key stands there.
     pub(super) fn has(&self, key: &str) -> bool {
         self.entry(key).is_some()
     }
 
-    /// Keeps a sentence about a key of it.
+    /// Records a fault about a key.
     pub(super) fn fault(&self, key: &str, sentence: impl Display) {
         let at = self.entry(key).map(|found| found.at).or(self.at);
         self.reading.fault(at, format!("{} {sentence}", join(&self.path, key)));
     }
 
-    /// Keeps a sentence about the whole of it.
+    /// Records a fault about the whole table.
     pub(super) fn fault_all(&self, sentence: impl Display) {
         self.reading.fault(self.at, format!("{} {sentence}", self.path));
     }
 
-    /// Refuses what nobody asked for. Those in `later` are named in the design and are not in this version.
+    /// Refuses unknown keys. Those in `later` are planned, and not in this version.
     pub(super) fn close(self, later: &[&str]) {
         for (key, found) in self.entries() {
             if self.known.iter().any(|known| *known == key) {
                 continue;
             }
             let end = if later.contains(&key.as_str()) {
-                "this key is not in this version".to_owned()
+                "not supported in this version".to_owned()
             } else {
                 match probably(&key, &self.known) {
-                    Some(known) => format!("there is no such key; did you mean {known}?"),
-                    None => format!("there is no such key; the keys here are {}", self.known.join(", ")),
+                    Some(known) => format!("unknown key; did you mean {known}?"),
+                    None => format!("unknown key; the keys here are {}", self.known.join(", ")),
                 }
             };
             self.reading.fault(Some(found.at), format!("{}: {end}", found.path));
@@ -179,33 +177,33 @@ impl<'a> Section<'a> {
     }
 }
 
-/// The keys that were probably meant: those that have the word in them, or else the one that is written much like it.
+/// The keys that were probably meant: those that contain the word, or the one with the most similar spelling.
 fn probably(word: &str, known: &[&str]) -> Option<String> {
     let having: Vec<&str> =
         known.iter().copied().filter(|key| key.split('_').any(|part| part == word)).collect();
     if having.is_empty() { nearest(word, known).map(str::to_owned) } else { Some(having.join(" or ")) }
 }
 
-/// The known word that was probably meant.
+/// The known word with the most similar spelling.
 pub(crate) fn nearest<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
     if word.len() > MAX_GUESSED_BYTES {
         return None;
     }
     let by_distance = known.iter().map(|known| (strsim::osa_distance(word, known), *known));
-    // Half of a short word may not be wrong: then it is another word.
+    // If half of a short word differs, it is another word.
     let near =
         by_distance.filter(|(distance, known)| *distance <= MAX_DISTANCE && distance * 2 <= known.len());
     near.min_by_key(|(distance, _)| *distance).map(|(_, known)| known)
 }
 
-/// The path of a key, as TOML would write it.
+/// The path of a key in TOML notation.
 fn join(path: &str, key: &str) -> String {
     let bare = !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
     let key = if bare { short(key) } else { format!("\"{}\"", visible(&short(key))) };
     if path.is_empty() { key } else { format!("{path}.{key}") }
 }
 
-/// A value of the file, with all that is needed to speak about it.
+/// A value of the file, with its path and position.
 pub(super) struct FoundValue<'a> {
     reading: &'a ConfigReader<'a>,
     path: String,
@@ -214,28 +212,28 @@ pub(super) struct FoundValue<'a> {
 }
 
 impl<'a> FoundValue<'a> {
-    /// Its name, as sentences name it.
+    /// The path, as messages show it.
     pub(super) fn path(&self) -> &str {
         &self.path
     }
 
-    /// Keeps the sentence that its value is no good.
+    /// Records that the value is invalid.
     pub(super) fn refuse<T>(&self, sentence: impl Display) -> Option<T> {
         self.fault(format!("{} {sentence}", self.path));
         None
     }
 
-    /// Keeps a sentence about it.
+    /// Records a fault about the value.
     pub(super) fn fault(&self, sentence: impl Into<String>) {
         self.reading.fault(Some(self.at), sentence);
     }
 
-    /// It should have been something else.
+    /// Records that the value has the wrong type or range.
     fn mistaken<T>(&self, right: &str) -> Option<T> {
-        self.refuse(format!("is {}, and must be {right}", self.shown()))
+        self.refuse(format!("is {}, but must be {right}", self.shown()))
     }
 
-    /// The value as the file has it: what comes from the environment may be a secret.
+    /// The value as written in the file: values from the environment may be secret.
     pub(super) fn shown(&self) -> String {
         match self.value.get_ref().as_str() {
             Some(text) => format!("\"{}\"", visible(&short(text))),
@@ -243,22 +241,20 @@ impl<'a> FoundValue<'a> {
         }
     }
 
-    /// Whether it is yes or no, if it is one of them.
+    /// The boolean, if it is one.
     pub(super) fn truth(&self) -> Option<bool> {
         self.value.get_ref().as_bool()
     }
 
-    /// Whether it is this text.
     pub(super) fn is_text(&self, text: &str) -> bool {
         self.value.get_ref().as_str() == Some(text)
     }
 
-    /// The table that it is.
     pub(super) fn table(&self) -> Option<Section<'a>> {
         self.table_or("a table")
     }
 
-    /// The table that it is, where it could have been something else.
+    /// The value as a table; `right` describes what else it could have been.
     pub(super) fn table_or(&self, right: &str) -> Option<Section<'a>> {
         let Some(table) = self.value.get_ref().as_table() else {
             return self.mistaken(right);
@@ -267,7 +263,7 @@ impl<'a> FoundValue<'a> {
         Some(Section { reading, path, at, table: Some(table), known: Vec::new() })
     }
 
-    /// The table that it is, or the tables of a list.
+    /// The value as a table, or as a list of tables.
     pub(super) fn tables(&self, example: &str) -> Vec<Section<'a>> {
         let right = format!("a table such as {example}, or a list of such");
         let Some(items) = self.value.get_ref().as_array() else {
@@ -283,14 +279,15 @@ impl<'a> FoundValue<'a> {
                     let (reading, at) = (self.reading, Some(item.span().start));
                     Some(Section { reading, path, at, table: Some(table), known: Vec::new() })
                 }
-                None => self
-                    .refuse(format!("has {} in it, and must be {right}", self.reading.source(item.span()))),
+                None => {
+                    self.refuse(format!("contains {}, but must be {right}", self.reading.source(item.span())))
+                }
             }
         };
         items.iter().enumerate().filter_map(section).collect()
     }
 
-    /// A part of one, as a whole number of hundredths.
+    /// A fraction, in whole percent.
     pub(super) fn percent(&self) -> Option<u8> {
         let value = self.value.get_ref();
         let text = value
@@ -300,7 +297,7 @@ impl<'a> FoundValue<'a> {
         let percent = text.and_then(|text| text.parse::<f64>().ok()).map(|part| (part * 100.0).round());
         match percent {
             Some(percent) if (1.0..=100.0).contains(&percent) => Some(percent as u8),
-            Some(_) | None => self.mistaken("a part of one, from 0.01 to 1.0"),
+            Some(_) | None => self.mistaken("a fraction from 0.01 to 1.0"),
         }
     }
 
@@ -316,38 +313,37 @@ impl<'a> FoundValue<'a> {
         match expand(text, self.reading.env) {
             Err(error) => self.refuse(format!("is {}: {error}", self.shown())),
             Ok(text) if text.contains('\0') => {
-                self.refuse("has a NUL character in it, which no program can be given")
+                self.refuse("contains a NUL character, which cannot be passed to a program")
             }
             Ok(text) => Some(text),
         }
     }
 
-    /// A name of a node, a pool or a queue.
+    /// The name of a node, pool or queue.
     pub(super) fn name(&self) -> Option<String> {
         let name = self.text()?;
         ostler_store::check_name(&self.path, &name).map_err(|error| self.fault(error.to_string())).ok()?;
         Some(name)
     }
 
-    /// A list of strings.
     pub(super) fn texts(&self, example: &str) -> Option<Vec<String>> {
         let right = format!("a list of strings, such as {example}");
         let Some(items) = self.value.get_ref().as_array() else {
             return self.mistaken(&right);
         };
-        // Every element is looked at, so that every fault is told.
+        // Every element is read, so that every fault is reported.
         let texts: Vec<Option<String>> = items
             .iter()
             .map(|item| match item.get_ref().as_str() {
                 Some(text) => self.expanded(text),
-                None => self
-                    .refuse(format!("has {} in it, and must be {right}", self.reading.source(item.span()))),
+                None => {
+                    self.refuse(format!("contains {}, but must be {right}", self.reading.source(item.span())))
+                }
             })
             .collect();
         texts.into_iter().collect()
     }
 
-    /// A list of whole numbers.
     pub(super) fn numbers(&self, range: &RangeInclusive<u64>) -> Option<Vec<u64>> {
         let right = format!("a list of whole numbers from {} to {}", range.start(), range.end());
         let Some(items) = self.value.get_ref().as_array() else {
@@ -356,14 +352,13 @@ impl<'a> FoundValue<'a> {
         let number = |item: &Spanned<DeValue<'_>>| match whole(item.get_ref()) {
             Some(number) if range.contains(&number) => Some(number),
             Some(_) | None => {
-                self.refuse(format!("has {} in it, and must be {right}", self.reading.source(item.span())))
+                self.refuse(format!("contains {}, but must be {right}", self.reading.source(item.span())))
             }
         };
         let numbers: Vec<Option<u64>> = items.iter().map(number).collect();
         numbers.into_iter().collect()
     }
 
-    /// One of a few words.
     pub(super) fn one_of<T: Copy>(&self, choices: &[(&'static str, T)]) -> Option<T> {
         let words: Vec<String> = choices.iter().map(|(word, _)| format!("\"{word}\"")).collect();
         let text = self.text()?;
@@ -371,7 +366,7 @@ impl<'a> FoundValue<'a> {
         chosen.or_else(|| self.mistaken(&words.join(" or ")))
     }
 
-    /// Yes or no, as one of two values.
+    /// A boolean, as one of two values.
     pub(super) fn choice<T>(&self, yes: T, no: T) -> Option<T> {
         match self.value.get_ref().as_bool() {
             Some(true) => Some(yes),
@@ -380,7 +375,6 @@ impl<'a> FoundValue<'a> {
         }
     }
 
-    /// A whole number.
     pub(super) fn whole(&self, range: RangeInclusive<u64>) -> Option<u64> {
         match whole(self.value.get_ref()) {
             Some(number) if range.contains(&number) => Some(number),
@@ -390,36 +384,33 @@ impl<'a> FoundValue<'a> {
         }
     }
 
-    /// A whole number that is counted in 32 bits.
     pub(super) fn count(&self, range: RangeInclusive<u32>) -> Option<u32> {
         let number = self.whole(u64::from(*range.start())..=u64::from(*range.end()))?;
         u32::try_from(number).ok()
     }
 
-    /// A duration that is longer than zero.
     pub(super) fn duration(&self) -> Option<Duration> {
         let text = self.number_with_unit()?;
         match duration::parse(&text) {
-            Ok(Duration::ZERO) => self.refuse(format!("is {}, and must be longer than zero", self.bare())),
+            Ok(Duration::ZERO) => self.refuse(format!("is {}, but must be longer than zero", self.bare())),
             Ok(duration) => Some(duration),
             Err(error) => self.refuse(format!("is {}: {error}", self.bare())),
         }
     }
 
-    /// A size in bytes.
     pub(super) fn size(&self, range: RangeInclusive<u64>) -> Option<u64> {
         let text = self.number_with_unit()?;
         match size::parse(&text) {
             Ok(bytes) if range.contains(&bytes) => Some(bytes),
             Ok(_) => {
                 let (least, most) = (size::show(*range.start()), size::show(*range.end()));
-                self.refuse(format!("is {}, and must be from {least} to {most}", self.bare()))
+                self.refuse(format!("is {}, but must be from {least} to {most}", self.bare()))
             }
             Err(error) => self.refuse(format!("is {}: {error}", self.bare())),
         }
     }
 
-    /// A number without quotes is read too, to say that its unit is missing.
+    /// A number without quotes is accepted here, so that the message can say that its unit is missing.
     fn number_with_unit(&self) -> Option<String> {
         match whole(self.value.get_ref()) {
             Some(number) => Some(number.to_string()),
@@ -428,7 +419,6 @@ impl<'a> FoundValue<'a> {
         }
     }
 
-    /// The value without its quotes.
     fn bare(&self) -> String {
         match self.value.get_ref().as_str() {
             Some(text) => visible(&short(text)),

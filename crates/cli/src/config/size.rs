@@ -1,8 +1,8 @@
-//! How much: `64KiB`, `1MiB`, `10MB`. For the config file and for the program's own options.
+//! Sizes in bytes: `64KiB`, `1MiB`, `10MB`. For the config file and the command line.
 
 use super::duration::{short, split};
 
-/// The units and their bytes. The binary ones first: of two that fit alike they are shown.
+/// Units in bytes, binary ones first: they are preferred for display.
 const UNITS: [(&str, u64); 7] = [
     ("GiB", 1 << 30),
     ("MiB", 1 << 20),
@@ -13,24 +13,20 @@ const UNITS: [(&str, u64); 7] = [
     ("B", 1),
 ];
 
-/// Why a text is no size.
+/// Why a text is not a size.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SizeError {
-    /// No whole number at its beginning.
-    #[error("a size is a whole number with a unit, such as 1MiB")]
+    #[error("expected a whole number with a unit, such as 1MiB")]
     NotANumber,
-    /// A number alone.
-    #[error("a size has a unit, such as 64KiB or 1MiB")]
+    #[error("missing unit; use one such as 64KiB or 1MiB")]
     NoUnit,
-    /// A unit that there is not.
-    #[error("there is no unit \"{0}\": the units are B, kB, MB, GB, KiB, MiB and GiB")]
+    #[error("unknown unit \"{0}\"; the units are B, kB, MB, GB, KiB, MiB and GiB")]
     UnknownUnit(String),
-    /// More than can be counted.
-    #[error("it is larger than anything that can be counted")]
+    #[error("too large")]
     TooLarge,
 }
 
-/// The number of bytes that a text means.
+/// Parses a size into bytes.
 pub(crate) fn parse(text: &str) -> Result<u64, SizeError> {
     let (digits, unit) = split(text.trim(), |c| c.is_ascii_digit());
     let unit = unit.trim_start();
@@ -48,7 +44,7 @@ pub(crate) fn parse(text: &str) -> Result<u64, SizeError> {
     number.checked_mul(*bytes).ok_or(SizeError::TooLarge)
 }
 
-/// A size as it is written: exact, in the unit that makes the number smallest.
+/// Formats a size exactly, in the unit that gives the smallest number.
 pub(crate) fn show(bytes: u64) -> String {
     let exact = UNITS.iter().filter(|(_, unit)| bytes.is_multiple_of(*unit) && bytes >= *unit);
     let smallest = exact.min_by_key(|(_, unit)| bytes / unit);
@@ -86,11 +82,11 @@ mod tests {
             ("", "such as 1MiB"),
             ("MiB", "such as 1MiB"),
             ("-1MiB", "such as 1MiB"),
-            ("1048576", "a size has a unit"),
-            ("10M", "there is no unit \"M\""),
-            ("1.5MiB", "there is no unit \".5MiB\""),
-            ("99999999999999999999B", "larger than anything"),
-            ("99999999999GiB", "larger than anything"),
+            ("1048576", "missing unit"),
+            ("10M", "unknown unit \"M\""),
+            ("1.5MiB", "unknown unit \".5MiB\""),
+            ("99999999999999999999B", "too large"),
+            ("99999999999GiB", "too large"),
         ] {
             let error = parse(text).expect_err(text).to_string();
             assert!(error.contains(sentence), "\"{text}\": {error}");

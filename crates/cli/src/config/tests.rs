@@ -1,4 +1,4 @@
-//! The config as a whole: what is read, what is refused, and that the reference tells the truth.
+//! The config as a whole: what is accepted, what is refused, and that the reference is right.
 
 mod process;
 mod sandbox;
@@ -14,7 +14,7 @@ use proptest::test_runner::{Config as ProptestConfig, RngSeed};
 
 use super::*;
 
-/// So many cases, always the same ones, with no files left behind.
+/// This many cases, always the same ones, with no files left behind.
 pub(super) fn cases(cases: u32) -> ProptestConfig {
     let rng_seed = RngSeed::Fixed(0x05_71_e2);
     ProptestConfig { cases, failure_persistence: None, rng_seed, ..ProptestConfig::default() }
@@ -33,7 +33,7 @@ pub(super) fn good(text: &str) -> Config {
     parse(text, "ostler.toml", &env).unwrap_or_else(|errors| panic!("{errors}"))
 }
 
-/// The lines that tell what is wrong.
+/// The lines of the error message.
 fn told(text: &str) -> Vec<String> {
     let errors = parse(text, "ostler.toml", &env).expect_err("it should be refused");
     errors.to_string().lines().map(ToOwned::to_owned).collect()
@@ -46,7 +46,7 @@ pub(super) fn fault(text: &str) -> String {
     lines.into_iter().next().unwrap_or_default()
 }
 
-/// A pool that works, with these lines in it.
+/// A valid pool, with these lines.
 pub(super) fn pool(lines: &str) -> String {
     format!("[pool.shell]\nexecutor = \"command\"\ncommand = [\"true\"]\n{lines}\n")
 }
@@ -142,7 +142,7 @@ fn a_whole_file_is_read() {
 
 // ---- the reference -------------------------------------------------------------------------------------
 
-/// The reference with every key in force: a "#" that a key or a table follows is taken away.
+/// The reference with every key in force: a "#" before a key or a table is removed.
 fn reference() -> String {
     let key =
         |line: &&str| line.strip_prefix('#').is_some_and(|rest| !rest.is_empty() && !rest.starts_with(' '));
@@ -190,7 +190,7 @@ fn the_values_in_the_reference_are_the_defaults() {
     assert_eq!(config, Config::default());
 }
 
-/// A pool of workers with nothing but what must be said, and what has no default as the reference has it.
+/// A pool of workers with only the required keys, and the reference's examples for keys that have no default.
 fn plain_workers() -> PoolSettings {
     let text = "[pool.documents]\nexecutor = \"process\"\ncommand = [\"python3\", \"worker.py\"]
         recycle = { after_tasks = 1000, above_memory = \"512MiB\" }";
@@ -204,7 +204,7 @@ fn every_key_there_is_stands_in_the_reference() {
     document(&reading, &text);
     let asked = reading.asked.borrow();
     assert!(asked.iter().any(|(key, _)| key == "pool.shell.retry.max_node_deaths"), "{asked:?}");
-    // Of schedules there are three, for the three ways to say when, and of pools two: a key stands in one of them.
+    // There are three schedules, for the three kinds of recurrence, and two pools: each key is in one of them.
     let sort = |key: &str| match key.splitn(3, '.').collect::<Vec<_>>().as_slice() {
         [table @ ("schedule" | "pool"), _, rest] => format!("{table}.*.{rest}"),
         _ => key.to_owned(),
@@ -223,31 +223,28 @@ fn every_key_there_is_stands_in_the_reference() {
 fn an_unknown_key_is_refused_with_its_line_and_the_nearest_known_one() {
     assert_eq!(
         fault(&pool("max_worker = 3")),
-        "ostler.toml:4: pool.shell.max_worker: there is no such key; did you mean max_workers?"
+        "ostler.toml:4: pool.shell.max_worker: unknown key; did you mean max_workers?"
     );
     assert_eq!(
         fault(&pool("workers = 3")),
-        "ostler.toml:4: pool.shell.workers: there is no such key; did you mean min_workers or max_workers?"
+        "ostler.toml:4: pool.shell.workers: unknown key; did you mean min_workers or max_workers?"
     );
-    assert_eq!(fault("stroe = \"x\""), "ostler.toml:1: stroe: there is no such key; did you mean store?");
+    assert_eq!(fault("stroe = \"x\""), "ostler.toml:1: stroe: unknown key; did you mean store?");
     assert_eq!(
         fault("[lease]\nfoo = 1"),
-        "ostler.toml:2: lease.foo: there is no such key; the keys here are ttl, heartbeat, poll, failover"
+        "ostler.toml:2: lease.foo: unknown key; the keys here are ttl, heartbeat, poll, failover"
     );
     let long = "x".repeat(10_000);
     let line = fault(&format!("{long} = 1"));
-    assert!(line.len() < 300 && line.contains("there is no such key"), "{line}");
+    assert!(line.len() < 300 && line.contains("unknown key"), "{line}");
 }
 
 #[test]
 fn what_the_design_has_and_this_version_has_not_is_said_so() {
-    assert_eq!(
-        fault("listen = \"127.0.0.1:7700\""),
-        "ostler.toml:1: listen: this key is not in this version"
-    );
+    assert_eq!(fault("listen = \"127.0.0.1:7700\""), "ostler.toml:1: listen: not supported in this version");
     assert!(
         fault(&pool("budget = { per_day = \"$50\" }"))
-            .contains("pool.shell.budget: this key is not in this version")
+            .contains("pool.shell.budget: not supported in this version")
     );
 }
 
@@ -257,78 +254,72 @@ fn an_executor_that_cannot_be_used_is_told_with_those_that_can() {
         |executor: &str| fault(&format!("[pool.reviews]\nexecutor = \"{executor}\"\nagent = \"claude\""));
     assert_eq!(
         with("agent"),
-        "ostler.toml:2: pool.reviews.executor \"agent\" is not in this version; it has: command, process"
+        "ostler.toml:2: pool.reviews.executor \"agent\" is not supported in this version; available: command, process"
     );
-    assert!(with("inline").contains("runs Rust functions, and is for programs that use the library"));
-    assert!(with("thread").contains("runs Rust functions, and is for programs that use the library"));
+    assert!(with("inline").contains("runs Rust functions, and is only for programs that use the library"));
+    assert!(with("thread").contains("runs Rust functions, and is only for programs that use the library"));
     assert!(with("comand").contains("did you mean \"command\"?"));
-    assert!(with("docker").contains("this version has: command"));
+    assert!(with("docker").contains("available: command"));
     assert!(
         fault("[pool.x]\ntimeout = \"1s\"")
-            .contains(":1: pool.x.executor is missing: this version has command")
+            .contains(":1: pool.x.executor is missing; this version has command")
     );
-    assert!(fault("[pool.x]\nexecutor = 5").contains("pool.x.executor is 5, and must be a string in quotes"));
+    assert!(fault("[pool.x]\nexecutor = 5").contains("pool.x.executor is 5, but must be a string in quotes"));
 }
 
 #[test]
 fn a_duration_without_a_unit_is_refused_by_name() {
     for text in ["shutdown_timeout = 5", "shutdown_timeout = \"5\""] {
-        assert_eq!(fault(text), "ostler.toml:1: shutdown_timeout is 5: a duration has a unit, such as 5s");
+        assert_eq!(fault(text), "ostler.toml:1: shutdown_timeout is 5: missing unit; write 5s, for example");
     }
 }
 
 #[test]
 fn one_value_that_cannot_work_is_one_sentence() {
     for (text, sentence) in [
-        ("shutdown_timeout = \"0s\"", ":1: shutdown_timeout is 0s, and must be longer than zero"),
-        ("shutdown_timeout = -5", "shutdown_timeout is -5: a duration is not negative"),
-        ("shutdown_timeout = \"-5s\"", "shutdown_timeout is -5s: a duration is not negative"),
+        ("shutdown_timeout = \"0s\"", ":1: shutdown_timeout is 0s, but must be longer than zero"),
+        ("shutdown_timeout = -5", "shutdown_timeout is -5: a duration cannot be negative"),
+        ("shutdown_timeout = \"-5s\"", "shutdown_timeout is -5s: a duration cannot be negative"),
         ("shutdown_timeout = \"99999999999d\"", "is 99999999999d: the longest duration is 36500d"),
         ("shutdown_timeout = 99999999999999999999999", "shutdown_timeout is 99999"),
-        ("shutdown_timeout = true", "shutdown_timeout is true, and must be a string in quotes"),
-        ("lease.poll = \"0ms\"", "lease.poll is 0ms, and must be longer than zero"),
-        ("lease = 5", "lease is 5, and must be a table"),
-        ("lease.failover = \"fast\"", "lease.failover is \"fast\", and must be \"known\" or \"strict\""),
-        ("payload_limit = 1048576", "payload_limit is 1048576: a size has a unit"),
-        ("payload_limit = \"0B\"", "payload_limit is 0B, and must be from 1B to 256MiB"),
-        ("payload_limit = \"1GiB\"", "payload_limit is 1GiB, and must be from 1B to 256MiB"),
-        ("keep.most = 0", "keep.most is 0, and must be a whole number from 1 to 1000000000"),
-        ("keep.most = -1", "keep.most is -1, and must be a whole number"),
-        ("keep.most = 1.5", "keep.most is 1.5, and must be a whole number"),
+        ("shutdown_timeout = true", "shutdown_timeout is true, but must be a string in quotes"),
+        ("lease.poll = \"0ms\"", "lease.poll is 0ms, but must be longer than zero"),
+        ("lease = 5", "lease is 5, but must be a table"),
+        ("lease.failover = \"fast\"", "lease.failover is \"fast\", but must be \"known\" or \"strict\""),
+        ("payload_limit = 1048576", "payload_limit is 1048576: missing unit"),
+        ("payload_limit = \"0B\"", "payload_limit is 0B, but must be from 1B to 256MiB"),
+        ("payload_limit = \"1GiB\"", "payload_limit is 1GiB, but must be from 1B to 256MiB"),
+        ("keep.most = 0", "keep.most is 0, but must be a whole number from 1 to 1000000000"),
+        ("keep.most = -1", "keep.most is -1, but must be a whole number"),
+        ("keep.most = 1.5", "keep.most is 1.5, but must be a whole number"),
         ("name = \"\"", "name must not be empty"),
         ("name = \"a\\nb\"", "name: a name has no control characters"),
-        ("name = \"a\\u0000b\"", "name has a NUL character in it"),
+        ("name = \"a\\u0000b\"", "name contains a NUL character"),
         (
             "store = \"postgres://anna@db/x?colour=red\"",
-            "store cannot be used: the URL of the store cannot be read",
+            "store is invalid: the URL of the store cannot be read",
         ),
-        ("store = \"mysql://x\"", "store cannot be used: there is no store \"mysql:\""),
+        ("store = \"mysql://x\"", "store is invalid: unknown store \"mysql:\""),
         ("store = \"${NOT_THERE}/x\"", "store is \"${NOT_THERE}/x\": the variable NOT_THERE is not set"),
-        ("presence = true", "presence is true, and must be a table"),
-        (
-            "presence.redis = \"cache:6379\"",
-            "presence.redis cannot be used: Redis is named redis://host:port",
-        ),
+        ("presence = true", "presence is true, but must be a table"),
+        ("presence.redis = \"cache:6379\"", "presence.redis is invalid: expected redis://host:port"),
         (
             "presence.redis = \"redis://cache/jobs\"",
-            "presence.redis cannot be used: write redis://user:password@host",
+            "presence.redis is invalid: write redis://user:password@host",
         ),
-        ("presence.redis = 6379", "presence.redis is 6379, and must be a string in quotes"),
-        ("presence.every = \"5s\"", "presence.every: there is no such key"),
+        ("presence.redis = 6379", "presence.redis is 6379, but must be a string in quotes"),
+        ("presence.every = \"5s\"", "presence.every: unknown key"),
         (
             "presence = { interval = \"15s\", ttl = \"29s\" }",
-            "presence.ttl is 29s, and must be at least two intervals, which are 15s each",
+            "presence.ttl is 29s, but must be at least two intervals of 15s",
         ),
-        (
-            "presence.ttl = \"19s\"",
-            "presence.ttl is 19s, and must be at least two intervals, which are 10s each",
-        ),
+        ("presence.ttl = \"19s\"", "presence.ttl is 19s, but must be at least two intervals of 10s"),
         (
             "presence.redis = \"${NOT_THERE}\"",
             "presence.redis is \"${NOT_THERE}\": the variable NOT_THERE is not set",
         ),
-        ("pool = 5", "pool is 5, and must be a table"),
-        ("pool.x = 5", "pool.x is 5, and must be a table"),
+        ("pool = 5", "pool is 5, but must be a table"),
+        ("pool.x = 5", "pool.x is 5, but must be a table"),
         ("[pool.\"\"]\nexecutor = \"command\"\ncommand = [\"true\"]", "pool.\"\" must not be empty"),
     ] {
         let line = fault(text);
@@ -339,33 +330,33 @@ fn one_value_that_cannot_work_is_one_sentence() {
 #[test]
 fn one_value_of_a_pool_that_cannot_work_is_one_sentence() {
     for (text, sentence) in [
-        ("max_workers = 0", ":4: pool.shell.max_workers is 0, and must be a whole number from 1 to 1000"),
-        ("max_workers = 1001", "pool.shell.max_workers is 1001, and must be a whole number from 1 to 1000"),
-        ("min_workers = 5\nmax_workers = 2", "min_workers is 5, and must be at most max_workers, which is 2"),
+        ("max_workers = 0", ":4: pool.shell.max_workers is 0, but must be a whole number from 1 to 1000"),
+        ("max_workers = 1001", "pool.shell.max_workers is 1001, but must be a whole number from 1 to 1000"),
+        ("min_workers = 5\nmax_workers = 2", "min_workers (5) must not exceed max_workers (2)"),
         ("scale_up_at = 0", "pool.shell.scale_up_at is 0"),
-        ("retry.attempts = 0", "pool.shell.retry.attempts is 0, and must be a whole number from 1"),
-        ("retry.attempts = \"4\"", "pool.shell.retry.attempts is \"4\", and must be a whole number"),
-        ("retry.backoff = \"slow\"", "is \"slow\", and must be \"fixed\" or \"linear\" or \"exponential\""),
-        ("retry.jitter = 1", "pool.shell.retry.jitter is 1, and must be true or false"),
-        ("retry = { base = \"2m\", max = \"1m\" }", "pool.shell.retry.base is longer than max"),
-        ("retry.attempt = 1", "pool.shell.retry.attempt: there is no such key; did you mean attempts?"),
+        ("retry.attempts = 0", "pool.shell.retry.attempts is 0, but must be a whole number from 1"),
+        ("retry.attempts = \"4\"", "pool.shell.retry.attempts is \"4\", but must be a whole number"),
+        ("retry.backoff = \"slow\"", "is \"slow\", but must be \"fixed\" or \"linear\" or \"exponential\""),
+        ("retry.jitter = 1", "pool.shell.retry.jitter is 1, but must be true or false"),
+        ("retry = { base = \"2m\", max = \"1m\" }", "pool.shell.retry.base must not be longer than max"),
+        ("retry.attempt = 1", "pool.shell.retry.attempt: unknown key; did you mean attempts?"),
         ("queue_limit = 0", "pool.shell.queue_limit is 0"),
         ("kind.scan.retry.attempts = 0", "pool.shell.kind.scan.retry.attempts is 0"),
-        ("kind.scan.grace = \"1s\"", "pool.shell.kind.scan.grace: there is no such key"),
-        ("kind.scan = 1", "pool.shell.kind.scan is 1, and must be a table"),
+        ("kind.scan.grace = \"1s\"", "pool.shell.kind.scan.grace: unknown key"),
+        ("kind.scan = 1", "pool.shell.kind.scan is 1, but must be a table"),
         ("concurrency.limit = 0", "pool.shell.concurrency.limit is 0"),
-        ("unclassed = \"fatal\"", "unclassed is \"fatal\", and must be \"transient\" or \"permanent\""),
-        ("stdin = \"file\"", "pool.shell.stdin is \"file\", and must be \"nothing\" or \"payload\""),
-        ("keep_env = \"PATH\"", "pool.shell.keep_env is \"PATH\", and must be a list of strings"),
-        ("keep_env = [\"A=B\"]", "pool.shell.keep_env has \"A=B\" in it, and a variable has letters"),
-        ("env.\"A=B\" = \"x\"", "pool.shell.env.\"A=B\" cannot be set, and a variable has letters"),
-        ("env.A = 5", "pool.shell.env.A is 5, and must be a string in quotes"),
+        ("unclassed = \"fatal\"", "unclassed is \"fatal\", but must be \"transient\" or \"permanent\""),
+        ("stdin = \"file\"", "pool.shell.stdin is \"file\", but must be \"nothing\" or \"payload\""),
+        ("keep_env = \"PATH\"", "pool.shell.keep_env is \"PATH\", but must be a list of strings"),
+        ("keep_env = [\"A=B\"]", "pool.shell.keep_env contains \"A=B\"; the name of a variable"),
+        ("env.\"A=B\" = \"x\"", "pool.shell.env.\"A=B\" cannot be set; the name of a variable"),
+        ("env.A = 5", "pool.shell.env.A is 5, but must be a string in quotes"),
         (
             "exit_codes.permanent = [0]",
-            "exit_codes.permanent has 0 in it, and must be a list of whole numbers",
+            "exit_codes.permanent contains 0, but must be a list of whole numbers",
         ),
         ("exit_codes = { permanent = [7], transient = [7] }", "exit_codes has 7 twice"),
-        ("max_output = \"17MiB\"", "pool.shell.max_output is 17MiB, and must be from 1B to 16MiB"),
+        ("max_output = \"17MiB\"", "pool.shell.max_output is 17MiB, but must be from 1B to 16MiB"),
     ] {
         let line = fault(&pool(text));
         assert!(line.contains(sentence), "{text}: {line}");
@@ -380,16 +371,16 @@ fn hooks_are_one_table_or_a_list_of_them() {
     let two = "[[pool.shell.on_failed]]\nwebhook = \"http://a/${PASSWORD}\"\n[[pool.shell.on_failed]]\nwebhook = \"http://b/\"";
     assert_eq!(count(two), 2);
     for (text, sentence) in [
-        ("on_failed = 5", "pool.shell.on_failed is 5, and must be a table"),
+        ("on_failed = 5", "pool.shell.on_failed is 5, but must be a table"),
         ("on_failed = {}", "pool.shell.on_failed.command is missing, and so are webhook and task"),
         (
             "on_failed = [{ comand = [\"true\"], webhook = \"http://a/\" }]",
-            "on_failed[1].comand: there is no such key; did you mean command?",
+            "on_failed[1].comand: unknown key; did you mean command?",
         ),
-        ("on_failed.command = []", "pool.shell.on_failed.command cannot be run: the command has no program"),
+        ("on_failed.command = []", "pool.shell.on_failed.command is invalid: the command has no program"),
         (
             "on_failed.command = [\"echo\", \"{{ paylod }}\"]",
-            "on_failed.command cannot be run: there is no field \"paylod\"",
+            "on_failed.command is invalid: there is no field \"paylod\"",
         ),
         ("on_failed.webhook = \"127.0.0.1/x\"", "pool.shell.on_failed.webhook cannot be read"),
         ("on_failed.webhook = \"ftp://${PASSWORD}/x\"", "pool.shell.on_failed.webhook begins with \"ftp:\""),
@@ -398,7 +389,7 @@ fn hooks_are_one_table_or_a_list_of_them() {
             "on_failed.task = { queue = \"\", kind = \"b\" }",
             "pool.shell.on_failed.task.queue must not be empty",
         ),
-        ("on_failed = { webhook = \"http://a/\", timeout = \"6m\" }", "on_failed.timeout is longer than 5m"),
+        ("on_failed = { webhook = \"http://a/\", timeout = \"6m\" }", "on_failed.timeout must be at most 5m"),
         ("on_failed = { webhook = \"http://a/\", attempts = 11 }", "on_failed.attempts is 11"),
     ] {
         let line = fault(&pool(text));
@@ -413,8 +404,8 @@ fn failures_that_would_be_told_of_in_a_circle_are_refused() {
             "[pool.{pool}]\nexecutor = \"command\"\ncommand = [\"true\"]\non_failed.task = {{ queue = \"{queue}\", kind = \"dead\" }}\n"
         )
     };
-    assert!(fault(&to("a", "a")).contains("what fails in \"a\" becomes a task there again"));
-    assert!(fault(&format!("{}{}", to("a", "b"), to("b", "a"))).contains("circle"));
+    assert!(fault(&to("a", "a")).contains("failures in \"a\" enqueue tasks in the same pool"));
+    assert!(fault(&format!("{}{}", to("a", "b"), to("b", "a"))).contains("cycle"));
     good(&format!("{}{}", to("a", "b"), to("b", "c")));
 }
 
@@ -426,9 +417,9 @@ fn a_command_that_cannot_be_run_is_refused() {
         ("command = [\"\"]", "pool.x.command cannot be run: the command has no program"),
         (
             "command = \"date\"",
-            "is \"date\", and must be a list of strings, such as [\"sh\", \"-c\", \"date\"]",
+            "is \"date\", but must be a list of strings, such as [\"sh\", \"-c\", \"date\"]",
         ),
-        ("command = [\"sleep\", 5]", "pool.x.command has 5 in it, and must be a list of strings"),
+        ("command = [\"sleep\", 5]", "pool.x.command contains 5, but must be a list of strings"),
         ("command = [\"echo\", \"{{ paylod }}\"]", "cannot be run: there is no field \"paylod\""),
         ("command = [\"sh\", \"-c\", \"echo ${x:-y}\"]", "for a literal ${ write $${"),
     ] {
@@ -441,11 +432,11 @@ fn a_command_that_cannot_be_run_is_refused() {
 fn a_lease_shorter_than_two_heartbeats_is_refused() {
     assert_eq!(
         fault("[lease]\nheartbeat = \"10s\"\nttl = \"15s\""),
-        "ostler.toml:3: lease.ttl is 15s, and must be at least two heartbeats, which are 10s each"
+        "ostler.toml:3: lease.ttl is 15s, but must be at least two heartbeats of 10s"
     );
-    // Also when the other one is the default.
+    // This holds if the other value is the default, too.
     assert!(
-        fault("lease.heartbeat = \"1m\"").contains("lease.ttl is 1m, and must be at least two heartbeats")
+        fault("lease.heartbeat = \"1m\"").contains("lease.ttl is 1m, but must be at least two heartbeats")
     );
     assert_eq!(good("lease = { ttl = \"2s\", heartbeat = \"1s\" }").lease.ttl, Duration::from_secs(2));
 }
@@ -461,7 +452,7 @@ fn all_pools_together_are_bounded() {
     let many: String = (0..11)
         .map(|at| format!("[pool.p{at}]\nexecutor = \"command\"\ncommand = [\"true\"]\nmax_workers = 1000\n"))
         .collect();
-    assert!(fault(&many).contains("pool has 11000 workers in all, and a node has at most 10000"));
+    assert!(fault(&many).contains("pool has 11000 workers in total; the maximum for a node is 10000"));
 }
 
 #[test]
@@ -528,11 +519,11 @@ fn a_file_that_cannot_be_a_config_is_refused_in_a_sentence() {
         path
     };
     for (path, sentence) in [
-        (folder.path().join("missing.toml"), "missing.toml: there is no such file"),
-        (folder.path().to_owned(), ": this is a folder, and a config is a file"),
-        (write("latin.toml", b"# fine\nname = \"\xe4\""), "latin.toml: it is not UTF-8 text: line 2"),
-        (write("large.toml", &vec![b'#'; (1 << 20) + 1]), "large.toml: it has more than 1MiB"),
-        (write("wrong.toml", b"\nnmae = \"a\""), "wrong.toml:2: nmae: there is no such key"),
+        (folder.path().join("missing.toml"), "missing.toml: no such file"),
+        (folder.path().to_owned(), ": this is a folder; expected a file"),
+        (write("latin.toml", b"# fine\nname = \"\xe4\""), "latin.toml: not UTF-8 text, at line 2"),
+        (write("large.toml", &vec![b'#'; (1 << 20) + 1]), "large.toml: larger than 1MiB"),
+        (write("wrong.toml", b"\nnmae = \"a\""), "wrong.toml:2: nmae: unknown key"),
     ] {
         let error = read(Path::new(&path), &env).expect_err("it should be refused").to_string();
         assert!(error.contains(sentence), "{error}");

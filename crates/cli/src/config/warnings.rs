@@ -1,4 +1,4 @@
-//! What a config may say, and should not: data of tasks that an interpreter reads as program text.
+//! Warnings about shell injection: task data that an interpreter reads as program text.
 
 use super::{ExecutorSettings, PoolSettings};
 use crate::hooks::HookAct;
@@ -6,11 +6,11 @@ use crate::injection::{CommandWord, Data, pasted};
 use crate::print::visible;
 
 impl PoolSettings {
-    /// What is allowed and dangerous: data of tasks that an interpreter reads as program text.
+    /// Settings that are valid but dangerous: task data that an interpreter reads as program text.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let own = match &self.executor {
             ExecutorSettings::Command(policy) => Some(("command", policy.argv.as_slice())),
-            // Its arguments are the same for every task.
+            // The arguments are the same for every task.
             ExecutorSettings::Process(_) => None,
         };
         let hooks = self.on_failed.iter().filter_map(|hook| match &hook.act {
@@ -25,7 +25,7 @@ impl PoolSettings {
             argv.iter().map(|text| CommandWord { text, data: data_in(text) }).collect();
         let pasted = pasted(&argv)?;
         Some(format!(
-            "pool.{}.{key}: \"{}\" is program text for {}, and data of the task is pasted into it, so whoever submits a task can \
+            "pool.{}.{key}: \"{}\" is program text for {}, and task data is inserted into it, so anyone who can submit a task can \
              run anything: {}. The guide to processes shows how",
             self.name,
             visible(&pasted.argument),
@@ -35,7 +35,7 @@ impl PoolSettings {
     }
 }
 
-/// What a template puts into an argument. Only what a submitter chooses counts: not the id, the attempt, or the pool's queue.
+/// How much of an argument is data. Only what a submitter chooses counts: not the id, the attempt, or the pool's queue.
 fn data_in(template: &str) -> Data {
     let chosen = |field: &str| field.trim() == "kind" || field.trim().starts_with("payload");
     let mut fields = template.split("{{").skip(1).filter_map(|part| part.split_once("}}"));

@@ -1,4 +1,4 @@
-//! A tour on a temporary embedded store: every executor at work in two processes, one of which is killed in the middle.
+//! The demo: a tour on a temporary SQLite store, with every executor at work in two processes, one of which is killed.
 
 mod progress;
 mod tasks;
@@ -20,11 +20,11 @@ use progress::DemoProgress;
 use tasks::{DOCUMENTS, LANES, NAME, SHELL, SUMS, Tasks};
 pub(crate) use worker::run as run_worker;
 
-/// It takes a few seconds; after this something is wrong.
+/// The demo takes a few seconds; after this something is wrong.
 const LIMIT: Duration = Duration::from_secs(60);
-/// How often the demo looks.
+/// The polling interval.
 const LOOK: Duration = Duration::from_millis(20);
-/// Rows in a batch of maintenance.
+/// The batch size of maintenance.
 const BITE: usize = 1_000;
 
 pub(crate) fn run() -> anyhow::Result<()> {
@@ -57,7 +57,7 @@ async fn tour() -> anyhow::Result<()> {
     let mut bert = spawn(&path, "bert")?;
     let mut progress = DemoProgress::new();
     watch(&store, &mut progress, |survey| survey.nodes.len() == 2).await?;
-    // Until each executor has something done, and all have something left.
+    // Until each executor has completed something, and all have something left.
     watch(&store, &mut progress, |survey| {
         LANES.iter().all(|lane| counts(survey, lane.queue).completed * 4 >= lane.count as u64)
     })
@@ -65,20 +65,20 @@ async fn tour() -> anyhow::Result<()> {
     anna.kill().context("anna could not be killed")?;
     anna.wait()?;
     let killed = Instant::now();
-    // Whoever looks first finds it: the demo, or bert. Her lock is free when her children are gone, and not before.
+    // The demo or bert finds it first. anna's lock is released only when her children are gone.
     watch(&store, &mut progress, |survey| survey.nodes.len() == 1).await?;
     progress.pause();
-    println!("4. anna was killed with -9. That is known after {} ms", killed.elapsed().as_millis());
+    println!("4. anna was killed with kill -9; noticed after {} ms", killed.elapsed().as_millis());
     let children = tasks::children_of(folder.path(), "anna");
     let left = children.iter().filter(|pid| Path::new(&format!("/proc/{pid}")).exists()).count();
     ensure!(left == 0, "{left} children of anna live on");
-    println!("   She had started {} children; none is left", children.len());
+    println!("   anna had started {} children; none is left", children.len());
 
-    println!("5. bert does the rest");
+    println!("5. bert finishes the rest");
     watch(&store, &mut progress, |survey| unfinished(survey) == 0).await?;
     progress.pause();
     let all = Stats::of(&store.survey().await?, None).tasks;
-    ensure!(all.completed == total - 1 && all.failed == 1, "it ended with {all:?}");
+    ensure!(all.completed == total - 1 && all.failed == 1, "it finished with {all:?}");
 
     revive(&store, broken).await?;
     drop(bert.stdin.take());
@@ -86,11 +86,11 @@ async fn tour() -> anyhow::Result<()> {
     summary(&store, began).await
 }
 
-/// The dead letter is mended and replayed.
+/// Fixes and replays the dead letter.
 async fn revive(store: &Sqlite, broken: TaskId) -> anyhow::Result<()> {
     let dead = store.show(TaskRef::Id(broken)).await?.context("the dead letter is gone")?;
     let why = dead.task.last_failure.map(|failure| failure.message).unwrap_or_default();
-    println!("6. One dead letter: \"{why}\". It is mended and replayed");
+    println!("6. One dead letter: \"{why}\". Fixed and replayed");
     let how = Replay { payload: Some(r#"{"text":"now it has one"}"#.to_owned()), ..Replay::default() };
     let answers = store.replay(vec![broken], how).await?;
     ensure!(answers == [ReplayAnswer::Requeued], "the replay was answered with {answers:?}");
@@ -102,9 +102,9 @@ async fn revive(store: &Sqlite, broken: TaskId) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the attempts tell afterwards.
+/// Reads the outcome from the attempts.
 async fn summary(store: &Sqlite, began: Instant) -> anyhow::Result<()> {
-    println!("7. What the store says");
+    println!("7. The outcome, from the store");
     let survey = store.survey().await?;
     let (mut lost, mut twice, mut total) = (0, 0, 0);
     for lane in LANES {
@@ -125,7 +125,7 @@ async fn summary(store: &Sqlite, began: Instant) -> anyhow::Result<()> {
         let stats = Stats::of(&survey, Some(lane.queue));
         let p50 = stats.kinds.values().map(|kind| kind.p50_ms).max().unwrap_or_default();
         println!(
-            "   {:<8} {:>4} completed, {retried} of them after a failure, {taken_over} after anna's death; one takes {p50} ms",
+            "   {:<8} {:>4} completed, {retried} of them after a failure, {taken_over} after anna's death; median {p50} ms",
             lane.executor, stats.tasks.completed
         );
     }
@@ -146,7 +146,7 @@ fn spawn(store: &Path, name: &str) -> anyhow::Result<Child> {
         .with_context(|| format!("{name} could not be started"))
 }
 
-/// Shows progress until `enough`, and does what a node does for the store.
+/// Shows progress until `enough`, and runs the store's maintenance as a node does.
 async fn watch(
     store: &Sqlite,
     progress: &mut DemoProgress,
@@ -163,7 +163,7 @@ async fn watch(
             return Ok(());
         }
         let all = Stats::of(&survey, None).tasks;
-        ensure!(Instant::now() < until, "the demo takes too long; it stands at {all:?}");
+        ensure!(Instant::now() < until, "the demo takes too long; so far: {all:?}");
         look.tick().await;
     }
 }

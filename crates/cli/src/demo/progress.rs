@@ -1,4 +1,4 @@
-//! A bar for each executor, on a terminal; anywhere else, nothing but the story.
+//! Progress bars of the demo, one for each executor, on a terminal; elsewhere nothing.
 
 use std::io::{IsTerminal as _, Write as _};
 
@@ -7,13 +7,12 @@ use ostler_store::views::Survey;
 
 use super::tasks::LANES;
 
-/// Characters of a bar.
+/// The width of a bar.
 const WIDTH: usize = 30;
 
-/// Where progress is shown.
 pub(super) struct DemoProgress {
     live: bool,
-    /// Whether bars stand above the cursor.
+    /// Whether bars are drawn above the cursor.
     drawn: bool,
 }
 
@@ -22,12 +21,11 @@ impl DemoProgress {
         Self { live: std::io::stdout().is_terminal(), drawn: false }
     }
 
-    /// Shows nothing.
     pub(super) const fn silent() -> Self {
         Self { live: false, drawn: false }
     }
 
-    /// Draws the bars over the ones before.
+    /// Draws the bars over the previous ones.
     pub(super) fn show(&mut self, survey: &Survey) -> std::io::Result<()> {
         if !self.live {
             return Ok(());
@@ -51,7 +49,7 @@ impl DemoProgress {
         out.flush()
     }
 
-    /// What is said next stands below.
+    /// Further output is printed below the bars.
     pub(super) fn pause(&mut self) {
         self.drawn = false;
     }

@@ -1,4 +1,4 @@
-//! What the demo has to do.
+//! The tasks of the demo.
 
 use std::path::Path;
 
@@ -6,12 +6,12 @@ use anyhow::Context as _;
 use ostler_core::TaskId;
 use ostler_store::calls::NewTask;
 
-/// Tells a command whose child it is.
+/// The environment variable that tells a command which node started it.
 pub(super) const NAME: &str = "OSTLER_DEMO_NODE";
-/// Where commands write down who they are.
+/// The file in which commands record their pids.
 const PIDS: &str = "pids";
 
-/// One executor's share.
+/// The tasks for one executor.
 pub(super) struct DemoShare {
     pub(super) queue: &'static str,
     pub(super) kind: &'static str,
@@ -41,22 +41,20 @@ pub(super) const SHELL: DemoShare = DemoShare {
     count: 60,
     what: "shell commands, each a child that cannot outlive its node",
 };
-/// All of them.
 pub(super) const LANES: [DemoShare; 3] = [DOCUMENTS, SUMS, SHELL];
 
 /// Documents that fail at first.
 const FLAKY: usize = 5;
 
-/// All tasks.
 pub(super) struct Tasks {
     pub(super) all: Vec<NewTask>,
-    /// The one that can never work.
+    /// The one that can never succeed.
     pub(super) broken: TaskId,
 }
 
 impl Tasks {
     pub(super) fn new(folder: &Path) -> anyhow::Result<Self> {
-        let ids = ostler::ids().context("no randomness from the system")?;
+        let ids = ostler::ids().context("cannot get random bytes from the system")?;
         let task =
             |lane: &DemoShare, payload: String| NewTask::new(TaskId(ids()), lane.queue, lane.kind, payload);
         let broken = task(&DOCUMENTS, r#"{"title":"empty"}"#.to_owned());
@@ -79,7 +77,7 @@ impl Tasks {
     }
 }
 
-/// The pids of all children that this node has started.
+/// The pids of all children started by this node.
 pub(super) fn children_of(folder: &Path, node: &str) -> Vec<String> {
     let text = std::fs::read_to_string(folder.join(PIDS)).unwrap_or_default();
     let of = |line: &str| line.strip_prefix(node)?.strip_prefix(' ').map(str::to_owned);

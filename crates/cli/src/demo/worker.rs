@@ -1,4 +1,4 @@
-//! One worker process of the demo: a node with a pool for each executor.
+//! A worker process of the demo: a node with a pool for each executor.
 
 use std::path::Path;
 use std::rc::Rc;
@@ -17,13 +17,13 @@ use tokio::io::AsyncReadExt as _;
 use super::{DOCUMENTS, NAME, SHELL, SUMS};
 use crate::commands::SUPERVISOR;
 
-/// How long a task takes: long enough to be caught in the middle of one.
+/// The duration of a task: long enough for a kill to hit one.
 const READING: Duration = Duration::from_millis(15);
-/// Tasks at a time, in each pool.
+/// Workers per pool.
 const HANDS: usize = 4;
 /// Threads for handlers that are not `Send`.
 const THREADS: usize = 2;
-/// How long a worker may take to end what it has.
+/// How long a node may take to drain.
 const DRAIN: Duration = Duration::from_secs(5);
 
 pub(crate) fn run(store: &Path, name: &str) -> anyhow::Result<()> {
@@ -44,7 +44,7 @@ async fn serve(path: &Path, name: &str) -> anyhow::Result<()> {
     let policy = CommandPolicy::new(["sh", "-c", "{{ payload.script }}"]);
     let environment = Environment { set: vec![(NAME.to_owned(), name.to_owned())], ..Environment::default() };
     let command = Command::new(supervisor.clone(), CommandPolicy { environment, ..policy })?;
-    // Their attempts are on disk before they begin, so that the demo can show what became of them.
+    // Attempts are recorded before they start, so that the demo can show their outcome.
     let lazy = |queue: &str, executor, workers| PoolConfig {
         beginning: StartMode::Durable,
         ..PoolConfig::new(queue, executor, workers)
@@ -57,7 +57,7 @@ async fn serve(path: &Path, name: &str) -> anyhow::Result<()> {
     let parts = NodeDeps { store, clock: Arc::new(SystemClock), ids: ostler::ids()? };
     let config = NodeConfig { guard: Some(Arc::new(supervisor.clone())), ..NodeConfig::new(name, pools) };
     let node = Node::start(parts, config).await?;
-    // The demo closes this pipe when it is over, or when it dies.
+    // The demo closes this pipe when it ends or dies.
     let mut closed = [0u8; 1];
     let _ = tokio::io::stdin().read(&mut closed).await;
     node.drain(DRAIN).await;
@@ -75,7 +75,7 @@ async fn count_words(payload: String, context: Context) -> Result<Option<String>
     Ok(Some(format!("{{\"words\":{}}}", text.split_whitespace().count())))
 }
 
-/// What it holds on to while it waits may not leave its thread.
+/// The values held across the wait are not `Send`.
 async fn sum_up(payload: String, _: Context) -> Result<Option<String>, TaskError> {
     let numbers = Rc::new(read(&payload)?);
     tokio::time::sleep(READING).await;

@@ -1,4 +1,4 @@
-//! What the doctor sees. All of the doctor's I/O is here and in `place.rs`, and all of it is bounded.
+//! The facts the doctor examines. All of its I/O is here and in `site.rs`, and all of it is bounded.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,119 +20,106 @@ use crate::config::sandbox::{OpenDoor, open_doors};
 use crate::config::{Config, ExecutorSettings, StoreUrl};
 use crate::map::job;
 
-/// How long a store may take to open, or to answer one question.
+/// The timeout for opening a store, and for each query.
 const MAX_ANSWER: Duration = Duration::from_secs(10);
-/// Tasks of one list that are looked at.
+/// The maximum number of tasks examined in one list.
 const MAX_LOOKED_AT: usize = 200;
-/// Lanes whose waiting tasks are looked at, those with the most first.
+/// The maximum number of lanes whose waiting tasks are examined, fullest first.
 const MAX_LANES: usize = 20;
-/// Jobs with items left that are looked at.
+/// The maximum number of unfinished jobs examined.
 const MAX_JOBS: usize = 20;
 
-/// All that the rules decide by.
+/// Everything the rules depend on.
 #[derive(Clone, Debug)]
 pub(crate) struct DoctorFacts {
-    /// The wall clock.
     pub(crate) now: Timestamp,
-    /// Where the store is; `None`: nobody can tell which one is meant.
+    /// Where the store is; `None` if it is unknown which store to examine.
     pub(crate) site: Option<Site>,
-    /// What became of looking into it.
     pub(crate) look: StoreLook,
-    /// The config, if one was named.
+    /// The config, if there is one.
     pub(crate) config: Option<ConfigFacts>,
     /// How children would be contained here, or why they cannot be.
     pub(crate) containment: Option<Result<Contained, String>>,
-    /// Whether presence can be kept, if the config wants it.
+    /// Whether presence works, if it is configured.
     pub(crate) presence: Option<PresenceFacts>,
 }
 
-/// What is known of the Redis server in which nodes say that they are there.
+/// The result of asking the Redis server for presence.
 #[derive(Clone, Debug)]
 pub(crate) struct PresenceFacts {
-    /// Its address, without the password.
+    /// Without the password.
     pub(crate) address: String,
-    /// Whether it could be asked.
     pub(crate) probed: Result<(), RedisFault>,
 }
 
-/// Where the store is.
 #[derive(Clone, Debug)]
 pub(crate) enum Site {
-    /// In a file.
     File(SiteFacts),
     /// On a server, by its address without the password.
     Server(String),
 }
 
-/// What became of looking into the store.
+/// The result of examining the store.
 #[derive(Clone, Debug)]
 pub(crate) enum StoreLook {
-    /// Nobody can tell which one is meant: the config that would name it cannot be used.
+    /// Unknown store: the config that would name it is invalid.
     Unnamed,
-    /// There is none.
     Absent,
-    /// It could not be opened or read.
+    /// The store could not be opened or read.
     Refused(Error),
-    /// It did not answer in time.
+    /// The store did not answer in time.
     Silent(Duration),
-    /// An older program made it. It was not opened, since that would bring it up to date.
+    /// An older version created it. It was not opened, because that would migrate it.
     Outdated {
-        /// The version of its tables.
+        /// Its schema version.
         found: i64,
-        /// The version that this program writes.
+        /// The schema version of this program.
         newest: i64,
     },
-    /// It was looked into.
     Seen(Box<StoreFacts>),
 }
 
-/// What was seen in the store.
+/// What was read from the store.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StoreFacts {
-    /// The system as a whole.
     pub(crate) survey: Survey,
-    /// The tasks that were enqueued last.
+    /// The newest tasks.
     pub(crate) newest: Sample,
-    /// Dead letters.
     pub(crate) failed: Sample,
-    /// Tasks that a dead or overdue node has.
+    /// Tasks held by a dead or overdue node.
     pub(crate) stale: Sample,
-    /// Tasks that wait, for the fullest lanes.
+    /// Waiting tasks of the fullest lanes.
     pub(crate) waiting: Vec<Sample>,
-    /// The schedules.
     pub(crate) schedules: Vec<ScheduleRecord>,
-    /// Jobs that have items left, those with the most first.
+    /// Unfinished jobs, those with the most items left first.
     pub(crate) jobs: Vec<JobRecord>,
 }
 
 /// One page of a list.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sample {
-    /// The tasks.
     pub(crate) tasks: Vec<Task>,
-    /// Whether there may be more.
+    /// Whether there may be more tasks.
     pub(crate) more: bool,
 }
 
-/// What is known of the config.
 #[derive(Clone, Debug)]
 pub(crate) enum ConfigFacts {
-    /// It cannot be used; the sentences say why.
+    /// The config is invalid; the text says why.
     Broken(String),
-    /// It is good.
     Good {
         /// The queues that its pools serve.
         queues: Vec<String>,
-        /// Pools whose program is not there, with the program.
+        /// Pools whose program was not found, with the program.
         missing_programs: Vec<(String, String)>,
-        /// What its sandboxes leave open.
+        /// Openings in its sandboxes.
         open_doors: Vec<OpenDoor>,
-        /// What is allowed and dangerous.
+        /// Valid but dangerous settings.
         warnings: Vec<String>,
     },
 }
 
-/// Looks at everything.
+/// Gathers all facts.
 pub(crate) async fn gather(subject: Subject) -> DoctorFacts {
     let Subject { store, config, containment, clock } = subject;
     let now = clock.now();
@@ -155,7 +142,7 @@ pub(crate) async fn gather(subject: Subject) -> DoctorFacts {
     DoctorFacts { now, site, look, config, containment, presence }
 }
 
-/// Asks the Redis server, within seconds.
+/// Asks the Redis server, with a timeout.
 async fn probe(redis: Option<RedisAddress>) -> Option<PresenceFacts> {
     let redis = redis?;
     Some(PresenceFacts { address: redis.to_string(), probed: redis.probe().await })
@@ -170,17 +157,17 @@ async fn look(opened: Result<Box<dyn Store>, StoreLook>) -> StoreLook {
         Ok(Ok(seen)) => StoreLook::Seen(Box::new(seen)),
         Ok(Err(error)) => StoreLook::Refused(error),
         Err(_) => {
-            // To close it would be to wait for the question that has no answer. It ends with the program.
+            // Closing it would wait for the query without an answer. The connection ends with the program.
             std::mem::forget(opened);
             StoreLook::Silent(MAX_ANSWER)
         }
     }
 }
 
-/// Opens the store, if there is one and nothing has to be changed for it.
+/// Opens the store, if there is one that needs no migration.
 ///
-/// On a thread of its own, and not on one of the runtime: the file's lock may be held for as long as another process
-/// likes, and nobody can be made to stop waiting for it. The thread then ends with the program.
+/// On its own thread, not on one of the runtime: another process may hold the file's lock for any time, and waiting for it cannot
+/// be cancelled. The thread then ends with the program.
 async fn open(path: PathBuf, clock: Arc<dyn Clock>) -> Result<Box<dyn Store>, StoreLook> {
     let (answer, answered) = tokio::sync::oneshot::channel();
     let opening = std::thread::Builder::new().name("doctor".to_owned());
@@ -188,14 +175,14 @@ async fn open(path: PathBuf, clock: Arc<dyn Clock>) -> Result<Box<dyn Store>, St
     if let Err(error) = opening {
         return Err(StoreLook::Refused(Error::new(
             ErrorKind::Unavailable,
-            format!("no thread to look with: {error}"),
+            format!("cannot start a thread: {error}"),
         )));
     }
     match tokio::time::timeout(MAX_ANSWER, answered).await {
         Ok(Ok(opened)) => opened,
         Ok(Err(_)) => Err(StoreLook::Refused(Error::new(
             ErrorKind::Internal,
-            "the doctor panicked while it opened the store",
+            "the doctor panicked while opening the store",
         ))),
         Err(_) => Err(StoreLook::Silent(MAX_ANSWER)),
     }
@@ -203,7 +190,7 @@ async fn open(path: PathBuf, clock: Arc<dyn Clock>) -> Result<Box<dyn Store>, St
 
 fn open_what_is_there(path: &Path, clock: Arc<dyn Clock>) -> Result<Box<dyn Store>, StoreLook> {
     let versions = integrity::versions(path).map_err(|error| {
-        // Where the whole folder is missing, so is the store.
+        // If the whole folder is missing, so is the store.
         let missing = |error: std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
         let gone =
             error.kind() == ErrorKind::Unavailable && std::fs::symlink_metadata(path).is_err_and(missing);
@@ -219,7 +206,7 @@ fn open_what_is_there(path: &Path, clock: Arc<dyn Clock>) -> Result<Box<dyn Stor
     }
 }
 
-/// Opens the store of a server, if there is one and nothing has to be changed for it.
+/// Opens the store of a server, if there is one that needs no migration.
 async fn connect(address: &Address) -> Result<Box<dyn Store>, StoreLook> {
     let opening = async {
         let versions = ostler_postgres::integrity::versions(address).await.map_err(StoreLook::Refused)?;
@@ -261,7 +248,7 @@ async fn see(store: &dyn Store) -> Result<StoreFacts, Error> {
     })
 }
 
-/// The jobs with the most items that are left.
+/// The jobs with the most unfinished items.
 async fn open_jobs(store: &dyn Store, survey: &Survey) -> Result<Vec<JobRecord>, Error> {
     let left = |lane: &&LaneRecord| lane.counts.queued + lane.counts.claimed + lane.counts.running;
     let mut lanes: Vec<&LaneRecord> = survey.lanes.iter().filter(|lane| left(lane) > 0).collect();
@@ -294,7 +281,7 @@ fn good_config(config: &Config) -> ConfigFacts {
             ExecutorSettings::Process(process) => &process.argv,
         };
         let program = argv.first()?;
-        // A template is a name only when there is a task.
+        // A template is only a program once there is a task.
         (!program.contains("{{") && !is_program(program)).then(|| (pool.name.clone(), program.clone()))
     };
     ConfigFacts::Good {

@@ -1,7 +1,7 @@
-//! The doctor: what is wrong with a store and those who work on it, in sentences.
+//! The doctor: finds problems with a machine, a config and a store.
 //!
-//! `facts.rs` looks, and changes nothing: it makes no store where there is none. `rules` turn what it saw into
-//! findings, without I/O and without a clock, so that each fault can be shown to be recognised.
+//! `facts.rs` gathers facts, and changes nothing: it never creates a store. `rules` turn facts into findings, without I/O and
+//! without a clock, so that each rule can be tested.
 
 mod facts;
 mod rules;
@@ -16,51 +16,44 @@ use ostler_store::Clock;
 
 use crate::config::{Config, ConfigError, StoreUrl};
 
-/// What is to be examined.
 pub(crate) struct Subject {
-    /// The store; `None`: the config that would name it cannot be used.
+    /// The store; `None` if the config that would name it is invalid.
     pub(crate) store: Option<StoreUrl>,
-    /// What became of the config, if one was named.
+    /// The result of reading the config, if there is one.
     pub(crate) config: Option<Result<Config, ConfigError>>,
-    /// How children would be contained here, or why they cannot be; `None`: nobody asked.
+    /// How children would be contained here, or why they cannot be; `None` if it was not checked.
     pub(crate) containment: Option<Result<Contained, String>>,
-    /// The time.
     pub(crate) clock: Arc<dyn Clock>,
 }
 
-/// What the doctor found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Examination {
-    /// The worst first. Empty: all is well.
+    /// The worst first. Empty if there is no problem.
     pub(crate) findings: Vec<Finding>,
 }
 
-/// One thing that is wrong, or worth knowing.
+/// A problem, or something worth knowing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Finding {
-    /// For programs: the same for ever.
+    /// For programs; never changes.
     pub(crate) code: &'static str,
-    /// How bad it is.
     pub(crate) severity: Severity,
-    /// What is the matter.
     pub(crate) sentence: String,
-    /// What helps.
     pub(crate) advice: String,
 }
 
-/// How bad it is. The worst is the least, so that it comes first.
+/// The worst has the lowest order, so that it is listed first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Severity {
-    /// Work does not go on, or may be lost.
+    /// Work has stopped, or may be lost.
     Error,
-    /// Somebody should look.
+    /// Needs attention.
     Warning,
-    /// Worth knowing.
     Info,
 }
 
 impl Severity {
-    /// The word that users see.
+    /// The name that users see.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Error => "error",
@@ -70,7 +63,7 @@ impl Severity {
     }
 }
 
-/// Looks, and tells what is wrong. A store that cannot be opened is a finding too.
+/// Examines everything and returns the findings. A store that cannot be opened is a finding too.
 pub(crate) async fn examine(subject: Subject) -> Examination {
     let facts = facts::gather(subject).await;
     Examination { findings: rules::findings(&facts) }

@@ -1,4 +1,4 @@
-//! Where the store's file is: what the file system says about it.
+//! The site of the store's file: its disk, file system and permissions.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -7,39 +7,34 @@ use ostler_sqlite::integrity::{self, UnopenableLock};
 use rustix::fs::{Access, AtFlags, CWD};
 use rustix::io::Errno;
 
-/// What is known of the place, as far as it could be asked.
+/// Facts about the site, as far as they could be determined.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SiteFacts {
-    /// The file.
     pub(crate) path: PathBuf,
-    /// The folder it is in.
     pub(crate) folder: PathBuf,
-    /// The permission bits of the file, if it is there.
+    /// The permission bits of the file, if it exists.
     pub(crate) file_mode: Option<u32>,
     /// The permission bits of the folder.
     pub(crate) folder_mode: Option<u32>,
-    /// What may not be written, and why: the file, the folder, or both.
+    /// The paths that are not writable, and why: the file, the folder, or both.
     pub(crate) not_writable: Vec<(PathBuf, String)>,
     /// Lock files of nodes that this user cannot open.
     pub(crate) unopenable: Vec<UnopenableLock>,
-    /// The room on its disk.
     pub(crate) room: Option<DiskSpace>,
-    /// The sort of file system, where it is one that SQLite should not be on.
+    /// The file system, if it is one that SQLite should not be on.
     pub(crate) remote: Option<&'static str>,
 }
 
-/// The room on a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DiskSpace {
     /// Bytes that this user may still write.
     pub(crate) free_bytes: u64,
-    /// Bytes in all.
     pub(crate) total_bytes: u64,
-    /// Files that may still be made; `None`: the file system does not count them.
+    /// Files that may still be created; `None` if the file system does not count them.
     pub(crate) free_files: Option<u64>,
 }
 
-/// File systems behind a network, or behind a program, by the number that the kernel gives.
+/// Network and FUSE file systems, by their magic numbers.
 const REMOTE: [(u64, &str); 9] = [
     (0x6969, "NFS"),
     (0x517b, "SMB"),
@@ -57,9 +52,9 @@ pub(crate) fn remote_name(number: u64) -> Option<&'static str> {
     REMOTE.iter().find(|(known, _)| *known == number & 0xffff_ffff).map(|(_, name)| *name)
 }
 
-/// Looks at the place. What cannot be asked is left out.
+/// Examines the site. Facts that cannot be determined are left out.
 pub(crate) fn look(path: &Path) -> SiteFacts {
-    // By a link it is where the link leads.
+    // A symbolic link is resolved.
     let path = path.canonicalize().or_else(|_| std::path::absolute(path)).unwrap_or_else(|_| path.to_owned());
     let folder = path.parent().unwrap_or(Path::new("/")).to_owned();
     let mode = |path: &Path| std::fs::metadata(path).ok().map(|found| found.permissions().mode() & 0o7777);
@@ -74,12 +69,12 @@ pub(crate) fn look(path: &Path) -> SiteFacts {
         total_bytes: disk.f_blocks.saturating_mul(disk.f_frsize),
         free_files: (disk.f_files > 0).then_some(disk.f_favail),
     });
-    // A folder that cannot be read keeps the store from being opened, which is told.
+    // A folder that cannot be read makes opening the store fail, which is reported.
     let unopenable = integrity::unopenable_locks(&path).unwrap_or_default();
     SiteFacts { path, folder, file_mode, folder_mode, not_writable, unopenable, room, remote }
 }
 
-/// Why this may not be written; `None`: it may, or it is not there, or nobody can tell.
+/// Why this is not writable; `None` if it is, or does not exist, or cannot be determined.
 fn why_not_writable(path: &Path) -> Option<String> {
     let asked = rustix::fs::accessat(CWD, path, Access::WRITE_OK, AtFlags::EACCESS);
     let refusals = [Errno::ACCESS, Errno::ROFS, Errno::PERM];

@@ -10,7 +10,7 @@ use ostler_process::{Command, CommandPolicy, PolicyError};
 use super::HookError;
 use super::notice::HookNotice;
 
-/// How long a command may take to stop when its time is over. Then it is killed.
+/// How long a command may take to stop after its timeout. Then it is killed.
 const GRACE: Duration = Duration::from_secs(2);
 
 pub(super) struct CommandHook(Command);
@@ -24,7 +24,7 @@ impl CommandHook {
         let work = Work {
             task: notice.task,
             token: 0,
-            // It is no worker of a pool.
+            // The hook is not a worker of a pool.
             worker: WorkerId(Id::from_bits(0)),
             attempt: notice.attempt,
             queue: notice.queue.as_str().into(),
@@ -34,13 +34,13 @@ impl CommandHook {
             grace: GRACE,
             folder: None,
         };
-        // What it writes to stderr is kept if it fails: its last line is in the message.
+        // If the command fails, the last line of its stderr is part of the message.
         let (said, _unheard) = notes();
         match self.0.run(work, Control::new(said)).await.outcome {
             Outcome::Success => Ok(()),
             Outcome::Failed(failure) => Err(HookError::MayPass(failure.message)),
             Outcome::NodeDied | Outcome::HandedBack | Outcome::Cancelled => {
-                Err(HookError::MayPass("it was stopped".to_owned()))
+                Err(HookError::MayPass("stopped".to_owned()))
             }
         }
     }

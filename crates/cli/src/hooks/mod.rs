@@ -1,8 +1,8 @@
-//! What is done when a task of a pool has failed for good: a command, a webhook, a task in another queue.
+//! Hooks for tasks that failed for good (`on_failed`): a command, a webhook, a task in another queue.
 //!
-//! Hooks hang on the tellings of the store: they run after the commit, at least once, also when the node is killed in between,
-//! and beside the pool, a few at a time. One that fails is tried again with pauses; when no try is left, a warning on the task
-//! says so. `command.rs`, `webhook.rs` and `task.rs` do one try each. `notice.rs` is what they are given.
+//! Hooks are driven by the outbox of the store: they run after the commit, at least once even if the node is killed in between,
+//! and concurrently with the pool, a few at a time. A failed hook is retried with backoff; after the last attempt, a warning is
+//! recorded on the task. `command.rs`, `webhook.rs` and `task.rs` make one attempt each, with a notice from `notice.rs`.
 
 mod command;
 mod notice;
@@ -29,7 +29,7 @@ use task::TaskHook;
 pub(crate) use webhook::WebAddress;
 use webhook::Webhook;
 
-/// How the pauses between tries grow: the first is a second, spread, so that a thousand do not come back together.
+/// The backoff between attempts: the first delay is a second, with jitter, so that a thousand hooks do not retry together.
 const PAUSES: RetryPolicy = RetryPolicy {
     attempts: 1,
     backoff: ostler_core::Backoff::Exponential,
@@ -37,37 +37,30 @@ const PAUSES: RetryPolicy = RetryPolicy {
     max: Duration::from_secs(30),
     jitter: ostler_core::Jitter::Half,
 };
-/// What a try may take beyond its timeout: to end what does not stop by itself.
+/// Extra time for an attempt to stop after its timeout.
 const TO_STOP: Duration = Duration::from_secs(10);
 
-/// A hook, as the config says it.
+/// A hook as configured.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Hook {
-    /// What is done.
     pub(crate) act: HookAct,
-    /// How long one try may take.
+    /// The timeout of one attempt.
     pub(crate) timeout: Duration,
-    /// How often it is tried.
+    /// The maximum number of attempts.
     pub(crate) attempts: u32,
 }
 
-/// What a hook does.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum HookAct {
-    /// Runs this, with the dead letter on its standard input.
+    /// Runs this command, with the dead letter on standard input.
     Command(Box<CommandPolicy>),
-    /// Posts the dead letter there.
+    /// Posts the dead letter to this address.
     Webhook(WebAddress),
     /// Enqueues a task with the dead letter as its payload.
-    Task {
-        /// Where.
-        queue: String,
-        /// Of which kind.
-        kind: String,
-    },
+    Task { queue: String, kind: String },
 }
 
-/// What hooks work with.
+/// What hooks need to run.
 #[derive(Clone)]
 pub(crate) struct Tools {
     pub(crate) supervisor: Supervisor,
@@ -75,20 +68,19 @@ pub(crate) struct Tools {
     pub(crate) bounds: Bounds,
 }
 
-/// Why a try failed.
+/// Why an attempt failed.
 enum HookError {
-    /// Another try may do.
+    /// A retry may succeed.
     MayPass(String),
-    /// None will.
+    /// A retry cannot succeed.
     Never(String),
 }
 
-/// The hooks of one pool.
 pub(crate) struct Hooks(Vec<Arc<HookRunner>>);
 
-/// A hook that can be tried.
+/// A hook that is ready to run.
 struct HookRunner {
-    /// What people know it by.
+    /// The name in messages.
     name: String,
     way: HookKind,
     timeout: Duration,
@@ -102,10 +94,10 @@ enum HookKind {
 }
 
 impl Hooks {
-    /// Hooks that can be tried; `None` when there are none.
+    /// Prepares hooks; `None` if there are none.
     ///
     /// # Errors
-    /// When a command cannot be run.
+    /// If a command cannot be run.
     pub(crate) fn arm(hooks: &[Hook], tools: &Tools) -> Result<Option<Self>, PolicyError> {
         let armed: Vec<Arc<HookRunner>> =
             hooks.iter().map(|hook| HookRunner::new(hook, tools).map(Arc::new)).collect::<Result<_, _>>()?;
@@ -136,7 +128,7 @@ impl EndListener for Hooks {
             missed.extend(tried.unwrap_or_else(|_| Err("a hook panicked".to_owned())).err());
         }
         missed.sort();
-        missed.iter().for_each(|sentence| say(&format!("the dead letter {id}: {sentence}")));
+        missed.iter().for_each(|sentence| say(&format!("dead letter {id}: {sentence}")));
         if missed.is_empty() { Ok(()) } else { Err(missed.join("; ")) }
     }
 }
@@ -162,26 +154,26 @@ impl HookRunner {
         Ok(Self { name, way, timeout, attempts })
     }
 
-    /// How long all tries may take together.
+    /// The maximum duration of all attempts together.
     fn patience(&self) -> Duration {
         (self.timeout + TO_STOP + PAUSES.max) * self.attempts
     }
 
-    /// Tries until it works, or no try is left.
+    /// Runs the hook until it succeeds or no attempt is left.
     async fn carry_out(&self, notice: &HookNotice) -> Result<(), String> {
         let mut tries = 0;
         loop {
             tries += 1;
             let tried = tokio::time::timeout(self.timeout + TO_STOP, self.try_once(notice)).await;
-            let missed = tried.unwrap_or_else(|_| Err(HookError::MayPass("it does not end".to_owned())));
+            let missed = tried.unwrap_or_else(|_| Err(HookError::MayPass("it does not finish".to_owned())));
             match missed {
                 Ok(()) => return Ok(()),
                 Err(HookError::MayPass(_)) if tries < self.attempts => {
                     tokio::time::sleep(PAUSES.delay(tries, notice.sequence)).await;
                 }
                 Err(HookError::MayPass(why) | HookError::Never(why)) => {
-                    let times = if tries == 1 { "once".to_owned() } else { format!("{tries} times") };
-                    return Err(format!("{} was tried {times} and failed: {why}", self.name));
+                    let times = if tries == 1 { "1 attempt".to_owned() } else { format!("{tries} attempts") };
+                    return Err(format!("{} failed after {times}: {why}", self.name));
                 }
             }
         }

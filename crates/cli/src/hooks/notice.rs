@@ -1,4 +1,4 @@
-//! What a hook is told: the dead letter, as `ostler dead show --json` prints it, and which telling it is.
+//! The notice sent to a hook: the dead letter, as `ostler dead show --json` prints it, and the number of the outbox entry.
 
 use ostler_core::{TaskId, Timestamp, is_too_deep};
 use ostler_store::outbox::OutboxEntry;
@@ -6,15 +6,13 @@ use ostler_store::views::TaskDetail;
 use ostler_wire::dead::{DeadLetterNotice as View, LetterDetail};
 use ostler_wire::json::Json;
 
-/// A dead letter that hooks are told of.
 pub(super) struct HookNotice {
-    /// The number of the telling: the same when it is told again.
+    /// The number of the outbox entry: the same when it is delivered again.
     pub(super) sequence: u64,
     pub(super) task: TaskId,
     pub(super) queue: String,
     pub(super) kind: String,
     pub(super) attempt: u32,
-    /// When it failed.
     pub(super) at: Timestamp,
     view: View,
 }
@@ -33,13 +31,13 @@ impl HookNotice {
         }
     }
 
-    /// All of it.
+    /// The whole notice.
     pub(super) fn json(&self) -> String {
         text(&self.view)
     }
 
-    /// At most so many bytes of it, and no deeper than a payload may be: what is large is left out, and that is said. `None`: not
-    /// even the rest fits.
+    /// At most `most` bytes of it, and nested no deeper than a payload may be: large parts are left out, and `cut` is set. `None` if
+    /// even the rest does not fit.
     pub(super) fn json_within(&self, most: usize) -> Option<String> {
         let whole = self.json();
         if whole.len() <= most && !is_too_deep(&whole) {

@@ -1,4 +1,4 @@
-//! A hook that enqueues a task. Its id follows from the telling, so that a telling which is told again enqueues nothing again.
+//! A hook that enqueues a task. The task's id derives from the outbox entry, so that a repeated delivery enqueues nothing.
 
 use std::sync::Arc;
 
@@ -28,9 +28,9 @@ impl TaskHook {
         let id = id_for(notice, &self.queue, &self.kind);
         let task = NewTask::new(id, self.queue.as_str(), self.kind.as_str(), payload);
         match self.store.enqueue(vec![task]).await.as_deref() {
-            Ok([Enqueued::QueueFull { limit }]) => Err(HookError::MayPass(format!(
-                "the queue is full: {limit} tasks wait in it, which is its limit"
-            ))),
+            Ok([Enqueued::QueueFull { limit }]) => {
+                Err(HookError::MayPass(format!("the queue is full: {limit} tasks are waiting, its limit")))
+            }
             Ok(_) => Ok(()),
             Err(error) if error.is_transient() => Err(HookError::MayPass(error.to_string())),
             Err(error) => Err(HookError::Never(error.to_string())),
@@ -38,11 +38,11 @@ impl TaskHook {
     }
 }
 
-/// The id of the task that this hook makes of this telling, always the same.
+/// The id of this hook's task for this outbox entry, always the same.
 fn id_for(notice: &HookNotice, queue: &str, kind: &str) -> TaskId {
     let bits = notice.task.0.bits();
     let mut mixed = Seed::new((bits as u64) ^ ((bits >> 64) as u64)).next() ^ notice.sequence;
-    // A zero between the two, which no name has.
+    // Separated by a zero byte, which no name contains.
     for byte in queue.bytes().chain([0]).chain(kind.bytes()) {
         mixed = Seed::new(mixed ^ u64::from(byte)).next();
     }

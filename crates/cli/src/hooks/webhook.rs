@@ -1,4 +1,4 @@
-//! A hook that posts the dead letter to an address of the web.
+//! A webhook: posts the dead letter to an HTTP address.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,17 +12,17 @@ use ureq::{Agent, Error};
 use super::HookError;
 use super::notice::HookNotice;
 
-/// An address that can be posted to. It may have a secret in it: people are shown the host alone.
+/// A webhook's address. It may contain a secret: only the host is ever shown.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct WebAddress(Uri);
 
 impl WebAddress {
-    /// Reads an address.
+    /// Parses an address.
     ///
     /// # Errors
     /// A sentence that does not repeat the address.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let right = "and must be an address such as http://127.0.0.1:8080/dead";
+        let right = "expected an address such as http://127.0.0.1:8080/dead";
         let uri: Uri = text.parse().map_err(|error| format!("cannot be read ({error}), {right}"))?;
         let host = uri.host().is_some_and(|host| !host.is_empty());
         match uri.scheme_str() {
@@ -55,7 +55,7 @@ impl Webhook {
         let config = Agent::config_builder()
             .timeout_global(Some(timeout))
             .http_status_as_error(false)
-            // Whoever gets a dead letter is whom the config names, and nobody to whom that one points.
+            // Redirects are not followed: only the configured host receives the dead letter.
             .max_redirects(0)
             .max_redirects_will_error(false)
             .user_agent(concat!("ostler/", env!("CARGO_PKG_VERSION")))
@@ -66,7 +66,7 @@ impl Webhook {
     pub(super) async fn post(&self, notice: &HookNotice) -> Result<(), HookError> {
         let (agent, uri, body) = (self.agent.clone(), self.address.0.clone(), notice.json());
         let key = format!("{}-{}", notice.task, notice.sequence);
-        // It waits for the network on a thread for such, and for no longer than its timeout.
+        // The request blocks a thread of the blocking pool, for no longer than its timeout.
         let posting = tokio::task::spawn_blocking(move || {
             let request =
                 agent.post(uri).header("Content-Type", "application/json").header("Idempotency-Key", key);
@@ -81,7 +81,7 @@ impl Webhook {
         if status.is_redirection() {
             let to = answer.headers().get(LOCATION).and_then(|to| to.to_str().ok()).unwrap_or("nowhere");
             return Err(HookError::Never(format!(
-                "it answered {status}, to {to}: no redirect is followed; give the address itself"
+                "it answered {status}, a redirect to {to}; redirects are not followed: configure the final address"
             )));
         }
         let sentence = format!("it answered {status}");
@@ -98,7 +98,7 @@ impl Webhook {
     }
 }
 
-/// No answer came. Nothing of that is for ever: a host may get its name, its network or its certificate back.
+/// No answer came. A retry may succeed: the host's name, network or certificate may be fixed.
 #[allow(clippy::needless_pass_by_value, reason = "it is what a failed call gives")]
 fn missed(error: Error) -> HookError {
     HookError::MayPass(error.to_string())

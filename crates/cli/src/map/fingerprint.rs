@@ -1,4 +1,4 @@
-//! What a job was made from, as a digest, and the ids of its tasks: whoever comes again with the same finds what is done.
+//! Fingerprints of jobs and deterministic task ids: a repeated command finds its earlier run.
 
 use std::collections::HashMap;
 
@@ -7,14 +7,14 @@ use sha2::{Digest as _, Sha256};
 
 use super::item::Item;
 
-/// Bits of an id that say when it was made.
+/// The bits of an id that hold its time.
 const TIME_BITS: u128 = !((1 << 80) - 1);
 
-/// A digest of one item, which tells equal items apart by how often they came before.
+/// A digest of one item, which tells equal items apart by their occurrence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ItemDigest([u8; 32]);
 
-/// The marks of the items, in their order.
+/// The digests of the items, in order.
 pub(crate) fn marks(items: &[Item]) -> Vec<ItemDigest> {
     let mut seen: HashMap<[u8; 32], u64> = HashMap::new();
     let mark = |item: &Item| {
@@ -39,22 +39,21 @@ fn digest_of(item: &Item) -> [u8; 32] {
     digest.finalize().into()
 }
 
-/// Each part says its length first, so that no two lists of parts are the same bytes.
+/// Each part is preceded by its length, so that different lists of parts never have the same bytes.
 fn part(digest: &mut Sha256, bytes: &[u8]) {
     digest.update((bytes.len() as u64).to_be_bytes());
     digest.update(bytes);
 }
 
-/// Whether the order of the items matters for what is done with them.
+/// Whether the order of the items matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ItemOrder {
-    /// It does.
     Matters,
-    /// The same items in another order are the same work.
+    /// The same items in another order are the same job.
     Free,
 }
 
-/// A digest of all that a job is made from: `texts` (the words of its command, its folder, its options) and its items.
+/// A digest of everything a job is made from: `texts` (the words of its command, its folder, its options) and its items.
 pub(crate) fn fingerprint(texts: &[&[u8]], marks: &[ItemDigest], order: ItemOrder) -> String {
     let mut digest = Sha256::new();
     digest.update((texts.len() as u64).to_be_bytes());
@@ -68,7 +67,6 @@ pub(crate) fn fingerprint(texts: &[&[u8]], marks: &[ItemDigest], order: ItemOrde
     digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The id of the task for an item of a job.
 pub(crate) fn task_of(job: JobId, mark: ItemDigest) -> TaskId {
     let digest = Sha256::new().chain_update(job.0.to_bytes()).chain_update(mark.0).finalize();
     let mut low = [0; 16];

@@ -1,5 +1,5 @@
-//! The former job, made from the same command, folder, options and items: resumed, skipped because it is complete (`--once`), or
-//! superseded by a new job (`--fresh`).
+//! Earlier runs of the same command, folder, options and items: resumed, skipped because complete (`--once`), or superseded by a
+//! new job (`--fresh`).
 
 use anyhow::Context as _;
 use ostler_core::{JobId, StateName, Timestamp};
@@ -13,30 +13,27 @@ use super::plan::{MapPlan, Spec};
 use crate::args::Map;
 use crate::print::ago;
 
-/// Which job is to be done, and what is said about it.
 pub(crate) struct ChosenJob {
-    /// What to do.
     pub(crate) what: JobChoice,
-    /// A sentence about the former job, if there is something to say.
+    /// A message about the earlier run, if there is one.
     pub(crate) remark: Option<String>,
 }
 
-/// What to do.
 pub(crate) enum JobChoice {
-    /// Do this job: it is new, or goes on.
+    /// Run this job, which is new or resumed.
     Do(JobId),
-    /// Nothing: this job did all of it.
+    /// Nothing: this job has done everything.
     Nothing(Box<JobRecord>),
 }
 
-/// What becomes of a former job.
+/// What happens to an earlier run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FormerJobFate {
-    /// It goes on: only what is not done is done.
+    /// Continue it: only unfinished items run.
     Resume,
-    /// It is complete, and that is enough.
+    /// It is complete, and counts.
     Enough,
-    /// All of it is done again, by a new job.
+    /// A new job runs all items again.
     Supersede,
 }
 
@@ -53,7 +50,7 @@ fn fate(map: &Map, state: JobState) -> FormerJobFate {
     }
 }
 
-/// Finds the job to go on with, or makes a new one.
+/// Finds the job to resume, or creates a new one.
 pub(crate) async fn choose(
     store: &dyn Store,
     plan: &MapPlan,
@@ -70,12 +67,12 @@ pub(crate) async fn choose(
         }
         (Some(found), Some(FormerJobFate::Enough)) => {
             let remark =
-                format!("all {} items were done before ({})", found.job.items, ago(now, found.made_at));
+                format!("all {} items are already done ({})", found.job.items, ago(now, found.made_at));
             Ok(ChosenJob { what: JobChoice::Nothing(Box::new(found)), remark: Some(remark) })
         }
         (former, _) => {
-            // First the new one: should this be interrupted, the next run finds that, and not what is given up here.
-            let id = JobId(ostler::ids().context("no randomness from the system")?());
+            // The new job comes first: if this is interrupted, the next run finds the new job, not the one given up here.
+            let id = JobId(ostler::ids().context("cannot get random bytes from the system")?());
             store.put_job(plan.job(id, spec)?).await?;
             let remark = match former {
                 Some(found) => give_up(store, &found, now).await?,
@@ -86,7 +83,7 @@ pub(crate) async fn choose(
     }
 }
 
-/// Goes on with a job, and says what is skipped.
+/// Resumes a job, and tells the user what is skipped.
 async fn resume(store: &dyn Store, found: &JobRecord, now: Timestamp) -> anyhow::Result<String> {
     let id = found.job.id;
     store.change_job(id, JobChange::Reopen).await?;
@@ -100,14 +97,14 @@ async fn resume(store: &dyn Store, found: &JobRecord, now: Timestamp) -> anyhow:
 fn resumed(found: &JobRecord, again: usize, now: Timestamp) -> String {
     let (id, items, done) = (found.job.id, found.job.items, found.counts.completed);
     let mut remark = format!(
-        "going on with job {id}, created {}: {done} of {items} items are done and skipped",
+        "resuming job {id}, created {}: {done} of {items} items are already done",
         ago(now, found.made_at)
     );
     if again > 0 {
-        remark.push_str(&format!(", trying {again} again"));
+        remark.push_str(&format!(", retrying {again}"));
     }
     if found.pruned > 0 {
-        remark.push_str(&format!("; {} were done so long ago that they are done again", found.pruned));
+        remark.push_str(&format!("; {} completed items were pruned and run again", found.pruned));
     }
     if done > 0 {
         remark.push_str(&format!("; --fresh runs all {items}"));
@@ -115,18 +112,18 @@ fn resumed(found: &JobRecord, again: usize, now: Timestamp) -> String {
     remark
 }
 
-/// Cancels what is left of a job that nobody will come back to. One that somebody works on now is left alone.
+/// Cancels the unfinished items of a superseded job. A job that is running now is left alone.
 async fn give_up(store: &dyn Store, found: &JobRecord, now: Timestamp) -> anyhow::Result<Option<String>> {
     let (id, counts) = (found.job.id, &found.counts);
     if counts.queued + counts.claimed + counts.running == 0 {
         return Ok(None);
     }
     if let Some(node) = job::server(&store.survey().await?, id) {
-        return Ok(Some(format!("job {id} with the same items is still run by process {}", node.pid)));
+        return Ok(Some(format!("job {id} with the same items is still running in process {}", node.pid)));
     }
     let left = job::cancel(store, id).await?;
     let items = if left == 1 { "item" } else { "items" };
-    Ok(Some(format!("cancelled {left} {items} that job {id}, created {}, had left", ago(now, found.made_at))))
+    Ok(Some(format!("cancelled {left} unfinished {items} of job {id}, created {}", ago(now, found.made_at))))
 }
 
 #[cfg(test)]
@@ -153,15 +150,13 @@ mod tests {
         assert_eq!(
             resumed(&record, 1, now),
             format!(
-                "going on with job {id}, created 1d ago: 2 of 3 items are done and skipped, trying 1 again; --fresh runs all 3"
+                "resuming job {id}, created 1d ago: 2 of 3 items are already done, retrying 1; --fresh runs all 3"
             )
         );
         let none = JobRecord { counts: Counts { failed: 3, ..Counts::default() }, ..record };
         assert_eq!(
             resumed(&none, 3, now),
-            format!(
-                "going on with job {id}, created 1d ago: 0 of 3 items are done and skipped, trying 3 again"
-            )
+            format!("resuming job {id}, created 1d ago: 0 of 3 items are already done, retrying 3")
         );
     }
 }

@@ -1,4 +1,4 @@
-//! When a map job stops before all its items are done.
+//! Halt conditions of a map job.
 
 use ostler_store::views::Counts;
 
@@ -10,12 +10,12 @@ pub(crate) struct Halt {
     most: Most,
 }
 
-/// What happens to items that run.
+/// What happens to running items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HaltMode {
-    /// They are ended.
+    /// They are killed.
     Now,
-    /// They go on to their end.
+    /// They may finish.
     Soon,
 }
 
@@ -33,14 +33,14 @@ enum Most {
 }
 
 impl Halt {
-    /// At the first failure, at once.
+    /// Stop immediately at the first failure.
     pub(crate) const FIRST_FAILURE: Self =
         Self { how: HaltMode::Now, what: HaltOn::Fail, most: Most::Count(1) };
 
-    /// Reads `now,fail=1`, `soon,fail=10%`, `now,success=1`, `soon,done=100`.
+    /// Parses `now,fail=1`, `soon,fail=10%`, `now,success=1`, `soon,done=100`.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let wrong = || {
-            "it is now or soon, a comma, then fail, success or done, and how many, such as now,fail=1 or soon,fail=10%".to_owned()
+            "expected now or soon, then fail, success or done with a number, such as now,fail=1 or soon,fail=10%".to_owned()
         };
         let (how, rest) = text.split_once(',').ok_or_else(wrong)?;
         let (what, most) = rest.split_once('=').ok_or_else(wrong)?;
@@ -60,13 +60,13 @@ impl Halt {
             None => Most::Count(most.parse().map_err(|_| wrong())?),
         };
         match most {
-            Most::Count(0) | Most::Percent(0) => Err("it must be at least 1".to_owned()),
-            Most::Percent(percent) if percent > 100 => Err("it is at most 100%".to_owned()),
+            Most::Count(0) | Most::Percent(0) => Err("must be at least 1".to_owned()),
+            Most::Percent(percent) if percent > 100 => Err("must be at most 100%".to_owned()),
             Most::Count(_) | Most::Percent(_) => Ok(Self { how, what, most }),
         }
     }
 
-    /// How to stop, if so much has ended of a job with so many items.
+    /// How to stop, if the condition is met by these counts of a job with `items` items.
     pub(crate) fn reached(self, counts: &Counts, items: u64) -> Option<HaltMode> {
         let has = match self.what {
             HaltOn::Fail => counts.failed,

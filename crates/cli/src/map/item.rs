@@ -1,26 +1,24 @@
-//! One item of a map job: some bytes, and fields if it comes from a table.
+//! An item of a map job: bytes, and fields if it comes from a CSV or JSON file.
 
-/// What a job does something with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Item {
-    /// As it was given. Names of files need not be text.
+    /// The item as given. File names need not be UTF-8.
     pub(crate) bytes: Vec<u8>,
-    /// Names and values, in their order; none unless it is a row of a table.
+    /// Names and values in order; empty unless the item is a row.
     pub(crate) fields: Vec<(String, String)>,
 }
 
 impl Item {
-    /// An item without fields.
     pub(crate) fn plain(bytes: impl Into<Vec<u8>>) -> Self {
         Self { bytes: bytes.into(), fields: Vec::new() }
     }
 
-    /// The whole path without its extension: `{.}`.
+    /// The path without its extension: `{.}`.
     pub(crate) fn stem(&self) -> &[u8] {
         without_extension(&self.bytes)
     }
 
-    /// What comes after the last slash: `{/}`.
+    /// The part after the last slash: `{/}`.
     pub(crate) fn name(&self) -> &[u8] {
         match last(&self.bytes, b'/') {
             Some(at) => &self.bytes[at + 1..],
@@ -28,7 +26,7 @@ impl Item {
         }
     }
 
-    /// What comes before the last slash: `{//}`.
+    /// The part before the last slash: `{//}`.
     pub(crate) fn folder(&self) -> &[u8] {
         match last(&self.bytes, b'/') {
             Some(0) => b"/",
@@ -42,13 +40,12 @@ impl Item {
         without_extension(self.name())
     }
 
-    /// The value of a field.
     pub(crate) fn field(&self, name: &str) -> Option<&str> {
         self.fields.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 }
 
-/// A dot that begins a name, or stands in a folder's, begins no extension.
+/// A dot at the start of a name, or in a folder's name, does not start an extension.
 fn without_extension(path: &[u8]) -> &[u8] {
     let name_at = last(path, b'/').map_or(0, |at| at + 1);
     match last(&path[name_at..], b'.') {

@@ -1,4 +1,4 @@
-//! Jobs in the store: found by id, by name, or by what they were made from; and where they stand.
+//! Jobs in the store: found by id, by name, or by fingerprint; and their state.
 
 use ostler_core::{JobId, StateName, TaskId};
 use ostler_store::calls::{Prune, Replay, ReplayAnswer};
@@ -10,16 +10,16 @@ use ostler_wire::job::JobState;
 use super::progress::ended;
 use crate::exit::{Code, refused};
 
-/// Jobs on one page.
+/// Jobs per page.
 const PAGE: usize = 100;
-/// Jobs that are looked through for a name.
+/// The maximum number of jobs searched for a name.
 const MAX_LOOKED: usize = 100_000;
-/// Tasks that are removed at once.
+/// Tasks removed in one batch.
 const BITE: usize = 500;
-/// Bites in which the tasks of dead nodes are taken from them.
+/// The maximum number of batches in which tasks are taken from dead nodes.
 const MAX_BITES: usize = 1_000;
 
-/// The job that is meant: the one with this id, or the newest with this name.
+/// Finds the job with this id, or the newest with this name.
 pub(crate) async fn find(store: &dyn Store, wanted: &str) -> anyhow::Result<JobRecord> {
     let not_found = || refused(Code::NotFound, format!("there is no job \"{wanted}\"; see: ostler job ls"));
     if let Ok(id) = wanted.parse::<JobId>()
@@ -41,18 +41,16 @@ pub(crate) async fn find(store: &dyn Store, wanted: &str) -> anyhow::Result<JobR
     Err(not_found())
 }
 
-/// The job with this id.
 pub(crate) async fn by_id(store: &dyn Store, id: JobId) -> anyhow::Result<Option<JobRecord>> {
     Ok(store.jobs(JobFilter { id: Some(id), ..JobFilter::default() }, 1).await?.pop())
 }
 
-/// The newest job that was made from this.
+/// The newest job with this fingerprint.
 pub(crate) async fn made_from(store: &dyn Store, fingerprint: String) -> anyhow::Result<Option<JobRecord>> {
     let filter = JobFilter { fingerprint: Some(fingerprint), ..JobFilter::default() };
     Ok(store.jobs(filter, 1).await?.pop())
 }
 
-/// Where it stands.
 pub(crate) fn state(record: &JobRecord) -> JobState {
     let counts = &record.counts;
     let all_ended = ended(counts) >= record.job.items;
@@ -73,7 +71,7 @@ pub(crate) fn state(record: &JobRecord) -> JobState {
     }
 }
 
-/// The tasks of a job in a state, all of them or those that another state asks for.
+/// The tasks of a job in a state.
 pub(crate) async fn tasks(store: &dyn Store, job: JobId, state: StateName) -> anyhow::Result<Vec<TaskId>> {
     let filter = Filter { queue: Some(queue_of(job)), state: Some(state), ..Filter::default() };
     let mut ids = Vec::new();
@@ -88,7 +86,7 @@ pub(crate) async fn tasks(store: &dyn Store, job: JobId, state: StateName) -> an
     }
 }
 
-/// Gives what failed another go, and what was cancelled too if it is to go on. Answers how many.
+/// Replays the job's tasks in these states. Returns their number.
 pub(crate) async fn replay(store: &dyn Store, job: JobId, states: &[StateName]) -> anyhow::Result<usize> {
     let mut count = 0;
     for state in states {
@@ -100,9 +98,9 @@ pub(crate) async fn replay(store: &dyn Store, job: JobId, states: &[StateName]) 
     Ok(count)
 }
 
-/// Cancels what is left of a job. Answers how many tasks that were.
+/// Cancels the unfinished tasks of a job. Returns their number.
 pub(crate) async fn cancel(store: &dyn Store, job: JobId) -> anyhow::Result<usize> {
-    // First the mark, so that nobody enqueues more.
+    // The mark comes first, so that no more tasks are enqueued.
     store.change_job(job, JobChange::Cancel).await?;
     let mut count = 0;
     for state in [StateName::Queued, StateName::Claimed, StateName::Running] {
@@ -114,13 +112,13 @@ pub(crate) async fn cancel(store: &dyn Store, job: JobId) -> anyhow::Result<usiz
     Ok(count)
 }
 
-/// The job whose queue this is, if it is one of a job.
+/// The job that owns this queue, if any.
 pub(crate) fn of_queue(queue: &str) -> Option<JobId> {
     let id = queue.split(' ').next_back()?.parse().ok()?;
     (queue_of(id) == queue).then_some(id)
 }
 
-/// The living node that serves a job, if one does: a mapping process, or a node that serves jobs.
+/// The live node that serves a job, if any: a mapping process, or a node that serves jobs.
 pub(crate) fn server(survey: &Survey, job: JobId) -> Option<&NodeRecord> {
     let queue = queue_of(job);
     let serves = |node: &&NodeRecord| {
@@ -131,10 +129,10 @@ pub(crate) fn server(survey: &Survey, job: JobId) -> Option<&NodeRecord> {
     survey.nodes.iter().filter(|node| node.liveness == Liveness::Alive).find(serves)
 }
 
-/// Removes a job that nobody works on, with its tasks. Answers how many tasks that were.
+/// Removes a job that no node is running, with its tasks. Returns their number.
 pub(crate) async fn remove(store: &dyn Store, found: &JobRecord) -> anyhow::Result<usize> {
     let id = found.job.id;
-    // What dead nodes had is free again.
+    // Tasks held by dead nodes become free.
     for _ in 0..MAX_BITES {
         if !store.expire(MAX_MAINTENANCE_BATCH).await?.more {
             break;
@@ -142,7 +140,7 @@ pub(crate) async fn remove(store: &dyn Store, found: &JobRecord) -> anyhow::Resu
     }
     if let Some(node) = server(&store.survey().await?, id) {
         let sentence = format!(
-            "the job {id} is being run by process {} (node \"{}\"); stop it first: ostler job cancel {id}",
+            "job {id} is running in process {} (node \"{}\"); stop it first: ostler job cancel {id}",
             node.pid, node.name
         );
         return Err(refused(Code::BadInput, sentence));
@@ -158,7 +156,7 @@ pub(crate) async fn remove(store: &dyn Store, found: &JobRecord) -> anyhow::Resu
         JobAnswer::Done | JobAnswer::NotFound => Ok(count),
         JobAnswer::HasTasks => {
             let sentence = format!(
-                "{count} tasks of the job {id} are removed, but not all: some still run, or others wait for them; try it again"
+                "removed {count} tasks of job {id}, but some are still running or other tasks depend on them; try again"
             );
             Err(refused(Code::WorkFailed, sentence))
         }

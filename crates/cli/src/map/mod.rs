@@ -1,7 +1,8 @@
-//! `ostler map`: a command over many items, as a job in the store.
+//! `ostler map`: runs a command over many items, as a job in the store.
 //!
-//! [`item`], [`template`], [`source`] and [`halt`] say what the words on the command line mean, [`identity`] which job that is,
-//! [`plan`] puts them together, [`former`] finds what is done already. [`run`] does it; [`report`] prints what comes out, [`progress`] how far it is, [`results`] writes it down.
+//! [`item`], [`template`], [`source`] and [`halt`] parse the command line, [`fingerprint`] identifies the job, [`plan`] combines
+//! them, and [`former`] finds an earlier run. [`run`] runs the job; [`report`] prints outputs, [`progress`] shows the progress, and
+//! [`results`] writes the results.
 
 pub(crate) mod fingerprint;
 pub(crate) mod former;

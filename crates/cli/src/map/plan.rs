@@ -1,4 +1,4 @@
-//! What a map job is, from what was said on the command line. Nothing is run and no store is opened here.
+//! The plan of a map job, from the command line. Runs nothing and opens no store.
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal as _, Read};
@@ -18,66 +18,61 @@ use crate::args::Map;
 use crate::exit::{Code, refused};
 use crate::injection::{CommandWord, Pasted, pasted};
 
-/// What stands between the template and the items.
+/// Separates the template from the items.
 const ITEMS: &[u8] = b":::";
 /// The kind of the tasks of a map job.
 pub(crate) const KIND: &str = "item";
 
-/// What is done with which items.
 pub(crate) struct MapPlan {
-    /// The job's name.
     pub(crate) name: String,
-    /// The words as they were given.
+    /// The words of the command as given.
     words: Vec<Vec<u8>>,
     template: CommandTemplate,
-    /// The items, in their order.
+    /// The items in order.
     pub(crate) items: Vec<Item>,
     marks: Vec<ItemDigest>,
-    /// Where it is done.
+    /// The working folder.
     folder: String,
     timeout_ms: Option<u128>,
 }
 
-/// What is done with each item, as a job keeps it.
+/// The command for each item, as stored with the job.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Spec {
     /// The words of the template.
     pub(crate) command: Vec<Argument>,
-    /// Where it is done.
+    /// The working folder.
     pub(crate) folder: String,
-    /// Who does it.
     pub(crate) served_by: ServedBy,
-    /// So many at once.
+    /// The maximum number of items running at once.
     pub(crate) jobs: u32,
-    /// How often an item is tried.
+    /// The maximum number of attempts of an item.
     pub(crate) attempts: u32,
-    /// How long an item may take, in milliseconds.
+    /// The timeout of an item in milliseconds.
     pub(crate) timeout_ms: Option<u64>,
 }
 
-/// Who does the work of a job.
+/// Who runs the items of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ServedBy {
-    /// Whoever runs `ostler map`.
+    /// The process that runs `ostler map`.
     Mapper,
     /// A running node.
     Node,
 }
 
-/// What the task of an item has to work on.
+/// The payload of an item's task.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Payload {
-    /// Where it stands among the items, counted from one.
+    /// The position among the items, counted from 1.
     pub(crate) number: u64,
-    /// The item.
     pub(crate) item: Argument,
-    /// What is run for it.
     pub(crate) argv: Vec<Argument>,
 }
 
 impl MapPlan {
-    /// Reads the items, and puts everything together. `None`: there are no items, so there is nothing to do.
+    /// Reads the items and builds the plan. `None` if there are no items.
     pub(crate) fn make(map: &Map) -> anyhow::Result<Option<Self>> {
         let (words, given) = split(&map.words)?;
         let source = source(map, given)?;
@@ -94,7 +89,7 @@ impl MapPlan {
         Ok(Some(Self { name, words, template, items: all, marks, folder: folder()?, timeout_ms }))
     }
 
-    /// Items that an interpreter would read as a part of its program, as `bash -c 'echo {}'` does.
+    /// Items that an interpreter would read as part of its program, as `bash -c 'echo {}'` does.
     pub(crate) fn pasted(&self) -> Option<Pasted> {
         let texts: Vec<_> = self.words.iter().map(|word| String::from_utf8_lossy(word)).collect();
         let argv = texts.iter().zip(self.template.data());
@@ -102,7 +97,7 @@ impl MapPlan {
         pasted(&argv)
     }
 
-    /// Digest of all that it is made from.
+    /// The digest of everything the job is made from.
     pub(crate) fn fingerprint(&self) -> String {
         let order = if self.template.counts() { ItemOrder::Matters } else { ItemOrder::Free };
         let timeout = self.timeout_ms.map(|ms| ms.to_string()).unwrap_or_default();
@@ -111,12 +106,11 @@ impl MapPlan {
         fingerprint(&texts, &self.marks, order)
     }
 
-    /// The words for the `number`-th item, counted from one.
+    /// The command for the `number`-th item, counted from 1.
     pub(crate) fn argv(&self, number: u64, item: &Item) -> Vec<Vec<u8>> {
         self.template.argv(item, number)
     }
 
-    /// The job, as it is put.
     pub(crate) fn job(&self, id: JobId, spec: &Spec) -> anyhow::Result<NewJob> {
         Ok(NewJob {
             id,
@@ -127,7 +121,6 @@ impl MapPlan {
         })
     }
 
-    /// What is done with each item.
     pub(crate) fn spec(&self, map: &Map, jobs: u32) -> Spec {
         Spec {
             command: self.words.iter().cloned().map(Argument).collect(),
@@ -139,7 +132,7 @@ impl MapPlan {
         }
     }
 
-    /// The task of an item, by its place.
+    /// The task of the item at index `place`.
     pub(crate) fn task(&self, job: JobId, place: usize) -> anyhow::Result<NewTask> {
         let item = &self.items[place];
         let number = place as u64 + 1;
@@ -153,7 +146,6 @@ impl MapPlan {
         Ok(NewTask { folder: Some(self.folder.clone()), ..task })
     }
 
-    /// The id of an item's task.
     pub(crate) fn task_id(&self, job: JobId, place: usize) -> TaskId {
         task_of(job, self.marks[place])
     }
@@ -168,10 +160,10 @@ fn split(words: &[OsString]) -> anyhow::Result<SplitWords> {
     let template = parts.next().unwrap_or_default().to_vec();
     let items = parts.next().map(<[Vec<u8>]>::to_vec);
     if parts.next().is_some() {
-        return Err(refused(Code::BadInput, "\":::\" is there twice, and the items come from one place"));
+        return Err(refused(Code::BadInput, "\":::\" may be given only once"));
     }
     if template.is_empty() {
-        return Err(refused(Code::BadInput, "there is nothing to run before \":::\""));
+        return Err(refused(Code::BadInput, "no command before \":::\""));
     }
     Ok((template, items))
 }
@@ -188,15 +180,13 @@ fn source(map: &Map, given: Option<Vec<Vec<u8>>>) -> anyhow::Result<ItemSource> 
     .next();
     match (given, other) {
         (Some(_), Some(_)) => {
-            Err(refused(Code::BadInput, "the items come from \":::\" or from an option, not from both"))
+            Err(refused(Code::BadInput, "give items after \":::\" or with an option, not both"))
         }
-        (Some(words), None) if words.is_empty() => {
-            Err(refused(Code::BadInput, "there are no items after \":::\""))
-        }
+        (Some(words), None) if words.is_empty() => Err(refused(Code::BadInput, "no items after \":::\"")),
         (Some(words), None) => Ok(ItemSource::Words(words)),
         (None, Some(other)) => Ok(other),
         (None, None) if io::stdin().is_terminal() => {
-            let sentence = "there are no items: give them after \":::\", by --files, --csv or --jsonl, or line by line on standard input";
+            let sentence = "no items: give them after \":::\", with --files, --csv or --jsonl, or one per line on standard input";
             Err(refused(Code::BadInput, sentence))
         }
         (None, None) => Ok(ItemSource::Lines),
@@ -207,7 +197,7 @@ fn stdin() -> Box<dyn Read> {
     Box::new(io::stdin())
 }
 
-/// The program's own name.
+/// The base name of the program.
 fn name_of(words: &[Vec<u8>]) -> String {
     let first = words.first().map(Vec::as_slice).unwrap_or_default();
     let first =
@@ -220,7 +210,7 @@ fn name_of(words: &[Vec<u8>]) -> String {
 fn folder() -> anyhow::Result<String> {
     let folder = std::env::current_dir()?;
     folder.into_os_string().into_string().map_err(|folder| {
-        refused(Code::BadInput, format!("the name of this folder is not UTF-8 text: {}", folder.display()))
+        refused(Code::BadInput, format!("the path of this folder is not UTF-8 text: {}", folder.display()))
     })
 }
 

@@ -1,4 +1,4 @@
-//! How far a map job is: a bar on a terminal, plain lines elsewhere. All of it goes to standard error.
+//! Progress of a map job on standard error: a bar on a terminal, plain lines elsewhere.
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::time::Duration;
@@ -10,19 +10,18 @@ use tokio::time::Instant;
 use crate::exit::say;
 use crate::print::how_long;
 
-/// How often a line is printed where there is no bar.
+/// The interval between lines where there is no bar.
 const LINES_EVERY: Duration = Duration::from_secs(10);
-/// What the bar is drawn from: one line that fits the terminal, put together by [`line()`].
+/// The template of the bar: one line that fits the terminal, built by [`line()`].
 const LOOK: &str = "{msg}";
-/// Columns of a terminal that does not say how wide it is.
+/// Columns of a terminal of unknown width.
 const USUAL_COLUMNS: usize = 80;
-/// Columns of the bar itself, at most; with fewer than the least it is left out.
+/// Columns of the bar itself, at most; with fewer than the minimum it is left out.
 const BAR_COLUMNS: usize = 30;
 const LEAST_BAR_COLUMNS: usize = 5;
-/// More than this is not said of what is left.
+/// Longer estimates are not shown.
 const MAX_SHOWN_SECONDS: f64 = 1e9;
 
-/// How far it is.
 pub(crate) struct MapProgress {
     items: u64,
     before: u64,
@@ -37,17 +36,17 @@ enum ProgressView {
 }
 
 impl MapProgress {
-    /// Nothing is shown.
+    /// Shows nothing.
     pub(crate) fn quiet(items: u64) -> Self {
         Self { items, before: 0, began: Instant::now(), shown: ProgressView::Nothing }
     }
 
-    /// ProgressView as standard error allows it; `before` are done already.
+    /// Shows progress as standard error allows; `before` items are already done.
     pub(crate) fn visible(items: u64, before: u64) -> Self {
         let began = Instant::now();
         let shown = if io::stderr().is_terminal() {
             let bar = ProgressBar::new(items);
-            // What is wrong with a style that never changes would be seen at once.
+            // A mistake in a constant template would show at once.
             if let Ok(style) = ProgressStyle::with_template(LOOK) {
                 bar.set_style(style);
             }
@@ -58,7 +57,7 @@ impl MapProgress {
         Self { items, before, began, shown }
     }
 
-    /// So it stands now.
+    /// Shows these counts.
     pub(crate) fn update(&mut self, counts: &Counts) {
         let done = ended(counts);
         match &mut self.shown {
@@ -75,7 +74,7 @@ impl MapProgress {
         }
     }
 
-    /// Prints something while the bar is out of the way.
+    /// Prints something while the bar is hidden.
     pub(crate) fn aside<T>(&self, print: impl FnOnce() -> T) -> T {
         match &self.shown {
             ProgressView::Bar(bar) => bar.suspend(print),
@@ -83,7 +82,7 @@ impl MapProgress {
         }
     }
 
-    /// A handle for whoever prints beside the bar.
+    /// A handle for printing beside the bar.
     pub(crate) fn beside(&self) -> Beside {
         match &self.shown {
             ProgressView::Bar(bar) => Beside(Some(bar.clone())),
@@ -91,7 +90,7 @@ impl MapProgress {
         }
     }
 
-    /// The bar goes, and does not come back: what follows is said in lines.
+    /// Removes the bar for good: what follows is printed in lines.
     pub(crate) fn clear(&self) {
         match &self.shown {
             ProgressView::Bar(bar) => bar.finish_and_clear(),
@@ -99,7 +98,7 @@ impl MapProgress {
         }
     }
 
-    /// It is over: the bar goes, and the summary comes.
+    /// Removes the bar and prints the summary.
     pub(crate) fn finish(self, counts: &Counts) {
         self.clear();
         match &self.shown {
@@ -111,20 +110,19 @@ impl MapProgress {
     }
 }
 
-/// However it ends, no dead bar stays on the screen.
+/// No dead bar stays on the screen, on any path.
 impl Drop for MapProgress {
     fn drop(&mut self) {
         self.clear();
     }
 }
 
-/// Prints beside the bar.
 #[derive(Clone)]
 pub(crate) struct Beside(Option<ProgressBar>);
 
 impl Beside {
-    /// Writes `output` to standard output, after whatever `first` prints, while the bar is out of the way. An output that does not
-    /// end its line would have the bar drawn behind it, so the line is ended on the terminal; the output itself stays as it is.
+    /// Writes `output` to standard output, after anything `first` prints, while the bar is hidden. Output that does not end its line
+    /// would have the bar drawn behind it, so the line is ended on the terminal; the output itself is unchanged.
     pub(crate) fn print(&self, output: &[u8], first: impl FnOnce()) -> io::Result<()> {
         let write = || {
             first();
@@ -142,13 +140,13 @@ impl Beside {
     }
 }
 
-/// How wide the terminal is.
+/// The width of the terminal.
 fn columns() -> usize {
     let size = rustix::termios::tcgetwinsize(io::stderr()).ok();
     size.map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0).unwrap_or(USUAL_COLUMNS)
 }
 
-/// How far it is, in one line that leaves the last column free: some terminals wrap as soon as that is filled.
+/// The progress in one line that leaves the last column free: some terminals wrap as soon as that is filled.
 fn line(done: u64, before: u64, items: u64, counts: &Counts, took: Duration, columns: usize) -> String {
     let rate = done.saturating_sub(before) as f64 / took.as_secs_f64().max(0.001);
     let mut text = format!("{done}/{items}");
@@ -169,7 +167,7 @@ fn line(done: u64, before: u64, items: u64, counts: &Counts, took: Duration, col
     format!("{}{} {text}", "█".repeat(full), "░".repeat(width - full))
 }
 
-/// How many have ended.
+/// The number of finished items.
 pub(crate) const fn ended(counts: &Counts) -> u64 {
     counts.completed + counts.failed + counts.cancelled
 }
@@ -194,7 +192,8 @@ fn spaced(text: &str) -> String {
 }
 
 fn summary(items: u64, before: u64, counts: &Counts, took: Duration) -> String {
-    let mut parts = vec![format!("{} completed", counts.completed)];
+    let earlier = if before > 0 { format!(" ({before} of them in an earlier run)") } else { String::new() };
+    let mut parts = vec![format!("{} completed{earlier}", counts.completed)];
     let others = [
         (counts.failed, "failed"),
         (counts.cancelled, "cancelled"),
@@ -203,11 +202,21 @@ fn summary(items: u64, before: u64, counts: &Counts, took: Duration) -> String {
     parts.extend(
         others.into_iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")),
     );
-    if before > 0 {
-        parts.push(format!("{before} of them before"));
-    }
-    let what = if items == 1 { "item" } else { "items" };
-    format!("{items} {what} in {:.1} s: {}", took.as_secs_f64(), parts.join(", "))
+    format!("{}: {}; {:.1} s", counted(items), parts.join(", "), took.as_secs_f64())
+}
+
+/// What to do about the items that have not completed.
+pub(crate) fn again(items: u64, counts: &Counts) -> String {
+    let open = items.saturating_sub(counts.completed);
+    let what = if open == 1 { "item" } else { "items" };
+    let action = if counts.failed == open { "retry" } else { "run" };
+    let which = if counts.failed == open { "failed" } else { "remaining" };
+    let all = if counts.completed > 0 { format!(" (--fresh: all {items})") } else { String::new() };
+    format!("run the same command again to {action} the {open} {which} {what}{all}")
+}
+
+fn counted(items: u64) -> String {
+    if items == 1 { "1 item".to_owned() } else { format!("{items} items") }
 }
 
 #[cfg(test)]
@@ -220,10 +229,16 @@ mod tests {
         let took = Duration::from_millis(1_540);
         assert_eq!(
             summary(10, 3, &counts, took),
-            "10 items in 1.5 s: 7 completed, 2 failed, 1 left, 3 of them before"
+            "10 items: 7 completed (3 of them in an earlier run), 2 failed, 1 left; 1.5 s"
         );
         let all = Counts { completed: 1, ..Counts::default() };
-        assert_eq!(summary(1, 0, &all, took), "1 item in 1.5 s: 1 completed");
+        assert_eq!(summary(1, 0, &all, took), "1 item: 1 completed; 1.5 s");
+        assert_eq!(
+            again(10, &counts),
+            "run the same command again to run the 3 remaining items (--fresh: all 10)"
+        );
+        let failed = Counts { failed: 1, ..Counts::default() };
+        assert_eq!(again(1, &failed), "run the same command again to retry the 1 failed item");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Prints what items wrote, one after the other: after the commit, and again after a kill only what was not printed yet.
+//! Prints the outputs of items one after the other: after the commit, and after a crash only those not printed before.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write as _};
@@ -19,33 +19,33 @@ use crate::attempt_output::AttemptOutput;
 use crate::exit::say;
 use crate::print::visible;
 
-/// Ends that are passed on as they were found; of those beyond only the names are, and they are looked up again.
+/// Finished items passed on with their details; beyond that only the ids are passed on, and the details are read again.
 const MAX_WHOLE: usize = 256;
-/// Bytes of output of such an end.
+/// The maximum output size of such an item.
 const MAX_WHOLE_BYTES: usize = 4 * 1024;
 
-/// The end of an item.
+/// A finished item.
 pub(crate) enum ItemEnd {
-    /// As it was found.
+    /// With its details.
     Whole(Box<TaskDetail>),
-    /// Its name alone.
+    /// The id only.
     Named(TaskId),
 }
 
-/// Hears which tasks have ended, and passes them on.
+/// Receives finished tasks from the outbox, and passes them on.
 pub(crate) struct Reporter {
     ends: Mutex<Option<mpsc::Sender<ItemEnd>>>,
 }
 
 impl Reporter {
-    /// A reporter, and where the ends come out. It has room for all of them, so that nobody who reads slowly holds it up.
+    /// A reporter and its receiver. The channel has room for all items, so that a slow reader does not block the reporter.
     pub(crate) fn new(items: usize) -> (Arc<Self>, mpsc::Receiver<ItemEnd>) {
-        // One that was told twice has room, too.
+        // Twice the number of items, because delivery may repeat.
         let (sender, ends) = mpsc::channel(items.saturating_mul(2).max(1));
         (Arc::new(Self { ends: Mutex::new(Some(sender)) }), ends)
     }
 
-    /// Nothing more comes.
+    /// Closes the channel.
     pub(crate) fn close(&self) {
         self.ends.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
@@ -70,15 +70,15 @@ impl EndListener for Reporter {
     }
 }
 
-/// In which order outputs are printed.
+/// The order in which outputs are printed.
 pub(crate) enum OutputOrder {
-    /// As they come.
+    /// As they arrive.
     AsTheyCome,
-    /// In the order of the items; these numbers are still to come, the lowest first.
+    /// In the order of the items; these numbers are still missing, the lowest first.
     Kept(Vec<u64>),
 }
 
-/// Prints outputs until nothing more comes.
+/// Prints outputs until the channel is closed.
 pub(crate) struct Printer {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) beside: Beside,
@@ -101,7 +101,7 @@ impl Printer {
             let Some((number, end)) = self.numbered(end).await? else { continue };
             early.insert(number, end);
             while let Some(next) = expected.peek().copied() {
-                // What was done before, and is told of only now, comes as it comes.
+                // An item completed in an earlier run and delivered only now is printed as it arrives.
                 let Some(entry) = early.first_entry().filter(|entry| *entry.key() <= next) else { break };
                 if *entry.key() == next {
                     expected.next();
@@ -110,7 +110,7 @@ impl Printer {
                 readable = readable && self.print(end).await?;
             }
         }
-        // What never came leaves a gap; what stands behind it is printed all the same.
+        // An item that never arrived leaves a gap; the items after it are printed anyway.
         for end in early.into_values() {
             readable = readable && self.print(end).await?;
         }
@@ -124,14 +124,14 @@ impl Printer {
         })
     }
 
-    /// The number of the item, and its name alone: it may have to wait for long.
+    /// The item's number, with the id only: it may have to wait for long.
     async fn numbered(&self, end: ItemEnd) -> anyhow::Result<Option<(u64, ItemEnd)>> {
         let Some(found) = self.found(end).await? else { return Ok(None) };
         let payload = serde_json::from_str::<Payload>(&found.task.payload).ok();
         Ok(payload.map(|payload| (payload.number, ItemEnd::Named(found.task.id))))
     }
 
-    /// Prints one; false when nobody reads any more.
+    /// Prints one item; false if the output has been closed.
     async fn print(&self, end: ItemEnd) -> anyhow::Result<bool> {
         let Some(found) = self.found(end).await? else { return Ok(true) };
         let task = found.task;
@@ -148,7 +148,7 @@ impl Printer {
             return Ok(true);
         }
         let beside = self.beside.clone();
-        // Whoever reads slowly holds up this thread, and nothing else.
+        // A slow reader blocks only this thread.
         tokio::task::spawn_blocking(move || {
             let complain = || {
                 let _ = io::stderr().write_all(&complaints);
@@ -161,7 +161,7 @@ impl Printer {
     }
 }
 
-/// What it wrote to standard output: the task's output, or what its last attempt wrote that did not succeed.
+/// Standard output of the item: the task's output, or that of the last attempt if it did not succeed.
 pub(crate) fn stdout_of(task: &Task, of_attempt: Vec<u8>) -> Vec<u8> {
     if task.state.name() != StateName::Completed {
         return of_attempt;
@@ -170,17 +170,15 @@ pub(crate) fn stdout_of(task: &Task, of_attempt: Vec<u8>) -> Vec<u8> {
     output.unwrap_or_default().0
 }
 
-/// The item, for people.
 fn item_of(task: &Task) -> String {
     let payload = serde_json::from_str::<Payload>(&task.payload).ok();
     payload.map_or_else(|| task.id.to_string(), |payload| payload.item.shown())
 }
 
-/// What went wrong with it, for people.
 fn trouble_of(task: &Task) -> Option<String> {
     if task.state.name() != StateName::Failed {
         return None;
     }
-    let why = task.last_failure.as_ref().map_or("it died with its node", |failure| failure.message.as_str());
+    let why = task.last_failure.as_ref().map_or("its node died", |failure| failure.message.as_str());
     Some(format!("{}: {}", visible(&item_of(task)), visible(why)))
 }

@@ -1,4 +1,4 @@
-//! What became of the items of a job, in their order: printed, or written to files.
+//! Results of a job's items, in their order: printed, or written to files.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -16,29 +16,27 @@ use crate::attempt_output::AttemptOutput;
 use crate::exit::{Code, refused};
 use crate::print::{Looks, visible_json, visible_lines};
 
-/// Tasks on one page: each comes with its output.
+/// Tasks per page; each comes with its output.
 const PAGE: usize = 50;
 
-/// Where results go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
-    /// A table.
     Csv(PathBuf),
-    /// One JSON value on each line.
+    /// One JSON value per line.
     Jsonl(PathBuf),
     /// A folder with a file for each output.
     Folder(PathBuf),
 }
 
 impl Target {
-    /// What is meant by a path: its extension tells.
+    /// The target for a path, by its extension.
     pub(crate) fn of(path: &Path) -> anyhow::Result<Self> {
         match path.extension().and_then(|extension| extension.to_str()) {
             Some("csv") => Ok(Self::Csv(path.to_owned())),
             Some("jsonl") => Ok(Self::Jsonl(path.to_owned())),
             Some(other) if !path.is_dir() => {
                 let sentence = format!(
-                    "--results {}: there is no form \".{other}\"; it is .csv, .jsonl, or a folder",
+                    "--results {}: unknown format \".{other}\"; use .csv, .jsonl or a folder",
                     path.display()
                 );
                 Err(refused(Code::BadInput, sentence))
@@ -47,22 +45,22 @@ impl Target {
         }
     }
 
-    /// Writes the results of no items: an empty file, or a folder.
+    /// Writes empty results: an empty file, or a folder.
     pub(crate) fn write_nothing(&self) -> anyhow::Result<()> {
         match self {
             Self::Csv(path) | Self::Jsonl(path) => whole(path, io::Cursor::default()),
             Self::Folder(folder) => std::fs::create_dir_all(folder)
-                .with_context(|| format!("the results cannot be written to {}", folder.display())),
+                .with_context(|| format!("cannot write the results to {}", folder.display())),
         }
     }
 
-    /// Writes the results of a job. A file is there when it is whole, and not before.
+    /// Writes the results of a job. A file appears only once it is complete.
     pub(crate) async fn write(&self, store: &dyn Store, job: JobId) -> anyhow::Result<()> {
         match self {
             Self::Csv(path) => whole(path, rows(store, job, Form::Csv).await?),
             Self::Jsonl(path) => whole(path, rows(store, job, Form::Jsonl).await?),
             Self::Folder(folder) => {
-                let named = || format!("the results cannot be written to {}", folder.display());
+                let named = || format!("cannot write the results to {}", folder.display());
                 std::fs::create_dir_all(folder).with_context(named)?;
                 let numbered = numbered(store, job).await?;
                 let width = numbered.last().map_or(1, |(number, _)| number.to_string().len());
@@ -81,7 +79,7 @@ impl Target {
 }
 
 fn whole(path: &Path, mut bytes: io::Cursor<Vec<u8>>) -> anyhow::Result<()> {
-    let named = || format!("the results cannot be written to {}", path.display());
+    let named = || format!("cannot write the results to {}", path.display());
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut file = tempfile::NamedTempFile::new_in(folder).with_context(named)?;
     bytes.set_position(0);
@@ -90,12 +88,12 @@ fn whole(path: &Path, mut bytes: io::Cursor<Vec<u8>>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// How rows are written.
+/// The format of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// A table with a head.
+    /// CSV with a header.
     Csv,
-    /// One JSON value on each line.
+    /// One JSON value per line.
     Jsonl,
 }
 
@@ -105,7 +103,7 @@ async fn rows(store: &dyn Store, job: JobId, form: Form) -> anyhow::Result<io::C
     Ok(bytes)
 }
 
-/// Writes one row for each item, in their order.
+/// Writes one row for each item, in order.
 pub(crate) async fn print(
     store: &dyn Store,
     job: JobId,
@@ -118,7 +116,7 @@ pub(crate) async fn print(
         let Some(found) = store.show(TaskRef::Id(id)).await? else { continue };
         let written = last_written(store, &found).await?;
         let row = row(number, &found, written.stdout);
-        // Row by row, so that no more than one is held here.
+        // Row by row, so that only one is in memory.
         let text = match form {
             Form::Jsonl => serde_json::to_string(&row)? + "\n",
             Form::Csv => {
@@ -138,7 +136,7 @@ pub(crate) async fn print(
     Ok(out.flush()?)
 }
 
-/// What its last attempt wrote.
+/// The recorded output of the last attempt.
 async fn last_written(store: &dyn Store, found: &TaskDetail) -> anyhow::Result<AttemptOutput> {
     AttemptOutput::read(store, found.task.id, found.attempts.last().map(|attempt| attempt.token)).await
 }

@@ -1,4 +1,4 @@
-//! Runs a map job to its end: finds or makes it, enqueues its items, serves its queue, and says how it went.
+//! Runs a map job: finds or creates it, enqueues its items, serves its queue, and prints the summary.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use super::former::{self, JobChoice};
 use super::halt::{Halt, HaltMode};
 use super::job;
 use super::plan::{MapPlan, Spec};
-use super::progress::{MapProgress, ended};
+use super::progress::{MapProgress, again, ended};
 use super::report::{OutputOrder, Printer, Reporter};
 use super::results::Target;
 use super::tally::{CountedCommands, Tally};
@@ -31,21 +31,20 @@ use crate::exit::{Code, refused, say};
 use crate::print::{Format, Out};
 use crate::store_location::{IfMissing, OpenMode, StoreLocation, refusal};
 
-/// What is new about the store and was not said yet.
+/// The capacity of the channel for store events.
 const MAX_NEWS: usize = 16;
-/// Tasks that are enqueued together.
+/// Tasks enqueued in one batch.
 const BATCH: usize = 1_000;
-/// Items that are claimed ahead for each worker, as long as they are short.
+/// Items claimed ahead for each worker, as long as they are short.
 const AHEAD: usize = 8;
-/// How often it is looked how far the job is, at least and at most.
+/// The polling interval for progress, at least and at most.
 const LOOK: Duration = Duration::from_millis(10);
 const POLL: Duration = Duration::from_millis(200);
-/// How long an item may take if nobody says: as good as for ever.
+/// The timeout of an item without --timeout: practically none.
 const NO_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
-/// How long whatever runs may take to its end when nothing more is begun.
+/// How long running items may take to finish after a halt with `soon`.
 const SOON: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// What is to be done, and how it is shown.
 pub(crate) struct Mapping<'a> {
     pub(crate) map: &'a Map,
     pub(crate) plan: MapPlan,
@@ -53,22 +52,20 @@ pub(crate) struct Mapping<'a> {
     pub(crate) out: Out,
 }
 
-/// Why the work has stopped.
+/// Why the job has stopped.
 enum MapEnd {
-    /// All items have ended.
+    /// All items have finished.
     Done,
-    /// Enough has ended.
+    /// The halt condition is met.
     Halted(HaltMode),
-    /// Somebody cancelled the job.
+    /// The job was cancelled.
     Cancelled,
-    /// Somebody interrupted.
     Interrupted,
-    /// Somebody ordered its node to drain.
+    /// Its node was asked to drain.
     Drained,
 }
 
 impl Mapping<'_> {
-    /// Does it.
     pub(crate) async fn run(self) -> anyhow::Result<Code> {
         let target = self.map.results.as_deref().map(Target::of).transpose()?;
         let mut signals = Signals::listen()?;
@@ -100,7 +97,7 @@ impl Mapping<'_> {
         }
     }
 
-    /// All of it was done before: what is asked for is what came of that.
+    /// Everything was done in an earlier run: prints its results.
     async fn nothing_to_do(
         &self,
         store: &dyn Store,
@@ -186,7 +183,7 @@ impl Mapping<'_> {
             how = tally.enough() => MapEnd::Halted(how),
             () = signals.next() => MapEnd::Interrupted,
             () = supervisor.gone() => {
-                let sentence = "the supervisor of the children was killed; run the same command again to go on";
+                let sentence = "the supervisor process was killed; run the same command again to continue";
                 return Err(refused(Code::WorkFailed, sentence));
             }
         };
@@ -210,7 +207,7 @@ impl Mapping<'_> {
         let (mut state, stopper) = (node.state(), node.stopper());
         let mut draining = std::pin::pin!(async {
             let drains = async {
-                // The node's own end closes the channel, and is no longer running either.
+                // If the node stops by itself, the channel is closed, which ends the wait too.
                 let _ = state.wait_for(|state| *state != NodeState::Running).await;
                 tally.drains();
             };
@@ -224,7 +221,7 @@ impl Mapping<'_> {
                     () = draining => {}
                     () = signals.next() => {}
                 }
-                // Nobody is waited for any more. The supervisor sees the end of this process, and ends what is left of the children.
+                // Nothing is waited for any longer. The supervisor notices that this process has exited and kills the remaining children.
                 std::process::exit(Code::Interrupted.number().into());
             }
         }
@@ -242,9 +239,7 @@ impl Mapping<'_> {
                 self.out.json(&job_view(&record(store.as_ref(), job).await?))?;
             }
             if !self.map.quiet && counts.completed < items {
-                let all =
-                    if counts.completed > 0 { format!("; --fresh runs all {items}") } else { String::new() };
-                say(&format!("run the same command again to go on with what is not done{all}"));
+                say(&again(items, &counts));
             }
             Ok(match over {
                 MapEnd::Interrupted => Code::Interrupted,
@@ -259,7 +254,7 @@ impl Mapping<'_> {
         }
     }
 
-    /// The numbers of the items that are not done yet.
+    /// The numbers of the unfinished items.
     async fn open_numbers(&self, store: &dyn Store, job: JobId) -> anyhow::Result<Vec<u64>> {
         let done: std::collections::HashSet<_> =
             job::tasks(store, job, StateName::Completed).await?.into_iter().collect();
@@ -275,11 +270,11 @@ fn cores() -> u32 {
 }
 
 async fn record(store: &dyn Store, job: JobId) -> anyhow::Result<JobRecord> {
-    let gone = || refused(Code::NotFound, format!("the job {job} was removed meanwhile"));
+    let gone = || refused(Code::NotFound, format!("job {job} was removed"));
     job::by_id(store, job).await?.ok_or_else(gone)
 }
 
-/// Enqueues the items. Those that are there stay as they are; a job that was cancelled gets no more.
+/// Enqueues the items. Existing ones are not changed; a cancelled job gets no more.
 async fn enqueue(store: &dyn Store, plan: &MapPlan, job: JobId) -> anyhow::Result<u64> {
     let places: Vec<usize> = (0..plan.items.len()).collect();
     for some in places.chunks(BATCH) {
@@ -292,7 +287,7 @@ async fn enqueue(store: &dyn Store, plan: &MapPlan, job: JobId) -> anyhow::Resul
     Ok(plan.items.len() as u64)
 }
 
-/// The same, however often it takes while the store is away. What is there stays as it is.
+/// The same, retried while the store is unavailable.
 async fn enqueue_patiently(store: &dyn Store, plan: &MapPlan, job: JobId) -> anyhow::Result<u64> {
     loop {
         match enqueue(store, plan, job).await {
@@ -302,13 +297,13 @@ async fn enqueue_patiently(store: &dyn Store, plan: &MapPlan, job: JobId) -> any
     }
 }
 
-/// The node of a job is a node of its own, and tells by its name whose it is.
+/// The node of a job is a separate node, and has the job's id in its name.
 pub(crate) fn node_name(program: &str, job: JobId) -> String {
     let job = format!(", job {job}");
     format!("{}{job}", cut(program, MAX_NAME_BYTES - job.len()))
 }
 
-/// Whether a store that answered so is waited for.
+/// Whether the operation should be retried after this error.
 pub(crate) fn is_transient(error: &anyhow::Error) -> bool {
     error.downcast_ref::<Error>().is_some_and(Error::is_transient)
 }
@@ -318,10 +313,10 @@ pub(crate) async fn start(
     supervisor: &Supervisor,
     config: NodeConfig,
 ) -> anyhow::Result<Node> {
-    let ids = ostler::ids().context("no randomness from the system")?;
+    let ids = ostler::ids().context("cannot get random bytes from the system")?;
     let parts = NodeDeps { store: Arc::clone(store), clock: Arc::new(SystemClock), ids };
     let node = NodeConfig {
-        // Whoever runs the same job twice at once means the newer one.
+        // If the same job is run twice at once, the newer process wins.
         take_over: TakeOver::Yes,
         guard: Some(Arc::new(supervisor.clone())),
         ..config
@@ -337,7 +332,7 @@ pub(crate) async fn start(
     })
 }
 
-/// As with any program that is started from a shell, everything is inherited, and what it writes is kept as it is.
+/// As with any program started from a shell, the environment is inherited, and the output is not changed.
 pub(crate) fn policy() -> CommandPolicy {
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     CommandPolicy {
@@ -347,20 +342,19 @@ pub(crate) fn policy() -> CommandPolicy {
     }
 }
 
-/// The pool that serves a job's queue.
 pub(crate) fn pool_of(executor: Arc<dyn Executor>, job: JobId, spec: &Spec) -> PoolConfig {
     let workers = usize::try_from(spec.jobs).unwrap_or(1);
     let timeout = spec.timeout_ms.map_or(NO_TIMEOUT, Duration::from_millis);
     let overrides = Overrides { attempts: Some(spec.attempts), timeout: Some(timeout), ..Overrides::NONE };
     PoolConfig {
-        // Nobody else waits for items of this job, so short ones may be claimed ahead.
+        // No other queue waits for these workers, so short items may be claimed ahead.
         prefetch: Prefetch::UpTo(workers.saturating_mul(AHEAD)),
         settings: vec![QueueChange::Overrides(overrides)],
         ..PoolConfig::durable(queue_of(job), executor, workers)
     }
 }
 
-/// Watches a job until it is over.
+/// Watches a job until it has stopped.
 struct Watch<'a> {
     store: &'a dyn Store,
     node: &'a Node,
@@ -394,7 +388,7 @@ impl Watch<'_> {
             }
             troubles = found;
             while let Ok(news) = self.news.try_recv() {
-                // The program ends with that sentence.
+                // The program exits with that message.
                 if !matches!(news, StoreNews::Gone(_)) {
                     progress.aside(|| say(&news.to_string()));
                 }
@@ -403,7 +397,7 @@ impl Watch<'_> {
                 return Err(refusal(error));
             }
             if *state.borrow_and_update() == NodeState::Draining {
-                progress.aside(|| say("a drain was ordered"));
+                progress.aside(|| say("drain requested"));
                 return Ok(MapEnd::Drained);
             }
             let record = match record(self.store, self.job).await {
@@ -418,7 +412,9 @@ impl Watch<'_> {
                 return Ok(MapEnd::Cancelled);
             }
             if let Some(why) = record.paused.filter(|_| !said_paused) {
-                progress.aside(|| say(&format!("the job is paused: {why}; ostler job resume {}", self.job)));
+                progress.aside(|| {
+                    say(&format!("the job is paused: {why}; to resume it: ostler job resume {}", self.job))
+                });
                 said_paused = true;
             }
             tokio::time::sleep(LOOK).await;

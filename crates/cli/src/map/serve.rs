@@ -1,4 +1,4 @@
-//! Serves the jobs that `ostler map --detach` leaves to a running node: each gets a pool of its own for as long as it lasts.
+//! Serves the jobs that `ostler map --detach` leaves to a running node: each gets a pool of its own while it lasts.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -23,56 +23,54 @@ use crate::commands::start_supervisor;
 use crate::config::PresenceSettings;
 use crate::exit::say;
 
-/// Jobs that are served at once; the others wait.
+/// The maximum number of jobs served at once; the others wait.
 const MAX_SERVED: usize = 4;
-/// Jobs that are looked through.
+/// The maximum number of jobs examined.
 const MAX_LOOKED: usize = 10_000;
-/// How often it is looked for jobs, and how far they are, when nobody says anything.
+/// The polling interval for jobs and their progress.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// What jobs are served with.
 #[derive(Clone)]
 pub(crate) struct JobServer {
     pub(crate) store: Arc<dyn Store>,
-    /// What the node is called that serves them.
+    /// The name of the serving node.
     pub(crate) name: String,
     pub(crate) containment: Containment,
     pub(crate) keep: Retention,
-    /// How long what runs may take to its end when the node goes.
+    /// How long running tasks may take to finish when the node exits.
     pub(crate) patience: Duration,
-    /// Where the nodes of jobs say that they are there.
+    /// Presence settings for the jobs' nodes.
     pub(crate) presence: Option<PresenceSettings>,
-    /// Told when somebody orders the node of a job to drain: it is a part of the program, which then drains as a whole.
+    /// Notified when the node of a job is asked to drain: it is part of this program, which then drains as a whole.
     pub(crate) ordered: Arc<Notify>,
 }
 
-/// Whether the program that serves jobs goes.
+/// Whether the serving program is stopping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Going {
-    /// It stays.
     Not,
-    /// What runs may end.
+    /// Running tasks may finish.
     Drains,
-    /// What runs is ended, and handed back.
+    /// Running tasks are killed and returned to the queue.
     AtOnce,
 }
 
 impl JobServer {
-    /// Serves jobs until it is told to go, and then until nothing of them runs here. Answers what became of what ran then.
+    /// Serves jobs until the program stops, and then until none of their tasks runs here. Returns what became of the running tasks.
     pub(crate) async fn serve(self, mut going: watch::Receiver<Going>) -> Drained {
         let mut news = self.store.control();
         let mut served = HashSet::new();
         let mut at_work = JoinSet::new();
         loop {
             news.arm();
-            // If the store does not answer, the next look may find more.
+            // If the store does not answer, the next poll may.
             for record in self.open_jobs().await.unwrap_or_default() {
                 let id = record.job.id;
                 if at_work.len() < MAX_SERVED && served.insert(id) {
                     let (server, going) = (self.clone(), going.clone());
                     at_work.spawn(async move {
                         let drained = server.serve_one(&record, going).await.unwrap_or_else(|error| {
-                            say(&format!("the job {id} is not served any more: {error:#}"));
+                            say(&format!("stopped running job {id}: {error:#}"));
                             Drained::default()
                         });
                         (id, drained)
@@ -97,7 +95,7 @@ impl JobServer {
         drained
     }
 
-    /// The jobs that are left to nodes and have something to do, the oldest first.
+    /// Unfinished jobs left to nodes, oldest first.
     async fn open_jobs(&self) -> anyhow::Result<Vec<JobRecord>> {
         let mut open = Vec::new();
         let mut before = None;
@@ -120,7 +118,7 @@ impl JobServer {
     ) -> anyhow::Result<Drained> {
         let id = record.job.id;
         let spec: Spec = serde_json::from_str(&record.job.spec)?;
-        // A supervisor holds the proof of life of one node, and this is one of its own.
+        // A supervisor holds the liveness lock of one node, and this is a separate node.
         let supervisor = start_supervisor(self.containment).await?;
         let executor = Arc::new(Command::of_payload(supervisor.clone(), policy())?);
         let pool = pool_of(executor, id, &spec);
@@ -131,7 +129,7 @@ impl JobServer {
             ..NodeConfig::new(node_name(&self.name, id), vec![pool])
         };
         let node = start(&self.store, &supervisor, config).await?;
-        say(&format!("serving the job {id} ({})", record.job.name));
+        say(&format!("running job {id} ({})", record.job.name));
         let mut state = node.state();
         let over = tokio::select! {
             over = self.until_over(id) => over,
@@ -168,14 +166,14 @@ impl JobServer {
     }
 }
 
-/// Waits until the program goes at once. One that is gone says nothing any more.
+/// Waits until the program stops at once. A closed channel never does.
 async fn at_once(going: &mut watch::Receiver<Going>) {
     if going.wait_for(|going| *going == Going::AtOnce).await.is_err() {
         std::future::pending::<()>().await;
     }
 }
 
-/// Waits until a node is to drain, or is over.
+/// Waits until a node is asked to drain, or stops.
 async fn goes(state: &mut watch::Receiver<NodeState>) {
     let goes = |state: &NodeState| matches!(state, NodeState::Draining | NodeState::Ended);
     let _ = state.wait_for(goes).await;

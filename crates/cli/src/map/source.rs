@@ -1,4 +1,4 @@
-//! Where the items of a map job come from: words, lines, files, tables.
+//! Sources of the items of a map job: words, lines, files, CSV and JSON lines.
 
 use std::ffi::OsStr;
 use std::io::{self, BufRead, Read};
@@ -11,36 +11,35 @@ use walkdir::WalkDir;
 
 use super::item::Item;
 
-/// Items of one job.
+/// The maximum number of items of one job.
 const MAX_ITEMS: usize = 5_000_000;
-/// Bytes of one item: the kernel takes no longer argument.
+/// The maximum size of an item: the kernel accepts no longer argument.
 const MAX_ITEM_BYTES: usize = 128 * 1024;
 
-/// Where items come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ItemSource {
-    /// The words behind `:::`.
+    /// The words after `:::`.
     Words(Vec<Vec<u8>>),
-    /// Standard input, line by line.
+    /// Standard input, one item per line.
     Lines,
-    /// Standard input, ended by NUL each.
+    /// Standard input, separated by NUL.
     Nul,
-    /// The files that a pattern means.
+    /// Files that match a glob.
     Files(String),
-    /// A table with a head line; `-` is standard input.
+    /// A CSV file with a header; `-` is standard input.
     Csv(PathBuf),
-    /// One JSON value on each line; `-` is standard input.
+    /// One JSON value per line; `-` is standard input.
     Jsonl(PathBuf),
 }
 
-/// The items, and the names of the fields that they have.
+/// The items, and the names of their fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Items {
     pub(crate) all: Vec<Item>,
     pub(crate) fields: Vec<String>,
 }
 
-/// Why there are no items, in a sentence.
+/// Why the items cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct NoItems(String);
@@ -50,7 +49,6 @@ fn wrong<T>(sentence: impl Into<String>) -> Result<T, NoItems> {
 }
 
 impl ItemSource {
-    /// Reads all of it.
     pub(crate) fn read(self, stdin: impl FnOnce() -> Box<dyn Read>) -> Result<Items, NoItems> {
         let items = match self {
             Self::Words(words) => plain(words.into_iter().map(Ok))?,
@@ -63,7 +61,7 @@ impl ItemSource {
         for (place, item) in items.all.iter().enumerate() {
             if item.bytes.contains(&0) || item.fields.iter().any(|(_, value)| value.contains('\0')) {
                 return wrong(format!(
-                    "item {} has a NUL character in it, which no argument can have",
+                    "item {} contains a NUL character, which an argument cannot",
                     place + 1
                 ));
             }
@@ -77,7 +75,7 @@ fn plain(texts: impl Iterator<Item = io::Result<Vec<u8>>>) -> Result<Items, NoIt
     for text in texts {
         match text {
             Ok(bytes) => push(&mut all, Item::plain(bytes))?,
-            Err(error) => return wrong(format!("standard input cannot be read: {error}")),
+            Err(error) => return wrong(format!("cannot read standard input: {error}")),
         }
     }
     Ok(Items { all, fields: Vec::new() })
@@ -85,11 +83,11 @@ fn plain(texts: impl Iterator<Item = io::Result<Vec<u8>>>) -> Result<Items, NoIt
 
 fn push(all: &mut Vec<Item>, item: Item) -> Result<(), NoItems> {
     if all.len() >= MAX_ITEMS {
-        return wrong(format!("there are more than {MAX_ITEMS} items, and one job takes no more"));
+        return wrong(format!("more than {MAX_ITEMS} items, the maximum for one job"));
     }
     if item.bytes.len() > MAX_ITEM_BYTES {
         return wrong(format!(
-            "item {} has {} bytes, and an argument has at most {MAX_ITEM_BYTES}",
+            "item {} has {} bytes; an argument may have at most {MAX_ITEM_BYTES}",
             all.len() + 1,
             item.bytes.len()
         ));
@@ -98,13 +96,13 @@ fn push(all: &mut Vec<Item>, item: Item) -> Result<(), NoItems> {
     Ok(())
 }
 
-/// What stands between the ends; empty ones are left out.
+/// Splits the input at `end`; empty records are left out.
 fn records(input: Box<dyn Read>, end: u8) -> impl Iterator<Item = io::Result<Vec<u8>>> {
     let split = io::BufReader::new(input).split(end);
     split.filter(|record| record.as_ref().map_or(true, |bytes| !bytes.is_empty()))
 }
 
-/// The files that a pattern means, in the order of their names. As in a shell, what is hidden is meant only where it is named.
+/// The files that match a glob, sorted by name. As in a shell, hidden files match only if the pattern names them.
 fn files(pattern: &str) -> Result<Items, NoItems> {
     let fault = |error: &dyn std::fmt::Display| NoItems(format!("--files {pattern}: {error}"));
     let wanted = GlobBuilder::new(pattern).literal_separator(true).build().map_err(|error| fault(&error))?;
@@ -118,11 +116,11 @@ fn files(pattern: &str) -> Result<Items, NoItems> {
     for entry in walk.into_iter().filter_entry(|entry| entry.depth() == 0 || !hidden(entry.file_name())) {
         let entry = match entry {
             Ok(entry) => entry,
-            // There is no such folder: nothing matches.
+            // A missing folder means that nothing matches.
             Err(error) if error.depth() == 0 => break,
             Err(error) => return Err(fault(&error)),
         };
-        // "." stands for this folder where the pattern does not begin with one.
+        // "." stands for this folder if the pattern does not start with one.
         let path =
             if within == 0 { entry.path().strip_prefix(".").unwrap_or(entry.path()) } else { entry.path() };
         if entry.file_type().is_file() && wanted.is_match(path) {
@@ -135,7 +133,7 @@ fn files(pattern: &str) -> Result<Items, NoItems> {
     Ok(Items { all, fields: Vec::new() })
 }
 
-/// The folder that everything which matches is in, and how many bytes of the pattern that is.
+/// The folder that contains all matches, and how many bytes of the pattern it takes.
 fn root_of(pattern: &str) -> (PathBuf, usize) {
     let special = pattern.find(['*', '?', '[', '{', '\\']).unwrap_or(pattern.len());
     match pattern[..special].rfind('/') {
@@ -145,7 +143,7 @@ fn root_of(pattern: &str) -> (PathBuf, usize) {
     }
 }
 
-/// How deep below that folder something may match.
+/// The maximum depth of a match below that folder.
 fn depth_of(pattern: &str, within: usize) -> usize {
     let rest = &pattern[within..];
     if rest.contains("**") { usize::MAX } else { rest.split('/').count() }
@@ -157,17 +155,17 @@ fn open(file: &Path, stdin: impl FnOnce() -> Box<dyn Read>) -> Result<Box<dyn Re
     }
     match std::fs::File::open(file) {
         Ok(opened) => Ok(Box::new(opened)),
-        Err(error) => wrong(format!("{} cannot be read: {error}", file.display())),
+        Err(error) => wrong(format!("cannot read {}: {error}", file.display())),
     }
 }
 
-/// A row's bytes are the row as a JSON object, so that `{}` means all of it.
+/// The bytes of a row are the row as a JSON object, so that `{}` is the whole row.
 fn csv(file: &Path, input: Box<dyn Read>) -> Result<Items, NoItems> {
     let mut reader = csv::Reader::from_reader(input);
     let fault = |error: csv::Error| NoItems(format!("{}: {error}", file.display()));
     let fields: Vec<String> = reader.headers().map_err(fault)?.iter().map(ToOwned::to_owned).collect();
     if let Some(twice) = fields.iter().enumerate().find(|(at, name)| fields[..*at].contains(name)) {
-        return wrong(format!("{}: the column \"{}\" is there twice", file.display(), twice.1));
+        return wrong(format!("{}: duplicate column \"{}\"", file.display(), twice.1));
     }
     let mut all = Vec::new();
     for row in reader.records() {
@@ -189,8 +187,7 @@ fn jsonl(file: &Path, input: Box<dyn Read>) -> Result<Items, NoItems> {
         if line.trim().is_empty() {
             continue;
         }
-        let value: Value =
-            serde_json::from_str(&line).map_err(|error| NoItems(format!("{}: {error}", at())))?;
+        let value: Value = serde_json::from_str(&line).map_err(|error| NoItems(not_json(&at(), &error)))?;
         let mut fields = Vec::new();
         if let Value::Object(object) = &value {
             for (name, value) in object {
@@ -205,7 +202,15 @@ fn jsonl(file: &Path, input: Box<dyn Read>) -> Result<Items, NoItems> {
     Ok(items)
 }
 
-/// A text as it is, anything else as JSON.
+/// Says at which column a line stops being JSON.
+fn not_json(place: &str, error: &serde_json::Error) -> String {
+    if error.is_eof() {
+        return format!("{place}: not JSON: it ends too early");
+    }
+    format!("{place}, column {}: not JSON", error.column())
+}
+
+/// A string as it is, anything else as JSON.
 fn text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -273,12 +278,12 @@ mod tests {
     #[test]
     fn what_cannot_be_an_item_is_said_with_its_place() {
         let told = |source: ItemSource, stdin| read(source, stdin).expect_err("refused");
-        assert!(told(ItemSource::Lines, b"fine\na\0b\n").starts_with("item 2 has a NUL"));
-        assert!(told(ItemSource::Jsonl("-".into()), b"{}\n{x\n").contains("line 2"));
+        assert!(told(ItemSource::Lines, b"fine\na\0b\n").starts_with("item 2 contains a NUL"));
+        assert!(told(ItemSource::Jsonl("-".into()), b"{}\n{x\n").contains("line 2, column 2: not JSON"));
         assert!(told(ItemSource::Csv("-".into()), b"a,b\n1\n").contains("fields"));
-        assert!(told(ItemSource::Csv("-".into()), b"a,a\n1,2\n").contains("twice"));
+        assert!(told(ItemSource::Csv("-".into()), b"a,a\n1,2\n").contains("duplicate"));
         assert!(told(ItemSource::Files("/nowhere/*.x".into()), b"").contains("no file matches"));
-        assert!(told(ItemSource::Csv("/nowhere/x.csv".into()), b"").contains("cannot be read"));
+        assert!(told(ItemSource::Csv("/nowhere/x.csv".into()), b"").contains("cannot read"));
         let long = told(ItemSource::Words(vec![vec![b'x'; MAX_ITEM_BYTES + 1]]), b"");
         assert!(long.contains("at most 131072"), "{long}");
     }

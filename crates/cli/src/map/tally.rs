@@ -1,4 +1,4 @@
-//! Counts how items end, before anybody else hears of it: once enough have ended, not one more begins.
+//! Counts finished items before their outcome is reported: once a halt condition is met, no further item starts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use super::halt::{Halt, HaltMode};
 
-/// How many have ended, and whether that is enough.
+/// The counts, and whether the halt condition is met.
 pub(crate) struct Tally {
     halt: Option<Halt>,
     items: u64,
@@ -20,36 +20,36 @@ pub(crate) struct Tally {
     completed: AtomicU64,
     failed: AtomicU64,
     reached: watch::Sender<Option<HaltMode>>,
-    /// True once the node takes no more work: what is handed back from then on stays in the queue.
+    /// True once the node claims no more tasks: tasks returned from then on stay in the queue.
     draining: watch::Sender<bool>,
 }
 
 impl Tally {
-    /// Nothing has ended yet but what was completed `before`.
+    /// A tally with only the items completed `before`.
     pub(crate) fn new(halt: Option<Halt>, items: u64, attempts: u32, before: u64) -> Arc<Self> {
         let (completed, failed) = (AtomicU64::new(before), AtomicU64::new(0));
         let (reached, draining) = (watch::Sender::new(None), watch::Sender::new(false));
         Arc::new(Self { halt, items, attempts, completed, failed, reached, draining })
     }
 
-    /// Waits until enough have ended.
+    /// Waits until the halt condition is met.
     pub(crate) async fn enough(&self) -> HaltMode {
         let mut reached = self.reached.subscribe();
         match reached.wait_for(Option::is_some).await.map(|how| *how) {
             Ok(Some(how)) => how,
-            // The sender lives as long as this does.
+            // The sender lives as long as `self`.
             Ok(None) | Err(_) => std::future::pending().await,
         }
     }
 
-    /// The node takes no more work: items that were held back at the halt go back to the queue.
+    /// The node claims no more tasks: items held at the halt return to the queue.
     pub(crate) fn drains(&self) {
         self.draining.send_replace(true);
     }
 
-    /// Whether one more item may begin. If enough have ended, the answer comes only when the item can be handed back: before the
-    /// node drains, it would claim the item again at once. A node that lets the others finish (`soon`) cancels nothing, so its
-    /// drain is what counts.
+    /// Whether one more item may start. If the halt condition is met, this returns only when the item can be returned to the queue:
+    /// before the node drains, it would claim the item again at once. A node that lets the others finish (`soon`) cancels nothing, so
+    /// its drain is what counts.
     async fn admit(&self, cancelled: impl Future<Output = ()>) -> ItemAdmission {
         if self.reached.borrow().is_none() {
             return ItemAdmission::Begin;
@@ -57,7 +57,7 @@ impl Tally {
         let mut draining = self.draining.subscribe();
         tokio::select! {
             () = cancelled => {}
-            // The sender lives as long as this does.
+            // The sender lives as long as `self`.
             _ = draining.wait_for(|draining| *draining) => {}
         }
         ItemAdmission::HandBack
@@ -84,14 +84,14 @@ impl Tally {
     }
 }
 
-/// Whether an item may begin.
+/// Whether an item may start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ItemAdmission {
     Begin,
     HandBack,
 }
 
-/// Runs commands until enough have ended.
+/// Runs commands until the halt condition is met.
 pub(crate) struct CountedCommands {
     pub(crate) command: Command,
     pub(crate) tally: Arc<Tally>,

@@ -1,19 +1,19 @@
-//! What is run for each item: words with placeholders, as GNU parallel has them.
+//! Command templates of `ostler map`: words with placeholders, as in GNU parallel.
 
 use super::item::Item;
 use crate::config::nearest;
 use crate::injection::Data;
 
-/// A program and its arguments, or a line for the shell.
+/// A program and its arguments, or a shell command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum CommandTemplate {
-    /// Run as it is: each word stays one argument.
+    /// Run directly: each word stays one argument.
     Argv(Vec<TemplateWord>),
-    /// Given to `sh -c`; what is put in is quoted.
+    /// Passed to `sh -c`; inserted values are quoted.
     Shell(TemplateWord),
 }
 
-/// One word: texts and placeholders in turn.
+/// One word: text and placeholders.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TemplateWord(Vec<TemplatePiece>);
 
@@ -23,7 +23,6 @@ enum TemplatePiece {
     Place(Placeholder),
 }
 
-/// What stands for a part of the item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Placeholder {
     /// `{}`
@@ -43,8 +42,8 @@ enum Placeholder {
 }
 
 impl CommandTemplate {
-    /// Reads the words of a command line. `fields` are the names that rows have. One word with something in it that only a shell
-    /// understands is a line for the shell.
+    /// Parses the words of a command line. `fields` are the names of the columns. A single word that contains something only a shell
+    /// understands is a shell command line.
     pub(crate) fn parse(words: &[Vec<u8>], fields: &[String]) -> Result<Self, Unknown> {
         let mut template = match words {
             [line] if needs_shell(line) => Self::Shell(TemplateWord::parse(line, fields)?),
@@ -75,7 +74,7 @@ impl CommandTemplate {
         }
     }
 
-    /// What comes from items in each argument of a program. A line for the shell has none: there, items are quoted.
+    /// Which arguments of a program contain data from items. A shell command line has none: there, items are quoted.
     pub(crate) fn data(&self) -> Vec<Data> {
         let of_word = |word: &TemplateWord| {
             let of_item = |piece: &TemplatePiece| match piece {
@@ -94,7 +93,7 @@ impl CommandTemplate {
         }
     }
 
-    /// Whether what is run depends on where an item stands.
+    /// Whether the command depends on the position of an item.
     pub(crate) fn counts(&self) -> bool {
         let counts = |word: &TemplateWord| word.0.contains(&TemplatePiece::Place(Placeholder::Number));
         match self {
@@ -103,7 +102,7 @@ impl CommandTemplate {
         }
     }
 
-    /// The program and its arguments for one item, the `number`-th, counted from one.
+    /// The program and its arguments for the `number`-th item, counted from 1.
     pub(crate) fn argv(&self, item: &Item, number: u64) -> Vec<Vec<u8>> {
         match self {
             Self::Argv(words) => words.iter().map(|word| word.fill(item, number, <[u8]>::to_vec)).collect(),
@@ -112,22 +111,20 @@ impl CommandTemplate {
     }
 }
 
-/// A placeholder that stands for nothing.
+/// A placeholder that does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Unknown {
     /// The items have columns, but not this one.
-    #[error("there is no column \"{name}\"; {}. For the text itself, write \\{{{name}}}", hint(.near.as_deref(), .columns))]
+    #[error("there is no column \"{name}\"; {}. For the literal text, write \\{{{name}}}", hint(.near.as_deref(), .columns))]
     Column {
-        /// What was asked for.
         name: String,
-        /// A column with nearly that name.
+        /// A column with a similar name.
         near: Option<String>,
-        /// All columns.
         columns: Vec<String>,
     },
     /// The items have no columns.
     #[error(
-        "{{{0}}} is no placeholder: only rows of --csv and --jsonl have columns; the item is {{}}. For the text itself, write \\{{{0}}}"
+        "{{{0}}} is not a placeholder: only rows of --csv and --jsonl have columns; the item is {{}}. For the literal text, write \\{{{0}}}"
     )]
     NoColumns(String),
 }
@@ -206,13 +203,13 @@ impl Placeholder {
             Self::Folder => item.folder().to_vec(),
             Self::NameStem => item.name_stem().to_vec(),
             Self::Number => number.to_string().into_bytes(),
-            // A row that has no such field has nothing there.
+            // A row without this field has an empty value.
             Self::Field(name) => item.field(name).unwrap_or_default().as_bytes().to_vec(),
         }
     }
 }
 
-/// The placeholder that the text begins with, and how long it is. Other braces are text, as `awk '{print}'` needs it.
+/// The placeholder at the start of the text, and its length. Other braces are text, as `awk '{print}'` needs.
 fn place_at(text: &[u8], fields: &[String]) -> Option<(Placeholder, usize)> {
     let inside = text.strip_prefix(b"{")?;
     let end = inside.iter().position(|byte| *byte == b'}')?;
@@ -231,7 +228,7 @@ fn place_at(text: &[u8], fields: &[String]) -> Option<(Placeholder, usize)> {
     Some((place, end + 2))
 }
 
-/// What is between braces, if it reads like the name of a column: `{name}`. Not `{print $1}`, `{a,b}`, `{3}` or JSON.
+/// The text between braces, if it looks like a column name: `{name}`. Not `{print $1}`, `{a,b}`, `{3}` or JSON.
 fn name_at(text: &[u8]) -> Option<&str> {
     let inside = text.strip_prefix(b"{")?;
     let end = inside.iter().position(|byte| *byte == b'}')?;
@@ -241,17 +238,17 @@ fn name_at(text: &[u8]) -> Option<&str> {
     (begins && goes_on).then_some(name)
 }
 
-/// Whether a name in braces is meant as a placeholder. Other languages have braces too: `${HOME}`, git's `@{upstream}`, curl's
+/// Whether a name in braces is meant as a placeholder. Other languages use braces too: `${HOME}`, git's `@{upstream}`, curl's
 /// `%{http_code}`, Ruby's `#{x}`, and `awk {print}`.
 fn is_meant(name: &str, before: &[u8]) -> bool {
     let sigil = before.last().is_some_and(|last| b"$@%#".contains(last));
     !sigil && !AWK_ACTIONS.contains(&name)
 }
 
-/// Actions of awk that are one word.
+/// One-word actions of awk.
 const AWK_ACTIONS: [&str; 5] = ["print", "next", "nextfile", "exit", "getline"];
 
-/// A placeholder, or what reads like one, behind a backslash: the text itself.
+/// A placeholder, or something that looks like one, after a backslash: literal text.
 fn literal_at<'t>(text: &'t [u8], fields: &[String]) -> Option<&'t [u8]> {
     let braced = text.strip_prefix(b"\\")?;
     let is_one = place_at(braced, fields).is_some() || name_at(braced).is_some();
@@ -259,14 +256,14 @@ fn literal_at<'t>(text: &'t [u8], fields: &[String]) -> Option<&'t [u8]> {
     Some(&braced[..=end])
 }
 
-/// Whether one word is more than the name of a program: `gzip` is not, `gzip -9` is.
+/// Whether a single word is more than the name of a program: `gzip` is not, `gzip -9` is.
 fn needs_shell(line: &[u8]) -> bool {
     let plain =
         |byte: &u8| byte.is_ascii_alphanumeric() || b"_-./+,:@%{}#".contains(byte) || !byte.is_ascii();
     !line.iter().all(plain)
 }
 
-/// As one word for a shell, whatever is in it.
+/// Quotes the bytes as one word for a shell.
 pub(crate) fn quoted(bytes: &[u8]) -> Vec<u8> {
     let mut word = vec![b'\''];
     for byte in bytes {
@@ -279,7 +276,7 @@ pub(crate) fn quoted(bytes: &[u8]) -> Vec<u8> {
     word
 }
 
-/// As one word for a shell, without quotes where it needs none.
+/// Quotes the bytes as one word for a shell, if they need quotes.
 pub(crate) fn quoted_if_needed(bytes: &[u8]) -> Vec<u8> {
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"_-./+,:@%=".contains(byte);
     if !bytes.is_empty() && bytes.iter().all(plain) { bytes.to_vec() } else { quoted(bytes) }
@@ -354,12 +351,12 @@ mod tests {
         };
         assert_eq!(
             refused("x{nme}.txt", &["name", "city"]),
-            "there is no column \"nme\"; did you mean {name}? The columns are name, city. For the text itself, write \\{nme}"
+            "there is no column \"nme\"; did you mean {name}? The columns are name, city. For the literal text, write \\{nme}"
         );
         assert!(!refused("{zzz}", &["name"]).contains("did you mean"));
         assert_eq!(
             refused("{nme}", &[]),
-            "{nme} is no placeholder: only rows of --csv and --jsonl have columns; the item is {}. For the text itself, write \\{nme}"
+            "{nme} is not a placeholder: only rows of --csv and --jsonl have columns; the item is {}. For the literal text, write \\{nme}"
         );
     }
 

@@ -18,12 +18,11 @@ const fn paint(state: JobState) -> Paint {
     }
 }
 
-/// All jobs.
 pub(crate) fn jobs(views: &[JobView], looks: Looks) -> String {
     if views.is_empty() {
-        return "there are no jobs; \"ostler map\" makes one\n".to_owned();
+        return "no jobs yet; \"ostler map\" creates one\n".to_owned();
     }
-    let mut table = Table::new(&["JOB", "NAME", "STATE", "ITEMS", "DONE", "FAILED", "MADE", "COMMAND"]);
+    let mut table = Table::new(&["JOB", "NAME", "STATE", "ITEMS", "DONE", "FAILED", "CREATED", "COMMAND"]);
     for view in views {
         table.row(vec![
             view.id.as_str().into(),
@@ -39,7 +38,7 @@ pub(crate) fn jobs(views: &[JobView], looks: Looks) -> String {
     table.render(looks)
 }
 
-/// One job, and some of its items that failed, each with the reason.
+/// One job, and some of its failed items with their errors.
 pub(crate) fn job(view: &JobView, failed: &[(String, String)], looks: Looks) -> String {
     let mut text = String::new();
     let mut line = |name: &str, value: &str| {
@@ -51,7 +50,7 @@ pub(crate) fn job(view: &JobView, failed: &[(String, String)], looks: Looks) -> 
     if let Some(why) = &view.paused {
         line("paused", why);
     }
-    line("made", &view.created_at.to_string());
+    line("created", &view.created_at.to_string());
     line("command", &view.command.join(" "));
     line("folder", view.folder.as_deref().unwrap_or("-"));
     line("queue", &view.queue);
@@ -65,7 +64,7 @@ pub(crate) fn job(view: &JobView, failed: &[(String, String)], looks: Looks) -> 
         ),
     );
     if !failed.is_empty() {
-        let mut table = Table::new(&["FAILED ITEM", "WHY"]);
+        let mut table = Table::new(&["FAILED ITEM", "ERROR"]);
         for (item, why) in failed {
             table.row(vec![item.as_str().into(), Cell::painted(why, Paint::Bad)]);
         }

@@ -12,12 +12,12 @@ use super::table::{Cell, Paint, Table};
 use super::visible::visible;
 use super::when;
 
-/// The queues, with what holds them back.
+/// The queues, with what throttles them.
 pub(crate) fn queues(views: &[QueueView], now: Timestamp, looks: Looks) -> String {
     if views.is_empty() {
-        return "there is no queue yet\n".to_owned();
+        return "no queues yet\n".to_owned();
     }
-    let mut table = Table::new(&["QUEUE", "QUEUED", "RUNNING", "FAILED", "HELD BACK"]);
+    let mut table = Table::new(&["QUEUE", "QUEUED", "RUNNING", "FAILED", "THROTTLED"]);
     for view in views {
         let tasks = &view.tasks;
         table.row(vec![
@@ -42,7 +42,7 @@ fn stands(view: &QueueView, now: Timestamp) -> String {
     [paused, held, keys].into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
 
-/// What holds something back, and until when.
+/// The throttle, and when it ends.
 pub(super) fn held_back(held: &ThrottleView, now: Timestamp) -> String {
     format!("{}{}", held.waits_for, until(held.until, now))
 }
@@ -53,7 +53,7 @@ fn until(moment: Option<TimeView>, now: Timestamp) -> String {
     })
 }
 
-/// A queue, its limits and how they stand.
+/// A queue, its limits and their state.
 pub(crate) fn queue(view: &QueueView, now: Timestamp, looks: Looks) -> String {
     let tasks = &view.tasks;
     let number = |number: Option<u32>| number.map(|number| format!("{number} at once"));
@@ -64,16 +64,16 @@ pub(crate) fn queue(view: &QueueView, now: Timestamp, looks: Looks) -> String {
             Some(format!("{} queued, {} claimed, {} running", tasks.queued, tasks.claimed, tasks.running)),
         ),
         ("paused", view.paused.as_deref().map(visible)),
-        ("held back", view.held.as_ref().map(|held| held_back(held, now))),
-        ("queue limit", view.queue_limit.map(|limit| format!("{limit} tasks may wait"))),
+        ("throttled", view.held.as_ref().map(|held| held_back(held, now))),
+        ("queue limit", view.queue_limit.map(|limit| format!("at most {limit} waiting tasks"))),
         ("limit key", view.key.as_deref().map(visible)),
         ("cost", view.cost.as_deref().map(visible)),
         ("concurrency", number(view.concurrency)),
-        ("  of a key", number(view.key_concurrency)),
+        ("  per key", number(view.key_concurrency)),
         ("rate", rates(&view.rate)),
-        ("  of a key", rates(&view.key_rate)),
+        ("  per key", rates(&view.key_rate)),
         ("breaker", view.breaker.as_ref().map(rule)),
-        ("  it is", view.breaker_state.as_ref().map(|state| breaker_state(state, now))),
+        ("  state", view.breaker_state.as_ref().map(|state| breaker_state(state, now))),
     ];
     let mut text = String::new();
     for (name, value) in lines.into_iter().filter_map(|(name, value)| Some((name, value?))) {
@@ -96,8 +96,7 @@ pub(crate) fn queue(view: &QueueView, now: Timestamp, looks: Looks) -> String {
 }
 
 fn rates(rates: &[RateView]) -> Option<String> {
-    let one =
-        |rate: &RateView| format!("{} in {}, at most {} at once", rate.amount, long(rate.per_ms), rate.burst);
+    let one = |rate: &RateView| format!("{} per {}, burst {}", rate.amount, long(rate.per_ms), rate.burst);
     (!rates.is_empty()).then(|| rates.iter().map(one).collect::<Vec<_>>().join("; "))
 }
 
@@ -105,14 +104,14 @@ fn rule(rule: &BreakerRule) -> String {
     let trip = match (rule.failures, rule.share, rule.at_least) {
         (Some(failures), _, _) => format!("opens after {failures} failures in a row"),
         (None, share, at_least) => format!(
-            "opens when {} % of at least {} ends in {} have failed",
+            "opens when {} % of at least {} attempts within {} have failed",
             (share.unwrap_or_default() * 100.0).round(),
             at_least.unwrap_or_default(),
             long(rule.window_ms.unwrap_or_default())
         ),
     };
     let each = if rule.per == "key" { ", for each limit key" } else { "" };
-    format!("{trip}{each}; one task tries after {}", long(rule.reset_ms))
+    format!("{trip}{each}; one task is tried after {}", long(rule.reset_ms))
 }
 
 fn long(ms: i64) -> String {
@@ -127,15 +126,14 @@ fn breaker_state(state: &BreakerStateView, now: Timestamp) -> String {
     format!("{}{open}", state.state)
 }
 
-/// The breakers.
 pub(crate) fn breakers(views: &[BreakerView], now: Timestamp, looks: Looks) -> String {
     if views.is_empty() {
         return "no queue has a breaker\n".to_owned();
     }
-    let mut table = Table::new(&["QUEUE", "KEY", "STATE", "OPENS BY ITSELF"]);
+    let mut table = Table::new(&["QUEUE", "KEY", "STATE", "RULE"]);
     for view in views {
         let stands = view.state.map_or_else(
-            || "of each key".to_owned(),
+            || "per key".to_owned(),
             |state| breaker_state(&BreakerStateView { state, until: view.until }, now),
         );
         let paint = if matches!(view.state, Some("closed")) { Paint::Good } else { Paint::Bad };
@@ -143,13 +141,12 @@ pub(crate) fn breakers(views: &[BreakerView], now: Timestamp, looks: Looks) -> S
             view.queue.as_str().into(),
             view.key.as_deref().unwrap_or("-").into(),
             Cell::painted(stands, if view.state.is_none() { Paint::Plain } else { paint }),
-            view.breaker.as_ref().map_or_else(|| "never".to_owned(), rule).into(),
+            view.breaker.as_ref().map_or_else(|| "opened by hand".to_owned(), rule).into(),
         ]);
     }
     table.render(looks)
 }
 
-/// A breaker that was opened or reset.
 pub(crate) fn breaker(view: &BreakerView, now: Timestamp) -> String {
     let whose = match &view.key {
         None => visible(&view.queue),

@@ -1,4 +1,4 @@
-//! What is shown: tables for people, JSON for programs.
+//! Output: text and tables for people, JSON for programs.
 
 mod job;
 mod limits;
@@ -21,27 +21,24 @@ pub(crate) use task::{list, show};
 pub(crate) use visible::{visible, visible_json, visible_lines};
 pub(crate) use when::{ago, long as how_long};
 
-/// For whom.
+/// Output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
-    /// Text, for people.
     People,
-    /// JSON, for programs.
     Json,
 }
 
-/// How text may look.
+/// How text is styled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Looks {
-    /// Nothing but text, and all of it.
+    /// Plain text, never truncated.
     Plain,
-    /// A terminal: long columns are cut.
+    /// A terminal: long columns are truncated.
     Terminal,
-    /// A terminal that is allowed colours.
+    /// A terminal with colours.
     Colour,
 }
 
-/// Standard output.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Out {
     format: Format,
@@ -49,7 +46,6 @@ pub(crate) struct Out {
 }
 
 impl Out {
-    /// Standard output in this format.
     pub(crate) fn new(format: Format) -> Self {
         let no_colour = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let looks = match (io::stdout().is_terminal(), no_colour) {
@@ -60,17 +56,15 @@ impl Out {
         Self { format, looks }
     }
 
-    /// For whom it is.
     pub(crate) const fn format(self) -> Format {
         self.format
     }
 
-    /// How text may look.
     pub(crate) const fn looks(self) -> Looks {
         self.looks
     }
 
-    /// Prints text of a task: as it is, unless a terminal would act on it.
+    /// Prints text of a task; on a terminal, control characters are escaped.
     pub(crate) fn task_text(self, text: &str) -> io::Result<()> {
         match self.looks {
             Looks::Plain => self.text(text),
@@ -78,25 +72,22 @@ impl Out {
         }
     }
 
-    /// Prints text as it is.
+    /// Prints text unchanged.
     pub(crate) fn text(self, text: &str) -> io::Result<()> {
         let mut out = io::stdout().lock();
         let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-        written
-            .map_err(|error| io::Error::new(error.kind(), format!("the output cannot be written: {error}")))
+        written.map_err(|error| io::Error::new(error.kind(), format!("cannot write the output: {error}")))
     }
 
-    /// Prints a line.
     pub(crate) fn line(self, line: &str) -> io::Result<()> {
         self.text(&format!("{line}\n"))
     }
 
-    /// Prints a value as one JSON text.
     pub(crate) fn json(self, value: &impl Serialize) -> io::Result<()> {
         self.json_line(&serde_json::to_string(value)?)
     }
 
-    /// Prints lines that are JSON already.
+    /// Prints lines of JSON.
     pub(crate) fn json_line(self, json: &str) -> io::Result<()> {
         match self.looks {
             Looks::Plain => self.line(json),
@@ -104,7 +95,7 @@ impl Out {
         }
     }
 
-    /// Prints what a command came to: `value` for programs, else `text`.
+    /// Prints the result of a command: `value` as JSON, otherwise `text`.
     pub(crate) fn answer(self, value: &impl Serialize, text: impl FnOnce(Looks) -> String) -> io::Result<()> {
         match self.format {
             Format::Json => self.json(value),

@@ -13,7 +13,7 @@ use super::visible::visible;
 use super::when;
 use crate::config::duration;
 
-/// `active`, `paused`, or `over` when no moment is left.
+/// `active`, `paused`, or `over` when no run is left.
 pub(crate) fn schedule_state(record: &ScheduleRecord) -> &'static str {
     match (record.activity, record.schedule.next_at) {
         (_, None) => "over",
@@ -22,10 +22,9 @@ pub(crate) fn schedule_state(record: &ScheduleRecord) -> &'static str {
     }
 }
 
-/// A list of schedules.
 pub(crate) fn schedules(records: &[ScheduleRecord], now: Timestamp, looks: Looks) -> String {
     if records.is_empty() {
-        return "there are no schedules; \"ostler schedule add\" makes one\n".to_owned();
+        return "no schedules yet; \"ostler schedule add\" creates one\n".to_owned();
     }
     let mut table = Table::new(&["NAME", "WHEN", "QUEUE", "KIND", "STATE", "NEXT", "LAST"]);
     for record in records {
@@ -47,7 +46,6 @@ pub(crate) fn schedules(records: &[ScheduleRecord], now: Timestamp, looks: Looks
     table.render(looks)
 }
 
-/// All about a schedule.
 pub(crate) fn schedule(record: &ScheduleRecord, upcoming: &[Timestamp], now: Timestamp) -> String {
     let schedule = &record.schedule;
     let at = |moment: Timestamp| format!("{} ({})", TimeView::from(moment), when::from(now, moment));
@@ -78,7 +76,7 @@ pub(crate) fn schedule(record: &ScheduleRecord, upcoming: &[Timestamp], now: Tim
     text
 }
 
-/// When it runs, as people write it.
+/// The recurrence as users write it.
 fn times(spec: &str) -> String {
     match ScheduleSpec::parse(spec) {
         Ok(ScheduleSpec::Cron(line)) => format!("{} {}", line.line(), line.timezone()),

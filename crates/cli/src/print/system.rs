@@ -1,4 +1,4 @@
-//! Nodes, workers and counts, for people.
+//! Nodes, workers and statistics, for people.
 
 use std::fmt::Write as _;
 
@@ -13,7 +13,6 @@ use super::table::{Cell, Paint, Table};
 use super::visible::visible;
 use super::when;
 
-/// The running nodes.
 pub(crate) fn nodes(records: &[NodeRecord], views: &[NodeView], now: Timestamp, looks: Looks) -> String {
     if records.is_empty() {
         return "no node is running\n".to_owned();
@@ -41,7 +40,6 @@ pub(crate) fn nodes(records: &[NodeRecord], views: &[NodeView], now: Timestamp, 
     table.render(looks)
 }
 
-/// The workers of all nodes.
 pub(crate) fn workers(views: &[WorkerView], survey: &Survey, now: Timestamp, looks: Looks) -> String {
     if views.is_empty() {
         return "no node has reported a worker\n".to_owned();
@@ -53,7 +51,7 @@ pub(crate) fn workers(views: &[WorkerView], survey: &Survey, now: Timestamp, loo
         let node = survey.nodes.iter().find(|node| node.session.to_string() == id);
         node.map_or_else(|| id.to_owned(), |node| node.name.clone())
     };
-    // Whole seconds are for programs: a worker that came up a moment ago is not up for no time at all.
+    // Whole seconds are for programs: a worker that has just started has a positive uptime.
     let since = |moment: Timestamp| when::long(now.since(moment));
     for (view, record) in views.iter().zip(&survey.workers) {
         let worker = &record.worker;
@@ -76,7 +74,6 @@ pub(crate) fn workers(views: &[WorkerView], survey: &Survey, now: Timestamp, loo
     table.render(looks)
 }
 
-/// Counts, and how long work took.
 pub(crate) fn stats(stats: &StatsView, queues: &[QueueRecord], now: Timestamp, looks: Looks) -> String {
     let tasks = &stats.tasks;
     let mut text = String::new();
@@ -97,7 +94,7 @@ pub(crate) fn stats(stats: &StatsView, queues: &[QueueRecord], now: Timestamp, l
         totals.retried,
         totals.replayed
     );
-    let _ = writeln!(text, "waiting    at most {} at once in a queue, ever", stats.queue_high_water);
+    let _ = writeln!(text, "waiting    most ever in one queue: {}", stats.queue_high_water);
     let workers = &stats.workers;
     let _ = writeln!(text, "workers    {}: {} idle, {} busy", workers.total, workers.idle, workers.busy);
     for queue in queues {
@@ -105,14 +102,14 @@ pub(crate) fn stats(stats: &StatsView, queues: &[QueueRecord], now: Timestamp, l
             let _ = writeln!(text, "paused     {}: {}", visible(&queue.name), visible(reason));
         }
     }
-    // Pauses have been told, with their reasons.
+    // Pauses are printed above, with their reasons.
     for held in stats.held.iter().filter(|held| held.waits_for != PAUSED) {
         let key = held.key.as_ref().map(|key| format!(", key {}", visible(key))).unwrap_or_default();
-        let _ = writeln!(text, "held       {}{key}: {}", visible(&held.queue), held_back(held, now));
+        let _ = writeln!(text, "throttled  {}{key}: {}", visible(&held.queue), held_back(held, now));
     }
     if !stats.kinds.is_empty() {
         let mut table = Table::new(&["KIND", "RUNS", "AVG MS", "P50 MS", "P99 MS"]);
-        // With one kind there is nothing to put together.
+        // With a single kind there is nothing to add up.
         let all = (stats.kinds.len() > 1).then_some(("(all)", &stats.all_kinds));
         let each = stats.kinds.iter().map(|(kind, runs)| (kind.as_str(), runs));
         for (kind, runs) in each.chain(all) {

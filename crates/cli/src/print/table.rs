@@ -1,16 +1,15 @@
-//! Tables: columns that line up, with spaces and no tabs.
+//! Text tables with aligned columns, using spaces and no tabs.
 
 use ostler_core::StateName;
 
 use super::Looks;
 use super::visible::visible;
 
-/// Characters of the last column on a terminal. Elsewhere nothing is cut.
+/// The maximum width of the last column on a terminal. Elsewhere nothing is truncated.
 const MAX_LAST: usize = 80;
-/// Spaces between columns.
 const GAP: usize = 2;
 
-/// How a cell is painted, where colours are allowed.
+/// The colour of a cell, where colours are enabled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Paint {
     Plain,
@@ -33,7 +32,6 @@ impl Paint {
         }
     }
 
-    /// The colour of a state.
     pub(super) const fn of(state: StateName) -> Self {
         match state {
             StateName::Queued => Self::Plain,
@@ -44,7 +42,6 @@ impl Paint {
         }
     }
 
-    /// The text in this colour.
     pub(super) fn on(self, text: &str, looks: Looks) -> String {
         match (self.code(), looks) {
             (Some(code), Looks::Colour) => format!("\x1b[{code}m{text}\x1b[0m"),
@@ -53,7 +50,6 @@ impl Paint {
     }
 }
 
-/// One cell.
 #[derive(Clone, Debug)]
 pub(super) struct Cell {
     text: String,
@@ -72,7 +68,7 @@ impl<T: AsRef<str>> From<T> for Cell {
     }
 }
 
-/// Rows under a head.
+/// Rows under a header.
 #[derive(Debug)]
 pub(super) struct Table {
     rows: Vec<Vec<Cell>>,
@@ -87,7 +83,6 @@ impl Table {
         self.rows.push(cells);
     }
 
-    /// The text of the table.
     pub(super) fn render(mut self, looks: Looks) -> String {
         if looks != Looks::Plain {
             for last in self.rows.iter_mut().filter_map(|row| row.last_mut()) {
@@ -102,7 +97,7 @@ impl Table {
         let widths: Vec<usize> = (0..columns).map(width).collect();
         let mut text = String::new();
         for row in &self.rows {
-            // Spaces come before the next cell that has something in it: no line ends with them.
+            // Spaces are written before the next non-empty cell, so that no line ends with them.
             let mut owed = 0;
             for (cell, width) in row.iter().zip(&widths) {
                 if !cell.text.is_empty() {

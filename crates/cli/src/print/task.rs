@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use ostler_core::{Attempt, Ending, State, Task, TaskId, Timestamp, cut};
+use ostler_core::{Attempt, Ending, FailReason, State, Task, TaskId, Timestamp, cut};
 use ostler_store::views::TaskDetail;
 use ostler_wire::limits::ThrottleView;
 use ostler_wire::task::{AttemptView, ErrorView};
@@ -15,12 +15,11 @@ use super::visible::visible;
 use super::when;
 use crate::config::size;
 
-/// Lines of an attempt's standard output that are shown, the last ones.
+/// The maximum number of lines of an attempt's standard output, counted from the end.
 const MAX_STDOUT_LINES: usize = 20;
-/// Bytes that are shown of each.
+/// The maximum number of bytes of each line.
 const MAX_STDOUT_LINE_BYTES: usize = 1_024;
 
-/// A list of tasks.
 pub(crate) fn list(tasks: &[Task], now: Timestamp, looks: Looks) -> String {
     let mut table = Table::new(&["ID", "QUEUE", "KIND", "STATE", "RUNS", "AGE", "KEY", "ERROR"]);
     for task in tasks {
@@ -30,7 +29,7 @@ pub(crate) fn list(tasks: &[Task], now: Timestamp, looks: Looks) -> String {
             task.id.to_string().into(),
             task.queue.as_str().into(),
             task.kind.as_str().into(),
-            Cell::painted(stands(&task.state, now), Paint::of(name)),
+            Cell::painted(stands(task, now), Paint::of(name)),
             task.runs.to_string().into(),
             when::long(now.since(task.created_at)).into(),
             task.unique_key.as_deref().unwrap_or("-").into(),
@@ -40,21 +39,23 @@ pub(crate) fn list(tasks: &[Task], now: Timestamp, looks: Looks) -> String {
     table.render(looks)
 }
 
-/// The state, with what it waits for.
-fn stands(state: &State, now: Timestamp) -> String {
-    let name = state.name().name();
-    match state {
+/// The state, with its reason.
+fn stands(task: &Task, now: Timestamp) -> String {
+    let name = task.state.name().name();
+    match &task.state {
         State::Queued { why, run_at, .. } if *run_at > now => {
             format!("{name} ({}, {})", why.name(), when::from(now, *run_at))
         }
         State::Queued { why, .. } => format!("{name} ({})", why.name()),
+        // With a single attempt there was nothing to exhaust.
+        State::Failed { reason: FailReason::Exhausted, .. } if task.runs == 1 => name.to_owned(),
         State::Failed { reason, .. } => format!("{name} ({})", reason.name()),
         State::Cancelled { reason, .. } => format!("{name} ({})", reason.name()),
         State::Claimed { .. } | State::Running { .. } | State::Completed { .. } => name.to_owned(),
     }
 }
 
-/// All about a task.
+/// A task in detail.
 pub(crate) fn show(
     detail: &TaskDetail,
     held: Option<&ThrottleView>,
@@ -68,8 +69,8 @@ pub(crate) fn show(
         ("id", Some(task.id.to_string())),
         ("queue", Some(task.queue.clone())),
         ("kind", Some(task.kind.clone())),
-        ("state", Some(Paint::of(task.state.name()).on(&stands(&task.state, now), looks))),
-        ("held back", held.map(|held| held_by(held, now))),
+        ("state", Some(Paint::of(task.state.name()).on(&stands(task, now), looks))),
+        ("throttled", held.map(|held| held_by(held, now))),
         ("priority", Some(task.priority.points().to_string())),
         ("runs", Some(runs_of(task, &detail.attempts))),
         ("crashes", (task.crashes > 0).then(|| task.crashes.to_string())),
@@ -81,7 +82,7 @@ pub(crate) fn show(
     lines.extend(detail.after.iter().map(|other| ("waits for", Some(other.to_string()))));
     lines.extend(moments(&task.state).map(|(what, moment)| (what, Some(at(moment)))));
     lines.extend([
-        ("cancel asked", task.cancel_requested_at.map(at)),
+        ("cancelling", task.cancel_requested_at.map(at)),
         ("not after", task.not_after.map(at)),
         ("deadline", task.deadline.map(at)),
         ("key", task.unique_key.clone()),
@@ -90,8 +91,8 @@ pub(crate) fn show(
         ("attempts", task.overrides.attempts.map(|attempts| attempts.to_string())),
         ("timeout", task.overrides.timeout.map(when::long)),
         ("backoff", task.overrides.backoff.map(|backoff| backoff.name().to_owned())),
-        ("first wait", task.overrides.base.map(when::long)),
-        ("longest wait", task.overrides.max.map(when::long)),
+        ("first delay", task.overrides.base.map(when::long)),
+        ("longest delay", task.overrides.max.map(when::long)),
         ("folder", task.folder.clone()),
         ("payload", Some(task.payload.clone())),
         ("output", task.output.clone()),
@@ -121,7 +122,7 @@ pub(crate) fn show(
     text
 }
 
-/// How often it ran, and how often that failed. A replay begins to count anew, and what was before is not forgotten.
+/// The number of attempts and of failures. A replay restarts the count; earlier failures are mentioned.
 fn runs_of(task: &Task, attempts: &[Attempt]) -> String {
     let is_failure = |attempt: &&Attempt| match attempt.end.as_ref().map(|end| end.ending) {
         Some(Ending::Failed(class)) => class.is_failure(),
@@ -135,13 +136,13 @@ fn runs_of(task: &Task, attempts: &[Attempt]) -> String {
     format!("{}, of which {failed} failed, {} since it was last replayed", task.runs, task.failures)
 }
 
-/// What holds a task back: its key, or its queue.
+/// What throttles a task: its key or its queue.
 fn held_by(held: &ThrottleView, now: Timestamp) -> String {
     let whose = if held.key.is_some() { "its limit key" } else { "its queue" };
     format!("{whose}: {}", held_back(held, now))
 }
 
-/// The moments that belong to a state.
+/// The time that belongs to a state.
 fn moments(state: &State) -> impl Iterator<Item = (&'static str, Timestamp)> {
     let moment = match state {
         State::Queued { run_at, .. } => Some(("not before", *run_at)),
@@ -166,7 +167,7 @@ fn error(text: &mut String, trouble: &ErrorView) {
     }
 }
 
-/// The end of what an attempt that did not succeed wrote to standard output.
+/// The end of the standard output of an attempt that did not succeed.
 fn stdout(text: &mut String, number: u32, written: &str, id: TaskId) {
     let lines: Vec<&str> = written.lines().collect();
     let shown = &lines[lines.len().saturating_sub(MAX_STDOUT_LINES)..];
@@ -181,7 +182,7 @@ fn stdout(text: &mut String, number: u32, written: &str, id: TaskId) {
 }
 
 fn attempts(attempts: &[Attempt], looks: Looks) -> String {
-    let mut table = Table::new(&["ATTEMPT", "STARTED", "TOOK", "ENDED", "NODE", "ERROR"]);
+    let mut table = Table::new(&["ATTEMPT", "STARTED", "TOOK", "OUTCOME", "NODE", "ERROR"]);
     for attempt in attempts {
         let end = attempt.end.as_ref();
         let message = end.and_then(|end| end.failure.as_ref()).map(|failure| failure.message.clone());

@@ -1,31 +1,31 @@
-//! Text of tasks and users on a terminal: nothing in it may move the cursor, set the title or the clipboard, change colours, or
-//! turn the direction of writing around. What would do so is shown as an escape.
+//! Escapes control characters in text of tasks and users: nothing in it may move the cursor, set the title or the clipboard, change
+//! colours, or reverse the direction of text.
 
-/// Whether a terminal would act on this instead of showing it: C0 and C1 controls, DEL, marks and embeddings of writing direction,
-/// and separators of lines that are no line feed.
+/// Whether a terminal would act on this character instead of showing it: C0 and C1 controls, DEL, marks and embeddings of text
+/// direction, and line separators other than line feed.
 const fn acts(c: char) -> bool {
     matches!(c,
         '\0'..='\u{1f}' | '\u{7f}'..='\u{9f}'
         | '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// The text on one line.
+/// Escapes the text into one line.
 pub(crate) fn visible(text: &str) -> String {
     escaped(text, escape, &[])
 }
 
-/// The text, with its lines and its tabs.
+/// Escapes the text, but keeps its lines and tabs.
 pub(crate) fn visible_lines(text: &str) -> String {
     escaped(text, escape, &['\n', '\t'])
 }
 
-/// JSON text, which means the same as before.
+/// Escapes JSON text without changing its meaning.
 pub(crate) fn visible_json(json: &str) -> String {
-    // Outside of strings JSON has none of them but ends of lines and tabs.
+    // Outside of strings, JSON contains no control characters but line ends and tabs.
     escaped(json, |c| format!("\\u{:04x}", u32::from(c)), &['\n', '\t', '\r'])
 }
 
-/// As Rust writes it: `\n`, `\u{1b}`.
+/// Rust's notation: `\n`, `\u{1b}`.
 fn escape(c: char) -> String {
     if c.is_control() { c.escape_debug().collect() } else { c.escape_unicode().collect() }
 }
@@ -46,7 +46,7 @@ fn escaped(text: &str, escape: impl Fn(char) -> String, kept: &[char]) -> String
 mod tests {
     use super::*;
 
-    /// Clears the screen, sets the clipboard, both as C1 and as C0; and turns text around.
+    /// Clears the screen and sets the clipboard, both with C1 and C0 controls, and reverses text.
     const HOSTILE: &str = "\u{1b}[2J\u{9b}2J\u{1b}]52;c;aGk=\u{7}\u{9d}0;t\u{9c}\u{202e}a\u{2066}b\u{200f}\u{61c}\u{7f}\r\u{8}\u{2028}";
 
     #[test]

@@ -1,10 +1,10 @@
-//! Times as people say them: how long, and how long ago.
+//! Durations and relative times for people.
 
 use std::time::Duration;
 
 use ostler_core::Timestamp;
 
-/// How long, in its two largest units at most.
+/// A duration in at most its two largest units.
 pub(crate) fn long(duration: Duration) -> String {
     let seconds = duration.as_secs();
     match seconds {
@@ -21,7 +21,7 @@ fn two(large: u64, large_unit: &str, small: u64, small_unit: &str) -> String {
     format!("{large}{large_unit}{rest}")
 }
 
-/// How far from now: `3m ago`, `in 2h`, `now`.
+/// Relative to now: `3m ago`, `in 2h`, `now`.
 pub(super) fn from(now: Timestamp, at: Timestamp) -> String {
     const NEARLY: Duration = Duration::from_secs(1);
     let (past, future) = (now.since(at), at.since(now));
@@ -31,7 +31,7 @@ pub(super) fn from(now: Timestamp, at: Timestamp) -> String {
     if at < now { format!("{} ago", long(past)) } else { format!("in {}", long(future)) }
 }
 
-/// When that was, in a sentence: `3m ago`, `just now`.
+/// A past time: `3m ago`, `just now`.
 pub(crate) fn ago(now: Timestamp, at: Timestamp) -> String {
     match from(now, at) {
         said if said == "now" => "just now".to_owned(),
@@ -60,7 +60,7 @@ mod tests {
         assert_eq!(from(at(100_000), at(40_000)), "1m ago");
         assert_eq!(from(at(0), at(7_200_000)), "in 2h");
         assert_eq!(from(at(500), at(0)), "now");
-        // A clock that was set back to 1970 sees the past ahead.
+        // With a clock set back to 1970, past times lie in the future.
         assert_eq!(from(Timestamp::ZERO, at(1_785_553_200_000)), "in 20666d3h");
         assert_eq!(from(at(i64::MIN), at(i64::MAX)).split(' ').next(), Some("in"));
     }

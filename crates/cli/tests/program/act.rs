@@ -33,7 +33,7 @@ fn a_waiting_task_is_cancelled_and_a_running_one_is_asked() {
     assert!(shown["cancel_requested_at"].is_string(), "{shown}");
     hands.end(held, Outcome::Cancelled, None);
     assert_eq!(state(&place, &running), "cancelled");
-    // To say it again changes nothing, and is no mistake.
+    // Repeating it changes nothing, and is not an error.
     place.done(["cancel", &waiting]);
 }
 
@@ -46,11 +46,11 @@ fn what_is_done_is_not_cancelled_and_what_is_not_there_is_not_found() {
     place.refused(["cancel", &done], 2, "is completed");
     place.refused(["cancel", "01JC8Z0Q4M9T7N3V5X1B2D6F8H"], 4, "there is no task 01JC8Z0Q4M9T7N3V5X1B2D6F8H");
     place.refused(
-        ["cancel", "key:nobody"],
+        ["cancel", "key:missing"],
         4,
-        "there is no task with the key \"nobody\" in the queue \"default\"",
+        "there is no task with the key \"missing\" in the queue \"default\"",
     );
-    // One of two that is not there: the other one is cancelled all the same.
+    // If one of two tasks does not exist, the other one is cancelled anyway.
     let other = hands.enqueue("mail", "send", "2").to_string();
     place.refused(["cancel", "01JC8Z0Q4M9T7N3V5X1B2D6F8H", &other], 4, "there is no task");
     assert_eq!(state(&place, &other), "cancelled");
@@ -74,9 +74,9 @@ fn filters_ask_first_and_without_a_terminal_want_a_yes() {
     assert_eq!(state(&place, &mail), "queued");
     assert_eq!(place.done(["cancel", "--queue", "mail", "--yes"]), "1 task: 1 cancelled\n");
     assert_eq!((state(&place, &mail), state(&place, &docs)), ("cancelled".into(), "queued".into()));
-    assert_eq!(place.done(["cancel", "--queue", "mail", "--yes"]), "no task matches\n");
-    place.refused(["cancel"], 2, "name tasks by id or key:K, or choose them by filters");
-    place.refused(["cancel", &docs, "--kind", "scan"], 2, "but not both");
+    assert_eq!(place.done(["cancel", "--queue", "mail", "--yes"]), "no tasks match\n");
+    place.refused(["cancel"], 2, "name tasks by id or key:K, or select them with filters");
+    place.refused(["cancel", &docs, "--kind", "scan"], 2, "not both");
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn what_waits_is_due_now_and_what_runs_is_left_alone() {
     let place = Place::new();
     let later = place.done(["submit", "mail", "send", "--in", "9h"]);
     assert_eq!(place.done(["retry", later.trim()]), format!("{} due now\n", later.trim()));
-    assert_eq!(place.done(["retry", later.trim()]), format!("{} queued already\n", later.trim()));
+    assert_eq!(place.done(["retry", later.trim()]), format!("{} already queued\n", later.trim()));
     let hands = Hands::join(&place);
     let _held = hands.begin("mail");
     place.refused(["retry", later.trim()], 2, "is running");
@@ -201,7 +201,7 @@ fn a_paused_queue_says_so_until_it_is_resumed() {
     );
     place.done(["submit", "mail", "send"]);
     assert!(place.done(["stats"]).contains("paused     mail: the provider is down"));
-    assert_eq!(place.done(["resume", "mail"]), "mail is served again\n");
+    assert_eq!(place.done(["resume", "mail"]), "mail is resumed\n");
     assert_eq!(place.done(["resume", "mail"]), "mail was not paused\n");
     assert!(!place.done(["stats"]).contains("paused"));
 }

@@ -1,4 +1,4 @@
-//! Nodes whose PostgreSQL server goes away: it restarts, it is gone for long, it falls silent. And nodes that go away themselves.
+//! Nodes whose PostgreSQL server goes away: it restarts, is gone for long, or does not answer. And nodes that die.
 
 use std::time::{Duration, Instant};
 
@@ -9,12 +9,12 @@ use crate::ostler::{Place, Running};
 use crate::shared::Shared;
 use crate::up::{appears, is_gone, script, up};
 
-/// A worker that does as its payload says.
+/// A worker that obeys its payload.
 const WORKER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../process/tests/process/worker.py");
-/// How often something is looked for that another process does.
+/// The polling interval.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// A pool of commands, and how long a node may be silent.
+/// A pool of commands, with this lease.
 fn commands(lease: &str) -> String {
     format!(
         "lease = {{ {lease}, poll = \"200ms\" }}\n[pool.shell]\nexecutor = \"command\"\n\
@@ -22,7 +22,7 @@ fn commands(lease: &str) -> String {
     )
 }
 
-/// Looks until it holds.
+/// Polls until it holds.
 fn until(what: &str, mut so: impl FnMut() -> bool) {
     let until = Instant::now() + MAX_WAIT;
     let (_never, nothing) = std::sync::mpsc::channel::<()>();
@@ -55,9 +55,9 @@ fn what_ended_while_the_server_was_gone_is_kept_and_written_when_it_is_back() {
     server.stop();
     std::fs::write(&gate, "").expect("the gate opens");
     appears(&ended);
-    node.says("could not keep its leases");
+    node.says("could not renew its leases");
     server.start_again();
-    node.says("is back as");
+    node.says("rejoined as");
     until("its result is written", || place.json(["show", &id])["state"] == "completed");
     let task = place.json(["show", &id]);
     assert_eq!((&task["output"], &task["runs"]), (&"done".into(), &1.into()), "{task}");
@@ -78,16 +78,16 @@ fn a_server_that_falls_silent_costs_the_work_and_not_the_node() {
     far.write("ostler.toml", commands("ttl = \"2s\", heartbeat = \"500ms\""));
     let node = up(&far, &[]);
     let (first, second) = (far.folder().join("first"), far.folder().join("second"));
-    // The first run makes one file, and another run the other.
+    // The first run creates one file, and another run the other.
     let text =
         format!("f={}; [ -e $f ] && f={}; echo $$ > $f; exec sleep 600", first.display(), second.display());
     let id = submit(&near, &text);
     let pid = appears(&first);
     proxy.set(Weather::Silent);
-    node.says("could not keep its leases");
+    node.says("could not renew its leases");
     is_gone(&pid);
     proxy.set(Weather::Fair);
-    node.says("is back as");
+    node.says("rejoined as");
     appears(&second);
     near.done(["cancel", &id]);
     until("it is cancelled", || near.json(["show", &id])["state"] == "cancelled");
@@ -133,7 +133,7 @@ fn a_restart_of_the_server_under_load_moves_nobodys_work() {
 fn two_nodes_share_a_queue_and_what_a_killed_one_had_is_done_by_the_other() {
     const TASKS: usize = 600;
     let place = Place::on_server();
-    // The time to live is the usual minute: a death is known much sooner.
+    // The lease is the default minute: a death is noticed much sooner.
     let config = format!(
         "[pool.docs]\nexecutor = \"process\"\ncommand = [\"python3\", \"{WORKER}\", \"well\"]\nmin_workers = 2\nmax_workers = 2\n"
     );

@@ -1,4 +1,4 @@
-//! Bad input: a sentence, the right code, and nothing changed.
+//! Bad input: a message, the right exit code, and no change.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -15,8 +15,8 @@ fn what_is_wrong_is_named_with_what_would_be_right_and_no_store_is_made() {
     let place = Place::new();
     for (words, sentence) in [
         (submit(&["--in", "0s"]), "longer than zero"),
-        (submit(&["--in=-5s"]), "not negative"),
-        (submit(&["--in", "5"]), "has a unit, such as 5s"),
+        (submit(&["--in=-5s"]), "cannot be negative"),
+        (submit(&["--in", "5"]), "missing unit; write 5s"),
         (submit(&["--in", "99999999999999999999d"]), "the longest duration is 36500d"),
         (submit(&["--in", "5m", "--at", "2030-01-01T00:00:00Z"]), "cannot be used with"),
         (submit(&["--timeout", "0ms"]), "longer than zero"),
@@ -32,20 +32,20 @@ fn what_is_wrong_is_named_with_what_would_be_right_and_no_store_is_made() {
         (submit(&["--priority", "5 "]), "from -100 to 100"),
         (submit(&["--folder", "no/such"]), "folder: no/such is not a folder"),
         (submit(&["--key", ""]), "unique key must not be empty"),
-        (submit(&["--payload", "{"]), "payload: it is not JSON"),
-        (submit(&["--payload", "hello"]), "a text needs quotes"),
-        (submit(&["--payload", ""]), "payload: it is empty"),
-        (submit(&["--payload", "[1]x"]), "payload: it is not JSON"),
-        (submit(&["--payload", r#""\ud800""#]), "payload: it is not JSON"),
-        (submit(&["--payload", r#"{"\udfff": 1}"#]), "payload: it is not JSON"),
-        (submit(&["--payload", "[1e999]"]), "payload: it is not JSON"),
-        (submit(&["--payload", "@no-such-file"]), "payload: the file no-such-file cannot be read"),
+        (submit(&["--payload", "{"]), "payload: not JSON"),
+        (submit(&["--payload", "hello"]), "a string needs quotes"),
+        (submit(&["--payload", ""]), "payload: empty"),
+        (submit(&["--payload", "[1]x"]), "payload: not JSON"),
+        (submit(&["--payload", r#""\ud800""#]), "payload: not JSON"),
+        (submit(&["--payload", r#"{"\udfff": 1}"#]), "payload: not JSON"),
+        (submit(&["--payload", "[1e999]"]), "payload: not JSON"),
+        (submit(&["--payload", "@no-such-file"]), "payload: cannot read the file no-such-file"),
         (submit(&["--payload", "@."]), "payload: "),
         (vec!["submit", "mail"], "<KIND>"),
         (vec!["submit", "", "send"], "queue must not be empty"),
         (vec!["submit", "ma\nil", "send"], "no control characters"),
         (vec!["show", "17"], "is not an id"),
-        (vec!["show", "key:"], "a key follows"),
+        (vec!["show", "key:"], "a key must follow"),
         (vec!["cancel", "../../etc/passwd"], "is not an id"),
         (vec!["ls", "--state", "asleep"], "queued, claimed, running, completed, failed, cancelled"),
         (vec!["ls", "--class", "unlucky"], "transient, partial, timeout"),
@@ -55,7 +55,7 @@ fn what_is_wrong_is_named_with_what_would_be_right_and_no_store_is_made() {
         (vec!["ls", "--limit", "ten"], "from 1 to 1000"),
         (vec!["ls", "--cursor", "x"], "a cursor is"),
         (vec!["ls", "--where", "tenant=acme"], "payload.tenant=acme"),
-        (vec!["ls", "--store", "redis://x"], "there is no store \"redis:\""),
+        (vec!["ls", "--store", "redis://x"], "unknown store \"redis:\""),
         (vec!["ls", "--store", "postgres://u:secret@h/d?colour=red"], "unknown option `colour`"),
         (vec!["ls", "--store", "sqlite::memory:"], "outlives the program"),
         (vec!["db", "prune", "--failed-older", "0d"], "longer than zero"),
@@ -77,12 +77,12 @@ fn a_payload_over_the_limit_is_refused_before_all_of_it_is_read() {
     let place = Place::new();
     let large = format!("\"{}\"", "x".repeat(1 << 20));
     let ran = place.run_with(["submit", "mail", "send", "--payload", "-"], large.as_bytes());
-    ran.is_refused(2, "payload: it has more than 1048576 bytes");
+    ran.is_refused(2, "payload: larger than the limit of 1048576 bytes");
     let most = format!("\"{}\"", "x".repeat((1 << 20) - 2));
     assert_eq!(place.run_with(["submit", "mail", "send", "--payload", "-"], most.as_bytes()).code, Some(0));
     assert_eq!(place.json(["stats"])["submitted"], 1);
-    // It has no end, and is refused all the same.
-    place.refused(["submit", "mail", "send", "--payload", "@/dev/zero"], 2, "payload: it has more than");
+    // An endless file is refused too.
+    place.refused(["submit", "mail", "send", "--payload", "@/dev/zero"], 2, "payload: larger than");
 }
 
 #[test]
@@ -91,12 +91,12 @@ fn a_payload_that_is_too_deep_is_refused_plainly() {
     for depth in [121, 100_000] {
         let deep = "[".repeat(depth) + &"]".repeat(depth);
         let ran = place.run_with(["submit", "mail", "send", "--payload", "-"], deep.as_bytes());
-        ran.is_refused(2, "more than 120 deep");
+        ran.is_refused(2, "nested more than 120 levels deep");
     }
     let deep = "[".repeat(120) + &"]".repeat(120);
     let ran = place.run_with(["submit", "mail", "send", "--payload", "-"], deep.as_bytes());
     assert_eq!(ran.code, Some(0), "{ran:?}");
-    // What was taken can be shown and listed, and a reader of JSON with a bound of its own reads it.
+    // An accepted payload can be shown and listed, and a JSON parser with its own depth limit reads it.
     assert!(place.json(["show", ran.out.trim()])["payload"].is_array());
     assert_eq!(place.run(["ls", "--where", "payload.0=1"]).code, Some(0));
 }
@@ -109,13 +109,13 @@ fn bytes_that_are_no_text_are_refused_wherever_they_stand() {
     place.refused(
         [word("submit"), word("mail"), word("send"), word("--payload"), bytes],
         2,
-        "payload: it must be UTF-8 text",
+        "payload: must be UTF-8 text",
     );
     place.refused([word("submit"), bytes, word("send")], 2, "not UTF-8 text");
     place.refused([word("ls"), word("--text"), bytes], 2, "not UTF-8 text");
     place.refused([word("show"), bytes], 2, "not UTF-8 text");
     for input in [&b"\"\xc3\x28\""[..], b"\"a\0b\"", b"\0"] {
-        place.run_with(["submit", "mail", "send", "--payload", "-"], input).is_refused(2, "payload: it");
+        place.run_with(["submit", "mail", "send", "--payload", "-"], input).is_refused(2, "payload: ");
     }
     assert!(!place.store().exists());
     ran(place.bare().env("OSTLER_STORE", bytes).arg("ls")).is_refused(2, "OSTLER_STORE must be UTF-8");
@@ -136,12 +136,12 @@ fn ids_that_lead_nowhere_are_not_found() {
         &["dead", "drop", ID],
         &["show", "key:k"],
         &["retry", "--again", ID],
-        &["drain", "nobody"],
+        &["drain", "missing"],
     ] {
         let ran = place.run(words);
         ran.is_refused(
             4,
-            if words[0] == "drain" { "no node \"nobody\" is running" } else { "there is no task" },
+            if words[0] == "drain" { "no node \"missing\" is running" } else { "there is no task" },
         );
     }
 }
@@ -187,7 +187,7 @@ fn a_folder_that_cannot_be_made_is_refused() {
     let file = place.write("home", "a file, and no folder");
     let mut command = place.bare();
     command.env("HOME", file).args(["submit", "mail", "send"]);
-    ran(&mut command).is_refused(3, "cannot be made");
+    ran(&mut command).is_refused(3, "cannot create the folder");
 }
 
 #[test]

@@ -8,8 +8,8 @@ use rustix::process::{Pid, kill_process};
 
 use crate::ostler::{Place, Terminal};
 
-/// What a person sees on a terminal of so many columns after all of this was written to it: one text for each row, and whether any
-/// row was ever filled to its end, as by a line that wraps.
+/// The screen of a terminal with this width after all of this was written to it: one text per row, and whether any row was ever
+/// filled to its end, as by a line that wraps.
 fn seen(written: &str, columns: usize) -> (Vec<String>, bool) {
     let mut rows: Vec<Vec<char>> = vec![Vec::new()];
     let (mut row, mut column, mut wrapped) = (0_usize, 0_usize, false);
@@ -54,7 +54,7 @@ fn seen(written: &str, columns: usize) -> (Vec<String>, bool) {
     (rows.filter(|row| !row.is_empty()).collect(), wrapped)
 }
 
-/// Maps on a terminal of so many columns.
+/// Runs a map on a terminal of this width.
 fn started(place: &Place, terminal: &Terminal, columns: u16, words: &[&str]) -> Child {
     terminal.columns(columns);
     let mut command = place.command(["map"].iter().chain(words));
@@ -98,7 +98,7 @@ fn an_output_that_goes_elsewhere_stays_as_it_is() {
     assert_eq!(rows.len(), 1, "the summary alone: {rows:?}");
 }
 
-/// Interrupts a map of an item that runs such a script, once or until it ends, and says what is on the screen then.
+/// Interrupts a map whose item runs this script, once or until it exits, and returns the screen.
 fn interrupted(script: &str, how: Interrupts) -> Vec<String> {
     let place = Place::new();
     let terminal = Terminal::open();
@@ -110,7 +110,7 @@ fn interrupted(script: &str, how: Interrupts) -> Vec<String> {
     }
     let screen = std::thread::spawn(move || terminal.screen());
     loop {
-        // One that has just gone is waited for all the same.
+        // It may have just exited.
         let _ = kill_process(Pid::from_child(&child), ProcessSignal::INT);
         match how {
             Interrupts::One => break,

@@ -19,7 +19,7 @@ fn a_whole_store_passes_and_a_damaged_one_does_not() {
         hands.enqueue("mail", "send", &format!("\"{at:0>300}\""));
     }
     drop(hands);
-    assert!(place.done(["db", "check"]).contains("is whole"));
+    assert!(place.done(["db", "check"]).contains("is intact"));
     let health = place.json(["db", "check"]);
     assert_eq!((&health["ok"], &health["version"]), (&true.into(), &health["newest"]));
     let mut file = std::fs::OpenOptions::new().write(true).open(place.store()).expect("the file");
@@ -29,7 +29,7 @@ fn a_whole_store_passes_and_a_damaged_one_does_not() {
         .expect("damage");
     drop(file);
     let ran = place.run(["db", "check"]);
-    ran.is_refused(1, "is not whole");
+    ran.is_refused(1, "is damaged");
     assert!(!ran.out.is_empty(), "it says what is wrong: {ran:?}");
 }
 
@@ -39,10 +39,10 @@ fn a_backup_is_a_store_and_overwrites_nothing() {
     let id = place.done(["submit", "mail", "send"]);
     let made = place.json(["db", "backup", "copy.db"]);
     assert_eq!((&made["file"], made["bytes"].as_u64() > Some(0)), (&"copy.db".into(), true));
-    assert!(place.done(["db", "check", "--store", "sqlite:copy.db"]).contains("is whole"));
+    assert!(place.done(["db", "check", "--store", "sqlite:copy.db"]).contains("is intact"));
     assert_eq!(place.json(["show", id.trim(), "--store", "copy.db"])["id"], id.trim());
     let before = std::fs::read(place.folder().join("copy.db")).expect("the copy");
-    place.refused(["db", "backup", "copy.db"], 2, "is there already");
+    place.refused(["db", "backup", "copy.db"], 2, "already exists");
     assert_eq!(std::fs::read(place.folder().join("copy.db")).expect("the copy"), before);
     place.refused(["db", "backup", "no/such/folder/copy.db"], 3, "no/such/folder");
 }
@@ -68,7 +68,7 @@ fn old_ended_tasks_are_removed_and_others_stay() {
     let failed = hands.fail("mail", "no").to_string();
     let waiting = hands.enqueue("mail", "send", "3").to_string();
     assert_eq!(place.json(["db", "prune"])["tasks"], 0);
-    // It is older than a millisecond as soon as the clock has moved on by one; a run of the program takes longer.
+    // It is older than a millisecond as soon as the clock has advanced by one; a run of the program takes longer.
     let removed = (0..1_000).find_map(|_| {
         place.json(["db", "prune", "--completed-older", "1ms"])["tasks"].as_u64().filter(|n| *n > 0)
     });
@@ -89,7 +89,7 @@ fn tasks(place: &Place) -> Vec<String> {
 fn after_a_crash_a_backup_that_was_copied_over_the_store_is_refused_and_a_restored_one_is_used() {
     let place = configured();
     let node = up(&place, &[]);
-    // Enough for a log that is worth something.
+    // Enough for a log of some size.
     for at in 0..5 {
         place.done(["submit", "other", "run", "--payload", &at.to_string()]);
     }
@@ -98,7 +98,7 @@ fn after_a_crash_a_backup_that_was_copied_over_the_store_is_refused_and_a_restor
     for at in 0..5 {
         place.done(["submit", "other", "run", "--payload", &at.to_string()]);
     }
-    place.refused(["db", "restore", "backup.db"], 3, "a node works on");
+    place.refused(["db", "restore", "backup.db"], 3, "a node is running on");
     node.signal(ProcessSignal::KILL);
     node.end();
     let log = place.folder().join("ostler.db-wal");
@@ -120,7 +120,7 @@ fn after_a_crash_a_backup_that_was_copied_over_the_store_is_refused_and_a_restor
     );
     assert!(!log.exists() && place.folder().join("ostler.db.former-wal").exists());
     assert_eq!(tasks(&place), kept);
-    assert!(place.done(["db", "check"]).contains("is whole"));
+    assert!(place.done(["db", "check"]).contains("is intact"));
     let node = up(&place, &[]);
     let done = place.run(["submit", "shell", "run", "--payload", &script("echo again"), "--wait"]);
     assert_eq!((done.code, done.out.as_str()), (Some(0), "\"again\"\n"), "{done:?}");
@@ -133,7 +133,7 @@ fn a_store_that_another_process_has_open_is_not_replaced() {
     let place = Place::new();
     place.done(["submit", "mail", "send"]);
     place.done(["db", "backup", "backup.db"]);
-    // It has the store open, and is no node.
+    // It has the store open, and is not a node.
     let store = Sqlite::open(place.store(), Arc::new(SystemClock), Options::default()).expect("it opens");
     place.refused(["db", "restore", "backup.db"], 3, "another process has");
     drop(store);

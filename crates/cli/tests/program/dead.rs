@@ -3,7 +3,7 @@
 use crate::hands::Hands;
 use crate::ostler::Place;
 
-/// Two dead letters and a living task.
+/// Two dead letters and a live task.
 fn scene(place: &Place) -> [String; 3] {
     scene_of(&Hands::join(place))
 }
@@ -28,7 +28,7 @@ fn only_dead_letters_are_listed_and_shown() {
     );
     assert_eq!(place.json(["dead", "ls", "--matching", "REFUSED"])[0]["id"], first.as_str());
     assert_eq!(place.json(["dead", "show", &first])["error"]["message"], "connection refused");
-    place.refused(["dead", "show", &living], 4, "is no dead letter: it is queued");
+    place.refused(["dead", "show", &living], 4, "is not a dead letter: it is queued");
 }
 
 #[test]
@@ -130,9 +130,9 @@ fn another_payload_is_for_one_dead_letter() {
     place.refused(
         ["dead", "replay", &first, &second, "--payload", "7"],
         2,
-        "--payload is for one dead letter",
+        "--payload needs exactly one dead letter",
     );
-    place.refused(["dead", "replay", "--all", "--yes", "--payload", "7"], 2, "--payload is for one");
+    place.refused(["dead", "replay", "--all", "--yes", "--payload", "7"], 2, "--payload needs exactly one");
     place.refused(["dead", "replay", &first, "--payload", "{"], 2, "JSON");
     assert_eq!(place.json(["dead", "ls"]).as_array().map(Vec::len), Some(2), "nothing was replayed");
     place.done(["dead", "replay", &first, "--payload", r#"{"to":"bert"}"#]);

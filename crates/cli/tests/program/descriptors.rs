@@ -1,4 +1,4 @@
-//! A node that may have few files open: it hands back what it cannot start, and burns no attempts.
+//! A node with a low limit of open files: it returns tasks that it cannot start to the queue, and uses up no attempts.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::ostler::{Place, Running, ran};
 use crate::up::{appears, script};
 
-/// A worker that does as its payload says.
+/// A worker that obeys its payload.
 const WORKER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../process/tests/process/worker.py");
 
 fn place(pool: &str) -> Place {
@@ -38,14 +38,14 @@ fn limited(place: &Place, ulimit: &str, words: &[&str]) -> Command {
     limited
 }
 
-/// A node that says what it lacks.
+/// A node that reports the limit.
 fn up(place: &Place, ulimit: &str) -> Running {
     let node = Running::start(limited(place, ulimit, &["up"]));
     assert!(node.line().contains("ready"));
     node
 }
 
-/// Waits until all these tasks have completed, and none has failed in between.
+/// Waits until all these tasks have completed, without any failure.
 fn all_complete_without_a_failure(place: &Place, ids: &[String]) {
     let until = Instant::now() + MAX_WAIT;
     let (_never, nothing) = std::sync::mpsc::channel::<()>();
@@ -67,8 +67,8 @@ fn a_node_without_descriptors_for_all_its_workers_hands_back_what_it_cannot_star
     const TASKS: usize = 24;
     let place = place(COMMANDS);
     let node = up(&place, "-n 42");
-    node.says("needs 128 descriptors, and this one may have 42");
-    // They are to begin together.
+    node.says("needs 128 file descriptors, but the limit is 42");
+    // They should start together.
     place.done(["pause", "work"]);
     let submit =
         |_| place.done(["submit", "work", "k", "--attempts", "1", "--payload", &script("sleep 0.2")]);
@@ -102,7 +102,7 @@ fn workers_that_find_no_descriptors_are_waited_for_and_the_queue_is_not_paused()
 fn a_node_that_could_not_start_one_child_is_refused() {
     let place = place(COMMANDS);
     ran(&mut limited(&place, "-n 34", &["up"]))
-        .is_refused(2, "needs 128 descriptors, and this one may have 34");
+        .is_refused(2, "needs 128 file descriptors, but the limit is 34");
 }
 
 #[test]

@@ -1,10 +1,10 @@
-//! What a command wrote to its standard output is kept and shown when it fails, and cut when it is too much.
+//! Standard output of failed commands is kept and shown, and truncated if it is too long.
 
 use serde_json::{Value, json};
 
 use crate::ostler::{Place, Running};
 
-/// Test runners and compilers say on standard output why they failed.
+/// Test runners and compilers print the reason of a failure to standard output.
 const FAILS: &str = "echo FAILED {}: expected 200, got 500; test {} != b";
 
 fn up(place: &Place) -> Running {
@@ -21,8 +21,8 @@ fn map_prints_the_stdout_of_failures_in_the_order_of_the_items() {
     let lines: Vec<String> =
         ["a", "b", "c"].map(|item| format!("FAILED {item}: expected 200, got 500\n")).to_vec();
     assert_eq!(ran.out, lines.concat());
-    assert!(ran.err.contains("ostler: b: it exited with code 1\n"), "{ran:?}");
-    // The next try of what failed is printed, and what it wrote before is not printed again.
+    assert!(ran.err.contains("ostler: b: exit code 1\n"), "{ran:?}");
+    // The retry of the failed item is printed; earlier output is not printed again.
     let again = place.run(["map", "-k", FAILS, ":::", "a", "b", "c"]);
     assert_eq!((again.code, again.out), (Some(1), lines[1].clone()));
 }
@@ -104,6 +104,6 @@ fn output_that_is_too_much_is_cut_with_a_warning_and_fails_nothing() {
     assert_eq!(ran.code, Some(0), "{}", ran.err);
     assert!(ran.out.starts_with("1\n2\n3\n") && ran.out.ends_with("\n2699999\n2700000\n"));
     assert!(ran.out.contains(" bytes left out …\n") && ran.out.len() > 10 << 20, "{}", ran.out.len());
-    assert!(ran.err.contains("ostler: x: its output was cut: it wrote 20488896 bytes"), "{}", ran.err);
+    assert!(ran.err.contains("ostler: x: its output was truncated: it wrote 20488896 bytes"), "{}", ran.err);
     assert!(ran.err.contains("1 completed"), "{}", ran.err);
 }

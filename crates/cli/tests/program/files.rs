@@ -1,4 +1,4 @@
-//! The files that tasks leave, as they are shown.
+//! Files left by tasks, as they are shown.
 
 use serde_json::json;
 

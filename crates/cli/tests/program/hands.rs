@@ -14,7 +14,7 @@ use ostler_testkit::{Ids, MAX_WAIT};
 
 use crate::ostler::Place;
 
-/// How often a task is looked for, should nobody ring.
+/// The polling interval, in case no bell rings.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// A node of one test.
@@ -26,11 +26,11 @@ pub(crate) struct Hands {
 }
 
 impl Hands {
-    /// Joins the store of a place, which is made if there is none.
+    /// Joins the store of a place, creating it if necessary.
     pub(crate) fn join(place: &Place) -> Self {
         let store = Sqlite::open(place.store(), Arc::new(SystemClock), Options::default());
         let store = Arc::new(store.unwrap_or_else(|error| panic!("the store opens: {error}")));
-        // From the folder's name, so that no two tests, and no two nodes of one, have the same ids.
+        // From the folder's name, so that no two tests, and no two nodes of one test, have the same ids.
         let seed = place
             .folder()
             .to_string_lossy()
@@ -63,13 +63,13 @@ impl Hands {
         id
     }
 
-    /// Many tasks in one call.
+    /// Enqueues many tasks in one call.
     pub(crate) fn enqueue_many(&self, count: usize, queue: &str, kind: &str, payload: &str) {
         let task = |_| NewTask::new(self.ids.task(), queue, kind, payload);
         self.wait(self.store.enqueue((0..count).map(task).collect())).expect("they are enqueued");
     }
 
-    /// The next task of a queue, begun. Waits until there is one.
+    /// Waits for the next task of a queue, and starts it.
     pub(crate) fn begin(&self, queue: &str) -> Claimed {
         let until = std::time::Instant::now() + MAX_WAIT;
         let mut wakeups = self.store.wakeups();
@@ -84,7 +84,7 @@ impl Hands {
                 return task;
             }
             assert!(std::time::Instant::now() < until, "nothing comes into {queue}");
-            // Whether the bell rang or not, it is time to look again.
+            // A timeout and a bell are handled alike.
             let _ = self.wait(async { tokio::time::timeout(LOOK, wakeups.wait()).await });
         }
     }

@@ -6,7 +6,7 @@ use crate::ostler::Place;
 fn commands(help: &str) -> Vec<String> {
     let list = help.lines().skip_while(|line| *line != "Commands:").skip(1);
     let names = list.take_while(|line| line.starts_with("  "));
-    // A long description goes on in further lines, which are indented more.
+    // A long description continues in further lines, which are indented more.
     let names =
         names.filter(|line| !line.starts_with("   ")).filter_map(|line| line.split_whitespace().next());
     names.map(str::to_owned).collect()

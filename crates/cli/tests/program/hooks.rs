@@ -1,4 +1,4 @@
-//! Hooks of a pool: what is done when one of its tasks has failed for good.
+//! Hooks of a pool (`on_failed`), for tasks that failed for good.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::ostler::{Place, Running};
 
-/// How often something is looked for that another process does.
+/// The polling interval.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// A node whose pool has these lines.
@@ -35,7 +35,7 @@ fn ends(node: Running) {
     assert_eq!(node.end().0, Some(0));
 }
 
-/// Looks until it is there.
+/// Polls until a value is found.
 fn until<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
     let until = Instant::now() + MAX_WAIT;
     let (_never, nothing) = std::sync::mpsc::channel::<()>();
@@ -48,7 +48,7 @@ fn until<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
     }
 }
 
-/// The lines of a file that a hook writes, once there are so many.
+/// The lines of a file written by a hook, once there are this many.
 fn lines(place: &Place, file: &str, many: usize) -> Vec<String> {
     let path = place.folder().join(file);
     until(file, || {
@@ -58,7 +58,7 @@ fn lines(place: &Place, file: &str, many: usize) -> Vec<String> {
     })
 }
 
-/// One request to a server of the test: its head, its body as JSON, and where the answer goes.
+/// One request to a server of the test: its head, its body as JSON, and its stream for the answer.
 struct Request {
     head: String,
     body: Value,
@@ -67,7 +67,7 @@ struct Request {
 
 impl Request {
     fn take(server: &TcpListener) -> Self {
-        let (stream, _) = server.accept().expect("somebody comes");
+        let (stream, _) = server.accept().expect("a client connects");
         let mut reader = BufReader::new(stream.try_clone().expect("a second handle"));
         let mut head = String::new();
         while !head.ends_with("\r\n\r\n") {
@@ -79,7 +79,7 @@ impl Request {
                 .then(|| value.trim().parse::<u64>().expect("a length"))
         });
         let mut body = String::new();
-        reader.take(length.expect("its length is said")).read_to_string(&mut body).expect("it is text");
+        reader.take(length.expect("its length is given")).read_to_string(&mut body).expect("it is text");
         Self { head, body: serde_json::from_str(&body).expect("it is JSON"), stream }
     }
 
@@ -89,7 +89,7 @@ impl Request {
     }
 }
 
-/// Somebody who listens on this machine, and the address.
+/// A listener on this machine, and its address.
 fn server() -> (TcpListener, String) {
     let server = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let address = format!("http://{}/dead?key=T0K3N", server.local_addr().expect("an address"));
@@ -123,7 +123,7 @@ fn a_command_gets_the_dead_letter_and_fields_of_it_in_its_arguments() {
     assert_eq!(lines(&place, "ids", 1), [format!("{id} transient")]);
     let told: Value = serde_json::from_str(&lines(&place, "letters", 1)[0]).expect("JSON");
     is_the_dead_letter(&told, &id);
-    // What `dead show` prints is all in it: a hook can be tried by hand.
+    // It contains everything that `dead show` prints: a hook can be tried by hand.
     for (field, value) in place.json(["dead", "show", &id]).as_object().expect("an object") {
         assert_eq!(&told[field], value, "{field}");
     }
@@ -168,19 +168,16 @@ fn a_hook_that_fails_is_a_warning_on_the_task_and_follows_no_redirect() {
     let id = fail(&place);
     Request::take(&server).answer(&format!("307 Temporary Redirect\r\nLocation: {other}"));
     let said = node.says("on_failed.webhook");
-    assert!(said.contains(&id) && said.contains("no redirect is followed"), "{said}");
+    assert!(said.contains(&id) && said.contains("redirects are not followed"), "{said}");
     let warnings = until("the warning", || {
         let log = place.done(["logs", &id]);
         log.contains("[warning]").then_some(log)
     });
-    assert!(warnings.contains("was tried once and failed: it answered 307"), "{warnings}");
-    assert!(
-        warnings.contains("\"sh\" was tried 2 times and failed: it exited with code 3: no mail"),
-        "{warnings}"
-    );
-    assert!(!warnings.contains("dead?key=T0K3N was"), "the address may have a secret in it: {warnings}");
+    assert!(warnings.contains("failed after 1 attempt: it answered 307"), "{warnings}");
+    assert!(warnings.contains("\"sh\" failed after 2 attempts: exit code 3: no mail"), "{warnings}");
+    assert!(!warnings.contains("dead?key=T0K3N failed"), "the address may have a secret in it: {warnings}");
     elsewhere.set_nonblocking(true).expect("it need not wait");
-    assert!(elsewhere.accept().is_err(), "nobody went there");
+    assert!(elsewhere.accept().is_err(), "no request went there");
     ends(node);
 }
 
@@ -219,11 +216,11 @@ fn what_is_too_large_for_a_payload_is_left_out_and_that_is_said() {
         node
     };
     let large = json!("x".repeat(2_000)).to_string();
-    // A payload may be so deep, and a letter with it inside of it not.
+    // A payload may be this deep, but not a dead letter that contains it.
     let deep = "[".repeat(120) + &"]".repeat(120);
     for payload in [&large, &deep] {
         let ran = place.run(["submit", "shell", "run", "--payload", payload, "--wait"]);
-        ran.is_refused(1, "exited with code 9");
+        ran.is_refused(1, "exit code 9");
     }
     let alerts = until("the alerts", || {
         let alerts = place.json(["ls", "--queue", "alerts"]).as_array().cloned().expect("a list");
@@ -256,7 +253,7 @@ fn a_hook_that_hangs_holds_up_no_work_and_no_drain() {
 #[test]
 fn a_node_that_is_killed_between_the_failure_and_the_hook_leaves_the_hook_to_the_next_one() {
     let place = Place::new();
-    // The first hook says that it began, and never ends; the second one sees that.
+    // The first hook leaves a mark and never ends; the second one sees the mark.
     let script = "if [ -e began ]; then cat > letter; echo >> letter; else echo > began; sleep 1000; fi";
     let hooks = format!(
         "on_failed = {{ command = [\"sh\", \"-c\", \"{script}\"], task = {{ queue = \"alerts\", kind = \"dead\" }}, timeout = \"5m\" }}"

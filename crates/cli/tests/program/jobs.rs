@@ -1,4 +1,4 @@
-//! `ostler job`: jobs that are shown, retried, removed, paused and cancelled, and jobs that are left to a node.
+//! `ostler job`: shows, retries, removes, pauses and cancels jobs; and jobs that are left to a node.
 
 use std::time::Instant;
 
@@ -14,13 +14,13 @@ fn a_job_is_shown_with_what_failed() {
     let place = Place::new();
     place.run(["map", "-q", "--name", "letters", "test {} != b", ":::", "a", "b"]);
     let shown = place.done(["job", "show", "letters"]);
-    for words in ["letters", "failed", "2: 1 completed, 1 failed", "FAILED ITEM", "it exited with code 1"] {
+    for words in ["letters", "failed", "2: 1 completed, 1 failed", "FAILED ITEM", "exit code 1"] {
         assert!(shown.contains(words), "{words}: {shown}");
     }
     let view = place.json(["job", "show", "letters"]);
     assert_eq!(view["command"], serde_json::json!(["test {} != b"]));
     assert_eq!(place.json(["job", "show", view["id"].as_str().expect("an id")])["name"], "letters");
-    place.refused(["job", "show", "nobody"], 4, "there is no job");
+    place.refused(["job", "show", "missing"], 4, "there is no job");
 }
 
 #[test]
@@ -30,7 +30,7 @@ fn failed_items_get_another_go_by_hand() {
     assert_eq!(place.run(words).code, Some(1));
     let again = place.run(["job", "retry-failed", "letters", "--json"]);
     assert!(
-        again.err.contains("nobody runs this job now") && again.err.contains("\"ostler map\" line"),
+        again.err.contains("no process is running this job") && again.err.contains("\"ostler map\" command"),
         "{again:?}"
     );
     let again = again.json();
@@ -44,7 +44,7 @@ fn failed_items_get_another_go_by_hand() {
 #[test]
 fn a_job_is_removed_with_its_tasks_unless_it_runs() {
     let place = Place::new();
-    // One that failed, and whose map was killed: its tasks are in every state.
+    // A failed job whose map was killed: its tasks are in every state.
     let script = "echo {} >> begun; test {} != 2 || exit 1; test {} != 3 || exec sleep 600";
     let words = ["map", "-j1", "--name", "letters", script, ":::", "1", "2", "3", "4"];
     let running = Running::start(place.command(words));
@@ -53,10 +53,10 @@ fn a_job_is_removed_with_its_tasks_unless_it_runs() {
         assert!(Instant::now() < until, "the third does not begin");
         std::thread::yield_now();
     }
-    place.refused(["job", "rm", "letters"], 2, "is being run by process");
+    place.refused(["job", "rm", "letters"], 2, "is running in process");
     assert_eq!(place.json(["job", "show", "letters"])["cancelled_at"], Value::Null, "nothing was done to it");
     drop(running);
-    // What it ran is ended first.
+    // Its running children are killed first.
     let removed = loop {
         let ran = place.run(["job", "rm", "letters", "--json"]);
         if ran.code == Some(0) {
@@ -68,7 +68,7 @@ fn a_job_is_removed_with_its_tasks_unless_it_runs() {
     assert_eq!(jobs(&place).len(), 0);
     assert_eq!(place.json(["ls"]).as_array().map(Vec::len), Some(0), "its tasks are gone");
     place.refused(["job", "rm", "letters"], 4, "there is no job");
-    // The same line begins anew.
+    // The same command starts from scratch.
     std::fs::remove_file(place.folder().join("begun")).expect("the file is there");
     let running = Running::start(place.command(words));
     while times(&place.folder().join("begun")).len() < 3 {
@@ -113,20 +113,20 @@ fn a_job_that_is_left_to_a_node_is_done_by_one_that_serves_jobs() {
     let node = Running::start(place.command(["up"]));
     node.line();
     let id = place.done(["map", "--detach", "echo {} >> done", ":::", "a", "b"]);
-    node.says("serving the job");
+    node.says("running job");
     let until = Instant::now() + MAX_WAIT;
     while place.json(["job", "show", id.trim()])["state"] != "completed" {
-        assert!(Instant::now() < until, "nobody does it");
+        assert!(Instant::now() < until, "no node runs it");
     }
     assert_eq!(times(&place.folder().join("done")), ["a", "b"]);
-    // The node goes in order while it serves a job that would take for ever.
+    // The node drains while it serves a job that would never finish.
     let id = place.done(["map", "--detach", "echo {} >> begun; exec sleep 600", ":::", "c"]);
     while times(&place.folder().join("begun")).is_empty() {
         assert!(Instant::now() < until, "it does not begin");
         std::thread::yield_now();
     }
     node.signal(ProcessSignal::TERM);
-    node.says("1 were handed back");
+    node.says("1 returned to the queue");
     assert_eq!(node.end().0, Some(1), "not all work has ended");
     let job = place.json(["job", "show", id.trim()]);
     assert_eq!((&job["state"], &job["tasks"]["queued"]), (&"unfinished".into(), &1.into()), "{job}");
@@ -149,7 +149,7 @@ fn a_node_that_serves_a_job_is_drained_as_one_by_its_name_and_by_the_row_of_the_
         let (whole, part) = (of("anna").expect("the node"), of(&row).expect("what serves the job"));
         assert_eq!(whole["pid"], part["pid"], "{nodes}");
         place.done(["drain", if by_job { row.as_str() } else { "anna" }]);
-        node.says("a drain was ordered");
+        node.says("drain requested");
         node.says("draining");
         place.write("go", "");
         assert_eq!(node.end().0, Some(0));
@@ -168,7 +168,7 @@ fn a_map_beside_a_node_is_told_apart_and_can_be_drained() {
     let name = nodes[0]["name"].as_str().expect("a name");
     assert!(name.contains(", job "), "{nodes}");
     place.done(["drain", name]);
-    running.says("a drain was ordered");
+    running.says("drain requested");
     place.write("go", "");
     running.says("run the same command again");
     assert_eq!(running.end().0, Some(1));

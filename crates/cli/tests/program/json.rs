@@ -1,4 +1,4 @@
-//! The JSON is stable: exactly these fields, whatever happened.
+//! The JSON output is stable: exactly these fields in every case.
 
 use ostler_core::{ErrorClass, Failure, Outcome, Worker, WorkerState};
 use ostler_store::Store as _;
@@ -41,7 +41,7 @@ const DETAIL: [&str; 16] = [
     "cost",
     "held",
 ];
-/// What a dead letter has beside what every task has.
+/// The fields of a dead letter beyond those of every task.
 const LETTER: [&str; 6] = ["reason", "class", "first_failure", "last_failure", "details", "steps"];
 const ATTEMPT: [&str; 14] = [
     "number",
@@ -76,7 +76,7 @@ const WORKER: [&str; 13] = [
     "last_seen",
 ];
 
-/// That the object has these fields and no other.
+/// Asserts that the object has these fields and no others.
 pub(crate) fn has_exactly(value: &Value, fields: &[&str]) {
     let mut wanted: Vec<&str> = fields.to_vec();
     wanted.sort_unstable();
@@ -217,7 +217,7 @@ fn each_failure_stands_with_its_attempt_and_the_first_and_the_last_are_at_hand()
     let hands = Hands::join(&place);
     let id = hands.enqueue("mail", "send", "2").to_string();
     for (class, message) in [(ErrorClass::Partial, "half"), (ErrorClass::Permanent, "never")] {
-        // Another attempt of the same task, without the wait.
+        // Another attempt of the same task, without the delay.
         place.run(["retry", &id]);
         let task = hands.begin("mail");
         let failure = Failure {

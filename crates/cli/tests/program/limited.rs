@@ -1,4 +1,4 @@
-//! Limits of a config, as nodes keep them: over several nodes, with real children.
+//! Limits of a config, as enforced by nodes: over several nodes, with real children.
 
 use std::io::Write as _;
 use std::time::{Duration, Instant};
@@ -25,7 +25,7 @@ fn pool(lines: &str) -> String {
     )
 }
 
-/// Looks again until it is so.
+/// Polls until it holds.
 fn until(what: &str, so: impl Fn() -> bool) {
     let deadline = Instant::now() + MAX_WAIT;
     while !so() {
@@ -42,7 +42,7 @@ fn completed(place: &Place, count: u64) {
     assert_eq!(tasks(place)["failed"], 0, "what waits does not fail");
 }
 
-/// Ends a node in order.
+/// Drains a node.
 fn goes(node: Running) {
     node.signal(ProcessSignal::TERM);
     assert_eq!(node.end().0, Some(0));
@@ -59,7 +59,7 @@ fn two_nodes_share_the_rate_of_the_config() {
     let began = Instant::now();
     let _nodes = [up(&place, &["--name", "anna"]), up(&place, &["--name", "bert"])];
     completed(&place, 31);
-    // One at once, and 30 more at 20 a second; each node by itself would be done in half the time.
+    // One at once, and 30 more at 20 a second; two independent nodes would finish in half the time.
     assert!(began.elapsed() >= Duration::from_millis(1_450), "{:?}", began.elapsed());
     let queue = place.json(["queue", "show", "shell"]);
     assert_eq!(queue["rate"], json!([{"amount": 20, "per_ms": 1_000, "burst": 1}]));
@@ -68,7 +68,7 @@ fn two_nodes_share_the_rate_of_the_config() {
 #[test]
 fn two_nodes_run_no_more_at_once_than_the_total() {
     let place = configured("concurrency = { total = 1 }\nmax_workers = 2");
-    // A folder can be made once: whoever finds it there is not alone.
+    // A folder can be created only once: a process that finds it there is not alone.
     let script = "mkdir alone || echo clash >> clashes; echo > ran; rmdir alone";
     let folder = place.folder().display();
     Hands::join(&place).enqueue_many(20, "shell", "run", &payload("a", &format!("cd {folder}; {script}")));
@@ -110,13 +110,13 @@ fn what_is_set_live_outlives_nodes_whose_config_has_no_limits() {
     let anna = up(&place, &["--name", "anna"]);
     assert_eq!(limits(), (json!(7), Value::Null, json!(9)), "they stay");
     goes(anna);
-    // A config that has some wins, with all that it leaves out, and that is said.
+    // A config with limits replaces all of them, with a message.
     place.write("ostler.toml", pool("concurrency = { total = 3 }"));
     let anna = up(&place, &["--name", "anna"]);
-    anna.says("the limits of shell are those of the config now");
+    anna.says("the config's limits for shell have replaced");
     assert_eq!(limits(), (Value::Null, json!(3), Value::Null));
     goes(anna);
-    // They were the config's, so they go with it.
+    // They came from the config, so they are removed with it.
     place.write("ostler.toml", pool(""));
     let _anna = up(&place, &["--name", "anna"]);
     assert_eq!(limits(), (Value::Null, Value::Null, Value::Null));
@@ -127,7 +127,7 @@ fn what_is_set_live_holds_until_a_node_starts_with_a_config() {
     let place = configured("rate = { per_second = 20 }");
     let _anna = up(&place, &["--name", "anna"]);
     let set = place.run(["queue", "set", "shell", "--rate", "7/s", "--concurrency", "3", "--json"]);
-    assert!(set.err.contains("the config of the node \"anna\" has limits for shell too (rate)"), "{set:?}");
+    assert!(set.err.contains("the config of node \"anna\" sets limits for shell too (rate)"), "{set:?}");
     let rate = |view: &Value| (view["rate"][0]["amount"].clone(), view["concurrency"].clone());
     assert_eq!(rate(&set.json()), (json!(7), json!(3)));
     assert_eq!(rate(&place.json(["queue", "show", "shell"])), (json!(7), json!(3)));
@@ -137,7 +137,7 @@ fn what_is_set_live_holds_until_a_node_starts_with_a_config() {
         (json!(20), Value::Null),
         "the config's, all of them"
     );
-    // Where no config has a say, nothing is said about it.
+    // Without a config for the queue there is no message.
     assert_eq!(place.run(["queue", "set", "mail", "--rate", "7/s"]).err, "");
 }
 
@@ -147,14 +147,14 @@ fn an_open_breaker_lets_one_task_try_and_nothing_fails() {
     let folder = place.folder();
     let gate = folder.join("gate");
     rustix::fs::mknodat(rustix::fs::CWD, &gate, rustix::fs::FileType::Fifo, 0o600.into(), 0).expect("a fifo");
-    // Nothing works until "mended" is there; whoever comes first then waits at the gate.
+    // Everything fails until "mended" exists; the first task after that waits at the gate.
     let script = format!(
         "cd {}; [ -e mended ] || exit 1; [ -e passed ] || {{ echo > trying; read line < gate; echo > passed; }}",
         folder.display()
     );
     Hands::join(&place).enqueue_many(4, "shell", "run", &payload("a", &script));
     let _anna = up(&place, &["--name", "anna"]);
-    // What was claimed before its end was written may still run then.
+    // Tasks claimed before the breaker opened may still be running.
     until("an open breaker", || {
         place.json(["breaker", "ls"])[0]["state"] == "open" && tasks(&place)["queued"] == 4
     });
@@ -192,7 +192,7 @@ fn a_breaker_that_is_opened_by_hand_stops_nodes_until_it_is_reset() {
     place.done(["breaker", "open", "shell"]);
     let hands = Hands::join(&place);
     hands.enqueue_many(3, "shell", "run", &payload("a", "true"));
-    // What another pool of the node has done meanwhile shows that it had every chance.
+    // A task of another pool of the node completes first, so the node had every opportunity.
     place.done(["submit", "other", "run", "--wait"]);
     assert_eq!((&tasks(&place)["queued"], &tasks(&place)["completed"]), (&json!(3), &json!(1)));
     assert_eq!(place.json(["stats"])["held"][0]["waits_for"], "breaker_open");
@@ -233,7 +233,7 @@ fn a_task_that_costs_more_than_there_ever_is_runs_and_the_next_one_pays() {
         let ran = place.run(["submit", "shell", "run", "--payload", &costs(tokens), "--wait"]);
         assert_eq!((ran.code, ran.out.as_str()), (Some(0), "\"done\"\n"), "{ran:?}");
     }
-    // 20 too much were taken, at 20 a second.
+    // 20 too many were taken, at 20 a second.
     assert!(began.elapsed() >= Duration::from_secs(1), "{:?}", began.elapsed());
 }
 

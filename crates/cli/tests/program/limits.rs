@@ -1,4 +1,4 @@
-//! Limits as they are set, seen and lifted by hand. No node is needed for that.
+//! Limits set, shown and lifted by hand. No node is needed for that.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ const RULE: [&str; 6] = ["failures", "share", "window_ms", "at_least", "reset_ms
 const HELD: [&str; 4] = ["queue", "key", "waits_for", "until"];
 const KEY: [&str; 5] = ["key", "waits_for", "until", "held_until", "breaker_state"];
 
-/// The next task of the queue is told to come back in an hour.
+/// The next task of the queue gets "too many requests" for an hour.
 fn told_to_wait(hands: &Hands) {
     let failure = Failure::new(ErrorClass::RateLimited, "too many requests");
     let hour = Some(Duration::from_secs(3_600));
@@ -81,15 +81,15 @@ fn limits_are_set_shown_and_lifted() {
     assert_eq!(place.json(["queue", "ls"]), json!([set]));
     let shown = place.done(["queue", "show", "mail"]);
     for words in [
-        "60 in 1m, at most 6 at once",
+        "60 per 1m, burst 6",
         "8 at once",
-        "100 tasks may wait",
+        "at most 100 waiting tasks",
         "payload.tenant",
         "50 % of at least 20",
     ] {
         assert!(shown.contains(words), "{words} is not in {shown}");
     }
-    // What is not said stays, and each can be lifted.
+    // Options left out change nothing, and each limit can be lifted.
     let changed = place.json(["queue", "set", "mail", "--rate", "none", "--breaker", "failures=3,reset=1s"]);
     assert_eq!((&changed["rate"], &changed["key_rate"]), (&json!([]), &set["key_rate"]));
     assert_eq!(
@@ -111,12 +111,12 @@ fn nonsense_is_refused_and_makes_no_store() {
     let place = Place::new();
     let set = |words: &[&'static str]| [&["queue", "set", "mail"], words].concat();
     for (words, sentence) in [
-        (set(&[]), "nothing is said that is to be set"),
+        (set(&[]), "nothing to set"),
         (set(&["--rate", "60"]), "a rate looks like 60/m"),
         (set(&["--rate", "0/m"]), "rate must be at least 1"),
         (set(&["--rate", "1/0s"]), "from 1 ms to 366 days"),
         (set(&["--rate", "1/m,burst=0"]), "burst is 0"),
-        (set(&["--rate", "none", "--rate", "1/s"]), "stands alone"),
+        (set(&["--rate", "none", "--rate", "1/s"]), "cannot be combined"),
         (set(&["--key-rate", "x"]), "a rate looks like 60/m"),
         (set(&["--concurrency", "0"]), "from 1 to 1000000, or none"),
         (set(&["--key-concurrency", "-1"]), ""),
@@ -179,12 +179,12 @@ fn a_hold_is_seen_everywhere_and_can_be_ended() {
     );
     assert!(place.done(["show", &id]).contains("its queue: rate_limited until 2"));
     assert_eq!(place.json(["stats"])["held"], json!([task["held"]]));
-    assert!(place.done(["stats"]).contains("held       mail: rate_limited until 2"));
+    assert!(place.done(["stats"]).contains("throttled  mail: rate_limited until 2"));
     assert_eq!(place.json(["stats", "--queue", "parcels"])["held"], json!([]));
     assert!(place.done(["queue", "ls"]).contains("rate_limited until 2"));
     assert!(place.done(["doctor"]).contains("ostler queue release mail"));
-    assert_eq!(place.done(["queue", "release", "mail"]), "mail is not held any more\n");
-    assert_eq!(place.done(["queue", "release", "mail"]), "mail was not held\n");
+    assert_eq!(place.done(["queue", "release", "mail"]), "mail is no longer on hold\n");
+    assert_eq!(place.done(["queue", "release", "mail"]), "mail was not on hold\n");
     assert_eq!(place.json(["show", &id])["held"], Value::Null);
     assert_eq!(hands.complete("mail", "null").to_string(), id);
 }
@@ -205,8 +205,10 @@ fn a_key_that_is_held_holds_nobody_else() {
     let queue = place.json(["queue", "show", "mail"]);
     assert_eq!((&queue["held"], &queue["keys"][0]["key"]), (&Value::Null, &json!("a")));
     has_exactly(&queue["keys"][0], &KEY);
-    assert!(place.done(["stats"]).contains("held       mail, key a: rate_limited until 2"));
-    assert!(place.done(["queue", "release", "mail", "--key", "a"]).starts_with("a of mail is not held"));
+    assert!(place.done(["stats"]).contains("throttled  mail, key a: rate_limited until 2"));
+    assert!(
+        place.done(["queue", "release", "mail", "--key", "a"]).starts_with("a of mail is no longer on hold")
+    );
     assert_eq!(hands.complete("mail", "null").to_string(), waits);
 }
 
@@ -232,7 +234,7 @@ fn breakers_are_listed_opened_and_reset_by_hand() {
     place.done(["queue", "set", "mail", "--breaker", "failures=1,reset=1h,per=key"]);
     let rule = &place.json(["breaker", "ls"])[0];
     assert_eq!((&rule["state"], &rule["breaker"]["per"]), (&Value::Null, &json!("key")));
-    assert!(place.done(["breaker", "ls"]).contains("of each key"));
+    assert!(place.done(["breaker", "ls"]).contains("per key"));
     let open = place.json(["breaker", "open", "mail", "--key", "acme"]);
     assert_eq!(
         (&open["key"], &open["state"], &open["until"]),

@@ -161,5 +161,5 @@ fn totals_only_rise_and_the_high_water_is_of_the_queue() {
     assert!(
         said.contains("6 submitted, 0 completed, 7 failed, 0 cancelled; 7 attempts, 0 retried, 1 replayed")
     );
-    assert!(said.contains("at most 6 at once in a queue") && said.contains("(all)"), "{said}");
+    assert!(said.contains("most ever in one queue: 6") && said.contains("(all)"), "{said}");
 }

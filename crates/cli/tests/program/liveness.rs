@@ -1,4 +1,4 @@
-//! A node that lives is not taken for dead by a node that cannot look at its lock file.
+//! A live node is not declared dead by a node that cannot open its lock file.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
@@ -13,10 +13,10 @@ use serde_json::Value;
 use crate::ostler::{Place, Running};
 use crate::up::{appears, configured, is_gone, script, up};
 
-/// How often a task is looked at.
+/// The polling interval.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// A task that is at work for so long that a wrong guess about its node would be acted on, several times.
+/// A task that runs long enough for a wrong verdict about its node to be acted on, several times.
 fn long_task(place: &Place) -> (String, std::path::PathBuf) {
     let began = place.folder().join("began");
     let text = format!("echo begun >> {}; sleep 4; echo done", began.display());
@@ -25,7 +25,7 @@ fn long_task(place: &Place) -> (String, std::path::PathBuf) {
     (id, began)
 }
 
-/// Waits for its end, which must be that of its first run.
+/// Waits for its outcome, which must be that of its first attempt.
 fn ends_once(place: &Place, id: &str, began: &Path) {
     let until = Instant::now() + MAX_WAIT;
     let (_never, nothing) = std::sync::mpsc::channel::<()>();
@@ -58,7 +58,7 @@ fn a_node_without_descriptors_takes_no_living_node_for_dead() {
     assert_eq!(works.end().0, Some(0));
 }
 
-/// The supervisor of a node: the child that has the supervisor's word for its first argument.
+/// The supervisor of a node: the child with the supervisor's name as its first argument.
 fn supervisor_of(node: &str) -> Pid {
     let children = std::fs::read_to_string(format!("/proc/{node}/task/{node}/children"));
     let threads = std::fs::read_dir(format!("/proc/{node}/task")).expect("the node runs");
@@ -90,7 +90,7 @@ fn a_supervisor_without_descriptors_still_ends_what_children_left() {
     is_gone(&pid);
 }
 
-/// The program as a user who may not open what its owner cannot: root may, unless that right is taken away.
+/// The program without the right to open files of other users: root has it, unless it is taken away.
 fn without_privilege(command: Command) -> Command {
     if !geteuid().is_root() {
         return command;

@@ -1,8 +1,8 @@
-//! The program as its users run it: the real binary, on a store of its own, in parallel.
+//! The program as its users run it: the real binary, on its own store, in parallel.
 //!
-//! `ostler.rs` runs it; `hands.rs` does to the store what a node would do, so that most tests need none.
-//! `store_lost.rs` takes the store away from a node; `presence.rs` has a real Redis, and `pooler.rs` a real PgBouncer; `postgres.rs`, `together.rs` and
-//! `away.rs` have a real server, and many nodes on it; `shared.rs` is the server as they see it.
+//! `ostler.rs` runs it; `hands.rs` does to the store what a node would do, so that most tests need no node.
+//! `store_lost.rs` takes the store away from a node; `presence.rs` has a real Redis, and `pooler.rs` a real PgBouncer;
+//! `postgres.rs`, `together.rs` and `away.rs` have a real server, and many nodes on it; `shared.rs` is the store on that server.
 
 mod act;
 mod away;

@@ -11,12 +11,12 @@ use serde_json::Value;
 use crate::ostler::{Place, Ran, Running};
 use crate::up::appears;
 
-/// Maps quietly, and expects it to do all of it.
+/// Maps quietly, and expects success.
 fn mapped(place: &Place, words: &[&str]) -> String {
     place.done(["map", "-q"].iter().chain(words))
 }
 
-/// How often each item was done: a line of this file for each time.
+/// How often each item was run: one line of this file for each time.
 pub(crate) fn times(file: &Path) -> Vec<String> {
     let text = std::fs::read_to_string(file).unwrap_or_default();
     let mut lines: Vec<String> = text.lines().map(ToOwned::to_owned).collect();
@@ -34,7 +34,7 @@ pub(crate) fn sorted(text: &str) -> Vec<&str> {
     lines
 }
 
-// ---- what is run ----
+// ---- commands ----
 
 #[test]
 fn each_item_is_one_argument_whatever_is_in_it() {
@@ -43,7 +43,7 @@ fn each_item_is_one_argument_whatever_is_in_it() {
     let words: Vec<&str> = ["-k", "-j1", "printf", "<%s>", "{}", ":::"].into_iter().chain(items).collect();
     let expected: String = items.iter().map(|item| format!("<{item}>")).collect();
     assert_eq!(mapped(&place, &words), expected);
-    // The same by a shell, which would fall for each of them.
+    // The same with a shell, where each of them would be dangerous.
     let words: Vec<&str> = ["-k", "-j1", "printf '<%s>' {}", ":::"].into_iter().chain(items).collect();
     assert_eq!(mapped(&place, &words), expected);
 }
@@ -114,16 +114,16 @@ fn bad_input_is_refused_in_a_sentence_and_makes_no_store() {
     place.write("twice.csv", "a,a\n1,2\n");
     place.write("people.csv", "name,city\nAnna,Wien\n");
     let cases: [(&[&str], &str); 12] = [
-        (&[":::", "a"], "nothing to run"),
-        (&["echo", ":::"], "there are no items"),
-        (&["rm", "{nme}", ":::", "a"], "{nme} is no placeholder"),
+        (&[":::", "a"], "no command before"),
+        (&["echo", ":::"], "no items after"),
+        (&["rm", "{nme}", ":::", "a"], "{nme} is not a placeholder"),
         (&["--csv", "people.csv", "rm", "{nme}"], "did you mean {name}?"),
         (&["--csv", "people.csv", "rm -f x {nme}"], "The columns are name, city"),
-        (&["echo", ":::", "a", ":::", "b"], "twice"),
+        (&["echo", ":::", "a", ":::", "b"], "only once"),
         (&["--files", "none*", "echo"], "no file matches"),
-        (&["--files", "x", "echo", ":::", "a"], "not from both"),
-        (&["--csv", "twice.csv", "echo"], "twice"),
-        (&["--csv", "missing.csv", "echo"], "cannot be read"),
+        (&["--files", "x", "echo", ":::", "a"], "not both"),
+        (&["--csv", "twice.csv", "echo"], "duplicate"),
+        (&["--csv", "missing.csv", "echo"], "cannot read"),
         (&["--halt", "sometimes", "echo", ":::", "a"], "now,fail=1"),
         (&["--results", "out.xlsx", "echo", ":::", "a"], ".jsonl"),
     ];
@@ -165,17 +165,17 @@ fn no_items_on_standard_input_is_nothing_to_do() {
     assert!(!place.store().exists());
 }
 
-// ---- how it ends ----
+// ---- outcomes ----
 
 #[test]
 fn a_failure_is_said_and_the_others_go_on() {
     let place = Place::new();
     let ran = place.run(["map", "-k", "echo out{}; echo err{} >&2; test {} != 2", ":::", "1", "2", "3"]);
     assert_eq!((ran.code, ran.out.as_str()), (Some(1), "out1\nout2\nout3\n"), "{ran:?}");
-    for line in ["err1", "err2", "err3", "ostler: 2: it exited with code 1: err2"] {
+    for line in ["err1", "err2", "err3", "ostler: 2: exit code 1: err2"] {
         assert!(ran.err.lines().any(|said| said == line), "{line}: {ran:?}");
     }
-    assert!(ran.err.contains("3 items in ") && ran.err.contains("2 completed, 1 failed"), "{ran:?}");
+    assert!(ran.err.contains("3 items: ") && ran.err.contains("2 completed, 1 failed"), "{ran:?}");
 }
 
 #[test]
@@ -216,7 +216,7 @@ fn at_the_first_failure_nothing_more_begins() {
     assert_eq!(times(&place.folder().join("more")), ["1"]);
 }
 
-/// While the item ends that is one too many, another worker has often taken its next one: seven rounds of eight would hang.
+/// While the last allowed item finishes, another worker has often claimed the next one: seven rounds of eight would hang.
 #[test]
 fn a_job_that_halts_soon_ends_however_many_items_its_workers_have_taken() {
     const ROUNDS: usize = 4;
@@ -276,7 +276,7 @@ fn json_is_the_job_and_nothing_else() {
     assert_eq!(job["tasks"]["completed"], 2);
 }
 
-// ---- again ----
+// ---- resuming ----
 
 #[test]
 fn a_job_that_was_killed_goes_on_where_it_was() {
@@ -290,12 +290,12 @@ fn a_job_that_was_killed_goes_on_where_it_was() {
         assert!(Instant::now() < until, "the first items are not done");
         std::thread::yield_now();
     }
-    // It is killed, without a word.
+    // It is killed with SIGKILL.
     drop(running);
     place.write("go", "");
     let ran = place.run(&words);
     assert_eq!(ran.code, Some(0), "{ran:?}");
-    assert!(ran.err.contains("going on with job") && ran.err.contains("2 of 5 items are done"), "{ran:?}");
+    assert!(ran.err.contains("resuming job") && ran.err.contains("2 of 5 items are already done"), "{ran:?}");
     assert_eq!(
         times(&place.folder().join("done")),
         ["1", "2", "3", "3", "4", "4", "5"],
@@ -320,10 +320,10 @@ fn an_interrupted_job_says_so_and_leaves_nothing_behind() {
         assert!(!Path::new("/proc").join(&pid).join("exe").exists(), "{pid} is still there");
     }
     assert_eq!(jobs(&place)[0]["state"], "unfinished");
-    // The doctor knows what helps: no config has a pool for a job.
+    // The doctor gives the right advice: no config has a pool for a job.
     let advice = place.done(["doctor"]);
     assert!(
-        advice.contains("run the same \"ostler map\" line again") && advice.contains("ostler job rm"),
+        advice.contains("run the same \"ostler map\" command again") && advice.contains("ostler job rm"),
         "{advice}"
     );
     assert!(!advice.contains("ostler up"), "{advice}");
@@ -332,13 +332,13 @@ fn an_interrupted_job_says_so_and_leaves_nothing_behind() {
 #[test]
 fn interrupted_twice_it_goes_though_the_store_does_not_answer_and_no_item_counts_a_death() {
     let place = Place::new();
-    // Told to stop, it does not; a second run ends at once.
+    // It ignores the request to stop; a second run finishes at once.
     let script = "if [ -e go ]; then exit 0; fi; trap 'echo > told' TERM; echo > began; while :; do sleep 0.1; done; #";
     let words = ["map", "-q", "-j1", script, ":::", "a"];
     let running = Running::start(place.command(words));
     appears(&place.folder().join("began"));
     let lock = std::fs::File::open(place.folder().join("ostler.db.nodes/main.lock")).expect("the lock");
-    lock.lock().expect("nobody holds it for long");
+    lock.lock().expect("it is not held for long");
     running.signal(ProcessSignal::INT);
     appears(&place.folder().join("told"));
     running.signal(ProcessSignal::INT);
@@ -369,7 +369,7 @@ fn only_what_failed_is_done_again_and_a_completed_job_anew() {
     let once: Vec<&str> = ["map", "--once"].into_iter().chain(words.into_iter().skip(2)).collect();
     let ran = place.run(once);
     assert_eq!((ran.code, times(&place.folder().join("done")).len()), (Some(0), 7), "{ran:?}");
-    assert!(ran.err.contains("all 3 items were done before"), "{ran:?}");
+    assert!(ran.err.contains("all 3 items are already done"), "{ran:?}");
 }
 
 #[test]
@@ -378,14 +378,14 @@ fn a_job_that_had_a_failure_is_begun_anew_when_that_is_asked_for() {
     let words = ["map", "echo {} >> done; test {} != 2 -o -e go", ":::", "1", "2", "3"];
     let ran = place.run(words);
     assert_eq!(ran.code, Some(1), "{ran:?}");
-    assert!(ran.err.contains("go on with what is not done; --fresh runs all 3"), "{ran:?}");
+    assert!(ran.err.contains("(--fresh: all 3)"), "{ran:?}");
     place.write("go", "");
     let fresh: Vec<&str> = ["map", "--fresh"].into_iter().chain(words.into_iter().skip(1)).collect();
     let ran = place.run(&fresh);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert_eq!(times(&place.folder().join("done")), ["1", "1", "2", "2", "3", "3"], "all of it");
     assert_eq!(jobs(&place).len(), 2, "the former job stays to be looked at");
-    assert!(ran.err.contains("3 items in ") && !ran.err.contains("before"), "{ran:?}");
+    assert!(ran.err.contains("3 items: ") && !ran.err.contains("earlier"), "{ran:?}");
     place.refused(["map", "--fresh", "--once", "true", ":::", "a"], 2, "--once");
 }
 
@@ -396,12 +396,12 @@ fn what_is_skipped_is_said_and_how_old_it_is() {
     assert_eq!(place.run(words).code, Some(1));
     let ran = place.run(words);
     assert_eq!(ran.code, Some(1), "{ran:?}");
-    let said = ran.err.lines().find(|line| line.contains("going on with job")).expect("it is said");
+    let said = ran.err.lines().find(|line| line.contains("resuming job")).expect("there is such a line");
     assert!(
         said.contains(", created ") && (said.contains(" ago: ") || said.contains("just now: ")),
         "{said}"
     );
-    let rest = "2 of 3 items are done and skipped, trying 1 again; --fresh runs all 3";
+    let rest = "2 of 3 items are already done, retrying 1; --fresh runs all 3";
     assert!(said.ends_with(rest), "{said}");
 }
 
@@ -415,7 +415,7 @@ fn what_a_superseded_job_had_left_is_cancelled() {
     let fresh: Vec<&str> = ["map", "--fresh"].into_iter().chain(words.into_iter().skip(1)).collect();
     let ran = place.run(&fresh);
     assert_eq!(ran.code, Some(0), "{ran:?}");
-    assert!(ran.err.contains("cancelled 2 items that job "), "{ran:?}");
+    assert!(ran.err.contains("cancelled 2 unfinished items of job "), "{ran:?}");
     let all = jobs(&place);
     assert_eq!((&all[0]["state"], &all[1]["state"]), (&"completed".into(), &"cancelled".into()), "{all:?}");
     assert_eq!(all[1]["tasks"]["queued"], 0);

@@ -10,7 +10,7 @@ use ostler_testkit::PrivatePostgres;
 use crate::ostler::Place;
 use crate::up::{appears, configured, script, up};
 
-/// Makes an empty database, and answers with its URL, which has a password in it that the server does not ask for.
+/// Creates an empty database, and returns its URL, with a password that the server does not check.
 fn database(name: &str) -> String {
     let url = PrivatePostgres::shared().url();
     wait(async {
@@ -39,15 +39,15 @@ fn a_store_moves_with_a_node_at_work_and_everybody_is_told_where_it_went() {
     let ran = place.run(["db", "move", "--to", &url, "--wait", "1s"]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert!(ran.out.contains("2 tasks") && ran.out.contains("all compared"), "{ran:?}");
-    assert!(ran.err.contains("1 tasks that were still running are handed back"), "{ran:?}");
-    // The node stops its work, and says where the store is now.
+    assert!(ran.err.contains("1 running tasks were returned to the queue"), "{ran:?}");
+    // The node stops its work, and prints the new address.
     let said = node.says("has moved to postgres://ostler@");
     assert_eq!(node.end().0, Some(3), "{said}");
     for args in [vec!["ls"], vec!["submit", "mail", "send"], vec!["up"]] {
-        place.refused(args, 3, "/moved_at_work, and is not used any more");
+        place.refused(args, 3, "/moved_at_work, and is no longer used");
     }
     let again = place.run(["db", "move", "--to", &url]);
-    assert!(again.code == Some(0) && again.out.contains("nothing was left to do"), "{again:?}");
+    assert!(again.code == Some(0) && again.out.contains("has already moved to"), "{again:?}");
     for text in [&ran.out, &ran.err, &again.out, &again.err, &said] {
         assert!(!text.contains("hush"), "{text}");
     }

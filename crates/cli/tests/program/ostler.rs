@@ -1,4 +1,4 @@
-//! Runs the program, and says what came of it.
+//! Runs the program and captures its output.
 
 use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -13,14 +13,14 @@ use rustix::process::{Pid, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// A folder with a store in it, or without one yet.
+/// A folder, with or without a store.
 pub(crate) struct Place {
     folder: TempDir,
-    /// The store, if it is not a file of the folder.
+    /// The URL of the store, if it is not a file of the folder.
     url: Option<String>,
 }
 
-/// What came of a run.
+/// The exit code and output of a run.
 #[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) code: Option<i32>,
@@ -33,26 +33,26 @@ impl Place {
         Self { folder: scratch(), url: None }
     }
 
-    /// A place whose store is on the PostgreSQL server that all tests share, in a schema of its own.
+    /// A place whose store is on the PostgreSQL server shared by all tests, in its own schema.
     pub(crate) fn on_server() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let schema = NEXT.fetch_add(1, Ordering::Relaxed);
         Self::at(format!("{}?schema=place_{schema}", PrivatePostgres::shared().url()))
     }
 
-    /// A place whose store is a file that others can be at too.
+    /// A place whose store is a file that other places can share.
     pub(crate) fn shared_file() -> Self {
         let place = Self::new();
         let url = format!("sqlite:{}", place.store().display());
         Self { url: Some(url), ..place }
     }
 
-    /// A place whose store is there.
+    /// A place with the store at this URL.
     pub(crate) fn at(url: String) -> Self {
         Self { url: Some(url), ..Self::new() }
     }
 
-    /// Where its store is, if it is not a file of the folder.
+    /// The URL of the store, if it is not a file of the folder.
     pub(crate) fn url(&self) -> &str {
         self.url.as_deref().expect("the store is on a server")
     }
@@ -66,12 +66,11 @@ impl Place {
         self.folder.path()
     }
 
-    /// The store's file.
     pub(crate) fn store(&self) -> PathBuf {
         self.folder().join("ostler.db")
     }
 
-    /// The program, with nothing of this process's environment but the way to other programs.
+    /// The program, with an environment that contains only the path to other programs.
     pub(crate) fn bare(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ostler"));
         command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
@@ -90,12 +89,12 @@ impl Place {
         command
     }
 
-    /// Runs the program to its end.
+    /// Runs the program to completion.
     pub(crate) fn run<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Ran {
         ran(&mut self.command(args))
     }
 
-    /// Runs it with this on its standard input.
+    /// Runs it with this standard input.
     pub(crate) fn run_with<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>, input: &[u8]) -> Ran {
         let mut command = self.command(args);
         let mut child = command
@@ -104,19 +103,19 @@ impl Place {
             .stderr(Stdio::piped())
             .spawn()
             .expect("it starts");
-        // It may have enough before all is written.
+        // It may close its input before everything is written.
         let _ = child.stdin.take().expect("its input is a pipe").write_all(input);
         read(&child.wait_with_output().expect("it ends"))
     }
 
-    /// Runs it, and expects it to do what it was asked.
+    /// Runs it, and expects success.
     pub(crate) fn done<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> String {
         let ran = self.run(args);
         assert_eq!(ran.code, Some(0), "{ran:?}");
         ran.out
     }
 
-    /// The same, with JSON as the answer.
+    /// The same, with a JSON answer.
     pub(crate) fn json<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Value {
         let words: Vec<A> = args.into_iter().collect();
         let ran = ran(self.command(&words).arg("--json"));
@@ -124,7 +123,7 @@ impl Place {
         ran.json()
     }
 
-    /// Runs it, and expects it to refuse with this code and a sentence that has these words in it.
+    /// Runs it, and expects it to fail with this code and a message that contains these words.
     pub(crate) fn refused<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>, code: i32, words: &str) {
         self.run(args).is_refused(code, words);
     }
@@ -150,7 +149,7 @@ impl Ran {
     }
 }
 
-/// Runs a command to its end.
+/// Runs a command to completion.
 pub(crate) fn ran(command: &mut Command) -> Ran {
     read(&command.output().expect("it starts"))
 }
@@ -163,7 +162,7 @@ fn read(output: &Output) -> Ran {
     }
 }
 
-/// A run that goes on. It is killed when this is dropped.
+/// A running program. It is killed on drop.
 pub(crate) struct Running {
     child: Child,
     out: Receiver<String>,
@@ -178,14 +177,14 @@ impl Running {
         Self { child, out, err }
     }
 
-    /// The next line that it prints.
+    /// The next line of output.
     pub(crate) fn line(&self) -> String {
         self.out.recv_timeout(MAX_WAIT).unwrap_or_else(|_| {
             panic!("it prints nothing; it says {:?}", self.err.try_iter().collect::<Vec<_>>())
         })
     }
 
-    /// Waits for something that it says to people.
+    /// Waits for a line on standard error that contains these words.
     pub(crate) fn says(&self, words: &str) -> String {
         loop {
             let line =
@@ -200,10 +199,10 @@ impl Running {
         kill_process(Pid::from_child(&self.child), signal).expect("it is there");
     }
 
-    /// Its exit code, once it has ended, and the lines that were not read yet.
+    /// Waits for the exit code, and returns the unread lines.
     pub(crate) fn end(mut self) -> (Option<i32>, Vec<String>) {
         let mut rest = Vec::new();
-        // Its output ends when it does, at the latest.
+        // Its output ends when it exits, at the latest.
         loop {
             match self.out.recv_timeout(MAX_WAIT) {
                 Ok(line) => rest.push(line),
@@ -232,7 +231,7 @@ fn lines(pipe: impl std::io::Read + Send + 'static) -> Receiver<String> {
     lines
 }
 
-/// A terminal: what is written to `hand` is typed, and what appears can be read from it.
+/// A terminal: `hand` is the keyboard and the screen.
 pub(crate) struct Terminal {
     hand: std::fs::File,
     program: OwnedFd,
@@ -257,7 +256,7 @@ impl Terminal {
         self.program.try_clone().expect("descriptors are left").into()
     }
 
-    /// Makes it so wide.
+    /// Sets its width.
     pub(crate) fn columns(&self, columns: u16) {
         let size = rustix::termios::Winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         rustix::termios::tcsetwinsize(&self.program, size).expect("the terminal has a size");
@@ -267,11 +266,11 @@ impl Terminal {
         writeln!(self.hand, "{line}").expect("the terminal takes it");
     }
 
-    /// Everything that appeared, once the program has ended.
+    /// Everything that appeared, once the program has exited.
     pub(crate) fn screen(mut self) -> String {
         drop(self.program);
         let mut shown = Vec::new();
-        // A terminal that nobody else has open any more ends with an error.
+        // Reading a terminal that no other process has open ends with an error.
         let _ = self.hand.read_to_end(&mut shown);
         String::from_utf8_lossy(&shown).into_owned()
     }

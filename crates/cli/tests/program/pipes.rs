@@ -1,4 +1,4 @@
-//! Outputs that nobody reads, and terminals.
+//! Closed outputs, and terminals.
 
 use std::process::{Command, Stdio};
 
@@ -50,7 +50,7 @@ fn an_output_that_takes_nothing_is_told() {
     let output = place.command(["config", "--default"]).stdout(full).output().expect("it runs");
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.starts_with("ostler: the output cannot be written: "), "{said}");
+    assert!(said.starts_with("ostler: cannot write the output: "), "{said}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What is said about a task ahead of time: what it waits for, its key, its time. And `ostler amend`.
+//! Dependencies, unique keys, deadlines; and `ostler amend`.
 
 use ostler_core::{ErrorClass, Failure, Outcome};
 use ostler_store::Store as _;
@@ -36,7 +36,7 @@ fn a_task_runs_after_those_that_it_waits_for() {
     assert_eq!(shown(&place, &last)["after"], json!([second]));
     assert_eq!(hands.complete("mail", "2").to_string(), second);
     assert_eq!(hands.complete("mail", "3").to_string(), last);
-    // Those that have ended well hold nobody up.
+    // Completed dependencies do not block.
     let more = submit(&place, &["--after", &first, "--after", &second]);
     assert_eq!(shown(&place, &more)["after"], json!([]));
     assert_eq!(hands.complete("mail", "4").to_string(), more);
@@ -98,9 +98,9 @@ fn a_taken_key_is_kept_replaced_or_refused() {
     assert_eq!((&replaced["id"], &replaced["result"]), (&first["id"], &json!("replaced")));
     assert_eq!(shown(&place, id)["payload"], 3);
     let rejected = with(&["--if-taken", "reject"]);
-    rejected.is_refused(2, &format!("the task {id} has this key; nothing was enqueued"));
+    rejected.is_refused(2, &format!("task {id} already has this key; nothing was enqueued"));
     assert_eq!(rejected.json(), json!({"id": id, "result": "rejected"}));
-    // What runs is not replaced.
+    // A running task is not replaced.
     let hands = Hands::join(&place);
     let _held = hands.begin("mail");
     assert_eq!(with(&["--if-taken", "replace"]).json()["result"], "existing");
@@ -191,7 +191,7 @@ fn a_task_that_waits_or_runs_gets_other_rules() {
     let rules =
         json!({"attempts": 2, "timeout_ms": 60_000, "backoff": "linear", "base_ms": 2_000, "max_ms": 60_000});
     assert_eq!(shown(&place, &id)["rules"], rules, "what was not said stays");
-    // Also while it runs: the end of this attempt is decided by it.
+    // It works while the task runs, too: the outcome of this attempt is decided by it.
     let running = hands.begin("mail");
     place.done(["amend", &id, "--attempts", "1"]);
     hands.end(running, Outcome::Failed(Failure::new(ErrorClass::Transient, "no")), None);
@@ -207,13 +207,13 @@ fn what_cannot_be_amended_says_why() {
     place.refused(["amend", &id], 2, "--attempts");
     place.refused(["amend", &id, "--attempts", "0"], 2, "from 1 to");
     place.refused(["amend", &id, "--backoff", "slow"], 2, "fixed, linear, exponential");
-    place.refused(["amend", &id, "--base", "2m", "--max", "1m"], 2, "--base is longer than --max");
+    place.refused(["amend", &id, "--base", "2m", "--max", "1m"], 2, "--base must not be longer than --max");
     place.refused(["amend", NOBODY, "--attempts", "2"], 4, "there is no task");
     hands.complete("mail", "1");
-    place.refused(["amend", &id, "--attempts", "2"], 2, "is completed: only a task that has not ended");
+    place.refused(["amend", &id, "--attempts", "2"], 2, "is completed: only a task that has not finished");
 }
 
-// ---- rules of a kind ----------------------------------------------------------------------------------
+// ---- settings of a kind --------------------------------------------------------------------------------
 
 #[test]
 fn a_kind_has_rules_of_its_own_until_the_file_says_nothing_of_it() {
@@ -230,7 +230,7 @@ fn a_kind_has_rules_of_its_own_until_the_file_says_nothing_of_it() {
         let node = Running::start(place.command(["up"]));
         assert!(node.line().contains("ready"));
         assert_eq!((failures("report"), failures("other")), (json!(report), json!(1)));
-        // Another node that says otherwise does not start.
+        // Another node with different settings does not start.
         place.write("other.toml", format!("{config}{}", kind.replace('3', "4")));
         let words = ["up", "--config", "other.toml"];
         place.refused(words, 2, "kind.report.retry.attempts is ");

@@ -1,4 +1,4 @@
-//! Nodes and commands behind PgBouncer in transaction mode: each transaction gets whatever connection to the server is free.
+//! Nodes and commands behind PgBouncer in transaction mode: each transaction gets any free server connection.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::ostler::Place;
 use crate::up::{script, up};
 
-/// No hints come through: a node looks for work by itself.
+/// No notifications arrive: a node polls for work.
 const CONFIG: &str = "\
 [lease]
 ttl = \"60s\"
@@ -21,9 +21,9 @@ command = [\"sh\", \"-c\", \"{{ payload }}\"]
 max_workers = 2
 grace = \"200ms\"
 ";
-/// Connections to the server, for all nodes and commands.
+/// Server connections for all nodes and commands.
 const CONNECTIONS: usize = 3;
-/// How often a command is tried again that finds no pooler.
+/// The interval of retries while the pooler is away.
 const AGAIN: Duration = Duration::from_millis(50);
 
 #[test]
@@ -37,7 +37,7 @@ fn two_nodes_behind_a_pooler_run_what_is_submitted_and_survive_its_restart() {
         let done = run("echo hi");
         assert_eq!((done.code, done.out.as_str()), (Some(0), "\"hi\"\n"), "{done:?}");
     }
-    // One that runs while the pooler is away.
+    // A task that runs while the pooler is away.
     let gate = place.folder().join("gate");
     let waits = format!("until [ -e '{}' ]; do sleep 0.05; done; echo late", gate.display());
     let task = place.done(["submit", "shell", "run", "--payload", &script(&waits)]).trim().to_owned();

@@ -1,4 +1,4 @@
-//! The same commands on a PostgreSQL server: only the URL is another one.
+//! The same commands on a PostgreSQL server: only the URL differs.
 
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
@@ -76,7 +76,7 @@ fn a_node_runs_what_is_submitted_and_a_failure_is_a_dead_letter() {
     let run = |text: &str| place.run(["submit", "shell", "run", "--payload", &script(text), "--wait"]);
     let done = run("echo hi; echo note >&2");
     assert_eq!((done.code, done.out.as_str()), (Some(0), "\"hi\"\n"), "{done:?}");
-    run("exit 3").is_refused(1, "exited with code 3");
+    run("exit 3").is_refused(1, "exit code 3");
     let task = &place.json(["ls", "--state", "completed"])[0];
     assert!(place.done(["logs", task["id"].as_str().expect("an id")]).contains("note"));
     let dead = &place.json(["dead", "ls"])[0];
@@ -133,7 +133,7 @@ fn a_server_that_is_not_there_is_said_in_a_sentence_without_the_password() {
 
 #[test]
 fn a_server_that_says_nothing_is_given_up_within_ten_seconds() {
-    // It takes connections, and that is all it does.
+    // It accepts connections, and never answers.
     let deaf = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = deaf.local_addr().expect("its number").port();
     let place = Place::at(format!("postgres://anna:secret@127.0.0.1:{port}/jobs"));
@@ -149,7 +149,7 @@ fn a_server_that_says_nothing_is_given_up_within_ten_seconds() {
         assert_eq!(ran.code, Some(3), "{ran:?}");
         assert!(ran.err.starts_with("ostler: the ") && !ran.err.contains("secret"), "{ran:?}");
     }
-    // Ten seconds, and what it takes to start and end a process on a busy machine.
+    // Ten seconds, plus the time to start and stop a process on a busy machine.
     assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
 }
 
@@ -161,8 +161,8 @@ fn what_the_server_does_not_let_in_is_refused_with_its_reason() {
     nowhere.refused(["submit", "mail", "send"], 3, "\"nowhere\" does not exist");
     let place = Place::new();
     for (url, words) in [
-        (format!("{url}?schema=Bad-Name"), "is no name for a schema"),
-        (format!("{url}?connections=none"), "connections is a whole number"),
+        (format!("{url}?schema=Bad-Name"), "is not a valid schema name"),
+        (format!("{url}?connections=none"), "connections must be a whole number"),
         (format!("{url}?colour=red"), "unknown option `colour`"),
     ] {
         place.refused(["ls", "--store", &url], 2, words);

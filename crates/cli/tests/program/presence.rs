@@ -1,5 +1,5 @@
-//! Presence in a real Redis, as the program keeps it: every ten seconds, for thirty. What Redis does otherwise is tried with quicker
-//! beats in the tests of the runtime.
+//! Presence in a real Redis with the default intervals: every ten seconds, for thirty. Failures of Redis are tested with shorter
+//! intervals in the tests of the runtime.
 
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
@@ -12,13 +12,13 @@ use tokio::runtime::Runtime;
 use crate::ostler::{Place, Running, ran};
 use crate::up::{appears, script, up};
 
-/// A worker that does as its payload says.
+/// A worker that obeys its payload.
 const WORKER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../process/tests/process/worker.py");
 const CHANNEL: &str = "ostler:events";
-/// How often something is looked for that another process does.
+/// The polling interval.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// A place whose nodes have a pool of commands, and presence there.
+/// A place whose nodes have a pool of commands, and presence in this Redis.
 fn present(url: &str) -> Place {
     let place = Place::new();
     place.write(
@@ -47,7 +47,7 @@ fn next(heard: &Heard) -> Value {
     serde_json::from_str(&heard.next()).expect("an event is JSON")
 }
 
-/// The only node that is up.
+/// The only running node.
 fn node_of(place: &Place) -> String {
     place.json(["nodes"])[0]["id"].as_str().expect("an id").to_owned()
 }
@@ -56,7 +56,7 @@ fn ttl_ms(redis: &PrivateRedis, key: &str) -> u64 {
     redis.ask(&["PTTL", key]).parse().expect("it is there, and expires")
 }
 
-/// A task comes in, and is done at once.
+/// A task is submitted, and completes at once.
 fn works(place: &Place) {
     let done = place.run(["submit", "shell", "run", "--payload", &script("echo hi"), "--wait"]);
     assert_eq!((done.code, done.out.as_str()), (Some(0), "\"hi\"\n"), "{done:?}");
@@ -114,7 +114,7 @@ fn who_watches_sees_a_node_come_beat_and_go() {
     );
     assert_eq!(fields(&busy["execution"]), ["elapsed_s", "started_at", "task"]);
     assert_eq!(busy["execution"]["task"], task.as_str());
-    // The same as `ostler workers` says.
+    // The same as in `ostler workers`.
     let same = |listed: &Value| listed["id"] == busy["id"] && listed["task"] == busy["execution"]["task"];
     let listed = until("the same worker is listed", || {
         place.json(["workers"]).as_array().expect("a list").iter().find(|listed| same(listed)).cloned()
@@ -207,8 +207,8 @@ fn a_redis_that_comes_later_and_is_flushed_and_restarted_is_told_again() {
     let key = format!("ostler:node:{}", node_of(&place));
     redis.start_again();
     let is_there = |redis: &PrivateRedis| (redis.ask(&["EXISTS", &key]) == "1").then_some(());
-    until("it is told", || is_there(&redis));
-    node.says("is back, and knows of the node again");
+    until("it is announced", || is_there(&redis));
+    node.says("is back, and has the node's presence again");
     let heard = redis.listen(CHANNEL);
     assert_eq!(redis.ask(&["FLUSHALL"]), "OK");
     let online =
@@ -217,7 +217,7 @@ fn a_redis_that_comes_later_and_is_flushed_and_restarted_is_told_again() {
     assert_eq!(redis.ask(&["EXISTS", &key]), "1");
     redis.stop();
     redis.start_again();
-    until("it is told after a restart", || is_there(&redis));
+    until("it is announced after a restart", || is_there(&redis));
     works(&place);
     goes(node);
     assert_eq!(redis.ask(&["EXISTS", &key]), "0");
@@ -239,26 +239,23 @@ fn a_redis_that_takes_five_seconds_or_falls_silent_holds_up_neither_work_nor_the
     proxy.set(Weather::Fair);
     let back = node.says("redis://127.0.0.1:");
     assert!(
-        back.contains("knows of the node again"),
-        "it is said once that it is away, and once that it is back: {back}"
+        back.contains("has the node's presence again"),
+        "one message when it is away, and one when it is back: {back}"
     );
     proxy.set(Weather::Silent);
     works(&place);
     let began = Instant::now();
     goes(node);
-    // A second for Redis, and what it takes to end a process on a busy machine.
+    // A second for Redis, plus the time to stop a process on a busy machine.
     assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
 }
 
 #[test]
 fn a_bad_url_is_refused_before_anything_is_made() {
     for (url, words) in [
-        ("http://anna:hunter2@cache", "presence.redis cannot be used: Redis is named redis://host:port"),
-        (
-            "redis://anna:hunter2@cache/jobs",
-            "presence.redis cannot be used: write redis://user:password@host",
-        ),
-        ("rediss://anna:hunter2@cache#insecure", "presence.redis cannot be used: nothing follows"),
+        ("http://anna:hunter2@cache", "presence.redis is invalid: expected redis://host:port"),
+        ("redis://anna:hunter2@cache/jobs", "presence.redis is invalid: write redis://user:password@host"),
+        ("rediss://anna:hunter2@cache#insecure", "presence.redis is invalid: nothing may follow"),
     ] {
         let place = present("${REDIS}");
         for words_of in [&["up"][..], &["config", "--check"]] {
@@ -271,7 +268,7 @@ fn a_bad_url_is_refused_before_anything_is_made() {
     present("${REDIS}").refused(["up"], 2, "presence.redis is \"${REDIS}\": the variable REDIS is not set");
 }
 
-/// What the doctor finds about presence.
+/// The doctor's finding about presence.
 fn doctor(place: &Place, url: &str) -> Value {
     let mut findings = Vec::new();
     for words in [&["doctor", "--json"][..], &["doctor"]] {
@@ -310,7 +307,7 @@ fn the_doctor_says_whether_redis_can_be_told_and_what_is_wrong() {
         assert!(found["sentence"].as_str().is_some_and(|said| said.contains(sentence)), "{found}");
         assert!(found["advice"].as_str().is_some_and(|said| said.contains(advice)), "{found}");
     };
-    wrong(&url.replace(":hunter2@", ":hunter22@"), "does not let us in", "the user and the password");
+    wrong(&url.replace(":hunter2@", ":hunter22@"), "refuses the login", "the user and the password");
     assert_eq!(redis.ask(&["CONFIG", "SET", "maxmemory", "1"]), "OK");
     wrong(&url, "out of memory", "maxmemory");
     assert_eq!(redis.ask(&["CONFIG", "SET", "maxmemory", "0"]), "OK");
@@ -322,8 +319,8 @@ fn the_doctor_says_whether_redis_can_be_told_and_what_is_wrong() {
     assert_eq!(doctor(&place, &clerk)["code"], "presence", "the advice helps");
     assert_eq!(redis.ask(&["DBSIZE"]), "0", "the doctor changes nothing");
     redis.stop();
-    wrong(&url, "cannot be reached", "the host and the port");
-    // It takes connections, and that is all it does.
+    wrong(&url, "cannot be reached", "the host and port");
+    // It accepts connections, and never answers.
     let deaf = TcpListener::bind("127.0.0.1:0").expect("a port");
     let deaf = deaf.local_addr().map(|at| at.port()).map(|port| (deaf, port)).expect("its number");
     wrong(&format!("redis://:hunter2@127.0.0.1:{}", deaf.1), "did not answer within 2 s", "firewall");
@@ -347,7 +344,10 @@ fn a_redis_that_encrypts_is_told_if_it_can_prove_who_it_is() {
     let refused = ran(place.command(["doctor"]).env("SSL_CERT_FILE", other));
     assert!(refused.out.contains("it cannot be reached: invalid peer certificate"), "{refused:?}");
     let well = ran(place.command(["doctor"]).env("SSL_CERT_FILE", &trusted));
-    assert!(well.out.contains(&format!("Nodes can say in rediss://localhost:{port}")), "{well:?}");
+    assert!(
+        well.out.contains(&format!("Nodes can publish their presence in rediss://localhost:{port}")),
+        "{well:?}"
+    );
     let heard = redis.listen(CHANNEL);
     let mut command = place.command(["up"]);
     command.env("SSL_CERT_FILE", &trusted);
@@ -367,12 +367,12 @@ fn a_password_is_shown_nowhere() {
     let node = Running::start(command);
     assert!(node.line().contains("ready"));
     let key = format!("ostler:node:{}", node_of(&place));
-    until("it is told", || (redis.ask(&["EXISTS", &key]) == "1").then_some(()));
+    until("it is announced", || (redis.ask(&["EXISTS", &key]) == "1").then_some(()));
     assert!(!redis.ask(&["GET", &key]).contains("hunter2"));
     redis.stop();
     let away = node.says("no presence in");
     assert!(away.contains("redis://:***@127.0.0.1:") && !away.contains("hunter2"), "{away}");
-    // What ps shows to everybody.
+    // What ps shows to every user.
     let pid = place.json(["nodes"])[0]["pid"].clone();
     let arguments = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).expect("the node is up");
     assert!(arguments.contains("up") && !arguments.contains("hunter2"), "{arguments:?}");

@@ -1,15 +1,15 @@
-//! Pools in a sandbox, by the real program.
+//! Pools in a sandbox, with the real program.
 
 use serde_json::json;
 
 use crate::ostler::{Place, Running};
 
-/// The system's own: one in somebody's home is not to be seen from a sandbox.
+/// The system's own: one in a home folder is not visible in a sandbox.
 const PYTHON: &str = "/usr/bin/python3";
-/// A worker that does as its payload says.
+/// A worker that obeys its payload.
 const WORKER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../process/tests/process/worker.py");
 
-/// A place whose store lies in a folder of its own, and whose node has a pool "shell" with these lines.
+/// A place whose store is in its own folder, and whose node has a pool "shell" with these lines.
 fn place(lines: &str) -> Place {
     with_pool(Place::new(), lines)
 }
@@ -29,7 +29,7 @@ fn up(place: &Place) -> Running {
     node
 }
 
-/// What a script came to.
+/// The result of a script.
 fn run(place: &Place, script: &str) -> String {
     let payload = json!(script).to_string();
     place.done(["submit", "shell", "run", "--wait", "--payload", &payload]).trim().to_owned()
@@ -79,13 +79,13 @@ fn what_would_give_the_store_away_keeps_the_node_from_starting_and_makes_no_stor
         place.refused(["up"], 2, "pool.shell.sandbox: ");
         let said = place.run(["up"]).err;
         assert!(
-            said.contains("which no child in a sandbox may reach") || said.contains("is not there"),
+            said.contains("which no child in a sandbox may reach") || said.contains("does not exist"),
             "{said}"
         );
         assert!(!place.store().exists());
     }
     let nowhere = place("sandbox = { read = [\"/no/such\"] }");
-    nowhere.refused(["up"], 2, "pool.shell.sandbox: \"/no/such\" is not there");
+    nowhere.refused(["up"], 2, "pool.shell.sandbox: \"/no/such\" does not exist");
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn pools_do_not_reach_the_folders_of_each_other_and_the_store_stays_as_it_is() {
     );
     let own = run(&place, &script);
     assert!(own.contains("/work/shell/"), "{own}");
-    // The store is as it was, and the node too.
+    // The store and the node are unaffected.
     for path in [own.trim_matches('"'), &place.folder().join("work/shell").display().to_string()] {
         let payload = json!({"do": "write", "how": {"path": format!("{path}/x"), "text": "x"}}).to_string();
         let ran = place.run(["submit", "docs", "k", "--wait", "--payload", &payload]);
@@ -154,7 +154,7 @@ fn pools_do_not_reach_the_folders_of_each_other_and_the_store_stays_as_it_is() {
 fn what_a_sandbox_leaves_open_is_told_by_the_check() {
     let place = place("sandbox = { network = \"unix\" }");
     let checked = place.run(["config", "--check"]);
-    assert!(checked.code == Some(0) && checked.out.contains("is right"), "{checked:?}");
+    assert!(checked.code == Some(0) && checked.out.contains("OK (pools: shell)"), "{checked:?}");
     assert!(checked.err.contains("warning: ostler.toml: pool.shell.sandbox.network"), "{checked:?}");
     let warnings = place.json(["config", "--check"])["warnings"].clone();
     assert_eq!(warnings.as_array().map(Vec::len), Some(1), "{warnings}");

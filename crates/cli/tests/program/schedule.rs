@@ -1,4 +1,4 @@
-//! `ostler schedule`, and schedules that a node brings and fires.
+//! `ostler schedule`, and schedules that a node adds and runs.
 
 use std::time::{Duration, Instant};
 
@@ -43,7 +43,7 @@ fn down(node: Running) {
     assert_eq!(node.end().0, Some(0));
 }
 
-/// Waits until this is so.
+/// Polls until it holds.
 fn until(what: &str, mut so: impl FnMut() -> bool) {
     let last = Instant::now() + MAX_WAIT;
     let (_never, nothing) = std::sync::mpsc::channel::<()>();
@@ -69,10 +69,7 @@ fn sorted(names: &[&'static str]) -> Vec<&'static str> {
 fn a_schedule_is_added_shown_paused_and_removed() {
     let place = Place::new();
     let said = place.done(["schedule", "add", "nightly", "shell", "run", "--cron", "0 3 * * *"]);
-    assert!(
-        said.starts_with("nightly is created; it runs next at ") && said.contains("T03:00:00.000Z"),
-        "{said}"
-    );
+    assert!(said.starts_with("nightly is created; next run: ") && said.contains("T03:00:00.000Z"), "{said}");
     let list = place.done(["schedule", "ls"]);
     assert!(list.contains("nightly  0 3 * * * UTC  shell  run   active  in "), "{list}");
     assert!(place.done(["schedule", "show", "nightly"]).contains("when          0 3 * * * UTC\n"));
@@ -82,13 +79,13 @@ fn a_schedule_is_added_shown_paused_and_removed() {
         (&shown["state"], &shown["next_at"], &shown["upcoming"]),
         (&json!("paused"), &Value::Null, &json!([]))
     );
-    // Who brings it again does not wake it.
+    // Adding it again does not resume it.
     place.done(["schedule", "add", "nightly", "shell", "run", "--every", "1h"]);
     assert_eq!(place.json(["schedule", "show", "nightly"])["state"], "paused");
-    assert_eq!(place.done(["schedule", "resume", "nightly"]), "nightly goes on\n");
+    assert_eq!(place.done(["schedule", "resume", "nightly"]), "nightly is resumed\n");
     assert_eq!(place.json(["schedule", "show", "nightly"])["state"], "active");
     assert_eq!(place.done(["schedule", "rm", "nightly"]), "nightly is removed\n");
-    assert!(place.done(["schedule", "ls"]).contains("there are no schedules"));
+    assert!(place.done(["schedule", "ls"]).contains("no schedules yet"));
     for verb in ["show", "rm", "pause", "resume"] {
         place.refused(["schedule", verb, "nightly"], 4, "there is no schedule \"nightly\"");
     }
@@ -161,19 +158,22 @@ fn what_is_no_schedule_is_refused_and_makes_no_store() {
     for (words, sentence) in [
         (&[][..], "--cron"),
         (&["--cron", "@daily", "--every", "1h"], "cannot be used with"),
-        (&["--cron", "0 25 * * *"], "is not a cron line: number out of bounds; it has five fields"),
-        (&["--cron", "1,,2 * * * *"], "is not a cron line: there is nothing beside a comma"),
-        (&["--cron", "0 ,3 * * *"], "there is nothing beside a comma"),
-        (&["--cron", "0 3, * * *"], "there is nothing beside a comma"),
-        (&["--cron", "0 3 * *"], "is not a cron line: it has 4 fields"),
+        (
+            &["--cron", "0 25 * * *"],
+            "is not a cron expression: the hour 25 is not in 0-23; it has five fields",
+        ),
+        (&["--cron", "1,,2 * * * *"], "is not a cron expression: nothing before or after a comma"),
+        (&["--cron", "0 ,3 * * *"], "nothing before or after a comma"),
+        (&["--cron", "0 3, * * *"], "nothing before or after a comma"),
+        (&["--cron", "0 3 * *"], "is not a cron expression: it has 4 fields"),
         (&["--cron", "0 0 30 2 *"], "a day that never comes"),
         (&["--cron", "@daily", "--timezone", "Berlin"], "\"Berlin\" is not a time zone"),
         (&["--every", "1h", "--timezone", "UTC"], "cannot be used with"),
-        (&["--every", "10ms"], "it is from 1s to 36500d"),
+        (&["--every", "10ms"], "it must be from 1s to 36500d"),
         (&["--at", "tomorrow"], "2026-08-01T03:00:00Z"),
         (&["--every", "1h", "--overlap", "wait"], "one of skip, queue, replace"),
         (&["--every", "1h", "--missed", "none"], "one of skip, one, all"),
-        (&["--every", "1h", "--payload", "x"], "it is not JSON"),
+        (&["--every", "1h", "--payload", "x"], "not JSON"),
     ] {
         place.refused(add.iter().chain(words), 2, sentence);
     }
@@ -192,7 +192,7 @@ fn a_node_brings_the_schedules_of_its_config_and_fires_them() {
          [schedule.later]\nat = \"{AHEAD}\"\ntask = {{ queue = \"shell\", kind = \"run\", payload = \"true\" }}\n"
     );
     place.write("ostler.toml", format!("{CONFIG}{schedules}"));
-    assert!(place.done(["config", "--check"]).contains("its schedules: later, often"));
+    assert!(place.done(["config", "--check"]).contains("schedules: later, often"));
     let node = up(&place);
     let runs = |place: &Place| place.json(["ls", "--state", "completed"]).as_array().map_or(0, Vec::len);
     until("it runs twice", || runs(&place) >= 2);
@@ -201,7 +201,7 @@ fn a_node_brings_the_schedules_of_its_config_and_fires_them() {
     place.done(["schedule", "pause", "often"]);
     place.done(["schedule", "rm", "later"]);
     down(node);
-    // Another start brings what was removed, and does not wake what is paused.
+    // Another start adds what was removed, and does not resume what is paused.
     let node = up(&place);
     let list = place.json(["schedule", "ls"]);
     let states: Vec<(&Value, &Value)> =
@@ -230,5 +230,5 @@ fn two_nodes_fire_a_moment_once_and_it_is_over_then() {
         assert_eq!(place.json(["schedule", "show", name])["state"], "over");
     }
     let again = place.done(["schedule", "add", "once-0", "shell", "run", "--at", PAST]);
-    assert!(again.contains("is replaced, and over"), "{again}");
+    assert!(again.contains("is replaced, but its time has passed"), "{again}");
 }

@@ -45,8 +45,8 @@ fn a_broken_config_is_told_and_another_store_can_still_be_named() {
     place.done(["submit", "mail", "send"]);
     place.refused(["config", "--check"], 2, "ostler.toml:1:");
     place.write("good.toml", POOL);
-    assert!(place.done(["config", "--check", "good.toml"]).contains("its pools: shell"));
-    place.refused(["config", "--check", "missing.toml"], 2, "there is no such file");
+    assert!(place.done(["config", "--check", "good.toml"]).contains("pools: shell"));
+    place.refused(["config", "--check", "missing.toml"], 2, "no such file");
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn the_payload_limit_of_the_config_holds() {
     let place = Place::new();
     place.write("ostler.toml", "store = \"sqlite:o.db\"\npayload_limit = \"8B\"\n");
     ran(place.bare().args(["submit", "mail", "send", "--payload", "\"1234567\""]))
-        .is_refused(2, "more than 8 bytes");
+        .is_refused(2, "limit of 8 bytes");
     assert_eq!(ran(place.bare().args(["submit", "mail", "send", "--payload", "\"123456\""])).code, Some(0));
 }
 
@@ -77,7 +77,7 @@ fn the_doctor_says_what_is_wrong_and_what_helps() {
     let found = found.unwrap_or_else(|| panic!("{findings}"));
     assert_eq!(found.as_object().map(serde_json::Map::len), Some(4));
     assert!(place.done(["doctor"]).contains("dead ls"));
-    // What cannot be read is a finding, and a bad one.
+    // An unreadable config is a finding, and an error.
     place.write("ostler.toml", "nonsense = 1\n");
     let ran = place.run(["doctor"]);
     assert_eq!(ran.code, Some(1), "{ran:?}");
@@ -104,7 +104,7 @@ fn a_broken_config_keeps_the_doctor_out_of_other_stores() {
         findings.as_array().expect("a list").iter().filter_map(|finding| finding["code"].as_str()).collect();
     assert_eq!(codes, ["config-broken"], "{findings}");
     assert!(findings[0]["advice"].as_str().is_some_and(|advice| advice.contains("--store")), "{findings}");
-    // One that is named is looked into.
+    // A store that is named explicitly is examined.
     let named = home.join(".local/state/ostler/ostler.db");
     let ran_named =
         ran(bare().args(["doctor", "--json", "--config", "broken.toml", "--store"]).arg(&named)).json();

@@ -25,7 +25,7 @@ impl Shared {
         Self { runtime, store, ids: Ids::new(7) }
     }
 
-    /// Submits so many of the same.
+    /// Submits this many identical tasks.
     pub(crate) fn submit(&self, queue: &str, payload: &str, count: usize) {
         for begin in (0..count).step_by(MANY) {
             let new = |_| NewTask::new(self.ids.task(), queue, "k", payload);
@@ -34,7 +34,6 @@ impl Shared {
         }
     }
 
-    /// How its tasks stand.
     pub(crate) fn counts(&self) -> Counts {
         let survey = self.runtime.block_on(self.store.survey()).expect("it is read");
         survey.lanes.iter().fold(Counts::default(), |mut all, lane| {
@@ -48,7 +47,6 @@ impl Shared {
         })
     }
 
-    /// All tasks.
     pub(crate) fn tasks(&self) -> Vec<Task> {
         let mut all = Vec::new();
         let mut after = None;
@@ -67,7 +65,7 @@ impl Shared {
         self.runtime.block_on(self.store.show(TaskRef::Id(id))).expect("it is read").expect("it is there")
     }
 
-    /// That each task was completed by one attempt, and which ones had others before it that died with their node.
+    /// Asserts that each task was completed by one attempt; returns how many had earlier attempts that died with their node.
     pub(crate) fn each_was_done_once(&self) -> usize {
         let mut moved = 0;
         for task in self.tasks() {

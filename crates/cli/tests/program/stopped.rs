@@ -1,4 +1,4 @@
-//! A node that is stopped (SIGSTOP) for longer than its lease holds: its children end before another node runs their tasks anew.
+//! A node suspended (SIGSTOP) for longer than its lease: its children end before another node runs their tasks again.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use ostler_testkit::{MAX_WAIT, ProcessSignal};
 use crate::ostler::Place;
 use crate::up::up;
 
-/// Lines that the second run writes at least, while the first one could do so too.
+/// The minimum number of lines written by the second run, while the first one could write too.
 const LINES: usize = 30;
 
 fn lines(path: &Path) -> Vec<u32> {
@@ -16,7 +16,7 @@ fn lines(path: &Path) -> Vec<u32> {
     text.lines().filter_map(|line| line.parse().ok()).collect()
 }
 
-/// Looks until it holds.
+/// Polls until it holds.
 fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let until = Instant::now() + MAX_WAIT;
     let (_never, nothing) = std::sync::mpsc::channel::<()>();
@@ -26,7 +26,7 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Each attempt writes its number again and again. The numbers never fall: nothing of an attempt goes on beside the next.
+/// Each attempt writes its number repeatedly. The numbers never decrease: no attempt overlaps the next.
 fn a_stopped_node_ends_its_children_before_they_run_elsewhere(here: &Place, pool: &str) {
     let there = here.elsewhere();
     let config = format!(
@@ -46,7 +46,7 @@ fn a_stopped_node_ends_its_children_before_they_run_elsewhere(here: &Place, pool
         lines(&written).iter().filter(|number| Some(**number) > before).count() >= LINES
     });
     first.signal(ProcessSignal::CONT);
-    first.says("is back as");
+    first.says("rejoined as");
     there.done(["cancel", id.trim()]);
     until("it is cancelled", || there.json(["show", id.trim()])["state"] == "cancelled");
     assert!(lines(&written).is_sorted(), "two ran at once: {:?}", lines(&written));
@@ -69,7 +69,7 @@ fn children_of_a_stopped_node_end_before_their_tasks_run_elsewhere() {
 #[test]
 fn workers_of_a_stopped_node_end_before_their_tasks_run_elsewhere_on_a_server_too() {
     let here = Place::on_server();
-    // The worker protocol, as far as it goes for one task that never ends.
+    // The worker protocol, just enough for one task that never finishes.
     let worker = here.write(
         "worker.py",
         r#"import json, os, socket, time

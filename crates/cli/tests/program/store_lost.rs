@@ -1,5 +1,5 @@
-//! A node whose store is removed, replaced, damaged, full or away: it says so once, waits for what can come back, and ends with 3
-//! where nothing can.
+//! A node whose store is removed, replaced, damaged, full or away: it reports that once, waits if the store can come back, and exits
+//! with 3 if it cannot.
 
 use std::fs::{File, OpenOptions};
 use std::path::Path;
@@ -12,7 +12,7 @@ use rustix::mount::{MountFlags, mount};
 use crate::ostler::{Place, Running};
 use crate::up::{appears, is_gone, script, up};
 
-/// It looks often, so that it sees soon what became of the store.
+/// Short intervals, so that the node soon notices what happened to the store.
 const CONFIG: &str = "\
 lease = { ttl = \"60s\", heartbeat = \"200ms\", poll = \"200ms\" }
 [pool.shell]
@@ -27,7 +27,7 @@ fn node(place: &Place) -> Running {
     up(place, &[])
 }
 
-/// A task that says its pid, waits for a file, and ends well. It keeps the only worker busy.
+/// A task that writes its pid, waits for a file, and succeeds. It keeps the only worker busy.
 fn busy(place: &Place) -> (String, String) {
     let (began, gate) = (place.folder().join("began"), place.folder().join("gate"));
     let text = format!(
@@ -39,7 +39,7 @@ fn busy(place: &Place) -> (String, String) {
     (id, appears(&began))
 }
 
-/// The lines that are said after this one, until the end.
+/// The lines after this one, until the end.
 fn ends_with_3(node: Running, words: &str) {
     let said = node.says(words);
     assert!(said.starts_with("ostler: "), "{said}");
@@ -68,7 +68,7 @@ fn a_store_that_is_replaced_ends_the_node_and_what_it_held_counts_no_death_where
     std::fs::copy(other.store(), place.store()).expect("another one is put in its place");
     ends_with_3(node, "was removed or replaced while it was open");
     is_gone(&pid);
-    // Back where it was, with its log, it goes on.
+    // Back in its place, with its log, work goes on.
     std::fs::rename(&aside, place.store()).expect("it is put back");
     place.write("gate", "");
     let next = up(&place, &[]);
@@ -88,7 +88,7 @@ fn a_store_that_is_cut_to_nothing_ends_the_node() {
     let node = node(&place);
     let (_, pid) = busy(&place);
     OpenOptions::new().write(true).truncate(true).open(place.store()).expect("it is cut");
-    ends_with_3(node, "was cut to nothing while it was open");
+    ends_with_3(node, "was truncated to nothing while it was open");
     is_gone(&pid);
 }
 
@@ -122,7 +122,7 @@ fn a_full_disk_is_said_once_and_waited_for() {
     twin.succeed();
 }
 
-/// In a process of its own, with a small disk of its own.
+/// In its own process, with its own small disk.
 #[test]
 #[ignore = "the other process of the test above"]
 fn full_disk() {
@@ -139,7 +139,7 @@ fn full_disk() {
     place.refused(["submit", "shell", "run", "--payload", &script("true")], 3, "is full");
     std::fs::remove_file(&ballast).expect("there is room again");
     let back = node.says("");
-    assert!(back.contains("the store is back after"), "nothing is said between: {back}");
+    assert!(back.contains("the store is back after"), "there is no message in between: {back}");
     let until = Instant::now() + MAX_WAIT;
     while place.json(["show", &id])["state"] != "completed" {
         assert!(Instant::now() < until, "its result is not written");
@@ -150,7 +150,7 @@ fn full_disk() {
     Voice::say("went on");
 }
 
-/// Takes all the room that there is.
+/// Fills the disk.
 fn fill(path: &Path) {
     const STEP: u64 = 4 << 10;
     let file = File::create(path).expect("a file");
@@ -169,7 +169,7 @@ fn a_server_that_is_away_is_said_once_and_waited_for() {
     node.says("the node waits for the store");
     server.start_again();
     let back = node.says("");
-    assert!(back.contains("the store is back after"), "nothing is said between: {back}");
+    assert!(back.contains("the store is back after"), "there is no message in between: {back}");
     place.done(["submit", "shell", "run", "--payload", &script("true"), "--wait"]);
     node.signal(ProcessSignal::TERM);
     assert_eq!(node.end().0, Some(0));
@@ -183,7 +183,7 @@ fn a_node_that_goes_while_its_server_is_away_says_that_it_could_not_leave() {
     server.stop();
     node.says("the node waits for the store");
     node.signal(ProcessSignal::TERM);
-    ends_with_3(node, "the store did not take all results");
+    ends_with_3(node, "the store did not accept all results");
 }
 
 #[test]

@@ -78,7 +78,7 @@ fn an_id_of_the_callers_own_is_taken_once() {
     let again = place.json(submit("send", "[1]"));
     assert_eq!((&again["id"], &again["result"]), (&ID.into(), &"existing".into()));
     for (kind, payload) in [("send", "[2]"), ("sort", "[1]")] {
-        place.refused(submit(kind, payload), 2, "belongs to other work");
+        place.refused(submit(kind, payload), 2, "belongs to another task");
     }
     assert_eq!(place.json(["show", ID])["payload"][0], 1);
     assert_eq!(place.json(["stats"])["submitted"], 1);
@@ -99,7 +99,7 @@ fn a_repeat_of_a_key_answers_with_the_task_that_is_there() {
     let first = place.done(["submit", "mail", "send", "--key", "welcome"]);
     let again = place.run(["submit", "mail", "send", "--key", "welcome"]);
     assert_eq!((again.code, again.out.as_str()), (Some(0), first.as_str()));
-    assert!(again.err.contains("there already"), "{again:?}");
+    assert!(again.err.contains("already exists"), "{again:?}");
     assert_ne!(place.done(["submit", "other", "send", "--key", "welcome"]), first);
     assert_eq!(place.json(["show", "key:welcome", "--queue", "mail"])["id"], first.trim());
 }
@@ -142,7 +142,7 @@ fn whoever_waits_hears_of_a_failure_and_of_a_cancel() {
     let hands = Hands::join(&place);
     let waiting = Running::start(place.command(["submit", "mail", "send", "--wait"]));
     hands.fail("mail", "no such address");
-    waiting.says("ended as failed: no such address");
+    waiting.says("failed: no such address");
     assert_eq!(waiting.end(), (Some(1), vec![]));
 
     let waiting = Running::start(place.command(["submit", "mail", "send", "--wait", "--json"]));
@@ -154,6 +154,10 @@ fn whoever_waits_hears_of_a_failure_and_of_a_cancel() {
 #[test]
 fn a_wait_has_an_end_and_the_task_goes_on() {
     let place = Place::new();
-    place.refused(["submit", "mail", "send", "--wait", "--wait-timeout", "20ms"], 1, "has not ended in time");
+    place.refused(
+        ["submit", "mail", "send", "--wait", "--wait-timeout", "20ms"],
+        1,
+        "has not finished in time",
+    );
     assert_eq!(place.json(["ls"])[0]["state"], "queued");
 }

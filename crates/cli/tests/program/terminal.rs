@@ -1,4 +1,4 @@
-//! On a terminal, nothing that a task wrote or a user typed is acted on: a real pseudo-terminal sees what the program prints.
+//! On a terminal, nothing that a task wrote or a user typed has an effect: a real pseudo-terminal receives the output.
 
 use std::process::Stdio;
 
@@ -10,18 +10,18 @@ use ostler_testkit::Ids;
 use crate::hands::Hands;
 use crate::ostler::Place;
 
-/// Runs its arguments with a new terminal, and copies what that shows.
+/// Runs its arguments on a new terminal, and copies its output.
 const ON_TERMINAL: &str = "import pty, sys; sys.exit(pty.spawn(sys.argv[1:]) >> 8)";
 
-/// Clears the screen and sets the clipboard, by C0 and by C1, and turns the writing around.
+/// Clears the screen and sets the clipboard, with C0 and C1 controls, and reverses text.
 const HOSTILE: &str = "\u{1b}[2J\u{1b}]52;c;aGk=\u{7}\u{9b}2J\u{202e}\u{2066}";
-/// What names may have of it.
+/// The part of it that names may contain.
 const TURNED: &str = "m\u{202e}\u{2066}";
 
-/// Stands between what two commands show.
+/// Separates the output of two commands.
 const NEXT: &str = "---- next ----";
 
-/// What a terminal gets to see of each of these commands.
+/// The output of each of these commands on a terminal.
 fn on_terminal(place: &Place, commands: &[Vec<&str>]) -> Vec<String> {
     // One terminal and one shell for all of them: each command is a line of `$@`, its words ended by a unit separator.
     const SCRIPT: &str = "program=$1; shift; for line; do IFS=$(printf '\\037'); set -f; \"$program\" $line; echo \"$next\"; done";
@@ -51,7 +51,7 @@ fn is_inert(text: &str, what: &[&str]) {
     assert_eq!(text.chars().find(acts), None, "{what:?}: {text:?}");
 }
 
-/// A task that failed, with all that a task can say.
+/// A failed task with hostile text in every field.
 fn hostile(hands: &Hands) -> String {
     let payload = serde_json::to_string(HOSTILE).expect("JSON");
     hands.enqueue(TURNED, TURNED, &payload);
@@ -132,7 +132,7 @@ fn no_command_lets_a_terminal_act_on_what_a_task_wrote() {
     for json in [&shown[3], &shown[5], &shown[8]] {
         assert!(serde_json::from_str::<serde_json::Value>(json).is_ok(), "{json}");
     }
-    // Where there is no terminal, it stays as it was written.
+    // Without a terminal, text is unchanged.
     assert!(place.done(["logs", &id]).contains(HOSTILE));
 }
 

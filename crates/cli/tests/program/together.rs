@@ -1,4 +1,4 @@
-//! Many nodes on one PostgreSQL server share its queues, and commands reach them wherever they run.
+//! Several nodes on one PostgreSQL server share its queues, and commands reach them on any machine.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -20,12 +20,12 @@ command = [\"sh\", \"-c\", \"{{ payload }}\"]
 max_workers = 1
 grace = \"200ms\"
 ";
-/// A worker that does as its payload says.
+/// A worker that obeys its payload.
 const WORKER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../process/tests/process/worker.py");
-/// How often something is looked for that another process does.
+/// The polling interval.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Looks until it holds, and gives what was found.
+/// Polls until a value is found.
 fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let until = Instant::now() + MAX_WAIT;
     let (_never, nothing) = std::sync::mpsc::channel::<()>();
@@ -69,12 +69,12 @@ impl Pair {
         self.there.json(["show", id])["state"].clone()
     }
 
-    /// The name of the node that runs the one task there is.
+    /// The name of the node that runs the only task.
     fn holder(&self) -> String {
         let nodes = self.here.json(["nodes"]);
         let workers = self.here.json(["workers"]);
         let busy = list(&workers).iter().find(|worker| worker["task"] != Value::Null);
-        let node = &busy.unwrap_or_else(|| panic!("somebody works: {workers}"))["node"];
+        let node = &busy.unwrap_or_else(|| panic!("a worker is busy: {workers}"))["node"];
         let found = list(&nodes).iter().find(|listed| listed["id"] == *node);
         found.expect("a worker has a node")["name"].as_str().expect("a name").to_owned()
     }
@@ -84,7 +84,7 @@ impl Pair {
 fn two_nodes_share_a_queue_and_both_are_seen_from_everywhere() {
     let pair = Pair::up(CONFIG);
     let (first, second) = (pair.here.folder().join("a"), pair.here.folder().join("b"));
-    // Neither ends before the other has begun: two nodes with one worker each run them.
+    // Neither finishes before the other has started: two nodes with one worker each run them.
     let meet = |mine: &std::path::Path, other: &std::path::Path| {
         let (mine, other) = (mine.display(), other.display());
         pair.submit(&format!("echo > {mine}; while [ ! -e {other} ]; do sleep 0.02; done"))
@@ -126,7 +126,7 @@ fn a_cancel_a_pause_a_resize_and_a_drain_reach_the_node_that_they_are_for() {
         let workers = pair.here.json(["workers"]);
         list(&workers).iter().any(|worker| worker["task"] != Value::Null).then(|| pair.holder())
     });
-    // Told from the machine of the other node.
+    // The command is run on the machine of the other node.
     let place = if holder == "anna" { &pair.there } else { &pair.here };
     place.done(["cancel", &id]);
     until("it is cancelled", || (pair.state(&id) == "cancelled").then_some(()));
@@ -139,7 +139,7 @@ fn a_cancel_a_pause_a_resize_and_a_drain_reach_the_node_that_they_are_for() {
     place.done(["resize", "shell", "2", "3"]);
     until("both pools are larger", || (list(&place.json(["workers"])).len() == 4).then_some(()));
     place.done(["drain", "bert"]);
-    pair.bert.says("a drain was ordered");
+    pair.bert.says("drain requested");
     assert_eq!(pair.bert.end().0, Some(0));
     assert_eq!(list(&pair.there.json(["nodes"])).len(), 1);
     let last = pair.here.done(["submit", "shell", "run", "--payload", "\"true\""]);

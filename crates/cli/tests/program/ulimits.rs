@@ -1,4 +1,4 @@
-//! What a shell may limit (`ulimit`): a process that comes up against it says so, and loses nothing.
+//! Resource limits (`ulimit`): a process that hits one reports it, and loses nothing.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::Command;
@@ -10,10 +10,10 @@ use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use crate::ostler::{Place, Running, ran};
 use crate::up::{appears, configured, is_gone, script, up};
 
-/// How often something is looked for that another process does.
+/// The polling interval.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// The program, started by a shell that limits it first.
+/// The program, started by a shell that sets a limit first.
 fn limited(place: &Place, limit: &str, words: &[&str]) -> Command {
     let ostler = place.command(words);
     let mut shell = Command::new("sh");
@@ -23,13 +23,13 @@ fn limited(place: &Place, limit: &str, words: &[&str]) -> Command {
     shell
 }
 
-/// Sets how large the files may be that a process writes.
+/// Sets the file size limit of a process.
 fn let_write(pid: Pid, bytes: Option<u64>) {
     let limit = Rlimit { current: bytes, maximum: None };
     prlimit(Some(pid), Resource::Fsize, limit).expect("a limit is set");
 }
 
-/// Looks until it holds.
+/// Polls until it holds.
 fn until(what: &str, mut so: impl FnMut() -> bool) {
     let until = Instant::now() + MAX_WAIT;
     let (_never, nothing) = std::sync::mpsc::channel::<()>();
@@ -43,7 +43,7 @@ fn until(what: &str, mut so: impl FnMut() -> bool) {
 fn a_command_that_may_not_write_so_much_says_so_and_is_not_killed() {
     let place = Place::new();
     place.done(["submit", "mail", "send"]);
-    // Blocks of 512 bytes, or of 1024: less than a log with such a payload in it.
+    // Blocks of 512 bytes, or of 1024: less than a log that contains such a payload.
     let payload = format!("\"{}\"", "x".repeat(400_000));
     let file = place.write("payload.json", payload);
     let file = format!("@{}", file.display());
@@ -53,7 +53,7 @@ fn a_command_that_may_not_write_so_much_says_so_and_is_not_killed() {
     ran(&mut limited(&place, "-f 200", &words)).is_refused(3, "ulimit -f");
     assert_eq!(place.json(["ls"]).as_array().map(Vec::len), Some(1), "what was refused was not enqueued");
     place.done(words);
-    assert!(place.done(["db", "check"]).contains("is whole"));
+    assert!(place.done(["db", "check"]).contains("is intact"));
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn a_node_that_may_not_write_any_more_lives_and_goes_on_when_it_may() {
     let node = up(&place, &[]);
     let at = |name: &str| place.folder().join(name);
     let (began, gate) = (at("began"), at("gate"));
-    // The signal ends a child as ever: it has nothing of what its node has set.
+    // The signal kills a child as usual: it inherits no handler from its node.
     let killed = place.run([
         "submit",
         "shell",
@@ -83,7 +83,7 @@ fn a_node_that_may_not_write_any_more_lives_and_goes_on_when_it_may() {
     let child = appears(&began);
     let pid = place.json(["nodes"])[0]["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok());
     let pid = pid.and_then(Pid::from_raw).expect("it is listed");
-    // Room for a beat, and for nothing of the store.
+    // Enough for a heartbeat, and not for a write to the store.
     let_write(pid, Some(4_096));
     std::fs::write(&gate, "").expect("the gate opens");
     is_gone(&child);

@@ -1,4 +1,4 @@
-//! `ostler up`: a node in a process of its own, with children.
+//! `ostler up`: a node in its own process, with children.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::ostler::{Place, Running, ran};
 
-/// A node is told at its next renewal, and these come often.
+/// Short intervals: a node receives commands at its next renewal.
 const CONFIG: &str = "\
 [lease]
 ttl = \"20s\"
@@ -19,10 +19,10 @@ command = [\"sh\", \"-c\", \"{{ payload }}\"]
 max_workers = 2
 grace = \"200ms\"
 ";
-/// How often something is looked for that another process does.
+/// The polling interval.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// A node on the store of the place, that takes work.
+/// Starts a node on the store of the place, and waits until it is ready.
 pub(crate) fn up(place: &Place, words: &[&str]) -> Running {
     let node = Running::start(place.command(["up"].iter().chain(words)));
     let ready: Value = serde_json::from_str(&node.line()).expect("a line of JSON");
@@ -49,7 +49,7 @@ pub(crate) fn script(text: &str) -> String {
     Value::from(text).to_string()
 }
 
-/// Waits until a file is there, which a child makes.
+/// Waits for a file that a child creates.
 pub(crate) fn appears(path: &Path) -> String {
     let until = Instant::now() + MAX_WAIT;
     let (_never, nothing) = std::sync::mpsc::channel::<()>();
@@ -62,7 +62,7 @@ pub(crate) fn appears(path: &Path) -> String {
     }
 }
 
-/// Waits until a process is gone, whoever reaps it.
+/// Waits until a process is gone, whichever process reaps it.
 pub(crate) fn is_gone(pid: &str) {
     let until = Instant::now() + MAX_WAIT;
     let (_never, nothing) = std::sync::mpsc::channel::<()>();
@@ -85,12 +85,12 @@ fn a_node_runs_commands_and_goes_when_it_is_told() {
     assert_eq!((done.code, done.out.as_str()), (Some(0), "\"hi\"\n"), "{done:?}");
     let failed =
         place.run(["submit", "shell", "run", "--payload", &script("exit 3"), "--attempts", "1", "--wait"]);
-    failed.is_refused(1, "exited with code 3");
+    failed.is_refused(1, "exit code 3");
     let task = &place.json(["ls", "--state", "completed"])[0];
     assert!(place.done(["logs", task["id"].as_str().expect("an id")]).contains("note"));
     assert_eq!(place.json(["nodes"])[0]["name"], "anna");
     node.signal(ProcessSignal::TERM);
-    node.says("attempts ended");
+    node.says("tasks finished");
     assert_eq!(node.end().0, Some(0));
     assert_eq!(place.json(["nodes"]), serde_json::json!([]));
 }
@@ -104,7 +104,7 @@ fn an_exit_code_in_no_list_is_what_the_pool_says() {
     for (code, runs, class) in [("9", 1, "permanent"), ("3", 4, "transient")] {
         let ended =
             place.run(["submit", "shell", "run", "--payload", &script(&format!("exit {code}")), "--wait"]);
-        ended.is_refused(1, &format!("exited with code {code}"));
+        ended.is_refused(1, &format!("exit code {code}"));
         let task = &place.json(["dead", "ls", "--class", class])[0];
         assert_eq!((&task["runs"], &task["error"]["class"]), (&runs.into(), &class.into()));
     }
@@ -148,8 +148,8 @@ fn what_does_not_end_in_time_is_handed_back() {
     ]);
     let pid = appears(&began);
     node.signal(ProcessSignal::TERM);
-    node.says("1 were handed back");
-    node.says("not all work ended within the shutdown_timeout of 50ms");
+    node.says("1 returned to the queue");
+    node.says("some tasks did not finish within the shutdown_timeout of 50ms");
     assert_eq!(node.end().0, Some(1));
     is_gone(&pid);
     let task = place.json(["show", id.trim()]);
@@ -159,7 +159,7 @@ fn what_does_not_end_in_time_is_handed_back() {
     );
 }
 
-/// A task that makes a file with its pid, and then runs for a long time.
+/// A task that writes its pid to a file, and then runs for a long time.
 fn long_task(place: &Place) -> (String, String) {
     let began = place.folder().join("began");
     let text = script(&format!("echo $$ > {}; exec sleep 1000", began.display()));
@@ -168,7 +168,7 @@ fn long_task(place: &Place) -> (String, String) {
     (id.trim().to_owned(), pid)
 }
 
-/// That the task was handed back by whoever ran it, and nobody has died.
+/// Asserts that the task was returned to the queue by its node, and that no node died.
 fn is_handed_back(place: &Place, id: &str) {
     let task = place.json(["show", id]);
     assert_eq!(
@@ -182,15 +182,15 @@ fn is_handed_back(place: &Place, id: &str) {
 #[test]
 fn told_twice_it_goes_at_once_and_hands_its_work_back() {
     let place = Place::new();
-    // With a grace of an hour: whoever is ended in time was ended without any.
+    // With a grace of an hour: a child that ends in time was killed without grace.
     place.write("ostler.toml", CONFIG.replace("200ms", "1h"));
     let node = up(&place, &[]);
     let (id, pid) = long_task(&place);
     node.signal(ProcessSignal::TERM);
     node.says("draining");
     node.signal(ProcessSignal::TERM);
-    node.says("told twice");
-    node.says("1 were handed back");
+    node.says("second signal");
+    node.says("1 returned to the queue");
     assert_eq!(node.end().0, Some(130));
     is_gone(&pid);
     is_handed_back(&place, &id);
@@ -202,22 +202,22 @@ fn told_twice_it_goes_also_when_the_store_does_not_answer_and_nobody_has_died() 
     let place = configured();
     let node = up(&place, &[]);
     let (id, pid) = long_task(&place);
-    // Somebody else is at writing, and does not come to an end.
+    // Another process holds the write lock, and never releases it.
     let lock = std::fs::File::open(place.folder().join("ostler.db.nodes/main.lock")).expect("the lock");
-    lock.lock().expect("nobody holds it for long");
+    lock.lock().expect("it is not held for long");
     node.signal(ProcessSignal::TERM);
     node.says("draining");
     node.signal(ProcessSignal::TERM);
     assert_eq!(node.end().0, Some(130));
     is_gone(&pid);
     lock.unlock().expect("it is ours");
-    assert_eq!(place.json(["show", &id])["state"], "running", "nobody could write");
-    // Whoever comes next finds that the node is gone, and that it went on purpose.
+    assert_eq!(place.json(["show", &id])["state"], "running", "no process could write");
+    // The next process finds that the node has exited deliberately.
     place.done(["pause", "shell"]);
     let next = up(&place, &[]);
     let until = Instant::now() + MAX_WAIT;
     while place.json(["show", &id])["state"] != "queued" {
-        assert!(Instant::now() < until, "nobody looks after it");
+        assert!(Instant::now() < until, "no node looks after it");
     }
     is_handed_back(&place, &id);
     next.signal(ProcessSignal::TERM);
@@ -230,11 +230,11 @@ fn told_three_times_it_waits_for_nothing() {
     let node = up(&place, &[]);
     let (_, pid) = long_task(&place);
     let lock = std::fs::File::open(place.folder().join("ostler.db.nodes/main.lock")).expect("the lock");
-    lock.lock().expect("nobody holds it for long");
+    lock.lock().expect("it is not held for long");
     node.signal(ProcessSignal::TERM);
     node.says("draining");
     node.signal(ProcessSignal::TERM);
-    node.says("told twice");
+    node.says("second signal");
     node.signal(ProcessSignal::TERM);
     assert_eq!(node.end().0, Some(130));
     is_gone(&pid);
@@ -268,15 +268,15 @@ fn a_killed_node_leaves_no_child_and_its_task_runs_elsewhere() {
     assert_eq!(task["attempts"][0]["state"], "node_died");
 }
 
-/// Stops a node, but not in the middle of its turn at writing, where it would keep everybody out.
+/// Suspends a node, but not while it holds the write lock, where it would block every process.
 fn stop(node: &Running, place: &Place) {
     let until = Instant::now() + MAX_WAIT;
     loop {
         node.signal(ProcessSignal::STOP);
-        // Twice: the first one may have had its turn already, with the stopped process next in line.
+        // Twice: the first one may already have the lock, with the suspended process next in line.
         let tried = [(); 2].map(|()| {
             let mut command = std::process::Command::new("timeout");
-            command.args(["3", env!("CARGO_BIN_EXE_ostler"), "submit", "nobody", "x", "--store"]);
+            command.args(["3", env!("CARGO_BIN_EXE_ostler"), "submit", "unserved", "x", "--store"]);
             ran(command.arg(place.store())).code
         });
         if tried == [Some(0); 2] {
@@ -290,7 +290,7 @@ fn stop(node: &Running, place: &Place) {
 #[test]
 fn a_node_that_was_stopped_too_long_ends_its_children_at_once_and_comes_back_by_itself() {
     let place = Place::new();
-    // With a grace of an hour: whoever is ended in time was ended without any.
+    // With a grace of an hour: a child that ends in time was killed without grace.
     let config = CONFIG.replace("20s", "2s").replace("200ms", "1h");
     place.write("ostler.toml", config);
     let anna = up(&place, &["--name", "anna"]);
@@ -305,14 +305,14 @@ fn a_node_that_was_stopped_too_long_ends_its_children_at_once_and_comes_back_by_
     let bert = up(&place, &["--name", "bert"]);
     let waited = Instant::now() + MAX_WAIT;
     while place.json(["show", id.trim()])["state"] != "completed" {
-        assert!(Instant::now() < waited, "nobody takes it over");
+        assert!(Instant::now() < waited, "no node takes it over");
     }
     let before = place.json(["show", id.trim()]);
     let woken = Instant::now();
     anna.signal(ProcessSignal::CONT);
     is_gone(&pid);
     println!("the child of a node that was stopped is gone {} ms after it woke", woken.elapsed().as_millis());
-    anna.says("is back as ");
+    anna.says("rejoined as ");
     assert_eq!(place.json(["show", id.trim()]), before, "it changed nothing after that");
     for node in [anna, bert] {
         node.signal(ProcessSignal::TERM);
@@ -330,7 +330,7 @@ fn a_node_whose_supervisor_is_killed_says_so_and_goes() {
     let supervisor = appears(&pid_file);
     let pid = rustix::process::Pid::from_raw(supervisor.trim().parse().expect("a pid")).expect("a pid");
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("the supervisor is killed");
-    node.says("the supervisor of the node's children was killed");
+    node.says("the supervisor process was killed");
     assert_eq!(node.end().0, Some(1));
     assert_eq!(place.json(["show", id.trim()])["state"], "queued");
 }
@@ -342,7 +342,7 @@ fn a_drain_can_be_ordered_from_elsewhere() {
     place.refused(["drain", "carl"], 4, "no node \"carl\" is running");
     let order = place.json(["drain", "anna"]);
     assert_eq!(order["command"], "drain");
-    anna.says("a drain was ordered");
+    anna.says("drain requested");
     assert_eq!(anna.end().0, Some(0));
     assert_eq!(place.json(["nodes"])[0]["name"], "bert");
     bert.signal(ProcessSignal::TERM);
@@ -359,7 +359,7 @@ fn a_pool_is_resized_wherever_it_runs() {
     while place.json(["workers"]).as_array().map(Vec::len) != Some(6) {
         assert!(Instant::now() < until, "{}", place.json(["workers"]));
     }
-    place.refused(["resize", "shell", "4", "3"], 2, "MIN is 4 and MAX is 3");
+    place.refused(["resize", "shell", "4", "3"], 2, "MIN (4) must not exceed MAX (3)");
     place.refused(["resize", "shell", "0", "0"], 2, "MAX");
     place.refused(["resize", "nothing", "1", "2"], 4, "no running node has a pool \"nothing\"");
     for node in nodes {
@@ -372,7 +372,7 @@ fn a_pool_is_resized_wherever_it_runs() {
 fn two_nodes_of_one_name_are_told_apart_by_id() {
     let place = configured();
     let (one, two) = (up(&place, &["--name", "twin"]), up(&place, &["--name", "twin"]));
-    place.refused(["drain", "twin"], 2, "2 nodes are called \"twin\"");
+    place.refused(["drain", "twin"], 2, "2 nodes are named \"twin\"");
     for node in place.json(["nodes"]).as_array().expect("a list") {
         place.done(["drain", node["id"].as_str().expect("an id")]);
     }
@@ -395,10 +395,10 @@ fn other_settings_of_one_queue_are_refused_unless_taken_over() {
 #[test]
 fn without_a_config_or_a_pool_there_is_nothing_to_run() {
     let place = Place::new();
-    place.refused(["up"], 2, "there is no ostler.toml here");
-    place.refused(["up", "--config", "x.toml"], 2, "there is no such file");
+    place.refused(["up"], 2, "no ostler.toml here");
+    place.refused(["up", "--config", "x.toml"], 2, "no such file");
     place.write("ostler.toml", "name = \"anna\"\n");
-    place.refused(["up"], 2, "it has no pool");
+    place.refused(["up"], 2, "no pools");
     place.write("ostler.toml", "[pool.x]\nexecutor = \"command\"\ncommand = []\n");
     place.refused(["up"], 2, "ostler.toml:");
     assert!(!place.store().exists());

@@ -1,4 +1,4 @@
-//! Pools of long-lived workers, by the real program and the real python3.
+//! Pools of persistent workers, with the real program and the real python3.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -9,12 +9,12 @@ use serde_json::{Value, json};
 
 use crate::ostler::{Place, Running};
 
-/// A worker that does as its payload says.
+/// A worker that obeys its payload.
 const WORKER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../process/tests/process/worker.py");
-/// How often something is looked for that another process does.
+/// The polling interval.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// A place whose node has a pool "docs" of workers that start like this.
+/// A place whose node has a pool "docs" of workers with this command.
 fn place(start: &str, lines: &str) -> Place {
     let place = Place::new();
     let config = format!(
@@ -32,19 +32,19 @@ fn up(place: &Place) -> Running {
     node
 }
 
-/// Submits what a worker is to do.
+/// Submits an instruction for a worker.
 fn submit(place: &Place, what: &str, how: &Value, words: &[&str]) -> String {
     let payload = json!({"do": what, "how": how}).to_string();
     let words = [&["submit", "docs", "k", "--payload", &payload], words].concat();
     place.done(words).trim().to_owned()
 }
 
-/// What came of a task that was waited for.
+/// The result of a task that was waited for.
 fn run(place: &Place, what: &str, how: &Value) -> Value {
     serde_json::from_str(&submit(place, what, how, &["--wait"])).expect("an output is JSON")
 }
 
-/// Looks until it holds, and gives what was found.
+/// Polls until a value is found.
 fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let until = Instant::now() + MAX_WAIT;
     let (_never, nothing) = std::sync::mpsc::channel::<()>();
@@ -57,7 +57,7 @@ fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// The workers, once so many of them are idle and none is about to come or go.
+/// The workers, once this many of them are idle and none is starting or stopping.
 fn idle(place: &Place, count: usize) -> Vec<Value> {
     until("workers are idle", || {
         let workers = place.json(["workers"]).as_array().cloned().expect("a list");
@@ -83,7 +83,7 @@ fn kill(pid: u32) {
     kill_process(pid, Signal::KILL).expect("it is ours");
 }
 
-/// A fifo, at which a task waits.
+/// A fifo at which a task waits.
 fn gate(place: &Place) -> PathBuf {
     let gate = place.folder().join("gate");
     rustix::fs::mknodat(rustix::fs::CWD, &gate, rustix::fs::FileType::Fifo, 0o600.into(), 0).expect("a fifo");
@@ -167,7 +167,7 @@ fn workers_are_replaced_by_hand_if_they_are_idle() {
         Some((busy, other))
     });
     let name = |worker: &Value| worker["id"].as_str().expect("an id").to_owned();
-    place.refused(["recycle", &name(&busy)], 1, "is busy, and only an idle one is replaced");
+    place.refused(["recycle", &name(&busy)], 1, "is busy, and only idle workers are replaced");
     place.refused(["recycle", &pid(&busy).to_string()], 1, "is busy");
     let said = place.json(["recycle", &pid(&other).to_string()]);
     assert_eq!(said, json!({"recycled": [name(&other)], "busy": []}));
@@ -184,7 +184,7 @@ fn workers_are_replaced_by_hand_if_they_are_idle() {
     until("it is done", || (place.json(["show", &id])["state"] == "completed").then_some(()));
     let workers = idle(&place, 2);
     let said = place.done(["recycle", &format!("w-{}", name(&workers[0]))]);
-    assert!(said.contains("goes"), "{said}");
+    assert!(said.contains("is being replaced"), "{said}");
     until("both are there again", || (!idle(&place, 2).contains(&workers[0])).then_some(()));
     let any = place.json(["recycle", "--any", "docs"]);
     assert_eq!(any["recycled"].as_array().map(Vec::len), Some(1), "{any}");
@@ -198,7 +198,7 @@ fn workers_are_replaced_by_hand_if_they_are_idle() {
     assert_eq!(node.end().0, Some(0));
 }
 
-/// Handlers of the Python SDK: one prints what is secret, the others never give a result.
+/// Handlers of the Python SDK: one prints a secret, the others never return a result.
 const SECRETIVE: &str = "import os, time\nfrom ostler import worker\n\n\
     @worker.task('secret')\ndef secret(payload, ctx):\n    print('password of tenant A is hunter2')\n\n\
     @worker.task('die')\ndef die(payload, ctx):\n    os._exit(9)\n\n\
@@ -255,7 +255,7 @@ fn workers_that_do_not_come_up_pause_the_queue_with_the_reason_until_it_is_resum
         let doctor = place.run(["doctor"]).out;
         doctor.contains("is paused").then_some(doctor)
     });
-    let cause = "error    The workers of pool \"docs\" do not come up: the worker exited with code 1 before it was ready: no library";
+    let cause = "error    The workers of pool \"docs\" fail to start: the worker exited with code 1 before it was ready: no library";
     assert!(doctor.starts_with(cause), "the cause comes first: {doctor}");
     assert!(!doctor.contains("No node") && !doctor.contains("Start a node"), "{doctor}");
     assert_eq!(place.json(["show", &id])["runs"], 0);
@@ -308,7 +308,7 @@ fn no_worker_outlives_its_node() {
 fn the_examples_in_three_languages_run_under_a_node() {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
     let place = Place::new();
-    // The package is where node looks for it, as after an install.
+    // The package is where node looks for it, as after an installation.
     let modules = place.folder().join("node_modules");
     std::fs::create_dir(&modules).expect("a folder");
     std::os::unix::fs::symlink(format!("{root}/sdk/js"), modules.join("ostler")).expect("a link");

@@ -58,7 +58,7 @@ impl ThreadPolicy {
             None => Ok(None),
             Some(text) => match text.trim().parse::<usize>() {
                 Ok(number) if number > 0 => Ok(Some(number)),
-                Ok(_) | Err(_) => Err(format!("{name} is \"{text}\", and must be a whole number above zero")),
+                Ok(_) | Err(_) => Err(format!("{name} is \"{text}\", but must be a whole number above zero")),
             },
         };
         let policy = Self::for_cores(number(POOL_SIZE)?.unwrap_or(cores));

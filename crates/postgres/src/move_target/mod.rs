@@ -38,7 +38,7 @@ const MARK: &str = "CREATE TABLE IF NOT EXISTS ostler.arrival(
 const GUARD: &str = "CREATE OR REPLACE FUNCTION ostler.refuse_while_arriving() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF current_setting('ostler_move.arriving', true) IS DISTINCT FROM 'yes' THEN
-        RAISE EXCEPTION 'a store is moving in here, and cannot be used before it has arrived: wait for \"ostler db move\", or run it again'
+        RAISE EXCEPTION 'a store is being moved here, and cannot be used before the move is done: wait for \"ostler db move\", or run it again'
             USING ERRCODE = 'OSMOV';
     END IF;
     RETURN NULL;
@@ -119,7 +119,7 @@ pub(crate) async fn refuse_half(conn: &Conn, schema: &str) -> Sql<()> {
     match mark(conn, schema).await? {
         Some(mark) if !mark.open => {
             let sentence = format!(
-                "the store {} is moving in here, and cannot be used before it has arrived: wait for \"ostler db move\", or run it again",
+                "the store {} is being moved here, and cannot be used before the move is done: wait for \"ostler db move\", or run it again",
                 mark.source
             );
             Err(Abort::Refused(Error::new(ErrorKind::Moving, sentence)))
@@ -154,14 +154,14 @@ async fn look(conn: &Conn, schema: &str, id: MoveId) -> Sql<Arriving> {
         Some(mark) if mark.id == id => Ok(if mark.open { Arriving::Open } else { Arriving::Half }),
         Some(mark) if mark.id.id == id.id && !mark.open => Ok(Arriving::Stale),
         Some(mark) if !mark.open => refused(format!(
-            "the database holds a part of another store, {}, which is moving in: finish that move, or give it up with --abandon",
+            "the database contains part of another store, {}, which is being moved here: finish that move, or abandon it with --abandon",
             mark.source
         )),
         Some(_) | None => match first_filled(conn, schema).await? {
             None => Ok(Arriving::Empty),
             Some(table) => refused(format!(
-                "the database is not empty: there are rows in \"{schema}\".\"{table}\". A store moves into an empty one; name another \
-                 database, or drop the schema if nobody needs it"
+                "the database is not empty: there are rows in \"{schema}\".\"{table}\". A store can only move to an empty one; name another \
+                 database, or drop the schema if it is not needed"
             )),
         },
     }

@@ -112,7 +112,7 @@ fn refuse_zeros(table: Table, record: &Record) -> Sql<()> {
     };
     let Some(at) = record.0.iter().position(has_zero) else { return Ok(()) };
     let sentence = format!(
-        "PostgreSQL cannot keep the character U+0000, which stands in \"{}\" of the table \"{}\" at {}: remove that task, or \
+        "PostgreSQL cannot store the character U+0000, which is in \"{}\" of the table \"{}\" at {}: remove that task, or \
          prune it, and move again",
         table.columns()[at].name,
         table.name(),

@@ -68,7 +68,7 @@ impl Output {
 
     fn was_cut(&self, most: usize) -> String {
         format!(
-            "its output was cut: it wrote {} bytes, and at most {most} are kept, as JSON; the beginning and the end are there",
+            "its output was truncated: it wrote {} bytes, but at most {most} are kept, as JSON; the beginning and the end are there",
             self.written
         )
     }
@@ -84,7 +84,7 @@ impl Output {
         }
         if is_cut {
             let message = format!(
-                "its output was cut: it wrote {} bytes, and at most {most} are kept of an attempt that did not succeed",
+                "its output was truncated: it wrote {} bytes, but at most {most} are kept of an attempt that did not succeed",
                 self.written
             );
             notes.say(Note::Warning(message));
@@ -155,7 +155,7 @@ fn json(form: OutputForm, Part { bytes, is_cut }: Part, most: usize) -> Result<K
         return Err(needed);
     }
     let warning = is_deep.then(|| {
-        format!("its output is JSON that is more than {MAX_NESTING} levels deep, and is kept as a text")
+        format!("its output is JSON nested more than {MAX_NESTING} levels deep, and is kept as a string")
     });
     Ok(KeptOutput { json: serde_json::to_string(text).ok(), warning })
 }

@@ -78,7 +78,7 @@ pub enum PolicyError {
     NoProgram,
     #[error(transparent)]
     Template(#[from] TemplateError),
-    #[error("there is no such pattern for files: {0}")]
+    #[error("invalid file pattern: {0}")]
     Files(String),
     #[error("the sandbox: {0}")]
     Sandbox(#[from] SandboxError),

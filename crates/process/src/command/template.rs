@@ -73,7 +73,9 @@ impl Template {
             }
         }
         if argument.contains('\0') {
-            return Err("an argument would contain a NUL character, which no program can be given".to_owned());
+            return Err(
+                "an argument would contain a NUL character, which cannot be passed to a program".to_owned()
+            );
         }
         Ok(argument)
     }

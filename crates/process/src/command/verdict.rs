@@ -28,11 +28,11 @@ pub(super) fn exited(
                 classing = ClassSource::Assumed;
                 ErrorClass::Transient
             });
-            let failure = Failure::new(class, format!("it exited with code {code}{why}"));
+            let failure = Failure::new(class, format!("exit code {code}{why}"));
             Failure { exit_code: u8::try_from(code).ok(), ..failure }
         }
         Exit::Signal(signal) => {
-            let failure = Failure::new(ErrorClass::Crash, format!("it was ended by {}", signal_name(signal)));
+            let failure = Failure::new(ErrorClass::Crash, format!("killed by {}", signal_name(signal)));
             Failure { hint: hint(exit), ..failure }
         }
     };
@@ -43,16 +43,16 @@ pub(super) fn exited(
 pub(crate) fn how(exit: Exit) -> String {
     match exit {
         Exit::Code(code) => format!("exited with code {code}"),
-        Exit::Signal(signal) => format!("was ended by {}", signal_name(signal)),
+        Exit::Signal(signal) => format!("was killed by {}", signal_name(signal)),
     }
 }
 
 /// A possible explanation for an exit that the node did not cause.
 pub(crate) fn hint(exit: Exit) -> Option<String> {
     let hints = [
-        (Signal::KILL, "the system kills like this when it is out of memory"),
-        (Signal::XCPU, "it used more processor time than it may: \"cpu\" of its sandbox"),
-        (Signal::XFSZ, "it wrote a file that is larger than it may be: \"file_size\" of its sandbox"),
+        (Signal::KILL, "the system does this when it is out of memory"),
+        (Signal::XCPU, "it exceeded its CPU time: \"cpu\" of its sandbox"),
+        (Signal::XFSZ, "it exceeded its file size: \"file_size\" of its sandbox"),
     ];
     let hint = hints.into_iter().find(|(signal, _)| exit == Exit::Signal(signal.as_raw()));
     hint.map(|(_, hint)| hint.to_owned())
@@ -165,7 +165,7 @@ mod tests {
             let ended = exited(Exit::Code(code), &codes, None, Some("first\nlast".into()));
             let failure = failure(&ended);
             assert_eq!((failure.class, ended.classing), (class, classing));
-            assert_eq!(failure.message, format!("it exited with code {code}: last"));
+            assert_eq!(failure.message, format!("exit code {code}: last"));
             assert_eq!(failure.exit_code.map(i32::from), Some(code));
         }
     }
@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn signals_are_named() {
         let failure = failure(&exited(Exit::Signal(11), &Codes::default(), None, Some("the end".into())));
-        assert_eq!((failure.class, failure.message.as_str()), (ErrorClass::Crash, "it was ended by SIGSEGV"));
+        assert_eq!((failure.class, failure.message.as_str()), (ErrorClass::Crash, "killed by SIGSEGV"));
         assert_eq!((failure.details.as_deref(), failure.exit_code), (Some("the end"), None));
         assert_eq!(signal_name(40), "signal 40");
     }

@@ -65,13 +65,13 @@ pub struct Sandbox {
 /// An invalid sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SandboxError {
-    #[error("\"{0}\" is not there")]
+    #[error("\"{0}\" does not exist")]
     Missing(String),
     /// A path with a link that a child may have made.
     #[error("{0}")]
     Link(String),
     /// A path that contains the store.
-    #[error("\"{path}\" would give them \"{hidden}\", the store, which no child in a sandbox may reach")]
+    #[error("\"{path}\" would give access to \"{hidden}\", the store, which no child in a sandbox may reach")]
     Exposes {
         /// A listed path, or the folder of a task.
         path: String,

@@ -52,23 +52,26 @@ pub(super) fn attempt(trial: &Trial) -> Vec<String> {
         allowed(opened.is_ok(), format!("\"{}\" can be written", secret.display()));
     }
     if let Some(closed) = &trial.closed {
-        allowed(makes(closed), format!("a file can be made: \"{}\"", closed.display()));
+        allowed(makes(closed), format!("a file can be created: \"{}\"", closed.display()));
     }
-    allowed(!makes(&trial.open), format!("a file cannot be made where it may: \"{}\"", trial.open.display()));
+    allowed(
+        !makes(&trial.open),
+        format!("a file cannot be created where it should: \"{}\"", trial.open.display()),
+    );
     let (inet, unix) = match trial.network {
         Network::None => (true, true),
         Network::Unix => (true, false),
         Network::Open => (false, false),
     };
     let connects = || TcpStream::connect_timeout(&trial.listener, PATIENCE).is_ok();
-    allowed(inet && connects(), format!("a connection to {} comes about", trial.listener));
+    allowed(inet && connects(), format!("a connection to {} succeeds", trial.listener));
     let sends = || {
         let any = SocketAddr::new(trial.listener.ip(), 0);
         UdpSocket::bind(any).is_ok_and(|socket| socket.send_to(b"x", trial.listener).is_ok())
     };
     allowed(inet && sends(), format!("a datagram to {} can be sent", trial.listener));
     let calls = || UnixStream::connect(&trial.socket).is_ok();
-    allowed(unix && calls(), format!("a connection to \"{}\" comes about", trial.socket.display()));
+    allowed(unix && calls(), format!("a connection to \"{}\" succeeds", trial.socket.display()));
     let sends_locally =
         || UnixDatagram::pair().is_ok_and(|(one, _)| one.send_to(b"x", &trial.datagrams).is_ok());
     allowed(unix && sends_locally(), format!("a datagram to \"{}\" can be sent", trial.datagrams.display()));

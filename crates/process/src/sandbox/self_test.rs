@@ -30,16 +30,16 @@ pub enum SelfTestFailed {
     #[error("this machine cannot enforce it: {0}")]
     Unable(String),
     /// What must not work does not work without the sandbox either, so the test proves nothing.
-    #[error("it cannot be tried out here, because even without it only this works: {0}")]
+    #[error("it cannot be tested here, because even without it only this works: {0}")]
     NoControl(String),
     /// What must not work does.
     #[error("it does not hold: {0}")]
     Broken(String),
     /// The probe did not report a result.
-    #[error("the child that should try it out did not say how it went: {0}")]
+    #[error("the child that tests it did not report a result: {0}")]
     Silent(String),
     /// Another system error.
-    #[error("it cannot be tried out: {0}")]
+    #[error("it cannot be tested: {0}")]
     System(#[from] io::Error),
 }
 

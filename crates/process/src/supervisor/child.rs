@@ -38,13 +38,13 @@ pub struct Launch {
 
 /// The supervisor has exited, or the node has closed it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the supervisor of the node's children is gone")]
+#[error("the supervisor process is gone")]
 pub struct SupervisorGone;
 
 /// Why a child could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum SpawnError {
-    #[error("no pipe for the child: {0}")]
+    #[error("cannot create a pipe for the child: {0}")]
     Pipe(#[from] io::Error),
     #[error("the child cannot be started: {error}")]
     Refused { about: About, error: io::Error },

@@ -40,7 +40,7 @@ pub enum StartError {
     TooMuchToHold,
     /// Control groups were requested, and are not available.
     #[error(
-        "children cannot be contained by control groups here, as containment = \"cgroup\" asks: {0}; use \"auto\" or \"group\""
+        "children cannot be contained by control groups here, as containment = \"cgroup\" requires: {0}; use \"auto\" or \"group\""
     )]
     NoContainment(String),
     /// The program was started, but is not a supervisor, or hangs.

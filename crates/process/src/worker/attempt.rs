@@ -174,7 +174,7 @@ impl<'a> Attempt<'a> {
                     AttemptStage::Told(why) => self.terminate(why, timer.as_mut()),
                     AttemptStage::Terminating(why) => self.kill(why, timer.as_mut()),
                     AttemptStage::Leaving(why) => {
-                        let crash = self.crash("closed its socket, and went on without it".to_owned());
+                        let crash = self.crash("closed its socket and kept running".to_owned());
                         self.kill(why.unwrap_or(EndReason::Failed(crash)), timer.as_mut());
                     }
                     // Killed and still alive: the worker hangs in the kernel.
@@ -264,7 +264,7 @@ impl<'a> Attempt<'a> {
         if !self.steps.insert(name.clone()) {
             let message = format!("the step \"{name}\" is done twice in one attempt; each has its own name");
             let failure = Failure { step: Some(name), ..Failure::new(ErrorClass::Permanent, message) };
-            return self.tell(EndReason::Failed(failure), "a step has a name that another one had", timer);
+            return self.tell(EndReason::Failed(failure), "a step name is used twice", timer);
         }
         match self.control.steps.store() {
             Some(supervisor) => self.saving = Some(save(Arc::clone(supervisor), name, value)),
@@ -286,7 +286,7 @@ impl<'a> Attempt<'a> {
         };
         let message = format!("the step \"{name}\" is not kept: {why}");
         let failure = Failure { step: Some(name.to_owned()), ..Failure::new(class, message) };
-        self.tell(EndReason::Failed(failure), "a step could not be kept", timer);
+        self.tell(EndReason::Failed(failure), "a step could not be saved", timer);
     }
 
     fn log(&mut self, stream: OutputStream) {

@@ -42,7 +42,7 @@ pub(super) fn too_deep() -> Failure {
 pub(super) fn strange(id: &str, token: u64, runs: Option<(&str, u64)>) -> String {
     let runs = runs.map_or_else(|| "nothing".to_owned(), |(id, token)| format!("{id} with token {token}"));
     let id: String = id.chars().take(40).flat_map(char::escape_debug).collect();
-    format!("spoke for the task {id} with token {token}, and runs {runs}")
+    format!("spoke for the task {id} with token {token}, but runs {runs}")
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 /// The message of a failure without one.
-const NO_MESSAGE: &str = "it failed, and did not say why";
+const NO_MESSAGE: &str = "it failed without a message";
 
 /// A frame from a worker.
 #[derive(Clone, Debug, PartialEq)]

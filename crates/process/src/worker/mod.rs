@@ -186,7 +186,7 @@ impl Executor for Process {
     }
 
     async fn ended(&self, worker: WorkerId) -> Failure {
-        let gone = || Failure::new(ErrorClass::Crash, "the worker is not there any more");
+        let gone = || Failure::new(ErrorClass::Crash, "the worker is gone");
         let Some(seat) = self.seat(worker) else { return gone() };
         let mut place = seat.worker.lock().await;
         let Some(child) = place.as_mut() else { return gone() };

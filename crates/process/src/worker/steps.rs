@@ -26,10 +26,9 @@ pub(super) async fn earlier_steps(
     };
     done.map_err(|error| match error {
         StepError::Lost => AttemptResult::cancelled(),
-        StepError::Away(reason) | StepError::Refused(reason) => AttemptResult::failed_with(
-            ErrorClass::Transient,
-            format!("its steps cannot be looked up: {reason}"),
-        ),
+        StepError::Away(reason) | StepError::Refused(reason) => {
+            AttemptResult::failed_with(ErrorClass::Transient, format!("its steps cannot be read: {reason}"))
+        }
     })
 }
 
@@ -41,7 +40,7 @@ pub(super) fn save(supervisor: Arc<dyn StepStore>, name: String, value: String) 
             // An earlier attempt has completed it: its value stays.
             Ok(StepLookup::Done(_)) => Ok(()),
             Ok(StepLookup::Twice) => {
-                Err(StepError::Refused("it was begun before in this attempt".to_owned()))
+                Err(StepError::Refused("it was already started in this attempt".to_owned()))
             }
             Err(error) => Err(error),
         };

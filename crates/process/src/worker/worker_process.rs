@@ -131,15 +131,12 @@ impl WorkerProcess {
                 IdleEvent::Said(IncomingFrame::Ready { protocol: PROTOCOL, kinds: Some(kinds) })
                     if kinds.len() > MAX_KINDS =>
                 {
-                    return Err(crash(format!(
-                        "names {} kinds, and at most {MAX_KINDS} can be asked for",
-                        kinds.len()
-                    )));
+                    return Err(crash(format!("names {} kinds; the maximum is {MAX_KINDS}", kinds.len())));
                 }
                 IdleEvent::Said(IncomingFrame::Ready { protocol: PROTOCOL, kinds }) => return Ok(kinds),
                 IdleEvent::Said(IncomingFrame::Ready { protocol, .. }) => {
                     return Err(crash(format!(
-                        "speaks version {protocol} of the protocol, and this node {PROTOCOL}"
+                        "speaks version {protocol} of the protocol, but this node speaks {PROTOCOL}"
                     )));
                 }
                 IdleEvent::Said(IncomingFrame::Unknown) => {}
@@ -160,7 +157,7 @@ impl WorkerProcess {
                 IdleEvent::Said(IncomingFrame::Of { id, token, .. }) if self.past.has(&id, token) => continue,
                 IdleEvent::Said(IncomingFrame::Of { id, token, .. }) => crash(strange(&id, token, None)),
                 IdleEvent::Nonsense(nonsense) => senseless(&nonsense),
-                IdleEvent::Ended(exit) => died(exit, "while it had nothing to do"),
+                IdleEvent::Ended(exit) => died(exit, "while it was idle"),
             };
             return self.with_last_words(failure);
         }

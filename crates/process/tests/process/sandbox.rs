@@ -247,7 +247,7 @@ async fn the_store_cannot_be_had_by_listing_it() {
     let nowhere = Sandbox { read: vec!["/no/such".into()], ..scene.sandbox() };
     let refused =
         Command::new(supervisor.clone(), scene.shell(nowhere, "true")).expect_err("it is not there");
-    assert!(refused.to_string().contains("\"/no/such\" is not there"), "{refused}");
+    assert!(refused.to_string().contains("\"/no/such\" does not exist"), "{refused}");
 
     let beside = Work { folder: Some(scene.text("")), ..scene.task() };
     let failure = failure(run(&supervisor, scene.shell(scene.sandbox(), "true"), beside).await.0);

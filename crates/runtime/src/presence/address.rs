@@ -21,17 +21,17 @@ pub struct RedisAddress {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadRedisAddress {
     /// An unknown scheme, or none.
-    #[error("Redis is named redis://host:port, or rediss://host:port where it encrypts")]
+    #[error("expected redis://host:port, or rediss://host:port for TLS")]
     Scheme,
     /// The rest of the URL is invalid.
     #[error(
-        "write redis://user:password@host:port/number, where all but the host may be left out; in a password, @ is written %40, \
+        "write redis://user:password@host:port/number, where all but the host is optional; in a password, write @ as %40, \
          / %2F, # %23 and ? %3F"
     )]
     Unreadable,
     /// The URL has options, and none are supported.
     #[error(
-        "nothing follows the number of the database: there are no options, and a server that encrypts must prove who it is"
+        "nothing may follow the number of the database: there are no options, and the certificate of a TLS server is always checked"
     )]
     Options,
 }
@@ -132,7 +132,7 @@ mod tests {
             ("redis://anna:secret@cache/-1", "all but the host"),
             ("redis://anna:secret@0.0.0.0", "all but the host"),
             ("redis://anna:se/secret@cache", "all but the host"),
-            ("rediss://anna:secret@cache/#insecure", "must prove who it is"),
+            ("rediss://anna:secret@cache/#insecure", "is always checked"),
             ("redis://anna:secret@cache?protocol=resp3", "there are no options"),
         ] {
             let sentence = RedisAddress::parse(text).expect_err(text).to_string();

@@ -74,7 +74,7 @@ impl Presence {
         }
         if ttl < interval.saturating_mul(2) {
             let sentence =
-                format!("presence.ttl is {ttl:?}, and must be at least two intervals ({interval:?} each)");
+                format!("presence.ttl is {ttl:?}, but must be at least two intervals ({interval:?} each)");
             return Err(InvalidConfig::new(sentence));
         }
         Ok(())

@@ -31,22 +31,22 @@ pub enum RedisFault {
     #[error("it did not answer within {} s", ANSWER.as_secs())]
     Silent,
     /// Authentication failed or is required.
-    #[error("it does not let us in: it wants a user and a password, or others than these")]
+    #[error("it refuses the login: it requires a user and a password, or different ones")]
     NotLetIn,
     /// The user lacks the necessary permissions.
     #[error("it does not allow this user to set a key ostler:node:… or to publish on {CHANNEL}")]
     NotAllowed,
     /// The server accepts no more keys.
-    #[error("it is out of memory, and takes no more keys")]
+    #[error("it is out of memory and accepts no more keys")]
     Full,
     /// The server is a read-only replica.
-    #[error("it is a replica, and can only be read")]
+    #[error("it is a read-only replica")]
     ReadOnly,
     /// Another error, by its code.
     #[error("it answered with the error {0}")]
     Refused(String),
     /// The peer does not speak the Redis protocol.
-    #[error("what answers there does not speak as Redis does")]
+    #[error("the server does not speak the Redis protocol")]
     Foreign,
 }
 

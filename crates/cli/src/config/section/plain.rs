@@ -1,4 +1,4 @@
-//! Values that a file has for others: JSON for a payload, a moment, a number that may be negative.
+//! Values of other formats: JSON payloads, timestamps, signed numbers.
 
 use std::ops::RangeInclusive;
 
@@ -12,7 +12,7 @@ use super::super::expand::expand;
 use super::FoundValue;
 
 impl FoundValue<'_> {
-    /// Whatever it is, as JSON. Texts have their variables replaced.
+    /// Any value as JSON. Variables in strings are replaced.
     pub(in super::super) fn json(&self) -> Option<Value> {
         self.json_of(self.value)
     }
@@ -22,20 +22,20 @@ impl FoundValue<'_> {
         match value.get_ref() {
             DeValue::String(text) => match expand(text, self.reading.env) {
                 Ok(text) => Some(Value::String(text)),
-                Err(error) => self.refuse(format!("has {} in it: {error}", shown())),
+                Err(error) => self.refuse(format!("contains {}: {error}", shown())),
             },
             DeValue::Integer(integer) => {
                 let number = i64::from_str_radix(integer.as_str(), integer.radix()).ok();
                 let number = number.map(|number| Value::Number(number.into()));
-                number.or_else(|| self.refuse(format!("has {} in it, which is too large a number", shown())))
+                number.or_else(|| self.refuse(format!("contains {}, which is too large a number", shown())))
             }
             DeValue::Float(float) => {
                 let number = float.as_str().parse().ok().and_then(Number::from_f64).map(Value::Number);
-                number.or_else(|| self.refuse(format!("has {} in it, which JSON cannot say", shown())))
+                number.or_else(|| self.refuse(format!("contains {}, which JSON cannot represent", shown())))
             }
             DeValue::Boolean(yes) => Some(Value::Bool(*yes)),
             DeValue::Datetime(at) => Some(Value::String(at.to_string())),
-            // Every element is looked at, so that every fault is told.
+            // Every element is read, so that every fault is reported.
             DeValue::Array(items) => {
                 let items: Vec<Option<Value>> = items.iter().map(|item| self.json_of(item)).collect();
                 items.into_iter().collect::<Option<Vec<_>>>().map(Value::Array)
@@ -50,7 +50,7 @@ impl FoundValue<'_> {
         }
     }
 
-    /// A moment, in quotes or as TOML writes it.
+    /// A timestamp, as a string or as a TOML date-time.
     pub(in super::super) fn moment(&self) -> Option<Timestamp> {
         let text = match self.value.get_ref() {
             DeValue::Datetime(at) => at.to_string(),
@@ -66,7 +66,6 @@ impl FoundValue<'_> {
             .ok()
     }
 
-    /// A whole number that may be negative.
     pub(in super::super) fn signed(&self, range: RangeInclusive<i64>) -> Option<i64> {
         let number = self.value.get_ref().as_integer().and_then(|integer| {
             i64::from_str_radix(integer.as_str(), integer.radix())
@@ -75,7 +74,7 @@ impl FoundValue<'_> {
         });
         number.or_else(|| {
             let right = format!("a whole number from {} to {}", range.start(), range.end());
-            self.refuse(format!("is {}, and must be {right}", self.shown()))
+            self.refuse(format!("is {}, but must be {right}", self.shown()))
         })
     }
 }

@@ -1,11 +1,11 @@
-//! Pools of long-lived workers.
+//! Pools of persistent workers.
 
 use std::time::Duration;
 
 use super::super::ExecutorSettings;
 use super::{fault, good};
 
-/// A pool of workers, with these lines in it.
+/// A pool of workers, with these lines.
 fn workers(lines: &str) -> String {
     format!("[pool.docs]\nexecutor = \"process\"\ncommand = [\"python3\", \"worker.py\"]\n{lines}\n")
 }
@@ -39,15 +39,15 @@ fn a_pool_of_workers_has_two_unless_it_may_have_only_one() {
 #[test]
 fn what_a_pool_of_workers_cannot_be_is_refused_with_a_sentence() {
     for (lines, sentence) in [
-        ("ready_timeout = \"1h\"", "pool.docs.ready_timeout is 1h, and must be at most 10m"),
+        ("ready_timeout = \"1h\"", "pool.docs.ready_timeout is 1h, but must be at most 10m"),
         (
             "recycle = { after_tasks = 0 }",
-            "pool.docs.recycle.after_tasks is 0, and must be a whole number from 1",
+            "pool.docs.recycle.after_tasks is 0, but must be a whole number from 1",
         ),
-        ("recycle = { above_memory = 5 }", "pool.docs.recycle.above_memory is 5: a size has a unit"),
-        ("recycle = { after = 5 }", "pool.docs.recycle.after: there is no such key"),
-        ("stdin = \"payload\"", "pool.docs.stdin: there is no such key"),
-        ("exit_codes = { permanent = [1] }", "pool.docs.exit_codes: there is no such key"),
+        ("recycle = { above_memory = 5 }", "pool.docs.recycle.above_memory is 5: missing unit"),
+        ("recycle = { after = 5 }", "pool.docs.recycle.after: unknown key"),
+        ("stdin = \"payload\"", "pool.docs.stdin: unknown key"),
+        ("exit_codes = { permanent = [1] }", "pool.docs.exit_codes: unknown key"),
     ] {
         let told = fault(&workers(lines));
         assert!(told.contains(sentence), "{told}");

@@ -1,4 +1,4 @@
-//! Where children work, and what they may do at most.
+//! Folders and sandboxes of children.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use ostler_testkit::scratch;
 use super::super::ExecutorSettings;
 use super::{fault, good, pool};
 
-/// A pool, with what has no default as the reference has it.
+/// A pool, with the reference's examples for keys that have no default.
 pub(super) fn with_examples(plain: ExecutorSettings, shown: &ExecutorSettings) -> ExecutorSettings {
     let (ExecutorSettings::Command(plain), ExecutorSettings::Command(shown)) = (plain, shown) else {
         panic!("it is of commands")
@@ -65,21 +65,21 @@ fn workers_have_one_too() {
 #[test]
 fn what_a_sandbox_cannot_be_is_refused_with_a_sentence() {
     for (lines, words) in [
-        ("sandbox = 1", "pool.shell.sandbox is 1, and must be true, false or a table"),
+        ("sandbox = 1", "pool.shell.sandbox is 1, but must be true, false or a table"),
         ("sandbox = \"yes\"", "must be true, false or a table"),
         (
             "sandbox = { network = \"tcp\" }",
-            "pool.shell.sandbox.network is \"tcp\", and must be false, true or \"unix\"",
+            "pool.shell.sandbox.network is \"tcp\", but must be false, true or \"unix\"",
         ),
-        ("sandbox = { chmod = \"x\" }", "pool.shell.sandbox.chmod is \"x\", and must be true or false"),
+        ("sandbox = { chmod = \"x\" }", "pool.shell.sandbox.chmod is \"x\", but must be true or false"),
         ("sandbox = { reed = [] }", "did you mean read?"),
         ("sandbox = { read = \"/usr\" }", "must be a list of strings"),
-        ("sandbox = { write = [\"\"] }", "pool.shell.sandbox.write has an empty path in it"),
+        ("sandbox = { write = [\"\"] }", "pool.shell.sandbox.write contains an empty path"),
         ("sandbox = { memory = \"1KiB\" }", "must be from 1MiB"),
         ("sandbox = { cpu = 30 }", "pool.shell.sandbox.cpu is 30"),
         ("sandbox = { files = 3 }", "must be a whole number from 8"),
         ("folder = \"\"", "pool.shell.folder is empty"),
-        ("folders = [\"a\"]", "pool.shell.folders is [\"a\"], and must be a string"),
+        ("folders = [\"a\"]", "pool.shell.folders is [\"a\"], but must be a string"),
     ] {
         let told = fault(&pool(lines));
         assert!(told.contains(words), "{lines}: {told}");
@@ -130,27 +130,27 @@ fn task_folders_that_another_sandbox_reaches_are_refused() {
             "folders = \"work\"\nsandbox = true",
             "folders = \"work/one\"",
             [
-                "pool.other.folders: its tasks work in",
-                "in the sandbox of pool.one may change that",
-                "of its folders",
+                "pool.other.folders: its task folders are in",
+                "in the sandbox of pool.one may change",
+                "in its folders",
             ],
         ),
         (
             "sandbox = { write = [\"alias\"] }",
             "folders = \"work\"\nsandbox = true",
             [
-                "pool.other.folders: its tasks work in",
-                "in the sandbox of pool.one may change that",
-                "of its sandbox.write",
+                "pool.other.folders: its task folders are in",
+                "in the sandbox of pool.one may change",
+                "in its sandbox.write",
             ],
         ),
         (
             "folders = \"work\"\nsandbox = { write = [\"work\"] }",
             "",
             [
-                "pool.one.folders: its tasks work in",
-                "in the sandbox of pool.one may change that",
-                "of its sandbox.write",
+                "pool.one.folders: its task folders are in",
+                "in the sandbox of pool.one may change",
+                "in its sandbox.write",
             ],
         ),
     ] {

@@ -58,17 +58,20 @@ fn a_schedule_that_cannot_be_kept_is_refused_in_a_sentence() {
     for (lines, sentence) in [
         ("", "schedule.s.cron is missing, and so are every and at"),
         ("cron = \"@daily\"\nevery = \"1h\"", "schedule.s.every and cron are both given"),
-        ("cron = \"0 25 * * *\"", "schedule.s.cron cannot be used: \"0 25 * * *\" is not a cron line"),
+        (
+            "cron = \"0 25 * * *\"",
+            "schedule.s.cron is invalid: \"0 25 * * *\" is not a cron expression: the hour 25 is not in 0-23",
+        ),
         ("cron = \"0 0 30 2 *\"", "a day that never comes"),
         ("cron = \"@daily\"\ntimezone = \"Berlin\"", "\"Berlin\" is not a time zone"),
-        ("every = \"1h\"\ntimezone = \"UTC\"", "schedule.s.timezone is for cron lines"),
-        ("every = \"10ms\"", "schedule.s.every cannot be used: a step of 10ms is too short"),
-        ("every = 5", "schedule.s.every is 5: a duration has a unit"),
-        ("at = \"tomorrow\"", "schedule.s.at is \"tomorrow\": a moment is written"),
-        ("at = 2030-01-01", "a moment is written"),
+        ("every = \"1h\"\ntimezone = \"UTC\"", "schedule.s.timezone is only for cron"),
+        ("every = \"10ms\"", "schedule.s.every is invalid: an interval of 10ms is not allowed"),
+        ("every = 5", "schedule.s.every is 5: missing unit"),
+        ("at = \"tomorrow\"", "schedule.s.at is \"tomorrow\": a time needs an offset"),
+        ("at = 2030-01-01", "a time needs an offset"),
         ("every = \"1h\"\noverlap = \"wait\"", "must be \"skip\" or \"queue\" or \"replace\""),
         ("every = \"1h\"\nmissed = \"none\"", "must be \"skip\" or \"one\" or \"all\""),
-        ("every = \"1h\"\ncorn = \"x\"", "schedule.s.corn: there is no such key; did you mean cron?"),
+        ("every = \"1h\"\ncorn = \"x\"", "schedule.s.corn: unknown key; did you mean cron?"),
     ] {
         let line = fault(&schedule(lines));
         assert!(line.contains(sentence), "{lines}: {line}");
@@ -78,11 +81,11 @@ fn a_schedule_that_cannot_be_kept_is_refused_in_a_sentence() {
         ("[schedule.s]\nevery = \"1h\"\ntask = { queue = \"q\" }", "schedule.s.task.kind is missing"),
         (
             "[schedule.s]\nevery = \"1h\"\ntask = { queue = \"q\", kind = \"k\", priority = 101 }",
-            "task.priority is 101, and must be a whole number from -100 to 100",
+            "task.priority is 101, but must be a whole number from -100 to 100",
         ),
         (
             "[schedule.s]\nevery = \"1h\"\ntask = { queue = \"q\", kind = \"k\", payload = [nan] }",
-            "task.payload has nan in it, which JSON cannot say",
+            "task.payload contains nan, which JSON cannot represent",
         ),
         (
             "[schedule.\"\"]\nevery = \"1h\"\ntask = { queue = \"q\", kind = \"k\" }",

@@ -1,4 +1,4 @@
-//! The config that was named.
+//! Rules about the config.
 
 use ostler_process::supervisor::Contained;
 
@@ -17,17 +17,17 @@ pub(super) fn findings(facts: &DoctorFacts) -> Vec<Finding> {
 fn containment(contained: &Result<Contained, String>) -> Finding {
     match contained {
         Ok(Contained::Cgroup) => {
-            info("containment", "Children are contained by control groups: none outlives its node", "")
+            info("containment", "Children are contained by control groups: none can outlive its node", "")
         }
         Ok(Contained::Group) => info(
             "containment",
-            "Children are contained by process groups, and a search for whoever left them",
-            "Where control groups can be made, they hold more firmly: run the node with the right to make them",
+            "Children are contained by process groups, and a search for children that left them",
+            "Control groups are more reliable: run the node with permission to create them",
         ),
         Err(why) => error(
             "containment-missing",
-            format!("Children cannot be contained as the config says: {why}"),
-            "Run the node with the right to make control groups, or set containment = \"auto\"",
+            format!("Children cannot be contained as configured: {why}"),
+            "Run the node with permission to create control groups, or set containment = \"auto\"",
         ),
     }
 }
@@ -37,19 +37,23 @@ fn of_the_file(facts: &DoctorFacts) -> Vec<Finding> {
         None => Vec::new(),
         Some(ConfigFacts::Broken(why)) => {
             let mut advice =
-                "Mend the file and check it: ostler config --check FILE. ostler config --default shows every key".to_owned();
+                "Fix the file and check it: ostler config --check FILE. To see every key: ostler config --default".to_owned();
             if facts.site.is_none() {
                 advice.push_str(
-                    ". The config says which store is meant, so none was looked into; to look into one: --store URL",
+                    ". The config names the store, so no store was examined; to examine one: --store URL",
                 );
             }
-            vec![error("config-broken", format!("The config cannot be used: {why}"), advice)]
+            vec![error("config-broken", format!("The config is invalid: {why}"), advice)]
         }
         Some(ConfigFacts::Good { queues, missing_programs, open_doors, warnings }) => {
             let mut found: Vec<Finding> = missing_programs.iter().map(missing).collect();
             found.extend(open_doors.iter().map(|door| warning(door.code, &door.sentence, door.advice)));
             found.extend(warnings.iter().map(|sentence| {
-                warning("script-injection", format!("The config has a hole: {sentence}"), INJECTION_ADVICE)
+                warning(
+                    "script-injection",
+                    format!("The config allows injection: {sentence}"),
+                    INJECTION_ADVICE,
+                )
             }));
             found.extend(not_up(facts, queues));
             found
@@ -60,19 +64,19 @@ fn of_the_file(facts: &DoctorFacts) -> Vec<Finding> {
 fn missing((pool, program): &(String, String)) -> Finding {
     error(
         "program-missing",
-        format!("Pool \"{pool}\" runs \"{}\", and there is no such program", visible(program)),
-        format!("Install it, or write its whole path: command -v {} finds it", word(program)),
+        format!("Pool \"{pool}\" runs \"{}\", which was not found", visible(program)),
+        format!("Install it, or use its full path: command -v {}", word(program)),
     )
 }
 
-/// Pools of the config that nobody runs although nodes are up: the config was changed after they started.
+/// Pools of the config that no running node has: the config was changed after the nodes started.
 fn not_up<'f>(facts: &'f DoctorFacts, queues: &'f [String]) -> impl Iterator<Item = Finding> + 'f {
     let served = seen(facts).and_then(|seen| queues::served(seen, facts.now));
     let lacks = move |queue: &&String| served.as_ref().is_some_and(|served| !served.contains(*queue));
     queues.iter().filter(lacks).map(|queue| {
         warning(
             "pool-not-up",
-            format!("The config has a pool \"{queue}\", and no node that is up runs it"),
+            format!("No running node has the pool \"{queue}\" of the config"),
             "Was the config changed? Restart the node: ostler drain NODE, then ostler up",
         )
     })

@@ -1,5 +1,5 @@
-//! The jobs of `ostler map`: items that are left although nobody runs the job, and items that failed. No pool of a config can serve
-//! them, so the advice is another than for queues.
+//! Rules about jobs of `ostler map`: unfinished jobs that no process is running, and failed items. No pool of a config can serve
+//! them, so the advice differs from that for queues.
 
 use ostler_core::Task;
 use ostler_store::jobs::JobRecord;
@@ -21,7 +21,7 @@ pub(super) fn findings(seen: &StoreFacts) -> Vec<Finding> {
     found
 }
 
-/// A job with items left that nobody works on. One that is paused is told of as its queue is.
+/// An unfinished job that no node is running. A paused one is reported with its queue.
 fn unfinished(survey: &Survey, record: &JobRecord) -> Option<Finding> {
     let (id, counts) = (record.job.id, &record.counts);
     let left = counts.queued + counts.claimed + counts.running;
@@ -29,7 +29,7 @@ fn unfinished(survey: &Survey, record: &JobRecord) -> Option<Finding> {
         return None;
     }
     let sentence = format!(
-        "Nobody runs the job \"{}\" ({id}): {} of its {} items",
+        "No process is running job \"{}\" ({id}): {} of its {} items",
         visible(&record.job.name),
         tasks(left, "is left", "are left"),
         record.job.items
@@ -37,15 +37,14 @@ fn unfinished(survey: &Survey, record: &JobRecord) -> Option<Finding> {
     let spec = serde_json::from_str::<Spec>(&record.job.spec).ok();
     let go_on = match spec.as_ref().map(|spec| spec.served_by) {
         Some(ServedBy::Node) => {
-            "It was left to a node: start one whose config has serve_jobs = true".to_owned()
+            "It was left to a node: start one with serve_jobs = true in its config".to_owned()
         }
         Some(ServedBy::Mapper) | None => {
             let folder = spec.map(|spec| format!(" in {}", word(&spec.folder))).unwrap_or_default();
-            format!("To go on, run the same \"ostler map\" line again{folder}")
+            format!("To continue, run the same \"ostler map\" command again{folder}")
         }
     };
-    let advice =
-        format!("{go_on}. To give it up: ostler job cancel {id}, or ostler job rm {id}, which removes it");
+    let advice = format!("{go_on}. To give it up: ostler job cancel {id}; to remove it: ostler job rm {id}");
     Some(warning("job-unfinished", sentence, advice))
 }
 
@@ -56,7 +55,7 @@ fn failed_items(failed: &[&Task], sample: &Sample) -> Option<Finding> {
         counted(failed.len(), sample, "has failed for good: an item", "have failed for good: items"),
         visible(&reason)
     );
-    let advice = "See ostler job ls and ostler job show JOB. To try them again, run the same \"ostler map\" line again; when they are \
-                  not needed any more: ostler job rm JOB";
+    let advice = "See ostler job ls and ostler job show JOB. To retry them, run the same \"ostler map\" command again; when they are \
+                  no longer needed: ostler job rm JOB";
     Some(warning("job-items-failed", sentence, advice))
 }

@@ -1,4 +1,4 @@
-//! What holds tasks back though nobody paused it: open breakers, and "too many requests".
+//! Rules about throttled queues and keys, other than pauses: open breakers, and "too many requests".
 
 use ostler_core::{BreakerState, Timestamp};
 use ostler_store::gates::KeyRecord;
@@ -7,7 +7,7 @@ use ostler_store::views::QueueRecord;
 use super::super::facts::StoreFacts;
 use super::{Finding, about, info, names, warning, word};
 
-/// No moment that a clock ever shows: it lasts until somebody ends it.
+/// A time that no clock reaches: it lasts until it is ended by hand.
 const FOR_EVER: Timestamp = Timestamp::from_millis(i64::MAX);
 
 pub(super) fn findings(seen: &StoreFacts, now: Timestamp) -> Vec<Finding> {
@@ -30,32 +30,32 @@ fn breaker(queue: &QueueRecord, now: Timestamp) -> Option<Finding> {
     let (name, one) = (&queue.name, word(&queue.name));
     let how = match queue.breaker? {
         BreakerState::Closed => return None,
-        BreakerState::Open { until: FOR_EVER } => "is open until somebody resets it".to_owned(),
+        BreakerState::Open { until: FOR_EVER } => "is open until it is reset".to_owned(),
         BreakerState::Open { until } if until > now => {
             format!("is open for another {}", about(until.since(now)))
         }
         BreakerState::Open { .. } => {
-            "is open, and the next task tries whether work succeeds again".to_owned()
+            "is open, and the next task tests whether work succeeds again".to_owned()
         }
         BreakerState::HalfOpen { .. } => {
-            "is half open: one task tries whether work succeeds again".to_owned()
+            "is half-open: one task tests whether work succeeds again".to_owned()
         }
     };
     let sentence = format!("The breaker of queue \"{name}\" {how}; its other tasks wait");
-    let advice =
-        format!("See what failed: ostler ls --queue {one}. When that is mended: ostler breaker reset {one}");
+    let advice = format!(
+        "To see failures: ostler ls --queue {one}. When the cause is fixed: ostler breaker reset {one}"
+    );
     Some(warning("breaker-open", sentence, advice))
 }
 
 fn held(queue: &QueueRecord, now: Timestamp) -> Option<Finding> {
     let until = queue.held_until?;
     let sentence = format!(
-        "Queue \"{}\" is held for another {}: one of its tasks was told to come back later",
+        "Queue \"{}\" is on hold for another {}: one of its tasks got \"too many requests\"",
         queue.name,
         about(until.since(now))
     );
-    let advice =
-        format!("It goes on by itself. To ask again now: ostler queue release {}", word(&queue.name));
+    let advice = format!("It resumes by itself. To resume now: ostler queue release {}", word(&queue.name));
     Some(info("queue-held", sentence, advice))
 }
 
@@ -68,7 +68,7 @@ fn open_keys(queue: &QueueRecord, keys: &[&KeyRecord]) -> Option<Finding> {
     );
     let (queue, key) = (word(&queue.name), word(&first.key));
     let advice = format!(
-        "See what failed: ostler ls --queue {queue}. When that is mended: ostler breaker reset {queue} --key {key}"
+        "To see failures: ostler ls --queue {queue}. When the cause is fixed: ostler breaker reset {queue} --key {key}"
     );
     Some(warning("key-breaker-open", sentence, advice))
 }
@@ -76,12 +76,12 @@ fn open_keys(queue: &QueueRecord, keys: &[&KeyRecord]) -> Option<Finding> {
 fn held_keys(queue: &QueueRecord, keys: &[&KeyRecord]) -> Option<Finding> {
     let first = keys.first()?;
     let sentence = format!(
-        "These limit keys of queue \"{}\" are held, because their tasks were told to come back later: {}",
+        "These limit keys of queue \"{}\" are on hold, because their tasks got \"too many requests\": {}",
         queue.name,
         names(keys.iter().map(|key| key.key.as_str()))
     );
     let advice = format!(
-        "They go on by themselves. To ask again now: ostler queue release {} --key {}",
+        "They resume by themselves. To resume now: ostler queue release {} --key {}",
         word(&queue.name),
         word(&first.key)
     );

@@ -1,4 +1,4 @@
-//! What follows from the facts. Each rule is a pure function, and each file has those about one thing.
+//! The doctor's rules: pure functions from facts to findings, one file per subject.
 
 mod clock;
 mod config;
@@ -20,10 +20,10 @@ use super::{Finding, Severity};
 use crate::config::duration;
 use crate::print::visible;
 
-/// Names that one sentence lists.
+/// The maximum number of names listed in one sentence.
 const MAX_NAMED: usize = 5;
 
-/// All that is wrong, the worst first.
+/// All findings, the worst first.
 pub(super) fn findings(facts: &DoctorFacts) -> Vec<Finding> {
     let mut found = Vec::new();
     match &facts.site {
@@ -47,7 +47,7 @@ pub(super) fn findings(facts: &DoctorFacts) -> Vec<Finding> {
     found
 }
 
-/// What was seen in the store, if it could be looked into.
+/// The store's facts, if it could be examined.
 fn seen(facts: &DoctorFacts) -> Option<&StoreFacts> {
     match &facts.look {
         StoreLook::Seen(seen) => Some(seen),
@@ -71,24 +71,24 @@ fn info(code: &'static str, sentence: impl Into<String>, advice: impl Into<Strin
     Finding { code, severity: Severity::Info, sentence: sentence.into(), advice: advice.into() }
 }
 
-/// A duration as people say it: nobody asks for milliseconds.
+/// A duration for people, without milliseconds.
 fn about(time: Duration) -> String {
     duration::show(Duration::from_secs(time.as_secs()))
 }
 
-/// So many tasks, with the verb that fits.
+/// A count of tasks, with the matching verb.
 fn tasks(count: u64, one: &str, many: &str) -> String {
     if count == 1 { format!("1 task {one}") } else { format!("{count} tasks {many}") }
 }
 
-/// The first few names, and how many more there are.
+/// The first few names, and the number of the others.
 fn names<'a>(all: impl Iterator<Item = &'a str>) -> String {
     let all: Vec<String> = all.map(|name| format!("\"{}\"", visible(name))).collect();
     let shown = all[..all.len().min(MAX_NAMED)].join(", ");
     if all.len() > MAX_NAMED { format!("{shown} and {} more", all.len() - MAX_NAMED) } else { shown }
 }
 
-/// A name as one word of a command line.
+/// A name quoted as one word of a command line.
 fn word(name: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@".contains(c);
     if !name.is_empty() && !name.starts_with('-') && name.chars().all(plain) {

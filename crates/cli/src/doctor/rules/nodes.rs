@@ -1,4 +1,4 @@
-//! The nodes: whether any is up, whether they answer, and whether they agree.
+//! Rules about nodes: none is up, overdue ones, different versions or settings.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,21 +31,21 @@ fn overdue(node: &NodeRecord) -> Option<Finding> {
     (node.liveness == Liveness::Overdue).then(|| {
         let (name, pid, ttl) = (&node.name, node.pid, about(node.ttl));
         let sentence = format!(
-            "Node \"{name}\" (process {pid}) has not renewed its leases within {ttl}: it is dead, stopped, or hangs"
+            "Node \"{name}\" (process {pid}) has not renewed its leases within {ttl}: it is dead, suspended, or hangs"
         );
         let go_on = if is_map(node) {
-            "If it is gone, run the same \"ostler map\" line again"
+            "If it is gone, run the same \"ostler map\" command again"
         } else {
-            "Another node takes its tasks over: ostler up"
+            "Another node takes over its tasks: ostler up"
         };
         let advice = format!(
-            "Look at its process: ps -o pid,stat,etime,args -p {pid}. State T is stopped: kill -CONT {pid}. {go_on}"
+            "Check its process: ps -o pid,stat,etime,args -p {pid}. State T means suspended: kill -CONT {pid}. {go_on}"
         );
         warning("node-overdue", sentence, advice)
     })
 }
 
-/// Whether the node is an `ostler map`: it serves the queue of a job.
+/// Whether the node is an `ostler map` process: it serves the queue of a job.
 fn is_map(node: &NodeRecord) -> bool {
     let queues = serde_json::from_str::<BTreeMap<String, Value>>(&node.settings).unwrap_or_default();
     queues.keys().any(|queue| jobs::of_queue(queue).is_some())
@@ -54,17 +54,16 @@ fn is_map(node: &NodeRecord) -> bool {
 fn versions(alive: &[&NodeRecord]) -> Option<Finding> {
     let versions: BTreeSet<&str> = alive.iter().map(|node| node.version.as_str()).collect();
     (versions.len() > 1).then(|| {
-        let sentence =
-            format!("The nodes that are up have different versions: {}", names(versions.into_iter()));
+        let sentence = format!("Running nodes have different versions: {}", names(versions.into_iter()));
         warning(
             "versions-differ",
             sentence,
-            "Bring them to one version, one after the other: ostler drain NODE, then ostler up",
+            "Upgrade them one after the other: ostler drain NODE, then ostler up",
         )
     })
 }
 
-/// Two nodes that give the same setting two values. What only one of them has is no contradiction: they may well serve
+/// Two nodes with different values for the same setting. A setting that only one of them has is not a conflict: they may serve
 /// different queues.
 fn settings(alive: &[&NodeRecord]) -> Option<Finding> {
     let said: Vec<(&NodeRecord, BTreeMap<String, String>)> = alive
@@ -87,7 +86,7 @@ fn settings(alive: &[&NodeRecord]) -> Option<Finding> {
     ))
 }
 
-/// The values in settings, by their path. Settings that are not JSON are one value without a path.
+/// The values of settings by path. Settings that are not JSON are one value with an empty path.
 fn leaves(settings: &str) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     match serde_json::from_str(settings) {
@@ -99,7 +98,7 @@ fn leaves(settings: &str) -> BTreeMap<String, String> {
     found
 }
 
-/// Settings are bounded by the store, and the reader of JSON bounds their depth.
+/// The recursion is bounded: the store limits settings, and the JSON parser limits their depth.
 fn collect(path: String, value: &Value, found: &mut BTreeMap<String, String>) {
     match value {
         Value::Object(fields) => {

@@ -1,4 +1,4 @@
-//! The queues: paused, full, served by nobody, or waiting although workers are idle.
+//! Rules about queues: paused, full, unserved, or waiting although workers are idle.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,11 +11,11 @@ use super::super::facts::{Sample, StoreFacts};
 use super::{Finding, about, error, jobs, tasks, warning, word};
 use crate::print::visible;
 
-/// A node that came up later than this has not told about its workers yet.
+/// A node that started more recently than this may not have reported its workers yet.
 const JUST_UP: Duration = Duration::from_secs(10);
-/// A ready task that waits longer than this while a worker has nothing to do is not being looked for.
+/// A ready task that waits longer than this beside an idle worker is not being claimed.
 const LONG_WAIT: Duration = Duration::from_secs(300);
-/// From so many parts of a hundred on, a queue is nearly full.
+/// The fill level in percent from which a queue is nearly full.
 const NEARLY_FULL_PERCENT: u64 = 90;
 
 pub(super) fn findings(seen: &StoreFacts, now: Timestamp) -> Vec<Finding> {
@@ -34,7 +34,7 @@ fn is_paused(seen: &StoreFacts, queue: &str) -> bool {
     seen.survey.queues.iter().any(|record| record.name == queue && record.settings.paused.is_some())
 }
 
-/// Whether its tasks may have to wait, however many workers there are.
+/// Whether its tasks may have to wait, regardless of the number of workers.
 fn is_held_back(seen: &StoreFacts, queue: &str) -> bool {
     let open = |breaker: Option<BreakerState>| !matches!(breaker, None | Some(BreakerState::Closed));
     let gated = |record: &QueueRecord| {
@@ -48,29 +48,21 @@ fn paused(seen: &StoreFacts, queue: &QueueRecord) -> Option<Finding> {
     let waiting = tasks(waiting_in(seen, &queue.name), "waits in it", "wait in it");
     if let Some(cause) = reason.strip_prefix(WORKERS_FAIL) {
         let sentence = format!(
-            "The workers of pool \"{}\" do not come up: {}. Its queue is paused, and {waiting}",
+            "The workers of pool \"{}\" fail to start: {}. Its queue is paused, and {waiting}",
             queue.name,
             cause.trim_start_matches(':').trim()
         );
-        let advice = format!("Mend that, then have them tried again: ostler resume {}", word(&queue.name));
+        let advice = format!("Fix that, then start them again: ostler resume {}", word(&queue.name));
         return Some(error("workers-failing", sentence, advice));
     }
     let why =
         if reason.is_empty() { "without a reason".to_owned() } else { format!("\"{}\"", visible(reason)) };
     if let Some(job) = jobs::of_queue(&queue.name) {
         let sentence = format!("Job {job} is paused: {why}; {waiting}");
-        return Some(warning(
-            "queue-paused",
-            sentence,
-            format!("When the reason is gone: ostler job resume {job}"),
-        ));
+        return Some(warning("queue-paused", sentence, format!("To resume it: ostler job resume {job}")));
     }
     let sentence = format!("Queue \"{}\" is paused: {why}; {waiting}", queue.name);
-    Some(warning(
-        "queue-paused",
-        sentence,
-        format!("When the reason is gone: ostler resume {}", word(&queue.name)),
-    ))
+    Some(warning("queue-paused", sentence, format!("To resume it: ostler resume {}", word(&queue.name))))
 }
 
 fn limit(seen: &StoreFacts, queue: &QueueRecord) -> Option<Finding> {
@@ -79,27 +71,27 @@ fn limit(seen: &StoreFacts, queue: &QueueRecord) -> Option<Finding> {
     let advice = "Add workers (max_workers of its pool), or raise its queue_limit in the config";
     if waiting >= limit {
         let sentence = format!(
-            "Queue \"{}\" is full: {waiting} tasks wait, its limit is {limit}, and new ones are refused",
+            "Queue \"{}\" is full: {waiting} tasks are waiting, its limit is {limit}, and new ones are refused",
             queue.name
         );
         return Some(error("queue-full", sentence, advice));
     }
     (waiting.saturating_mul(100) >= limit.saturating_mul(NEARLY_FULL_PERCENT)).then(|| {
         let sentence = format!(
-            "Queue \"{}\" is nearly full: {waiting} tasks wait, and its limit is {limit}",
+            "Queue \"{}\" is nearly full: {waiting} tasks are waiting, and its limit is {limit}",
             queue.name
         );
         warning("queue-nearly-full", sentence, advice)
     })
 }
 
-/// The queues that a node has brought settings for: it has a pool for each, also while none of its workers is up.
+/// The queues for which a node has settings: it has a pool for each, even while none of its workers is up.
 fn brought(node: &NodeRecord) -> BTreeSet<String> {
     let settings = serde_json::from_str::<BTreeMap<String, serde_json::Value>>(&node.settings);
     settings.unwrap_or_default().into_keys().collect()
 }
 
-/// The queues that nodes serve; `None`: no node is up, or one has come up just now and has not told yet.
+/// The queues that nodes serve; `None` if no node is up, or one has just started and not reported yet.
 pub(super) fn served(seen: &StoreFacts, now: Timestamp) -> Option<BTreeSet<String>> {
     let alive = || seen.survey.nodes.iter().filter(|node| node.liveness == Liveness::Alive);
     let just_up = alive().any(|node| now.since(node.joined_at) < JUST_UP);
@@ -112,7 +104,7 @@ pub(super) fn served(seen: &StoreFacts, now: Timestamp) -> Option<BTreeSet<Strin
     Some(with_workers.chain(alive().flat_map(brought)).collect())
 }
 
-/// Queues with tasks that no node serves, while nodes are up. Without any node, that is told once and not for each queue.
+/// Queues with tasks that no running node serves. Without any node, that is reported once and not for each queue.
 fn unserved(seen: &StoreFacts, now: Timestamp) -> Vec<Finding> {
     let Some(served) = served(seen, now) else { return Vec::new() };
     let lanes = seen
@@ -125,9 +117,9 @@ fn unserved(seen: &StoreFacts, now: Timestamp) -> Vec<Finding> {
     let found = lanes.map(|lane| {
         let (queue, kind) = (&lane.queue, &lane.kind);
         let waiting = tasks(lane.counts.queued, "waits", "wait");
-        let sentence = format!("No node that is up serves queue \"{queue}\", where {waiting} (kind \"{kind}\")");
+        let sentence = format!("No running node serves queue \"{queue}\", where {waiting} (kind \"{kind}\")");
         let advice = format!(
-            "Start a node whose config has a pool for it, [pool.{}], or cancel the tasks: ostler cancel --queue {}",
+            "Start a node with a pool for it, [pool.{}], or cancel the tasks: ostler cancel --queue {}",
             word(queue),
             word(queue)
         );
@@ -136,7 +128,7 @@ fn unserved(seen: &StoreFacts, now: Timestamp) -> Vec<Finding> {
     found.collect()
 }
 
-/// The waiting tasks of one lane, where a worker of the queue has nothing to do.
+/// The waiting tasks of one lane, if a worker of the queue is idle.
 fn waits_beside_idle_workers(seen: &StoreFacts, sample: &Sample, now: Timestamp) -> Option<Finding> {
     let ready_since = |task: &Task| match task.state {
         State::Queued { readiness: Readiness::Ready, run_at, .. } => Some(run_at.max(task.created_at)),
@@ -161,7 +153,7 @@ fn waits_beside_idle_workers(seen: &StoreFacts, sample: &Sample, now: Timestamp)
         oldest.id
     );
     let advice = format!(
-        "Is there a handler for the kind \"{kind}\"? A kind that nobody handles is never claimed. If there is, restart the node: \
+        "Is there a handler for the kind \"{kind}\"? A kind without a handler is never claimed. If there is one, restart the node: \
          ostler drain NODE, then ostler up"
     );
     Some(error("kind-unserved", sentence, advice))

@@ -1,4 +1,4 @@
-//! The schedules: those whose moment has long passed, whose queue nobody serves, and whose times cannot be read.
+//! Rules about schedules: late, unserved, or unreadable ones.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use ostler_store::views::Liveness;
 use super::super::facts::StoreFacts;
 use super::{Finding, about, error, names, queues, warning, word};
 
-/// A moment that passed longer ago than this was not just missed by a little: nobody fires.
+/// A run that is later than this was not just missed by a little: no node fires schedules.
 const LATE: Duration = Duration::from_secs(300);
 
-/// Schedules that are told of one by one.
+/// The maximum number of schedules reported one by one.
 const MAX_TOLD: usize = 20;
 
 pub(super) fn findings(seen: &StoreFacts, now: Timestamp) -> Vec<Finding> {
@@ -45,11 +45,11 @@ fn unreadable(strange: &[&ScheduleRecord]) -> Option<Finding> {
         return None;
     }
     let sentence = format!(
-        "This version cannot read when these schedules run, and does not fire them: {}",
+        "This version cannot read the recurrence of these schedules, and does not run them: {}",
         named(strange)
     );
     let advice = format!(
-        "Did a newer version put them? Then start its nodes. Else: ostler schedule rm {}, and add it anew",
+        "If a newer version created them, start its nodes. Otherwise remove and add them again: ostler schedule rm {}",
         first(strange)
     );
     Some(error("schedule-unreadable", sentence, advice))
@@ -70,7 +70,7 @@ fn late(seen: &StoreFacts, active: &[&ScheduleRecord], now: Timestamp) -> Option
     } else {
         (
             "and no node is up",
-            format!("Start one: ostler up. What is not wanted any more: ostler schedule rm {}", first(&late)),
+            format!("Start one: ostler up. To remove one: ostler schedule rm {}", first(&late)),
         )
     };
     let sentence =
@@ -78,16 +78,16 @@ fn late(seen: &StoreFacts, active: &[&ScheduleRecord], now: Timestamp) -> Option
     Some(error("schedule-late", sentence, advice))
 }
 
-/// Those that enqueue what nobody runs. A kind that nobody handles is seen by its waiting tasks.
+/// Schedules that enqueue tasks for a queue that no node serves. A kind without a handler shows in its waiting tasks.
 fn unserved(seen: &StoreFacts, active: &[&ScheduleRecord], now: Timestamp) -> Vec<Finding> {
     let Some(served) = queues::served(seen, now) else { return Vec::new() };
     let lacks = |record: &&&ScheduleRecord| !served.contains(record.schedule.task.queue.as_str());
     let found = active.iter().filter(lacks).take(MAX_TOLD).map(|record| {
         let (name, queue) = (&record.schedule.name, &record.schedule.task.queue);
         let sentence =
-            format!("Schedule \"{name}\" enqueues in queue \"{queue}\", which no node that is up serves");
+            format!("Schedule \"{name}\" enqueues tasks in queue \"{queue}\", which no running node serves");
         let advice = format!(
-            "Start a node whose config has a pool for it, [pool.{}], or remove it: ostler schedule rm {}",
+            "Start a node with a pool for it, [pool.{}], or remove it: ostler schedule rm {}",
             word(queue),
             word(name)
         );

@@ -1,4 +1,4 @@
-//! The store on a server: whether it could be looked into.
+//! Rules about a store on a server: whether it could be examined.
 
 use ostler_store::{Error, ErrorKind};
 
@@ -10,20 +10,20 @@ pub(super) fn finding(address: &str, look: &StoreLook) -> Option<Finding> {
         StoreLook::Absent => Some(warning(
             "store-missing",
             format!("There is no store at {address}"),
-            "Is it the right database and schema? A store is made when a node starts or a task is submitted",
+            "Is it the right database and schema? A store is created when a node starts or a task is submitted",
         )),
         StoreLook::Refused(why) => Some(refused(why)),
         StoreLook::Silent(waited) => Some(error(
             "store-unavailable",
             format!("The server of {address} did not answer within {}", about(*waited)),
-            "Look whether the server is up and can be reached from here, and whether a firewall drops what is sent to it",
+            "Check that the server is up and reachable from here, and that no firewall drops the traffic",
         )),
         StoreLook::Outdated { found, newest } => Some(warning(
             "store-outdated",
             format!(
-                "{address} was made by an older version (schema {found}, this one has {newest}), and was not looked into"
+                "{address} was created by an older version (schema {found}, this version has {newest}), and was not examined"
             ),
-            "Bring it up to date: ostler db migrate",
+            "Migrate it: ostler db migrate",
         )),
         StoreLook::Unnamed | StoreLook::Seen(_) => None,
     }
@@ -35,29 +35,31 @@ fn refused(why: &Error) -> Finding {
         ErrorKind::ReadOnly => error(
             "store-not-writable",
             sentence,
-            "Name the primary, and a user who may make and write the tables of the schema",
+            "Use the primary, and a user who may create and write the tables of the schema",
         ),
         ErrorKind::Invalid => {
             error("store-unusable", sentence, "Check the user, the password and the database of the URL")
         }
-        ErrorKind::Full => error("disk-full", sentence, "Make room on the disk of the server"),
+        ErrorKind::Full => error("disk-full", sentence, "Free some space on the disk of the server"),
         ErrorKind::Busy => error(
             "store-busy",
             sentence,
-            "Look in pg_stat_activity for a transaction that has been open for long, and end it",
+            "Look in pg_stat_activity for a long-running transaction, and end it",
         ),
         ErrorKind::Foreign => error(
             "store-foreign",
             sentence,
-            "Name another database, or another schema: ?schema=NAME at the end of the URL",
+            "Use another database, or another schema: ?schema=NAME at the end of the URL",
         ),
-        ErrorKind::TooNew => {
-            error("store-too-new", sentence, "Use the newer program that made it; a store never goes back")
-        }
+        ErrorKind::TooNew => error(
+            "store-too-new",
+            sentence,
+            "Use the newer version that created it; a store cannot be downgraded",
+        ),
         ErrorKind::Damaged | ErrorKind::BadRow | ErrorKind::Replaced => error(
             "store-damaged",
             sentence,
-            "Stop the nodes, and restore the last backup of the database. ostler db check tells more",
+            "Stop the nodes, and restore the last backup of the database. For details: ostler db check",
         ),
         ErrorKind::Unavailable => error(
             "store-unavailable",
@@ -67,10 +69,10 @@ fn refused(why: &Error) -> Finding {
         ErrorKind::Moving | ErrorKind::Moved => error(
             "store-moving",
             sentence,
-            "Wait until the move has ended, run ostler db move again if it was stopped, or give it up with --abandon",
+            "Wait until the move has finished; if it was interrupted, run ostler db move again, or abandon it with --abandon",
         ),
         ErrorKind::Closed | ErrorKind::Internal => {
-            info("doctor-failed", sentence, "This is a defect of Ostler: please report it with this sentence")
+            info("doctor-failed", sentence, "This is a bug in Ostler: please report it with this message")
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The store itself: its file, its folder, its disk, and whether it could be looked into.
+//! Rules about the store's file: its disk, file system and permissions, and whether it could be examined.
 
 use ostler_store::{Error, ErrorKind};
 
@@ -7,19 +7,17 @@ use super::super::site::{DiskSpace, SiteFacts};
 use super::{Finding, about, error, info, warning};
 use crate::store_location::unopenable_sentence;
 
-/// With less room than this, a write may fail at any moment.
+/// With less free space than this, a write may fail at any time.
 const FULL_BYTES: u64 = 8 << 20;
-/// With less room than this, it is time to make some, however small the disk is.
+/// With less free space than this a warning is due, whatever the size of the disk.
 const TIGHT_BYTES: u64 = 256 << 20;
-/// With more room than this, a share says nothing.
+/// With more free space than this, its share does not matter.
 const AMPLE_BYTES: u64 = 5 << 30;
-/// Less than this share of a disk, as one in so many, is little.
+/// Less than one part in this many of a disk is little.
 const TIGHT_SHARE: u64 = 20;
-/// Others may write.
 const OTHERS_WRITE: u32 = 0o002;
-/// Others may read.
 const OTHERS_READ: u32 = 0o004;
-/// In such a folder, others may not remove what is not theirs.
+/// In such a folder, others may not remove files that are not theirs.
 const STICKY: u32 = 0o1000;
 
 pub(super) fn findings(place: &SiteFacts, facts: &DoctorFacts) -> Vec<Finding> {
@@ -36,30 +34,29 @@ pub(super) fn findings(place: &SiteFacts, facts: &DoctorFacts) -> Vec<Finding> {
 fn room(place: &SiteFacts) -> Option<Finding> {
     let DiskSpace { free_bytes, total_bytes, free_files } = place.room?;
     let folder = place.folder.display();
-    let advice = "Make room: ostler db prune removes finished tasks. Nothing is lost meanwhile: what cannot be written is not \
+    let advice = "Free some space: ostler db prune removes finished tasks. Nothing is lost: writes that fail are not \
                   acknowledged";
     if free_bytes < FULL_BYTES {
         let sentence = format!("The disk of {folder} is full: {} KiB are left", free_bytes >> 10);
         return Some(error("disk-full", sentence, advice));
     }
     if free_files == Some(0) {
-        let sentence =
-            format!("The disk of {folder} is full: it has room, but no more files can be made on it");
+        let sentence = format!("The disk of {folder} is full: it has space, but no free inodes");
         return Some(error("disk-full", sentence, "Remove files that are not needed, or use another disk"));
     }
     let small_share = free_bytes < total_bytes / TIGHT_SHARE && free_bytes < AMPLE_BYTES;
     (free_bytes < TIGHT_BYTES || small_share).then(|| {
         let (free_mib, total_mib) = (free_bytes >> 20, total_bytes >> 20);
         let sentence =
-            format!("The disk of {folder} is nearly full: {free_mib} MiB of {total_mib} MiB are left");
+            format!("The disk of {folder} is nearly full: {free_mib} MiB of {total_mib} MiB are free");
         warning("disk-nearly-full", sentence, advice)
     })
 }
 
-/// The store refuses those that are known to be unsafe. The others depend on how they are mounted.
+/// The store refuses file systems that are known to be unsafe. Others depend on how they are mounted.
 fn network(place: &SiteFacts, look: &StoreLook) -> Option<Finding> {
     let (name, folder) = (place.remote?, place.folder.display());
-    let advice = "Put the store on a local disk, and name it with --store";
+    let advice = "Put the store on a local disk: --store sqlite:PATH";
     Some(match look {
         StoreLook::Refused(_) => error(
             "network-file-system",
@@ -84,14 +81,14 @@ fn network(place: &SiteFacts, look: &StoreLook) -> Option<Finding> {
 
 fn writable(place: &SiteFacts) -> Option<Finding> {
     let (path, why) = place.not_writable.first()?;
-    let sentence = format!("{} may not be written by this user ({why})", path.display());
+    let sentence = format!("{} is not writable for this user ({why})", path.display());
     Some(error("store-not-writable", sentence, WRITE_ADVICE))
 }
 
 const WRITE_ADVICE: &str = "The store's file and its folder must be writable: check their owner and mode (ls -la), and whether \
                             the disk is mounted read-only";
 
-/// What is not a store is nobody's secret.
+/// A file that is not a store has no secrets.
 fn permissions(place: &SiteFacts, look: &StoreLook) -> Vec<Finding> {
     match look {
         StoreLook::Unnamed | StoreLook::Absent | StoreLook::Refused(_) => return Vec::new(),
@@ -102,17 +99,16 @@ fn permissions(place: &SiteFacts, look: &StoreLook) -> Vec<Finding> {
     let mode = place.file_mode.unwrap_or(0);
     let advice = format!("Keep others out: chmod 600 {path}");
     if mode & OTHERS_WRITE != 0 {
-        let sentence =
-            format!("Everybody on this machine may write {path}, and so may change or remove any task");
+        let sentence = format!("Every user of this machine may write {path}, and change or remove any task");
         found.push(error("store-open-to-others", sentence, advice));
     } else if mode & OTHERS_READ != 0 {
-        let sentence = format!("Everybody on this machine may read {path}, and so every payload in it");
+        let sentence = format!("Every user of this machine may read {path}, and every payload in it");
         found.push(warning("store-open-to-others", sentence, advice));
     }
     let folder_mode = place.folder_mode.unwrap_or(0);
     if folder_mode & OTHERS_WRITE != 0 && folder_mode & STICKY == 0 {
         let sentence =
-            format!("Everybody on this machine may put files into {folder}, and so may replace the store");
+            format!("Every user of this machine may create files in {folder}, and replace the store");
         found.push(warning(
             "folder-open-to-others",
             sentence,
@@ -122,10 +118,11 @@ fn permissions(place: &SiteFacts, look: &StoreLook) -> Vec<Finding> {
     found
 }
 
-/// A node of this user cannot tell at once that a node behind such a lock is dead.
+/// This user's nodes cannot notice at once that a node behind such a lock has died.
 fn locks(place: &SiteFacts) -> Option<Finding> {
     let sentence = unopenable_sentence(&place.unopenable)?;
-    let advice = "Run all nodes of a store as one user. A lock file whose node is gone can be removed";
+    let advice =
+        "Run all nodes of a store as one user. The lock file of a node that no longer runs can be removed";
     Some(warning("lock-not-readable", sentence, advice))
 }
 
@@ -135,56 +132,56 @@ fn look(place: &SiteFacts, look: &StoreLook) -> Option<Finding> {
         StoreLook::Absent => Some(warning(
             "store-missing",
             format!("There is no store at {path}"),
-            "Is it the right path? Name another one with --store. A store is made when a node starts or a task is submitted",
+            "Is it the right path? To use another one: --store. A store is created when a node starts or a task is submitted",
         )),
         StoreLook::Refused(why) => refused(place, why),
         StoreLook::Silent(waited) => Some(error(
             "store-busy",
             format!("The store {path} did not answer within {}: another process holds it", about(*waited)),
-            "Look for a process that is stopped or hangs while it writes (ostler nodes shows the processes), or for a database \
+            "Look for a suspended or hanging process (ostler nodes lists them), or for a database \
              tool that has the file open",
         )),
         StoreLook::Outdated { found, newest } => Some(warning(
             "store-outdated",
             format!(
-                "{path} was made by an older version (schema {found}, this one has {newest}), and was not looked into"
+                "{path} was created by an older version (schema {found}, this version has {newest}), and was not examined"
             ),
-            "Bring it up to date: ostler db migrate",
+            "Migrate it: ostler db migrate",
         )),
         StoreLook::Unnamed | StoreLook::Seen(_) => None,
     }
 }
 
-/// Why it could not be opened, unless the place has told already.
+/// Why it could not be opened, unless another finding explains it.
 fn refused(place: &SiteFacts, why: &Error) -> Option<Finding> {
     let sentence = || why.to_string();
     match why.kind() {
         ErrorKind::ReadOnly | ErrorKind::Unavailable if !place.not_writable.is_empty() => None,
         ErrorKind::ReadOnly => Some(error("store-not-writable", sentence(), WRITE_ADVICE)),
         ErrorKind::Invalid if place.remote.is_some() => None,
-        ErrorKind::Invalid => Some(error("store-unusable", sentence(), "Name another file with --store")),
-        ErrorKind::Full => {
-            Some(error("disk-full", sentence(), "Make room on the disk; the store goes on by itself then"))
-        }
+        ErrorKind::Invalid => Some(error("store-unusable", sentence(), "Use another file: --store")),
+        ErrorKind::Full => Some(error(
+            "disk-full",
+            sentence(),
+            "Free some space on the disk; the store then recovers by itself",
+        )),
         ErrorKind::Busy => Some(error(
             "store-busy",
             sentence(),
             "Look for a database tool that has the file open, and close it",
         )),
-        ErrorKind::Foreign => Some(error(
-            "store-foreign",
-            sentence(),
-            "Name the right file with --store; this one was left as it is",
-        )),
+        ErrorKind::Foreign => {
+            Some(error("store-foreign", sentence(), "Use the right file: --store; this one was not changed"))
+        }
         ErrorKind::TooNew => Some(error(
             "store-too-new",
             sentence(),
-            "Use the newer program that made it; a store never goes back",
+            "Use the newer version that created it; a store cannot be downgraded",
         )),
         ErrorKind::Damaged | ErrorKind::BadRow | ErrorKind::Replaced => Some(error(
             "store-damaged",
             sentence(),
-            "Stop the nodes, and restore the last backup: ostler db restore BACKUP keeps what is there now. ostler db check tells more",
+            "Stop the nodes and restore a backup: ostler db restore BACKUP (it keeps the current file). For details: ostler db check",
         )),
         ErrorKind::Unavailable => Some(error(
             "store-unavailable",
@@ -194,17 +191,15 @@ fn refused(place: &SiteFacts, why: &Error) -> Option<Finding> {
         ErrorKind::Moving => Some(error(
             "store-moving",
             sentence(),
-            "Wait until the move has ended, run ostler db move again if it was stopped, or give it up with --abandon",
+            "Wait until the move has finished; if it was interrupted, run ostler db move again, or abandon it with --abandon",
         )),
-        ErrorKind::Moved => Some(error(
-            "store-moved",
-            sentence(),
-            "Name the new store with --store, OSTLER_STORE or in ostler.toml",
-        )),
+        ErrorKind::Moved => {
+            Some(error("store-moved", sentence(), "Use the new store: --store, OSTLER_STORE or ostler.toml"))
+        }
         ErrorKind::Closed | ErrorKind::Internal => Some(info(
             "doctor-failed",
             sentence(),
-            "This is a defect of Ostler: please report it with this sentence",
+            "This is a bug in Ostler: please report it with this message",
         )),
     }
 }

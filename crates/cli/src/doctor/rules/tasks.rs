@@ -1,4 +1,4 @@
-//! The tasks: those that failed, and those that a dead node still has.
+//! Rules about tasks: dead letters, quarantined tasks, and tasks held by dead nodes.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::super::facts::{Sample, StoreFacts};
 use super::{Finding, jobs, tasks, warning, word};
 use crate::print::visible;
 
-/// Characters of a failure's message by which failures count as the same.
+/// The length of the message prefix by which failures are grouped.
 const MAX_REASON_CHARS: usize = 80;
 
 pub(super) fn findings(seen: &StoreFacts) -> Vec<Finding> {
@@ -40,13 +40,13 @@ fn is_quarantined(task: &Task) -> bool {
     }
 }
 
-/// So many tasks, or more where only a part of them was looked at.
+/// A count of tasks, marked as a minimum if only a part was examined.
 pub(super) fn counted(tasks_seen: usize, sample: &Sample, one: &str, many: &str) -> String {
     let count = tasks(tasks_seen as u64, one, many);
     if sample.more { format!("At least {count}") } else { count }
 }
 
-/// What they failed with most often, and how often.
+/// The most frequent failure, and its count.
 pub(super) fn most_often(failed: &[&Task]) -> Option<(String, usize)> {
     let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
     for task in failed {
@@ -63,13 +63,13 @@ fn dead_letters(failed: &[&Task], sample: &Sample) -> Option<Finding> {
         visible(&reason)
     );
     let advice = format!(
-        "Look at them: ostler dead ls. When the cause is mended: ostler dead replay --matching {}",
+        "See ostler dead ls. When the cause is fixed: ostler dead replay --matching {}",
         word(&reason)
     );
     Some(warning("dead-letters", sentence, advice))
 }
 
-/// The beginning of what it failed with. It is not marked as cut, so that a search for it finds the task.
+/// The beginning of the failure message. It is not marked as truncated, so that a search for it finds the task.
 fn reason(task: &Task) -> String {
     let message = task.last_failure.as_ref().map(|failure| failure.message.as_str()).unwrap_or_default();
     let line = message.lines().next().unwrap_or_default();
@@ -79,7 +79,7 @@ fn reason(task: &Task) -> String {
 fn quarantine(quarantined: &[&Task], sample: &Sample) -> Option<Finding> {
     let newest = quarantined.first()?;
     let sentence = format!(
-        "{} in quarantine: each took its worker or its node down too often. The newest is {} (queue \"{}\", kind \"{}\")",
+        "{} in quarantine: each crashed its worker or its node too often. The newest is {} (queue \"{}\", kind \"{}\")",
         counted(quarantined.len(), sample, "is", "are"),
         newest.id,
         newest.queue,
@@ -87,21 +87,21 @@ fn quarantine(quarantined: &[&Task], sample: &Sample) -> Option<Finding> {
     );
     let id = newest.id;
     let advice = format!(
-        "Find out what kills the worker: ostler show {id}. When it is mended: ostler dead replay {id}"
+        "Find out what crashes the worker: ostler show {id}. When it is fixed: ostler dead replay {id}"
     );
     Some(warning("quarantined", sentence, advice))
 }
 
-/// Items of jobs are told of with their jobs.
+/// Items of jobs are reported with their jobs.
 fn stale(sample: &Sample) -> Option<Finding> {
     let stale: Vec<&Task> =
         sample.tasks.iter().filter(|task| jobs::of_queue(&task.queue).is_none()).collect();
     let first = stale.first()?;
     let sentence = format!(
-        "{} with a node that is dead or overdue, such as {}",
+        "{} held by a node that is dead or overdue, such as {}",
         counted(stale.len(), sample, "is still", "are still"),
         first.id
     );
-    let advice = "A node that is up takes them over within seconds. If they stay, none is up: ostler up. See them with ostler ls --stale";
+    let advice = "A running node takes them over within seconds. If they stay, start one: ostler up. To list them: ostler ls --stale";
     Some(warning("lease-stale", sentence, advice))
 }

@@ -1,4 +1,4 @@
-//! The workers: whether some do not stop though their time is over.
+//! Rules about workers: unresponsive ones that do not stop after their timeout.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use ostler_store::views::Liveness;
 use super::super::facts::StoreFacts;
 use super::{Finding, warning, word};
 
-/// Handlers that hold their thread past their deadline, told once for each pool of a node.
+/// Handlers that block their thread past the timeout, reported once for each pool of a node.
 pub(super) fn findings(seen: &StoreFacts) -> Vec<Finding> {
     let mut deaf: BTreeMap<(&str, &str), Vec<String>> = BTreeMap::new();
     for record in seen.survey.workers.iter().filter(|record| record.worker.state == WorkerState::Deaf) {
@@ -23,16 +23,16 @@ pub(super) fn findings(seen: &StoreFacts) -> Vec<Finding> {
 
 fn finding(node: &str, pool: &str, tasks: &[String]) -> Finding {
     let count = match tasks.len() {
-        1 => "1 worker does".to_owned(),
-        many => format!("{many} workers do"),
+        1 => "1 worker has".to_owned(),
+        many => format!("{many} workers have"),
     };
     let sentence = format!(
-        "In pool \"{pool}\" of node \"{node}\" {count} not stop, though the time of its attempt is over: each holds a thread"
+        "In pool \"{pool}\" of node \"{node}\" {count} not stopped after the timeout of the attempt: each blocks a thread"
     );
     let example =
         tasks.first().map(|task| format!(", such as ostler show {}", word(task))).unwrap_or_default();
     let advice = format!(
-        "Others have taken their places. See what their handlers wait for{example}: one that blocks belongs on a thread of its own \
+        "They have been replaced. Check what their handlers wait for{example}: blocking code belongs on a thread of its own \
          (spawn_blocking, or handle_local). To free the threads, restart the program"
     );
     warning("workers-deaf", sentence, advice)

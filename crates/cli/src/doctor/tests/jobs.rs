@@ -1,4 +1,4 @@
-//! What `ostler map` leaves behind.
+//! Unfinished and failed jobs of `ostler map`.
 
 use ostler_core::{ErrorClass, Failure, Id, JobId, Outcome};
 use ostler_store::calls::{NewTask, QueueChange, Report};
@@ -9,7 +9,7 @@ use super::*;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// A job of two items, which wait.
+/// A job of two waiting items.
 async fn job(world: &World, served_by: &str) -> (JobId, Vec<NewTask>) {
     let id = JobId(Id::from_bits(7));
     let spec = format!(
@@ -30,13 +30,13 @@ async fn a_job_that_nobody_runs_is_told_with_what_to_type() {
     assert_eq!(finding.severity, Severity::Warning);
     says(
         &finding,
-        "Nobody runs the job \"gzip\"",
-        "run the same \"ostler map\" line again in '/home/anna/my letters'",
+        "No process is running job \"gzip\"",
+        "run the same \"ostler map\" command again in '/home/anna/my letters'",
     );
     says(
         &finding,
         "2 tasks are left of its 2 items",
-        &format!("ostler job cancel {id}, or ostler job rm {id}"),
+        &format!("ostler job cancel {id}; to remove it: ostler job rm {id}"),
     );
 }
 
@@ -47,14 +47,14 @@ async fn a_node_that_is_up_does_not_serve_a_job_and_none_of_its_pools_could() {
     job(&world, "mapper").await;
     world.pass(MINUTE, &[node]).await;
     let finding = only(world.findings().await, "job-unfinished");
-    says(&finding, "Nobody runs the job", "ostler map");
+    says(&finding, "No process is running job", "ostler map");
 }
 
 #[tokio::test]
 async fn a_job_that_was_left_to_a_node_needs_one_that_serves_jobs() {
     let world = World::new();
     job(&world, "node").await;
-    says(&only(world.findings().await, "job-unfinished"), "Nobody runs the job", "serve_jobs = true");
+    says(&only(world.findings().await, "job-unfinished"), "No process is running job", "serve_jobs = true");
 }
 
 #[tokio::test]
@@ -89,6 +89,6 @@ async fn items_that_failed_are_tried_again_by_the_same_line() {
         world.files.store().finish(vec![report]).await.expect("it is reported");
     }
     let finding = only(world.findings().await, "job-items-failed");
-    says(&finding, "most often (2): \"can't open 'x'\"", "run the same \"ostler map\" line again");
-    assert!(!finding.advice.contains("replay"), "nobody would run what is replayed: {finding:?}");
+    says(&finding, "most often (2): \"can't open 'x'\"", "run the same \"ostler map\" command again");
+    assert!(!finding.advice.contains("replay"), "a replayed item would not run: {finding:?}");
 }

@@ -1,4 +1,4 @@
-//! What limits hold back.
+//! Throttled queues and keys.
 
 use ostler_core::{BreakerPolicy, ErrorClass, Failure, Outcome, Trip};
 use ostler_store::calls::{NewTask, QueueChange, Report};
@@ -9,7 +9,7 @@ use super::*;
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// A task of this key ends like this.
+/// A task of this key fails like this.
 async fn ends(world: &World, node: SessionId, key: Option<&str>, failure: Failure) {
     let task = NewTask { limit_key: key.map(str::to_owned), ..world.ids.new_task("mail", "send") };
     world.files.store().enqueue(vec![task]).await.expect("it is taken");
@@ -42,7 +42,7 @@ async fn a_queue_that_was_told_to_come_back_later_is_worth_knowing() {
     world.pass(HOUR / 2, &[node]).await;
     let finding = only(world.findings().await, "queue-held");
     assert_eq!(finding.severity, Severity::Info);
-    says(&finding, "Queue \"mail\" is held for another 30m", "ostler queue release mail");
+    says(&finding, "Queue \"mail\" is on hold for another 30m", "ostler queue release mail");
 }
 
 #[tokio::test]
@@ -51,7 +51,7 @@ async fn a_key_that_was_told_to_come_back_later_is_worth_knowing() {
     let node = world.node("anna", &["mail"]).await;
     ends(&world, node, Some("old acme"), later()).await;
     let finding = only(world.findings().await, "keys-held");
-    says(&finding, "limit keys of queue \"mail\" are held", "ostler queue release mail --key 'old acme'");
+    says(&finding, "limit keys of queue \"mail\" are on hold", "ostler queue release mail --key 'old acme'");
 }
 
 #[tokio::test]
@@ -73,7 +73,7 @@ async fn a_breaker_that_was_opened_by_hand_waits_for_somebody() {
     let open = QueueChange::OpenBreaker(None);
     world.files.store().configure("mail", vec![open]).await.expect("it is configured");
     let finding = only(world.findings().await, "breaker-open");
-    says(&finding, "is open until somebody resets it", "ostler breaker reset mail");
+    says(&finding, "is open until it is reset", "ostler breaker reset mail");
 }
 
 #[tokio::test]

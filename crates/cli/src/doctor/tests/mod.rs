@@ -1,5 +1,5 @@
-//! Every fault is made for real, in a temporary store, and recognised by its code. All findings are compared, so that a
-//! false alarm is noticed too.
+//! Every fault is produced for real, in a temporary store, and recognised by its code. All findings are compared, so that false
+//! alarms are noticed too.
 
 mod jobs;
 mod limits;
@@ -20,7 +20,7 @@ use crate::config::{Config, ConfigError, StoreUrl};
 
 const TTL: Duration = Duration::from_secs(60);
 
-/// A store with a clock that is set by hand, and a doctor for it.
+/// A store with a manual clock, and a doctor for it.
 struct World {
     files: TempStore,
     clock: ManualClock,
@@ -38,7 +38,7 @@ impl World {
         self.files.store().enqueue(self.ids.new_tasks(count, queue, kind)).await.expect("they are taken");
     }
 
-    /// A node that is up, with one idle worker for each pool.
+    /// A running node with one idle worker for each pool.
     async fn node(&self, name: &str, pools: &[&str]) -> SessionId {
         self.join(self.ids.new_session(name, TTL), pools).await
     }
@@ -65,7 +65,7 @@ impl World {
         }
     }
 
-    /// Time passes, and the nodes go on living.
+    /// Advances the clock, while these nodes stay alive.
     async fn pass(&self, time: Duration, living: &[SessionId]) {
         let until = self.clock.now().after(time);
         while self.clock.now() < until {
@@ -91,13 +91,13 @@ impl World {
     }
 }
 
-/// What the doctor says, but for the disk of the machine that runs the tests, which may really be full.
+/// The doctor's findings, except about the disk of the machine that runs the tests, which may really be full.
 async fn looked(subject: Subject) -> Vec<Finding> {
     let Examination { findings } = examine(subject).await;
     findings.into_iter().filter(|finding| !finding.code.starts_with("disk-")).collect()
 }
 
-/// That this, and nothing else, was found.
+/// Asserts that this, and nothing else, was found.
 #[track_caller]
 fn only(findings: Vec<Finding>, code: &str) -> Finding {
     let codes: Vec<&str> = findings.iter().map(|finding| finding.code).collect();
@@ -105,7 +105,7 @@ fn only(findings: Vec<Finding>, code: &str) -> Finding {
     findings.into_iter().next().expect("there is one")
 }
 
-/// That these words stand in it.
+/// Asserts that it contains these words.
 #[track_caller]
 fn says(finding: &Finding, sentence: &str, advice: &str) {
     assert!(finding.sentence.contains(sentence), "{finding:#?}");

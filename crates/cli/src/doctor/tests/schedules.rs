@@ -9,7 +9,7 @@ use super::*;
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// A schedule that runs hourly, in this queue.
+/// An hourly schedule in this queue.
 fn hourly(world: &World, name: &str, queue: &str) -> Schedule {
     let task = TaskTemplate {
         queue: queue.to_owned(),
@@ -69,7 +69,7 @@ async fn a_schedule_for_a_queue_that_nobody_serves_is_told() {
     let finding = only(world.findings().await, "schedule-unserved");
     says(
         &finding,
-        "Schedule \"films nightly\" enqueues in queue \"old films\", which no node that is up serves",
+        "Schedule \"films nightly\" enqueues tasks in queue \"old films\", which no running node serves",
         "ostler schedule rm 'films nightly'",
     );
 }
@@ -79,5 +79,5 @@ async fn a_schedule_that_this_version_cannot_read_is_told() {
     let world = World::new();
     put(&world, Schedule { spec: "lunar 3".to_owned(), ..hourly(&world, "moon", "mail") }).await;
     let finding = only(world.findings().await, "schedule-unreadable");
-    says(&finding, "does not fire them: \"moon\"", "ostler schedule rm moon");
+    says(&finding, "does not run them: \"moon\"", "ostler schedule rm moon");
 }

@@ -15,7 +15,7 @@ use super::super::{Severity, rules};
 use super::*;
 use crate::config;
 
-/// Where the version of a store's tables stands in its file.
+/// The offset of the schema version in the file of a store.
 const VERSION_OFFSET: u64 = 60;
 const FOLDER: &str = "OSTLER_TEST_FOLDER";
 
@@ -24,7 +24,7 @@ async fn findings_at(path: &Path) -> Vec<Finding> {
     looked(Subject { store, config: None, containment: None, clock: Arc::new(ManualClock::new()) }).await
 }
 
-/// The file of a store that nobody has open.
+/// The file of a store that no process has open.
 fn closed_store() -> (World, PathBuf) {
     let mut world = World::new();
     world.files.close();
@@ -32,7 +32,7 @@ fn closed_store() -> (World, PathBuf) {
     (world, path)
 }
 
-/// What lies in a folder.
+/// The entries of a folder.
 fn listing(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).expect("the folder is there");
     let mut found: Vec<PathBuf> = entries.map(|entry| entry.expect("it can be read").path()).collect();
@@ -68,7 +68,7 @@ async fn a_damaged_store_is_told() {
     let half = std::fs::metadata(&path).expect("it is there").len() / 2;
     File::options().write(true).open(&path).and_then(|file| file.set_len(half)).expect("it is cut");
     let finding = only(findings_at(&path).await, "store-damaged");
-    says(&finding, "is cut short", "backup");
+    says(&finding, "is truncated", "backup");
 }
 
 #[tokio::test]
@@ -76,7 +76,7 @@ async fn a_store_of_another_version_is_told_and_left() {
     let (_world, path) = closed_store();
     let newest = integrity::versions(&path).expect("it is a store").newest;
     for (version, code, advice) in
-        [(newest + 1, "store-too-new", "newer program"), (newest - 1, "store-outdated", "ostler db migrate")]
+        [(newest + 1, "store-too-new", "newer version"), (newest - 1, "store-outdated", "ostler db migrate")]
     {
         let bytes = u32::try_from(version).expect("a small number").to_be_bytes();
         let file = File::options().write(true).open(&path).expect("it is there");
@@ -87,7 +87,7 @@ async fn a_store_of_another_version_is_told_and_left() {
     }
 }
 
-/// Time stands still but for those who wait for it: nobody has to wait ten seconds for a store that never answers.
+/// Time advances only for those who wait for it: the test does not take the ten seconds of a store that never answers.
 #[tokio::test(start_paused = true)]
 async fn a_store_that_somebody_holds_is_told() {
     let world = World::new();
@@ -95,7 +95,7 @@ async fn a_store_that_somebody_holds_is_told() {
     let held = File::options().write(true).open(lock).expect("the lock is there");
     held.lock().expect("it is free");
     let finding = only(world.findings().await, "store-busy");
-    says(&finding, "did not answer within 10s: another process holds it", "hangs while it writes");
+    says(&finding, "did not answer within 10s: another process holds it", "suspended or hanging process");
     drop(held);
 }
 
@@ -117,9 +117,9 @@ async fn a_store_that_is_open_to_others_is_told() {
     }
     let (world, path) = closed_store();
     std::fs::set_permissions(world.files.folder(), Permissions::from_mode(0o777)).expect("its mode is set");
-    says(&only(findings_at(&path).await, "folder-open-to-others"), "may replace the store", "chmod o-w");
+    says(&only(findings_at(&path).await, "folder-open-to-others"), "replace the store", "chmod o-w");
     std::fs::set_permissions(world.files.folder(), Permissions::from_mode(0o1777)).expect("its mode is set");
-    assert_eq!(findings_at(&path).await, [], "as in /tmp, where nobody may remove what is not theirs");
+    assert_eq!(findings_at(&path).await, [], "as in /tmp, where users may only remove their own files");
 }
 
 // ---- disks, in a process with mounts of its own -------------------------------------------------------
@@ -151,7 +151,7 @@ async fn disks() {
             .findings
     };
 
-    says(&only(look().await, "disk-nearly-full"), "of 16 MiB are left", "ostler db prune");
+    says(&only(look().await, "disk-nearly-full"), "of 16 MiB are free", "ostler db prune");
     Voice::say("small");
 
     let ballast = File::create(disk.join("ballast")).expect("the ballast");
@@ -169,7 +169,7 @@ async fn disks() {
     Voice::say("read-only");
 }
 
-// ---- what cannot be made here -------------------------------------------------------------------------
+// ---- what cannot be produced here ----------------------------------------------------------------------
 
 fn facts(place: SiteFacts) -> DoctorFacts {
     let now = ManualClock::new().now();
@@ -189,7 +189,7 @@ fn a_file_system_without_safe_locks_is_told() {
     for number in [0x6969, 0x517b, 0xff53_4d42, 0xfe53_4d42, 0x6573_5546] {
         assert!(remote_name(number).is_some(), "{number:x}");
     }
-    // A number that the kernel gives as a negative one.
+    // A magic number that the kernel reports as a negative one.
     assert_eq!(remote_name(0xffff_ffff_ff53_4d42), Some("CIFS"));
     assert_eq!(remote_name(0xef53), None, "ext4");
     assert_eq!(remote_name(0x0102_1994), None, "tmpfs");
@@ -204,7 +204,7 @@ fn a_file_system_without_safe_locks_is_told() {
 fn a_disk_without_room_for_files_is_full() {
     let room = DiskSpace { free_bytes: 1 << 40, total_bytes: 1 << 41, free_files: Some(0) };
     let place = SiteFacts { room: Some(room), ..SiteFacts::default() };
-    says(&only(rules::findings(&facts(place)), "disk-full"), "no more files", "Remove files");
+    says(&only(rules::findings(&facts(place)), "disk-full"), "no free inodes", "Remove files");
     for free_files in [None, Some(1)] {
         let place = SiteFacts { room: Some(DiskSpace { free_files, ..room }), ..SiteFacts::default() };
         assert_eq!(rules::findings(&facts(place)), []);
@@ -235,7 +235,7 @@ async fn a_config_that_does_not_parse_is_told() {
     std::fs::write(&path, "shutdown_timeout = 5\nstroe = \"x\"").expect("it can be written");
     world.config = Some(config::read(&path, &no_env));
     let finding = only(world.findings().await, "config-broken");
-    says(&finding, "a duration has a unit", "ostler config --check");
+    says(&finding, "missing unit", "ostler config --check");
     says(&finding, "did you mean store?", "ostler config --default");
 }
 
@@ -262,7 +262,7 @@ async fn a_pool_of_the_config_that_nobody_runs_is_told() {
     let text = pool("mail") + &pool("films");
     world.config = Some(config::parse(&text, "ostler.toml", &no_env).map_err(ConfigError::from));
     let finding = only(world.findings().await, "pool-not-up");
-    says(&finding, "a pool \"films\"", "ostler up");
+    says(&finding, "the pool \"films\"", "ostler up");
 }
 
 #[tokio::test]
@@ -277,9 +277,9 @@ async fn what_a_sandbox_leaves_open_is_told() {
         world.findings().await
     };
     let sockets = only(told("{ network = \"unix\" }").await, "sandbox-unix-sockets");
-    says(&sockets, "a socket of this machine", "leave the network closed");
+    says(&sockets, "any Unix socket of this machine", "leave the network closed");
     assert_eq!(sockets.severity, Severity::Warning);
-    says(&only(told("{ chmod = true }").await, "sandbox-chmod"), "the store's too", "umask");
+    says(&only(told("{ chmod = true }").await, "sandbox-chmod"), "including the store's", "umask");
     assert_eq!(told("true").await, []);
 }
 
@@ -291,7 +291,7 @@ fn how_children_are_contained_is_told_and_a_wish_that_cannot_be_had_is_a_fault()
             DoctorFacts { containment: Some(contained), ..facts(site::look(&folder.path().join("a.db"))) };
         let found =
             rules::findings(&facts).into_iter().find(|finding| finding.code.starts_with("containment"));
-        let found = found.expect("it is told");
+        let found = found.expect("there is a finding");
         (found.code, found.severity, found.sentence)
     };
     assert_eq!(told(Ok(Contained::Cgroup)).1, Severity::Info);

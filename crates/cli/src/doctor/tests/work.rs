@@ -13,7 +13,7 @@ async fn configure(world: &World, queue: &str, change: QueueChange) {
     world.files.store().configure(queue, vec![change]).await.expect("it is configured");
 }
 
-/// A task fails under this node.
+/// A task fails on this node.
 async fn fails(world: &World, session: SessionId, task: NewTask, failure: Failure) {
     let queue = task.queue.clone();
     world.files.store().enqueue(vec![task]).await.expect("it is taken");
@@ -48,7 +48,7 @@ async fn workers_that_do_not_stop_are_told_with_their_task() {
     let workers = vec![deaf, world.worker("mail", now)];
     assert_eq!(world.files.store().report(node, workers).await, Ok(Fenced::Recorded));
     let finding = only(world.findings().await, "workers-deaf");
-    says(&finding, "In pool \"mail\" of node \"anna\" 1 worker does not stop", &task.to_string());
+    says(&finding, "In pool \"mail\" of node \"anna\" 1 worker has not stopped", &task.to_string());
 }
 
 #[tokio::test]
@@ -88,7 +88,7 @@ async fn a_kind_without_a_handler_waits_beside_idle_workers() {
     let world = World::new();
     let node = world.node("anna", &["mail"]).await;
     world.enqueue(1, "mail", "fax").await;
-    // One that is not due does not count, however old it is.
+    // A task that is not due does not count, however old it is.
     let later =
         NewTask { run_at: Some(world.clock.now().after(60 * MINUTE)), ..world.ids.new_task("mail", "send") };
     world.files.store().enqueue(vec![later]).await.expect("it is taken");
@@ -107,7 +107,7 @@ async fn workers_that_do_not_come_up_are_the_cause_and_the_only_finding() {
     let settings = r#"{"py":{"attempts":"4"}}"#.to_owned();
     let node = world.join(NewSession { settings, ..world.ids.new_session("anna", TTL) }, &[]).await;
     world.enqueue(2, "py", "resize").await;
-    let why = "its workers do not come up: ModuleNotFoundError: No module named 'nosuchmodule'";
+    let why = "its workers fail to start: ModuleNotFoundError: No module named 'nosuchmodule'";
     configure(&world, "py", QueueChange::Pause(why.to_owned())).await;
     world.pass(MINUTE, &[node]).await;
     let text = "[pool.py]\nexecutor = \"process\"\ncommand = [\"sh\", \"w.sh\"]\n";
@@ -116,7 +116,7 @@ async fn workers_that_do_not_come_up_are_the_cause_and_the_only_finding() {
     assert_eq!(finding.severity, Severity::Error);
     says(
         &finding,
-        "The workers of pool \"py\" do not come up: ModuleNotFoundError: No module named 'nosuchmodule'. Its queue is paused",
+        "The workers of pool \"py\" fail to start: ModuleNotFoundError: No module named 'nosuchmodule'. Its queue is paused",
         "ostler resume py",
     );
 }
@@ -140,7 +140,7 @@ async fn a_queue_is_full_or_nearly() {
         configure(&world, "mail", QueueChange::Limit(Some(10))).await;
         world.enqueue(waiting, "mail", "send").await;
         let finding = only(world.findings().await, code);
-        says(&finding, &format!("{waiting} tasks wait"), "max_workers");
+        says(&finding, &format!("{waiting} tasks are waiting"), "max_workers");
     }
 }
 
@@ -154,7 +154,7 @@ async fn a_stopped_node_is_overdue_and_its_leases_are_stale() {
     let findings = world.findings().await;
     let [stale, overdue] = findings.as_slice() else { panic!("{findings:#?}") };
     assert_eq!((stale.code, overdue.code), ("lease-stale", "node-overdue"));
-    says(stale, "2 tasks are still with a node that is dead or overdue", "ostler ls --stale");
+    says(stale, "2 tasks are still held by a node that is dead or overdue", "ostler ls --stale");
     let pid = std::process::id();
     says(
         overdue,
@@ -169,7 +169,7 @@ async fn a_dead_node_is_known_at_once() {
     let node = world.node("anna", &["mail"]).await;
     world.enqueue(2, "mail", "send").await;
     assert_eq!(world.claim(node, "mail", 1).await.len(), 1);
-    // With the last handle goes the lock, as with a killed process.
+    // Closing the last handle releases the lock, as when a process is killed.
     world.files.close();
     let codes: Vec<&str> = world.findings().await.iter().map(|finding| finding.code).collect();
     assert_eq!(codes, ["no-node", "lease-stale", "node-overdue"]);
@@ -245,7 +245,7 @@ async fn a_poisonous_task_is_in_quarantine() {
     let id = task.id;
     fails(&world, node, task, Failure::new(ErrorClass::Crash, "signal 11")).await;
     let finding = only(world.findings().await, "quarantined");
-    says(&finding, "1 task is in quarantine: each took its worker", &format!("ostler dead replay {id}"));
+    says(&finding, "1 task is in quarantine: each crashed its worker", &format!("ostler dead replay {id}"));
 }
 
 #[tokio::test]
@@ -254,8 +254,8 @@ async fn a_clock_that_went_back_is_noticed() {
     world.node("anna", &["mail"]).await;
     world.clock.step_wall(world.clock.now().before(60 * MINUTE));
     let finding = only(world.findings().await, "clock-jumped");
-    says(&finding, "The clock went back: the ", "time service");
-    assert!(finding.sentence.contains("1h ahead of now"), "{finding:#?}");
+    says(&finding, "The clock went back: the ", "synchronized");
+    assert!(finding.sentence.contains("1h in the future"), "{finding:#?}");
 
     let world = World::new();
     world.node("anna", &["mail"]).await;
@@ -278,7 +278,7 @@ async fn a_clock_that_was_never_set_is_noticed() {
     world.node("anna", &["mail"]).await;
     world.clock.step_wall(Timestamp::ZERO);
     let finding = only(world.findings().await, "clock-unset");
-    says(&finding, "shows a time before 2024", "Set the clock");
+    says(&finding, "is before 2024", "Set the clock");
 }
 
 #[tokio::test]
