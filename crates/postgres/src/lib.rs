@@ -1,15 +1,14 @@
 //! The shared store: one PostgreSQL database for any number of nodes.
 //!
-//! - [`Postgres`]: the contract, on top of the rest. `verbs`: the statements of each verb.
-//! - `transactor.rs`: carries verbs out, each as one transaction. `commit_mark.rs`: proof that one was committed. `group_commit.rs`: calls that come at
-//!   once share one. `tx`: one transaction as the verbs see it. `locks.rs`: who waits for whom. `counts.rs`: what lanes count, without anybody waiting.
-//! - `row.rs`, `kept.rs`, `gate_row.rs`: rows and records. `queue.rs`: queues. `cache.rs`: what is known by heartbeat.
-//! - `keys.rs`, `gates`: limit keys, rates, breakers. `unique.rs`, `dependents.rs`: plans.
-//! - `address.rs`, `url.rs`: where a store is. `open.rs`, `connect.rs`, `tls.rs`, `schema.rs`: how it is opened. [`care`]: how it is.
-//!   `pools.rs`, `session_settings.rs`: connections. `param.rs`: what statements are given. `notifier.rs`: hints between processes.
-//!   `heartbeat.rs`, `backend.rs`: the heartbeat's connection, and how it is known that another node's is gone.
-//!   [`PostgresTarget`]: a store that moves in.
-//!   `inbox.rs`: tasks that come with others' transactions. `fault.rs`: what errors mean.
+//! - [`Postgres`]: implements the contract. `verbs/`: the statements of each verb; what both SQL stores share is in `ostler_sql`.
+//! - `transactor.rs`: runs each verb as one transaction, with retries. `commit_mark.rs`: proof of a commit. `group_commit.rs`: concurrent calls
+//!   share a transaction. `tx/`: one transaction. `locks.rs`: advisory locks. `counts.rs`: lane counters without contention.
+//! - `row.rs`: tasks as rows. `queue.rs`: queues. `cache.rs`: cached queues, claims and sessions.
+//! - `address.rs`, `url.rs`: the URL of a store. `open.rs`, `connect.rs`, `tls.rs`, `schema.rs`: opening. [`integrity`]: checks.
+//!   `pools.rs`, `session_settings.rs`: connections. `param.rs`: typed parameters. `notifier.rs`: notifications between processes.
+//!   `liveness.rs`, `backend.rs`: the heartbeat connection, and detection of dead nodes.
+//!   [`PostgresTarget`]: the target of a move.
+//!   `inbox.rs`: tasks enqueued in a caller's own transaction. `fault.rs`: errors.
 
 mod address;
 mod backend;

@@ -84,7 +84,7 @@ impl Store for WatchedStore {
     }
 
     async fn reply(&self, session: SessionId, answer: Reply) -> Result<Fenced, Error> {
-        self.watch(verb("answer", Proof::Written, Input::Own), self.store.reply(session, answer)).await
+        self.watch(verb("reply", Proof::Written, Input::Own), self.store.reply(session, answer)).await
     }
 
     async fn report(&self, session: SessionId, workers: Vec<Worker>) -> Result<Fenced, Error> {
@@ -140,14 +140,15 @@ impl Store for WatchedStore {
         limit: usize,
     ) -> Result<OutboxAnswer, Error> {
         self.watch(
-            verb("hear", Proof::Read, Input::Own),
+            verb("take_outbox", Proof::Read, Input::Own),
             self.store.take_outbox(session, queue, wants, limit),
         )
         .await
     }
 
     async fn ack_outbox(&self, session: SessionId, deliveries: Vec<Ack>) -> Result<(), Error> {
-        self.watch(verb("told", Proof::Written, Input::Own), self.store.ack_outbox(session, deliveries)).await
+        self.watch(verb("ack_outbox", Proof::Written, Input::Own), self.store.ack_outbox(session, deliveries))
+            .await
     }
 
     async fn cancel(&self, tasks: Vec<TaskId>) -> Result<Vec<CancelAnswer>, Error> {
@@ -163,7 +164,7 @@ impl Store for WatchedStore {
     }
 
     async fn command(&self, session: SessionId, command: NodeCommand) -> Result<CommandAnswer, Error> {
-        self.watch(verb("order", Proof::Turn, Input::Work), self.store.command(session, command)).await
+        self.watch(verb("command", Proof::Turn, Input::Work), self.store.command(session, command)).await
     }
 
     async fn configure(&self, queue: &str, changes: Vec<QueueChange>) -> Result<QueueSettings, Error> {

@@ -1,4 +1,4 @@
-//! Tasks that wait for others: who waits for whom, and what an end means for those who wait.
+//! Dependencies: which task waits for which, and what the end of a task means for its dependents.
 
 use std::collections::BTreeSet;
 
@@ -16,19 +16,19 @@ use crate::task::{FoundTask, set_state};
 use crate::tx::{Tx, exists, key_rules, readable, row};
 use crate::value::Row;
 
-/// What becomes of a new task, by those it is to wait for.
+/// What the tasks that a new task waits for mean for it.
 pub enum Others {
-    /// They hold nobody up.
+    /// All of them are done.
     Done,
-    /// These do.
+    /// These are not done.
     Unfinished(BTreeSet<i64>),
-    /// One of them did not complete: the new one is cancelled too.
+    /// One of them did not complete: the new task is cancelled too.
     Failed,
     /// There is no such task.
     Unknown(TaskId),
 }
 
-/// Looks at those that a new task is to wait for, and holds them: none of them ends before the new one is there.
+/// Locks and checks the tasks that a new task waits for: none of them ends before the new one is inserted.
 pub async fn others<T: Tx>(tx: &T, new: &NewTask) -> Result<Others, T::Error> {
     if new.after.is_empty() {
         return Ok(Others::Done);
@@ -83,7 +83,7 @@ pub const AFTER: &str =
 
 // ---- ends ----
 
-/// A task that others wait for has ended: they are seen to when the verb is done.
+/// A task that others wait for has ended: its dependents are released at the end of the verb.
 pub async fn ended<T: Tx>(tx: &mut T, slot: i64) -> Result<(), T::Error> {
     tx.exec(
         "INSERT INTO ostler.freed(task, reached) VALUES($1, 0) ON CONFLICT(task) DO UPDATE SET reached = 0",
@@ -94,7 +94,7 @@ pub async fn ended<T: Tx>(tx: &mut T, slot: i64) -> Result<(), T::Error> {
     Ok(())
 }
 
-/// A task ended that was in its queue, and may have waited for others itself.
+/// A queued task ended; it may have waited for others itself.
 pub async fn ended_in_queue<T: Tx>(tx: &mut T, found: &FoundTask) -> Result<(), T::Error> {
     if waits_for_others(found) {
         tx.exec("DELETE FROM ostler.edge WHERE task = $1", params![found.slot]).await?;
@@ -106,7 +106,7 @@ fn waits_for_others(found: &FoundTask) -> bool {
     matches!(found.task.state, State::Queued { readiness: Readiness::Waiting, why: Wait::Dependency, .. })
 }
 
-/// A task that had ended has another life: who waits for it goes on waiting.
+/// A task that had ended is queued again: its dependents go on waiting.
 pub async fn revived<T: Tx>(tx: &T, found: &FoundTask) -> Result<(), T::Error> {
     if found.awaited {
         tx.exec("DELETE FROM ostler.freed WHERE task = $1", params![found.slot]).await?;
@@ -114,9 +114,9 @@ pub async fn revived<T: Tx>(tx: &T, found: &FoundTask) -> Result<(), T::Error> {
     Ok(())
 }
 
-// ---- those who wait ----
+// ---- dependents ----
 
-/// Ends a verb: sees to those who waited for what it ended.
+/// Ends a verb: releases the dependents of the tasks that it ended.
 pub async fn close_verb<T: Tx>(tx: &mut T) -> Result<(), T::Error> {
     if tx.has_freed() {
         release_dependents(tx, MAX_CASCADE).await?;
@@ -124,7 +124,7 @@ pub async fn close_verb<T: Tx>(tx: &mut T) -> Result<(), T::Error> {
     Ok(())
 }
 
-/// Sees to up to `wanted` of those who wait for tasks that have ended. Answers how many.
+/// Releases up to `wanted` dependents of ended tasks. Returns how many.
 pub async fn release_dependents<T: Tx>(tx: &mut T, wanted: usize) -> Result<usize, T::Error> {
     let mut left = wanted;
     while left > 0
@@ -138,7 +138,7 @@ pub async fn release_dependents<T: Tx>(tx: &mut T, wanted: usize) -> Result<usiz
                 }
                 waiting
             }
-            // Somebody edited its row: nobody can say what it means for others.
+            // A row that cannot be read decides nothing about its dependents.
             None => Vec::new(),
         };
         match waiting.last() {
@@ -151,16 +151,16 @@ pub async fn release_dependents<T: Tx>(tx: &mut T, wanted: usize) -> Result<usiz
         }
         left -= waiting.len();
     }
-    // Whoever was cancelled on the way is in the list, or was seen to.
+    // Tasks cancelled on the way are in the table, or their dependents were released.
     tx.has_freed();
     Ok(wanted - left)
 }
 
-/// Whether an ended task may be removed. Those who still wait for it do not any more, as far as `left` goes.
+/// Whether an ended task may be removed. Up to `left` dependents that still wait for it are released.
 pub async fn let_go<T: Tx>(tx: &mut T, slot: i64, left: &mut usize) -> Result<bool, T::Error> {
     const WAITS: &str = "SELECT 1 FROM ostler.edge WHERE after = $1 LIMIT 1";
     if !exists(tx, WAITS, params![slot]).await? {
-        // Nobody waits, so nobody is left to be seen to.
+        // No dependents are left.
         tx.exec("DELETE FROM ostler.freed WHERE task = $1", params![slot]).await?;
         return Ok(true);
     }
@@ -174,7 +174,7 @@ pub async fn let_go<T: Tx>(tx: &mut T, slot: i64, left: &mut usize) -> Result<bo
     Ok(!exists(tx, WAITS, params![slot]).await?)
 }
 
-/// When the first of the ended tasks that others wait for had ended.
+/// When the first ended task with dependents ended.
 pub const NEXT_FREED: &str =
     "SELECT min(t.finished_at) FROM ostler.freed f JOIN ostler.task t ON t.id = f.task";
 
@@ -225,8 +225,8 @@ async fn release_dependent<T: Tx>(
     if verdict == Release::Waits {
         return Ok(());
     }
-    // What cannot be understood stays where it is; it must not hold the others up. Whoever does not wait any more was seen to by
-    // somebody else at the same time.
+    // A row that cannot be read stays, and does not block the others. A task that no longer waits was released by another transaction at
+    // the same time.
     let found = readable::<T, _>(tx.take(dependent).await)?.flatten();
     let Some(found) = found.filter(waits_for_others) else { return Ok(()) };
     match verdict {
@@ -250,8 +250,8 @@ async fn release_dependent<T: Tx>(
     }
 }
 
-/// A task that waited, for a moment or for others, is ready, or waits for its key or its time. Its turn is as of now: a night's
-/// worth of scheduled tasks must not go before everybody else's.
+/// A task that waited for a time or for others becomes ready, or waits for its key. It is ranked as of now: a night's worth of scheduled tasks
+/// must not overtake all the others.
 pub async fn come_forward<T: Tx>(tx: &mut T, found: &FoundTask) -> Result<(), T::Error> {
     let State::Queued { why, run_at, .. } = found.task.state else { return Ok(()) };
     let now = tx.now();

@@ -1,5 +1,5 @@
-//! Limit keys: where a key's tasks stand in line, and how many of them may be ready or leased at once. Whoever is here holds the
-//! queue alone.
+//! Limit keys: the fair rank of a key's tasks, and how many of them may be ready or leased at once. Callers hold the exclusive lock
+//! of the queue.
 
 use ostler_core::{Admission, Fairness, Priority, Rank, Timestamp, Wait, admit, place};
 
@@ -11,18 +11,18 @@ use crate::task::moved;
 use crate::tx::{Tx, exists, one, row};
 use crate::value::Row;
 
-/// Keeps the place of tasks without a limit key, in queues where others have one.
+/// The key under which tasks without a limit key are ranked, in queues where others have one.
 pub const NO_KEY: &str = "";
 
 /// A limit key of a queue.
 #[derive(Clone, Copy)]
 pub struct LimitKey {
     pub id: i64,
-    /// Where its last task was laid.
+    /// The rank of its last task.
     last: Option<i64>,
 }
 
-/// The limit key of a queue, made if need be.
+/// The limit key of a queue, inserted if it does not exist.
 pub async fn limit<T: Tx>(tx: &T, queue: i64, key: &str) -> Result<LimitKey, T::Error> {
     let found =
         row(tx, "SELECT id, last FROM ostler.limits WHERE queue = $1 AND key = $2", params![queue, key])
@@ -48,7 +48,7 @@ pub async fn limit_of<T: Tx>(tx: &T, limit: Option<i64>) -> Result<Option<LimitK
     Ok(Some(LimitKey { id, last: row.get(0)? }))
 }
 
-/// A task leaves its limit key. Whoever comes back later with a key that no task has begins like anybody new.
+/// A task leaves its limit key. A key without tasks and gate state is removed, and starts afresh when it is used again.
 pub async fn leave<T: Tx>(tx: &mut T, limit: i64) -> Result<KeyRelease, T::Error> {
     tx.exec("UPDATE ostler.limits SET tasks = tasks - 1 WHERE id = $1", params![limit]).await?;
     gates::forget_key(tx, limit).await?;
@@ -56,15 +56,15 @@ pub async fn leave<T: Tx>(tx: &mut T, limit: i64) -> Result<KeyRelease, T::Error
     Ok(if kept { KeyRelease::Kept } else { KeyRelease::Gone })
 }
 
-/// What became of a limit key that a task left.
+/// Whether a limit key still exists after a task left it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum KeyRelease {
-    /// Others have it, or there is something to remember about it.
+    /// It has other tasks, or its gate has state.
     Kept,
     Gone,
 }
 
-/// The rank of a task that may first run at `arrival`, as of now, and where its key's last task lies from now on.
+/// Computes the rank of a task that may first run at `arrival`, and stores it as the last rank of its key.
 pub async fn rank<T: Tx>(
     tx: &mut T,
     queue: &str,
@@ -76,7 +76,7 @@ pub async fn rank<T: Tx>(
     let (id, clock) = (found.id, found.clock);
     let kept = match limit {
         Some(limit) => Some(limit),
-        // The usual case: a queue without keys keeps nothing.
+        // The usual case: a queue without keys stores no rank.
         None if clock.0.is_none() => None,
         None => Some(self::limit(tx, id, NO_KEY).await?),
     };
@@ -90,9 +90,9 @@ pub async fn rank<T: Tx>(
     Ok(placement.rank)
 }
 
-/// Lets in what the gate of a limit key lets through. Where it is open, the places of the key go to its best-ranked tasks:
-/// what is ready or leased does not exceed the cap, and no parked task outranks a ready one. Each call moves a task or two,
-/// whatever the length of the line; what waited for a gate comes in small blocks.
+/// Makes ready what the gate and the concurrency cap of a limit key admit. The places of a key go to its best-ranked tasks: ready and leased
+/// ones do not exceed the cap, and no parked task outranks a ready one. Each call moves a task or two, whatever the length of the queue;
+/// tasks that waited for a gate are admitted in small blocks.
 pub async fn settle<T: Tx>(tx: &mut T, limit: Option<i64>, rules: &KeyRules) -> Result<(), T::Error> {
     let Some(limit) = limit else { return Ok(()) };
     if rules.may_gate() && !gates::settle(tx, limit, rules).await? {
@@ -121,7 +121,7 @@ async fn settle_by_cap<T: Tx>(tx: &mut T, limit: i64, cap: u32) -> Result<(), T:
             }
             Admission::Park => (best_parked(tx, limit).await?, worst_ready(tx, limit).await?),
         };
-        // Every place is taken: by the best?
+        // Every place is taken. Swap a ready task for a better-ranked parked one.
         match (best, worst) {
             (Some(best), Some(worst)) if (best.rank, best.slot) < (worst.rank, worst.slot) => {
                 park(tx, limit, &worst, Wait::Concurrency).await?;
@@ -132,10 +132,10 @@ async fn settle_by_cap<T: Tx>(tx: &mut T, limit: i64, cap: u32) -> Result<(), T:
     }
 }
 
-/// Settles every key of a queue whose rules were changed.
+/// Settles every key of a queue, after its rules were changed.
 pub async fn settle_queue<T: Tx>(tx: &mut T, queue: i64, rules: KeyRules) -> Result<(), T::Error> {
     let rows = tx.rows("SELECT id FROM ostler.limits WHERE queue = $1 ORDER BY id", params![queue]).await?;
-    // Without a cap nothing is parked for it.
+    // Without a cap no task is parked for concurrency.
     let rules = KeyRules { cap: Some(rules.cap.unwrap_or(u32::MAX)), ..rules.looked_at() };
     for row in &rows {
         settle(tx, Some(row.get(0)?), &rules).await?;
@@ -175,7 +175,7 @@ async fn candidate<T: Tx>(tx: &T, limit: i64, sql: &'static str) -> Result<Optio
     Ok(Some(Candidate { slot: row.get(0)?, lane: row.get(1)?, rank: row.get(2)? }))
 }
 
-/// A ready task is parked, for this reason.
+/// Parks a ready task, for this reason.
 pub async fn park<T: Tx>(tx: &mut T, limit: i64, task: &Candidate, why: Wait) -> Result<(), T::Error> {
     tx.exec(
         "UPDATE ostler.task SET phase = $2, why = $3 WHERE id = $1",
@@ -185,7 +185,7 @@ pub async fn park<T: Tx>(tx: &mut T, limit: i64, task: &Candidate, why: Wait) ->
     moved(tx, task.lane, Some(limit), Phase::Ready, Phase::Parked).await
 }
 
-/// A parked task is ready.
+/// Makes a parked task ready.
 pub async fn let_in<T: Tx>(tx: &mut T, limit: i64, task: &Candidate) -> Result<(), T::Error> {
     tx.exec("UPDATE ostler.task SET phase = $2 WHERE id = $1", params![task.slot, Phase::Ready]).await?;
     tx.ring();

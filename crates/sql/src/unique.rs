@@ -1,4 +1,5 @@
-//! Unique keys: who has one, until when, and what happens to whoever comes with the same. Whoever is here holds the queue alone.
+//! Unique keys: which task holds one, until when, and what happens to a task with the same key. Callers hold the exclusive lock of the
+//! queue.
 
 use ostler_core::{Conflict, Readiness, State, StateName, TaskId, Timestamp, Wait, conflict};
 use ostler_store::calls::{Enqueued, NewTask};
@@ -14,7 +15,7 @@ use crate::task::{FoundTask, moved, set_state};
 use crate::tx::{Tx, key_rules, row};
 use crate::value::Row;
 
-/// What becomes of a task whose unique key another one has. `None`: it is to be taken in.
+/// The answer to a new task whose unique key another task holds. `None`: it is inserted.
 pub async fn clash<T: Tx>(tx: &mut T, queue: i64, new: &NewTask) -> Result<Option<Enqueued>, T::Error> {
     let Some(unique) = &new.unique else { return Ok(None) };
     let held = row(
@@ -40,7 +41,7 @@ pub async fn clash<T: Tx>(tx: &mut T, queue: i64, new: &NewTask) -> Result<Optio
     })
 }
 
-/// The key is this task's from now on; one whose time with it is over has none any more.
+/// Gives the key to a task; a task whose time with it has passed loses it.
 pub async fn give<T: Tx>(tx: &T, queue: i64, slot: i64, unique: &Unique) -> Result<(), T::Error> {
     let until = unique.hold.map(|hold| tx.now().after(hold).millis());
     tx.exec(
@@ -52,8 +53,8 @@ pub async fn give<T: Tx>(tx: &T, queue: i64, slot: i64, unique: &Unique) -> Resu
     Ok(())
 }
 
-/// A task that waits becomes what another one brings, as if it had just come. Its steps are of other work. What it waits for
-/// stays: so nobody comes to wait for himself in the end.
+/// Replaces a waiting task by a new one, as if it had just been enqueued, without its steps. Its dependencies stay, so that no task can come to
+/// wait for itself.
 async fn take_over<T: Tx>(tx: &mut T, queue: i64, found: &FoundTask, new: &NewTask) -> Result<(), T::Error> {
     let (slot, now) = (found.slot, tx.now());
     let lane = tx.lane(&new.queue, &new.kind).await?;
@@ -61,7 +62,7 @@ async fn take_over<T: Tx>(tx: &mut T, queue: i64, found: &FoundTask, new: &NewTa
         tx.count(found.lane, Some(StateName::Queued), None);
         tx.count(lane, None, Some(StateName::Queued));
     }
-    // It waits for nothing until it is placed anew, so that it is in nobody's way while its key is settled.
+    // It is not ready until it is ranked again, so that it takes no place while its key is settled.
     tx.exec("UPDATE ostler.task SET phase = $2 WHERE id = $1", params![slot, Phase::Timed]).await?;
     moved(tx, lane, found.limit, Phase::of(&found.task.state), Phase::Timed).await?;
     let limit = change_key(tx, queue, found, new).await?;
@@ -103,7 +104,7 @@ async fn take_over<T: Tx>(tx: &mut T, queue: i64, found: &FoundTask, new: &NewTa
     gates::settle_arrival(tx, &rules, limit, &state).await
 }
 
-/// The limit key of the new one, where the task takes part from now on.
+/// Moves the task to the limit key of the new one.
 async fn change_key<T: Tx>(
     tx: &mut T,
     queue: i64,

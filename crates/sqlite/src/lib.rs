@@ -1,14 +1,12 @@
 //! The embedded store: one SQLite file, and a folder of locks beside it.
 //!
-//! - `writer.rs`: one thread writes, with group commit. `turnstile.rs`: how several processes take turns.
-//! - `beat.rs`: proof of life without the database. `notifier.rs`: wake-ups between processes. `lock_folder.rs`: where both have
-//!   their files.
-//! - `readers.rs`: threads that look. `open.rs`: what is refused, and how. `fault.rs`: what errors mean.
-//! - [`care`]: checks, versions and backups of the file, for whoever keeps one. `restore.rs`: a backup takes its place.
-//!   `log_epoch.rs`: which log belongs to which file.
-//! - `departure.rs`: how a store is moved to another place.
-//! - `verbs/`: the statements of each verb. `tx.rs`, `counts.rs`, `row.rs`, `kept.rs`, `gate_row.rs`, `keys.rs`,
-//!   `gates/`: what they share.
+//! - `writer.rs`: the writer thread, with group commit. `turnstile.rs`: the write lock between processes.
+//! - `liveness.rs`: liveness without the database. `notifier.rs`: wake-ups between processes. `lock_folder.rs`: the folder of both.
+//! - `readers.rs`: reader threads. `open.rs`: opening and refusing files. `fault.rs`: errors.
+//! - [`integrity`]: integrity check, version, backup. `restore.rs`: restore. `log_epoch.rs`: which write-ahead log belongs to which file.
+//! - `move_source.rs`: the source of a move.
+//! - `verbs/`: the statements of each verb. `tx.rs`, `counts.rs`, `row.rs`: what they share. `shared_tx.rs`: the transaction as `ostler_sql`
+//!   sees it, which has what both SQL stores share.
 
 mod counts;
 mod failpoints;

@@ -25,8 +25,19 @@ use crate::verbs::sessions;
 
 /// Verbs on behalf of a session or its leases. They stay admitted: running attempts may finish, and once the sessions
 /// have ended, each of these verbs is refused by its fence and writes nothing. A claim finds nothing.
-const FENCED: [&str; 11] =
-    ["claim", "start", "finish", "append", "save_step", "leave", "answer", "report", "hear", "told", "order"];
+const FENCED: [&str; 11] = [
+    "claim",
+    "start",
+    "finish",
+    "append",
+    "save_step",
+    "leave",
+    "reply",
+    "report",
+    "take_outbox",
+    "ack_outbox",
+    "command",
+];
 /// Verbs of the move itself.
 const OURS: [&str; 4] = ["set_out", "freeze", "go", "stay"];
 

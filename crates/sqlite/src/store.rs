@@ -204,7 +204,7 @@ impl Store for Sqlite {
     async fn reply(&self, session: SessionId, answer: Reply) -> Result<Fenced, Error> {
         check_reply(&answer)?;
         self.writer
-            .write("answer", move |tx| poll_now(ostler_sql::node_commands::reply(tx, session, &answer)))
+            .write("reply", move |tx| poll_now(ostler_sql::node_commands::reply(tx, session, &answer)))
             .await
     }
 
@@ -287,7 +287,7 @@ impl Store for Sqlite {
         if let Some(heard) = self.readers.read(look).await? {
             return Ok(heard);
         }
-        self.writer.write("hear", move |tx| outbox::take(tx, session, &queue, wants, limit)).await
+        self.writer.write("take_outbox", move |tx| outbox::take(tx, session, &queue, wants, limit)).await
     }
 
     async fn ack_outbox(&self, session: SessionId, deliveries: Vec<Ack>) -> Result<(), Error> {
@@ -295,7 +295,7 @@ impl Store for Sqlite {
         if deliveries.is_empty() {
             return Ok(());
         }
-        self.writer.write("told", move |tx| outbox::ack(tx, session, &deliveries)).await
+        self.writer.write("ack_outbox", move |tx| outbox::ack(tx, session, &deliveries)).await
     }
 
     async fn cancel(&self, tasks: Vec<TaskId>) -> Result<Vec<CancelAnswer>, Error> {
@@ -317,7 +317,7 @@ impl Store for Sqlite {
     async fn command(&self, session: SessionId, order: NodeCommand) -> Result<CommandAnswer, Error> {
         check_command(&order)?;
         self.writer
-            .write("order", move |tx| poll_now(ostler_sql::node_commands::command(tx, session, &order)))
+            .write("command", move |tx| poll_now(ostler_sql::node_commands::command(tx, session, &order)))
             .await
     }
 

@@ -1,7 +1,7 @@
 //! The store contract: durable storage of tasks.
 //!
-//! - [`Store`]: the verbs. [`calls`] has their requests and answers, [`views`] the query results, [`unique`] unique keys, and
-//!   amendments, [`schedules`] recurring work, [`node_commands`] commands to nodes, [`outbox`] outcomes to deliver,
+//! - [`Store`]: the verbs. [`calls`] has their requests and answers, [`views`] the query results, [`unique`] unique keys,
+//!   [`schedules`] recurring work, [`node_commands`] commands to nodes, [`outbox`] outcomes to deliver,
 //!   [`gates`] limits and breakers, [`paths`] the keys and costs in payloads, [`jobs`] tasks created together.
 //! - [`transfer`]: moving everything from one store to another.
 //! - [`Memory`]: the reference implementation, short and simple. It specifies the verbs.

@@ -1,4 +1,4 @@
-//! What a claim asks: the gate of its queue, and the gates of the keys of the tasks that it meets.
+//! The gates that a claim checks: that of its queue, and those of the limit keys of the tasks it considers.
 
 use std::collections::hash_map::Entry as MapEntry;
 use std::collections::{BTreeSet, HashMap};
@@ -21,32 +21,32 @@ pub struct ClaimGate {
     rules: GateRules,
     gate: Gate,
     keys: KeyRules,
-    /// Gates of keys that were asked.
+    /// Gates of the keys that were checked.
     asked: HashMap<i64, Gate>,
-    /// Keys that refused somebody: nobody of them overtakes in this claim.
+    /// Keys that refused a task: no other task of theirs overtakes it in this claim.
     refused: HashMap<i64, Closed>,
 }
 
-/// What the gates of a ready task say to a claim.
+/// What the gates decide about a ready task.
 pub enum ClaimVerdict {
-    /// It may begin, and what it costs was taken.
+    /// It may start, and its cost was taken.
     Yes,
-    /// Its key refuses it: it is parked.
+    /// Its key refuses it: park it.
     Key(Closed),
-    /// The queue refuses it, and whatever comes after it.
+    /// The queue refuses it, and every task after it.
     Queue(Closed),
 }
 
-/// A ready task, as far as gates care.
+/// What gates need to know of a ready task.
 pub struct GateQuestion {
     pub limit: Option<i64>,
     pub cost: u32,
-    /// The attempt that would begin.
+    /// The attempt that would start.
     pub attempt: Probe,
 }
 
 impl ClaimGate {
-    /// The claim_gate of a queue; `None` where all are open for ever.
+    /// The gates of a queue; `None` if it has no limits, so that all of them stay open.
     pub fn of(queue: &QueueRow) -> Option<Self> {
         let keys = KeyRules::of(queue);
         let rules = queue.settings.queue_rules();
@@ -57,7 +57,7 @@ impl ClaimGate {
         Some(Self { id: queue.id, rules, gate: queue.gate.clone(), keys, asked, refused })
     }
 
-    /// Why nothing of the queue is to be looked at.
+    /// Why the queue is closed as a whole, if it is.
     pub fn shut<T: Tx>(&self, tx: &T) -> Option<Closed> {
         match self.gate.clone().ask(&self.rules, 1, tx.now()) {
             GateVerdict::Wait(shut) if !tx.checks().pass(Check::QueueGate, false) => Some(shut),
@@ -65,7 +65,7 @@ impl ClaimGate {
         }
     }
 
-    /// Keys of the queue whose time has come let their tasks in.
+    /// Settles the keys of the queue that are due.
     pub async fn settle_due<T: Tx>(&mut self, tx: &mut T) -> Result<(), T::Error> {
         if !self.keys.any_shut {
             return Ok(());
@@ -81,7 +81,7 @@ impl ClaimGate {
         Ok(())
     }
 
-    /// Asks the gates of a ready task: its key's, then its queue's. What it costs is taken from both or from none.
+    /// Checks the gates of a ready task: its key's, then its queue's. The cost is taken from both or from neither.
     pub async fn pass<T: Tx>(&mut self, tx: &T, task: &GateQuestion) -> Result<ClaimVerdict, T::Error> {
         let (now, checks) = (tx.now(), tx.checks());
         let key = match task.limit {
@@ -118,10 +118,10 @@ impl ClaimGate {
         Ok(ClaimVerdict::Yes)
     }
 
-    /// Keeps what was taken. Answers the keys that were asked; they are not settled yet.
+    /// Stores the gates that changed. Returns the keys that were checked, which are not settled yet.
     pub async fn keep<T: Tx>(self, tx: &mut T) -> Result<AskedKeys, T::Error> {
         let now = tx.now();
-        // What has nothing to remember any more is forgotten: the next claim has less to ask.
+        // A gate without state is dropped: the next claim has less to check.
         let kept = |gate: Gate, rules: &GateRules| {
             if gate.is_at_rest(rules, now) { Gate::default() } else { gate }
         };
@@ -133,7 +133,7 @@ impl ClaimGate {
     }
 }
 
-/// The keys that a claim has asked.
+/// The keys that a claim has checked.
 pub struct AskedKeys {
     queue: i64,
     name: Arc<str>,
@@ -141,7 +141,7 @@ pub struct AskedKeys {
 }
 
 impl AskedKeys {
-    /// Lets the next ones in. Answers when a key of the queue is to be asked again.
+    /// Settles them. Returns when a key of the queue is due next.
     pub async fn settle<T: Tx>(self, tx: &mut T) -> Result<Option<Timestamp>, T::Error> {
         let rules = key_rules(tx, &self.name).await?;
         for limit in self.limits {

@@ -1,4 +1,4 @@
-//! What the ends of attempts, and what is said about a queue, do to gates; and when a key is forgotten.
+//! Feedback to gates: outcomes of attempts, and changes of settings; and the removal of unused keys.
 
 use ostler_core::{Effect, Gate, GateRules, Probe};
 use ostler_store::Check;
@@ -14,17 +14,17 @@ use crate::queue::KeyRules;
 use crate::tx::{Tx, key_rules, row};
 use crate::value::Row;
 
-/// An attempt that has ended, as far as gates care.
+/// What gates need to know of an attempt that has ended.
 pub struct GateFeedback<'a> {
     pub queue: &'a str,
     pub limit: Option<i64>,
     pub attempt: Probe,
     pub effect: Effect,
-    /// What it cost, if it was given back before it began.
+    /// The cost to give back, if it was handed back before it started.
     pub unused: Option<u32>,
 }
 
-/// Tells the gates of a task that its attempt has ended. Answers what holds for its key, which is not settled yet.
+/// Feeds the end of an attempt back to the gates of its task. Returns the rules of its key, which is not settled yet.
 pub async fn ended<T: Tx>(tx: &mut T, end: &GateFeedback<'_>) -> Result<KeyRules, T::Error> {
     let queue = tx.queue_or_new(end.queue).await?;
     let (queue_rules, key_gate_rules) = (queue.settings.queue_rules(), queue.settings.key_rules());
@@ -36,7 +36,7 @@ pub async fn ended<T: Tx>(tx: &mut T, end: &GateFeedback<'_>) -> Result<KeyRules
     }
     feed_back(tx, &mut gate, &queue_rules, end);
     if capped || gate.breaker_state() != before {
-        // Whoever found every place taken, or was told another moment, should ask again.
+        // Claims that found every place taken, or wait for another time, ask again.
         tx.ring();
     }
     tx.set_gate(end.queue, gate).await?;
@@ -71,7 +71,7 @@ fn feed_back<T: Tx>(tx: &T, gate: &mut Gate, rules: &GateRules, end: &GateFeedba
 
 // ---- settings -----------------------------------------------------------------------------------------
 
-/// What a change does to gates, before it is among the settings. Answers the keys that are to be settled.
+/// Applies a change to gates, before it is stored with the settings. Returns the keys to settle.
 pub async fn change<T: Tx>(
     tx: &mut T,
     name: &str,
@@ -134,7 +134,7 @@ async fn change_key<T: Tx>(
     Ok(vec![limit])
 }
 
-/// Closes the breakers of all keys of a queue. Answers all keys.
+/// Closes the breakers of all keys of a queue. Returns all keys.
 async fn reset_keys<T: Tx>(tx: &T, queue: i64) -> Result<Vec<i64>, T::Error> {
     let rows =
         tx.rows("SELECT id, gate FROM ostler.limits WHERE queue = $1 ORDER BY id", params![queue]).await?;
@@ -153,8 +153,7 @@ async fn reset_keys<T: Tx>(tx: &T, queue: i64) -> Result<Vec<i64>, T::Error> {
 
 // ---- keys without tasks -------------------------------------------------------------------------------
 
-/// The last task of a key is gone: the key goes too, unless its gate has something to remember. Whoever comes back later
-/// begins like anybody new. The row that keeps the place of tasks without a key counts none of them, and stays.
+/// Removes a key whose last task is gone, unless its gate has state. The row that ranks tasks without a key counts none of them, and stays.
 pub async fn forget_key<T: Tx>(tx: &mut T, limit: i64) -> Result<(), T::Error> {
     let found = row(
         tx,
@@ -181,12 +180,12 @@ pub async fn forget_key<T: Tx>(tx: &mut T, limit: i64) -> Result<(), T::Error> {
     Ok(())
 }
 
-/// Looks at a batch of the keys that had no tasks and something to remember: those that have nothing to remember any more go.
+/// Removes a batch of unused keys whose gates have lost their state.
 pub async fn sweep<T: Tx>(tx: &mut T, batch: usize) -> Result<(), T::Error> {
     let rows = tx.rows("SELECT limit_id FROM ostler.unused_key ORDER BY id LIMIT $1", params![batch]).await?;
     for row in &rows {
         let limit: i64 = row.get(0)?;
-        // What has to stay is put at the end: the next batch is of others.
+        // Keys that stay move to the end, so that the next batch has others.
         tx.exec("DELETE FROM ostler.unused_key WHERE limit_id = $1", params![limit]).await?;
         forget_key(tx, limit).await?;
     }

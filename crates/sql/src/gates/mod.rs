@@ -1,6 +1,6 @@
-//! Gates: which tasks of a limit key are let in, and when its gate is asked again. Whoever is here holds the queue alone.
+//! Gates: which tasks of a limit key are admitted, and when its gate is checked again. Callers hold the exclusive lock of the queue.
 //!
-//! `claim_gate.rs` is what a claim asks; `news.rs` is what ends and settings do to a gate.
+//! `claim_gate.rs`: checks in a claim. `feedback.rs`: outcomes and settings.
 
 mod claim_gate;
 mod feedback;
@@ -19,10 +19,10 @@ use crate::queue::KeyRules;
 use crate::tx::{Tx, exists, key_rules, one};
 use crate::value::Row;
 
-/// Stands in the column for a key that is shut until something changes.
+/// The value in the column for a key that is closed until something changes.
 const NO_TIME: i64 = i64::MAX;
 
-/// The gate of a key, as it is in the database.
+/// The gate of a key, as stored.
 struct KeyGate {
     gate: Gate,
     shut: Option<Closed>,
@@ -55,7 +55,7 @@ pub fn shut_from<R: Row>(row: &R, first: usize) -> Result<Option<Closed>, R::Err
 
 // ---- what is ready of a key ---------------------------------------------------------------------------
 
-/// The state of a task that comes (back) into its queue: it is ready, or waits for its time or its key.
+/// The state of a task that enters its queue (again): ready, or waiting for its time or its key.
 pub async fn arrived<T: Tx>(
     tx: &T,
     rules: &KeyRules,
@@ -74,7 +74,7 @@ pub async fn arrived<T: Tx>(
     })
 }
 
-/// Settles the key of a task that came into its queue. A key that is shut lets nobody in because of one more who waits.
+/// Settles the key of a task that entered its queue. One more waiting task does not open a closed key.
 pub async fn settle_arrival<T: Tx>(
     tx: &mut T,
     rules: &KeyRules,
@@ -96,7 +96,7 @@ pub async fn settle_arrival<T: Tx>(
     }
 }
 
-/// Lets in what the gate of a key lets through, best rank first, a little at a time. Answers whether the cap alone counts now.
+/// Admits what the gate of a key lets through, best rank first, in small blocks. Returns whether only the cap limits the key now.
 pub async fn settle<T: Tx>(tx: &mut T, limit: i64, rules: &KeyRules) -> Result<bool, T::Error> {
     let now = tx.now();
     let mut key = read_key(tx, limit).await?;
@@ -137,7 +137,7 @@ async fn count_ready<T: Tx>(tx: &T, limit: i64) -> Result<usize, T::Error> {
     Ok(usize::try_from(row.get::<i64>(0)?).unwrap_or(AHEAD))
 }
 
-/// The best-ranked parked tasks of a key, with what they cost where that matters.
+/// The best-ranked parked tasks of a key, with their costs where the key has rates.
 async fn best_parked<T: Tx>(
     tx: &T,
     limit: i64,
@@ -154,7 +154,7 @@ async fn best_parked<T: Tx>(
     let read = |row: &T::Row| {
         let task = Candidate { slot: row.get(0)?, lane: row.get(1)?, rank: row.get(2)? };
         let extras = if costs_matter { row.get(3)? } else { None };
-        // What cannot be understood is let in like any other; a claim leaves it where it is, and `show` says why.
+        // A row that cannot be read is admitted like any other; a claim leaves it where it is, and `show` says why.
         let cost = extras_from(extras, None).map_or(1, |extras| extras.cost);
         Ok((task, cost))
     };
@@ -182,7 +182,7 @@ async fn set_shut<T: Tx>(
     if let (Some(before), Some(after)) = (before, after)
         && after.until.is_some_and(|after| before.until.is_none_or(|before| after < before))
     {
-        // Whoever was told a later moment should ask again.
+        // Claims that wait for a later time ask again.
         tx.ring();
     }
     let queue = tx.queue_or_new(&rules.queue).await?.id;
@@ -197,7 +197,7 @@ pub const ANY_SHUT: &str =
 
 // ---- keys whose time has come -------------------------------------------------------------------------
 
-/// Settles the keys whose time has come, those first that came first. Answers how many there were.
+/// Settles the keys that are due, the earliest first. Returns how many there were.
 pub async fn settle_due<T: Tx>(tx: &mut T, wanted: usize) -> Result<usize, T::Error> {
     let rows = tx
         .rows(
