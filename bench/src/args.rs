@@ -183,7 +183,7 @@ fn workers(mut args: impl Iterator<Item = String>) -> Result<Asked, String> {
         let number = |text: String| text.parse().ok().filter(|number| (1..=1_000_000).contains(number));
         let number = |text| number(text).ok_or_else(|| format!("{word} is a whole number from 1 to 1000000"));
         match word.as_str() {
-            "--ours" => wanted.peers = workers::Beside::Nobody,
+            "--ours" => wanted.peers = workers::Beside::None,
             "--calls" => wanted.calls = number(value()?)?,
             "--rounds" => wanted.rounds = number(value()?)?,
             "--workers" => wanted.workers = vec![number(value()?)?],

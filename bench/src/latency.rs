@@ -117,7 +117,7 @@ fn pick_up(bench: &Bench, path: &Path) -> Result<Samples, Error> {
                 Ok::<_, Error>(before)
             })
         };
-        let go = || go.send(()).map_err(|()| "nobody enqueues".into());
+        let go = || go.send(()).map_err(|()| "the enqueuer is gone".into());
         let claimed = bench.runtime.block_on(wait_for_one(&ours, go))?;
         samples.add(claimed.saturating_sub(bench.runtime.block_on(enqueuer)??));
     }

@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn keys_that_wait_hold_up_nobody_else() {
+    async fn keys_that_wait_do_not_hold_up_others() {
         let dir = tempfile::tempdir().unwrap();
         let ours = Ours::open(&dir.path().join("a.db"), Durability::Relaxed, Keys::Without).await.unwrap();
         ours.limit(3 * LIMITED_KEYS).await.unwrap();
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_saturated_key_holds_up_nobody_else() {
+    async fn a_saturated_key_does_not_hold_up_others() {
         let dir = tempfile::tempdir().unwrap();
         let ours = Ours::open(&dir.path().join("a.db"), Durability::Relaxed, Keys::Without).await.unwrap();
         ours.saturate(10).await.unwrap();

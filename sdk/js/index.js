@@ -266,7 +266,7 @@ class Attempt {
       this.#waiting.delete(frame.step);
       waiting?.resolve();
     } else if (frame.type === "lost") {
-      this.#halt(new Lost("the lease is lost: somebody else has the task"));
+      this.#halt(new Lost("the lease is lost: another node has the task"));
     } else if (frame.type === "cancel") {
       this.#halt(new Cancelled(String(frame.reason || "no reason was given")));
     }
@@ -489,7 +489,7 @@ class Node {
   // The node is gone. An idle worker ends as after stop; a busy one exits at once, since its result would not count.
   #gone() {
     if (this.#left) return;
-    if (this.#live.size > 0) die("the node is gone; this worker ends, and its task is somebody else's");
+    if (this.#live.size > 0) die("the node is gone; this worker exits, and another node will run its task");
     this.#end();
   }
 }

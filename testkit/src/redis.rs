@@ -273,7 +273,7 @@ impl Heard {
     /// When none arrives within [`MAX_WAIT`].
     #[must_use]
     pub fn next(&self) -> String {
-        self.messages.recv_timeout(MAX_WAIT).expect("somebody says something on the channel")
+        self.messages.recv_timeout(MAX_WAIT).expect("a message arrives on the channel")
     }
 }
 

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn whoever_waits_is_let_go_by_an_emit_before_or_after() {
+    async fn a_waiter_is_let_go_by_an_emit_before_or_after() {
         let signal = Signal::new("started");
         signal.emit();
         signal.wait().await;

@@ -64,7 +64,8 @@ async fn kills(bench: &Bench, path: &Path) -> Result<Samples, Error> {
         rescuer.wait(hold).await?;
         let killed = monotonic();
         victim.kill()?;
-        let begun = tokio::time::timeout(PATIENCE, begins.recv()).await.map_err(|_| "nobody took it over")?;
+        let begun =
+            tokio::time::timeout(PATIENCE, begins.recv()).await.map_err(|_| "no node took it over")?;
         samples.add(begun.ok_or("the rescuer is gone")?.saturating_sub(killed));
         rescuer.wait(fatal).await?;
     }

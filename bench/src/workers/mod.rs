@@ -35,7 +35,7 @@ pub(crate) enum Beside {
     /// All that can be installed.
     Peers,
     /// None; nothing is installed.
-    Nobody,
+    None,
 }
 
 impl Default for Wanted {
@@ -94,7 +94,7 @@ pub(crate) fn run(wanted: &Wanted, dir: Option<PathBuf>) -> Result<(), Error> {
     let place = Place::new(&under)?;
     let peers = match wanted.peers {
         Beside::Peers => Peers::set_up(&under),
-        Beside::Nobody => Peers::default(),
+        Beside::None => Peers::default(),
     };
     println!(
         "{} tasks that do nothing, medians of {} rounds in turns; load {}",

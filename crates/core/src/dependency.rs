@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_completed_task_and_one_that_was_pruned_hold_nobody_up() {
+    fn a_completed_task_and_one_that_was_pruned_do_not_hold_up_others() {
         for choice in OnFailed::ALL {
             assert_eq!(release(choice, Some(StateName::Completed)), Release::Satisfied);
             assert_eq!(release(choice, None), Release::Satisfied);

@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_without_an_end_waits_for_somebody() {
+    fn a_hold_without_an_end_waits_until_it_is_ended() {
         let (mut gate, none) = (Gate::default(), GateRules::default());
         gate.hold(FOR_EVER);
         let shut = Closed { why: Wait::RateLimited, until: None };
@@ -355,7 +355,7 @@ mod tests {
         assert_eq!(gate.ask(&rules, 1, at(900)), GateVerdict::Go);
         gate.ended(&rules, Effect::BreakerFailure, at(0));
         assert_eq!(gate.ask(&rules, 1, at(1_000)), wait(Wait::RateLimited, 1_900));
-        assert_eq!(gate.breaker_state(), BreakerState::Open { until: at(1_000) }, "nobody went");
+        assert_eq!(gate.breaker_state(), BreakerState::Open { until: at(1_000) }, "no task went");
         assert_eq!(gate.ask(&rules, 1, at(1_900)), GateVerdict::Probe);
     }
 

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_comes_while_somebody_is_idle_or_memory_is_tight() {
+    fn no_worker_is_added_while_one_is_idle_or_memory_is_tight() {
         assert_eq!(scale(&POLICY, &PoolLoad { idle: 1, waiting: 9, ..QUIET }), Scale::Hold);
         assert_eq!(
             scale(&POLICY, &PoolLoad { idle: 0, waiting: 9, memory: MemoryPressure::Tight, ..QUIET }),
@@ -158,7 +158,7 @@ mod tests {
         assert_eq!(scale(&POLICY, &fresh), Scale::Hold);
         assert_eq!(scale(&POLICY, &PoolLoad { total: 2, idle: 2, ..idle }), Scale::Hold, "the minimum stays");
         assert_eq!(scale(&POLICY, &PoolLoad { waiting: 1, ..idle }), Scale::Hold, "it is about to take it");
-        assert_eq!(scale(&POLICY, &PoolLoad { idle: 0, ..idle }), Scale::Hold, "nobody is idle");
+        assert_eq!(scale(&POLICY, &PoolLoad { idle: 0, ..idle }), Scale::Hold, "no worker is idle");
     }
 
     #[test]

@@ -158,7 +158,7 @@ fn every_way_to_end_has_a_row_and_says_where_it_comes_from() {
         names.into_iter().map(ToOwned::to_owned).collect()
     };
     assert_eq!(sorted(named), sorted(all));
-    assert!(rows.iter().all(|row| row[1].len() > 10), "where it comes from is said");
+    assert!(rows.iter().all(|row| row[1].len() > 10), "it says where it comes from");
 }
 
 #[test]

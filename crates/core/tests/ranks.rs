@@ -18,7 +18,7 @@ use proptest::prelude::*;
 /// The limit key of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Owner {
-    Nobody,
+    Unkeyed,
     Key(u32),
 }
 
@@ -55,7 +55,7 @@ impl Queue {
         let priority = Priority::new(points).expect("a priority in range");
         let last = self.last.get(&owner).copied();
         let turn = match owner {
-            Owner::Nobody => Fairness::Unkeyed { last },
+            Owner::Unkeyed => Fairness::Unkeyed { last },
             Owner::Key(_) => Fairness::Keyed { last },
         };
         let placed = place(self.clock, turn, Timestamp::from_millis(arrival), priority);
@@ -121,8 +121,8 @@ proptest! {
         early in -100..=100_i64, late in -100..=100_i64, apart in 0..20_000_000_i64,
     ) {
         let mut queue = Queue::default();
-        let first = queue.enqueue(Owner::Nobody, early, START);
-        queue.enqueue(Owner::Nobody, late, START + apart);
+        let first = queue.enqueue(Owner::Unkeyed, early, START);
+        queue.enqueue(Owner::Unkeyed, late, START + apart);
         let overtakes = (late - early) * PRIORITY_MS > apart;
         let claimed = queue.claim().expect("two were enqueued");
         prop_assert_eq!(claimed.number != first, overtakes);
@@ -135,7 +135,7 @@ proptest! {
         let mut now = START;
         for gap in &gaps {
             now += gap;
-            queue.enqueue(Owner::Nobody, points, now);
+            queue.enqueue(Owner::Unkeyed, points, now);
         }
         for number in 0..gaps.len() {
             prop_assert_eq!(queue.claim().map(|task| task.number), Some(number));
@@ -153,7 +153,7 @@ proptest! {
         };
         for (who, others, claims) in ops {
             match who {
-                0 => drop(queue.enqueue(Owner::Nobody, others, START)),
+                0 => drop(queue.enqueue(Owner::Unkeyed, others, START)),
                 1 => drop(queue.enqueue(A, points, START)),
                 2 => drop(queue.enqueue(B, others, START)),
                 _ => {
@@ -213,7 +213,7 @@ fn waits_in_flood(
 #[test]
 fn without_keys_the_lowest_waits_for_what_comes_within_two_hundred_minutes() {
     for (per_claim, tick_ms) in [(1, 1_000), (2, 1_000), (3, 7_001)] {
-        let waited = waits_in_flood(Owner::Nobody, 100, per_claim, 100, |_, _| Owner::Nobody, tick_ms);
+        let waited = waits_in_flood(Owner::Unkeyed, 100, per_claim, 100, |_, _| Owner::Unkeyed, tick_ms);
         let bound = 100 + ahead_of_it(WHOLE_GAP_MS, tick_ms);
         assert!(waited <= bound + 1, "{waited} claims, at most {bound} expected");
     }
@@ -223,7 +223,7 @@ fn without_keys_the_lowest_waits_for_what_comes_within_two_hundred_minutes() {
 fn with_a_few_keys_the_lowest_waits_for_two_hundred_minutes_of_steps_of_each() {
     for keys in [1, 3] {
         for per_claim in [1, 2] {
-            for low_owner in [LOW, Owner::Nobody, Owner::Key(FRESH)] {
+            for low_owner in [LOW, Owner::Unkeyed, Owner::Key(FRESH)] {
                 let mut turn = 0;
                 let flood = |_: &mut Queue, _| {
                     turn += 1;
@@ -238,12 +238,12 @@ fn with_a_few_keys_the_lowest_waits_for_two_hundred_minutes_of_steps_of_each() {
 }
 
 #[test]
-fn tasks_without_a_key_count_as_one_key_and_starve_nobody_either() {
+fn tasks_without_a_key_count_as_one_key_and_starve_no_key_either() {
     let mut queue = Queue::default();
     // One key is enough to make the queue take turns.
     queue.enqueue(A, NORMAL, START);
     queue.claim();
-    queue.enqueue_many(2 * ahead_of_it(WHOLE_GAP_MS, STEP_MS), Owner::Nobody, 100);
+    queue.enqueue_many(2 * ahead_of_it(WHOLE_GAP_MS, STEP_MS), Owner::Unkeyed, 100);
     let low = queue.enqueue(LOW, -100, START);
     // One more than the steps, because the two keys are not placed at the same millisecond.
     let bound = ahead_of_it(WHOLE_GAP_MS, STEP_MS) + 1;
@@ -306,7 +306,7 @@ proptest! {
     fn a_guest_who_comes_again_and_again_goes_within_two_claims_each_time(
         pauses in prop::collection::vec(0..400_usize, 1..40), without_key in any::<bool>(),
     ) {
-        let guest = if without_key { Owner::Nobody } else { B };
+        let guest = if without_key { Owner::Unkeyed } else { B };
         let mut queue = Queue::default();
         queue.enqueue_many(10_000, A, NORMAL);
         for pause in pauses {
@@ -332,7 +332,7 @@ proptest! {
     }
 
     #[test]
-    fn two_backlogged_keys_alternate_whoever_came_first_and_whatever_was_before(
+    fn two_backlogged_keys_alternate_whichever_came_first_and_whatever_was_before(
         alone in 0..300_usize, earlier_visit in any::<bool>(), idle in 0..300_usize,
     ) {
         let mut queue = Queue::default();
@@ -382,10 +382,10 @@ proptest! {
 fn tasks_without_a_key_take_turns_with_the_keys() {
     let mut queue = Queue::default();
     queue.enqueue_many(100, A, NORMAL);
-    queue.enqueue_many(100, Owner::Nobody, NORMAL);
+    queue.enqueue_many(100, Owner::Unkeyed, NORMAL);
     queue.enqueue_many(100, B, NORMAL);
     let owners = queue.claim_many(150);
-    for owner in [A, B, Owner::Nobody] {
+    for owner in [A, B, Owner::Unkeyed] {
         assert!(share(&owners, owner).abs_diff(50) <= 1, "{owner:?} got {}", share(&owners, owner));
     }
 }
@@ -434,7 +434,7 @@ fn within_a_key_a_point_is_worth_a_minute_of_steps() {
 fn an_absurd_first_date_leaves_room_for_turns() {
     for arrival in [i64::MIN, i64::MAX] {
         let mut queue = Queue::default();
-        queue.enqueue(Owner::Nobody, -100, arrival);
+        queue.enqueue(Owner::Unkeyed, -100, arrival);
         queue.enqueue(A, 100, arrival);
         queue.enqueue_many(100, A, NORMAL);
         queue.enqueue_many(100, B, NORMAL);

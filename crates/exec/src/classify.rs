@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_known_whether_somebody_has_said_the_class() {
+    fn the_source_of_the_class_is_known() {
         let io = |kind: ErrorKind| TaskError::from(std::io::Error::from(kind));
         for given in [
             TaskError::transient("once more"),

@@ -219,7 +219,7 @@ async fn attempts_on_one_thread_never_interleave() {
         let story = story.lock().unwrap();
         assert_eq!(story.len(), 8);
         for pair in story.chunks(2) {
-            let who = pair[0].strip_suffix(" begins").expect("one begins when nobody else runs");
+            let who = pair[0].strip_suffix(" begins").expect("one begins when no other runs");
             assert_eq!(pair[1], format!("{who} ends"), "{runtimes:?}: {story:?}");
         }
     }

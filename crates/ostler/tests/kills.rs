@@ -249,8 +249,8 @@ async fn a_process_that_was_stopped_past_its_ttl_ends_its_work_at_once_and_chang
         twin.signal(ostler_testkit::ProcessSignal::STOP);
         // Twice: the first submit may already have had the write lock, with the stopped process next in line.
         let twice = async {
-            submitter.submit("nobody's", &()).await.unwrap();
-            submitter.submit("nobody's", &()).await.unwrap();
+            submitter.submit("unserved", &()).await.unwrap();
+            submitter.submit("unserved", &()).await.unwrap();
         };
         if tokio::time::timeout(Duration::from_secs(2), twice).await.is_ok() {
             break;

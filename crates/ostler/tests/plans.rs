@@ -48,9 +48,9 @@ async fn a_task_waits_for_others_and_their_failure_means_what_was_said() {
         assert_eq!(pool.wait(id).await.unwrap().state.name(), ends);
     }
     assert_eq!(state(&pool, waits).await, StateName::Queued);
-    let nobody = Ids::new(7).task();
-    let refused = pool.submit_with("say", &"x", after(&[nobody], OnFailed::Run)).await;
-    assert!(matches!(refused, Err(SubmitError::NoSuchTask(id)) if id == nobody), "{refused:?}");
+    let unknown = Ids::new(7).task();
+    let refused = pool.submit_with("say", &"x", after(&[unknown], OnFailed::Run)).await;
+    assert!(matches!(refused, Err(SubmitError::NoSuchTask(id)) if id == unknown), "{refused:?}");
     pool.drain(MAX_WAIT).await;
 }
 
@@ -117,9 +117,9 @@ async fn tasks_are_listed_amended_and_replayed() {
     assert_eq!(pool.replay(bad, payload).await.unwrap(), ReplayAnswer::Requeued);
     let failed = pool.wait(bad).await.unwrap();
     assert_eq!(failed.last_failure.map(|failure| failure.message).as_deref(), Some("again"));
-    let nobody = Ids::new(7).task();
-    assert!(matches!(pool.amend(nobody, rules).await, Err(WaitError::NotFound(_))));
-    assert!(matches!(pool.replay(nobody, Replay::default()).await, Err(WaitError::NotFound(_))));
+    let unknown = Ids::new(7).task();
+    assert!(matches!(pool.amend(unknown, rules).await, Err(WaitError::NotFound(_))));
+    assert!(matches!(pool.replay(unknown, Replay::default()).await, Err(WaitError::NotFound(_))));
     other.drain(MAX_WAIT).await;
     pool.drain(MAX_WAIT).await;
 }

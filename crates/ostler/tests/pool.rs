@@ -58,7 +58,7 @@ async fn what_is_submitted_is_run_and_its_output_comes_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_nobody_could_run_is_run_after_a_restart() {
+async fn a_task_without_a_free_worker_is_run_after_a_restart() {
     let folder = scratch();
     let path = folder.path().join("jobs.db");
     let without = ostler::open(&path).unwrap().start().await.unwrap();
@@ -117,7 +117,7 @@ async fn a_full_queue_says_so_and_a_patient_caller_gets_in() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn stop_now_cuts_a_drain_short_though_the_store_does_not_answer_and_nobody_has_died() {
+async fn stop_now_cuts_a_drain_short_though_the_store_does_not_answer_and_no_node_has_died() {
     let folder = scratch();
     let path = folder.path().join("jobs.db");
     let began = Signal::new("began");
@@ -148,7 +148,7 @@ async fn stop_now_cuts_a_drain_short_though_the_store_does_not_answer_and_nobody
     let next = next.start().await.unwrap();
     let done = next.wait(id).await.unwrap();
     assert_eq!((done.state.name(), done.output.as_deref()), (StateName::Completed, Some("7")));
-    assert_eq!((done.node_deaths, done.suspect, done.failures), (0, false, 0), "nobody has died");
+    assert_eq!((done.node_deaths, done.suspect, done.failures), (0, false, 0), "no node has died");
     next.drain(MAX_WAIT).await;
 }
 
@@ -162,7 +162,8 @@ async fn a_pool_whose_store_is_removed_says_so_and_only_drains() {
     });
     let pool = builder.start().await.unwrap();
     std::fs::remove_file(&path).unwrap();
-    let gone = tokio::time::timeout(MAX_WAIT, said.recv()).await.expect("it is said").expect("once");
+    let gone =
+        tokio::time::timeout(MAX_WAIT, said.recv()).await.expect("the store news arrives").expect("once");
     assert!(matches!(gone, StoreNews::Gone(_)), "{gone}");
     assert!(gone.to_string().contains("was removed or replaced"), "{gone}");
     let draining = async {
@@ -190,7 +191,7 @@ async fn a_try_does_not_wait_for_room() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_waits_for_a_slot_goes_on_when_a_worker_is_free() {
+async fn a_caller_that_waits_for_a_slot_goes_on_when_a_worker_is_free() {
     let folder = scratch();
     let began = Signal::new("began");
     let pool = waiting(&folder.path().join("jobs.db"), &began, 9).await;
@@ -220,7 +221,7 @@ async fn has_a_slot(pool: &Pool) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_waits_for_a_slot_knows_of_another_size() {
+async fn a_caller_that_waits_for_a_slot_knows_of_another_size() {
     let folder = scratch();
     let path = folder.path().join("jobs.db");
     let began = Signal::new("began");
@@ -375,9 +376,9 @@ async fn a_repeated_key_answers_with_the_task_that_is_there() {
 async fn a_task_that_is_not_there_is_not_found() {
     let folder = scratch();
     let pool = sums(&folder.path().join("jobs.db")).await;
-    let nobody = Ids::new(1).task();
-    assert!(matches!(pool.wait(nobody).await, Err(WaitError::NotFound(id)) if id == nobody));
-    assert!(matches!(pool.cancel(nobody).await, Err(WaitError::NotFound(id)) if id == nobody));
+    let unknown = Ids::new(1).task();
+    assert!(matches!(pool.wait(unknown).await, Err(WaitError::NotFound(id)) if id == unknown));
+    assert!(matches!(pool.cancel(unknown).await, Err(WaitError::NotFound(id)) if id == unknown));
     pool.drain(MAX_WAIT).await;
 }
 

@@ -31,7 +31,7 @@ fn schedule(number: usize, first: Timestamp) -> Schedule {
         overlap: Overlap::Queue,
         missed: Missed::All,
         task: TaskTemplate {
-            queue: "nobody serves this".to_owned(),
+            queue: "no pool serves this".to_owned(),
             kind: name(number),
             payload: "null".to_owned(),
             priority: Priority::NORMAL,
@@ -68,7 +68,7 @@ async fn nodes_that_are_killed_fire_each_moment_once() {
         let sum = async || fired(store.as_ref()).await.iter().map(|(_, runs)| runs).sum::<u64>();
         let (before, until) = (sum().await, Instant::now() + MAX_WAIT);
         while sum().await < before + BETWEEN {
-            assert!(Instant::now() < until, "nobody fires");
+            assert!(Instant::now() < until, "no node fires");
             tokio::time::sleep(LOOK).await;
         }
         victim.kill();

@@ -76,7 +76,7 @@ async fn a_task_of_a_transaction_exists_if_and_only_if_it_commits() {
     transaction.execute("INSERT INTO public.orders VALUES (2)", &[]).await.expect("their own write");
     let kept =
         pool.submit_in(&transaction, "count", &"kept", Submission::default()).await.expect("it is taken");
-    assert!(pool.get(kept).await.is_err(), "nobody sees it before the commit");
+    assert!(pool.get(kept).await.is_err(), "it is invisible before the commit");
     transaction.commit().await.expect("it commits");
     assert_eq!(ended(&pool, kept).await.as_deref(), Some("4"));
     assert!(pool.get(gone).await.is_err(), "what was undone never was");
@@ -102,8 +102,8 @@ async fn a_place_that_is_none_is_refused_without_its_password() {
     let refused =
         ostler::open("postgres://anna:secret@db/jobs?colour=red").err().expect("it is refused").to_string();
     assert!(refused.contains("unknown option `colour`") && !refused.contains("secret"), "{refused}");
-    let nobody = ostler::open("postgres://anna:secret@127.0.0.1:1/jobs").expect("the URL is right");
-    let refused = nobody.start().await.err().expect("nobody is there").to_string();
+    let unreachable = ostler::open("postgres://anna:secret@127.0.0.1:1/jobs").expect("the URL is right");
+    let refused = unreachable.start().await.err().expect("no server is there").to_string();
     assert!(refused.contains("cannot be reached") && !refused.contains("secret"), "{refused}");
 }
 
@@ -201,12 +201,12 @@ struct Wall(Arc<(Mutex<bool>, Condvar)>);
 
 impl Wall {
     fn block(&self) {
-        let open = self.0.0.lock().expect("nobody panics behind it");
+        let open = self.0.0.lock().expect("no holder panics");
         drop(self.0.1.wait_while(open, |open| !*open));
     }
 
     fn open(&self) {
-        *self.0.0.lock().expect("nobody panics behind it") = true;
+        *self.0.0.lock().expect("no holder panics") = true;
         self.0.1.notify_all();
     }
 }

@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_goes_away_takes_only_its_own_call_along() {
+    async fn a_cancelled_caller_takes_only_its_own_call_along() {
         let (group_commit, work, mut first) = busy().await;
         let gone = call(&group_commit, &[6]);
         waiting(&group_commit, 1).await;

@@ -86,7 +86,7 @@ impl Node {
             if !found.is_empty() {
                 return found;
             }
-            assert!(Instant::now() < until, "nobody is found dead");
+            assert!(Instant::now() < until, "no node is found dead");
             sleep(UPKEEP).await;
         }
     }
@@ -190,7 +190,7 @@ async fn the_end_of_the_connection_is_news_for_the_node() {
     news.arm();
     let pid = heartbeat(&client, "news", NODE).await.expect("it is known");
     client.query_one("SELECT pg_terminate_backend($1)", &[&pid]).await.expect("it is asked");
-    timeout(MAX_WAIT, news.wait()).await.expect("the node is told to renew");
+    timeout(MAX_WAIT, news.wait()).await.expect("the node is asked to renew");
     node.assert_alive().await;
 }
 
@@ -216,12 +216,12 @@ async fn a_node_that_renews_at_the_last_moment_is_alive() {
                 sleep(Duration::from_millis(10)).await;
             }
         };
-        let nobody = tokio::select! {
+        let finished = tokio::select! {
             ended = &mut ends => Some(ended),
             () = waiting => None,
         };
-        assert!(Instant::now() < until, "nobody wants to end the session");
-        match nobody {
+        assert!(Instant::now() < until, "no expiry wants to end the session");
+        match finished {
             Some(ended) => assert_eq!(ended.expect("expire answers").sessions, []),
             None => break ends,
         }
@@ -234,7 +234,7 @@ async fn a_node_that_renews_at_the_last_moment_is_alive() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn after_a_restart_of_the_server_nobody_is_known_to_be_dead() {
+async fn after_a_restart_of_the_server_no_node_is_known_to_be_dead() {
     let mut server = PrivatePostgres::start(Disk::Unsynced);
     let url = server.url();
     let watcher = Node::join(&url, "ostler", WATCHER).await.beats();
@@ -249,7 +249,7 @@ async fn after_a_restart_of_the_server_nobody_is_known_to_be_dead() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_throws_everybody_out_moves_nobodys_work() {
+async fn a_server_that_drops_all_connections_moves_no_work() {
     let server = PrivatePostgres::start(Disk::Unsynced);
     let url = server.url();
     let watcher = Node::join(&url, "ostler", WATCHER).await.beats();

@@ -130,9 +130,9 @@ async fn silence_ends_in_an_error_and_the_store_comes_back_by_itself() {
     let (written, looked, renewed) =
         tokio::join!(store.enqueue(vec![draft(2)]), store.survey(), store.renew(NODE, &[]));
     let kinds = [
-        written.expect_err("nobody answers").kind(),
-        looked.expect_err("nobody answers").kind(),
-        renewed.expect_err("nobody answers").kind(),
+        written.expect_err("the server does not answer").kind(),
+        looked.expect_err("the server does not answer").kind(),
+        renewed.expect_err("the server does not answer").kind(),
     ];
     assert_eq!(kinds, [ErrorKind::Unavailable; 3]);
     assert!(began.elapsed() < MAX_WAIT, "every wait has an end");
@@ -185,7 +185,7 @@ async fn backends_that_are_ended_under_load_lose_nothing() {
         assert!(Instant::now() < until, "{done} of {TASKS} are done");
         let claimed = until_answered(async || claim(&store, 50).await).await;
         for task in &claimed {
-            assert!(seen.insert(task.lease.task()), "nobody gets a task twice");
+            assert!(seen.insert(task.lease.task()), "no task is claimed twice");
         }
         let mut reports: Vec<Report> = claimed.into_iter().map(success).collect();
         while !reports.is_empty() {

@@ -49,7 +49,7 @@ async fn eight_nodes_that_start_at_once_on_an_empty_database_all_come_up() {
         stores.push(node.await.expect("no node panics"));
     }
     let survey = stores[0].survey().await.expect("survey answers");
-    assert_eq!(survey.lanes.len(), 1, "one queue with one kind, whoever made it");
+    assert_eq!(survey.lanes.len(), 1, "one queue with one kind, whichever node made it");
     assert_eq!(u128::from(survey.lanes[0].counts.queued), NODES);
     let row = client().await.query_one("SELECT count(*) FROM at_once.meta", &[]).await.expect("a count");
     assert_eq!(row.get::<_, i64>(0), 1, "the tables were made once");
@@ -64,7 +64,7 @@ async fn what_was_there_is_there_when_it_is_opened_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_schema_of_somebody_else_is_refused_and_left_as_it_is() {
+async fn a_foreign_schema_is_refused_and_left_as_it_is() {
     let client = client().await;
     client.batch_execute("CREATE SCHEMA theirs; CREATE TABLE theirs.task(x integer)").await.expect("a table");
     let error = refusal(open("theirs").await).await;
@@ -87,7 +87,7 @@ async fn a_newer_schema_is_used_as_long_as_it_can_be_shared() {
     open("newer").await.expect("it opens");
     let client = client().await;
     client.batch_execute("UPDATE newer.meta SET version = 1000").await.expect("a newer version");
-    open("newer").await.expect("what a newer one added is in nobody's way");
+    open("newer").await.expect("what a newer one added does no harm");
     client.batch_execute("UPDATE newer.meta SET since = 1000").await.expect("a much newer version");
     let error = refusal(open("newer").await).await;
     assert_eq!(error.kind(), ErrorKind::TooNew, "{error}");
@@ -112,7 +112,7 @@ async fn a_standby_is_refused_with_a_sentence() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_there_is_told_apart_from_a_bad_url() {
+async fn an_unreachable_server_is_told_apart_from_a_bad_url() {
     for (url, kind) in [
         ("postgres://ostler@127.0.0.1:1/ostler", ErrorKind::Unavailable),
         ("postgres://ostler@%2Fno%2Fsuch%2Ffolder/ostler", ErrorKind::Unavailable),

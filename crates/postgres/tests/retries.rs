@@ -47,7 +47,7 @@ async fn until_in_the_way(transaction: &Transaction<'_>) {
         "SELECT count(*) FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY(pg_blocking_pids(pid))";
     let until = Instant::now() + MAX_WAIT;
     while transaction.query_one(asked, &[]).await.expect("a count").get::<_, i64>(0) == 0 {
-        assert!(Instant::now() < until, "nobody waits");
+        assert!(Instant::now() < until, "no transaction waits");
         sleep(Duration::from_millis(5)).await;
     }
 }
@@ -148,7 +148,8 @@ async fn a_server_that_says_nothing_is_told_when_a_store_is_opened() {
     let proxy = Proxy::start(PrivatePostgres::shared()).await;
     proxy.set(Weather::Silent);
     let began = Instant::now();
-    let error = Postgres::open(&proxy.url(), options("mute")).await.err().expect("nobody answers");
+    let error =
+        Postgres::open(&proxy.url(), options("mute")).await.err().expect("the server does not answer");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(began.elapsed() < MAX_WAIT, "it took {:?}", began.elapsed());
 }

@@ -55,7 +55,7 @@ async fn a_task_exists_if_and_only_if_the_callers_transaction_commits() {
     let transaction = client.transaction().await.expect("a transaction");
     transaction.execute("INSERT INTO public.orders VALUES(1)", &[]).await.expect("an order");
     store.enqueue_in(&transaction, vec![kept]).await.expect("it is taken");
-    assert_eq!(state(&store, ids[0]).await, None, "nobody sees it before the commit");
+    assert_eq!(state(&store, ids[0]).await, None, "it is invisible before the commit");
     transaction.commit().await.expect("it commits");
     assert_eq!(state(&store, ids[0]).await, Some(StateName::Queued));
     let transaction = client.transaction().await.expect("a transaction");
@@ -156,7 +156,7 @@ async fn what_a_full_queue_has_no_room_for_comes_in_when_it_has() {
     };
     assert_eq!(queued(&store).await, 1);
     let again = store.make_ready(10).await.expect("make_ready answers");
-    assert!(again.next.is_some(), "somebody looks again");
+    assert!(again.next.is_some(), "it is looked at again");
     assert_eq!(queued(&store).await, 1);
     assert_eq!(claim(&store, 1).await.len(), 1);
     store.make_ready(10).await.expect("make_ready answers");
@@ -165,7 +165,7 @@ async fn what_a_full_queue_has_no_room_for_comes_in_when_it_has() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_long_transaction_holds_nobody_up() {
+async fn a_long_transaction_does_not_hold_up_others() {
     let (store, mut client) = scene("tx_long").await;
     join(&store).await;
     let transaction = client.transaction().await.expect("a transaction");

@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_knows_is_handed_back_when_it_is_told_of_twice() {
+    fn an_unknown_lease_is_handed_back_when_it_is_listed_twice() {
         let (mut orphans, held) = (Orphans::default(), HeldLeases::default());
         let (one, other) = (lease(1, 1), lease(2, 5));
         assert_eq!(orphans.see(&[one], &held), []);
@@ -76,7 +76,7 @@ mod tests {
         assert_eq!(orphans.see(&[one], &held), [], "the claim took it");
         held.let_go(one);
         held.reported(&[one]);
-        assert_eq!(orphans.see(&[one], &held), [], "it is told of for the first time");
+        assert_eq!(orphans.see(&[one], &held), [], "it is listed for the first time");
         drop(later);
         let latest = held.claiming();
         assert_eq!(orphans.see(&[one], &held), [one]);

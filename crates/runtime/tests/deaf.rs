@@ -171,7 +171,7 @@ impl Scene {
         self.until("the deaf are reported", || async { self.deaf_workers().await > 0 }).await;
         self.go.emit();
         self.wall.open();
-        self.until("nobody is deaf any more", || async { self.deaf_workers().await == 0 }).await;
+        self.until("no worker is deaf any more", || async { self.deaf_workers().await == 0 }).await;
         assert_eq!(self.wall.behind.load(Ordering::SeqCst), 0);
         node.drain(MAX_WAIT).await;
     }

@@ -152,7 +152,7 @@ async fn a_waiting_node_hears_of_new_work_without_polling() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pool_says_what_a_failure_is_that_nobody_classed_and_only_of_those() {
+async fn a_pool_sets_the_class_of_unclassed_failures_only() {
     for (unclassed, panics, panic_class, says) in [
         (Unclassed::Transient, (StateName::Completed, 2), ErrorClass::Transient, (StateName::Completed, 2)),
         (Unclassed::Permanent, (StateName::Failed, 1), ErrorClass::Permanent, (StateName::Completed, 2)),
@@ -160,7 +160,7 @@ async fn a_pool_says_what_a_failure_is_that_nobody_classed_and_only_of_those() {
         let scene = Scene::new();
         let handler = Inline::new().handle(KIND, |payload: String, context: Context| async move {
             match (payload.as_str(), context.attempt()) {
-                ("1", 1) => panic!("nobody classed this"),
+                ("1", 1) => panic!("an unclassed panic"),
                 ("2", 1) => Err(TaskError::transient("the handler classed this")),
                 _ => Ok(None),
             }
@@ -173,7 +173,7 @@ async fn a_pool_says_what_a_failure_is_that_nobody_classed_and_only_of_those() {
         let (first, second) = (add("1").await, add("2").await);
         let node = scene.node(PoolConfig { unclassed, ..pool(handler, 1) }).await;
         for (id, (state, runs), class, message) in [
-            (first, panics, panic_class, "nobody classed this"),
+            (first, panics, panic_class, "an unclassed panic"),
             (second, says, ErrorClass::Transient, "the handler classed this"),
         ] {
             let detail = scene.until(id, state).await;

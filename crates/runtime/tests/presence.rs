@@ -157,7 +157,7 @@ async fn a_node_is_online_beats_shows_its_work_and_goes() {
         if let Some(busy) = workers.iter().find(|worker| worker["state"] == "busy") {
             break (event, busy["execution"].clone());
         }
-        assert!(Instant::now() < until, "nobody is busy: {event}");
+        assert!(Instant::now() < until, "no worker is busy: {event}");
     };
     let pool = &event["pools"][0];
     assert_eq!(
@@ -182,7 +182,7 @@ async fn a_node_is_online_beats_shows_its_work_and_goes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_key_that_somebody_removed_is_set_again_and_the_node_is_online_again() {
+async fn a_removed_key_is_set_again_and_the_node_is_online_again() {
     let redis = PrivateRedis::start();
     let heard = redis.listen(CHANNEL);
     let scene = Scene::start(&redis.url()).await;
@@ -297,8 +297,8 @@ async fn a_redis_that_does_not_let_the_node_in_does_so_when_the_password_is_righ
     assert_eq!(redis.ask(&["CONFIG", "SET", "requirepass", "second"]), "OK");
     scene.until_known().await;
     scene.goes().await;
-    let nobody = RedisAddress::parse(&format!("redis://127.0.0.1:{}", redis.port())).expect("an address");
-    assert_eq!(nobody.probe().await, Err(RedisFault::NotLetIn));
+    let anonymous = RedisAddress::parse(&format!("redis://127.0.0.1:{}", redis.port())).expect("an address");
+    assert_eq!(anonymous.probe().await, Err(RedisFault::NotLetIn));
 }
 
 /// A server that is not Redis: replies to all input with this answer, or echoes it.

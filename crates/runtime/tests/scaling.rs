@@ -304,7 +304,7 @@ async fn workers_that_do_not_come_up_are_tried_again_with_pauses() {
     scene.add(1).await;
     let began = Instant::now();
     let node = scene.node(&gated, PoolSize::fixed(1)).await;
-    until("the first failure is told", || node.troubles() == ["no such program"]).await;
+    until("the first failure is reported", || node.troubles() == ["no such program"]).await;
     scene.until_counts("it is done", |counts| counts.completed == 1).await;
     assert_eq!(gated.opened.lock().unwrap().len(), 4, "once more after each pause");
     // 100 ms, then twice and four times as long.

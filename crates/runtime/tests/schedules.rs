@@ -119,7 +119,7 @@ async fn settle(stores: &[&dyn Store], now: Timestamp) {
         if !all.iter().any(due) {
             return;
         }
-        assert!(Instant::now() < until, "nobody fires {:?}", all.iter().find(|record| due(record)));
+        assert!(Instant::now() < until, "no node fires {:?}", all.iter().find(|record| due(record)));
         for store in stores {
             store.pause_schedule(BELL, Activity::Paused).await.expect("it answers");
         }
@@ -245,7 +245,7 @@ async fn one_moment_comes_once_also_if_it_had_passed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_paused_or_cannot_be_read_holds_nobody_up() {
+async fn a_paused_or_unreadable_schedule_does_not_hold_up_others() {
     let world = World::new().await;
     let store = world.here.store();
     let strange = Schedule {

@@ -51,7 +51,7 @@ async fn a_node_whose_settings_differ_from_a_living_ones_does_not_start() {
     same.drain(MAX_WAIT).await;
     anna.drain(MAX_WAIT).await;
     let alone = Node::start(parts(&here, 4), config("dora", 20, TakeOver::No)).await.unwrap();
-    assert_eq!(limit(here.store().as_ref()).await, Some(20), "nobody else is there");
+    assert_eq!(limit(here.store().as_ref()).await, Some(20), "no other node is there");
     alone.drain(MAX_WAIT).await;
 }
 

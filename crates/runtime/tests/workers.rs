@@ -328,8 +328,8 @@ async fn idle_workers_are_recycled_by_order_and_busy_ones_stay() {
     scene.until("another one took its place", ready).await;
     let all = scene.recycle(&node, WorkerChoice::All).await;
     assert_eq!((all.recycled.len(), all.busy), (2, vec![busy]));
-    let nobody = scene.recycle(&node, WorkerChoice::One(others[0])).await;
-    assert_eq!((nobody.recycled, nobody.busy), (vec![], vec![]), "it is not there any more");
+    let none = scene.recycle(&node, WorkerChoice::One(others[0])).await;
+    assert_eq!((none.recycled, none.busy), (vec![], vec![]), "it is not there any more");
 
     mortal.go.emit();
     scene.until("the busy one ended its task", |survey| counts(survey).completed == 1).await;

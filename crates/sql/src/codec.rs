@@ -197,7 +197,7 @@ pub fn overrides_from(text: Option<String>) -> Readable<Overrides> {
     Ok(json::<OverridesRow>(text)?.map_or(Overrides::NONE, |row| overrides_of(&row)))
 }
 
-/// The text that keeps what is said about kinds; `None` when nothing was said.
+/// The overrides of kinds as text; `None` without any.
 pub fn kinds_text(kinds: &BTreeMap<String, Overrides>) -> Option<String> {
     if kinds.is_empty() {
         return None;
@@ -207,7 +207,7 @@ pub fn kinds_text(kinds: &BTreeMap<String, Overrides>) -> Option<String> {
     Some(serde_json::to_string(&rows).expect("overrides have only texts and numbers"))
 }
 
-/// What is said about kinds, as a text keeps it.
+/// The overrides of kinds that a text has.
 pub fn kinds_from(text: Option<String>) -> Readable<BTreeMap<String, Overrides>> {
     let rows = json::<BTreeMap<String, OverridesRow>>(text)?.unwrap_or_default();
     Ok(rows.into_iter().map(|(kind, row)| (kind, overrides_of(&row))).collect())
@@ -227,14 +227,14 @@ pub fn overrides_of(row: &OverridesRow) -> Overrides {
     }
 }
 
-/// The text that keeps what is told: its names, with spaces between; `None` when it is nothing.
+/// The outbox filter as text: its names, with spaces between; `None` when it is empty.
 pub fn outbox_filter_text(tell: OutboxFilter) -> Option<String> {
     let names: Vec<&str> =
         EndKind::ALL.into_iter().filter(|what| tell.has(*what)).map(EndKind::name).collect();
     (!names.is_empty()).then(|| names.join(" "))
 }
 
-/// What is told, as a text keeps it. A word of a later version asks for what this one cannot tell.
+/// The outbox filter that a text has. Words of later versions are ignored.
 pub fn outbox_filter_from(text: Option<String>) -> OutboxFilter {
     text.unwrap_or_default().split(' ').filter_map(EndKind::named).collect()
 }

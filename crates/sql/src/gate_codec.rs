@@ -77,8 +77,8 @@ pub fn gate_text(gate: &Gate) -> Option<String> {
     Some(serde_json::to_string(&row).expect("a gate has only texts and numbers"))
 }
 
-/// The gate that a text keeps. A text that somebody edited by hand until it means nothing holds nobody back: a gate is what
-/// was seen of the world, and the world shows it again.
+/// The gate that a text has. A text that cannot be read after an edit by hand throttles no task: a gate is what was observed,
+/// and can be observed again.
 pub fn gate_from(text: Option<String>) -> Gate {
     let Some(row) = text.and_then(|text| serde_json::from_str::<GateRow>(&text).ok()) else {
         return Gate::default();

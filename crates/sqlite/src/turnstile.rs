@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_opens_a_store_does_not_wait_for_ever_for_a_turn_that_somebody_keeps() {
+    fn opening_a_store_does_not_wait_forever_for_a_turn_that_another_process_keeps() {
         let folder = std::env::temp_dir().join(format!("ostler-turnstile-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let (keeps, waits) =

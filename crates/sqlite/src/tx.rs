@@ -1,4 +1,4 @@
-//! One write transaction, as the verbs see it: the connection, the time, what is known by heart, and what has to be
+//! One write transaction, as the verbs see it: the connection, the time, the cache, and what has to be
 //! written once at the end (the counts of lanes, the clocks of queues).
 
 use std::collections::HashMap;
@@ -27,7 +27,7 @@ use ostler_sql::{KeyRules, QueueRow};
 /// The result of a statement.
 pub(crate) type Sql<T> = rusqlite::Result<T>;
 
-/// What the writer knows by heart, as long as no other process has written.
+/// The cache of the writer, valid as long as no other process has written.
 #[derive(Default)]
 pub(crate) struct Cache {
     queues: HashMap<String, QueueRow>,
@@ -35,7 +35,7 @@ pub(crate) struct Cache {
     grants: HashMap<i64, Grant>,
     /// What the ends of each lane lead to.
     ends: HashMap<i64, EndEffects>,
-    /// The store is on its way to another place; unknown as long as nobody has looked.
+    /// The store is on its way to another place; unknown until it was read.
     departure: Option<Option<Departure>>,
     data_version: i64,
 }
@@ -48,7 +48,7 @@ pub(crate) struct EndEffects {
     pub(crate) counted: bool,
 }
 
-/// Grants that are known by heart; over it they are forgotten, and looked up.
+/// The most grants in the cache; over it they are forgotten, and read from the file.
 const MAX_GRANTS: usize = 100_000;
 
 /// What was true of a task when this process claimed it. It stays true for as long as the token does and the attempt
@@ -241,7 +241,7 @@ impl<'a> Tx<'a> {
         Ok(Arc::clone(&self.queue_or_new(&name)?.name))
     }
 
-    /// What the ends of a lane lead to. Every success asks, so the answer is known by heart, or costs one look.
+    /// What the ends of a lane lead to. Every success asks, so the answer is cached, or costs one query.
     pub(crate) fn ends_of(&mut self, lane: i64) -> Sql<EndEffects> {
         if let Some(ends) = self.cache.ends.get(&lane) {
             return Ok(*ends);

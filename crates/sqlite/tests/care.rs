@@ -62,7 +62,7 @@ async fn what_a_stranger_left_without_its_task_is_found_and_swept_once_it_is_old
     assert_eq!(strays(), ["1 attempts without a task", "2 steps without a task", "1 events without a task"]);
     let store = open(&made.path());
     assert_eq!(store.sweep(Duration::from_secs(60)).await, Ok(3));
-    assert_eq!(strays(), ["1 steps without a task"], "what is young stays for whoever looks into it");
+    assert_eq!(strays(), ["1 steps without a task"], "young rows stay, so that they can be examined");
     assert_eq!(store.sweep(Duration::from_secs(60)).await, Ok(0));
     let mine: i64 = conn
         .query_row(

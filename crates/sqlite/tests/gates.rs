@@ -75,7 +75,7 @@ async fn keys_without_tasks_stay_until_their_gates_have_nothing_to_remember() {
 async fn a_key_that_was_only_named_leaves_nothing_behind() {
     let (here, clock) = TempStore::manual();
     let store = here.store();
-    let key = || "nobody".to_owned();
+    let key = || "unused".to_owned();
     for change in [QueueChange::ResetKeyBreaker(key()), QueueChange::EndKeyHold(key())] {
         store.configure(QUEUE, vec![change.clone(), change]).await.expect("configure answers");
         assert_eq!(number(&here, "SELECT count(*) FROM limits"), 0);
@@ -91,7 +91,7 @@ async fn a_key_that_was_only_named_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn gates_that_somebody_edited_by_hand_hold_nobody_back() {
+async fn gates_that_were_edited_by_hand_hold_no_task_back() {
     let (here, _clock) = TempStore::manual();
     let (store, ids) = (here.store(), Ids::new(1));
     let session = join(&*store, &ids).await;

@@ -23,7 +23,7 @@ const EDITS: [(&str, &str); 7] = [
     ),
     ("a failure that is not JSON", "phase = 6, finished_at = 1, failure = 'oops'"),
     ("a reason that there is not", "phase = 6, finished_at = 1, why = 77"),
-    ("a lease of nobody", "phase = 3, session = NULL"),
+    ("a lease without a session", "phase = 3, session = NULL"),
 ];
 
 fn edit(path: &Path, id: TaskId, change: &str) {
@@ -55,7 +55,7 @@ async fn complete(store: &dyn Store, claimed: Claimed) {
 }
 
 #[tokio::test]
-async fn an_edited_row_is_an_error_for_who_looks_at_it_and_for_nobody_else() {
+async fn an_edited_row_is_an_error_only_for_calls_that_read_it() {
     for (what, change) in EDITS {
         let (here, _clock) = TempStore::manual();
         let store = here.store();
@@ -120,7 +120,7 @@ async fn expiring_goes_past_a_row_that_cannot_be_understood() {
     assert_eq!((expired.sessions, expired.more), (vec![session], false));
     let counts = store.survey().await.expect("survey answers").lanes[0].counts;
     assert_eq!((counts.queued, counts.claimed), (2, 1), "only the edited one is left");
-    assert!(!store.expire(100).await.expect("expire answers").more, "and nobody is asked to hurry");
+    assert!(!store.expire(100).await.expect("expire answers").more, "and no call is asked for soon");
 }
 
 #[tokio::test]
@@ -135,7 +135,7 @@ async fn making_ready_goes_past_a_row_that_cannot_be_understood() {
     edit(&here.path(), edited, "extras = 'oops'");
     clock.advance(Duration::from_secs(6));
     let ready = store.make_ready(100).await.expect("make_ready answers");
-    assert!(ready.next.is_some_and(|next| next > clock.now()), "nobody is asked to hurry: {ready:?}");
+    assert!(ready.next.is_some_and(|next| next > clock.now()), "no call is asked for soon: {ready:?}");
     let session = node(&*store, &ids).await;
     assert_eq!(claim(&*store, session).await.expect("claim answers").len(), 2);
 }
@@ -155,11 +155,11 @@ async fn who_waits_with_others_is_freed_though_one_of_them_cannot_be_understood(
     complete(&*store, claimed.remove(0)).await;
     let freed = claim(&*store, session).await.expect("claim answers");
     assert_eq!(freed.len(), 2, "the others");
-    assert_eq!(store.make_ready(100).await.map(|made| made.next), Ok(None), "and nobody is asked to hurry");
+    assert_eq!(store.make_ready(100).await.map(|made| made.next), Ok(None), "and no call is asked for soon");
 }
 
 #[tokio::test]
-async fn an_end_that_cannot_be_understood_frees_nobody_and_holds_nobody_else_up() {
+async fn an_unreadable_end_frees_no_dependent_and_holds_up_no_other_task() {
     let (here, _clock) = TempStore::manual();
     let store = here.store();
     let ids = Ids::new(1);

@@ -102,7 +102,7 @@ fn a_text_and_noise_are_foreign() {
 }
 
 #[test]
-fn somebody_elses_database_is_foreign_whatever_its_journal() {
+fn another_programs_database_is_foreign_whatever_its_journal() {
     for (what, journal) in [("with a rollback journal", "delete"), ("with a write-ahead log", "wal")] {
         for application in [0, APPLICATION_ID + 1] {
             let folder = scratch();
@@ -119,7 +119,7 @@ fn somebody_elses_database_is_foreign_whatever_its_journal() {
 }
 
 #[test]
-fn somebody_elses_open_database_is_foreign_and_its_log_stays() {
+fn another_programs_open_database_is_foreign_and_its_log_stays() {
     let folder = scratch();
     let path = folder.path().join("music.db");
     let conn = Connection::open(&path).expect("a database");

@@ -47,7 +47,7 @@ impl Stranger {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn writers_wait_for_a_stranger_and_nobody_loses_a_lease() {
+async fn writers_wait_for_a_stranger_and_no_node_loses_a_lease() {
     let (here, clock) = TempStore::manual();
     let (store, other) = (here.store(), here.second());
     let ids = Ids::new(1);
@@ -91,7 +91,11 @@ async fn writers_wait_for_a_stranger_and_nobody_loses_a_lease() {
         assert!(store.show(TaskRef::Id(held[0].task)).await.expect("show answers").is_some());
         assert_eq!(store.list(Filter::default(), None, 100).await.expect("list answers").next, None);
         assert_eq!(store.survey().await.expect("survey answers").nodes.len(), 1);
-        assert_eq!(wrote.count(), 0, "{statement}: nobody can have written while the stranger has the file");
+        assert_eq!(
+            wrote.count(),
+            0,
+            "{statement}: no writer can have written while the stranger has the file"
+        );
         stranger.let_go();
         for writer in writers {
             writer.await.expect("it was let in, without a word about a lock");
@@ -120,7 +124,7 @@ async fn a_store_is_opened_and_closed_beside_a_stranger() {
 
 /// A reader that never ends blocks checkpoints, and nothing else.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stranger_who_reads_stops_nobody() {
+async fn a_stranger_who_reads_stops_no_writer() {
     let here = TempStore::real();
     let store = here.store();
     let stranger = Stranger::lock(here.path(), "BEGIN; SELECT count(*) FROM task").await;

@@ -112,7 +112,7 @@ async fn only_the_process_of_a_session_gives_its_tether_away() {
     let (store, other) = (here.store(), here.second());
     let session = join(&*store).await;
     assert!(other.liveness_lock(session).expect("it answers").is_none());
-    assert!(store.liveness_lock(Ids::new(9).new_session("nobody", TTL).id).expect("it answers").is_none());
+    assert!(store.liveness_lock(Ids::new(9).new_session("unknown", TTL).id).expect("it answers").is_none());
     assert!(store.liveness_lock(session).expect("it answers").is_some());
     assert_eq!(expire(&*other).await, [], "a copy that was closed again let nothing go");
 }

@@ -180,7 +180,7 @@ impl Bounds {
         let Some(task) = &firing.task else { return Ok(()) };
         if task.unique.is_some() || !task.after.is_empty() {
             return Err(Error::invalid(
-                "the run of a schedule has no unique key and waits for nobody: its schedule sees to that",
+                "the run of a schedule has no unique key and waits for no task: its schedule sees to that",
             ));
         }
         self.check_tasks(std::slice::from_ref(task))

@@ -25,7 +25,7 @@ function converter() {
     ctx.progress(1, 2, "half");
     ctx.log("info", `attempt ${ctx.attempt}`);
     if (ctx.attempt === 1) throw new Transient("the disk is full");
-    await ctx.stepOrWarn("announced", () => Promise.reject(new Error("nobody listens")));
+    await ctx.stepOrWarn("announced", () => Promise.reject(new Error("no listeners")));
     ctx.file("out.pdf");
     return { pages, folder: ctx.folder, at: new Date(0) };
   });
@@ -45,7 +45,7 @@ describe("without a node", { timeout: 60_000 }, () => {
       progress: [{ done: 1, total: 2, note: "half" }],
       logs: [{ level: "info", message: "attempt 2" }],
       files: ["out.pdf"],
-      warnings: [{ step: "announced", message: "Error: nobody listens" }],
+      warnings: [{ step: "announced", message: "Error: no listeners" }],
     });
     assert.equal(worker.fetched, 1, "a step that was kept is not done again");
   });

@@ -59,7 +59,7 @@ describe("tasks", options, () => {
     const { node } = shared;
     const lines = 1000;
     const about = node.give("floods", lines);
-    // Until then nobody listens.
+    // Until then the node does not read.
     while (!node.out.includes("flooded")) await once(node.process.stdout, "data");
     const said = [];
     for (let frame; frame?.type !== "result"; ) {
@@ -114,7 +114,7 @@ describe("tasks", options, () => {
     assert.deepEqual((await shared.node.result("children")).output, { variable: null, sockets: null, own: null });
   });
 
-  test("what is said after the result is not sent", async () => {
+  test("messages after the result are not sent", async () => {
     await shared.node.result("speaks-later");
     const output = 'the step "late" comes too late: the attempt is over';
     assert.deepEqual(await shared.node.do("lets-it-speak"), [{ type: "result", ok: true, output }]);
@@ -192,7 +192,7 @@ describe("steps", options, () => {
     await node.hear();
     node.say({ type: "lost", ...about });
     assert.equal((await node.hear()).message, "lost");
-    assert.deepEqual((await node.hear()).error, { message: "the lease is lost: somebody else has the task" });
+    assert.deepEqual((await node.hear()).error, { message: "the lease is lost: another node has the task" });
   });
 });
 
@@ -310,7 +310,7 @@ describe("life", options, () => {
     return node;
   }
 
-  test("it says who it is and what it can, and ends when it is told", async (t) => {
+  test("it says who it is and what it can, and exits on request", async (t) => {
     const node = await start(t);
     const { kinds, ...ready } = await node.greet();
     assert.deepEqual(ready, { type: "ready", protocol: 1, sdk: "js/0.1.0" });
@@ -371,7 +371,7 @@ describe("life", options, () => {
       await node.hear();
       node.socket.destroy();
       const { code, err } = await node.end();
-      assert.deepEqual([code, err], [1, "ostler: the node is gone; this worker ends, and its task is somebody else's\n"]);
+      assert.deepEqual([code, err], [1, "ostler: the node is gone; this worker exits, and another node will run its task\n"]);
     }
   });
 

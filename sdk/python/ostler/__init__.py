@@ -286,7 +286,7 @@ class _Attempt:
     def _hear(self, frame: Mapping[str, Any]) -> None:
         type, step = frame["type"], frame.get("step")
         if type == "lost":
-            self._halt(Lost("the lease is lost: somebody else has the task"))
+            self._halt(Lost("the lease is lost: another node has the task"))
         elif type == "cancel":
             self._halt(Cancelled(str(frame.get("reason") or "no reason was given")))
         elif isinstance(step, str):
@@ -699,7 +699,7 @@ class _Node:
     def _gone(self) -> None:
         """The node is gone. An idle worker ends as after stop; a busy one exits at once, since its result would not count."""
         if self._live:
-            _die("the node is gone; this worker ends, and its task is somebody else's")
+            _die("the node is gone; this worker exits, and another node will run its task")
         self._stopped = True
 
 

@@ -363,7 +363,7 @@ class Life(unittest.TestCase):
                 node.hear()
                 node.socket.shutdown(2)
                 code, _, err = node.end()
-                self.assertEqual((code, err), (1, "ostler: the node is gone; this worker ends, and its task is somebody else's\n"))
+                self.assertEqual((code, err), (1, "ostler: the node is gone; this worker exits, and another node will run its task\n"))
 
     def test_what_is_printed_stays_apart_from_frames(self) -> None:
         node = self.start()

@@ -69,7 +69,7 @@ async fn moves_under_load(killed: Killed) {
     let handed_back = Mutex::new(0);
     let count = |step: MoveStep| {
         if let MoveStep::Frozen { handed_back: count } = step {
-            *handed_back.lock().expect("nobody panicked here") = count;
+            *handed_back.lock().expect("no holder panicked") = count;
         }
         let drains = matches!(step, MoveStep::Draining { .. }) && killed == Killed::WhileItDrains;
         let copies = matches!(step, MoveStep::Copied { .. }) && killed == Killed::WhileItCopies;
@@ -79,13 +79,10 @@ async fn moves_under_load(killed: Killed) {
     };
     let moved = place.carry_told(PATIENCE, &count).await.expect("the store moves");
     assert!(!moved.tables.is_empty());
-    if let Some(twin) = twin.into_inner().expect("nobody panicked here") {
+    if let Some(twin) = twin.into_inner().expect("no holder panicked") {
         // The node receives the new address, keeps its lease, and is refused by the fence.
         twin.succeed();
-        assert!(
-            *handed_back.lock().expect("nobody panicked here") >= 1,
-            "what took too long was handed back"
-        );
+        assert!(*handed_back.lock().expect("no holder panicked") >= 1, "what took too long was handed back");
     }
 
     let new = place.new_store().await.expect("the new store opens");
@@ -227,6 +224,6 @@ async fn work(store: &dyn Store, log: &Log, ids: &Ids, pace: Pace) {
     if let Some(lease) = kept {
         let report = Report { lease, ran: None, outcome: Outcome::Success, output: None };
         let late = store.finish(vec![report]).await.expect("finish answers");
-        assert_eq!(late, [Finished::LeaseLost], "what was handed back is somebody else's");
+        assert_eq!(late, [Finished::LeaseLost], "what was handed back belongs to another node");
     }
 }

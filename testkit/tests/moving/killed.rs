@@ -96,7 +96,7 @@ async fn ends_right(place: &Place, at: &str, gone: bool, expected: &Picture) {
     if let Ok(new) = place.new_store().await {
         let survey = new.survey().await.expect("survey answers");
         let is_open = at == "Open";
-        assert!(is_open || survey.queues.is_empty(), "{at}: nobody sees a part of a store");
+        assert!(is_open || survey.queues.is_empty(), "{at}: no reader sees a part of a store");
     }
     place.carry().await.unwrap_or_else(|error| panic!("{at}: run again, it ends: {error}"));
     assert_eq!(place.old().map(drop).map_err(|error| error.kind()), Err(ErrorKind::Moved), "{at}");

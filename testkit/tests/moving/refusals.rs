@@ -175,12 +175,12 @@ async fn what_was_changed_on_the_way_is_found_and_nothing_is_marked() {
     tokio::spawn(connection);
     let refused_by_trigger =
         client.batch_execute(&format!("UPDATE {}.task SET payload = '[]'", place.schema)).await;
-    assert!(refused_by_trigger.is_err(), "nobody else writes there");
+    assert!(refused_by_trigger.is_err(), "only the move writes there");
     let change = format!(
         "SET ostler_move.arriving = 'yes'; UPDATE {}.task SET payload = '[]' WHERE id = 2",
         place.schema
     );
-    client.batch_execute(&change).await.expect("somebody insists");
+    client.batch_execute(&change).await.expect("the setting lets it through");
     let (kind, sentence) = refused(place.carry().await);
     assert_eq!(kind, ErrorKind::Damaged);
     assert!(sentence.contains("the table \"task\" differs at 2"), "{sentence}");

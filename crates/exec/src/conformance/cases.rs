@@ -30,8 +30,8 @@ macro_rules! cases {
 cases![
     work_that_succeeds_gives_its_output,
     each_class_of_error_arrives_as_it_was_given,
-    a_failure_that_nobody_classed_is_transient_and_says_that_this_is_assumed,
-    a_kind_that_nobody_serves_is_a_permanent_failure,
+    an_unclassed_failure_is_transient_and_says_that_this_is_assumed,
+    a_kind_without_a_handler_is_a_permanent_failure,
     a_panic_is_a_failure_and_the_next_attempt_runs,
     what_hangs_ends_at_its_deadline,
     what_blocks_its_thread_is_given_up_and_the_next_attempt_runs,
@@ -144,24 +144,22 @@ async fn each_class_of_error_arrives_as_it_was_given(f: Arc<dyn Fixture>) -> Tri
     Tried::Held
 }
 
-async fn a_failure_that_nobody_classed_is_transient_and_says_that_this_is_assumed(
-    f: Arc<dyn Fixture>,
-) -> Tried {
+async fn an_unclassed_failure_is_transient_and_says_that_this_is_assumed(f: Arc<dyn Fixture>) -> Tried {
     let ended = need!(once(&f, &Behaviour::FailUnclassed, LONG).await);
     let class = ended.outcome.failure().map(|failure| failure.class);
     assert_eq!((class, ended.classing), (Some(ErrorClass::Transient), ClassSource::Assumed));
     Tried::Held
 }
 
-async fn a_kind_that_nobody_serves_is_a_permanent_failure(f: Arc<dyn Fixture>) -> Tried {
+async fn a_kind_without_a_handler_is_a_permanent_failure(f: Arc<dyn Fixture>) -> Tried {
     let work = need!(f.work(&Behaviour::Echo(String::new())));
     if f.executor().served() == crate::contract::Served::Any {
         return Tried::LeftOut;
     }
-    let ended = end(start(&f, Work { kind: "nobody's".into(), ..work }).await).await;
+    let ended = end(start(&f, Work { kind: "unserved".into(), ..work }).await).await;
     let Outcome::Failed(failure) = ended.outcome else { panic!("it ended as {:?}", ended.outcome) };
     assert_eq!(failure.class, ErrorClass::Permanent);
-    assert!(failure.message.contains("nobody's"), "{}", failure.message);
+    assert!(failure.message.contains("unserved"), "{}", failure.message);
     Tried::Held
 }
 
@@ -287,7 +285,7 @@ async fn a_flood_of_notes_is_bounded_and_the_gap_is_marked(f: Arc<dyn Fixture>) 
     let work = need!(f.work(&Behaviour::Flood(LINES)));
     let mut run = start(&f, Work { timeout: LONG, grace: GRACE, ..work }).await;
     let ended = (&mut run.ended).await.expect("an executor never panics");
-    assert_eq!(ended.outcome, Outcome::Success, "nobody listened, and it went on");
+    assert_eq!(ended.outcome, Outcome::Success, "no handler listened, and it went on");
     let mut kept = 0;
     while run.notes.try_recv().is_some() {
         kept += 1;

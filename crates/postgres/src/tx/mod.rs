@@ -37,7 +37,7 @@ pub(crate) const NOW: &str =
     "SELECT coalesce($1::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint) AS now,
         EXISTS(SELECT 1 FROM ostler.inbox WHERE NOT waits) AS came";
 
-/// What a transaction does about tasks that came with somebody else's.
+/// What a transaction does about tasks that came with users' transactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InboxMode {
     /// They have to be taken in first.
@@ -315,7 +315,7 @@ impl Tx {
 
     // ---- tasks ----
 
-    /// Holds the rows of tasks, the oldest first, and answers which of them there are. From here on nobody else moves them.
+    /// Holds the rows of tasks, the oldest first, and answers which of them there are. From here on no other transaction moves them.
     pub(crate) async fn hold(&self, ids: &[TaskId]) -> Sql<HashMap<TaskId, i64>> {
         let uids: Vec<Uid> = ids.iter().map(|id| Uid::of(id.0)).collect();
         let rows = self

@@ -25,7 +25,7 @@ impl Tx {
             self.conn
                 .exec("INSERT INTO ostler.queue(name) VALUES($1) ON CONFLICT(name) DO NOTHING", &[&name])
                 .await?;
-            // Somebody else may have made it at the same time.
+            // Another transaction may have made it at the same time.
             let row = self.conn.one("SELECT id FROM ostler.queue WHERE name = $1", &[&name]).await?;
             self.queues.insert(name.to_owned(), QueueRow::new(get(&row, 0)?, name));
         }

@@ -63,14 +63,14 @@ pub(crate) async fn work(conn: &Conn, asked: &ExpiryQuery) -> Sql<ExpiryWork> {
     let now: i64 = get(&conn.one(NOW, &[now]).await?, 0)?;
     let uids: Vec<Uid> = known.iter().map(|gone| Uid::of(gone.session.0)).collect();
     let renewals: Vec<i64> = known.iter().map(|gone| gone.renewals).collect();
-    let whoever = checks.pass(Check::ExpireDead, false);
+    let any_session = checks.pass(Check::ExpireDead, false);
     let rows = conn
         .rows(
             "SELECT uid, id, CASE WHEN $2 OR expires_at < $1 THEN NULL ELSE renewals END, departed FROM ostler.session
              WHERE ended_at IS NULL AND ($2 OR expires_at < $1
                 OR (uid, renewals) IN (SELECT known.uid, known.renewals FROM unnest($4::uuid[], $5::bigint[]) AS known(uid, renewals)))
              ORDER BY id LIMIT $3",
-            &[&now, &whoever, &most(MAX_SESSIONS), &uids, &renewals],
+            &[&now, &any_session, &most(MAX_SESSIONS), &uids, &renewals],
         )
         .await?;
     let mut locks = Locks::none();
@@ -111,7 +111,7 @@ async fn unswept(conn: &Conn) -> Sql<Vec<i64>> {
 
 pub(crate) async fn run(tx: &mut Tx, dead: &[DeadSession], batch: usize) -> Sql<Expired> {
     let (mut ended, mut handed_back) = (Vec::new(), 0);
-    let whoever = tx.checks.pass(Check::ExpireDead, false);
+    let any_session = tx.checks.pass(Check::ExpireDead, false);
     for DeadSession { session, renewals } in dead {
         // Another node may have been first, or the node itself renewed in the meantime.
         let row = tx
@@ -119,7 +119,7 @@ pub(crate) async fn run(tx: &mut Tx, dead: &[DeadSession], batch: usize) -> Sql<
             .row(
                 "SELECT id, departed FROM ostler.session
                  WHERE uid = $1 AND ended_at IS NULL AND ($3 OR expires_at < $2 OR renewals = $4) FOR UPDATE",
-                &[&Uid::of(session.0), &tx.now.millis(), &whoever, renewals],
+                &[&Uid::of(session.0), &tx.now.millis(), &any_session, renewals],
             )
             .await?;
         if let Some(row) = row {

@@ -20,7 +20,7 @@ use ostler_sql::task::set_state;
 const NEXT_DUE: &str = "SELECT min(run_at) FROM ostler.task WHERE phase = 1 AND why <> 7";
 const NEXT_LATE: &str = "SELECT min(late_at) FROM ostler.task WHERE late_at IS NOT NULL AND phase < 3";
 
-/// How long a row that somebody edited by hand is let lie before it is looked at again.
+/// How long a row that cannot be read after an edit by hand is left before it is read again.
 const UNREADABLE_PAUSE: Duration = Duration::from_secs(60);
 /// How long what waits in the inbox for room is let lie before it is tried again.
 pub(crate) const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -83,7 +83,7 @@ async fn locks(conn: &Conn, now: Timestamp, batch: usize) -> Sql<Locks> {
 pub(crate) async fn run(tx: &mut Tx, batch: usize) -> Sql<MadeReady> {
     let now = tx.now;
     let mut unreadable = 0;
-    // What somebody else holds is moved by them, or looked at again the next time.
+    // Rows that another transaction has locked are moved by it, or read again the next time.
     let late = slots(
         tx,
         "SELECT id FROM ostler.task WHERE late_at < $1 AND phase < 3 ORDER BY late_at, id LIMIT $2

@@ -254,7 +254,7 @@ async fn a_commit_that_arrives_after_it_was_given_up_does_nothing() {
         "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%late%'";
     let until = Instant::now() + MAX_WAIT;
     while stage.direct.query_one(waits, &[]).await.expect("a count").get::<_, i64>(0) == 0 {
-        assert!(Instant::now() < until, "nobody waits");
+        assert!(Instant::now() < until, "no transaction waits");
         sleep(AGAIN).await;
     }
     proxy.set(Weather::Fair);
@@ -264,7 +264,7 @@ async fn a_commit_that_arrives_after_it_was_given_up_does_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn marks_that_nobody_uses_are_removed_and_who_comes_back_later_takes_another() {
+async fn unused_marks_are_removed_and_a_process_that_comes_back_later_takes_another() {
     let server = PrivatePostgres::shared();
     let clock = ManualClock::new();
     let (idle, busy) =

@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_probe_sees_what_nobody_denies() {
+    fn the_probe_sees_calls_that_no_rule_denies() {
         // Calls that every container allows, and that have no effect with the arguments of the trial, whatever the user.
         let names = [
             "socketpair",

@@ -314,13 +314,13 @@ mod tests {
                 child
             })
             .into();
-        assert!(!group.is_empty().expect("it is told"));
+        assert!(!group.is_empty().expect("it can be read"));
         group.kill_each();
         let mut third = children.pop().expect("there are three");
         for child in &mut children {
             assert_eq!(child.wait().expect("it is dead").signal(), Some(Signal::KILL.as_raw()));
         }
-        until_empty(&group.folder).expect("nobody is left");
+        until_empty(&group.folder).expect("no process is left");
         assert!(third.try_wait().expect("it is ours").is_none(), "another group is left alone");
         other.kill();
         third.wait().expect("it is dead");

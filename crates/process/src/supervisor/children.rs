@@ -47,7 +47,7 @@ struct Living {
 pub(super) enum ReapTimer {
     /// At once: a reaped process may have left orphans that were not listed yet.
     Again,
-    WhenSomebodyDies,
+    WhenChildDies,
 }
 
 impl Children {
@@ -192,7 +192,7 @@ impl Children {
 
     /// Kills the orphans of children that have ended, and reaps the dead ones.
     fn sweep(&self) -> ReapTimer {
-        let mut look = ReapTimer::WhenSomebodyDies;
+        let mut look = ReapTimer::WhenChildDies;
         for pid in self.finder.own(self.me) {
             if self.ids.contains_key(&pid) {
                 continue;

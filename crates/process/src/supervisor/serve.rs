@@ -77,7 +77,7 @@ struct Serving<'a> {
 
 impl Serving<'_> {
     async fn run(mut self) {
-        let mut look = ReapTimer::WhenSomebodyDies;
+        let mut look = ReapTimer::WhenChildDies;
         loop {
             // Not biased: neither a flood of requests nor one of deaths may delay the other.
             let event = tokio::select! {

@@ -79,7 +79,7 @@ async fn command_passes() {
             // Exit codes have three classes; `codes_are_classed_by_the_policy` covers them.
             "each_class_of_error_arrives_as_it_was_given",
             // A command serves any kind.
-            "a_kind_that_nobody_serves_is_a_permanent_failure",
+            "a_kind_without_a_handler_is_a_permanent_failure",
             "a_panic_is_a_failure_and_the_next_attempt_runs",
             "what_blocks_its_thread_is_given_up_and_the_next_attempt_runs",
         ]

@@ -23,11 +23,11 @@ enum Way {
     Group,
     Cgroup,
     /// As a user without rights.
-    Nobody,
+    Unprivileged,
 }
 
 impl Way {
-    const ALL: [Self; 3] = [Self::Group, Self::Cgroup, Self::Nobody];
+    const ALL: [Self; 3] = [Self::Group, Self::Cgroup, Self::Unprivileged];
 
     /// A supervisor started in this way, or the reason why it is not available here.
     async fn supervisor(self) -> Result<Supervisor, String> {
@@ -35,9 +35,9 @@ impl Way {
         match self {
             Self::Group => program.containment = Containment::Group,
             Self::Cgroup => program.containment = Containment::Cgroup,
-            Self::Nobody => {
+            Self::Unprivileged => {
                 if !rustix::process::geteuid().is_root() {
-                    return Err("only root can become somebody else".to_owned());
+                    return Err("only root can become another user".to_owned());
                 }
                 let options = ["--reuid=65534", "--regid=65534", "--clear-groups", "--"].map(Into::into);
                 let this = std::env::current_exe().expect("this program").into();
@@ -98,7 +98,7 @@ async fn the_containment_in_force_is_told() {
             Way::Group => assert_eq!(supervisor.containment(), Contained::Group),
             Way::Cgroup => assert_eq!(supervisor.containment(), Contained::Cgroup),
             // Unless a part of the tree was delegated to it.
-            Way::Nobody => println!("nobody: {:?}", supervisor.containment()),
+            Way::Unprivileged => println!("unprivileged: {:?}", supervisor.containment()),
         }
     }
 }
@@ -133,10 +133,10 @@ async fn a_child_that_cannot_be_contained_is_not_started() {
     let folder = cgroups_of(supervisor.pid()).pop().expect("it has a folder");
     for group in std::fs::read_dir(&folder).expect("it is there").flatten() {
         if group.file_type().is_ok_and(|kind| kind.is_dir()) {
-            std::fs::remove_dir(group.path()).expect("nobody is in it");
+            std::fs::remove_dir(group.path()).expect("the group is empty");
         }
     }
-    std::fs::remove_dir(&folder).expect("nobody is in it");
+    std::fs::remove_dir(&folder).expect("the group is empty");
     let refused = supervisor.spawn(script("true", &[])).await.expect_err("there is no place for it");
     assert!(matches!(refused, SpawnError::Refused { about: About::Containment, .. }), "{refused}");
 }
@@ -160,7 +160,7 @@ async fn a_node_that_is_not_heard_of_in_time_loses_all_its_children_and_can_star
         assert!(!child.has_ended(), "{way:?}");
         supervisor.live_until(uptime() + Duration::from_millis(1));
         assert_eq!(child.ended().await, Ok(Exit::Signal(9)), "{way:?}");
-        until("nobody is left", || family.iter().all(|pid| !runs(*pid))).await;
+        until("no process is left", || family.iter().all(|pid| !runs(*pid))).await;
         let mut next = supervisor.spawn(script("exit 3", &[])).await.expect("it starts");
         assert_eq!(next.ended().await, Ok(Exit::Code(3)), "{way:?}");
     }
@@ -175,7 +175,7 @@ async fn the_end_of_a_child_is_the_end_of_its_family() {
         let family = family_of(folder.path()).await;
         File::create(folder.path().join("end")).expect("a file");
         assert_eq!(child.ended().await, Ok(Exit::Code(0)), "{way:?}");
-        until("nobody is left", || family.iter().all(|pid| !runs(*pid))).await;
+        until("no process is left", || family.iter().all(|pid| !runs(*pid))).await;
     }
 }
 
@@ -200,7 +200,7 @@ async fn a_kill_takes_the_whole_family_and_no_other() {
         assert!(other_family.iter().all(|pid| runs(*pid)), "another child's family lives on");
         other.kill();
         assert_eq!(other.ended().await, Ok(Exit::Signal(9)));
-        until("nobody is left", || family.iter().chain(&other_family).all(|pid| !runs(*pid))).await;
+        until("no process is left", || family.iter().chain(&other_family).all(|pid| !runs(*pid))).await;
     }
 }
 
@@ -240,7 +240,7 @@ async fn who_left_the_group_needs_no_mark_to_be_killed_under_its_parent() {
 }
 
 #[tokio::test]
-async fn whoever_is_born_while_its_family_dies_dies_too() {
+async fn a_child_born_while_its_family_dies_dies_too() {
     /// Each process leaves the group, starts the next, and exits: none is there for long.
     const RELAY: &str = r#"
         echo $$ > $1/.$$; mv $1/.$$ $1/last
@@ -278,12 +278,12 @@ async fn orphans_are_reaped_while_their_family_lives() {
 }
 
 #[tokio::test]
-async fn when_the_node_closes_nobody_survives_and_the_lock_is_held_until_then() {
+async fn when_the_node_closes_no_child_survives_and_the_lock_is_held_until_then() {
     for (_, supervisor) in each_way().await {
         let folder = open_folder();
         let path = folder.path().join("lock");
         let lock = File::create(&path).expect("a file");
-        flock(&lock, FlockOperation::NonBlockingLockExclusive).expect("nobody has it");
+        flock(&lock, FlockOperation::NonBlockingLockExclusive).expect("the lock is free");
         ostler_exec::LivenessHolder::hold(&supervisor, lock.into()).await.expect("it holds it");
         let members = open_folder();
         let family = script(&format!("{FAMILY} wait"), &[text(members.path())]);
@@ -297,7 +297,7 @@ async fn when_the_node_closes_nobody_survives_and_the_lock_is_held_until_then() 
         tokio::spawn(async move { stopped.stop().await });
         let locked = tokio::task::spawn_blocking(move || flock(&again, FlockOperation::LockExclusive));
         tokio::time::timeout(SOON, locked).await.expect("in time").expect("no panic").expect("it is free");
-        assert!(family.iter().all(|pid| !runs(*pid)), "the lock is free only when nobody is left");
+        assert!(family.iter().all(|pid| !runs(*pid)), "the lock is free only when no process is left");
         assert_eq!(child.ended().await, Err(SupervisorGone));
         until("the supervisor is gone", || state(pid).is_none()).await;
         assert!(matches!(supervisor.spawn(script("true", &[])).await, Err(SpawnError::Gone(SupervisorGone))));
@@ -335,17 +335,17 @@ async fn node_with_family(way: Way, folder: &Path) -> (std::process::Child, Vec<
         .expect("a node starts");
     let family = family_of(folder).await;
     let supervisor = family.iter().filter_map(|pid| parent(*pid)).find(|pid| parent(*pid) == Some(node.id()));
-    (node, family, supervisor.expect("somebody's parent is the supervisor"))
+    (node, family, supervisor.expect("the supervisor is the parent of one of them"))
 }
 
 #[tokio::test]
-async fn when_the_node_is_killed_nobody_survives() {
+async fn when_the_node_is_killed_no_child_survives() {
     for (way, _) in each_way().await {
         let folder = open_folder();
         let (mut node, family, supervisor) = node_with_family(way, folder.path()).await;
         node.kill().expect("it can be killed");
         node.wait().expect("it is gone");
-        until("nobody is left", || family.iter().all(|pid| !runs(*pid))).await;
+        until("no process is left", || family.iter().all(|pid| !runs(*pid))).await;
         until("the supervisor is gone too", || !runs(supervisor)).await;
         assert!(cgroups_of(supervisor).is_empty(), "and its groups are removed");
     }
@@ -384,7 +384,7 @@ async fn when_the_supervisor_is_killed_its_children_are_dead_and_every_handle_sa
 #[tokio::test]
 async fn what_a_node_and_its_supervisor_left_that_were_killed_together_is_ended_by_the_next_supervisor() {
     if let Err(reason) = Way::Cgroup.supervisor().await {
-        return println!("left out: nobody can find them without control groups: {reason}");
+        return println!("left out: they cannot be found without control groups: {reason}");
     }
     let folder = open_folder();
     let (mut node, family, supervisor) = node_with_family(Way::Cgroup, folder.path()).await;
@@ -396,7 +396,7 @@ async fn what_a_node_and_its_supervisor_left_that_were_killed_together_is_ended_
     node.wait().expect("it is gone");
     until("the supervisor is gone", || !runs(supervisor)).await;
     let _next = Way::Cgroup.supervisor().await.expect("it was there before");
-    until("nobody is left", || family.iter().all(|pid| !runs(*pid))).await;
+    until("no process is left", || family.iter().all(|pid| !runs(*pid))).await;
     until("and their groups are removed", || cgroups_of(supervisor).is_empty()).await;
 }
 

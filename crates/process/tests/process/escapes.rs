@@ -8,7 +8,7 @@ use ostler_process::CommandPolicy;
 use ostler_process::sandbox::{Attributes, Network, Sandbox};
 
 use crate::bench::supervisor;
-use crate::sandbox::{PYTHON, SECRET, Scene, as_nobody, text};
+use crate::sandbox::{PYTHON, SECRET, Scene, as_unprivileged_user, text};
 
 /// Tries everything on the files of a scene and on the process with the given pid, and prints what worked.
 const TRIES: &str = r#"
@@ -128,8 +128,8 @@ async fn what_belongs_to_its_user_outside_cannot_be_changed_or_talked_to() {
 }
 
 #[test]
-fn what_belongs_to_its_user_outside_cannot_be_changed_or_talked_to_by_nobody() {
-    as_nobody("escapes::what_belongs_to_its_user_outside_cannot_be_changed_or_talked_to");
+fn what_belongs_to_its_user_outside_cannot_be_changed_or_talked_to_as_an_unprivileged_user() {
+    as_unprivileged_user("escapes::what_belongs_to_its_user_outside_cannot_be_changed_or_talked_to");
 }
 
 /// Everyday operations of programs: none is denied.
@@ -193,8 +193,8 @@ async fn ordinary_work_is_not_denied() {
 }
 
 #[test]
-fn ordinary_work_is_not_denied_to_nobody() {
-    as_nobody("escapes::ordinary_work_is_not_denied");
+fn ordinary_work_is_not_denied_to_an_unprivileged_user() {
+    as_unprivileged_user("escapes::ordinary_work_is_not_denied");
 }
 
 #[tokio::test]

@@ -16,7 +16,7 @@ const MOST_KIB: u64 = 96 * 1024;
 /// The peak memory of this process.
 fn high_water_kib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").expect("it runs");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("it is told");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("the system reports it");
     line.trim().trim_end_matches(" kB").trim().parse().expect("a number")
 }
 

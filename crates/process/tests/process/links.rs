@@ -11,7 +11,7 @@ use ostler_process::{Command, CommandPolicy, Folders, PolicyError};
 use crate::bench::{failure, run, supervisor, work};
 use crate::desk::{Desk, heard, output, policy as workers, task};
 use crate::files::recorded;
-use crate::sandbox::{Scene, as_nobody, python, text};
+use crate::sandbox::{Scene, as_unprivileged_user, python, text};
 
 /// A scene with a folder that no child may reach.
 fn scene() -> Scene {
@@ -68,8 +68,8 @@ async fn a_worker_that_swaps_its_folder_for_a_link_has_nothing_recorded_by_it() 
 }
 
 #[test]
-fn a_worker_of_nobody_that_swaps_its_folder_for_a_link_has_nothing_recorded_by_it() {
-    as_nobody("links::a_worker_that_swaps_its_folder_for_a_link_has_nothing_recorded_by_it");
+fn an_unprivileged_worker_that_swaps_its_folder_for_a_link_has_nothing_recorded_by_it() {
+    as_unprivileged_user("links::a_worker_that_swaps_its_folder_for_a_link_has_nothing_recorded_by_it");
 }
 
 #[tokio::test]
@@ -110,7 +110,7 @@ async fn a_link_that_is_made_while_a_command_runs_changes_nothing_for_it() {
 }
 
 #[tokio::test]
-async fn a_folder_that_a_task_brings_is_led_by_links_only_where_nobody_can_have_made_them() {
+async fn a_folder_that_a_task_brings_is_led_by_links_only_where_no_child_can_have_made_them() {
     let (supervisor, scene) = (supervisor().await, scene());
     std::fs::create_dir_all(scene.path("open/deep")).expect("a folder");
     symlink(scene.path("open"), scene.path("alias")).expect("a link");

@@ -75,7 +75,7 @@ async fn a_frame_of_a_known_type_that_lacks_something_ends_the_worker() {
 #[tokio::test]
 async fn a_wrong_token_ends_the_worker_and_the_result_does_not_count() {
     crashes("wrong-token", "null", "spoke for the task").await;
-    crashes("wrong-task", "null", "spoke for the task somebody").await;
+    crashes("wrong-task", "null", "spoke for the task another").await;
 }
 
 #[tokio::test]
@@ -193,7 +193,7 @@ async fn twenty_hung_workers_end_in_parallel_in_about_one_grace() {
     }
     let took = began.elapsed();
     assert!(took >= timeout + GRACE && took < (timeout + GRACE) * 5, "{took:?}");
-    until("nobody is left", || children_of(desk.supervisor.pid()) == 0).await;
+    until("no process is left", || children_of(desk.supervisor.pid()) == 0).await;
 }
 
 #[tokio::test]
@@ -240,7 +240,7 @@ async fn a_grandchild_that_holds_stdout_and_the_socket_does_not_delay_a_result_o
     let ended = desk.run(worker, task("die", "9")).await.0;
     assert_eq!(failure(ended).class, ErrorClass::Crash);
     assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
-    until("nobody is left", || children_of(desk.supervisor.pid()) == 0).await;
+    until("no process is left", || children_of(desk.supervisor.pid()) == 0).await;
 }
 
 #[tokio::test]
@@ -285,7 +285,7 @@ async fn a_program_that_is_not_there_is_named() {
 async fn a_worker_that_dies_while_it_has_nothing_to_do_is_noticed_at_once() {
     let desk = Desk::of(policy("short-lived")).await;
     let worker = desk.open().await;
-    let failure = tokio::time::timeout(SOON, desk.process.ended(worker)).await.expect("it is told");
+    let failure = tokio::time::timeout(SOON, desk.process.ended(worker)).await.expect("the end is reported");
     assert!(failure.message.contains("exited with code 4"), "{}", failure.message);
     let ended = desk.run(worker, task("echo", "1")).await.0;
     assert_eq!(

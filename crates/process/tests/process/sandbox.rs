@@ -64,9 +64,9 @@ pub(crate) async fn text(supervisor: &Supervisor, policy: CommandPolicy, work: W
 }
 
 /// Runs a test of this file again as a user without rights. Prints a message if it cannot.
-pub(crate) fn as_nobody(test: &str) {
+pub(crate) fn as_unprivileged_user(test: &str) {
     if !rustix::process::geteuid().is_root() {
-        return println!("left out: only root can become somebody else");
+        return println!("left out: only root can become another user");
     }
     let this = std::env::current_exe().expect("this program");
     let ran = Program::new("setpriv")
@@ -115,8 +115,8 @@ async fn only_what_is_listed_can_be_read_and_only_its_own_folders_changed() {
 }
 
 #[test]
-fn only_what_is_listed_can_be_read_and_only_its_own_folders_changed_by_nobody() {
-    as_nobody("sandbox::only_what_is_listed_can_be_read_and_only_its_own_folders_changed");
+fn only_what_is_listed_can_be_read_and_only_its_own_folders_changed_by_an_unprivileged_user() {
+    as_unprivileged_user("sandbox::only_what_is_listed_can_be_read_and_only_its_own_folders_changed");
 }
 
 /// Tries sockets, and prints which ones can be created.
@@ -155,8 +155,8 @@ async fn a_child_without_network_makes_no_socket_of_any_sort() {
 }
 
 #[test]
-fn a_child_without_network_makes_no_socket_of_any_sort_as_nobody() {
-    as_nobody("sandbox::a_child_without_network_makes_no_socket_of_any_sort");
+fn a_child_without_network_makes_no_socket_of_any_sort_as_an_unprivileged_user() {
+    as_unprivileged_user("sandbox::a_child_without_network_makes_no_socket_of_any_sort");
 }
 
 #[tokio::test]
@@ -179,8 +179,8 @@ async fn a_child_has_no_privileges_and_cannot_signal_or_look_into_others() {
 }
 
 #[test]
-fn a_child_has_no_privileges_and_cannot_signal_or_look_into_others_as_nobody() {
-    as_nobody("sandbox::a_child_has_no_privileges_and_cannot_signal_or_look_into_others");
+fn a_child_has_no_privileges_and_cannot_signal_or_look_into_others_as_an_unprivileged_user() {
+    as_unprivileged_user("sandbox::a_child_has_no_privileges_and_cannot_signal_or_look_into_others");
 }
 
 #[tokio::test]
@@ -290,8 +290,8 @@ async fn a_sandbox_proves_itself() {
 }
 
 #[test]
-fn a_sandbox_proves_itself_to_nobody() {
-    as_nobody("sandbox::a_sandbox_proves_itself");
+fn a_sandbox_proves_itself_to_an_unprivileged_user() {
+    as_unprivileged_user("sandbox::a_sandbox_proves_itself");
 }
 
 #[tokio::test]
@@ -301,7 +301,7 @@ async fn a_sandbox_that_does_not_hold_or_cannot_be_tried_is_refused() {
         proved(&supervisor, &scene.sandbox(), "sandbox::break_out").await.expect_err("it does not hold");
     assert!(broken.to_string().contains("the moon can be reached"), "{broken}");
     let silent =
-        proved(&supervisor, &scene.sandbox(), "sandbox::no_such_test").await.expect_err("nobody tried");
+        proved(&supervisor, &scene.sandbox(), "sandbox::no_such_test").await.expect_err("no call was tried");
     assert!(matches!(silent, SelfTestFailed::Silent(_)), "{silent}");
     let listed = Sandbox { read: vec![scene.path("")], ..scene.sandbox() };
     let wrong = proved(&supervisor, &listed, "sandbox::try_it_out").await.expect_err("the store is in it");
@@ -436,8 +436,8 @@ async fn long_lived_workers_are_in_a_sandbox_too() {
 }
 
 #[test]
-fn long_lived_workers_are_in_a_sandbox_too_as_nobody() {
-    as_nobody("sandbox::long_lived_workers_are_in_a_sandbox_too");
+fn long_lived_workers_are_in_a_sandbox_too_as_an_unprivileged_user() {
+    as_unprivileged_user("sandbox::long_lived_workers_are_in_a_sandbox_too");
 }
 
 #[tokio::test]
@@ -452,10 +452,10 @@ async fn a_family_in_a_sandbox_ends_like_any_other() {
     let family = family_of(&scene.path("work")).await;
     let late = failure(attempt.await.expect("no panic"));
     assert_eq!(late.class, ErrorClass::Timeout);
-    until("nobody is left", || family.iter().all(|pid| !runs(*pid))).await;
+    until("no process is left", || family.iter().all(|pid| !runs(*pid))).await;
 }
 
 #[test]
-fn a_family_in_a_sandbox_ends_like_any_other_as_nobody() {
-    as_nobody("sandbox::a_family_in_a_sandbox_ends_like_any_other");
+fn a_family_in_a_sandbox_ends_like_any_other_as_an_unprivileged_user() {
+    as_unprivileged_user("sandbox::a_family_in_a_sandbox_ends_like_any_other");
 }

@@ -54,7 +54,7 @@ async fn passes(policy: ProcessPolicy) {
     let supervisor = supervisor().await;
     let report = run(|| told(&supervisor, policy.clone())).await;
     let left_out = [
-        "a_kind_that_nobody_serves_is_a_permanent_failure",
+        "a_kind_without_a_handler_is_a_permanent_failure",
         "what_blocks_its_thread_is_given_up_and_the_next_attempt_runs",
     ];
     assert_eq!(report.left_out, left_out);
@@ -77,7 +77,7 @@ async fn what_a_handler_says_and_prints_is_kept_and_its_steps_are_durable() {
         let book = Arc::new(Book { done: [("old".into(), "\"kept\"".into())].into(), ..Book::default() });
         let (ended, notes) = with_steps(&desk, &book, task("steps", "[\"old\",\"new\"]")).await;
         assert_eq!(output(ended), "[\"kept\",\"did new\"]");
-        let saved = book.saved.lock().expect("nobody panicked").clone();
+        let saved = book.saved.lock().expect("no test panicked").clone();
         assert_eq!(saved, [("new".into(), "\"did new\"".into()), ("extra".into(), "null".into())]);
         let received = heard(&notes);
         let printed = Note::Log { level: Level::Info, message: "beginning".into() };
@@ -137,7 +137,7 @@ async fn an_async_handler_is_cancelled_and_cleans_up_and_its_worker_goes_on() {
 #[tokio::test]
 async fn the_reason_of_a_javascript_worker_that_dies_is_its_error_and_not_the_version_of_node() {
     let desk = Desk::of(javascript()).await;
-    for (what, says) in [("throw-later", "RangeError: later"), ("reject-later", "TypeError: nobody waits")] {
+    for (what, says) in [("throw-later", "RangeError: later"), ("reject-later", "TypeError: never awaited")] {
         let failure = failure(desk.once(what, "null").await);
         assert_eq!(failure.class, ErrorClass::Crash);
         assert_eq!(failure.message, format!("the worker exited with code 1 before it gave a result: {says}"));
@@ -176,7 +176,7 @@ async fn the_workers_in_the_examples_run() {
         let book = Arc::new(Book::default());
         let (ended, notes) = with_steps(&desk, &book, count("{\"text\":\"to be\\nor not\"}")).await;
         assert_eq!(output(ended), "{\"words\":4}", "{shown}");
-        let saved = book.saved.lock().expect("nobody panicked").clone();
+        let saved = book.saved.lock().expect("no test panicked").clone();
         assert_eq!(saved, [("split".into(), "[\"to\",\"be\",\"or\",\"not\"]".into())], "{shown}");
         assert!(heard(&notes).iter().any(|note| matches!(note, Note::Progress { done: 4, .. })), "{shown}");
         let failure = failure(desk.run(worker, count("{}")).await.0);

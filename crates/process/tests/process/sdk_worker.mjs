@@ -25,7 +25,7 @@ const WAYS = {
     await once(process, "never");
   },
   async "reject-later"() {
-    Promise.reject(new TypeError("nobody waits"));
+    Promise.reject(new TypeError("never awaited"));
     await once(process, "never");
   },
   async hang(how, ctx) {

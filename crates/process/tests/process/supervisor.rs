@@ -56,7 +56,7 @@ async fn a_child_has_a_session_and_a_group_of_its_own() {
 /// A lock that belongs to the returned descriptor alone.
 fn lock(path: &Path) -> OwnedFd {
     let lock = File::create(path).expect("a file");
-    flock(&lock, FlockOperation::NonBlockingLockExclusive).expect("nobody has it");
+    flock(&lock, FlockOperation::NonBlockingLockExclusive).expect("the lock is free");
     lock.into()
 }
 
@@ -79,7 +79,7 @@ async fn the_supervisor_holds_what_it_was_given_last_until_it_is_gone() {
     }
     tokio::time::timeout(SOON, supervisor.stop()).await.expect("it ends");
     assert!(!is_held(&second));
-    let refused = supervisor.hold(lock(&second)).await.expect_err("there is nobody to hold it");
+    let refused = supervisor.hold(lock(&second)).await.expect_err("no supervisor is left to hold it");
     assert!(refused.to_string().contains("gone"), "{refused}");
 }
 

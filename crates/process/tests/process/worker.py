@@ -172,7 +172,7 @@ def run(task, do, how):
         send(type="result", id=task.of["id"], token=task.of["token"] + 1, ok=True, output="wrong")
         forever()
     elif do == "wrong-task":
-        send(type="progress", id="somebody", token=1, done=1)
+        send(type="progress", id="another", token=1, done=1)
         forever()
     elif do == "twice":
         task.done("first")

@@ -28,7 +28,7 @@ impl Fixture for Told {
             Behaviour::Echo(text) if text.is_empty() => task("echo", "null"),
             Behaviour::Echo(text) => task("echo", text),
             Behaviour::Fail(class) => task("fail", &error(*class)),
-            Behaviour::FailUnclassed => task("fail", "{\"message\":\"nobody classed it\"}"),
+            Behaviour::FailUnclassed => task("fail", "{\"message\":\"unclassed\"}"),
             Behaviour::Panic => task("raise", "null"),
             // A process can be killed, whatever blocks it.
             Behaviour::Block(_) => return None,
@@ -66,7 +66,7 @@ async fn process_passes() {
         report.left_out,
         [
             // A worker that announces no kinds serves any; `a_worker_gets_only_the_kinds_that_it_has_named` covers the other case.
-            "a_kind_that_nobody_serves_is_a_permanent_failure",
+            "a_kind_without_a_handler_is_a_permanent_failure",
             "what_blocks_its_thread_is_given_up_and_the_next_attempt_runs",
         ]
     );

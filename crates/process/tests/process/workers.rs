@@ -154,7 +154,7 @@ impl StepStore for Book {
         if let Some(error) = &self.refuses {
             return Err(error.clone());
         }
-        self.saved.lock().expect("nobody panicked").push((name.into(), value.into()));
+        self.saved.lock().expect("no test panicked").push((name.into(), value.into()));
         Ok(())
     }
 }
@@ -174,7 +174,7 @@ async fn steps_are_kept_before_they_are_answered_and_come_back_with_the_next_att
     assert_eq!(frame["steps"], json!({"old": [1]}));
     let work = task("steps", "[[\"a\",{\"n\":1}],[\"b\",null],[\"old\",2]]");
     assert_eq!(value(with_steps(&desk, &book, work).await), json!(["saved", "saved", "saved"]));
-    let saved = book.saved.lock().expect("nobody panicked").clone();
+    let saved = book.saved.lock().expect("no test panicked").clone();
     assert_eq!(
         saved,
         [("a".into(), "{\"n\":1}".into()), ("b".into(), "null".into())],
@@ -223,12 +223,12 @@ async fn a_result_behind_a_step_counts_though_the_worker_died() {
 #[tokio::test]
 async fn a_worker_gets_only_the_kinds_that_it_has_named() {
     let desk = Desk::of(policy("picky")).await;
-    assert_eq!(desk.process.served(), Served::Any, "nobody knows yet");
+    assert_eq!(desk.process.served(), Served::Any, "it is not known yet");
     let worker = desk.open().await;
     assert_eq!(desk.process.served(), Served::Only(vec!["k".into()]));
     desk.still_works(worker).await;
     let other = desk.run(worker, Work { kind: "other".into(), ..task("echo", "1") }).await.0;
-    assert_eq!(other, AttemptResult::handed_back(), "whoever serves it may run it");
+    assert_eq!(other, AttemptResult::handed_back(), "a worker that serves it may run it");
     desk.process.close(worker).await;
     assert_eq!(desk.process.served(), Served::Only(vec!["k".into()]), "it is remembered");
 }
@@ -269,7 +269,7 @@ async fn a_worker_goes_when_it_is_told_and_is_ended_when_it_does_not() {
     let worker = desk.open().await;
     let began = Instant::now();
     desk.process.close(worker).await;
-    assert!(began.elapsed() < SOON, "nobody waits for a grace: {:?}", began.elapsed());
+    assert!(began.elapsed() < SOON, "no grace is waited for: {:?}", began.elapsed());
     assert_eq!(children_of(desk.supervisor.pid()), 0);
 
     let grace = Duration::from_millis(200);

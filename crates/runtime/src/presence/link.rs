@@ -19,7 +19,7 @@ const MAX_CODE: usize = 32;
 /// The channel of all events.
 const CHANNEL: &str = "ostler:events";
 /// A key that no node uses, for the probe.
-const NOBODY: &str = "ostler:node:nobody";
+const PROBE_KEY: &str = "ostler:node:probe";
 
 /// A problem with Redis.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -85,8 +85,10 @@ impl RedisAddress {
     pub async fn probe(&self) -> Result<(), RedisFault> {
         let mut link = RedisLink::open(self).await?;
         // With XX, a missing key is not set, but missing permissions are reported.
-        in_time(link.ask::<redis::Value>(redis::cmd("SET").arg(NOBODY).arg("").arg("XX").arg("PX").arg(1)))
-            .await?;
+        in_time(
+            link.ask::<redis::Value>(redis::cmd("SET").arg(PROBE_KEY).arg("").arg("XX").arg("PX").arg(1)),
+        )
+        .await?;
         Ok(())
     }
 }

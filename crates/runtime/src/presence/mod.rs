@@ -42,7 +42,7 @@ use crate::lifecycle::NodeState;
 use crate::workers::WorkerSet;
 
 /// The node that is announced.
-#[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "without Redis, nobody is told"))]
+#[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "the node is announced only to Redis"))]
 pub(crate) struct Subject {
     pub(crate) session: SessionId,
     /// The display name of the node.

@@ -11,10 +11,10 @@ use super::*;
 
 const NOW: Timestamp = Timestamp::from_millis(0);
 
-struct Nobody;
+struct AlwaysSucceeds;
 
 #[async_trait]
-impl Executor for Nobody {
+impl Executor for AlwaysSucceeds {
     fn served(&self) -> Served {
         Served::Any
     }
@@ -46,7 +46,7 @@ fn task() -> ClaimedTask {
 
 /// A worker set with one task and two idle workers: the second has been woken for the task.
 fn workers() -> (WorkerSet, Arc<Notify>, WorkerId) {
-    let workers = WorkerSet::new("q", Arc::new(Nobody), 2, watch::channel(NodeState::Running).1);
+    let workers = WorkerSet::new("q", Arc::new(AlwaysSucceeds), 2, watch::channel(NodeState::Running).1);
     let [first, second] = [1, 2].map(|number| WorkerId(Id::from_bits(number)));
     let bells = [(first, 1), (second, 0)].map(|(id, stage)| {
         let bell = workers.enlist(id, stage, NOW);

@@ -61,7 +61,7 @@ impl<'a> Hot<'a> {
 
 /// The hot path: a success leads to `completed` whatever else is true of the task, and what else is needed is remembered
 /// from the claim. So the row is written without being read, and the attempt's record with it; the fence stands in the
-/// statement, and so does that nobody waits for the task. `None`: not remembered, or not so any more.
+/// statement, and so does that no task waits for this one. `None`: not remembered, or not so any more.
 fn complete_remembered(
     tx: &mut Tx<'_>,
     hot: &mut Hot<'_>,
@@ -142,7 +142,7 @@ struct CompletedTask {
     attempt: u32,
 }
 
-/// A task was completed: it is counted, its gates hear of it, its key has room for another, and somebody may be told.
+/// A task was completed: it is counted, its gates hear of it, its key has room for another, and an outbox entry may be written.
 fn make_room(tx: &mut Tx<'_>, done: &CompletedTask, from: Phase) -> Sql<()> {
     let CompletedTask { lane, slot, limit, lease, attempt } = *done;
     poll_now(moved(tx, lane, limit, from, Phase::Completed))?;

@@ -21,7 +21,7 @@ const NEXT_DUE: &str = "SELECT min(run_at) FROM task INDEXED BY due WHERE phase 
 const NEXT_LATE: &str =
     "SELECT min(late_at) FROM task INDEXED BY late WHERE late_at IS NOT NULL AND phase < 3";
 
-/// How long a row that somebody edited by hand is let lie before it is looked at again.
+/// How long a row that cannot be read after an edit by hand is left before it is read again.
 const UNREADABLE_PAUSE: Duration = Duration::from_secs(60);
 
 /// When there is something to do next. In the past: now. Who waits for what has ended is due at once, wherever a clock was set.

@@ -187,7 +187,7 @@ fn a_lost_end_is_found() {
 }
 
 #[test]
-fn an_ended_task_that_is_queued_again_is_found_unless_somebody_replayed_it() {
+fn an_ended_task_that_is_queued_again_is_found_unless_it_was_replayed() {
     let (mut history, id) = History::good();
     history.task().detail.task.state = QUEUED;
     history.recount();
@@ -235,7 +235,7 @@ fn a_removed_task_that_is_back_is_found() {
 }
 
 #[test]
-fn a_task_that_nobody_enqueued_is_found() {
+fn a_task_that_was_never_enqueued_is_found() {
     let (mut history, _) = History::good();
     let stranger = Ids::new(2).task();
     history.stored.tasks.push(stored(stranger, QUEUED));
@@ -244,13 +244,13 @@ fn a_task_that_nobody_enqueued_is_found() {
 }
 
 #[test]
-fn an_end_that_nobody_reported_is_found() {
+fn an_end_that_was_never_reported_is_found() {
     let (history, id) = History::task_in(CANCELLED);
     assert_eq!(history.violations(), [Violation::PhantomEnd(id)]);
 }
 
 #[test]
-fn steps_and_events_that_nobody_wrote_are_found() {
+fn steps_and_events_that_were_never_written_are_found() {
     let (mut history, id) = History::task_in(QUEUED);
     history.task().detail.task.token = 1;
     history.task().events = vec![event(1, 1)];

@@ -133,7 +133,7 @@ async fn cancel_and_finish(stage: &Stage, stagger: Stagger) -> Side {
     let cancel = async move { one(cancelling.cancel(vec![id]).await.expect("cancel answers")) };
     let (cancelled, finished) = both(stagger, cancel, finish(finishing, lease, Outcome::HandedBack)).await;
     let shown = s.show(id).await;
-    assert_eq!(shown.task.state.name(), StateName::Cancelled, "whoever was first, it runs no more");
+    assert_eq!(shown.task.state.name(), StateName::Cancelled, "whichever call was first, it runs no more");
     assert_one_attempt(&shown, Ending::HandedBack);
     let winner = match finished {
         Finished::Recorded(StateName::Cancelled) => {
@@ -147,7 +147,7 @@ async fn cancel_and_finish(stage: &Stage, stagger: Stagger) -> Side {
             assert!(shown.task.cancel_requested_at.is_none());
             Side::Right
         }
-        Finished::LeaseLost => panic!("nobody else had the lease"),
+        Finished::LeaseLost => panic!("no other node had the lease"),
     };
     clear(s, id, &[node]).await;
     winner

@@ -22,7 +22,7 @@ use crate::views::{Field, Filter, LeaseFilter};
 
 const DAY_MS: u64 = 86_400_000;
 /// A task number that is never enqueued.
-const NOBODY: usize = 9_999;
+const NO_TASK: usize = 9_999;
 
 type Row<T> = (u64, &'static str, fn(&mut Drawer) -> T);
 
@@ -276,7 +276,7 @@ impl Drawer {
     }
 
     fn task(&mut self) -> usize {
-        if self.chance.chance(8) { NOBODY } else { self.below(self.tasks.max(1)) }
+        if self.chance.chance(8) { NO_TASK } else { self.below(self.tasks.max(1)) }
     }
 
     fn some_tasks(&mut self) -> Vec<usize> {
@@ -362,7 +362,7 @@ impl Drawer {
         let recent = |d: &mut Self| before.saturating_sub(1 + d.below(4));
         task.after = (0..=self.below(2))
             .map(|_| match self.below(12) {
-                0 => NOBODY,
+                0 => NO_TASK,
                 1..=4 => self.below(before),
                 _ => recent(self),
             })

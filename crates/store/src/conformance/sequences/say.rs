@@ -118,7 +118,7 @@ impl Speaker {
             }
             Op::Told { session, numbers } => {
                 let warning =
-                    |number: u64| number.is_multiple_of(2).then(|| format!("nobody hears of {number}"));
+                    |number: u64| number.is_multiple_of(2).then(|| format!("no listener for {number}"));
                 let delivery = |number: &u64| Ack { number: *number, warning: warning(*number) };
                 let deliveries = numbers.iter().map(delivery).collect();
                 plain(store.ack_outbox(self.names.session(*session), deliveries).await)

@@ -37,7 +37,7 @@ cases![
 ];
 
 /// A lease of an unknown task.
-fn nobodys(s: &Scene) -> LeaseRef {
+fn unknown_lease(s: &Scene) -> LeaseRef {
     LeaseRef { task: s.task_id(), token: 1, row: 0 }
 }
 
@@ -147,7 +147,7 @@ async fn a_refused_report_is_given_back(s: &Scene) {
     let kept = lease.as_ref();
     let before = s.picture().await;
     let most = Bounds::default().output_bytes;
-    let good = report(Lease::granted(nobodys(s)), Outcome::Success);
+    let good = report(Lease::granted(unknown_lease(s)), Outcome::Success);
     let bad = Report { output: Some(long(most + 1)), ..report(lease, Outcome::Success) };
     let mut refused = s.store.finish(vec![good, bad]).await.expect_err("a large output");
     assert_eq!(refused.error.kind(), ErrorKind::Invalid);

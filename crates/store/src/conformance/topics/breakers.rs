@@ -350,7 +350,7 @@ async fn by_hand_it_works_without_a_policy_too(s: &Scene) {
     s.configure(QueueChange::OpenBreaker(Some(until))).await;
     assert_eq!(look(s, node, 10).await, (vec![], Some(until)));
     s.pass(Duration::from_millis(50));
-    assert_eq!(s.claim_ids(node, 10).await, ids, "nobody asked for a probe");
+    assert_eq!(s.claim_ids(node, 10).await, ids, "no probe was asked for");
 }
 
 async fn a_reset_rings(s: &Scene) {

@@ -128,8 +128,8 @@ async fn a_claim_takes_only_the_kinds_it_serves(s: &Scene) {
     }
     let kinds = |names: &[&str]| Kinds::Only(names.iter().map(|name| (*name).to_owned()).collect());
     for (asked, expected) in [
-        (kinds(&["nobody"]), vec![]),
-        (kinds(&["a", "nobody", "c"]), vec![ids[0], ids[2], ids[3]]),
+        (kinds(&["unknown"]), vec![]),
+        (kinds(&["a", "unknown", "c"]), vec![ids[0], ids[2], ids[3]]),
         (Kinds::Any, vec![ids[1]]),
     ] {
         let answer = s.store.claim(Claim { kinds: asked.clone(), ..s.asks(node, 10) }).await;
@@ -230,7 +230,7 @@ async fn a_backlog_is_what_a_claim_could_take(s: &Scene) {
         (3, 0),
         "it is counted up to the limit"
     );
-    assert_eq!((backlog(kind("a"), 10).await, backlog(kind("nobody"), 10).await), (3, 0));
+    assert_eq!((backlog(kind("a"), 10).await, backlog(kind("unknown"), 10).await), (3, 0));
     assert_eq!(s.picture().await, before, "counting changes nothing");
     s.claim(node, 2).await;
     assert_eq!(backlog(Kinds::Any, 10).await, 3);

@@ -14,7 +14,7 @@ cases![
     a_new_task_is_no_news,
     a_cancel_that_needs_no_worker_is_no_news,
     news_do_not_wake_who_waits_for_tasks,
-    an_order_to_nobody_is_no_news,
+    a_command_to_an_absent_node_is_no_news,
 ];
 
 fn armed(mut bell: Wakeups) -> Wakeups {
@@ -75,7 +75,7 @@ async fn a_cancel_that_needs_no_worker_is_no_news(s: &Scene) {
         assert_eq!(s.cancel(id).await, answer);
     }
     assert_eq!(s.cancel(s.task_id()).await, CancelAnswer::NotFound);
-    quiet("a cancel that nobody has to hear of", &mut news).await;
+    quiet("a cancel that concerns no node", &mut news).await;
 }
 
 async fn news_do_not_wake_who_waits_for_tasks(s: &Scene) {
@@ -94,8 +94,8 @@ async fn news_do_not_wake_who_waits_for_tasks(s: &Scene) {
     }
 }
 
-async fn an_order_to_nobody_is_no_news(s: &Scene) {
+async fn a_command_to_an_absent_node_is_no_news(s: &Scene) {
     let mut news = armed(s.store.control());
     assert_eq!(s.store.command(s.session_id(), NodeCommand::Drain).await, Ok(CommandAnswer::NoSuchNode));
-    quiet("an order to nobody", &mut news).await;
+    quiet("a command to an absent node", &mut news).await;
 }

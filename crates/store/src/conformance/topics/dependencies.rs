@@ -15,7 +15,7 @@ cases![
     a_task_waits_for_all_that_it_is_to_wait_for,
     who_waits_is_ready_as_soon_as_the_other_is_done,
     an_end_that_was_not_started_durably_frees_too,
-    what_has_completed_holds_nobody_up,
+    a_completed_task_does_not_hold_up_others,
     a_task_that_is_not_there_cannot_be_waited_for,
     a_task_cannot_wait_for_itself_or_for_too_many,
     the_same_task_twice_is_once,
@@ -101,7 +101,7 @@ async fn an_end_that_was_not_started_durably_frees_too(s: &Scene) {
     assert_eq!(s.show(first).await.attempts.len(), 1);
 }
 
-async fn what_has_completed_holds_nobody_up(s: &Scene) {
+async fn a_completed_task_does_not_hold_up_others(s: &Scene) {
     let node = s.join().await;
     let done = s.completed(node).await;
     for choice in OnFailed::ALL {

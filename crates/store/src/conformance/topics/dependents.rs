@@ -20,8 +20,8 @@ cases![
     who_waits_can_be_replaced_and_still_waits,
     a_replacement_is_still_waited_for,
     a_replacement_that_would_wait_for_others_is_refused,
-    a_pruned_task_holds_nobody_up,
-    a_place_that_is_used_again_is_waited_for_by_nobody,
+    a_pruned_task_does_not_hold_up_others,
+    a_reused_row_has_no_dependents_of_the_removed_task,
     many_who_wait_are_seen_to_in_bites,
     many_who_wait_keep_a_task_from_being_pruned,
     a_long_chain_is_cancelled_link_by_link,
@@ -37,7 +37,7 @@ async fn who_waits_can_be_cancelled_and_replayed(s: &Scene) {
     assert_eq!(s.cancel(id).await, CancelAnswer::Cancelled);
     assert!(s.show(id).await.after.is_empty());
     assert_eq!(s.replay(id).await, ReplayAnswer::Requeued);
-    assert_eq!(s.waits(id).await, (Readiness::Ready, Wait::Replayed), "whoever asks for it gets it now");
+    assert_eq!(s.waits(id).await, (Readiness::Ready, Wait::Replayed), "a claim gets it now");
     assert_eq!(s.cancel(first).await, CancelAnswer::Cancelled);
     assert_eq!(s.waits(id).await.0, Readiness::Ready, "they have nothing to do with each other any more");
     assert_eq!(s.claim_ids(node, 10).await, [id]);
@@ -104,7 +104,7 @@ async fn a_replacement_that_would_wait_for_others_is_refused(s: &Scene) {
 
 // ---- pruning, and large numbers ----
 
-async fn a_pruned_task_holds_nobody_up(s: &Scene) {
+async fn a_pruned_task_does_not_hold_up_others(s: &Scene) {
     let node = s.join().await;
     let first = s.dead_letter(node).await;
     let id = s.enqueue(after(s, &[first], OnFailed::Wait)).await;
@@ -115,7 +115,7 @@ async fn a_pruned_task_holds_nobody_up(s: &Scene) {
 }
 
 /// A store may reuse the row of a removed task for another one.
-async fn a_place_that_is_used_again_is_waited_for_by_nobody(s: &Scene) {
+async fn a_reused_row_has_no_dependents_of_the_removed_task(s: &Scene) {
     let node = s.join().await;
     let waits = s.add().await;
     s.cancel(waits).await;
@@ -179,7 +179,7 @@ async fn a_long_chain_is_cancelled_link_by_link(s: &Scene) {
     assert_eq!(s.state(ids[MAX_CASCADE - 1]).await, StateName::Cancelled);
     assert_eq!(s.waits(ids[MAX_CASCADE]).await, BLOCKED);
     release_all_dependents(&*s.store).await.expect("make_ready answers");
-    assert_eq!(s.store.make_ready(100).await, Ok(MadeReady::default()), "nobody is left over");
+    assert_eq!(s.store.make_ready(100).await, Ok(MadeReady::default()), "no task is left over");
     assert_eq!(s.counts().await.cancelled, MAX_CASCADE as u64 + 11);
 }
 

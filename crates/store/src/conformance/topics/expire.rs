@@ -152,7 +152,7 @@ async fn the_dead_cannot_finish(s: &Scene) {
     let before = s.picture().await;
     let answer = s.finish(crate::lease::Lease::granted(late), Outcome::Success).await;
     assert_eq!(answer, Finished::LeaseLost);
-    assert_eq!(s.picture().await, before, "somebody else speaks for the task now");
+    assert_eq!(s.picture().await, before, "another node speaks for the task now");
     assert_eq!(s.finish(next, Outcome::Success).await, Finished::Recorded(StateName::Completed));
 }
 
@@ -180,11 +180,11 @@ async fn what_a_node_held_that_stopped_on_purpose_is_handed_back(s: &Scene) {
     for id in held {
         assert_eq!(s.waits(id).await, (Readiness::Ready, Wait::HandedBack));
         let task = s.task(id).await;
-        assert_eq!((task.failures, task.node_deaths, task.suspect), (0, 0, false), "nobody died");
+        assert_eq!((task.failures, task.node_deaths, task.suspect), (0, 0, false), "no death counts");
     }
     let ending = s.show(held[0]).await.attempts[0].end.as_ref().map(|end| end.ending);
     assert_eq!(ending, Some(Ending::HandedBack));
-    assert_eq!(s.task(lost).await.node_deaths, 1, "whoever said nothing has died");
+    assert_eq!(s.task(lost).await.node_deaths, 1, "a node that did not announce its exit has died");
 }
 
 async fn a_node_that_departed_goes_on_until_it_is_found_dead(s: &Scene) {

@@ -130,7 +130,7 @@ async fn what_a_claim_meets_of_a_held_key_is_parked(s: &Scene) {
     let before = [s.add_keyed("k").await, s.add_keyed("k").await];
     s.finish(lease, too_many(50)).await;
     for id in before {
-        assert_eq!(s.waits(id).await.0, Readiness::Ready, "nobody has looked yet");
+        assert_eq!(s.waits(id).await.0, Readiness::Ready, "no claim has asked yet");
     }
     assert_eq!(look(s, node, 10).await, (vec![], Some(s.in_ms(50))));
     for id in before {

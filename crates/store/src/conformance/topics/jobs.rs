@@ -23,7 +23,7 @@ cases![
     a_job_has_the_totals_of_its_queue,
     a_job_is_paused_with_its_queue,
     a_job_is_cancelled_and_goes_on,
-    a_job_that_nobody_knows_is_not_changed,
+    an_unknown_job_is_not_changed,
     a_change_of_a_job_is_news,
     a_job_has_a_form,
     a_job_with_tasks_is_kept,
@@ -155,7 +155,7 @@ async fn a_job_is_cancelled_and_goes_on(s: &Scene) {
     assert_eq!(shown(s, 1).await.cancelled_at, None);
 }
 
-async fn a_job_that_nobody_knows_is_not_changed(s: &Scene) {
+async fn an_unknown_job_is_not_changed(s: &Scene) {
     let before = s.picture().await;
     for change in [JobChange::Cancel, JobChange::Reopen, JobChange::Remove] {
         assert_eq!(s.store.change_job(id(1), change).await, Ok(JobAnswer::NotFound));

@@ -14,7 +14,7 @@ cases![
     an_order_is_for_one_node_only,
     an_order_through_another_connection_is_heard,
     over_the_bound_the_oldest_order_goes,
-    an_order_to_nobody_is_not_given,
+    a_command_to_an_absent_node_is_not_given,
     an_order_to_a_node_that_is_late_is_given,
     a_new_session_has_no_orders,
     an_order_changes_nothing_else,
@@ -97,15 +97,15 @@ async fn over_the_bound_the_oldest_order_goes(s: &Scene) {
     assert_eq!(heard(s, node).await, all[2..], "the numbers go on");
 }
 
-async fn an_order_to_nobody_is_not_given(s: &Scene) {
+async fn a_command_to_an_absent_node_is_not_given(s: &Scene) {
     let [gone, dead] = [s.join().await, s.join().await];
     order(s, dead, NodeCommand::Drain).await;
     assert_eq!(s.store.leave(gone).await, Ok(Fenced::Recorded));
     s.pass(TTL + TICK);
     s.store.expire(10).await.expect("expire answers");
-    for nobody in [gone, dead, s.session_id()] {
-        assert_eq!(order(s, nobody, NodeCommand::Drain).await, CommandAnswer::NoSuchNode);
-        assert_eq!(s.store.renew(nobody, &[]).await, Ok(Renewed::Ended));
+    for absent in [gone, dead, s.session_id()] {
+        assert_eq!(order(s, absent, NodeCommand::Drain).await, CommandAnswer::NoSuchNode);
+        assert_eq!(s.store.renew(absent, &[]).await, Ok(Renewed::Ended));
     }
 }
 
@@ -115,7 +115,7 @@ async fn an_order_to_a_node_that_is_late_is_given(s: &Scene) {
     assert_eq!(
         order(s, node, NodeCommand::Drain).await,
         CommandAnswer::Given { number: 1 },
-        "nobody has ended it yet"
+        "it has not been ended yet"
     );
     assert_eq!(s.store.renew(node, &[]).await, Ok(Renewed::Ended), "and it does not come back for it");
 }
@@ -183,7 +183,7 @@ async fn an_answer_stands_with_the_node_as_long_as_its_order(s: &Scene) {
     assert_eq!(answers(s, node).await, [first, third.clone()]);
     let unasked = Reply { number: 9, ..third.clone() };
     assert_eq!(s.store.reply(node, unasked).await, Ok(Fenced::Recorded));
-    assert_eq!(answers(s, node).await.len(), 2, "nobody has asked for that one");
+    assert_eq!(answers(s, node).await.len(), 2, "no caller has asked for that one");
     for _ in 0..MAX_NODE_COMMANDS - 2 {
         order(s, node, NodeCommand::Drain).await;
     }

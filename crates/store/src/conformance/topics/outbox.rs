@@ -208,7 +208,7 @@ async fn a_task_that_dies_with_its_nodes_is_told(s: &Scene) {
     let heard = hear(s, other, 10).await;
     assert_eq!(heard.len(), 1);
     assert_eq!((heard[0].task, heard[0].what, heard[0].attempt), (id, EndKind::Failed, 1));
-    assert_eq!((&heard[0].failure, heard[0].at), (&None, s.now()), "nobody could say what was wrong");
+    assert_eq!((&heard[0].failure, heard[0].at), (&None, s.now()), "what was wrong is unknown");
 }
 
 async fn a_task_past_its_deadline_is_told(s: &Scene) {

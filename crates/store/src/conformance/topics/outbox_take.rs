@@ -118,7 +118,7 @@ async fn only_who_has_taken_it_says_that_it_was_told(s: &Scene) {
         told(s, session, &[1, 2]).await;
     }
     told(s, one, &[2]).await;
-    assert_eq!(numbers(&hear(s, other, 10).await), [2], "nobody had taken it");
+    assert_eq!(numbers(&hear(s, other, 10).await), [2], "no session had taken it");
     s.store.leave(one).await.expect("leave answers");
     assert_eq!(numbers(&hear(s, other, 10).await), [1]);
 }
@@ -136,7 +136,7 @@ async fn what_went_wrong_with_a_telling_is_a_warning_on_its_task(s: &Scene) {
     assert_eq!(s.store.ack_outbox(other, wrong("not mine")).await, Ok(()));
     s.pass(TICK);
     assert_eq!(s.store.ack_outbox(one, wrong("the hook failed")).await, Ok(()));
-    assert_eq!(s.store.ack_outbox(one, wrong("twice")).await, Ok(()), "it is told already");
+    assert_eq!(s.store.ack_outbox(one, wrong("twice")).await, Ok(()), "it is acknowledged already");
     let events = s.store.read_events(id, 1, 10).await.expect("events are read");
     let (at, kind, data) = (s.now(), EventKind::Warning, "the hook failed".to_owned());
     assert_eq!(events, [Event { number: 2, at, token: 1, kind, data }]);
@@ -168,7 +168,7 @@ async fn what_a_dead_session_leaves_untold_the_next_one_hears(s: &Scene) {
     hear(s, dead, 10).await;
     s.pass(TTL + TICK);
     let next = s.join().await;
-    assert_eq!(ends(s, next).await, [], "it is late, and nobody has ended it yet");
+    assert_eq!(ends(s, next).await, [], "it is late, and it has not been ended yet");
     s.store.expire(10).await.expect("expire answers");
     told(s, dead, &[1]).await;
     assert_eq!(ends(s, next).await, [(id, EndKind::Completed)]);

@@ -144,7 +144,7 @@ async fn a_schedule_that_is_over_stays_over(s: &Scene) {
     let once = put(s, Overlap::Skip).await;
     fire(s, Firing { next: None, ..firing(s, Some(s.draft())) }).await;
     assert_eq!(s.store.put_schedule(once).await, Ok(PutAnswer::Replaced));
-    assert_eq!(shown(s).await.schedule.next_at, None, "whoever brings it again does not run it again");
+    assert_eq!(shown(s).await.schedule.next_at, None, "putting it again does not run it again");
 }
 
 async fn a_schedule_can_be_dropped(s: &Scene) {
@@ -237,7 +237,7 @@ async fn no_moment_is_fired_before_its_time(s: &Scene) {
     let later = Schedule { next_at: Some(s.now().after(TICK)), ..schedule(s, Overlap::Skip) };
     s.store.put_schedule(later).await.expect("put_schedule answers");
     let early = Firing { expected: s.now().after(TICK), ..firing(s, Some(s.draft())) };
-    assert_eq!(fire(s, early.clone()).await, Fired::NotDue, "the clock of whoever fires is ahead");
+    assert_eq!(fire(s, early.clone()).await, Fired::NotDue, "the clock of the node that fires is ahead");
     s.pass(TICK);
     assert!(matches!(fire(s, early).await, Fired::Enqueued(_)));
 }

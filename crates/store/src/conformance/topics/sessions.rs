@@ -226,7 +226,7 @@ async fn what_the_node_did_not_name_can_be_handed_back(s: &Scene) {
     for lease in [claimed, running] {
         assert_eq!(s.waits(lease.task).await, (Readiness::Ready, Wait::HandedBack));
         let task = s.task(lease.task).await;
-        assert_eq!((task.failures, task.node_deaths, task.suspect), (0, 0, false), "nobody failed");
+        assert_eq!((task.failures, task.node_deaths, task.suspect), (0, 0, false), "no failure counts");
     }
     assert_eq!(unnamed(s, node, &[]).await, []);
 }
@@ -251,7 +251,7 @@ async fn a_node_that_leaves_hands_back_what_it_holds(s: &Scene) {
     for id in [claimed, running] {
         assert_eq!(s.waits(id).await, (Readiness::Ready, Wait::HandedBack));
         let task = s.task(id).await;
-        assert_eq!((task.failures, task.node_deaths, task.suspect), (0, 0, false), "nobody died");
+        assert_eq!((task.failures, task.node_deaths, task.suspect), (0, 0, false), "no death counts");
     }
     let ending = s.show(running).await.attempts[0].end.as_ref().map(|end| end.ending);
     assert_eq!(ending, Some(Ending::HandedBack));

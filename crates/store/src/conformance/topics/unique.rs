@@ -33,7 +33,7 @@ cases![
     a_replacement_is_counted_from_the_beginning,
     a_replacement_holds_the_key_from_now_on,
     a_replacement_moves_to_the_kind_and_the_limit_key_of_the_new_one,
-    a_replacement_that_was_parked_makes_room_for_nobody,
+    a_replacement_that_was_parked_makes_no_room,
     what_is_told_of_a_replaced_task_is_of_what_it_was,
     a_full_queue_does_not_stop_a_replacement,
     a_task_that_runs_or_has_ended_is_not_replaced,
@@ -137,7 +137,7 @@ async fn a_key_with_a_time_is_free_when_the_time_is_over(s: &Scene) {
     s.pass(Duration::from_millis(9));
     assert_eq!(ask(s, keyed(s, "k")).await, Enqueued::Existing(first), "its last moment");
     s.pass(TICK);
-    assert_eq!(found(s, QUEUE, "k").await, Some(first), "nobody else came: it is still found by the key");
+    assert_eq!(found(s, QUEUE, "k").await, Some(first), "no other task came: it is still found by the key");
     let second = s.enqueue(held(s, Some(10), OnConflict::Reject)).await;
     assert_eq!(s.counts().await.queued, 2);
     s.pass(Duration::from_millis(9));
@@ -286,7 +286,7 @@ async fn a_replacement_moves_to_the_kind_and_the_limit_key_of_the_new_one(s: &Sc
     assert_eq!(ask(s, without).await, Enqueued::Existing(first), "it is leased now");
 }
 
-async fn a_replacement_that_was_parked_makes_room_for_nobody(s: &Scene) {
+async fn a_replacement_that_was_parked_makes_no_room(s: &Scene) {
     s.configure(QueueChange::KeyConcurrency(Some(1))).await;
     let ready = s.add_keyed("a").await;
     let parked = s.enqueue(NewTask { limit_key: Some("a".to_owned()), ..keyed(s, "k") }).await;
