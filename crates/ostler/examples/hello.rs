@@ -1,4 +1,4 @@
-//! A minimal durable worker pool.
+//! A durable worker pool in twenty lines.
 
 use std::time::Duration;
 
