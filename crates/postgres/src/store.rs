@@ -326,10 +326,15 @@ impl Store for Postgres {
             .await
     }
 
+    async fn queue_settings(&self, queue: &str) -> Result<QueueSettings, Error> {
+        self.bounds.check_changes(queue, &[])?;
+        self.transactor.look(queue, |conn, queue| Box::pin(survey::settings(conn, queue))).await
+    }
+
     async fn configure(&self, queue: &str, changes: Vec<QueueChange>) -> Result<QueueSettings, Error> {
         self.bounds.check_changes(queue, &changes)?;
         if changes.is_empty() {
-            return self.transactor.look(queue, |conn, queue| Box::pin(survey::settings(conn, queue))).await;
+            return self.queue_settings(queue).await;
         }
         let input = (queue, changes);
         self.transactor

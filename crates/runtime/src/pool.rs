@@ -376,7 +376,7 @@ impl Pool {
         let Some(failure) = self.workers.given_up() else { return };
         let (store, queue) = (&self.context.store, &self.context.pool.queue);
         // An unavailable store is asked again in the next round.
-        let Ok(settings) = store.configure(queue, Vec::new()).await else { return };
+        let Ok(settings) = store.queue_settings(queue).await else { return };
         match (self.rests, settings.paused) {
             (Rests::Paused, None) => {
                 self.rests = Rests::No;

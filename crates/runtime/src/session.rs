@@ -323,7 +323,7 @@ async fn bring_settings(
     }
     for pool in &config.pools {
         if let Some(listener) = &pool.listener {
-            let (wants, now) = (listener.wants(), store.configure(&pool.queue, Vec::new()).await?.outbox);
+            let (wants, now) = (listener.wants(), store.queue_settings(&pool.queue).await?.outbox);
             if now.and(wants) != now {
                 // Adds to the outbox filter without removing what others want, even if two nodes start at once.
                 store.configure(&pool.queue, vec![QueueChange::AlsoOutbox(wants)]).await?;

@@ -167,9 +167,12 @@ impl Store for WatchedStore {
         self.watch(verb("command", Proof::Turn, Input::Work), self.store.command(session, command)).await
     }
 
+    async fn queue_settings(&self, queue: &str) -> Result<QueueSettings, Error> {
+        self.watch(verb("queue_settings", Proof::Read, Input::Work), self.store.queue_settings(queue)).await
+    }
+
     async fn configure(&self, queue: &str, changes: Vec<QueueChange>) -> Result<QueueSettings, Error> {
-        let shows = if changes.is_empty() { Proof::Read } else { Proof::Written };
-        self.watch(verb("configure", shows, Input::Work), self.store.configure(queue, changes)).await
+        self.watch(verb("configure", Proof::Written, Input::Work), self.store.configure(queue, changes)).await
     }
 
     async fn put_schedule(&self, schedule: Schedule) -> Result<PutAnswer, Error> {

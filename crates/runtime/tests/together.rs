@@ -31,7 +31,7 @@ fn config(name: &str, limit: u64, take_over: TakeOver) -> NodeConfig {
 }
 
 async fn limit(store: &dyn Store) -> Option<u64> {
-    store.configure(QUEUE, Vec::new()).await.expect("the store answers").limit
+    store.queue_settings(QUEUE).await.expect("the store answers").limit
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

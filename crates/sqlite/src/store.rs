@@ -321,13 +321,19 @@ impl Store for Sqlite {
             .await
     }
 
+    async fn queue_settings(&self, queue: &str) -> Result<QueueSettings, Error> {
+        self.bounds.check_changes(queue, &[])?;
+        let queue = queue.to_owned();
+        let settings = move |conn: &Connection| Ok(read_queue(conn, &queue)?.map(|queue| queue.settings));
+        Ok(self.readers.read(settings).await?.unwrap_or_default())
+    }
+
     async fn configure(&self, queue: &str, changes: Vec<QueueChange>) -> Result<QueueSettings, Error> {
         self.bounds.check_changes(queue, &changes)?;
-        let queue = queue.to_owned();
         if changes.is_empty() {
-            let settings = move |conn: &Connection| Ok(read_queue(conn, &queue)?.map(|queue| queue.settings));
-            return Ok(self.readers.read(settings).await?.unwrap_or_default());
+            return self.queue_settings(queue).await;
         }
+        let queue = queue.to_owned();
         self.writer
             .write("configure", move |tx| poll_now(ostler_sql::configure::configure(tx, &queue, &changes)))
             .await?

@@ -153,7 +153,7 @@ async fn work(store: &dyn Store, ids: &Ids, lease: Lease, mut effects: &std::fs:
     let step = NewStep { name: "fetched".to_owned(), value: "1".to_owned() };
     assert!(matches!(store.save_step(name, step).await, Ok(Saved::Recorded | Saved::AlreadySaved)));
     if ids.below(4) == 0 {
-        let finished = store.release(vec![lease]).await.expect("release answers");
+        let finished = store.finish(Report::hand_backs(vec![lease])).await.expect("finish answers");
         assert_eq!(finished, [Finished::Recorded(StateName::Queued)]);
         return;
     }

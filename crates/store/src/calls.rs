@@ -269,6 +269,12 @@ impl Report {
     pub const fn hand_back(lease: Lease) -> Self {
         Self { lease, ran: None, outcome: Outcome::HandedBack, output: None }
     }
+
+    /// Hands tasks back unfinished.
+    #[must_use]
+    pub fn hand_backs(leases: Vec<Lease>) -> Vec<Self> {
+        leases.into_iter().map(Self::hand_back).collect()
+    }
 }
 
 /// Whether a report was accepted.

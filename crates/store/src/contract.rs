@@ -13,7 +13,7 @@ use crate::calls::{
 };
 use crate::error::Error;
 use crate::jobs::{JobAnswer, JobChange, JobFilter, JobPut, JobRecord, NewJob};
-use crate::lease::{Lease, LeaseRef};
+use crate::lease::LeaseRef;
 use crate::node_commands::{CommandAnswer, NodeCommand, Reply};
 use crate::outbox::{Ack, OutboxAnswer, OutboxFilter};
 use crate::schedules::{Activity, Fired, Firing, PutAnswer, Schedule, ScheduleAnswer, ScheduleRecord};
@@ -81,11 +81,6 @@ pub trait Store: Send + Sync {
     /// Records the outcomes of attempts, and moves their tasks as `ostler_core::decide` says.
     async fn finish(&self, reports: Vec<Report>) -> Result<Vec<Finished>, Unwritten>;
 
-    /// Hands back leases of tasks that have not started. Equivalent to `finish` with hand-backs.
-    async fn release(&self, leases: Vec<Lease>) -> Result<Vec<Finished>, Unwritten> {
-        self.finish(leases.into_iter().map(Report::hand_back).collect()).await
-    }
-
     /// Appends events to a task, in order, numbered from one.
     async fn append(&self, lease: LeaseRef, events: Vec<NewEvent>) -> Result<Appended, Error>;
 
@@ -122,7 +117,10 @@ pub trait Store: Send + Sync {
     /// Sends a command to a node. The node receives it with every renewal until its session ends.
     async fn command(&self, session: SessionId, order: NodeCommand) -> Result<CommandAnswer, Error>;
 
-    /// Changes the settings of a queue, and returns all of them. Without changes, it only reads.
+    /// The settings of a queue; the defaults, if there is no such queue.
+    async fn queue_settings(&self, queue: &str) -> Result<QueueSettings, Error>;
+
+    /// Changes the settings of a queue, and returns all of them.
     async fn configure(&self, queue: &str, changes: Vec<QueueChange>) -> Result<QueueSettings, Error>;
 
     // ---- schedules ----

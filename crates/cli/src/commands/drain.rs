@@ -21,7 +21,7 @@ pub(super) async fn run(console: &Console, name: &str) -> anyhow::Result<Code> {
             })?;
             Ok(Code::Done)
         }
-        CommandAnswer::NoSuchNode => Err(nobody(name)),
+        CommandAnswer::NoSuchNode => Err(no_such_node(name)),
     }
 }
 
@@ -34,7 +34,7 @@ fn find(nodes: &[NodeRecord], name: &str) -> anyhow::Result<SessionId> {
         .collect();
     match found.as_slice() {
         [node] => Ok(*node),
-        [] => Err(nobody(name)),
+        [] => Err(no_such_node(name)),
         several => {
             let ids: Vec<String> = several.iter().map(SessionId::to_string).collect();
             let sentence =
@@ -44,6 +44,6 @@ fn find(nodes: &[NodeRecord], name: &str) -> anyhow::Result<SessionId> {
     }
 }
 
-fn nobody(name: &str) -> anyhow::Error {
+fn no_such_node(name: &str) -> anyhow::Error {
     refused(Code::NotFound, format!("no node \"{}\" is running; see: ostler nodes", visible(name)))
 }

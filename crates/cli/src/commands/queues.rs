@@ -23,7 +23,7 @@ pub(super) async fn pause(console: &Console, queue: &str, reason: String) -> any
 
 pub(super) async fn resume(console: &Console, queue: &str) -> anyhow::Result<Code> {
     let store = console.place()?.open(IfMissing::Refuse).await?;
-    let before = store.configure(queue, Vec::new()).await?;
+    let before = store.queue_settings(queue).await?;
     let was_paused = before.paused.is_some();
     if was_paused {
         store.configure(queue, vec![QueueChange::Resume]).await?;

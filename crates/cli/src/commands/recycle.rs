@@ -38,7 +38,7 @@ async fn one(store: &dyn Store, survey: &Survey, named: &str) -> anyhow::Result<
     let (id, pool) = (record.worker.id, &record.worker.pool);
     let answer = ask(store, record.session, pool, WorkerChoice::One(id)).await?.unwrap_or_else(nothing);
     if answer.recycled.is_empty() && answer.busy.is_empty() {
-        return Err(nobody(named));
+        return Err(no_such_worker(named));
     }
     if answer.recycled.is_empty() {
         let sentence =
@@ -107,7 +107,7 @@ fn find<'a>(workers: &'a [WorkerRecord], named: &str) -> anyhow::Result<&'a Work
     let found: Vec<&WorkerRecord> = workers.iter().filter(is_meant).collect();
     match found.as_slice() {
         [record] => Ok(record),
-        [] => Err(nobody(named)),
+        [] => Err(no_such_worker(named)),
         several => {
             let ids: Vec<String> = several.iter().map(|record| record.worker.id.to_string()).collect();
             let sentence =
@@ -135,7 +135,7 @@ fn serving(survey: &Survey, pool: &str) -> anyhow::Result<Vec<SessionId>> {
     Ok(nodes.into_iter().map(|(_, node)| node).collect())
 }
 
-fn nobody(named: &str) -> anyhow::Error {
+fn no_such_worker(named: &str) -> anyhow::Error {
     let sentence = format!("no worker \"{}\" is running; see: ostler workers", visible(named));
     refused(Code::NotFound, sentence)
 }

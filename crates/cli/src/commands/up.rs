@@ -320,7 +320,7 @@ async fn start(
     sandbox::prove_all(config, supervisor).await?;
     let mut replaced = Vec::new();
     for (pool, said) in pools.iter_mut().zip(&config.pools) {
-        let before = store.configure(&said.name, Vec::new()).await.map_err(refusal)?;
+        let before = store.queue_settings(&said.name).await.map_err(refusal)?;
         let limits = said.limits.bring(&before);
         match limits.replaces {
             Replaces::SetByHand => replaced.push(said.name.as_str()),

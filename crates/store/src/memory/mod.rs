@@ -189,6 +189,11 @@ impl Store for Memory {
         Ok(self.write(|book| book.order(session, order)))
     }
 
+    async fn queue_settings(&self, queue: &str) -> Result<QueueSettings, Error> {
+        self.bounds.check_changes(queue, &[])?;
+        Ok(self.write(|book| book.queues.get(queue).map(|queue| queue.settings.clone())).unwrap_or_default())
+    }
+
     async fn configure(&self, queue: &str, changes: Vec<QueueChange>) -> Result<QueueSettings, Error> {
         self.bounds.check_changes(queue, &changes)?;
         self.write(|book| book.configure(queue, changes))

@@ -11,7 +11,7 @@ use super::super::scene::{QUEUE, Scene, TICK, TTL, failure, one, report};
 use super::plans::{finish_and_enqueue_after, two_firings, two_tasks_at_the_limit, two_tasks_with_one_key};
 use super::run::{Race, Side, Stage, Stagger, both};
 use crate::calls::{
-    CancelAnswer, ClaimAnswer, Expired, Finished, Prune, QueueChange, Renewed, Replay, ReplayAnswer,
+    CancelAnswer, ClaimAnswer, Expired, Finished, Prune, QueueChange, Renewed, Replay, ReplayAnswer, Report,
 };
 use crate::contract::Store;
 use crate::gates::{BreakerScope, BreakerSetting};
@@ -187,7 +187,8 @@ async fn release_and_expire(stage: &Stage, stagger: Stagger) -> Side {
     let id = lease.task();
     s.pass(TTL + TICK);
     let [releasing, expiring] = connections(stage);
-    let release = async move { one(releasing.release(vec![lease]).await.expect("release answers")) };
+    let release =
+        async move { one(releasing.finish(Report::hand_backs(vec![lease])).await.expect("finish answers")) };
     let (released, expired) = both(stagger, release, expire(expiring)).await;
     let shown = s.show(id).await;
     assert_eq!((shown.task.runs, shown.task.token, shown.attempts.len()), (0, 1, 0), "it never ran");

@@ -100,7 +100,7 @@ impl Speaker {
             }
             Op::Release(picks) => {
                 let leases = self.leases(picks).into_iter().map(Lease::granted).collect();
-                self.finish(picks.iter().copied(), store.release(leases).await)
+                self.finish(picks.iter().copied(), store.finish(Report::hand_backs(leases)).await)
             }
             Op::Append { lease, events } => {
                 let events = (0..*events).map(|number| NewEvent {

@@ -40,7 +40,7 @@ async fn a_kind_has_rules_of_its_own(s: &Scene) {
     s.enqueue(NewTask { kind: "sort".to_owned(), ..s.draft() }).await;
     let lease = s.run(node).await;
     assert_eq!(s.finish(lease, failure(ErrorClass::Transient)).await, Finished::Recorded(StateName::Queued));
-    let settings = s.store.configure(QUEUE, Vec::new()).await.expect("configure answers");
+    let settings = s.store.queue_settings(QUEUE).await.expect("configure answers");
     assert_eq!(settings.kinds.get("send"), Some(&attempts(1)));
     let survey = s.store.survey().await.expect("survey answers");
     assert_eq!(survey.queues[0].settings, settings);
@@ -64,7 +64,7 @@ async fn the_rules_of_a_kind_can_be_taken_back(s: &Scene) {
     let node = s.join().await;
     s.configure(kind("send", attempts(1))).await;
     s.configure(kind("send", Overrides::NONE)).await;
-    assert!(s.store.configure(QUEUE, Vec::new()).await.expect("configure answers").kinds.is_empty());
+    assert!(s.store.queue_settings(QUEUE).await.expect("configure answers").kinds.is_empty());
     s.add().await;
     assert_eq!(s.claim(node, 1).await[0].policy.retry.attempts, 4);
 }

@@ -131,12 +131,15 @@ async fn leases_in_one_call(s: &Scene) {
     invalid("too many starts", s.store.start(starts(MAX_BATCH + 1)).await);
     invalid("too many renewed leases", s.store.renew(node, &vec![lease; MAX_BATCH + 1]).await);
     let back = |count| (0..count).map(|_| Lease::granted(lease)).collect::<Vec<_>>();
-    let refused = s.store.release(back(MAX_BATCH + 1)).await.expect_err("too many leases");
+    let refused = s.store.finish(Report::hand_backs(back(MAX_BATCH + 1))).await.expect_err("too many leases");
     assert_eq!((refused.error.kind(), refused.reports.len()), (ErrorKind::Invalid, MAX_BATCH + 1));
     assert_eq!(s.picture().await, before);
     assert_eq!(s.store.start(starts(MAX_BATCH)).await.map(|answers| answers.len()), Ok(MAX_BATCH));
     s.store.renew(node, &vec![lease; MAX_BATCH]).await.expect("what fits is taken");
-    assert_eq!(s.store.release(back(MAX_BATCH)).await.expect("what fits is taken").len(), MAX_BATCH);
+    assert_eq!(
+        s.store.finish(Report::hand_backs(back(MAX_BATCH))).await.expect("what fits is taken").len(),
+        MAX_BATCH
+    );
     let shown = s.show(lease.task).await;
     assert_eq!((shown.task.runs, shown.attempts.len(), s.counts().await.queued), (1, 1, 1));
 }

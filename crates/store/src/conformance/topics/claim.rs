@@ -6,7 +6,7 @@ use ostler_core::{Overrides, PRIORITY_MS, Priority, State, StateName};
 
 use super::super::scene::{KIND, QUEUE, Scene, TICK, TTL};
 use super::runner::cases;
-use crate::calls::{Claim, ClaimAnswer, Kinds, NewTask, QueueChange};
+use crate::calls::{Claim, ClaimAnswer, Kinds, NewTask, QueueChange, Report};
 
 cases![
     a_claim_brings_the_task_and_the_right_to_run_it,
@@ -169,7 +169,7 @@ async fn each_claim_raises_the_token(s: &Scene) {
         let lease = s.lease(node).await;
         assert_eq!(lease.as_ref().token, token);
         assert_eq!(s.task(lease.task()).await.token, token);
-        s.store.release(vec![lease]).await.expect("release answers");
+        s.store.finish(Report::hand_backs(vec![lease])).await.expect("finish answers");
     }
 }
 

@@ -158,7 +158,7 @@ async fn it_can_be_changed_and_lifted(s: &Scene) {
     assert_eq!(s.claim_ids(node, 10).await, ids[2..]);
     let second = s.fixture.second().await;
     most(s, 7).await;
-    let kept = second.configure(QUEUE, Vec::new()).await.expect("configure answers");
+    let kept = second.queue_settings(QUEUE).await.expect("configure answers");
     assert_eq!(kept.concurrency, Some(7));
 }
 

@@ -6,7 +6,7 @@ use ostler_core::{Backoff, Jitter, OnFailed, Overrides, Priority, Readiness, Sta
 
 use super::super::scene::{KIND, QUEUE, Scene, invalid};
 use super::runner::cases;
-use crate::calls::{Enqueued, NewTask, QueueChange};
+use crate::calls::{Enqueued, NewTask, QueueChange, Report};
 use crate::unique::Unique;
 
 cases![
@@ -150,7 +150,7 @@ async fn only_what_waits_fills_a_queue(s: &Scene) {
     let full = Ok(vec![Enqueued::QueueFull { limit: 1 }]);
     assert_eq!(s.store.enqueue(vec![third.clone()]).await, full, "a scheduled task waits too");
     // A full queue does not stop a hand-back: the task was counted before.
-    s.store.release(vec![lease]).await.expect("release answers");
+    s.store.finish(Report::hand_backs(vec![lease])).await.expect("finish answers");
     assert_eq!(s.counts().await.queued, 2);
     assert_eq!(s.store.enqueue(vec![third]).await, full);
 }

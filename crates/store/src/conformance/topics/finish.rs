@@ -217,7 +217,7 @@ async fn pauses(s: &Scene, class: ErrorClass, why: Wait) {
     let readiness = Readiness::Ready;
     assert_eq!(task.state, State::Queued { readiness, why, run_at: s.now() });
     assert_eq!(task.failures, 0);
-    let settings = s.store.configure(QUEUE, Vec::new()).await.expect("configure answers");
+    let settings = s.store.queue_settings(QUEUE).await.expect("configure answers");
     assert_eq!(settings.paused.as_deref(), Some("the post office is closed"));
     assert!(s.claim(node, 10).await.is_empty(), "nothing is claimed from a paused queue");
     s.configure(QueueChange::Resume).await;
@@ -236,7 +236,7 @@ async fn a_pause_keeps_its_first_reason(s: &Scene) {
     let (_, lease) = exact_run(s, 1).await;
     s.configure(QueueChange::Pause("strike".to_owned())).await;
     s.finish(lease, failure(ErrorClass::QueueStop)).await;
-    let settings = s.store.configure(QUEUE, Vec::new()).await.expect("configure answers");
+    let settings = s.store.queue_settings(QUEUE).await.expect("configure answers");
     assert_eq!(settings.paused.as_deref(), Some("strike"));
 }
 

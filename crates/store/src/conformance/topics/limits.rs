@@ -13,7 +13,7 @@ use ostler_core::{
 use super::super::picture::Picture;
 use super::super::scene::{QUEUE, Scene, TICK, TTL, failure};
 use super::runner::cases;
-use crate::calls::{NewTask, QueueChange, ReplayAnswer};
+use crate::calls::{NewTask, QueueChange, ReplayAnswer, Report};
 use crate::gates::{BreakerScope, BreakerSetting};
 use crate::lease::Lease;
 
@@ -45,7 +45,7 @@ cases![
 
 /// Checks the invariant for all keys of the queue.
 async fn check(s: &Scene) {
-    let cap = s.store.configure(QUEUE, Vec::new()).await.expect("configure answers").key_concurrency;
+    let cap = s.store.queue_settings(QUEUE).await.expect("configure answers").key_concurrency;
     let picture = Picture::take(s.store.as_ref()).await;
     let mut keys: BTreeMap<String, Vec<Task>> = BTreeMap::new();
     for (detail, _) in picture.tasks {
@@ -162,7 +162,7 @@ async fn every_end_of_a_run_readies_the_next(s: &Scene) {
     }
     // A handed-back task keeps its rank.
     let lease = s.lease(node).await;
-    s.store.release(vec![lease]).await.expect("release answers");
+    s.store.finish(Report::hand_backs(vec![lease])).await.expect("finish answers");
     check(s).await;
     assert_eq!(ready(s, &ids[4..]).await, [true]);
 }

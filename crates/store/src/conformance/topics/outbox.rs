@@ -7,7 +7,7 @@ use ostler_core::{EndKind, ErrorClass, Failure, Outcome, Overrides, SessionId, S
 use super::super::scene::{KIND, QUEUE, Scene, TICK, TTL, failure};
 use super::runner::cases;
 use crate::bounds::MAX_PAGE;
-use crate::calls::{Finished, QueueChange};
+use crate::calls::{Finished, QueueChange, Report};
 use crate::lease::Lease;
 use crate::outbox::{OutboxAnswer, OutboxEntry, OutboxFilter};
 
@@ -162,7 +162,7 @@ async fn what_only_moved_is_not_told(s: &Scene) {
     let lease = s.running(node).await;
     s.finish(lease, Outcome::HandedBack).await;
     let lease = s.lease(node).await;
-    s.store.release(vec![lease]).await.expect("release answers");
+    s.store.finish(Report::hand_backs(vec![lease])).await.expect("finish answers");
     s.run(doomed).await;
     s.fixture.kill(doomed).await;
     assert_eq!(s.store.expire(10).await.map(|expired| expired.tasks), Ok(1));

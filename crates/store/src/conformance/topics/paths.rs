@@ -199,7 +199,7 @@ async fn paths_are_kept_and_shown(s: &Scene) {
     by_tenant(s).await;
     s.configure(QueueChange::CostPath(path("payload.a.b.c"))).await;
     let second = s.fixture.second().await;
-    let settings = second.configure(QUEUE, Vec::new()).await.expect("configure answers");
+    let settings = second.queue_settings(QUEUE).await.expect("configure answers");
     assert_eq!((settings.key_path, settings.cost_path), (path("payload.tenant"), path("payload.a.b.c")));
     s.configure(QueueChange::CostPath(None)).await;
     let survey = second.survey().await.expect("survey answers");

@@ -90,7 +90,7 @@ async fn changes_are_kept_and_answered(s: &Scene) {
     assert_eq!(configure(s, Vec::new()).await, expected);
     assert_eq!(queues(s).await, [record(expected.clone())]);
     let second = s.fixture.second().await;
-    assert_eq!(second.configure(QUEUE, Vec::new()).await, Ok(expected));
+    assert_eq!(second.queue_settings(QUEUE).await, Ok(expected));
     let changes = vec![
         QueueChange::Resume,
         QueueChange::Limit(None),
@@ -107,7 +107,7 @@ async fn changes_are_kept_and_answered(s: &Scene) {
     ];
     let lifted = QueueSettings { set_by: SetBy::Hand, ..QueueSettings::default() };
     assert_eq!(configure(s, changes).await, lifted, "who lifted all limits is known");
-    assert_eq!(second.configure(QUEUE, Vec::new()).await, Ok(lifted));
+    assert_eq!(second.queue_settings(QUEUE).await, Ok(lifted));
     let changes = vec![QueueChange::SetBy(SetBy::Config)];
     assert_eq!(configure(s, changes).await, QueueSettings::default());
     assert_eq!(queues(s).await.len(), 1, "a queue with settings stays");

@@ -8,7 +8,7 @@ use ostler_core::{Bucket, Outcome, Rate, Readiness, Seed, StateName, Taken, Task
 use super::super::scene::{Scene, heard, invalid};
 use super::holds::{HELD, look};
 use super::runner::cases;
-use crate::calls::{ClaimAnswer, NewTask, Prune, QueueChange, Retention};
+use crate::calls::{ClaimAnswer, NewTask, Prune, QueueChange, Report, Retention};
 use crate::contract::Store;
 use crate::gates::{MAX_AMOUNT, MAX_COST, MAX_WINDOW, MAX_WINDOWS};
 
@@ -195,7 +195,7 @@ async fn a_hand_back_that_never_began_gives_its_tokens_back(s: &Scene) {
     let ids = add(s, Some("k"), 3).await;
     let leases: Vec<_> = s.claim(node, 10).await.into_iter().map(|claimed| claimed.lease).collect();
     assert_eq!(leases.len(), 2);
-    s.store.release(leases).await.expect("release answers");
+    s.store.finish(Report::hand_backs(leases)).await.expect("finish answers");
     let mut leases: Vec<_> = s.claim(node, 10).await.into_iter().map(|claimed| claimed.lease).collect();
     assert_eq!(leases.iter().map(crate::lease::Lease::task).collect::<Vec<_>>(), ids[..2]);
     let begun = leases.remove(0);
@@ -348,6 +348,6 @@ async fn rates_and_costs_that_cannot_work_are_refused(s: &Scene) {
     let id = s.add_with(|task| task.cost = Some(MAX_COST)).await;
     assert_eq!(look(s, node, 10).await, (vec![id], None::<Timestamp>));
     let second = s.fixture.second().await;
-    let kept = second.configure("mail", Vec::new()).await.expect("configure answers");
+    let kept = second.queue_settings("mail").await.expect("configure answers");
     assert_eq!(kept.rate, vec![extreme; MAX_WINDOWS]);
 }

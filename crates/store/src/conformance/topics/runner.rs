@@ -27,7 +27,7 @@ pub(in super::super) const fn topics() -> &'static [Topic] {
         ("claim", super::claim::CASES),
         ("start", super::start::CASES),
         ("finish", super::finish::CASES),
-        ("release", super::release::CASES),
+        ("hand_back", super::hand_back::CASES),
         ("events", super::events::CASES),
         ("steps", super::steps::CASES),
         ("sessions", super::sessions::CASES),

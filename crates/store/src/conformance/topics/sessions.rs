@@ -7,7 +7,7 @@ use ostler_core::{Ending, Outcome, Readiness, SessionId, StateName, Wait, Worker
 use super::super::scene::{Scene, TICK, TTL, invalid, with_token};
 use super::runner::cases;
 use crate::bounds::MAX_UNNAMED;
-use crate::calls::{ClaimAnswer, Fenced, NewSession, Renewed};
+use crate::calls::{ClaimAnswer, Fenced, NewSession, Renewed, Report};
 use crate::lease::{Lease, LeaseRef};
 use crate::views::Liveness;
 
@@ -222,7 +222,7 @@ async fn what_the_node_did_not_name_can_be_handed_back(s: &Scene) {
     let node = s.join().await;
     let [claimed, running] = [s.leased(node).await.as_ref(), s.running(node).await.as_ref()];
     let leases: Vec<Lease> = unnamed(s, node, &[]).await.into_iter().map(Lease::granted).collect();
-    assert_eq!(s.store.release(leases).await.expect("release answers").len(), 2);
+    assert_eq!(s.store.finish(Report::hand_backs(leases)).await.expect("finish answers").len(), 2);
     for lease in [claimed, running] {
         assert_eq!(s.waits(lease.task).await, (Readiness::Ready, Wait::HandedBack));
         let task = s.task(lease.task).await;

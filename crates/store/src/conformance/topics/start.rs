@@ -4,7 +4,7 @@ use ostler_core::{Outcome, State, StateName};
 
 use super::super::scene::{Scene, TICK, with_token};
 use super::runner::cases;
-use crate::calls::{Fenced, Start};
+use crate::calls::{Fenced, Report, Start};
 use crate::lease::LeaseRef;
 
 cases![
@@ -51,7 +51,10 @@ async fn nothing_to_start_is_nothing_done(s: &Scene) {
 async fn a_start_with_another_token_is_lost(s: &Scene) {
     let node = s.join().await;
     let first = s.leased(node).await.as_ref();
-    s.store.release(vec![crate::lease::Lease::granted(first)]).await.expect("release answers");
+    s.store
+        .finish(Report::hand_backs(vec![crate::lease::Lease::granted(first)]))
+        .await
+        .expect("finish answers");
     let now = s.lease(node).await.as_ref();
     let before = s.picture().await;
     for token in [0, first.token, now.token + 1, u64::MAX >> 1] {
@@ -76,7 +79,7 @@ async fn a_start_of_a_task_that_was_given_back_is_lost(s: &Scene) {
     let node = s.join().await;
     let lease = s.leased(node).await;
     let kept = lease.as_ref();
-    s.store.release(vec![lease]).await.expect("release answers");
+    s.store.finish(Report::hand_backs(vec![lease])).await.expect("finish answers");
     let before = s.picture().await;
     let start = Start { lease: kept, worker: s.worker() };
     assert_eq!(s.store.start(vec![start]).await, Ok(vec![Fenced::Lost]));

@@ -4,7 +4,7 @@ use ostler_core::Outcome;
 
 use super::super::scene::{Scene, TICK, TTL, heard};
 use super::runner::cases;
-use crate::calls::QueueChange;
+use crate::calls::{QueueChange, Report};
 
 cases![
     a_new_task_wakes,
@@ -44,7 +44,7 @@ async fn a_task_that_comes_back_wakes(s: &Scene) {
     let lease = s.leased(node).await;
     let id = lease.task();
     wakeups.arm();
-    s.store.release(vec![lease]).await.expect("release answers");
+    s.store.finish(Report::hand_backs(vec![lease])).await.expect("finish answers");
     heard("a hand-back", &mut wakeups).await;
     s.run(node).await;
     wakeups.arm();
