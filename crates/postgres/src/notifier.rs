@@ -121,7 +121,7 @@ impl Notifier {
                     Subscriber { connector, channel, own, bells, publisher: publisher.clone(), check_idle };
                 match subscriber.listen().await? {
                     ListenEnd::Hears(subscription) => {
-                        drop(tasks.spawn(subscriber.keep_listening(subscription)))
+                        drop(tasks.spawn(subscriber.keep_listening(subscription)));
                     }
                     ListenEnd::Deaf => {}
                 }

@@ -132,7 +132,7 @@ impl LeaseKeeper {
             NodeCommand::Resize { pool, min, max } => self.sizes.resize(&pool, min, max),
             // The channel has room for all commands that a node can have. Never blocks: the heartbeat must go on.
             NodeCommand::Recycle { pool, who } => {
-                drop(self.recycles.try_send(RecycleRequest { number, pool, who }))
+                drop(self.recycles.try_send(RecycleRequest { number, pool, who }));
             }
         }
     }

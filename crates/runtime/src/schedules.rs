@@ -138,7 +138,7 @@ impl Scheduler {
         while let Some(answer) = fired.join_next().await {
             match answer {
                 Ok(Ok(Fired::Enqueued(_) | Fired::Replaced { .. } | Fired::Skipped(_))) => {
-                    turn = SchedulerRound::Went
+                    turn = SchedulerRound::Went;
                 }
                 // Another node was first, or the store is unavailable: the next round shows.
                 Ok(Ok(Fired::NotDue) | Err(_)) | Err(_) => {}

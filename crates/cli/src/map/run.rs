@@ -413,7 +413,7 @@ impl Watch<'_> {
             }
             if let Some(why) = record.paused.filter(|_| !said_paused) {
                 progress.aside(|| {
-                    say(&format!("the job is paused: {why}; to resume it: ostler job resume {}", self.job))
+                    say(&format!("the job is paused: {why}; to resume it: ostler job resume {}", self.job));
                 });
                 said_paused = true;
             }

@@ -159,7 +159,7 @@ impl<'a> Attempt<'a> {
                 Event::Lost => match self.stage {
                     CommandStage::Running => self.kill(Reason::Cancel, timer.as_mut()),
                     CommandStage::Stopping(reason) | CommandStage::Killed(reason) => {
-                        self.kill(reason, timer.as_mut())
+                        self.kill(reason, timer.as_mut());
                     }
                     CommandStage::Draining { exit, reason, .. } => return self.conclude(exit, reason),
                 },

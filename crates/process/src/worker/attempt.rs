@@ -162,7 +162,7 @@ impl<'a> Attempt<'a> {
                 Event::Exit(exit) => return self.mourn(exit).await,
                 Event::Lost => match std::mem::replace(&mut self.stage, AttemptStage::Running) {
                     AttemptStage::Running | AttemptStage::Leaving(None) => {
-                        self.kill(EndReason::Cancel, timer.as_mut())
+                        self.kill(EndReason::Cancel, timer.as_mut());
                     }
                     AttemptStage::Told(why)
                     | AttemptStage::Terminating(why)
@@ -356,7 +356,7 @@ impl<'a> Attempt<'a> {
                 self.kill(EndReason::Failed(crash), timer);
             }
             AttemptStage::Told(why) | AttemptStage::Terminating(why) | AttemptStage::Leaving(Some(why)) => {
-                self.kill(why, timer)
+                self.kill(why, timer);
             }
             // Frames after the kill do not matter.
             killed @ AttemptStage::Killed(_) => self.stage = killed,
@@ -466,7 +466,7 @@ impl<'a> Attempt<'a> {
                             AttemptFrame::File(_) => {}
                             AttemptFrame::Done(output) => self.finish(output),
                             AttemptFrame::Failed(failure, classing) => {
-                                self.result = Some(Err((failure, classing)))
+                                self.result = Some(Err((failure, classing)));
                             }
                             AttemptFrame::Step { .. } => {}
                         }

@@ -62,7 +62,7 @@ pub(crate) fn by_age_and_count(tx: &mut Tx<'_>, keep: &Retention) -> Sql<Pruned>
         }
     }
     poll_now(gates::sweep(tx, keep.batch))?;
-    poll_now(ostler_sql::jobs::prune(tx, &keep))?;
+    poll_now(ostler_sql::jobs::prune(tx, keep))?;
     tx.prepare("DELETE FROM session WHERE swept = 1 AND ended_at < ?1")?
         .execute([tx.now.millis().saturating_sub(SESSION_DAYS_MS)])?;
     tx.forget_sessions();
