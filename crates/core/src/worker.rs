@@ -17,13 +17,13 @@ pub enum WorkerState {
     /// Was killed.
     Killed,
     /// Unresponsive: its attempt has timed out and does not stop, so it still holds its thread. Another worker replaces it.
-    Deaf,
+    Unresponsive,
 }
 
 impl WorkerState {
     /// Every state; a store persists the index in this list.
     pub const ALL: [Self; 6] =
-        [Self::Starting, Self::Idle, Self::Busy, Self::Draining, Self::Killed, Self::Deaf];
+        [Self::Starting, Self::Idle, Self::Busy, Self::Draining, Self::Killed, Self::Unresponsive];
 
     /// The name shown to users.
     #[must_use]
@@ -34,7 +34,7 @@ impl WorkerState {
             Self::Busy => "busy",
             Self::Draining => "draining",
             Self::Killed => "killed",
-            Self::Deaf => "deaf",
+            Self::Unresponsive => "unresponsive",
         }
     }
 }

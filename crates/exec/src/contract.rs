@@ -179,7 +179,7 @@ impl AttemptResult {
 
     /// The same, but the work is unresponsive: it still holds its thread.
     #[must_use]
-    pub fn deaf(self) -> Self {
+    pub fn unresponsive(self) -> Self {
         Self { slot: WorkerFate::Unresponsive, ..self }
     }
 

@@ -28,7 +28,7 @@ type Handler =
 #[derive(Default)]
 pub struct Inline {
     handlers: BTreeMap<String, Handler>,
-    deaf: Unresponsive,
+    unresponsive: Unresponsive,
 }
 
 impl Inline {
@@ -88,14 +88,14 @@ impl Executor for Inline {
         match tokio::time::timeout(work.grace, &mut running).await {
             Ok(_) => ended,
             Err(_) => {
-                self.deaf.keep(work.worker, async move { drop(running.await) });
-                ended.deaf()
+                self.unresponsive.keep(work.worker, async move { drop(running.await) });
+                ended.unresponsive()
             }
         }
     }
 
     async fn close(&self, worker: WorkerId) {
-        self.deaf.ended(worker).await;
+        self.unresponsive.ended(worker).await;
     }
 }
 

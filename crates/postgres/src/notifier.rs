@@ -123,7 +123,7 @@ impl Notifier {
                     ListenEnd::Hears(subscription) => {
                         drop(tasks.spawn(subscriber.keep_listening(subscription)));
                     }
-                    ListenEnd::Deaf => {}
+                    ListenEnd::NoNotifications => {}
                 }
                 tasks.spawn(publisher.clone().speak(Arc::clone(&pending)));
             }
@@ -257,7 +257,7 @@ impl Drop for Subscription {
 enum ListenEnd {
     Hears(Subscription),
     /// Notifications do not arrive: a pooler gives each transaction another connection. Waiting processes have to poll.
-    Deaf,
+    NoNotifications,
 }
 
 impl Subscriber {
@@ -286,7 +286,7 @@ impl Subscriber {
         }
         // The server connection that listens now will be given to another client.
         let _ = timeout(MAX_NOTICE, subscription.client.batch_execute("UNLISTEN *")).await;
-        Ok(ListenEnd::Deaf)
+        Ok(ListenEnd::NoNotifications)
     }
 
     /// Whether notifications pass through the pooler between this process and the server.
@@ -311,7 +311,7 @@ impl Subscriber {
                 pause = (pause * 2).min(MAX_PAUSE);
                 match self.listen().await {
                     Ok(ListenEnd::Hears(subscription)) => break subscription,
-                    Ok(ListenEnd::Deaf) => return,
+                    Ok(ListenEnd::NoNotifications) => return,
                     Err(_) => {}
                 }
             };

@@ -1,7 +1,7 @@
 //! A pooler between the store and the server: PgBouncer, which gives each transaction any free connection.
 
-#[path = "commits/upkeep.rs"]
-mod upkeep;
+#[path = "commits/maintenance.rs"]
+mod maintenance;
 #[path = "commits/verbs.rs"]
 mod verbs;
 

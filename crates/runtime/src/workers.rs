@@ -244,7 +244,10 @@ impl WorkerSet {
         // The worker that has been idle longest is the last to be given a task.
         let idle: Vec<WorkerId> = book.idle.iter().take(free).copied().collect();
         let stays = |worker: &WorkerEntry| {
-            !matches!(worker.record.state, WorkerState::Draining | WorkerState::Deaf | WorkerState::Killed)
+            !matches!(
+                worker.record.state,
+                WorkerState::Draining | WorkerState::Unresponsive | WorkerState::Killed
+            )
         };
         let staying = book.workers.iter().filter(|(_, worker)| stays(worker)).map(|(id, _)| *id);
         let is_meant = |id: &WorkerId| match who {
@@ -383,8 +386,10 @@ impl WorkerSet {
         let closing = book.closing;
         let book = &mut *book;
         let Some(worker) = book.workers.get_mut(&id) else { return NextTask::Go };
-        let goes =
-            matches!(worker.record.state, WorkerState::Draining | WorkerState::Deaf | WorkerState::Killed);
+        let goes = matches!(
+            worker.record.state,
+            WorkerState::Draining | WorkerState::Unresponsive | WorkerState::Killed
+        );
         if closing || too_many || goes {
             worker.record.state = WorkerState::Draining;
             book.idle.retain(|other| *other != id);
@@ -435,7 +440,7 @@ impl WorkerSet {
         let task = book.workers.get(&id).and_then(|worker| worker.record.task);
         book.account(id, done, *self.0.state.borrow());
         if let Some(worker) = book.workers.get_mut(&id) {
-            worker.record.state = WorkerState::Deaf;
+            worker.record.state = WorkerState::Unresponsive;
             worker.record.task = task;
             worker.lost = true;
         }
@@ -474,8 +479,9 @@ impl WorkerSet {
 
     /// How many workers run an attempt.
     pub(crate) fn running(&self) -> usize {
-        let runs =
-            |worker: &&WorkerEntry| worker.record.task.is_some() && worker.record.state != WorkerState::Deaf;
+        let runs = |worker: &&WorkerEntry| {
+            worker.record.task.is_some() && worker.record.state != WorkerState::Unresponsive
+        };
         self.lock().workers.values().filter(runs).count()
     }
 
@@ -496,12 +502,13 @@ impl WorkerSet {
 
 impl SetState {
     fn staying(&self) -> usize {
-        let goes = |state| matches!(state, WorkerState::Draining | WorkerState::Deaf | WorkerState::Killed);
+        let goes =
+            |state| matches!(state, WorkerState::Draining | WorkerState::Unresponsive | WorkerState::Killed);
         self.workers.values().filter(|worker| !goes(worker.record.state)).count()
     }
 
     fn unresponsive(&self) -> usize {
-        self.workers.values().filter(|worker| worker.record.state == WorkerState::Deaf).count()
+        self.workers.values().filter(|worker| worker.record.state == WorkerState::Unresponsive).count()
     }
 
     /// Wakes as many idle workers as there are tasks, the most recently busy first.
@@ -515,7 +522,7 @@ impl SetState {
     fn dismiss(&mut self, id: WorkerId) {
         let Some(worker) = self.workers.get_mut(&id) else { return };
         worker.bell.notify_one();
-        if !matches!(worker.record.state, WorkerState::Deaf | WorkerState::Killed) {
+        if !matches!(worker.record.state, WorkerState::Unresponsive | WorkerState::Killed) {
             worker.record.state = WorkerState::Draining;
         }
     }

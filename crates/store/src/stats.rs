@@ -116,7 +116,7 @@ impl Stats {
             match record.worker.state {
                 WorkerState::Idle => stats.workers.idle += 1,
                 WorkerState::Busy | WorkerState::Draining => stats.workers.busy += 1,
-                WorkerState::Starting | WorkerState::Killed | WorkerState::Deaf => {}
+                WorkerState::Starting | WorkerState::Killed | WorkerState::Unresponsive => {}
             }
         }
         stats.all_kinds = KindStats::of(runs.values().flatten().copied().collect());

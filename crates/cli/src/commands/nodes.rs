@@ -29,7 +29,7 @@ fn view(node: &NodeRecord, survey: &Survey) -> NodeView {
         match record.worker.state {
             WorkerState::Idle => counts.idle += 1,
             WorkerState::Busy | WorkerState::Draining => counts.busy += 1,
-            WorkerState::Starting | WorkerState::Killed | WorkerState::Deaf => {}
+            WorkerState::Starting | WorkerState::Killed | WorkerState::Unresponsive => {}
         }
     }
     NodeView {

@@ -39,7 +39,7 @@ pub struct Threads {
     workers: Vec<ThreadWorker>,
     permits: Arc<Backpressure>,
     next: AtomicUsize,
-    deaf: Unresponsive,
+    unresponsive: Unresponsive,
 }
 
 impl Threads {
@@ -58,7 +58,7 @@ impl Threads {
             workers,
             permits,
             next: AtomicUsize::new(0),
-            deaf: Unresponsive::default(),
+            unresponsive: Unresponsive::default(),
         })
     }
 
@@ -144,11 +144,11 @@ impl Executor for Threads {
             () = told => AttemptResult::cancelled(),
         };
         worker.replace();
-        self.deaf.keep(place, async move { drop(ending.await) });
-        ended.deaf()
+        self.unresponsive.keep(place, async move { drop(ending.await) });
+        ended.unresponsive()
     }
 
     async fn close(&self, worker: WorkerId) {
-        self.deaf.ended(worker).await;
+        self.unresponsive.ended(worker).await;
     }
 }

@@ -5,7 +5,7 @@
 //! to these), kills the server, lets others write, and lets the verbs continue. `OSTLER_ROUNDS=200 ./test -p
 //! ostler-postgres --test commits -- --nocapture` does that 200 times and counts.
 
-mod upkeep;
+mod maintenance;
 mod verbs;
 
 use std::collections::BTreeMap;

@@ -85,7 +85,7 @@ pub(crate) async fn all(stage: &Stage) -> Vec<Case> {
     cases.extend(notes(stage).await);
     cases.extend(requests(stage).await);
     cases.extend(plans(stage).await);
-    cases.extend(super::upkeep::cases(stage).await);
+    cases.extend(super::maintenance::cases(stage).await);
     cases
 }
 

@@ -167,7 +167,7 @@ impl<'a> Attempt<'a> {
                     CommandStage::Running => self.ask_to_end(Reason::Deadline, timer.as_mut()),
                     CommandStage::Stopping(reason) => self.kill(reason, timer.as_mut()),
                     // Killed and still alive: the child hangs in the kernel.
-                    CommandStage::Killed(reason) => return self.judge(reason).deaf(),
+                    CommandStage::Killed(reason) => return self.judge(reason).unresponsive(),
                     CommandStage::Draining { exit, reason, .. } => return self.conclude(exit, reason),
                 },
             }

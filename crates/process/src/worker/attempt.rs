@@ -178,7 +178,7 @@ impl<'a> Attempt<'a> {
                         self.kill(why.unwrap_or(EndReason::Failed(crash)), timer.as_mut());
                     }
                     // Killed and still alive: the worker hangs in the kernel.
-                    AttemptStage::Killed(why) => return self.judge(why).deaf(),
+                    AttemptStage::Killed(why) => return self.judge(why).unresponsive(),
                 },
                 Event::Cancel => self.tell(EndReason::Cancel, "the task is to stop", timer.as_mut()),
                 Event::Saved(name, saved) => {

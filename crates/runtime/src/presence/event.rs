@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn who_drains_is_busy_and_who_starts_is_neither() {
-        let states = [WorkerState::Starting, WorkerState::Draining, WorkerState::Deaf];
+        let states = [WorkerState::Starting, WorkerState::Draining, WorkerState::Unresponsive];
         let workers = states.into_iter().map(|state| Worker { state, ..idle(1) }).collect();
         let seen = pool(&PoolSnapshot { name: "docs".to_owned(), workers }, Timestamp::from_millis(0));
         assert_eq!((&seen["size"], &seen["idle"], &seen["busy"]), (&3.into(), &0.into(), &1.into()));

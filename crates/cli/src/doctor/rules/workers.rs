@@ -11,7 +11,8 @@ use super::{Finding, warning, word};
 /// Handlers that block their thread past the timeout, reported once for each pool of a node.
 pub(super) fn findings(seen: &StoreFacts) -> Vec<Finding> {
     let mut deaf: BTreeMap<(&str, &str), Vec<String>> = BTreeMap::new();
-    for record in seen.survey.workers.iter().filter(|record| record.worker.state == WorkerState::Deaf) {
+    for record in seen.survey.workers.iter().filter(|record| record.worker.state == WorkerState::Unresponsive)
+    {
         let node = seen.survey.nodes.iter().find(|node| node.session == record.session);
         if let Some(node) = node.filter(|node| node.liveness == Liveness::Alive) {
             let task = record.worker.task.map(|(task, _)| task.to_string());
@@ -35,5 +36,5 @@ fn finding(node: &str, pool: &str, tasks: &[String]) -> Finding {
         "They have been replaced. Check what their handlers wait for{example}: blocking code belongs on a thread of its own \
          (spawn_blocking, or handle_local). To free the threads, restart the program"
     );
-    warning("workers-deaf", sentence, advice)
+    warning("workers-unresponsive", sentence, advice)
 }

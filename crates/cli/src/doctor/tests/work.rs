@@ -44,10 +44,11 @@ async fn workers_that_do_not_stop_are_told_with_their_task() {
     world.enqueue(1, "mail", "send").await;
     let task = world.claim(node, "mail", 1).await[0].lease.task();
     let now = world.clock.now();
-    let deaf = Worker { state: WorkerState::Deaf, task: Some((task, now)), ..world.worker("mail", now) };
+    let deaf =
+        Worker { state: WorkerState::Unresponsive, task: Some((task, now)), ..world.worker("mail", now) };
     let workers = vec![deaf, world.worker("mail", now)];
     assert_eq!(world.files.store().report(node, workers).await, Ok(Fenced::Recorded));
-    let finding = only(world.findings().await, "workers-deaf");
+    let finding = only(world.findings().await, "workers-unresponsive");
     says(&finding, "In pool \"mail\" of node \"anna\" 1 worker has not stopped", &task.to_string());
 }
 

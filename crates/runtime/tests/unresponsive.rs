@@ -131,7 +131,7 @@ impl Scene {
 
     async fn deaf_workers(&self) -> usize {
         let survey = self.here.store().survey().await.expect("the store answers");
-        survey.workers.iter().filter(|record| record.worker.state == WorkerState::Deaf).count()
+        survey.workers.iter().filter(|record| record.worker.state == WorkerState::Unresponsive).count()
     }
 
     async fn until<F: Future<Output = bool>>(&self, what: &str, holds: impl Fn() -> F) {
