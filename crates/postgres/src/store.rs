@@ -431,7 +431,7 @@ impl Store for Postgres {
         let made = match work.locks {
             Some(locks) => {
                 self.transactor
-                    .write(locks, &batch, |tx, batch| Box::pin(make_ready::run(tx, *batch)))
+                    .write(locks, &batch, |tx, batch| Box::pin(ostler_sql::make_ready::run(tx, *batch)))
                     .await?
             }
             None => MadeReady { next: work.next, ..MadeReady::default() },

@@ -1,12 +1,16 @@
 //! One statement text for both databases.
 //!
 //! Statements are written for PostgreSQL: `$1` for parameters, `ostler.` before tables. `/*by NAME*/` after a table names the index that
-//! SQLite must use; to PostgreSQL it is a comment. SQLite has no `FOR UPDATE`, and needs none.
+//! SQLite must use; to PostgreSQL it is a comment. SQLite has no row locks, and needs none.
 
 /// The statement as SQLite reads it.
 #[must_use]
 pub fn for_sqlite(sql: &str) -> String {
-    let mut text = sql.replace("ostler.", "").replace('$', "?").replace(" FOR UPDATE", "");
+    let mut text = sql
+        .replace("ostler.", "")
+        .replace('$', "?")
+        .replace(" FOR UPDATE", "")
+        .replace("FOR NO KEY UPDATE SKIP LOCKED", "");
     while let Some(start) = text.find("/*by ")
         && let Some(length) = text[start..].find("*/")
     {

@@ -5,7 +5,7 @@
 //! - `task.rs`, `queue.rs`: tasks and queues as a transaction sees them.
 //! - `limit_keys.rs`, `gates/`, `unique.rs`, `dependents.rs`: limit keys, gates, unique keys, and tasks that wait for others.
 //! - `end_attempt.rs`, `outbox.rs`: the end of an attempt, and the entries that it leaves for hooks and callbacks.
-//! - `cancel.rs`, `replay.rs`, `amend.rs`, `configure.rs`, `schedules.rs`, `jobs.rs`, `node_commands.rs`: the verbs of these names.
+//! - `make_ready.rs`, `cancel.rs`, `replay.rs`, `amend.rs`, `configure.rs`, `schedules.rs`, `jobs.rs`, `node_commands.rs`: the verbs of these names.
 
 pub mod amend;
 pub mod cancel;
@@ -18,6 +18,7 @@ pub mod gate_codec;
 pub mod gates;
 pub mod jobs;
 pub mod limit_keys;
+pub mod make_ready;
 pub mod node_commands;
 pub mod outbox;
 pub mod phase;

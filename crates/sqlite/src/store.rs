@@ -397,7 +397,7 @@ impl Store for Sqlite {
         if next.is_none_or(|next| next > now) {
             return Ok(MadeReady { next, ..MadeReady::default() });
         }
-        self.writer.write("make_ready", move |tx| make_ready::run(tx, batch)).await
+        self.writer.write("make_ready", move |tx| poll_now(ostler_sql::make_ready::run(tx, batch))).await
     }
 
     async fn prune(&self, what: Prune) -> Result<Pruned, Error> {

@@ -97,7 +97,7 @@ mod tests {
         let turn = keeps.enter().unwrap();
         let refused = waits.enter_within(Duration::from_millis(30)).err().expect("it gives up");
         assert_eq!(refused.kind(), ErrorKind::Busy);
-        assert!(refused.is_transient() && refused.to_string().contains("stopped"), "{refused}");
+        assert!(refused.is_transient() && refused.to_string().contains("suspended"), "{refused}");
         drop(turn);
         drop(waits.enter_within(Duration::from_millis(30)).unwrap());
         std::fs::remove_dir_all(folder).unwrap();

@@ -195,7 +195,7 @@ async fn processor_time_open_files_and_the_size_of_files_are_limited() {
     let (ended, _) = run(&supervisor, scene.shell(cpu, "while :; do :; done"), scene.task()).await;
     let spent = failure(ended);
     assert_eq!((spent.class, spent.message.contains("SIGXCPU")), (ErrorClass::Crash, true), "{spent:?}");
-    assert!(spent.hint.as_ref().is_some_and(|hint| hint.contains("processor")), "{spent:?}");
+    assert!(spent.hint.as_ref().is_some_and(|hint| hint.contains("CPU time")), "{spent:?}");
 
     let size = sandbox(|sandbox| sandbox.file_bytes = Some(4096));
     let (ended, _) =
