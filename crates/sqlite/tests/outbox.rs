@@ -33,7 +33,7 @@ async fn join(store: &dyn Store, ids: &Ids) -> SessionId {
 }
 
 async fn hear(store: &dyn Store, session: SessionId) -> Vec<OutboxEntry> {
-    match store.take_outbox(session, QUEUE, OutboxFilter::ALL, 10).await.expect("hear answers") {
+    match store.take_outbox(session, QUEUE, OutboxFilter::ALL, 10).await.expect("take_outbox answers") {
         OutboxAnswer::Entries(entries) => entries,
         OutboxAnswer::SessionEnded => panic!("the session is over, and should not be"),
     }
@@ -45,12 +45,12 @@ const KILLS: [(&str, &[EndKind]); 10] = [
     ("finish.written", &[]),
     ("finish.committed", &[EndKind::Completed, EndKind::Failed, EndKind::Retry]),
     ("finish.answered", &[EndKind::Completed, EndKind::Failed, EndKind::Retry]),
-    ("hear.begun", &[EndKind::Completed, EndKind::Failed, EndKind::Retry]),
-    ("hear.committed", &[EndKind::Completed, EndKind::Failed, EndKind::Retry]),
-    ("hear.answered", &[EndKind::Completed, EndKind::Failed, EndKind::Retry]),
-    ("told.begun", &[EndKind::Completed, EndKind::Failed, EndKind::Retry]),
-    ("told.written", &[EndKind::Completed, EndKind::Failed, EndKind::Retry]),
-    ("told.committed", &[EndKind::Retry]),
+    ("take_outbox.begun", &[EndKind::Completed, EndKind::Failed, EndKind::Retry]),
+    ("take_outbox.committed", &[EndKind::Completed, EndKind::Failed, EndKind::Retry]),
+    ("take_outbox.answered", &[EndKind::Completed, EndKind::Failed, EndKind::Retry]),
+    ("ack_outbox.begun", &[EndKind::Completed, EndKind::Failed, EndKind::Retry]),
+    ("ack_outbox.written", &[EndKind::Completed, EndKind::Failed, EndKind::Retry]),
+    ("ack_outbox.committed", &[EndKind::Retry]),
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
