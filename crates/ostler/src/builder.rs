@@ -193,7 +193,7 @@ impl Builder {
         self
     }
 
-    /// Sets attempts, backoff and timeout for tasks of the queue that do not set their own. Stored, and effective for every
+    /// Sets attempts, backoff and timeout for tasks of the queue that do not set their own. Stored with the queue, so it applies to every
     /// process.
     #[must_use]
     pub fn defaults(mut self, overrides: Overrides) -> Self {
@@ -202,7 +202,7 @@ impl Builder {
     }
 
     /// Sets attempts, backoff and timeout for tasks of one kind that do not set their own. Takes precedence over
-    /// [`defaults`](Self::defaults). Stored, and effective for every process.
+    /// [`defaults`](Self::defaults). Stored with the queue, so it applies to every process.
     #[must_use]
     pub fn defaults_of(mut self, kind: impl Into<String>, overrides: Overrides) -> Self {
         self.changes.push(QueueChange::KindOverrides(kind.into(), overrides));
@@ -210,7 +210,7 @@ impl Builder {
     }
 
     /// Limits how many tasks may wait in the queue. Beyond it, submissions fail with
-    /// [`SubmitError::QueueFull`](crate::SubmitError::QueueFull). Stored, and effective for every process.
+    /// [`SubmitError::QueueFull`](crate::SubmitError::QueueFull). Stored with the queue, so it applies to every process.
     #[must_use]
     pub fn queue_limit(mut self, limit: u64) -> Self {
         self.changes.push(QueueChange::Limit(Some(limit)));

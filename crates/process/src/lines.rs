@@ -177,7 +177,7 @@ mod tests {
     #[test]
     fn the_reason_is_the_last_line_but_not_the_version_of_node() {
         for (text, reason_of) in [
-            ("Traceback\n  File\nRuntimeError: as it was told", "RuntimeError: as it was told"),
+            ("Traceback\n  File\nRuntimeError: as requested", "RuntimeError: as requested"),
             ("one\ntwo\n\n", "two"),
             (
                 "Error: handled before\n/a/b.mjs:3\n    throw new Error(\"later\")\n    ^\n\nTypeError [ERR_X]: later: more\n    at \

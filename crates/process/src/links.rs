@@ -114,35 +114,35 @@ mod tests {
         let scratch = tempfile::tempdir().expect("a folder");
         let top = scratch.path().canonicalize().expect("it is there");
         let at = |name: &str| top.join(name);
-        std::fs::create_dir_all(at("work/task/deep")).expect("a folder");
+        std::fs::create_dir_all(at("pool/task/deep")).expect("a folder");
         std::fs::create_dir(at("secret")).expect("a folder");
-        for (target, link) in [("work", "alias"), ("../work/task", "secret/up"), ("secret", "elsewhere")] {
+        for (target, link) in [("pool", "alias"), ("../pool/task", "secret/up"), ("secret", "elsewhere")] {
             symlink(target, at(link)).expect("a link");
         }
-        symlink(at("secret"), at("work/swapped")).expect("a link");
+        symlink(at("secret"), at("pool/swapped")).expect("a link");
         symlink("loop", at("loop")).expect("a link");
         symlink("alias/swapped", at("around")).expect("a link");
         let guarded = [at("alias")];
         let resolved = |name: &str| resolve(&at(name), &guarded);
         for (name, leads) in [
-            ("work/task/deep", "work/task/deep"),
-            ("alias/task", "work/task"),
-            ("secret/up/deep", "work/task/deep"),
-            ("elsewhere/up/../task", "work/task"),
+            ("pool/task/deep", "pool/task/deep"),
+            ("alias/task", "pool/task"),
+            ("secret/up/deep", "pool/task/deep"),
+            ("elsewhere/up/../task", "pool/task"),
         ] {
             assert_eq!(resolved(name).expect("it leads somewhere"), at(leads), "{name}");
         }
-        for name in ["work/swapped", "alias/swapped", "around", "secret/up/../swapped"] {
+        for name in ["pool/swapped", "alias/swapped", "around", "secret/up/../swapped"] {
             let refused = resolved(name).expect_err("a child may have made it");
             assert!(matches!(refused, Unresolved::Link(_)), "{name}: {refused}");
         }
-        assert_eq!(resolve(&at("work/swapped"), &[]).expect("it is allowed"), at("secret"));
+        assert_eq!(resolve(&at("pool/swapped"), &[]).expect("it is allowed"), at("secret"));
         for name in ["loop", "no/such"] {
             assert!(matches!(resolved(name), Err(Unresolved::System(_))), "{name}");
         }
         assert!(folder_without_links(&at("alias/task")).is_err());
-        let open = folder_without_links(&at("work/task")).expect("it has no links");
-        assert_eq!(path_of(&open).expect("it has a path"), at("work/task"));
+        let open = folder_without_links(&at("pool/task")).expect("it has no links");
+        assert_eq!(path_of(&open).expect("it has a path"), at("pool/task"));
         assert!(folder_in(folder(&at("alias")).expect("a folder"), "swapped").is_err());
     }
 }

@@ -66,7 +66,7 @@ pub async fn act(payload: String, context: Context) -> Result<Option<String>, Ta
         "echo" => Ok(Some(how.to_owned())),
         "fail" => Err(failure(ErrorClass::named(how))),
         "fail-unclassed" => Err(std::fmt::Error.into()),
-        "panic" => panic!("as it was told"),
+        "panic" => panic!("as requested"),
         "hang" => {
             context.log("waiting");
             std::future::pending().await
@@ -106,10 +106,10 @@ pub async fn act(payload: String, context: Context) -> Result<Option<String>, Ta
 
 fn failure(class: Option<ErrorClass>) -> TaskError {
     match class {
-        Some(ErrorClass::Permanent) => TaskError::permanent("as it was told"),
-        Some(ErrorClass::Partial) => TaskError::partial("move", "as it was told").hint("look at the folder"),
-        Some(ErrorClass::RateLimited) => TaskError::rate_limited(Duration::from_secs(7), "as it was told"),
-        Some(ErrorClass::QueueStop) => TaskError::queue_stop("as it was told"),
+        Some(ErrorClass::Permanent) => TaskError::permanent("as requested"),
+        Some(ErrorClass::Partial) => TaskError::partial("move", "as requested").hint("look at the folder"),
+        Some(ErrorClass::RateLimited) => TaskError::rate_limited(Duration::from_secs(7), "as requested"),
+        Some(ErrorClass::QueueStop) => TaskError::queue_stop("as requested"),
         Some(
             ErrorClass::Transient
             | ErrorClass::Timeout
@@ -117,6 +117,6 @@ fn failure(class: Option<ErrorClass>) -> TaskError {
             | ErrorClass::Crash
             | ErrorClass::Budget,
         )
-        | None => TaskError::transient("as it was told"),
+        | None => TaskError::transient("as requested"),
     }
 }

@@ -167,7 +167,7 @@ async fn a_panic_is_a_failure_and_the_next_attempt_runs(f: Arc<dyn Fixture>) -> 
     let ended = need!(once(&f, &Behaviour::Panic, LONG).await);
     let Outcome::Failed(failure) = ended.outcome else { panic!("it ended as {:?}", ended.outcome) };
     assert!(
-        failure.message.contains("as it was told"),
+        failure.message.contains("as requested"),
         "the message of the panic is kept: {}",
         failure.message
     );

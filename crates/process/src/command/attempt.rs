@@ -47,7 +47,7 @@ enum CommandStage {
     },
 }
 
-enum Event {
+enum CommandEvent {
     Exit(Result<Exit, SupervisorGone>),
     Stdout(io::Result<usize>),
     Stderr(io::Result<usize>),
@@ -122,48 +122,48 @@ impl<'a> Attempt<'a> {
             // of a child that has exited comes before the silence.
             let event = tokio::select! {
                 biased;
-                exit = self.child.ended(), if runs => Event::Exit(exit),
-                () = self.lost.cancelled(), if losable => Event::Lost,
-                () = &mut timer, if runs => Event::Timer,
-                () = self.cancel.cancelled(), if listens => Event::Cancel,
-                sent = write(&mut stdin, &self.input[written..]) => Event::Stdin(sent),
-                read = read(&mut stderr, &mut err) => Event::Stderr(read),
-                read = read(&mut stdout, &mut out) => Event::Stdout(read),
-                () = &mut silence, if drains => Event::Silence,
+                exit = self.child.ended(), if runs => CommandEvent::Exit(exit),
+                () = self.lost.cancelled(), if losable => CommandEvent::Lost,
+                () = &mut timer, if runs => CommandEvent::Timer,
+                () = self.cancel.cancelled(), if listens => CommandEvent::Cancel,
+                sent = write(&mut stdin, &self.input[written..]) => CommandEvent::Stdin(sent),
+                read = read(&mut stderr, &mut err) => CommandEvent::Stderr(read),
+                read = read(&mut stdout, &mut out) => CommandEvent::Stdout(read),
+                () = &mut silence, if drains => CommandEvent::Silence,
             };
             match event {
-                Event::Exit(Ok(exit)) => self.drain(exit, silence.as_mut()),
-                Event::Exit(Err(gone)) => {
+                CommandEvent::Exit(Ok(exit)) => self.drain(exit, silence.as_mut()),
+                CommandEvent::Exit(Err(gone)) => {
                     return AttemptResult::failed_with(ErrorClass::Crash, gone.to_string());
                 }
-                Event::Stdout(Ok(0) | Err(_)) => stdout = None,
-                Event::Stdout(Ok(_)) => {
+                CommandEvent::Stdout(Ok(0) | Err(_)) => stdout = None,
+                CommandEvent::Stdout(Ok(_)) => {
                     self.rearm(silence.as_mut());
                     self.output.take(&out);
                 }
-                Event::Stderr(Ok(0) | Err(_)) => stderr = None,
-                Event::Stderr(Ok(_)) => {
+                CommandEvent::Stderr(Ok(0) | Err(_)) => stderr = None,
+                CommandEvent::Stderr(Ok(_)) => {
                     self.rearm(silence.as_mut());
                     self.lines.take(&err);
                     self.tail.take(&err);
                 }
-                Event::Stdin(Ok(sent)) => {
+                CommandEvent::Stdin(Ok(sent)) => {
                     written += sent;
                     if written == self.input.len() {
                         stdin = None;
                     }
                 }
                 // A child need not read its input.
-                Event::Stdin(Err(_)) => stdin = None,
-                Event::Cancel => self.ask_to_end(Reason::Cancel, timer.as_mut()),
-                Event::Lost => match self.stage {
+                CommandEvent::Stdin(Err(_)) => stdin = None,
+                CommandEvent::Cancel => self.ask_to_end(Reason::Cancel, timer.as_mut()),
+                CommandEvent::Lost => match self.stage {
                     CommandStage::Running => self.kill(Reason::Cancel, timer.as_mut()),
                     CommandStage::Stopping(reason) | CommandStage::Killed(reason) => {
                         self.kill(reason, timer.as_mut());
                     }
                     CommandStage::Draining { exit, reason, .. } => return self.conclude(exit, reason),
                 },
-                Event::Timer | Event::Silence => match self.stage {
+                CommandEvent::Timer | CommandEvent::Silence => match self.stage {
                     CommandStage::Running => self.ask_to_end(Reason::Deadline, timer.as_mut()),
                     CommandStage::Stopping(reason) => self.kill(reason, timer.as_mut()),
                     // Killed and still alive: the child hangs in the kernel.

@@ -55,7 +55,7 @@ pub fn serve() -> Result<(), ServeError> {
     Ok(())
 }
 
-enum Event {
+enum SupervisorEvent {
     Order(Request, Vec<OwnedFd>),
     /// A process has died that the supervisor may be able to reap.
     Died,
@@ -82,26 +82,28 @@ impl Serving<'_> {
             // Not biased: neither a flood of requests nor one of deaths may delay the other.
             let event = tokio::select! {
                 request = self.server.next_order() => match request {
-                    Ok(Some((request, descriptors))) => Event::Order(request, descriptors),
+                    Ok(Some((request, descriptors))) => SupervisorEvent::Order(request, descriptors),
                     // After an unreadable frame the node cannot be served any more: its children must not be left alone.
-                    Ok(None) | Err(_) => Event::NodeGone,
+                    Ok(None) | Err(_) => SupervisorEvent::NodeGone,
                 },
-                _ = self.deaths.recv() => Event::Died,
-                () = run_out(self.timer.as_ref()) => Event::Lapsed,
-                () = std::future::ready(()), if look == ReapTimer::Again => Event::Died,
+                _ = self.deaths.recv() => SupervisorEvent::Died,
+                () = run_out(self.timer.as_ref()) => SupervisorEvent::Lapsed,
+                () = std::future::ready(()), if look == ReapTimer::Again => SupervisorEvent::Died,
             };
             let reports: Vec<_> = match event {
-                Event::Order(request, descriptors) => self.obey(request, descriptors).into_iter().collect(),
-                Event::Died => {
+                SupervisorEvent::Order(request, descriptors) => {
+                    self.obey(request, descriptors).into_iter().collect()
+                }
+                SupervisorEvent::Died => {
                     let (ended, next) = self.children.settle();
                     look = next;
                     ended.into_iter().map(|(id, exit)| Response::Ended { id, exit }).collect()
                 }
-                Event::Lapsed => {
+                SupervisorEvent::Lapsed => {
                     self.children.kill_all();
                     vec![Response::Lapsed]
                 }
-                Event::NodeGone => return,
+                SupervisorEvent::NodeGone => return,
             };
             self.server.report(&reports).await;
         }

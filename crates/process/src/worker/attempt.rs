@@ -40,7 +40,7 @@ enum AttemptStage {
     Leaving(Option<EndReason>),
 }
 
-enum Event {
+enum WorkerEvent {
     Exit(Result<Exit, SupervisorGone>),
     /// The lease is lost: the worker is killed at once.
     Lost,
@@ -150,17 +150,17 @@ impl<'a> Attempt<'a> {
             // In this order: an exit comes before a deadline, and a flood of output does not delay the timer.
             let event = tokio::select! {
                 biased;
-                exit = self.child.ended() => Event::Exit(exit),
-                () = self.control.lost.cancelled(), if losable => Event::Lost,
-                () = &mut timer => Event::Timer,
-                () = self.control.cancel.cancelled(), if listens => Event::Cancel,
-                (name, saved) = maybe(&mut self.saving) => Event::Saved(name, saved),
-                note = maybe(&mut self.filing) => Event::Filed(note),
-                moved = self.link.moved(ear) => Event::Moved(moved),
+                exit = self.child.ended() => WorkerEvent::Exit(exit),
+                () = self.control.lost.cancelled(), if losable => WorkerEvent::Lost,
+                () = &mut timer => WorkerEvent::Timer,
+                () = self.control.cancel.cancelled(), if listens => WorkerEvent::Cancel,
+                (name, saved) = maybe(&mut self.saving) => WorkerEvent::Saved(name, saved),
+                note = maybe(&mut self.filing) => WorkerEvent::Filed(note),
+                moved = self.link.moved(ear) => WorkerEvent::Moved(moved),
             };
             match event {
-                Event::Exit(exit) => return self.mourn(exit).await,
-                Event::Lost => match std::mem::replace(&mut self.stage, AttemptStage::Running) {
+                WorkerEvent::Exit(exit) => return self.mourn(exit).await,
+                WorkerEvent::Lost => match std::mem::replace(&mut self.stage, AttemptStage::Running) {
                     AttemptStage::Running | AttemptStage::Leaving(None) => {
                         self.kill(EndReason::Cancel, timer.as_mut());
                     }
@@ -169,7 +169,7 @@ impl<'a> Attempt<'a> {
                     | AttemptStage::Killed(why)
                     | AttemptStage::Leaving(Some(why)) => self.kill(why, timer.as_mut()),
                 },
-                Event::Timer => match std::mem::replace(&mut self.stage, AttemptStage::Running) {
+                WorkerEvent::Timer => match std::mem::replace(&mut self.stage, AttemptStage::Running) {
                     AttemptStage::Running => self.terminate(EndReason::Deadline, timer.as_mut()),
                     AttemptStage::Told(why) => self.terminate(why, timer.as_mut()),
                     AttemptStage::Terminating(why) => self.kill(why, timer.as_mut()),
@@ -180,18 +180,18 @@ impl<'a> Attempt<'a> {
                     // Killed and still alive: the worker hangs in the kernel.
                     AttemptStage::Killed(why) => return self.judge(why).unresponsive(),
                 },
-                Event::Cancel => self.tell(EndReason::Cancel, "the task is to stop", timer.as_mut()),
-                Event::Saved(name, saved) => {
+                WorkerEvent::Cancel => self.tell(EndReason::Cancel, "the task is to stop", timer.as_mut()),
+                WorkerEvent::Saved(name, saved) => {
                     self.saving = None;
                     self.answer_step(&name, saved, timer.as_mut());
                 }
-                Event::Filed(note) => {
+                WorkerEvent::Filed(note) => {
                     self.filing = None;
                     note.into_iter().for_each(|note| self.control.notes.say(note));
                 }
-                Event::Moved(ConnectionEvent::Wrote(stream)) => self.log(stream),
-                Event::Moved(ConnectionEvent::Closed) => self.closed(timer.as_mut()),
-                Event::Moved(ConnectionEvent::Received) => {}
+                WorkerEvent::Moved(ConnectionEvent::Wrote(stream)) => self.log(stream),
+                WorkerEvent::Moved(ConnectionEvent::Closed) => self.closed(timer.as_mut()),
+                WorkerEvent::Moved(ConnectionEvent::Received) => {}
             }
             // Frames received together with a step or a file are still in the buffer.
             if !self.is_busy() {

@@ -26,7 +26,7 @@ impl Fixture for Shell {
     fn work(&self, behaviour: &Behaviour) -> Option<Work> {
         let (script, text) = match behaviour {
             Behaviour::Echo(text) => ("printf '%s\\n' \"$1\"", text.clone()),
-            Behaviour::Fail(class) => ("echo as it was told >&2; exit $1", code(*class)?.to_string()),
+            Behaviour::Fail(class) => ("echo as requested >&2; exit $1", code(*class)?.to_string()),
             Behaviour::FailUnclassed => ("exit 9", String::new()),
             // A command cannot panic, and has no thread to block.
             Behaviour::Panic | Behaviour::Block(_) => return None,

@@ -58,8 +58,7 @@ async fn a_worker_that_dies_of_its_task_at_once_has_crashed_every_time() {
 #[tokio::test]
 async fn a_worker_that_exits_in_a_task_is_a_crash_with_the_end_of_its_stderr() {
     crashes("exit", "0", "exited with code 0 before it gave a result: going down").await;
-    crashes("raise", "null", "exited with code 1 before it gave a result: RuntimeError: as it was told")
-        .await;
+    crashes("raise", "null", "exited with code 1 before it gave a result: RuntimeError: as requested").await;
 }
 
 #[tokio::test]

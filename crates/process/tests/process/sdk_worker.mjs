@@ -16,7 +16,7 @@ const WAYS = {
     throw new named(how.message, { step: how.step, hint: how.hint, retryAfterMs: how.retry_after_ms });
   },
   raise() {
-    throw new Error("as it was told");
+    throw new Error("as requested");
   },
   async "throw-later"() {
     setTimeout(() => {

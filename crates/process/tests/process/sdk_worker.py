@@ -33,7 +33,7 @@ def fail(how, ctx):
 
 
 def panics(how, ctx):
-    raise RuntimeError("as it was told")
+    raise RuntimeError("as requested")
 
 
 def hang(how, ctx):

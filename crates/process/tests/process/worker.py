@@ -75,7 +75,7 @@ def run(task, do, how):
     elif do == "fail":
         task.failed(**how)
     elif do == "raise":
-        raise RuntimeError("as it was told")
+        raise RuntimeError("as requested")
     elif do == "hang":
         ignore_term()
         task.log("waiting")

@@ -54,7 +54,7 @@ fn error(class: ErrorClass) -> String {
         | ErrorClass::Crash
         | ErrorClass::Budget => "",
     };
-    format!("{{\"class\":\"{}\",\"message\":\"as it was told\"{more}}}", class.name())
+    format!("{{\"class\":\"{}\",\"message\":\"as requested\"{more}}}", class.name())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
