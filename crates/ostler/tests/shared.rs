@@ -1,7 +1,7 @@
 //! The library on a PostgreSQL server: only the URL differs, and tasks can be submitted within the caller's own
 //! transaction.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
@@ -111,6 +111,8 @@ async fn a_place_that_is_none_is_refused_without_its_password() {
 
 /// The environment variable with the store URL for the other processes.
 const URL: &str = "OSTLER_TEST_URL";
+/// The environment variable for a node that hangs: after this many tasks, its handlers never return.
+const HANGS_AFTER: &str = "OSTLER_TEST_HANGS_AFTER";
 const TASKS: usize = 10_000;
 /// Tasks per write and per page.
 const MANY: usize = 1_000;
@@ -121,11 +123,22 @@ const ALL_WITHIN: Duration = Duration::from_secs(50);
 #[ignore = "the other process of the test below"]
 fn node() {
     let url = std::env::var(URL).expect("the test says where");
+    let hangs_after = std::env::var(HANGS_AFTER).map_or(usize::MAX, |count| count.parse().expect("a number"));
+    let begun = Arc::new(AtomicUsize::new(0));
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
     runtime.block_on(async {
-        let handler = |(): (), _| async move {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-            Ok(())
+        let handler = move |(): (), _| {
+            let number = begun.fetch_add(1, Ordering::Relaxed);
+            async move {
+                if number == hangs_after {
+                    Voice::say("hangs");
+                }
+                if number >= hangs_after {
+                    std::future::pending::<()>().await;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+                Ok(())
+            }
         };
         let pool = ostler::open(&url).expect("the URL is right").handle("work", handler).workers(16);
         let _pool = pool.start().await.expect("it starts");
@@ -152,8 +165,9 @@ async fn until_completed(store: &Postgres, count: usize) -> Duration {
 async fn two_nodes_share_ten_thousand_tasks_and_one_is_killed_in_the_middle() {
     let url = url();
     let store = Postgres::open(&url, Options::default()).await.expect("it opens");
-    let [lives, dies] = [(); 2].map(|()| {
-        let mut twin = Twin::start("node", &[(URL, url.as_ref())]);
+    // The one that dies hangs before, so that it has tasks when it is killed.
+    let [lives, mut dies] = [usize::MAX, 100].map(|count| {
+        let mut twin = Twin::start("node", &[(URL, url.as_ref()), (HANGS_AFTER, count.to_string().as_ref())]);
         twin.expect("up");
         twin
     });
@@ -162,6 +176,7 @@ async fn two_nodes_share_ten_thousand_tasks_and_one_is_killed_in_the_middle() {
         let tasks = (0..MANY).map(|_| NewTask::new(TaskId(ids()), "default", "work", "null")).collect();
         store.enqueue(tasks).await.expect("they are submitted");
     }
+    dies.expect("hangs");
     until_completed(&store, TASKS / 4).await;
     dies.kill();
     let before = completed(&store).await;
