@@ -4,6 +4,7 @@
 //! - `scratch.rs`: temporary folders, and stores in them. `ids.rs`: ids from a seed.
 //! - `postgres.rs`: a private PostgreSQL server. `pgbouncer.rs`: a private pooler in front of it. `redis.rs`: a private Redis.
 //! - `proxy.rs`: a faulty network in front of a server.
+//! - `views.rs`: what the views for people must show.
 //! - `twin.rs`: the test binary, started again as another process.
 //! - [`history`]: compares what was acknowledged with what is stored.
 
@@ -16,6 +17,7 @@ mod redis;
 mod scratch;
 mod signal;
 mod twin;
+mod views;
 
 pub use ids::Ids;
 pub use ostler_store::conformance::ManualClock;
@@ -27,3 +29,4 @@ pub use rustix::process::Signal as ProcessSignal;
 pub use scratch::{TempStore, scratch};
 pub use signal::{MAX_WAIT, Signal};
 pub use twin::{Twin, Voice};
+pub use views::{ViewCase, view_cases};

@@ -22,7 +22,7 @@ impl AttemptOutput {
         let mut written = Self::default();
         let mut after = 0;
         loop {
-            let events = store.read_events(id, after, MAX_PAGE).await?;
+            let events = store.read_events(id, None, after, MAX_PAGE).await?;
             let Some(last) = events.last() else { return Ok(written) };
             after = last.number;
             for event in events.iter().filter(|event| Some(event.token) == token) {

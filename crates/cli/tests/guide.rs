@@ -175,6 +175,7 @@ pages! {
     the_guide_to_presence_prints_what_it_says: "docs/guide/presence.md",
     the_guide_to_processes_prints_what_it_says: "docs/guide/processes.md",
     the_guide_to_schedules_prints_what_it_says: "docs/guide/schedules.md",
+    the_guide_to_sql_prints_what_it_says: "docs/guide/sql.md",
 }
 
 #[test]

@@ -199,6 +199,17 @@ impl State {
             Self::Cancelled { .. } => StateName::Cancelled,
         }
     }
+
+    /// When the task ended.
+    #[must_use]
+    pub const fn finished_at(&self) -> Option<Timestamp> {
+        match self {
+            Self::Completed { finished_at }
+            | Self::Failed { finished_at, .. }
+            | Self::Cancelled { finished_at, .. } => Some(*finished_at),
+            Self::Queued { .. } | Self::Claimed { .. } | Self::Running { .. } => None,
+        }
+    }
 }
 
 /// The six states, for filters and counts.

@@ -1,5 +1,6 @@
 //! Inbox: tasks enqueued within a foreign transaction, from Rust by
-//! [`Postgres::enqueue_in`](crate::Postgres::enqueue_in), from any language by the SQL function `ostler.enqueue`.
+//! [`Postgres::enqueue_in`](crate::Postgres::enqueue_in), from any language by the SQL function `ostler.enqueue`; and tasks
+//! cancelled or retried by the functions of these names.
 //!
 //! Such a transaction may stay open for long, so it takes none of our locks: it only adds a row to the inbox, which
 //! exists if and only if the transaction commits. The next call on the store, of any verb, first takes in the new rows.
@@ -9,9 +10,9 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use ostler_core::{OnConflict, OnFailed, Priority, TaskId, Timestamp};
+use ostler_core::{BadId, OnConflict, OnFailed, Priority, TaskId, Timestamp};
 use ostler_store::Error;
-use ostler_store::calls::{Enqueued, NewTask};
+use ostler_store::calls::{Enqueued, NewTask, Replay};
 use ostler_store::unique::Unique;
 use serde::{Deserialize, Serialize};
 use tokio_postgres::Transaction;
@@ -128,6 +129,36 @@ pub(crate) fn text(new: &NewTask) -> String {
     serde_json::to_string(&row).expect("a task has only texts and numbers")
 }
 
+/// An entry of the inbox.
+enum Entry {
+    New(Box<NewTask>),
+    Request(Request, TaskId),
+}
+
+/// A request for a task that exists, or is in the inbox before it.
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Request {
+    Cancel,
+    Retry,
+}
+
+#[derive(Deserialize)]
+struct RequestRow {
+    request: Request,
+    task: String,
+}
+
+fn entry(text: &str) -> Sql<Entry> {
+    match serde_json::from_str::<RequestRow>(text) {
+        Ok(row) => {
+            let id = row.task.parse().map_err(|error: BadId| Abort::Foreign(error.to_string()))?;
+            Ok(Entry::Request(row.request, TaskId(id)))
+        }
+        Err(_) => Ok(Entry::New(Box::new(task(text)?))),
+    }
+}
+
 /// Parses a serialized task.
 fn task(text: &str) -> Sql<NewTask> {
     let foreign = |error: &dyn std::fmt::Display| Abort::Foreign(error.to_string());
@@ -187,8 +218,9 @@ pub(crate) async fn locks(conn: &Conn, which: Which) -> Sql<Locks> {
         .await?;
     let mut locks = Locks::none();
     for row in &rows {
-        locks = match task(&get::<String>(row, 1)?) {
-            Ok(new) => locks.with(enqueue::locks(std::slice::from_ref(&new))),
+        locks = match entry(&get::<String>(row, 1)?) {
+            Ok(Entry::New(new)) => locks.with(enqueue::locks(std::slice::from_ref(&*new))),
+            Ok(Entry::Request(..)) => locks.queue(&get::<String>(row, 0)?),
             Err(_) => locks,
         };
     }
@@ -209,8 +241,12 @@ pub(crate) async fn take_in(tx: &mut Tx, which: Which) -> Sql<usize> {
     for row in &rows {
         let seq: i64 = get(row, 0)?;
         // An unreadable row was not written by this program; leave it for one that can read it.
-        let taken = match task(&get::<String>(row, 1)?) {
-            Ok(new) => !is_full(enqueue_one(tx, new).await?),
+        let taken = match entry(&get::<String>(row, 1)?) {
+            Ok(Entry::New(new)) => !is_full(enqueue_one(tx, *new).await?),
+            Ok(Entry::Request(request, task)) => {
+                carry_out(tx, request, task).await?;
+                true
+            }
             Err(_) => false,
         };
         if taken { done.push(seq) } else { full.push(seq) }
@@ -220,6 +256,14 @@ pub(crate) async fn take_in(tx: &mut Tx, which: Which) -> Sql<usize> {
         tx.conn.exec("UPDATE ostler.inbox SET waits = true WHERE seq = ANY($1)", &[&full]).await?;
     }
     Ok(rows.len())
+}
+
+/// Carries out a request. A task that has ended in the meantime, or was pruned, stays as it is.
+async fn carry_out(tx: &mut Tx, request: Request, task: TaskId) -> Sql<()> {
+    match request {
+        Request::Cancel => ostler_sql::cancel::run(tx, &[task]).await.map(drop),
+        Request::Retry => ostler_sql::replay::run(tx, &[task], &Replay::default()).await.map(drop),
+    }
 }
 
 /// Takes in one task. Prerequisites that were pruned in the meantime do not block it.

@@ -18,6 +18,7 @@ mod conn;
 mod connect;
 mod counts;
 mod fault;
+mod functions;
 mod group_commit;
 mod inbox;
 pub mod integrity;

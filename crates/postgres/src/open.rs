@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use deadpool_postgres::Timeouts;
+use ostler_sql::views::{self, Database};
 use ostler_store::{Bells, Bounds, Checks, Clock, Error, ErrorKind};
 
 use crate::address::Address;
@@ -12,6 +13,7 @@ use crate::commit_mark::CommitMarks;
 use crate::conn::{Conn, Names, SCHEMA, get, quoted};
 use crate::connect::{Connector, MAX_CONNECT};
 use crate::fault::{Abort, Sql, fault};
+use crate::functions::FUNCTIONS;
 use crate::inbox::channel;
 use crate::liveness::Failover;
 use crate::locks::{LockTarget, Locks, Mode};
@@ -195,6 +197,8 @@ async fn migrate_alone(conn: &Conn, schema: &str) -> Sql<()> {
     for step in MIGRATIONS.iter().skip(usize::try_from(before).unwrap_or(0)) {
         conn.batch(step).await?;
     }
+    conn.batch(FUNCTIONS).await?;
+    conn.batch(&views::create(Database::Postgres)).await?;
     conn.batch(&format!(
         "UPDATE ostler.meta SET version = {VERSION}, since = {SINCE} WHERE version < {VERSION}"
     ))

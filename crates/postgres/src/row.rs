@@ -2,13 +2,13 @@
 
 use bytes::BytesMut;
 use ostler_core::{Id, Priority};
-pub(crate) use ostler_sql::phase::{Mishaps, Phase, ordinal, ran_bytes, ran_from, why_code};
-pub(crate) use ostler_sql::task::{FoundTask, TASK_COLUMNS};
+pub(crate) use ostler_sql::phase::{Mishaps, Phase, ordinal, ran_bytes, why_code};
+pub(crate) use ostler_sql::task::{BY_ROW, FoundTask};
 use ostler_sql::{Cell, Unreadable};
 use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, accepts, to_sql_checked};
 
-use crate::conn::{Conn, Params, get};
+use crate::conn::{Conn, get};
 use crate::fault::{Abort, Sql, with_source};
 
 /// The sixteen bytes of an id.
@@ -47,23 +47,9 @@ impl<'a> FromSql<'a> for Uid {
     accepts!(UUID);
 }
 
-/// Finds tasks, with the columns that [`found_from`] reads.
-const FROM: &str =
-    " FROM ostler.task t JOIN ostler.lane l ON l.id = t.lane JOIN ostler.queue q ON q.id = t.queue
-    LEFT JOIN ostler.limits k ON k.id = t.limit_id LEFT JOIN ostler.session s ON s.id = t.session
-    LEFT JOIN ostler.unique_key u ON u.task = t.id ";
-
-/// The task at a slot.
-pub(crate) const BY_SLOT: &str = "WHERE t.id = $1";
-
-/// The statement that finds the tasks that satisfy a condition.
-pub(crate) fn find_text(condition: &str) -> String {
-    format!("SELECT {TASK_COLUMNS}{FROM}{condition}")
-}
-
-/// The one task that satisfies a condition.
-pub(crate) async fn find(conn: &Conn, condition: &str, params: Params<'_>) -> Sql<Option<FoundTask>> {
-    conn.row(&find_text(condition), params).await?.map(|row| found_from(&row)).transpose()
+/// The task in a row.
+pub(crate) async fn find(conn: &Conn, slot: i64) -> Sql<Option<FoundTask>> {
+    conn.row(BY_ROW, &[&slot]).await?.map(|row| found_from(&row)).transpose()
 }
 
 /// A task from its row.
@@ -125,6 +111,11 @@ fn cell(row: &Row, at: usize) -> Sql<Cell<'_>> {
                 .try_get::<_, Option<RawUuid<'_>>>(at)
                 .map_err(|error| Abort::Foreign(with_source(&error)))?;
             raw.map_or(Cell::Null, |RawUuid(bytes)| Cell::Bytes(bytes))
+        }
+        Type::BYTEA => {
+            let raw =
+                row.try_get::<_, Option<&[u8]>>(at).map_err(|error| Abort::Foreign(with_source(&error)))?;
+            raw.map_or(Cell::Null, Cell::Bytes)
         }
         _ => {
             let text =

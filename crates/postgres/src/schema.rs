@@ -5,7 +5,7 @@
 //! is sent.
 
 /// One migration per schema version; the first one is for an empty schema.
-pub(crate) const MIGRATIONS: &[&str] = &[V1, V2, V3, V4];
+pub(crate) const MIGRATIONS: &[&str] = &[V1, V2, V3, V4, V5];
 
 /// The schema version that this program reads and writes.
 pub(crate) const VERSION: i32 = MIGRATIONS.len() as i32;
@@ -258,6 +258,13 @@ ALTER TABLE ostler.lane ADD COLUMN attempts bigint NOT NULL DEFAULT 0, ADD COLUM
     ADD COLUMN replayed_failed bigint NOT NULL DEFAULT 0, ADD COLUMN replayed_cancelled bigint NOT NULL DEFAULT 0;
 ALTER TABLE ostler.lane_delta ADD COLUMN attempts bigint NOT NULL DEFAULT 0, ADD COLUMN retried bigint NOT NULL DEFAULT 0,
     ADD COLUMN replayed_failed bigint NOT NULL DEFAULT 0, ADD COLUMN replayed_cancelled bigint NOT NULL DEFAULT 0;
+";
+
+// Dead letters by queue and kind; a success writes nothing there. The function `enqueue` of `functions.rs` has more
+// parameters than the one that it replaces.
+const V5: &str = "
+CREATE INDEX task_dead ON ostler.task(lane, phase, finished_at, id) WHERE phase IN (6, 7);
+DROP FUNCTION ostler.enqueue(text, text, jsonb, integer, timestamptz, text, text, timestamptz, timestamptz, text);
 ";
 
 /// Empties all tables. The numbers of outbox entries restart.

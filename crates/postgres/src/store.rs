@@ -32,9 +32,10 @@ use crate::locks::Locks;
 use crate::open::{Options, Tables, open};
 use crate::transactor::{Transactor, VerbFuture};
 use crate::verbs::{
-    cancel, claim, enqueue, events, expire, finish, jobs, make_ready, node_commands, outbox, prune, queries,
+    cancel, claim, enqueue, events, expire, finish, jobs, list, make_ready, node_commands, outbox, prune,
     schedules, sessions, start, survey,
 };
+use ostler_sql::queries::ListCall;
 
 /// A store in a PostgreSQL database.
 pub struct Postgres {
@@ -468,30 +469,28 @@ impl Store for Postgres {
 
     async fn list(&self, filter: Filter, after: Option<Cursor>, limit: usize) -> Result<Page, Error> {
         check_len("page", limit, MAX_PAGE)?;
-        let asked = queries::List { filter: &filter, after, limit, now: self.transactor.time.given() };
-        self.transactor.look(&asked, |conn, asked| Box::pin(queries::list(conn, asked))).await
+        filter.check_cursor(after)?;
+        let asked = (ListCall { filter: &filter, after, limit }, self.transactor.time.given());
+        self.transactor.look(&asked, |conn, (call, now)| Box::pin(list::list(conn, call, *now))).await
     }
 
     async fn show(&self, which: TaskRef) -> Result<Option<TaskDetail>, Error> {
-        self.transactor.look(&which, |conn, which| Box::pin(queries::show(conn, which))).await
+        self.transactor.look(&which, |conn, which| Box::pin(ostler_sql::queries::show(conn, which))).await
     }
 
-    async fn read_events(&self, task: TaskId, after: u64, limit: usize) -> Result<Vec<Event>, Error> {
-        check_len("events", limit, MAX_PAGE)?;
-        let asked = queries::Events { task, kind: None, after, limit };
-        self.transactor.look(&asked, |conn, asked| Box::pin(queries::events(conn, asked))).await
-    }
-
-    async fn read_events_of(
+    async fn read_events(
         &self,
         task: TaskId,
-        kind: EventKind,
+        kind: Option<EventKind>,
         after: u64,
         limit: usize,
     ) -> Result<Vec<Event>, Error> {
         check_len("events", limit, MAX_PAGE)?;
-        let asked = queries::Events { task, kind: Some(kind), after, limit };
-        self.transactor.look(&asked, |conn, asked| Box::pin(queries::events(conn, asked))).await
+        let asked = (task, kind, after, limit);
+        let read = self.transactor.look(&asked, |conn, (task, kind, after, limit)| {
+            Box::pin(ostler_sql::queries::events(conn, *task, *kind, *after, *limit))
+        });
+        read.await
     }
 
     async fn survey(&self) -> Result<Survey, Error> {

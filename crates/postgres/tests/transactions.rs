@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ostler_core::{Id, Outcome, SessionId, StateName, TaskId, Wait, WorkerId};
+use ostler_core::{Id, Outcome, SessionId, State, StateName, TaskId, Timestamp, Wait, WorkerId};
 use ostler_postgres::tokio_postgres::{Client, NoTls, connect};
 use ostler_postgres::{Options, Postgres};
 use ostler_store::calls::{Claim, ClaimAnswer, Kinds, NewSession, NewTask, QueueChange, Ran, Report};
@@ -129,17 +129,93 @@ async fn the_function_refuses_what_breaks_a_rule_and_says_what_would_be_right() 
         ("tx_refuse.enqueue(NULL, 'send')", "queue"),
         ("tx_refuse.enqueue(E'a\\nb', 'send')", "queue"),
         ("tx_refuse.enqueue('mail', repeat('x', 129))", "kind"),
-        ("tx_refuse.enqueue('mail', 'send', to_jsonb(repeat('x', 1048577)))", "payload"),
+        ("tx_refuse.enqueue('mail', 'send', to_json(repeat('x', 1048577)))", "payload"),
         ("tx_refuse.enqueue('mail', 'send', priority => 101)", "priority"),
         ("tx_refuse.enqueue('mail', 'send', unique_key => '')", "unique_key"),
         ("tx_refuse.enqueue('mail', 'send', limit_key => repeat('x', 513))", "limit_key"),
         ("tx_refuse.enqueue('mail', 'send', id => 'x')", "id"),
+        ("tx_refuse.enqueue('mail', 'send', unique_key => 'a', if_taken => 'take')", "if_taken"),
+        ("tx_refuse.enqueue('mail', 'send', key_for => '0 s')", "key_for"),
+        ("tx_refuse.enqueue('mail', 'send', timeout => '-1 s')", "key_for and timeout"),
+        ("tx_refuse.enqueue('mail', 'send', after => '{01JC8Z0Q4M9T7N3V5X1B2D6F8H}')", "after"),
+        ("tx_refuse.enqueue('mail', 'send', after => '{x}')", "id"),
+        ("tx_refuse.enqueue('mail', 'send', if_failed => 'x')", "if_failed"),
+        ("tx_refuse.enqueue('mail', 'send', attempts => 0)", "attempts"),
+        ("tx_refuse.enqueue('mail', 'send', cost => 1000001)", "cost"),
+        ("tx_refuse.enqueue('mail', 'send', folder => repeat('x', 4097))", "folder"),
+        ("tx_refuse.cancel('x')", "id"),
+        ("tx_refuse.retry('')", "id"),
     ] {
         let refused = client.query_one(&format!("SELECT {call}"), &[]).await.expect_err(call);
         let said = refused.as_db_error().expect("the server says why").message().to_owned();
         assert!(said.starts_with(field), "{call}: {said}");
     }
     assert!(store.list(Filter::default(), None, 10).await.expect("list answers").tasks.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_function_takes_all_that_a_submission_takes() {
+    let (store, client) = scene("tx_all").await;
+    let first = TaskId(Id::from_bits(1));
+    store.enqueue(vec![draft(1)]).await.expect("it is enqueued");
+    let sql = format!(
+        "SELECT tx_all.enqueue('mail', 'send', '{{\"a\":\"\\u0000\"}}', priority => -7, run_at => to_timestamp(9000000000),
+            unique_key => 'u', key_for => '1 hour', if_taken => 'reject', limit_key => 'l', cost => 3, after => ARRAY['{first}'],
+            if_failed => 'wait', attempts => 4, timeout => '90 seconds', not_after => to_timestamp(9000000001),
+            deadline => to_timestamp(9000000002), folder => '/srv', id => '01JC8Z0Q4M9T7N3V5X1B2D6F8H')"
+    );
+    let id: TaskId = client
+        .query_one(&sql, &[])
+        .await
+        .expect("it is enqueued")
+        .get::<_, String>(0)
+        .parse()
+        .expect("an id");
+    let shown = store.show(TaskRef::Id(id)).await.expect("show answers").expect("it is there");
+    let task = shown.task;
+    assert_eq!(id.to_string(), "01JC8Z0Q4M9T7N3V5X1B2D6F8H");
+    assert_eq!((task.payload.as_str(), task.priority.points(), task.cost), ("{\"a\":\"\\u0000\"}", -7, 3));
+    assert_eq!((task.unique_key.as_deref(), task.limit_key.as_deref()), (Some("u"), Some("l")));
+    assert_eq!((task.overrides.attempts, task.overrides.timeout), (Some(4), Some(Duration::from_secs(90))));
+    let at = |seconds: i64| Some(Timestamp::from_millis(seconds * 1_000));
+    assert_eq!((task.not_after, task.deadline), (at(9_000_000_001), at(9_000_000_002)));
+    assert_eq!((task.folder.as_deref(), shown.after), (Some("/srv"), vec![first]));
+    let State::Queued { why, run_at, .. } = task.state else { panic!("it waits") };
+    assert_eq!((why, Some(run_at)), (Wait::Dependency, at(9_000_000_000)));
+    // `wait`: the failure of the first does not cancel it. `reject` and the duration hold for the key.
+    store.cancel(vec![first]).await.expect("cancel answers");
+    assert_eq!(state(&store, id).await, Some(StateName::Queued));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cancel_and_retry_happen_if_and_only_if_the_callers_transaction_commits() {
+    let (store, mut client) = scene("tx_requests").await;
+    store.enqueue(vec![draft(1)]).await.expect("it is enqueued");
+    let id = TaskId(Id::from_bits(1));
+    let sql = |function: &str| format!("SELECT tx_requests.{function}('{id}')");
+    for (function, before, after) in [
+        ("cancel", StateName::Queued, StateName::Cancelled),
+        ("retry", StateName::Cancelled, StateName::Queued),
+    ] {
+        let transaction = client.transaction().await.expect("a transaction");
+        assert!(transaction.query_one(&sql(function), &[]).await.expect("it answers").get::<_, bool>(0));
+        transaction.rollback().await.expect("it is rolled back");
+        assert_eq!(state(&store, id).await, Some(before), "{function} was rolled back");
+        assert!(client.query_one(&sql(function), &[]).await.expect("it answers").get::<_, bool>(0));
+        assert_eq!(state(&store, id).await, Some(after), "{function}");
+    }
+    let answer = async |sql: &str| client.query_one(sql, &[]).await.expect("it answers").get::<_, bool>(0);
+    assert!(!answer(&sql("retry")).await, "it has not ended");
+    assert!(
+        !answer("SELECT tx_requests.cancel('01JC8Z0Q4M9T7N3V5X1B2D6F8H')").await,
+        "there is no such task"
+    );
+    // One that no call on the store has seen yet.
+    let new =
+        "SELECT tx_requests.cancel(tx_requests.enqueue('mail', 'send', id => '01JC8Z0Q4M9T7N3V5X1B2D6F8H'))";
+    assert!(answer(new).await);
+    let new = "01JC8Z0Q4M9T7N3V5X1B2D6F8H".parse().expect("an id");
+    assert_eq!(state(&store, new).await, Some(StateName::Cancelled));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -208,5 +284,5 @@ async fn a_task_may_wait_for_others_and_not_for_what_is_not_there() {
     assert_eq!(refused.kind(), ErrorKind::Invalid);
     transaction.commit().await.expect("it commits");
     let shown = store.show(TaskRef::Id(waits)).await.expect("show answers").expect("it is there");
-    assert!(matches!(shown.task.state, ostler_core::State::Queued { why: Wait::Dependency, .. }));
+    assert!(matches!(shown.task.state, State::Queued { why: Wait::Dependency, .. }));
 }

@@ -24,6 +24,7 @@ pub(crate) struct Maintenance {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) session: SessionId,
     pub(crate) every: Duration,
+    pub(crate) heartbeat: Duration,
     pub(crate) retention: Retention,
     pub(crate) worker_sets: Vec<WorkerSet>,
     pub(crate) state: watch::Receiver<NodeState>,
@@ -33,7 +34,7 @@ impl Maintenance {
     /// Runs until the node is fenced or has ended, including during a drain.
     pub(crate) async fn serve(mut self) {
         let mut pruned_at = self.clock.uptime();
-        let mut reported: Vec<Worker> = Vec::new();
+        let mut reported = (Vec::new(), self.clock.uptime());
         loop {
             if matches!(*self.state.borrow_and_update(), NodeState::Ended | NodeState::Fenced) {
                 return;
@@ -72,10 +73,15 @@ impl Maintenance {
         }
     }
 
-    async fn report(&self, reported: &mut Vec<Worker>) {
+    /// Reports the workers when they have changed and, while one is busy, at every heartbeat: so readers of the tables see
+    /// that the node holds its leases.
+    async fn report(&self, (reported, at): &mut (Vec<Worker>, Duration)) {
         let workers: Vec<Worker> = self.worker_sets.iter().flat_map(WorkerSet::workers).collect();
-        if workers != *reported && self.store.report(self.session, workers.clone()).await.is_ok() {
-            *reported = workers;
+        let is_due = self.clock.uptime().saturating_sub(*at) >= self.heartbeat
+            && workers.iter().any(|worker| worker.task.is_some());
+        if (is_due || workers != *reported) && self.store.report(self.session, workers.clone()).await.is_ok()
+        {
+            (*reported, *at) = (workers, self.clock.uptime());
         }
     }
 }

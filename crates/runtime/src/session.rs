@@ -156,6 +156,7 @@ impl NodeSession {
             clock: Arc::clone(clock),
             session,
             every: config.upkeep,
+            heartbeat: config.lease.heartbeat,
             retention: config.retention,
             worker_sets: worker_sets.clone(),
             state: lifecycle.watch(),

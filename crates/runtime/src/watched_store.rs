@@ -228,20 +228,15 @@ impl Store for WatchedStore {
         self.watch(verb("show", Proof::Read, Input::Own), self.store.show(which)).await
     }
 
-    async fn read_events(&self, task: TaskId, after: u64, limit: usize) -> Result<Vec<Event>, Error> {
-        self.watch(verb("read_events", Proof::Read, Input::Own), self.store.read_events(task, after, limit))
-            .await
-    }
-
-    async fn read_events_of(
+    async fn read_events(
         &self,
         task: TaskId,
-        kind: EventKind,
+        kind: Option<EventKind>,
         after: u64,
         limit: usize,
     ) -> Result<Vec<Event>, Error> {
-        let reading = self.store.read_events_of(task, kind, after, limit);
-        self.watch(verb("read_events_of", Proof::Read, Input::Own), reading).await
+        let reading = self.store.read_events(task, kind, after, limit);
+        self.watch(verb("read_events", Proof::Read, Input::Own), reading).await
     }
 
     async fn backlog(&self, queue: &str, kinds: &Kinds, limit: usize) -> Result<usize, Error> {

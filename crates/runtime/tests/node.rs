@@ -394,7 +394,7 @@ async fn what_a_handler_says_is_kept_with_the_task() {
     let id = scene.add(|_| ()).await;
     let node = scene.node(pool(handler, 1)).await;
     scene.until(id, StateName::Completed).await;
-    let events = scene.store().read_events(id, 0, 10).await.unwrap();
+    let events = scene.store().read_events(id, None, 0, 10).await.unwrap();
     let said: Vec<(EventKind, &str)> = events.iter().map(|event| (event.kind, event.data.as_str())).collect();
     assert_eq!(said, [(EventKind::Log, "info hello"), (EventKind::Progress, "1/2")]);
     node.drain(MAX_WAIT).await;

@@ -1,10 +1,12 @@
 //! What the SQLite and PostgreSQL stores share: stored formats, and every rule-bearing verb that is not on the hot path.
 //!
 //! - `codec.rs`, `gate_codec.rs`, `phase.rs`: what columns hold. `dialect.rs`: one statement text for both databases.
-//! - `tx.rs`: the transaction trait that each store implements. `value.rs`: parameters and rows.
+//! - `tx.rs`: the transaction and snapshot traits that each store implements. `value.rs`: parameters and rows.
 //! - `task.rs`, `queue.rs`: tasks and queues as a transaction sees them.
 //! - `limit_keys.rs`, `gates/`, `unique.rs`, `dependents.rs`: limit keys, gates, unique keys, and tasks that wait for others.
 //! - `end_attempt.rs`, `outbox.rs`: the end of an attempt, and the entries that it leaves for hooks and callbacks.
+//! - `queries/`: lists of tasks, one task in detail, its events.
+//! - `views.rs`: the tables that people read.
 //! - `make_ready.rs`, `cancel.rs`, `replay.rs`, `amend.rs`, `configure.rs`, `schedules.rs`, `jobs.rs`, `node_commands.rs`: the verbs of these names.
 
 pub mod amend;
@@ -22,6 +24,7 @@ pub mod make_ready;
 pub mod node_commands;
 pub mod outbox;
 pub mod phase;
+pub mod queries;
 pub mod queue;
 pub mod replay;
 pub mod schedules;
@@ -29,9 +32,10 @@ pub mod task;
 pub mod tx;
 pub mod unique;
 pub mod value;
+pub mod views;
 
 pub use phase::{Mishaps, Phase};
 pub use queue::{KeyRules, QueueRow};
 pub use task::FoundTask;
-pub use tx::{Tx, poll_now};
+pub use tx::{Snapshot, Tx, poll_now};
 pub use value::{Cell, Column, Row, ToValue, Unreadable, Value};

@@ -10,10 +10,34 @@ use crate::phase::{Mishaps, Phase, from_ordinal, why_code};
 use crate::tx::Tx;
 use crate::value::Row;
 
-/// The columns that [`found_from`] reads, of `task t`, `lane l`, `queue q`, `limits k`, `session s` and `unique_key u`.
-pub const TASK_COLUMNS: &str = "t.id, t.uid, q.name, l.kind, t.payload, t.output, t.priority, t.rank, t.phase, t.why,
+/// A query for tasks, with the columns that [`found_from`] reads: the index that SQLite must use, or nothing, and the
+/// condition.
+#[macro_export]
+macro_rules! select_task {
+    ($index:literal, $condition:literal) => {
+        concat!(
+            "SELECT t.id, t.uid, q.name, l.kind, t.payload, t.output, t.priority, t.rank, t.phase, t.why,
     t.run_at, s.uid, t.started_at, t.finished_at, u.key, k.key, t.extras, t.late_at, t.token, t.runs, t.failures,
-    t.trouble, t.created_at, t.cancel_at, t.failure, t.limit_id, t.lane, t.session";
+    t.trouble, t.created_at, t.cancel_at, t.failure, t.limit_id, t.lane, t.session
+    FROM ostler.task t ",
+            $index,
+            " JOIN ostler.lane l ON l.id = t.lane JOIN ostler.queue q ON q.id = l.queue
+    LEFT JOIN ostler.limits k ON k.id = t.limit_id LEFT JOIN ostler.session s ON s.id = t.session
+    LEFT JOIN ostler.unique_key u ON u.task = t.id ",
+            $condition
+        )
+    };
+}
+
+/// The task of an id.
+pub const BY_ID: &str = select_task!("", "WHERE t.uid = $1");
+/// The task in a row.
+pub const BY_ROW: &str = select_task!("", "WHERE t.id = $1");
+/// The task that has a unique key in a queue.
+pub const BY_KEY: &str = select_task!(
+    "",
+    "WHERE t.id = (SELECT w.task FROM ostler.unique_key w JOIN ostler.queue p ON p.id = w.queue WHERE p.name = $1 AND w.key = $2)"
+);
 
 /// A task and where it is stored.
 #[derive(Debug)]
@@ -105,12 +129,7 @@ pub async fn set_state<T: Tx>(
     to: &State,
 ) -> Result<(), T::Error> {
     let phase = Phase::of(to);
-    let finished_at = match to {
-        State::Completed { finished_at }
-        | State::Failed { finished_at, .. }
-        | State::Cancelled { finished_at, .. } => Some(finished_at.millis()),
-        State::Queued { .. } | State::Claimed { .. } | State::Running { .. } => None,
-    };
+    let finished_at = to.finished_at().map(Timestamp::millis);
     let run_at = match to {
         State::Queued { run_at, .. } => Some(run_at.millis()),
         State::Claimed { .. }

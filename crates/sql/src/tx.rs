@@ -1,4 +1,4 @@
-//! One write transaction, as the shared verbs see it.
+//! One write transaction, as the shared verbs see it, and what can be read without one.
 //!
 //! SQLite answers at once: its futures are ready when they are first polled, so its writer thread needs no executor
 //! ([`poll_now`]). PostgreSQL's wait for the server.
@@ -20,29 +20,17 @@ use crate::queue::{KeyRules, QueueRow};
 use crate::task::FoundTask;
 use crate::value::{Row, Unreadable, Value};
 
-/// A write transaction. It commits all of a verb's writes, or none.
-pub trait Tx {
+/// A consistent snapshot of the store that can be queried: a transaction, or a connection that only reads.
+pub trait Snapshot {
     type Error;
     type Row: Row<Error = Self::Error> + Send + Sync;
 
-    /// The time of the transaction, by the store's clock.
-    fn now(&self) -> Timestamp;
-    fn checks(&self) -> Checks;
-
-    // ---- statements, written as `dialect` says ----
-
+    /// Runs a query, written as `dialect` says.
     fn rows(
         &self,
         sql: &'static str,
         params: &[Value<'_>],
     ) -> impl Future<Output = Result<Vec<Self::Row>, Self::Error>> + Send;
-
-    /// Returns the number of rows written.
-    fn exec(
-        &self,
-        sql: &'static str,
-        params: &[Value<'_>],
-    ) -> impl Future<Output = Result<u64, Self::Error>> + Send;
 
     /// The driver's error for a value that Ostler never writes.
     fn unreadable(error: Unreadable) -> Self::Error {
@@ -51,6 +39,20 @@ pub trait Tx {
 
     /// Whether an error says that a row holds what Ostler never writes.
     fn is_unreadable(error: &Self::Error) -> bool;
+}
+
+/// A write transaction. It commits all of a verb's writes, or none.
+pub trait Tx: Snapshot {
+    /// The time of the transaction, by the store's clock.
+    fn now(&self) -> Timestamp;
+    fn checks(&self) -> Checks;
+
+    /// Runs a statement, written as `dialect` says. Returns the number of rows written.
+    fn exec(
+        &self,
+        sql: &'static str,
+        params: &[Value<'_>],
+    ) -> impl Future<Output = Result<u64, Self::Error>> + Send;
 
     // ---- queues ----
 
@@ -184,7 +186,11 @@ pub trait Tx {
 ///
 /// # Errors
 /// When the statement fails.
-pub async fn row<T: Tx>(tx: &T, sql: &'static str, params: &[Value<'_>]) -> Result<Option<T::Row>, T::Error> {
+pub async fn row<T: Snapshot>(
+    tx: &T,
+    sql: &'static str,
+    params: &[Value<'_>],
+) -> Result<Option<T::Row>, T::Error> {
     Ok(tx.rows(sql, params).await?.into_iter().next())
 }
 
@@ -192,7 +198,7 @@ pub async fn row<T: Tx>(tx: &T, sql: &'static str, params: &[Value<'_>]) -> Resu
 ///
 /// # Errors
 /// When the statement fails, or finds nothing.
-pub async fn one<T: Tx>(tx: &T, sql: &'static str, params: &[Value<'_>]) -> Result<T::Row, T::Error> {
+pub async fn one<T: Snapshot>(tx: &T, sql: &'static str, params: &[Value<'_>]) -> Result<T::Row, T::Error> {
     row(tx, sql, params).await?.ok_or_else(|| T::unreadable(Unreadable(format!("no row from: {sql}"))))
 }
 
@@ -200,7 +206,7 @@ pub async fn one<T: Tx>(tx: &T, sql: &'static str, params: &[Value<'_>]) -> Resu
 ///
 /// # Errors
 /// When the statement fails.
-pub async fn exists<T: Tx>(tx: &T, sql: &'static str, params: &[Value<'_>]) -> Result<bool, T::Error> {
+pub async fn exists<T: Snapshot>(tx: &T, sql: &'static str, params: &[Value<'_>]) -> Result<bool, T::Error> {
     Ok(!tx.rows(sql, params).await?.is_empty())
 }
 
@@ -208,7 +214,7 @@ pub async fn exists<T: Tx>(tx: &T, sql: &'static str, params: &[Value<'_>]) -> R
 ///
 /// # Errors
 /// Every other error.
-pub fn readable<T: Tx, V>(read: Result<V, T::Error>) -> Result<Option<V>, T::Error> {
+pub fn readable<T: Snapshot, V>(read: Result<V, T::Error>) -> Result<Option<V>, T::Error> {
     match read {
         Ok(read) => Ok(Some(read)),
         Err(error) if T::is_unreadable(&error) => Ok(None),

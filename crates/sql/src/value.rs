@@ -117,6 +117,15 @@ impl Column for String {
     }
 }
 
+impl Column for Vec<u8> {
+    fn from_cell(cell: Cell<'_>) -> Result<Self, Unreadable> {
+        match cell {
+            Cell::Bytes(bytes) => Ok(bytes.to_vec()),
+            Cell::Null | Cell::Int(_) | Cell::Text(_) => Err(mismatch(cell, "bytes")),
+        }
+    }
+}
+
 impl Column for Id {
     fn from_cell(cell: Cell<'_>) -> Result<Self, Unreadable> {
         let Cell::Bytes(bytes) = cell else { return Err(mismatch(cell, "an id")) };

@@ -6,6 +6,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ostler_sql::views::{self, Database};
 use ostler_store::{Error, ErrorKind};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
@@ -406,6 +407,7 @@ fn migrate(path: &Path, conn: &mut Connection) -> Result<(), Error> {
         for step in &MIGRATIONS[done..] {
             tx.execute_batch(step).map_err(fault)?;
         }
+        tx.execute_batch(&views::create(Database::Sqlite)).map_err(fault)?;
         tx.pragma_update(None, "application_id", APPLICATION_ID).map_err(fault)?;
         let epoch = match done {
             0 => Epoch::by_chance(&tx).map_err(fault)?,

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use ostler_core::Id;
 pub(crate) use ostler_sql::phase::{Mishaps, Phase, ordinal, ran_bytes, why_code};
-pub(crate) use ostler_sql::task::{FoundTask, TASK_COLUMNS, found_from};
+pub(crate) use ostler_sql::task::{BY_ROW, FoundTask, found_from};
 use rusqlite::types::{FromSql, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
-use rusqlite::{Connection, OptionalExtension, Params, Row};
+use rusqlite::{Connection, OptionalExtension, Row};
 
-use crate::shared_tx::{RowRef, unreadable};
+use crate::shared_tx::{RowRef, text, unreadable};
 
 /// The TTL of a session, in milliseconds.
 pub(crate) fn ttl_from(row: &Row<'_>, at: usize) -> rusqlite::Result<Duration> {
@@ -50,37 +50,9 @@ impl FromSql for Uid {
     }
 }
 
-/// Finds tasks, with the columns that [`found`] reads.
-const FROM: &str = " FROM task t JOIN lane l ON l.id = t.lane JOIN queue q ON q.id = l.queue
-    LEFT JOIN limits k ON k.id = t.limit_id LEFT JOIN session s ON s.id = t.session
-    LEFT JOIN unique_key u ON u.task = t.id ";
-
-/// The one task that satisfies a condition.
-pub(crate) fn find(
-    conn: &Connection,
-    condition: &str,
-    params: impl Params,
-) -> rusqlite::Result<Option<FoundTask>> {
-    conn.prepare_cached(&format!("SELECT {TASK_COLUMNS}{FROM}{condition}"))?
-        .query_row(params, found)
-        .optional()
-}
-
-/// The tasks that satisfy a condition, as long as `each` wants more.
-pub(crate) fn for_each(
-    conn: &Connection,
-    condition: &str,
-    params: impl Params,
-    mut each: impl FnMut(FoundTask) -> std::ops::ControlFlow<()>,
-) -> rusqlite::Result<()> {
-    let mut statement = conn.prepare_cached(&format!("SELECT {TASK_COLUMNS}{FROM}{condition}"))?;
-    let mut rows = statement.query(params)?;
-    while let Some(row) = rows.next()? {
-        if each(found(row)?).is_break() {
-            break;
-        }
-    }
-    Ok(())
+/// The task in a row.
+pub(crate) fn find(conn: &Connection, slot: i64) -> rusqlite::Result<Option<FoundTask>> {
+    conn.prepare_cached(text(BY_ROW))?.query_row([slot], found).optional()
 }
 
 fn found(row: &Row<'_>) -> rusqlite::Result<FoundTask> {

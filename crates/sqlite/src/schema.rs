@@ -4,7 +4,7 @@
 pub(crate) const APPLICATION_ID: i32 = 0x4f53_544c;
 
 /// One migration per schema version; the first one is for an empty file.
-pub(crate) const MIGRATIONS: &[&str] = &[V1, V2, V3];
+pub(crate) const MIGRATIONS: &[&str] = &[V1, V2, V3, V4];
 
 /// The schema version that this program reads and writes. It shares `user_version` with the log epoch (`log_epoch.rs`).
 pub(crate) const VERSION: i32 = MIGRATIONS.len() as i32;
@@ -157,4 +157,11 @@ ALTER TABLE lane ADD COLUMN attempts INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE lane ADD COLUMN retried INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE lane ADD COLUMN replayed_failed INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE lane ADD COLUMN replayed_cancelled INTEGER NOT NULL DEFAULT 0;
+";
+
+// Dead letters by queue and kind. A success writes nothing here. `expires_at` is when the leases of a session end unless it
+// renews, as of its last report: liveness is decided by files (`liveness.rs`), this column is for readers of the tables.
+const V4: &str = "
+CREATE INDEX dead ON task(lane, phase, finished_at, id) WHERE phase IN (6, 7);
+ALTER TABLE session ADD COLUMN expires_at INTEGER;
 ";

@@ -13,7 +13,7 @@ use ostler_store::calls::{NewTask, Retention};
 use ostler_store::views::{LaneTotals, QueueSettings};
 use ostler_store::{Check, Checks};
 use rusqlite::types::{FromSqlError, ToSql, ToSqlOutput, ValueRef};
-use rusqlite::{OptionalExtension, Row, params, params_from_iter};
+use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 
 use crate::fault::is_foreign_row;
 use crate::row::{Uid, find};
@@ -95,18 +95,38 @@ pub(crate) fn text(sql: &'static str) -> &'static str {
     })
 }
 
-impl Tx<'_> {
-    fn rows_now(&self, sql: &'static str, params: &[Value<'_>]) -> Sql<Vec<OwnedRow>> {
-        let mut statement = self.prepare(text(sql))?;
-        let columns = statement.column_count();
-        let mut rows = statement.query(params_from_iter(params.iter().copied().map(SqliteValue)))?;
-        let mut found = Vec::new();
-        while let Some(row) = rows.next()? {
-            found.push(OwnedRow((0..columns).map(|at| row.get(at)).collect::<Sql<_>>()?));
-        }
-        Ok(found)
+fn rows(conn: &Connection, sql: &'static str, params: &[Value<'_>]) -> Sql<Vec<OwnedRow>> {
+    let mut statement = conn.prepare_cached(text(sql))?;
+    let columns = statement.column_count();
+    let mut rows = statement.query(params_from_iter(params.iter().copied().map(SqliteValue)))?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()? {
+        found.push(OwnedRow((0..columns).map(|at| row.get(at)).collect::<Sql<_>>()?));
+    }
+    Ok(found)
+}
+
+/// A connection that reads one consistent snapshot.
+pub(crate) struct ReadView<'a>(pub(crate) &'a Connection);
+
+impl ostler_sql::Snapshot for ReadView<'_> {
+    type Error = rusqlite::Error;
+    type Row = OwnedRow;
+
+    fn rows(
+        &self,
+        sql: &'static str,
+        params: &[Value<'_>],
+    ) -> impl Future<Output = Sql<Vec<OwnedRow>>> + Send {
+        ready(rows(self.0, sql, params))
     }
 
+    fn is_unreadable(error: &rusqlite::Error) -> bool {
+        is_foreign_row(error)
+    }
+}
+
+impl Tx<'_> {
     fn exec_now(&self, sql: &'static str, params: &[Value<'_>]) -> Sql<u64> {
         let changed =
             self.prepare(text(sql))?.execute(params_from_iter(params.iter().copied().map(SqliteValue)))?;
@@ -137,10 +157,24 @@ impl Tx<'_> {
     }
 }
 
-impl ostler_sql::Tx for Tx<'_> {
+impl ostler_sql::Snapshot for Tx<'_> {
     type Error = rusqlite::Error;
     type Row = OwnedRow;
 
+    fn rows(
+        &self,
+        sql: &'static str,
+        params: &[Value<'_>],
+    ) -> impl Future<Output = Sql<Vec<OwnedRow>>> + Send {
+        ready(rows(self.conn, sql, params))
+    }
+
+    fn is_unreadable(error: &rusqlite::Error) -> bool {
+        is_foreign_row(error)
+    }
+}
+
+impl ostler_sql::Tx for Tx<'_> {
     fn now(&self) -> Timestamp {
         self.now
     }
@@ -149,20 +183,8 @@ impl ostler_sql::Tx for Tx<'_> {
         self.checks
     }
 
-    fn rows(
-        &self,
-        sql: &'static str,
-        params: &[Value<'_>],
-    ) -> impl Future<Output = Sql<Vec<OwnedRow>>> + Send {
-        ready(self.rows_now(sql, params))
-    }
-
     fn exec(&self, sql: &'static str, params: &[Value<'_>]) -> impl Future<Output = Sql<u64>> + Send {
         ready(self.exec_now(sql, params))
-    }
-
-    fn is_unreadable(error: &rusqlite::Error) -> bool {
-        is_foreign_row(error)
     }
 
     fn queue(&mut self, name: &str) -> impl Future<Output = Sql<Option<&mut QueueRow>>> + Send {
@@ -232,7 +254,7 @@ impl ostler_sql::Tx for Tx<'_> {
     }
 
     fn read(&self, slot: i64) -> impl Future<Output = Sql<Option<FoundTask>>> + Send {
-        ready(find(self.conn, "WHERE t.id = ?1", [slot]))
+        ready(find(self.conn, slot))
     }
 
     fn has_task(&self, id: TaskId) -> impl Future<Output = Sql<bool>> + Send {
@@ -244,7 +266,7 @@ impl ostler_sql::Tx for Tx<'_> {
     }
 
     fn take(&self, slot: i64) -> impl Future<Output = Sql<Option<FoundTask>>> + Send {
-        ready(find(self.conn, "WHERE t.id = ?1", [slot]))
+        ready(find(self.conn, slot))
     }
 
     fn has_tasks(&mut self, queue: &str) -> impl Future<Output = Sql<bool>> + Send {

@@ -34,13 +34,15 @@ use crate::move_source::refuse_gone;
 use crate::notifier::Notifier;
 use crate::open::{Files, OpenFile, open};
 use crate::readers::Readers;
+use crate::shared_tx::ReadView;
 use crate::tx::read_queue;
 use crate::verbs::{
-    claim, enqueue, events, expire, finish, jobs, make_ready, orphans, outbox, prune, queries, schedules,
-    sessions, start,
+    claim, enqueue, events, expire, finish, jobs, make_ready, orphans, outbox, prune, schedules, sessions,
+    start, survey,
 };
 use crate::writer::{Writer, WriterThread};
 use ostler_sql::poll_now;
+use ostler_sql::queries::ListCall;
 
 /// Reader threads.
 const READERS: usize = 2;
@@ -419,6 +421,7 @@ impl Store for Sqlite {
 
     async fn list(&self, filter: Filter, after: Option<Cursor>, limit: usize) -> Result<Page, Error> {
         check_len("page", limit, MAX_PAGE)?;
+        filter.check_cursor(after)?;
         let liveness = Arc::clone(&self.liveness);
         self.readers
             .read(move |conn| {
@@ -429,43 +432,41 @@ impl Store for Sqlite {
                     }
                 };
                 let alive = |session| open.contains(&session) && liveness.is_in_time(session);
-                queries::list(conn, &filter, after, limit, alive)
+                let call = ListCall { filter: &filter, after, limit };
+                poll_now(ostler_sql::queries::list(&ReadView(conn), &call, alive))
             })
             .await
     }
 
     async fn show(&self, which: TaskRef) -> Result<Option<TaskDetail>, Error> {
-        self.readers.read(move |conn| queries::show(conn, &which)).await
+        self.readers.read(move |conn| poll_now(ostler_sql::queries::show(&ReadView(conn), &which))).await
     }
 
-    async fn read_events(&self, task: TaskId, after: u64, limit: usize) -> Result<Vec<Event>, Error> {
-        check_len("events", limit, MAX_PAGE)?;
-        self.readers.read(move |conn| queries::events(conn, task, None, after, limit)).await
-    }
-
-    async fn read_events_of(
+    async fn read_events(
         &self,
         task: TaskId,
-        kind: EventKind,
+        kind: Option<EventKind>,
         after: u64,
         limit: usize,
     ) -> Result<Vec<Event>, Error> {
         check_len("events", limit, MAX_PAGE)?;
-        self.readers.read(move |conn| queries::events(conn, task, Some(kind), after, limit)).await
+        self.readers
+            .read(move |conn| {
+                poll_now(ostler_sql::queries::events(&ReadView(conn), task, kind, after, limit))
+            })
+            .await
     }
 
     async fn survey(&self) -> Result<Survey, Error> {
         let liveness = Arc::clone(&self.liveness);
         let now = self.clock.now();
-        self.readers
-            .read(move |conn| queries::survey(conn, now, |session| liveness.is_in_time(session)))
-            .await
+        self.readers.read(move |conn| survey::survey(conn, now, |session| liveness.is_in_time(session))).await
     }
 
     async fn backlog(&self, queue: &str, kinds: &Kinds, limit: usize) -> Result<usize, Error> {
         check_backlog(queue, kinds, limit)?;
         let (queue, kinds, now) = (queue.to_owned(), kinds.clone(), self.clock.now());
-        self.readers.read(move |conn| queries::backlog(conn, &queue, &kinds, limit, now)).await
+        self.readers.read(move |conn| survey::backlog(conn, &queue, &kinds, limit, now)).await
     }
 
     async fn schedules(&self) -> Result<Vec<ScheduleRecord>, Error> {

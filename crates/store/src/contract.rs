@@ -167,20 +167,18 @@ pub trait Store: Send + Sync {
     /// The time by which this store decides, regardless of the caller's clock.
     async fn now(&self) -> Result<Timestamp, Error>;
 
-    /// Tasks that match the filter, the newest first, starting after the cursor.
+    /// Tasks that match the filter, in its order, starting after the cursor.
     async fn list(&self, filter: Filter, after: Option<Cursor>, limit: usize) -> Result<Page, Error>;
 
     /// One task with its attempts and steps; `None`: there is no such task.
     async fn show(&self, which: TaskRef) -> Result<Option<TaskDetail>, Error>;
 
-    /// Events of a task with a number above `after`, in order.
-    async fn read_events(&self, task: TaskId, after: u64, limit: usize) -> Result<Vec<Event>, Error>;
-
-    /// The same for one kind: finding a few events does not require a scan of a long log.
-    async fn read_events_of(
+    /// Events of a task with a number above `after`, in order: those of one kind, or all. Finding a few of a kind does not
+    /// require a scan of a long log.
+    async fn read_events(
         &self,
         task: TaskId,
-        kind: EventKind,
+        kind: Option<EventKind>,
         after: u64,
         limit: usize,
     ) -> Result<Vec<Event>, Error>;

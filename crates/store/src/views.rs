@@ -1,6 +1,8 @@
 //! Query results of a store: tasks, lists, events and the survey.
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
 use std::time::Duration;
 
 use ostler_core::{
@@ -57,8 +59,21 @@ pub struct Filter {
     pub failed_since: Option<Timestamp>,
     /// Whose last failure is before this time.
     pub failed_until: Option<Timestamp>,
+    /// That ended at this time or later.
+    pub ended_since: Option<Timestamp>,
+    /// That ended before this time.
+    pub ended_until: Option<Timestamp>,
     /// With this kind of lease.
     pub lease: LeaseFilter,
+    pub order: ListOrder,
+}
+
+/// The order of a list: by the time of their end if the state is one that tasks end in, otherwise by arrival.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ListOrder {
+    #[default]
+    NewestFirst,
+    OldestFirst,
 }
 
 /// A value that the payload must have.
@@ -117,6 +132,22 @@ impl Field {
 }
 
 impl Filter {
+    /// Matches every task; the newest come first.
+    pub const ALL: Self = Self {
+        state: None,
+        queue: None,
+        kind: None,
+        text: None,
+        field: None,
+        class: None,
+        failed_since: None,
+        failed_until: None,
+        ended_since: None,
+        ended_until: None,
+        lease: LeaseFilter::Any,
+        order: ListOrder::NewestFirst,
+    };
+
     /// Whether the task's own record matches; `lease` is not checked.
     #[must_use]
     pub fn matches(&self, task: &Task) -> bool {
@@ -127,6 +158,27 @@ impl Filter {
             && self.text.as_deref().is_none_or(|text| mentions(task, text))
             && self.field.as_ref().is_none_or(|field| field.matches(&task.payload))
             && self.matches_failure(task)
+            && self.ended_since.is_none_or(|since| task.state.finished_at().is_some_and(|at| at >= since))
+            && self.ended_until.is_none_or(|until| task.state.finished_at().is_some_and(|at| at < until))
+    }
+
+    /// Whether the list is ordered by the time of the end.
+    #[must_use]
+    pub fn is_by_end(&self) -> bool {
+        self.state.is_some_and(StateName::is_terminal)
+    }
+
+    /// Refuses a cursor of a list in another order.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid).
+    pub fn check_cursor(&self, after: Option<Cursor>) -> Result<(), Error> {
+        match after {
+            Some(cursor) if cursor.ended_at.is_some() != self.is_by_end() => Err(Error::invalid(
+                "this cursor is of a list with another state; repeat the filters of that list",
+            )),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -148,11 +200,47 @@ fn mentions(task: &Task, text: &str) -> bool {
         || task.last_failure.as_ref().is_some_and(|failure| has(&failure.message))
 }
 
-/// Where a list continues. It stays valid while tasks are added and removed.
+/// Where a list continues: after this task. It stays valid while tasks are added and removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cursor(pub i64);
+pub struct Cursor {
+    /// When the task ended, in a list by the time of the end.
+    pub ended_at: Option<Timestamp>,
+    /// The row of the task.
+    pub row: i64,
+}
 
-/// One page of a list, the newest task first.
+impl Cursor {
+    /// The position of a task in the list of a filter.
+    #[must_use]
+    pub fn of(filter: &Filter, task: &Task, row: i64) -> Self {
+        Self { ended_at: task.state.finished_at().filter(|_| filter.is_by_end()), row }
+    }
+}
+
+impl fmt::Display for Cursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.ended_at {
+            Some(at) => write!(f, "{}-{}", at.millis(), self.row),
+            None => write!(f, "{}", self.row),
+        }
+    }
+}
+
+impl FromStr for Cursor {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let wrong = || Error::invalid(format!("\"{text}\" is not a cursor of a list"));
+        let number = |text: &str| text.parse().ok().filter(|number: &i64| *number >= 0).ok_or_else(wrong);
+        let (ended_at, row) = match text.split_once('-') {
+            Some((at, row)) => (Some(Timestamp::from_millis(number(at)?)), number(row)?),
+            None => (None, number(text)?),
+        };
+        Ok(Self { ended_at, row })
+    }
+}
+
+/// One page of a list.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Page {
     /// The tasks. May be fewer than requested although more follow: a call scans a bounded number of rows.

@@ -45,7 +45,8 @@ impl Stored {
 async fn events(store: &dyn Store, task: ostler_core::TaskId) -> Result<Vec<Event>, Error> {
     let mut all: Vec<Event> = Vec::new();
     loop {
-        let more = store.read_events(task, all.last().map_or(0, |event| event.number), MAX_PAGE).await?;
+        let more =
+            store.read_events(task, None, all.last().map_or(0, |event| event.number), MAX_PAGE).await?;
         if more.is_empty() {
             return Ok(all);
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Subcommand;
 use ostler_core::{ErrorClass, Priority, StateName, TaskId, Timestamp};
-use ostler_store::views::{Cursor, Field, Filter, LeaseFilter};
+use ostler_store::views::{Cursor, Field, Filter, LeaseFilter, ListOrder};
 
 use super::plans::Plans;
 use super::values::{self, TaskName};
@@ -88,6 +88,12 @@ pub(crate) struct Filters {
     pub(crate) field: Option<Field>,
     #[command(flatten)]
     pub(crate) failure: FailureFilters,
+    /// That ended at this time or later
+    #[arg(long, value_name = "T", value_parser = values::moment)]
+    ended_since: Option<Timestamp>,
+    /// That ended before this time
+    #[arg(long, value_name = "T", value_parser = values::moment)]
+    ended_until: Option<Timestamp>,
     /// Held by a node that is dead or overdue
     #[arg(long)]
     pub(crate) stale: bool,
@@ -117,7 +123,10 @@ impl Filters {
             class: self.failure.class,
             failed_since: self.failure.failed_since,
             failed_until: self.failure.failed_until,
+            ended_since: self.ended_since,
+            ended_until: self.ended_until,
             lease: if self.stale { LeaseFilter::Stale } else { LeaseFilter::Any },
+            order: ListOrder::NewestFirst,
         }
     }
 }
@@ -128,6 +137,9 @@ pub(crate) struct PageArgs {
     /// At most N tasks
     #[arg(long, value_name = "N", default_value = "100", value_parser = values::limit)]
     pub(crate) limit: usize,
+    /// Oldest first, instead of newest first; by the time of the end for --state completed, failed and cancelled
+    #[arg(long)]
+    pub(crate) oldest: bool,
     /// Continue where the previous list ended
     #[arg(long, value_name = "C", value_parser = values::cursor)]
     pub(crate) cursor: Option<Cursor>,
@@ -280,7 +292,18 @@ impl DeadFilters {
     /// The same filters, as other commands use them.
     pub(crate) fn filters(self) -> Filters {
         let Self { queue, kind, text, field, failure } = self;
-        Filters { state: Some(StateName::Failed), queue, kind, text, field, failure, stale: false }
+        let state = Some(StateName::Failed);
+        Filters {
+            state,
+            queue,
+            kind,
+            text,
+            field,
+            failure,
+            ended_since: None,
+            ended_until: None,
+            stale: false,
+        }
     }
 }
 

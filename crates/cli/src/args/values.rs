@@ -137,8 +137,7 @@ pub(super) fn limit(text: &str) -> Result<usize, String> {
 }
 
 pub(super) fn cursor(text: &str) -> Result<Cursor, String> {
-    let place = text.parse().ok().filter(|place: &i64| *place >= 0);
-    place.map(Cursor).ok_or_else(|| {
+    text.parse().map_err(|_| {
         "a cursor is the value that the previous list printed after \"more: --cursor\"".to_owned()
     })
 }

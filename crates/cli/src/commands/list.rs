@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use ostler_store::views::Page;
+use ostler_store::views::{Filter, ListOrder, Page};
 use ostler_store::{Clock as _, MAX_PAGE, Store, SystemClock};
 use ostler_wire::task::Summary;
 use serde::Serialize;
@@ -22,7 +22,8 @@ pub(super) async fn run(console: &Console, filters: &Filters, part: &PageArgs) -
 
 /// Reads the requested page.
 pub(super) async fn page(store: &dyn Store, filters: &Filters, part: &PageArgs) -> anyhow::Result<Page> {
-    let filter = filters.filter();
+    let order = if part.oldest { ListOrder::OldestFirst } else { ListOrder::NewestFirst };
+    let filter = Filter { order, ..filters.filter() };
     let mut tasks = Vec::new();
     let mut next = part.cursor;
     // One call examines a bounded number of rows: where matches are rare, it takes several to fill a page.
@@ -41,7 +42,7 @@ pub(super) fn print<T: Serialize>(console: &Console, found: &Page, views: &[T]) 
     console.out.answer(&views, |looks| print::list(&found.tasks, SystemClock.now(), looks))?;
     if let Some(cursor) = found.next {
         // To standard error, so that standard output is only JSON.
-        let _ = writeln!(std::io::stderr(), "more: --cursor {}", cursor.0);
+        let _ = writeln!(std::io::stderr(), "more: --cursor {cursor}");
     }
     Ok(Code::Done)
 }

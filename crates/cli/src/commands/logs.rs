@@ -31,7 +31,7 @@ pub(super) async fn run(console: &Console, logs: &Logs) -> anyhow::Result<Code> 
             None => return Err(gone(id)),
         };
         loop {
-            let events = store.read_events(id, last, MAX_PAGE).await?;
+            let events = store.read_events(id, None, last, MAX_PAGE).await?;
             let Some(newest) = events.last() else { break };
             last = newest.number;
             print(console, &events, &mut lines)?;

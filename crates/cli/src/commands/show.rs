@@ -40,7 +40,7 @@ impl AttemptRemains {
         for kind in [EventKind::File, EventKind::Stdout] {
             let mut last = 0;
             loop {
-                let events = store.read_events_of(id, kind, last, MAX_PAGE).await?;
+                let events = store.read_events(id, Some(kind), last, MAX_PAGE).await?;
                 let Some(newest) = events.last() else { break };
                 last = newest.number;
                 events.iter().for_each(|event| left.take(event));

@@ -20,7 +20,7 @@ use crate::fault::{Abort, Sql};
 use crate::locks::{LockTarget, Locks, Mode};
 use crate::notifier::{Notification, Notifier};
 use crate::queue::{COLUMNS, QUEUES, QueueRow, binds, read_queues};
-use crate::row::{BY_SLOT, FoundTask, Uid, find_text, found_from};
+use crate::row::{BY_ROW, FoundTask, Uid, found_from};
 use crate::verbs::outbox;
 use ostler_sql::gate_codec::gate_text;
 use ostler_sql::outbox::NewEntry;
@@ -336,7 +336,7 @@ impl Tx {
 
     /// Holds a task and reads it, as it is then. Begins anew, unless its queue is locked.
     pub(crate) async fn take(&self, slot: i64) -> Sql<Option<FoundTask>> {
-        let (hold, find) = (self.conn.prepare(HOLD).await?, self.conn.prepare(&find_text(BY_SLOT)).await?);
+        let (hold, find) = (self.conn.prepare(HOLD).await?, self.conn.prepare(BY_ROW).await?);
         let slots = [slot];
         let (held, found) = tokio::join!(
             biased;

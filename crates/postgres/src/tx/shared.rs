@@ -13,11 +13,11 @@ use ostler_store::{Check, Checks};
 use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 
 use super::Tx;
-use crate::conn::get;
+use crate::conn::{Conn, get};
 use crate::fault::{Abort, Sql};
 use crate::locks::{LockTarget, Locks, Mode};
 use crate::param::Param;
-use crate::row::{BY_SLOT, OwnedRow, Uid, find};
+use crate::row::{OwnedRow, Uid, find};
 use crate::verbs::{enqueue, jobs};
 
 /// A parameter of a shared statement. Numbers take the width of their column.
@@ -71,10 +71,35 @@ fn references<'a>(values: &'a [PgValue<'_>]) -> Vec<&'a (dyn Param + Sync)> {
     values.iter().map(|value| value as &(dyn Param + Sync)).collect()
 }
 
-impl ostler_sql::Tx for Tx {
+impl ostler_sql::Snapshot for Conn {
     type Error = Abort;
     type Row = OwnedRow;
 
+    async fn rows(&self, sql: &'static str, params: &[Value<'_>]) -> Sql<Vec<OwnedRow>> {
+        let values = values(params);
+        let rows = self.rows(sql, &references(&values)).await?;
+        Ok(rows.into_iter().map(OwnedRow).collect())
+    }
+
+    fn is_unreadable(error: &Abort) -> bool {
+        matches!(error, Abort::Foreign(_))
+    }
+}
+
+impl ostler_sql::Snapshot for Tx {
+    type Error = Abort;
+    type Row = OwnedRow;
+
+    async fn rows(&self, sql: &'static str, params: &[Value<'_>]) -> Sql<Vec<OwnedRow>> {
+        ostler_sql::Snapshot::rows(&self.conn, sql, params).await
+    }
+
+    fn is_unreadable(error: &Abort) -> bool {
+        Conn::is_unreadable(error)
+    }
+}
+
+impl ostler_sql::Tx for Tx {
     fn now(&self) -> Timestamp {
         self.now
     }
@@ -83,19 +108,9 @@ impl ostler_sql::Tx for Tx {
         self.checks
     }
 
-    async fn rows(&self, sql: &'static str, params: &[Value<'_>]) -> Sql<Vec<OwnedRow>> {
-        let values = values(params);
-        let rows = self.conn.rows(sql, &references(&values)).await?;
-        Ok(rows.into_iter().map(OwnedRow).collect())
-    }
-
     async fn exec(&self, sql: &'static str, params: &[Value<'_>]) -> Sql<u64> {
         let values = values(params);
         self.conn.exec(sql, &references(&values)).await
-    }
-
-    fn is_unreadable(error: &Abort) -> bool {
-        matches!(error, Abort::Foreign(_))
     }
 
     async fn queue(&mut self, name: &str) -> Sql<Option<&mut QueueRow>> {
@@ -176,7 +191,7 @@ impl ostler_sql::Tx for Tx {
     }
 
     async fn read(&self, slot: i64) -> Sql<Option<FoundTask>> {
-        find(&self.conn, BY_SLOT, &[&slot]).await
+        find(&self.conn, slot).await
     }
 
     async fn has_task(&self, id: TaskId) -> Sql<bool> {

@@ -10,7 +10,7 @@ use crate::cache::Cache;
 use crate::conn::{Conn, big, get, int};
 use crate::fault::Sql;
 use crate::locks::Locks;
-use crate::row::{BY_SLOT, FoundTask, Phase, find};
+use crate::row::{FoundTask, Phase, find};
 use crate::tx::Tx;
 use ostler_sql::dependents;
 use ostler_sql::end_attempt::{EndingAttempt, end_attempt, record};
@@ -65,7 +65,7 @@ async fn finish(tx: &mut Tx, report: &Report) -> Sql<Finished> {
     let lease = report.lease.as_ref();
     let check = Check::of_report(&report.outcome);
     let Some(held) = fenced(tx, lease, check).await? else { return Ok(Finished::LeaseLost) };
-    let Some(found) = find(&tx.conn, BY_SLOT, &[&held.slot]).await? else { return Ok(Finished::LeaseLost) };
+    let Some(found) = find(&tx.conn, held.slot).await? else { return Ok(Finished::LeaseLost) };
     tx.locked(&found.task.queue)?;
     if matches!(report.outcome, Outcome::Success) && held.phase.state().is_leased() {
         return complete(tx, lease, &held, &found, report).await;

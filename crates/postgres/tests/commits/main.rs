@@ -260,7 +260,7 @@ async fn a_commit_that_arrives_after_it_was_given_up_does_nothing() {
     proxy.set(Weather::Fair);
     let appended = timeout(2 * MAX_WAIT, appending).await.expect("it ends").expect("it does not panic");
     assert_eq!(appended, Ok(Appended::Recorded { last: 1 }), "the first one never was");
-    assert_eq!(stage.store.read_events(lease.task, 0, 10).await.expect("events").len(), 1);
+    assert_eq!(stage.store.read_events(lease.task, None, 0, 10).await.expect("events").len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -349,7 +349,7 @@ async fn notes(stage: &Stage) -> Vec<Case> {
             let event = NewEvent { kind: EventKind::Log, data: "a line".to_owned() };
             same(&here.append(lease, vec![event]).await.map_err(told)?, &Appended::Recorded { last: 1 })
         },
-        async move |stage| same(&stage.store.read_events(id, 0, 10).await.map_err(told)?.len(), &1),
+        async move |stage| same(&stage.store.read_events(id, None, 0, 10).await.map_err(told)?.len(), &1),
     ));
 
     let (here, (_, running)) = (store(), started(stage, "step").await);

@@ -73,7 +73,7 @@ pub(crate) fn run(tx: &mut Tx<'_>, dead: &[DeadSession], batch: usize) -> Sql<Ex
     }
     orphans.sort_unstable();
     for slot in orphans.iter().take(batch) {
-        let Some(Some(found)) = readable(find(tx.conn, "WHERE t.id = ?1", [slot]))? else { continue };
+        let Some(Some(found)) = readable(find(tx.conn, *slot))? else { continue };
         poll_now(end_attempt(tx, &found, &Outcome::NodeDied, None, None))?;
     }
     let tasks = handed_back + orphans.len().min(batch);

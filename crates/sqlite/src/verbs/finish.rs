@@ -36,7 +36,7 @@ fn finish(tx: &mut Tx<'_>, hot: &mut Hot<'_>, report: &Report) -> Sql<Finished> 
     if matches!(report.outcome, Outcome::Success) && held.phase.state().is_leased() {
         return complete(tx, lease, &held, report.ran, report.output.as_deref());
     }
-    let Some(found) = find(tx.conn, "WHERE t.id = ?1", [held.slot])? else { return Ok(Finished::LeaseLost) };
+    let Some(found) = find(tx.conn, held.slot)? else { return Ok(Finished::LeaseLost) };
     let state = poll_now(end_attempt(tx, &found, &report.outcome, report.ran, report.output.as_deref()))?;
     Ok(Finished::Recorded(state))
 }

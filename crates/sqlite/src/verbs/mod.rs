@@ -12,7 +12,7 @@ pub(crate) mod node_commands;
 pub(crate) mod orphans;
 pub(crate) mod outbox;
 pub(crate) mod prune;
-pub(crate) mod queries;
 pub(crate) mod schedules;
 pub(crate) mod sessions;
 pub(crate) mod start;
+pub(crate) mod survey;

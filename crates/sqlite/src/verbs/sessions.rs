@@ -19,8 +19,8 @@ pub(crate) fn join(tx: &mut Tx<'_>, node: &NewSession) -> Sql<Fenced> {
     let ttl_ms = i64::try_from(node.ttl.as_millis()).unwrap_or(i64::MAX);
     let inserted = tx
         .prepare(
-            "INSERT INTO session(uid, name, pid, version, ttl_ms, settings, joined_at) VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7)
-             ON CONFLICT(uid) DO NOTHING",
+            "INSERT INTO session(uid, name, pid, version, ttl_ms, settings, joined_at, expires_at)
+             VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT(uid) DO NOTHING",
         )?
         .execute(params![
             Uid::of(node.id.0),
@@ -29,7 +29,8 @@ pub(crate) fn join(tx: &mut Tx<'_>, node: &NewSession) -> Sql<Fenced> {
             node.version,
             ttl_ms,
             node.settings,
-            tx.now.millis()
+            tx.now.millis(),
+            tx.now.after(node.ttl).millis()
         ])?;
     if inserted == 0 {
         return Ok(Fenced::Lost);
@@ -85,7 +86,7 @@ pub(crate) fn leave(tx: &mut Tx<'_>, session: SessionId) -> Sql<Fenced> {
 pub(crate) fn hand_back_all(tx: &mut Tx<'_>, session: i64) -> Sql<usize> {
     let held = leased(tx, session, i64::MAX)?;
     for slot in &held {
-        let Some(Some(found)) = readable(find(tx.conn, "WHERE t.id = ?1", [slot]))? else { continue };
+        let Some(Some(found)) = readable(find(tx.conn, *slot))? else { continue };
         poll_now(end_attempt(tx, &found, &Outcome::HandedBack, None, None))?;
     }
     end(tx, session)?;
@@ -110,6 +111,9 @@ pub(crate) fn end(tx: &mut Tx<'_>, session: i64) -> Sql<()> {
 
 pub(crate) fn report(tx: &mut Tx<'_>, session: SessionId, workers: &[Worker]) -> Sql<Fenced> {
     let Some(id) = tx.live_session(session, Check::ReportSession)? else { return Ok(Fenced::Lost) };
+    // For readers of the tables only: the session's file decides whether it is alive.
+    tx.prepare("UPDATE session SET expires_at = ?2 + ttl_ms WHERE id = ?1")?
+        .execute(params![id, tx.now.millis()])?;
     tx.prepare("DELETE FROM worker WHERE session = ?1")?.execute([id])?;
     let mut insert = tx.prepare(
         "INSERT INTO worker(session, place, id, pool, pid, state, memory_bytes, started_at, done, failed, task,

@@ -69,7 +69,7 @@ pub(super) async fn read_all(store: &dyn Store, id: TaskId) -> Vec<Event> {
     let mut events: Vec<Event> = Vec::new();
     loop {
         let after = events.last().map_or(0, |event| event.number);
-        let more = store.read_events(id, after, PAGE).await.expect("events are read");
+        let more = store.read_events(id, None, after, PAGE).await.expect("events are read");
         if more.is_empty() {
             return events;
         }

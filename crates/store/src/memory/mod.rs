@@ -250,6 +250,7 @@ impl Store for Memory {
 
     async fn list(&self, filter: Filter, after: Option<Cursor>, limit: usize) -> Result<Page, Error> {
         check_len("page", limit, MAX_PAGE)?;
+        filter.check_cursor(after)?;
         Ok(self.lock().list(&filter, after, limit))
     }
 
@@ -257,20 +258,15 @@ impl Store for Memory {
         Ok(self.lock().show(&which))
     }
 
-    async fn read_events(&self, task: TaskId, after: u64, limit: usize) -> Result<Vec<Event>, Error> {
-        check_len("events", limit, MAX_PAGE)?;
-        Ok(self.lock().read_events(task, None, after, limit))
-    }
-
-    async fn read_events_of(
+    async fn read_events(
         &self,
         task: TaskId,
-        kind: EventKind,
+        kind: Option<EventKind>,
         after: u64,
         limit: usize,
     ) -> Result<Vec<Event>, Error> {
         check_len("events", limit, MAX_PAGE)?;
-        Ok(self.lock().read_events(task, Some(kind), after, limit))
+        Ok(self.lock().read_events(task, kind, after, limit))
     }
 
     async fn survey(&self) -> Result<Survey, Error> {

@@ -5,28 +5,35 @@ use ostler_core::{Readiness, State, Task, TaskId};
 use super::state::MemoryState;
 use crate::calls::{EventKind, Kinds};
 use crate::views::{
-    Cursor, Event, Filter, LaneRecord, LeaseFilter, Liveness, NodeRecord, Page, QueueRecord, Survey,
-    TaskDetail, TaskRef,
+    Cursor, Event, Filter, LaneRecord, LeaseFilter, ListOrder, Liveness, NodeRecord, Page, QueueRecord,
+    Survey, TaskDetail, TaskRef,
 };
 
 impl MemoryState {
     pub(super) fn list(&mut self, filter: &Filter, after: Option<Cursor>, limit: usize) -> Page {
-        let below = after.map_or(i64::MAX, |cursor| cursor.0);
-        let found: Vec<(i64, Task)> = self
+        let place = |cursor: Cursor| (cursor.ended_at, cursor.row);
+        let mut found: Vec<(Cursor, Task)> = self
             .entries
-            .range(..below)
-            .rev()
+            .iter()
             .filter(|(_, entry)| filter.matches(&entry.task) && self.lease_matches(&entry.task, filter.lease))
-            .take(limit + 1)
-            .map(|(slot, entry)| (*slot, entry.task.clone()))
+            .map(|(slot, entry)| (Cursor::of(filter, &entry.task, *slot), entry.task.clone()))
             .collect();
+        found.sort_by_key(|(cursor, _)| place(*cursor));
+        match (filter.order, after) {
+            (ListOrder::OldestFirst, None) => {}
+            (ListOrder::NewestFirst, None) => found.reverse(),
+            (ListOrder::OldestFirst, Some(after)) => {
+                found.retain(|(cursor, _)| place(*cursor) > place(after))
+            }
+            (ListOrder::NewestFirst, Some(after)) => {
+                found.retain(|(cursor, _)| place(*cursor) < place(after));
+                found.reverse();
+            }
+        }
         let more = found.len() > limit;
-        let next = if more {
-            found.iter().take(limit).next_back().map(|(slot, _)| Cursor(*slot)).or(after)
-        } else {
-            None
-        };
-        Page { tasks: found.into_iter().take(limit).map(|(_, task)| task).collect(), next }
+        found.truncate(limit);
+        let next = if more { found.last().map(|(cursor, _)| *cursor).or(after) } else { None };
+        Page { tasks: found.into_iter().map(|(_, task)| task).collect(), next }
     }
 
     fn lease_matches(&self, task: &Task, lease: LeaseFilter) -> bool {

@@ -8,8 +8,8 @@ use ostler_core::{
 };
 
 use super::op::{
-    Act, Draft, End, Failed, How, JOBS, KINDS, LIMIT_KEYS, Moment, Op, Pick, Plan, QUEUES, SCHEDULES, SPECS,
-    STEPS, Step, UNIQUE_KEYS, Via,
+    Act, Draft, End, How, JOBS, KINDS, LIMIT_KEYS, Moment, Op, Pick, Plan, QUEUES, SCHEDULES, SPECS, STEPS,
+    Span, Step, UNIQUE_KEYS, Via,
 };
 use crate::calls::{QueueChange, Replay, Retention, StepsOnReplay};
 use crate::gates::{BreakerScope, BreakerSetting, SetBy};
@@ -18,7 +18,7 @@ use crate::node_commands::{NodeCommand, WorkerChoice};
 use crate::outbox::OutboxFilter;
 use crate::paths::PayloadPath;
 use crate::schedules::Activity;
-use crate::views::{Field, Filter, LeaseFilter};
+use crate::views::{Field, Filter, LeaseFilter, ListOrder};
 
 const DAY_MS: u64 = 86_400_000;
 /// A task number that is never enqueued.
@@ -165,7 +165,12 @@ const SAID: &[Row<Op>] = &[
         Op::PruneOld(Retention { completed, failed, most: d.below(9) as u64, batch: d.below(6) })
     }),
     (20, "prune by name", |d| Op::PruneTasks(d.some_tasks())),
-    (20, "list", |d| Op::List { filter: Filter::default(), failed: Failed::default(), page: d.below(6) + 1 }),
+    (20, "list", |d| Op::List {
+        filter: Filter::default(),
+        failed: Span::default(),
+        ended: Span::default(),
+        page: d.below(6) + 1,
+    }),
     (20, "list what matches", Drawer::list),
     (20, "show", |d| Op::ShowId(d.task())),
     (20, "show by key", |d| Op::ShowKey { queue: d.queue(), key: d.below(UNIQUE_KEYS.len()) }),
@@ -538,12 +543,16 @@ impl Drawer {
             class: self.maybe(20, |d| ErrorClass::ALL[d.below(ErrorClass::ALL.len())]),
             failed_since: None,
             failed_until: None,
+            ended_since: None,
+            ended_until: None,
+            order: if self.chance.chance(50) { ListOrder::OldestFirst } else { ListOrder::NewestFirst },
             lease: if self.chance.chance(20) { LeaseFilter::Stale } else { LeaseFilter::Any },
         };
-        let failed = Failed {
-            since_ms: self.maybe(20, |d| d.span(20_000)),
-            until_ms: self.maybe(20, |d| d.span(20_000)),
-        };
-        Op::List { filter, failed, page: self.below(4) + 1 }
+        let (failed, ended) = (self.span_of_list(), self.span_of_list());
+        Op::List { filter, failed, ended, page: self.below(4) + 1 }
+    }
+
+    fn span_of_list(&mut self) -> Span {
+        Span { since_ms: self.maybe(20, |d| d.span(20_000)), until_ms: self.maybe(20, |d| d.span(20_000)) }
     }
 }

@@ -81,7 +81,7 @@ pub(super) enum Op {
     MakeReady { batch: usize },
     PruneOld(Retention),
     PruneTasks(Vec<usize>),
-    List { filter: Filter, failed: Failed, page: usize },
+    List { filter: Filter, failed: Span, ended: Span, page: usize },
     ShowId(usize),
     ShowKey { queue: usize, key: usize },
     ReadEvents { task: usize, after: u64, limit: usize },
@@ -110,9 +110,9 @@ pub(super) enum Moment {
     Other,
 }
 
-/// When listed tasks last failed, in milliseconds before the time of the operation.
+/// A span of time of a list, in milliseconds before the time of the operation.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Failed {
+pub(super) struct Span {
     pub(super) since_ms: Option<u64>,
     pub(super) until_ms: Option<u64>,
 }

@@ -148,10 +148,12 @@ impl Speaker {
             Op::MakeReady { batch } => plain(store.make_ready(*batch).await),
             Op::PruneOld(keep) => plain(store.prune(Prune::Retention(*keep)).await),
             Op::PruneTasks(numbers) => plain(store.prune(Prune::Tasks(tasks(numbers))).await),
-            Op::List { filter, failed, page } => {
+            Op::List { filter, failed, ended, page } => {
                 let before = |ms: u64| self.now.before(Duration::from_millis(ms));
                 let (failed_since, failed_until) = (failed.since_ms.map(before), failed.until_ms.map(before));
-                let filter = Filter { failed_since, failed_until, ..filter.clone() };
+                let (ended_since, ended_until) = (ended.since_ms.map(before), ended.until_ms.map(before));
+                let filter =
+                    Filter { failed_since, failed_until, ended_since, ended_until, ..filter.clone() };
                 plain(Ok(list_all(store.as_ref(), &filter, *page).await))
             }
             Op::ShowId(number) => plain(store.show(TaskRef::Id(self.names.task(*number))).await),
@@ -160,7 +162,7 @@ impl Speaker {
                 plain(store.show(TaskRef::Key { queue, key }).await)
             }
             Op::ReadEvents { task, after, limit } => {
-                plain(store.read_events(self.names.task(*task), *after, *limit).await)
+                plain(store.read_events(self.names.task(*task), None, *after, *limit).await)
             }
             Op::Now => plain(store.now().await),
             Op::Survey => plain(Ok(survey(store.as_ref()).await)),

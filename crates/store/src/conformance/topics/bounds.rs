@@ -240,11 +240,11 @@ async fn batches(s: &Scene) {
 async fn pages(s: &Scene) {
     let id = s.add().await;
     invalid("a large page", s.store.list(Filter::default(), None, MAX_PAGE + 1).await);
-    invalid("many events", s.store.read_events(id, 0, MAX_PAGE + 1).await);
-    invalid("many events", s.store.read_events_of(id, EventKind::File, 0, MAX_PAGE + 1).await);
+    invalid("many events", s.store.read_events(id, None, 0, MAX_PAGE + 1).await);
+    invalid("many events", s.store.read_events(id, Some(EventKind::File), 0, MAX_PAGE + 1).await);
     let page = s.store.list(Filter::default(), None, MAX_PAGE).await.expect("what fits is taken");
     assert_eq!(page.tasks.len(), 1);
-    s.store.read_events(id, 0, MAX_PAGE).await.expect("what fits is taken");
+    s.store.read_events(id, None, 0, MAX_PAGE).await.expect("what fits is taken");
 }
 
 async fn workers(s: &Scene) {

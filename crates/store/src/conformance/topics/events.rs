@@ -92,11 +92,11 @@ async fn events_are_read_from_a_number_on(s: &Scene) {
     for (after, limit, expected) in
         [(0, 10, vec![1, 2, 3, 4]), (2, 10, vec![3, 4]), (1, 2, vec![2, 3]), (4, 10, vec![]), (0, 0, vec![])]
     {
-        let read = s.store.read_events(lease.task, after, limit).await.expect("events are read");
+        let read = s.store.read_events(lease.task, None, after, limit).await.expect("events are read");
         let numbers: Vec<u64> = read.iter().map(|event| event.number).collect();
         assert_eq!(numbers, expected, "after {after}, at most {limit}");
     }
-    assert_eq!(s.store.read_events(lease.task, u64::MAX, 10).await, Ok(Vec::new()));
+    assert_eq!(s.store.read_events(lease.task, None, u64::MAX, 10).await, Ok(Vec::new()));
 }
 
 async fn events_of_one_kind_are_read_alone(s: &Scene) {
@@ -111,15 +111,15 @@ async fn events_of_one_kind_are_read_alone(s: &Scene) {
             let all = s.events(lease.task).await.into_iter();
             let wanted: Vec<Event> =
                 all.filter(|event| event.kind == kind && event.number > after).take(limit).collect();
-            let read = s.store.read_events_of(lease.task, kind, after, limit).await;
+            let read = s.store.read_events(lease.task, Some(kind), after, limit).await;
             assert_eq!(read, Ok(wanted), "{kind:?} after {after}, at most {limit}");
         }
     }
-    assert_eq!(s.store.read_events_of(s.task_id(), EventKind::Log, 0, 10).await, Ok(Vec::new()));
+    assert_eq!(s.store.read_events(s.task_id(), Some(EventKind::Log), 0, 10).await, Ok(Vec::new()));
 }
 
 async fn an_unknown_task_has_no_events(s: &Scene) {
-    assert_eq!(s.store.read_events(s.task_id(), 0, 10).await, Ok(Vec::new()));
+    assert_eq!(s.store.read_events(s.task_id(), None, 0, 10).await, Ok(Vec::new()));
 }
 
 async fn a_claimed_task_takes_events(s: &Scene) {

@@ -9,7 +9,8 @@ use super::super::scene::{Scene, TICK, TTL, failure};
 use super::runner::cases;
 use crate::calls::Prune;
 use crate::unique::Unique;
-use crate::views::{Cursor, Field, Filter, LeaseFilter};
+use crate::views::{Cursor, Field, Filter, LeaseFilter, ListOrder};
+use crate::{Error, ErrorKind};
 
 cases![
     the_newest_comes_first,
@@ -23,6 +24,11 @@ cases![
     a_list_by_a_field_of_the_payload,
     a_list_by_the_class_of_the_last_failure,
     a_list_by_the_moment_of_the_last_failure,
+    a_list_by_the_time_of_the_end,
+    ended_tasks_are_listed_by_the_time_of_their_end,
+    the_oldest_come_first_on_request,
+    dead_letters_of_a_queue_and_a_kind_come_from_all_their_lanes,
+    a_cursor_of_another_list_is_refused,
     a_list_of_stale_leases,
     everything_that_is_given_must_hold,
 ];
@@ -243,6 +249,100 @@ async fn a_list_of_stale_leases(s: &Scene) {
     assert_eq!(ids(s, &stale).await, []);
 }
 
+/// Three tasks that fail in another order than they came: the last first.
+async fn three_that_end_backwards(s: &Scene) -> Vec<TaskId> {
+    let node = s.join().await;
+    let (mut all, mut leases) = (Vec::new(), Vec::new());
+    for _ in 0..3 {
+        all.push(s.add().await);
+        leases.push(s.run(node).await);
+    }
+    for lease in leases.into_iter().rev() {
+        s.pass(TICK);
+        s.finish(lease, failure(ErrorClass::Permanent)).await;
+    }
+    all
+}
+
+const FAILED: Filter = Filter { state: Some(StateName::Failed), ..Filter::ALL };
+
+async fn a_list_by_the_time_of_the_end(s: &Scene) {
+    let first = s.now().after(TICK);
+    let all = three_that_end_backwards(s).await;
+    s.add().await;
+    for state in [None, Some(StateName::Failed)] {
+        let between = |since: Option<u32>, until: Option<u32>| {
+            let at = |ticks: u32| first.after(TICK * ticks);
+            Filter { state, ended_since: since.map(at), ended_until: until.map(at), ..Filter::default() }
+        };
+        assert_eq!(ids(s, &between(Some(0), None)).await.len(), 3, "{state:?}");
+        assert_eq!(ids(s, &between(Some(1), Some(2))).await, [all[1]], "{state:?}");
+        assert_eq!(ids(s, &between(Some(2), None)).await, [all[0]], "{state:?}");
+        assert_eq!(ids(s, &between(None, Some(1))).await, [all[2]], "{state:?}");
+        assert_eq!(ids(s, &between(Some(3), None)).await, [], "{state:?}");
+    }
+}
+
+async fn ended_tasks_are_listed_by_the_time_of_their_end(s: &Scene) {
+    let all = three_that_end_backwards(s).await;
+    assert_eq!(ids(s, &FAILED).await, all, "the last to end came first");
+    assert_eq!(ids(s, &Filter::default()).await, newest_first(&all), "without a state, by their arrival");
+}
+
+async fn the_oldest_come_first_on_request(s: &Scene) {
+    let dead = three_that_end_backwards(s).await;
+    let oldest = |filter: Filter| Filter { order: ListOrder::OldestFirst, ..filter };
+    assert_eq!(ids(s, &oldest(FAILED)).await, newest_first(&dead));
+    let node = s.join().await;
+    let running = [s.running(node).await.task(), s.running(node).await.task()];
+    let queued = add(s, 3).await;
+    let waiting = Filter { state: Some(StateName::Queued), ..Filter::default() };
+    assert_eq!(ids(s, &oldest(waiting)).await, queued);
+    assert_eq!(ids(s, &oldest(Filter::default())).await, [dead, running.to_vec(), queued].concat());
+    let runs = Filter { state: Some(StateName::Running), ..Filter::default() };
+    assert_eq!(ids(s, &oldest(runs.clone())).await, running);
+    assert_eq!(ids(s, &runs).await, newest_first(&running));
+}
+
+async fn dead_letters_of_a_queue_and_a_kind_come_from_all_their_lanes(s: &Scene) {
+    let mut all = Vec::new();
+    for (queue, kind) in [("a", "x"), ("b", "x"), ("a", "y"), ("a", "x")] {
+        let id = s.add_with(|task| (task.queue, task.kind) = (queue.to_owned(), kind.to_owned())).await;
+        s.pass(TICK);
+        s.cancel(id).await;
+        all.push(id);
+    }
+    let by = |queue: Option<&str>, kind: Option<&str>, order: ListOrder| Filter {
+        state: Some(StateName::Cancelled),
+        queue: queue.map(str::to_owned),
+        kind: kind.map(str::to_owned),
+        order,
+        ..Filter::default()
+    };
+    let (newest, oldest) = (ListOrder::NewestFirst, ListOrder::OldestFirst);
+    assert_eq!(ids(s, &by(Some("a"), None, newest)).await, [all[3], all[2], all[0]]);
+    assert_eq!(ids(s, &by(Some("a"), None, oldest)).await, [all[0], all[2], all[3]]);
+    assert_eq!(ids(s, &by(None, Some("x"), newest)).await, [all[3], all[1], all[0]]);
+    assert_eq!(ids(s, &by(Some("b"), Some("x"), newest)).await, [all[1]]);
+    assert_eq!(ids(s, &by(Some("c"), None, newest)).await, []);
+    let failed = Filter { queue: Some("a".to_owned()), ..FAILED };
+    assert_eq!(ids(s, &failed).await, [], "none of them has failed");
+}
+
+async fn a_cursor_of_another_list_is_refused(s: &Scene) {
+    three_that_end_backwards(s).await;
+    let kind = |answer: Result<_, Error>| answer.map(drop).map_err(|error| error.kind());
+    let of = |page: Result<crate::views::Page, Error>| page.expect("list answers").next;
+    let by_end = of(s.store.list(FAILED, None, 1).await);
+    let by_arrival = of(s.store.list(Filter::default(), None, 1).await);
+    assert!(by_end.is_some() && by_arrival.is_some());
+    assert_eq!(kind(s.store.list(Filter::default(), by_end, 1).await), Err(ErrorKind::Invalid));
+    assert_eq!(kind(s.store.list(FAILED, by_arrival, 1).await), Err(ErrorKind::Invalid));
+    for cursor in [by_end, by_arrival].into_iter().flatten() {
+        assert_eq!(cursor.to_string().parse(), Ok(cursor));
+    }
+}
+
 async fn everything_that_is_given_must_hold(s: &Scene) {
     let node = s.join().await;
     let payload = |text: &'static str| move |task: &mut crate::calls::NewTask| task.payload = text.to_owned();
@@ -259,7 +359,10 @@ async fn everything_that_is_given_must_hold(s: &Scene) {
         class: None,
         failed_since: None,
         failed_until: None,
+        ended_since: None,
+        ended_until: None,
         lease: LeaseFilter::Any,
+        order: ListOrder::NewestFirst,
     };
     assert_eq!(ids(s, &filter).await, [wanted]);
     assert_eq!(ids(s, &Filter { lease: LeaseFilter::Stale, ..filter }).await, []);

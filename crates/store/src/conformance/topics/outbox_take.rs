@@ -137,7 +137,7 @@ async fn what_went_wrong_with_a_telling_is_a_warning_on_its_task(s: &Scene) {
     s.pass(TICK);
     assert_eq!(s.store.ack_outbox(one, wrong("the hook failed")).await, Ok(()));
     assert_eq!(s.store.ack_outbox(one, wrong("twice")).await, Ok(()), "it is acknowledged already");
-    let events = s.store.read_events(id, 1, 10).await.expect("events are read");
+    let events = s.store.read_events(id, None, 1, 10).await.expect("events are read");
     let (at, kind, data) = (s.now(), EventKind::Warning, "the hook failed".to_owned());
     assert_eq!(events, [Event { number: 2, at, token: 1, kind, data }]);
 }

@@ -1,0 +1,128 @@
+//! Queries: lists of tasks, one task in detail, and its events.
+
+mod list;
+
+use ostler_core::{Attempt, AttemptEnd, Ending, SessionId, Step, TaskId, Timestamp, WorkerId};
+use ostler_store::calls::EventKind;
+use ostler_store::views::{Event, TaskDetail, TaskRef};
+
+use crate::codec::failure_from;
+use crate::dependents::AFTER;
+use crate::params;
+use crate::phase::ran_from;
+use crate::task::{BY_ID, BY_KEY, FoundTask, found_from};
+use crate::tx::{Snapshot, row};
+use crate::value::Row;
+
+pub use list::{ListCall, list};
+
+/// One task with its attempts, its steps, and the tasks that it still waits for.
+///
+/// # Errors
+/// When a statement fails.
+pub async fn show<S: Snapshot>(snapshot: &S, which: &TaskRef) -> Result<Option<TaskDetail>, S::Error> {
+    let found = match which {
+        TaskRef::Id(id) => row(snapshot, BY_ID, params![id]).await?,
+        TaskRef::Key { queue, key } => row(snapshot, BY_KEY, params![queue, key]).await?,
+    };
+    let Some(FoundTask { slot, task, .. }) = found.map(|row| found_from(&row)).transpose()? else {
+        return Ok(None);
+    };
+    let (attempts, steps) = (attempts(snapshot, slot).await?, steps(snapshot, slot).await?);
+    let after = snapshot.rows(AFTER, params![slot]).await?;
+    let after = after.iter().map(|row| row.get(0).map(TaskId)).collect::<Result<_, _>>()?;
+    Ok(Some(TaskDetail { task, attempts, steps, after }))
+}
+
+async fn attempts<S: Snapshot>(snapshot: &S, slot: i64) -> Result<Vec<Attempt>, S::Error> {
+    let rows = snapshot
+        .rows(
+            "SELECT number, token, session, worker, started_at, finished_at, ending, failure FROM ostler.attempt
+             WHERE task = $1 ORDER BY number",
+            params![slot],
+        )
+        .await?;
+    let mut attempts = rows.iter().map(attempt).collect::<Result<Vec<_>, _>>()?;
+    attempts.extend(last_attempt(snapshot, slot).await?);
+    Ok(attempts)
+}
+
+fn attempt<R: Row>(row: &R) -> Result<Attempt, R::Error> {
+    let ending: Option<String> = row.get(6)?;
+    let end = match ending.as_deref().and_then(Ending::named) {
+        Some(ending) => Some(AttemptEnd {
+            finished_at: Timestamp::from_millis(row.get(5)?),
+            ending,
+            failure: failure_from(row.get(7)?).map_err(R::unreadable)?.map(|failed| failed.failure),
+        }),
+        None => None,
+    };
+    Ok(Attempt {
+        number: row.get(0)?,
+        token: row.get(1)?,
+        session: SessionId(row.get(2)?),
+        worker: WorkerId(row.get(3)?),
+        started_at: Timestamp::from_millis(row.get(4)?),
+        end,
+    })
+}
+
+/// The attempt that is stored in the task's own row: a success whose start and finish were one write.
+async fn last_attempt<S: Snapshot>(snapshot: &S, slot: i64) -> Result<Option<Attempt>, S::Error> {
+    let sql =
+        "SELECT ran, runs, token, started_at, finished_at FROM ostler.task WHERE id = $1 AND ran IS NOT NULL";
+    let Some(row) = row(snapshot, sql, params![slot]).await? else { return Ok(None) };
+    let (worker, session) = ran_from(&row.get::<Vec<u8>>(0)?).map_err(S::unreadable)?;
+    let time = |column| row.get(column).map(Timestamp::from_millis);
+    let end = AttemptEnd { finished_at: time(4)?, ending: Ending::Success, failure: None };
+    let (number, token) = (row.get(1)?, row.get(2)?);
+    Ok(Some(Attempt { number, token, session, worker, started_at: time(3)?, end: Some(end) }))
+}
+
+async fn steps<S: Snapshot>(snapshot: &S, slot: i64) -> Result<Vec<Step>, S::Error> {
+    let sql = "SELECT name, value, saved_at, token FROM ostler.step WHERE task = $1 ORDER BY place, name";
+    let read = |row: &S::Row| {
+        Ok(Step {
+            name: row.get(0)?,
+            value: row.get(1)?,
+            saved_at: Timestamp::from_millis(row.get(2)?),
+            token: row.get(3)?,
+        })
+    };
+    snapshot.rows(sql, params![slot]).await?.iter().map(read).collect()
+}
+
+/// The events of a task after a number: those of one kind, or all. Events of other kinds are skipped without being read.
+///
+/// # Errors
+/// When a statement fails.
+pub async fn events<S: Snapshot>(
+    snapshot: &S,
+    task: TaskId,
+    kind: Option<EventKind>,
+    after: u64,
+    limit: usize,
+) -> Result<Vec<Event>, S::Error> {
+    // Without a kind, the bounds let every number pass.
+    let (least, most) =
+        kind.map_or((0, i64::from(i16::MAX)), |kind| (kind.code().into(), kind.code().into()));
+    let rows = snapshot
+        .rows(
+            "SELECT e.number, e.at, e.token, e.kind, e.data FROM ostler.event e
+             WHERE e.task = (SELECT id FROM ostler.task WHERE uid = $1) AND e.number > $2 AND e.kind BETWEEN $4 AND $5
+             ORDER BY e.number LIMIT $3",
+            params![task, after, limit, least, most],
+        )
+        .await?;
+    let read = |row: &S::Row| {
+        let kind = usize::try_from(row.get::<i64>(3)?).ok().and_then(|at| EventKind::ALL.get(at).copied());
+        Ok(Event {
+            number: row.get(0)?,
+            at: Timestamp::from_millis(row.get(1)?),
+            token: row.get(2)?,
+            kind: kind.unwrap_or(EventKind::Log),
+            data: row.get(4)?,
+        })
+    };
+    rows.iter().map(read).collect()
+}

@@ -1,0 +1,181 @@
+//! Survey: counts, queues, nodes and workers; and the number of claimable tasks.
+
+use std::time::Duration;
+
+use ostler_core::{SessionId, TaskId, Timestamp, Worker, WorkerId, WorkerState};
+use ostler_store::calls::Kinds;
+use ostler_store::gates::{KeyRecord, MAX_KEYS_SHOWN};
+use ostler_store::views::{LaneRecord, LaneTotals, Liveness, NodeRecord, QueueRecord, Survey, WorkerRecord};
+use rusqlite::{Connection, params};
+
+use super::node_commands;
+use crate::counts::{counts_from, recent_from};
+use crate::row::Uid;
+use crate::shared_tx::RowRef;
+use crate::tx::{SETTINGS, Sql, read_queue};
+use ostler_sql::gate_codec::gate_from;
+use ostler_sql::gates::shut_from;
+use ostler_sql::queue::settings_from;
+
+/// Counts the tasks that a claim could take now, up to `limit`.
+pub(crate) fn backlog(
+    conn: &Connection,
+    queue: &str,
+    kinds: &Kinds,
+    limit: usize,
+    now: Timestamp,
+) -> Sql<usize> {
+    let Some(queue) = read_queue(conn, queue)? else { return Ok(0) };
+    let leased = match queue.settings.concurrency {
+        Some(_) => conn
+            .prepare_cached("SELECT coalesce(sum(claimed + running), 0) FROM lane WHERE queue = ?1")?
+            .query_row([queue.id], |row| row.get(0))?,
+        None => 0,
+    };
+    let most = queue.settings.places_for(limit, &queue.gate, leased, now);
+    let mut statement = conn.prepare_cached(
+        "SELECT count(*) FROM (SELECT 1 FROM task INDEXED BY ready WHERE lane = ?1 AND phase = 0 LIMIT ?2)",
+    )?;
+    let mut found = 0;
+    for (lane, _) in queue.lanes.iter().filter(|(_, kind)| kinds.has(kind)) {
+        let left = i64::try_from(most - found).unwrap_or(i64::MAX);
+        found += statement.query_row(params![lane, left], |row| row.get::<_, usize>(0))?;
+    }
+    Ok(found)
+}
+
+pub(crate) fn survey(conn: &Connection, now: Timestamp, is_alive: impl Fn(SessionId) -> bool) -> Sql<Survey> {
+    let lanes = lanes(conn)?;
+    let queues = queues(conn, &lanes, now)?;
+    Ok(Survey {
+        lanes,
+        keys: keys(conn, &queues, now)?,
+        queues,
+        nodes: nodes(conn, is_alive)?,
+        workers: workers(conn)?,
+    })
+}
+
+fn lanes(conn: &Connection) -> Sql<Vec<LaneRecord>> {
+    let mut statement = conn.prepare_cached(
+        "SELECT q.name, l.kind, l.queued, l.claimed, l.running, l.completed, l.failed, l.cancelled,
+            l.attempts, l.retried, l.replayed_failed, l.replayed_cancelled, l.recent
+         FROM lane l JOIN queue q ON q.id = l.queue ORDER BY q.name, l.kind",
+    )?;
+    let read = |row: &rusqlite::Row<'_>| {
+        Ok(LaneRecord {
+            queue: row.get(0)?,
+            kind: row.get(1)?,
+            counts: counts_from(row, 2)?,
+            tally: LaneTotals {
+                attempts: row.get(8)?,
+                retried: row.get(9)?,
+                replayed_failed: row.get(10)?,
+                replayed_cancelled: row.get(11)?,
+            },
+            recent_ms: recent_from(&row.get::<_, Vec<u8>>(12)?),
+        })
+    };
+    statement.query_map([], read)?.collect()
+}
+
+fn queues(conn: &Connection, lanes: &[LaneRecord], now: Timestamp) -> Sql<Vec<QueueRecord>> {
+    let mut statement = conn.prepare_cached(&format!(
+        "SELECT name, gate, (SELECT coalesce(max(high_water), 0) FROM lane WHERE queue = queue.id), {SETTINGS}
+         FROM queue ORDER BY name"
+    ))?;
+    let read = |row: &rusqlite::Row<'_>| {
+        let settings = settings_from(&RowRef(row), 3)?;
+        let gate = gate_from(row.get(1)?);
+        let has_breaker = settings.queue_rules().breaker.is_some() || gate.breaker.is_some();
+        let name: String = row.get(0)?;
+        let leased = |lane: &LaneRecord| lane.counts.claimed + lane.counts.running;
+        let leased = lanes.iter().filter(|lane| lane.queue == name).map(leased).sum();
+        Ok(QueueRecord {
+            name,
+            high_water: row.get(2)?,
+            shut: settings.shut(&gate, leased, now),
+            settings,
+            held_until: gate.held_until.filter(|until| *until > now),
+            breaker: has_breaker.then(|| gate.breaker_state()),
+        })
+    };
+    statement.query_map([], read)?.collect()
+}
+
+/// The closed limit keys, up to the display limit.
+fn keys(conn: &Connection, queues: &[QueueRecord], now: Timestamp) -> Sql<Vec<KeyRecord>> {
+    let mut statement = conn.prepare_cached(
+        "SELECT key, gate, shut_why, shut_until FROM limits INDEXED BY shut
+         WHERE queue = (SELECT id FROM queue WHERE name = ?1) AND shut_until IS NOT NULL ORDER BY shut_until, key LIMIT ?2",
+    )?;
+    let mut records = Vec::new();
+    for queue in queues {
+        let policy = queue.settings.key_rules().breaker;
+        let left = MAX_KEYS_SHOWN - records.len();
+        let mut rows = statement.query(params![queue.name, left as i64])?;
+        while let Some(row) = rows.next()? {
+            let Some(shut) = shut_from(&RowRef(row), 2)? else { continue };
+            let gate = gate_from(row.get(1)?);
+            let has_breaker = policy.is_some() || gate.breaker.is_some();
+            records.push(KeyRecord {
+                queue: queue.name.clone(),
+                key: row.get(0)?,
+                shut,
+                held_until: gate.held_until.filter(|until| *until > now),
+                breaker: has_breaker.then(|| gate.breaker_state()),
+            });
+        }
+    }
+    Ok(records)
+}
+
+fn nodes(conn: &Connection, is_alive: impl Fn(SessionId) -> bool) -> Sql<Vec<NodeRecord>> {
+    let mut statement = conn.prepare_cached(
+        "SELECT uid, name, pid, version, ttl_ms, settings, joined_at, id FROM session WHERE ended_at IS NULL ORDER BY id",
+    )?;
+    let read = |row: &rusqlite::Row<'_>| {
+        let session = SessionId(row.get::<_, Uid>(0)?.id());
+        let ttl = Duration::from_millis(u64::try_from(row.get::<_, i64>(4)?).unwrap_or(0));
+        Ok(NodeRecord {
+            session,
+            name: row.get(1)?,
+            pid: row.get(2)?,
+            version: row.get(3)?,
+            ttl,
+            settings: row.get(5)?,
+            joined_at: Timestamp::from_millis(row.get(6)?),
+            liveness: if is_alive(session) { Liveness::Alive } else { Liveness::Overdue },
+            replies: node_commands::answers(conn, row.get(7)?)?,
+        })
+    };
+    statement.query_map([], read)?.collect()
+}
+
+fn workers(conn: &Connection) -> Sql<Vec<WorkerRecord>> {
+    let mut statement = conn.prepare_cached(
+        "SELECT s.uid, w.id, w.pool, w.pid, w.state, w.memory_bytes, w.started_at, w.done, w.failed, w.task,
+            w.task_started_at, w.last_seen
+         FROM worker w JOIN session s ON s.id = w.session ORDER BY w.session, w.place",
+    )?;
+    let read = |row: &rusqlite::Row<'_>| {
+        let state =
+            usize::try_from(row.get::<_, i64>(4)?).ok().and_then(|at| WorkerState::ALL.get(at).copied());
+        let task: Option<Uid> = row.get(9)?;
+        let since: Option<i64> = row.get(10)?;
+        let worker = Worker {
+            id: WorkerId(row.get::<_, Uid>(1)?.id()),
+            pool: row.get(2)?,
+            pid: row.get(3)?,
+            state: state.unwrap_or(WorkerState::Killed),
+            memory_bytes: row.get(5)?,
+            started_at: Timestamp::from_millis(row.get(6)?),
+            done: row.get(7)?,
+            failed: row.get(8)?,
+            task: task.map(|task| (TaskId(task.id()), Timestamp::from_millis(since.unwrap_or(0)))),
+        };
+        let last_seen = Timestamp::from_millis(row.get(11)?);
+        Ok(WorkerRecord { session: SessionId(row.get::<_, Uid>(0)?.id()), worker, last_seen })
+    };
+    statement.query_map([], read)?.collect()
+}
