@@ -1,11 +1,14 @@
 //! The pool through the library's public API.
 
-use std::sync::Arc;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
 use std::time::Duration;
 
 use ostler::{
-    Context, Drained, ErrorClass, NodeState, OpenError, Overrides, Pool, StateName, StoreNews, Submission,
-    SubmitError, TaskError, TaskId, ThreadPolicy, WaitError,
+    AttemptEnded, Context, Drained, ErrorClass, NodeState, OpenError, Overrides, Pool, StateName, StoreNews,
+    Submission, SubmitError, TaskError, TaskId, ThreadPolicy, WaitError,
 };
 use ostler_sqlite::Sqlite;
 use ostler_store::node_commands::NodeCommand;
@@ -20,6 +23,8 @@ mod documents;
 
 /// Poll interval for conditions that have no signal.
 const LOOK: Duration = Duration::from_millis(5);
+/// How often a wait that must not return is polled.
+const LOOKS: usize = 20;
 
 #[derive(Serialize, Deserialize)]
 struct Sum {
@@ -177,6 +182,62 @@ async fn a_pool_whose_store_is_removed_says_so_and_only_drains() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_callers_that_submit_at_once_exactly_as_many_get_in_as_there_is_room() {
+    const ROOM: u64 = 7;
+    let folder = scratch();
+    let path = folder.path().join("jobs.db");
+    // Two pools without workers, each with its own connection: nothing leaves the queue.
+    let open = || async { ostler::open(&path).unwrap().queue_limit(ROOM).start().await.unwrap() };
+    let pools = [open().await, open().await];
+    let callers = (0..40).map(|number| {
+        let pool = pools[number % 2].clone();
+        tokio::spawn(async move { pool.try_submit("wait", &number).await })
+    });
+    let mut taken = Vec::new();
+    for caller in callers.collect::<Vec<_>>() {
+        match caller.await.unwrap() {
+            Ok(id) => taken.push(id),
+            Err(refused) => assert!(matches!(refused, SubmitError::QueueFull { limit: ROOM }), "{refused}"),
+        }
+    }
+    let [pool, other] = pools;
+    assert_eq!((taken.len() as u64, pool.stats().await.unwrap().tasks.queued), (ROOM, ROOM));
+    for id in taken {
+        assert_eq!(other.get(id).await.unwrap().state.name(), StateName::Queued);
+    }
+    pool.drain(MAX_WAIT).await;
+    other.drain(MAX_WAIT).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_task_that_waits_for_its_retry_occupies_no_worker_and_is_cancelled_at_once() {
+    let folder = scratch();
+    let handler = |fails: bool, _: Context| async move {
+        if fails { Err(TaskError::transient("not yet")) } else { Ok(()) }
+    };
+    let failed = Signal::new("failed");
+    let emits = failed.clone();
+    let told = move |_: AttemptEnded| {
+        emits.emit();
+        async {}
+    };
+    let later = Overrides { base: Some(MAX_WAIT * 100), ..Overrides::NONE };
+    let builder = ostler::open(folder.path().join("jobs.db")).unwrap().handle("work", handler).workers(1);
+    let pool = builder.defaults(later).on_retry(told).start().await.unwrap();
+    let fails = pool.submit("work", &true).await.unwrap();
+    failed.wait().await;
+    let other = pool.submit("work", &false).await.unwrap();
+    let other = tokio::time::timeout(MAX_WAIT, pool.wait(other)).await.expect("the worker is free").unwrap();
+    assert_eq!(other.state.name(), StateName::Completed);
+    assert_eq!(pool.get(fails).await.unwrap().state.name(), StateName::Queued);
+    assert_eq!(pool.cancel(fails).await.unwrap(), StateName::Queued, "no worker has to acknowledge it");
+    let task = pool.get(fails).await.unwrap();
+    assert_eq!((task.state.name(), task.runs, task.failures), (StateName::Cancelled, 1, 1));
+    pool.wait_idle().await.unwrap();
+    pool.drain(MAX_WAIT).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_try_does_not_wait_for_room() {
     let folder = scratch();
     let began = Signal::new("began");
@@ -193,31 +254,51 @@ async fn a_try_does_not_wait_for_room() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_caller_that_waits_for_a_slot_goes_on_when_a_worker_is_free() {
     let folder = scratch();
-    let began = Signal::new("began");
-    let pool = waiting(&folder.path().join("jobs.db"), &began, 9).await;
+    let (began, go) = (Signal::new("began"), Signal::new("go"));
+    let story = Arc::new(Mutex::new(Vec::new()));
+    let (emits, waits, tells) = (began.clone(), go.clone(), Arc::clone(&story));
+    let handler = move |(): (), _: Context| {
+        emits.emit();
+        let (waits, tells) = (waits.clone(), Arc::clone(&tells));
+        async move {
+            waits.wait().await;
+            tells.lock().unwrap().push("the worker ends its task");
+            Ok(())
+        }
+    };
+    let builder = ostler::open(folder.path().join("jobs.db")).unwrap().handle("wait", handler).workers(1);
+    let pool = builder.start().await.unwrap();
     pool.wait_for_slot().await.unwrap();
     let running = pool.submit("wait", &()).await.unwrap();
     began.wait().await;
-    assert!(!has_a_slot(&pool).await, "the only worker is busy");
-    let waiter = tokio::spawn({
-        let pool = pool.clone();
-        async move {
-            pool.wait_for_slot().await.unwrap();
-            pool.running_here().await
-        }
-    });
-    pool.cancel(running).await.unwrap();
-    let running_then = tokio::time::timeout(MAX_WAIT, waiter).await.unwrap().unwrap();
-    assert_eq!(running_then, 0, "it waited until the worker was free");
-    let ended = pool.wait(running).await.unwrap();
-    assert_eq!(ended.state.name(), StateName::Cancelled);
+    let mut waiting = pin!(pool.wait_for_slot());
+    assert!(!is_over(&pool, waiting.as_mut()).await, "the only worker is busy");
+    story.lock().unwrap().push("the caller still waits");
+    go.emit();
+    tokio::time::timeout(MAX_WAIT, waiting).await.expect("the worker is free").unwrap();
+    story.lock().unwrap().push("the caller goes on");
+    assert_eq!(pool.running_here().await, 0);
+    let expected = ["the caller still waits", "the worker ends its task", "the caller goes on"];
+    assert_eq!(*story.lock().unwrap(), expected);
+    pool.wait(running).await.unwrap();
     pool.stop_now().await;
     assert!(matches!(pool.wait_for_slot().await, Err(SubmitError::Draining)));
 }
 
-/// Whether a worker becomes free within 200 ms.
+/// Whether a wait returns at one of its looks. Between the looks the store answers, so that time passes.
+async fn is_over(pool: &Pool, mut wait: Pin<&mut impl Future>) -> bool {
+    for _ in 0..LOOKS {
+        if poll_fn(|context| Poll::Ready(wait.as_mut().poll(context))).await.is_ready() {
+            return true;
+        }
+        pool.stats().await.expect("the store answers");
+    }
+    false
+}
+
+/// Whether a worker is free.
 async fn has_a_slot(pool: &Pool) -> bool {
-    tokio::time::timeout(Duration::from_millis(200), pool.wait_for_slot()).await.is_ok()
+    is_over(pool, pin!(pool.wait_for_slot())).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -80,3 +80,23 @@ fn a_worker_that_goes_instead_of_taking_a_task_leaves_it_to_another() {
     workers.gone(woken);
     assert!(rung(&bell), "broken");
 }
+
+#[test]
+fn tasks_go_to_the_workers_that_were_busy_last() {
+    let workers = WorkerSet::new("q", Arc::new(AlwaysSucceeds), 4, watch::channel(NodeState::Running).1);
+    let ids = [1, 2, 3, 4].map(|number| WorkerId(Id::from_bits(number)));
+    let bells = ids.map(|id| {
+        let bell = workers.enlist(id, 0, NOW);
+        workers.ready(id);
+        bell
+    });
+    // They become idle in an order that is not that of their ids.
+    for at in [2, 0, 3, 1] {
+        assert!(matches!(workers.turn(ids[at], None, NOW), NextTask::Wait));
+    }
+    workers.add(std::iter::once(task()), 0);
+    assert_eq!(bells.each_ref().map(|bell| rung(bell)), [false, true, false, false]);
+    assert!(matches!(workers.turn(ids[1], None, NOW), NextTask::Run(_)));
+    workers.add([task(), task()].into_iter(), 0);
+    assert_eq!(bells.each_ref().map(|bell| rung(bell)), [true, false, false, true]);
+}
