@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use ostler_core::{Id, Outcome, Priority, SessionId, TaskId, WorkerId};
 use ostler_postgres::{Options, Postgres};
-use ostler_store::Store;
 use ostler_store::calls::{
-    Claim, ClaimAnswer, Claimed, Fenced, Kinds, NewSession, NewTask, Ran, Report, Start,
+    Claim, ClaimAnswer, Claimed, Enqueued, Fenced, Kinds, NewSession, NewTask, Ran, Report, Start,
 };
+use ostler_store::{MAX_BATCH, MAX_CLAIM, Store};
 use ostler_testkit::PrivatePostgres;
 
 const QUEUE: &str = "mail";
@@ -101,4 +101,20 @@ async fn many_begin_in_one_call_and_each_is_answered_for_itself() {
     assert_eq!(answers, [recorded, recorded, Fenced::Lost, recorded, recorded, recorded]);
     let survey = store.survey().await.expect("surveyed");
     assert_eq!((survey.lanes[0].counts.running, survey.lanes[0].counts.completed), (4, 1));
+}
+
+#[tokio::test]
+async fn ten_thousand_tasks_of_one_call_are_created_and_claimed_in_their_order() {
+    let store = open("order_batch").await;
+    let tasks: Vec<NewTask> = (0..MAX_BATCH).map(|number| task(number, 0)).collect();
+    let expected: Vec<TaskId> = tasks.iter().map(|task| task.id).collect();
+    let created: Vec<Enqueued> = expected.iter().map(|id| Enqueued::Created(*id)).collect();
+    assert!(store.enqueue(tasks).await == Ok(created), "each is created, and answered in its place");
+    let mut claimed = Vec::new();
+    while claimed.len() < MAX_BATCH {
+        let some = claim(&store, MAX_CLAIM).await;
+        assert!(!some.is_empty(), "only {} are there", claimed.len());
+        claimed.extend(some.iter().map(|task| task.lease.task()));
+    }
+    assert!(claimed == expected, "they are claimed in the order in which they were given");
 }

@@ -8,14 +8,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ostler_core::{Outcome, SessionId, StateName};
+use ostler_core::{Outcome, SessionId, StateName, TaskId};
 use ostler_sqlite::{Options, Sqlite};
 use ostler_store::calls::{
-    Appended, Claim, ClaimAnswer, Claimed, EventKind, Fenced, Finished, Kinds, NewEvent, NewStep, Renewed,
-    Report, Saved, Start,
+    Appended, Claim, ClaimAnswer, Claimed, Enqueued, EventKind, Fenced, Finished, Kinds, NewEvent, NewStep,
+    Renewed, Report, Saved, Start,
 };
 use ostler_store::views::Counts;
-use ostler_store::{Lease, Store, SystemClock};
+use ostler_store::{Clock as _, Lease, MAX_BATCH, MAX_CLAIM, Store, SystemClock};
 use ostler_testkit::{Ids, MAX_WAIT, TempStore, Twin, Voice, scratch};
 use rusqlite::Connection;
 use rustix::process::Signal;
@@ -344,6 +344,40 @@ async fn a_listener_that_came_in_the_same_tick_as_the_last_look_is_told() {
     wakeups.arm();
     store.enqueue(ids.new_tasks(1, QUEUE, "send")).await.expect("enqueue answers");
     tokio::time::timeout(MAX_WAIT, wakeups.wait()).await.expect("the wake-up arrives");
+}
+
+#[tokio::test]
+async fn a_clock_that_is_set_neither_ends_a_session_nor_prolongs_it() {
+    let (here, clock) = TempStore::manual();
+    let (store, other) = (here.store(), here.second());
+    let session = join(&*store, &Ids::new(1), TTL).await;
+    let then = clock.now();
+    clock.step_wall(then.after(TTL * 1_000));
+    let sessions = other.expire(100).await.expect("expire answers").sessions;
+    assert_eq!(sessions, [], "it was set forward, and no time has passed");
+    clock.advance(TTL + Duration::from_millis(1));
+    clock.step_wall(then);
+    let sessions = other.expire(100).await.expect("expire answers").sessions;
+    assert_eq!(sessions, [session], "it was set back, and the time is over");
+}
+
+#[tokio::test]
+async fn ten_thousand_tasks_of_one_call_are_all_there_for_another_process_in_their_order() {
+    let here = TempStore::real();
+    let (store, other) = (here.store(), here.second());
+    let ids = Ids::new(1);
+    let tasks = ids.new_tasks(MAX_BATCH, QUEUE, "send");
+    let expected: Vec<TaskId> = tasks.iter().map(|task| task.id).collect();
+    let created: Vec<Enqueued> = expected.iter().map(|id| Enqueued::Created(*id)).collect();
+    assert!(store.enqueue(tasks).await == Ok(created), "each is created, and answered in its place");
+    let session = join(&*other, &ids, TTL).await;
+    let mut claimed = Vec::new();
+    while claimed.len() < MAX_BATCH {
+        let some = claim(&*other, session, MAX_CLAIM).await;
+        assert!(!some.is_empty(), "only {} are there", claimed.len());
+        claimed.extend(some.iter().map(|task| task.lease.task()));
+    }
+    assert!(claimed == expected, "they are claimed in the order in which they were given");
 }
 
 // ---- next to a hot writer -----------------------------------------------------------------------------

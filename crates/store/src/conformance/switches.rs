@@ -38,7 +38,7 @@ const fn likely_topic(check: Check) -> &'static str {
     match check {
         Check::StartToken => "start",
         Check::FinishToken | Check::LeasedState => "finish",
-        Check::ReleaseToken => "release",
+        Check::ReleaseToken => "hand_back",
         Check::CancelToken => "cancel",
         Check::AppendToken => "events",
         Check::StepToken => "steps",
