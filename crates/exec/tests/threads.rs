@@ -168,6 +168,30 @@ async fn over_the_bound_work_is_handed_back_and_a_drain_waits_for_the_rest() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_pool_has_permits_and_a_drain_of_its_own() {
+    // Two pools that may run one attempt each: both attempts run, because each waits for the other.
+    let meeting = Arc::new(tokio::sync::Barrier::new(2));
+    let start = || {
+        let meeting = Arc::clone(&meeting);
+        let handler = move |_: String, _| {
+            let meeting = Arc::clone(&meeting);
+            async move {
+                meeting.wait().await;
+                Ok(None)
+            }
+        };
+        Threads::start(policy(1, 1, Choice::RoundRobin)).unwrap().handle("k", handler)
+    };
+    let (one, other) = (start(), start());
+    let both = async { tokio::join!(one.run(work(""), control()), other.run(work(""), control())) };
+    let (first, second) = tokio::time::timeout(PATIENCE, both).await.expect("both run at once");
+    assert_eq!((first.outcome, second.outcome), (Outcome::Success, Outcome::Success));
+    one.permits().drain().await;
+    assert!(one.permits().take().is_err(), "one drains");
+    assert!(other.permits().take().is_ok(), "the other does not");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_waits_behind_a_deaf_handler_runs_on_the_thread_that_takes_its_place() {
     let handler = |payload: String, context: ostler_exec::Context| async move {
         if payload == "deaf" {
@@ -193,12 +217,14 @@ async fn what_waits_behind_a_deaf_handler_runs_on_the_thread_that_takes_its_plac
 async fn attempts_on_one_thread_never_interleave() {
     for runtimes in [Runtimes::CurrentThread, Runtimes::TwoWorkers] {
         let story = Arc::new(Mutex::new(Vec::new()));
-        let tells = Arc::clone(&story);
+        let all_wait = Arc::new(Semaphore::new(0));
+        let (tells, waits) = (Arc::clone(&story), Arc::clone(&all_wait));
         let handler = move |payload: String, _| {
-            let tells = Arc::clone(&tells);
+            let (tells, waits) = (Arc::clone(&tells), Arc::clone(&waits));
             async move {
                 tells.lock().unwrap().push(format!("{payload} begins"));
-                // It yields again and again, so another attempt could start in between.
+                // When the others are in the queue of the thread, it yields again and again: one of them could start.
+                let _ = waits.acquire().await;
                 for _ in 0..50 {
                     tokio::task::yield_now().await;
                     tokio::time::sleep(Duration::from_micros(50)).await;
@@ -208,14 +234,17 @@ async fn attempts_on_one_thread_never_interleave() {
             }
         };
         let policy = ThreadPolicy { runtimes, ..policy(1, 10, Choice::RoundRobin) };
-        let pool = Arc::new(Threads::start(policy).unwrap().handle("k", handler));
-        let runs = (0..4).map(|number| {
-            let pool = Arc::clone(&pool);
-            tokio::spawn(async move { pool.run(work(&number.to_string()), control()).await.outcome })
+        let pool = Threads::start(policy).unwrap().handle("k", handler);
+        let run = |number: usize| {
+            let pool = &pool;
+            async move { pool.run(work(&number.to_string()), control()).await.outcome }
+        };
+        // The first poll of each puts it into the queue.
+        let (runs, open) = (async { tokio::join!(run(0), run(1), run(2), run(3)) }, async {
+            all_wait.add_permits(4);
         });
-        for run in runs.collect::<Vec<_>>() {
-            assert_eq!(run.await.unwrap(), Outcome::Success);
-        }
+        let (outcomes, ()) = tokio::join!(runs, open);
+        assert_eq!(outcomes, (Outcome::Success, Outcome::Success, Outcome::Success, Outcome::Success));
         let story = story.lock().unwrap();
         assert_eq!(story.len(), 8);
         for pair in story.chunks(2) {

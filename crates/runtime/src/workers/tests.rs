@@ -100,3 +100,16 @@ fn tasks_go_to_the_workers_that_were_busy_last() {
     workers.add([task(), task()].into_iter(), 0);
     assert_eq!(bells.each_ref().map(|bell| rung(bell)), [true, false, false, true]);
 }
+
+#[test]
+fn a_worker_that_died_is_killed_until_it_is_gone_and_takes_no_task() {
+    let (workers, bell, woken) = workers();
+    let states = || workers.workers().into_iter().map(|worker| worker.state).collect::<Vec<_>>();
+    assert_eq!(states(), [WorkerState::Idle, WorkerState::Idle]);
+    workers.died(woken, Failure::new(ostler_core::ErrorClass::Crash, "it was killed"));
+    assert_eq!(states(), [WorkerState::Idle, WorkerState::Killed]);
+    assert!(rung(&bell), "its task is left to the other");
+    assert!(matches!(workers.turn(woken, None, NOW), NextTask::Go));
+    workers.gone(woken);
+    assert_eq!(states(), [WorkerState::Idle]);
+}
