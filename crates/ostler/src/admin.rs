@@ -1,8 +1,8 @@
-//! Administration of tasks and of the queue: list, replay, amend, pause, resume.
+//! Administration of tasks and of the queue: list, replay, drop, amend, pause, resume.
 
-use ostler_core::{Overrides, TaskId, Timestamp};
+use ostler_core::{Overrides, StateName, TaskId, Timestamp};
 use ostler_store::calls::Amended;
-use ostler_store::calls::{QueueChange, Replay, ReplayAnswer};
+use ostler_store::calls::{Prune, QueueChange, Replay, ReplayAnswer};
 use ostler_store::views::{Cursor, Filter, Page};
 use ostler_store::{Clock as _, SystemClock};
 
@@ -37,6 +37,19 @@ impl Pool {
             [answer] => Ok(*answer),
             other => unreachable!("one task has one answer, and not {other:?}"),
         }
+    }
+
+    /// Removes a dead letter, with its attempts, steps and events, and returns the state in which the task was found. A task
+    /// that has not failed stays.
+    ///
+    /// # Errors
+    /// When there is no such task, or the store cannot be written.
+    pub async fn drop_dead_letter(&self, id: TaskId) -> Result<StateName, WaitError> {
+        let state = self.get(id).await?.state.name();
+        if state == StateName::Failed {
+            self.store().prune(Prune::Tasks(vec![id])).await?;
+        }
+        Ok(state)
     }
 
     /// Changes attempts, backoff and timeout of a task that has not finished. Values that are `None` stay unchanged. The

@@ -56,6 +56,8 @@ pub fn open(place: impl AsRef<Path>) -> Result<Builder, OpenError> {
         threads: None,
         workers: None,
         least: None,
+        scale_up_at: None,
+        idle_timeout: None,
         lease: LeaseTimes::default(),
         changes: Vec::new(),
         refused: None,
@@ -102,6 +104,8 @@ pub struct Builder {
     threads: Option<ThreadPolicy>,
     workers: Option<usize>,
     least: Option<usize>,
+    scale_up_at: Option<usize>,
+    idle_timeout: Option<Duration>,
     lease: LeaseTimes,
     changes: Vec<QueueChange>,
     /// The first invalid setting; reported by `start`.
@@ -185,11 +189,25 @@ impl Builder {
     }
 
     /// Lets the number of concurrent handlers vary between `min` and `max`: workers are added while tasks wait, and removed
-    /// after five idle minutes.
+    /// after five idle minutes. See [`scale_up_at`](Self::scale_up_at) and [`idle_timeout`](Self::idle_timeout).
     #[must_use]
     pub fn workers_between(mut self, min: usize, max: usize) -> Self {
         self.workers = Some(max);
         self.least = Some(min);
+        self
+    }
+
+    /// Adds workers only when this many tasks wait and no worker is idle. Default: 1.
+    #[must_use]
+    pub fn scale_up_at(mut self, waiting: usize) -> Self {
+        self.scale_up_at = Some(waiting);
+        self
+    }
+
+    /// Removes a worker above the minimum after it has been idle this long. Default: five minutes.
+    #[must_use]
+    pub fn idle_timeout(mut self, timeout: Duration) -> Self {
+        self.idle_timeout = Some(timeout);
         self
     }
 
@@ -357,10 +375,15 @@ impl Builder {
         let ids = ids()?;
         let store = self.source.open().await?;
         let parts = NodeDeps { store: store.any(), clock: Arc::new(SystemClock), ids: Arc::clone(&ids) };
+        let size = PoolSize::between(self.least.unwrap_or(workers), workers);
         let pool = PoolConfig {
             grace: self.grace,
             prefetch,
-            size: PoolSize::between(self.least.unwrap_or(workers), workers),
+            size: PoolSize {
+                scale_up_at: self.scale_up_at.unwrap_or(size.scale_up_at),
+                idle_timeout: self.idle_timeout.unwrap_or(size.idle_timeout),
+                ..size
+            },
             settings: self.changes,
             unclassed: self.unclassed,
             listener: self.callbacks.map(|callbacks| Arc::new(callbacks) as Arc<dyn EndListener>),

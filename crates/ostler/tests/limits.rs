@@ -1,4 +1,4 @@
-//! Rate and concurrency limits through the library.
+//! Rate and concurrency limits, and the size of a pool, through the library.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use ostler::{
     BreakerPolicy, Builder, Context, OpenError, Overrides, Rate, StateName, Submission, TaskError, Trip,
 };
-use ostler_testkit::{MAX_WAIT, scratch};
+use ostler_testkit::{MAX_WAIT, Signal, scratch};
 use serde_json::json;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -116,4 +116,46 @@ async fn what_cannot_work_is_told_at_the_start() {
         assert!(matches!(error, OpenError::Store(_) | OpenError::Start(_)), "{error:?}");
         assert!(error.to_string().contains(sentence), "{error}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pool_grows_when_as_many_tasks_wait_as_was_said_and_shrinks_after_the_time_that_was_said() {
+    let folder = scratch();
+    let (began, go) = (Signal::new("began"), Signal::new("go"));
+    let (emits, waits) = (began.clone(), go.clone());
+    let handler = move |(): (), _: Context| {
+        emits.emit();
+        let waits = waits.clone();
+        async move {
+            waits.wait().await;
+            Ok(())
+        }
+    };
+    let builder = ostler::open(folder.path().join("jobs.db")).unwrap().handle("wait", handler);
+    let builder = builder.workers_between(1, 4).scale_up_at(5).idle_timeout(SECOND / 20);
+    let pool = builder.start().await.unwrap();
+    let mut looks = tokio::time::interval(SECOND / 200);
+    for _ in 0..4 {
+        pool.submit("wait", &()).await.unwrap();
+    }
+    began.wait().await;
+    for _ in 0..20 {
+        looks.tick().await;
+        assert_eq!((began.count(), pool.running_here().await), (1, 1), "three that wait are too few");
+    }
+    for _ in 0..2 {
+        pool.submit("wait", &()).await.unwrap();
+    }
+    began.wait_for(4).await;
+    go.emit();
+    pool.wait_idle().await.unwrap();
+    let shrunk = async {
+        while pool.stats().await.unwrap().workers.total != 1 {
+            looks.tick().await;
+        }
+    };
+    tokio::time::timeout(MAX_WAIT, shrunk).await.expect("it shrinks to its minimum");
+    pool.drain(MAX_WAIT).await;
+    let refused = ostler::open(folder.path().join("jobs.db")).unwrap().scale_up_at(0).start().await;
+    assert!(refused.is_err_and(|error| error.to_string().contains("scales up at 0")));
 }

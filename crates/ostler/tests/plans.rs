@@ -91,7 +91,7 @@ async fn the_time_for_all_attempts_ends_and_a_folder_is_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tasks_are_listed_amended_and_replayed() {
+async fn tasks_are_listed_amended_replayed_and_dropped() {
     let folder = scratch();
     let path = folder.path().join("jobs.db");
     let pool = pool(&path).await;
@@ -117,7 +117,12 @@ async fn tasks_are_listed_amended_and_replayed() {
     assert_eq!(pool.replay(bad, payload).await.unwrap(), ReplayAnswer::Requeued);
     let failed = pool.wait(bad).await.unwrap();
     assert_eq!(failed.last_failure.map(|failure| failure.message).as_deref(), Some("again"));
+    assert_eq!(pool.drop_dead_letter(good).await.unwrap(), StateName::Completed);
+    assert_eq!(state(&pool, good).await, StateName::Completed, "it is no dead letter");
+    assert_eq!(pool.drop_dead_letter(bad).await.unwrap(), StateName::Failed);
+    assert!(matches!(pool.get(bad).await, Err(WaitError::NotFound(_))), "it is gone");
     let unknown = Ids::new(7).task();
+    assert!(matches!(pool.drop_dead_letter(unknown).await, Err(WaitError::NotFound(_))));
     assert!(matches!(pool.amend(unknown, rules).await, Err(WaitError::NotFound(_))));
     assert!(matches!(pool.replay(unknown, Replay::default()).await, Err(WaitError::NotFound(_))));
     other.drain(MAX_WAIT).await;
