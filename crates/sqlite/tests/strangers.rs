@@ -137,6 +137,23 @@ async fn a_stranger_who_reads_stops_no_writer() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stranger_who_writes_stops_no_reader() {
+    let here = TempStore::real();
+    let store = here.store();
+    let tasks = Ids::new(1).new_tasks(3, "mail", "send");
+    let id = tasks[0].id;
+    store.enqueue(tasks).await.expect("enqueue answers");
+    let stranger = Stranger::lock(here.path(), "BEGIN IMMEDIATE; DELETE FROM task").await;
+    let reads = async {
+        let queued = store.survey().await.expect("survey answers").lanes[0].counts.queued;
+        (queued, store.show(TaskRef::Id(id)).await.expect("show answers").is_some())
+    };
+    let read = tokio::time::timeout(MAX_WAIT, reads).await.expect("readers do not wait for a writer");
+    assert_eq!(read, (3, true), "they see what is committed");
+    stranger.let_go();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_joined_beside_a_stranger_lives_from_when_it_could_act() {
     let (here, clock) = TempStore::manual();
     let store = here.store();

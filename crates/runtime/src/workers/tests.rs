@@ -81,8 +81,8 @@ fn a_worker_that_goes_instead_of_taking_a_task_leaves_it_to_another() {
     assert!(rung(&bell), "broken");
 }
 
-#[test]
-fn tasks_go_to_the_workers_that_were_busy_last() {
+/// Four idle workers. They became idle in an order that is not that of their ids: the third, the first, the fourth, the second.
+fn four() -> (WorkerSet, [WorkerId; 4], [Arc<Notify>; 4]) {
     let workers = WorkerSet::new("q", Arc::new(AlwaysSucceeds), 4, watch::channel(NodeState::Running).1);
     let ids = [1, 2, 3, 4].map(|number| WorkerId(Id::from_bits(number)));
     let bells = ids.map(|id| {
@@ -90,15 +90,33 @@ fn tasks_go_to_the_workers_that_were_busy_last() {
         workers.ready(id);
         bell
     });
-    // They become idle in an order that is not that of their ids.
     for at in [2, 0, 3, 1] {
         assert!(matches!(workers.turn(ids[at], None, NOW), NextTask::Wait));
     }
+    (workers, ids, bells)
+}
+
+#[test]
+fn tasks_go_to_the_workers_that_were_busy_last() {
+    let (workers, ids, bells) = four();
+    let all_rung = || bells.each_ref().map(|bell| rung(bell));
     workers.add(std::iter::once(task()), 0);
-    assert_eq!(bells.each_ref().map(|bell| rung(bell)), [false, true, false, false]);
+    assert_eq!(all_rung(), [false, true, false, false]);
     assert!(matches!(workers.turn(ids[1], None, NOW), NextTask::Run(_)));
     workers.add([task(), task()].into_iter(), 0);
-    assert_eq!(bells.each_ref().map(|bell| rung(bell)), [true, false, false, true]);
+    assert_eq!(all_rung(), [true, false, false, true]);
+}
+
+#[test]
+fn the_worker_that_has_been_idle_longest_is_dismissed_first() {
+    let (workers, ids, bells) = four();
+    for at in [2, 0] {
+        workers.dismiss_idlest();
+        assert!(rung(&bells[at]), "it hears of it");
+        assert!(matches!(workers.turn(ids[at], None, NOW), NextTask::Go));
+        workers.gone(ids[at]);
+    }
+    assert_eq!(workers.workers().iter().map(|worker| worker.id).collect::<Vec<_>>(), [ids[1], ids[3]]);
 }
 
 #[test]
