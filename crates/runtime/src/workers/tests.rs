@@ -120,6 +120,26 @@ fn the_worker_that_has_been_idle_longest_is_dismissed_first() {
 }
 
 #[test]
+fn a_worker_counts_what_it_did_and_is_idle_without_a_task_after_it() {
+    let (workers, ids, _) = four();
+    let id = ids[1];
+    let record = || workers.workers().into_iter().find(|worker| worker.id == id).expect("it is there");
+    let failed = Ending::Failed(ostler_core::ErrorClass::Permanent);
+    for (ending, counts) in [(Ending::Success, (1, 0)), (failed, (1, 1)), (Ending::HandedBack, (1, 1))] {
+        workers.add(std::iter::once(task()), 0);
+        assert!(matches!(workers.turn(id, None, NOW), NextTask::Run(_)));
+        assert_eq!((record().state, record().task.is_some()), (WorkerState::Busy, true));
+        assert_eq!(workers.running(), 1);
+        let done =
+            AttemptEnding { ending, slot: WorkerFate::Reusable, took: None, suspect: false, shortage: None };
+        assert!(matches!(workers.turn(id, Some(done), NOW), NextTask::Wait));
+        assert_eq!((record().state, record().task), (WorkerState::Idle, None));
+        assert_eq!((record().done, record().failed), counts, "after {ending:?}");
+    }
+    assert_eq!(workers.running(), 0);
+}
+
+#[test]
 fn a_worker_that_died_is_killed_until_it_is_gone_and_takes_no_task() {
     let (workers, bell, woken) = workers();
     let states = || workers.workers().into_iter().map(|worker| worker.state).collect::<Vec<_>>();
