@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use ostler::{
-    BreakerPolicy, Builder, Context, OpenError, Overrides, Rate, StateName, Submission, TaskError, Trip,
+    BreakerPolicy, Builder, Context, OpenError, Overrides, Pool, Rate, StateName, Submission, TaskError, Trip,
 };
 use ostler_testkit::{MAX_WAIT, Signal, scratch};
 use serde_json::json;
@@ -118,6 +118,17 @@ async fn what_cannot_work_is_told_at_the_start() {
     }
 }
 
+/// Waits until the node, which reports its workers periodically, has reported this many.
+async fn workers_become(pool: &Pool, count: u64) {
+    let mut looks = tokio::time::interval(SECOND / 200);
+    let reported = async {
+        while pool.stats().await.unwrap().workers.total != count {
+            looks.tick().await;
+        }
+    };
+    tokio::time::timeout(MAX_WAIT, reported).await.expect("the pool gets this size");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pool_grows_when_as_many_tasks_wait_as_was_said_and_shrinks_after_the_time_that_was_said() {
     let folder = scratch();
@@ -147,14 +158,10 @@ async fn a_pool_grows_when_as_many_tasks_wait_as_was_said_and_shrinks_after_the_
         pool.submit("wait", &()).await.unwrap();
     }
     began.wait_for(4).await;
+    workers_become(&pool, 4).await;
     go.emit();
     pool.wait_idle().await.unwrap();
-    let shrunk = async {
-        while pool.stats().await.unwrap().workers.total != 1 {
-            looks.tick().await;
-        }
-    };
-    tokio::time::timeout(MAX_WAIT, shrunk).await.expect("it shrinks to its minimum");
+    workers_become(&pool, 1).await;
     pool.drain(MAX_WAIT).await;
     let refused = ostler::open(folder.path().join("jobs.db")).unwrap().scale_up_at(0).start().await;
     assert!(refused.is_err_and(|error| error.to_string().contains("scales up at 0")));
