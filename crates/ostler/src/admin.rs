@@ -1,10 +1,10 @@
-//! Administration of tasks and of the queue: list, replay, drop, amend, pause, resume.
+//! Administration of tasks and of the queue: list, show, replay, drop, amend, pause, resume.
 
 use ostler_core::{Overrides, StateName, TaskId, Timestamp};
 use ostler_store::calls::Amended;
 use ostler_store::calls::{Prune, QueueChange, Replay, ReplayAnswer};
-use ostler_store::views::{Cursor, Filter, Page};
-use ostler_store::{Clock as _, SystemClock};
+use ostler_store::views::{Cursor, Event, Filter, Page, TaskDetail, TaskRef, WorkerRecord};
+use ostler_store::{Clock as _, MAX_PAGE, SystemClock};
 
 use crate::error::WaitError;
 use crate::pool::Pool;
@@ -24,6 +24,33 @@ impl Pool {
     pub async fn list(&self, filter: Filter, after: Option<Cursor>, limit: usize) -> Result<Page, WaitError> {
         let queue = filter.queue.clone().or_else(|| Some(self.queue().to_owned()));
         Ok(self.store().list(Filter { queue, ..filter }, after, limit).await?)
+    }
+
+    /// Returns a task with its attempts, each with its times and its failure, and its steps.
+    ///
+    /// # Errors
+    /// When there is no such task, or the store cannot be read.
+    pub async fn show(&self, id: TaskId) -> Result<TaskDetail, WaitError> {
+        self.store().show(TaskRef::Id(id)).await?.ok_or(WaitError::NotFound(id))
+    }
+
+    /// Returns the events of a task with a number above `after`, in order: log lines, progress, warnings and the files that
+    /// attempts left. At most `limit`, and never more than a thousand.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn events(&self, id: TaskId, after: u64, limit: usize) -> Result<Vec<Event>, WaitError> {
+        Ok(self.store().read_events(id, after, limit.min(MAX_PAGE)).await?)
+    }
+
+    /// Returns the workers that serve the queue, in any process, as their nodes have last reported them.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn workers(&self) -> Result<Vec<WorkerRecord>, WaitError> {
+        let mut workers = self.store().survey().await?.workers;
+        workers.retain(|record| record.worker.pool == self.queue());
+        Ok(workers)
     }
 
     /// Requeues a failed or cancelled task, and makes a waiting one due now. A completed or running task stays unchanged,

@@ -55,8 +55,9 @@ pub use callbacks::AttemptEnded;
 pub use error::{OpenError, ScheduleError, SubmitError, WaitError};
 pub use ids::ids;
 pub use ostler_core::{
-    Backoff, BreakerPolicy, ErrorClass, Failure, Jitter, Missed, OnConflict, OnFailed, Overlap, Overrides,
-    Priority, Rate, State, StateName, Task, TaskId, Timestamp, Trip,
+    Attempt, AttemptEnd, Backoff, BreakerPolicy, Ending, ErrorClass, Failure, Jitter, Missed, OnConflict,
+    OnFailed, Overlap, Overrides, Priority, Rate, State, StateName, Step, Task, TaskId, Timestamp, Trip,
+    Worker, WorkerState,
 };
 pub use ostler_exec::{Choice, Classed, Context, Level, Runtimes, TaskError, ThreadPolicy};
 #[cfg(feature = "redis")]
@@ -65,9 +66,9 @@ pub use ostler_runtime::{
     BadScheduleSpec, Drained, LeaseTimes, NodeState, ScheduleSpec, StoreNews, Unclassed,
 };
 pub use ostler_store::calls::Amended;
-pub use ostler_store::calls::{Replay, ReplayAnswer, StepsOnReplay};
+pub use ostler_store::calls::{EventKind, Replay, ReplayAnswer, StepsOnReplay};
 pub use ostler_store::schedules::{ScheduleAnswer, ScheduleRecord};
-pub use ostler_store::views::{Counts, Cursor, Field, Filter, Page};
+pub use ostler_store::views::{Counts, Cursor, Event, Field, Filter, Page, TaskDetail, WorkerRecord};
 pub use ostler_store::{KindStats, Stats, Totals, WorkerCounts};
 pub use pool::{Pool, Submission};
 pub use schedules::Recurrence;

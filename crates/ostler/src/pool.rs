@@ -188,6 +188,22 @@ impl Pool {
         taken_in(settle(self.0.hand_over.try_give(task)).await?)
     }
 
+    /// Submits up to ten thousand tasks of one kind in one transaction, and returns an answer for each payload, in order.
+    ///
+    /// # Errors
+    /// When a payload cannot be serialized, there are too many, the pool is draining, or the store cannot be written: then
+    /// no task is stored. A queue that becomes full refuses the tasks that do not fit, each with
+    /// [`SubmitError::QueueFull`].
+    pub async fn submit_many<P: Serialize + Sync>(
+        &self,
+        kind: &str,
+        payloads: &[P],
+    ) -> Result<Vec<Result<TaskId, SubmitError>>, SubmitError> {
+        let tasks = payloads.iter().map(|payload| self.task(kind, payload, Submission::default()));
+        let answers = self.0.store.enqueue(tasks.collect::<Result<_, _>>()?).await?;
+        Ok(answers.into_iter().map(taken_in).collect())
+    }
+
     /// Submits a task, retrying for up to `timeout` while the queue is full.
     ///
     /// # Errors

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use ostler::{
-    Amended, Filter, Missed, OnConflict, OnFailed, Overlap, Overrides, Pool, Recurrence, Replay,
-    ReplayAnswer, ScheduleAnswer, ScheduleSpec, StateName, Submission, SubmitError, TaskError, TaskId,
-    WaitError,
+    Amended, Context, EventKind, Filter, Missed, OnConflict, OnFailed, Overlap, Overrides, Pool, Recurrence,
+    Replay, ReplayAnswer, ScheduleAnswer, ScheduleSpec, StateName, Submission, SubmitError, TaskError,
+    TaskId, WaitError,
 };
 use ostler_testkit::{Ids, MAX_WAIT, scratch};
 
@@ -126,6 +126,76 @@ async fn tasks_are_listed_amended_replayed_and_dropped() {
     assert!(matches!(pool.amend(unknown, rules).await, Err(WaitError::NotFound(_))));
     assert!(matches!(pool.replay(unknown, Replay::default()).await, Err(WaitError::NotFound(_))));
     other.drain(MAX_WAIT).await;
+    pool.drain(MAX_WAIT).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_task_is_shown_with_its_attempts_steps_and_events_and_workers_with_their_counts() {
+    let folder = scratch();
+    let handler = |(): (), context: Context| async move {
+        context.step("fetched", || async { Ok(7) }).await?;
+        context.log(format!("attempt {}", context.attempt()));
+        if context.attempt() == 1 { Err(TaskError::transient("not yet").hint("wait")) } else { Ok(()) }
+    };
+    let soon = Overrides { base: Some(Duration::from_millis(1)), ..Overrides::NONE };
+    let builder = ostler::open(folder.path().join("jobs.db")).unwrap().handle("work", handler).defaults(soon);
+    let pool = builder.workers(1).start().await.unwrap();
+    let id = pool.submit("work", &()).await.unwrap();
+    pool.wait(id).await.unwrap();
+    let shown = pool.show(id).await.unwrap();
+    let ends: Vec<_> = shown.attempts.iter().filter_map(|attempt| attempt.end.as_ref()).collect();
+    let endings: Vec<&str> = ends.iter().map(|end| end.ending.name()).collect();
+    assert_eq!(endings, ["transient", "success"]);
+    let hint = ends[0].failure.as_ref().and_then(|failure| failure.hint.as_deref());
+    assert_eq!((hint, ends[1].failure.as_ref()), (Some("wait"), None), "each has its own failure");
+    assert!(ends.iter().zip(&shown.attempts).all(|(end, attempt)| end.finished_at >= attempt.started_at));
+    let steps: Vec<_> = shown.steps.iter().map(|step| (step.name.as_str(), step.value.as_str())).collect();
+    assert_eq!(steps, [("fetched", "7")]);
+    let events = pool.events(id, 0, usize::MAX).await.unwrap();
+    let logged = events.iter().filter(|event| event.kind == EventKind::Log).collect::<Vec<_>>();
+    assert_eq!(logged.len(), 2, "{events:?}");
+    assert!(logged[0].data.contains("attempt 1") && logged[1].data.contains("attempt 2"), "{logged:?}");
+    assert!(pool.events(id, logged[0].number, 1).await.unwrap()[0].number > logged[0].number);
+    let mut looks = tokio::time::interval(Duration::from_millis(5));
+    let reported = async {
+        loop {
+            looks.tick().await;
+            let workers = pool.workers().await.unwrap();
+            if let [one] = workers.as_slice()
+                && (one.worker.done, one.worker.failed) == (1, 1)
+            {
+                return one.worker.id;
+            }
+        }
+    };
+    let worker = tokio::time::timeout(MAX_WAIT, reported).await.expect("one worker, with its counts");
+    assert!(shown.attempts.iter().all(|attempt| attempt.worker == worker));
+    let unknown = Ids::new(7).task();
+    assert!(matches!(pool.show(unknown).await, Err(WaitError::NotFound(_))));
+    pool.drain(MAX_WAIT).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_tasks_are_submitted_in_one_call_and_each_has_its_answer() {
+    const MOST: usize = 10_000;
+    let folder = scratch();
+    // No worker takes a task out of the queue.
+    let builder = ostler::open(folder.path().join("jobs.db")).unwrap().queue_limit(MOST as u64);
+    let pool = builder.start().await.unwrap();
+    let numbers: Vec<usize> = (0..=MOST).collect();
+    assert!(matches!(pool.submit_many("count", &numbers).await, Err(SubmitError::Store(_))), "one too many");
+    assert_eq!(pool.stats().await.unwrap().submitted(), 0, "all or nothing");
+    let first = pool.submit("count", &0).await.unwrap();
+    let answers = pool.submit_many("count", &numbers[1..]).await.unwrap();
+    let (last, others) = answers.split_last().expect("there are many");
+    assert!(matches!(last, Err(SubmitError::QueueFull { limit }) if *limit == MOST as u64), "{last:?}");
+    let mut ids = vec![first];
+    ids.extend(others.iter().map(|answer| answer.as_ref().expect("there is room")));
+    ids.sort();
+    ids.dedup();
+    assert_eq!((ids.len(), pool.stats().await.unwrap().tasks.queued), (MOST, MOST as u64));
+    let some = *others[4_710].as_ref().expect("there is room");
+    assert_eq!(pool.get(some).await.unwrap().payload, "4711", "an answer is in the place of its payload");
     pool.drain(MAX_WAIT).await;
 }
 
