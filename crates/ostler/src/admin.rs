@@ -40,7 +40,7 @@ impl Pool {
     /// # Errors
     /// When the store cannot be read.
     pub async fn events(&self, id: TaskId, after: u64, limit: usize) -> Result<Vec<Event>, WaitError> {
-        Ok(self.store().read_events(id, after, limit.min(MAX_PAGE)).await?)
+        Ok(self.store().read_events(id, None, after, limit.min(MAX_PAGE)).await?)
     }
 
     /// Returns the workers that serve the queue, in any process, as their nodes have last reported them.
